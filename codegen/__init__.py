@@ -1,0 +1,1 @@
+"""Hardtack's code generator: Graph -> loop nests -> groups -> loop trees -> kernels + plan -> bundle. No torch here."""

@@ -1,0 +1,1 @@
+"""The intermediate representations, one file each: grammar, classes, verifier, text."""

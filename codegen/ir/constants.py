@@ -1,0 +1,56 @@
+"""The bytes of constants: content-addressed, so that equal weights are kept once."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from hardtack.codegen.ir.types import DType
+
+NUMPY_DTYPE: dict[DType, np.dtype[np.generic]] = {
+    DType.F32: np.dtype("<f4"),
+    DType.F64: np.dtype("<f8"),
+    DType.F16: np.dtype("<f2"),
+    DType.BF16: np.dtype("<u2"),  # numpy has no bfloat16: its bits
+    DType.I8: np.dtype("i1"),
+    DType.I16: np.dtype("<i2"),
+    DType.I32: np.dtype("<i4"),
+    DType.I64: np.dtype("<i8"),
+    DType.U8: np.dtype("u1"),
+    DType.BOOL: np.dtype("?"),
+}
+"""The numpy dtype that holds a DType's elements."""
+
+
+@dataclass(frozen=True, eq=False)
+class ConstantData:
+    """A contiguous array of `shape`; bf16 is held as its bits in uint16."""
+
+    dtype: DType
+    array: npt.NDArray[np.generic]
+
+    def key(self) -> str:
+        """sha256 over dtype, shape and bytes, in hex: the name of this content."""
+        digest = hashlib.sha256(f"{self.dtype}{list(self.array.shape)}".encode())
+        digest.update(np.ascontiguousarray(self.array).reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
+
+
+@dataclass
+class ConstantStore:
+    """key -> content. Grows while a model is captured and prepared; stages after that only read it."""
+
+    data: dict[str, ConstantData] = field(default_factory=dict)
+
+    def add(self, dtype: DType, array: npt.NDArray[np.generic]) -> str:
+        """Keep `array` (copied only if it is not contiguous) and return its key."""
+        entry = ConstantData(dtype, np.ascontiguousarray(array).reshape(array.shape))
+        key = entry.key()
+        self.data.setdefault(key, entry)
+        return key
+
+    def __getitem__(self, key: str) -> ConstantData:
+        return self.data[key]

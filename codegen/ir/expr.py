@@ -1,0 +1,632 @@
+"""Expr: the one integer language for shapes, strides, indices, grids, offsets and guards.
+
+    Expr ::= Const(value)
+           | Sym(name, lo, hi, extent)        lo <= sym <= hi; hi None: unbounded; extent: sym < extent also holds
+           | Add(terms) | Mul(factors)        flat, sorted; products are distributed over sums
+           | FloorDiv(a, b) | Mod(a, b)       Python's: rounds down, the result of Mod has b's sign; b >= 1 always
+           | Min(args) | Max(args)
+
+Values are mathematical integers that must fit in 64 bits at the symbols' bounds (the plan verifier proves it). Expressions
+are interned: equal expressions are the same object, so `is` and `==` agree and memoising is cheap. They are built with
+Python's operators; every constructor normalises, so a sum of products has one form and two equal polynomials are equal
+objects. Simplification of // and % uses what is known of the symbols: their bounds, and for a loop axis its extent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from math import gcd
+from typing import Union
+
+ExprLike = Union["Expr", int]
+_table: dict[tuple[object, ...], "Expr"] = {}
+
+
+class Expr:
+    """An interned integer expression; see the module's grammar. Never instantiate directly."""
+
+    __slots__ = ("_hash", "key")
+    key: tuple[object, ...]
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined,no-any-return]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __add__(self, other: ExprLike) -> Expr:
+        return add(self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: ExprLike) -> Expr:
+        return add(self, mul(-1, other))
+
+    def __rsub__(self, other: ExprLike) -> Expr:
+        return add(other, mul(-1, self))
+
+    def __neg__(self) -> Expr:
+        return mul(-1, self)
+
+    def __mul__(self, other: ExprLike) -> Expr:
+        return mul(self, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: ExprLike) -> Expr:
+        return floordiv(self, other)
+
+    def __mod__(self, other: ExprLike) -> Expr:
+        return mod(self, other)
+
+    def __repr__(self) -> str:
+        return to_text(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.key[1:]))
+
+
+class Const(Expr):
+    """An integer literal."""
+
+    __slots__ = ("value",)
+    value: int
+
+
+class Sym(Expr):
+    """A named integer with lo <= sym <= hi (hi None: no upper bound) and, if `extent` is given, sym < extent."""
+
+    __slots__ = ("extent", "hi", "lo", "name")
+    name: str
+    lo: int
+    hi: int | None
+    extent: Expr | None
+
+
+class Add(Expr):
+    """A sum of at least two terms."""
+
+    __slots__ = ("terms",)
+    terms: tuple[Expr, ...]
+
+
+class Mul(Expr):
+    """A product; a constant factor, if any, comes first; never contains an Add."""
+
+    __slots__ = ("factors",)
+    factors: tuple[Expr, ...]
+
+
+class FloorDiv(Expr):
+    __slots__ = ("a", "b")
+    a: Expr
+    b: Expr
+
+
+class Mod(Expr):
+    __slots__ = ("a", "b")
+    a: Expr
+    b: Expr
+
+
+class Min(Expr):
+    __slots__ = ("args",)
+    args: tuple[Expr, ...]
+
+
+class Max(Expr):
+    __slots__ = ("args",)
+    args: tuple[Expr, ...]
+
+
+_FIELDS: dict[type[Expr], tuple[str, ...]] = {
+    Const: ("value",),
+    Sym: ("name", "lo", "hi", "extent"),
+    Add: ("terms",),
+    Mul: ("factors",),
+    FloorDiv: ("a", "b"),
+    Mod: ("a", "b"),
+    Min: ("args",),
+    Max: ("args",),
+}
+
+
+def _make(kind: type[Expr], *fields: object) -> Expr:
+    key = (kind, *fields)
+    found = _table.get(key)
+    if found is not None:
+        return found
+    node = object.__new__(kind)
+    node.key = key
+    object.__setattr__(node, "_hash", hash((kind.__name__, *fields)))
+    for name, value in zip(_FIELDS[kind], fields, strict=True):
+        object.__setattr__(node, name, value)
+    # setdefault: two threads that build the same node agree on one object
+    return _table.setdefault(key, node)
+
+
+def _rebuild(kind: type[Expr], fields: tuple[object, ...]) -> Expr:
+    return _make(kind, *fields)
+
+
+def const(value: int) -> Const:
+    """The literal `value`."""
+    return _make(Const, int(value))  # type: ignore[return-value]
+
+
+def sym(name: str, lo: int = 0, hi: int | None = None, extent: ExprLike | None = None) -> Sym:
+    """A symbol. `extent`, when given, states 0 <= sym < extent, as for a loop axis."""
+    ext = None if extent is None else as_expr(extent)
+    if isinstance(ext, Const):
+        hi = ext.value - 1 if hi is None else min(hi, ext.value - 1)
+    return _make(Sym, name, lo, hi, ext)  # type: ignore[return-value]
+
+
+def as_expr(value: ExprLike) -> Expr:
+    """An int as Const; an Expr as it is."""
+    return value if isinstance(value, Expr) else const(value)
+
+
+def _order(e: Expr) -> tuple[int, str]:
+    """A total order that does not depend on object identity: dumps and plans are the same in every process."""
+    rank = (Const, Sym, Mul, Add, FloorDiv, Mod, Min, Max).index(type(e))
+    return rank, to_text(e)
+
+
+def _split_coefficient(term: Expr) -> tuple[int, Expr | None]:
+    """term as (constant coefficient, rest); rest None for a constant."""
+    if isinstance(term, Const):
+        return term.value, None
+    if isinstance(term, Mul) and isinstance(term.factors[0], Const):
+        rest = term.factors[1:]
+        return term.factors[0].value, rest[0] if len(rest) == 1 else _make(Mul, rest)
+    return 1, term
+
+
+def _terms(e: Expr) -> tuple[Expr, ...]:
+    return e.terms if isinstance(e, Add) else (e,)
+
+
+def _from_linear(coefficients: Mapping[Expr | None, int]) -> Expr:
+    """The sum of coefficient * rest, in canonical order."""
+    terms: list[Expr] = []
+    constant = coefficients.get(None, 0)
+    for rest, c in coefficients.items():
+        if rest is None or c == 0:
+            continue
+        if c == 1:
+            terms.append(rest)
+        else:
+            factors = rest.factors if isinstance(rest, Mul) else (rest,)
+            terms.append(_make(Mul, (const(c), *factors)))
+    terms.sort(key=_order)
+    if constant or not terms:
+        terms.append(const(constant))
+    return terms[0] if len(terms) == 1 else _make(Add, tuple(terms))
+
+
+def add(*args: ExprLike) -> Expr:
+    """The sum, like terms collected; k*(a // b)*b + k*(a % b) becomes k*a."""
+    coefficients: dict[Expr | None, int] = {}
+    for arg in args:
+        for term in _terms(as_expr(arg)):
+            c, rest = _split_coefficient(term)
+            coefficients[rest] = coefficients.get(rest, 0) + c
+    coefficients = {r: c for r, c in coefficients.items() if c}
+    joined = _join_divmod(coefficients)
+    return _from_linear(coefficients) if joined is None else joined
+
+
+def _join_divmod(coefficients: dict[Expr | None, int]) -> Expr | None:
+    """k*b*(a//b) + k*(a%b) = k*a. None where no such pair of terms stands in the sum."""
+    for rest, c in coefficients.items():
+        if rest is None:
+            continue
+        factors = rest.factors if isinstance(rest, Mul) else (rest,)
+        for factor in factors:
+            if not isinstance(factor, Mod):
+                continue
+            others = [f for f in factors if f is not factor]
+            if len(others) != len(factors) - 1:
+                continue
+            scale = mul(c, *others)
+            partner_c, partner = _split_coefficient(mul(scale, factor.b, _make(FloorDiv, factor.a, factor.b)))
+            if partner is not None and coefficients.get(partner) == partner_c:
+                remaining = {r: k for r, k in coefficients.items() if r is not rest and r is not partner}
+                return add(_from_linear(remaining), mul(scale, factor.a))
+    return None
+
+
+def mul(*args: ExprLike) -> Expr:
+    """The product, distributed over sums."""
+    constant = 1
+    factors: list[Expr] = []
+    for index, arg in enumerate(args):
+        e = as_expr(arg)
+        if isinstance(e, Const):
+            constant *= e.value
+        elif isinstance(e, Mul):
+            for f in e.factors:
+                if isinstance(f, Const):
+                    constant *= f.value
+                else:
+                    factors.append(f)
+        elif isinstance(e, Add):
+            others = mul(constant, *factors, *args[index + 1 :])
+            return add(*(mul(t, others) for t in e.terms))
+        else:
+            factors.append(e)
+    if constant == 0 or not factors:
+        return const(constant)
+    factors.sort(key=_order)
+    if constant == 1 and len(factors) == 1:
+        return factors[0]
+    return _make(Mul, ((const(constant),) if constant != 1 else ()) + tuple(factors))
+
+
+def _divide_term(term: Expr, divisor: Expr) -> Expr | None:
+    """term / divisor if it is exact by form, else None."""
+    c, rest = _split_coefficient(term)
+    dc, drest = _split_coefficient(divisor)
+    if c % dc:
+        return None
+    factors = list(rest.factors if isinstance(rest, Mul) else (rest,)) if rest is not None else []
+    for d in (drest.factors if isinstance(drest, Mul) else (drest,)) if drest is not None else ():
+        if d not in factors:
+            return None
+        factors.remove(d)
+    return mul(c // dc, *factors)
+
+
+def _partition(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """a = quotient * b + rest, where quotient gathers the terms that b divides by form."""
+    quotient: list[Expr] = []
+    rest: list[Expr] = []
+    for term in _terms(a):
+        if isinstance(term, Const) and isinstance(b, Const):
+            quotient.append(const(term.value // b.value))
+            rest.append(const(term.value % b.value))
+            continue
+        q = None if isinstance(b, Add) else _divide_term(term, b)
+        (rest if q is None else quotient).append(term if q is None else q)
+    if isinstance(b, Add) and a is b:
+        return const(1), const(0)
+    return add(*quotient), add(*rest)
+
+
+def floordiv(a: ExprLike, b: ExprLike) -> Expr:
+    """a // b, b >= 1, simplified by divisibility and by the bounds of a's symbols."""
+    a, b = as_expr(a), as_expr(b)
+    if isinstance(b, Const):
+        if b.value < 1:
+            raise ValueError(f"division of {a} by {b.value}: divisors in shape expressions are positive")
+        if b.value == 1:
+            return a
+        if isinstance(a, Const):
+            return const(a.value // b.value)
+    quotient, rest = _partition(a, b)
+    if rest is const(0) or known_in_range(rest, b):
+        return quotient
+    if quotient is not const(0):
+        return quotient + floordiv(rest, b)
+    if isinstance(rest, FloorDiv):
+        return floordiv(rest.a, rest.b * b)
+    common = _common_factor(rest, b)
+    if common > 1 and isinstance(b, Const):
+        return floordiv(_scale_down(rest, common), const(b.value // common))
+    return _make(FloorDiv, rest, b)
+
+
+def mod(a: ExprLike, b: ExprLike) -> Expr:
+    """a % b, b >= 1, simplified by divisibility and by the bounds of a's symbols."""
+    a, b = as_expr(a), as_expr(b)
+    if isinstance(b, Const):
+        if b.value < 1:
+            raise ValueError(f"remainder of {a} by {b.value}: divisors in shape expressions are positive")
+        if b.value == 1:
+            return const(0)
+        if isinstance(a, Const):
+            return const(a.value % b.value)
+    _, rest = _partition(a, b)
+    if rest is const(0) or known_in_range(rest, b):
+        return rest
+    if isinstance(rest, Mod) and _divide_term(rest.b, b) is not None:
+        return mod(rest.a, b)
+    common = _common_factor(rest, b)
+    if common > 1 and isinstance(b, Const):
+        return mul(common, mod(_scale_down(rest, common), const(b.value // common)))
+    return _make(Mod, rest, b)
+
+
+def _common_factor(a: Expr, b: Expr) -> int:
+    """The greatest constant that divides every coefficient of a, and b when b is a constant."""
+    common = b.value if isinstance(b, Const) else 1
+    for term in _terms(a):
+        common = gcd(common, _split_coefficient(term)[0])
+    return common
+
+
+def _scale_down(a: Expr, factor: int) -> Expr:
+    scaled = [_divide_term(t, const(factor)) for t in _terms(a)]
+    return add(*(t for t in scaled if t is not None))
+
+
+def minimum(*args: ExprLike) -> Expr:
+    """The smallest argument."""
+    return _extreme(Min, [as_expr(a) for a in args])
+
+
+def maximum(*args: ExprLike) -> Expr:
+    """The largest argument."""
+    return _extreme(Max, [as_expr(a) for a in args])
+
+
+def _extreme(kind: type[Expr], args: Iterable[Expr]) -> Expr:
+    flat: list[Expr] = []
+    for a in args:
+        flat.extend(a.args if isinstance(a, kind) else (a,))  # type: ignore[attr-defined]
+    kept: list[Expr] = []
+    sign = 1 if kind is Max else -1
+    for a in dict.fromkeys(flat):
+        # drop what another argument is known to reach or pass
+        if any(_never_less(sign, k, a) for k in kept):
+            continue
+        kept = [k for k in kept if not _never_less(sign, a, k)]
+        kept.append(a)
+    kept.sort(key=_order)
+    return kept[0] if len(kept) == 1 else _make(kind, tuple(kept))
+
+
+def _never_less(sign: int, a: Expr, b: Expr) -> bool:
+    """True if sign * (a - b) >= 0 is known."""
+    lo, hi = bounds(a - b)
+    return (lo is not None and lo >= 0) if sign > 0 else (hi is not None and hi <= 0)
+
+
+@lru_cache(maxsize=None)
+def bounds(e: Expr) -> tuple[int | None, int | None]:
+    """Known inclusive bounds of e from its symbols' bounds; None where there is none."""
+    if isinstance(e, Const):
+        return e.value, e.value
+    if isinstance(e, Sym):
+        return e.lo, e.hi
+    if isinstance(e, Add):
+        parts = [bounds(t) for t in e.terms]
+        return _sum([p[0] for p in parts]), _sum([p[1] for p in parts])
+    if isinstance(e, Mul):
+        lo, hi = bounds(e.factors[0])
+        for f in e.factors[1:]:
+            lo, hi = _interval_product((lo, hi), bounds(f))
+        return lo, hi
+    if isinstance(e, FloorDiv):
+        (alo, ahi), (blo, bhi) = bounds(e.a), bounds(e.b)
+        blo = max(1, blo or 1)
+        lo = None if alo is None else (alo // blo if alo < 0 else (0 if bhi is None else alo // bhi))
+        hi = None if ahi is None else (ahi // blo if ahi >= 0 else (-1 if bhi is None else ahi // bhi))
+        return lo, hi
+    if isinstance(e, Mod):
+        (alo, ahi), (_, bhi) = bounds(e.a), bounds(e.b)
+        hi = None if bhi is None else bhi - 1
+        if alo is not None and alo >= 0 and ahi is not None:
+            hi = ahi if hi is None else min(hi, ahi)
+        return 0, hi
+    if isinstance(e, (Min, Max)):
+        parts = [bounds(a) for a in e.args]
+        return _extreme_bounds(isinstance(e, Min), parts)
+    raise AssertionError(type(e))
+
+
+def _extreme_bounds(is_min: bool, parts: list[tuple[int | None, int | None]]) -> tuple[int | None, int | None]:
+    los, his = [p[0] for p in parts], [p[1] for p in parts]
+    known_lo, known_hi = [x for x in los if x is not None], [x for x in his if x is not None]
+    if is_min:
+        return (min(known_lo) if len(known_lo) == len(los) else None), (min(known_hi) if known_hi else None)
+    return (max(known_lo) if known_lo else None), (max(known_hi) if len(known_hi) == len(his) else None)
+
+
+def _sum(values: list[int | None]) -> int | None:
+    return None if any(v is None for v in values) else sum(v for v in values if v is not None)
+
+
+def _interval_product(
+    a: tuple[int | None, int | None], b: tuple[int | None, int | None]
+) -> tuple[int | None, int | None]:
+    inf = float("inf")
+
+    def ends(x: tuple[int | None, int | None]) -> tuple[float, float]:
+        return (-inf if x[0] is None else x[0]), (inf if x[1] is None else x[1])
+
+    (alo, ahi), (blo, bhi) = ends(a), ends(b)
+    products = [0 if 0 in (x, y) else x * y for x in (alo, ahi) for y in (blo, bhi)]
+    lo, hi = min(products), max(products)
+    return (None if lo == -inf else int(lo)), (None if hi == inf else int(hi))
+
+
+def _largest(e: Expr) -> Expr | None:
+    """An upper bound of e as a polynomial, by putting extent - 1 for each axis; None where some sign is unknown."""
+    terms: list[Expr] = []
+    for term in _terms(e):
+        c, rest = _split_coefficient(term)
+        if rest is None:
+            terms.append(term)
+            continue
+        factors = rest.factors if isinstance(rest, Mul) else (rest,)
+        if c < 0:
+            if any((bounds(f)[0] or -1) < 0 and bounds(f)[0] != 0 for f in factors):
+                return None
+            low = mul(c, *(const(bounds(f)[0] or 0) for f in factors))
+            terms.append(low)
+            continue
+        tops: list[Expr] = []
+        for f in factors:
+            lo = bounds(f)[0]
+            if lo is None or lo < 0:
+                return None
+            if isinstance(f, Sym) and f.extent is not None:
+                tops.append(f.extent - 1)
+            elif isinstance(f, Mod):
+                tops.append(f.b - 1)
+            else:
+                tops.append(f)
+        terms.append(mul(c, *tops))
+    return add(*terms)
+
+
+@lru_cache(maxsize=None)
+def known_in_range(e: Expr, end: Expr) -> bool:
+    """True if 0 <= e < end is known from bounds and extents."""
+    lo, hi = bounds(e)
+    if lo is None or lo < 0:
+        return False
+    end_lo = bounds(end)[0]
+    if hi is not None and end_lo is not None and hi < end_lo:
+        return True
+    top = _largest(e)
+    if top is None:
+        return False
+    margin = bounds(end - 1 - top)[0]
+    return margin is not None and margin >= 0
+
+
+def known_equal(a: ExprLike, b: ExprLike) -> bool:
+    """True if a == b for every value of the symbols, as far as normal form shows."""
+    return as_expr(a) is as_expr(b)
+
+
+def known_at_least(a: ExprLike, b: ExprLike) -> bool:
+    """True if a >= b is known from bounds."""
+    lo = bounds(as_expr(a) - as_expr(b))[0]
+    return lo is not None and lo >= 0
+
+
+def product(values: Iterable[ExprLike]) -> Expr:
+    """The product of the values; 1 when there is none."""
+    return mul(1, *values)
+
+
+def int_value(e: ExprLike) -> int | None:
+    """The value if e is a constant, else None."""
+    e = as_expr(e)
+    return e.value if isinstance(e, Const) else None
+
+
+@lru_cache(maxsize=None)
+def free_syms(e: Expr) -> frozenset[Sym]:
+    """The symbols that e mentions (extents of symbols are not looked into)."""
+    if isinstance(e, Sym):
+        return frozenset((e,))
+    return frozenset().union(*(free_syms(c) for c in children(e)))
+
+
+def children(e: Expr) -> tuple[Expr, ...]:
+    """Direct sub-expressions."""
+    if isinstance(e, Add):
+        return e.terms
+    if isinstance(e, Mul):
+        return e.factors
+    if isinstance(e, (FloorDiv, Mod)):
+        return (e.a, e.b)
+    if isinstance(e, (Min, Max)):
+        return e.args
+    return ()
+
+
+def substitute(e: Expr, values: Mapping[Expr, ExprLike]) -> Expr:
+    """e with symbols replaced, simplified again."""
+    if not values:
+        return e
+    memo: dict[Expr, Expr] = {}
+
+    def go(x: Expr) -> Expr:
+        if x in values:
+            return as_expr(values[x])
+        if not children(x):
+            return x
+        if x not in memo:
+            memo[x] = rebuild(x, tuple(go(c) for c in children(x)))
+        return memo[x]
+
+    return go(e)
+
+
+def rebuild(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """The node e with other children, through the normalising constructors."""
+    if isinstance(e, Add):
+        return add(*args)
+    if isinstance(e, Mul):
+        return mul(*args)
+    if isinstance(e, FloorDiv):
+        return floordiv(*args)
+    if isinstance(e, Mod):
+        return mod(*args)
+    return minimum(*args) if isinstance(e, Min) else maximum(*args)
+
+
+def evaluate(e: ExprLike, values: Mapping[str, int]) -> int:
+    """The value of e with symbols looked up by name. KeyError for a missing symbol."""
+    e = as_expr(e)
+    if isinstance(e, Const):
+        return e.value
+    if isinstance(e, Sym):
+        return values[e.name]
+    parts = [evaluate(c, values) for c in children(e)]
+    if isinstance(e, Add):
+        return sum(parts)
+    if isinstance(e, Mul):
+        out = 1
+        for p in parts:
+            out *= p
+        return out
+    if isinstance(e, FloorDiv):
+        return parts[0] // parts[1]
+    if isinstance(e, Mod):
+        return parts[0] % parts[1]
+    return min(parts) if isinstance(e, Min) else max(parts)
+
+
+def to_text(e: ExprLike) -> str:
+    """Infix text, as in dumps: `s0*64 + j`, `min(a, b)`, `(a + 1)//2`."""
+    return _text(as_expr(e))
+
+
+@lru_cache(maxsize=None)
+def _text(e: Expr) -> str:
+    if isinstance(e, Const):
+        return str(e.value)
+    if isinstance(e, Sym):
+        return e.name
+    if isinstance(e, Add):
+        out = _text(e.terms[0])
+        for t in e.terms[1:]:
+            s = _text(t)
+            out += f" - {s[1:]}" if s.startswith("-") else f" + {s}"
+        return out
+    if isinstance(e, Mul):
+        return "*".join(_atom(f) for f in e.factors)
+    if isinstance(e, FloorDiv):
+        return f"{_atom(e.a)}//{_atom(e.b)}"
+    if isinstance(e, Mod):
+        return f"{_atom(e.a)}%{_atom(e.b)}"
+    assert isinstance(e, (Min, Max))
+    name = "min" if isinstance(e, Min) else "max"
+    return f"{name}({', '.join(_text(a) for a in e.args)})"
+
+
+def _atom(e: Expr) -> str:
+    return _text(e) if isinstance(e, (Const, Sym, Min, Max)) else f"({_text(e)})"
+
+
+def split_linear(e: Expr, s: Sym) -> tuple[Expr, Expr] | None:
+    """e = coefficient * s + rest with s in neither; None where e is not linear in s by form."""
+    coefficient: list[Expr] = []
+    rest: list[Expr] = []
+    for term in _terms(e):
+        if s not in free_syms(term):
+            rest.append(term)
+            continue
+        q = _divide_term(term, s)
+        if q is None or s in free_syms(q):
+            return None
+        coefficient.append(q)
+    return add(*coefficient), add(*rest)

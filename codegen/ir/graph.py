@@ -1,0 +1,217 @@
+"""Graph: what the model computes, on whole tensors, before anything is decided about how.
+
+    Graph    ::= name, inputs, outputs, constants, states, ops, syms, guards, types
+    Op       ::= Op(kind, inputs, attrs, outputs, origin)      in execution order; each value is defined once
+    Operand  ::= value name (str) | Lit(value, dtype) | Expr    Lit and Expr are scalars (rank 0); an Expr is an i64
+    State    ::= State(name, type, init, final)                 final: the value the state takes after a run, or None
+
+Values are tensors (dtype, shape); they have no strides, no address and are never written twice. Mutation is a State whose
+`final` names the op result that replaces it. Shapes are Exprs over `syms`; each symbol says which input dimension binds it.
+
+Op kinds (shapes by example; `attrs` in brackets):
+
+  pointwise   any name of ops.SCALAR_OPS; operands broadcast by numpy's rules; [dtype] for cast and bitcast
+  full        () -> value everywhere; operand 0 is a scalar
+  iota        [dim] -> i64, element = its index along dim
+  reshape     x -> same elements in row-major order, shape from the output's type
+  permute     [dims] x -> output dim i is x's dim dims[i]
+  expand      x -> numpy broadcasting to the output's type, rank may grow at the front
+  slice       [dim, start, step] x -> x[..., start : : step, ...], length from the output's type; start may be an Expr
+  flip        [dims] x
+  cat         [dim] x, y, ... -> joined along dim
+  pad         [lo, hi, mode] x (, value) -> lo/hi: one Expr or int a dim (negative crops); mode constant | reflect |
+              replicate | circular; `value` is a scalar operand for mode constant
+  reduce      [kind, dims, keepdim] x -> kind: sum prod max min any all argmax argmin; argmax and argmin have one dim and
+              give i64, the first of equals; any and all take and give bool; an empty max, min, argmax is refused in convert
+  scan        [kind, dim] x -> inclusive; kind: sum prod max min (max and min carry NaN)
+  matmul      a [..., M, K], b [..., K, N] -> [..., M, N]; equal batch dims; float
+  conv        [stride, padding, dilation, groups, transposed, output_padding] x [N, C, *S], w [O, C/groups, *K]
+              (transposed: w [C, O/groups, *K]), bias [O] or absent; padding: one (lo, hi) pair a spatial dim; 1 to 3 dims
+  attention   [scale, causal] q [B, H, T, D], k [B, G, S, D], v [B, G, S, E] (, mask broadcastable to [B, H, T, S], bool or
+              float) -> [B, H, T, E]; H a multiple of G (grouped queries); causal: query t sees keys s <= t
+  take        [dims, at] x, i1, ..., ik -> advanced indexing: index tensor ij (integer, broadcast together) picks along
+              x's dim dims[j]; the broadcast index dims stand at output position `at`, x's other dims keep their order.
+              Negative indices count from the end; one out of range stops the run with an error
+  put         [dims, accumulate] x, value, i1, ..., ik -> x with x[.., i1, .., ik, ..] = (or +=) value; dims must be the
+              first k dims, 0..k-1 ; value broadcasts to index dims + rest
+  gather      [dim] x, index -> torch.gather
+  scatter     [dim, reduce] x, index, src -> torch.scatter / scatter_reduce(include_self=True); reduce: none sum prod
+              amax amin
+  pool        [kind, kernel, stride, padding, dilation, count] x [N, C, *S] -> kind max | avg; padding (lo, hi) pairs;
+              count for avg: "kernel" (divide by the kernel size), "padded" (by what lies in the padded input, as
+              count_include_pad with ceil_mode) or "valid" (by what lies in the input), or an int divisor_override
+  pool_index  like pool max -> i64, the flat index into the input's spatial dims of the element taken
+  adaptive_pool [kind] x [N, C, *S] -> spatial sizes from the output's type; avg or max
+  resize      [mode, align_corners, scales] x [N, C, *S] -> mode nearest | nearest-exact | linear | cubic; spatial sizes
+              from the output's type; scales: one float or None a dim, as the user gave scale_factor
+  sort        [dim, descending] x -> values, i64 indices; stable; NaN counts as largest
+  topk        [dim, largest] x -> values, i64 indices, sorted; k from the output's type
+  lstm, gru   [reverse, has_bias] x [T, B, I], h0 [B, H], (c0 [B, H] for lstm,) w_ih [G*H, I], w_hh [G*H, H], b_ih, b_hh [G*H]
+              -> y [T, B, H], hT [B, H] (, cT [B, H]); one layer, one direction; torch's gate order
+  assert      [message] condition (bool, any shape) -> (); the run fails with the message where it is false
+  cond        [then, orelse] predicate (bool scalar), operands... -> outputs; both branches are Graphs whose inputs are the
+              operands
+  while       [cond, body] carried..., extra... -> carried...; cond gives a bool scalar, body the next carried values
+
+`attrs` hold ints, floats, strs, bools, None, DType, Expr, Graph and (nested) tuples of these; nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from hardtack.codegen.ir.expr import Expr, Sym, to_text
+from hardtack.codegen.ir.types import DType
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an op comes from: the user's source line, the framework op and the module path ("encoder.layer.0")."""
+
+    file: str = ""
+    line: int = 0
+    source: str = ""
+    op: str = ""
+    module: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.file else "unknown source"
+        return f"{self.op or 'op'} at {place}" + (f" in {self.module}" if self.module else "")
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """dtype and logical shape of a value; rank 0 is a scalar tensor."""
+
+    dtype: DType
+    shape: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(to_text, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Lit:
+    """A scalar literal. `value` is a bool, int or float of Python; NaN and infinities included."""
+
+    value: bool | int | float
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{self.value!r}:{self.dtype}"
+
+
+Operand = str | Lit | Expr
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation; `attrs` are sorted (key, value) pairs, so that equal ops compare and hash equal."""
+
+    kind: str
+    inputs: tuple[Operand, ...]
+    attrs: tuple[tuple[str, object], ...]
+    outputs: tuple[str, ...]
+    origin: Origin = field(default=Origin(), compare=False)
+
+    def attr(self, name: str) -> object:
+        """The attribute `name`. KeyError if the op has none of that name."""
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        raise KeyError(f"{self.kind} has no attribute {name!r}")
+
+
+def make_attrs(**attrs: object) -> tuple[tuple[str, object], ...]:
+    """Keyword arguments as the sorted pairs that Op wants; lists become tuples."""
+    return tuple(sorted((k, _freeze(v)) for k, v in attrs.items()))
+
+
+def _freeze(value: object) -> object:
+    return tuple(_freeze(v) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor input. `strides`: in elements, one Expr a dim, what the caller must give (dims of size 1 excepted)."""
+
+    name: str
+    strides: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A weight, buffer or folded value. `name` is the user's qualified name where there is one; `key` names its bytes
+    in the graph's constant store, so that two constants of equal content share a key."""
+
+    name: str
+    key: str
+
+
+@dataclass(frozen=True)
+class State:
+    """A buffer that a run may change: a KV cache, running statistics. Kept by the Session between runs.
+
+    `name` is also the value that holds its content at the start of the run. `init` is the key of its first content in
+    the constant store, or None for zeros. `final` is the value it takes when the run ends; None if this graph only
+    reads it. States are matched between entry points by name.
+    """
+
+    name: str
+    init: str | None
+    final: str | None
+
+
+@dataclass(frozen=True)
+class SymBinding:
+    """`sym` takes the size of dimension `dim` of input `input`, or with dim None the value of that 0-d i64 input."""
+
+    sym: Sym
+    input: str
+    dim: int | None
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition on input sizes, checked at every run: a relation (eq ne le lt) of two Exprs, and how to say it."""
+
+    relation: str
+    a: Expr
+    b: Expr
+    text: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """See the module's grammar. `types` has every value: inputs, constants, states and op outputs.
+
+    `inputs` are in the order in which the runtime takes them (flattened pytree order); `outputs` likewise, one value name
+    each, and the same value, an input, a constant or a state may stand there too.
+    """
+
+    name: str
+    inputs: tuple[Input, ...]
+    outputs: tuple[str, ...]
+    output_names: tuple[str, ...]
+    constants: tuple[Constant, ...]
+    states: tuple[State, ...]
+    ops: tuple[Op, ...]
+    syms: tuple[SymBinding, ...]
+    guards: tuple[Guard, ...]
+    types: Mapping[str, TensorType]
+
+    def type_of(self, operand: Operand) -> TensorType:
+        """The type of a value, literal or Expr (an i64 scalar)."""
+        if isinstance(operand, str):
+            return self.types[operand]
+        return TensorType(operand.dtype if isinstance(operand, Lit) else DType.I64, ())
+
+    def with_ops(self, ops: tuple[Op, ...], types: Mapping[str, TensorType]) -> Graph:
+        """The same graph with other ops and types."""
+        return replace(self, ops=ops, types=types)
+
+
+def uses(op: Op) -> Iterator[str]:
+    """The values that op reads, in operand order."""
+    return (x for x in op.inputs if isinstance(x, str))

@@ -1,0 +1,399 @@
+"""LoopNest: one loop over a space of axes with a flat body, and TemplateNest: an op done by a template kernel.
+
+    Nest     ::= LoopNest(name, axes, body, serial, origin) | TemplateNest(...)
+    Axis     ::= Axis(sym, extent, kind)         kind: parallel | reduce; reduce axes come last
+    Stmt     ::= Load(out, buffer, index, mask, other)     out = mask ? buffer[index] : other
+               | Compute(out, op, args)                     a row of ops.SCALAR_OPS
+               | Index(out, expr)                           an Expr as an i64 value
+               | Check(out, arg, size)                      arg as an index into [0, size): negatives count from the end
+               | Assert(arg, message)                       the run fails where arg is false
+               | Reduce(out, kind, args)                    over all reduce axes; sum prod max min any all argmax argmin
+               | Store(buffer, index, value, mode)          mode: set | add | mul | max | min
+    Arg      ::= value name (str) | Lit
+
+The body is SSA: every out is defined once, before its uses. What depends on a Reduce runs once per point of the parallel
+axes, everything before it once per point of all axes. Indices are one Expr a buffer dimension, over the axes, the graph's
+symbols and the outs of Checks (which may stand in Exprs as symbols of their name, with their size as extent). A Load with
+a mask is not made where the mask is false.
+
+A nest is data: inlining, comparing, hashing and printing walk the same list. Values have dtypes: `dtypes(nest)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from hardtack.codegen.ir.expr import Expr, Sym, const, free_syms, substitute, to_text
+from hardtack.codegen.ir.graph import Lit, Origin
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ops import SCALAR_OPS, result_dtype
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop axis: `sym` runs over [0, extent)."""
+
+    sym: Sym
+    extent: Expr
+    kind: str = "parallel"
+
+
+Arg = str | Lit
+
+
+@dataclass(frozen=True)
+class Load:
+    out: str
+    buffer: str
+    index: tuple[Expr, ...]
+    mask: str | None = None
+    other: Lit | None = None
+
+
+@dataclass(frozen=True)
+class Compute:
+    out: str
+    op: str
+    args: tuple[Arg, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Index:
+    out: str
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Check:
+    out: str
+    arg: Arg
+    size: Expr
+
+
+@dataclass(frozen=True)
+class Assert:
+    arg: Arg
+    message: str
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """`args`: one value; for argmax and argmin the value and an i64 index, the smallest index of equals winning."""
+
+    out: str
+    kind: str
+    args: tuple[Arg, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Store:
+    buffer: str
+    index: tuple[Expr, ...]
+    value: Arg
+    mode: str = "set"
+
+
+Stmt = Load | Compute | Index | Check | Assert | Reduce | Store
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor in memory. `order`: dimensions from outermost to innermost in memory; the buffer is dense in that order."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Expr, ...]
+    order: tuple[int, ...]
+
+    def strides(self) -> tuple[Expr, ...]:
+        """Elements from one index to the next, for each logical dimension."""
+        out: dict[int, Expr] = {}
+        step: Expr = const(1)
+        for d in reversed(self.order):
+            out[d] = step
+            step = self.shape[d] * step
+        return tuple(out[d] for d in range(len(self.shape)))
+
+    def offset(self, index: tuple[Expr, ...]) -> Expr:
+        """The element offset of `index`."""
+        total: Expr = const(0)
+        for i, s in zip(index, self.strides(), strict=True):
+            total = total + i * s
+        return total
+
+    def numel(self) -> Expr:
+        n: Expr = const(1)
+        for e in self.shape:
+            n = n * e
+        return n
+
+
+@dataclass(frozen=True)
+class LoopNest:
+    """See the module's grammar. `serial`: the points must run in order (scatters into one place)."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    body: tuple[Stmt, ...]
+    serial: bool = False
+    origin: Origin = field(default=Origin(), compare=False)
+
+    @property
+    def parallel(self) -> tuple[Axis, ...]:
+        return tuple(a for a in self.axes if a.kind == "parallel")
+
+    @property
+    def reduced(self) -> tuple[Axis, ...]:
+        return tuple(a for a in self.axes if a.kind == "reduce")
+
+    def stores(self) -> tuple[Store, ...]:
+        return tuple(s for s in self.body if isinstance(s, Store))
+
+    def loads(self) -> tuple[Load, ...]:
+        return tuple(s for s in self.body if isinstance(s, Load))
+
+    def reads(self) -> set[str]:
+        """Buffers that are read, those that a Store updates included."""
+        return {s.buffer for s in self.loads()} | {s.buffer for s in self.stores() if s.mode != "set"}
+
+    def writes(self) -> set[str]:
+        return {s.buffer for s in self.stores()}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A template's tensor argument: a buffer seen through an affine view: offset and one stride (elements) a view dim."""
+
+    buffer: str
+    dtype: DType
+    offset: Expr
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class TemplateNest:
+    """An op that a template kernel computes: `kind` names the template, `attrs` its parameters.
+
+    `axes` span the output (all parallel), outermost first in the order of `result`'s memory; `result` is the buffer that
+    takes the output, dim by dim. An epilogue reads the result at exactly the point (axes). `results`: further outputs.
+    """
+
+    name: str
+    kind: str
+    axes: tuple[Axis, ...]
+    operands: tuple[Operand, ...]
+    result: str
+    results: tuple[str, ...]
+    attrs: tuple[tuple[str, object], ...]
+    origin: Origin = field(default=Origin(), compare=False)
+
+    def attr(self, name: str) -> object:
+        return dict(self.attrs)[name]
+
+    def reads(self) -> set[str]:
+        return {o.buffer for o in self.operands}
+
+    def writes(self) -> set[str]:
+        return {self.result, *self.results}
+
+
+Nest = LoopNest | TemplateNest
+
+
+def args_of(stmt: Stmt) -> tuple[Arg, ...]:
+    """The SSA arguments of a statement, masks included, index symbols not."""
+    if isinstance(stmt, Load):
+        return (stmt.mask,) if stmt.mask is not None else ()
+    if isinstance(stmt, (Compute, Reduce)):
+        return stmt.args
+    if isinstance(stmt, (Check, Assert)):
+        return (stmt.arg,)
+    if isinstance(stmt, Store):
+        return (stmt.value,)
+    return ()
+
+
+def exprs_of(stmt: Stmt) -> tuple[Expr, ...]:
+    """The Exprs in a statement."""
+    if isinstance(stmt, (Load, Store)):
+        return stmt.index
+    if isinstance(stmt, Index):
+        return (stmt.expr,)
+    return (stmt.size,) if isinstance(stmt, Check) else ()
+
+
+def out_of(stmt: Stmt) -> str | None:
+    """The SSA value that a statement defines, if any."""
+    return None if isinstance(stmt, (Store, Assert)) else stmt.out
+
+
+def map_stmt(stmt: Stmt, names: Mapping[str, Arg], syms: Mapping[Expr, Expr]) -> Stmt:
+    """The statement with values renamed (outs and args) and symbols replaced in its Exprs."""
+
+    def arg(a: Arg) -> Arg:
+        return names.get(a, a) if isinstance(a, str) else a
+
+    def name(a: str) -> str:
+        new = names.get(a, a)
+        assert isinstance(new, str)
+        return new
+
+    def exprs(es: Iterable[Expr]) -> tuple[Expr, ...]:
+        return tuple(substitute(e, syms) for e in es)
+
+    if isinstance(stmt, Load):
+        mask = None if stmt.mask is None else name(stmt.mask)
+        return Load(name(stmt.out), stmt.buffer, exprs(stmt.index), mask, stmt.other)
+    if isinstance(stmt, Compute):
+        return Compute(name(stmt.out), stmt.op, tuple(arg(a) for a in stmt.args), stmt.dtype)
+    if isinstance(stmt, Index):
+        return Index(name(stmt.out), substitute(stmt.expr, syms))
+    if isinstance(stmt, Check):
+        return Check(name(stmt.out), arg(stmt.arg), substitute(stmt.size, syms))
+    if isinstance(stmt, Assert):
+        return Assert(arg(stmt.arg), stmt.message)
+    if isinstance(stmt, Reduce):
+        return Reduce(name(stmt.out), stmt.kind, tuple(arg(a) for a in stmt.args), stmt.dtype)
+    return Store(stmt.buffer, exprs(stmt.index), arg(stmt.value), stmt.mode)
+
+
+def substitute_axes(nest: LoopNest, axes: tuple[Axis, ...], syms: Mapping[Expr, Expr]) -> LoopNest:
+    """The nest over other axes: `syms` gives each old axis symbol in terms of the new ones."""
+    return replace(nest, axes=axes, body=tuple(map_stmt(s, {}, syms) for s in nest.body))
+
+
+def dtypes(body: Iterable[Stmt], buffers: Mapping[str, Buffer]) -> dict[str, DType]:
+    """The dtype of every value in a body."""
+    out: dict[str, DType] = {}
+    for s in body:
+        if isinstance(s, Load):
+            out[s.out] = buffers[s.buffer].dtype
+        elif isinstance(s, (Index, Check)):
+            out[s.out] = DType.I64
+        elif isinstance(s, (Compute, Reduce)):
+            out[s.out] = s.dtype
+    return out
+
+
+class LoopError(AssertionError):
+    """A nest breaks the grammar: a bug of ours, never the user's."""
+
+
+def verify_nest(nest: Nest, buffers: Mapping[str, Buffer]) -> None:
+    """Raise LoopError, with the nest's text, where a nest breaks the rules of the module's grammar."""
+    if isinstance(nest, TemplateNest):
+        for name in nest.reads() | nest.writes():
+            if name not in buffers:
+                raise LoopError(f"template {nest.name}: unknown buffer {name}\n{to_text_nest(nest)}")
+        return
+    try:
+        _verify_loop_nest(nest, buffers)
+    except LoopError as e:
+        raise LoopError(f"nest {nest.name}: {e}\n{to_text_nest(nest)}") from None
+
+
+def _verify_loop_nest(nest: LoopNest, buffers: Mapping[str, Buffer]) -> None:
+    kinds = [a.kind for a in nest.axes]
+    if kinds != sorted(kinds):
+        raise LoopError("parallel axes must come before reduce axes")
+    types: dict[str, DType] = {}
+    axis_names = {a.sym.name for a in nest.axes}
+    after_reduce: set[str] = set()
+    reduce_names = {a.sym.name for a in nest.reduced}
+    for s in nest.body:
+        for a in args_of(s):
+            if isinstance(a, str) and a not in types:
+                raise LoopError(f"{a} is used before it is defined in: {stmt_text(s)}")
+        _verify_indices(s, axis_names, types, buffers)
+        late = any(a in after_reduce for a in args_of(s)) or isinstance(s, Reduce)
+        if late and not isinstance(s, Reduce):
+            used = {y.name for e in exprs_of(s) for y in free_syms(e)}
+            if used & reduce_names:
+                raise LoopError(f"a reduce axis is used after the reduction in: {stmt_text(s)}")
+        out = out_of(s)
+        if out is not None:
+            if out in types:
+                raise LoopError(f"{out} is defined twice")
+            types[out] = _verified_dtype(s, types, buffers)
+            if late:
+                after_reduce.add(out)
+
+
+def _verify_indices(
+    s: Stmt, axis_names: set[str], types: Mapping[str, DType], buffers: Mapping[str, Buffer]
+) -> None:
+    for e in exprs_of(s):
+        for y in free_syms(e):
+            if y.extent is not None and y.name not in axis_names and y.name not in types:
+                raise LoopError(f"unknown axis or index {y.name} in: {stmt_text(s)}")
+    if isinstance(s, (Load, Store)):
+        if s.buffer not in buffers:
+            raise LoopError(f"unknown buffer {s.buffer} in: {stmt_text(s)}")
+        if len(s.index) != len(buffers[s.buffer].shape):
+            raise LoopError(f"{s.buffer} has rank {len(buffers[s.buffer].shape)} in: {stmt_text(s)}")
+
+
+def _verified_dtype(s: Stmt, types: Mapping[str, DType], buffers: Mapping[str, Buffer]) -> DType:
+    if isinstance(s, Load):
+        return buffers[s.buffer].dtype
+    if isinstance(s, (Index, Check)):
+        return DType.I64
+    assert isinstance(s, (Compute, Reduce))
+    args = tuple(types[a] if isinstance(a, str) else a.dtype for a in s.args)
+    if isinstance(s, Compute):
+        got = result_dtype(SCALAR_OPS[s.op], args, s.dtype)
+        if got is not s.dtype:
+            raise LoopError(f"dtype {s.dtype} where {s.op} gives {got} in: {stmt_text(s)}")
+    return s.dtype
+
+
+def to_text_nest(nest: Nest) -> str:
+    """The nest as a listing, as in dumps."""
+    if isinstance(nest, TemplateNest):
+        ops = ", ".join(f"{o.buffer}[{to_text(o.offset)}; {_exprs(o.strides)}]" for o in nest.operands)
+        attrs = ", ".join(f"{k}={v}" for k, v in nest.attrs)
+        axes = ", ".join(f"{a.sym.name}<{to_text(a.extent)}" for a in nest.axes)
+        return f"template {nest.name}: {nest.kind}({ops}) over ({axes}) -> {nest.result} [{attrs}]   # {nest.origin}"
+    axes = ", ".join(f"{a.kind} {a.sym.name}<{to_text(a.extent)}" for a in nest.axes)
+    head = f"nest {nest.name} ({axes}){' serial' if nest.serial else ''}   # {nest.origin}"
+    return "\n".join([head, *("  " + stmt_text(s) for s in nest.body)])
+
+
+def _exprs(es: Iterable[Expr]) -> str:
+    return ", ".join(to_text(e) for e in es)
+
+
+def stmt_text(s: Stmt) -> str:
+    """One statement as text."""
+    if isinstance(s, Load):
+        mask = "" if s.mask is None else f" if {s.mask} else {s.other}"
+        return f"{s.out} = load {s.buffer}[{_exprs(s.index)}]{mask}"
+    if isinstance(s, Compute):
+        return f"{s.out}: {s.dtype} = {s.op}({', '.join(map(str, s.args))})"
+    if isinstance(s, Index):
+        return f"{s.out} = index {to_text(s.expr)}"
+    if isinstance(s, Check):
+        return f"{s.out} = check {s.arg} in {to_text(s.size)}"
+    if isinstance(s, Assert):
+        return f"assert {s.arg}: {s.message!r}"
+    if isinstance(s, Reduce):
+        return f"{s.out}: {s.dtype} = reduce {s.kind}({', '.join(map(str, s.args))})"
+    mode = "" if s.mode == "set" else f" {s.mode}="
+    return f"store {s.buffer}[{_exprs(s.index)}]{mode} {s.value}"
+
+
+def walk_buffers(nests: Iterable[Nest]) -> Iterator[str]:
+    """Every buffer that the nests mention, in order of first mention."""
+    seen: dict[str, None] = {}
+    for n in nests:
+        if isinstance(n, TemplateNest):
+            names: Iterable[str] = (*(o.buffer for o in n.operands), n.result, *n.results)
+        else:
+            names = (s.buffer for s in n.body if isinstance(s, (Load, Store)))
+        for name in names:
+            seen.setdefault(name)
+    return iter(seen)

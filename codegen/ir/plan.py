@@ -1,0 +1,261 @@
+"""Plan: the runtime's program, as data. docs/plan.md is the contract; these are its classes.
+
+    Plan   ::= entry, target, syms, guards, values, inputs, outputs, kernels, body, arena_nbytes
+    Value  ::= Value(name, dtype, shape, strides, storage)
+    Storage::= ("input", i) | ("output", i) | ("constant", name) | ("state", name) | ("arena", Expr)
+    Instr  ::= Launch | Copy | Fill | If | While
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hardtack.codegen.ir.expr import Add, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Sym, children
+from hardtack.codegen.ir.expr import to_text as expr_text
+from hardtack.codegen.ir.graph import Guard, Origin
+from hardtack.codegen.ir.types import DType
+
+FORMAT = 1
+Storage = tuple[str, int] | tuple[str, str] | tuple[str, Expr]
+
+
+@dataclass(frozen=True)
+class PlanSym:
+    """A symbol and the input that binds it; `dim` None: the value of a rank-0 i64 input."""
+
+    sym: Sym
+    input: int
+    dim: int | None
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the plan: `strides` in elements; `storage` as in the module's grammar."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    storage: Storage
+
+
+@dataclass(frozen=True)
+class BufferParam:
+    dtype: DType
+    access: str  # "read" | "write" | "readwrite"
+
+
+@dataclass(frozen=True)
+class KernelRecord:
+    """A kernel's calling contract: its buffers in order, then `num_ints` integers."""
+
+    name: str
+    buffers: tuple[BufferParam, ...]
+    num_ints: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Call `kernel`; `buffers` are value names; `shared` and `per_worker` are workspace nbytes."""
+
+    kernel: str
+    buffers: tuple[str, ...]
+    ints: tuple[Expr, ...]
+    shared: Expr
+    per_worker: Expr
+    origin: Origin = field(default=Origin(), compare=False)
+
+
+@dataclass(frozen=True)
+class Copy:
+    src: str
+    dst: str
+    origin: Origin = field(default=Origin(), compare=False)
+
+
+@dataclass(frozen=True)
+class Fill:
+    dst: str
+    bits: int
+    origin: Origin = field(default=Origin(), compare=False)
+
+
+@dataclass(frozen=True)
+class If:
+    cond: str
+    then: tuple[Instr, ...]
+    orelse: tuple[Instr, ...]
+    origin: Origin = field(default=Origin(), compare=False)
+
+
+@dataclass(frozen=True)
+class While:
+    cond_body: tuple[Instr, ...]
+    cond: str
+    body: tuple[Instr, ...]
+    origin: Origin = field(default=Origin(), compare=False)
+
+
+Instr = Launch | Copy | Fill | If | While
+
+
+@dataclass(frozen=True)
+class Plan:
+    """See docs/plan.md."""
+
+    entry: str
+    target: str
+    syms: tuple[PlanSym, ...]
+    guards: tuple[Guard, ...]
+    values: tuple[Value, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    kernels: tuple[KernelRecord, ...]
+    body: tuple[Instr, ...]
+    arena_nbytes: Expr
+
+
+class _Writer:
+    """Numbers expressions and origins while the plan is written."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.sym_index = {s.sym: i for i, s in enumerate(plan.syms)}
+        self.value_index = {v.name: i for i, v in enumerate(plan.values)}
+        self.kernel_index = {k.name: i for i, k in enumerate(plan.kernels)}
+        self.exprs: list[list[object]] = []
+        self.expr_index: dict[Expr, int] = {}
+        self.origins: list[list[object]] = []
+        self.origin_index: dict[Origin, int] = {}
+
+    def expr(self, e: Expr) -> int:
+        if e not in self.expr_index:
+            parts = [self.expr(c) for c in children(e)]
+            self.expr_index[e] = len(self.exprs)
+            self.exprs.append(self._node(e, parts))
+        return self.expr_index[e]
+
+    def _node(self, e: Expr, parts: list[int]) -> list[object]:
+        if isinstance(e, Const):
+            return ["const", e.value]
+        if isinstance(e, Sym):
+            return ["sym", self.sym_index[e]]
+        if isinstance(e, (FloorDiv, Mod)):
+            return ["div" if isinstance(e, FloorDiv) else "mod", *parts]
+        names: dict[type[Expr], str] = {Add: "add", Mul: "mul", Min: "min", Max: "max"}
+        return [names[type(e)], parts]
+
+    def origin(self, o: Origin) -> int:
+        if o not in self.origin_index:
+            self.origin_index[o] = len(self.origins)
+            self.origins.append([o.file, o.line, o.op, o.module, o.source])
+        return self.origin_index[o]
+
+    def exprs_of(self, items: Iterable[Expr]) -> list[int]:
+        return [self.expr(e) for e in items]
+
+    def value(self, v: Value) -> dict[str, object]:
+        kind, at = v.storage
+        return {
+            "name": v.name,
+            "dtype": v.dtype.value,
+            "shape": self.exprs_of(v.shape),
+            "strides": self.exprs_of(v.strides),
+            "storage": [kind, self.expr(at) if isinstance(at, Expr) else at],
+        }
+
+    def instr(self, i: Instr) -> dict[str, object]:
+        values = self.value_index
+        if isinstance(i, Launch):
+            return {
+                "op": "launch",
+                "kernel": self.kernel_index[i.kernel],
+                "buffers": [values[b] for b in i.buffers],
+                "ints": self.exprs_of(i.ints),
+                "shared": self.expr(i.shared),
+                "per_worker": self.expr(i.per_worker),
+                "origin": self.origin(i.origin),
+            }
+        if isinstance(i, Copy):
+            return {"op": "copy", "src": values[i.src], "dst": values[i.dst], "origin": self.origin(i.origin)}
+        if isinstance(i, Fill):
+            return {"op": "fill", "dst": values[i.dst], "bits": i.bits, "origin": self.origin(i.origin)}
+        if isinstance(i, If):
+            return {
+                "op": "if",
+                "cond": values[i.cond],
+                "then": [self.instr(x) for x in i.then],
+                "else": [self.instr(x) for x in i.orelse],
+                "origin": self.origin(i.origin),
+            }
+        return {
+            "op": "while",
+            "cond_body": [self.instr(x) for x in i.cond_body],
+            "cond": values[i.cond],
+            "body": [self.instr(x) for x in i.body],
+            "origin": self.origin(i.origin),
+        }
+
+    def document(self) -> dict[str, object]:
+        p = self.plan
+        out: dict[str, object] = {
+            "format": FORMAT,
+            "entry": p.entry,
+            "target": p.target,
+            "syms": [
+                {"name": s.sym.name, "lo": s.sym.lo, "hi": s.sym.hi, "input": s.input, "dim": s.dim} for s in p.syms
+            ],
+            "guards": [
+                {"relation": g.relation, "a": self.expr(g.a), "b": self.expr(g.b), "text": g.text} for g in p.guards
+            ],
+            "values": [self.value(v) for v in p.values],
+            "inputs": [self.value_index[n] for n in p.inputs],
+            "outputs": [self.value_index[n] for n in p.outputs],
+            "kernels": [self.kernel(k) for k in p.kernels],
+            "body": [self.instr(i) for i in p.body],
+            "arena": self.expr(p.arena_nbytes),
+        }
+        return out | {"exprs": self.exprs, "origins": self.origins}
+
+    @staticmethod
+    def kernel(k: KernelRecord) -> dict[str, object]:
+        params: list[list[object]] = [["buffer", b.dtype.value, b.access] for b in k.buffers]
+        return {"name": k.name, "params": params + [["int"]] * k.num_ints}
+
+
+def to_json(plan: Plan) -> bytes:
+    """The plan as canonical JSON: the same plan gives the same bytes."""
+    return json.dumps(_Writer(plan).document(), sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def to_text(plan: Plan) -> str:
+    """A listing for people, one line an instruction."""
+    lines = [f"plan {plan.entry} for {plan.target}, arena {expr_text(plan.arena_nbytes)} bytes"]
+    for v in plan.values:
+        kind, at = v.storage
+        place = f"{kind} {expr_text(at) if isinstance(at, Expr) else at}"
+        shape, strides = (", ".join(map(expr_text, x)) for x in (v.shape, v.strides))
+        lines.append(f"  {v.name}: {v.dtype}[{shape}] strides ({strides}) in {place}")
+    lines += _instr_text(plan.body, "  ")
+    return "\n".join(lines) + "\n"
+
+
+def _instr_text(body: Iterable[Instr], indent: str) -> list[str]:
+    lines: list[str] = []
+    for i in body:
+        if isinstance(i, Launch):
+            ints = ", ".join(map(expr_text, i.ints))
+            lines.append(f"{indent}launch {i.kernel}({', '.join(i.buffers)}; {ints})   # {i.origin}")
+        elif isinstance(i, Copy):
+            lines.append(f"{indent}copy {i.dst} <- {i.src}   # {i.origin}")
+        elif isinstance(i, Fill):
+            lines.append(f"{indent}fill {i.dst} with {i.bits:#x}   # {i.origin}")
+        elif isinstance(i, If):
+            lines += [f"{indent}if {i.cond}:", *_instr_text(i.then, indent + "  ")]
+            lines += [f"{indent}else:", *_instr_text(i.orelse, indent + "  ")]
+        else:
+            lines += [f"{indent}while:", *_instr_text(i.cond_body, indent + "  ")]
+            lines += [f"{indent}  test {i.cond}", *_instr_text(i.body, indent + "  ")]
+    return lines

@@ -1,0 +1,80 @@
+"""Schedule: a group with its loops decided, ready to be printed as code. Renderers decide nothing any more.
+
+    Kernel   ::= Kernel(name, outer, nests, flat, serial, storage, anchor)
+    Loop tree of a kernel:
+        outer axes, flattened, split among workers          role grid
+          for each nest: its serial axes                    role serial
+            its vector axis                                 role vector (parallel) or vector (reduce)
+              its reduce axes                               role serial
+    Storage  ::= memory | scratch(numel) | register
+
+Loads and stores have one linear element offset instead of an index a dimension. A flat kernel has no inner axes: all its
+nests run at the same point, its last outer axis is the vector axis, and values pass between nests in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.expr import Expr, to_text
+from hardtack.codegen.ir.graph import Origin
+from hardtack.codegen.ir.loops import Axis, Buffer, LoopNest, TemplateNest, stmt_text
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where a buffer lives for one kernel. `numel`: elements of scratch for one worker."""
+
+    kind: str  # "memory" | "scratch" | "register"
+    numel: Expr | None = None
+
+
+@dataclass(frozen=True)
+class ScheduledNest:
+    """`serial`: axes looped around the vector axis; `vector`: the axis whose points fill lanes, or None;
+    `reduce`: reduce axes looped inside (around the vector axis when that one reduces)."""
+
+    nest: LoopNest
+    serial: tuple[Axis, ...]
+    vector: Axis | None
+    vector_reduces: bool
+    reduce: tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """See the module's grammar. `buffers`: the memory buffers, in the order of the kernel's parameters."""
+
+    name: str
+    outer: tuple[Axis, ...]
+    nests: tuple[ScheduledNest, ...]
+    flat: bool
+    serial: bool
+    storage: Mapping[str, Storage]
+    buffers: tuple[Buffer, ...]
+    writes: frozenset[str]
+    reads: frozenset[str]
+    origin: Origin
+    anchor: TemplateNest | None = None
+
+
+def to_text_kernel(kernel: Kernel) -> str:
+    """The loop tree as a listing."""
+    axes = ", ".join(f"{a.sym.name}<{to_text(a.extent)}" for a in kernel.outer)
+    lines = [f"kernel {kernel.name} grid ({axes}){' flat' if kernel.flat else ''}{' serial' if kernel.serial else ''}"]
+    for name, where in kernel.storage.items():
+        if where.kind != "memory":
+            size = f" {to_text(where.numel)}" if where.numel is not None else ""
+            lines.append(f"  {name} in {where.kind}{size}")
+    if kernel.anchor is not None:
+        lines.append(f"  template {kernel.anchor.kind}, epilogue:")
+    for n in kernel.nests:
+        roles = [f"serial {a.sym.name}<{to_text(a.extent)}" for a in n.serial]
+        if n.vector is not None:
+            kind = "vector reduce" if n.vector_reduces else "vector"
+            roles.append(f"{kind} {n.vector.sym.name}<{to_text(n.vector.extent)}")
+        roles += [f"reduce {a.sym.name}<{to_text(a.extent)}" for a in n.reduce]
+        lines.append(f"  nest {n.nest.name} ({', '.join(roles)})")
+        lines += ["    " + stmt_text(s) for s in n.nest.body]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,131 @@
+"""The scalar op table: every operation that may stand in a pointwise graph op or in a loop nest's Compute.
+
+One row an op: its name, how many arguments, how the result's dtype follows, and whether it is cheap enough to be computed
+again rather than stored. Semantics are torch's for the same dtype: floats follow IEEE (max and min propagate NaN),
+integers wrap, comparisons give bool. Arguments of one op have one dtype unless the row says otherwise; conversions are
+explicit `cast`s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.types import DType
+
+
+@dataclass(frozen=True)
+class ScalarOp:
+    """A row of the table.
+
+    result: "same" (as the arguments), "bool", "attr" (given by the op's `dtype` attribute).
+    domain: the kinds it accepts, a subset of "fib" (float, int, bool).
+    cost: rough number of simple instructions for one element, used to choose between storing and computing again.
+    """
+
+    name: str
+    arity: int
+    result: str
+    domain: str
+    cost: int
+    doc: str
+
+
+def _rows(*rows: tuple[str, int, str, str, int, str]) -> dict[str, ScalarOp]:
+    return {row[0]: ScalarOp(*row) for row in rows}
+
+
+SCALAR_OPS: dict[str, ScalarOp] = _rows(
+    ("add", 2, "same", "fi", 1, "a + b"),
+    ("sub", 2, "same", "fi", 1, "a - b"),
+    ("mul", 2, "same", "fi", 1, "a * b"),
+    ("div", 2, "same", "f", 4, "a / b in floating point"),
+    ("floordiv", 2, "same", "fi", 8, "a / b rounded down; an integer b of 0 is an HT_KERNEL_ASSERT"),
+    ("truncdiv", 2, "same", "fi", 8, "a / b rounded towards zero; an integer b of 0 is an HT_KERNEL_ASSERT"),
+    ("remainder", 2, "same", "fi", 8, "a - floordiv(a, b) * b: the result has b's sign"),
+    ("fmod", 2, "same", "fi", 8, "the remainder with a's sign, as C's fmod"),
+    ("pow", 2, "same", "fi", 30, "a to the power of b"),
+    ("max", 2, "same", "fi", 1, "the larger; NaN if either is"),
+    ("min", 2, "same", "fi", 1, "the smaller; NaN if either is"),
+    ("atan2", 2, "same", "f", 30, "the angle of (b, a)"),
+    ("copysign", 2, "same", "f", 2, "a with b's sign"),
+    ("and", 2, "same", "ib", 1, "bitwise, or logical for bool"),
+    ("or", 2, "same", "ib", 1, "bitwise, or logical for bool"),
+    ("xor", 2, "same", "ib", 1, "bitwise, or logical for bool"),
+    ("shl", 2, "same", "i", 1, "a << b"),
+    ("shr", 2, "same", "i", 1, "a >> b, arithmetic for signed types"),
+    ("eq", 2, "bool", "fib", 1, "a == b"),
+    ("ne", 2, "bool", "fib", 1, "a != b"),
+    ("lt", 2, "bool", "fib", 1, "a < b"),
+    ("le", 2, "bool", "fib", 1, "a <= b"),
+    ("gt", 2, "bool", "fib", 1, "a > b"),
+    ("ge", 2, "bool", "fib", 1, "a >= b"),
+    ("where", 3, "same", "fib", 1, "a ? b : c; a is bool, b and c have the result's dtype"),
+    ("fma", 3, "same", "f", 1, "a * b + c, rounded once or twice"),
+    ("neg", 1, "same", "fi", 1, "-a"),
+    ("abs", 1, "same", "fi", 1, "|a|"),
+    ("sign", 1, "same", "fi", 2, "-1, 0 or 1; NaN for NaN"),
+    ("not", 1, "same", "ib", 1, "bitwise, or logical for bool"),
+    ("floor", 1, "same", "f", 1, "rounded down"),
+    ("ceil", 1, "same", "f", 1, "rounded up"),
+    ("trunc", 1, "same", "f", 1, "rounded towards zero"),
+    ("round", 1, "same", "f", 1, "rounded to nearest, ties to even"),
+    ("sqrt", 1, "same", "f", 6, "square root"),
+    ("rsqrt", 1, "same", "f", 8, "1 / sqrt(a)"),
+    ("reciprocal", 1, "same", "f", 4, "1 / a"),
+    ("exp", 1, "same", "f", 12, "e^a"),
+    ("exp2", 1, "same", "f", 12, "2^a"),
+    ("expm1", 1, "same", "f", 20, "e^a - 1"),
+    ("log", 1, "same", "f", 14, "natural logarithm"),
+    ("log2", 1, "same", "f", 14, "logarithm to base 2"),
+    ("log10", 1, "same", "f", 14, "logarithm to base 10"),
+    ("log1p", 1, "same", "f", 20, "log(1 + a)"),
+    ("sin", 1, "same", "f", 20, "sine of a, in radians"),
+    ("cos", 1, "same", "f", 20, "cosine of a, in radians"),
+    ("tan", 1, "same", "f", 26, "tangent of a, in radians"),
+    ("asin", 1, "same", "f", 24, "inverse sine"),
+    ("acos", 1, "same", "f", 24, "inverse cosine"),
+    ("atan", 1, "same", "f", 20, "inverse tangent"),
+    ("sinh", 1, "same", "f", 24, "hyperbolic sine"),
+    ("cosh", 1, "same", "f", 24, "hyperbolic cosine"),
+    ("tanh", 1, "same", "f", 20, "hyperbolic tangent"),
+    ("asinh", 1, "same", "f", 30, "inverse hyperbolic sine"),
+    ("acosh", 1, "same", "f", 30, "inverse hyperbolic cosine"),
+    ("atanh", 1, "same", "f", 30, "inverse hyperbolic tangent"),
+    ("erf", 1, "same", "f", 20, "error function"),
+    ("erfc", 1, "same", "f", 30, "1 - erf(a)"),
+    ("erfinv", 1, "same", "f", 40, "inverse error function"),
+    ("lgamma", 1, "same", "f", 60, "log |gamma(a)|"),
+    ("sigmoid", 1, "same", "f", 14, "1 / (1 + e^-a)"),
+    ("isnan", 1, "bool", "f", 1, "a is NaN"),
+    ("isinf", 1, "bool", "f", 1, "a is infinite"),
+    ("cast", 1, "attr", "fib", 1, "a as attribute `dtype`: float to int truncates, anything to bool is a != 0"),
+    ("bitcast", 1, "attr", "fi", 1, "the same bits as attribute `dtype`, of the same size"),
+)
+"""name -> ScalarOp."""
+
+
+def accepts(op: ScalarOp, dtype: DType) -> bool:
+    """True if `op` is defined on arguments of `dtype`."""
+    kind = "f" if dtype.is_float else "b" if dtype is DType.BOOL else "i"
+    return kind in op.domain
+
+
+def result_dtype(op: ScalarOp, args: tuple[DType, ...], attr: DType | None) -> DType:
+    """The dtype of op(args). `attr` is the op's dtype attribute, needed where result is "attr".
+
+    Raises ValueError, with the op and the dtypes, for a combination that the table does not have.
+    """
+    if len(args) != op.arity:
+        raise ValueError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
+    data = args[1:] if op.name == "where" else args
+    if op.name == "where" and args[0] is not DType.BOOL:
+        raise ValueError(f"where needs a bool condition, got {args[0]}")
+    if any(d is not data[0] for d in data) or not accepts(op, data[0]):
+        raise ValueError(f"{op.name} is not defined on ({', '.join(map(str, args))})")
+    if op.result == "bool":
+        return DType.BOOL
+    if op.result == "attr":
+        if attr is None:
+            raise ValueError(f"{op.name} needs a dtype attribute")
+        return attr
+    return data[0]
