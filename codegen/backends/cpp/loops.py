@@ -1,0 +1,400 @@
+"""Loop kernels as C++: prints a scheduled Kernel that has no template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hardtack.codegen.backends.cpp.body import Body, Place, storage_type
+from hardtack.codegen.backends.cpp.spelling import COMBINE, HORIZONTAL, expr, identity, literal, register_type
+from hardtack.codegen.ir.expr import Expr, Sym, as_expr, const, free_syms, maximum
+from hardtack.codegen.ir.graph import Lit
+from hardtack.codegen.ir.loops import (
+    Axis,
+    Buffer,
+    Check,
+    Load,
+    Reduce,
+    Stmt,
+    Store,
+    args_of,
+    dtypes,
+    exprs_of,
+    out_of,
+)
+from hardtack.codegen.ir.schedule import Kernel, ScheduledNest
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.views import ONE
+from hardtack.codegen.tile import FLAT_BLOCK
+
+INDENT = "  "
+
+
+def indent(lines: Sequence[str], depth: int = 1) -> list[str]:
+    return [INDENT * depth + line for line in lines]
+
+
+def kernel_syms(kernel: Kernel) -> tuple[Sym, ...]:
+    """The graph's symbols that the kernel needs at run time, by name: its integer parameters."""
+    found: set[Sym] = set()
+    exprs: list[Expr] = [a.extent for a in kernel.outer]
+    exprs += [s.numel for s in kernel.storage.values() if s.numel is not None]
+    for n in kernel.nests:
+        exprs += [a.extent for a in n.nest.axes]
+        exprs += [e for s in n.nest.body for e in exprs_of(s)]
+    for e in exprs:
+        found |= {s for s in free_syms(e) if s.extent is None}
+    return tuple(sorted(found, key=lambda s: s.name))
+
+
+def places_of(kernel: Kernel, buffers: Mapping[str, Buffer]) -> dict[str, Place]:
+    """How the kernel's text names each buffer."""
+    memory = [b.name for b in kernel.buffers]
+    places: dict[str, Place] = {}
+    for k, (name, where) in enumerate(kernel.storage.items()):
+        t = buffers[name].dtype
+        if where.kind == "memory":
+            # in a flat kernel a stored value also stays in a register for the nests that read it at the same point
+            passed = kernel.flat and name in kernel.writes and name in kernel.reads
+            places[name] = Place(t, pointer=f"b{memory.index(name)}", register=f"g{k}" if passed else "")
+        elif where.kind == "scratch":
+            places[name] = Place(t, pointer=f"t{k}")
+        else:
+            places[name] = Place(t, register=f"g{k}", uniform=not kernel.flat)
+    return places
+
+
+def scratch_nbytes(kernel: Kernel, buffers: Mapping[str, Buffer]) -> dict[str, Expr]:
+    """Bytes of each scratch buffer, rounded up to vectors."""
+    out: dict[str, Expr] = {}
+    for name, where in kernel.storage.items():
+        if where.kind == "scratch":
+            assert where.numel is not None
+            out[name] = (where.numel * buffers[name].dtype.nbytes + 63) // 64 * 64
+    return out
+
+
+def worker_nbytes(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Expr:
+    """Workspace of one worker."""
+    total: Expr = const(0)
+    for n in scratch_nbytes(kernel, buffers).values():
+        total = total + n
+    return maximum(total, 0)
+
+
+def prologue(kernel: Kernel) -> list[str]:
+    """Parameters as C++ variables."""
+    lines: list[str] = []
+    for k, b in enumerate(kernel.buffers):
+        t = storage_type(b.dtype)
+        const_ = "" if b.name in kernel.writes else "const "
+        lines.append(f"{const_}{t}* __restrict const b{k} = static_cast<{const_}{t}*>(args->buffers[{k}]);")
+    for k, s in enumerate(kernel_syms(kernel)):
+        lines.append(f"const int64_t {s.name} = args->ints[{k}];")
+    return lines
+
+
+def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> str:
+    """The kernel's C++ source; `name` is the function."""
+    places = places_of(kernel, buffers)
+    inner = _flat_point(kernel, places, buffers) if kernel.flat else _row_point(kernel, places, buffers)
+    total, outer = _grid(kernel)
+    scratch = _scratch(kernel, places, buffers)
+    loop = [
+        *scratch,
+        "for (int64_t point = begin; point < end; ++point) {",
+        *indent([*_outer_indices(outer, kernel.flat), *inner]),
+        "}",
+    ]
+    if kernel.serial:
+        grid = ["{", *indent([f"const int64_t begin = 0, end = {expr(total)};", "const int32_t worker = 0;", *loop]), "}"]
+    else:
+        head = f"ht::ranges(args, {expr(total)}, {expr(_work(kernel))}, [&](int64_t begin, int64_t end, int32_t worker) {{"
+        grid = [head, *indent(loop), "});"]
+    lines = [
+        '#include "loops.h"',
+        "",
+        f'extern "C" int32_t {name}(const HtKernelArgs* args) {{',
+        *indent([*prologue(kernel), "ht::Status status;", *([blocks_line(kernel)] if kernel.flat else []), *grid, "return status.code;"]),
+        "}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _grid(kernel: Kernel) -> tuple[Expr, tuple[Axis, ...]]:
+    """The number of points shared among workers, and the axes they number."""
+    axes = kernel.outer[:-1] if kernel.flat else kernel.outer
+    total: Expr = ONE
+    for a in axes:
+        total = total * a.extent
+    if kernel.flat:
+        total = total * ((kernel.outer[-1].extent + FLAT_BLOCK - 1) // FLAT_BLOCK)
+    return total, axes
+
+
+def _work(kernel: Kernel) -> Expr:
+    """Statements executed at one point of the grid."""
+    total: Expr = const(0)
+    for n in kernel.nests:
+        points: Expr = const(len(n.nest.body) * (FLAT_BLOCK if kernel.flat else 1))
+        for a in n.nest.axes[len(kernel.outer) :]:
+            points = points * a.extent
+        total = total + points
+    return total
+
+
+def _scratch(kernel: Kernel, places: Mapping[str, Place], buffers: Mapping[str, Buffer]) -> list[str]:
+    sizes = scratch_nbytes(kernel, buffers)
+    if not sizes:
+        return ["static_cast<void>(worker);"]
+    lines = ["char* const scratch = static_cast<char*>(args->worker_workspace) + worker * args->worker_stride;"]
+    at: Expr = const(0)
+    for name, nbytes in sizes.items():
+        t = storage_type(buffers[name].dtype)
+        lines.append(f"{t}* const {places[name].pointer} = reinterpret_cast<{t}*>(scratch + {expr(at)});")
+        at = at + nbytes
+    return lines
+
+
+def _outer_indices(axes: Sequence[Axis], flat: bool) -> list[str]:
+    """The outer axes' variables from the running point."""
+    lines: list[str] = []
+    rest = "point"
+    if flat:
+        lines.append("const int64_t row = point / blocks, block = point % blocks;")
+        rest = "row"
+    for k in range(len(axes) - 1, -1, -1):
+        a = axes[k]
+        value = rest if k == 0 else f"{rest} % {expr(a.extent)}"
+        lines.append(f"const int64_t {a.sym.name} = {value};")
+        if k > 0:
+            lines.append(f"const int64_t rest{k} = {rest} / {expr(a.extent)};")
+            rest = f"rest{k}"
+    return lines
+
+
+def _flat_point(kernel: Kernel, places: Mapping[str, Place], buffers: Mapping[str, Buffer]) -> list[str]:
+    vector = kernel.outer[-1]
+    inner: list[str] = [
+        f"{register_type(p.dtype)} {p.register};" for p in places.values() if p.register
+    ]
+    for k, n in enumerate(kernel.nests):
+        body = Body(places, dtypes(n.nest.body, buffers), vector.sym, prefix=f"n{k}_")
+        for s in n.nest.body:
+            body.write(s)
+        inner += body.lines
+    v, extent = vector.sym.name, expr(vector.extent)
+    first, last = f"block * {FLAT_BLOCK}", f"ht::least(block * {FLAT_BLOCK} + {FLAT_BLOCK}, {extent})"
+    return [f"ht::lanes({first}, {last}, [&](int64_t {v}, auto cnt) HT_LAMBDA {{", *indent(inner), "});"]
+
+
+def _row_point(kernel: Kernel, places: Mapping[str, Place], buffers: Mapping[str, Buffer]) -> list[str]:
+    lines = [f"{register_type(p.dtype)} {p.register};" for p in places.values() if p.register]
+    for k, n in enumerate(kernel.nests):
+        lines += ["{", *indent(_nest(n, places, buffers, f"n{k}_")), "}"]
+    return lines
+
+
+def _nest(n: ScheduledNest, places: Mapping[str, Place], buffers: Mapping[str, Buffer], prefix: str) -> list[str]:
+    inner = _lanes_of_nest(n, places, buffers, prefix)
+    for a in reversed(n.serial):
+        inner = _for(a, inner)
+    return inner
+
+
+def _for(axis: Axis, inner: Sequence[str]) -> list[str]:
+    s = axis.sym.name
+    return [f"for (int64_t {s} = 0; {s} < {expr(axis.extent)}; ++{s}) {{", *indent(inner), "}"]
+
+
+def _lanes_of_nest(
+    n: ScheduledNest, places: Mapping[str, Place], buffers: Mapping[str, Buffer], prefix: str
+) -> list[str]:
+    types = dtypes(n.nest.body, buffers)
+    if n.vector_reduces:
+        return _lane_reduction(n, places, types, prefix)
+    vector = n.vector.sym if n.vector is not None else None
+    inner = _reduction(n, places, types, prefix, vector) if n.nest.reduced else _straight(n, places, types, prefix, vector)
+    if n.vector is None:
+        return ["const ht::Part cnt{1};", "static_cast<void>(cnt);", *inner]
+    head = f"ht::lanes(0, {expr(n.vector.extent)}, [&](int64_t {n.vector.sym.name}, auto cnt) HT_LAMBDA {{"
+    return [head, *indent(inner), "});"]
+
+
+def _straight(
+    n: ScheduledNest, places: Mapping[str, Place], types: Mapping[str, DType], prefix: str, vector: Sym | None
+) -> list[str]:
+    body = Body(places, types, vector, prefix=prefix)
+    for s in n.nest.body:
+        body.write(s)
+    return body.lines
+
+
+def _needed(body: Sequence[Stmt], roots: Sequence[Stmt], stop: frozenset[str]) -> list[Stmt]:
+    """The statements that `roots` depend on, in order, not looking behind the values in `stop`."""
+    wanted: set[str] = set()
+    marked: set[int] = {id(r) for r in roots}
+    for s in reversed(body):
+        out = out_of(s)
+        if id(s) in marked or (out is not None and out in wanted and out not in stop):
+            marked.add(id(s))
+            wanted |= {a for a in args_of(s) if isinstance(a, str)}
+            wanted |= {y.name for e in exprs_of(s) for y in free_syms(e)}
+    return [s for s in body if id(s) in marked and not (isinstance(s, Reduce) and out_of(s) in stop and s not in roots)]
+
+
+def _phases(n: ScheduledNest) -> tuple[list[Reduce], list[Stmt], list[Stmt]]:
+    """The reductions, what runs at every point before them, and what runs once after them."""
+    reduces = [s for s in n.nest.body if isinstance(s, Reduce)]
+    outs = frozenset(r.out for r in reduces)
+    late_roots = [s for s in n.nest.body if isinstance(s, Store)]
+    before = [s for s in _needed(n.nest.body, reduces, outs) if not isinstance(s, Reduce)]
+    # an index that is checked for its refusal alone runs where its argument does
+    before_outs = {out_of(s) for s in before}
+    after = [s for s in _needed(n.nest.body, late_roots, outs) if not isinstance(s, Reduce)]
+    checks = [s for s in n.nest.body if isinstance(s, Check) and s not in after and s.out not in before_outs]
+    return reduces, before + checks, after
+
+
+class _Accumulators:
+    """The C++ of the partial results of a nest's reductions: fields of one struct."""
+
+    def __init__(self, reduces: Sequence[Reduce], types: Mapping[str, DType]) -> None:
+        self.reduces = reduces
+        self.types = types
+
+    def value_type(self, r: Reduce) -> str:
+        if r.kind.startswith("arg"):
+            a = r.args[0]
+            t = a.dtype if isinstance(a, Lit) else self.types[a]
+            return f"ht::Best<{register_type(t)}>"
+        return register_type(r.dtype)
+
+    def start(self, r: Reduce) -> str:
+        if r.kind.startswith("arg"):
+            a = r.args[0]
+            t = a.dtype if isinstance(a, Lit) else self.types[a]
+            return f"{{{literal(Lit(0, t))}, ht::bcast<int64_t>(-1)}}"
+        return identity(r.kind, r.dtype)
+
+    def declare(self) -> list[str]:
+        fields = [f"{self.value_type(r)} a{k};" for k, r in enumerate(self.reduces)]
+        return ["struct Acc {", *indent(fields), "};"]
+
+    def starts(self) -> str:
+        return "{" + ", ".join(self.start(r) for r in self.reduces) + "}"
+
+    def update(self, body: Body) -> list[str]:
+        """One vector of points into `acc`, lanes outside the loop left out."""
+        lines: list[str] = []
+        for k, r in enumerate(self.reduces):
+            value = body.arg(r.args[0])
+            if r.kind.startswith("arg"):
+                largest = "true" if r.kind == "argmax" else "false"
+                index = body.arg(r.args[1])
+                lines.append(f"ht::take_best(acc.a{k}, {value}, {index}, ht::active({body.cnt}), {largest});")
+                continue
+            lines.append(f"acc.a{k} = {COMBINE[r.kind].format(f'acc.a{k}', f'{self.masked(r, value, body.cnt)}')};")
+        return lines
+
+    @staticmethod
+    def masked(r: Reduce, value: str, cnt: str) -> str:
+        neutral = identity(r.kind, r.dtype)
+        return f"(ht::all_lanes({cnt}) ? {value} : ht::select(ht::active({cnt}), {value}, {neutral}))"
+
+    def merge(self) -> list[str]:
+        """Four accumulators into the first, always in the same order."""
+        lines: list[str] = []
+        for k, r in enumerate(self.reduces):
+            if r.kind.startswith("arg"):
+                largest = "true" if r.kind == "argmax" else "false"
+                lines += [f"ht::merge_best(acc[0].a{k}, acc[{j}].a{k}, {largest});" for j in (1, 2, 3)]
+                continue
+            low = COMBINE[r.kind].format(f"acc[0].a{k}", f"acc[1].a{k}")
+            high = COMBINE[r.kind].format(f"acc[2].a{k}", f"acc[3].a{k}")
+            lines.append(f"acc[0].a{k} = {COMBINE[r.kind].format(low, high)};")
+        return lines
+
+    def across(self, r: Reduce, k: int) -> str:
+        """All lanes of the first accumulator into one value."""
+        a = f"acc[0].a{k}"
+        if r.kind.startswith("arg"):
+            return f"ht::bcast<int64_t>(ht::best_of_lanes({a}, {'true' if r.kind == 'argmax' else 'false'}))"
+        if r.dtype is DType.BOOL:
+            test = "ht::hany" if r.kind in ("any", "max") else "ht::hall"
+            return f"ht::bcast<int32_t>({test}({a}) ? -1 : 0)"
+        element = register_type(r.dtype).removeprefix("ht::vec<").removesuffix(">")
+        return f"ht::bcast<{element}>({HORIZONTAL[r.kind]}({a}))"
+
+
+def _reduction(
+    n: ScheduledNest, places: Mapping[str, Place], types: Mapping[str, DType], prefix: str, vector: Sym | None
+) -> list[str]:
+    """Lanes are points of a parallel axis (or there are none): each lane reduces for itself."""
+    reduces, before, after = _phases(n)
+    acc = _Accumulators(reduces, types)
+    body = Body(places, types, vector, prefix=prefix)
+    for s in before:
+        body.write(s)
+    inner = [*body.lines, *_unmasked(acc, body)]
+    for a in reversed(n.reduce):
+        inner = _for(a, inner)
+    late = Body(places, types, vector, prefix=prefix)
+    for k, r in enumerate(reduces):
+        code = f"acc.a{k}.index" if r.kind.startswith("arg") else f"acc.a{k}"
+        late.define(r.out, code, r.dtype, vector is None)
+    for s in after:
+        late.write(s)
+    return [*acc.declare(), f"Acc acc{acc.starts()};", *inner, *late.lines]
+
+
+def _unmasked(acc: _Accumulators, body: Body) -> list[str]:
+    """Updates where every lane has its own result: lanes outside the loop do no harm."""
+    lines: list[str] = []
+    for k, r in enumerate(acc.reduces):
+        value = body.arg(r.args[0])
+        if r.kind.startswith("arg"):
+            largest = "true" if r.kind == "argmax" else "false"
+            index = body.arg(r.args[1])
+            lines.append(f"ht::take_best(acc.a{k}, {value}, {index}, ht::bcast<int32_t>(-1), {largest});")
+        else:
+            lines.append(f"acc.a{k} = {COMBINE[r.kind].format(f'acc.a{k}', value)};")
+    return lines
+
+
+def _lane_reduction(
+    n: ScheduledNest, places: Mapping[str, Place], types: Mapping[str, DType], prefix: str
+) -> list[str]:
+    """Lanes are points of a reduce axis: four accumulators, then across the lanes."""
+    assert n.vector is not None
+    reduces, before, after = _phases(n)
+    acc = _Accumulators(reduces, types)
+    body = Body(places, types, n.vector.sym, prefix=prefix)
+    for s in before:
+        body.write(s)
+    v = n.vector.sym.name
+    inner = [
+        f"ht::lanes4(0, {expr(n.vector.extent)}, acc, [&](int64_t {v}, auto cnt, Acc& acc) HT_LAMBDA {{",
+        *indent([*body.lines, *acc.update(body)]),
+        "});",
+    ]
+    for a in reversed(n.reduce):
+        inner = _for(a, inner)
+    late = Body(places, types, None, prefix=prefix)
+    for k, r in enumerate(reduces):
+        late.define(r.out, acc.across(r, k), r.dtype, True)
+    for s in after:
+        late.write(s)
+    starts = ", ".join([acc.starts()] * 4)
+    return [
+        *acc.declare(), f"Acc acc[4] = {{{starts}}};", *inner, *acc.merge(),
+        "const ht::Part cnt{1};", "static_cast<void>(cnt);", *late.lines,
+    ]
+
+
+def blocks_line(kernel: Kernel) -> str:
+    """The number of vector blocks of a flat kernel."""
+    return f"const int64_t blocks = {expr((kernel.outer[-1].extent + FLAT_BLOCK - 1) // FLAT_BLOCK)};"
+
+
+__all__ = ["Load", "as_expr", "kernel_syms", "render", "worker_nbytes"]

@@ -1,0 +1,131 @@
+"""Template kernels as C++: a call of a template from templates/cpp with the epilogue of the group.
+
+One function a template: it gives the sizes as parameters, the call, and the workspace that the template's header asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hardtack.codegen.backends.cpp.body import storage_type
+from hardtack.codegen.backends.cpp.epilogue import Parameters, epilogue
+from hardtack.codegen.backends.cpp.loops import indent
+from hardtack.codegen.ir.expr import Expr, const, int_value, maximum, minimum, product
+from hardtack.codegen.ir.graph import Lit
+from hardtack.codegen.ir.loops import Buffer, Operand, TemplateNest
+from hardtack.codegen.ir.schedule import Kernel
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.matrix import PANEL
+from hardtack.codegen.lower.views import ONE
+
+
+@dataclass(frozen=True)
+class Call:
+    """A template's use: headers, statements before the call, the call's expression, and its workspace in bytes."""
+
+    headers: tuple[str, ...]
+    setup: tuple[str, ...]
+    call: str
+    shared: Expr = const(0)
+    per_worker: Expr = const(0)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A kernel's source and what its launch passes."""
+
+    source: str
+    ints: tuple[Expr, ...]
+    shared: Expr
+    per_worker: Expr
+
+
+def batch_axes(anchor: TemplateNest) -> int:
+    """How many of the anchor's axes its template counts as the batch."""
+    return len(anchor.axes) - 2 if anchor.kind == "gemm_dynamic" else 0
+
+
+def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> Rendered:
+    """The source of a template kernel; `name` is the function."""
+    anchor = kernel.anchor
+    assert anchor is not None
+    parameters = Parameters()
+    memory = [b.name for b in kernel.buffers]
+    pointers = [f"b{memory.index(o.buffer)} + {parameters.add(f'at{k}', o.offset)}" for k, o in enumerate(anchor.operands)]
+    call = CALLS[anchor.kind](anchor, pointers, parameters, memory)
+    lines: list[str] = []
+    construction: list[str] = []
+    if anchor.kind in WITH_EPILOGUE:
+        functor = epilogue(kernel, buffers, parameters)
+        lines, construction = ["namespace {", *functor.definition, "}  // namespace", ""], [functor.construction]
+    arguments: list[str] = []
+    for k, b in enumerate(kernel.buffers):
+        t, const_ = storage_type(b.dtype), "" if b.name in kernel.writes else "const "
+        arguments.append(f"{const_}{t}* const b{k} = static_cast<{const_}{t}*>(args->buffers[{k}]);")
+    arguments += [f"const int64_t {n} = args->ints[{k}];" for k, n in enumerate(parameters.ints)]
+    source = [
+        *(f'#include "{h}"' for h in dict.fromkeys((*call.headers, "loops.h"))),
+        "",
+        *lines,
+        f'extern "C" int32_t {name}(const HtKernelArgs* args) {{',
+        *indent([*arguments, "ht::Status status;", *construction, *call.setup, f"const int32_t code = {call.call};",
+                 "return code != HT_KERNEL_OK ? code : status.code;"]),
+        "}",
+        "",
+    ]
+    return Rendered("\n".join(source), tuple(parameters.ints.values()), call.shared, call.per_worker)
+
+
+def panels(n: Expr) -> Expr:
+    """ceil(n / 32)."""
+    return (n + (PANEL - 1)) // PANEL
+
+
+def tile_nbytes(m: Expr, n: Expr) -> Expr:
+    """blocks.h: 4 * min(m, 192) * 32 * min(ceil(n / 32), 8)."""
+    return minimum(m, 192) * minimum(panels(n), 8) * (4 * PANEL)
+
+
+def _gemm_packed(a: TemplateNest, pointers: Sequence[str], p: Parameters, memory: Sequence[str]) -> Call:
+    left = a.operands[0]
+    m, n, k = product(x.extent for x in a.axes[:-1]), a.axes[-1].extent, left.shape[-1]
+    sizes = [p.add("lda", left.strides[-2]), p.add("rows", m), p.add("columns", n), p.add("depth", k)]
+    lda, rows, columns, depth = sizes
+    call = f"ht::gemm_packed(args, {pointers[0]}, {lda}, {pointers[1]}, {rows}, {columns}, {depth}, epilogue)"
+    return Call(("gemm.h",), (), call, const(0), tile_nbytes(m, n))
+
+
+def _batch_strides(o: Operand) -> tuple[Expr, Expr]:
+    """(outer, inner) strides of up to two batch dimensions."""
+    strides = [s if n is not ONE else const(0) for s, n in zip(o.strides[:-2], o.shape[:-2], strict=True)]
+    strides = [const(0)] * (2 - len(strides)) + strides
+    return strides[0], strides[1]
+
+
+def _gemm_dynamic(a: TemplateNest, pointers: Sequence[str], p: Parameters, memory: Sequence[str]) -> Call:
+    left, right = a.operands
+    batch = [x.extent for x in a.axes[:-2]]
+    batch = [ONE] * (2 - len(batch)) + batch
+    m, n, k = a.axes[-2].extent, a.axes[-1].extent, left.shape[-1]
+    names = [p.add(x, e) for x, e in zip(("outer", "inner", "rows", "columns", "depth"), (*batch, m, n, k), strict=True)]
+    setup = [f"const ht::DynamicShape shape{{{', '.join(names)}}};"]
+    for side, o, pointer in (("a", left, pointers[0]), ("b", right, pointers[1])):
+        strides = (*_batch_strides(o), *o.strides[-2:])
+        spelled = [p.add(f"{side}_stride{i}", s) for i, s in enumerate(strides)]
+        setup.append(f"const ht::MatrixBatch {side}{{{', '.join([pointer, *spelled])}}};")
+    depth = minimum(k, 768)
+    packed = minimum(panels(n) * depth, 3072)
+    per_worker = tile_nbytes(m, n) + (depth * 12 + packed * PANEL) * 4
+    return Call(("gemm.h",), tuple(setup), "ht::gemm_dynamic(args, shape, a, b, epilogue)", const(0), per_worker)
+
+
+CALLS: dict[str, Callable[[TemplateNest, Sequence[str], Parameters, Sequence[str]], Call]] = {
+    "gemm_packed": _gemm_packed,
+    "gemm_dynamic": _gemm_dynamic,
+}
+"""Template kind -> how it is called."""
+
+WITH_EPILOGUE = frozenset({"gemm_packed", "gemm_dynamic", "conv", "conv_transposed", "depthwise"})
+
+__all__ = ["DType", "Lit", "int_value", "maximum", "render"]

@@ -1,0 +1,129 @@
+"""Lowering: each graph op becomes one or a few nests; views become index arithmetic and leave no nest behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.graph import Graph, Op, uses
+from hardtack.codegen.ir.loops import Buffer, Nest
+from hardtack.codegen.layout import Order, row_major
+from hardtack.codegen.lower import matrix, pointwise, windows
+from hardtack.codegen.lower.builder import Lowering, Prepack
+from hardtack.codegen.lower.views import VIEWS, base_of
+from hardtack.codegen.ops import SCALAR_OPS
+
+RULES: dict[str, Callable[[Lowering, Op], None]] = {
+    **{name: pointwise.lower_scalar for name in SCALAR_OPS},
+    "full": pointwise.lower_full,
+    "iota": pointwise.lower_iota,
+    "cat": pointwise.lower_cat,
+    "pad": pointwise.lower_pad,
+    "take": pointwise.lower_take,
+    "put": pointwise.lower_put,
+    "gather": pointwise.lower_gather,
+    "scatter": pointwise.lower_scatter,
+    "assert": pointwise.lower_assert,
+    "reduce": windows.lower_reduce,
+    "pool": windows.lower_pool,
+    "pool_index": windows.lower_pool_index,
+    "adaptive_pool": windows.lower_adaptive_pool,
+    "resize": windows.lower_resize,
+    "matmul": matrix.lower_matmul,
+    "conv": matrix.lower_conv,
+    "attention": matrix.lower_attention,
+    "lstm": matrix.lower_recurrent,
+    "gru": matrix.lower_recurrent,
+    "sort": matrix.lower_sorted,
+    "topk": matrix.lower_sorted,
+    "scan": matrix.lower_scan,
+}
+"""Graph op kind -> its rule. Views (lower/views.py) have none."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Nests in execution order, and every buffer that they mention.
+
+    outputs: the buffer of each graph output. finals: state name -> the buffer that holds its next content, for the states
+    that a run changes; a state updated in place maps to a buffer that `in_place` maps back to it.
+    """
+
+    graph: Graph
+    nests: tuple[Nest, ...]
+    buffers: Mapping[str, Buffer]
+    prepacks: Mapping[str, Prepack]
+    outputs: tuple[str, ...]
+    finals: Mapping[str, str]
+    in_place: Mapping[str, str]
+
+
+def lower_graph(graph: Graph, orders: Mapping[str, Order]) -> Lowered:
+    """Graph -> nests. `orders` as layout.choose_orders gives them."""
+    producers = {out: op for op in graph.ops for out in op.outputs}
+    buffers = {
+        name: Buffer(name, t.dtype, t.shape, orders[name])
+        for name, t in graph.types.items()
+        if name not in producers or producers[name].kind not in VIEWS
+    }
+    in_place = _updated_in_place(graph, producers)
+    constants = frozenset(c.name for c in graph.constants)
+    low = Lowering(graph, producers, buffers, constants=constants, in_place=frozenset(in_place))
+    for op in graph.ops:
+        if op.kind not in VIEWS:
+            RULES[op.kind](low, op)
+    outputs = _output_buffers(low)
+    finals = {s.name: _memory_of(low, s.final) for s in graph.states if s.final is not None and s.final != s.name}
+    return Lowered(graph, tuple(low.nests), low.buffers, low.prepacks, outputs, finals, in_place)
+
+
+def _updated_in_place(graph: Graph, producers: Mapping[str, Op]) -> dict[str, str]:
+    """put results that may live in their state's own memory: the state is read by nothing else."""
+    readers: dict[str, int] = {}
+    for op in graph.ops:
+        for name in uses(op):
+            if op.kind not in VIEWS:
+                base = base_of(producers, name)
+                readers[base] = readers.get(base, 0) + 1
+    exposed = {base_of(producers, o) for o in graph.outputs}
+    out: dict[str, str] = {}
+    for s in graph.states:
+        op = producers.get(s.final or "")
+        alone = op is not None and op.kind == "put" and op.inputs[0] == s.name and readers.get(s.name) == 1
+        if alone and s.name not in exposed and s.final not in graph.outputs and s.final is not None:
+            out[s.final] = s.name
+    return out
+
+
+def _memory_of(low: Lowering, value: str) -> str:
+    """A buffer that holds exactly the value, row-major: a view is copied."""
+    if value in low.buffers and value in low.producers:
+        return value
+    t = low.graph.types[value]
+    name = low.fresh(f"{value}.out")
+    low.buffers[name] = Buffer(name, t.dtype, t.shape, row_major(len(t.shape)))
+    origin = low.producers[value].origin if value in low.producers else None
+    op = Op("copy", (value,), (), (name,), origin) if origin else Op("copy", (value,), (), (name,))
+    pointwise.copy_value(low, value, name, op)
+    return name
+
+
+def _output_buffers(low: Lowering) -> tuple[str, ...]:
+    """One buffer an output: inputs, constants, states, views and repeated outputs are copied."""
+    taken: set[str] = set()
+    names: list[str] = []
+    for value in low.graph.outputs:
+        name = value if value in low.producers and value in low.buffers and value not in taken else None
+        if name is None:
+            t = low.graph.types[value]
+            name = low.fresh(f"{value}.out")
+            low.buffers[name] = Buffer(name, t.dtype, t.shape, row_major(len(t.shape)))
+            pointwise.copy_value(low, value, name, Op("copy", (value,), (), (name,)))
+        taken.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def shape_of(buffers: Mapping[str, Buffer], name: str) -> tuple[Expr, ...]:
+    return buffers[name].shape

@@ -1,0 +1,184 @@
+"""Lowering of ops that compute each output element by itself: scalar ops, fills, joins, pads and indexing."""
+
+from __future__ import annotations
+
+from hardtack.codegen.ir.expr import Expr, as_expr, maximum, minimum, mod
+from hardtack.codegen.ir.graph import Graph, Lit, Op
+from hardtack.codegen.ir.loops import Arg
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
+from hardtack.codegen.lower.views import ZERO, Idx
+
+
+def lower_scalar(low: Lowering, op: Op) -> None:
+    """Any row of the scalar op table, operands broadcast."""
+    b, out, index = start(low, op)
+    args = [b.broadcast(x, index) for x in op.inputs]
+    dtype = out.dtype if op.kind in ("cast", "bitcast") else None
+    b.store(out.name, index, b.compute(op.kind, *args, dtype=dtype))
+    b.done()
+
+
+def lower_full(low: Lowering, op: Op) -> None:
+    b, out, index = start(low, op)
+    value = b.broadcast(op.inputs[0], index)
+    b.store(out.name, index, b.cast(value, out.dtype) if isinstance(value, str) else lit_of(value.value, out.dtype))
+    b.done()
+
+
+def lower_iota(low: Lowering, op: Op) -> None:
+    b, out, index = start(low, op)
+    dim = op.attr("dim")
+    assert isinstance(dim, int)
+    b.store(out.name, index, b.index(index[dim]))
+    b.done()
+
+
+def lower_copy(low: Lowering, op: Op) -> None:
+    """A view that must be in memory after all: an output, or an operand that a template can't address."""
+    copy_value(low, op.outputs[0], op.outputs[0], op)
+
+
+def copy_value(low: Lowering, source: str, target: str, op: Op) -> None:
+    """target[...] = source[...], the same logical shape."""
+    b, out, index = start(low, op, target)
+    b.store(out.name, index, b.load(source, index))
+    b.done()
+
+
+def lower_cat(low: Lowering, op: Op) -> None:
+    """One nest a piece, each writing its part of the result."""
+    out = low.buffers[op.outputs[0]]
+    dim = op.attr("dim")
+    assert isinstance(dim, int)
+    at: Expr = ZERO
+    for piece in op.inputs:
+        assert isinstance(piece, str)
+        shape = low.graph.types[piece].shape
+        b = NestBuilder(low, low.fresh(out.name), op.origin)
+        index = b.loop(shape, out.order)
+        shifted = tuple(i + at if d == dim else i for d, i in enumerate(index))
+        b.store(out.name, shifted, b.load(piece, index))
+        b.done()
+        at = at + shape[dim]
+
+
+def lower_pad(low: Lowering, op: Op) -> None:
+    b, out, index = start(low, op)
+    x = op.inputs[0]
+    assert isinstance(x, str)
+    shape = low.graph.types[x].shape
+    lo, mode = op.attr("lo"), op.attr("mode")
+    assert isinstance(lo, tuple)
+    source = tuple(i - as_expr(p) for i, p in zip(index, lo, strict=True))
+    if mode == "constant":
+        conditions = [c for i, n in zip(source, shape, strict=True) for c in b.inside(i, n)]
+        other = op.inputs[1] if len(op.inputs) > 1 else Lit(0, out.dtype)
+        assert isinstance(other, Lit)
+        value = b.load(x, source, b.all_of(conditions), lit_of(other.value, out.dtype))
+    else:
+        value = b.load(x, tuple(_fold_index(str(mode), i, n) for i, n in zip(source, shape, strict=True)))
+    b.store(out.name, index, value)
+    b.done()
+
+
+def _fold_index(mode: str, i: Expr, n: Expr) -> Expr:
+    """An index outside [0, n) brought back in: reflect without the edge, replicate the edge, or wrap around."""
+    if mode == "reflect":
+        distance = maximum(i, -i)  # |i|
+        beyond = n - 1 - distance
+        return n - 1 - maximum(beyond, -beyond)
+    if mode == "replicate":
+        return maximum(minimum(i, n - 1), 0)
+    return mod(i + n, n)
+
+
+def lower_take(low: Lowering, op: Op) -> None:
+    b, out, index = start(low, op)
+    x, picks = op.inputs[0], op.inputs[1:]
+    dims, at = op.attr("dims"), op.attr("at")
+    assert isinstance(x, str) and isinstance(dims, tuple) and isinstance(at, int)
+    rank = index_rank(low.graph, picks)
+    picked = index[at : at + rank]
+    rest = list(index[:at] + index[at + rank :])
+    shape = low.graph.types[x].shape
+    symbols = [b.check(b.broadcast(p, picked), shape[d]) for p, d in zip(picks, dims, strict=True)]
+    source = [symbols[dims.index(d)] if d in dims else rest.pop(0) for d in range(len(shape))]
+    b.store(out.name, index, b.load(x, tuple(source)))
+    b.done()
+
+
+def index_rank(graph: Graph, picks: tuple[object, ...]) -> int:
+    """The rank of index tensors after broadcasting."""
+    return max(len(graph.type_of(p).shape) for p in picks)  # type: ignore[arg-type]
+
+
+def lower_gather(low: Lowering, op: Op) -> None:
+    b, out, index = start(low, op)
+    x, picks = op.inputs
+    dim = op.attr("dim")
+    assert isinstance(x, str) and isinstance(dim, int)
+    at = b.check(b.load(picks, index), low.graph.types[x].shape[dim])
+    b.store(out.name, index, b.load(x, tuple(at if d == dim else i for d, i in enumerate(index))))
+    b.done()
+
+
+def lower_put(low: Lowering, op: Op) -> None:
+    """A copy of x, then the values in order: where two indices agree the later one wins, or both add up."""
+    x, value, *picks = op.inputs
+    assert isinstance(x, str)
+    out = low.buffers[op.outputs[0]]
+    if out.name not in low.in_place:
+        copy_value(low, x, out.name, op)
+    shape = low.graph.types[x].shape
+    rest = shape[len(picks) :]
+    pick_shape = broadcast_shape(low.graph, tuple(picks))
+    b = NestBuilder(low, low.fresh(out.name), op.origin)
+    index = b.loop(pick_shape + rest, tuple(range(len(pick_shape) + len(rest))))
+    head = index[: len(pick_shape)]
+    symbols = [b.check(b.broadcast(p, head), n) for p, n in zip(picks, shape, strict=False)]
+    target: Idx = (*symbols, *index[len(pick_shape) :])
+    b.store(out.name, target, b.broadcast(value, index), "add" if op.attr("accumulate") else "set")
+    b.done(serial=True)
+
+
+def broadcast_shape(graph: Graph, operands: tuple[object, ...]) -> tuple[Expr, ...]:
+    """numpy's broadcast of the operands' shapes."""
+    shapes = [graph.type_of(p).shape for p in operands]  # type: ignore[arg-type]
+    rank = max(len(s) for s in shapes)
+    out: list[Expr] = []
+    for d in range(rank):
+        sizes = [s[d - rank + len(s)] for s in shapes if d - rank + len(s) >= 0]
+        out.append(next((n for n in sizes if n is not as_expr(1)), as_expr(1)))
+    return tuple(out)
+
+
+SCATTER_MODES = {"none": "set", "sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+def lower_scatter(low: Lowering, op: Op) -> None:
+    x, picks, source = op.inputs
+    assert isinstance(x, str) and isinstance(picks, str)
+    out = low.buffers[op.outputs[0]]
+    copy_value(low, x, out.name, op)
+    dim = op.attr("dim")
+    shape = low.graph.types[picks].shape
+    b = NestBuilder(low, low.fresh(out.name), op.origin)
+    index = b.loop(shape, tuple(range(len(shape))))
+    at = b.check(b.load(picks, index), out.shape[dim])  # type: ignore[index]
+    target = tuple(at if d == dim else i for d, i in enumerate(index))
+    value: Arg = b.load(source, index)
+    b.store(out.name, target, value, SCATTER_MODES[str(op.attr("reduce"))])
+    b.done(serial=True)
+
+
+def lower_assert(low: Lowering, op: Op) -> None:
+    from hardtack.codegen.ir.loops import Assert
+
+    condition = op.inputs[0]
+    assert isinstance(condition, str)
+    shape = low.graph.types[condition].shape
+    b = NestBuilder(low, low.fresh("assert"), op.origin)
+    index = b.loop(shape, tuple(range(len(shape))))
+    b.body.append(Assert(b.cast(b.load(condition, index), DType.BOOL), str(op.attr("message"))))
+    b.done(serial=True)

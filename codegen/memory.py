@@ -1,0 +1,80 @@
+"""The memory planner: offsets in the arena for values with lifetimes. A pure function, checked by brute force in tests.
+
+Values are placed largest first, each at the lowest place where it meets no value that is alive at the same time; sizes are
+taken at the symbols' example values. The layout so found fixes only an order: of two values that are alive together, one
+lies below the other. Offsets are then written as expressions, each the largest end of the values below it, so they
+never overlap at any size, and for constant sizes they are constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.expr import Expr, const, maximum
+
+ALIGNMENT = 64
+"""Every value starts at a multiple of this many bytes: a cache line, and the widest vector."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A value to place: nbytes, and the first and last step at which it is alive, both included."""
+
+    name: str
+    nbytes: Expr
+    first: int
+    last: int
+
+    def meets(self, other: Item) -> bool:
+        """True if both are alive at some step."""
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """name -> offset in bytes, a multiple of ALIGNMENT; nbytes of the whole arena."""
+
+    offsets: dict[str, Expr]
+    nbytes: Expr
+
+
+def aligned(nbytes: Expr) -> Expr:
+    """nbytes rounded up to ALIGNMENT."""
+    return (nbytes + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+
+
+def plan_memory(items: Sequence[Item], size_hint: Callable[[Expr], int]) -> MemoryPlan:
+    """Place `items`. `size_hint` gives an example size in bytes for an expression."""
+    order = sorted(items, key=lambda i: (-size_hint(i.nbytes), i.first, i.name))
+    sizes = {i.name: max(0, size_hint(aligned(i.nbytes))) for i in items}
+    at: dict[str, int] = {}
+    placed: list[Item] = []
+    for item in order:
+        at[item.name] = _lowest(item, [p for p in placed if p.meets(item)], at, sizes)
+        placed.append(item)
+    return _as_expressions(placed, at)
+
+
+def _lowest(item: Item, rivals: Sequence[Item], at: dict[str, int], sizes: dict[str, int]) -> int:
+    """The lowest position at which the item fits between its rivals."""
+    position = 0
+    for rival in sorted(rivals, key=lambda r: at[r.name]):
+        if at[rival.name] >= position + sizes[item.name]:
+            break
+        position = max(position, at[rival.name] + sizes[rival.name])
+    return position
+
+
+def _as_expressions(placed: Sequence[Item], at: dict[str, int]) -> MemoryPlan:
+    rank = {item.name: (at[item.name], k) for k, item in enumerate(placed)}
+    upwards = sorted(placed, key=lambda i: rank[i.name])
+    offsets: dict[str, Expr] = {}
+    total: Expr = const(0)
+    for k, item in enumerate(upwards):
+        below = [u for u in upwards[:k] if u.meets(item)]
+        # u need not be named if it lies below another of them that it meets: that one's offset is past u's end
+        tops = [u for j, u in enumerate(below) if not any(u.meets(w) for w in below[j + 1 :])]
+        offsets[item.name] = maximum(0, *(offsets[u.name] + aligned(u.nbytes) for u in tops))
+        total = maximum(total, offsets[item.name] + aligned(item.nbytes))
+    return MemoryPlan(offsets, total)

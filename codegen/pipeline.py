@@ -1,0 +1,144 @@
+"""The pipeline: Graph -> plan and kernel sources, stage by stage. Read it as the table of contents of the compiler.
+
+    layout    first: lowering writes indices in terms of memory order
+    lower     each op becomes nests; views are gone afterwards
+    inline    before fusing: what is computed in place needs no kernel and shortens every list that follows
+    fuse      on stored values only; decides which of them leave memory again
+    tile      per group: loops, lanes, scratch
+    render    per kernel: C++ text, named by its content, so that equal kernels are compiled once
+    plan      last: lifetimes are known once kernels are
+
+After each stage its result is verified and its text recorded; HARDTACK_DUMP names a folder for the texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from hardtack.codegen.backends.cpp import loops as cpp_loops
+from hardtack.codegen.backends.cpp import templates as cpp_templates
+from hardtack.codegen.fuse import Fused, fuse, size_hint
+from hardtack.codegen.inline import inline
+from hardtack.codegen.ir import group as group_ir
+from hardtack.codegen.ir import plan as plan_ir
+from hardtack.codegen.ir.expr import const
+from hardtack.codegen.ir.graph import Graph
+from hardtack.codegen.ir.group import Decision, Group
+from hardtack.codegen.ir.loops import TemplateNest, to_text_nest, verify_nest
+from hardtack.codegen.ir.plan import Plan
+from hardtack.codegen.ir.schedule import Kernel, to_text_kernel
+from hardtack.codegen.layout import choose_orders
+from hardtack.codegen.lower import Lowered, lower_graph
+from hardtack.codegen.lower.builder import Prepack
+from hardtack.codegen.planning import KernelLaunch, build_plan
+from hardtack.codegen.tile import tile, tile_template
+
+STAGES = ("graph", "lower", "inline", "fuse", "tile", "render", "plan")
+_NAME = "@KERNEL@"
+
+
+@dataclass(frozen=True)
+class CompiledEntry:
+    """One entry point, compiled for the CPU. The plan names no target: the sources serve every CPU target.
+
+    sources: kernel name -> C++. constants: the names of the graph's constants that the plan reads; prepacks: those made
+    from them. texts: stage -> its result as text.
+    """
+
+    plan: Plan
+    sources: Mapping[str, str]
+    constants: tuple[str, ...]
+    prepacks: Mapping[str, Prepack]
+    decisions: tuple[Decision, ...]
+    texts: Mapping[str, str] = field(repr=False)
+
+    def for_target(self, target: str) -> Plan:
+        """The plan under a target's name."""
+        return replace(self.plan, target=target)
+
+
+def compile_entry(graph: Graph, hints: Mapping[str, int]) -> CompiledEntry:
+    """Compile a verified graph. `hints`: example sizes of the symbols, for decisions of profit only."""
+    texts: dict[str, str] = {}
+    lowered = lower_graph(graph, choose_orders(graph))
+    _verify(lowered, texts, "lower")
+    nests, inlined = inline(lowered.nests, lowered.buffers, _kept(lowered))
+    lowered = replace(lowered, nests=nests)
+    _verify(lowered, texts, "inline", inlined)
+    fused = fuse(nests, lowered.buffers, hints)
+    texts["fuse"] = "\n\n".join(group_ir.to_text(g) for g in fused.groups) + _reasons(fused.decisions)
+    kernels = _tile_all(lowered, fused)
+    texts["tile"] = "\n".join(to_text_kernel(k) for k in kernels)
+    launches, sources = _render_all(kernels, lowered)
+    texts["render"] = "\n".join(f"// {name}\n{text}" for name, text in sorted(sources.items()))
+    planned = build_plan(lowered, launches, lambda e: size_hint(e, hints))
+    texts["plan"] = plan_ir.to_text(planned.plan)
+    read = {v.storage[1] for v in planned.plan.values if v.storage[0] == "constant"}
+    constants = tuple(c.name for c in graph.constants if c.name in read)
+    prepacks = {n: p for n, p in lowered.prepacks.items() if n in read}
+    return CompiledEntry(planned.plan, sources, constants, prepacks, (*inlined, *fused.decisions), texts)
+
+
+def _kept(lowered: Lowered) -> frozenset[str]:
+    """Buffers that are read after the last kernel, or through a state's memory."""
+    return frozenset((*lowered.outputs, *lowered.finals.values(), *lowered.in_place))
+
+
+def _verify(lowered: Lowered, texts: dict[str, str], stage: str, decisions: tuple[Decision, ...] = ()) -> None:
+    for n in lowered.nests:
+        verify_nest(n, lowered.buffers)
+    texts[stage] = "\n\n".join(to_text_nest(n) for n in lowered.nests) + _reasons(decisions)
+
+
+def _reasons(decisions: tuple[Decision, ...]) -> str:
+    return "\n\n" + "\n".join(map(str, decisions)) + "\n" if decisions else "\n"
+
+
+def _tile_all(lowered: Lowered, fused: Fused) -> list[Kernel]:
+    """Each group's loops; a buffer that no other group reads need not be in memory."""
+    readers: dict[str, set[int]] = {}
+    for k, g in enumerate(fused.groups):
+        for b in g.reads() | g.writes():
+            readers.setdefault(b, set()).add(k)
+    kernels: list[Kernel] = []
+    for k, g in enumerate(fused.groups):
+        kept = _kept(lowered) | {b for b, where in readers.items() if where != {k}}
+        kernels.append(_tile_one(g, lowered, frozenset(kept)))
+    return kernels
+
+
+def _tile_one(g: Group, lowered: Lowered, kept: frozenset[str]) -> Kernel:
+    name = _stem(g)
+    if g.anchor is not None:
+        return tile_template(g, lowered.buffers, kept, name, cpp_templates.batch_axes(g.anchor))
+    return tile(g, lowered.buffers, kept, name)
+
+
+def _stem(g: Group) -> str:
+    """A readable name: the template, or the framework ops that the kernel computes."""
+    ops = [n.origin.op for n in g.members() if n.origin.op]
+    words = [re.sub(r"\W+", "_", op.removeprefix("aten.").split(".")[0]) for op in dict.fromkeys(ops)]
+    head = [g.anchor.kind] if isinstance(g.anchor, TemplateNest) else []
+    return "_".join([*head, *words])[:48].strip("_") or "kernel"
+
+
+def _render_all(kernels: list[Kernel], lowered: Lowered) -> tuple[list[KernelLaunch], dict[str, str]]:
+    """Kernels as launches, and the sources by name; a kernel's name ends with the hash of its text."""
+    launches: list[KernelLaunch] = []
+    sources: dict[str, str] = {}
+    for k in kernels:
+        if k.anchor is not None:
+            rendered = cpp_templates.render(k, lowered.buffers, _NAME)
+            text, ints = rendered.source, rendered.ints
+            shared, per_worker = rendered.shared, rendered.per_worker
+        else:
+            text, ints = cpp_loops.render(k, lowered.buffers, _NAME), tuple(cpp_loops.kernel_syms(k))
+            shared, per_worker = const(0), cpp_loops.worker_nbytes(k, lowered.buffers)
+        name = f"{k.name}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        sources[name] = text.replace(_NAME, name)
+        buffers = tuple(b.name for b in k.buffers)
+        launches.append(KernelLaunch(name, buffers, k.writes, k.reads, ints, shared, per_worker, k.origin))
+    return launches, sources

@@ -1,0 +1,357 @@
+// Scaled dot product attention without a score matrix: out = softmax(scale * q k^T + mask) v, for float.
+//
+// A task is a block of query rows of one head, or, where there are few queries, of all the heads that share a key head.
+// It walks the keys in blocks of kKeyBlock. Keys are packed transposed, so that the GEMM microkernel gives a tile of
+// scores; the softmax is kept as a running maximum and sum for each row, and the output so far is scaled down whenever
+// the maximum grows (the online softmax of Milakov and Gimelshein, 2018). A row's arithmetic depends on the shapes alone,
+// not on the number of threads.
+//
+// Rows that may attend to nothing give 0, as torch's kernels and its safe softmax do.
+#ifndef HARDTACK_TEMPLATES_ATTENTION_H
+#define HARDTACK_TEMPLATES_ATTENTION_H
+
+#include "micro.h"
+#include "parallel.h"
+#include "simd.h"
+#include "transpose.h"
+#include "vmath_exp.h"
+
+namespace ht {
+
+constexpr int kKeyBlock = 256;   // keys packed at once
+constexpr int kQueryBlock = 96;  // query rows of a task
+constexpr int kDotRows = 3;      // up to so many rows, keys are read in place and packing does not pay
+static_assert(kKeyBlock % kPanel == 0 && kQueryBlock % kMaxRows == 0, "blocks are whole tiles");
+
+enum class MaskKind { kNone, kAdd, kKeep };  // kAdd: float, added; kKeep: bool bytes, false excludes the key
+
+// q [batch, heads, tq, d], k [batch, kv_heads, tk, d], v [batch, kv_heads, tk, dv]: strides in elements for all but the
+// last axis, which is dense. The mask is broadcast by strides of 0. heads is a multiple of kv_heads.
+struct Attention {
+  int64_t batch, heads, kv_heads, tq, tk, d, dv;
+  const float* q;
+  int64_t q_strides[3];
+  const float* k;
+  int64_t k_strides[3];
+  const float* v;
+  int64_t v_strides[3];
+  MaskKind mask_kind;
+  const void* mask;
+  int64_t mask_strides[4];
+  bool causal;  // key j is seen by query i when j <= i, as torch's is_causal (top left)
+  float scale;
+};
+
+// Bytes of worker workspace, rounded up to 64 (the same formula is for the planner):
+//   4 * (K * (d + D + 12) + 96 * (D + 2)), K = min(256, ceil32(tk)), D = ceil32(dv)
+constexpr int64_t attention_worker_nbytes(int64_t tk, int64_t d, int64_t dv) {
+  const int64_t keys = tk < kKeyBlock ? (tk + kPanel - 1) / kPanel * kPanel : kKeyBlock;
+  const int64_t columns = (dv + kPanel - 1) / kPanel * kPanel;
+  return (4 * (keys * (d + columns + 12) + kQueryBlock * (columns + 2)) + 63) / 64 * 64;
+}
+
+// Writes to a tensor with strides for batch, head and query, dense in its last axis.
+struct StridedOutput {
+  float* out;
+  int64_t strides[3];
+  HT_MEMBER void operator()(int64_t batch, int64_t head, int64_t query, int64_t column, vec<float> value, int n) const {
+    store_n(out + batch * strides[0] + head * strides[1] + query * strides[2] + column, value, n);
+  }
+};
+
+namespace detail {
+
+// How the rows of a batch element fall into tasks.
+struct AttentionPlan {
+  bool shared;       // a unit is all heads of one key head, otherwise one head
+  int64_t units;     // of a batch element
+  int64_t rows;      // of a unit
+  int64_t blocks;    // of a unit
+  int64_t block;     // rows of a block
+};
+
+HT_INLINE AttentionPlan attention_plan(const Attention& a) {
+  AttentionPlan p;
+  p.shared = a.heads != a.kv_heads && a.tq < kMaxRows;
+  p.units = p.shared ? a.kv_heads : a.heads;
+  p.rows = p.shared ? a.heads / a.kv_heads * a.tq : a.tq;
+  p.blocks = (p.rows + kQueryBlock - 1) / kQueryBlock;
+  const int64_t even = (p.rows + p.blocks - 1) / (p.blocks > 0 ? p.blocks : 1);
+  p.block = (even + kMaxRows - 1) / kMaxRows * kMaxRows;
+  if (p.block > kQueryBlock) p.block = kQueryBlock;
+  return p;
+}
+
+// One row of queries: which one, and where it lies.
+struct QueryRow {
+  const float* q;
+  const char* mask;  // for key 0
+  int64_t head, query;
+};
+
+struct AttentionTask {
+  const Attention* a;
+  int64_t batch, kv_head;
+  const float *k, *v;  // for key 0
+  int64_t rows;
+  QueryRow row[kQueryBlock];
+  float *kt, *vp, *p, *o, *peak, *sum;  // packed keys and values, scores, output, running maximum and sum
+  int64_t columns;                      // ceil32(dv)
+};
+
+HT_INLINE int64_t key_limit(const AttentionTask& t, int64_t row) {
+  const Attention& a = *t.a;
+  const int64_t seen = t.row[row].query + 1;
+  return a.causal && seen < a.tk ? seen : a.tk;
+}
+
+inline void set_up(AttentionTask& t, const Attention& a, const AttentionPlan& plan, int64_t index, float* work) {
+  t.a = &a;
+  const int64_t block = index % plan.blocks, unit = index / plan.blocks % plan.units;
+  t.batch = index / plan.blocks / plan.units;
+  const int64_t group = a.heads / a.kv_heads;
+  t.kv_head = plan.shared ? unit : unit / group;
+  t.k = a.k + t.batch * a.k_strides[0] + t.kv_head * a.k_strides[1];
+  t.v = a.v + t.batch * a.v_strides[0] + t.kv_head * a.v_strides[1];
+  const int64_t first = block * plan.block;
+  const int64_t left = plan.rows - first;
+  t.rows = left < plan.block ? (left < 0 ? 0 : left) : plan.block;
+  const int64_t mask_nbytes = a.mask_kind == MaskKind::kAdd ? 4 : 1;
+  for (int64_t r = 0; r < t.rows; r++) {
+    const int64_t head = plan.shared ? unit * group + (first + r) / a.tq : unit;
+    const int64_t query = plan.shared ? (first + r) % a.tq : first + r;
+    const int64_t at = t.batch * a.mask_strides[0] + head * a.mask_strides[1] + query * a.mask_strides[2];
+    t.row[r] = {a.q + t.batch * a.q_strides[0] + head * a.q_strides[1] + query * a.q_strides[2],
+                a.mask_kind == MaskKind::kNone ? nullptr : static_cast<const char*>(a.mask) + at * mask_nbytes, head,
+                query};
+  }
+  const int64_t keys = a.tk < kKeyBlock ? (a.tk + kPanel - 1) / kPanel * kPanel : kKeyBlock;
+  t.columns = (a.dv + kPanel - 1) / kPanel * kPanel;
+  t.kt = work;
+  t.vp = t.kt + keys * a.d;
+  t.p = t.vp + keys * t.columns;
+  t.o = t.p + keys * 12;
+  t.peak = t.o + kQueryBlock * t.columns;
+  t.sum = t.peak + kQueryBlock;
+}
+
+// kt[panel][i][lane] = k[first + panel * kPanel + lane][i]; lanes past the last key are 0.
+inline void pack_keys(const AttentionTask& t, int64_t first, int64_t count) {
+  const int64_t d = t.a->d, stride = t.a->k_strides[2];
+  for (int64_t j = 0; j < count; j += W) {
+    float* to = t.kt + j / kPanel * kPanel * d + j % kPanel;
+    const int lanes = static_cast<int>(count - j < W ? count - j : W);
+    for (int64_t i = 0; i < d; i += W) {
+      const int n = static_cast<int>(d - i < W ? d - i : W);
+      vec<float> tile[W];
+#pragma GCC unroll 16
+      for (int r = 0; r < W; r++) {
+        const float* from = t.k + (first + j + r) * stride + i;
+        tile[r] = r < lanes ? (n == W ? load(from) : load_n(from, n)) : vec<float>{};
+      }
+      transpose(tile);
+      if (n == W) {
+#pragma GCC unroll 16
+        for (int r = 0; r < W; r++) store(to + (i + r) * kPanel, tile[r]);
+      } else {
+        for (int r = 0; r < n; r++) store(to + (i + r) * kPanel, tile[r]);
+      }
+    }
+  }
+  // The rest of the last panel: its scores are not used, but they must not be NaN times nothing.
+  for (int64_t j = (count + W - 1) / W * W; j % kPanel != 0; j += W) {
+    float* to = t.kt + j / kPanel * kPanel * d + j % kPanel;
+    for (int64_t i = 0; i < d; i++) store(to + i * kPanel, vec<float>{});
+  }
+}
+
+// vp[panel][key][lane] = v[first + key][panel * kPanel + lane]; lanes past dv are 0.
+inline void pack_values(const AttentionTask& t, int64_t first, int64_t count) {
+  const int64_t dv = t.a->dv, stride = t.a->v_strides[2];
+  for (int64_t c = 0; c < t.columns; c += W) {
+    float* to = t.vp + c / kPanel * kPanel * count + c % kPanel;
+    const float* from = t.v + first * stride + c;
+    const int64_t left = dv - c;
+    const int n = static_cast<int>(left < 0 ? 0 : (left < W ? left : W));
+    for (int64_t j = 0; j < count; j++) store(to + j * kPanel, n == W ? load(from + j * stride)
+                                                                     : load_n(from + j * stride, n));
+  }
+}
+
+// scores[r * ld + j] = q[row + r] . k[first + j] for j < count
+inline void score_tile(const AttentionTask& t, int64_t row, int mr, int64_t count, float* scores, int64_t ld) {
+  const float* q[kMaxRows];
+  for (int r = 0; r < mr; r++) q[r] = t.row[row + r].q;
+  const int64_t zero = 0;
+  const MicroTaps taps = {q, &zero, 1, t.a->d, kPanel};
+  for (int64_t j = 0; j < count; j += kPanel) {
+    const int64_t left = count - j;
+    micro_tile(mr, taps, t.kt + j * t.a->d, scores + j, ld, static_cast<int>(left < kPanel ? left : kPanel), false);
+  }
+}
+
+// The same for a few rows, without packed keys.
+template <int MR>
+inline void score_dots(const AttentionTask& t, int64_t row, int64_t first, int64_t count, float* scores, int64_t ld) {
+  const int64_t d = t.a->d, whole = d / W * W;
+  const int n = static_cast<int>(d - whole);
+  const float* k = t.k + first * t.a->k_strides[2];
+  for (int64_t j = 0; j < count; j++, k += t.a->k_strides[2]) {
+    vec<float> acc[MR] = {};
+    for (int64_t i = 0; i < whole; i += W) {
+      const vec<float> kv = load(k + i);
+      for (int r = 0; r < MR; r++) acc[r] = fma(load(t.row[row + r].q + i), kv, acc[r]);
+    }
+    if (n > 0) {
+      const vec<float> kv = load_n(k + whole, n);
+      for (int r = 0; r < MR; r++) acc[r] = fma(load_n(t.row[row + r].q + whole, n), kv, acc[r]);
+    }
+    for (int r = 0; r < MR; r++) scores[r * ld + j] = hsum(acc[r]);
+  }
+}
+
+HT_INLINE vec<float> masked(const Attention& a, const char* mask, int64_t key, vec<float> s, int n) {
+  const int64_t stride = a.mask_strides[3];
+  if (a.mask_kind == MaskKind::kAdd) {
+    const float* m = reinterpret_cast<const float*>(mask) + key * stride;
+    return s + (stride == 1 ? load_n(m, n) : load_strided(m, stride, n));
+  }
+  if (a.mask_kind == MaskKind::kKeep) {
+    const uint8_t* m = reinterpret_cast<const uint8_t*>(mask) + key * stride;
+    const vmask keep = mask_of(stride == 1 ? load_n(m, n) : load_strided(m, stride, n));
+    return select(keep, s, bcast(-__builtin_inff()));
+  }
+  return s;
+}
+
+// Turns a row of raw scores into weights e^(score - maximum), 0 from `seen` on, and brings the row's running maximum,
+// sum and output up to date. `seen` keys of the block are visible; `count` weights are written.
+inline void soften_row(const AttentionTask& t, int64_t row, int64_t first, int64_t seen, int64_t count, float* s) {
+  const Attention& a = *t.a;
+  const vec<float> scale = bcast(a.scale), none = bcast(-__builtin_inff());
+  vec<float> peak = none;
+  for (int64_t j = 0; j < seen; j += W) {
+    const int n = static_cast<int>(seen - j < W ? seen - j : W);
+    vec<float> x = masked(a, t.row[row].mask, first + j, load(s + j) * scale, n);
+    if (n < W) x = select(first_n(n), x, none);
+    store(s + j, x);
+    peak = vmax(peak, x);
+  }
+  const float before = t.peak[row], here = hmax(peak);
+  const float now = (before > here || before != before) ? before : here;
+  // Nothing seen yet: any finite reference does, the weights are all e^-infinity.
+  const vec<float> reference = bcast(now == -__builtin_inff() ? 0.0f : now);
+  vec<float> sum{};
+  int64_t j = 0;
+  for (; j < seen; j += W) {
+    const vec<float> w = vexp_nonpositive(load(s + j) - reference);
+    store(s + j, w);
+    sum += w;
+  }
+  for (; j < count; j += W) store(s + j, vec<float>{});
+  float* o = t.o + row * t.columns;
+  if (first > 0 && before != now) {
+    const vec<float> factor = vexp_nonpositive(bcast(before) - reference);
+    t.sum[row] *= factor[0];
+    for (int64_t c = 0; c < t.columns; c += W) store(o + c, load(o + c) * factor);
+  }
+  t.sum[row] += hsum(sum);
+  t.peak[row] = now;
+}
+
+// o[row..] += weights . v
+inline void add_values(const AttentionTask& t, int64_t row, int mr, int64_t first, int64_t count, const float* weights,
+                       int64_t ld, bool packed) {
+  const float* w[kMaxRows];
+  for (int r = 0; r < mr; r++) w[r] = weights + r * ld;
+  const int64_t zero = 0;
+  const int64_t stride = t.a->v_strides[2];
+  // A block of `keys` keys is packed as panels of keys x kPanel, of which the first `count` rows are used here.
+  const MicroTaps taps = {w, &zero, 1, count, packed ? kPanel : stride};
+  const int64_t left = t.a->tk - first;
+  const int64_t keys = left < kKeyBlock ? left : kKeyBlock;
+  for (int64_t c = 0; c < t.columns; c += kPanel) {
+    const float* b = packed ? t.vp + c * keys : t.v + first * stride + c;
+    const int64_t n = t.a->dv - c;
+    micro_tile(mr, taps, b, t.o + row * t.columns + c, t.columns, static_cast<int>(n < kPanel ? n : kPanel), first > 0);
+  }
+}
+
+inline void key_block(const AttentionTask& t, int64_t first, int64_t count, bool in_place) {
+  const int64_t ld = t.a->tk < kKeyBlock ? (t.a->tk + kPanel - 1) / kPanel * kPanel : kKeyBlock;
+  const bool values_packed = !(in_place && t.a->dv % kPanel == 0);
+  if (!in_place) pack_keys(t, first, count);
+  if (values_packed) pack_values(t, first, count);
+  for (int64_t row = 0; row < t.rows; row += kMaxRows) {
+    const int64_t left = t.rows - row;
+    const int mr = static_cast<int>(left < kMaxRows ? left : kMaxRows);
+    int64_t used = 0;  // keys of this block that some row of the tile sees
+    for (int r = 0; r < mr; r++) {
+      const int64_t seen = key_limit(t, row + r) - first;
+      if (seen > used) used = seen < count ? seen : count;
+    }
+    if (used == 0) continue;
+    if (!in_place) {
+      score_tile(t, row, mr, used, t.p, ld);
+    } else if (mr == 1) {
+      score_dots<1>(t, row, first, used, t.p, ld);
+    } else if (mr == 2) {
+      score_dots<2>(t, row, first, used, t.p, ld);
+    } else {
+      score_dots<3>(t, row, first, used, t.p, ld);
+    }
+    for (int r = 0; r < mr; r++) {
+      const int64_t seen = key_limit(t, row + r) - first;
+      soften_row(t, row + r, first, seen < 0 ? 0 : (seen < used ? seen : used), used, t.p + r * ld);
+    }
+    add_values(t, row, mr, first, used, t.p, ld, values_packed);
+  }
+}
+
+inline void attend(const Attention& a, const AttentionPlan& plan, int64_t index, float* work, AttentionTask& t) {
+  set_up(t, a, plan, index, work);
+  int64_t keys = 0;
+  for (int64_t r = 0; r < t.rows; r++) {
+    t.peak[r] = -__builtin_inff();
+    t.sum[r] = 0;
+    const int64_t limit = key_limit(t, r);
+    if (limit > keys) keys = limit;
+  }
+  for (int64_t first = 0; first < keys; first += kKeyBlock) {
+    const int64_t left = t.a->tk - first;
+    key_block(t, first, left < kKeyBlock ? left : kKeyBlock, t.rows <= kDotRows);
+  }
+}
+
+template <class Output>
+HT_INLINE void emit_rows(const AttentionTask& t, const Output& output) {
+  const int64_t dv = t.a->dv;
+  for (int64_t r = 0; r < t.rows; r++) {
+    const bool empty = t.sum[r] == 0;
+    const vec<float> factor = bcast(1.0f / t.sum[r]);
+    for (int64_t c = 0; c < dv; c += W) {
+      const int n = static_cast<int>(dv - c < W ? dv - c : W);
+      const vec<float> value = empty ? vec<float>{} : load(t.o + r * t.columns + c) * factor;
+      output(t.batch, t.row[r].head, t.row[r].query, c, value, n);
+    }
+  }
+}
+
+}  // namespace detail
+
+// Computes `a` and hands every W columns of a result row to `output` (StridedOutput, or a functor with its signature
+// that fuses what follows).
+template <class Output>
+HT_INLINE void attention(const HtKernelArgs* args, const Attention& a, const Output& output) {
+  if (a.dv == 0) return;
+  const detail::AttentionPlan plan = detail::attention_plan(a);
+  parallel_for(args, a.batch * plan.units * plan.blocks, [&](int64_t index, int32_t worker) {
+    detail::AttentionTask task;
+    detail::attend(a, plan, index, reinterpret_cast<float*>(worker_workspace(args, worker)), task);
+    detail::emit_rows(task, output);
+  });
+}
+
+}  // namespace ht
+
+#endif  // HARDTACK_TEMPLATES_ATTENTION_H

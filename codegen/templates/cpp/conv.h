@@ -1,0 +1,219 @@
+// Two-dimensional convolution with fused epilogues, as an implicit matrix product: no im2col buffer. A 1-D convolution
+// has h = kh = oh = 1. Transposed convolution: conv_transposed.h; one channel per group: depthwise.h.
+//
+// Row m of the product is output pixel (n * oh + y) * ow + x; column is the output channel. The epilogue (blocks.h) sees
+// batch 0, that m, and the channel over all groups. Weights are packed at export as
+// [groups][ceil(oc / groups / 32)][kh][kw][c / groups][32] floats, zero-padded; the layout is the same on every CPU.
+#ifndef HARDTACK_TEMPLATES_CONV_H
+#define HARDTACK_TEMPLATES_CONV_H
+
+#include "blocks.h"
+#include "pack.h"
+
+namespace ht {
+
+// Extents and strides in elements. The bottom and right padding follow from oh and ow.
+struct ConvShape {
+  int64_t n, h, w, c;                          // input
+  int64_t oh, ow, oc;                          // output
+  int64_t kh, kw;                              // filter
+  int64_t stride_h, stride_w;
+  int64_t pad_top, pad_left;
+  int64_t dilation_h, dilation_w;
+  int64_t groups;
+  int64_t x_stride_n, x_stride_h, x_stride_w, x_stride_c;
+};
+
+// One axis of a convolution: output q under tap t reads input q * stride + origin + t * step, if that is in [0, size);
+// tap t is filter position first_tap + t * tap_step.
+struct ConvAxis {
+  int64_t outputs, size, stride;
+  int64_t taps, first_tap, tap_step;
+  int64_t origin, step;
+
+  HT_MEMBER bool inside(int64_t at) const {
+    return at >= 0 && at + (taps - 1) * step < size && at + (taps - 1) * step >= 0 && at < size;
+  }
+};
+
+// What taps outside the input read: as long as the longest part of a tap that is worked on at once.
+inline constexpr float kZeros[kDepth] = {};
+
+struct ConvSource {
+  const float* x;
+  int64_t stride_n, stride_h, stride_w;        // of x; its channels are contiguous
+  ConvAxis h, w;
+  int64_t tap_numel;                           // elements of a tap
+  const float* panels_data;
+  int64_t panels_per_group, depth, filter_w;   // depth: rows of a panel
+  int64_t oc_per_group;
+  bool linear;                                 // row m of the product is x + m * stride_w
+  int64_t oh, ow, out_y, out_x, out_step_h, out_step_w;  // output pixel of (q_h, q_w); steps of 1 without phases
+
+  HT_MEMBER void rows(int64_t group, int64_t m, int count, const KBlock& kb, float*, const float** out) const {
+    const float* base = x + group * tap_numel + kb.c;
+    if (linear) {
+      for (int r = 0; r < count; r++) out[r] = base + (m + r) * stride_w;
+    } else {
+      window_rows(base, m, count, kb, out);
+    }
+  }
+
+  // Not inlined: one copy serves every tile.
+  __attribute__((noinline)) void window_rows(const float* base, int64_t m, int count, const KBlock& kb,
+                                             const float** out) const {
+    int64_t shift_h[kMaxTaps], shift_w[kMaxTaps], shift[kMaxTaps];
+    for (int64_t t = 0; t < kb.taps; t++) {
+      shift_h[t] = (kb.tap + t) / w.taps * h.step;
+      shift_w[t] = (kb.tap + t) % w.taps * w.step;
+      shift[t] = shift_h[t] * stride_h + shift_w[t] * stride_w;
+    }
+    int64_t qw = m % w.outputs, qh = m / w.outputs % h.outputs, image = m / w.outputs / h.outputs;
+    for (int r = 0; r < count; r++) {
+      const int64_t y = qh * h.stride + h.origin, z = qw * w.stride + w.origin;
+      const float* corner = base + image * stride_n + y * stride_h + z * stride_w;
+      if (h.inside(y) && w.inside(z)) {
+        for (int64_t t = 0; t < kb.taps; t++) out[t * count + r] = corner + shift[t];
+      } else {
+        for (int64_t t = 0; t < kb.taps; t++) {
+          const int64_t ty = y + shift_h[t], tz = z + shift_w[t];
+          const bool exists = ty >= 0 && ty < h.size && tz >= 0 && tz < w.size;
+          out[t * count + r] = exists ? corner + shift[t] : kZeros;
+        }
+      }
+      if (++qw == w.outputs) {
+        qw = 0;
+        if (++qh == h.outputs) qh = 0, image++;
+      }
+    }
+  }
+
+  HT_MEMBER PanelView panels(int64_t group, Range p, const KBlock& kb, float*) const {
+    return {panels_data + ((group * panels_per_group + p.begin) * depth + kb.c) * kPanel, depth * kPanel, kPanel};
+  }
+  HT_MEMBER int64_t tap_offset(int64_t tap) const {
+    const int64_t i = h.first_tap + tap / w.taps * h.tap_step, j = w.first_tap + tap % w.taps * w.tap_step;
+    return (i * filter_w + j) * tap_numel * kPanel;
+  }
+  HT_MEMBER int64_t epilogue_batch(int64_t) const { return 0; }
+  HT_MEMBER int64_t epilogue_row(int64_t m) const {
+    if (out_step_h == 1 && out_step_w == 1) return m;
+    const int64_t qw = m % w.outputs, qh = m / w.outputs % h.outputs, image = m / w.outputs / h.outputs;
+    return (image * oh + out_y + qh * out_step_h) * ow + out_x + qw * out_step_w;
+  }
+  HT_MEMBER int64_t epilogue_column(int64_t group) const { return group * oc_per_group; }
+};
+
+// Whether the input is first copied, padded and channels-last, into the shared workspace: when its channels are not
+// contiguous, and when a tap would be too short to keep the microkernel busy. With one group and no dilation the taps of
+// a filter row then lie side by side and are one tap.
+constexpr bool conv_packs_input(const ConvShape& s) {
+  return s.c > 1 && s.x_stride_c != 1 ? true : s.groups == 1 && s.dilation_w == 1 && s.kw > 1 && s.c < 16;
+}
+
+// Input rows or columns that `outputs` windows cover.
+constexpr int64_t window_extent(int64_t outputs, int64_t stride, int64_t taps, int64_t dilation) {
+  return most(0, (outputs - 1) * stride + (taps - 1) * dilation + 1);
+}
+
+// shared = conv_packs_input ? 4 * n * max(0, (oh - 1) * stride_h + (kh - 1) * dilation_h + 1)
+//                               * max(0, (ow - 1) * stride_w + (kw - 1) * dilation_w + 1) * c : 0
+// per_worker = 4 * min(n * oh * ow, 192) * 32 * min(ceil(oc / groups / 32), 8)
+constexpr Workspace conv_workspace(const ConvShape& s) {
+  const int64_t height = window_extent(s.oh, s.stride_h, s.kh, s.dilation_h);
+  const int64_t width = window_extent(s.ow, s.stride_w, s.kw, s.dilation_w);
+  return {conv_packs_input(s) ? 4 * s.n * height * width * s.c : 0,
+          tile_nbytes(s.n * s.oh * s.ow, s.oc / s.groups)};
+}
+
+namespace detail {
+
+// Copies pixels of x, channels-last and contiguous, to `to`: `count` of them, `from` on.
+inline void copy_pixels(float* to, const float* from, const ConvShape& s, int64_t count) {
+  if (s.c == 1) return copy_matrix(to, 1, from, 1, s.x_stride_w, 1, count);
+  if (s.x_stride_c == 1 && s.x_stride_w == s.c) return copy_matrix(to, 1, from, 1, 1, 1, count * s.c);
+  copy_matrix(to, s.c, from, s.x_stride_w, s.x_stride_c, count, s.c);
+}
+
+// to[n][y][x][c]: the part of the padded input that some window covers.
+inline void pack_conv_input(const HtKernelArgs* args, const ConvShape& s, const float* x, float* to) {
+  const int64_t height = window_extent(s.oh, s.stride_h, s.kh, s.dilation_h);
+  const int64_t width = window_extent(s.ow, s.stride_w, s.kw, s.dilation_w);
+  const int64_t left = least(s.pad_left, width), used = most(0, least(s.w, width - left));
+  const int64_t rows_per_task = most(1, 16384 / most(1, width * s.c));
+  const int64_t tasks = ceil_div(height, rows_per_task);
+  parallel_for(args, s.n * tasks, [&](int64_t task, int32_t) {
+    const int64_t image = task / tasks, first = task % tasks * rows_per_task;
+    for (int64_t row = first; row < least(height, first + rows_per_task); row++) {
+      float* out = to + (image * height + row) * width * s.c;
+      const int64_t y = row - s.pad_top;
+      if (y < 0 || y >= s.h) {
+        clear(out, width * s.c);
+        continue;
+      }
+      clear(out, left * s.c);
+      copy_pixels(out + left * s.c, x + image * s.x_stride_n + y * s.x_stride_h, s, used);
+      clear(out + (left + used) * s.c, (width - left - used) * s.c);
+    }
+  });
+}
+
+HT_INLINE ConvSource conv_source(const ConvShape& s, const float* x, const float* panels) {
+  ConvSource v = {};
+  v.x = x;
+  v.stride_n = s.x_stride_n;
+  v.stride_h = s.x_stride_h;
+  v.stride_w = s.x_stride_w;
+  v.h = {s.oh, s.h, s.stride_h, s.kh, 0, 1, -s.pad_top, s.dilation_h};
+  v.w = {s.ow, s.w, s.stride_w, s.kw, 0, 1, -s.pad_left, s.dilation_w};
+  v.tap_numel = s.c / s.groups;
+  v.panels_data = panels;
+  v.oc_per_group = s.oc / s.groups;
+  v.panels_per_group = panels_of(v.oc_per_group);
+  v.depth = s.kh * s.kw * v.tap_numel;
+  v.filter_w = s.kw;
+  v.oh = s.oh;
+  v.ow = s.ow;
+  v.out_step_h = v.out_step_w = 1;
+  return v;
+}
+
+// Turns the source to a packed copy of its input.
+HT_INLINE void use_packed_input(ConvSource& v, const ConvShape& s, const float* packed) {
+  v.x = packed;
+  v.h.size = window_extent(s.oh, s.stride_h, s.kh, s.dilation_h);
+  v.w.size = window_extent(s.ow, s.stride_w, s.kw, s.dilation_w);
+  v.h.origin = v.w.origin = 0;
+  v.stride_w = s.c;
+  v.stride_h = v.w.size * s.c;
+  v.stride_n = v.h.size * v.stride_h;
+  if (s.groups == 1 && s.dilation_w == 1) {
+    v.w.taps = 1;
+    v.tap_numel *= s.kw;
+    v.filter_w = 1;
+  }
+}
+
+}  // namespace detail
+
+// acc[m, channel] = sum over kh, kw, c of input times weight, to the epilogue.
+template <class Epi>
+int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const float* x, const float* panels, const Epi& epi) {
+  if (s.n == 0 || s.oh == 0 || s.ow == 0 || s.oc == 0) return HT_KERNEL_OK;
+  ConvSource source = detail::conv_source(s, x, panels);
+  if (conv_packs_input(s)) {
+    float* packed = static_cast<float*>(args->shared_workspace);
+    detail::pack_conv_input(args, s, x, packed);
+    detail::use_packed_input(source, s, packed);
+  }
+  const bool pointwise = source.h.taps * source.w.taps == 1 && source.h.origin == 0 && source.w.origin == 0 &&
+                         s.stride_h == 1 && s.stride_w == 1 && source.h.size == s.oh && source.w.size == s.ow;
+  source.linear = pointwise && (s.oh == 1 || source.stride_h == s.ow * source.stride_w) &&
+                  (s.n == 1 || source.stride_n == s.oh * s.ow * source.stride_w);
+  const KAxis k = {source.h.taps * source.w.taps, source.tap_numel};
+  return run_blocks(args, source, epi, s.groups, s.n * s.oh * s.ow, source.oc_per_group, k);
+}
+
+}  // namespace ht
+
+#endif  // HARDTACK_TEMPLATES_CONV_H

@@ -1,0 +1,184 @@
+// Depthwise two-dimensional convolution (one input and one output channel a group) with fused epilogues.
+//
+// Vectors run over channels, so x is channels-last and weights are [kh][kw][c] floats. Row m of the epilogue (blocks.h)
+// is output pixel (n * oh + y) * ow + x, column n the channel. Every sum runs over the filter rows, then its columns.
+#ifndef HARDTACK_TEMPLATES_DEPTHWISE_H
+#define HARDTACK_TEMPLATES_DEPTHWISE_H
+
+#include "conv.h"
+
+namespace ht {
+
+// An x whose channels are not contiguous is first copied to the shared workspace, channels-last.
+constexpr bool depthwise_packs_input(const ConvShape& s) { return s.c > 1 && s.x_stride_c != 1; }
+
+// shared = depthwise_packs_input ? 4 * n * h * w * c : 0; per_worker = 0
+constexpr Workspace depthwise_workspace(const ConvShape& s) {
+  return {depthwise_packs_input(s) ? 4 * s.n * s.h * s.w * s.c : 0, 0};
+}
+
+namespace detail {
+
+constexpr int kPixels = 4;                     // output columns that a specialised block computes at once
+constexpr int64_t kChunkWeights = 4096;        // weights of a channel chunk, in elements: 16 KiB
+
+// One output row: which filter rows it meets and where.
+struct DepthwiseRow {
+  const float* x;         // the input row under the first filter row that exists, column 0
+  const float* w;         // that filter row
+  int64_t taps;           // filter rows that exist
+  int64_t x_step, w_step; // elements to the next filter row, in x and w
+  int64_t m;              // output pixel of column 0
+};
+
+// Positions t in [0, taps) with 0 <= at + t * step < size.
+HT_INLINE Range existing_taps(int64_t at, int64_t step, int64_t taps, int64_t size) {
+  const int64_t begin = at < 0 ? ceil_div(-at, step) : 0;
+  const int64_t end = at < size ? least(taps, ceil_div(size - at, step)) : 0;
+  return {least(begin, end), end};
+}
+
+template <class Epi>
+struct Depthwise {
+  const ConvShape& s;
+  int64_t x_stride_w;
+  const Epi& epi;
+
+  // Sums of CV channel vectors of one pixel, any filter. `count` lanes of the last vector exist.
+  template <int CV>
+  HT_MEMBER void pixel(const DepthwiseRow& row, const typename Epi::Row& out, int64_t column, int64_t c,
+                       int count) const {
+    vec<float> acc[CV] = {};
+    const int64_t z = column * s.stride_w - s.pad_left;
+    const Range taps = existing_taps(z, s.dilation_w, s.kw, s.w);
+    for (int64_t i = 0; i < row.taps; i++) {
+      const float* x = row.x + i * row.x_step + z * x_stride_w + c;
+      const float* w = row.w + i * row.w_step + c;
+      for (int64_t j = taps.begin; j < taps.end; j++) {
+        for (int v = 0; v < CV; v++) {
+          const float* xv = x + j * s.dilation_w * x_stride_w + v * W;
+          const float* wv = w + j * s.c + v * W;
+          acc[v] = count == W ? fma(load(xv), load(wv), acc[v]) : fma(load_n(xv, count), load_n(wv, count), acc[v]);
+        }
+      }
+    }
+    for (int v = 0; v < CV; v++) epi(out, row.m + column, c + v * W, count, acc[v]);
+  }
+
+  __attribute__((noinline)) void pixels(const DepthwiseRow& row, Range columns, Range channels) const {
+    for (int64_t q = columns.begin; q < columns.end; q++) {
+      const auto out = epi.row(0, row.m + q);
+      int64_t c = channels.begin;
+      for (; c + 4 * W <= channels.end; c += 4 * W) pixel<4>(row, out, q, c, W);
+      for (; c + W <= channels.end; c += W) pixel<1>(row, out, q, c, W);
+      if (c < channels.end) pixel<1>(row, out, q, c, static_cast<int>(channels.end - c));
+    }
+  }
+
+  // kPixels neighbouring columns, none of which meets the left or right edge, one channel vector: every input vector is
+  // loaded once for all the columns that use it.
+  template <int KW, int SW>
+  HT_MEMBER void block(const DepthwiseRow& row, const typename Epi::Row* out, int64_t column, int64_t c,
+                       int count) const {
+    vec<float> acc[kPixels] = {};
+    const float* x = row.x + (column * SW - s.pad_left) * x_stride_w + c;
+    const float* w = row.w + c;
+    for (int64_t i = 0; i < row.taps; i++, x += row.x_step, w += row.w_step) {
+      vec<float> filter[KW];
+      HT_UNROLL_ALL
+      for (int j = 0; j < KW; j++) filter[j] = count == W ? load(w + j * s.c) : load_n(w + j * s.c, count);
+      HT_UNROLL_ALL
+      for (int at = 0; at < (kPixels - 1) * SW + KW; at++) {
+        const float* p = x + at * x_stride_w;
+        const vec<float> v = count == W ? load(p) : load_n(p, count);
+        HT_UNROLL_ALL
+        for (int q = 0; q < kPixels; q++) {
+          if (at - q * SW >= 0 && at - q * SW < KW) acc[q] = fma(v, filter[at - q * SW], acc[q]);
+        }
+      }
+    }
+    HT_UNROLL_ALL
+    for (int q = 0; q < kPixels; q++) epi(out[q], row.m + column + q, c, count, acc[q]);
+  }
+
+  // Whole blocks of columns; returns the first column that is left.
+  template <int KW, int SW>
+  int64_t blocks(const DepthwiseRow& row, Range columns, Range channels) const {
+    int64_t q = columns.begin;
+    for (; q + kPixels <= columns.end; q += kPixels) {
+      const typename Epi::Row out[kPixels] = {epi.row(0, row.m + q), epi.row(0, row.m + q + 1),
+                                              epi.row(0, row.m + q + 2), epi.row(0, row.m + q + 3)};
+      int64_t c = channels.begin;
+      for (; c + W <= channels.end; c += W) block<KW, SW>(row, out, q, c, W);
+      if (c < channels.end) block<KW, SW>(row, out, q, c, static_cast<int>(channels.end - c));
+    }
+    return q;
+  }
+
+  // Output row r = n * oh + y.
+  template <int KW, int SW>
+  void row(const float* x, int64_t stride_n, int64_t stride_h, const float* w, int64_t r, Range channels) const {
+    const int64_t y = r % s.oh * s.stride_h - s.pad_top;
+    const Range taps = existing_taps(y, s.dilation_h, s.kh, s.h);
+    const int64_t x_step = s.dilation_h * stride_h, w_step = s.kw * s.c;
+    const DepthwiseRow at = {x + r / s.oh * stride_n + y * stride_h + taps.begin * x_step, w + taps.begin * w_step,
+                             taps.end - taps.begin, x_step, w_step, r * s.ow};
+    if constexpr (KW == 0) {
+      pixels(at, {0, s.ow}, channels);
+    } else {
+      const int64_t from = least(ceil_div(s.pad_left, SW), s.ow);
+      const int64_t room = s.w - KW + s.pad_left;  // input columns right of the first that a whole window fits in
+      const int64_t to = most(from, least(s.ow, room < 0 ? 0 : room / SW + 1));
+      pixels(at, {0, from}, channels);
+      pixels(at, {blocks<KW, SW>(at, {from, to}, channels), s.ow}, channels);
+    }
+  }
+};
+
+}  // namespace detail
+
+// KW and SW, when not 0, are s.kw and s.stride_w, known when the kernel is compiled; dilation_w is then 1. Worth it for
+// 3 and 5 with strides 1 and 2.
+template <int KW = 0, int SW = 0, class Epi>
+int32_t depthwise2d(const HtKernelArgs* args, const ConvShape& s, const float* x, const float* weights,
+                    const Epi& epi) {
+  static_assert((KW == 0) == (SW == 0), "give both the filter's width and the stride, or neither");
+  if (s.n == 0 || s.oh == 0 || s.ow == 0 || s.c == 0) return HT_KERNEL_OK;
+  int64_t stride_n = s.x_stride_n, stride_h = s.x_stride_h, stride_w = s.x_stride_w;
+  if (depthwise_packs_input(s)) {
+    float* packed = static_cast<float*>(args->shared_workspace);
+    parallel_for(args, s.n * s.h, [&](int64_t row, int32_t) {
+      const float* from = x + row / s.h * s.x_stride_n + row % s.h * s.x_stride_h;
+      detail::copy_pixels(packed + row * s.w * s.c, from, s, s.w);
+    });
+    x = packed;
+    stride_w = s.c;
+    stride_h = s.w * s.c;
+    stride_n = s.h * stride_h;
+  }
+  // Channels in chunks whose weights stay in the first-level cache, rows in runs.
+  const int64_t rows = s.n * s.oh, vectors = ceil_div(s.c, W);
+  const bool serial = rows * s.ow * s.c * s.kh * s.kw < kSerialWork;
+  const int64_t wanted = serial ? 1 : 4 * args->parallel->nworkers;
+  const int64_t fitting = ceil_div(vectors, most(4, detail::kChunkWeights / W / most(1, s.kh * s.kw)));
+  const int64_t chunks = most(fitting, least(vectors, ceil_div(wanted, rows)));
+  const int64_t runs = least(rows, ceil_div(wanted, chunks));
+  const detail::Depthwise<Epi> depthwise = {s, stride_w, epi};
+  const auto body = [&](int64_t task, int32_t) {
+    const Range r = part_of(rows, task % runs, runs), v = part_of(vectors, task / runs, chunks);
+    const Range channels = {v.begin * W, least(s.c, v.end * W)};
+    for (int64_t i = r.begin; i < r.end; i++) {
+      depthwise.template row<KW, SW>(x, stride_n, stride_h, weights, i, channels);
+    }
+  };
+  if (serial) {
+    for (int64_t task = 0; task < runs * chunks; task++) body(task, 0);
+  } else {
+    parallel_for(args, runs * chunks, body);
+  }
+  return HT_KERNEL_OK;
+}
+
+}  // namespace ht
+
+#endif  // HARDTACK_TEMPLATES_DEPTHWISE_H

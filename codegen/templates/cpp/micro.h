@@ -1,0 +1,134 @@
+// The matrix multiplication microkernel that gemm.h and conv.h share.
+//
+// It multiplies up to kMaxRows rows, each given by pointers, with one panel of packed weights and leaves the sums in a
+// tile in memory. A panel holds 32 columns: panel[k * 32 + column]. The k axis is a list of taps of kc consecutive
+// elements: a GEMM has one tap, a convolution one for each filter position, so that one microkernel serves both.
+//
+// Every sum runs over k in ascending order in one accumulator, whatever the blocking: results do not depend on how the
+// work is cut, and a partial sum that is stored and taken up again loses nothing.
+#ifndef HARDTACK_TEMPLATES_MICRO_H
+#define HARDTACK_TEMPLATES_MICRO_H
+
+#include "simd.h"
+
+#if defined(__clang__)
+#define HT_UNROLL_2 _Pragma("clang loop unroll_count(2)")
+#define HT_UNROLL_ALL _Pragma("clang loop unroll(full)")
+#else
+#define HT_UNROLL_2 _Pragma("GCC unroll 2")
+#define HT_UNROLL_ALL _Pragma("GCC unroll 16")  // g++ needs it to keep the accumulators in registers
+#endif
+
+namespace ht {
+
+constexpr int kPanel = 32;  // columns in a panel of packed weights
+
+// Rows of the tallest microkernel: with two vectors a row, the accumulators and operands fill the register file.
+#if defined(HT_AVX512)
+constexpr int kMaxRows = 12;
+#else
+constexpr int kMaxRows = 6;
+#endif
+
+// Vectors of W columns that a microkernel of mr rows computes at once. Low tiles take a whole panel row, so that B
+// streams through once; AVX2 has registers for 6 x 2 accumulators, NEON for 6 x 4.
+constexpr int micro_vectors(int mr) {
+#if defined(HT_AVX512)
+  return mr <= kMaxRows ? 2 : 0;
+#elif defined(HT_NEON)
+  return mr <= 3 ? 8 : 4;
+#else
+  return mr <= 3 ? 4 : 2;
+#endif
+}
+
+constexpr int kFewRows = 4;        // tiles up to this height prefetch B
+constexpr int kPrefetchRows = 16;  // this many k ahead
+
+// What a tile is multiplied with.
+struct MicroTaps {
+  const float* const* rows;  // rows[t * mr + r]: the first element of row r under tap t
+  const int64_t* b_offset;   // b_offset[t]: where tap t starts in a panel, in elements
+  int64_t taps;
+  int64_t kc;                // elements of a tap
+  int64_t ldb;               // elements from one k to the next: kPanel for packed weights
+};
+
+// tile[r * ld + c] (+)= sum over taps and k of row r times column c, for MR rows and NV * W columns.
+template <int MR, int NV>
+__attribute__((noinline)) void micro(const MicroTaps& s, const float* b_panel, float* tile, int64_t ld, bool resume) {
+  vec<float> acc[MR][NV];
+  HT_UNROLL_ALL
+  for (int r = 0; r < MR; r++)
+    HT_UNROLL_ALL
+    for (int v = 0; v < NV; v++) acc[r][v] = vec<float>{};
+  if (resume) {
+    HT_UNROLL_ALL
+    for (int r = 0; r < MR; r++)
+      HT_UNROLL_ALL
+      for (int v = 0; v < NV; v++) acc[r][v] = load(tile + r * ld + v * W);
+  }
+  const int64_t kc = s.kc, ldb = s.ldb;
+  for (int64_t t = 0; t < s.taps; t++) {
+    const float* a[MR];
+    HT_UNROLL_ALL
+    for (int r = 0; r < MR; r++) a[r] = s.rows[t * MR + r];
+    const float* b = b_panel + s.b_offset[t];
+    HT_UNROLL_2
+    for (int64_t k = 0; k < kc; k++) {
+      vec<float> bv[NV];
+      HT_UNROLL_ALL
+      for (int v = 0; v < NV; v++) bv[v] = load(b + v * W);
+      HT_UNROLL_ALL
+      for (int r = 0; r < MR; r++) {
+        const vec<float> x = bcast(a[r][k]);
+        HT_UNROLL_ALL
+        for (int v = 0; v < NV; v++) acc[r][v] = fma(x, bv[v], acc[r][v]);
+      }
+      if constexpr (MR <= kFewRows) {  // bound by how fast B arrives
+        HT_UNROLL_ALL
+        for (int v = 0; v < NV; v += 64 / (4 * W)) __builtin_prefetch(b + kPrefetchRows * ldb + v * W);
+      }
+      b += ldb;
+    }
+  }
+  HT_UNROLL_ALL
+  for (int r = 0; r < MR; r++)
+    HT_UNROLL_ALL
+    for (int v = 0; v < NV; v++) store(tile + r * ld + v * W, acc[r][v]);
+}
+
+// The first `columns` columns (1..kPanel) of an MR-row tile, in as many microkernels as the registers ask for. Whole
+// vectors are written: up to kPanel columns of the tile.
+template <int MR>
+HT_INLINE void micro_columns(const MicroTaps& s, const float* b, float* tile, int64_t ld, int columns, bool resume) {
+  constexpr int NV = micro_vectors(MR);
+  if constexpr (NV * W == kPanel) {
+    if (columns <= kPanel / 2) return micro<MR, NV / 2>(s, b, tile, ld, resume);
+  }
+  for (int c = 0; c < columns; c += NV * W) micro<MR, NV>(s, b + c, tile + c, ld, resume);
+}
+
+// The same for a height known at run time, 1..kMaxRows.
+inline void micro_tile(int mr, const MicroTaps& s, const float* b, float* tile, int64_t ld, int columns, bool resume) {
+  switch (mr) {
+    case 1: return micro_columns<1>(s, b, tile, ld, columns, resume);
+    case 2: return micro_columns<2>(s, b, tile, ld, columns, resume);
+    case 3: return micro_columns<3>(s, b, tile, ld, columns, resume);
+    case 4: return micro_columns<4>(s, b, tile, ld, columns, resume);
+    case 5: return micro_columns<5>(s, b, tile, ld, columns, resume);
+    case 6: return micro_columns<6>(s, b, tile, ld, columns, resume);
+#if defined(HT_AVX512)
+    case 7: return micro_columns<7>(s, b, tile, ld, columns, resume);
+    case 8: return micro_columns<8>(s, b, tile, ld, columns, resume);
+    case 9: return micro_columns<9>(s, b, tile, ld, columns, resume);
+    case 10: return micro_columns<10>(s, b, tile, ld, columns, resume);
+    case 11: return micro_columns<11>(s, b, tile, ld, columns, resume);
+    case 12: return micro_columns<12>(s, b, tile, ld, columns, resume);
+#endif
+  }
+}
+
+}  // namespace ht
+
+#endif  // HARDTACK_TEMPLATES_MICRO_H

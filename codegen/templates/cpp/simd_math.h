@@ -1,0 +1,240 @@
+// Arithmetic on the vectors of simd.h: conversions, comparisons, selection, rounding, horizontal reductions.
+// Include simd.h, which includes this.
+#ifndef HARDTACK_TEMPLATES_SIMD_MATH_H
+#define HARDTACK_TEMPLATES_SIMD_MATH_H
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_elementwise_fma) && __has_builtin(__builtin_elementwise_roundeven)
+#define HT_ELEMENTWISE 1
+#endif
+#endif
+
+namespace ht {
+
+// C++ conversion of every lane. Floats go to narrow integers through int32_t, as scalar code on x86 does, so that a
+// negative float to uint8_t wraps instead of being undefined. cast<bf16> and cast<f16> round and stay vec<float>.
+template <class To, class V>
+HT_INLINE vec<reg<To>> cast(V v) {
+  if constexpr (detail::is_half<To>) {
+    return detail::widen<To>(detail::narrow<To>(cast<float>(v)));
+  } else if constexpr (same<To, lane<V>>) {
+    return v;
+  } else if constexpr (is_float<lane<V>> && sizeof(To) < 4) {
+    return __builtin_convertvector(__builtin_convertvector(v, vec<int32_t>), vec<To>);
+  } else {
+    return __builtin_convertvector(v, vec<To>);
+  }
+}
+
+namespace detail {
+template <class M>
+HT_INLINE vmask to_vmask(M m) {
+  return __builtin_convertvector(m, vmask);
+}
+}  // namespace detail
+
+template <class V>
+HT_INLINE vmask lt(V a, V b) {
+  return detail::to_vmask(a < b);
+}
+template <class V>
+HT_INLINE vmask le(V a, V b) {
+  return detail::to_vmask(a <= b);
+}
+template <class V>
+HT_INLINE vmask gt(V a, V b) {
+  return detail::to_vmask(a > b);
+}
+template <class V>
+HT_INLINE vmask ge(V a, V b) {
+  return detail::to_vmask(a >= b);
+}
+template <class V>
+HT_INLINE vmask eq(V a, V b) {
+  return detail::to_vmask(a == b);
+}
+template <class V>
+HT_INLINE vmask ne(V a, V b) {
+  return detail::to_vmask(a != b);
+}
+
+// True where a lane is not zero; a NaN counts as true, as in C++.
+template <class V>
+HT_INLINE vmask mask_of(V v) {
+  return detail::to_vmask(v != V{});
+}
+
+// True in the first n lanes.
+HT_INLINE vmask first_n(int n) { return iota<int32_t>() < bcast<int32_t>(n); }
+
+HT_INLINE vmask load_bool(const uint8_t* p) { return mask_of(load(p)); }
+HT_INLINE vmask load_bool_n(const uint8_t* p, int n) { return mask_of(load_n(p, n)); }
+HT_INLINE void store_bool(uint8_t* p, vmask m) { store(p, cast<uint8_t>(m & 1)); }
+HT_INLINE void store_bool_n(uint8_t* p, vmask m, int n) { store_n(p, cast<uint8_t>(m & 1), n); }
+
+template <class V>
+HT_INLINE V select(vmask m, V a, V b) {
+  return __builtin_convertvector(m, mask_lanes<V>) ? a : b;
+}
+
+// A NaN in either operand gives a NaN, as torch.minimum and torch.maximum do.
+template <class V>
+HT_INLINE V vmin(V a, V b) {
+  return ((a < b) | (a != a)) ? a : b;
+}
+template <class V>
+HT_INLINE V vmax(V a, V b) {
+  return ((a > b) | (a != a)) ? a : b;
+}
+
+template <class V>
+HT_INLINE V vabs(V v) {
+  if constexpr (is_float<lane<V>>) {
+    using Bits = mask_lanes<V>;
+    using Bit = lane<Bits>;
+    constexpr Bit all_but_sign = static_cast<Bit>(~(uint64_t{1} << (8 * sizeof(Bit) - 1)));
+    return bit_copy<V>(bit_copy<Bits>(v) & all_but_sign);
+  } else {
+    return v < V{} ? -v : v;
+  }
+}
+
+#if !defined(HT_ELEMENTWISE) && (defined(HT_AVX512) || defined(HT_AVX2) || defined(HT_NEON))
+namespace detail {
+#if defined(HT_AVX512)
+using Floats = __m512;
+using Doubles = Pair<__m512d>;
+HT_INLINE Floats fma_register(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+HT_INLINE Doubles fma_register(Doubles a, Doubles b, Doubles c) {
+  return {_mm512_fmadd_pd(a.lo, b.lo, c.lo), _mm512_fmadd_pd(a.hi, b.hi, c.hi)};
+}
+#elif defined(HT_AVX2)
+using Floats = __m256;
+using Doubles = Pair<__m256d>;
+HT_INLINE Floats fma_register(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+HT_INLINE Doubles fma_register(Doubles a, Doubles b, Doubles c) {
+  return {_mm256_fmadd_pd(a.lo, b.lo, c.lo), _mm256_fmadd_pd(a.hi, b.hi, c.hi)};
+}
+#else
+using Floats = float32x4_t;
+using Doubles = Pair<float64x2_t>;
+HT_INLINE Floats fma_register(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
+HT_INLINE Doubles fma_register(Doubles a, Doubles b, Doubles c) {
+  return {vfmaq_f64(c.lo, a.lo, b.lo), vfmaq_f64(c.hi, a.hi, b.hi)};
+}
+#endif
+}  // namespace detail
+#define HT_FMA_REGISTER 1
+#endif
+
+// a * b + c, rounded once where the target has the instruction; integers as written.
+template <class V>
+HT_INLINE V fma(V a, V b, V c) {
+#if defined(HT_FMA_REGISTER)
+  if constexpr (same<lane<V>, float>) {
+    using R = detail::Floats;
+    return bit_copy<V>(detail::fma_register(bit_copy<R>(a), bit_copy<R>(b), bit_copy<R>(c)));
+  } else if constexpr (same<lane<V>, double>) {
+    using R = detail::Doubles;
+    return bit_copy<V>(detail::fma_register(bit_copy<R>(a), bit_copy<R>(b), bit_copy<R>(c)));
+  }
+#elif defined(HT_AVX512) || defined(HT_AVX2) || defined(HT_NEON)
+  if constexpr (is_float<lane<V>>) return __builtin_elementwise_fma(a, b, c);
+#endif
+  return a * b + c;
+}
+
+#if defined(HT_ELEMENTWISE)
+#define HT_UNARY(name, vector_builtin, float_builtin, double_builtin) \
+  template <class V>                                                  \
+  HT_INLINE V name(V v) {                                             \
+    static_assert(is_float<lane<V>>, #name " takes floats");          \
+    return vector_builtin(v);                                         \
+  }
+#else
+#define HT_UNARY(name, vector_builtin, float_builtin, double_builtin) \
+  template <class V>                                                                                  \
+  HT_INLINE V name(V v) {                                                                             \
+    static_assert(is_float<lane<V>>, #name " takes floats");                                          \
+    V r{};                                                                                            \
+    for (int i = 0; i < W; i++) {                                                                     \
+      if constexpr (sizeof(lane<V>) == 4) r[i] = float_builtin(v[i]);                                 \
+      else r[i] = double_builtin(v[i]);                                                               \
+    }                                                                                                 \
+    return r;                                                                                         \
+  }
+#endif
+HT_UNARY(vsqrt, __builtin_elementwise_sqrt, __builtin_sqrtf, __builtin_sqrt)
+HT_UNARY(vfloor, __builtin_elementwise_floor, __builtin_floorf, __builtin_floor)
+HT_UNARY(vceil, __builtin_elementwise_ceil, __builtin_ceilf, __builtin_ceil)
+HT_UNARY(vtrunc, __builtin_elementwise_trunc, __builtin_truncf, __builtin_trunc)
+HT_UNARY(vround, __builtin_elementwise_roundeven, __builtin_roundevenf, __builtin_roundeven)
+#undef HT_UNARY
+
+// Horizontal reductions: a fixed tree, lane i with lane i + half.
+
+namespace detail {
+
+struct Sum {
+  template <class T>
+  HT_MEMBER T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Product {
+  template <class T>
+  HT_MEMBER T operator()(T a, T b) const {
+    return a * b;
+  }
+};
+struct Minimum {
+  template <class T>
+  HT_MEMBER T operator()(T a, T b) const {
+    return ((a < b) | (a != a)) ? a : b;
+  }
+};
+struct Maximum {
+  template <class T>
+  HT_MEMBER T operator()(T a, T b) const {
+    return ((a > b) | (a != a)) ? a : b;
+  }
+};
+
+template <class T, int N, class Op>
+HT_INLINE T fold(typename VecOf<T, N>::type v, Op op) {
+  if constexpr (N == 2) {
+    const T lo = v[0], hi = v[1];
+    return op(lo, hi);
+  } else {
+    using Half = typename VecOf<T, N / 2>::type;
+    Half half[2];
+    __builtin_memcpy(half, &v, sizeof(half));
+    return fold<T, N / 2>(op(half[0], half[1]), op);
+  }
+}
+
+}  // namespace detail
+
+template <class V>
+HT_INLINE lane<V> hsum(V v) {
+  return detail::fold<lane<V>, W>(v, detail::Sum{});
+}
+template <class V>
+HT_INLINE lane<V> hprod(V v) {
+  return detail::fold<lane<V>, W>(v, detail::Product{});
+}
+template <class V>
+HT_INLINE lane<V> hmin(V v) {
+  return detail::fold<lane<V>, W>(v, detail::Minimum{});
+}
+template <class V>
+HT_INLINE lane<V> hmax(V v) {
+  return detail::fold<lane<V>, W>(v, detail::Maximum{});
+}
+
+HT_INLINE bool hany(vmask m) { return hmin(m) != 0; }
+HT_INLINE bool hall(vmask m) { return hmax(m) != 0; }
+
+}  // namespace ht
+
+#endif  // HARDTACK_TEMPLATES_SIMD_MATH_H

@@ -1,0 +1,165 @@
+"""Runs a compiled entry in Python: a plan interpreter over ctypes, so that code generation is tested without the runtime."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from hardtack.codegen.backends.cpp.cache import KernelCache
+from hardtack.codegen.backends.cpp.compiler import find_compiler
+from hardtack.codegen.backends.cpp.targets import native_target
+from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
+from hardtack.codegen.ir.constants import NUMPY_DTYPE, ConstantStore
+from hardtack.codegen.ir.expr import Expr, evaluate
+from hardtack.codegen.ir.graph import Graph
+from hardtack.codegen.ir.plan import Copy, Launch, Value
+from hardtack.codegen.pipeline import CompiledEntry
+from hardtack.codegen.prepack import pack
+
+Array = npt.NDArray[np.generic]
+TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)
+RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, TASK, ctypes.c_void_p)
+
+
+class Parallel(ctypes.Structure):
+    _fields_ = (("pool", ctypes.c_void_p), ("run", RUN), ("nworkers", ctypes.c_int32))
+
+
+class KernelArgs(ctypes.Structure):
+    _fields_ = (
+        ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+        ("ints", ctypes.POINTER(ctypes.c_int64)),
+        ("parallel", ctypes.POINTER(Parallel)),
+        ("shared_workspace", ctypes.c_void_p),
+        ("worker_workspace", ctypes.c_void_p),
+        ("worker_stride", ctypes.c_int64),
+    )
+
+
+class KernelEntry(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("fn", ctypes.c_void_p))
+
+
+class KernelTable(ctypes.Structure):
+    _fields_ = (("abi_version", ctypes.c_uint32), ("count", ctypes.c_uint32), ("entries", ctypes.POINTER(KernelEntry)))
+
+
+@RUN
+def _reversed_tasks(pool, ntasks, task, closure):  # type: ignore[no-untyped-def]
+    """Runs tasks last to first, alternating workers: a kernel that depends on their order gives other results."""
+    for i in reversed(range(ntasks)):
+        task(closure, i, i % 2)
+
+
+@cache
+def _build(sources: tuple[tuple[str, str], ...]) -> ctypes.CDLL:
+    units = [Unit(n, s) for n, s in sources]
+    library = compile_library(units, native_target(), find_compiler(), cache=KernelCache())
+    fd, path = tempfile.mkstemp(suffix=".so")
+    with os.fdopen(fd, "wb") as f:
+        f.write(library)
+    loaded = ctypes.CDLL(path)
+    os.unlink(path)
+    return loaded
+
+
+def load_kernels(sources: Mapping[str, str]) -> dict[str, object]:
+    """name -> callable for every kernel."""
+    table = KernelTable.in_dll(_build(tuple(sorted(sources.items()))), "hardtack_kernels")
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(KernelArgs))
+    return {table.entries[k].name.decode(): prototype(table.entries[k].fn) for k in range(table.count)}
+
+
+class KernelFailed(RuntimeError):
+    """A kernel returned another code than HT_KERNEL_OK."""
+
+
+@dataclass
+class Runner:
+    """A compiled entry with its constants; `states` keep their content between calls."""
+
+    graph: Graph
+    compiled: CompiledEntry
+    store: ConstantStore
+
+    def __post_init__(self) -> None:
+        self.kernels = load_kernels(self.compiled.sources)
+        keys = {c.name: c.key for c in self.graph.constants}
+        self.constants = {n: self.store[k].array for n, k in keys.items()}
+        for name, request in self.compiled.prepacks.items():
+            self.constants[name] = pack(request, self.constants[request.source])
+        self.reset()
+
+    def reset(self) -> None:
+        """States to their first content."""
+        self.states: dict[str, Array] = {}
+        for s in self.graph.states:
+            t = self.graph.types[s.name]
+            shape = [evaluate(e, {}) for e in t.shape]
+            zeros = np.zeros(shape, NUMPY_DTYPE[t.dtype])
+            self.states[s.name] = zeros if s.init is None else self.store[s.init].array.copy()
+
+    def __call__(self, *inputs: Array) -> tuple[Array, ...]:
+        plan = self.compiled.plan
+        sizes = {
+            s.sym.name: int(inputs[s.input]) if s.dim is None else inputs[s.input].shape[s.dim] for s in plan.syms
+        }
+
+        def number(e: Expr) -> int:
+            return evaluate(e, sizes)
+
+        arena = _aligned(number(plan.arena_nbytes))
+        arrays: dict[str, Array] = {}
+        for v in plan.values:
+            arrays[v.name] = self._place(v, inputs, arena, [number(e) for e in v.shape], number)
+        for i in plan.body:
+            if isinstance(i, Copy):
+                np.copyto(arrays[i.dst], arrays[i.src].reshape(arrays[i.dst].shape))
+            else:
+                assert isinstance(i, Launch)
+                self._launch(i, arrays, number)
+        return tuple(arrays[n] for n in plan.outputs)
+
+    def _place(self, v: Value, inputs: Sequence[Array], arena: Array, shape: list[int], number: object) -> Array:
+        kind, at = v.storage
+        dtype = NUMPY_DTYPE[v.dtype]
+        if kind == "input":
+            assert isinstance(at, int)
+            return np.ascontiguousarray(inputs[at]).reshape(shape)
+        if kind == "constant":
+            return np.ascontiguousarray(self.constants[str(at)])
+        if kind == "state":
+            return self.states[str(at)]
+        if kind == "output":
+            return np.full(shape, 77, dtype) if dtype.kind != "b" else np.ones(shape, dtype)
+        offset = number(at)  # type: ignore[operator]
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return arena[offset : offset + nbytes].view(dtype)
+
+    def _launch(self, launch: Launch, arrays: Mapping[str, Array], number: object) -> None:
+        pointers = (ctypes.c_void_p * max(1, len(launch.buffers)))(*(arrays[b].ctypes.data for b in launch.buffers))
+        values = [number(e) for e in launch.ints]  # type: ignore[operator]
+        ints = (ctypes.c_int64 * max(1, len(values)))(*values)
+        stride = -(-number(launch.per_worker) // 64) * 64  # type: ignore[operator]
+        shared, workers = _aligned(number(launch.shared)), _aligned(stride * 2)  # type: ignore[operator]
+        parallel = Parallel(None, _reversed_tasks, 2)
+        args = KernelArgs(
+            pointers, ints, ctypes.pointer(parallel), shared.ctypes.data, workers.ctypes.data, stride
+        )
+        code = self.kernels[launch.kernel](ctypes.byref(args))  # type: ignore[operator]
+        if code:
+            raise KernelFailed(f"{launch.kernel} returned {code}")
+
+
+def _aligned(nbytes: int) -> Array:
+    """Bytes that start at a multiple of 64, filled with 0xA5 so that reading the undefined shows."""
+    raw = np.full(nbytes + 64, 0xA5, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes]
