@@ -50,10 +50,11 @@ def split_into(axes: Sequence[Sym], joined: Expr) -> dict[Expr, Expr]:
 
 
 def join(axes: Sequence[Axis]) -> Expr:
-    """The number of a point of `axes`, row-major."""
+    """The number of a point of `axes`, row-major; an axis of extent 1 is always at 0."""
     out: Expr = ZERO
     for a in axes:
-        out = out * a.extent + a.sym
+        if a.extent is not ONE:
+            out = out * a.extent + a.sym
     return out
 
 

@@ -193,9 +193,7 @@ def align_to_template(
     return substitute_axes(nest, anchor.axes, swap)
 
 
-def _align_joined(
-    nest: LoopNest, anchor: TemplateNest, load: Load, buffers: Mapping[str, Buffer]
-) -> LoopNest | str:
+def _align_joined(nest: LoopNest, anchor: TemplateNest, load: Load, buffers: Mapping[str, Buffer]) -> LoopNest | str:
     """The nest has one axis where the template has several: put their joined number for it and see if indices agree."""
     swap: dict[Expr, Expr] = {}
     rest = [a for a in anchor.axes if a.extent is not ONE]
@@ -259,9 +257,7 @@ def _depth(group: Group, nest: LoopNest, buffers: Mapping[str, Buffer], shared: 
 def _agreeing(outer: Sequence[Axis], store: Store, load: Load) -> int:
     """The number of leading outer axes at which store and load stand alone in the same dimension."""
     for k, axis in enumerate(outer):
-        same = any(
-            s is axis.sym and i is axis.sym for s, i in zip(store.index, load.index, strict=True)
-        )
+        same = any(s is axis.sym and i is axis.sym for s, i in zip(store.index, load.index, strict=True))
         if not same:
             return k
     return len(outer)

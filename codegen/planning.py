@@ -51,8 +51,16 @@ def build_plan(lowered: Lowered, launches: Sequence[KernelLaunch], size_hint: Ca
     body: list[Instr] = [Launch(x.kernel, x.buffers, x.ints, x.shared, x.per_worker, x.origin) for x in launches]
     body += [Copy(source, state) for source, state in finals]
     plan = Plan(
-        graph.name, "", _plan_syms(graph), graph.guards, values, tuple(i.name for i in graph.inputs), lowered.outputs,
-        _records(launches, buffers), tuple(body), memory.nbytes,
+        graph.name,
+        "",
+        _plan_syms(graph),
+        graph.guards,
+        values,
+        tuple(i.name for i in graph.inputs),
+        lowered.outputs,
+        _records(launches, buffers),
+        tuple(body),
+        memory.nbytes,
     )
     return Planned(plan, memory)
 
@@ -77,7 +85,10 @@ def _fixed_storage(lowered: Lowered) -> dict[str, Storage]:
 
 
 def _lifetimes(
-    launches: Sequence[KernelLaunch], finals: Sequence[tuple[str, str]], buffers: Mapping[str, Buffer], names: Sequence[str]
+    launches: Sequence[KernelLaunch],
+    finals: Sequence[tuple[str, str]],
+    buffers: Mapping[str, Buffer],
+    names: Sequence[str],
 ) -> list[Item]:
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -87,9 +98,7 @@ def _lifetimes(
             last[b] = step
     for k, (source, _) in enumerate(finals):
         last[source] = len(launches) + k
-    return [
-        Item(n, buffers[n].numel() * buffers[n].dtype.nbytes, first[n], last[n]) for n in names
-    ]
+    return [Item(n, buffers[n].numel() * buffers[n].dtype.nbytes, first[n], last[n]) for n in names]
 
 
 def _plan_syms(graph: Graph) -> tuple[PlanSym, ...]:
@@ -100,9 +109,7 @@ def _plan_syms(graph: Graph) -> tuple[PlanSym, ...]:
 def _records(launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> tuple[KernelRecord, ...]:
     records: dict[str, KernelRecord] = {}
     for x in launches:
-        params = tuple(
-            BufferParam(buffers[b].dtype, _access(b, x)) for b in x.buffers
-        )
+        params = tuple(BufferParam(buffers[b].dtype, _access(b, x)) for b in x.buffers)
         record = KernelRecord(x.kernel, params, len(x.ints))
         assert records.setdefault(x.kernel, record) == record, f"kernel {x.kernel} has two calling conventions"
     return tuple(records[n] for n in sorted(records))

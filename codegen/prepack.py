@@ -63,10 +63,20 @@ def _depthwise(view: Array, params: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(np.moveaxis(view[:, 0], 0, -1))
 
 
+def _recurrent(view: Array, params: tuple[int, ...]) -> Array:
+    """[gates * H, H] -> [ceil(H/32), gates, H, 32]: a panel has one gate of 32 hidden units."""
+    (gates,) = params
+    hidden = view.shape[1]
+    per_gate = view.reshape(gates, hidden, hidden)  # [gate, unit, k]
+    panels = [_to_panels(np.swapaxes(g, 0, 1)) for g in per_gate]  # [blocks, k, 32] each
+    return np.ascontiguousarray(np.stack(panels, axis=1))
+
+
 PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "panels": _matrix,
     "conv": _conv,
     "conv_transposed": _conv_transposed,
     "depthwise": _depthwise,
+    "recurrent": _recurrent,
 }
 """Prepack kind -> its function."""

@@ -74,8 +74,17 @@ def _kernel(
     serial = any(n.serial for n in group.nests)
     members = group.members()
     return Kernel(
-        name, outer, nests, flat, serial, storage, tuple(buffers[b] for b in memory),
-        frozenset(group.writes() & set(memory)), frozenset(group.reads() & set(memory)), members[0].origin, group.anchor,
+        name,
+        outer,
+        nests,
+        flat,
+        serial,
+        storage,
+        tuple(buffers[b] for b in memory),
+        frozenset(group.writes() & set(memory)),
+        frozenset(group.reads() & set(memory)),
+        members[0].origin,
+        group.anchor,
     )
 
 
@@ -144,7 +153,9 @@ def _split_inner(nest: LoopNest, depth: int) -> LoopNest:
     return nest
 
 
-def try_collapse(nests: Sequence[LoopNest], first: Axis, second: Axis, stem: str) -> tuple[Axis, dict[Expr, Expr]] | None:
+def try_collapse(
+    nests: Sequence[LoopNest], first: Axis, second: Axis, stem: str
+) -> tuple[Axis, dict[Expr, Expr]] | None:
     """One axis in place of two neighbours, if no access then has to divide; None if one would."""
     extent = first.extent * second.extent
     joined = Axis(sym(stem, extent=extent), extent, first.kind)
@@ -339,7 +350,9 @@ def _votes(nest: LoopNest, axis: Sym) -> int:
 __all__ = ["FLAT_BLOCK", "linearized", "map_stmt", "tile"]
 
 
-def tile_template(group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], name: str, batch_axes: int) -> Kernel:
+def tile_template(
+    group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], name: str, batch_axes: int
+) -> Kernel:
     """Decide the epilogue of a template group: its axes become `batch`, `m` and `n`, as templates count their results.
 
     `batch_axes`: how many of the anchor's axes number the batch; those between them and the last number the rows.

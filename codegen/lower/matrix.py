@@ -5,7 +5,7 @@ Where a template does not apply (a dtype, a shape, weights that are not constant
 
 from __future__ import annotations
 
-from hardtack.codegen.ir.expr import Expr, as_expr, const, int_value, product, sym
+from hardtack.codegen.ir.expr import Expr, const, int_value, sym
 from hardtack.codegen.ir.graph import Op, make_attrs
 from hardtack.codegen.ir.loops import Axis, Buffer, Operand, TemplateNest
 from hardtack.codegen.ir.types import DType
@@ -117,8 +117,15 @@ def _conv_template(low: Lowering, op: Op, x: str, w: str, result: Buffer) -> Non
     weights = _pack_conv(low, w_view, kind, groups)
     padding = op.attr("padding")
     template(
-        low, op, kind, result, (view, weights),
-        kernel=tuple(w_shape[2:]), stride=_ints(op, "stride"), padding=padding, dilation=_ints(op, "dilation"),
+        low,
+        op,
+        kind,
+        result,
+        (view, weights),
+        kernel=tuple(w_shape[2:]),
+        stride=_ints(op, "stride"),
+        padding=padding,
+        dilation=_ints(op, "dilation"),
         groups=groups,
     )
 
@@ -149,7 +156,13 @@ def _conv_as_reduction(low: Lowering, op: Op, x: str, w: str, result: Buffer) ->
     c = b.axis(per_group_in, "reduce")
     group = index[1] // per_group_out
     geometry = zip(
-        index[2:], taps, _ints(op, "stride"), op.attr("padding"), _ints(op, "dilation"), x_shape[2:], strict=True  # type: ignore[call-overload]
+        index[2:],
+        taps,
+        _ints(op, "stride"),
+        op.attr("padding"),
+        _ints(op, "dilation"),
+        x_shape[2:],
+        strict=True,  # type: ignore[call-overload]
     )
     where: list[Expr] = []
     conditions: list[str] = []
@@ -206,23 +219,41 @@ def lower_recurrent(low: Lowering, op: Op) -> None:
     ih = operand(low, w_ih, op)
     ih_t = Operand(ih.buffer, ih.dtype, ih.offset, ih.shape[::-1], ih.strides[::-1])
     template(low, op, "gemm_packed", projected, (flat, pack_matrix(low, ih_t)))
-    gated = projected
-    if biases and lstm:
-        gated = low.temporary(f"{y.name}.biased", y.dtype, projected.shape)
-        b = NestBuilder(low, gated.name, op.origin)
-        index = b.loop(gated.shape, gated.order)
-        value = b.load_buffer(projected.name, index)
-        for name in biases:
-            value = b.compute("add", value, b.load(name, (index[1],)))
-        b.store(gated.name, index, value)
-        b.done()
-    hh = operand(low, w_hh, op)
-    hh_t = Operand(hh.buffer, hh.dtype, hh.offset, hh.shape[::-1], hh.strides[::-1])
-    states = [operand(low, s, op) for s in (h0, c0) if s is not None]
-    states = [s if s.strides[-1] is ONE else copied(low, n, op, None) for s, n in zip(states, names[1:], strict=False)]
-    bias_views = () if lstm else tuple(operand(low, n, op) for n in biases)
-    views = (whole(gated), pack_matrix(low, hh_t), *states, *bias_views)
+    gated = _with_biases(low, op, projected, biases, lstm)
+    hidden = int_value(low.graph.types[w_hh].shape[1]) or 0
+    count = 4 if lstm else 3
+    packed = (-(-hidden // PANEL), count, hidden, PANEL)
+    weights = prepacked(low, "recurrent", operand(low, w_hh, op), packed, (count,))
+    states = []
+    for name in (h0, c0):
+        if name is not None:
+            view = operand(low, name, op)
+            states.append(view if view.strides[-1] is ONE or view.shape[-1] is ONE else copied(low, name, op, None))
+    extra: tuple[Operand, ...] = ()
+    if biases and not lstm:
+        whole_bias = operand(low, biases[1], op)
+        extra = (
+            Operand(whole_bias.buffer, whole_bias.dtype, whole_bias.offset + 2 * hidden, (const(hidden),), (ONE,)),
+        )
+    views = (whole(gated), weights, *states, *extra)
     template(low, op, op.kind, y, views, tuple(op.outputs[1:]), reverse=op.attr("reverse"))
+
+
+def _with_biases(low: Lowering, op: Op, projected: Buffer, biases: list[str], lstm: bool) -> Buffer:
+    """The projections with b_ih, and with b_hh but for the GRU's n gate, which adds it inside the reset."""
+    if not biases:
+        return projected
+    gated = low.temporary(f"{op.outputs[0]}.biased", projected.dtype, projected.shape)
+    b = NestBuilder(low, gated.name, op.origin)
+    row, gate = b.loop(gated.shape, gated.order)
+    value = b.load_buffer(projected.name, (row, gate))
+    value = b.compute("add", value, b.load(biases[0], (gate,)))
+    first_two = projected.shape[1] // 3 * 2
+    mask = None if lstm else b.compute("lt", b.index(gate), b.index(first_two))
+    hidden_bias = b.load(biases[1], (gate,), mask, None if lstm else lit_of(0, projected.dtype))
+    b.store(gated.name, (row, gate), b.compute("add", value, hidden_bias))
+    b.done()
+    return gated
 
 
 def _dense_rows(low: Lowering, x: str) -> bool:
@@ -240,7 +271,7 @@ def lower_sorted(low: Lowering, op: Op) -> None:
     assert isinstance(x, str)
     dim = op.attr("dim")
     assert isinstance(dim, int)
-    view = operand(low, x, op)
+    view = _row_major(low, x, op)
     values, indices = low.buffers[op.outputs[0]], low.buffers[op.outputs[1]]
     descending = op.attr("descending") if op.kind == "sort" else op.attr("largest")
     template(low, op, op.kind, values, (view,), (indices.name,), dim=dim, descending=descending)
@@ -250,15 +281,17 @@ def lower_scan(low: Lowering, op: Op) -> None:
     x = op.inputs[0]
     assert isinstance(x, str)
     out = low.buffers[op.outputs[0]]
-    view = try_operand(low, x)
-    if view is None or any(s is not t for s, t in zip(view.strides, out.strides(), strict=True)):
-        view = copied(low, x, op, out.order)
+    view = _row_major(low, x, op)
     template(low, op, "scan", out, (view,), scan=op.attr("kind"), dim=op.attr("dim"))
 
 
-def rows_of(shape: tuple[Expr, ...], dim: int) -> tuple[Expr, Expr, Expr]:
-    """(outer, n, inner) of a row-major shape around `dim`."""
-    return product(shape[:dim]), as_expr(shape[dim]), product(shape[dim + 1 :])
-
-
-__all__ = ["const", "lower_attention", "lower_conv", "lower_matmul", "lower_recurrent", "lower_scan", "lower_sorted"]
+def _row_major(low: Lowering, x: str, op: Op) -> Operand:
+    """The value dense and row-major, copied where it is not."""
+    view = try_operand(low, x)
+    step: Expr = ONE
+    for n, stride in reversed(list(zip(view.shape, view.strides, strict=True))) if view is not None else ():
+        if n is not ONE and stride is not step:
+            view = None
+            break
+        step = step * n
+    return view or copied(low, x, op, None)

@@ -45,9 +45,7 @@ def lower_reduce(low: Lowering, op: Op) -> None:
     b.done()
 
 
-def _window(
-    low: Lowering, op: Op, b: NestBuilder, index: Idx, other: Lit
-) -> tuple[Arg, list[Expr]]:
+def _window(low: Lowering, op: Op, b: NestBuilder, index: Idx, other: Lit) -> tuple[Arg, list[Expr]]:
     """One element of a pooling window, masked outside the input, and its spatial index."""
     x = op.inputs[0]
     assert isinstance(x, str)
@@ -72,8 +70,13 @@ def lower_pool(low: Lowering, op: Op) -> None:
     value, _ = _window(low, op, b, index, lit_of(0, out.dtype))
     total = _reduced(b, "sum", value, dtype=out.dtype)
     count = b.index(_count(low, op, index))
-    b.store(out.name, index, b.compute("div", total, b.cast(count, out.dtype)) if isinstance(count, str)
-            else b.compute("mul", total, lit_of(1.0 / count.value, out.dtype)))
+    b.store(
+        out.name,
+        index,
+        b.compute("div", total, b.cast(count, out.dtype))
+        if isinstance(count, str)
+        else b.compute("mul", total, lit_of(1.0 / count.value, out.dtype)),
+    )
     b.done()
 
 
@@ -111,8 +114,13 @@ def lower_pool_index(low: Lowering, op: Op) -> None:
     flat: Expr = ZERO
     for i, n in zip(where, low.graph.types[x].shape[2:], strict=True):
         flat = flat * n + i
-    b.store(out.name, index, _reduced(b, "argmax", value, b.index(flat), dtype=DType.I64)
-            if any(a.kind == "reduce" for a in b.axes) else b.index(flat))
+    b.store(
+        out.name,
+        index,
+        _reduced(b, "argmax", value, b.index(flat), dtype=DType.I64)
+        if any(a.kind == "reduce" for a in b.axes)
+        else b.index(flat),
+    )
     b.done()
 
 
@@ -139,8 +147,11 @@ def lower_adaptive_pool(low: Lowering, op: Op) -> None:
     value = b.load(x, (*index[:2], *where), b.all_of(conditions), other)
     result = _reduced(b, "max" if is_max else "sum", value, dtype=out.dtype)
     if not is_max:
-        result = b.compute("div", result, b.cast(b.index(count), out.dtype)) if int_value(count) is None else (
-            b.compute("mul", result, lit_of(1.0 / (int_value(count) or 1), out.dtype)))
+        result = (
+            b.compute("div", result, b.cast(b.index(count), out.dtype))
+            if int_value(count) is None
+            else (b.compute("mul", result, lit_of(1.0 / (int_value(count) or 1), out.dtype)))
+        )
     b.store(out.name, index, result)
     b.done()
 
@@ -173,9 +184,7 @@ def lower_resize(low: Lowering, op: Op) -> None:
 Tap = tuple[Expr, Arg | None]
 
 
-def _taps(
-    b: NestBuilder, mode: str, align_corners: bool, o: Expr, n: Expr, m: Expr, scale: object
-) -> list[Tap]:
+def _taps(b: NestBuilder, mode: str, align_corners: bool, o: Expr, n: Expr, m: Expr, scale: object) -> list[Tap]:
     """(source index, weight) for one dimension of n inputs and m outputs, at output index o."""
     if n is m and scale in (None, 1.0):
         return [(o, None)]

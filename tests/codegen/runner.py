@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import find_compiler
@@ -88,6 +89,7 @@ class Runner:
     graph: Graph
     compiled: CompiledEntry
     store: ConstantStore
+    observer: Callable[[Launch, str, Array], None] | None = None
 
     def __post_init__(self) -> None:
         self.kernels = load_kernels(self.compiled.sources)
@@ -108,13 +110,13 @@ class Runner:
 
     def __call__(self, *inputs: Array) -> tuple[Array, ...]:
         plan = self.compiled.plan
-        sizes = {
-            s.sym.name: int(inputs[s.input]) if s.dim is None else inputs[s.input].shape[s.dim] for s in plan.syms
-        }
+        sizes = {s.sym.name: int(inputs[s.input]) if s.dim is None else inputs[s.input].shape[s.dim] for s in plan.syms}
 
         def number(e: Expr) -> int:
             return evaluate(e, sizes)
 
+        records = {k.name: k for k in plan.kernels}
+        values = {v.name: v for v in plan.values}
         arena = _aligned(number(plan.arena_nbytes))
         arrays: dict[str, Array] = {}
         for v in plan.values:
@@ -125,6 +127,12 @@ class Runner:
             else:
                 assert isinstance(i, Launch)
                 self._launch(i, arrays, number)
+                if self.observer is not None:
+                    for b, p in zip(i.buffers, records[i.kernel].buffers, strict=True):
+                        if p.access != "read":
+                            v = values[b]
+                            shape, strides = [[number(e) for e in x] for x in (v.shape, v.strides)]
+                            self.observer(i, b, as_strided(arrays[b], shape, [s * arrays[b].itemsize for s in strides]))
         return tuple(arrays[n] for n in plan.outputs)
 
     def _place(self, v: Value, inputs: Sequence[Array], arena: Array, shape: list[int], number: object) -> Array:
@@ -132,7 +140,7 @@ class Runner:
         dtype = NUMPY_DTYPE[v.dtype]
         if kind == "input":
             assert isinstance(at, int)
-            return np.ascontiguousarray(inputs[at]).reshape(shape)
+            return self._as_declared(inputs[at], v, shape, number)
         if kind == "constant":
             return np.ascontiguousarray(self.constants[str(at)])
         if kind == "state":
@@ -143,6 +151,13 @@ class Runner:
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         return arena[offset : offset + nbytes].view(dtype)
 
+    def _as_declared(self, given: Array, v: Value, shape: list[int], number: object) -> Array:
+        """The input copied into the strides that the contract asks for."""
+        strides = [number(e) * given.itemsize for e in v.strides]  # type: ignore[operator]
+        flat = np.empty(given.size, given.dtype)
+        np.copyto(as_strided(flat, shape, strides), given)
+        return flat
+
     def _launch(self, launch: Launch, arrays: Mapping[str, Array], number: object) -> None:
         pointers = (ctypes.c_void_p * max(1, len(launch.buffers)))(*(arrays[b].ctypes.data for b in launch.buffers))
         values = [number(e) for e in launch.ints]  # type: ignore[operator]
@@ -150,9 +165,7 @@ class Runner:
         stride = -(-number(launch.per_worker) // 64) * 64  # type: ignore[operator]
         shared, workers = _aligned(number(launch.shared)), _aligned(stride * 2)  # type: ignore[operator]
         parallel = Parallel(None, _reversed_tasks, 2)
-        args = KernelArgs(
-            pointers, ints, ctypes.pointer(parallel), shared.ctypes.data, workers.ctypes.data, stride
-        )
+        args = KernelArgs(pointers, ints, ctypes.pointer(parallel), shared.ctypes.data, workers.ctypes.data, stride)
         code = self.kernels[launch.kernel](ctypes.byref(args))  # type: ignore[operator]
         if code:
             raise KernelFailed(f"{launch.kernel} returned {code}")

@@ -150,7 +150,8 @@ def _point(
     lines = [f"{register_type(p.dtype)} {p.register};" for p in places.values() if p.register and p.register != "acc"]
     result = places[anchor.result]
     if result.pointer:
-        offset = parameters.lift((batch.sym * m.extent + m.sym) * n.extent + n.sym)
+        row = m.sym if batch.extent is ONE else batch.sym * m.extent + m.sym
+        offset = parameters.lift(row * n.extent + n.sym)
         body = Body(places, {}, n.sym)
         lines.append(f"ht::st({result.pointer} + {body.scalar(offset)}, acc, cnt);")
     for k, nest in enumerate(kernel.nests):

@@ -106,15 +106,29 @@ def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> str:
         "}",
     ]
     if kernel.serial:
-        grid = ["{", *indent([f"const int64_t begin = 0, end = {expr(total)};", "const int32_t worker = 0;", *loop]), "}"]
+        grid = [
+            "{",
+            *indent([f"const int64_t begin = 0, end = {expr(total)};", "const int32_t worker = 0;", *loop]),
+            "}",
+        ]
     else:
-        head = f"ht::ranges(args, {expr(total)}, {expr(_work(kernel))}, [&](int64_t begin, int64_t end, int32_t worker) {{"
+        head = (
+            f"ht::ranges(args, {expr(total)}, {expr(_work(kernel))}, [&](int64_t begin, int64_t end, int32_t worker) {{"
+        )
         grid = [head, *indent(loop), "});"]
     lines = [
         '#include "loops.h"',
         "",
         f'extern "C" int32_t {name}(const HtKernelArgs* args) {{',
-        *indent([*prologue(kernel), "ht::Status status;", *([blocks_line(kernel)] if kernel.flat else []), *grid, "return status.code;"]),
+        *indent(
+            [
+                *prologue(kernel),
+                "ht::Status status;",
+                *([blocks_line(kernel)] if kernel.flat else []),
+                *grid,
+                "return status.code;",
+            ]
+        ),
         "}",
         "",
     ]
@@ -175,9 +189,7 @@ def _outer_indices(axes: Sequence[Axis], flat: bool) -> list[str]:
 
 def _flat_point(kernel: Kernel, places: Mapping[str, Place], buffers: Mapping[str, Buffer]) -> list[str]:
     vector = kernel.outer[-1]
-    inner: list[str] = [
-        f"{register_type(p.dtype)} {p.register};" for p in places.values() if p.register
-    ]
+    inner: list[str] = [f"{register_type(p.dtype)} {p.register};" for p in places.values() if p.register]
     for k, n in enumerate(kernel.nests):
         body = Body(places, dtypes(n.nest.body, buffers), vector.sym, prefix=f"n{k}_")
         for s in n.nest.body:
@@ -214,7 +226,9 @@ def _lanes_of_nest(
     if n.vector_reduces:
         return _lane_reduction(n, places, types, prefix)
     vector = n.vector.sym if n.vector is not None else None
-    inner = _reduction(n, places, types, prefix, vector) if n.nest.reduced else _straight(n, places, types, prefix, vector)
+    inner = (
+        _reduction(n, places, types, prefix, vector) if n.nest.reduced else _straight(n, places, types, prefix, vector)
+    )
     if n.vector is None:
         return ["const ht::Part cnt{1};", "static_cast<void>(cnt);", *inner]
     head = f"ht::lanes(0, {expr(n.vector.extent)}, [&](int64_t {n.vector.sym.name}, auto cnt) HT_LAMBDA {{"
@@ -387,8 +401,13 @@ def _lane_reduction(
         late.write(s)
     starts = ", ".join([acc.starts()] * 4)
     return [
-        *acc.declare(), f"Acc acc[4] = {{{starts}}};", *inner, *acc.merge(),
-        "const ht::Part cnt{1};", "static_cast<void>(cnt);", *late.lines,
+        *acc.declare(),
+        f"Acc acc[4] = {{{starts}}};",
+        *inner,
+        *acc.merge(),
+        "const ht::Part cnt{1};",
+        "static_cast<void>(cnt);",
+        *late.lines,
     ]
 
 

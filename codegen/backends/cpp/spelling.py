@@ -103,14 +103,67 @@ def vector_expr(e: Expr, vectors: Mapping[Sym, str]) -> str:
 
 
 FUNCTIONS: dict[str, str] = {
-    **{name: f"ht::v{name}" for name in ("floor", "ceil", "trunc", "round", "sqrt", "rsqrt", "abs", "exp", "exp2", "expm1",
-       "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh",
-       "atanh", "erf", "erfc", "erfinv", "lgamma", "sigmoid", "atan2", "fma", "copysign")},
-    "max": "ht::vmax", "min": "ht::vmin", "fma": "ht::fma",
-    "eq": "ht::eq", "ne": "ht::ne", "lt": "ht::lt", "le": "ht::le", "gt": "ht::gt", "ge": "ht::ge",
+    **{
+        name: f"ht::v{name}"
+        for name in (
+            "floor",
+            "ceil",
+            "trunc",
+            "round",
+            "sqrt",
+            "rsqrt",
+            "abs",
+            "exp",
+            "exp2",
+            "expm1",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asinh",
+            "acosh",
+            "atanh",
+            "erf",
+            "erfc",
+            "erfinv",
+            "lgamma",
+            "sigmoid",
+            "atan2",
+            "fma",
+            "copysign",
+        )
+    },
+    "max": "ht::vmax",
+    "min": "ht::vmin",
+    "fma": "ht::fma",
+    "eq": "ht::eq",
+    "ne": "ht::ne",
+    "lt": "ht::lt",
+    "le": "ht::le",
+    "gt": "ht::gt",
+    "ge": "ht::ge",
     "where": "ht::select",
 }
-OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>"}
+OPERATORS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "shl": "<<",
+    "shr": ">>",
+}
 
 
 def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DType) -> str:
@@ -193,8 +246,14 @@ def identity(kind: str, dtype: DType) -> str:
     return literal(Lit(INT_RANGE[dtype][1 if largest else 0], dtype))
 
 
-COMBINE = {"sum": "({} + {})", "prod": "({} * {})", "max": "ht::vmax({}, {})", "min": "ht::vmin({}, {})",
-           "any": "({} | {})", "all": "({} & {})"}
+COMBINE = {
+    "sum": "({} + {})",
+    "prod": "({} * {})",
+    "max": "ht::vmax({}, {})",
+    "min": "ht::vmin({}, {})",
+    "any": "({} | {})",
+    "all": "({} & {})",
+}
 """Two partial results of a reduction into one."""
 
 HORIZONTAL = {"sum": "ht::hsum", "prod": "ht::hprod", "max": "ht::hmax", "min": "ht::hmin"}

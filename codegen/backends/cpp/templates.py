@@ -8,27 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hardtack.codegen.backends.cpp import calls_conv, calls_rows
 from hardtack.codegen.backends.cpp.body import storage_type
-from hardtack.codegen.backends.cpp.epilogue import Parameters, epilogue
+from hardtack.codegen.backends.cpp.call import Call, Parameters, panels, tile_nbytes
+from hardtack.codegen.backends.cpp.epilogue import epilogue
 from hardtack.codegen.backends.cpp.loops import indent
-from hardtack.codegen.ir.expr import Expr, const, int_value, maximum, minimum, product
-from hardtack.codegen.ir.graph import Lit
+from hardtack.codegen.fuse import EPILOGUE_TEMPLATES
+from hardtack.codegen.ir.expr import Expr, const, minimum, product
 from hardtack.codegen.ir.loops import Buffer, Operand, TemplateNest
 from hardtack.codegen.ir.schedule import Kernel
-from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.matrix import PANEL
 from hardtack.codegen.lower.views import ONE
-
-
-@dataclass(frozen=True)
-class Call:
-    """A template's use: headers, statements before the call, the call's expression, and its workspace in bytes."""
-
-    headers: tuple[str, ...]
-    setup: tuple[str, ...]
-    call: str
-    shared: Expr = const(0)
-    per_worker: Expr = const(0)
 
 
 @dataclass(frozen=True)
@@ -52,11 +42,19 @@ def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> Rendered
     assert anchor is not None
     parameters = Parameters()
     memory = [b.name for b in kernel.buffers]
-    pointers = [f"b{memory.index(o.buffer)} + {parameters.add(f'at{k}', o.offset)}" for k, o in enumerate(anchor.operands)]
-    call = CALLS[anchor.kind](anchor, pointers, parameters, memory)
+    pointers = [
+        f"b{memory.index(o.buffer)} + {parameters.add(f'at{k}', o.offset)}" for k, o in enumerate(anchor.operands)
+    ]
+    call = CALLS[anchor.kind](anchor, pointers, parameters)
+    outputs = {"RESULT": anchor.result, **{f"EXTRA{k}": r for k, r in enumerate(anchor.results)}}
+    setup, call_text = list(call.setup), call.call
+    for word, buffer in outputs.items():
+        if buffer in memory:
+            pointer = f"b{memory.index(buffer)}"
+            setup, call_text = [x.replace(word, pointer) for x in setup], call_text.replace(word, pointer)
     lines: list[str] = []
     construction: list[str] = []
-    if anchor.kind in WITH_EPILOGUE:
+    if anchor.kind in EPILOGUE_TEMPLATES:
         functor = epilogue(kernel, buffers, parameters)
         lines, construction = ["namespace {", *functor.definition, "}  // namespace", ""], [functor.construction]
     arguments: list[str] = []
@@ -69,25 +67,23 @@ def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> Rendered
         "",
         *lines,
         f'extern "C" int32_t {name}(const HtKernelArgs* args) {{',
-        *indent([*arguments, "ht::Status status;", *construction, *call.setup, f"const int32_t code = {call.call};",
-                 "return code != HT_KERNEL_OK ? code : status.code;"]),
+        *indent(
+            [
+                *arguments,
+                "ht::Status status;",
+                *construction,
+                *setup,
+                f"const int32_t code = {call_text};",
+                "return code != HT_KERNEL_OK ? code : status.code;",
+            ]
+        ),
         "}",
         "",
     ]
     return Rendered("\n".join(source), tuple(parameters.ints.values()), call.shared, call.per_worker)
 
 
-def panels(n: Expr) -> Expr:
-    """ceil(n / 32)."""
-    return (n + (PANEL - 1)) // PANEL
-
-
-def tile_nbytes(m: Expr, n: Expr) -> Expr:
-    """blocks.h: 4 * min(m, 192) * 32 * min(ceil(n / 32), 8)."""
-    return minimum(m, 192) * minimum(panels(n), 8) * (4 * PANEL)
-
-
-def _gemm_packed(a: TemplateNest, pointers: Sequence[str], p: Parameters, memory: Sequence[str]) -> Call:
+def _gemm_packed(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     left = a.operands[0]
     m, n, k = product(x.extent for x in a.axes[:-1]), a.axes[-1].extent, left.shape[-1]
     sizes = [p.add("lda", left.strides[-2]), p.add("rows", m), p.add("columns", n), p.add("depth", k)]
@@ -103,12 +99,14 @@ def _batch_strides(o: Operand) -> tuple[Expr, Expr]:
     return strides[0], strides[1]
 
 
-def _gemm_dynamic(a: TemplateNest, pointers: Sequence[str], p: Parameters, memory: Sequence[str]) -> Call:
+def _gemm_dynamic(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     left, right = a.operands
     batch = [x.extent for x in a.axes[:-2]]
     batch = [ONE] * (2 - len(batch)) + batch
     m, n, k = a.axes[-2].extent, a.axes[-1].extent, left.shape[-1]
-    names = [p.add(x, e) for x, e in zip(("outer", "inner", "rows", "columns", "depth"), (*batch, m, n, k), strict=True)]
+    names = [
+        p.add(x, e) for x, e in zip(("outer", "inner", "rows", "columns", "depth"), (*batch, m, n, k), strict=True)
+    ]
     setup = [f"const ht::DynamicShape shape{{{', '.join(names)}}};"]
     for side, o, pointer in (("a", left, pointers[0]), ("b", right, pointers[1])):
         strides = (*_batch_strides(o), *o.strides[-2:])
@@ -120,12 +118,10 @@ def _gemm_dynamic(a: TemplateNest, pointers: Sequence[str], p: Parameters, memor
     return Call(("gemm.h",), tuple(setup), "ht::gemm_dynamic(args, shape, a, b, epilogue)", const(0), per_worker)
 
 
-CALLS: dict[str, Callable[[TemplateNest, Sequence[str], Parameters, Sequence[str]], Call]] = {
+CALLS: dict[str, Callable[[TemplateNest, Sequence[str], Parameters], Call]] = {
+    **calls_conv.CALLS,
+    **calls_rows.CALLS,
     "gemm_packed": _gemm_packed,
     "gemm_dynamic": _gemm_dynamic,
 }
 """Template kind -> how it is called."""
-
-WITH_EPILOGUE = frozenset({"gemm_packed", "gemm_dynamic", "conv", "conv_transposed", "depthwise"})
-
-__all__ = ["DType", "Lit", "int_value", "maximum", "render"]

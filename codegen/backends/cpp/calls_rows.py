@@ -1,0 +1,142 @@
+"""How the templates without epilogue are called: attention.h, recurrent.h, sort.h, scan.h."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hardtack.codegen.backends.cpp.body import storage_type
+from hardtack.codegen.backends.cpp.call import Call, Parameters, panels
+from hardtack.codegen.ir.expr import Expr, const, minimum, product
+from hardtack.codegen.ir.loops import Operand, TemplateNest
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.matrix import PANEL
+from hardtack.codegen.lower.views import ONE
+
+
+def _padded(values: Sequence[Expr], rank: int, neutral: Expr) -> list[Expr]:
+    return [neutral] * (rank - len(values)) + list(values)
+
+
+def _strides(o: Operand, rank: int) -> list[Expr]:
+    """Strides of `rank` dimensions, 0 where the operand has size 1 and is broadcast."""
+    strides = [const(0) if n is ONE else s for s, n in zip(o.strides, o.shape, strict=True)]
+    return _padded(strides, rank, const(0))
+
+
+def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
+    q, k, v = anchor.operands[:3]
+    t, h, e = (a.extent for a in anchor.axes[-3:])
+    batch = product(a.extent for a in anchor.axes[:-3])
+    tk, d, kv_heads = k.shape[-2], q.shape[-1], k.shape[-3]
+    names = [
+        p.add(x, y)
+        for x, y in zip(
+            ("batch", "heads", "kv_heads", "tq", "tk", "d", "dv"), (batch, h, kv_heads, t, tk, d, e), strict=True
+        )
+    ]
+    fields = [*names]
+    for side, o, pointer in zip("qkv", (q, k, v), pointers, strict=False):
+        s = _strides(o, 4)[:3]
+        fields += [pointer, "{" + ", ".join(p.add(f"{side}_stride{i}", x) for i, x in enumerate(s)) + "}"]
+    mask = anchor.operands[3] if len(anchor.operands) > 3 else None
+    if mask is None:
+        fields += ["ht::MaskKind::kNone", "nullptr", "{0, 0, 0, 0}"]
+    else:
+        kind = "kKeep" if mask.dtype is DType.BOOL else "kAdd"
+        s = [p.add(f"mask_stride{i}", x) for i, x in enumerate(_strides(mask, 4))]
+        fields += [f"ht::MaskKind::{kind}", pointers[3], "{" + ", ".join(s) + "}"]
+    scale = anchor.attr("scale")
+    assert isinstance(scale, float)
+    fields += ["true" if anchor.attr("causal") else "false", f"static_cast<float>({scale.hex()})"]
+    out = [p.add(f"out_stride{i}", x) for i, x in enumerate((t * h * e, e, h * e))]
+    setup = (
+        f"const ht::Attention attention{{{', '.join(fields)}}};",
+        f"const ht::StridedOutput output{{RESULT, {{{', '.join(out)}}}}};",
+    )
+    keys, columns = minimum(panels(tk) * PANEL, 256), panels(e) * PANEL
+    nbytes = (keys * (d + columns + 12) + (columns + 2) * 96) * 4
+    return Call(("attention.h",), setup, "(ht::attention(args, attention, output), HT_KERNEL_OK)", const(0), nbytes)
+
+
+def _recurrent(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
+    lstm = anchor.kind == "lstm"
+    cell = "kLstm" if lstm else "kGru"
+    projected, _, *rest = anchor.operands
+    steps, batch, hidden = (p.add(x, a.extent) for x, a in zip(("steps", "batch", "hidden"), anchor.axes, strict=True))
+    width = projected.shape[-1]
+    sizes = [p.add("step_stride", anchor.axes[1].extent * width), p.add("row_stride", width)]
+    h0, c0 = rest[0], rest[1] if lstm else None
+    h0_stride = p.add("h0_stride", h0.strides[0])
+    c0_stride = p.add("c0_stride", c0.strides[0]) if c0 is not None else "0"
+    bias = pointers[3] if not lstm and len(pointers) > 3 else "nullptr"
+    y_step = p.add("y_step", anchor.axes[1].extent * anchor.axes[2].extent)
+    fields = [
+        f"ht::CellKind::{cell}",
+        steps,
+        batch,
+        hidden,
+        "true" if anchor.attr("reverse") else "false",
+        pointers[0],
+        f"{{{sizes[0]}, {sizes[1]}}}",
+        pointers[1],
+        bias,
+        pointers[2],
+        h0_stride,
+        pointers[3] if lstm else "nullptr",
+        c0_stride,
+        "RESULT",
+        f"{{{y_step}, {hidden}}}",
+        "EXTRA1" if lstm else "nullptr",
+        hidden,
+        "EXTRA0",
+        hidden,
+    ]
+    setup = (f"const ht::Recurrent recurrent{{{', '.join(fields)}}};",)
+    return Call(("recurrent.h",), setup, f"(ht::recurrent<ht::CellKind::{cell}>(args, recurrent), HT_KERNEL_OK)")
+
+
+def _rows(anchor: TemplateNest, p: Parameters, shape: Sequence[Expr]) -> tuple[list[str], Expr]:
+    """outer, n, inner of `shape` around the dimension, as parameters; and n."""
+    dim = anchor.attr("dim")
+    assert isinstance(dim, int)
+    parts = (product(shape[:dim]), shape[dim] if shape else ONE, product(shape[dim + 1 :]))
+    return [p.add(x, e) for x, e in zip(("outer", "length", "inner"), parts, strict=True)], parts[1]
+
+
+def _sorted(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
+    x = anchor.operands[0]
+    sizes, n = _rows(anchor, p, x.shape)
+    dim = anchor.attr("dim")
+    assert isinstance(dim, int)
+    k = p.add("count", anchor.axes[dim].extent if anchor.axes else ONE)
+    element = "uint8_t" if x.dtype is DType.BOOL else storage_type(x.dtype)
+    descending = "true" if anchor.attr("descending") else "false"
+    source = f"reinterpret_cast<const {element}*>({pointers[0]})"
+    target = f"reinterpret_cast<{element}*>(RESULT)"
+    call = f"ht::sort_rows<{element}>(args, {source}, {', '.join(sizes)}, {k}, {descending}, {target}, EXTRA0)"
+    nbytes = n * (32 if x.dtype.nbytes == 8 else 16)
+    return Call(("sort.h",), (), f"({call}, HT_KERNEL_OK)", const(0), nbytes)
+
+
+def _scan(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
+    x = anchor.operands[0]
+    sizes, _ = _rows(anchor, p, x.shape)
+    kind = str(anchor.attr("scan"))
+    if kind in ("sum", "prod"):
+        which = "ht::ScanKind::kSum" if kind == "sum" else "ht::ScanKind::kProduct"
+        call = f"ht::scan(args, {which}, {pointers[0]}, RESULT, {', '.join(sizes)})"
+    else:
+        largest = "true" if kind == "max" else "false"
+        call = f"ht::scan_extreme(args, {largest}, {pointers[0]}, RESULT, static_cast<int64_t*>(nullptr), {', '.join(sizes)})"
+    return Call(("scan.h",), (), f"({call}, HT_KERNEL_OK)")
+
+
+CALLS = {
+    "attention": _attention,
+    "lstm": _recurrent,
+    "gru": _recurrent,
+    "sort": _sorted,
+    "topk": _sorted,
+    "scan": _scan,
+}
+"""Template kind -> how it is called. RESULT and EXTRA<k> stand for the pointers of the outputs."""

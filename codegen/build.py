@@ -1,0 +1,178 @@
+"""From captured graphs to the content of a bundle: every entry point, every target, one set of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hardtack.codegen.backends.cpp.cache import KernelCache
+from hardtack.codegen.backends.cpp.compiler import Compiler, find_compiler
+from hardtack.codegen.backends.cpp.targets import CpuTarget, parse_target
+from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
+from hardtack.codegen.ir.constants import ConstantData, ConstantStore
+from hardtack.codegen.ir.expr import Expr, int_value, product
+from hardtack.codegen.ir.graph import Graph
+from hardtack.codegen.ir.group import Decision
+from hardtack.codegen.ir.plan import Plan
+from hardtack.codegen.package.content import (
+    BundleContent,
+    EntryContent,
+    StateContent,
+    TargetContent,
+    TensorContent,
+    Tree,
+)
+from hardtack.codegen.pipeline import CompiledEntry, compile_entry
+from hardtack.codegen.prepack import pack
+
+Progress = Callable[[str, int, int], None]
+"""progress(what, done, total)."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One captured entry point: its graph, the pytrees of its call, and example sizes of its symbols."""
+
+    graph: Graph
+    in_tree: Tree
+    out_tree: Tree
+    hints: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Built:
+    """The content of a bundle, and what is worth telling about how it was made."""
+
+    content: BundleContent
+    compiled: Mapping[str, CompiledEntry]
+    decisions: tuple[Decision, ...]
+
+
+def build_content(
+    sources: Mapping[str, Source],
+    store: ConstantStore,
+    targets: Sequence[str],
+    *,
+    compiler: Compiler | None = None,
+    cache: KernelCache | None = None,
+    jobs: int | None = None,
+    producer: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """Compile every entry point for every target.
+
+    Raises TargetError for an unknown target and ToolchainError where a kernel does not compile.
+    """
+    cpu_targets = _targets(targets)
+    used_compiler = compiler or find_compiler()
+    report = progress or (lambda what, done, total: None)
+    compiled: dict[str, CompiledEntry] = {}
+    for k, (name, source) in enumerate(sources.items()):
+        report("generate", k, len(sources))
+        compiled[name] = compile_entry(source.graph, source.hints)
+    report("generate", len(sources), len(sources))
+    libraries = _libraries(compiled, cpu_targets, used_compiler, cache or KernelCache(), jobs, report)
+    plans: dict[tuple[str, str], Plan] = {}
+    for name, entry in compiled.items():
+        for t in cpu_targets:
+            plans[name, f"cpu:{t.name}"] = entry.for_target(f"cpu:{t.name}")
+    content = BundleContent(
+        entries=tuple(_entry(name, s) for name, s in sources.items()),
+        targets=tuple(TargetContent(f"cpu:{t.name}", "cpu", t.features, libraries[t.name]) for t in cpu_targets),
+        plans=plans,
+        constants=_constants(sources, compiled, store),
+        states=_states(sources),
+        producer={**(producer or {}), "compiler": used_compiler.version},
+        numerics={"accumulate": "f32", "fp_contract": "fast"},
+    )
+    return Built(content, compiled, tuple(d for e in compiled.values() for d in e.decisions))
+
+
+def _targets(names: Sequence[str]) -> tuple[CpuTarget, ...]:
+    """The targets in the order given, each once."""
+    found: dict[str, CpuTarget] = {}
+    for text in names:
+        for t in parse_target(text):
+            found.setdefault(t.name, t)
+    return tuple(found.values())
+
+
+def _libraries(
+    compiled: Mapping[str, CompiledEntry],
+    targets: Sequence[CpuTarget],
+    compiler: Compiler,
+    cache: KernelCache,
+    jobs: int | None,
+    report: Progress,
+) -> dict[str, bytes]:
+    """One library a target, with the kernels of all entry points."""
+    sources: dict[str, str] = {}
+    for entry in compiled.values():
+        sources.update(entry.sources)
+    units = [Unit(name, text) for name, text in sorted(sources.items())]
+    out: dict[str, bytes] = {}
+    for k, t in enumerate(targets):
+
+        def progress(done: int, total: int, before: int = k) -> None:
+            report("compile", before * total + done, len(targets) * total)
+
+        out[t.name] = compile_library(units, t, compiler, cache=cache, jobs=jobs, progress=progress)
+    return out
+
+
+def _entry(name: str, source: Source) -> EntryContent:
+    g = source.graph
+    inputs = tuple(TensorContent(i.name, g.types[i.name].dtype, g.types[i.name].shape, i.strides) for i in g.inputs)
+    outputs = tuple(
+        TensorContent(out_name, g.types[v].dtype, g.types[v].shape, row_major_strides(g.types[v].shape))
+        for out_name, v in zip(g.output_names, g.outputs, strict=True)
+    )
+    syms = tuple(s.sym for s in g.syms)
+    return EntryContent(name, syms, inputs, outputs, source.in_tree, source.out_tree)
+
+
+def row_major_strides(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Elements from one index to the next, for each dimension of a dense tensor."""
+    return tuple(product(shape[d + 1 :]) for d in range(len(shape)))
+
+
+def _constants(
+    sources: Mapping[str, Source], compiled: Mapping[str, CompiledEntry], store: ConstantStore
+) -> tuple[tuple[str, ConstantData], ...]:
+    """Every constant that some plan reads, packed where asked, and the first contents of states."""
+    found: dict[str, ConstantData] = {}
+    for name, source in sources.items():
+        keys = {c.name: c.key for c in source.graph.constants}
+        for c in compiled[name].constants:
+            _put(found, c, store[keys[c]])
+        for packed, request in compiled[name].prepacks.items():
+            if packed not in found:
+                origin = store[keys[request.source]]
+                found[packed] = ConstantData(origin.dtype, pack(request, origin.array))
+        for s in source.graph.states:
+            if s.init is not None:
+                _put(found, _init_name(s.name), store[s.init])
+    return tuple(sorted(found.items()))
+
+
+def _put(found: dict[str, ConstantData], name: str, data: ConstantData) -> None:
+    if name in found and found[name].key() != data.key():
+        raise ValueError(f"entry points disagree about the content of {name!r}; give the constants different names")
+    found[name] = data
+
+
+def _init_name(state: str) -> str:
+    return f"{state}.init"
+
+
+def _states(sources: Mapping[str, Source]) -> tuple[StateContent, ...]:
+    """States of all entry points, joined by name."""
+    found: dict[str, StateContent] = {}
+    for source in sources.values():
+        for s in source.graph.states:
+            t = source.graph.types[s.name]
+            shape = tuple(int_value(n) or 0 for n in t.shape)
+            state = StateContent(s.name, t.dtype, shape, None if s.init is None else _init_name(s.name))
+            if found.setdefault(s.name, state) != state:
+                raise ValueError(f"entry points disagree about the state {s.name!r}: {found[s.name]} and {state}")
+    return tuple(found[n] for n in sorted(found))
