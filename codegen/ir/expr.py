@@ -231,7 +231,7 @@ def _join_divmod(coefficients: dict[Expr | None, int]) -> Expr | None:
             if len(others) != len(factors) - 1:
                 continue
             scale = mul(c, *others)
-            partner_c, partner = _split_coefficient(mul(scale, factor.b, _make(FloorDiv, factor.a, factor.b)))
+            partner_c, partner = _split_coefficient(mul(scale, factor.b, floordiv(factor.a, factor.b)))
             if partner is not None and coefficients.get(partner) == partner_c:
                 remaining = {r: k for r, k in coefficients.items() if r is not rest and r is not partner}
                 return add(_from_linear(remaining), mul(scale, factor.a))

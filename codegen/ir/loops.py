@@ -323,9 +323,7 @@ def _verify_loop_nest(nest: LoopNest, buffers: Mapping[str, Buffer]) -> None:
                 after_reduce.add(out)
 
 
-def _verify_indices(
-    s: Stmt, axis_names: set[str], types: Mapping[str, DType], buffers: Mapping[str, Buffer]
-) -> None:
+def _verify_indices(s: Stmt, axis_names: set[str], types: Mapping[str, DType], buffers: Mapping[str, Buffer]) -> None:
     for e in exprs_of(s):
         for y in free_syms(e):
             if y.extent is not None and y.name not in axis_names and y.name not in types:

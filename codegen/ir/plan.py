@@ -1,9 +1,9 @@
 """Plan: the runtime's program, as data. docs/plan.md is the contract; these are its classes.
 
-    Plan   ::= entry, target, syms, guards, values, inputs, outputs, kernels, body, arena_nbytes
-    Value  ::= Value(name, dtype, shape, strides, storage)
-    Storage::= ("input", i) | ("output", i) | ("constant", name) | ("state", name) | ("arena", Expr)
-    Instr  ::= Launch | Copy | Fill | If | While
+Plan   ::= entry, target, syms, guards, values, inputs, outputs, kernels, body, arena_nbytes
+Value  ::= Value(name, dtype, shape, strides, storage)
+Storage::= ("input", i) | ("output", i) | ("constant", name) | ("state", name) | ("arena", Expr)
+Instr  ::= Launch | Copy | Fill | If | While
 """
 
 from __future__ import annotations

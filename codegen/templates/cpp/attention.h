@@ -277,9 +277,11 @@ inline void add_values(const AttentionTask& t, int64_t row, int mr, int64_t firs
   }
 }
 
-inline void key_block(const AttentionTask& t, int64_t first, int64_t count, bool in_place) {
+inline void key_block(const AttentionTask& t, int64_t first, int64_t count) {
   const int64_t ld = t.a->tk < kKeyBlock ? (t.a->tk + kPanel - 1) / kPanel * kPanel : kKeyBlock;
-  const bool values_packed = !(in_place && t.a->dv % kPanel == 0);
+  const bool in_place = t.rows <= kDotRows;
+  // One tile of rows reads every value once: packing would only add a copy, unless the last panel must be filled up.
+  const bool values_packed = t.rows > kMaxRows || t.a->dv % kPanel != 0;
   if (!in_place) pack_keys(t, first, count);
   if (values_packed) pack_values(t, first, count);
   for (int64_t row = 0; row < t.rows; row += kMaxRows) {
@@ -319,7 +321,7 @@ inline void attend(const Attention& a, const AttentionPlan& plan, int64_t index,
   }
   for (int64_t first = 0; first < keys; first += kKeyBlock) {
     const int64_t left = t.a->tk - first;
-    key_block(t, first, left < kKeyBlock ? left : kKeyBlock, t.rows <= kDotRows);
+    key_block(t, first, left < kKeyBlock ? left : kKeyBlock);
   }
 }
 

@@ -59,6 +59,13 @@ struct KAxis {
   }
 };
 
+// Asks for `count` rows of numel elements, ld apart, ahead of their use: the next tile of A while this one is worked on.
+// A dozen short streams at once are more than hardware prefetchers follow.
+HT_INLINE void prefetch_rows(const float* a, int64_t ld, int count, int64_t numel) {
+  for (int r = 0; r < count; r++)
+    for (int64_t i = 0; i < numel; i += 16) __builtin_prefetch(a + r * ld + i);
+}
+
 // Panel p of the range asked for is at base + p * stride; its rows are ldb elements apart.
 struct PanelView {
   const float* base;

@@ -17,6 +17,7 @@ struct PackedGemm {
 
   HT_MEMBER void rows(int64_t, int64_t m, int count, const KBlock& kb, float*, const float** out) const {
     for (int r = 0; r < count; r++) out[r] = a + (m + r) * lda + kb.c;
+    prefetch_rows(a + (m + count) * lda + kb.c, lda, count, kb.kc);
   }
   HT_MEMBER PanelView panels(int64_t, Range p, const KBlock& kb, float*) const {
     return {b + (p.begin * k + kb.c) * kPanel, k * kPanel, kPanel};

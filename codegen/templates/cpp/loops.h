@@ -104,7 +104,7 @@ HT_INLINE const typename Lanes<T>::element* raw(const T* p) {
   return reinterpret_cast<const typename Lanes<T>::element*>(p);
 }
 template <class T>
-HT_INLINE typename Lanes<T>::element* raw(T* p) {
+HT_INLINE typename Lanes<T>::element* raw_out(T* p) {
   return reinterpret_cast<typename Lanes<T>::element*>(p);
 }
 
@@ -118,11 +118,11 @@ HT_INLINE lanes_of<T> ld(const T* p, Part c) {
 }
 template <class T>
 HT_INLINE void st(T* p, lanes_of<T> v, Full) {
-  store(raw(p), unwrap<T>(v));
+  store(raw_out(p), unwrap<T>(v));
 }
 template <class T>
 HT_INLINE void st(T* p, lanes_of<T> v, Part c) {
-  store_n(raw(p), unwrap<T>(v), c.n);
+  store_n(raw_out(p), unwrap<T>(v), c.n);
 }
 
 // One element for all lanes, and back.
@@ -143,7 +143,7 @@ HT_INLINE lanes_of<T> ld_strided(const T* p, int64_t stride, C c) {
 }
 template <class T, class C>
 HT_INLINE void st_strided(T* p, int64_t stride, lanes_of<T> v, C c) {
-  store_strided(raw(p), stride, unwrap<T>(v), c.n);
+  store_strided(raw_out(p), stride, unwrap<T>(v), c.n);
 }
 template <class T, class C>
 HT_INLINE lanes_of<T> ld_at(const T* p, vec<int64_t> at, C c) {

@@ -120,10 +120,11 @@ __attribute__((noinline)) void cell_tile(const Recurrent& a, int64_t step, int64
 
 template <CellKind kind>
 void cell_range(const Recurrent& a, int64_t step, Range rows, Range blocks) {
+  const int64_t tiles = ceil_div(rows.end - rows.begin, kMaxRows);  // of nearly equal heights
   for (int64_t block = blocks.begin; block < blocks.end; block++) {
-    for (int64_t row = rows.begin; row < rows.end; row += kMaxRows) {
-      const int64_t left = rows.end - row;
-      cell_tile<kind>(a, step, row, static_cast<int>(left < kMaxRows ? left : kMaxRows), block);
+    for (int64_t i = 0; i < tiles; i++) {
+      const Range tile = part_of(rows.end - rows.begin, i, tiles);
+      cell_tile<kind>(a, step, rows.begin + tile.begin, static_cast<int>(tile.end - tile.begin), block);
     }
   }
 }

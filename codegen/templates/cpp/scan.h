@@ -61,6 +61,16 @@ HT_INLINE void for_lines(const HtKernelArgs* args, int64_t outer, int64_t n, int
   });
 }
 
+// One dense line, with the running value in a register.
+template <ScanKind kind, class Acc, class In, class Out>
+HT_INLINE void scan_line(const In* x, Out* y, int64_t n) {
+  Acc acc = static_cast<Acc>(kind == ScanKind::kSum ? 0 : 1);
+  for (int64_t j = 0; j < n; j++) {
+    acc = combine<Acc>(kind, acc, static_cast<Acc>(load1(x + j)));
+    store1(y + j, static_cast<reg<Out>>(acc));
+  }
+}
+
 }  // namespace detail
 
 // y = the running sum or product of x, both [outer, n, inner]. Out is the element type of the result, in which integers
@@ -70,6 +80,8 @@ inline void scan(const HtKernelArgs* args, ScanKind kind, const In* x, Out* y, i
                  int64_t inner) {
   using Acc = typename detail::SumOf<Out>::type;
   detail::for_lines(args, outer, n, inner, [&](int64_t first, int64_t lines) {
+    if (inner == 1) return kind == ScanKind::kSum ? detail::scan_line<ScanKind::kSum, Acc>(x + first, y + first, n)
+                                                  : detail::scan_line<ScanKind::kProduct, Acc>(x + first, y + first, n);
     Acc acc[detail::kScanLines];
     for (int64_t l = 0; l < lines; l++) acc[l] = static_cast<Acc>(kind == ScanKind::kSum ? 0 : 1);
     for (int64_t j = 0; j < n; j++) {

@@ -204,7 +204,11 @@ HT_INLINE vec<T> load_raw_n(const T* p, int n) {
 template <class T>
 HT_INLINE void store_raw_n(T* p, vec<T> v, int n) {
 #if defined(HT_AVX512)
-  const uint32_t m = (uint32_t{1} << n) - 1;
+  uint32_t m = (uint32_t{1} << n) - 1;
+#if defined(__clang_major__) && __clang_major__ >= 22
+  // clang 22 makes a narrowing store under a constant mask of one lane write the wide lane: hide the constant.
+  __asm__("" : "+r"(m));
+#endif
   if constexpr (sizeof(T) == 1) _mm_mask_storeu_epi8(p, static_cast<__mmask16>(m), bit_copy<__m128i>(v));
   if constexpr (sizeof(T) == 2) _mm256_mask_storeu_epi16(p, static_cast<__mmask16>(m), bit_copy<__m256i>(v));
   if constexpr (sizeof(T) == 4) _mm512_mask_storeu_epi32(p, static_cast<__mmask16>(m), bit_copy<__m512i>(v));
