@@ -17,6 +17,7 @@ from hardtack.codegen.ir.loops import (
     Assert,
     Axis,
     Buffer,
+    ControlNest,
     Load,
     LoopNest,
     Nest,
@@ -83,7 +84,13 @@ def _candidates(at: int | None, groups: Sequence[Group], nest: LoopNest) -> list
     """Groups to try: the producer's, then the last one if it reads a buffer in common."""
     out = [] if at is None else [at]
     last = len(groups) - 1
-    if last >= 0 and last != at and groups[last].anchor is None and groups[last].reads() & nest.reads():
+    if (
+        last >= 0
+        and last != at
+        and groups[last].nests
+        and groups[last].anchor is None
+        and groups[last].reads() & nest.reads()
+    ):
         out.append(last)
     return out
 
@@ -91,6 +98,8 @@ def _candidates(at: int | None, groups: Sequence[Group], nest: LoopNest) -> list
 def _alone(nest: Nest) -> Group:
     if isinstance(nest, TemplateNest):
         return Group(nest.name, nest.axes, (), nest)
+    if isinstance(nest, ControlNest):
+        return Group(nest.name, (), (), control=nest)
     return _renamed(Group(nest.name, nest.parallel, (nest,)))
 
 
@@ -116,6 +125,8 @@ def try_join(
     def refuse(reason: str) -> tuple[None, Decision]:
         return None, Decision("fuse", nest.name, group.name, False, reason)
 
+    if group.control is not None:
+        return refuse("nothing is computed inside a conditional or loop but its branches")
     if nest.serial or any(n.serial for n in group.nests):
         return refuse("points that must run in order stay alone")
     if len(group.nests) >= LARGEST_GROUP:

@@ -8,6 +8,8 @@
     render    per kernel: C++ text, named by its content, so that equal kernels are compiled once
     plan      last: lifetimes are known once kernels are
 
+Branches of conditionals and bodies of loops go through the same stages, as graphs of their own, inside their group's turn.
+
 After each stage its result is verified and its text recorded; HARDTACK_DUMP names a folder for the texts.
 """
 
@@ -26,14 +28,16 @@ from hardtack.codegen.ir import group as group_ir
 from hardtack.codegen.ir import plan as plan_ir
 from hardtack.codegen.ir.expr import const
 from hardtack.codegen.ir.graph import Graph
+from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.codegen.ir.group import Decision, Group
-from hardtack.codegen.ir.loops import TemplateNest, to_text_nest, verify_nest
+from hardtack.codegen.ir.loops import Buffer, ControlNest, TemplateNest, to_text_nest, verify_nest
 from hardtack.codegen.ir.plan import Plan
 from hardtack.codegen.ir.schedule import Kernel, to_text_kernel
 from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.lower.builder import Prepack
-from hardtack.codegen.planning import KernelLaunch, build_plan
+from hardtack.codegen.control import control_steps, renamed_buffer
+from hardtack.codegen.planning import KernelLaunch, Step, build_plan
 from hardtack.codegen.tile import tile, tile_template
 
 STAGES = ("graph", "lower", "inline", "fuse", "tile", "render", "plan")
@@ -62,7 +66,31 @@ class CompiledEntry:
 
 def compile_entry(graph: Graph, hints: Mapping[str, int]) -> CompiledEntry:
     """Compile a verified graph. `hints`: example sizes of the symbols, for decisions of profit only."""
-    texts: dict[str, str] = {}
+    body = _compile_body(graph, hints)
+    texts = dict(body.texts)
+    texts["render"] = "\n".join(f"// {name}\n{text}" for name, text in sorted(body.sources.items()))
+    planned = build_plan(body.lowered, body.steps, body.buffers, lambda e: size_hint(e, hints))
+    texts["plan"] = plan_ir.to_text(planned.plan)
+    read = {v.storage[1] for v in planned.plan.values if v.storage[0] == "constant"}
+    constants = tuple(c.name for c in graph.constants if c.name in read)
+    prepacks = {n: p for n, p in body.lowered.prepacks.items() if n in read}
+    return CompiledEntry(planned.plan, body.sources, constants, prepacks, body.decisions, texts)
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A graph compiled up to its steps; `buffers` has those of the branches inside, too."""
+
+    lowered: Lowered
+    steps: tuple[Step, ...]
+    buffers: Mapping[str, Buffer]
+    sources: Mapping[str, str]
+    decisions: tuple[Decision, ...]
+    texts: Mapping[str, str]
+
+
+def _compile_body(graph: Graph, hints: Mapping[str, int]) -> _Body:
+    texts = {"graph": to_text_graph(graph)}
     lowered = lower_graph(graph, choose_orders(graph))
     _verify(lowered, texts, "lower")
     nests, inlined = inline(lowered.nests, lowered.buffers, _kept(lowered))
@@ -70,16 +98,33 @@ def compile_entry(graph: Graph, hints: Mapping[str, int]) -> CompiledEntry:
     _verify(lowered, texts, "inline", inlined)
     fused = fuse(nests, lowered.buffers, hints)
     texts["fuse"] = "\n\n".join(group_ir.to_text(g) for g in fused.groups) + _reasons(fused.decisions)
-    kernels = _tile_all(lowered, fused)
-    texts["tile"] = "\n".join(to_text_kernel(k) for k in kernels)
-    launches, sources = _render_all(kernels, lowered)
-    texts["render"] = "\n".join(f"// {name}\n{text}" for name, text in sorted(sources.items()))
-    planned = build_plan(lowered, launches, lambda e: size_hint(e, hints))
-    texts["plan"] = plan_ir.to_text(planned.plan)
-    read = {v.storage[1] for v in planned.plan.values if v.storage[0] == "constant"}
-    constants = tuple(c.name for c in graph.constants if c.name in read)
-    prepacks = {n: p for n, p in lowered.prepacks.items() if n in read}
-    return CompiledEntry(planned.plan, sources, constants, prepacks, (*inlined, *fused.decisions), texts)
+    buffers = dict(lowered.buffers)
+    sources: dict[str, str] = {}
+    decisions = [*inlined, *fused.decisions]
+    steps: list[Step] = []
+    kernels: list[str] = []
+    for g, kept in zip(fused.groups, _kept_of_groups(lowered, fused), strict=True):
+        if g.control is None:
+            kernel = _tile_one(g, lowered, kept)
+            kernels.append(to_text_kernel(kernel))
+            launch, source = _render(kernel, lowered)
+            sources[launch.kernel] = source
+            steps.append(launch)
+            continue
+        parts = [_compile_body(branch, hints) for branch in g.control.branches]
+        for k, part in enumerate(parts):
+            for stage, text in part.texts.items():
+                texts[stage] = texts.get(stage, "") + f"\n-- {g.name}, {part.lowered.graph.name}\n{text}"
+            sources.update(part.sources)
+            decisions += part.decisions
+            buffers |= {renamed_buffer(g.control, k, n): _renamed(b, g.control, k) for n, b in part.buffers.items()}
+        steps += control_steps(g.control, [(p.lowered, p.steps) for p in parts])
+    texts["tile"] = "\n".join(kernels) + texts.get("tile", "")
+    return _Body(lowered, tuple(steps), buffers, sources, tuple(decisions), texts)
+
+
+def _renamed(buffer: Buffer, control: ControlNest, branch: int) -> Buffer:
+    return replace(buffer, name=renamed_buffer(control, branch, buffer.name))
 
 
 def _kept(lowered: Lowered) -> frozenset[str]:
@@ -97,17 +142,14 @@ def _reasons(decisions: tuple[Decision, ...]) -> str:
     return "\n\n" + "\n".join(map(str, decisions)) + "\n" if decisions else "\n"
 
 
-def _tile_all(lowered: Lowered, fused: Fused) -> list[Kernel]:
-    """Each group's loops; a buffer that no other group reads need not be in memory."""
-    readers: dict[str, set[int]] = {}
+def _kept_of_groups(lowered: Lowered, fused: Fused) -> list[frozenset[str]]:
+    """For each group the buffers that must be in memory: the others it alone reads and writes."""
+    users: dict[str, set[int]] = {}
     for k, g in enumerate(fused.groups):
         for b in g.reads() | g.writes():
-            readers.setdefault(b, set()).add(k)
-    kernels: list[Kernel] = []
-    for k, g in enumerate(fused.groups):
-        kept = _kept(lowered) | {b for b, where in readers.items() if where != {k}}
-        kernels.append(_tile_one(g, lowered, frozenset(kept)))
-    return kernels
+            users.setdefault(b, set()).add(k)
+    kept = _kept(lowered)
+    return [kept | {b for b, where in users.items() if where != {k}} for k in range(len(fused.groups))]
 
 
 def _tile_one(g: Group, lowered: Lowered, kept: frozenset[str]) -> Kernel:
@@ -125,20 +167,16 @@ def _stem(g: Group) -> str:
     return "_".join([*head, *words])[:48].strip("_") or "kernel"
 
 
-def _render_all(kernels: list[Kernel], lowered: Lowered) -> tuple[list[KernelLaunch], dict[str, str]]:
-    """Kernels as launches, and the sources by name; a kernel's name ends with the hash of its text."""
-    launches: list[KernelLaunch] = []
-    sources: dict[str, str] = {}
-    for k in kernels:
-        if k.anchor is not None:
-            rendered = cpp_templates.render(k, lowered.buffers, _NAME)
-            text, ints = rendered.source, rendered.ints
-            shared, per_worker = rendered.shared, rendered.per_worker
-        else:
-            text, ints = cpp_loops.render(k, lowered.buffers, _NAME), tuple(cpp_loops.kernel_syms(k))
-            shared, per_worker = const(0), cpp_loops.worker_nbytes(k, lowered.buffers)
-        name = f"{k.name}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-        sources[name] = text.replace(_NAME, name)
-        buffers = tuple(b.name for b in k.buffers)
-        launches.append(KernelLaunch(name, buffers, k.writes, k.reads, ints, shared, per_worker, k.origin))
-    return launches, sources
+def _render(k: Kernel, lowered: Lowered) -> tuple[KernelLaunch, str]:
+    """A kernel as a launch and its source; its name ends with the hash of its text."""
+    if k.anchor is not None:
+        rendered = cpp_templates.render(k, lowered.buffers, _NAME)
+        text, ints = rendered.source, rendered.ints
+        shared, per_worker = rendered.shared, rendered.per_worker
+    else:
+        text, ints = cpp_loops.render(k, lowered.buffers, _NAME), tuple(cpp_loops.kernel_syms(k))
+        shared, per_worker = const(0), cpp_loops.worker_nbytes(k, lowered.buffers)
+    name = f"{k.name}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    buffers = tuple(b.name for b in k.buffers)
+    launch = KernelLaunch(name, buffers, k.writes, k.reads, ints, shared, per_worker, k.origin)
+    return launch, text.replace(_NAME, name)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import Graph, Origin
 from hardtack.codegen.ir.loops import Buffer
-from hardtack.codegen.ir.plan import BufferParam, Copy, Instr, KernelRecord, Launch, Plan, PlanSym, Storage, Value
+from hardtack.codegen.ir.plan import (
+    BufferParam,
+    Copy,
+    If,
+    Instr,
+    KernelRecord,
+    Launch,
+    Plan,
+    PlanSym,
+    Storage,
+    Value,
+    While,
+)
 from hardtack.codegen.lower import Lowered
 from hardtack.codegen.memory import Item, MemoryPlan, plan_memory
 
@@ -28,28 +40,52 @@ class KernelLaunch:
 
 
 @dataclass(frozen=True)
+class CopyStep:
+    """The bytes of `source` to `target`."""
+
+    source: str
+    target: str
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class ControlStep:
+    """cond: `first` and `second` are the branches, chosen by `cond`. while: `first` computes `cond`, `second` is the body."""
+
+    kind: str
+    cond: str
+    first: tuple[Step, ...]
+    second: tuple[Step, ...]
+    origin: Origin
+
+
+Step = KernelLaunch | CopyStep | ControlStep
+
+
+@dataclass(frozen=True)
 class Planned:
-    """The plan for a target named "" (fill it in with `for_target`), and the memory layout behind it."""
+    """The plan for a target named "" (its user fills it in), and the memory layout behind it."""
 
     plan: Plan
     memory: MemoryPlan
 
 
-def build_plan(lowered: Lowered, launches: Sequence[KernelLaunch], size_hint: Callable[[Expr], int]) -> Planned:
-    """The plan of one entry point, without its target's name."""
-    graph, buffers = lowered.graph, lowered.buffers
+def build_plan(
+    lowered: Lowered, steps: Sequence[Step], buffers: Mapping[str, Buffer], size_hint: Callable[[Expr], int]
+) -> Planned:
+    """The plan of one entry point, without its target's name. `buffers`: also those of branches and loop bodies."""
+    graph = lowered.graph
     fixed = _fixed_storage(lowered)
-    used = list(dict.fromkeys([i.name for i in graph.inputs] + [b for x in launches for b in x.buffers]))
     finals = [(lowered.finals[s], s) for s in lowered.finals if lowered.finals[s] not in lowered.in_place]
-    used += [n for pair in finals for n in pair if n not in used]
-    items = _lifetimes(launches, finals, buffers, [n for n in used if n not in fixed])
+    steps = (*steps, *(CopyStep(source, state, Origin()) for source, state in finals))
+    lives = lifetimes(steps)
+    used = list(dict.fromkeys([i.name for i in graph.inputs] + list(lives)))
+    items = [Item(n, buffers[n].numel() * buffers[n].dtype.nbytes, *lives[n]) for n in used if n not in fixed]
     memory = plan_memory(items, size_hint)
     values = tuple(
         Value(n, buffers[n].dtype, buffers[n].shape, buffers[n].strides(), fixed.get(n) or ("arena", memory.offsets[n]))
         for n in used
     )
-    body: list[Instr] = [Launch(x.kernel, x.buffers, x.ints, x.shared, x.per_worker, x.origin) for x in launches]
-    body += [Copy(source, state) for source, state in finals]
     plan = Plan(
         graph.name,
         "",
@@ -58,11 +94,88 @@ def build_plan(lowered: Lowered, launches: Sequence[KernelLaunch], size_hint: Ca
         values,
         tuple(i.name for i in graph.inputs),
         lowered.outputs,
-        _records(launches, buffers),
-        tuple(body),
+        _records(steps, buffers),
+        tuple(map(_instr, steps)),
         memory.nbytes,
     )
     return Planned(plan, memory)
+
+
+def _instr(step: Step) -> Instr:
+    if isinstance(step, CopyStep):
+        return Copy(step.source, step.target, step.origin)
+    if isinstance(step, ControlStep):
+        first, second = (tuple(map(_instr, x)) for x in (step.first, step.second))
+        if step.kind == "cond":
+            return If(step.cond, first, second, step.origin)
+        return While(first, step.cond, second, step.origin)
+    return Launch(step.kernel, step.buffers, step.ints, step.shared, step.per_worker, step.origin)
+
+
+def launches_of(steps: Sequence[Step]) -> Iterator[KernelLaunch]:
+    """Every launch, those in branches and bodies included."""
+    for x in steps:
+        if isinstance(x, KernelLaunch):
+            yield x
+        elif isinstance(x, ControlStep):
+            yield from launches_of((*x.first, *x.second))
+
+
+def lifetimes(steps: Sequence[Step]) -> dict[str, tuple[int, int]]:
+    """buffer -> first and last step at which it is used, steps numbered in order of the text.
+
+    What a loop uses and something outside of it touches, too, lives through the whole loop, and so does its condition.
+    """
+    lives: dict[str, tuple[int, int]] = {}
+    _walk(steps, 0, lives)
+    return lives
+
+
+def _touch(lives: dict[str, tuple[int, int]], name: str, first: int, last: int) -> None:
+    old = lives.get(name, (first, last))
+    lives[name] = (min(old[0], first), max(old[1], last))
+
+
+def _walk(steps: Sequence[Step], at: int, lives: dict[str, tuple[int, int]]) -> int:
+    """Number the steps from `at`; the number after them."""
+    for x in steps:
+        if isinstance(x, KernelLaunch):
+            for b in x.buffers:
+                _touch(lives, b, at, at)
+            at += 1
+        elif isinstance(x, CopyStep):
+            _touch(lives, x.source, at, at)
+            _touch(lives, x.target, at, at)
+            at += 1
+        else:
+            at = _walk_control(x, at, lives)
+    return at
+
+
+def _walk_control(x: ControlStep, at: int, lives: dict[str, tuple[int, int]]) -> int:
+    inside: dict[str, tuple[int, int]] = {}
+    start = at
+    if x.kind == "cond":
+        _touch(lives, x.cond, at, at)
+        at += 1
+    end = _walk(x.second, _walk(x.first, at, inside), inside) + 1
+    outside = x.kind == "while"
+    for name, (first, last) in inside.items():
+        carried = outside and (name in lives or name == x.cond or _reads_first(name, x))
+        _touch(lives, name, *((start, end) if carried else (first, last)))
+    return end + 1
+
+
+def _reads_first(name: str, x: ControlStep) -> bool:
+    """True if a loop reads the buffer before it writes it: it then comes from outside or from the turn before."""
+    for s in (*x.first, *x.second):
+        if isinstance(s, KernelLaunch) and name in s.buffers:
+            return name not in s.writes or name in s.reads
+        if isinstance(s, CopyStep) and name in (s.source, s.target):
+            return name == s.source
+        if isinstance(s, ControlStep):
+            return True
+    return False
 
 
 def _fixed_storage(lowered: Lowered) -> dict[str, Storage]:
@@ -84,31 +197,14 @@ def _fixed_storage(lowered: Lowered) -> dict[str, Storage]:
     return fixed
 
 
-def _lifetimes(
-    launches: Sequence[KernelLaunch],
-    finals: Sequence[tuple[str, str]],
-    buffers: Mapping[str, Buffer],
-    names: Sequence[str],
-) -> list[Item]:
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for step, x in enumerate(launches):
-        for b in x.buffers:
-            first.setdefault(b, step)
-            last[b] = step
-    for k, (source, _) in enumerate(finals):
-        last[source] = len(launches) + k
-    return [Item(n, buffers[n].numel() * buffers[n].dtype.nbytes, first[n], last[n]) for n in names]
-
-
 def _plan_syms(graph: Graph) -> tuple[PlanSym, ...]:
     position = {i.name: k for k, i in enumerate(graph.inputs)}
     return tuple(PlanSym(s.sym, position[s.input], s.dim) for s in graph.syms)
 
 
-def _records(launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> tuple[KernelRecord, ...]:
+def _records(steps: Sequence[Step], buffers: Mapping[str, Buffer]) -> tuple[KernelRecord, ...]:
     records: dict[str, KernelRecord] = {}
-    for x in launches:
+    for x in launches_of(steps):
         params = tuple(BufferParam(buffers[b].dtype, _access(b, x)) for b in x.buffers)
         record = KernelRecord(x.kernel, params, len(x.ints))
         assert records.setdefault(x.kernel, record) == record, f"kernel {x.kernel} has two calling conventions"

@@ -135,7 +135,7 @@ def _slice(c: Case) -> Types:
     need(all(kept), f"slice along dim {dim} changes another dim")
     size, length, first = int_value(x.shape[dim]), int_value(target[dim]), int_value(start)  # type: ignore[arg-type]
     if size is not None and length is not None and first is not None and length > 0:
-        need(0 <= first and first + (length - 1) * step < size, f"slice {first}::{step} of {length} leaves size {size}")
+        need(first >= 0 and first + (length - 1) * step < size, f"slice {first}::{step} of {length} leaves size {size}")
     return (TensorType(x.dtype, target),)
 
 
@@ -229,7 +229,7 @@ def literal_type(value: object) -> TensorType:
 
 
 RULES: dict[str, Callable[[Case], Types]] = {
-    **{name: _pointwise for name in SCALAR_OPS},
+    **dict.fromkeys(SCALAR_OPS, _pointwise),
     "full": _full,
     "iota": _iota,
     "reshape": _reshape,

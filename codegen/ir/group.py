@@ -1,18 +1,18 @@
 """Group: nests that become one kernel, and the record of what was decided about them.
 
-    Group    ::= Group(name, outer, nests, anchor)
+    Group    ::= Group(name, outer, nests, anchor, control)
     Decision ::= Decision(kind, subject, partner, accepted, reason, score)
 
 A loop group (anchor None) walks `outer`, the parallel axes that all its nests share (same symbols in each), and inside
 runs its nests one after the other over their remaining axes. A template group has a TemplateNest as anchor; its nests are
-the epilogue, over exactly the anchor's axes. Every refusal to fuse is kept as a Decision with its reason.
+the epilogue, over exactly the anchor's axes. A control group is one ControlNest, alone: no kernel. Every refusal to fuse is kept as a Decision with its reason.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.loops import Axis, LoopNest, Nest, TemplateNest, to_text_nest
+from hardtack.codegen.ir.loops import Axis, ControlNest, LoopNest, Nest, TemplateNest, to_text_nest
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,11 @@ class Group:
     outer: tuple[Axis, ...]
     nests: tuple[LoopNest, ...]
     anchor: TemplateNest | None = None
+    control: ControlNest | None = None
 
     def members(self) -> tuple[Nest, ...]:
+        if self.control is not None:
+            return (self.control,)
         return (self.anchor, *self.nests) if self.anchor is not None else self.nests
 
     def writes(self) -> set[str]:

@@ -1,6 +1,7 @@
-"""LoopNest: one loop over a space of axes with a flat body, and TemplateNest: an op done by a template kernel.
+"""LoopNest: one loop over a space of axes with a flat body; TemplateNest: an op done by a template kernel; ControlNest:
+a conditional or loop that the plan executes.
 
-    Nest     ::= LoopNest(name, axes, body, serial, origin) | TemplateNest(...)
+    Nest     ::= LoopNest(name, axes, body, serial, origin) | TemplateNest(...) | ControlNest(...)
     Axis     ::= Axis(sym, extent, kind)         kind: parallel | reduce; reduce axes come last
     Stmt     ::= Load(out, buffer, index, mask, other)     out = mask ? buffer[index] : other
                | Compute(out, op, args)                     a row of ops.SCALAR_OPS
@@ -25,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from hardtack.codegen.ir.expr import Expr, Sym, const, free_syms, substitute, to_text
-from hardtack.codegen.ir.graph import Lit, Origin
+from hardtack.codegen.ir.graph import Graph, Lit, Origin
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.ops import SCALAR_OPS, result_dtype
 
@@ -201,7 +202,31 @@ class TemplateNest:
         return {self.result, *self.results}
 
 
-Nest = LoopNest | TemplateNest
+@dataclass(frozen=True)
+class ControlNest:
+    """A conditional or a loop, done by the plan: its branches are graphs of their own, compiled to their own kernels.
+
+    kind cond: branches (then, orelse), both take `operands`; `predicate` is a bool buffer with one element.
+    kind while: branches (cond, body), both take `results` (the carried values, which start as the first operands) and
+    the operands left over. `operands` and `results` are row-major buffers.
+    """
+
+    name: str
+    kind: str
+    predicate: str | None
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    branches: tuple[Graph, ...]
+    origin: Origin = field(default=Origin(), compare=False)
+
+    def reads(self) -> set[str]:
+        return {*self.operands, *((self.predicate,) if self.predicate is not None else ())}
+
+    def writes(self) -> set[str]:
+        return set(self.results)
+
+
+Nest = LoopNest | TemplateNest | ControlNest
 
 
 def args_of(stmt: Stmt) -> tuple[Arg, ...]:
@@ -285,10 +310,10 @@ class LoopError(AssertionError):
 
 def verify_nest(nest: Nest, buffers: Mapping[str, Buffer]) -> None:
     """Raise LoopError, with the nest's text, where a nest breaks the rules of the module's grammar."""
-    if isinstance(nest, TemplateNest):
+    if isinstance(nest, (TemplateNest, ControlNest)):
         for name in nest.reads() | nest.writes():
             if name not in buffers:
-                raise LoopError(f"template {nest.name}: unknown buffer {name}\n{to_text_nest(nest)}")
+                raise LoopError(f"{nest.kind} {nest.name}: unknown buffer {name}\n{to_text_nest(nest)}")
         return
     try:
         _verify_loop_nest(nest, buffers)
@@ -351,6 +376,9 @@ def _verified_dtype(s: Stmt, types: Mapping[str, DType], buffers: Mapping[str, B
 
 def to_text_nest(nest: Nest) -> str:
     """The nest as a listing, as in dumps."""
+    if isinstance(nest, ControlNest):
+        given = ", ".join(((nest.predicate,) if nest.predicate else ()) + nest.operands)
+        return f"control {nest.name}: {nest.kind}({given}) -> {', '.join(nest.results)}   # {nest.origin}"
     if isinstance(nest, TemplateNest):
         ops = ", ".join(f"{o.buffer}[{to_text(o.offset)}; {_exprs(o.strides)}]" for o in nest.operands)
         attrs = ", ".join(f"{k}={v}" for k, v in nest.attrs)
@@ -388,8 +416,11 @@ def walk_buffers(nests: Iterable[Nest]) -> Iterator[str]:
     """Every buffer that the nests mention, in order of first mention."""
     seen: dict[str, None] = {}
     for n in nests:
-        if isinstance(n, TemplateNest):
-            names: Iterable[str] = (*(o.buffer for o in n.operands), n.result, *n.results)
+        names: Iterable[str]
+        if isinstance(n, ControlNest):
+            names = (*sorted(n.reads()), *n.results)
+        elif isinstance(n, TemplateNest):
+            names = (*(o.buffer for o in n.operands), n.result, *n.results)
         else:
             names = (s.buffer for s in n.body if isinstance(s, (Load, Store)))
         for name in names:

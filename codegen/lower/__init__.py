@@ -9,7 +9,7 @@ from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import Graph, Op, uses
 from hardtack.codegen.ir.loops import Buffer, Nest
 from hardtack.codegen.layout import Order, row_major
-from hardtack.codegen.lower import matrix, pointwise, windows
+from hardtack.codegen.lower import control, matrix, pointwise, windows
 from hardtack.codegen.lower.builder import Lowering, Prepack
 from hardtack.codegen.lower.views import VIEWS, base_of
 from hardtack.codegen.ops import SCALAR_OPS
@@ -38,6 +38,8 @@ RULES: dict[str, Callable[[Lowering, Op], None]] = {
     "sort": matrix.lower_sorted,
     "topk": matrix.lower_sorted,
     "scan": matrix.lower_scan,
+    "cond": control.lower_cond,
+    "while": control.lower_while,
 }
 """Graph op kind -> its rule. Views (lower/views.py) have none."""
 

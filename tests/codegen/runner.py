@@ -20,7 +20,7 @@ from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
 from hardtack.codegen.ir.constants import NUMPY_DTYPE, ConstantStore
 from hardtack.codegen.ir.expr import Expr, evaluate
 from hardtack.codegen.ir.graph import Graph
-from hardtack.codegen.ir.plan import Copy, Launch, Value
+from hardtack.codegen.ir.plan import Copy, If, Instr, Launch, Value, While
 from hardtack.codegen.pipeline import CompiledEntry
 from hardtack.codegen.prepack import pack
 
@@ -115,25 +115,38 @@ class Runner:
         def number(e: Expr) -> int:
             return evaluate(e, sizes)
 
-        records = {k.name: k for k in plan.kernels}
         values = {v.name: v for v in plan.values}
         arena = _aligned(number(plan.arena_nbytes))
         arrays: dict[str, Array] = {}
         for v in plan.values:
             arrays[v.name] = self._place(v, inputs, arena, [number(e) for e in v.shape], number)
-        for i in plan.body:
+        self._values = values
+        self._run(plan.body, arrays, number)
+        return tuple(arrays[n] for n in plan.outputs)
+
+    def _run(self, body: Sequence[Instr], arrays: Mapping[str, Array], number: Callable[[Expr], int]) -> None:
+        for i in body:
             if isinstance(i, Copy):
                 np.copyto(arrays[i.dst], arrays[i.src].reshape(arrays[i.dst].shape))
+            elif isinstance(i, If):
+                self._run(i.then if arrays[i.cond].reshape(-1)[0] else i.orelse, arrays, number)
+            elif isinstance(i, While):
+                self._run(i.cond_body, arrays, number)
+                while arrays[i.cond].reshape(-1)[0]:
+                    self._run(i.body, arrays, number)
+                    self._run(i.cond_body, arrays, number)
             else:
                 assert isinstance(i, Launch)
                 self._launch(i, arrays, number)
-                if self.observer is not None:
-                    for b, p in zip(i.buffers, records[i.kernel].buffers, strict=True):
-                        if p.access != "read":
-                            v = values[b]
-                            shape, strides = [[number(e) for e in x] for x in (v.shape, v.strides)]
-                            self.observer(i, b, as_strided(arrays[b], shape, [s * arrays[b].itemsize for s in strides]))
-        return tuple(arrays[n] for n in plan.outputs)
+                self._observe(i, arrays, number)
+
+    def _observe(self, i: Launch, arrays: Mapping[str, Array], number: Callable[[Expr], int]) -> None:
+        record = next(k for k in self.compiled.plan.kernels if k.name == i.kernel)
+        for b, p in zip(i.buffers, record.buffers, strict=True):
+            if p.access != "read" and self.observer is not None:
+                v = self._values[b]
+                shape, strides = [[number(e) for e in x] for x in (v.shape, v.strides)]
+                self.observer(i, b, as_strided(arrays[b], shape, [s * arrays[b].itemsize for s in strides]))
 
     def _place(self, v: Value, inputs: Sequence[Array], arena: Array, shape: list[int], number: object) -> Array:
         kind, at = v.storage

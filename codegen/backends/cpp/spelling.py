@@ -165,6 +165,16 @@ OPERATORS = {
     "shr": ">>",
 }
 
+BOOL_COMPARISONS = {
+    "eq": "(~({} ^ {}))",
+    "ne": "({} ^ {})",
+    "lt": "(~{} & {})",
+    "le": "(~{} | {})",
+    "gt": "({} & ~{})",
+    "ge": "({} | ~{})",
+}
+"""Comparisons of masks, whose true is -1 and so compares below false."""
+
 
 def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DType) -> str:
     """A scalar op on vectors. `args` are C++ expressions, `types` their dtypes, `dtype` the result's."""
@@ -178,8 +188,8 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
         return f"ht::vpow({', '.join(args)})" if dtype.is_float else f"ht::power({', '.join(args)})"
     if op in OPERATORS:
         return f"({args[0]} {OPERATORS[op]} {args[1]})"
-    if types[0] is DType.BOOL and op in ("eq", "ne"):
-        return f"({args[0]} ^ {args[1]})" if op == "ne" else f"(~({args[0]} ^ {args[1]}))"
+    if types[0] is DType.BOOL and op in BOOL_COMPARISONS:
+        return BOOL_COMPARISONS[op].format(*args)
     if op in FUNCTIONS:
         return f"{FUNCTIONS[op]}({', '.join(args)})"
     one = literal(Lit(1, types[0]))
@@ -211,6 +221,8 @@ def _cast(a: str, source: DType, target: DType) -> str:
         return f"ht::mask_of({a})"
     if source is DType.BOOL:
         return f"ht::cast<{REGISTER[target]}>({a} & 1)"
+    if target in (DType.F16, DType.BF16):
+        return f"ht::cast<{STORAGE[target]}>({a})"  # rounded, and kept as float
     return a if REGISTER[source] == REGISTER[target] else f"ht::cast<{REGISTER[target]}>({a})"
 
 

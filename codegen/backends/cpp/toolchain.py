@@ -25,7 +25,8 @@ _KEY_VERSION = "hardtack-object-2"  # changes when a key would otherwise miss a 
 _KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<(hardtack/[^>]+)>)', re.MULTILINE)
 _TABLE = "hardtack_kernels"
-_SUPPORT = "hardtack_support"
+_SUPPORT = "support"
+_SHARED_PREFIX = "templates/"  # no kernel's name holds a slash
 _ERROR_LINES = 12
 
 # Every template includes this header, and it includes the compiler's intrinsics: 130 ms of parsing in every unit, or 20
@@ -88,11 +89,15 @@ def compile_library(
     """
     _check_names(units)
     folders = tuple(includes) if includes is not None else include_dirs()
-    table_and_support = (Unit(_TABLE, table_source(unit.name for unit in units)), _support_unit(folders))
-    ordered = [*sorted(units, key=lambda unit: unit.name), *table_and_support]
     headers = _HeaderReader(folders)
     fingerprint = _fingerprint(compiler, target)
-    todo = [_job(unit, fingerprint, headers.of(unit.name, unit.source)) for unit in ordered]
+
+    def job(unit: Unit) -> _Job:
+        return _job(unit, fingerprint, headers.of(unit.name, unit.source))
+
+    todo = [job(unit) for unit in sorted(units, key=lambda unit: unit.name)]
+    todo.append(job(Unit(_TABLE, table_source(unit.name for unit in units))))
+    todo += [job(unit) for unit in _shared_units(todo, folders)]
     library_key = _digest("library", *compiler.link_flags(target), *(f"{job.unit.name}:{job.key}" for job in todo))
     stored = cache.get(library_key)
     if stored is not None:
@@ -132,19 +137,25 @@ def table_source(names: Iterable[str]) -> str:
 def _check_names(units: Sequence[Unit]) -> None:
     seen: set[str] = set()
     for unit in units:
-        if not _KERNEL_NAME.match(unit.name) or unit.name in (_TABLE, _SUPPORT):
+        if not _KERNEL_NAME.match(unit.name) or unit.name == _TABLE:
             raise ToolchainError(f"kernel name {unit.name!r} is not a C identifier that a kernel may have")
         if unit.name in seen:
             raise ToolchainError(f"two kernels are named {unit.name!r}")
         seen.add(unit.name)
 
 
-def _support_unit(folders: Sequence[Path]) -> Unit:
-    for folder in folders:
-        path = folder / "support.cpp"
-        if path.is_file():
-            return Unit(_SUPPORT, path.read_text(encoding="utf-8"))
-    raise ToolchainError(f"support.cpp is in none of {', '.join(map(str, folders))}")
+def _shared_units(todo: Sequence[_Job], folders: Sequence[Path]) -> list[Unit]:
+    """What kernels have in common: support.cpp, and the .cpp beside every header that a unit includes."""
+    headers = {header for job in todo for header in job.headers}
+    stems = [_SUPPORT, *sorted(header.removesuffix(".h") for header in headers)]
+    units = []
+    for stem in stems:
+        path = next((folder / f"{stem}.cpp" for folder in folders if (folder / f"{stem}.cpp").is_file()), None)
+        if path is not None:
+            units.append(Unit(f"{_SHARED_PREFIX}{stem}", path.read_text(encoding="utf-8")))
+        elif stem == _SUPPORT:
+            raise ToolchainError(f"support.cpp is in none of {', '.join(map(str, folders))}")
+    return units
 
 
 class _HeaderReader:
@@ -275,7 +286,8 @@ class _Build:
             command += self.compiler.precompiled_flags(precompiled)
         result = _run([*command, "-c", "unit.cpp", "-o", "unit.o"], folder)
         if result.returncode != 0:
-            kept = self.cache.keep_source(f"{unit.name}.{self.target.name}.cpp", unit.source)
+            name = unit.name.replace("/", "-")
+            kept = self.cache.keep_source(f"{name}.{self.target.name}.cpp", unit.source)
             raise ToolchainError(
                 f"kernel {unit.name} does not compile for {self.target.name} with {self.compiler.version}:\n"
                 f"{_first_lines(result.stderr)}\nits source is kept in {kept}"

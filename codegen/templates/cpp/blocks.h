@@ -160,8 +160,11 @@ HT_INLINE void multiply_rows(const Source& source, int64_t batch, int64_t m, int
 
 // One unit: rows [m.begin, m.end) times panels [p.begin, p.end). `tile` holds tile_nbytes, `scratch` what Source asks.
 template <class Source, class Epi>
-void run_unit(const Source& source, const Epi& epi, int64_t batch, Range m, Range p, int64_t n, KAxis k, float* tile,
-              float* scratch) {
+void run_unit(const Source& shared_source, const Epi& shared_epi, int64_t batch, Range m, Range p, int64_t n, KAxis k,
+              float* tile, float* scratch) {
+  // Copies of its own: what is stored through the epilogue's pointers cannot change them, and they stay in registers.
+  const Source source = shared_source;
+  const Epi epi = shared_epi;
   const Range columns = {p.begin * kPanel, least(p.end * kPanel, n)};
   const int64_t ld = (p.end - p.begin) * kPanel;
   const int64_t blocks = k.blocks(), height = m.end - m.begin, tiles = ceil_div(height, kMaxRows);

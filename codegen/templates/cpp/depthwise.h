@@ -19,8 +19,10 @@ constexpr Workspace depthwise_workspace(const ConvShape& s) {
 
 namespace detail {
 
-constexpr int kPixels = 4;                     // output columns that a specialised block computes at once
-constexpr int64_t kChunkWeights = 4096;        // weights of a channel chunk, in elements: 16 KiB
+constexpr int kPixels = 8;             // output columns that a block computes at once: enough sums to hide an FMA
+template <int KW, int SW>
+constexpr int kWindow = (kPixels - 1) * SW + KW;  // input columns that a block reads
+constexpr int64_t kChunkWeights = 4096;  // weights of a channel chunk, in elements: 16 KiB
 
 // One output row: which filter rows it meets and where.
 struct DepthwiseRow {
@@ -40,9 +42,9 @@ HT_INLINE Range existing_taps(int64_t at, int64_t step, int64_t taps, int64_t si
 
 template <class Epi>
 struct Depthwise {
-  const ConvShape& s;
+  ConvShape s;
   int64_t x_stride_w;
-  const Epi& epi;
+  Epi epi;
 
   // Sums of CV channel vectors of one pixel, any filter. `count` lanes of the last vector exist.
   template <int CV>
@@ -58,61 +60,79 @@ struct Depthwise {
         for (int v = 0; v < CV; v++) {
           const float* xv = x + j * s.dilation_w * x_stride_w + v * W;
           const float* wv = w + j * s.c + v * W;
-          acc[v] = count == W ? fma(load(xv), load(wv), acc[v]) : fma(load_n(xv, count), load_n(wv, count), acc[v]);
+          acc[v] = fma(load_n(xv, count), load_n(wv, count), acc[v]);
         }
       }
     }
     for (int v = 0; v < CV; v++) epi(out, row.m + column, c + v * W, count, acc[v]);
   }
 
-  __attribute__((noinline)) void pixels(const DepthwiseRow& row, Range columns, Range channels) const {
+  __attribute__((noinline)) void pixels(DepthwiseRow row, Range columns, Range channels) const {
+    const Depthwise own = *this;  // that stores through the epilogue's pointers cannot change
     for (int64_t q = columns.begin; q < columns.end; q++) {
-      const auto out = epi.row(0, row.m + q);
+      const auto out = own.epi.row(0, row.m + q);
       int64_t c = channels.begin;
-      for (; c + 4 * W <= channels.end; c += 4 * W) pixel<4>(row, out, q, c, W);
-      for (; c + W <= channels.end; c += W) pixel<1>(row, out, q, c, W);
-      if (c < channels.end) pixel<1>(row, out, q, c, static_cast<int>(channels.end - c));
+      for (; c + 4 * W <= channels.end; c += 4 * W) own.template pixel<4>(row, out, q, c, W);
+      for (; c + W <= channels.end; c += W) own.template pixel<1>(row, out, q, c, W);
+      if (c < channels.end) own.template pixel<1>(row, out, q, c, static_cast<int>(channels.end - c));
     }
   }
 
-  // kPixels neighbouring columns, none of which meets the left or right edge, one channel vector: every input vector is
-  // loaded once for all the columns that use it.
-  template <int KW, int SW>
-  HT_MEMBER void block(const DepthwiseRow& row, const typename Epi::Row* out, int64_t column, int64_t c,
-                       int count) const {
+  // kPixels neighbouring output columns, one channel vector: every input vector is loaded once for all the columns that
+  // use it. At an EDGE, bit t of `inside` tells whether input column t of the window exists, and only `columns` outputs.
+  template <int KW, int SW, bool EDGE>
+  HT_MEMBER void block(const DepthwiseRow& row, const typename Epi::Row* out, int64_t column, int64_t c, int count,
+                       uint32_t inside, int columns) const {
     vec<float> acc[kPixels] = {};
     const float* x = row.x + (column * SW - s.pad_left) * x_stride_w + c;
     const float* w = row.w + c;
     for (int64_t i = 0; i < row.taps; i++, x += row.x_step, w += row.w_step) {
       vec<float> filter[KW];
       HT_UNROLL_ALL
-      for (int j = 0; j < KW; j++) filter[j] = count == W ? load(w + j * s.c) : load_n(w + j * s.c, count);
+      for (int j = 0; j < KW; j++) filter[j] = load_n(w + j * s.c, count);
+      // Rows that the output row above did not read come from far: ask for the next block's columns of them.
+      if (i >= row.taps - s.stride_h) {
+        HT_UNROLL_ALL
+        for (int t = 0; t < kPixels * SW; t++) __builtin_prefetch(x + (t + kWindow<KW, SW>) * x_stride_w);
+      }
       HT_UNROLL_ALL
-      for (int at = 0; at < (kPixels - 1) * SW + KW; at++) {
-        const float* p = x + at * x_stride_w;
-        const vec<float> v = count == W ? load(p) : load_n(p, count);
+      for (int t = 0; t < kWindow<KW, SW>; t++) {
+        if (EDGE && (inside >> t & 1) == 0) continue;
+        const vec<float> v = load_n(x + t * x_stride_w, count);
         HT_UNROLL_ALL
         for (int q = 0; q < kPixels; q++) {
-          if (at - q * SW >= 0 && at - q * SW < KW) acc[q] = fma(v, filter[at - q * SW], acc[q]);
+          if (t - q * SW >= 0 && t - q * SW < KW) acc[q] = fma(v, filter[t - q * SW], acc[q]);
         }
       }
     }
     HT_UNROLL_ALL
-    for (int q = 0; q < kPixels; q++) epi(out[q], row.m + column + q, c, count, acc[q]);
+    for (int q = 0; q < kPixels; q++) {
+      if (!EDGE || q < columns) epi(out[q], row.m + column + q, c, count, acc[q]);
+    }
   }
 
-  // Whole blocks of columns; returns the first column that is left.
+  // A whole output row in blocks of kPixels columns.
   template <int KW, int SW>
-  int64_t blocks(const DepthwiseRow& row, Range columns, Range channels) const {
-    int64_t q = columns.begin;
-    for (; q + kPixels <= columns.end; q += kPixels) {
-      const typename Epi::Row out[kPixels] = {epi.row(0, row.m + q), epi.row(0, row.m + q + 1),
-                                              epi.row(0, row.m + q + 2), epi.row(0, row.m + q + 3)};
+  __attribute__((noinline)) void blocks(DepthwiseRow row, Range channels) const {
+    const Depthwise own = *this;  // that stores through the epilogue's pointers cannot change
+    for (int64_t q = 0; q < own.s.ow; q += kPixels) {
+      const int columns = static_cast<int>(least(kPixels, own.s.ow - q));
+      typename Epi::Row out[kPixels];
+      uint32_t inside = 0;
+      for (int i = 0; i < columns; i++) out[i] = own.epi.row(0, row.m + q + i);
+      for (int t = 0; t < kWindow<KW, SW>; t++) {
+        const int64_t at = q * SW - own.s.pad_left + t;
+        inside |= static_cast<uint32_t>(at >= 0 && at < own.s.w) << t;
+      }
       int64_t c = channels.begin;
-      for (; c + W <= channels.end; c += W) block<KW, SW>(row, out, q, c, W);
-      if (c < channels.end) block<KW, SW>(row, out, q, c, static_cast<int>(channels.end - c));
+      if (columns == kPixels && inside == (uint32_t{1} << kWindow<KW, SW>) - 1) {
+        for (; c + W <= channels.end; c += W) own.template block<KW, SW, false>(row, out, q, c, W, inside, columns);
+      } else {
+        for (; c + W <= channels.end; c += W) own.template block<KW, SW, true>(row, out, q, c, W, inside, columns);
+      }
+      const int rest = static_cast<int>(channels.end - c);
+      if (rest > 0) own.template block<KW, SW, true>(row, out, q, c, rest, inside, columns);
     }
-    return q;
   }
 
   // Output row r = n * oh + y.
@@ -126,11 +146,7 @@ struct Depthwise {
     if constexpr (KW == 0) {
       pixels(at, {0, s.ow}, channels);
     } else {
-      const int64_t from = least(ceil_div(s.pad_left, SW), s.ow);
-      const int64_t room = s.w - KW + s.pad_left;  // input columns right of the first that a whole window fits in
-      const int64_t to = most(from, least(s.ow, room < 0 ? 0 : room / SW + 1));
-      pixels(at, {0, from}, channels);
-      pixels(at, {blocks<KW, SW>(at, {from, to}, channels), s.ow}, channels);
+      blocks<KW, SW>(at, channels);
     }
   }
 };

@@ -171,6 +171,7 @@ struct Pair {
 
 template <class T>
 HT_INLINE vec<T> load_raw_n(const T* p, int n) {
+  if (__builtin_constant_p(n) && n == W) return load_raw(p);
 #if defined(HT_AVX512)
   const uint32_t m = (uint32_t{1} << n) - 1;
   if constexpr (sizeof(T) == 1) return bit_copy<vec<T>>(_mm_maskz_loadu_epi8(static_cast<__mmask16>(m), p));
@@ -203,6 +204,7 @@ HT_INLINE vec<T> load_raw_n(const T* p, int n) {
 
 template <class T>
 HT_INLINE void store_raw_n(T* p, vec<T> v, int n) {
+  if (__builtin_constant_p(n) && n == W) return store_raw(p, v);
 #if defined(HT_AVX512)
   uint32_t m = (uint32_t{1} << n) - 1;
 #if defined(__clang_major__) && __clang_major__ >= 22

@@ -99,6 +99,15 @@ HT_INLINE V vabs(V v) {
   }
 }
 
+// a with b's sign bit.
+template <class V>
+HT_INLINE V vcopysign(V a, V b) {
+  using Bits = mask_lanes<V>;
+  using Bit = lane<Bits>;
+  constexpr Bit sign = static_cast<Bit>(uint64_t{1} << (8 * sizeof(Bit) - 1));
+  return bit_copy<V>((bit_copy<Bits>(a) & static_cast<Bit>(~sign)) | (bit_copy<Bits>(b) & sign));
+}
+
 #if !defined(HT_ELEMENTWISE) && (defined(HT_AVX512) || defined(HT_AVX2) || defined(HT_NEON))
 namespace detail {
 #if defined(HT_AVX512)

@@ -50,6 +50,7 @@ HT_INLINE vec<double> erfc_quadrature(vec<double> y) {
 
 }  // namespace detail
 
+// 1.0 ulp
 HT_INLINE vec<float> verf(vec<float> x) {
   using V = vec<float>;
   using T = detail::C<V>;
@@ -60,6 +61,7 @@ HT_INLINE vec<float> verf(vec<float> x) {
   return detail::flip_sign((y < detail::splat<V>(1)) ? small : large, x);
 }
 
+// 4.2 ulp
 HT_INLINE vec<float> verfc(vec<float> x) {
   using V = vec<float>;
   using T = detail::C<V>;
@@ -74,6 +76,7 @@ HT_INLINE vec<float> verfc(vec<float> x) {
   return (y < detail::splat<V>(0.5f)) ? small : r;
 }
 
+// 3.0 ulp
 HT_INLINE vec<double> verf(vec<double> x) {
   using V = vec<double>;
   const V y = vabs(x);
@@ -84,6 +87,7 @@ HT_INLINE vec<double> verf(vec<double> x) {
   return (x != x) ? x : detail::flip_sign(small ? near : far, x);
 }
 
+// 3.6 ulp
 HT_INLINE vec<double> verfc(vec<double> x) {
   using V = vec<double>;
   const V y = vabs(x);
@@ -115,11 +119,12 @@ HT_INLINE V erfinv_ratio(V y, lane<V> middle) {
 
 }  // namespace detail
 
+// 2.5 ulp
 HT_INLINE vec<float> verfinv(vec<float> x) {
   return detail::erfinv_edges(x, x * detail::erfinv_ratio(vabs(x), 3));
 }
 
-// A first guess to 2^-21, then one step of Halley's method, which triples the digits.
+// 2.8 ulp. A first guess to 2^-21, then one step of Halley's method, which triples the digits.
 HT_INLINE vec<double> verfinv(vec<double> x) {
   using V = vec<double>;
   const V y = vabs(x);

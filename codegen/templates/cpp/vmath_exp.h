@@ -52,7 +52,7 @@ HT_INLINE V expm1_core(V x) {
 
 }  // namespace detail
 
-// float: 1 ulp. double: 1 ulp.
+// float: 1.1 ulp. double: 1.0 ulp.
 template <class V>
 HT_INLINE V vexp(V x) {
   using K = detail::R<V>;
@@ -60,7 +60,7 @@ HT_INLINE V vexp(V x) {
   return detail::scale(detail::splat<V>(1) + e.p, e.n);
 }
 
-// float: 1 ulp. double: 1 ulp.
+// float: 0.9 ulp. double: 0.9 ulp.
 template <class V>
 HT_INLINE V vexp2(V x) {
   using K = detail::R<V>;
@@ -82,6 +82,7 @@ HT_INLINE V vexp_nonpositive(V x) {
   return (x < detail::splat<V>(lowest)) ? V{} : y;
 }
 
+// float: 1.6 ulp. double: 1.8 ulp.
 template <class V>
 HT_INLINE V vexpm1(V x) {
   using K = detail::R<V>;
@@ -89,6 +90,7 @@ HT_INLINE V vexpm1(V x) {
   return (x == V{}) ? x : y;
 }
 
+// float: 2.0 ulp. double: 2.0 ulp.
 template <class V>
 HT_INLINE V vsigmoid(V x) {
   const V e = vexp(-vabs(x));
@@ -101,6 +103,7 @@ HT_INLINE V vsigmoid(V x) {
   return fma(-q, error, q);
 }
 
+// float: 1.5 ulp. double: 1.4 ulp.
 template <class V>
 HT_INLINE V vtanh(V x) {
   using T = lane<V>;
@@ -111,6 +114,7 @@ HT_INLINE V vtanh(V x) {
   return detail::flip_sign((y < detail::splat<V>(static_cast<T>(0.6))) ? near : far, x);
 }
 
+// float: 2.2 ulp. double: 2.3 ulp.
 template <class V>
 HT_INLINE V vsinh(V x) {
   const V y = vabs(x);
@@ -120,6 +124,7 @@ HT_INLINE V vsinh(V x) {
   return detail::with_sign((y > detail::splat<V>(20)) ? large : small, x);
 }
 
+// float: 1.5 ulp. double: 1.4 ulp.
 template <class V>
 HT_INLINE V vcosh(V x) {
   const V e = detail::exp_scaled(vabs(x), -1);

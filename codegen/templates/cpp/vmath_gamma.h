@@ -49,8 +49,8 @@ HT_INLINE vec<double> lgamma_small(vec<double> x) {
 template <class V>
 HT_INLINE V vlgamma(V x);
 
-// log|gamma(x)|. float: 1 ulp where |result| > 1e-6; near the zeros on the negative side the absolute error is 1e-7 ulp of
-// the terms that cancel.
+// log|gamma(x)|. float: 0.51 ulp, double: 4.1 ulp for x > 0. For x < 0 the terms of the reflection formula cancel near
+// the zeros: the error is then absolute, about 2e-15, and shows in float only within 1e-8 of a zero.
 template <>
 HT_INLINE vec<double> vlgamma(vec<double> x) {
   using D = vec<double>;

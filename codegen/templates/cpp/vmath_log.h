@@ -75,6 +75,7 @@ HT_INLINE V log1p_core(V x) {
 
 }  // namespace detail
 
+// float: 0.8 ulp. double: 0.9 ulp.
 template <class V>
 HT_INLINE V vlog(V x) {
   using K = detail::R<V>;
@@ -84,18 +85,21 @@ HT_INLINE V vlog(V x) {
   return detail::log_special(x, fma(s.n, detail::splat<V>(K::ln2), sum));
 }
 
+// float: 1.0 ulp. double: 1.1 ulp.
 template <class V>
 HT_INLINE V vlog2(V x) {
   using K = detail::R<V>;
   return detail::log_scaled(x, K::log2e, K::log2e_lo, 1, 0);
 }
 
+// float: 1.0 ulp. double: 1.0 ulp.
 template <class V>
 HT_INLINE V vlog10(V x) {
   using K = detail::R<V>;
   return detail::log_scaled(x, K::log10e, K::log10e_lo, K::log10_2, K::log10_2_lo);
 }
 
+// float: 1.4 ulp. double: 0.9 ulp.
 template <class V>
 HT_INLINE V vlog1p(V x) {
   using K = detail::R<V>;
@@ -106,6 +110,7 @@ HT_INLINE V vlog1p(V x) {
   return (x != x) ? x : y;
 }
 
+// float: 1.8 ulp. double: 1.8 ulp.
 template <class V>
 HT_INLINE V vasinh(V x) {
   using K = detail::R<V>;
@@ -119,6 +124,7 @@ HT_INLINE V vasinh(V x) {
   return detail::with_sign((y == V{}) ? y : vabs(r), x);
 }
 
+// float: 2.0 ulp. double: 1.9 ulp.
 template <class V>
 HT_INLINE V vacosh(V x) {
   using K = detail::R<V>;
@@ -131,6 +137,7 @@ HT_INLINE V vacosh(V x) {
   return (x != x) ? x : y;
 }
 
+// float: 2.0 ulp. double: 1.9 ulp.
 template <class V>
 HT_INLINE V vatanh(V x) {
   using K = detail::R<V>;
@@ -199,7 +206,7 @@ HT_INLINE vec<double> pow_magnitude(vec<double> x, vec<double> y) {
 
 }  // namespace detail
 
-// As C's pow: x^0 and 1^y are 1 even for NaN; a negative x needs an integer y.
+// float: 0.51 ulp. double: 1.5 ulp. As C's pow: x^0 and 1^y are 1 even for NaN; a negative x needs an integer y.
 template <class V>
 HT_INLINE V vpow(V x, V y) {
   using K = detail::R<V>;
@@ -217,6 +224,7 @@ HT_INLINE V vpow(V x, V y) {
   return unit ? one : r;
 }
 
+// float: 1.5 ulp. double: 1.5 ulp.
 template <class V>
 HT_INLINE V vrsqrt(V x) {
   return detail::splat<V>(1) / vsqrt(x);

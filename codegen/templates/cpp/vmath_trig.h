@@ -124,12 +124,14 @@ HT_INLINE V atan_core(V a) {  // |a| <= 1
 
 }  // namespace detail
 
+// float: 1.5 ulp. double: 2.3 ulp.
 template <class V>
 HT_INLINE V vsin(V x) {
   const V y = detail::sin_of(detail::reduce(x));
   return (x == V{}) ? x : y;  // -0
 }
 
+// float: 1.6 ulp. double: 2.2 ulp.
 template <class V>
 HT_INLINE V vcos(V x) {
   detail::Reduced<V> a = detail::reduce(x);
@@ -137,6 +139,7 @@ HT_INLINE V vcos(V x) {
   return detail::sin_of(a);
 }
 
+// float: 2.9 ulp. double: 3.6 ulp.
 template <class V>
 HT_INLINE V vtan(V x) {
   const detail::Reduced<V> a = detail::reduce(x);
@@ -145,6 +148,7 @@ HT_INLINE V vtan(V x) {
   return (x == V{}) ? x : (odd ? -c : s) / (odd ? s : c);
 }
 
+// float: 2.3 ulp. double: 2.1 ulp.
 template <class V>
 HT_INLINE V vasin(V x) {
   using K = detail::R<V>;
@@ -157,6 +161,7 @@ HT_INLINE V vasin(V x) {
   return (x != x) | (y > detail::splat<V>(1)) ? detail::splat<V>(K::nan) : detail::flip_sign(r, x);
 }
 
+// float: 1.1 ulp. double: 1.2 ulp.
 template <class V>
 HT_INLINE V vacos(V x) {
   using K = detail::R<V>;
@@ -170,6 +175,7 @@ HT_INLINE V vacos(V x) {
   return (x != x) | (y > detail::splat<V>(1)) ? detail::splat<V>(K::nan) : r;
 }
 
+// float: 1.3 ulp. double: 1.5 ulp.
 template <class V>
 HT_INLINE V vatan(V x) {
   using K = detail::R<V>;
@@ -180,7 +186,7 @@ HT_INLINE V vatan(V x) {
   return detail::flip_sign(r, x);
 }
 
-// The angle of the point (x, y), as C's atan2(y, x).
+// The angle of the point (x, y), as C's atan2(y, x). float: 1.5 ulp. double: 1.4 ulp.
 template <class V>
 HT_INLINE V vatan2(V y, V x) {
   using K = detail::R<V>;

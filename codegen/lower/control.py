@@ -1,0 +1,43 @@
+"""Lowering of conditionals and loops: operands in memory, branches left as graphs for the pipeline to compile."""
+
+from __future__ import annotations
+
+from hardtack.codegen.ir.graph import Graph, Op, Operand
+from hardtack.codegen.ir.loops import ControlNest
+from hardtack.codegen.layout import row_major
+from hardtack.codegen.lower.builder import Lowering, NestBuilder
+
+
+def in_memory(low: Lowering, value: Operand, op: Op) -> str:
+    """A row-major buffer that holds the value: its own, or a copy where it is a view, a scalar, or laid out otherwise."""
+    if (
+        isinstance(value, str)
+        and value in low.buffers
+        and low.buffers[value].order == row_major(len(low.buffers[value].shape))
+    ):
+        return value
+    t = low.graph.type_of(value)
+    buffer = low.temporary(f"{op.outputs[0]}.operand", t.dtype, t.shape)
+    b = NestBuilder(low, buffer.name, op.origin)
+    index = b.loop(buffer.shape, buffer.order)
+    b.store(buffer.name, index, b.load(value, index))
+    b.done()
+    return buffer.name
+
+
+def _branches(op: Op, *names: str) -> tuple[Graph, ...]:
+    found = tuple(op.attr(n) for n in names)
+    assert all(isinstance(g, Graph) for g in found)
+    return found  # type: ignore[return-value]
+
+
+def lower_cond(low: Lowering, op: Op) -> None:
+    predicate, *operands = (in_memory(low, x, op) for x in op.inputs)
+    branches = _branches(op, "then", "orelse")
+    low.emit(ControlNest(op.outputs[0], "cond", predicate, tuple(operands), op.outputs, branches, op.origin))
+
+
+def lower_while(low: Lowering, op: Op) -> None:
+    operands = tuple(in_memory(low, x, op) for x in op.inputs)
+    branches = _branches(op, "cond", "body")
+    low.emit(ControlNest(op.outputs[0], "while", None, operands, op.outputs, branches, op.origin))

@@ -1,0 +1,1 @@
+"""The bundle: writing and reading `.pkg` files (docs/package.md)."""

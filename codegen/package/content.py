@@ -1,0 +1,87 @@
+"""BundleContent: everything that a bundle says, before it is bytes.
+
+BundleContent ::= entries, targets, plans {(entry, target): Plan}, constants, states, producer, numerics, debug
+EntryContent  ::= name, syms, inputs, outputs, in_tree, out_tree       the contract, the same for every target
+TargetContent ::= name ("cpu:x86-64-v4"), device, requires (CPU features), library (bytes of the shared object)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hardtack.codegen.ir.constants import ConstantData
+from hardtack.codegen.ir.expr import Expr, Sym
+from hardtack.codegen.ir.plan import Plan
+from hardtack.codegen.ir.types import DType
+
+Tree = Mapping[str, object]
+"""A pytree as data: docs/package.md, last paragraph of "manifest.json". A const of type float is allowed here."""
+
+
+@dataclass(frozen=True)
+class TensorContent:
+    """An input or output; `strides` in elements."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class EntryContent:
+    """An entry point's contract. `in_tree` is a tuple of (args tuple, kwargs dict)."""
+
+    name: str
+    syms: tuple[Sym, ...]
+    inputs: tuple[TensorContent, ...]
+    outputs: tuple[TensorContent, ...]
+    in_tree: Tree
+    out_tree: Tree
+
+
+@dataclass(frozen=True)
+class TargetContent:
+    """A target and its library, None without kernels. `requires`: CPU features by the compilers' -m flags."""
+
+    name: str
+    device: str
+    requires: tuple[str, ...]
+    library: bytes | None = field(repr=False)
+
+    @property
+    def library_member(self) -> str | None:
+        """Where the library lies in the bundle."""
+        if self.library is None:
+            return None
+        return f"lib/{self.name.partition(':')[2] or self.name}.so"
+
+
+@dataclass(frozen=True)
+class StateContent:
+    """A state that sessions keep. `init`: the name of the constant it starts from, or None for zeros."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    init: str | None
+
+
+@dataclass(frozen=True)
+class BundleContent:
+    """See the module's grammar. `targets` best first; `debug` maps member names under debug/ to their bytes."""
+
+    entries: tuple[EntryContent, ...]
+    targets: tuple[TargetContent, ...]
+    plans: Mapping[tuple[str, str], Plan]
+    constants: tuple[tuple[str, ConstantData], ...]
+    states: tuple[StateContent, ...] = ()
+    producer: Mapping[str, str] = field(default_factory=dict)
+    numerics: Mapping[str, str] = field(default_factory=dict)
+    debug: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def plan_member(entry: str, target: str) -> str:
+    """The name of the member that holds a plan."""
+    return f"plans/{entry}.{target}.json"

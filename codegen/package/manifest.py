@@ -1,0 +1,206 @@
+"""The manifest: what a bundle holds and what its entry points take and give (docs/package.md, "manifest.json")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.expr import Const, Expr, to_text
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.package import canonical
+from hardtack.codegen.package.content import BundleContent, EntryContent, TensorContent, Tree, plan_member
+
+FORMAT = 1
+WEIGHTS = "weights.safetensors"
+Dim = int | str
+"""A size or stride: a number, or an expression over the entry's symbols as text."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output of an entry point; `strides` in elements."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class SymSpec:
+    """A symbol and its inclusive bounds; hi None: no upper bound."""
+
+    name: str
+    lo: int
+    hi: int | None
+
+    def __str__(self) -> str:
+        return f"{self.lo} <= {self.name}" + ("" if self.hi is None else f" <= {self.hi}")
+
+
+@dataclass(frozen=True)
+class EntrySpec:
+    """An entry point; `plans` maps target names to members."""
+
+    name: str
+    syms: tuple[SymSpec, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    in_tree: Tree
+    out_tree: Tree
+    plans: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """`library`: the member of its native code, None for a target without kernels."""
+
+    name: str
+    device: str
+    requires: tuple[str, ...]
+    library: str | None
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    init: str | None
+
+
+@dataclass(frozen=True)
+class ConstantSpec:
+    """A constant: tensor `tensor` of the member `file`, seen with `shape`."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    file: str
+    tensor: str
+
+
+@dataclass(frozen=True)
+class MemberSpec:
+    """`sha256` in hex."""
+
+    name: str
+    nbytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Signature:
+    """`public_key` and `value` in hex."""
+
+    algorithm: str
+    public_key: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """See docs/package.md."""
+
+    producer: Mapping[str, str]
+    numerics: Mapping[str, str]
+    targets: tuple[TargetSpec, ...]
+    entries: tuple[EntrySpec, ...]
+    states: tuple[StateSpec, ...]
+    constants: tuple[ConstantSpec, ...]
+    members: tuple[MemberSpec, ...]
+    signature: Signature | None = None
+
+
+def from_content(content: BundleContent, tensors: Mapping[str, str], members: Sequence[MemberSpec]) -> Manifest:
+    """The manifest of `content`. `tensors`: constant name -> tensor name in the weights member."""
+    names = [t.name for t in content.targets]
+    constants = dict(content.constants)
+    return Manifest(
+        producer=dict(content.producer),
+        numerics=dict(content.numerics),
+        targets=tuple(TargetSpec(t.name, t.device, t.requires, t.library_member) for t in content.targets),
+        entries=tuple(_entry_spec(e, names) for e in content.entries),
+        states=tuple(StateSpec(s.name, s.dtype, s.shape, s.init) for s in content.states),
+        constants=tuple(
+            ConstantSpec(name, constants[name].dtype, constants[name].array.shape, WEIGHTS, tensors[name])
+            for name in sorted(constants)
+        ),
+        members=tuple(members),
+    )
+
+
+def _entry_spec(entry: EntryContent, targets: Sequence[str]) -> EntrySpec:
+    return EntrySpec(
+        name=entry.name,
+        syms=tuple(SymSpec(s.name, s.lo, s.hi) for s in entry.syms),
+        inputs=tuple(_tensor_spec(t) for t in entry.inputs),
+        outputs=tuple(_tensor_spec(t) for t in entry.outputs),
+        in_tree=_plain_tree(entry.in_tree),
+        out_tree=_plain_tree(entry.out_tree),
+        plans={t: plan_member(entry.name, t) for t in targets},
+    )
+
+
+def _tensor_spec(t: TensorContent) -> TensorSpec:
+    return TensorSpec(t.name, t.dtype, tuple(map(_dim, t.shape)), tuple(map(_dim, t.strides)))
+
+
+def _dim(e: Expr) -> Dim:
+    return e.value if isinstance(e, Const) else to_text(e)
+
+
+def _plain_tree(tree: Tree) -> dict[str, object]:
+    """The tree without floating-point numbers: those are kept as their shortest exact text."""
+    if tree["kind"] == "const" and isinstance(tree["value"], float):
+        return {"kind": "float", "text": repr(tree["value"])}
+    out = dict(tree)
+    if "items" in out:
+        items = out["items"]
+        assert isinstance(items, (list, tuple))
+        out["items"] = [_plain_tree(item) for item in items]
+    return out
+
+
+def to_json(manifest: Manifest) -> bytes:
+    """The manifest as canonical JSON."""
+    return canonical.dumps(document(manifest))
+
+
+def document(m: Manifest) -> dict[str, object]:
+    """The manifest as what `json.dumps` takes."""
+    signature = m.signature
+    return {
+        "format": FORMAT,
+        "producer": dict(m.producer),
+        "numerics": dict(m.numerics),
+        "targets": [
+            {"name": t.name, "device": t.device, "requires": list(t.requires), "library": t.library} for t in m.targets
+        ],
+        "entries": [_entry_document(e) for e in m.entries],
+        "states": [{"name": s.name, "dtype": s.dtype.value, "shape": list(s.shape), "init": s.init} for s in m.states],
+        "constants": [
+            {"name": c.name, "dtype": c.dtype.value, "shape": list(c.shape), "file": c.file, "tensor": c.tensor}
+            for c in m.constants
+        ],
+        "members": [{"name": x.name, "nbytes": x.nbytes, "sha256": x.sha256} for x in m.members],
+        "signature": signature
+        and {"algorithm": signature.algorithm, "public_key": signature.public_key, "value": signature.value},
+    }
+
+
+def _entry_document(e: EntrySpec) -> dict[str, object]:
+    def tensors(specs: Sequence[TensorSpec]) -> list[dict[str, object]]:
+        return [
+            {"name": t.name, "dtype": t.dtype.value, "shape": list(t.shape), "strides": list(t.strides)} for t in specs
+        ]
+
+    return {
+        "name": e.name,
+        "syms": [{"name": s.name, "lo": s.lo, "hi": s.hi} for s in e.syms],
+        "inputs": tensors(e.inputs),
+        "outputs": tensors(e.outputs),
+        "in_tree": e.in_tree,
+        "out_tree": e.out_tree,
+        "plans": dict(e.plans),
+    }

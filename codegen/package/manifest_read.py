@@ -1,0 +1,285 @@
+"""Reading a manifest: canonical JSON in, Manifest out, everything else refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.package import canonical
+from hardtack.codegen.package.canonical import INT64_MAX, Fields, check_int, check_text, kind_of
+from hardtack.codegen.package.content import Tree
+from hardtack.codegen.package.errors import LoadError
+from hardtack.codegen.package.manifest import (
+    FORMAT,
+    ConstantSpec,
+    Dim,
+    EntrySpec,
+    Manifest,
+    MemberSpec,
+    Signature,
+    StateSpec,
+    SymSpec,
+    TargetSpec,
+    TensorSpec,
+)
+
+WHERE = "manifest.json"
+_DTYPES = tuple(d.value for d in DType)
+_MAX_SIZE = 2**48
+_MAX_RANK = 64
+_NAME = re.compile(r"[A-Za-z0-9._:-]+\Z")
+
+
+def parse(data: bytes) -> Manifest:
+    """The manifest in `data`. Raises LoadError."""
+    document = canonical.loads(data, WHERE)
+    top = Fields(document, WHERE)
+    version = top.integer("format")
+    if version != FORMAT:
+        top.refuse(f"is {version}; this reader knows format {FORMAT}", "format")
+    manifest = Manifest(
+        producer=top.text_map("producer"),
+        numerics=top.text_map("numerics"),
+        targets=tuple(_target(f) for f in top.each("targets")),
+        entries=tuple(_entry(f) for f in top.each("entries")),
+        states=tuple(_state(f) for f in top.each("states")),
+        constants=tuple(_constant(f) for f in top.each("constants")),
+        members=tuple(_member(f) for f in top.each("members")),
+        signature=_signature(top),
+    )
+    top.done()
+    _check_references(manifest)
+    return manifest
+
+
+def _target(f: Fields) -> TargetSpec:
+    target = TargetSpec(
+        _name(f), f.choice("device", ("cpu",)), f.all("requires", check_text), f.optional_text("library")
+    )
+    f.done()
+    return target
+
+
+def _name(f: Fields) -> str:
+    """The name of an entry point or a target: it becomes a part of member names."""
+    name = f.text("name")
+    if not _NAME.match(name):
+        f.refuse(f"is {name!r}; it must be of the characters A-Z a-z 0-9 . _ : -", "name")
+    return name
+
+
+def _entry(f: Fields) -> EntrySpec:
+    name = _name(f)
+    syms = tuple(_sym(x) for x in f.each("syms"))
+    inputs = tuple(_tensor(x) for x in f.each("inputs"))
+    outputs = tuple(_tensor(x) for x in f.each("outputs"))
+    in_tree = _tree(f, "in_tree", len(inputs))
+    out_tree = _tree(f, "out_tree", len(outputs))
+    args = in_tree.get("items")
+    if in_tree["kind"] != "tuple" or [x["kind"] for x in args or ()] != ["tuple", "dict"]:  # type: ignore[attr-defined]
+        f.refuse("is not a tuple of a tuple (args) and a dict (kwargs)", "in_tree")
+    entry = EntrySpec(name, syms, inputs, outputs, in_tree, out_tree, f.text_map("plans"))
+    f.done()
+    return entry
+
+
+def _sym(f: Fields) -> SymSpec:
+    lo = f.integer("lo", 0)
+    hi = f.optional_integer("hi", lo)
+    sym = SymSpec(f.text("name"), lo, hi)
+    f.done()
+    return sym
+
+
+def _tensor(f: Fields) -> TensorSpec:
+    shape, strides = f.all("shape", _dim), f.all("strides", _dim)
+    if len(shape) > _MAX_RANK:
+        f.refuse(f"has {len(shape)} dimensions; at most {_MAX_RANK} are known", "shape")
+    if len(strides) != len(shape):
+        f.refuse(f"has {len(strides)} strides for {len(shape)} dimensions")
+    tensor = TensorSpec(f.text("name"), DType(f.choice("dtype", _DTYPES)), shape, strides)
+    f.done()
+    return tensor
+
+
+def _dim(value: object, where: str, path: str) -> Dim:
+    if isinstance(value, str):
+        return check_text(value, where, path)
+    return check_int(value, where, path, 0, _MAX_SIZE)
+
+
+def _shape(f: Fields) -> tuple[int, ...]:
+    shape = f.all("shape", lambda v, w, p: check_int(v, w, p, 0, _MAX_SIZE))
+    if len(shape) > _MAX_RANK:
+        f.refuse(f"has {len(shape)} dimensions; at most {_MAX_RANK} are known", "shape")
+    return shape
+
+
+def _state(f: Fields) -> StateSpec:
+    dtype = DType(f.choice("dtype", _DTYPES))
+    state = StateSpec(f.text("name"), dtype, _shape(f), f.optional_text("init"))
+    f.done()
+    return state
+
+
+def _constant(f: Fields) -> ConstantSpec:
+    dtype = DType(f.choice("dtype", _DTYPES))
+    constant = ConstantSpec(f.text("name"), dtype, _shape(f), f.text("file"), f.text("tensor"))
+    f.done()
+    return constant
+
+
+def _hex(f: Fields, key: str, nbytes: int) -> str:
+    text = f.text(key)
+    if not re.fullmatch(f"[0-9a-f]{{{2 * nbytes}}}", text):
+        f.refuse(f"is not {2 * nbytes} lower-case hexadecimal digits", key)
+    return text
+
+
+def _member(f: Fields) -> MemberSpec:
+    member = MemberSpec(f.text("name"), f.integer("nbytes", 0, INT64_MAX), _hex(f, "sha256", 32))
+    f.done()
+    return member
+
+
+def _signature(top: Fields) -> Signature | None:
+    raw = top.raw("signature")
+    if raw is None:
+        return None
+    f = Fields(raw, WHERE, "signature")
+    signature = Signature(f.choice("algorithm", ("ed25519",)), _hex(f, "public_key", 32), _hex(f, "value", 64))
+    f.done()
+    return signature
+
+
+def _tree(f: Fields, key: str, leaves: int) -> Tree:
+    """A tree whose leaves are 0 .. leaves-1, each once."""
+    tree = f.raw(key)
+    found: list[int] = []
+    path = f"{f.path}.{key}"
+    _check_tree(Fields(tree, WHERE, path), found)
+    if sorted(found) != list(range(leaves)):
+        f.refuse(f"has the leaves {sorted(found)}; it must have 0 to {leaves - 1}, each once", key)
+    assert isinstance(tree, dict)
+    return tree
+
+
+def _check_tree(f: Fields, leaves: list[int]) -> None:
+    kind = f.choice("kind", ("leaf", "none", "const", "float", "tuple", "list", "namedtuple", "dict"))
+    if kind == "leaf":
+        leaves.append(f.integer("index", 0))
+    elif kind == "const":
+        value = f.raw("value")
+        if not isinstance(value, (bool, int, str)):
+            f.refuse(f"is {kind_of(value)}; it must be a number, a string or a bool", "value")
+    elif kind == "float":
+        _check_float(f)
+    elif kind != "none":
+        _check_names(f, kind)
+        for item in f.each("items"):
+            _check_tree(item, leaves)
+    f.done()
+
+
+def _check_float(f: Fields) -> None:
+    text = f.text("text")
+    try:
+        same = repr(float(text)) == text
+    except ValueError:
+        same = False
+    if not same:
+        f.refuse(f"is {text!r}, which is not how Python writes a float", "text")
+
+
+def _check_names(f: Fields, kind: str) -> None:
+    key = {"dict": "keys", "namedtuple": "fields"}.get(kind)
+    if kind == "namedtuple":
+        f.text("name")
+    if key is None:
+        return
+    names = f.all(key, _dict_key if kind == "dict" else check_text)
+    if len(set(names)) != len(names):
+        f.refuse("names one item twice", key)
+    if len(names) != len(f.items("items")):
+        f.refuse(f"has {len(names)} {key} for {len(f.items('items'))} items")
+
+
+def _dict_key(value: object, where: str, path: str) -> str | int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return check_text(value, where, path)
+
+
+def _refuse(problem: str) -> NoReturn:
+    raise LoadError(problem, WHERE)
+
+
+def _check_unique(what: str, names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            _refuse(f"two {what} are named {name!r}")
+        seen.add(name)
+
+
+def _check_references(m: Manifest) -> None:
+    """Names are unique and what is named exists; docs/package.md says what names what."""
+    named: tuple[tuple[str, Sequence[str]], ...] = (
+        ("targets", [t.name for t in m.targets]),
+        ("entry points", [e.name for e in m.entries]),
+        ("states", [s.name for s in m.states]),
+        ("constants", [c.name for c in m.constants]),
+        ("members", [x.name for x in m.members]),
+    )
+    for what, names in named:
+        _check_unique(what, names)
+    if not m.entries:
+        _refuse("there is no entry point")
+    if not m.targets:
+        _refuse("there is no target")
+    constants = [c.name for c in m.constants]
+    if constants != sorted(constants):
+        _refuse("constants are not in the order of their names")
+    _check_links(m, {x.name for x in m.members})
+
+
+def _check_links(m: Manifest, members: set[str]) -> None:
+    targets = {t.name for t in m.targets}
+    by_name = {c.name: c for c in m.constants}
+    for e in m.entries:
+        for what, names in (
+            ("symbols", [s.name for s in e.syms]),
+            ("inputs", [t.name for t in e.inputs]),
+        ):
+            _check_unique(f"{what} of entry point {e.name!r}", names)
+        if set(e.plans) != targets:
+            _refuse(f"entry point {e.name!r} has plans for {sorted(e.plans)}; the targets are {sorted(targets)}")
+    for s in m.states:
+        init = by_name.get(s.init) if s.init is not None else None
+        if s.init is not None and init is None:
+            _refuse(f"state {s.name!r} starts from constant {s.init!r}, which does not exist")
+        if init is not None and (init.dtype, init.shape) != (s.dtype, s.shape):
+            _refuse(f"state {s.name!r} and its constant {s.init!r} differ in dtype or shape")
+    _check_members(m, members, lambda problem: _refuse(problem))
+
+
+def _check_members(m: Manifest, members: set[str], refuse: Callable[[str], NoReturn]) -> None:
+    """Every member is referred to, but for debug/, and every reference has a member of the right group."""
+    used: set[str] = set()
+    references = [(f"target {t.name!r}", t.library, "lib/") for t in m.targets if t.library is not None]
+    references += [(f"entry point {e.name!r}", p, "plans/") for e in m.entries for _, p in sorted(e.plans.items())]
+    for who, member, prefix in references:
+        if not member.startswith(prefix):
+            refuse(f"{who} names the member {member!r}, which is not under {prefix}")
+        if member not in members:
+            refuse(f"{who} names the member {member!r}, which is not listed")
+        used.add(member)
+    for c in m.constants:
+        if not c.file.endswith(".safetensors") or c.file not in members:
+            refuse(f"constant {c.name!r} names the file {c.file!r}, which is not a listed .safetensors member")
+        used.add(c.file)
+    for member in sorted(members - used):
+        if not member.startswith("debug/"):
+            refuse(f"member {member!r} belongs to nothing")

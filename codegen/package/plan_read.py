@@ -1,0 +1,289 @@
+"""Reading a plan: canonical JSON in, RawPlan out (docs/plan.md). Form only; plan_verify.py proves the rest.
+
+A RawPlan keeps the file's own numbering: expressions, values, kernels and origins are indices. Expressions are not
+rebuilt as Expr here, because normalising what an attacker wrote can take exponential time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.plan import FORMAT
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.package import canonical
+from hardtack.codegen.package.canonical import Fields, check_int, check_text, kind_of
+from hardtack.codegen.package.errors import LoadError
+
+_DTYPES = tuple(d.value for d in DType)
+_ACCESSES = ("read", "write", "readwrite")
+_STORAGES = ("input", "output", "constant", "state", "arena")
+_MAX_NESTING = 16
+_MAX_DEPTH = 2 * _MAX_NESTING + 8
+_LISTS = ("add", "mul", "min", "max")
+
+
+@dataclass(frozen=True)
+class RawSym:
+    """`dim` None: the value of the input, a rank-0 i64."""
+
+    name: str
+    lo: int
+    hi: int | None
+    input: int
+    dim: int | None
+
+
+@dataclass(frozen=True)
+class RawExpr:
+    """`kind` as in docs/plan.md; `args`: the number of a const, the symbol of a sym, else indices of expressions."""
+
+    kind: str
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RawGuard:
+    relation: str
+    a: int
+    b: int
+    text: str
+
+
+@dataclass(frozen=True)
+class RawValue:
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    storage: str
+    at: int | str
+
+
+@dataclass(frozen=True)
+class RawKernel:
+    """`buffers`: (dtype, access) pairs."""
+
+    name: str
+    buffers: tuple[tuple[DType, str], ...]
+    num_ints: int
+
+
+@dataclass(frozen=True)
+class RawInstr:
+    """One instruction; the fields that its `op` lacks are empty."""
+
+    op: str
+    path: str
+    origin: int
+    kernel: int = -1
+    buffers: tuple[int, ...] = ()
+    ints: tuple[int, ...] = ()
+    shared: int = -1
+    per_worker: int = -1
+    src: int = -1
+    dst: int = -1
+    bits: int = 0
+    cond: int = -1
+    cond_body: tuple[RawInstr, ...] = ()
+    body: tuple[RawInstr, ...] = ()
+    orelse: tuple[RawInstr, ...] = ()
+
+
+@dataclass(frozen=True)
+class RawOrigin:
+    file: str
+    line: int
+    op: str
+    module: str
+    source: str
+
+
+@dataclass(frozen=True)
+class RawPlan:
+    """See docs/plan.md; `where` names the member, for errors."""
+
+    where: str
+    entry: str
+    target: str
+    syms: tuple[RawSym, ...]
+    exprs: tuple[RawExpr, ...]
+    guards: tuple[RawGuard, ...]
+    values: tuple[RawValue, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    kernels: tuple[RawKernel, ...]
+    body: tuple[RawInstr, ...]
+    origins: tuple[RawOrigin, ...]
+    arena: int
+
+    def instructions(self) -> Iterator[RawInstr]:
+        """All instructions, nested ones after the one that holds them."""
+        stack = list(reversed(self.body))
+        while stack:
+            i = stack.pop()
+            yield i
+            stack.extend(reversed((*i.cond_body, *i.body, *i.orelse)))
+
+
+def parse(data: bytes, where: str) -> RawPlan:
+    """The plan in `data`. Raises LoadError, placed at `where`, for a wrong form or an index out of range."""
+    return _Reader(Fields(canonical.loads(data, where, _MAX_DEPTH), where)).plan()
+
+
+class _Reader:
+    def __init__(self, top: Fields) -> None:
+        self.top = top
+        self.where = top.where
+        self.counts = {
+            k: len(top.items(k)) for k in ("syms", "exprs", "values", "kernels", "origins", "inputs", "outputs")
+        }
+
+    def plan(self) -> RawPlan:
+        top = self.top
+        version = top.integer("format")
+        if version != FORMAT:
+            top.refuse(f"is {version}; this reader knows format {FORMAT}", "format")
+        plan = RawPlan(
+            where=self.where,
+            entry=top.text("entry"),
+            target=top.text("target"),
+            syms=tuple(self._sym(f) for f in top.each("syms")),
+            exprs=tuple(self._expr(i, e) for i, e in enumerate(top.items("exprs"))),
+            guards=tuple(self._guard(f) for f in top.each("guards")),
+            values=tuple(self._value(f) for f in top.each("values")),
+            inputs=self._indices(top, "inputs", "values"),
+            outputs=self._indices(top, "outputs", "values"),
+            kernels=tuple(self._kernel(f) for f in top.each("kernels")),
+            body=self._body(top, "body", 0),
+            origins=tuple(self._origin(i, o) for i, o in enumerate(top.items("origins"))),
+            arena=self._index(top, "arena", "exprs"),
+        )
+        top.done()
+        return plan
+
+    def _index(self, f: Fields, key: str, table: str) -> int:
+        return self._check_index(f.raw(key), f.where, f"{f.path}.{key}" if f.path else key, table)
+
+    def _check_index(self, value: object, where: str, path: str, table: str) -> int:
+        index = check_int(value, where, path)
+        if not 0 <= index < self.counts[table]:
+            raise LoadError(f"{path} is {index}; {table} has {self.counts[table]} items", where)
+        return index
+
+    def _indices(self, f: Fields, key: str, table: str) -> tuple[int, ...]:
+        return f.all(key, lambda v, w, p: self._check_index(v, w, p, table))
+
+    def _sym(self, f: Fields) -> RawSym:
+        lo = f.integer("lo", 0)
+        hi = f.optional_integer("hi", lo)
+        sym = RawSym(f.text("name"), lo, hi, self._index(f, "input", "inputs"), f.optional_integer("dim", 0))
+        f.done()
+        return sym
+
+    def _expr(self, index: int, value: object) -> RawExpr:
+        path = f"exprs[{index}]"
+        if not isinstance(value, list) or not value or not isinstance(value[0], str):
+            raise LoadError(f"{path} is {kind_of(value)}, not an expression", self.where)
+        kind, rest = value[0], value[1:]
+        if kind in ("const", "sym") and len(rest) == 1:
+            number = check_int(rest[0], self.where, f"{path}[1]")
+            if kind == "sym":
+                self._check_index(number, self.where, f"{path}[1]", "syms")
+            return RawExpr(kind, (number,))
+        if kind in ("div", "mod") and len(rest) == 2:
+            parts = rest
+        elif kind in _LISTS and len(rest) == 1 and isinstance(rest[0], list) and len(rest[0]) >= 2:
+            parts = rest[0]
+        else:
+            raise LoadError(f"{path} is not an expression: {str(value)[:60]}", self.where)
+        args = tuple(check_int(p, self.where, path) for p in parts)
+        for arg in args:
+            if not 0 <= arg < index:
+                raise LoadError(f"{path} uses expression {arg}; only 0 to {index - 1} come before it", self.where)
+        return RawExpr(kind, args)
+
+    def _guard(self, f: Fields) -> RawGuard:
+        relation = f.choice("relation", ("eq", "ne", "lt", "le"))
+        guard = RawGuard(relation, self._index(f, "a", "exprs"), self._index(f, "b", "exprs"), f.text("text"))
+        f.done()
+        return guard
+
+    def _value(self, f: Fields) -> RawValue:
+        shape, strides = self._indices(f, "shape", "exprs"), self._indices(f, "strides", "exprs")
+        if len(shape) != len(strides):
+            f.refuse(f"has {len(strides)} strides for {len(shape)} dimensions")
+        storage = f.items("storage")
+        if len(storage) != 2 or storage[0] not in _STORAGES:
+            f.refuse("is not one of input, output, constant, state and arena with its place", "storage")
+        kind, path = str(storage[0]), f"{f.path}.storage[1]"
+        if kind in ("constant", "state"):
+            at: int | str = check_text(storage[1], self.where, path)
+        else:
+            at = self._check_index(storage[1], self.where, path, {"arena": "exprs"}.get(kind, kind + "s"))
+        value = RawValue(f.text("name"), DType(f.choice("dtype", _DTYPES)), shape, strides, kind, at)
+        f.done()
+        return value
+
+    def _kernel(self, f: Fields) -> RawKernel:
+        buffers: list[tuple[DType, str]] = []
+        num_ints = 0
+        for i, param in enumerate(f.items("params")):
+            if param == ["int"]:
+                num_ints += 1
+                continue
+            if not isinstance(param, list) or len(param) != 3 or param[0] != "buffer":
+                f.refuse("is neither a buffer with dtype and access nor an int", f"params[{i}]")
+            if param[1] not in _DTYPES or param[2] not in _ACCESSES:
+                f.refuse("has an unknown dtype or access", f"params[{i}]")
+            if num_ints:
+                f.refuse("is a buffer after an int", f"params[{i}]")
+            buffers.append((DType(param[1]), param[2]))
+        kernel = RawKernel(f.text("name"), tuple(buffers), num_ints)
+        f.done()
+        return kernel
+
+    def _body(self, f: Fields, key: str, depth: int) -> tuple[RawInstr, ...]:
+        if depth > _MAX_NESTING:
+            f.refuse(f"is nested more than {_MAX_NESTING} deep", key)
+        return tuple(self._instr(i, depth) for i in f.each(key))
+
+    def _instr(self, f: Fields, depth: int) -> RawInstr:
+        op = f.choice("op", ("launch", "copy", "fill", "if", "while"))
+        origin = self._index(f, "origin", "origins")
+        if op == "launch":
+            instr = RawInstr(
+                op,
+                f.path,
+                origin,
+                kernel=self._index(f, "kernel", "kernels"),
+                buffers=self._indices(f, "buffers", "values"),
+                ints=self._indices(f, "ints", "exprs"),
+                shared=self._index(f, "shared", "exprs"),
+                per_worker=self._index(f, "per_worker", "exprs"),
+            )
+        elif op == "copy":
+            instr = RawInstr(
+                op, f.path, origin, src=self._index(f, "src", "values"), dst=self._index(f, "dst", "values")
+            )
+        elif op == "fill":
+            instr = RawInstr(op, f.path, origin, dst=self._index(f, "dst", "values"), bits=f.integer("bits"))
+        else:
+            instr = self._structured(f, op, origin, depth)
+        f.done()
+        return instr
+
+    def _structured(self, f: Fields, op: str, origin: int, depth: int) -> RawInstr:
+        cond = self._index(f, "cond", "values")
+        if op == "if":
+            then, orelse = self._body(f, "then", depth + 1), self._body(f, "else", depth + 1)
+            return RawInstr(op, f.path, origin, cond=cond, body=then, orelse=orelse)
+        cond_body, body = self._body(f, "cond_body", depth + 1), self._body(f, "body", depth + 1)
+        return RawInstr(op, f.path, origin, cond=cond, cond_body=cond_body, body=body)
+
+    def _origin(self, index: int, value: object) -> RawOrigin:
+        path = f"origins[{index}]"
+        if not isinstance(value, list) or len(value) != 5:
+            raise LoadError(f"{path} is not [file, line, op, module, source]", self.where)
+        texts = [check_text(value[i], self.where, f"{path}[{i}]") for i in (0, 2, 3, 4)]
+        return RawOrigin(texts[0], check_int(value[1], self.where, f"{path}[1]", 0), *texts[1:])
