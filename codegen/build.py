@@ -77,7 +77,7 @@ def build_content(
         for t in cpu_targets:
             plans[name, f"cpu:{t.name}"] = entry.for_target(f"cpu:{t.name}")
     content = BundleContent(
-        entries=tuple(_entry(name, s) for name, s in sources.items()),
+        entries=tuple(_entry(name, s, compiled[name].plan) for name, s in sources.items()),
         targets=tuple(TargetContent(f"cpu:{t.name}", "cpu", t.features, libraries[t.name]) for t in cpu_targets),
         plans=plans,
         constants=_constants(sources, compiled, store),
@@ -120,9 +120,12 @@ def _libraries(
     return out
 
 
-def _entry(name: str, source: Source) -> EntryContent:
+def _entry(name: str, source: Source, plan: Plan) -> EntryContent:
+    """The contract. An input's strides are the plan's, which has dense ones where a dimension of size 1 has any."""
     g = source.graph
-    inputs = tuple(TensorContent(i.name, g.types[i.name].dtype, g.types[i.name].shape, i.strides) for i in g.inputs)
+    values = {v.name: v for v in plan.values}
+    at_inputs = (values[i.name] for i in g.inputs)
+    inputs = tuple(TensorContent(v.name, v.dtype, v.shape, v.strides) for v in at_inputs)
     outputs = tuple(
         TensorContent(out_name, g.types[v].dtype, g.types[v].shape, row_major_strides(g.types[v].shape))
         for out_name, v in zip(g.output_names, g.outputs, strict=True)

@@ -63,7 +63,7 @@ SCALAR_OPS: dict[str, ScalarOp] = _rows(
     ("fma", 3, "same", "f", 1, "a * b + c, rounded once or twice"),
     ("neg", 1, "same", "fi", 1, "-a"),
     ("abs", 1, "same", "fi", 1, "|a|"),
-    ("sign", 1, "same", "fi", 2, "-1, 0 or 1; NaN for NaN"),
+    ("sign", 1, "same", "fi", 2, "-1, 0 or 1; 0 for NaN"),
     ("not", 1, "same", "ib", 1, "bitwise, or logical for bool"),
     ("floor", 1, "same", "f", 1, "rounded down"),
     ("ceil", 1, "same", "f", 1, "rounded up"),

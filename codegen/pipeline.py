@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from hardtack.codegen.backends.cpp import loops as cpp_loops
 from hardtack.codegen.backends.cpp import templates as cpp_templates
+from hardtack.codegen.control import control_steps, renamed_buffer
 from hardtack.codegen.fuse import Fused, fuse, size_hint
 from hardtack.codegen.inline import inline
 from hardtack.codegen.ir import group as group_ir
@@ -36,7 +37,6 @@ from hardtack.codegen.ir.schedule import Kernel, to_text_kernel
 from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.lower.builder import Prepack
-from hardtack.codegen.control import control_steps, renamed_buffer
 from hardtack.codegen.planning import KernelLaunch, Step, build_plan
 from hardtack.codegen.tile import tile, tile_template
 

@@ -3,8 +3,8 @@
     derive(op, args, stated, same) -> types      args: one TensorType an operand; stated: the types that the graph gives
 
 Kinds whose output shape is free within limits (reshape, expand, slice, resize, ...) are checked against `stated`; all
-others are computed. `same(a, b)` decides whether two Exprs are equal: by normal form, or because a guard says so. A rule
-raises ValueError with one sentence for an op that breaks it.
+others are computed. `same(a, b)` decides whether two Exprs are equal: by normal form, or because a guard says so. A
+rule raises ValueError with one sentence for an op that breaks it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,16 @@ class Case:
 
     def ints(self, name: str) -> tuple[int, ...]:
         value = self.op.attr(name)
-        need(isinstance(value, tuple) and all(isinstance(v, int) for v in value), f"attribute {name} is not ints: {value!r}")
+        need(
+            isinstance(value, tuple) and all(isinstance(v, int) for v in value),
+            f"attribute {name} is not ints: {value!r}",
+        )
         return value  # type: ignore[return-value]
 
     def dim(self, name: str, rank: int) -> int:
-        """The attribute as a dimension of a tensor of `rank`; non-negative dims only, so that equal ops compare equal."""
+        """The attribute as a dimension of a tensor of `rank`; non-negative dims only, so that equal ops compare
+        equal.
+        """
         value = self.int_attr(name)
         need(0 <= value < rank, f"{name} {value} is outside of a tensor of rank {rank}")
         return value
@@ -71,7 +76,9 @@ def broadcast(shapes: Sequence[Sequence[Expr]], same: Same) -> tuple[Expr, ...]:
             if int_value(size) == 1:
                 size = shape[position]
             else:
-                need(same(size, shape[position]), f"sizes {size} and {shape[position]} do not broadcast (dim {position})")
+                need(
+                    same(size, shape[position]), f"sizes {size} and {shape[position]} do not broadcast (dim {position})"
+                )
         out.append(size)
     return tuple(out)
 
@@ -159,19 +166,30 @@ def _cat(c: Case) -> Types:
 
 
 def _pad(c: Case) -> Types:
-    x, lo, hi, mode = c.args[0], c.attr("lo"), c.attr("hi"), c.attr("mode")
-    need(isinstance(lo, tuple) and isinstance(hi, tuple) and len(lo) == len(hi) == len(x.shape), "pad needs lo, hi a dim")
+    x, mode = c.args[0], c.attr("mode")
+    lo, hi = _widths(c, "lo"), _widths(c, "hi")
+    need(len(lo) == len(hi) == len(x.shape), "pad needs one width a dim in lo and in hi")
     need(mode in ("constant", "reflect", "replicate", "circular"), f"unknown pad mode {mode!r}")
     need(len(c.args) == (2 if mode == "constant" else 1), f"pad mode {mode} with {len(c.args)} operands")
     if mode == "constant":
-        need(c.args[1].shape == () and c.args[1].dtype is x.dtype, f"pad value is {c.args[1]}, expected a {x.dtype} scalar")
-    return (TensorType(x.dtype, tuple(s + a + b for s, a, b in zip(x.shape, lo, hi, strict=True))),)  # type: ignore[arg-type]
+        value = c.args[1]
+        need(value.shape == () and value.dtype is x.dtype, f"pad value is {value}, expected a {x.dtype} scalar")
+    return (TensorType(x.dtype, tuple(s + a + b for s, a, b in zip(x.shape, lo, hi, strict=True))),)
+
+
+def _widths(c: Case, name: str) -> tuple[Expr, ...]:
+    value = c.attr(name)
+    need(isinstance(value, tuple), f"attribute {name} is not a tuple: {value!r}")
+    return tuple(as_expr(w) for w in value)  # type: ignore[attr-defined]
 
 
 def _reduce(c: Case) -> Types:
     x, kind, dims = c.args[0], c.attr("kind"), c.ints("dims")
     rank = len(x.shape)
-    need(tuple(sorted(set(dims))) == dims and all(0 <= d < rank for d in dims), f"dims {dims} not sorted within rank {rank}")
+    need(
+        tuple(sorted(set(dims))) == dims and all(0 <= d < rank for d in dims),
+        f"dims {dims} not sorted within rank {rank}",
+    )
     need(kind in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin"), f"unknown reduction {kind!r}")
     if kind in ("any", "all"):
         need(x.dtype is DType.BOOL, f"{kind} of {x.dtype}, expected bool")

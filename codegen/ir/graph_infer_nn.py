@@ -60,7 +60,9 @@ def _attention(c: Case) -> Types:
     need(len(q.shape) == len(k.shape) == len(v.shape) == 4, "attention operands are not of rank 4")
     need(q.dtype is k.dtype is v.dtype and q.dtype.is_float, "attention operands differ in dtype or are not float")
     need(c.same_shape(k.shape[:3], v.shape[:3]), f"attention keys {k} and values {v} differ")
-    need(c.same(q.shape[0], k.shape[0]) and c.same(q.shape[3], k.shape[3]), f"attention queries {q} and keys {k} differ")
+    need(
+        c.same(q.shape[0], k.shape[0]) and c.same(q.shape[3], k.shape[3]), f"attention queries {q} and keys {k} differ"
+    )
     heads, groups = int_value(q.shape[1]), int_value(k.shape[1])
     if heads is not None and groups is not None:
         need(groups > 0 and heads % groups == 0, f"{heads} query heads are not a multiple of {groups} key heads")
@@ -117,7 +119,10 @@ def _pooled(c: Case) -> TensorType:
     spatial = len(x.shape) - 2
     kernel, stride, dilation = c.ints("kernel"), c.ints("stride"), c.ints("dilation")
     padding = _pairs(c.attr("padding"), spatial)
-    need(len(kernel) == len(stride) == len(dilation) == spatial >= 1, "pool attributes do not have one entry a spatial dim")
+    need(
+        len(kernel) == len(stride) == len(dilation) == spatial >= 1,
+        "pool attributes do not have one entry a spatial dim",
+    )
     sizes = [window_size(s, kernel[i], stride[i], padding[i], dilation[i]) for i, s in enumerate(x.shape[2:])]
     return TensorType(x.dtype, (*x.shape[:2], *sizes))
 
@@ -164,7 +169,10 @@ def _recurrent(c: Case) -> Types:
     want: list[Sequence[Expr]] = [(x.shape[1], hidden)] * states
     want += [(hidden * gates, x.shape[2]), (hidden * gates, hidden)] + [(hidden * gates,)] * (2 if has_bias else 0)
     for given, shape in zip(c.args[1:], want, strict=True):
-        need(given.dtype is x.dtype and c.same_shape(given.shape, shape), f"{c.op.kind} operand {given}, expected {list(shape)}")
+        need(
+            given.dtype is x.dtype and c.same_shape(given.shape, shape),
+            f"{c.op.kind} operand {given}, expected {list(shape)}",
+        )
     y = TensorType(x.dtype, (*x.shape[:2], hidden))
     return (y, *(TensorType(x.dtype, (x.shape[1], hidden)) for _ in range(states)))
 

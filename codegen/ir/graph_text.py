@@ -1,13 +1,13 @@
 """A Graph as text: one line a value, stable between runs, the same for equal graphs.
 
-    graph bert
-    sym   s0 = input_ids.size(0), 0 <= s0
-    input input_ids: i64[s0, s1] strides [s1, 1]
-    const encoder.weight: f32[384, 384] 9f86d081
-    state cache.0: f32[1, 4, 64, 8] -> index_put_1
-    view_3: f32[s0*s1, 384] = reshape(add_2)                                # view at model.py:31 in encoder.0
-    guard s0 == s2
-    return view_9 as 0
+graph bert
+sym   s0 = input_ids.size(0), 0 <= s0
+input input_ids: i64[s0, s1] strides [s1, 1]
+const encoder.weight: f32[384, 384] 9f86d081
+state cache.0: f32[1, 4, 64, 8] -> index_put_1
+view_3: f32[s0*s1, 384] = reshape(add_2)                                # view at model.py:31 in encoder.0
+guard s0 == s2
+return view_9 as 0
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _RELATIONS = {"eq": "==", "ne": "!=", "le": "<=", "lt": "<"}
 
 
 def to_text_graph(graph: Graph, origins: bool = True) -> str:
-    """The whole graph; with `origins`, each op's source line as a comment. Nested graphs are indented below their op."""
+    """The whole graph; with `origins`, each op's source line as a comment. Nested graphs are indented below their
+    op.
+    """
     lines = [f"graph {graph.name}"]
     lines += [f"sym   {_binding(b)}" for b in graph.syms]
     for i in graph.inputs:

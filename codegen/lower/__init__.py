@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import Graph, Op, uses
 from hardtack.codegen.ir.loops import Buffer, Nest
 from hardtack.codegen.layout import Order, row_major
@@ -91,8 +90,8 @@ def _updated_in_place(graph: Graph, producers: Mapping[str, Op]) -> dict[str, st
     exposed = {base_of(producers, o) for o in graph.outputs}
     out: dict[str, str] = {}
     for s in graph.states:
-        op = producers.get(s.final or "")
-        alone = op is not None and op.kind == "put" and op.inputs[0] == s.name and readers.get(s.name) == 1
+        final = producers.get(s.final or "")
+        alone = final is not None and final.kind == "put" and final.inputs[0] == s.name and readers.get(s.name) == 1
         if alone and s.name not in exposed and s.final not in graph.outputs and s.final is not None:
             out[s.final] = s.name
     return out
@@ -125,7 +124,3 @@ def _output_buffers(low: Lowering) -> tuple[str, ...]:
         taken.add(name)
         names.append(name)
     return tuple(names)
-
-
-def shape_of(buffers: Mapping[str, Buffer], name: str) -> tuple[Expr, ...]:
-    return buffers[name].shape

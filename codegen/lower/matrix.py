@@ -192,7 +192,7 @@ def floordiv_exact(n: Expr, divisor: int) -> Expr:
 
 def lower_attention(low: Lowering, op: Op) -> None:
     out = low.buffers[op.outputs[0]]
-    views = []
+    views: list[Operand] = []
     for x in op.inputs:
         assert isinstance(x, str)
         view = operand(low, x, op)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hardtack.codegen.ir.expr import Expr, as_expr, maximum, minimum, mod
 from hardtack.codegen.ir.graph import Graph, Lit, Op
-from hardtack.codegen.ir.loops import Arg
+from hardtack.codegen.ir.loops import Arg, Assert
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
 from hardtack.codegen.lower.views import ZERO, Idx
@@ -162,10 +162,11 @@ def lower_scatter(low: Lowering, op: Op) -> None:
     out = low.buffers[op.outputs[0]]
     copy_value(low, x, out.name, op)
     dim = op.attr("dim")
+    assert isinstance(dim, int)
     shape = low.graph.types[picks].shape
     b = NestBuilder(low, low.fresh(out.name), op.origin)
     index = b.loop(shape, tuple(range(len(shape))))
-    at = b.check(b.load(picks, index), out.shape[dim])  # type: ignore[index]
+    at = b.check(b.load(picks, index), out.shape[dim])
     target = tuple(at if d == dim else i for d, i in enumerate(index))
     value: Arg = b.load(source, index)
     b.store(out.name, target, value, SCATTER_MODES[str(op.attr("reduce"))])
@@ -173,8 +174,6 @@ def lower_scatter(low: Lowering, op: Op) -> None:
 
 
 def lower_assert(low: Lowering, op: Op) -> None:
-    from hardtack.codegen.ir.loops import Assert
-
     condition = op.inputs[0]
     assert isinstance(condition, str)
     shape = low.graph.types[condition].shape

@@ -226,9 +226,9 @@ def _position(b: NestBuilder, mode: str, align_corners: bool, o: Expr, n: Expr, 
     if mode != "nearest" and mode != "nearest-exact" and align_corners:
         if int_value(m) == 1:
             return Lit(0.0, f32)
-        step = b.compute("div", b.cast(_as_value(b, n - 1), f32), b.cast(_as_value(b, m - 1), f32))
-        return b.compute("mul", at, step)
-    step = Lit(1.0 / float(scale), f32) if isinstance(scale, (int, float)) else b.compute("div", size_in, size_out)
+        spacing = b.compute("div", b.cast(_as_value(b, n - 1), f32), b.cast(_as_value(b, m - 1), f32))
+        return b.compute("mul", at, spacing)
+    step: Arg = Lit(1.0 / float(scale), f32) if isinstance(scale, (int, float)) else b.compute("div", size_in, size_out)
     if mode == "nearest":
         return b.compute("mul", at, step)
     half = Lit(0.5, f32)

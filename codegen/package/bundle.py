@@ -266,7 +266,7 @@ def verify_bundle(path: PathLike) -> VerifyReport:
                 bundle.check(name)
         for t in m.targets:
             if t.library is not None:
-                elf.check_library(bytes(bundle.view(t.library)[:64]), t.library, t.name)
+                elf.check_library(bundle.view(t.library), t.library, t.name)
         bundle.check_constants()
         proofs = bundle.prove_plans()
         return VerifyReport(

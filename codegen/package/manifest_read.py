@@ -55,9 +55,7 @@ def parse(data: bytes) -> Manifest:
 
 
 def _target(f: Fields) -> TargetSpec:
-    target = TargetSpec(
-        _name(f), f.choice("device", ("cpu",)), f.all("requires", check_text), f.optional_text("library")
-    )
+    target = TargetSpec(_name(f), f.text("device"), f.all("requires", check_text), f.optional_text("library"))
     f.done()
     return target
 

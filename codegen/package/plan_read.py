@@ -200,7 +200,7 @@ class _Reader:
         args = tuple(check_int(p, self.where, path) for p in parts)
         for arg in args:
             if not 0 <= arg < index:
-                raise LoadError(f"{path} uses expression {arg}; only 0 to {index - 1} come before it", self.where)
+                raise LoadError(f"{path} uses expression {arg}, which does not come before it", self.where)
         return RawExpr(kind, args)
 
     def _guard(self, f: Fields) -> RawGuard:

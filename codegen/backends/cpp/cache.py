@@ -7,6 +7,7 @@ outgrows its limit.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -62,10 +63,10 @@ class KernelCache:
         if len(digest) < _DIGEST_NBYTES or hashlib.sha256(data).digest() != digest:
             path.unlink(missing_ok=True)
             return None
-        try:
-            os.utime(path)  # the time of the last use, which trim goes by
-        except OSError:
-            pass  # another process trimmed it just now, or the folder is read-only: the bytes in hand are good
+        # The time of the last use, which trim goes by. Where another process trimmed the entry just now, or the folder
+        # is read-only, the bytes in hand are good all the same.
+        with contextlib.suppress(OSError):
+            os.utime(path)
         return data
 
     def put(self, key: str, data: bytes) -> None:

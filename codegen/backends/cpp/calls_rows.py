@@ -43,8 +43,8 @@ def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
         fields += ["ht::MaskKind::kNone", "nullptr", "{0, 0, 0, 0}"]
     else:
         kind = "kKeep" if mask.dtype is DType.BOOL else "kAdd"
-        s = [p.add(f"mask_stride{i}", x) for i, x in enumerate(_strides(mask, 4))]
-        fields += [f"ht::MaskKind::{kind}", pointers[3], "{" + ", ".join(s) + "}"]
+        steps = [p.add(f"mask_stride{i}", x) for i, x in enumerate(_strides(mask, 4))]
+        fields += [f"ht::MaskKind::{kind}", pointers[3], "{" + ", ".join(steps) + "}"]
     scale = anchor.attr("scale")
     assert isinstance(scale, float)
     fields += ["true" if anchor.attr("causal") else "false", f"static_cast<float>({scale.hex()})"]

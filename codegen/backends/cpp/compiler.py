@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import os
 import shutil
 import subprocess
@@ -182,7 +183,7 @@ def find_compiler(name: str | None = None) -> Compiler:
 def _clang_version(banner: str) -> str:
     """``22.1.8`` out of ``clang version 22.1.8 (...)``; a distribution's prefix and suffix are kept out."""
     words = banner.split()
-    for before, word in zip(words, words[1:], strict=False):
+    for before, word in itertools.pairwise(words):
         if before == "version":
             return word
     raise CompilerError(f"no clang version in {banner[:80]!r}")
@@ -194,5 +195,6 @@ def _output(command: Sequence[str]) -> str:
     except OSError as error:
         raise CompilerError(f"cannot run {command[0]}: {error.strerror or error}") from error
     if result.returncode != 0:
-        raise CompilerError(f"{' '.join(command)} failed with status {result.returncode}: {result.stderr.strip()[:200]}")
+        said = result.stderr.strip()[:200]
+        raise CompilerError(f"{' '.join(command)} failed with status {result.returncode}: {said}")
     return result.stdout.strip()

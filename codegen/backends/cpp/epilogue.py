@@ -6,13 +6,13 @@ Sizes in it are parameters, not literals: layers that differ in nothing but thei
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hardtack.codegen.backends.cpp.body import Body, Place, storage_type
 from hardtack.codegen.backends.cpp.loops import indent
-from hardtack.codegen.backends.cpp.spelling import register_type
+from hardtack.codegen.backends.cpp.spelling import register_type, symbol
 from hardtack.codegen.ir.expr import Const, Expr, Sym, children, const, free_syms, rebuild, sym
-from hardtack.codegen.ir.loops import Buffer, Index, Stmt, Store, dtypes, exprs_of, map_stmt
+from hardtack.codegen.ir.loops import Buffer, Index, Load, Stmt, Store, dtypes, exprs_of
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.lower.views import ONE
 
@@ -38,9 +38,10 @@ class Parameters:
             if abs(e.value) < SMALLEST_PARAMETER:
                 return e
             if e.value not in self._by_value:
-                s = sym(f"c{len(self._by_value)}", e.value, e.value)
+                # no user's symbol starts with a digit
+                s = sym(f"{len(self._by_value)}", e.value, e.value)
                 self._by_value[e.value] = s
-                self.ints[s.name] = e
+                self.ints[symbol(s)] = e
             return self._by_value[e.value]
         parts = children(e)
         return rebuild(e, tuple(self.lift(c) for c in parts)) if parts else e
@@ -48,14 +49,11 @@ class Parameters:
 
 def lifted(s: Stmt, parameters: Parameters) -> Stmt:
     """A statement whose Exprs have parameters in place of constants."""
-    from dataclasses import replace
-
-    exprs = tuple(parameters.lift(e) for e in exprs_of(s))
-    if not exprs:
-        return s
     if isinstance(s, Index):
-        return replace(s, expr=exprs[0])
-    return replace(s, index=exprs) if hasattr(s, "index") else s
+        return replace(s, expr=parameters.lift(s.expr))
+    if isinstance(s, (Load, Store)):
+        return replace(s, index=tuple(parameters.lift(e) for e in s.index))
+    return s
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ def epilogue(kernel: Kernel, buffers: Mapping[str, Buffer], parameters: Paramete
     places = _places(kernel, buffers)
     before = set(parameters.ints)
     for s in _symbols(kernel):
-        parameters.add(s.name, s)
+        parameters.add(symbol(s), s)
     lines = _point(kernel, places, buffers, parameters)
     names = [n for n in parameters.ints if n not in before]
     fields: list[str] = []
@@ -161,6 +159,3 @@ def _point(
             body.write(s)
         lines += body.lines
     return lines
-
-
-__all__ = ["Epilogue", "Parameters", "Store", "epilogue", "map_stmt"]

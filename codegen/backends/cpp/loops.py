@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hardtack.codegen.backends.cpp.accumulators import Accumulators
 from hardtack.codegen.backends.cpp.body import Body, Place, storage_type
-from hardtack.codegen.backends.cpp.spelling import COMBINE, HORIZONTAL, expr, identity, literal, register_type
-from hardtack.codegen.ir.expr import Expr, Sym, as_expr, const, free_syms, maximum
-from hardtack.codegen.ir.graph import Lit
+from hardtack.codegen.backends.cpp.spelling import expr, register_type, symbol
+from hardtack.codegen.ir.expr import Expr, Sym, const, free_syms, maximum
 from hardtack.codegen.ir.loops import (
     Axis,
     Buffer,
     Check,
-    Load,
     Reduce,
     Stmt,
     Store,
@@ -89,7 +88,7 @@ def prologue(kernel: Kernel) -> list[str]:
         const_ = "" if b.name in kernel.writes else "const "
         lines.append(f"{const_}{t}* __restrict const b{k} = static_cast<{const_}{t}*>(args->buffers[{k}]);")
     for k, s in enumerate(kernel_syms(kernel)):
-        lines.append(f"const int64_t {s.name} = args->ints[{k}];")
+        lines.append(f"const int64_t {symbol(s)} = args->ints[{k}];")
     return lines
 
 
@@ -262,83 +261,12 @@ def _phases(n: ScheduledNest) -> tuple[list[Reduce], list[Stmt], list[Stmt]]:
     reduces = [s for s in n.nest.body if isinstance(s, Reduce)]
     outs = frozenset(r.out for r in reduces)
     late_roots = [s for s in n.nest.body if isinstance(s, Store)]
-    before = [s for s in _needed(n.nest.body, reduces, outs) if not isinstance(s, Reduce)]
+    before: list[Stmt] = [s for s in _needed(n.nest.body, reduces, outs) if not isinstance(s, Reduce)]
     # an index that is checked for its refusal alone runs where its argument does
     before_outs = {out_of(s) for s in before}
-    after = [s for s in _needed(n.nest.body, late_roots, outs) if not isinstance(s, Reduce)]
+    after: list[Stmt] = [s for s in _needed(n.nest.body, late_roots, outs) if not isinstance(s, Reduce)]
     checks = [s for s in n.nest.body if isinstance(s, Check) and s not in after and s.out not in before_outs]
-    return reduces, before + checks, after
-
-
-class _Accumulators:
-    """The C++ of the partial results of a nest's reductions: fields of one struct."""
-
-    def __init__(self, reduces: Sequence[Reduce], types: Mapping[str, DType]) -> None:
-        self.reduces = reduces
-        self.types = types
-
-    def value_type(self, r: Reduce) -> str:
-        if r.kind.startswith("arg"):
-            a = r.args[0]
-            t = a.dtype if isinstance(a, Lit) else self.types[a]
-            return f"ht::Best<{register_type(t)}>"
-        return register_type(r.dtype)
-
-    def start(self, r: Reduce) -> str:
-        if r.kind.startswith("arg"):
-            a = r.args[0]
-            t = a.dtype if isinstance(a, Lit) else self.types[a]
-            return f"{{{literal(Lit(0, t))}, ht::bcast<int64_t>(-1)}}"
-        return identity(r.kind, r.dtype)
-
-    def declare(self) -> list[str]:
-        fields = [f"{self.value_type(r)} a{k};" for k, r in enumerate(self.reduces)]
-        return ["struct Acc {", *indent(fields), "};"]
-
-    def starts(self) -> str:
-        return "{" + ", ".join(self.start(r) for r in self.reduces) + "}"
-
-    def update(self, body: Body) -> list[str]:
-        """One vector of points into `acc`, lanes outside the loop left out."""
-        lines: list[str] = []
-        for k, r in enumerate(self.reduces):
-            value = body.arg(r.args[0])
-            if r.kind.startswith("arg"):
-                largest = "true" if r.kind == "argmax" else "false"
-                index = body.arg(r.args[1])
-                lines.append(f"ht::take_best(acc.a{k}, {value}, {index}, ht::active({body.cnt}), {largest});")
-                continue
-            lines.append(f"acc.a{k} = {COMBINE[r.kind].format(f'acc.a{k}', f'{self.masked(r, value, body.cnt)}')};")
-        return lines
-
-    @staticmethod
-    def masked(r: Reduce, value: str, cnt: str) -> str:
-        neutral = identity(r.kind, r.dtype)
-        return f"(ht::all_lanes({cnt}) ? {value} : ht::select(ht::active({cnt}), {value}, {neutral}))"
-
-    def merge(self) -> list[str]:
-        """Four accumulators into the first, always in the same order."""
-        lines: list[str] = []
-        for k, r in enumerate(self.reduces):
-            if r.kind.startswith("arg"):
-                largest = "true" if r.kind == "argmax" else "false"
-                lines += [f"ht::merge_best(acc[0].a{k}, acc[{j}].a{k}, {largest});" for j in (1, 2, 3)]
-                continue
-            low = COMBINE[r.kind].format(f"acc[0].a{k}", f"acc[1].a{k}")
-            high = COMBINE[r.kind].format(f"acc[2].a{k}", f"acc[3].a{k}")
-            lines.append(f"acc[0].a{k} = {COMBINE[r.kind].format(low, high)};")
-        return lines
-
-    def across(self, r: Reduce, k: int) -> str:
-        """All lanes of the first accumulator into one value."""
-        a = f"acc[0].a{k}"
-        if r.kind.startswith("arg"):
-            return f"ht::bcast<int64_t>(ht::best_of_lanes({a}, {'true' if r.kind == 'argmax' else 'false'}))"
-        if r.dtype is DType.BOOL:
-            test = "ht::hany" if r.kind in ("any", "max") else "ht::hall"
-            return f"ht::bcast<int32_t>({test}({a}) ? -1 : 0)"
-        element = register_type(r.dtype).removeprefix("ht::vec<").removesuffix(">")
-        return f"ht::bcast<{element}>({HORIZONTAL[r.kind]}({a}))"
+    return reduces, [*before, *checks], after
 
 
 def _reduction(
@@ -346,11 +274,11 @@ def _reduction(
 ) -> list[str]:
     """Lanes are points of a parallel axis (or there are none): each lane reduces for itself."""
     reduces, before, after = _phases(n)
-    acc = _Accumulators(reduces, types)
+    acc = Accumulators(reduces, types)
     body = Body(places, types, vector, prefix=prefix)
     for s in before:
         body.write(s)
-    inner = [*body.lines, *_unmasked(acc, body)]
+    inner = [*body.lines, *acc.update_each(body)]
     for a in reversed(n.reduce):
         inner = _for(a, inner)
     late = Body(places, types, vector, prefix=prefix)
@@ -362,27 +290,13 @@ def _reduction(
     return [*acc.declare(), f"Acc acc{acc.starts()};", *inner, *late.lines]
 
 
-def _unmasked(acc: _Accumulators, body: Body) -> list[str]:
-    """Updates where every lane has its own result: lanes outside the loop do no harm."""
-    lines: list[str] = []
-    for k, r in enumerate(acc.reduces):
-        value = body.arg(r.args[0])
-        if r.kind.startswith("arg"):
-            largest = "true" if r.kind == "argmax" else "false"
-            index = body.arg(r.args[1])
-            lines.append(f"ht::take_best(acc.a{k}, {value}, {index}, ht::bcast<int32_t>(-1), {largest});")
-        else:
-            lines.append(f"acc.a{k} = {COMBINE[r.kind].format(f'acc.a{k}', value)};")
-    return lines
-
-
 def _lane_reduction(
     n: ScheduledNest, places: Mapping[str, Place], types: Mapping[str, DType], prefix: str
 ) -> list[str]:
     """Lanes are points of a reduce axis: four accumulators, then across the lanes."""
     assert n.vector is not None
     reduces, before, after = _phases(n)
-    acc = _Accumulators(reduces, types)
+    acc = Accumulators(reduces, types)
     body = Body(places, types, n.vector.sym, prefix=prefix)
     for s in before:
         body.write(s)
@@ -414,6 +328,3 @@ def _lane_reduction(
 def blocks_line(kernel: Kernel) -> str:
     """The number of vector blocks of a flat kernel."""
     return f"const int64_t blocks = {expr((kernel.outer[-1].extent + FLAT_BLOCK - 1) // FLAT_BLOCK)};"
-
-
-__all__ = ["Load", "as_expr", "kernel_syms", "render", "worker_nbytes"]

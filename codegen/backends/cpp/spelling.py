@@ -59,13 +59,18 @@ def _float_literal(value: float, dtype: DType) -> str:
     return f"static_cast<{REGISTER[dtype]}>({value.hex()})"
 
 
+def symbol(s: Sym) -> str:
+    """The C++ variable of a symbol: an axis by its own name, a size of the model, which the user names, behind `s_`."""
+    return s.name if s.extent is not None else f"s_{s.name}"
+
+
 def expr(e: Expr, names: Mapping[Sym, str] | None = None) -> str:
     """An Expr as C++ over int64_t; `names` spells symbols that are not C++ variables of their own name."""
     names = names or {}
     if isinstance(e, Const):
         return str(e.value)
     if isinstance(e, Sym):
-        return names.get(e, e.name)
+        return names.get(e, symbol(e))
     if isinstance(e, Add):
         return "(" + " + ".join(expr(t, names) for t in e.terms) + ")"
     if isinstance(e, Mul):
@@ -206,12 +211,10 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
 
 
 def _sign(a: str, t: DType, one: str, zero: str) -> str:
-    """1, 0 or -1; a NaN passes through, since it compares with nothing."""
+    """1, 0 or -1; 0 for a NaN, which compares with nothing."""
     if t is DType.U8:
         return f"ht::select(ht::gt({a}, {zero}), {one}, {zero})"
-    rest = f"ht::select(ht::eq({a}, {a}), {zero}, {a})" if t.is_float else zero
-    below = f"ht::select(ht::lt({a}, {zero}), -{one}, {rest})"
-    return f"ht::select(ht::gt({a}, {zero}), {one}, {below})"
+    return f"ht::select(ht::gt({a}, {zero}), {one}, ht::select(ht::lt({a}, {zero}), -{one}, {zero}))"
 
 
 def _cast(a: str, source: DType, target: DType) -> str:
@@ -230,7 +233,7 @@ def _division(op: str, args: tuple[str, ...], t: DType) -> str:
     a, b = args
     if t.is_float:
         spelled = {
-            "floordiv": f"ht::vfloor({a} / {b})",
+            "floordiv": f"ht::vfloordiv({a}, {b})",
             "truncdiv": f"ht::vtrunc({a} / {b})",
             "remainder": f"ht::vremainder({a}, {b})",
             "fmod": f"ht::vfmod({a}, {b})",

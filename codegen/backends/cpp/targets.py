@@ -44,8 +44,8 @@ class TargetError(ValueError):
 class CpuTarget:
     """One instruction set to compile for.
 
-    ``flags_clang`` and ``flags_gcc`` select it; ``triple`` is clang's ``-target``; ``vector_nbytes`` is the width of the
-    templates' vectors; ``features`` are what a CPU must have to run the result, by the names the runtime checks.
+    ``flags_clang`` and ``flags_gcc`` select it; ``triple`` is clang's ``-target``; ``vector_nbytes`` is the width of
+    the templates' vectors; ``features`` are what a CPU must have to run the result, by the names the runtime checks.
     """
 
     name: str

@@ -82,8 +82,8 @@ def compile_library(
 ) -> bytes:
     """Compiles ``units`` for ``target`` into one shared object and returns its bytes.
 
-    ``jobs`` compilers run at once (default: one a core). ``progress(done, total)`` is called as units finish, those found
-    in the cache at once. ``includes`` are the header folders (default: ``include_dirs()``).
+    ``jobs`` compilers run at once (default: one a core). ``progress(done, total)`` is called as units finish, those
+    found in the cache at once. ``includes`` are the header folders (default: ``include_dirs()``).
     Raises ToolchainError (the kernel, the compiler's first lines, the path of the source kept for inspection) and
     CacheError (the cache's folder cannot be used).
     """
@@ -303,8 +303,8 @@ class _Build:
             (self.scratch / name).write_bytes(data)
         # A response file: thousands of kernels would not fit on a command line.
         (self.scratch / "objects.rsp").write_text("\n".join(names), encoding="utf-8")
-        command = [*self.compiler.link_command, *self.compiler.link_flags(self.target), "-o", "library.so", "@objects.rsp"]
-        result = _run(command, self.scratch)
+        command = [*self.compiler.link_command, *self.compiler.link_flags(self.target)]
+        result = _run([*command, "-o", "library.so", "@objects.rsp"], self.scratch)
         if result.returncode != 0:
             raise ToolchainError(
                 f"the kernels do not link for {self.target.name} with {self.compiler.version}:\n"

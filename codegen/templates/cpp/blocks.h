@@ -6,8 +6,9 @@
 // to the epilogue, which alone knows where and how the result is stored.
 //
 // A Source says where A and B are:
-//   void rows(int64_t batch, int64_t m, int count, const KBlock&, float* scratch, const float** out) const
-//       out[t * count + r]: row m + r of A under tap t of the k block
+//   Cursor start(int64_t batch, int64_t m, const KBlock&, float* scratch) const    before row m of A
+//   void rows(Cursor&, int count, const float** out) const
+//       out[t * count + r]: the next rows of A, row r under tap t of the k block; moves the cursor behind them
 //   PanelView panels(int64_t batch, Range panels, const KBlock&, float* scratch) const
 //   int64_t tap_offset(int64_t tap) const    where a tap starts in a panel, in elements
 //   int64_t epilogue_batch(int64_t batch) const, int64_t epilogue_row(int64_t m) const,
@@ -143,13 +144,13 @@ inline void clear(float* p, int64_t numel) {
   for (int64_t i = 0; i < numel; i++) p[i] = 0.0f;
 }
 
-// One k block of one tile: `count` rows from m on times the panels of view.
+// One k block of one tile: the next `count` rows of A times the panels of view.
 template <class Source>
-HT_INLINE void multiply_rows(const Source& source, int64_t batch, int64_t m, int count, const KBlock& kb,
-                             const int64_t* offsets, const PanelView& view, Range n, float* scratch, float* tile,
-                             int64_t ld, bool resume) {
+HT_INLINE void multiply_rows(const Source& source, typename Source::Cursor& cursor, int count, const KBlock& kb,
+                             const int64_t* offsets, const PanelView& view, Range n, float* tile, int64_t ld,
+                             bool resume) {
   const float* rows[kMaxTaps * kMaxRows];
-  source.rows(batch, m, count, kb, scratch, rows);
+  source.rows(cursor, count, rows);
   const MicroTaps taps = {rows, offsets, kb.taps, kb.kc, view.ldb};
   const float* b = view.base;
   for (int64_t j = n.begin; j < n.end; j += kPanel, b += view.stride) {
@@ -171,20 +172,15 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, int64_t batch,
   if (blocks == 0) clear(tile, height * ld);
   for (int64_t i = 0; i < blocks || i == 0; i++) {
     int64_t offsets[kMaxTaps];
-    KBlock kb = {};
-    PanelView view = {};
-    if (blocks > 0) {
-      kb = k.block(i);
-      view = source.panels(batch, p, kb, scratch);
-      for (int64_t t = 0; t < kb.taps; t++) offsets[t] = source.tap_offset(kb.tap + t);
-    }
+    const KBlock kb = blocks > 0 ? k.block(i) : KBlock{};
+    const PanelView view = source.panels(batch, p, kb, scratch);
+    for (int64_t t = 0; t < kb.taps; t++) offsets[t] = source.tap_offset(kb.tap + t);
+    typename Source::Cursor cursor = source.start(batch, m.begin, kb, scratch);
     for (int64_t j = 0, row = m.begin; j < tiles; j++) {
       const int count = static_cast<int>(height / tiles + (j < height % tiles ? 1 : 0));
       // With a single k block nothing travels, and the tile stays in the first-level cache.
       float* sums = blocks == 1 ? tile : tile + (row - m.begin) * ld;
-      if (blocks > 0) {
-        multiply_rows(source, batch, row, count, kb, offsets, view, columns, scratch, sums, ld, i > 0);
-      }
+      if (blocks > 0) multiply_rows(source, cursor, count, kb, offsets, view, columns, sums, ld, i > 0);
       if (i + 1 >= blocks) finish_rows(source, epi, batch, row, count, columns, sums, ld);
       row += count;
     }

@@ -31,8 +31,10 @@ struct ConvAxis {
   int64_t taps, first_tap, tap_step;
   int64_t origin, step;
 
-  HT_MEMBER bool inside(int64_t at) const {
-    return at >= 0 && at + (taps - 1) * step < size && at + (taps - 1) * step >= 0 && at < size;
+  // Where an output's first tap may lie for all its taps to be inside the input; empty when that cannot be.
+  HT_MEMBER Range interior() const {
+    const int64_t last = (taps - 1) * step, begin = most(0, -last);
+    return {begin, most(begin, size - most(0, last))};
   }
 };
 
@@ -50,41 +52,89 @@ struct ConvSource {
   bool linear;                                 // row m of the product is x + m * stride_w
   int64_t oh, ow, out_y, out_x, out_step_h, out_step_w;  // output pixel of (q_h, q_w); steps of 1 without phases
 
-  HT_MEMBER void rows(int64_t group, int64_t m, int count, const KBlock& kb, float*, const float** out) const {
-    const float* base = x + group * tap_numel + kb.c;
+  // The next output pixel: its column, and where its first tap lies in the input.
+  struct Cursor {
+    const float* image;          // of the group and the part of the taps
+    int64_t taps;
+    int64_t qw, qh, y, z;
+    Range interior_y, interior_z;
+    int64_t shift_y[kMaxTaps], shift_z[kMaxTaps], shift[kMaxTaps];  // to the other taps
+  };
+
+  HT_MEMBER Cursor start(int64_t group, int64_t m, const KBlock& kb, float*) const {
+    Cursor c;
+    c.image = x + group * tap_numel + kb.c;
+    c.taps = kb.taps;
     if (linear) {
-      for (int r = 0; r < count; r++) out[r] = base + (m + r) * stride_w;
+      c.image += m * stride_w;
+      return c;
+    }
+    c.qw = m % w.outputs;
+    c.qh = m / w.outputs % h.outputs;
+    c.image += m / w.outputs / h.outputs * stride_n;
+    c.y = c.qh * h.stride + h.origin;
+    c.z = c.qw * w.stride + w.origin;
+    c.interior_y = h.interior();
+    c.interior_z = w.interior();
+    for (int64_t t = 0; t < kb.taps; t++) {
+      c.shift_y[t] = (kb.tap + t) / w.taps * h.step;
+      c.shift_z[t] = (kb.tap + t) % w.taps * w.step;
+      c.shift[t] = c.shift_y[t] * stride_h + c.shift_z[t] * stride_w;
+    }
+    return c;
+  }
+
+  HT_MEMBER void rows(Cursor& c, int count, const float** out) const {
+    if (linear) {
+      for (int r = 0; r < count; r++) out[r] = c.image + r * stride_w;
+      c.image += count * stride_w;
+      prefetch_rows(c.image, stride_w, count, tap_numel);
     } else {
-      window_rows(base, m, count, kb, out);
+      window_rows(c, count, out);
     }
   }
 
-  // Not inlined: one copy serves every tile.
-  __attribute__((noinline)) void window_rows(const float* base, int64_t m, int count, const KBlock& kb,
-                                             const float** out) const {
-    int64_t shift_h[kMaxTaps], shift_w[kMaxTaps], shift[kMaxTaps];
-    for (int64_t t = 0; t < kb.taps; t++) {
-      shift_h[t] = (kb.tap + t) / w.taps * h.step;
-      shift_w[t] = (kb.tap + t) % w.taps * w.step;
-      shift[t] = shift_h[t] * stride_h + shift_w[t] * stride_w;
-    }
-    int64_t qw = m % w.outputs, qh = m / w.outputs % h.outputs, image = m / w.outputs / h.outputs;
+  // Not inlined: one copy serves every tile. The cursor is worked on in a copy, which the stores to `out` cannot alias.
+  __attribute__((noinline)) void window_rows(Cursor& cursor, int count, const float** out) const {
+    int64_t qw = cursor.qw, y = cursor.y, z = cursor.z;
+    const int64_t taps = cursor.taps, step_h = stride_h, step_w = stride_w, columns = w.outputs, next_z = w.stride;
+    const Range inner_z = cursor.interior_z;
+    const int64_t* shift = cursor.shift;
+    bool inner_y = cursor.interior_y.begin <= y && y < cursor.interior_y.end;
+    const float* row = cursor.image + y * step_h;
     for (int r = 0; r < count; r++) {
-      const int64_t y = qh * h.stride + h.origin, z = qw * w.stride + w.origin;
-      const float* corner = base + image * stride_n + y * stride_h + z * stride_w;
-      if (h.inside(y) && w.inside(z)) {
-        for (int64_t t = 0; t < kb.taps; t++) out[t * count + r] = corner + shift[t];
+      const float* first = row + z * step_w;
+      if (inner_y && inner_z.begin <= z && z < inner_z.end) {
+        const float** to = out + r;
+        for (int64_t t = 0; t < taps; t++, to += count) *to = first + shift[t];
       } else {
-        for (int64_t t = 0; t < kb.taps; t++) {
-          const int64_t ty = y + shift_h[t], tz = z + shift_w[t];
-          const bool exists = ty >= 0 && ty < h.size && tz >= 0 && tz < w.size;
-          out[t * count + r] = exists ? corner + shift[t] : kZeros;
-        }
+        edge_taps(cursor, y, z, first, count, out + r);
       }
-      if (++qw == w.outputs) {
-        qw = 0;
-        if (++qh == h.outputs) qh = 0, image++;
+      z += next_z;
+      if (++qw < columns) continue;
+      qw = 0;
+      z = w.origin;
+      y += h.stride;
+      if (++cursor.qh == h.outputs) {
+        cursor.qh = 0;
+        y = h.origin;
+        cursor.image += stride_n;
       }
+      inner_y = cursor.interior_y.begin <= y && y < cursor.interior_y.end;
+      row = cursor.image + y * step_h;
+    }
+    cursor.qw = qw;
+    cursor.y = y;
+    cursor.z = z;
+  }
+
+  // The taps of one pixel, at out[t * count], of which some lie outside the input.
+  HT_MEMBER void edge_taps(const Cursor& cursor, int64_t y, int64_t z, const float* first, int count,
+                           const float** out) const {
+    for (int64_t t = 0; t < cursor.taps; t++) {
+      const int64_t ty = y + cursor.shift_y[t], tz = z + cursor.shift_z[t];
+      const bool exists = ty >= 0 && ty < h.size && tz >= 0 && tz < w.size;
+      out[t * count] = exists ? first + cursor.shift[t] : kZeros;
     }
   }
 

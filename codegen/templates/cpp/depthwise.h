@@ -90,11 +90,6 @@ struct Depthwise {
       vec<float> filter[KW];
       HT_UNROLL_ALL
       for (int j = 0; j < KW; j++) filter[j] = load_n(w + j * s.c, count);
-      // Rows that the output row above did not read come from far: ask for the next block's columns of them.
-      if (i >= row.taps - s.stride_h) {
-        HT_UNROLL_ALL
-        for (int t = 0; t < kPixels * SW; t++) __builtin_prefetch(x + (t + kWindow<KW, SW>) * x_stride_w);
-      }
       HT_UNROLL_ALL
       for (int t = 0; t < kWindow<KW, SW>; t++) {
         if (EDGE && (inside >> t & 1) == 0) continue;

@@ -15,9 +15,15 @@ struct PackedGemm {
   const float* b;
   int64_t k;
 
-  HT_MEMBER void rows(int64_t, int64_t m, int count, const KBlock& kb, float*, const float** out) const {
-    for (int r = 0; r < count; r++) out[r] = a + (m + r) * lda + kb.c;
-    prefetch_rows(a + (m + count) * lda + kb.c, lda, count, kb.kc);
+  struct Cursor {
+    const float* at;
+    int64_t kc;
+  };
+  HT_MEMBER Cursor start(int64_t, int64_t m, const KBlock& kb, float*) const { return {a + m * lda + kb.c, kb.kc}; }
+  HT_MEMBER void rows(Cursor& cursor, int count, const float** out) const {
+    for (int r = 0; r < count; r++) out[r] = cursor.at + r * lda;
+    cursor.at += count * lda;
+    prefetch_rows(cursor.at, lda, count, cursor.kc);
   }
   HT_MEMBER PanelView panels(int64_t, Range p, const KBlock& kb, float*) const {
     return {b + (p.begin * k + kb.c) * kPanel, k * kPanel, kPanel};
@@ -62,15 +68,20 @@ struct DynamicGemm {
   // B can be read in place when its rows are contiguous and each is read once.
   HT_MEMBER bool b_in_place() const { return b.column_stride == 1 && shape.m <= kMaxRows && shape.n % kPanel == 0; }
 
-  // The scratch holds the rows of A, then the panels of B.
-  HT_MEMBER void rows(int64_t batch, int64_t m, int count, const KBlock& kb, float* scratch, const float** out) const {
-    const float* from = matrix(a, batch) + m * a.row_stride + kb.c * a.column_stride;
-    if (a.column_stride == 1) {
-      for (int r = 0; r < count; r++) out[r] = from + r * a.row_stride;
-      return;
-    }
-    copy_matrix(scratch, kb.kc, from, a.row_stride, a.column_stride, count, kb.kc);
-    for (int r = 0; r < count; r++) out[r] = scratch + r * kb.kc;
+  // The scratch holds the rows of A, when they have to be copied, then the panels of B.
+  struct Cursor {
+    const float* at;
+    int64_t kc;
+    float* copy;
+  };
+  HT_MEMBER Cursor start(int64_t batch, int64_t m, const KBlock& kb, float* scratch) const {
+    return {matrix(a, batch) + m * a.row_stride + kb.c * a.column_stride, kb.kc, scratch};
+  }
+  HT_MEMBER void rows(Cursor& cursor, int count, const float** out) const {
+    const bool copies = a.column_stride != 1;
+    if (copies) copy_matrix(cursor.copy, cursor.kc, cursor.at, a.row_stride, a.column_stride, count, cursor.kc);
+    for (int r = 0; r < count; r++) out[r] = copies ? cursor.copy + r * cursor.kc : cursor.at + r * a.row_stride;
+    cursor.at += count * a.row_stride;
   }
   HT_MEMBER PanelView panels(int64_t batch, Range p, const KBlock& kb, float* scratch) const {
     const float* from = matrix(b, batch) + kb.c * b.row_stride;

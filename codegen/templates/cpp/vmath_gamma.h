@@ -46,12 +46,8 @@ HT_INLINE vec<double> lgamma_small(vec<double> x) {
 
 }  // namespace detail
 
-template <class V>
-HT_INLINE V vlgamma(V x);
-
 // log|gamma(x)|. float: 0.51 ulp, double: 4.1 ulp for x > 0. For x < 0 the terms of the reflection formula cancel near
 // the zeros: the error is then absolute, about 2e-15, and shows in float only within 1e-8 of a zero.
-template <>
 HT_INLINE vec<double> vlgamma(vec<double> x) {
   using D = vec<double>;
   using K = detail::R<D>;
@@ -70,7 +66,6 @@ HT_INLINE vec<double> vlgamma(vec<double> x) {
   return (x != x) ? x : r;
 }
 
-template <>
 HT_INLINE vec<float> vlgamma(vec<float> x) {
   return __builtin_convertvector(vlgamma(__builtin_convertvector(x, vec<double>)), vec<float>);
 }

@@ -83,6 +83,20 @@ HT_INLINE V vremainder(V x, V y) {
   return (r != V{}) & ((r < V{}) != (y < V{})) ? r + y : r;
 }
 
+// The quotient rounded down as Python and torch.floor_divide have it: from the exact remainder, so that a quotient just
+// below a whole number is not rounded up to it; x / y where y is 0, NaN where x is infinite.
+template <class V>
+HT_INLINE V vfloordiv(V x, V y) {
+  const V r = vfmod(x, y);
+  V q = (x - r) / y;
+  q = ((r != V{}) & ((y < V{}) != (r < V{}))) ? q - detail::splat<V>(1) : q;
+  const V below = vfloor(q);
+  const V whole = (q - below > detail::splat<V>(0.5)) ? below + detail::splat<V>(1) : below;
+  const V signed_zero = detail::with_sign(V{}, x / y);
+  const V out = (q != V{}) ? whole : signed_zero;
+  return (y == V{}) ? x / y : out;
+}
+
 }  // namespace ht
 
 #endif  // HARDTACK_TEMPLATES_VMATH_MOD_H

@@ -1,0 +1,95 @@
+"""Reductions as C++: the partial results of a nest, how a vector of points joins them, how lanes become one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hardtack.codegen.backends.cpp.body import Body
+from hardtack.codegen.backends.cpp.spelling import COMBINE, HORIZONTAL, identity, literal, register_type
+from hardtack.codegen.ir.graph import Lit
+from hardtack.codegen.ir.loops import Reduce
+from hardtack.codegen.ir.types import DType
+
+
+class Accumulators:
+    """The C++ of the partial results of a nest's reductions: fields of one struct."""
+
+    def __init__(self, reduces: Sequence[Reduce], types: Mapping[str, DType]) -> None:
+        self.reduces = reduces
+        self.types = types
+
+    def value_type(self, r: Reduce) -> str:
+        if r.kind.startswith("arg"):
+            a = r.args[0]
+            t = a.dtype if isinstance(a, Lit) else self.types[a]
+            return f"ht::Best<{register_type(t)}>"
+        return register_type(r.dtype)
+
+    def start(self, r: Reduce) -> str:
+        if r.kind.startswith("arg"):
+            a = r.args[0]
+            t = a.dtype if isinstance(a, Lit) else self.types[a]
+            return f"{{{literal(Lit(0, t))}, ht::bcast<int64_t>(-1)}}"
+        return identity(r.kind, r.dtype)
+
+    def declare(self) -> list[str]:
+        fields = [f"{self.value_type(r)} a{k};" for k, r in enumerate(self.reduces)]
+        return ["struct Acc {", *("  " + f for f in fields), "};"]
+
+    def starts(self) -> str:
+        return "{" + ", ".join(self.start(r) for r in self.reduces) + "}"
+
+    def update(self, body: Body) -> list[str]:
+        """One vector of points into `acc`, lanes outside the loop left out."""
+        lines: list[str] = []
+        for k, r in enumerate(self.reduces):
+            value = body.arg(r.args[0])
+            if r.kind.startswith("arg"):
+                largest = "true" if r.kind == "argmax" else "false"
+                index = body.arg(r.args[1])
+                lines.append(f"ht::take_best(acc.a{k}, {value}, {index}, ht::active({body.cnt}), {largest});")
+                continue
+            lines.append(f"acc.a{k} = {COMBINE[r.kind].format(f'acc.a{k}', f'{self.masked(r, value, body.cnt)}')};")
+        return lines
+
+    @staticmethod
+    def masked(r: Reduce, value: str, cnt: str) -> str:
+        neutral = identity(r.kind, r.dtype)
+        return f"(ht::all_lanes({cnt}) ? {value} : ht::select(ht::active({cnt}), {value}, {neutral}))"
+
+    def merge(self) -> list[str]:
+        """Four accumulators into the first, always in the same order."""
+        lines: list[str] = []
+        for k, r in enumerate(self.reduces):
+            if r.kind.startswith("arg"):
+                largest = "true" if r.kind == "argmax" else "false"
+                lines += [f"ht::merge_best(acc[0].a{k}, acc[{j}].a{k}, {largest});" for j in (1, 2, 3)]
+                continue
+            low = COMBINE[r.kind].format(f"acc[0].a{k}", f"acc[1].a{k}")
+            high = COMBINE[r.kind].format(f"acc[2].a{k}", f"acc[3].a{k}")
+            lines.append(f"acc[0].a{k} = {COMBINE[r.kind].format(low, high)};")
+        return lines
+
+    def across(self, r: Reduce, k: int) -> str:
+        """All lanes of the first accumulator into one value."""
+        a = f"acc[0].a{k}"
+        if r.kind.startswith("arg"):
+            return f"ht::bcast<int64_t>(ht::best_of_lanes({a}, {'true' if r.kind == 'argmax' else 'false'}))"
+        if r.dtype is DType.BOOL:
+            test = "ht::hany" if r.kind in ("any", "max") else "ht::hall"
+            return f"ht::bcast<int32_t>({test}({a}) ? -1 : 0)"
+        element = register_type(r.dtype).removeprefix("ht::vec<").removesuffix(">")
+        return f"ht::bcast<{element}>({HORIZONTAL[r.kind]}({a}))"
+
+    def update_each(self, body: Body) -> list[str]:
+        """The same where every lane has its own result: lanes outside the loop do no harm."""
+        lines: list[str] = []
+        for k, r in enumerate(self.reduces):
+            value = body.arg(r.args[0])
+            if r.kind.startswith("arg"):
+                largest = "true" if r.kind == "argmax" else "false"
+                index = body.arg(r.args[1])
+                lines.append(f"ht::take_best(acc.a{k}, {value}, {index}, ht::bcast<int32_t>(-1), {largest});")
+            else:
+                lines.append(f"acc.a{k} = {COMBINE[r.kind].format(f'acc.a{k}', value)};")
+        return lines

@@ -1,0 +1,92 @@
+"""hardtack.export: PyTorch modules become Graphs. The only package of Hardtack that imports torch.
+
+exported = to_graphs(module.eval(), (example,), dynamic_shapes=({0: Dim("batch", max=64)},))
+exported.entries["forward"].graph, exported.store
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch.export import ExportedProgram
+
+from hardtack.codegen.ir.constants import ConstantStore
+from hardtack.export.capture import Captured, capture
+from hardtack.export.errors import (
+    CaptureError,
+    ExportError,
+    InputSpecError,
+    MutationError,
+    RangeError,
+    SourceLine,
+    TrainingModeError,
+    Unsupported,
+    UnsupportedOpError,
+)
+from hardtack.export.program import EntryGraph, changed_buffers, to_entry
+
+Module = nn.Module | ExportedProgram | Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The entry points of one model by name, and the constants that they share."""
+
+    entries: dict[str, EntryGraph]
+    store: ConstantStore
+
+
+def to_graphs(
+    module: Module | Mapping[str, Module],
+    args: tuple[Any, ...] | Mapping[str, tuple[Any, ...]] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+) -> Exported:
+    """Convert a module (entry point "forward"), an ExportedProgram, or a dict of them by entry name.
+
+    args, kwargs: example inputs; dynamic_shapes: as for torch.export.export. For a dict of modules they are dicts by
+    entry name, too; ready ExportedPrograms need none. Buffers that any entry point changes are states of all that
+    use them. Raises ExportError and its subclasses.
+    """
+    captured: dict[str, Captured] = {}
+    if isinstance(module, Mapping):
+        for name, part in module.items():
+            captured[name] = capture(part, _of(args, name) or (), _of(kwargs, name), _of(dynamic_shapes, name), strict)
+    else:
+        captured["forward"] = capture(module, args, kwargs, dynamic_shapes, strict)  # type: ignore[arg-type]
+    store = ConstantStore()
+    changed = frozenset[str]().union(*(changed_buffers(c.ep) for c in captured.values()))
+    entries = {name: to_entry(name, c, store, changed) for name, c in captured.items()}
+    return Exported(entries, _used(entries, store))
+
+
+def _of(given: Any, name: str) -> Any:
+    """What is given for entry `name`, None for nothing."""
+    return given.get(name) if isinstance(given, Mapping) else None
+
+
+def _used(entries: Mapping[str, EntryGraph], store: ConstantStore) -> ConstantStore:
+    """The store without what folding has left unused."""
+    keys = {c.key for e in entries.values() for c in e.graph.constants}
+    keys |= {s.init for e in entries.values() for s in e.graph.states if s.init is not None}
+    return ConstantStore({k: v for k, v in store.data.items() if k in keys})
+
+
+__all__ = [
+    "CaptureError",
+    "EntryGraph",
+    "ExportError",
+    "Exported",
+    "InputSpecError",
+    "MutationError",
+    "RangeError",
+    "SourceLine",
+    "TrainingModeError",
+    "Unsupported",
+    "UnsupportedOpError",
+    "to_graphs",
+]

@@ -1,0 +1,255 @@
+"""Builder: the Graph under construction, and the small vocabulary in which convert functions speak.
+
+Every method emits at most one op and types it by the rules of codegen.ir.graph_infer, so a wrong op fails where it
+is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import hardtack.codegen.ir.graph_infer_nn  # noqa: F401  (adds its rules)
+from hardtack.codegen.ir import expr as ex
+from hardtack.codegen.ir.expr import Expr, as_expr, const, int_value
+from hardtack.codegen.ir.graph import Guard, Lit, Op, Operand, Origin, TensorType, make_attrs
+from hardtack.codegen.ir.graph_infer import derive
+from hardtack.codegen.ir.types import INT_RANGE, DType
+from hardtack.export.errors import Refusal
+from hardtack.export.shapes import make_guards
+from hardtack.export.table import Scalar, Size, Value
+
+Arg = Value | Scalar | Lit
+
+
+class Builder:
+    """Ops, types and guards so far; `origin` and `label` are those of the op being converted, `stated` its torch
+    types.
+    """
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self.types: dict[str, TensorType] = {}
+        self.guards: list[Guard] = []
+        self.origin = Origin()
+        self.label = "v"
+        self.stated: tuple[TensorType | None, ...] = ()
+
+    def name(self, wish: str) -> str:
+        """`wish`, or wish.1, wish.2, ... if it is taken."""
+        if wish not in self.types:
+            return wish
+        n = 1
+        while f"{wish}.{n}" in self.types:
+            n += 1
+        return f"{wish}.{n}"
+
+    def declare(self, wish: str, type_: TensorType) -> Value:
+        """A value that no op defines: an input, a constant or a state."""
+        name = self.name(wish)
+        self.types[name] = type_
+        return Value(name, type_)
+
+    def require(self, relation: str, a: Size, b: Size, why: str) -> None:
+        """State that a relation of sizes must hold; it becomes an input check unless it is known to hold."""
+        try:
+            found = make_guards(relation, as_expr(a), as_expr(b))
+        except ValueError as error:
+            raise Refusal(f"{why}: {error}") from error
+        for g in found:
+            if not any((g.relation, g.a, g.b) == (h.relation, h.a, h.b) for h in self.guards):
+                self.guards.append(Guard(g.relation, g.a, g.b, f"{why}: {g.text}"))
+
+    def same(self, a: Expr, b: Expr) -> bool:
+        """True; sizes that torch knows to be equal but whose forms differ become a guard. False if they cannot be
+        equal.
+        """
+        if a is b:
+            return True
+        lo, hi = ex.bounds(a - b)
+        if (lo is not None and lo > 0) or (hi is not None and hi < 0):
+            return False
+        self.require("eq", a, b, f"sizes that {self.origin.op or 'an op'} takes to be equal")
+        return True
+
+    @property
+    def result(self) -> TensorType:
+        """The type that torch gives for the (first) output of the op being converted."""
+        found = self.stated[0]
+        assert found is not None
+        return found
+
+    def multi(
+        self, kind: str, /, *operands: Arg, stated: Sequence[TensorType] = (), **attrs: object
+    ) -> tuple[Value, ...]:
+        """Emit an op of any kind; `stated` gives output types where the kind leaves them open."""
+        inputs = tuple(self._operand(o) for o in operands)
+        op = Op(kind, inputs, make_attrs(**attrs), (), self.origin)
+        types = tuple(self._type(o) for o in inputs)
+        derived = derive(op, types, tuple(stated), self.same)
+        names: list[str] = []
+        for t in derived:
+            names.append(self.declare(self.label, t).name)
+        self.ops.append(Op(kind, inputs, op.attrs, tuple(names), self.origin))
+        return tuple(Value(n, t) for n, t in zip(names, derived, strict=True))
+
+    def op(self, kind: str, /, *operands: Arg, stated: TensorType | None = None, **attrs: object) -> Value:
+        """Emit an op with one output."""
+        return self.multi(kind, *operands, stated=() if stated is None else (stated,), **attrs)[0]
+
+    def _operand(self, o: Arg) -> Operand:
+        if isinstance(o, Value):
+            return o.name
+        if isinstance(o, (Lit, Expr)):
+            return o
+        dtype = DType.BOOL if isinstance(o, bool) else DType.I64 if isinstance(o, int) else DType.F64
+        return Lit(o, dtype)
+
+    def _type(self, o: Operand) -> TensorType:
+        if isinstance(o, str):
+            return self.types[o]
+        return TensorType(o.dtype if isinstance(o, Lit) else DType.I64, ())
+
+    def cast(self, x: Arg, dtype: DType) -> Value | Lit:
+        """x as `dtype`; nothing is emitted for a value that has it, literals are converted here."""
+        if isinstance(x, Lit):
+            return x if x.dtype is dtype else literal(x.value, dtype)
+        if isinstance(x, (bool, int, float)):
+            return literal(x, dtype)
+        if isinstance(x, Expr):
+            constant = int_value(x)
+            if constant is not None:
+                return literal(constant, dtype)
+            return self.op("cast", x, dtype=dtype)
+        return x if x.dtype is dtype else self.op("cast", x, dtype=dtype)
+
+    def pw(self, kind: str, *args: Arg, dtype: DType | None = None) -> Value:
+        """A pointwise op on args cast to `dtype` (given, or that of the first Value)."""
+        dtype = dtype or next(a.dtype for a in args if isinstance(a, (Value, Lit)))
+        return self.op(kind, *(self.cast(a, dtype) for a in args))
+
+    def where(self, condition: Value, a: Arg, b: Arg, dtype: DType) -> Value:
+        """condition ? a : b."""
+        return self.op("where", condition, self.cast(a, dtype), self.cast(b, dtype))
+
+    def tensor(self, x: Value | Lit, dtype: DType | None = None) -> Value:
+        """x as a value: literals become a rank-0 full."""
+        if isinstance(x, Value):
+            return x if dtype is None else self.to(x, dtype)
+        return self.op("full", x, stated=TensorType(x.dtype, ()))
+
+    def to(self, x: Value, dtype: DType) -> Value:
+        """x cast to dtype, as a Value."""
+        return x if x.dtype is dtype else self.op("cast", x, dtype=dtype)
+
+    def wide(self, x: Value) -> Value:
+        """x in the type in which torch accumulates: f32 for the half types."""
+        return self.to(x, DType.F32) if x.dtype in (DType.F16, DType.BF16) else x
+
+    def reshape(self, x: Value, shape: Sequence[Size]) -> Value:
+        """The same elements, another shape."""
+        target = tuple(as_expr(s) for s in shape)
+        if target == x.shape:
+            return x
+        return self.op("reshape", x, stated=TensorType(x.dtype, target))
+
+    def permute(self, x: Value, dims: Sequence[int]) -> Value:
+        order = tuple(d % x.rank for d in dims)
+        return x if order == tuple(range(x.rank)) else self.op("permute", x, dims=order)
+
+    def swap(self, x: Value, a: int, b: int) -> Value:
+        """x with two dims exchanged."""
+        order = list(range(x.rank))
+        order[a], order[b] = order[b], order[a]
+        return self.permute(x, order)
+
+    def expand(self, x: Value, shape: Sequence[Size]) -> Value:
+        target = tuple(as_expr(s) for s in shape)
+        return x if target == x.shape else self.op("expand", x, stated=TensorType(x.dtype, target))
+
+    def slice(self, x: Value, dim: int, start: Size, length: Size, step: int = 1) -> Value:
+        """length elements of dim from start, every step-th. What is not known to lie inside becomes an input check."""
+        size, first, count = x.shape[dim], as_expr(start), as_expr(length)
+        if first is const(0) and step == 1 and count is size:
+            return x
+        if int_value(count) != 0:
+            self.require(
+                "le", first + (count - 1) * step + 1, size, f"{self.origin.op or 'slice'} stays inside its input"
+            )
+        shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
+        begin: Size = int_value(first) if int_value(first) is not None else first  # type: ignore[assignment]
+        return self.op("slice", x, stated=TensorType(x.dtype, shape), dim=dim, start=begin, step=step)
+
+    def select(self, x: Value, dim: int, index: Size) -> Value:
+        """x at `index` of `dim`, that dim left out."""
+        one = self.slice(x, dim, index, 1)
+        return self.reshape(one, (*x.shape[:dim], *x.shape[dim + 1 :]))
+
+    def unsqueeze(self, x: Value, dim: int) -> Value:
+        at = dim % (x.rank + 1)
+        return self.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
+
+    def cat(self, parts: Sequence[Value], dim: int) -> Value:
+        return parts[0] if len(parts) == 1 else self.op("cat", *parts, dim=dim % parts[0].rank)
+
+    def pad(self, x: Value, lo: Sequence[Size], hi: Sequence[Size], value: Scalar = 0) -> Value:
+        """x with constant borders; negative widths crop."""
+        if all(int_value(w) == 0 for w in (*lo, *hi)):
+            return x
+        fill = self.cast(value, x.dtype)
+        return self.op("pad", x, fill, lo=tuple(map(_attr, lo)), hi=tuple(map(_attr, hi)), mode="constant")
+
+    def full(self, shape: Sequence[Size], value: Arg, dtype: DType) -> Value:
+        fill = self.cast(value, dtype)
+        return self.op("full", fill, stated=TensorType(dtype, tuple(as_expr(s) for s in shape)))
+
+    def iota(self, size: Size) -> Value:
+        """0, 1, ... size - 1 as i64."""
+        return self.op("iota", stated=TensorType(DType.I64, (as_expr(size),)), dim=0)
+
+    def reduce(self, x: Value, kind: str, dims: Sequence[int], keepdim: bool) -> Value:
+        order = tuple(sorted({d % max(x.rank, 1) for d in dims}))
+        if x.rank == 0:
+            return self._reduce_scalar(x, kind)
+        if kind in ("max", "min", "argmax", "argmin"):
+            for d in order:
+                self.require("le", 1, x.shape[d], f"{kind} needs an element")
+        return self.op("reduce", x, kind=kind, dims=order, keepdim=bool(keepdim))
+
+    def _reduce_scalar(self, x: Value, kind: str) -> Value:
+        return self.full((), 0, DType.I64) if kind.startswith("arg") else x
+
+    def mean(self, x: Value, dims: Sequence[int], keepdim: bool) -> Value:
+        """The arithmetic mean of a float tensor, in its own dtype."""
+        count = ex.product(x.shape[d % x.rank] for d in dims) if x.rank else const(1)
+        total = self.reduce(x, "sum", dims, keepdim)
+        size = int_value(count)
+        if size == 1:
+            return total
+        if size is not None and size & (size - 1) == 0 and size > 0:
+            return self.pw("mul", total, 1.0 / size)
+        return self.pw("div", total, count)
+
+    def matmul(self, a: Value, b: Value) -> Value:
+        return self.op("matmul", a, b)
+
+
+def _attr(size: Size) -> Size:
+    value = int_value(size)
+    return size if value is None else value
+
+
+def literal(value: Any, dtype: DType) -> Lit:
+    """A Python number as a literal of `dtype`, converted as torch converts a scalar. Refusal if it does not fit."""
+    if dtype is DType.BOOL:
+        return Lit(bool(value), dtype)
+    if dtype.is_float:
+        return Lit(float(value), dtype)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Refusal(f"the scalar {value} cannot be converted to {dtype}")
+    whole = int(value)
+    lo, hi = INT_RANGE[dtype]
+    if not lo <= whole <= hi:
+        raise Refusal(f"the scalar {whole} does not fit {dtype} ({lo} to {hi})")
+    return Lit(whole, dtype)

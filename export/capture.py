@@ -1,0 +1,222 @@
+"""A module becomes an ExportedProgram: torch.export, with errors that name the user's line and say what to change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from hardtack.export.decompose import decompose
+from hardtack.export.dynamic import Prepared, prepare
+from hardtack.export.errors import CaptureError, ExportError, InputSpecError, TrainingModeError
+from hardtack.export.origin import exception_line
+from hardtack.export.ranges import Declared
+
+_UNLIKE_IN_TRAINING = (
+    nn.modules.dropout._DropoutNd,
+    nn.modules.batchnorm._BatchNorm,
+    nn.RReLU,
+)
+
+
+@dataclass
+class Captured:
+    """A captured program: decomposed, with what was declared of its dynamic dimensions.
+
+    `source` is the program as torch.export gave it, before decomposition.
+    """
+
+    ep: ExportedProgram
+    source: ExportedProgram
+    declared: Declared = field(default_factory=Declared)
+
+
+class _Function(nn.Module):
+    """A plain function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.forward = function
+        self.eval()
+
+
+def capture(
+    module_or_ep: nn.Module | ExportedProgram | Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+) -> Captured:
+    """Capture the whole forward of a module for the given example inputs, or take an ExportedProgram as it is.
+
+    dynamic_shapes is that of torch.export.export. Raises TrainingModeError, InputSpecError, CaptureError.
+    """
+    if isinstance(module_or_ep, ExportedProgram):
+        return _finish(module_or_ep, Prepared((), {}, None))
+    if isinstance(module_or_ep, torch.jit.ScriptModule):
+        return _finish(_from_torchscript(module_or_ep, args, kwargs, dynamic_shapes), Prepared(args, {}, None))
+    module = module_or_ep if isinstance(module_or_ep, nn.Module) else _Function(module_or_ep)
+    check_eval(module)
+    if not isinstance(args, tuple):
+        raise InputSpecError(f"args is a {type(args).__name__}", fix="pass the positional example inputs as a tuple")
+    prepared = prepare(module.forward, args, kwargs or {}, dynamic_shapes)
+    ep = _export(module, prepared, strict)
+    if not strict and _buffer_entered_twice(ep):
+        ep = _export(module, prepared, True)
+    return _finish(ep, prepared)
+
+
+def check_eval(module: nn.Module) -> None:
+    """TrainingModeError if any part of the module is in training mode."""
+    training = [(name or "the module", m) for name, m in module.named_modules() if m.training]
+    if not training:
+        return
+    unlike = [f"{name} ({type(m).__name__})" for name, m in training if isinstance(m, _UNLIKE_IN_TRAINING)]
+    shown = ", ".join(unlike[:3]) + (f" and {len(unlike) - 3} more" if len(unlike) > 3 else "")
+    what = (
+        f"the module is in training mode; {shown} would behave as in training"
+        if unlike
+        else (f"the module is in training mode ({training[0][0]}, a {type(training[0][1]).__name__})")
+    )
+    raise TrainingModeError(what, fix="call .eval() on the module before exporting")
+
+
+def _export(module: nn.Module, prepared: Prepared, strict: bool) -> ExportedProgram:
+    with torch.no_grad():
+        try:
+            return torch.export.export(
+                module, prepared.args, prepared.kwargs, dynamic_shapes=prepared.hints, strict=strict
+            )
+        except ExportError:
+            raise
+        except Exception as error:  # torch raises many types; each becomes one of ours, with its cause kept
+            raise translated(error) from error
+
+
+def translated(error: Exception) -> ExportError:
+    """torch's exception as ours."""
+    text = str(error)
+    where = exception_line(error)
+    name = type(error).__name__
+    first = _first_sentence(text) or name
+    if name == "GuardOnDataDependentSymNode" or "data-dependent" in text:
+        return CaptureError(
+            f"Python control flow depends on the value of a tensor: {first}",
+            where,
+            "replace the branch by torch.where or torch.cond, or the size by one that follows from input shapes",
+        )
+    if "dynamic_shapes" in text or ("Dim" in first and "constraint" in text.lower()):
+        return InputSpecError(first, where, "make dynamic_shapes match the example inputs")
+    if name == "Unsupported" or "graph break" in text.lower():
+        return CaptureError(f"a call cannot be traced: {first}", where, "move it out of the exported module")
+    return CaptureError(
+        f"tracing failed with {name}: {first}", where, "make sure that the module runs on the example inputs"
+    )
+
+
+def _first_sentence(text: str) -> str:
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    line = lines[0] if lines else ""
+    return re.sub(r"\s+", " ", line)[:400]
+
+
+def _buffer_entered_twice(ep: ExportedProgram) -> bool:
+    """True if a changed buffer's storage is a lifted constant, too: reads through the one would miss writes to the
+    other.
+    """
+    changed = {s.target for s in ep.graph_signature.output_specs if s.kind is OutputKind.BUFFER_MUTATION}
+    storages: dict[int, int] = {}
+    written: set[int] = set()
+    for spec in ep.graph_signature.input_specs:
+        if spec.kind not in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR) or spec.target is None:
+            continue
+        t = ep.constants.get(spec.target, ep.state_dict.get(spec.target))
+        if not isinstance(t, torch.Tensor) or t.numel() == 0:
+            continue
+        place = t.untyped_storage().data_ptr()
+        storages[place] = storages.get(place, 0) + 1
+        if spec.target in changed or _written_in_place(ep, spec.arg.name):
+            written.add(place)
+    return any(storages[p] > 1 for p in written)
+
+
+def _written_in_place(ep: ExportedProgram, name: str) -> bool:
+    """True if an op of the undecomposed program writes to the placeholder."""
+    node = next((n for n in ep.graph.nodes if n.name == name), None)
+    return node is not None and any(
+        isinstance(u.target, torch._ops.OpOverload) and u.target._schema.is_mutable for u in node.users
+    )
+
+
+def _from_torchscript(module: Any, args: tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) -> ExportedProgram:
+    from torch._export.converter import TS2EPConverter
+
+    if dynamic_shapes is not None or kwargs:
+        raise InputSpecError(
+            "a TorchScript module is captured with fixed sizes and positional inputs only",
+            fix="export the original Python module for dynamic shapes",
+        )
+    check_eval(module)
+    try:
+        found = TS2EPConverter(module, args).convert()
+    except Exception as error:  # the converter raises what its passes raise
+        raise translated(error) from error
+    assert isinstance(found, ExportedProgram)
+    return found
+
+
+def _finish(ep: ExportedProgram, prepared: Prepared) -> Captured:
+    try:
+        plain = decompose(ep)
+    except Exception as error:  # decompositions raise what their Python code raises
+        raise translated(error) from error
+    return Captured(plain, ep, _declared(plain, prepared))
+
+
+def _declared(ep: ExportedProgram, prepared: Prepared) -> Declared:
+    """The declared dimensions by the program's own input names, and torch's ranges."""
+    users = [s.arg.name for s in ep.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    start = _first_leaves(ep)
+    out = Declared()
+    for (argument, leaf, dim), found in prepared.dims.items():
+        if argument in start:
+            out.dims[users[start[argument] + leaf], dim] = found
+    for node in ep.graph.nodes:
+        if node.op == "placeholder" and node.name in users:
+            out.ranges.update(_torch_ranges(ep, node))
+    return out
+
+
+def _first_leaves(ep: ExportedProgram) -> dict[str, int]:
+    """argument name -> the index of its first leaf."""
+    positional, keywords = ep.call_spec.in_spec.children()
+    names = ep.module_call_graph[0].signature.forward_arg_names or []
+    out: dict[str, int] = {}
+    at = 0
+    for i, child in enumerate(positional.children()):
+        out[names[i] if i < len(names) else f"args_{i}"] = at
+        at += child.num_leaves
+    for key, child in zip(keywords.context, keywords.children(), strict=True):
+        out[key] = at
+        at += child.num_leaves
+    return out
+
+
+def _torch_ranges(ep: ExportedProgram, node: torch.fx.Node) -> dict[tuple[str, int | None], tuple[int, int | None]]:
+    value = node.meta.get("val")
+    sizes = list(enumerate(value.shape)) if isinstance(value, torch.Tensor) else [(None, value)]
+    out: dict[tuple[str, int | None], tuple[int, int | None]] = {}
+    for dim, size in sizes:
+        if not isinstance(size, torch.SymInt):
+            continue
+        found = ep.range_constraints.get(size.node.expr)
+        if found is not None:
+            hi = int(found.upper) if found.upper.is_Integer and int(found.upper) < 2**62 else None
+            out[node.name, dim] = (int(found.lower), hi)
+    return out

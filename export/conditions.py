@@ -1,0 +1,149 @@
+"""The conditions on sizes under which torch traced a program, as Guards.
+
+torch notes many that do not matter here: that a size is not 0 or 1, that a stride differs from another. Kept are
+equalities, upper bounds and lower bounds above 2, and every condition that a line of the user's code asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+
+from hardtack.codegen.ir.expr import Add, Expr, FloorDiv, Mul, Sym, children, const, free_syms, int_value, substitute
+from hardtack.codegen.ir.graph import Guard
+from hardtack.export.errors import Refusal, SourceLine
+from hardtack.export.origin import user_frame
+from hardtack.export.shapes import Sizes, make_guards
+
+_SPECIALISED = 2
+_PLACE = re.compile(r"^(?:(?P<source>.*?)  # )?(?P<file>[^ ]+):(?P<line>\d+) in ")
+
+
+def shape_env(ep: ExportedProgram) -> Any:
+    """The ShapeEnv in which a program was traced; None for one without dynamic sizes."""
+    for node in ep.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            return value.node.shape_env
+        if isinstance(value, torch.Tensor):
+            for size in value.shape:
+                if isinstance(size, torch.SymInt):
+                    return size.node.shape_env
+    return None
+
+
+def program_guards(
+    ep: ExportedProgram, source: ExportedProgram, sizes: Sizes
+) -> Iterator[tuple[Guard, SourceLine | None]]:
+    """The guards of a program, with the user's line where torch has noted one."""
+    env = shape_env(source) or shape_env(ep)
+    if env is None:
+        return
+    for found in env.guards:
+        where = _user_line(found.sloc)
+        expression = env.simplify(found.expr)
+        if expression in (True, sympy.true):
+            continue
+        try:
+            guards = sizes.guards(expression)
+        except (Refusal, ValueError):
+            if not _asked_by_user(found.sloc):
+                continue  # about a symbol that no input has, or in no whole numbers: torch's own bookkeeping
+            raise
+        for guard in guards:
+            if _asked_by_user(found.sloc) or _matters(guard):
+                yield guard, where
+
+
+def _user_line(sloc: Any) -> SourceLine | None:
+    """The user's line behind a condition: the frame that asked for it, or the one that called torch."""
+    for frame in (getattr(sloc, "framework_loc", None), getattr(sloc, "maybe_user_loc", None)):
+        found = _as_line(frame)
+        if found is not None and user_frame([found]) is not None:
+            return found
+    return None
+
+
+def _as_line(frame: Any) -> SourceLine | None:
+    """A FrameSummary, or the text `source  # file:line in function`."""
+    if frame is None:
+        return None
+    if isinstance(frame, str):
+        match = _PLACE.search(frame)
+        return SourceLine(match["file"], int(match["line"]), (match["source"] or "").strip()) if match else None
+    return SourceLine(frame.filename, frame.lineno or 0, frame.line or "")
+
+
+def _asked_by_user(sloc: Any) -> bool:
+    """True for a comparison that a line of the user's code makes; false for one made inside of a torch op."""
+    found = _as_line(getattr(sloc, "framework_loc", None))
+    return found is not None and (user_frame([found]) is not None or "_dynamo/" in found.file)
+
+
+def _matters(guard: Guard) -> bool:
+    """False for what torch asks only because it treats sizes 0 and 1 apart, or compares strides."""
+    if guard.relation == "ne" or not (free_syms(guard.a) or free_syms(guard.b)):
+        return False
+    least = int_value(guard.a)
+    if guard.relation in ("le", "lt") and _nonlinear(guard.a - guard.b):
+        return False  # torch sorting strides
+    if guard.relation == "le" and least is not None:
+        return least > _SPECIALISED
+    if guard.relation == "lt" and least is not None:
+        return least >= _SPECIALISED
+    return True
+
+
+def _nonlinear(e: Expr) -> bool:
+    """True if e multiplies sizes with each other."""
+    if isinstance(e, Mul) and sum(int_value(f) is None for f in e.factors) > 1:
+        return True
+    return any(_nonlinear(c) for c in children(e))
+
+
+def without_implied(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    """The guards without those that follow from the equalities among them."""
+    known: dict[Expr, Expr] = {}
+    for g in guards:
+        if g.relation == "eq":
+            known.update(_solved(g))
+    kept: list[Guard] = []
+    for g in guards:
+        if known and not (g.relation == "eq" and _solved(g)):
+            try:
+                if not make_guards(g.relation, substitute(g.a, known), substitute(g.b, known)):
+                    continue
+            except ValueError:
+                pass  # contradicts the equalities: no size is accepted, and the guard says why
+        kept.append(g)
+    return tuple(kept)
+
+
+def _solved(g: Guard) -> dict[Expr, Expr]:
+    """{a quotient or symbol: its constant value} where the equality says that; {} where it says something else."""
+    difference = g.a - g.b
+    terms = difference.terms if isinstance(difference, Add) else (difference,)
+    free = [t for t in terms if int_value(t) is None]
+    if len(free) != 1:
+        return {}
+    rest = sum(int_value(t) or 0 for t in terms if t is not free[0])
+    if isinstance(free[0], (Sym, FloorDiv)):
+        return {free[0]: const(-rest)}
+    if isinstance(free[0], Mul) and len(free[0].factors) == 2 and isinstance(free[0].factors[1], (Sym, FloorDiv)):
+        factor = int_value(free[0].factors[0]) or 1
+        return {free[0].factors[1]: const(-rest // factor)} if rest % factor == 0 else {}
+    return {}
+
+
+def fixing_line(ep: ExportedProgram, size: int) -> SourceLine | None:
+    """The user's line of a guard that equates something with `size`."""
+    env = shape_env(ep)
+    for found in env.guards if env is not None else ():
+        if isinstance(found.expr, sympy.Eq) and sympy.Integer(size) in found.expr.args:
+            return _user_line(found.sloc)
+    return None

@@ -1,0 +1,123 @@
+"""Parameters, buffers and lifted tensors: their bytes in the ConstantStore, and folding of ops on constants only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from hardtack.codegen.ir import expr as ex
+from hardtack.codegen.ir.constants import NUMPY_DTYPE, ConstantStore
+from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.graph import Constant, Graph, Op, TensorType
+from hardtack.codegen.ir.types import DType
+from hardtack.export.dtypes import TORCH_DTYPE, from_torch
+from hardtack.export.errors import InputSpecError
+
+_GROWTH = 4
+_FREE_NBYTES = 1 << 20
+_SOURCES = ("full", "iota")
+_NEVER = ("assert", "cond", "while")
+
+
+def tensor_type(t: torch.Tensor) -> TensorType:
+    """The TensorType of a real tensor."""
+    return TensorType(from_torch(t.dtype), tuple(ex.const(int(s)) for s in t.shape))
+
+
+def store_tensor(store: ConstantStore, t: torch.Tensor) -> str:
+    """Keep the content of `t` and return its key. InputSpecError for tensors without plain contiguous content."""
+    if t.is_meta or isinstance(t, torch._subclasses.FakeTensor):
+        raise InputSpecError(
+            "a parameter has no data (it lives on the meta device)", fix="load the weights before exporting"
+        )
+    if t.layout is not torch.strided:
+        raise InputSpecError(f"a parameter has the layout {t.layout}", fix="convert it with .to_dense()")
+    plain = t.detach().cpu().contiguous()
+    dtype = from_torch(plain.dtype)
+    if dtype is DType.BF16:
+        return store.add(dtype, plain.view(torch.int16).numpy().view(np.uint16))
+    return store.add(dtype, plain.numpy().astype(NUMPY_DTYPE[dtype], copy=False))
+
+
+def load_tensor(store: ConstantStore, key: str) -> torch.Tensor:
+    """The content of `key` as a torch tensor that shares the store's memory; never write to it."""
+    entry = store[key]
+    array = entry.array if entry.array.flags.writeable else entry.array.copy()
+    if entry.dtype is DType.BF16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array).to(TORCH_DTYPE[entry.dtype])
+
+
+def nbytes(t: TensorType) -> int | None:
+    """Bytes of a tensor of constant shape, else None."""
+    numel = ex.int_value(ex.product(t.shape))
+    return None if numel is None else numel * t.dtype.nbytes
+
+
+def fold(graph: Graph, store: ConstantStore) -> Graph:
+    """Every op whose operands are constants or literals computed now, except where that makes a constant much larger.
+
+    An op is folded if its results take at most four times the bytes of its operands, or at most 1 MiB. `full` and
+    `iota` are not results worth keeping: they are folded only as operands of other folded ops.
+    """
+    keys = {c.name: c.key for c in graph.constants}
+    pending: dict[str, Op] = {}  # full and iota, by output
+    constants = list(graph.constants)
+    kept: list[Op] = []
+    for op in graph.ops:
+        if op.kind in _SOURCES and _is_static(op, graph):
+            pending[op.outputs[0]] = op
+            kept.append(op)
+            continue
+        if not _foldable(op, graph, keys, pending):
+            kept.append(op)
+            continue
+        for name, value in zip(op.outputs, _evaluate(op, graph, store, keys, pending), strict=True):
+            keys[name] = store_tensor(store, value)
+            constants.append(Constant(name, keys[name]))
+    return replace(graph, ops=tuple(kept), constants=tuple(constants))
+
+
+def _is_static(op: Op, graph: Graph) -> bool:
+    symbolic = any(isinstance(x, (str, Expr)) for x in op.inputs)
+    return not symbolic and all(nbytes(graph.types[o]) is not None for o in op.outputs)
+
+
+def _foldable(op: Op, graph: Graph, keys: Mapping[str, str], pending: Mapping[str, Op]) -> bool:
+    names = [x for x in op.inputs if isinstance(x, str)]
+    if op.kind in _NEVER or not names or any(isinstance(x, Expr) for x in op.inputs):
+        return False
+    if any(n not in keys and n not in pending for n in names) or _has_symbols(op):
+        return False
+    sizes = [nbytes(graph.types[o]) for o in op.outputs]
+    if any(s is None for s in sizes):
+        return False
+    total = sum(s for s in sizes if s is not None)
+    operands = sum(nbytes(graph.types[n]) or 0 for n in names)
+    return total <= _FREE_NBYTES or total <= _GROWTH * operands
+
+
+def _has_symbols(op: Op) -> bool:
+    def symbolic(v: object) -> bool:
+        if isinstance(v, tuple):
+            return any(map(symbolic, v))
+        return isinstance(v, Expr) and ex.int_value(v) is None
+
+    return any(symbolic(v) for _, v in op.attrs)
+
+
+def _evaluate(
+    op: Op, graph: Graph, store: ConstantStore, keys: Mapping[str, str], pending: Mapping[str, Op]
+) -> tuple[torch.Tensor, ...]:
+    from hardtack.export.reference import run_op  # reference imports this module for its constants
+
+    def value(name: str) -> torch.Tensor:
+        if name in keys:
+            return load_tensor(store, keys[name])
+        return run_op(pending[name], pending[name].inputs, (graph.types[name],), {})[0]
+
+    operands = tuple(value(x) if isinstance(x, str) else x for x in op.inputs)
+    return run_op(op, operands, tuple(graph.types[o] for o in op.outputs), {})

@@ -1,0 +1,213 @@
+"""ExportedProgram -> Graph: walks the nodes, looks each op up in the table, collects everything that is refused."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from hardtack.codegen.ir.expr import Expr, const, int_value
+from hardtack.codegen.ir.graph import Graph, Input, TensorType
+from hardtack.export.build import Builder
+from hardtack.export.dtypes import from_torch
+from hardtack.export.errors import Refusal, Unsupported, UnsupportedOpError
+from hardtack.export.origin import origin_of, source_of
+from hardtack.export.registry import CONVERTERS, REFUSED
+from hardtack.export.shapes import Sizes
+from hardtack.export.symfloat import float_scalar
+from hardtack.export.table import Value
+
+
+@dataclass
+class Failure:
+    """A refused node."""
+
+    op: str
+    reason: str
+    node: Node
+
+
+class Walk:
+    """The conversion of one fx graph (the program's, or a branch's) into a Builder."""
+
+    def __init__(self, builder: Builder, sizes: Sizes, failures: list[Failure], owner: GraphModule) -> None:
+        self.builder, self.sizes, self.failures, self.owner = builder, sizes, failures, owner
+        self.env: dict[Node, Any] = {}
+
+    def run(self, nodes: Iterable[Node]) -> None:
+        """Convert every node but placeholders and output."""
+        for node in nodes:
+            if node.op == "call_function":
+                self.env[node] = self._node(node)
+            elif node.op == "get_attr":
+                self.env[node] = operator.attrgetter(str(node.target))(self.owner)
+
+    def operand(self, x: Any) -> Any:
+        """An fx argument as convert functions take it."""
+        if isinstance(x, Node):
+            return self.env[x]
+        if isinstance(x, (list, tuple)):
+            return [self.operand(i) for i in x]
+        if isinstance(x, slice):
+            return slice(self.operand(x.start), self.operand(x.stop), self.operand(x.step))
+        return x
+
+    def _node(self, node: Node) -> Any:
+        value = node.meta.get("val")
+        name = op_name(node.target)
+        try:
+            if isinstance(value, torch.SymInt):
+                return _plain(self.sizes.of(value))
+            if isinstance(value, torch.SymFloat):
+                return float_scalar(self.builder, self.sizes, value)
+            if isinstance(value, torch.SymBool) or (isinstance(value, (bool, int, float)) and not _is_torch_op(node)):
+                return value
+            return self._call(node, name)
+        except (Refusal, ValueError) as refusal:
+            self.failures.append(Failure(name, str(refusal), node))
+            return self._stand_in(node)
+
+    def _call(self, node: Node, name: str) -> Any:
+        if node.target is operator.getitem:
+            found = self.operand(node.args[0])[node.args[1]]
+            if found is None and node.users:
+                raise Refusal(f"output {node.args[1]} of {node.args[0]} is not supported, only its others are")
+            return found
+        if isinstance(node.meta.get("val"), (bool, int, float)):
+            return node.meta["val"]
+        convert = CONVERTERS.get(name)
+        if convert is None:
+            raise Refusal(REFUSED.get(name.rpartition(".")[0], REFUSED.get(name, "Hardtack has no conversion for it")))
+        b = self.builder
+        b.origin, b.label = origin_of(node, name.removesuffix(".default")), node.name
+        b.stated = self._stated(node)
+        args = tuple(self.operand(a) for a in node.args)
+        kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
+        return convert(b, *args, **({"walk": self} if name in NEEDS_WALK else {}), **kwargs)
+
+    def _stated(self, node: Node) -> tuple[TensorType | None, ...]:
+        value = node.meta.get("val")
+        values = value if isinstance(value, (tuple, list)) else (value,)
+        return tuple(self.type_of(v) if isinstance(v, torch.Tensor) else None for v in values)
+
+    def type_of(self, t: torch.Tensor) -> TensorType:
+        """The TensorType of a fake tensor."""
+        return TensorType(from_torch(t.dtype), self.sizes.shape(t.shape))
+
+    def _stand_in(self, node: Node) -> Any:
+        """A value for a refused node, so that the walk goes on and finds all refusals."""
+        value = node.meta.get("val")
+        values = value if isinstance(value, (tuple, list)) else (value,)
+        made: list[Any] = []
+        for v in values:
+            if isinstance(v, torch.Tensor):
+                shape = tuple(self._size_or_one(s) for s in v.shape)
+                made.append(self.builder.declare(node.name, TensorType(_dtype_or_float(v.dtype), shape)))
+            else:
+                made.append(v)
+        return tuple(made) if isinstance(value, (tuple, list)) else made[0]
+
+    def _size_or_one(self, size: int | torch.SymInt) -> Expr:
+        try:
+            return self.sizes.of(size)
+        except Refusal:
+            return const(1)
+
+
+NEEDS_WALK = frozenset({"cond", "while_loop", "map_impl"})
+"""Ops whose convert function also gets the Walk, as keyword `walk`: those that hold fx graphs."""
+
+
+def _dtype_or_float(dtype: torch.dtype) -> Any:
+    try:
+        return from_torch(dtype)
+    except Refusal:
+        return from_torch(torch.float32)
+
+
+def _plain(size: Expr) -> int | Expr:
+    value = int_value(size)
+    return size if value is None else value
+
+
+def _is_torch_op(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and not str(node.target).startswith("aten.sym_")
+
+
+def op_name(target: Any) -> str:
+    """`aten.add.Tensor`, `cond`, `getitem`."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    return getattr(target, "__name__", str(target))
+
+
+def raise_failures(failures: list[Failure]) -> None:
+    """UnsupportedOpError with one entry for each (op, reason), in order of first use; nothing if there are none.
+
+    A node that fails because of an earlier refused one is listed too only if its op differs.
+    """
+    if not failures:
+        return
+    groups: dict[tuple[str, str], list[Failure]] = {}
+    for f in failures:
+        groups.setdefault((f.op, f.reason), []).append(f)
+    raise UnsupportedOpError(
+        [Unsupported(op, reason, source_of(found[0].node), len(found)) for (op, reason), found in groups.items()]
+    )
+
+
+def convert_branch(walk: Walk, module: GraphModule, operands: list[Value], name: str) -> Graph:
+    """The fx graph of a branch or loop body as a Graph whose inputs are `operands`' types."""
+    builder = Builder()
+    inner = Walk(builder, walk.sizes, walk.failures, module)
+    inputs: list[Input] = []
+    places = [n for n in module.graph.nodes if n.op == "placeholder"]
+    for place, operand in zip(places, operands, strict=True):
+        value = builder.declare(place.name, operand.type)
+        inputs.append(Input(value.name, row_major(operand.shape)))
+        inner.env[place] = value
+    inner.run(module.graph.nodes)
+    output = next(n for n in module.graph.nodes if n.op == "output")
+    results = inner.operand(output.args[0])
+    values = list(results) if isinstance(results, list) else [results]
+    if not all(isinstance(v, Value) for v in values):
+        raise Refusal(f"{name} returns something that is no tensor")
+    return Graph(
+        name=name,
+        inputs=tuple(inputs),
+        outputs=tuple(v.name for v in values),
+        output_names=tuple(f"output_{i}" for i in range(len(values))),
+        constants=(),
+        states=(),
+        ops=tuple(builder.ops),
+        syms=(),
+        guards=tuple(builder.guards),
+        types=builder.types,
+    )
+
+
+def row_major(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Strides, in elements, of a contiguous tensor."""
+    strides: list[Expr] = []
+    step: Expr = const(1)
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step = step * size
+    return tuple(strides)
+
+
+def inline(walk: Walk, module: GraphModule, operands: list[Value]) -> list[Value]:
+    """The ops of an fx graph emitted here, with its placeholders standing for `operands`."""
+    inner = Walk(walk.builder, walk.sizes, walk.failures, module)
+    places = [n for n in module.graph.nodes if n.op == "placeholder"]
+    inner.env.update(zip(places, operands, strict=True))
+    inner.run(module.graph.nodes)
+    results = inner.operand(next(n for n in module.graph.nodes if n.op == "output").args[0])
+    values = results if isinstance(results, list) else [results]
+    if not all(isinstance(v, Value) for v in values):
+        raise Refusal("the mapped function returns something that is no tensor")
+    return values

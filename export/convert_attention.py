@@ -1,0 +1,75 @@
+"""scaled_dot_product_attention, kept whole."""
+
+from __future__ import annotations
+
+import math
+
+from hardtack.codegen.ir.expr import int_value
+from hardtack.codegen.ir.types import DType
+from hardtack.export.build import Builder
+from hardtack.export.convert_linalg import broadcast_batch
+from hardtack.export.errors import Refusal
+from hardtack.export.table import Value, converts
+
+
+@converts("aten.scaled_dot_product_attention.default")
+def _attention(
+    b: Builder,
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | Value | None = None,
+    enable_gqa: bool = False,
+) -> Value:
+    """Any rank of at least 2 is brought to [batch, heads, length, width]; a mask follows its queries."""
+    if dropout_p:
+        raise Refusal("attention with dropout: call .eval() on the module before exporting")
+    if isinstance(scale, Value):
+        raise Refusal("attention with a scale that depends on sizes")
+    if scale is None:
+        width = int_value(query.shape[-1])
+        if width is None:
+            raise Refusal("attention over a dynamic head width without a given scale")
+        scale = 1.0 / math.sqrt(width) if width else 1.0
+    out_shape = (*query.shape[:-1], value.shape[-1])
+    query, key, value = _same_batch(b, query, key, value, enable_gqa)
+    if attn_mask is not None:
+        attn_mask = _four_dims_mask(b, attn_mask, query, key)
+    q, k, v = (_four_dims(b, t) for t in (query, key, value))
+    operands = (q, k, v) if attn_mask is None else (q, k, v, attn_mask)
+    out = b.op("attention", *operands, scale=float(scale), causal=bool(is_causal))
+    return b.reshape(out, out_shape)
+
+
+def _same_batch(b: Builder, q: Value, k: Value, v: Value, grouped: bool) -> tuple[Value, Value, Value]:
+    """Batch dims broadcast (without the heads where queries are grouped)."""
+    if grouped:
+        return q, k, v
+    batch = broadcast_batch(b, q, k)
+    return tuple(b.expand(t, (*batch, *t.shape[-2:])) for t in (q, k, v))  # type: ignore[return-value]
+
+
+def _four_dims(b: Builder, t: Value) -> Value:
+    """[..., L, E] as [batch, heads, L, E]; leading dims are merged into the batch."""
+    from hardtack.codegen.ir.expr import product
+
+    if t.rank == 4:
+        return t
+    if t.rank == 2:
+        return b.reshape(t, (1, 1, *t.shape))
+    if t.rank == 3:
+        return b.reshape(t, (t.shape[0], 1, *t.shape[1:]))
+    return b.reshape(t, (product(t.shape[:-3]), *t.shape[-3:]))
+
+
+def _four_dims_mask(b: Builder, mask: Value, q: Value, k: Value) -> Value:
+    if mask.dtype is not DType.BOOL:
+        mask = b.to(mask, q.dtype)
+    if q.rank == 4:
+        return mask
+    full = b.expand(mask, (*q.shape[:-2], q.shape[-2], k.shape[-2]))
+    return _four_dims(b, full)

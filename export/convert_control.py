@@ -1,0 +1,71 @@
+"""torch.cond, while_loop and map: branches and bodies become Graphs in the attributes of cond and while ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch.fx import GraphModule
+
+from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.graph import Graph
+from hardtack.codegen.ir.types import DType
+from hardtack.export.build import Builder
+from hardtack.export.errors import Refusal
+from hardtack.export.table import Result, Value, converts
+
+
+def _tensors(b: Builder, operands: Sequence[Any], what: str) -> list[Value]:
+    """Operands as tensors; sizes and numbers become scalars."""
+    made: list[Value] = []
+    for o in operands:
+        if isinstance(o, Value):
+            made.append(o)
+        elif isinstance(o, (bool, int, Expr)):
+            made.append(b.tensor(b.cast(o, DType.BOOL if isinstance(o, bool) else DType.I64)))
+        else:
+            raise Refusal(f"{what} with an operand of type {type(o).__name__}")
+    return made
+
+
+def _branch(walk: Any, module: Any, operands: list[Value], name: str) -> Graph:
+    from hardtack.export.convert import convert_branch
+
+    assert isinstance(module, GraphModule)
+    return convert_branch(walk, module, operands, name)
+
+
+@converts("cond")
+def _cond(b: Builder, predicate: Any, true: Any, false: Any, operands: Sequence[Any] = (), *, walk: Any) -> Result:
+    if isinstance(predicate, bool):
+        raise Refusal("cond on a Python bool: use a Python if")
+    if not isinstance(predicate, Value):
+        raise Refusal("cond on sizes: use torch.where, or export one program a case")
+    given = _tensors(b, operands, "cond")
+    origin, label = b.origin, b.label
+    then, orelse = (_branch(walk, m, given, n) for m, n in ((true, "then"), (false, "orelse")))
+    b.origin, b.label = origin, label
+    scalar = b.reshape(b.to(predicate, DType.BOOL), ())
+    return b.multi("cond", scalar, *given, then=then, orelse=orelse)
+
+
+@converts("while_loop")
+def _while(b: Builder, test: Any, body: Any, carried: Sequence[Any], extra: Sequence[Any] = (), *, walk: Any) -> Result:
+    given = _tensors(b, [*carried, *extra], "while_loop")
+    condition = _branch(walk, test, given, "condition")
+    loop = _branch(walk, body, given, "body")
+    return b.multi("while", *given, cond=condition, body=loop)
+
+
+@converts("map_impl")
+def _map(b: Builder, body: Any, mapped: Sequence[Any], extra: Sequence[Any] = (), *, walk: Any) -> Result:
+    """A map over a constant number of rows: the body once a row, results stacked."""
+    from hardtack.codegen.ir.expr import int_value
+    from hardtack.export.convert import inline
+
+    xs, rest = _tensors(b, mapped, "map"), _tensors(b, extra, "map")
+    count = int_value(xs[0].shape[0])
+    if count is None or not 1 <= count <= 64:
+        raise Refusal(f"map over {xs[0].shape[0]} rows: only constant numbers from 1 to 64 are unrolled")
+    rows = [inline(walk, body, [*(b.select(x, 0, i) for x in xs), *rest]) for i in range(count)]
+    return tuple(b.cat([b.unsqueeze(r[j], 0) for r in rows], 0) for j in range(len(rows[0])))

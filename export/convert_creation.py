@@ -1,0 +1,188 @@
+"""Tensors made from nothing, and the ops that make no tensor: checks, and randomness, which is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hardtack.codegen.ir.expr import Expr, as_expr
+from hardtack.codegen.ir.types import DType
+from hardtack.export.build import Builder
+from hardtack.export.errors import Refusal
+from hardtack.export.table import Value, converts, refuses
+
+
+@converts("aten.full.default", "aten.full_like.default", "aten.new_full.default")
+def _full(b: Builder, source: Any, *rest: Any, **_: Any) -> Value:
+    """The fill value is the last positional argument."""
+    fill = rest[-1]
+    if isinstance(fill, Value):
+        return b.expand(b.to(fill, b.result.dtype), b.result.shape)
+    return b.full(b.result.shape, fill, b.result.dtype)
+
+
+_LIKE = ("", "_like")
+_ZEROS = [f"aten.{new}{kind}{like}.default" for kind in ("zeros", "empty") for new in ("", "new_") for like in _LIKE]
+
+
+@converts(
+    *(n for n in _ZEROS if not ("new_" in n and "_like" in n)),
+    "aten.empty.memory_format",
+    "aten.empty_permuted.default",
+)
+def _zeros(b: Builder, *_: Any, **__: Any) -> Value:
+    """Memory that torch leaves unset is zero here: the same input gives the same bytes."""
+    return b.full(b.result.shape, 0, b.result.dtype)
+
+
+@converts("aten.empty_strided.default", "aten.new_empty_strided.default")
+def _empty_strided(b: Builder, *_: Any, **__: Any) -> Value:
+    return b.full(b.result.shape, 0, b.result.dtype)
+
+
+@converts("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
+def _ones(b: Builder, *_: Any, **__: Any) -> Value:
+    return b.full(b.result.shape, 1, b.result.dtype)
+
+
+@converts("aten.scalar_tensor.default")
+def _scalar_tensor(b: Builder, s: Any, **_: Any) -> Value:
+    if isinstance(s, Value):
+        return b.to(s, b.result.dtype)
+    return b.full((), s, b.result.dtype)
+
+
+@converts("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
+def _arange(b: Builder, *args: Any, **_: Any) -> Value:
+    """start + i * step; in f64 for fractional steps of floating results, then rounded once."""
+    start, step = (0, 1) if len(args) == 1 else (args[0], args[2] if len(args) > 2 else 1)
+    index = b.iota(b.result.shape[0])
+    result = b.result.dtype
+    whole = all(isinstance(s, (int, Expr)) for s in (start, step))
+    compute = DType.I64 if whole else DType.F64
+    out = index if compute is DType.I64 else b.to(index, compute)
+    if not (isinstance(step, (int, float)) and step == 1):
+        out = b.pw("mul", out, step, dtype=compute)
+    if not (isinstance(start, (int, float)) and start == 0):
+        out = b.pw("add", out, start, dtype=compute)
+    return b.to(out, result)
+
+
+@converts("aten.linspace.default")
+def _linspace(b: Builder, start: Any, end: Any, steps: Any, **_: Any) -> Value:
+    """From both ends towards the middle, so that the last element is `end` itself."""
+    count = as_expr(steps)
+    compute = DType.F64 if b.result.dtype is DType.F64 else DType.F32
+    if any(isinstance(s, Value) for s in (start, end)):
+        raise Refusal("linspace between tensors")
+    index = b.iota(count)
+    if count is as_expr(1):
+        return b.full(b.result.shape, start, b.result.dtype)
+    step: Any = b.pw("div", b.cast(float(end) - float(start), compute), b.cast(count - 1, compute), dtype=compute)
+    rising = b.pw("add", b.pw("mul", b.to(index, compute), step), float(start), dtype=compute)
+    back = b.pw("sub", b.cast(count - 1, DType.I64), index, dtype=DType.I64)
+    falling = b.pw("sub", b.cast(float(end), compute), b.pw("mul", b.to(back, compute), step), dtype=compute)
+    first = b.pw("lt", index, b.cast(_half(count), DType.I64), dtype=DType.I64)
+    return b.to(b.where(first, rising, falling, compute), b.result.dtype)
+
+
+def _half(count: Expr) -> Expr:
+    from hardtack.codegen.ir.expr import floordiv
+
+    return floordiv(count, 2)
+
+
+@converts("aten.eye.default", "aten.eye.m")
+def _eye(b: Builder, *_: Any, **__: Any) -> Value:
+    rows, columns = b.result.shape
+    hit = b.op("eq", b.unsqueeze(b.iota(rows), 1), b.iota(columns))
+    return b.to(hit, b.result.dtype)
+
+
+@converts("aten.tril.default", "aten.triu.default")
+def _triangle(b: Builder, x: Value, diagonal: Any = 0) -> Value:
+    """Elements with column - row on the kept side of `diagonal`; 0 elsewhere."""
+    rows = b.pw("add", b.unsqueeze(b.iota(x.shape[-2]), 1), diagonal)
+    kept = b.op("le" if "tril" in b.origin.op else "ge", b.iota(x.shape[-1]), rows)
+    return b.where(kept, x, 0, x.dtype)
+
+
+@converts("aten.tril_indices.default", "aten.triu_indices.default")
+def _triangle_indices(b: Builder, row: int, col: int, offset: int = 0, **_: Any) -> Value:
+    import torch
+
+    make = torch.tril_indices if "tril" in b.origin.op else torch.triu_indices
+    rows, columns = (list(map(int, part)) for part in make(row, col, offset))
+    if len(rows) > 4096:
+        raise Refusal(f"{len(rows)} triangle indices written out: build them with torch.tril on a mask")
+    parts = [[b.full((1,), v, DType.I64) for v in part] for part in (rows, columns)]
+    return b.to(b.cat([b.unsqueeze(b.cat(p, 0), 0) for p in parts], 0), b.result.dtype)
+
+
+@converts("aten.fill.Scalar", "aten.fill.Tensor")
+def _fill(b: Builder, x: Value, value: Any) -> Value:
+    if isinstance(value, Value):
+        return b.expand(b.to(value, x.dtype), x.shape)
+    return b.full(x.shape, value, x.dtype)
+
+
+@converts("aten.copy.default")
+def _copy(b: Builder, x: Value, source: Value, non_blocking: bool = False) -> Value:
+    """x with all its elements replaced: source in x's shape and dtype."""
+    return b.expand(b.to(source, x.dtype), x.shape)
+
+
+@converts(
+    "aten._assert_tensor_metadata.default",
+    "aten.sym_constrain_range.default",
+    "aten.sym_constrain_range_for_size.default",
+    "aten._print.default",
+)
+def _nothing(b: Builder, *_: Any, **__: Any) -> None:
+    """Checks on what the types already say."""
+
+
+@converts("aten._assert_scalar.default")
+def _assert_scalar(b: Builder, condition: Any, message: str = "") -> None:
+    """A condition on sizes: its guard comes with the program's."""
+    if isinstance(condition, Value):
+        b.multi("assert", b.to(condition, DType.BOOL), message=message or "a condition of the model failed")
+    elif condition is False:
+        raise Refusal(f"an assertion of the model never holds: {message}")
+
+
+@converts("aten._assert_async.msg", "aten._assert_async.default")
+def _assert_async(b: Builder, condition: Value, message: str = "an assertion of the model failed") -> None:
+    b.multi("assert", b.to(condition, DType.BOOL), message=message)
+
+
+def _names(kinds: str) -> Sequence[str]:
+    return [f"aten.{k}" for k in kinds.split()]
+
+
+refuses(
+    "random numbers have no place in a compiled program: pass them in as an input",
+    *_names(
+        "rand rand_like randn randn_like randint randint_like randperm normal normal_functional bernoulli multinomial"
+    ),
+    *_names("uniform uniform_ exponential native_dropout poisson rrelu_with_noise rrelu_with_noise_functional cauchy"),
+    *_names("geometric log_normal binomial _fused_dropout alpha_dropout feature_dropout"),
+)
+refuses(
+    "the shape of its result depends on values: use a mask and where, or fixed sizes",
+    *_names(
+        "nonzero nonzero_static masked_select unique unique_dim unique_consecutive _unique2 repeat_interleave bincount"
+    ),
+)
+refuses(
+    "it reads a tensor's value into Python: keep the value a tensor",
+    *_names("_local_scalar_dense item equal is_nonzero"),
+)
+refuses(
+    "complex numbers are not supported: write the real and imaginary parts as two real tensors",
+    *_names("view_as_complex view_as_real complex polar _fft_c2c _fft_r2c _fft_c2r angle imag"),
+)
+refuses(
+    "sparse tensors are not supported: use dense ones",
+    *_names("_sparse_coo_tensor_with_dims_and_tensors _coalesce _to_sparse sparse_mask _sparse_mm _sparse_addmm"),
+)

@@ -1,0 +1,240 @@
+"""Reading and writing by index: gather, take, put, scatter, embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hardtack.codegen.ir.expr import as_expr, const, int_value, product
+from hardtack.codegen.ir.types import DType
+from hardtack.export.build import Builder
+from hardtack.export.convert_views import slice_start, wrapped
+from hardtack.export.errors import Refusal
+from hardtack.export.table import Size, Value, converts
+
+
+def _integer(b: Builder, index: Value) -> Value:
+    return index if index.dtype.is_int else b.to(index, DType.I64)
+
+
+@converts("aten.embedding.default")
+def _embedding(b: Builder, weight: Value, indices: Value, *_: Any, **__: Any) -> Value:
+    return b.op("take", weight, _integer(b, indices), dims=(0,), at=0)
+
+
+@converts("aten.index_select.default")
+def _index_select(b: Builder, x: Value, dim: int, index: Value) -> Value:
+    if x.rank == 0:
+        return x
+    at = dim % x.rank
+    flat = b.reshape(index, (1,)) if index.rank == 0 else index
+    return b.op("take", x, _integer(b, flat), dims=(at,), at=at)
+
+
+@converts("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def _index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
+    dims, chosen = _chosen(b, indices)
+    return b.op("take", x, *chosen, dims=dims, at=index_position(dims))
+
+
+def _chosen(b: Builder, indices: Sequence[Value | None]) -> tuple[tuple[int, ...], list[Value]]:
+    """The dims that are indexed and their index tensors."""
+    if any(i is not None and i.dtype in (DType.BOOL, DType.U8) for i in indices):
+        raise Refusal("indexing by a mask gives a shape that depends on values: use torch.where")
+    pairs = [(d, i) for d, i in enumerate(indices) if i is not None]
+    return tuple(d for d, _ in pairs), [_integer(b, i) for _, i in pairs]
+
+
+def index_position(dims: Sequence[int]) -> int:
+    """Where advanced indexing puts the index dims: in place of adjacent indexed dims, else in front."""
+    adjacent = list(dims) == list(range(dims[0], dims[0] + len(dims)))
+    return dims[0] if adjacent else 0
+
+
+@converts("aten.index_put.default", "aten.index_put_.default", "aten._unsafe_index_put.default")
+def _index_put(
+    b: Builder, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False, unsafe: bool = False
+) -> Value:
+    """The indexed dims are moved to the front, written there, and moved back."""
+    if len(indices) == 1 and indices[0] is not None and indices[0].dtype is DType.BOOL:
+        return _masked_put(b, x, indices[0], values, accumulate)
+    dims, chosen = _chosen(b, indices)
+    at = index_position(dims)
+    front = [*dims, *(d for d in range(x.rank) if d not in dims)]
+    if at and values.rank:
+        values = _index_dims_first(b, x, chosen, dims, at, values)
+    moved = b.permute(x, front)
+    out = b.op("put", moved, b.to(values, x.dtype), *chosen, dims=tuple(range(len(dims))), accumulate=bool(accumulate))
+    return b.permute(out, [front.index(d) for d in range(x.rank)])
+
+
+def _index_dims_first(
+    b: Builder, x: Value, chosen: Sequence[Value], dims: Sequence[int], at: int, values: Value
+) -> Value:
+    """values, which stand as x[indices] does, with the index dims moved to the front."""
+    from hardtack.codegen.ir.graph_infer import broadcast
+
+    index_shape = broadcast([i.shape for i in chosen], b.same)
+    rest = [s for d, s in enumerate(x.shape) if d not in dims]
+    whole = b.expand(values, (*rest[:at], *index_shape, *rest[at:]))
+    n = len(index_shape)
+    return b.permute(whole, [*range(at, at + n), *range(at), *range(at + n, whole.rank)])
+
+
+def _masked_put(b: Builder, x: Value, mask: Value, values: Value, accumulate: bool) -> Value:
+    """x[mask] = values, for one value: a selection."""
+    if int_value(product(values.shape)) != 1:
+        raise Refusal("writing several values through a mask depends on values: use torch.where")
+    value = b.to(b.reshape(values, ()), x.dtype)
+    shape: list[Size] = [*mask.shape, *([1] * (x.rank - mask.rank))]
+    new = b.pw("add", x, value) if accumulate else value
+    return b.where(b.reshape(mask, shape), new, x, x.dtype)
+
+
+@converts("aten.gather.default")
+def _gather(b: Builder, x: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
+    if x.rank == 0:
+        return b.expand(x, index.shape) if index.rank == 0 else b.expand(b.reshape(x, (1,)), index.shape)
+    if index.rank == 0:
+        index = b.reshape(index, (1,))
+        return b.reshape(b.op("gather", x, index, dim=dim % x.rank), ())
+    return b.op("gather", x, index, dim=dim % x.rank)
+
+
+_REDUCTIONS = {"add": "sum", "multiply": "prod", "sum": "sum", "prod": "prod", "amax": "amax", "amin": "amin"}
+
+
+@converts(
+    "aten.scatter.src",
+    "aten.scatter.value",
+    "aten.scatter.reduce",
+    "aten.scatter.value_reduce",
+    "aten.scatter_add.default",
+    "aten.scatter_reduce.two",
+)
+def _scatter(
+    b: Builder,
+    x: Value,
+    dim: int,
+    index: Value,
+    src: Any,
+    reduce_by: str | None = None,
+    *,
+    reduce: str | None = None,
+    include_self: bool = True,
+) -> Value:
+    """x with src added, multiplied or put in at index along dim."""
+    name = reduce or reduce_by
+    kind = "sum" if "scatter_add" in b.origin.op else "none" if name is None else _REDUCTIONS.get(name)
+    if kind is None or not include_self:
+        raise Refusal(f"scatter with reduce={name!r}, include_self={include_self}")
+    if x.rank == 0:
+        x, index = b.reshape(x, (1,)), b.reshape(index, (1,))
+        src = b.reshape(src, (1,)) if isinstance(src, Value) else src
+        return b.reshape(_scatter_along(b, x, 0, index, src, kind), ())
+    return _scatter_along(b, x, dim % x.rank, index, src, kind)
+
+
+def _scatter_along(b: Builder, x: Value, dim: int, index: Value, src: Any, kind: str) -> Value:
+    source = b.to(src, x.dtype) if isinstance(src, Value) else b.full(index.shape, src, x.dtype)
+    return b.op("scatter", x, index, source, dim=dim, reduce=kind)
+
+
+@converts("aten.slice_scatter.default")
+def _slice_scatter(
+    b: Builder, x: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Value:
+    """x with the slice replaced by src: joined from parts for step 1, otherwise written by index."""
+    at = dim % x.rank
+    length = src.shape[at]
+    first = slice_start(start, x.shape[at], length)
+    src = b.to(src, x.dtype)
+    if step == 1:
+        return _replaced(b, x, src, at, first)
+    if int_value(length) == 0:
+        return x
+    positions = b.pw("add", b.pw("mul", b.iota(length), step), first)
+    front = [at, *(d for d in range(x.rank) if d != at)]
+    out = b.op("put", b.permute(x, front), b.permute(src, front), positions, dims=(0,), accumulate=False)
+    return b.permute(out, [front.index(d) for d in range(x.rank)])
+
+
+def _replaced(b: Builder, x: Value, src: Value, dim: int, first: Any) -> Value:
+    """x with x[.., first : first + len(src), ..] = src."""
+    begin, length, size = as_expr(first), src.shape[dim], x.shape[dim]
+    rest = size - begin - length
+    parts: list[Value] = []
+    if begin is not const(0):
+        parts.append(b.slice(x, dim, 0, begin))
+    parts.append(src)
+    if rest is not const(0):
+        parts.append(b.slice(x, dim, begin + length, rest))
+    return b.cat(parts, dim)
+
+
+@converts("aten.select_scatter.default")
+def _select_scatter(b: Builder, x: Value, src: Value, dim: int, index: Size) -> Value:
+    at = dim % x.rank
+    row = b.unsqueeze(b.to(src, x.dtype), at)
+    return _replaced(b, x, row, at, wrapped(index, x.shape[at]))
+
+
+def _moved_put(b: Builder, x: Value, dim: int, index: Value, source: Value, accumulate: bool) -> Value:
+    at = dim % x.rank
+    front = [at, *(d for d in range(x.rank) if d != at)]
+    out = b.op(
+        "put",
+        b.permute(x, front),
+        b.permute(source, front) if source.rank == x.rank else source,
+        _integer(b, index),
+        dims=(0,),
+        accumulate=accumulate,
+    )
+    return b.permute(out, [front.index(d) for d in range(x.rank)])
+
+
+@converts("aten.index_add.default")
+def _index_add(b: Builder, x: Value, dim: int, index: Value, source: Value, *, alpha: Any = 1) -> Value:
+    scaled = source if alpha == 1 else b.pw("mul", source, alpha)
+    return _ranked_put(b, x, dim, index, b.to(scaled, x.dtype), True)
+
+
+@converts("aten.index_copy.default")
+def _index_copy(b: Builder, x: Value, dim: int, index: Value, source: Value) -> Value:
+    return _ranked_put(b, x, dim, index, b.to(source, x.dtype), False)
+
+
+@converts("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+def _index_fill(b: Builder, x: Value, dim: int, index: Value, value: Any) -> Value:
+    return _ranked_put(b, x, dim, index, b.tensor(b.cast(value, x.dtype), x.dtype), False)
+
+
+def _ranked_put(b: Builder, x: Value, dim: int, index: Value, source: Value, accumulate: bool) -> Value:
+    """put for tensors and indices of any rank, 0 included."""
+    flat = b.reshape(index, (1,)) if index.rank == 0 else index
+    if x.rank == 0:
+        out = _moved_put(b, b.reshape(x, (1,)), 0, flat, b.reshape(source, (1,)), accumulate)
+        return b.reshape(out, ())
+    if source.rank and index.rank == 0 and source.rank == x.rank - 1:
+        source = b.unsqueeze(source, dim % x.rank)
+    return _moved_put(b, x, dim, flat, source, accumulate)
+
+
+@converts("aten.take.default")
+def _take(b: Builder, x: Value, index: Value) -> Value:
+    return b.op("take", b.reshape(x, (product(x.shape),)), index, dims=(0,), at=0)
+
+
+@converts("aten.put.default")
+def _put(b: Builder, x: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
+    flat = b.reshape(x, (product(x.shape),))
+    out = b.op("put", flat, b.reshape(source, index.shape), index, dims=(0,), accumulate=bool(accumulate))
+    return b.reshape(out, x.shape)
+
+
+@converts("aten.one_hot.default")
+def _one_hot(b: Builder, x: Value, num_classes: int = -1) -> Value:
+    if num_classes < 0:
+        raise Refusal("one_hot without num_classes depends on values: give the number of classes")
+    hit = b.op("eq", b.unsqueeze(b.to(x, DType.I64), -1), b.iota(num_classes))
+    return b.to(hit, DType.I64)

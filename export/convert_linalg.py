@@ -1,0 +1,172 @@
+"""Matrix products and convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hardtack.codegen.ir import expr as ex
+from hardtack.codegen.ir.expr import int_value
+from hardtack.export.build import Builder
+from hardtack.export.convert_pointwise import promoted
+from hardtack.export.dtypes import from_torch
+from hardtack.export.errors import Refusal
+from hardtack.export.table import Value, converts
+
+
+def product(b: Builder, x: Value, y: Value) -> Value:
+    """torch.matmul for ranks 1 and up: batch dims broadcast; a weight of rank 2 makes one large 2-d product."""
+    if not x.dtype.is_float:
+        return _integer_product(b, x, y)
+    if x.rank == 1 and y.rank == 1:
+        return b.reduce(b.pw("mul", x, y), "sum", [0], False)
+    if x.rank == 1:
+        out = product(b, b.unsqueeze(x, 0), y)
+        return b.reshape(out, (*out.shape[:-2], out.shape[-1]))
+    if y.rank == 1:
+        out = product(b, x, b.unsqueeze(y, 1))
+        return b.reshape(out, out.shape[:-1])
+    if y.rank == 2:
+        rows = b.reshape(x, (ex.product(x.shape[:-1]), x.shape[-1]))
+        return b.reshape(b.matmul(rows, y), (*x.shape[:-1], y.shape[-1]))
+    batch = broadcast_batch(b, x, y)
+    left = b.expand(x, (*batch, *x.shape[-2:]))
+    right = b.expand(y, (*batch, *y.shape[-2:]))
+    return b.matmul(left, right)
+
+
+def broadcast_batch(b: Builder, x: Value, y: Value) -> tuple[ex.Expr, ...]:
+    """The batch dims of a product, broadcast."""
+    from hardtack.codegen.ir.graph_infer import broadcast
+
+    return broadcast([x.shape[:-2], y.shape[:-2]], b.same)
+
+
+def _integer_product(b: Builder, x: Value, y: Value) -> Value:
+    """Whole numbers are multiplied and summed without a GEMM."""
+    if x.rank == 1 or y.rank == 1:
+        left = b.unsqueeze(x, 0) if x.rank == 1 else x
+        right = b.unsqueeze(y, 1) if y.rank == 1 else y
+        return b.reshape(_integer_product(b, left, right), b.result.shape)
+    wide = b.pw("mul", b.unsqueeze(x, -1), b.unsqueeze(y, -3))
+    return b.reduce(wide, "sum", [wide.rank - 2], False)
+
+
+@converts("aten.matmul.default", "aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default")
+def _matmul(b: Builder, x: Value, y: Value) -> Value:
+    return product(b, x, y)
+
+
+@converts("aten.mm.dtype", "aten.bmm.dtype")
+def _matmul_dtype(b: Builder, x: Value, y: Value, out_dtype: Any) -> Value:
+    dtype = from_torch(out_dtype)
+    return product(b, b.to(x, dtype), b.to(y, dtype))
+
+
+@converts("aten.linear.default")
+def _linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> Value:
+    """x @ weight^T + bias, on x flattened to rows."""
+    if weight.rank == 1:
+        out = product(b, x, weight)
+        return b.pw("add", out, bias) if bias is not None else out
+    rows = x if x.rank == 2 else b.reshape(x, (ex.product(x.shape[:-1]), x.shape[-1]))
+    out = b.matmul(rows, b.swap(weight, 0, 1))
+    if bias is not None:
+        out = b.pw("add", out, bias)
+    return b.reshape(out, (*x.shape[:-1], weight.shape[0]))
+
+
+def _scaled(b: Builder, x: Value, factor: Any) -> Value:
+    return x if factor == 1 else b.pw("mul", x, factor)
+
+
+@converts("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")
+def _addmm(b: Builder, x: Value, m: Value, n: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    """beta * x + alpha * (m @ n); with beta 0, x does not matter, even if it is NaN."""
+    out = _scaled(b, product(b, m, n), alpha)
+    return out if beta == 0 else b.pw("add", out, _scaled(b, x, beta))
+
+
+@converts("aten.addbmm.default")
+def _addbmm(b: Builder, x: Value, m: Value, n: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    out = _scaled(b, b.reduce(product(b, m, n), "sum", [0], False), alpha)
+    return out if beta == 0 else b.pw("add", out, _scaled(b, x, beta))
+
+
+@converts("aten._cdist_forward.default")
+def _cdist(b: Builder, x: Value, y: Value, p: float, compute_mode: int | None) -> Value:
+    """The p-norm of the difference of every row of x and every row of y."""
+    from hardtack.export.convert_reductions import p_norm
+
+    difference = b.pw("sub", b.unsqueeze(x, -2), b.unsqueeze(y, -3))
+    return p_norm(b, difference, p, [difference.rank - 1], False)
+
+
+@converts("aten._trilinear.default")
+def _trilinear(
+    b: Builder,
+    i1: Value,
+    i2: Value,
+    i3: Value,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Value:
+    """The product of three tensors, each with dims of size 1 put in, summed over some dims."""
+    parts: list[Value] = []
+    for t, dims in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        for d in sorted(dims):
+            t = b.unsqueeze(t, d)
+        parts.append(t)
+    return b.reduce(b.pw("mul", b.pw("mul", parts[0], parts[1]), parts[2]), "sum", list(sumdim), False)
+
+
+@converts("aten.outer.default")
+def _outer(b: Builder, x: Value, y: Value) -> Value:
+    _, result = promoted(x, y)
+    return b.pw("mul", b.unsqueeze(x, 1), y, dtype=result)
+
+
+@converts("aten.convolution.default")
+def _convolution(
+    b: Builder,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Value:
+    """x [N, C, *S] or [C, *S]; see Graph's conv."""
+    spatial = weight.rank - 2
+    if not 1 <= spatial <= 3:
+        raise Refusal(f"convolution over {spatial} dims")
+    batched = x.rank == weight.rank
+    image = x if batched else b.unsqueeze(x, 0)
+    if any(int_value(k) is None for k in weight.shape):
+        raise Refusal("convolution with a kernel whose size is dynamic")
+
+    def each(values: Sequence[int]) -> tuple[int, ...]:
+        return tuple(values) if len(values) == spatial else (values[0],) * spatial
+
+    operands = (image, weight) if bias is None else (image, weight, bias)
+    for i, (size, p) in enumerate(zip(image.shape[2:], each(padding), strict=True)):
+        if not transposed:
+            reach = each(dilation)[i] * ((int_value(weight.shape[2 + i]) or 1) - 1) + 1
+            b.require("le", reach, size + 2 * p, "the convolution's kernel fits into its padded input")
+    out = b.op(
+        "conv",
+        *operands,
+        stride=each(stride),
+        padding=tuple((p, p) for p in each(padding)),
+        dilation=each(dilation),
+        groups=groups,
+        transposed=bool(transposed),
+        output_padding=each(output_padding) if transposed else (0,) * spatial,
+    )
+    return out if batched else b.reshape(out, out.shape[1:])

@@ -1,0 +1,220 @@
+"""Normalisations and softmax as sequences of reductions and scalar ops: two passes, f32 for the half types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hardtack.codegen.ir import expr as ex
+from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.types import DType
+from hardtack.export.build import Builder
+from hardtack.export.convert_reductions import variance
+from hardtack.export.dtypes import from_torch
+from hardtack.export.errors import Refusal
+from hardtack.export.table import Result, Value, converts
+
+
+def softmax(b: Builder, x: Value, dim: int) -> Value:
+    """e^(x - max) / sum of it, along dim, in x's own dtype."""
+    if x.rank == 0:
+        return b.full((), 1.0, x.dtype)
+    shifted = b.pw("exp", b.pw("sub", x, b.reduce(x, "max", [dim], True)))
+    return b.pw("div", shifted, b.reduce(shifted, "sum", [dim], True))
+
+
+@converts("aten._softmax.default", "aten.softmax.int")
+def _softmax(b: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
+    source = b.to(x, from_torch(dtype)) if dtype not in (None, True, False) else x
+    return b.to(softmax(b, b.wide(source), dim), b.result.dtype)
+
+
+@converts("aten._safe_softmax.default")
+def _safe_softmax(b: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
+    """softmax, with 0 for rows that are masked out as a whole."""
+    source = b.wide(b.to(x, from_torch(dtype)) if dtype is not None else x)
+    masked = b.reduce(b.pw("eq", source, float("-inf")), "all", [dim], True)
+    return b.to(b.where(masked, 0.0, softmax(b, source, dim), source.dtype), b.result.dtype)
+
+
+@converts("aten._log_softmax.default", "aten.log_softmax.int")
+def _log_softmax(b: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
+    """x - max - log(sum(e^(x - max)))."""
+    source = b.wide(b.to(x, from_torch(dtype)) if dtype not in (None, True, False) else x)
+    if source.rank == 0:
+        return b.full((), 0.0, b.result.dtype)
+    shifted = b.pw("sub", source, b.reduce(source, "max", [dim], True))
+    total = b.pw("log", b.reduce(b.pw("exp", shifted), "sum", [dim], True))
+    return b.to(b.pw("sub", shifted, total), b.result.dtype)
+
+
+def normalised(b: Builder, x: Value, dims: Sequence[int], eps: float) -> tuple[Value, Value, Value]:
+    """((x - mean) / sqrt(variance + eps), mean, 1 / sqrt(variance + eps)) over dims, which are kept with size 1."""
+    mean = b.mean(x, dims, True)
+    distance = b.pw("sub", x, mean)
+    var = b.mean(b.pw("mul", distance, distance), dims, True)
+    scale = b.pw("rsqrt", b.pw("add", var, eps))
+    return b.pw("mul", distance, scale), mean, scale
+
+
+def affine(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, shape: Sequence[Expr | int] | None = None
+) -> Value:
+    """x * weight + bias, both put into `shape` first."""
+    for kind, v in (("mul", weight), ("add", bias)):
+        if v is not None:
+            x = b.pw(kind, x, v if shape is None else b.reshape(v, shape), dtype=x.dtype)
+    return x
+
+
+@converts("aten.layer_norm.default", "aten.native_layer_norm.default")
+def _layer_norm(
+    b: Builder,
+    x: Value,
+    normalized_shape: Sequence[Any],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Result:
+    dims = list(range(x.rank - len(normalized_shape), x.rank))
+    wide, mean, scale = normalised(b, b.wide(x), dims, eps)
+    out = b.to(affine(b, wide, weight, bias), x.dtype)
+    return (out, mean, scale) if "native" in b.origin.op else out
+
+
+@converts("aten.rms_norm.default", "aten._fused_rms_norm.default")
+def _rms_norm(
+    b: Builder, x: Value, normalized_shape: Sequence[Any], weight: Value | None = None, eps: float | None = None
+) -> Result:
+    """x / sqrt(mean(x^2) + eps) * weight; eps None is the dtype's machine epsilon (of the dtype that is computed
+    in).
+    """
+    dims = list(range(x.rank - len(normalized_shape), x.rank))
+    wide = b.wide(x)
+    if eps is None:
+        eps = 2.0**-52 if wide.dtype is DType.F64 else 2.0**-23
+    scale = b.pw("rsqrt", b.pw("add", b.mean(b.pw("mul", wide, wide), dims, True), eps))
+    out = b.to(affine(b, b.pw("mul", wide, scale), weight, None), b.result.dtype)
+    return (out, scale) if "fused" in b.origin.op else out
+
+
+@converts("aten.group_norm.default")
+def _group_norm(
+    b: Builder,
+    x: Value,
+    num_groups: int,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Value:
+    return _grouped(b, x, num_groups, weight, bias, eps)[0]
+
+
+@converts("aten.native_group_norm.default")
+def _native_group_norm(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, n: Any, c: Any, hxw: Any, group: int, eps: float
+) -> Result:
+    out, mean, scale = _grouped(b, x, group, weight, bias, eps)
+    flat = (x.shape[0], group)
+    return out, b.reshape(mean, flat), b.reshape(scale, flat)
+
+
+def _grouped(
+    b: Builder, x: Value, groups: int, weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, Value, Value]:
+    split = (x.shape[0], groups, ex.product((ex.floordiv(x.shape[1], groups), *x.shape[2:])))
+    out, mean, scale = normalised(b, b.reshape(b.wide(x), split), [2], eps)
+    out = affine(b, b.reshape(out, x.shape), weight, bias, (x.shape[1], *([1] * (x.rank - 2))))
+    return b.to(out, x.dtype), mean, scale
+
+
+@converts("aten.instance_norm.default")
+def _instance_norm(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Value:
+    per_channel: list[Expr | int] = [x.shape[1], *([1] * (x.rank - 2))]
+    wide = b.wide(x)
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise Refusal("instance norm without statistics")
+        out = _by_statistics(b, wide, weight, bias, running_mean, running_var, eps)
+        return b.to(out, x.dtype)
+    out, _, _ = normalised(b, wide, list(range(2, x.rank)), eps)
+    return b.to(affine(b, out, weight, bias, per_channel), x.dtype)
+
+
+@converts("aten.batch_norm.default")
+def _batch_norm(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Value:
+    if training or running_mean is None or running_var is None:
+        return _batch_statistics(b, x, weight, bias, eps)
+    return b.to(_by_statistics(b, b.wide(x), weight, bias, running_mean, running_var, eps), x.dtype)
+
+
+@converts("aten._native_batch_norm_legit_no_training.default")
+def _batch_norm_inference(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> Result:
+    out = b.to(_by_statistics(b, b.wide(x), weight, bias, running_mean, running_var, eps), x.dtype)
+    return out, None, None
+
+
+@converts("aten._native_batch_norm_legit.no_stats")
+def _batch_norm_no_stats(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, training: bool, momentum: float, eps: float
+) -> Result:
+    return _batch_statistics(b, x, weight, bias, eps), None, None
+
+
+def _batch_statistics(b: Builder, x: Value, weight: Value | None, bias: Value | None, eps: float) -> Value:
+    """Normalised by the batch's own mean and variance (track_running_stats=False)."""
+    var, mean = variance(b, b.wide(x), [d for d in range(x.rank) if d != 1], True, 0)
+    out = b.pw("mul", b.pw("sub", b.wide(x), mean), b.pw("rsqrt", b.pw("add", var, eps)))
+    return b.to(affine(b, out, weight, bias, (x.shape[1], *([1] * (x.rank - 2)))), x.dtype)
+
+
+def _by_statistics(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value, eps: float
+) -> Value:
+    """x * scale + shift with scale = weight / sqrt(var + eps), shift = bias - mean * scale: both fold to constants."""
+    wide_var, wide_mean = b.to(b.wide(var), x.dtype), b.to(b.wide(mean), x.dtype)
+    scale = b.pw("reciprocal", b.pw("sqrt", b.pw("add", wide_var, eps)))
+    if weight is not None:
+        scale = b.pw("mul", scale, weight, dtype=x.dtype)
+    shift = b.pw("neg", b.pw("mul", wide_mean, scale))
+    if bias is not None:
+        shift = b.pw("add", shift, bias, dtype=x.dtype)
+    return affine(b, x, scale, shift, (x.shape[1], *([1] * (x.rank - 2))))
+
+
+@converts("aten.renorm.default")
+def _renorm(b: Builder, x: Value, p: Any, dim: int, maxnorm: Any) -> Value:
+    raise Refusal("renorm changes an embedding during the run: use max_norm=None")

@@ -1,0 +1,384 @@
+"""Pointwise ops: mostly rows of the scalar op table, with torch's type promotion made explicit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
+from torch._prims_common import elementwise_dtypes
+
+from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.graph import Lit
+from hardtack.codegen.ir.types import DType
+from hardtack.export.build import Builder
+from hardtack.export.dtypes import TORCH_DTYPE, from_torch
+from hardtack.export.errors import Refusal
+from hardtack.export.table import Value, converts
+
+Arg = Value | bool | int | float | Expr
+
+
+def promoted(*args: Any, kind: KIND = KIND.DEFAULT) -> tuple[DType, DType]:
+    """(the dtype to compute in, the dtype of the result) that torch takes for args."""
+    samples: list[Any] = []
+    for a in args:
+        if isinstance(a, Value):
+            samples.append(torch.empty((1,) * a.rank, dtype=TORCH_DTYPE[a.dtype], device="meta"))
+        else:
+            samples.append(1 if isinstance(a, Expr) else a)
+    compute, result = elementwise_dtypes(*samples, type_promotion_kind=kind)
+    return from_torch(compute), from_torch(result)
+
+
+def nary(b: Builder, kind: str, *args: Arg, promotion: KIND = KIND.DEFAULT) -> Value:
+    """The op `kind` on args in the dtype that torch computes in, cast to the dtype that torch returns."""
+    compute, result = promoted(*args, kind=promotion)
+    # the half types are rounded once, at the end, for functions that torch evaluates in f32
+    if compute.is_float and result is not compute and promotion is KIND.DEFAULT:
+        compute = result
+    return b.to(b.pw(kind, *args, dtype=compute), result)
+
+
+def shaped(b: Builder, x: Value) -> Value:
+    """x broadcast to the shape that torch gives for the node."""
+    return b.expand(x, b.result.shape)
+
+
+_INT_TO_FLOAT = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "cos",
+    "cosh",
+    "erf",
+    "erfc",
+    "erfinv",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "lgamma",
+    "reciprocal",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+]
+_SAME = ("floor", "ceil", "trunc", "abs", "neg", "sign")
+
+
+def _register_unary() -> None:
+    for name in _INT_TO_FLOAT:
+        converts(f"aten.{name}.default")(_unary(name, KIND.INT_TO_FLOAT))
+    for name in _SAME:
+        converts(f"aten.{name}.default")(_unary_same(name))
+
+
+def _unary(name: str, promotion: KIND) -> Any:
+    return lambda b, x: nary(b, name, x, promotion=promotion)
+
+
+def _unary_same(name: str) -> Any:
+    def convert(b: Builder, x: Value) -> Value:
+        if not x.dtype.is_float and name in ("floor", "ceil", "trunc"):
+            return x
+        if x.dtype is DType.BOOL:
+            return x  # abs, sign of bool
+        return b.pw(name, x)
+
+    return convert
+
+
+_register_unary()
+
+
+@converts("aten.sgn.default")
+def _sgn(b: Builder, x: Value) -> Value:
+    return x if x.dtype is DType.BOOL else b.pw("sign", x)
+
+
+@converts("aten.round.default")
+def _round(b: Builder, x: Value) -> Value:
+    return b.pw("round", x) if x.dtype.is_float else x
+
+
+@converts("aten.round.decimals")
+def _round_decimals(b: Builder, x: Value, *, decimals: int) -> Value:
+    if not x.dtype.is_float:
+        return x
+    scale = 10.0 ** abs(decimals)
+    first, second = ("mul", "div") if decimals >= 0 else ("div", "mul")
+    return b.pw(second, b.pw("round", b.pw(first, x, scale)), scale)
+
+
+@converts("aten.isnan.default")
+def _isnan(b: Builder, x: Value) -> Value:
+    return b.op("isnan", x) if x.dtype.is_float else b.full(x.shape, False, DType.BOOL)
+
+
+@converts("aten.isinf.default")
+def _isinf(b: Builder, x: Value) -> Value:
+    return b.op("isinf", x) if x.dtype.is_float else b.full(x.shape, False, DType.BOOL)
+
+
+@converts("aten.signbit.default")
+def _signbit(b: Builder, x: Value) -> Value:
+    if x.dtype is DType.BOOL:
+        return b.full(x.shape, False, DType.BOOL)
+    if not x.dtype.is_float:
+        return b.op("lt", x, b.cast(0, x.dtype))
+    return b.pw("lt", b.pw("copysign", b.cast(1.0, x.dtype), x), 0.0)
+
+
+@converts("aten.bitwise_not.default", "aten.logical_not.default")
+def _not(b: Builder, x: Value) -> Value:
+    logical = (b.origin.op or "").startswith("aten.logical")
+    return b.op("not", b.to(x, DType.BOOL) if logical else x)
+
+
+@converts("aten.add.Tensor", "aten.add.Scalar")
+def _add(b: Builder, x: Arg, y: Arg, alpha: Any = 1) -> Value:
+    _, result = promoted(x, y)
+    if result is DType.BOOL:
+        return b.op("or", b.cast(x, result), b.cast(y, result))
+    scaled = y if alpha == 1 else b.pw("mul", y, alpha, dtype=result)
+    return b.pw("add", x, scaled, dtype=result)
+
+
+@converts("aten.sub.Tensor", "aten.sub.Scalar")
+def _sub(b: Builder, x: Arg, y: Arg, alpha: Any = 1) -> Value:
+    _, result = promoted(x, y)
+    scaled = y if alpha == 1 else b.pw("mul", y, alpha, dtype=result)
+    return b.pw("sub", x, scaled, dtype=result)
+
+
+@converts("aten.rsub.Tensor", "aten.rsub.Scalar")
+def _rsub(b: Builder, x: Arg, y: Arg, alpha: Any = 1) -> Value:
+    return _sub(b, y, x, alpha)  # type: ignore[return-value]
+
+
+@converts("aten.mul.Tensor", "aten.mul.Scalar")
+def _mul(b: Builder, x: Arg, y: Arg) -> Value:
+    _, result = promoted(x, y)
+    return (
+        b.op("and", b.cast(x, result), b.cast(y, result)) if result is DType.BOOL else b.pw("mul", x, y, dtype=result)
+    )
+
+
+@converts("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
+def _div(b: Builder, x: Arg, y: Arg) -> Value:
+    _, result = promoted(x, y, kind=KIND.INT_TO_FLOAT)
+    return divide(b, x, y, result)
+
+
+def divide(b: Builder, x: Arg, y: Arg, dtype: DType) -> Value:
+    """x / y; by a power of two as a multiplication, which is exact."""
+    if isinstance(y, (int, float)) and y and math.frexp(float(y))[0] in (0.5, -0.5) and 2.0**-100 < abs(y) < 2.0**100:
+        return b.pw("mul", x, 1.0 / y, dtype=dtype) if dtype is not DType.F16 else b.pw("div", x, y, dtype=dtype)
+    return b.pw("div", x, y, dtype=dtype)
+
+
+@converts("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def _div_mode(b: Builder, x: Arg, y: Arg, rounding_mode: str | None = None) -> Value:
+    if rounding_mode is None:
+        return _div(b, x, y)  # type: ignore[return-value]
+    _, result = promoted(x, y)
+    if rounding_mode == "floor":
+        return b.pw("floordiv", x, y, dtype=result)
+    if result.is_float:
+        return b.pw("trunc", b.pw("div", x, y, dtype=result))
+    return b.pw("truncdiv", x, y, dtype=result)
+
+
+@converts("aten.floor_divide.default", "aten.floor_divide.Scalar")
+def _floor_divide(b: Builder, x: Arg, y: Arg) -> Value:
+    return nary(b, "floordiv", x, y)
+
+
+@converts("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")
+def _remainder(b: Builder, x: Arg, y: Arg) -> Value:
+    return nary(b, "remainder", x, y)
+
+
+@converts("aten.fmod.Tensor", "aten.fmod.Scalar")
+def _fmod(b: Builder, x: Arg, y: Arg) -> Value:
+    return nary(b, "fmod", x, y)
+
+
+def _comparison(kind: str) -> Any:
+    def convert(b: Builder, x: Arg, y: Arg) -> Value:
+        compute, _ = promoted(x, y, kind=KIND.ALWAYS_BOOL)
+        return b.pw(kind, x, y, dtype=compute)
+
+    return convert
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    converts(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_comparison(_name))
+
+
+@converts("aten.maximum.default", "aten.minimum.default", "aten.fmax.default", "aten.fmin.default")
+def _extreme(b: Builder, x: Arg, y: Arg) -> Value:
+    name = b.origin.op
+    kind = "max" if "max" in name else "min"
+    _, result = promoted(x, y)
+    if result is DType.BOOL:
+        return b.op("or" if kind == "max" else "and", b.cast(x, result), b.cast(y, result))
+    both = b.pw(kind, x, y, dtype=result)
+    if not result.is_float or "aten.f" not in name:
+        return both
+    left, right = b.cast(x, result), b.cast(y, result)
+    kept = b.where(b.op("isnan", right), left, both, result)
+    return b.where(b.op("isnan", left), right, kept, result)
+
+
+@converts("aten.clamp.default", "aten.clamp.Tensor", "aten.clamp_min.default", "aten.clamp_min.Tensor")
+def clamp(b: Builder, x: Value, min: Arg | None = None, max: Arg | None = None) -> Value:
+    """max(x, lower), then min(., upper), as torch does where the limits cross."""
+    _, result = promoted(*(a for a in (x, min, max) if a is not None))
+    out = b.to(x, result)
+    if min is not None:
+        out = b.pw("max", out, min, dtype=result)
+    if max is not None:
+        out = b.pw("min", out, max, dtype=result)
+    return out
+
+
+@converts("aten.clamp_max.default", "aten.clamp_max.Tensor")
+def _clamp_max(b: Builder, x: Value, max: Arg) -> Value:
+    return clamp(b, x, None, max)  # type: ignore[return-value]
+
+
+@converts("aten.hardtanh.default")
+def _hardtanh(b: Builder, x: Value, min_val: float = -1, max_val: float = 1) -> Value:
+    return clamp(b, x, min_val, max_val)  # type: ignore[return-value]
+
+
+@converts("aten.relu.default")
+def _relu(b: Builder, x: Value) -> Value:
+    return b.pw("max", x, 0)
+
+
+@converts("aten.relu6.default")
+def _relu6(b: Builder, x: Value) -> Value:
+    return b.pw("min", b.pw("max", x, 0), 6)
+
+
+def _bitwise(kind: str, logical: bool) -> Any:
+    def convert(b: Builder, x: Arg, y: Arg) -> Value:
+        result = DType.BOOL if logical else promoted(x, y)[1]
+        return b.pw(kind, x, y, dtype=result)
+
+    return convert
+
+
+for _name in ("and", "or", "xor"):
+    converts(f"aten.bitwise_{_name}.Tensor", f"aten.bitwise_{_name}.Scalar", f"aten.__{_name}__.Tensor")(
+        _bitwise(_name, False)
+    )
+    converts(f"aten.logical_{_name}.default")(_bitwise(_name, True))
+
+
+@converts(
+    "aten.bitwise_left_shift.Tensor",
+    "aten.bitwise_left_shift.Tensor_Scalar",
+    "aten.__lshift__.Scalar",
+    "aten.__lshift__.Tensor",
+)
+def _shl(b: Builder, x: Arg, y: Arg) -> Value:
+    return nary(b, "shl", x, y)
+
+
+@converts(
+    "aten.bitwise_right_shift.Tensor",
+    "aten.bitwise_right_shift.Tensor_Scalar",
+    "aten.__rshift__.Scalar",
+    "aten.__rshift__.Tensor",
+)
+def _shr(b: Builder, x: Arg, y: Arg) -> Value:
+    return nary(b, "shr", x, y)
+
+
+@converts("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
+def _where(b: Builder, condition: Value, x: Arg, y: Arg) -> Value:
+    _, result = promoted(x, y)
+    return shaped(b, b.where(b.to(condition, DType.BOOL), x, y, result))
+
+
+@converts("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+def _masked_fill(b: Builder, x: Value, mask: Value, value: Arg) -> Value:
+    return shaped(b, b.where(mask, value, x, x.dtype))
+
+
+@converts("aten.pow.Tensor_Scalar")
+def _pow_scalar(b: Builder, x: Value, exponent: Any) -> Value:
+    _, result = promoted(x, exponent)
+    x = b.to(x, result)
+    special = _small_power(b, x, exponent) if isinstance(exponent, (int, float)) else None
+    return special if special is not None else b.pw("pow", x, exponent)
+
+
+def _small_power(b: Builder, x: Value, exponent: float) -> Value | None:
+    """x to a small power by multiplication and roots, as torch computes it; None where it uses pow."""
+    if exponent == 1:
+        return x
+    if exponent == 0:
+        return b.full(x.shape, 1, x.dtype)
+    if exponent == 2:
+        return b.pw("mul", x, x)
+    if exponent == 3:
+        return b.pw("mul", b.pw("mul", x, x), x)
+    if not x.dtype.is_float:
+        return None
+    if exponent in (0.5, -0.5):
+        return b.pw("sqrt" if exponent > 0 else "rsqrt", x)
+    if exponent in (-1, -2):
+        return b.pw("reciprocal", x if exponent == -1 else b.pw("mul", x, x))
+    return None
+
+
+@converts("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+def _pow(b: Builder, x: Arg, exponent: Arg) -> Value:
+    return nary(b, "pow", x, exponent)
+
+
+@converts("aten.atan2.default", "aten.copysign.Tensor", "aten.copysign.Scalar")
+def _float_binary(b: Builder, x: Arg, y: Arg) -> Value:
+    return nary(b, "atan2" if "atan2" in b.origin.op else "copysign", x, y, promotion=KIND.INT_TO_FLOAT)
+
+
+@converts("aten.hypot.default")
+def _hypot(b: Builder, x: Arg, y: Arg) -> Value:
+    """The larger times sqrt(1 + ratio^2): no overflow of the squares."""
+    _, result = promoted(x, y)
+    one, two = b.pw("abs", b.cast(x, result)), b.pw("abs", b.cast(y, result))
+    large, small = b.pw("max", one, two), b.pw("min", one, two)
+    ratio = b.pw("div", small, large)
+    length = b.pw("mul", large, b.pw("sqrt", b.pw("add", b.pw("mul", ratio, ratio), 1.0)))
+    plain = b.op("or", b.pw("eq", large, 0.0), b.op("isinf", large))
+    return b.where(plain, large, length, result)
+
+
+@converts("aten.square.default")
+def _square(b: Builder, x: Value) -> Value:
+    return b.pw("mul", x, x)
+
+
+def scalar_of(x: Any) -> float:
+    """A Python number. Refusal for a tensor or a size."""
+    if isinstance(x, Lit):
+        return float(x.value)
+    if isinstance(x, (bool, int, float)):
+        return float(x)
+    raise Refusal(f"needs a number, got {type(x).__name__}")

@@ -1,0 +1,288 @@
+"""Reductions, scans, sorting and statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hardtack.codegen.ir import expr as ex
+from hardtack.codegen.ir.expr import int_value
+from hardtack.codegen.ir.graph import TensorType
+from hardtack.codegen.ir.types import DType
+from hardtack.export.build import Builder
+from hardtack.export.dtypes import from_torch
+from hardtack.export.errors import Refusal
+from hardtack.export.table import Result, Value, converts
+
+
+def dims_of(x: Value, dim: int | Sequence[int] | None) -> list[int]:
+    """The dims to reduce: all for None or an empty list."""
+    if dim is None or (not isinstance(dim, int) and len(dim) == 0):
+        return list(range(x.rank))
+    chosen = [dim] if isinstance(dim, int) else list(dim)
+    return sorted({d % x.rank for d in chosen}) if x.rank else []
+
+
+@converts("aten.sum.default", "aten.sum.dim_IntList", "aten.prod.default", "aten.prod.dim_int")
+def _sum(b: Builder, x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
+    kind = "sum" if ".sum" in b.origin.op else "prod"
+    result = b.result.dtype
+    wide = b.wide(b.to(x, result))
+    return b.to(b.reduce(wide, kind, dims_of(x, dim), keepdim), result)
+
+
+@converts("aten.mean.default", "aten.mean.dim")
+def _mean(b: Builder, x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
+    result = b.result.dtype
+    return b.to(b.mean(b.wide(b.to(x, result)), dims_of(x, dim), keepdim), result)
+
+
+@converts("aten.any.default", "aten.any.dim", "aten.any.dims", "aten.all.default", "aten.all.dim", "aten.all.dims")
+def _any(b: Builder, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    kind = "any" if ".any" in b.origin.op else "all"
+    return b.to(b.reduce(b.to(x, DType.BOOL), kind, dims_of(x, dim), keepdim), b.result.dtype)
+
+
+def extreme(b: Builder, x: Value, kind: str, dims: Sequence[int], keepdim: bool) -> Value:
+    """The largest or smallest element; of bool by any and all."""
+    if x.dtype is DType.BOOL:
+        return b.reduce(x, "any" if kind == "max" else "all", dims, keepdim)
+    return b.reduce(x, kind, dims, keepdim)
+
+
+@converts("aten.amax.default", "aten.amin.default", "aten.max.default", "aten.min.default")
+def _amax(b: Builder, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    return extreme(b, x, "max" if "max" in b.origin.op else "min", dims_of(x, dim), keepdim)
+
+
+@converts("aten.aminmax.default")
+def _aminmax(b: Builder, x: Value, *, dim: Any = None, keepdim: bool = False) -> Result:
+    dims = dims_of(x, dim)
+    return extreme(b, x, "min", dims, keepdim), extreme(b, x, "max", dims, keepdim)
+
+
+@converts("aten.max.dim", "aten.min.dim")
+def _max_dim(b: Builder, x: Value, dim: int, keepdim: bool = False) -> Result:
+    kind = "max" if ".max" in b.origin.op else "min"
+    return extreme(b, x, kind, dims_of(x, dim), keepdim), arg_extreme(b, x, kind, dim, keepdim)
+
+
+def arg_extreme(b: Builder, x: Value, kind: str, dim: int, keepdim: bool) -> Value:
+    """The index of the first extreme element along dim."""
+    plain = b.to(x, DType.U8) if x.dtype is DType.BOOL else x
+    return b.reduce(plain, f"arg{kind}", dims_of(x, dim), keepdim)
+
+
+@converts("aten.argmax.default", "aten.argmin.default")
+def _argmax(b: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    kind = "max" if "argmax" in b.origin.op else "min"
+    if dim is not None:
+        return arg_extreme(b, x, kind, dim, keepdim)
+    flat = arg_extreme(b, b.reshape(x, (ex.product(x.shape),)), kind, 0, False)
+    return b.reshape(flat, b.result.shape)
+
+
+@converts("aten.cumsum.default", "aten.cumprod.default")
+def _cumsum(b: Builder, x: Value, dim: int, *, dtype: Any = None) -> Value:
+    kind = "sum" if "sum" in b.origin.op else "prod"
+    result = b.result.dtype
+    wide = b.wide(b.to(x, result))
+    return b.to(b.op("scan", wide, kind=kind, dim=dim % x.rank), result) if x.rank else b.to(wide, result)
+
+
+@converts("aten.logcumsumexp.default")
+def _logcumsumexp(b: Builder, x: Value, dim: int) -> Value:
+    """log of the running sum of e^(x - m), m the largest of the row."""
+    if x.rank == 0:
+        return x
+    wide = b.wide(x)
+    top = b.reduce(wide, "max", [dim], True)
+    total = b.op("scan", b.pw("exp", b.pw("sub", wide, top)), kind="sum", dim=dim % x.rank)
+    return b.to(b.pw("add", b.pw("log", total), top), x.dtype)
+
+
+@converts("aten.sort.default", "aten.sort.stable")
+def _sort(b: Builder, x: Value, *args: Any, **kwargs: Any) -> Result:
+    given = dict(zip(("dim", "descending"), args, strict=False)) | kwargs
+    if x.rank == 0:
+        return x, b.full((), 0, DType.I64)
+    dim, descending = given.get("dim", -1) % x.rank, bool(given.get("descending", False))
+    plain = b.to(x, DType.U8) if x.dtype is DType.BOOL else x
+    values, index = b.multi("sort", plain, dim=dim, descending=descending)
+    return b.to(values, x.dtype), index
+
+
+@converts("aten.argsort.default", "aten.argsort.stable")
+def _argsort(b: Builder, x: Value, *args: Any, **kwargs: Any) -> Value:
+    return _sort(b, x, *args, **kwargs)[1]  # type: ignore[index,return-value]
+
+
+@converts("aten.topk.default")
+def _topk(b: Builder, x: Value, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Result:
+    if x.rank == 0:
+        return x, b.full((), 0, DType.I64)
+    at = dim % x.rank
+    b.require("le", b.result.shape[at], x.shape[at], "topk takes no more than there is")
+    return b.multi("topk", x, stated=(b.result, TensorType(DType.I64, b.result.shape)), dim=at, largest=bool(largest))
+
+
+@converts("aten.kthvalue.default")
+def _kthvalue(b: Builder, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> Result:
+    if x.rank == 0:
+        return x, b.full((), 0, DType.I64)
+    values, index = b.multi("sort", x, dim=dim % x.rank, descending=False)
+    pick = [b.slice(v, dim % x.rank, k - 1, 1) for v in (values, index)]
+    return tuple(b.reshape(p, b.result.shape) for p in pick)
+
+
+@converts("aten.median.dim")
+def _median(b: Builder, x: Value, dim: int, keepdim: bool = False) -> Result:
+    """The lower of the middle elements. NaN sorts last, and a row with one has NaN as its median."""
+    if x.rank == 0:
+        return x, b.full((), 0, DType.I64)
+    at = dim % x.rank
+    size = x.shape[at]
+    b.require("le", 1, size, "median needs an element")
+    values, index = b.multi("sort", x, dim=at, descending=False)
+    middle = [b.slice(v, at, ex.floordiv(size - 1, 2), 1) for v in (values, index)]
+    if x.dtype.is_float:
+        last = b.slice(values, at, size - 1, 1)
+        broken = b.op("isnan", last)
+        first_nan = b.reduce(b.to(b.op("isnan", x), DType.U8), "argmax", [at], True)
+        middle = [b.where(broken, last, middle[0], x.dtype), b.where(broken, first_nan, middle[1], DType.I64)]
+    return tuple(b.reshape(m, b.result.shape) for m in middle)
+
+
+@converts("aten.median.default")
+def _median_all(b: Builder, x: Value) -> Value:
+    flat = b.reshape(x, (ex.product(x.shape),))
+    found = _median(b, flat, 0)
+    assert isinstance(found, tuple)
+    return found[0] or flat
+
+
+@converts("aten.cummax.default", "aten.cummin.default")
+def _cummax(b: Builder, x: Value, dim: int) -> Result:
+    """The running extreme; the index of its last occurrence so far is the running maximum of the positions that reach
+    it."""
+    kind = "max" if "cummax" in b.origin.op else "min"
+    if x.rank == 0:
+        return x, b.full((), 0, DType.I64)
+    at = dim % x.rank
+    plain = b.to(x, DType.U8) if x.dtype is DType.BOOL else x
+    values = b.op("scan", plain, kind=kind, dim=at)
+    place = b.reshape(b.iota(x.shape[at]), [x.shape[at] if i == at else 1 for i in range(x.rank)])
+    hit = b.op("eq", plain, values)
+    if plain.dtype.is_float:
+        hit = b.op("or", hit, b.op("isnan", plain))
+    index = b.op("scan", b.where(hit, place, 0, DType.I64), kind="max", dim=at)
+    return b.to(values, x.dtype), index
+
+
+@converts("aten.bucketize.Tensor", "aten.searchsorted.Tensor")
+def _bucketize(b: Builder, first: Value, second: Value, *rest: Any, right: bool = False, **options: Any) -> Value:
+    """How many boundaries lie below each value (or at it, with `right`): counted, which serves short boundary lists."""
+    x, boundaries = (first, second) if "bucketize" in b.origin.op else (second, first)
+    if options.get("sorter") is not None or options.get("side") not in (None, "left", "right"):
+        raise Refusal("searchsorted with a sorter: sort the boundaries first")
+    right = right or options.get("side") == "right"
+    dtype = DType.F64 if x.dtype.is_float != boundaries.dtype.is_float else x.dtype
+    wide = boundaries if boundaries.rank == 1 else b.unsqueeze(boundaries, -2)
+    below = b.pw("le" if right else "lt", wide, b.unsqueeze(x, -1), dtype=dtype)
+    if x.dtype.is_float:
+        below = b.op("or", below, b.unsqueeze(b.op("isnan", x), -1))
+    count = b.reduce(b.to(below, DType.I64), "sum", [below.rank - 1], False)
+    return b.to(count, b.result.dtype)
+
+
+def variance(b: Builder, x: Value, dims: Sequence[int], keepdim: bool, correction: float) -> tuple[Value, Value]:
+    """(variance, mean), in two passes: mean first, then the mean square distance from it."""
+    mean = b.mean(x, dims, True)
+    distance = b.pw("sub", x, mean)
+    total = b.reduce(b.pw("mul", distance, distance), "sum", dims, keepdim)
+    count = ex.product(x.shape[d] for d in dims) if x.rank else ex.const(1)
+    number = int_value(count)
+    if number is not None:
+        degrees: Any = float(max(0, number - correction))
+    else:
+        degrees = b.pw("max", b.pw("sub", b.cast(count, x.dtype), correction, dtype=x.dtype), 0.0)
+    out = b.pw("div", total, degrees, dtype=x.dtype)
+    kept = mean if keepdim else b.reshape(mean, out.shape)
+    return out, kept
+
+
+@converts(
+    *(f"aten.{name}.{form}" for name in ("var", "std") for form in ("correction", "dim", "default")),
+    "aten.var_mean.correction",
+    "aten.std_mean.correction",
+)
+def _var(
+    b: Builder, x: Value, dim: Any = None, *rest: Any, correction: Any = None, keepdim: bool = False, **kw: Any
+) -> Result:
+    name = b.origin.op.split(".")[1]
+    if not b.origin.op.endswith(".correction"):
+        unbiased = dim if isinstance(dim, bool) else rest[0] if rest else kw.get("unbiased", True)
+        dim = None if isinstance(dim, bool) else dim
+        keepdim = rest[1] if len(rest) > 1 else keepdim
+        correction = 1 if unbiased else 0
+    if not x.dtype.is_float:
+        raise Refusal(f"{name} of {x.dtype}")
+    out, mean = variance(b, b.wide(x), dims_of(x, dim), keepdim, 1 if correction is None else correction)
+    out = b.pw("sqrt", out) if name.startswith("std") else out
+    out = b.to(out, x.dtype)
+    return (out, b.to(mean, x.dtype)) if name.endswith("_mean") else out
+
+
+@converts("aten.linalg_vector_norm.default")
+def _norm(b: Builder, x: Value, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
+    """The p-norm (sum |x|^p)^(1/p); p of 0 counts, p of infinity takes the extreme."""
+    result = from_torch(dtype) if dtype is not None else b.result.dtype
+    return b.to(p_norm(b, b.wide(b.to(x, result)), float(ord), dims_of(x, dim), keepdim), result)
+
+
+def p_norm(b: Builder, x: Value, p: float, dims: Sequence[int], keepdim: bool) -> Value:
+    """The p-norm over dims, in x's own dtype."""
+    size = b.pw("abs", x)
+    if p in (math.inf, -math.inf):
+        return b.reduce(size, "max" if p > 0 else "min", dims, keepdim)
+    if p == 0:
+        return b.reduce(b.to(b.pw("ne", x, 0.0), x.dtype), "sum", dims, keepdim)
+    if p == 1:
+        return b.reduce(size, "sum", dims, keepdim)
+    if p == 2:
+        return b.pw("sqrt", b.reduce(b.pw("mul", x, x), "sum", dims, keepdim))
+    return b.pw("pow", b.reduce(b.pw("pow", size, p), "sum", dims, keepdim), 1.0 / p)
+
+
+@converts("aten.logsumexp.default")
+def _logsumexp(b: Builder, x: Value, dim: Any, keepdim: bool = False) -> Value:
+    """max + log(sum(e^(x - max))), with an infinite max left out of the difference."""
+    dims = dims_of(x, dim)
+    wide = b.wide(b.to(x, b.result.dtype))
+    top = b.reduce(wide, "max", dims, True)
+    safe = b.where(b.op("isinf", top), 0.0, top, wide.dtype)
+    total = b.pw("log", b.reduce(b.pw("exp", b.pw("sub", wide, safe)), "sum", dims, keepdim))
+    return b.to(b.pw("add", total, b.reshape(safe, total.shape)), b.result.dtype)
+
+
+@converts("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
+def _count_nonzero(b: Builder, x: Value, dim: Any = None) -> Value:
+    return b.reduce(b.to(b.to(x, DType.BOOL), DType.I64), "sum", dims_of(x, dim), False)
+
+
+@converts("aten.histc.default")
+def _histc(b: Builder, x: Value, bins: int = 100, min: Any = 0, max: Any = 0) -> Value:
+    """Counts by comparing with every bin; values outside of [min, max] are not counted. min == max would need the
+    data's range.
+    """
+    if min == max:
+        raise Refusal("histc without min and max depends on the values: give a range")
+    flat = b.wide(b.reshape(x, (ex.product(x.shape), 1)))
+    if not flat.dtype.is_float:
+        raise Refusal(f"histc of {x.dtype}")
+    where = b.pw("floor", b.pw("mul", b.pw("sub", flat, float(min)), bins / (max - min)))
+    last = b.pw("min", where, float(bins - 1))
+    inside = b.op("and", b.pw("ge", flat, float(min)), b.pw("le", flat, float(max)))
+    hit = b.op("and", b.op("eq", last, b.cast(b.iota(bins), flat.dtype)), inside)
+    return b.to(b.reduce(b.to(hit, DType.I64), "sum", [0], False), b.result.dtype)

@@ -1,0 +1,63 @@
+"""LSTM and GRU: one Graph op a layer and direction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hardtack.export.build import Builder
+from hardtack.export.errors import Refusal
+from hardtack.export.table import Result, Value, converts
+
+
+def _layers(
+    b: Builder,
+    kind: str,
+    x: Value,
+    states: Sequence[Value],
+    params: Sequence[Value],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Result:
+    """states: [layers * directions, B, H] each. Returns (y, final states...)."""
+    if train and dropout:
+        raise Refusal(f"{kind} with active dropout: call .eval() on the module before exporting")
+    directions = 2 if bidirectional else 1
+    each = 4 if has_biases else 2
+    if len(params) != each * num_layers * directions:
+        raise Refusal(f"{kind} with projections (proj_size)")
+    unbatched = x.rank == 2
+    if unbatched:
+        x, states = b.unsqueeze(x, 1), [b.unsqueeze(s, 1) for s in states]
+    elif batch_first:
+        x = b.swap(x, 0, 1)
+    finals: list[list[Value]] = [[] for _ in states]
+    for layer in range(num_layers):
+        ys: list[Value] = []
+        for direction in range(directions):
+            at = layer * directions + direction
+            start = [b.select(s, 0, at) for s in states]
+            weights = params[at * each : (at + 1) * each]
+            y, *last = b.multi(kind, x, *start, *weights, reverse=direction == 1, has_bias=has_biases)
+            ys.append(y)
+            for kept, value in zip(finals, last, strict=True):
+                kept.append(b.unsqueeze(value, 0))
+        x = b.cat(ys, 2)
+    outs = [b.cat(f, 0) for f in finals]
+    if unbatched:
+        return (b.reshape(x, (x.shape[0], x.shape[2])), *(b.reshape(o, (o.shape[0], o.shape[2])) for o in outs))
+    return (b.swap(x, 0, 1) if batch_first else x, *outs)
+
+
+@converts("aten.lstm.input")
+def _lstm(b: Builder, x: Value, hx: Sequence[Value], params: Sequence[Value], *rest: Any) -> Result:
+    return _layers(b, "lstm", x, hx, params, *rest)
+
+
+@converts("aten.gru.input")
+def _gru(b: Builder, x: Value, hx: Value, params: Sequence[Value], *rest: Any) -> Result:
+    return _layers(b, "gru", x, [hx], params, *rest)

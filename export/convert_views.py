@@ -1,0 +1,353 @@
+"""Views and data movement by position: reshape, permute, slice, cat, pad, flip, and the ops that only rename a
+tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hardtack.codegen.ir import expr as ex
+from hardtack.codegen.ir.expr import Expr, as_expr, const, int_value
+from hardtack.codegen.ir.types import DType
+from hardtack.export.build import Builder
+from hardtack.export.dtypes import from_torch
+from hardtack.export.errors import Refusal
+from hardtack.export.table import Result, Size, Value, converts
+
+_END = 2**63 - 1
+
+
+@converts(
+    "aten.view.default",
+    "aten.reshape.default",
+    "aten._unsafe_view.default",
+    "aten.unsqueeze.default",
+    "aten.squeeze.default",
+    "aten.squeeze.dim",
+    "aten.squeeze.dims",
+    "aten.flatten.using_ints",
+    "aten.unflatten.int",
+    "aten.view_copy.default",
+    "aten._reshape_alias.default",
+)
+def _reshaped(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
+    """The same elements in row-major order; torch has worked out the shape."""
+    return b.reshape(x, b.result.shape)
+
+
+@converts(
+    "aten.clone.default",
+    "aten.contiguous.default",
+    "aten.alias.default",
+    "aten.detach.default",
+    "aten.lift_fresh_copy.default",
+    "aten.lift_fresh.default",
+    "aten.detach_.default",
+    "aten.positive.default",
+    "aten.resolve_conj.default",
+    "aten.resolve_neg.default",
+    "aten.real.default",
+    "aten.conj.default",
+    "aten._conj.default",
+    "aten.dropout.default",
+)
+def _unchanged(b: Builder, x: Value, *args: Any, **kwargs: Any) -> Value:
+    """A copy of a value is that value; so is dropout of a model in evaluation."""
+    if b.origin.op == "aten.dropout" and args[1] and args[0]:
+        raise Refusal("dropout is active: call .eval() on the module before exporting")
+    return x
+
+
+@converts("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.device", "aten.type_as.default")
+def _to(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
+    return b.to(x, b.result.dtype)
+
+
+@converts("aten.view.dtype")
+def _view_dtype(b: Builder, x: Value, dtype: Any) -> Value:
+    target = from_torch(dtype)
+    if target is x.dtype:
+        return x
+    if target.nbytes != x.dtype.nbytes or DType.BOOL in (target, x.dtype):
+        raise Refusal(f"reading {x.dtype} as {target} changes the number of elements")
+    return b.op("bitcast", x, dtype=target)
+
+
+@converts("aten.permute.default")
+def _permute(b: Builder, x: Value, dims: Sequence[int]) -> Value:
+    return b.permute(x, dims)
+
+
+@converts("aten.t.default", "aten.numpy_T.default", "aten.mT.default")
+def _t(b: Builder, x: Value) -> Value:
+    return b.swap(x, -1, -2) if x.rank >= 2 else x
+
+
+@converts("aten.transpose.int")
+def _transpose(b: Builder, x: Value, dim0: int, dim1: int) -> Value:
+    return b.swap(x, dim0, dim1) if x.rank else x
+
+
+@converts("aten.movedim.intlist", "aten.movedim.int")
+def _movedim(b: Builder, x: Value, source: Any, destination: Any) -> Value:
+    pairs = [(source, destination)] if isinstance(source, int) else list(zip(source, destination, strict=True))
+    moved = {d % x.rank: s % x.rank for s, d in pairs}
+    rest = iter(i for i in range(x.rank) if i not in moved.values())
+    return b.permute(x, [moved[i] if i in moved else next(rest) for i in range(x.rank)])
+
+
+@converts("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default", "aten.expand_copy.default")
+def _expand(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
+    return b.expand(x, b.result.shape)
+
+
+@converts("aten.repeat.default")
+def _repeat(b: Builder, x: Value, repeats: Sequence[Size]) -> Value:
+    """Each dim of n becomes (r, n) by broadcasting, then r * n by reshaping."""
+    shape = (const(1),) * (len(repeats) - x.rank) + x.shape
+    split: list[Size] = []
+    target: list[Size] = []
+    for size, count in zip(shape, repeats, strict=True):
+        split += [1, size]
+        target += [count, size]
+    return b.reshape(b.expand(b.reshape(x, split), target), b.result.shape)
+
+
+@converts("aten.tile.default")
+def _tile(b: Builder, x: Value, dims: Sequence[Size]) -> Value:
+    return _repeat(b, x, [1] * (x.rank - len(dims)) + list(dims))  # type: ignore[return-value]
+
+
+def bounded(index: Size | None, size: Expr, default: Size) -> Expr:
+    """A slice bound as Python takes it: negative from the end, limited to [0, size]."""
+    if index is None:
+        return as_expr(default)
+    if isinstance(index, int) and index >= _END:
+        return size
+    e = as_expr(index)
+    lo, hi = ex.bounds(e)
+    if hi is not None and hi < 0:
+        e = e + size
+    elif lo is None or lo < 0:
+        raise Refusal(f"the slice bound {e} may be negative or not, depending on sizes")
+    return ex.maximum(ex.minimum(e, size), 0)
+
+
+@converts("aten.slice.Tensor", "aten.slice_copy.Tensor")
+def _slice(b: Builder, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
+    at = dim % x.rank
+    first = slice_start(start, x.shape[at], b.result.shape[at])
+    return b.slice(x, at, first, b.result.shape[at], step)
+
+
+def slice_start(start: Size | None, size: Expr, length: Expr) -> Expr:
+    """The first index of a slice. What torch found not to be limited by the size is taken as it is; that the slice lies
+    inside is then a guard."""
+    if start is None:
+        return const(0)
+    e = as_expr(start)
+    lo, hi = ex.bounds(e)
+    if int_value(size) is not None and int_value(e) is not None:
+        return bounded(e, size, 0)
+    if int_value(length) == 0:
+        return const(0)
+    if hi is not None and hi < 0:
+        whole = e + size
+        # a length below -start tells that torch did not cut at 0
+        return ex.maximum(whole, 0) if length is not -e else whole
+    if lo is None or lo < 0:
+        raise Refusal(f"the slice bound {e} may be negative or not, depending on sizes")
+    return e
+
+
+@converts("aten.narrow.default")
+def _narrow(b: Builder, x: Value, dim: int, start: Size, length: Size) -> Value:
+    at = dim % x.rank
+    first = start + x.shape[at] if isinstance(start, int) and start < 0 else start
+    return b.slice(x, at, first, length)
+
+
+@converts("aten.select.int", "aten.select_copy.int")
+def _select(b: Builder, x: Value, dim: int, index: Size) -> Value:
+    at = dim % x.rank
+    return b.select(x, at, wrapped(index, x.shape[at]))
+
+
+def wrapped(index: Size, size: Expr) -> Expr:
+    """A single index, negative from the end."""
+    e = as_expr(index)
+    lo, hi = ex.bounds(e)
+    if hi is not None and hi < 0:
+        return e + size
+    if lo is None or lo < 0:
+        raise Refusal(f"the index {e} may be negative or not, depending on sizes")
+    return e
+
+
+@converts("aten.split_with_sizes.default", "aten.split_with_sizes_copy.default")
+def _split_sizes(b: Builder, x: Value, split_sizes: Sequence[Size], dim: int = 0) -> Result:
+    parts: list[Value] = []
+    at: Expr = const(0)
+    for size in split_sizes:
+        parts.append(b.slice(x, dim % x.rank, at, size))
+        at = at + as_expr(size)
+    return parts
+
+
+@converts("aten.split.Tensor", "aten.chunk.default", "aten.tensor_split.sections")
+def _split(b: Builder, x: Value, split_size: Size, dim: int = 0) -> Result:
+    lengths = [t.shape[dim % x.rank] for t in b.stated if t is not None]
+    return _split_sizes(b, x, lengths, dim)
+
+
+@converts("aten.unbind.int")
+def _unbind(b: Builder, x: Value, dim: int = 0) -> Result:
+    return [b.select(x, dim % x.rank, i) for i in range(len(b.stated))]
+
+
+@converts("aten.cat.default")
+def _cat(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
+    """Parts of another dtype are promoted; the legacy empty vectors of shape [0] are left out."""
+    parts = [t for t in tensors if not (t.rank == 1 and int_value(t.shape[0]) == 0)] or list(tensors[:1])
+    return b.cat([b.to(t, b.result.dtype) for t in parts], dim)
+
+
+@converts("aten.stack.default")
+def _stack(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
+    parts = [b.unsqueeze(b.to(t, b.result.dtype), dim) for t in tensors]
+    return b.cat(parts, dim % (tensors[0].rank + 1))
+
+
+@converts("aten.constant_pad_nd.default")
+def _constant_pad(b: Builder, x: Value, pad: Sequence[Size], value: Any = 0) -> Value:
+    lo, hi = _widths(x, pad)
+    return b.pad(x, lo, hi, value)
+
+
+def _widths(x: Value, pad: Sequence[Size]) -> tuple[list[Size], list[Size]]:
+    """torch's padding list (last dim first) as widths before and after, one a dim."""
+    lo: list[Size] = [0] * x.rank
+    hi: list[Size] = [0] * x.rank
+    for i in range(len(pad) // 2):
+        lo[x.rank - 1 - i], hi[x.rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
+    return lo, hi
+
+
+@converts(*(f"aten.{kind}_pad{n}d.default" for kind in ("reflection", "replication") for n in (1, 2, 3)))
+def _mirrored_pad(b: Builder, x: Value, padding: Sequence[Size]) -> Value:
+    lo, hi = _widths(x, padding)
+    mode = "reflect" if "reflection" in b.origin.op else "replicate"
+    return _moded_pad(b, x, lo, hi, mode)
+
+
+def _moded_pad(b: Builder, x: Value, lo: list[Size], hi: list[Size], mode: str) -> Value:
+    for size, before, after in zip(x.shape, lo, hi, strict=True):
+        if int_value(before) == 0 and int_value(after) == 0:
+            continue
+        for width in (before, after):
+            limit = as_expr(width) + 1 if mode == "reflect" else as_expr(width) if mode == "circular" else const(1)
+            b.require("le", limit, size, f"{mode} padding by {width}")
+    return b.op("pad", x, lo=tuple(lo), hi=tuple(hi), mode=mode)
+
+
+@converts("aten._pad_enum.default", "aten.pad.default")
+def _pad(b: Builder, x: Value, pad: Sequence[Size], mode: Any = "constant", value: Any = None) -> Value:
+    names = {0: "constant", 1: "reflect", 2: "replicate", 3: "circular"}
+    kind = names[mode] if isinstance(mode, int) else mode
+    lo, hi = _widths(x, pad)
+    return b.pad(x, lo, hi, value or 0) if kind == "constant" else _moded_pad(b, x, lo, hi, kind)
+
+
+@converts("aten.flip.default")
+def _flip(b: Builder, x: Value, dims: Sequence[int]) -> Value:
+    order = tuple(sorted(d % x.rank for d in dims)) if x.rank else ()
+    return b.op("flip", x, dims=order) if order else x
+
+
+@converts("aten.roll.default")
+def _roll(b: Builder, x: Value, shifts: Sequence[Size], dims: Sequence[int] = ()) -> Value:
+    """The last `shift` elements moved to the front, dim by dim; without dims, of the flattened tensor."""
+    if not dims:
+        flat = b.reshape(x, (ex.product(x.shape),))
+        return b.reshape(_rolled(b, flat, shifts[0], 0), x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        x = _rolled(b, x, shift, dim % x.rank)
+    return x
+
+
+def _rolled(b: Builder, x: Value, shift: Size, dim: int) -> Value:
+    size = x.shape[dim]
+    if int_value(size) == 0:
+        return x
+    by = ex.mod(as_expr(shift), size if int_value(size) else ex.maximum(size, 1))
+    if int_value(by) == 0:
+        return x
+    return b.cat([b.slice(x, dim, size - by, by), b.slice(x, dim, 0, size - by)], dim)
+
+
+@converts("aten.unfold.default")
+def _unfold(b: Builder, x: Value, dimension: int, size: int, step: int) -> Value:
+    """Windows of `size` every `step`: dim becomes their count, their elements come last."""
+    if x.rank == 0:
+        return b.reshape(x, b.result.shape)
+    dim = dimension % x.rank
+    count = b.result.shape[dim]
+    starts = b.pw("mul", b.iota(count), step)
+    index = b.pw("add", b.unsqueeze(starts, 1), b.iota(size))
+    taken = b.op("take", x, index, dims=(dim,), at=dim)
+    order = [i for i in range(taken.rank) if i != dim + 1] + [dim + 1]
+    return b.permute(taken, order)
+
+
+@converts("aten.diagonal.default")
+def _diagonal(b: Builder, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """Elements [.., i, i + offset, ..], the diagonal last."""
+    first, second = dim1 % x.rank, dim2 % x.rank
+    order = [i for i in range(x.rank) if i not in (first, second)] + [first, second]
+    rows = b.iota(b.result.shape[-1])
+    lower = b.pw("add", rows, max(0, -offset)) if offset < 0 else rows
+    upper = b.pw("add", rows, offset) if offset > 0 else rows
+    return b.op("take", b.permute(x, order), lower, upper, dims=(x.rank - 2, x.rank - 1), at=x.rank - 2)
+
+
+@converts("aten.as_strided.default", "aten.as_strided_copy.default")
+def _as_strided(
+    b: Builder, x: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
+) -> Value:
+    """Recognised where the strides are those of a broadcast, permuted or row-major view of the whole of x."""
+    strides = [as_expr(s) for s in stride]
+    target = [as_expr(s) for s in size]
+    live = [i for i in range(len(target)) if strides[i] is not const(0) and int_value(target[i]) != 1]
+    order = sorted(live, key=lambda i: (-(int_value(strides[i]) or _END), i))
+    expected: Expr = const(1)
+    for i in reversed(order):
+        if strides[i] is not expected:
+            raise Refusal("as_strided with strides that are no view Hardtack knows: use slicing, permute or unfold")
+        expected = expected * target[i]
+    if storage_offset not in (None, 0) or expected is not ex.product(x.shape):
+        raise Refusal("as_strided over a part of the storage: use slicing")
+    dense = b.reshape(x, [target[i] for i in order])
+    back = b.permute(dense, [order.index(i) for i in live])
+    with_ones = b.reshape(back, [target[i] if i in live else 1 for i in range(len(target))])
+    return b.expand(with_ones, target)
+
+
+@converts("aten.pixel_shuffle.default")
+def _pixel_shuffle(b: Builder, x: Value, upscale_factor: int) -> Value:
+    """[.., C r^2, H, W] to [.., C, H r, W r]."""
+    r, n = upscale_factor, x.rank
+    channels = b.result.shape[-3]
+    split = b.reshape(x, (*x.shape[:-3], channels, r, r, x.shape[-2], x.shape[-1]))
+    at = n - 3
+    order = [*range(at), at, at + 3, at + 1, at + 4, at + 2]
+    return b.reshape(b.permute(split, order), b.result.shape)
+
+
+@converts("aten.pixel_unshuffle.default")
+def _pixel_unshuffle(b: Builder, x: Value, downscale_factor: int) -> Value:
+    """[.., C, H r, W r] to [.., C r^2, H, W]."""
+    r, at = downscale_factor, x.rank - 3
+    height, width = b.result.shape[-2], b.result.shape[-1]
+    split = b.reshape(x, (*x.shape[:-2], height, r, width, r))
+    return b.reshape(b.permute(split, [*range(at), at, at + 2, at + 4, at + 1, at + 3]), b.result.shape)

@@ -1,0 +1,129 @@
+"""Which torch ops are taken apart, and which reach the conversion table whole: a list of names.
+
+torch's default table rewrites about 950 ops into its core set; the ops below are taken out of it because the Graph has
+one op for them, or because the convert function writes a numerically better or shorter sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._decomp import get_decompositions
+
+WHOLE = (
+    "aten.scaled_dot_product_attention.default",
+    "aten.lstm.input",
+    "aten.gru.input",
+    "aten.linear.default",
+    "aten.matmul.default",
+    "aten.addmm.default",
+    "aten.baddbmm.default",
+    "aten.layer_norm.default",
+    "aten.group_norm.default",
+    "aten.rms_norm.default",
+    "aten.instance_norm.default",
+    "aten.batch_norm.default",
+    "aten.softmax.int",
+    "aten._safe_softmax.default",
+    "aten.log_softmax.int",
+    "aten.logsumexp.default",
+    "aten.silu.default",
+    "aten.hardswish.default",
+    "aten.hardsigmoid.default",
+    "aten.mish.default",
+    "aten.glu.default",
+    "aten.selu.default",
+    "aten.celu.default",
+    "aten.softplus.default",
+    "aten.prelu.default",
+    "aten.log_sigmoid.default",
+    "aten.relu6.default",
+    "aten.pixel_shuffle.default",
+    "aten.pixel_unshuffle.default",
+    "aten.roll.default",
+    "aten.one_hot.default",
+    "aten.masked_fill.Scalar",
+    "aten.masked_fill.Tensor",
+    "aten.tril.default",
+    "aten.triu.default",
+    "aten.linspace.default",
+    "aten.adaptive_avg_pool1d.default",
+    "aten.adaptive_avg_pool2d.default",
+    "aten.adaptive_avg_pool3d.default",
+    "aten.adaptive_max_pool1d.default",
+    "aten.max_pool1d.default",
+    "aten.max_pool2d.default",
+    "aten.max_pool3d.default",
+    "aten.avg_pool1d.default",
+    "aten.upsample_nearest1d.vec",
+    "aten.upsample_nearest2d.vec",
+    "aten.upsample_nearest3d.vec",
+    "aten._upsample_nearest_exact1d.vec",
+    "aten._upsample_nearest_exact2d.vec",
+    "aten._upsample_nearest_exact3d.vec",
+    "aten.upsample_linear1d.vec",
+    "aten.upsample_bilinear2d.vec",
+    "aten.upsample_trilinear3d.vec",
+    "aten.upsample_bicubic2d.vec",
+    "aten.upsample_nearest1d.default",
+    "aten.upsample_nearest2d.default",
+    "aten.upsample_nearest3d.default",
+    "aten._upsample_nearest_exact1d.default",
+    "aten._upsample_nearest_exact2d.default",
+    "aten._upsample_nearest_exact3d.default",
+    "aten.upsample_linear1d.default",
+    "aten.upsample_bilinear2d.default",
+    "aten.upsample_trilinear3d.default",
+    "aten.upsample_bicubic2d.default",
+    "aten.reflection_pad1d.default",
+    "aten.reflection_pad2d.default",
+    "aten.reflection_pad3d.default",
+    "aten.replication_pad1d.default",
+    "aten.replication_pad2d.default",
+    "aten.replication_pad3d.default",
+    "aten.index_add.default",
+    "aten.index_copy.default",
+    "aten.slice_scatter.default",
+    "aten.select_scatter.default",
+    "aten.split_with_sizes.default",
+    "aten.stack.default",
+    "aten.unbind.int",
+)
+"""Ops that the conversion table takes whole."""
+
+
+TAKEN_APART = (
+    "aten.diagonal_scatter.default",
+    "aten.ldexp.Tensor",
+    "aten.narrow_copy.default",
+    "aten.dist.default",
+    "aten.permute_copy.default",
+    "aten.unbind_copy.int",
+    "aten.grid_sampler_2d.default",
+)
+"""Ops that torch's default table leaves whole although torch has a decomposition for them."""
+
+
+def table() -> dict[Any, Callable[..., Any]]:
+    """torch's default decompositions without those of WHOLE."""
+    found = dict(torch.export.default_decompositions().items())  # type: ignore[no-untyped-call]
+    for op in list(found):
+        if str(op) in _WHOLE:
+            del found[op]
+    extra = [getattr(getattr(torch.ops.aten, name), overload) for _, name, overload in map(_parts, TAKEN_APART)]
+    found.update(get_decompositions(extra))
+    return found
+
+
+def _parts(name: str) -> list[str]:
+    return name.split(".")
+
+
+_WHOLE = frozenset(WHOLE)
+
+
+def decompose(ep: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program in core ops and WHOLE ones, functional: mutation is listed in its signature."""
+    return ep.run_decompositions(table())  # type: ignore[no-any-return]

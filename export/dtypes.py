@@ -1,0 +1,32 @@
+"""torch dtypes and DTypes, both ways."""
+
+from __future__ import annotations
+
+import torch
+
+from hardtack.codegen.ir.types import DType
+from hardtack.export.errors import Refusal
+
+TORCH_DTYPE: dict[DType, torch.dtype] = {
+    DType.F32: torch.float32,
+    DType.F64: torch.float64,
+    DType.F16: torch.float16,
+    DType.BF16: torch.bfloat16,
+    DType.I8: torch.int8,
+    DType.I16: torch.int16,
+    DType.I32: torch.int32,
+    DType.I64: torch.int64,
+    DType.U8: torch.uint8,
+    DType.BOOL: torch.bool,
+}
+"""DType -> torch.dtype."""
+
+_FROM_TORCH = {t: d for d, t in TORCH_DTYPE.items()}
+
+
+def from_torch(dtype: torch.dtype) -> DType:
+    """The DType of a torch dtype. Refusal for one that Hardtack does not have (complex, quantised, unsigned wide)."""
+    found = _FROM_TORCH.get(dtype)
+    if found is None:
+        raise Refusal(f"element type {str(dtype).removeprefix('torch.')} is not supported")
+    return found

@@ -1,0 +1,236 @@
+"""The program's interface: symbols and inputs, constants and states, outputs, from an ExportedProgram's signature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, TensorArgument
+from torch.fx import Node
+
+from hardtack.codegen.ir import expr as ex
+from hardtack.codegen.ir.constants import ConstantStore
+from hardtack.codegen.ir.graph import Constant, Input, State, SymBinding, TensorType
+from hardtack.codegen.ir.types import DType
+from hardtack.export.build import Builder
+from hardtack.export.constants import store_tensor, tensor_type
+from hardtack.export.convert import row_major
+from hardtack.export.dtypes import from_torch
+from hardtack.export.errors import InputSpecError, Refusal
+from hardtack.export.ranges import Declared
+from hardtack.export.shapes import Sizes, new_symbol, sympy_of
+from hardtack.export.table import Value
+from hardtack.export.tree import Tree, const_leaf
+
+
+@dataclass
+class Interface:
+    """What a program takes: filled by `read_inputs`."""
+
+    inputs: list[Input] = field(default_factory=list)
+    leaves: list[Tree] = field(default_factory=list)  # one a leaf of the input tree
+    syms: list[SymBinding] = field(default_factory=list)
+    constants: list[Constant] = field(default_factory=list)
+    states: dict[str, tuple[str, str]] = field(default_factory=dict)  # buffer name -> (value name, init key)
+    env: dict[Node, Any] = field(default_factory=dict)
+
+
+def read_inputs(
+    ep: ExportedProgram,
+    b: Builder,
+    sizes: Sizes,
+    store: ConstantStore,
+    state_names: frozenset[str],
+    declared: Declared,
+) -> Interface:
+    """Declare the program's inputs, constants and states in the builder and bind its symbols."""
+    out = Interface()
+    nodes = {n.name: n for n in ep.graph.nodes if n.op == "placeholder"}
+    users = [s for s in ep.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    _bind_symbols(out, users, nodes, sizes, declared, b)
+    for spec in users:
+        _user_input(out, spec, nodes, b, sizes)
+    for spec in ep.graph_signature.input_specs:
+        if spec.kind is not InputKind.USER_INPUT:
+            _lifted(out, ep, spec, nodes, b, store, state_names)
+    return out
+
+
+def _dims(value: Any) -> Iterable[tuple[int | None, Any]]:
+    """(dim, size) of an input's sizes; an integer input is (None, itself)."""
+    if isinstance(value, torch.Tensor):
+        yield from enumerate(value.shape)
+    elif isinstance(value, torch.SymInt):
+        yield None, value
+
+
+def _bind_symbols(
+    out: Interface, users: list[InputSpec], nodes: Mapping[str, Node], sizes: Sizes, declared: Declared, b: Builder
+) -> None:
+    """Every symbol is bound by the first dimension that is that symbol alone; then those that stand in sums and
+    products.
+    """
+    compound: list[tuple[str, int | None, sympy.Basic]] = []
+    for spec in users:
+        for dim, size in _dims(nodes[spec.arg.name].meta.get("val")):
+            e = sympy_of(size) if isinstance(size, torch.SymInt) else None
+            if e is None or e.is_number:
+                continue
+            if not isinstance(e, sympy.Symbol):
+                compound.append((spec.arg.name, dim, e))
+            elif e not in sizes.symbols:
+                _bind(out, sizes, declared, spec.arg.name, dim, e)
+    for name, dim, e in compound:
+        unbound = [s for s in e.free_symbols if s not in sizes.symbols]
+        if unbound:
+            _bind_derived(out, sizes, declared, name, dim, e, unbound, b)
+
+
+def _bind(out: Interface, sizes: Sizes, declared: Declared, name: str, dim: int | None, e: sympy.Symbol) -> None:
+    wish, lo, hi = declared.symbol(name, dim, len(out.syms))
+    taken = {s.sym.name for s in out.syms}
+    sym = new_symbol(wish if wish not in taken else f"{wish}_{len(out.syms)}", lo, hi)
+    sizes.bind(e, sym)
+    out.syms.append(SymBinding(sym, name, dim))
+
+
+def _bind_derived(
+    out: Interface,
+    sizes: Sizes,
+    declared: Declared,
+    name: str,
+    dim: int | None,
+    e: sympy.Basic,
+    unbound: list[sympy.Symbol],
+    b: Builder,
+) -> None:
+    """A dimension of size a * s + b binds s = (size - b) / a, with a guard that the division is exact."""
+    slope = sympy.diff(e, unbound[0])
+    rest = sympy.expand(e - slope * unbound[0])
+    if len(unbound) > 1 or not slope.is_Integer or int(slope) < 1 or rest.free_symbols - set(sizes.symbols):
+        raise InputSpecError(
+            f"dimension {dim} of input {name} has the size {e}, which does not tell {unbound[0]}",
+            fix="make one dimension dynamic by a Dim of its own",
+        )
+    hidden = sympy.Symbol(f"_{name}_{dim}", integer=True, positive=True)
+    _bind(out, sizes, declared, name, dim, hidden)
+    size, a = sizes.of(hidden), int(slope)
+    offset = size - sizes.of(rest)
+    sizes.bind(unbound[0], ex.floordiv(offset, a))
+    b.require("eq", ex.mod(offset, a), 0, f"dimension {dim} of input {name} is {e}")
+
+
+def _user_input(out: Interface, spec: InputSpec, nodes: Mapping[str, Node], b: Builder, sizes: Sizes) -> None:
+    node = nodes[spec.arg.name]
+    value = node.meta.get("val")
+    if isinstance(spec.arg, ConstantArgument) or not isinstance(value, (torch.Tensor, torch.SymInt)):
+        constant = spec.arg.value if isinstance(spec.arg, ConstantArgument) else value
+        out.leaves.append(const_leaf(constant, "inputs"))
+        out.env[node] = constant
+        return
+    out.leaves.append({"kind": "leaf", "index": len(out.inputs)})
+    if isinstance(value, torch.SymInt):
+        made = b.declare(spec.arg.name, TensorType(DType.I64, ()))
+        out.inputs.append(Input(made.name, ()))
+        out.env[node] = sizes.of(value)
+        return
+    try:
+        type_ = TensorType(from_torch(value.dtype), sizes.shape(value.shape))
+        strides = _contract_strides(value, type_.shape)
+    except Refusal as refusal:
+        raise InputSpecError(f"input {spec.arg.name}: {refusal}") from refusal
+    made = b.declare(spec.arg.name, type_)
+    out.inputs.append(Input(made.name, strides))
+    out.env[node] = made
+
+
+def _contract_strides(t: torch.Tensor, shape: tuple[ex.Expr, ...]) -> tuple[ex.Expr, ...]:
+    """What every caller must give: channels-last if the example is, otherwise row-major.
+
+    Other strides of an example (a slice, a transposed matrix, an expanded row) are accidents of how it was made.
+    """
+    order = (0, *range(2, t.dim()), 1)
+    if t.dim() < 3 or _is_dense(t, tuple(range(t.dim()))) or not _is_dense(t, order):
+        return row_major(shape)
+    strides = row_major(tuple(shape[d] for d in order))
+    return tuple(strides[order.index(d)] for d in range(t.dim()))
+
+
+def _is_dense(t: torch.Tensor, order: tuple[int, ...]) -> bool:
+    """Contiguous in that order of dimensions for every size: strides are products of the sizes further in."""
+    step: Any = 1
+    for d in reversed(order):
+        size, stride = t.shape[d], t.stride()[d]
+        plain = sympy_of(stride) if isinstance(stride, torch.SymInt) else stride
+        want = sympy_of(step) if isinstance(step, torch.SymInt) else step
+        matters = not isinstance(size, int) or size != 1
+        if matters and sympy.simplify(_without_max(plain) - want) != 0:
+            return False
+        step = step * size
+    return True
+
+
+def _without_max(e: Any) -> Any:
+    """A stride as torch writes it, max(1, size) * ..., without the max that only matters for empty tensors."""
+    if isinstance(e, int):
+        return e
+    from torch.utils._sympy.functions import Max
+
+    return e.replace(
+        lambda x: isinstance(x, Max) and 1 in x.args and len(x.args) == 2, lambda x: next(a for a in x.args if a != 1)
+    )
+
+
+def _lifted(
+    out: Interface,
+    ep: ExportedProgram,
+    spec: InputSpec,
+    nodes: Mapping[str, Node],
+    b: Builder,
+    store: ConstantStore,
+    state_names: frozenset[str],
+) -> None:
+    """A parameter, buffer or lifted tensor: a constant, or a state if some entry point changes it."""
+    node, target = nodes[spec.arg.name], spec.target or spec.arg.name
+    if spec.kind is InputKind.TOKEN:
+        return  # orders effects of ops that are refused, each by its name
+    if spec.kind is InputKind.CUSTOM_OBJ or not isinstance(spec.arg, TensorArgument):
+        raise InputSpecError(
+            f"the module holds {target}, which is no tensor but a custom object", fix="keep only tensors as attributes"
+        )
+    content = lifted_tensor(ep, spec)
+    if not node.users and target not in state_names:
+        return
+    try:
+        key = store_tensor(store, content)
+        made: Value = b.declare(target, tensor_type(content))
+    except Refusal as refusal:
+        raise InputSpecError(f"{target}: {refusal}", fix=f"convert {target} to a supported element type") from refusal
+    out.env[node] = made
+    if target in state_names:
+        out.states[target] = (made.name, key)
+    else:
+        out.constants.append(Constant(made.name, key))
+
+
+def lifted_tensor(ep: ExportedProgram, spec: InputSpec) -> torch.Tensor:
+    """The tensor behind a lifted input."""
+    target = spec.target or ""
+    found = ep.state_dict.get(target)
+    if found is None:
+        found = ep.constants.get(target)
+    if not isinstance(found, torch.Tensor):
+        raise InputSpecError(f"the program holds no tensor for {target}", fix="export it again from the module")
+    return found
+
+
+def states_of(out: Interface, finals: Mapping[str, str], zero: Any) -> tuple[State, ...]:
+    """The State of each buffer that some entry point changes."""
+    made: list[State] = []
+    for target, (name, key) in out.states.items():
+        made.append(State(name, None if zero(key) else key, finals.get(target)))
+    return tuple(made)

@@ -1,0 +1,103 @@
+"""Where an op comes from: torch's stack traces as source lines.
+
+Errors name files as the user can open them. Origins, which travel into the bundle, name them without the folders above
+the project or above site-packages, so that the same export in another folder gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import site
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from hardtack.codegen.ir.graph import Origin
+from hardtack.export.errors import SourceLine
+
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.*)$')
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_OWN = str(Path(__file__).parent) + os.sep
+
+
+def frames(text: str) -> list[SourceLine]:
+    """The frames of a formatted stack trace, outermost first."""
+    found: list[SourceLine] = []
+    lines = text.splitlines()
+    for i, line in enumerate(lines):
+        match = _FRAME.match(line)
+        if match:
+            following = lines[i + 1].strip() if i + 1 < len(lines) and not _FRAME.match(lines[i + 1]) else ""
+            found.append(SourceLine(match["file"], int(match["line"]), following))
+    return found
+
+
+def user_frame(found: list[SourceLine]) -> SourceLine | None:
+    """The innermost frame outside of torch and of this package."""
+    for frame in reversed(found):
+        if not frame.file.startswith((_TORCH, _OWN, "torch/", "<")):
+            return frame
+    return None
+
+
+def source_of(node: Node) -> SourceLine | None:
+    """The user's line that made an fx node."""
+    return user_frame(frames(node.meta.get("stack_trace") or ""))
+
+
+@lru_cache(maxsize=4096)
+def portable(file: str) -> str:
+    """`file` without the part that depends on the machine: below site-packages, the standard library or the working
+    folder the rest of the path, otherwise the file's own name."""
+    path = os.path.abspath(file)
+    roots = [*site.getsitepackages(), site.getusersitepackages(), *sys.path, os.getcwd()]
+    best = ""
+    for root in roots:
+        prefix = os.path.abspath(root or ".") + os.sep
+        if path.startswith(prefix) and len(prefix) > len(best):
+            best = prefix
+    return path[len(best) :].replace(os.sep, "/") if best else os.path.basename(path)
+
+
+def origin_of(node: Node, op: str) -> Origin:
+    """The Origin of an fx node."""
+    where = source_of(node)
+    module = module_path(node.meta)
+    if where is None:
+        return Origin(op=op, module=module)
+    return Origin(portable(where.file), where.line, where.source, op, module)
+
+
+def module_path(meta: dict[str, Any]) -> str:
+    """`encoder.layer.0`: the innermost module that the node was traced in."""
+    stack = meta.get("nn_module_stack") or {}
+    paths = [entry[0] for entry in stack.values() if isinstance(entry, tuple) and isinstance(entry[0], str)]
+    path = paths[-1] if paths else ""
+    if path.startswith("_"):
+        return ""
+    return path.removeprefix("L__self__.").removeprefix("L['self'].")
+
+
+def exception_line(error: BaseException) -> SourceLine | None:
+    """The user's line of an exception raised while tracing: torch's own note of it, or the traceback's user frame."""
+    import traceback
+
+    noted = re.search(r"The following call raised this error:\n(?P<frames>(?:.*\n?)*)", str(error))
+    if noted:
+        found = user_frame(frames(noted["frames"]))
+        if found is not None:
+            return found
+    from_text = re.search(r"from user code:\n(?P<frames>(?:.*\n?)*)", str(error))
+    if from_text:
+        found = user_frame(frames(from_text["frames"]))
+        if found is not None:
+            return found
+    stack = [SourceLine(f.filename, f.lineno or 0, f.line or "") for f in traceback.extract_tb(error.__traceback__)]
+    inside = [f for f in stack if not f.file.startswith((_TORCH, _OWN, "torch/", "<"))]
+    # the user's call of export itself is no place in the model
+    return inside[-1] if len(inside) > 1 else None

@@ -1,0 +1,178 @@
+"""A captured program becomes a Graph: interface, ops, outputs, guards; then simplification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument
+
+from hardtack.codegen.ir.constants import ConstantStore
+from hardtack.codegen.ir.graph import Graph, Guard, SymBinding
+from hardtack.codegen.ir.graph_verify import verify_graph
+from hardtack.export.build import Builder
+from hardtack.export.capture import Captured
+from hardtack.export.conditions import fixing_line, program_guards, without_implied
+from hardtack.export.convert import Failure, Walk, raise_failures
+from hardtack.export.errors import MutationError, RangeError
+from hardtack.export.interface import Interface, read_inputs, states_of
+from hardtack.export.origin import source_of
+from hardtack.export.ranges import Declared, check_guard
+from hardtack.export.rewrite import simplify
+from hardtack.export.shapes import Sizes, sympy_of
+from hardtack.export.table import Value
+from hardtack.export.tree import Tree, const_leaf, describe, leaf_names
+
+
+@dataclass(frozen=True)
+class EntryGraph:
+    """One entry point. in_tree describes (args, kwargs), out_tree what forward returns; see tree.py.
+
+    input_names: forward's parameter names, in the order of in_tree's positional items.
+    """
+
+    graph: Graph
+    in_tree: Tree
+    out_tree: Tree
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+
+
+def changed_buffers(ep: ExportedProgram) -> frozenset[str]:
+    """The buffers that a run of the program changes."""
+    specs = ep.graph_signature.output_specs
+    return frozenset(s.target for s in specs if s.kind is OutputKind.BUFFER_MUTATION and s.target is not None)
+
+
+def to_entry(name: str, captured: Captured, store: ConstantStore, state_names: frozenset[str]) -> EntryGraph:
+    """Convert a program. Constants go to `store`; the buffers in state_names become states."""
+    ep = captured.ep
+    _refuse_input_mutation(ep)
+    _refuse_specialised(ep, captured.declared)
+    b, sizes = Builder(), Sizes()
+    face = read_inputs(ep, b, sizes, store, state_names, captured.declared)
+    failures: list[Failure] = []
+    walk = Walk(b, sizes, failures, ep.graph_module)
+    walk.env.update(face.env)
+    walk.run(ep.graph.nodes)
+    raise_failures(failures)
+    values, out_tree, finals = _outputs(ep, walk)
+    bindings = tuple(face.syms)
+    guards = _guards(captured, sizes, b, bindings)
+    names = tuple(_unique(leaf_names(out_tree, "output")))
+    graph = Graph(
+        name=name,
+        inputs=tuple(face.inputs),
+        outputs=tuple(v.name for v in values),
+        output_names=names,
+        constants=tuple(face.constants),
+        states=states_of(face, finals, lambda key: not store[key].array.any()),
+        ops=tuple(b.ops),
+        syms=bindings,
+        guards=guards,
+        types=dict(b.types),
+    )
+    verify_graph(graph)
+    arguments = tuple(ep.module_call_graph[0].signature.forward_arg_names or ())
+    return EntryGraph(simplify(graph, store), _in_tree(ep, face), out_tree, arguments, names)
+
+
+def _in_tree(ep: ExportedProgram, face: Interface) -> Tree:
+    spec = ep.call_spec.in_spec
+    assert spec is not None
+    return describe(spec, face.leaves, "inputs")
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Names with repeats numbered: two different paths may read the same."""
+    seen: dict[str, int] = {}
+    out: list[str] = []
+    for n in names:
+        seen[n] = seen.get(n, -1) + 1
+        out.append(n if not seen[n] else f"{n}.{seen[n]}")
+    return out
+
+
+def _refuse_input_mutation(ep: ExportedProgram) -> None:
+    for spec in ep.graph_signature.output_specs:
+        if spec.kind is OutputKind.USER_INPUT_MUTATION:
+            node = next((n for n in ep.graph.nodes if n.name == spec.arg.name), None)
+            raise MutationError(
+                f"the module writes to its input {spec.target}",
+                source_of(node) if node is not None else None,
+                "work on a clone of the input and return it, or make it a registered buffer",
+            )
+
+
+def _refuse_specialised(ep: ExportedProgram, declared: Declared) -> None:
+    """RangeError where a dimension declared dynamic has become constant, or two that have different names the same."""
+    nodes = {n.name: n for n in ep.graph.nodes if n.op == "placeholder"}
+    users = {s.arg.name for s in ep.graph_signature.input_specs if s.kind is InputKind.USER_INPUT}
+    owner: dict[Any, tuple[str, str]] = {}
+    for (name, dim), found in declared.dims.items():
+        value = nodes[name].meta.get("val") if name in users else None
+        size = value.shape[dim] if isinstance(value, torch.Tensor) and dim is not None else value
+        place = f"dimension {dim} of input {name}" if dim is not None else f"input {name}"
+        fixed = _fixed_size(size)
+        if fixed is not None and found.kind != "auto":
+            raise RangeError(
+                f"{place} was declared {found.text}, but the program holds only for size {fixed}",
+                fixing_line(ep, fixed),
+                f"declare it static, or change the line that needs {fixed}",
+            )
+        if fixed is None and isinstance(size, torch.SymInt) and found.kind == "named" and found.formula is None:
+            first = owner.setdefault(size.node.expr, (found.name, place))
+            if first[0] != found.name:
+                raise RangeError(
+                    f"{first[1]} and {place} were declared {first[0]} and {found.name}, but must be equal",
+                    None,
+                    "declare both by the same Dim",
+                )
+
+
+def _fixed_size(size: Any) -> int | None:
+    """The number that a size has been fixed to; None for one that is still free."""
+    if isinstance(size, torch.SymInt):
+        return int(sympy_of(size)) if sympy_of(size).is_number else None
+    return size if isinstance(size, int) else None
+
+
+def _outputs(ep: ExportedProgram, walk: Walk) -> tuple[list[Value], Tree, dict[str, str]]:
+    """The output values, the output tree, and the value that each changed buffer takes."""
+    output = next(n for n in ep.graph.nodes if n.op == "output")
+    values: list[Value] = []
+    leaves: list[Tree] = []
+    finals: dict[str, str] = {}
+    for spec, arg in zip(ep.graph_signature.output_specs, output.args[0], strict=True):
+        value = walk.operand(arg)
+        if spec.kind is OutputKind.BUFFER_MUTATION:
+            finals[str(spec.target)] = value.name
+        elif isinstance(spec.arg, ConstantArgument) or not (
+            isinstance(value, Value) or isinstance(spec.arg, SymIntArgument)
+        ):
+            leaves.append(const_leaf(spec.arg.value if isinstance(spec.arg, ConstantArgument) else value, "outputs"))
+        else:
+            leaves.append({"kind": "leaf", "index": len(values)})
+            values.append(value if isinstance(value, Value) else _size_output(walk, value))
+    spec_tree = ep.call_spec.out_spec
+    assert spec_tree is not None
+    return values, describe(spec_tree, leaves, "outputs"), finals
+
+
+def _size_output(walk: Walk, size: Any) -> Value:
+    """An integer output, computed from sizes, as an i64 scalar."""
+    from hardtack.codegen.ir.types import DType
+
+    walk.builder.label = "size"
+    return walk.builder.full((), size, DType.I64)
+
+
+def _guards(captured: Captured, sizes: Sizes, b: Builder, bindings: tuple[SymBinding, ...]) -> tuple[Guard, ...]:
+    """torch's conditions and those that conversion found, each checked against the declared ranges."""
+    kept: dict[tuple[object, ...], Guard] = {}
+    for guard, where in [*program_guards(captured.ep, captured.source, sizes), *((g, None) for g in b.guards)]:
+        check_guard(guard, bindings, captured.declared, where)
+        kept.setdefault((guard.relation, guard.a, guard.b), guard)
+    return without_implied(tuple(kept.values()))

@@ -1,0 +1,175 @@
+"""Dynamic dimensions as the user declared them, and the check that a program holds for all of their range.
+
+torch is asked to find out by itself which sizes a program accepts; what it finds is compared here with what was
+declared. A dimension declared by name (`Dim("B", max=64)`) must not be narrowed: a condition that fails for a size
+in its range is a RangeError. A dimension declared `Dim.DYNAMIC` has no range of its own: conditions on it become
+input checks. One declared `Dim.AUTO` may even become constant.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from hardtack.codegen.ir.expr import Sym, evaluate, free_syms, to_text
+from hardtack.codegen.ir.graph import Guard, SymBinding
+from hardtack.export.errors import RangeError, SourceLine
+
+_SAMPLES = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    13,
+    16,
+    17,
+    31,
+    32,
+    33,
+    64,
+    100,
+    127,
+    128,
+    255,
+    256,
+    513,
+    1024,
+    4096,
+    65536,
+)
+_MANY = 4000
+_LAST_TORCH_DEFAULT = 2
+
+
+@dataclass(frozen=True)
+class DimRange:
+    """One dynamic dimension.
+
+    kind: "named", "dynamic" or "auto". lo and hi are the declared bounds, None where the user gave none. `root` with
+    `formula` tell a dimension derived from another (`2 * B`): its size as a function of the root's.
+    """
+
+    kind: str
+    name: str = ""
+    lo: int | None = None
+    hi: int | None = None
+    formula: Callable[[int], int] | None = None
+
+    @property
+    def text(self) -> str:
+        """`B (1 to 64)`."""
+        if self.kind != "named":
+            return f"Dim.{self.kind.upper()}"
+        top = "any size up" if self.hi is None else f"{self.hi}"
+        return f"{self.name} ({self.lo or 0} to {top})" if self.hi is not None else f"{self.name} (from {self.lo or 0})"
+
+
+@dataclass
+class Declared:
+    """The declared dynamic dimensions: by (input name, dim), None as dim for an integer input.
+
+    `ranges` are torch's, used for programs that were exported elsewhere, by (input name, dim) too.
+    """
+
+    dims: dict[tuple[str, int | None], DimRange] = field(default_factory=dict)
+    ranges: dict[tuple[str, int | None], tuple[int, int | None]] = field(default_factory=dict)
+
+    def symbol(self, name: str, dim: int | None, position: int) -> tuple[str, int, int | None]:
+        """(name, lo, hi) of the symbol that dimension `dim` of input `name` binds."""
+        found = self.dims.get((name, dim))
+        lo, hi = self.ranges.get((name, dim), (0, None))
+        wish = found.name if found is not None and found.name and found.formula is None else f"s{position}"
+        if found is not None and found.kind == "named" and found.formula is None:
+            return wish, found.lo or 0, found.hi
+        # torch's lowest size for a dynamic dimension is 2, which no user asked for
+        return wish, lo if lo > _LAST_TORCH_DEFAULT else 0, hi
+
+
+def samples(lo: int, hi: int | None) -> list[int]:
+    """Sizes worth trying within [lo, hi]: small ones, round ones, and the ends."""
+    found = {v for v in _SAMPLES if v >= lo and (hi is None or v <= hi)}
+    found |= {lo, lo + 1} if hi is None else {lo, min(lo + 1, hi), max(hi - 1, lo), hi}
+    return sorted(found)
+
+
+def assignments(syms: list[Sym]) -> Iterator[dict[str, int]]:
+    """Values for all of syms at once: every combination if there are few, otherwise a prefix of them."""
+    lists = [samples(s.lo, s.hi) for s in syms]
+    for values in itertools.islice(itertools.product(*lists), _MANY):
+        yield {s.name: v for s, v in zip(syms, values, strict=True)}
+
+
+_COMPARE: Mapping[str, Callable[[int, int], bool]] = {
+    "eq": int.__eq__,
+    "ne": int.__ne__,
+    "le": int.__le__,
+    "lt": int.__lt__,
+}
+
+
+def counterexample(guard: Guard) -> dict[str, int] | None:
+    """Sizes within their declared ranges for which the guard fails; None if none of the tried ones does."""
+    syms = sorted(free_syms(guard.a) | free_syms(guard.b), key=lambda s: s.name)
+    for values in assignments(syms):
+        if not _COMPARE[guard.relation](evaluate(guard.a, values), evaluate(guard.b, values)):
+            return values
+    return None
+
+
+def check_guard(guard: Guard, bindings: tuple[SymBinding, ...], declared: Declared, where: SourceLine | None) -> None:
+    """RangeError if the guard fails for a size that a named dimension declares.
+
+    A dimension named without a lower bound may get one: only sizes from the first on for which the guard holds for good
+    count as declared.
+    """
+    by_sym = {b.sym: declared.dims.get((b.input, b.dim)) for b in bindings}
+    named = [s for s in free_syms(guard.a) | free_syms(guard.b) if _is_named(by_sym.get(s))]
+    if not named:
+        return
+    bad = counterexample(guard)
+    if bad is None:
+        return
+    open_below = [s for s in named if (by_sym[s] or DimRange("auto")).lo is None]
+    if open_below and len(named) == 1 and _holds_later(guard, named[0]):
+        return
+    dims = ", ".join(sorted((by_sym[s] or DimRange("auto")).text for s in named))
+    values = ", ".join(f"{k} = {v}" for k, v in bad.items())
+    raise RangeError(
+        f"the declared range of {dims} would be narrowed: the program needs {_readable(guard)}, but {values} fails",
+        where,
+        "declare a range for which this holds, or change the line so that it does not depend on the size",
+    )
+
+
+def _is_named(found: DimRange | None) -> bool:
+    return found is not None and found.kind == "named"
+
+
+def _holds_later(guard: Guard, sym: Sym) -> bool:
+    """True if the guard fails only for small sizes: a lower bound."""
+    syms = free_syms(guard.a) | free_syms(guard.b)
+    if len(syms) != 1:
+        return False
+    results = [
+        _COMPARE[guard.relation](evaluate(guard.a, {sym.name: v}), evaluate(guard.b, {sym.name: v}))
+        for v in samples(sym.lo, sym.hi)
+    ]
+    return len(results) > 2 and results[-1] and results == sorted(results) and results.count(True) > len(results) // 2
+
+
+def _readable(guard: Guard) -> str:
+    text = {"eq": "==", "ne": "!=", "le": "<=", "lt": "<"}[guard.relation]
+    return f"{to_text(guard.a)} {text} {to_text(guard.b)}"
+
+
+def renamed(guard: Guard, reason: str) -> Guard:
+    """The guard with `reason` before its condition."""
+    return replace(guard, text=f"{reason}: {guard.text}")

@@ -1,0 +1,148 @@
+"""Run a Graph op by op in eager torch: the oracle for every later stage, and the interpreter of constant folding.
+
+The meaning of each kind is that of codegen.ir.graph's grammar; the functions here are as plain as they can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hardtack.codegen.ir.constants import ConstantStore
+from hardtack.codegen.ir.expr import Expr, evaluate
+from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, TensorType
+from hardtack.export.constants import load_tensor
+from hardtack.export.dtypes import TORCH_DTYPE
+
+
+class ReferenceFailure(Exception):
+    """A graph cannot be run on the given inputs."""
+
+
+Env = Mapping[str, int]
+Run = Callable[["Step"], Any]
+
+
+class Step:
+    """One op at run time: operands as tensors, attributes with sizes put in, stated output shapes as ints."""
+
+    def __init__(self, op: Op, args: Sequence[Any], types: Sequence[TensorType], sizes: Env) -> None:
+        self.op, self.types, self.sizes = op, types, sizes
+        self.args: list[torch.Tensor] = [self._tensor(a) for a in args]
+
+    def _tensor(self, a: Any) -> torch.Tensor:
+        if isinstance(a, Lit):
+            return torch.tensor(a.value, dtype=TORCH_DTYPE[a.dtype])
+        if isinstance(a, Expr):
+            return torch.tensor(evaluate(a, self.sizes), dtype=torch.int64)
+        assert isinstance(a, torch.Tensor)
+        return a
+
+    def attr(self, name: str) -> Any:
+        return self.value(self.op.attr(name))
+
+    def value(self, v: Any) -> Any:
+        """An attribute with its Exprs evaluated."""
+        if isinstance(v, tuple):
+            return tuple(self.value(i) for i in v)
+        return evaluate(v, self.sizes) if isinstance(v, Expr) else v
+
+    @property
+    def shape(self) -> list[int]:
+        """The first output's shape."""
+        return [evaluate(s, self.sizes) for s in self.types[0].shape]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return TORCH_DTYPE[self.types[0].dtype]
+
+
+def bind_sizes(graph: Graph, inputs: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    """The symbols' values for these inputs. ReferenceFailure for inputs of a wrong shape, dtype, or that break a
+    guard.
+    """
+    sizes: dict[str, int] = {}
+    for b in graph.syms:
+        given = inputs[b.input]
+        sizes[b.sym.name] = int(given) if b.dim is None else given.shape[b.dim]
+    for i in graph.inputs:
+        want, given = graph.types[i.name], inputs[i.name]
+        shape = [evaluate(s, sizes) for s in want.shape]
+        if list(given.shape) != shape or given.dtype != TORCH_DTYPE[want.dtype]:
+            raise ReferenceFailure(f"input {i.name} is {given.dtype} {list(given.shape)}, expected {want} = {shape}")
+    compare = {"eq": int.__eq__, "ne": int.__ne__, "le": int.__le__, "lt": int.__lt__}
+    for g in graph.guards:
+        a, b_ = evaluate(g.a, sizes), evaluate(g.b, sizes)
+        if not compare[g.relation](a, b_):
+            raise ReferenceFailure(f"guard {g.text} fails: {a}, {b_}")
+    return sizes
+
+
+def run(
+    graph: Graph,
+    store: ConstantStore,
+    inputs: Mapping[str, torch.Tensor],
+    states: Mapping[str, torch.Tensor] | None = None,
+    sizes: Env | None = None,
+) -> dict[str, torch.Tensor]:
+    """Every value of the graph, by name.
+
+    inputs: one tensor an input. states: their content at the start; those not given start with `init`. `sizes` serves
+    nested graphs, whose symbols are bound outside. Raises ReferenceFailure for inputs that the graph does not take,
+    and for an assert that fails.
+    """
+    bound = dict(sizes) if sizes is not None else {}
+    bound.update(bind_sizes(graph, inputs) if sizes is None else {})
+    values: dict[str, torch.Tensor] = dict(inputs)
+    for c in graph.constants:
+        values[c.name] = load_tensor(store, c.key)
+    for s in graph.states:
+        values[s.name] = _state(graph, store, s.name, s.init, states or {}, bound)
+    for op in graph.ops:
+        args = [values[x] if isinstance(x, str) else x for x in op.inputs]
+        types = tuple(graph.types[o] for o in op.outputs)
+        for name, value in zip(op.outputs, run_op(op, args, types, bound, store), strict=True):
+            values[name] = value
+    return values
+
+
+def _state(
+    graph: Graph, store: ConstantStore, name: str, init: str | None, given: Mapping[str, torch.Tensor], sizes: Env
+) -> torch.Tensor:
+    if name in given:
+        return given[name]
+    if init is not None:
+        return load_tensor(store, init).clone()
+    t = graph.types[name]
+    return torch.zeros([evaluate(s, sizes) for s in t.shape], dtype=TORCH_DTYPE[t.dtype])
+
+
+def run_op(
+    op: Op,
+    args: Sequence[torch.Tensor | Operand],
+    types: Sequence[TensorType],
+    sizes: Env,
+    store: ConstantStore | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """The outputs of one op. args: a tensor for each value operand; literals and Exprs as they stand in the graph."""
+    import hardtack.export.reference_nn  # noqa: F401  (adds its kinds)
+    from hardtack.export.reference_control import run_control
+    from hardtack.export.reference_ops import KERNELS
+
+    step = Step(op, args, types, sizes)
+    if op.kind in ("cond", "while"):
+        return run_control(step, store or ConstantStore())
+    found = KERNELS[op.kind](step)
+    results = found if isinstance(found, tuple) else (found,)
+    for result, t in zip(results, types, strict=True):
+        shape = [evaluate(s, sizes) for s in t.shape]
+        if list(result.shape) != shape or result.dtype != TORCH_DTYPE[t.dtype]:
+            raise ReferenceFailure(f"{op.kind} gave {result.dtype} {list(result.shape)}, its type is {t} = {shape}")
+    return results
+
+
+def outputs(graph: Graph, values: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+    """The graph's outputs, in order, from what `run` gave."""
+    return [values[o] for o in graph.outputs]

@@ -1,0 +1,177 @@
+"""The kinds of Graph ops in eager torch, one small function each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from hardtack.codegen.ops import SCALAR_OPS
+from hardtack.export.reference import ReferenceFailure, Step
+
+_SCALAR: dict[str, Callable[..., torch.Tensor]] = {
+    "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "and": torch.bitwise_and,
+    "or": torch.bitwise_or,
+    "xor": torch.bitwise_xor,
+    "shl": torch.bitwise_left_shift,
+    "shr": torch.bitwise_right_shift,
+    "not": torch.bitwise_not,
+    "fma": lambda a, b, c: a * b + c,
+}
+
+
+def _pointwise(s: Step) -> torch.Tensor:
+    kind = s.op.kind
+    function = _SCALAR.get(kind) or getattr(torch, kind)
+    out: torch.Tensor = function(*s.args)
+    return out
+
+
+def _cast(s: Step) -> torch.Tensor:
+    return s.args[0].to(s.dtype)
+
+
+def _bitcast(s: Step) -> torch.Tensor:
+    return s.args[0].contiguous().view(s.dtype)
+
+
+def _iota(s: Step) -> torch.Tensor:
+    shape, dim = s.shape, s.attr("dim")
+    view = [1] * len(shape)
+    view[dim] = shape[dim]
+    return torch.arange(shape[dim]).view(view).expand(shape)
+
+
+def _slice(s: Step) -> torch.Tensor:
+    dim, start, step = s.attr("dim"), s.attr("start"), s.attr("step")
+    length = s.shape[dim]
+    size = s.args[0].shape[dim]
+    if length and not (start >= 0 and start + (length - 1) * step < size):
+        raise ReferenceFailure(f"slice {start}::{step} of {length} leaves dim {dim} of size {size}")
+    index = (slice(None),) * dim + (slice(start, start + max(0, (length - 1) * step + 1) if length else start, step),)
+    return s.args[0][index]
+
+
+def _pad(s: Step) -> torch.Tensor:
+    x, mode = s.args[0], s.attr("mode")
+    lo, hi = list(s.attr("lo")), list(s.attr("hi"))
+    if mode == "constant":
+        widths = [w for pair in zip(reversed(lo), reversed(hi), strict=True) for w in pair]
+        return F.pad(x, widths, value=s.args[1].item())
+    for dim, (before, after) in enumerate(zip(lo, hi, strict=True)):
+        index = _source_index(x.shape[dim], before, after, mode)
+        x = x.index_select(dim, index)
+    return x
+
+
+def _source_index(size: int, before: int, after: int, mode: str) -> torch.Tensor:
+    """Which element each position of a padded dim shows."""
+    i = torch.arange(-before, size + after)
+    if mode == "replicate":
+        return i.clamp(0, size - 1)
+    if mode == "circular":
+        return i % size
+    i = i.abs()
+    return torch.where(i >= size, 2 * (size - 1) - i, i)
+
+
+def _reduce(s: Step) -> torch.Tensor:
+    x, kind, dims, keep = s.args[0], s.attr("kind"), list(s.attr("dims")), s.attr("keepdim")
+    if kind in ("argmax", "argmin"):
+        return _first_extreme(x, kind, dims[0], keep)
+    if not dims:
+        return x
+    if kind == "sum":
+        return x.sum(dims, keep, dtype=x.dtype)
+    if kind in ("any", "all"):
+        out: torch.Tensor = getattr(torch, kind)(x, dims, keep)
+        return out
+    if kind in ("max", "min"):
+        return x.amax(dims, keep) if kind == "max" else x.amin(dims, keep)
+    for d in reversed(dims):
+        x = x.prod(d, keep, dtype=x.dtype)
+    return x
+
+
+def _first_extreme(x: torch.Tensor, kind: str, dim: int, keep: bool) -> torch.Tensor:
+    """The first index of the extreme, NaN counting as one."""
+    top = x.amax(dim, True) if kind == "argmax" else x.amin(dim, True)
+    hit = (x == top) | (x != x)
+    return hit.to(torch.uint8).argmax(dim, keep)
+
+
+def _scan(s: Step) -> torch.Tensor:
+    x, kind, dim = s.args[0], s.attr("kind"), s.attr("dim")
+    if kind == "sum":
+        return x.cumsum(dim, dtype=x.dtype)
+    if kind == "prod":
+        return x.cumprod(dim, dtype=x.dtype)
+    return (x.cummax(dim) if kind == "max" else x.cummin(dim)).values
+
+
+def _take(s: Step) -> torch.Tensor:
+    x, indices, dims, at = s.args[0], s.args[1:], s.attr("dims"), s.attr("at")
+    rest = [d for d in range(x.dim()) if d not in dims]
+    indices = list(torch.broadcast_tensors(*(i.long() for i in indices)))  # type: ignore[no-untyped-call]
+    picked = x.permute(*dims, *rest)[tuple(indices)]
+    n = indices[0].dim()
+    return picked.permute(*range(n, n + at), *range(n), *range(n + at, picked.dim()))
+
+
+def _put(s: Step) -> torch.Tensor:
+    x, value, indices = s.args[0], s.args[1], s.args[2:]
+    return x.index_put([i.long() for i in indices], value, accumulate=s.attr("accumulate"))
+
+
+def _scatter(s: Step) -> torch.Tensor:
+    x, index, src = s.args
+    if s.attr("reduce") == "none":
+        return x.scatter(s.attr("dim"), index.long(), src)
+    return x.scatter_reduce(s.attr("dim"), index.long(), src, s.attr("reduce"), include_self=True)
+
+
+def _sort(s: Step) -> tuple[torch.Tensor, ...]:
+    return tuple(s.args[0].sort(dim=s.attr("dim"), descending=s.attr("descending"), stable=True))
+
+
+def _topk(s: Step) -> tuple[torch.Tensor, ...]:
+    return tuple(s.args[0].topk(s.shape[s.attr("dim")], s.attr("dim"), s.attr("largest"), sorted=True))
+
+
+def _assert(s: Step) -> tuple[torch.Tensor, ...]:
+    if not bool(s.args[0].all()):
+        raise ReferenceFailure(str(s.attr("message")))
+    return ()
+
+
+KERNELS: dict[str, Callable[[Step], Any]] = {
+    **dict.fromkeys(SCALAR_OPS, _pointwise),
+    "cast": _cast,
+    "bitcast": _bitcast,
+    "full": lambda s: torch.full(s.shape, s.args[0].item(), dtype=s.dtype),
+    "iota": _iota,
+    "reshape": lambda s: s.args[0].reshape(s.shape),
+    "permute": lambda s: s.args[0].permute(s.attr("dims")),
+    "expand": lambda s: s.args[0].expand(s.shape),
+    "slice": _slice,
+    "flip": lambda s: s.args[0].flip(s.attr("dims")),
+    "cat": lambda s: torch.cat(s.args, s.attr("dim")),
+    "pad": _pad,
+    "reduce": _reduce,
+    "scan": _scan,
+    "matmul": lambda s: torch.matmul(*s.args),
+    "take": _take,
+    "put": _put,
+    "gather": lambda s: s.args[0].gather(s.attr("dim"), s.args[1].long()),
+    "scatter": _scatter,
+    "sort": _sort,
+    "topk": _topk,
+    "assert": _assert,
+}
+"""kind -> function; reference_nn adds convolution, attention, pooling, resizing and recurrence."""

@@ -1,0 +1,54 @@
+"""Graph -> Graph simplifications, in a fixed order; each rule is a pure function, and the graph is verified after each.
+
+Folding comes first, so that rules see constants; scales and shifts move into products before attention is looked
+for, so that a model's own batch norms do not hide it; folding and cleaning come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hardtack.codegen.ir.constants import ConstantStore
+from hardtack.codegen.ir.graph import Graph
+from hardtack.codegen.ir.graph_verify import verify_graph
+from hardtack.export.constants import fold
+from hardtack.export.rewrite_affine import distribute_scale, fold_padding, fold_scale, fold_shift, merge_shifts
+from hardtack.export.rewrite_attention import recognise_attention
+from hardtack.export.rewrite_basic import common_subexpressions, merge_views, permute_as_reshape, remove_dead
+
+Rule = Callable[[Graph, ConstantStore], Graph]
+
+
+def _plain(rule: Callable[[Graph], Graph]) -> Rule:
+    return lambda graph, store: rule(graph)
+
+
+_CLEAN = (_plain(merge_views), _plain(common_subexpressions), _plain(remove_dead))
+
+RULES: tuple[Rule, ...] = (
+    _plain(remove_dead),
+    fold,
+    *_CLEAN,
+    _plain(fold_padding),
+    _plain(distribute_scale),
+    _plain(fold_scale),
+    fold,
+    _plain(merge_shifts),
+    fold,
+    _plain(fold_shift),
+    fold,
+    _plain(remove_dead),
+    recognise_attention,
+    _plain(permute_as_reshape),
+    *_CLEAN,
+    fold,
+    *_CLEAN,
+)
+"""The rules, in order."""
+
+
+def simplify(graph: Graph, store: ConstantStore) -> Graph:
+    """All rules, in order."""
+    for rule in RULES:
+        graph = verify_graph(rule(graph, store))
+    return graph

@@ -1,0 +1,193 @@
+"""Per-channel scale and shift folded into the convolution or matrix product before them; padding into convolutions.
+
+This is how batch norm disappears. The rules emit ops on constants only, which constant folding then computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hardtack.codegen.ir.expr import Expr, const, int_value
+from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, make_attrs
+from hardtack.export.editing import Edit, Facts
+
+Shape = tuple[Expr, ...]
+
+
+def _split(facts: Facts, op: Op) -> tuple[str, Operand] | None:
+    """(variable operand, constant operand) of a binary op; None if it has not one of each."""
+    for x, c in (op.inputs, op.inputs[::-1]):
+        if isinstance(x, str) and not facts.is_constant(x) and (facts.is_constant(c) or isinstance(c, Lit)):
+            return x, c
+    return None
+
+
+def _along(shape: Shape, rank: int, dim: int) -> bool:
+    """True if a constant of `shape` varies along dim `dim` of a tensor of `rank` only, or not at all."""
+    padded = (const(1),) * (rank - len(shape)) + shape
+    return len(shape) <= rank and all(int_value(s) == 1 for i, s in enumerate(padded) if i != dim)
+
+
+def _channel_dim(op: Op, rank: int) -> int:
+    """The dim of the result that counts output channels."""
+    return 1 if op.kind == "conv" else rank - 1
+
+
+def _scalable(facts: Facts, value: Operand) -> Op | None:
+    """The conv or matmul with constant weight that makes value, if nothing else uses it."""
+    if not isinstance(value, str) or not facts.used_once(value):
+        return None
+    op = facts.made_by(value, "conv") or facts.made_by(value, "matmul")
+    if op is None or not facts.is_constant(op.inputs[1]):
+        return None
+    if op.kind == "conv":
+        fixed_bias = len(op.inputs) == 2 or facts.is_constant(op.inputs[2])
+        plain = not op.attr("transposed") or op.attr("groups") == 1
+        return op if fixed_bias and plain else None
+    return op
+
+
+def distribute_scale(graph: Graph) -> Graph:
+    """(x + c) * s = x * s + c * s, for x made by a conv or matmul that can take the scale."""
+    facts, edit = Facts(graph), Edit(graph)
+    for op in graph.ops:
+        parts = _split(facts, op) if op.kind == "mul" else None
+        add = facts.made_by(parts[0], "add") if parts is not None else None
+        inner = _split(facts, add) if add is not None else None
+        if parts is None or add is None or inner is None or not facts.used_once(add.outputs[0]):
+            edit.keep(op)
+            continue
+        scale, shape = parts[1], facts.shape(op.outputs[0])
+        target = _scalable(facts, inner[0])
+        fits = target is not None and all(
+            _along(facts.shape(c), len(shape), _channel_dim(target, len(shape))) for c in (scale, inner[1])
+        )
+        if not fits:
+            edit.keep(op)
+            continue
+        scaled = edit.emit("mul", inner[0], scale, like=op)
+        shift = edit.emit("mul", *_constant_first(inner[1], scale), like=op)
+        edit.renamed[op.outputs[0]] = edit.emit("add", scaled, shift, like=op)
+    return edit.done()
+
+
+def _constant_first(a: Operand, b: Operand) -> tuple[Operand, Operand]:
+    return (a, b) if isinstance(a, str) else (b, a)
+
+
+def merge_shifts(graph: Graph) -> Graph:
+    """(x + a) + b = x + (a + b) for constants, where x + a has no other use."""
+    facts, edit = Facts(graph), Edit(graph)
+    for op in graph.ops:
+        parts = _split(facts, op) if op.kind == "add" else None
+        add = facts.made_by(parts[0], "add") if parts is not None else None
+        inner = _split(facts, add) if add is not None else None
+        floating = graph.types[op.outputs[0]].dtype.is_float if op.outputs else False
+        # only behind a product: elsewhere the order of additions is the user's
+        if parts is None or add is None or inner is None or not floating or not facts.used_once(add.outputs[0]):
+            edit.keep(op)
+            continue
+        if _scalable(facts, inner[0]) is None or not any(facts.is_constant(c) for c in (parts[1], inner[1])):
+            edit.keep(op)
+            continue
+        total = edit.emit("add", *_constant_first(inner[1], parts[1]), like=op)
+        edit.renamed[op.outputs[0]] = edit.emit("add", inner[0], total, like=op)
+    return edit.done()
+
+
+def fold_scale(graph: Graph) -> Graph:
+    """conv(x, w, b) * s = conv(x, w * s, b * s), and (x @ w) * s = x @ (w * s)."""
+    return _fold_into(graph, "mul", _scaled)
+
+
+def fold_shift(graph: Graph) -> Graph:
+    """conv(x, w, b) + t = conv(x, w, b + t). A matmul has no bias; its shift stays an epilogue."""
+    return _fold_into(graph, "add", _shifted)
+
+
+Fold = Callable[[Facts, Edit, Op, Op, Operand], str | None]
+
+
+def _fold_into(graph: Graph, kind: str, fold: Fold) -> Graph:
+    facts, edit = Facts(graph), Edit(graph)
+    for op in graph.ops:
+        parts = _split(facts, op) if op.kind == kind else None
+        target = _scalable(facts, parts[0]) if parts is not None else None
+        rank = len(facts.shape(op.outputs[0])) if op.outputs else 0
+        if parts is None or target is None or not _along(facts.shape(parts[1]), rank, _channel_dim(target, rank)):
+            edit.keep(op)
+            continue
+        made = fold(facts, edit, op, target, parts[1])
+        if made is None:
+            edit.keep(op)
+        else:
+            edit.renamed[op.outputs[0]] = made
+    return edit.done()
+
+
+def _per_channel(facts: Facts, edit: Edit, op: Op, value: Operand, shape: Shape) -> Operand:
+    """A per-channel constant in `shape`; a number as it is."""
+    return value if not isinstance(value, str) or not facts.shape(value) else _reshaped(facts, edit, op, value, shape)
+
+
+def _reshaped(facts: Facts, edit: Edit, op: Op, value: str, shape: Shape) -> str:
+    numel = 1
+    for s in facts.shape(value):
+        numel *= int_value(s) or 0
+    return edit.reshape(value, tuple(const(1) for _ in shape) if numel == 1 else shape, op)
+
+
+def _scaled(facts: Facts, edit: Edit, op: Op, target: Op, scale: Operand) -> str:
+    weight = str(target.inputs[1])
+    rank = len(facts.shape(weight))
+    channels = _channels(facts, target)
+    dim = rank - 1 if target.kind == "matmul" else 1 if target.attr("transposed") else 0
+    along = tuple(channels if i == dim else const(1) for i in range(rank))
+    new = [edit.emit("mul", weight, _per_channel(facts, edit, op, scale, along), like=op)]
+    if len(target.inputs) == 3:
+        new.append(edit.emit("mul", target.inputs[2], _per_channel(facts, edit, op, scale, (channels,)), like=op))
+    return edit.emit(target.kind, target.inputs[0], *new, like=target, attrs=target.attrs)
+
+
+def _channels(facts: Facts, target: Op) -> Expr:
+    shape = facts.shape(target.outputs[0])
+    return shape[_channel_dim(target, len(shape))]
+
+
+def _shifted(facts: Facts, edit: Edit, op: Op, target: Op, shift: Operand) -> str | None:
+    if target.kind != "conv" or not isinstance(shift, str):
+        return None
+    channels = _channels(facts, target)
+    bias = _reshaped(facts, edit, op, shift, (channels,))
+    if len(target.inputs) == 3:
+        bias = edit.emit("add", target.inputs[2], bias, like=op)
+    elif edit.types[str(edit.resolve(bias))].shape != (channels,):
+        return None
+    return edit.emit("conv", target.inputs[0], target.inputs[1], bias, like=target, attrs=target.attrs)
+
+
+def fold_padding(graph: Graph) -> Graph:
+    """Zeros padded around the spatial dims of a convolution's input become its own padding."""
+    facts, ops = Facts(graph), []
+    for op in graph.ops:
+        pad = facts.made_by(op.inputs[0], "pad") if op.kind == "conv" and not op.attr("transposed") else None
+        ops.append(op if pad is None else _with_padding(op, pad))
+    return replace(graph, ops=tuple(ops))
+
+
+def _with_padding(op: Op, pad: Op) -> Op:
+    if pad.attr("mode") != "constant":
+        return op
+    value, lo, hi = pad.inputs[1], pad.attr("lo"), pad.attr("hi")
+    assert isinstance(lo, tuple)
+    assert isinstance(hi, tuple)
+    zero = isinstance(value, Lit) and value.value == 0
+    plain = all(isinstance(w, int) and w >= 0 for w in (*lo, *hi)) and not any((*lo[:2], *hi[:2]))
+    if not (zero and plain):
+        return op
+    own = op.attr("padding")
+    assert isinstance(own, tuple)
+    pairs = [(a + x, b + y) for (a, b), x, y in zip(own, lo[2:], hi[2:], strict=True)]
+    attrs = dict(op.attrs) | {"padding": tuple(pairs)}
+    return replace(op, inputs=(pad.inputs[0], *op.inputs[1:]), attrs=make_attrs(**attrs))

@@ -1,0 +1,184 @@
+"""torch's symbolic sizes as Exprs: the only file that knows sympy.
+
+A `Sizes` holds the symbols of one program: which Sym stands for which of torch's symbols, and turns any size that torch
+computed into an Expr, any condition on sizes into Guards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+
+import sympy
+import torch
+from torch.utils._sympy import functions as sf
+
+from hardtack.codegen.ir import expr as ex
+from hardtack.codegen.ir.expr import Expr, Sym
+from hardtack.codegen.ir.graph import Guard
+from hardtack.export.errors import Refusal
+
+_RELATIONS: dict[type, str] = {
+    sympy.Eq: "eq",
+    sympy.Ne: "ne",
+    sympy.Le: "le",
+    sympy.Lt: "lt",
+}
+_TEXT = {"eq": "==", "ne": "!=", "le": "<=", "lt": "<"}
+_HOLDS: dict[str, Callable[[int, int], bool]] = {"eq": int.__eq__, "ne": int.__ne__, "le": int.__le__, "lt": int.__lt__}
+_MAX_DENOMINATOR = 4096
+
+
+class Sizes:
+    """The symbols of one program and the conversion of torch's sizes to Exprs."""
+
+    def __init__(self) -> None:
+        self.symbols: dict[sympy.Symbol, Expr] = {}
+        self._memo: dict[sympy.Basic, Expr] = {}
+
+    def bind(self, symbol: sympy.Symbol, value: Expr) -> None:
+        """From now on `symbol` means `value`."""
+        self.symbols[symbol] = value
+
+    def of(self, size: int | torch.SymInt | sympy.Basic) -> Expr:
+        """A size as an Expr. Refusal for sizes that depend on tensor values or need floating point."""
+        if isinstance(size, torch.SymInt):
+            size = sympy_of(size)
+        if isinstance(size, int):
+            return ex.const(size)
+        if size not in self._memo:
+            self._memo[size] = self._convert(size)
+        return self._memo[size]
+
+    def shape(self, shape: Iterable[int | torch.SymInt]) -> tuple[Expr, ...]:
+        """A shape or a list of strides."""
+        return tuple(self.of(s) for s in shape)
+
+    def _convert(self, e: sympy.Basic) -> Expr:
+        if e.is_Integer:
+            return ex.const(int(e))
+        if isinstance(e, sympy.Symbol):
+            if e not in self.symbols:
+                raise Refusal(f"the size {e} depends on values of tensors, not on input sizes")
+            return self.symbols[e]
+        if isinstance(e, sympy.Add):
+            return ex.add(*map(self.of, e.args))
+        if isinstance(e, sympy.Mul):
+            return self._product(e)
+        if isinstance(e, (sympy.Pow, sf.PowByNatural)) and e.args[1].is_Integer and int(e.args[1]) >= 0:
+            return ex.mul(*([self.of(e.args[0])] * int(e.args[1])))
+        if isinstance(e, (sf.FloorDiv, sf.CleanDiv)):
+            return self._divide(e.args[0], e.args[1])
+        if isinstance(e, (sf.Mod, sf.PythonMod, sympy.Mod)):
+            return ex.mod(self.of(e.args[0]), self._divisor(e.args[1]))
+        if isinstance(e, (sf.Max, sympy.Max)):
+            return ex.maximum(*map(self.of, e.args))
+        if isinstance(e, (sf.Min, sympy.Min)):
+            return ex.minimum(*map(self.of, e.args))
+        if isinstance(e, (sf.FloorToInt, sf.TruncToInt, sf.CeilToInt)):
+            return self._rounded(e)
+        raise Refusal(f"the size {e} cannot be written with whole numbers ({type(e).__name__})")
+
+    def _product(self, e: sympy.Basic) -> Expr:
+        """A product; torch's rational factors are divisions that it knows to be exact."""
+        numerator, denominator = e.as_numer_denom()
+        if denominator == 1:
+            return ex.mul(*map(self.of, e.args))
+        return self._divide(numerator, denominator)
+
+    def _divisor(self, e: sympy.Basic) -> Expr:
+        """A divisor: positive by the symbols' bounds, or made so (a size of 0 divides nothing)."""
+        d = self.of(e)
+        lo = ex.bounds(d)[0]
+        return d if lo is not None and lo >= 1 else ex.maximum(d, 1)
+
+    def _divide(self, a: sympy.Basic, b: sympy.Basic) -> Expr:
+        if b.is_Integer and int(b) < 0:
+            return ex.floordiv(-self.of(a), -int(b))
+        return ex.floordiv(self.of(a), self._divisor(b))
+
+    def _rounded(self, e: sympy.Basic) -> Expr:
+        """floor, trunc or ceil of a quotient of whole numbers, or of a size times a float that is a short fraction."""
+        top, bottom = self._fraction(e.args[0])
+        if isinstance(e, sf.CeilToInt):
+            return ex.floordiv(top + bottom - 1, bottom)
+        lo = ex.bounds(top)[0]
+        if isinstance(e, sf.TruncToInt) and (lo is None or lo < 0):
+            raise Refusal(f"the size {e} may be negative")
+        return ex.floordiv(top, bottom)
+
+    def _fraction(self, e: sympy.Basic) -> tuple[Expr, Expr]:
+        """e, a real number, as (numerator, denominator)."""
+        if isinstance(e, (sf.IntTrueDiv, sf.FloatTrueDiv)):
+            (a, b), (c, d) = self._fraction(e.args[0]), self._fraction(e.args[1])
+            return a * d, b * c
+        if isinstance(e, sf.ToFloat):
+            return self._fraction(e.args[0])
+        if e.is_Float or e.is_Rational:
+            value = Fraction(float(e)) if e.is_Float else Fraction(int(e.p), int(e.q))
+            if value.denominator > _MAX_DENOMINATOR:
+                raise Refusal(f"the size factor {e} is no short fraction: give sizes instead of a scale factor")
+            return ex.const(value.numerator), ex.const(value.denominator)
+        if isinstance(e, sympy.Mul):
+            top, bottom = ex.const(1), ex.const(1)
+            parts = [self._fraction(a) for a in e.args]
+            return ex.mul(top, *(p[0] for p in parts)), ex.mul(bottom, *(p[1] for p in parts))
+        if isinstance(e, sympy.Add):
+            total: tuple[Expr, Expr] = (ex.const(0), ex.const(1))
+            for a, b in map(self._fraction, e.args):
+                total = (total[0] * b + a * total[1], total[1] * b)
+            return total
+        return self.of(e), ex.const(1)
+
+    def guards(self, condition: sympy.Basic | torch.SymBool) -> list[Guard]:
+        """A condition on sizes as Guards that all must hold; [] for one that always does. Refusal if it has no such
+        form.
+        """
+        if isinstance(condition, torch.SymBool):
+            condition = condition.node.expr
+        if condition in (True, sympy.true):
+            return []
+        if isinstance(condition, sympy.And):
+            return [g for part in condition.args for g in self.guards(part)]
+        if isinstance(condition, sympy.Not):
+            return self.guards(sympy.Not(condition.args[0]))
+        a, b = condition.args[0], condition.args[1] if len(condition.args) > 1 else sympy.Integer(0)
+        kind = type(condition)
+        if kind is sympy.Ge:
+            kind, a, b = sympy.Le, b, a
+        elif kind is sympy.Gt:
+            kind, a, b = sympy.Lt, b, a
+        if kind not in _RELATIONS:
+            raise Refusal(f"the condition {condition} on sizes is not a comparison")
+        return make_guards(_RELATIONS[kind], self.of(a), self.of(b))
+
+
+def make_guards(relation: str, a: Expr, b: Expr) -> list[Guard]:
+    """[Guard], or [] for a condition that always holds by form or by bounds. ValueError for one that never does."""
+    lo, hi = ex.bounds(a - b)
+    if (relation == "eq" and a is b) or (relation == "ne" and (lo or 0) > 0):
+        return []
+    if (relation == "le" and hi is not None and hi <= 0) or (relation == "lt" and hi is not None and hi < 0):
+        return []
+    x, y = ex.int_value(a), ex.int_value(b)
+    if x is not None and y is not None:
+        if not _HOLDS[relation](x, y):
+            raise ValueError(f"{x} {_TEXT[relation]} {y} never holds")
+        return []
+    return [Guard(relation, a, b, f"{ex.to_text(a)} {_TEXT[relation]} {ex.to_text(b)}")]
+
+
+def sympy_of(size: torch.SymInt | torch.SymFloat | torch.SymBool) -> sympy.Basic:
+    """torch's expression, with what the tracer has learned about symbols put in."""
+    expression: sympy.Basic = size.node.expr
+    return expression
+
+
+def is_unbacked(symbol: sympy.Symbol) -> bool:
+    """True for a symbol that stands for a value computed during the run."""
+    return str(symbol).startswith(("u", "zuf"))
+
+
+def new_symbol(name: str, lo: int, hi: int | None) -> Sym:
+    """A Sym for an input dimension."""
+    return ex.sym(name, lo, hi)

@@ -1,0 +1,70 @@
+"""The conversion table: torch op name -> the function that emits Graph ops for it.
+
+A convert function takes the builder and then what the op's schema lists, positionally and by keyword, with tensors as
+Values, sizes as int or Expr and everything else as torch has it. It returns a Value, a tuple of Values (None for an
+output that nothing may use) or nothing. `Refusal` from it becomes a line of UnsupportedOpError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.graph import TensorType
+from hardtack.codegen.ir.types import DType
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor in the Graph under construction."""
+
+    name: str
+    type: TensorType
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:
+        return self.type.shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.type.shape)
+
+
+Scalar = bool | int | float | Expr
+Size = int | Expr
+Result = Value | tuple["Value | None", ...] | list[Value] | None
+Convert = Callable[..., Result]
+
+CONVERTERS: dict[str, Convert] = {}
+"""op name, as `aten.add.Tensor` -> convert function."""
+
+REFUSED: dict[str, str] = {}
+"""op name, overload left off -> why it is refused."""
+
+
+def converts(*names: str) -> Callable[[Convert], Convert]:
+    """Register the decorated function for ops of these names."""
+
+    def register(function: Convert) -> Convert:
+        for name in names:
+            assert name not in CONVERTERS, name
+            CONVERTERS[name] = function
+        return function
+
+    return register
+
+
+def refuses(reason: str, *names: str) -> None:
+    """Ops that have no place in a compiled program, with the reason in words."""
+    REFUSED.update(dict.fromkeys(names, reason))
+
+
+def call(convert: Convert, builder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Result:
+    """Run a convert function."""
+    return convert(builder, *args, **kwargs)

@@ -1,0 +1,94 @@
+"""Hardtack: PyTorch models compiled ahead of time into one file, run by a small library.
+
+    info = hardtack.export(module, (x,), path="m.pkg")      needs torch
+    model = hardtack.load("m.pkg")                          needs numpy
+    y = model(x)
+
+`hardtack.export` is the function above and also the package of that name, which holds the exporter's parts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hardtack.codegen.package.errors import LoadError, OutputError
+    from hardtack.errors import HardtackError, InputError, RunError
+    from hardtack.export.errors import ExportError
+    from hardtack.options import Options
+    from hardtack.runtime import Entry, Model, Session, Size, Tensor, load
+
+__version__ = "0.1.0"
+__all__ = [
+    "Entry",
+    "ExportError",
+    "HardtackError",
+    "InputError",
+    "LoadError",
+    "Model",
+    "Options",
+    "OutputError",
+    "RunError",
+    "Session",
+    "Size",
+    "Tensor",
+    "__version__",
+    "export",
+    "load",
+]
+_PLACES = {
+    "hardtack.codegen.package.errors": ("LoadError", "OutputError"),
+    "hardtack.errors": ("HardtackError", "InputError", "RunError"),
+    "hardtack.export.errors": (
+        "ExportError", "CaptureError", "TrainingModeError", "InputSpecError", "RangeError", "MutationError",
+        "UnsupportedOpError",
+    ),
+    "hardtack.options": ("Options",),
+    "hardtack.runtime": ("Entry", "Model", "Session", "Size", "Tensor", "load"),
+}  # fmt: skip
+_MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what is asked for when it is first asked for: the runtime and the exporter need not both be there."""
+    if name == "export":
+        return _import("hardtack.export")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'hardtack' has no attribute {name!r}")
+    value = getattr(_import(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def _import(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            raise ImportError("exporting needs torch; to install it: pip install 'hardtack[export]'") from error
+        raise
+
+
+class _ExportPackage(ModuleType):
+    """The package hardtack.export, callable as the function of the same name."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """hardtack.api.export."""
+        from hardtack.api import export
+
+        return export(*args, **kwargs)
+
+
+class _Hardtack(ModuleType):
+    """This package. The import system sets the attribute `export` to the subpackage, whoever imports it first."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "export" and type(value) is ModuleType:
+            value.__class__ = _ExportPackage
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Hardtack

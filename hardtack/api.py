@@ -1,0 +1,145 @@
+"""hardtack.export: a module in, a bundle out. Everything it does is done by the rooms behind it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+import hardtack
+from hardtack.codegen.backends.cpp.compiler import find_compiler
+from hardtack.codegen.backends.cpp.targets import parse_target
+from hardtack.codegen.build import Built, Source, build_content
+from hardtack.codegen.package.bundle import check_output, write_bundle
+from hardtack.codegen.package.content import BundleContent
+from hardtack.export import EntryGraph, Exported, to_graphs
+from hardtack.options import Options
+from hardtack.progress import stages
+from hardtack.trees import flattener
+
+
+@dataclass(frozen=True)
+class ExportInfo:
+    """What an export made. Sizes in bytes; `seconds` by stage; `decisions` counts fusions taken and refused."""
+
+    path: Path
+    entries: tuple[str, ...]
+    targets: tuple[str, ...]
+    nbytes: int
+    weights_nbytes: int
+    libraries_nbytes: int
+    plans_nbytes: int
+    num_kernels: int
+    num_launches: int
+    num_fused: int
+    num_refused: int
+    seconds: Mapping[str, float]
+
+    def __str__(self) -> str:
+        total = sum(self.seconds.values())
+        return (
+            f"{self.path}: {self.nbytes:,} bytes, weights {self.weights_nbytes:,}, code {self.libraries_nbytes:,} for "
+            f"{len(self.targets)} targets; {self.num_kernels} kernels in {self.num_launches} launches; {total:.1f} s"
+        )
+
+
+def export(
+    module: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    path: str | os.PathLike[str] = "m.pkg",
+    dynamic_shapes: Any = None,
+    targets: Sequence[str] = ("cpu",),
+    options: Options | None = None,
+    progress: bool | None = None,
+) -> ExportInfo:
+    """Captures `module`, compiles it for `targets` and writes one bundle at `path`.
+
+    module: an nn.Module in eval mode, a function, an ExportedProgram, or a dict of these by entry point; then args,
+    kwargs and dynamic_shapes are dicts by entry point, too (an ExportedProgram needs none).
+    args, kwargs: example inputs. dynamic_shapes: as for torch.export.export; every size in a declared range will work.
+    targets: "cpu" is x86-64-v4 and x86-64-v3; "cpu:aarch64" and so on is one; "cpu:native" is this machine's.
+    progress: show progress on standard error; None: when that is a terminal.
+
+    Raises OutputError before any work when `path` cannot be written; ExportError and its subclasses for a model that
+    cannot be exported; ToolchainError and TargetError from hardtack.codegen.backends.cpp.
+    """
+    chosen = options or Options()
+    out = check_output(path)
+    if isinstance(targets, str):
+        targets = (targets,)
+    for target in targets:
+        parse_target(target)
+    compiler = find_compiler(chosen.compiler)
+    with stages(progress) as stage:
+        stage.report("capture", 0, 0)
+        exported = to_graphs(module, args, kwargs, dynamic_shapes, strict=chosen.strict)
+        sources = sources_of(exported, module, args, kwargs)
+        built = build_content(
+            sources,
+            exported.store,
+            targets,
+            compiler=compiler,
+            jobs=chosen.jobs,
+            producer={"hardtack": hardtack.__version__, "torch": torch.__version__},
+            progress=stage.report,
+        )
+        stage.report("write", 0, 0)
+        content = with_debug(built) if chosen.debug else built.content
+        written = write_bundle(out, content)
+    return ExportInfo(
+        path=written.path,
+        entries=tuple(sources),
+        targets=tuple(t.name for t in content.targets),
+        nbytes=written.nbytes,
+        weights_nbytes=written.weights_nbytes,
+        libraries_nbytes=written.libraries_nbytes,
+        plans_nbytes=written.plans_nbytes,
+        num_kernels=len({name for c in built.compiled.values() for name in c.sources}),
+        num_launches=sum(len(c.plan.body) for c in built.compiled.values()),
+        num_fused=sum(d.accepted for d in built.decisions),
+        num_refused=sum(not d.accepted for d in built.decisions),
+        seconds=stage.seconds,
+    )
+
+
+def sources_of(exported: Exported, module: Any, args: Any, kwargs: Any) -> dict[str, Source]:
+    """What the compiler takes: graphs, trees, and the sizes of the example inputs as hints."""
+    out: dict[str, Source] = {}
+    for name, entry in exported.entries.items():
+        one, given, named = module, args, kwargs
+        if isinstance(module, Mapping):
+            one, given, named = module[name], (args or {}).get(name), (kwargs or {}).get(name)
+        if isinstance(one, ExportedProgram):
+            given, named = one.example_inputs or ((), {})
+        out[name] = Source(entry.graph, entry.in_tree, entry.out_tree, size_hints(entry, given or (), named or {}))
+    return out
+
+
+def size_hints(entry: EntryGraph, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, int]:
+    """Symbol name -> its size in the example inputs; empty without examples."""
+    if not args and not kwargs:
+        return {}
+    leaves = flattener(entry.in_tree, entry.graph.name)(args, kwargs)
+    by_name = {i.name: leaf for i, leaf in zip(entry.graph.inputs, leaves, strict=True)}
+    hints: dict[str, int] = {}
+    for binding in entry.graph.syms:
+        leaf = by_name[binding.input]
+        hints[binding.sym.name] = int(leaf) if binding.dim is None else int(leaf.shape[binding.dim])
+    return hints
+
+
+def with_debug(built: Built) -> BundleContent:
+    """The content with a listing of every stage of every entry point under debug/."""
+    texts = {
+        f"debug/{entry}.{stage}.txt": text.encode()
+        for entry, compiled in built.compiled.items()
+        for stage, text in compiled.texts.items()
+    }
+    return replace(built.content, debug={**built.content.debug, **texts})

@@ -1,0 +1,78 @@
+"""What the subcommands share: consoles, JSON, sizes, errors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from hardtack.codegen.package.errors import LoadError, OutputError
+from hardtack.errors import HardtackError, InputError, RunError
+
+BUNDLE = click.Path(exists=True, dir_okay=False)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
+
+
+class WrongUse(Exception):
+    """A command line that asks for something that makes no sense: exit status 2."""
+
+
+def known_errors() -> tuple[type[Exception], ...]:
+    """Errors that say all there is to say: shown without a traceback, exit status 1."""
+    errors: list[type[Exception]] = [LoadError, InputError, RunError, HardtackError]
+    if "hardtack.export.errors" in sys.modules:
+        errors.append(sys.modules["hardtack.export.errors"].ExportError)
+    for module, name in (("toolchain", "ToolchainError"), ("compiler", "CompilerError"), ("cache", "CacheError")):
+        found = sys.modules.get(f"hardtack.codegen.backends.cpp.{module}")
+        if found is not None:
+            errors.append(getattr(found, name))
+    return tuple(errors)
+
+
+def error_line(text: str) -> None:
+    """Prints an error on standard error, coloured on a terminal."""
+    click.echo(click.style("error: ", fg="red", bold=True) + text, err=True)
+
+
+def console() -> Console:
+    """Standard output; colours only on a terminal, wide enough in a pipe that nothing is cut."""
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on standard output."""
+    click.echo(json.dumps(document, indent=2, default=str))
+
+
+def table(title: str, *columns: str) -> Table:
+    """A plain table; a column whose name starts with > is set flush right."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    for c in columns:
+        made.add_column(c.lstrip(">"), justify="right" if c.startswith(">") else "left", overflow="fold")
+    return made
+
+
+def size_text(nbytes: int) -> str:
+    """1234567 as "1.23 MB": decimal units, three digits."""
+    if nbytes < 1000:
+        return f"{nbytes} B"
+    value = float(nbytes)
+    for unit in ("kB", "MB", "GB"):
+        value /= 1000
+        if value < 999.5 or unit == "GB":
+            break
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+
+
+def check_target_path(path: str) -> None:
+    """Refuses an output path now, as wrong use."""
+    from hardtack.codegen.package.bundle import check_output
+
+    try:
+        check_output(path)
+    except OutputError as error:
+        raise WrongUse(str(error)) from None

@@ -1,0 +1,75 @@
+"""hardtack compare"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, table
+from hardtack.cli.spec import HELP, load_spec
+
+if TYPE_CHECKING:
+    from hardtack.comparison import Difference
+
+
+@click.command(name="compare", help=f"Compare what a bundle computes with eager PyTorch.\n\n{HELP}")
+@click.argument("bundle", type=BUNDLE)
+@click.argument("spec")
+@click.option("--steps", is_flag=True, help="Compare every step, and name the first that leaves the tolerance.")
+@click.option("--entry", help="The entry point; may be left out when there is one.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    help="Largest |difference| / largest |eager| allowed; default by dtype: f32 1e-4, f16 1e-2, bf16 5e-2, f64 1e-9.",
+)
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of the runtime.")
+@json_option
+def command(
+    bundle: str,
+    spec: str,
+    steps: bool,
+    entry: str | None,
+    tolerance: float | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    found = load_spec(spec)
+    import hardtack
+    from hardtack.comparison import compare
+
+    model = hardtack.load(bundle, threads=threads)
+    if entry is not None and entry not in model.entries:
+        raise WrongUse(f"the bundle has no entry point {entry!r}; it has: {', '.join(model.entries)}")
+    result = compare(model, found.module, found.args, found.kwargs, found.dynamic_shapes, entry, steps, tolerance)
+    bad = [d for d in (*result.outputs, *result.steps) if not d.good]
+    if as_json:
+        print_json(
+            {
+                "ok": not bad,
+                "outputs": [d.document() for d in result.outputs],
+                "steps": [d.document() for d in result.steps],
+            }
+        )
+        sys.exit(1 if bad else 0)
+    shown = console()
+    if steps:
+        shown.print(_table("steps, in the order in which they ran", result.steps))
+        shown.print()
+    shown.print(_table("outputs", result.outputs))
+    first = next((d for d in result.steps if not d.good), None)
+    if first is not None:
+        shown.print(f"\nthe first step outside the tolerance is {first.name}: {first.where}")
+    if bad:
+        shown.print(f"\n{len(bad)} of {len(result.outputs) + len(result.steps)} values differ more than they may")
+        sys.exit(1)
+
+
+def _table(title: str, differences: tuple[Difference, ...]) -> Any:
+    made = table(title, "", "value", "type", ">largest difference", ">relative", ">allowed", "from")
+    for d in differences:
+        type_ = f"{d.dtype}[{', '.join(map(str, d.shape))}]"
+        mark = "ok" if d.good else "BAD"
+        made.add_row(mark, d.name, type_, f"{d.absolute:.3g}", f"{d.relative:.3g}", f"{d.allowed:.3g}", d.where)
+    return made

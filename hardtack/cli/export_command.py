@@ -1,0 +1,75 @@
+"""hardtack export"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from hardtack.cli.common import WrongUse, check_target_path, console, json_option, print_json, size_text, table
+from hardtack.cli.spec import HELP, load_spec
+
+
+@click.command(name="export", help=f"Compile a model into a bundle.\n\n{HELP}")
+@click.argument("spec")
+@click.option("-o", "--output", required=True, help="The bundle to write, such as model.pkg.")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    default=("cpu",),
+    show_default=True,
+    help="cpu (x86-64-v4 and x86-64-v3), cpu:x86-64-v4, cpu:x86-64-v3, cpu:aarch64 or cpu:native; may be repeated.",
+)
+@click.option("--strict", is_flag=True, help="Capture in torch.export's strict mode.")
+@click.option("--compiler", help="A system C++ compiler to use instead of the ziglang package.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once; default: one a core.")
+@click.option("--debug", is_flag=True, help="Keep a listing of every stage in the bundle, under debug/.")
+@json_option
+def command(
+    spec: str,
+    output: str,
+    targets: tuple[str, ...],
+    strict: bool,
+    compiler: str | None,
+    jobs: int | None,
+    debug: bool,
+    as_json: bool,
+) -> None:
+    from hardtack.codegen.backends.cpp.targets import TargetError, parse_target
+
+    check_target_path(output)
+    for target in targets:
+        try:
+            parse_target(target)
+        except TargetError as error:
+            raise WrongUse(str(error)) from None
+    found = load_spec(spec)
+    from hardtack.api import export
+    from hardtack.options import Options
+
+    info = export(
+        found.module,
+        found.args,
+        found.kwargs,
+        path=output,
+        dynamic_shapes=found.dynamic_shapes,
+        targets=targets,
+        options=Options(strict=strict, compiler=compiler, jobs=jobs, debug=debug),
+    )
+    if as_json:
+        print_json(dataclasses.asdict(info))
+        return
+    out = table(str(info.path), "what", ">size")
+    out.add_row("weights", size_text(info.weights_nbytes))
+    out.add_row(f"code for {', '.join(info.targets)}", size_text(info.libraries_nbytes))
+    out.add_row("plans", size_text(info.plans_nbytes))
+    out.add_row("the file", size_text(info.nbytes))
+    shown = console()
+    shown.print(out)
+    shown.print(
+        f"{info.num_kernels} kernels in {info.num_launches} launches; "
+        f"{info.num_fused} fusions made, {info.num_refused} refused"
+    )
+    times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in info.seconds.items())
+    shown.print(f"time: {times}")

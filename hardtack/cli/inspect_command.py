@@ -1,0 +1,114 @@
+"""hardtack inspect"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+from rich.console import Console
+
+from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, size_text, table
+from hardtack.codegen.package.bundle import Bundle, open_bundle
+from hardtack.codegen.package.manifest import EntrySpec, TensorSpec, document
+from hardtack.codegen.package.plan_text import listing
+from hardtack.codegen.package.weights import numel_of
+
+
+@click.command(name="inspect")
+@click.argument("bundle", type=BUNDLE)
+@click.option("--plan", "plan_of", metavar="ENTRY", help="List the instructions of an entry point.")
+@click.option("--target", help="With --plan: for this target; default: the first.")
+@click.option("--members", is_flag=True, help="List the members of the file with their sizes and hashes.")
+@click.option("--constants", is_flag=True, help="List the weights and other constants.")
+@json_option
+def command(
+    bundle: str, plan_of: str | None, target: str | None, members: bool, constants: bool, as_json: bool
+) -> None:
+    """Show what a bundle holds, what its entry points take, and what made it. Nothing in it is run.
+
+    \b
+    hardtack inspect model.pkg
+    hardtack inspect model.pkg --plan forward
+    """
+    with open_bundle(bundle) as opened:
+        if plan_of is not None:
+            _print_plan(opened, plan_of, target)
+        elif as_json:
+            print_json({"nbytes": len(opened.data), **document(opened.manifest)})
+        else:
+            out = console()
+            _print_summary(opened, out)
+            if members:
+                _print_members(opened, out)
+            if constants:
+                _print_constants(opened, out)
+
+
+def _print_plan(bundle: Bundle, entry: str, target: str | None) -> None:
+    names = [t.name for t in bundle.manifest.targets]
+    if target is not None and target not in names:
+        raise WrongUse(f"the bundle has no target {target!r}; it has: {', '.join(names)}")
+    known = [e.name for e in bundle.manifest.entries]
+    if entry not in known:
+        raise WrongUse(f"the bundle has no entry point {entry!r}; it has: {', '.join(known)}")
+    click.echo(listing(bundle.plan(entry, target or names[0])), nl=False)
+
+
+def _print_summary(bundle: Bundle, out: Console) -> None:
+    m = bundle.manifest
+    weights = sum(e.nbytes for e in bundle.entries.values() if e.name.endswith(".safetensors"))
+    out.print(f"{bundle.path}: {size_text(len(bundle.data))}, weights {size_text(weights)}")
+    out.print("made by " + ", ".join(f"{name} {version}" for name, version in sorted(m.producer.items())))
+    out.print("signed by " + m.signature.public_key if m.signature else "not signed")
+    for e in m.entries:
+        _print_entry(e, out)
+    targets = table("targets, best first", "name", ">code", "requires")
+    for t in m.targets:
+        nbytes = bundle.entries[t.library].nbytes if t.library is not None else 0
+        targets.add_row(t.name, size_text(nbytes), " ".join(t.requires))
+    out.print()
+    out.print(targets)
+    if m.states:
+        states = table("states, kept by a session between runs", "name", "type", "starts as")
+        for s in m.states:
+            states.add_row(s.name, f"{s.dtype}[{_dims(s.shape)}]", s.init or "zeros")
+        out.print()
+        out.print(states)
+
+
+def _print_entry(e: EntrySpec, out: Console) -> None:
+    made = table(f"entry point {e.name}", "", "name", "type", "strides")
+    for what, tensors in (("input", e.inputs), ("output", e.outputs)):
+        for t in tensors:
+            made.add_row(what, t.name, _type(t), f"({_dims(t.strides)})")
+    out.print()
+    out.print(made)
+    if e.syms:
+        out.print("where " + ", ".join(map(str, e.syms)))
+
+
+def _dims(dims: Sequence[object]) -> str:
+    return ", ".join(map(str, dims))
+
+
+def _type(t: TensorSpec) -> str:
+    return f"{t.dtype}[{_dims(t.shape)}]"
+
+
+def _print_members(bundle: Bundle, out: Console) -> None:
+    made = table("members", "name", ">bytes", ">offset", "sha256")
+    hashes = {x.name: x.sha256 for x in bundle.manifest.members}
+    for e in bundle.entries.values():
+        made.add_row(e.name, f"{e.nbytes:,}", f"{e.offset:,}", hashes.get(e.name, ""))
+    out.print()
+    out.print(made)
+
+
+def _print_constants(bundle: Bundle, out: Console) -> None:
+    made = table("constants", "name", "type", ">bytes", "stored as")
+    for c in bundle.manifest.constants:
+        nbytes = numel_of(c.shape) * c.dtype.nbytes
+        stored = "" if c.tensor == c.name else c.tensor
+        made.add_row(c.name, f"{c.dtype}[{_dims(c.shape)}]", f"{nbytes:,}", stored)
+    out.print()
+    out.print(made)

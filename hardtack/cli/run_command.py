@@ -1,0 +1,65 @@
+"""hardtack run"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import hardtack
+from hardtack.cli.arrays import load_arrays, parse_pairs
+from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, table
+
+
+@click.command(name="run")
+@click.argument("bundle", type=BUNDLE)
+@click.option("-i", "--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input; repeat for each.")
+@click.option("-o", "--output", metavar="DIR", help="Write each output there as NAME.npy; made if it does not exist.")
+@click.option("--entry", help="The entry point; may be left out when there is one.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads; default: as many as may be used.")
+@json_option
+def command(
+    bundle: str, inputs: tuple[str, ...], output: str | None, entry: str | None, threads: int | None, as_json: bool
+) -> None:
+    """Run a bundle once on arrays from .npy files, and show what comes out.
+
+    \b
+    hardtack run model.pkg -i x=x.npy -o out
+    """
+    folder = Path(output) if output is not None else None
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise WrongUse(f"cannot write outputs to {folder}: it is a file")
+    arrays = load_arrays(parse_pairs(inputs, "-i"))
+    model = hardtack.load(bundle, threads=threads)
+    results = model.session(entry).run_tensors(arrays)
+    rows = [_facts(name, np.asarray(value)) for name, value in results.items()]
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in results.items():
+            np.save(folder / f"{name.replace('/', '_')}.npy", value)
+    if as_json:
+        print_json({"outputs": rows})
+        return
+    made = table("outputs", "name", "dtype", "shape", ">min", ">mean", ">max")
+    for r in rows:
+        shape = "x".join(map(str, r["shape"])) or "scalar"
+        made.add_row(r["name"], r["dtype"], shape, *(_number(r[k]) for k in ("min", "mean", "max")))
+    console().print(made)
+
+
+def _facts(name: str, value: np.ndarray[Any, Any]) -> dict[str, Any]:
+    known = value.size > 0
+    return {
+        "name": name,
+        "dtype": str(value.dtype),
+        "shape": list(value.shape),
+        "min": value.min().item() if known else None,
+        "mean": float(value.mean(dtype=np.float64)) if known else None,
+        "max": value.max().item() if known else None,
+    }
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,166 @@
+"""Comparing a bundle with eager PyTorch: every output with the module, every step with the reference of its graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from hardtack.errors import InputError
+from hardtack.export import EntryGraph, Exported, to_graphs
+from hardtack.export.reference import run as run_reference
+from hardtack.runtime import Model, Step
+from hardtack.trees import flattener
+
+_TOLERANCE = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
+"""Largest |difference| / largest |eager| by dtype: rounding in another order, a few hundred ulps."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One value: `absolute` is the largest |ours - eager|, `relative` that over the largest |eager|."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    absolute: float
+    relative: float
+    allowed: float
+    where: str = ""
+
+    @property
+    def good(self) -> bool:
+        return self.relative <= self.allowed
+
+    def document(self) -> dict[str, Any]:
+        """For JSON, which has no infinity: that is given as text."""
+        out = {k: str(v) if v in (math.inf, -math.inf) else v for k, v in asdict(self).items()}
+        return {**out, "good": self.good}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    outputs: tuple[Difference, ...]
+    steps: tuple[Difference, ...]
+
+
+def difference(
+    name: str, ours: torch.Tensor, eager: torch.Tensor, tolerance: float | None, where: str = ""
+) -> Difference:
+    """How far two tensors are apart. NaN equals NaN here; another dtype or shape is infinitely far."""
+    allowed = _TOLERANCE.get(eager.dtype, 0.0) if tolerance is None else tolerance
+    type_ = str(eager.dtype).removeprefix("torch.")
+    shape = tuple(eager.shape)
+    if ours.dtype != eager.dtype or ours.shape != eager.shape:
+        found = f"{where} (ours is {ours.dtype} {list(ours.shape)})".strip()
+        return Difference(name, type_, shape, float("inf"), float("inf"), allowed, found)
+    a, b = ours.double(), eager.double()
+    same = (a == b) | (a.isnan() & b.isnan())
+    distance = torch.where(same, torch.zeros_like(a), (a - b).abs())
+    absolute = float(distance.max()) if distance.numel() else 0.0
+    finite = b[b.isfinite()]
+    scale = float(finite.abs().max()) if finite.numel() else 0.0
+    if absolute != absolute:
+        absolute = float("inf")
+    relative = 0.0 if absolute == 0 else absolute / scale if scale else float("inf")
+    return Difference(name, type_, shape, absolute, relative, allowed, where)
+
+
+def compare(
+    model: Model,
+    module: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    entry: str | None = None,
+    steps: bool = False,
+    tolerance: float | None = None,
+) -> Comparison:
+    """Runs both on the example inputs. With `steps`, the graph is captured again and each value that the bundle's plan
+    writes is compared with the graph's value of the same name, in the order of the run.
+
+    Raises InputError where the bundle has another contract than the model, and ExportError as hardtack.export does.
+    """
+    name = entry or _only(model, module)
+    exported = to_graphs(module, args, kwargs, dynamic_shapes)
+    if name not in exported.entries:
+        raise InputError(f"the model has no entry point {name!r}; it has: {', '.join(exported.entries)}")
+    one, given, named = _example(module, args, kwargs, name)
+    graph = exported.entries[name]
+    leaves = flattener(graph.in_tree, name)(given, named)
+    inputs = {i.name: _tensor(leaf) for i, leaf in zip(graph.graph.inputs, leaves, strict=True)}
+    session = model.session(name)
+    seen: list[Step] = []
+    if steps:
+        session.observe(seen.append)
+    # clones: eager may change its inputs in place
+    results = session.run_tensors({k: v.clone() for k, v in inputs.items()})
+    session.observe(None)
+    with torch.no_grad():
+        eager = _eager(one, given, named)
+    ours = list(results.items())
+    if len(eager) != len(ours):
+        raise InputError(f"the bundle gives {len(ours)} tensors, the model {len(eager)}: they are of different models")
+    outputs = tuple(difference(n, torch.as_tensor(x), y, tolerance) for (n, x), y in zip(ours, eager, strict=True))
+    return Comparison(outputs, _steps(exported, graph, inputs, seen, tolerance) if steps else ())
+
+
+def _only(model: Model, module: Any) -> str:
+    if len(model.entries) == 1:
+        return next(iter(model.entries))
+    raise InputError(f"the bundle has several entry points, name one: {', '.join(model.entries)}")
+
+
+def _example(module: Any, args: Any, kwargs: Any, name: str) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
+    """(module, args, kwargs) of one entry point."""
+    if isinstance(module, Mapping):
+        module, args = module[name], (args or {}).get(name, ())
+        kwargs = (kwargs or {}).get(name, {})
+    if isinstance(module, ExportedProgram):
+        args, kwargs = module.example_inputs or ((), {})
+    return module, tuple(args), kwargs or {}
+
+
+def _tensor(leaf: Any) -> torch.Tensor:
+    return leaf.detach() if isinstance(leaf, torch.Tensor) else torch.tensor(leaf)
+
+
+def _eager(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The tensors that the model itself gives, in flattened order."""
+    call = module.module() if isinstance(module, ExportedProgram) else module
+    copied_args, copied_kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (args, dict(kwargs)))
+    leaves: Sequence[Any] = pytree.tree_leaves(call(*copied_args, **copied_kwargs))
+    return [x for x in leaves if isinstance(x, torch.Tensor)]
+
+
+def _steps(
+    exported: Exported,
+    entry: EntryGraph,
+    inputs: Mapping[str, torch.Tensor],
+    seen: Sequence[Step],
+    tolerance: float | None,
+) -> tuple[Difference, ...]:
+    """Values that both the graph and the plan have; what only the plan has has no counterpart."""
+    wanted = run_reference(entry.graph, exported.store, inputs)
+    out: list[Difference] = []
+    for step in seen:
+        where = " ".join(x for x in (step["source_op"], f"{step['file']}:{step['line']}" if step["file"] else "") if x)
+        for name, array in step["values"].items():
+            eager = wanted.get(name)
+            if eager is None:
+                continue
+            ours = torch.from_numpy(array)
+            if eager.dtype == torch.bfloat16:
+                ours = ours.view(torch.bfloat16)
+            out.append(difference(name, ours, eager, tolerance, where))
+    return tuple(out)

@@ -1,0 +1,344 @@
+"""Loading and running bundles: a thin layer of pytrees over hardtack._native. No torch is needed or imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from hardtack import _native
+from hardtack.codegen.package.errors import LoadError
+from hardtack.errors import HardtackError, InputError, RunError
+from hardtack.trees import flattener, unflattener
+
+Step = dict[str, Any]
+"""What an observer sees after each instruction: entry, index, op, kernel, duration_ns, values {name: array}, and of the
+user's source file, line, source_op, module, source."""
+_SCALARS: dict[type, tuple[str, ...]] = {
+    bool: ("bool",),
+    int: ("i64", "i32", "i16", "i8", "u8"),
+    float: ("f32", "f64", "f16"),
+}
+NUMPY_DTYPE = {
+    "f32": "f4", "f64": "f8", "f16": "f2", "bf16": "u2", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "u8": "u1",
+    "bool": "?",
+}  # fmt: skip
+"""The numpy dtype of a Hardtack dtype; numpy has no bfloat16, so its bits."""
+
+
+class Size(str):
+    """A size that depends on the inputs: its text, such as "n" or "2*n", and its inclusive bounds (hi None: none)."""
+
+    lo: int
+    hi: int | None
+
+    def __new__(cls, text: str, lo: int, hi: int | None) -> Size:
+        size = super().__new__(cls, text)
+        size.lo, size.hi = lo, hi
+        return size
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of an entry point: shape and strides (in elements) are ints, or Sizes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | Size, ...]
+    strides: tuple[int | Size, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry point. `syms` maps symbols to (lo, hi), hi None without an upper bound; `guards` are in words."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    syms: Mapping[str, tuple[int, int | None]]
+    guards: tuple[str, ...]
+    num_instructions: int
+    num_kernels: int
+    arena_nbytes: tuple[int, int | None]
+
+
+def load(
+    path: str | os.PathLike[str],
+    device: str = "cpu",
+    threads: int | None = None,
+    *,
+    target: str | None = None,
+    trusted_keys: Sequence[bytes] = (),
+    verify_weights: bool = False,
+    copy_weights: bool = False,
+) -> Model:
+    """Loads a bundle: checks it, proves its plans sound, maps its weights. Starts no process, writes no file.
+
+    threads: how many threads run a kernel, the caller's counted; None: as many as this process may use.
+    target: its name in the bundle ("cpu:x86-64-v3"); None: the best that this machine runs.
+    trusted_keys: ed25519 public keys, 32 bytes each; if given, the bundle must be signed by one of them.
+    verify_weights: check the weights' hashes too, which reads the whole file.
+    copy_weights: read the weights into memory; otherwise they are mapped, and the file must not be changed in place.
+
+    Raises LoadError.
+    """
+    where = os.fspath(path)
+    try:
+        native = _native.Model(where, device, target or "", list(trusted_keys), verify_weights, copy_weights)
+        pool = _native.Pool(0 if threads is None else _checked_threads(threads))
+    except _native.NativeError as error:
+        message = error.args[1]
+        raise LoadError(message, "" if where in message else where) from None
+    return Model(where, native, pool)
+
+
+def _checked_threads(threads: int) -> int:
+    if threads < 1:
+        raise ValueError(f"threads is {threads}; it must be at least 1, or None for as many as this process may use")
+    return threads
+
+
+class Model:
+    """A loaded bundle. Immutable: any number of threads may call it at once."""
+
+    def __init__(self, path: str, native: Any, pool: Any) -> None:
+        self.path = path
+        self._native = native
+        self._pool = pool
+        self._local = threading.local()
+        info = native.info()
+        self.target: str = info["target"]
+        self.device: str = info["device"]
+        self.file_nbytes: int = info["file_nbytes"]
+        self.weights_nbytes: int = info["weights_nbytes"]
+        self.trusted: bool = info["trusted"]
+        self.producer: Mapping[str, str] = info["producer"]
+        self.states: Mapping[str, Tensor] = {s["name"]: _state(s) for s in info["states"]}
+        documents = native.entries()
+        self.entries: Mapping[str, Entry] = {d["name"]: _entry(d) for d in documents}
+        self._programs = {d["name"]: _Program(i, d, self.entries[d["name"]]) for i, d in enumerate(documents)}
+
+    def __repr__(self) -> str:
+        return f"<hardtack.Model {self.path!r}, {self.target}, entries {', '.join(self.entries)}>"
+
+    def session(self, entry: str | None = None, *, max_nbytes: int = 0) -> Session:
+        """A new session: states and memory of its own, for one thread at a time.
+
+        entry: what session(...) runs; None: the only entry point. max_nbytes: refuse to hold more memory; 0: no limit.
+        """
+        return Session(self, self._program(entry), max_nbytes)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the only entry point with the arguments of the exported module; gives what the module gives.
+
+        Tensors are numpy arrays or anything with DLPack on the CPU; results are numpy arrays, or torch tensors where an
+        argument is one. bfloat16, which numpy lacks, is uint16 bits. Each thread has a session of its own behind this
+        call, with its own states. Raises InputError and RunError.
+        """
+        session = getattr(self._local, "session", None)
+        if session is None:
+            session = self._local.session = self.session()
+        return session(*args, **kwargs)
+
+    def _program(self, entry: str | None) -> _Program:
+        if entry is None and len(self._programs) == 1:
+            return next(iter(self._programs.values()))
+        if entry is None:
+            raise InputError(f"the bundle has several entry points, name one: {', '.join(self._programs)}")
+        if entry not in self._programs:
+            raise InputError(f"there is no entry point {entry!r}; there are: {', '.join(self._programs)}")
+        return self._programs[entry]
+
+
+class _Program:
+    """An entry point made ready for calls."""
+
+    def __init__(self, index: int, document: Mapping[str, Any], entry: Entry) -> None:
+        self.index = index
+        self.entry = entry
+        self.flatten = flattener(json.loads(document["in_tree"]), entry.name)
+        self.unflatten = unflattener(json.loads(document["out_tree"]))
+
+
+class Session:
+    """Runs a model: keeps its states and memory between calls. For one thread at a time."""
+
+    def __init__(self, model: Model, program: _Program, max_nbytes: int) -> None:
+        self.model = model
+        self._program = program
+        try:
+            self._native = _native.Session(model._native, model._pool, max_nbytes)
+        except _native.NativeError as error:
+            _raise(error)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the session's entry point; see Model.__call__."""
+        return self._run(self._program, args, kwargs)
+
+    def run(self, entry: str, *args: Any, **kwargs: Any) -> Any:
+        """Runs another entry point on the same states."""
+        return self._run(self.model._program(entry), args, kwargs)
+
+    def _run(self, program: _Program, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        return program.unflatten(self._run_leaves(program, program.flatten(args, kwargs)))
+
+    def _run_leaves(self, program: _Program, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        torch = sys.modules.get("torch")
+        as_torch = False
+        if torch is not None:
+            tensor = torch.Tensor
+            for leaf in leaves:
+                if isinstance(leaf, tensor):
+                    leaves = [_to_dlpack(torch, x) if isinstance(x, tensor) else x for x in leaves]
+                    as_torch = True
+                    break
+        for leaf in leaves:
+            if type(leaf) in _SCALARS:
+                leaves = _arrays(leaves, program.entry)
+                break
+        try:
+            outputs: tuple[Any, ...] = self._native.run(program.index, leaves, as_torch)
+        except _native.NativeError as error:
+            _raise(error)
+        except _native.InputProblem as error:
+            _raise_input(error, program.entry)
+        if as_torch:
+            assert torch is not None
+            return tuple(torch.utils.dlpack.from_dlpack(capsule) for capsule in outputs)
+        return outputs
+
+    def run_tensors(self, inputs: Mapping[str, Any], entry: str | None = None) -> dict[str, Any]:
+        """Runs an entry point on its inputs by name and gives its outputs by name, without pytrees.
+
+        Raises InputError where a name is missing or unknown, and what a call raises.
+        """
+        program = self._program if entry is None else self.model._program(entry)
+        names = [t.name for t in program.entry.inputs]
+        missing, unknown = [n for n in names if n not in inputs], [n for n in inputs if n not in names]
+        if missing or unknown:
+            problem = f"lacks the input {missing[0]!r}" if missing else f"has no input {unknown[0]!r}"
+            raise InputError(f"{program.entry.name} {problem}; its inputs are: {', '.join(names) or 'none'}")
+        outputs = self._run_leaves(program, [inputs[n] for n in names])
+        return {t.name: out for t, out in zip(program.entry.outputs, outputs, strict=True)}
+
+    def reset(self) -> None:
+        """States return to their initial values."""
+        self._native.reset()
+
+    def trim(self) -> None:
+        """Gives back all memory but the states'; the next run allocates again."""
+        self._native.trim()
+
+    @property
+    def memory(self) -> Mapping[str, int]:
+        """What the session holds: arena_nbytes, workspace_nbytes, outputs_nbytes, states_nbytes, num_cached_shapes."""
+        memory: Mapping[str, int] = self._native.memory()
+        return memory
+
+    def read_state(self, name: str) -> np.ndarray[Any, Any]:
+        """A copy of a state; bfloat16 as its bits in uint16."""
+        array: np.ndarray[Any, Any] = self._native.read_state(self._state_index(name))
+        return array
+
+    def write_state(self, name: str, value: np.ndarray[Any, Any]) -> None:
+        """Replaces a state. Raises InputError unless `value` has its shape and dtype."""
+        state = self.model.states.get(name)
+        index = self._state_index(name)
+        assert state is not None
+        dtype = np.dtype(NUMPY_DTYPE[state.dtype])
+        if value.dtype != dtype or value.shape != state.shape:
+            raise InputError(f"state {state} cannot take an array {value.dtype}{list(value.shape)}")
+        self._native.write_state(index, np.ascontiguousarray(value))
+
+    def _state_index(self, name: str) -> int:
+        names = list(self.model.states)
+        if name not in names:
+            raise InputError(f"there is no state {name!r}; there are: {', '.join(names) or 'none'}")
+        return names.index(name)
+
+    def observe(self, observer: Callable[[Step], None] | None) -> None:
+        """Has `observer` called after every instruction of later runs; None takes it away. Its errors end the run."""
+        self._native.set_observer(observer)
+
+
+def _to_dlpack(torch: Any, tensor: Any) -> Any:
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    return torch.utils.dlpack.to_dlpack(tensor)
+
+
+def _arrays(leaves: Sequence[Any], entry: Entry) -> list[Any]:
+    """Python numbers as rank-0 arrays of the dtype that the entry point takes; other leaves as they are."""
+    out: list[Any] = []
+    for index, leaf in enumerate(leaves):
+        dtypes = _SCALARS.get(type(leaf))
+        if dtypes is None or index >= len(entry.inputs):
+            out.append(leaf)
+            continue
+        spec = entry.inputs[index]
+        if spec.shape or spec.dtype not in dtypes:
+            raise InputError(f"input {spec} cannot be the Python {type(leaf).__name__} {leaf!r}")
+        try:
+            out.append(np.array(leaf, NUMPY_DTYPE[spec.dtype]))
+        except OverflowError:
+            raise InputError(f"input {spec} cannot hold {leaf}") from None
+    return out
+
+
+def _raise(error: Any) -> NoReturn:
+    """The exception for a status of the runtime."""
+    code, message = error.args
+    kinds: dict[str, type[Exception]] = {
+        "HT_CONTRACT": InputError,
+        "HT_INVALID_ARGUMENT": InputError,
+        "HT_KERNEL": RunError,
+        "HT_OUT_OF_MEMORY": RunError,
+        "HT_CANCELLED": RunError,
+        "HT_BAD_BUNDLE": LoadError,
+    }
+    raise kinds.get(code, HardtackError)(message) from None
+
+
+def _raise_input(error: Any, entry: Entry) -> NoReturn:
+    index, problem = error.args
+    name = repr(entry.inputs[index].name) if index < len(entry.inputs) else f"number {index}"
+    raise InputError(f"input {name}: {problem}") from None
+
+
+def _dims(dims: Sequence[tuple[str, int, int | None]]) -> tuple[int | Size, ...]:
+    return tuple(lo if lo == hi else Size(text, lo, hi) for text, lo, hi in dims)
+
+
+def _tensor(t: Mapping[str, Any]) -> Tensor:
+    return Tensor(t["name"], t["dtype"], _dims(t["shape"]), _dims(t["strides"]))
+
+
+def _state(s: Mapping[str, Any]) -> Tensor:
+    shape = tuple(s["shape"])
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return Tensor(s["name"], s["dtype"], shape, tuple(reversed(strides)))
+
+
+def _entry(d: Mapping[str, Any]) -> Entry:
+    return Entry(
+        name=d["name"],
+        inputs=tuple(_tensor(t) for t in d["inputs"]),
+        outputs=tuple(_tensor(t) for t in d["outputs"]),
+        syms={name: (lo, hi) for name, lo, hi in d["syms"]},
+        guards=tuple(d["guards"]),
+        num_instructions=d["num_instructions"],
+        num_kernels=d["num_kernels"],
+        arena_nbytes=d["arena_nbytes"],
+    )

@@ -1,0 +1,133 @@
+// hardtack._native: the runtime for Python. hardtack/runtime.py is its only user; this layer knows no pytrees.
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "info.h"
+#include "session.h"
+
+namespace hardtack::py_binding {
+namespace {
+
+PyObject* native_error = nullptr;
+PyObject* input_problem = nullptr;
+
+std::unique_ptr<ht_model, ModelFree> load(const std::string& path, const std::string& device, const std::string& target,
+                                          const std::vector<std::string>& trusted_keys, bool verify_weights,
+                                          bool copy_weights) {
+  ht_load_options options = ht_load_options_default();
+  options.device = device.c_str();
+  options.target = target.empty() ? nullptr : target.c_str();
+  options.verify_weights = verify_weights;
+  options.copy_weights = copy_weights;
+  std::vector<uint8_t> keys;
+  for (const std::string& key : trusted_keys) {
+    if (key.size() != 32) throw py::value_error("a trusted key has 32 bytes");
+    keys.insert(keys.end(), key.begin(), key.end());
+  }
+  options.require_trusted_signature = !trusted_keys.empty();
+  options.trusted_keys = reinterpret_cast<const uint8_t(*)[32]>(keys.data());
+  options.num_trusted_keys = trusted_keys.size();
+  ht_model* model = nullptr;
+  ht_status* failed = nullptr;
+  {
+    const py::gil_scoped_release unlocked;
+    failed = ht_model_load(path.c_str(), &options, &model);
+  }
+  check(failed);
+  return ModelHandle(model);
+}
+
+py::dict verify_file(const std::string& path) {
+  ht_verify_report report{};
+  report.struct_size = sizeof report;
+  ht_status* failed = nullptr;
+  {
+    const py::gil_scoped_release unlocked;
+    failed = ht_verify_file(path.c_str(), nullptr, &report);
+  }
+  check(failed);
+  py::dict out;
+  out["num_members"] = report.num_members;
+  out["num_plans"] = report.num_plans;
+  out["num_instructions"] = report.num_instructions;
+  out["num_libraries"] = report.num_libraries;
+  out["num_constants"] = report.num_constants;
+  out["weights_nbytes"] = report.weights_nbytes;
+  out["has_signature"] = report.has_signature != 0;
+  return out;
+}
+
+class PyPool {
+ public:
+  explicit PyPool(int32_t num_threads) {
+    ht_pool* pool = nullptr;
+    check(ht_pool_create(num_threads, &pool));
+    handle_.reset(pool);
+  }
+  ht_pool* get() const { return handle_.get(); }
+
+ private:
+  PoolHandle handle_;
+};
+
+class PyModel {
+ public:
+  explicit PyModel(ModelHandle handle) : handle_(std::move(handle)) {}
+  ht_model* get() const { return handle_.get(); }
+
+ private:
+  ModelHandle handle_;
+};
+
+}  // namespace
+
+void check(ht_status* failed) {
+  if (failed == nullptr) return;
+  const std::unique_ptr<ht_status, void (*)(ht_status*)> owned(failed, ht_status_free);
+  const py::tuple arguments = py::make_tuple(ht_code_name(ht_status_code(failed)), ht_status_message(failed));
+  PyErr_SetObject(native_error, arguments.ptr());
+  throw py::error_already_set();
+}
+
+PYBIND11_MODULE(_native, m) {
+  m.doc() = "Hardtack's runtime; use hardtack.load.";
+  native_error = PyErr_NewException("hardtack._native.NativeError", nullptr, nullptr);
+  input_problem = PyErr_NewException("hardtack._native.InputProblem", nullptr, nullptr);
+  m.add_object("NativeError", py::reinterpret_borrow<py::object>(native_error));
+  m.add_object("InputProblem", py::reinterpret_borrow<py::object>(input_problem));
+  py::register_exception_translator([](std::exception_ptr caught) {
+    try {
+      if (caught) std::rethrow_exception(caught);
+    } catch (const InputProblem& problem) {
+      PyErr_SetObject(input_problem, py::make_tuple(problem.index, problem.message).ptr());
+    }
+  });
+  m.def("version", &ht_version);
+  m.def("cpu_features", &ht_cpu_features);
+  m.def("verify_file", &verify_file, py::arg("path"));
+  py::class_<PyPool>(m, "Pool").def(py::init<int32_t>(), py::arg("num_threads"));
+  py::class_<PyModel>(m, "Model")
+      .def(py::init([](const std::string& path, const std::string& device, const std::string& target,
+                       const std::vector<std::string>& keys, bool verify_weights, bool copy_weights) {
+             return PyModel(load(path, device, target, keys, verify_weights, copy_weights));
+           }),
+           py::arg("path"), py::arg("device"), py::arg("target"), py::arg("trusted_keys"), py::arg("verify_weights"),
+           py::arg("copy_weights"))
+      .def("info", [](const PyModel& self) { return model_info(self.get()); })
+      .def("entries", [](const PyModel& self) { return entries_info(self.get()); });
+  py::class_<PySession>(m, "Session")
+      .def(py::init([](const PyModel& model, const PyPool& pool, uint64_t max_nbytes) {
+             return std::make_unique<PySession>(model.get(), pool.get(), max_nbytes);
+           }),
+           py::arg("model"), py::arg("pool"), py::arg("max_nbytes"))
+      .def("run", &PySession::run)
+      .def("reset", &PySession::reset)
+      .def("trim", &PySession::trim)
+      .def("memory", &PySession::memory)
+      .def("read_state", &PySession::read_state)
+      .def("write_state", &PySession::write_state)
+      .def("set_observer", &PySession::set_observer);
+}
+
+}  // namespace hardtack::py_binding

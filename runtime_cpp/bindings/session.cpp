@@ -1,0 +1,114 @@
+#include "session.h"
+
+#include <utility>
+#include <vector>
+
+namespace hardtack::py_binding {
+
+PySession::PySession(ht_model* model, ht_pool* pool, uint64_t max_nbytes) : model_(model), observer_(py::none()) {
+  ht_session_options options = ht_session_options_default();
+  options.pool = pool;
+  options.max_nbytes = max_nbytes;
+  ht_session* session = nullptr;
+  check(ht_session_create(model, &options, &session));
+  session_.reset(session);
+}
+
+py::tuple PySession::run(size_t entry, py::handle leaves, bool as_dlpack) {
+  const ht_entry_info* info = ht_model_entry(model_, entry);
+  if (info == nullptr) throw py::index_error("no entry point of this number");
+  if (running_) throw SessionBusy();
+  const Inputs inputs(leaves);
+  Outputs outputs(info->num_outputs);
+  check(ht_session_bind(session_.get(), info->name, inputs.data(), inputs.size(), outputs.data(), outputs.size()));
+  outputs.allocate();
+  ht_status* failed = nullptr;
+  running_ = true;
+  {
+    const py::gil_scoped_release unlocked;
+    failed =
+        ht_session_run(session_.get(), info->name, inputs.data(), inputs.size(), outputs.data(), outputs.size());
+  }
+  running_ = false;
+  if (observer_error_) {
+    ht_status_free(failed);
+    std::rethrow_exception(std::exchange(observer_error_, nullptr));
+  }
+  check(failed);
+  return outputs.release(as_dlpack ? OutputKind::kDlpack : OutputKind::kNumpy);
+}
+
+void PySession::reset() {
+  if (running_) throw SessionBusy();
+  check(ht_session_reset(session_.get()));
+}
+
+void PySession::trim() {
+  if (running_) throw SessionBusy();
+  check(ht_session_trim(session_.get()));
+}
+
+py::dict PySession::memory() const {
+  ht_memory_info info{};
+  info.struct_size = sizeof info;
+  check(ht_session_memory(session_.get(), &info));
+  py::dict out;
+  out["arena_nbytes"] = info.arena_nbytes;
+  out["workspace_nbytes"] = info.workspace_nbytes;
+  out["outputs_nbytes"] = info.outputs_nbytes;
+  out["states_nbytes"] = info.states_nbytes;
+  out["num_cached_shapes"] = info.num_cached_shapes;
+  return out;
+}
+
+py::array PySession::read_state(size_t index) const {
+  const ht_array_info* state = ht_model_state(model_, index);
+  if (state == nullptr) throw py::index_error("no state of this number");
+  ht_tensor tensor{};
+  tensor.dtype = state->dtype;
+  tensor.ndim = state->ndim;
+  tensor.shape = const_cast<int64_t*>(state->shape);
+  std::vector<char> bytes(state->nbytes + 1);
+  check(ht_session_read_state(session_.get(), state->name, bytes.data(), state->nbytes));
+  tensor.data = bytes.data();
+  return copy_to_numpy(tensor);
+}
+
+void PySession::write_state(size_t index, const py::array& value) {
+  const ht_array_info* state = ht_model_state(model_, index);
+  if (state == nullptr) throw py::index_error("no state of this number");
+  check(ht_session_write_state(session_.get(), state->name, value.data(), static_cast<size_t>(value.nbytes())));
+}
+
+void PySession::set_observer(py::object observer) {
+  observer_ = std::move(observer);
+  check(ht_session_set_observer(session_.get(), observer_.is_none() ? nullptr : &PySession::observe, this));
+}
+
+int32_t PySession::observe(void* user, const ht_step* step) {
+  auto* self = static_cast<PySession*>(user);
+  const py::gil_scoped_acquire locked;
+  try {
+    py::dict values;
+    for (size_t i = 0; i < step->num_values; ++i) values[step->names[i]] = copy_to_numpy(step->tensors[i]);
+    py::dict out;
+    out["entry"] = step->entry;
+    out["index"] = step->index;
+    out["op"] = step->op;
+    out["kernel"] = step->kernel == nullptr ? py::object(py::none()) : py::object(py::str(step->kernel));
+    out["duration_ns"] = step->duration_ns;
+    out["values"] = values;
+    out["file"] = step->file;
+    out["line"] = step->line;
+    out["source_op"] = step->source_op;
+    out["module"] = step->module;
+    out["source"] = step->source;
+    self->observer_(out);
+    return 0;
+  } catch (...) {
+    self->observer_error_ = std::current_exception();
+    return 1;
+  }
+}
+
+}  // namespace hardtack::py_binding

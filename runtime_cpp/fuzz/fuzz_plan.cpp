@@ -1,0 +1,40 @@
+// A manifest and a plan without hashes in the way: the input is both texts, separated by a zero byte. A plan that passes is
+// bound to a few sizes, as a session would.
+#include <cstring>
+#include <string_view>
+
+#include "binding.h"
+#include "plan_verify.h"
+
+namespace {
+
+using namespace hardtack::rt;
+
+void bind(const Program& program) {
+  for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{1} << 33, INT64_MAX}) {
+    std::vector<int64_t> syms;
+    for (const PlanSym& sym : program.plan.syms) syms.push_back(size < sym.lo ? sym.lo : size > sym.hi ? sym.hi : size);
+    std::unique_ptr<Binding> binding;
+    const Status created = Binding::create(program, syms, &binding);
+    if (!created.ok()) continue;
+    std::vector<int64_t> nbytes;
+    const Status placed = check_places(program.plan, binding->exprs(), false, &nbytes);
+    static_cast<void>(placed.ok());
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t nbytes) {
+  const std::string_view all(reinterpret_cast<const char*>(data), nbytes);
+  const size_t zero = all.find('\0');
+  const std::string_view plan_text = zero == std::string_view::npos ? all : all.substr(zero + 1);
+  Manifest manifest;
+  Plan plan;
+  const bool has_manifest = zero != std::string_view::npos && parse_manifest(all.substr(0, zero), &manifest).ok();
+  if (!parse_plan(plan_text, "plan", &plan).ok() || !has_manifest) return 0;
+  const ManifestEntry& entry = manifest.entries.front();
+  if (!verify_plan(manifest, entry, manifest.targets.front().name, &plan).ok()) return 0;
+  bind(make_program(std::move(plan)));
+  return 0;
+}

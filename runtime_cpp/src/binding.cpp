@@ -1,0 +1,97 @@
+#include "binding.h"
+
+#include "contract.h"
+#include "plan_verify.h"
+
+namespace hardtack::rt {
+
+Status Binding::create(const Program& program, const std::vector<int64_t>& syms, std::unique_ptr<Binding>* out) {
+  std::unique_ptr<Binding> binding(new Binding(program));
+  const Plan& plan = program.plan;
+  binding->syms_ = syms;
+  binding->exprs_ = plan.exprs.constants();
+  uint32_t node = 0;
+  const ExprFault fault = plan.exprs.evaluate(syms.data(), binding->exprs_.data(), &node);
+  if (fault != ExprFault::none) {
+    return error(HT_CONTRACT, "entry \"%s\": with %s, expression %u of its plan %s", plan.entry,
+                 sizes_text(plan, syms.data()).c_str(), node, fault_text(fault));
+  }
+  binding->copy_dims();
+  for (const uint32_t v : plan.inputs) binding->inputs_.push_back(binding->dims(v));
+  for (const uint32_t v : plan.outputs) binding->outputs_.push_back(binding->dims(v));
+  *out = std::move(binding);
+  return Status();
+}
+
+void Binding::copy_dims() {
+  const std::vector<uint32_t>& dims = program_.plan.dims;
+  dims_.resize(dims.size());
+  for (size_t i = 0; i < dims.size(); ++i) dims_[i] = exprs_[dims[i]];
+}
+
+BoundPort Binding::dims(uint32_t value) const {
+  const Value& v = program_.plan.values[value];
+  BoundPort port;
+  port.shape = dims_.data() + v.first_dim;
+  port.strides = port.shape + v.ndim;
+  return port;
+}
+
+Status Binding::prepare(const Device& device, size_t program_index, const HtParallel* parallel) {
+  const Plan& plan = program_.plan;
+  if (plan.is_static) {
+    nbytes_.resize(plan.values.size());
+    for (size_t i = 0; i < nbytes_.size(); ++i) {
+      if (!value_nbytes(plan, plan.values[i], exprs_.data(), &nbytes_[i])) return error(HT_INTERNAL, "a static size changed");
+    }
+  } else {
+    HT_RETURN_IF_ERROR(in_context(check_places(plan, exprs_.data(), false, &nbytes_),
+                                  "entry \"" + std::string(plan.entry) + "\" with " + sizes_text(plan, syms_.data())));
+  }
+  for (size_t i = 0; i < plan.inputs.size(); ++i) inputs_[i].nbytes = nbytes_[plan.inputs[i]];
+  for (size_t i = 0; i < plan.outputs.size(); ++i) outputs_[i].nbytes = nbytes_[plan.outputs[i]];
+  for (const uint32_t value : program_.moves) {
+    const Value& v = plan.values[value];
+    const BoundPort bound = dims(value);
+    Layout layout = {bound.shape, bound.strides, v.ndim, itemsize(v.dtype), true, nbytes_[value]};
+    int64_t numel_nbytes = layout.itemsize;
+    // Cannot overflow for dense tensors; one that would is not dense.
+    for (uint32_t d = 0; d < v.ndim; ++d) {
+      if (__builtin_mul_overflow(numel_nbytes, bound.shape[d], &numel_nbytes)) numel_nbytes = -1;
+    }
+    layout.dense = numel_nbytes == layout.nbytes;
+    layouts_.push_back(layout);
+  }
+  values_.resize(plan.values.size());
+  slots_.resize(program_.slot_values.size());
+  for (const uint32_t e : program_.int_exprs) ints_.push_back(exprs_[e]);
+  std::vector<LaunchSite> sites;
+  size_t slot = 0, integer = 0;
+  for (const uint32_t index : program_.launches) {
+    const Instr& i = plan.instrs[index];
+    sites.push_back({i.kernel, slots_.data() + slot, ints_.data() + integer, exprs_[i.shared], exprs_[i.per_worker]});
+    slot += i.num_buffers;
+    integer += i.num_ints;
+  }
+  launches_ = device.prepare(program_index, sites, parallel);
+  return Status();
+}
+
+void Binding::place(const Device& device, void* arena, void* workspace, void* const* states, uint64_t generation) {
+  const Plan& plan = program_.plan;
+  for (size_t i = 0; i < plan.values.size(); ++i) {
+    const Value& v = plan.values[i];
+    switch (v.storage) {
+      case Storage::arena: values_[i] = static_cast<char*>(arena) + exprs_[v.at]; break;
+      case Storage::constant: values_[i] = const_cast<void*>(device.constant(v.at)); break;
+      case Storage::state: values_[i] = states[v.at]; break;
+      case Storage::input:
+      case Storage::output: break;
+    }
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i] = values_[program_.slot_values[i]];
+  launches_->set_workspace(workspace);
+  generation_ = generation;
+}
+
+}  // namespace hardtack::rt

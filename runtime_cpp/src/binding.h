@@ -1,0 +1,69 @@
+// An entry point bound to one set of sizes: expressions evaluated, places proved, launch arguments laid out. A run only puts
+// the callers' pointers in.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device.h"
+#include "program.h"
+
+namespace hardtack::rt {
+
+struct BoundPort {
+  const int64_t* shape = nullptr;
+  const int64_t* strides = nullptr;
+  int64_t nbytes = 0;
+};
+
+class Binding {
+ public:
+  /// Evaluates everything for these symbols; HT_CONTRACT when an expression has no value for them.
+  static Status create(const Program& program, const std::vector<int64_t>& syms, std::unique_ptr<Binding>* binding);
+  /// Proves sizes and places (unless the plan is static, which was proved at load) and lays out the launches.
+  Status prepare(const Device& device, size_t program_index, const HtParallel* parallel);
+
+  const std::vector<int64_t>& syms() const { return syms_; }
+  const int64_t* exprs() const { return exprs_.data(); }
+  const BoundPort& input(size_t i) const { return inputs_[i]; }
+  const BoundPort& output(size_t i) const { return outputs_[i]; }
+  int64_t arena_nbytes() const { return exprs_[program_.plan.arena]; }
+  int64_t workspace_nbytes() const { return launches_->workspace_nbytes(); }
+
+  /// Points arena values, constants and states to where they lie; `generation` tells whether they have moved since.
+  void place(const Device& device, void* arena, void* workspace, void* const* states, uint64_t generation);
+  bool placed(uint64_t generation) const { return generation_ == generation; }
+  void set_input(size_t i, void* data) { values_[program_.plan.inputs[i]] = data; }
+  void set_output(size_t i, void* data) { values_[program_.plan.outputs[i]] = data; }
+  /// After the last set_input and set_output of a run.
+  void patch_slots() {
+    for (const IoSlot& io : program_.io_slots) slots_[io.slot] = values_[io.value];
+  }
+
+  void* value(uint32_t v) const { return values_[v]; }
+  /// A value's sizes and strides; nbytes is not filled.
+  BoundPort dims(uint32_t value) const;
+  const Layout& move_layout(uint32_t ordinal) const { return layouts_[ordinal]; }
+  Launches& launches() const { return *launches_; }
+
+  uint64_t last_used = 0;
+
+ private:
+  explicit Binding(const Program& program) : program_(program) {}
+  void copy_dims();
+
+  const Program& program_;
+  std::vector<int64_t> syms_;
+  std::vector<int64_t> exprs_;
+  std::vector<int64_t> dims_;    // plan.dims evaluated: shapes and strides of all values
+  std::vector<int64_t> nbytes_;  // by value
+  std::vector<BoundPort> inputs_, outputs_;
+  std::vector<Layout> layouts_;  // of copies and fills
+  std::vector<void*> values_;
+  std::vector<void*> slots_;
+  std::vector<int64_t> ints_;
+  std::unique_ptr<Launches> launches_;
+  uint64_t generation_ = 0;
+};
+
+}  // namespace hardtack::rt

@@ -1,0 +1,190 @@
+#include "bundle.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "checked.h"
+#include "cpu_features.h"
+#include "hash.h"
+#include "safetensors.h"
+
+namespace hardtack::rt {
+namespace {
+
+constexpr uint64_t kMaxTextNbytes = uint64_t{256} << 20;  // manifest and plans: more is no model's
+
+bool is_weights(const Member& member) { return member_group(member.name) == 5; }
+
+struct WeightsMember {
+  const Member* member = nullptr;
+  WeightsHeader header;
+};
+
+Status read_weights_header(const Source& source, const Member& member, WeightsHeader* header) {
+  uint8_t first[8] = {};
+  const char* name = member.name.c_str();
+  if (member.nbytes < 8) return error(HT_BAD_BUNDLE, "member %s: too short", name);
+  HT_RETURN_IF_ERROR(source.read(member.data_offset, 8, first));
+  uint64_t nbytes = 0;
+  HT_RETURN_IF_ERROR(weights_header_nbytes(first, member.nbytes, name, &nbytes));
+  std::string text(nbytes, '\0');
+  HT_RETURN_IF_ERROR(source.read(member.data_offset, nbytes, text.data()));
+  return parse_weights_header(text, member.nbytes, name, header);
+}
+
+}  // namespace
+
+Status Bundle::open(std::unique_ptr<Source> source, Bundle* bundle) {
+  bundle->file_nbytes_ = source->nbytes();
+  bundle->source_ = std::move(source);
+  HT_RETURN_IF_ERROR(read_zip(*bundle->source_, &bundle->members_));
+  for (size_t i = 0; i < bundle->members_.size(); ++i) {
+    bundle->member_index_.emplace(bundle->members_[i].name, static_cast<uint32_t>(i));
+  }
+  const Member& manifest = bundle->members_.front();
+  if (manifest.nbytes > kMaxTextNbytes) return error(HT_BAD_BUNDLE, "manifest.json: larger than 256 MiB");
+  HT_RETURN_IF_ERROR(read_member(*bundle->source_, manifest, &bundle->manifest_text_));
+  HT_RETURN_IF_ERROR(parse_manifest(bundle->manifest_text_, &bundle->manifest_));
+  HT_RETURN_IF_ERROR(bundle->check_members());
+  return bundle->read_weights();
+}
+
+// The manifest lists every member but itself, in the archive's order.
+Status Bundle::check_members() const {
+  const std::vector<ManifestMember>& listed = manifest_.members;
+  for (size_t i = 0; i < std::max(listed.size(), members_.size() - 1); ++i) {
+    if (i >= listed.size()) {
+      return error(HT_BAD_BUNDLE, "member %s is not in the manifest", members_[i + 1].name.c_str());
+    }
+    if (i + 1 >= members_.size() || members_[i + 1].name != listed[i].name) {
+      return error(HT_BAD_BUNDLE, "manifest.json: member \"%s\" is not at its place in the archive", listed[i].name);
+    }
+    if (members_[i + 1].nbytes != listed[i].nbytes) {
+      return error(HT_BAD_BUNDLE, "member %s: %llu bytes, the manifest says %llu", listed[i].name,
+                   static_cast<unsigned long long>(members_[i + 1].nbytes),
+                   static_cast<unsigned long long>(listed[i].nbytes));
+    }
+  }
+  return Status();
+}
+
+Status Bundle::read_weights() {
+  std::vector<WeightsMember> weights;
+  for (const Member& member : members_) {
+    if (!is_weights(member)) continue;
+    weights.emplace_back();
+    weights.back().member = &member;
+    HT_RETURN_IF_ERROR(read_weights_header(*source_, member, &weights.back().header));
+  }
+  constant_offsets_.reserve(manifest_.constants.size());
+  for (const ManifestArray& constant : manifest_.constants) {
+    const auto file = std::find_if(weights.begin(), weights.end(),
+                                   [&](const WeightsMember& w) { return w.member->name == constant.file; });
+    if (file == weights.end()) {
+      return error(HT_BAD_BUNDLE, "constant \"%s\": \"%s\" holds no weights", constant.name, constant.file);
+    }
+    const WeightTensor* tensor = file->header.find(constant.tensor);
+    if (tensor == nullptr) {
+      return error(HT_BAD_BUNDLE, "constant \"%s\": %s has no tensor \"%s\"", constant.name, constant.file, constant.tensor);
+    }
+    if (tensor->dtype != constant.dtype || tensor->nbytes != static_cast<uint64_t>(constant.nbytes)) {
+      return error(HT_BAD_BUNDLE, "constant \"%s\": dtype or size differ from tensor \"%s\" of %s", constant.name,
+                   constant.tensor, constant.file);
+    }
+    constant_offsets_.push_back(file->member->data_offset + tensor->offset);
+  }
+  return Status();
+}
+
+uint64_t Bundle::weights_nbytes() const {
+  uint64_t total = 0;
+  for (const Member& member : members_) total += is_weights(member) ? member.nbytes : 0;
+  return total;
+}
+
+Status Bundle::read(const char* name, std::string* data) const {
+  const auto at = member_index_.find(name);
+  const ManifestMember* listed = manifest_.find_member(name);
+  if (at == member_index_.end() || listed == nullptr) return error(HT_BAD_BUNDLE, "no member \"%s\"", name);
+  const Member& member = members_[at->second];
+  if (member_group(member.name) == 1 && member.nbytes > kMaxTextNbytes) {
+    return error(HT_BAD_BUNDLE, "member %s: larger than 256 MiB", name);
+  }
+  HT_RETURN_IF_ERROR(read_member(*source_, member, data));
+  if (sha256_hex(data->data(), data->size()) != listed->sha256) {
+    return error(HT_BAD_BUNDLE, "member %s: its SHA-256 is not the manifest's", name);
+  }
+  return Status();
+}
+
+Status Bundle::verify_members(bool weights_only) const {
+  for (size_t i = 1; i < members_.size(); ++i) {
+    if (weights_only && !is_weights(members_[i])) continue;
+    HT_RETURN_IF_ERROR(verify_member(members_[i], manifest_.members[i - 1]));
+  }
+  return Status();
+}
+
+Status Bundle::verify_member(const Member& member, const ManifestMember& listed) const {
+  constexpr uint64_t kChunk = 1 << 20;
+  std::string chunk(std::min(kChunk, member.nbytes), '\0');
+  Sha256 hash;
+  uint32_t crc = 0;
+  for (uint64_t at = 0; at < member.nbytes; at += kChunk) {
+    const uint64_t nbytes = std::min(kChunk, member.nbytes - at);
+    HT_RETURN_IF_ERROR(source_->read(member.data_offset + at, nbytes, chunk.data()));
+    hash.update(chunk.data(), nbytes);
+    crc = crc32(crc, chunk.data(), nbytes);
+  }
+  if (crc != member.crc32) return error(HT_BAD_BUNDLE, "member %s: its CRC-32 is wrong", listed.name);
+  if (hex(hash.finish()) != listed.sha256) {
+    return error(HT_BAD_BUNDLE, "member %s: its SHA-256 is not the manifest's", listed.name);
+  }
+  return Status();
+}
+
+Status Bundle::check_signature(const TrustedKeys& keys) const {
+  const ManifestSignature& signature = manifest_.signature;
+  if (!signature.present) return error(HT_UNTRUSTED, "a trusted signature is required, but the bundle is not signed");
+  bool known = false;
+  for (size_t i = 0; i < keys.count; ++i) known = known || std::memcmp(keys.keys[i], signature.public_key, 32) == 0;
+  if (!known) return error(HT_UNTRUSTED, "the bundle is signed by a key that is not among the %zu trusted ones", keys.count);
+  return error(HT_UNTRUSTED, "this version of Hardtack cannot check ed25519 signatures, so it trusts no bundle");
+}
+
+std::string missing_features(const ManifestTarget& target) {
+  std::string missing;
+  for (const char* feature : target.requirements) {
+    if (!cpu_has(feature)) missing += (missing.empty() ? "" : ", ") + std::string(feature);
+  }
+  return missing;
+}
+
+Status choose_target(const Manifest& manifest, const char* device, const char* wanted, bool any, size_t* target) {
+  if (std::strcmp(device, "cpu") != 0) {
+    return error(HT_NO_TARGET, "device \"%s\": this build of Hardtack runs on \"cpu\" only", device);
+  }
+  std::string reasons;
+  for (size_t i = 0; i < manifest.targets.size(); ++i) {
+    const ManifestTarget& t = manifest.targets[i];
+    if (wanted != nullptr && std::strcmp(wanted, t.name) != 0) {
+      reasons += (reasons.empty() ? "" : "; ") + std::string(t.name);
+      continue;
+    }
+    const bool right_device = std::strcmp(t.device, device) == 0 && t.library != nullptr;
+    const std::string missing = missing_features(t);
+    if ((right_device && missing.empty()) || (any && wanted != nullptr)) return *target = i, Status();
+    reasons += (reasons.empty() ? "" : "; ") + std::string(t.name) +
+               (right_device ? " needs " + missing : " is for device " + std::string(t.device));
+    if (wanted == nullptr) continue;
+    return right_device ? error(HT_NO_TARGET, "target %s needs %s, which this machine lacks", t.name, missing.c_str())
+                        : error(HT_NO_TARGET, "target %s is for device \"%s\"", t.name, t.device);
+  }
+  if (wanted != nullptr) {
+    return error(HT_NO_TARGET, "the bundle has no target \"%s\"; it has %s", wanted, reasons.c_str());
+  }
+  if (any) return *target = 0, Status();
+  return error(HT_NO_TARGET, "nothing in the bundle runs on this machine: %s", reasons.c_str());
+}
+
+}  // namespace hardtack::rt

@@ -1,0 +1,62 @@
+// A bundle that has been opened: container, manifest and weight headers are read and agree. Nothing of it has been run.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "manifest.h"
+#include "source.h"
+#include "zip.h"
+
+namespace hardtack::rt {
+
+struct TrustedKeys {
+  const uint8_t (*keys)[32] = nullptr;
+  size_t count = 0;
+};
+
+class Bundle {
+ public:
+  static Status open(std::unique_ptr<Source> source, Bundle* bundle);
+
+  const Manifest& manifest() const { return manifest_; }
+  const std::string& manifest_text() const { return manifest_text_; }
+  const std::vector<Member>& members() const { return members_; }
+  const Source& source() const { return *source_; }
+  uint64_t weights_nbytes() const;
+  /// Where a constant's bytes start in the file.
+  uint64_t constant_offset(size_t constant) const { return constant_offsets_[constant]; }
+
+  uint64_t file_nbytes() const { return file_nbytes_; }
+  /// Lets go of the file or memory that the bundle was read from.
+  void close_source() { source_.reset(); }
+
+  /// Reads a member and checks its CRC-32 and its SHA-256.
+  Status read(const char* member, std::string* data) const;
+  /// Checks CRC-32 and SHA-256 of the members that `load` does not read: weights only, or all.
+  Status verify_members(bool weights_only) const;
+  /// HT_UNTRUSTED unless the manifest carries a good signature by one of the keys.
+  Status check_signature(const TrustedKeys& keys) const;
+
+ private:
+  Status check_members() const;
+  Status read_weights();
+  Status verify_member(const Member& member, const ManifestMember& listed) const;
+
+  std::unique_ptr<Source> source_;
+  uint64_t file_nbytes_ = 0;
+  std::vector<Member> members_;
+  NameIndex member_index_;
+  std::string manifest_text_;
+  Manifest manifest_;
+  std::vector<uint64_t> constant_offsets_;
+};
+
+/// The target that `wanted` names, or the first that this machine can run; HT_NO_TARGET otherwise. With `any`, a named
+/// target need not be runnable, and the first one will do where none is.
+Status choose_target(const Manifest& manifest, const char* device, const char* wanted, bool any, size_t* target);
+/// What this machine lacks for a target, separated by ", "; empty when it can run it.
+std::string missing_features(const ManifestTarget& target);
+
+}  // namespace hardtack::rt

@@ -1,0 +1,39 @@
+// The contract of an entry point, checked on every run: dtype, rank, device, sizes, strides, alignment, ranges.
+#pragma once
+
+#include "device.h"
+#include "manifest.h"
+#include "program.h"
+
+namespace hardtack::rt {
+
+/// One input or output as the caller sees it.
+struct Port {
+  const char* kind = "input";  // or "output"
+  uint32_t index = 0;
+  const char* entry = "";
+  const Value* value = nullptr;
+  const ManifestTensor* declared = nullptr;
+};
+
+/// What does not depend on the sizes: dtype, rank, device, a shape array that is there, sizes that are not negative.
+Status check_form(const Port& port, const ht_tensor& tensor, const ht_device& device);
+
+/// Sizes, strides, pointer and alignment against the bound contract. `shape` and `strides` have ndim entries.
+Status check_sizes(const Port& port, const ht_tensor& tensor, const int64_t* shape, const int64_t* strides);
+
+/// The address of the first element; null stays null.
+inline void* tensor_data(const ht_tensor& tensor) {
+  return tensor.data == nullptr ? nullptr : static_cast<char*>(tensor.data) + tensor.byte_offset;
+}
+
+/// Reads a symbol from its input and checks its range. The inputs have passed check_form.
+Status read_sym(const PlanSym& sym, const Port& port, const ht_tensor& tensor, const Device& device, int64_t* value);
+
+/// HT_CONTRACT when a guard does not hold.
+Status check_guards(const Program& program, const int64_t* syms, const int64_t* exprs);
+
+/// "s0 = 3, s1 = 5" for messages.
+std::string sizes_text(const Plan& plan, const int64_t* syms);
+
+}  // namespace hardtack::rt

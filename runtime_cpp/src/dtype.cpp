@@ -1,0 +1,75 @@
+#include "dtype.h"
+
+#include "status.h"
+
+namespace hardtack::rt {
+namespace {
+
+struct Row {
+  DType dtype;
+  const char* name;
+  const char* safetensors;
+  uint8_t nbytes;
+  uint8_t dl_code;
+};
+
+// In the order of the enum.
+constexpr Row kRows[] = {
+    {DType::f32, "f32", "F32", 4, 2},  {DType::f64, "f64", "F64", 8, 2},         {DType::f16, "f16", "F16", 2, 2},
+    {DType::bf16, "bf16", "BF16", 2, 4}, {DType::i8, "i8", "I8", 1, 0},          {DType::i16, "i16", "I16", 2, 0},
+    {DType::i32, "i32", "I32", 4, 0},  {DType::i64, "i64", "I64", 8, 0},         {DType::u8, "u8", "U8", 1, 1},
+    {DType::boolean, "bool", "BOOL", 1, 6},
+};
+
+const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
+
+}  // namespace
+
+const char* dtype_name(DType dtype) { return row(dtype).name; }
+const char* safetensors_name(DType dtype) { return row(dtype).safetensors; }
+int64_t itemsize(DType dtype) { return row(dtype).nbytes; }
+
+ht_dtype dl_dtype(DType dtype) {
+  return ht_dtype{row(dtype).dl_code, static_cast<uint8_t>(row(dtype).nbytes * 8), 1};
+}
+
+bool dtype_from_name(std::string_view name, DType* dtype) {
+  for (const Row& r : kRows) {
+    if (name == r.name) return *dtype = r.dtype, true;
+  }
+  return false;
+}
+
+bool dtype_from_safetensors(std::string_view name, DType* dtype) {
+  for (const Row& r : kRows) {
+    if (name == r.safetensors) return *dtype = r.dtype, true;
+  }
+  return false;
+}
+
+bool dtype_from_dl(ht_dtype dl, DType* dtype) {
+  for (const Row& r : kRows) {
+    if (dl.code == r.dl_code && dl.bits == r.nbytes * 8 && dl.lanes == 1) return *dtype = r.dtype, true;
+  }
+  return false;
+}
+
+}  // namespace hardtack::rt
+
+extern "C" {
+
+const char* ht_dtype_name(ht_dtype dtype) {
+  hardtack::rt::DType found;
+  return hardtack::rt::dtype_from_dl(dtype, &found) ? hardtack::rt::dtype_name(found) : nullptr;
+}
+
+ht_status* ht_dtype_from_name(const char* name, ht_dtype* dtype) {
+  hardtack::rt::DType found;
+  if (name == nullptr || dtype == nullptr || !hardtack::rt::dtype_from_name(name, &found)) {
+    return hardtack::rt::error(HT_INVALID_ARGUMENT, "unknown dtype \"%s\"", name == nullptr ? "" : name).release();
+  }
+  *dtype = hardtack::rt::dl_dtype(found);
+  return nullptr;
+}
+
+}  // extern "C"

@@ -1,0 +1,24 @@
+// Element types: docs/plan.md's names, sizes and DLPack's codes in one table.
+#pragma once
+
+#include <hardtack/hardtack.h>
+
+#include <string_view>
+
+namespace hardtack::rt {
+
+enum class DType : uint8_t { f32, f64, f16, bf16, i8, i16, i32, i64, u8, boolean };
+
+/// The name in plans: "f32".
+const char* dtype_name(DType dtype);
+/// The name in safetensors headers: "F32".
+const char* safetensors_name(DType dtype);
+/// Bytes of one element.
+int64_t itemsize(DType dtype);
+ht_dtype dl_dtype(DType dtype);
+
+[[nodiscard]] bool dtype_from_name(std::string_view name, DType* dtype);
+[[nodiscard]] bool dtype_from_safetensors(std::string_view name, DType* dtype);
+[[nodiscard]] bool dtype_from_dl(ht_dtype dl, DType* dtype);
+
+}  // namespace hardtack::rt

@@ -1,0 +1,115 @@
+// manifest.json (docs/package.md) as structs. Texts live in `texts` and end with a NUL.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "dtype.h"
+#include "json_reader.h"
+#include "status.h"
+
+namespace hardtack::rt {
+
+constexpr int64_t kNoUpperBound = INT64_MAX;
+
+/// A size or stride: a number, or an expression over the entry's symbols as text.
+struct ManifestDim {
+  bool fixed = true;
+  int64_t value = 0;
+  const char* text = "";
+};
+
+struct ManifestTensor {
+  const char* name = "";
+  DType dtype = DType::u8;
+  std::vector<ManifestDim> shape;
+  std::vector<ManifestDim> strides;
+};
+
+struct ManifestSym {
+  const char* name = "";
+  int64_t lo = 0;
+  int64_t hi = kNoUpperBound;
+};
+
+struct ManifestPlan {
+  const char* target = "";
+  const char* member = "";
+};
+
+struct ManifestEntry {
+  const char* name = "";
+  std::vector<ManifestSym> syms;
+  std::vector<ManifestTensor> inputs;
+  std::vector<ManifestTensor> outputs;
+  std::string in_tree;
+  std::string out_tree;
+  std::vector<ManifestPlan> plans;
+};
+
+/// A constant (file, tensor) or a state (init).
+struct ManifestArray {
+  const char* name = "";
+  DType dtype = DType::u8;
+  std::vector<int64_t> shape;
+  int64_t nbytes = 0;
+  const char* file = nullptr;
+  const char* tensor = nullptr;
+  const char* init = nullptr;  // states: a constant's name; null: zeros
+};
+
+struct ManifestTarget {
+  const char* name = "";
+  const char* device = "";
+  const char* library = nullptr;
+  std::vector<const char*> requirements;
+};
+
+struct ManifestMember {
+  const char* name = "";
+  uint64_t nbytes = 0;
+  const char* sha256 = "";
+};
+
+struct NamedText {
+  const char* name = "";
+  const char* text = "";
+};
+
+struct ManifestSignature {
+  bool present = false;
+  uint8_t public_key[32] = {};
+  uint8_t value[64] = {};
+};
+
+using NameIndex = std::unordered_map<std::string_view, uint32_t>;
+
+struct Manifest {
+  std::shared_ptr<TextPool> texts;
+  std::vector<ManifestArray> constants;  // ascending by name
+  std::vector<ManifestEntry> entries;
+  std::vector<ManifestMember> members;
+  std::vector<NamedText> numerics;
+  std::vector<NamedText> producer;
+  ManifestSignature signature;
+  std::vector<ManifestArray> states;
+  std::vector<ManifestTarget> targets;
+
+  NameIndex constant_index, state_index, member_index;
+
+  /// Index by name, or -1.
+  int find_constant(std::string_view name) const;
+  int find_state(std::string_view name) const;
+  const ManifestMember* find_member(std::string_view name) const;
+};
+
+/// Parses and checks everything that the manifest alone can tell.
+Status parse_manifest(std::string_view text, Manifest* manifest);
+
+/// The bytes that a signature covers: the manifest with `signature` null.
+std::string signed_bytes(std::string_view manifest_text);
+
+}  // namespace hardtack::rt

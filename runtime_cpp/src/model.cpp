@@ -1,0 +1,107 @@
+#include "model.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "elf_check.h"
+#include "plan_verify.h"
+
+namespace hardtack::rt {
+
+Status load_plan(const Bundle& bundle, const ManifestEntry& entry, const char* target, Plan* plan) {
+  const auto place = std::find_if(entry.plans.begin(), entry.plans.end(),
+                                  [&](const ManifestPlan& p) { return std::strcmp(p.target, target) == 0; });
+  if (place == entry.plans.end()) return error(HT_BAD_BUNDLE, "entry \"%s\": no plan for target %s", entry.name, target);
+  std::string text;
+  HT_RETURN_IF_ERROR(bundle.read(place->member, &text));
+  HT_RETURN_IF_ERROR(parse_plan(text, place->member, plan));
+  return verify_plan(bundle.manifest(), entry, target, plan);
+}
+
+Status Model::load(std::unique_ptr<Source> source, const ht_load_options& options, std::shared_ptr<const Model>* model) {
+  auto loaded = std::make_shared<Model>();
+  HT_RETURN_IF_ERROR(loaded->open(std::move(source), options));
+  *model = std::move(loaded);
+  return Status();
+}
+
+Status Model::open(std::unique_ptr<Source> source, const ht_load_options& options) {
+  const bool trusted_only = options.require_trusted_signature != 0;
+  const char* device = options.device == nullptr ? "cpu" : options.device;
+  HT_RETURN_IF_ERROR(Bundle::open(std::move(source), &bundle_));
+  if (trusted_only) {
+    HT_RETURN_IF_ERROR(bundle_.check_signature({options.trusted_keys, options.num_trusted_keys}));
+    trusted_ = true;
+  }
+  HT_RETURN_IF_ERROR(choose_target(manifest(), device, options.target, options.inspect_only != 0, &target_));
+  HT_RETURN_IF_ERROR(load_programs());
+  if (trusted_only || options.verify_weights != 0) HT_RETURN_IF_ERROR(bundle_.verify_members(true));
+  if (options.inspect_only == 0) HT_RETURN_IF_ERROR(load_device(options));
+  HT_RETURN_IF_ERROR(bundle_.source().check_unchanged());
+  bundle_.close_source();
+  build_info(bundle_, target(), programs_, device_.get(), trusted_, &info_);
+  return Status();
+}
+
+Status Model::load_programs() {
+  for (const ManifestEntry& entry : manifest().entries) {
+    Plan plan;
+    HT_RETURN_IF_ERROR(load_plan(bundle_, entry, target().name, &plan));
+    programs_.push_back(make_program(std::move(plan)));
+  }
+  return Status();
+}
+
+Status Model::load_device(const ht_load_options& options) {
+  std::shared_ptr<const Bytes> bytes;
+  HT_RETURN_IF_ERROR(bundle_.source().hold(options.copy_weights != 0, &bytes));
+  HT_RETURN_IF_ERROR(make_cpu_device(bundle_, target(), std::move(bytes), &device_));
+  for (const Program& program : programs_) HT_RETURN_IF_ERROR(device_->add_program(program));
+  return Status();
+}
+
+Status Model::find_entry(const char* name, size_t* entry) const {
+  const std::vector<ManifestEntry>& entries = manifest().entries;
+  if (name == nullptr && entries.size() == 1) return *entry = 0, Status();
+  for (size_t i = 0; name != nullptr && i < entries.size(); ++i) {
+    if (std::strcmp(entries[i].name, name) == 0) return *entry = i, Status();
+  }
+  std::string known;
+  for (const ManifestEntry& e : entries) known += (known.empty() ? "\"" : ", \"") + std::string(e.name) + "\"";
+  if (name == nullptr) return error(HT_INVALID_ARGUMENT, "no entry named; the bundle has %s", known.c_str());
+  return error(HT_INVALID_ARGUMENT, "no entry \"%s\"; the bundle has %s", name, known.c_str());
+}
+
+Status verify_bundle(std::unique_ptr<Source> source, const ht_load_options& options, ht_verify_report* report) {
+  Bundle bundle;
+  HT_RETURN_IF_ERROR(Bundle::open(std::move(source), &bundle));
+  const Manifest& manifest = bundle.manifest();
+  if (options.require_trusted_signature != 0) {
+    HT_RETURN_IF_ERROR(bundle.check_signature({options.trusted_keys, options.num_trusted_keys}));
+    report->trusted = 1;
+  }
+  HT_RETURN_IF_ERROR(bundle.verify_members(false));
+  for (const ManifestEntry& entry : manifest.entries) {
+    for (const ManifestTarget& target : manifest.targets) {
+      Plan plan;
+      HT_RETURN_IF_ERROR(load_plan(bundle, entry, target.name, &plan));
+      ++report->num_plans;
+      report->num_instructions += plan.instrs.size();
+    }
+  }
+  for (const ManifestTarget& target : manifest.targets) {
+    if (target.library == nullptr) continue;
+    std::string code;
+    HT_RETURN_IF_ERROR(bundle.read(target.library, &code));
+    HT_RETURN_IF_ERROR(check_library(code, target.library, 0));
+    ++report->num_libraries;
+  }
+  HT_RETURN_IF_ERROR(bundle.source().check_unchanged());
+  report->num_members = bundle.members().size();
+  report->num_constants = manifest.constants.size();
+  report->weights_nbytes = bundle.weights_nbytes();
+  report->has_signature = manifest.signature.present ? 1 : 0;
+  return Status();
+}
+
+}  // namespace hardtack::rt

@@ -1,0 +1,67 @@
+// A loaded bundle: immutable after `load`, shared by sessions and threads.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bundle.h"
+#include "device.h"
+#include "program.h"
+
+namespace hardtack::rt {
+
+/// What hardtack.h shows of a model. Built once; pointers stay good as long as the model.
+struct ModelInfo {
+  ht_model_info model = {};
+  std::vector<ht_entry_info> entries;
+  std::vector<std::vector<ht_tensor_info>> inputs, outputs;  // by entry
+  std::vector<std::vector<ht_sym_info>> syms;                // by entry
+  std::vector<ht_array_info> states, constants;
+  std::vector<ht_target_info> targets;
+  std::vector<ht_member_info> members;
+
+  std::deque<std::vector<ht_dim_info>> dims;
+  std::deque<std::string> texts;
+};
+
+class Model {
+ public:
+  static Status load(std::unique_ptr<Source> source, const ht_load_options& options, std::shared_ptr<const Model>* model);
+
+  const Bundle& bundle() const { return bundle_; }
+  const Manifest& manifest() const { return bundle_.manifest(); }
+  const ManifestTarget& target() const { return manifest().targets[target_]; }
+  /// One for each entry of the manifest, in its order.
+  const std::vector<Program>& programs() const { return programs_; }
+  /// Null when the model was loaded with inspect_only.
+  const Device* device() const { return device_.get(); }
+  const ModelInfo& info() const { return info_; }
+  /// Index of an entry; null names the only one.
+  Status find_entry(const char* name, size_t* entry) const;
+
+ private:
+  Status open(std::unique_ptr<Source> source, const ht_load_options& options);
+  Status load_programs();
+  Status load_device(const ht_load_options& options);
+
+  Bundle bundle_;
+  size_t target_ = 0;
+  bool trusted_ = false;
+  std::vector<Program> programs_;
+  std::unique_ptr<Device> device_;
+  ModelInfo info_;
+};
+
+/// Reads and verifies the plan of `entry` for `target`.
+Status load_plan(const Bundle& bundle, const ManifestEntry& entry, const char* target, Plan* plan);
+
+/// Fills everything of ModelInfo. `device` may be null.
+void build_info(const Bundle& bundle, const ManifestTarget& target, const std::vector<Program>& programs,
+                const Device* device, bool trusted, ModelInfo* info);
+
+/// What ht_verify_file does.
+Status verify_bundle(std::unique_ptr<Source> source, const ht_load_options& options, ht_verify_report* report);
+
+}  // namespace hardtack::rt

@@ -1,0 +1,144 @@
+#include <cstring>
+
+#include "model.h"
+
+namespace hardtack::rt {
+namespace {
+
+class InfoBuilder {
+ public:
+  InfoBuilder(const Bundle& bundle, const Device* device, ModelInfo* info)
+      : bundle_(bundle), device_(device), info_(*info) {}
+
+  void entry(const ManifestEntry& entry, const Program& program) {
+    const Plan& plan = program.plan;
+    const Interval arena = plan.exprs.bounds(plan.arena);
+    ht_entry_info e = {};
+    e.name = entry.name;
+    e.num_inputs = entry.inputs.size();
+    e.num_outputs = entry.outputs.size();
+    e.num_syms = plan.syms.size();
+    e.num_guards = plan.guards.size();
+    e.in_tree = entry.in_tree.c_str();
+    e.out_tree = entry.out_tree.c_str();
+    e.num_instructions = plan.instrs.size();
+    e.num_kernels = plan.kernels.size();
+    e.arena_lo = arena.lo < 0 ? 0 : arena.lo;
+    e.arena_hi = arena.hi;
+    info_.entries.push_back(e);
+    info_.inputs.push_back(tensors(plan, entry.inputs, plan.inputs));
+    info_.outputs.push_back(tensors(plan, entry.outputs, plan.outputs));
+    info_.syms.emplace_back();
+    for (const PlanSym& s : plan.syms) {
+      info_.syms.back().push_back({s.name, s.lo, s.hi, static_cast<int32_t>(s.input), s.dim});
+    }
+  }
+
+  ht_array_info array(const ManifestArray& a) const {
+    ht_array_info out = {};
+    out.name = a.name;
+    out.dtype_name = dtype_name(a.dtype);
+    out.dtype = dl_dtype(a.dtype);
+    out.ndim = static_cast<int32_t>(a.shape.size());
+    out.shape = a.shape.data();
+    out.nbytes = static_cast<uint64_t>(a.nbytes);
+    out.file = a.file;
+    out.tensor = a.file == nullptr ? a.init : a.tensor;
+    return out;
+  }
+
+  void constants() {
+    const std::vector<ManifestArray>& all = bundle_.manifest().constants;
+    for (size_t i = 0; i < all.size(); ++i) {
+      info_.constants.push_back(array(all[i]));
+      if (device_ != nullptr) info_.constants.back().data = device_->constant(i);
+    }
+  }
+
+  void target(const ManifestTarget& t) {
+    ht_target_info out = {};
+    out.name = t.name;
+    out.device = t.device;
+    out.library = t.library;
+    out.missing = text(missing_features(t));
+    out.runnable = std::strcmp(t.device, "cpu") == 0 && t.library != nullptr && out.missing[0] == '\0' ? 1 : 0;
+    out.num_requires = t.requirements.size();
+    out.requirements = t.requirements.data();
+    info_.targets.push_back(out);
+  }
+
+  void members() {
+    const std::vector<Member>& all = bundle_.members();
+    for (size_t i = 0; i < all.size(); ++i) {
+      const char* digest = i == 0 ? "" : bundle_.manifest().members[i - 1].sha256;
+      info_.members.push_back({all[i].name.c_str(), all[i].nbytes, all[i].data_offset, digest});
+    }
+  }
+
+ private:
+  const char* text(std::string value) {
+    info_.texts.push_back(std::move(value));
+    return info_.texts.back().c_str();
+  }
+
+  std::vector<ht_tensor_info> tensors(const Plan& plan, const std::vector<ManifestTensor>& declared,
+                                      const std::vector<uint32_t>& values) {
+    std::vector<ht_tensor_info> out;
+    for (size_t i = 0; i < declared.size(); ++i) {
+      const Value& v = plan.values[values[i]];
+      ht_tensor_info t = {};
+      t.name = declared[i].name;
+      t.dtype_name = dtype_name(v.dtype);
+      t.dtype = dl_dtype(v.dtype);
+      t.ndim = static_cast<int32_t>(v.ndim);
+      t.shape = dims(plan, declared[i].shape, plan.shape(v));
+      t.strides = dims(plan, declared[i].strides, plan.strides(v));
+      out.push_back(t);
+    }
+    return out;
+  }
+
+  const ht_dim_info* dims(const Plan& plan, const std::vector<ManifestDim>& declared, const uint32_t* exprs) {
+    std::vector<ht_dim_info> out;
+    for (size_t d = 0; d < declared.size(); ++d) {
+      const Interval b = plan.exprs.bounds(exprs[d]);
+      out.push_back({b.lo < 0 ? 0 : b.lo, b.hi, declared[d].fixed ? text(std::to_string(b.lo)) : declared[d].text});
+    }
+    info_.dims.push_back(std::move(out));
+    return info_.dims.back().data();
+  }
+
+  const Bundle& bundle_;
+  const Device* device_;
+  ModelInfo& info_;
+};
+
+}  // namespace
+
+void build_info(const Bundle& bundle, const ManifestTarget& target, const std::vector<Program>& programs,
+                const Device* device, bool trusted, ModelInfo* info) {
+  const Manifest& manifest = bundle.manifest();
+  InfoBuilder builder(bundle, device, info);
+  for (size_t i = 0; i < programs.size(); ++i) builder.entry(manifest.entries[i], programs[i]);
+  for (const ManifestArray& state : manifest.states) info->states.push_back(builder.array(state));
+  for (const ManifestTarget& t : manifest.targets) builder.target(t);
+  builder.constants();
+  builder.members();
+  ht_model_info& m = info->model;
+  m.manifest = bundle.manifest_text().c_str();
+  m.manifest_nbytes = bundle.manifest_text().size();
+  m.target = target.name;
+  m.device = target.device;
+  m.file_nbytes = bundle.file_nbytes();
+  m.weights_nbytes = bundle.weights_nbytes();
+  m.num_entries = manifest.entries.size();
+  m.num_targets = manifest.targets.size();
+  m.num_states = manifest.states.size();
+  m.num_constants = manifest.constants.size();
+  m.num_members = bundle.members().size();
+  m.num_producers = manifest.producer.size();
+  m.has_signature = manifest.signature.present ? 1 : 0;
+  m.trusted = trusted ? 1 : 0;
+}
+
+}  // namespace hardtack::rt

@@ -1,0 +1,35 @@
+// A CPU target's shared object, loaded from memory: no file is written.
+#pragma once
+
+#include <hardtack/kernel_abi.h>
+
+#include <memory>
+#include <string_view>
+
+#include "status.h"
+
+namespace hardtack::rt {
+
+class NativeLibrary {
+ public:
+  /// Checks the ELF file's form, maps it executable and checks its kernel table.
+  static Status load(std::string_view data, const char* name, std::unique_ptr<NativeLibrary>* library);
+  ~NativeLibrary();
+  NativeLibrary(const NativeLibrary&) = delete;
+  NativeLibrary& operator=(const NativeLibrary&) = delete;
+
+  /// Null when it has no kernel of that name.
+  HtKernelFn find(std::string_view name) const;
+  uint32_t num_kernels() const { return table_->count; }
+
+ private:
+  NativeLibrary() = default;
+  Status open(std::string_view data, const char* name);
+  Status check_table(const char* name) const;
+
+  int fd_ = -1;
+  void* handle_ = nullptr;
+  const HtKernelTable* table_ = nullptr;
+};
+
+}  // namespace hardtack::rt

@@ -1,0 +1,94 @@
+#include "program.h"
+
+namespace hardtack::rt {
+namespace {
+
+class Lowering {
+ public:
+  explicit Lowering(Program* program) : program_(*program) {}
+
+  void body(uint32_t first) {
+    for (uint32_t i = first; i != kNone; i = program_.plan.instrs[i].next) instr(i);
+  }
+
+ private:
+  uint32_t here() const { return static_cast<uint32_t>(program_.steps.size()); }
+
+  uint32_t emit(StepOp op, uint32_t instr) {
+    Step step;
+    step.op = op;
+    step.instr = instr;
+    step.number = number_;
+    program_.steps.push_back(step);
+    return here() - 1;
+  }
+
+  void instr(uint32_t i) {
+    const Instr& instr = program_.plan.instrs[i];
+    switch (instr.op) {
+      case InstrOp::launch:
+        launch(i, instr);
+        break;
+      case InstrOp::copy:
+      case InstrOp::fill:
+        program_.steps[emit(instr.op == InstrOp::copy ? StepOp::copy : StepOp::fill, i)].ordinal =
+            static_cast<uint32_t>(program_.moves.size());
+        program_.moves.push_back(instr.dst);
+        ++number_;
+        break;
+      case InstrOp::branch: branch(i, instr); break;
+      case InstrOp::loop: loop(i, instr); break;
+    }
+  }
+
+  void launch(uint32_t i, const Instr& instr) {
+    const Plan& plan = program_.plan;
+    program_.steps[emit(StepOp::launch, i)].ordinal = static_cast<uint32_t>(program_.launches.size());
+    program_.launches.push_back(i);
+    for (uint32_t k = 0; k < instr.num_buffers; ++k) {
+      const uint32_t value = plan.buffers(instr)[k];
+      const Storage storage = plan.values[value].storage;
+      if (storage == Storage::input || storage == Storage::output) {
+        program_.io_slots.push_back({static_cast<uint32_t>(program_.slot_values.size()), value});
+      }
+      program_.slot_values.push_back(value);
+    }
+    program_.int_exprs.insert(program_.int_exprs.end(), plan.ints(instr), plan.ints(instr) + instr.num_ints);
+    ++number_;
+  }
+
+  void branch(uint32_t i, const Instr& instr) {
+    const uint32_t test = emit(StepOp::test, i);
+    ++number_;
+    body(instr.first);
+    const uint32_t skip = emit(StepOp::jump, i);
+    program_.steps[test].target = here();
+    body(instr.second);
+    program_.steps[skip].target = here();
+  }
+
+  void loop(uint32_t i, const Instr& instr) {
+    const uint32_t start = here();
+    body(instr.first);
+    const uint32_t test = emit(StepOp::test, i);
+    ++number_;
+    body(instr.second);
+    program_.steps[emit(StepOp::jump, i)].target = start;
+    program_.steps[test].target = here();
+  }
+
+  Program& program_;
+  uint32_t number_ = 0;
+};
+
+}  // namespace
+
+Program make_program(Plan plan) {
+  Program program;
+  program.plan = std::move(plan);
+  program.steps.reserve(program.plan.instrs.size());
+  Lowering(&program).body(program.plan.body);
+  return program;
+}
+
+}  // namespace hardtack::rt

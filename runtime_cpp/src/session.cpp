@@ -1,0 +1,297 @@
+#include "session.h"
+
+#include <cstring>
+
+#include "checked.h"
+
+namespace hardtack::rt {
+
+Session::Session(std::shared_ptr<const Model> model, SessionConfig config)
+    : model_(std::move(model)),
+      config_(std::move(config)),
+      device_(*model_->device()),
+      memory_(device_, config_.allocator, config_.max_nbytes),
+      entries_(model_->programs().size()),
+      states_(model_->manifest().states.size()),
+      state_data_(states_.size()) {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Plan& plan = model_->programs()[i].plan;
+    entries_[i].outputs.resize(plan.outputs.size());
+    entries_[i].syms.resize(plan.syms.size());
+  }
+}
+
+Session::~Session() {
+  trim();
+  for (Block& block : states_) memory_.release(&block);
+}
+
+Status Session::create(std::shared_ptr<const Model> model, SessionConfig config, std::unique_ptr<Session>* session) {
+  if (model->device() == nullptr) {
+    return error(HT_INVALID_ARGUMENT, "the model was loaded with inspect_only: it has no native code to run");
+  }
+  std::unique_ptr<Session> created(new Session(std::move(model), std::move(config)));
+  HT_RETURN_IF_ERROR(created->init_states());
+  *session = std::move(created);
+  return Status();
+}
+
+Status Session::init_states() {
+  const Manifest& manifest = model_->manifest();
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const ManifestArray& state = manifest.states[i];
+    HT_RETURN_IF_ERROR(memory_.grow(&states_[i], state.nbytes, "a state"));
+    state_data_[i] = states_[i].data;
+  }
+  reset();
+  return Status();
+}
+
+void Session::reset() {
+  const Manifest& manifest = model_->manifest();
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const ManifestArray& state = manifest.states[i];
+    if (state.init == nullptr) {
+      device_.zero(states_[i].data, state.nbytes);
+      continue;
+    }
+    // Constants lie in the device's memory, states too: a plain copy of bytes.
+    const Layout bytes = {nullptr, nullptr, 0, 1, true, state.nbytes};
+    device_.copy(states_[i].data, device_.constant(static_cast<size_t>(manifest.find_constant(state.init))), bytes);
+  }
+}
+
+Port Session::input_port(const Call& call, size_t i) const {
+  const ManifestEntry& entry = model_->manifest().entries[call.entry];
+  const Plan& plan = model_->programs()[call.entry].plan;
+  return {"input", static_cast<uint32_t>(i), entry.name, &plan.values[plan.inputs[i]], &entry.inputs[i]};
+}
+
+Port Session::output_port(const Call& call, size_t i) const {
+  const ManifestEntry& entry = model_->manifest().entries[call.entry];
+  const Plan& plan = model_->programs()[call.entry].plan;
+  return {"output", static_cast<uint32_t>(i), entry.name, &plan.values[plan.outputs[i]], &entry.outputs[i]};
+}
+
+// Everything up to a binding whose contract the inputs meet.
+Status Session::start(const char* entry, const ht_tensor* inputs, size_t num_inputs, ht_tensor* outputs,
+                      size_t num_outputs, Call* call) {
+  HT_RETURN_IF_ERROR(model_->find_entry(entry, &call->entry));
+  const Plan& plan = model_->programs()[call->entry].plan;
+  const auto count = [&plan](const char* what, size_t expected, size_t given) {
+    return error(HT_CONTRACT, "entry \"%s\" has %zu %s%s, %zu given", plan.entry, expected, what, expected == 1 ? "" : "s",
+                 given);
+  };
+  if (num_inputs != plan.inputs.size()) return count("input", plan.inputs.size(), num_inputs);
+  if (num_outputs != plan.outputs.size()) return count("output", plan.outputs.size(), num_outputs);
+  if ((inputs == nullptr && num_inputs > 0) || (outputs == nullptr && num_outputs > 0)) {
+    return error(HT_INVALID_ARGUMENT, "entry \"%s\": inputs or outputs is a null pointer", plan.entry);
+  }
+  call->inputs = inputs;
+  call->outputs = outputs;
+  const ht_device device = device_.dl_device();
+  for (size_t i = 0; i < num_inputs; ++i) HT_RETURN_IF_ERROR(check_form(input_port(*call, i), inputs[i], device));
+  EntryState& state = entries_[call->entry];
+  for (size_t s = 0; s < plan.syms.size(); ++s) {
+    const PlanSym& sym = plan.syms[s];
+    HT_RETURN_IF_ERROR(read_sym(sym, input_port(*call, sym.input), inputs[sym.input], device_, &state.syms[s]));
+  }
+  return find_binding(call);
+}
+
+Status Session::find_binding(Call* call) {
+  EntryState& state = entries_[call->entry];
+  for (const std::unique_ptr<Binding>& binding : state.bindings) {
+    if (binding->syms() != state.syms) continue;
+    HT_RETURN_IF_ERROR(check_inputs(*call, *binding));
+    call->binding = binding.get();
+    binding->last_used = ++tick_;
+    return Status();
+  }
+  const Program& program = model_->programs()[call->entry];
+  std::unique_ptr<Binding> binding;
+  HT_RETURN_IF_ERROR(Binding::create(program, state.syms, &binding));
+  HT_RETURN_IF_ERROR(check_inputs(*call, *binding));
+  HT_RETURN_IF_ERROR(check_guards(program, state.syms.data(), binding->exprs()));
+  HT_RETURN_IF_ERROR(binding->prepare(device_, call->entry, &config_.parallel));
+  if (state.bindings.size() >= config_.max_cached_shapes) evict(&state);
+  binding->last_used = ++tick_;
+  call->binding = binding.get();
+  state.bindings.push_back(std::move(binding));
+  return Status();
+}
+
+Status Session::check_inputs(const Call& call, const Binding& binding) const {
+  const size_t num_inputs = model_->programs()[call.entry].plan.inputs.size();
+  for (size_t i = 0; i < num_inputs; ++i) {
+    const BoundPort& bound = binding.input(i);
+    HT_RETURN_IF_ERROR(check_sizes(input_port(call, i), call.inputs[i], bound.shape, bound.strides));
+  }
+  return Status();
+}
+
+void Session::evict(EntryState* entry) {
+  size_t oldest = 0;
+  for (size_t i = 1; i < entry->bindings.size(); ++i) {
+    if (entry->bindings[i]->last_used < entry->bindings[oldest]->last_used) oldest = i;
+  }
+  entry->bindings.erase(entry->bindings.begin() + static_cast<std::ptrdiff_t>(oldest));
+}
+
+Status Session::ensure_memory(const Call& call) {
+  Binding& binding = *call.binding;
+  const void* arena_before = arena_.data;
+  const void* workspace_before = workspace_.data;
+  Status grown = memory_.grow(&arena_, binding.arena_nbytes(), "the arena");
+  if (grown.ok()) grown = memory_.grow(&workspace_, binding.workspace_nbytes(), "the workspace");
+  if (arena_.data != arena_before || workspace_.data != workspace_before) ++generation_;
+  if (!grown.ok()) return grown;
+  if (!binding.placed(generation_)) {
+    binding.place(device_, arena_.data, workspace_.data, state_data_.data(), generation_);
+  }
+  return Status();
+}
+
+// Whether the output goes into the session's buffer: none is given, or the one that an earlier run returned.
+bool Session::is_own(const Call& call, size_t i) const {
+  const void* data = call.outputs[i].data;
+  return data == nullptr || data == entries_[call.entry].outputs[i].data;
+}
+
+// Checks the caller's buffers, makes room for the session's own, and hands both to the binding.
+Status Session::set_outputs(const Call& call) {
+  Binding& binding = *call.binding;
+  std::vector<Block>& own = entries_[call.entry].outputs;
+  for (size_t i = 0; i < own.size(); ++i) {
+    const BoundPort& bound = binding.output(i);
+    if (!is_own(call, i)) {
+      const Port port = output_port(call, i);
+      HT_RETURN_IF_ERROR(check_form(port, call.outputs[i], device_.dl_device()));
+      HT_RETURN_IF_ERROR(check_sizes(port, call.outputs[i], bound.shape, bound.strides));
+    }
+    HT_RETURN_IF_ERROR(check_apart(call, i));
+  }
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (is_own(call, i)) {
+      HT_RETURN_IF_ERROR(memory_.grow(&own[i], binding.output(i).nbytes, "an output"));
+      binding.set_output(i, own[i].data);
+    } else {
+      binding.set_output(i, tensor_data(call.outputs[i]));
+    }
+  }
+  return Status();
+}
+
+// An output shares no byte with an input or an earlier output. The session's own buffers count with all they hold, also
+// before they grow: an input that lies there is the result of an earlier run.
+Status Session::check_apart(const Call& call, size_t output) const {
+  const std::vector<Block>& own = entries_[call.entry].outputs;
+  const auto range = [&](size_t i, uint64_t* at, uint64_t* nbytes) {
+    const bool mine = is_own(call, i);
+    *at = reinterpret_cast<uintptr_t>(mine ? own[i].data : tensor_data(call.outputs[i]));
+    *nbytes = static_cast<uint64_t>(mine ? own[i].capacity : call.binding->output(i).nbytes);
+  };
+  uint64_t at = 0, nbytes = 0;
+  range(output, &at, &nbytes);
+  const ManifestEntry& entry = model_->manifest().entries[call.entry];
+  const char* name = entry.outputs[output].name;
+  for (size_t i = 0; i < entry.inputs.size(); ++i) {
+    const uint64_t input = reinterpret_cast<uintptr_t>(tensor_data(call.inputs[i]));
+    if (!ranges_overlap(at, nbytes, input, static_cast<uint64_t>(call.binding->input(i).nbytes))) continue;
+    return error(HT_CONTRACT, "output \"%s\" (%zu of entry \"%s\") shares memory with input \"%s\"%s", name, output,
+                 entry.name, entry.inputs[i].name,
+                 is_own(call, output) ? ": copy what an earlier run returned, or give outputs of your own" : "");
+  }
+  for (size_t i = 0; i < output; ++i) {
+    uint64_t other = 0, other_nbytes = 0;
+    range(i, &other, &other_nbytes);
+    if (!ranges_overlap(at, nbytes, other, other_nbytes)) continue;
+    return error(HT_CONTRACT, "output \"%s\" (%zu of entry \"%s\") shares memory with output \"%s\"", name, output,
+                 entry.name, entry.outputs[i].name);
+  }
+  return Status();
+}
+
+void Session::fill_output(const Call& call, size_t i, void* data) const {
+  const BoundPort& bound = call.binding->output(i);
+  const Value& v = *output_port(call, i).value;
+  ht_tensor& out = call.outputs[i];
+  out.device = device_.dl_device();
+  out.ndim = static_cast<int32_t>(v.ndim);
+  out.dtype = dl_dtype(v.dtype);
+  out.shape = const_cast<int64_t*>(bound.shape);
+  out.strides = const_cast<int64_t*>(bound.strides);
+  if (data != nullptr) {
+    out.data = data;
+    out.byte_offset = 0;
+  }
+}
+
+Status Session::bind(const char* entry, const ht_tensor* inputs, size_t num_inputs, ht_tensor* outputs,
+                     size_t num_outputs) {
+  Call call;
+  HT_RETURN_IF_ERROR(start(entry, inputs, num_inputs, outputs, num_outputs, &call));
+  HT_RETURN_IF_ERROR(ensure_memory(call));
+  for (size_t i = 0; i < num_outputs; ++i) fill_output(call, i, nullptr);
+  return Status();
+}
+
+Status Session::run(const char* entry, const ht_tensor* inputs, size_t num_inputs, ht_tensor* outputs,
+                    size_t num_outputs) {
+  Call call;
+  HT_RETURN_IF_ERROR(start(entry, inputs, num_inputs, outputs, num_outputs, &call));
+  HT_RETURN_IF_ERROR(ensure_memory(call));
+  HT_RETURN_IF_ERROR(set_outputs(call));
+  for (size_t i = 0; i < num_inputs; ++i) call.binding->set_input(i, tensor_data(inputs[i]));
+  call.binding->patch_slots();
+  HT_RETURN_IF_ERROR(interpret(model_->programs()[call.entry], *call.binding, device_, observer_));
+  for (size_t i = 0; i < num_outputs; ++i) {
+    if (is_own(call, i)) fill_output(call, i, entries_[call.entry].outputs[i].data);
+  }
+  return Status();
+}
+
+Status Session::find_state(const char* name, size_t nbytes, size_t* state) const {
+  const int at = name == nullptr ? -1 : model_->manifest().find_state(name);
+  if (at < 0) return error(HT_INVALID_ARGUMENT, "no state \"%s\"", name == nullptr ? "" : name);
+  *state = static_cast<size_t>(at);
+  const int64_t expected = model_->manifest().states[*state].nbytes;
+  if (nbytes == static_cast<size_t>(expected)) return Status();
+  return error(HT_CONTRACT, "state \"%s\" has %lld bytes, %zu given", name, static_cast<long long>(expected), nbytes);
+}
+
+Status Session::read_state(const char* name, void* data, size_t nbytes) {
+  size_t state = 0;
+  HT_RETURN_IF_ERROR(find_state(name, nbytes, &state));
+  device_.read(data, states_[state].data, static_cast<int64_t>(nbytes));
+  return Status();
+}
+
+Status Session::write_state(const char* name, const void* data, size_t nbytes) {
+  size_t state = 0;
+  HT_RETURN_IF_ERROR(find_state(name, nbytes, &state));
+  device_.write(states_[state].data, data, static_cast<int64_t>(nbytes));
+  return Status();
+}
+
+void Session::trim() {
+  for (EntryState& entry : entries_) {
+    entry.bindings.clear();
+    for (Block& block : entry.outputs) memory_.release(&block);
+  }
+  memory_.release(&arena_);
+  memory_.release(&workspace_);
+  ++generation_;
+}
+
+void Session::memory(ht_memory_info* info) const {
+  info->arena_nbytes = static_cast<uint64_t>(arena_.capacity);
+  info->workspace_nbytes = static_cast<uint64_t>(workspace_.capacity);
+  for (const Block& block : states_) info->states_nbytes += static_cast<uint64_t>(block.capacity);
+  for (const EntryState& entry : entries_) {
+    for (const Block& block : entry.outputs) info->outputs_nbytes += static_cast<uint64_t>(block.capacity);
+    info->num_cached_shapes += entry.bindings.size();
+  }
+}
+
+}  // namespace hardtack::rt

@@ -1,0 +1,32 @@
+// A session's memory: from the device or the caller's allocator, counted against a limit.
+#pragma once
+
+#include "device.h"
+
+namespace hardtack::rt {
+
+constexpr int64_t kMemoryAlignment = 64;
+
+/// A block that grows; its content does not survive growing.
+struct Block {
+  void* data = nullptr;
+  int64_t capacity = 0;
+};
+
+class Memory {
+ public:
+  Memory(const Device& device, const ht_allocator& allocator, uint64_t max_nbytes)
+      : device_(device), allocator_(allocator), max_nbytes_(max_nbytes) {}
+
+  /// Makes the block hold `nbytes` (never null after it, even for 0). `what` names it in errors.
+  Status grow(Block* block, int64_t nbytes, const char* what);
+  void release(Block* block);
+
+ private:
+  const Device& device_;
+  ht_allocator allocator_;
+  uint64_t max_nbytes_;
+  uint64_t used_nbytes_ = 0;
+};
+
+}  // namespace hardtack::rt

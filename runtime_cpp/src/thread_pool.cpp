@@ -1,0 +1,142 @@
+#include "thread_pool.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdio>
+#include <system_error>
+
+namespace hardtack::rt {
+namespace {
+
+// Regions follow each other within microseconds during a run: waiting threads look for about 50 us before they sleep.
+constexpr int kSpinRounds = 2000;
+constexpr int32_t kMaxThreads = 1024;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+void futex_wait(std::atomic<uint32_t>* word, uint32_t expected) {
+  static_assert(sizeof(std::atomic<uint32_t>) == 4, "a futex is 4 bytes");
+  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
+void futex_wake_all(std::atomic<uint32_t>* word) {
+  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// cgroup v2's "quota period" in microseconds; 0 without a limit.
+int32_t cgroup_cpus() {
+  std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re");
+  if (file == nullptr) return 0;
+  long long quota = 0, period = 0;
+  const int found = std::fscanf(file, "%lld %lld", &quota, &period);
+  std::fclose(file);
+  if (found != 2 || quota <= 0 || period <= 0) return 0;
+  const long long cpus = (quota + period - 1) / period;
+  return cpus > kMaxThreads ? kMaxThreads : static_cast<int32_t>(cpus);
+}
+
+}  // namespace
+
+int32_t usable_cpus() {
+  cpu_set_t set;
+  int32_t cpus = 1;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) cpus = CPU_COUNT(&set);
+  const int32_t quota = cgroup_cpus();
+  return quota > 0 && quota < cpus ? quota : cpus;
+}
+
+Status ThreadPool::create(int32_t num_threads, std::shared_ptr<ThreadPool>* pool) {
+  if (num_threads == 0) num_threads = usable_cpus();
+  if (num_threads < 1 || num_threads > kMaxThreads) {
+    return error(HT_INVALID_ARGUMENT, "num_threads is %d, expected 0 to %d", num_threads, kMaxThreads);
+  }
+  pool->reset(new ThreadPool(num_threads));
+  ThreadPool* self = pool->get();
+  for (int32_t worker = 1; worker < num_threads; ++worker) {
+    try {
+      self->threads_.emplace_back([self, worker] { self->work(worker); });
+    } catch (const std::system_error&) {
+      pool->reset();
+      return error(HT_OUT_OF_MEMORY, "cannot start thread %d of %d", worker, num_threads);
+    }
+  }
+  return Status();
+}
+
+ThreadPool::ThreadPool(int32_t num_threads)
+    : parallel_{this, &ThreadPool::run_entry, num_threads}, spin_(num_threads <= usable_cpus() ? kSpinRounds : 0) {}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  epoch_.fetch_add(1);
+  futex_wake_all(&epoch_);
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::run_entry(void* pool, int64_t num_tasks, Task task, void* closure) {
+  static_cast<ThreadPool*>(pool)->run(num_tasks, task, closure);
+}
+
+void ThreadPool::run(int64_t num_tasks, Task task, void* closure) {
+  // Alone, with one task, or while another session has the workers: everything on this thread.
+  if (num_tasks <= 1 || parallel_.nworkers == 1 || busy_.exchange(true, std::memory_order_acquire)) {
+    for (int64_t i = 0; i < num_tasks; ++i) task(closure, i, 0);
+    return;
+  }
+  num_tasks_ = num_tasks;
+  task_ = task;
+  closure_ = closure;
+  next_.store(0, std::memory_order_relaxed);
+  open_.store(true);
+  epoch_.fetch_add(1);
+  if (sleepers_.load() > 0) futex_wake_all(&epoch_);
+  take_tasks(0);
+  open_.store(false);
+  for (int round = 0; active_.load() != 0; ++round) {
+    if (round < kSpinRounds && spin_ > 0) pause();
+    else ::sched_yield();
+  }
+  busy_.store(false, std::memory_order_release);
+}
+
+void ThreadPool::take_tasks(int32_t worker) {
+  const int64_t num_tasks = num_tasks_;
+  for (;;) {
+    const int64_t i = next_.fetch_add(1, std::memory_order_relaxed);
+    if (i >= num_tasks) return;
+    task_(closure_, i, worker);
+  }
+}
+
+void ThreadPool::work(int32_t worker) {
+  uint32_t seen = 0;
+  while (wait_for_region(&seen)) {
+    active_.fetch_add(1);
+    if (open_.load()) take_tasks(worker);
+    active_.fetch_sub(1);
+  }
+}
+
+// Returns when a region other than `seen` was opened; false when the pool ends.
+bool ThreadPool::wait_for_region(uint32_t* seen) {
+  for (int round = 0; round < spin_ && epoch_.load(std::memory_order_acquire) == *seen; ++round) pause();
+  while (epoch_.load() == *seen) {
+    sleepers_.fetch_add(1);
+    futex_wait(&epoch_, *seen);
+    sleepers_.fetch_sub(1);
+  }
+  *seen = epoch_.load();
+  return !stop_.load();
+}
+
+}  // namespace hardtack::rt

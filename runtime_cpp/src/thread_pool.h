@@ -1,0 +1,59 @@
+// Threads for a kernel's parallel_for. The caller's thread is worker 0 and always takes part, so a region finishes even when
+// no other thread ever wakes (after fork, or on a busy machine).
+#pragma once
+
+#include <hardtack/kernel_abi.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "status.h"
+
+namespace hardtack::rt {
+
+/// CPUs that this process may use: its affinity, and its cgroup's CPU quota rounded up.
+int32_t usable_cpus();
+
+class ThreadPool {
+ public:
+  static Status create(int32_t num_threads, std::shared_ptr<ThreadPool>* pool);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  /// As kernels see it; lives as long as the pool.
+  const HtParallel* parallel() const { return &parallel_; }
+  int32_t num_threads() const { return parallel_.nworkers; }
+
+ private:
+  using Task = void (*)(void* closure, int64_t index, int32_t worker);
+
+  explicit ThreadPool(int32_t num_threads);
+  static void run_entry(void* pool, int64_t num_tasks, Task task, void* closure);
+  void run(int64_t num_tasks, Task task, void* closure);
+  void work(int32_t worker);
+  void take_tasks(int32_t worker);
+  bool wait_for_region(uint32_t* seen);
+
+  HtParallel parallel_;
+  int spin_ = 0;
+  std::vector<std::thread> threads_;
+
+  // The region. Written by its caller while no worker is inside (active_ is 0 and open_ is false).
+  int64_t num_tasks_ = 0;
+  Task task_ = nullptr;
+  void* closure_ = nullptr;
+  alignas(64) std::atomic<int64_t> next_{0};
+  // A worker enters by raising active_ and then reading open_; the caller closes and then waits for active_ to be 0. Both
+  // sides use sequentially consistent operations, so either the worker sees the region closed or the caller sees the worker.
+  alignas(64) std::atomic<int32_t> active_{0};
+  std::atomic<bool> open_{false};
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // counts regions; workers sleep on it
+  std::atomic<int32_t> sleepers_{0};
+  std::atomic<bool> stop_{false};
+  alignas(64) std::atomic<bool> busy_{false};  // a session's region runs
+};
+
+}  // namespace hardtack::rt

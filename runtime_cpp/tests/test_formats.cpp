@@ -1,0 +1,237 @@
+// JSON, checksums, ZIP, safetensors, ELF: the parsers alone.
+#include <doctest/doctest.h>
+
+#include "cpu_features.h"
+#include "elf_check.h"
+#include "hash.h"
+#include "json_reader.h"
+#include "safetensors.h"
+#include "support/bundle_text.h"
+#include "zip.h"
+
+using namespace hardtack::rt;
+using namespace hardtack::testing;
+
+namespace {
+
+// Skips one document and gives the error.
+std::string json_error(const std::string& text, JsonReader::Mode mode = JsonReader::Mode::canonical) {
+  TextPool pool(text.size());
+  JsonReader json(text, &pool, "doc", mode);
+  json.skip();
+  return json.finish().message();
+}
+
+std::string decoded(const std::string& text) {
+  TextPool pool(text.size());
+  JsonReader json(text, &pool, "doc");
+  const std::string value(json.string_view());
+  const Status status = json.finish();
+  CHECK_MESSAGE(status.ok(), std::string(status.message()));
+  return value;
+}
+
+std::string zip_error(const std::string& bytes) {
+  std::vector<Member> members;
+  const auto source = open_memory(bytes.data(), bytes.size(), nullptr, nullptr);
+  return read_zip(*source, &members).message();
+}
+
+}  // namespace
+
+TEST_CASE("canonical JSON is accepted") {
+  for (const char* text : {"{}", "[]", "[1,-2,0]", R"({"a":{"b":[true,false,null]},"c":"x"})", "9223372036854775807",
+                           "-9223372036854775808", R"("\u00e9\ud83d\ude00\n\"\\\u007f")"}) {
+    CHECK_MESSAGE(json_error(text).empty(), text << ": " << json_error(text));
+  }
+  CHECK(decoded(R"("\u00e9\ud83d\ude00\n\"\\\u007f/")") == "\xC3\xA9\xF0\x9F\x98\x80\n\"\\\x7F/");
+}
+
+TEST_CASE("everything else is refused") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"[1, 2]", "doc: byte 3: expected an integer, found \" 2]\""},
+      {"{\"b\":1,\"a\":2}", "doc: byte 10: keys are not in ascending order at \"a\""},
+      {"{\"a\":1,\"a\":2}", "doc: byte 10: keys are not in ascending order at \"a\""},
+      {"1.5", "doc: byte 0: expected an integer, found \"1.5\""},
+      {"1e3", "doc: byte 0: expected an integer, found \"1e3\""},
+      {"01", "doc: byte 0: expected an integer, found \"01\""},
+      {"-0", "doc: byte 0: expected an integer, found \"-0\""},
+      {"9223372036854775808", "doc: byte 0: not a 64-bit integer"},
+      {"NaN", "doc: byte 0: expected an integer, found \"NaN\""},
+      {"[1", "doc: byte 2: expected \",\" or \"]\", found the end"},
+      {"[1]x", "doc: byte 3: expected the end, found \"x\""},
+      {"\"\x01\"", "doc: byte 1: a control character in a string"},
+      {"\"\xC3\xA9\"", "doc: byte 1: a character in a string that must be escaped"},
+      {R"("\u0041")", "doc: byte 7: a character in a string is escaped but need not be"},
+      {R"("\u00E9")", "doc: byte 5: a bad \\u escape in a string"},
+      {R"("\ud800")", "doc: byte 7: a lone surrogate in a string"},
+      {R"("\udc00")", "doc: byte 7: a lone surrogate in a string"},
+      {R"("\u0000")", "doc: byte 7: U+0000 in a string"},
+      {R"("\/")", "doc: byte 2: an unknown escape in a string"},
+      {"\"abc", "doc: byte 4: a string does not end"},
+      {"{\"a\":1,}", "doc: byte 7: expected a string, found \"}\""},
+      {"", "doc: byte 0: expected an integer, found the end"},
+  };
+  for (const auto& [text, message] : cases) CHECK_MESSAGE(json_error(text) == message, text << ": " << json_error(text));
+  CHECK(json_error(std::string(33, '[') + std::string(33, ']')) == "doc: byte 33: nested more than 32 deep");
+  CHECK(json_error(std::string(32, '[') + std::string(32, ']')).empty());
+}
+
+TEST_CASE("lenient JSON takes whitespace, UTF-8 and any order, still no fractions") {
+  CHECK(json_error(" { \"b\" : 1 ,\n\"a\":\"\xC3\xA9\\/\" } ", JsonReader::Mode::lenient).empty());
+  CHECK_FALSE(json_error("[1.0]", JsonReader::Mode::lenient).empty());
+}
+
+TEST_CASE("SHA-256 and CRC-32 of known texts, in any pieces") {
+  CHECK(sha256_hex("", 0) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  CHECK(sha256_hex("abc", 3) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  const std::string million(1000000, 'a');
+  const std::string expected = "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0";
+  CHECK(sha256_hex(million.data(), million.size()) == expected);
+  for (const size_t piece : {1u, 55u, 63u, 64u, 65u, 1000u}) {
+    Sha256 hash;
+    for (size_t at = 0; at < million.size(); at += piece) hash.update(million.data() + at, std::min(piece, million.size() - at));
+    CHECK(hex(hash.finish()) == expected);
+  }
+  CHECK(crc32(0, "123456789", 9) == 0xCBF43926u);
+  CHECK(crc32(crc32(0, "1234", 4), "56789", 5) == 0xCBF43926u);
+}
+
+TEST_CASE("the canonical archive is read back") {
+  const std::string bytes = write_zip({{"manifest.json", "{}"}, {"plans/a.json", "x"}, {"w.safetensors", std::string(100, 'w')}});
+  std::vector<Member> members;
+  const auto source = open_memory(bytes.data(), bytes.size(), nullptr, nullptr);
+  REQUIRE(read_zip(*source, &members).ok());
+  REQUIRE(members.size() == 3);
+  CHECK(members[1].name == "plans/a.json");
+  CHECK(members[1].data_offset % 64 == 0);
+  CHECK(members[2].data_offset == 65536);
+  CHECK(bytes.substr(members[2].data_offset, 3) == "www");
+}
+
+TEST_CASE("padding that does not fit an extra field falls back to half the alignment") {
+  Member member;
+  member.name = "w.safetensors";
+  // The header without padding is 30 + 13 + 4 = 47 bytes: at 65536 - 46 it ends one byte behind the boundary.
+  member.header_offset = 65536 - 46;
+  CHECK(data_offset(member) == 65536 + 32768);
+  CHECK(local_header(member).size() == data_offset(member) - member.header_offset);
+  member.header_offset = 65536 - 43;  // 65532 zero bytes and the block's header: 65536, one too many
+  CHECK(data_offset(member) == 65536 + 32768);
+  member.header_offset = 65536 - 42;  // 65531 zero bytes fit
+  CHECK(data_offset(member) == 2 * 65536);
+}
+
+TEST_CASE("ZIP64 fields appear where they are needed and nowhere else") {
+  Member member;
+  member.name = "w.safetensors";
+  member.nbytes = 0xFFFFFFFE;
+  CHECK(central_header(member).size() == 46 + 13);
+  member.nbytes = 0xFFFFFFFF;
+  CHECK(central_header(member).size() == 46 + 13 + 20);
+  member.header_offset = 0x100000000;
+  CHECK(central_header(member).size() == 46 + 13 + 28);
+  CHECK(end_records(65534, 10, 10).size() == 22);
+  CHECK(end_records(65535, 10, 10).size() == 98);
+  CHECK(end_records(1, 0xFFFFFFFF, 10).size() == 98);
+}
+
+TEST_CASE("any other archive is refused with the member's name") {
+  const std::string good = write_zip({{"manifest.json", "{}"}, {"plans/a.json", "x"}});
+  CHECK(zip_error(good).empty());
+  CHECK(zip_error("") == "too short for a bundle: 0 bytes");
+  CHECK(zip_error(std::string(100, 'x')) == "not a bundle: no ZIP end record in the last 22 bytes");
+  CHECK(zip_error(good + "x") == "not a bundle: no ZIP end record in the last 22 bytes");
+  CHECK(zip_error("x" + good) == "the central directory does not lie where the end record says");
+  CHECK(zip_error(write_zip({{"plans/a.json", "x"}})) == "not a bundle: the first member is not manifest.json");
+  CHECK(zip_error(write_zip({})) == "not a bundle: the first member is not manifest.json");
+  CHECK(zip_error(write_zip({{"manifest.json", ""}, {"other.txt", ""}})) ==
+        "member other.txt: no member of this name belongs into a bundle");
+  CHECK(zip_error(write_zip({{"manifest.json", ""}, {"plans/b", ""}, {"plans/a", ""}})) ==
+        "member plans/a: out of order after plans/b");
+  CHECK(zip_error(write_zip({{"manifest.json", ""}, {"plans/a", ""}, {"plans/a", ""}})) ==
+        "member plans/a: out of order after plans/a");
+  CHECK(zip_error(write_zip({{"manifest.json", ""}, {"plans/../x", ""}})) == "member 1: its name is not allowed");
+  CHECK(zip_error(write_zip({{"manifest.json", ""}, {"plans/a b", ""}})) == "member 1: its name is not allowed");
+}
+
+TEST_CASE("every changed byte of the headers is noticed") {
+  const std::string good = write_zip({{"manifest.json", "{}"}, {"plans/a.json", "x"}});
+  std::vector<Member> members;
+  const auto source = open_memory(good.data(), good.size(), nullptr, nullptr);
+  REQUIRE(read_zip(*source, &members).ok());
+  for (size_t at = 0; at < good.size(); ++at) {
+    bool is_data = false;
+    for (const Member& m : members) is_data = is_data || (at >= m.data_offset && at < m.data_offset + m.nbytes);
+    if (is_data) continue;
+    std::string changed = good;
+    changed[at] = static_cast<char>(changed[at] ^ 0x10);
+    CHECK_MESSAGE(!zip_error(changed).empty(), "byte " << at);
+  }
+  for (size_t length = 0; length < good.size(); ++length) CHECK(!zip_error(good.substr(0, length)).empty());
+}
+
+namespace {
+
+std::string weights_error(const std::string& bytes) {
+  uint64_t nbytes = 0;
+  WeightsHeader header;
+  if (bytes.size() < 8) return "short";
+  const Status status = weights_header_nbytes(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), "w", &nbytes);
+  if (!status.ok()) return status.message();
+  return parse_weights_header(std::string_view(bytes).substr(0, nbytes), bytes.size(), "w", &header).message();
+}
+
+}  // namespace
+
+TEST_CASE("weights headers: tensors by name, everything else refused") {
+  const std::string good = write_safetensors({{"f32", "a", {2}, std::string(8, 'a')}, {"i8", "b", {300}, std::string(300, 'b')}});
+  CHECK(weights_error(good).empty());
+  uint64_t nbytes = 0;
+  WeightsHeader header;
+  REQUIRE(weights_header_nbytes(reinterpret_cast<const uint8_t*>(good.data()), good.size(), "w", &nbytes).ok());
+  REQUIRE(parse_weights_header(std::string_view(good).substr(0, nbytes), good.size(), "w", &header).ok());
+  REQUIRE(header.find("b") != nullptr);
+  CHECK(header.find("b")->offset % 256 == 0);
+  CHECK(good[header.find("b")->offset] == 'b');
+  CHECK(header.find("c") == nullptr);
+
+  CHECK(weights_error(replaced(good, "\"I8\"", "\"I7\"")) != "");
+  CHECK(weights_error(replaced(good, "[300]", "[301]")) ==
+        "w: byte 173: shape and data_offsets do not agree, or lie outside the member, for \"b\"");
+  CHECK(weights_error(replaced(good, "\"b\"", "\"a\"")) == "member w: tensor \"a\" twice");
+  CHECK(weights_error(replaced(good, "\"a\"", "\"c\"")) == "member w: tensor \"b\" is out of order");
+  CHECK(weights_error(replaced(good, "\"b\"", "\"__pad_x\"")) == "member w: padding \"__pad_x\" is not U8");
+  CHECK(weights_error(good + "x") == "member w: bytes after the last tensor");
+  CHECK(weights_error(replaced(good, "[2]", "[4611686018427387905]")) != "");
+  std::string odd = good;
+  odd[0] = static_cast<char>(odd[0] + 1);
+  CHECK(weights_error(odd).find("not a multiple of 256") != std::string::npos);
+  std::string huge = good;
+  huge[7] = '\x7f';
+  CHECK(weights_error(huge).find("does not fit into its") != std::string::npos);
+}
+
+TEST_CASE("libraries: the test kernels pass, anything else says why not") {
+  const std::string good = kernel_library();
+  CHECK(check_library(good, "lib", native_elf_machine()).ok());
+  CHECK(std::string(check_library("hello", "lib", 62).message()) == "library lib: not an ELF file");
+  CHECK(std::string(check_library(good, "lib", native_elf_machine() == 62 ? 183 : 62).message()).find("expected") != std::string::npos);
+  std::string executable = good;
+  executable[16] = 2;
+  CHECK(std::string(check_library(executable, "lib", 0).message()) == "library lib: not a shared object");
+  for (size_t length = 0; length < 4096 && length < good.size(); length += 7) {
+    CHECK_FALSE(check_library(good.substr(0, length), "lib", 0).ok());
+  }
+}
+
+TEST_CASE("cpu features go by the compilers' names") {
+  CHECK_FALSE(cpu_has("no-such-feature"));
+#if defined(__x86_64__)
+  CHECK(cpu_has("sse2"));
+  CHECK(cpu_feature_list().find("sse2") != std::string::npos);
+  CHECK(cpu_has("avx512f") == (__builtin_cpu_supports("avx512f") != 0));
+  CHECK(cpu_has("avx2") == (__builtin_cpu_supports("avx2") != 0));
+  CHECK(cpu_has("fma") == (__builtin_cpu_supports("fma") != 0));
+#endif
+}

@@ -1,0 +1,224 @@
+// Whole runs: bundle bytes in, numbers out.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "support/samples.h"
+
+using namespace hardtack;
+using namespace hardtack::testing;
+
+namespace {
+
+std::vector<Tensor> run(Session* session, const std::vector<Tensor>& inputs, const char* entry = nullptr) {
+  auto outputs = session->run(inputs, entry);
+  REQUIRE_MESSAGE(outputs.ok(), std::string(outputs.status().message()));
+  return *outputs;
+}
+
+}  // namespace
+
+TEST_CASE("a bundle adds, for every size from 0 on") {
+  const Model model = load(add_bundle());
+  Session session = session_of(model);
+  for (const int64_t rows : {2, 0, 1, 1000, 2}) {
+    std::vector<float> x(static_cast<size_t>(rows) * 3), y(x.size());
+    std::iota(x.begin(), x.end(), 1.0f);
+    std::iota(y.begin(), y.end(), 100.0f);
+    const auto out = run(&session, {Tensor::of(x.data(), {rows, 3}), Tensor::of(y.data(), {rows, 3})});
+    REQUIRE(out.size() == 1);
+    CHECK(out[0].shape() == std::vector<int64_t>{rows, 3});
+    CHECK(out[0].strides() == std::vector<int64_t>{3, 1});
+    for (size_t i = 0; i < x.size(); ++i) CHECK(out[0].data<float>()[i] == 2 * x[i] + y[i]);
+  }
+  CHECK(session.memory().num_cached_shapes == 4);
+}
+
+TEST_CASE("the caller's output buffer is filled in place") {
+  const Model model = load(add_bundle());
+  Session session = session_of(model);
+  const float x[] = {1, 2, 3}, y[] = {4, 5, 6};
+  float z[] = {0, 0, 0};
+  const Tensor tx = Tensor::of(x, {1, 3}), ty = Tensor::of(y, {1, 3}), tz = Tensor::of(z, {1, 3});
+  const ht_tensor inputs[] = {tx.c_tensor(), ty.c_tensor()};
+  ht_tensor output = tz.c_tensor();
+  REQUIRE(session.run("forward", inputs, 2, &output, 1).ok());
+  CHECK(output.data == z);
+  CHECK(z[0] == 6);
+  CHECK(z[2] == 12);
+}
+
+TEST_CASE("inputs may start at a byte_offset, have any stride in dimensions of size 1, and be at an odd element") {
+  const Model model = load(add_bundle());
+  Session session = session_of(model);
+  const float storage[] = {0, 1, 2, 3, 4};
+  int64_t shape[] = {1, 3}, strides[] = {77, 1};
+  ht_tensor x = Tensor::of(storage, {1, 3}).c_tensor();
+  x.shape = shape;
+  x.strides = strides;
+  x.byte_offset = 4;
+  ht_tensor inputs[] = {x, x};
+  ht_tensor output = {};
+  REQUIRE(session.run(nullptr, inputs, 2, &output, 1).ok());
+  CHECK(static_cast<float*>(output.data)[0] == 3);
+  CHECK(static_cast<float*>(output.data)[2] == 9);
+}
+
+TEST_CASE("states are kept between runs, can be read, written and reset") {
+  const Model model = load(bundle_of({count_sample()}).build());
+  Session session = session_of(model), other = session_of(model);
+  for (int64_t i = 1; i <= 3; ++i) CHECK(*run(&session, {})[0].data<int64_t>() == i);
+  CHECK(*run(&other, {})[0].data<int64_t>() == 1);
+  int64_t value = 0;
+  REQUIRE(session.read_state("count", &value, sizeof value).ok());
+  CHECK(value == 3);
+  value = 40;
+  REQUIRE(session.write_state("count", &value, sizeof value).ok());
+  CHECK(*run(&session, {})[0].data<int64_t>() == 41);
+  REQUIRE(session.trim().ok());
+  CHECK(*run(&session, {})[0].data<int64_t>() == 42);
+  REQUIRE(session.reset().ok());
+  CHECK(*run(&session, {})[0].data<int64_t>() == 1);
+}
+
+TEST_CASE("a state starts from its constant") {
+  Sample count = count_sample();
+  BundleText bundle = bundle_of({count});
+  const int64_t start = 1000;
+  bundle.constants = {{"i64", "start", {}, std::string(reinterpret_cast<const char*>(&start), 8)}};
+  bundle.states = {state_json("i64", "start", "count", {})};
+  const Model model = load(bundle.build());
+  Session session = session_of(model);
+  CHECK(*run(&session, {})[0].data<int64_t>() == 1001);
+  REQUIRE(session.reset().ok());
+  CHECK(*run(&session, {})[0].data<int64_t>() == 1001);
+}
+
+TEST_CASE("while runs until its condition fails, if takes one branch") {
+  const Model model = load(bundle_of({while_sample(), branch_sample()}).build());
+  Session session = session_of(model);
+  CHECK(*run(&session, {}, "loop")[0].data<int64_t>() == 12);
+  for (const bool flag : {true, false, true}) {
+    const auto out = run(&session, {Tensor::of(&flag, {})}, "branch");
+    for (int i = 0; i < 4; ++i) CHECK(out[0].data<int32_t>()[i] == (flag ? 7 : 9));
+  }
+}
+
+TEST_CASE("two entries share one session and the constants") {
+  const Model model = load(bundle_of({add_sample(), gather_sample()}).build());
+  Session session = session_of(model);
+  const int64_t index[] = {3, 0, 2};
+  const auto out = run(&session, {Tensor::of(index, {3})}, "gather");
+  CHECK(out[0].data<float>()[0] == 40);
+  CHECK(out[0].data<float>()[2] == 30);
+}
+
+TEST_CASE("a kernel that refuses its data gives HT_KERNEL with the user's line") {
+  const Model model = load(bundle_of({gather_sample()}).build());
+  Session session = session_of(model);
+  const int64_t index[] = {4};
+  auto out = session.run({Tensor::of(index, {1})});
+  REQUIRE(!out.ok());
+  CHECK(out.status().code() == HT_KERNEL);
+  CHECK(std::string(out.status().message()) ==
+        "entry \"gather\", instruction 0 (model.py:31, aten.add): an index is out of range [kernel gather_f32]");
+  const int64_t good[] = {1};
+  CHECK(run(&session, {Tensor::of(good, {1})})[0].data<float>()[0] == 20);
+}
+
+TEST_CASE("what a kernel returns is told apart") {
+  for (const auto& [code, text] : {std::pair<int, const char*>{2, "an assertion of the model failed [kernel give_back]"},
+                                   {7, "kernel give_back is broken, it returned 7"}}) {
+    Sample s;
+    s.plan.body = {s.plan.launch(s.plan.kernel("give_back", {"int"}), {}, {s.plan.n(code)})};
+    const Model model = load(bundle_of({s}).build());
+    Session session = session_of(model);
+    auto out = session.run({});
+    REQUIRE(!out.ok());
+    CHECK(out.status().code() == HT_KERNEL);
+    CHECK(std::string(out.status().message()) == "entry \"forward\", instruction 0 (model.py:31, aten.add): " + std::string(text));
+  }
+}
+
+TEST_CASE("copy and fill keep out of the gaps of strided outputs") {
+  Sample s;
+  PlanText& p = s.plan;
+  const int two = p.n(2), one = p.n(1), four = p.n(4);
+  const int x = p.input("x", "i16", {two, two}, {four, one});
+  const int a = p.output("a", "i16", {two, two}, {four, one});
+  const int b = p.output("b", "i16", {two, two}, {four, one});
+  p.body = {p.copy(x, a), p.fill(b, -2)};
+  s.entry.inputs = {manifest_tensor("i16", "x", {"2", "2"}, {"4", "1"})};
+  s.entry.outputs = {manifest_tensor("i16", "a", {"2", "2"}, {"4", "1"}), manifest_tensor("i16", "b", {"2", "2"}, {"4", "1"})};
+  const Model model = load(bundle_of({s}).build());
+  Session session = session_of(model);
+  int16_t in[] = {1, 2, 3, 4, 5, 6}, out[] = {9, 9, 9, 9, 9, 9}, filled[] = {9, 9, 9, 9, 9, 9};
+  const Tensor tx(in, DTypeOf<int16_t>::get(), {2, 2}, {4, 1}), ta(out, DTypeOf<int16_t>::get(), {2, 2}, {4, 1}),
+      tb(filled, DTypeOf<int16_t>::get(), {2, 2}, {4, 1});
+  const ht_tensor inputs[] = {tx.c_tensor()};
+  ht_tensor outputs[] = {ta.c_tensor(), tb.c_tensor()};
+  REQUIRE(session.run(nullptr, inputs, 1, outputs, 2).ok());
+  CHECK(std::vector<int>(out, out + 6) == std::vector<int>{1, 2, 9, 9, 5, 6});
+  CHECK(std::vector<int>(filled, filled + 6) == std::vector<int>{-2, -2, 9, 9, -2, -2});
+}
+
+TEST_CASE("bind tells the outputs' sizes and runs nothing") {
+  const Model model = load(add_bundle());
+  Session session = session_of(model);
+  const float x[6] = {};
+  const ht_tensor inputs[] = {Tensor::of(x, {2, 3}).c_tensor(), Tensor::of(x, {2, 3}).c_tensor()};
+  int64_t shape[] = {2, 3};
+  ht_tensor in[] = {inputs[0], inputs[1]};
+  in[0].shape = in[1].shape = shape;
+  ht_tensor output = {};
+  REQUIRE(session.bind(nullptr, in, 2, &output, 1).ok());
+  CHECK(output.data == nullptr);
+  CHECK(output.ndim == 2);
+  CHECK(output.shape[0] == 2);
+  CHECK(output.shape[1] == 3);
+}
+
+namespace {
+
+struct Seen {
+  std::vector<std::string> ops, names;
+  std::vector<float> first;
+  int stop_after = -1;
+};
+
+int32_t observe(void* user, const ht_step* step) {
+  Seen* seen = static_cast<Seen*>(user);
+  seen->ops.push_back(step->op);
+  CHECK(std::string(step->file) == "model.py");
+  CHECK(step->line == 31);
+  CHECK(step->duration_ns >= 0);
+  for (size_t i = 0; i < step->num_values; ++i) {
+    seen->names.push_back(step->names[i]);
+    if (step->tensors[i].dtype.code == 2) seen->first.push_back(*static_cast<float*>(step->tensors[i].data));
+  }
+  return static_cast<int>(step->index) == seen->stop_after ? 1 : 0;
+}
+
+}  // namespace
+
+TEST_CASE("the observer sees each instruction and what it wrote") {
+  const Model model = load(bundle_of({add_sample(), while_sample()}).build());
+  Session session = session_of(model);
+  Seen seen;
+  REQUIRE(session.set_observer(observe, &seen).ok());
+  const float x[] = {1, 2, 3}, y[] = {4, 5, 6};
+  run(&session, {Tensor::of(x, {1, 3}), Tensor::of(y, {1, 3})}, "forward");
+  CHECK(seen.ops == std::vector<std::string>{"launch", "launch"});
+  CHECK(seen.names == std::vector<std::string>{"t", "z"});
+  CHECK(seen.first == std::vector<float>{5, 6});
+  seen = Seen();
+  run(&session, {}, "loop");
+  CHECK(seen.ops == std::vector<std::string>{"fill", "launch", "while", "launch", "launch", "while", "launch", "launch", "while",
+                                             "launch", "launch", "while", "launch", "launch", "while", "copy"});
+  seen = Seen();
+  seen.stop_after = 0;
+  auto stopped = session.run({Tensor::of(x, {1, 3}), Tensor::of(y, {1, 3})}, "forward");
+  CHECK(stopped.status().code() == HT_CANCELLED);
+  CHECK(seen.ops.size() == 1);
+}

@@ -1,0 +1,177 @@
+// The pool, and many sessions over one model.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+
+#include "support/samples.h"
+#include "thread_pool.h"
+
+using namespace hardtack;
+using namespace hardtack::testing;
+using hardtack::rt::ThreadPool;
+
+namespace {
+
+struct Marks {
+  std::vector<std::atomic<int>> tasks;
+  std::vector<std::atomic<int>> workers;
+  explicit Marks(size_t num_tasks, size_t num_workers) : tasks(num_tasks), workers(num_workers) {}
+  static void mark(void* closure, int64_t index, int32_t worker) {
+    Marks* self = static_cast<Marks*>(closure);
+    // No two tasks at once on one worker.
+    CHECK(self->workers[static_cast<size_t>(worker)].exchange(1) == 0);
+    self->tasks[static_cast<size_t>(index)].fetch_add(1);
+    self->workers[static_cast<size_t>(worker)].store(0);
+  }
+};
+
+void check_rows(Session* session, int64_t rows, int64_t width) {
+  std::vector<float> x(static_cast<size_t>(rows * width));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7);
+  auto out = session->run({Tensor::of(x.data(), {rows, width})}, "rows");
+  REQUIRE_MESSAGE(out.ok(), std::string(out.status().message()));
+  for (int64_t r = 0; r < rows; ++r) {
+    const float expected = std::accumulate(x.begin() + r * width, x.begin() + (r + 1) * width, 0.0f);
+    if (out->at(0).data<float>()[r] != expected) FAIL("row " << r);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("each task runs exactly once, each worker does one at a time") {
+  for (const int32_t threads : {1, 2, 5}) {
+    std::shared_ptr<ThreadPool> pool;
+    REQUIRE(ThreadPool::create(threads, &pool).ok());
+    CHECK(pool->num_threads() == threads);
+    for (const size_t num_tasks : {size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{100}}) {
+      for (int round = 0; round < 50; ++round) {
+        Marks marks(num_tasks, static_cast<size_t>(threads));
+        pool->parallel()->run(pool->parallel()->pool, static_cast<int64_t>(num_tasks), &Marks::mark, &marks);
+        for (auto& task : marks.tasks) CHECK(task.load() == 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("a pool wakes after sleeping") {
+  std::shared_ptr<ThreadPool> pool;
+  REQUIRE(ThreadPool::create(3, &pool).ok());
+  for (int round = 0; round < 5; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    Marks marks(64, 3);
+    pool->parallel()->run(pool->parallel()->pool, 64, &Marks::mark, &marks);
+    for (auto& task : marks.tasks) CHECK(task.load() == 1);
+  }
+}
+
+TEST_CASE("thread counts out of range are refused") {
+  std::shared_ptr<ThreadPool> pool;
+  CHECK(std::string(ThreadPool::create(-1, &pool).message()) == "num_threads is -1, expected 0 to 1024");
+  CHECK(std::string(ThreadPool::create(5000, &pool).message()) == "num_threads is 5000, expected 0 to 1024");
+}
+
+TEST_CASE("eight threads, each with a session of its own, over one model") {
+  const Model model = load(bundle_of({sum_rows_sample(), count_sample(), gather_sample()}).build());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&model, t] {
+      Session session = session_of(model, t % 3 + 1);
+      for (int64_t i = 1; i <= 40; ++i) {
+        check_rows(&session, i % 5 + 1, 10 + t);
+        auto count = session.run({}, "count");
+        REQUIRE(count.ok());
+        CHECK(*count->at(0).data<int64_t>() == i);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("sessions may share a pool, and outlive the caller's hold on it") {
+  const Model model = load(bundle_of({sum_rows_sample()}).build());
+  auto pool = Pool::create(2);
+  REQUIRE(pool.ok());
+  ht_session_options options = ht_session_options_default();
+  options.pool = pool->get();
+  auto first = model.new_session(&options), second = model.new_session(&options);
+  REQUIRE(first.ok());
+  REQUIRE(second.ok());
+  *pool = Pool();
+  std::thread other([&second] {
+    for (int i = 0; i < 50; ++i) check_rows(&*second, 9, 100);
+  });
+  for (int i = 0; i < 50; ++i) check_rows(&*first, 7, 100);
+  other.join();
+}
+
+namespace {
+
+struct OwnThreads {
+  std::atomic<int> num_regions{0};
+  static void run(void* pool, int64_t num_tasks, void (*task)(void*, int64_t, int32_t), void* closure) {
+    static_cast<OwnThreads*>(pool)->num_regions.fetch_add(1);
+    std::thread other([=] {
+      for (int64_t i = 1; i < num_tasks; i += 2) task(closure, i, 1);
+    });
+    for (int64_t i = 0; i < num_tasks; i += 2) task(closure, i, 0);
+    other.join();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a server can bring its own threads") {
+  const Model model = load(bundle_of({sum_rows_sample()}).build());
+  OwnThreads own;
+  const HtParallel parallel = {&own, &OwnThreads::run, 2};
+  ht_session_options options = ht_session_options_default();
+  options.parallel = &parallel;
+  auto session = model.new_session(&options);
+  REQUIRE(session.ok());
+  check_rows(&*session, 10, 5);
+  CHECK(own.num_regions.load() == 1);
+  HtParallel broken = parallel;
+  broken.nworkers = 0;
+  options.parallel = &broken;
+  CHECK(std::string(model.new_session(&options).status().message()) ==
+        "ht_session_options.parallel: run is null, or nworkers is not 1 to 1024");
+}
+
+TEST_CASE("a session in use by another thread says so") {
+  const Model model = load(bundle_of({sum_rows_sample()}).build());
+  struct Nested {
+    ht_session* session = nullptr;
+    std::string message;
+    static void run(void* pool, int64_t num_tasks, void (*task)(void*, int64_t, int32_t), void* closure) {
+      Nested* self = static_cast<Nested*>(pool);
+      self->message = outcome(ht_session_reset(self->session)).message;
+      for (int64_t i = 0; i < num_tasks; ++i) task(closure, i, 0);
+    }
+  } nested;
+  const HtParallel parallel = {&nested, &Nested::run, 1};
+  ht_session_options options = ht_session_options_default();
+  options.parallel = &parallel;
+  auto session = model.new_session(&options);
+  REQUIRE(session.ok());
+  nested.session = session->get();
+  check_rows(&*session, 2, 2);
+  CHECK(nested.message == "the session is in use by another thread; give each thread a session of its own");
+}
+
+TEST_CASE("models are loaded and freed by several threads at once") {
+  const std::string bytes = add_bundle();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&bytes] {
+      for (int i = 0; i < 25; ++i) {
+        const Model model = load(bytes);
+        Session session = session_of(model);
+        const float x[] = {1, 2, 3};
+        CHECK(session.run({Tensor::of(x, {1, 3}), Tensor::of(x, {1, 3})}).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}

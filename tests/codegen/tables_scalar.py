@@ -1,0 +1,184 @@
+"""Rows of the op table: scalar ops on every dtype, casts, selections, creation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch.export import Dim
+
+from tests.codegen.compare import FLOATS, INTS, Function, Suite
+
+INF, NAN = math.inf, math.nan
+SPECIAL = (0.0, -0.0, INF, -INF, NAN, 1.0, -1.0, 0.5, -0.5, 2.0, -2.5, 1e-30, -1e-30, 3.0, 1.5, -1.5)
+
+
+def unary_float() -> dict[str, Function]:
+    """Every scalar op of one float argument, and the activations made from them."""
+    names = (
+        "neg abs sign floor ceil trunc round sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin "
+        "acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid isnan isinf isfinite signbit square frac "
+        "relu sgn logical_not"
+    )
+    rows: dict[str, Function] = {n: getattr(torch, n) for n in names.split()}
+    rows |= {
+        n: getattr(F, n) for n in "silu hardswish hardsigmoid mish selu celu elu softplus relu6 logsigmoid".split()
+    }
+    rows["gelu"] = lambda x: F.gelu(x.nan_to_num(0.0, 9.0, -9.0))  # eager's float gelu(inf) is NaN
+    rows["gelu_tanh"] = lambda x: F.gelu(x, approximate="tanh")
+    rows["leaky_relu"] = lambda x: F.leaky_relu(x, 0.1)
+    rows["hardtanh"] = lambda x: F.hardtanh(x, -0.5, 0.75)
+    rows["clamp"] = lambda x: x.clamp(-0.25, 1.25)
+    rows["clamp_min"] = lambda x: x.clamp_min(0.25)
+    rows["rsub"] = lambda x: 1.5 - x
+    rows["pow_scalar"] = lambda x: (x.pow(2), x.pow(3), x.abs().pow(0.5), x.pow(-1), x.pow(0), 2.0**x)
+    rows["scalar_arithmetic"] = lambda x: (x + 1, x * 0.1, x / 3, x - 2, 1 / x, x // 2, x % 3, x % -3, torch.fmod(x, 2))
+    rows["negative_zero"] = lambda x: (x * 0.0, x * -0.0, torch.where(x > 0, 0.0, -0.0), torch.where(x > 0, -0.0, 0.0))
+    rows["nan_to_num"] = lambda x: torch.nan_to_num(x, 1.0, 2.0, 3.0)
+    rows["masked_fill"] = lambda x: x.masked_fill(x > 0.5, -7.0)
+    rows["logit"] = lambda x: torch.logit(x, 0.1)
+    rows["erfinv"] = lambda x: torch.erfinv(x.clamp(-0.875, 0.875))
+    return rows
+
+
+def binary_float() -> dict[str, Function]:
+    names = "add sub mul div maximum minimum atan2 copysign eq ne lt le gt ge fmax fmin"
+    rows: dict[str, Function] = {n: getattr(torch, n) for n in names.split()}
+    rows["div_floor"] = lambda x, y: torch.div(x, y, rounding_mode="floor")
+    rows["div_trunc"] = lambda x, y: torch.div(x, y, rounding_mode="trunc")
+    rows["remainder"], rows["fmod"] = torch.remainder, torch.fmod
+    rows["pow"] = lambda x, y: (torch.pow(x, y), torch.pow(x.abs(), y))
+    rows["where"] = lambda x, y: torch.where(x > y, x, y * 2)
+    rows["lerp"] = lambda x, y: torch.lerp(x, y, 0.25)
+    rows["addcmul"] = lambda x, y: torch.addcmul(x, x, y, value=0.5)
+    rows["logical"] = lambda x, y: (torch.logical_and(x, y), torch.logical_or(x, y), torch.logical_xor(x, y))
+    rows["add_alpha"] = lambda x, y: (torch.add(x, y, alpha=0.5), torch.sub(x, y, alpha=3))
+    rows["row"] = lambda x, y: x + y[:1]
+    rows["column"] = lambda x, y: x * y[:, :1]
+    rows["broadcast_both"] = lambda x, y: x[:, :1] - y[:1]
+    rows["rank"] = lambda x, y: (x[None] + y[:, None], x * y[0])
+    rows["same_twice"] = lambda x, y: (x + y, x + y, (x + y) * (x + y))
+    return rows
+
+
+def special(rows: int, columns: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Random numbers of which the first few are the special ones, in an order that `seed` gives."""
+    g = torch.Generator().manual_seed(seed)
+    x = (torch.randn(rows, columns, generator=g, dtype=torch.float64) * 2).flatten()
+    values = torch.tensor(SPECIAL, dtype=torch.float64)[torch.randperm(len(SPECIAL), generator=g)]
+    n = min(len(values), x.numel())
+    x[:n] = values[:n]
+    return x.reshape(rows, columns).to(dtype)
+
+
+def pairs(dtype: torch.dtype) -> torch.Tensor:
+    """Every special value with every other, as two rows of tables."""
+    v = torch.tensor(SPECIAL, dtype=torch.float64).to(dtype)
+    return torch.stack(torch.meshgrid(v, v, indexing="ij"))
+
+
+def int_rows() -> dict[str, Function]:
+    names = (
+        "add sub mul maximum minimum eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor fmod remainder "
+        "logical_and logical_or logical_xor"
+    )
+    rows: dict[str, Function] = {n: getattr(torch, n) for n in names.split()}
+    for mode in ("floor", "trunc"):
+        rows[f"div_{mode}"] = lambda x, y, mode=mode: torch.div(x, y, rounding_mode=mode)
+    rows["true_divide"] = torch.true_divide
+    rows["shift"] = lambda x, y: (x << (y & 3), x >> (y & 3), x << 1, x >> 2)
+    rows["pow"] = lambda x, y: (torch.pow(x, y & 3), x.pow(2), x.pow(3))
+    rows["unary"] = lambda x, y: (x.abs(), x.sign(), x.bitwise_not(), x.logical_not(), x * x, -x)
+    rows["scalars"] = lambda x, y: (x + 3, x * 2, x // 3, x % 5, 7 - x, x.clamp(2, 4), x.clamp_min(1), x.clamp_max(3))
+    rows["where"] = lambda x, y: torch.where(x > y, x, y)
+    rows["to_float"] = lambda x, y: (x.float() * 0.5, x.sqrt().nan_to_num(), x / y, x.double())
+    return rows
+
+
+def bool_rows() -> dict[str, Function]:
+    names = "logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor eq ne"
+    rows: dict[str, Function] = {n: getattr(torch, n) for n in names.split()}
+    rows["not"] = lambda x, y: (~x, x.logical_not())
+    rows["order"] = lambda x, y: (x < y, x <= y, x > y, x >= y)
+    rows["where"] = lambda x, y: (torch.where(x, y, ~y), torch.where(x, 1.5, -2.0), torch.where(x, 3, 4))
+    rows["arithmetic"] = lambda x, y: (x + 1, x * 2.5, x.sum(), (x & y).sum(1), x.int() - y.int())
+    rows["any_all"] = lambda x, y: (x.any(), x.all(), x.any(0), x.all(1), x.any(1, keepdim=True))
+    return rows
+
+
+DTYPES = (*FLOATS, *INTS, torch.bool)
+
+
+def cast_rows() -> dict[str, Function]:
+    """From every dtype to every other; the arguments are one tensor a dtype."""
+    rows: dict[str, Function] = {}
+    for k, source in enumerate(DTYPES):
+        for target in DTYPES:
+            if source is not target:
+                rows[f"{source}_to_{target}"] = lambda *xs, k=k, target=target: xs[k].to(target)
+    return rows
+
+
+def creation_rows() -> dict[str, Function]:
+    return {
+        "full": lambda x: (torch.full_like(x, 2.5), torch.ones_like(x, dtype=torch.int32), torch.zeros(3, 4) + x[:1, :1]),
+        "arange": lambda x: (torch.arange(7), torch.arange(2, 11, 3), torch.arange(5.0) * x[0, 0], torch.arange(x.shape[0])),
+        "eye": lambda x: torch.eye(4, 6) * x[0, 0],
+        "linspace": lambda x: torch.linspace(0, 1, 9) + x[0, 0],
+        "tril_triu": lambda x: (x.tril(), x.triu(1), x.tril(-1), x.triu(-2)),
+        "one_hot": lambda x: F.one_hot(torch.arange(5) % 3, 4),
+        "position": lambda x: x + torch.arange(x.shape[1], dtype=x.dtype),
+        "mask": lambda x: torch.arange(x.shape[1])[None, :] <= torch.arange(x.shape[0])[:, None],
+        "size": lambda x: x.sum() / x.shape[0] + x.numel(),
+    }
+
+
+def suites() -> Iterator[Suite]:
+    """All suites of this file."""
+    for dtype in FLOATS:
+        n = str(dtype).removeprefix("torch.")
+        args = [special(5, 37, dtype, 1), special(5, 37, dtype, 2)]
+        small = dtype in (torch.float16, torch.bfloat16)
+        # erfinv and lgamma lose digits near zeros; eager computes both in float there as we do
+        yield Suite(f"unary_{n}", unary_float(), [args[:1], [pairs(dtype)[0][:5].repeat(1, 3)[:, :37]]], None, 1.0)
+        dynamic = None if small else ({0: Dim.AUTO, 1: Dim.AUTO},) * 2
+        both = [special(r, c, dtype, s) for r, c in ((6, 35),) for s in (4, 5)]
+        more = [args] if small else [args, [special(1, 1, dtype, 6)] * 2, [special(2, 70, dtype, s) for s in (7, 8)]]
+        rows = binary_float()
+        if small:
+            del rows["div_trunc"]  # eager rounds the quotient to 16 bits before it truncates
+        yield Suite(f"binary_{n}", rows, [both, *more] if not small else [args], dynamic)
+    for dtype in FLOATS[:2]:
+        table = pairs(dtype)
+        rows = {k: v for k, v in binary_float().items() if k not in ("row", "column", "broadcast_both", "rank")}
+        yield Suite(f"special_{str(dtype)[6:]}", rows, [[table[0], table[1]]])
+    g = torch.Generator().manual_seed(3)
+    for dtype in INTS:
+        low = 0 if dtype is torch.uint8 else -40
+        x = torch.randint(low, 40, (5, 33), generator=g).to(dtype)
+        y = torch.randint(1, 9, (5, 33), generator=g).to(dtype) * (1 if low == 0 else 2 * torch.randint(0, 2, (5, 33), generator=g).to(dtype) - 1)
+        edge = torch.iinfo(dtype)
+        x[0, :4] = torch.tensor([edge.min, edge.max, edge.min + 1, edge.max - 1], dtype=dtype)
+        y[0, :4] = torch.tensor([2, 3, 7, 5], dtype=dtype)
+        yield Suite(f"int_{str(dtype)[6:]}", int_rows(), [[x, y]])
+    b = torch.rand(4, 37, generator=g) > 0.5
+    c = torch.rand(4, 37, generator=g) > 0.5
+    yield Suite("bool", bool_rows(), [[b, c], [b[:0], c[:0]], [b[:1, :1], c[:1, :1]]], ({0: Dim.AUTO, 1: Dim.AUTO},) * 2)
+    values = torch.randint(-100, 100, (3, 37), generator=g)
+    sources = [values.to(d) if d is not torch.uint8 else values.abs().to(d) for d in DTYPES[:-1]]
+    sources[:4] = [s + torch.rand(3, 37, generator=g).to(s.dtype) for s in sources[:4]]
+    positive = [s.abs() for s in sources]
+    # a negative float to an unsigned integer is undefined in C and differs between eager's own loops
+    yield Suite("casts", cast_rows(), [[*positive, values > 0]])
+    signed = {k: f for k, f in cast_rows().items() if not k.endswith("uint8") or "float" not in k.split("_to_")[0]}
+    yield Suite("casts_signed", signed, [[*sources, values > 0]])
+    x = torch.randn(5, 7, generator=g)
+    yield Suite("creation", creation_rows(), [[x]])
+    yield Suite("creation_dynamic", creation_rows(), [[x], [x[:1, :1]], [x[:2, :4]]], ({0: Dim.AUTO, 1: Dim.AUTO},))
+    yield Suite(
+        "bitcast",
+        {"views": lambda x, y: (x.view(torch.int32), (x * 2).view(torch.int32) & 255, y.view(torch.float32), (y >> 1).view(torch.float32))},
+        [[torch.randn(3, 20, generator=g), torch.randint(0, 1 << 30, (3, 20), generator=g, dtype=torch.int32)]],
+    )

@@ -1,0 +1,1 @@
+"""Models that the tests, benchmarks and demos share: trained ones from PyPI packages, and small seeded transformers."""

@@ -1,0 +1,137 @@
+"""Packed weights and workspace sizes, as the templates' headers document them; written again here in Python so that the
+tests hold the headers to their word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from tests.templates.cpu_kernels import Workspace
+
+PANEL = 32
+
+
+def ceil_div(a: int, b: int) -> int:
+    """a / b rounded up."""
+    return -(-a // b)
+
+
+def pack_gemm(b: torch.Tensor) -> torch.Tensor:
+    """[k, n] float to [ceil(n / 32), k, 32], zero-padded."""
+    k, n = b.shape
+    padded = torch.zeros(k, ceil_div(n, PANEL) * PANEL)
+    padded[:, :n] = b
+    return padded.reshape(k, ceil_div(n, PANEL), PANEL).permute(1, 0, 2).contiguous()
+
+
+def pack_conv(weight: torch.Tensor, groups: int) -> torch.Tensor:
+    """torch's [oc, c / groups, kh, kw] to [groups, ceil(oc / groups / 32), kh, kw, c / groups, 32]."""
+    oc, c, kh, kw = weight.shape
+    parts = [
+        pack_gemm(part.permute(2, 3, 1, 0).reshape(kh * kw * c, oc // groups))
+        for part in weight.reshape(groups, oc // groups, c, kh, kw)
+    ]
+    return torch.stack(parts)
+
+
+def pack_conv_transposed(weight: torch.Tensor, groups: int) -> torch.Tensor:
+    """torch's [c, oc / groups, kh, kw] of a transposed convolution, to the same."""
+    c, oc, kh, kw = weight.shape
+    swapped = weight.reshape(groups, c // groups, oc, kh, kw).transpose(1, 2).reshape(groups * oc, c // groups, kh, kw)
+    return pack_conv(swapped, groups)
+
+
+def _tile(m: int, n: int) -> int:
+    return 4 * min(m, 192) * PANEL * min(ceil_div(n, PANEL), 8)
+
+
+def gemm_packed_workspace(m: int, n: int) -> Workspace:
+    """gemm.h."""
+    return Workspace(0, _tile(m, n))
+
+
+def gemm_dynamic_workspace(m: int, n: int, k: int) -> Workspace:
+    """gemm.h."""
+    depth = min(k, 768)
+    return Workspace(0, _tile(m, n) + 4 * (12 * depth + PANEL * min(ceil_div(n, PANEL) * depth, 3072)))
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution by torch's parameters, square brackets in torch's order (h, w); ``size`` is the input's."""
+
+    n: int
+    c: int
+    size: tuple[int, int]
+    oc: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    extra: tuple[int, int] = (0, 0)  # padding at the bottom and right only; output_padding when transposed
+    channels_last: bool = True
+
+    def out_size(self) -> tuple[int, int]:
+        """Output height and width of the forward convolution."""
+        h, w = (
+            (self.size[i] + 2 * self.padding[i] + self.extra[i] - self.dilation[i] * (self.kernel[i] - 1) - 1)
+            // self.stride[i]
+            + 1
+            for i in (0, 1)
+        )
+        return h, w
+
+    def transposed_out_size(self) -> tuple[int, int]:
+        """Output height and width of the transposed convolution."""
+        h, w = (
+            (self.size[i] - 1) * self.stride[i]
+            - 2 * self.padding[i]
+            + self.dilation[i] * (self.kernel[i] - 1)
+            + self.extra[i]
+            + 1
+            for i in (0, 1)
+        )
+        return h, w
+
+    def ints(self, x: torch.Tensor, out: tuple[int, int]) -> list[int]:
+        """ConvShape's members in order, for an input [n, c, h, w] of any strides."""
+        sn, sc, sh, sw = x.stride()
+        shape = [self.n, *self.size, self.c, *out, self.oc, *self.kernel, *self.stride, *self.padding, *self.dilation]
+        return [*shape, self.groups, sn, sh, sw, sc]
+
+    def packs_input(self, stride_c: int) -> bool:
+        """conv.h."""
+        if self.c > 1 and stride_c != 1:
+            return True
+        return self.groups == 1 and self.dilation[1] == 1 and self.kernel[1] > 1 and self.c < 16
+
+    def workspace(self, stride_c: int) -> Workspace:
+        """conv.h."""
+        oh, ow = self.out_size()
+        height, width = (
+            max(0, (out - 1) * self.stride[i] + (self.kernel[i] - 1) * self.dilation[i] + 1)
+            for i, out in enumerate((oh, ow))
+        )
+        shared = 4 * self.n * height * width * self.c if self.packs_input(stride_c) else 0
+        return Workspace(shared, _tile(self.n * oh * ow, self.oc // self.groups))
+
+    def transposed_workspace(self, stride_c: int) -> Workspace:
+        """conv_transposed.h."""
+        oh, ow = self.transposed_out_size()
+        return Workspace(self._copy(stride_c), _tile(self.n * oh * ow, self.oc // self.groups))
+
+    def depthwise_workspace(self, stride_c: int) -> Workspace:
+        """depthwise.h."""
+        return Workspace(self._copy(stride_c), 0)
+
+    def _copy(self, stride_c: int) -> int:
+        return 4 * self.n * self.c * self.size[0] * self.size[1] if self.c > 1 and stride_c != 1 else 0
+
+    def input(self) -> torch.Tensor:
+        """Random input [n, c, h, w], channels-last in memory or not."""
+        x = torch.randn(self.n, self.c, *self.size)
+        if self.channels_last:
+            return torch.randn(self.n, *self.size, self.c).permute(0, 3, 1, 2)
+        return x

@@ -1,0 +1,158 @@
+"""attention.h against torch's scaled_dot_product_attention."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+from hardtack.codegen.backends.cpp.targets import CpuTarget
+from tests.templates.cpu_kernels import Library, Workspace, load_library, runnable_targets
+
+SOURCE = """
+#include "attention.h"
+
+extern "C" int32_t attend(const HtKernelArgs* args) {
+  const int64_t* n = args->ints;
+  ht::Attention a = {};
+  a.batch = n[0], a.heads = n[1], a.kv_heads = n[2], a.tq = n[3], a.tk = n[4], a.d = n[5], a.dv = n[6];
+  a.q = static_cast<const float*>(args->buffers[0]);
+  a.k = static_cast<const float*>(args->buffers[1]);
+  a.v = static_cast<const float*>(args->buffers[2]);
+  a.mask_kind = static_cast<ht::MaskKind>(n[7]);
+  a.mask = args->buffers[3];
+  a.causal = n[8] != 0;
+  a.scale = *static_cast<const float*>(args->buffers[5]);
+  for (int i = 0; i < 3; i++) a.q_strides[i] = n[9 + i], a.k_strides[i] = n[12 + i], a.v_strides[i] = n[15 + i];
+  for (int i = 0; i < 4; i++) a.mask_strides[i] = n[18 + i];
+  ht::attention(args, a, ht::StridedOutput{static_cast<float*>(args->buffers[4]), {n[22], n[23], n[24]}});
+  return HT_KERNEL_OK;
+}
+"""
+TARGETS = runnable_targets()
+
+
+@functools.cache
+def library(target: CpuTarget) -> Library:
+    return load_library({"attend": SOURCE}, target)
+
+
+def worker_nbytes(tk: int, d: int, dv: int) -> int:
+    """The formula in attention.h."""
+    keys, columns = min(256, -(-tk // 32) * 32), -(-dv // 32) * 32
+    return 4 * (keys * (d + columns + 12) + 96 * (columns + 2))
+
+
+def attend(
+    target: CpuTarget,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    nworkers: int = 1,
+) -> torch.Tensor:
+    batch, heads, tq, d = q.shape
+    kv_heads, tk, dv = k.shape[1], k.shape[2], v.shape[3]
+    out = torch.full((batch, heads, tq, dv), 7.0)
+    kind, mask_strides = 0, [0, 0, 0, 0]
+    if mask is not None:
+        kind = 2 if mask.dtype == torch.bool else 1
+        mask = mask.expand(batch, heads, tq, tk)
+        mask_strides = list(mask.stride())
+    ints = [batch, heads, kv_heads, tq, tk, d, dv, kind, int(causal)]
+    ints += [*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *mask_strides, *out.stride()[:3]]
+    factor = torch.tensor([scale if scale is not None else d**-0.5])
+    workspace = Workspace(per_worker=worker_nbytes(tk, d, dv))
+    assert library(target).call("attend", [q, k, v, mask, out, factor], ints, workspace, nworkers) == 0
+    return out
+
+
+def reference(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, causal: bool, scale: float | None
+) -> torch.Tensor:
+    wide = None if mask is None else (mask if mask.dtype == torch.bool else mask.double())
+    return torch.nn.functional.scaled_dot_product_attention(
+        q.double(), k.double(), v.double(), attn_mask=wide, is_causal=causal, scale=scale,
+        enable_gqa=q.shape[1] != k.shape[1],
+    ).float()  # fmt: skip
+
+
+def tensors(batch: int, heads: int, kv_heads: int, tq: int, tk: int, d: int, dv: int) -> list[torch.Tensor]:
+    torch.manual_seed(tq * 1000 + tk)
+    return [
+        torch.randn(batch, heads, tq, d), torch.randn(batch, kv_heads, tk, d), torch.randn(batch, kv_heads, tk, dv),
+    ]  # fmt: skip
+
+
+SHAPES = [
+    (1, 1, 1, 1, 1, 1, 1),
+    (2, 3, 3, 5, 7, 16, 16),
+    (1, 2, 2, 128, 128, 64, 64),
+    (1, 4, 2, 97, 300, 40, 24),  # key blocks, odd sizes
+    (2, 8, 2, 1, 513, 64, 64),  # decoding, shared keys
+    (1, 2, 1, 1, 700, 33, 96),
+    (1, 6, 2, 3, 40, 20, 20),
+    (1, 2, 2, 200, 33, 8, 72),
+    (2, 2, 2, 3, 0, 8, 8),  # no keys
+    (1, 2, 2, 0, 5, 8, 8),
+    (0, 2, 2, 3, 5, 8, 8),
+]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("mode", ["plain", "causal", "bool", "float"])
+def test_matches_torch(target: CpuTarget, shape: tuple[int, ...], mode: str) -> None:
+    q, k, v = tensors(*shape)
+    batch, heads, tq, tk = shape[0], shape[1], shape[3], shape[4]
+    mask = None
+    if mode == "bool":
+        mask = torch.rand(batch, 1, tq, tk) > 0.3
+    elif mode == "float":
+        mask = torch.randn(heads, tq, tk)
+    want = reference(q, k, v, mask, mode == "causal", None)
+    got = attend(target, q, k, v, mask, causal=mode == "causal")
+    torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-6)
+    again = attend(target, q, k, v, mask, causal=mode == "causal", nworkers=2)
+    assert torch.equal(got, again)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_strided_views_and_scale(target: CpuTarget) -> None:
+    """Heads interleaved in one projection, as transformers lay them out; values dense in place."""
+    torch.manual_seed(0)
+    qkv = torch.randn(2, 50, 3, 4, 32)
+    q, k, v = (qkv[:, :, i].transpose(1, 2) for i in range(3))
+    got = attend(target, q, k, v, scale=0.3)
+    torch.testing.assert_close(got, reference(q, k, v, None, False, 0.3), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("tq", [1, 40])
+def test_rows_that_see_nothing_are_zero(target: CpuTarget, tq: int) -> None:
+    q, k, v = tensors(1, 2, 2, tq, 600, 16, 16)
+    mask = torch.ones(tq, 600, dtype=torch.bool)
+    mask[tq // 2] = False  # nothing at all
+    mask[0, :512] = tq == 1 and tq // 2 != 0  # nothing in the first two key blocks
+    additive = torch.zeros(tq, 600).masked_fill(~mask, float("-inf"))
+    want = reference(q, k, v, mask, False, None)
+    assert (want[:, :, tq // 2] == 0).all()
+    for given in (mask, additive):
+        got = attend(target, q, k, v, given)
+        torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-6)
+        assert (got[:, :, tq // 2] == 0).all()
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_large_scores_and_nan(target: CpuTarget) -> None:
+    q, k, v = tensors(1, 1, 1, 20, 300, 8, 8)
+    q, k = q * 300, k * 300
+    torch.testing.assert_close(attend(target, q, k, v), reference(q, k, v, None, False, None), rtol=2e-5, atol=2e-6)
+    q[0, 0, 3, 0] = float("nan")
+    got = attend(target, q, k, v)
+    assert got[0, 0, 3].isnan().all()
+    assert not got[0, 0, 4].isnan().any()
