@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import Compiler, find_compiler
 from hardtack.codegen.backends.cpp.targets import CpuTarget, parse_target
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
+from hardtack.codegen.dump import dump_folder, origins_of, write_dump
 from hardtack.codegen.ir.constants import ConstantData, ConstantStore
 from hardtack.codegen.ir.expr import Expr, int_value, product
 from hardtack.codegen.ir.graph import Graph
@@ -58,18 +60,22 @@ def build_content(
     jobs: int | None = None,
     producer: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    dump: Path | None = None,
 ) -> Built:
-    """Compile every entry point for every target.
+    """Compile every entry point for every target. `dump`: where to write every stage; None: where HARDTACK_DUMP says.
 
     Raises TargetError for an unknown target and ToolchainError where a kernel does not compile.
     """
     cpu_targets = _targets(targets)
     used_compiler = compiler or find_compiler()
     report = progress or (lambda what, done, total: None)
+    dumped = dump or dump_folder()
     compiled: dict[str, CompiledEntry] = {}
     for k, (name, source) in enumerate(sources.items()):
         report("generate", k, len(sources))
-        compiled[name] = compile_entry(source.graph, source.hints)
+        compiled[name] = entry = compile_entry(source.graph, source.hints)
+        if dumped is not None:
+            write_dump(dumped, name, entry.texts, entry.decisions, entry.sources, origins_of(source.graph))
     report("generate", len(sources), len(sources))
     libraries = _libraries(compiled, cpu_targets, used_compiler, cache or KernelCache(), jobs, report)
     plans: dict[tuple[str, str], Plan] = {}
@@ -83,7 +89,7 @@ def build_content(
         constants=_constants(sources, compiled, store),
         states=_states(sources),
         producer={**(producer or {}), "compiler": used_compiler.version},
-        numerics={"accumulate": "f32", "fp_contract": "fast"},
+        numerics={"accumulate": "f32", "fp_contract": "off"},
     )
     return Built(content, compiled, tuple(d for e in compiled.values() for d in e.decisions))
 

@@ -106,8 +106,9 @@ def _compile_body(graph: Graph, hints: Mapping[str, int]) -> _Body:
     for g, kept in zip(fused.groups, _kept_of_groups(lowered, fused), strict=True):
         if g.control is None:
             kernel = _tile_one(g, lowered, kept)
-            kernels.append(to_text_kernel(kernel))
             launch, source = _render(kernel, lowered)
+            launch = replace(launch, reads=launch.reads & g.reads_from_outside())
+            kernels.append(to_text_kernel(replace(kernel, name=launch.kernel)))
             sources[launch.kernel] = source
             steps.append(launch)
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +16,13 @@ from torch.export.graph_signature import InputKind, OutputKind
 from hardtack.export.decompose import decompose
 from hardtack.export.dynamic import Prepared, prepare
 from hardtack.export.errors import CaptureError, ExportError, InputSpecError, TrainingModeError
+from hardtack.export.guard_lines import noted_lines
 from hardtack.export.origin import exception_line
 from hardtack.export.ranges import Declared
+from hardtack.export.recurrent_shapes import kept_whole
+
+WRAPPED = "_wrapped_module"
+"""The name under which a module is wrapped; it is left out of the names of parameters."""
 
 _UNLIKE_IN_TRAINING = (
     nn.modules.dropout._DropoutNd,
@@ -65,11 +71,49 @@ def capture(
     check_eval(module)
     if not isinstance(args, tuple):
         raise InputSpecError(f"args is a {type(args).__name__}", fix="pass the positional example inputs as a tuple")
+    if kwargs and dynamic_shapes is not None:
+        module, dynamic_shapes = with_explicit_keywords(module, args, kwargs, dynamic_shapes)
     prepared = prepare(module.forward, args, kwargs or {}, dynamic_shapes)
     ep = _export(module, prepared, strict)
     if not strict and _buffer_entered_twice(ep):
         ep = _export(module, prepared, True)
     return _finish(ep, prepared)
+
+
+class _Explicit(nn.Module):
+    """A module whose forward takes **kwargs, with the keywords in use as parameters of their own: torch cannot match
+    dynamic_shapes with keywords that have none.
+    """
+
+    def __init__(self, inner: nn.Module, signature: inspect.Signature) -> None:
+        super().__init__()
+        setattr(self, WRAPPED, inner)
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return inner(*args, **kwargs)
+
+        forward.__signature__ = signature  # type: ignore[attr-defined]
+        self.forward = forward
+        self.eval()
+
+
+def with_explicit_keywords(
+    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> tuple[nn.Module, Any]:
+    """The module itself, or wrapped so that keywords that only **kwargs takes are parameters; dynamic_shapes
+    accordingly.
+    """
+    signature = inspect.signature(module.forward)
+    extra = [k for k in kwargs if k not in signature.parameters]
+    stars = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    if not extra or not stars:
+        return module, dynamic_shapes
+    if isinstance(dynamic_shapes, Mapping) and isinstance(dynamic_shapes.get(stars[0].name), Mapping):
+        nested = dynamic_shapes[stars[0].name]
+        dynamic_shapes = {k: v for k, v in dynamic_shapes.items() if k != stars[0].name} | nested
+    plain = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    named = [inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY) for k in extra]
+    return _Explicit(module, inspect.Signature([*plain, *named])), dynamic_shapes
 
 
 def check_eval(module: nn.Module) -> None:
@@ -88,7 +132,7 @@ def check_eval(module: nn.Module) -> None:
 
 
 def _export(module: nn.Module, prepared: Prepared, strict: bool) -> ExportedProgram:
-    with torch.no_grad():
+    with torch.no_grad(), noted_lines(), kept_whole():
         try:
             return torch.export.export(
                 module, prepared.args, prepared.kwargs, dynamic_shapes=prepared.hints, strict=strict
@@ -173,7 +217,8 @@ def _from_torchscript(module: Any, args: tuple[Any, ...], kwargs: Any, dynamic_s
 
 def _finish(ep: ExportedProgram, prepared: Prepared) -> Captured:
     try:
-        plain = decompose(ep)
+        with kept_whole():
+            plain = decompose(ep)
     except Exception as error:  # decompositions raise what their Python code raises
         raise translated(error) from error
     return Captured(plain, ep, _declared(plain, prepared))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch.fx import GraphModule
 
 from hardtack.codegen.ir.expr import Expr
@@ -12,6 +13,7 @@ from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
 from hardtack.export.errors import Refusal
+from hardtack.export.symfloat import bool_scalar
 from hardtack.export.table import Result, Value, converts
 
 
@@ -39,8 +41,8 @@ def _branch(walk: Any, module: Any, operands: list[Value], name: str) -> Graph:
 def _cond(b: Builder, predicate: Any, true: Any, false: Any, operands: Sequence[Any] = (), *, walk: Any) -> Result:
     if isinstance(predicate, bool):
         raise Refusal("cond on a Python bool: use a Python if")
-    if not isinstance(predicate, Value):
-        raise Refusal("cond on sizes: use torch.where, or export one program a case")
+    if isinstance(predicate, torch.SymBool):
+        predicate = bool_scalar(b, walk.sizes, predicate)
     given = _tensors(b, operands, "cond")
     origin, label = b.origin, b.label
     then, orelse = (_branch(walk, m, given, n) for m, n in ((true, "then"), (false, "orelse")))

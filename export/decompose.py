@@ -6,6 +6,7 @@ one op for them, or because the convert function writes a numerically better or 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -107,7 +108,12 @@ TAKEN_APART = (
 
 
 def table() -> dict[Any, Callable[..., Any]]:
-    """torch's default decompositions without those of WHOLE."""
+    """torch's default decompositions without those of WHOLE, with those of TAKEN_APART; a fresh dict."""
+    return dict(_table())
+
+
+@functools.cache
+def _table() -> dict[Any, Callable[..., Any]]:
     found = dict(torch.export.default_decompositions().items())  # type: ignore[no-untyped-call]
     for op in list(found):
         if str(op) in _WHOLE:

@@ -234,10 +234,10 @@ def _range(entry: Any) -> DimRange | None:
             return None
         return DimRange("auto" if entry.type is _DimHintType.AUTO else "dynamic", "", entry.min, entry.max)
     if isinstance(entry, Dim):
-        hi = entry.max if isinstance(entry.max, int) else None
+        root = entry.root if isinstance(entry, _DerivedDim) else entry
+        hi = root.max if isinstance(root.max, int) else None
         formula = entry.fn if isinstance(entry, _DerivedDim) else None
-        name = entry.root.__name__ if isinstance(entry, _DerivedDim) else entry.__name__
-        return DimRange("named", name, entry.min or None, hi, formula)
+        return DimRange("named", root.__name__, root.min or None, hi, formula)
     raise InputSpecError(
         f"dynamic_shapes holds {entry!r}", fix="use torch.export.Dim, Dim.DYNAMIC, Dim.AUTO, Dim.STATIC or None"
     )

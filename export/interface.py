@@ -17,6 +17,7 @@ from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph import Constant, Input, State, SymBinding, TensorType
 from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
+from hardtack.export.capture import WRAPPED
 from hardtack.export.constants import store_tensor, tensor_type
 from hardtack.export.convert import row_major
 from hardtack.export.dtypes import from_torch
@@ -195,7 +196,7 @@ def _lifted(
     state_names: frozenset[str],
 ) -> None:
     """A parameter, buffer or lifted tensor: a constant, or a state if some entry point changes it."""
-    node, target = nodes[spec.arg.name], spec.target or spec.arg.name
+    node, target = nodes[spec.arg.name], user_name(spec)
     if spec.kind is InputKind.TOKEN:
         return  # orders effects of ops that are refused, each by its name
     if spec.kind is InputKind.CUSTOM_OBJ or not isinstance(spec.arg, TensorArgument):
@@ -215,6 +216,16 @@ def _lifted(
         out.states[target] = (made.name, key)
     else:
         out.constants.append(Constant(made.name, key))
+
+
+def user_name(spec: InputSpec) -> str:
+    """The qualified name of a parameter or buffer in the user's module."""
+    return plain_name(spec.target or spec.arg.name)
+
+
+def plain_name(target: str) -> str:
+    """A qualified name without the wrapper that capture may have put around the module."""
+    return target.removeprefix(f"{WRAPPED}.")
 
 
 def lifted_tensor(ep: ExportedProgram, spec: InputSpec) -> torch.Tensor:

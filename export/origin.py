@@ -6,6 +6,7 @@ the project or above site-packages, so that the same export in another folder gi
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 import site
@@ -78,9 +79,28 @@ def module_path(meta: dict[str, Any]) -> str:
     stack = meta.get("nn_module_stack") or {}
     paths = [entry[0] for entry in stack.values() if isinstance(entry, tuple) and isinstance(entry[0], str)]
     path = paths[-1] if paths else ""
-    if path.startswith("_"):
+    if path.startswith("_") and not path.startswith("_wrapped_module."):
         return ""
-    return path.removeprefix("L__self__.").removeprefix("L['self'].")
+    return path.removeprefix("L__self__.").removeprefix("L['self'].").removeprefix("_wrapped_module.")
+
+
+def calling_line() -> SourceLine | None:
+    """The line of the model that is being traced right now: the innermost frame that is neither torch's nor ours, if it
+    stands between torch's tracer and us.
+    """
+    frame = sys._getframe(1)
+    started = False
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_OWN):
+            if started:
+                return None
+        else:
+            started = True
+            if not file.startswith((_TORCH, "<")):
+                return SourceLine(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip())
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
 
 
 def exception_line(error: BaseException) -> SourceLine | None:
@@ -99,5 +119,4 @@ def exception_line(error: BaseException) -> SourceLine | None:
             return found
     stack = [SourceLine(f.filename, f.lineno or 0, f.line or "") for f in traceback.extract_tb(error.__traceback__)]
     inside = [f for f in stack if not f.file.startswith((_TORCH, _OWN, "torch/", "<"))]
-    # the user's call of export itself is no place in the model
-    return inside[-1] if len(inside) > 1 else None
+    return inside[-1] if inside else None

@@ -17,7 +17,7 @@ from hardtack.export.capture import Captured
 from hardtack.export.conditions import fixing_line, program_guards, without_implied
 from hardtack.export.convert import Failure, Walk, raise_failures
 from hardtack.export.errors import MutationError, RangeError
-from hardtack.export.interface import Interface, read_inputs, states_of
+from hardtack.export.interface import Interface, plain_name, read_inputs, states_of
 from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared, check_guard
 from hardtack.export.rewrite import simplify
@@ -43,7 +43,9 @@ class EntryGraph:
 def changed_buffers(ep: ExportedProgram) -> frozenset[str]:
     """The buffers that a run of the program changes."""
     specs = ep.graph_signature.output_specs
-    return frozenset(s.target for s in specs if s.kind is OutputKind.BUFFER_MUTATION and s.target is not None)
+    return frozenset(
+        plain_name(s.target) for s in specs if s.kind is OutputKind.BUFFER_MUTATION and s.target is not None
+    )
 
 
 def to_entry(name: str, captured: Captured, store: ConstantStore, state_names: frozenset[str]) -> EntryGraph:
@@ -148,7 +150,7 @@ def _outputs(ep: ExportedProgram, walk: Walk) -> tuple[list[Value], Tree, dict[s
     for spec, arg in zip(ep.graph_signature.output_specs, output.args[0], strict=True):
         value = walk.operand(arg)
         if spec.kind is OutputKind.BUFFER_MUTATION:
-            finals[str(spec.target)] = value.name
+            finals[plain_name(str(spec.target))] = value.name
         elif isinstance(spec.arg, ConstantArgument) or not (
             isinstance(value, Value) or isinstance(spec.arg, SymIntArgument)
         ):
@@ -166,7 +168,7 @@ def _size_output(walk: Walk, size: Any) -> Value:
     from hardtack.codegen.ir.types import DType
 
     walk.builder.label = "size"
-    return walk.builder.full((), size, DType.I64)
+    return walk.builder.tensor(walk.builder.cast(size, DType.I64))
 
 
 def _guards(captured: Captured, sizes: Sizes, b: Builder, bindings: tuple[SymBinding, ...]) -> tuple[Guard, ...]:

@@ -53,8 +53,9 @@ _LAST_TORCH_DEFAULT = 2
 class DimRange:
     """One dynamic dimension.
 
-    kind: "named", "dynamic" or "auto". lo and hi are the declared bounds, None where the user gave none. `root` with
-    `formula` tell a dimension derived from another (`2 * B`): its size as a function of the root's.
+    kind: "named", "dynamic" or "auto". lo and hi are the declared bounds, None where the user gave none. `formula`
+    tells a dimension derived from another (`2 * B`): its size as a function of the root's; name, lo and hi are then
+    the root's.
     """
 
     kind: str
@@ -100,11 +101,25 @@ def samples(lo: int, hi: int | None) -> list[int]:
     return sorted(found)
 
 
-def assignments(syms: list[Sym]) -> Iterator[dict[str, int]]:
-    """Values for all of syms at once: every combination if there are few, otherwise a prefix of them."""
-    lists = [samples(s.lo, s.hi) for s in syms]
-    for values in itertools.islice(itertools.product(*lists), _MANY):
-        yield {s.name: v for s, v in zip(syms, values, strict=True)}
+def assignments(syms: list[Sym], ranges: Mapping[Sym, DimRange | None]) -> Iterator[dict[str, int]]:
+    """Sizes for all of syms at once, as the declarations allow them: dimensions derived from one root move together."""
+    roots: dict[str, list[int]] = {}
+    for s in syms:
+        found = ranges.get(s)
+        if found is not None and found.formula is not None:
+            roots[found.name] = samples(found.lo or 0, found.hi)
+        else:
+            roots.setdefault(found.name if found is not None and found.name else s.name, samples(s.lo, s.hi))
+    for values in itertools.islice(itertools.product(*roots.values()), _MANY):
+        by_root = dict(zip(roots, values, strict=True))
+        yield {s.name: _size(s, ranges.get(s), by_root) for s in syms}
+
+
+def _size(s: Sym, found: DimRange | None, by_root: Mapping[str, int]) -> int:
+    if found is None or not found.name:
+        return by_root[s.name]
+    root = by_root[found.name]
+    return root if found.formula is None else found.formula(root)
 
 
 _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
@@ -115,10 +130,10 @@ _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
 }
 
 
-def counterexample(guard: Guard) -> dict[str, int] | None:
+def counterexample(guard: Guard, ranges: Mapping[Sym, DimRange | None]) -> dict[str, int] | None:
     """Sizes within their declared ranges for which the guard fails; None if none of the tried ones does."""
     syms = sorted(free_syms(guard.a) | free_syms(guard.b), key=lambda s: s.name)
-    for values in assignments(syms):
+    for values in assignments(syms, ranges):
         if not _COMPARE[guard.relation](evaluate(guard.a, values), evaluate(guard.b, values)):
             return values
     return None
@@ -134,11 +149,11 @@ def check_guard(guard: Guard, bindings: tuple[SymBinding, ...], declared: Declar
     named = [s for s in free_syms(guard.a) | free_syms(guard.b) if _is_named(by_sym.get(s))]
     if not named:
         return
-    bad = counterexample(guard)
+    bad = counterexample(guard, by_sym)
     if bad is None:
         return
     open_below = [s for s in named if (by_sym[s] or DimRange("auto")).lo is None]
-    if open_below and len(named) == 1 and _holds_later(guard, named[0]):
+    if open_below and len(named) == 1 and _holds_later(guard, by_sym):
         return
     dims = ", ".join(sorted((by_sym[s] or DimRange("auto")).text for s in named))
     values = ", ".join(f"{k} = {v}" for k, v in bad.items())
@@ -153,16 +168,13 @@ def _is_named(found: DimRange | None) -> bool:
     return found is not None and found.kind == "named"
 
 
-def _holds_later(guard: Guard, sym: Sym) -> bool:
-    """True if the guard fails only for small sizes: a lower bound."""
-    syms = free_syms(guard.a) | free_syms(guard.b)
+def _holds_later(guard: Guard, ranges: Mapping[Sym, DimRange | None]) -> bool:
+    """True if the guard, which is about one symbol, fails only for small sizes: a lower bound."""
+    syms = list(free_syms(guard.a) | free_syms(guard.b))
     if len(syms) != 1:
         return False
-    results = [
-        _COMPARE[guard.relation](evaluate(guard.a, {sym.name: v}), evaluate(guard.b, {sym.name: v}))
-        for v in samples(sym.lo, sym.hi)
-    ]
-    return len(results) > 2 and results[-1] and results == sorted(results) and results.count(True) > len(results) // 2
+    results = [_COMPARE[guard.relation](evaluate(guard.a, v), evaluate(guard.b, v)) for v in assignments(syms, ranges)]
+    return len(results) > 2 and results == sorted(results) and results.count(True) > len(results) // 2
 
 
 def _readable(guard: Guard) -> str:

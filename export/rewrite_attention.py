@@ -47,7 +47,7 @@ def recognise_attention(graph: Graph, store: ConstantStore) -> Graph:
 def _through(facts: Facts, value: Operand, kind: str) -> Operand:
     """What stands before an op of `kind` (cast, expand) that only value's user needs."""
     op = facts.made_by(value, kind)
-    return op.inputs[0] if op is not None and isinstance(value, str) and facts.used_once(value) else value
+    return op.inputs[0] if op is not None and isinstance(value, str) and _one_user(facts, value) else value
 
 
 def _match(facts: Facts, store: ConstantStore, op: Op) -> Match | None:

@@ -75,7 +75,7 @@ class Sizes:
             return ex.maximum(*map(self.of, e.args))
         if isinstance(e, (sf.Min, sympy.Min)):
             return ex.minimum(*map(self.of, e.args))
-        if isinstance(e, (sf.FloorToInt, sf.TruncToInt, sf.CeilToInt)):
+        if isinstance(e, (sf.FloorToInt, sf.TruncToInt, sf.CeilToInt, sf.RoundToInt)):
             return self._rounded(e)
         raise Refusal(f"the size {e} cannot be written with whole numbers ({type(e).__name__})")
 
@@ -102,6 +102,8 @@ class Sizes:
         top, bottom = self._fraction(e.args[0])
         if isinstance(e, sf.CeilToInt):
             return ex.floordiv(top + bottom - 1, bottom)
+        if isinstance(e, sf.RoundToInt):
+            return _nearest(top, bottom)
         lo = ex.bounds(top)[0]
         if isinstance(e, sf.TruncToInt) and (lo is None or lo < 0):
             raise Refusal(f"the size {e} may be negative")
@@ -151,6 +153,15 @@ class Sizes:
         if kind not in _RELATIONS:
             raise Refusal(f"the condition {condition} on sizes is not a comparison")
         return make_guards(_RELATIONS[kind], self.of(a), self.of(b))
+
+
+def _nearest(top: Expr, bottom: Expr) -> Expr:
+    """top / bottom rounded to the nearest whole number, to the even one of two: half up, less 1 where that is a tie and
+    odd.
+    """
+    twice, rest = 2 * top + bottom, ex.mod(2 * top + bottom, 2 * bottom)
+    up = ex.floordiv(twice, 2 * bottom)
+    return up - (1 - ex.minimum(rest, 1)) * ex.mod(up, 2)
 
 
 def make_guards(relation: str, a: Expr, b: Expr) -> list[Guard]:

@@ -49,6 +49,25 @@ def _scalar(b: Builder, sizes: Sizes, e: sympy.Basic) -> float | Value:
     raise Refusal(f"the number {e}, computed from sizes, has no conversion ({type(e).__name__})")
 
 
+_COMPARISONS = {
+    sympy.Eq: "eq",
+    sympy.Ne: "ne",
+    sympy.Lt: "lt",
+    sympy.Le: "le",
+    sympy.Gt: "gt",
+    sympy.Ge: "ge",
+}
+
+
+def bool_scalar(b: Builder, sizes: Sizes, value: torch.SymBool) -> Value:
+    """A comparison of sizes as a bool scalar, computed during the run."""
+    e = sympy_of(value)
+    if type(e) not in _COMPARISONS:
+        raise Refusal(f"the condition {e} on sizes is not a comparison")
+    left, right = (b.tensor(b.cast(sizes.of(a), DType.I64)) for a in e.args)
+    return b.op(_COMPARISONS[type(e)], left, right)
+
+
 def _operand(b: Builder, sizes: Sizes, e: sympy.Basic) -> Value:
     value = _scalar(b, sizes, e)
     return value if isinstance(value, Value) else b.tensor(b.cast(value, DType.F64), DType.F64)

@@ -15,8 +15,10 @@ import hardtack
 from hardtack.codegen.backends.cpp.compiler import find_compiler
 from hardtack.codegen.backends.cpp.targets import parse_target
 from hardtack.codegen.build import Built, Source, build_content
+from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.codegen.package.bundle import check_output, write_bundle
 from hardtack.codegen.package.content import BundleContent
+from hardtack.codegen.pipeline import compile_entry
 from hardtack.export import EntryGraph, Exported, to_graphs
 from hardtack.options import Options
 from hardtack.progress import stages
@@ -107,6 +109,26 @@ def export(
         num_refused=sum(not d.accepted for d in built.decisions),
         seconds=stage.seconds,
     )
+
+
+def stage_texts(
+    stage: str,
+    module: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+) -> dict[str, str]:
+    """Entry point -> the text of one stage of pipeline.STAGES. No C++ compiler runs and nothing is written.
+
+    The other arguments and ExportError are as for `export`.
+    """
+    exported = to_graphs(module, args, kwargs, dynamic_shapes, strict=strict)
+    sources = sources_of(exported, module, args, kwargs)
+    if stage == "graph":
+        return {name: to_text_graph(s.graph) for name, s in sources.items()}
+    return {name: compile_entry(s.graph, s.hints).texts[stage] for name, s in sources.items()}
 
 
 def sources_of(exported: Exported, module: Any, args: Any, kwargs: Any) -> dict[str, Source]:

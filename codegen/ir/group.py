@@ -52,6 +52,15 @@ class Group:
     def reads(self) -> set[str]:
         return set().union(*(n.reads() for n in self.members()))
 
+    def reads_from_outside(self) -> set[str]:
+        """Buffers whose content of before the group matters: those read before a member of it writes them."""
+        found: set[str] = set()
+        written: set[str] = set()
+        for n in self.members():
+            found |= n.reads() - written
+            written |= n.writes()
+        return found
+
 
 def to_text(group: Group) -> str:
     """The group as a listing."""

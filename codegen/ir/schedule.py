@@ -68,7 +68,7 @@ def to_text_kernel(kernel: Kernel) -> str:
             size = f" {to_text(where.numel)}" if where.numel is not None else ""
             lines.append(f"  {name} in {where.kind}{size}")
     if kernel.anchor is not None:
-        lines.append(f"  template {kernel.anchor.kind}, epilogue:")
+        lines.append(f"  template {kernel.anchor.kind} {kernel.anchor.name}, epilogue:")
     for n in kernel.nests:
         roles = [f"serial {a.sym.name}<{to_text(a.extent)}" for a in n.serial]
         if n.vector is not None:

@@ -286,4 +286,4 @@ class _Reader:
         if not isinstance(value, list) or len(value) != 5:
             raise LoadError(f"{path} is not [file, line, op, module, source]", self.where)
         texts = [check_text(value[i], self.where, f"{path}[{i}]") for i in (0, 2, 3, 4)]
-        return RawOrigin(texts[0], check_int(value[1], self.where, f"{path}[1]", 0), *texts[1:])
+        return RawOrigin(texts[0], check_int(value[1], self.where, f"{path}[1]"), *texts[1:])

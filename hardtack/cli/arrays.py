@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hardtack.cli.common import WrongUse
-from hardtack.runtime import NUMPY_DTYPE, Entry, Size
+from hardtack.runtime import NUMPY_DTYPE, Entry, Model, Size
 
 
 def parse_pairs(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -32,10 +32,23 @@ def load_arrays(files: Mapping[str, str]) -> dict[str, np.ndarray[Any, Any]]:
         if not Path(file).is_file():
             raise WrongUse(f"input {name!r}: there is no file {file!r}")
         try:
-            out[name] = np.load(file, allow_pickle=False)
+            loaded = np.load(file, allow_pickle=False)
         except (ValueError, EOFError, OSError) as error:
             raise WrongUse(f"input {name!r}: {file!r} is not a .npy file: {error}") from None
+        if not isinstance(loaded, np.ndarray):
+            raise WrongUse(f"input {name!r}: {file!r} is an archive, not a .npy file")
+        out[name] = loaded
     return out
+
+
+def pick_entry(model: Model, name: str | None) -> Entry:
+    """The entry point `name`, or the only one. Raises WrongUse."""
+    known = ", ".join(model.entries)
+    if name is None and len(model.entries) > 1:
+        raise WrongUse(f"the bundle has several entry points, name one with --entry: {known}")
+    if name is not None and name not in model.entries:
+        raise WrongUse(f"the bundle has no entry point {name!r}; it has: {known}")
+    return model.entries[name] if name is not None else next(iter(model.entries.values()))
 
 
 def made_up(entry: Entry, sizes: Mapping[str, int], given: Mapping[str, Any]) -> dict[str, Any]:

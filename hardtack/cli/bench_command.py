@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 import hardtack
-from hardtack.cli.arrays import load_arrays, made_up, parse_pairs
+from hardtack.cli.arrays import load_arrays, made_up, parse_pairs, pick_entry
 from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, size_text, table
 
 _PERCENTILES = {"p10": 10, "median": 50, "p90": 90}
@@ -40,8 +40,8 @@ def command(
     begin = time.perf_counter()
     model = hardtack.load(bundle, threads=threads)
     load_s = time.perf_counter() - begin
-    session = model.session(entry)
-    chosen = model.entries[entry] if entry is not None else next(iter(model.entries.values()))
+    chosen = pick_entry(model, entry)
+    session = model.session(chosen.name)
     arrays = made_up(chosen, _sizes(sizes), load_arrays(parse_pairs(inputs, "-i")))
     begin = time.perf_counter()
     session.run_tensors(arrays)

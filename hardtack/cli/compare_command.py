@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, table
+from hardtack.cli.common import BUNDLE, console, json_option, print_json, table
 from hardtack.cli.spec import HELP, load_spec
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ def command(
 ) -> None:
     found = load_spec(spec)
     import hardtack
+    from hardtack.cli.arrays import pick_entry
     from hardtack.comparison import compare
 
     model = hardtack.load(bundle, threads=threads)
-    if entry is not None and entry not in model.entries:
-        raise WrongUse(f"the bundle has no entry point {entry!r}; it has: {', '.join(model.entries)}")
-    result = compare(model, found.module, found.args, found.kwargs, found.dynamic_shapes, entry, steps, tolerance)
+    name = pick_entry(model, entry).name
+    result = compare(model, found.module, found.args, found.kwargs, found.dynamic_shapes, name, steps, tolerance)
     bad = [d for d in (*result.outputs, *result.steps) if not d.good]
     if as_json:
         print_json(

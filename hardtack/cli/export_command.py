@@ -8,11 +8,12 @@ import click
 
 from hardtack.cli.common import WrongUse, check_target_path, console, json_option, print_json, size_text, table
 from hardtack.cli.spec import HELP, load_spec
+from hardtack.codegen.pipeline import STAGES
 
 
 @click.command(name="export", help=f"Compile a model into a bundle.\n\n{HELP}")
 @click.argument("spec")
-@click.option("-o", "--output", required=True, help="The bundle to write, such as model.pkg.")
+@click.option("-o", "--output", help="The bundle to write, such as model.pkg.")
 @click.option(
     "--target",
     "targets",
@@ -25,19 +26,28 @@ from hardtack.cli.spec import HELP, load_spec
 @click.option("--compiler", help="A system C++ compiler to use instead of the ziglang package.")
 @click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once; default: one a core.")
 @click.option("--debug", is_flag=True, help="Keep a listing of every stage in the bundle, under debug/.")
+@click.option(
+    "--stop-after", type=click.Choice(STAGES), help="Print the text of this stage and stop; nothing is written."
+)
 @json_option
 def command(
     spec: str,
-    output: str,
+    output: str | None,
     targets: tuple[str, ...],
     strict: bool,
     compiler: str | None,
     jobs: int | None,
     debug: bool,
+    stop_after: str | None,
     as_json: bool,
 ) -> None:
+    if stop_after is not None:
+        _print_stage(stop_after, spec, strict, as_json)
+        return
     from hardtack.codegen.backends.cpp.targets import TargetError, parse_target
 
+    if output is None:
+        raise WrongUse("name the bundle to write with -o, or a stage with --stop-after")
     check_target_path(output)
     for target in targets:
         try:
@@ -73,3 +83,17 @@ def command(
     )
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in info.seconds.items())
     shown.print(f"time: {times}")
+
+
+def _print_stage(stage: str, spec: str, strict: bool, as_json: bool) -> None:
+    found = load_spec(spec)
+    from hardtack.api import stage_texts
+
+    texts = stage_texts(
+        stage, found.module, found.args, found.kwargs, dynamic_shapes=found.dynamic_shapes, strict=strict
+    )
+    if as_json:
+        print_json(texts)
+        return
+    for name, text in texts.items():
+        click.echo(text if len(texts) == 1 else f"entry {name}\n{text}")

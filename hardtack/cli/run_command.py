@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 import hardtack
-from hardtack.cli.arrays import load_arrays, parse_pairs
+from hardtack.cli.arrays import load_arrays, parse_pairs, pick_entry
 from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, table
 
 
@@ -33,7 +33,7 @@ def command(
         raise WrongUse(f"cannot write outputs to {folder}: it is a file")
     arrays = load_arrays(parse_pairs(inputs, "-i"))
     model = hardtack.load(bundle, threads=threads)
-    results = model.session(entry).run_tensors(arrays)
+    results = model.session(pick_entry(model, entry).name).run_tensors(arrays)
     rows = [_facts(name, np.asarray(value)) for name, value in results.items()]
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

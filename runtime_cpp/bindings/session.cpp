@@ -18,7 +18,8 @@ py::tuple PySession::run(size_t entry, py::handle leaves, bool as_dlpack) {
   const ht_entry_info* info = ht_model_entry(model_, entry);
   if (info == nullptr) throw py::index_error("no entry point of this number");
   if (running_) throw SessionBusy();
-  const Inputs inputs(leaves);
+  Inputs inputs(leaves);
+  inputs.conform(model_, entry);
   Outputs outputs(info->num_outputs);
   check(ht_session_bind(session_.get(), info->name, inputs.data(), inputs.size(), outputs.data(), outputs.size()));
   outputs.allocate();
@@ -26,8 +27,7 @@ py::tuple PySession::run(size_t entry, py::handle leaves, bool as_dlpack) {
   running_ = true;
   {
     const py::gil_scoped_release unlocked;
-    failed =
-        ht_session_run(session_.get(), info->name, inputs.data(), inputs.size(), outputs.data(), outputs.size());
+    failed = ht_session_run(session_.get(), info->name, inputs.data(), inputs.size(), outputs.data(), outputs.size());
   }
   running_ = false;
   if (observer_error_) {

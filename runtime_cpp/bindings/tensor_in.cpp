@@ -18,21 +18,11 @@ bool dtype_of(const py::dtype& dtype, ht_dtype* out) {
   if (order == '>') return false;
   const auto bits = static_cast<uint8_t>(dtype.itemsize() * 8);
   switch (dtype.kind()) {
-    case 'b':
-      *out = {6, bits, 1};
-      return true;
-    case 'i':
-      *out = {0, bits, 1};
-      return true;
-    case 'u':
-      *out = {static_cast<uint8_t>(bits == 16 ? 4 : 1), bits, 1};
-      return true;
-    case 'f':
-      *out = {2, bits, 1};
-      return bits <= 64;
-    default:
-      *out = {4, 16, 1};
-      return dtype.itemsize() == 2 && py::str(dtype).cast<std::string>() == "bfloat16";
+    case 'b': *out = {6, bits, 1}; return true;
+    case 'i': *out = {0, bits, 1}; return true;
+    case 'u': *out = {static_cast<uint8_t>(bits == 16 ? 4 : 1), bits, 1}; return true;
+    case 'f': *out = {2, bits, 1}; return bits <= 64;
+    default: *out = {4, 16, 1}; return dtype.itemsize() == 2 && py::str(dtype).cast<std::string>() == "bfloat16";
   }
 }
 
@@ -60,6 +50,15 @@ Inputs::Inputs(py::handle leaves) {
   }
 }
 
+void Inputs::conform(const ht_model* model, size_t entry) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const ht_tensor_info* declared = ht_model_input(model, entry, i);
+    if (declared == nullptr) return;  // one too many: the runtime refuses the call
+    auto copy = std::make_unique<Copy>();
+    if (py_binding::conform(&tensors_[i], *declared, copy.get())) copies_.push_back(std::move(copy));
+  }
+}
+
 Inputs::~Inputs() { give_back(); }
 
 void Inputs::give_back() {
@@ -77,7 +76,8 @@ void Inputs::add_array(py::handle object, size_t index) {
   const auto array = py::reinterpret_borrow<py::array>(object);
   ht_tensor tensor{};
   if (!dtype_of(array.dtype(), &tensor.dtype)) {
-    throw InputProblem{index, "numpy dtype " + py::str(array.dtype()).cast<std::string>() + " is not one that models take"};
+    throw InputProblem{index,
+                       "numpy dtype " + py::str(array.dtype()).cast<std::string>() + " is not one that models take"};
   }
   static_assert(sizeof(py::ssize_t) == sizeof(int64_t), "numpy's shapes are used in place");
   tensor.data = const_cast<void*>(array.data());
@@ -115,7 +115,8 @@ void Inputs::add_capsule(py::handle capsule, size_t index) {
   }
   auto* versioned = static_cast<VersionedTensor*>(PyCapsule_GetPointer(capsule.ptr(), kVersioned));
   if (versioned->major != kMajor) {
-    throw InputProblem{index, "it gives DLPack version " + std::to_string(versioned->major) + "; version 1 is understood"};
+    throw InputProblem{index,
+                       "it gives DLPack version " + std::to_string(versioned->major) + "; version 1 is understood"};
   }
   versioned_.reserve(versioned_.size() + 1);
   if (PyCapsule_SetName(capsule.ptr(), kUsedVersioned) != 0) throw py::error_already_set();

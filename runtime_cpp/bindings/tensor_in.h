@@ -9,6 +9,8 @@
 #include <memory>
 #include <vector>
 
+#include "conform.h"
+
 namespace hardtack::py_binding {
 
 namespace py = pybind11;
@@ -37,6 +39,9 @@ class Inputs {
   Inputs(const Inputs&) = delete;
   Inputs& operator=(const Inputs&) = delete;
 
+  // Copies the inputs whose strides are not the entry's (conform.h).
+  void conform(const ht_model* model, size_t entry);
+
   const ht_tensor* data() const { return tensors_.data(); }
   size_t size() const { return tensors_.size(); }
 
@@ -49,6 +54,7 @@ class Inputs {
   std::vector<ht_tensor> tensors_;
   std::vector<std::unique_ptr<int64_t[]>> strides_;  // of the arrays that are not contiguous
   std::vector<py::object> held_;
+  std::vector<std::unique_ptr<Copy>> copies_;
   std::vector<ManagedTensor*> managed_;
   std::vector<VersionedTensor*> versioned_;
 };

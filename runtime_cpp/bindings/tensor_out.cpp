@@ -30,16 +30,11 @@ size_t nbytes_of(const ht_tensor& t) {
 
 py::dtype numpy_dtype(ht_dtype dtype) {
   switch (dtype.code) {
-    case 0:
-      return py::dtype(dtype.bits == 8 ? "i1" : dtype.bits == 16 ? "i2" : dtype.bits == 32 ? "i4" : "i8");
-    case 2:
-      return py::dtype(dtype.bits == 16 ? "f2" : dtype.bits == 32 ? "f4" : "f8");
-    case 4:
-      return py::dtype("u2");
-    case 6:
-      return py::dtype("?");
-    default:
-      return py::dtype("u1");
+    case 0: return py::dtype(dtype.bits == 8 ? "i1" : dtype.bits == 16 ? "i2" : dtype.bits == 32 ? "i4" : "i8");
+    case 2: return py::dtype(dtype.bits == 16 ? "f2" : dtype.bits == 32 ? "f4" : "f8");
+    case 4: return py::dtype("u2");
+    case 6: return py::dtype("?");
+    default: return py::dtype("u1");
   }
 }
 
@@ -59,7 +54,8 @@ const py::dtype& cached_dtype(ht_dtype dtype) {
 py::array numpy_array(const ht_tensor& t, const py::object& base) {
   const auto itemsize = static_cast<py::ssize_t>(t.dtype.bits / 8);
   std::vector<py::ssize_t> shape(t.shape, t.shape + t.ndim), strides(static_cast<size_t>(t.ndim));
-  for (int32_t d = 0; d < t.ndim; ++d) strides[static_cast<size_t>(d)] = static_cast<py::ssize_t>(t.strides[d]) * itemsize;
+  for (int32_t d = 0; d < t.ndim; ++d)
+    strides[static_cast<size_t>(d)] = static_cast<py::ssize_t>(t.strides[d]) * itemsize;
   return base ? py::array(cached_dtype(t.dtype), std::move(shape), std::move(strides), t.data, base)
               : py::array(cached_dtype(t.dtype), std::move(shape), std::move(strides), t.data);
 }

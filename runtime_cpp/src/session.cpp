@@ -17,6 +17,10 @@ Session::Session(std::shared_ptr<const Model> model, SessionConfig config)
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Plan& plan = model_->programs()[i].plan;
     entries_[i].outputs.resize(plan.outputs.size());
+    entries_[i].own.resize(plan.outputs.size());
+    for (size_t k = 0; k < plan.outputs.size(); ++k) {
+      entries_[i].own[k].dims.resize(2 * plan.values[plan.outputs[k]].ndim + 1);
+    }
     entries_[i].syms.resize(plan.syms.size());
   }
 }
@@ -152,10 +156,12 @@ Status Session::ensure_memory(const Call& call) {
   return Status();
 }
 
-// Whether the output goes into the session's buffer: none is given, or the one that an earlier run returned.
+// Whether the output goes into the session's buffer: none is given, or what an earlier run returned (which may have been
+// freed since: it is only compared).
 bool Session::is_own(const Call& call, size_t i) const {
-  const void* data = call.outputs[i].data;
-  return data == nullptr || data == entries_[call.entry].outputs[i].data;
+  const ht_tensor& out = call.outputs[i];
+  const OwnOutput& own = entries_[call.entry].own[i];
+  return out.data == nullptr || (out.data == own.data && out.shape == own.dims.data());
 }
 
 // Checks the caller's buffers, makes room for the session's own, and hands both to the binding.
@@ -173,6 +179,7 @@ Status Session::set_outputs(const Call& call) {
   }
   for (size_t i = 0; i < own.size(); ++i) {
     if (is_own(call, i)) {
+      call.outputs[i].data = nullptr;
       HT_RETURN_IF_ERROR(memory_.grow(&own[i], binding.output(i).nbytes, "an output"));
       binding.set_output(i, own[i].data);
     } else {
@@ -212,19 +219,27 @@ Status Session::check_apart(const Call& call, size_t output) const {
   return Status();
 }
 
-void Session::fill_output(const Call& call, size_t i, void* data) const {
-  const BoundPort& bound = call.binding->output(i);
+void Session::fill_form(const Value& value, const ht_device& device, ht_tensor* out) {
+  out->device = device;
+  out->ndim = static_cast<int32_t>(value.ndim);
+  out->dtype = dl_dtype(value.dtype);
+}
+
+void Session::return_own(const Call& call, size_t i) {
   const Value& v = *output_port(call, i).value;
-  ht_tensor& out = call.outputs[i];
-  out.device = device_.dl_device();
-  out.ndim = static_cast<int32_t>(v.ndim);
-  out.dtype = dl_dtype(v.dtype);
-  out.shape = const_cast<int64_t*>(bound.shape);
-  out.strides = const_cast<int64_t*>(bound.strides);
-  if (data != nullptr) {
-    out.data = data;
-    out.byte_offset = 0;
+  const BoundPort& bound = call.binding->output(i);
+  OwnOutput& own = entries_[call.entry].own[i];
+  own.data = entries_[call.entry].outputs[i].data;
+  for (uint32_t d = 0; d < v.ndim; ++d) {
+    own.dims[d] = bound.shape[d];
+    own.dims[v.ndim + d] = bound.strides[d];
   }
+  ht_tensor& out = call.outputs[i];
+  fill_form(v, device_.dl_device(), &out);
+  out.shape = own.dims.data();
+  out.strides = own.dims.data() + v.ndim;
+  out.data = own.data;
+  out.byte_offset = 0;
 }
 
 Status Session::bind(const char* entry, const ht_tensor* inputs, size_t num_inputs, ht_tensor* outputs,
@@ -232,7 +247,11 @@ Status Session::bind(const char* entry, const ht_tensor* inputs, size_t num_inpu
   Call call;
   HT_RETURN_IF_ERROR(start(entry, inputs, num_inputs, outputs, num_outputs, &call));
   HT_RETURN_IF_ERROR(ensure_memory(call));
-  for (size_t i = 0; i < num_outputs; ++i) fill_output(call, i, nullptr);
+  for (size_t i = 0; i < num_outputs; ++i) {
+    fill_form(*output_port(call, i).value, device_.dl_device(), &outputs[i]);
+    outputs[i].shape = const_cast<int64_t*>(call.binding->output(i).shape);
+    outputs[i].strides = const_cast<int64_t*>(call.binding->output(i).strides);
+  }
   return Status();
 }
 
@@ -246,7 +265,7 @@ Status Session::run(const char* entry, const ht_tensor* inputs, size_t num_input
   call.binding->patch_slots();
   HT_RETURN_IF_ERROR(interpret(model_->programs()[call.entry], *call.binding, device_, observer_));
   for (size_t i = 0; i < num_outputs; ++i) {
-    if (is_own(call, i)) fill_output(call, i, entries_[call.entry].outputs[i].data);
+    if (outputs[i].data == nullptr) return_own(call, i);
   }
   return Status();
 }

@@ -40,10 +40,15 @@ class Session {
   void set_observer(Observer observer) { observer_ = observer; }
 
  private:
+  struct OwnOutput {
+    void* data = nullptr;
+    std::vector<int64_t> dims;  // shape, then strides; never empty, so that its address marks our tensors
+  };
   struct EntryState {
     std::vector<std::unique_ptr<Binding>> bindings;
     std::vector<Block> outputs;
-    std::vector<int64_t> syms;  // of the current call
+    std::vector<OwnOutput> own;  // what the last run returned
+    std::vector<int64_t> syms;   // of the current call
   };
   struct Call {
     size_t entry = 0;
@@ -63,7 +68,8 @@ class Session {
   bool is_own(const Call& call, size_t output) const;
   Status set_outputs(const Call& call);
   Status check_apart(const Call& call, size_t output) const;
-  void fill_output(const Call& call, size_t output, void* data) const;
+  static void fill_form(const Value& value, const ht_device& device, ht_tensor* out);
+  void return_own(const Call& call, size_t output);
   Status find_state(const char* name, size_t nbytes, size_t* state) const;
   Port input_port(const Call& call, size_t i) const;
   Port output_port(const Call& call, size_t i) const;

@@ -116,7 +116,8 @@ class Runner:
             return evaluate(e, sizes)
 
         values = {v.name: v for v in plan.values}
-        arena = _aligned(number(plan.arena_nbytes))
+        self.memory = Memory()
+        arena = self.memory.take(number(plan.arena_nbytes))
         arrays: dict[str, Array] = {}
         for v in plan.values:
             arrays[v.name] = self._place(v, inputs, arena, [number(e) for e in v.shape], number)
@@ -159,7 +160,8 @@ class Runner:
         if kind == "state":
             return self.states[str(at)]
         if kind == "output":
-            return np.full(shape, 77, dtype) if dtype.kind != "b" else np.ones(shape, dtype)
+            nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            return self.memory.take(nbytes).view(dtype).reshape(shape)
         offset = number(at)  # type: ignore[operator]
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         return arena[offset : offset + nbytes].view(dtype)
@@ -167,7 +169,7 @@ class Runner:
     def _as_declared(self, given: Array, v: Value, shape: list[int], number: object) -> Array:
         """The input copied into the strides that the contract asks for."""
         strides = [number(e) * given.itemsize for e in v.strides]  # type: ignore[operator]
-        flat = np.empty(given.size, given.dtype)
+        flat = self.memory.take(given.size * given.itemsize).view(given.dtype)
         np.copyto(as_strided(flat, shape, strides), given)
         return flat
 
@@ -176,16 +178,40 @@ class Runner:
         values = [number(e) for e in launch.ints]  # type: ignore[operator]
         ints = (ctypes.c_int64 * max(1, len(values)))(*values)
         stride = -(-number(launch.per_worker) // 64) * 64  # type: ignore[operator]
-        shared, workers = _aligned(number(launch.shared)), _aligned(stride * 2)  # type: ignore[operator]
+        scratch = Memory()
+        shared, workers = scratch.take(number(launch.shared)), scratch.take(stride * 2)  # type: ignore[operator]
         parallel = Parallel(None, _reversed_tasks, 2)
         args = KernelArgs(pointers, ints, ctypes.pointer(parallel), shared.ctypes.data, workers.ctypes.data, stride)
         code = self.kernels[launch.kernel](ctypes.byref(args))  # type: ignore[operator]
+        self.memory.check(launch.kernel)
+        scratch.check(f"{launch.kernel} (workspace)")
         if code:
             raise KernelFailed(f"{launch.kernel} returned {code}")
 
 
-def _aligned(nbytes: int) -> Array:
-    """Bytes that start at a multiple of 64, filled with 0xA5 so that reading the undefined shows."""
-    raw = np.full(nbytes + 64, 0xA5, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + nbytes]
+GUARD = 256
+"""Bytes on each side of every block that no kernel may change."""
+FILL = 0xA5
+
+
+class Memory:
+    """Blocks of bytes that start at multiples of 64, filled so that reading the undefined shows, with guards around."""
+
+    def __init__(self) -> None:
+        self.blocks: list[tuple[Array, int, int]] = []
+
+    def take(self, nbytes: int) -> Array:
+        """A new block."""
+        raw = np.full(nbytes + 2 * GUARD + 64, FILL, np.uint8)
+        start = GUARD + -(raw.ctypes.data + GUARD) % 64
+        self.blocks.append((raw, start, start + nbytes))
+        return raw[start : start + nbytes]
+
+    def check(self, writer: str) -> None:
+        """KernelFailed if a guard has changed."""
+        for raw, start, end in self.blocks:
+            outside = np.concatenate((raw[:start], raw[end:]))
+            changed = np.flatnonzero(outside != FILL)
+            if len(changed):
+                at = [int(c) - start if c < start else int(c) - start + (end - start) for c in changed[[0, -1]]]
+                raise KernelFailed(f"{writer} wrote outside of a block of {end - start} bytes, at bytes {at[0]} to {at[1]}")

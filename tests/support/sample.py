@@ -37,7 +37,7 @@ COUNT = """
 extern "C" int32_t k_count(const HtKernelArgs* args) {
   int64_t* calls = static_cast<int64_t*>(args->buffers[0]);
   *static_cast<int64_t*>(args->buffers[1]) = *calls;
-  if (*calls >= 1000) return HT_KERNEL_ASSERT;
+  if (*calls >= 1000000) return HT_KERNEL_ASSERT;
   *calls += 1;
   return HT_KERNEL_OK;
 }

@@ -1,16 +1,38 @@
-"""Fixtures of the template tests: the kernels of sources.py, compiled once for every target that runs here."""
+"""Fixtures of the template tests: the kernels of sources.py, compiled once for every build that runs here."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import shutil
 from collections.abc import Iterator
 
 import pytest
-from tests.templates import sources
 import torch
+from hardtack.codegen.backends.cpp.targets import CpuTarget, native_target
+from tests.templates import sources
 from tests.templates.cpu_kernels import Library, load_library, runnable_targets
-from hardtack.codegen.backends.cpp.targets import CpuTarget
+
+
+def _builds() -> list[tuple[CpuTarget, str | None]]:
+    builds: list[tuple[CpuTarget, str | None]] = [(target, None) for target in runnable_targets()]
+    best = builds[0][0]
+    if shutil.which("g++"):
+        builds.append((best, "g++"))
+    if native_target().arch == "x86_64":
+        # Not a target of Hardtack's: 16-byte vectors, as on aarch64, without intrinsics.
+        flags = ("-march=x86-64-v2",)
+        builds.append((dataclasses.replace(best, name="x86-64-v2", flags_clang=flags, flags_gcc=flags), None))
+    return builds
+
+
+# Target and compiler: each runnable target by the pinned compiler, the best by g++ too, and the portable code.
+BUILDS = _builds()
+
+
+def build_name(build: tuple[CpuTarget, str | None]) -> str:
+    """For test ids."""
+    return f"{build[0].name}-{build[1] or 'zig'}"
 
 
 @functools.cache
@@ -18,16 +40,9 @@ def _library(target: CpuTarget, compiler: str | None) -> Library:
     return load_library(sources.ALL, target, compiler)
 
 
-def _builds() -> list[tuple[CpuTarget, str | None]]:
-    builds: list[tuple[CpuTarget, str | None]] = [(target, None) for target in runnable_targets()]
-    if shutil.which("g++"):
-        builds.append((runnable_targets()[0], "g++"))
-    return builds
-
-
-@pytest.fixture(scope="session", params=_builds(), ids=lambda build: f"{build[0].name}-{build[1] or 'zig'}")
+@pytest.fixture(scope="session", params=BUILDS, ids=build_name)
 def library(request: pytest.FixtureRequest) -> Library:
-    """The template kernels, for each runnable target by the pinned compiler and for the best one by g++ too."""
+    """The template kernels, for every build."""
     target, compiler = request.param
     return _library(target, compiler)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-import mpmath
+import mpmath  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -64,7 +64,7 @@ def call(target: CpuTarget, name: str, x: Array, y: Array | None = None) -> Arra
     return np.asarray(out.numpy())
 
 
-def samples(dtype: type, count: int, seed: int = 0) -> Array:
+def samples(dtype: npt.DTypeLike, count: int, seed: int = 0) -> Array:
     """Random bit patterns, uniform values at many scales, the neighbourhood of one, and special values."""
     rng = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
@@ -118,7 +118,7 @@ def test_float_unary(target: CpuTarget, name: str) -> None:
     assert_close(name, got, in_double(name, x), UNARY[name][0], x)
 
 
-def pairs(dtype: type, name: str, count: int) -> tuple[Array, Array]:
+def pairs(dtype: npt.DTypeLike, name: str, count: int) -> tuple[Array, Array]:
     x = samples(dtype, count)
     rng = np.random.default_rng(1)
     y = rng.permutation(x)
@@ -205,7 +205,7 @@ def test_lgamma_between_the_negative_integers(target: CpuTarget) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_exp_nonpositive(dtype: type) -> None:
+def test_exp_nonpositive(dtype: npt.DTypeLike) -> None:
     target = runnable_targets()[0]
     lowest = -87 if dtype is np.float32 else -708
     x = np.linspace(lowest, 0, 100_001).astype(dtype)

@@ -114,8 +114,8 @@ def _symbols(kernel: Kernel) -> list[Sym]:
         for s in n.nest.body:
             for e in exprs_of(s):
                 found |= free_syms(e)
-    if kernel.outer[0].extent is not ONE:
-        found |= free_syms(kernel.outer[1].extent)
+    for axis in kernel.outer[1:]:  # the result's own place: (batch * m + row) * n + column
+        found |= free_syms(axis.extent)
     return sorted((s for s in found if s.extent is None), key=lambda s: s.name)
 
 

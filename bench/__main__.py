@@ -1,0 +1,121 @@
+"""The command line: python -m bench."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench import machine, report
+from bench.measure import Measured, Settings, measure
+from bench.models import names
+from bench.systems import SYSTEMS
+from bench.worker import Failed
+
+_MODULES = {"ort": ("onnxruntime", "onnx", "onnxscript"), "hardtack": ("hardtack",)}
+
+
+def chosen(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
+    """Names separated by commas, all of `known` without any."""
+    picked = tuple(text.split(",")) if text else known
+    for name in picked:
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}", param_hint=option)
+    return picked
+
+
+def thread_counts(text: str | None) -> tuple[int, ...]:
+    """Such as 1,2; None: one thread, and all the cores that this process may use."""
+    if not text:
+        return tuple(sorted({1, len(os.sched_getaffinity(0))}))
+    if not all(t.isdecimal() and int(t) > 0 for t in text.split(",")):
+        raise click.BadParameter(f"{text!r} is not numbers above 0 separated by commas", param_hint="--threads")
+    return tuple(int(t) for t in text.split(","))
+
+
+@click.command()
+@click.option("--models", help="Names, separated by commas. Without it, all; --list shows them.")
+@click.option("--systems", help=f"Of {', '.join(SYSTEMS)}, separated by commas. Eager always takes part.")
+@click.option("--threads", help="Numbers of threads, separated by commas. Without it, 1 and all cores.")
+@click.option("--rounds", default=9, show_default=True, help="How often every system has its turn.")
+@click.option("--seconds", default=0.2, show_default=True, help="How long a turn lasts.")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Store everything measured here.")
+@click.option("--keep", type=click.Path(file_okay=False), help="Keep exported files here, and use peers' files again.")
+@click.option("--realtime", is_flag=True, help="Take turns at real-time priority, on a busy machine; as root.")
+@click.option("--list", "list_models", is_flag=True, help="List the models and stop.")
+def main(
+    models: str | None, systems: str | None, threads: str | None, rounds: int, seconds: float, json_path: str | None,
+    keep: str | None, realtime: bool, list_models: bool,
+) -> None:  # fmt: skip
+    """Times models under Hardtack and its peers in interleaved rounds, after checking their outputs against eager's."""
+    if list_models:
+        click.echo("\n".join(names()))
+        return
+    picked, running = chosen(models, names(), "--models"), chosen(systems, tuple(SYSTEMS), "--systems")
+    for system in running:
+        for module in _MODULES.get(system, ()):
+            if importlib.util.find_spec(module) is None:
+                raise click.ClickException(f"{system} needs the package {module!r}, which is not installed")
+    counts = thread_counts(threads)
+    with ExitStack() as stack:
+        folder = Path(keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="hardtack-bench-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        if keep:
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder.resolve() / "inductor"))
+        settings = Settings(folder.resolve(), rounds, seconds, keep=keep is not None, realtime=realtime)
+        measured = run(picked, running, counts, settings, json_path)
+    show(measured, running, counts)
+
+
+def run(
+    models: tuple[str, ...],
+    systems: tuple[str, ...],
+    threads: tuple[int, ...],
+    settings: Settings,
+    json_path: str | None,
+) -> list[Measured]:
+    """All models one after the other, with progress on standard error; the JSON file grows with every model."""
+    console = Console(stderr=True)
+    columns = (
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    measured: list[Measured] = []
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(models))
+        for model in models:
+            try:
+                measured += measure(
+                    model, systems, threads, settings, lambda text: progress.update(task, description=text)
+                )
+            except Failed as failed:
+                console.print(f"{model} is left out: eager fails: {failed}", markup=False)
+            progress.advance(task)
+            if json_path:
+                document = report.document(measured, machine.facts(), " ".join(["python -m bench", *sys.argv[1:]]))
+                Path(json_path).write_text(json.dumps(document, indent=1) + "\n")
+    return measured
+
+
+def show(measured: list[Measured], systems: tuple[str, ...], threads: tuple[int, ...]) -> None:
+    """Machine, tables, and what they mean, on standard output."""
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(machine.sentence(machine.facts()), markup=False, highlight=False)
+    for count in threads:
+        console.print(report.table(measured, systems, count))
+    for line in report.summary(measured, systems):
+        console.print(line, markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    main()

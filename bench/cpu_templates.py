@@ -1,0 +1,224 @@
+"""Measures the CPU templates on the shapes of real models, against the FMA units' rate and torch in the same run.
+
+    python bench/cpu_templates.py [--target x86-64-v4] [--only conv] [--rounds 9]
+
+One thread. Each round runs the FMA loop, the template and torch one after the other, so that a change of clock speed
+touches all three; times are the thread's CPU time, so that other programs cost less. The table shows medians, the share of the FMA rate (median of per-round ratios) and torch's time over
+the template's. Inputs and outputs are the same buffers in every call, so what fits a cache stays there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+import hardtack.codegen  # noqa: F401  (before the project's folder, whose hardtack/ is only a part of the package)
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.templates.cpu_kernels import Call, Library, Workspace, load_library, runnable_targets
+from tests.templates.layouts import Conv, gemm_dynamic_workspace, gemm_packed_workspace, pack_conv, pack_gemm
+from tests.templates.sources import _SHAPE, kernel
+
+# The epilogue of a layer with bias and relu, which stores and reads nothing back.
+_EPILOGUE = """
+struct Store {
+  float* out;
+  const float* bias;
+  int64_t rows_per_batch, ld;
+  struct Row { float* out; };
+  HT_MEMBER Row row(int64_t batch, int64_t m) const { return {out + (batch * rows_per_batch + m) * ld}; }
+  HT_MEMBER void operator()(const Row& r, int64_t, int64_t n, int count, ht::vec<float> acc) const {
+    ht::store_n(r.out + n, ht::vmax(acc + ht::load_n(bias + n, count), ht::vec<float>{}), count);
+  }
+};
+"""
+
+_FMA_LOOP = """
+  ht::vec<float> acc[12];
+  for (int j = 0; j < 12; j++) acc[j] = ht::bcast(static_cast<float>(j));
+  const ht::vec<float> x = ht::bcast(b[0][0]), y = ht::bcast(b[0][1]);
+  for (int64_t k = 0; k < i[0]; k++) {
+    HT_UNROLL_ALL
+    for (int j = 0; j < 12; j++) acc[j] = ht::fma(acc[j], x, y);
+  }
+  for (int j = 0; j < 12; j++) b[0][2] += ht::hsum(acc[j]);
+  return 0;
+"""
+_FMA_STEPS = 1_000_000
+
+
+def _source(name: str, header: str, call: str, shape: str = _SHAPE) -> str:
+    source = kernel(name, header, shape.replace("Epilogue", "Store") + call.replace("Epilogue", "Store"))
+    return source.replace('extern "C"', f'{_EPILOGUE}extern "C"')
+
+
+SOURCES = {
+    "fma": kernel("fma", "blocks.h", _FMA_LOOP),
+    "gemm": _source(
+        "gemm", "gemm.h", "return ht::gemm_packed(args, b[0], i[3], b[1], i[0], i[1], i[2], Epilogue{b[3], b[2], 0, i[1]});", ""
+    ),
+    "dynamic": _source(
+        "dynamic",
+        "gemm.h",
+        """
+  const ht::DynamicShape shape = {i[0], i[1], i[2], i[3], i[4]};
+  const ht::MatrixBatch x = {b[0], i[5], i[6], i[7], i[8]}, y = {b[1], i[9], i[10], i[11], i[12]};
+  return ht::gemm_dynamic(args, shape, x, y, Epilogue{b[3], b[2], shape.m, shape.n});""",
+        "",
+    ),
+    "conv": _source("conv", "conv.h", "return ht::conv2d(args, s, b[0], b[1], epilogue);"),
+    **{
+        f"depthwise_{kw}_{stride}": _source(
+            f"depthwise_{kw}_{stride}",
+            "depthwise.h",
+            f"return ht::depthwise2d<{kw}, {stride}>(args, s, b[0], b[1], epilogue);",
+        )
+        for kw in (3, 5)
+        for stride in (1, 2)
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of a template, and torch's call for the same result."""
+
+    label: str
+    flops: float
+    ours: Call
+    torch: Callable[[], object]
+
+
+def gemm(library: Library, m: int, n: int, k: int) -> Case:
+    """a[m, k] times packed weights [k, n]."""
+    a, b, bias, out = torch.randn(m, k), torch.randn(k, n), torch.randn(n), torch.empty(m, n)
+    packed, workspace = pack_gemm(b), gemm_packed_workspace(m, n)
+    ours = library.bind("gemm", [a, packed, bias, out], [m, n, k, k], workspace)
+
+    return Case(f"gemm {m}x{n}x{k}", 2.0 * m * n * k, ours, lambda: torch.addmm(bias, a, b).relu_())
+
+
+def dynamic(library: Library, batch: int, m: int, n: int, k: int, transposed: bool) -> Case:
+    """A batch of a[m, k] times b[k, n], or b[n, k] transposed."""
+    a = torch.randn(1, batch, m, k)
+    b = torch.randn(1, batch, n, k).mT if transposed else torch.randn(1, batch, k, n)
+    out, bias = torch.empty(1, batch, m, n), torch.zeros(n)
+    ints, workspace = [1, batch, m, n, k, *a.stride(), *b.stride()], gemm_dynamic_workspace(m, n, k)
+    ours = library.bind("dynamic", [a, b, bias, out], ints, workspace)
+
+    label = f"matmul {batch}x{m}x{n}x{k}{' b^T' if transposed else ''}"
+    return Case(label, 2.0 * batch * m * n * k, ours, lambda: torch.matmul(a, b))
+
+
+def conv(library: Library, s: Conv) -> Case:
+    """A convolution; torch gets the same memory format."""
+    x, bias = s.input(), torch.randn(s.oc)
+    weight = torch.randn(s.oc, s.c // s.groups, *s.kernel)
+    oh, ow = s.out_size()
+    out = torch.empty(s.n, oh, ow, s.oc)
+    depthwise = s.groups == s.c
+    if depthwise:
+        name, workspace = f"depthwise_{s.kernel[1]}_{s.stride[1]}", s.depthwise_workspace(x.stride(1))
+        packed = weight.reshape(s.oc, *s.kernel).permute(1, 2, 0).contiguous()
+    else:
+        name, workspace, packed = "conv", s.workspace(x.stride(1)), pack_conv(weight, s.groups)
+    ints = s.ints(x, (oh, ow))
+    like_x = weight.to(memory_format=torch.channels_last) if s.channels_last else weight
+    ours = library.bind(name, [x, packed, bias, out], ints, workspace)
+
+    def theirs() -> object:
+        return F.conv2d(x, like_x, bias, s.stride, s.padding, s.dilation, s.groups).relu_()
+
+    flops = 2.0 * s.n * oh * ow * s.oc * s.kernel[0] * s.kernel[1] * s.c / s.groups
+    kind = "dw" if depthwise else "conv"
+    layout = "" if s.channels_last else " NCHW"
+    label = f"{kind} {s.size[0]}x{s.size[1]}x{s.c}->{s.oc} k{s.kernel[0]} s{s.stride[0]}{layout}"
+    return Case(label, flops, ours, theirs)
+
+
+_GEMMS = [
+    (12544, 96, 16), (3136, 144, 24), (784, 240, 40), (196, 480, 80), (196, 672, 112), (49, 1152, 192),
+    (49, 1280, 320), (3136, 24, 144), (784, 40, 240), (128, 3072, 768), (128, 768, 3072), (16, 1536, 384),
+    (1, 1000, 2048), (4, 1000, 2048), (1024, 1024, 1024),
+]  # fmt: skip
+_DYNAMIC = [(12, 128, 128, 64, True), (12, 128, 64, 128, False), (1, 512, 512, 512, False), (12, 1, 512, 64, True)]
+
+
+def _same(c: int, oc: int, size: int, kernel: int, stride: int, groups: int = 1, channels_last: bool = True) -> Conv:
+    pad = (kernel // 2, kernel // 2)
+    return Conv(
+        1, c, (size, size), oc, (kernel, kernel), (stride, stride), pad, groups=groups, channels_last=channels_last
+    )
+
+
+_CONVS = [
+    _same(64, 64, 56, 3, 1), _same(128, 128, 28, 3, 1), _same(512, 512, 7, 3, 1), _same(128, 256, 28, 1, 2),
+    _same(16, 96, 112, 1, 1), _same(112, 672, 14, 1, 1), _same(3, 32, 224, 3, 2),
+    _same(3, 32, 224, 3, 2, channels_last=False), _same(3, 64, 224, 7, 2),
+    _same(96, 96, 112, 3, 2, 96), _same(144, 144, 56, 3, 1, 144), _same(240, 240, 28, 5, 1, 240),
+    _same(672, 672, 14, 5, 1, 672), _same(1152, 1152, 7, 5, 1, 1152), _same(144, 144, 56, 5, 2, 144),
+]  # fmt: skip
+
+
+def cases(library: Library) -> list[Case]:
+    """Every case of the table, in its order."""
+    return [
+        *(gemm(library, *size) for size in _GEMMS),
+        *(dynamic(library, *size) for size in _DYNAMIC),
+        *(conv(library, s) for s in _CONVS),
+    ]
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.thread_time()
+    call()
+    return time.thread_time() - start
+
+
+def measure(library: Library, case: Case, rounds: int, lanes: int) -> str:
+    """One line of the table."""
+    peak_call = library.bind("fma", [torch.zeros(4)], [_FMA_STEPS], Workspace())
+    repeat = max(1, int(1e9 / (case.flops + 1e6)))
+    ours, theirs, shares = [], [], []
+    case.ours.run()
+    for _ in range(rounds):
+        fma = _seconds(peak_call.run)
+        peak = _FMA_STEPS * 12 * lanes * 2 / fma
+        ours.append(_seconds(lambda: case.ours.run(repeat)) / repeat)
+        theirs.append(_seconds(lambda: [case.torch() for _ in range(repeat)]) / repeat)
+        shares.append(case.flops / ours[-1] / peak)
+    t, q = statistics.median(ours), statistics.median(theirs)
+    return (
+        f"{case.label:34} {case.flops / t / 1e9:7.1f} {statistics.median(shares):6.0%} {t * 1e6:9.1f} {q * 1e6:9.1f} "
+        f"{statistics.median(b / a for a, b in zip(ours, theirs, strict=True)):6.2f}"
+    )
+
+
+def main() -> None:
+    """Prints the table."""
+    targets = {target.name: target for target in runnable_targets()}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", choices=sorted(targets), default=runnable_targets()[0].name)
+    parser.add_argument("--only", default="", help="only cases whose label holds this")
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    target = targets[options.target]
+    library = load_library(SOURCES, target)
+    print(f"{target.name}, torch {torch.__version__}, one thread")
+    print(f"{'':34} {'GFLOP/s':>7} {'of FMA':>6} {'us':>9} {'torch us':>9} {'ratio':>6}")
+    for case in cases(library):
+        if options.only in case.label:
+            print(measure(library, case, options.rounds, target.vector_nbytes // 4), flush=True)
+
+
+if __name__ == "__main__":
+    main()

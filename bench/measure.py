@@ -1,0 +1,139 @@
+"""Measures models under systems: rounds that take every system in turn, so that all meet the same weather."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from bench.worker import Failed, Worker, difference
+
+TOLERANCE = 1e-3
+"""The error over the largest value of the output above which a system's output counts as wrong."""
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Result:
+    """One system on one model with one number of threads.
+
+    Times in ms; rounds[i] is the median of round i; error is the largest over the largest value that eager gives.
+    """
+
+    rounds: list[float] = field(default_factory=list)
+    smallest_ms: float = math.inf
+    error: float = math.nan
+    export_seconds: float | None = None
+    first_ms: float = math.nan
+    failure: str | None = None
+
+    @property
+    def ms(self) -> float:
+        return median(self.rounds) if self.rounds else math.nan
+
+
+@dataclass
+class Measured:
+    """One model with one number of threads, by system; always with eager."""
+
+    model: str
+    threads: int
+    results: dict[str, Result]
+
+    def ratio(self, slow: str, fast: str) -> float:
+        """Median over the rounds of the time of `slow` over that of `fast`; NaN where one of them failed."""
+        a, b = self.results.get(slow), self.results.get(fast)
+        if a is None or b is None or not a.rounds or not b.rounds:
+            return math.nan
+        return median(x / y for x, y in zip(a.rounds, b.rounds, strict=True))
+
+    def best(self, systems: Sequence[str]) -> str | None:
+        """The fastest of `systems` that ran."""
+        ran = [s for s in systems if s in self.results and self.results[s].rounds]
+        return min(ran, key=lambda s: self.results[s].ms, default=None)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """rounds of about `seconds` for each system; timeout_s for every export; keep: peers' files serve again.
+
+    realtime: systems run at real-time priority, for a machine that is busy with other things; takes root's rights.
+    """
+
+    folder: Path
+    rounds: int = 9
+    seconds: float = 0.2
+    timeout_s: float = 900
+    keep: bool = False
+    realtime: bool = False
+
+
+def measure(
+    model: str, systems: Sequence[str], threads: Sequence[int], settings: Settings, report: Progress
+) -> list[Measured]:
+    """`model` under eager and `systems`, once for every number of threads. Raises Failed when eager cannot run it."""
+    names = ("eager", *(s for s in systems if s != "eager"))
+    workers: dict[str, Worker] = {}
+    failures: dict[str, str] = {}
+    try:
+        for name in names:
+            workers[name] = Worker(model, name, settings.folder, settings.keep, settings.timeout_s)
+        out = []
+        for count in threads:
+            results = {name: Result(failure=failures.get(name)) for name in names}
+            _prepare(model, workers, results, count, report)
+            failures |= {name: r.failure for name, r in results.items() if r.failure is not None}
+            _rounds(model, workers, results, count, settings, report)
+            out.append(Measured(model, count, results))
+        return out
+    finally:
+        for worker in workers.values():
+            worker.close()
+
+
+def _prepare(
+    model: str, workers: dict[str, Worker], results: dict[str, Result], threads: int, report: Progress
+) -> None:
+    """Makes every system ready; one that fails, or whose output is not eager's, gets its reason."""
+    report(f"{model}, {threads} threads: eager")
+    expected = workers["eager"].prepare(threads)
+    for name, result in results.items():
+        if result.failure is not None:
+            continue
+        report(f"{model}, {threads} threads: {name} prepares")
+        try:
+            made = expected if name == "eager" else workers[name].prepare(threads)
+            result.error = difference(made.outputs, expected.outputs)
+            result.export_seconds, result.first_ms = made.export_seconds, made.first_ms
+            if not result.error <= TOLERANCE:
+                result.failure = f"differs from eager by {result.error:.1e} of the largest value"
+        except Failed as failed:
+            result.failure = str(failed)
+
+
+def _rounds(
+    model: str,
+    workers: dict[str, Worker],
+    results: dict[str, Result],
+    threads: int,
+    settings: Settings,
+    report: Progress,
+) -> None:
+    able = [name for name, result in results.items() if result.failure is None]
+    for k in range(settings.rounds):
+        for name in [n for n in able if results[n].failure is None]:
+            report(f"{model}, {threads} threads: round {k + 1} of {settings.rounds}, {name}")
+            try:
+                middle, smallest = workers[name].round(settings.seconds, settings.realtime)
+                results[name].rounds.append(middle)
+                results[name].smallest_ms = min(results[name].smallest_ms, smallest)
+            except Failed as failed:
+                results[name].failure = f"in round {k + 1}: {failed}"
+                results[name].rounds.clear()
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """NaN for none."""
+    return math.exp(sum(math.log(v) for v in values) / len(values)) if values else math.nan

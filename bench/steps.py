@@ -1,0 +1,104 @@
+"""Where a model's time goes, step by step: python -m bench.steps MODEL.
+
+The runtime's observer tells what each instruction took. It costs a little on every step, so the sum is above the time
+of a run without it, which the table's title gives.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import click
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import hardtack
+from bench.models import build, names
+from bench.worker import realtime_threads, timed
+
+
+@dataclass
+class Step:
+    """One instruction of the plan: how long it took in every run, and what it stands for in the model."""
+
+    kernel: str
+    origin: str
+    microseconds: list[float] = field(default_factory=list)
+
+
+def profile(session: hardtack.Session, arrays: list[object], runs: int) -> tuple[list[Step], float]:
+    """The steps of a session's entry point in the order of its plan, and the median ms of a run without observer."""
+    whole = median(timed(lambda: session(*arrays), 0.2))
+    steps: dict[int, Step] = {}
+
+    def see(step: hardtack.runtime.Step) -> None:
+        place = f"{Path(step['file']).name}:{step['line']}" if step["file"] else ""
+        origin = " ".join(part for part in (step["source_op"], step["module"], place) if part)
+        kept = steps.setdefault(step["index"], Step(step["kernel"] or step["op"], origin))
+        kept.microseconds.append(step["duration_ns"] / 1e3)
+
+    session.observe(see)
+    for _ in range(runs):
+        session(*arrays)
+    return [steps[i] for i in sorted(steps)], whole
+
+
+def by_kernel(steps: list[Step]) -> list[tuple[str, int, float, str]]:
+    """Kernel, its launches, their microseconds together and the origin of the slowest, the most expensive first."""
+    found: dict[str, list[Step]] = {}
+    for step in steps:
+        found.setdefault(step.kernel, []).append(step)
+    rows = []
+    for kernel, those in found.items():
+        slowest = max(those, key=lambda s: median(s.microseconds))
+        rows.append((kernel, len(those), sum(median(s.microseconds) for s in those), slowest.origin))
+    return sorted(rows, key=lambda row: -row[2])
+
+
+def show(model: str, threads: int, steps: list[Step], whole_ms: float, top: int, console: Console) -> None:
+    rows = by_kernel(steps)
+    total = sum(row[2] for row in rows)
+    title = f"{model}, {threads} threads: {whole_ms:.3f} ms a run; {len(steps)} steps, together {total / 1e3:.3f} ms"
+    table = Table(title=title, title_justify="left")
+    for name in ("us", "%", "launches"):
+        table.add_column(name, justify="right")
+    table.add_column("kernel")
+    table.add_column("origin")
+    for kernel, count, microseconds, origin in rows[:top]:
+        table.add_row(f"{microseconds:.1f}", f"{100 * microseconds / total:.1f}", str(count), kernel, origin)
+    if len(rows) > top:
+        rest = sum(row[2] for row in rows[top:])
+        table.add_row(f"{rest:.1f}", f"{100 * rest / total:.1f}", str(sum(r[1] for r in rows[top:])), "the rest", "")
+    console.print(table)
+
+
+@click.command()
+@click.argument("model", type=click.Choice(names()), nargs=-1, required=True)
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--top", default=15, show_default=True, help="How many kernels to list.")
+@click.option("--runs", default=9, show_default=True, type=click.IntRange(1))
+@click.option("--realtime", is_flag=True, help="Run at real-time priority, on a busy machine; as root.")
+@click.option("--bundle", type=click.Path(exists=True), help="A bundle of the model that exists already.")
+def main(model: tuple[str, ...], threads: int, top: int, runs: int, realtime: bool, bundle: str | None) -> None:
+    """Exports MODEL, runs it step by step and lists its kernels by the time they take."""
+    torch.set_grad_enabled(False)
+    console = Console(width=None if Console().is_terminal else 180)
+    for name in model:
+        case = build(name)
+        with tempfile.TemporaryDirectory(prefix="hardtack-bench-") as folder:
+            path = Path(bundle) if bundle else Path(folder) / "model.pkg"
+            if not bundle:
+                hardtack.export(case.module, case.args, path=path, targets=("cpu:native",))
+            session = hardtack.load(path, threads=threads).session()
+            with realtime_threads() if realtime else nullcontext():
+                steps, whole_ms = profile(session, [a.numpy() for a in case.args], runs)
+        show(name, threads, steps, whole_ms, top, console)
+
+
+if __name__ == "__main__":
+    main()

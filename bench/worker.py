@@ -1,0 +1,190 @@
+"""A process of its own for one model and one system, so that no system's threads or memory disturb another's."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from bench.systems import SYSTEMS, Run
+
+Outputs = list[np.ndarray[Any, Any]]
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["bench.worker", "bench.systems"])
+
+
+class Failed(Exception):
+    """A system cannot do a model; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model made ready. export_seconds: None where nothing was exported or an earlier file served."""
+
+    outputs: Outputs
+    export_seconds: float | None
+    first_ms: float
+
+
+class Worker:
+    """The parent's side. Raises Failed when the process cannot do what it is asked, or dies, or takes too long."""
+
+    def __init__(self, model: str, system: str, folder: Path, keep: bool, timeout_s: float) -> None:
+        self.system = system
+        self._timeout_s = timeout_s
+        self._pipe, theirs = _CONTEXT.Pipe()
+        self._process = _CONTEXT.Process(target=serve, args=(theirs, model, system, folder, keep), daemon=False)
+        self._process.start()
+        theirs.close()
+
+    def prepare(self, threads: int) -> Prepared:
+        """Exports or compiles the model for `threads` threads and runs it once."""
+        made = self._ask(("prepare", threads))
+        assert isinstance(made, Prepared)
+        return made
+
+    def round(self, seconds: float, realtime: bool) -> tuple[float, float]:
+        """Median and smallest milliseconds of the calls that fit into about `seconds`, at least 3.
+
+        realtime: before everything else that wants to run on this machine.
+        """
+        middle, smallest = self._ask(("round", (seconds, realtime)))
+        return middle, smallest
+
+    def close(self) -> None:
+        self._pipe.close()
+        self._process.join(5)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def _ask(self, message: tuple[Any, ...]) -> Any:
+        try:
+            self._pipe.send(message)
+            if not self._pipe.poll(self._timeout_s):
+                raise Failed(f"no answer to {message[0]} within {self._timeout_s:.0f} s")
+            kind, answer = self._pipe.recv()
+        except (EOFError, OSError):
+            self._process.join(5)
+            raise Failed(f"the process died with exit code {self._process.exitcode}") from None
+        if kind == "failed":
+            raise Failed(answer)
+        return answer
+
+
+def serve(pipe: Connection, model: str, system: str, folder: Path, keep: bool) -> None:
+    """The process's side: answers until the parent closes the pipe. What libraries print goes to a log file."""
+    log = os.open(folder / f"{model}.{system}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    try:
+        server: _Server | None = None
+        while True:
+            order, value = pipe.recv()
+            try:
+                server = server or _Server(model, system, folder, keep)
+                pipe.send(("done", server.prepare(value) if order == "prepare" else server.round(*value)))
+            except Exception as error:
+                traceback.print_exc()
+                pipe.send(("failed", f"{type(error).__name__}: {first_line(error)}"))
+    except (EOFError, OSError):
+        pass
+
+
+def first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else ""
+
+
+class _Server:
+    def __init__(self, model: str, system: str, folder: Path, keep: bool) -> None:
+        import torch
+
+        from bench.models import build
+
+        torch.set_grad_enabled(False)
+        self._case = build(model)
+        self._system = SYSTEMS[system](folder, keep)
+        self._run: Run | None = None
+
+    def prepare(self, threads: int) -> Prepared:
+        self._run = self._system.prepare(self._case, threads)
+        begin = time.perf_counter()
+        outputs = self._run()
+        first_ms = (time.perf_counter() - begin) * 1e3
+        gc.collect()
+        gc.freeze()
+        return Prepared(as_arrays(outputs), self._system.export_seconds, first_ms)
+
+    def round(self, seconds: float, realtime: bool) -> tuple[float, float]:
+        assert self._run is not None
+        with realtime_threads() if realtime else nullcontext():
+            times = timed(self._run, seconds)
+        return median(times), min(times)
+
+
+@contextmanager
+def realtime_threads() -> Iterator[None]:
+    """All threads of this process run before all ordinary ones on the machine, which takes root's rights.
+
+    Set for each thread and taken back, so that no process that a system starts inherits it.
+    """
+
+    def set_all(policy: int, priority: int) -> None:
+        for thread in os.listdir("/proc/self/task"):
+            with suppress(ProcessLookupError):
+                os.sched_setscheduler(int(thread), policy, os.sched_param(priority))
+
+    set_all(os.SCHED_RR, 1)
+    try:
+        yield
+    finally:
+        set_all(os.SCHED_OTHER, 0)
+
+
+def timed(run: Run, seconds: float) -> list[float]:
+    """Milliseconds of each call, for about `seconds` and at least 3 calls, after a tenth of that without timing."""
+    clock = time.perf_counter
+    end = clock() + seconds / 10
+    run()
+    while clock() < end:
+        run()
+    times: list[float] = []
+    end = clock() + seconds
+    while len(times) < 3 or clock() < end:
+        begin = clock()
+        run()
+        times.append((clock() - begin) * 1e3)
+    return times
+
+
+def as_arrays(outputs: Any) -> Outputs:
+    """The tensors and arrays of a tree of outputs, copied."""
+    from torch.utils import _pytree
+
+    return [np.array(leaf) for leaf in _pytree.tree_leaves(outputs)]
+
+
+def difference(outputs: Sequence[np.ndarray[Any, Any]], expected: Sequence[np.ndarray[Any, Any]]) -> float:
+    """The largest error over the largest value, worst over all outputs. Raises Failed where they cannot be compared."""
+    if [a.shape for a in outputs] != [b.shape for b in expected]:
+        raise Failed(f"gives shapes {[a.shape for a in outputs]}, eager {[b.shape for b in expected]}")
+    worst = 0.0
+    for a, b in zip(outputs, expected, strict=True):
+        if b.size == 0:
+            continue
+        error = np.abs(a.astype(np.float64) - b.astype(np.float64)).max()
+        scale = max(float(np.abs(b).max()), 1e-12)
+        worst = max(worst, float(error) / scale if np.isfinite(error) else float("inf"))
+    return worst

@@ -1,0 +1,113 @@
+"""How much of torch's own op suite converts: one sample of each OpInfo entry through export, Graph and reference.
+
+    python tests/export/opinfo_coverage.py [--samples N] [--dtype float32] [--only TEXT] [--verbose]
+
+Needs the package expecttest. Prints one line for each entry that is not equal to eager, and the totals: equal,
+refused (an ExportError, with its reason), different, crashed. Not a test: a map of what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import signal
+import sys
+import warnings
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from hardtack.export import ExportError, to_graphs
+from hardtack.export.reference import outputs, run
+
+_SECONDS = 20
+
+
+class Sample(torch.nn.Module):
+    """An OpInfo sample with its tensors as inputs and everything else baked in."""
+
+    def __init__(self, op: Any, leaves: list[Any], spec: pytree.TreeSpec) -> None:
+        super().__init__()
+        self.op, self.leaves, self.spec = op, leaves, spec
+        self.eval()
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        given = iter(tensors)
+        filled = [next(given) if isinstance(x, torch.Tensor) else x for x in self.leaves]
+        args, kwargs = pytree.tree_unflatten(filled, self.spec)
+        return self.op(*args, **kwargs)
+
+
+def prepare(op: Any, sample: Any) -> tuple[Sample, tuple[torch.Tensor, ...]]:
+    """The module and its inputs."""
+    leaves, spec = pytree.tree_flatten(((sample.input, *sample.args), dict(sample.kwargs)))
+    tensors = tuple(x.detach().clone() for x in leaves if isinstance(x, torch.Tensor))
+    return Sample(op, leaves, spec), tensors
+
+
+def judge(op: Any, sample: Any) -> tuple[str, str]:
+    """(verdict, detail) of one sample."""
+    module, tensors = prepare(op, sample)
+    with torch.no_grad():
+        want = [w for w in pytree.tree_leaves(module(*(t.clone() for t in tensors))) if isinstance(w, torch.Tensor)]
+    try:
+        exported = to_graphs(module, tensors)
+    except ExportError as error:
+        return "refused", " ".join(str(error).split())[:180]
+    graph = exported.entries["forward"].graph
+    values = run(graph, exported.store, {i.name: t for i, t in zip(graph.inputs, tensors, strict=True)})
+    got = outputs(graph, values)
+    if len(got) != len(want):
+        return "different", f"{len(got)} outputs, eager {len(want)}"
+    for g, w in zip(got, want, strict=True):
+        try:
+            torch.testing.assert_close(g, w, equal_nan=True, rtol=2e-4, atol=2e-4)
+        except AssertionError as error:
+            return "different", " ".join(str(error).split())[:160]
+    return "equal", ""
+
+
+def _timeout(*_: Any) -> None:
+    raise TimeoutError(f"no result within {_SECONDS} s")
+
+
+def main() -> int:
+    """Run the suite and print the map."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--samples", type=int, default=1)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    totals: collections.Counter[str] = collections.Counter()
+    signal.signal(signal.SIGALRM, _timeout)
+    for op in op_db:
+        name = f"{op.name}.{op.variant_test_name}".rstrip(".")
+        dtype = getattr(torch, options.dtype)
+        if options.only not in name or not op.supports_dtype(dtype, "cpu"):
+            continue
+        verdict, detail = "equal", ""
+        try:
+            for i, sample in zip(range(options.samples), op.sample_inputs("cpu", dtype), strict=False):
+                signal.alarm(_SECONDS)
+                verdict, detail = judge(op.op, sample)
+                if verdict != "equal":
+                    detail = f"sample {i}: {detail}"
+                    break
+        except Exception as error:  # whatever goes wrong is what this script is to show
+            verdict, detail = "crashed", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        finally:
+            signal.alarm(0)
+        totals[verdict] += 1
+        if verdict != "equal" or options.verbose:
+            print(f"{verdict:<10} {name:<45} {detail}", flush=True)
+    print(f"{sum(totals.values())} entries: " + ", ".join(f"{v} {k}" for k, v in sorted(totals.items())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

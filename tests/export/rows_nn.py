@@ -1,0 +1,167 @@
+"""Rows for products, normalisation, convolution, pooling and attention."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from tests.export.op_inputs import IMAGE, WHOLE, Row, X, randn
+
+ROWS: list[Row] = [
+    ("matmul", lambda x: (x @ x.mT, x @ x[0].T, x[0] @ x.mT, x @ x[0, 0], x[0, 0] @ x[0].T, x[0, 0] @ x[0, 0]), (X,)),
+    (
+        "batched",
+        lambda x: (torch.bmm(x, x.mT), torch.baddbmm(x[..., :4], x, x.mT, beta=0.5, alpha=2), x[:, None] @ x.mT),
+        (X,),
+    ),
+    (
+        "linear",
+        lambda x, w, b: (F.linear(x, w, b), F.linear(x, w), torch.addmm(b, x[0], w.T, alpha=0.5)),
+        (X, randn(5, 8), randn(5)),
+    ),
+    (
+        "einsum",
+        lambda x: (torch.einsum("bij,bkj->bik", x, x), torch.einsum("bij->ji", x), torch.outer(x[0, 0], x[0, 1])),
+        (X,),
+    ),
+    ("int_matmul", lambda x: (x @ x.mT, x[0] @ x[0].T), (WHOLE,)),
+    ("tensordot", lambda x: (torch.tensordot(x, x, ([1, 2], [1, 2])), torch.kron(x[0], x[0])), (X,)),
+    (
+        "layer_norm",
+        lambda x, w: (F.layer_norm(x, (8,), w, w), F.layer_norm(x, (4, 8)), F.rms_norm(x, (8,), w)),
+        (X, randn(8)),
+    ),
+    ("group_norm", lambda x, w: (F.group_norm(x, 2, w, w), F.instance_norm(x), F.group_norm(x, 4)), (IMAGE, randn(4))),
+    ("batch_norm", lambda x, w: F.batch_norm(x, w, w.abs() + 0.1, w, w), (IMAGE, randn(4))),
+    ("softmax", lambda x: (x.softmax(1), x.log_softmax(2), F.softmin(x, 0)), (X,)),
+    ("local_response_norm", lambda x: F.local_response_norm(x, 3), (IMAGE,)),
+    (
+        "conv2d",
+        lambda x, w: (F.conv2d(x, w), F.conv2d(x, w, padding=1, stride=2), F.conv2d(x, w, dilation=2, padding=2)),
+        (IMAGE, randn(6, 4, 3, 3)),
+    ),
+    (
+        "conv_groups",
+        lambda x, w: (F.conv2d(x, w, groups=4), F.conv2d(x[0], w, groups=4, padding="same")),
+        (IMAGE, randn(8, 1, 3, 3)),
+    ),
+    (
+        "conv1d_3d",
+        lambda x, w, y, v: (F.conv1d(x, w, padding=2), F.conv3d(y, v)),
+        (X, randn(5, 4, 3), IMAGE[:, None], randn(2, 1, 2, 2, 2)),
+    ),
+    (
+        "conv_transpose",
+        lambda x, w, b: (
+            F.conv_transpose2d(x, w, b),
+            F.conv_transpose2d(x, w, b, 2, 1, 1),
+            F.conv_transpose2d(x, w, stride=3, dilation=2),
+        ),
+        (IMAGE, randn(4, 5, 3, 3), randn(5)),
+    ),
+    ("conv_transpose_groups", lambda x, w: F.conv_transpose2d(x, w, groups=2, stride=2), (IMAGE, randn(4, 3, 3, 3))),
+    (
+        "max_pool",
+        lambda x: (
+            F.max_pool2d(x, 2),
+            F.max_pool2d(x, 3, 2, 1),
+            F.max_pool2d(x, 3, 2, 1, ceil_mode=True),
+            F.max_pool2d(x, 2, 1, 0, 2),
+        ),
+        (IMAGE,),
+    ),
+    ("max_pool_indices", lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (IMAGE,)),
+    (
+        "pool_1d_3d",
+        lambda x, y: (
+            F.max_pool1d(x, 2),
+            F.avg_pool1d(x, 3, 1, 1),
+            F.max_pool3d(y, 2),
+            F.avg_pool3d(y, 2, ceil_mode=True),
+        ),
+        (X, IMAGE),
+    ),
+    (
+        "avg_pool",
+        lambda x: (
+            F.avg_pool2d(x, 2),
+            F.avg_pool2d(x, 3, 2, 1),
+            F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+            F.avg_pool2d(x, 2, divisor_override=3),
+        ),
+        (IMAGE,),
+    ),
+    (
+        "avg_pool_ceil",
+        lambda x: (
+            F.avg_pool2d(x, 3, 2, 1, True),
+            F.avg_pool2d(x, 3, 2, 0, True),
+            F.avg_pool2d(x, 3, 2, 1, True, False),
+        ),
+        (IMAGE,),
+    ),
+    (
+        "adaptive_pool",
+        lambda x: (
+            F.adaptive_avg_pool2d(x, 1),
+            F.adaptive_avg_pool2d(x, (4, 3)),
+            F.adaptive_max_pool2d(x, 2),
+            F.adaptive_max_pool2d(x, 1),
+            F.adaptive_avg_pool1d(x[0], 5),
+        ),
+        (IMAGE,),
+    ),
+    ("lp_pool", lambda x: F.lp_pool2d(x, 2, 3), (IMAGE,)),
+    (
+        "resize_nearest",
+        lambda x: (
+            F.interpolate(x, scale_factor=2),
+            F.interpolate(x, (5, 13)),
+            F.interpolate(x, (5, 13), mode="nearest-exact"),
+        ),
+        (IMAGE,),
+    ),
+    (
+        "resize_linear",
+        lambda x: [
+            F.interpolate(x, (12, 7), mode=m, align_corners=a) for m in ("bilinear", "bicubic") for a in (False, True)
+        ],
+        (IMAGE,),
+    ),
+    (
+        "resize_scale",
+        lambda x: (
+            F.interpolate(x, scale_factor=1.5, mode="bilinear"),
+            F.interpolate(x, scale_factor=1.5, mode="bilinear", recompute_scale_factor=True),
+            F.interpolate(x[0], 20, mode="linear"),
+            F.interpolate(x[None], (3, 4, 5), mode="trilinear"),
+        ),
+        (IMAGE,),
+    ),
+    (
+        "grid_sample",
+        lambda x, g: [F.grid_sample(x, g.tanh() * 1.1, mode=m, align_corners=False) for m in ("bilinear", "nearest")],
+        (IMAGE, randn(2, 5, 6, 2)),
+    ),
+    (
+        "attention",
+        lambda x: (
+            F.scaled_dot_product_attention(x, x, x),
+            F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], is_causal=True),
+        ),
+        (X,),
+    ),
+    (
+        "attention_mask",
+        lambda x, m: (
+            F.scaled_dot_product_attention(x, x, x, attn_mask=m > 0),
+            F.scaled_dot_product_attention(x, x, x, attn_mask=m, scale=0.3),
+        ),
+        (X, randn(4, 4)),
+    ),
+    (
+        "grouped_queries",
+        lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True),
+        (randn(2, 4, 5, 8), randn(2, 2, 6, 8)),
+    ),
+]

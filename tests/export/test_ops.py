@@ -1,0 +1,127 @@
+"""Tables of torch calls: each through export and Graph, run by the reference interpreter, against eager.
+
+One row: a name, a function of tensors, its inputs. Functions that matter for sizes are also run with dynamic dimensions
+and other sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from hardtack.export import to_graphs
+from tests.export import rows_nn, rows_pointwise, rows_tensors
+from tests.export.checks import check, eager, entry, ours
+from tests.export.op_inputs import Row, randn
+
+ROWS: list[Row] = [*rows_pointwise.ROWS, *rows_tensors.ROWS, *rows_nn.ROWS]
+
+
+GROUP = 12
+GROUPS = [ROWS[i : i + GROUP] for i in range(0, len(ROWS), GROUP)]
+
+
+class _Rows(nn.Module):
+    """Several rows as one module, which is exported once: the inputs of all rows in a line."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        super().__init__()
+        self.rows = rows
+        self.eval()
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        rest = list(tensors)
+        found: dict[str, Any] = {}
+        for name, function, inputs in self.rows:
+            found[name] = function(*(rest.pop(0) for _ in inputs))
+        return found
+
+
+@pytest.mark.parametrize("rows", GROUPS, ids=[f"{g[0][0]}-{g[-1][0]}" for g in GROUPS])
+def test_static(rows: list[Row]) -> None:
+    """Every row's outputs; a failure names the output by the row's name."""
+    module, inputs = _Rows(rows), tuple(t for row in rows for t in row[2])
+    exported = to_graphs(module, inputs)
+    names = entry(exported).output_names
+    got, want = ours(exported, inputs), eager(module, inputs)
+    assert len(names) == len(got) == len(want)
+    for name, g, w in zip(names, got, want, strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-4, atol=2e-5, equal_nan=True, msg=lambda m, n=name: f"{n}: {m}")
+
+
+class _Call(nn.Module):
+    """A function as a module in evaluation mode."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.eval()
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        return self.function(*tensors)
+
+
+DYNAMIC: list[tuple[str, Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = [
+    ("views", lambda x: (x.reshape(-1, 4), x.flatten(), x.transpose(0, 1), x[1:], x[:, -2:]), (5, 8), (3, 4)),
+    ("reduce", lambda x: (x.sum(0), x.mean(0), x.mean(1), x.var(0, correction=0), x.amax(1)), (5, 8), (1, 3)),
+    ("softmax", lambda x: (x.softmax(0), x.log_softmax(1)), (5, 8), (1, 1)),
+    ("matmul", lambda x: (x @ x.T, x.T @ x, x @ torch.ones(8, 3)), (5, 8), (1, 8)),
+    ("cat", lambda x: (torch.cat([x, x]), torch.stack([x, x]), x.repeat(2, 3)), (5, 8), (0, 2)),
+    ("arange", lambda x: (torch.arange(x.shape[0]), x + torch.arange(x.shape[1])), (5, 8), (1, 3)),
+    ("mask", lambda x: x + torch.ones(x.shape[0], x.shape[0]).tril()[:, :1], (5, 8), (2, 3)),
+    ("scale", lambda x: (x * x.shape[0], x / x.shape[1] ** 0.5), (5, 8), (7, 2)),
+    ("flip_roll", lambda x: (x.flip(0), x.roll(2, 0)), (5, 8), (1, 3)),
+    ("sort", lambda x: (x.sort(0).values, x.topk(2, 1).values, x.argmax(0)), (5, 8), (1, 3)),
+    ("cumsum", lambda x: x.cumsum(0), (5, 8), (0, 3)),
+    ("pad", lambda x: F.pad(x, (1, 2, 0, 3)), (5, 8), (0, 3)),
+    ("chunks", lambda x: x.reshape(x.shape[0] // 2, 2, -1).sum(1), (6, 8), (2, 4)),
+    ("expand", lambda x: x[:, None, :].expand(-1, 3, -1).reshape(x.shape[0] * 3, -1), (5, 8), (1, 2)),
+    ("split", lambda x: (x[: x.shape[0] // 2], x[x.shape[0] // 2 :]), (5, 8), (3, 2)),
+    ("unfold", lambda x: x.unfold(0, 2, 1), (5, 8), (2, 3)),
+    ("layer_norm", lambda x: F.layer_norm(x, (x.shape[1],)), (5, 8), (1, 3)),
+]
+
+
+@pytest.mark.parametrize(("function", "first", "second"), [r[1:] for r in DYNAMIC], ids=[r[0] for r in DYNAMIC])
+def test_dynamic(function: Callable[..., Any], first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    """Both dims dynamic where the function allows it, else the first; then run with another size."""
+    any_size = torch.export.Dim.DYNAMIC
+    free = [d for d in range(len(first)) if second[d] != first[d]]
+    check(_Call(function), (randn(*first),), ((dict.fromkeys(free, any_size),),), [(randn(*second),)])
+
+
+CONVOLUTIONS: list[tuple[str, nn.Module, tuple[int, ...]]] = [
+    ("conv", nn.Conv2d(3, 4, 3, stride=2, padding=1), (1, 3, 9, 14)),
+    ("transposed", nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1), (1, 3, 5, 3)),
+    ("pool", nn.MaxPool2d(3, 2, 1), (1, 3, 9, 14)),
+    ("ceil", nn.MaxPool2d(2, 2, ceil_mode=True), (3, 3, 9, 15)),
+    ("adaptive", nn.AdaptiveAvgPool2d((2, 3)), (1, 3, 9, 14)),
+    ("upsample", nn.Upsample(scale_factor=2, mode="bilinear"), (1, 3, 4, 5)),
+    ("halved", nn.Upsample(scale_factor=0.5), (1, 3, 8, 6)),
+    ("reflection", nn.ReflectionPad2d(2), (1, 3, 4, 5)),
+    ("instance_norm", nn.InstanceNorm2d(3), (1, 3, 4, 5)),
+]
+
+
+@pytest.mark.parametrize(("module", "other"), [r[1:] for r in CONVOLUTIONS], ids=[r[0] for r in CONVOLUTIONS])
+def test_dynamic_images(module: nn.Module, other: tuple[int, ...]) -> None:
+    any_size = torch.export.Dim.DYNAMIC
+    spec = ({0: any_size, 2: any_size, 3: any_size},)
+    check(module.eval(), (randn(2, 3, 12, 10),), spec, [(randn(*other),)])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("both", [False, True])
+def test_recurrent(kind: str, layers: int, both: bool) -> None:
+    torch.manual_seed(1)
+    module = getattr(nn, kind)(5, 6, layers, batch_first=both, bidirectional=both, bias=layers == 1).eval()
+    any_size = torch.export.Dim.DYNAMIC
+    others = [(randn(1, 2, 5),), (randn(7, 1, 5),)]
+    exported = check(module, (randn(4, 3, 5),), ({0: any_size, 1: any_size},), others)
+    assert not entry(exported).graph.guards

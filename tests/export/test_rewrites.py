@@ -1,0 +1,160 @@
+"""Each rewrite rule: what it makes of a small module, and that the result still equals eager."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.export import Dim
+
+from hardtack.export import to_graphs
+from tests.export.checks import check, entry, kinds
+
+ANY = Dim.DYNAMIC
+
+
+def _norm(channels: int, kind: type[nn.Module] = nn.BatchNorm2d) -> Any:
+    norm: Any = kind(channels)
+    with torch.no_grad():
+        for t in (norm.weight, norm.bias, norm.running_mean):
+            t.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    return norm
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_batch_norm_folds_into_convolution(bias: bool, groups: int) -> None:
+    module = nn.Sequential(nn.Conv2d(4, 8, 3, bias=bias, groups=groups), _norm(8), nn.ReLU()).eval()
+    exported = check(module, (torch.randn(2, 4, 6, 6),), ({0: ANY},), atol=1e-4)
+    assert kinds(exported) == ["conv", "max"]
+
+
+def test_batch_norm_folds_into_transposed_convolution() -> None:
+    module = nn.Sequential(nn.ConvTranspose2d(4, 6, 3, stride=2), _norm(6)).eval()
+    assert kinds(check(module, (torch.randn(2, 4, 5, 5),), atol=1e-4)) == ["conv"]
+
+
+def test_batch_norm_folds_into_linear() -> None:
+    module = nn.Sequential(nn.Linear(4, 6), _norm(6, nn.BatchNorm1d)).eval()
+    assert kinds(check(module, (torch.randn(2, 4),), atol=1e-4)) == ["matmul", "add"]
+
+
+def test_no_folding_where_the_convolution_has_another_use() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 4, 1), _norm(4)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.conv(x)
+            return y, self.norm(y)
+
+    assert kinds(check(Both().eval(), (torch.randn(1, 3, 4, 4),), atol=1e-4)) == ["conv", "mul", "add"]
+
+
+def test_no_folding_of_a_scale_that_varies_in_space() -> None:
+    conv, scale = nn.Conv2d(3, 4, 1).eval(), torch.randn(1, 1, 4, 4)
+    assert kinds(check(lambda x: conv(x) * scale, (torch.randn(1, 3, 4, 4),))) == ["conv", "mul"]
+
+
+def test_zero_padding_becomes_the_convolutions() -> None:
+    conv = nn.Conv2d(3, 4, 3, stride=2, padding=1).eval()
+    exported = check(lambda x: conv(F.pad(x, (0, 1, 2, 0))), (torch.randn(1, 3, 8, 8),))
+    assert kinds(exported) == ["conv"]
+    assert entry(exported).graph.ops[0].attr("padding") == ((3, 1), (1, 2))
+
+
+def test_other_padding_stays() -> None:
+    conv = nn.Conv2d(3, 4, 3).eval()
+    assert kinds(check(lambda x: conv(F.pad(x, (1, 1), value=2.0)), (torch.randn(1, 3, 8, 8),))) == ["pad", "conv"]
+
+
+def test_transposed_weight_is_a_constant() -> None:
+    exported = check(nn.Linear(4, 6).eval(), (torch.randn(2, 4),))
+    assert kinds(exported) == ["matmul", "add"]
+    weight = entry(exported).graph.ops[0].inputs[1]
+    assert str(entry(exported).graph.types[str(weight)]) == "f32[4, 6]"
+
+
+def test_tables_of_positions_vanish() -> None:
+    """Rotary tables, position ids: what follows from constants alone is computed at export."""
+
+    class Rotary(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("frequency", 1 / 10000 ** (torch.arange(0, 8, 2) / 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            angle = torch.outer(torch.arange(6).float(), self.frequency)
+            return x * torch.cat([angle.cos(), angle.sin()], -1)
+
+    assert kinds(check(Rotary().eval(), (torch.randn(2, 6, 8),))) == ["mul"]
+
+
+def test_large_expansions_are_not_folded() -> None:
+    row = torch.randn(1024)
+    exported = check(lambda x: row.expand(1024, 1024).contiguous() + x, (torch.randn(1, 1),))
+    assert max(d.array.nbytes for d in exported.store.data.values()) == 4096
+
+
+Q, K = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 7, 8)
+MASK = torch.randn(2, 1, 5, 7)
+HIDDEN = torch.rand(2, 1, 5, 7) > 0.7
+
+ATTENTION: list[tuple[str, Any, tuple[torch.Tensor, ...]]] = [
+    ("plain", lambda q, k: ((q @ k.mT) * 0.3).softmax(-1) @ k, (Q, K)),
+    ("divided", lambda q, k: ((q @ k.mT) / 8**0.5).softmax(-1) @ k, (Q, K)),
+    ("no scale", lambda q, k: (q @ k.mT).softmax(-1) @ k, (Q, K)),
+    ("scaled before", lambda q, k: ((q * 0.3) @ k.mT).softmax(-1) @ k, (Q, K)),
+    ("both scaled", lambda q, k: ((q * 0.5) @ (k * 0.6).mT).softmax(-1) @ k, (Q, K)),
+    ("masked", lambda q, k, m: ((q @ k.mT) * 0.3 + m).softmax(-1) @ k, (Q, K, MASK)),
+    ("mask first", lambda q, k, m: (m + q @ k.mT).softmax(-1) @ k, (Q, K, MASK)),
+    ("filled", lambda q, k, h: (q @ k.mT).masked_fill(h, -1e9).softmax(-1) @ k, (Q, K, HIDDEN)),
+    ("three dims", lambda q, k, m: torch.bmm((torch.bmm(q[0], k[0].mT) + m[0]).softmax(-1), k[0]), (Q, K, MASK)),
+    ("in f32", lambda q, k: ((q @ k.mT) * 0.3).softmax(-1, dtype=torch.float32).to(q.dtype) @ k, (Q.half(), K.half())),
+]
+
+
+@pytest.mark.parametrize(("function", "inputs"), [r[1:] for r in ATTENTION], ids=[r[0] for r in ATTENTION])
+def test_attention_is_recognised(function: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+    exported = check(function, inputs, atol=1e-3 if inputs[0].dtype is torch.float16 else 1e-5)
+    assert "attention" in kinds(exported)
+    assert "exp" not in kinds(exported)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda q, k: ((q @ k.mT).softmax(-1) @ k, (q @ k.mT).softmax(-1)),
+        lambda q, k: (q @ k.mT).softmax(-2) @ k,
+        lambda q, k: ((q @ k.mT).softmax(-1) * 2) @ k,
+        lambda q, k: (q @ k.mT).masked_fill(q[..., :1] > 0, 0.0).softmax(-1) @ k,
+    ],
+    ids=["probabilities used", "other dim", "changed after", "filled with zero"],
+)
+def test_what_is_no_attention(function: Any) -> None:
+    assert "attention" not in kinds(check(function, (Q, K)))
+
+
+def test_common_subexpressions() -> None:
+    exported = check(lambda x: (x.sin() + 1) * (x.sin() + 1), (torch.randn(3),))
+    assert kinds(exported) == ["sin", "add", "mul"]
+
+
+def test_equal_looking_literals_stay_apart() -> None:
+    exported = check(lambda x: (torch.copysign(x, 0.0), torch.copysign(x, -0.0)), (torch.randn(3),))
+    assert kinds(exported) == ["copysign", "copysign"]
+
+
+def test_chains_of_views() -> None:
+    exported = check(lambda x: x.view(6, 4).view(2, 12).transpose(0, 1).transpose(0, 1).view(4, 6), (torch.randn(24),))
+    assert kinds(exported) == ["reshape"]
+
+
+def test_dead_ops_are_left_out() -> None:
+    exported = to_graphs(lambda x: (x.sort(0), x + 1)[1], (torch.randn(3),))
+    assert kinds(exported) == ["add"]

@@ -1,0 +1,265 @@
+"""hardtack.load and what it gives: calls, states, threads, tensors of numpy and torch, errors."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import hardtack
+
+SCALE = np.array([1, 2, 3, 0.5], np.float32)
+
+
+def rows(n: int) -> np.ndarray[Any, Any]:
+    return np.arange(4 * n, dtype=np.float32).reshape(n, 4)
+
+
+def test_description(model: hardtack.Model, bundle: Path) -> None:
+    entry = model.entries["forward"]
+    assert list(model.entries) == ["forward", "copy"]
+    assert str(entry.inputs[0]) == "x: f32[n, 4]"
+    n = entry.inputs[0].shape[0]
+    assert isinstance(n, hardtack.Size)
+    assert (n, n.lo, n.hi, entry.syms) == ("n", 0, 64, {"n": (0, 64)})
+    assert entry.guards == ("n must not be 13",)
+    assert (model.target, model.states["calls"].dtype) == ("cpu:x86-64-v3", "i64")
+    assert (model.file_nbytes, model.producer["hardtack"]) == (bundle.stat().st_size, "0.1.0")
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 64])
+def test_numpy_in_numpy_out(model: hardtack.Model, n: int) -> None:
+    out = model.session("forward")(rows(n))
+    assert list(out) == ["y", "calls"]
+    assert type(out["y"]) is np.ndarray
+    np.testing.assert_array_equal(out["y"], rows(n) * SCALE * SCALE)
+
+
+def test_torch_in_torch_out(model: hardtack.Model) -> None:
+    x = torch.from_numpy(rows(3)).requires_grad_()
+    out = model.session("forward")(x)
+    assert torch.equal(out["y"], x.detach() * torch.from_numpy(SCALE) ** 2)
+    assert (out["calls"].dtype, out["calls"].shape) == (torch.int64, ())
+    out["y"].add_(1)  # the caller's own memory
+
+
+def test_any_dlpack_tensor(model: hardtack.Model) -> None:
+    class Foreign:
+        def __init__(self, array: np.ndarray[Any, Any]) -> None:
+            self.array = array
+
+        def __dlpack__(self) -> Any:
+            return self.array.__dlpack__()
+
+    out = model.session("copy")(Foreign(np.array([1, 2, 3], np.float32)))
+    np.testing.assert_array_equal(out, [1, 2, 3])
+
+
+def test_results_are_not_overwritten_by_the_next_run(model: hardtack.Model) -> None:
+    session = model.session("copy")
+    first = session(np.array([1, 2, 3], np.float32))
+    second = session(np.array([4, 5, 6], np.float32))
+    np.testing.assert_array_equal(first, [1, 2, 3])
+    np.testing.assert_array_equal(second, [4, 5, 6])
+    assert first.flags.writeable
+    assert first.ctypes.data % 64 == 0
+
+
+def test_results_outlive_session_and_model(bundle: Path) -> None:
+    own = hardtack.load(bundle)
+    out = own.session("forward")(rows(2))
+    del own
+    gc.collect()
+    np.testing.assert_array_equal(out["y"], rows(2) * SCALE * SCALE)
+
+
+def test_inputs_are_given_back(model: hardtack.Model) -> None:
+    import sys
+    import weakref
+
+    x = np.array([1, 2, 3], np.float32)
+    t = torch.tensor([1.0, 2, 3])
+    alive = weakref.ref(t)
+    session = model.session("copy")
+    before = sys.getrefcount(x)
+    session(x)
+    session(t)
+    assert sys.getrefcount(x) == before
+    del t
+    gc.collect()
+    assert alive() is None
+
+
+def test_states_belong_to_the_session(model: hardtack.Model) -> None:
+    one, other = model.session("forward"), model.session("forward")
+    assert [int(one(rows(1))["calls"]) for _ in range(3)] == [5, 6, 7]
+    assert int(other(rows(1))["calls"]) == 5
+    assert int(one.read_state("calls")) == 8
+    one.write_state("calls", np.array(40))
+    assert int(one(rows(1))["calls"]) == 40
+    one.reset()
+    assert int(one(rows(1))["calls"]) == 5
+
+
+def test_another_entry_point_in_the_same_session(model: hardtack.Model) -> None:
+    session = model.session("copy")
+    assert int(session.run("forward", rows(1))["calls"]) == 5
+    assert int(session.run("forward", rows(1))["calls"]) == 6
+    np.testing.assert_array_equal(session(np.ones(3, np.float32)), [1, 1, 1])
+
+
+def test_by_name(model: hardtack.Model) -> None:
+    session = model.session("forward")
+    out = session.run_tensors({"x": rows(2)})
+    assert list(out) == ["y", "calls"]
+    with pytest.raises(hardtack.InputError, match=r"^forward lacks the input 'x'; its inputs are: x$"):
+        session.run_tensors({})
+    with pytest.raises(hardtack.InputError, match=r"^forward has no input 'z'; its inputs are: x$"):
+        session.run_tensors({"x": rows(2), "z": rows(2)})
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.ones((3, 5), np.float32), 'input "x" (0 of entry "forward"): dimension 1 is 5, expected 4'),
+        (np.ones((3, 4)), 'input "x" (0 of entry "forward"): dtype is f64, expected f32'),
+        (np.ones((65, 4), np.float32), 'input "x" (0 of entry "forward"): dimension 0 is 65, expected 0 to 64 (n)'),
+        (np.ones((4, 8), np.float32)[:, ::2], 'input "x" (0 of entry "forward"): stride 1 is 2, expected 1'),
+        (np.ones((4, 4), np.float32)[::-1], 'input "x" (0 of entry "forward"): stride 0 is -4, expected 4'),
+        ("text", "input 'x': is a str, not a tensor: pass a numpy array or an object with __dlpack__"),
+        (np.ones((2, 4), ">f4"), "input 'x': numpy dtype >f4 is not one that models take"),
+        (np.ones((2, 4), np.complex64), "input 'x': numpy dtype complex64 is not one that models take"),
+        (3.0, "input x: f32[n, 4] cannot be the Python float 3.0"),
+        (
+            np.ones((13, 4), np.float32),
+            'entry "forward" requires n must not be 13; with n = 13 the left side is 13, expected other than 13',
+        ),
+    ],
+)
+def test_refused_inputs(model: hardtack.Model, x: Any, message: str) -> None:
+    session = model.session("forward")
+    with pytest.raises(hardtack.InputError) as caught:
+        session(x)
+    assert str(caught.value) == message
+    assert int(session(rows(1))["calls"]) == 5  # nothing was run
+
+
+def test_a_stride_between_elements(model: hardtack.Model) -> None:
+    packed = np.zeros(5, np.dtype([("a", "f4"), ("b", "u1")]))["a"][:3]
+    with pytest.raises(hardtack.InputError) as caught:
+        model.session("copy")(packed)
+    assert str(caught.value) == ("input 'x': its stride of 5 bytes in dimension 0 is not a multiple of its itemsize, 4")
+
+
+def test_wrong_names(model: hardtack.Model) -> None:
+    with pytest.raises(hardtack.InputError, match=r"^there is no entry point 'back'; there are: forward, copy$"):
+        model.session("back")
+    with pytest.raises(hardtack.InputError, match=r"^the bundle has several entry points, name one: forward, copy$"):
+        model(rows(1))
+    with pytest.raises(hardtack.InputError, match=r"^there is no state 'x'; there are: calls$"):
+        model.session("copy").read_state("x")
+    with pytest.raises(hardtack.InputError, match=r"^state calls: i64\[\] cannot take an array int32\[\]$"):
+        model.session("copy").write_state("calls", np.array(1, np.int32))
+
+
+def test_a_kernel_that_refuses_its_data(model: hardtack.Model) -> None:
+    session = model.session("forward")
+    session.write_state("calls", np.array(1000000))
+    with pytest.raises(hardtack.RunError):
+        session(rows(1))
+
+
+def test_memory_limit(model: hardtack.Model) -> None:
+    session = model.session("forward", max_nbytes=200)
+    with pytest.raises(hardtack.RunError, match="200"):
+        session(rows(4))
+
+
+def test_memory_is_told_and_given_back(model: hardtack.Model) -> None:
+    session = model.session("forward")
+    session(rows(4))
+    assert session.memory["arena_nbytes"] >= 1088
+    session.trim()
+    assert session.memory["arena_nbytes"] == 0
+    assert int(session(rows(4))["calls"]) == 6
+
+
+def test_threads_is_checked(bundle: Path) -> None:
+    with pytest.raises(ValueError, match="threads is 0; it must be at least 1"):
+        hardtack.load(bundle, threads=0)
+
+
+def test_device_is_checked(bundle: Path) -> None:
+    with pytest.raises(hardtack.LoadError, match="toaster"):
+        hardtack.load(bundle, device="toaster")
+
+
+def test_observer_sees_every_step(model: hardtack.Model) -> None:
+    session = model.session("forward")
+    seen: list[dict[str, Any]] = []
+    session.observe(seen.append)
+    session(rows(2))
+    session.observe(None)
+    session(rows(2))
+    assert [(s["op"], s["kernel"], list(s["values"])) for s in seen] == [
+        ("launch", "k_scale", ["t"]),
+        ("launch", "k_scale", ["y"]),
+        ("launch", "k_count", ["calls", "before"]),
+    ]
+    np.testing.assert_array_equal(seen[0]["values"]["t"], rows(2) * SCALE)
+    first = seen[0]
+    assert (first["file"], first["line"], first["source_op"]) == ("model.py", 12, "aten.mul.Tensor")
+
+
+def test_an_error_in_an_observer_ends_the_run(model: hardtack.Model) -> None:
+    session = model.session("forward")
+
+    def stop(step: dict[str, Any]) -> None:
+        raise KeyError("enough")
+
+    session.observe(stop)
+    with pytest.raises(KeyError, match="enough"):
+        session(rows(2))
+    session.observe(None)
+    session.reset()
+    assert int(session(rows(2))["calls"]) == 5
+
+
+def test_a_session_is_not_for_two_threads(model: hardtack.Model) -> None:
+    session = model.session("forward")
+    found: list[str] = []
+
+    def again(step: dict[str, Any]) -> None:
+        try:
+            session(rows(1))
+        except RuntimeError as error:
+            found.append(str(error))
+
+    session.observe(again)
+    session(rows(2))
+    assert found[0] == "the session is running; each thread needs a session of its own (model.session())"
+
+
+def test_many_threads_share_a_model(bundle: Path) -> None:
+    shared = hardtack.load(bundle, threads=2)
+    wrong: list[str] = []
+
+    def work(seed: int) -> None:
+        session = shared.session("forward")
+        for i in range(200):
+            n = 12 - (seed + i) % 13  # never 13
+            out = session(rows(n))
+            if not np.array_equal(out["y"], rows(n) * SCALE * SCALE) or int(out["calls"]) != 5 + i:
+                wrong.append(f"thread {seed}, run {i}")
+
+    threads = [threading.Thread(target=work, args=(s,)) for s in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []

@@ -1,0 +1,109 @@
+"""The whole line on every model of the zoo: exported to a bundle, run by the C++ runtime, equal to eager.
+
+The bound is the promise of docs/contract.md: for each output ||out - eager|| <= 1e-5 * ||eager|| in float32, or at most
+four times eager's own error against float64.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hardtack  # noqa: E402
+from tests.models import zoo  # noqa: E402
+
+BOUND = 1e-5
+
+
+def leaves(value: Any) -> list[Any]:
+    """The tensors of a nested result, in order."""
+    if value is None:
+        return []
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return [value]
+    items = value.values() if hasattr(value, "values") else value
+    return [leaf for item in items for leaf in leaves(item)]
+
+
+def distance(a: Any, b: Any) -> float:
+    """||a - b|| / ||b|| in float64."""
+    x, y = (torch.as_tensor(np.asarray(t) if isinstance(t, np.ndarray) else t).double() for t in (a, b))
+    return float((x - y).norm() / y.norm().clamp(min=1e-30))
+
+
+def assert_close(out: Any, module: Any, args: Any) -> None:
+    """Hardtack's result against eager's; `module` is run, so its buffers change as the bundle's states do."""
+    before = copy.deepcopy(module)
+    with torch.no_grad():
+        wanted = leaves(module(*args))
+    got = leaves(out)
+    assert [tuple(g.shape) for g in got] == [tuple(w.shape) for w in wanted]
+    errors = [distance(g, w) for g, w in zip(got, wanted, strict=True)]
+    if max(errors) <= BOUND:
+        return
+    with torch.no_grad():
+        wide = [a.double() if a.is_floating_point() else a for a in args]
+        exact = leaves(before.double()(*wide))
+    for g, w, e in zip(got, wanted, exact, strict=True):
+        assert distance(g, e) <= max(BOUND, 4 * distance(w, e))
+
+
+def load(name: str) -> Any:
+    try:
+        return zoo.load(name)
+    except (ModuleNotFoundError, FileNotFoundError) as missing:
+        pytest.skip(f"{name}: {missing}")
+
+
+@pytest.mark.parametrize("name", zoo.NAMES)
+def test_bundle_equals_eager(name: str, tmp_path: Path) -> None:
+    """Static and for each declaration of dynamic dimensions; other sizes, batch 1 and the golden with the first one."""
+    model = load(name)
+    for k, dynamic in enumerate((None, *model.dynamic)):
+        path = tmp_path / f"{k}.pkg"
+        module = copy.deepcopy(model.module)
+        hardtack.export(
+            copy.deepcopy(model.module),
+            model.args,
+            path=path,
+            dynamic_shapes=dynamic,
+            targets=("cpu:native",),
+            options=hardtack.Options(strict=model.strict),
+        )
+        session = hardtack.load(path, threads=2).session("forward")
+        calls = [model.args, *(model.others if k == 1 else ())]
+        for args in calls:
+            assert_close(session(*args), module, args)
+        if k == 1 and model.golden is not None:
+            model.golden(hardtack.load(path))
+
+
+@pytest.mark.parametrize("name", ["gpt2_static_cache", "llama_static_cache"])
+def test_decoding_with_a_cache(name: str, tmp_path: Path) -> None:
+    """Prefill, then token by token: the cache is session state; reset starts over; sessions do not share it."""
+    model = load(name)
+    path = tmp_path / "m.pkg"
+    hardtack.export(
+        copy.deepcopy(model.module),
+        model.args,
+        path=path,
+        dynamic_shapes=model.dynamic[0],
+        targets=("cpu:native",),
+        options=hardtack.Options(strict=True),
+    )
+    bundle = hardtack.load(path)
+    session, other = bundle.session("forward"), bundle.session("forward")
+    for _ in range(2):
+        eager = copy.deepcopy(model.module)
+        assert_close(session(*model.args), eager, model.args)
+        for step in range(4, 8):
+            args = (torch.tensor([[step * 7 % 50]]), torch.tensor([step]))
+            assert_close(session(*args), eager, args)
+        session.reset()
+    assert_close(other(*model.args), copy.deepcopy(model.module), model.args)

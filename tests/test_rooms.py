@@ -1,0 +1,159 @@
+"""The walls of the house, as docs/architecture.md states them: who may import what."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = {"hardtack": ROOT / "hardtack", "hardtack.export": ROOT / "export", "hardtack.codegen": ROOT / "codegen"}
+
+# Files of the front door that work on models and therefore need torch; all others load without it.
+NEEDS_TORCH = {"hardtack.api", "hardtack.comparison"}
+THIRD_PARTY = {
+    "hardtack": {"numpy", "click", "rich", "torch"},
+    "hardtack.export": {"torch", "sympy", "numpy"},
+    "hardtack.codegen": {"numpy"},
+}
+RUNTIME_SYSTEM_HEADERS = {
+    "cpuid.h", "dlfcn.h", "elf.h", "fcntl.h", "immintrin.h", "linux/futex.h", "sched.h", "stddef.h", "stdint.h",
+    "string.h", "sys/auxv.h", "sys/mman.h", "sys/stat.h", "sys/syscall.h", "unistd.h",
+}  # fmt: skip
+
+
+def room_of(module: str) -> str:
+    """The longest package that the module lies in."""
+    return max((r for r in PACKAGES if module == r or module.startswith(f"{r}.")), key=len)
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """(dotted name, file) of every Python module of the project's packages."""
+    for package, folder in PACKAGES.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = [package, *path.relative_to(folder).with_suffix("").parts]
+            yield ".".join(parts).removesuffix(".__init__"), path
+
+
+@cache
+def imports(path: Path, *, at_load: bool = False) -> set[str]:
+    """The modules that a file imports; with `at_load` only those that importing the file imports."""
+    found: set[str] = set()
+    stack: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while stack:
+        node = stack.pop()
+        if at_load and (isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) or _for_types(node)):
+            continue
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            found |= {node.module} | {f"{node.module}.{a.name}" for a in node.names}
+        stack.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def _for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+MODULES = dict(modules())
+
+
+def test_modules_are_found() -> None:
+    assert {"hardtack.api", "hardtack.export.convert", "hardtack.codegen.ir.plan"} <= MODULES.keys()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_third_party_imports(module: str) -> None:
+    ours = {"hardtack", "__future__"} | sys.stdlib_module_names
+    foreign = {name.partition(".")[0] for name in imports(MODULES[module])} - ours
+    assert foreign <= THIRD_PARTY[room_of(module)]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_between_rooms(module: str) -> None:
+    """codegen knows no other room, export knows codegen, the front door knows both; none knows the front door."""
+    found = {name for name in imports(MODULES[module]) if name.partition(".")[0] == "hardtack"}
+    rooms = {room_of(name) for name in found}
+    if room_of(module) == "hardtack.codegen":
+        assert rooms <= {"hardtack.codegen"}
+    if room_of(module) == "hardtack.export":
+        assert rooms <= {"hardtack.codegen", "hardtack.export"}
+
+
+def loads(module: str) -> set[str]:
+    """Everything of the project that importing `module` imports, packages above included."""
+    seen: set[str] = set()
+    todo = [module]
+    while todo:
+        name = todo.pop()
+        if name in seen or name not in MODULES:
+            continue
+        seen.add(name)
+        todo.extend(imports(MODULES[name], at_load=True))
+        if "." in name:
+            todo.append(name.rpartition(".")[0])
+    return seen
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if room_of(m) == "hardtack" and m not in NEEDS_TORCH])
+def test_only_the_exporting_files_load_torch(module: str) -> None:
+    for name in sorted(loads(module)):
+        torch = {n for n in imports(MODULES[name], at_load=True) if n.partition(".")[0] == "torch"}
+        assert not torch, f"{module} loads {name}, which imports {', '.join(sorted(torch))}"
+
+
+def test_the_chain_to_torch_is_seen() -> None:
+    assert "hardtack.export.capture" in loads("hardtack.api")
+
+
+def test_the_intermediate_forms_know_no_stage() -> None:
+    """codegen/ir imports nothing of codegen but itself and the table of scalar ops."""
+    for module, path in MODULES.items():
+        if module.startswith("hardtack.codegen.ir."):
+            inside = {n for n in imports(path) if n.startswith("hardtack.codegen.")}
+            allowed = ("hardtack.codegen.ir", "hardtack.codegen.ops")
+            assert not {n for n in inside if not n.startswith(allowed)}, module
+
+
+def includes(path: Path) -> set[str]:
+    return set(re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', path.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+RUNTIME = sorted(p for folder in ("src", "include") for p in (ROOT / "runtime_cpp" / folder).rglob("*.[ch]*"))
+
+
+@pytest.mark.parametrize("path", RUNTIME, ids=lambda p: p.name)
+def test_runtime_includes(path: Path) -> None:
+    """The runtime's core is built from its own headers, the C++ library and the system's: nothing else is linked."""
+    for name in includes(path):
+        own = (path.parent / name).is_file() or (ROOT / "runtime_cpp" / "include" / name).is_file()
+        standard = re.fullmatch(r"[a-z_]+", name) is not None
+        assert own or standard or name in RUNTIME_SYSTEM_HEADERS, f"{path.name} includes {name}"
+
+
+@pytest.mark.parametrize("folder", ["tools", "bindings"])
+def test_programs_see_only_the_public_interface(folder: str) -> None:
+    for path in sorted((ROOT / "runtime_cpp" / folder).glob("*.[ch]*")):
+        for name in includes(path):
+            assert not (ROOT / "runtime_cpp" / "src" / name).is_file() or (path.parent / name).is_file(), (
+                f"{folder}/{path.name} includes {name} of the library's inside"
+            )
+
+
+KERNEL_HEADERS = sorted((ROOT / "codegen" / "templates" / "cpp").glob("*.[ch]*"))
+
+
+@pytest.mark.parametrize("path", KERNEL_HEADERS, ids=lambda p: p.name)
+def test_kernels_are_freestanding(path: Path) -> None:
+    """Kernels are compiled without system headers: their own, the calling contract, and the compiler's."""
+    for name in includes(path):
+        compilers = name in {"stddef.h", "stdint.h", "immintrin.h", "arm_neon.h"}
+        assert (path.parent / name).is_file() or name == "hardtack/kernel_abi.h" or compilers, f"{path.name}: {name}"
