@@ -1,1 +1,2 @@
-"""Hardtack's benchmarks: speed, cold start and export time beside other ways to run a PyTorch model on a CPU."""
+"""Hardtack's benchmarks: speed (python -m bench), cold start (bench.cold), export time (bench.export_time), and where the
+time of a model goes (bench.steps)."""

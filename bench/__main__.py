@@ -48,12 +48,13 @@ def thread_counts(text: str | None) -> tuple[int, ...]:
 @click.option("--rounds", default=9, show_default=True, help="How often every system has its turn.")
 @click.option("--seconds", default=0.2, show_default=True, help="How long a turn lasts.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Store everything measured here.")
+@click.option("--markdown", type=click.Path(dir_okay=False), help="Store the tables here, as Markdown.")
 @click.option("--keep", type=click.Path(file_okay=False), help="Keep exported files here, and use peers' files again.")
 @click.option("--realtime", is_flag=True, help="Take turns at real-time priority, on a busy machine; as root.")
 @click.option("--list", "list_models", is_flag=True, help="List the models and stop.")
 def main(
     models: str | None, systems: str | None, threads: str | None, rounds: int, seconds: float, json_path: str | None,
-    keep: str | None, realtime: bool, list_models: bool,
+    markdown: str | None, keep: str | None, realtime: bool, list_models: bool,
 ) -> None:  # fmt: skip
     """Times models under Hardtack and its peers in interleaved rounds, after checking their outputs against eager's."""
     if list_models:
@@ -73,6 +74,14 @@ def main(
         settings = Settings(folder.resolve(), rounds, seconds, keep=keep is not None, realtime=realtime)
         measured = run(picked, running, counts, settings, json_path)
     show(measured, running, counts)
+    if markdown:
+        page = report.markdown(measured, running, counts, machine.sentence(machine.facts()), command())
+        Path(markdown).write_text(page)
+
+
+def command() -> str:
+    """How this program was called."""
+    return " ".join(["python -m bench", *sys.argv[1:]])
 
 
 def run(
@@ -102,7 +111,7 @@ def run(
                 console.print(f"{model} is left out: eager fails: {failed}", markup=False)
             progress.advance(task)
             if json_path:
-                document = report.document(measured, machine.facts(), " ".join(["python -m bench", *sys.argv[1:]]))
+                document = report.document(measured, machine.facts(), command())
                 Path(json_path).write_text(json.dumps(document, indent=1) + "\n")
     return measured
 
@@ -112,7 +121,7 @@ def show(measured: list[Measured], systems: tuple[str, ...], threads: tuple[int,
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(machine.sentence(machine.facts()), markup=False, highlight=False)
     for count in threads:
-        console.print(report.table(measured, systems, count))
+        console.print(report.grid(measured, systems, count).rich())
     for line in report.summary(measured, systems):
         console.print(line, markup=False, highlight=False)
 

@@ -9,13 +9,12 @@ AOTInductor also a C++ program on libtorch.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -28,6 +27,7 @@ from rich.table import Table
 
 from bench import machine
 from bench.models import Case, build
+from bench.worker import realtime_threads
 
 MODEL = "efficientnet_lite0"
 _EAGER = """
@@ -60,6 +60,18 @@ import numpy as np, hardtack
 session = hardtack.load(sys.argv[1], threads=int(sys.argv[3])).session()
 x = np.load(sys.argv[2])
 run = lambda: session(x)
+"""
+# A child's largest memory counts that of the process which started it, so a small one has to.
+_LAUNCH = """
+import os, sys, time
+if sys.argv[1] == "realtime":
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+begin = time.perf_counter()
+quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+pid = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ, file_actions=quiet)
+_, status, usage = os.wait4(pid, 0)
+print((time.perf_counter() - begin) * 1e3, usage.ru_maxrss * 1024)
+sys.exit(status != 0)
 """
 _FINISH = """
 run()
@@ -161,22 +173,20 @@ def build_aoti(folder: Path) -> Path:
     return program
 
 
-def launch(command: list[str]) -> tuple[float, int]:
+def launch(command: list[str], realtime: bool) -> tuple[float, int]:
     """Wall ms of a process from its start to its exit, and its largest resident memory in bytes."""
-    begin = time.perf_counter()
-    pid = os.posix_spawnp(
-        command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
-    )
-    _, status, usage = os.wait4(pid, 0)
-    wall_ms = (time.perf_counter() - begin) * 1e3
-    if status != 0:
-        raise click.ClickException(f"{' '.join(command)[:200]} ended with status {os.waitstatus_to_exitcode(status)}")
-    return wall_ms, usage.ru_maxrss * 1024
+    launcher = [sys.executable, "-IS", "-c", _LAUNCH, "realtime" if realtime else "ordinary"]
+    done = subprocess.run([*launcher, *command], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise click.ClickException(f"{' '.join(command)[:200]} failed: {done.stderr.strip()[-500:]}")
+    wall_ms, peak_nbytes = done.stdout.split()[-2:]
+    return float(wall_ms), int(peak_nbytes)
 
 
-def warm(program: Program) -> float:
+def warm(program: Program, realtime: bool) -> float:
     """Median ms of a warm run in a process of its own."""
-    out = subprocess.run(program.warm, capture_output=True, check=True, text=True).stdout.strip()
+    with realtime_threads() if realtime else nullcontext():
+        out = subprocess.run(program.warm, capture_output=True, check=True, text=True).stdout.strip()
     return float(json.loads(out)["median_s"]) * 1e3 if out.startswith("{") else float(out.splitlines()[-1])
 
 
@@ -205,9 +215,10 @@ def report(found: Sequence[Program], weights_nbytes: int, threads: int, launches
 @click.command()
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1))
 @click.option("--launches", default=9, show_default=True, type=click.IntRange(1))
+@click.option("--realtime", is_flag=True, help="Run at real-time priority, on a busy machine; as root.")
 @click.option("--native", help="Where hardtack-rt is; without it, beside this Python or in PATH.")
 @click.option("--cpp/--no-cpp", default=True, help="Also AOTInductor from C++, which takes a g++ and a minute.")
-def main(threads: int, launches: int, native: str | None, cpp: bool) -> None:
+def main(threads: int, launches: int, realtime: bool, native: str | None, cpp: bool) -> None:
     """Times fresh processes up to the first result of EfficientNet-Lite0."""
     program = native_program(native)
     torch.set_grad_enabled(False)
@@ -217,10 +228,10 @@ def main(threads: int, launches: int, native: str | None, cpp: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="hardtack-bench-") as folder:
         found = programs(case, Path(folder), threads, program, cpp)
         for p in found:
-            p.warm_ms = warm(p)
+            p.warm_ms = warm(p, realtime)
         for _ in range(launches):
             for p in found:
-                wall_ms, peak = launch(p.once)
+                wall_ms, peak = launch(p.once, realtime)
                 p.walls_ms.append(wall_ms)
                 p.peaks.append(peak)
     console = Console(width=None if sys.stdout.isatty() else 150)

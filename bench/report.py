@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.table import Table
@@ -42,30 +42,45 @@ def against_best(measured: Measured) -> tuple[str | None, float]:
     return best, math.nan if best is None else measured.ratio(best, "hardtack")
 
 
-def table(measured: Sequence[Measured], systems: Sequence[str], threads: int) -> Table:
-    """Median times of one number of threads, and how many times faster Hardtack is than eager and the best peer."""
+@dataclass(frozen=True)
+class Grid:
+    """A table as texts; the first column holds names, the others figures. best[i]: the column of row i's fastest."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    best: tuple[int, ...]
+
+    def rich(self) -> Table:
+        out = Table(title=self.title, title_justify="left")
+        for k, column in enumerate(self.columns):
+            out.add_column(column, justify="right" if k else "left")
+        for row, best in zip(self.rows, self.best, strict=True):
+            out.add_row(*(f"[bold]{text}[/bold]" if k == best else text for k, text in enumerate(row)))
+        return out
+
+    def markdown(self) -> str:
+        lines = [f"| {' | '.join(self.columns)} |", f"|---|{'---:|' * (len(self.columns) - 1)}"]
+        for row, best in zip(self.rows, self.best, strict=True):
+            lines.append(f"| {' | '.join(f'**{text}**' if k == best else text for k, text in enumerate(row))} |")
+        return "\n".join(lines)
+
+
+def grid(measured: Sequence[Measured], systems: Sequence[str], threads: int) -> Grid:
+    """Median times of one number of threads, and how many times faster Hardtack is than eager and every peer."""
     title = f"{threads} thread{'s' if threads > 1 else ''}: ms, and the other's time over Hardtack's"
-    out = Table(title=title, title_justify="left")
-    out.add_column("model")
     shown = ["eager", *(s for s in systems if s != "eager")]
-    for name in shown:
-        out.add_column(TITLES[name], justify="right")
-    peers = [s for s in shown if s in PEERS]
-    if "hardtack" in shown:
-        for name in ["eager", *peers]:
-            out.add_column(f"{TITLES[name]} / H", justify="right")
-    for m in measured:
-        if m.threads != threads:
-            continue
-        best = m.best(shown)
-        cells = []
-        for name in shown:
-            text = "fails" if m.results[name].failure else milliseconds(m.results[name].ms)
-            cells.append(f"[bold]{text}[/bold]" if name == best else text)
-        if "hardtack" in shown:
-            cells += [ratio(m.ratio(name, "hardtack")) for name in ["eager", *peers]]
-        out.add_row(m.model, *cells)
-    return out
+    compared = [s for s in shown if s != "hardtack"] if "hardtack" in shown else []
+    rows, fastest = [], []
+    for m in (m for m in measured if m.threads == threads):
+        cells = [
+            "-" if (r := m.results.get(name)) is None else "fails" if r.failure else milliseconds(r.ms)
+            for name in shown
+        ]
+        rows.append((m.model, *cells, *(ratio(m.ratio(name, "hardtack")) for name in compared)))
+        fastest.append(1 + shown.index(m.best(shown) or "eager"))
+    columns = ("model", *(TITLES[s] for s in shown), *(f"{TITLES[s]} / H" for s in compared))
+    return Grid(title, columns, tuple(rows), tuple(fastest))
 
 
 def summary(measured: Sequence[Measured], systems: Sequence[str]) -> list[str]:
@@ -103,6 +118,18 @@ def _standing(measured: Sequence[Measured], systems: Sequence[str], threads: int
     else:
         lines.append(f"{label}: no peer is ahead on any of {ran} models.")
     return lines
+
+
+def markdown(
+    measured: Sequence[Measured], systems: Sequence[str], threads: Sequence[int], facts: str, command: str
+) -> str:
+    """The same as a page part: command, machine, tables, sentences."""
+    parts = [f"`{command}`", facts]
+    for count in threads:
+        found = grid(measured, systems, count)
+        parts += [f"### {found.title}", found.markdown()]
+    parts.append("\n".join(f"- {line}" for line in summary(measured, systems)))
+    return "\n\n".join(parts) + "\n"
 
 
 def document(measured: Sequence[Measured], facts: Mapping[str, str], command: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class Step:
     """One instruction of the plan: how long it took in every run, and what it stands for in the model."""
 
     kernel: str
+    writes: str
     origin: str
     microseconds: list[float] = field(default_factory=list)
 
@@ -39,7 +40,8 @@ def profile(session: hardtack.Session, arrays: list[object], runs: int) -> tuple
     def see(step: hardtack.runtime.Step) -> None:
         place = f"{Path(step['file']).name}:{step['line']}" if step["file"] else ""
         origin = " ".join(part for part in (step["source_op"], step["module"], place) if part)
-        kept = steps.setdefault(step["index"], Step(step["kernel"] or step["op"], origin))
+        writes = ", ".join("x".join(map(str, value.shape)) or "scalar" for value in step["values"].values())
+        kept = steps.setdefault(step["index"], Step(step["kernel"] or step["op"], writes, origin))
         kept.microseconds.append(step["duration_ns"] / 1e3)
 
     session.observe(see)
@@ -48,32 +50,45 @@ def profile(session: hardtack.Session, arrays: list[object], runs: int) -> tuple
     return [steps[i] for i in sorted(steps)], whole
 
 
-def by_kernel(steps: list[Step]) -> list[tuple[str, int, float, str]]:
-    """Kernel, its launches, their microseconds together and the origin of the slowest, the most expensive first."""
-    found: dict[str, list[Step]] = {}
+@dataclass(frozen=True)
+class Row:
+    """Steps with the same kernel and shapes: how many, their microseconds together, the origin of the slowest."""
+
+    kernel: str
+    writes: str
+    launches: int
+    microseconds: float
+    origin: str
+
+
+def by_kernel(steps: list[Step]) -> list[Row]:
+    """The most expensive first."""
+    found: dict[tuple[str, str], list[Step]] = {}
     for step in steps:
-        found.setdefault(step.kernel, []).append(step)
+        found.setdefault((step.kernel, step.writes), []).append(step)
     rows = []
-    for kernel, those in found.items():
+    for (kernel, writes), those in found.items():
         slowest = max(those, key=lambda s: median(s.microseconds))
-        rows.append((kernel, len(those), sum(median(s.microseconds) for s in those), slowest.origin))
-    return sorted(rows, key=lambda row: -row[2])
+        rows.append(Row(kernel, writes, len(those), sum(median(s.microseconds) for s in those), slowest.origin))
+    return sorted(rows, key=lambda row: -row.microseconds)
 
 
 def show(model: str, threads: int, steps: list[Step], whole_ms: float, top: int, console: Console) -> None:
     rows = by_kernel(steps)
-    total = sum(row[2] for row in rows)
+    total = sum(row.microseconds for row in rows)
     title = f"{model}, {threads} threads: {whole_ms:.3f} ms a run; {len(steps)} steps, together {total / 1e3:.3f} ms"
     table = Table(title=title, title_justify="left")
     for name in ("us", "%", "launches"):
         table.add_column(name, justify="right")
-    table.add_column("kernel")
-    table.add_column("origin")
-    for kernel, count, microseconds, origin in rows[:top]:
-        table.add_row(f"{microseconds:.1f}", f"{100 * microseconds / total:.1f}", str(count), kernel, origin)
-    if len(rows) > top:
-        rest = sum(row[2] for row in rows[top:])
-        table.add_row(f"{rest:.1f}", f"{100 * rest / total:.1f}", str(sum(r[1] for r in rows[top:])), "the rest", "")
+    for name in ("kernel", "writes", "origin"):
+        table.add_column(name)
+    rest = rows[top:]
+    if rest:
+        launches, microseconds = sum(r.launches for r in rest), sum(r.microseconds for r in rest)
+        rows = [*rows[:top], Row("the rest", "", launches, microseconds, "")]
+    for r in rows:
+        share = f"{100 * r.microseconds / total:.1f}"
+        table.add_row(f"{r.microseconds:.1f}", share, str(r.launches), r.kernel, r.writes, r.origin)
     console.print(table)
 
 

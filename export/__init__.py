@@ -6,6 +6,7 @@ exported.entries["forward"].graph, exported.store
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -52,16 +53,19 @@ def to_graphs(
     entry name, too; ready ExportedPrograms need none. Buffers that any entry point changes are states of all that
     use them. Raises ExportError and its subclasses.
     """
-    captured: dict[str, Captured] = {}
-    if isinstance(module, Mapping):
-        for name, part in module.items():
-            captured[name] = capture(part, _of(args, name) or (), _of(kwargs, name), _of(dynamic_shapes, name), strict)
-    else:
-        captured["forward"] = capture(module, args, kwargs, dynamic_shapes, strict)  # type: ignore[arg-type]
-    store = ConstantStore()
-    changed = frozenset[str]().union(*(changed_buffers(c.ep) for c in captured.values()))
-    entries = {name: to_entry(name, c, store, changed) for name, c in captured.items()}
-    return Exported(entries, _used(entries, store))
+    with warnings.catch_warnings():
+        # torch warns about its own way of copying pytrees; users can do nothing about it
+        warnings.filterwarnings("ignore", category=FutureWarning, message=".*treespec.*")
+        captured: dict[str, Captured] = {}
+        if isinstance(module, Mapping):
+            for name, part in module.items():
+                captured[name] = capture(part, _of(args, name) or (), _of(kwargs, name), _of(dynamic_shapes, name), strict)
+        else:
+            captured["forward"] = capture(module, args, kwargs, dynamic_shapes, strict)  # type: ignore[arg-type]
+        store = ConstantStore()
+        changed = frozenset[str]().union(*(changed_buffers(c.ep) for c in captured.values()))
+        entries = {name: to_entry(name, c, store, changed) for name, c in captured.items()}
+        return Exported(entries, _used(entries, store))
 
 
 def _of(given: Any, name: str) -> Any:

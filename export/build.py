@@ -10,12 +10,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 import hardtack.codegen.ir.graph_infer_nn  # noqa: F401  (adds its rules)
 from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import Expr, as_expr, const, int_value
 from hardtack.codegen.ir.graph import Guard, Lit, Op, Operand, Origin, TensorType, make_attrs
 from hardtack.codegen.ir.graph_infer import derive
 from hardtack.codegen.ir.types import INT_RANGE, DType
+from hardtack.export.dtypes import from_torch
 from hardtack.export.errors import Refusal
 from hardtack.export.shapes import make_guards
 from hardtack.export.table import Scalar, Size, Value
@@ -35,6 +38,7 @@ class Builder:
         self.origin = Origin()
         self.label = "v"
         self.stated: tuple[TensorType | None, ...] = ()
+        self.made: dict[str, tuple[Value, torch.Tensor]] = {}
 
     def name(self, wish: str) -> str:
         """`wish`, or wish.1, wish.2, ... if it is taken."""
@@ -50,6 +54,14 @@ class Builder:
         name = self.name(wish)
         self.types[name] = type_
         return Value(name, type_)
+
+    def constant(self, name: str, content: torch.Tensor) -> Value:
+        """A constant that conversion needs; asked for twice by the same name and dtype, it is made once."""
+        key = f"{name}_{from_torch(content.dtype)}"
+        if key not in self.made:
+            shape = tuple(const(int(s)) for s in content.shape)
+            self.made[key] = self.declare(key, TensorType(from_torch(content.dtype), shape)), content
+        return self.made[key][0]
 
     def require(self, relation: str, a: Size, b: Size, why: str) -> None:
         """State that a relation of sizes must hold; it becomes an input check unless it is known to hold."""
@@ -208,11 +220,14 @@ class Builder:
         """0, 1, ... size - 1 as i64."""
         return self.op("iota", stated=TensorType(DType.I64, (as_expr(size),)), dim=0)
 
-    def reduce(self, x: Value, kind: str, dims: Sequence[int], keepdim: bool) -> Value:
+    def reduce(self, x: Value, kind: str, dims: Sequence[int], keepdim: bool, empty_ok: bool = False) -> Value:
+        """A reduction over dims. The extreme of nothing is refused, by a guard if need be, unless `empty_ok`: then
+        it is the identity, and the caller makes sure that no element of the model's result shows it.
+        """
         order = tuple(sorted({d % max(x.rank, 1) for d in dims}))
         if x.rank == 0:
             return self._reduce_scalar(x, kind)
-        if kind in ("max", "min", "argmax", "argmin"):
+        if kind in ("max", "min", "argmax", "argmin") and not empty_ok:
             for d in order:
                 self.require("le", 1, x.shape[d], f"{kind} needs an element")
         return self.op("reduce", x, kind=kind, dims=order, keepdim=bool(keepdim))

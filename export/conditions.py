@@ -21,7 +21,7 @@ from hardtack.export.origin import user_frame
 from hardtack.export.shapes import Sizes, make_guards
 
 _SPECIALISED = 2
-_PLACE = re.compile(r"^(?:(?P<source>.*?)  # )?(?P<file>[^ ]+):(?P<line>\d+) in ")
+_PLACE = re.compile(r"^(?:(?P<source>.*?)  # )?(?P<file>.+):(?P<line>\d+) in ")
 
 
 def shape_env(ep: ExportedProgram) -> Any:

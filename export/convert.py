@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.graph import Graph, Input, TensorType
 from hardtack.export.build import Builder
+from hardtack.export.convert_complex import COMPLEX, convert_complex, has_complex
 from hardtack.export.dtypes import from_torch
 from hardtack.export.errors import Refusal, Unsupported, UnsupportedOpError
 from hardtack.export.origin import origin_of, source_of
@@ -79,7 +80,7 @@ class Walk:
             return found
         if isinstance(node.meta.get("val"), (bool, int, float)):
             return node.meta["val"]
-        convert = CONVERTERS.get(name)
+        convert = CONVERTERS.get(name) or COMPLEX.get(name)
         if convert is None:
             raise Refusal(REFUSED.get(name.rpartition(".")[0], REFUSED.get(name, "Hardtack has no conversion for it")))
         b = self.builder
@@ -87,6 +88,9 @@ class Walk:
         b.stated = self._stated(node)
         args = tuple(self.operand(a) for a in node.args)
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
+        becomes_complex = name == "aten._to_copy.default" and node.meta["val"].dtype.is_complex
+        if has_complex(args) or becomes_complex or name not in CONVERTERS:
+            return convert_complex(b, name, args, kwargs)
         return convert(b, *args, **({"walk": self} if name in NEEDS_WALK else {}), **kwargs)
 
     def _stated(self, node: Node) -> tuple[TensorType | None, ...]:
@@ -95,8 +99,9 @@ class Walk:
         return tuple(self.type_of(v) if isinstance(v, torch.Tensor) else None for v in values)
 
     def type_of(self, t: torch.Tensor) -> TensorType:
-        """The TensorType of a fake tensor."""
-        return TensorType(from_torch(t.dtype), self.sizes.shape(t.shape))
+        """The TensorType of a fake tensor; of each part of a complex one."""
+        dtype = t.dtype.to_real() if t.dtype.is_complex else t.dtype
+        return TensorType(from_torch(dtype), self.sizes.shape(t.shape))
 
     def _stand_in(self, node: Node) -> Any:
         """A value for a refused node, so that the walk goes on and finds all refusals."""
@@ -172,6 +177,8 @@ def convert_branch(walk: Walk, module: GraphModule, operands: list[Value], name:
         inner.env[place] = value
     inner.run(module.graph.nodes)
     output = next(n for n in module.graph.nodes if n.op == "output")
+    if builder.made:
+        raise Refusal(f"a Fourier transform inside of {name}")
     results = inner.operand(output.args[0])
     values = list(results) if isinstance(results, list) else [results]
     if not all(isinstance(v, Value) for v in values):

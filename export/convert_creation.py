@@ -179,10 +179,6 @@ refuses(
     *_names("_local_scalar_dense item equal is_nonzero"),
 )
 refuses(
-    "complex numbers are not supported: write the real and imaginary parts as two real tensors",
-    *_names("view_as_complex view_as_real complex polar _fft_c2c _fft_r2c _fft_c2r angle imag"),
-)
-refuses(
     "sparse tensors are not supported: use dense ones",
     *_names("_sparse_coo_tensor_with_dims_and_tensors _coalesce _to_sparse sparse_mask _sparse_mm _sparse_addmm"),
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hardtack.codegen.ir import expr as ex
-from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
 from hardtack.export.convert_reductions import variance
@@ -19,7 +19,9 @@ def softmax(b: Builder, x: Value, dim: int) -> Value:
     """e^(x - max) / sum of it, along dim, in x's own dtype."""
     if x.rank == 0:
         return b.full((), 1.0, x.dtype)
-    shifted = b.pw("exp", b.pw("sub", x, b.reduce(x, "max", [dim], True)))
+    if int_value(x.shape[dim % x.rank]) == 0:
+        return x
+    shifted = b.pw("exp", b.pw("sub", x, b.reduce(x, "max", [dim], True, empty_ok=True)))
     return b.pw("div", shifted, b.reduce(shifted, "sum", [dim], True))
 
 
@@ -43,7 +45,9 @@ def _log_softmax(b: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
     source = b.wide(b.to(x, from_torch(dtype)) if dtype not in (None, True, False) else x)
     if source.rank == 0:
         return b.full((), 0.0, b.result.dtype)
-    shifted = b.pw("sub", source, b.reduce(source, "max", [dim], True))
+    if int_value(source.shape[dim % source.rank]) == 0:
+        return b.to(source, b.result.dtype)
+    shifted = b.pw("sub", source, b.reduce(source, "max", [dim], True, empty_ok=True))
     total = b.pw("log", b.reduce(b.pw("exp", shifted), "sum", [dim], True))
     return b.to(b.pw("sub", shifted, total), b.result.dtype)
 

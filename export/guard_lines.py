@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from traceback import FrameSummary
 from typing import Any
 
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -27,9 +26,8 @@ def noted_lines() -> Iterator[None]:
         if getattr(place, "maybe_user_loc", None) is None:
             found = calling_line()
             if found is not None:
-                place = replace(
-                    place, maybe_user_loc=FrameSummary(found.file, found.line, "forward", line=found.source)
-                )
+                text = f"{found.source}  # {found.file}:{found.line} in forward"
+                place = replace(place, maybe_user_loc=text)
         return place, extra
 
     ShapeEnv._get_stack_summary = complete  # type: ignore[method-assign]

@@ -24,7 +24,7 @@ from hardtack.export.dtypes import from_torch
 from hardtack.export.errors import InputSpecError, Refusal
 from hardtack.export.ranges import Declared
 from hardtack.export.shapes import Sizes, new_symbol, sympy_of
-from hardtack.export.table import Value
+from hardtack.export.table import ComplexValue, Value
 from hardtack.export.tree import Tree, const_leaf
 
 
@@ -206,6 +206,9 @@ def _lifted(
     content = lifted_tensor(ep, spec)
     if not node.users and target not in state_names:
         return
+    if content.is_complex():
+        out.env[node] = ComplexValue(*(_constant(out, b, store, f"{target}.{p}", getattr(content, p)) for p in _PARTS))
+        return
     try:
         key = store_tensor(store, content)
         made: Value = b.declare(target, tensor_type(content))
@@ -216,6 +219,21 @@ def _lifted(
         out.states[target] = (made.name, key)
     else:
         out.constants.append(Constant(made.name, key))
+
+
+_PARTS = ("real", "imag")
+
+
+def _constant(out: Interface, b: Builder, store: ConstantStore, name: str, content: torch.Tensor) -> Value:
+    made = b.declare(name, tensor_type(content))
+    out.constants.append(Constant(made.name, store_tensor(store, content)))
+    return made
+
+
+def add_made(out: Interface, b: Builder, store: ConstantStore) -> None:
+    """The constants that conversion itself has made."""
+    for value, content in b.made.values():
+        out.constants.append(Constant(value.name, store_tensor(store, content)))
 
 
 def user_name(spec: InputSpec) -> str:

@@ -16,13 +16,13 @@ from hardtack.export.build import Builder
 from hardtack.export.capture import Captured
 from hardtack.export.conditions import fixing_line, program_guards, without_implied
 from hardtack.export.convert import Failure, Walk, raise_failures
-from hardtack.export.errors import MutationError, RangeError
-from hardtack.export.interface import Interface, plain_name, read_inputs, states_of
+from hardtack.export.errors import InputSpecError, MutationError, RangeError
+from hardtack.export.interface import Interface, add_made, plain_name, read_inputs, states_of
 from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared, check_guard
 from hardtack.export.rewrite import simplify
 from hardtack.export.shapes import Sizes, sympy_of
-from hardtack.export.table import Value
+from hardtack.export.table import ComplexValue, Value
 from hardtack.export.tree import Tree, const_leaf, describe, leaf_names
 
 
@@ -40,12 +40,13 @@ class EntryGraph:
     output_names: tuple[str, ...]
 
 
+_CHANGES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+
+
 def changed_buffers(ep: ExportedProgram) -> frozenset[str]:
-    """The buffers that a run of the program changes."""
+    """The buffers, and parameters, that a run of the program changes."""
     specs = ep.graph_signature.output_specs
-    return frozenset(
-        plain_name(s.target) for s in specs if s.kind is OutputKind.BUFFER_MUTATION and s.target is not None
-    )
+    return frozenset(plain_name(s.target) for s in specs if s.kind in _CHANGES and s.target is not None)
 
 
 def to_entry(name: str, captured: Captured, store: ConstantStore, state_names: frozenset[str]) -> EntryGraph:
@@ -60,6 +61,7 @@ def to_entry(name: str, captured: Captured, store: ConstantStore, state_names: f
     walk.env.update(face.env)
     walk.run(ep.graph.nodes)
     raise_failures(failures)
+    add_made(face, b, store)
     values, out_tree, finals = _outputs(ep, walk)
     bindings = tuple(face.syms)
     guards = _guards(captured, sizes, b, bindings)
@@ -149,7 +151,9 @@ def _outputs(ep: ExportedProgram, walk: Walk) -> tuple[list[Value], Tree, dict[s
     finals: dict[str, str] = {}
     for spec, arg in zip(ep.graph_signature.output_specs, output.args[0], strict=True):
         value = walk.operand(arg)
-        if spec.kind is OutputKind.BUFFER_MUTATION:
+        if isinstance(value, ComplexValue):
+            raise InputSpecError(f"output {spec.arg.name} is complex", fix="return torch.view_as_real of it")
+        if spec.kind in _CHANGES:
             finals[plain_name(str(spec.target))] = value.name
         elif isinstance(spec.arg, ConstantArgument) or not (
             isinstance(value, Value) or isinstance(spec.arg, SymIntArgument)

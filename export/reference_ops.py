@@ -92,11 +92,20 @@ def _reduce(s: Step) -> torch.Tensor:
     if kind in ("any", "all"):
         out: torch.Tensor = getattr(torch, kind)(x, dims, keep)
         return out
+    if kind in ("max", "min") and any(x.shape[d] == 0 for d in dims):
+        return torch.full(s.shape, _identity(x.dtype, kind), dtype=x.dtype)
     if kind in ("max", "min"):
         return x.amax(dims, keep) if kind == "max" else x.amin(dims, keep)
     for d in reversed(dims):
         x = x.prod(d, keep, dtype=x.dtype)
     return x
+
+
+def _identity(dtype: torch.dtype, kind: str) -> float:
+    """The extreme of no element."""
+    if dtype.is_floating_point:
+        return float("-inf") if kind == "max" else float("inf")
+    return torch.iinfo(dtype).min if kind == "max" else torch.iinfo(dtype).max
 
 
 def _first_extreme(x: torch.Tensor, kind: str, dim: int, keep: bool) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hardtack.export import (
     convert_activations,  # noqa: F401
     convert_attention,  # noqa: F401
+    convert_complex,  # noqa: F401
     convert_control,  # noqa: F401
     convert_creation,  # noqa: F401
     convert_indexing,  # noqa: F401

@@ -5,11 +5,11 @@ The probabilities must have no other use: a model that returns them keeps the wr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hardtack.codegen.ir.constants import ConstantStore
-from hardtack.codegen.ir.expr import const, int_value
-from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, TensorType, make_attrs
+from hardtack.codegen.ir.expr import const, int_value, product
+from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, make_attrs
 from hardtack.codegen.ir.types import DType
 from hardtack.export.constants import load_tensor
 from hardtack.export.editing import Edit, Facts
@@ -18,18 +18,26 @@ _VANISHING = -1e9
 
 
 @dataclass(frozen=True)
-class Match:
-    """One attention: the last product, and its parts. `fill`: a mask given as (condition, value to put where it
-    holds).
+class Scores:
+    """scale * (query @ keys) + the sum of factor * mask, and very negative where a fill's condition holds.
+
+    keys: the keys transposed, as the product has them.
     """
 
-    op: Op
     query: str
-    keys_transposed: str
-    value: str
+    keys: str
     scale: float
-    mask: str | None = None
-    fill: tuple[str, float] | None = None
+    masks: tuple[tuple[str, float], ...] = ()
+    fills: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Match:
+    """One attention: the last product, its scores and its values."""
+
+    op: Op
+    scores: Scores
+    value: str
 
 
 def recognise_attention(graph: Graph, store: ConstantStore) -> Graph:
@@ -53,31 +61,64 @@ def _through(facts: Facts, value: Operand, kind: str) -> Operand:
 def _match(facts: Facts, store: ConstantStore, op: Op) -> Match | None:
     probabilities, value = op.inputs
     rank = len(facts.shape(op.outputs[0]))
-    if rank not in (3, 4) or not isinstance(value, str):
+    if rank < 3 or not isinstance(value, str):
         return None
-    scores = _softmax_argument(facts, _through(facts, _through(facts, probabilities, "expand"), "cast"), rank - 1)
-    if scores is None:
+    argument = _softmax_argument(facts, _through(facts, _through(facts, probabilities, "expand"), "cast"), rank - 1)
+    if argument is None:
         return None
-    scores = _through(facts, scores, "cast")
-    mask: str | None = None
-    fill: tuple[str, float] | None = None
-    masked = facts.made_by(scores, "add")
-    if masked is not None:
-        pairs = (masked.inputs, masked.inputs[::-1])
-        sides = [(a, b) for a, b in pairs if isinstance(b, str) and _product(facts, store, a) is not None]
-        if not sides:
+    scores = _scores(facts, store, _through(facts, argument, "cast"))
+    if scores is None or (rank > 4 and (scores.masks or scores.fills)):
+        return None
+    query, keys, factor = _prescaled(facts, store, scores.query, scores.keys)
+    return Match(op, replace(scores, query=query, keys=keys, scale=scores.scale * factor), value)
+
+
+def _scores(facts: Facts, store: ConstantStore, value: Operand) -> Scores | None:
+    """Take scales, masks and fills off, outermost first, until the product of queries and keys appears."""
+    factor, target = 1.0, value
+    masks: list[tuple[str, float]] = []
+    fills: list[tuple[str, float]] = []
+    while isinstance(value, str) and _one_user(facts, value):
+        op = facts.producer.get(value)
+        if op is None:
             return None
-        scores, mask = sides[0][0], sides[0][1]
-    else:
-        scores, fill = _filled(facts, scores)
-    found = _product(facts, store, scores)
-    if found is None:
-        return None
-    q, k, scale = found
-    q, k, factor = _prescaled(facts, store, q, k)
-    if mask is not None and not _broadcasts(facts, mask, scores):
-        return None
-    return Match(op, q, k, value, scale * factor, mask, fill)
+        if op.kind == "matmul":
+            q, k = op.inputs
+            both = isinstance(q, str) and isinstance(k, str)
+            return Scores(str(q), str(k), factor, tuple(masks), tuple(fills)) if both else None
+        inner, number = _scaled(facts, store, value)
+        if inner != value:
+            value, factor = inner, factor * number
+            continue
+        inner, fill = _filled(facts, value)
+        if fill is not None:
+            fills.append((fill[0], fill[1] * factor))
+            value = inner
+            continue
+        sides = _added_mask(facts, op) if op.kind == "add" else None
+        if sides is None or not _broadcasts(facts, sides[1], target):
+            return None
+        value = sides[0]
+        masks.append((sides[1], factor))
+    return None
+
+
+def _added_mask(facts: Facts, op: Op) -> tuple[str, str] | None:
+    """(scores, mask): the side of a sum that leads to a product is the scores."""
+    for a, m in (op.inputs, op.inputs[::-1]):
+        if isinstance(a, str) and isinstance(m, str) and _leads_to_product(facts, a):
+            return a, m
+    return None
+
+
+def _leads_to_product(facts: Facts, value: Operand, depth: int = 6) -> bool:
+    """True if a matmul stands behind a chain of scales, masks and fills."""
+    op = facts.producer.get(value) if isinstance(value, str) else None
+    if op is None or depth == 0:
+        return False
+    if op.kind == "matmul":
+        return True
+    return op.kind in ("mul", "div", "add", "where") and any(_leads_to_product(facts, x, depth - 1) for x in op.inputs)
 
 
 def _broadcasts(facts: Facts, mask: str, scores: Operand) -> bool:
@@ -145,18 +186,6 @@ def _scaled(facts: Facts, store: ConstantStore, value: Operand) -> tuple[Operand
     return a, number if op.kind == "mul" else 1.0 / number
 
 
-def _product(facts: Facts, store: ConstantStore, scores: Operand) -> tuple[str, str, float] | None:
-    """(q, k^T, scale) where scores = (q @ k^T) * scale."""
-    inner, scale = (
-        _scaled(facts, store, scores) if isinstance(scores, str) and _one_user(facts, scores) else (scores, 1.0)
-    )
-    op = facts.made_by(inner, "matmul")
-    if op is None or not isinstance(inner, str) or not _one_user(facts, inner):
-        return None
-    q, k = op.inputs
-    return (q, k, scale) if isinstance(q, str) and isinstance(k, str) else None
-
-
 def _one_user(facts: Facts, value: str) -> bool:
     """True if value's only users are one op, or the two ops of a softmax that stands right behind."""
     users = facts.users.get(value, [])
@@ -171,37 +200,44 @@ def _prescaled(facts: Facts, store: ConstantStore, q: str, k: str) -> tuple[str,
 
 
 def _attention(facts: Facts, edit: Edit, m: Match) -> str:
-    q, kt, v = m.query, m.keys_transposed, m.value
+    q, v = m.scores.query, m.value
     rank = len(facts.shape(m.op.outputs[0]))
     swap = (*range(rank - 2), rank - 1, rank - 2)
-    k = edit.emit("permute", kt, like=m.op, attrs=make_attrs(dims=swap))
+    k = edit.emit("permute", m.scores.keys, like=m.op, attrs=make_attrs(dims=swap))
     mask = _mask(facts, edit, m)
     out_shape = facts.shape(m.op.outputs[0])
-    if rank == 3:
-        q, k, v = (_with_heads(edit, t, m.op) for t in (q, k, v))
+    if rank != 4:
+        q, k, v = (_four_dims(edit, t, m.op) for t in (q, k, v))
         if mask is not None and len(edit.types[mask].shape) == 3:
-            mask = _with_heads(edit, mask, m.op)
+            mask = _four_dims(edit, mask, m.op)
     operands = (q, k, v) if mask is None else (q, k, v, mask)
-    out = edit.emit("attention", *operands, like=m.op, attrs=make_attrs(scale=float(m.scale), causal=False))
-    return edit.reshape(out, out_shape, m.op)
+    attrs = make_attrs(scale=float(m.scores.scale), causal=False)
+    return edit.reshape(edit.emit("attention", *operands, like=m.op, attrs=attrs), out_shape, m.op)
 
 
-def _with_heads(edit: Edit, value: str, like: Op) -> str:
+def _four_dims(edit: Edit, value: str, like: Op) -> str:
+    """[B, L, E] as [B, 1, L, E]; leading dims of more than four merged."""
     shape = edit.types[str(edit.resolve(value))].shape
-    return edit.reshape(value, (shape[0], const(1), *shape[1:]), like)
+    if len(shape) == 3:
+        return edit.reshape(value, (shape[0], const(1), *shape[1:]), like)
+    return edit.reshape(value, (product(shape[:-3]), *shape[-3:]), like)
 
 
 def _mask(facts: Facts, edit: Edit, m: Match) -> str | None:
-    """The mask in the type of the queries: as given, or made from the filled positions."""
-    dtype = facts.graph.types[m.query].dtype
-    if m.fill is not None:
-        condition, number = m.fill
-        return edit.emit("where", condition, Lit(_within(number, dtype), dtype), Lit(0.0, dtype), like=m.op)
-    if m.mask is None:
-        return None
-    resolved = str(edit.resolve(m.mask))
-    t: TensorType = edit.types[resolved]
-    return resolved if t.dtype is dtype else edit.emit("cast", resolved, like=m.op, attrs=make_attrs(dtype=dtype))
+    """The sum of all masks and fills, in the type of the queries; None if there are none."""
+    dtype = facts.graph.types[m.scores.query].dtype
+    parts: list[str] = []
+    for mask, factor in m.scores.masks:
+        name = str(edit.resolve(mask))
+        if edit.types[name].dtype is not dtype:
+            name = edit.emit("cast", name, like=m.op, attrs=make_attrs(dtype=dtype))
+        parts.append(name if factor == 1 else edit.emit("mul", name, Lit(factor, dtype), like=m.op))
+    for condition, number in m.scores.fills:
+        parts.append(edit.emit("where", condition, Lit(_within(number, dtype), dtype), Lit(0.0, dtype), like=m.op))
+    total = parts[0] if parts else None
+    for part in parts[1:]:
+        total = edit.emit("add", str(total), part, like=m.op)
+    return total
 
 
 def _within(number: float, dtype: DType) -> float:

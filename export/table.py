@@ -36,9 +36,17 @@ class Value:
         return len(self.type.shape)
 
 
+@dataclass(frozen=True)
+class ComplexValue:
+    """A complex tensor as its two parts, of equal shape and dtype."""
+
+    re: Value
+    im: Value
+
+
 Scalar = bool | int | float | Expr
 Size = int | Expr
-Result = Value | tuple["Value | None", ...] | list[Value] | None
+Result = Value | ComplexValue | tuple["Value | None", ...] | list[Value] | None
 Convert = Callable[..., Result]
 
 CONVERTERS: dict[str, Convert] = {}

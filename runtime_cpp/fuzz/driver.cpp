@@ -32,7 +32,8 @@ class Mutator {
   size_t below(size_t n) { return static_cast<size_t>(random_() % n); }
 
   void change(std::string* bytes, const std::vector<std::string>& corpus) {
-    static const char* const kTokens[] = {"-1", "0", "9223372036854775807", "4294967296", "null", "[]", "{}", "\"\"", ",", "\\u0000"};
+    static const char* const kTokens[] = {
+        "-1", "0", "9223372036854775807", "4294967296", "null", "[]", "{}", "\"\"", ",", "\\u0000"};
     const size_t at = below(bytes->size());
     switch (below(6)) {
       case 0: (*bytes)[at] = static_cast<char>(random_()); break;
@@ -64,9 +65,12 @@ int main(int argc, char** argv) {
   unsigned long seed = 1;
   std::vector<std::string> corpus;
   for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], "--runs=", 7) == 0) runs = std::strtol(argv[i] + 7, nullptr, 10);
-    else if (std::strncmp(argv[i], "--seed=", 7) == 0) seed = std::strtoul(argv[i] + 7, nullptr, 10);
-    else corpus.push_back(read_file(argv[i]));
+    if (std::strncmp(argv[i], "--runs=", 7) == 0)
+      runs = std::strtol(argv[i] + 7, nullptr, 10);
+    else if (std::strncmp(argv[i], "--seed=", 7) == 0)
+      seed = std::strtoul(argv[i] + 7, nullptr, 10);
+    else
+      corpus.push_back(read_file(argv[i]));
   }
   if (corpus.empty()) {
     std::fprintf(stderr, "usage: %s [--runs=N] [--seed=N] FILE...\n", argv[0]);

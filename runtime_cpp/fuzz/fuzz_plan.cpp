@@ -1,5 +1,5 @@
-// A manifest and a plan without hashes in the way: the input is both texts, separated by a zero byte. A plan that passes is
-// bound to a few sizes, as a session would.
+// A manifest and a plan without hashes in the way: the input is both texts, separated by a zero byte. A plan that
+// passes is bound to a few sizes, as a session would.
 #include <cstring>
 #include <string_view>
 

@@ -42,7 +42,8 @@ Status Binding::prepare(const Device& device, size_t program_index, const HtPara
   if (plan.is_static) {
     nbytes_.resize(plan.values.size());
     for (size_t i = 0; i < nbytes_.size(); ++i) {
-      if (!value_nbytes(plan, plan.values[i], exprs_.data(), &nbytes_[i])) return error(HT_INTERNAL, "a static size changed");
+      if (!value_nbytes(plan, plan.values[i], exprs_.data(), &nbytes_[i]))
+        return error(HT_INTERNAL, "a static size changed");
     }
   } else {
     HT_RETURN_IF_ERROR(in_context(check_places(plan, exprs_.data(), false, &nbytes_),

@@ -1,5 +1,5 @@
-// An entry point bound to one set of sizes: expressions evaluated, places proved, launch arguments laid out. A run only puts
-// the callers' pointers in.
+// An entry point bound to one set of sizes: expressions evaluated, places proved, launch arguments laid out. A run only
+// puts the callers' pointers in.
 #pragma once
 
 #include <memory>

@@ -5,6 +5,7 @@
 
 #include "checked.h"
 #include "cpu_features.h"
+#include "ed25519.h"
 #include "hash.h"
 #include "safetensors.h"
 
@@ -85,7 +86,8 @@ Status Bundle::read_weights() {
     }
     const WeightTensor* tensor = file->header.find(constant.tensor);
     if (tensor == nullptr) {
-      return error(HT_BAD_BUNDLE, "constant \"%s\": %s has no tensor \"%s\"", constant.name, constant.file, constant.tensor);
+      return error(HT_BAD_BUNDLE, "constant \"%s\": %s has no tensor \"%s\"", constant.name, constant.file,
+                   constant.tensor);
     }
     if (tensor->dtype != constant.dtype || tensor->nbytes != static_cast<uint64_t>(constant.nbytes)) {
       return error(HT_BAD_BUNDLE, "constant \"%s\": dtype or size differ from tensor \"%s\" of %s", constant.name,
@@ -148,8 +150,11 @@ Status Bundle::check_signature(const TrustedKeys& keys) const {
   if (!signature.present) return error(HT_UNTRUSTED, "a trusted signature is required, but the bundle is not signed");
   bool known = false;
   for (size_t i = 0; i < keys.count; ++i) known = known || std::memcmp(keys.keys[i], signature.public_key, 32) == 0;
-  if (!known) return error(HT_UNTRUSTED, "the bundle is signed by a key that is not among the %zu trusted ones", keys.count);
-  return error(HT_UNTRUSTED, "this version of Hardtack cannot check ed25519 signatures, so it trusts no bundle");
+  if (!known)
+    return error(HT_UNTRUSTED, "the bundle is signed by a key that is not among the %zu trusted ones", keys.count);
+  const std::string covered = signed_bytes(manifest_text_);
+  if (ed25519_verify(signature.value, signature.public_key, covered.data(), covered.size())) return Status();
+  return error(HT_UNTRUSTED, "the bundle's signature is not the trusted key's over this manifest");
 }
 
 std::string missing_features(const ManifestTarget& target) {

@@ -32,7 +32,8 @@ Status read_options(const Options* given, const char* what, Options* options) {
   const char* bytes = reinterpret_cast<const char*>(given);
   for (size_t i = sizeof(Options); i < size; ++i) {
     if (bytes[i] != 0) {
-      return error(HT_INVALID_ARGUMENT, "%s asks for something that Hardtack %s does not know (byte %zu)", what, ht_version(), i);
+      return error(HT_INVALID_ARGUMENT, "%s asks for something that Hardtack %s does not know (byte %zu)", what,
+                   ht_version(), i);
     }
   }
   std::memcpy(options, given, size < sizeof(Options) ? size : sizeof(Options));

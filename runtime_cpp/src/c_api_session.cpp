@@ -20,8 +20,10 @@ constexpr int32_t kMaxWorkers = 1024;  // workspaces of all workers together sta
 
 Status make_config(const ht_session_options& options, SessionConfig* config) {
   if (options.parallel != nullptr) {
-    if (options.parallel->run == nullptr || options.parallel->nworkers < 1 || options.parallel->nworkers > kMaxWorkers) {
-      return error(HT_INVALID_ARGUMENT, "ht_session_options.parallel: run is null, or nworkers is not 1 to %d", kMaxWorkers);
+    if (options.parallel->run == nullptr || options.parallel->nworkers < 1 ||
+        options.parallel->nworkers > kMaxWorkers) {
+      return error(HT_INVALID_ARGUMENT, "ht_session_options.parallel: run is null, or nworkers is not 1 to %d",
+                   kMaxWorkers);
     }
     config->parallel = *options.parallel;
   } else if (options.pool != nullptr) {
@@ -31,16 +33,19 @@ Status make_config(const ht_session_options& options, SessionConfig* config) {
   }
   if (config->pool != nullptr) config->parallel = *config->pool->parallel();
   if ((options.allocator.allocate == nullptr) != (options.allocator.release == nullptr)) {
-    return error(HT_INVALID_ARGUMENT, "ht_session_options.allocator: allocate and release must both be set, or neither");
+    return error(HT_INVALID_ARGUMENT,
+                 "ht_session_options.allocator: allocate and release must both be set, or neither");
   }
   config->allocator = options.allocator;
   config->max_nbytes = options.max_nbytes;
-  if (options.max_cached_shapes < 0) return error(HT_INVALID_ARGUMENT, "ht_session_options.max_cached_shapes is negative");
+  if (options.max_cached_shapes < 0)
+    return error(HT_INVALID_ARGUMENT, "ht_session_options.max_cached_shapes is negative");
   if (options.max_cached_shapes > 0) config->max_cached_shapes = static_cast<size_t>(options.max_cached_shapes);
   return Status();
 }
 
-// Runs `body` unless another thread is in this session: that is a bug of the caller which would corrupt results silently.
+// Runs `body` unless another thread is in this session: that is a bug of the caller which would corrupt results
+// silently.
 template <typename Body>
 ht_status* exclusively(ht_session* session, const Body& body) {
   if (session == nullptr) return error(HT_INVALID_ARGUMENT, "the session is null").release();

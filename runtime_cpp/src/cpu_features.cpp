@@ -35,24 +35,42 @@ struct X86Feature {
 
 // Intel SDM volume 2A, CPUID; AMD APM volume 3 appendix E for the extended leaf.
 constexpr X86Feature kX86[] = {
-    {"sse", k1Edx, 25, kNone},          {"sse2", k1Edx, 26, kNone},
-    {"sse3", k1Ecx, 0, kNone},          {"pclmul", k1Ecx, 1, kNone},
-    {"ssse3", k1Ecx, 9, kNone},         {"fma", k1Ecx, 12, kAvx},
-    {"cx16", k1Ecx, 13, kNone},         {"sse4.1", k1Ecx, 19, kNone},
-    {"sse4.2", k1Ecx, 20, kNone},       {"movbe", k1Ecx, 22, kNone},
-    {"popcnt", k1Ecx, 23, kNone},       {"aes", k1Ecx, 25, kNone},
-    {"avx", k1Ecx, 28, kAvx},           {"f16c", k1Ecx, 29, kAvx},
-    {"lzcnt", kExtEcx, 5, kNone},       {"bmi", k7Ebx, 3, kNone},
-    {"avx2", k7Ebx, 5, kAvx},           {"bmi2", k7Ebx, 8, kNone},
-    {"avx512f", k7Ebx, 16, kAvx512},    {"avx512dq", k7Ebx, 17, kAvx512},
-    {"avx512ifma", k7Ebx, 21, kAvx512}, {"avx512cd", k7Ebx, 28, kAvx512},
-    {"sha", k7Ebx, 29, kNone},          {"avx512bw", k7Ebx, 30, kAvx512},
-    {"avx512vl", k7Ebx, 31, kAvx512},   {"avx512vbmi", k7Ecx, 1, kAvx512},
-    {"avx512vbmi2", k7Ecx, 6, kAvx512}, {"avx512vnni", k7Ecx, 11, kAvx512},
-    {"avx512bitalg", k7Ecx, 12, kAvx512}, {"avx512vpopcntdq", k7Ecx, 14, kAvx512},
-    {"amx-bf16", k7Edx, 22, kAmx},      {"avx512fp16", k7Edx, 23, kAvx512},
-    {"amx-tile", k7Edx, 24, kAmx},      {"amx-int8", k7Edx, 25, kAmx},
-    {"avxvnni", k71Eax, 4, kAvx},       {"avx512bf16", k71Eax, 5, kAvx512},
+    {"sse", k1Edx, 25, kNone},
+    {"sse2", k1Edx, 26, kNone},
+    {"sse3", k1Ecx, 0, kNone},
+    {"pclmul", k1Ecx, 1, kNone},
+    {"ssse3", k1Ecx, 9, kNone},
+    {"fma", k1Ecx, 12, kAvx},
+    {"cx16", k1Ecx, 13, kNone},
+    {"sse4.1", k1Ecx, 19, kNone},
+    {"sse4.2", k1Ecx, 20, kNone},
+    {"movbe", k1Ecx, 22, kNone},
+    {"popcnt", k1Ecx, 23, kNone},
+    {"aes", k1Ecx, 25, kNone},
+    {"avx", k1Ecx, 28, kAvx},
+    {"f16c", k1Ecx, 29, kAvx},
+    {"lzcnt", kExtEcx, 5, kNone},
+    {"bmi", k7Ebx, 3, kNone},
+    {"avx2", k7Ebx, 5, kAvx},
+    {"bmi2", k7Ebx, 8, kNone},
+    {"avx512f", k7Ebx, 16, kAvx512},
+    {"avx512dq", k7Ebx, 17, kAvx512},
+    {"avx512ifma", k7Ebx, 21, kAvx512},
+    {"avx512cd", k7Ebx, 28, kAvx512},
+    {"sha", k7Ebx, 29, kNone},
+    {"avx512bw", k7Ebx, 30, kAvx512},
+    {"avx512vl", k7Ebx, 31, kAvx512},
+    {"avx512vbmi", k7Ecx, 1, kAvx512},
+    {"avx512vbmi2", k7Ecx, 6, kAvx512},
+    {"avx512vnni", k7Ecx, 11, kAvx512},
+    {"avx512bitalg", k7Ecx, 12, kAvx512},
+    {"avx512vpopcntdq", k7Ecx, 14, kAvx512},
+    {"amx-bf16", k7Edx, 22, kAmx},
+    {"avx512fp16", k7Edx, 23, kAvx512},
+    {"amx-tile", k7Edx, 24, kAmx},
+    {"amx-int8", k7Edx, 25, kAmx},
+    {"avxvnni", k71Eax, 4, kAvx},
+    {"avx512bf16", k71Eax, 5, kAvx512},
 };
 
 uint64_t detect() {
@@ -88,8 +106,8 @@ const auto& table() { return kX86; }
 
 // Linux, arch/arm64/include/uapi/asm/hwcap.h (AT_HWCAP).
 constexpr Feature kArm[] = {
-    {"fp", 1u << 0},       {"neon", 1u << 1},     {"aes", 1u << 3},   {"sha2", 1u << 6}, {"crc", 1u << 7},
-    {"lse", 1u << 8},      {"fp16", 1u << 10},    {"rdm", 1u << 12},  {"dotprod", 1u << 20}, {"sve", 1u << 22},
+    {"fp", 1u << 0},  {"neon", 1u << 1},  {"aes", 1u << 3},  {"sha2", 1u << 6},     {"crc", 1u << 7},
+    {"lse", 1u << 8}, {"fp16", 1u << 10}, {"rdm", 1u << 12}, {"dotprod", 1u << 20}, {"sve", 1u << 22},
 };
 
 uint64_t detect() {

@@ -1,5 +1,5 @@
-// The seam between the runtime and what runs kernels. Outside a device's own file a device pointer is only passed on, never
-// followed: sessions, bindings and the interpreter do not know where memory lies.
+// The seam between the runtime and what runs kernels. Outside a device's own file a device pointer is only passed on,
+// never followed: sessions, bindings and the interpreter do not know where memory lies.
 #pragma once
 
 #include <memory>

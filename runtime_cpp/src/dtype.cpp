@@ -15,9 +15,9 @@ struct Row {
 
 // In the order of the enum.
 constexpr Row kRows[] = {
-    {DType::f32, "f32", "F32", 4, 2},  {DType::f64, "f64", "F64", 8, 2},         {DType::f16, "f16", "F16", 2, 2},
-    {DType::bf16, "bf16", "BF16", 2, 4}, {DType::i8, "i8", "I8", 1, 0},          {DType::i16, "i16", "I16", 2, 0},
-    {DType::i32, "i32", "I32", 4, 0},  {DType::i64, "i64", "I64", 8, 0},         {DType::u8, "u8", "U8", 1, 1},
+    {DType::f32, "f32", "F32", 4, 2},       {DType::f64, "f64", "F64", 8, 2}, {DType::f16, "f16", "F16", 2, 2},
+    {DType::bf16, "bf16", "BF16", 2, 4},    {DType::i8, "i8", "I8", 1, 0},    {DType::i16, "i16", "I16", 2, 0},
+    {DType::i32, "i32", "I32", 4, 0},       {DType::i64, "i64", "I64", 8, 0}, {DType::u8, "u8", "U8", 1, 1},
     {DType::boolean, "bool", "BOOL", 1, 6},
 };
 
@@ -29,9 +29,7 @@ const char* dtype_name(DType dtype) { return row(dtype).name; }
 const char* safetensors_name(DType dtype) { return row(dtype).safetensors; }
 int64_t itemsize(DType dtype) { return row(dtype).nbytes; }
 
-ht_dtype dl_dtype(DType dtype) {
-  return ht_dtype{row(dtype).dl_code, static_cast<uint8_t>(row(dtype).nbytes * 8), 1};
-}
+ht_dtype dl_dtype(DType dtype) { return ht_dtype{row(dtype).dl_code, static_cast<uint8_t>(row(dtype).nbytes * 8), 1}; }
 
 bool dtype_from_name(std::string_view name, DType* dtype) {
   for (const Row& r : kRows) {

@@ -17,10 +17,12 @@ class Library {
     HT_RETURN_IF_ERROR(check_header(machine));
     for (uint32_t i = 0; i < header_.e_phnum; ++i) {
       Elf64_Phdr segment;
-      if (!read(header_.e_phoff + uint64_t{i} * sizeof segment, &segment)) return bad("its program headers are cut off");
+      if (!read(header_.e_phoff + uint64_t{i} * sizeof segment, &segment))
+        return bad("its program headers are cut off");
       if (segment.p_type == PT_INTERP) return bad("it names an interpreter");
       if (segment.p_type != PT_LOAD && segment.p_type != PT_DYNAMIC) continue;
-      if (!range_inside(segment.p_offset, segment.p_filesz, data_.size())) return bad("a segment lies outside the file");
+      if (!range_inside(segment.p_offset, segment.p_filesz, data_.size()))
+        return bad("a segment lies outside the file");
       if (segment.p_type == PT_DYNAMIC) dynamic_ = segment;
     }
     return dynamic_.p_filesz == 0 ? bad("it has no dynamic section") : check_dynamic();
@@ -103,6 +105,8 @@ class Library {
 
 }  // namespace
 
-Status check_library(std::string_view data, const char* name, int machine) { return Library(data, name).check(machine); }
+Status check_library(std::string_view data, const char* name, int machine) {
+  return Library(data, name).check(machine);
+}
 
 }  // namespace hardtack::rt

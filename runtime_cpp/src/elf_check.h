@@ -7,8 +7,8 @@
 
 namespace hardtack::rt {
 
-/// HT_BAD_BUNDLE unless `data` is a 64-bit little-endian shared object for `machine` (62: x86-64, 183: aarch64; 0: either)
-/// that needs at most libm and libc, has no interpreter and runs no code when it is loaded.
+/// HT_BAD_BUNDLE unless `data` is a 64-bit little-endian shared object for `machine` (62: x86-64, 183: aarch64; 0:
+/// either) that needs at most libm and libc, has no interpreter and runs no code when it is loaded.
 Status check_library(std::string_view data, const char* name, int machine);
 
 }  // namespace hardtack::rt

@@ -34,8 +34,8 @@ class ExprTable {
 
   size_t size() const { return nodes.size(); }
 
-  /// Checks the order, the operand counts and the symbol indices; then finds which nodes are constant, computes those, and
-  /// bounds the others by the symbols' ranges. HT_BAD_BUNDLE when a node can have no value within those ranges.
+  /// Checks the order, the operand counts and the symbol indices; then finds which nodes are constant, computes those,
+  /// and bounds the others by the symbols' ranges. HT_BAD_BUNDLE when a node can have no value within those ranges.
   Status analyse(const std::vector<Interval>& syms);
 
   /// After `analyse`:
@@ -46,7 +46,8 @@ class ExprTable {
   /// Values of the constant nodes, 0 for the others: what `evaluate` starts from.
   const std::vector<int64_t>& constants() const { return values_; }
 
-  /// Computes all nodes that are not constant. `values` starts as a copy of constants(). On a fault returns it and the node.
+  /// Computes all nodes that are not constant. `values` starts as a copy of constants(). On a fault returns it and the
+  /// node.
   ExprFault evaluate(const int64_t* syms, int64_t* values, uint32_t* node) const;
 
  private:

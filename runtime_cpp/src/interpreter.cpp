@@ -26,9 +26,9 @@ Status kernel_failed(const Program& program, const Step& step, int32_t code) {
   if (!place.empty()) place += ":" + std::to_string(origin.line) + ", ";
   const char* kernel = plan.kernels[instr.kernel].name;
   if (code == HT_KERNEL_INDEX_OUT_OF_RANGE || code == HT_KERNEL_ASSERT) {
-    return error(HT_KERNEL, "entry \"%s\", instruction %u (%s%s): %s [kernel %s]", plan.entry, step.number, place.c_str(),
-                 origin.op, code == HT_KERNEL_ASSERT ? "an assertion of the model failed" : "an index is out of range",
-                 kernel);
+    return error(HT_KERNEL, "entry \"%s\", instruction %u (%s%s): %s [kernel %s]", plan.entry, step.number,
+                 place.c_str(), origin.op,
+                 code == HT_KERNEL_ASSERT ? "an assertion of the model failed" : "an index is out of range", kernel);
   }
   return error(HT_KERNEL, "entry \"%s\", instruction %u (%s%s): kernel %s is broken, it returned %d", plan.entry,
                step.number, place.c_str(), origin.op, kernel, code);
@@ -83,7 +83,8 @@ Status observe(const Program& program, const Binding& binding, const Device& dev
   out.module = origin.module;
   out.source = origin.source;
   if (observer.call(observer.user, &out) == 0) return Status();
-  return error(HT_CANCELLED, "entry \"%s\": the observer stopped the run after instruction %u", plan.entry, step.number);
+  return error(HT_CANCELLED, "entry \"%s\": the observer stopped the run after instruction %u", plan.entry,
+               step.number);
 }
 
 }  // namespace
@@ -105,9 +106,7 @@ Status interpret(const Program& program, const Binding& binding, const Device& d
       case StepOp::copy:
         device.copy(binding.value(instr.dst), binding.value(instr.src), binding.move_layout(step.ordinal));
         break;
-      case StepOp::fill:
-        device.fill(binding.value(instr.dst), instr.bits, binding.move_layout(step.ordinal));
-        break;
+      case StepOp::fill: device.fill(binding.value(instr.dst), instr.bits, binding.move_layout(step.ordinal)); break;
       case StepOp::test: {
         uint8_t holds = 0;
         device.read(&holds, binding.value(instr.cond), 1);

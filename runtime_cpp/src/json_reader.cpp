@@ -197,10 +197,14 @@ bool JsonReader::hex4(uint32_t* unit) {
   *unit = 0;
   for (int i = 0; i < 4; ++i, ++p_) {
     uint32_t digit = 0;
-    if (*p_ >= '0' && *p_ <= '9') digit = static_cast<uint32_t>(*p_ - '0');
-    else if (*p_ >= 'a' && *p_ <= 'f') digit = static_cast<uint32_t>(*p_ - 'a' + 10);
-    else if (*p_ >= 'A' && *p_ <= 'F' && mode_ == Mode::lenient) digit = static_cast<uint32_t>(*p_ - 'A' + 10);
-    else return false;
+    if (*p_ >= '0' && *p_ <= '9')
+      digit = static_cast<uint32_t>(*p_ - '0');
+    else if (*p_ >= 'a' && *p_ <= 'f')
+      digit = static_cast<uint32_t>(*p_ - 'a' + 10);
+    else if (*p_ >= 'A' && *p_ <= 'F' && mode_ == Mode::lenient)
+      digit = static_cast<uint32_t>(*p_ - 'A' + 10);
+    else
+      return false;
     *unit = *unit << 4 | digit;
   }
   return true;
@@ -228,7 +232,8 @@ size_t JsonReader::decode_escape(char* out) {
     return fail("a lone surrogate in a string"), 0;
   }
   if (code == 0) return fail("U+0000 in a string"), 0;
-  const bool has_shorter = (code >= 0x20 && code < 0x7F) || code == 8 || code == 9 || code == 10 || code == 12 || code == 13;
+  const bool has_shorter =
+      (code >= 0x20 && code < 0x7F) || code == 8 || code == 9 || code == 10 || code == 12 || code == 13;
   if (has_shorter && mode_ == Mode::canonical) return fail("a character in a string is escaped but need not be"), 0;
   if (code < 0x80) return out[0] = static_cast<char>(code), 1;
   if (code < 0x800) {

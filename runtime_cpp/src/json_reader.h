@@ -1,9 +1,10 @@
 // A pull parser for the bundle's JSON: no tree is built, the caller asks for what the format says comes next.
 //
 // Canonical mode accepts byte for byte what Python's json.dumps(sort_keys=True, separators=(",", ":")) writes, so every
-// object's keys come in a known order and a duplicate, missing or unknown key is the same error: another key was expected.
-// Lenient mode (safetensors headers, which other tools write) allows whitespace, UTF-8 and any order.
-// Numbers are 64-bit integers in both. The first error sticks: later calls return zeros and empty strings, and loops end.
+// object's keys come in a known order and a duplicate, missing or unknown key is the same error: another key was
+// expected. Lenient mode (safetensors headers, which other tools write) allows whitespace, UTF-8 and any order.
+// Numbers are 64-bit integers in both. The first error sticks: later calls return zeros and empty strings, and loops
+// end.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@
 
 namespace hardtack::rt {
 
-/// Owns the decoded strings of one document. Decoding never lengthens a string, so one block of the document's size does.
+/// Owns the decoded strings of one document. Decoding never lengthens a string, so one block of the document's size
+/// does.
 class TextPool {
  public:
   explicit TextPool(size_t document_nbytes) : block_(new char[document_nbytes + 1]) {}

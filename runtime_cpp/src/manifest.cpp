@@ -117,7 +117,8 @@ void parse_shape(JsonReader* json, ManifestArray* array) {
   while (json->next_item()) {
     const int64_t size = json->integer();
     array->shape.push_back(size);
-    if (size < 0 || !checked_mul(nbytes, size, &nbytes) || nbytes >= kMaxNbytes) json->fail("a bad shape of", array->name);
+    if (size < 0 || !checked_mul(nbytes, size, &nbytes) || nbytes >= kMaxNbytes)
+      json->fail("a bad shape of", array->name);
   }
   array->nbytes = nbytes;
 }
@@ -218,8 +219,10 @@ Status check_format(std::string_view text) {
   int64_t format = -1;
   json.begin_object();
   while (const char* key = json.next_key()) {
-    if (std::strcmp(key, "format") == 0) format = json.integer();
-    else json.skip();
+    if (std::strcmp(key, "format") == 0)
+      format = json.integer();
+    else
+      json.skip();
   }
   HT_RETURN_IF_ERROR(json.finish());
   if (format == kFormat) return Status();
@@ -291,9 +294,8 @@ Status check_entry(const Manifest& m, const ManifestEntry& entry) {
   }
   if (entry.plans.size() != m.targets.size()) return bad("entry \"%s\": not one plan for each target", entry.name);
   for (const ManifestTarget& target : m.targets) {
-    const auto found = std::find_if(entry.plans.begin(), entry.plans.end(), [&](const ManifestPlan& p) {
-      return std::strcmp(p.target, target.name) == 0;
-    });
+    const auto found = std::find_if(entry.plans.begin(), entry.plans.end(),
+                                    [&](const ManifestPlan& p) { return std::strcmp(p.target, target.name) == 0; });
     if (found == entry.plans.end()) return bad("entry \"%s\": no plan for target %s", entry.name, target.name);
     if (std::strncmp(found->member, "plans/", 6) != 0 || m.find_member(found->member) == nullptr) {
       return bad("entry \"%s\": no member \"%s\"", entry.name, found->member);

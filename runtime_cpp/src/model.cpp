@@ -11,14 +11,16 @@ namespace hardtack::rt {
 Status load_plan(const Bundle& bundle, const ManifestEntry& entry, const char* target, Plan* plan) {
   const auto place = std::find_if(entry.plans.begin(), entry.plans.end(),
                                   [&](const ManifestPlan& p) { return std::strcmp(p.target, target) == 0; });
-  if (place == entry.plans.end()) return error(HT_BAD_BUNDLE, "entry \"%s\": no plan for target %s", entry.name, target);
+  if (place == entry.plans.end())
+    return error(HT_BAD_BUNDLE, "entry \"%s\": no plan for target %s", entry.name, target);
   std::string text;
   HT_RETURN_IF_ERROR(bundle.read(place->member, &text));
   HT_RETURN_IF_ERROR(parse_plan(text, place->member, plan));
   return verify_plan(bundle.manifest(), entry, target, plan);
 }
 
-Status Model::load(std::unique_ptr<Source> source, const ht_load_options& options, std::shared_ptr<const Model>* model) {
+Status Model::load(std::unique_ptr<Source> source, const ht_load_options& options,
+                   std::shared_ptr<const Model>* model) {
   auto loaded = std::make_shared<Model>();
   HT_RETURN_IF_ERROR(loaded->open(std::move(source), options));
   *model = std::move(loaded);

@@ -28,7 +28,8 @@ struct ModelInfo {
 
 class Model {
  public:
-  static Status load(std::unique_ptr<Source> source, const ht_load_options& options, std::shared_ptr<const Model>* model);
+  static Status load(std::unique_ptr<Source> source, const ht_load_options& options,
+                     std::shared_ptr<const Model>* model);
 
   const Bundle& bundle() const { return bundle_; }
   const Manifest& manifest() const { return bundle_.manifest(); }

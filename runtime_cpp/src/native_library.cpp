@@ -71,7 +71,8 @@ Status NativeLibrary::check_table(const char* name) const {
   }
   for (uint32_t i = 0; i < table_->count; ++i) {
     const HtKernelEntry& entry = table_->entries[i];
-    if (entry.name == nullptr || entry.fn == nullptr) return error(HT_BAD_BUNDLE, "library %s: kernel %u is null", name, i);
+    if (entry.name == nullptr || entry.fn == nullptr)
+      return error(HT_BAD_BUNDLE, "library %s: kernel %u is null", name, i);
     if (i > 0 && std::strcmp(table_->entries[i - 1].name, entry.name) >= 0) {
       return error(HT_BAD_BUNDLE, "library %s: kernel %s is out of order", name, entry.name);
     }
@@ -85,8 +86,10 @@ HtKernelFn NativeLibrary::find(std::string_view name) const {
     const uint32_t middle = low + (high - low) / 2;
     const int order = name.compare(table_->entries[middle].name);
     if (order == 0) return table_->entries[middle].fn;
-    if (order < 0) high = middle;
-    else low = middle + 1;
+    if (order < 0)
+      high = middle;
+    else
+      low = middle + 1;
   }
   return nullptr;
 }

@@ -60,8 +60,10 @@ class PlanParser {
       plan_.instrs.emplace_back();
       Instr instr = parse_instr();
       plan_.instrs[now] = instr;
-      if (last == kNone) first = now;
-      else plan_.instrs[last].next = now;
+      if (last == kNone)
+        first = now;
+      else
+        plan_.instrs[last].next = now;
       last = now;
     }
     return first;
@@ -73,12 +75,18 @@ class PlanParser {
     json_.begin_object();
     const char* first = json_.next_key();
     if (first == nullptr) return json_.fail("an instruction without keys"), i;
-    if (std::strcmp(first, "buffers") == 0) parse_launch(&i);
-    else if (std::strcmp(first, "dst") == 0) parse_copy(&i);
-    else if (std::strcmp(first, "bits") == 0) parse_fill(&i);
-    else if (std::strcmp(first, "cond") == 0) parse_branch(&i);
-    else if (std::strcmp(first, "body") == 0) parse_loop(&i);
-    else json_.fail("no instruction starts with the key", first);
+    if (std::strcmp(first, "buffers") == 0)
+      parse_launch(&i);
+    else if (std::strcmp(first, "dst") == 0)
+      parse_copy(&i);
+    else if (std::strcmp(first, "bits") == 0)
+      parse_fill(&i);
+    else if (std::strcmp(first, "cond") == 0)
+      parse_branch(&i);
+    else if (std::strcmp(first, "body") == 0)
+      parse_loop(&i);
+    else
+      json_.fail("no instruction starts with the key", first);
     json_.end_object();
     return i;
   }
@@ -168,10 +176,14 @@ class PlanParser {
     if (row == std::end(kOps)) return json_.fail("unknown expression", name.data());
     e.op = row->op;
     json_.item();
-    if (e.op == ExprOp::constant) e.value = json_.integer();
-    else if (e.op == ExprOp::sym) e.value = json_.index();
-    else if (e.op == ExprOp::div || e.op == ExprOp::mod) parse_pair();
-    else parse_list([this] { plan_.exprs.operands.push_back(json_.index()); });
+    if (e.op == ExprOp::constant)
+      e.value = json_.integer();
+    else if (e.op == ExprOp::sym)
+      e.value = json_.index();
+    else if (e.op == ExprOp::div || e.op == ExprOp::mod)
+      parse_pair();
+    else
+      parse_list([this] { plan_.exprs.operands.push_back(json_.index()); });
     json_.end_array();
     e.count = static_cast<uint32_t>(plan_.exprs.operands.size()) - e.first;
     plan_.exprs.nodes.push_back(e);
@@ -242,7 +254,8 @@ class PlanParser {
     parse_storage(&v);
     json_.key("strides");
     parse_list([this] { plan_.dims.push_back(json_.index()); });
-    if (plan_.dims.size() - v.first_dim != 2 * size_t{v.ndim}) json_.fail("shape and strides differ in length for", v.name);
+    if (plan_.dims.size() - v.first_dim != 2 * size_t{v.ndim})
+      json_.fail("shape and strides differ in length for", v.name);
     if (v.ndim > kMaxRank) json_.fail("more than 64 dimensions in", v.name);
     json_.end_object();
     plan_.values.push_back(v);
@@ -258,8 +271,10 @@ class PlanParser {
     if (kind == 5) return json_.fail("unknown storage", name.data());
     v->storage = static_cast<Storage>(kind);
     json_.item();
-    if (v->storage == Storage::constant || v->storage == Storage::state) v->storage_name = json_.string();
-    else v->at = json_.index();
+    if (v->storage == Storage::constant || v->storage == Storage::state)
+      v->storage_name = json_.string();
+    else
+      v->at = json_.index();
     json_.end_array();
   }
 

@@ -1,5 +1,5 @@
-// A plan (docs/plan.md) as tables of indices. `parse_plan` reads it, `verify_plan` proves it sound; nothing else may trust an
-// index of a plan that has not been verified.
+// A plan (docs/plan.md) as tables of indices. `parse_plan` reads it, `verify_plan` proves it sound; nothing else may
+// trust an index of a plan that has not been verified.
 #pragma once
 
 #include <memory>
@@ -63,12 +63,12 @@ struct Instr {
   InstrOp op = InstrOp::launch;
   uint32_t kernel = 0;
   uint32_t first_arg = 0, num_buffers = 0, num_ints = 0;  // plan.args: buffers (values), then ints (expressions)
-  uint32_t shared = 0, per_worker = 0;                     // expressions
-  uint32_t src = 0, dst = 0, cond = 0;                     // values
+  uint32_t shared = 0, per_worker = 0;                    // expressions
+  uint32_t src = 0, dst = 0, cond = 0;                    // values
   int64_t bits = 0;
   uint32_t origin = 0;
-  uint32_t next = kNone;   // the following instruction of the same body
-  uint32_t first = kNone;  // branch: then; loop: cond_body
+  uint32_t next = kNone;    // the following instruction of the same body
+  uint32_t first = kNone;   // branch: then; loop: cond_body
   uint32_t second = kNone;  // branch: else; loop: body
 };
 

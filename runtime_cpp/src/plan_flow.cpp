@@ -6,8 +6,8 @@
 namespace hardtack::rt {
 namespace {
 
-// Walks the body in execution order. Positions count instructions; a `while` is entered once, because what its body reads
-// must be defined on the first pass already (docs/plan.md, rules 3 and 6).
+// Walks the body in execution order. Positions count instructions; a `while` is entered once, because what its body
+// reads must be defined on the first pass already (docs/plan.md, rules 3 and 6).
 class Flow {
  public:
   explicit Flow(Plan* plan)
@@ -35,8 +35,8 @@ class Flow {
   }
 
  private:
-  // What an argument's memory belongs to, as a number: two values of one input, output or state are one object. Values of
-  // the arena are apart when they are alive together (check_places); constants are never written.
+  // What an argument's memory belongs to, as a number: two values of one input, output or state are one object. Values
+  // of the arena are apart when they are alive together (check_places); constants are never written.
   void number_objects() {
     std::unordered_map<uint64_t, uint32_t> first_value;
     for (uint32_t v = 0; v < plan_.values.size(); ++v) {
@@ -68,8 +68,8 @@ class Flow {
     ++position_;
     const Kernel& kernel = plan_.kernels[i.kernel];
     if (i.num_buffers != kernel.num_buffers || i.num_ints != kernel.num_ints) {
-      return error(HT_BAD_BUNDLE, "kernel %s: launched with %u buffers and %u ints, its params are %u and %u", kernel.name,
-                   i.num_buffers, i.num_ints, kernel.num_buffers, kernel.num_ints);
+      return error(HT_BAD_BUNDLE, "kernel %s: launched with %u buffers and %u ints, its params are %u and %u",
+                   kernel.name, i.num_buffers, i.num_ints, kernel.num_buffers, kernel.num_ints);
     }
     const BufferParam* params = plan_.params.data() + kernel.first_param;
     for (uint32_t k = 0; k < i.num_buffers; ++k) {
@@ -194,7 +194,8 @@ class Flow {
 
   bool same_expr(uint32_t a, uint32_t b) const {
     if (a == b) return true;
-    return plan_.exprs.is_constant(a) && plan_.exprs.is_constant(b) && plan_.exprs.constant(a) == plan_.exprs.constant(b);
+    return plan_.exprs.is_constant(a) && plan_.exprs.is_constant(b) &&
+           plan_.exprs.constant(a) == plan_.exprs.constant(b);
   }
 
   void store_lifetimes() {
@@ -209,12 +210,12 @@ class Flow {
 
   Plan& plan_;
   std::vector<bool> defined_;
-  std::vector<uint32_t> begin_, end_;               // positions of the first write and the last use, by value
-  std::vector<uint32_t> object_;                    // the first value with the same storage, by value
-  std::vector<uint32_t> seen_at_, written_at_;      // the last launch that names an object, or writes it
-  std::vector<uint32_t> kept_in_;                   // the last branch whose `else` defined the value
-  std::vector<uint32_t> trail_;                     // values in the order they became defined
-  std::vector<uint32_t> touched_;                   // values used inside the loops around the current place
+  std::vector<uint32_t> begin_, end_;           // positions of the first write and the last use, by value
+  std::vector<uint32_t> object_;                // the first value with the same storage, by value
+  std::vector<uint32_t> seen_at_, written_at_;  // the last launch that names an object, or writes it
+  std::vector<uint32_t> kept_in_;               // the last branch whose `else` defined the value
+  std::vector<uint32_t> trail_;                 // values in the order they became defined
+  std::vector<uint32_t> touched_;               // values used inside the loops around the current place
   uint32_t position_ = 0;
   uint32_t branches_ = 0;
   int loop_depth_ = 0;

@@ -35,7 +35,8 @@ class Places {
       const Value& v = plan_.values[i];
       if (only_constant_ && !constant_dims(plan_, v)) continue;
       if (!value_nbytes(plan_, v, exprs_, &nbytes_[i])) {
-        return error(HT_BAD_BUNDLE, "value \"%s\": a size or stride is negative, or it is not below 2^48 bytes", v.name);
+        return error(HT_BAD_BUNDLE, "value \"%s\": a size or stride is negative, or it is not below 2^48 bytes",
+                     v.name);
       }
     }
     return Status();
@@ -55,7 +56,8 @@ class Places {
                      static_cast<long long>(offset));
       }
       if (arena < 0 || nbytes_[i] < 0) continue;
-      if (!range_inside(static_cast<uint64_t>(offset), static_cast<uint64_t>(nbytes_[i]), static_cast<uint64_t>(arena))) {
+      if (!range_inside(static_cast<uint64_t>(offset), static_cast<uint64_t>(nbytes_[i]),
+                        static_cast<uint64_t>(arena))) {
         return error(HT_BAD_BUNDLE, "value \"%s\": bytes %lld + %lld lie outside the arena of %lld", v.name,
                      static_cast<long long>(offset), static_cast<long long>(nbytes_[i]), static_cast<long long>(arena));
       }
@@ -100,9 +102,11 @@ class Places {
 
   Status check_pair(uint32_t lower, uint32_t upper) const {
     if (nbytes_[lower] <= offset(upper) - offset(lower)) return Status();
-    return error(HT_BAD_BUNDLE, "values \"%s\" (arena bytes %lld + %lld) and \"%s\" (%lld + %lld) are alive together and overlap",
-                 plan_.values[lower].name, static_cast<long long>(offset(lower)), static_cast<long long>(nbytes_[lower]),
-                 plan_.values[upper].name, static_cast<long long>(offset(upper)), static_cast<long long>(nbytes_[upper]));
+    return error(HT_BAD_BUNDLE,
+                 "values \"%s\" (arena bytes %lld + %lld) and \"%s\" (%lld + %lld) are alive together and overlap",
+                 plan_.values[lower].name, static_cast<long long>(offset(lower)),
+                 static_cast<long long>(nbytes_[lower]), plan_.values[upper].name,
+                 static_cast<long long>(offset(upper)), static_cast<long long>(nbytes_[upper]));
   }
 
   const Plan& plan_;

@@ -40,7 +40,8 @@ class Indices {
 
   Status storage(const Value& v) const {
     if (v.storage == Storage::arena) return expr(v.at, v.name);
-    if (v.storage == Storage::input && v.at >= plan_.inputs.size()) return outside(v.name, "input", v.at, plan_.inputs.size());
+    if (v.storage == Storage::input && v.at >= plan_.inputs.size())
+      return outside(v.name, "input", v.at, plan_.inputs.size());
     if (v.storage == Storage::output && v.at >= plan_.outputs.size()) {
       return outside(v.name, "output", v.at, plan_.outputs.size());
     }
@@ -108,8 +109,8 @@ Status check_dims(const Plan& plan) {
   return Status();
 }
 
-// One manifest size or stride against the plan's expression: numbers are equal, a symbol is that symbol; of longer texts it is
-// only known that they are no constant.
+// One manifest size or stride against the plan's expression: numbers are equal, a symbol is that symbol; of longer
+// texts it is only known that they are no constant.
 bool agrees(const Plan& plan, const ManifestDim& dim, uint32_t e) {
   const Interval b = plan.exprs.bounds(e);
   if (dim.fixed) return b.lo == dim.value && b.hi == dim.value;
@@ -136,8 +137,8 @@ Status check_tensors(const Plan& plan, const std::vector<ManifestTensor>& declar
       same = agrees(plan, m.shape[d], plan.shape(v)[d]) && agrees(plan, m.strides[d], plan.strides(v)[d]);
     }
     if (!same) {
-      return error(HT_BAD_BUNDLE, "%s %zu \"%s\": name, dtype, shape or strides differ from the manifest's \"%s\"", what, i,
-                   v.name, m.name);
+      return error(HT_BAD_BUNDLE, "%s %zu \"%s\": name, dtype, shape or strides differ from the manifest's \"%s\"",
+                   what, i, v.name, m.name);
     }
   }
   size_t num_stored = 0;
@@ -181,8 +182,8 @@ Status resolve_arrays(const Manifest& manifest, Plan* plan) {
     const bool constant = v.storage == Storage::constant;
     const int at = constant ? manifest.find_constant(v.storage_name) : manifest.find_state(v.storage_name);
     if (at < 0) {
-      return error(HT_BAD_BUNDLE, "value \"%s\": the manifest has no %s \"%s\"", v.name, constant ? "constant" : "state",
-                   v.storage_name);
+      return error(HT_BAD_BUNDLE, "value \"%s\": the manifest has no %s \"%s\"", v.name,
+                   constant ? "constant" : "state", v.storage_name);
     }
     v.at = static_cast<uint32_t>(at);
     HT_RETURN_IF_ERROR(check_array(*plan, v, constant ? manifest.constants[v.at] : manifest.states[v.at]));

@@ -14,12 +14,12 @@ namespace hardtack::rt {
 /// Proves the plan of `entry` for `target` and fills lifetimes, is_static and the values' constant and state indices.
 Status verify_plan(const Manifest& manifest, const ManifestEntry& entry, const char* target, Plan* plan);
 
-/// Bytes from a value's first element to behind its last; 0 when a size is 0. False when a size or stride is negative or the
-/// sum is not below 2^48.
+/// Bytes from a value's first element to behind its last; 0 when a size is 0. False when a size or stride is negative
+/// or the sum is not below 2^48.
 bool value_nbytes(const Plan& plan, const Value& value, const int64_t* exprs, int64_t* nbytes);
 
-/// Checks sizes, places and overlaps for these expression values and gives each value's nbytes. With `only_constant`, what
-/// depends on a symbol is left out and its nbytes are -1.
+/// Checks sizes, places and overlaps for these expression values and gives each value's nbytes. With `only_constant`,
+/// what depends on a symbol is left out and its nbytes are -1.
 Status check_places(const Plan& plan, const int64_t* exprs, bool only_constant, std::vector<int64_t>* nbytes);
 
 // Parts of verify_plan.

@@ -26,9 +26,7 @@ class Lowering {
   void instr(uint32_t i) {
     const Instr& instr = program_.plan.instrs[i];
     switch (instr.op) {
-      case InstrOp::launch:
-        launch(i, instr);
-        break;
+      case InstrOp::launch: launch(i, instr); break;
       case InstrOp::copy:
       case InstrOp::fill:
         program_.steps[emit(instr.op == InstrOp::copy ? StepOp::copy : StepOp::fill, i)].ordinal =

@@ -48,7 +48,8 @@ void parse_tensor(JsonReader* json, uint64_t data_start, uint64_t member_nbytes,
     *seen = true;
   }
   if (!json->ok()) return;
-  if (!has_dtype || !has_shape || !has_offsets) return json->fail("dtype, shape or data_offsets is missing of", tensor->name);
+  if (!has_dtype || !has_shape || !has_offsets)
+    return json->fail("dtype, shape or data_offsets is missing of", tensor->name);
   int64_t nbytes = 0;
   if (begin < 0 || end < begin || !checked_mul(tensor->numel, itemsize(tensor->dtype), &nbytes) ||
       nbytes != end - begin || static_cast<uint64_t>(end) > member_nbytes - data_start) {
@@ -59,7 +60,8 @@ void parse_tensor(JsonReader* json, uint64_t data_start, uint64_t member_nbytes,
 }
 
 // Tensors and padding follow each other without gaps; tensors ascend by name and are aligned.
-Status check_layout(std::vector<WeightTensor>* tensors, uint64_t data_start, uint64_t member_nbytes, const char* member) {
+Status check_layout(std::vector<WeightTensor>* tensors, uint64_t data_start, uint64_t member_nbytes,
+                    const char* member) {
   std::sort(tensors->begin(), tensors->end(), [](const WeightTensor& a, const WeightTensor& b) {
     if (a.offset != b.offset) return a.offset < b.offset;
     if (a.nbytes != b.nbytes) return a.nbytes < b.nbytes;

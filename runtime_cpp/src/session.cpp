@@ -83,8 +83,8 @@ Status Session::start(const char* entry, const ht_tensor* inputs, size_t num_inp
   HT_RETURN_IF_ERROR(model_->find_entry(entry, &call->entry));
   const Plan& plan = model_->programs()[call->entry].plan;
   const auto count = [&plan](const char* what, size_t expected, size_t given) {
-    return error(HT_CONTRACT, "entry \"%s\" has %zu %s%s, %zu given", plan.entry, expected, what, expected == 1 ? "" : "s",
-                 given);
+    return error(HT_CONTRACT, "entry \"%s\" has %zu %s%s, %zu given", plan.entry, expected, what,
+                 expected == 1 ? "" : "s", given);
   };
   if (num_inputs != plan.inputs.size()) return count("input", plan.inputs.size(), num_inputs);
   if (num_outputs != plan.outputs.size()) return count("output", plan.outputs.size(), num_outputs);
@@ -156,8 +156,8 @@ Status Session::ensure_memory(const Call& call) {
   return Status();
 }
 
-// Whether the output goes into the session's buffer: none is given, or what an earlier run returned (which may have been
-// freed since: it is only compared).
+// Whether the output goes into the session's buffer: none is given, or what an earlier run returned (which may have
+// been freed since: it is only compared).
 bool Session::is_own(const Call& call, size_t i) const {
   const ht_tensor& out = call.outputs[i];
   const OwnOutput& own = entries_[call.entry].own[i];

@@ -8,8 +8,8 @@
 #include "binding.h"
 #include "contract.h"
 #include "interpreter.h"
-#include "session_memory.h"
 #include "model.h"
+#include "session_memory.h"
 #include "thread_pool.h"
 
 namespace hardtack::rt {

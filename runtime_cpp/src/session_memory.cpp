@@ -30,8 +30,10 @@ Status Memory::grow(Block* block, int64_t nbytes, const char* what) {
 void Memory::release(Block* block) {
   if (block->data == nullptr) return;
   const size_t size = static_cast<size_t>(block->capacity);
-  if (allocator_.allocate != nullptr) allocator_.release(allocator_.user, block->data, size);
-  else device_.release(block->data, size);
+  if (allocator_.allocate != nullptr)
+    allocator_.release(allocator_.user, block->data, size);
+  else
+    device_.release(block->data, size);
   used_nbytes_ -= size;
   *block = Block();
 }

@@ -52,7 +52,7 @@ void compress(uint32_t state[8], const uint8_t* data, size_t num_blocks) {
 #if defined(__x86_64__)
 // The SHA instructions keep the state as ABEF and CDGH and do two rounds each; a group below is four rounds.
 __attribute__((target("sha,sse4.1,ssse3"))) void compress_sha_ni(uint32_t state[8], const uint8_t* data,
-                                                                  size_t num_blocks) {
+                                                                 size_t num_blocks) {
   const __m128i swap_bytes = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
   const __m128i dcba = _mm_loadu_si128(reinterpret_cast<const __m128i*>(state));
   const __m128i hgfe = _mm_loadu_si128(reinterpret_cast<const __m128i*>(state + 4));

@@ -31,8 +31,8 @@ class Mapping : public Bytes {
 Status map_anonymous(uint64_t nbytes, uint8_t** data) {
   void* memory = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    return error(HT_OUT_OF_MEMORY, "cannot get %llu bytes for the bundle: %s",
-                 static_cast<unsigned long long>(nbytes), std::strerror(errno));
+    return error(HT_OUT_OF_MEMORY, "cannot get %llu bytes for the bundle: %s", static_cast<unsigned long long>(nbytes),
+                 std::strerror(errno));
   }
   *data = static_cast<uint8_t*>(memory);
   return Status();

@@ -1,5 +1,5 @@
-// Where a bundle's bytes come from: a file or memory. Reads are bounded copies, never pointers into a mapping, so that a
-// file that shrinks while it is loaded gives an error and not a signal.
+// Where a bundle's bytes come from: a file or memory. Reads are bounded copies, never pointers into a mapping, so that
+// a file that shrinks while it is loaded gives an error and not a signal.
 #pragma once
 
 #include <cstdint>

@@ -37,10 +37,10 @@ ht_status* out_of_memory();
 /// The same sentence with "`prefix`: " before it.
 Status in_context(Status status, const std::string& prefix);
 
-#define HT_RETURN_IF_ERROR(expression)                      \
-  do {                                                      \
-    ::hardtack::rt::Status ht_status_local = (expression);  \
-    if (!ht_status_local.ok()) return ht_status_local;      \
+#define HT_RETURN_IF_ERROR(expression)                     \
+  do {                                                     \
+    ::hardtack::rt::Status ht_status_local = (expression); \
+    if (!ht_status_local.ok()) return ht_status_local;     \
   } while (false)
 
 }  // namespace hardtack::rt

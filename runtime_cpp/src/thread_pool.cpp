@@ -103,8 +103,10 @@ void ThreadPool::run(int64_t num_tasks, Task task, void* closure) {
   take_tasks(0);
   open_.store(false);
   for (int round = 0; active_.load() != 0; ++round) {
-    if (round < kSpinRounds && spin_ > 0) pause();
-    else ::sched_yield();
+    if (round < kSpinRounds && spin_ > 0)
+      pause();
+    else
+      ::sched_yield();
   }
   busy_.store(false, std::memory_order_release);
 }

@@ -1,5 +1,5 @@
-// Threads for a kernel's parallel_for. The caller's thread is worker 0 and always takes part, so a region finishes even when
-// no other thread ever wakes (after fork, or on a busy machine).
+// Threads for a kernel's parallel_for. The caller's thread is worker 0 and always takes part, so a region finishes even
+// when no other thread ever wakes (after fork, or on a busy machine).
 #pragma once
 
 #include <hardtack/kernel_abi.h>
@@ -46,8 +46,9 @@ class ThreadPool {
   Task task_ = nullptr;
   void* closure_ = nullptr;
   alignas(64) std::atomic<int64_t> next_{0};
-  // A worker enters by raising active_ and then reading open_; the caller closes and then waits for active_ to be 0. Both
-  // sides use sequentially consistent operations, so either the worker sees the region closed or the caller sees the worker.
+  // A worker enters by raising active_ and then reading open_; the caller closes and then waits for active_ to be 0.
+  // Both sides use sequentially consistent operations, so either the worker sees the region closed or the caller sees
+  // the worker.
   alignas(64) std::atomic<int32_t> active_{0};
   std::atomic<bool> open_{false};
   alignas(64) std::atomic<uint32_t> epoch_{0};  // counts regions; workers sleep on it

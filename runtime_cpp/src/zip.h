@@ -1,5 +1,5 @@
-// The container (docs/package.md): a ZIP in one canonical form. Everything but a member's name, size and checksum follows
-// from the form, so the reader writes the headers that must be there and compares.
+// The container (docs/package.md): a ZIP in one canonical form. Everything but a member's name, size and checksum
+// follows from the form, so the reader writes the headers that must be there and compares.
 #pragma once
 
 #include <string>

@@ -9,6 +9,12 @@ using namespace hardtack::testing;
 
 namespace {
 
+// RFC 8032's first test key, and its signature over the manifest of signed_bundle with the signature null.
+constexpr const char* kPublicKey = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+constexpr const char* kSignature =
+    "c5a99084863331d80fecd880c7c32ce14a8b08724a98dd082a03bac8d2088447"
+    "ac23dff9560a2712bef19545922ba50a212952d0958388e9fcb31d79eb378a01";
+
 // The error for a bundle whose manifest has `from` replaced; the members keep their bytes.
 std::string changed_manifest(const BundleText& bundle, const std::string& from, const std::string& to) {
   return load_outcome(bundle.build_with(replaced(bundle.manifest(), from, to))).message;
@@ -32,13 +38,15 @@ TEST_CASE("members and the manifest agree") {
   const BundleText bundle = bundle_of({add_sample()});
   const std::string& library = kernel_library();
   const std::string nbytes = std::to_string(library.size());
-  CHECK(changed_manifest(bundle, "\"name\":\"lib/test.so\",\"nbytes\":" + nbytes, "\"name\":\"lib/test.so\",\"nbytes\":1") ==
+  CHECK(changed_manifest(bundle, "\"name\":\"lib/test.so\",\"nbytes\":" + nbytes,
+                         "\"name\":\"lib/test.so\",\"nbytes\":1") ==
         "member lib/test.so: " + nbytes + " bytes, the manifest says 1");
   CHECK(changed_manifest(bundle, "\"name\":\"lib/test.so\",\"nbytes\"", "\"name\":\"lib/tost.so\",\"nbytes\"") ==
         "manifest.json: target cpu:test: no member \"lib/test.so\"");
   const std::string row = ",{\"name\":\"lib/test.so\",\"nbytes\":" + nbytes + ",\"sha256\":\"" +
                           hardtack::rt::sha256_hex(library.data(), library.size()) + "\"}";
-  CHECK(changed_manifest(bundle, row, row + ",{\"name\":\"lib/z.so\",\"nbytes\":0,\"sha256\":\"" + std::string(64, '0') + "\"}") ==
+  CHECK(changed_manifest(bundle, row,
+                         row + ",{\"name\":\"lib/z.so\",\"nbytes\":0,\"sha256\":\"" + std::string(64, '0') + "\"}") ==
         "manifest.json: member \"lib/z.so\" is not at its place in the archive");
   BundleText more = bundle;
   more.members["lib/z.so"] = "z";
@@ -49,7 +57,8 @@ TEST_CASE("checksums and hashes") {
   const BundleText bundle = bundle_of({add_sample(), gather_sample()});
   const std::string& library = kernel_library();
   const std::string digest = hardtack::rt::sha256_hex(library.data(), library.size());
-  CHECK(changed_manifest(bundle, digest, std::string(64, '0')) == "member lib/test.so: its SHA-256 is not the manifest's");
+  CHECK(changed_manifest(bundle, digest, std::string(64, '0')) ==
+        "member lib/test.so: its SHA-256 is not the manifest's");
   CHECK(changed_manifest(bundle, digest, "xyz") == "manifest.json: member \"lib/test.so\": \"xyz\" is no SHA-256");
   std::string bytes = bundle.build();
   const size_t at = bytes.find("\"arena\"");
@@ -104,8 +113,8 @@ TEST_CASE("what the manifest refers to is there") {
         "manifest.json: entry \"gather\": no plan for target cpu:test");
   CHECK(changed_manifest(bundle, "\"name\":\"count\",\"out_tree\"", "\"name\":\"gather\",\"out_tree\"") ==
         "manifest.json: entry \"gather\" twice");
-  CHECK(changed_manifest(bundle, "\"signature\":null", "\"signature\":{\"algorithm\":\"rot13\"}").find("unknown signature algorithm") !=
-        std::string::npos);
+  CHECK(changed_manifest(bundle, "\"signature\":null", "\"signature\":{\"algorithm\":\"rot13\"}")
+            .find("unknown signature algorithm") != std::string::npos);
 }
 
 TEST_CASE("libraries are checked before they are loaded") {
@@ -126,16 +135,57 @@ TEST_CASE("a trusted signature that cannot be had is refused in words") {
   CHECK(o.code == HT_UNTRUSTED);
   CHECK(o.message == "a trusted signature is required, but the bundle is not signed");
   BundleText bundle = bundle_of({add_sample()});
-  bundle.signature = "{\"algorithm\":\"ed25519\",\"public_key\":\"" + std::string(64, 'a') + "\",\"value\":\"" + std::string(128, 'b') + "\"}";
+  bundle.signature = "{\"algorithm\":\"ed25519\",\"public_key\":\"" + std::string(64, 'a') + "\",\"value\":\"" +
+                     std::string(128, 'b') + "\"}";
   o = load_outcome(bundle.build(), &options);
   CHECK(o.code == HT_UNTRUSTED);
   CHECK(o.message == "the bundle is signed by a key that is not among the 0 trusted ones");
 }
 
+namespace {
+
+// A bundle of constant text: it does not hold the compiled kernels, so its signature can be written down here.
+BundleText signed_bundle(const std::string& value) {
+  Sample s;
+  const int out = s.plan.output("out", "i32", {}, {});
+  s.plan.body = {s.plan.fill(out, 7)};
+  s.entry.outputs = {manifest_tensor("i32", "out", {}, {})};
+  BundleText bundle = bundle_of({s});
+  bundle.members["lib/test.so"] = "no code";
+  if (value.empty()) return bundle;
+  bundle.signature =
+      "{\"algorithm\":\"ed25519\",\"public_key\":\"" + std::string(kPublicKey) + "\",\"value\":\"" + value + "\"}";
+  return bundle;
+}
+
+}  // namespace
+
+TEST_CASE("a good signature by a trusted key is accepted, any other is not") {
+  ht_load_options options = ht_load_options_default();
+  uint8_t keys[2][32] = {};
+  for (size_t i = 0; i < 32; ++i)
+    keys[1][i] = static_cast<uint8_t>(std::stoi(std::string(kPublicKey).substr(2 * i, 2), nullptr, 16));
+  options.inspect_only = 1;
+  options.require_trusted_signature = 1;
+  options.trusted_keys = keys;
+  options.num_trusted_keys = 2;
+  const BundleText bundle = signed_bundle(kSignature);
+  CHECK(load(bundle.build(), &options).info().trusted == 1);
+  BundleText changed = bundle;
+  changed.producer = R"({"hardtack":"0.1.0","torch":"2.13.1"})";
+  const Outcome o = load_outcome(changed.build(), &options);
+  CHECK(o.code == HT_UNTRUSTED);
+  CHECK(o.message == "the bundle's signature is not the trusted key's over this manifest");
+  options.num_trusted_keys = 1;
+  CHECK(load_outcome(bundle.build(), &options).message ==
+        "the bundle is signed by a key that is not among the 1 trusted ones");
+}
+
 TEST_CASE("a signature covers the manifest with the signature null") {
   BundleText bundle = bundle_of({add_sample()});
   const std::string unsigned_text = bundle.manifest();
-  bundle.signature = "{\"algorithm\":\"ed25519\",\"public_key\":\"" + std::string(64, 'a') + "\",\"value\":\"" + std::string(128, 'b') + "\"}";
+  bundle.signature = "{\"algorithm\":\"ed25519\",\"public_key\":\"" + std::string(64, 'a') + "\",\"value\":\"" +
+                     std::string(128, 'b') + "\"}";
   CHECK(hardtack::rt::signed_bytes(bundle.manifest()) == unsigned_text);
 }
 

@@ -95,7 +95,8 @@ TEST_CASE("strides") {
 
 TEST_CASE("null strides of a tensor that is not contiguous by contract") {
   Sample s = add_sample();
-  s.plan.values[1] = replaced(s.plan.values[1], "\"strides\":[1,2]", "\"strides\":[" + std::to_string(s.plan.n(4)) + ",2]");
+  s.plan.values[1] =
+      replaced(s.plan.values[1], "\"strides\":[1,2]", "\"strides\":[" + std::to_string(s.plan.n(4)) + ",2]");
   s.entry.inputs[1] = manifest_tensor("f32", "y", {"\"s0\"", "3"}, {"4", "1"});
   Caller c(bundle_of({s}).build());
   CHECK(c.run() == "input \"y\" (1 of entry \"forward\"): stride 0 is 3, expected 4");
@@ -151,8 +152,9 @@ TEST_CASE("an earlier result of the session cannot be an input of the next run")
   CHECK(c.run(2, 1, HT_OK) == "");
   c.inputs[1].data = c.output.data;
   c.output = {};
-  CHECK(c.run() == "output \"z\" (0 of entry \"forward\") shares memory with input \"y\": copy what an earlier run returned, or "
-                   "give outputs of your own");
+  CHECK(c.run() ==
+        "output \"z\" (0 of entry \"forward\") shares memory with input \"y\": copy what an earlier run returned, or "
+        "give outputs of your own");
 }
 
 TEST_CASE("guards are named with both sides") {
@@ -185,7 +187,8 @@ TEST_CASE("a size that is the value of an input") {
   CHECK(good->at(0).data<uint8_t>()[3] == 5);
   n = 10;
   auto bad = session.run({Tensor::of(&n, {})});
-  CHECK(std::string(bad.status().message()) == "input \"count\" (0 of entry \"forward\"): value is 10, expected 1 to 9 (n)");
+  CHECK(std::string(bad.status().message()) ==
+        "input \"count\" (0 of entry \"forward\"): value is 10, expected 1 to 9 (n)");
 }
 
 TEST_CASE("sizes for which the plan has no value, or breaks its own bounds, are refused") {
@@ -196,7 +199,8 @@ TEST_CASE("sizes for which the plan has no value, or breaks its own bounds, are 
   std::vector<float> large(100 * 3);
   c.inputs[0].data = c.inputs[1].data = large.data();
   c.x_shape[0] = c.y_shape[0] = 100;
-  CHECK(c.run(2, 1, HT_BAD_BUNDLE) == "entry \"forward\" with s0 = 100: value \"t\": bytes 0 + 1200 lie outside the arena of 256");
+  CHECK(c.run(2, 1, HT_BAD_BUNDLE) ==
+        "entry \"forward\" with s0 = 100: value \"t\": bytes 0 + 1200 lie outside the arena of 256");
 
   Sample divides = add_sample();
   divides.plan.op("div", {divides.plan.n(7), divides.plan.sym(0)});

@@ -27,7 +27,12 @@ struct Builder {
 }  // namespace
 
 TEST_CASE("floor division and modulo are Python's") {
-  const int64_t cases[][4] = {{7, 2, 3, 1}, {-7, 2, -4, 1}, {-8, 2, -4, 0}, {0, 5, 0, 0}, {-1, 5, -1, 4}, {INT64_MIN, 1, INT64_MIN, 0},
+  const int64_t cases[][4] = {{7, 2, 3, 1},
+                              {-7, 2, -4, 1},
+                              {-8, 2, -4, 0},
+                              {0, 5, 0, 0},
+                              {-1, 5, -1, 4},
+                              {INT64_MIN, 1, INT64_MIN, 0},
                               {INT64_MIN, INT64_MAX, -2, INT64_MAX - 1}};
   for (const auto& c : cases) {
     CHECK(floor_div(c[0], c[1]) == c[2]);

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "cpu_features.h"
+#include "ed25519.h"
 #include "elf_check.h"
 #include "hash.h"
 #include "json_reader.h"
@@ -72,7 +73,8 @@ TEST_CASE("everything else is refused") {
       {"{\"a\":1,}", "doc: byte 7: expected a string, found \"}\""},
       {"", "doc: byte 0: expected an integer, found the end"},
   };
-  for (const auto& [text, message] : cases) CHECK_MESSAGE(json_error(text) == message, text << ": " << json_error(text));
+  for (const auto& [text, message] : cases)
+    CHECK_MESSAGE(json_error(text) == message, text << ": " << json_error(text));
   CHECK(json_error(std::string(33, '[') + std::string(33, ']')) == "doc: byte 33: nested more than 32 deep");
   CHECK(json_error(std::string(32, '[') + std::string(32, ']')).empty());
 }
@@ -90,15 +92,76 @@ TEST_CASE("SHA-256 and CRC-32 of known texts, in any pieces") {
   CHECK(sha256_hex(million.data(), million.size()) == expected);
   for (const size_t piece : {1u, 55u, 63u, 64u, 65u, 1000u}) {
     Sha256 hash;
-    for (size_t at = 0; at < million.size(); at += piece) hash.update(million.data() + at, std::min(piece, million.size() - at));
+    for (size_t at = 0; at < million.size(); at += piece)
+      hash.update(million.data() + at, std::min(piece, million.size() - at));
     CHECK(hex(hash.finish()) == expected);
   }
   CHECK(crc32(0, "123456789", 9) == 0xCBF43926u);
   CHECK(crc32(crc32(0, "1234", 4), "56789", 5) == 0xCBF43926u);
 }
 
+namespace {
+
+std::vector<uint8_t> from_hex(const std::string& text) {
+  std::vector<uint8_t> bytes;
+  for (size_t i = 0; i < text.size(); i += 2)
+    bytes.push_back(static_cast<uint8_t>(std::stoi(text.substr(i, 2), nullptr, 16)));
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("SHA-512 and Ed25519: the vectors of FIPS 180-4 and RFC 8032, and every bit of a signature counts") {
+  const auto sha512 = [](const std::string& text) {
+    Sha512 hash;
+    hash.update(text.data(), text.size());
+    const auto digest = hash.finish();
+    return std::vector<uint8_t>(digest.begin(), digest.end());
+  };
+  CHECK(sha512("abc") == from_hex("ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a"
+                                  "2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f"));
+  CHECK(sha512("") == from_hex("cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce"
+                               "47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e"));
+  struct Vector {
+    const char *key, *message, *signature;
+  };
+  const Vector vectors[] = {{"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a", "",
+                             "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701"
+                             "cf9b46bd25bf5f0595bbe24655141438e7a100b"},
+                            {"3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c", "72",
+                             "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d"
+                             "0f11d8c387b2eaeb4302aeeb00d291612bb0c00"},
+                            {"fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025", "af82",
+                             "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f7609"
+                             "84dc6594a7c15e9716ed28dc027beceea1ec40a"}};
+  for (const Vector& v : vectors) {
+    const std::vector<uint8_t> key = from_hex(v.key), message = from_hex(v.message);
+    std::vector<uint8_t> signature = from_hex(v.signature);
+    CHECK(ed25519_verify(signature.data(), key.data(), message.data(), message.size()));
+    for (size_t i = 0; i < 64; ++i) {
+      signature[i] = static_cast<uint8_t>(signature[i] ^ 1 << i % 8);
+      CHECK_FALSE(ed25519_verify(signature.data(), key.data(), message.data(), message.size()));
+      signature[i] = static_cast<uint8_t>(signature[i] ^ 1 << i % 8);
+    }
+    const uint8_t other[] = {0x71};
+    CHECK_FALSE(ed25519_verify(signature.data(), key.data(), other, 1));
+  }
+  // S + L signs the same equation; RFC 8032 refuses it. A key whose y is not below p is refused, too.
+  std::vector<uint8_t> malleable = from_hex(vectors[0].signature);
+  const std::vector<uint8_t> order = from_hex("edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010");
+  int carry = 0;
+  for (size_t i = 0; i < 32; ++i) {
+    carry += malleable[32 + i] + order[i];
+    malleable[32 + i] = static_cast<uint8_t>(carry);
+    carry >>= 8;
+  }
+  CHECK_FALSE(ed25519_verify(malleable.data(), from_hex(vectors[0].key).data(), nullptr, 0));
+  CHECK_FALSE(ed25519_verify(from_hex(vectors[0].signature).data(), std::vector<uint8_t>(32, 0xFF).data(), nullptr, 0));
+}
+
 TEST_CASE("the canonical archive is read back") {
-  const std::string bytes = write_zip({{"manifest.json", "{}"}, {"plans/a.json", "x"}, {"w.safetensors", std::string(100, 'w')}});
+  const std::string bytes =
+      write_zip({{"manifest.json", "{}"}, {"plans/a.json", "x"}, {"w.safetensors", std::string(100, 'w')}});
   std::vector<Member> members;
   const auto source = open_memory(bytes.data(), bytes.size(), nullptr, nullptr);
   REQUIRE(read_zip(*source, &members).ok());
@@ -177,7 +240,8 @@ std::string weights_error(const std::string& bytes) {
   uint64_t nbytes = 0;
   WeightsHeader header;
   if (bytes.size() < 8) return "short";
-  const Status status = weights_header_nbytes(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), "w", &nbytes);
+  const Status status =
+      weights_header_nbytes(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), "w", &nbytes);
   if (!status.ok()) return status.message();
   return parse_weights_header(std::string_view(bytes).substr(0, nbytes), bytes.size(), "w", &header).message();
 }
@@ -185,7 +249,8 @@ std::string weights_error(const std::string& bytes) {
 }  // namespace
 
 TEST_CASE("weights headers: tensors by name, everything else refused") {
-  const std::string good = write_safetensors({{"f32", "a", {2}, std::string(8, 'a')}, {"i8", "b", {300}, std::string(300, 'b')}});
+  const std::string good =
+      write_safetensors({{"f32", "a", {2}, std::string(8, 'a')}, {"i8", "b", {300}, std::string(300, 'b')}});
   CHECK(weights_error(good).empty());
   uint64_t nbytes = 0;
   WeightsHeader header;
@@ -216,7 +281,8 @@ TEST_CASE("libraries: the test kernels pass, anything else says why not") {
   const std::string good = kernel_library();
   CHECK(check_library(good, "lib", native_elf_machine()).ok());
   CHECK(std::string(check_library("hello", "lib", 62).message()) == "library lib: not an ELF file");
-  CHECK(std::string(check_library(good, "lib", native_elf_machine() == 62 ? 183 : 62).message()).find("expected") != std::string::npos);
+  CHECK(std::string(check_library(good, "lib", native_elf_machine() == 62 ? 183 : 62).message()).find("expected") !=
+        std::string::npos);
   std::string executable = good;
   executable[16] = 2;
   CHECK(std::string(check_library(executable, "lib", 0).message()) == "library lib: not a shared object");

@@ -15,8 +15,8 @@ namespace {
 std::atomic<int64_t> num_news{0};
 }
 
-// The library and the tests share these; what aligned_alloc gives is seen through the caller's allocator below. Sanitizers
-// bring their own, so there the count stays 0.
+// The library and the tests share these; what aligned_alloc gives is seen through the caller's allocator below.
+// Sanitizers bring their own, so there the count stays 0.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 void* operator new(size_t nbytes) {
   num_news.fetch_add(1, std::memory_order_relaxed);

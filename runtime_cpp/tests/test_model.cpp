@@ -1,6 +1,6 @@
 // Models as the C interface shows them, files that change, options of other versions.
-#include <doctest/doctest.h>
 #include <dirent.h>
+#include <doctest/doctest.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -85,7 +85,8 @@ TEST_CASE("inspect_only shows everything and runs nothing") {
   CHECK(model.target(0)->runnable == 0);
   CHECK(std::string(model.target(0)->missing) == "quantum");
   auto session = model.new_session();
-  CHECK(std::string(session.status().message()) == "the model was loaded with inspect_only: it has no native code to run");
+  CHECK(std::string(session.status().message()) ==
+        "the model was loaded with inspect_only: it has no native code to run");
 }
 
 TEST_CASE("targets: the first that runs, or the named one, or words") {
@@ -94,7 +95,8 @@ TEST_CASE("targets: the first that runs, or the named one, or words") {
   fast.target = "cpu:fast";
   bundle.plan(fast);
   bundle.target_names = {"cpu:fast", "cpu:test"};
-  const std::string fast_target = R"({"device":"cpu","library":"lib/test.so","name":"cpu:fast","requires":["quantum","sse9"]})";
+  const std::string fast_target =
+      R"({"device":"cpu","library":"lib/test.so","name":"cpu:fast","requires":["quantum","sse9"]})";
   const std::string test_target = bundle.targets[0];
   bundle.targets = {fast_target, test_target};
   CHECK(std::string(load(bundle.build()).info().target) == "cpu:test");
@@ -106,14 +108,17 @@ TEST_CASE("targets: the first that runs, or the named one, or words") {
   CHECK(o.code == HT_NO_TARGET);
   CHECK(o.message == "target cpu:fast needs quantum, sse9, which this machine lacks");
   options.target = "cpu:best";
-  CHECK(load_outcome(bundle.build(), &options).message == "the bundle has no target \"cpu:best\"; it has cpu:fast; cpu:test");
+  CHECK(load_outcome(bundle.build(), &options).message ==
+        "the bundle has no target \"cpu:best\"; it has cpu:fast; cpu:test");
   options.target = nullptr;
   options.device = "tpu";
-  CHECK(load_outcome(bundle.build(), &options).message == "device \"tpu\": this build of Hardtack runs on \"cpu\" only");
+  CHECK(load_outcome(bundle.build(), &options).message ==
+        "device \"tpu\": this build of Hardtack runs on \"cpu\" only");
   bundle.targets = {fast_target, R"({"device":"cuda","library":null,"name":"cpu:test","requires":[]})"};
   o = load_outcome(bundle.build());
   CHECK(o.code == HT_NO_TARGET);
-  CHECK(o.message == "nothing in the bundle runs on this machine: cpu:fast needs quantum, sse9; cpu:test is for device cuda");
+  CHECK(o.message ==
+        "nothing in the bundle runs on this machine: cpu:fast needs quantum, sse9; cpu:test is for device cuda");
 }
 
 TEST_CASE("a file may be replaced or removed while its model is used") {
@@ -144,7 +149,8 @@ TEST_CASE("with copy_weights a file may even be overwritten in place") {
 }
 
 TEST_CASE("files that cannot be loaded") {
-  CHECK(outcome(ht_model_load("/nonexistent/model.pkg", nullptr, nullptr)).message == "ht_model_load: path or model is null");
+  CHECK(outcome(ht_model_load("/nonexistent/model.pkg", nullptr, nullptr)).message ==
+        "ht_model_load: path or model is null");
   ht_model* model = nullptr;
   const Outcome missing = outcome(ht_model_load("/nonexistent/model.pkg", nullptr, &model));
   CHECK(missing.code == HT_IO);
@@ -170,7 +176,8 @@ TEST_CASE("memory that is used in place is released once, after its last user") 
   CHECK(released == 0);
   ht_session_free(session);
   CHECK(released == 1);
-  CHECK(outcome(ht_model_load_memory(aligned, bytes.size() - 1, release, &released, nullptr, &model)).code == HT_BAD_BUNDLE);
+  CHECK(outcome(ht_model_load_memory(aligned, bytes.size() - 1, release, &released, nullptr, &model)).code ==
+        HT_BAD_BUNDLE);
   CHECK(released == 2);
   CHECK(outcome(ht_model_load_memory(aligned + 1, bytes.size(), release, &released, nullptr, &model)).message ==
         "ht_model_load_memory: data to be used in place must be aligned to 64 bytes");
@@ -220,7 +227,8 @@ TEST_CASE("option structs of other versions") {
   CHECK(load_outcome(bytes, &newer.known).code == HT_OK);
   newer.unknown[1] = 1;
   CHECK(load_outcome(bytes, &newer.known).message ==
-        "ht_load_options asks for something that Hardtack 0.1.0 does not know (byte " + std::to_string(sizeof options + 8) + ")");
+        "ht_load_options asks for something that Hardtack 0.1.0 does not know (byte " +
+            std::to_string(sizeof options + 8) + ")");
 }
 
 TEST_CASE("status and dtype helpers") {

@@ -116,8 +116,9 @@ TEST_CASE("inputs and outputs agree with the manifest") {
   CHECK(verify(s) == differ + "\"yy\"");
   for (const std::string& changed :
        {manifest_tensor("f16", "y", {"\"s0\"", "3"}, {"3", "1"}), manifest_tensor("f32", "y", {"\"s0\""}, {"1"}),
-        manifest_tensor("f32", "y", {"\"s0\"", "4"}, {"3", "1"}), manifest_tensor("f32", "y", {"\"s1\"", "3"}, {"3", "1"}),
-        manifest_tensor("f32", "y", {"7", "3"}, {"3", "1"}), manifest_tensor("f32", "y", {"\"s0\"", "3"}, {"4", "1"})}) {
+        manifest_tensor("f32", "y", {"\"s0\"", "4"}, {"3", "1"}),
+        manifest_tensor("f32", "y", {"\"s1\"", "3"}, {"3", "1"}), manifest_tensor("f32", "y", {"7", "3"}, {"3", "1"}),
+        manifest_tensor("f32", "y", {"\"s0\"", "3"}, {"4", "1"})}) {
     s.entry.inputs[1] = changed;
     CHECK(verify(s) == differ + "\"y\"");
   }
@@ -253,7 +254,8 @@ TEST_CASE("what a loop needs from outside stays alive through all of it") {
   const int flag = t.p.in_arena("flag", "bool", {}, {}, t.p.n(64));
   const int c = t.p.in_arena("c", "i64", {}, {}, t.p.n(0));
   // a is read early in the body, c is written later in it: in the next pass a is needed again.
-  t.p.body = {t.p.fill(t.a, 1), t.p.loop({t.p.fill(flag, 0)}, flag, {t.p.copy(t.a, t.n), t.p.fill(c, 2)}), t.p.fill(t.n, 0)};
+  t.p.body = {t.p.fill(t.a, 1), t.p.loop({t.p.fill(flag, 0)}, flag, {t.p.copy(t.a, t.n), t.p.fill(c, 2)}),
+              t.p.fill(t.n, 0)};
   CHECK(t.check() == "values \"c\" (arena bytes 0 + 8) and \"a\" (0 + 8) are alive together and overlap");
   t.p.body = {t.p.fill(t.a, 1), t.p.copy(t.a, t.n), t.p.loop({t.p.fill(flag, 0)}, flag, {t.p.fill(c, 2)})};
   CHECK(t.check() == "");
@@ -312,11 +314,15 @@ TEST_CASE("the text is exactly the format") {
     return std::string(rt::parse_plan(json, "p", &plan).message());
   };
   CHECK(error_of(good) == "");
-  CHECK(error_of(replaced(good, "\"format\":1", "\"format\":2")).find("another plan format than 1") != std::string::npos);
+  CHECK(error_of(replaced(good, "\"format\":1", "\"format\":2")).find("another plan format than 1") !=
+        std::string::npos);
   CHECK(error_of(replaced(good, "\"guards\":[],", "")).find("expected key \"guards\"") != std::string::npos);
-  CHECK(error_of(replaced(good, "\"guards\":[],", "\"guards\":[],\"more\":1,")).find("expected key \"inputs\"") != std::string::npos);
-  CHECK(error_of(replaced(good, "\"op\":\"launch\"", "\"op\":\"jump\"")).find("unknown instruction \"jump\"") != std::string::npos);
-  CHECK(error_of(replaced(good, "\"buffers\"", "\"a\"")).find("no instruction starts with the key \"a\"") != std::string::npos);
+  CHECK(error_of(replaced(good, "\"guards\":[],", "\"guards\":[],\"more\":1,")).find("expected key \"inputs\"") !=
+        std::string::npos);
+  CHECK(error_of(replaced(good, "\"op\":\"launch\"", "\"op\":\"jump\"")).find("unknown instruction \"jump\"") !=
+        std::string::npos);
+  CHECK(error_of(replaced(good, "\"buffers\"", "\"a\"")).find("no instruction starts with the key \"a\"") !=
+        std::string::npos);
   CHECK(error_of(replaced(good, "[\"mul\",", "[\"pow\",")).find("unknown expression \"pow\"") != std::string::npos);
   CHECK(error_of(replaced(good, "\"write\"", "\"scribble\"")).find("unknown access \"scribble\"") != std::string::npos);
   CHECK(error_of(replaced(good, "\"f32\"", "\"f33\"")).find("unknown dtype \"f33\"") != std::string::npos);

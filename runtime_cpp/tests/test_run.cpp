@@ -128,8 +128,9 @@ TEST_CASE("a kernel that refuses its data gives HT_KERNEL with the user's line")
 }
 
 TEST_CASE("what a kernel returns is told apart") {
-  for (const auto& [code, text] : {std::pair<int, const char*>{2, "an assertion of the model failed [kernel give_back]"},
-                                   {7, "kernel give_back is broken, it returned 7"}}) {
+  for (const auto& [code, text] :
+       {std::pair<int, const char*>{2, "an assertion of the model failed [kernel give_back]"},
+        {7, "kernel give_back is broken, it returned 7"}}) {
     Sample s;
     s.plan.body = {s.plan.launch(s.plan.kernel("give_back", {"int"}), {}, {s.plan.n(code)})};
     const Model model = load(bundle_of({s}).build());
@@ -137,7 +138,8 @@ TEST_CASE("what a kernel returns is told apart") {
     auto out = session.run({});
     REQUIRE(!out.ok());
     CHECK(out.status().code() == HT_KERNEL);
-    CHECK(std::string(out.status().message()) == "entry \"forward\", instruction 0 (model.py:31, aten.add): " + std::string(text));
+    CHECK(std::string(out.status().message()) ==
+          "entry \"forward\", instruction 0 (model.py:31, aten.add): " + std::string(text));
   }
 }
 
@@ -150,7 +152,8 @@ TEST_CASE("copy and fill keep out of the gaps of strided outputs") {
   const int b = p.output("b", "i16", {two, two}, {four, one});
   p.body = {p.copy(x, a), p.fill(b, -2)};
   s.entry.inputs = {manifest_tensor("i16", "x", {"2", "2"}, {"4", "1"})};
-  s.entry.outputs = {manifest_tensor("i16", "a", {"2", "2"}, {"4", "1"}), manifest_tensor("i16", "b", {"2", "2"}, {"4", "1"})};
+  s.entry.outputs = {manifest_tensor("i16", "a", {"2", "2"}, {"4", "1"}),
+                     manifest_tensor("i16", "b", {"2", "2"}, {"4", "1"})};
   const Model model = load(bundle_of({s}).build());
   Session session = session_of(model);
   int16_t in[] = {1, 2, 3, 4, 5, 6}, out[] = {9, 9, 9, 9, 9, 9}, filled[] = {9, 9, 9, 9, 9, 9};
@@ -214,8 +217,9 @@ TEST_CASE("the observer sees each instruction and what it wrote") {
   CHECK(seen.first == std::vector<float>{5, 6});
   seen = Seen();
   run(&session, {}, "loop");
-  CHECK(seen.ops == std::vector<std::string>{"fill", "launch", "while", "launch", "launch", "while", "launch", "launch", "while",
-                                             "launch", "launch", "while", "launch", "launch", "while", "copy"});
+  CHECK(seen.ops == std::vector<std::string>{"fill", "launch", "while", "launch", "launch", "while", "launch", "launch",
+                                             "while", "launch", "launch", "while", "launch", "launch", "while",
+                                             "copy"});
   seen = Seen();
   seen.stop_after = 0;
   auto stopped = session.run({Tensor::of(x, {1, 3}), Tensor::of(y, {1, 3})}, "forward");

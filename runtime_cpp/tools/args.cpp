@@ -8,8 +8,9 @@ namespace hardtack::tools {
 namespace {
 
 const Option* find(const std::vector<Option>& options, const std::string& name) {
-  const auto at = std::find_if(options.begin(), options.end(),
-                               [&](const Option& o) { return name == o.name || (*o.short_name != '\0' && name == o.short_name); });
+  const auto at = std::find_if(options.begin(), options.end(), [&](const Option& o) {
+    return name == o.name || (*o.short_name != '\0' && name == o.short_name);
+  });
   return at == options.end() ? nullptr : &*at;
 }
 
@@ -55,14 +56,16 @@ bool parse_args(int argc, char** argv, const std::vector<Option>& options, Args*
   return true;
 }
 
-bool parse_number(const Args& args, const std::string& name, int64_t lo, int64_t hi, int64_t* value, std::string* problem) {
+bool parse_number(const Args& args, const std::string& name, int64_t lo, int64_t hi, int64_t* value,
+                  std::string* problem) {
   if (!args.has(name)) return true;
   const std::string text = args.get(name);
   char* end = nullptr;
   errno = 0;
   const long long number = std::strtoll(text.c_str(), &end, 10);
   if (text.empty() || *end != '\0' || errno != 0 || number < lo || number > hi) {
-    *problem = name + " is \"" + text + "\", expected a whole number from " + std::to_string(lo) + " to " + std::to_string(hi);
+    *problem =
+        name + " is \"" + text + "\", expected a whole number from " + std::to_string(lo) + " to " + std::to_string(hi);
     return false;
   }
   *value = number;

@@ -30,7 +30,8 @@ struct Args {
 bool parse_args(int argc, char** argv, const std::vector<Option>& options, Args* args, std::string* problem);
 
 /// A whole number within [lo, hi], or false with a sentence.
-bool parse_number(const Args& args, const std::string& name, int64_t lo, int64_t hi, int64_t* value, std::string* problem);
+bool parse_number(const Args& args, const std::string& name, int64_t lo, int64_t hi, int64_t* value,
+                  std::string* problem);
 
 /// "1.10" style alignment of an option list for --help.
 std::string option_table(const std::vector<Option>& options);

@@ -36,7 +36,8 @@ struct StepTimes {
     const std::string name = step->kernel == nullptr ? step->op : step->kernel;
     Row& row = self->rows[name];
     row.kernel = name;
-    if (row.count == 0 && *step->file != '\0') row.place = std::string(step->file) + ":" + std::to_string(step->line) + " " + step->source_op;
+    if (row.count == 0 && *step->file != '\0')
+      row.place = std::string(step->file) + ":" + std::to_string(step->line) + " " + step->source_op;
     ++row.count;
     row.total_ns += step->duration_ns;
     return 0;
@@ -51,7 +52,8 @@ class Bench {
   // Runs once; false with the error printed.
   bool once() {
     for (ht_tensor& output : outputs_) output = {};
-    const Status status = loaded_.session.run(entry_.name, inputs_.tensors().data(), inputs_.tensors().size(), outputs_.data(), outputs_.size());
+    const Status status = loaded_.session.run(entry_.name, inputs_.tensors().data(), inputs_.tensors().size(),
+                                              outputs_.data(), outputs_.size());
     return status.ok() || (bad(status.message()), false);
   }
 
@@ -106,10 +108,12 @@ std::vector<StepTimes::Row> slowest(const StepTimes& steps) {
   return rows;
 }
 
-void print_text(const Loaded& loaded, const Inputs& inputs, const Timing& t, const StepTimes& steps, int num_step_runs) {
+void print_text(const Loaded& loaded, const Inputs& inputs, const Timing& t, const StepTimes& steps,
+                int num_step_runs) {
   const ht_memory_info memory = loaded.session.memory();
   std::string sizes;
-  for (const auto& [name, size] : inputs.sizes()) sizes += (sizes.empty() ? "" : ", ") + name + " = " + std::to_string(size);
+  for (const auto& [name, size] : inputs.sizes())
+    sizes += (sizes.empty() ? "" : ", ") + name + " = " + std::to_string(size);
   std::vector<std::vector<std::string>> rows = {
       {"entry", loaded.model.entry(loaded.entry)->name, sizes.empty() ? "fixed sizes" : sizes},
       {"target", loaded.model.info().target, ""},
@@ -127,26 +131,42 @@ void print_text(const Loaded& loaded, const Inputs& inputs, const Timing& t, con
   rows = {{"share", "a run", "launches", "kernel", "first place"}};
   for (const StepTimes::Row& row : slowest(steps)) {
     char share[16];
-    std::snprintf(share, sizeof share, "%5.1f%%", total == 0 ? 0.0 : 100.0 * static_cast<double>(row.total_ns) / static_cast<double>(total));
-    rows.push_back({share, time_text(static_cast<double>(row.total_ns) * 1e-9 / num_step_runs), std::to_string(row.count / num_step_runs),
-                    row.kernel, row.place});
+    std::snprintf(share, sizeof share, "%5.1f%%",
+                  total == 0 ? 0.0 : 100.0 * static_cast<double>(row.total_ns) / static_cast<double>(total));
+    rows.push_back({share, time_text(static_cast<double>(row.total_ns) * 1e-9 / num_step_runs),
+                    std::to_string(row.count / num_step_runs), row.kernel, row.place});
   }
   std::printf("\n%s\n%s", bold("kernels").c_str(), table(rows).c_str());
 }
 
-void print_json(const Loaded& loaded, const Inputs& inputs, const Timing& t, const StepTimes& steps, int num_step_runs) {
+void print_json(const Loaded& loaded, const Inputs& inputs, const Timing& t, const StepTimes& steps,
+                int num_step_runs) {
   const ht_memory_info memory = loaded.session.memory();
   JsonWriter json;
-  json.open('{').key("entry").text(loaded.model.entry(loaded.entry)->name).key("target").text(loaded.model.info().target);
+  json.open('{')
+      .key("entry")
+      .text(loaded.model.entry(loaded.entry)->name)
+      .key("target")
+      .text(loaded.model.info().target);
   json.key("sizes").open('{');
   for (const auto& [name, size] : inputs.sizes()) json.key(name).number(size);
-  json.close('}').key("load_s").real(loaded.load_seconds).key("first_run_s").real(t.first).key("median_s").real(t.median);
+  json.close('}')
+      .key("load_s")
+      .real(loaded.load_seconds)
+      .key("first_run_s")
+      .real(t.first)
+      .key("median_s")
+      .real(t.median);
   json.key("p10_s").real(t.p10).key("p90_s").real(t.p90).key("runs").number(uint64_t{t.num_runs});
   json.key("arena_nbytes").number(memory.arena_nbytes).key("workspace_nbytes").number(memory.workspace_nbytes);
   json.key("peak_rss_nbytes").number(peak_rss_nbytes()).key("kernels").open('[');
   for (const StepTimes::Row& row : slowest(steps)) {
     json.open('{').key("kernel").text(row.kernel).key("launches").number(row.count / num_step_runs);
-    json.key("seconds").real(static_cast<double>(row.total_ns) * 1e-9 / num_step_runs).key("place").text(row.place).close('}');
+    json.key("seconds")
+        .real(static_cast<double>(row.total_ns) * 1e-9 / num_step_runs)
+        .key("place")
+        .text(row.place)
+        .close('}');
   }
   json.close(']').close('}');
   std::printf("%s\n", json.str().c_str());
@@ -169,8 +189,10 @@ int bench(const Args& args) {
   Bench bench(&loaded, inputs);
   if (!bench.measure(static_cast<double>(seconds), &timing)) return kBad;
   if (args.has("--steps") && !bench.measure_steps(&steps, kStepRuns)) return kBad;
-  if (args.has("--json")) print_json(loaded, inputs, timing, steps, kStepRuns);
-  else print_text(loaded, inputs, timing, steps, kStepRuns);
+  if (args.has("--json"))
+    print_json(loaded, inputs, timing, steps, kStepRuns);
+  else
+    print_text(loaded, inputs, timing, steps, kStepRuns);
   return kGood;
 }
 

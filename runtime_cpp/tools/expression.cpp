@@ -80,12 +80,14 @@ class Evaluator {
     space();
     const size_t start = at_;
     if (at_ < text_.size() && text_[at_] == '-') ++at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_')) ++at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_'))
+      ++at_;
     const std::string word = text_.substr(start, at_ - start);
     if (word == "min" || word == "max") return extreme(word == "min");
     const auto size = sizes_.find(word);
     if (size != sizes_.end()) return size->second;
-    if (word.empty() || word.size() > 20 || word.find_first_not_of("-0123456789") != std::string::npos || word == "-") return fail();
+    if (word.empty() || word.size() > 20 || word.find_first_not_of("-0123456789") != std::string::npos || word == "-")
+      return fail();
     try {
       return std::stoll(word);
     } catch (...) {

@@ -22,8 +22,8 @@ bool split(const std::string& text, std::string* name, std::string* value) {
 }
 
 // Copies contiguous elements into a strided layout.
-void scatter(const char** from, char* to, const std::vector<int64_t>& shape, const std::vector<int64_t>& strides, size_t dim,
-             size_t itemsize) {
+void scatter(const char** from, char* to, const std::vector<int64_t>& shape, const std::vector<int64_t>& strides,
+             size_t dim, size_t itemsize) {
   if (dim == shape.size()) {
     std::memcpy(to, *from, itemsize);
     *from += itemsize;
@@ -55,8 +55,10 @@ bool load(const Args& args, Loaded* loaded, int* exit_status) {
   }
   if (loaded->entry == SIZE_MAX) {
     std::string known;
-    for (size_t i = 0; i < model->info().num_entries; ++i) known += (i == 0 ? "" : ", ") + std::string(model->entry(i)->name);
-    return *exit_status = wrong_use((entry.empty() ? "name one with --entry: " : "no entry \"" + entry + "\"; there is ") + known),
+    for (size_t i = 0; i < model->info().num_entries; ++i)
+      known += (i == 0 ? "" : ", ") + std::string(model->entry(i)->name);
+    return *exit_status =
+               wrong_use((entry.empty() ? "name one with --entry: " : "no entry \"" + entry + "\"; there is ") + known),
            false;
   }
   ht_session_options session_options = ht_session_options_default();
@@ -74,8 +76,8 @@ bool Inputs::build(const Args& args, const Loaded& loaded, bool make_up, std::st
     const ht_tensor_info& info = *loaded.model.input(loaded.entry, i);
     const auto file = files_.find(info.name);
     if (file == files_.end() && !make_up) {
-      return *problem = "input \"" + std::string(info.name) + "\" (" + tensor_text(info) + ") is missing: give -i " + info.name +
-                        "=FILE.npy",
+      return *problem = "input \"" + std::string(info.name) + "\" (" + tensor_text(info) + ") is missing: give -i " +
+                        info.name + "=FILE.npy",
              false;
     }
     if (!add(info, file == files_.end() ? nullptr : &file->second, problem)) return false;
@@ -102,7 +104,8 @@ bool Inputs::read_files(const Args& args, const Loaded& loaded, std::string* pro
       if (name == input->name) info = input;
       known += (i == 0 ? "" : ", ") + std::string(input->name);
     }
-    if (info == nullptr) return *problem = "no input \"" + name + "\"; the entry has " + (known.empty() ? "none" : known), false;
+    if (info == nullptr)
+      return *problem = "no input \"" + name + "\"; the entry has " + (known.empty() ? "none" : known), false;
     if (files_.count(name) > 0) return *problem = "input \"" + name + "\" is given twice", false;
     if (!read_npy(path, info->dtype, &files_[name], problem)) return false;
   }
@@ -125,7 +128,8 @@ bool Inputs::read_sizes(const Args& args, const Loaded& loaded, std::string* pro
     int64_t size = sym.lo > 1 || sym.hi < 1 ? sym.lo : 1;
     const auto wanted = given.find(sym.name);
     const auto file = files_.find(loaded.model.input(loaded.entry, static_cast<size_t>(sym.input))->name);
-    if (wanted != given.end()) size = wanted->second, given.erase(wanted);
+    if (wanted != given.end())
+      size = wanted->second, given.erase(wanted);
     else if (file != files_.end() && sym.dim >= 0 && static_cast<size_t>(sym.dim) < file->second.shape.size()) {
       size = file->second.shape[static_cast<size_t>(sym.dim)];
     } else if (file != files_.end() && sym.dim < 0 && file->second.bytes.size() == sizeof size) {
@@ -148,14 +152,16 @@ bool Inputs::add(const ht_tensor_info& info, const Array* array, std::string* pr
   for (int32_t d = 0; d < info.ndim; ++d) {
     int64_t size = 0, stride = 0, reach = 0;
     if (!evaluate(info.shape[d].text, sizes_, &size) || !evaluate(info.strides[d].text, sizes_, &stride) || size < 0) {
-      return *problem = "input \"" + std::string(info.name) + "\": cannot tell the size of dimension " + std::to_string(d), false;
+      return *problem =
+                 "input \"" + std::string(info.name) + "\": cannot tell the size of dimension " + std::to_string(d),
+             false;
     }
     // A file that breaks the contract goes to the runtime as it is, which says what is wrong.
     buffer.shape.push_back(size);
     buffer.strides.push_back(stride);
     numel = size == 0 ? 0 : numel;
-    fits = fits && !__builtin_mul_overflow(size > 0 ? size - 1 : 0, stride, &reach) && !__builtin_add_overflow(last, reach, &last) &&
-           !__builtin_mul_overflow(numel, size, &numel);
+    fits = fits && !__builtin_mul_overflow(size > 0 ? size - 1 : 0, stride, &reach) &&
+           !__builtin_add_overflow(last, reach, &last) && !__builtin_mul_overflow(numel, size, &numel);
   }
   if (!fits || last >= kMaxBufferNbytes / itemsize) {
     return *problem = "input \"" + std::string(info.name) + "\" would be larger than 1 TiB", false;
@@ -163,7 +169,8 @@ bool Inputs::add(const ht_tensor_info& info, const Array* array, std::string* pr
   ht_tensor tensor = {};
   tensor.device.device_type = 1;
   tensor.dtype = info.dtype;
-  if (array != nullptr && (array->shape != buffer.shape || std::memcmp(&array->dtype, &info.dtype, sizeof info.dtype) != 0)) {
+  if (array != nullptr &&
+      (array->shape != buffer.shape || std::memcmp(&array->dtype, &info.dtype, sizeof info.dtype) != 0)) {
     buffer.shape = array->shape;
     buffer.strides.clear();
     buffer.bytes = array->bytes;

@@ -1,9 +1,8 @@
 // The inputs of a run: from .npy files, or made up from sizes.
 #pragma once
 
-#include <hardtack/hardtack.hpp>
-
 #include <deque>
+#include <hardtack/hardtack.hpp>
 #include <map>
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
-#include <hardtack/hardtack.hpp>
-
+#include <array>
 #include <cstdio>
+#include <hardtack/hardtack.hpp>
 
 #include "commands.h"
 #include "text.h"
@@ -62,7 +62,8 @@ void print_text(const Model& model, const Args& args) {
   for (size_t i = 0; i < info.num_targets; ++i) {
     const ht_target_info& t = *model.target(i);
     const std::string lacks = *t.missing == '\0' ? "does not run here" : "lacks " + std::string(t.missing);
-    targets.push_back({t.name, t.runnable != 0 ? "runs here" : lacks, std::string(t.name) == info.target ? "(shown below)" : ""});
+    targets.push_back(
+        {t.name, t.runnable != 0 ? "runs here" : lacks, std::string(t.name) == info.target ? "(shown below)" : ""});
   }
   print("targets", targets);
   for (size_t i = 0; i < info.num_entries; ++i) print_entry(model, i);
@@ -82,6 +83,12 @@ void print_text(const Model& model, const Args& args) {
     members.push_back({m.name, bytes_text(m.nbytes), dim(std::string(m.sha256).substr(0, 16))});
   }
   print("members", members);
+}
+
+bool parse_key(const std::string& text, uint8_t key[32]) {
+  if (text.size() != 64 || text.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) return false;
+  for (size_t i = 0; i < 32; ++i) key[i] = static_cast<uint8_t>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  return true;
 }
 
 // The manifest as it is, and what this machine adds to it.
@@ -113,32 +120,54 @@ int inspect(const Args& args) {
   options.target = target.empty() ? nullptr : target.c_str();
   const auto model = Model::load(args.operands[0], &options);
   if (!model.ok()) return bad(model.status().message());
-  if (args.has("--json")) print_json(*model);
-  else print_text(*model, args);
+  if (args.has("--json"))
+    print_json(*model);
+  else
+    print_text(*model, args);
   return kGood;
 }
 
 int verify(const Args& args) {
+  ht_load_options options = ht_load_options_default();
+  std::vector<std::array<uint8_t, 32>> keys;
+  for (const std::string& text : args.all("--key")) {
+    keys.emplace_back();
+    if (!parse_key(text, keys.back().data()))
+      return wrong_use("--key \"" + text + "\": expected 64 hexadecimal digits");
+  }
+  options.require_trusted_signature = keys.empty() ? 0 : 1;
+  options.trusted_keys = reinterpret_cast<const uint8_t(*)[32]>(keys.data());
+  options.num_trusted_keys = keys.size();
   ht_verify_report report = {};
   report.struct_size = sizeof report;
-  const Status status(ht_verify_file(args.operands[0].c_str(), nullptr, &report));
+  const Status status(ht_verify_file(args.operands[0].c_str(), &options, &report));
   if (args.has("--json")) {
     JsonWriter json;
     json.open('{').key("ok").boolean(status.ok()).key("code").text(ht_code_name(status.code()));
     json.key("message").text(status.message()).key("members").number(uint64_t{report.num_members});
     json.key("plans").number(uint64_t{report.num_plans}).key("instructions").number(uint64_t{report.num_instructions});
-    json.key("libraries").number(uint64_t{report.num_libraries}).key("constants").number(uint64_t{report.num_constants});
-    json.key("weights_nbytes").number(report.weights_nbytes).key("signed").boolean(report.has_signature != 0).close('}');
+    json.key("libraries")
+        .number(uint64_t{report.num_libraries})
+        .key("constants")
+        .number(uint64_t{report.num_constants});
+    json.key("weights_nbytes")
+        .number(report.weights_nbytes)
+        .key("signed")
+        .boolean(report.has_signature != 0)
+        .close('}');
     std::printf("%s\n", json.str().c_str());
     return status.ok() ? kGood : kBad;
   }
   if (!status.ok()) return bad(status.message());
   std::printf("%s\n", bold("sound").c_str());
-  const Rows rows = {{"members", std::to_string(report.num_members), "checksums and hashes match"},
-                     {"plans", std::to_string(report.num_plans), std::to_string(report.num_instructions) + " instructions proved"},
-                     {"libraries", std::to_string(report.num_libraries), "well-formed, not run"},
-                     {"constants", std::to_string(report.num_constants), bytes_text(report.weights_nbytes)},
-                     {"signed", report.has_signature != 0 ? "yes" : "no", report.has_signature != 0 ? "not checked: no key given" : ""}};
+  const char* unchecked = report.has_signature != 0 ? "not checked: no --key given" : "";
+  const char* signature = report.trusted != 0 ? "by a trusted key" : unchecked;
+  const Rows rows = {
+      {"members", std::to_string(report.num_members), "checksums and hashes match"},
+      {"plans", std::to_string(report.num_plans), std::to_string(report.num_instructions) + " instructions proved"},
+      {"libraries", std::to_string(report.num_libraries), "well-formed, not run"},
+      {"constants", std::to_string(report.num_constants), bytes_text(report.weights_nbytes)},
+      {"signed", report.has_signature != 0 ? "yes" : "no", signature}};
   std::fputs(table(rows).c_str(), stdout);
   return kGood;
 }

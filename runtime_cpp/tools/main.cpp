@@ -27,31 +27,50 @@ const std::vector<Command>& commands() {
   static const Option kThreads = {"--threads", "N", "worker threads, the calling one included (default: all CPUs)"};
   static const Option kInput = {"--input", "NAME=FILE.npy", "the data of an input; once for each input", "-i"};
   static const std::vector<Command> list = {
-      {"inspect", "inspect FILE.pkg", "what a bundle holds: entries, inputs, targets, constants, members",
+      {"inspect",
+       "inspect FILE.pkg",
+       "what a bundle holds: entries, inputs, targets, constants, members",
        "Reads and verifies the manifest and the plans. Runs nothing, so it works on any machine.\n",
        {{"--members", "", "list the members of the archive, too"},
         {"--constants", "", "list the constants, too"},
-        kTarget, kJson, kHelp},
+        kTarget,
+        kJson,
+        kHelp},
        inspect},
-      {"verify", "verify FILE.pkg", "check everything in a bundle without running it",
-       "Checks the container, every checksum and hash, the plans of all targets and the form of all libraries.\n",
-       {kJson, kHelp},
+      {"verify",
+       "verify FILE.pkg",
+       "check everything in a bundle without running it",
+       "Checks the container, every checksum and hash, the plans of all targets and the form of all libraries.\n"
+       "With --key, also that the bundle is signed by one of the keys.\n",
+       {{"--key", "HEX", "an ed25519 public key to trust, 64 hexadecimal digits; repeat for more"}, kJson, kHelp},
        verify},
-      {"run", "run FILE.pkg -i x=x.npy -o OUT", "run once on .npy files",
+      {"run",
+       "run FILE.pkg -i x=x.npy -o OUT",
+       "run once on .npy files",
        "Inputs are .npy files in C order; outputs are written to OUT/<name>.npy.\n"
        "bfloat16, which .npy cannot name, is read and written as uint16.\n",
        {kInput,
         {"--output", "DIR", "folder for the outputs, made if needed; without it only a summary is printed", "-o"},
-        kEntry, kThreads, kTarget, kJson, kHelp},
+        kEntry,
+        kThreads,
+        kTarget,
+        kJson,
+        kHelp},
        run},
-      {"bench", "bench FILE.pkg", "time loading and running",
+      {"bench",
+       "bench FILE.pkg",
+       "time loading and running",
        "Inputs that are not given are filled with zeros, at the smallest declared size unless --size says otherwise.\n"
        "Reports the median and the 10th and 90th percentile of the runs after a warm-up.\n",
        {kInput,
         {"--size", "SYM=N", "the value of a size symbol for inputs that are not given; repeat for each"},
         {"--seconds", "N", "measure for about this long (default 2)"},
         {"--steps", "", "also time each kernel, summed over its launches"},
-        kEntry, kThreads, kTarget, kJson, kHelp},
+        kEntry,
+        kThreads,
+        kTarget,
+        kJson,
+        kHelp},
        bench},
   };
   return list;
@@ -73,7 +92,8 @@ int help() {
 
 int help(const Command& command) {
   const std::string out = std::string(command.summary) + "\n\n" + bold("Usage") + "\n  hardtack-rt " + command.usage +
-                          " [options]\n\n" + command.details + "\n" + bold("Options") + "\n" + option_table(command.options);
+                          " [options]\n\n" + command.details + "\n" + bold("Options") + "\n" +
+                          option_table(command.options);
   std::fputs(out.c_str(), stdout);
   return kGood;
 }

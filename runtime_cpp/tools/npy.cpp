@@ -12,8 +12,9 @@ struct Row {
   ht_dtype dtype;
 };
 
-constexpr Row kRows[] = {{"<f4", {2, 32, 1}}, {"<f8", {2, 64, 1}}, {"<f2", {2, 16, 1}}, {"|i1", {0, 8, 1}},  {"<i2", {0, 16, 1}},
-                         {"<i4", {0, 32, 1}}, {"<i8", {0, 64, 1}}, {"|u1", {1, 8, 1}},  {"|b1", {6, 8, 1}},  {"<u2", {4, 16, 1}}};
+constexpr Row kRows[] = {{"<f4", {2, 32, 1}}, {"<f8", {2, 64, 1}}, {"<f2", {2, 16, 1}}, {"|i1", {0, 8, 1}},
+                         {"<i2", {0, 16, 1}}, {"<i4", {0, 32, 1}}, {"<i8", {0, 64, 1}}, {"|u1", {1, 8, 1}},
+                         {"|b1", {6, 8, 1}},  {"<u2", {4, 16, 1}}};
 
 bool same(ht_dtype a, ht_dtype b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
 
@@ -47,7 +48,8 @@ bool parse_shape(const std::string& text, std::vector<int64_t>* shape, uint64_t*
 
 bool read_header(std::ifstream* file, std::string* header) {
   char start[12] = {};
-  if (!file->read(start, 10) || std::memcmp(start, "\x93NUMPY", 6) != 0 || (start[6] != 1 && start[6] != 2)) return false;
+  if (!file->read(start, 10) || std::memcmp(start, "\x93NUMPY", 6) != 0 || (start[6] != 1 && start[6] != 2))
+    return false;
   size_t length = static_cast<unsigned char>(start[8]) | size_t{static_cast<unsigned char>(start[9])} << 8;
   if (start[6] == 2) {
     if (!file->read(start + 10, 2)) return false;
@@ -70,7 +72,8 @@ void gather(const ht_tensor& t, const char* at, int32_t dim, std::string* out) {
     out->append(at, itemsize);
     return;
   }
-  for (int64_t i = 0; i < t.shape[dim]; ++i) gather(t, at + i * t.strides[dim] * static_cast<int64_t>(itemsize), dim + 1, out);
+  for (int64_t i = 0; i < t.shape[dim]; ++i)
+    gather(t, at + i * t.strides[dim] * static_cast<int64_t>(itemsize), dim + 1, out);
 }
 
 }  // namespace
@@ -91,14 +94,16 @@ bool read_npy(const std::string& path, ht_dtype expected, Array* array, std::str
   }
   if (row == nullptr) return fail(problem, path, "dtype " + descr + " is not one that Hardtack runs on");
   uint64_t numel = 0, nbytes = 0;
-  if (!parse_shape(shape, &array->shape, &numel) || __builtin_mul_overflow(numel, uint64_t{row->dtype.bits / 8u}, &nbytes)) {
+  if (!parse_shape(shape, &array->shape, &numel) ||
+      __builtin_mul_overflow(numel, uint64_t{row->dtype.bits / 8u}, &nbytes)) {
     return fail(problem, path, "bad shape " + shape);
   }
   const std::streampos data = file.tellg();
   file.seekg(0, std::ios::end);
   const uint64_t left = static_cast<uint64_t>(file.tellg() - data);
   if (left != nbytes) {
-    return fail(problem, path, "holds " + std::to_string(left) + " bytes of data, its shape says " + std::to_string(nbytes));
+    return fail(problem, path,
+                "holds " + std::to_string(left) + " bytes of data, its shape says " + std::to_string(nbytes));
   }
   file.seekg(data);
   array->dtype = row->dtype;
@@ -117,7 +122,8 @@ bool write_npy(const std::string& path, const ht_tensor& t, std::string* problem
   if (row == nullptr) return fail(problem, path, "this dtype has no name in .npy");
   std::string shape;
   for (int32_t d = 0; d < t.ndim; ++d) shape += std::to_string(t.shape[d]) + ",";
-  std::string header = "{'descr': '" + std::string(row->descr) + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  std::string header =
+      "{'descr': '" + std::string(row->descr) + "', 'fortran_order': False, 'shape': (" + shape + "), }";
   header.append(63 - (10 + header.size()) % 64, ' ');
   header += '\n';
   std::string out("\x93NUMPY\x01\x00", 8);

@@ -19,7 +19,8 @@ std::string shape_text(const ht_tensor& t) {
 
 bool make_folder(const std::string& path) {
   struct stat about;
-  return ::mkdir(path.c_str(), 0777) == 0 || (errno == EEXIST && ::stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode));
+  return ::mkdir(path.c_str(), 0777) == 0 ||
+         (errno == EEXIST && ::stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode));
 }
 
 // Names come from the bundle: what could leave the folder becomes '_'.
@@ -42,7 +43,8 @@ int run(const Args& args) {
   if (!inputs.build(args, loaded, false, &problem)) return wrong_use("run: " + problem);
   const ht_entry_info& entry = *loaded.model.entry(loaded.entry);
   std::vector<ht_tensor> outputs(entry.num_outputs);
-  const Status status = loaded.session.run(entry.name, inputs.tensors().data(), inputs.tensors().size(), outputs.data(), outputs.size());
+  const Status status =
+      loaded.session.run(entry.name, inputs.tensors().data(), inputs.tensors().size(), outputs.data(), outputs.size());
   if (!status.ok()) return bad(status.message());
   const std::string folder = args.get("--output");
   if (!folder.empty() && !make_folder(folder)) return bad(folder + ": " + std::strerror(errno));

@@ -1,7 +1,7 @@
 """Bad bundles, each made from a good one by one change. expected.json has the exact error of both readers.
 
 python tests/bad_bundles/corpus.py --update     writes expected.json anew; read what has changed before you commit it
-python tests/bad_bundles/corpus.py FOLDER       writes the bundles into FOLDER, as seeds for fuzzers and other readers
+python tests/bad_bundles/corpus.py FOLDER       writes them and the good one into FOLDER, as seeds for fuzzers
 """
 
 from __future__ import annotations
@@ -412,6 +412,7 @@ def main() -> None:
     if sys.argv[1] != "--update":
         folder = Path(sys.argv[1])
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / "good.pkg").write_bytes(pack(good_files()))
         for name, data in cases().items():
             (folder / f"{name.replace('/', '_').replace(' ', '_')}.pkg").write_bytes(data)
         return

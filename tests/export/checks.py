@@ -22,9 +22,12 @@ def entry(exported: Exported) -> EntryGraph:
 def feed(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> dict[str, torch.Tensor]:
     """Inputs by name from a call's arguments; integers become scalars."""
     leaves = pytree.tree_leaves((tuple(args), dict(kwargs or {})))
-    tensors = [
-        torch.tensor(x) if type(x) is int else x for x in leaves if isinstance(x, torch.Tensor) or type(x) is int
-    ]
+    tensors: list[torch.Tensor] = []
+    for x in leaves:
+        if isinstance(x, torch.Tensor):
+            tensors.append(x)
+        elif type(x) is int:
+            tensors.append(torch.tensor(x))
     return {i.name: t for i, t in zip(graph.inputs, tensors, strict=True)}
 
 

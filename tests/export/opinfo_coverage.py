@@ -85,14 +85,16 @@ def main() -> int:
 
     totals: collections.Counter[str] = collections.Counter()
     signal.signal(signal.SIGALRM, _timeout)
-    for op in op_db:
+    entries: list[Any] = list(op_db)
+    for op in entries:
         name = f"{op.name}.{op.variant_test_name}".rstrip(".")
         dtype = getattr(torch, options.dtype)
         if options.only not in name or not op.supports_dtype(dtype, "cpu"):
             continue
         verdict, detail = "equal", ""
         try:
-            for i, sample in zip(range(options.samples), op.sample_inputs("cpu", dtype), strict=False):
+            samples: Any = op.sample_inputs("cpu", dtype)
+            for i, sample in zip(range(options.samples), samples, strict=False):
                 signal.alarm(_SECONDS)
                 verdict, detail = judge(op.op, sample)
                 if verdict != "equal":

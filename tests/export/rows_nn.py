@@ -164,4 +164,42 @@ ROWS: list[Row] = [
         lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True),
         (randn(2, 4, 5, 8), randn(2, 2, 6, 8)),
     ),
+    (
+        "fourier",
+        lambda x: (
+            torch.fft.rfft(x).abs(),
+            torch.view_as_real(torch.fft.fft(x, dim=1)),
+            torch.fft.irfft(torch.fft.rfft(x, dim=1), 4, dim=1),
+        ),
+        (X,),
+    ),
+    (
+        "fourier_2d",
+        lambda x: (torch.fft.fft2(x).real, torch.fft.irfft2(torch.fft.rfft2(x) * 2, s=(9, 10), norm="ortho")),
+        (IMAGE,),
+    ),
+    ("stft", lambda x: torch.stft(x, 16, 4, window=torch.hann_window(16), return_complex=True).abs(), (randn(2, 64),)),
+    ("rotary", lambda x: _rotated(x), (X,)),
+    ("complex", lambda x: _complex_parts(torch.complex(x, x.flip(0))), (X,)),
 ]
+
+
+def _rotated(x: torch.Tensor) -> torch.Tensor:
+    """Rotary positions by complex multiplication."""
+    angle = torch.outer(torch.arange(4.0), 1 / 10000 ** (torch.arange(0, 8, 2) / 8))
+    turn = torch.polar(torch.ones_like(angle), angle)
+    pairs = torch.view_as_complex(x.reshape(3, 4, 4, 2))
+    return torch.view_as_real(pairs * turn).flatten(2)
+
+
+def _complex_parts(z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Real results of complex arithmetic."""
+    quotient, matrix = (z + 1) / (z - 2j * z), z @ z.mT
+    return (
+        z.abs(),
+        z.angle(),
+        quotient.real,
+        quotient.imag,
+        torch.view_as_real(z.conj() * z.sum(1, keepdim=True)),
+        matrix.real,
+    )

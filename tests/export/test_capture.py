@@ -27,6 +27,9 @@ class Sum(nn.Module):
 class Counter(nn.Module):
     """Two buffers that a run changes: one replaced, one counted up."""
 
+    last: torch.Tensor
+    count: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("last", torch.zeros(2, 3))
@@ -69,7 +72,8 @@ def test_states_are_updated() -> None:
     last, count = graph.states
     assert (last.name, last.init, count.name) == ("last", None, "count")
     assert count.init is not None
-    module, state = Counter(), {}
+    module = Counter()
+    state: dict[str, torch.Tensor] = {}
     for i in range(3):
         x = torch.full((2, 3), float(i))
         values = run(graph, exported.store, {"x": x}, state)
@@ -146,21 +150,23 @@ def test_integer_input_and_output() -> None:
     assert_same(outputs(graph, values), [X[:2] * 5, torch.tensor(2)])
 
 
+cond: Any = torch.cond
+while_loop: Any = torch._higher_order_ops.while_loop
+
+
 class Branches(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: x.sin() + 1, lambda x: x * x.shape[0], (x,))
+    def forward(self, x: torch.Tensor) -> Any:
+        return cond(x.sum() > 0, lambda x: x.sin() + 1, lambda x: x * x.shape[0], (x,))
 
 
 class SizeBranches(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.shape[0] > 3, lambda x: x + 1, lambda x: x - 1, (x,))
+    def forward(self, x: torch.Tensor) -> Any:
+        return cond(x.shape[0] > 3, lambda x: x + 1, lambda x: x - 1, (x,))
 
 
 class Loop(nn.Module):
     def forward(self, x: torch.Tensor) -> Any:
-        return torch._higher_order_ops.while_loop(
-            lambda i, x: i < 5, lambda i, x: (i + 1, x * 2 + 1), (torch.tensor(0), x)
-        )
+        return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2 + 1), (torch.tensor(0), x))
 
 
 @pytest.mark.parametrize("module", [Branches(), SizeBranches()], ids=["on a value", "on a size"])
@@ -217,7 +223,7 @@ def test_weights_keep_their_names_and_are_stored_once() -> None:
             self.table = nn.Embedding(11, 8)
             self.other = nn.Parameter(self.table.weight.detach().clone())
 
-        def forward(self, i: torch.Tensor) -> torch.Tensor:
+        def forward(self, i: torch.Tensor) -> Any:
             return self.table(i) + self.other[i]
 
     exported = to_graphs(Tied().eval(), (torch.tensor([1, 2]),))

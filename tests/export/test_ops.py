@@ -51,7 +51,11 @@ def test_static(rows: list[Row]) -> None:
     got, want = ours(exported, inputs), eager(module, inputs)
     assert len(names) == len(got) == len(want)
     for name, g, w in zip(names, got, want, strict=True):
-        torch.testing.assert_close(g, w, rtol=1e-4, atol=2e-5, equal_nan=True, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(g, w, rtol=1e-4, atol=2e-5, equal_nan=True, msg=_named(name))
+
+
+def _named(name: str) -> Callable[[str], str]:
+    return lambda message: f"{name}: {message}"
 
 
 class _Call(nn.Module):

@@ -84,6 +84,8 @@ def test_tables_of_positions_vanish() -> None:
     """Rotary tables, position ids: what follows from constants alone is computed at export."""
 
     class Rotary(nn.Module):
+        frequency: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("frequency", 1 / 10000 ** (torch.arange(0, 8, 2) / 8))
@@ -113,6 +115,9 @@ ATTENTION: list[tuple[str, Any, tuple[torch.Tensor, ...]]] = [
     ("both scaled", lambda q, k: ((q * 0.5) @ (k * 0.6).mT).softmax(-1) @ k, (Q, K)),
     ("masked", lambda q, k, m: ((q @ k.mT) * 0.3 + m).softmax(-1) @ k, (Q, K, MASK)),
     ("mask first", lambda q, k, m: (m + q @ k.mT).softmax(-1) @ k, (Q, K, MASK)),
+    ("mask, then scale", lambda q, k, m: ((q @ k.mT + m) / 3).softmax(-1) @ k, (Q, K, MASK)),
+    ("two masks", lambda q, k, m: ((q @ k.mT) * 0.3 + m * 2 + m.sin()).softmax(-1) @ k, (Q, K, MASK)),
+    ("five dims", lambda q, k: ((q[None] @ k[None].mT) * 0.3).softmax(-1) @ k[None], (Q, K)),
     ("filled", lambda q, k, h: (q @ k.mT).masked_fill(h, -1e9).softmax(-1) @ k, (Q, K, HIDDEN)),
     ("three dims", lambda q, k, m: torch.bmm((torch.bmm(q[0], k[0].mT) + m[0]).softmax(-1), k[0]), (Q, K, MASK)),
     ("in f32", lambda q, k: ((q @ k.mT) * 0.3).softmax(-1, dtype=torch.float32).to(q.dtype) @ k, (Q.half(), K.half())),

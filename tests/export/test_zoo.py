@@ -6,16 +6,14 @@ import copy
 from typing import Any
 
 import pytest
+import torch
 
+from hardtack.export import to_graphs
+from hardtack.export.reference import outputs, run
 from tests.export.checks import assert_same, eager, entry, feed
-from tests.models import zoo
+from tests.models import media, trained_vision, zoo
 
-torch = pytest.importorskip("torch")
-
-from hardtack.export import to_graphs  # noqa: E402
-from hardtack.export.reference import outputs, run  # noqa: E402
-
-HEAVY = {"craft_text_detector", "rxnmapper"}
+STATIC = ("efficientnet_lite0", "silero_vad", "mtcnn_onet", "easyocr_crnn")
 
 
 def _load(name: str) -> Any:
@@ -38,7 +36,7 @@ def test_reference_equals_eager(name: str) -> None:
         assert_same(outputs(graph, values), eager(copy.deepcopy(fresh), args), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", [n for n in zoo.TRAINED if n not in HEAVY])
+@pytest.mark.parametrize("name", STATIC)
 def test_static_reference_equals_eager(name: str) -> None:
     model = _load(name)
     exported = to_graphs(model.module, model.args)
@@ -46,3 +44,34 @@ def test_static_reference_equals_eager(name: str) -> None:
     assert not graph.syms
     values = run(graph, exported.store, feed(graph, model.args))
     assert_same(outputs(graph, values), eager(model.module, model.args), rtol=1e-4, atol=1e-4)
+
+
+def test_recogniser_reads_lines_of_any_width() -> None:
+    """The length of the LSTMs' sequence follows the picture's width, without a guard."""
+    model = _load("easyocr_crnn")
+    exported = to_graphs(model.module, model.args, dynamic_shapes=model.dynamic[1])
+    graph = entry(exported).graph
+    assert not graph.guards
+    wide = media.text_line("Hello World 42", 400)
+    (scores,) = outputs(graph, run(graph, exported.store, feed(graph, (wide,))))
+    assert trained_vision.ctc_text(scores[0]) == "Hello World 42"
+
+
+def test_prefill_and_decode_share_a_cache() -> None:
+    """Token by token from the states that a run leaves equals the whole sequence at once."""
+    model = _load("llama_static_cache")
+    exported = to_graphs(model.module, model.args, dynamic_shapes=model.dynamic[0], strict=True)
+    graph, ids = entry(exported).graph, torch.tensor([[5, 9, 2, 7, 31, 4]])
+
+    def step(tokens: Any, at: int, states: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        inputs = feed(graph, (tokens, torch.arange(at, at + tokens.shape[1])))
+        values = run(graph, exported.store, inputs, states)
+        return outputs(graph, values)[0], {s.name: values[s.final or s.name] for s in graph.states}
+
+    whole, _ = step(ids, 0, {})
+    found, states = step(ids[:, :3], 0, {})
+    parts = [found]
+    for i in range(3, 6):
+        found, states = step(ids[:, i : i + 1], i, states)
+        parts.append(found)
+    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=1e-4, atol=1e-5)

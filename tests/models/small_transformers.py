@@ -11,7 +11,7 @@ from torch.export import Dim
 from tests.models.zoo_types import Loader, Tensors, ZooModel
 
 ANY = Dim.DYNAMIC
-SIZES = {
+SIZES: dict[str, Any] = {
     "hidden_size": 64,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
@@ -100,7 +100,7 @@ def _static_cache(name: str, inner: Any) -> ZooModel:
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
     inner = inner.eval()
-    inner.generation_config = GenerationConfig(
+    inner.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         use_cache=True,
         cache_implementation="static",
         max_length=CACHE_LENGTH,

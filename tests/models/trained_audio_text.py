@@ -146,12 +146,12 @@ def silero_vad() -> ZooModel:
     """Voice activity; package silero-vad, whose own TorchScript model is the oracle."""
     file = str(package_folder("silero_vad") / "data" / "silero_vad.jit")
     module = VoiceDetector()
-    module.load_state_dict(_silero_state(torch.jit.load(file)))
+    module.load_state_dict(_silero_state(torch.jit.load(file)))  # type: ignore[no-untyped-call]
     voice = speech()
     x, state = voice[4000:4576][None], torch.zeros(2, 1, 128)
 
     def golden(model: Model) -> str:
-        scripted = torch.jit.load(file)
+        scripted = torch.jit.load(file)  # type: ignore[no-untyped-call]
         scripted.reset_states()
         padded = torch.cat([torch.zeros(64), voice[: len(voice) // 512 * 512]])
         memory, worst, spoken = torch.zeros(2, 1, 128), 0.0, 0

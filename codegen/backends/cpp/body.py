@@ -105,6 +105,9 @@ class Body:
         if isinstance(s, Load):
             self._load(s)
         elif isinstance(s, Compute):
+            if s.op == "div" and self.is_uniform(s.args[1]) and not self.is_uniform(s.args[0]):
+                self.define(s.out, f"ht::div_uniform({self.arg(s.args[0])}, {self.arg(s.args[1])})", s.dtype, False)
+                return
             types = tuple(self.dtype(a) for a in s.args)
             code = compute(s.op, tuple(self.arg(a) for a in s.args), types, s.dtype)
             self.define(s.out, code, s.dtype, all(self.is_uniform(a) for a in s.args))

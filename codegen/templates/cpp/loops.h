@@ -246,6 +246,20 @@ HT_INLINE V power(V a, V b) {
   return out;
 }
 
+// a / b where b is the same in all lanes: one division for the whole loop, then a product and a Newton step, which is
+// within one ulp of the quotient. Divisors whose reciprocal is not a normal number are divided by as they are.
+template <class V>
+HT_INLINE V div_uniform(V a, V b) {
+  constexpr lane<V> tiny = sizeof(lane<V>) == 4 ? static_cast<lane<V>>(0x1p-120) : static_cast<lane<V>>(0x1p-1000);
+  const lane<V> d = b[0] < 0 ? -b[0] : b[0];
+  if (!(d > tiny && d < 1 / tiny)) return a / b;
+  const V r = bcast<lane<V>>(1 / b[0]);
+  const V q = a * r;
+  const V better = fma(fma(-q, b, a), r, q);
+  // an infinite a makes the correction NaN, and a zero loses its sign in it
+  return select(eq(better, better) & ne(q, V{}), better, q);
+}
+
 // argmax and argmin: the better value wins, NaN is best of all, the smaller index among equals.
 template <class V>
 struct Best {

@@ -110,10 +110,11 @@ typedef struct ht_load_options {
   size_t struct_size;
   const char* device; /* NULL or "cpu" */
   const char* target; /* NULL: the best that this machine runs; else its name in the manifest, "cpu:x86-64-v3" */
-  /* Nonzero: read and verify the manifest and the plans, load no native code. Works for targets that this machine cannot
-   * run; sessions cannot be created. */
+  /* Nonzero: read and verify the manifest and the plans, load no native code. Works for targets that this machine
+   * cannot run; sessions cannot be created. */
   int32_t inspect_only;
-  /* Nonzero: refuse a bundle that is not signed by one of trusted_keys (ed25519 public keys); implies verify_weights. */
+  /* Nonzero: refuse a bundle that is not signed by one of trusted_keys (ed25519 public keys); implies verify_weights.
+   * */
   int32_t require_trusted_signature;
   const uint8_t (*trusted_keys)[32];
   size_t num_trusted_keys;
@@ -270,7 +271,7 @@ typedef struct ht_session_options {
   size_t struct_size;
   int32_t num_threads; /* 0: as many as this process may use; ignored with `pool` or `parallel` */
   ht_pool* pool;       /* share this pool */
-  /* Use the caller's threads. Must run each task exactly once and return when all are done; see kernel_abi.h. Copied. */
+  /* The caller's threads: runs each task exactly once, returns when all are done (kernel_abi.h). Copied. */
   const HtParallel* parallel;
   ht_allocator allocator;
   uint64_t max_nbytes;       /* refuse to hold more than this; 0: no limit */
@@ -288,19 +289,19 @@ static inline ht_session_options ht_session_options_default(void) {
 HT_API ht_status* ht_session_create(ht_model* model, const ht_session_options* options, ht_session** session);
 HT_API void ht_session_free(ht_session* session);
 
-/* Runs `entry` (NULL: the bundle's only entry). Inputs are only read. An output whose data is NULL, or what an earlier run
- * put there, gets the session's buffer, laid out as the contract says and valid until the next call on this session: give
- * such outputs as zeroed structs, and give them again as they are. Any other output must match the contract like an input,
- * be writable, and overlap neither an input nor another output; it is filled in place. On success every field of an output
- * in the session's buffer is set; shape and strides point to memory of the session.
+/* Runs `entry` (NULL: the bundle's only entry). Inputs are only read. An output whose data is NULL, or what an earlier
+ * run put there, gets the session's buffer, laid out as the contract says and valid until the next call on this
+ * session: give such outputs as zeroed structs, and give them again as they are. Any other output must match the
+ * contract like an input, be writable, and overlap neither an input nor another output; it is filled in place. On
+ * success every field of an output in the session's buffer is set; shape and strides point to memory of the session.
  * After HT_CONTRACT and HT_INVALID_ARGUMENT nothing was run; after HT_KERNEL and HT_CANCELLED states and the caller's
  * outputs may be partly written.
  * The first run of a shape allocates; later ones do not. */
 HT_API ht_status* ht_session_run(ht_session* session, const char* entry, const ht_tensor* inputs, size_t num_inputs,
                                  ht_tensor* outputs, size_t num_outputs);
 
-/* Checks the inputs and prepares everything for them, runs nothing. Fills dtype, ndim, shape and strides of `outputs`, so
- * that the caller can allocate them (data stays untouched). */
+/* Checks the inputs and prepares everything for them, runs nothing. Fills dtype, ndim, shape and strides of `outputs`,
+ * so that the caller can allocate them (data stays untouched). */
 HT_API ht_status* ht_session_bind(ht_session* session, const char* entry, const ht_tensor* inputs, size_t num_inputs,
                                   ht_tensor* outputs, size_t num_outputs);
 
@@ -323,11 +324,11 @@ HT_API ht_status* ht_session_memory(const ht_session* session, ht_memory_info* i
 /* One executed instruction, as the observer sees it, right after it ran. */
 typedef struct ht_step {
   const char* entry;
-  size_t index;         /* of the instruction in the plan, counting nested ones in order */
-  const char* op;       /* "launch", "copy", "fill", "if", "while" (the last two: their condition was read) */
-  const char* kernel;   /* NULL when op is not "launch" */
+  size_t index;       /* of the instruction in the plan, counting nested ones in order */
+  const char* op;     /* "launch", "copy", "fill", "if", "while" (the last two: their condition was read) */
+  const char* kernel; /* NULL when op is not "launch" */
   int64_t duration_ns;
-  size_t num_values;    /* the values that the instruction wrote; for if and while the condition */
+  size_t num_values; /* the values that the instruction wrote; for if and while the condition */
   const char* const* names;
   const ht_tensor* tensors;
   const char* file; /* the user's source place; "" and 0 where unknown */

@@ -61,9 +61,9 @@ class [[nodiscard]] Result {
 
 template <typename T>
 struct DTypeOf;
-#define HARDTACK_DTYPE(type, dl_code, dl_bits)                     \
-  template <>                                                      \
-  struct DTypeOf<type> {                                           \
+#define HARDTACK_DTYPE(type, dl_code, dl_bits)                      \
+  template <>                                                       \
+  struct DTypeOf<type> {                                            \
     static ht_dtype get() { return ht_dtype{dl_code, dl_bits, 1}; } \
   };
 HARDTACK_DTYPE(float, 2, 32)

@@ -37,8 +37,8 @@ std::string manifest_tensor(const std::string& dtype, const std::string& name, c
 
 std::string state_json(const std::string& dtype, const std::string& init, const std::string& name,
                        const std::vector<int64_t>& shape) {
-  return "{\"dtype\":" + quoted(dtype) + ",\"init\":" + (init.empty() ? "null" : quoted(init)) + ",\"name\":" + quoted(name) +
-         ",\"shape\":" + shape_json(shape) + "}";
+  return "{\"dtype\":" + quoted(dtype) + ",\"init\":" + (init.empty() ? "null" : quoted(init)) +
+         ",\"name\":" + quoted(name) + ",\"shape\":" + shape_json(shape) + "}";
 }
 
 BundleText::BundleText() {
@@ -64,13 +64,15 @@ std::vector<std::pair<std::string, std::string>> BundleText::ordered_members() c
 std::string BundleText::manifest() const {
   std::vector<std::string> constant_rows, entry_rows, member_rows;
   for (const ConstantText& c : constants) {
-    constant_rows.push_back("{\"dtype\":" + quoted(c.dtype) + ",\"file\":\"weights.safetensors\",\"name\":" + quoted(c.name) +
+    constant_rows.push_back("{\"dtype\":" + quoted(c.dtype) +
+                            ",\"file\":\"weights.safetensors\",\"name\":" + quoted(c.name) +
                             ",\"shape\":" + shape_json(c.shape) + ",\"tensor\":" + quoted(c.name) + "}");
   }
   for (const EntryText& e : entries) {
     std::vector<std::string> plans;
     for (const std::string& target : target_names) {
-      plans.push_back(quoted(target) + ":" + quoted("plans/" + e.name + "." + target.substr(target.find(':') + 1) + ".json"));
+      plans.push_back(quoted(target) + ":" +
+                      quoted("plans/" + e.name + "." + target.substr(target.find(':') + 1) + ".json"));
     }
     std::string plan_rows = join(plans);
     plan_rows.front() = '{', plan_rows.back() = '}';
@@ -116,9 +118,9 @@ std::string write_safetensors(const std::vector<ConstantText>& tensors) {
   for (const ConstantText& t : tensors) {
     if (data.size() % 256 != 0) {
       const size_t pad = 256 - data.size() % 256;
-      header += (header.empty() ? "" : ",") + quoted("__pad_" + std::to_string(data.size())) + ":{\"dtype\":\"U8\",\"shape\":[" +
-                std::to_string(pad) + "],\"data_offsets\":[" + std::to_string(data.size()) + "," +
-                std::to_string(data.size() + pad) + "]}";
+      header += (header.empty() ? "" : ",") + quoted("__pad_" + std::to_string(data.size())) +
+                ":{\"dtype\":\"U8\",\"shape\":[" + std::to_string(pad) + "],\"data_offsets\":[" +
+                std::to_string(data.size()) + "," + std::to_string(data.size() + pad) + "]}";
       data.append(pad, '\0');
     }
     header += (header.empty() ? "" : ",") + quoted(t.name) + ":{\"dtype\":" + quoted(safetensors_dtype(t.dtype)) +

@@ -1,4 +1,5 @@
-// Writes bundles for the tests. What a broken bundle needs can be changed in every layer: manifest text, members, container.
+// Writes bundles for the tests. What a broken bundle needs can be changed in every layer: manifest text, members,
+// container.
 #pragma once
 
 #include <map>

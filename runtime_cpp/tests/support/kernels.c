@@ -66,8 +66,8 @@ static int32_t gather_f32(const HtKernelArgs* args) {
 static int32_t give_back(const HtKernelArgs* args) { return (int32_t)args->ints[0]; }
 
 static const HtKernelEntry entries[] = {
-    {"add_f32", add_f32},       {"gather_f32", gather_f32}, {"give_back", give_back},       {"increase_i64", increase_i64},
-    {"less_i64", less_i64},     {"scale_f32", scale_f32},   {"sum_rows_f32", sum_rows_f32},
+    {"add_f32", add_f32},   {"gather_f32", gather_f32}, {"give_back", give_back},       {"increase_i64", increase_i64},
+    {"less_i64", less_i64}, {"scale_f32", scale_f32},   {"sum_rows_f32", sum_rows_f32},
 };
 
 __attribute__((visibility("default"))) const HtKernelTable hardtack_kernels = {

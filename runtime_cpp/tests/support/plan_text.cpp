@@ -53,7 +53,8 @@ int PlanText::input(const std::string& name, const std::string& dtype, const std
 
 int PlanText::output(const std::string& name, const std::string& dtype, const std::vector<int>& shape,
                      const std::vector<int>& strides) {
-  outputs.push_back(value(name, dtype, shape, strides, "[\"output\"," + text(static_cast<int64_t>(outputs.size())) + "]"));
+  outputs.push_back(
+      value(name, dtype, shape, strides, "[\"output\"," + text(static_cast<int64_t>(outputs.size())) + "]"));
   return outputs.back();
 }
 
@@ -68,7 +69,8 @@ void PlanText::symbol(const std::string& name, int64_t lo, const std::string& hi
 }
 
 void PlanText::guard(const std::string& relation, int a, int b, const std::string& t) {
-  guards.push_back("{\"a\":" + text(a) + ",\"b\":" + text(b) + ",\"relation\":\"" + relation + "\",\"text\":\"" + t + "\"}");
+  guards.push_back("{\"a\":" + text(a) + ",\"b\":" + text(b) + ",\"relation\":\"" + relation + "\",\"text\":\"" + t +
+                   "\"}");
 }
 
 int PlanText::kernel(const std::string& name, const std::vector<std::string>& params) {
@@ -81,7 +83,10 @@ int PlanText::kernel(const std::string& name, const std::vector<std::string>& pa
     const size_t colon = param.find(':');
     const std::string access = param.substr(0, colon);
     parts.push_back("[\"buffer\",\"" + param.substr(colon + 1) + "\",\"" +
-                    (access == "r" ? "read" : access == "w" ? "write" : "readwrite") + "\"]");
+                    (access == "r"   ? "read"
+                     : access == "w" ? "write"
+                                     : "readwrite") +
+                    "\"]");
   }
   kernels.push_back("{\"name\":\"" + name + "\",\"params\":" + join(parts) + "}");
   return static_cast<int>(kernels.size()) - 1;
@@ -90,7 +95,8 @@ int PlanText::kernel(const std::string& name, const std::vector<std::string>& pa
 std::string PlanText::launch(int kernel, const std::vector<int>& buffers, const std::vector<int>& ints, int64_t shared,
                              int64_t per_worker) {
   return "{\"buffers\":" + numbers(buffers) + ",\"ints\":" + numbers(ints) + ",\"kernel\":" + text(kernel) +
-         ",\"op\":\"launch\",\"origin\":0,\"per_worker\":" + text(n(per_worker)) + ",\"shared\":" + text(n(shared)) + "}";
+         ",\"op\":\"launch\",\"origin\":0,\"per_worker\":" + text(n(per_worker)) + ",\"shared\":" + text(n(shared)) +
+         "}";
 }
 
 std::string PlanText::copy(int src, int dst) const {
@@ -101,8 +107,10 @@ std::string PlanText::fill(int dst, int64_t bits) const {
   return "{\"bits\":" + text(bits) + ",\"dst\":" + text(dst) + ",\"op\":\"fill\",\"origin\":0}";
 }
 
-std::string PlanText::branch(int cond, const std::vector<std::string>& then, const std::vector<std::string>& orelse) const {
-  return "{\"cond\":" + text(cond) + ",\"else\":" + join(orelse) + ",\"op\":\"if\",\"origin\":0,\"then\":" + join(then) + "}";
+std::string PlanText::branch(int cond, const std::vector<std::string>& then,
+                             const std::vector<std::string>& orelse) const {
+  return "{\"cond\":" + text(cond) + ",\"else\":" + join(orelse) +
+         ",\"op\":\"if\",\"origin\":0,\"then\":" + join(then) + "}";
 }
 
 std::string PlanText::loop(const std::vector<std::string>& cond_body, int cond,
@@ -113,10 +121,10 @@ std::string PlanText::loop(const std::vector<std::string>& cond_body, int cond,
 
 std::string PlanText::json() {
   if (arena < 0) arena = n(0);
-  return "{\"arena\":" + text(arena) + ",\"body\":" + join(body) + ",\"entry\":\"" + entry + "\",\"exprs\":" + join(exprs) +
-         ",\"format\":1,\"guards\":" + join(guards) + ",\"inputs\":" + numbers(inputs) + ",\"kernels\":" + join(kernels) +
-         ",\"origins\":" + join(origins) + ",\"outputs\":" + numbers(outputs) + ",\"syms\":" + join(syms) +
-         ",\"target\":\"" + target + "\",\"values\":" + join(values) + "}";
+  return "{\"arena\":" + text(arena) + ",\"body\":" + join(body) + ",\"entry\":\"" + entry +
+         "\",\"exprs\":" + join(exprs) + ",\"format\":1,\"guards\":" + join(guards) + ",\"inputs\":" + numbers(inputs) +
+         ",\"kernels\":" + join(kernels) + ",\"origins\":" + join(origins) + ",\"outputs\":" + numbers(outputs) +
+         ",\"syms\":" + join(syms) + ",\"target\":\"" + target + "\",\"values\":" + join(values) + "}";
 }
 
 }  // namespace hardtack::testing

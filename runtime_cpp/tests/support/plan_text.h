@@ -1,5 +1,5 @@
-// Writes plans as JSON text for the tests, without the Python planner. Fields are public: a test that wants a broken plan
-// changes one.
+// Writes plans as JSON text for the tests, without the Python planner. Fields are public: a test that wants a broken
+// plan changes one.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ class PlanText {
   int sym(int index);
   int op(const std::string& name, const std::vector<int>& operands);
 
-  /// Adds a value and returns its number. Contiguous strides are computed for constant shapes only: give them otherwise.
+  /// Adds a value and returns its number. Contiguous strides are computed for constant shapes only: give them
+  /// otherwise.
   int value(const std::string& name, const std::string& dtype, const std::vector<int>& shape,
             const std::vector<int>& strides, const std::string& storage);
   int input(const std::string& name, const std::string& dtype, const std::vector<int>& shape,

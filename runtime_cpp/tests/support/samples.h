@@ -2,7 +2,6 @@
 #pragma once
 
 #include <hardtack/hardtack.hpp>
-
 #include <string>
 #include <vector>
 
