@@ -59,7 +59,9 @@ def to_graphs(
         captured: dict[str, Captured] = {}
         if isinstance(module, Mapping):
             for name, part in module.items():
-                captured[name] = capture(part, _of(args, name) or (), _of(kwargs, name), _of(dynamic_shapes, name), strict)
+                captured[name] = capture(
+                    part, _of(args, name) or (), _of(kwargs, name), _of(dynamic_shapes, name), strict
+                )
         else:
             captured["forward"] = capture(module, args, kwargs, dynamic_shapes, strict)  # type: ignore[arg-type]
         store = ConstantStore()

@@ -93,6 +93,10 @@ def _bind_symbols(
 
 def _bind(out: Interface, sizes: Sizes, declared: Declared, name: str, dim: int | None, e: sympy.Symbol) -> None:
     wish, lo, hi = declared.symbol(name, dim, len(out.syms))
+    twin = next((s.sym for s in out.syms if declared.same_dim((s.input, s.dim), (name, dim))), None)
+    if twin is not None:
+        sizes.bind(e, twin)
+        return
     taken = {s.sym.name for s in out.syms}
     sym = new_symbol(wish if wish not in taken else f"{wish}_{len(out.syms)}", lo, hi)
     sizes.bind(e, sym)

@@ -83,6 +83,13 @@ class Declared:
     dims: dict[tuple[str, int | None], DimRange] = field(default_factory=dict)
     ranges: dict[tuple[str, int | None], tuple[int, int | None]] = field(default_factory=dict)
 
+    def same_dim(self, a: tuple[str, int | None], b: tuple[str, int | None]) -> bool:
+        """True if two dimensions were declared by the same named Dim: their sizes are equal by contract."""
+        x, y = self.dims.get(a), self.dims.get(b)
+        if x is None or y is None or x.kind != "named" or y.kind != "named":
+            return False
+        return x.name == y.name and x.formula is None and y.formula is None
+
     def symbol(self, name: str, dim: int | None, position: int) -> tuple[str, int, int | None]:
         """(name, lo, hi) of the symbol that dimension `dim` of input `name` binds."""
         found = self.dims.get((name, dim))

@@ -57,13 +57,13 @@ class CpuLaunches : public Launches {
   int64_t workspace_nbytes_ = 0;
 };
 
-// Applies `leaf(to, from)` to each element of the layout; `from` may be null.
+// Applies `leaf(to, from)` to each element of two tensors of one layout.
 template <typename Leaf>
 void for_each_element(const Layout& layout, char* to, const char* from, uint32_t dim, const Leaf& leaf) {
   if (dim == layout.ndim) return leaf(to, from);
   const int64_t step = layout.strides[dim] * layout.itemsize;
   for (int64_t i = 0; i < layout.shape[dim]; ++i) {
-    for_each_element(layout, to + i * step, from == nullptr ? nullptr : from + i * step, dim + 1, leaf);
+    for_each_element(layout, to + i * step, from + i * step, dim + 1, leaf);
   }
 }
 
@@ -132,8 +132,7 @@ class CpuDevice : public Device {
     const size_t itemsize = static_cast<size_t>(layout.itemsize);
     char* out = static_cast<char*>(to);
     if (!layout.dense) {
-      return for_each_element(layout, out, nullptr, 0,
-                              [&](char* at, const char*) { std::memcpy(at, pattern, itemsize); });
+      return for_each_element(layout, out, out, 0, [&](char* at, const char*) { std::memcpy(at, pattern, itemsize); });
     }
     // Doubles what is filled already: memcpy of growing blocks.
     const size_t nbytes = static_cast<size_t>(layout.nbytes);

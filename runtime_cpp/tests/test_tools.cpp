@@ -57,8 +57,7 @@ TEST_CASE("size texts are evaluated as Python would") {
     CHECK_MESSAGE(hardtack::tools::evaluate(text, sizes, &value), text);
     CHECK_MESSAGE(value == expected, text);
   }
-  for (const char* text :
-       {"", "s1", "s0 +", "(s0", "s0//0", "s0%-1", "9223372036854775807 + s0", "min()", "1 2"}) {
+  for (const char* text : {"", "s1", "s0 +", "(s0", "s0//0", "s0%-1", "9223372036854775807 + s0", "min()", "1 2"}) {
     CHECK_MESSAGE(!hardtack::tools::evaluate(text, sizes, &value), text);
   }
   CHECK_FALSE(hardtack::tools::evaluate(std::string(100000, '('), sizes, &value));

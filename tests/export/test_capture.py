@@ -66,6 +66,16 @@ def test_declared_range_is_the_contract() -> None:
         run(graph, to_graphs(Sum().eval(), (X, X)).store, {"x": X, "y": X[:2]})
 
 
+def test_one_dim_for_two_inputs_that_never_meet() -> None:
+    """The same Dim means equal sizes, even where the program does not need it."""
+    batch = Dim("batch", max=64)
+    exported = to_graphs(lambda x, y: (x + 1, y * 2), (X, X), None, ({0: batch}, {0: batch}))
+    graph = entry(exported).graph
+    assert [str(graph.types[i.name]) for i in graph.inputs] == ["f32[batch, 8]", "f32[batch, 8]"]
+    with pytest.raises(ReferenceFailure, match="input y is"):
+        run(graph, exported.store, {"x": X, "y": X[:2]})
+
+
 def test_states_are_updated() -> None:
     exported = to_graphs(Counter(), (torch.ones(2, 3),))
     graph = entry(exported).graph

@@ -34,12 +34,12 @@ typedef struct HtParallel {
 } HtParallel;
 
 typedef struct HtKernelArgs {
-  void* const* buffers;         /* one pointer per buffer parameter, in the order of the kernel record's params */
-  const int64_t* ints;          /* one value per integer parameter, likewise */
-  const HtParallel* parallel;   /* never null; nworkers >= 1 */
-  void* shared_workspace;       /* 64-byte aligned, as large as the launch's workspace.shared says; null when 0 */
-  void* worker_workspace;       /* 64-byte aligned; worker w owns [w * worker_stride, (w + 1) * worker_stride) */
-  int64_t worker_stride;        /* workspace.per_worker rounded up to a multiple of 64 */
+  void* const* buffers;       /* one pointer per buffer parameter, in the order of the kernel record's params */
+  const int64_t* ints;        /* one value per integer parameter, likewise */
+  const HtParallel* parallel; /* never null; nworkers >= 1 */
+  void* shared_workspace;     /* 64-byte aligned, as large as the launch's workspace.shared says; null when 0 */
+  void* worker_workspace;     /* 64-byte aligned; worker w owns [w * worker_stride, (w + 1) * worker_stride) */
+  int64_t worker_stride;      /* workspace.per_worker rounded up to a multiple of 64 */
 } HtKernelArgs;
 
 typedef int32_t (*HtKernelFn)(const HtKernelArgs* args);

@@ -70,5 +70,5 @@ static const HtKernelEntry entries[] = {
     {"less_i64", less_i64}, {"scale_f32", scale_f32},   {"sum_rows_f32", sum_rows_f32},
 };
 
-__attribute__((visibility("default"))) const HtKernelTable hardtack_kernels = {
-    HT_KERNEL_ABI_VERSION, sizeof entries / sizeof entries[0], entries};
+__attribute__((visibility("default")))
+const HtKernelTable hardtack_kernels = {HT_KERNEL_ABI_VERSION, sizeof entries / sizeof entries[0], entries};

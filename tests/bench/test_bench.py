@@ -1,0 +1,95 @@
+"""The benchmark judges rightly: outputs are compared, ratios are taken round by round, the summary names who is ahead."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import measure as measuring
+from bench import models, report
+from bench.measure import Measured, Result, Settings, geometric_mean
+from bench.worker import Failed, difference, timed
+
+
+def measured(model: str, threads: int = 1, **rounds: list[float]) -> Measured:
+    return Measured(model, threads, {name: Result(times, min(times), 0.0) for name, times in rounds.items()})
+
+
+def test_difference_is_relative_to_the_largest_value() -> None:
+    expected = [np.array([4.0, -8.0], np.float32), np.array([1, 2])]
+    assert difference([np.array([4.0, -7.0], np.float32), np.array([1, 2])], expected) == 0.125
+    assert difference([np.array([4.0, np.nan], np.float32), np.array([1, 2])], expected) == math.inf
+    with pytest.raises(Failed, match=r"gives shapes \[\(2,\)\], eager \[\(2,\), \(2,\)\]"):
+        difference([np.zeros(2)], expected)
+
+
+def test_ratio_is_the_median_over_rounds() -> None:
+    m = measured("m", eager=[10.0, 40.0, 9.0], hardtack=[5.0, 4.0, 3.0])
+    assert m.ratio("eager", "hardtack") == 3.0
+    assert math.isnan(m.ratio("ort", "hardtack"))
+
+
+def test_best_ignores_what_failed() -> None:
+    m = measured("m", eager=[3.0], ort=[2.0])
+    m.results["aoti"] = Result(failure="no compiler")
+    assert m.best(("eager", "aoti", "ort")) == "ort"
+
+
+def test_geometric_mean() -> None:
+    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
+    assert math.isnan(geometric_mean([]))
+
+
+def test_summary_says_where_a_peer_is_ahead() -> None:
+    ahead = measured("slow", eager=[9.0], ort=[2.0], hardtack=[4.0])
+    behind = measured("quick", eager=[8.0], ort=[6.0], hardtack=[2.0])
+    failed = Measured("broken", 1, {"eager": Result([1.0], 1.0), "hardtack": Result(failure="no such op")})
+    lines = report.summary([ahead, behind, failed], ("ort", "hardtack"))
+    assert lines == [
+        "broken, 1 threads: Hardtack fails: no such op",
+        "1 thread: Hardtack is 3.00 times as fast as eager, geometric mean of 2.",
+        "1 thread: Hardtack is 1.22 times as fast as ONNX Runtime, geometric mean of 2.",
+        "1 thread: a peer is ahead on 1 of 2: slow (ONNX Runtime, 2.00 times as fast).",
+    ]
+
+
+def test_grid_marks_the_fastest() -> None:
+    grid = report.grid([measured("m", eager=[9.0], ort=[20.0], hardtack=[4.0])], ("ort", "hardtack"), 1)
+    assert grid.markdown().splitlines()[-1] == "| m | 9.00 | 20.0 | **4.00** | 2.25 | 5.00 |"
+
+
+def test_timed_runs_at_least_three_times() -> None:
+    calls: list[int] = []
+    assert len(timed(lambda: calls.append(1), 0.0)) == 3
+    assert len(calls) == 4  # the first one is not timed
+
+
+def test_models_are_the_same_in_every_process() -> None:
+    one, other = models.build("mlp_b1"), models.build("mlp_b1")
+    assert all(np.array_equal(a, b) for a, b in zip(one.args, other.args, strict=True))
+    weights = zip(one.module.parameters(), other.module.parameters(), strict=True)
+    assert all(np.array_equal(a, b) for a, b in weights)
+
+
+def test_hardtack_is_measured_beside_eager(tmp_path: Path) -> None:
+    pytest.importorskip("hardtack._native")
+    (found,) = measuring.measure("mlp_b1", ("hardtack",), (1,), Settings(tmp_path, 2, 0.01), lambda text: None)
+    assert set(found.results) == {"eager", "hardtack"}
+    hardtack = found.results["hardtack"]
+    assert hardtack.failure is None
+    assert hardtack.error < 1e-5
+    assert len(hardtack.rounds) == 2
+    assert hardtack.export_seconds is not None
+
+
+def test_a_wrong_output_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("hardtack._native")
+    monkeypatch.setattr(measuring, "TOLERANCE", -1.0)
+    (found,) = measuring.measure("mlp_b1", ("hardtack",), (1,), Settings(tmp_path, 2, 0.01), lambda text: None)
+    hardtack = found.results["hardtack"]
+    assert hardtack.rounds == []
+    assert hardtack.failure is not None
+    assert hardtack.failure.startswith("differs from eager by ")
