@@ -3,8 +3,9 @@
     python bench/cpu_templates.py [--target x86-64-v4] [--only conv] [--rounds 9]
 
 One thread. Each round runs the FMA loop, the template and torch one after the other, so that a change of clock speed
-touches all three; times are the thread's CPU time, so that other programs cost less. The table shows medians, the share of the FMA rate (median of per-round ratios) and torch's time over
-the template's. Inputs and outputs are the same buffers in every call, so what fits a cache stays there.
+touches all three; times are the thread's CPU time, so that other programs cost less. The table shows medians, the share
+of the FMA rate (median of per-round ratios) and torch's time over the template's. Inputs and outputs are the same
+buffers in every call, so what fits a cache stays there.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ def _source(name: str, header: str, call: str, shape: str = _SHAPE) -> str:
 SOURCES = {
     "fma": kernel("fma", "blocks.h", _FMA_LOOP),
     "gemm": _source(
-        "gemm", "gemm.h", "return ht::gemm_packed(args, b[0], i[3], b[1], i[0], i[1], i[2], Epilogue{b[3], b[2], 0, i[1]});", ""
+        "gemm",
+        "gemm.h",
+        "return ht::gemm_packed(args, b[0], i[3], b[1], i[0], i[1], i[2], Epilogue{b[3], b[2], 0, i[1]});",
+        "",
     ),
     "dynamic": _source(
         "dynamic",

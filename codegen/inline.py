@@ -1,7 +1,8 @@
 """Inlining: a pointwise producer is computed inside its readers instead of being stored.
 
-Legality and profit are separate. Legal: the producer writes each element once, from that element's index alone. Profitable:
-it has one reader that needs each element once, or it is so cheap that computing it again costs less than a load.
+Legality and profit are separate. Legal: the producer writes each element once, from that element's index alone.
+Profitable: it has one reader that needs each element once, or it is so cheap that computing it again costs less than a
+load.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ LARGEST_BODY = 160
 def inline(
     nests: Sequence[Nest], buffers: Mapping[str, Buffer], kept: frozenset[str]
 ) -> tuple[tuple[Nest, ...], tuple[Decision, ...]]:
-    """All nests with producers inlined where that is legal and pays. `kept`: buffers that must be stored in any case."""
+    """All nests with producers inlined where that is legal and pays. `kept`: buffers that must be stored anyway."""
     work: list[Nest | None] = list(nests)
     decisions: list[Decision] = []
     writers = _writers(nests)
@@ -172,7 +173,7 @@ def _paste(
 ) -> Arg:
     """Append the producer's statements with its axes replaced; the argument that stands for its stored value."""
     names: dict[str, Arg] = {}
-    syms: dict[Expr, Expr] = {axis: index for axis, index in at.items()}
+    syms: dict[Expr, Expr] = dict(at.items())
     for s in producer.body:
         if isinstance(s, Store):
             value = names.get(s.value, s.value) if isinstance(s.value, str) else s.value

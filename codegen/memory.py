@@ -1,9 +1,9 @@
 """The memory planner: offsets in the arena for values with lifetimes. A pure function, checked by brute force in tests.
 
-Values are placed largest first, each at the lowest place where it meets no value that is alive at the same time; sizes are
-taken at the symbols' example values. The layout so found fixes only an order: of two values that are alive together, one
-lies below the other. Offsets are then written as expressions, each the largest end of the values below it, so they
-never overlap at any size, and for constant sizes they are constants.
+Values are placed largest first, each at the lowest place where it meets no value that is alive at the same time; sizes
+are taken at the symbols' example values. The layout so found fixes only an order: of two values that are alive
+together, one lies below the other. Offsets are then written as expressions, each the largest end of the values below
+it, so they never overlap at any size, and for constant sizes they are constants.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The scalar op table: every operation that may stand in a pointwise graph op or in a loop nest's Compute.
 
-One row an op: its name, how many arguments, how the result's dtype follows, and whether it is cheap enough to be computed
-again rather than stored. Semantics are torch's for the same dtype: floats follow IEEE (max and min propagate NaN),
-integers wrap, comparisons give bool. Arguments of one op have one dtype unless the row says otherwise; conversions are
-explicit `cast`s.
+One row an op: its name, how many arguments, how the result's dtype follows, and whether it is cheap enough to be
+computed again rather than stored. Semantics are torch's for the same dtype: floats follow IEEE (max and min propagate
+NaN), integers wrap, comparisons give bool. Arguments of one op have one dtype unless the row says otherwise;
+conversions are explicit `cast`s.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@
     render    per kernel: C++ text, named by its content, so that equal kernels are compiled once
     plan      last: lifetimes are known once kernels are
 
-Branches of conditionals and bodies of loops go through the same stages, as graphs of their own, inside their group's turn.
+Branches of conditionals and bodies of loops go through the same stages, as graphs of their own, inside their group's
+turn.
 
 After each stage its result is verified and its text recorded; HARDTACK_DUMP names a folder for the texts.
 """

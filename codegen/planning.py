@@ -50,7 +50,7 @@ class CopyStep:
 
 @dataclass(frozen=True)
 class ControlStep:
-    """cond: `first` and `second` are the branches, chosen by `cond`. while: `first` computes `cond`, `second` is the body."""
+    """cond: `first` and `second` are the branches. while: `first` computes `cond`, `second` is the body."""
 
     kind: str
     cond: str

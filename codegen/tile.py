@@ -112,7 +112,7 @@ def _divisors(e: Expr, axis: Sym) -> set[int]:
 
 
 def _split_axes(nests: list[LoopNest], outer: tuple[Axis, ...]) -> tuple[list[LoopNest], tuple[Axis, ...]]:
-    """Split an axis a at a constant d that divides its extent, where indices use a//d or a%d: both parts become linear."""
+    """Split an axis a at a constant d that divides its extent, where indices use a//d or a%d: both become linear."""
     for k, axis in enumerate(outer):
         found: set[int] = set()
         for n in nests:

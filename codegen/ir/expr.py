@@ -6,21 +6,22 @@
            | FloorDiv(a, b) | Mod(a, b)       Python's: rounds down, the result of Mod has b's sign; b >= 1 always
            | Min(args) | Max(args)
 
-Values are mathematical integers that must fit in 64 bits at the symbols' bounds (the plan verifier proves it). Expressions
-are interned: equal expressions are the same object, so `is` and `==` agree and memoising is cheap. They are built with
-Python's operators; every constructor normalises, so a sum of products has one form and two equal polynomials are equal
-objects. Simplification of // and % uses what is known of the symbols: their bounds, and for a loop axis its extent.
+Values are mathematical integers that must fit in 64 bits at the symbols' bounds (the plan verifier proves it).
+Expressions are interned: equal expressions are the same object, so `is` and `==` agree and memoising is cheap. They are
+built with Python's operators; every constructor normalises, so a sum of products has one form and two equal polynomials
+are equal objects. Simplification of // and % uses what is known of the symbols: their bounds, and for a loop axis its
+extent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache
 from math import gcd
 from typing import Union
 
 ExprLike = Union["Expr", int]
-_table: dict[tuple[object, ...], "Expr"] = {}
+_table: dict[tuple[object, ...], Expr] = {}
 
 
 class Expr:
@@ -384,7 +385,7 @@ def _never_less(sign: int, a: Expr, b: Expr) -> bool:
     return (lo is not None and lo >= 0) if sign > 0 else (hi is not None and hi <= 0)
 
 
-@lru_cache(maxsize=None)
+@cache
 def bounds(e: Expr) -> tuple[int | None, int | None]:
     """Known inclusive bounds of e from its symbols' bounds; None where there is none."""
     if isinstance(e, Const):
@@ -473,7 +474,7 @@ def _largest(e: Expr) -> Expr | None:
     return add(*terms)
 
 
-@lru_cache(maxsize=None)
+@cache
 def known_in_range(e: Expr, end: Expr) -> bool:
     """True if 0 <= e < end is known from bounds and extents."""
     lo, hi = bounds(e)
@@ -511,7 +512,7 @@ def int_value(e: ExprLike) -> int | None:
     return e.value if isinstance(e, Const) else None
 
 
-@lru_cache(maxsize=None)
+@cache
 def free_syms(e: Expr) -> frozenset[Sym]:
     """The symbols that e mentions (extents of symbols are not looked into)."""
     if isinstance(e, Sym):
@@ -590,7 +591,7 @@ def to_text(e: ExprLike) -> str:
     return _text(as_expr(e))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _text(e: Expr) -> str:
     if isinstance(e, Const):
         return str(e.value)

@@ -5,8 +5,9 @@
     Operand  ::= value name (str) | Lit(value, dtype) | Expr    Lit and Expr are scalars (rank 0); an Expr is an i64
     State    ::= State(name, type, init, final)                 final: the value the state takes after a run, or None
 
-Values are tensors (dtype, shape); they have no strides, no address and are never written twice. Mutation is a State whose
-`final` names the op result that replaces it. Shapes are Exprs over `syms`; each symbol says which input dimension binds it.
+Values are tensors (dtype, shape); they have no strides, no address and are never written twice. Mutation is a State
+whose `final` names the op result that replaces it. Shapes are Exprs over `syms`; each symbol says which input dimension
+binds it.
 
 Op kinds (shapes by example; `attrs` in brackets):
 
@@ -21,14 +22,16 @@ Op kinds (shapes by example; `attrs` in brackets):
   cat         [dim] x, y, ... -> joined along dim
   pad         [lo, hi, mode] x (, value) -> lo/hi: one Expr or int a dim (negative crops); mode constant | reflect |
               replicate | circular; `value` is a scalar operand for mode constant
-  reduce      [kind, dims, keepdim] x -> kind: sum prod max min any all argmax argmin; argmax and argmin have one dim and
-              give i64, the first of equals; any and all take and give bool; an empty max, min, argmax is refused in convert
+  reduce      [kind, dims, keepdim] x -> kind: sum prod max min any all argmax argmin; argmax and argmin have one dim
+              and give i64, the first of equals; any and all take and give bool; an empty max, min, argmax is refused in
+              convert
   scan        [kind, dim] x -> inclusive; kind: sum prod max min (max and min carry NaN)
   matmul      a [..., M, K], b [..., K, N] -> [..., M, N]; equal batch dims; float
   conv        [stride, padding, dilation, groups, transposed, output_padding] x [N, C, *S], w [O, C/groups, *K]
-              (transposed: w [C, O/groups, *K]), bias [O] or absent; padding: one (lo, hi) pair a spatial dim; 1 to 3 dims
-  attention   [scale, causal] q [B, H, T, D], k [B, G, S, D], v [B, G, S, E] (, mask broadcastable to [B, H, T, S], bool or
-              float) -> [B, H, T, E]; H a multiple of G (grouped queries); causal: query t sees keys s <= t
+              (transposed: w [C, O/groups, *K]), bias [O] or absent; padding: one (lo, hi) pair a spatial dim; 1 to 3
+              dims
+  attention   [scale, causal] q [B, H, T, D], k [B, G, S, D], v [B, G, S, E] (, mask broadcastable to [B, H, T, S],
+              bool or float) -> [B, H, T, E]; H a multiple of G (grouped queries); causal: query t sees keys s <= t
   take        [dims, at] x, i1, ..., ik -> advanced indexing: index tensor ij (integer, broadcast together) picks along
               x's dim dims[j]; the broadcast index dims stand at output position `at`, x's other dims keep their order.
               Negative indices count from the end; one out of range stops the run with an error
@@ -46,11 +49,11 @@ Op kinds (shapes by example; `attrs` in brackets):
               from the output's type; scales: one float or None a dim, as the user gave scale_factor
   sort        [dim, descending] x -> values, i64 indices; stable; NaN counts as largest
   topk        [dim, largest] x -> values, i64 indices, sorted; k from the output's type
-  lstm, gru   [reverse, has_bias] x [T, B, I], h0 [B, H], (c0 [B, H] for lstm,) w_ih [G*H, I], w_hh [G*H, H], b_ih, b_hh [G*H]
-              -> y [T, B, H], hT [B, H] (, cT [B, H]); one layer, one direction; torch's gate order
+  lstm, gru   [reverse, has_bias] x [T, B, I], h0 [B, H], (c0 [B, H] for lstm,) w_ih [G*H, I], w_hh [G*H, H], b_ih,
+              b_hh [G*H] -> y [T, B, H], hT [B, H] (, cT [B, H]); one layer, one direction; torch's gate order
   assert      [message] condition (bool, any shape) -> (); the run fails with the message where it is false
-  cond        [then, orelse] predicate (bool scalar), operands... -> outputs; both branches are Graphs whose inputs are the
-              operands
+  cond        [then, orelse] predicate (bool scalar), operands... -> outputs; both branches are Graphs whose inputs are
+              the operands
   while       [cond, body] carried..., extra... -> carried...; cond gives a bool scalar, body the next carried values
 
 `attrs` hold ints, floats, strs, bools, None, DType, Expr, Graph and (nested) tuples of these; nothing else.
@@ -186,8 +189,8 @@ class Guard:
 class Graph:
     """See the module's grammar. `types` has every value: inputs, constants, states and op outputs.
 
-    `inputs` are in the order in which the runtime takes them (flattened pytree order); `outputs` likewise, one value name
-    each, and the same value, an input, a constant or a state may stand there too.
+    `inputs` are in the order in which the runtime takes them (flattened pytree order); `outputs` likewise, one value
+    name each, and the same value, an input, a constant or a state may stand there too.
     """
 
     name: str

@@ -4,8 +4,9 @@
     Decision ::= Decision(kind, subject, partner, accepted, reason, score)
 
 A loop group (anchor None) walks `outer`, the parallel axes that all its nests share (same symbols in each), and inside
-runs its nests one after the other over their remaining axes. A template group has a TemplateNest as anchor; its nests are
-the epilogue, over exactly the anchor's axes. A control group is one ControlNest, alone: no kernel. Every refusal to fuse is kept as a Decision with its reason.
+runs its nests one after the other over their remaining axes. A template group has a TemplateNest as anchor; its nests
+are the epilogue, over exactly the anchor's axes. A control group is one ControlNest, alone: no kernel. Every refusal to
+fuse is kept as a Decision with its reason.
 """
 
 from __future__ import annotations

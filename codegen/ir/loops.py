@@ -12,10 +12,10 @@ a conditional or loop that the plan executes.
                | Store(buffer, index, value, mode)          mode: set | add | mul | max | min
     Arg      ::= value name (str) | Lit
 
-The body is SSA: every out is defined once, before its uses. What depends on a Reduce runs once per point of the parallel
-axes, everything before it once per point of all axes. Indices are one Expr a buffer dimension, over the axes, the graph's
-symbols and the outs of Checks (which may stand in Exprs as symbols of their name, with their size as extent). A Load with
-a mask is not made where the mask is false.
+The body is SSA: every out is defined once, before its uses. What depends on a Reduce runs once per point of the
+parallel axes, everything before it once per point of all axes. Indices are one Expr a buffer dimension, over the axes,
+the graph's symbols and the outs of Checks (which may stand in Exprs as symbols of their name, with their size as
+extent). A Load with a mask is not made where the mask is false.
 
 A nest is data: inlining, comparing, hashing and printing walk the same list. Values have dtypes: `dtypes(nest)`.
 """
@@ -102,7 +102,7 @@ Stmt = Load | Compute | Index | Check | Assert | Reduce | Store
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor in memory. `order`: dimensions from outermost to innermost in memory; the buffer is dense in that order."""
+    """A tensor in memory, dense. `order`: its dimensions from outermost to innermost in memory."""
 
     name: str
     dtype: DType
@@ -166,7 +166,7 @@ class LoopNest:
 
 @dataclass(frozen=True)
 class Operand:
-    """A template's tensor argument: a buffer seen through an affine view: offset and one stride (elements) a view dim."""
+    """A template's tensor argument: a buffer through an affine view: offset and one stride (elements) a view dim."""
 
     buffer: str
     dtype: DType
@@ -179,8 +179,9 @@ class Operand:
 class TemplateNest:
     """An op that a template kernel computes: `kind` names the template, `attrs` its parameters.
 
-    `axes` span the output (all parallel), outermost first in the order of `result`'s memory; `result` is the buffer that
-    takes the output, dim by dim. An epilogue reads the result at exactly the point (axes). `results`: further outputs.
+    `axes` span the output (all parallel), outermost first in the order of `result`'s memory; `result` is the buffer
+    that takes the output, dim by dim. An epilogue reads the result at exactly the point (axes). `results`: further
+    outputs.
     """
 
     name: str

@@ -14,7 +14,7 @@ from hardtack.codegen.lower.views import VIEWS, base_of
 from hardtack.codegen.ops import SCALAR_OPS
 
 RULES: dict[str, Callable[[Lowering, Op], None]] = {
-    **{name: pointwise.lower_scalar for name in SCALAR_OPS},
+    **dict.fromkeys(SCALAR_OPS, pointwise.lower_scalar),
     "full": pointwise.lower_full,
     "iota": pointwise.lower_iota,
     "cat": pointwise.lower_cat,
@@ -47,8 +47,8 @@ RULES: dict[str, Callable[[Lowering, Op], None]] = {
 class Lowered:
     """Nests in execution order, and every buffer that they mention.
 
-    outputs: the buffer of each graph output. finals: state name -> the buffer that holds its next content, for the states
-    that a run changes; a state updated in place maps to a buffer that `in_place` maps back to it.
+    outputs: the buffer of each graph output. finals: state name -> the buffer that holds its next content, for the
+    states that a run changes; a state updated in place maps to a buffer that `in_place` maps back to it.
     """
 
     graph: Graph

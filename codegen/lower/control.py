@@ -9,7 +9,7 @@ from hardtack.codegen.lower.builder import Lowering, NestBuilder
 
 
 def in_memory(low: Lowering, value: Operand, op: Op) -> str:
-    """A row-major buffer that holds the value: its own, or a copy where it is a view, a scalar, or laid out otherwise."""
+    """A row-major buffer that holds the value: its own, or a copy of a view, a scalar, or another layout."""
     if (
         isinstance(value, str)
         and value in low.buffers

@@ -1,7 +1,7 @@
 """Views are free: where an element of a view lies in the value that it looks at.
 
-Each rule maps an index of the output to an index of the input, as Exprs. `resolve` follows a chain of views to the value
-that is really in memory.
+Each rule maps an index of the output to an index of the input, as Exprs. `resolve` follows a chain of views to the
+value that is really in memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ONE, ZERO = const(1), const(0)
 
 
 def reshape_index(out_shape: Shape, in_shape: Shape, index: Idx) -> Idx:
-    """Row-major renumbering. Runs of dimensions with equal products are renumbered apart, which keeps indices simple."""
+    """Row-major renumbering. Runs of dimensions with equal products are renumbered apart: indices stay simple."""
     result: list[Expr] = []
     o = i = 0
     while o < len(out_shape) or i < len(in_shape):

@@ -84,7 +84,7 @@ def build_program() -> Path:
     if not (build / "build.ninja").exists():
         shutil.rmtree(build, ignore_errors=True)
     run("cmake", "--preset", "release")
-    run("cmake", "--build", "--preset", "release", "--target", "hardtack")
+    run("cmake", "--build", "--preset", "release", "--target", "hardtack", "hardtack-rt")
     run("cmake", "--install", "build/release", "--prefix", prefix, "--component", "development", "--strip")
     run("cmake", "-G", "Ninja", "-S", "examples/classify", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}")
     run("cmake", "--build", build)

@@ -1,4 +1,4 @@
-"""The benchmark judges rightly: outputs are compared, ratios are taken round by round, the summary names who is ahead."""
+"""Outputs are compared, ratios are taken round by round, and the summary names who is ahead."""
 
 from __future__ import annotations
 

@@ -67,9 +67,7 @@ class Compiled:
         return [to_torch(a, d) for a, d in zip(found, dtypes, strict=True)]
 
 
-def compile_module(
-    module: Any, args: Tensors, dynamic: Any = None, hints: Mapping[str, int] | None = None
-) -> Compiled:
+def compile_module(module: Any, args: Tensors, dynamic: Any = None, hints: Mapping[str, int] | None = None) -> Compiled:
     """Export, compile and load."""
     exported = to_graphs(module, tuple(args), {}, dynamic, False)
     (found,) = exported.entries.values()

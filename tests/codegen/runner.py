@@ -1,4 +1,4 @@
-"""Runs a compiled entry in Python: a plan interpreter over ctypes, so that code generation is tested without the runtime."""
+"""Runs a compiled entry in Python: a plan interpreter over ctypes, to test code generation without the runtime."""
 
 from __future__ import annotations
 
@@ -214,4 +214,5 @@ class Memory:
             changed = np.flatnonzero(outside != FILL)
             if len(changed):
                 at = [int(c) - start if c < start else int(c) - start + (end - start) for c in changed[[0, -1]]]
-                raise KernelFailed(f"{writer} wrote outside of a block of {end - start} bytes, at bytes {at[0]} to {at[1]}")
+                block = f"a block of {end - start} bytes"
+                raise KernelFailed(f"{writer} wrote outside of {block}, at bytes {at[0]} to {at[1]}")

@@ -45,7 +45,11 @@ def norm_rows() -> dict[str, Function]:
 def pool_rows() -> dict[str, Function]:
     """x [2, 5, 13, 16]"""
     return {
-        "max": lambda x: (F.max_pool2d(x, 2), F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, (2, 3), (1, 2), (1, 1), (1, 1))),
+        "max": lambda x: (
+            F.max_pool2d(x, 2),
+            F.max_pool2d(x, 3, 2, 1),
+            F.max_pool2d(x, (2, 3), (1, 2), (1, 1), (1, 1)),
+        ),
         "max_dilated": lambda x: (F.max_pool2d(x, 3, 1, 1, dilation=2), F.max_pool2d(x, 3, 2, 1, ceil_mode=True)),
         "max_ceil": lambda x: F.max_pool2d(x, 3, 2, 0, ceil_mode=True),
         "max_index": lambda x: (
@@ -53,18 +57,29 @@ def pool_rows() -> dict[str, Function]:
             F.max_pool2d(x, 3, 2, 1, return_indices=True, ceil_mode=True),
             F.max_pool2d(x, 3, 1, 1, 2, return_indices=True),
         ),
-        "avg": lambda x: (F.avg_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)),
+        "avg": lambda x: (
+            F.avg_pool2d(x, 2),
+            F.avg_pool2d(x, 3, 2, 1),
+            F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+        ),
         "avg_ceil": lambda x: (
             F.avg_pool2d(x, 3, 2, 0, ceil_mode=True),
             F.avg_pool2d(x, 3, 2, 1, True, True),
             F.avg_pool2d(x, 3, 2, 1, True, False),
             F.avg_pool2d(x, 2, 2, divisor_override=3),
         ),
-        "adaptive_avg": lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (5, 4)), F.adaptive_avg_pool2d(x, (7, 3))),
+        "adaptive_avg": lambda x: (
+            F.adaptive_avg_pool2d(x, 1),
+            F.adaptive_avg_pool2d(x, (5, 4)),
+            F.adaptive_avg_pool2d(x, (7, 3)),
+        ),
         "adaptive_max": lambda x: (F.adaptive_max_pool2d(x, 1), F.adaptive_max_pool2d(x, (5, 7))),
         "adaptive_up": lambda x: F.adaptive_avg_pool2d(x[..., :3, :4], (6, 6)),
         "one_dim": lambda x: (
-            F.max_pool1d(x[0], 3, 2), F.avg_pool1d(x[0], 4, 3, 1), F.adaptive_avg_pool1d(x[0], 5), F.adaptive_max_pool1d(x[0], 3)
+            F.max_pool1d(x[0], 3, 2),
+            F.avg_pool1d(x[0], 4, 3, 1),
+            F.adaptive_avg_pool1d(x[0], 5),
+            F.adaptive_max_pool1d(x[0], 3),
         ),
         "three_dims": lambda x: (F.max_pool3d(x, 2), F.avg_pool3d(x, (2, 3, 2)), F.adaptive_avg_pool3d(x, (2, 3, 5))),
         "of_computed": lambda x: (F.max_pool2d(x.relu() + 1, 2) * 2, F.avg_pool2d(x.exp(), 2).sum(1)),
@@ -130,7 +145,9 @@ def conv_rows() -> dict[str, Function]:
     same = nn.Conv2d(12, 12, 3, padding=1)
     rows["epilogue"] = nn.Sequential(conv, nn.ReLU(), nn.Sigmoid())
     rows["residual"] = Residual(same)
-    rows["chain"] = nn.Sequential(nn.Conv2d(12, 20, 3, padding=1), nn.BatchNorm2d(20), nn.GELU(), nn.Conv2d(20, 6, 1), nn.Flatten())
+    rows["chain"] = nn.Sequential(
+        nn.Conv2d(12, 20, 3, padding=1), nn.BatchNorm2d(20), nn.GELU(), nn.Conv2d(20, 6, 1), nn.Flatten()
+    )
     rows["pool"] = nn.Sequential(nn.Conv2d(12, 20, 3), nn.MaxPool2d(2), nn.Conv2d(20, 3, 2))
     rows["of_view"] = Moved(nn.Conv2d(14, 6, 3), (0, 3, 1, 2))
     rows["two_heads"] = TwoHeads(nn.Conv2d(12, 4, 1), nn.Conv2d(12, 7, 3, padding=1), again)
@@ -226,7 +243,11 @@ def matmul_rows(w: dict[str, torch.Tensor]) -> dict[str, Function]:
         "residual": lambda a, b, v: (F.linear(a, w["n40"][:37], v) + a, (a @ b) * (a @ b).sigmoid()),
         "constant_left": lambda a, b, v: (w["n40"] @ b, w["n40"] @ b[0]),
         "norm_between": lambda a, b, v: F.linear(F.layer_norm(F.linear(a, w["n40"]), (40,)).relu(), w["n40"].t()),
-        "gram": lambda a, b, v: (a @ a.transpose(1, 2), torch.einsum("bij,bjk->bk", a, b), torch.einsum("bij,bij->b", a, a)),
+        "gram": lambda a, b, v: (
+            a @ a.transpose(1, 2),
+            torch.einsum("bij,bjk->bk", a, b),
+            torch.einsum("bij,bij->b", a, a),
+        ),
         "strided": lambda a, b, v: (a[..., ::2] @ b[:, ::2], a[:, 1::2] @ b[..., 3:], a.flip(1) @ b.flip(2)),
         "split": lambda a, b, v: [x * (k + 1) for k, x in enumerate(F.linear(a, w["n40"]).split([10, 10, 20], -1))],
         "heads": lambda a, b, v: F.linear(a, w["n40"]).view(3, 5, 4, 10).transpose(1, 2) * 2,
@@ -239,7 +260,11 @@ def attention_rows() -> dict[str, Function]:
     sdpa = F.scaled_dot_product_attention
     return {
         "plain": lambda q, k, v, m, b: (sdpa(q, k, v), sdpa(q, k, v, scale=0.3), sdpa(q, k, v[..., :5])),
-        "masked": lambda q, k, v, m, b: (sdpa(q, k, v, m), sdpa(q, k, v, b), sdpa(q, k, v, b[None, None].expand(2, 4, 7, 9))),
+        "masked": lambda q, k, v, m, b: (
+            sdpa(q, k, v, m),
+            sdpa(q, k, v, b),
+            sdpa(q, k, v, b[None, None].expand(2, 4, 7, 9)),
+        ),
         "causal": lambda q, k, v, m, b: (sdpa(q, k, v, is_causal=True), sdpa(k, k, v, is_causal=True)),
         "grouped": lambda q, k, v, m, b: sdpa(q, k[:, :2], v[:, :2], m, enable_gqa=True),
         "grouped_causal": lambda q, k, v, m, b: sdpa(q, k[:, :1], v[:, :1], is_causal=True, enable_gqa=True),
@@ -279,14 +304,26 @@ class Head(nn.Module):
 def suites() -> Iterator[Suite]:
     torch.manual_seed(11)
     yield Suite("norm", norm_rows(), [[normal(3, 8, 5, 9)]], None, 10.0)
-    yield Suite("norm_dynamic", norm_rows(), [[normal(n, 8, m, 9)] for n, m in ((3, 5), (1, 2), (2, 9))], ({0: Dim.AUTO, 2: Dim.AUTO},), 10.0)
+    yield Suite(
+        "norm_dynamic",
+        norm_rows(),
+        [[normal(n, 8, m, 9)] for n, m in ((3, 5), (1, 2), (2, 9))],
+        ({0: Dim.AUTO, 2: Dim.AUTO},),
+        10.0,
+    )
     images = [[normal(n, 5, h, w)] for n, h, w in ((2, 13, 16), (1, 14, 18), (3, 20, 17))]
     yield Suite("pool", pool_rows(), images[:1])
     sized = {k: f for k, f in pool_rows().items() if k not in ("three_dims", "one_dim")}
     yield Suite("pool_dynamic", sized, images, ({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},))
     ints = {k: f for k, f in pool_rows().items() if k in ("max", "max_dilated", "max_ceil")}
-    yield Suite("pool_f64", {k: f for k, f in pool_rows().items() if "adaptive" not in k}, [[x[0].double()] for x in images[:1]])
-    yield Suite("pool_nan", ints, [[images[0][0].masked_fill(images[0][0] > 1.5, math.nan).masked_fill(images[0][0] < 0, -math.inf)]])
+    yield Suite(
+        "pool_f64", {k: f for k, f in pool_rows().items() if "adaptive" not in k}, [[x[0].double()] for x in images[:1]]
+    )
+    yield Suite(
+        "pool_nan",
+        ints,
+        [[images[0][0].masked_fill(images[0][0] > 1.5, math.nan).masked_fill(images[0][0] < 0, -math.inf)]],
+    )
     for align in (False, True):
         name = f"resize_{'align' if align else 'half'}"
         yield Suite(name, resize_rows(align), [[normal(2, 3, 7, 10)]], None, 20.0)
@@ -295,15 +332,33 @@ def suites() -> Iterator[Suite]:
     yield Suite("conv", convs, [[normal(2, 12, 11, 14)]], None, 10.0)
     some = {k: f for k, f in convs.items() if k not in ("whole_image", "of_view", "reflect", "changing_weights")}
     shapes = ((2, 11, 14), (1, 9, 13), (3, 10, 31))
-    yield Suite("conv_dynamic", some, [[normal(n, 12, h, w)] for n, h, w in shapes], ({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},), 10.0)
+    yield Suite(
+        "conv_dynamic",
+        some,
+        [[normal(n, 12, h, w)] for n, h, w in shapes],
+        ({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},),
+        10.0,
+    )
     few = few_channel_rows()
     yield Suite("conv_few_channels", few, [[normal(2, 3, 17, 20)]], None, 10.0)
     yield Suite("conv_channels_last", few, [[normal(2, 3, 17, 20).to(memory_format=torch.channels_last)]], None, 10.0)
     yield Suite("conv_1d", conv_1d_rows(), [[normal(2, 10, 33)]], None, 10.0)
-    yield Suite("conv_1d_dynamic", {k: f for k, f in conv_1d_rows().items() if k != "of_transposed"}, [[normal(n, 10, t)] for n, t in ((2, 33), (1, 9), (3, 100))], ({0: Dim.AUTO, 2: Dim.AUTO},), 10.0)
+    yield Suite(
+        "conv_1d_dynamic",
+        {k: f for k, f in conv_1d_rows().items() if k != "of_transposed"},
+        [[normal(n, 10, t)] for n, t in ((2, 33), (1, 9), (3, 100))],
+        ({0: Dim.AUTO, 2: Dim.AUTO},),
+        10.0,
+    )
     yield Suite("conv_3d", conv_3d_rows(), [[normal(1, 4, 5, 6, 7)]], None, 10.0)
     double = {k: f for k, f in conv_1d_rows().items() if k in ("plain", "groups", "transposed", "strided")}
-    yield Suite("conv_1d_f64", {k: f.double() for k, f in double.items()}, [[normal(2, 10, 33, dtype=torch.float64)]], None, 10.0)  # type: ignore[union-attr]
+    yield Suite(
+        "conv_1d_f64",
+        {k: f.double() for k, f in double.items()},
+        [[normal(2, 10, 33, dtype=torch.float64)]],
+        None,
+        10.0,
+    )  # type: ignore[union-attr]
     weights = {"k37": normal(37, 70, seed=8), "n40": normal(40, 37, seed=9)}
     args = [[normal(n, 5, 37, seed=10), normal(n, 37, 18, seed=11), normal(37, seed=12)] for n in (3,)]
     yield Suite("matmul", matmul_rows(weights), args, None, 60.0)
@@ -335,4 +390,10 @@ def suites() -> Iterator[Suite]:
     dims = ({0: Dim("batch", max=64), 2: Dim("t", max=512)}, {0: Dim("batch", max=64), 2: Dim("s", max=512)})
     yield Suite("attention_dynamic", rows, sets, dims, 20.0)
     yield Suite("recurrent", recurrent_rows(), [[normal(3, 6, 10)]], None, 20.0)
-    yield Suite("recurrent_dynamic", recurrent_rows(), [[normal(n, t, 10)] for n, t in ((3, 6), (2, 2), (5, 17))], ({0: Dim.AUTO, 1: Dim.AUTO},), 20.0)
+    yield Suite(
+        "recurrent_dynamic",
+        recurrent_rows(),
+        [[normal(n, t, 10)] for n, t in ((3, 6), (2, 2), (5, 17))],
+        ({0: Dim.AUTO, 1: Dim.AUTO},),
+        20.0,
+    )

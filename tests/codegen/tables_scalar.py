@@ -24,7 +24,8 @@ def unary_float() -> dict[str, Function]:
     )
     rows: dict[str, Function] = {n: getattr(torch, n) for n in names.split()}
     rows |= {
-        n: getattr(F, n) for n in "silu hardswish hardsigmoid mish selu celu elu softplus relu6 logsigmoid".split()
+        n: getattr(F, n)
+        for n in ["silu", "hardswish", "hardsigmoid", "mish", "selu", "celu", "elu", "softplus", "relu6", "logsigmoid"]
     }
     rows["gelu"] = lambda x: F.gelu(x.nan_to_num(0.0, 9.0, -9.0))  # eager's float gelu(inf) is NaN
     rows["gelu_tanh"] = lambda x: F.gelu(x, approximate="tanh")
@@ -123,8 +124,17 @@ def cast_rows() -> dict[str, Function]:
 
 def creation_rows() -> dict[str, Function]:
     return {
-        "full": lambda x: (torch.full_like(x, 2.5), torch.ones_like(x, dtype=torch.int32), torch.zeros(3, 4) + x[:1, :1]),
-        "arange": lambda x: (torch.arange(7), torch.arange(2, 11, 3), torch.arange(5.0) * x[0, 0], torch.arange(x.shape[0])),
+        "full": lambda x: (
+            torch.full_like(x, 2.5),
+            torch.ones_like(x, dtype=torch.int32),
+            torch.zeros(3, 4) + x[:1, :1],
+        ),
+        "arange": lambda x: (
+            torch.arange(7),
+            torch.arange(2, 11, 3),
+            torch.arange(5.0) * x[0, 0],
+            torch.arange(x.shape[0]),
+        ),
         "eye": lambda x: torch.eye(4, 6) * x[0, 0],
         "linspace": lambda x: torch.linspace(0, 1, 9) + x[0, 0],
         "tril_triu": lambda x: (x.tril(), x.triu(1), x.tril(-1), x.triu(-2)),
@@ -158,14 +168,18 @@ def suites() -> Iterator[Suite]:
     for dtype in INTS:
         low = 0 if dtype is torch.uint8 else -40
         x = torch.randint(low, 40, (5, 33), generator=g).to(dtype)
-        y = torch.randint(1, 9, (5, 33), generator=g).to(dtype) * (1 if low == 0 else 2 * torch.randint(0, 2, (5, 33), generator=g).to(dtype) - 1)
+        y = torch.randint(1, 9, (5, 33), generator=g).to(dtype) * (
+            1 if low == 0 else 2 * torch.randint(0, 2, (5, 33), generator=g).to(dtype) - 1
+        )
         edge = torch.iinfo(dtype)
         x[0, :4] = torch.tensor([edge.min, edge.max, edge.min + 1, edge.max - 1], dtype=dtype)
         y[0, :4] = torch.tensor([2, 3, 7, 5], dtype=dtype)
         yield Suite(f"int_{str(dtype)[6:]}", int_rows(), [[x, y]])
     b = torch.rand(4, 37, generator=g) > 0.5
     c = torch.rand(4, 37, generator=g) > 0.5
-    yield Suite("bool", bool_rows(), [[b, c], [b[:0], c[:0]], [b[:1, :1], c[:1, :1]]], ({0: Dim.AUTO, 1: Dim.AUTO},) * 2)
+    yield Suite(
+        "bool", bool_rows(), [[b, c], [b[:0], c[:0]], [b[:1, :1], c[:1, :1]]], ({0: Dim.AUTO, 1: Dim.AUTO},) * 2
+    )
     values = torch.randint(-100, 100, (3, 37), generator=g)
     sources = [values.to(d) if d is not torch.uint8 else values.abs().to(d) for d in DTYPES[:-1]]
     sources[:4] = [s + torch.rand(3, 37, generator=g).to(s.dtype) for s in sources[:4]]
@@ -179,6 +193,13 @@ def suites() -> Iterator[Suite]:
     yield Suite("creation_dynamic", creation_rows(), [[x], [x[:1, :1]], [x[:2, :4]]], ({0: Dim.AUTO, 1: Dim.AUTO},))
     yield Suite(
         "bitcast",
-        {"views": lambda x, y: (x.view(torch.int32), (x * 2).view(torch.int32) & 255, y.view(torch.float32), (y >> 1).view(torch.float32))},
+        {
+            "views": lambda x, y: (
+                x.view(torch.int32),
+                (x * 2).view(torch.int32) & 255,
+                y.view(torch.float32),
+                (y >> 1).view(torch.float32),
+            )
+        },
         [[torch.randn(3, 20, generator=g), torch.randint(0, 1 << 30, (3, 20), generator=g, dtype=torch.int32)]],
     )

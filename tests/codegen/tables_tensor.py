@@ -41,7 +41,11 @@ def reduction_rows(dtype: torch.dtype) -> dict[str, Function]:
     if dtype is not torch.bool:
         rows["arg_all"] = lambda x: (x.argmax(), x.argmin())
     rows["of_computed"] = lambda x: ((x * 2 + 1).sum(1), (x * x).sum(-1), (x.transpose(0, 1) + 1).sum(0))
-    rows["twice"] = lambda x: (x.sum(-1).sum(-1), x.sum(0, keepdim=True) + x, x.sum(-1, keepdim=True) * x.sum(1, keepdim=True))
+    rows["twice"] = lambda x: (
+        x.sum(-1).sum(-1),
+        x.sum(0, keepdim=True) + x,
+        x.sum(-1, keepdim=True) * x.sum(1, keepdim=True),
+    )
     rows["flattened"] = lambda x: (x.flatten(1).sum(1), x.flatten().sum(), x.reshape(-1, x.shape[2]).sum(0))
     return rows
 
@@ -64,7 +68,9 @@ def reduction_suites() -> Iterator[Suite]:
             rows = {k: f for k, f in rows.items() if not k.startswith(("var", "twice", "prod"))}
         yield Suite(name, rows, [[reduced((5, 7, 37), dtype, 1)]], None, scale)
         if dtype in (torch.float32, torch.int64):
-            more = [reduced(s, dtype, k) for k, s in enumerate(((4, 6, 35), (1, 1, 1), (2, 3, 70), (1, 17, 1), (33, 2, 5)))]
+            more = [
+                reduced(s, dtype, k) for k, s in enumerate(((4, 6, 35), (1, 1, 1), (2, 3, 70), (1, 17, 1), (33, 2, 5)))
+            ]
             yield Suite(f"{name}_dynamic", rows, [[x] for x in more], AUTO3, 4.0)
     empty = {
         "sum": lambda x: (x.sum(0), x.sum(1), x.sum(), x.prod(0), x.any(0), x.all(1), x.sum((0, 1), keepdim=True)),
@@ -74,8 +80,16 @@ def reduction_suites() -> Iterator[Suite]:
     }
     args = [reduced((s, 5), torch.float32, 1) for s in (3, 0, 1, 2)]
     yield Suite("empty", empty, [[a] for a in args], ({0: Dim("n", min=0, max=64)},))
-    yield Suite("large_reductions", large_rows(), [[reduced((300, 517), torch.float32, 2), reduced((2, 70000), torch.float32, 3)]], None, 20.0)
-    ties = torch.tensor([[1.0, 3.0, 3.0, 2.0] * 12, [math.nan, 1.0, math.nan, 5.0] * 12, [-math.inf] * 48, [0.0, -0.0] * 24])
+    yield Suite(
+        "large_reductions",
+        large_rows(),
+        [[reduced((300, 517), torch.float32, 2), reduced((2, 70000), torch.float32, 3)]],
+        None,
+        20.0,
+    )
+    ties = torch.tensor(
+        [[1.0, 3.0, 3.0, 2.0] * 12, [math.nan, 1.0, math.nan, 5.0] * 12, [-math.inf] * 48, [0.0, -0.0] * 24]
+    )
     rows = {
         "argmax": lambda x: (x.argmax(1), x.argmax(0), x.argmin(1), x.argmin(0), x.argmax(), x.argmin()),
         "max": lambda x: (x.amax(1), x.amax(0), x.amin(1), x.amin(0), x.max(), x.min()),
@@ -111,7 +125,11 @@ def view_rows() -> dict[str, Function]:
         ),
         "slice": lambda x: (x[1:], x[:, 1:5:2], x[..., -3:], x[:, ::3, ::4] + 1, x[-1], x[:, 2], x[..., 0], x[2:2]),
         "flip": lambda x: (x.flip(0), x.flip(1, 2) + x, x.flip(-1).sum(-1), x.flip(0)[1:].flip(0)),
-        "expand": lambda x: (x[:1].expand(3, 6, 35) * 2, x[..., :1].expand(4, 6, 8).sum(-1), x[None].expand(2, 4, 6, 35) + 0.5),
+        "expand": lambda x: (
+            x[:1].expand(3, 6, 35) * 2,
+            x[..., :1].expand(4, 6, 8).sum(-1),
+            x[None].expand(2, 4, 6, 35) + 0.5,
+        ),
         "unsqueeze": lambda x: (x.unsqueeze(1) + x.unsqueeze(2), x[:, None, :, :1].squeeze(1), x[:1].squeeze(0)),
         "cat": lambda x: (
             torch.cat([x, x * 2], 0),
@@ -120,8 +138,15 @@ def view_rows() -> dict[str, Function]:
             torch.cat([x.sum(-1), x.amax(-1)], 1),
             torch.cat([x, x, x], 2).sum(2),
         ),
-        "cat_permuted": lambda x: (torch.cat([x.transpose(0, 1), x.transpose(0, 1)], 1).relu(), torch.cat([x.flip(0), x])[2:6]),
-        "stack": lambda x: (torch.stack([x, x + 1], 0), torch.stack([x, x * 3], -1).flatten(2), torch.stack([x[0], x[1]], 1)),
+        "cat_permuted": lambda x: (
+            torch.cat([x.transpose(0, 1), x.transpose(0, 1)], 1).relu(),
+            torch.cat([x.flip(0), x])[2:6],
+        ),
+        "stack": lambda x: (
+            torch.stack([x, x + 1], 0),
+            torch.stack([x, x * 3], -1).flatten(2),
+            torch.stack([x[0], x[1]], 1),
+        ),
         "split": lambda x: [a * k for k, a in enumerate(x.split([10, 20, 5], -1))] + [a + 1 for a in x.chunk(3, 1)],
         "unbind": lambda x: (x.unbind(1)[2], sum(x.unbind(0))),
         "pad": lambda x: (
@@ -145,7 +170,10 @@ def view_rows() -> dict[str, Function]:
             torch.select_scatter(x, x[:, 0] * 2, 1, 3),
         ),
         "assign": lambda x: assigned(x),
-        "pixel_shuffle": lambda x: (F.pixel_shuffle(x[:, :4].reshape(1, 16, 5, 7), 2), F.pixel_unshuffle(x[None, ..., :34], 2)),
+        "pixel_shuffle": lambda x: (
+            F.pixel_shuffle(x[:, :4].reshape(1, 16, 5, 7), 2),
+            F.pixel_unshuffle(x[None, ..., :34], 2),
+        ),
         "contract": lambda x: torch.einsum("abc,adc->bd", x, x),
         "outer": lambda x: torch.outer(x[0, 0], x[0, 1]),
     }
@@ -163,7 +191,9 @@ def assigned(x: torch.Tensor) -> torch.Tensor:
 def dynamic_view_rows() -> dict[str, Function]:
     return {
         "reshape": lambda x: (x.flatten(), x.flatten(1) * 2, x.flatten(0, 1) + 1, x.permute(0, 2, 1).flatten(1)),
-        "heads": lambda x: x.view(x.shape[0], x.shape[1], 2, 3).transpose(1, 2).reshape(x.shape[0] * 2, x.shape[1], 3) * 2,
+        "heads": lambda x: (
+            x.view(x.shape[0], x.shape[1], 2, 3).transpose(1, 2).reshape(x.shape[0] * 2, x.shape[1], 3) * 2
+        ),
         "back": lambda x: (x.flatten(0, 1) * 2).view(x.shape) + x.transpose(0, 1).contiguous().transpose(0, 1),
         "slice": lambda x: (x[:1], x[:, -1:], x[:, :1] + x, x[..., 1:5:2]),
         "cat": lambda x: (torch.cat([x, x * 2], 0), torch.cat([x, x[:, :1]], 1), torch.cat([x, x], 2).sum(1)),
@@ -179,9 +209,17 @@ def index_rows() -> dict[str, Function]:
     """x [5, 6, 7] f32, i [4] i64 in [-5, 5), j [4] in [-6, 6), k [5, 6, 3] in [0, 7), m [5, 6] bool, table [11, 8]"""
     return {
         "take": lambda x, i, j, k, m, t: (x[i], x[:, j], x[i, j], x[i, :, j], x[i[:, None], j], x[..., i + 1]),
-        "embedding": lambda x, i, j, k, m, t: (F.embedding(i.abs(), t), t[k[0]] * 2, F.embedding(j.abs().int(), t).sum(0)),
+        "embedding": lambda x, i, j, k, m, t: (
+            F.embedding(i.abs(), t),
+            t[k[0]] * 2,
+            F.embedding(j.abs().int(), t).sum(0),
+        ),
         "index_select": lambda x, i, j, k, m, t: (x.index_select(0, i.abs() % 5), x.index_select(2, j.abs())),
-        "gather": lambda x, i, j, k, m, t: (x.gather(2, k), x.gather(0, k % 5), x.transpose(1, 2).gather(1, k.transpose(1, 2))),
+        "gather": lambda x, i, j, k, m, t: (
+            x.gather(2, k),
+            x.gather(0, k % 5),
+            x.transpose(1, 2).gather(1, k.transpose(1, 2)),
+        ),
         "take_along": lambda x, i, j, k, m, t: torch.take_along_dim(x, x.argsort(2), 2),
         "of_computed": lambda x, i, j, k, m, t: (x.exp()[i] + 1, x[(i + 1) % 5].sum(0), x[x.argmax(0)[0, :2]]),
         "put": lambda x, i, j, k, m, t: (
@@ -190,7 +228,10 @@ def index_rows() -> dict[str, Function]:
             x.index_put((i, j), x[i, j], accumulate=True),
             torch.index_put(x, (i,), x[:4], accumulate=True).relu(),
         ),
-        "index_add": lambda x, i, j, k, m, t: (x.index_add(0, i.abs() % 5, x[:4]), x.index_copy(1, torch.tensor([2, 4]), x[:, :2])),
+        "index_add": lambda x, i, j, k, m, t: (
+            x.index_add(0, i.abs() % 5, x[:4]),
+            x.index_copy(1, torch.tensor([2, 4]), x[:, :2]),
+        ),
         "index_fill": lambda x, i, j, k, m, t: x.index_fill(1, torch.tensor([0, 3]), -1.0),
         "scatter": lambda x, i, j, k, m, t: (
             x.scatter(2, torch.arange(3).expand(5, 6, 3), x[..., :3] * 2),
@@ -218,10 +259,19 @@ def index_assigned(x: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.T
 def order_rows() -> dict[str, Function]:
     """x [5, 33] with ties and specials."""
     return {
-        "sort": lambda x: (x.sort(dim=1, stable=True), x.sort(dim=0, stable=True, descending=True), x.sort(dim=1, descending=True, stable=True)),
+        "sort": lambda x: (
+            x.sort(dim=1, stable=True),
+            x.sort(dim=0, stable=True, descending=True),
+            x.sort(dim=1, descending=True, stable=True),
+        ),
         "argsort": lambda x: (x.argsort(dim=1, stable=True), x.t().argsort(dim=0, descending=True, stable=True)),
         "sort_computed": lambda x: (x * 2 + 1).sort(dim=1, stable=True)[0].sum(1),
-        "topk": lambda x: (x.topk(4, 1)[0], x.topk(3, 0, largest=False)[0], x.topk(33, 1)[0], (x + 1).topk(1, 1)[0] * 2),
+        "topk": lambda x: (
+            x.topk(4, 1)[0],
+            x.topk(3, 0, largest=False)[0],
+            x.topk(33, 1)[0],
+            (x + 1).topk(1, 1)[0] * 2,
+        ),
         "kthvalue": lambda x: x.kthvalue(3, 1)[0],
         "cumsum": lambda x: (x.cumsum(1), x.cumsum(0), (x + 1).cumsum(1) * 2, x.t().cumsum(0)),
         "cumprod": lambda x: ((x % 2 + 1).cumprod(0), (x % 2).cumprod(1)),
@@ -242,7 +292,11 @@ def suites() -> Iterator[Suite]:
     j = torch.tensor([-6, 5, 2, 2])
     k = torch.randint(0, 7, (5, 6, 3), generator=g)
     table = torch.randn(11, 8, generator=g)
-    yield Suite("index", index_rows(), [[torch.randn(5, 6, 7, generator=g), i, j, k, torch.rand(5, 6, generator=g) > 0.5, table]])
+    yield Suite(
+        "index",
+        index_rows(),
+        [[torch.randn(5, 6, 7, generator=g), i, j, k, torch.rand(5, 6, generator=g) > 0.5, table]],
+    )
     for dtype in (torch.float32, torch.int64, torch.float64, torch.int32):
         ties = torch.randint(-4, 5, (5, 33), generator=g).to(dtype)
         rows = order_rows()
@@ -257,6 +311,10 @@ def suites() -> Iterator[Suite]:
         "topk": lambda x: x.topk(5, 1)[0],
     }
     yield Suite("order_nan", rows, [[nans]])
-    dynamic = {"sort": lambda x: x.sort(dim=1, stable=True), "cumsum": lambda x: (x.cumsum(1), x.cumsum(0)), "topk": lambda x: x.topk(2, 1)[0]}
+    dynamic = {
+        "sort": lambda x: x.sort(dim=1, stable=True),
+        "cumsum": lambda x: (x.cumsum(1), x.cumsum(0)),
+        "topk": lambda x: x.topk(2, 1)[0],
+    }
     args = [[torch.randn(s, generator=g)] for s in ((5, 40), (1, 2), (2, 3), (3, 1000))]
     yield Suite("order_dynamic", dynamic, args, ({0: Dim("n", max=99), 1: Dim("m", min=2, max=9999)},))

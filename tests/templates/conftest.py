@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+
 from hardtack.codegen.backends.cpp.targets import CpuTarget, native_target
 from tests.templates import sources
 from tests.templates.cpu_kernels import Library, load_library, runnable_targets

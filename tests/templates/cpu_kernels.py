@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
 from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import find_compiler
 from hardtack.codegen.backends.cpp.targets import AARCH64, KNOWN_TARGETS, CpuTarget, native_target
@@ -97,7 +98,7 @@ class Library:
         name: str,
         buffers: Sequence[torch.Tensor | None],
         ints: Sequence[int],
-        workspace: Workspace = Workspace(),  # noqa: B008 (frozen)
+        workspace: Workspace = Workspace(),
         nworkers: int = 1,
     ) -> Call:
         """A kernel with its arguments, to be run any number of times."""
@@ -108,7 +109,7 @@ class Library:
         name: str,
         buffers: Sequence[torch.Tensor | None],
         ints: Sequence[int],
-        workspace: Workspace = Workspace(),  # noqa: B008 (frozen)
+        workspace: Workspace = Workspace(),
         nworkers: int = 1,
     ) -> int:
         """Runs a kernel once and returns its status; raises AssertionError when it left its workspace."""

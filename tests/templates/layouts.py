@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+
 from tests.templates.cpu_kernels import Workspace
 
 PANEL = 32

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.templates.cpu_kernels import Library
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+
+from tests.templates.cpu_kernels import Library
 from tests.templates.layouts import Conv, pack_conv, pack_conv_transposed
 
 CONVS = [

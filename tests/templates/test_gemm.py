@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.templates.cpu_kernels import Library, Workspace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tests.templates.cpu_kernels import Library, Workspace
 from tests.templates.layouts import gemm_dynamic_workspace, gemm_packed_workspace, pack_gemm
 
 # (m, n, k): nothing, single elements, every row count, panel and vector edges, k blocks of 768, chunks of 192 rows.

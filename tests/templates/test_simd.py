@@ -9,6 +9,7 @@ import mmap
 
 import pytest
 import torch
+
 from hardtack.codegen.backends.cpp.targets import CpuTarget
 from tests.templates.conftest import BUILDS, build_name
 from tests.templates.cpu_kernels import Library, load_library
@@ -126,7 +127,8 @@ def _sources() -> dict[str, str]:
             else:
                 call = f"TRUTHS(({TRUTHS[op]}))" if op in TRUTHS else f"VALUES(({(VALUES | ROUNDING)[op]}))"
             cases.append(f"    case {index}: {call}; break;\n")
-        body = f"  switch (i[0]) {{\n{''.join(cases)}    default: return HT_KERNEL_ASSERT;\n  }}\n  return HT_KERNEL_OK;\n"
+        body = f"  switch (i[0]) {{\n{''.join(cases)}    default: return HT_KERNEL_ASSERT;\n  }}\n"
+        body += "  return HT_KERNEL_OK;\n"
         sources[_name("each", ctype)] = _entry(_name("each", ctype), ctype, _ELEMENTWISE, body)
         sources[_name("vector", ctype)] = _entry(_name("vector", ctype), ctype, _VECTOR, _VECTOR_BODY)
     return sources

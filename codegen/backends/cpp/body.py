@@ -209,7 +209,8 @@ class Body:
             return
         where = self.lanes(offset) if self.varies(offset) else f"ht::bcast<int64_t>({self.scalar(offset)})"
         self.lines.append(
-            f"ht::update_at({place.pointer}, {where}, {value}, {self.cnt}, []({r} a, {r} b) {{ return {r}({combine}); }});"
+            f"ht::update_at({place.pointer}, {where}, {value}, {self.cnt}, "
+            f"[]({r} a, {r} b) {{ return {r}({combine}); }});"
         )
 
 

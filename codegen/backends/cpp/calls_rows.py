@@ -127,7 +127,8 @@ def _scan(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
         call = f"ht::scan(args, {which}, {pointers[0]}, RESULT, {', '.join(sizes)})"
     else:
         largest = "true" if kind == "max" else "false"
-        call = f"ht::scan_extreme(args, {largest}, {pointers[0]}, RESULT, static_cast<int64_t*>(nullptr), {', '.join(sizes)})"
+        nowhere = "static_cast<int64_t*>(nullptr)"
+        call = f"ht::scan_extreme(args, {largest}, {pointers[0]}, RESULT, {nowhere}, {', '.join(sizes)})"
     return Call(("scan.h",), (), f"({call}, HT_KERNEL_OK)")
 
 

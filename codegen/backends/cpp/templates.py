@@ -1,6 +1,7 @@
 """Template kernels as C++: a call of a template from templates/cpp with the epilogue of the group.
 
-One function a template: it gives the sizes as parameters, the call, and the workspace that the template's header asks for.
+One function a template: it gives the sizes as parameters, the call, and the workspace that the template's header asks
+for.
 """
 
 from __future__ import annotations
