@@ -191,12 +191,12 @@ def warm(program: Program, realtime: bool) -> float:
 
 
 def native_program(given: str | None) -> str:
-    """The path of hardtack-rt: as given, beside this Python, or in PATH."""
-    beside = Path(sys.executable).parent / "hardtack-rt"
-    found = given or (str(beside) if beside.exists() else shutil.which("hardtack-rt"))
-    if found is None or not Path(found).exists():
-        raise click.ClickException(f"hardtack-rt is not at {found or 'any place in PATH'}; say where with --native")
-    return str(Path(found).resolve())
+    """The path of hardtack-rt: as given, in PATH, or where `./dev test` builds it."""
+    built = Path(__file__).resolve().parents[1] / "build/release/runtime_cpp/tools/hardtack-rt"
+    found = Path(given or shutil.which("hardtack-rt") or built)
+    if not found.exists():
+        raise click.ClickException(f"there is no {found}; ./dev test builds hardtack-rt, --native says where it is")
+    return str(found.resolve())
 
 
 def report(found: Sequence[Program], weights_nbytes: int, threads: int, launches: int) -> Table:
@@ -216,7 +216,7 @@ def report(found: Sequence[Program], weights_nbytes: int, threads: int, launches
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1))
 @click.option("--launches", default=9, show_default=True, type=click.IntRange(1))
 @click.option("--realtime", is_flag=True, help="Run at real-time priority, on a busy machine; as root.")
-@click.option("--native", help="Where hardtack-rt is; without it, beside this Python or in PATH.")
+@click.option("--native", help="Where hardtack-rt is; without it, in PATH or build/release.")
 @click.option("--cpp/--no-cpp", default=True, help="Also AOTInductor from C++, which takes a g++ and a minute.")
 def main(threads: int, launches: int, realtime: bool, native: str | None, cpp: bool) -> None:
     """Times fresh processes up to the first result of EfficientNet-Lite0."""

@@ -5,7 +5,8 @@
 One thread. Each round runs the FMA loop, the template and torch one after the other, so that a change of clock speed
 touches all three; times are the thread's CPU time, so that other programs cost less. The table shows medians, the share
 of the FMA rate (median of per-round ratios) and torch's time over the template's. Inputs and outputs are the same
-buffers in every call, so what fits a cache stays there.
+buffers in every call, so what fits a cache stays there; torch allocates its outputs, which costs it page faults in the
+large ones.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def _paste(
 ) -> Arg:
     """Append the producer's statements with its axes replaced; the argument that stands for its stored value."""
     names: dict[str, Arg] = {}
-    syms: dict[Expr, Expr] = dict(at.items())
+    syms: dict[Expr, Expr] = {axis: index for axis, index in at.items()}  # noqa: C416  (widens the key type)
     for s in producer.body:
         if isinstance(s, Store):
             value = names.get(s.value, s.value) if isinstance(s.value, str) else s.value

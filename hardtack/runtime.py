@@ -142,7 +142,8 @@ class Model:
 
         Tensors are numpy arrays or anything with DLPack on the CPU; results are numpy arrays, or torch tensors where an
         argument is one. bfloat16, which numpy lacks, is uint16 bits. Each thread has a session of its own behind this
-        call, with its own states. Raises InputError and RunError.
+        call, with its own states. Inputs of other strides than the contract's are copied first. Raises InputError and
+        RunError.
         """
         session = getattr(self._local, "session", None)
         if session is None:

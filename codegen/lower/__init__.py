@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hardtack.codegen.ir.graph import Graph, Op, uses
 from hardtack.codegen.ir.loops import Buffer, Nest
 from hardtack.codegen.layout import Order, row_major
-from hardtack.codegen.lower import control, matrix, pointwise, windows
+from hardtack.codegen.lower import attention, control, matrix, pointwise, windows
 from hardtack.codegen.lower.builder import Lowering, Prepack
 from hardtack.codegen.lower.views import VIEWS, base_of
 from hardtack.codegen.ops import SCALAR_OPS
@@ -31,7 +31,7 @@ RULES: dict[str, Callable[[Lowering, Op], None]] = {
     "resize": windows.lower_resize,
     "matmul": matrix.lower_matmul,
     "conv": matrix.lower_conv,
-    "attention": matrix.lower_attention,
+    "attention": attention.lower_attention,
     "lstm": matrix.lower_recurrent,
     "gru": matrix.lower_recurrent,
     "sort": matrix.lower_sorted,
@@ -88,6 +88,8 @@ def _updated_in_place(graph: Graph, producers: Mapping[str, Op]) -> dict[str, st
                 base = base_of(producers, name)
                 readers[base] = readers.get(base, 0) + 1
     exposed = {base_of(producers, o) for o in graph.outputs}
+    # what another state takes over at the end must still be what it was at the start
+    exposed |= {base_of(producers, s.final) for s in graph.states if s.final is not None and s.final != s.name}
     out: dict[str, str] = {}
     for s in graph.states:
         final = producers.get(s.final or "")

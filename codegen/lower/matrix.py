@@ -1,4 +1,4 @@
-"""Lowering of ops that a template computes: matmul, conv, attention, recurrences, sorting, scans.
+"""Lowering of ops that a template computes: matmul, conv, recurrences, sorting, scans.
 
 Where a template does not apply (a dtype, a shape, weights that are not constant), the op becomes an ordinary reduction.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hardtack.codegen.ir.expr import Expr, const, int_value, sym
 from hardtack.codegen.ir.graph import Op, make_attrs
-from hardtack.codegen.ir.loops import Axis, Buffer, Operand, TemplateNest
+from hardtack.codegen.ir.loops import Arg, Axis, Buffer, Operand, TemplateNest
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.layout import channels_last
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
@@ -79,16 +79,23 @@ def lower_conv(low: Lowering, op: Op) -> None:
     out = low.buffers[op.outputs[0]]
     spatial = len(out.shape) - 2
     bias = op.inputs[2] if len(op.inputs) > 2 else None
-    # the bias is an ordinary pointwise nest over the template's result; grouping makes it an epilogue
-    result = low.temporary(f"{out.name}.conv", out.dtype, out.shape, channels_last(len(out.shape))) if bias else out
-    if out.dtype is DType.F32 and spatial <= 2 and is_constant(low, w):
+    templated = out.dtype is DType.F32 and spatial <= 2 and is_constant(low, w)
+    # templates write channels-last, which an output of the graph is not; a bias is an ordinary pointwise nest over the
+    # template's result, which grouping makes an epilogue
+    order = channels_last(len(out.shape))
+    direct = bias is None and (out.order == order or not templated)
+    result = out if direct else low.temporary(f"{out.name}.conv", out.dtype, out.shape, order)
+    if templated:
         _conv_template(low, op, x, w, result)
     else:
         _conv_as_reduction(low, op, x, w, result)
-    if bias is not None:
+    if not direct:
         b = NestBuilder(low, out.name, op.origin)
         index = b.loop(out.shape, out.order)
-        b.store(out.name, index, b.compute("add", b.load_buffer(result.name, index), b.load(bias, (index[1],))))
+        value: Arg = b.load_buffer(result.name, index)
+        if bias is not None:
+            value = b.compute("add", value, b.load(bias, (index[1],)))
+        b.store(out.name, index, value)
         b.done()
 
 
@@ -188,19 +195,6 @@ def _conv_as_reduction(low: Lowering, op: Op, x: str, w: str, result: Buffer) ->
 def floordiv_exact(n: Expr, divisor: int) -> Expr:
     """n / divisor for a size that is a multiple of it."""
     return n // divisor
-
-
-def lower_attention(low: Lowering, op: Op) -> None:
-    out = low.buffers[op.outputs[0]]
-    views: list[Operand] = []
-    for x in op.inputs:
-        assert isinstance(x, str)
-        view = operand(low, x, op)
-        is_mask = len(views) == 3
-        if not is_mask and view.strides[-1] is not ONE and view.shape[-1] is not ONE:
-            view = copied(low, x, op, None)
-        views.append(view)
-    template(low, op, "attention", out, tuple(views), scale=op.attr("scale"), causal=op.attr("causal"))
 
 
 def lower_recurrent(low: Lowering, op: Op) -> None:

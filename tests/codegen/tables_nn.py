@@ -26,7 +26,7 @@ def norm_rows() -> dict[str, Function]:
     running = nn.BatchNorm2d(8).eval()
     running.running_mean, running.running_var = normal(8, seed=6), normal(8, seed=7).abs() + 0.1
     return {
-        "layer_norm": lambda x: (F.layer_norm(x, (9,)), F.layer_norm(x, (9,), w, b), F.layer_norm(x, (5, 9))),
+        "layer_norm": lambda x: (F.layer_norm(x, (9,)), F.layer_norm(x, (9,), w, b), F.layer_norm(x, x.shape[2:])),
         "rms_norm": lambda x: (F.rms_norm(x, (9,), w), x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)),
         "group_norm": lambda x: (F.group_norm(x, 4, c, d), F.group_norm(x, 1), F.group_norm(x, 8, c, d).relu()),
         "instance_norm": lambda x: F.instance_norm(x, weight=c, bias=d),

@@ -69,12 +69,12 @@ def runnable_targets() -> list[CpuTarget]:
     return [t for t in KNOWN_TARGETS.values() if t.arch == here.arch and set(t.features) <= set(here.features)]
 
 
-def _run_serially(_pool: int, ntasks: int, task: _Task, closure: int) -> None:
+def _run_serially(_pool: int, ntasks: int, task: Callable[..., None], closure: int) -> None:
     for index in range(ntasks):
         task(closure, index, 0)
 
 
-def _run_threaded(nworkers: int, _pool: int, ntasks: int, task: _Task, closure: int) -> None:
+def _run_threaded(nworkers: int, _pool: int, ntasks: int, task: Callable[..., None], closure: int) -> None:
     """Worker w takes every nworkers-th task, from the last to the first: an order that no kernel may rely on."""
 
     def work(worker: int) -> None:

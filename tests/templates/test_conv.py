@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.templates.cpu_kernels import Library
+from tests.templates.cpu_kernels import Library, Workspace
 from tests.templates.layouts import Conv, pack_conv, pack_conv_transposed
 
 CONVS = [
@@ -48,12 +48,12 @@ def check(
     buffers: list[torch.Tensor],
     ints: list[int],
     want: torch.Tensor,
-    workspace: Callable[[int], object],
+    workspace: Callable[[int], Workspace],
     nworkers: int = 2,
 ) -> None:
     x, weight, bias = buffers
     out = torch.zeros(want.shape)
-    assert library.call(name, [x, weight, bias, out], ints, workspace(x.stride(1)), nworkers) == 0  # type: ignore[arg-type]
+    assert library.call(name, [x, weight, bias, out], ints, workspace(x.stride(1)), nworkers) == 0
     torch.testing.assert_close(out.double(), want, rtol=1e-5, atol=2e-4)
 
 
@@ -93,7 +93,9 @@ def test_conv_same_bits_for_any_number_of_workers(library: Library) -> None:
 
 
 def small_convs(min_out: Callable[[Conv], tuple[int, int]]) -> st.SearchStrategy[Conv]:
-    pair = lambda lo, hi: st.tuples(st.integers(lo, hi), st.integers(lo, hi))  # noqa: E731
+    def pair(lo: int, hi: int) -> st.SearchStrategy[tuple[int, int]]:
+        return st.tuples(st.integers(lo, hi), st.integers(lo, hi))
+
     return st.builds(
         lambda n, size, groups, c, oc, kernel, stride, padding, dilation, last: Conv(
             n, c * groups, size, oc * groups, kernel, stride, padding, dilation, groups, channels_last=last

@@ -128,8 +128,12 @@ class Body:
     def _load(self, s: Load) -> None:
         place = self.places[s.buffer]
         if place.register and place.written:
-            assert s.mask is None, "a masked load of a register"
-            self.names[s.out], self.uniform[s.out] = place.register, place.uniform
+            if s.mask is None:
+                self.names[s.out], self.uniform[s.out] = place.register, place.uniform
+                return
+            other = literal(s.other if s.other is not None else Lit(0, place.dtype))
+            kept = f"ht::select({self.arg(s.mask)}, {place.register}, {other})"
+            self.define(s.out, kept, place.dtype, place.uniform and self.is_uniform(s.mask))
             return
         (offset,) = s.index
         uniform = not self.varies(offset)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hardtack.codegen.backends.cpp.body import storage_type
 from hardtack.codegen.backends.cpp.call import Call, Parameters, panels
 from hardtack.codegen.ir.expr import Expr, const, minimum, product
-from hardtack.codegen.ir.loops import Operand, TemplateNest
+from hardtack.codegen.ir.loops import Buffer, Operand, TemplateNest
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.matrix import PANEL
 from hardtack.codegen.lower.views import ONE
@@ -25,8 +25,11 @@ def _strides(o: Operand, rank: int) -> list[Expr]:
 
 def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     q, k, v = anchor.operands[:3]
-    t, h, e = (a.extent for a in anchor.axes[-3:])
-    batch = product(a.extent for a in anchor.axes[:-3])
+    order = anchor.attr("order")
+    assert isinstance(order, tuple)
+    sizes = [axis.extent for _, axis in sorted(zip(order, anchor.axes, strict=True), key=lambda pair: pair[0])]
+    result = Buffer(anchor.result, q.dtype, tuple(sizes), order)
+    batch, (h, t, e) = product(sizes[:-3]), sizes[-3:]
     tk, d, kv_heads = k.shape[-2], q.shape[-1], k.shape[-3]
     names = [
         p.add(x, y)
@@ -48,7 +51,7 @@ def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
     scale = anchor.attr("scale")
     assert isinstance(scale, float)
     fields += ["true" if anchor.attr("causal") else "false", f"static_cast<float>({scale.hex()})"]
-    out = [p.add(f"out_stride{i}", x) for i, x in enumerate((t * h * e, e, h * e))]
+    out = [p.add(f"out_stride{i}", x) for i, x in enumerate(_padded(result.strides()[:-1], 3, const(0)))]
     setup = (
         f"const ht::Attention attention{{{', '.join(fields)}}};",
         f"const ht::StridedOutput output{{RESULT, {{{', '.join(out)}}}}};",

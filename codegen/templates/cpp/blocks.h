@@ -1,9 +1,9 @@
 // The blocked matrix product behind gemm.h and conv.h: which tile is computed when, by whom, and from where.
 //
-// C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n] is cut into units of some row blocks times some panels;
-// units are shared out over the workers. Inside a unit, k is cut into blocks small enough that the unit's part of B
-// stays in the second-level cache; sums travel from one k block to the next in the worker's workspace. Finished rows go
-// to the epilogue, which alone knows where and how the result is stored.
+// C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n] is cut into units of some row blocks times some
+// panels; units are shared out over the workers. Inside a unit, k is cut into blocks small enough that the unit's part
+// of B stays in the second-level cache; sums travel from one k block to the next in the worker's workspace. Finished
+// rows go to the epilogue, which alone knows where and how the result is stored.
 //
 // A Source says where A and B are:
 //   Cursor start(int64_t batch, int64_t m, const KBlock&, float* scratch) const    before row m of A
@@ -60,8 +60,8 @@ struct KAxis {
   }
 };
 
-// Asks for `count` rows of numel elements, ld apart, ahead of their use: the next tile of A while this one is worked on.
-// A dozen short streams at once are more than hardware prefetchers follow.
+// Asks for `count` rows of numel elements, ld apart, ahead of their use: the next tile of A while this one is worked
+// on. A dozen short streams at once are more than hardware prefetchers follow.
 HT_INLINE void prefetch_rows(const float* a, int64_t ld, int count, int64_t numel) {
   for (int r = 0; r < count; r++)
     for (int64_t i = 0; i < numel; i += 16) __builtin_prefetch(a + r * ld + i);

@@ -1,8 +1,8 @@
 // Two-dimensional convolution with fused epilogues, as an implicit matrix product: no im2col buffer. A 1-D convolution
 // has h = kh = oh = 1. Transposed convolution: conv_transposed.h; one channel per group: depthwise.h.
 //
-// Row m of the product is output pixel (n * oh + y) * ow + x; column is the output channel. The epilogue (blocks.h) sees
-// batch 0, that m, and the channel over all groups. Weights are packed at export as
+// Row m of the product is output pixel (n * oh + y) * ow + x; column is the output channel. The epilogue (blocks.h)
+// sees batch 0, that m, and the channel over all groups. Weights are packed at export as
 // [groups][ceil(oc / groups / 32)][kh][kw][c / groups][32] floats, zero-padded; the layout is the same on every CPU.
 #ifndef HARDTACK_TEMPLATES_CONV_H
 #define HARDTACK_TEMPLATES_CONV_H
@@ -155,8 +155,8 @@ struct ConvSource {
 };
 
 // Whether the input is first copied, padded and channels-last, into the shared workspace: when its channels are not
-// contiguous, and when a tap would be too short to keep the microkernel busy. With one group and no dilation the taps of
-// a filter row then lie side by side and are one tap.
+// contiguous, and when a tap would be too short to keep the microkernel busy. With one group and no dilation the taps
+// of a filter row then lie side by side and are one tap.
 constexpr bool conv_packs_input(const ConvShape& s) {
   return s.c > 1 && s.x_stride_c != 1 ? true : s.groups == 1 && s.dilation_w == 1 && s.kw > 1 && s.c < 16;
 }

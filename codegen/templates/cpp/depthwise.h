@@ -79,7 +79,7 @@ struct Depthwise {
   }
 
   // kPixels neighbouring output columns, one channel vector: every input vector is loaded once for all the columns that
-  // use it. At an EDGE, bit t of `inside` tells whether input column t of the window exists, and only `columns` outputs.
+  // use it. At an EDGE, bit t of `inside` tells whether input column t of the window exists, and `columns` outputs do.
   template <int KW, int SW, bool EDGE>
   HT_MEMBER void block(const DepthwiseRow& row, const typename Epi::Row* out, int64_t column, int64_t c, int count,
                        uint32_t inside, int columns) const {

@@ -13,8 +13,10 @@ HT_INLINE void transpose_4x4(float* to, int64_t ld_to, const float* from, int64_
   using V = VecOf<float, 4>::type;
   V r[4];
   for (int i = 0; i < 4; i++) __builtin_memcpy(&r[i], from + i * ld_from, sizeof(V));
-  const V lo01 = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5), hi01 = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
-  const V lo23 = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5), hi23 = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+  const V lo01 = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
+  const V hi01 = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
+  const V lo23 = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+  const V hi23 = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
   const V c[4] = {__builtin_shufflevector(lo01, lo23, 0, 1, 4, 5), __builtin_shufflevector(lo01, lo23, 2, 3, 6, 7),
                   __builtin_shufflevector(hi01, hi23, 0, 1, 4, 5), __builtin_shufflevector(hi01, hi23, 2, 3, 6, 7)};
   for (int i = 0; i < 4; i++) __builtin_memcpy(to + i * ld_to, &c[i], sizeof(V));

@@ -1,0 +1,102 @@
+"""What fusion decides on small graphs: how many kernels, which epilogues, and the reasons of refusals."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.export import Dim
+
+from hardtack.codegen.ir.plan import Launch
+from tests.codegen.graphs import Feedforward, ResidualBlock, Softmax, compiled, golden_cases
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+class Of(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: object, *parts: nn.Module) -> None:
+        super().__init__()
+        self.function, self.parts = function, nn.ModuleList(parts)
+
+    def forward(self, *args: torch.Tensor) -> object:
+        return self.function(*self.parts, *args)  # type: ignore[operator]
+
+
+def kernels(module: nn.Module, *args: torch.Tensor, dynamic: object = None) -> list[str]:
+    """The launches, each named by what its kernel is: a template's name, or "loops"."""
+    entry = compiled(module, *args, dynamic=dynamic)
+    launched = [i.kernel for i in entry.plan.body if isinstance(i, Launch)]
+    words = ("gemm_packed", "gemm_dynamic", "depthwise", "conv", "attention", "sort", "topk", "scan", "lstm", "gru")
+    return [next((w for w in words if name.startswith(f"{w}_")), "loops") for name in launched]
+
+
+X = torch.randn(64, 48)
+
+
+def test_softmax_and_norms_are_one_kernel() -> None:
+    assert kernels(Softmax(), X) == ["loops"]
+    assert kernels(Softmax(), X, dynamic=({0: Dim("batch", max=99)},)) == ["loops"]
+    assert kernels(Of(lambda x: F.layer_norm(x, (48,))), X) == ["loops"]
+    assert kernels(Of(lambda x: F.layer_norm(x + x.flip(0), (48,)).relu() * 2), X) == ["loops"]
+    assert kernels(Of(lambda x: (x.exp() + 1, x.exp() * 2, x.sin())), X) == ["loops"]
+
+
+def test_epilogues_leave_no_kernel_of_their_own() -> None:
+    assert kernels(Feedforward(), torch.randn(2, 10, 48)) == ["loops", "gemm_packed"]
+    assert kernels(Of(lambda m, x: m(x).relu() + x, nn.Linear(48, 48)), X) == ["gemm_packed"]
+    assert kernels(Of(lambda m, x: (m(x).view(64, 6, 8) * 2).flatten(), nn.Linear(48, 48)), X) == ["gemm_packed"]
+    assert kernels(Of(lambda x: (x @ x.t()) * 0.125 + 1), X) == ["gemm_dynamic"]
+
+
+def test_a_convolution_takes_norm_residual_and_activation() -> None:
+    found = kernels(ResidualBlock(), torch.randn(2, 32, 9, 9))
+    assert found.count("conv") == 2
+    # one kernel brings the input to channels-last, one takes the mean
+    assert found.count("loops") <= 2
+
+
+REFUSALS = {
+    "it reduces or asserts, an epilogue is point for point": (Of(lambda m, x: m(x).sum(0), nn.Linear(48, 48)), X),
+    "the template attention takes no epilogue": (
+        Of(lambda q: F.scaled_dot_product_attention(q, q, q).relu()),
+        torch.randn(1, 2, 5, 8),
+    ),
+    "points that must run in order stay alone": (
+        Of(lambda x: x.exp().index_put((torch.tensor([1]),), x[:1], accumulate=True).sum(0)),
+        X,
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSALS)
+def test_a_refusal_says_why(reason: str) -> None:
+    module, x = REFUSALS[reason]
+    found = [d.reason for d in compiled(module, x).decisions if not d.accepted]
+    assert reason in found, found
+
+
+def test_inlining_says_what_it_does_and_why_not() -> None:
+    entry = compiled(Of(lambda x: ((x * 2 + 1).relu(), (x.exp().softmax(0) @ x.t()))), X)
+    inlined = [d for d in entry.decisions if d.kind == "inline"]
+    assert any(d.accepted and d.reason == "computed where it is used" for d in inlined)
+    assert all(d.reason for d in entry.decisions)
+    assert {d.kind for d in entry.decisions} <= {"inline", "fuse", "layout"}
+
+
+@pytest.mark.parametrize("name", ["softmax", "feedforward", "residual_block"])
+def test_stages_have_the_texts_on_record(name: str, update_golden: bool) -> None:
+    texts = golden_cases()[name].texts
+    found = "".join(f"==== {stage} ====\n{texts[stage].rstrip()}\n\n" for stage in ("fuse", "tile", "render", "plan"))
+    # kernels are named by the hash of their text, which comments and line numbers of tests do not change
+    found = re.sub(r" at \S*?:\d+", " at SOURCE", found)
+    path = GOLDEN / f"{name}.txt"
+    if update_golden:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(found)
+    assert path.read_text() == found, f"{path} differs; if that is meant, run pytest with --update-golden"
