@@ -187,7 +187,7 @@ def test_sizes_may_have_any_name(name: str) -> None:
 
 
 _BUILD = """
-import sys, json, hashlib, torch
+import hashlib, torch
 from torch import nn
 from torch.export import Dim
 from hardtack.export import to_graphs
@@ -205,7 +205,7 @@ class M(nn.Module):
         return z, torch.cat([z, y], 1).sort(dim=1)[0], y.argmax(1), z.softmax(-1) @ y.transpose(1, 2)
 g = to_graphs(M().eval(), (torch.randn(2, 3, 6, 7),), {}, ({0: Dim("batch", max=9)},), False).entries["forward"].graph
 c = compile_entry(g, {"batch": 2})
-text = json.dumps([sorted(c.sources.items()), to_json(c.for_target("x")), sorted(c.prepacks), c.texts["fuse"]], sort_keys=True, default=str)
+text = repr([sorted(c.sources.items()), to_json(c.for_target("x")), sorted(c.prepacks), c.texts["fuse"]])
 print(hashlib.sha256(text.encode()).hexdigest(), len(c.sources))
 """
 

@@ -1,4 +1,4 @@
-"""Random programs of pointwise ops, views, reductions and products equal eager: what fusion, tiling and memory do together.
+"""Random programs of pointwise ops, views, reductions and products equal eager: fusion, tiling and memory together.
 
 Programs come from fixed seeds rather than from hypothesis, so that their kernels are found in the cache.
 """
@@ -76,7 +76,7 @@ class Program(nn.Module):
             return r.choice(
                 [lambda: torch.cat([a, a * 2], d), lambda: F.pad(a, (1, 2)), lambda: torch.stack([a, a + 1], d)]
             )()
-        weight = self.weights[str(a.shape[-1])] if str(a.shape[-1]) in self.weights else None
+        weight = self.weights.get(str(a.shape[-1]), None)
         if weight is None or a.dim() < 2:
             return None
         return a @ weight if r.random() < 0.7 else (a @ a.transpose(-1, -2)) * 0.05

@@ -74,7 +74,8 @@ def expr(e: Expr, names: Mapping[Sym, str] | None = None) -> str:
     if isinstance(e, Add):
         return "(" + " + ".join(expr(t, names) for t in e.terms) + ")"
     if isinstance(e, Mul):
-        return "*".join(expr(f, names) for f in e.factors)
+        # in parentheses: as the divisor of / or %, a bare product would be divided by its first factor only
+        return "(" + "*".join(expr(f, names) for f in e.factors) + ")"
     if isinstance(e, (FloorDiv, Mod)):
         a, b = expr(e.a, names), expr(e.b, names)
         if (bounds(e.a)[0] or -1) >= 0 or bounds(e.a)[0] == 0:
@@ -96,7 +97,7 @@ def vector_expr(e: Expr, vectors: Mapping[Sym, str]) -> str:
     if isinstance(e, Add):
         return "(" + " + ".join(vector_expr(t, vectors) for t in e.terms) + ")"
     if isinstance(e, Mul):
-        return "*".join(vector_expr(f, vectors) for f in e.factors)
+        return "(" + "*".join(vector_expr(f, vectors) for f in e.factors) + ")"
     if isinstance(e, (FloorDiv, Mod)):
         name = "floordiv" if isinstance(e, FloorDiv) else "floormod"
         return f"ht::{name}({vector_expr(e.a, vectors)}, {vector_expr(e.b, vectors)})"

@@ -1,4 +1,4 @@
-"""Options of the code generator's tests."""
+"""Options of the tests."""
 
 from __future__ import annotations
 
