@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# how long an example takes is no property of the code: machines are shared, and first calls import torch
+settings.register_profile("hardtack", deadline=None)
+settings.load_profile("hardtack")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
