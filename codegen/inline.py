@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hardtack.codegen.ir.expr import Const, Expr, Sym, free_syms, sym
-from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import (
     Arg,
@@ -28,6 +27,7 @@ from hardtack.codegen.ir.loops import (
     Store,
     TemplateNest,
     args_of,
+    exact,
     map_stmt,
     out_of,
 )
@@ -240,9 +240,9 @@ def tidy(nest: LoopNest) -> LoopNest:
 def _key(s: Stmt) -> object:
     """What makes two statements equal, their outs aside; None for those that are never merged."""
     if isinstance(s, Load):
-        return ("load", s.buffer, s.index, s.mask, s.other)
+        return ("load", s.buffer, s.index, s.mask, exact(s.other))
     if isinstance(s, Compute):
-        return ("compute", s.op, tuple((type(a.value), a) if isinstance(a, Lit) else a for a in s.args), s.dtype)
+        return ("compute", s.op, tuple(exact(a) for a in s.args), s.dtype)
     if isinstance(s, Index):
         return ("index", s.expr)
     return ("check", s.arg, s.size) if isinstance(s, Check) else None

@@ -43,6 +43,11 @@ class Axis:
 Arg = str | Lit
 
 
+def exact(a: Arg | None) -> object:
+    """What tells two arguments apart: Python has 0.0 == -0.0 and True == 1, kernels do not."""
+    return (type(a.value), repr(a.value), a.dtype) if isinstance(a, Lit) else a
+
+
 @dataclass(frozen=True)
 class Load:
     out: str

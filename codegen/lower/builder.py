@@ -20,6 +20,7 @@ from hardtack.codegen.ir.loops import (
     Reduce,
     Stmt,
     Store,
+    exact,
 )
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.views import ONE, ZERO, Idx, broadcast_index, resolve
@@ -121,7 +122,7 @@ class NestBuilder:
     def load_buffer(self, buffer: str, index: Idx, mask: str | None = None, other: Lit | None = None) -> str:
         dtype = self.low.buffers[buffer].dtype
         out = self._out(dtype)
-        return self._add(("load", buffer, index, mask, other), Load(out, buffer, index, mask, other), dtype)
+        return self._add(("load", buffer, index, mask, exact(other)), Load(out, buffer, index, mask, other), dtype)
 
     def broadcast(self, value: Operand, index: Idx) -> Arg:
         """value at an output index, numpy's broadcasting rules applied."""
@@ -135,7 +136,9 @@ class NestBuilder:
     def compute(self, op: str, *args: Arg, dtype: DType | None = None) -> str:
         """A scalar op of the table."""
         result = result_dtype(SCALAR_OPS[op], tuple(self.dtype(a) for a in args), dtype)
-        return self._add(("compute", op, args, result), Compute(self._out(result), op, args, result), result)
+        return self._add(
+            ("compute", op, tuple(map(exact, args)), result), Compute(self._out(result), op, args, result), result
+        )
 
     def cast(self, arg: Arg, dtype: DType) -> Arg:
         return arg if self.dtype(arg) is dtype else self.compute("cast", arg, dtype=dtype)

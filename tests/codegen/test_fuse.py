@@ -11,7 +11,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
+from hardtack.codegen.ir.graph import Lit
+from hardtack.codegen.ir.loops import exact
 from hardtack.codegen.ir.plan import Launch
+from hardtack.codegen.ir.types import DType
+from tests.codegen.compare import compile_module
 from tests.codegen.graphs import Feedforward, ResidualBlock, Softmax, compiled, golden_cases
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -100,3 +104,18 @@ def test_stages_have_the_texts_on_record(name: str, update_golden: bool) -> None
         path.parent.mkdir(exist_ok=True)
         path.write_text(found)
     assert path.read_text() == found, f"{path} differs; if that is meant, run pytest with --update-golden"
+
+
+def test_zeros_of_both_signs_stay_apart() -> None:
+    """0.0 == -0.0 in Python: merging equal statements must not merge these."""
+    assert exact(Lit(0.0, DType.F32)) != exact(Lit(-0.0, DType.F32))
+    found = compile_module(SignedZeros().eval(), (torch.ones(3),))(torch.ones(3))
+    assert torch.equal(torch.signbit(found[0]), torch.tensor([False] * 3))
+    assert torch.equal(torch.signbit(found[1]), torch.tensor([True] * 3))
+
+
+class SignedZeros(torch.nn.Module):
+    """The same op with zeros of either sign."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.copysign(x, torch.tensor(0.0)), torch.copysign(x, torch.tensor(-0.0))
