@@ -300,8 +300,3 @@ def _lost_parallelism(group: Group, nest: LoopNest, depth: int, hints: Mapping[s
     if work <= SMALL_WORK:
         return None
     return f"only {after} outer points would be left for {work} points of work"
-
-
-def substitutions(nest: LoopNest) -> set[Sym]:
-    """The axes' symbols of a nest."""
-    return {a.sym for a in nest.axes}

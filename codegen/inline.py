@@ -25,7 +25,6 @@ from hardtack.codegen.ir.loops import (
     Reduce,
     Stmt,
     Store,
-    TemplateNest,
     args_of,
     exact,
     map_stmt,
@@ -263,6 +262,3 @@ def _live(body: tuple[Stmt, ...]) -> list[Stmt]:
             needed.update(y.name for e in exprs for y in free_syms(e))
     kept.reverse()
     return kept
-
-
-__all__ = ["TemplateNest", "cost", "inline", "inline_into", "tidy", "why_illegal"]

@@ -33,7 +33,6 @@ from hardtack.codegen.ir.loops import (
     Stmt,
     Store,
     exprs_of,
-    map_stmt,
     substitute_axes,
     walk_buffers,
 )
@@ -345,9 +344,6 @@ def _votes(nest: LoopNest, axis: Sym) -> int:
         stride = _stride(s.index[0], axis)
         total += 2 if stride is ONE else 0 if stride is ZERO else -1
     return total
-
-
-__all__ = ["FLAT_BLOCK", "linearized", "map_stmt", "tile"]
 
 
 def tile_template(

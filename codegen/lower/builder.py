@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from hardtack.codegen.ir.expr import Const, Expr, Sym, as_expr, const, sym
+from hardtack.codegen.ir.expr import Const, Expr, Sym, as_expr, sym
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, Origin
 from hardtack.codegen.ir.loops import (
     Arg,
@@ -206,10 +206,3 @@ def lit_of(value: bool | int | float, dtype: DType) -> Lit:
     if dtype.is_float:
         return Lit(float(value), dtype)
     return Lit(bool(value) if dtype is DType.BOOL else int(value), dtype)
-
-
-def renamed(nest: LoopNest, name: str) -> LoopNest:
-    return replace(nest, name=name)
-
-
-__all__ = ["Lowering", "NestBuilder", "Prepack", "check_symbol", "const", "lit_of", "renamed", "start"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hardtack.codegen.ir.expr import Expr, as_expr, const, floordiv, mod, product
+from hardtack.codegen.ir.expr import Expr, as_expr, const, floordiv, mod
 from hardtack.codegen.ir.graph import Graph, Op
 
 Idx = tuple[Expr, ...]
@@ -123,8 +123,3 @@ def base_of(producers: Mapping[str, Op], value: str) -> str:
         assert isinstance(source, str)
         value, op = source, producers.get(source)
     return value
-
-
-def numel(shape: Shape) -> Expr:
-    """The number of elements."""
-    return product(shape)
