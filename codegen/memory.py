@@ -1,5 +1,7 @@
 """The memory planner: offsets in the arena for values with lifetimes. A pure function, checked by brute force in tests.
 
+    MemoryPlan ::= offsets {name: Expr}, nbytes
+
 Values are placed largest first, each at the lowest place where it meets no value that is alive at the same time; sizes
 are taken at the symbols' example values. The layout so found fixes only an order: of two values that are alive
 together, one lies below the other. Offsets are then written as expressions, each the largest end of the values below
@@ -8,10 +10,10 @@ it, so they never overlap at any size, and for constant sizes they are constants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.expr import Expr, const, maximum
+from hardtack.codegen.ir.expr import Expr, const, evaluate, free_syms, maximum, to_text
 
 ALIGNMENT = 64
 """Every value starts at a multiple of this many bytes: a cache line, and the widest vector."""
@@ -37,6 +39,52 @@ class MemoryPlan:
 
     offsets: dict[str, Expr]
     nbytes: Expr
+
+
+class LayoutError(AssertionError):
+    """A layout breaks its rules: a bug of ours, never the user's."""
+
+
+def to_text_memory(plan: MemoryPlan) -> str:
+    """The layout as a listing, lowest names first."""
+    lines = [f"arena {to_text(plan.nbytes)} bytes"]
+    return "\n".join([*lines, *(f"  {n} at {to_text(e)}" for n, e in sorted(plan.offsets.items()))]) + "\n"
+
+
+_PROBES = (0, 1, 2, 17, 1000)
+"""Sizes at which verify_memory looks at a layout that has symbols."""
+
+
+def verify_memory(items: Sequence[Item], plan: MemoryPlan) -> None:
+    """LayoutError where values that are alive together share bytes, or one is misplaced, at some of a few sizes.
+
+    A layout without symbols is proved; one with symbols is tried, and the runtime looks again at every new shape.
+    """
+    if {i.name for i in items} != set(plan.offsets):
+        raise LayoutError("the layout is not of these values")
+    for sizes in _probes(items):
+        if any(evaluate(i.nbytes, sizes) < 0 for i in items):
+            continue  # sizes that the program's guards refuse
+        total = evaluate(plan.nbytes, sizes)
+        placed = [(evaluate(plan.offsets[i.name], sizes), evaluate(i.nbytes, sizes), i) for i in items]
+        for start, nbytes, item in placed:
+            if start % ALIGNMENT or not 0 <= start <= start + nbytes <= total:
+                raise LayoutError(f"{item.name} at {start}, {nbytes} bytes of {total}, sizes {sizes}")
+        # in the order of their places, a value can only share bytes with those that start before it ends
+        placed.sort(key=lambda p: p[0])
+        for k, (start, nbytes, item) in enumerate(placed):
+            for other_start, other_nbytes, other in placed[k + 1 :]:
+                if other_start >= start + nbytes:
+                    break
+                if other_nbytes and item.meets(other):
+                    raise LayoutError(f"{item.name} and {other.name} share bytes at {other_start}, sizes {sizes}")
+
+
+def _probes(items: Sequence[Item]) -> Iterator[Mapping[str, int]]:
+    """The same try for every symbol, within its bounds."""
+    syms = sorted(frozenset().union(*(free_syms(i.nbytes) for i in items)), key=lambda s: s.name)
+    for size in _PROBES if syms else (0,):
+        yield {s.name: min(max(size, s.lo), size if s.hi is None else s.hi) for s in syms}
 
 
 def aligned(nbytes: Expr) -> Expr:

@@ -34,7 +34,7 @@ from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.codegen.ir.group import Decision, Group
 from hardtack.codegen.ir.loops import Buffer, ControlNest, TemplateNest, to_text_nest, verify_nest
 from hardtack.codegen.ir.plan import Plan
-from hardtack.codegen.ir.schedule import Kernel, to_text_kernel
+from hardtack.codegen.ir.schedule import Kernel, to_text_kernel, verify_kernel
 from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.lower.builder import Prepack
@@ -98,6 +98,8 @@ def _compile_body(graph: Graph, hints: Mapping[str, int]) -> _Body:
     lowered = replace(lowered, nests=nests)
     _verify(lowered, texts, "inline", inlined)
     fused = fuse(nests, lowered.buffers, hints)
+    for g in fused.groups:
+        group_ir.verify_group(g, lowered.buffers)
     texts["fuse"] = "\n\n".join(group_ir.to_text(g) for g in fused.groups) + _reasons(fused.decisions)
     buffers = dict(lowered.buffers)
     sources: dict[str, str] = {}
@@ -107,6 +109,7 @@ def _compile_body(graph: Graph, hints: Mapping[str, int]) -> _Body:
     for g, kept in zip(fused.groups, _kept_of_groups(lowered, fused), strict=True):
         if g.control is None:
             kernel = _tile_one(g, lowered, kept)
+            verify_kernel(kernel)
             launch, source = _render(kernel, lowered)
             launch = replace(launch, reads=launch.reads & g.reads_from_outside())
             kernels.append(to_text_kernel(replace(kernel, name=launch.kernel)))

@@ -22,7 +22,7 @@ from hardtack.codegen.ir.plan import (
     While,
 )
 from hardtack.codegen.lower import Lowered
-from hardtack.codegen.memory import Item, MemoryPlan, plan_memory
+from hardtack.codegen.memory import Item, MemoryPlan, plan_memory, verify_memory
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ def build_plan(
     used = list(dict.fromkeys([i.name for i in graph.inputs] + list(lives)))
     items = [Item(n, buffers[n].numel() * buffers[n].dtype.nbytes, *lives[n]) for n in used if n not in fixed]
     memory = plan_memory(items, size_hint)
+    verify_memory(items, memory)
     values = tuple(
         Value(n, buffers[n].dtype, buffers[n].shape, buffers[n].strides(), fixed.get(n) or ("arena", memory.offsets[n]))
         for n in used

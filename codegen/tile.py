@@ -1,7 +1,8 @@
 """Tiling for CPU kernels: which axes go to the workers, which to the lanes, what stays in registers or scratch.
 
 A pure function Group -> Kernel. Steps: linear offsets; axes split where an index divides them, joined where no access
-tells them apart; the storage of values that only this group uses; the vector axis of each nest.
+tells them apart; passes over one row joined; the storage of values that only this group uses; the vector axis of each
+nest.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from hardtack.codegen.ir.loops import (
 )
 from hardtack.codegen.ir.schedule import Kernel, ScheduledNest, Storage
 from hardtack.codegen.lower.views import ONE, ZERO
+from hardtack.codegen.row_passes import joined_passes
 
 FLAT_BLOCK = 2048
 """Elements of the vector axis that one task of a flat kernel takes."""
@@ -53,7 +55,7 @@ def tile(group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], name
         return _flat_kernel(group, nests, outer, buffers, kept, name)
     nests, outer = _demoted(nests, outer)
     nests, outer = _blocked(nests, outer)
-    nests = [_collapsed_inner(n, len(outer)) for n in nests]
+    nests = joined_passes([_collapsed_inner(n, len(outer)) for n in nests], len(outer))
     storage, local = _storage(group, buffers, kept, nests, outer)
     nests = [_local_offsets(n, local) for n in nests]
     scheduled = tuple(_schedule(n, len(outer)) for n in nests)

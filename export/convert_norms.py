@@ -120,17 +120,34 @@ def _group_norm(
 def _native_group_norm(
     b: Builder, x: Value, weight: Value | None, bias: Value | None, n: Any, c: Any, hxw: Any, group: int, eps: float
 ) -> Result:
-    out, mean, scale = _grouped(b, x, group, weight, bias, eps)
-    flat = (x.shape[0], group)
-    return out, b.reshape(mean, flat), b.reshape(scale, flat)
+    return _grouped(b, x, group, weight, bias, eps)
 
 
 def _grouped(
     b: Builder, x: Value, groups: int, weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value]:
-    split = (x.shape[0], groups, ex.product((ex.floordiv(x.shape[1], groups), *x.shape[2:])))
-    out, mean, scale = normalised(b, b.reshape(b.wide(x), split), [2], eps)
-    out = affine(b, b.reshape(out, x.shape), weight, bias, (x.shape[1], *([1] * (x.rank - 2))))
+    """(normalised x, mean, 1 / sqrt(variance + eps)), the latter two of shape (N, groups).
+
+    Means are taken by channel first and then over a group's channels, never over a reshaped x: so every pass follows
+    the order in which x lies in memory, channels-last or not, and x keeps it.
+    """
+    n, c = x.shape[:2]
+    per_group = ex.floordiv(c, groups)
+    spatial = list(range(2, x.rank))
+
+    def by_group(v: Value) -> Value:
+        by_channel = b.mean(v, spatial, False) if spatial else v
+        return b.mean(b.reshape(by_channel, (n, groups, per_group)), [2], False)
+
+    def by_channel(v: Value) -> Value:
+        each = b.expand(b.unsqueeze(v, 2), (n, groups, per_group))
+        return b.reshape(each, (n, c, *([1] * len(spatial))))
+
+    wide = b.wide(x)
+    mean = by_group(wide)
+    distance = b.pw("sub", wide, by_channel(mean))
+    scale = b.pw("rsqrt", b.pw("add", by_group(b.pw("mul", distance, distance)), eps))
+    out = affine(b, b.pw("mul", distance, by_channel(scale)), weight, bias, (c, *([1] * len(spatial))))
     return b.to(out, x.dtype), mean, scale
 
 

@@ -4,16 +4,29 @@
     Decision ::= Decision(kind, subject, partner, accepted, reason, score)
 
 A loop group (anchor None) walks `outer`, the parallel axes that all its nests share (same symbols in each), and inside
-runs its nests one after the other over their remaining axes. A template group has a TemplateNest as anchor; its nests
-are the epilogue, over exactly the anchor's axes. A control group is one ControlNest, alone: no kernel. Every refusal to
-fuse is kept as a Decision with its reason.
+runs its nests one after the other over their remaining axes; what one nest of it wrote, a later one reads at the same
+outer point. A template group has a TemplateNest as anchor; its nests are the epilogue, over exactly the anchor's axes.
+A control group is one ControlNest, alone: no kernel. Every refusal to fuse is kept as a Decision with its reason.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.loops import Axis, ControlNest, LoopNest, Nest, TemplateNest, to_text_nest
+from hardtack.codegen.ir.loops import (
+    Assert,
+    Axis,
+    Buffer,
+    ControlNest,
+    LoopError,
+    LoopNest,
+    Nest,
+    Reduce,
+    TemplateNest,
+    to_text_nest,
+    verify_nest,
+)
 
 
 @dataclass(frozen=True)
@@ -70,3 +83,57 @@ def to_text(group: Group) -> str:
     for n in group.members():
         lines += ["  " + line for line in to_text_nest(n).splitlines()]
     return "\n".join(lines)
+
+
+def verify_group(group: Group, buffers: Mapping[str, Buffer]) -> None:
+    """Raise LoopError, with the group's text, where a group breaks the rules of the module's grammar."""
+    try:
+        for n in group.members():
+            verify_nest(n, buffers)
+        _verify_order(group)
+        if group.control is not None:
+            if group.anchor is not None or group.nests:
+                raise LoopError("a control group has one member")
+        elif group.anchor is not None:
+            _verify_epilogue(group)
+        else:
+            _verify_loops(group)
+    except LoopError as e:
+        raise LoopError(f"group {group.name}: {e}\n{to_text(group)}") from None
+
+
+def _verify_order(group: Group) -> None:
+    """No member reads what only a later one writes."""
+    members = group.members()
+    for k, n in enumerate(members):
+        later = set().union(*(m.writes() for m in members[k + 1 :]), set())
+        earlier = set().union(*(m.writes() for m in members[: k + 1]), set())
+        early = sorted(n.reads() & later - earlier)
+        if early:
+            raise LoopError(f"{n.name} reads {early[0]}, which a later member writes")
+
+
+def _verify_epilogue(group: Group) -> None:
+    assert group.anchor is not None
+    for n in group.nests:
+        if n.axes != group.anchor.axes:
+            raise LoopError(f"the epilogue {n.name} walks other axes than the template")
+        if any(isinstance(s, (Reduce, Assert)) for s in n.body):
+            raise LoopError(f"the epilogue {n.name} reduces or asserts")
+
+
+def _verify_loops(group: Group) -> None:
+    """Every nest starts with the outer axes, and reads the group's values at the outer point that wrote them."""
+    written: dict[str, list[tuple[object, ...]]] = {}
+    for n in group.nests:
+        if n.axes[: len(group.outer)] != group.outer:
+            raise LoopError(f"{n.name} does not start with the outer axes")
+        if n.serial and len(group.nests) > 1:
+            raise LoopError(f"{n.name} must run in order and is not alone")
+        for load in n.loads():
+            for index in written.get(load.buffer, ()):
+                for axis in group.outer:
+                    if not any(i is axis.sym and j is axis.sym for i, j in zip(index, load.index, strict=True)):
+                        raise LoopError(f"{n.name} reads {load.buffer} across the outer axis {axis.sym.name}")
+        for store in n.stores():
+            written.setdefault(store.buffer, []).append(store.index)

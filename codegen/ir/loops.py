@@ -13,9 +13,9 @@ a conditional or loop that the plan executes.
     Arg      ::= value name (str) | Lit
 
 The body is SSA: every out is defined once, before its uses. What depends on a Reduce runs once per point of the
-parallel axes, everything before it once per point of all axes. Indices are one Expr a buffer dimension, over the axes,
-the graph's symbols and the outs of Checks (which may stand in Exprs as symbols of their name, with their size as
-extent). A Load with a mask is not made where the mask is false.
+parallel axes, everything before it once per point of all axes; a Store before it names the reduce axes. Indices are one
+Expr a buffer dimension, over the axes, the graph's symbols and the outs of Checks (which may stand in Exprs as symbols
+of their name, with their size as extent). A Load with a mask is not made where the mask is false.
 
 A nest is data: inlining, comparing, hashing and printing walk the same list. Values have dtypes: `dtypes(nest)`.
 """

@@ -260,8 +260,11 @@ def _phases(n: ScheduledNest) -> tuple[list[Reduce], list[Stmt], list[Stmt]]:
     """The reductions, what runs at every point before them, and what runs once after them."""
     reduces = [s for s in n.nest.body if isinstance(s, Reduce)]
     outs = frozenset(r.out for r in reduces)
-    late_roots = [s for s in n.nest.body if isinstance(s, Store)]
-    before: list[Stmt] = [s for s in _needed(n.nest.body, reduces, outs) if not isinstance(s, Reduce)]
+    axes = {a.sym for a in n.nest.reduced}
+    stores = [s for s in n.nest.body if isinstance(s, Store)]
+    each = [s for s in stores if any(free_syms(e) & axes for e in s.index)]
+    late_roots = [s for s in stores if s not in each]
+    before: list[Stmt] = [s for s in _needed(n.nest.body, [*reduces, *each], outs) if not isinstance(s, Reduce)]
     # an index that is checked for its refusal alone runs where its argument does
     before_outs = {out_of(s) for s in before}
     after: list[Stmt] = [s for s in _needed(n.nest.body, late_roots, outs) if not isinstance(s, Reduce)]

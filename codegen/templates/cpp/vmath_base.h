@@ -133,13 +133,6 @@ HT_INLINE V pow2(ints<V> n) {
   return of_bits<V>((n + R<V>::bias) << R<V>::mantissa_bits);
 }
 
-// v * 2^n, rounded once, for any n whose halves are exponents of normal numbers.
-template <class V>
-HT_INLINE V scale(V v, ints<V> n) {
-  const ints<V> half = n >> 1;
-  return v * pow2<V>(half) * pow2<V>(n - half);
-}
-
 // The nearest integer, as a number and as an integer. Lanes beyond 2^22 (2^51) and NaN give garbage, but no more.
 template <class V>
 struct Nearest {
@@ -152,6 +145,24 @@ HT_INLINE Nearest<V> nearest(V x, lane<V> factor) {
   const V magic = splat<V>(R<V>::round_magic);
   const V t = fma(x, splat<V>(factor), magic);
   return {t - magic, bits_of(t) - bits_of(magic)};
+}
+
+// v * 2^n, rounded once, for any n whose halves are exponents of normal numbers.
+template <class V>
+HT_INLINE V scale(V v, ints<V> n) {
+  const ints<V> half = n >> 1;
+  return v * pow2<V>(half) * pow2<V>(n - half);
+}
+
+// The same for what `nearest` gives, in one instruction where there is one.
+template <class V>
+HT_INLINE V scale(V v, Nearest<V> n) {
+#if defined(HT_AVX512)
+  if constexpr (same<lane<V>, float>) {
+    return bit_copy<V>(_mm512_scalef_ps(bit_copy<__m512>(v), bit_copy<__m512>(n.real)));
+  }
+#endif
+  return scale(v, n.integer);
 }
 
 // An integer of few bits as a real: without a conversion, which AVX2 lacks for 64-bit lanes.

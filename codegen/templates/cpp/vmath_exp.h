@@ -11,7 +11,7 @@ namespace detail {
 template <class V>
 struct ExpParts {
   V p;
-  ints<V> n;
+  Nearest<V> n;
 };
 
 // `careful` keeps r's rounding error, for functions in which the error of p is not the last one: 3 operations more.
@@ -22,9 +22,9 @@ HT_INLINE ExpParts<V> exp_parts(V x) {
   const V top = fma(-n.real, splat<V>(K::ln2), x);  // exact
   const V r = fma(-n.real, splat<V>(K::ln2_lo), top);
   const V q = horner(r, C<V>::exp_q);
-  if constexpr (!careful) return {fma(r * r, q, r), n.integer};
+  if constexpr (!careful) return {fma(r * r, q, r), n};
   const V error = fma(-n.real, splat<V>(K::ln2_lo), top - r);
-  return {r + fma(r * r, q, error), n.integer};
+  return {r + fma(r * r, q, error), n};
 }
 
 template <class V>
@@ -37,7 +37,7 @@ HT_INLINE V exp_careful(V x) {
 template <class V>
 HT_INLINE V exp_scaled(V x, int k) {
   const ExpParts<V> e = exp_parts(clamp(x, R<V>::exp_lo, R<V>::exp_hi + 1));
-  return scale(splat<V>(1) + e.p, e.n + k);
+  return scale(splat<V>(1) + e.p, e.n.integer + k);
 }
 
 // e^x - 1 for x that is not above exp_hi.
@@ -45,9 +45,9 @@ template <class V>
 HT_INLINE V expm1_core(V x) {
   const ExpParts<V> e = exp_parts(x);
   // 2^n p + (2^n - 1), by half of it, because 2^n may be one above the largest exponent.
-  const V half = pow2<V>(e.n - 1);
+  const V half = pow2<V>(e.n.integer - 1);
   const V y = fma(half, e.p, half - splat<V>(static_cast<lane<V>>(0.5)));
-  return (e.n == ints<V>{}) ? e.p : y + y;
+  return (e.n.integer == ints<V>{}) ? e.p : y + y;
 }
 
 }  // namespace detail
@@ -67,7 +67,7 @@ HT_INLINE V vexp2(V x) {
   const V clamped = detail::clamp(x, K::exp2_lo, K::exp2_hi);
   const detail::Nearest<V> n = detail::nearest(clamped, 1);
   const V r = clamped - n.real;
-  return detail::scale(fma(r, detail::horner(r, detail::C<V>::exp2_q), detail::splat<V>(1)), n.integer);
+  return detail::scale(fma(r, detail::horner(r, detail::C<V>::exp2_q), detail::splat<V>(1)), n);
 }
 
 // e^x for x <= 0, as a softmax needs it: results below the normal numbers are 0. float: 1.1 ulp above that.
@@ -77,7 +77,7 @@ template <class V>
 HT_INLINE V vexp_nonpositive(V x) {
   constexpr lane<V> lowest = sizeof(lane<V>) == 4 ? static_cast<lane<V>>(-87.0) : static_cast<lane<V>>(-708.0);
   const detail::ExpParts<V> e = detail::exp_parts(detail::clamp(x, lowest, 0));
-  const V scale = detail::pow2<V>(e.n);
+  const V scale = detail::pow2<V>(e.n.integer);
   const V y = fma(e.p, scale, scale);
   return (x < detail::splat<V>(lowest)) ? V{} : y;
 }
