@@ -77,30 +77,16 @@ def _max_pool(
 
 def _register_pools() -> None:
     for n in (1, 2, 3):
-        converts(f"aten.max_pool{n}d_with_indices.default")(_max_with_indices(n))
-        converts(f"aten.max_pool{n}d.default")(_max_plain(n))
+        converts(f"aten.max_pool{n}d_with_indices.default")(_max(n, indices=True))
+        converts(f"aten.max_pool{n}d.default")(_max(n, indices=False))
         converts(f"aten.avg_pool{n}d.default")(_avg(n))
         converts(f"aten.adaptive_avg_pool{n}d.default", f"aten._adaptive_avg_pool{n}d.default")(_adaptive_avg(n))
         converts(f"aten.adaptive_max_pool{n}d.default")(_adaptive_max(n))
 
 
-def _max_plain(n: int) -> Any:
-    def convert(
-        b: Builder,
-        x: Value,
-        kernel: Any,
-        stride: Any = (),
-        padding: Any = (0,),
-        dilation: Any = (1,),
-        ceil: bool = False,
-    ) -> Value:
-        image, batched, attrs = _max_pool(b, n, x, kernel, stride, padding, dilation, ceil)
-        return _unbatched(b, b.op("pool", image, **attrs), batched)
+def _max(n: int, indices: bool) -> Any:
+    """The conversion of max pooling over n dimensions, with the indices of the largest as a second result or not."""
 
-    return convert
-
-
-def _max_with_indices(n: int) -> Any:
     def convert(
         b: Builder,
         x: Value,
@@ -111,8 +97,8 @@ def _max_with_indices(n: int) -> Any:
         ceil: bool = False,
     ) -> Result:
         image, batched, attrs = _max_pool(b, n, x, kernel, stride, padding, dilation, ceil)
-        values, index = b.op("pool", image, **attrs), b.op("pool_index", image, **attrs)
-        return _unbatched(b, values, batched), _unbatched(b, index, batched)
+        values = _unbatched(b, b.op("pool", image, **attrs), batched)
+        return (values, _unbatched(b, b.op("pool_index", image, **attrs), batched)) if indices else values
 
     return convert
 
