@@ -11,7 +11,7 @@ from hardtack.codegen.backends.cpp.compiler import Compiler, find_compiler
 from hardtack.codegen.backends.cpp.targets import CpuTarget, parse_target
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
 from hardtack.codegen.dump import dump_folder, origins_of, write_dump
-from hardtack.codegen.ir.constants import ConstantData, ConstantStore
+from hardtack.codegen.ir.constants import ConstantData, ConstantStore, ModuleTensor
 from hardtack.codegen.ir.expr import Expr, int_value, product
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.group import Decision
@@ -26,6 +26,7 @@ from hardtack.codegen.package.content import (
 )
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.codegen.prepack import pack
+from hardtack.codegen.recipes import init_name, replaceable
 
 Progress = Callable[[str, int, int], None]
 """progress(what, done, total)."""
@@ -58,11 +59,14 @@ def build_content(
     compiler: Compiler | None = None,
     cache: KernelCache | None = None,
     jobs: int | None = None,
+    tensors: Mapping[str, ModuleTensor] | None = None,
     producer: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     dump: Path | None = None,
 ) -> Built:
     """Compile every entry point for every target. `dump`: where to write every stage; None: where HARDTACK_DUMP says.
+
+    tensors: the module's parameters and buffers; those that can be replaced in the bundle become its parameters.
 
     Raises TargetError for an unknown target and ToolchainError where a kernel does not compile.
     """
@@ -82,12 +86,16 @@ def build_content(
     for name, entry in compiled.items():
         for t in cpu_targets:
             plans[name, f"cpu:{t.name}"] = entry.for_target(f"cpu:{t.name}")
+    constants = _constants(sources, compiled, store)
+    parameters, recipes = replaceable(sources, compiled, store, tensors or {})
     content = BundleContent(
         entries=tuple(_entry(name, s, compiled[name].plan) for name, s in sources.items()),
         targets=tuple(TargetContent(f"cpu:{t.name}", "cpu", t.features, libraries[t.name]) for t in cpu_targets),
         plans=plans,
-        constants=_constants(sources, compiled, store),
+        constants=tuple(sorted(constants.items())),
         states=_states(sources),
+        parameters=parameters,
+        recipes={name: r for name, r in recipes.items() if name in constants},
         producer={**(producer or {}), "compiler": used_compiler.version},
         numerics={"accumulate": "f32", "fp_contract": "off"},
     )
@@ -147,31 +155,34 @@ def row_major_strides(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 def _constants(
     sources: Mapping[str, Source], compiled: Mapping[str, CompiledEntry], store: ConstantStore
-) -> tuple[tuple[str, ConstantData], ...]:
+) -> dict[str, ConstantData]:
     """Every constant that some plan reads, packed where asked, and the first contents of states."""
     found: dict[str, ConstantData] = {}
+    packed_from: dict[str, str] = {}
     for name, source in sources.items():
         keys = {c.name: c.key for c in source.graph.constants}
         for c in compiled[name].constants:
             _put(found, c, store[keys[c]])
         for packed, request in compiled[name].prepacks.items():
+            key = keys[request.source]
+            if packed_from.setdefault(packed, key) != key:
+                raise _disagreement(request.source)
             if packed not in found:
-                origin = store[keys[request.source]]
-                found[packed] = ConstantData(origin.dtype, pack(request, origin.array))
+                found[packed] = ConstantData(store[key].dtype, pack(request, store[key].array))
         for s in source.graph.states:
             if s.init is not None:
-                _put(found, _init_name(s.name), store[s.init])
-    return tuple(sorted(found.items()))
+                _put(found, init_name(s.name), store[s.init])
+    return found
 
 
 def _put(found: dict[str, ConstantData], name: str, data: ConstantData) -> None:
     if name in found and found[name].key() != data.key():
-        raise ValueError(f"entry points disagree about the content of {name!r}; give the constants different names")
+        raise _disagreement(name)
     found[name] = data
 
 
-def _init_name(state: str) -> str:
-    return f"{state}.init"
+def _disagreement(name: str) -> ValueError:
+    return ValueError(f"entry points disagree about the content of {name!r}; give the constants different names")
 
 
 def _states(sources: Mapping[str, Source]) -> tuple[StateContent, ...]:
@@ -181,7 +192,7 @@ def _states(sources: Mapping[str, Source]) -> tuple[StateContent, ...]:
         for s in source.graph.states:
             t = source.graph.types[s.name]
             shape = tuple(int_value(n) or 0 for n in t.shape)
-            state = StateContent(s.name, t.dtype, shape, None if s.init is None else _init_name(s.name))
+            state = StateContent(s.name, t.dtype, shape, None if s.init is None else init_name(s.name))
             if found.setdefault(s.name, state) != state:
                 raise ValueError(f"entry points disagree about the state {s.name!r}: {found[s.name]} and {state}")
     return tuple(found[n] for n in sorted(found))

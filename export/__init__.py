@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 from torch.export import ExportedProgram
 
-from hardtack.codegen.ir.constants import ConstantStore
+from hardtack.codegen.ir.constants import ConstantStore, ModuleTensor
 from hardtack.export.capture import Captured, capture
 from hardtack.export.errors import (
     CaptureError,
@@ -28,16 +28,18 @@ from hardtack.export.errors import (
     UnsupportedOpError,
 )
 from hardtack.export.program import EntryGraph, changed_buffers, to_entry
+from hardtack.export.tensors import constants_apart, module_tensors
 
 Module = nn.Module | ExportedProgram | Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Exported:
-    """The entry points of one model by name, and the constants that they share."""
+    """The entry points of one model by name, the constants that they share, and the tensors of the module by name."""
 
     entries: dict[str, EntryGraph]
     store: ConstantStore
+    tensors: dict[str, ModuleTensor]
 
 
 def to_graphs(
@@ -67,7 +69,9 @@ def to_graphs(
         store = ConstantStore()
         changed = frozenset[str]().union(*(changed_buffers(c.ep) for c in captured.values()))
         entries = {name: to_entry(name, c, store, changed) for name, c in captured.items()}
-        return Exported(entries, _used(entries, store))
+        graphs = constants_apart(e.graph for e in entries.values())
+        entries = {name: replace(e, graph=g) for (name, e), g in zip(entries.items(), graphs, strict=True)}
+        return Exported(entries, _used(entries, store), module_tensors(c.ep for c in captured.values()))
 
 
 def _of(given: Any, name: str) -> Any:
@@ -79,7 +83,7 @@ def _used(entries: Mapping[str, EntryGraph], store: ConstantStore) -> ConstantSt
     """The store without what folding has left unused."""
     keys = {c.key for e in entries.values() for c in e.graph.constants}
     keys |= {s.init for e in entries.values() for s in e.graph.states if s.init is not None}
-    return ConstantStore({k: v for k, v in store.data.items() if k in keys})
+    return ConstantStore({k: v for k, v in store.data.items() if k in keys}, store.inlined)
 
 
 __all__ = [

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from hardtack.codegen.ir import expr as ex
-from hardtack.codegen.ir.constants import NUMPY_DTYPE, ConstantStore
+from hardtack.codegen.ir.constants import NUMPY_DTYPE, ConstantStore, Recipe, View
 from hardtack.codegen.ir.expr import Expr
-from hardtack.codegen.ir.graph import Constant, Graph, Op, TensorType
+from hardtack.codegen.ir.graph import Constant, Graph, Op, Operand, TensorType
 from hardtack.codegen.ir.types import DType
 from hardtack.export.dtypes import TORCH_DTYPE, from_torch
 from hardtack.export.errors import InputSpecError
@@ -19,6 +19,7 @@ from hardtack.export.errors import InputSpecError
 _GROWTH = 4
 _FREE_NBYTES = 1 << 20
 _SOURCES = ("full", "iota")
+_MOVES = ("reshape", "permute", "expand", "slice")
 _NEVER = ("assert", "cond", "while")
 
 
@@ -63,22 +64,39 @@ def fold(graph: Graph, store: ConstantStore) -> Graph:
     An op is folded if its results take at most four times the bytes of its operands, or at most 1 MiB. `full` and
     `iota` are not results worth keeping: they are folded only as operands of other folded ops.
     """
-    keys = {c.name: c.key for c in graph.constants}
+    from hardtack.export.reference import run_op  # reference imports this module for its constants
+
+    known = {c.name: c for c in graph.constants}
     pending: dict[str, Op] = {}  # full and iota, by output
-    constants = list(graph.constants)
     kept: list[Op] = []
     for op in graph.ops:
         if op.kind in _SOURCES and _is_static(op, graph):
             pending[op.outputs[0]] = op
             kept.append(op)
             continue
-        if not _foldable(op, graph, keys, pending):
+        if not _foldable(op, graph, known, pending):
             kept.append(op)
             continue
-        for name, value in zip(op.outputs, _evaluate(op, graph, store, keys, pending), strict=True):
-            keys[name] = store_tensor(store, value)
-            constants.append(Constant(name, keys[name]))
-    return replace(graph, ops=tuple(kept), constants=tuple(constants))
+        operands = _operands(op, graph, store, known, pending)
+        used = [known[x] for x in op.inputs if isinstance(x, str) and x in known]
+        tensors = tuple(sorted({t for c in used for t in c.tensors}))
+        values = run_op(op, operands, tuple(graph.types[o] for o in op.outputs), {})
+        for name, value in zip(op.outputs, values, strict=True):
+            recipe = _moved(op, used[0], operands[0], value) if used else None
+            known[name] = Constant(name, store_tensor(store, value), tensors, recipe)
+    return replace(graph, ops=tuple(kept), constants=tuple(known.values()))
+
+
+def _moved(op: Op, source: Constant, operand: object, value: torch.Tensor) -> Recipe | None:
+    """The recipe of what an op made by moving elements of one constant, found in the strides that torch gave it."""
+    if op.kind not in _MOVES or source.recipe is None or not isinstance(operand, torch.Tensor):
+        return None
+    if value.numel() and value.untyped_storage().data_ptr() != operand.untyped_storage().data_ptr():
+        return source.recipe if op.kind == "reshape" else None
+    if value.is_contiguous() and value.numel() == operand.numel():
+        return source.recipe
+    view = View(int(value.storage_offset()), tuple(value.shape), tuple(value.stride()))
+    return replace(source.recipe, views=(*source.recipe.views, view))
 
 
 def _is_static(op: Op, graph: Graph) -> bool:
@@ -86,11 +104,11 @@ def _is_static(op: Op, graph: Graph) -> bool:
     return not symbolic and all(nbytes(graph.types[o]) is not None for o in op.outputs)
 
 
-def _foldable(op: Op, graph: Graph, keys: Mapping[str, str], pending: Mapping[str, Op]) -> bool:
+def _foldable(op: Op, graph: Graph, known: Mapping[str, Constant], pending: Mapping[str, Op]) -> bool:
     names = [x for x in op.inputs if isinstance(x, str)]
     if op.kind in _NEVER or not names or any(isinstance(x, Expr) for x in op.inputs):
         return False
-    if any(n not in keys and n not in pending for n in names) or _has_symbols(op):
+    if any(n not in known and n not in pending for n in names) or _has_symbols(op):
         return False
     sizes = [nbytes(graph.types[o]) for o in op.outputs]
     if any(s is None for s in sizes):
@@ -109,15 +127,14 @@ def _has_symbols(op: Op) -> bool:
     return any(symbolic(v) for _, v in op.attrs)
 
 
-def _evaluate(
-    op: Op, graph: Graph, store: ConstantStore, keys: Mapping[str, str], pending: Mapping[str, Op]
-) -> tuple[torch.Tensor, ...]:
+def _operands(
+    op: Op, graph: Graph, store: ConstantStore, known: Mapping[str, Constant], pending: Mapping[str, Op]
+) -> tuple[Operand | torch.Tensor, ...]:
     from hardtack.export.reference import run_op  # reference imports this module for its constants
 
     def value(name: str) -> torch.Tensor:
-        if name in keys:
-            return load_tensor(store, keys[name])
+        if name in known:
+            return load_tensor(store, known[name].key)
         return run_op(pending[name], pending[name].inputs, (graph.types[name],), {})[0]
 
-    operands = tuple(value(x) if isinstance(x, str) else x for x in op.inputs)
-    return run_op(op, operands, tuple(graph.types[o] for o in op.outputs), {})
+    return tuple(value(x) if isinstance(x, str) else x for x in op.inputs)

@@ -13,7 +13,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 from torch.fx import Node
 
 from hardtack.codegen.ir import expr as ex
-from hardtack.codegen.ir.constants import ConstantStore
+from hardtack.codegen.ir.constants import ConstantStore, Recipe
 from hardtack.codegen.ir.graph import Constant, Input, State, SymBinding, TensorType
 from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
@@ -222,7 +222,8 @@ def _lifted(
     if target in state_names:
         out.states[target] = (made.name, key)
     else:
-        out.constants.append(Constant(made.name, key))
+        named = spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
+        out.constants.append(Constant(made.name, key, (target,) if named else (), Recipe(target) if named else None))
 
 
 _PARTS = ("real", "imag")

@@ -165,6 +165,7 @@ def _number(facts: Facts, store: ConstantStore, x: Operand) -> float | None:
     if isinstance(x, Lit):
         return float(x.value)
     if isinstance(x, str) and x in facts.constants and all(int_value(s) == 1 for s in facts.shape(x)):
+        store.inlined.update(facts.constants[x].tensors)
         return float(load_tensor(store, facts.constants[x].key).reshape(()))
     return None
 

@@ -25,11 +25,14 @@ def remove_dead(graph: Graph) -> Graph:
 
 
 def common_subexpressions(graph: Graph) -> Graph:
-    """Of equal ops on equal operands, the first; of constants with equal content, the first."""
+    """Of equal ops on equal operands, the first; of constants with equal content, the first.
+
+    Constants of different tensors of the module stay apart, so that one of them can be replaced in the bundle.
+    """
     edit = Edit(graph)
-    first_constant: dict[str, str] = {}
+    first_constant: dict[object, str] = {}
     for c in graph.constants:
-        kept = first_constant.setdefault(c.key, c.name)
+        kept = first_constant.setdefault((c.key, c.tensors, c.recipe), c.name)
         if kept != c.name and graph.types[kept] == graph.types[c.name]:
             edit.renamed[c.name] = kept
     seen: dict[tuple[object, ...], tuple[str, ...]] = {}

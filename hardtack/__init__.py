@@ -15,11 +15,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hardtack.codegen.package.errors import LoadError, OutputError
+    from hardtack.codegen.package.errors import LoadError, OutputError, ReplaceError
     from hardtack.errors import HardtackError, InputError, RunError
     from hardtack.export.errors import ExportError
     from hardtack.options import Options
     from hardtack.runtime import Entry, Model, Session, Size, Tensor, load
+    from hardtack.weights import replace_weights
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Model",
     "Options",
     "OutputError",
+    "ReplaceError",
     "RunError",
     "Session",
     "Size",
@@ -38,9 +40,10 @@ __all__ = [
     "__version__",
     "export",
     "load",
+    "replace_weights",
 ]
 _PLACES = {
-    "hardtack.codegen.package.errors": ("LoadError", "OutputError"),
+    "hardtack.codegen.package.errors": ("LoadError", "OutputError", "ReplaceError"),
     "hardtack.errors": ("HardtackError", "InputError", "RunError"),
     "hardtack.export.errors": (
         "ExportError", "CaptureError", "TrainingModeError", "InputSpecError", "RangeError", "MutationError",
@@ -48,6 +51,7 @@ _PLACES = {
     ),
     "hardtack.options": ("Options",),
     "hardtack.runtime": ("Entry", "Model", "Session", "Size", "Tensor", "load"),
+    "hardtack.weights": ("replace_weights",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 

@@ -16,8 +16,9 @@ from hardtack.codegen.backends.cpp.compiler import find_compiler
 from hardtack.codegen.backends.cpp.targets import parse_target
 from hardtack.codegen.build import Built, Source, build_content
 from hardtack.codegen.ir.graph_text import to_text_graph
-from hardtack.codegen.package.bundle import check_output, write_bundle
 from hardtack.codegen.package.content import BundleContent
+from hardtack.codegen.package.output import check_output
+from hardtack.codegen.package.writer import write_bundle
 from hardtack.codegen.pipeline import compile_entry
 from hardtack.export import EntryGraph, Exported, to_graphs
 from hardtack.options import Options
@@ -27,9 +28,13 @@ from hardtack.trees import flattener
 
 @dataclass(frozen=True)
 class ExportInfo:
-    """What an export made. Sizes in bytes; `seconds` by stage; `decisions` counts fusions taken and refused."""
+    """What an export made. Sizes in bytes; `seconds` by stage; `decisions` counts fusions taken and refused.
+
+    weights_path: the weights file beside the bundle, where Options.weights asked for one.
+    """
 
     path: Path
+    weights_path: Path | None
     entries: tuple[str, ...]
     targets: tuple[str, ...]
     nbytes: int
@@ -44,9 +49,11 @@ class ExportInfo:
 
     def __str__(self) -> str:
         total = sum(self.seconds.values())
+        beside = f" in {self.weights_path}" if self.weights_path is not None else ""
         return (
-            f"{self.path}: {self.nbytes:,} bytes, weights {self.weights_nbytes:,}, code {self.libraries_nbytes:,} for "
-            f"{len(self.targets)} targets; {self.num_kernels} kernels in {self.num_launches} launches; {total:.1f} s"
+            f"{self.path}: {self.nbytes:,} bytes, weights {self.weights_nbytes:,}{beside}, "
+            f"code {self.libraries_nbytes:,} for {len(self.targets)} targets; "
+            f"{self.num_kernels} kernels in {self.num_launches} launches; {total:.1f} s"
         )
 
 
@@ -89,14 +96,16 @@ def export(
             targets,
             compiler=compiler,
             jobs=chosen.jobs,
+            tensors=exported.tensors,
             producer={"hardtack": hardtack.__version__, "torch": torch.__version__},
             progress=stage.report,
         )
         stage.report("write", 0, 0)
         content = with_debug(built) if chosen.debug else built.content
-        written = write_bundle(out, content)
+        written = write_bundle(out, content, external=chosen.weights == "external")
     return ExportInfo(
         path=written.path,
+        weights_path=written.weights_path,
         entries=tuple(sources),
         targets=tuple(t.name for t in content.targets),
         nbytes=written.nbytes,

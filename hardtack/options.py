@@ -13,13 +13,17 @@ class Options:
     compiler: the path of a system C++ compiler; None: the clang of the `ziglang` package, which builds for all targets.
     jobs: how many compilers run at once; None: one a core.
     debug: keep a listing of every stage in the bundle, under debug/.
+    weights: "embedded" in the bundle; "external", in the file <its stem>.safetensors beside it, which goes with it.
     """
 
     strict: bool = False
     compiler: str | None = None
     jobs: int | None = None
     debug: bool = False
+    weights: str = "embedded"
 
     def __post_init__(self) -> None:
         if self.jobs is not None and self.jobs < 1:
             raise ValueError(f"Options.jobs is {self.jobs}; it must be at least 1, or None for one a core")
+        if self.weights not in ("embedded", "external"):
+            raise ValueError(f'Options.weights is {self.weights!r}; it must be "embedded" or "external"')

@@ -80,6 +80,7 @@ def load(
     trusted_keys: Sequence[bytes] = (),
     verify_weights: bool = False,
     copy_weights: bool = False,
+    weights: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Loads a bundle: checks it, proves its plans sound, maps its weights. Starts no process, writes no file.
 
@@ -88,12 +89,14 @@ def load(
     trusted_keys: ed25519 public keys, 32 bytes each; if given, the bundle must be signed by one of them.
     verify_weights: check the weights' hashes too, which reads the whole file.
     copy_weights: read the weights into memory; otherwise they are mapped, and the file must not be changed in place.
+    weights: the weights file of a bundle that keeps them outside; None: beside the bundle, under the name it knows.
 
     Raises LoadError.
     """
     where = os.fspath(path)
+    outside = "" if weights is None else os.fspath(weights)
     try:
-        native = _native.Model(where, device, target or "", list(trusted_keys), verify_weights, copy_weights)
+        native = _native.Model(where, device, target or "", list(trusted_keys), verify_weights, copy_weights, outside)
         pool = _native.Pool(0 if threads is None else _checked_threads(threads))
     except _native.NativeError as error:
         message = error.args[1]

@@ -19,7 +19,7 @@ NEEDS_TORCH = {"hardtack.api", "hardtack.comparison"}
 THIRD_PARTY = {
     "hardtack": {"numpy", "click", "rich", "torch"},
     "hardtack.export": {"torch", "sympy", "numpy"},
-    "hardtack.codegen": {"numpy"},
+    "hardtack.codegen": {"numpy", "cryptography"},
 }
 RUNTIME_SYSTEM_HEADERS = {
     "cpuid.h", "dlfcn.h", "elf.h", "fcntl.h", "immintrin.h", "linux/futex.h", "sched.h", "stddef.h", "stdint.h",
@@ -75,6 +75,14 @@ def test_third_party_imports(module: str) -> None:
     ours = {"hardtack", "__future__"} | sys.stdlib_module_names
     foreign = {name.partition(".")[0] for name in imports(MODULES[module])} - ours
     assert foreign <= THIRD_PARTY[room_of(module)]
+
+
+def test_only_signing_needs_cryptography() -> None:
+    """Loading, running, exporting and verifying bundles need no package for it."""
+    users = {m for m in MODULES if {n.partition(".")[0] for n in imports(MODULES[m])} & {"cryptography"}}
+    assert users == {"hardtack.codegen.package.signing"}
+    importers = {m for m in MODULES if "hardtack.codegen.package.signing" in imports(MODULES[m], at_load=True)}
+    assert importers == set()
 
 
 @pytest.mark.parametrize("module", MODULES)

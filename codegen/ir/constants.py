@@ -25,6 +25,43 @@ NUMPY_DTYPE: dict[DType, np.dtype[np.generic]] = {
 """The numpy dtype that holds a DType's elements."""
 
 
+@dataclass(frozen=True)
+class View:
+    """Elements of a flat array: the one at `index` lies at offset + index . strides. All count elements."""
+
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A layout of codegen/prepack.py and its numbers."""
+
+    kind: str
+    params: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a constant is made of the tensor `source` of the module: seen as flat and row-major, then each view in turn a
+    new row-major array of the one before, then the packing. Nothing is computed: elements only move, or repeat.
+    """
+
+    source: str
+    views: tuple[View, ...] = ()
+    packing: Packing | None = None
+
+
+@dataclass(frozen=True)
+class ModuleTensor:
+    """A parameter or buffer as its module has it; `aliases`: other names of the same tensor, sorted."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    aliases: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class ConstantData:
     """A contiguous array of `shape`; bf16 is held as its bits in uint16."""
@@ -41,9 +78,13 @@ class ConstantData:
 
 @dataclass
 class ConstantStore:
-    """key -> content. Grows while a model is captured and prepared; stages after that only read it."""
+    """key -> content. Grows while a model is captured and prepared; stages after that only read it.
+
+    inlined: the module's tensors whose values decided how the graph was rewritten, or stand in it as literals.
+    """
 
     data: dict[str, ConstantData] = field(default_factory=dict)
+    inlined: set[str] = field(default_factory=set)
 
     def add(self, dtype: DType, array: npt.NDArray[np.generic]) -> str:
         """Keep `array` (copied only if it is not contiguous) and return its key."""

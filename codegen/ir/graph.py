@@ -64,6 +64,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from hardtack.codegen.ir.constants import Recipe
 from hardtack.codegen.ir.expr import Expr, Sym, to_text
 from hardtack.codegen.ir.types import DType
 
@@ -146,10 +147,14 @@ class Input:
 @dataclass(frozen=True)
 class Constant:
     """A weight, buffer or folded value. `name` is the user's qualified name where there is one; `key` names its bytes
-    in the graph's constant store, so that two constants of equal content share a key."""
+    in the graph's constant store, so that two constants of equal content share a key. `tensors`: the module's
+    parameters and buffers that the content was computed from, sorted. `recipe`: how, where elements of one only moved.
+    """
 
     name: str
     key: str
+    tensors: tuple[str, ...] = ()
+    recipe: Recipe | None = None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """BundleContent: everything that a bundle says, before it is bytes.
 
-BundleContent ::= entries, targets, plans {(entry, target): Plan}, constants, states, producer, numerics, debug
+BundleContent ::= entries, targets, plans {(entry, target): Plan}, constants, states, producer, numerics, debug,
+                  parameters, recipes
 EntryContent  ::= name, syms, inputs, outputs, in_tree, out_tree       the contract, the same for every target
 TargetContent ::= name ("cpu:x86-64-v4"), device, requires (CPU features), library (bytes of the shared object)
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hardtack.codegen.ir.constants import ConstantData
+from hardtack.codegen.ir.constants import ConstantData, ModuleTensor, Recipe
 from hardtack.codegen.ir.expr import Expr, Sym
 from hardtack.codegen.ir.plan import Plan
 from hardtack.codegen.ir.types import DType
@@ -70,7 +71,10 @@ class StateContent:
 
 @dataclass(frozen=True)
 class BundleContent:
-    """See the module's grammar. `targets` best first; `debug` maps member names under debug/ to their bytes."""
+    """See the module's grammar. `targets` best first; `debug` maps member names under debug/ to their bytes.
+
+    parameters: the module's tensors that can be replaced, by name. recipes: how constants are made of them.
+    """
 
     entries: tuple[EntryContent, ...]
     targets: tuple[TargetContent, ...]
@@ -80,6 +84,8 @@ class BundleContent:
     producer: Mapping[str, str] = field(default_factory=dict)
     numerics: Mapping[str, str] = field(default_factory=dict)
     debug: Mapping[str, bytes] = field(default_factory=dict)
+    parameters: Mapping[str, ModuleTensor] = field(default_factory=dict)
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
 
 
 def plan_member(entry: str, target: str) -> str:

@@ -1,4 +1,4 @@
-"""The one error of reading a bundle."""
+"""The errors of reading, writing, signing and changing bundles."""
 
 from __future__ import annotations
 
@@ -17,4 +17,12 @@ class LoadError(Exception):
 
 
 class OutputError(Exception):
-    """A bundle that cannot be written where it was asked for."""
+    """A file that cannot be written where it was asked for."""
+
+
+class ReplaceError(Exception):
+    """Values that cannot stand in for a bundle's: an unknown name, another dtype or shape, one name of two."""
+
+
+class KeyFileError(Exception):
+    """A file or text that is not the key that it should be."""

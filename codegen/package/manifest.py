@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hardtack.codegen.ir.constants import Recipe
 from hardtack.codegen.ir.expr import Const, Expr, to_text
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package import canonical
@@ -70,19 +71,33 @@ class StateSpec:
 
 
 @dataclass(frozen=True)
+class ParameterSpec:
+    """A tensor of the module that can be replaced; `aliases`: other names that it has there."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    aliases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ConstantSpec:
-    """A constant: tensor `tensor` of the member `file`, seen with `shape`."""
+    """A constant: tensor `tensor` of the file `file`, a member or the external one, seen with `shape`.
+
+    recipe: how it is made of a parameter; None for a constant that cannot be replaced.
+    """
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     file: str
     tensor: str
+    recipe: Recipe | None
 
 
 @dataclass(frozen=True)
 class MemberSpec:
-    """`sha256` in hex."""
+    """A member, or the external weights file; `sha256` in hex."""
 
     name: str
     nbytes: int
@@ -108,12 +123,20 @@ class Manifest:
     entries: tuple[EntrySpec, ...]
     states: tuple[StateSpec, ...]
     constants: tuple[ConstantSpec, ...]
+    parameters: tuple[ParameterSpec, ...]
     members: tuple[MemberSpec, ...]
+    external: MemberSpec | None = None
     signature: Signature | None = None
 
 
-def from_content(content: BundleContent, tensors: Mapping[str, str], members: Sequence[MemberSpec]) -> Manifest:
-    """The manifest of `content`. `tensors`: constant name -> tensor name in the weights member."""
+def from_content(
+    content: BundleContent,
+    tensors: Mapping[str, str],
+    members: Sequence[MemberSpec],
+    external: MemberSpec | None = None,
+) -> Manifest:
+    """The manifest of `content`. `tensors`: constant name -> tensor name in the weights, a member or `external`."""
+    file = external.name if external is not None else WEIGHTS
     names = [t.name for t in content.targets]
     constants = dict(content.constants)
     return Manifest(
@@ -123,10 +146,14 @@ def from_content(content: BundleContent, tensors: Mapping[str, str], members: Se
         entries=tuple(_entry_spec(e, names) for e in content.entries),
         states=tuple(StateSpec(s.name, s.dtype, s.shape, s.init) for s in content.states),
         constants=tuple(
-            ConstantSpec(name, constants[name].dtype, constants[name].array.shape, WEIGHTS, tensors[name])
-            for name in sorted(constants)
+            ConstantSpec(name, c.dtype, c.array.shape, file, tensors[name], content.recipes.get(name))
+            for name, c in sorted(constants.items())
+        ),
+        parameters=tuple(
+            ParameterSpec(name, p.dtype, p.shape, p.aliases) for name, p in sorted(content.parameters.items())
         ),
         members=tuple(members),
+        external=external,
     )
 
 
@@ -180,12 +207,36 @@ def document(m: Manifest) -> dict[str, object]:
         "entries": [_entry_document(e) for e in m.entries],
         "states": [{"name": s.name, "dtype": s.dtype.value, "shape": list(s.shape), "init": s.init} for s in m.states],
         "constants": [
-            {"name": c.name, "dtype": c.dtype.value, "shape": list(c.shape), "file": c.file, "tensor": c.tensor}
+            {
+                "name": c.name,
+                "dtype": c.dtype.value,
+                "shape": list(c.shape),
+                "file": c.file,
+                "tensor": c.tensor,
+                "recipe": c.recipe and _recipe_document(c.recipe),
+            }
             for c in m.constants
         ],
-        "members": [{"name": x.name, "nbytes": x.nbytes, "sha256": x.sha256} for x in m.members],
+        "parameters": [
+            {"name": p.name, "dtype": p.dtype.value, "shape": list(p.shape), "aliases": list(p.aliases)}
+            for p in m.parameters
+        ],
+        "members": [_member_document(x) for x in m.members],
+        "external": m.external and _member_document(m.external),
         "signature": signature
         and {"algorithm": signature.algorithm, "public_key": signature.public_key, "value": signature.value},
+    }
+
+
+def _member_document(m: MemberSpec) -> dict[str, object]:
+    return {"name": m.name, "nbytes": m.nbytes, "sha256": m.sha256}
+
+
+def _recipe_document(r: Recipe) -> dict[str, object]:
+    return {
+        "source": r.source,
+        "views": [{"offset": v.offset, "shape": list(v.shape), "strides": list(v.strides)} for v in r.views],
+        "packing": r.packing and {"kind": r.packing.kind, "params": list(r.packing.params)},
     }
 
 

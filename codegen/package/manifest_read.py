@@ -18,12 +18,14 @@ from hardtack.codegen.package.manifest import (
     EntrySpec,
     Manifest,
     MemberSpec,
+    ParameterSpec,
     Signature,
     StateSpec,
     SymSpec,
     TargetSpec,
     TensorSpec,
 )
+from hardtack.codegen.package.recipe_read import check_recipes, fits, read_recipe
 
 WHERE = "manifest.json"
 _DTYPES = tuple(d.value for d in DType)
@@ -46,7 +48,9 @@ def parse(data: bytes) -> Manifest:
         entries=tuple(_entry(f) for f in top.each("entries")),
         states=tuple(_state(f) for f in top.each("states")),
         constants=tuple(_constant(f) for f in top.each("constants")),
+        parameters=tuple(_parameter(f) for f in top.each("parameters")),
         members=tuple(_member(f) for f in top.each("members")),
+        external=_external(top),
         signature=_signature(top),
     )
     top.done()
@@ -124,9 +128,21 @@ def _state(f: Fields) -> StateSpec:
 
 def _constant(f: Fields) -> ConstantSpec:
     dtype = DType(f.choice("dtype", _DTYPES))
-    constant = ConstantSpec(f.text("name"), dtype, _shape(f), f.text("file"), f.text("tensor"))
+    constant = ConstantSpec(f.text("name"), dtype, _shape(f), f.text("file"), f.text("tensor"), read_recipe(f))
     f.done()
     return constant
+
+
+def _parameter(f: Fields) -> ParameterSpec:
+    dtype = DType(f.choice("dtype", _DTYPES))
+    shape, aliases = _shape(f), f.all("aliases", check_text)
+    if not fits(shape, dtype):
+        f.refuse("is of 2^48 bytes or more", "shape")
+    if list(aliases) != sorted(set(aliases)):
+        f.refuse("are not in order, or one stands twice", "aliases")
+    parameter = ParameterSpec(f.text("name"), dtype, shape, aliases)
+    f.done()
+    return parameter
 
 
 def _hex(f: Fields, key: str, nbytes: int) -> str:
@@ -140,6 +156,16 @@ def _member(f: Fields) -> MemberSpec:
     member = MemberSpec(f.text("name"), f.integer("nbytes", 0, INT64_MAX), _hex(f, "sha256", 32))
     f.done()
     return member
+
+
+def _external(top: Fields) -> MemberSpec | None:
+    if top.raw("external") is None:
+        return None
+    f = Fields(top.raw("external"), WHERE, "external")
+    name = f.text("name")
+    if not name.endswith(".safetensors") or "/" in name or len(name.encode()) > 255:
+        f.refuse(f"is {name!r}; it must be the name of a .safetensors file, without a folder", "name")
+    return _member(f)
 
 
 def _signature(top: Fields) -> Signature | None:
@@ -229,6 +255,7 @@ def _check_references(m: Manifest) -> None:
         ("entry points", [e.name for e in m.entries]),
         ("states", [s.name for s in m.states]),
         ("constants", [c.name for c in m.constants]),
+        ("parameters", [p.name for p in m.parameters]),
         ("members", [x.name for x in m.members]),
     )
     for what, names in named:
@@ -237,9 +264,10 @@ def _check_references(m: Manifest) -> None:
         _refuse("there is no entry point")
     if not m.targets:
         _refuse("there is no target")
-    constants = [c.name for c in m.constants]
-    if constants != sorted(constants):
-        _refuse("constants are not in the order of their names")
+    for what, rows in (("constants", m.constants), ("parameters", m.parameters)):
+        listed = [row.name for row in rows]
+        if listed != sorted(listed):
+            _refuse(f"{what} are not in the order of their names")
     _check_links(m, {x.name for x in m.members})
 
 
@@ -260,6 +288,7 @@ def _check_links(m: Manifest, members: set[str]) -> None:
             _refuse(f"state {s.name!r} starts from constant {s.init!r}, which does not exist")
         if init is not None and (init.dtype, init.shape) != (s.dtype, s.shape):
             _refuse(f"state {s.name!r} and its constant {s.init!r} differ in dtype or shape")
+    check_recipes(m.constants, m.parameters)
     _check_members(m, members, lambda problem: _refuse(problem))
 
 
@@ -274,10 +303,15 @@ def _check_members(m: Manifest, members: set[str], refuse: Callable[[str], NoRet
         if member not in members:
             refuse(f"{who} names the member {member!r}, which is not listed")
         used.add(member)
+    external = {m.external.name} if m.external is not None else set()
+    if external & members:
+        refuse(f"the external file {min(external)!r} has the name of a member")
     for c in m.constants:
-        if not c.file.endswith(".safetensors") or c.file not in members:
+        if not c.file.endswith(".safetensors") or c.file not in members | external:
             refuse(f"constant {c.name!r} names the file {c.file!r}, which is not a listed .safetensors member")
         used.add(c.file)
+    if not external <= used:
+        refuse(f"the external file {min(external)!r} holds no constant")
     for member in sorted(members - used):
         if not member.startswith("debug/"):
             refuse(f"member {member!r} belongs to nothing")

@@ -126,6 +126,30 @@ def read(data: memoryview, where: str) -> dict[str, Tensor]:
     return {t.name: t for t in tensors if not t.name.startswith(_PAD)}
 
 
+def read_foreign(data: memoryview, where: str) -> dict[str, ConstantData]:
+    """The tensors of a safetensors file of any writer, in place; bf16 as its bits. Raises LoadError.
+
+    Order, alignment and gaps are free here, and metadata is left out; every tensor lies inside the file.
+    """
+    if len(data) < 8:
+        raise LoadError(f"has {len(data)} bytes; a safetensors file has at least 8", where)
+    (header_nbytes,) = struct.unpack_from("<Q", data)
+    if header_nbytes > min(len(data) - 8, _MAX_HEADER_NBYTES):
+        raise LoadError(f"its header of {header_nbytes} bytes does not fit in its {len(data)} bytes", where)
+    document = canonical.loads(bytes(data[8 : 8 + header_nbytes]), where, any_spelling=True)
+    header = Fields(document, where)
+    assert isinstance(document, dict)
+    out: dict[str, ConstantData] = {}
+    for name in document:
+        if name == "__metadata__" or name.startswith(_PAD):
+            continue
+        tensor = _tensor(header, name, 8 + header_nbytes)
+        if tensor.end > len(data):
+            raise LoadError(f"tensor {name!r} ends at byte {tensor.end}, the file at {len(data)}", where)
+        out[name] = ConstantData(tensor.dtype, array_of(data, tensor))
+    return out
+
+
 def _tensor(header: Fields, name: str, start: int) -> Tensor:
     where = header.where
     check_text(name, where, "a tensor's name")

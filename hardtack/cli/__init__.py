@@ -18,6 +18,9 @@ _COMMANDS = {
     "bench": "Measure load time and latency.",
     "compare": "Compare a bundle with eager PyTorch.",
     "diff": "Show how two bundles differ.",
+    "weights": "List the weights that can be replaced, or replace some.",
+    "keygen": "Make a key pair for signing.",
+    "sign": "Sign a bundle.",
 }
 
 

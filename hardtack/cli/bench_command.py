@@ -11,7 +11,7 @@ import numpy as np
 
 import hardtack
 from hardtack.cli.arrays import load_arrays, made_up, parse_pairs, pick_entry
-from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, size_text, table
+from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, size_text, table, weights_option
 
 _PERCENTILES = {"p10": 10, "median": 50, "p90": 90}
 
@@ -23,6 +23,7 @@ _PERCENTILES = {"p10": 10, "median": 50, "p90": 90}
 @click.option("--entry", help="The entry point; may be left out when there is one.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads; default: as many as may be used.")
 @click.option("--seconds", type=click.FloatRange(min=0.01), default=2.0, show_default=True, help="How long to measure.")
+@weights_option
 @json_option
 def command(
     bundle: str,
@@ -31,6 +32,7 @@ def command(
     entry: str | None,
     threads: int | None,
     seconds: float,
+    weights: str | None,
     as_json: bool,
 ) -> None:
     """Measure how long a bundle takes to load, to run first, and to run again.
@@ -38,7 +40,7 @@ def command(
     Inputs that are not given are made up: random floats; integers and bools 0 or 1; sizes 1, or as --size says.
     """
     begin = time.perf_counter()
-    model = hardtack.load(bundle, threads=threads)
+    model = hardtack.load(bundle, threads=threads, weights=weights)
     load_s = time.perf_counter() - begin
     chosen = pick_entry(model, entry)
     session = model.session(chosen.name)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
+from types import ModuleType
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from hardtack.codegen.package.errors import LoadError, OutputError
+from hardtack.codegen.package.errors import KeyFileError, LoadError, OutputError, ReplaceError
 from hardtack.errors import HardtackError, InputError, RunError
 
 BUNDLE = click.Path(exists=True, dir_okay=False)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
+
+weights_option = click.option(
+    "--weights", type=BUNDLE, metavar="FILE", help="The bundle's weights, when they are outside and not beside it."
+)
 
 
 class WrongUse(Exception):
@@ -23,7 +29,8 @@ class WrongUse(Exception):
 
 def known_errors() -> tuple[type[Exception], ...]:
     """Errors that say all there is to say: shown without a traceback, exit status 1."""
-    errors: list[type[Exception]] = [LoadError, InputError, RunError, HardtackError]
+    errors: list[type[Exception]] = [LoadError, OutputError, ReplaceError, KeyFileError]
+    errors += [InputError, RunError, HardtackError]
     if "hardtack.export.errors" in sys.modules:
         errors.append(sys.modules["hardtack.export.errors"].ExportError)
     for module, name in (("toolchain", "ToolchainError"), ("compiler", "CompilerError"), ("cache", "CacheError")):
@@ -31,6 +38,18 @@ def known_errors() -> tuple[type[Exception], ...]:
         if found is not None:
             errors.append(getattr(found, name))
     return tuple(errors)
+
+
+def signing() -> ModuleType:
+    """hardtack.codegen.package.signing, which needs a package that nothing else does. Raises WrongUse without it."""
+    try:
+        return importlib.import_module("hardtack.codegen.package.signing")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "cryptography":
+            raise
+        raise WrongUse(
+            "signatures need the package cryptography; to install it: pip install 'hardtack[sign]'"
+        ) from None
 
 
 def error_line(text: str) -> None:
@@ -70,7 +89,7 @@ def size_text(nbytes: int) -> str:
 
 def check_target_path(path: str) -> None:
     """Refuses an output path now, as wrong use."""
-    from hardtack.codegen.package.bundle import check_output
+    from hardtack.codegen.package.output import check_output
 
     try:
         check_output(path)

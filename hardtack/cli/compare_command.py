@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hardtack.cli.common import BUNDLE, console, json_option, print_json, table
+from hardtack.cli.common import BUNDLE, console, json_option, print_json, table, weights_option
 from hardtack.cli.spec import HELP, load_spec
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     help="Largest |difference| / largest |eager| allowed; default by dtype: f32 1e-4, f16 1e-2, bf16 5e-2, f64 1e-9.",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the runtime.")
+@weights_option
 @json_option
 def command(
     bundle: str,
@@ -33,6 +34,7 @@ def command(
     entry: str | None,
     tolerance: float | None,
     threads: int | None,
+    weights: str | None,
     as_json: bool,
 ) -> None:
     found = load_spec(spec)
@@ -40,7 +42,7 @@ def command(
     from hardtack.cli.arrays import pick_entry
     from hardtack.comparison import compare
 
-    model = hardtack.load(bundle, threads=threads)
+    model = hardtack.load(bundle, threads=threads, weights=weights)
     name = pick_entry(model, entry).name
     result = compare(model, found.module, found.args, found.kwargs, found.dynamic_shapes, name, steps, tolerance)
     bad = [d for d in (*result.outputs, *result.steps) if not d.good]

@@ -19,13 +19,15 @@ _PARTS = ("producer", "numerics", "targets", "entries", "states")
 @click.command(name="diff")
 @click.argument("a", type=BUNDLE)
 @click.argument("b", type=BUNDLE)
+@click.option("--weights-a", type=BUNDLE, metavar="FILE", help="A's weights, when they are outside and not beside it.")
+@click.option("--weights-b", type=BUNDLE, metavar="FILE", help="B's weights, likewise.")
 @json_option
-def command(a: str, b: str, as_json: bool) -> None:
+def command(a: str, b: str, weights_a: str | None, weights_b: str | None, as_json: bool) -> None:
     """Show how two bundles differ: contract, what made them, weights, kernels, plans. Nothing in them is run.
 
     Exit status 0 when they are equal in every byte, 1 when they differ.
     """
-    with open_bundle(a) as first, open_bundle(b) as second:
+    with open_bundle(a, weights_a) as first, open_bundle(b, weights_b) as second:
         equal = first.data == second.data
         changes = [] if equal else list(_changes(first, second))
     if as_json:
@@ -46,6 +48,7 @@ def _changes(a: Bundle, b: Bundle) -> Iterator[tuple[str, str, str, str]]:
     left, right = document(a.manifest), document(b.manifest)
     for part in _PARTS:
         yield from _by_name(part, _named(left[part]), _named(right[part]))
+    yield from _by_name("signature", _signature(a), _signature(b))
     yield from _by_name("constant", _constants(a), _constants(b))
     yield from _by_name("kernel", _kernels(a), _kernels(b))
     yield from _by_name("member", _members(a), _members(b))
@@ -79,6 +82,11 @@ def _constants(bundle: Bundle) -> dict[str, str]:
     return out
 
 
+def _signature(bundle: Bundle) -> dict[str, str]:
+    signature = bundle.manifest.signature
+    return {"by": signature.public_key, "value": signature.value[:12]} if signature is not None else {}
+
+
 def _kernels(bundle: Bundle) -> dict[str, str]:
     """How often the plans for the first target launch each kernel; kernels are named by content."""
     counts: dict[str, int] = {}
@@ -93,4 +101,8 @@ def _kernels(bundle: Bundle) -> dict[str, str]:
 
 
 def _members(bundle: Bundle) -> dict[str, str]:
-    return {x.name: f"{x.nbytes:,} bytes {x.sha256[:12]}" for x in bundle.manifest.members}
+    external = bundle.manifest.external
+    rows = {x.name: f"{x.nbytes:,} bytes {x.sha256[:12]}" for x in bundle.manifest.members}
+    if external is not None:
+        rows[external.name] = f"{external.nbytes:,} bytes {external.sha256[:12]}, outside"
+    return rows

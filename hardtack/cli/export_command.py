@@ -27,6 +27,13 @@ from hardtack.codegen.pipeline import STAGES
 @click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once; default: one a core.")
 @click.option("--debug", is_flag=True, help="Keep a listing of every stage in the bundle, under debug/.")
 @click.option(
+    "--weights",
+    type=click.Choice(["embedded", "external"]),
+    default="embedded",
+    show_default=True,
+    help="Where the weights go: into the bundle, or into a .safetensors file beside it.",
+)
+@click.option(
     "--stop-after", type=click.Choice(STAGES), help="Print the text of this stage and stop; nothing is written."
 )
 @json_option
@@ -38,6 +45,7 @@ def command(
     compiler: str | None,
     jobs: int | None,
     debug: bool,
+    weights: str,
     stop_after: str | None,
     as_json: bool,
 ) -> None:
@@ -65,13 +73,14 @@ def command(
         path=output,
         dynamic_shapes=found.dynamic_shapes,
         targets=targets,
-        options=Options(strict=strict, compiler=compiler, jobs=jobs, debug=debug),
+        options=Options(strict=strict, compiler=compiler, jobs=jobs, debug=debug, weights=weights),
     )
     if as_json:
         print_json(dataclasses.asdict(info))
         return
     out = table(str(info.path), "what", ">size")
-    out.add_row("weights", size_text(info.weights_nbytes))
+    beside = f" in {info.weights_path}" if info.weights_path is not None else ""
+    out.add_row(f"weights{beside}", size_text(info.weights_nbytes))
     out.add_row(f"code for {', '.join(info.targets)}", size_text(info.libraries_nbytes))
     out.add_row("plans", size_text(info.plans_nbytes))
     out.add_row("the file", size_text(info.nbytes))

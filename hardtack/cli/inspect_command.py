@@ -9,7 +9,7 @@ from rich.console import Console
 
 from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, size_text, table
 from hardtack.codegen.package.bundle import Bundle, open_bundle
-from hardtack.codegen.package.manifest import EntrySpec, TensorSpec, document
+from hardtack.codegen.package.manifest import ConstantSpec, EntrySpec, TensorSpec, document
 from hardtack.codegen.package.plan_text import listing
 from hardtack.codegen.package.weights import numel_of
 
@@ -56,8 +56,8 @@ def _print_plan(bundle: Bundle, entry: str, target: str | None) -> None:
 
 def _print_summary(bundle: Bundle, out: Console) -> None:
     m = bundle.manifest
-    weights = sum(e.nbytes for e in bundle.entries.values() if e.name.endswith(".safetensors"))
-    out.print(f"{bundle.path}: {size_text(len(bundle.data))}, weights {size_text(weights)}")
+    outside = f" in {m.external.name}, which goes with it" if m.external is not None else ""
+    out.print(f"{bundle.path}: {size_text(len(bundle.data))}, weights {size_text(bundle.weights_nbytes)}{outside}")
     out.print("made by " + ", ".join(f"{name} {version}" for name, version in sorted(m.producer.items())))
     out.print("signed by " + m.signature.public_key if m.signature else "not signed")
     for e in m.entries:
@@ -95,6 +95,14 @@ def _type(t: TensorSpec) -> str:
     return f"{t.dtype}[{_dims(t.shape)}]"
 
 
+def _origin(c: ConstantSpec) -> str:
+    """The tensor of the module that a constant is, or is made of; "" for one that cannot be replaced."""
+    if c.recipe is None:
+        return ""
+    packing = f", packed as {c.recipe.packing.kind}" if c.recipe.packing is not None else ""
+    return c.recipe.source + packing
+
+
 def _print_members(bundle: Bundle, out: Console) -> None:
     made = table("members", "name", ">bytes", ">offset", "sha256")
     hashes = {x.name: x.sha256 for x in bundle.manifest.members}
@@ -105,10 +113,10 @@ def _print_members(bundle: Bundle, out: Console) -> None:
 
 
 def _print_constants(bundle: Bundle, out: Console) -> None:
-    made = table("constants", "name", "type", ">bytes", "stored as")
+    made = table("constants", "name", "type", ">bytes", "stored as", "made of")
     for c in bundle.manifest.constants:
         nbytes = numel_of(c.shape) * c.dtype.nbytes
         stored = "" if c.tensor == c.name else c.tensor
-        made.add_row(c.name, f"{c.dtype}[{_dims(c.shape)}]", f"{nbytes:,}", stored)
+        made.add_row(c.name, f"{c.dtype}[{_dims(c.shape)}]", f"{nbytes:,}", stored, _origin(c))
     out.print()
     out.print(made)

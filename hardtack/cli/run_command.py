@@ -10,7 +10,7 @@ import numpy as np
 
 import hardtack
 from hardtack.cli.arrays import load_arrays, parse_pairs, pick_entry
-from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, table
+from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, table, weights_option
 
 
 @click.command(name="run")
@@ -19,9 +19,16 @@ from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_js
 @click.option("-o", "--output", metavar="DIR", help="Write each output there as NAME.npy; made if it does not exist.")
 @click.option("--entry", help="The entry point; may be left out when there is one.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads; default: as many as may be used.")
+@weights_option
 @json_option
 def command(
-    bundle: str, inputs: tuple[str, ...], output: str | None, entry: str | None, threads: int | None, as_json: bool
+    bundle: str,
+    inputs: tuple[str, ...],
+    output: str | None,
+    entry: str | None,
+    threads: int | None,
+    weights: str | None,
+    as_json: bool,
 ) -> None:
     """Run a bundle once on arrays from .npy files, and show what comes out.
 
@@ -32,7 +39,7 @@ def command(
     if folder is not None and folder.exists() and not folder.is_dir():
         raise WrongUse(f"cannot write outputs to {folder}: it is a file")
     arrays = load_arrays(parse_pairs(inputs, "-i"))
-    model = hardtack.load(bundle, threads=threads)
+    model = hardtack.load(bundle, threads=threads, weights=weights)
     results = model.session(pick_entry(model, entry).name).run_tensors(arrays)
     rows = [_facts(name, np.asarray(value)) for name, value in results.items()]
     if folder is not None:

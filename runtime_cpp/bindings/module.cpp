@@ -12,22 +12,30 @@ namespace {
 PyObject* native_error = nullptr;
 PyObject* input_problem = nullptr;
 
+// The options of a load or a check; `keys` and `weights` must outlive them.
+ht_load_options load_options(const std::vector<std::string>& trusted_keys, const std::string& weights,
+                             std::vector<uint8_t>* keys) {
+  ht_load_options options = ht_load_options_default();
+  for (const std::string& key : trusted_keys) {
+    if (key.size() != 32) throw py::value_error("a trusted key has 32 bytes");
+    keys->insert(keys->end(), key.begin(), key.end());
+  }
+  options.require_trusted_signature = !trusted_keys.empty();
+  options.trusted_keys = reinterpret_cast<const uint8_t(*)[32]>(keys->data());
+  options.num_trusted_keys = trusted_keys.size();
+  options.weights_path = weights.empty() ? nullptr : weights.c_str();
+  return options;
+}
+
 std::unique_ptr<ht_model, ModelFree> load(const std::string& path, const std::string& device, const std::string& target,
                                           const std::vector<std::string>& trusted_keys, bool verify_weights,
-                                          bool copy_weights) {
-  ht_load_options options = ht_load_options_default();
+                                          bool copy_weights, const std::string& weights) {
+  std::vector<uint8_t> keys;
+  ht_load_options options = load_options(trusted_keys, weights, &keys);
   options.device = device.c_str();
   options.target = target.empty() ? nullptr : target.c_str();
   options.verify_weights = verify_weights;
   options.copy_weights = copy_weights;
-  std::vector<uint8_t> keys;
-  for (const std::string& key : trusted_keys) {
-    if (key.size() != 32) throw py::value_error("a trusted key has 32 bytes");
-    keys.insert(keys.end(), key.begin(), key.end());
-  }
-  options.require_trusted_signature = !trusted_keys.empty();
-  options.trusted_keys = reinterpret_cast<const uint8_t(*)[32]>(keys.data());
-  options.num_trusted_keys = trusted_keys.size();
   ht_model* model = nullptr;
   ht_status* failed = nullptr;
   {
@@ -38,13 +46,16 @@ std::unique_ptr<ht_model, ModelFree> load(const std::string& path, const std::st
   return ModelHandle(model);
 }
 
-py::dict verify_file(const std::string& path) {
+py::dict verify_file(const std::string& path, const std::vector<std::string>& trusted_keys,
+                     const std::string& weights) {
+  std::vector<uint8_t> keys;
+  const ht_load_options options = load_options(trusted_keys, weights, &keys);
   ht_verify_report report{};
   report.struct_size = sizeof report;
   ht_status* failed = nullptr;
   {
     const py::gil_scoped_release unlocked;
-    failed = ht_verify_file(path.c_str(), nullptr, &report);
+    failed = ht_verify_file(path.c_str(), &options, &report);
   }
   check(failed);
   py::dict out;
@@ -55,6 +66,7 @@ py::dict verify_file(const std::string& path) {
   out["num_constants"] = report.num_constants;
   out["weights_nbytes"] = report.weights_nbytes;
   out["has_signature"] = report.has_signature != 0;
+  out["trusted"] = report.trusted != 0;
   return out;
 }
 
@@ -105,15 +117,17 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("version", &ht_version);
   m.def("cpu_features", &ht_cpu_features);
-  m.def("verify_file", &verify_file, py::arg("path"));
+  m.def("verify_file", &verify_file, py::arg("path"), py::arg("trusted_keys") = std::vector<std::string>(),
+        py::arg("weights") = "");
   py::class_<PyPool>(m, "Pool").def(py::init<int32_t>(), py::arg("num_threads"));
   py::class_<PyModel>(m, "Model")
       .def(py::init([](const std::string& path, const std::string& device, const std::string& target,
-                       const std::vector<std::string>& keys, bool verify_weights, bool copy_weights) {
-             return PyModel(load(path, device, target, keys, verify_weights, copy_weights));
+                       const std::vector<std::string>& keys, bool verify_weights, bool copy_weights,
+                       const std::string& weights) {
+             return PyModel(load(path, device, target, keys, verify_weights, copy_weights, weights));
            }),
            py::arg("path"), py::arg("device"), py::arg("target"), py::arg("trusted_keys"), py::arg("verify_weights"),
-           py::arg("copy_weights"))
+           py::arg("copy_weights"), py::arg("weights"))
       .def("info", [](const PyModel& self) { return model_info(self.get()); })
       .def("entries", [](const PyModel& self) { return entries_info(self.get()); });
   py::class_<PySession>(m, "Session")

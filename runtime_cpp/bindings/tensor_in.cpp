@@ -22,7 +22,9 @@ bool dtype_of(const py::dtype& dtype, ht_dtype* out) {
     case 'i': *out = {0, bits, 1}; return true;
     case 'u': *out = {static_cast<uint8_t>(bits == 16 ? 4 : 1), bits, 1}; return true;
     case 'f': *out = {2, bits, 1}; return bits <= 64;
-    default: *out = {4, 16, 1}; return dtype.itemsize() == 2 && py::str(dtype).cast<std::string>() == "bfloat16";
+    default:
+      *out = {4, 16, 1};
+      return dtype.itemsize() == 2 && py::str(py::handle(dtype)).cast<std::string>() == "bfloat16";
   }
 }
 

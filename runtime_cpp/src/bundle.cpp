@@ -16,26 +16,70 @@ constexpr uint64_t kMaxTextNbytes = uint64_t{256} << 20;  // manifest and plans:
 
 bool is_weights(const Member& member) { return member_group(member.name) == 5; }
 
-struct WeightsMember {
-  const Member* member = nullptr;
+// A member with weights, or the external file.
+struct WeightsFile {
+  const char* name = "";
+  bool external = false;
+  uint64_t offset = 0;
+  uint64_t nbytes = 0;
   WeightsHeader header;
 };
 
-Status read_weights_header(const Source& source, const Member& member, WeightsHeader* header) {
+Status read_weights_header(const Source& source, WeightsFile* file) {
   uint8_t first[8] = {};
-  const char* name = member.name.c_str();
-  if (member.nbytes < 8) return error(HT_BAD_BUNDLE, "member %s: too short", name);
-  HT_RETURN_IF_ERROR(source.read(member.data_offset, 8, first));
+  if (file->nbytes < 8) return error(HT_BAD_BUNDLE, "member %s: too short", file->name);
+  HT_RETURN_IF_ERROR(source.read(file->offset, 8, first));
   uint64_t nbytes = 0;
-  HT_RETURN_IF_ERROR(weights_header_nbytes(first, member.nbytes, name, &nbytes));
+  HT_RETURN_IF_ERROR(weights_header_nbytes(first, file->nbytes, file->name, &nbytes));
   std::string text(nbytes, '\0');
-  HT_RETURN_IF_ERROR(source.read(member.data_offset, nbytes, text.data()));
-  return parse_weights_header(text, member.nbytes, name, header);
+  HT_RETURN_IF_ERROR(source.read(file->offset, nbytes, text.data()));
+  return parse_weights_header(text, file->nbytes, file->name, &file->header);
+}
+
+// SHA-256 and CRC-32 of a part of a source, read in pieces.
+Status digest(const Source& source, uint64_t offset, uint64_t total, std::string* sha256, uint32_t* crc) {
+  constexpr uint64_t kChunk = 1 << 20;
+  std::string chunk(std::min(kChunk, total), '\0');
+  Sha256 hash;
+  *crc = 0;
+  for (uint64_t at = 0; at < total; at += kChunk) {
+    const uint64_t nbytes = std::min(kChunk, total - at);
+    HT_RETURN_IF_ERROR(source.read(offset + at, nbytes, chunk.data()));
+    hash.update(chunk.data(), nbytes);
+    *crc = crc32(*crc, chunk.data(), nbytes);
+  }
+  *sha256 = hex(hash.finish());
+  return Status();
 }
 
 }  // namespace
 
-Status Bundle::open(std::unique_ptr<Source> source, Bundle* bundle) {
+OpenWeights weights_opener(const char* path, const char* bundle_path) {
+  return [path, bundle_path](const ManifestMember& external, std::unique_ptr<Source>* source) -> Status {
+    std::string where = path == nullptr ? external.name : path;
+    if (path == nullptr && bundle_path == nullptr) {
+      return error(HT_INVALID_ARGUMENT,
+                   "the bundle keeps its weights in \"%s\"; name that file in ht_load_options.weights_path",
+                   external.name);
+    }
+    if (path == nullptr) {
+      const std::string_view bundle = bundle_path;
+      const size_t slash = bundle.rfind('/');
+      if (slash != std::string_view::npos) where = std::string(bundle.substr(0, slash + 1)) + external.name;
+    }
+    Status opened = open_file(where, source);
+    if (!opened.ok()) {
+      return error(HT_IO, "%s; the bundle keeps its weights there, %llu bytes", opened.message(),
+                   static_cast<unsigned long long>(external.nbytes));
+    }
+    if ((*source)->nbytes() == external.nbytes) return Status();
+    return error(HT_BAD_BUNDLE, "%s has %llu bytes; the bundle's weights have %llu", where.c_str(),
+                 static_cast<unsigned long long>((*source)->nbytes()),
+                 static_cast<unsigned long long>(external.nbytes));
+  };
+}
+
+Status Bundle::open(std::unique_ptr<Source> source, const OpenWeights& open_weights, Bundle* bundle) {
   bundle->file_nbytes_ = source->nbytes();
   bundle->source_ = std::move(source);
   HT_RETURN_IF_ERROR(read_zip(*bundle->source_, &bundle->members_));
@@ -47,6 +91,9 @@ Status Bundle::open(std::unique_ptr<Source> source, Bundle* bundle) {
   HT_RETURN_IF_ERROR(read_member(*bundle->source_, manifest, &bundle->manifest_text_));
   HT_RETURN_IF_ERROR(parse_manifest(bundle->manifest_text_, &bundle->manifest_));
   HT_RETURN_IF_ERROR(bundle->check_members());
+  if (!bundle->manifest_.has_external) return bundle->read_weights();
+  if (!open_weights) return Status();
+  HT_RETURN_IF_ERROR(open_weights(bundle->manifest_.external, &bundle->external_));
   return bundle->read_weights();
 }
 
@@ -70,17 +117,18 @@ Status Bundle::check_members() const {
 }
 
 Status Bundle::read_weights() {
-  std::vector<WeightsMember> weights;
+  std::vector<WeightsFile> weights;
   for (const Member& member : members_) {
-    if (!is_weights(member)) continue;
-    weights.emplace_back();
-    weights.back().member = &member;
-    HT_RETURN_IF_ERROR(read_weights_header(*source_, member, &weights.back().header));
+    if (is_weights(member)) weights.push_back({member.name.c_str(), false, member.data_offset, member.nbytes, {}});
   }
-  constant_offsets_.reserve(manifest_.constants.size());
+  if (external_ != nullptr) weights.push_back({manifest_.external.name, true, 0, external_->nbytes(), {}});
+  for (WeightsFile& file : weights) {
+    HT_RETURN_IF_ERROR(read_weights_header(file.external ? *external_ : *source_, &file));
+  }
+  constant_places_.reserve(manifest_.constants.size());
   for (const ManifestArray& constant : manifest_.constants) {
     const auto file = std::find_if(weights.begin(), weights.end(),
-                                   [&](const WeightsMember& w) { return w.member->name == constant.file; });
+                                   [&](const WeightsFile& w) { return std::strcmp(w.name, constant.file) == 0; });
     if (file == weights.end()) {
       return error(HT_BAD_BUNDLE, "constant \"%s\": \"%s\" holds no weights", constant.name, constant.file);
     }
@@ -93,13 +141,13 @@ Status Bundle::read_weights() {
       return error(HT_BAD_BUNDLE, "constant \"%s\": dtype or size differ from tensor \"%s\" of %s", constant.name,
                    constant.tensor, constant.file);
     }
-    constant_offsets_.push_back(file->member->data_offset + tensor->offset);
+    constant_places_.push_back({file->external, file->offset + tensor->offset});
   }
   return Status();
 }
 
 uint64_t Bundle::weights_nbytes() const {
-  uint64_t total = 0;
+  uint64_t total = manifest_.has_external ? manifest_.external.nbytes : 0;
   for (const Member& member : members_) total += is_weights(member) ? member.nbytes : 0;
   return total;
 }
@@ -124,25 +172,32 @@ Status Bundle::verify_members(bool weights_only) const {
     if (weights_only && !is_weights(members_[i])) continue;
     HT_RETURN_IF_ERROR(verify_member(members_[i], manifest_.members[i - 1]));
   }
-  return Status();
+  return verify_external();
 }
 
 Status Bundle::verify_member(const Member& member, const ManifestMember& listed) const {
-  constexpr uint64_t kChunk = 1 << 20;
-  std::string chunk(std::min(kChunk, member.nbytes), '\0');
-  Sha256 hash;
+  std::string sha256;
   uint32_t crc = 0;
-  for (uint64_t at = 0; at < member.nbytes; at += kChunk) {
-    const uint64_t nbytes = std::min(kChunk, member.nbytes - at);
-    HT_RETURN_IF_ERROR(source_->read(member.data_offset + at, nbytes, chunk.data()));
-    hash.update(chunk.data(), nbytes);
-    crc = crc32(crc, chunk.data(), nbytes);
-  }
+  HT_RETURN_IF_ERROR(digest(*source_, member.data_offset, member.nbytes, &sha256, &crc));
   if (crc != member.crc32) return error(HT_BAD_BUNDLE, "member %s: its CRC-32 is wrong", listed.name);
-  if (hex(hash.finish()) != listed.sha256) {
+  if (sha256 != listed.sha256) {
     return error(HT_BAD_BUNDLE, "member %s: its SHA-256 is not the manifest's", listed.name);
   }
   return Status();
+}
+
+Status Bundle::verify_external() const {
+  if (external_ == nullptr) return Status();
+  std::string sha256;
+  uint32_t crc = 0;
+  HT_RETURN_IF_ERROR(digest(*external_, 0, external_->nbytes(), &sha256, &crc));
+  if (sha256 == manifest_.external.sha256) return Status();
+  return error(HT_BAD_BUNDLE, "external weights %s: their SHA-256 is not the manifest's", manifest_.external.name);
+}
+
+Status Bundle::check_unchanged() const {
+  HT_RETURN_IF_ERROR(source_->check_unchanged());
+  return external_ == nullptr ? Status() : external_->check_unchanged();
 }
 
 Status Bundle::check_signature(const TrustedKeys& keys) const {

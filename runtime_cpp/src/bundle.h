@@ -1,6 +1,7 @@
 // A bundle that has been opened: container, manifest and weight headers are read and agree. Nothing of it has been run.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,21 +17,37 @@ struct TrustedKeys {
   size_t count = 0;
 };
 
+/// Where the bytes of a constant start, in the bundle or in the external weights file.
+struct ConstantPlace {
+  bool external = false;
+  uint64_t offset = 0;
+};
+
+/// Opens the external weights that a manifest names.
+using OpenWeights = std::function<Status(const ManifestMember& external, std::unique_ptr<Source>* source)>;
+
+/// Opens external weights at `path`; if that is null, beside the bundle at `bundle_path`, null for one in memory.
+OpenWeights weights_opener(const char* path, const char* bundle_path);
+
 class Bundle {
  public:
-  static Status open(std::unique_ptr<Source> source, Bundle* bundle);
+  /// Weights outside of the bundle are not opened with an empty `open_weights`: then it has no places of constants.
+  static Status open(std::unique_ptr<Source> source, const OpenWeights& open_weights, Bundle* bundle);
 
   const Manifest& manifest() const { return manifest_; }
   const std::string& manifest_text() const { return manifest_text_; }
   const std::vector<Member>& members() const { return members_; }
   const Source& source() const { return *source_; }
   uint64_t weights_nbytes() const;
-  /// Where a constant's bytes start in the file.
-  uint64_t constant_offset(size_t constant) const { return constant_offsets_[constant]; }
+  const ConstantPlace& constant_place(size_t constant) const { return constant_places_[constant]; }
+  /// Null when the weights are in the bundle.
+  const Source* external() const { return external_.get(); }
+  /// Whether the files are still those that were opened.
+  Status check_unchanged() const;
 
   uint64_t file_nbytes() const { return file_nbytes_; }
-  /// Lets go of the file or memory that the bundle was read from.
-  void close_source() { source_.reset(); }
+  /// Lets go of the files or memory that the bundle was read from.
+  void close_sources() { source_.reset(), external_.reset(); }
 
   /// Reads a member and checks its CRC-32 and its SHA-256.
   Status read(const char* member, std::string* data) const;
@@ -41,16 +58,18 @@ class Bundle {
 
  private:
   Status check_members() const;
+  Status open_external(const OpenWeights& open_weights);
   Status read_weights();
   Status verify_member(const Member& member, const ManifestMember& listed) const;
+  Status verify_external() const;
 
-  std::unique_ptr<Source> source_;
+  std::unique_ptr<Source> source_, external_;
   uint64_t file_nbytes_ = 0;
   std::vector<Member> members_;
   NameIndex member_index_;
   std::string manifest_text_;
   Manifest manifest_;
-  std::vector<uint64_t> constant_offsets_;
+  std::vector<ConstantPlace> constant_places_;
 };
 
 /// The target that `wanted` names, or the first that this machine can run; HT_NO_TARGET otherwise. With `any`, a named

@@ -10,11 +10,11 @@ using hardtack::rt::write_info;
 
 namespace {
 
-Status load(std::unique_ptr<Source> source, const ht_load_options* given, ht_model** model) {
+Status load(std::unique_ptr<Source> source, const char* path, const ht_load_options* given, ht_model** model) {
   ht_load_options options;
   std::shared_ptr<const hardtack::rt::Model> loaded;
   HT_RETURN_IF_ERROR(read_options(given, "ht_load_options", &options));
-  HT_RETURN_IF_ERROR(hardtack::rt::Model::load(std::move(source), options, &loaded));
+  HT_RETURN_IF_ERROR(hardtack::rt::Model::load(std::move(source), path, options, &loaded));
   *model = new ht_model{std::move(loaded)};
   return Status();
 }
@@ -47,7 +47,7 @@ ht_status* ht_model_load(const char* path, const ht_load_options* options, ht_mo
     if (path == nullptr || model == nullptr) return error(HT_INVALID_ARGUMENT, "ht_model_load: path or model is null");
     std::unique_ptr<Source> source;
     HT_RETURN_IF_ERROR(hardtack::rt::open_file(path, &source));
-    return in_context(load(std::move(source), options, model), path);
+    return in_context(load(std::move(source), path, options, model), path);
   });
 }
 
@@ -61,7 +61,7 @@ ht_status* ht_model_load_memory(const void* data, size_t nbytes, void (*release)
     if (release != nullptr && reinterpret_cast<uintptr_t>(data) % 64 != 0) {
       return error(HT_INVALID_ARGUMENT, "ht_model_load_memory: data to be used in place must be aligned to 64 bytes");
     }
-    return load(std::move(source), options, model);
+    return load(std::move(source), nullptr, options, model);
   });
 }
 
@@ -127,7 +127,7 @@ ht_status* ht_verify_file(const char* path, const ht_load_options* given, ht_ver
     HT_RETURN_IF_ERROR(hardtack::rt::open_file(path, &source));
     ht_verify_report found = {};
     found.struct_size = sizeof found;
-    HT_RETURN_IF_ERROR(in_context(verify_bundle(std::move(source), options, &found), path));
+    HT_RETURN_IF_ERROR(in_context(verify_bundle(std::move(source), path, options, &found), path));
     return report == nullptr ? Status() : write_info(found, "ht_verify_report", report);
   });
 }

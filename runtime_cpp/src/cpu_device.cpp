@@ -69,7 +69,7 @@ void for_each_element(const Layout& layout, char* to, const char* from, uint32_t
 
 class CpuDevice : public Device {
  public:
-  CpuDevice(std::unique_ptr<NativeLibrary> library, std::shared_ptr<const Bytes> bytes, std::vector<uint64_t> constants)
+  CpuDevice(std::unique_ptr<NativeLibrary> library, WeightBytes bytes, std::vector<const uint8_t*> constants)
       : library_(std::move(library)), bytes_(std::move(bytes)), constants_(std::move(constants)) {}
 
   ht_device dl_device() const override {
@@ -92,7 +92,7 @@ class CpuDevice : public Device {
     return Status();
   }
 
-  const void* constant(size_t constant) const override { return bytes_->data() + constants_[constant]; }
+  const void* constant(size_t constant) const override { return constants_[constant]; }
 
   void* allocate(size_t nbytes, size_t alignment) const override {
     if (nbytes >= kHugePage) alignment = kHugePage;
@@ -152,22 +152,25 @@ class CpuDevice : public Device {
 
  private:
   std::unique_ptr<NativeLibrary> library_;
-  std::shared_ptr<const Bytes> bytes_;
-  std::vector<uint64_t> constants_;  // offsets into bytes_
+  WeightBytes bytes_;
+  std::vector<const uint8_t*> constants_;  // into bytes_
   std::vector<std::vector<HtKernelFn>> kernels_;
 };
 
 }  // namespace
 
-Status make_cpu_device(const Bundle& bundle, const ManifestTarget& target, std::shared_ptr<const Bytes> bytes,
+Status make_cpu_device(const Bundle& bundle, const ManifestTarget& target, const WeightBytes& bytes,
                        std::unique_ptr<Device>* device) {
   std::string code;
   std::unique_ptr<NativeLibrary> library;
   HT_RETURN_IF_ERROR(bundle.read(target.library, &code));
   HT_RETURN_IF_ERROR(NativeLibrary::load(code, target.library, &library));
-  std::vector<uint64_t> constants;
-  for (size_t i = 0; i < bundle.manifest().constants.size(); ++i) constants.push_back(bundle.constant_offset(i));
-  *device = std::make_unique<CpuDevice>(std::move(library), std::move(bytes), std::move(constants));
+  std::vector<const uint8_t*> constants;
+  for (size_t i = 0; i < bundle.manifest().constants.size(); ++i) {
+    const ConstantPlace& place = bundle.constant_place(i);
+    constants.push_back((place.external ? bytes.external : bytes.bundle)->data() + place.offset);
+  }
+  *device = std::make_unique<CpuDevice>(std::move(library), bytes, std::move(constants));
   return Status();
 }
 

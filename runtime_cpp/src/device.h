@@ -63,8 +63,13 @@ class Device {
                                             const HtParallel* parallel) const = 0;
 };
 
-/// The CPU. `library` is the target's native code; `bytes` hold the bundle and with it the constants.
-Status make_cpu_device(const Bundle& bundle, const ManifestTarget& target, std::shared_ptr<const Bytes> bytes,
+/// What holds the constants: the bundle, its external weights, or both. Null where there are none.
+struct WeightBytes {
+  std::shared_ptr<const Bytes> bundle, external;
+};
+
+/// The CPU, with the code of the target's library.
+Status make_cpu_device(const Bundle& bundle, const ManifestTarget& target, const WeightBytes& bytes,
                        std::unique_ptr<Device>* device);
 
 }  // namespace hardtack::rt

@@ -3,11 +3,18 @@
 #include <elf.h>
 
 #include <cstring>
+#include <string>
 
 #include "checked.h"
 
 namespace hardtack::rt {
 namespace {
+
+std::string machine_text(int machine) {
+  if (machine == 0) return "x86-64 or aarch64";
+  if (machine == EM_X86_64) return "x86-64";
+  return machine == EM_AARCH64 ? "aarch64" : "ELF machine " + std::to_string(machine);
+}
 
 class Library {
  public:
@@ -46,8 +53,8 @@ class Library {
     if (header_.e_type != ET_DYN) return bad("not a shared object");
     const bool known = header_.e_machine == EM_X86_64 || header_.e_machine == EM_AARCH64;
     if (machine == 0 ? !known : header_.e_machine != machine) {
-      return error(HT_BAD_BUNDLE, "library %s: it is for ELF machine %u, expected %d", name_,
-                   static_cast<unsigned>(header_.e_machine), machine);
+      return error(HT_BAD_BUNDLE, "library %s: it is for %s, expected %s", name_,
+                   machine_text(header_.e_machine).c_str(), machine_text(machine).c_str());
     }
     if (header_.e_phentsize != sizeof(Elf64_Phdr)) return bad("its program headers have an unknown size");
     return Status();

@@ -23,15 +23,16 @@ Status kernel_failed(const Program& program, const Step& step, int32_t code) {
   const Instr& instr = plan.instrs[step.instr];
   const Origin& origin = plan.origins[instr.origin];
   std::string place = origin.file;
-  if (!place.empty()) place += ":" + std::to_string(origin.line) + ", ";
+  if (!place.empty()) place += ":" + std::to_string(origin.line);
+  if (origin.op[0] != '\0') place += (place.empty() ? "" : ", ") + std::string(origin.op);
+  if (!place.empty()) place = " (" + place + ")";
   const char* kernel = plan.kernels[instr.kernel].name;
   if (code == HT_KERNEL_INDEX_OUT_OF_RANGE || code == HT_KERNEL_ASSERT) {
-    return error(HT_KERNEL, "entry \"%s\", instruction %u (%s%s): %s [kernel %s]", plan.entry, step.number,
-                 place.c_str(), origin.op,
+    return error(HT_KERNEL, "entry \"%s\", instruction %u%s: %s [kernel %s]", plan.entry, step.number, place.c_str(),
                  code == HT_KERNEL_ASSERT ? "an assertion of the model failed" : "an index is out of range", kernel);
   }
-  return error(HT_KERNEL, "entry \"%s\", instruction %u (%s%s): kernel %s is broken, it returned %d", plan.entry,
-               step.number, place.c_str(), origin.op, kernel, code);
+  return error(HT_KERNEL, "entry \"%s\", instruction %u%s: kernel %s is broken, it returned %d", plan.entry,
+               step.number, place.c_str(), kernel, code);
 }
 
 // The values that a step wrote, or the condition it read.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "checked.h"
+#include "manifest_check.h"
 
 namespace hardtack::rt {
 namespace {
@@ -111,16 +112,79 @@ ManifestEntry parse_entry(JsonReader* json) {
   return entry;
 }
 
-void parse_shape(JsonReader* json, ManifestArray* array) {
-  int64_t nbytes = itemsize(array->dtype);
+// Reads sizes; the bytes of a tensor of them.
+int64_t parse_shape(JsonReader* json, DType dtype, std::vector<int64_t>* shape) {
+  int64_t nbytes = itemsize(dtype);
   json->begin_array();
   while (json->next_item()) {
     const int64_t size = json->integer();
-    array->shape.push_back(size);
-    if (size < 0 || !checked_mul(nbytes, size, &nbytes) || nbytes >= kMaxNbytes)
-      json->fail("a bad shape of", array->name);
+    shape->push_back(size);
+    if (size < 0 || !checked_mul(nbytes, size, &nbytes) || nbytes >= kMaxNbytes) {
+      json->fail("a bad shape");
+      nbytes = 0;
+    }
   }
-  array->nbytes = nbytes;
+  return nbytes;
+}
+
+ManifestRecipe parse_recipe(JsonReader* json, DType dtype) {
+  ManifestRecipe recipe;
+  if (json->null()) return recipe;
+  recipe.present = true;
+  json->begin_object();
+  json->key("packing");
+  recipe.packed = !json->null();
+  if (recipe.packed) {
+    json->begin_object();
+    json->key("kind");
+    json->string();
+    json->key("params");
+    json->begin_array();
+    while (json->next_item()) json->integer();
+    json->end_object();
+  }
+  json->key("source");
+  recipe.source = json->string();
+  json->key("views");
+  json->begin_array();
+  while (json->next_item()) {
+    ManifestView view;
+    json->begin_object();
+    json->key("offset");
+    view.offset = json->integer();
+    json->key("shape");
+    parse_shape(json, dtype, &view.shape);
+    json->key("strides");
+    json->begin_array();
+    while (json->next_item()) view.strides.push_back(json->integer());
+    json->end_object();
+    if (view.offset < 0 || view.shape.size() != view.strides.size()) json->fail("a bad view");
+    recipe.views.push_back(std::move(view));
+  }
+  json->end_object();
+  return recipe;
+}
+
+ManifestParameter parse_parameter(JsonReader* json) {
+  ManifestParameter parameter;
+  std::string_view last;
+  json->begin_object();
+  json->key("aliases");
+  json->begin_array();
+  for (bool first = true; json->next_item(); first = false) {
+    const std::string_view alias = json->string_view();
+    if (!first && alias <= last) json->fail("aliases out of order");
+    last = alias;
+  }
+  json->key("dtype");
+  parameter.dtype = parse_dtype(json);
+  json->key("name");
+  parameter.name = json->string();
+  json->key("shape");
+  std::vector<int64_t> shape;
+  parameter.nbytes = parse_shape(json, parameter.dtype, &shape);
+  json->end_object();
+  return parameter;
 }
 
 ManifestArray parse_constant(JsonReader* json) {
@@ -132,8 +196,10 @@ ManifestArray parse_constant(JsonReader* json) {
   constant.file = json->string();
   json->key("name");
   constant.name = json->string();
+  json->key("recipe");
+  constant.recipe = parse_recipe(json, constant.dtype);
   json->key("shape");
-  parse_shape(json, &constant);
+  constant.nbytes = parse_shape(json, constant.dtype, &constant.shape);
   json->key("tensor");
   constant.tensor = json->string();
   json->end_object();
@@ -150,7 +216,7 @@ ManifestArray parse_state(JsonReader* json) {
   json->key("name");
   state.name = json->string();
   json->key("shape");
-  parse_shape(json, &state);
+  state.nbytes = parse_shape(json, state.dtype, &state.shape);
   json->end_object();
   return state;
 }
@@ -238,6 +304,9 @@ void parse_top(JsonReader* json, Manifest* m) {
   json->key("entries");
   json->begin_array();
   while (json->next_item()) m->entries.push_back(parse_entry(json));
+  json->key("external");
+  m->has_external = !json->null();
+  if (m->has_external) m->external = parse_member(json);
   json->key("format");
   json->integer();
   json->key("members");
@@ -245,6 +314,9 @@ void parse_top(JsonReader* json, Manifest* m) {
   while (json->next_item()) m->members.push_back(parse_member(json));
   json->key("numerics");
   m->numerics = parse_texts(json);
+  json->key("parameters");
+  json->begin_array();
+  while (json->next_item()) m->parameters.push_back(parse_parameter(json));
   json->key("producer");
   m->producer = parse_texts(json);
   json->key("signature");
@@ -258,103 +330,7 @@ void parse_top(JsonReader* json, Manifest* m) {
   json->end_object();
 }
 
-Status bad(const char* format, const char* a, const char* b = "") __attribute__((format(printf, 1, 0)));
-Status bad(const char* format, const char* a, const char* b) {
-  return in_context(error(HT_BAD_BUNDLE, format, a, b), kWhat);
-}
-
-// Index of `rows` by name, which must be unique.
-template <typename Rows>
-Status index_names(const Rows& rows, const char* what, NameIndex* index) {
-  index->reserve(rows.size());
-  for (const auto& row : rows) {
-    if (!index->emplace(row.name, static_cast<uint32_t>(index->size())).second) {
-      return bad("%s \"%s\" twice", what, row.name);
-    }
-  }
-  return Status();
-}
-
-template <typename Rows>
-Status check_unique(const Rows& rows, const char* what) {
-  NameIndex ignored;
-  return index_names(rows, what, &ignored);
-}
-
-int find(const NameIndex& index, std::string_view name) {
-  const auto at = index.find(name);
-  return at == index.end() ? -1 : static_cast<int>(at->second);
-}
-
-Status check_entry(const Manifest& m, const ManifestEntry& entry) {
-  HT_RETURN_IF_ERROR(check_unique(entry.inputs, "input"));
-  HT_RETURN_IF_ERROR(check_unique(entry.syms, "symbol"));
-  for (const ManifestSym& sym : entry.syms) {
-    if (sym.lo > sym.hi) return bad("entry \"%s\": symbol \"%s\" has an empty range", entry.name, sym.name);
-  }
-  if (entry.plans.size() != m.targets.size()) return bad("entry \"%s\": not one plan for each target", entry.name);
-  for (const ManifestTarget& target : m.targets) {
-    const auto found = std::find_if(entry.plans.begin(), entry.plans.end(),
-                                    [&](const ManifestPlan& p) { return std::strcmp(p.target, target.name) == 0; });
-    if (found == entry.plans.end()) return bad("entry \"%s\": no plan for target %s", entry.name, target.name);
-    if (std::strncmp(found->member, "plans/", 6) != 0 || m.find_member(found->member) == nullptr) {
-      return bad("entry \"%s\": no member \"%s\"", entry.name, found->member);
-    }
-  }
-  return Status();
-}
-
-Status check_arrays(const Manifest& m) {
-  for (size_t i = 1; i < m.constants.size(); ++i) {
-    if (std::strcmp(m.constants[i - 1].name, m.constants[i].name) >= 0) {
-      return bad("constant \"%s\" is out of order%s", m.constants[i].name);
-    }
-  }
-  for (const ManifestArray& c : m.constants) {
-    if (m.find_member(c.file) == nullptr) return bad("constant \"%s\": no member \"%s\"", c.name, c.file);
-  }
-  for (const ManifestArray& s : m.states) {
-    if (s.init == nullptr) continue;
-    const int at = m.find_constant(s.init);
-    if (at < 0) return bad("state \"%s\": no constant \"%s\"", s.name, s.init);
-    const ManifestArray& c = m.constants[static_cast<size_t>(at)];
-    if (c.dtype != s.dtype || c.nbytes != s.nbytes) {
-      return bad("state \"%s\" and constant \"%s\" differ in dtype or size", s.name, s.init);
-    }
-  }
-  return Status();
-}
-
-Status check_manifest(const Manifest& m) {
-  if (m.entries.empty()) return bad("%sno entry%s", "");
-  if (m.targets.empty()) return bad("%sno target%s", "");
-  HT_RETURN_IF_ERROR(check_unique(m.entries, "entry"));
-  HT_RETURN_IF_ERROR(check_unique(m.targets, "target"));
-  for (const ManifestMember& member : m.members) {
-    const std::string_view digest = member.sha256;
-    if (digest.size() != 64 || digest.find_first_not_of("0123456789abcdef") != std::string_view::npos) {
-      return bad("member \"%s\": \"%s\" is no SHA-256", member.name, member.sha256);
-    }
-  }
-  for (const ManifestTarget& target : m.targets) {
-    if (target.library == nullptr) continue;
-    if (std::strncmp(target.library, "lib/", 4) != 0 || m.find_member(target.library) == nullptr) {
-      return bad("target %s: no member \"%s\"", target.name, target.library);
-    }
-  }
-  for (const ManifestEntry& entry : m.entries) HT_RETURN_IF_ERROR(check_entry(m, entry));
-  return check_arrays(m);
-}
-
 }  // namespace
-
-int Manifest::find_constant(std::string_view name) const { return find(constant_index, name); }
-int Manifest::find_state(std::string_view name) const { return find(state_index, name); }
-
-const ManifestMember* Manifest::find_member(std::string_view name) const {
-  const int at = find(member_index, name);
-  return at < 0 ? nullptr : &members[static_cast<size_t>(at)];
-}
 
 Status parse_manifest(std::string_view text, Manifest* manifest) {
   HT_RETURN_IF_ERROR(check_format(text));
@@ -362,10 +338,7 @@ Status parse_manifest(std::string_view text, Manifest* manifest) {
   JsonReader json(text, manifest->texts.get(), kWhat);
   parse_top(&json, manifest);
   HT_RETURN_IF_ERROR(json.finish());
-  HT_RETURN_IF_ERROR(index_names(manifest->constants, "constant", &manifest->constant_index));
-  HT_RETURN_IF_ERROR(index_names(manifest->states, "state", &manifest->state_index));
-  HT_RETURN_IF_ERROR(index_names(manifest->members, "member", &manifest->member_index));
-  return check_manifest(*manifest);
+  return check_manifest(manifest);
 }
 
 std::string signed_bytes(std::string_view text) {

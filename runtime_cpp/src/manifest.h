@@ -50,6 +50,27 @@ struct ManifestEntry {
   std::vector<ManifestPlan> plans;
 };
 
+/// Elements of a flat array: the one at `index` lies at offset + index . strides.
+struct ManifestView {
+  int64_t offset = 0;
+  std::vector<int64_t> shape, strides;
+};
+
+/// How a constant is made of a parameter. The runtime only checks it: tools that replace weights follow it.
+struct ManifestRecipe {
+  bool present = false;
+  bool packed = false;
+  const char* source = "";
+  std::vector<ManifestView> views;
+};
+
+/// A tensor of the module that tools can replace.
+struct ManifestParameter {
+  const char* name = "";
+  DType dtype = DType::u8;
+  int64_t nbytes = 0;
+};
+
 /// A constant (file, tensor) or a state (init).
 struct ManifestArray {
   const char* name = "";
@@ -58,6 +79,7 @@ struct ManifestArray {
   int64_t nbytes = 0;
   const char* file = nullptr;
   const char* tensor = nullptr;
+  ManifestRecipe recipe;
   const char* init = nullptr;  // states: a constant's name; null: zeros
 };
 
@@ -91,8 +113,11 @@ struct Manifest {
   std::shared_ptr<TextPool> texts;
   std::vector<ManifestArray> constants;  // ascending by name
   std::vector<ManifestEntry> entries;
+  bool has_external = false;
+  ManifestMember external;  // the weights file outside of the bundle
   std::vector<ManifestMember> members;
   std::vector<NamedText> numerics;
+  std::vector<ManifestParameter> parameters;  // ascending by name
   std::vector<NamedText> producer;
   ManifestSignature signature;
   std::vector<ManifestArray> states;

@@ -19,18 +19,39 @@ Status load_plan(const Bundle& bundle, const ManifestEntry& entry, const char* t
   return verify_plan(bundle.manifest(), entry, target, plan);
 }
 
-Status Model::load(std::unique_ptr<Source> source, const ht_load_options& options,
+namespace {
+
+Status check_weights_path(const Manifest& manifest, const ht_load_options& options) {
+  if (options.weights_path == nullptr || manifest.has_external) return Status();
+  return error(HT_INVALID_ARGUMENT, "the bundle holds its weights itself; the file %s is not needed",
+               options.weights_path);
+}
+
+// The ELF machine that a target's name says, 0 when it says none.
+int machine_of(const char* target) {
+  const char* colon = std::strchr(target, ':');
+  const std::string_view name = colon == nullptr ? target : colon + 1;
+  if (name.substr(0, 6) == "x86-64") return 62;
+  return name.substr(0, 7) == "aarch64" ? 183 : 0;
+}
+
+}  // namespace
+
+Status Model::load(std::unique_ptr<Source> source, const char* path, const ht_load_options& options,
                    std::shared_ptr<const Model>* model) {
   auto loaded = std::make_shared<Model>();
-  HT_RETURN_IF_ERROR(loaded->open(std::move(source), options));
+  HT_RETURN_IF_ERROR(loaded->open(std::move(source), path, options));
   *model = std::move(loaded);
   return Status();
 }
 
-Status Model::open(std::unique_ptr<Source> source, const ht_load_options& options) {
+Status Model::open(std::unique_ptr<Source> source, const char* bundle_path, const ht_load_options& options) {
   const bool trusted_only = options.require_trusted_signature != 0;
   const char* device = options.device == nullptr ? "cpu" : options.device;
-  HT_RETURN_IF_ERROR(Bundle::open(std::move(source), &bundle_));
+  const OpenWeights open_weights =
+      options.inspect_only != 0 ? OpenWeights() : weights_opener(options.weights_path, bundle_path);
+  HT_RETURN_IF_ERROR(Bundle::open(std::move(source), open_weights, &bundle_));
+  HT_RETURN_IF_ERROR(check_weights_path(manifest(), options));
   if (trusted_only) {
     HT_RETURN_IF_ERROR(bundle_.check_signature({options.trusted_keys, options.num_trusted_keys}));
     trusted_ = true;
@@ -39,8 +60,8 @@ Status Model::open(std::unique_ptr<Source> source, const ht_load_options& option
   HT_RETURN_IF_ERROR(load_programs());
   if (trusted_only || options.verify_weights != 0) HT_RETURN_IF_ERROR(bundle_.verify_members(true));
   if (options.inspect_only == 0) HT_RETURN_IF_ERROR(load_device(options));
-  HT_RETURN_IF_ERROR(bundle_.source().check_unchanged());
-  bundle_.close_source();
+  HT_RETURN_IF_ERROR(bundle_.check_unchanged());
+  bundle_.close_sources();
   build_info(bundle_, target(), programs_, device_.get(), trusted_, &info_);
   return Status();
 }
@@ -55,9 +76,15 @@ Status Model::load_programs() {
 }
 
 Status Model::load_device(const ht_load_options& options) {
-  std::shared_ptr<const Bytes> bytes;
-  HT_RETURN_IF_ERROR(bundle_.source().hold(options.copy_weights != 0, &bytes));
-  HT_RETURN_IF_ERROR(make_cpu_device(bundle_, target(), std::move(bytes), &device_));
+  WeightBytes bytes;
+  const bool copy = options.copy_weights != 0;
+  const bool outside = bundle_.external() != nullptr;
+  HT_RETURN_IF_ERROR(
+      (outside ? *bundle_.external() : bundle_.source()).hold(copy, outside ? &bytes.external : &bytes.bundle));
+  if (outside && bundle_.weights_nbytes() > manifest().external.nbytes) {
+    HT_RETURN_IF_ERROR(bundle_.source().hold(copy, &bytes.bundle));  // weights in both places
+  }
+  HT_RETURN_IF_ERROR(make_cpu_device(bundle_, target(), bytes, &device_));
   for (const Program& program : programs_) HT_RETURN_IF_ERROR(device_->add_program(program));
   return Status();
 }
@@ -74,10 +101,12 @@ Status Model::find_entry(const char* name, size_t* entry) const {
   return error(HT_INVALID_ARGUMENT, "no entry \"%s\"; the bundle has %s", name, known.c_str());
 }
 
-Status verify_bundle(std::unique_ptr<Source> source, const ht_load_options& options, ht_verify_report* report) {
+Status verify_bundle(std::unique_ptr<Source> source, const char* path, const ht_load_options& options,
+                     ht_verify_report* report) {
   Bundle bundle;
-  HT_RETURN_IF_ERROR(Bundle::open(std::move(source), &bundle));
+  HT_RETURN_IF_ERROR(Bundle::open(std::move(source), weights_opener(options.weights_path, path), &bundle));
   const Manifest& manifest = bundle.manifest();
+  HT_RETURN_IF_ERROR(check_weights_path(manifest, options));
   if (options.require_trusted_signature != 0) {
     HT_RETURN_IF_ERROR(bundle.check_signature({options.trusted_keys, options.num_trusted_keys}));
     report->trusted = 1;
@@ -95,10 +124,10 @@ Status verify_bundle(std::unique_ptr<Source> source, const ht_load_options& opti
     if (target.library == nullptr) continue;
     std::string code;
     HT_RETURN_IF_ERROR(bundle.read(target.library, &code));
-    HT_RETURN_IF_ERROR(check_library(code, target.library, 0));
+    HT_RETURN_IF_ERROR(check_library(code, target.library, machine_of(target.name)));
     ++report->num_libraries;
   }
-  HT_RETURN_IF_ERROR(bundle.source().check_unchanged());
+  HT_RETURN_IF_ERROR(bundle.check_unchanged());
   report->num_members = bundle.members().size();
   report->num_constants = manifest.constants.size();
   report->weights_nbytes = bundle.weights_nbytes();

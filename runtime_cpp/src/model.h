@@ -28,7 +28,8 @@ struct ModelInfo {
 
 class Model {
  public:
-  static Status load(std::unique_ptr<Source> source, const ht_load_options& options,
+  /// `path`: where the bundle is, null for one in memory; external weights are looked for beside it.
+  static Status load(std::unique_ptr<Source> source, const char* path, const ht_load_options& options,
                      std::shared_ptr<const Model>* model);
 
   const Bundle& bundle() const { return bundle_; }
@@ -43,7 +44,7 @@ class Model {
   Status find_entry(const char* name, size_t* entry) const;
 
  private:
-  Status open(std::unique_ptr<Source> source, const ht_load_options& options);
+  Status open(std::unique_ptr<Source> source, const char* bundle_path, const ht_load_options& options);
   Status load_programs();
   Status load_device(const ht_load_options& options);
 
@@ -63,6 +64,7 @@ void build_info(const Bundle& bundle, const ManifestTarget& target, const std::v
                 const Device* device, bool trusted, ModelInfo* info);
 
 /// What ht_verify_file does.
-Status verify_bundle(std::unique_ptr<Source> source, const ht_load_options& options, ht_verify_report* report);
+Status verify_bundle(std::unique_ptr<Source> source, const char* path, const ht_load_options& options,
+                     ht_verify_report* report);
 
 }  // namespace hardtack::rt

@@ -131,6 +131,7 @@ void build_info(const Bundle& bundle, const ManifestTarget& target, const std::v
   m.device = target.device;
   m.file_nbytes = bundle.file_nbytes();
   m.weights_nbytes = bundle.weights_nbytes();
+  m.external_weights = manifest.has_external ? manifest.external.name : nullptr;
   m.num_entries = manifest.entries.size();
   m.num_targets = manifest.targets.size();
   m.num_states = manifest.states.size();

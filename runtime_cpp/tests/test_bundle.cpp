@@ -12,8 +12,8 @@ namespace {
 // RFC 8032's first test key, and its signature over the manifest of signed_bundle with the signature null.
 constexpr const char* kPublicKey = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
 constexpr const char* kSignature =
-    "c5a99084863331d80fecd880c7c32ce14a8b08724a98dd082a03bac8d2088447"
-    "ac23dff9560a2712bef19545922ba50a212952d0958388e9fcb31d79eb378a01";
+    "d5a625349a3f2fecb107a82193f0a341650cdebbb597d1f0ce6979890e4509d4"
+    "49fbbe458ac62809f2db6a8e0d1ce09b68a505268cff532514a461a0dfece005";
 
 // The error for a bundle whose manifest has `from` replaced; the members keep their bytes.
 std::string changed_manifest(const BundleText& bundle, const std::string& from, const std::string& to) {
@@ -126,6 +126,22 @@ TEST_CASE("libraries are checked before they are loaded") {
   Sample s = add_sample();
   s.plan.kernel("no_such_kernel", {});
   CHECK(error_of(bundle_of({s})) == "plan of \"forward\": the library for cpu:test has no kernel no_such_kernel");
+}
+
+TEST_CASE("verify compares a library's machine with its target's name, as load does with this machine") {
+  BundleText bundle = bundle_of({add_sample()});
+  const bool x86 = kernel_library()[18] == 62;
+  const std::string other = x86 ? "aarch64" : "x86-64", own = x86 ? "x86-64" : "aarch64";
+  bundle.targets = {R"({"device":"cpu","library":"lib/test.so","name":"cpu:)" + other + R"(-x","requires":[]})"};
+  bundle.target_names = {"cpu:" + other + "-x"};
+  bundle.members.erase("plans/forward.test.json");
+  Sample s = add_sample();
+  s.plan.target = "cpu:" + other + "-x";
+  bundle.plan(s.plan);
+  const TemporaryFile file(bundle.build());
+  const Outcome o = outcome(ht_verify_file(file.path().c_str(), nullptr, nullptr));
+  CHECK(o.code == HT_BAD_BUNDLE);
+  CHECK(o.message == file.path() + ": library lib/test.so: it is for " + own + ", expected " + other);
 }
 
 TEST_CASE("a trusted signature that cannot be had is refused in words") {

@@ -123,6 +123,18 @@ TEST_CASE("a kernel that refuses its data gives HT_KERNEL with the user's line")
   CHECK(out.status().code() == HT_KERNEL);
   CHECK(std::string(out.status().message()) ==
         "entry \"gather\", instruction 0 (model.py:31, aten.add): an index is out of range [kernel gather_f32]");
+  const std::pair<const char*, const char*> places[] = {{R"(["",0,"","",""])", ""},
+                                                        {R"(["",0,"aten.take","",""])", " (aten.take)"},
+                                                        {R"(["m.py",7,"","",""])", " (m.py:7)"}};
+  for (const auto& [origin, place] : places) {
+    Sample other = gather_sample();
+    other.plan.origins = {origin};
+    const Model placed = load(bundle_of({other}).build());
+    auto refused = session_of(placed).run({Tensor::of(index, {1})});
+    REQUIRE(!refused.ok());
+    CHECK(std::string(refused.status().message()) ==
+          "entry \"gather\", instruction 0" + std::string(place) + ": an index is out of range [kernel gather_f32]");
+  }
   const int64_t good[] = {1};
   CHECK(run(&session, {Tensor::of(good, {1})})[0].data<float>()[0] == 20);
 }

@@ -114,6 +114,21 @@ TEST_CASE("the command teaches, and tells wrong use from bad bundles") {
   CHECK(contains(rt("verify x.pkg --key 123").output, "expected 64 hexadecimal digits"));
 }
 
+TEST_CASE("weights outside of the bundle are named with --weights") {
+  BundleText text = bundle_of({gather_sample()});
+  text.external = "nowhere.safetensors";
+  const TemporaryFile bundle(text.build());
+  const TemporaryFile weights(write_safetensors(text.constants));
+  CHECK(contains(rt("inspect " + bundle.path()).output, "outside, in nowhere.safetensors"));
+  for (const char* command : {"verify ", "bench --seconds 1 "}) {
+    const Finished refused = rt(command + bundle.path());
+    CHECK(refused.exit_status == 1);
+    CHECK(contains(refused.output, "nowhere.safetensors: No such file or directory"));
+    const Finished done = rt(command + bundle.path() + " --weights " + weights.path());
+    CHECK_MESSAGE(done.exit_status == 0, done.output);
+  }
+}
+
 TEST_CASE("inspect, verify, run and bench on a bundle") {
   const TemporaryFile bundle(bundle_of({add_sample(), gather_sample()}).build());
   const TemporaryFile x(npy("<f4", "2, 3", floats({1, 2, 3, 4, 5, 6})));

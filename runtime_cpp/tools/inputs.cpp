@@ -41,8 +41,10 @@ bool load(const Args& args, Loaded* loaded, int* exit_status) {
   std::string problem;
   if (!parse_number(args, "--threads", 1, 1024, &threads, &problem)) return *exit_status = wrong_use(problem), false;
   const std::string target = args.get("--target"), entry = args.get("--entry");
+  const std::string weights = args.get("--weights");
   ht_load_options options = ht_load_options_default();
   options.target = target.empty() ? nullptr : target.c_str();
+  options.weights_path = weights.empty() ? nullptr : weights.c_str();
   const auto start = std::chrono::steady_clock::now();
   auto model = Model::load(args.operands[0], &options);
   loaded->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

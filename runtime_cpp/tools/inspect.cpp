@@ -56,6 +56,7 @@ void print_text(const Model& model, const Args& args) {
     about.push_back({i == 0 ? "made by" : "", name, version});
   }
   about.push_back({"weights", std::to_string(info.num_constants) + " constants", bytes_text(info.weights_nbytes)});
+  if (info.external_weights != nullptr) about.push_back({"", "outside, in " + std::string(info.external_weights), ""});
   about.push_back({"signed", info.has_signature != 0 ? "yes (not checked here)" : "no"});
   print("bundle", about);
   Rows targets;
@@ -138,6 +139,8 @@ int verify(const Args& args) {
   options.require_trusted_signature = keys.empty() ? 0 : 1;
   options.trusted_keys = reinterpret_cast<const uint8_t(*)[32]>(keys.data());
   options.num_trusted_keys = keys.size();
+  const std::string weights = args.get("--weights");
+  options.weights_path = weights.empty() ? nullptr : weights.c_str();
   ht_verify_report report = {};
   report.struct_size = sizeof report;
   const Status status(ht_verify_file(args.operands[0].c_str(), &options, &report));

@@ -25,6 +25,7 @@ const std::vector<Command>& commands() {
   static const Option kTarget = {"--target", "NAME", "use this target of the bundle, not the best"};
   static const Option kEntry = {"--entry", "NAME", "the entry point; needed when the bundle has several"};
   static const Option kThreads = {"--threads", "N", "worker threads, the calling one included (default: all CPUs)"};
+  static const Option kWeights = {"--weights", "FILE", "the bundle's weights, when they are outside and not beside it"};
   static const Option kInput = {"--input", "NAME=FILE.npy", "the data of an input; once for each input", "-i"};
   static const std::vector<Command> list = {
       {"inspect",
@@ -42,7 +43,10 @@ const std::vector<Command>& commands() {
        "check everything in a bundle without running it",
        "Checks the container, every checksum and hash, the plans of all targets and the form of all libraries.\n"
        "With --key, also that the bundle is signed by one of the keys.\n",
-       {{"--key", "HEX", "an ed25519 public key to trust, 64 hexadecimal digits; repeat for more"}, kJson, kHelp},
+       {{"--key", "HEX", "an ed25519 public key to trust, 64 hexadecimal digits; repeat for more"},
+        kWeights,
+        kJson,
+        kHelp},
        verify},
       {"run",
        "run FILE.pkg -i x=x.npy -o OUT",
@@ -54,6 +58,7 @@ const std::vector<Command>& commands() {
         kEntry,
         kThreads,
         kTarget,
+        kWeights,
         kJson,
         kHelp},
        run},
@@ -69,6 +74,7 @@ const std::vector<Command>& commands() {
         kEntry,
         kThreads,
         kTarget,
+        kWeights,
         kJson,
         kHelp},
        bench},

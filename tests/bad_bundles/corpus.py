@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import sample
+from manifest_edits import DELETE, MANIFEST_EDITS
 
 from hardtack.codegen.package import canonical
-from hardtack.codegen.package.bundle import members_of
 from hardtack.codegen.package.container import Member, read_archive, write_archive
+from hardtack.codegen.package.writer import parts_of
 
 EXPECTED = Path(__file__).with_name("expected.json")
 PLAN = "plans/forward.cpu:x86-64-v3.json"
@@ -32,7 +33,7 @@ Files = dict[str, bytes]
 
 def good_files(target: str = "x86-64-v3") -> Files:
     """The members of the good bundle by name, in archive order."""
-    return {m.name: b"".join(bytes(c) for c in m.chunks) for m in members_of(sample.content((target,)))}
+    return {m.name: b"".join(bytes(c) for c in m.chunks) for m in parts_of(sample.content((target,))).members}
 
 
 def pack(files: Files) -> bytes:
@@ -59,6 +60,24 @@ def with_member(name: str, data: bytes) -> bytes:
     for m in document["members"]:
         if m["name"] == name:
             m.update(nbytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    files["manifest.json"] = canonical.dumps(document)
+    return pack(files)
+
+
+def with_constant(change: Document) -> bytes:
+    """The good bundle with keys of its first constant changed."""
+    return with_manifest(lambda m: m["constants"][0].update(change))
+
+
+def with_external_weights(name: str = "outside.safetensors") -> bytes:
+    """The good bundle with its weights outside; the file is not written."""
+    files = good_files()
+    del files["weights.safetensors"]
+    document = json.loads(files["manifest.json"])
+    *document["members"], document["external"] = document["members"]
+    document["external"]["name"] = name
+    for c in document["constants"]:
+        c["file"] = name
     files["manifest.json"] = canonical.dumps(document)
     return pack(files)
 
@@ -95,12 +114,6 @@ def setter(path: str, value: object) -> Callable[[Document], None]:
             item[last] = deepcopy(value)
 
     return edit
-
-
-DELETE = object()
-DEEP: Any = 0
-for _ in range(40):
-    DEEP = [DEEP]
 
 
 def container_cases() -> Iterator[tuple[str, bytes]]:
@@ -171,41 +184,6 @@ def member_cases() -> Iterator[tuple[str, bytes]]:
     yield "a library whose hash is wrong", pack(resealed)
 
 
-MANIFEST_EDITS: dict[str, tuple[str, object]] = {
-    "format 2": ("format", 2),
-    "format as text": ("format", "1"),
-    "a key missing": ("numerics", DELETE),
-    "an unknown key": ("surprise", 1),
-    "an unknown key in an entry": ("entries/0/surprise", 1),
-    "too deep": ("producer", {"a": DEEP}),
-    "a name with NUL": ("producer", {"a": "b\0c"}),
-    "no entry": ("entries", []),
-    "no target": ("targets", []),
-    "a library outside lib": ("targets/0/library", "debug/note.txt"),
-    "a library that is not listed": ("targets/0/library", "lib/other.so"),
-    "an unknown dtype": ("entries/1/inputs/0/dtype", "f31"),
-    "a negative size": ("entries/1/inputs/0/shape/0", -3),
-    "a stride missing": ("entries/1/inputs/0/strides", []),
-    "a symbol with an empty range": ("entries/0/syms/0/hi", -1),
-    "a leaf that does not exist": ("entries/0/in_tree/items/0/items/0/index", 1),
-    "an unknown tree kind": ("entries/0/in_tree/items/0/items/0/kind", "twig"),
-    "a plan for another target": ("entries/0/plans", {"cpu:none": PLAN}),
-    "a plan that is not listed": ("entries/0/plans/cpu:x86-64-v3", "plans/none.json"),
-    "a state from nothing": ("states/0/init", "nothing"),
-    "a state of another type than its constant": ("states/0/dtype", "f64"),
-    "a constant of another size": ("constants/0/shape", [5]),
-    "a constant of another dtype": ("constants/0/dtype", "i32"),
-    "a constant in no file": ("constants/0/file", "other.safetensors"),
-    "a constant in no tensor": ("constants/0/tensor", "other"),
-    "constants out of order": ("constants/0/name", "zzz"),
-    "a member of another size": ("members/0/nbytes", 1),
-    "a hash of the wrong length": ("members/2/sha256", "00"),
-    "a hash in upper case": ("members/2/sha256", "A" * 64),
-    "an unknown signature": ("signature", {"algorithm": "rot13", "public_key": "00" * 32, "value": "00" * 64}),
-    "a short signature": ("signature", {"algorithm": "ed25519", "public_key": "00" * 32, "value": "00"}),
-}
-
-
 def manifest_cases() -> Iterator[tuple[str, bytes]]:
     """Damage to the manifest."""
     for what, (path, value) in MANIFEST_EDITS.items():
@@ -216,6 +194,10 @@ def manifest_cases() -> Iterator[tuple[str, bytes]]:
 
     for key in ("targets", "entries", "states", "constants", "members"):
         yield f"manifest: {key} twice", with_manifest(twice(key))
+    for what, change in (("size", {"shape": [5]}), ("dtype", {"dtype": "i32"})):
+        edit = {"recipe": None, **change}
+        yield f"manifest: a constant of another {what} than its tensor", with_constant(edit)
+    yield "manifest: external weights that are missing", with_external_weights()
     text = good_files()["manifest.json"]
     for what, changed in (
         ("whitespace", text.replace(b",", b", ", 1)),
@@ -385,7 +367,7 @@ def cases() -> dict[str, bytes]:
 
 def stable(text: str, path: Path) -> str:
     """An error without what depends on the place of the bundle and on the bytes that a compiler made."""
-    text = text.replace(str(path), "<path>")
+    text = text.replace(str(path), "<path>").replace(str(path.parent), "<folder>")
     text = re.sub(r"\b[0-9a-f]{64}\b", "<sha256>", text)
     text = re.sub(
         r"CRC-32 is [0-9a-f]{8}; the container says [0-9a-f]{8}", "CRC-32 is <a>; the container says <b>", text

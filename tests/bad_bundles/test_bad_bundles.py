@@ -20,7 +20,6 @@ NOT_THE_RUNTIMES = {
     "manifest: a leaf that does not exist": "trees are for callers, such as hardtack.load; the runtime passes them on",
     "manifest: an unknown tree kind": "likewise",
 }
-ONLY_LOADED = {"a library for another machine": "the runtime compares machines when it loads for its own"}
 ONLY_VERIFIED = {
     "flipped byte in debug/note.txt": "debug members are not read at load",
     "flipped byte in weights.safetensors": "weights are hashed by verify, not at load",
@@ -44,7 +43,7 @@ def test_refusal(name: str, tmp_path: Path) -> None:
     path.write_bytes(CASES[name])
     assert corpus.python_error(path) == EXPECTED[name]["python"] != ""
     assert corpus.runtime_error(path) == EXPECTED[name]["runtime"]
-    assert (EXPECTED[name]["runtime"] == "") == (name in NOT_THE_RUNTIMES or name in ONLY_LOADED)
+    assert (EXPECTED[name]["runtime"] == "") == (name in NOT_THE_RUNTIMES)
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if n not in ONLY_VERIFIED and n not in NOT_THE_RUNTIMES])

@@ -8,7 +8,7 @@ import pytest
 import sample
 
 import hardtack
-from hardtack.codegen.package.bundle import write_bundle
+from hardtack.codegen.package.writer import write_bundle
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,9 @@ def exported(model_file: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["export", "inspect", "verify", "run", "bench", "compare", "diff"])
+@pytest.mark.parametrize(
+    "command", ["export", "inspect", "verify", "run", "bench", "compare", "diff", "weights", "keygen", "sign"]
+)
 def test_help_of_every_command(command: str) -> None:
     text = good(command, "--help")
     assert text.startswith(f"Usage: hardtack {command} ")
@@ -255,3 +257,34 @@ def test_missing_bundle() -> None:
     assert result.exit_code == 2
     assert "File 'none.pkg' does not exist." in result.stderr
     assert run("toast").exit_code == 2
+
+
+def test_weights_outside_of_the_bundle(exported: Path, model_file: Path, tmp_path: Path) -> None:
+    bundle, weights = tmp_path / "m.pkg", tmp_path / "elsewhere"
+    spec = f"{model_file}:small"
+    printed = good("export", spec, "-o", bundle, "--target", "cpu:x86-64-v3", "--debug", "--weights", "external")
+    assert f"weights in {tmp_path / 'm.safetensors'}" in printed
+    assert "in m.safetensors, which goes with it" in good("inspect", bundle)
+    good("verify", bundle)
+    assert "BAD" not in good("compare", bundle, spec)
+    changes = json.loads(run("diff", exported, bundle, "--json").stdout)["changes"]
+    assert {(c["what"], c["name"]) for c in changes} == {
+        ("member", "m.safetensors"),
+        ("member", "weights.safetensors"),
+    }
+    (tmp_path / "m.safetensors").rename(weights)
+    good("inspect", bundle)
+    x = tmp_path / "x.npy"
+    np.save(x, np.ones((2, 4), np.float32))
+    for command in (
+        ("verify", bundle),
+        ("run", bundle, "-i", f"x={x}"),
+        ("bench", bundle, "--seconds", "0.01"),
+        ("compare", bundle, spec),
+    ):
+        refused = run(*command)
+        assert refused.exit_code == 1
+        assert f"{tmp_path / 'm.safetensors'}" in refused.stderr
+        good(*command, "--weights", weights)
+    assert run("diff", exported, bundle, "--weights-b", weights).exit_code == 1
+    assert run("diff", bundle, bundle, "--weights-a", weights, "--weights-b", weights).exit_code == 0

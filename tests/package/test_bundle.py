@@ -17,9 +17,11 @@ import sample
 from hardtack.codegen.ir.constants import ConstantData
 from hardtack.codegen.ir.plan import Copy
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.package.bundle import check_output, open_bundle, verify_bundle, write_bundle
+from hardtack.codegen.package.bundle import open_bundle, verify_bundle
 from hardtack.codegen.package.errors import LoadError, OutputError
+from hardtack.codegen.package.output import check_output
 from hardtack.codegen.package.plan_text import listing
+from hardtack.codegen.package.writer import write_bundle
 
 CONTENT = sample.content(("x86-64-v3",))
 
@@ -47,7 +49,7 @@ def test_same_content_same_bytes_in_another_process_and_folder(tmp_path: Path) -
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     program = (
-        "import sample; from hardtack.codegen.package.bundle import write_bundle; "
+        "import sample; from hardtack.codegen.package.writer import write_bundle; "
         "write_bundle('b.pkg', sample.content(('x86-64-v3',)))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(sample.__file__).parent), "PYTHONHASHSEED": "7"}

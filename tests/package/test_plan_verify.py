@@ -36,7 +36,7 @@ def plan(body: tuple[Instr, ...], arena: dict[str, int], nbytes: int = 4096) -> 
 def prove(p: Plan) -> Proof:
     spec = TensorSpec("x", DType.F32, (16,), (1,))
     entry = EntrySpec("f", (), (spec,), (spec,), TREE, TREE, {})
-    manifest = Manifest({}, {}, (), (entry,), (), (), ())
+    manifest = Manifest({}, {}, (), (entry,), (), (), (), ())
     return verify(plan_read.parse(to_json(p), "plan"), manifest, entry, "cpu:t")
 
 

@@ -14,7 +14,7 @@ from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import zig_compiler
 from hardtack.codegen.backends.cpp.targets import KNOWN_TARGETS
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
-from hardtack.codegen.ir.constants import ConstantData
+from hardtack.codegen.ir.constants import ConstantData, ModuleTensor, Recipe, View
 from hardtack.codegen.ir.expr import const, sym
 from hardtack.codegen.ir.graph import Guard, Origin
 from hardtack.codegen.ir.plan import BufferParam, Copy, KernelRecord, Launch, Plan, PlanSym, Value
@@ -125,4 +125,9 @@ def content(targets: tuple[str, ...] = TARGETS) -> BundleContent:
         producer={"hardtack": "0.1.0", "compiler": "none"},
         numerics={"fp_contract": "off"},
         debug={"debug/note.txt": b"made by hand\n"},
+        parameters={"layer.scale": ModuleTensor(f32, (4,)), "layer.wide": ModuleTensor(f32, (4, 2), ("layer.other",))},
+        recipes={
+            "layer.scale": Recipe("layer.scale"),
+            "layer.tied": Recipe("layer.wide", (View(0, (2, 4), (1, 2)), View(4, (2, 2), (2, 1)))),
+        },
     )

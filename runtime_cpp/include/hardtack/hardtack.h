@@ -123,6 +123,9 @@ typedef struct ht_load_options {
    * on first use. A mapped file may be replaced or removed (rename, unlink) but must not be overwritten or truncated in
    * place while a model uses it: reading a page that is gone kills the process (SIGBUS), as with every mapped file. */
   int32_t copy_weights;
+  /* The weights file of a bundle that keeps them outside; NULL: under the name that the bundle knows, beside it. Its
+   * size and its header are checked, its hash with verify_weights. inspect_only does without the file. */
+  const char* weights_path;
 } ht_load_options;
 
 static inline ht_load_options ht_load_options_default(void) {
@@ -150,10 +153,11 @@ typedef struct ht_model_info {
   const char* target; /* the chosen target's name */
   const char* device; /* "cpu" */
   uint64_t file_nbytes;
-  uint64_t weights_nbytes; /* bytes of all weight members */
+  uint64_t weights_nbytes; /* bytes of all weights, in the bundle or outside */
   size_t num_entries, num_targets, num_states, num_constants, num_members, num_producers;
   int32_t has_signature; /* 1: the manifest carries one */
   int32_t trusted;       /* 1: it was checked against trusted_keys and is good */
+  const char* external_weights; /* the name of the file that holds the weights; NULL: the bundle holds them */
 } ht_model_info;
 
 HT_API const ht_model_info* ht_model_get_info(const ht_model* model);

@@ -22,6 +22,11 @@ std::string shape_json(const std::vector<int64_t>& shape) {
   return join(parts);
 }
 
+std::string member_json(const std::string& name, const std::string& bytes) {
+  return "{\"name\":" + quoted(name) + ",\"nbytes\":" + std::to_string(bytes.size()) +
+         ",\"sha256\":" + quoted(rt::sha256_hex(bytes.data(), bytes.size())) + "}";
+}
+
 std::string safetensors_dtype(std::string dtype) {
   std::transform(dtype.begin(), dtype.end(), dtype.begin(), [](char c) { return static_cast<char>(std::toupper(c)); });
   return dtype;
@@ -54,7 +59,7 @@ void BundleText::plan(PlanText text) {
 
 std::vector<std::pair<std::string, std::string>> BundleText::ordered_members() const {
   std::vector<std::pair<std::string, std::string>> out(members.begin(), members.end());
-  if (!constants.empty()) out.emplace_back("weights.safetensors", write_safetensors(constants));
+  if (!constants.empty() && external.empty()) out.emplace_back("weights.safetensors", write_safetensors(constants));
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
     return std::make_pair(rt::member_group(a.first), a.first) < std::make_pair(rt::member_group(b.first), b.first);
   });
@@ -65,7 +70,8 @@ std::string BundleText::manifest() const {
   std::vector<std::string> constant_rows, entry_rows, member_rows;
   for (const ConstantText& c : constants) {
     constant_rows.push_back("{\"dtype\":" + quoted(c.dtype) +
-                            ",\"file\":\"weights.safetensors\",\"name\":" + quoted(c.name) +
+                            ",\"file\":" + quoted(external.empty() ? "weights.safetensors" : external) +
+                            ",\"name\":" + quoted(c.name) + ",\"recipe\":" + c.recipe +
                             ",\"shape\":" + shape_json(c.shape) + ",\"tensor\":" + quoted(c.name) + "}");
   }
   for (const EntryText& e : entries) {
@@ -80,14 +86,12 @@ std::string BundleText::manifest() const {
                          ",\"out_tree\":" + e.out_tree + ",\"outputs\":" + join(e.outputs) + ",\"plans\":" + plan_rows +
                          ",\"syms\":" + join(e.syms) + "}");
   }
-  for (const auto& [name, bytes] : ordered_members()) {
-    member_rows.push_back("{\"name\":" + quoted(name) + ",\"nbytes\":" + std::to_string(bytes.size()) +
-                          ",\"sha256\":" + quoted(rt::sha256_hex(bytes.data(), bytes.size())) + "}");
-  }
-  return "{\"constants\":" + join(constant_rows) + ",\"entries\":" + join(entry_rows) +
+  for (const auto& [name, bytes] : ordered_members()) member_rows.push_back(member_json(name, bytes));
+  const std::string outside = external.empty() ? "null" : member_json(external, write_safetensors(constants));
+  return "{\"constants\":" + join(constant_rows) + ",\"entries\":" + join(entry_rows) + ",\"external\":" + outside +
          ",\"format\":" + std::to_string(format) + ",\"members\":" + join(member_rows) +
-         ",\"numerics\":{\"accumulate\":\"f32\"},\"producer\":" + producer + ",\"signature\":" + signature +
-         ",\"states\":" + join(states) + ",\"targets\":" + join(targets) + "}";
+         ",\"numerics\":{\"accumulate\":\"f32\"},\"parameters\":" + join(parameters) + ",\"producer\":" + producer +
+         ",\"signature\":" + signature + ",\"states\":" + join(states) + ",\"targets\":" + join(targets) + "}";
 }
 
 std::string BundleText::build() const { return build_with(manifest()); }

@@ -24,6 +24,7 @@ struct ConstantText {
   std::string dtype, name;
   std::vector<int64_t> shape;
   std::string bytes;
+  std::string recipe = "null";  // JSON
 };
 
 class BundleText {
@@ -33,6 +34,8 @@ class BundleText {
 
   std::vector<EntryText> entries;
   std::vector<ConstantText> constants;  // ascending by name
+  std::string external;                 // the name of a weights file outside, or empty
+  std::vector<std::string> parameters;  // JSON
   std::vector<std::string> states;      // JSON
   std::vector<std::string> targets;     // JSON
   std::vector<std::string> target_names;

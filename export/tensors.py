@@ -1,0 +1,80 @@
+"""The parameters and buffers of a module by name, and the names of constants that entry points share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from hardtack.codegen.ir.constants import ModuleTensor
+from hardtack.codegen.ir.graph import Constant, Graph
+from hardtack.codegen.ir.graph_verify import verify_graph
+from hardtack.export.dtypes import TORCH_DTYPE, from_torch
+from hardtack.export.editing import Edit
+from hardtack.export.interface import lifted_tensor, plain_name
+
+_KINDS = (InputKind.PARAMETER, InputKind.BUFFER)
+
+
+def module_tensors(programs: Iterable[ExportedProgram]) -> dict[str, ModuleTensor]:
+    """Name -> dtype, shape and aliases, over all programs; without names whose content differs between programs."""
+    found: dict[str, ModuleTensor] = {}
+    seen: dict[str, torch.Tensor] = {}
+    differing: set[str] = set()
+    for ep in programs:
+        tensors = dict(_named(ep))
+        for name, t in tensors.items():
+            if name in seen and not _same(seen[name], t):
+                differing.add(name)
+            aliases = {n for n, other in tensors.items() if n != name and _place(other) == _place(t) is not None}
+            before = found[name].aliases if name in found else ()
+            found[name] = ModuleTensor(from_torch(t.dtype), tuple(t.shape), tuple(sorted({*before, *aliases})))
+        seen.update(tensors)
+    return {name: t for name, t in found.items() if name not in differing}
+
+
+def constants_apart(graphs: Iterable[Graph]) -> Iterator[Graph]:
+    """The graphs with constants renamed where an earlier graph has another content under the name: entry points share
+    their constants by name, and what folding makes is named after an op, which each of them may have.
+    """
+    keys: dict[str, str] = {}
+    for graph in graphs:
+        edit = Edit(graph)
+        constants: list[Constant] = []
+        for c in graph.constants:
+            name = c.name
+            while keys.get(name, c.key) != c.key or (name != c.name and name in edit.types):
+                name = f"{name}.{graph.name}"
+            keys[name] = c.key
+            constants.append(replace(c, name=name))
+            if name != c.name:
+                edit.renamed[c.name] = name
+                edit.types[name] = edit.types.pop(c.name)
+        for op in graph.ops:
+            edit.keep(op)
+        yield verify_graph(replace(edit.done(), constants=tuple(constants)))
+
+
+def _named(ep: ExportedProgram) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, t in ep.state_dict.items():
+        if t.dtype in TORCH_DTYPE.values():
+            yield plain_name(name), t
+    for spec in ep.graph_signature.input_specs:
+        if spec.kind in _KINDS and spec.target is not None and spec.target not in ep.state_dict:
+            t = lifted_tensor(ep, spec)
+            if t.dtype in TORCH_DTYPE.values():
+                yield plain_name(spec.target), t
+
+
+def _place(t: torch.Tensor) -> tuple[object, ...] | None:
+    """What two names of one tensor have in common; None for a tensor without elements."""
+    return (t.data_ptr(), t.dtype, t.shape, t.stride()) if t.numel() else None
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return _place(a) == _place(b) or torch.equal(a, b)

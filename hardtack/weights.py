@@ -1,0 +1,54 @@
+"""hardtack.replace_weights: new values for the weights of a bundle, by the names that the module gives them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hardtack.codegen.ir.constants import NUMPY_DTYPE, ConstantData
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.package.bundle import open_bundle
+from hardtack.codegen.package.errors import ReplaceError
+from hardtack.codegen.package.replace import Replaced
+from hardtack.codegen.package.replace import replace_weights as replace_contents
+
+PathLike = str | os.PathLike[str]
+_DTYPES = {dtype: name for name, dtype in NUMPY_DTYPE.items() if name is not DType.BF16}
+
+
+def replace_weights(
+    bundle: PathLike, values: Mapping[str, Any], *, path: PathLike, weights: PathLike | None = None
+) -> Replaced:
+    """Writes `bundle` with new values for some of its weights to `path`. The code stays as it is; nothing is compiled.
+
+    values: name, as in the module's state_dict, -> numpy array or torch tensor of the same dtype and shape; for
+    bfloat16 a torch tensor, or its bits as a uint16 array. Weights that are not named stay. What can be replaced is
+    listed by `hardtack weights`. weights: the external weights of `bundle`, if they are not beside it. An old
+    signature is dropped: sign the new bundle.
+
+    Raises ReplaceError for names, dtypes and shapes that do not fit, LoadError and OutputError.
+    """
+    with open_bundle(bundle, weights) as opened:
+        dtypes = {name: p.dtype for p in opened.manifest.parameters for name in (p.name, *p.aliases)}
+    contents = {name: _content(name, value, dtypes.get(name)) for name, value in values.items()}
+    return replace_contents(bundle, contents, path, weights)
+
+
+def _content(name: str, value: Any, wanted: DType | None) -> ConstantData:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        plain = value.detach().cpu().contiguous()
+        if plain.dtype == torch.bfloat16:
+            return ConstantData(DType.BF16, plain.view(torch.int16).numpy().view(np.uint16))
+        value = plain.numpy()
+    array = np.asarray(value)
+    if wanted is DType.BF16 and array.dtype == NUMPY_DTYPE[DType.BF16]:
+        return ConstantData(DType.BF16, array)
+    dtype = _DTYPES.get(array.dtype.newbyteorder("<"))
+    if dtype is None:
+        raise ReplaceError(f"{name} is an array of {array.dtype}, which no bundle holds")
+    return ConstantData(dtype, array)
