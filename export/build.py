@@ -19,7 +19,7 @@ from hardtack.codegen.ir.graph import Guard, Lit, Op, Operand, Origin, TensorTyp
 from hardtack.codegen.ir.graph_infer import derive
 from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.export.dtypes import from_torch
-from hardtack.export.errors import Refusal
+from hardtack.export.errors import Refusal, SourceLine
 from hardtack.export.shapes import make_guards
 from hardtack.export.table import Scalar, Size, Value
 
@@ -27,15 +27,17 @@ Arg = Value | Scalar | Lit
 
 
 class Builder:
-    """Ops, types and guards so far; `origin` and `label` are those of the op being converted, `stated` its torch
-    types.
+    """Ops, types and guards so far, with the user's `lines` that guards come from; `origin`, `line` and `label` are
+    those of the op being converted, `stated` its torch types.
     """
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
         self.types: dict[str, TensorType] = {}
         self.guards: list[Guard] = []
+        self.lines: dict[Guard, SourceLine | None] = {}
         self.origin = Origin()
+        self.line: SourceLine | None = None
         self.label = "v"
         self.stated: tuple[TensorType | None, ...] = ()
         self.made: dict[str, tuple[Value, torch.Tensor]] = {}
@@ -72,6 +74,7 @@ class Builder:
         for g in found:
             if not any((g.relation, g.a, g.b) == (h.relation, h.a, h.b) for h in self.guards):
                 self.guards.append(Guard(g.relation, g.a, g.b, f"{why}: {g.text}"))
+                self.lines[self.guards[-1]] = self.line
 
     def same(self, a: Expr, b: Expr) -> bool:
         """True; sizes that torch knows to be equal but whose forms differ become a guard. False if they cannot be

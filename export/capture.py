@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,9 @@ from hardtack.export.guard_lines import noted_lines
 from hardtack.export.origin import exception_line
 from hardtack.export.ranges import Declared
 from hardtack.export.recurrent_shapes import kept_whole
+from hardtack.export.small_runs import mattering
+from hardtack.export.small_sizes import Decision, Watch, watched
+from hardtack.export.window_sizes import rounded_down
 
 WRAPPED = "_wrapped_module"
 """The name under which a module is wrapped; it is left out of the names of parameters."""
@@ -35,12 +38,14 @@ _UNLIKE_IN_TRAINING = (
 class Captured:
     """A captured program: decomposed, with what was declared of its dynamic dimensions.
 
-    `source` is the program as torch.export gave it, before decomposition.
+    `source` is the program as torch.export gave it, before decomposition; `decided` the conditions on sizes that torch
+    noted nowhere, because they hold from size 2 on.
     """
 
     ep: ExportedProgram
     source: ExportedProgram
     declared: Declared = field(default_factory=Declared)
+    decided: tuple[Decision, ...] = ()
 
 
 class _Function(nn.Module):
@@ -74,10 +79,12 @@ def capture(
     if kwargs and dynamic_shapes is not None:
         module, dynamic_shapes = with_explicit_keywords(module, args, kwargs, dynamic_shapes)
     prepared = prepare(module.forward, args, kwargs or {}, dynamic_shapes)
-    ep = _export(module, prepared, strict)
+    ep, watch = _export(module, prepared, strict)
     if not strict and _buffer_entered_twice(ep):
-        ep = _export(module, prepared, True)
-    return _finish(ep, prepared)
+        strict = True
+        ep, watch = _export(module, prepared, strict)
+    decided = mattering(watch, ep, module, prepared)
+    return replace(_finish(ep, prepared), decided=decided)
 
 
 class _Explicit(nn.Module):
@@ -131,12 +138,13 @@ def check_eval(module: nn.Module) -> None:
     raise TrainingModeError(what, fix="call .eval() on the module before exporting")
 
 
-def _export(module: nn.Module, prepared: Prepared, strict: bool) -> ExportedProgram:
-    with torch.no_grad(), noted_lines(), kept_whole():
+def _export(module: nn.Module, prepared: Prepared, strict: bool) -> tuple[ExportedProgram, Watch]:
+    with torch.no_grad(), noted_lines(), kept_whole(), rounded_down(), watched() as watch:
         try:
-            return torch.export.export(
+            ep = torch.export.export(
                 module, prepared.args, prepared.kwargs, dynamic_shapes=prepared.hints, strict=strict
             )
+            return ep, watch
         except ExportError:
             raise
         except Exception as error:  # torch raises many types; each becomes one of ours, with its cause kept
@@ -217,7 +225,7 @@ def _from_torchscript(module: Any, args: tuple[Any, ...], kwargs: Any, dynamic_s
 
 def _finish(ep: ExportedProgram, prepared: Prepared) -> Captured:
     try:
-        with kept_whole():
+        with kept_whole(), rounded_down():
             plain = decompose(ep)
     except Exception as error:  # decompositions raise what their Python code raises
         raise translated(error) from error

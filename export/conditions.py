@@ -19,6 +19,7 @@ from hardtack.codegen.ir.graph import Guard
 from hardtack.export.errors import Refusal, SourceLine
 from hardtack.export.origin import user_frame
 from hardtack.export.shapes import Sizes, make_guards
+from hardtack.export.small_sizes import Decision
 
 _SPECIALISED = 2
 _PLACE = re.compile(r"^(?:(?P<source>.*?)  # )?(?P<file>.+):(?P<line>\d+) in ")
@@ -38,9 +39,11 @@ def shape_env(ep: ExportedProgram) -> Any:
 
 
 def program_guards(
-    ep: ExportedProgram, source: ExportedProgram, sizes: Sizes
+    ep: ExportedProgram, source: ExportedProgram, decided: tuple[Decision, ...], sizes: Sizes
 ) -> Iterator[tuple[Guard, SourceLine | None]]:
-    """The guards of a program, with the user's line where torch has noted one."""
+    """The guards of a program, with the user's line where torch has noted one. `decided` are conditions that torch has
+    not noted itself.
+    """
     env = shape_env(source) or shape_env(ep)
     if env is None:
         return
@@ -58,6 +61,9 @@ def program_guards(
         for guard in guards:
             if _asked_by_user(found.sloc) or _matters(guard):
                 yield guard, where
+    for decision in decided:
+        for guard in sizes.guards(env.replace(decision.expr)):
+            yield guard, _user_line(decision.sloc)
 
 
 def _user_line(sloc: Any) -> SourceLine | None:

@@ -85,6 +85,7 @@ class Walk:
             raise Refusal(REFUSED.get(name.rpartition(".")[0], REFUSED.get(name, "Hardtack has no conversion for it")))
         b = self.builder
         b.origin, b.label = origin_of(node, name.removesuffix(".default")), node.name
+        b.line = source_of(node)
         b.stated = self._stated(node)
         args = tuple(self.operand(a) for a in node.args)
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from hardtack.codegen.ir.expr import Expr, as_expr
 from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
+from hardtack.export.dtypes import TORCH_DTYPE
 from hardtack.export.errors import Refusal
 from hardtack.export.table import Value, converts, refuses
 
@@ -19,6 +22,24 @@ def _full(b: Builder, source: Any, *rest: Any, **_: Any) -> Value:
     if isinstance(fill, Value):
         return b.expand(b.to(fill, b.result.dtype), b.result.shape)
     return b.full(b.result.shape, fill, b.result.dtype)
+
+
+_WINDOWS: dict[str, Any] = {
+    str(overload): overload
+    for name in ("hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window")
+    for overload in (getattr(getattr(torch.ops.aten, name), o) for o in getattr(torch.ops.aten, name).overloads())
+    if not str(overload).endswith("out")
+}
+
+
+@converts(*_WINDOWS)
+def _window(b: Builder, size: Any, *args: Any, **_: Any) -> Value:
+    """A window function of fixed length, which torch before 2.13 leaves whole."""
+    if isinstance(size, (Value, Expr)):
+        raise Refusal("a window whose length is dynamic: make it of fixed length in the module's constructor")
+    op = _WINDOWS.get(b.origin.op) or _WINDOWS[f"{b.origin.op}.default"]
+    content = op(size, *args, dtype=TORCH_DTYPE[b.result.dtype])
+    return b.constant("_".join([op._schema.name.removeprefix("aten::"), *map(str, (size, *args))]), content)
 
 
 _LIKE = ("", "_like")

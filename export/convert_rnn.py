@@ -1,10 +1,13 @@
-"""LSTM and GRU: one Graph op a layer and direction."""
+"""LSTM and GRU: one Graph op a layer and direction, always of f32. Those of the half types are computed in f32 and
+rounded once at the end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
 from hardtack.export.errors import Refusal
 from hardtack.export.table import Result, Value, converts
@@ -26,6 +29,10 @@ def _layers(
     """states: [layers * directions, B, H] each. Returns (y, final states...)."""
     if train and dropout:
         raise Refusal(f"{kind} with active dropout: call .eval() on the module before exporting")
+    if x.dtype is DType.F64:
+        raise Refusal(f"{kind} of f64: it is computed in f32; call .float() on the module and its inputs")
+    dtype = x.dtype
+    x, states, params = b.wide(x), [b.wide(s) for s in states], [b.wide(p) for p in params]
     directions = 2 if bidirectional else 1
     each = 4 if has_biases else 2
     if len(params) != each * num_layers * directions:
@@ -47,7 +54,7 @@ def _layers(
             for kept, value in zip(finals, last, strict=True):
                 kept.append(b.unsqueeze(value, 0))
         x = b.cat(ys, 2)
-    outs = [b.cat(f, 0) for f in finals]
+    x, outs = b.to(x, dtype), [b.to(b.cat(f, 0), dtype) for f in finals]
     if unbatched:
         return (b.reshape(x, (x.shape[0], x.shape[2])), *(b.reshape(o, (o.shape[0], o.shape[2])) for o in outs))
     return (b.swap(x, 0, 1) if batch_first else x, *outs)

@@ -23,9 +23,6 @@ _END = 2**63 - 1
     "aten.reshape.default",
     "aten._unsafe_view.default",
     "aten.unsqueeze.default",
-    "aten.squeeze.default",
-    "aten.squeeze.dim",
-    "aten.squeeze.dims",
     "aten.flatten.using_ints",
     "aten.unflatten.int",
     "aten.view_copy.default",
@@ -33,6 +30,16 @@ _END = 2**63 - 1
 )
 def _reshaped(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
     """The same elements in row-major order; torch has worked out the shape."""
+    return b.reshape(x, b.result.shape)
+
+
+@converts("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
+def _squeezed(b: Builder, x: Value, dims: int | Sequence[int] | None = None) -> Value:
+    """x without the named dims of size 1, by default all. A dynamic one stays, so its size must not be 1."""
+    named = range(x.rank) if dims is None else [dims] if isinstance(dims, int) else dims
+    for dim in named:
+        if x.rank and int_value(x.shape[dim]) is None:
+            b.require("ne", x.shape[dim], 1, "squeeze would drop a dimension of size 1")
     return b.reshape(x, b.result.shape)
 
 

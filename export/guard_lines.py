@@ -1,19 +1,57 @@
 """Source lines for the conditions that torch's operators put on sizes.
 
 When a module is traced without torch's bytecode analysis, torch notes for such a condition only the line of its own
-operator. Inside `noted_lines()` the line of the model that called the operator is noted as well.
+operator. Inside `noted_lines()` the line of the model that called the operator is noted as well, and a condition counts
+as the model's own only if a line of it asked in Python.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hardtack.export.origin import calling_line
+
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_OWN = str(Path(__file__).parent) + os.sep
+_IN_CPP = {
+    _TORCH + os.path.join("fx", "experimental", f"{name}.py")
+    for name in ("symbolic_shapes", "sym_node", "recording", "proxy_tensor")
+}
+_IN_PYTHON = {_TORCH + name for name in ("__init__.py", "overrides.py", os.path.join("_export", "non_strict_utils.py"))}
+"""SymBool.__bool__, sym_max and what torch puts around them: a question that Python code asks comes through these or
+through our own methods of SymInt, one that C++ asks goes to those of _IN_CPP at once."""
+_NN = _TORCH + "nn" + os.sep
+_STRICT = tuple(_TORCH + os.path.join("_dynamo", p) for p in ("variables" + os.sep, "symbolic_convert.py", "utils.py"))
+
+
+def asking_frame() -> FrameType | None:
+    """The frame that asks torch about a size right now, if it is of the model, of torch.nn, or of torch's bytecode
+    analysis, which stands for the model.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    before = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file not in _IN_CPP and file not in _IN_PYTHON and not file.startswith(_OWN):
+            break
+        before, frame = file, frame.f_back
+    if frame is None:
+        return None
+    if file.startswith(_STRICT):
+        return frame
+    asked = before not in _IN_CPP and (file.startswith(_NN) or not file.startswith((_TORCH, "<")))
+    return frame if asked else None
 
 
 @contextlib.contextmanager
@@ -28,6 +66,10 @@ def noted_lines() -> Iterator[None]:
             if found is not None:
                 text = f"{found.source}  # {found.file}:{found.line} in forward"
                 place = replace(place, maybe_user_loc=text)
+        frame = asking_frame()
+        if frame is not None:
+            code = frame.f_code
+            place = replace(place, framework_loc=traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name))
         return place, extra
 
     ShapeEnv._get_stack_summary = complete  # type: ignore[method-assign]

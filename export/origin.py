@@ -13,6 +13,7 @@ import site
 import sys
 from functools import lru_cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -24,6 +25,9 @@ from hardtack.export.errors import SourceLine
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.*)$')
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _OWN = str(Path(__file__).parent) + os.sep
+_CAPTURE = _OWN + "capture.py"
+_NO_MODULE = ("_empty_nn_module_stack", "_export_root")
+"""Torch's names for nodes that stand in no module."""
 
 
 def frames(text: str) -> list[SourceLine]:
@@ -79,27 +83,24 @@ def module_path(meta: dict[str, Any]) -> str:
     stack = meta.get("nn_module_stack") or {}
     paths = [entry[0] for entry in stack.values() if isinstance(entry, tuple) and isinstance(entry[0], str)]
     path = paths[-1] if paths else ""
-    if path.startswith("_") and not path.startswith("_wrapped_module."):
+    if path.startswith(_NO_MODULE):
         return ""
-    return path.removeprefix("L__self__.").removeprefix("L['self'].").removeprefix("_wrapped_module.")
+    path = path.removeprefix("L__self__").removeprefix("L['self']").removeprefix(".")
+    return path.removeprefix("_wrapped_module").removeprefix(".")
 
 
 def calling_line() -> SourceLine | None:
     """The line of the model that is being traced right now: the innermost frame that is neither torch's nor ours, if it
-    stands between torch's tracer and us.
+    stands between us and our call of torch's tracer.
     """
-    frame = sys._getframe(1)
-    started = False
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if file.startswith(_OWN):
-            if started:
-                return None
-        else:
-            started = True
-            if not file.startswith((_TORCH, "<")):
-                return SourceLine(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip())
-        frame = frame.f_back  # type: ignore[assignment]
+        if file == _CAPTURE:
+            return None
+        if not file.startswith((_TORCH, _OWN, "<")):
+            return SourceLine(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip())
+        frame = frame.f_back
     return None
 
 

@@ -178,7 +178,8 @@ def _size_output(walk: Walk, size: Any) -> Value:
 def _guards(captured: Captured, sizes: Sizes, b: Builder, bindings: tuple[SymBinding, ...]) -> tuple[Guard, ...]:
     """torch's conditions and those that conversion found, each checked against the declared ranges."""
     kept: dict[tuple[object, ...], Guard] = {}
-    for guard, where in [*program_guards(captured.ep, captured.source, sizes), *((g, None) for g in b.guards)]:
+    noted = program_guards(captured.ep, captured.source, captured.decided, sizes)
+    for guard, where in [*noted, *((g, b.lines[g]) for g in b.guards)]:
         check_guard(guard, bindings, captured.declared, where)
         kept.setdefault((guard.relation, guard.a, guard.b), guard)
     return without_implied(tuple(kept.values()))

@@ -277,7 +277,7 @@ def attention_rows() -> dict[str, Function]:
     }
 
 
-def recurrent_rows() -> dict[str, Function]:
+def recurrent_rows() -> dict[str, nn.Module]:
     """x [3, 6, 10]"""
     torch.manual_seed(3)
     return {
@@ -390,6 +390,10 @@ def suites() -> Iterator[Suite]:
     dims = ({0: Dim("batch", max=64), 2: Dim("t", max=512)}, {0: Dim("batch", max=64), 2: Dim("s", max=512)})
     yield Suite("attention_dynamic", rows, sets, dims, 20.0)
     yield Suite("recurrent", recurrent_rows(), [[normal(3, 6, 10)]], None, 20.0)
+    yield Suite("recurrent_f16", {k: f.half() for k, f in recurrent_rows().items()}, [[normal(3, 6, 10).half()]])
+    yield Suite(
+        "recurrent_bf16", {k: f.bfloat16() for k, f in recurrent_rows().items()}, [[normal(3, 6, 10).bfloat16()]]
+    )
     yield Suite(
         "recurrent_dynamic",
         recurrent_rows(),

@@ -180,6 +180,11 @@ ROWS: list[Row] = [
     ),
     ("stft", lambda x: torch.stft(x, 16, 4, window=torch.hann_window(16), return_complex=True).abs(), (randn(2, 64),)),
     ("rotary", lambda x: _rotated(x), (X,)),
+    (
+        "windows",
+        lambda x: x + torch.hann_window(4) + torch.hamming_window(4, False, 0.6) + torch.kaiser_window(4, True, 7.0),
+        (randn(3, 4),),
+    ),
     ("complex", lambda x: _complex_parts(torch.complex(x, x.flip(0))), (X,)),
 ]
 

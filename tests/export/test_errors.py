@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -66,6 +67,15 @@ class Unsupported(nn.Module):
         a = torch.linalg.det(x)
         b = torch.rand(3)
         return b + a + torch.linalg.det(x) + x.nonzero().sum()
+
+
+class Runs(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inner(x)
 
 
 class Writes(nn.Module):
@@ -171,6 +181,17 @@ def test_all_unsupported_ops_at_once() -> None:
     assert "(2 times; first) at" in str(error)
 
 
+@pytest.mark.parametrize(("kind", "name"), [(nn.LSTM, "lstm"), (nn.GRU, "gru")])
+def test_recurrence_of_doubles(kind: Any, name: str) -> None:
+    error = refused(UnsupportedOpError, Runs(kind(8, 3).double()), (X.double(),))
+    assert isinstance(error, UnsupportedOpError)
+    (found,) = error.ops
+    assert (found.op, found.count) == (f"aten.{name}.input", 1)
+    assert found.reason == f"{name} of f64: it is computed in f32; call .float() on the module and its inputs"
+    assert found.where is not None
+    assert found.where.source == "return self.inner(x)"
+
+
 def test_written_input() -> None:
     error = refused(MutationError, Writes(), (X,))
     assert "its input x" in error.what
@@ -202,3 +223,83 @@ def test_input_specs(args: tuple[Any, ...], spec: Any, what: str) -> None:
 def test_weights_without_data() -> None:
     error = refused(InputSpecError, nn.Linear(8, 2, device="meta"), (X.to("meta"),))
     assert "meta device" in error.what
+
+
+class Squeezed(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.unsqueeze(1).squeeze()
+
+
+class Largest(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.amax(0)
+
+
+class Chooses(nn.Module):
+    """Another computation for small sizes; `choose` is the line that decides."""
+
+    def __init__(self, choose: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.choose = choose
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x.sum(0)
+        return total + 1 if self.choose(x) else total - 1
+
+
+class Divides(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sum(0) / max(x.shape[0], 1)
+
+
+_more_than_one = Chooses(lambda x: x.shape[0] > 1)
+_is_one = Chooses(lambda x: x.shape[0] == 1)
+_any_row = Chooses(lambda x: x.shape[0])
+_any_element = Chooses(lambda x: x.numel() > 0)
+_any_pair = Chooses(lambda x: x.shape[0] // 2 >= 1)
+_not_seven = Chooses(lambda x: x.shape[0] != 7)
+
+SMALL = [
+    (_more_than_one, Dim("B", min=1), "B (from 1)", "1 < B", "B = 1", "if self.choose(x)"),
+    (_is_one, Dim("B", max=9), "B (0 to 9)", "B != 1", "B = 1", "if self.choose(x)"),
+    (_any_pair, Dim("B", min=1, max=9), "B (1 to 9)", "1 <= B//2", "B = 1", "if self.choose(x)"),
+    (_not_seven, Dim("B"), "B (from 0)", "B != 7", "B = 7", "if self.choose(x)"),
+    (Squeezed(), Dim("B"), "B (from 0)", "B != 1", "B = 1", "x.unsqueeze(1).squeeze()"),
+]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(("module", "dim", "declared", "needs", "fails", "source"), SMALL)
+def test_code_that_treats_a_small_size_apart(
+    module: nn.Module, dim: Any, declared: str, needs: str, fails: str, source: str, strict: bool
+) -> None:
+    """torch decides such a comparison without a word."""
+    with pytest.raises(RangeError) as caught:
+        to_graphs(module.eval(), (X,), None, ({0: dim},), strict)
+    error = caught.value
+    assert error.what == (
+        f"the declared range of {declared} would be narrowed: the program needs {needs}, but {fails} fails"
+    )
+    assert_line(error, source)
+    assert (
+        error.fix == "declare a range for which this holds, or change the line so that it does not depend on the size"
+    )
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("module", "guards"),
+    [
+        (_more_than_one, ["1 < s0"]),
+        (_is_one, ["s0 != 1"]),
+        (_any_row, ["s0 != 0"]),
+        (_any_element, ["0 < 8*s0"]),
+        (_not_seven, ["s0 != 7"]),
+        (Divides(), ["s0 != 0"]),
+        (Squeezed(), ["squeeze would drop a dimension of size 1: s0 != 1"]),
+        (Largest(), ["max needs an element: 1 <= s0"]),
+    ],
+)
+def test_small_sizes_become_input_checks(module: nn.Module, guards: list[str], strict: bool) -> None:
+    graph = entry(to_graphs(module.eval(), (X,), None, ({0: ANY},), strict)).graph
+    assert [g.text for g in graph.guards] == guards

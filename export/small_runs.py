@@ -1,0 +1,139 @@
+"""Which of the comparisons that torch decided by itself matter: the captured program against the module itself, run on
+inputs of the small sizes.
+
+A comparison may change nothing, like a flag that is not used or a broadcast written out. So the program as captured and
+the module in eager mode run on the same inputs, the example cut to size 0 or 1 with its floats replaced by noise. Where
+the results are equal, the size needs no condition.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import sympy
+import torch
+import torch.utils._pytree as pytree
+from torch import nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from hardtack.export.conditions import shape_env
+from hardtack.export.dynamic import Prepared
+from hardtack.export.small_sizes import Decision, Trial, Watch
+
+_CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range")
+_TOLERANCE = 1e-3
+
+
+def mattering(watch: Watch, ep: ExportedProgram, module: nn.Module, prepared: Prepared) -> tuple[Decision, ...]:
+    """The conditions without which the program would differ from the module, or run where the module itself fails: of
+    a decision that fails for harmless sizes, too, only what excludes the others.
+    """
+    env = shape_env(ep)
+    trials = sorted({t for d in watch.decisions.values() for t in d.fails})
+    wrong = {t for t in trials if not _equals_eager(t, ep, module, prepared)}
+    out: list[Decision] = []
+    for d in watch.decisions.values():
+        if wrong.issuperset(d.fails):
+            out.append(d)
+            continue
+        for trial in sorted(wrong.intersection(d.fails)):
+            apart = sympy.Ne(_symbol(env, trial), trial[1], evaluate=False)
+            out.append(Decision(apart, d.sloc, (trial,)))
+    return tuple(out)
+
+
+def _symbol(env: Any, trial: Trial) -> sympy.Symbol:
+    return next(s for s in env.var_to_range if str(s) == trial[0])
+
+
+def _equals_eager(trial: Trial, ep: ExportedProgram, module: nn.Module, prepared: Prepared) -> bool:
+    env = shape_env(ep)
+    if env is None:
+        return True
+    symbol = env.replace(_symbol(env, trial))
+    if symbol.is_number:
+        return True  # the size has become constant
+    inputs = _cut(ep, prepared, symbol, trial[1])
+    if inputs is None:
+        return False
+    try:
+        with torch.no_grad():
+            shared = {id(p): p for p in module.parameters()}
+            args, kwargs = pytree.tree_unflatten([_copy(x) for x in inputs], _spec(ep))
+            want = pytree.tree_leaves(copy.deepcopy(module, shared)(*args, **kwargs))
+            found = _run(ep, inputs)
+    except Exception:  # whatever the model raises: it does not take this size, or the program does not
+        return False
+    return len(found) == len(want) and all(_same(f, w) for f, w in zip(found, want, strict=True))
+
+
+def _spec(ep: ExportedProgram) -> pytree.TreeSpec:
+    spec: pytree.TreeSpec | None = ep.call_spec.in_spec
+    assert spec is not None
+    return spec
+
+
+def _copy(x: Any) -> Any:
+    return x.clone() if isinstance(x, torch.Tensor) else x
+
+
+def _cut(ep: ExportedProgram, prepared: Prepared, symbol: sympy.Symbol, size: int) -> list[Any] | None:
+    """The leaves of the example inputs with `symbol` at `size`; None if they cannot be had by cutting."""
+    env = shape_env(ep)
+    keywords = _spec(ep).children()[1].context
+    leaves = pytree.tree_leaves((prepared.args, {k: prepared.kwargs[k] for k in keywords}))
+    nodes = {n.name: n for n in ep.graph.nodes if n.op == "placeholder"}
+    users = [s.arg.name for s in ep.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    values = {s: env.backed_var_to_val[s] for s in env.backed_var_to_val} | {symbol: sympy.Integer(size)}
+    noise = torch.Generator().manual_seed(0)
+    out: list[Any] = []
+    for leaf, name in zip(leaves, users, strict=True):
+        stated = nodes[name].meta.get("val")
+        if isinstance(stated, torch.SymInt):
+            out.append(int(stated.node.expr.xreplace(values)))
+            continue
+        if isinstance(leaf, torch.Tensor):
+            for dim, n in enumerate(stated.shape):
+                wanted = int(n.node.expr.xreplace(values)) if isinstance(n, torch.SymInt) else n
+                if not 0 <= wanted <= leaf.shape[dim]:
+                    return None
+                leaf = leaf.narrow(dim, 0, wanted)
+            leaf = leaf.contiguous()
+            if leaf.dtype.is_floating_point:
+                leaf = torch.randn(leaf.shape, generator=noise).to(leaf)  # of its dtype, where it is
+        out.append(leaf)
+    return out
+
+
+class _Unchecked(torch.fx.Interpreter):
+    """Runs a program without the checks that keep it from small sizes."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if getattr(target, "__name__", "").startswith(_CHECKS):
+            return None
+        return super().call_function(target, args, kwargs)
+
+
+def _run(ep: ExportedProgram, inputs: list[Any]) -> list[Any]:
+    """The program's results for the leaves of its inputs."""
+    rest = iter(inputs)
+    flat: list[Any] = []
+    for spec in ep.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT:
+            flat.append(_copy(next(rest)))
+        else:
+            assert spec.target is not None
+            flat.append(_copy(ep.constants.get(spec.target, ep.state_dict.get(spec.target))))
+    found = _Unchecked(ep.graph_module).run(*flat)
+    kinds = [s.kind for s in ep.graph_signature.output_specs]
+    return [f for f, kind in zip(found, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
+
+
+def _same(a: Any, b: Any) -> bool:
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return type(a) is type(b) and bool(a == b)
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return torch.allclose(a, b, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
