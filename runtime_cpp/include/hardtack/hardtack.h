@@ -155,8 +155,8 @@ typedef struct ht_model_info {
   uint64_t file_nbytes;
   uint64_t weights_nbytes; /* bytes of all weights, in the bundle or outside */
   size_t num_entries, num_targets, num_states, num_constants, num_members, num_producers;
-  int32_t has_signature; /* 1: the manifest carries one */
-  int32_t trusted;       /* 1: it was checked against trusted_keys and is good */
+  int32_t has_signature;        /* 1: the manifest carries one */
+  int32_t trusted;              /* 1: it was checked against trusted_keys and is good */
   const char* external_weights; /* the name of the file that holds the weights; NULL: the bundle holds them */
 } ht_model_info;
 
