@@ -10,8 +10,6 @@ from statistics import median
 
 from bench.worker import Failed, Worker, difference
 
-TOLERANCE = 1e-3
-"""The error over the largest value of the output above which a system's output counts as wrong."""
 Progress = Callable[[str], None]
 
 
@@ -60,6 +58,8 @@ class Settings:
     """rounds of about `seconds` for each system; timeout_s for every export; keep: peers' files serve again.
 
     realtime: systems run at real-time priority, for a machine that is busy with other things; takes root's rights.
+    gpu: the models and systems of the GPU benchmark; a round's second figure is then the time of runs that are not
+    waited for. tolerance: the largest error over the largest value of an output that counts as right.
     """
 
     folder: Path
@@ -68,6 +68,8 @@ class Settings:
     timeout_s: float = 900
     keep: bool = False
     realtime: bool = False
+    gpu: bool = False
+    tolerance: float = 1e-3
 
 
 def measure(
@@ -79,11 +81,11 @@ def measure(
     failures: dict[str, str] = {}
     try:
         for name in names:
-            workers[name] = Worker(model, name, settings.folder, settings.keep, settings.timeout_s)
+            workers[name] = Worker(model, name, settings.folder, settings.keep, settings.timeout_s, settings.gpu)
         out = []
         for count in threads:
             results = {name: Result(failure=failures.get(name)) for name in names}
-            _prepare(model, workers, results, count, report)
+            _prepare(model, workers, results, count, settings, report)
             failures |= {name: r.failure for name, r in results.items() if r.failure is not None}
             _rounds(model, workers, results, count, settings, report)
             out.append(Measured(model, count, results))
@@ -94,7 +96,12 @@ def measure(
 
 
 def _prepare(
-    model: str, workers: dict[str, Worker], results: dict[str, Result], threads: int, report: Progress
+    model: str,
+    workers: dict[str, Worker],
+    results: dict[str, Result],
+    threads: int,
+    settings: Settings,
+    report: Progress,
 ) -> None:
     """Makes every system ready; one that fails, or whose output is not eager's, gets its reason."""
     report(f"{model}, {threads} threads: eager")
@@ -107,7 +114,7 @@ def _prepare(
             made = expected if name == "eager" else workers[name].prepare(threads)
             result.error = difference(made.outputs, expected.outputs)
             result.export_seconds, result.first_ms = made.export_seconds, made.first_ms
-            if not result.error <= TOLERANCE:
+            if not result.error <= settings.tolerance:
                 result.failure = f"differs from eager by {result.error:.1e} of the largest value"
         except Failed as failed:
             result.failure = str(failed)

@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.systems import SYSTEMS, Run
+from bench.systems import Run
+
+if TYPE_CHECKING:
+    from bench.models import Case
+    from bench.systems import System
 
 Outputs = list[np.ndarray[Any, Any]]
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -40,11 +44,11 @@ class Prepared:
 class Worker:
     """The parent's side. Raises Failed when the process cannot do what it is asked, or dies, or takes too long."""
 
-    def __init__(self, model: str, system: str, folder: Path, keep: bool, timeout_s: float) -> None:
+    def __init__(self, model: str, system: str, folder: Path, keep: bool, timeout_s: float, gpu: bool = False) -> None:
         self.system = system
         self._timeout_s = timeout_s
         self._pipe, theirs = _CONTEXT.Pipe()
-        self._process = _CONTEXT.Process(target=serve, args=(theirs, model, system, folder, keep), daemon=False)
+        self._process = _CONTEXT.Process(target=serve, args=(theirs, model, system, folder, keep, gpu), daemon=False)
         self._process.start()
         theirs.close()
 
@@ -83,7 +87,7 @@ class Worker:
         return answer
 
 
-def serve(pipe: Connection, model: str, system: str, folder: Path, keep: bool) -> None:
+def serve(pipe: Connection, model: str, system: str, folder: Path, keep: bool, gpu: bool) -> None:
     """The process's side: answers until the parent closes the pipe. What libraries print goes to a log file."""
     log = os.open(folder / f"{model}.{system}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
@@ -93,7 +97,7 @@ def serve(pipe: Connection, model: str, system: str, folder: Path, keep: bool) -
         while True:
             order, value = pipe.recv()
             try:
-                server = server or _Server(model, system, folder, keep)
+                server = server or (_GpuServer if gpu else _Server)(model, system, folder, keep)
                 pipe.send(("done", server.prepare(value) if order == "prepare" else server.round(*value)))
             except Exception as error:
                 traceback.print_exc()
@@ -111,12 +115,16 @@ class _Server:
     def __init__(self, model: str, system: str, folder: Path, keep: bool) -> None:
         import torch
 
-        from bench.models import build
-
         torch.set_grad_enabled(False)
-        self._case = build(model)
-        self._system = SYSTEMS[system](folder, keep)
+        self._case, self._system = self._made(model, system, folder, keep)
         self._run: Run | None = None
+
+    @staticmethod
+    def _made(model: str, system: str, folder: Path, keep: bool) -> tuple[Case, System]:
+        from bench.models import build
+        from bench.systems import SYSTEMS
+
+        return build(model), SYSTEMS[system](folder, keep)
 
     def prepare(self, threads: int) -> Prepared:
         self._run = self._system.prepare(self._case, threads)
@@ -132,6 +140,36 @@ class _Server:
         with realtime_threads() if realtime else nullcontext():
             times = timed(self._run, seconds)
         return median(times), min(times)
+
+
+class _GpuServer(_Server):
+    """The same on a GPU: a call counts until the device is done."""
+
+    @staticmethod
+    def _made(model: str, system: str, folder: Path, keep: bool) -> tuple[Case, System]:
+        from bench.gpu_models import build
+        from bench.gpu_systems import SYSTEMS
+
+        return build(model), SYSTEMS[system](folder, keep)
+
+    def round(self, seconds: float, realtime: bool) -> tuple[float, float]:
+        """Milliseconds a run: the median of runs that are waited for, and the mean of runs one behind the other."""
+        import torch
+
+        run = self._run
+        assert run is not None
+
+        def waited() -> None:
+            run()
+            torch.cuda.synchronize()
+
+        times = timed(waited, seconds / 2)
+        count = max(10, min(1000, int(seconds * 500 / median(times))))
+        begin = time.perf_counter()
+        for _ in range(count):
+            run()
+        torch.cuda.synchronize()
+        return median(times), (time.perf_counter() - begin) * 1e3 / count
 
 
 @contextmanager
@@ -171,9 +209,16 @@ def timed(run: Run, seconds: float) -> list[float]:
 
 def as_arrays(outputs: Any) -> Outputs:
     """The tensors and arrays of a tree of outputs, copied."""
+    import torch
     from torch.utils import _pytree
 
-    return [np.array(leaf) for leaf in _pytree.tree_leaves(outputs)]
+    def plain(leaf: Any) -> np.ndarray[Any, Any]:
+        if isinstance(leaf, torch.Tensor):
+            leaf = leaf.detach().cpu()
+            leaf = leaf.float().numpy() if leaf.is_floating_point() else leaf.numpy()
+        return np.array(leaf)
+
+    return [plain(leaf) for leaf in _pytree.tree_leaves(outputs)]
 
 
 def difference(outputs: Sequence[np.ndarray[Any, Any]], expected: Sequence[np.ndarray[Any, Any]]) -> float:

@@ -44,8 +44,9 @@ def split_into(axes: Sequence[Sym], joined: Expr) -> dict[Expr, Expr]:
         extent = s.extent
         assert extent is not None
         digit = floordiv(joined, step)
-        out[s] = digit if i == len(axes) - 1 else mod(digit, extent)
-        step = step * extent
+        size = extent if extent is not ZERO else ONE  # without points there is nothing to number
+        out[s] = digit if i == len(axes) - 1 else mod(digit, size)
+        step = step * size
     return out
 
 

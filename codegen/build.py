@@ -8,8 +8,10 @@ from pathlib import Path
 
 from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import Compiler, find_compiler
-from hardtack.codegen.backends.cpp.targets import CpuTarget, parse_target
+from hardtack.codegen.backends.cpp.targets import CpuTarget
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
+from hardtack.codegen.backends.triton.compile import Cubin, compile_kernels, toolchain
+from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.dump import dump_folder, origins_of, write_dump
 from hardtack.codegen.ir.constants import ConstantData, ConstantStore, ModuleTensor
 from hardtack.codegen.ir.expr import Expr, int_value, product
@@ -27,6 +29,7 @@ from hardtack.codegen.package.content import (
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.codegen.prepack import pack
 from hardtack.codegen.recipes import init_name, replaceable
+from hardtack.codegen.targets import Targets, parse_targets
 
 Progress = Callable[[str, int, int], None]
 """progress(what, done, total)."""
@@ -44,10 +47,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Built:
-    """The content of a bundle, and what is worth telling about how it was made."""
+    """The content of a bundle, and what is worth telling about how it was made.
+
+    compiled: by entry point and "cpu" or the GPU target's name.
+    """
 
     content: BundleContent
-    compiled: Mapping[str, CompiledEntry]
+    compiled: Mapping[tuple[str, str], CompiledEntry]
     decisions: tuple[Decision, ...]
 
 
@@ -68,47 +74,105 @@ def build_content(
 
     tensors: the module's parameters and buffers; those that can be replaced in the bundle become its parameters.
 
-    Raises TargetError for an unknown target and ToolchainError where a kernel does not compile.
+    Raises TargetError for an unknown target, UnsupportedOp for an op that a target has no kernel for, ToolchainError
+    and TritonError where a kernel does not compile, or its compiler is missing.
     """
-    cpu_targets = _targets(targets)
-    used_compiler = compiler or find_compiler()
+    chosen = parse_targets(targets)
+    used_compiler = (compiler or find_compiler()) if chosen.cpu else None
     report = progress or (lambda what, done, total: None)
-    dumped = dump or dump_folder()
-    compiled: dict[str, CompiledEntry] = {}
-    for k, (name, source) in enumerate(sources.items()):
-        report("generate", k, len(sources))
-        compiled[name] = entry = compile_entry(source.graph, source.hints)
-        if dumped is not None:
-            write_dump(dumped, name, entry.texts, entry.decisions, entry.sources, origins_of(source.graph))
-    report("generate", len(sources), len(sources))
-    libraries = _libraries(compiled, cpu_targets, used_compiler, cache or KernelCache(), jobs, report)
-    plans: dict[tuple[str, str], Plan] = {}
-    for name, entry in compiled.items():
-        for t in cpu_targets:
-            plans[name, f"cpu:{t.name}"] = entry.for_target(f"cpu:{t.name}")
+    compiled = _generate(sources, chosen, dump or dump_folder(), report)
+    kernels = cache or KernelCache()
+    libraries: dict[str, bytes] = {}
+    if used_compiler is not None:
+        libraries = _libraries(_of(compiled, "cpu"), chosen.cpu, used_compiler, kernels, jobs, report)
+    cubins = {a: _cubins(_of(compiled, f"cuda:{a}"), a, kernels, jobs, report) for a in chosen.gpu}
+    built = [TargetContent(f"cpu:{t.name}", "cpu", t.features, libraries[t.name]) for t in chosen.cpu]
+    built += [TargetContent(f"cuda:{arch}", "cuda", (arch,), None) for arch in chosen.gpu]
     constants = _constants(sources, compiled, store)
-    parameters, recipes = replaceable(sources, compiled, store, tensors or {})
+    by_entry = {name: tuple(_of(compiled, None, name).values()) for name in sources}
+    parameters, recipes = replaceable(sources, by_entry, store, tensors or {})
     content = BundleContent(
-        entries=tuple(_entry(name, s, compiled[name].plan) for name, s in sources.items()),
-        targets=tuple(TargetContent(f"cpu:{t.name}", "cpu", t.features, libraries[t.name]) for t in cpu_targets),
-        plans=plans,
+        entries=tuple(_entry(n, s, by_entry[n][0].plan) for n, s in sources.items()),
+        targets=tuple(built),
+        plans=_plans(compiled, chosen, cubins),
         constants=tuple(sorted(constants.items())),
         states=_states(sources),
         parameters=parameters,
         recipes={name: r for name, r in recipes.items() if name in constants},
-        producer={**(producer or {}), "compiler": used_compiler.version},
+        producer={**(producer or {}), **_tools(used_compiler, chosen)},
         numerics={"accumulate": "f32", "fp_contract": "off"},
+        kernels={c.record.member: c.code for found in cubins.values() for c in found.values()},
     )
     return Built(content, compiled, tuple(d for e in compiled.values() for d in e.decisions))
 
 
-def _targets(names: Sequence[str]) -> tuple[CpuTarget, ...]:
-    """The targets in the order given, each once."""
-    found: dict[str, CpuTarget] = {}
-    for text in names:
-        for t in parse_target(text):
-            found.setdefault(t.name, t)
-    return tuple(found.values())
+Compiled = Mapping[tuple[str, str], CompiledEntry]
+
+
+def _generate(
+    sources: Mapping[str, Source], chosen: Targets, dumped: Path | None, report: Progress
+) -> dict[tuple[str, str], CompiledEntry]:
+    """Every entry point for every backend."""
+    compiled: dict[tuple[str, str], CompiledEntry] = {}
+    backends = chosen.backends()
+    total = len(sources) * len(backends)
+    for name, source in sources.items():
+        for key, backend in backends.items():
+            report("generate", len(compiled), total)
+            compiled[name, key] = entry = compile_entry(source.graph, source.hints, backend)
+            if dumped is not None:
+                folder = dumped if key == "cpu" else dumped / key.replace(":", "_")
+                suffix = "cpp" if key == "cpu" else "py"
+                origins = origins_of(source.graph)
+                write_dump(folder, name, entry.texts, entry.decisions, entry.sources, origins, suffix)
+    report("generate", total, total)
+    return compiled
+
+
+def _of(compiled: Compiled, key: str | None, entry: str | None = None) -> dict[str, CompiledEntry]:
+    """What was compiled for one backend, by entry point; for None of `entry`, by backend."""
+    if key is None:
+        return {k: c for (name, k), c in compiled.items() if name == entry}
+    return {name: c for (name, k), c in compiled.items() if k == key}
+
+
+def _plans(
+    compiled: Compiled, chosen: Targets, cubins: Mapping[str, Mapping[str, Cubin]]
+) -> dict[tuple[str, str], Plan]:
+    plans: dict[tuple[str, str], Plan] = {}
+    for (name, key), entry in compiled.items():
+        if key == "cpu":
+            for t in chosen.cpu:
+                plans[name, f"cpu:{t.name}"] = entry.for_target(f"cpu:{t.name}")
+        else:
+            records = {n: c.record for n, c in cubins[key.removeprefix("cuda:")].items()}
+            plans[name, key] = entry.for_target(key, records)
+    return plans
+
+
+def _tools(compiler: Compiler | None, chosen: Targets) -> dict[str, str]:
+    """What made the code, with versions."""
+    tools = {} if compiler is None else {"compiler": compiler.version}
+    if chosen.gpu:
+        found = {arch: toolchain(arch) for arch in chosen.gpu}
+        tools["triton"] = next(iter(found.values())).triton
+        tools["ptxas"] = ", ".join(sorted({t.ptxas for t in found.values()}))
+    return tools
+
+
+def _cubins(
+    compiled: Mapping[str, CompiledEntry], arch: str, cache: KernelCache, jobs: int | None, report: Progress
+) -> dict[str, Cubin]:
+    """The kernels of all entry points for one GPU architecture, by name."""
+    kernels: dict[str, TritonKernel] = {}
+    for entry in compiled.values():
+        for name, detail in entry.details.items():
+            assert isinstance(detail, TritonKernel)
+            kernels[name] = detail
+    ordered = [kernels[n] for n in sorted(kernels)]
+    return compile_kernels(
+        ordered, arch, cache=cache, jobs=jobs, progress=lambda done, total: report("compile", done, total)
+    )
 
 
 def _libraries(
@@ -153,22 +217,21 @@ def row_major_strides(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return tuple(product(shape[d + 1 :]) for d in range(len(shape)))
 
 
-def _constants(
-    sources: Mapping[str, Source], compiled: Mapping[str, CompiledEntry], store: ConstantStore
-) -> dict[str, ConstantData]:
+def _constants(sources: Mapping[str, Source], compiled: Compiled, store: ConstantStore) -> dict[str, ConstantData]:
     """Every constant that some plan reads, packed where asked, and the first contents of states."""
     found: dict[str, ConstantData] = {}
     packed_from: dict[str, str] = {}
     for name, source in sources.items():
         keys = {c.name: c.key for c in source.graph.constants}
-        for c in compiled[name].constants:
-            _put(found, c, store[keys[c]])
-        for packed, request in compiled[name].prepacks.items():
-            key = keys[request.source]
-            if packed_from.setdefault(packed, key) != key:
-                raise _disagreement(request.source)
-            if packed not in found:
-                found[packed] = ConstantData(store[key].dtype, pack(request, store[key].array))
+        for entry in _of(compiled, None, name).values():
+            for c in entry.constants:
+                _put(found, c, store[keys[c]])
+            for packed, request in entry.prepacks.items():
+                key = keys[request.source]
+                if packed_from.setdefault(packed, key) != key:
+                    raise _disagreement(request.source)
+                if packed not in found:
+                    found[packed] = ConstantData(store[key].dtype, pack(request, store[key].array))
         for s in source.graph.states:
             if s.init is not None:
                 _put(found, init_name(s.name), store[s.init])

@@ -2,10 +2,11 @@
 
     <folder>/<entry>/01-graph.txt ... 07-plan.txt    in the order of the pipeline
                      decisions.txt                   every fusion taken or refused, with its reason
-                     kernels/<name>.cpp              the C++ of each kernel
+                     kernels/<name>.cpp              the C++ of each kernel; for a GPU target kernels/<name>.py
                      index.html                      all of it in columns, lines linked by where they come from
 
-The same compilation writes the same bytes. HARDTACK_DUMP names the folder.
+What is compiled for a GPU target lies below <folder>/cuda_sm_90 and so on. The same compilation writes the same bytes.
+HARDTACK_DUMP names the folder.
 """
 
 from __future__ import annotations
@@ -36,23 +37,24 @@ def write_dump(
     decisions: Sequence[Decision],
     sources: Mapping[str, str],
     origins: Sequence[Origin],
+    suffix: str = "cpp",
 ) -> Path:
     """Write the dump of one entry point below `folder`; the path of its page.
 
-    texts: stage -> its text, in the order of the stages. sources: kernel name -> C++. origins: as origins_of gives
-    them. What an earlier dump of the same entry point left there is replaced. Raises OSError where the folder can't be
-    written.
+    texts: stage -> its text, in the order of the stages. sources: kernel name -> C++, or Triton, whose files end with
+    `suffix` "py". origins: as origins_of gives them. What an earlier dump of the same entry point left is replaced.
+    Raises OSError where the folder can't be written.
     """
     out = folder / (re.sub(r"[^\w.-]", "_", entry_name).strip(".") or "entry")
     kernels = out / "kernels"
     kernels.mkdir(parents=True, exist_ok=True)
-    for old in (*out.glob("[0-9][0-9]-*.txt"), *kernels.glob("*.cpp")):
+    for old in (*out.glob("[0-9][0-9]-*.txt"), *kernels.glob(f"*.{suffix}")):
         old.unlink()
     for k, (stage, text) in enumerate(texts.items(), start=1):
         _write(out / f"{k:02d}-{stage}.txt", text)
     _write(out / "decisions.txt", "".join(f"{d}\n" for d in decisions))
     for name, text in sources.items():
-        _write(kernels / f"{name}.cpp", text)
+        _write(kernels / f"{name}.{suffix}", text)
     index = out / "index.html"
     _write(index, page(entry_name, link(texts, decisions, origins)))
     return index

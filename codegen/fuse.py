@@ -30,12 +30,29 @@ from hardtack.codegen.lower.views import ONE
 
 UNKNOWN_SIZE = 64
 """What a size without an upper bound is taken for when profit is weighed."""
-PARALLEL_ENOUGH = 16
-"""Outer points that keep the threads of a small machine busy."""
-SMALL_WORK = 1 << 16
-"""Points below which a kernel needs no second thread."""
-LARGEST_GROUP = 24
 EPILOGUE_TEMPLATES = frozenset({"gemm_packed", "gemm_dynamic", "conv", "conv_transposed", "depthwise"})
+"""The C++ templates that take an epilogue."""
+
+
+@dataclass(frozen=True)
+class FusionLimits:
+    """How far fusion goes on a kind of device.
+
+    parallel_enough: outer points that keep the device busy. small_work: points below which a kernel needs no second
+    thread. largest_group: nests in a kernel. epilogues: the templates that take one. nested_reductions: a reduction may
+    stand inside a loop over inner parallel axes. keeps_parallelism: a join never leaves fewer outer points than the
+    group has now, unless they are enough.
+    """
+
+    parallel_enough: int
+    small_work: int
+    largest_group: int
+    epilogues: frozenset[str]
+    nested_reductions: bool
+    keeps_parallelism: bool
+
+
+CPU_LIMITS = FusionLimits(16, 1 << 16, 24, EPILOGUE_TEMPLATES, True, False)
 
 
 @dataclass(frozen=True)
@@ -46,7 +63,7 @@ class Fused:
     decisions: tuple[Decision, ...]
 
 
-def fuse(nests: Sequence[Nest], buffers: Mapping[str, Buffer], hints: Mapping[str, int]) -> Fused:
+def fuse(nests: Sequence[Nest], buffers: Mapping[str, Buffer], hints: Mapping[str, int], limits: FusionLimits) -> Fused:
     """Nests -> groups. `hints`: example sizes of symbols by name, used for profit only."""
     groups: list[Group] = []
     decisions: list[Decision] = []
@@ -56,7 +73,7 @@ def fuse(nests: Sequence[Nest], buffers: Mapping[str, Buffer], hints: Mapping[st
         joined = None
         if isinstance(nest, LoopNest):
             for candidate in _candidates(at, groups, nest):
-                joined, decision = try_join(groups[candidate], nest, buffers, hints)
+                joined, decision = try_join(groups[candidate], nest, buffers, hints, limits)
                 decisions.append(decision)
                 if joined is not None:
                     groups[candidate] = joined
@@ -118,7 +135,7 @@ def _with_outer(nest: LoopNest, outer: Sequence[Axis]) -> LoopNest:
 
 
 def try_join(
-    group: Group, nest: LoopNest, buffers: Mapping[str, Buffer], hints: Mapping[str, int]
+    group: Group, nest: LoopNest, buffers: Mapping[str, Buffer], hints: Mapping[str, int], limits: FusionLimits
 ) -> tuple[Group | None, Decision]:
     """The group with the nest in it, or None; and the decision."""
 
@@ -129,25 +146,30 @@ def try_join(
         return refuse("nothing is computed inside a conditional or loop but its branches")
     if nest.serial or any(n.serial for n in group.nests):
         return refuse("points that must run in order stay alone")
-    if len(group.nests) >= LARGEST_GROUP:
-        return refuse(f"the group has {LARGEST_GROUP} nests")
-    result = _join_epilogue(group, nest, buffers) if group.anchor else _join_loops(group, nest, buffers, hints)
+    if len(group.nests) >= limits.largest_group:
+        return refuse(f"the group has {limits.largest_group} nests")
+    if group.anchor is not None:
+        result = _join_epilogue(group, nest, buffers, limits)
+    else:
+        result = _join_loops(group, nest, buffers, hints, limits)
     if isinstance(result, str):
         return refuse(result)
     return result, Decision("fuse", nest.name, group.name, True, f"shares {len(result.outer)} axes")
 
 
-def _join_epilogue(group: Group, nest: LoopNest, buffers: Mapping[str, Buffer]) -> Group | str:
+def _join_epilogue(group: Group, nest: LoopNest, buffers: Mapping[str, Buffer], limits: FusionLimits) -> Group | str:
     anchor = group.anchor
     assert anchor is not None
-    if anchor.kind not in EPILOGUE_TEMPLATES:
+    if anchor.kind not in limits.epilogues:
         return f"the template {anchor.kind} takes no epilogue"
     if any(isinstance(s, (Reduce, Assert)) for s in nest.body):
         return "it reduces or asserts, an epilogue is point for point"
     internal = [s for s in nest.loads() if s.buffer in group.writes()]
     if not internal:
         return "it reads nothing that the template writes"
-    aligned = align_to_template(nest, anchor, internal[0], buffers)
+    aligned: LoopNest | str | None = _align_to_store(nest, group, internal[0], buffers)
+    if aligned is None:
+        aligned = align_to_template(nest, anchor, internal[0], buffers)
     if isinstance(aligned, str):
         return aligned
     for s in aligned.loads():
@@ -173,6 +195,24 @@ def _written_offset(group: Group, buffer: str, buffers: Mapping[str, Buffer]) ->
             if s.buffer == buffer:
                 return buffers[buffer].offset(s.index)
     return None
+
+
+def _align_to_store(nest: LoopNest, group: Group, load: Load, buffers: Mapping[str, Buffer]) -> LoopNest | None:
+    """The nest over the anchor's axes where it reads, index by index on its own axes, what the epilogue has stored."""
+    anchor = group.anchor
+    assert anchor is not None
+    stored = [s.index for n in group.nests for s in n.stores() if s.buffer == load.buffer]
+    if len(stored) != 1:
+        return None
+    swap: dict[Expr, Expr] = {}
+    for read, written, size in zip(load.index, stored[0], buffers[load.buffer].shape, strict=True):
+        if isinstance(read, Sym) and read.extent is size and read not in swap:
+            swap[read] = written
+        elif read is not written:
+            return None
+    if any(a.sym not in swap for a in nest.axes):
+        return None
+    return substitute_axes(nest, anchor.axes, swap)
 
 
 def align_to_template(
@@ -233,7 +273,9 @@ def _extent_product(axes: Sequence[Sym]) -> Expr:
     return total
 
 
-def _join_loops(group: Group, nest: LoopNest, buffers: Mapping[str, Buffer], hints: Mapping[str, int]) -> Group | str:
+def _join_loops(
+    group: Group, nest: LoopNest, buffers: Mapping[str, Buffer], hints: Mapping[str, int], limits: FusionLimits
+) -> Group | str:
     shared = 0
     for mine, theirs in zip(nest.parallel, group.outer, strict=False):
         if mine.extent is not theirs.extent:
@@ -246,7 +288,9 @@ def _join_loops(group: Group, nest: LoopNest, buffers: Mapping[str, Buffer], hin
         return "no value in common, and the axes differ"
     if not internal and any(n.reduced for n in group.nests) != bool(nest.reduced):
         return "no value in common, and only one of the two reduces"
-    lost = _lost_parallelism(group, nest, depth, hints)
+    if not limits.nested_reductions and any(n.reduced and len(n.parallel) > depth for n in (*group.nests, nest)):
+        return "a reduction would stand inside a loop over the axes that are not shared"
+    lost = _lost_parallelism(group, nest, depth, hints, limits)
     if lost is not None:
         return lost
     cut = _renamed(replace(group, outer=group.outer[:depth]))
@@ -289,14 +333,18 @@ def _points(axes: Sequence[Axis], hints: Mapping[str, int]) -> int:
     return total
 
 
-def _lost_parallelism(group: Group, nest: LoopNest, depth: int, hints: Mapping[str, int]) -> str | None:
+def _lost_parallelism(
+    group: Group, nest: LoopNest, depth: int, hints: Mapping[str, int], limits: FusionLimits
+) -> str | None:
     """Why joining at `depth` would leave too few outer points; None if it would not."""
     after = _points(group.outer[:depth], hints)
     work = sum(_points(n.axes, hints) for n in group.nests) + _points(nest.axes, hints)
-    before = min(_points(group.outer, hints), _points(nest.parallel, hints))
-    if after >= min(PARALLEL_ENOUGH, before):
+    before = _points(group.outer, hints)
+    if not limits.keeps_parallelism:
+        before = min(before, _points(nest.parallel, hints))
+    if after >= min(limits.parallel_enough, before):
         # a shallow group turns the rest of its axes into loops over local rows; keep them within a cache
         return None
-    if work <= SMALL_WORK:
+    if work <= limits.small_work:
         return None
     return f"only {after} outer points would be left for {work} points of work"

@@ -5,8 +5,10 @@
     inline    before fusing: what is computed in place needs no kernel and shortens every list that follows
     fuse      on stored values only; decides which of them leave memory again
     tile      per group: loops, lanes, scratch
-    render    per kernel: C++ text, named by its content, so that equal kernels are compiled once
+    render    per kernel: C++ or Triton text, named by its content, so that equal kernels are compiled once
     plan      last: lifetimes are known once kernels are
+
+What differs from device to device is asked of a Backend (backend.py).
 
 Branches of conditionals and bodies of loops go through the same stages, as graphs of their own, inside their group's
 turn.
@@ -16,66 +18,66 @@ After each stage its result is verified and its text recorded; HARDTACK_DUMP nam
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from hardtack.codegen.backends.cpp import loops as cpp_loops
-from hardtack.codegen.backends.cpp import templates as cpp_templates
+from hardtack.codegen.backend import Backend
 from hardtack.codegen.control import control_steps, renamed_buffer
 from hardtack.codegen.fuse import Fused, fuse, size_hint
 from hardtack.codegen.inline import inline
 from hardtack.codegen.ir import group as group_ir
 from hardtack.codegen.ir import plan as plan_ir
-from hardtack.codegen.ir.expr import const
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.codegen.ir.group import Decision, Group
 from hardtack.codegen.ir.loops import Buffer, ControlNest, TemplateNest, to_text_nest, verify_nest
-from hardtack.codegen.ir.plan import Plan
-from hardtack.codegen.ir.schedule import Kernel, to_text_kernel, verify_kernel
+from hardtack.codegen.ir.plan import GpuKernel, Plan
 from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.lower.builder import Prepack
-from hardtack.codegen.planning import KernelLaunch, Step, build_plan
-from hardtack.codegen.tile import tile, tile_template
+from hardtack.codegen.planning import Step, build_plan
 
 STAGES = ("graph", "lower", "inline", "fuse", "tile", "render", "plan")
-_NAME = "@KERNEL@"
 
 
 @dataclass(frozen=True)
 class CompiledEntry:
-    """One entry point, compiled for the CPU. The plan names no target: the sources serve every CPU target.
+    """One entry point, compiled for one backend. The plan names no target: C++ sources serve every CPU target.
 
-    sources: kernel name -> C++. constants: the names of the graph's constants that the plan reads; prepacks: those made
-    from them. texts: stage -> its result as text.
+    sources: kernel name -> C++ or Triton. details: kernel name -> what the backend's compiler needs besides.
+    constants: the names of the graph's constants that the plan reads; prepacks: those made from them. texts: stage ->
+    its result as text.
     """
 
     plan: Plan
     sources: Mapping[str, str]
+    details: Mapping[str, object]
     constants: tuple[str, ...]
     prepacks: Mapping[str, Prepack]
     decisions: tuple[Decision, ...]
     texts: Mapping[str, str] = field(repr=False)
 
-    def for_target(self, target: str) -> Plan:
-        """The plan under a target's name."""
-        return replace(self.plan, target=target)
+    def for_target(self, target: str, gpu: Mapping[str, GpuKernel] | None = None) -> Plan:
+        """The plan under a target's name. `gpu`: for a GPU target how each kernel is launched, by its name."""
+        kernels = tuple(replace(k, gpu=gpu[k.name]) if gpu is not None else k for k in self.plan.kernels)
+        return replace(self.plan, target=target, kernels=kernels)
 
 
-def compile_entry(graph: Graph, hints: Mapping[str, int]) -> CompiledEntry:
-    """Compile a verified graph. `hints`: example sizes of the symbols, for decisions of profit only."""
-    body = _compile_body(graph, hints)
+def compile_entry(graph: Graph, hints: Mapping[str, int], backend: Backend) -> CompiledEntry:
+    """Compile a verified graph. `hints`: example sizes of the symbols, for decisions of profit only.
+
+    Raises UnsupportedOp for an op that the backend has no kernel for.
+    """
+    body = _compile_body(graph, hints, backend)
     texts = dict(body.texts)
-    texts["render"] = "\n".join(f"// {name}\n{text}" for name, text in sorted(body.sources.items()))
+    texts["render"] = "\n".join(f"{backend.comment} {name}\n{text}" for name, text in sorted(body.sources.items()))
     planned = build_plan(body.lowered, body.steps, body.buffers, lambda e: size_hint(e, hints))
     texts["plan"] = plan_ir.to_text(planned.plan)
     read = {v.storage[1] for v in planned.plan.values if v.storage[0] == "constant"}
     constants = tuple(c.name for c in graph.constants if c.name in read)
     prepacks = {n: p for n, p in body.lowered.prepacks.items() if n in read}
-    return CompiledEntry(planned.plan, body.sources, constants, prepacks, body.decisions, texts)
+    return CompiledEntry(planned.plan, body.sources, body.details, constants, prepacks, body.decisions, texts)
 
 
 @dataclass(frozen=True)
@@ -86,46 +88,48 @@ class _Body:
     steps: tuple[Step, ...]
     buffers: Mapping[str, Buffer]
     sources: Mapping[str, str]
+    details: Mapping[str, object]
     decisions: tuple[Decision, ...]
     texts: Mapping[str, str]
 
 
-def _compile_body(graph: Graph, hints: Mapping[str, int]) -> _Body:
+def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend) -> _Body:
     texts = {"graph": to_text_graph(graph)}
-    lowered = lower_graph(graph, choose_orders(graph))
-    _verify(lowered, texts, "lower")
+    lowered = lower_graph(graph, choose_orders(graph), backend.rules, backend.arch, hints)
+    _verify(lowered, texts, "lower", lowered.decisions)
     nests, inlined = inline(lowered.nests, lowered.buffers, _kept(lowered))
-    lowered = replace(lowered, nests=nests)
+    nests, prepared = backend.prepare(nests, lowered.buffers, hints)
+    lowered = replace(lowered, nests=nests, buffers=prepared)
     _verify(lowered, texts, "inline", inlined)
-    fused = fuse(nests, lowered.buffers, hints)
+    fused = fuse(nests, lowered.buffers, hints, backend.limits)
     for g in fused.groups:
         group_ir.verify_group(g, lowered.buffers)
     texts["fuse"] = "\n\n".join(group_ir.to_text(g) for g in fused.groups) + _reasons(fused.decisions)
     buffers = dict(lowered.buffers)
     sources: dict[str, str] = {}
-    decisions = [*inlined, *fused.decisions]
+    details: dict[str, object] = {}
+    decisions = [*lowered.decisions, *inlined, *fused.decisions]
     steps: list[Step] = []
     kernels: list[str] = []
     for g, kept in zip(fused.groups, _kept_of_groups(lowered, fused), strict=True):
         if g.control is None:
-            kernel = _tile_one(g, lowered, kept)
-            verify_kernel(kernel)
-            launch, source = _render(kernel, lowered)
-            launch = replace(launch, reads=launch.reads & g.reads_from_outside())
-            kernels.append(to_text_kernel(replace(kernel, name=launch.kernel)))
-            sources[launch.kernel] = source
-            steps.append(launch)
+            rendered = backend.render(g, lowered.buffers, kept, _stem(g), hints)
+            kernels.append(rendered.listing)
+            sources[rendered.launch.kernel] = rendered.text
+            details[rendered.launch.kernel] = rendered.detail
+            steps.append(rendered.launch)
             continue
-        parts = [_compile_body(branch, hints) for branch in g.control.branches]
+        parts = [_compile_body(branch, hints, backend) for branch in g.control.branches]
         for k, part in enumerate(parts):
             for stage, text in part.texts.items():
                 texts[stage] = texts.get(stage, "") + f"\n-- {g.name}, {part.lowered.graph.name}\n{text}"
             sources.update(part.sources)
+            details.update(part.details)
             decisions += part.decisions
             buffers |= {renamed_buffer(g.control, k, n): _renamed(b, g.control, k) for n, b in part.buffers.items()}
         steps += control_steps(g.control, [(p.lowered, p.steps) for p in parts])
     texts["tile"] = "\n".join(kernels) + texts.get("tile", "")
-    return _Body(lowered, tuple(steps), buffers, sources, tuple(decisions), texts)
+    return _Body(lowered, tuple(steps), buffers, sources, details, tuple(decisions), texts)
 
 
 def _renamed(buffer: Buffer, control: ControlNest, branch: int) -> Buffer:
@@ -157,31 +161,9 @@ def _kept_of_groups(lowered: Lowered, fused: Fused) -> list[frozenset[str]]:
     return [kept | {b for b, where in users.items() if where != {k}} for k in range(len(fused.groups))]
 
 
-def _tile_one(g: Group, lowered: Lowered, kept: frozenset[str]) -> Kernel:
-    name = _stem(g)
-    if g.anchor is not None:
-        return tile_template(g, lowered.buffers, kept, name, cpp_templates.batch_axes(g.anchor))
-    return tile(g, lowered.buffers, kept, name)
-
-
 def _stem(g: Group) -> str:
     """A readable name: the template, or the framework ops that the kernel computes."""
     ops = [n.origin.op for n in g.members() if n.origin.op]
     words = [re.sub(r"\W+", "_", op.removeprefix("aten.").split(".")[0]) for op in dict.fromkeys(ops)]
     head = [g.anchor.kind] if isinstance(g.anchor, TemplateNest) else []
     return "_".join([*head, *words])[:48].strip("_") or "kernel"
-
-
-def _render(k: Kernel, lowered: Lowered) -> tuple[KernelLaunch, str]:
-    """A kernel as a launch and its source; its name ends with the hash of its text."""
-    if k.anchor is not None:
-        rendered = cpp_templates.render(k, lowered.buffers, _NAME)
-        text, ints = rendered.source, rendered.ints
-        shared, per_worker = rendered.shared, rendered.per_worker
-    else:
-        text, ints = cpp_loops.render(k, lowered.buffers, _NAME), tuple(cpp_loops.kernel_syms(k))
-        shared, per_worker = const(0), cpp_loops.worker_nbytes(k, lowered.buffers)
-    name = f"{k.name}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    buffers = tuple(b.name for b in k.buffers)
-    launch = KernelLaunch(name, buffers, k.writes, k.reads, ints, shared, per_worker, k.origin)
-    return launch, text.replace(_NAME, name)

@@ -15,6 +15,7 @@ from hardtack.codegen.ir.plan import (
     Instr,
     KernelRecord,
     Launch,
+    MapSource,
     Plan,
     PlanSym,
     Storage,
@@ -27,7 +28,7 @@ from hardtack.codegen.memory import Item, MemoryPlan, plan_memory, verify_memory
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One launch of a rendered kernel. `buffers` are in the order of its parameters."""
+    """One launch of a rendered kernel. `buffers` are in the order of its parameters; `grid` and `maps` as in Launch."""
 
     kernel: str
     buffers: tuple[str, ...]
@@ -37,6 +38,8 @@ class KernelLaunch:
     shared: Expr
     per_worker: Expr
     origin: Origin
+    grid: tuple[Expr, Expr, Expr] | None = None
+    maps: tuple[MapSource, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def _instr(step: Step) -> Instr:
         if step.kind == "cond":
             return If(step.cond, first, second, step.origin)
         return While(first, step.cond, second, step.origin)
-    return Launch(step.kernel, step.buffers, step.ints, step.shared, step.per_worker, step.origin)
+    return Launch(step.kernel, step.buffers, step.ints, step.shared, step.per_worker, step.origin, step.grid, step.maps)
 
 
 def launches_of(steps: Sequence[Step]) -> Iterator[KernelLaunch]:

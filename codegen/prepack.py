@@ -72,11 +72,27 @@ def _recurrent(view: Array, params: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(np.stack(panels, axis=1))
 
 
+def _taps_conv(view: Array, params: tuple[int, ...]) -> Array:
+    """[O, Cg, *taps] -> [groups, Og, taps, Cg]."""
+    (groups,) = params
+    out, channels = view.shape[:2]
+    return np.ascontiguousarray(np.moveaxis(view.reshape(groups, out // groups, channels, -1), 2, 3))
+
+
+def _taps_transposed(view: Array, params: tuple[int, ...]) -> Array:
+    """[C, Og, *taps] -> [groups, Og, taps, C/groups]."""
+    (groups,) = params
+    channels, out = view.shape[:2]
+    return np.ascontiguousarray(np.moveaxis(view.reshape(groups, channels // groups, out, -1), 1, 3))
+
+
 PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "panels": _matrix,
     "conv": _conv,
     "conv_transposed": _conv_transposed,
     "depthwise": _depthwise,
     "recurrent": _recurrent,
+    "taps_conv": _taps_conv,
+    "taps_transposed": _taps_transposed,
 }
 """Prepack kind -> its function."""

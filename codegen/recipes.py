@@ -6,7 +6,7 @@ folded into others, or decided how the graph was rewritten, cannot: a bundle wou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,11 +25,14 @@ def init_name(state: str) -> str:
 
 def replaceable(
     sources: Mapping[str, Source],
-    compiled: Mapping[str, CompiledEntry],
+    compiled: Mapping[str, Sequence[CompiledEntry]],
     store: ConstantStore,
     tensors: Mapping[str, ModuleTensor],
 ) -> tuple[dict[str, ModuleTensor], dict[str, Recipe]]:
-    """The tensors that can be replaced, by name in order, and constant -> recipe for what is made of them."""
+    """The tensors that can be replaced, by name in order, and constant -> recipe for what is made of them.
+
+    compiled: every entry point as it was compiled, once for each backend.
+    """
     fixed = set(store.inlined)
     recipes: dict[str, Recipe | None] = {}
     for name, source in sources.items():
@@ -37,13 +40,14 @@ def replaceable(
         for c in by_name.values():
             if c.recipe is None:
                 fixed.update(c.tensors)
-        for stored in compiled[name].constants:
-            _put(recipes, fixed, stored, by_name[stored].recipe)
-        for packed, request in compiled[name].prepacks.items():
-            base = by_name[request.source].recipe
-            view = View(request.offset, request.shape, request.strides)
-            packing = Packing(request.kind, request.params)
-            _put(recipes, fixed, packed, base and replace(base, views=(*base.views, view), packing=packing))
+        for entry in compiled[name]:
+            for stored in entry.constants:
+                _put(recipes, fixed, stored, by_name[stored].recipe)
+            for packed, request in entry.prepacks.items():
+                base = by_name[request.source].recipe
+                view = View(request.offset, request.shape, request.strides)
+                packing = Packing(request.kind, request.params)
+                _put(recipes, fixed, packed, base and replace(base, views=(*base.views, view), packing=packing))
         for s in source.graph.states:
             if s.init is not None:
                 shape = tuple(int_value(n) or 0 for n in source.graph.types[s.name].shape)

@@ -13,13 +13,13 @@ from torch.export import ExportedProgram
 
 import hardtack
 from hardtack.codegen.backends.cpp.compiler import find_compiler
-from hardtack.codegen.backends.cpp.targets import parse_target
 from hardtack.codegen.build import Built, Source, build_content
 from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.codegen.package.content import BundleContent
 from hardtack.codegen.package.output import check_output
 from hardtack.codegen.package.writer import write_bundle
 from hardtack.codegen.pipeline import compile_entry
+from hardtack.codegen.targets import parse_targets
 from hardtack.export import EntryGraph, Exported, to_graphs
 from hardtack.options import Options
 from hardtack.progress import stages
@@ -39,7 +39,7 @@ class ExportInfo:
     targets: tuple[str, ...]
     nbytes: int
     weights_nbytes: int
-    libraries_nbytes: int
+    code_nbytes: int
     plans_nbytes: int
     num_kernels: int
     num_launches: int
@@ -52,7 +52,7 @@ class ExportInfo:
         beside = f" in {self.weights_path}" if self.weights_path is not None else ""
         return (
             f"{self.path}: {self.nbytes:,} bytes, weights {self.weights_nbytes:,}{beside}, "
-            f"code {self.libraries_nbytes:,} for {len(self.targets)} targets; "
+            f"code {self.code_nbytes:,} for {len(self.targets)} targets; "
             f"{self.num_kernels} kernels in {self.num_launches} launches; {total:.1f} s"
         )
 
@@ -73,19 +73,19 @@ def export(
     module: an nn.Module in eval mode, a function, an ExportedProgram, or a dict of these by entry point; then args,
     kwargs and dynamic_shapes are dicts by entry point, too (an ExportedProgram needs none).
     args, kwargs: example inputs. dynamic_shapes: as for torch.export.export; every size in a declared range will work.
-    targets: "cpu" is x86-64-v4 and x86-64-v3; "cpu:aarch64" and so on is one; "cpu:native" is this machine's.
+    targets: "cpu" is x86-64-v4 and x86-64-v3; "cpu:aarch64" and so on is one; "cpu:native" is this machine's;
+    "cuda:sm_80", "cuda:sm_90" and "cuda:sm_100" need Triton and no GPU. Several share one file and its weights.
     progress: show progress on standard error; None: when that is a terminal.
 
     Raises OutputError before any work when `path` cannot be written; ExportError and its subclasses for a model that
-    cannot be exported; ToolchainError and TargetError from hardtack.codegen.backends.cpp.
+    cannot be exported; UnsupportedOp for an op that a target has no kernel for; TargetError, ToolchainError and
+    TritonError from hardtack.codegen.backends.
     """
     chosen = options or Options()
     out = check_output(path)
     if isinstance(targets, str):
         targets = (targets,)
-    for target in targets:
-        parse_target(target)
-    compiler = find_compiler(chosen.compiler)
+    compiler = find_compiler(chosen.compiler) if parse_targets(targets).cpu else None
     with stages(progress) as stage:
         stage.report("capture", 0, 0)
         exported = to_graphs(module, args, kwargs, dynamic_shapes, strict=chosen.strict)
@@ -110,7 +110,7 @@ def export(
         targets=tuple(t.name for t in content.targets),
         nbytes=written.nbytes,
         weights_nbytes=written.weights_nbytes,
-        libraries_nbytes=written.libraries_nbytes,
+        code_nbytes=written.code_nbytes,
         plans_nbytes=written.plans_nbytes,
         num_kernels=len({name for c in built.compiled.values() for name in c.sources}),
         num_launches=sum(len(c.plan.body) for c in built.compiled.values()),
@@ -128,16 +128,18 @@ def stage_texts(
     *,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    target: str = "cpu",
 ) -> dict[str, str]:
-    """Entry point -> the text of one stage of pipeline.STAGES. No C++ compiler runs and nothing is written.
+    """Entry point -> the text of one stage of pipeline.STAGES. No compiler of kernels runs and nothing is written.
 
     The other arguments and ExportError are as for `export`.
     """
+    (backend,) = parse_targets([target]).backends().values()
     exported = to_graphs(module, args, kwargs, dynamic_shapes, strict=strict)
     sources = sources_of(exported, module, args, kwargs)
     if stage == "graph":
         return {name: to_text_graph(s.graph) for name, s in sources.items()}
-    return {name: compile_entry(s.graph, s.hints).texts[stage] for name, s in sources.items()}
+    return {name: compile_entry(s.graph, s.hints, backend).texts[stage] for name, s in sources.items()}
 
 
 def sources_of(exported: Exported, module: Any, args: Any, kwargs: Any) -> dict[str, Source]:
@@ -169,8 +171,8 @@ def size_hints(entry: EntryGraph, args: tuple[Any, ...], kwargs: Mapping[str, An
 def with_debug(built: Built) -> BundleContent:
     """The content with a listing of every stage of every entry point under debug/."""
     texts = {
-        f"debug/{entry}.{stage}.txt": text.encode()
-        for entry, compiled in built.compiled.items()
+        f"debug/{entry}.{'' if key == 'cpu' else key.replace(':', '_') + '.'}{stage}.txt": text.encode()
+        for (entry, key), compiled in built.compiled.items()
         for stage, text in compiled.texts.items()
     }
     return replace(built.content, debug={**built.content.debug, **texts})

@@ -15,6 +15,7 @@ import numpy as np
 from hardtack import _native
 from hardtack.codegen.package.errors import LoadError
 from hardtack.errors import HardtackError, InputError, RunError
+from hardtack.torch_cuda import LEGACY_STREAM, Offered, torch_allocator, with_strides
 from hardtack.trees import flattener, unflattener
 
 Step = dict[str, Any]
@@ -30,6 +31,9 @@ NUMPY_DTYPE = {
     "bool": "?",
 }  # fmt: skip
 """The numpy dtype of a Hardtack dtype; numpy has no bfloat16, so its bits."""
+
+
+_OUTPUTS = ("follow", "host", "device")
 
 
 class Size(str):
@@ -69,6 +73,8 @@ class Entry:
     num_instructions: int
     num_kernels: int
     arena_nbytes: tuple[int, int | None]
+    no_graph: str
+    """Why runs cannot be replayed as a CUDA graph; "" where they can."""
 
 
 def load(
@@ -81,27 +87,34 @@ def load(
     verify_weights: bool = False,
     copy_weights: bool = False,
     weights: str | os.PathLike[str] | None = None,
+    cuda_driver: str | None = None,
 ) -> Model:
     """Loads a bundle: checks it, proves its plans sound, maps its weights. Starts no process, writes no file.
 
-    threads: how many threads run a kernel, the caller's counted; None: as many as this process may use.
+    device: "cpu", "cuda" (the first) or "cuda:1"; on CUDA the weights are copied to the device now.
+    threads: how many threads run a kernel on the CPU, the caller's counted; None: as many as this process may use.
     target: its name in the bundle ("cpu:x86-64-v3"); None: the best that this machine runs.
     trusted_keys: ed25519 public keys, 32 bytes each; if given, the bundle must be signed by one of them.
     verify_weights: check the weights' hashes too, which reads the whole file.
     copy_weights: read the weights into memory; otherwise they are mapped, and the file must not be changed in place.
     weights: the weights file of a bundle that keeps them outside; None: beside the bundle, under the name it knows.
+    cuda_driver: the path of CUDA's driver library; None: libcuda.so.1, found as the system finds libraries.
 
     Raises LoadError.
     """
     where = os.fspath(path)
     outside = "" if weights is None else os.fspath(weights)
     try:
-        native = _native.Model(where, device, target or "", list(trusted_keys), verify_weights, copy_weights, outside)
-        pool = _native.Pool(0 if threads is None else _checked_threads(threads))
+        checked = 0 if threads is None else _checked_threads(threads)
+        driver = cuda_driver or ""
+        native = _native.Model(
+            where, device, target or "", list(trusted_keys), verify_weights, copy_weights, outside, driver
+        )
+        pool = _native.Pool(checked if device == "cpu" else 1)
     except _native.NativeError as error:
         message = error.args[1]
         raise LoadError(message, "" if where in message else where) from None
-    return Model(where, native, pool)
+    return Model(where, native, pool, device)
 
 
 def _checked_threads(threads: int) -> int:
@@ -113,8 +126,9 @@ def _checked_threads(threads: int) -> int:
 class Model:
     """A loaded bundle. Immutable: any number of threads may call it at once."""
 
-    def __init__(self, path: str, native: Any, pool: Any) -> None:
+    def __init__(self, path: str, native: Any, pool: Any, place: str) -> None:
         self.path = path
+        self.place = "cuda:0" if place == "cuda" else place
         self._native = native
         self._pool = pool
         self._local = threading.local()
@@ -133,20 +147,37 @@ class Model:
     def __repr__(self) -> str:
         return f"<hardtack.Model {self.path!r}, {self.target}, entries {', '.join(self.entries)}>"
 
-    def session(self, entry: str | None = None, *, max_nbytes: int = 0) -> Session:
+    def session(
+        self,
+        entry: str | None = None,
+        *,
+        max_nbytes: int = 0,
+        stream: int | None = None,
+        asynchronous: bool = False,
+        graphs: bool = True,
+        outputs: str = "follow",
+    ) -> Session:
         """A new session: states and memory of its own, for one thread at a time.
 
         entry: what session(...) runs; None: the only entry point. max_nbytes: refuse to hold more memory; 0: no limit.
+
+        On CUDA only: stream: the CUstream to work on, as a number; None: torch's current stream where an argument is a
+        CUDA tensor of torch, else one of the session's own. asynchronous: a call whose results stay on the device
+        returns when its work is enqueued; what goes wrong is raised by a later call or by synchronize. graphs: replay
+        repeated calls as CUDA graphs. outputs: "host", "device", or "follow": on the host if all arguments are there.
         """
-        return Session(self, self._program(entry), max_nbytes)
+        if outputs not in _OUTPUTS:
+            raise ValueError(f"outputs is {outputs!r}; it must be one of {', '.join(_OUTPUTS)}")
+        options = (stream or 0, asynchronous, graphs, _OUTPUTS.index(outputs))
+        return Session(self, self._program(entry), max_nbytes, options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the only entry point with the arguments of the exported module; gives what the module gives.
 
-        Tensors are numpy arrays or anything with DLPack on the CPU; results are numpy arrays, or torch tensors where an
-        argument is one. bfloat16, which numpy lacks, is uint16 bits. Each thread has a session of its own behind this
-        call, with its own states. Inputs of other strides than the contract's are copied first. Raises InputError and
-        RunError.
+        Tensors are numpy arrays or anything with DLPack, on the CPU or on the model's device; results are numpy arrays,
+        or torch tensors where an argument is one; on CUDA they lie on the device if any argument does. bfloat16, which
+        numpy lacks, is uint16 bits. Each thread has a session of its own behind this call, with its own states. Inputs
+        of other strides than the contract's are copied first. Raises InputError and RunError.
         """
         session = getattr(self._local, "session", None)
         if session is None:
@@ -176,11 +207,21 @@ class _Program:
 class Session:
     """Runs a model: keeps its states and memory between calls. For one thread at a time."""
 
-    def __init__(self, model: Model, program: _Program, max_nbytes: int) -> None:
+    def __init__(
+        self,
+        model: Model,
+        program: _Program,
+        max_nbytes: int,
+        options: tuple[int, bool, bool, int] = (0, False, True, 0),
+    ) -> None:
         self.model = model
         self._program = program
+        self._follows_torch = model.device == "cuda" and options[0] == 0
+        self._stream = 0
+        self._ordinal = int(model.place.partition(":")[2] or 0)
+        self._allocate: Callable[[tuple[int, ...], tuple[int, ...], str], Any] | None = None
         try:
-            self._native = _native.Session(model._native, model._pool, max_nbytes)
+            self._native = _native.Session(model._native, model._pool, max_nbytes, *options)
         except _native.NativeError as error:
             _raise(error)
 
@@ -198,10 +239,13 @@ class Session:
     def _run_leaves(self, program: _Program, leaves: Sequence[Any]) -> tuple[Any, ...]:
         torch = sys.modules.get("torch")
         as_torch = False
+        allocate = None
         if torch is not None:
             tensor = torch.Tensor
             for leaf in leaves:
                 if isinstance(leaf, tensor):
+                    if self.model.device == "cuda":
+                        leaves, allocate = self._on_torch_cuda(torch, leaves, program.entry)
                     leaves = [_to_dlpack(torch, x) if isinstance(x, tensor) else x for x in leaves]
                     as_torch = True
                     break
@@ -210,15 +254,46 @@ class Session:
                 leaves = _arrays(leaves, program.entry)
                 break
         try:
-            outputs: tuple[Any, ...] = self._native.run(program.index, leaves, as_torch)
+            outputs: tuple[Any, ...] = self._native.run(program.index, leaves, as_torch, allocate)
         except _native.NativeError as error:
             _raise(error)
         except _native.InputProblem as error:
             _raise_input(error, program.entry)
         if as_torch:
             assert torch is not None
-            return tuple(torch.utils.dlpack.from_dlpack(capsule) for capsule in outputs)
+            from_dlpack = torch.utils.dlpack.from_dlpack
+            return tuple(x if isinstance(x, torch.Tensor) else from_dlpack(x) for x in outputs)
         return outputs
+
+    def _on_torch_cuda(self, torch: Any, leaves: Sequence[Any], entry: Entry) -> tuple[Sequence[Any], Any]:
+        """The leaves, CUDA tensors of torch laid out as the contract says, and what allocates outputs.
+
+        Without a stream of its own the session works on torch's current one: what torch has enqueued comes before it,
+        what torch enqueues next after it, and torch's allocator gives memory that is free at that place. A stream that
+        the caller chose is told to wait for torch's, by DLPack, and outputs are allocated by the runtime.
+        """
+        tensor = torch.Tensor
+        if not any(isinstance(x, tensor) and x.is_cuda for x in leaves):
+            return leaves, None
+        out = [with_strides(x, t) if isinstance(x, tensor) else x for x, t in zip(leaves, entry.inputs, strict=False)]
+        out += leaves[len(out) :]
+        if not self._follows_torch:
+            return [Offered(x) if isinstance(x, tensor) and x.is_cuda else x for x in out], None
+        if self._allocate is None:
+            self._allocate = torch_allocator(torch, self.model.place)
+        # what Inductor's and Triton's launchers call; torch.cuda.current_stream costs a hundred times as much
+        stream = torch._C._cuda_getCurrentRawStream(self._ordinal) or LEGACY_STREAM
+        if stream != self._stream:
+            self._native.set_stream(stream)
+            self._stream = stream
+        return out, self._allocate
+
+    def synchronize(self) -> None:
+        """Waits for all calls so far, and raises what went wrong in them. On the CPU there is nothing to wait for."""
+        try:
+            self._native.synchronize()
+        except _native.NativeError as error:
+            _raise(error)
 
     def run_tensors(self, inputs: Mapping[str, Any], entry: str | None = None) -> dict[str, Any]:
         """Runs an entry point on its inputs by name and gives its outputs by name, without pytrees.
@@ -244,7 +319,8 @@ class Session:
 
     @property
     def memory(self) -> Mapping[str, int]:
-        """What the session holds: arena_nbytes, workspace_nbytes, outputs_nbytes, states_nbytes, num_cached_shapes."""
+        """What the session holds: arena_nbytes, workspace_nbytes, outputs_nbytes, states_nbytes, num_cached_shapes,
+        and on CUDA staging_nbytes and num_graphs."""
         memory: Mapping[str, int] = self._native.memory()
         return memory
 
@@ -307,6 +383,7 @@ def _raise(error: Any) -> NoReturn:
         "HT_KERNEL": RunError,
         "HT_OUT_OF_MEMORY": RunError,
         "HT_CANCELLED": RunError,
+        "HT_DEVICE": RunError,
         "HT_BAD_BUNDLE": LoadError,
     }
     raise kinds.get(code, HardtackError)(message) from None
@@ -345,4 +422,5 @@ def _entry(d: Mapping[str, Any]) -> Entry:
         num_instructions=d["num_instructions"],
         num_kernels=d["num_kernels"],
         arena_nbytes=d["arena_nbytes"],
+        no_graph=d["no_graph"],
     )

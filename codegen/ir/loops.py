@@ -22,7 +22,7 @@ A nest is data: inlining, comparing, hashing and printing walk the same list. Va
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hardtack.codegen.ir.expr import Expr, Sym, const, free_syms, substitute, to_text
@@ -308,6 +308,35 @@ def dtypes(body: Iterable[Stmt], buffers: Mapping[str, Buffer]) -> dict[str, DTy
         elif isinstance(s, (Compute, Reduce)):
             out[s.out] = s.dtype
     return out
+
+
+def phases(nest: LoopNest) -> tuple[list[Reduce], list[Stmt], list[Stmt]]:
+    """The reductions of a nest, what runs at every point before them, and what runs once after them."""
+    body, axes = nest.body, {a.sym for a in nest.reduced}
+    reduces = [s for s in body if isinstance(s, Reduce)]
+    outs = frozenset(r.out for r in reduces)
+    stores = [s for s in body if isinstance(s, Store)]
+    each = [s for s in stores if any(free_syms(e) & axes for e in s.index)]
+    late_roots = [s for s in stores if s not in each]
+    before: list[Stmt] = [s for s in _needed(body, [*reduces, *each], outs) if not isinstance(s, Reduce)]
+    # an index that is checked for its refusal alone runs where its argument does
+    before_outs = {out_of(s) for s in before}
+    after: list[Stmt] = [s for s in _needed(body, late_roots, outs) if not isinstance(s, Reduce)]
+    checks = [s for s in body if isinstance(s, Check) and s not in after and s.out not in before_outs]
+    return reduces, [*before, *checks], after
+
+
+def _needed(body: Sequence[Stmt], roots: Sequence[Stmt], stop: frozenset[str]) -> list[Stmt]:
+    """The statements that `roots` depend on, in order, not looking behind the values in `stop`."""
+    wanted: set[str] = set()
+    marked: set[int] = {id(r) for r in roots}
+    for s in reversed(body):
+        out = out_of(s)
+        if id(s) in marked or (out is not None and out in wanted and out not in stop):
+            marked.add(id(s))
+            wanted |= {a for a in args_of(s) if isinstance(a, str)}
+            wanted |= {y.name for e in exprs_of(s) for y in free_syms(e)}
+    return [s for s in body if id(s) in marked and not (isinstance(s, Reduce) and out_of(s) in stop and s not in roots)]
 
 
 class LoopError(AssertionError):

@@ -4,6 +4,7 @@ Plan   ::= entry, target, syms, guards, values, inputs, outputs, kernels, body, 
 Value  ::= Value(name, dtype, shape, strides, storage)
 Storage::= ("input", i) | ("output", i) | ("constant", name) | ("state", name) | ("arena", Expr)
 Instr  ::= Launch | Copy | Fill | If | While
+A kernel of a CUDA target has a GpuKernel: its cubin, its launch shape and its .param list (GpuArg, in order).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hardtack.codegen.ir.expr import Add, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Sym, children
+from hardtack.codegen.ir.expr import Add, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Sym, children, const
 from hardtack.codegen.ir.expr import to_text as expr_text
 from hardtack.codegen.ir.graph import Guard, Origin
 from hardtack.codegen.ir.types import DType
@@ -47,25 +48,75 @@ class BufferParam:
     access: str  # "read" | "write" | "readwrite"
 
 
+GpuArg = tuple[str] | tuple[str, int] | tuple[str, int, int] | tuple[str, int, str]
+"""One .param of a GPU kernel: ("buffer", p), ("int", p, "i32" or "i64"), ("status",), ("site",), ("scratch",),
+("null",), ("map", m), ("map_shape", m, d) or ("map_stride", m, d); docs/plan.md says what each holds."""
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """The fixed part of a kernel's tensor map: `block` in elements, outermost first; `swizzle` 0 to 3: none, 32, 64 or
+    128 bytes."""
+
+    block: tuple[int, ...]
+    swizzle: int
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class MapSource:
+    """What a launch gives a tensor map: `buffer` counts the launch's buffers; `offset`, `shape` and `strides` are in
+    elements, outermost first, the last stride being 1."""
+
+    buffer: int
+    offset: Expr
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class GpuKernel:
+    """How a CUDA kernel is found and launched. `threads` of a CTA; `cluster`: CTAs in a cluster; `scratch_nbytes`:
+    global scratch of a CTA; `dependent`: launched with the programmatic-dependent-launch attribute."""
+
+    member: str
+    function: str
+    threads: int
+    shared_nbytes: int
+    args: tuple[GpuArg, ...]
+    cluster: int = 1
+    dependent: bool = False
+    scratch_nbytes: int = 0
+    scratch_align: int = 1
+    maps: tuple[TensorMap, ...] = ()
+
+
 @dataclass(frozen=True)
 class KernelRecord:
-    """A kernel's calling contract: its buffers in order, then `num_ints` integers."""
+    """A kernel's calling contract: its buffers in order, then `num_ints` integers. `gpu` on CUDA targets only."""
 
     name: str
     buffers: tuple[BufferParam, ...]
     num_ints: int
+    gpu: GpuKernel | None = None
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Call `kernel`; `buffers` are value names; `shared` and `per_worker` are workspace nbytes."""
+    """Call `kernel`; `buffers` are value names.
+
+    On the CPU `shared` and `per_worker` are workspace nbytes. On a CUDA target `grid` is the number of programs
+    (without the cluster) in x, y and z, and `maps` feeds the kernel's tensor maps.
+    """
 
     kernel: str
     buffers: tuple[str, ...]
     ints: tuple[Expr, ...]
-    shared: Expr
-    per_worker: Expr
+    shared: Expr = const(0)
+    per_worker: Expr = const(0)
     origin: Origin = field(default=Origin(), compare=False)
+    grid: tuple[Expr, Expr, Expr] | None = None
+    maps: tuple[MapSource, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,15 +220,7 @@ class _Writer:
     def instr(self, i: Instr) -> dict[str, object]:
         values = self.value_index
         if isinstance(i, Launch):
-            return {
-                "op": "launch",
-                "kernel": self.kernel_index[i.kernel],
-                "buffers": [values[b] for b in i.buffers],
-                "ints": self.exprs_of(i.ints),
-                "shared": self.expr(i.shared),
-                "per_worker": self.expr(i.per_worker),
-                "origin": self.origin(i.origin),
-            }
+            return self.launch(i)
         if isinstance(i, Copy):
             return {"op": "copy", "src": values[i.src], "dst": values[i.dst], "origin": self.origin(i.origin)}
         if isinstance(i, Fill):
@@ -196,6 +239,27 @@ class _Writer:
             "cond": values[i.cond],
             "body": [self.instr(x) for x in i.body],
             "origin": self.origin(i.origin),
+        }
+
+    def launch(self, i: Launch) -> dict[str, object]:
+        out: dict[str, object] = {
+            "op": "launch",
+            "kernel": self.kernel_index[i.kernel],
+            "buffers": [self.value_index[b] for b in i.buffers],
+            "ints": self.exprs_of(i.ints),
+        }
+        if i.grid is None:
+            out |= {"shared": self.expr(i.shared), "per_worker": self.expr(i.per_worker)}
+        else:
+            out |= {"grid": self.exprs_of(i.grid), "maps": [self.map_source(m) for m in i.maps]}
+        return out | {"origin": self.origin(i.origin)}
+
+    def map_source(self, m: MapSource) -> dict[str, object]:
+        return {
+            "buffer": m.buffer,
+            "offset": self.expr(m.offset),
+            "shape": self.exprs_of(m.shape),
+            "strides": self.exprs_of(m.strides),
         }
 
     def document(self) -> dict[str, object]:
@@ -222,7 +286,23 @@ class _Writer:
     @staticmethod
     def kernel(k: KernelRecord) -> dict[str, object]:
         params: list[list[object]] = [["buffer", b.dtype.value, b.access] for b in k.buffers]
-        return {"name": k.name, "params": params + [["int"]] * k.num_ints}
+        out: dict[str, object] = {"name": k.name, "params": params + [["int"]] * k.num_ints}
+        return out if k.gpu is None else out | {"gpu": _gpu_document(k.gpu)}
+
+
+def _gpu_document(g: GpuKernel) -> dict[str, object]:
+    return {
+        "member": g.member,
+        "function": g.function,
+        "threads": g.threads,
+        "shared": g.shared_nbytes,
+        "cluster": g.cluster,
+        "dependent": g.dependent,
+        "scratch": g.scratch_nbytes,
+        "scratch_align": g.scratch_align,
+        "args": [list(a) for a in g.args],
+        "maps": [{"block": list(m.block), "swizzle": m.swizzle, "dtype": m.dtype.value} for m in g.maps],
+    }
 
 
 def to_json(plan: Plan) -> bytes:
@@ -247,7 +327,8 @@ def _instr_text(body: Iterable[Instr], indent: str) -> list[str]:
     for i in body:
         if isinstance(i, Launch):
             ints = ", ".join(map(expr_text, i.ints))
-            lines.append(f"{indent}launch {i.kernel}({', '.join(i.buffers)}; {ints})   # {i.origin}")
+            grid = "" if i.grid is None else f" over {' x '.join(map(expr_text, i.grid))} programs"
+            lines.append(f"{indent}launch {i.kernel}({', '.join(i.buffers)}; {ints}){grid}   # {i.origin}")
         elif isinstance(i, Copy):
             lines.append(f"{indent}copy {i.dst} <- {i.src}   # {i.origin}")
         elif isinstance(i, Fill):

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hardtack.codegen.ir.graph import Graph, Op, uses
+from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import Buffer, Nest
 from hardtack.codegen.layout import Order, row_major
 from hardtack.codegen.lower import attention, control, matrix, pointwise, windows
-from hardtack.codegen.lower.builder import Lowering, Prepack
+from hardtack.codegen.lower.builder import Lowering, Prepack, UnsupportedOp
 from hardtack.codegen.lower.views import VIEWS, base_of
 from hardtack.codegen.ops import SCALAR_OPS
 
@@ -40,7 +41,7 @@ RULES: dict[str, Callable[[Lowering, Op], None]] = {
     "cond": control.lower_cond,
     "while": control.lower_while,
 }
-"""Graph op kind -> its rule. Views (lower/views.py) have none."""
+"""Graph op kind -> its rule on the CPU. Views (lower/views.py) have none."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,20 @@ class Lowered:
     outputs: tuple[str, ...]
     finals: Mapping[str, str]
     in_place: Mapping[str, str]
+    decisions: tuple[Decision, ...] = ()
 
 
-def lower_graph(graph: Graph, orders: Mapping[str, Order]) -> Lowered:
-    """Graph -> nests. `orders` as layout.choose_orders gives them."""
+def lower_graph(
+    graph: Graph,
+    orders: Mapping[str, Order],
+    rules: Mapping[str, Callable[[Lowering, Op], None]],
+    arch: str,
+    hints: Mapping[str, int],
+) -> Lowered:
+    """Graph -> nests. `orders` as layout.choose_orders gives them; `rules`: graph op kind -> how it is lowered.
+
+    Raises UnsupportedOp for a kind without a rule.
+    """
     producers = {out: op for op in graph.ops for out in op.outputs}
     buffers = {
         name: Buffer(name, t.dtype, t.shape, orders[name])
@@ -70,13 +81,15 @@ def lower_graph(graph: Graph, orders: Mapping[str, Order]) -> Lowered:
     }
     in_place = _updated_in_place(graph, producers)
     constants = frozenset(c.name for c in graph.constants)
-    low = Lowering(graph, producers, buffers, constants=constants, in_place=frozenset(in_place))
+    low = Lowering(graph, producers, buffers, constants=constants, in_place=frozenset(in_place), arch=arch, hints=hints)
     for op in graph.ops:
         if op.kind not in VIEWS:
-            RULES[op.kind](low, op)
+            if op.kind not in rules:
+                raise UnsupportedOp(op.origin, arch, f"{op.kind} has no kernel")
+            rules[op.kind](low, op)
     outputs = _output_buffers(low)
     finals = {s.name: _memory_of(low, s.final) for s in graph.states if s.final is not None and s.final != s.name}
-    return Lowered(graph, tuple(low.nests), low.buffers, low.prepacks, outputs, finals, in_place)
+    return Lowered(graph, tuple(low.nests), low.buffers, low.prepacks, outputs, finals, in_place, tuple(low.decisions))
 
 
 def _updated_in_place(graph: Graph, producers: Mapping[str, Op]) -> dict[str, str]:

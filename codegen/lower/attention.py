@@ -18,7 +18,7 @@ def lower_attention(low: Lowering, op: Op) -> None:
     """softmax(q k^T * scale + mask) v; a query that no key answers gives zeros."""
     out = low.buffers[op.outputs[0]]
     if out.dtype is not DType.F32:
-        _as_reductions(low, op, out)
+        attention_as_reductions(low, op)
         return
     views: list[Operand] = []
     for x in op.inputs:
@@ -31,8 +31,9 @@ def lower_attention(low: Lowering, op: Op) -> None:
     template(low, op, "attention", out, tuple(views), scale=op.attr("scale"), causal=op.attr("causal"), order=out.order)
 
 
-def _as_reductions(low: Lowering, op: Op, out: Buffer) -> None:
+def attention_as_reductions(low: Lowering, op: Op) -> None:
     """Scores in memory, their row maxima, the sums of their exponentials, and the weighted sum, in f64 or else f32."""
+    out = low.buffers[op.outputs[0]]
     work = DType.F64 if out.dtype is DType.F64 else DType.F32
     q, k, v = (x for x in op.inputs[:3] if isinstance(x, str))
     keys = low.graph.types[k].shape[-2]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hardtack.codegen.ir.expr import Const, Expr, Sym, as_expr, sym
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, Origin
+from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import (
     Arg,
     Axis,
@@ -27,6 +28,14 @@ from hardtack.codegen.lower.views import ONE, ZERO, Idx, broadcast_index, resolv
 from hardtack.codegen.ops import SCALAR_OPS, result_dtype
 
 
+class UnsupportedOp(ValueError):
+    """An op that a backend has no kernel for; the message names the op and the user's line."""
+
+    def __init__(self, origin: Origin, device: str, why: str) -> None:
+        super().__init__(f"{origin}: {why} on {device}")
+        self.origin = origin
+
+
 @dataclass(frozen=True)
 class Prepack:
     """A constant to be made at export: `kind` names the packing, applied to a view of the constant `source`."""
@@ -41,7 +50,10 @@ class Prepack:
 
 @dataclass
 class Lowering:
-    """A graph on its way to nests. `buffers` has every value that may be in memory; views have none."""
+    """A graph on its way to nests. `buffers` has every value that may be in memory; views have none.
+
+    arch: the GPU architecture, "" on the CPU. hints: example sizes of symbols by name, for decisions of profit.
+    """
 
     graph: Graph
     producers: Mapping[str, Op]
@@ -51,6 +63,9 @@ class Lowering:
     constants: frozenset[str] = frozenset()
     in_place: frozenset[str] = frozenset()
     counter: int = 0
+    arch: str = ""
+    hints: Mapping[str, int] = field(default_factory=dict)
+    decisions: list[Decision] = field(default_factory=list)
 
     def fresh(self, stem: str) -> str:
         """A buffer or nest name that nothing else has."""

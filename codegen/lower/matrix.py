@@ -37,7 +37,7 @@ def lower_matmul(low: Lowering, op: Op) -> None:
     assert isinstance(a, str) and isinstance(b, str)
     out = low.buffers[op.outputs[0]]
     if out.dtype is not DType.F32:
-        _matmul_as_reduction(low, op)
+        matmul_as_reduction(low, op)
         return
     a_view, b_view = operand(low, a, op), operand(low, b, op)
     batched = any(n is not ONE for n in out.shape[:-2])
@@ -60,7 +60,8 @@ def pack_matrix(low: Lowering, b_view: Operand) -> Operand:
     return prepacked(low, "panels", matrix, (-(-n // PANEL), k, PANEL), ())
 
 
-def _matmul_as_reduction(low: Lowering, op: Op) -> None:
+def matmul_as_reduction(low: Lowering, op: Op) -> None:
+    """Any rank and dtype: a sum over the inner dimension."""
     a, b_name = op.inputs
     assert isinstance(a, str)
     b, out, index = start(low, op)
@@ -74,12 +75,22 @@ def _matmul_as_reduction(low: Lowering, op: Op) -> None:
 
 
 def lower_conv(low: Lowering, op: Op) -> None:
+    w = op.inputs[1]
+    assert isinstance(w, str)
+    out = low.buffers[op.outputs[0]]
+    _lower_conv(low, op, out.dtype is DType.F32 and len(out.shape) <= 4 and is_constant(low, w))
+
+
+def conv_as_reduction(low: Lowering, op: Op) -> None:
+    """Any rank, dtype and weights: sums over channels and taps, and the bias."""
+    _lower_conv(low, op, templated=False)
+
+
+def _lower_conv(low: Lowering, op: Op, templated: bool) -> None:
     x, w = op.inputs[0], op.inputs[1]
     assert isinstance(x, str) and isinstance(w, str)
     out = low.buffers[op.outputs[0]]
-    spatial = len(out.shape) - 2
     bias = op.inputs[2] if len(op.inputs) > 2 else None
-    templated = out.dtype is DType.F32 and spatial <= 2 and is_constant(low, w)
     # templates write channels-last, which an output of the graph is not; a bias is an ordinary pointwise nest over the
     # template's result, which grouping makes an epilogue
     order = channels_last(len(out.shape))
@@ -208,12 +219,12 @@ def lower_recurrent(low: Lowering, op: Op) -> None:
     steps, batch, _ = low.graph.types[x].shape
     gates = low.graph.types[w_ih].shape[0]
     projected = low.temporary(f"{y.name}.gates", y.dtype, (steps * batch, gates))
-    x_rows = copied(low, x, op, None) if not _dense_rows(low, x) else operand(low, x, op)
+    x_rows = copied(low, x, op, None) if not dense_rows(low, x) else operand(low, x, op)
     flat = Operand(x_rows.buffer, x_rows.dtype, x_rows.offset, (steps * batch, x_rows.shape[2]), x_rows.strides[1:])
     ih = operand(low, w_ih, op)
     ih_t = Operand(ih.buffer, ih.dtype, ih.offset, ih.shape[::-1], ih.strides[::-1])
     template(low, op, "gemm_packed", projected, (flat, pack_matrix(low, ih_t)))
-    gated = _with_biases(low, op, projected, biases, lstm)
+    gated = with_biases(low, op, projected, biases, lstm)
     hidden = int_value(low.graph.types[w_hh].shape[1]) or 0
     count = 4 if lstm else 3
     packed = (-(-hidden // PANEL), count, hidden, PANEL)
@@ -233,7 +244,7 @@ def lower_recurrent(low: Lowering, op: Op) -> None:
     template(low, op, op.kind, y, views, tuple(op.outputs[1:]), reverse=op.attr("reverse"))
 
 
-def _with_biases(low: Lowering, op: Op, projected: Buffer, biases: list[str], lstm: bool) -> Buffer:
+def with_biases(low: Lowering, op: Op, projected: Buffer, biases: list[str], lstm: bool) -> Buffer:
     """The projections with b_ih, and with b_hh but for the GRU's n gate, which adds it inside the reset."""
     if not biases:
         return projected
@@ -250,7 +261,7 @@ def _with_biases(low: Lowering, op: Op, projected: Buffer, biases: list[str], ls
     return gated
 
 
-def _dense_rows(low: Lowering, x: str) -> bool:
+def dense_rows(low: Lowering, x: str) -> bool:
     """True if x [T, B, I] is row-major as it stands, so that [T*B, I] is a view."""
     view = try_operand(low, x)
     if view is None:
@@ -265,7 +276,7 @@ def lower_sorted(low: Lowering, op: Op) -> None:
     assert isinstance(x, str)
     dim = op.attr("dim")
     assert isinstance(dim, int)
-    view = _row_major(low, x, op)
+    view = row_major(low, x, op)
     values, indices = low.buffers[op.outputs[0]], low.buffers[op.outputs[1]]
     descending = op.attr("descending") if op.kind == "sort" else op.attr("largest")
     template(low, op, op.kind, values, (view,), (indices.name,), dim=dim, descending=descending)
@@ -275,11 +286,11 @@ def lower_scan(low: Lowering, op: Op) -> None:
     x = op.inputs[0]
     assert isinstance(x, str)
     out = low.buffers[op.outputs[0]]
-    view = _row_major(low, x, op)
+    view = row_major(low, x, op)
     template(low, op, "scan", out, (view,), scan=op.attr("kind"), dim=op.attr("dim"))
 
 
-def _row_major(low: Lowering, x: str, op: Op) -> Operand:
+def row_major(low: Lowering, x: str, op: Op) -> Operand:
     """The value dense and row-major, copied where it is not."""
     view = try_operand(low, x)
     step: Expr = ONE

@@ -63,6 +63,36 @@ def lower_cat(low: Lowering, op: Op) -> None:
         at = at + shape[dim]
 
 
+MOST_SELECTED = 8
+"""Pieces of a cat that one nest chooses among."""
+
+
+def lower_cat_selected(low: Lowering, op: Op) -> None:
+    """One nest that chooses each element's piece: unlike writes by parts, it can be computed inside its readers."""
+    if len(op.inputs) > MOST_SELECTED:
+        lower_cat(low, op)
+        return
+    b, out, index = start(low, op)
+    dim = op.attr("dim")
+    assert isinstance(dim, int)
+    ends: list[Expr] = []
+    for piece in op.inputs:
+        assert isinstance(piece, str)
+        ends.append((ends[-1] if ends else ZERO) + low.graph.types[piece].shape[dim])
+    value: Arg = lit_of(0, out.dtype)
+    at = b.index(index[dim])
+    for k in reversed(range(len(ends))):
+        first = ends[k - 1] if k else ZERO
+        conditions = [b.compute("ge", at, b.index(first))] if k else []
+        if k < len(ends) - 1:
+            conditions.append(b.compute("lt", at, b.index(ends[k])))
+        source = tuple(i - first if d == dim else i for d, i in enumerate(index))
+        loaded = b.load(op.inputs[k], source, b.all_of(conditions), lit_of(0, out.dtype))
+        value = loaded if k == len(ends) - 1 else b.compute("where", conditions[-1], loaded, value)
+    b.store(out.name, index, value)
+    b.done()
+
+
 def lower_pad(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     x = op.inputs[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,6 +148,21 @@ class Bundle:
         targets = [t.name for t in self.manifest.targets]
         return [verify(self.plan(e.name, t), self.manifest, e, t) for e in self.manifest.entries for t in targets]
 
+    def check_kernels(self, proofs: Sequence[Proof]) -> None:
+        """Every member under kernels/ is code for the targets that use it, with the functions they use. LoadError."""
+        arch = {t.name: t.requires[0] for t in self.manifest.targets if t.device == "cuda"}
+        used: dict[tuple[str, str], set[str]] = {}
+        for proof in proofs:
+            for k in proof.plan.kernels:
+                if k.gpu is not None:
+                    used.setdefault((k.gpu.member, arch[proof.plan.target]), set()).add(k.gpu.function)
+        for (member, wanted), functions in sorted(used.items()):
+            elf.check_cubin(self.view(member), member, wanted, sorted(functions))
+        named = {member for member, _ in used}
+        for name in self.entries:
+            if name.startswith("kernels/") and name not in named:
+                raise LoadError("belongs to nothing", name)
+
     def tensors(self, file: str) -> dict[str, weights.Tensor]:
         """The tensors of a weights file; its bytes are not hashed."""
         if file not in self._tensors:
@@ -227,6 +242,7 @@ def verify_bundle(path: PathLike, weights_path: PathLike | None = None) -> Verif
                 elf.check_library(bundle.view(t.library), t.library, t.name)
         bundle.check_constants()
         proofs = bundle.prove_plans()
+        bundle.check_kernels(proofs)
         return VerifyReport(
             num_members=len(bundle.entries),
             num_plans=len(proofs),

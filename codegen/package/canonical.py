@@ -125,6 +125,17 @@ class Fields:
         self._read.add(key)
         return self._values[key]
 
+    def has(self, key: str) -> bool:
+        """Whether the object has the key at all."""
+        return key in self._values
+
+    def boolean(self, key: str) -> bool:
+        """true or false."""
+        value = self.raw(key)
+        if not isinstance(value, bool):
+            self.refuse(f"is {kind_of(value)}, not a bool", key)
+        return value
+
     def text(self, key: str) -> str:
         """A string without lone surrogates."""
         return check_text(self.raw(key), self.where, self._at(key))

@@ -1,13 +1,15 @@
 """BundleContent: everything that a bundle says, before it is bytes.
 
-BundleContent ::= entries, targets, plans {(entry, target): Plan}, constants, states, producer, numerics, debug,
+BundleContent ::= entries, targets, plans {(entry, target): Plan}, constants, states, producer, numerics, kernels, debug,
                   parameters, recipes
 EntryContent  ::= name, syms, inputs, outputs, in_tree, out_tree       the contract, the same for every target
 TargetContent ::= name ("cpu:x86-64-v4"), device, requires (CPU features), library (bytes of the shared object)
+                | name ("cuda:sm_90"), device "cuda", requires ("sm_90",), no library: its plans name members kernels/
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -44,7 +46,10 @@ class EntryContent:
 
 @dataclass(frozen=True)
 class TargetContent:
-    """A target and its library, None without kernels. `requires`: CPU features by the compilers' -m flags."""
+    """A target and its library, None without kernels of the CPU.
+
+    `requires`: CPU features by the compilers' -m flags, or the one GPU architecture.
+    """
 
     name: str
     device: str
@@ -71,7 +76,8 @@ class StateContent:
 
 @dataclass(frozen=True)
 class BundleContent:
-    """See the module's grammar. `targets` best first; `debug` maps member names under debug/ to their bytes.
+    """See the module's grammar. `targets` best first; `kernels` and `debug` map member names to their bytes; those of
+    `kernels` are what `kernel_member` gives.
 
     parameters: the module's tensors that can be replaced, by name. recipes: how constants are made of them.
     """
@@ -83,6 +89,7 @@ class BundleContent:
     states: tuple[StateContent, ...] = ()
     producer: Mapping[str, str] = field(default_factory=dict)
     numerics: Mapping[str, str] = field(default_factory=dict)
+    kernels: Mapping[str, bytes] = field(default_factory=dict)
     debug: Mapping[str, bytes] = field(default_factory=dict)
     parameters: Mapping[str, ModuleTensor] = field(default_factory=dict)
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
@@ -91,3 +98,8 @@ class BundleContent:
 def plan_member(entry: str, target: str) -> str:
     """The name of the member that holds a plan."""
     return f"plans/{entry}.{target}.json"
+
+
+def kernel_member(cubin: bytes) -> str:
+    """The name of the member that holds a GPU kernel's code: equal code lies there once."""
+    return f"kernels/{hashlib.sha256(cubin).hexdigest()[:32]}.cubin"

@@ -32,6 +32,7 @@ _DTYPES = tuple(d.value for d in DType)
 _MAX_SIZE = 2**48
 _MAX_RANK = 64
 _NAME = re.compile(r"[A-Za-z0-9._:-]+\Z")
+_ARCH = re.compile(r"sm_[0-9]{2,3}\Z")
 
 
 def parse(data: bytes) -> Manifest:
@@ -282,6 +283,9 @@ def _check_links(m: Manifest, members: set[str]) -> None:
             _check_unique(f"{what} of entry point {e.name!r}", names)
         if set(e.plans) != targets:
             _refuse(f"entry point {e.name!r} has plans for {sorted(e.plans)}; the targets are {sorted(targets)}")
+    for t in m.targets:
+        if t.device == "cuda" and (t.library is not None or len(t.requires) != 1 or not _ARCH.match(t.requires[0])):
+            _refuse(f"target {t.name!r} is for cuda: it requires one sm_<number> and has no library")
     for s in m.states:
         init = by_name.get(s.init) if s.init is not None else None
         if s.init is not None and init is None:
@@ -293,7 +297,10 @@ def _check_links(m: Manifest, members: set[str]) -> None:
 
 
 def _check_members(m: Manifest, members: set[str], refuse: Callable[[str], NoReturn]) -> None:
-    """Every member is referred to, but for debug/, and every reference has a member of the right group."""
+    """Every member is referred to, but for debug/, and every reference has a member of the right group.
+
+    What lies under kernels/ is referred to by plans.
+    """
     used: set[str] = set()
     references = [(f"target {t.name!r}", t.library, "lib/") for t in m.targets if t.library is not None]
     references += [(f"entry point {e.name!r}", p, "plans/") for e in m.entries for _, p in sorted(e.plans.items())]
@@ -313,5 +320,5 @@ def _check_members(m: Manifest, members: set[str], refuse: Callable[[str], NoRet
     if not external <= used:
         refuse(f"the external file {min(external)!r} holds no constant")
     for member in sorted(members - used):
-        if not member.startswith("debug/"):
+        if not member.startswith(("debug/", "kernels/")):
             refuse(f"member {member!r} belongs to nothing")

@@ -21,6 +21,10 @@ _STORAGES = ("input", "output", "constant", "state", "arena")
 _MAX_NESTING = 16
 _MAX_DEPTH = 2 * _MAX_NESTING + 8
 _LISTS = ("add", "mul", "min", "max")
+_GPU_ARGS = {
+    "buffer": 1, "int": 2, "status": 0, "site": 0, "scratch": 0, "null": 0, "map": 1, "map_shape": 2, "map_stride": 2,
+}  # fmt: skip
+"""The kinds of a GPU kernel's parameters and how much follows the kind."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,48 @@ class RawValue:
 
 
 @dataclass(frozen=True)
+class RawMap:
+    """The fixed part of a tensor map."""
+
+    block: tuple[int, ...]
+    swizzle: int
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class RawGpu:
+    """How a GPU kernel is launched. `args`: (kind, two numbers); of an int the second is its width in bytes."""
+
+    member: str
+    function: str
+    threads: int
+    shared_nbytes: int
+    cluster: int
+    dependent: bool
+    scratch_nbytes: int
+    scratch_align: int
+    args: tuple[tuple[str, int, int], ...]
+    maps: tuple[RawMap, ...]
+
+
+@dataclass(frozen=True)
 class RawKernel:
-    """`buffers`: (dtype, access) pairs."""
+    """`buffers`: (dtype, access) pairs; `gpu`: None on the CPU."""
 
     name: str
     buffers: tuple[tuple[DType, str], ...]
     num_ints: int
+    gpu: RawGpu | None
+
+
+@dataclass(frozen=True)
+class RawMapSource:
+    """What a launch gives a tensor map; `buffer` counts the launch's buffers, the rest are expressions."""
+
+    buffer: int
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -81,6 +121,8 @@ class RawInstr:
     ints: tuple[int, ...] = ()
     shared: int = -1
     per_worker: int = -1
+    grid: tuple[int, ...] = ()
+    maps: tuple[RawMapSource, ...] = ()
     src: int = -1
     dst: int = -1
     bits: int = 0
@@ -239,9 +281,45 @@ class _Reader:
             if num_ints:
                 f.refuse("is a buffer after an int", f"params[{i}]")
             buffers.append((DType(param[1]), param[2]))
-        kernel = RawKernel(f.text("name"), tuple(buffers), num_ints)
+        gpu = self._gpu(Fields(f.raw("gpu"), f.where, f"{f.path}.gpu")) if f.has("gpu") else None
+        kernel = RawKernel(f.text("name"), tuple(buffers), num_ints, gpu)
         f.done()
         return kernel
+
+    def _gpu(self, f: Fields) -> RawGpu:
+        gpu = RawGpu(
+            member=f.text("member"),
+            function=f.text("function"),
+            threads=f.integer("threads", 0),
+            shared_nbytes=f.integer("shared", 0),
+            cluster=f.integer("cluster", 0),
+            dependent=f.boolean("dependent"),
+            scratch_nbytes=f.integer("scratch", 0),
+            scratch_align=f.integer("scratch_align", 0),
+            args=tuple(self._gpu_arg(f, i, a) for i, a in enumerate(f.items("args"))),
+            maps=tuple(self._map(m) for m in f.each("maps")),
+        )
+        f.done()
+        return gpu
+
+    def _gpu_arg(self, f: Fields, index: int, value: object) -> tuple[str, int, int]:
+        if not isinstance(value, list) or not value or value[0] not in list(_GPU_ARGS):
+            f.refuse("is not a parameter of a GPU kernel", f"args[{index}]")
+        kind, rest = str(value[0]), list(value[1:])
+        if len(rest) != _GPU_ARGS[kind]:
+            f.refuse(f"has {len(rest)} items after its kind {kind!r}, not {_GPU_ARGS[kind]}", f"args[{index}]")
+        if kind == "int":
+            if rest[1] not in ("i32", "i64"):
+                f.refuse("is an int of another width than i32 and i64", f"args[{index}]")
+            rest[1] = 4 if rest[1] == "i32" else 8
+        numbers = [check_int(n, self.where, f"{f.path}.args[{index}]", 0) for n in rest] + [0, 0]
+        return kind, numbers[0], numbers[1]
+
+    def _map(self, f: Fields) -> RawMap:
+        block = f.all("block", lambda v, w, p: check_int(v, w, p, 1, 256))
+        out = RawMap(block, f.integer("swizzle", 0, 3), DType(f.choice("dtype", _DTYPES)))
+        f.done()
+        return out
 
     def _body(self, f: Fields, key: str, depth: int) -> tuple[RawInstr, ...]:
         if depth > _MAX_NESTING:
@@ -252,16 +330,7 @@ class _Reader:
         op = f.choice("op", ("launch", "copy", "fill", "if", "while"))
         origin = self._index(f, "origin", "origins")
         if op == "launch":
-            instr = RawInstr(
-                op,
-                f.path,
-                origin,
-                kernel=self._index(f, "kernel", "kernels"),
-                buffers=self._indices(f, "buffers", "values"),
-                ints=self._indices(f, "ints", "exprs"),
-                shared=self._index(f, "shared", "exprs"),
-                per_worker=self._index(f, "per_worker", "exprs"),
-            )
+            instr = self._launch(f, origin)
         elif op == "copy":
             instr = RawInstr(
                 op, f.path, origin, src=self._index(f, "src", "values"), dst=self._index(f, "dst", "values")
@@ -272,6 +341,35 @@ class _Reader:
             instr = self._structured(f, op, origin, depth)
         f.done()
         return instr
+
+    def _launch(self, f: Fields, origin: int) -> RawInstr:
+        """A launch on the CPU has workspaces, one on a GPU a grid and sources of tensor maps."""
+        on_gpu = f.has("grid")
+        instr = RawInstr(
+            "launch",
+            f.path,
+            origin,
+            kernel=self._index(f, "kernel", "kernels"),
+            buffers=self._indices(f, "buffers", "values"),
+            ints=self._indices(f, "ints", "exprs"),
+            shared=-1 if on_gpu else self._index(f, "shared", "exprs"),
+            per_worker=-1 if on_gpu else self._index(f, "per_worker", "exprs"),
+            grid=self._indices(f, "grid", "exprs") if on_gpu else (),
+            maps=tuple(self._map_source(m) for m in f.each("maps")) if on_gpu else (),
+        )
+        if on_gpu and len(instr.grid) != 3:
+            f.refuse(f"has {len(instr.grid)} extents, not 3", "grid")
+        return instr
+
+    def _map_source(self, f: Fields) -> RawMapSource:
+        source = RawMapSource(
+            f.integer("buffer", 0),
+            self._index(f, "offset", "exprs"),
+            self._indices(f, "shape", "exprs"),
+            self._indices(f, "strides", "exprs"),
+        )
+        f.done()
+        return source
 
     def _structured(self, f: Fields, op: str, origin: int, depth: int) -> RawInstr:
         cond = self._index(f, "cond", "values")

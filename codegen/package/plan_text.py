@@ -33,7 +33,8 @@ def _body(plan: RawPlan, body: Iterable[RawInstr], indent: str) -> Iterator[str]
         if i.op == "launch":
             ints = ", ".join(text(plan, e) for e in i.ints)
             buffers = ", ".join(names[b] for b in i.buffers)
-            yield f"{indent}launch {plan.kernels[i.kernel].name}({buffers}; {ints}){_origin(plan, i)}"
+            grid = f" over {' x '.join(text(plan, e) for e in i.grid)} programs" if i.grid else ""
+            yield f"{indent}launch {plan.kernels[i.kernel].name}({buffers}; {ints}){grid}{_origin(plan, i)}"
         elif i.op == "copy":
             yield f"{indent}copy {names[i.dst]} <- {names[i.src]}{_origin(plan, i)}"
         elif i.op == "fill":

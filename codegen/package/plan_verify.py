@@ -13,6 +13,7 @@ from hardtack.codegen.package.canonical import INT64_MAX, INT64_MIN
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.manifest import Dim, EntrySpec, Manifest, StateSpec, TensorSpec
 from hardtack.codegen.package.plan_flow import check_arena, check_flow
+from hardtack.codegen.package.plan_gpu import check_gpu
 from hardtack.codegen.package.plan_read import RawExpr, RawPlan, RawValue
 from hardtack.codegen.package.weights import numel_of
 
@@ -65,6 +66,9 @@ def verify(plan: RawPlan, manifest: Manifest, entry: EntrySpec, target: str) -> 
     _check_contract(proof, entry)
     _check_stored(proof, manifest)
     _check_instructions(proof)
+    device = {t.name: t.device for t in manifest.targets}[target]
+    members = {m.name for m in manifest.members}
+    check_gpu(plan, device, members, proof.ranges, proof.constant, proof.nbytes)
     check_flow(plan)
     check_arena(plan, proof.nbytes, proof.constant)
     return proof
@@ -286,8 +290,9 @@ def _check_instructions(p: Proof) -> None:
                 if p.plan.values[v].dtype is not dtype:
                     found = p.plan.values[v].dtype
                     raise p.refuse(f"{i.path}: buffer {n} of kernel {kernel.name!r} is {found}; it takes {dtype}")
-            _check_nbytes(p, f"{i.path}: the shared workspace", i.shared)
-            _check_nbytes(p, f"{i.path}: the workspace of a worker", i.per_worker)
+            if not i.grid:
+                _check_nbytes(p, f"{i.path}: the shared workspace", i.shared)
+                _check_nbytes(p, f"{i.path}: the workspace of a worker", i.per_worker)
         elif i.op == "copy":
             src, dst = p.plan.values[i.src], p.plan.values[i.dst]
             if (src.dtype, src.shape, src.strides) != (dst.dtype, dst.shape, dst.strides):

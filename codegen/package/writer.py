@@ -26,7 +26,7 @@ class Written:
     path: Path
     nbytes: int
     weights_nbytes: int
-    libraries_nbytes: int
+    code_nbytes: int
     plans_nbytes: int
     weights_path: Path | None
 
@@ -45,7 +45,7 @@ def parts_of(content: BundleContent, external: str | None = None) -> Parts:
     by_name = dict(content.constants)
     found = [Member(plan_member(e, t), [to_json(p)]) for (e, t), p in content.plans.items()]
     found += [Member(t.library_member, [t.library]) for t in content.targets if t.library_member and t.library]
-    found += [Member(name, [data]) for name, data in content.debug.items()]
+    found += [Member(name, [data]) for name, data in (*content.kernels.items(), *content.debug.items())]
     outside: Member | None = None
     if tensors:
         stored = Member(external or WEIGHTS, weights.write({name: by_name[name] for name in set(tensors.values())}))
@@ -108,7 +108,7 @@ def write_parts(path: PathLike, parts: Parts) -> Written:
         path=out,
         nbytes=out.stat().st_size,
         weights_nbytes=inside if parts.external is None else parts.external.nbytes,
-        libraries_nbytes=sum(n for name, n in sizes.items() if name.startswith("lib/")),
+        code_nbytes=sum(n for name, n in sizes.items() if name.startswith(("lib/", "kernels/"))),
         plans_nbytes=sum(n for name, n in sizes.items() if name.startswith("plans/")),
         weights_path=beside,
     )

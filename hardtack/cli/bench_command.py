@@ -11,7 +11,17 @@ import numpy as np
 
 import hardtack
 from hardtack.cli.arrays import load_arrays, made_up, parse_pairs, pick_entry
-from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, size_text, table, weights_option
+from hardtack.cli.common import (
+    BUNDLE,
+    WrongUse,
+    console,
+    device_option,
+    json_option,
+    print_json,
+    size_text,
+    table,
+    weights_option,
+)
 
 _PERCENTILES = {"p10": 10, "median": 50, "p90": 90}
 
@@ -24,6 +34,7 @@ _PERCENTILES = {"p10": 10, "median": 50, "p90": 90}
 @click.option("--threads", type=click.IntRange(min=1), help="Threads; default: as many as may be used.")
 @click.option("--seconds", type=click.FloatRange(min=0.01), default=2.0, show_default=True, help="How long to measure.")
 @weights_option
+@device_option
 @json_option
 def command(
     bundle: str,
@@ -31,6 +42,7 @@ def command(
     sizes: tuple[str, ...],
     entry: str | None,
     threads: int | None,
+    device: str,
     seconds: float,
     weights: str | None,
     as_json: bool,
@@ -40,7 +52,7 @@ def command(
     Inputs that are not given are made up: random floats; integers and bools 0 or 1; sizes 1, or as --size says.
     """
     begin = time.perf_counter()
-    model = hardtack.load(bundle, threads=threads, weights=weights)
+    model = hardtack.load(bundle, device, threads, weights=weights)
     load_s = time.perf_counter() - begin
     chosen = pick_entry(model, entry)
     session = model.session(chosen.name)

@@ -16,6 +16,9 @@ from hardtack.codegen.package.errors import KeyFileError, LoadError, OutputError
 from hardtack.errors import HardtackError, InputError, RunError
 
 BUNDLE = click.Path(exists=True, dir_okay=False)
+device_option = click.option(
+    "--device", default="cpu", show_default=True, help='Where to run: "cpu", "cuda" or "cuda:1".'
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 
 weights_option = click.option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hardtack.cli.common import BUNDLE, console, json_option, print_json, table, weights_option
+from hardtack.cli.common import BUNDLE, console, device_option, json_option, print_json, table, weights_option
 from hardtack.cli.spec import HELP, load_spec
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the runtime.")
 @weights_option
+@device_option
 @json_option
 def command(
     bundle: str,
@@ -34,6 +35,7 @@ def command(
     entry: str | None,
     tolerance: float | None,
     threads: int | None,
+    device: str,
     weights: str | None,
     as_json: bool,
 ) -> None:
@@ -42,7 +44,7 @@ def command(
     from hardtack.cli.arrays import pick_entry
     from hardtack.comparison import compare
 
-    model = hardtack.load(bundle, threads=threads, weights=weights)
+    model = hardtack.load(bundle, device, threads, weights=weights)
     name = pick_entry(model, entry).name
     result = compare(model, found.module, found.args, found.kwargs, found.dynamic_shapes, name, steps, tolerance)
     bad = [d for d in (*result.outputs, *result.steps) if not d.good]

@@ -20,7 +20,8 @@ from hardtack.codegen.pipeline import STAGES
     multiple=True,
     default=("cpu",),
     show_default=True,
-    help="cpu (x86-64-v4 and x86-64-v3), cpu:x86-64-v4, cpu:x86-64-v3, cpu:aarch64 or cpu:native; may be repeated.",
+    help="cpu (x86-64-v4 and x86-64-v3), cpu:x86-64-v4, cpu:x86-64-v3, cpu:aarch64, cpu:native, cuda:sm_80, "
+    "cuda:sm_90 or cuda:sm_100; may be repeated. With --stop-after: the first of them.",
 )
 @click.option("--strict", is_flag=True, help="Capture in torch.export's strict mode.")
 @click.option("--compiler", help="A system C++ compiler to use instead of the ziglang package.")
@@ -50,18 +51,14 @@ def command(
     as_json: bool,
 ) -> None:
     if stop_after is not None:
-        _print_stage(stop_after, spec, strict, as_json)
+        _check_targets(targets)
+        _print_stage(stop_after, spec, strict, targets[0], as_json)
         return
-    from hardtack.codegen.backends.cpp.targets import TargetError, parse_target
 
     if output is None:
         raise WrongUse("name the bundle to write with -o, or a stage with --stop-after")
     check_target_path(output)
-    for target in targets:
-        try:
-            parse_target(target)
-        except TargetError as error:
-            raise WrongUse(str(error)) from None
+    _check_targets(targets)
     found = load_spec(spec)
     from hardtack.api import export
     from hardtack.options import Options
@@ -81,7 +78,7 @@ def command(
     out = table(str(info.path), "what", ">size")
     beside = f" in {info.weights_path}" if info.weights_path is not None else ""
     out.add_row(f"weights{beside}", size_text(info.weights_nbytes))
-    out.add_row(f"code for {', '.join(info.targets)}", size_text(info.libraries_nbytes))
+    out.add_row(f"code for {', '.join(info.targets)}", size_text(info.code_nbytes))
     out.add_row("plans", size_text(info.plans_nbytes))
     out.add_row("the file", size_text(info.nbytes))
     shown = console()
@@ -94,12 +91,23 @@ def command(
     shown.print(f"time: {times}")
 
 
-def _print_stage(stage: str, spec: str, strict: bool, as_json: bool) -> None:
+def _check_targets(targets: tuple[str, ...]) -> None:
+    """WrongUse for a target that is not known, or that cannot be built for on this machine."""
+    from hardtack.codegen.backends.triton.compile import TritonError
+    from hardtack.codegen.targets import TargetError, parse_targets
+
+    try:
+        parse_targets(targets)
+    except (TargetError, TritonError) as error:
+        raise WrongUse(str(error)) from None
+
+
+def _print_stage(stage: str, spec: str, strict: bool, target: str, as_json: bool) -> None:
     found = load_spec(spec)
     from hardtack.api import stage_texts
 
     texts = stage_texts(
-        stage, found.module, found.args, found.kwargs, dynamic_shapes=found.dynamic_shapes, strict=strict
+        stage, found.module, found.args, found.kwargs, dynamic_shapes=found.dynamic_shapes, strict=strict, target=target
     )
     if as_json:
         print_json(texts)

@@ -10,6 +10,7 @@ from rich.console import Console
 from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, size_text, table
 from hardtack.codegen.package.bundle import Bundle, open_bundle
 from hardtack.codegen.package.manifest import ConstantSpec, EntrySpec, TensorSpec, document
+from hardtack.codegen.package.plan_read import RawGpu
 from hardtack.codegen.package.plan_text import listing
 from hardtack.codegen.package.weights import numel_of
 
@@ -20,9 +21,16 @@ from hardtack.codegen.package.weights import numel_of
 @click.option("--target", help="With --plan: for this target; default: the first.")
 @click.option("--members", is_flag=True, help="List the members of the file with their sizes and hashes.")
 @click.option("--constants", is_flag=True, help="List the weights and other constants.")
+@click.option("--kernels", is_flag=True, help="List the GPU kernels of each target and how they are launched.")
 @json_option
 def command(
-    bundle: str, plan_of: str | None, target: str | None, members: bool, constants: bool, as_json: bool
+    bundle: str,
+    plan_of: str | None,
+    target: str | None,
+    members: bool,
+    constants: bool,
+    kernels: bool,
+    as_json: bool,
 ) -> None:
     """Show what a bundle holds, what its entry points take, and what made it. Nothing in it is run.
 
@@ -42,6 +50,8 @@ def command(
                 _print_members(opened, out)
             if constants:
                 _print_constants(opened, out)
+            if kernels:
+                _print_kernels(opened, out)
 
 
 def _print_plan(bundle: Bundle, entry: str, target: str | None) -> None:
@@ -65,6 +75,7 @@ def _print_summary(bundle: Bundle, out: Console) -> None:
     targets = table("targets, best first", "name", ">code", "requires")
     for t in m.targets:
         nbytes = bundle.entries[t.library].nbytes if t.library is not None else 0
+        nbytes += sum(bundle.entries[m].nbytes for m in {g.member for g in _gpu_kernels(bundle, t.name).values()})
         targets.add_row(t.name, size_text(nbytes), " ".join(t.requires))
     out.print()
     out.print(targets)
@@ -101,6 +112,24 @@ def _origin(c: ConstantSpec) -> str:
         return ""
     packing = f", packed as {c.recipe.packing.kind}" if c.recipe.packing is not None else ""
     return c.recipe.source + packing
+
+
+def _gpu_kernels(bundle: Bundle, target: str) -> dict[str, RawGpu]:
+    """The GPU kernels of a target's plans by name."""
+    plans = [bundle.plan(e.name, target) for e in bundle.manifest.entries]
+    return {k.name: k.gpu for plan in plans for k in plan.kernels if k.gpu is not None}
+
+
+def _print_kernels(bundle: Bundle, out: Console) -> None:
+    for t in bundle.manifest.targets:
+        if t.device != "cuda":
+            continue
+        made = table(f"kernels for {t.name}", "name", ">code", ">threads", ">shared", ">scratch", ">parameters")
+        for name, g in sorted(_gpu_kernels(bundle, t.name).items()):
+            sizes = (f"{n:,}" for n in (bundle.entries[g.member].nbytes, g.threads, g.shared_nbytes, g.scratch_nbytes))
+            made.add_row(name, *sizes, str(len(g.args)))
+        out.print()
+        out.print(made)
 
 
 def _print_members(bundle: Bundle, out: Console) -> None:

@@ -10,7 +10,16 @@ import numpy as np
 
 import hardtack
 from hardtack.cli.arrays import load_arrays, parse_pairs, pick_entry
-from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, table, weights_option
+from hardtack.cli.common import (
+    BUNDLE,
+    WrongUse,
+    console,
+    device_option,
+    json_option,
+    print_json,
+    table,
+    weights_option,
+)
 
 
 @click.command(name="run")
@@ -20,6 +29,7 @@ from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_js
 @click.option("--entry", help="The entry point; may be left out when there is one.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads; default: as many as may be used.")
 @weights_option
+@device_option
 @json_option
 def command(
     bundle: str,
@@ -27,6 +37,7 @@ def command(
     output: str | None,
     entry: str | None,
     threads: int | None,
+    device: str,
     weights: str | None,
     as_json: bool,
 ) -> None:
@@ -39,7 +50,7 @@ def command(
     if folder is not None and folder.exists() and not folder.is_dir():
         raise WrongUse(f"cannot write outputs to {folder}: it is a file")
     arrays = load_arrays(parse_pairs(inputs, "-i"))
-    model = hardtack.load(bundle, threads=threads, weights=weights)
+    model = hardtack.load(bundle, device, threads, weights=weights)
     results = model.session(pick_entry(model, entry).name).run_tensors(arrays)
     rows = [_facts(name, np.asarray(value)) for name, value in results.items()]
     if folder is not None:

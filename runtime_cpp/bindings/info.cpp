@@ -64,6 +64,7 @@ py::dict entry_info(const ht_model* model, size_t index) {
   out["num_instructions"] = e.num_instructions;
   out["num_kernels"] = e.num_kernels;
   out["arena_nbytes"] = py::make_tuple(e.arena_lo, bound(e.arena_hi));
+  out["no_graph"] = e.no_graph;
   return out;
 }
 

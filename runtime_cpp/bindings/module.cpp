@@ -27,15 +27,16 @@ ht_load_options load_options(const std::vector<std::string>& trusted_keys, const
   return options;
 }
 
-std::unique_ptr<ht_model, ModelFree> load(const std::string& path, const std::string& device, const std::string& target,
-                                          const std::vector<std::string>& trusted_keys, bool verify_weights,
-                                          bool copy_weights, const std::string& weights) {
+ModelHandle load(const std::string& path, const std::string& device, const std::string& target,
+                 const std::vector<std::string>& trusted_keys, bool verify_weights, bool copy_weights,
+                 const std::string& weights, const std::string& cuda_driver) {
   std::vector<uint8_t> keys;
   ht_load_options options = load_options(trusted_keys, weights, &keys);
   options.device = device.c_str();
   options.target = target.empty() ? nullptr : target.c_str();
   options.verify_weights = verify_weights;
   options.copy_weights = copy_weights;
+  options.cuda_driver = cuda_driver.empty() ? nullptr : cuda_driver.c_str();
   ht_model* model = nullptr;
   ht_status* failed = nullptr;
   {
@@ -43,7 +44,7 @@ std::unique_ptr<ht_model, ModelFree> load(const std::string& path, const std::st
     failed = ht_model_load(path.c_str(), &options, &model);
   }
   check(failed);
-  return ModelHandle(model);
+  return ModelHandle(model, ModelFree());
 }
 
 py::dict verify_file(const std::string& path, const std::vector<std::string>& trusted_keys,
@@ -87,6 +88,7 @@ class PyModel {
  public:
   explicit PyModel(ModelHandle handle) : handle_(std::move(handle)) {}
   ht_model* get() const { return handle_.get(); }
+  const ModelHandle& handle() const { return handle_; }
 
  private:
   ModelHandle handle_;
@@ -123,19 +125,29 @@ PYBIND11_MODULE(_native, m) {
   py::class_<PyModel>(m, "Model")
       .def(py::init([](const std::string& path, const std::string& device, const std::string& target,
                        const std::vector<std::string>& keys, bool verify_weights, bool copy_weights,
-                       const std::string& weights) {
-             return PyModel(load(path, device, target, keys, verify_weights, copy_weights, weights));
+                       const std::string& weights, const std::string& cuda_driver) {
+             return PyModel(load(path, device, target, keys, verify_weights, copy_weights, weights, cuda_driver));
            }),
            py::arg("path"), py::arg("device"), py::arg("target"), py::arg("trusted_keys"), py::arg("verify_weights"),
-           py::arg("copy_weights"), py::arg("weights"))
+           py::arg("copy_weights"), py::arg("weights"), py::arg("cuda_driver"))
       .def("info", [](const PyModel& self) { return model_info(self.get()); })
       .def("entries", [](const PyModel& self) { return entries_info(self.get()); });
+  py::class_<DeviceTensor>(m, "DeviceTensor")
+      .def_property_readonly("shape", &DeviceTensor::shape)
+      .def_property_readonly("dtype", &DeviceTensor::dtype)
+      .def("__dlpack_device__", &DeviceTensor::dlpack_device)
+      .def("__dlpack__", [](const DeviceTensor& self, const py::kwargs&) { return self.dlpack(); });
   py::class_<PySession>(m, "Session")
-      .def(py::init([](const PyModel& model, const PyPool& pool, uint64_t max_nbytes) {
-             return std::make_unique<PySession>(model.get(), pool.get(), max_nbytes);
+      .def(py::init([](const PyModel& model, const PyPool& pool, uint64_t max_nbytes, uintptr_t stream,
+                       bool asynchronous, bool graphs, int outputs) {
+             const SessionSpec spec = {max_nbytes, stream, asynchronous, graphs, outputs};
+             return std::make_unique<PySession>(model.handle(), pool.get(), spec);
            }),
-           py::arg("model"), py::arg("pool"), py::arg("max_nbytes"))
+           py::arg("model"), py::arg("pool"), py::arg("max_nbytes"), py::arg("stream"), py::arg("asynchronous"),
+           py::arg("graphs"), py::arg("outputs"))
       .def("run", &PySession::run)
+      .def("synchronize", &PySession::synchronize)
+      .def("set_stream", &PySession::set_stream)
       .def("reset", &PySession::reset)
       .def("trim", &PySession::trim)
       .def("memory", &PySession::memory)

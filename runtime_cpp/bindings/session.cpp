@@ -5,24 +5,29 @@
 
 namespace hardtack::py_binding {
 
-PySession::PySession(ht_model* model, ht_pool* pool, uint64_t max_nbytes) : model_(model), observer_(py::none()) {
+PySession::PySession(ModelHandle model, ht_pool* pool, const SessionSpec& spec)
+    : model_(std::move(model)), observer_(py::none()) {
   ht_session_options options = ht_session_options_default();
   options.pool = pool;
-  options.max_nbytes = max_nbytes;
+  options.max_nbytes = spec.max_nbytes;
+  options.stream = reinterpret_cast<void*>(spec.stream);
+  options.asynchronous = spec.asynchronous;
+  options.graphs = spec.graphs ? HT_GRAPHS_AUTO : HT_GRAPHS_OFF;
+  options.outputs = static_cast<ht_outputs>(spec.outputs);
   ht_session* session = nullptr;
-  check(ht_session_create(model, &options, &session));
+  check(ht_session_create(model_.get(), &options, &session));
   session_.reset(session);
 }
 
-py::tuple PySession::run(size_t entry, py::handle leaves, bool as_dlpack) {
-  const ht_entry_info* info = ht_model_entry(model_, entry);
+py::tuple PySession::run(size_t entry, py::handle leaves, bool as_dlpack, const py::object& allocate) {
+  const ht_entry_info* info = ht_model_entry(model_.get(), entry);
   if (info == nullptr) throw py::index_error("no entry point of this number");
   if (running_) throw SessionBusy();
-  Inputs inputs(leaves);
-  inputs.conform(model_, entry);
-  Outputs outputs(info->num_outputs);
+  Inputs inputs(leaves, ht_session_stream(session_.get()));
+  inputs.conform(model_.get(), entry);
+  Outputs outputs(info->num_outputs, model_);
   check(ht_session_bind(session_.get(), info->name, inputs.data(), inputs.size(), outputs.data(), outputs.size()));
-  outputs.allocate();
+  outputs.allocate(allocate);
   ht_status* failed = nullptr;
   running_ = true;
   {
@@ -36,6 +41,23 @@ py::tuple PySession::run(size_t entry, py::handle leaves, bool as_dlpack) {
   }
   check(failed);
   return outputs.release(as_dlpack ? OutputKind::kDlpack : OutputKind::kNumpy);
+}
+
+void PySession::synchronize() {
+  if (running_) throw SessionBusy();
+  ht_status* failed = nullptr;
+  running_ = true;
+  {
+    const py::gil_scoped_release unlocked;
+    failed = ht_session_synchronize(session_.get());
+  }
+  running_ = false;
+  check(failed);
+}
+
+void PySession::set_stream(uintptr_t stream) {
+  if (running_) throw SessionBusy();
+  check(ht_session_set_stream(session_.get(), reinterpret_cast<void*>(stream)));
 }
 
 void PySession::reset() {
@@ -58,11 +80,13 @@ py::dict PySession::memory() const {
   out["outputs_nbytes"] = info.outputs_nbytes;
   out["states_nbytes"] = info.states_nbytes;
   out["num_cached_shapes"] = info.num_cached_shapes;
+  out["staging_nbytes"] = info.staging_nbytes;
+  out["num_graphs"] = info.num_graphs;
   return out;
 }
 
 py::array PySession::read_state(size_t index) const {
-  const ht_array_info* state = ht_model_state(model_, index);
+  const ht_array_info* state = ht_model_state(model_.get(), index);
   if (state == nullptr) throw py::index_error("no state of this number");
   ht_tensor tensor{};
   tensor.dtype = state->dtype;
@@ -75,7 +99,7 @@ py::array PySession::read_state(size_t index) const {
 }
 
 void PySession::write_state(size_t index, const py::array& value) {
-  const ht_array_info* state = ht_model_state(model_, index);
+  const ht_array_info* state = ht_model_state(model_.get(), index);
   if (state == nullptr) throw py::index_error("no state of this number");
   check(ht_session_write_state(session_.get(), state->name, value.data(), static_cast<size_t>(value.nbytes())));
 }

@@ -25,7 +25,7 @@ struct PoolFree {
 struct SessionFree {
   void operator()(ht_session* session) const { ht_session_free(session); }
 };
-using ModelHandle = std::unique_ptr<ht_model, ModelFree>;
+using ModelHandle = std::shared_ptr<ht_model>;
 using PoolHandle = std::unique_ptr<ht_pool, PoolFree>;
 using SessionHandle = std::unique_ptr<ht_session, SessionFree>;
 
@@ -36,12 +36,24 @@ struct SessionBusy : std::exception {
   }
 };
 
+// What a session is made with; see ht_session_options.
+struct SessionSpec {
+  uint64_t max_nbytes = 0;
+  uintptr_t stream = 0;
+  bool asynchronous = false;
+  bool graphs = true;
+  int outputs = 0;
+};
+
 class PySession {
  public:
-  PySession(ht_model* model, ht_pool* pool, uint64_t max_nbytes);
+  PySession(ModelHandle model, ht_pool* pool, const SessionSpec& spec);
 
-  // Runs entry point number `entry` on a sequence of tensors.
-  py::tuple run(size_t entry, py::handle leaves, bool as_dlpack);
+  // Runs entry point number `entry` on a sequence of tensors. Outputs on the host become numpy arrays or DLPack capsules;
+  // those on a device are made by allocate(shape, strides, dtype), or without it are DeviceTensors.
+  py::tuple run(size_t entry, py::handle leaves, bool as_dlpack, const py::object& allocate);
+  void synchronize();
+  void set_stream(uintptr_t stream);
   void reset();
   void trim();
   py::dict memory() const;
@@ -53,7 +65,7 @@ class PySession {
  private:
   static int32_t observe(void* user, const ht_step* step);
 
-  ht_model* model_;  // kept alive by the session
+  ModelHandle model_;
   SessionHandle session_;
   py::object observer_;
   std::exception_ptr observer_error_;

@@ -30,7 +30,7 @@ bool dtype_of(const py::dtype& dtype, ht_dtype* out) {
 
 }  // namespace
 
-Inputs::Inputs(py::handle leaves) {
+Inputs::Inputs(py::handle leaves, void* stream) : stream_(stream) {
   const py::object fast = py::reinterpret_steal<py::object>(PySequence_Fast(leaves.ptr(), "leaves must be a sequence"));
   if (!fast) throw py::error_already_set();
   const size_t count = static_cast<size_t>(PySequence_Fast_GET_SIZE(fast.ptr()));
@@ -131,7 +131,10 @@ void Inputs::add_dlpack(py::handle object, size_t index) {
     const std::string type = py::str(py::type::of(object).attr("__name__")).cast<std::string>();
     throw InputProblem{index, "is a " + type + ", not a tensor: pass a numpy array or an object with __dlpack__"};
   }
-  py::object capsule = object.attr("__dlpack__")();
+  const bool on_cuda = stream_ != nullptr && py::hasattr(object, "__dlpack_device__") &&
+                       object.attr("__dlpack_device__")().cast<py::tuple>()[0].cast<int>() == 2;
+  py::object capsule = on_cuda ? object.attr("__dlpack__")(py::arg("stream") = reinterpret_cast<uintptr_t>(stream_))
+                               : object.attr("__dlpack__")();
   if (!PyCapsule_CheckExact(capsule.ptr())) throw InputProblem{index, "its __dlpack__ gave no capsule"};
   held_.push_back(capsule);
   add_capsule(capsule, index);

@@ -15,7 +15,7 @@ namespace hardtack::py_binding {
 
 namespace py = pybind11;
 
-// DLPack's managed tensors, as far as a consumer and a producer of CPU tensors need them.
+// DLPack's managed tensors, as far as a consumer and a producer need them.
 struct ManagedTensor {
   ht_tensor tensor;
   void* context;
@@ -34,7 +34,8 @@ struct VersionedTensor {
 class Inputs {
  public:
   // Throws py::error_already_set, or InputProblem for an object that is no tensor.
-  explicit Inputs(py::handle leaves);
+  // `stream`: where tensors on a device must be ready; null: there is none.
+  Inputs(py::handle leaves, void* stream);
   ~Inputs();
   Inputs(const Inputs&) = delete;
   Inputs& operator=(const Inputs&) = delete;
@@ -51,6 +52,7 @@ class Inputs {
   void add_dlpack(py::handle object, size_t index);
   void give_back();
 
+  void* stream_;
   std::vector<ht_tensor> tensors_;
   std::vector<std::unique_ptr<int64_t[]>> strides_;  // of the arrays that are not contiguous
   std::vector<py::object> held_;

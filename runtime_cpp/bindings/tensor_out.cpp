@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 
+#include "session.h"
 #include "tensor_in.h"
 
 namespace hardtack::py_binding {
@@ -17,7 +18,10 @@ constexpr size_t kAlignment = 64;  // what kernels like best, and what torch giv
 struct Owner {
   ManagedTensor managed;
   std::vector<int64_t> dims;
+  std::shared_ptr<void> memory;
 };
+
+bool is_host(const ht_tensor& t) { return t.device.device_type == 1; }
 
 size_t nbytes_of(const ht_tensor& t) {
   int64_t last = 0;
@@ -60,18 +64,16 @@ py::array numpy_array(const ht_tensor& t, const py::object& base) {
               : py::array(cached_dtype(t.dtype), std::move(shape), std::move(strides), t.data);
 }
 
-py::object dlpack_capsule(const ht_tensor& t) {
+py::object dlpack_capsule(const ht_tensor& t, std::shared_ptr<void> memory) {
   auto owner = std::make_unique<Owner>();
+  owner->memory = std::move(memory);
   owner->dims.assign(t.shape, t.shape + t.ndim);
   owner->dims.insert(owner->dims.end(), t.strides, t.strides + t.ndim);
   owner->managed.tensor = t;
   owner->managed.tensor.shape = owner->dims.data();
   owner->managed.tensor.strides = owner->dims.data() + t.ndim;
   owner->managed.context = owner.get();
-  owner->managed.deleter = [](ManagedTensor* self) {
-    std::free(self->tensor.data);
-    delete static_cast<Owner*>(self->context);
-  };
+  owner->managed.deleter = [](ManagedTensor* self) { delete static_cast<Owner*>(self->context); };
   PyObject* capsule = PyCapsule_New(&owner->managed, "dltensor", [](PyObject* unused) {
     // a capsule that was consumed has another name, and its consumer calls the deleter
     if (PyCapsule_IsValid(unused, "dltensor") == 0) return;
@@ -85,35 +87,87 @@ py::object dlpack_capsule(const ht_tensor& t) {
 
 }  // namespace
 
-Outputs::~Outputs() {
-  for (const ht_tensor& t : tensors_) std::free(t.data);
+DeviceTensor::DeviceTensor(const ht_tensor& tensor, std::shared_ptr<void> memory)
+    : tensor_(tensor), dims_(tensor.shape, tensor.shape + tensor.ndim), memory_(std::move(memory)) {
+  dims_.insert(dims_.end(), tensor.strides, tensor.strides + tensor.ndim);
 }
 
-void Outputs::allocate() {
-  for (ht_tensor& t : tensors_) {
+py::tuple DeviceTensor::shape() const {
+  py::tuple out(tensor_.ndim);
+  for (int32_t d = 0; d < tensor_.ndim; ++d) out[static_cast<size_t>(d)] = dims_[static_cast<size_t>(d)];
+  return out;
+}
+
+py::tuple DeviceTensor::dlpack_device() const {
+  return py::make_tuple(static_cast<int>(tensor_.device.device_type), tensor_.device.device_id);
+}
+
+py::object DeviceTensor::dlpack() const {
+  ht_tensor t = tensor_;
+  t.shape = const_cast<int64_t*>(dims_.data());
+  t.strides = t.shape + t.ndim;
+  return dlpack_capsule(t, memory_);
+}
+
+Outputs::~Outputs() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (is_host(tensors_[i])) std::free(tensors_[i].data);
+  }
+}
+
+void Outputs::allocate(const py::object& allocate) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    ht_tensor& t = tensors_[i];
+    t.byte_offset = 0;
+    if (!is_host(t)) {
+      allocate_on_device(i, allocate);
+      continue;
+    }
     const size_t nbytes = std::max<size_t>(nbytes_of(t), 1);
     t.data = std::aligned_alloc(kAlignment, (nbytes + kAlignment - 1) / kAlignment * kAlignment);
     if (t.data == nullptr) throw std::bad_alloc();
-    t.device.device_type = 1;
-    t.byte_offset = 0;
   }
+}
+
+void Outputs::allocate_on_device(size_t i, const py::object& allocate) {
+  ht_tensor& t = tensors_[i];
+  if (!allocate.is_none()) {
+    py::tuple shape(t.ndim), strides(t.ndim);
+    for (size_t d = 0; d < static_cast<size_t>(t.ndim); ++d) {
+      shape[d] = t.shape[d];
+      strides[d] = t.strides[d];
+    }
+    made_[i] = allocate(shape, strides, ht_dtype_name(t.dtype));
+    t.data = reinterpret_cast<void*>(made_[i].attr("data_ptr")().cast<uintptr_t>());
+    return;
+  }
+  void* memory = nullptr;
+  check(ht_model_allocate(model_.get(), nbytes_of(t), &memory));
+  t.data = memory;
+  const std::shared_ptr<ht_model> model = model_;
+  std::shared_ptr<void> owner(memory, [model](void* m) { ht_model_deallocate(model.get(), m); });
+  made_[i] = py::cast(DeviceTensor(t, std::move(owner)));
 }
 
 py::tuple Outputs::release(OutputKind kind) {
   py::tuple result(tensors_.size());
   for (size_t i = 0; i < tensors_.size(); ++i) {
     ht_tensor& t = tensors_[i];
-    py::object made;
-    if (kind == OutputKind::kDlpack) {
-      made = dlpack_capsule(t);
-      t.data = nullptr;
-    } else {
-      const py::capsule base(t.data, [](void* memory) { std::free(memory); });
-      const ht_tensor view = t;
-      t.data = nullptr;
-      made = numpy_array(view, base);
+    py::object made = made_[i];
+    if (made) {
+      result[i] = std::move(made);
+      continue;
     }
-    result[i] = std::move(made);
+    const ht_tensor view = t;
+    std::shared_ptr<void> memory(t.data, [](void* m) { std::free(m); });
+    t.data = nullptr;
+    if (kind == OutputKind::kDlpack) {
+      result[i] = dlpack_capsule(view, std::move(memory));
+    } else {
+      auto* held = new std::shared_ptr<void>(std::move(memory));
+      const py::capsule base(held, [](void* h) { delete static_cast<std::shared_ptr<void>*>(h); });
+      result[i] = numpy_array(view, base);
+    }
   }
   return result;
 }

@@ -5,6 +5,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <memory>
 #include <vector>
 
 namespace hardtack::py_binding {
@@ -13,9 +14,24 @@ namespace py = pybind11;
 
 enum class OutputKind { kNumpy, kDlpack };
 
+// An output on a device that nobody else has allocated. Other libraries take it by DLPack; it copies nothing itself.
+class DeviceTensor {
+ public:
+  DeviceTensor(const ht_tensor& tensor, std::shared_ptr<void> memory);
+  py::tuple shape() const;
+  const char* dtype() const { return ht_dtype_name(tensor_.dtype); }
+  py::tuple dlpack_device() const;
+  py::object dlpack() const;
+
+ private:
+  ht_tensor tensor_;
+  std::vector<int64_t> dims_;  // shape, then strides
+  std::shared_ptr<void> memory_;
+};
+
 class Outputs {
  public:
-  explicit Outputs(size_t count) : tensors_(count) {}
+  Outputs(size_t count, std::shared_ptr<ht_model> model) : tensors_(count), made_(count), model_(std::move(model)) {}
   ~Outputs();
   Outputs(const Outputs&) = delete;
   Outputs& operator=(const Outputs&) = delete;
@@ -23,13 +39,19 @@ class Outputs {
   ht_tensor* data() { return tensors_.data(); }
   size_t size() const { return tensors_.size(); }
 
-  // Gives every tensor memory for the dtype, shape and strides that ht_session_bind filled in. Throws std::bad_alloc.
-  void allocate();
+  // Gives every tensor memory for the device, dtype, shape and strides that ht_session_bind filled in: a device's tensors
+  // by allocate(shape, strides, dtype), which gives something with data_ptr(), or by the model if it is None. Throws
+  // std::bad_alloc.
+  void allocate(const py::object& allocate);
   // The tensors as Python objects that own their memory.
   py::tuple release(OutputKind kind);
 
  private:
+  void allocate_on_device(size_t i, const py::object& allocate);
+
   std::vector<ht_tensor> tensors_;
+  std::vector<py::object> made_;  // of tensors on a device
+  std::shared_ptr<ht_model> model_;
 };
 
 // A numpy array with a copy of the tensor's elements.

@@ -37,7 +37,7 @@ BoundPort Binding::dims(uint32_t value) const {
   return port;
 }
 
-Status Binding::prepare(const Device& device, size_t program_index, const HtParallel* parallel) {
+Status Binding::prepare(Queue* queue, size_t program_index) {
   const Plan& plan = program_.plan;
   if (plan.is_static) {
     nbytes_.resize(plan.values.size());
@@ -46,36 +46,67 @@ Status Binding::prepare(const Device& device, size_t program_index, const HtPara
         return error(HT_INTERNAL, "a static size changed");
     }
   } else {
-    HT_RETURN_IF_ERROR(in_context(check_places(plan, exprs_.data(), false, &nbytes_),
+    Status places = check_places(plan, exprs_.data(), false, &nbytes_);
+    if (places.ok()) places = check_gpu_launches(plan, exprs_.data(), false, nbytes_);
+    HT_RETURN_IF_ERROR(in_context(std::move(places),
                                   "entry \"" + std::string(plan.entry) + "\" with " + sizes_text(plan, syms_.data())));
   }
   for (size_t i = 0; i < plan.inputs.size(); ++i) inputs_[i].nbytes = nbytes_[plan.inputs[i]];
   for (size_t i = 0; i < plan.outputs.size(); ++i) outputs_[i].nbytes = nbytes_[plan.outputs[i]];
-  for (const uint32_t value : program_.moves) {
-    const Value& v = plan.values[value];
-    const BoundPort bound = dims(value);
-    Layout layout = {bound.shape, bound.strides, v.ndim, itemsize(v.dtype), true, nbytes_[value]};
-    int64_t numel_nbytes = layout.itemsize;
-    // Cannot overflow for dense tensors; one that would is not dense.
-    for (uint32_t d = 0; d < v.ndim; ++d) {
-      if (__builtin_mul_overflow(numel_nbytes, bound.shape[d], &numel_nbytes)) numel_nbytes = -1;
-    }
-    layout.dense = numel_nbytes == layout.nbytes;
-    layouts_.push_back(layout);
-  }
+  for (const uint32_t value : program_.moves) layouts_.push_back(layout(value));
   values_.resize(plan.values.size());
   slots_.resize(program_.slot_values.size());
   for (const uint32_t e : program_.int_exprs) ints_.push_back(exprs_[e]);
+  evaluate_maps();
   std::vector<LaunchSite> sites;
   size_t slot = 0, integer = 0;
   for (const uint32_t index : program_.launches) {
     const Instr& i = plan.instrs[index];
-    sites.push_back({i.kernel, slots_.data() + slot, ints_.data() + integer, exprs_[i.shared], exprs_[i.per_worker]});
+    LaunchSite site;
+    site.kernel = i.kernel;
+    site.buffers = slots_.data() + slot;
+    site.ints = ints_.data() + integer;
+    if (i.has_grid) {
+      for (int axis = 0; axis < 3; ++axis) site.grid[axis] = exprs_[i.grid[axis]];
+      site.maps = maps_.data() + i.first_map;
+    } else {
+      site.shared_nbytes = exprs_[i.shared];
+      site.per_worker_nbytes = exprs_[i.per_worker];
+    }
+    sites.push_back(site);
     slot += i.num_buffers;
     integer += i.num_ints;
   }
-  launches_ = device.prepare(program_index, sites, parallel);
-  return Status();
+  return in_context(queue->prepare(program_index, sites, &launches_),
+                    "entry \"" + std::string(plan.entry) + "\" with " + sizes_text(plan, syms_.data()));
+}
+
+Layout Binding::layout(uint32_t value) const {
+  const Value& v = program_.plan.values[value];
+  const BoundPort bound = dims(value);
+  Layout layout = {bound.shape, bound.strides, v.ndim, itemsize(v.dtype), true, nbytes_[value]};
+  int64_t numel_nbytes = layout.itemsize;
+  // Cannot overflow for dense tensors; one that would is not dense.
+  for (uint32_t d = 0; d < v.ndim; ++d) {
+    if (__builtin_mul_overflow(numel_nbytes, bound.shape[d], &numel_nbytes)) numel_nbytes = -1;
+  }
+  layout.dense = numel_nbytes == layout.nbytes;
+  return layout;
+}
+
+void Binding::evaluate_maps() {
+  const Plan& plan = program_.plan;
+  for (const uint32_t e : plan.map_dims) map_dims_.push_back(exprs_[e]);
+  for (const MapSource& source : plan.map_sources) {
+    const int64_t* shape = map_dims_.data() + source.first_dim;
+    maps_.push_back({source.buffer, exprs_[source.offset], shape, shape + source.ndim});
+  }
+}
+
+void Binding::io_pointers(std::vector<void*>* pointers) const {
+  pointers->clear();
+  for (const uint32_t v : program_.plan.inputs) pointers->push_back(values_[v]);
+  for (const uint32_t v : program_.plan.outputs) pointers->push_back(values_[v]);
 }
 
 void Binding::place(const Device& device, void* arena, void* workspace, void* const* states, uint64_t generation) {
@@ -92,6 +123,7 @@ void Binding::place(const Device& device, void* arena, void* workspace, void* co
   }
   for (size_t i = 0; i < slots_.size(); ++i) slots_[i] = values_[program_.slot_values[i]];
   launches_->set_workspace(workspace);
+  replays.clear();
   generation_ = generation;
 }
 

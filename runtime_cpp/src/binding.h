@@ -16,12 +16,19 @@ struct BoundPort {
   int64_t nbytes = 0;
 };
 
+/// Input and output pointers that a binding ran with, and from the second time on the recording of such a run.
+struct Replay {
+  std::vector<void*> pointers;
+  std::unique_ptr<Recording> recording;
+  uint64_t last_used = 0;
+};
+
 class Binding {
  public:
   /// Evaluates everything for these symbols; HT_CONTRACT when an expression has no value for them.
   static Status create(const Program& program, const std::vector<int64_t>& syms, std::unique_ptr<Binding>* binding);
   /// Proves sizes and places (unless the plan is static, which was proved at load) and lays out the launches.
-  Status prepare(const Device& device, size_t program_index, const HtParallel* parallel);
+  Status prepare(Queue* queue, size_t program_index);
 
   const std::vector<int64_t>& syms() const { return syms_; }
   const int64_t* exprs() const { return exprs_.data(); }
@@ -31,26 +38,34 @@ class Binding {
   int64_t workspace_nbytes() const { return launches_->workspace_nbytes(); }
 
   /// Points arena values, constants and states to where they lie; `generation` tells whether they have moved since.
+  /// Recordings are forgotten.
   void place(const Device& device, void* arena, void* workspace, void* const* states, uint64_t generation);
   bool placed(uint64_t generation) const { return generation_ == generation; }
   void set_input(size_t i, void* data) { values_[program_.plan.inputs[i]] = data; }
   void set_output(size_t i, void* data) { values_[program_.plan.outputs[i]] = data; }
   /// After the last set_input and set_output of a run.
-  void patch_slots() {
+  Status patch_slots() {
     for (const IoSlot& io : program_.io_slots) slots_[io.slot] = values_[io.value];
+    return launches_->pointers_changed();
   }
 
   void* value(uint32_t v) const { return values_[v]; }
   /// A value's sizes and strides; nbytes is not filled.
   BoundPort dims(uint32_t value) const;
+  /// The layout of a whole value.
+  Layout layout(uint32_t value) const;
+  /// What changes from run to run: the pointers of inputs and outputs.
+  void io_pointers(std::vector<void*>* pointers) const;
   const Layout& move_layout(uint32_t ordinal) const { return layouts_[ordinal]; }
   Launches& launches() const { return *launches_; }
 
   uint64_t last_used = 0;
+  std::vector<Replay> replays;  // good as long as nothing moves
 
  private:
   explicit Binding(const Program& program) : program_(program) {}
   void copy_dims();
+  void evaluate_maps();
 
   const Program& program_;
   std::vector<int64_t> syms_;
@@ -62,6 +77,8 @@ class Binding {
   std::vector<void*> values_;
   std::vector<void*> slots_;
   std::vector<int64_t> ints_;
+  std::vector<int64_t> map_dims_;  // plan.map_dims evaluated
+  std::vector<MapSite> maps_;      // plan.map_sources evaluated
   std::unique_ptr<Launches> launches_;
   uint64_t generation_ = 0;
 };

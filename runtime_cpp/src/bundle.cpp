@@ -212,18 +212,29 @@ Status Bundle::check_signature(const TrustedKeys& keys) const {
   return error(HT_UNTRUSTED, "the bundle's signature is not the trusted key's over this manifest");
 }
 
-std::string missing_features(const ManifestTarget& target) {
+bool is_for(const ManifestTarget& target, const Machine& machine) {
+  return machine.device == target.device && (machine.device == "cuda" || target.library != nullptr);
+}
+
+std::string missing_features(const ManifestTarget& target, const Machine& machine) {
   std::string missing;
   for (const char* feature : target.requirements) {
-    if (!cpu_has(feature)) missing += (missing.empty() ? "" : ", ") + std::string(feature);
+    int arch = 0;
+    bool has = false;
+    if (std::strcmp(target.device, "cuda") != 0)
+      has = cpu_has(feature);
+    else if (machine.device == "cuda" && parse_arch(feature, &arch))
+      // Code for sm_80 runs on the later ones of its generation; code for sm_90 and later is for that one alone.
+      has = machine.arch == arch || (arch < 90 && machine.arch / 10 == arch / 10 && machine.arch > arch);
+    if (!has) missing += (missing.empty() ? "" : ", ") + std::string(feature);
   }
   return missing;
 }
 
-Status choose_target(const Manifest& manifest, const char* device, const char* wanted, bool any, size_t* target) {
-  if (std::strcmp(device, "cpu") != 0) {
-    return error(HT_NO_TARGET, "device \"%s\": this build of Hardtack runs on \"cpu\" only", device);
-  }
+Status choose_target(const Manifest& manifest, const Machine& machine, const char* wanted, bool any, size_t* target) {
+  const std::string here = machine.device == "cuda"
+                               ? "; this device (" + machine.name + ") is sm_" + std::to_string(machine.arch)
+                               : std::string();
   std::string reasons;
   for (size_t i = 0; i < manifest.targets.size(); ++i) {
     const ManifestTarget& t = manifest.targets[i];
@@ -231,20 +242,22 @@ Status choose_target(const Manifest& manifest, const char* device, const char* w
       reasons += (reasons.empty() ? "" : "; ") + std::string(t.name);
       continue;
     }
-    const bool right_device = std::strcmp(t.device, device) == 0 && t.library != nullptr;
-    const std::string missing = missing_features(t);
+    const bool right_device = is_for(t, machine);
+    const std::string missing = missing_features(t, machine);
     if ((right_device && missing.empty()) || (any && wanted != nullptr)) return *target = i, Status();
     reasons += (reasons.empty() ? "" : "; ") + std::string(t.name) +
                (right_device ? " needs " + missing : " is for device " + std::string(t.device));
     if (wanted == nullptr) continue;
-    return right_device ? error(HT_NO_TARGET, "target %s needs %s, which this machine lacks", t.name, missing.c_str())
+    return right_device ? error(HT_NO_TARGET, "target %s needs %s, which this machine lacks%s", t.name, missing.c_str(),
+                                here.c_str())
                         : error(HT_NO_TARGET, "target %s is for device \"%s\"", t.name, t.device);
   }
   if (wanted != nullptr) {
     return error(HT_NO_TARGET, "the bundle has no target \"%s\"; it has %s", wanted, reasons.c_str());
   }
   if (any) return *target = 0, Status();
-  return error(HT_NO_TARGET, "nothing in the bundle runs on this machine: %s", reasons.c_str());
+  return error(HT_NO_TARGET, "nothing in the bundle runs on %s: %s%s",
+               machine.device == "cpu" ? "this machine" : "this machine's CUDA device", reasons.c_str(), here.c_str());
 }
 
 }  // namespace hardtack::rt

@@ -72,10 +72,19 @@ class Bundle {
   std::vector<ConstantPlace> constant_places_;
 };
 
-/// The target that `wanted` names, or the first that this machine can run; HT_NO_TARGET otherwise. With `any`, a named
+/// What targets are compared with: the device that a caller chose, and what it is.
+struct Machine {
+  std::string device = "cpu";  // "cpu" or "cuda"
+  int arch = 0;                // cuda: 90 for sm_90
+  std::string name;            // cuda: "NVIDIA H200"
+};
+
+/// The target that `wanted` names, or the first that the machine can run; HT_NO_TARGET otherwise. With `any`, a named
 /// target need not be runnable, and the first one will do where none is.
-Status choose_target(const Manifest& manifest, const char* device, const char* wanted, bool any, size_t* target);
-/// What this machine lacks for a target, separated by ", "; empty when it can run it.
-std::string missing_features(const ManifestTarget& target);
+Status choose_target(const Manifest& manifest, const Machine& machine, const char* wanted, bool any, size_t* target);
+/// Whether the target is for the machine's device at all.
+bool is_for(const ManifestTarget& target, const Machine& machine);
+/// What the machine lacks for a target, separated by ", "; empty when it can run it.
+std::string missing_features(const ManifestTarget& target, const Machine& machine);
 
 }  // namespace hardtack::rt

@@ -118,6 +118,17 @@ size_t ht_model_find_entry(const ht_model* model, const char* name) {
   return SIZE_MAX;
 }
 
+ht_status* ht_model_allocate(ht_model* model, size_t nbytes, void** memory) {
+  return guarded([&]() -> Status {
+    if (model == nullptr || memory == nullptr || model->model->device() == nullptr) {
+      return error(HT_INVALID_ARGUMENT, "ht_model_allocate: model or memory is null, or the model has no device");
+    }
+    return model->model->device()->allocate(nbytes, memory);
+  });
+}
+
+void ht_model_deallocate(ht_model* model, void* memory) { model->model->device()->release(memory); }
+
 ht_status* ht_verify_file(const char* path, const ht_load_options* given, ht_verify_report* report) {
   return guarded([&]() -> Status {
     ht_load_options options;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int32_t kMaxWorkers = 1024;  // workspaces of all workers together stay below 2^58 bytes
 
-Status make_config(const ht_session_options& options, SessionConfig* config) {
+Status make_config(const ht_session_options& options, bool needs_threads, SessionConfig* config) {
   if (options.parallel != nullptr) {
     if (options.parallel->run == nullptr || options.parallel->nworkers < 1 ||
         options.parallel->nworkers > kMaxWorkers) {
@@ -28,7 +28,7 @@ Status make_config(const ht_session_options& options, SessionConfig* config) {
     config->parallel = *options.parallel;
   } else if (options.pool != nullptr) {
     config->pool = options.pool->pool;
-  } else {
+  } else if (needs_threads) {
     HT_RETURN_IF_ERROR(ThreadPool::create(options.num_threads, &config->pool));
   }
   if (config->pool != nullptr) config->parallel = *config->pool->parallel();
@@ -40,6 +40,14 @@ Status make_config(const ht_session_options& options, SessionConfig* config) {
   config->max_nbytes = options.max_nbytes;
   if (options.max_cached_shapes < 0)
     return error(HT_INVALID_ARGUMENT, "ht_session_options.max_cached_shapes is negative");
+  if (options.graphs < HT_GRAPHS_AUTO || options.graphs > HT_GRAPHS_OFF || options.outputs < HT_OUTPUTS_FOLLOW ||
+      options.outputs > HT_OUTPUTS_ON_DEVICE) {
+    return error(HT_INVALID_ARGUMENT, "ht_session_options: graphs or outputs is none of its enum's values");
+  }
+  config->stream = options.stream;
+  config->asynchronous = options.asynchronous != 0;
+  config->graphs = options.graphs == HT_GRAPHS_AUTO;
+  config->outputs = options.outputs;
   if (options.max_cached_shapes > 0) config->max_cached_shapes = static_cast<size_t>(options.max_cached_shapes);
   return Status();
 }
@@ -82,7 +90,8 @@ ht_status* ht_session_create(ht_model* model, const ht_session_options* given, h
     ht_session_options options;
     SessionConfig config;
     HT_RETURN_IF_ERROR(read_options(given, "ht_session_options", &options));
-    HT_RETURN_IF_ERROR(make_config(options, &config));
+    const hardtack::rt::Device* device = model->model->device();
+    HT_RETURN_IF_ERROR(make_config(options, device == nullptr || !device->stages_host(), &config));
     auto created = std::make_unique<ht_session>();
     HT_RETURN_IF_ERROR(Session::create(model->model, std::move(config), &created->session));
     *session = created.release();
@@ -103,11 +112,18 @@ ht_status* ht_session_bind(ht_session* session, const char* entry, const ht_tens
 }
 
 ht_status* ht_session_reset(ht_session* session) {
-  return exclusively(session, [](Session& s) {
-    s.reset();
-    return Status();
-  });
+  return exclusively(session, [](Session& s) { return s.reset(); });
 }
+
+ht_status* ht_session_synchronize(ht_session* session) {
+  return exclusively(session, [](Session& s) { return s.synchronize(); });
+}
+
+ht_status* ht_session_set_stream(ht_session* session, void* stream) {
+  return exclusively(session, [&](Session& s) { return s.set_stream(stream); });
+}
+
+void* ht_session_stream(const ht_session* session) { return session->session->stream(); }
 
 ht_status* ht_session_read_state(ht_session* session, const char* name, void* data, size_t nbytes) {
   return exclusively(session, [&](Session& s) { return s.read_state(name, data, nbytes); });

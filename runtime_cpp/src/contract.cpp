@@ -1,6 +1,7 @@
 #include "contract.h"
 
 #include <cstdio>
+#include <cstring>
 
 #include "checked.h"
 
@@ -74,9 +75,19 @@ Status check_pointer(const Port& port, const ht_tensor& tensor) {
                static_cast<unsigned long long>(address), static_cast<unsigned long long>(unit));
 }
 
+Status bad_device(const Port& port, const ht_device& given, const ht_device& expected) {
+  const int type = static_cast<int>(given.device_type), expected_type = static_cast<int>(expected.device_type);
+  if (expected_type == 1) {
+    return error(HT_CONTRACT, "%s: device type is %d, expected %d", where(port).c_str(), type, expected_type);
+  }
+  return error(HT_CONTRACT, "%s: it lies on device type %d, number %d; expected the host or type %d, number %d",
+               where(port).c_str(), type, static_cast<int>(given.device_id), expected_type,
+               static_cast<int>(expected.device_id));
+}
+
 }  // namespace
 
-Status check_form(const Port& port, const ht_tensor& tensor, const ht_device& device) {
+Status check_form(const Port& port, const ht_tensor& tensor, const Device& device) {
   const Value& v = *port.value;
   DType dtype;
   if (!dtype_from_dl(tensor.dtype, &dtype) || dtype != v.dtype) {
@@ -86,9 +97,8 @@ Status check_form(const Port& port, const ht_tensor& tensor, const ht_device& de
   if (tensor.ndim < 0 || static_cast<uint32_t>(tensor.ndim) != v.ndim) {
     return error(HT_CONTRACT, "%s: rank is %d, expected %u", where(port).c_str(), tensor.ndim, v.ndim);
   }
-  if (tensor.device.device_type != device.device_type) {
-    return error(HT_CONTRACT, "%s: device type is %d, expected %d", where(port).c_str(),
-                 static_cast<int>(tensor.device.device_type), static_cast<int>(device.device_type));
+  if (!device.reaches(tensor.device) && !(device.stages_host() && is_host(tensor.device))) {
+    return bad_device(port, tensor.device, device.dl_device());
   }
   if (v.ndim > 0 && tensor.shape == nullptr) return error(HT_CONTRACT, "%s: shape is null", where(port).c_str());
   for (int32_t d = 0; d < tensor.ndim; ++d) {
@@ -107,14 +117,17 @@ Status check_sizes(const Port& port, const ht_tensor& tensor, const int64_t* sha
   return check_pointer(port, tensor);
 }
 
-Status read_sym(const PlanSym& sym, const Port& port, const ht_tensor& tensor, const Device& device, int64_t* value) {
+Status read_sym(const PlanSym& sym, const Port& port, const ht_tensor& tensor, Queue* queue, int64_t* value) {
   if (sym.dim >= 0) {
     *value = tensor.shape[sym.dim];
     if (*value >= sym.lo && *value <= sym.hi) return Status();
     return bad_size(port, sym.dim, *value, range_text(sym) + " (" + sym.name + ")");
   }
   HT_RETURN_IF_ERROR(check_pointer(port, tensor));
-  device.read(value, tensor_data(tensor), sizeof *value);
+  if (is_host(tensor.device))
+    std::memcpy(value, tensor_data(tensor), sizeof *value);
+  else
+    HT_RETURN_IF_ERROR(queue->read(value, tensor_data(tensor), sizeof *value));
   if (*value >= sym.lo && *value <= sym.hi) return Status();
   return error(HT_CONTRACT, "%s: value is %lld, expected %s (%s)", where(port).c_str(), static_cast<long long>(*value),
                range_text(sym).c_str(), sym.name);

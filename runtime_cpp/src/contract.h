@@ -17,7 +17,13 @@ struct Port {
 };
 
 /// What does not depend on the sizes: dtype, rank, device, a shape array that is there, sizes that are not negative.
-Status check_form(const Port& port, const ht_tensor& tensor, const ht_device& device);
+Status check_form(const Port& port, const ht_tensor& tensor, const Device& device);
+
+/// Whether the host can follow pointers to a tensor there.
+inline bool is_host(const ht_device& device) {
+  const int type = static_cast<int>(device.device_type);
+  return type == 1 || type == 3;
+}
 
 /// Sizes, strides, pointer and alignment against the bound contract. `shape` and `strides` have ndim entries.
 Status check_sizes(const Port& port, const ht_tensor& tensor, const int64_t* shape, const int64_t* strides);
@@ -28,7 +34,7 @@ inline void* tensor_data(const ht_tensor& tensor) {
 }
 
 /// Reads a symbol from its input and checks its range. The inputs have passed check_form.
-Status read_sym(const PlanSym& sym, const Port& port, const ht_tensor& tensor, const Device& device, int64_t* value);
+Status read_sym(const PlanSym& sym, const Port& port, const ht_tensor& tensor, Queue* queue, int64_t* value);
 
 /// HT_CONTRACT when a guard does not hold.
 Status check_guards(const Program& program, const int64_t* syms, const int64_t* exprs);

@@ -10,6 +10,7 @@
 namespace hardtack::rt {
 namespace {
 
+constexpr int64_t kMemoryAlignment = 64;
 constexpr int64_t kWorkspaceAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
@@ -45,7 +46,10 @@ class CpuLaunches : public Launches {
     }
   }
 
-  int32_t run(uint32_t i) override { return calls_[i].fn(&calls_[i].args); }
+  Status run(uint32_t i, int32_t* code) override {
+    *code = calls_[i].fn(&calls_[i].args);
+    return Status();
+  }
 
  private:
   struct Call {
@@ -67,6 +71,91 @@ void for_each_element(const Layout& layout, char* to, const char* from, uint32_t
   }
 }
 
+void* allocate_aligned(size_t nbytes) {
+  const size_t alignment = nbytes >= kHugePage ? kHugePage : static_cast<size_t>(kMemoryAlignment);
+  const size_t rounded = (nbytes + alignment - 1) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, rounded);
+  // Fewer page faults on the first run and fewer TLB misses on all; a kernel without huge pages ignores it.
+  if (memory != nullptr && nbytes >= kHugePage) ::madvise(memory, rounded, MADV_HUGEPAGE);
+  return memory;
+}
+
+Status allocate_cpu(size_t nbytes, void** memory) {
+  *memory = allocate_aligned(nbytes);
+  return *memory != nullptr ? Status() : error(HT_OUT_OF_MEMORY, "cannot allocate %zu bytes", nbytes);
+}
+
+// Everything has happened when a function returns.
+class CpuQueue : public Queue {
+ public:
+  CpuQueue(const std::vector<std::vector<HtKernelFn>>& kernels, const HtParallel& parallel)
+      : kernels_(kernels), parallel_(parallel) {}
+
+  Status allocate(size_t nbytes, void** memory) override { return allocate_cpu(nbytes, memory); }
+  void release(void* memory) override { std::free(memory); }
+  Status allocate_host(size_t nbytes, void** memory) override { return allocate_cpu(nbytes, memory); }
+  void release_host(void* memory) override { std::free(memory); }
+
+  Status read(void* host, const void* device, int64_t nbytes) override { return move(host, device, nbytes); }
+  Status write(void* device, const void* host, int64_t nbytes) override { return move(device, host, nbytes); }
+  Status fetch(void* host, const void* device, int64_t nbytes) override { return move(host, device, nbytes); }
+  Status send(void* device, const void* host, int64_t nbytes) override { return move(device, host, nbytes); }
+  Status zero(void* device, int64_t nbytes) override {
+    if (nbytes > 0) std::memset(device, 0, static_cast<size_t>(nbytes));
+    return Status();
+  }
+
+  Status copy(void* to, const void* from, const Layout& layout) override {
+    if (layout.nbytes == 0) return Status();
+    if (layout.dense) return move(to, from, layout.nbytes);
+    const size_t itemsize = static_cast<size_t>(layout.itemsize);
+    for_each_element(layout, static_cast<char*>(to), static_cast<const char*>(from), 0,
+                     [itemsize](char* out, const char* in) { std::memcpy(out, in, itemsize); });
+    return Status();
+  }
+
+  Status fill(void* to, int64_t bits, const Layout& layout) override {
+    if (layout.nbytes == 0) return Status();
+    char pattern[8];
+    for (int i = 0; i < 8; ++i) pattern[i] = static_cast<char>(static_cast<uint64_t>(bits) >> (8 * i) & 0xFF);
+    const size_t itemsize = static_cast<size_t>(layout.itemsize);
+    char* out = static_cast<char*>(to);
+    if (!layout.dense) {
+      for_each_element(layout, out, out, 0, [&](char* at, const char*) { std::memcpy(at, pattern, itemsize); });
+      return Status();
+    }
+    // Doubles what is filled already: memcpy of growing blocks.
+    const size_t nbytes = static_cast<size_t>(layout.nbytes);
+    size_t done = itemsize;
+    std::memcpy(out, pattern, itemsize);
+    while (done < nbytes) {
+      const size_t step = done < nbytes - done ? done : nbytes - done;
+      std::memcpy(out + done, out, step);
+      done += step;
+    }
+    return Status();
+  }
+
+  Status prepare(size_t program, const std::vector<LaunchSite>& sites, std::unique_ptr<Launches>* launches) override {
+    *launches = std::make_unique<CpuLaunches>(kernels_[program], sites, &parallel_);
+    return Status();
+  }
+
+  bool follows_pointers() const override { return true; }
+  Status synchronize(Fault*) override { return Status(); }
+  Status flush(Fault*) override { return Status(); }
+  Status set_stream(void*) override { return error(HT_INVALID_ARGUMENT, "a session on the CPU has no stream"); }
+
+ private:
+  static Status move(void* to, const void* from, int64_t nbytes) {
+    if (nbytes > 0) std::memcpy(to, from, static_cast<size_t>(nbytes));
+    return Status();
+  }
+
+  const std::vector<std::vector<HtKernelFn>>& kernels_;
+  const HtParallel parallel_;
+};
+
 class CpuDevice : public Device {
  public:
   CpuDevice(std::unique_ptr<NativeLibrary> library, WeightBytes bytes, std::vector<const uint8_t*> constants)
@@ -77,6 +166,8 @@ class CpuDevice : public Device {
     device.device_type = static_cast<decltype(device.device_type)>(1);
     return device;
   }
+  bool reaches(const ht_device& device) const override { return device.device_type == dl_device().device_type; }
+  int64_t memory_alignment() const override { return kMemoryAlignment; }
 
   Status add_program(const Program& program) override {
     std::vector<HtKernelFn> kernels;
@@ -94,61 +185,16 @@ class CpuDevice : public Device {
 
   const void* constant(size_t constant) const override { return constants_[constant]; }
 
-  void* allocate(size_t nbytes, size_t alignment) const override {
-    if (nbytes >= kHugePage) alignment = kHugePage;
-    const size_t rounded = (nbytes + alignment - 1) / alignment * alignment;
-    void* memory = std::aligned_alloc(alignment, rounded);
-    // Fewer page faults on the first run and fewer TLB misses on all; a kernel without huge pages ignores it.
-    if (memory != nullptr && nbytes >= kHugePage) ::madvise(memory, rounded, MADV_HUGEPAGE);
-    return memory;
-  }
-  void release(void* memory, size_t) const override { std::free(memory); }
-
-  void read(void* host, const void* device, int64_t nbytes) const override {
-    if (nbytes > 0) std::memcpy(host, device, static_cast<size_t>(nbytes));
-  }
-  void write(void* device, const void* host, int64_t nbytes) const override {
-    if (nbytes > 0) std::memcpy(device, host, static_cast<size_t>(nbytes));
-  }
-  void zero(void* device, int64_t nbytes) const override {
-    if (nbytes > 0) std::memset(device, 0, static_cast<size_t>(nbytes));
-  }
-
-  void copy(void* to, const void* from, const Layout& layout) const override {
-    if (layout.nbytes == 0) return;
-    if (layout.dense) {
-      std::memcpy(to, from, static_cast<size_t>(layout.nbytes));
-      return;
+  Status open_queue(const QueueOptions& options, std::unique_ptr<Queue>* queue) const override {
+    if (options.stream != nullptr || options.asynchronous) {
+      return error(HT_INVALID_ARGUMENT, "ht_session_options: a session on the CPU has no stream and always waits");
     }
-    const size_t itemsize = static_cast<size_t>(layout.itemsize);
-    for_each_element(layout, static_cast<char*>(to), static_cast<const char*>(from), 0,
-                     [itemsize](char* out, const char* in) { std::memcpy(out, in, itemsize); });
+    *queue = std::make_unique<CpuQueue>(kernels_, options.parallel);
+    return Status();
   }
 
-  void fill(void* to, int64_t bits, const Layout& layout) const override {
-    if (layout.nbytes == 0) return;
-    char pattern[8];
-    for (int i = 0; i < 8; ++i) pattern[i] = static_cast<char>(static_cast<uint64_t>(bits) >> (8 * i) & 0xFF);
-    const size_t itemsize = static_cast<size_t>(layout.itemsize);
-    char* out = static_cast<char*>(to);
-    if (!layout.dense) {
-      return for_each_element(layout, out, out, 0, [&](char* at, const char*) { std::memcpy(at, pattern, itemsize); });
-    }
-    // Doubles what is filled already: memcpy of growing blocks.
-    const size_t nbytes = static_cast<size_t>(layout.nbytes);
-    size_t done = itemsize;
-    std::memcpy(out, pattern, itemsize);
-    while (done < nbytes) {
-      const size_t step = done < nbytes - done ? done : nbytes - done;
-      std::memcpy(out + done, out, step);
-      done += step;
-    }
-  }
-
-  std::unique_ptr<Launches> prepare(size_t program, const std::vector<LaunchSite>& sites,
-                                    const HtParallel* parallel) const override {
-    return std::make_unique<CpuLaunches>(kernels_[program], sites, parallel);
-  }
+  Status allocate(size_t nbytes, void** memory) const override { return allocate_cpu(nbytes, memory); }
+  void release(void* memory) const override { std::free(memory); }
 
  private:
   std::unique_ptr<NativeLibrary> library_;
@@ -167,8 +213,7 @@ Status make_cpu_device(const Bundle& bundle, const ManifestTarget& target, const
   HT_RETURN_IF_ERROR(NativeLibrary::load(code, target.library, &library));
   std::vector<const uint8_t*> constants;
   for (size_t i = 0; i < bundle.manifest().constants.size(); ++i) {
-    const ConstantPlace& place = bundle.constant_place(i);
-    constants.push_back((place.external ? bytes.external : bytes.bundle)->data() + place.offset);
+    constants.push_back(bytes.at(bundle.constant_place(i)));
   }
   *device = std::make_unique<CpuDevice>(std::move(library), bytes, std::move(constants));
   return Status();

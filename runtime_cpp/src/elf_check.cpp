@@ -110,7 +110,79 @@ class Library {
   Elf64_Phdr dynamic_ = {};
 };
 
+constexpr uint16_t kMachineCuda = 190;
+constexpr uint8_t kOsAbiCuda13 = 0x41;
+
+class Cubin {
+ public:
+  Cubin(std::string_view data, const char* name) : data_(data), name_(name) {}
+
+  Status check(int arch, const char* function) {
+    if (!read(0, &header_) || std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) return bad("not an ELF file");
+    if (header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB ||
+        header_.e_machine != kMachineCuda) {
+      return bad("not CUDA code of 64 bits (ELF machine 190)");
+    }
+    // CUDA 13 moved the architecture's number.
+    const uint32_t flags = header_.e_flags;
+    const int found = static_cast<int>((header_.e_ident[EI_OSABI] == kOsAbiCuda13 ? flags >> 8 : flags) & 0xFF);
+    if (found != arch) {
+      return error(HT_BAD_BUNDLE, "kernel code %s: it is for sm_%d, its target is for sm_%d", name_, found, arch);
+    }
+    if (header_.e_shentsize != sizeof(Elf64_Shdr)) return bad("its section headers have an unknown size");
+    HT_RETURN_IF_ERROR(check_sections());
+    return find(std::string(".text.") + function) ? Status() : missing(function);
+  }
+
+ private:
+  template <typename T>
+  bool read(uint64_t offset, T* out) const {
+    if (!range_inside(offset, sizeof(T), data_.size())) return false;
+    std::memcpy(out, data_.data() + offset, sizeof(T));
+    return true;
+  }
+  bool section(uint32_t i, Elf64_Shdr* out) const {
+    return i < header_.e_shnum && header_.e_shoff <= data_.size() &&
+           read(header_.e_shoff + uint64_t{i} * sizeof *out, out);
+  }
+  Status bad(const char* why) const { return error(HT_BAD_BUNDLE, "kernel code %s: %s", name_, why); }
+  Status missing(const char* function) const {
+    return error(HT_BAD_BUNDLE, "kernel code %s: it has no function %s", name_, function);
+  }
+
+  bool find(const std::string& wanted) const {
+    Elf64_Shdr names, each;
+    if (!section(header_.e_shstrndx, &names)) return false;
+    for (uint32_t i = 0; section(i, &each); ++i) {
+      uint64_t at = 0;
+      if (!checked_add(uint64_t{names.sh_offset}, uint64_t{each.sh_name}, &at) || at >= data_.size()) continue;
+      const std::string_view rest = data_.substr(at);
+      if (rest.substr(0, rest.find('\0')) == wanted) return true;
+    }
+    return false;
+  }
+
+  Status check_sections() const {
+    for (uint32_t i = 0; i < header_.e_shnum; ++i) {
+      Elf64_Shdr each;
+      if (!section(i, &each)) return bad("its section headers lie outside the file");
+      if (each.sh_type != SHT_NOBITS && !range_inside(each.sh_offset, each.sh_size, data_.size())) {
+        return bad("a section lies outside the file");
+      }
+    }
+    return Status();
+  }
+
+  std::string_view data_;
+  const char* name_;
+  Elf64_Ehdr header_ = {};
+};
+
 }  // namespace
+
+Status check_cubin(std::string_view data, const char* name, int arch, const char* function) {
+  return Cubin(data, name).check(arch, function);
+}
 
 Status check_library(std::string_view data, const char* name, int machine) {
   return Library(data, name).check(machine);

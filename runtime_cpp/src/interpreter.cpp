@@ -18,14 +18,19 @@ const char* op_name(const Program& program, const Step& step) {
   return program.plan.instrs[step.instr].op == InstrOp::branch ? "if" : "while";
 }
 
-Status kernel_failed(const Program& program, const Step& step, int32_t code) {
+// " (model.py:12, aten.add)", or what of it is known.
+std::string place_of(const Origin& origin) {
+  std::string place = origin.file;
+  if (!place.empty()) place += ":" + std::to_string(origin.line);
+  if (*origin.op != '\0') place += (place.empty() ? "" : ", ") + std::string(origin.op);
+  return place.empty() ? place : " (" + place + ")";
+}
+
+Status step_failed(const Program& program, const Step& step, int32_t code) {
   const Plan& plan = program.plan;
   const Instr& instr = plan.instrs[step.instr];
   const Origin& origin = plan.origins[instr.origin];
-  std::string place = origin.file;
-  if (!place.empty()) place += ":" + std::to_string(origin.line);
-  if (origin.op[0] != '\0') place += (place.empty() ? "" : ", ") + std::string(origin.op);
-  if (!place.empty()) place = " (" + place + ")";
+  const std::string place = place_of(origin);
   const char* kernel = plan.kernels[instr.kernel].name;
   if (code == HT_KERNEL_INDEX_OUT_OF_RANGE || code == HT_KERNEL_ASSERT) {
     return error(HT_KERNEL, "entry \"%s\", instruction %u%s: %s [kernel %s]", plan.entry, step.number, place.c_str(),
@@ -33,6 +38,17 @@ Status kernel_failed(const Program& program, const Step& step, int32_t code) {
   }
   return error(HT_KERNEL, "entry \"%s\", instruction %u%s: kernel %s is broken, it returned %d", plan.entry,
                step.number, place.c_str(), kernel, code);
+}
+
+// What went wrong on the device while the step was enqueued, or, with an observer, while it ran.
+Status in_step(Status status, const Program& program, const Step& step) {
+  if (status.ok()) return status;
+  const Plan& plan = program.plan;
+  const Instr& instr = plan.instrs[step.instr];
+  const Origin& origin = plan.origins[instr.origin];
+  const char* what = step.op == StepOp::launch ? plan.kernels[instr.kernel].name : op_name(program, step);
+  return error(status.code(), "entry \"%s\", instruction %u%s [%s]: %s", plan.entry, step.number,
+               place_of(origin).c_str(), what, status.message());
 }
 
 // The values that a step wrote, or the condition it read.
@@ -47,76 +63,130 @@ void step_values(const Program& program, const Step& step, std::vector<uint32_t>
   }
 }
 
-Status observe(const Program& program, const Binding& binding, const Device& device, const Observer& observer,
-               const Step& step, Clock::time_point start) {
-  const Plan& plan = program.plan;
-  ht_step out = {};
-  out.duration_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
-  std::vector<uint32_t> values;
-  step_values(program, step, &values);
-  std::vector<const char*> names;
-  std::vector<ht_tensor> tensors;
-  for (const uint32_t index : values) {
-    const Value& v = plan.values[index];
-    const BoundPort dims = binding.dims(index);
+class Observed {
+ public:
+  Observed(const Program& program, const Binding& binding, Queue* queue, const Observer& observer)
+      : program_(program), binding_(binding), queue_(*queue), observer_(observer) {}
+
+  bool active() const { return observer_.call != nullptr; }
+  void start() {
+    if (active()) start_ = Clock::now();
+  }
+
+  Status end(const Step& step) {
+    Fault fault;
+    HT_RETURN_IF_ERROR(in_step(queue_.synchronize(&fault), program_, step));
+    if (fault.code != HT_KERNEL_OK) return kernel_failed(program_, fault.launch, fault.code);
+    ht_step out = {};
+    out.duration_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start_).count();
+    std::vector<uint32_t> values;
+    step_values(program_, step, &values);
+    std::vector<const char*> names;
+    std::vector<ht_tensor> tensors;
+    std::vector<std::vector<char>> copies;
+    for (const uint32_t index : values) {
+      names.push_back(program_.plan.values[index].name);
+      tensors.push_back(tensor(index));
+      if (queue_.follows_pointers()) continue;
+      copies.emplace_back(static_cast<size_t>(binding_.layout(index).nbytes) + 1);
+      HT_RETURN_IF_ERROR(queue_.read(copies.back().data(), tensors.back().data, binding_.layout(index).nbytes));
+      tensors.back().data = copies.back().data();
+    }
+    out.num_values = values.size();
+    out.names = names.data();
+    out.tensors = tensors.data();
+    return show(step, &out);
+  }
+
+ private:
+  ht_tensor tensor(uint32_t index) const {
+    const Value& v = program_.plan.values[index];
+    const BoundPort dims = binding_.dims(index);
     ht_tensor t = {};
-    t.data = binding.value(index);
-    t.device = device.dl_device();
+    t.data = binding_.value(index);
+    t.device.device_type = static_cast<decltype(t.device.device_type)>(1);
     t.ndim = static_cast<int32_t>(v.ndim);
     t.dtype = dl_dtype(v.dtype);
     t.shape = const_cast<int64_t*>(dims.shape);
     t.strides = const_cast<int64_t*>(dims.strides);
-    names.push_back(v.name);
-    tensors.push_back(t);
+    return t;
   }
-  const Instr& instr = plan.instrs[step.instr];
-  const Origin& origin = plan.origins[instr.origin];
-  out.entry = plan.entry;
-  out.index = step.number;
-  out.op = op_name(program, step);
-  out.kernel = step.op == StepOp::launch ? plan.kernels[instr.kernel].name : nullptr;
-  out.num_values = values.size();
-  out.names = names.data();
-  out.tensors = tensors.data();
-  out.file = origin.file;
-  out.line = origin.line;
-  out.source_op = origin.op;
-  out.module = origin.module;
-  out.source = origin.source;
-  if (observer.call(observer.user, &out) == 0) return Status();
-  return error(HT_CANCELLED, "entry \"%s\": the observer stopped the run after instruction %u", plan.entry,
-               step.number);
-}
+
+  Status show(const Step& step, ht_step* out) const {
+    const Plan& plan = program_.plan;
+    const Instr& instr = plan.instrs[step.instr];
+    const Origin& origin = plan.origins[instr.origin];
+    out->entry = plan.entry;
+    out->index = step.number;
+    out->op = op_name(program_, step);
+    out->kernel = step.op == StepOp::launch ? plan.kernels[instr.kernel].name : nullptr;
+    out->file = origin.file;
+    out->line = origin.line;
+    out->source_op = origin.op;
+    out->module = origin.module;
+    out->source = origin.source;
+    if (observer_.call(observer_.user, out) == 0) return Status();
+    return error(HT_CANCELLED, "entry \"%s\": the observer stopped the run after instruction %u", plan.entry,
+                 step.number);
+  }
+
+  const Program& program_;
+  const Binding& binding_;
+  Queue& queue_;
+  const Observer& observer_;
+  Clock::time_point start_;
+};
 
 }  // namespace
 
-Status interpret(const Program& program, const Binding& binding, const Device& device, const Observer& observer) {
+Status kernel_failed(const Program& program, uint32_t launch, int32_t code) {
+  for (const Step& step : program.steps) {
+    if (step.op == StepOp::launch && step.ordinal == launch) return step_failed(program, step, code);
+  }
+  return error(HT_KERNEL, "entry \"%s\": a kernel is broken, it reported launch %u, which there is not",
+               program.plan.entry, launch);
+}
+
+Status interpret(const Program& program, const Binding& binding, Queue* queue, const Observer& observer) {
   const Step* steps = program.steps.data();
   const Instr* instrs = program.plan.instrs.data();
   Launches& launches = binding.launches();
+  Observed observed(program, binding, queue, observer);
   const size_t num_steps = program.steps.size();
   for (size_t pc = 0; pc < num_steps;) {
     const Step& step = steps[pc];
     const Instr& instr = instrs[step.instr];
-    const Clock::time_point start = observer.call == nullptr ? Clock::time_point() : Clock::now();
     size_t next = pc + 1;
+    observed.start();
     switch (step.op) {
-      case StepOp::launch:
-        if (const int32_t code = launches.run(step.ordinal)) return kernel_failed(program, step, code);
+      case StepOp::launch: {
+        int32_t code = HT_KERNEL_OK;
+        Status status = launches.run(step.ordinal, &code);
+        if (!status.ok()) return in_step(std::move(status), program, step);
+        if (code != HT_KERNEL_OK) return step_failed(program, step, code);
         break;
-      case StepOp::copy:
-        device.copy(binding.value(instr.dst), binding.value(instr.src), binding.move_layout(step.ordinal));
+      }
+      case StepOp::copy: {
+        const Layout& layout = binding.move_layout(step.ordinal);
+        Status status = queue->copy(binding.value(instr.dst), binding.value(instr.src), layout);
+        if (!status.ok()) return in_step(std::move(status), program, step);
         break;
-      case StepOp::fill: device.fill(binding.value(instr.dst), instr.bits, binding.move_layout(step.ordinal)); break;
+      }
+      case StepOp::fill: {
+        Status status = queue->fill(binding.value(instr.dst), instr.bits, binding.move_layout(step.ordinal));
+        if (!status.ok()) return in_step(std::move(status), program, step);
+        break;
+      }
       case StepOp::test: {
         uint8_t holds = 0;
-        device.read(&holds, binding.value(instr.cond), 1);
+        Status status = queue->read(&holds, binding.value(instr.cond), 1);
+        if (!status.ok()) return in_step(std::move(status), program, step);
         if (holds == 0) next = step.target;
         break;
       }
       case StepOp::jump: pc = step.target; continue;
     }
-    if (observer.call != nullptr) HT_RETURN_IF_ERROR(observe(program, binding, device, observer, step, start));
+    if (observed.active()) HT_RETURN_IF_ERROR(observed.end(step));
     pc = next;
   }
   return Status();

@@ -10,6 +10,10 @@ struct Observer {
   void* user = nullptr;
 };
 
-Status interpret(const Program& program, const Binding& binding, const Device& device, const Observer& observer);
+/// With an observer, waits for each instruction and shows it copies of its values on the host.
+Status interpret(const Program& program, const Binding& binding, Queue* queue, const Observer& observer);
+
+/// HT_KERNEL for launch `launch` of the program, which reported `code`.
+Status kernel_failed(const Program& program, uint32_t launch, int32_t code);
 
 }  // namespace hardtack::rt

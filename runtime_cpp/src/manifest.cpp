@@ -332,6 +332,16 @@ void parse_top(JsonReader* json, Manifest* m) {
 
 }  // namespace
 
+bool parse_arch(std::string_view text, int* arch) {
+  if ((text.size() != 5 && text.size() != 6) || text.substr(0, 3) != "sm_") return false;
+  *arch = 0;
+  for (const char c : text.substr(3)) {
+    if (c < '0' || c > '9') return false;
+    *arch = *arch * 10 + (c - '0');
+  }
+  return true;
+}
+
 Status parse_manifest(std::string_view text, Manifest* manifest) {
   HT_RETURN_IF_ERROR(check_format(text));
   manifest->texts = std::make_shared<TextPool>(text.size());

@@ -134,6 +134,9 @@ struct Manifest {
 /// Parses and checks everything that the manifest alone can tell.
 Status parse_manifest(std::string_view text, Manifest* manifest);
 
+/// "sm_90" gives 90: what a CUDA target requires.
+bool parse_arch(std::string_view text, int* arch);
+
 /// The bytes that a signature covers: the manifest with `signature` null.
 std::string signed_bytes(std::string_view manifest_text);
 

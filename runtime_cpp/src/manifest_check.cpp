@@ -152,6 +152,11 @@ Status check_rows(const Manifest& m) {
   for (const ManifestMember& member : m.members) HT_RETURN_IF_ERROR(check_digest(member));
   HT_RETURN_IF_ERROR(check_external(m));
   for (const ManifestTarget& target : m.targets) {
+    int arch = 0;
+    if (std::strcmp(target.device, "cuda") == 0 &&
+        (target.library != nullptr || target.requirements.size() != 1 || !parse_arch(target.requirements[0], &arch))) {
+      return bad("target %s is for cuda: it requires one sm_<number> and has no library%s", target.name);
+    }
     if (target.library == nullptr) continue;
     if (std::strncmp(target.library, "lib/", 4) != 0 || m.find_member(target.library) == nullptr) {
       return bad("target %s: no member \"%s\"", target.name, target.library);

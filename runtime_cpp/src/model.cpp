@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "elf_check.h"
 #include "plan_verify.h"
@@ -47,7 +48,9 @@ Status Model::load(std::unique_ptr<Source> source, const char* path, const ht_lo
 
 Status Model::open(std::unique_ptr<Source> source, const char* bundle_path, const ht_load_options& options) {
   const bool trusted_only = options.require_trusted_signature != 0;
-  const char* device = options.device == nullptr ? "cpu" : options.device;
+  DeviceName device;
+  Machine machine;
+  HT_RETURN_IF_ERROR(parse_device(options.device, &device));
   const OpenWeights open_weights =
       options.inspect_only != 0 ? OpenWeights() : weights_opener(options.weights_path, bundle_path);
   HT_RETURN_IF_ERROR(Bundle::open(std::move(source), open_weights, &bundle_));
@@ -56,13 +59,15 @@ Status Model::open(std::unique_ptr<Source> source, const char* bundle_path, cons
     HT_RETURN_IF_ERROR(bundle_.check_signature({options.trusted_keys, options.num_trusted_keys}));
     trusted_ = true;
   }
-  HT_RETURN_IF_ERROR(choose_target(manifest(), device, options.target, options.inspect_only != 0, &target_));
+  machine.device = device.kind;
+  if (options.inspect_only == 0) HT_RETURN_IF_ERROR(read_machine(device, options.cuda_driver, &machine));
+  HT_RETURN_IF_ERROR(choose_target(manifest(), machine, options.target, options.inspect_only != 0, &target_));
   HT_RETURN_IF_ERROR(load_programs());
   if (trusted_only || options.verify_weights != 0) HT_RETURN_IF_ERROR(bundle_.verify_members(true));
-  if (options.inspect_only == 0) HT_RETURN_IF_ERROR(load_device(options));
+  if (options.inspect_only == 0) HT_RETURN_IF_ERROR(load_device(device, options));
   HT_RETURN_IF_ERROR(bundle_.check_unchanged());
   bundle_.close_sources();
-  build_info(bundle_, target(), programs_, device_.get(), trusted_, &info_);
+  build_info(bundle_, target(), programs_, machine, options.inspect_only == 0 ? &bytes_ : nullptr, trusted_, &info_);
   return Status();
 }
 
@@ -75,18 +80,20 @@ Status Model::load_programs() {
   return Status();
 }
 
-Status Model::load_device(const ht_load_options& options) {
-  WeightBytes bytes;
+Status Model::load_device(const DeviceName& name, const ht_load_options& options) {
   const bool copy = options.copy_weights != 0;
   const bool outside = bundle_.external() != nullptr;
   HT_RETURN_IF_ERROR(
-      (outside ? *bundle_.external() : bundle_.source()).hold(copy, outside ? &bytes.external : &bytes.bundle));
+      (outside ? *bundle_.external() : bundle_.source()).hold(copy, outside ? &bytes_.external : &bytes_.bundle));
   if (outside && bundle_.weights_nbytes() > manifest().external.nbytes) {
-    HT_RETURN_IF_ERROR(bundle_.source().hold(copy, &bytes.bundle));  // weights in both places
+    HT_RETURN_IF_ERROR(bundle_.source().hold(copy, &bytes_.bundle));  // weights in both places
   }
-  HT_RETURN_IF_ERROR(make_cpu_device(bundle_, target(), bytes, &device_));
+  if (name.kind == "cpu")
+    HT_RETURN_IF_ERROR(make_cpu_device(bundle_, target(), bytes_, &device_));
+  else
+    HT_RETURN_IF_ERROR(make_cuda_device(bundle_, target(), bytes_, options.cuda_driver, name.ordinal, &device_));
   for (const Program& program : programs_) HT_RETURN_IF_ERROR(device_->add_program(program));
-  return Status();
+  return device_->finish_loading();
 }
 
 Status Model::find_entry(const char* name, size_t* entry) const {
@@ -101,6 +108,34 @@ Status Model::find_entry(const char* name, size_t* entry) const {
   return error(HT_INVALID_ARGUMENT, "no entry \"%s\"; the bundle has %s", name, known.c_str());
 }
 
+namespace {
+
+// The code that a plan's GPU kernels name; notes it in `used`.
+Status check_kernel_code(const Bundle& bundle, const ManifestTarget& target, const Plan& plan,
+                         std::set<std::string>* used) {
+  int arch = 0;
+  if (!plan.gpu_kernels.empty() && !parse_arch(target.requirements[0], &arch))
+    return error(HT_INTERNAL, "no sm_ number");
+  for (const GpuKernel& kernel : plan.gpu_kernels) {
+    std::string code;
+    HT_RETURN_IF_ERROR(bundle.read(kernel.member, &code));
+    HT_RETURN_IF_ERROR(check_cubin(code, kernel.member, arch, kernel.function));
+    used->insert(kernel.member);
+  }
+  return Status();
+}
+
+Status check_no_other_code(const Bundle& bundle, const std::set<std::string>& used) {
+  for (const Member& member : bundle.members()) {
+    if (member.name.compare(0, 8, "kernels/") == 0 && used.count(member.name) == 0) {
+      return error(HT_BAD_BUNDLE, "member %s: no plan names it", member.name.c_str());
+    }
+  }
+  return Status();
+}
+
+}  // namespace
+
 Status verify_bundle(std::unique_ptr<Source> source, const char* path, const ht_load_options& options,
                      ht_verify_report* report) {
   Bundle bundle;
@@ -112,14 +147,17 @@ Status verify_bundle(std::unique_ptr<Source> source, const char* path, const ht_
     report->trusted = 1;
   }
   HT_RETURN_IF_ERROR(bundle.verify_members(false));
+  std::set<std::string> kernel_code;
   for (const ManifestEntry& entry : manifest.entries) {
     for (const ManifestTarget& target : manifest.targets) {
       Plan plan;
       HT_RETURN_IF_ERROR(load_plan(bundle, entry, target.name, &plan));
       ++report->num_plans;
       report->num_instructions += plan.instrs.size();
+      HT_RETURN_IF_ERROR(check_kernel_code(bundle, target, plan, &kernel_code));
     }
   }
+  HT_RETURN_IF_ERROR(check_no_other_code(bundle, kernel_code));
   for (const ManifestTarget& target : manifest.targets) {
     if (target.library == nullptr) continue;
     std::string code;

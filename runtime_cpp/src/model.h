@@ -46,9 +46,10 @@ class Model {
  private:
   Status open(std::unique_ptr<Source> source, const char* bundle_path, const ht_load_options& options);
   Status load_programs();
-  Status load_device(const ht_load_options& options);
+  Status load_device(const DeviceName& name, const ht_load_options& options);
 
   Bundle bundle_;
+  WeightBytes bytes_;  // empty with inspect_only
   size_t target_ = 0;
   bool trusted_ = false;
   std::vector<Program> programs_;
@@ -59,9 +60,9 @@ class Model {
 /// Reads and verifies the plan of `entry` for `target`.
 Status load_plan(const Bundle& bundle, const ManifestEntry& entry, const char* target, Plan* plan);
 
-/// Fills everything of ModelInfo. `device` may be null.
+/// Fills everything of ModelInfo. `bytes` is null where there are none.
 void build_info(const Bundle& bundle, const ManifestTarget& target, const std::vector<Program>& programs,
-                const Device* device, bool trusted, ModelInfo* info);
+                const Machine& machine, const WeightBytes* bytes, bool trusted, ModelInfo* info);
 
 /// What ht_verify_file does.
 Status verify_bundle(std::unique_ptr<Source> source, const char* path, const ht_load_options& options,

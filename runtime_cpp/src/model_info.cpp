@@ -7,8 +7,8 @@ namespace {
 
 class InfoBuilder {
  public:
-  InfoBuilder(const Bundle& bundle, const Device* device, ModelInfo* info)
-      : bundle_(bundle), device_(device), info_(*info) {}
+  InfoBuilder(const Bundle& bundle, const Machine& machine, const WeightBytes* bytes, ModelInfo* info)
+      : bundle_(bundle), machine_(machine), bytes_(bytes), info_(*info) {}
 
   void entry(const ManifestEntry& entry, const Program& program) {
     const Plan& plan = program.plan;
@@ -25,6 +25,7 @@ class InfoBuilder {
     e.num_kernels = plan.kernels.size();
     e.arena_lo = arena.lo < 0 ? 0 : arena.lo;
     e.arena_hi = arena.hi;
+    e.no_graph = text(no_graph_reason(program));
     info_.entries.push_back(e);
     info_.inputs.push_back(tensors(plan, entry.inputs, plan.inputs));
     info_.outputs.push_back(tensors(plan, entry.outputs, plan.outputs));
@@ -51,7 +52,7 @@ class InfoBuilder {
     const std::vector<ManifestArray>& all = bundle_.manifest().constants;
     for (size_t i = 0; i < all.size(); ++i) {
       info_.constants.push_back(array(all[i]));
-      if (device_ != nullptr) info_.constants.back().data = device_->constant(i);
+      if (bytes_ != nullptr) info_.constants.back().data = bytes_->at(bundle_.constant_place(i));
     }
   }
 
@@ -60,8 +61,9 @@ class InfoBuilder {
     out.name = t.name;
     out.device = t.device;
     out.library = t.library;
-    out.missing = text(missing_features(t));
-    out.runnable = std::strcmp(t.device, "cpu") == 0 && t.library != nullptr && out.missing[0] == '\0' ? 1 : 0;
+    out.missing = text(missing_features(t, machine_));
+    const bool on_cpu = std::strcmp(t.device, "cpu") == 0 && t.library != nullptr;
+    out.runnable = (on_cpu || is_for(t, machine_)) && out.missing[0] == '\0' ? 1 : 0;
     out.num_requires = t.requirements.size();
     out.requirements = t.requirements.data();
     info_.targets.push_back(out);
@@ -109,16 +111,17 @@ class InfoBuilder {
   }
 
   const Bundle& bundle_;
-  const Device* device_;
+  const Machine& machine_;
+  const WeightBytes* bytes_;
   ModelInfo& info_;
 };
 
 }  // namespace
 
 void build_info(const Bundle& bundle, const ManifestTarget& target, const std::vector<Program>& programs,
-                const Device* device, bool trusted, ModelInfo* info) {
+                const Machine& machine, const WeightBytes* bytes, bool trusted, ModelInfo* info) {
   const Manifest& manifest = bundle.manifest();
-  InfoBuilder builder(bundle, device, info);
+  InfoBuilder builder(bundle, machine, bytes, info);
   for (size_t i = 0; i < programs.size(); ++i) builder.entry(manifest.entries[i], programs[i]);
   for (const ManifestArray& state : manifest.states) info->states.push_back(builder.array(state));
   for (const ManifestTarget& t : manifest.targets) builder.target(t);

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "plan_gpu_read.h"
+
 namespace hardtack::rt {
 namespace {
 
@@ -10,7 +12,7 @@ constexpr uint32_t kMaxRank = 64;
 
 class PlanParser {
  public:
-  PlanParser(JsonReader* json, Plan* plan) : json_(*json), plan_(*plan) {}
+  PlanParser(JsonReader* json, Plan* plan) : json_(*json), plan_(*plan), gpu_(json, plan) {}
 
   // Keys come sorted, so the order below is that of the text.
   void parse() {
@@ -107,13 +109,22 @@ class PlanParser {
     i->first_arg = static_cast<uint32_t>(plan_.args.size());
     parse_list([this] { plan_.args.push_back(json_.index()); });
     i->num_buffers = static_cast<uint32_t>(plan_.args.size()) - i->first_arg;
-    json_.key("ints");
+    const char* next = json_.next_key();
+    i->has_grid = next != nullptr && std::strcmp(next, "grid") == 0;
+    if (i->has_grid) {
+      gpu_.parse_grid(i);
+      json_.key("ints");
+    } else if (next == nullptr || std::strcmp(next, "ints") != 0) {
+      return json_.fail("a launch has neither a grid nor ints after its buffers");
+    }
     parse_list([this] { plan_.args.push_back(json_.index()); });
     i->num_ints = static_cast<uint32_t>(plan_.args.size()) - i->first_arg - i->num_buffers;
     json_.key("kernel");
     i->kernel = json_.index();
+    if (i->has_grid) gpu_.parse_map_sources(i);
     parse_op("launch");
     parse_origin_index(i);
+    if (i->has_grid) return;
     json_.key("per_worker");
     i->per_worker = json_.index();
     json_.key("shared");
@@ -232,18 +243,11 @@ class PlanParser {
     plan_.syms.push_back(s);
   }
 
-  DType parse_dtype() {
-    DType dtype = DType::u8;
-    const std::string_view name = json_.string_view();
-    if (json_.ok() && !dtype_from_name(name, &dtype)) json_.fail("unknown dtype", name.data());
-    return dtype;
-  }
-
   void parse_value() {
     Value v;
     json_.begin_object();
     json_.key("dtype");
-    v.dtype = parse_dtype();
+    v.dtype = parse_dtype(&json_);
     json_.key("name");
     v.name = json_.string();
     json_.key("shape");
@@ -282,7 +286,14 @@ class PlanParser {
     Kernel k;
     k.first_param = static_cast<uint32_t>(plan_.params.size());
     json_.begin_object();
-    json_.key("name");
+    const char* first = json_.next_key();
+    if (first != nullptr && std::strcmp(first, "gpu") == 0) {
+      k.gpu = static_cast<uint32_t>(plan_.gpu_kernels.size());
+      plan_.gpu_kernels.push_back(gpu_.parse_kernel());
+      json_.key("name");
+    } else if (first == nullptr || std::strcmp(first, "name") != 0) {
+      return json_.fail("a kernel starts with neither gpu nor name");
+    }
     k.name = json_.string();
     json_.key("params");
     parse_list([this, &k] { parse_param(&k); });
@@ -301,7 +312,7 @@ class PlanParser {
       if (k->num_ints > 0) json_.fail("a buffer parameter after an int in kernel", k->name);
       BufferParam param;
       json_.item();
-      param.dtype = parse_dtype();
+      param.dtype = parse_dtype(&json_);
       json_.item();
       const std::string_view access = json_.string_view();
       uint8_t a = 0;
@@ -335,6 +346,7 @@ class PlanParser {
 
   JsonReader& json_;
   Plan& plan_;
+  GpuPlanParser gpu_;
 };
 
 }  // namespace

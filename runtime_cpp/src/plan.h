@@ -51,10 +51,45 @@ struct BufferParam {
   Access access = Access::read;
 };
 
+enum class GpuArgKind : uint8_t { buffer, integer, status, site, scratch, null, map, map_shape, map_stride };
+
+/// One .param of a GPU kernel.
+struct GpuArg {
+  GpuArgKind kind = GpuArgKind::null;
+  uint32_t a = 0;     // buffer: its number; integer: its number among the ints; map...: the tensor map
+  uint32_t b = 0;     // map_shape, map_stride: the dimension
+  bool wide = false;  // integer: 8 bytes, not 4
+};
+
+/// The fixed part of a tensor map.
+struct TensorMap {
+  uint32_t first_block = 0, rank = 0;  // plan.blocks[first_block, + rank), outermost first
+  uint32_t swizzle = 0;
+  DType dtype = DType::u8;
+};
+
+struct GpuKernel {
+  const char* member = "";
+  const char* function = "";
+  uint32_t threads = 0, shared_nbytes = 0, cluster = 1;
+  bool dependent = false;
+  uint32_t scratch_nbytes = 0, scratch_align = 1;  // of a CTA
+  uint32_t first_arg = 0, num_args = 0;            // plan.gpu_args[first_arg, + num_args)
+  uint32_t first_map = 0, num_maps = 0;            // plan.tensor_maps[first_map, + num_maps)
+};
+
 struct Kernel {
   const char* name = "";
   uint32_t first_param = 0, num_buffers = 0;  // plan.params[first_param, + num_buffers)
   uint32_t num_ints = 0;
+  uint32_t gpu = kNone;  // in plan.gpu_kernels; kNone on the CPU
+};
+
+/// What a launch gives a tensor map.
+struct MapSource {
+  uint32_t buffer = 0;               // among the launch's buffers
+  uint32_t offset = 0;               // expression, in elements
+  uint32_t first_dim = 0, ndim = 0;  // plan.map_dims[first_dim, + ndim) are the shape's expressions, then the strides'
 };
 
 enum class InstrOp : uint8_t { launch, copy, fill, branch, loop };
@@ -63,7 +98,10 @@ struct Instr {
   InstrOp op = InstrOp::launch;
   uint32_t kernel = 0;
   uint32_t first_arg = 0, num_buffers = 0, num_ints = 0;  // plan.args: buffers (values), then ints (expressions)
-  uint32_t shared = 0, per_worker = 0;                    // expressions
+  uint32_t shared = 0, per_worker = 0;                    // expressions; on the CPU
+  bool has_grid = false;                                  // a launch on a GPU
+  uint32_t grid[3] = {};                                  // expressions
+  uint32_t first_map = 0, num_maps = 0;                   // plan.map_sources[first_map, + num_maps)
   uint32_t src = 0, dst = 0, cond = 0;                    // values
   int64_t bits = 0;
   uint32_t origin = 0;
@@ -92,6 +130,12 @@ struct Plan {
   std::vector<uint32_t> inputs, outputs;  // values
   std::vector<Kernel> kernels;
   std::vector<BufferParam> params;
+  std::vector<GpuKernel> gpu_kernels;
+  std::vector<GpuArg> gpu_args;
+  std::vector<TensorMap> tensor_maps;
+  std::vector<uint32_t> blocks;
+  std::vector<MapSource> map_sources;
+  std::vector<uint32_t> map_dims;
   std::vector<Instr> instrs;
   std::vector<uint32_t> args;
   uint32_t body = kNone;  // the first instruction
@@ -111,6 +155,9 @@ struct Plan {
   const uint32_t* buffers(const Instr& i) const { return args.data() + i.first_arg; }
   const uint32_t* ints(const Instr& i) const { return args.data() + i.first_arg + i.num_buffers; }
 };
+
+/// How wide the .param is: 4, 8, or 128 for a tensor map.
+uint32_t gpu_arg_nbytes(const GpuArg& arg);
 
 /// Reads the text; `what` names it in errors. Indices are not checked.
 Status parse_plan(std::string_view text, const char* what, Plan* plan);

@@ -67,7 +67,7 @@ class Places {
 
   Status check_workspaces() const {
     for (const Instr& i : plan_.instrs) {
-      if (i.op != InstrOp::launch) continue;
+      if (i.op != InstrOp::launch || i.has_grid) continue;
       for (const uint32_t e : {i.shared, i.per_worker}) {
         if (!known(e) || (exprs_[e] >= 0 && exprs_[e] < kMaxNbytes)) continue;
         return error(HT_BAD_BUNDLE, "kernel %s: a workspace of %lld bytes", plan_.kernels[i.kernel].name,

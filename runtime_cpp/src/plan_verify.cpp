@@ -1,5 +1,6 @@
 #include "plan_verify.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "checked.h"
@@ -66,6 +67,18 @@ class Indices {
     return Status();
   }
 
+  Status gpu_launch(const Instr& i) const {
+    for (const uint32_t e : i.grid) HT_RETURN_IF_ERROR(expr(e, "a grid"));
+    for (uint32_t m = i.first_map; m < i.first_map + i.num_maps; ++m) {
+      const MapSource& source = plan_.map_sources[m];
+      HT_RETURN_IF_ERROR(expr(source.offset, "a tensor map"));
+      for (uint32_t d = 0; d < 2 * source.ndim; ++d) {
+        HT_RETURN_IF_ERROR(expr(plan_.map_dims[source.first_dim + d], "a tensor map"));
+      }
+    }
+    return Status();
+  }
+
   Status instr(const Instr& i) const {
     if (i.origin >= plan_.origins.size()) return outside("an instruction", "origin", i.origin, plan_.origins.size());
     switch (i.op) {
@@ -73,6 +86,7 @@ class Indices {
         if (i.kernel >= plan_.kernels.size()) return outside("a launch", "kernel", i.kernel, plan_.kernels.size());
         for (uint32_t k = 0; k < i.num_buffers; ++k) HT_RETURN_IF_ERROR(value(plan_.buffers(i)[k], "a launch"));
         for (uint32_t k = 0; k < i.num_ints; ++k) HT_RETURN_IF_ERROR(expr(plan_.ints(i)[k], "a launch"));
+        if (i.has_grid) return gpu_launch(i);
         HT_RETURN_IF_ERROR(expr(i.shared, "a launch"));
         return expr(i.per_worker, "a launch");
       case InstrOp::copy: HT_RETURN_IF_ERROR(value(i.src, "a copy")); return value(i.dst, "a copy");
@@ -201,7 +215,17 @@ bool all_constant(const Plan& plan) {
     if (v.storage == Storage::arena && !exprs.is_constant(v.at)) return false;
   }
   for (const Instr& i : plan.instrs) {
-    if (i.op == InstrOp::launch && !(exprs.is_constant(i.shared) && exprs.is_constant(i.per_worker))) return false;
+    if (i.op != InstrOp::launch) continue;
+    if (!i.has_grid && !(exprs.is_constant(i.shared) && exprs.is_constant(i.per_worker))) return false;
+    for (int axis = 0; i.has_grid && axis < 3; ++axis) {
+      if (!exprs.is_constant(i.grid[axis])) return false;
+    }
+  }
+  for (const uint32_t e : plan.map_dims) {
+    if (!exprs.is_constant(e)) return false;
+  }
+  for (const MapSource& m : plan.map_sources) {
+    if (!exprs.is_constant(m.offset)) return false;
   }
   return true;
 }
@@ -220,10 +244,14 @@ Status verify(const Manifest& manifest, const ManifestEntry& entry, const char* 
   HT_RETURN_IF_ERROR(check_tensors(*plan, entry.inputs, plan->inputs, Storage::input, "input"));
   HT_RETURN_IF_ERROR(check_tensors(*plan, entry.outputs, plan->outputs, Storage::output, "output"));
   HT_RETURN_IF_ERROR(resolve_arrays(manifest, plan));
+  const auto row = std::find_if(manifest.targets.begin(), manifest.targets.end(),
+                                [target](const ManifestTarget& t) { return std::strcmp(t.name, target) == 0; });
+  HT_RETURN_IF_ERROR(check_gpu_kernels(*plan, manifest, row->device));
   HT_RETURN_IF_ERROR(check_flow(plan));
   plan->is_static = all_constant(*plan);
   std::vector<int64_t> nbytes;
-  return check_places(*plan, plan->exprs.constants().data(), true, &nbytes);
+  HT_RETURN_IF_ERROR(check_places(*plan, plan->exprs.constants().data(), true, &nbytes));
+  return check_gpu_launches(*plan, plan->exprs.constants().data(), true, nbytes);
 }
 
 }  // namespace

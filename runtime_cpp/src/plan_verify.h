@@ -2,6 +2,7 @@
 //
 //   plan_verify.cpp  indices, symbols, values, agreement with the manifest
 //   plan_flow.cpp    definitions before uses, writes, launch arguments; finds the lifetimes
+//   plan_gpu.cpp     kernels and launches of a CUDA target
 //   plan_places.cpp  sizes and places for given expression values: at load where constant, else for each new shape
 #pragma once
 
@@ -22,7 +23,13 @@ bool value_nbytes(const Plan& plan, const Value& value, const int64_t* exprs, in
 /// what depends on a symbol is left out and its nbytes are -1.
 Status check_places(const Plan& plan, const int64_t* exprs, bool only_constant, std::vector<int64_t>* nbytes);
 
+/// The same for grids and tensor maps; `nbytes` is what check_places gave.
+Status check_gpu_launches(const Plan& plan, const int64_t* exprs, bool only_constant,
+                          const std::vector<int64_t>& nbytes);
+
 // Parts of verify_plan.
 Status check_flow(Plan* plan);
+/// Records of GPU kernels are there for a CUDA target only, and sound; launches fit them.
+Status check_gpu_kernels(const Plan& plan, const Manifest& manifest, const char* device);
 
 }  // namespace hardtack::rt

@@ -81,6 +81,17 @@ class Lowering {
 
 }  // namespace
 
+std::string no_graph_reason(const Program& program) {
+  size_t num_branches = 0, num_loops = 0;
+  for (const Instr& i : program.plan.instrs) {
+    num_branches += i.op == InstrOp::branch ? 1 : 0;
+    num_loops += i.op == InstrOp::loop ? 1 : 0;
+  }
+  if (num_branches + num_loops == 0) return "";
+  return "its plan has " + std::to_string(num_branches) + " if and " + std::to_string(num_loops) +
+         " while: the host reads their conditions between launches";
+}
+
 Program make_program(Plan plan) {
   Program program;
   program.plan = std::move(plan);

@@ -1,6 +1,7 @@
 // A verified plan in the form that the interpreter runs: structured control flow made into jumps, kernels resolved.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "plan.h"
@@ -38,6 +39,9 @@ struct Program {
   std::vector<uint32_t> int_exprs;    // the expressions of all launches' ints, likewise
   std::vector<IoSlot> io_slots;
 };
+
+/// Why the program's launches cannot be recorded and replayed as a whole; "" where they can.
+std::string no_graph_reason(const Program& program);
 
 /// Lowers `plan`, which has been verified.
 Program make_program(Plan plan);

@@ -6,27 +6,35 @@
 
 namespace hardtack::rt {
 
-Session::Session(std::shared_ptr<const Model> model, SessionConfig config)
+Session::Session(std::shared_ptr<const Model> model, SessionConfig config, std::unique_ptr<Queue> queue)
     : model_(std::move(model)),
       config_(std::move(config)),
       device_(*model_->device()),
-      memory_(device_, config_.allocator, config_.max_nbytes),
+      queue_(std::move(queue)),
+      memory_(queue_.get(), device_.memory_alignment(), config_.allocator, config_.max_nbytes),
       entries_(model_->programs().size()),
       states_(model_->manifest().states.size()),
       state_data_(states_.size()) {
   for (size_t i = 0; i < entries_.size(); ++i) {
-    const Plan& plan = model_->programs()[i].plan;
-    entries_[i].outputs.resize(plan.outputs.size());
-    entries_[i].own.resize(plan.outputs.size());
+    const Program& program = model_->programs()[i];
+    const Plan& plan = program.plan;
+    EntryState& entry = entries_[i];
+    for (auto* blocks : {&entry.outputs, &entry.host_outputs, &entry.staged_outputs})
+      blocks->resize(plan.outputs.size());
+    entry.staged_inputs.resize(plan.inputs.size());
+    entry.destinations.resize(plan.outputs.size());
+    entry.own.resize(plan.outputs.size());
     for (size_t k = 0; k < plan.outputs.size(); ++k) {
-      entries_[i].own[k].dims.resize(2 * plan.values[plan.outputs[k]].ndim + 1);
+      entry.own[k].dims.resize(2 * plan.values[plan.outputs[k]].ndim + 1);
     }
-    entries_[i].syms.resize(plan.syms.size());
+    entry.syms.resize(plan.syms.size());
+    entry.recordable = config_.graphs && queue_->can_record() && no_graph_reason(program).empty();
   }
 }
 
 Session::~Session() {
   trim();
+  const Entered entered(queue_.get());
   for (Block& block : states_) memory_.release(&block);
 }
 
@@ -34,35 +42,40 @@ Status Session::create(std::shared_ptr<const Model> model, SessionConfig config,
   if (model->device() == nullptr) {
     return error(HT_INVALID_ARGUMENT, "the model was loaded with inspect_only: it has no native code to run");
   }
-  std::unique_ptr<Session> created(new Session(std::move(model), std::move(config)));
+  std::unique_ptr<Queue> queue;
+  HT_RETURN_IF_ERROR(model->device()->open_queue({config.parallel, config.stream, config.asynchronous}, &queue));
+  std::unique_ptr<Session> created(new Session(std::move(model), std::move(config), std::move(queue)));
   HT_RETURN_IF_ERROR(created->init_states());
   *session = std::move(created);
   return Status();
 }
 
 Status Session::init_states() {
+  const Entered entered(queue_.get());
   const Manifest& manifest = model_->manifest();
   for (size_t i = 0; i < states_.size(); ++i) {
     const ManifestArray& state = manifest.states[i];
     HT_RETURN_IF_ERROR(memory_.grow(&states_[i], state.nbytes, "a state"));
     state_data_[i] = states_[i].data;
   }
-  reset();
-  return Status();
+  return reset();
 }
 
-void Session::reset() {
+Status Session::reset() {
+  const Entered entered(queue_.get());
   const Manifest& manifest = model_->manifest();
   for (size_t i = 0; i < states_.size(); ++i) {
     const ManifestArray& state = manifest.states[i];
     if (state.init == nullptr) {
-      device_.zero(states_[i].data, state.nbytes);
+      HT_RETURN_IF_ERROR(queue_->zero(states_[i].data, state.nbytes));
       continue;
     }
     // Constants lie in the device's memory, states too: a plain copy of bytes.
     const Layout bytes = {nullptr, nullptr, 0, 1, true, state.nbytes};
-    device_.copy(states_[i].data, device_.constant(static_cast<size_t>(manifest.find_constant(state.init))), bytes);
+    const void* init = device_.constant(static_cast<size_t>(manifest.find_constant(state.init)));
+    HT_RETURN_IF_ERROR(queue_->copy(states_[i].data, init, bytes));
   }
+  return Status();
 }
 
 Port Session::input_port(const Call& call, size_t i) const {
@@ -93,12 +106,12 @@ Status Session::start(const char* entry, const ht_tensor* inputs, size_t num_inp
   }
   call->inputs = inputs;
   call->outputs = outputs;
-  const ht_device device = device_.dl_device();
-  for (size_t i = 0; i < num_inputs; ++i) HT_RETURN_IF_ERROR(check_form(input_port(*call, i), inputs[i], device));
+  for (size_t i = 0; i < num_inputs; ++i) HT_RETURN_IF_ERROR(check_form(input_port(*call, i), inputs[i], device_));
+  call->own_on_host = own_on_host(*call);
   EntryState& state = entries_[call->entry];
   for (size_t s = 0; s < plan.syms.size(); ++s) {
     const PlanSym& sym = plan.syms[s];
-    HT_RETURN_IF_ERROR(read_sym(sym, input_port(*call, sym.input), inputs[sym.input], device_, &state.syms[s]));
+    HT_RETURN_IF_ERROR(read_sym(sym, input_port(*call, sym.input), inputs[sym.input], queue_.get(), &state.syms[s]));
   }
   return find_binding(call);
 }
@@ -117,7 +130,7 @@ Status Session::find_binding(Call* call) {
   HT_RETURN_IF_ERROR(Binding::create(program, state.syms, &binding));
   HT_RETURN_IF_ERROR(check_inputs(*call, *binding));
   HT_RETURN_IF_ERROR(check_guards(program, state.syms.data(), binding->exprs()));
-  HT_RETURN_IF_ERROR(binding->prepare(device_, call->entry, &config_.parallel));
+  HT_RETURN_IF_ERROR(binding->prepare(queue_.get(), call->entry));
   if (state.bindings.size() >= config_.max_cached_shapes) evict(&state);
   binding->last_used = ++tick_;
   call->binding = binding.get();
@@ -164,39 +177,14 @@ bool Session::is_own(const Call& call, size_t i) const {
   return out.data == nullptr || (out.data == own.data && out.shape == own.dims.data());
 }
 
-// Checks the caller's buffers, makes room for the session's own, and hands both to the binding.
-Status Session::set_outputs(const Call& call) {
-  Binding& binding = *call.binding;
-  std::vector<Block>& own = entries_[call.entry].outputs;
-  for (size_t i = 0; i < own.size(); ++i) {
-    const BoundPort& bound = binding.output(i);
-    if (!is_own(call, i)) {
-      const Port port = output_port(call, i);
-      HT_RETURN_IF_ERROR(check_form(port, call.outputs[i], device_.dl_device()));
-      HT_RETURN_IF_ERROR(check_sizes(port, call.outputs[i], bound.shape, bound.strides));
-    }
-    HT_RETURN_IF_ERROR(check_apart(call, i));
-  }
-  for (size_t i = 0; i < own.size(); ++i) {
-    if (is_own(call, i)) {
-      call.outputs[i].data = nullptr;
-      HT_RETURN_IF_ERROR(memory_.grow(&own[i], binding.output(i).nbytes, "an output"));
-      binding.set_output(i, own[i].data);
-    } else {
-      binding.set_output(i, tensor_data(call.outputs[i]));
-    }
-  }
-  return Status();
-}
-
 // An output shares no byte with an input or an earlier output. The session's own buffers count with all they hold, also
 // before they grow: an input that lies there is the result of an earlier run.
-Status Session::check_apart(const Call& call, size_t output) const {
-  const std::vector<Block>& own = entries_[call.entry].outputs;
+Status Session::check_apart(const Call& call, size_t output) {
   const auto range = [&](size_t i, uint64_t* at, uint64_t* nbytes) {
     const bool mine = is_own(call, i);
-    *at = reinterpret_cast<uintptr_t>(mine ? own[i].data : tensor_data(call.outputs[i]));
-    *nbytes = static_cast<uint64_t>(mine ? own[i].capacity : call.binding->output(i).nbytes);
+    const Block& own = *own_block(call, i);
+    *at = reinterpret_cast<uintptr_t>(mine ? own.data : tensor_data(call.outputs[i]));
+    *nbytes = static_cast<uint64_t>(mine ? own.capacity : call.binding->output(i).nbytes);
   };
   uint64_t at = 0, nbytes = 0;
   range(output, &at, &nbytes);
@@ -219,8 +207,10 @@ Status Session::check_apart(const Call& call, size_t output) const {
   return Status();
 }
 
-void Session::fill_form(const Value& value, const ht_device& device, ht_tensor* out) {
-  out->device = device;
+void Session::fill_form(const Value& value, bool on_host, ht_tensor* out) const {
+  out->device = {};
+  out->device.device_type = static_cast<decltype(out->device.device_type)>(1);
+  if (!on_host) out->device = device_.dl_device();
   out->ndim = static_cast<int32_t>(value.ndim);
   out->dtype = dl_dtype(value.dtype);
 }
@@ -229,13 +219,13 @@ void Session::return_own(const Call& call, size_t i) {
   const Value& v = *output_port(call, i).value;
   const BoundPort& bound = call.binding->output(i);
   OwnOutput& own = entries_[call.entry].own[i];
-  own.data = entries_[call.entry].outputs[i].data;
+  own.data = own_block(call, i)->data;
   for (uint32_t d = 0; d < v.ndim; ++d) {
     own.dims[d] = bound.shape[d];
     own.dims[v.ndim + d] = bound.strides[d];
   }
   ht_tensor& out = call.outputs[i];
-  fill_form(v, device_.dl_device(), &out);
+  fill_form(v, call.own_on_host, &out);
   out.shape = own.dims.data();
   out.strides = own.dims.data() + v.ndim;
   out.data = own.data;
@@ -244,11 +234,12 @@ void Session::return_own(const Call& call, size_t i) {
 
 Status Session::bind(const char* entry, const ht_tensor* inputs, size_t num_inputs, ht_tensor* outputs,
                      size_t num_outputs) {
+  const Entered entered(queue_.get());
   Call call;
   HT_RETURN_IF_ERROR(start(entry, inputs, num_inputs, outputs, num_outputs, &call));
   HT_RETURN_IF_ERROR(ensure_memory(call));
   for (size_t i = 0; i < num_outputs; ++i) {
-    fill_form(*output_port(call, i).value, device_.dl_device(), &outputs[i]);
+    fill_form(*output_port(call, i).value, call.own_on_host, &outputs[i]);
     outputs[i].shape = const_cast<int64_t*>(call.binding->output(i).shape);
     outputs[i].strides = const_cast<int64_t*>(call.binding->output(i).strides);
   }
@@ -257,13 +248,15 @@ Status Session::bind(const char* entry, const ht_tensor* inputs, size_t num_inpu
 
 Status Session::run(const char* entry, const ht_tensor* inputs, size_t num_inputs, ht_tensor* outputs,
                     size_t num_outputs) {
+  const Entered entered(queue_.get());
   Call call;
   HT_RETURN_IF_ERROR(start(entry, inputs, num_inputs, outputs, num_outputs, &call));
   HT_RETURN_IF_ERROR(ensure_memory(call));
   HT_RETURN_IF_ERROR(set_outputs(call));
-  for (size_t i = 0; i < num_inputs; ++i) call.binding->set_input(i, tensor_data(inputs[i]));
-  call.binding->patch_slots();
-  HT_RETURN_IF_ERROR(interpret(model_->programs()[call.entry], *call.binding, device_, observer_));
+  HT_RETURN_IF_ERROR(set_inputs(call));
+  HT_RETURN_IF_ERROR(call.binding->patch_slots());
+  HT_RETURN_IF_ERROR(execute(call));
+  HT_RETURN_IF_ERROR(deliver(call));
   for (size_t i = 0; i < num_outputs; ++i) {
     if (outputs[i].data == nullptr) return_own(call, i);
   }
@@ -282,21 +275,25 @@ Status Session::find_state(const char* name, size_t nbytes, size_t* state) const
 Status Session::read_state(const char* name, void* data, size_t nbytes) {
   size_t state = 0;
   HT_RETURN_IF_ERROR(find_state(name, nbytes, &state));
-  device_.read(data, states_[state].data, static_cast<int64_t>(nbytes));
-  return Status();
+  const Entered entered(queue_.get());
+  return queue_->read(data, states_[state].data, static_cast<int64_t>(nbytes));
 }
 
 Status Session::write_state(const char* name, const void* data, size_t nbytes) {
   size_t state = 0;
   HT_RETURN_IF_ERROR(find_state(name, nbytes, &state));
-  device_.write(states_[state].data, data, static_cast<int64_t>(nbytes));
-  return Status();
+  const Entered entered(queue_.get());
+  return queue_->write(states_[state].data, data, static_cast<int64_t>(nbytes));
 }
 
 void Session::trim() {
+  const Entered entered(queue_.get());
   for (EntryState& entry : entries_) {
     entry.bindings.clear();
-    for (Block& block : entry.outputs) memory_.release(&block);
+    for (auto* blocks : {&entry.outputs, &entry.staged_inputs, &entry.staged_outputs}) {
+      for (Block& block : *blocks) memory_.release(&block);
+    }
+    for (Block& block : entry.host_outputs) memory_.release_host(&block);
   }
   memory_.release(&arena_);
   memory_.release(&workspace_);
@@ -304,12 +301,21 @@ void Session::trim() {
 }
 
 void Session::memory(ht_memory_info* info) const {
+  const auto sum = [](const std::vector<Block>& blocks) {
+    uint64_t total = 0;
+    for (const Block& block : blocks) total += static_cast<uint64_t>(block.capacity);
+    return total;
+  };
   info->arena_nbytes = static_cast<uint64_t>(arena_.capacity);
   info->workspace_nbytes = static_cast<uint64_t>(workspace_.capacity);
-  for (const Block& block : states_) info->states_nbytes += static_cast<uint64_t>(block.capacity);
+  info->states_nbytes = sum(states_);
   for (const EntryState& entry : entries_) {
-    for (const Block& block : entry.outputs) info->outputs_nbytes += static_cast<uint64_t>(block.capacity);
+    info->outputs_nbytes += sum(entry.outputs);
+    info->staging_nbytes += sum(entry.host_outputs) + sum(entry.staged_inputs) + sum(entry.staged_outputs);
     info->num_cached_shapes += entry.bindings.size();
+    for (const std::unique_ptr<Binding>& binding : entry.bindings) {
+      for (const Replay& replay : binding->replays) info->num_graphs += replay.recording == nullptr ? 0 : 1;
+    }
   }
 }
 

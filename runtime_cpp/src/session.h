@@ -21,6 +21,10 @@ struct SessionConfig {
   ht_allocator allocator = {};
   uint64_t max_nbytes = 0;
   size_t max_cached_shapes = 16;
+  void* stream = nullptr;
+  bool asynchronous = false;
+  bool graphs = true;
+  ht_outputs outputs = HT_OUTPUTS_FOLLOW;
 };
 
 class Session {
@@ -32,7 +36,10 @@ class Session {
 
   Status run(const char* entry, const ht_tensor* inputs, size_t num_inputs, ht_tensor* outputs, size_t num_outputs);
   Status bind(const char* entry, const ht_tensor* inputs, size_t num_inputs, ht_tensor* outputs, size_t num_outputs);
-  void reset();
+  Status reset();
+  Status synchronize();
+  Status set_stream(void* stream);
+  void* stream() const { return queue_->stream_handle(); }
   Status read_state(const char* name, void* data, size_t nbytes);
   Status write_state(const char* name, const void* data, size_t nbytes);
   void trim();
@@ -46,7 +53,12 @@ class Session {
   };
   struct EntryState {
     std::vector<std::unique_ptr<Binding>> bindings;
-    std::vector<Block> outputs;
+    std::vector<Block> outputs;         // what the session returns, on the device
+    std::vector<Block> host_outputs;    // the same on the host, of a device that the host does not reach
+    std::vector<Block> staged_inputs;   // device copies of inputs that kernels cannot take where they lie
+    std::vector<Block> staged_outputs;  // what kernels write in the place of such outputs
+    std::vector<void*> destinations;    // where a staged output of the current call goes; null: it is not staged
+    bool recordable = false;
     std::vector<OwnOutput> own;  // what the last run returned
     std::vector<int64_t> syms;   // of the current call
   };
@@ -55,9 +67,10 @@ class Session {
     const ht_tensor* inputs = nullptr;
     ht_tensor* outputs = nullptr;
     Binding* binding = nullptr;
+    bool own_on_host = false;  // outputs of the session's own are copied to the host
   };
 
-  Session(std::shared_ptr<const Model> model, SessionConfig config);
+  Session(std::shared_ptr<const Model> model, SessionConfig config, std::unique_ptr<Queue> queue);
   Status init_states();
   Status start(const char* entry, const ht_tensor* inputs, size_t num_inputs, ht_tensor* outputs, size_t num_outputs,
                Call* call);
@@ -66,9 +79,21 @@ class Session {
   void evict(EntryState* entry);
   Status ensure_memory(const Call& call);
   bool is_own(const Call& call, size_t output) const;
+  // session_io.cpp
+  bool takes(const ht_tensor& tensor) const;
+  bool own_on_host(const Call& call) const;
+  Block* own_block(const Call& call, size_t output);
+  Status set_inputs(const Call& call);
   Status set_outputs(const Call& call);
-  Status check_apart(const Call& call, size_t output) const;
-  static void fill_form(const Value& value, const ht_device& device, ht_tensor* out);
+  Status set_output(const Call& call, size_t output);
+  Status execute(const Call& call);
+  Status record(const Call& call, Replay* replay);
+  Replay* find_replay(Binding* binding, bool* fresh);
+  Status deliver(const Call& call);
+  Status finish(const Call& call, bool wait);
+  Status report(Status status, const Fault& fault) const;
+  Status check_apart(const Call& call, size_t output);
+  void fill_form(const Value& value, bool on_host, ht_tensor* out) const;
   void return_own(const Call& call, size_t output);
   Status find_state(const char* name, size_t nbytes, size_t* state) const;
   Port input_port(const Call& call, size_t i) const;
@@ -77,6 +102,7 @@ class Session {
   const std::shared_ptr<const Model> model_;
   const SessionConfig config_;
   const Device& device_;
+  const std::unique_ptr<Queue> queue_;
   Memory memory_;
   std::vector<EntryState> entries_;
   std::vector<Block> states_;
@@ -84,6 +110,7 @@ class Session {
   Block arena_, workspace_;
   uint64_t generation_ = 1;  // changes when arena or workspace move
   uint64_t tick_ = 0;
+  std::vector<void*> pointers_;  // of the current run
   Observer observer_;
 };
 

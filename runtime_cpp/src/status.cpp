@@ -57,6 +57,7 @@ const char* ht_code_name(ht_code code) {
     case HT_KERNEL: return "HT_KERNEL";
     case HT_CANCELLED: return "HT_CANCELLED";
     case HT_INTERNAL: return "HT_INTERNAL";
+    case HT_DEVICE: return "HT_DEVICE";
   }
   return "unknown code";
 }

@@ -40,9 +40,10 @@ bool load(const Args& args, Loaded* loaded, int* exit_status) {
   int64_t threads = 0;
   std::string problem;
   if (!parse_number(args, "--threads", 1, 1024, &threads, &problem)) return *exit_status = wrong_use(problem), false;
-  const std::string target = args.get("--target"), entry = args.get("--entry");
+  const std::string target = args.get("--target"), entry = args.get("--entry"), device = args.get("--device");
   const std::string weights = args.get("--weights");
   ht_load_options options = ht_load_options_default();
+  options.device = device.empty() ? nullptr : device.c_str();
   options.target = target.empty() ? nullptr : target.c_str();
   options.weights_path = weights.empty() ? nullptr : weights.c_str();
   const auto start = std::chrono::steady_clock::now();

@@ -44,6 +44,7 @@ void print_entry(const Model& model, size_t index) {
   }
   rows.push_back({"plan", std::to_string(e.num_instructions) + " steps",
                   std::to_string(e.num_kernels) + " kernels, arena " + arena_text(e)});
+  if (*e.no_graph != '\0') rows.push_back({"CUDA graph", "no", e.no_graph});
   print(("entry " + std::string(e.name)).c_str(), rows);
 }
 

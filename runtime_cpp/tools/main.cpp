@@ -23,6 +23,7 @@ const std::vector<Command>& commands() {
   static const Option kJson = {"--json", "", "print JSON instead of text"};
   static const Option kHelp = {"--help", "", "show this help", "-h"};
   static const Option kTarget = {"--target", "NAME", "use this target of the bundle, not the best"};
+  static const Option kDevice = {"--device", "DEVICE", "cpu, cuda or cuda:N (default: cpu)"};
   static const Option kEntry = {"--entry", "NAME", "the entry point; needed when the bundle has several"};
   static const Option kThreads = {"--threads", "N", "worker threads, the calling one included (default: all CPUs)"};
   static const Option kWeights = {"--weights", "FILE", "the bundle's weights, when they are outside and not beside it"};
@@ -57,6 +58,7 @@ const std::vector<Command>& commands() {
         {"--output", "DIR", "folder for the outputs, made if needed; without it only a summary is printed", "-o"},
         kEntry,
         kThreads,
+        kDevice,
         kTarget,
         kWeights,
         kJson,
@@ -73,6 +75,7 @@ const std::vector<Command>& commands() {
         {"--steps", "", "also time each kernel, summed over its launches"},
         kEntry,
         kThreads,
+        kDevice,
         kTarget,
         kWeights,
         kJson,

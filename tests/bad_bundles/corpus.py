@@ -17,6 +17,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import corpus_cuda
 import sample
 from manifest_edits import DELETE, MANIFEST_EDITS
 
@@ -362,7 +363,7 @@ def cases() -> dict[str, bytes]:
         for name, data in part():
             assert name not in out, name
             out[name] = data
-    return out
+    return out | {name: pack(files) for name, files in corpus_cuda.cases()}
 
 
 def stable(text: str, path: Path) -> str:
@@ -372,6 +373,7 @@ def stable(text: str, path: Path) -> str:
     text = re.sub(
         r"CRC-32 is [0-9a-f]{8}; the container says [0-9a-f]{8}", "CRC-32 is <a>; the container says <b>", text
     )
+    text = re.sub(r"\b(?!0{32})[0-9a-f]{32}\.cubin", "<code>.cubin", text)
     return re.sub(r"segment \d+ ends at byte \d+", "segment <n> ends at byte <n>", text)
 
 

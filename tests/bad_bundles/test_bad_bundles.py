@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import corpus
+import corpus_cuda
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -46,7 +48,10 @@ def test_refusal(name: str, tmp_path: Path) -> None:
     assert (EXPECTED[name]["runtime"] == "") == (name in NOT_THE_RUNTIMES)
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if n not in ONLY_VERIFIED and n not in NOT_THE_RUNTIMES])
+LOADED = [n for n in CASES if n not in ONLY_VERIFIED and n not in NOT_THE_RUNTIMES and not n.startswith("cuda: ")]
+
+
+@pytest.mark.parametrize("name", LOADED)
 def test_load_refuses(name: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.pkg"
     path.write_bytes(CASES[name])
@@ -105,9 +110,9 @@ def _item(document: Any, path: tuple[Any, ...]) -> Any:
     return document
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data())
-def test_both_readers_judge_changed_plans_alike(tmp_path: Path, data: st.DataObject) -> None:
+def _changes(data: st.DataObject) -> Callable[[dict[str, Any]], None]:
+    """Puts up to three items of a plan in the place of others."""
+
     def edit(plan: dict[str, Any]) -> None:
         for _ in range(data.draw(st.integers(1, 3))):
             paths = _paths(plan)
@@ -115,7 +120,22 @@ def test_both_readers_judge_changed_plans_alike(tmp_path: Path, data: st.DataObj
             other = data.draw(st.one_of(SCALARS, st.sampled_from(paths).map(lambda p: _item(plan, p))))
             _item(plan, at[:-1])[at[-1]] = json.loads(canonical.dumps(other))
 
+    return edit
+
+
+def test_the_good_cuda_bundle_is_good(tmp_path: Path) -> None:
+    path = tmp_path / "good.pkg"
+    path.write_bytes(corpus.pack(corpus_cuda.good_files()))
+    assert corpus.python_error(path) == ""
+    assert corpus.runtime_error(path) == ""
+
+
+@pytest.mark.parametrize("on_cuda", [False, True])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_both_readers_judge_changed_plans_alike(tmp_path: Path, on_cuda: bool, data: st.DataObject) -> None:
     path = tmp_path / "changed.pkg"
-    path.write_bytes(corpus.with_plan(edit))
+    edit = _changes(data)
+    path.write_bytes(corpus.pack(corpus_cuda.with_plan(edit)) if on_cuda else corpus.with_plan(edit))
     python, runtime = corpus.python_error(path), corpus.runtime_error(path)
     assert (python == "") == (runtime == ""), f"python: {python or 'sound'}\nruntime: {runtime or 'sound'}"

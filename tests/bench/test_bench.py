@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from bench import measure as measuring
 from bench import models, report
@@ -85,11 +86,36 @@ def test_hardtack_is_measured_beside_eager(tmp_path: Path) -> None:
     assert hardtack.export_seconds is not None
 
 
-def test_a_wrong_output_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_output_is_not_timed(tmp_path: Path) -> None:
     pytest.importorskip("hardtack._native")
-    monkeypatch.setattr(measuring, "TOLERANCE", -1.0)
-    (found,) = measuring.measure("mlp_b1", ("hardtack",), (1,), Settings(tmp_path, 2, 0.01), lambda text: None)
+    settings = Settings(tmp_path, 2, 0.01, tolerance=-1.0)
+    (found,) = measuring.measure("mlp_b1", ("hardtack",), (1,), settings, lambda text: None)
     hardtack = found.results["hardtack"]
     assert hardtack.rounds == []
     assert hardtack.failure is not None
     assert hardtack.failure.startswith("differs from eager by ")
+
+
+def test_gpu_models_are_what_they_say() -> None:
+    from bench import gpu_models
+
+    case = gpu_models.build("mlp_b64", device="cpu")
+    assert case.module(*case.args).shape == (64, 10)
+    assert {p.dtype for p in case.module.parameters()} == {torch.bfloat16}
+    decoder = gpu_models.Decoder(64, 2, 4, 2, 128, 100, 16).requires_grad_(False)
+    assert decoder(torch.tensor([[3]]), torch.tensor([5])).shape == (1, 1, 100)
+    assert decoder.layers[1].keys[0, :, 5].abs().min() > 0
+    assert decoder.layers[1].keys[0, :, 4].abs().max() == 0
+
+
+def test_the_gpu_table_says_who_is_ahead() -> None:
+    from bench import gpu
+
+    results = {"eager": Result([4.0, 4.0], 3.0), "hardtack": Result([2.0, 2.0], 1.0)}
+    found = [Measured("softmax", 0, results)]
+    assert gpu.rows_of(found, ("eager", "hardtack"), 4e12) == [
+        ("softmax", "4.00 / 3.00", "2.00 / 1.00", "2.00 (eager)", "13%")
+    ]
+    assert gpu.sentences(found, ("eager", "hardtack")) == [
+        "Hardtack is 2.00 times as fast as the best peer, geometric mean of 1; a peer is ahead on 0."
+    ]

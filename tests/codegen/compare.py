@@ -11,6 +11,8 @@ import numpy.typing as npt
 import torch
 import torch.utils._pytree as pytree
 
+from hardtack.codegen.backend import Backend
+from hardtack.codegen.backends.cpp.backend import CppBackend
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.export import Exported, to_graphs
@@ -67,12 +69,19 @@ class Compiled:
         return [to_torch(a, d) for a, d in zip(found, dtypes, strict=True)]
 
 
-def compile_module(module: Any, args: Tensors, dynamic: Any = None, hints: Mapping[str, int] | None = None) -> Compiled:
-    """Export, compile and load."""
+def compile_module(
+    module: Any,
+    args: Tensors,
+    dynamic: Any = None,
+    hints: Mapping[str, int] | None = None,
+    backend: Backend | None = None,
+    runner: type[Runner] = Runner,
+) -> Compiled:
+    """Export, compile and load; for the CPU if nothing else is said."""
     exported = to_graphs(module, tuple(args), {}, dynamic, False)
     (found,) = exported.entries.values()
-    entry = compile_entry(found.graph, hints or {})
-    return Compiled(exported, found.graph, entry, Runner(found.graph, entry, exported.store))
+    entry = compile_entry(found.graph, hints or {}, backend or CppBackend())
+    return Compiled(exported, found.graph, entry, runner(found.graph, entry, exported.store))
 
 
 def eager(module: Any, args: Tensors) -> list[torch.Tensor]:
@@ -129,12 +138,15 @@ class Suite:
     inputs: Sequence[Tensors]
     dynamic: Any = None
     scale: float = 1.0
+    backend: Backend | None = None
+    runner: type[Runner] = Runner
     _compiled: Compiled | None = field(default=None, repr=False)
     _found: list[tuple[dict[str, Any], dict[str, Any]]] | None = field(default=None, repr=False)
 
     def compiled(self) -> Compiled:
         if self._compiled is None:
-            self._compiled = compile_module(Table(self.functions), self.inputs[0], self.dynamic)
+            table, example = Table(self.functions), self.inputs[0]
+            self._compiled = compile_module(table, example, self.dynamic, None, self.backend, self.runner)
         return self._compiled
 
     def results(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:

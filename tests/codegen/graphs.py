@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from hardtack.codegen.backends.cpp.backend import CppBackend
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.export import to_graphs
 
@@ -42,7 +43,7 @@ class ResidualBlock(nn.Module):
 def compiled(module: nn.Module, *args: torch.Tensor, dynamic: object = None) -> CompiledEntry:
     """Compiled, not built."""
     torch.manual_seed(0)
-    return compile_entry(to_graphs(module.eval(), args, {}, dynamic, False).entries["forward"].graph, {})
+    return compile_entry(to_graphs(module.eval(), args, {}, dynamic, False).entries["forward"].graph, {}, CppBackend())
 
 
 def golden_cases() -> dict[str, CompiledEntry]:

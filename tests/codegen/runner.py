@@ -92,12 +92,16 @@ class Runner:
     observer: Callable[[Launch, str, Array], None] | None = None
 
     def __post_init__(self) -> None:
-        self.kernels = load_kernels(self.compiled.sources)
+        self.kernels = self.load()
         keys = {c.name: c.key for c in self.graph.constants}
         self.constants = {n: self.store[k].array for n, k in keys.items()}
         for name, request in self.compiled.prepacks.items():
             self.constants[name] = pack(request, self.constants[request.source])
         self.reset()
+
+    def load(self) -> dict[str, object]:
+        """Every kernel by name, as `_launch` calls it."""
+        return load_kernels(self.compiled.sources)
 
     def reset(self) -> None:
         """States to their first content."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hardtack.codegen.backends.cpp.backend import CppBackend
 from hardtack.codegen.dump import VARIABLE, dump_folder, origins_of, write_dump
 from hardtack.codegen.dump_links import Column, Line, link
 from hardtack.codegen.dump_page import page
@@ -54,7 +55,7 @@ def graph() -> Graph:
 
 @pytest.fixture(scope="module")
 def compiled(graph: Graph) -> CompiledEntry:
-    return compile_entry(graph, {})
+    return compile_entry(graph, {}, CppBackend())
 
 
 def dump(folder: Path, graph: Graph, compiled: CompiledEntry, name: str = "forward") -> Path:

@@ -191,6 +191,7 @@ import hashlib, torch
 from torch import nn
 from torch.export import Dim
 from hardtack.export import to_graphs
+from hardtack.codegen.backends.cpp.backend import CppBackend
 from hardtack.codegen.ir.plan import to_json
 from hardtack.codegen.pipeline import compile_entry
 torch.manual_seed(0)
@@ -204,7 +205,7 @@ class M(nn.Module):
         z = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         return z, torch.cat([z, y], 1).sort(dim=1)[0], y.argmax(1), z.softmax(-1) @ y.transpose(1, 2)
 g = to_graphs(M().eval(), (torch.randn(2, 3, 6, 7),), {}, ({0: Dim("batch", max=9)},), False).entries["forward"].graph
-c = compile_entry(g, {"batch": 2})
+c = compile_entry(g, {"batch": 2}, CppBackend())
 text = repr([sorted(c.sources.items()), to_json(c.for_target("x")), sorted(c.prepacks), c.texts["fuse"]])
 print(hashlib.sha256(text.encode()).hexdigest(), len(c.sources))
 """

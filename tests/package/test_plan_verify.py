@@ -13,7 +13,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package import plan_read
 from hardtack.codegen.package.content import Tree
 from hardtack.codegen.package.errors import LoadError
-from hardtack.codegen.package.manifest import EntrySpec, Manifest, TensorSpec
+from hardtack.codegen.package.manifest import EntrySpec, Manifest, TargetSpec, TensorSpec
 from hardtack.codegen.package.plan_verify import Proof, verify
 
 ONE = const(1)
@@ -36,7 +36,7 @@ def plan(body: tuple[Instr, ...], arena: dict[str, int], nbytes: int = 4096) -> 
 def prove(p: Plan) -> Proof:
     spec = TensorSpec("x", DType.F32, (16,), (1,))
     entry = EntrySpec("f", (), (spec,), (spec,), TREE, TREE, {})
-    manifest = Manifest({}, {}, (), (entry,), (), (), (), ())
+    manifest = Manifest({}, {}, (TargetSpec("cpu:t", "cpu", (), None),), (entry,), (), (), (), ())
     return verify(plan_read.parse(to_json(p), "plan"), manifest, entry, "cpu:t")
 
 

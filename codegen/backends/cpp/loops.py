@@ -8,18 +8,7 @@ from hardtack.codegen.backends.cpp.accumulators import Accumulators
 from hardtack.codegen.backends.cpp.body import Body, Place, storage_type
 from hardtack.codegen.backends.cpp.spelling import expr, register_type, symbol
 from hardtack.codegen.ir.expr import Expr, Sym, const, free_syms, maximum
-from hardtack.codegen.ir.loops import (
-    Axis,
-    Buffer,
-    Check,
-    Reduce,
-    Stmt,
-    Store,
-    args_of,
-    dtypes,
-    exprs_of,
-    out_of,
-)
+from hardtack.codegen.ir.loops import Axis, Buffer, dtypes, exprs_of, phases
 from hardtack.codegen.ir.schedule import Kernel, ScheduledNest
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.views import ONE
@@ -243,40 +232,11 @@ def _straight(
     return body.lines
 
 
-def _needed(body: Sequence[Stmt], roots: Sequence[Stmt], stop: frozenset[str]) -> list[Stmt]:
-    """The statements that `roots` depend on, in order, not looking behind the values in `stop`."""
-    wanted: set[str] = set()
-    marked: set[int] = {id(r) for r in roots}
-    for s in reversed(body):
-        out = out_of(s)
-        if id(s) in marked or (out is not None and out in wanted and out not in stop):
-            marked.add(id(s))
-            wanted |= {a for a in args_of(s) if isinstance(a, str)}
-            wanted |= {y.name for e in exprs_of(s) for y in free_syms(e)}
-    return [s for s in body if id(s) in marked and not (isinstance(s, Reduce) and out_of(s) in stop and s not in roots)]
-
-
-def _phases(n: ScheduledNest) -> tuple[list[Reduce], list[Stmt], list[Stmt]]:
-    """The reductions, what runs at every point before them, and what runs once after them."""
-    reduces = [s for s in n.nest.body if isinstance(s, Reduce)]
-    outs = frozenset(r.out for r in reduces)
-    axes = {a.sym for a in n.nest.reduced}
-    stores = [s for s in n.nest.body if isinstance(s, Store)]
-    each = [s for s in stores if any(free_syms(e) & axes for e in s.index)]
-    late_roots = [s for s in stores if s not in each]
-    before: list[Stmt] = [s for s in _needed(n.nest.body, [*reduces, *each], outs) if not isinstance(s, Reduce)]
-    # an index that is checked for its refusal alone runs where its argument does
-    before_outs = {out_of(s) for s in before}
-    after: list[Stmt] = [s for s in _needed(n.nest.body, late_roots, outs) if not isinstance(s, Reduce)]
-    checks = [s for s in n.nest.body if isinstance(s, Check) and s not in after and s.out not in before_outs]
-    return reduces, [*before, *checks], after
-
-
 def _reduction(
     n: ScheduledNest, places: Mapping[str, Place], types: Mapping[str, DType], prefix: str, vector: Sym | None
 ) -> list[str]:
     """Lanes are points of a parallel axis (or there are none): each lane reduces for itself."""
-    reduces, before, after = _phases(n)
+    reduces, before, after = phases(n.nest)
     acc = Accumulators(reduces, types)
     body = Body(places, types, vector, prefix=prefix)
     for s in before:
@@ -298,7 +258,7 @@ def _lane_reduction(
 ) -> list[str]:
     """Lanes are points of a reduce axis: four accumulators, then across the lanes."""
     assert n.vector is not None
-    reduces, before, after = _phases(n)
+    reduces, before, after = phases(n.nest)
     acc = Accumulators(reduces, types)
     body = Body(places, types, n.vector.sym, prefix=prefix)
     for s in before:

@@ -138,10 +138,10 @@ def known_target_names() -> Sequence[str]:
     return (*KNOWN_TARGETS, "native")
 
 
-def parse_target(text: str) -> tuple[CpuTarget, ...]:
+def parse_target(text: str, others: Sequence[str] = ()) -> tuple[CpuTarget, ...]:
     """The targets that ``text`` names: ``cpu`` is the default pair, widest first; ``cpu:NAME`` is one.
 
-    Raises TargetError for any other text, listing the known ones.
+    Raises TargetError for any other text, listing the known ones and ``others``, targets of other backends.
     """
     if text == "cpu":
         return DEFAULT_TARGETS
@@ -150,5 +150,5 @@ def parse_target(text: str) -> tuple[CpuTarget, ...]:
         return (native_target(),)
     if kind == "cpu" and name in KNOWN_TARGETS:
         return (KNOWN_TARGETS[name],)
-    known = ", ".join(["cpu", *(f"cpu:{known_name}" for known_name in known_target_names())])
+    known = ", ".join(["cpu", *(f"cpu:{known_name}" for known_name in known_target_names()), *others])
     raise TargetError(f"unknown target {text!r}; known targets: {known}")

@@ -51,7 +51,8 @@ typedef enum ht_code {
   HT_OUT_OF_MEMORY = 7,    /* an allocation failed, or would pass the session's max_nbytes */
   HT_KERNEL = 8,           /* a kernel refused its data: an index out of range, a failed assertion of the model */
   HT_CANCELLED = 9,        /* the observer asked to stop */
-  HT_INTERNAL = 10         /* a bug in Hardtack */
+  HT_INTERNAL = 10,        /* a bug in Hardtack */
+  HT_DEVICE = 11           /* the GPU or its driver failed; the message says when the whole process has lost it */
 } ht_code;
 
 typedef struct ht_status ht_status;
@@ -78,7 +79,7 @@ typedef struct ht_dtype {
   uint16_t lanes;
 } ht_dtype;
 
-/* device_type: 1 is the CPU (DLDeviceType). */
+/* device_type (DLDeviceType): 1 the CPU, 2 CUDA, 3 page-locked host memory of CUDA, 13 managed memory of CUDA. */
 typedef struct ht_device {
   int32_t device_type;
   int32_t device_id;
@@ -108,8 +109,8 @@ typedef struct ht_model ht_model;
 
 typedef struct ht_load_options {
   size_t struct_size;
-  const char* device; /* NULL or "cpu" */
-  const char* target; /* NULL: the best that this machine runs; else its name in the manifest, "cpu:x86-64-v3" */
+  const char* device; /* NULL or "cpu", "cuda" (device 0) or "cuda:1" */
+  const char* target; /* NULL: the best that the device runs; else its name in the manifest, "cpu:x86-64-v3" */
   /* Nonzero: read and verify the manifest and the plans, load no native code. Works for targets that this machine
    * cannot run; sessions cannot be created. */
   int32_t inspect_only;
@@ -126,6 +127,8 @@ typedef struct ht_load_options {
   /* The weights file of a bundle that keeps them outside; NULL: under the name that the bundle knows, beside it. Its
    * size and its header are checked, its hash with verify_weights. inspect_only does without the file. */
   const char* weights_path;
+  /* CUDA: the path of the driver library; NULL: libcuda.so.1, found as the system finds libraries. */
+  const char* cuda_driver;
 } ht_load_options;
 
 static inline ht_load_options ht_load_options_default(void) {
@@ -151,7 +154,7 @@ typedef struct ht_model_info {
   const char* manifest; /* the manifest's JSON text, as in the bundle */
   size_t manifest_nbytes;
   const char* target; /* the chosen target's name */
-  const char* device; /* "cpu" */
+  const char* device; /* the target's: "cpu", "cuda" */
   uint64_t file_nbytes;
   uint64_t weights_nbytes; /* bytes of all weights, in the bundle or outside */
   size_t num_entries, num_targets, num_states, num_constants, num_members, num_producers;
@@ -169,6 +172,7 @@ typedef struct ht_entry_info {
   const char* out_tree; /* JSON text */
   size_t num_instructions, num_kernels;
   int64_t arena_lo, arena_hi; /* bounds of the arena's nbytes over the declared sizes; INT64_MAX: no bound */
+  const char* no_graph;       /* why its runs cannot be replayed as a CUDA graph; "" where they can */
 } ht_entry_info;
 
 /* A size, or a stride in elements: lo == hi when fixed; hi is INT64_MAX without an upper bound. */
@@ -201,7 +205,7 @@ typedef struct ht_array_info {
   uint64_t nbytes;
   const char* file;   /* constants: the weights member */
   const char* tensor; /* constants: its key in that member. States: the constant they start from, or NULL for zeros */
-  const void* data;   /* constants: the bytes. States: NULL */
+  const void* data;   /* constants: the bytes, on the host. States: NULL */
 } ht_array_info;
 
 typedef struct ht_target_info {
@@ -264,12 +268,21 @@ HT_API void ht_pool_free(ht_pool* pool);
 
 typedef struct ht_session ht_session;
 
-/* The caller's memory for arena, workspace, states and outputs. Both functions must be set, or neither. */
+/* The caller's memory for arena, workspace, states and outputs; on CUDA: device memory, aligned to 256 bytes. Both
+ * functions must be set, or neither. */
 typedef struct ht_allocator {
   void* user;
   void* (*allocate)(void* user, size_t nbytes, size_t alignment); /* NULL: no memory */
   void (*release)(void* user, void* memory, size_t nbytes);
 } ht_allocator;
+
+/* CUDA graphs: what a run enqueues is recorded when a shape runs for the second time with the same pointers, and then
+ * replayed at once. Entries with control flow are never recorded (ht_entry_info.no_graph). */
+typedef enum ht_graphs { HT_GRAPHS_AUTO = 0, HT_GRAPHS_OFF = 1 } ht_graphs;
+
+/* CUDA: where outputs of the session's own lie. HT_OUTPUTS_FOLLOW: on the host if all inputs are there, else on the
+ * device. */
+typedef enum ht_outputs { HT_OUTPUTS_FOLLOW = 0, HT_OUTPUTS_ON_HOST = 1, HT_OUTPUTS_ON_DEVICE = 2 } ht_outputs;
 
 typedef struct ht_session_options {
   size_t struct_size;
@@ -280,6 +293,14 @@ typedef struct ht_session_options {
   ht_allocator allocator;
   uint64_t max_nbytes;       /* refuse to hold more than this; 0: no limit */
   int32_t max_cached_shapes; /* how many shapes to keep ready; 0: 16 */
+  /* CUDA: the stream (CUstream) on which everything happens; NULL: one of the session's own. (void*)1 is the legacy
+   * default stream and (void*)2 the calling thread's, as in CUDA's own headers. It must live as long as the session. */
+  void* stream;
+  /* CUDA, nonzero: a run whose outputs stay on the device returns when its work is enqueued. What goes wrong later is
+   * said by a later call on the session or by ht_session_synchronize. Host inputs must stay until then. */
+  int32_t asynchronous;
+  ht_graphs graphs;
+  ht_outputs outputs;
 } ht_session_options;
 
 static inline ht_session_options ht_session_options_default(void) {
@@ -300,12 +321,14 @@ HT_API void ht_session_free(ht_session* session);
  * success every field of an output in the session's buffer is set; shape and strides point to memory of the session.
  * After HT_CONTRACT and HT_INVALID_ARGUMENT nothing was run; after HT_KERNEL and HT_CANCELLED states and the caller's
  * outputs may be partly written.
- * The first run of a shape allocates; later ones do not. */
+ * The first run of a shape allocates; later ones do not.
+ * On CUDA a tensor lies on the device, where it is used in place if it is aligned to 16 bytes, or on the host, from and
+ * to where it is copied. What others enqueued to make an input must be done, or be earlier on the session's stream. */
 HT_API ht_status* ht_session_run(ht_session* session, const char* entry, const ht_tensor* inputs, size_t num_inputs,
                                  ht_tensor* outputs, size_t num_outputs);
 
-/* Checks the inputs and prepares everything for them, runs nothing. Fills dtype, ndim, shape and strides of `outputs`,
- * so that the caller can allocate them (data stays untouched). */
+/* Checks the inputs and prepares everything for them, runs nothing. Fills device, dtype, ndim, shape and strides of
+ * `outputs`, so that the caller can allocate them (data stays untouched). The device is where the session would put them. */
 HT_API ht_status* ht_session_bind(ht_session* session, const char* entry, const ht_tensor* inputs, size_t num_inputs,
                                   ht_tensor* outputs, size_t num_outputs);
 
@@ -314,6 +337,12 @@ HT_API ht_status* ht_session_reset(ht_session* session);
 /* Copies a state's bytes out or in; nbytes must be the state's. */
 HT_API ht_status* ht_session_read_state(ht_session* session, const char* name, void* data, size_t nbytes);
 HT_API ht_status* ht_session_write_state(ht_session* session, const char* name, const void* data, size_t nbytes);
+/* CUDA: waits for all runs so far; says what went wrong in them. On the CPU there is nothing to wait for. */
+HT_API ht_status* ht_session_synchronize(ht_session* session);
+/* CUDA: later runs go to this stream (see ht_session_options.stream), after all earlier ones. */
+HT_API ht_status* ht_session_set_stream(ht_session* session, void* stream);
+/* CUDA: the stream that runs go to; NULL on the CPU. */
+HT_API void* ht_session_stream(const ht_session* session);
 /* Gives back everything but the states; the next run allocates again. */
 HT_API ht_status* ht_session_trim(ht_session* session);
 
@@ -321,11 +350,19 @@ typedef struct ht_memory_info {
   size_t struct_size;
   uint64_t arena_nbytes, workspace_nbytes, outputs_nbytes, states_nbytes;
   size_t num_cached_shapes;
+  uint64_t staging_nbytes; /* CUDA: device copies of host tensors, and outputs on the host */
+  size_t num_graphs;       /* CUDA: recorded graphs that are kept */
 } ht_memory_info;
 
 HT_API ht_status* ht_session_memory(const ht_session* session, ht_memory_info* info);
 
-/* One executed instruction, as the observer sees it, right after it ran. */
+/* Memory on the model's device, outside of sessions, aligned to 64 bytes at least; for callers without an allocator of
+ * their own. Freeing device memory waits for work that uses it. */
+HT_API ht_status* ht_model_allocate(ht_model* model, size_t nbytes, void** memory);
+HT_API void ht_model_deallocate(ht_model* model, void* memory);
+
+/* One executed instruction, as the observer sees it, right after it ran. On CUDA the run waits after each instruction
+ * and the tensors are copies on the host. */
 typedef struct ht_step {
   const char* entry;
   size_t index;       /* of the instruction in the plan, counting nested ones in order */

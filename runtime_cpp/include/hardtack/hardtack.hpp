@@ -91,9 +91,18 @@ class Tensor {
   Tensor(const void* data, ht_dtype dtype, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides)
       : data_(const_cast<void*>(data)), dtype_(dtype), shape_(std::move(shape)), strides_(std::move(strides)) {}
 
+  /// The same tensor as memory of another device: DLDeviceType and the device's number.
+  Tensor on(int device_type, int device_id) const {
+    Tensor tensor = *this;
+    tensor.device_.device_type = static_cast<decltype(device_.device_type)>(device_type);
+    tensor.device_.device_id = device_id;
+    return tensor;
+  }
+
   const std::vector<std::int64_t>& shape() const { return shape_; }
   const std::vector<std::int64_t>& strides() const { return strides_; }
   ht_dtype dtype() const { return dtype_; }
+  ht_device device() const { return device_; }
   template <typename T = void>
   T* data() const {
     return static_cast<T*>(data_);
@@ -104,7 +113,7 @@ class Tensor {
     ht_tensor tensor;
     std::memset(&tensor, 0, sizeof tensor);
     tensor.data = data_;
-    tensor.device.device_type = static_cast<decltype(tensor.device.device_type)>(1);
+    tensor.device = device_;
     tensor.ndim = static_cast<std::int32_t>(shape_.size());
     tensor.dtype = dtype_;
     tensor.shape = const_cast<std::int64_t*>(shape_.data());
@@ -113,8 +122,15 @@ class Tensor {
   }
 
  private:
+  static ht_device host() {
+    ht_device device{};
+    device.device_type = static_cast<decltype(device.device_type)>(1);
+    return device;
+  }
+
   void* data_ = nullptr;
   ht_dtype dtype_{};
+  ht_device device_ = host();
   std::vector<std::int64_t> shape_;
   std::vector<std::int64_t> strides_;
 };
@@ -154,7 +170,8 @@ class Session {
     views.reserve(out.size());
     for (const ht_tensor& t : out) {
       std::vector<std::int64_t> shape(t.shape, t.shape + t.ndim), strides(t.strides, t.strides + t.ndim);
-      views.emplace_back(static_cast<char*>(t.data) + t.byte_offset, t.dtype, std::move(shape), std::move(strides));
+      const Tensor view(static_cast<char*>(t.data) + t.byte_offset, t.dtype, std::move(shape), std::move(strides));
+      views.push_back(view.on(static_cast<int>(t.device.device_type), static_cast<int>(t.device.device_id)));
     }
     return views;
   }
@@ -172,6 +189,8 @@ class Session {
   }
 
   Status reset() { return Status(ht_session_reset(get())); }
+  Status synchronize() { return Status(ht_session_synchronize(get())); }
+  Status set_stream(void* stream) { return Status(ht_session_set_stream(get(), stream)); }
   Status trim() { return Status(ht_session_trim(get())); }
   Status read_state(const char* name, void* data, std::size_t nbytes) {
     return Status(ht_session_read_state(get(), name, data, nbytes));

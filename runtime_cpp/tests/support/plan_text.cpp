@@ -99,6 +99,12 @@ std::string PlanText::launch(int kernel, const std::vector<int>& buffers, const 
          "}";
 }
 
+std::string PlanText::gpu_launch(int kernel, const std::vector<int>& buffers, const std::vector<int>& ints,
+                                 const std::vector<int>& grid, const std::string& maps) const {
+  return "{\"buffers\":" + numbers(buffers) + ",\"grid\":" + numbers(grid) + ",\"ints\":" + numbers(ints) +
+         ",\"kernel\":" + text(kernel) + ",\"maps\":" + maps + ",\"op\":\"launch\",\"origin\":0}";
+}
+
 std::string PlanText::copy(int src, int dst) const {
   return "{\"dst\":" + text(dst) + ",\"op\":\"copy\",\"origin\":0,\"src\":" + text(src) + "}";
 }

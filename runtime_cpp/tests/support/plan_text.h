@@ -44,6 +44,9 @@ class PlanText {
 
   std::string launch(int kernel, const std::vector<int>& buffers, const std::vector<int>& ints, int64_t shared = 0,
                      int64_t per_worker = 0);
+  /// On a GPU; `grid` are expressions, `maps` is JSON.
+  std::string gpu_launch(int kernel, const std::vector<int>& buffers, const std::vector<int>& ints,
+                         const std::vector<int>& grid, const std::string& maps = "[]") const;
   std::string copy(int src, int dst) const;
   std::string fill(int dst, int64_t bits) const;
   std::string branch(int cond, const std::vector<std::string>& then, const std::vector<std::string>& orelse) const;

@@ -1,0 +1,120 @@
+"""The systems that are compared on a GPU: each turns a module and its inputs into a call that enqueues one run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import torch
+
+from bench.models import Case
+from bench.systems import Run, System
+
+_WARM_UP = 3
+
+
+class Eager(System):
+    """torch as it is."""
+
+    name = "eager"
+
+    def prepare(self, case: Case, threads: int) -> Run:
+        return lambda: case.module(*case.args)
+
+
+class EagerGraph(System):
+    """torch as it is, its kernels captured in a CUDA graph."""
+
+    name = "graph"
+
+    def prepare(self, case: Case, threads: int) -> Run:
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UP):
+                case.module(*case.args)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            outputs = case.module(*case.args)
+
+        def run() -> object:
+            graph.replay()
+            return outputs
+
+        return run
+
+
+class Compile(System):
+    """torch.compile with its defaults."""
+
+    name = "compile"
+    mode: str | None = None
+
+    def prepare(self, case: Case, threads: int) -> Run:
+        torch.compiler.reset()
+        compiled = torch.compile(case.module, dynamic=False, mode=self.mode)
+        begin = time.perf_counter()
+        compiled(*case.args)
+        torch.cuda.synchronize()
+        self.export_seconds = time.perf_counter() - begin
+        for _ in range(_WARM_UP):
+            compiled(*case.args)
+        return lambda: compiled(*case.args)
+
+
+class ReduceOverhead(Compile):
+    """torch.compile with CUDA graphs."""
+
+    name = "reduce"
+    mode = "reduce-overhead"
+
+
+class MaxAutotune(Compile):
+    """torch.compile with CUDA graphs and timed templates."""
+
+    name = "max"
+    mode = "max-autotune"
+
+
+class AOTInductor(System):
+    """torch.export and AOTInductor with frozen weights, its package loaded into this process."""
+
+    name = "aoti"
+
+    def prepare(self, case: Case, threads: int) -> Run:
+        from torch._inductor import aoti_compile_and_package, aoti_load_package
+
+        path = self.folder / f"{case.name}.gpu.pt2"
+
+        def make() -> None:
+            program = torch.export.export(case.module, case.args, strict=False)
+            aoti_compile_and_package(program, package_path=str(path), inductor_configs={"freezing": True})
+
+        self.made(path, make)
+        loaded = aoti_load_package(str(path))
+        return lambda: loaded(*case.args)
+
+
+class Hardtack(System):
+    """A bundle for this GPU, loaded into this process; inputs and outputs are torch tensors on the device."""
+
+    name = "hardtack"
+
+    def prepare(self, case: Case, threads: int) -> Run:
+        import hardtack
+
+        path = self.folder / f"{case.name}.gpu.pkg"
+        major, minor = torch.cuda.get_device_capability()
+        self.made(
+            path, lambda: hardtack.export(case.module, case.args, path=path, targets=(f"cuda:sm_{major}{minor}",))
+        )
+        session = hardtack.load(path, device="cuda:0").session(asynchronous=True)  # as every call of torch is
+        for _ in range(_WARM_UP):  # the second run captures the graph
+            session(*case.args)
+        return lambda: session(*case.args)
+
+
+SYSTEMS: Mapping[str, type[System]] = {
+    s.name: s for s in (Eager, EagerGraph, Compile, ReduceOverhead, MaxAutotune, AOTInductor, Hardtack)
+}
+PEERS = ("eager", "graph", "compile", "reduce", "max", "aoti")

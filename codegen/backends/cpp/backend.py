@@ -1,0 +1,59 @@
+"""The CPU as a Backend: C++ kernels, the same for every CPU target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from hardtack.codegen.backend import NAME, Rendered, named, visible
+from hardtack.codegen.backends.cpp import loops, templates
+from hardtack.codegen.fuse import CPU_LIMITS, FusionLimits
+from hardtack.codegen.ir.expr import Expr, const
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.group import Group
+from hardtack.codegen.ir.loops import Buffer, Nest
+from hardtack.codegen.ir.schedule import to_text_kernel, verify_kernel
+from hardtack.codegen.lower import RULES
+from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.planning import KernelLaunch
+from hardtack.codegen.tile import tile, tile_template
+
+
+@dataclass(frozen=True)
+class CppBackend:
+    """See hardtack.codegen.backend.Backend."""
+
+    device: str = "cpu"
+    arch: str = ""
+    comment: str = "//"
+    limits: FusionLimits = CPU_LIMITS
+
+    @property
+    def rules(self) -> Mapping[str, Callable[[Lowering, Op], None]]:
+        return RULES
+
+    def prepare(
+        self, nests: tuple[Nest, ...], buffers: Mapping[str, Buffer], hints: Mapping[str, int]
+    ) -> tuple[tuple[Nest, ...], Mapping[str, Buffer]]:
+        return nests, buffers
+
+    def render(
+        self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], stem: str, hints: Mapping[str, int]
+    ) -> Rendered:
+        ints: tuple[Expr, ...]
+        if group.anchor is not None:
+            k = tile_template(group, buffers, kept, stem, templates.batch_axes(group.anchor))
+            verify_kernel(k)
+            rendered = templates.render(k, buffers, NAME)
+            source, ints = rendered.source, rendered.ints
+            shared, per_worker = rendered.shared, rendered.per_worker
+        else:
+            k = tile(group, buffers, kept, stem)
+            verify_kernel(k)
+            source, ints = loops.render(k, buffers, NAME), tuple(loops.kernel_syms(k))
+            shared, per_worker = const(0), loops.worker_nbytes(k, buffers)
+        name, text = named(stem, source)
+        launch = KernelLaunch(
+            name, tuple(b.name for b in k.buffers), k.writes, k.reads, ints, shared, per_worker, k.origin
+        )
+        return Rendered(visible(launch, group), text, to_text_kernel(replace(k, name=name)))

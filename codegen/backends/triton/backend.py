@@ -1,0 +1,75 @@
+"""A GPU architecture as a Backend: Triton kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from hardtack.codegen.backend import Rendered, named, visible
+from hardtack.codegen.backends.triton import loops, templates
+from hardtack.codegen.backends.triton.kernel import TritonKernel
+from hardtack.codegen.backends.triton.split import split_reductions
+from hardtack.codegen.backends.triton.tile import tile
+from hardtack.codegen.backends.triton.tiled import to_text
+from hardtack.codegen.fuse import FusionLimits
+from hardtack.codegen.ir.expr import const
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.group import Group
+from hardtack.codegen.ir.loops import Buffer, Nest
+from hardtack.codegen.ir.schedule import to_text_kernel
+from hardtack.codegen.lower import reductions, triton
+from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.planning import KernelLaunch
+from hardtack.codegen.tile import tile_template
+
+GPU_LIMITS = FusionLimits(
+    parallel_enough=64,
+    small_work=1 << 18,
+    largest_group=24,
+    epilogues=templates.EPILOGUES,
+    nested_reductions=False,
+    keeps_parallelism=True,
+)
+
+
+@dataclass(frozen=True)
+class TritonBackend:
+    """See hardtack.codegen.backend.Backend. `arch`: "sm_90" and the like."""
+
+    arch: str
+    device: str = "cuda"
+    comment: str = "#"
+    limits: FusionLimits = field(default=GPU_LIMITS)
+
+    @property
+    def rules(self) -> Mapping[str, Callable[[Lowering, Op], None]]:
+        return {**reductions.RULES, **triton.RULES}
+
+    def prepare(
+        self, nests: tuple[Nest, ...], buffers: Mapping[str, Buffer], hints: Mapping[str, int]
+    ) -> tuple[tuple[Nest, ...], Mapping[str, Buffer]]:
+        return split_reductions(nests, buffers, hints)
+
+    def render(
+        self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], stem: str, hints: Mapping[str, int]
+    ) -> Rendered:
+        if group.anchor is not None:
+            scheduled = tile_template(group, buffers, kept, stem, templates.batch_axes(group.anchor))
+            kernel, listing = templates.render(scheduled, buffers, self.arch), to_text_kernel(scheduled)
+        else:
+            tiled = tile(group, buffers, kept, stem, hints)
+            kernel, listing = loops.render(tiled, buffers, self.arch), to_text(tiled)
+        name, source = named(stem, kernel.text, _settings(kernel))
+        launch = KernelLaunch(
+            name, kernel.buffers, kernel.writes, kernel.reads, kernel.ints, const(0), const(0), kernel.origin,
+            kernel.grid, kernel.maps,
+        )  # fmt: skip
+        listing = re.sub(rf"^kernel {re.escape(stem)}\b", f"kernel {name}", listing)
+        return Rendered(visible(launch, group), source, listing, replace(kernel, name=name, text=source))
+
+
+def _settings(kernel: TritonKernel) -> str:
+    """What besides its text decides what a kernel is: equal ones are compiled once."""
+    rest = (kernel.arguments, sorted(kernel.constexprs.items()), kernel.num_warps, kernel.num_stages, kernel.num_ctas)
+    return f"{rest!r} {kernel.dependent!r} {sorted(kernel.options.items())!r}"

@@ -1,0 +1,184 @@
+"""Convolutions as Triton kernels: conv.triton for all but depthwise ones, which have depthwise.triton.
+
+Results are channels-last: row m of the tile is an output point of an image, column n an output channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hardtack.codegen.backends.triton.gemm import ceil_div
+from hardtack.codegen.backends.triton.kernel import TritonKernel
+from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
+from hardtack.codegen.ir.expr import Expr, const, int_value, product
+from hardtack.codegen.ir.loops import Buffer, TemplateNest
+from hardtack.codegen.ir.schedule import Kernel
+from hardtack.codegen.tune.gemm import GemmPlan
+
+DIMS = "zyx"
+
+
+def _ints(anchor: TemplateNest, name: str) -> tuple[int, ...]:
+    value = anchor.attr(name)
+    assert isinstance(value, tuple)
+    return tuple(int(v[0]) if isinstance(v, tuple) else int(v) for v in value)
+
+
+def _places(sketch: Sketch, sizes: list[Expr]) -> list[str]:
+    """The image and the output coordinates o_z, o_y, o_x of each row."""
+    lines = []
+    rest = "rows"
+    for d in range(len(sizes) - 1, -1, -1):
+        letter = DIMS[3 - len(sizes) + d]
+        size = sketch.i32(f"out_{letter}", sizes[d])
+        lines += [f"o_{letter} = {rest} % {size}", f"rest_{letter} = {rest} // {size}"]
+        rest = f"rest_{letter}"
+    return [*lines, f"image = {rest}"]
+
+
+def _tap_lines(sketch: Sketch, anchor: TemplateNest, tap: str, flat: bool) -> list[str]:
+    """`reach` (the input's offset) and `seen` (whether it lies inside) for tap number `tap`."""
+    x = anchor.operands[0]
+    kernel, stride, padding, dilation = (_ints(anchor, k) for k in ("kernel", "stride", "padding", "dilation"))
+    transposed = bool(anchor.attr("transposed"))
+    lines, seen, offsets = [], [], []
+    rest = tap
+    wide = sketch.wide()
+    wider = [d for d, k in enumerate(kernel) if k > 1]
+    for d in range(len(kernel) - 1, -1, -1):
+        letter = DIMS[3 - len(kernel) + d]
+        single = kernel[d] == 1
+        if not single:
+            last = d == wider[0]
+            lines.append(f"t_{letter} = {rest if last else f'{rest} % {kernel[d]}'}")
+            if not last:
+                lines.append(f"taps_{letter} = {rest} // {kernel[d]}")
+                rest = f"taps_{letter}"
+        out = f"o_{letter}[:, None]"
+        step = "0" if single else f"t_{letter}[None, :]" if flat else f"t_{letter}"
+        size = sketch.i32(f"in_{letter}", x.shape[2 + d])
+        if transposed:
+            lines.append(f"r_{letter} = {out} + {padding[d]} - {step} * {dilation[d]}")
+            lines.append(f"i_{letter} = r_{letter} // {stride[d]}")
+            seen.append(f"(r_{letter} >= 0) & (i_{letter} < {size})")
+            if stride[d] > 1:
+                seen.append(f"(r_{letter} % {stride[d]} == 0)")
+        else:
+            lines.append(f"i_{letter} = {out} * {stride[d]} - {padding[d]} + {step} * {dilation[d]}")
+            seen.append(f"(i_{letter} >= 0) & (i_{letter} < {size})")
+        offsets.append(f"i_{letter}{wide} * {sketch.i64(f'x_{letter}', x.strides[2 + d])}")
+    return [*lines, f"seen = rows_inside[:, None] & {' & '.join(seen)}", f"reach = {' + '.join(offsets)}"]
+
+
+def render_conv(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
+    """operands: x [N, C, *S] and the weights [groups, O/groups, C/groups, taps] through strides."""
+    anchor = kernel.anchor
+    assert anchor is not None
+    plan = anchor.attr("plan")
+    assert isinstance(plan, GemmPlan)
+    sketch = Sketch(kernel, buffers)
+    x, w = anchor.operands
+    groups, columns, channels, taps = w.shape
+    m = kernel.outer[1].extent
+    flat = plan.variant == "flat"
+    size_c, tap_count = sketch.i32("channels", channels), int_value(taps)
+    assert tap_count is not None
+    sizes = [a.extent for a in anchor.axes[-1 - (len(x.shape) - 2) : -1]]
+    wide = sketch.wide()
+    w_c, w_tap, x_c = (
+        sketch.i64("w_c", w.strides[2]),
+        sketch.i64("w_tap", w.strides[3]),
+        sketch.i64("x_c", x.strides[1]),
+    )
+    inside_columns = "" if int_value(columns % plan.block_n) == 0 else "(columns < group_columns)[None, :]"
+    if flat:
+        steps = ceil_div(channels * taps, plan.block_k)
+        head = [
+            "depth = step * BLOCK_K + lanes",
+            f"c = depth % {size_c}",
+            f"tap = depth // {size_c}",
+            *_tap_lines(sketch, anchor, "tap", True),
+            f"inside = seen & (depth < {size_c} * {tap_count})[None, :]",
+            f"at = x + reach + (c{wide} * {x_c})[None, :]",
+            f"w_at = w + (c{wide} * {w_c} + tap{wide} * {w_tap})[:, None]",
+        ]
+        depth_mask = f"(depth < {size_c} * {tap_count})[:, None]"
+    else:
+        blocks = ceil_div(channels, plan.block_k)
+        steps = blocks * taps
+        count = sketch.i32("channel_blocks", blocks)
+        whole = int_value(channels % plan.block_k) == 0
+        head = [
+            f"c = step % {count} * BLOCK_K + lanes",
+            f"tap = step // {count}",
+            *_tap_lines(sketch, anchor, "tap", False),
+            "inside = seen" if whole else f"inside = seen & (c < {size_c})[None, :]",
+            f"at = x + reach + (c{wide} * {x_c})[None, :]",
+            f"w_at = w + (c{wide} * {w_c})[:, None] + tap * {w_tap}",
+        ]
+        depth_mask = "" if whole else f"(c < {size_c})[:, None]"
+    masks = [p for p in (depth_mask, inside_columns) if p]
+    total = sketch.i32("steps", steps)
+    if plan.splits == 1:
+        part = ["begin = 0", f"end = {total}"]
+    else:
+        part = [
+            f"part = tl.cdiv({total}, {plan.splits})",
+            "begin = batch * part",
+            f"end = tl.minimum(begin + part, {total})",
+        ]
+    holes: dict[str, str | list[str]] = {
+        "rows": sketch.i32("rows", m),
+        "group_columns": sketch.i32("group_columns", columns),
+        "groups": sketch.i32("groups", groups),
+        "places": _places(sketch, sizes),
+        "x": sketch.operand(0),
+        "w": sketch.operand(1),
+        "x_n": sketch.i64("x_n", x.strides[0]),
+        "x_group": sketch.i64("x_group", channels * x.strides[1]),
+        "w_group": sketch.i64("w_group", w.strides[0]),
+        "w_o": sketch.i64("w_o", w.strides[1]),
+        "range": part,
+        "step": head,
+        "w_mask": f", mask={' & '.join(masks)}, other=0.0" if masks else "",
+        "wide": wide,
+        "wide_scalar": wide,
+        "epilogue": sketch.epilogue(),
+    }
+    programs = ceil_div(m, plan.block_m) * ceil_div(columns, plan.block_n) * groups * plan.splits
+    constexprs = {
+        "BLOCK_M": plan.block_m,
+        "BLOCK_N": plan.block_n,
+        "BLOCK_K": plan.block_k,
+        "GROUP_M": plan.group_m,
+    }
+    return sketch.finish(fill(read("conv"), holes), constexprs, programs, plan.warps, plan.stages)
+
+
+def render_depthwise(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
+    """operands: x [N, C, *S] and the weights [C, taps] through strides."""
+    anchor = kernel.anchor
+    assert anchor is not None
+    block = anchor.attr("block")
+    assert isinstance(block, tuple)
+    sketch = Sketch(kernel, buffers)
+    x, w = anchor.operands
+    _, m, n = (a.extent for a in kernel.outer)
+    holes: dict[str, str | list[str]] = {
+        "rows": sketch.i32("rows", m),
+        "columns": sketch.i32("columns", n),
+        "places": _places(sketch, [a.extent for a in anchor.axes[1:-1]]),
+        "x": sketch.operand(0),
+        "w": sketch.operand(1),
+        "x_n": sketch.i64("x_n", x.strides[0]),
+        "x_c": sketch.i64("x_c", x.strides[1]),
+        "w_c": sketch.i64("w_c", w.strides[0]),
+        "w_tap": sketch.i64("w_tap", w.strides[1]),
+        "step": [*_tap_lines(sketch, anchor, "tap", False), "inside = seen", "at = x + reach"],
+        "wide": sketch.wide(),
+        "epilogue": sketch.epilogue(),
+    }
+    taps = int_value(w.shape[1])
+    constexprs = {"BLOCK_M": block[0], "BLOCK_N": block[1], "TAPS": taps}
+    programs = product((ceil_div(m, block[0]), ceil_div(n, block[1]), const(1)))
+    return sketch.finish(fill(read("depthwise"), holes), constexprs, programs, 4, 1)

@@ -1,0 +1,169 @@
+"""Matrix products as Triton kernels: the templates gemm*.triton with their holes filled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hardtack.codegen.backends.triton.kernel import TritonKernel
+from hardtack.codegen.backends.triton.sketch import Sketch, batch_lines, fill, read, strides_of
+from hardtack.codegen.ir.expr import Expr, const, int_value, minimum, product
+from hardtack.codegen.ir.loops import Buffer, Operand
+from hardtack.codegen.ir.schedule import Kernel
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.views import ONE
+from hardtack.codegen.tune.gemm import GemmPlan
+
+FILES = {"tile": "gemm", "outer": "gemm_outer", "vector": "gemm_vector"}
+
+
+def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
+    """operands: a [..., M, K] and b [..., K, N], their leading dimensions the batch; see lower/triton.py."""
+    anchor = kernel.anchor
+    assert anchor is not None
+    plan = anchor.attr("plan")
+    assert isinstance(plan, GemmPlan)
+    if plan.variant == "stream":
+        return _render_stream(kernel, buffers, plan)
+    sketch = Sketch(kernel, buffers)
+    a, b = anchor.operands
+    (batch, _, n), (m, k) = (x.extent for x in kernel.outer), a.shape[-2:]
+    holes: dict[str, str | list[str]] = {
+        "a": sketch.operand(0),
+        "b": sketch.operand(1),
+        "rows": sketch.i32("rows", m),
+        "columns": sketch.i32("columns", n),
+        "range": _range(sketch, plan, batch, k),
+        "a_row": sketch.i64("a_row", a.strides[-2]),
+        "a_step": sketch.i64("a_step", a.strides[-1]),
+        "b_step": sketch.i64("b_step", b.strides[-2]),
+        "wide": sketch.wide(),
+        "precision": "ieee",
+        "accumulate": "tl.float64" if a.dtype is DType.F64 else "tl.float32",
+    }
+    holes |= {
+        "a_depth": scaled("depth[None, :]", a.strides[-1], sketch, "a_step"),
+        "b_depth": scaled(
+            "depth[None, :]" if plan.variant == "vector" else "depth[:, None]", b.strides[-2], sketch, "b_step"
+        ),
+        "b_column": scaled(
+            "columns[:, None]" if plan.variant == "vector" else "columns[None, :]", b.strides[-1], sketch, "b_column"
+        ),
+    }
+    strides = {x: strides_of(o.shape[:-2], o.strides[:-2]) for x, o in (("a", a), ("b", b))}
+    extents = batch_extents(a, b)
+    holes["batches"] = batch_lines(sketch, extents, strides, "slice" if plan.splits > 1 else "batch")
+    holes |= _masks(plan, m, n, k)
+    holes["wait"] = []
+    dependent = plan.variant == "vector" and bool(anchor.attr("constant")) and bool(anchor.attr("dependent"))
+    if dependent:
+        # B is a constant: it may be read before the kernel in front has ended, all else may not
+        holes["wait"] = ["tl.extra.cuda.gdc_launch_dependents()", "tl.extra.cuda.gdc_wait()"]
+    holes["epilogue"] = sketch.epilogue()
+    tiles = ceil_div(m, plan.block_m) * ceil_div(n, plan.block_n) * batch
+    constexprs: dict[str, object] = {"BLOCK_M": plan.block_m, "BLOCK_N": plan.block_n}
+    if plan.variant != "outer":
+        constexprs["BLOCK_K"] = plan.block_k
+    if plan.variant == "tile":
+        constexprs["GROUP_M"] = plan.group_m
+    text = fill(read(FILES[plan.variant]), holes)
+    return sketch.finish(text, constexprs, tiles, plan.warps, plan.stages, dependent)
+
+
+def _render_stream(kernel: Kernel, buffers: Mapping[str, Buffer], plan: GemmPlan) -> TritonKernel:
+    """One matrix by another, both read by bulk copies."""
+    anchor = kernel.anchor
+    assert anchor is not None
+    sketch = Sketch(kernel, buffers)
+    a, b = anchor.operands
+    m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
+    rows, columns = ("row", "k"), ("k", "column")
+    holes: dict[str, str | list[str]] = {
+        "rows": sketch.i32("rows", m),
+        "columns": sketch.i32("columns", n),
+        "depth": sketch.i32("depth_k", k),
+        "load_a": _bulk(sketch, "a_map", 0, (plan.block_m, plan.block_k), rows),
+        "load_b": _bulk(sketch, "b_map", 1, (plan.block_k, plan.block_n), columns),
+        "wide": sketch.wide(),
+        "epilogue": sketch.epilogue(),
+    }
+    tiles = ceil_div(m, plan.block_m) * ceil_div(n, plan.block_n)
+    constexprs: dict[str, object] = {
+        "BLOCK_M": plan.block_m,
+        "BLOCK_N": plan.block_n,
+        "BLOCK_K": plan.block_k,
+        "GROUP_M": plan.group_m,
+        "FLATTEN": plan.flatten,
+        "SPECIALISED": plan.specialised,
+    }
+    programs = minimum(tiles, plan.programs)
+    return sketch.finish(fill(read("gemm_stream"), holes), constexprs, programs, plan.warps, plan.stages)
+
+
+def _bulk(sketch: Sketch, name: str, k: int, block: tuple[int, int], at: tuple[str, str]) -> str:
+    straight = sketch.map(name, k, block)
+    return f"{name}.load([{at[0]}, {at[1]}])" if straight else f"{name}.load([{at[1]}, {at[0]}]).T"
+
+
+def _range(sketch: Sketch, plan: GemmPlan, batch: Expr, k: Expr) -> list[str]:
+    """The part [begin, end) of K that a program sums."""
+    depth = sketch.i32("depth_k", k)
+    if plan.splits == 1:
+        return ["begin = 0", f"end = {depth}"]
+    slices = sketch.i32("slices", batch // plan.splits)
+    return [
+        f"part = tl.cdiv(tl.cdiv({depth}, {plan.splits}), {plan.block_k}) * {plan.block_k}",
+        f"slice = batch % {slices}",
+        f"begin = batch // {slices} * part",
+        f"end = tl.minimum(begin + part, {depth})",
+    ]
+
+
+def _masks(plan: GemmPlan, m: Expr, n: Expr, k: Expr) -> dict[str, str]:
+    """What the loads of A and B must not read; nothing where sizes are multiples of the tile's."""
+
+    def multiple(e: Expr, block: int) -> bool:
+        value = int_value(e % block)
+        return value == 0
+
+    even_k = multiple(k, plan.block_k * plan.splits) and plan.variant == "tile"
+    if plan.variant == "vector":
+        columns = "" if multiple(n, plan.block_n) else " & (columns[:, None] < N)"
+        first = f", mask=(k[None, :] < end){columns}, other=0.0"
+        return {"a_mask": ", mask=k[None, :] < end, other=0.0", "b_mask": first + ', eviction_policy="evict_first"'}
+    out = {}
+    for side, size, block, inside, depth in (
+        ("a_mask", m, plan.block_m, "(rows[:, None] < M)", "((k + lanes)[None, :] < end)"),
+        ("b_mask", n, plan.block_n, "(columns[None, :] < N)", "((k + lanes)[:, None] < end)"),
+    ):
+        parts = ([] if multiple(size, block) else [inside]) + ([] if even_k else [depth])
+        out[side] = f", mask={' & '.join(parts)}, other=0.0" if parts else ""
+    return out
+
+
+def scaled(index: str, stride: Expr, sketch: Sketch, name: str) -> str:
+    """index * stride, in 64 bits unless the stride is 1."""
+    if stride is ONE:
+        return index
+    if int_value(stride) == 0:
+        return f"{index} * 0"
+    return f"{index}.to(tl.int64) * {sketch.i64(name, stride)}"
+
+
+def batch_extents(*operands: Operand) -> list[Expr]:
+    """The leading dimensions of all operands, broadcast: all but the last two."""
+    rank = len(operands[0].shape) - 2
+    out: list[Expr] = []
+    for d in range(rank):
+        sizes = [o.shape[d] for o in operands]
+        out.append(next((s for s in sizes if s is not ONE), ONE))
+    return out
+
+
+def ceil_div(e: Expr, block: int) -> Expr:
+    """e / block rounded up."""
+    return (e + (block - 1)) // block if block > 1 else e
+
+
+def whole_batch(extents: list[Expr]) -> Expr:
+    """How many matrices a batch has."""
+    return product(extents) if extents else const(1)

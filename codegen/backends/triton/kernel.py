@@ -1,0 +1,56 @@
+"""TritonKernel: one rendered GPU kernel, and how its arguments and grid follow from the launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hardtack.codegen.ir.expr import Expr, const
+from hardtack.codegen.ir.graph import Origin
+from hardtack.codegen.ir.plan import MapSource
+
+ONE_PROGRAM: tuple[Expr, Expr, Expr] = (const(1), const(1), const(1))
+NAME = "@KERNEL@"
+"""Stands for the kernel's name in its text: the name ends with the hash of the text."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One parameter of the kernel's function, constexprs aside.
+
+    type: "*bf16", "i32", "i64" or a tensor descriptor "tensordesc<bf16[128, 64]>". role: ("buffer", p), ("int", p),
+    ("status",), ("site",) or ("map", m). divisible: it is known to be a multiple of 16 (buffers always are).
+    """
+
+    name: str
+    type: str
+    role: tuple[object, ...]
+    divisible: bool = False
+
+
+@dataclass(frozen=True)
+class TritonKernel:
+    """See the module's docstring.
+
+    name: readable stem. text: a module with one @triton.jit function called NAME (helpers in front of it aside).
+    arguments: the function's parameters in order, then `constexprs` by keyword. num_warps counts those of the tile,
+    before warp specialisation adds its own; dependent: launched with the programmatic-dependent-launch attribute.
+    grid counts programs, without the factor num_ctas. buffers: the launch's, by role ("buffer", p); ints: likewise.
+    """
+
+    name: str
+    text: str
+    arguments: tuple[Argument, ...]
+    constexprs: Mapping[str, object]
+    buffers: tuple[str, ...]
+    writes: frozenset[str]
+    reads: frozenset[str]
+    ints: tuple[Expr, ...]
+    grid: tuple[Expr, Expr, Expr]
+    origin: Origin
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    dependent: bool = False
+    maps: tuple[MapSource, ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)

@@ -1,0 +1,40 @@
+"""Which f32 values of a kernel only ever become results of 16 bits: cheaper functions are good enough for these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hardtack.codegen.backends.triton.spelling import HALF
+from hardtack.codegen.backends.triton.tiled import TiledKernel
+from hardtack.codegen.ir.loops import Buffer, Compute, Load, Reduce, Store, args_of, out_of
+
+ARITHMETIC = frozenset({"add", "sub", "mul", "div", "where", "max", "min", "neg", "fma", "cast", "tanh", "sigmoid"})
+"""Ops that pass an error of their arguments on without making it larger than that of a sum or product."""
+
+
+def coarse_values(kernel: TiledKernel, buffers: Mapping[str, Buffer]) -> tuple[frozenset[str], ...]:
+    """For each nest the values whose every use ends in a rounding to 16 bits."""
+    # a buffer that stays inside the kernel is as coarse as its loads; one that leaves it, as its dtype
+    inside = {b: True for b, where in kernel.storage.items() if where == "register"}
+    found: list[frozenset[str]] = []
+    for n in reversed(kernel.nests):
+        fine: set[str] = set()
+        seen: set[str] = set()
+        for s in reversed(n.nest.body):
+            used = {a for a in args_of(s) if isinstance(a, str)}
+            seen |= used
+            if isinstance(s, Store):
+                good = inside.get(s.buffer, buffers[s.buffer].dtype in HALF)
+            elif isinstance(s, (Compute, Reduce)):
+                rounds = isinstance(s, Compute) and s.op == "cast" and s.dtype in HALF
+                passes = isinstance(s, Reduce) or (isinstance(s, Compute) and s.op in ARITHMETIC)
+                good = rounds or (passes and s.out not in fine)
+            else:
+                good = out_of(s) is None
+            if not good:
+                fine |= used
+        for s in n.nest.body:
+            if isinstance(s, Load) and s.buffer in inside and s.out in fine:
+                inside[s.buffer] = False
+        found.append(frozenset(seen - fine))
+    return tuple(reversed(found))

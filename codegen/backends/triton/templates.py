@@ -1,0 +1,57 @@
+"""Template kernels as Triton: which function fills which template, and which of them take an epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from hardtack.codegen.backends.triton.attention import render_attention, render_combine
+from hardtack.codegen.backends.triton.conv import render_conv, render_depthwise
+from hardtack.codegen.backends.triton.gemm import render_gemm
+from hardtack.codegen.backends.triton.kernel import NAME, TritonKernel
+from hardtack.codegen.backends.triton.recurrent import render_recurrent
+from hardtack.codegen.backends.triton.rows import render_count, render_merge, render_scan, render_sort
+from hardtack.codegen.ir.loops import Buffer, TemplateNest
+from hardtack.codegen.ir.schedule import Kernel
+from hardtack.codegen.tune.machine import machine_of
+
+RENDERERS: dict[str, Callable[[Kernel, Mapping[str, Buffer]], TritonKernel]] = {
+    "gemm": render_gemm,
+    "conv": render_conv,
+    "depthwise": render_depthwise,
+    "attention": render_attention,
+    "attention_combine": render_combine,
+    "lstm": render_recurrent,
+    "gru": render_recurrent,
+    "scan": render_scan,
+    "sort_rows": render_sort,
+    "sort_merge": render_merge,
+    "sort_count": render_count,
+}
+"""Template kind -> its renderer."""
+
+EPILOGUES = frozenset({"gemm", "conv", "depthwise"})
+"""The kinds whose results other nests can be computed from in registers."""
+
+
+def batch_axes(anchor: TemplateNest) -> int:
+    """How many of the anchor's axes its template counts as the batch."""
+    count = dict(anchor.attrs).get("batch_axes", 0)
+    assert isinstance(count, int)
+    return count
+
+
+WAIT = ("tl.extra.cuda.gdc_launch_dependents()", "tl.extra.cuda.gdc_wait()")
+"""Lets the next kernel start up, then waits for the one in front: first lines that hide the cost of launching."""
+
+
+def render(kernel: Kernel, buffers: Mapping[str, Buffer], arch: str) -> TritonKernel:
+    """The kernel of a template group; on architectures that can, it starts before the kernel in front has ended."""
+    assert kernel.anchor is not None
+    rendered = RENDERERS[kernel.anchor.kind](kernel, buffers)
+    if rendered.dependent or rendered.maps or not machine_of(arch).dependent_launch:
+        return rendered
+    lines = rendered.text.splitlines()
+    head = next(k for k, line in enumerate(lines) if line.startswith(f"def {NAME}("))
+    lines[head + 1 : head + 1] = [f"    {line}" for line in WAIT]
+    return replace(rendered, text="\n".join(lines) + "\n", dependent=True)

@@ -1,0 +1,83 @@
+"""TiledKernel: a group with its tiles decided, ready to be printed as Triton. Renderers decide nothing any more.
+
+TiledKernel ::= name, grid: (Dim...), passes: ((TileNest...)...), storage: {buffer: memory | register | both}
+Dim         ::= Dim(axis, block, looped)
+TileNest    ::= TileNest(nest, inner: Dim | None, registers, barrier)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.expr import mod
+from hardtack.codegen.ir.graph import Origin
+from hardtack.codegen.ir.loops import Axis, Buffer, LoopNest, stmt_text
+from hardtack.codegen.lower.views import ZERO
+
+
+@dataclass(frozen=True)
+class Dim:
+    """An axis and how many of its points a tile takes. `looped`: the program walks it in chunks."""
+
+    axis: Axis
+    block: int
+    looped: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.axis.sym.name
+
+    @property
+    def whole(self) -> bool:
+        """True if every point of every tile is one of the axis."""
+        return mod(self.axis.extent, self.block) is ZERO
+
+
+@dataclass(frozen=True)
+class TileNest:
+    """A nest over x (y, batch) and at most one inner axis; offsets are linear. registers: buffers read from registers;
+    barrier: it reads what the program has written to memory before."""
+
+    nest: LoopNest
+    inner: Dim | None
+    registers: frozenset[str] = frozenset()
+    barrier: bool = False
+
+
+@dataclass(frozen=True)
+class TiledKernel:
+    """grid: the axes shared among programs, outermost first, those of block 1 scalars. passes: nests that share a walk
+    over their inner axis; a pass whose axis is not looped is straight code. storage: "memory", "register" or "both".
+    wide: indices need 64 bits. serial: one program walks all points in order."""
+
+    name: str
+    grid: tuple[Dim, ...]
+    passes: tuple[tuple[TileNest, ...], ...]
+    storage: Mapping[str, str]
+    buffers: tuple[Buffer, ...]
+    writes: frozenset[str]
+    reads: frozenset[str]
+    num_warps: int
+    wide: bool
+    serial: bool
+    origin: Origin
+
+    @property
+    def nests(self) -> tuple[TileNest, ...]:
+        return tuple(n for p in self.passes for n in p)
+
+
+def to_text(kernel: TiledKernel) -> str:
+    """The tiles as a listing."""
+    grid = ", ".join(f"{d.name}<{d.axis.extent} by {d.block}" for d in kernel.grid)
+    flags = f"{' 64-bit' if kernel.wide else ''}{' serial' if kernel.serial else ''}"
+    lines = [f"kernel {kernel.name} grid ({grid}) warps {kernel.num_warps}{flags}"]
+    lines += [f"  {b} in {where}" for b, where in kernel.storage.items() if where != "memory"]
+    for n in kernel.nests:
+        inner = "" if n.inner is None else f" {n.inner.axis.kind} {n.inner.name}<{n.inner.axis.extent}"
+        how = "" if n.inner is None else f" by {n.inner.block}" if n.inner.looped else " whole"
+        barrier = " after a barrier" if n.barrier else ""
+        lines.append(f"  nest {n.nest.name}{inner}{how}{barrier}")
+        lines += ["    " + stmt_text(s) for s in n.nest.body]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,94 @@
+"""Writes to indexed places where points run in any order: of those that hit one element the last one wins all the same.
+
+First each point puts its number where it would write, the largest staying; then each writes the value of the point
+whose number stayed: points that hit one element all write the same. Where indices can't be equal one nest is enough.
+"""
+
+from __future__ import annotations
+
+from hardtack.codegen.ir.expr import Expr, product
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of
+from hardtack.codegen.lower.pointwise import broadcast_shape, copy_value, lower_put, lower_scatter
+from hardtack.codegen.lower.views import ONE, ZERO, Idx, broadcast_index, delinearize
+
+
+def lower_put_last(low: Lowering, op: Op) -> None:
+    """As pointwise.lower_put."""
+    x, value, *picks = op.inputs
+    assert isinstance(x, str)
+    pick_shape = broadcast_shape(low.graph, tuple(picks))
+    if op.attr("accumulate") or product(pick_shape) is ONE:
+        lower_put(low, op)
+        return
+    out = low.buffers[op.outputs[0]]
+    if out.name not in low.in_place:
+        copy_value(low, x, out.name, op)
+    shape = low.graph.types[x].shape
+    picked, rest = shape[: len(picks)], shape[len(picks) :]
+    owners = low.temporary(f"{out.name}.owner", DType.I64, picked)
+    _clear(low, op, owners.name)
+    b = NestBuilder(low, low.fresh(out.name), op.origin)
+    index = b.loop(pick_shape, tuple(range(len(pick_shape))))
+    places = tuple(b.check(b.broadcast(p, index), n) for p, n in zip(picks, picked, strict=True))
+    b.store(owners.name, places, b.index(_number(index, pick_shape)), "max")
+    b.done(serial=True)
+
+    b = NestBuilder(low, low.fresh(out.name), op.origin)
+    index = b.loop(pick_shape + rest, tuple(range(len(pick_shape) + len(rest))))
+    head, tail = index[: len(pick_shape)], index[len(pick_shape) :]
+    places = tuple(b.check(b.broadcast(p, head), n) for p, n in zip(picks, picked, strict=True))
+    last = b.check(b.load_buffer(owners.name, places), product(pick_shape))
+    source: Idx = (*delinearize(last, pick_shape), *tail)
+    given = b.load(value, ()) if not isinstance(value, str) else b.load(value, _broadcast(low, value, source))
+    b.store(out.name, (*places, *tail), given)
+    b.done(serial=True)
+
+
+def lower_scatter_last(low: Lowering, op: Op) -> None:
+    """As pointwise.lower_scatter."""
+    x, picks, source = op.inputs
+    if op.attr("reduce") != "none":
+        lower_scatter(low, op)
+        return
+    assert isinstance(x, str)
+    assert isinstance(picks, str)
+    out = low.buffers[op.outputs[0]]
+    copy_value(low, x, out.name, op)
+    dim = op.attr("dim")
+    assert isinstance(dim, int)
+    shape = low.graph.types[picks].shape
+    owners = low.temporary(f"{out.name}.owner", DType.I64, out.shape)
+    _clear(low, op, owners.name)
+    for second in (False, True):
+        b = NestBuilder(low, low.fresh(out.name), op.origin)
+        index = b.loop(shape, tuple(range(len(shape))))
+        at = b.check(b.load(picks, index), out.shape[dim])
+        target = tuple(at if d == dim else i for d, i in enumerate(index))
+        if second:
+            last = b.check(b.load_buffer(owners.name, target), product(shape))
+            b.store(out.name, target, b.load(source, delinearize(last, shape)))
+        else:
+            b.store(owners.name, target, b.index(_number(index, shape)), "max")
+        b.done(serial=True)
+
+
+def _clear(low: Lowering, op: Op, buffer: str) -> None:
+    """Zeros: the number of the first point, which any other is larger than."""
+    owners = low.buffers[buffer]
+    b = NestBuilder(low, buffer, op.origin)
+    b.store(buffer, b.loop(owners.shape, owners.order), lit_of(0, DType.I64))
+    b.done()
+
+
+def _number(index: Idx, shape: tuple[Expr, ...]) -> Expr:
+    """The row-major number of a point."""
+    total: Expr = ZERO
+    for i, n in zip(index, shape, strict=True):
+        total = total * n + i
+    return total
+
+
+def _broadcast(low: Lowering, value: str, index: Idx) -> Idx:
+    return broadcast_index(low.graph.types[value].shape, index)

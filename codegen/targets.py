@@ -1,0 +1,49 @@
+"""The targets that an export may name: CPUs ("cpu", "cpu:x86-64-v3") and GPUs ("cuda:sm_90")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hardtack.codegen.backend import Backend
+from hardtack.codegen.backends.cpp.backend import CppBackend
+from hardtack.codegen.backends.cpp.targets import CpuTarget, TargetError, parse_target
+from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.backends.triton.compile import ARCHITECTURES, toolchain
+
+GPU_TARGETS = tuple(f"cuda:{arch}" for arch in ARCHITECTURES)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What to build for, in the order given, each once. gpu: architectures."""
+
+    cpu: tuple[CpuTarget, ...]
+    gpu: tuple[str, ...]
+
+    def backends(self) -> dict[str, Backend]:
+        """A backend for all CPU targets under "cpu", and one for each GPU target under its name."""
+        found: dict[str, Backend] = {"cpu": CppBackend()} if self.cpu else {}
+        return found | {f"cuda:{arch}": TritonBackend(arch) for arch in self.gpu}
+
+
+def parse_targets(names: Sequence[str]) -> Targets:
+    """The targets that the texts name.
+
+    Raises TargetError, listing the known ones, for an unknown target, and TritonError for a GPU target where Triton is
+    missing or not a supported version.
+    """
+    cpu: dict[str, CpuTarget] = {}
+    gpu: dict[str, None] = {}
+    for text in names:
+        if text in GPU_TARGETS:
+            arch = text.removeprefix("cuda:")
+            toolchain(arch)
+            gpu[arch] = None
+        else:
+            for t in parse_target(text, GPU_TARGETS):
+                cpu.setdefault(t.name, t)
+    return Targets(tuple(cpu.values()), tuple(gpu))
+
+
+__all__ = ["GPU_TARGETS", "TargetError", "Targets", "parse_targets"]

@@ -1,0 +1,76 @@
+"""Tiles and splits of attention: a pure function of shape, dtype and architecture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.tune.machine import machine_of, power_of_two_from
+
+LARGEST_HEAD = 256
+"""Elements of a head that a program keeps in registers."""
+MOST_SPLITS = 64
+KEYS_OF_A_PART = 64
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """packed: the queries of all heads that share keys are the rows of one program's tile. splits: parts of the keys
+    that are attended to apart and combined afterwards."""
+
+    block_m: int
+    block_n: int
+    block_d: int
+    block_e: int
+    warps: int
+    stages: int
+    packed: bool
+    splits: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """Sizes, dynamic ones at their example value; d and e, the sizes of a head of q and of v, are constants."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    tq: int
+    tk: int
+    d: int
+    e: int
+    dtype: DType
+    causal: bool
+
+
+def plan_attention(s: AttentionShape, arch: str) -> AttentionPlan:
+    """The plan for attention of `s` on `arch`."""
+    machine = machine_of(arch)
+    block_d, block_e = (max(16, power_of_two_from(x)) for x in (s.d, s.e))
+    group = max(1, s.heads // max(1, s.kv_heads))
+    packed = group > 1 and s.tq < 16
+    rows = s.tq * group if packed else s.tq
+    head = max(block_d, block_e)
+    if s.dtype is DType.F32:
+        block_m, block_n, warps, stages = (32, 32, 4, 2) if head > 64 else (64, 32, 4, 2)
+    elif head > 128:
+        block_m, block_n, warps, stages = 64, 32 if arch == "sm_80" else 64, 4 if arch == "sm_80" else 8, 2
+    elif head > 64:
+        block_m, block_n, warps, stages = 128, 64, 8, 3 if arch != "sm_80" else 2
+    else:
+        block_m, block_n, warps, stages = 128, 64, 4, 3
+    if rows <= 64 and block_m > 64:
+        block_m, warps = 64, 4
+    block_m = min(block_m, max(16, power_of_two_from(rows)))
+    if block_m < 64:
+        warps = 4
+    units = s.batch * (s.kv_heads if packed else s.heads)
+    programs = max(1, units * -(-rows // block_m))
+    splits = 1
+    if 2 * programs <= machine.multiprocessors and s.tk >= 2 * KEYS_OF_A_PART:
+        splits = max(1, min(MOST_SPLITS, 2 * machine.multiprocessors // programs, s.tk // KEYS_OF_A_PART))
+    reason = f"{programs} blocks of queries for {machine.multiprocessors} multiprocessors"
+    if packed:
+        reason += f"; the {group} heads that share keys go together"
+    return AttentionPlan(block_m, block_n, block_d, block_e, warps, stages, packed, splits, reason)

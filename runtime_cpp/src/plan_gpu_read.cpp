@@ -1,0 +1,132 @@
+#include "plan_gpu_read.h"
+
+namespace hardtack::rt {
+
+DType parse_dtype(JsonReader* json) {
+  DType dtype = DType::u8;
+  const std::string_view name = json->string_view();
+  if (json->ok() && !dtype_from_name(name, &dtype)) json->fail("unknown dtype", name.data());
+  return dtype;
+}
+
+GpuKernel GpuPlanParser::parse_kernel() {
+  GpuKernel g;
+  json_.begin_object();
+  json_.key("args");
+  g.first_arg = static_cast<uint32_t>(plan_.gpu_args.size());
+  parse_list([this] { plan_.gpu_args.push_back(parse_arg()); });
+  g.num_args = static_cast<uint32_t>(plan_.gpu_args.size()) - g.first_arg;
+  json_.key("cluster");
+  g.cluster = json_.index();
+  json_.key("dependent");
+  g.dependent = json_.boolean();
+  json_.key("function");
+  g.function = json_.string();
+  json_.key("maps");
+  g.first_map = static_cast<uint32_t>(plan_.tensor_maps.size());
+  parse_list([this] { plan_.tensor_maps.push_back(parse_tensor_map()); });
+  g.num_maps = static_cast<uint32_t>(plan_.tensor_maps.size()) - g.first_map;
+  json_.key("member");
+  g.member = json_.string();
+  json_.key("scratch");
+  g.scratch_nbytes = json_.index();
+  json_.key("scratch_align");
+  g.scratch_align = json_.index();
+  json_.key("shared");
+  g.shared_nbytes = json_.index();
+  json_.key("threads");
+  g.threads = json_.index();
+  json_.end_object();
+  return g;
+}
+
+GpuArg GpuPlanParser::parse_arg() {
+  static constexpr struct {
+    const char* name;
+    GpuArgKind kind;
+    int num_indices;
+  } kKinds[] = {{"buffer", GpuArgKind::buffer, 1},
+                {"int", GpuArgKind::integer, 1},
+                {"status", GpuArgKind::status, 0},
+                {"site", GpuArgKind::site, 0},
+                {"scratch", GpuArgKind::scratch, 0},
+                {"null", GpuArgKind::null, 0},
+                {"map", GpuArgKind::map, 1},
+                {"map_shape", GpuArgKind::map_shape, 2},
+                {"map_stride", GpuArgKind::map_stride, 2}};
+  GpuArg arg;
+  json_.begin_array();
+  json_.item();
+  const std::string_view name = json_.string_view();
+  const auto* row = kKinds;
+  while (row != std::end(kKinds) && name != row->name) ++row;
+  if (row == std::end(kKinds)) return json_.fail("unknown parameter of a GPU kernel", name.data()), arg;
+  arg.kind = row->kind;
+  if (row->num_indices >= 1) {
+    json_.item();
+    arg.a = json_.index();
+  }
+  if (row->num_indices == 2) {
+    json_.item();
+    arg.b = json_.index();
+  }
+  if (arg.kind == GpuArgKind::integer) {
+    json_.item();
+    const std::string_view width = json_.string_view();
+    arg.wide = width == "i64";
+    if (!arg.wide && width != "i32") json_.fail("an int of another width than i32 and i64", width.data());
+  }
+  json_.end_array();
+  return arg;
+}
+
+TensorMap GpuPlanParser::parse_tensor_map() {
+  TensorMap m;
+  json_.begin_object();
+  json_.key("block");
+  m.first_block = static_cast<uint32_t>(plan_.blocks.size());
+  parse_list([this] { plan_.blocks.push_back(json_.index()); });
+  m.rank = static_cast<uint32_t>(plan_.blocks.size()) - m.first_block;
+  json_.key("dtype");
+  m.dtype = parse_dtype(&json_);
+  json_.key("swizzle");
+  m.swizzle = json_.index();
+  json_.end_object();
+  return m;
+}
+
+void GpuPlanParser::parse_grid(Instr* i) {
+  json_.begin_array();
+  for (uint32_t& extent : i->grid) {
+    json_.item();
+    extent = json_.index();
+  }
+  json_.end_array();
+}
+
+void GpuPlanParser::parse_map_sources(Instr* i) {
+  json_.key("maps");
+  i->first_map = static_cast<uint32_t>(plan_.map_sources.size());
+  parse_list([this] {
+    MapSource m;
+    json_.begin_object();
+    json_.key("buffer");
+    m.buffer = json_.index();
+    json_.key("offset");
+    m.offset = json_.index();
+    json_.key("shape");
+    m.first_dim = static_cast<uint32_t>(plan_.map_dims.size());
+    parse_list([this] { plan_.map_dims.push_back(json_.index()); });
+    m.ndim = static_cast<uint32_t>(plan_.map_dims.size()) - m.first_dim;
+    json_.key("strides");
+    parse_list([this] { plan_.map_dims.push_back(json_.index()); });
+    if (plan_.map_dims.size() - m.first_dim != 2 * size_t{m.ndim}) {
+      json_.fail("shape and strides of a tensor map differ in length");
+    }
+    json_.end_object();
+    plan_.map_sources.push_back(m);
+  });
+  i->num_maps = static_cast<uint32_t>(plan_.map_sources.size()) - i->first_map;
+}
+
+}  // namespace hardtack::rt

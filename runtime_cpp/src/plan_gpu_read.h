@@ -1,0 +1,33 @@
+// The parts of a plan that only GPU targets have, read for plan.cpp.
+#pragma once
+
+#include "plan.h"
+
+namespace hardtack::rt {
+
+DType parse_dtype(JsonReader* json);
+
+class GpuPlanParser {
+ public:
+  GpuPlanParser(JsonReader* json, Plan* plan) : json_(*json), plan_(*plan) {}
+  /// The value of a kernel's key `gpu`.
+  GpuKernel parse_kernel();
+  /// The value of a launch's key `grid`.
+  void parse_grid(Instr* i);
+  /// A launch's key `maps` and its value.
+  void parse_map_sources(Instr* i);
+
+ private:
+  template <typename Item>
+  void parse_list(Item item) {
+    json_.begin_array();
+    while (json_.next_item()) item();
+  }
+  GpuArg parse_arg();
+  TensorMap parse_tensor_map();
+
+  JsonReader& json_;
+  Plan& plan_;
+};
+
+}  // namespace hardtack::rt

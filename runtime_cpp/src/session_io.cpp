@@ -1,0 +1,183 @@
+// How tensors get to the kernels and back, and how a run is enqueued, recorded and ended.
+#include "session.h"
+
+namespace hardtack::rt {
+namespace {
+
+constexpr size_t kMaxReplays = 8;  // of a bound shape
+
+Layout bytes_layout(int64_t nbytes) { return {nullptr, nullptr, 0, 1, true, nbytes}; }
+
+}  // namespace
+
+// Whether kernels can work on the tensor where it lies.
+bool Session::takes(const ht_tensor& tensor) const {
+  const uintptr_t alignment = static_cast<uintptr_t>(device_.pointer_alignment());
+  return device_.reaches(tensor.device) && reinterpret_cast<uintptr_t>(tensor_data(tensor)) % alignment == 0;
+}
+
+bool Session::own_on_host(const Call& call) const {
+  if (!device_.stages_host() || config_.outputs == HT_OUTPUTS_ON_DEVICE) return false;
+  if (config_.outputs == HT_OUTPUTS_ON_HOST) return true;
+  const size_t num_inputs = model_->programs()[call.entry].plan.inputs.size();
+  for (size_t i = 0; i < num_inputs; ++i) {
+    if (!is_host(call.inputs[i].device)) return false;
+  }
+  return true;
+}
+
+Block* Session::own_block(const Call& call, size_t output) {
+  EntryState& entry = entries_[call.entry];
+  return call.own_on_host ? &entry.host_outputs[output] : &entry.outputs[output];
+}
+
+Status Session::set_inputs(const Call& call) {
+  std::vector<Block>& staged = entries_[call.entry].staged_inputs;
+  for (size_t i = 0; i < staged.size(); ++i) {
+    const ht_tensor& tensor = call.inputs[i];
+    void* data = tensor_data(tensor);
+    if (!takes(tensor)) {
+      const int64_t nbytes = call.binding->input(i).nbytes;
+      HT_RETURN_IF_ERROR(memory_.grow(&staged[i], nbytes, "the device copy of an input"));
+      HT_RETURN_IF_ERROR(is_host(tensor.device) ? queue_->send(staged[i].data, data, nbytes)
+                                                : queue_->copy(staged[i].data, data, bytes_layout(nbytes)));
+      data = staged[i].data;
+    }
+    call.binding->set_input(i, data);
+  }
+  return Status();
+}
+
+// Checks the caller's buffers, makes room for the session's own, and hands both to the binding.
+Status Session::set_outputs(const Call& call) {
+  const size_t num_outputs = entries_[call.entry].outputs.size();
+  for (size_t i = 0; i < num_outputs; ++i) {
+    const BoundPort& bound = call.binding->output(i);
+    if (!is_own(call, i)) {
+      const Port port = output_port(call, i);
+      HT_RETURN_IF_ERROR(check_form(port, call.outputs[i], device_));
+      HT_RETURN_IF_ERROR(check_sizes(port, call.outputs[i], bound.shape, bound.strides));
+    }
+    HT_RETURN_IF_ERROR(check_apart(call, i));
+  }
+  for (size_t i = 0; i < num_outputs; ++i) HT_RETURN_IF_ERROR(set_output(call, i));
+  return Status();
+}
+
+Status Session::set_output(const Call& call, size_t i) {
+  EntryState& entry = entries_[call.entry];
+  const int64_t nbytes = call.binding->output(i).nbytes;
+  ht_tensor& out = call.outputs[i];
+  const bool own = is_own(call, i);
+  entry.destinations[i] = nullptr;
+  if (own) {
+    out.data = nullptr;
+    Block* block = own_block(call, i);
+    HT_RETURN_IF_ERROR(call.own_on_host ? memory_.grow_host(block, nbytes, "an output")
+                                        : memory_.grow(block, nbytes, "an output"));
+    if (!call.own_on_host) return call.binding->set_output(i, block->data), Status();
+    entry.destinations[i] = block->data;
+  } else {
+    if (takes(out)) return call.binding->set_output(i, tensor_data(out)), Status();
+    entry.destinations[i] = tensor_data(out);
+  }
+  Block& staged = entry.staged_outputs[i];
+  HT_RETURN_IF_ERROR(memory_.grow(&staged, nbytes, "the device copy of an output"));
+  call.binding->set_output(i, staged.data);
+  // What lies between the elements of a caller's buffer stays as it was.
+  const uint32_t value = model_->programs()[call.entry].plan.outputs[i];
+  if (own || call.binding->layout(value).dense) return Status();
+  return is_host(out.device) ? queue_->send(staged.data, tensor_data(out), nbytes)
+                             : queue_->copy(staged.data, tensor_data(out), bytes_layout(nbytes));
+}
+
+// The pointers of this run among those of earlier ones; the one that was not used for longest makes room.
+Replay* Session::find_replay(Binding* binding, bool* fresh) {
+  std::vector<Replay>& replays = binding->replays;
+  binding->io_pointers(&pointers_);
+  Replay* found = nullptr;
+  for (Replay& replay : replays) {
+    if (replay.pointers == pointers_) found = &replay;
+  }
+  *fresh = found == nullptr;
+  if (*fresh && replays.size() < kMaxReplays) {
+    replays.emplace_back();
+    found = &replays.back();
+  } else if (*fresh) {
+    found = &replays.front();
+    for (Replay& replay : replays) found = replay.last_used < found->last_used ? &replay : found;
+    found->recording.reset();
+  }
+  if (*fresh) found->pointers = pointers_;
+  found->last_used = ++tick_;
+  return found;
+}
+
+Status Session::execute(const Call& call) {
+  const Program& program = model_->programs()[call.entry];
+  if (observer_.call != nullptr || !entries_[call.entry].recordable) {
+    return interpret(program, *call.binding, queue_.get(), observer_);
+  }
+  bool fresh = false;
+  Replay* replay = find_replay(call.binding, &fresh);
+  if (fresh) return interpret(program, *call.binding, queue_.get(), observer_);
+  if (replay->recording == nullptr) HT_RETURN_IF_ERROR(record(call, replay));
+  return in_context(replay->recording->replay(), "entry \"" + std::string(program.plan.entry) + "\"");
+}
+
+Status Session::record(const Call& call, Replay* replay) {
+  const Program& program = model_->programs()[call.entry];
+  HT_RETURN_IF_ERROR(queue_->begin_recording());
+  Status status = interpret(program, *call.binding, queue_.get(), observer_);
+  Status ended = queue_->end_recording(status.ok(), &replay->recording);
+  return status.ok() ? std::move(ended) : std::move(status);
+}
+
+// Enqueues the way of staged outputs to their callers, and waits unless nobody needs to.
+Status Session::deliver(const Call& call) {
+  const EntryState& entry = entries_[call.entry];
+  bool wait = !queue_->asynchronous();
+  for (size_t i = 0; i < entry.destinations.size(); ++i) {
+    void* to = entry.destinations[i];
+    if (to == nullptr) continue;
+    const int64_t nbytes = call.binding->output(i).nbytes;
+    const bool on_host = call.outputs[i].data == nullptr || is_host(call.outputs[i].device);
+    wait = wait || on_host;
+    HT_RETURN_IF_ERROR(on_host ? queue_->fetch(to, entry.staged_outputs[i].data, nbytes)
+                               : queue_->copy(to, entry.staged_outputs[i].data, bytes_layout(nbytes)));
+  }
+  return finish(call, wait);
+}
+
+Status Session::finish(const Call& call, bool wait) {
+  Fault fault;
+  Status status = wait ? queue_->synchronize(&fault) : queue_->flush(&fault);
+  if (!status.ok()) {
+    const Plan& plan = model_->programs()[call.entry].plan;
+    const size_t num_launches = model_->programs()[call.entry].launches.size();
+    status = error(status.code(),
+                   "entry \"%s\": %s [one of its %zu launches, or something earlier on the stream; an observer tells "
+                   "which]",
+                   plan.entry, status.message(), num_launches);
+  }
+  return report(std::move(status), fault);
+}
+
+Status Session::report(Status status, const Fault& fault) const {
+  if (!status.ok() || fault.code == HT_KERNEL_OK) return status;
+  return kernel_failed(model_->programs()[fault.program], fault.launch, fault.code);
+}
+
+Status Session::synchronize() {
+  const Entered entered(queue_.get());
+  Fault fault;
+  Status status = queue_->synchronize(&fault);
+  return report(std::move(status), fault);
+}
+
+Status Session::set_stream(void* stream) {
+  const Entered entered(queue_.get());
+  return queue_->set_stream(stream);
+}
+
+}  // namespace hardtack::rt

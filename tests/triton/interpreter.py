@@ -1,0 +1,65 @@
+"""Triton's interpreter on this machine's numpy.
+
+Import this before triton: the interpreter is chosen when triton is first imported.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+assert "triton" not in sys.modules or os.environ.get("TRITON_INTERPRET") == "1", "triton was imported first"
+os.environ["TRITON_INTERPRET"] = "1"
+
+import triton.language as tl  # noqa: E402
+from triton.runtime import interpreter  # noqa: E402
+
+
+def repair() -> None:
+    """Gaps of the interpreter of Triton 3.6.
+
+    numpy from 2.4 on does not turn an array of one element into an int any more, which loops over tensors need; and
+    products of bf16, which the interpreter holds as bit patterns, are computed on the patterns; and conversions to
+    bf16 do not round.
+    """
+    original = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        original(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patched
+    builder = interpreter.InterpreterBuilder
+    create_dot = builder.create_dot
+
+    def widened(self: Any, x: Any) -> Any:
+        return self.create_fp_ext(x, tl.block_type(tl.float32, list(x.data.shape))) if x.dtype == tl.bfloat16 else x
+
+    def dot(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
+        return create_dot(self, widened(self, a), widened(self, b), d, *rest)
+
+    builder.create_dot = dot
+    cast_impl = builder.cast_impl
+
+    def cast(self: Any, src: Any, kind: Any) -> Any:
+        source, target = src.dtype.scalar, kind.scalar
+        if source == tl.bfloat16 and target != tl.bfloat16:
+            src = interpreter.TensorHandle((src.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+        if target == tl.bfloat16 and source != tl.bfloat16:
+            return interpreter.TensorHandle(round_to_bf16(src.data.astype(np.float32)), tl.bfloat16)
+        return cast_impl(self, src, kind)
+
+    builder.cast_impl = cast
+
+
+def round_to_bf16(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The bits of x as bf16, rounded to nearest, ties to even."""
+    bits = np.ascontiguousarray(x).view(np.uint32).reshape(x.shape)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(x), np.uint16(0x7FC0), rounded)
+
+
+repair()

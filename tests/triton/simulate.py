@@ -1,0 +1,175 @@
+"""A compiled GPU plan executed on the CPU: launches go through Triton's interpreter, memory is numpy with guards."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import re
+import tempfile
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hardtack.codegen.backends.triton.kernel import TritonKernel
+from hardtack.codegen.ir.plan import If, Instr, Launch, While
+from tests.codegen.runner import Array, KernelFailed, Runner
+from tests.triton.interpreter import interpreter, tl
+
+LIBDEVICE = "from triton.language.extra.cuda import libdevice"
+_folder = tempfile.TemporaryDirectory(prefix="hardtack_simulate_")
+_counter = itertools.count()
+
+
+def tensor_of(data: Any, scalar: Any) -> Any:
+    """Numbers as a tensor of the interpreter."""
+    data = np.asarray(data)
+    kind = tl.block_type(scalar, list(data.shape)) if data.shape else scalar
+    return tl.core.tensor(interpreter.TensorHandle(data if data.shape else data.reshape(1), scalar), kind)
+
+
+def _elementwise(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A libdevice function through torch, in f64."""
+
+    def call(*args: Any) -> Any:
+        first = next(a for a in args if isinstance(a, tl.core.tensor))
+        arrays = [a.handle.data if isinstance(a, tl.core.tensor) else np.asarray(a) for a in args]
+        wide = [torch.from_numpy(np.asarray(a, np.float64).copy()) for a in arrays]
+        found = f(*wide).numpy().astype(first.handle.data.dtype)
+        out = tensor_of(found, first.dtype.scalar)
+        return out if found.size > 1 or first.type.is_block() else tl.core.tensor(out.handle, first.dtype.scalar)
+
+    return call
+
+
+def _shim() -> types.SimpleNamespace:
+    names = "trunc expm1 log10 log1p tan asin acos atan sinh cosh tanh asinh acosh atanh erfc erfinv lgamma atan2"
+    functions = {n: _elementwise(getattr(torch, n)) for n in names.split()}
+    functions |= {n: _elementwise(getattr(torch, n)) for n in ("copysign", "pow", "fmod")}
+    functions["nearbyint"] = _elementwise(torch.round)
+    return types.SimpleNamespace(**functions)
+
+
+def _halving(self: Any, inputs: Any) -> list[Any]:
+    """A reduction by a function of our own, halves at a time; the interpreter does one element at a time."""
+    axis = 0 if self.axis is None else self.axis
+    rank = inputs[0].handle.data.ndim
+    parts = [x.handle.data.reshape(-1) if self.axis is None else x.handle.data for x in inputs]
+    while parts[0].shape[axis] > 1:
+        half = parts[0].shape[axis] // 2
+        low = [np.take(p, range(half), axis) for p in parts]
+        high = [np.take(p, range(half, 2 * half), axis) for p in parts]
+        args = [tensor_of(p, x.dtype.scalar) for p, x in zip(low + high, [*inputs, *inputs], strict=True)]
+        found = self.combine_fn.fn(*args)
+        parts = [t.handle.data for t in (found if isinstance(found, tuple) else (found,))]
+    out = []
+    for p, x in zip(parts, inputs, strict=True):
+        data = p.reshape((1,) * rank) if self.axis is None and self.keep_dims else p
+        data = data.reshape(()).item() if self.axis is None and not self.keep_dims else data
+        data = data if self.axis is None or self.keep_dims else np.squeeze(data, axis)
+        out.append(self.to_tensor(data, x.dtype))
+    return out
+
+
+interpreter.ReduceOps.generic_reduce = _halving
+
+
+def load_kernel(kernel: TritonKernel) -> Any:
+    """The kernel's function, for the interpreter, with libdevice replaced: the interpreter has none."""
+    number = next(_counter)
+    text = kernel.text.replace(LIBDEVICE, "libdevice = None")
+    text = re.sub(r'tl\.inline_asm_elementwise\("ex2[^)]*\)', "tl.exp2(y)", text)
+    text = re.sub(r'tl\.inline_asm_elementwise\("rcp[^)]*\)', "(1.0 / x)", text)
+    for builtin in ("gdc_wait", "gdc_launch_dependents"):
+        text = text.replace(f"tl.extra.cuda.{builtin}()", "pass")
+    text = re.sub(r"tl\.extra\.cuda\.gdc_\w+\(\)", "pass", text)  # orders kernels, which run one by one here
+    path = Path(_folder.name) / f"kernel_{number}.py"
+    path.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(f"hardtack_kernel_{number}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if LIBDEVICE in kernel.text:
+        module.libdevice = _shim()  # type: ignore[attr-defined]
+    return getattr(module, kernel.name)
+
+
+def launches_of(body: Iterable[Instr]) -> Iterator[Launch]:
+    """Every launch in order of the text, those in branches and loops included."""
+    for i in body:
+        if isinstance(i, Launch):
+            yield i
+        elif isinstance(i, If):
+            yield from launches_of((*i.then, *i.orelse))
+        elif isinstance(i, While):
+            yield from launches_of((*i.cond_body, *i.body))
+
+
+class Simulator(Runner):
+    """A Runner whose kernels are Triton's."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # each in memory of its own, as on a device
+        self.constants = {n: a.copy() for n, a in self.constants.items()}
+
+    def load(self) -> dict[str, object]:
+        return {name: load_kernel(kernel) for name, kernel in self._details().items()}
+
+    def _details(self) -> Mapping[str, TritonKernel]:
+        found = {n: d for n, d in self.compiled.details.items() if isinstance(d, TritonKernel)}
+        assert found.keys() == self.compiled.sources.keys()
+        return found
+
+    def _launch(self, launch: Launch, arrays: Mapping[str, Array], number: Any) -> None:
+        kernel = self._details()[launch.kernel]
+        assert launch.grid is not None
+        grid = tuple(number(e) for e in launch.grid)
+        assert all(n >= 0 for n in grid)
+        if 0 in grid:
+            return
+        status = np.zeros(1, np.int32)
+        site = 1 + next(k for k, i in enumerate(launches_of(self.compiled.plan.body)) if i is launch)
+        args: list[Any] = []
+        for a in kernel.arguments:
+            if a.role[0] == "buffer":
+                args.append(self._pointer(arrays[launch.buffers[int(str(a.role[1]))]], a.type))
+            elif a.role[0] == "int":
+                args.append(number(launch.ints[int(str(a.role[1]))]))
+            elif a.role[0] == "map":
+                args.append(self._descriptor(launch, int(str(a.role[1])), a.type, arrays, number))
+            elif a.role[0] == "status":
+                args.append(torch.from_numpy(status))
+            else:
+                assert a.role == ("site",), a.role
+                args.append(site)
+        with np.errstate(all="ignore"):
+            self.kernels[launch.kernel][grid](*args, **kernel.constexprs)  # type: ignore[index]
+        self.memory.check(launch.kernel)
+        if status[0]:
+            raise KernelFailed(f"{launch.kernel} returned {status[0] & 255} at launch {status[0] >> 8}")
+
+    def _descriptor(self, launch: Launch, m: int, text: str, arrays: Mapping[str, Array], number: Any) -> Any:
+        """A tensor map."""
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        source = launch.maps[m]
+        element, _, block = text.removeprefix("tensordesc<").removesuffix("]>").partition("[")
+        base = self._pointer(arrays[launch.buffers[source.buffer]], f"*{element}")[number(source.offset) :]
+        shape, strides = ([number(e) for e in es] for es in (source.shape, source.strides))
+        return TensorDescriptor(base, shape, strides, [int(n) for n in block.split(",")])
+
+    @staticmethod
+    def _pointer(array: Array, text: str) -> torch.Tensor:
+        """The memory of an array as the interpreter takes it, aligned as promised to kernels."""
+        assert array.ctypes.data % 16 == 0 or array.size == 0
+        flat = array.reshape(-1)
+        if text == "*i8":
+            return torch.from_numpy(flat.view(np.int8))
+        if text == "*bf16":
+            return torch.from_numpy(flat.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(flat)

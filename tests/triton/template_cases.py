@@ -1,0 +1,355 @@
+"""Graphs of one template op with their inputs and what torch says of them: for the interpreter and for a real GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+
+from hardtack.codegen.ir.expr import Expr, sym
+from hardtack.codegen.ir.graph import Graph, Lit
+from hardtack.codegen.ir.types import DType
+from tests.triton.template_runs import TORCH, GraphOf
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """want: the outputs in f64 (or exact), from the tensors moved to any device. sizes: of the graph's symbols."""
+
+    name: str
+    graph: Graph
+    tensors: Tensors
+    want: Callable[[Tensors], Sequence[torch.Tensor]]
+    dtype: DType
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    exact: bool = False
+    terms: int = 1
+
+
+def close(case: Case, got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> None:
+    """Fails where a result differs by more than its dtype's rounding and that of a sum of `terms` terms."""
+    assert len(got) == len(want)
+    for g, w in zip(got, want, strict=True):
+        assert g.shape == w.shape, f"{case.name}: shape {tuple(g.shape)} where {tuple(w.shape)} is right"
+        if case.exact:
+            assert torch.equal(torch.nan_to_num(g.double(), 7e9), torch.nan_to_num(w.double(), 7e9)), case.name
+            continue
+        eps = torch.finfo(g.dtype).eps
+        scale = w.abs().max().item() if w.numel() else 0.0
+        sums = max(torch.finfo(torch.float32 if g.dtype != torch.float64 else torch.float64).eps, 0)
+        tolerance = 2 * eps * (1 + scale) + 4 * sums * math.sqrt(case.terms) * (1 + scale)
+        torch.testing.assert_close(
+            g.double(), w.double(), rtol=0, atol=tolerance, equal_nan=True, msg=lambda m: f"{case.name}: {m}"
+        )
+
+
+def _normal(dtype: DType, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape).to(TORCH[dtype])
+
+
+def _dims(shape: Sequence[int], dynamic: Sequence[int], sizes: dict[str, int]) -> list[int | Expr]:
+    """The shape with dimensions in `dynamic` as symbols."""
+    out: list[int | Expr] = list(shape)
+    for d in dynamic:
+        name = f"s{len(sizes)}"
+        sizes[name] = shape[d]
+        out[d] = sym(name)
+    return out
+
+
+def gemm(
+    m: int,
+    n: int,
+    k: int,
+    dtype: DType,
+    batch: Sequence[int] = (),
+    transposed: bool = True,
+    constant: bool = True,
+    epilogue: bool = False,
+    dynamic: bool = False,
+    left: str = "rows",
+) -> Case:
+    """[batch, M, K] times [K, N] ([N, K] transposed); a constant B is shared by the batch. left: how A lies in memory:
+    rows, columns (transposed), or heads (the batch's last dimension inside the rows)."""
+    g, sizes = GraphOf(), dict[str, int]()
+    lead: list[int | Expr] = list(batch)
+    rows: int | Expr = _dims([m], [0], sizes)[0] if dynamic else m
+    rank = len(lead) + 2
+    shape, real = [*lead, rows, k], [*batch, m, k]
+    order = list(range(rank))
+    if left == "columns":
+        order[-1], order[-2] = order[-2], order[-1]
+    elif left == "heads" and batch:
+        order[-2], order[-3] = order[-3], order[-2]
+    g.input("a", dtype, [shape[d] for d in order])
+    a = "a" if order == sorted(order) else g.op("permute", "a", dtype=dtype, shape=shape, dims=tuple(order))
+    weight = [n, k] if transposed else [k, n]
+    outer = [] if constant else list(batch)
+    g.input("b", dtype, [*outer, *weight], constant=constant)
+    b, outer_rank = "b", len(outer)
+    if transposed:
+        dims = (*range(outer_rank), outer_rank + 1, outer_rank)
+        b = g.op("permute", b, dtype=dtype, shape=[*outer, k, n], dims=dims)
+    if constant and batch:
+        b = g.op("expand", b, dtype=dtype, shape=[*lead, k, n])
+    result = [*lead, rows, n]
+    y = g.op("matmul", a, b, dtype=dtype, shape=result)
+    tensors = {"a": _normal(dtype, *(real[d] for d in order)), "b": _normal(dtype, *outer, *weight)}
+    if epilogue:
+        g.input("bias", dtype, [n], constant=True)
+        g.input("residual", dtype, result)
+        y = g.op("add", g.op("add", y, "bias", dtype=dtype, shape=result), "residual", dtype=dtype, shape=result)
+        y = g.op("max", y, Lit(0.0, dtype), dtype=dtype, shape=result)
+        tensors |= {"bias": _normal(dtype, n), "residual": _normal(dtype, *batch, m, n)}
+
+    def want(t: Tensors) -> list[torch.Tensor]:
+        other = t["b"].double().mT if transposed else t["b"].double()
+        out = t["a"].double().permute(order) @ other  # every order used is its own inverse
+        return [torch.relu(out + t["bias"].double() + t["residual"].double()) if epilogue else out]
+
+    name = f"gemm {[*batch, m, n, k]} {dtype} {'NK' if transposed else 'KN'}{' dynamic' if dynamic else ''} {left}"
+    return Case(name, g.done(y), tensors, want, dtype, sizes, terms=max(1, k))
+
+
+def attention(
+    shape: tuple[int, int, int, int, int, int, int],
+    dtype: DType,
+    causal: bool = False,
+    mask: str = "",
+    heads_inside: bool = False,
+    dynamic: bool = False,
+) -> Case:
+    """shape: batch, heads, key heads, queries, keys, head size of q and k, of v. heads_inside: [B, T, H, D]."""
+    b, h, kv, t, s, d, e = shape
+    g, sizes = GraphOf(), dict[str, int]()
+    tq, tk = _dims([t, s], [0, 1] if dynamic else [], sizes)
+    tensors = {}
+    names = []
+    for name, dims, real in (
+        ("q", [b, h, tq, d], [b, h, t, d]),
+        ("k", [b, kv, tk, d], [b, kv, s, d]),
+        ("v", [b, kv, tk, e], [b, kv, s, e]),
+    ):
+        tensors[name] = _normal(dtype, *real)
+        if not heads_inside:
+            names.append(g.input(name, dtype, dims))
+            continue
+        g.input(name, dtype, [dims[0], dims[2], dims[1], dims[3]])
+        tensors[name] = tensors[name].transpose(1, 2).contiguous()
+        names.append(g.op("permute", name, dtype=dtype, shape=dims, dims=(0, 2, 1, 3)))
+    if mask:
+        kind = DType.BOOL if mask == "keep" else dtype
+        names.append(g.input("mask", kind, [1, 1, tq, tk]))
+        keep = torch.rand(1, 1, t, s) > 0.3
+        keep[:, :, t // 2 + 1 :: 7] = False
+        tensors["mask"] = (
+            keep if mask == "keep" else torch.where(keep, torch.randn(1, 1, t, s), -math.inf).to(TORCH[dtype])
+        )
+    scale = 1 / math.sqrt(d)
+    y = g.op("attention", *names, dtype=dtype, shape=[b, h, tq, e], scale=scale, causal=causal)
+
+    def want(x: Tensors) -> list[torch.Tensor]:
+        q, k, v = (x[n].double().transpose(1, 2) if heads_inside else x[n].double() for n in "qkv")
+        k, v = (o.repeat_interleave(h // kv, 1) for o in (k, v))
+        scores = q @ k.mT * scale
+        if causal:
+            scores = scores.masked_fill(torch.ones(t, s, device=q.device).tril() == 0, -math.inf)
+        if mask == "keep":
+            scores = scores.masked_fill(~x["mask"], -math.inf)
+        elif mask:
+            scores = scores + x["mask"].double()
+        return [torch.softmax(scores, -1).nan_to_num(0.0) @ v]
+
+    name = f"attention {list(shape)} {dtype}{' causal' if causal else ''} {mask}{' dynamic' if dynamic else ''}"
+    # the weights are rounded to the operands' type before they are multiplied with the values
+    return Case(name, g.done(y), tensors, want, dtype, sizes, terms=s + 1)
+
+
+def convolution(
+    x: Sequence[int],
+    out: int,
+    kernel: Sequence[int],
+    dtype: DType,
+    groups: int = 1,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    transposed: bool = False,
+    constant: bool = True,
+    bias: bool = True,
+    dynamic: bool = False,
+) -> Case:
+    """A convolution of 1 to 3 dimensions, its bias and a ReLU; the output in the contract's own order."""
+    spatial = len(x) - 2
+    weight = [x[1], out // groups, *kernel] if transposed else [out, x[1] // groups, *kernel]
+    tensors = {"x": _normal(dtype, *x), "w": _normal(dtype, *weight)}
+    if bias:
+        tensors["b"] = _normal(dtype, out)
+    functions = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d) if transposed else (
+        F.conv1d, F.conv2d, F.conv3d
+    )  # fmt: skip
+
+    def want(t: Tensors) -> list[torch.Tensor]:
+        call = functions[spatial - 1]
+        given = t["b"].double() if bias else None
+        wide = call(  # type: ignore[operator]
+            t["x"].double(), t["w"].double(), given, stride=stride, padding=padding, dilation=dilation, groups=groups
+        )
+        return [wide.relu()]
+
+    sizes: dict[str, int] = {}
+    g = GraphOf()
+    dims = _dims(x, [0] if dynamic else [], sizes)
+    g.input("x", dtype, dims)
+    g.input("w", dtype, weight, constant=constant)
+    names = ["x", "w"]
+    if bias:
+        names.append(g.input("b", dtype, [out], constant=True))
+    size = [
+        (n - 1) * stride - 2 * padding + dilation * (k - 1) + 1
+        if transposed
+        else (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1
+        for n, k in zip(x[2:], kernel, strict=True)
+    ]
+    shape = [dims[0], out, *size]
+    y = g.op(
+        "conv",
+        *names,
+        dtype=dtype,
+        shape=shape,
+        stride=(stride,) * spatial,
+        padding=((padding, padding),) * spatial,
+        dilation=(dilation,) * spatial,
+        groups=groups,
+        transposed=transposed,
+        output_padding=(0,) * spatial,
+    )
+    y = g.op("max", y, Lit(0.0, dtype), dtype=dtype, shape=shape)
+    name = f"{'transposed ' if transposed else ''}conv {list(x)} to {out} by {list(kernel)} groups {groups} {dtype}"
+    return Case(name, g.done(y), tensors, want, dtype, sizes, terms=math.prod(weight[1:]) + 1)
+
+
+def sort(
+    shape: Sequence[int],
+    dim: int,
+    dtype: DType,
+    k: int | None = None,
+    descending: bool = False,
+    longest: int | None = -1,
+) -> Case:
+    """sort, or topk with `k`; longest: the bound of a dynamic dimension, -1 for a static one."""
+    x = torch.randn(*shape) * 4
+    if dtype is DType.BOOL:
+        x = x > 0
+    elif dtype.is_float and x.numel() > 5:
+        flat = x.reshape(-1)
+        flat[:5] = torch.tensor([0.0, math.nan, math.inf, -0.0, -math.inf])
+        flat[-1] = flat[-2]
+    elif dtype is DType.U8:
+        x = x.abs()
+    tensors = {"x": x.to(TORCH[dtype])}
+    sizes: dict[str, int] = {}
+    dims: list[int | Expr] = list(shape)
+    if longest != -1:
+        sizes["s0"] = shape[dim]
+        dims[dim] = sym("s0", 0, longest)
+    g = GraphOf()
+    g.input("x", dtype, dims)
+    result = [k if k is not None and d == dim else n for d, n in enumerate(dims)]
+    attrs = {"descending": descending} if k is None else {"largest": descending}
+    kind = "sort" if k is None else "topk"
+    outputs = g.ops_of(kind, "x", results=[(dtype, result), (DType.I64, result)], dim=dim, **attrs)
+
+    def want(t: Tensors) -> list[torch.Tensor]:
+        values, indices = torch.sort(t["x"], dim=dim, descending=descending, stable=True)
+        length = shape[dim] if k is None else k
+        return [values.narrow(dim, 0, length), indices.narrow(dim, 0, length)]
+
+    return Case(f"{kind} {list(shape)} dim {dim} {dtype}", g.done(*outputs), tensors, want, dtype, sizes, exact=True)
+
+
+def scan(shape: Sequence[int], dim: int, dtype: DType, kind: str, out: DType | None = None) -> Case:
+    """A running sum, prod, max or min."""
+    out = out or dtype
+    x = torch.randn(*shape) if dtype.is_float else torch.randint(-3, 4, tuple(shape)).abs()
+    if kind == "prod" and dtype.is_float:
+        x = 1 + 0.01 * x
+    if kind in ("max", "min") and dtype.is_float and x.numel() > 4:
+        x.view(-1)[4] = math.nan
+    g = GraphOf()
+    g.input("x", dtype, shape)
+    y = g.op("scan", "x", dtype=out, shape=shape, kind=kind, dim=dim)
+
+    def want(t: Tensors) -> list[torch.Tensor]:
+        wide = t["x"].double() if dtype.is_float else t["x"].long()
+        if kind in ("sum", "prod"):
+            return [wide.cumsum(dim) if kind == "sum" else wide.cumprod(dim)]
+        return [(wide.cummax(dim) if kind == "max" else wide.cummin(dim)).values]
+
+    exact = not out.is_float or kind in ("max", "min")
+    tensors = {"x": x.to(TORCH[dtype])}
+    terms = max(1, shape[dim])
+    return Case(f"scan {kind} {list(shape)} {dtype}", g.done(y), tensors, want, out, exact=exact, terms=terms)
+
+
+def recurrent(
+    kind: str,
+    steps: int,
+    batch: int,
+    width: int,
+    hidden: int,
+    dtype: DType,
+    bias: bool = True,
+    reverse: bool = False,
+    dynamic: bool = False,
+) -> Case:
+    """One layer of an lstm or gru in one direction."""
+    lstm = kind == "lstm"
+    gates = 4 if lstm else 3
+    sizes: dict[str, int] = {}
+    t, b = _dims([steps, batch], [0, 1] if dynamic else [], sizes)
+    g = GraphOf()
+    tensors: dict[str, torch.Tensor] = {}
+    names = []
+    shapes: list[tuple[str, list[int | Expr], list[int]]] = [
+        ("x", [t, b, width], [steps, batch, width]),
+        ("h0", [b, hidden], [batch, hidden]),
+        *([("c0", [b, hidden], [batch, hidden])] if lstm else []),
+        ("w_ih", [gates * hidden, width], [gates * hidden, width]),
+        ("w_hh", [gates * hidden, hidden], [gates * hidden, hidden]),
+        *([(n, [gates * hidden], [gates * hidden]) for n in ("b_ih", "b_hh")] if bias else []),
+    ]
+    for name, dims, real in shapes:
+        tensors[name] = (torch.randn(*real) * 0.3).to(TORCH[dtype])
+        names.append(g.input(name, dtype, dims, constant=name[:2] in ("w_", "b_")))
+    states = [(dtype, [b, hidden])] * (2 if lstm else 1)
+    outputs = g.ops_of(kind, *names, results=[(dtype, [t, b, hidden]), *states], reverse=reverse, has_bias=bias)
+
+    def want(given: Tensors) -> list[torch.Tensor]:
+        w = {n: x.double() for n, x in given.items()}
+        h, c = w["h0"], w.get("c0")
+        zero = torch.zeros(gates * hidden, dtype=torch.float64, device=h.device)
+        ys: list[torch.Tensor] = []
+        for i in reversed(range(steps)) if reverse else range(steps):
+            left = (w["x"][i] @ w["w_ih"].mT + w.get("b_ih", zero)).chunk(gates, -1)
+            right = (h @ w["w_hh"].mT + w.get("b_hh", zero)).chunk(gates, -1)
+            if c is not None:
+                gi, gf, gg, go = (x + y for x, y in zip(left, right, strict=True))
+                c = gf.sigmoid() * c + gi.sigmoid() * gg.tanh()
+                h = go.sigmoid() * c.tanh()
+            else:
+                r, z = ((x + y).sigmoid() for x, y in zip(left[:2], right[:2], strict=True))
+                n = (left[2] + r * right[2]).tanh()
+                h = (1 - z) * n + z * h
+            ys.append(h)
+        y = torch.stack(ys[::-1] if reverse else ys) if ys else w["x"].new_zeros(0, batch, hidden)
+        return [y, h] if c is None else [y, h, c]
+
+    name = f"{kind} {[steps, batch, width, hidden]} {dtype}{' reverse' if reverse else ''}"
+    # the state is rounded to its type at every step, and errors of one step enter the next
+    return Case(name, g.done(*outputs), tensors, want, dtype, sizes, terms=(width + hidden) * 16)

@@ -1,0 +1,38 @@
+"""The op table on GPU kernels: whole plans through Triton's interpreter equal eager."""
+
+from __future__ import annotations
+
+import pytest
+
+from hardtack.codegen.backends.triton.backend import TritonBackend
+from tests.codegen import tables_nn, tables_scalar, tables_tensor
+from tests.codegen.compare import Suite
+from tests.triton.simulate import Simulator
+
+CHOSEN = [
+    *("unary_float32", "unary_bfloat16", "binary_float32", "binary_float16", "special_float64"),
+    *("int_int64", "int_int8", "int_uint8", "bool", "casts_signed", "creation_dynamic", "bitcast"),
+    *("reduce_float32", "reduce_bool", "ties", "views", "views_dynamic", "index", "order_float32"),
+    *("norm", "norm_dynamic", "resize_align", "pool_nan", "conv_1d", "matmul", "attention_dynamic"),
+]
+"""Suites that between them have every scalar op, dtype, view, reduction and template."""
+
+
+def _suites() -> dict[str, Suite]:
+    return {s.name: s for tables in (tables_scalar, tables_tensor, tables_nn) for s in tables.suites()}
+
+
+SUITES = _suites()
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_suite_equals_eager(name: str) -> None:
+    suite = SUITES[name]
+    suite.backend, suite.runner = TritonBackend("sm_90"), Simulator
+    failed: list[str] = []
+    for row in suite.functions:
+        try:
+            suite.check(row)
+        except AssertionError as error:
+            failed.append(str(error))
+    assert not failed, "\n".join(failed)

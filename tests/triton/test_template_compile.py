@@ -1,0 +1,123 @@
+"""Every variant of every template compiles for every architecture, to the instructions that it is there for."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from hardtack.codegen.backends.cpp.cache import KernelCache
+from hardtack.codegen.backends.triton.compile import ARCHITECTURES, Cubin, compile_kernels
+from hardtack.codegen.backends.triton.kernel import TritonKernel
+from hardtack.codegen.ir.types import DType
+from tests.triton import template_cases as cases
+from tests.triton.template_runs import kernels, lowered
+
+F32, F64, F16, BF16 = DType.F32, DType.F64, DType.F16, DType.BF16
+
+TENSOR_CORES: dict[str, Callable[[], cases.Case]] = {
+    "gemm": lambda: cases.gemm(1024, 1024, 1024, BF16, epilogue=True),
+    "gemm streamed": lambda: cases.gemm(4096, 4096, 4096, BF16, epilogue=True),
+    "gemm streamed rows": lambda: cases.gemm(4096, 4096, 2048, F16, transposed=False, dynamic=True, epilogue=True),
+    "gemm masked": lambda: cases.gemm(700, 1003, 515, F16, transposed=False),
+    "gemm dynamic": lambda: cases.gemm(512, 1024, 768, BF16, dynamic=True),
+    "gemm batched": lambda: cases.gemm(256, 256, 64, F16, batch=(96,), constant=False),
+    "attention": lambda: cases.attention((2, 12, 12, 512, 512, 64, 64), F16),
+    "attention causal": lambda: cases.attention((1, 32, 8, 1024, 1024, 128, 128), BF16, causal=True, heads_inside=True),
+    "attention mask": lambda: cases.attention((2, 16, 16, 257, 257, 80, 80), BF16, mask="add", dynamic=True),
+    "conv": lambda: cases.convolution([8, 64, 56, 56], 64, [3, 3], BF16, padding=1),
+    "conv transposed": lambda: cases.convolution(
+        [8, 64, 28, 28], 64, [4, 4], F16, stride=2, padding=1, transposed=True
+    ),
+}
+"""Products that are large enough for an architecture's widest instruction."""
+WIDEST = {"sm_80": "HMMA", "sm_90": "HGMMA", "sm_100": "UTCHMMA"}
+
+PLAIN: dict[str, Callable[[], cases.Case]] = {
+    "gemm few rows": lambda: cases.gemm(8, 4096, 4096, BF16),
+    "gemm f32": lambda: cases.gemm(300, 500, 700, F32, epilogue=True),
+    "gemm f64": lambda: cases.gemm(100, 130, 170, F64),
+    "vector": lambda: cases.gemm(1, 4096, 4096, BF16, epilogue=True),
+    "vector rows of B": lambda: cases.gemm(1, 4096, 4096, F16, transposed=False),
+    "attention f32": lambda: cases.attention((2, 8, 8, 200, 200, 64, 64), F32, causal=True),
+    "attention 256": lambda: cases.attention((1, 8, 8, 300, 300, 256, 256), BF16),
+    "attention decode": lambda: cases.attention((1, 32, 8, 1, 2048, 64, 64), BF16, mask="keep"),
+    "conv stem": lambda: cases.convolution([4, 3, 64, 64], 64, [7, 7], BF16, stride=2, padding=3),
+    "conv f32": lambda: cases.convolution([2, 48, 20, 20], 72, [3, 3], F32, padding=1, groups=2),
+    "conv deep": lambda: cases.convolution([1, 512, 7, 7], 512, [3, 3], BF16, padding=1),
+    "depthwise": lambda: cases.convolution([4, 96, 56, 56], 96, [3, 3], BF16, groups=96, padding=1, dynamic=True),
+    "sort": lambda: cases.sort([64, 100], 1, BF16),
+    "sort merged": lambda: cases.sort([3, 5000], 1, DType.U8, k=7),
+    "sort counted": lambda: cases.sort([3, 300], 1, F64, longest=None),
+    "scan": lambda: cases.scan([64, 4096], 1, BF16, "sum"),
+    "scan max": lambda: cases.scan([8, 500, 3], 1, DType.I8, "max"),
+    "scan f64": lambda: cases.scan([8, 500, 3], 1, F64, "prod"),
+    "lstm": lambda: cases.recurrent("lstm", 5, 33, 128, 256, BF16),
+    "gru": lambda: cases.recurrent("gru", 5, 33, 128, 256, F32, dynamic=True),
+    "gru f64": lambda: cases.recurrent("gru", 5, 5, 20, 30, F64),
+}
+
+
+@cache
+def found(arch: str) -> dict[str, list[TritonKernel]]:
+    """The template kernels of every case, by the case's name."""
+    out = {}
+    for name, make in {**TENSOR_CORES, **PLAIN}.items():
+        case = make()
+        hints = case.sizes
+        out[name] = [k for g, k in kernels(lowered(case.graph, arch, hints), arch, hints) if g.anchor is not None]
+        assert out[name], name
+    return out
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Cubin]]:
+    arch = str(request.param)
+    every = {k.name: k for group in found(arch).values() for k in group}
+    cubins = compile_kernels(list(every.values()), arch, cache=KernelCache(tmp_path_factory.mktemp("cache")), jobs=2)
+    assert cubins.keys() == every.keys()
+    return arch, cubins
+
+
+def assembly(cubin: Cubin, folder: Path) -> str:
+    """The machine code as text."""
+    spec = importlib.util.find_spec("triton")
+    assert spec is not None
+    assert spec.origin is not None
+    tool = Path(spec.origin).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    path = folder / "kernel.cubin"
+    path.write_bytes(cubin.code)
+    return subprocess.run([tool, "-sass", path], check=True, capture_output=True, text=True).stdout
+
+
+def test_machine_code(compiled: tuple[str, dict[str, Cubin]], tmp_path: Path) -> None:
+    arch, cubins = compiled
+    for name in TENSOR_CORES:
+        (kernel,) = [k for k in found(arch)[name] if "tl.dot" in k.text]
+        text = assembly(cubins[kernel.name], tmp_path)
+        assert WIDEST[arch] in text, f"{name} on {arch} does not use {WIDEST[arch]}"
+        # masks and odd sizes may cost registers, the straight cases must not spill
+        if name in ("gemm", "conv", "attention"):
+            assert "STL" not in text, f"{name} on {arch} spills registers"
+
+
+def test_one_row_products_read_wide_and_start_early(compiled: tuple[str, dict[str, Cubin]], tmp_path: Path) -> None:
+    arch, cubins = compiled
+    (kernel,) = found(arch)["vector"]
+    text = assembly(cubins[kernel.name], tmp_path)
+    assert "LDG.E.128" in text or "LDG.E.EF.128" in text, "weights are not read 16 bytes at a time"
+    assert kernel.dependent == (arch != "sm_80")
+    assert ("ACQBULK" in text) == kernel.dependent, "the wait for the kernel in front is missing"
+
+
+def test_shared_memory_fits(compiled: tuple[str, dict[str, Cubin]]) -> None:
+    arch, cubins = compiled
+    limit = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}[arch]
+    for name, group in found(arch).items():
+        for kernel in group:
+            shared = cubins[kernel.name].record.shared_nbytes
+            assert shared <= limit, f"{name} on {arch} wants {shared} bytes of shared memory"
