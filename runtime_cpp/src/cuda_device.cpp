@@ -138,12 +138,13 @@ Status CudaDevice::check_params(const Plan& plan, const Kernel& kernel, cuda::Fu
   size_t end = 0;
   for (uint32_t n = 0; n < gpu.num_args; ++n) {
     const size_t nbytes = gpu_arg_nbytes(plan.gpu_args[gpu.first_arg + n]), align = nbytes < 64 ? nbytes : 64;
-    const size_t offset = (end + align - 1) / align * align;
-    size_t found_offset = 0, found_nbytes = 0;
-    const bool found = driver_.function_param(function, n, &found_offset, &found_nbytes) == cuda::kSuccess;
-    if (!found || found_offset != offset || found_nbytes != nbytes) {
-      return error(HT_BAD_BUNDLE, "kernel %s: parameter %u of %s has %zu bytes at %zu, the plan says %zu at %zu",
-                   kernel.name, n, gpu.function, found_nbytes, found_offset, nbytes, offset);
+    size_t offset = 0, found = 0;
+    const bool exists = driver_.function_param(function, n, &offset, &found) == cuda::kSuccess;
+    // A tensor map is aligned to 64 bytes in the constant bank, which does not start the parameters at a multiple of 64.
+    const bool in_place = nbytes < 64 ? offset == (end + align - 1) / align * align : offset - end < align;
+    if (!exists || !in_place || found != nbytes) {
+      return error(HT_BAD_BUNDLE, "kernel %s: parameter %u of %s has %zu bytes at %zu, the plan says %zu behind %zu",
+                   kernel.name, n, gpu.function, found, offset, nbytes, end);
     }
     end = offset + nbytes;
   }

@@ -45,12 +45,12 @@ def test_verify_reads_the_cubins(bundle: Path) -> None:
 
 
 def test_stop_after_prints_triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "small_model.py").write_text(
+    (tmp_path / "small_cuda_model.py").write_text(
         "import torch\nfrom torch import nn\n\n\ndef make():\n    return nn.ReLU().eval(), (torch.ones(4),)\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    text = said("export", "small_model:make", "--stop-after", "render", "--target", "cuda:sm_90")
+    text = said("export", "small_cuda_model:make", "--stop-after", "render", "--target", "cuda:sm_90")
     assert "@triton.jit" in text
     assert "tl.maximum(" in text
 
