@@ -55,30 +55,16 @@ def index_position(dims: Sequence[int]) -> int:
 def _index_put(
     b: Builder, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False, unsafe: bool = False
 ) -> Value:
-    """The indexed dims are moved to the front, written there, and moved back."""
+    """Adjacent dims are written in place; others are moved to the front, written there, and moved back."""
     if len(indices) == 1 and indices[0] is not None and indices[0].dtype is DType.BOOL:
         return _masked_put(b, x, indices[0], values, accumulate)
     dims, chosen = _chosen(b, indices)
-    at = index_position(dims)
-    front = [*dims, *(d for d in range(x.rank) if d not in dims)]
-    if at and values.rank:
-        values = _index_dims_first(b, x, chosen, dims, at, values)
-    moved = b.permute(x, front)
-    out = b.op("put", moved, b.to(values, x.dtype), *chosen, dims=tuple(range(len(dims))), accumulate=bool(accumulate))
-    return b.permute(out, [front.index(d) for d in range(x.rank)])
-
-
-def _index_dims_first(
-    b: Builder, x: Value, chosen: Sequence[Value], dims: Sequence[int], at: int, values: Value
-) -> Value:
-    """values, which stand as x[indices] does, with the index dims moved to the front."""
-    from hardtack.codegen.ir.graph_infer import broadcast
-
-    index_shape = broadcast([i.shape for i in chosen], b.same)
-    rest = [s for d, s in enumerate(x.shape) if d not in dims]
-    whole = b.expand(values, (*rest[:at], *index_shape, *rest[at:]))
-    n = len(index_shape)
-    return b.permute(whole, [*range(at, at + n), *range(at), *range(at + n, whole.rank)])
+    values, order = b.to(values, x.dtype), list(range(x.rank))
+    if index_position(dims) != dims[0]:
+        order = [*dims, *(d for d in order if d not in dims)]
+        x, dims = b.permute(x, order), tuple(range(len(dims)))
+    out = b.op("put", x, values, *chosen, dims=dims, accumulate=bool(accumulate))
+    return b.permute(out, [order.index(d) for d in range(x.rank)])
 
 
 def _masked_put(b: Builder, x: Value, mask: Value, values: Value, accumulate: bool) -> Value:
@@ -154,9 +140,7 @@ def _slice_scatter(
     if int_value(length) == 0:
         return x
     positions = b.pw("add", b.pw("mul", b.iota(length), step), first)
-    front = [at, *(d for d in range(x.rank) if d != at)]
-    out = b.op("put", b.permute(x, front), b.permute(src, front), positions, dims=(0,), accumulate=False)
-    return b.permute(out, [front.index(d) for d in range(x.rank)])
+    return _put_along(b, x, at, positions, src, False)
 
 
 def _replaced(b: Builder, x: Value, src: Value, dim: int, first: Any) -> Value:
@@ -179,18 +163,9 @@ def _select_scatter(b: Builder, x: Value, src: Value, dim: int, index: Size) -> 
     return _replaced(b, x, row, at, wrapped(index, x.shape[at]))
 
 
-def _moved_put(b: Builder, x: Value, dim: int, index: Value, source: Value, accumulate: bool) -> Value:
-    at = dim % x.rank
-    front = [at, *(d for d in range(x.rank) if d != at)]
-    out = b.op(
-        "put",
-        b.permute(x, front),
-        b.permute(source, front) if source.rank == x.rank else source,
-        _integer(b, index),
-        dims=(0,),
-        accumulate=accumulate,
-    )
-    return b.permute(out, [front.index(d) for d in range(x.rank)])
+def _put_along(b: Builder, x: Value, dim: int, index: Value, source: Value, accumulate: bool) -> Value:
+    """x with source, of x's rank or a scalar, at index along dim."""
+    return b.op("put", x, source, _integer(b, index), dims=(dim % x.rank,), accumulate=accumulate)
 
 
 @converts("aten.index_add.default")
@@ -213,11 +188,11 @@ def _ranked_put(b: Builder, x: Value, dim: int, index: Value, source: Value, acc
     """put for tensors and indices of any rank, 0 included."""
     flat = b.reshape(index, (1,)) if index.rank == 0 else index
     if x.rank == 0:
-        out = _moved_put(b, b.reshape(x, (1,)), 0, flat, b.reshape(source, (1,)), accumulate)
+        out = _put_along(b, b.reshape(x, (1,)), 0, flat, b.reshape(source, (1,)), accumulate)
         return b.reshape(out, ())
     if source.rank and index.rank == 0 and source.rank == x.rank - 1:
         source = b.unsqueeze(source, dim % x.rank)
-    return _moved_put(b, x, dim, flat, source, accumulate)
+    return _put_along(b, x, dim, flat, source, accumulate)
 
 
 @converts("aten.take.default")

@@ -91,9 +91,11 @@ def _take(c: Case) -> Types:
 
 def _put(c: Case) -> Types:
     x, value, indices, dims = c.args[0], c.args[1], c.args[2:], c.ints("dims")
-    need(dims == tuple(range(len(indices))), f"put along dims {dims}, expected the first {len(indices)}")
+    first = dims[0] if dims else 0
+    adjacent = dims == tuple(range(first, first + len(indices))) and 0 <= first <= len(x.shape) - len(dims)
+    need(adjacent, f"put along dims {dims} of rank {len(x.shape)}, expected {len(indices)} adjacent ones")
     need(value.dtype is x.dtype, f"put of {value.dtype} into {x.dtype}")
-    target = (*_index_shape(c, indices), *x.shape[len(dims) :])
+    target = (*x.shape[:first], *_index_shape(c, indices), *x.shape[first + len(dims) :])
     need(c.same_shape(broadcast([value.shape, target], c.same), target), f"put of {value} where {target} is indexed")
     return (x,)
 

@@ -10,7 +10,7 @@ from hardtack.codegen.ir.expr import Expr, product
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of
-from hardtack.codegen.lower.pointwise import broadcast_shape, copy_value, lower_put, lower_scatter
+from hardtack.codegen.lower.pointwise import broadcast_shape, copy_value, lower_put, lower_scatter, put_parts
 from hardtack.codegen.lower.views import ONE, ZERO, Idx, broadcast_index, delinearize
 
 
@@ -25,8 +25,7 @@ def lower_put_last(low: Lowering, op: Op) -> None:
     out = low.buffers[op.outputs[0]]
     if out.name not in low.in_place:
         copy_value(low, x, out.name, op)
-    shape = low.graph.types[x].shape
-    picked, rest = shape[: len(picks)], shape[len(picks) :]
+    front, picked, rest = put_parts(low, op)
     owners = low.temporary(f"{out.name}.owner", DType.I64, picked)
     _clear(low, op, owners.name)
     b = NestBuilder(low, low.fresh(out.name), op.origin)
@@ -36,13 +35,15 @@ def lower_put_last(low: Lowering, op: Op) -> None:
     b.done(serial=True)
 
     b = NestBuilder(low, low.fresh(out.name), op.origin)
-    index = b.loop(pick_shape + rest, tuple(range(len(pick_shape) + len(rest))))
-    head, tail = index[: len(pick_shape)], index[len(pick_shape) :]
-    places = tuple(b.check(b.broadcast(p, head), n) for p, n in zip(picks, picked, strict=True))
+    shape = (*front, *pick_shape, *rest)
+    index = b.loop(shape, tuple(range(len(shape))))
+    head, tail = index[: len(front)], index[len(front) + len(pick_shape) :]
+    at = index[len(front) : len(front) + len(pick_shape)]
+    places = tuple(b.check(b.broadcast(p, at), n) for p, n in zip(picks, picked, strict=True))
     last = b.check(b.load_buffer(owners.name, places), product(pick_shape))
-    source: Idx = (*delinearize(last, pick_shape), *tail)
+    source: Idx = (*head, *delinearize(last, pick_shape), *tail)
     given = b.load(value, ()) if not isinstance(value, str) else b.load(value, _broadcast(low, value, source))
-    b.store(out.name, (*places, *tail), given)
+    b.store(out.name, (*head, *places, *tail), given)
     b.done(serial=True)
 
 

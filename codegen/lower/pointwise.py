@@ -160,16 +160,25 @@ def lower_put(low: Lowering, op: Op) -> None:
     out = low.buffers[op.outputs[0]]
     if out.name not in low.in_place:
         copy_value(low, x, out.name, op)
-    shape = low.graph.types[x].shape
-    rest = shape[len(picks) :]
+    front, picked, rest = put_parts(low, op)
     pick_shape = broadcast_shape(low.graph, tuple(picks))
+    shape = (*front, *pick_shape, *rest)
     b = NestBuilder(low, low.fresh(out.name), op.origin)
-    index = b.loop(pick_shape + rest, tuple(range(len(pick_shape) + len(rest))))
-    head = index[: len(pick_shape)]
-    symbols = [b.check(b.broadcast(p, head), n) for p, n in zip(picks, shape, strict=False)]
-    target: Idx = (*symbols, *index[len(pick_shape) :])
+    index = b.loop(shape, tuple(range(len(shape))))
+    at = index[len(front) : len(front) + len(pick_shape)]
+    symbols = [b.check(b.broadcast(p, at), n) for p, n in zip(picks, picked, strict=True)]
+    target: Idx = (*index[: len(front)], *symbols, *index[len(front) + len(pick_shape) :])
     b.store(out.name, target, b.broadcast(value, index), "add" if op.attr("accumulate") else "set")
     b.done(serial=True)
+
+
+def put_parts(low: Lowering, op: Op) -> tuple[tuple[Expr, ...], tuple[Expr, ...], tuple[Expr, ...]]:
+    """The sizes of what a put writes to: dims before those that are indexed, these, and those behind."""
+    x, dims = op.inputs[0], op.attr("dims")
+    assert isinstance(x, str)
+    assert isinstance(dims, tuple)
+    shape, first = low.graph.types[x].shape, int(dims[0])
+    return shape[:first], shape[first : first + len(dims)], shape[first + len(dims) :]
 
 
 def broadcast_shape(graph: Graph, operands: tuple[object, ...]) -> tuple[Expr, ...]:

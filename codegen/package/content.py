@@ -1,7 +1,7 @@
 """BundleContent: everything that a bundle says, before it is bytes.
 
-BundleContent ::= entries, targets, plans {(entry, target): Plan}, constants, states, producer, numerics, kernels, debug,
-                  parameters, recipes
+BundleContent ::= entries, targets, plans {(entry, target): Plan}, constants, states, producer, numerics, kernels,
+                  debug, parameters, recipes
 EntryContent  ::= name, syms, inputs, outputs, in_tree, out_tree       the contract, the same for every target
 TargetContent ::= name ("cpu:x86-64-v4"), device, requires (CPU features), library (bytes of the shared object)
                 | name ("cuda:sm_90"), device "cuda", requires ("sm_90",), no library: its plans name members kernels/
