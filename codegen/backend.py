@@ -17,6 +17,7 @@ from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Buffer, Nest
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.planning import KernelLaunch
+from hardtack.codegen.tune.choice import Tuning
 
 NAME = "@KERNEL@"
 """Stands for a kernel's name in its text: the name ends with the hash of the text."""
@@ -54,6 +55,10 @@ class Backend(Protocol):
     @property
     def rules(self) -> Mapping[str, Callable[[Lowering, Op], None]]:
         """Graph op kind -> its lowering rule."""
+
+    @property
+    def tuning(self) -> Tuning:
+        """The tables that choose plans of templates."""
 
     def prepare(
         self, nests: tuple[Nest, ...], buffers: Mapping[str, Buffer], hints: Mapping[str, int]

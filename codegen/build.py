@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hardtack.codegen.backend import Backend
 from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import Compiler, find_compiler
 from hardtack.codegen.backends.cpp.targets import CpuTarget
@@ -30,6 +31,7 @@ from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.codegen.prepack import pack
 from hardtack.codegen.recipes import init_name, replaceable
 from hardtack.codegen.targets import Targets, parse_targets
+from hardtack.codegen.tune.table import TuningTable
 
 Progress = Callable[[str, int, int], None]
 """progress(what, done, total)."""
@@ -69,18 +71,21 @@ def build_content(
     producer: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     dump: Path | None = None,
+    tuning: TuningTable | None = None,
 ) -> Built:
     """Compile every entry point for every target. `dump`: where to write every stage; None: where HARDTACK_DUMP says.
 
     tensors: the module's parameters and buffers; those that can be replaced in the bundle become its parameters.
+    tuning: the user's table of plans for kernels; it comes before the one that is shipped.
 
-    Raises TargetError for an unknown target, UnsupportedOp for an op that a target has no kernel for, ToolchainError
-    and TritonError where a kernel does not compile, or its compiler is missing.
+    Raises TargetError for an unknown target or a table for none of the targets, UnsupportedOp for an op that a target
+    has no kernel for, ToolchainError and TritonError where a kernel does not compile, or its compiler is missing.
     """
     chosen = parse_targets(targets)
     used_compiler = (compiler or find_compiler()) if chosen.cpu else None
     report = progress or (lambda what, done, total: None)
-    compiled = _generate(sources, chosen, dump or dump_folder(), report)
+    backends = chosen.backends(tuning)
+    compiled = _generate(sources, backends, dump or dump_folder(), report)
     kernels = cache or KernelCache()
     libraries: dict[str, bytes] = {}
     if used_compiler is not None:
@@ -99,7 +104,7 @@ def build_content(
         states=_states(sources),
         parameters=parameters,
         recipes={name: r for name, r in recipes.items() if name in constants},
-        producer={**(producer or {}), **_tools(used_compiler, chosen)},
+        producer={**(producer or {}), **_tools(used_compiler, chosen), **_tables(backends)},
         numerics={"accumulate": "f32", "fp_contract": "off"},
         kernels={c.record.member: c.code for found in cubins.values() for c in found.values()},
     )
@@ -110,11 +115,10 @@ Compiled = Mapping[tuple[str, str], CompiledEntry]
 
 
 def _generate(
-    sources: Mapping[str, Source], chosen: Targets, dumped: Path | None, report: Progress
+    sources: Mapping[str, Source], backends: Mapping[str, Backend], dumped: Path | None, report: Progress
 ) -> dict[tuple[str, str], CompiledEntry]:
     """Every entry point for every backend."""
     compiled: dict[tuple[str, str], CompiledEntry] = {}
-    backends = chosen.backends()
     total = len(sources) * len(backends)
     for name, source in sources.items():
         for key, backend in backends.items():
@@ -158,6 +162,12 @@ def _tools(compiler: Compiler | None, chosen: Targets) -> dict[str, str]:
         tools["triton"] = next(iter(found.values())).triton
         tools["ptxas"] = ", ".join(sorted({t.ptxas for t in found.values()}))
     return tools
+
+
+def _tables(backends: Mapping[str, Backend]) -> dict[str, str]:
+    """The tuning tables that plans were looked up in, with their hashes."""
+    used = [f"{key} {b.tuning}" for key, b in backends.items() if b.tuning.levels]
+    return {"tuning": "; ".join(used)} if used else {}
 
 
 def _cubins(

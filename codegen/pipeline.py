@@ -95,7 +95,7 @@ class _Body:
 
 def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend) -> _Body:
     texts = {"graph": to_text_graph(graph)}
-    lowered = lower_graph(graph, choose_orders(graph), backend.rules, backend.arch, hints)
+    lowered = lower_graph(graph, choose_orders(graph), backend.rules, backend.arch, hints, backend.tuning)
     _verify(lowered, texts, "lower", lowered.decisions)
     nests, inlined = inline(lowered.nests, lowered.buffers, _kept(lowered))
     nests, prepared = backend.prepare(nests, lowered.buffers, hints)

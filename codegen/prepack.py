@@ -72,6 +72,11 @@ def _recurrent(view: Array, params: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(np.stack(panels, axis=1))
 
 
+def _columns(view: Array, params: tuple[int, ...]) -> Array:
+    """[K, N] -> [N, K]: what a column takes part in lies side by side, as in the weight of a linear layer."""
+    return np.ascontiguousarray(view.T)
+
+
 def _taps_conv(view: Array, params: tuple[int, ...]) -> Array:
     """[O, Cg, *taps] -> [groups, Og, taps, Cg]."""
     (groups,) = params
@@ -92,6 +97,7 @@ PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "conv_transposed": _conv_transposed,
     "depthwise": _depthwise,
     "recurrent": _recurrent,
+    "columns": _columns,
     "taps_conv": _taps_conv,
     "taps_transposed": _taps_transposed,
 }

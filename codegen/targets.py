@@ -10,6 +10,8 @@ from hardtack.codegen.backends.cpp.backend import CppBackend
 from hardtack.codegen.backends.cpp.targets import CpuTarget, TargetError, parse_target
 from hardtack.codegen.backends.triton.backend import TritonBackend
 from hardtack.codegen.backends.triton.compile import ARCHITECTURES, toolchain
+from hardtack.codegen.tune.choice import tuning_for
+from hardtack.codegen.tune.table import TuningTable
 
 GPU_TARGETS = tuple(f"cuda:{arch}" for arch in ARCHITECTURES)
 
@@ -21,10 +23,16 @@ class Targets:
     cpu: tuple[CpuTarget, ...]
     gpu: tuple[str, ...]
 
-    def backends(self) -> dict[str, Backend]:
-        """A backend for all CPU targets under "cpu", and one for each GPU target under its name."""
+    def backends(self, tuning: TuningTable | None = None) -> dict[str, Backend]:
+        """A backend for all CPU targets under "cpu", and one for each GPU target under its name.
+
+        tuning: the user's table. Raises TargetError where none of the targets is of its architecture.
+        """
+        if tuning is not None and tuning.arch not in self.gpu:
+            named = ", ".join((*(f"cpu:{t.name}" for t in self.cpu), *(f"cuda:{arch}" for arch in self.gpu)))
+            raise TargetError(f"the tuning table is for cuda:{tuning.arch}; the targets are {named}")
         found: dict[str, Backend] = {"cpu": CppBackend()} if self.cpu else {}
-        return found | {f"cuda:{arch}": TritonBackend(arch) for arch in self.gpu}
+        return found | {f"cuda:{arch}": TritonBackend(arch, tuning=tuning_for(arch, tuning)) for arch in self.gpu}
 
 
 def parse_targets(names: Sequence[str]) -> Targets:

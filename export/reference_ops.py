@@ -136,7 +136,8 @@ def _take(s: Step) -> torch.Tensor:
 def _put(s: Step) -> torch.Tensor:
     x, value, indices = s.args[0], s.args[1], s.args[2:]
     where = [None] * s.attr("dims")[0] + [i.long() for i in indices]
-    return torch.ops.aten.index_put.default(x, where, value, s.attr("accumulate"))
+    out: torch.Tensor = torch.ops.aten.index_put.default(x, where, value, s.attr("accumulate"))
+    return out
 
 
 def _scatter(s: Step) -> torch.Tensor:

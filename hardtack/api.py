@@ -20,10 +20,15 @@ from hardtack.codegen.package.output import check_output
 from hardtack.codegen.package.writer import write_bundle
 from hardtack.codegen.pipeline import compile_entry
 from hardtack.codegen.targets import parse_targets
+from hardtack.codegen.tune.choice import KIND
+from hardtack.codegen.tune.table import read_table
 from hardtack.export import EntryGraph, Exported, to_graphs
 from hardtack.options import Options
 from hardtack.progress import stages
 from hardtack.trees import flattener
+
+FUSIONS = ("inline", "fuse")
+"""Kinds of decisions that are counted as fusions."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +84,14 @@ def export(
 
     Raises OutputError before any work when `path` cannot be written; ExportError and its subclasses for a model that
     cannot be exported; UnsupportedOp for an op that a target has no kernel for; TargetError, ToolchainError and
-    TritonError from hardtack.codegen.backends.
+    TritonError from hardtack.codegen.backends; LoadError for a tuning table that cannot be read.
     """
     chosen = options or Options()
     out = check_output(path)
     if isinstance(targets, str):
         targets = (targets,)
+    table = read_table(chosen.tuning) if chosen.tuning is not None else None
+    parse_targets(targets).backends(table)
     compiler = find_compiler(chosen.compiler) if parse_targets(targets).cpu else None
     with stages(progress) as stage:
         stage.report("capture", 0, 0)
@@ -99,6 +106,7 @@ def export(
             tensors=exported.tensors,
             producer={"hardtack": hardtack.__version__, "torch": torch.__version__},
             progress=stage.report,
+            tuning=table,
         )
         stage.report("write", 0, 0)
         content = with_debug(built) if chosen.debug else built.content
@@ -114,8 +122,8 @@ def export(
         plans_nbytes=written.plans_nbytes,
         num_kernels=len({name for c in built.compiled.values() for name in c.sources}),
         num_launches=sum(len(c.plan.body) for c in built.compiled.values()),
-        num_fused=sum(d.accepted for d in built.decisions),
-        num_refused=sum(not d.accepted for d in built.decisions),
+        num_fused=sum(d.accepted for d in built.decisions if d.kind in FUSIONS),
+        num_refused=sum(not d.accepted for d in built.decisions if d.kind in FUSIONS),
         seconds=stage.seconds,
     )
 
@@ -129,17 +137,32 @@ def stage_texts(
     dynamic_shapes: Any = None,
     strict: bool = False,
     target: str = "cpu",
+    tuning: str | None = None,
 ) -> dict[str, str]:
     """Entry point -> the text of one stage of pipeline.STAGES. No compiler of kernels runs and nothing is written.
 
-    The other arguments and ExportError are as for `export`.
+    tuning: the path of a tuning table. The other arguments and ExportError are as for `export`.
     """
-    (backend,) = parse_targets([target]).backends().values()
+    table = read_table(tuning) if tuning is not None else None
+    (backend,) = parse_targets([target]).backends(table).values()
     exported = to_graphs(module, args, kwargs, dynamic_shapes, strict=strict)
     sources = sources_of(exported, module, args, kwargs)
     if stage == "graph":
         return {name: to_text_graph(s.graph) for name, s in sources.items()}
     return {name: compile_entry(s.graph, s.hints, backend).texts[stage] for name, s in sources.items()}
+
+
+def tuning_keys(
+    module: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None, target: str
+) -> list[str]:
+    """What a tuning table can decide of a model: the keys of its template kernels on a GPU target, each once."""
+    (backend,) = parse_targets([target]).backends().values()
+    exported = to_graphs(module, args, kwargs, dynamic_shapes)
+    found: dict[str, None] = {}
+    for s in sources_of(exported, module, args, kwargs).values():
+        decisions = compile_entry(s.graph, s.hints, backend).decisions
+        found |= dict.fromkeys(d.subject for d in decisions if d.kind == KIND)
+    return list(found)
 
 
 def sources_of(exported: Exported, module: Any, args: Any, kwargs: Any) -> dict[str, Source]:

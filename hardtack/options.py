@@ -14,6 +14,7 @@ class Options:
     jobs: how many compilers run at once; None: one a core.
     debug: keep a listing of every stage in the bundle, under debug/.
     weights: "embedded" in the bundle; "external", in the file <its stem>.safetensors beside it, which goes with it.
+    tuning: the path of a tuning table, as `hardtack tune` writes it: its plans come before the shipped table's.
     """
 
     strict: bool = False
@@ -21,6 +22,7 @@ class Options:
     jobs: int | None = None
     debug: bool = False
     weights: str = "embedded"
+    tuning: str | None = None
 
     def __post_init__(self) -> None:
         if self.jobs is not None and self.jobs < 1:

@@ -15,6 +15,7 @@ _TITLES = {
     "generate": "generate kernels",
     "compile": "compile kernels",
     "write": "write and verify",
+    "tune": "time kernels",
 }
 
 

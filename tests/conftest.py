@@ -1,9 +1,14 @@
-"""Options of the tests."""
+"""Options of the tests, and the null driver for those that load bundles for CUDA devices."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import null_driver
 import pytest
 from hypothesis import settings
+from null_driver import NullDriver
 
 # how long an example takes is no property of the code: machines are shared, and first calls import torch
 settings.register_profile("hardtack", deadline=None)
@@ -17,3 +22,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="session")
+def null_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return null_driver.build(tmp_path_factory.mktemp("null_driver"))
+
+
+@pytest.fixture
+def driver(null_library: Path) -> Iterator[NullDriver]:
+    """The null driver; when the test ends, nothing may have been done wrong or be left behind."""
+    stay = NullDriver(null_library)
+    yield stay
+    stay.finish()

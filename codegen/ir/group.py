@@ -31,7 +31,7 @@ from hardtack.codegen.ir.loops import (
 
 @dataclass(frozen=True)
 class Decision:
-    """One choice: `kind` is inline, fuse or layout; `score` is the estimated nbytes or instructions saved."""
+    """One choice: `kind` is inline, fuse, layout, template, tuning; `score`: estimated nbytes or instructions saved."""
 
     kind: str
     subject: str

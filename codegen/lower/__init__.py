@@ -13,6 +13,7 @@ from hardtack.codegen.lower import attention, control, matrix, pointwise, window
 from hardtack.codegen.lower.builder import Lowering, Prepack, UnsupportedOp
 from hardtack.codegen.lower.views import VIEWS, base_of
 from hardtack.codegen.ops import SCALAR_OPS
+from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 
 RULES: dict[str, Callable[[Lowering, Op], None]] = {
     **dict.fromkeys(SCALAR_OPS, pointwise.lower_scalar),
@@ -68,8 +69,10 @@ def lower_graph(
     rules: Mapping[str, Callable[[Lowering, Op], None]],
     arch: str,
     hints: Mapping[str, int],
+    tuning: Tuning = NO_TUNING,
 ) -> Lowered:
-    """Graph -> nests. `orders` as layout.choose_orders gives them; `rules`: graph op kind -> how it is lowered.
+    """Graph -> nests. `orders` as layout.choose_orders gives them; `rules`: graph op kind -> how it is lowered;
+    `tuning`: tables that choose plans of templates.
 
     Raises UnsupportedOp for a kind without a rule.
     """
@@ -81,7 +84,10 @@ def lower_graph(
     }
     in_place = _updated_in_place(graph, producers)
     constants = frozenset(c.name for c in graph.constants)
-    low = Lowering(graph, producers, buffers, constants=constants, in_place=frozenset(in_place), arch=arch, hints=hints)
+    low = Lowering(
+        graph, producers, buffers, constants=constants, in_place=frozenset(in_place), arch=arch, hints=hints,
+        tuning=tuning,
+    )  # fmt: skip
     for op in graph.ops:
         if op.kind not in VIEWS:
             if op.kind not in rules:

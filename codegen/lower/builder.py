@@ -26,6 +26,7 @@ from hardtack.codegen.ir.loops import (
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.views import ONE, ZERO, Idx, broadcast_index, resolve
 from hardtack.codegen.ops import SCALAR_OPS, result_dtype
+from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 
 
 class UnsupportedOp(ValueError):
@@ -53,6 +54,7 @@ class Lowering:
     """A graph on its way to nests. `buffers` has every value that may be in memory; views have none.
 
     arch: the GPU architecture, "" on the CPU. hints: example sizes of symbols by name, for decisions of profit.
+    tuning: where plans of templates come from, before the cost model.
     """
 
     graph: Graph
@@ -66,6 +68,7 @@ class Lowering:
     arch: str = ""
     hints: Mapping[str, int] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
+    tuning: Tuning = NO_TUNING
 
     def fresh(self, stem: str) -> str:
         """A buffer or nest name that nothing else has."""

@@ -19,10 +19,11 @@ from hardtack.codegen.lower.attention import attention_as_reductions
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
 from hardtack.codegen.lower.matrix import conv_as_reduction, row_major, template
 from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked, try_operand, whole
-from hardtack.codegen.lower.views import ONE
-from hardtack.codegen.tune.attention import LARGEST_HEAD, AttentionShape, plan_attention
-from hardtack.codegen.tune.conv import ConvShape, plan_conv, plan_depthwise
-from hardtack.codegen.tune.gemm import GemmPlan, GemmShape, plan_gemm
+from hardtack.codegen.lower.views import ONE, ZERO
+from hardtack.codegen.tune.attention import LARGEST_HEAD, AttentionPlan, AttentionShape
+from hardtack.codegen.tune.candidates import Plan, Shape
+from hardtack.codegen.tune.conv import ConvShape, plan_depthwise
+from hardtack.codegen.tune.gemm import GemmPlan, GemmShape
 from hardtack.codegen.tune.machine import machine_of
 from hardtack.codegen.tune.rows import plan_scan, plan_sort
 
@@ -39,6 +40,13 @@ def decide(low: Lowering, subject: str, choice: str, reason: str) -> None:
     low.decisions.append(Decision("template", subject, choice, True, reason))
 
 
+def chosen(low: Lowering, shape: Shape) -> Plan:
+    """The plan for a shape, from a tuning table or by cost; how it came about is recorded."""
+    plan, decisions = low.tuning.choose(shape, low.arch)
+    low.decisions += decisions
+    return plan
+
+
 def lower_matmul(low: Lowering, op: Op) -> None:
     a, b = op.inputs
     assert isinstance(a, str) and isinstance(b, str)
@@ -47,7 +55,20 @@ def lower_matmul(low: Lowering, op: Op) -> None:
         matrix.lower_matmul(low, op)
         return
     a_view, b_view = operand(low, a, op), operand(low, b, op)
+    if is_constant(low, b) and product(a_view.shape[:-1]) is ONE:
+        b_view = _by_columns(low, b_view)
     emit_gemm(low, op, out, a_view, b_view, is_constant(low, b), lambda: copied(low, a, op, None))
+
+
+def _by_columns(low: Lowering, b: Operand) -> Operand:
+    """A constant matrix with K innermost, so that one row times it reads long runs of memory."""
+    k, n = b.shape[-2:]
+    if b.strides[-2] is ONE or k is ONE or n is ONE or product(b.shape[:-2]) is not ONE:
+        return b
+    matrix = Operand(b.buffer, b.dtype, b.offset, (k, n), b.strides[-2:])
+    packed = prepacked(low, "columns", matrix, (int_value(n) or 0, int_value(k) or 0), ())
+    lead = len(b.shape) - 2
+    return Operand(packed.buffer, b.dtype, ZERO, b.shape, (*(ZERO,) * lead, ONE, k))
 
 
 def emit_gemm(
@@ -75,7 +96,8 @@ def emit_gemm(
     )
     b = Operand(b.buffer, b.dtype, b.offset, (*b.shape[:lead], *b.shape[-2:]), (*b.strides[:lead], *b.strides[-2:]))
     shape = gemm_shape(low, out, a, b)
-    plan = plan_gemm(shape, low.arch)
+    plan = chosen(low, shape)
+    assert isinstance(plan, GemmPlan)
     decide(low, out.name, f"gemm {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
     attrs = {"plan": plan, "constant": constant, "dependent": machine_of(low.arch).dependent_launch}
     if plan.splits == 1:
@@ -165,7 +187,8 @@ def lower_attention(low: Lowering, op: Op) -> None:
         views.append(view)
     batch, heads, kv_heads, tq, tk = (hint(low, x) for x in (*q.shape[:2], k.shape[1], q.shape[2], k.shape[2]))
     causal = bool(op.attr("causal"))
-    plan = plan_attention(AttentionShape(batch, heads, kv_heads, tq, tk, d, e, out.dtype, causal), low.arch)
+    plan = chosen(low, AttentionShape(batch, heads, kv_heads, tq, tk, d, e, out.dtype, causal))
+    assert isinstance(plan, AttentionPlan)
     decide(low, out.name, f"attention {plan.block_m}x{plan.block_n}, {plan.splits} parts", plan.reason)
     attrs = {"plan": plan, "scale": op.attr("scale"), "causal": op.attr("causal")}
     if plan.splits == 1:
@@ -216,7 +239,8 @@ def lower_conv(low: Lowering, op: Op) -> None:
         decide(low, out.name, f"depthwise {block[0]}x{block[1]}", "one channel in a group")
         template(low, op, "depthwise", result, (view, per_channel), (), block=block, **attrs)
     else:
-        plan = plan_conv(ConvShape(points, channels[2], channels[1], groups, channels[3], out.dtype), low.arch)
+        plan = chosen(low, ConvShape(points, channels[2], channels[1], groups, channels[3], out.dtype))
+        assert isinstance(plan, GemmPlan)
         decide(
             low,
             out.name,

@@ -44,10 +44,15 @@ class AttentionShape:
     causal: bool
 
 
+def head_blocks(s: AttentionShape) -> tuple[int, int]:
+    """(block_d, block_e): the heads of q and of v, rounded up."""
+    return max(16, power_of_two_from(s.d)), max(16, power_of_two_from(s.e))
+
+
 def plan_attention(s: AttentionShape, arch: str) -> AttentionPlan:
     """The plan for attention of `s` on `arch`."""
     machine = machine_of(arch)
-    block_d, block_e = (max(16, power_of_two_from(x)) for x in (s.d, s.e))
+    block_d, block_e = head_blocks(s)
     group = max(1, s.heads // max(1, s.kv_heads))
     packed = group > 1 and s.tq < 16
     rows = s.tq * group if packed else s.tq

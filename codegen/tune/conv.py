@@ -26,10 +26,18 @@ class ConvShape:
 
 def plan_conv(s: ConvShape, arch: str) -> GemmPlan:
     """variant taps: a step is one tap and block_k channels; flat: block_k of taps times channels."""
-    depth = s.taps * s.channels_in
-    plan = plan_gemm(GemmShape(s.groups, s.points, s.channels_out, depth, s.dtype), arch)
+    return fitted(plan_gemm(as_product(s), arch), s)
+
+
+def as_product(s: ConvShape) -> GemmShape:
+    """The product that a convolution is: points by channels out, over taps times channels in."""
+    return GemmShape(s.groups, s.points, s.channels_out, s.taps * s.channels_in, s.dtype)
+
+
+def fitted(plan: GemmPlan, s: ConvShape) -> GemmPlan:
+    """A product's plan as that of a convolution, its depth fitted to the channels."""
     if s.channels_in < FEW_CHANNELS:
-        block_k = min(32, max(16, power_of_two_from(depth)))
+        block_k = min(32, max(16, power_of_two_from(s.taps * s.channels_in)))
         return replace(plan, variant="flat", block_k=block_k, splits=1, reason=f"{plan.reason}; few input channels")
     fitting = [b for b in (64, 32, 16) if b <= max(16, plan.block_k)]
     # the depth that wastes least on a channel count that it does not divide

@@ -13,7 +13,10 @@ SMALLEST_SPLIT = 256
 """Terms of a sum below which a part of it is not worth a kernel of its own."""
 MOST_SPLITS = 32
 STREAM_GAIN = 1.1
-"""How much faster a tile is when copies and products have warps of their own."""
+"""How much faster a tile is when bulk copies feed it."""
+STREAM_TILES = ((128, 256, 64, 8, 3), (128, 128, 64, 8, 4))
+"""(m, n, k, warps, stages). Copies have no warps of their own: what Triton 3.6 makes of that for 128 x 128 never ended
+on an H200."""
 VECTOR_NUMEL = 8192
 """Elements of B that one program of the one-row kernel holds at a time."""
 
@@ -33,8 +36,6 @@ class GemmPlan:
     splits: int
     reason: str
     group_m: int = 8
-    flatten: bool = False
-    specialised: bool = False
     programs: int = 0
 
     def shared_nbytes(self, item: int) -> int:
@@ -65,8 +66,8 @@ def plan_gemm(s: GemmShape, arch: str) -> GemmPlan:
         return GemmPlan("outer", 32, 32, 1, 4, 1, 1, "f64 has no tensor cores on every architecture")
     if s.one_row and s.n > 1:
         return _vector(s, machine)
-    best = min((*_candidates(s, machine), *_streams(s, machine)), key=lambda p: estimate(p, s, machine))
-    return best if best.variant == "stream" else _split(best, s, machine)
+    best = min((*tiles(s, machine), *streams(s, machine)), key=lambda p: estimate(p, s, machine))
+    return best if best.variant == "stream" else split(best, s, machine)
 
 
 def _vector(s: GemmShape, machine: Machine) -> GemmPlan:
@@ -87,7 +88,8 @@ def _vector(s: GemmShape, machine: Machine) -> GemmPlan:
     return GemmPlan("vector", 1, block_n, block_k, 4, 1, splits, reason)
 
 
-def _candidates(s: GemmShape, machine: Machine) -> list[GemmPlan]:
+def tiles(s: GemmShape, machine: Machine) -> list[GemmPlan]:
+    """Tiles that fit on the machine, in one part."""
     item = s.dtype.nbytes
     if s.dtype is DType.F32:
         tiles = [(128, 64, 16, 8, 3), (64, 64, 32, 4, 3), (32, 64, 32, 4, 3), (64, 32, 32, 4, 3), (16, 64, 32, 4, 4)]
@@ -119,20 +121,19 @@ def _candidates(s: GemmShape, machine: Machine) -> list[GemmPlan]:
     return out
 
 
-def _streams(s: GemmShape, machine: Machine) -> list[GemmPlan]:
+def streamable(s: GemmShape, machine: Machine) -> bool:
+    """True if bulk copies can feed the product at all."""
+    return s.streamable and s.batch == 1 and s.dtype in HALF and machine.warpgroup
+
+
+def streams(s: GemmShape, machine: Machine) -> list[GemmPlan]:
     """Persistent grids with bulk copies, for products of whole large tiles."""
-    if not s.streamable or s.batch != 1 or s.dtype not in HALF or min(s.m, s.n) < 128 or s.k < 128:
-        return []
-    if machine.name == "sm_90":
-        shapes = [(128, 256, 64, 8, 3, False, True), (128, 128, 64, 4, 3, False, True)]
-    elif machine.name == "sm_100":
-        shapes = [(128, 256, 64, 8, 3, True, True), (128, 128, 64, 4, 4, True, True)]
-    else:
+    if not streamable(s, machine) or min(s.m, s.n) < 128 or s.k < 128:
         return []
     why = "tensor cores fed by bulk copies"
     return [
-        GemmPlan("stream", m, n, k, w, stages, 1, why, 8, f, ws, machine.multiprocessors)
-        for m, n, k, w, stages, f, ws in shapes
+        GemmPlan("stream", m, n, k, warps, stages, 1, why, programs=machine.multiprocessors)
+        for m, n, k, warps, stages in STREAM_TILES
     ]
 
 
@@ -153,7 +154,7 @@ def estimate(p: GemmPlan, s: GemmShape, machine: Machine) -> float:
     return max(waves * per_tile, traffic) + 1e-7 * p.block_m * p.block_n / 4096
 
 
-def _split(p: GemmPlan, s: GemmShape, machine: Machine) -> GemmPlan:
+def split(p: GemmPlan, s: GemmShape, machine: Machine) -> GemmPlan:
     """K in parts where tiles are too few to keep the machine busy."""
     tiles = max(1, s.batch * -(-s.m // p.block_m) * -(-s.n // p.block_n))
     least = max(SMALLEST_SPLIT, 2 * p.block_k)

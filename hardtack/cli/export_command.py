@@ -35,6 +35,12 @@ from hardtack.codegen.pipeline import STAGES
     help="Where the weights go: into the bundle, or into a .safetensors file beside it.",
 )
 @click.option(
+    "--tuning",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A table of hardtack tune: its plans for GPU kernels come first.",
+)
+@click.option(
     "--stop-after", type=click.Choice(STAGES), help="Print the text of this stage and stop; nothing is written."
 )
 @json_option
@@ -47,18 +53,20 @@ def command(
     jobs: int | None,
     debug: bool,
     weights: str,
+    tuning: str | None,
     stop_after: str | None,
     as_json: bool,
 ) -> None:
     if stop_after is not None:
-        _check_targets(targets)
-        _print_stage(stop_after, spec, strict, targets[0], as_json)
+        _check_targets(targets, None)
+        _check_targets(targets[:1], tuning)
+        _print_stage(stop_after, spec, strict, targets[0], tuning, as_json)
         return
 
     if output is None:
         raise WrongUse("name the bundle to write with -o, or a stage with --stop-after")
     check_target_path(output)
-    _check_targets(targets)
+    _check_targets(targets, tuning)
     found = load_spec(spec)
     from hardtack.api import export
     from hardtack.options import Options
@@ -70,7 +78,7 @@ def command(
         path=output,
         dynamic_shapes=found.dynamic_shapes,
         targets=targets,
-        options=Options(strict=strict, compiler=compiler, jobs=jobs, debug=debug, weights=weights),
+        options=Options(strict=strict, compiler=compiler, jobs=jobs, debug=debug, weights=weights, tuning=tuning),
     )
     if as_json:
         print_json(dataclasses.asdict(info))
@@ -91,23 +99,35 @@ def command(
     shown.print(f"time: {times}")
 
 
-def _check_targets(targets: tuple[str, ...]) -> None:
-    """WrongUse for a target that is not known, or that cannot be built for on this machine."""
+def _check_targets(targets: tuple[str, ...], tuning: str | None) -> None:
+    """WrongUse for a target that is not known, that cannot be built for on this machine, or that the table is not for.
+
+    Raises LoadError for a file that is no tuning table.
+    """
     from hardtack.codegen.backends.triton.compile import TritonError
     from hardtack.codegen.targets import TargetError, parse_targets
+    from hardtack.codegen.tune.table import read_table
 
+    table = read_table(tuning) if tuning is not None else None
     try:
-        parse_targets(targets)
+        parse_targets(targets).backends(table)
     except (TargetError, TritonError) as error:
         raise WrongUse(str(error)) from None
 
 
-def _print_stage(stage: str, spec: str, strict: bool, target: str, as_json: bool) -> None:
+def _print_stage(stage: str, spec: str, strict: bool, target: str, tuning: str | None, as_json: bool) -> None:
     found = load_spec(spec)
     from hardtack.api import stage_texts
 
     texts = stage_texts(
-        stage, found.module, found.args, found.kwargs, dynamic_shapes=found.dynamic_shapes, strict=strict, target=target
+        stage,
+        found.module,
+        found.args,
+        found.kwargs,
+        dynamic_shapes=found.dynamic_shapes,
+        strict=strict,
+        target=target,
+        tuning=tuning,
     )
     if as_json:
         print_json(texts)

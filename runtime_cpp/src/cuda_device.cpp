@@ -31,8 +31,8 @@ Status read_machine(const DeviceName& device, const char* driver_path, Machine* 
   return Status();
 }
 
-Status make_cuda_device(const Bundle& bundle, const ManifestTarget&, const WeightBytes& bytes,
-                        const char* driver_path, int ordinal, std::unique_ptr<Device>* device) {
+Status make_cuda_device(const Bundle& bundle, const ManifestTarget&, const WeightBytes& bytes, const char* driver_path,
+                        int ordinal, std::unique_ptr<Device>* device) {
   const cuda::Driver* driver = nullptr;
   std::shared_ptr<const CudaContext> context;
   HT_RETURN_IF_ERROR(cuda::Driver::open(driver_path, &driver));
@@ -59,8 +59,7 @@ Status CudaContext::open(const cuda::Driver& driver, int ordinal, std::shared_pt
   return Status();
 }
 
-CudaDevice::CudaDevice(const Bundle& bundle, WeightBytes bytes,
-                       std::shared_ptr<const CudaContext> context)
+CudaDevice::CudaDevice(const Bundle& bundle, WeightBytes bytes, std::shared_ptr<const CudaContext> context)
     : bundle_(bundle), bytes_(std::move(bytes)), context_(std::move(context)), driver_(context_->driver) {}
 
 CudaDevice::~CudaDevice() {

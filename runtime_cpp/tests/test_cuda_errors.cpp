@@ -129,9 +129,9 @@ TEST_CASE("cuda: parameters, functions and shared memory are compared with the c
   const NullDriver driver;
   GpuText gpu;
   gpu.args = R"([["buffer",0],["buffer",1],["buffer",2],["int",0,"i64"],["status"],["site"],["scratch"]])";
-  CHECK(
-      run_error(driver, gpu).message ==
-      "entry \"forward\" with s0 = 2: kernel add_f32: parameter 3 of add_f32 has 4 bytes at 24, the plan says 8 behind 24");
+  CHECK(run_error(driver, gpu).message ==
+        "entry \"forward\" with s0 = 2: kernel add_f32: parameter 3 of add_f32 has 4 bytes at 24, the plan says 8 "
+        "behind 24");
   gpu.args = R"([["buffer",0],["buffer",1],["buffer",2]])";
   CHECK(run_error(driver, gpu).message ==
         "entry \"forward\" with s0 = 2: kernel add_f32: add_f32 has more parameters than the 3 of the plan");

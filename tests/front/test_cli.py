@@ -62,7 +62,7 @@ def exported(model_file: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "command", ["export", "inspect", "verify", "run", "bench", "compare", "diff", "weights", "keygen", "sign"]
+    "command", ["export", "tune", "inspect", "verify", "run", "bench", "compare", "diff", "weights", "keygen", "sign"]
 )
 def test_help_of_every_command(command: str) -> None:
     text = good(command, "--help")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import null_driver
 import numpy as np
 import pytest
 import sample_cuda
@@ -24,18 +22,6 @@ from hardtack.codegen.package.content import BundleContent, kernel_member
 from hardtack.codegen.package.writer import write_bundle
 
 LAUNCH = "launch scale_kernel grid 6x1x1 block 128 shared 65536"
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return null_driver.build(tmp_path_factory.mktemp("null_driver"))
-
-
-@pytest.fixture
-def driver(library: Path) -> Iterator[NullDriver]:
-    stay = NullDriver(library)
-    yield stay
-    stay.finish()
 
 
 @pytest.fixture
@@ -160,8 +146,8 @@ def test_no_driver_and_no_target(bundle: Path, driver: NullDriver, tmp_path: Pat
         load(bundle, driver)
 
 
-def test_the_command_runs_on_the_device(bundle: Path, library: Path, tmp_path: Path) -> None:
-    (tmp_path / "libcuda.so.1").symlink_to(library)
+def test_the_command_runs_on_the_device(bundle: Path, null_library: Path, tmp_path: Path) -> None:
+    (tmp_path / "libcuda.so.1").symlink_to(null_library)
     np.save(tmp_path / "x.npy", np.ones((3, 4), np.float32))
     command = [str(Path(sys.executable).parent / "hardtack-rt"), "run", str(bundle), "--device", "cuda:0"]
     arguments = ["-i", f"x={tmp_path / 'x.npy'}", "-o", str(tmp_path / "out")]

@@ -13,9 +13,11 @@ from torch import nn
 from torch.export import Dim
 
 import hardtack
-from bench import gpu_models, vision
+from bench import gpu_models, language, vision
 from tests.gpu.support import assert_close, check, eager, exported, leaves
 from tests.models import zoo
+from tests.models.test_bundles import load
+from tests.models.trained_audio_text import VoiceDetector
 
 HALF = torch.bfloat16
 
@@ -29,6 +31,41 @@ def test_small_transformers(name: str, dynamic: bool, tmp_path: Path, target: st
         pytest.skip("no dynamic dimensions")
     inputs = [tuple(a.cuda() for a in args) for args in (model.args, *(model.others if dynamic else ()))]
     check(model.module.cuda(), inputs, tmp_path, target, model.dynamic[0] if dynamic else None)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", list(zoo.TRAINED))
+def test_trained_models(name: str, dynamic: bool, tmp_path: Path, target: str) -> None:
+    """Where their packages are. Deep nets of f32 convolutions: cuDNN's own sums differ from ours by more than 1e-5."""
+    model = load(name)
+    inputs = [tuple(a.cuda() for a in args) for args in (model.args, *(model.others if dynamic else ()))]
+    declared = model.dynamic[0] if dynamic else None
+    check(copy.deepcopy(model.module).cuda(), inputs, tmp_path, target, declared, scale=4)
+    if dynamic and model.golden is not None:
+        model.golden(hardtack.load(tmp_path / "m.pkg", device="cuda:0"))
+
+
+def minilm(batch: int, length: int) -> tuple[torch.Tensor, ...]:
+    mask = torch.ones(batch, length, dtype=torch.int64, device="cuda")
+    mask[-1, length // 2 + 1 :] = 0
+    return torch.randint(0, 30000, (batch, length), device="cuda"), mask
+
+
+def test_the_shape_of_minilm(tmp_path: Path, target: str) -> None:
+    """As the trained model, with seeded weights."""
+    pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    module = language.minilm().eval().cuda()
+    check(
+        module, [minilm(3, 9), minilm(1, 4), minilm(2, 128)], tmp_path, target, ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},) * 2
+    )
+
+
+def test_the_shape_of_silero(tmp_path: Path, target: str) -> None:
+    """As the trained model, with seeded weights."""
+    torch.manual_seed(0)
+    inputs = [(torch.randn(b, 576, device="cuda"), torch.randn(2, b, 128, device="cuda")) for b in (2, 1, 5)]
+    check(VoiceDetector().eval().cuda(), inputs, tmp_path, target, ({0: Dim.DYNAMIC}, {1: Dim.DYNAMIC}))
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ class GraphOf:
 def lowered(graph: Graph, arch: str, hints: Mapping[str, int]) -> Lowered:
     """The graph as nests, as the pipeline prepares them for fusion."""
     backend = TritonBackend(arch)
-    low = lower_graph(graph, choose_orders(graph), backend.rules, arch, hints)
+    low = lower_graph(graph, choose_orders(graph), backend.rules, arch, hints, backend.tuning)
     nests, _ = inline(low.nests, low.buffers, frozenset(low.outputs))
     prepared, buffers = backend.prepare(nests, low.buffers, hints)
     return replace(low, nests=prepared, buffers=buffers)

@@ -63,7 +63,7 @@ def test_a_bundle_for_every_architecture_and_a_cpu(tmp_path: Path) -> None:
     assert report.num_plans == len(targets)
     assert info.targets == ("cpu:x86-64-v3", *(f"cuda:{a}" for a in ARCHITECTURES))
     with open_bundle(tmp_path / "m.pkg") as bundle:
-        assert set(bundle.manifest.producer) == {"hardtack", "torch", "compiler", "triton", "ptxas"}
+        assert set(bundle.manifest.producer) == {"hardtack", "torch", "compiler", "triton", "ptxas", "tuning"}
         assert bundle.manifest.producer["triton"] == importlib.metadata.version("triton")
         for arch in ARCHITECTURES:
             plan = bundle.plan("forward", f"cuda:{arch}")

@@ -17,6 +17,7 @@ from hardtack.codegen.lower import RULES
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.planning import KernelLaunch
 from hardtack.codegen.tile import tile, tile_template
+from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class CppBackend:
     arch: str = ""
     comment: str = "//"
     limits: FusionLimits = CPU_LIMITS
+    tuning: Tuning = NO_TUNING
 
     @property
     def rules(self) -> Mapping[str, Callable[[Lowering, Op], None]]:

@@ -22,6 +22,7 @@ from hardtack.codegen.lower import reductions, triton
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.planning import KernelLaunch
 from hardtack.codegen.tile import tile_template
+from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 
 GPU_LIMITS = FusionLimits(
     parallel_enough=64,
@@ -41,6 +42,7 @@ class TritonBackend:
     device: str = "cuda"
     comment: str = "#"
     limits: FusionLimits = field(default=GPU_LIMITS)
+    tuning: Tuning = NO_TUNING
 
     @property
     def rules(self) -> Mapping[str, Callable[[Lowering, Op], None]]:

@@ -67,8 +67,8 @@ class Toolchain:
 
 def toolchain(arch: str) -> Toolchain:
     """What compiles for `arch`. Raises TritonError when triton is not installed or not a supported version."""
-    spec = importlib.util.find_spec("triton")
-    if spec is None or not spec.submodule_search_locations:
+    package = _package()
+    if package is None:
         raise TritonError(f"target cuda:{arch} needs Triton to compile kernels: pip install {TRITON_REQUIREMENT}")
     version = importlib.metadata.version("triton")
     if ".".join(version.split(".")[:2]) not in SUPPORTED:
@@ -76,9 +76,15 @@ def toolchain(arch: str) -> Toolchain:
             f"Triton {version} is installed; Hardtack knows the calling conventions of {SUPPORTED[0]} to "
             f"{SUPPORTED[-1]}: pip install {TRITON_REQUIREMENT}"
         )
-    folder = Path(spec.submodule_search_locations[0]) / "backends" / "nvidia" / "bin"
+    folder = package / "backends" / "nvidia" / "bin"
     own = folder / ("ptxas-blackwell" if arch == "sm_100" else "ptxas")
     return Toolchain(version, _ptxas_version(own))
+
+
+def _package() -> Path | None:
+    """The folder of the installed Triton, which is not imported here."""
+    spec = importlib.util.find_spec("triton")
+    return Path(spec.submodule_search_locations[0]) if spec is not None and spec.submodule_search_locations else None
 
 
 def _ptxas_version(path: Path) -> str:
@@ -197,7 +203,9 @@ def _serve(
         "TRITON_DISABLE_LINE_INFO": "1",
         "TMPDIR": home,
     }
-    command = [sys.executable, "-I", str(_WORKER)]
+    package = _package()
+    assert package is not None, "toolchain() found it"
+    command = [sys.executable, "-I", str(_WORKER), str(package.parent)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )

@@ -92,8 +92,6 @@ def _render_stream(kernel: Kernel, buffers: Mapping[str, Buffer], plan: GemmPlan
         "BLOCK_N": plan.block_n,
         "BLOCK_K": plan.block_k,
         "GROUP_M": plan.group_m,
-        "FLATTEN": plan.flatten,
-        "SPECIALISED": plan.specialised,
     }
     programs = minimum(tiles, plan.programs)
     return sketch.finish(fill(read("gemm_stream"), holes), constexprs, programs, plan.warps, plan.stages)

@@ -3,6 +3,9 @@
 It reads one job a line on standard input and answers each with one line, both JSON. A job: text (a Python module),
 function, signature {parameter: type}, constexprs {parameter: value}, divisible [positions of parameters known to be
 multiples of 16], capability (90), options. An answer: {"cubin", "ptx" (its head), "metadata"} or {"error"}.
+
+The argument is the folder that holds the triton that was chosen: it comes before installed packages and behind the
+standard library.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+sys.path.insert(next((k for k, p in enumerate(sys.path) if p.endswith("-packages")), len(sys.path)), sys.argv[1])
 
 import triton
 from triton.backends.compiler import GPUTarget

@@ -1,0 +1,93 @@
+"""Tuning tables: which plan was fastest for a key, measured on a device. A file of canonical JSON.
+
+    {"arch": "sm_90", "entries": {KEY: {"measured_ns": N, "plan": {FIELD: VALUE}}}, "format": 1, "triton": "3.6.0"}
+
+A key is the text of a shape (choice.key_of); a plan's fields are those of its dataclass but for `reason`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hardtack.codegen.package import canonical
+from hardtack.codegen.package.canonical import Fields
+from hardtack.codegen.package.errors import LoadError
+from hardtack.codegen.tune.machine import MACHINES
+
+FORMAT = 1
+SHIPPED = Path(__file__).with_name("tables")
+PlanFields = Mapping[str, str | int | bool]
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """The plan of a key and the nanoseconds that one launch of it took."""
+
+    plan: PlanFields
+    measured_ns: int
+
+
+@dataclass(frozen=True)
+class TuningTable:
+    """arch: what it was measured on, such as "sm_90". triton: the version that compiled the kernels."""
+
+    arch: str
+    triton: str
+    entries: Mapping[str, TableEntry] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """Canonical JSON: equal tables have equal bytes."""
+        entries = {k: {"plan": dict(e.plan), "measured_ns": e.measured_ns} for k, e in self.entries.items()}
+        return canonical.dumps({"format": FORMAT, "arch": self.arch, "triton": self.triton, "entries": entries})
+
+    @property
+    def sha256(self) -> str:
+        """Of its bytes, in hex."""
+        return hashlib.sha256(self.to_json()).hexdigest()
+
+
+def parse_table(data: bytes, where: str) -> TuningTable:
+    """The table that `data` holds. Raises LoadError, placed at `where`, for anything else.
+
+    Whether a plan is legal is not checked here: that depends on the shape and is told by choice.Tuning.
+    """
+    top = Fields(canonical.loads(data, where), where)
+    if top.integer("format") != FORMAT:
+        top.refuse(f"is {top.integer('format')}; this version reads tuning tables of format {FORMAT}", "format")
+    arch, triton = top.choice("arch", tuple(MACHINES)), top.text("triton")
+    raw = top.raw("entries")
+    if not isinstance(raw, dict):
+        top.refuse(f"is {canonical.kind_of(raw)}, not an object", "entries")
+    entries = {key: _entry(Fields(value, where, f"entries[{key!r}]")) for key, value in raw.items()}
+    top.done()
+    return TuningTable(arch, triton, entries)
+
+
+def _entry(at: Fields) -> TableEntry:
+    raw = at.raw("plan")
+    if not isinstance(raw, dict):
+        at.refuse(f"is {canonical.kind_of(raw)}, not an object", "plan")
+    for name, value in raw.items():
+        if not isinstance(value, (str, int)):
+            at.refuse(f"has {name} = {canonical.kind_of(value)}; it must be a number, a string or a bool", "plan")
+    measured_ns = at.integer("measured_ns", low=0)
+    at.done()
+    return TableEntry(dict(raw), measured_ns)
+
+
+def read_table(path: str | Path) -> TuningTable:
+    """The table in a file. Raises LoadError where it cannot be read or is no tuning table."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise LoadError(f"cannot read the tuning table: {error.strerror or error}", str(path)) from None
+    return parse_table(data, str(path))
+
+
+def shipped_table(arch: str) -> TuningTable | None:
+    """The table that comes with Hardtack for an architecture; None where there is none."""
+    path = SHIPPED / f"{arch}.json"
+    return read_table(path) if path.is_file() else None

@@ -1,0 +1,160 @@
+"""Graphs for timing: the op that a key stands for, several times over, each time on operands of its own.
+
+Several launches in one graph hide what a replay costs; other operands each time keep them out of the caches as far as
+LIMIT_NBYTES allows. Operands are states, which stay on the device from run to run, and the first result is the only
+output, so that a run copies nothing from or to the host.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from hardtack.codegen.ir.constants import ConstantStore
+from hardtack.codegen.ir.expr import Expr, const, sym
+from hardtack.codegen.ir.graph import Constant, Graph, Input, Op, State, SymBinding, TensorType, make_attrs
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.tune.attention import AttentionShape
+from hardtack.codegen.tune.candidates import Shape
+from hardtack.codegen.tune.conv import ConvShape
+from hardtack.codegen.tune.gemm import GemmShape
+
+REPEATS = 20
+LIMIT_NBYTES = 256 << 20
+"""Operands and results of all repetitions together."""
+BLOCK_NUMEL = 1 << 20
+"""Random elements that are made; longer arrays repeat them."""
+ROWS = "rows"
+"""The symbol of a product's rows, and an input of that name, where they vary and are 1 in the example."""
+MOST_ROWS = 16
+
+
+@dataclass
+class Trial:
+    """graph: `repeats` times the op. hints: example sizes. store: constants. arrays: state name -> shape,
+    dtype. first: the states that the first repetition reads, the one whose result is the output."""
+
+    repeats: int
+    types: dict[str, TensorType] = field(default_factory=dict)
+    inputs: list[Input] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+    constants: list[Constant] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    syms: list[SymBinding] = field(default_factory=list)
+    hints: dict[str, int] = field(default_factory=dict)
+    store: ConstantStore = field(default_factory=ConstantStore)
+    arrays: dict[str, tuple[tuple[int, ...], DType]] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> Graph:
+        """The first result is the output; the others are computed for the time that they take."""
+        return Graph(
+            "trial", tuple(self.inputs), (self.results[0],), ("y",), tuple(self.constants), tuple(self.states),
+            tuple(self.ops), tuple(self.syms), (), self.types,
+        )  # fmt: skip
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        return tuple(name for name in self.arrays if name.endswith("0") and name[:-1].isalpha())
+
+    def operand(self, name: str, dtype: DType, shape: tuple[int, ...]) -> str:
+        self.types[name] = TensorType(dtype, tuple(map(const, shape)))
+        self.states.append(State(name, None, None))
+        self.arrays[name] = (shape, dtype)
+        return name
+
+    def op(self, kind: str, inputs: tuple[str, ...], dtype: DType, shape: tuple[int | Expr, ...], **a: object) -> str:
+        name = f"v{len(self.types)}"
+        self.types[name] = TensorType(dtype, tuple(n if isinstance(n, Expr) else const(n) for n in shape))
+        self.ops.append(Op(kind, inputs, make_attrs(**a), (name,)))
+        return name
+
+
+def random_array(shape: tuple[int, ...], dtype: DType, seed: int) -> npt.NDArray[np.generic]:
+    """Normal numbers, the same for the same arguments; bf16 as its bits in uint16."""
+    numel = math.prod(shape)
+    block = np.random.default_rng(seed).standard_normal(min(numel, BLOCK_NUMEL), np.float32)
+    plain = {DType.F16: np.float16, DType.F32: np.float32, DType.F64: np.float64}
+    values = (block.view(np.uint32) >> 16).astype(np.uint16) if dtype is DType.BF16 else block.astype(plain[dtype])
+    return np.resize(values, shape)
+
+
+def make_trial(shape: Shape) -> Trial:
+    """The graph to time a shape with."""
+    if isinstance(shape, GemmShape):
+        return _gemm(shape)
+    return _conv(shape) if isinstance(shape, ConvShape) else _attention(shape)
+
+
+def _repeats(numel: int, dtype: DType) -> int:
+    """How often operands and results of `numel` elements fit."""
+    return max(1, min(REPEATS, LIMIT_NBYTES // max(1, numel * dtype.nbytes)))
+
+
+def _gemm(s: GemmShape) -> Trial:
+    t = Trial(_repeats(s.batch * (s.k * s.n + s.m * s.k + s.m * s.n), s.dtype))
+    lead = () if s.batch == 1 else (s.batch,)
+    rows: int | Expr = s.m
+    varies = s.m == 1 and not s.one_row
+    if varies:
+        rows, t.hints[ROWS] = sym(ROWS, 1, MOST_ROWS), 1
+        t.types[ROWS] = TensorType(DType.I64, ())
+        t.inputs.append(Input(ROWS, ()))
+        t.syms.append(SymBinding(sym(ROWS, 1, MOST_ROWS), ROWS, None))
+    for k in range(t.repeats):
+        a = t.operand(f"a{k}", s.dtype, (*lead, MOST_ROWS if varies else s.m, s.k))
+        if varies:
+            a = t.op("slice", (a,), s.dtype, (*lead, rows, s.k), dim=len(lead), start=0, step=1)
+        if s.depth_first:
+            b = t.operand(f"b{k}", s.dtype, (*lead, s.n, s.k))
+            dims = (*range(len(lead)), len(lead) + 1, len(lead))
+            b = t.op("permute", (b,), s.dtype, (*lead, s.k, s.n), dims=dims)
+        else:
+            b = t.operand(f"b{k}", s.dtype, (*lead, s.k, s.n))
+        t.results.append(t.op("matmul", (a, b), s.dtype, (*lead, rows, s.n)))
+    return t
+
+
+def _conv(s: ConvShape) -> Trial:
+    """One image of about square size; the weights are shared, as constants are packed when the bundle is made."""
+    width = max(w for w in range(1, math.isqrt(s.points) + 1) if s.points % w == 0)
+    size = (s.points // width, width)
+    side = math.isqrt(s.taps)
+    kernel = (side, side) if side * side == s.taps else (1, s.taps)
+    channels, outs = s.groups * s.channels_in, s.groups * s.channels_out
+    t = Trial(_repeats(s.points * (channels + outs), s.dtype))
+    weight = (outs, s.channels_in, *kernel)
+    t.types["w"] = TensorType(s.dtype, tuple(map(const, weight)))
+    t.constants.append(Constant("w", t.store.add(s.dtype, random_array(weight, s.dtype, 1))))
+    attrs: Mapping[str, object] = {
+        "stride": (1, 1),
+        "padding": tuple((k // 2, k - 1 - k // 2) for k in kernel),
+        "dilation": (1, 1),
+        "groups": s.groups,
+        "transposed": False,
+        "output_padding": (0, 0),
+    }
+    for k in range(t.repeats):
+        x = t.operand(f"x{k}", s.dtype, (1, *size, channels))
+        x = t.op("permute", (x,), s.dtype, (1, channels, *size), dims=(0, 3, 1, 2))
+        y = t.op("conv", (x, "w"), s.dtype, (1, outs, *size), **attrs)
+        t.results.append(t.op("permute", (y,), s.dtype, (1, *size, outs), dims=(0, 2, 3, 1)))
+    return t
+
+
+def _attention(s: AttentionShape) -> Trial:
+    keys, queries = s.batch * s.kv_heads * s.tk, s.batch * s.heads * s.tq
+    t = Trial(_repeats(keys * (s.d + s.e) + queries * (s.d + s.e), s.dtype))
+    scale = 1.0 / math.sqrt(s.d)
+    for k in range(t.repeats):
+        q = t.operand(f"q{k}", s.dtype, (s.batch, s.heads, s.tq, s.d))
+        key = t.operand(f"k{k}", s.dtype, (s.batch, s.kv_heads, s.tk, s.d))
+        v = t.operand(f"v{k}", s.dtype, (s.batch, s.kv_heads, s.tk, s.e))
+        shape = (s.batch, s.heads, s.tq, s.e)
+        t.results.append(t.op("attention", (q, key, v), s.dtype, shape, scale=scale, causal=s.causal))
+    return t

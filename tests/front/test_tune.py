@@ -1,0 +1,248 @@
+"""hardtack tune and tables in exports: the whole command on the null driver, and with timers of tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from null_driver import NullDriver
+
+from hardtack import tuning
+from hardtack.cli import main
+from hardtack.codegen.backends.triton.compile import toolchain
+from hardtack.codegen.package.bundle import open_bundle
+from hardtack.codegen.tune import candidates as candidate_lists
+from hardtack.codegen.tune.choice import plan_fields, shape_of
+from hardtack.codegen.tune.table import TableEntry, TuningTable, read_table
+from hardtack.codegen.tune.trial import Trial
+from hardtack.tuning import Sample, Timer, Tuner
+
+MODEL = """
+import torch
+
+class Two(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Linear(64, 96, bias=False)
+        self.second = torch.nn.Linear(96, 32, bias=False)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+def make():
+    return Two().eval(), (torch.ones(40, 64),)
+"""
+KEYS = [
+    f"gemm batch=1 m=40 n={n} k={k} dtype=f32 depth_first=0 one_row=0 streamable=1 splittable=1"
+    for n, k in ((96, 64), (32, 96))
+]
+TRITON = toolchain("sm_90").triton
+
+
+@pytest.fixture(autouse=True)
+def short_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two candidates a key: every one is compiled."""
+    monkeypatch.setattr(tuning, "candidates", lambda s, arch: candidate_lists.candidates(s, arch)[:2])
+
+
+@pytest.fixture
+def model_file(tmp_path: Path) -> Path:
+    path = tmp_path / "two_products.py"
+    path.write_text(MODEL)
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments], prog_name="hardtack")
+
+
+def good(*arguments: object) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*arguments: object, status: int = 2) -> str:
+    result = run(*arguments)
+    assert result.exit_code == status, result.output
+    return result.stderr.removeprefix("error: ").rstrip("\n")
+
+
+def answering(*answers: Sample) -> Timer:
+    """A timer that gives these for the candidates of every key."""
+
+    def timer(trial: Trial, bundles: Sequence[Path]) -> list[Sample]:
+        assert all(path.is_file() for path in bundles)
+        assert len({path.read_bytes() for path in bundles}) == len(bundles) == len(answers)
+        return list(answers)
+
+    return timer
+
+
+def good_sample(us: float, *result: float) -> Sample:
+    return Sample(us * 1e-6, np.array(result or (1.0, 2.0)))
+
+
+@pytest.fixture
+def on_the_null_driver(driver: NullDriver, monkeypatch: pytest.MonkeyPatch) -> NullDriver:
+    monkeypatch.setattr(tuning, "device_target", partial(tuning.device_target, cuda_driver=driver.path))
+    monkeypatch.setattr(tuning, "DeviceTimer", partial(tuning.DeviceTimer, cuda_driver=driver.path))
+    return driver
+
+
+def test_the_whole_command(on_the_null_driver: NullDriver, model_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "table.json"
+    text = good("tune", f"{model_file}:make", "-o", out)
+    assert f"{out}, cuda:sm_90" in text
+    assert all(key in text for key in KEYS)
+    assert "2 keys timed, 0 kept as they were" in text
+    table = read_table(out)
+    assert (table.arch, table.triton, sorted(table.entries)) == ("sm_90", TRITON, sorted(KEYS))
+    log = on_the_null_driver.log()
+    assert log.count("graph of 20") > 100, [line for line in log if line.startswith("graph")][:3]
+    before = out.read_bytes()
+    found = json.loads(good("tune", f"{model_file}:make", "-o", out, "--target", "cuda:sm_90", "--json"))
+    assert found == {"table": str(out), "target": "cuda:sm_90", "entries": [], "kept": 2, "left": []}
+    assert out.read_bytes() == before
+    found = json.loads(good("tune", f"{model_file}:make", "-o", out, "--again", "--json"))
+    assert [e["key"] for e in found["entries"]] == KEYS
+    for entry in found["entries"]:
+        assert [c["problem"] for c in entry["candidates"]] == ["", ""]
+        assert entry["after_us"] <= entry["before_us"] == entry["candidates"][0]["us"]
+    none_begun = json.loads(good("tune", f"{model_file}:make", "-o", tmp_path / "t.json", "--budget", 0, "--json"))
+    assert none_begun["left"] == KEYS
+    assert read_table(tmp_path / "t.json") == TuningTable("sm_90", TRITON)
+
+
+def test_the_command_refuses(on_the_null_driver: NullDriver, model_file: Path, tmp_path: Path) -> None:
+    spec, out = f"{model_file}:make", tmp_path / "t.json"
+    assert refused("tune", spec, "-o", out, "--device", "cpu") == (
+        "--device cpu: only kernels of CUDA devices are tuned; name one, such as cuda:0"
+    )
+    assert refused("tune", spec, "-o", out, "--target", "cpu") == (
+        "cannot tune for target 'cpu'; known targets: cuda:sm_80, cuda:sm_90, cuda:sm_100"
+    )
+    assert refused("tune", spec, "-o", tmp_path / "a" / "b") == (
+        f"cannot write {tmp_path}/a/b: the directory {tmp_path}/a does not exist"
+    )
+    assert "Missing option '-o'" in run("tune", spec).stderr
+    other = refused("tune", spec, "-o", out, "--target", "cuda:sm_80", status=1)
+    assert other.startswith("device cuda:0: ")
+    assert "sm_80" in other
+    out.write_bytes(TuningTable("sm_80", TRITON).to_json())
+    assert refused("tune", spec, "-o", out) == (
+        f"{out} was measured on sm_80 with Triton {TRITON}; this is sm_90 with Triton {TRITON}: name another file"
+    )
+    out.write_text("no table")
+    assert refused("tune", spec, "-o", out, status=1).startswith(f"{out}: not JSON: ")
+
+
+def test_without_a_driver(model_file: Path, tmp_path: Path) -> None:
+    if Path("/dev/nvidia0").exists():
+        pytest.skip("there is a device")
+    text = refused("tune", f"{model_file}:make", "-o", tmp_path / "t.json", status=1)
+    assert text.startswith("device cuda:0: there is no CUDA driver: libcuda.so.1: ")
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_the_fastest_right_candidate_is_chosen() -> None:
+    tuned = Tuner("cuda:sm_90", answering(good_sample(3.0), good_sample(2.5))).tune(KEYS[0])
+    assert tuned.chosen == tuned.timed[1]
+    same = Tuner("cuda:sm_90", answering(good_sample(2.5), good_sample(2.5))).tune(KEYS[0])
+    assert same.chosen == same.timed[0]
+
+
+@pytest.mark.parametrize(
+    ("sample", "problem"),
+    [
+        (good_sample(1.0, 1.0, 2.1), "its result is 4.5e-02 off the cost model's choice, allowed are 1e-05"),
+        (good_sample(1.0, 1.0, np.nan), "its result is inf off the cost model's choice, allowed are 1e-05"),
+        (Sample(problem="out of registers"), "out of registers"),
+    ],
+)
+def test_wrong_candidates_are_excluded(sample: Sample, problem: str) -> None:
+    tuned = Tuner("cuda:sm_90", answering(good_sample(3.0), sample)).tune(KEYS[0])
+    assert tuned.timed[1].problem == problem
+    assert tuned.chosen == tuned.timed[0]
+    assert tuning.as_document(tuned)["after_us"] == pytest.approx(3.0)
+
+
+def test_a_key_whose_first_candidate_fails_is_told() -> None:
+    tuned = Tuner("cuda:sm_90", answering(Sample(problem="no memory"), good_sample(1.0))).tune(KEYS[0])
+    assert (tuned.chosen, tuned.problem) == (None, "the cost model's choice cannot be timed: no memory")
+
+
+def test_what_a_device_refuses_is_told(driver: NullDriver) -> None:
+    driver.set("FAIL", "cuLaunchKernelEx=701")
+    tuned = Tuner("cuda:sm_90", tuning.DeviceTimer("cuda:0", driver.path)).tune(KEYS[0])
+    assert tuned.chosen is None
+    assert tuned.problem.startswith("the cost model's choice cannot be timed: ")
+    assert "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES" in tuned.problem
+
+
+def test_tables_grow_key_by_key_and_do_not_depend_on_order() -> None:
+    tuner = Tuner("cuda:sm_90", answering(good_sample(3.0), good_sample(2.5)))
+    empty, kept = TuningTable("sm_90", TRITON), list[int]()
+    one, done, left = tuning.tune(KEYS, tuner, empty, keep=lambda t: kept.append(len(t.entries)))
+    other, _, _ = tuning.tune(KEYS[::-1], tuner, empty)
+    assert one.to_json() == other.to_json()
+    assert (kept, len(done), left) == ([1, 2], 2, [])
+    assert {e.measured_ns for e in one.entries.values()} == {2500}
+    slower = Tuner("cuda:sm_90", answering(good_sample(4.0), good_sample(5.0)))
+    assert tuning.tune(KEYS, slower, one)[:2] == (one, [])
+    again, _, _ = tuning.tune(KEYS[:1], slower, one, again=True)
+    assert [again.entries[k].measured_ns for k in KEYS] == [4000, 2500]
+
+
+@pytest.fixture
+def table_file(tmp_path: Path) -> Path:
+    """A table that chooses the second candidate of one key."""
+    plan = candidate_lists.candidates(shape_of(KEYS[0]), "sm_90")[1]
+    made = TuningTable("sm_90", TRITON, {KEYS[0]: TableEntry(plan_fields(plan), 1000)})
+    path = tmp_path / "mine.json"
+    path.write_bytes(made.to_json())
+    return path
+
+
+def producer_of(path: Path) -> Any:
+    with open_bundle(path) as opened:
+        return opened.manifest.producer
+
+
+def test_an_export_takes_a_table_and_records_it(model_file: Path, table_file: Path, tmp_path: Path) -> None:
+    spec, mine = f"{model_file}:make", read_table(table_file)
+    paths = [tmp_path / name for name in ("plain.pkg", "a.pkg", "b.pkg")]
+    good("export", spec, "-o", paths[0], "--target", "cuda:sm_90")
+    for path in paths[1:]:
+        good("export", spec, "-o", path, "--target", "cuda:sm_90", "--tuning", table_file)
+    assert paths[1].read_bytes() == paths[2].read_bytes()
+    shipped = producer_of(paths[0])["tuning"].removeprefix("cuda:sm_90 ")
+    assert shipped.startswith("shipped ")
+    assert producer_of(paths[1])["tuning"] == f"cuda:sm_90 user {mine.sha256}, {shipped}"
+    texts = [
+        good("export", spec, "--stop-after", "lower", "--target", "cuda:sm_90", *more)
+        for more in ((), ("--tuning", table_file))
+    ]
+    assert f"user table: 1.00 us, measured with Triton {TRITON}" in texts[1]
+    assert "user table" not in texts[0]
+    assert texts[0].count("cost model: ") > texts[1].count("cost model: ") > 0
+
+
+def test_an_export_refuses_tables(model_file: Path, table_file: Path, tmp_path: Path) -> None:
+    spec, out = f"{model_file}:make", tmp_path / "m.pkg"
+    assert refused("export", spec, "-o", out, "--target", "cuda:sm_80", "--tuning", table_file) == (
+        "the tuning table is for cuda:sm_90; the targets are cuda:sm_80"
+    )
+    assert "File 'none.json' does not exist" in refused("export", spec, "-o", out, "--tuning", "none.json")
+    bad = tmp_path / "bad.json"
+    bad.write_text("{}")
+    assert refused("export", spec, "-o", out, "--target", "cuda:sm_90", "--tuning", bad, status=1) == (
+        f"{bad}: the key 'format' is missing"
+    )

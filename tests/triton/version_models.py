@@ -1,0 +1,81 @@
+"""Small functions that together make every kind of kernel and of kernel argument, and a program that exports them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import hardtack
+
+HALF = torch.bfloat16
+
+
+class Function(nn.Module):
+    """A module of one function, with a weight of the given shape."""
+
+    def __init__(self, name: str, *shape: int, dtype: torch.dtype = HALF) -> None:
+        super().__init__()
+        self.name = name
+        self.weight = nn.Parameter(torch.randn(*shape, dtype=dtype)) if shape else None
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = getattr(self, self.name)(*args)
+        return found
+
+    def pointwise(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x) * 2 + 1
+
+    def rows(self, x: torch.Tensor) -> torch.Tensor:
+        return x.softmax(-1)
+
+    def total(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sum()
+
+    def product(self, x: torch.Tensor) -> torch.Tensor:
+        assert self.weight is not None
+        return F.gelu(F.linear(x, self.weight))
+
+    def conv(self, x: torch.Tensor) -> torch.Tensor:
+        assert self.weight is not None
+        return F.relu(F.conv2d(x, self.weight, padding=1))
+
+    def attention(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def pick(self, x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return x[i] * 2
+
+
+def _ones(*shape: int, dtype: torch.dtype = HALF) -> torch.Tensor:
+    return torch.ones(*shape, dtype=dtype)
+
+
+_HEADS = (2, 8, 256, 64)
+ENTRIES = {
+    "pointwise": (lambda: Function("pointwise"), (_ones(64, 100),)),
+    "rows": (lambda: Function("rows"), (_ones(50, 300),)),
+    "split": (lambda: Function("total"), (_ones(1 << 20, dtype=torch.float32),)),
+    "tile": (lambda: Function("product", 200, 136), (_ones(100, 136),)),
+    "stream": (lambda: Function("product", 3072, 768), (_ones(6304, 768),)),
+    "vector": (lambda: Function("product", 1024, 1024), (_ones(1, 1024),)),
+    "attention": (lambda: Function("attention"), (_ones(*_HEADS), _ones(*_HEADS), _ones(*_HEADS))),
+    "conv": (lambda: Function("conv", 64, 64, 3, 3), (_ones(2, 64, 28, 28),)),
+    "gather": (lambda: Function("pick"), (_ones(10, 16), torch.tensor([0, 3]))),
+}
+"""Name -> (module, inputs)."""
+
+
+def main(path: str, *architectures: str) -> None:
+    """Exports all as one bundle."""
+    torch.manual_seed(0)
+    modules = {name: make().eval() for name, (make, _) in ENTRIES.items()}
+    inputs = {name: args for name, (_, args) in ENTRIES.items()}
+    hardtack.export(modules, inputs, path=Path(path), targets=[f"cuda:{a}" for a in architectures])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
