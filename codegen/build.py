@@ -123,14 +123,23 @@ def _generate(
     for name, source in sources.items():
         for key, backend in backends.items():
             report("generate", len(compiled), total)
-            compiled[name, key] = entry = compile_entry(source.graph, source.hints, backend)
-            if dumped is not None:
-                folder = dumped if key == "cpu" else dumped / key.replace(":", "_")
-                suffix = "cpp" if key == "cpu" else "py"
-                origins = origins_of(source.graph)
-                write_dump(folder, name, entry.texts, entry.decisions, entry.sources, origins, suffix)
+            texts: dict[str, str] = {}
+            try:
+                compiled[name, key] = compile_entry(source.graph, source.hints, backend, texts)
+            finally:
+                if dumped is not None:  # what there is of it, also where a stage fails
+                    _dump(dumped, name, key, source, texts, compiled.get((name, key)))
     report("generate", total, total)
     return compiled
+
+
+def _dump(
+    folder: Path, name: str, key: str, source: Source, texts: Mapping[str, str], entry: CompiledEntry | None
+) -> None:
+    """The dump of one entry point for one backend; without `entry`, of the stages that were reached."""
+    below = folder if key == "cpu" else folder / key.replace(":", "_")
+    decisions, kernels = ((), {}) if entry is None else (entry.decisions, entry.sources)
+    write_dump(below, name, texts, decisions, kernels, origins_of(source.graph), "cpp" if key == "cpu" else "py")
 
 
 def _of(compiled: Compiled, key: str | None, entry: str | None = None) -> dict[str, CompiledEntry]:

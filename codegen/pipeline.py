@@ -64,13 +64,16 @@ class CompiledEntry:
         return replace(self.plan, target=target, kernels=kernels)
 
 
-def compile_entry(graph: Graph, hints: Mapping[str, int], backend: Backend) -> CompiledEntry:
+def compile_entry(
+    graph: Graph, hints: Mapping[str, int], backend: Backend, record: dict[str, str] | None = None
+) -> CompiledEntry:
     """Compile a verified graph. `hints`: example sizes of the symbols, for decisions of profit only.
 
-    Raises UnsupportedOp for an op that the backend has no kernel for.
+    record: takes each stage's text as it is made, for the dump of a compilation that fails. Raises UnsupportedOp for an
+    op that the backend has no kernel for.
     """
-    body = _compile_body(graph, hints, backend)
-    texts = dict(body.texts)
+    texts = {} if record is None else record
+    body = _compile_body(graph, hints, backend, texts)
     texts["render"] = "\n".join(f"{backend.comment} {name}\n{text}" for name, text in sorted(body.sources.items()))
     planned = build_plan(body.lowered, body.steps, body.buffers, lambda e: size_hint(e, hints))
     texts["plan"] = plan_ir.to_text(planned.plan)
@@ -90,11 +93,11 @@ class _Body:
     sources: Mapping[str, str]
     details: Mapping[str, object]
     decisions: tuple[Decision, ...]
-    texts: Mapping[str, str]
 
 
-def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend) -> _Body:
-    texts = {"graph": to_text_graph(graph)}
+def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend, texts: dict[str, str]) -> _Body:
+    """`texts` takes the stages' texts."""
+    texts["graph"] = to_text_graph(graph)
     lowered = lower_graph(graph, choose_orders(graph), backend.rules, backend.arch, hints, backend.tuning)
     _verify(lowered, texts, "lower", lowered.decisions)
     nests, inlined = inline(lowered.nests, lowered.buffers, _kept(lowered))
@@ -102,9 +105,9 @@ def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend) -> _
     lowered = replace(lowered, nests=nests, buffers=prepared)
     _verify(lowered, texts, "inline", inlined)
     fused = fuse(nests, lowered.buffers, hints, backend.limits)
+    texts["fuse"] = "\n\n".join(group_ir.to_text(g) for g in fused.groups) + _reasons(fused.decisions)
     for g in fused.groups:
         group_ir.verify_group(g, lowered.buffers)
-    texts["fuse"] = "\n\n".join(group_ir.to_text(g) for g in fused.groups) + _reasons(fused.decisions)
     buffers = dict(lowered.buffers)
     sources: dict[str, str] = {}
     details: dict[str, object] = {}
@@ -119,17 +122,20 @@ def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend) -> _
             details[rendered.launch.kernel] = rendered.detail
             steps.append(rendered.launch)
             continue
-        parts = [_compile_body(branch, hints, backend) for branch in g.control.branches]
-        for k, part in enumerate(parts):
-            for stage, text in part.texts.items():
-                texts[stage] = texts.get(stage, "") + f"\n-- {g.name}, {part.lowered.graph.name}\n{text}"
+        parts: list[_Body] = []
+        for k, branch in enumerate(g.control.branches):
+            inside: dict[str, str] = {}
+            part = _compile_body(branch, hints, backend, inside)
+            parts.append(part)
+            for stage, text in inside.items():
+                texts[stage] = texts.get(stage, "") + f"\n-- {g.name}, {branch.name}\n{text}"
             sources.update(part.sources)
             details.update(part.details)
             decisions += part.decisions
             buffers |= {renamed_buffer(g.control, k, n): _renamed(b, g.control, k) for n, b in part.buffers.items()}
         steps += control_steps(g.control, [(p.lowered, p.steps) for p in parts])
     texts["tile"] = "\n".join(kernels) + texts.get("tile", "")
-    return _Body(lowered, tuple(steps), buffers, sources, details, tuple(decisions), texts)
+    return _Body(lowered, tuple(steps), buffers, sources, details, tuple(decisions))
 
 
 def _renamed(buffer: Buffer, control: ControlNest, branch: int) -> Buffer:
@@ -142,9 +148,9 @@ def _kept(lowered: Lowered) -> frozenset[str]:
 
 
 def _verify(lowered: Lowered, texts: dict[str, str], stage: str, decisions: tuple[Decision, ...] = ()) -> None:
+    texts[stage] = "\n\n".join(to_text_nest(n) for n in lowered.nests) + _reasons(decisions)
     for n in lowered.nests:
         verify_nest(n, lowered.buffers)
-    texts[stage] = "\n\n".join(to_text_nest(n) for n in lowered.nests) + _reasons(decisions)
 
 
 def _reasons(decisions: tuple[Decision, ...]) -> str:

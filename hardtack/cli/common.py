@@ -36,8 +36,15 @@ def known_errors() -> tuple[type[Exception], ...]:
     errors += [InputError, RunError, HardtackError]
     if "hardtack.export.errors" in sys.modules:
         errors.append(sys.modules["hardtack.export.errors"].ExportError)
-    for module, name in (("toolchain", "ToolchainError"), ("compiler", "CompilerError"), ("cache", "CacheError")):
-        found = sys.modules.get(f"hardtack.codegen.backends.cpp.{module}")
+    known = (
+        ("backends.cpp.toolchain", "ToolchainError"),
+        ("backends.cpp.compiler", "CompilerError"),
+        ("backends.cpp.cache", "CacheError"),
+        ("backends.triton.compile", "TritonError"),
+        ("lower.builder", "UnsupportedOp"),
+    )
+    for module, name in known:
+        found = sys.modules.get(f"hardtack.codegen.{module}")
         if found is not None:
             errors.append(getattr(found, name))
     return tuple(errors)

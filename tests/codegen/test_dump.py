@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from hardtack.codegen.backends.cpp.backend import CppBackend
+from hardtack.codegen.build import Source, build_content
 from hardtack.codegen.dump import VARIABLE, dump_folder, origins_of, write_dump
 from hardtack.codegen.dump_links import Column, Line, link
 from hardtack.codegen.dump_page import page
+from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr import const, sym
 from hardtack.codegen.ir.graph import Constant, Graph, Input, Lit, Op, Origin, SymBinding, TensorType, make_attrs
 from hardtack.codegen.ir.types import DType
@@ -182,3 +184,18 @@ def test_page_escapes_what_comes_from_the_model(graph: Graph, compiled: Compiled
     assert text.count("</script>") == 1
     assert "<img" not in text
     assert "<title>&lt;title&gt;: stages</title>" in text
+
+
+def test_a_compilation_that_fails_leaves_the_stages_before(
+    tmp_path: Path, graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise AssertionError("no tiles")
+
+    monkeypatch.setattr("hardtack.codegen.backends.cpp.backend.tile_template", broken)
+    tree = {"kind": "tuple", "items": []}
+    with pytest.raises(AssertionError, match="no tiles"):
+        build_content({"forward": Source(graph, tree, tree)}, ConstantStore(), ("cpu",), dump=tmp_path)
+    found = sorted(p.name for p in (tmp_path / "forward").glob("0*.txt"))
+    assert found == ["01-graph.txt", "02-lower.txt", "03-inline.txt", "04-fuse.txt"]
+    assert (tmp_path / "forward" / "index.html").exists()
