@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from null_driver import NullDriver
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
-
-import hardtack  # noqa: E402
-from hardtack.codegen.ir.plan import GpuKernel  # noqa: E402
-from hardtack.codegen.package.bundle import open_bundle, verify_bundle  # noqa: E402
-from tests.models import zoo  # noqa: E402
-from tests.models.test_bundles import leaves, load  # noqa: E402
+import hardtack
+from hardtack.codegen.ir.plan import GpuKernel
+from hardtack.codegen.package.bundle import open_bundle, verify_bundle
+from tests.models import zoo
+from tests.models.test_bundles import leaves, load
 
 TARGET = "cuda:sm_90"
 RUNS = 3
