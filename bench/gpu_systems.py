@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 
 from bench.models import Case
-from bench.systems import Run, System
+from bench.systems import AOTInductor, Run, System
 
 _WARM_UP = 3
 
@@ -74,25 +74,6 @@ class MaxAutotune(Compile):
 
     name = "max"
     mode = "max-autotune"
-
-
-class AOTInductor(System):
-    """torch.export and AOTInductor with frozen weights, its package loaded into this process."""
-
-    name = "aoti"
-
-    def prepare(self, case: Case, threads: int) -> Run:
-        from torch._inductor import aoti_compile_and_package, aoti_load_package
-
-        path = self.folder / f"{case.name}.gpu.pt2"
-
-        def make() -> None:
-            program = torch.export.export(case.module, case.args, strict=False)
-            aoti_compile_and_package(program, package_path=str(path), inductor_configs={"freezing": True})
-
-        self.made(path, make)
-        loaded = aoti_load_package(str(path))
-        return lambda: loaded(*case.args)
 
 
 class Hardtack(System):

@@ -78,7 +78,8 @@ class AOTInductor(System):
     def prepare(self, case: Case, threads: int) -> Run:
         from torch._inductor import aoti_compile_and_package, aoti_load_package
 
-        torch.set_num_threads(threads)  # the package is compiled for this number
+        if threads:  # none on a GPU
+            torch.set_num_threads(threads)  # the package is compiled for this number
         path = self.folder / f"{case.name}.{threads}.pt2"
 
         def make() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from hardtack.codegen.ir.expr import Expr
@@ -93,12 +92,3 @@ class Edit:
         )
         outputs = tuple(str(self.resolve(o)) for o in self.graph.outputs)
         return replace(self.graph, ops=tuple(self.ops), types=self.types, states=states, outputs=outputs)
-
-
-def scalar_value(facts: Facts, values: Mapping[str, float], operand: Operand) -> float | None:
-    """The number behind a literal or a rank-0 constant that `values` knows; None for anything else."""
-    from hardtack.codegen.ir.graph import Lit
-
-    if isinstance(operand, Lit):
-        return float(operand.value)
-    return values.get(operand) if isinstance(operand, str) and facts.is_constant(operand) else None

@@ -185,11 +185,6 @@ def sympy_of(size: torch.SymInt | torch.SymFloat | torch.SymBool) -> sympy.Basic
     return expression
 
 
-def is_unbacked(symbol: sympy.Symbol) -> bool:
-    """True for a symbol that stands for a value computed during the run."""
-    return str(symbol).startswith(("u", "zuf"))
-
-
 def new_symbol(name: str, lo: int, hi: int | None) -> Sym:
     """A Sym for an input dimension."""
     return ex.sym(name, lo, hi)

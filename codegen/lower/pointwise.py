@@ -34,11 +34,6 @@ def lower_iota(low: Lowering, op: Op) -> None:
     b.done()
 
 
-def lower_copy(low: Lowering, op: Op) -> None:
-    """A view that must be in memory after all: an output, or an operand that a template can't address."""
-    copy_value(low, op.outputs[0], op.outputs[0], op)
-
-
 def copy_value(low: Lowering, source: str, target: str, op: Op) -> None:
     """target[...] = source[...], the same logical shape."""
     b, out, index = start(low, op, target)

@@ -9,8 +9,6 @@ from hardtack.codegen.ir.expr import Expr, const, int_value, maximum, product
 from hardtack.codegen.ir.loops import Operand, TemplateNest
 from hardtack.codegen.lower.views import ONE
 
-ONE_WIDE = (1, 1)
-
 
 def _pairs(anchor: TemplateNest, name: str) -> tuple[int, int]:
     """A spatial attribute as (vertical, horizontal); one dimension is horizontal."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.backends.triton.sketch import Sketch, batch_lines, fill, read, strides_of
-from hardtack.codegen.ir.expr import Expr, const, int_value, minimum, product
+from hardtack.codegen.ir.expr import Expr, int_value, minimum
 from hardtack.codegen.ir.loops import Buffer, Operand
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.ir.types import DType
@@ -160,8 +160,3 @@ def batch_extents(*operands: Operand) -> list[Expr]:
 def ceil_div(e: Expr, block: int) -> Expr:
     """e / block rounded up."""
     return (e + (block - 1)) // block if block > 1 else e
-
-
-def whole_batch(extents: list[Expr]) -> Expr:
-    """How many matrices a batch has."""
-    return product(extents) if extents else const(1)
