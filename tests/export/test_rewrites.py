@@ -103,6 +103,7 @@ def test_large_expansions_are_not_folded() -> None:
     assert max(d.array.nbytes for d in exported.store.data.values()) == 4096
 
 
+torch.manual_seed(0)  # eager rounds f16 at every step: whether that is within the tolerance depends on the numbers
 Q, K = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 7, 8)
 MASK = torch.randn(2, 1, 5, 7)
 HIDDEN = torch.rand(2, 1, 5, 7) > 0.7
