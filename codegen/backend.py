@@ -66,9 +66,11 @@ class Backend(Protocol):
         """The nests as they go into fusion, with all buffers."""
 
     def render(
-        self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], stem: str, hints: Mapping[str, int]
-    ) -> Rendered:
-        """A group as a kernel whose name starts with `stem`. `kept`: buffers that something outside of it reads."""
+        self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], stem: str, hints: Mapping[str, int],
+        following: Group | None = None,
+    ) -> Rendered:  # fmt: skip
+        """A group as a kernel whose name starts with `stem`. `kept`: buffers that something outside of it reads;
+        `following`: the group that runs next, as far as that is known."""
 
 
 def named(stem: str, text: str, rest: str = "") -> tuple[str, str]:

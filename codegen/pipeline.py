@@ -114,9 +114,10 @@ def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend, text
     decisions = [*lowered.decisions, *inlined, *fused.decisions]
     steps: list[Step] = []
     kernels: list[str] = []
-    for g, kept in zip(fused.groups, _kept_of_groups(lowered, fused), strict=True):
+    following = (*fused.groups, None)[1:]
+    for g, kept, behind in zip(fused.groups, _kept_of_groups(lowered, fused), following, strict=True):
         if g.control is None:
-            rendered = backend.render(g, lowered.buffers, kept, _stem(g), hints)
+            rendered = backend.render(g, lowered.buffers, kept, _stem(g), hints, behind)
             kernels.append(rendered.listing)
             sources[rendered.launch.kernel] = rendered.text
             details[rendered.launch.kernel] = rendered.detail

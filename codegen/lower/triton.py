@@ -24,7 +24,6 @@ from hardtack.codegen.tune.attention import LARGEST_HEAD, AttentionPlan, Attenti
 from hardtack.codegen.tune.candidates import Plan, Shape
 from hardtack.codegen.tune.conv import ConvShape, plan_depthwise
 from hardtack.codegen.tune.gemm import GemmPlan, GemmShape
-from hardtack.codegen.tune.machine import machine_of
 from hardtack.codegen.tune.rows import plan_scan, plan_sort
 
 
@@ -99,7 +98,7 @@ def emit_gemm(
     plan = chosen(low, shape)
     assert isinstance(plan, GemmPlan)
     decide(low, out.name, f"gemm {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
-    attrs = {"plan": plan, "constant": constant, "dependent": machine_of(low.arch).dependent_launch}
+    attrs = {"plan": plan, "constant": constant}
     if plan.splits == 1:
         template(low, op, "gemm", out, (a, b), (), batch_axes=lead, **attrs)
         return

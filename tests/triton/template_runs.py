@@ -99,9 +99,9 @@ def kernels(low: Lowered, arch: str, hints: Mapping[str, int]) -> list[tuple[Gro
     backend = TritonBackend(arch)
     fused = fuse(low.nests, low.buffers, hints, backend.limits)
     out = []
-    for k, g in enumerate(fused.groups):
+    for k, (g, following) in enumerate(zip(fused.groups, (*fused.groups, None)[1:], strict=True)):
         users = {b for i, other in enumerate(fused.groups) if i != k for b in other.reads() | other.writes()}
-        rendered = backend.render(g, low.buffers, frozenset({*low.outputs, *users}), "kernel", hints)
+        rendered = backend.render(g, low.buffers, frozenset({*low.outputs, *users}), "kernel", hints, following)
         assert isinstance(rendered.detail, TritonKernel)
         out.append((g, rendered.detail))
     return out

@@ -40,8 +40,9 @@ class CppBackend:
         return nests, buffers
 
     def render(
-        self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], stem: str, hints: Mapping[str, int]
-    ) -> Rendered:
+        self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], stem: str, hints: Mapping[str, int],
+        following: Group | None = None,
+    ) -> Rendered:  # fmt: skip
         ints: tuple[Expr, ...]
         if group.anchor is not None:
             k = tile_template(group, buffers, kept, stem, templates.batch_axes(group.anchor))

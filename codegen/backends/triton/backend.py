@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from hardtack.codegen.backend import Rendered, named, visible
 from hardtack.codegen.backends.triton import loops, templates
+from hardtack.codegen.backends.triton.early import begun_early
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.backends.triton.split import split_reductions
 from hardtack.codegen.backends.triton.tile import tile
@@ -54,14 +55,16 @@ class TritonBackend:
         return split_reductions(nests, buffers, hints)
 
     def render(
-        self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], stem: str, hints: Mapping[str, int]
-    ) -> Rendered:
+        self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], stem: str, hints: Mapping[str, int],
+        following: Group | None = None,
+    ) -> Rendered:  # fmt: skip
         if group.anchor is not None:
             scheduled = tile_template(group, buffers, kept, stem, templates.batch_axes(group.anchor))
-            kernel, listing = templates.render(scheduled, buffers, self.arch), to_text_kernel(scheduled)
+            kernel, listing = templates.render(scheduled, buffers), to_text_kernel(scheduled)
         else:
             tiled = tile(group, buffers, kept, stem, hints)
-            kernel, listing = loops.render(tiled, buffers, self.arch), to_text(tiled)
+            kernel, listing = loops.render(tiled, buffers), to_text(tiled)
+        kernel = begun_early(kernel, self.arch, following)
         name, source = named(stem, kernel.text, _settings(kernel))
         launch = KernelLaunch(
             name, kernel.buffers, kernel.writes, kernel.reads, kernel.ints, const(0), const(0), kernel.origin,

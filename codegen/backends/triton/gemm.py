@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hardtack.codegen.backends.triton.early import WAIT_HERE
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.backends.triton.sketch import Sketch, batch_lines, fill, read, strides_of
 from hardtack.codegen.ir.expr import Expr, int_value, minimum
@@ -53,11 +54,8 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     extents = batch_extents(a, b)
     holes["batches"] = batch_lines(sketch, extents, strides, "slice" if plan.splits > 1 else "batch")
     holes |= _masks(plan, m, n, k)
-    holes["wait"] = []
-    dependent = plan.variant == "vector" and bool(anchor.attr("constant")) and bool(anchor.attr("dependent"))
-    if dependent:
-        # B is a constant: it may be read before the kernel in front has ended, all else may not
-        holes["wait"] = ["tl.extra.cuda.gdc_launch_dependents()", "tl.extra.cuda.gdc_wait()"]
+    # a constant B may be read before the kernel in front has ended, all else may not
+    holes["wait"] = [WAIT_HERE] if plan.variant == "vector" and anchor.attr("constant") else []
     holes["epilogue"] = sketch.epilogue()
     tiles = ceil_div(m, plan.block_m) * ceil_div(n, plan.block_n) * batch
     constexprs: dict[str, object] = {"BLOCK_M": plan.block_m, "BLOCK_N": plan.block_n}
@@ -66,7 +64,7 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     if plan.variant == "tile":
         constexprs["GROUP_M"] = plan.group_m
     text = fill(read(FILES[plan.variant]), holes)
-    return sketch.finish(text, constexprs, tiles, plan.warps, plan.stages, dependent)
+    return sketch.finish(text, constexprs, tiles, plan.warps, plan.stages)
 
 
 def _render_stream(kernel: Kernel, buffers: Mapping[str, Buffer], plan: GemmPlan) -> TritonKernel:

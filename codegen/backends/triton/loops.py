@@ -26,7 +26,7 @@ def indent(lines: Sequence[str]) -> list[str]:
     return [INDENT + line if line else line for line in lines]
 
 
-def render(kernel: TiledKernel, buffers: Mapping[str, Buffer], arch: str) -> TritonKernel:
+def render(kernel: TiledKernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """The kernel's Triton source and launch."""
     writer = _Writer(kernel, buffers)
     lines = writer.text()
@@ -43,9 +43,6 @@ def render(kernel: TiledKernel, buffers: Mapping[str, Buffer], arch: str) -> Tri
     names = [*(a.name for a in arguments), *(f"{n}: tl.constexpr" for n in constexprs)]
     if kernel.wide:
         lines = [*(f"{symbol(s)} = {symbol(s)}.to(tl.int64)" for s in symbols if int_type(s) == "i32"), *lines]
-    dependent = starts_early(arch)
-    if dependent:
-        lines = [*EARLY_START, *lines]
     head = ["@triton.jit", f"def {NAME}({', '.join(names)}):", *indent([f'"""{_origins(kernel)}"""'])]
     text = "\n".join([*head, *indent(lines), ""])
     return TritonKernel(
@@ -60,17 +57,7 @@ def render(kernel: TiledKernel, buffers: Mapping[str, Buffer], arch: str) -> Tri
         ONE_PROGRAM if kernel.serial or not kernel.grid else (_programs(kernel), const(1), const(1)),
         kernel.origin,
         num_warps=kernel.num_warps,
-        dependent=dependent,
     )
-
-
-EARLY_START = ("tl.extra.cuda.gdc_launch_dependents()", "tl.extra.cuda.gdc_wait()")
-"""Lets the next kernel begin its launch, then waits until the kernel before has ended and its writes are seen."""
-
-
-def starts_early(arch: str) -> bool:
-    """True if the architecture can begin a launch before the kernel before has ended."""
-    return int(arch.removeprefix("sm_")) >= 90
 
 
 def int_type(s: Sym) -> str:

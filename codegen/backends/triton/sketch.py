@@ -16,6 +16,7 @@ from pathlib import Path
 from hardtack.codegen.backends.triton.body import Body, Coordinate, Place, Tile
 from hardtack.codegen.backends.triton.helpers import module_head
 from hardtack.codegen.backends.triton.kernel import NAME, Argument, TritonKernel
+from hardtack.codegen.backends.triton.precision import coarse_in
 from hardtack.codegen.backends.triton.spelling import pointer_type, symbol
 from hardtack.codegen.ir.expr import Add, Const, Expr, Mul, const, free_syms, int_value
 from hardtack.codegen.ir.loops import Buffer, dtypes, exprs_of
@@ -136,6 +137,8 @@ class Sketch:
         result = places[anchor.result]
         result.register, result.dims, result.written = accumulator, both, True
         lines: list[str] = []
+        registers = frozenset(b for b, where in kernel.storage.items() if where.kind == "register")
+        coarse = coarse_in([scheduled.nest for scheduled in kernel.nests], registers, self.buffers)
         if result.pointer:
             row = f"batch * {self.i64('rows_out', m.extent)} + m"
             place = f"{result.pointer} + ({row}) * {self.i64('columns_out', n.extent)} + n"
@@ -150,7 +153,8 @@ class Sketch:
             for s in sorted({s for x in nest.body for e in exprs_of(x) for s in free_syms(e)}, key=lambda s: s.name):
                 if s.extent is None:
                     self.ints[symbol(s)] = (s, "i64")
-            body = Body(places, dtypes(nest.body, self.buffers), tile, coordinates, prefix=f"n{k}_")
+            types = dtypes(nest.body, self.buffers)
+            body = Body(places, types, tile, coordinates, prefix=f"n{k}_", coarse=coarse[k])
             for x in nest.body:
                 body.write(x)
             lines += body.lines
@@ -176,7 +180,6 @@ class Sketch:
         programs: Expr,
         warps: int,
         stages: int,
-        dependent: bool = False,
         options: Mapping[str, object] | None = None,
     ) -> TritonKernel:
         """The kernel of a filled template `body`, in which `PARAMETERS` stands for the parameters."""
@@ -205,7 +208,6 @@ class Sketch:
             kernel.origin,
             warps,
             stages,
-            dependent=dependent,
             maps=tuple(source for _, _, source in self.maps),
             options=dict(options or {}),
         )

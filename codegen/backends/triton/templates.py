@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from hardtack.codegen.backends.triton.attention import render_attention, render_combine
 from hardtack.codegen.backends.triton.conv import render_conv, render_depthwise
 from hardtack.codegen.backends.triton.gemm import render_gemm
-from hardtack.codegen.backends.triton.kernel import NAME, TritonKernel
+from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.backends.triton.recurrent import render_recurrent
 from hardtack.codegen.backends.triton.rows import render_count, render_merge, render_scan, render_sort
 from hardtack.codegen.ir.loops import Buffer, TemplateNest
 from hardtack.codegen.ir.schedule import Kernel
-from hardtack.codegen.tune.machine import machine_of
 
 RENDERERS: dict[str, Callable[[Kernel, Mapping[str, Buffer]], TritonKernel]] = {
     "gemm": render_gemm,
@@ -41,17 +39,7 @@ def batch_axes(anchor: TemplateNest) -> int:
     return count
 
 
-WAIT = ("tl.extra.cuda.gdc_launch_dependents()", "tl.extra.cuda.gdc_wait()")
-"""Lets the next kernel start up, then waits for the one in front: first lines that hide the cost of launching."""
-
-
-def render(kernel: Kernel, buffers: Mapping[str, Buffer], arch: str) -> TritonKernel:
-    """The kernel of a template group; on architectures that can, it starts before the kernel in front has ended."""
+def render(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
+    """The kernel of a template group."""
     assert kernel.anchor is not None
-    rendered = RENDERERS[kernel.anchor.kind](kernel, buffers)
-    if rendered.dependent or rendered.maps or not machine_of(arch).dependent_launch:
-        return rendered
-    lines = rendered.text.splitlines()
-    head = next(k for k, line in enumerate(lines) if line.startswith(f"def {NAME}("))
-    lines[head + 1 : head + 1] = [f"    {line}" for line in WAIT]
-    return replace(rendered, text="\n".join(lines) + "\n", dependent=True)
+    return RENDERERS[kernel.anchor.kind](kernel, buffers)
