@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hardtack.codegen.backends.triton.spelling import HALF
 from hardtack.codegen.backends.triton.tiled import TiledKernel
-from hardtack.codegen.ir.loops import Buffer, Compute, Load, Reduce, Store, args_of, out_of
+from hardtack.codegen.ir.loops import Buffer, Compute, Load, LoopNest, Reduce, Store, args_of, out_of
 
 ARITHMETIC = frozenset({"add", "sub", "mul", "div", "where", "max", "min", "neg", "fma", "cast", "tanh", "sigmoid"})
 """Ops that pass an error of their arguments on without making it larger than that of a sum or product."""
@@ -14,13 +14,21 @@ ARITHMETIC = frozenset({"add", "sub", "mul", "div", "where", "max", "min", "neg"
 
 def coarse_values(kernel: TiledKernel, buffers: Mapping[str, Buffer]) -> tuple[frozenset[str], ...]:
     """For each nest the values whose every use ends in a rounding to 16 bits."""
+    registers = frozenset(b for b, where in kernel.storage.items() if where == "register")
+    return coarse_in([n.nest for n in kernel.nests], registers, buffers)
+
+
+def coarse_in(
+    nests: Sequence[LoopNest], registers: frozenset[str], buffers: Mapping[str, Buffer]
+) -> tuple[frozenset[str], ...]:
+    """The same of nests that one kernel computes in order. registers: the buffers that do not leave it."""
     # a buffer that stays inside the kernel is as coarse as its loads; one that leaves it, as its dtype
-    inside = {b: True for b, where in kernel.storage.items() if where == "register"}
+    inside = dict.fromkeys(registers, True)
     found: list[frozenset[str]] = []
-    for n in reversed(kernel.nests):
+    for nest in reversed(nests):
         fine: set[str] = set()
         seen: set[str] = set()
-        for s in reversed(n.nest.body):
+        for s in reversed(nest.body):
             used = {a for a in args_of(s) if isinstance(a, str)}
             seen |= used
             if isinstance(s, Store):
@@ -33,7 +41,7 @@ def coarse_values(kernel: TiledKernel, buffers: Mapping[str, Buffer]) -> tuple[f
                 good = out_of(s) is None
             if not good:
                 fine |= used
-        for s in n.nest.body:
+        for s in nest.body:
             if isinstance(s, Load) and s.buffer in inside and s.out in fine:
                 inside[s.buffer] = False
         found.append(frozenset(seen - fine))
