@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._decomp import get_decompositions
 
 WHOLE = (
@@ -107,8 +108,40 @@ TAKEN_APART = (
 """Ops that torch's default table leaves whole although torch has a decomposition for them."""
 
 
+def _lstm_cell(
+    from_input: Tensor, from_hidden: Tensor, cell: Tensor, bias: Tensor | None = None, hidden_bias: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A step of torch.nn.LSTMCell from both products (B, 4 H), gates in the order i, f, g, o: h', c', and the gates."""
+    i, f, g, o = (_sum(from_input, bias) + _sum(from_hidden, hidden_bias)).chunk(4, 1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    fresh = f * cell + i * g
+    return o * fresh.tanh(), fresh, torch.cat([i, f, g, o], 1)
+
+
+def _gru_cell(
+    from_input: Tensor, from_hidden: Tensor, hidden: Tensor, bias: Tensor | None = None,
+    hidden_bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """A step of torch.nn.GRUCell from both products (B, 3 H), gates in the order r, z, n: h', and training's memory."""
+    (r, z, n), (hr, hz, hn) = (x.chunk(3, 1) for x in (_sum(from_input, bias), _sum(from_hidden, hidden_bias)))
+    r, z = (r + hr).sigmoid(), (z + hz).sigmoid()
+    n = (n + r * hn).tanh()
+    return n + z * (hidden - n), torch.cat([r, z, n, hidden, hn], 1)
+
+
+def _sum(x: Tensor, bias: Tensor | None) -> Tensor:
+    return x if bias is None else x + bias
+
+
+OWN: dict[str, Callable[..., Any]] = {
+    "aten._thnn_fused_lstm_cell.default": _lstm_cell,
+    "aten._thnn_fused_gru_cell.default": _gru_cell,
+}
+"""Ops of modules on a GPU that torch has no decomposition for."""
+
+
 def table() -> dict[Any, Callable[..., Any]]:
-    """torch's default decompositions without those of WHOLE, with those of TAKEN_APART; a fresh dict."""
+    """torch's default decompositions without those of WHOLE, with those of TAKEN_APART and OWN; a fresh dict."""
     return dict(_table())
 
 
@@ -120,6 +153,9 @@ def _table() -> dict[Any, Callable[..., Any]]:
             del found[op]
     extra = [getattr(getattr(torch.ops.aten, name), overload) for _, name, overload in map(_parts, TAKEN_APART)]
     found.update(get_decompositions(extra))
+    for name, decomposition in OWN.items():
+        _, op, overload = _parts(name)
+        found[getattr(getattr(torch.ops.aten, op), overload)] = decomposition
     return found
 
 

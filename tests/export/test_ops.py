@@ -129,3 +129,21 @@ def test_recurrent(kind: str, layers: int, both: bool) -> None:
     others = [(randn(1, 2, 5),), (randn(7, 1, 5),)]
     exported = check(module, (randn(4, 3, 5),), ({0: any_size, 1: any_size},), others)
     assert not entry(exported).graph.guards
+
+
+def test_cells_as_modules_on_a_gpu_are_traced() -> None:
+    """There torch makes one op of a cell's pointwise part."""
+    from hardtack.export.decompose import table
+
+    x, h, c = randn(3, 5), randn(3, 4, seed=1), randn(3, 4, seed=2)
+    for op, gates in ((torch.ops.aten._thnn_fused_lstm_cell, 4), (torch.ops.aten._thnn_fused_gru_cell, 3)):
+        weights = [randn(gates * 4, n, seed=n) for n in (5, 4)]
+        biases = [randn(gates * 4, seed=7), randn(gates * 4, seed=8)]
+        state = (h, c) if gates == 4 else h
+        cell = torch.lstm_cell if gates == 4 else torch.gru_cell
+        want = cell(x, state, *weights, *biases)
+        got = table()[op.default](x @ weights[0].T, h @ weights[1].T, c if gates == 4 else h, *biases)
+        torch.testing.assert_close(got[:2] if gates == 4 else got[0], want)
+        bare = table()[op.default](x @ weights[0].T, h @ weights[1].T, c if gates == 4 else h)
+        want = cell(x, state, *weights)
+        torch.testing.assert_close(bare[:2] if gates == 4 else bare[0], want)
