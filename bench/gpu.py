@@ -84,7 +84,9 @@ def main(
     measured: list[Measured] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hardtack-bench-")))
-        settings = Settings(folder, rounds, seconds, timeout_s=400, gpu=True, tolerance=_TOLERANCE)
+        settings = Settings(
+            folder, rounds, seconds, timeout_s=400, gpu=True, choosing=frozenset({"max"}), tolerance=_TOLERANCE
+        )
         for model in picked:
             try:
                 measured += measure(model, running, (0,), settings, lambda text: None)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from bench.worker import Failed, Worker, difference
+from bench.worker import Failed, Prepared, Worker, difference
 
 Progress = Callable[[str], None]
 
@@ -59,7 +60,8 @@ class Settings:
 
     realtime: systems run at real-time priority, for a machine that is busy with other things; takes root's rights.
     gpu: the models and systems of the GPU benchmark; a round's second figure is then the time of runs that are not
-    waited for. tolerance: the largest error over the largest value of an output that counts as right.
+    waited for. choosing: of these, the systems that time kernels while they prepare, which then have the device alone.
+    tolerance: the largest error over the largest value of an output that counts as right.
     """
 
     folder: Path
@@ -69,6 +71,7 @@ class Settings:
     keep: bool = False
     realtime: bool = False
     gpu: bool = False
+    choosing: frozenset[str] = frozenset()
     tolerance: float = 1e-3
 
 
@@ -105,19 +108,32 @@ def _prepare(
 ) -> None:
     """Makes every system ready; one that fails, or whose output is not eager's, gets its reason."""
     report(f"{model}, {threads} threads: eager")
-    expected = workers["eager"].prepare(threads)
+    ahead = _prepared_together(workers, [n for n, r in results.items() if r.failure is None], threads, settings)
+    expected = ahead["eager"].result() if ahead else workers["eager"].prepare(threads)
     for name, result in results.items():
         if result.failure is not None:
             continue
         report(f"{model}, {threads} threads: {name} prepares")
         try:
-            made = expected if name == "eager" else workers[name].prepare(threads)
+            if name in ahead:
+                made = ahead[name].result()
+            else:
+                made = expected if name == "eager" else workers[name].prepare(threads)
             result.error = difference(made.outputs, expected.outputs)
             result.export_seconds, result.first_ms = made.export_seconds, made.first_ms
             if not result.error <= settings.tolerance:
                 result.failure = f"differs from eager by {result.error:.1e} of the largest value"
         except Failed as failed:
             result.failure = str(failed)
+
+
+def _prepared_together(
+    workers: dict[str, Worker], names: Sequence[str], threads: int, settings: Settings
+) -> dict[str, Future[Prepared]]:
+    """On a GPU, where nobody asks how long it takes: all systems but those that time kernels to choose among them."""
+    names = [n for n in names if n not in settings.choosing] if settings.gpu else []
+    with ThreadPoolExecutor(max(1, len(names))) as pool:
+        return {n: pool.submit(workers[n].prepare, threads) for n in names}
 
 
 def _rounds(
