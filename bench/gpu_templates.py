@@ -49,6 +49,7 @@ _make_importable()
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
+from hardtack.codegen.tune.choice import tuning_for  # noqa: E402
 from tests.gpu.template_sizes import BF16, CASES, F16, F32  # noqa: E402
 from tests.triton import template_cases as cases  # noqa: E402
 from tests.triton.template_runs import Prepared, prepare  # noqa: E402
@@ -105,14 +106,29 @@ def check(name: str, make: Callable[[], cases.Case]) -> bool:
 
 
 def gemm_pair(
-    m: int, n: int, k: int, dtype: Any, transposed: bool = True
+    m: int, n: int, k: int, dtype: Any, transposed: bool = False
 ) -> tuple[cases.Case, Callable[..., Run], float]:
+    """Ours with B as the export stores a linear layer's weight; theirs as torch does, [N, K] (not for `transposed`)."""
     case = cases.gemm(m, n, k, dtype, transposed=transposed)
 
     def theirs(t: dict[str, torch.Tensor]) -> Run:
-        b = t["b"].mT if transposed else t["b"]
+        b = t["b"].mT if transposed else t["b"].mT.contiguous().mT
         out = torch.empty(m, n, dtype=t["a"].dtype, device="cuda")
         return lambda: torch.mm(t["a"], b, out=out)
+
+    return case, theirs, 2.0 * m * n * k
+
+
+def gelu_pair(m: int, n: int, k: int, dtype: Any) -> tuple[cases.Case, Callable[..., Run], float]:
+    """With a bias and GELU; theirs under torch.compile."""
+    case = cases.gemm(m, n, k, dtype, transposed=False, gelu=True)
+
+    def theirs(t: dict[str, torch.Tensor]) -> Run:
+        weight = t["b"].mT.contiguous()
+        compiled = torch.compile(lambda: F.gelu(F.linear(t["a"], weight, t["bias"])), dynamic=False)
+        with torch.no_grad():
+            compiled()
+        return compiled
 
     return case, theirs, 2.0 * m * n * k
 
@@ -163,10 +179,14 @@ PAIRS: dict[str, Callable[[], tuple[cases.Case, Callable[..., Run], float]]] = {
         )
     },
     **{
-        f"vector {n}x{k}": (lambda n=n, k=k: gemm_pair(1, n, k, BF16))  # type: ignore[misc]
+        f"linear gelu {m}x{n}x{k}": (lambda m=m, n=n, k=k: gelu_pair(m, n, k, BF16))  # type: ignore[misc]
+        for m, n, k in ((8192, 8192, 8192), (4096, 4096, 4096), (512, 12288, 4096), (4096, 3072, 768))
+    },
+    **{
+        f"vector {n}x{k}": (lambda n=n, k=k: gemm_pair(1, n, k, BF16, transposed=True))  # type: ignore[misc]
         for n, k in ((2048, 2048), (512, 2048), (8192, 2048), (2048, 8192), (4096, 4096), (14336, 4096), (128256, 2048))
     },
-    "vector rows of B 4096x4096": lambda: gemm_pair(1, 4096, 4096, BF16, transposed=False),
+    "vector rows of B 4096x4096": lambda: gemm_pair(1, 4096, 4096, BF16),
     "gemm f32 2048": lambda: gemm_pair(2048, 2048, 2048, F32),
     "attention bert": lambda: attention_pair((32, 12, 12, 128, 128, 64, 64), BF16, False),
     "attention vit": lambda: attention_pair((32, 12, 12, 197, 197, 64, 64), BF16, False),
@@ -210,7 +230,7 @@ def time_pair(name: str, make: Callable[[], tuple[cases.Case, Callable[..., Run]
     decisions: tuple[str, ...] = ()
     for _ in range(count):
         tensors = {k: v.cuda() for k, v in case.tensors.items()}
-        prepared = prepare(case.graph, tensors, case.sizes, arch(), device="cuda")
+        prepared = prepare(case.graph, tensors, case.sizes, arch(), device="cuda", tuning=tuning_for(arch(), None))
         decisions = prepared.decisions
         parts = main_kernels(prepared)
         ours.append(lambda parts=parts: [p() for p in parts])  # type: ignore[misc]

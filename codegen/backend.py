@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hardtack.codegen.fuse import FusionLimits
-from hardtack.codegen.ir.graph import Op
-from hardtack.codegen.ir.group import Group
+from hardtack.codegen.ir.graph import Graph, Op
+from hardtack.codegen.ir.group import Decision, Group
 from hardtack.codegen.ir.loops import Buffer, Nest
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.planning import KernelLaunch
@@ -34,7 +34,7 @@ class Rendered:
 
 
 class Backend(Protocol):
-    """See the module's docstring. `device` is "cpu" or "cuda", `arch` the GPU architecture or ""."""
+    """See the module's docstring. `device` is "cpu", "cuda" or "hip", `arch` the GPU architecture or ""."""
 
     @property
     def device(self) -> str:
@@ -59,6 +59,9 @@ class Backend(Protocol):
     @property
     def tuning(self) -> Tuning:
         """The tables that choose plans of templates."""
+
+    def joined(self, graph: Graph, hints: Mapping[str, int]) -> tuple[Graph, tuple[Decision, ...]]:
+        """The graph with products of one activation joined where the device gains by that (products.py)."""
 
     def prepare(
         self, nests: tuple[Nest, ...], buffers: Mapping[str, Buffer], hints: Mapping[str, int]

@@ -11,7 +11,7 @@ from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import Compiler, find_compiler
 from hardtack.codegen.backends.cpp.targets import CpuTarget
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
-from hardtack.codegen.backends.triton.compile import Cubin, compile_kernels, toolchain
+from hardtack.codegen.backends.triton.compile import GpuCode, compile_kernels, toolchain
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.dump import dump_folder, origins_of, write_dump
 from hardtack.codegen.ir.constants import ConstantData, ConstantStore, ModuleTensor
@@ -28,9 +28,10 @@ from hardtack.codegen.package.content import (
     Tree,
 )
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
-from hardtack.codegen.prepack import pack
+from hardtack.codegen.prepack import made, sources_of
 from hardtack.codegen.recipes import init_name, replaceable
 from hardtack.codegen.targets import Targets, parse_targets
+from hardtack.codegen.tune.machine import machine_of, target_name
 from hardtack.codegen.tune.table import TuningTable
 
 Progress = Callable[[str, int, int], None]
@@ -90,23 +91,23 @@ def build_content(
     libraries: dict[str, bytes] = {}
     if used_compiler is not None:
         libraries = _libraries(_of(compiled, "cpu"), chosen.cpu, used_compiler, kernels, jobs, report)
-    cubins = {a: _cubins(_of(compiled, f"cuda:{a}"), a, kernels, jobs, report) for a in chosen.gpu}
+    codes = {target_name(a): _codes(_of(compiled, target_name(a)), a, kernels, jobs, report) for a in chosen.gpu}
     built = [TargetContent(f"cpu:{t.name}", "cpu", t.features, libraries[t.name]) for t in chosen.cpu]
-    built += [TargetContent(f"cuda:{arch}", "cuda", (arch,), None) for arch in chosen.gpu]
+    built += [TargetContent(target_name(arch), machine_of(arch).device, (arch,), None) for arch in chosen.gpu]
     constants = _constants(sources, compiled, store)
     by_entry = {name: tuple(_of(compiled, None, name).values()) for name in sources}
     parameters, recipes = replaceable(sources, by_entry, store, tensors or {})
     content = BundleContent(
         entries=tuple(_entry(n, s, by_entry[n][0].plan) for n, s in sources.items()),
         targets=tuple(built),
-        plans=_plans(compiled, chosen, cubins),
+        plans=_plans(compiled, chosen, codes),
         constants=tuple(sorted(constants.items())),
         states=_states(sources),
         parameters=parameters,
         recipes={name: r for name, r in recipes.items() if name in constants},
         producer={**(producer or {}), **_tools(used_compiler, chosen), **_tables(backends)},
         numerics={"accumulate": "f32", "fp_contract": "off"},
-        kernels={c.record.member: c.code for found in cubins.values() for c in found.values()},
+        kernels={c.record.member: c.code for found in codes.values() for c in found.values()},
     )
     return Built(content, compiled, tuple(d for e in compiled.values() for d in e.decisions))
 
@@ -150,7 +151,7 @@ def _of(compiled: Compiled, key: str | None, entry: str | None = None) -> dict[s
 
 
 def _plans(
-    compiled: Compiled, chosen: Targets, cubins: Mapping[str, Mapping[str, Cubin]]
+    compiled: Compiled, chosen: Targets, codes: Mapping[str, Mapping[str, GpuCode]]
 ) -> dict[tuple[str, str], Plan]:
     plans: dict[tuple[str, str], Plan] = {}
     for (name, key), entry in compiled.items():
@@ -158,7 +159,7 @@ def _plans(
             for t in chosen.cpu:
                 plans[name, f"cpu:{t.name}"] = entry.for_target(f"cpu:{t.name}")
         else:
-            records = {n: c.record for n, c in cubins[key.removeprefix("cuda:")].items()}
+            records = {n: c.record for n, c in codes[key].items()}
             plans[name, key] = entry.for_target(key, records)
     return plans
 
@@ -169,7 +170,8 @@ def _tools(compiler: Compiler | None, chosen: Targets) -> dict[str, str]:
     if chosen.gpu:
         found = {arch: toolchain(arch) for arch in chosen.gpu}
         tools["triton"] = next(iter(found.values())).triton
-        tools["ptxas"] = ", ".join(sorted({t.ptxas for t in found.values()}))
+        if assemblers := {t.ptxas for t in found.values() if t.ptxas is not None}:
+            tools["ptxas"] = ", ".join(sorted(assemblers))
     return tools
 
 
@@ -179,9 +181,9 @@ def _tables(backends: Mapping[str, Backend]) -> dict[str, str]:
     return {"tuning": "; ".join(used)} if used else {}
 
 
-def _cubins(
+def _codes(
     compiled: Mapping[str, CompiledEntry], arch: str, cache: KernelCache, jobs: int | None, report: Progress
-) -> dict[str, Cubin]:
+) -> dict[str, GpuCode]:
     """The kernels of all entry points for one GPU architecture, by name."""
     kernels: dict[str, TritonKernel] = {}
     for entry in compiled.values():
@@ -239,18 +241,20 @@ def row_major_strides(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
 def _constants(sources: Mapping[str, Source], compiled: Compiled, store: ConstantStore) -> dict[str, ConstantData]:
     """Every constant that some plan reads, packed where asked, and the first contents of states."""
     found: dict[str, ConstantData] = {}
-    packed_from: dict[str, str] = {}
+    made_from: dict[str, tuple[str, ...]] = {}
     for name, source in sources.items():
         keys = {c.name: c.key for c in source.graph.constants}
         for entry in _of(compiled, None, name).values():
             for c in entry.constants:
                 _put(found, c, store[keys[c]])
-            for packed, request in entry.prepacks.items():
-                key = keys[request.source]
-                if packed_from.setdefault(packed, key) != key:
-                    raise _disagreement(request.source)
-                if packed not in found:
-                    found[packed] = ConstantData(store[key].dtype, pack(request, store[key].array))
+            for made_name, request in entry.prepacks.items():
+                used = sources_of(request)
+                contents = tuple(keys[n] for n in used)
+                if made_from.setdefault(made_name, contents) != contents:
+                    raise _disagreement(", ".join(used))
+                if made_name not in found:
+                    array = made(request, lambda n, keys=keys: store[keys[n]].array)  # type: ignore[misc]
+                    found[made_name] = ConstantData(store[contents[0]].dtype, array)
         for s in source.graph.states:
             if s.init is not None:
                 _put(found, init_name(s.name), store[s.init])

@@ -7,12 +7,12 @@ Nests without a producer in common are joined when they walk the same axes and r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hardtack.codegen.axes import join, mixed_radix, split_into
 from hardtack.codegen.ir.expr import Expr, Sym, bounds, free_syms, split_linear, sym
-from hardtack.codegen.ir.group import Decision, Group
+from hardtack.codegen.ir.group import Decision, Group, RowOperand, same_digit
 from hardtack.codegen.ir.loops import (
     Assert,
     Axis,
@@ -41,7 +41,8 @@ class FusionLimits:
     parallel_enough: outer points that keep the device busy. small_work: points below which a kernel needs no second
     thread. largest_group: nests in a kernel. epilogues: the templates that take one. nested_reductions: a reduction may
     stand inside a loop over inner parallel axes. keeps_parallelism: a join never leaves fewer outer points than the
-    group has now, unless they are enough.
+    group has now, unless they are enough. row_operand: the operand that a template's programs can compute themselves.
+    sibling_points: points of work up to which a group may share a launch with others.
     """
 
     parallel_enough: int
@@ -50,6 +51,8 @@ class FusionLimits:
     epilogues: frozenset[str]
     nested_reductions: bool
     keeps_parallelism: bool
+    row_operand: Callable[[TemplateNest], RowOperand | None] = lambda _: None
+    sibling_points: int = 0
 
 
 CPU_LIMITS = FusionLimits(16, 1 << 16, 24, EPILOGUE_TEMPLATES, True, False)
@@ -310,9 +313,10 @@ def _depth(group: Group, nest: LoopNest, buffers: Mapping[str, Buffer], shared: 
 
 
 def _agreeing(outer: Sequence[Axis], store: Store, load: Load) -> int:
-    """The number of leading outer axes at which store and load stand alone in the same dimension."""
+    """The number of leading outer axes at which store and load agree: both have the axis in the same dimension, alone
+    or as the same digit of the index."""
     for k, axis in enumerate(outer):
-        same = any(s is axis.sym and i is axis.sym for s, i in zip(store.index, load.index, strict=True))
+        same = any(same_digit(s, i, axis.sym) for s, i in zip(store.index, load.index, strict=True))
         if not same:
             return k
     return len(outer)

@@ -1,9 +1,10 @@
 """The pipeline: Graph -> plan and kernel sources, stage by stage. Read it as the table of contents of the compiler.
 
-    layout    first: lowering writes indices in terms of memory order
+    products  first: everything behind it sees one product where there were several; GPUs only
+    layout    next: lowering writes indices in terms of memory order
     lower     each op becomes nests; views are gone afterwards
     inline    before fusing: what is computed in place needs no kernel and shortens every list that follows
-    fuse      on stored values only; decides which of them leave memory again
+    fuse      on stored values only; decides which of them leave memory again (grouping.py has its steps)
     tile      per group: loops, lanes, scratch
     render    per kernel: C++ or Triton text, named by its content, so that equal kernels are compiled once
     plan      last: lifetimes are known once kernels are
@@ -24,7 +25,8 @@ from dataclasses import dataclass, field, replace
 
 from hardtack.codegen.backend import Backend
 from hardtack.codegen.control import control_steps, renamed_buffer
-from hardtack.codegen.fuse import Fused, fuse, size_hint
+from hardtack.codegen.fuse import Fused, size_hint
+from hardtack.codegen.grouping import group_nests
 from hardtack.codegen.inline import inline
 from hardtack.codegen.ir import group as group_ir
 from hardtack.codegen.ir import plan as plan_ir
@@ -35,7 +37,7 @@ from hardtack.codegen.ir.loops import Buffer, ControlNest, TemplateNest, to_text
 from hardtack.codegen.ir.plan import GpuKernel, Plan
 from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import Lowered, lower_graph
-from hardtack.codegen.lower.builder import Prepack
+from hardtack.codegen.lower.builder import Made
 from hardtack.codegen.planning import Step, build_plan
 
 STAGES = ("graph", "lower", "inline", "fuse", "tile", "render", "plan")
@@ -54,7 +56,7 @@ class CompiledEntry:
     sources: Mapping[str, str]
     details: Mapping[str, object]
     constants: tuple[str, ...]
-    prepacks: Mapping[str, Prepack]
+    prepacks: Mapping[str, Made]
     decisions: tuple[Decision, ...]
     texts: Mapping[str, str] = field(repr=False)
 
@@ -97,21 +99,23 @@ class _Body:
 
 def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend, texts: dict[str, str]) -> _Body:
     """`texts` takes the stages' texts."""
-    texts["graph"] = to_text_graph(graph)
+    graph, joined = backend.joined(graph, hints)
+    texts["graph"] = to_text_graph(graph) + _reasons(joined)
     lowered = lower_graph(graph, choose_orders(graph), backend.rules, backend.arch, hints, backend.tuning)
     _verify(lowered, texts, "lower", lowered.decisions)
     nests, inlined = inline(lowered.nests, lowered.buffers, _kept(lowered))
     nests, prepared = backend.prepare(nests, lowered.buffers, hints)
     lowered = replace(lowered, nests=nests, buffers=prepared)
     _verify(lowered, texts, "inline", inlined)
-    fused = fuse(nests, lowered.buffers, hints, backend.limits)
+    constants = frozenset((*(c.name for c in graph.constants), *lowered.prepacks))
+    fused = group_nests(nests, lowered.buffers, _kept(lowered), constants, hints, backend.limits)
     texts["fuse"] = "\n\n".join(group_ir.to_text(g) for g in fused.groups) + _reasons(fused.decisions)
     for g in fused.groups:
         group_ir.verify_group(g, lowered.buffers)
     buffers = dict(lowered.buffers)
     sources: dict[str, str] = {}
     details: dict[str, object] = {}
-    decisions = [*lowered.decisions, *inlined, *fused.decisions]
+    decisions = [*joined, *lowered.decisions, *inlined, *fused.decisions]
     steps: list[Step] = []
     kernels: list[str] = []
     following = (*fused.groups, None)[1:]

@@ -1,7 +1,7 @@
 """Packing of constants at export, in numpy: what a template reads is laid out once, not at every load.
 
-`pack(request, array)` gives the packed array for a Prepack request of the lowering; the layouts are those that
-templates/cpp/gemm.h, conv.h and depthwise.h name.
+`made(request, content)` gives the constant for a request of the lowering: a packed one, whose layouts are those that
+templates/cpp/gemm.h, conv.h and depthwise.h name, or one that is joined of several.
 """
 
 from __future__ import annotations
@@ -12,18 +12,49 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from hardtack.codegen.lower.builder import Prepack
+from hardtack.codegen.ir.constants import View
+from hardtack.codegen.lower.builder import Join, Made, Prepack
 from hardtack.codegen.lower.matrix import PANEL
 
 Array = npt.NDArray[np.generic]
 
 
+def sources_of(request: Made) -> tuple[str, ...]:
+    """The constants of the graph that a request reads."""
+    return tuple(dict.fromkeys(p.source for p in request.parts)) if isinstance(request, Join) else (request.source,)
+
+
+def made(request: Made, content: Callable[[str], Array]) -> Array:
+    """The constant that the request asks for. `content`: name -> a constant of the graph, of any shape."""
+    if isinstance(request, Prepack):
+        return pack(request, content(request.source))
+    out = np.zeros(request.shape, content(request.parts[0].source).dtype)
+    for part in request.parts:
+        place(out, part.into, viewed(content(part.source), part.view))
+    return out
+
+
 def pack(request: Prepack, source: Array) -> Array:
     """The packed constant. `source`: the constant that the request names, of any shape."""
-    flat = np.ascontiguousarray(source).reshape(-1)[request.offset :]
-    strides = tuple(s * flat.itemsize for s in request.strides)
-    view = as_strided(flat, request.shape, strides, writeable=False)
+    view = viewed(source, View(request.offset, request.shape, request.strides))
     return PACKINGS[request.kind](view, request.params)
+
+
+def viewed(array: Array, view: View) -> Array:
+    """The elements that a view picks of an array that is seen flat and row-major. It must lie inside."""
+    return _strided(np.ascontiguousarray(array).reshape(-1), view, writeable=False)
+
+
+def place(out: Array, into: View, values: Array) -> None:
+    """Writes values, as many as the view has, row-major, where the view of the contiguous `out` says."""
+    _strided(out.reshape(-1), into, writeable=True)[...] = values.reshape(into.shape)
+
+
+def _strided(flat: Array, view: View, writeable: bool) -> Array:
+    if 0 in view.shape:
+        return np.empty(view.shape, flat.dtype)
+    strides = tuple(s * flat.itemsize for s in view.strides)
+    return as_strided(flat[view.offset :], view.shape, strides, writeable=writeable)
 
 
 def _to_panels(columns_last: Array) -> Array:
@@ -91,6 +122,24 @@ def _taps_transposed(view: Array, params: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(np.moveaxis(view.reshape(groups, channels // groups, out, -1), 1, 3))
 
 
+def _filters(view: Array, params: tuple[int, ...]) -> Array:
+    """[O, C, *taps] -> [O, C * taps]."""
+    return np.ascontiguousarray(view).reshape(view.shape[0], -1)
+
+
+def _windows(view: Array, params: tuple[int, ...]) -> Array:
+    """[O, C, *taps] -> [1, O, all taps but those of the last dimension, run]: a run has the taps of the last dimension,
+    `wide` channels each, and zeros where there are none."""
+    wide, run = params
+    moved = np.moveaxis(view, 1, -1)  # [O, *taps, C]
+    padded = np.zeros((*moved.shape[:-1], wide), view.dtype)
+    padded[..., : moved.shape[-1]] = moved
+    rows = padded.reshape(view.shape[0], -1, moved.shape[-2] * wide)
+    out = np.zeros((1, *rows.shape[:2], run), view.dtype)
+    out[0, :, :, : rows.shape[2]] = rows
+    return out
+
+
 PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "panels": _matrix,
     "conv": _conv,
@@ -100,5 +149,7 @@ PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "columns": _columns,
     "taps_conv": _taps_conv,
     "taps_transposed": _taps_transposed,
+    "filters": _filters,
+    "windows": _windows,
 }
 """Prepack kind -> its function."""

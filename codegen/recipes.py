@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING
 
 from hardtack.codegen.ir.constants import ConstantStore, ModuleTensor, Packing, Recipe, View
 from hardtack.codegen.ir.expr import int_value
+from hardtack.codegen.ir.graph import Constant
+from hardtack.codegen.lower.builder import Made, Prepack
 from hardtack.codegen.pipeline import CompiledEntry
 
 if TYPE_CHECKING:
     from hardtack.codegen.build import Source
+
+
+Recipes = tuple[Recipe, ...]
+"""Of a constant: one for each part that is made of a tensor; empty where none is."""
 
 
 def init_name(state: str) -> str:
@@ -28,13 +34,13 @@ def replaceable(
     compiled: Mapping[str, Sequence[CompiledEntry]],
     store: ConstantStore,
     tensors: Mapping[str, ModuleTensor],
-) -> tuple[dict[str, ModuleTensor], dict[str, Recipe]]:
-    """The tensors that can be replaced, by name in order, and constant -> recipe for what is made of them.
+) -> tuple[dict[str, ModuleTensor], dict[str, Recipes]]:
+    """The tensors that can be replaced, by name in order, and constant -> recipes of its parts that are made of them.
 
     compiled: every entry point as it was compiled, once for each backend.
     """
     fixed = set(store.inlined)
-    recipes: dict[str, Recipe | None] = {}
+    recipes: dict[str, Recipes] = {}
     for name, source in sources.items():
         by_name = {c.name: c for c in source.graph.constants}
         for c in by_name.values():
@@ -42,25 +48,42 @@ def replaceable(
                 fixed.update(c.tensors)
         for entry in compiled[name]:
             for stored in entry.constants:
-                _put(recipes, fixed, stored, by_name[stored].recipe)
-            for packed, request in entry.prepacks.items():
-                base = by_name[request.source].recipe
-                view = View(request.offset, request.shape, request.strides)
-                packing = Packing(request.kind, request.params)
-                _put(recipes, fixed, packed, base and replace(base, views=(*base.views, view), packing=packing))
+                _put(recipes, fixed, stored, _alone(by_name[stored].recipe))
+            for made, request in entry.prepacks.items():
+                _put(recipes, fixed, made, _recipes(request, by_name))
         for s in source.graph.states:
             if s.init is not None:
                 shape = tuple(int_value(n) or 0 for n in source.graph.types[s.name].shape)
                 known = s.name in tensors and tensors[s.name].shape == shape
-                _put(recipes, fixed, init_name(s.name), Recipe(s.name) if known else None)
+                _put(recipes, fixed, init_name(s.name), _alone(Recipe(s.name) if known else None))
     fixed.update(alias for name in tuple(fixed) if name in tensors for alias in tensors[name].aliases)
-    used = {r.source for r in recipes.values() if r is not None} - fixed
+    used = {r.source for parts in recipes.values() for r in parts} - fixed
     parameters = {name: tensors[name] for name in sorted(used) if name in tensors}
-    return parameters, {name: r for name, r in recipes.items() if r is not None and r.source in parameters}
+    kept = {name: tuple(r for r in parts if r.source in parameters) for name, parts in recipes.items()}
+    return parameters, {name: parts for name, parts in kept.items() if parts}
 
 
-def _put(recipes: dict[str, Recipe | None], fixed: set[str], name: str, recipe: Recipe | None) -> None:
-    """Records a recipe. Where entry points make a constant of one name in two ways, its sources cannot be replaced."""
-    before = recipes.setdefault(name, recipe)
-    if before != recipe:
-        fixed.update(r.source for r in (before, recipe) if r is not None)
+def _alone(recipe: Recipe | None) -> Recipes:
+    return () if recipe is None else (recipe,)
+
+
+def _recipes(request: Made, constants: Mapping[str, Constant]) -> Recipes:
+    """Of what the lowering makes of constants; their parts that have none themselves are left out."""
+    if isinstance(request, Prepack):
+        base = constants[request.source].recipe
+        view = View(request.offset, request.shape, request.strides)
+        packing = Packing(request.kind, request.params)
+        return _alone(base and replace(base, views=(*base.views, view), packing=packing))
+    found: list[Recipe] = []
+    for part in request.parts:
+        base = constants[part.source].recipe
+        if base is not None:
+            found.append(replace(base, views=(*base.views, part.view), into=part.into))
+    return tuple(found)
+
+
+def _put(recipes: dict[str, Recipes], fixed: set[str], name: str, parts: Recipes) -> None:
+    """Records recipes. Where entry points make a constant of one name in two ways, its sources cannot be replaced."""
+    before = recipes.setdefault(name, parts)
+    if before != parts:
+        fixed.update(r.source for r in (*before, *parts))

@@ -1,4 +1,4 @@
-"""The targets that an export may name: CPUs ("cpu", "cpu:x86-64-v3") and GPUs ("cuda:sm_90")."""
+"""The targets that an export may name: CPUs ("cpu", "cpu:x86-64-v3") and GPUs ("cuda:sm_90", "hip:gfx942")."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from hardtack.codegen.backends.cpp.targets import CpuTarget, TargetError, parse_
 from hardtack.codegen.backends.triton.backend import TritonBackend
 from hardtack.codegen.backends.triton.compile import ARCHITECTURES, toolchain
 from hardtack.codegen.tune.choice import tuning_for
+from hardtack.codegen.tune.machine import target_name
 from hardtack.codegen.tune.table import TuningTable
 
-GPU_TARGETS = tuple(f"cuda:{arch}" for arch in ARCHITECTURES)
+GPU_TARGETS = {target_name(arch): arch for arch in ARCHITECTURES}
+"""Name -> architecture."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,10 @@ class Targets:
         tuning: the user's table. Raises TargetError where none of the targets is of its architecture.
         """
         if tuning is not None and tuning.arch not in self.gpu:
-            named = ", ".join((*(f"cpu:{t.name}" for t in self.cpu), *(f"cuda:{arch}" for arch in self.gpu)))
-            raise TargetError(f"the tuning table is for cuda:{tuning.arch}; the targets are {named}")
+            named = ", ".join((*(f"cpu:{t.name}" for t in self.cpu), *map(target_name, self.gpu)))
+            raise TargetError(f"the tuning table is for {target_name(tuning.arch)}; the targets are {named}")
         found: dict[str, Backend] = {"cpu": CppBackend()} if self.cpu else {}
-        return found | {f"cuda:{arch}": TritonBackend(arch, tuning=tuning_for(arch, tuning)) for arch in self.gpu}
+        return found | {target_name(arch): TritonBackend(arch, tuning=tuning_for(arch, tuning)) for arch in self.gpu}
 
 
 def parse_targets(names: Sequence[str]) -> Targets:
@@ -45,11 +47,10 @@ def parse_targets(names: Sequence[str]) -> Targets:
     gpu: dict[str, None] = {}
     for text in names:
         if text in GPU_TARGETS:
-            arch = text.removeprefix("cuda:")
-            toolchain(arch)
-            gpu[arch] = None
+            toolchain(GPU_TARGETS[text])
+            gpu[GPU_TARGETS[text]] = None
         else:
-            for t in parse_target(text, GPU_TARGETS):
+            for t in parse_target(text, tuple(GPU_TARGETS)):
                 cpu.setdefault(t.name, t)
     return Targets(tuple(cpu.values()), tuple(gpu))
 

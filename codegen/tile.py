@@ -84,8 +84,10 @@ def _kernel(
         tuple(buffers[b] for b in memory),
         frozenset(group.writes() & set(memory)),
         frozenset(group.reads() & set(memory)),
-        members[0].origin,
+        (group.anchor or members[0]).origin,
         group.anchor,
+        tuple(linearized(n, buffers, 0) for n in group.prologue),
+        group.constants,
     )
 
 
@@ -369,8 +371,9 @@ def tile_template(
     nests = [linearized(n, buffers, len(axes)) for n in group.nests]
     nests = [substitute_axes(n, tuple(outer), swap) for n in nests]
     storage: dict[str, Storage] = {}
+    private = group.private()
     for b in walk_buffers(group.members()):
-        inside = b in group.writes() and b not in kept and b not in anchor.results
-        storage[b] = Storage("register" if inside and group.nests else "memory")
+        inside = b in group.writes() and b not in kept and b not in anchor.results and bool(group.nests)
+        storage[b] = Storage("register" if inside or b in private else "memory")
     scheduled = tuple(ScheduledNest(n, (), outer[-1], False, ()) for n in nests)
     return _kernel(group, scheduled, tuple(outer), storage, buffers, name, flat=True)

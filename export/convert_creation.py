@@ -200,10 +200,6 @@ refuses(
     *_names("_local_scalar_dense item equal is_nonzero"),
 )
 refuses(
-    'call model.set_experts_implementation("batched_mm") before exporting',
-    "transformers.grouped_mm_fallback",
-)
-refuses(
     "sparse tensors are not supported: use dense ones",
     *_names("_sparse_coo_tensor_with_dims_and_tensors _coalesce _to_sparse sparse_mask _sparse_mm _sparse_addmm"),
 )

@@ -63,6 +63,22 @@ def _matmul_dtype(b: Builder, x: Value, y: Value, out_dtype: Any) -> Value:
     return product(b, b.to(x, dtype), b.to(y, dtype))
 
 
+@converts("aten._grouped_mm.default", "transformers.grouped_mm_fallback.default")
+def _grouped_mm(
+    b: Builder, x: Value, y: Value, offs: Value | None = None, bias: Value | None = None, out_dtype: Any = None
+) -> Value:
+    """Rows of x [M, K] by groups that end at the offsets, each by its matrix of y [G, K, N]."""
+    if bias is not None:
+        raise Refusal("a bias in a grouped product is not supported: add it afterwards")
+    if out_dtype is not None and from_torch(out_dtype) is not x.dtype:
+        raise Refusal(f"a grouped product of {x.dtype} that gives another dtype is not supported: cast its result")
+    if offs is None:
+        return product(b, x, y)
+    if (x.rank, y.rank) != (2, 3):
+        raise Refusal(f"a grouped product of ranks {x.rank} and {y.rank} is not supported: only groups of rows are")
+    return b.op("grouped_matmul", x, y, offs)
+
+
 @converts("aten.linear.default")
 def _linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> Value:
     """x @ weight^T + bias, on x flattened to rows."""

@@ -128,26 +128,21 @@ def _grouped(
 ) -> tuple[Value, Value, Value]:
     """(normalised x, mean, 1 / sqrt(variance + eps)), the latter two of shape (N, groups).
 
-    Means are taken by channel first and then over a group's channels, never over a reshaped x: so every pass follows
-    the order in which x lies in memory, channels-last or not, and x keeps it.
+    x is never reshaped, so that it keeps its order in memory, channels-last or not.
     """
     n, c = x.shape[:2]
     per_group = ex.floordiv(c, groups)
-    spatial = list(range(2, x.rank))
-
-    def by_group(v: Value) -> Value:
-        by_channel = b.mean(v, spatial, False) if spatial else v
-        return b.mean(b.reshape(by_channel, (n, groups, per_group)), [2], False)
+    spatial = [1] * (x.rank - 2)
 
     def by_channel(v: Value) -> Value:
         each = b.expand(b.unsqueeze(v, 2), (n, groups, per_group))
-        return b.reshape(each, (n, c, *([1] * len(spatial))))
+        return b.reshape(each, (n, c, *spatial))
 
     wide = b.wide(x)
-    mean = by_group(wide)
+    mean, spread = b.multi("moments", x, groups=groups)
+    scale = b.pw("rsqrt", b.pw("add", spread, eps))
     distance = b.pw("sub", wide, by_channel(mean))
-    scale = b.pw("rsqrt", b.pw("add", by_group(b.pw("mul", distance, distance)), eps))
-    out = affine(b, b.pw("mul", distance, by_channel(scale)), weight, bias, (c, *([1] * len(spatial))))
+    out = affine(b, b.pw("mul", distance, by_channel(scale)), weight, bias, (c, *spatial))
     return b.to(out, x.dtype), mean, scale
 
 

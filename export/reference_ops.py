@@ -115,6 +115,12 @@ def _first_extreme(x: torch.Tensor, kind: str, dim: int, keep: bool) -> torch.Te
     return hit.to(torch.uint8).argmax(dim, keep)
 
 
+def _moments(s: Step) -> tuple[torch.Tensor, torch.Tensor]:
+    x, groups = s.args[0].to(s.dtype), s.attr("groups")
+    var, mean = torch.var_mean(x.reshape(x.shape[0], groups, -1), 2, correction=0)
+    return mean, var
+
+
 def _scan(s: Step) -> torch.Tensor:
     x, kind, dim = s.args[0], s.attr("kind"), s.attr("dim")
     if kind == "sum":
@@ -161,6 +167,15 @@ def _assert(s: Step) -> tuple[torch.Tensor, ...]:
     return ()
 
 
+def _grouped_matmul(s: Step) -> Any:
+    a, b, ends = s.args
+    out, start = torch.zeros(s.shape, dtype=s.dtype), 0
+    for g, end in enumerate(ends.tolist()):
+        out[start:end] = a[start:end] @ b[g]
+        start = max(start, end)
+    return out
+
+
 KERNELS: dict[str, Callable[[Step], Any]] = {
     **dict.fromkeys(SCALAR_OPS, _pointwise),
     "cast": _cast,
@@ -175,8 +190,10 @@ KERNELS: dict[str, Callable[[Step], Any]] = {
     "cat": lambda s: torch.cat(s.args, s.attr("dim")),
     "pad": _pad,
     "reduce": _reduce,
+    "moments": _moments,
     "scan": _scan,
     "matmul": lambda s: torch.matmul(*s.args),
+    "grouped_matmul": _grouped_matmul,
     "take": _take,
     "put": _put,
     "gather": lambda s: s.args[0].gather(s.attr("dim"), s.args[1].long()),

@@ -79,7 +79,8 @@ def export(
     kwargs and dynamic_shapes are dicts by entry point, too (an ExportedProgram needs none).
     args, kwargs: example inputs. dynamic_shapes: as for torch.export.export; every size in a declared range will work.
     targets: "cpu" is x86-64-v4 and x86-64-v3; "cpu:aarch64" and so on is one; "cpu:native" is this machine's;
-    "cuda:sm_80", "cuda:sm_90" and "cuda:sm_100" need Triton and no GPU. Several share one file and its weights.
+    "cuda:sm_80", "cuda:sm_90" and "cuda:sm_100" need Triton and no GPU; so does "hip:gfx942", which is compiled and
+    checked but cannot be run yet. Several share one file and its weights.
     progress: show progress on standard error; None: when that is a terminal.
 
     Raises OutputError before any work when `path` cannot be written; ExportError and its subclasses for a model that

@@ -5,12 +5,13 @@ How candidates are timed is a Timer, so that everything else can be run without 
 
 from __future__ import annotations
 
-import ctypes
-import statistics
+import contextlib
+import shutil
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import hardtack
-from hardtack import _native
-from hardtack.codegen.backends.triton.compile import ARCHITECTURES, TritonError
+from hardtack.codegen.backends.triton.compile import TritonError, compile_kernels
+from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.build import Source, build_content
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr import const
@@ -29,34 +30,15 @@ from hardtack.codegen.package.content import Tree
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.writer import write_bundle
 from hardtack.codegen.pipeline import compile_entry
-from hardtack.codegen.targets import parse_targets
+from hardtack.codegen.targets import GPU_TARGETS, parse_targets
 from hardtack.codegen.tune.candidates import Plan, candidates
-from hardtack.codegen.tune.choice import KIND, plan_fields, plan_text, shape_of
+from hardtack.codegen.tune.choice import KIND, family_of, plan_fields, plan_text, shape_of
 from hardtack.codegen.tune.table import TableEntry, TuningTable
-from hardtack.codegen.tune.trial import ROWS, Trial, make_trial, random_array
-from hardtack.errors import HardtackError, RunError
+from hardtack.codegen.tune.trial import Trial, make_trial
+from hardtack.timing import Sample, Timer
 
-ROUNDS = 7
-"""Times that the candidates of a key are timed in turn; a figure is the median."""
-ROUND_SECONDS = 0.01
-"""How long the replays of a candidate last in a round, about."""
 TOLERANCE: Mapping[DType, float] = {DType.F64: 1e-12, DType.F32: 1e-5, DType.F16: 4e-3, DType.BF16: 3e-2}
 """||result - the cost model's result|| / ||the cost model's result|| above which a candidate is wrong."""
-_BF16 = 16
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One candidate: `seconds` of a launch (of all kernels that the op needs), and the op's result, flat, in f64; or
-    the `problem` that it had."""
-
-    seconds: float = 0.0
-    result: np.ndarray[Any, Any] | None = None
-    problem: str = ""
-
-
-Timer = Callable[[Trial, Sequence[Path]], Sequence[Sample]]
-"""timer(trial, bundles): a sample for each bundle, which all have the trial's graph as their only entry point."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +62,17 @@ class Tuned:
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """The bundles of a key's candidates in a folder, 0.pkg and so on, and the problems of those that are missing."""
+
+    key: str
+    trial: Trial
+    plans: tuple[Plan, ...]
+    problems: tuple[str, ...]
+    folder: Path
+
+
+@dataclass(frozen=True)
 class Tuner:
     """Makes the bundles of candidates and has them timed. target: such as "cuda:sm_90"; jobs: compilers at once."""
 
@@ -93,24 +86,42 @@ class Tuner:
 
     def tune(self, key: str) -> Tuned:
         """Times the candidates of one key. What goes wrong with a candidate is told of it and excludes it."""
+        with tempfile.TemporaryDirectory(prefix="hardtack_tune_") as folder:
+            return self.timed(self.prepare(key, Path(folder), self.jobs))
+
+    def prepare(self, key: str, folder: Path, jobs: int) -> Prepared | Tuned:
+        """Compiles the candidates of a key; a Tuned that says why there are none. Any number of threads may do it."""
         shape = shape_of(key)
         plans = candidates(shape, self.arch)
         trial = make_trial(shape)
         built_key = self._key_of(trial)
-        if built_key is None:
-            return Tuned(key, problem="the op has no template kernel on its own")
-        with tempfile.TemporaryDirectory(prefix="hardtack_tune_") as folder:
+        if built_key is None or family_of(shape_of(built_key)) != family_of(shape):
+            return Tuned(key, problem="the op on its own has another kernel")
+        tables = [TuningTable(self.arch, "", {built_key: TableEntry(plan_fields(p), 0)}) for p in plans]
+        self._compile(trial, tables, jobs)
+        problems = [self._build(trial, t, folder / f"{k}.pkg") for k, t in enumerate(tables)]
+        return Prepared(key, trial, plans, tuple(problems), folder)
 
-            def build(k: int) -> str:
-                forced = TuningTable(self.arch, "", {built_key: TableEntry(plan_fields(plans[k]), 0)})
-                return self._build(trial, forced, Path(folder) / f"{k}.pkg")
+    def timed(self, made: Prepared | Tuned) -> Tuned:
+        """Times what was prepared."""
+        if isinstance(made, Tuned):
+            return made
+        good = [k for k, problem in enumerate(made.problems) if not problem]
+        taken = self.timer(made.trial, [made.folder / f"{k}.pkg" for k in good])
+        samples = dict(zip(good, taken, strict=True))
+        every = [samples.get(k, Sample(problem=made.problems[k])) for k in range(len(made.plans))]
+        return _judged(made.key, made.plans, every, TOLERANCE[made.trial.shape.dtype])
 
-            with ThreadPoolExecutor(self.jobs) as pool:
-                problems = list(pool.map(build, range(len(plans))))
-            good = [k for k, problem in enumerate(problems) if not problem]
-            samples = dict(zip(good, self.timer(trial, [Path(folder) / f"{k}.pkg" for k in good]), strict=True))
-        every = [samples.get(k, Sample(problem=problems[k])) for k in range(len(plans))]
-        return _judged(key, plans, every, TOLERANCE[shape.dtype])
+    def _compile(self, trial: Trial, tables: Sequence[TuningTable], jobs: int) -> None:
+        """The kernels of all candidates into the cache, by workers that are started once. What does not compile is told
+        where its bundle is built."""
+        kernels: dict[str, TritonKernel] = {}
+        for table in tables:
+            (backend,) = parse_targets([self.target]).backends(table).values()
+            details = compile_entry(trial.graph, trial.hints, backend).details.values()
+            kernels |= {k.name: k for k in details if isinstance(k, TritonKernel)}
+        with contextlib.suppress(TritonError):
+            compile_kernels(list(kernels.values()), self.arch, jobs=jobs)
 
     def _key_of(self, trial: Trial) -> str | None:
         """The key that the trial's graph has in the pipeline: sizes are known there that may vary in a model."""
@@ -127,7 +138,8 @@ class Tuner:
         except TritonError as error:
             return str(error).splitlines()[-1]
         refused = [d for d in built.decisions if d.kind == KIND and not d.accepted]
-        assert not refused, refused[0]
+        if refused:
+            return f"the plan is not taken: {refused[0].reason}"
         write_bundle(path, built.content)
         return ""
 
@@ -172,33 +184,55 @@ def tune(
     *,
     again: bool = False,
     budget_s: float | None = None,
-    keep: Callable[[TuningTable], None] = lambda table: None,
+    keep: Callable[[TuningTable, Tuned], None] = lambda table, tuned: None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> tuple[TuningTable, list[Tuned], list[str]]:
     """The table with an entry for every key that could be timed; what was timed; the keys left when time ran out.
 
-    again: time keys that the table has, too. budget_s: seconds after which no further key is begun. keep: gets the
-    table after each key.
+    Keys are timed in the order given, while the tuner's threads compile those that come next. again: time keys that
+    the table has, too. budget_s: seconds after which no further key is begun. keep: gets the table after each key, and
+    what became of that key.
     """
     todo = [k for k in keys if again or k not in table.entries]
     begin, done = time.monotonic(), list[Tuned]()
-    for k, key in enumerate(todo):
-        progress("tune", k, len(todo))
-        if budget_s is not None and time.monotonic() - begin >= budget_s:
-            return table, done, todo[k:]
-        tuned = tuner.tune(key)
-        done.append(tuned)
-        if tuned.chosen is not None:
-            entry = TableEntry(plan_fields(tuned.chosen.plan), round(tuned.chosen.seconds * 1e9))
-            table = replace(table, entries={**table.entries, key: entry})
-            keep(table)
+    with tempfile.TemporaryDirectory(prefix="hardtack_tune_") as home, ThreadPoolExecutor(tuner.jobs) as pool:
+
+        def prepare(k: int) -> Prepared | Tuned:
+            folder = Path(home) / str(k)
+            folder.mkdir()
+            return tuner.prepare(todo[k], folder, 1 if len(todo) >= tuner.jobs else tuner.jobs // len(todo))
+
+        ahead = deque[Future[Prepared | Tuned]]()
+        for k, key in enumerate(todo):
+            progress("tune", k, len(todo))
+            if budget_s is not None and time.monotonic() - begin >= budget_s:
+                pool.shutdown(cancel_futures=True)
+                return table, done, todo[k:]
+            while len(ahead) < 2 * tuner.jobs and k + len(ahead) < len(todo):
+                ahead.append(pool.submit(prepare, k + len(ahead)))
+            tuned = _outcome(tuner, key, ahead.popleft())
+            shutil.rmtree(Path(home) / str(k))
+            done.append(tuned)
+            if tuned.chosen is not None:
+                entry = TableEntry(plan_fields(tuned.chosen.plan), round(tuned.chosen.seconds * 1e9))
+                table = replace(table, entries={**table.entries, key: entry})
+            keep(table, tuned)
     progress("tune", len(todo), len(todo))
     return table, done, []
 
 
+def _outcome(tuner: Tuner, key: str, made: Future[Prepared | Tuned]) -> Tuned:
+    """What became of a key; whatever goes wrong with it is no reason to leave the others."""
+    try:
+        return tuner.timed(made.result())
+    except Exception as error:
+        return Tuned(key, problem=f"{type(error).__name__}: {error}")
+
+
 def device_target(device: str, wanted: str | None, cuda_driver: str | None = None) -> str:
     """The target that a device runs, `wanted` if given. Raises LoadError where there is no device, or another one."""
-    targets = [wanted] if wanted is not None else [f"cuda:{arch}" for arch in ARCHITECTURES]
+    kind = device.partition(":")[0]
+    targets = [wanted] if wanted is not None else [t for t in GPU_TARGETS if t.startswith(f"{kind}:")]
     one = TensorType(DType.F32, (const(1),))
     double = Op("add", ("x", "x"), make_attrs(), ("y",))
     graph = Graph("probe", (), ("y",), ("y",), (), (State("x", None, None),), (double,), (), (), {"x": one, "y": one})
@@ -210,103 +244,6 @@ def device_target(device: str, wanted: str | None, cuda_driver: str | None = Non
             return hardtack.load(path, device, cuda_driver=cuda_driver).target
         except LoadError as error:
             raise LoadError(str(error).removeprefix(f"{path}: "), f"device {device}") from None
-
-
-@dataclass(frozen=True)
-class DeviceTimer:
-    """A Timer on a CUDA device: the trial's kernels as a CUDA graph, replayed back to back."""
-
-    device: str
-    cuda_driver: str | None = None
-
-    def __call__(self, trial: Trial, bundles: Sequence[Path]) -> list[Sample]:
-        kinds = {name[0]: random_array(shape, dtype, ord(name[0])) for name, (shape, dtype) in trial.arrays.items()}
-        arrays = {name: kinds[name[0]] for name in trial.arrays}  # every repetition has the same, in its own memory
-        lanes: dict[int, _Lane] = {}
-        samples: dict[int, Sample] = {}
-        for k, path in enumerate(bundles):
-            try:
-                model = hardtack.load(path, self.device, cuda_driver=self.cuda_driver)
-                samples[k] = Sample(result=_result(model, trial, arrays))
-                lanes[k] = _Lane(model, trial, arrays)
-            except (LoadError, RunError, HardtackError) as error:
-                samples[k] = Sample(problem=str(error).splitlines()[0])
-            except _native.NativeError as error:  # of the runs whose result has a place of its own
-                samples[k] = Sample(problem=error.args[1].splitlines()[0])
-        rounds: dict[int, list[float]] = {k: [] for k in lanes}
-        for _ in range(ROUNDS):
-            for k, lane in lanes.items():
-                rounds[k].append(lane.seconds())
-        for k, times in rounds.items():
-            samples[k] = replace(samples[k], seconds=statistics.median(times))
-        return [samples[k] for k in range(len(bundles))]
-
-
-def _leaves(trial: Trial) -> list[Any]:
-    return [np.array(trial.hints[ROWS], np.int64)] if trial.hints else []
-
-
-def _result(model: hardtack.Model, trial: Trial, arrays: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """The first result, on the host, flat, in f64."""
-    session = model.session(outputs="host", graphs=False)
-    for name in trial.first:
-        session.write_state(name, arrays[name])
-    (spec,) = model.entries["trial"].outputs
-    out = np.asarray(session(*_leaves(trial))).reshape(-1)
-    if spec.dtype == "bf16":
-        out = (out.astype(np.uint32) << _BF16).view(np.float32)
-    return out.astype(np.float64)
-
-
-class _Lane:
-    """A candidate ready to be replayed, its result in the same memory each time, so that its graph is found again."""
-
-    def __init__(self, model: hardtack.Model, trial: Trial, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        self._session = model.session(outputs="device", asynchronous=True)
-        for name, array in arrays.items():
-            self._session.write_state(name, array)
-        self._leaves = _leaves(trial)
-        self._repeats = trial.repeats
-        (self._output,) = self._session._native.run(0, self._leaves, False, None)
-        self._place = _Place(_address(self._output))
-        for _ in range(3):  # the second run in the same place records the graph
-            self._run()
-        self._session.synchronize()
-        self._replays = max(1, min(1000, round(ROUND_SECONDS / max(1e-6, self._timed(5)))))
-
-    def _run(self) -> None:
-        self._session._native.run(0, self._leaves, False, lambda shape, strides, dtype: self._place)
-
-    def _timed(self, replays: int) -> float:
-        """Seconds of one replay."""
-        begin = time.perf_counter()
-        for _ in range(replays):
-            self._run()
-        self._session.synchronize()
-        return (time.perf_counter() - begin) / replays
-
-    def seconds(self) -> float:
-        """Seconds of one of the launches in the graph."""
-        return self._timed(self._replays) / self._repeats
-
-
-class _Place:
-    """Memory for a result, as Session wants it from an allocator."""
-
-    def __init__(self, address: int) -> None:
-        self._address = address
-
-    def data_ptr(self) -> int:
-        """Its device address."""
-        return self._address
-
-
-def _address(tensor: Any) -> int:
-    """Where a tensor of the device lies: a DLPack capsule begins with the address."""
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    capsule = tensor.__dlpack__()
-    return ctypes.c_void_p.from_address(get(capsule, b"dltensor")).value or 0
 
 
 def as_document(tuned: Tuned) -> dict[str, object]:

@@ -46,11 +46,14 @@ class Packing:
 class Recipe:
     """How a constant is made of the tensor `source` of the module: seen as flat and row-major, then each view in turn a
     new row-major array of the one before, then the packing. Nothing is computed: elements only move, or repeat.
+
+    into: the elements of the constant that this gives, in a constant that is joined of several; None: all of them.
     """
 
     source: str
     views: tuple[View, ...] = ()
     packing: Packing | None = None
+    into: View | None = None
 
 
 @dataclass(frozen=True)

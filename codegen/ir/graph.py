@@ -25,8 +25,12 @@ Op kinds (shapes by example; `attrs` in brackets):
   reduce      [kind, dims, keepdim] x -> kind: sum prod max min any all argmax argmin; argmax and argmin have one dim
               and give i64, the first of equals; any and all take and give bool; an empty max, min, argmax is refused in
               convert
+  moments     [groups] x [N, C, *S] -> mean, variance [N, groups] of each group of C/groups channels, uncorrected;
+              float, half types give f32
   scan        [kind, dim] x -> inclusive; kind: sum prod max min (max and min carry NaN)
   matmul      a [..., M, K], b [..., K, N] -> [..., M, N]; equal batch dims; float
+  grouped_matmul  a [M, K], b [G, K, N], ends [G] (i32 or i64, ascending) -> [M, N]; row r of a times b[g] of the first
+              g with r < ends[g]; zeros where there is none; float
   conv        [stride, padding, dilation, groups, transposed, output_padding] x [N, C, *S], w [O, C/groups, *K]
               (transposed: w [C, O/groups, *K]), bias [O] or absent; padding: one (lo, hi) pair a spatial dim; 1 to 3
               dims

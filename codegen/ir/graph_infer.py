@@ -206,6 +206,15 @@ def _reduce(c: Case) -> Types:
     return (TensorType(DType.I64 if kind in ("argmax", "argmin") else x.dtype, tuple(shape)),)
 
 
+def _moments(c: Case) -> Types:
+    x, groups = c.args[0], c.int_attr("groups")
+    need(len(x.shape) >= 2 and x.dtype.is_float, f"moments of {x}")
+    channels = int_value(x.shape[1])
+    need(groups > 0 and (channels is None or channels % groups == 0), f"{x.shape[1]} channels in {groups} groups")
+    found = TensorType(DType.F32 if x.dtype in (DType.F16, DType.BF16) else x.dtype, (x.shape[0], const(groups)))
+    return (found, found)
+
+
 def _scan(c: Case) -> Types:
     need(c.attr("kind") in ("sum", "prod", "max", "min"), f"unknown scan {c.attr('kind')!r}")
     c.dim("dim", len(c.args[0].shape))
@@ -258,6 +267,7 @@ RULES: dict[str, Callable[[Case], Types]] = {
     "cat": _cat,
     "pad": _pad,
     "reduce": _reduce,
+    "moments": _moments,
     "scan": _scan,
     "sort": _sort,
     "topk": _topk,

@@ -22,6 +22,17 @@ def _matmul(c: Case) -> Types:
     return (TensorType(a.dtype, (*a.shape[:-1], b.shape[-1])),)
 
 
+def _grouped(c: Case) -> Types:
+    a, b, ends = c.args
+    need(a.dtype is b.dtype and a.dtype.is_float, f"grouped matmul of {a.dtype} and {b.dtype}")
+    ranks = tuple(len(t.shape) for t in c.args)
+    need(ranks == (2, 3, 1), f"grouped matmul of ranks {ranks}")
+    need(c.same(a.shape[1], b.shape[1]), f"grouped matmul inner sizes differ: {a.shape[1]} and {b.shape[1]}")
+    need(c.same(b.shape[0], ends.shape[0]), f"{b.shape[0]} matrices for {ends.shape[0]} groups")
+    need(ends.dtype in (DType.I32, DType.I64), f"groups end at {ends.dtype}")
+    return (TensorType(a.dtype, (a.shape[0], b.shape[2])),)
+
+
 def _pairs(value: object, count: int) -> tuple[tuple[int, int], ...]:
     ok = isinstance(value, tuple) and len(value) == count and all(isinstance(p, tuple) and len(p) == 2 for p in value)
     need(ok, f"padding is not {count} (lo, hi) pairs: {value!r}")
@@ -216,6 +227,7 @@ def _while(c: Case) -> Types:
 RULES.update(
     {
         "matmul": _matmul,
+        "grouped_matmul": _grouped,
         "conv": _conv,
         "attention": _attention,
         "take": _take,

@@ -4,7 +4,7 @@ Plan   ::= entry, target, syms, guards, values, inputs, outputs, kernels, body, 
 Value  ::= Value(name, dtype, shape, strides, storage)
 Storage::= ("input", i) | ("output", i) | ("constant", name) | ("state", name) | ("arena", Expr)
 Instr  ::= Launch | Copy | Fill | If | While
-A kernel of a CUDA target has a GpuKernel: its cubin, its launch shape and its .param list (GpuArg, in order).
+A kernel of a GPU target has a GpuKernel: its code, its launch shape and its .param list (GpuArg, in order).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class GpuKernel:
 
 @dataclass(frozen=True)
 class KernelRecord:
-    """A kernel's calling contract: its buffers in order, then `num_ints` integers. `gpu` on CUDA targets only."""
+    """A kernel's calling contract: its buffers in order, then `num_ints` integers. `gpu` on GPU targets only."""
 
     name: str
     buffers: tuple[BufferParam, ...]

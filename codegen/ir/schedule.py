@@ -1,6 +1,6 @@
 """Schedule: a group with its loops decided, ready to be printed as code. Renderers decide nothing any more.
 
-    Kernel   ::= Kernel(name, outer, nests, flat, serial, storage, anchor)
+    Kernel   ::= Kernel(name, outer, nests, flat, serial, storage, anchor, prologue, constants)
     Loop tree of a kernel:
         outer axes, flattened, split among workers          role grid
           for each nest: its serial axes                    role serial
@@ -44,7 +44,8 @@ class ScheduledNest:
 
 @dataclass(frozen=True)
 class Kernel:
-    """See the module's grammar. `buffers`: the memory buffers, in the order of the kernel's parameters."""
+    """See the module's grammar. `buffers`: the memory buffers, in the order of the kernel's parameters; `prologue`:
+    what each program of a template computes for its first operand; `constants`: what of its reads no kernel writes."""
 
     name: str
     outer: tuple[Axis, ...]
@@ -57,6 +58,8 @@ class Kernel:
     reads: frozenset[str]
     origin: Origin
     anchor: TemplateNest | None = None
+    prologue: tuple[LoopNest, ...] = ()
+    constants: frozenset[str] = frozenset()
 
 
 def to_text_kernel(kernel: Kernel) -> str:
@@ -67,6 +70,9 @@ def to_text_kernel(kernel: Kernel) -> str:
         if where.kind != "memory":
             size = f" {to_text(where.numel)}" if where.numel is not None else ""
             lines.append(f"  {name} in {where.kind}{size}")
+    for p in kernel.prologue:
+        lines.append(f"  nest {p.name} in each program")
+        lines += ["    " + stmt_text(s) for s in p.body]
     if kernel.anchor is not None:
         lines.append(f"  template {kernel.anchor.kind} {kernel.anchor.name}, epilogue:")
     for n in kernel.nests:
@@ -89,6 +95,9 @@ def verify_kernel(kernel: Kernel) -> None:
         for names, what in ((kernel.writes, "written"), (kernel.reads, "read")):
             if not names <= memory:
                 raise LoopError(f"{min(names - memory)} is {what} outside, and not in memory")
+        for s in (s for p in kernel.prologue for s in p.body):
+            if isinstance(s, (Load, Store)):
+                _verify_access(kernel, s)
         for n in kernel.nests:
             _verify_axes(kernel, n)
             for s in n.nest.body:

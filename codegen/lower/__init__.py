@@ -9,8 +9,8 @@ from hardtack.codegen.ir.graph import Graph, Op, uses
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import Buffer, Nest
 from hardtack.codegen.layout import Order, row_major
-from hardtack.codegen.lower import attention, control, matrix, pointwise, windows
-from hardtack.codegen.lower.builder import Lowering, Prepack, UnsupportedOp
+from hardtack.codegen.lower import attention, control, grouped, matrix, moments, pointwise, windows
+from hardtack.codegen.lower.builder import Lowering, Made, UnsupportedOp
 from hardtack.codegen.lower.views import VIEWS, base_of
 from hardtack.codegen.ops import SCALAR_OPS
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
@@ -27,11 +27,13 @@ RULES: dict[str, Callable[[Lowering, Op], None]] = {
     "scatter": pointwise.lower_scatter,
     "assert": pointwise.lower_assert,
     "reduce": windows.lower_reduce,
+    "moments": moments.lower_moments,
     "pool": windows.lower_pool,
     "pool_index": windows.lower_pool_index,
     "adaptive_pool": windows.lower_adaptive_pool,
     "resize": windows.lower_resize,
     "matmul": matrix.lower_matmul,
+    "grouped_matmul": grouped.grouped_as_reduction,
     "conv": matrix.lower_conv,
     "attention": attention.lower_attention,
     "lstm": matrix.lower_recurrent,
@@ -56,7 +58,7 @@ class Lowered:
     graph: Graph
     nests: tuple[Nest, ...]
     buffers: Mapping[str, Buffer]
-    prepacks: Mapping[str, Prepack]
+    prepacks: Mapping[str, Made]
     outputs: tuple[str, ...]
     finals: Mapping[str, str]
     in_place: Mapping[str, str]

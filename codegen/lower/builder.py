@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from hardtack.codegen.ir.constants import View
 from hardtack.codegen.ir.expr import Const, Expr, Sym, as_expr, sym
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, Origin
 from hardtack.codegen.ir.group import Decision
@@ -49,19 +50,40 @@ class Prepack:
     params: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class JoinPart:
+    """What a joined constant takes of the constant `source`, and where it goes. Both views have one shape."""
+
+    source: str
+    view: View
+    into: View
+
+
+@dataclass(frozen=True)
+class Join:
+    """A constant of `shape` to be made at export of several: zeros, then each part's elements where they belong."""
+
+    shape: tuple[int, ...]
+    parts: tuple[JoinPart, ...]
+
+
+Made = Prepack | Join
+"""How a constant is made at export of the graph's."""
+
+
 @dataclass
 class Lowering:
     """A graph on its way to nests. `buffers` has every value that may be in memory; views have none.
 
     arch: the GPU architecture, "" on the CPU. hints: example sizes of symbols by name, for decisions of profit.
-    tuning: where plans of templates come from, before the cost model.
+    tuning: where plans of templates come from, before the cost model. owners: lower/ordered.py's buffers, by places.
     """
 
     graph: Graph
     producers: Mapping[str, Op]
     buffers: dict[str, Buffer]
     nests: list[Nest] = field(default_factory=list)
-    prepacks: dict[str, Prepack] = field(default_factory=dict)
+    prepacks: dict[str, Made] = field(default_factory=dict)
     constants: frozenset[str] = frozenset()
     in_place: frozenset[str] = frozenset()
     counter: int = 0
@@ -69,6 +91,7 @@ class Lowering:
     hints: Mapping[str, int] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     tuning: Tuning = NO_TUNING
+    owners: dict[tuple[object, ...], str] = field(default_factory=dict)
 
     def fresh(self, stem: str) -> str:
         """A buffer or nest name that nothing else has."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
+from hardtack.codegen.ir.constants import View
 from hardtack.codegen.ir.expr import Expr, const, int_value, split_linear, sym
-from hardtack.codegen.ir.graph import Op
-from hardtack.codegen.ir.loops import Buffer, Operand
-from hardtack.codegen.lower.builder import Lowering, NestBuilder, Prepack
+from hardtack.codegen.ir.graph import Lit, Op, uses
+from hardtack.codegen.ir.loops import Buffer, Operand, exact
+from hardtack.codegen.lower.builder import Join, JoinPart, Lowering, NestBuilder, Prepack
 from hardtack.codegen.lower.views import ONE, ZERO, base_of
 
 
@@ -51,20 +53,70 @@ def whole(buffer: Buffer) -> Operand:
 
 
 def is_constant(low: Lowering, value: str) -> bool:
-    """True if the value is a constant of the graph, or a view of one."""
-    return base_of(low.producers, value) in low.constants
+    """True if the value is a constant, of the graph or made at export, or a view of one."""
+    base = base_of(low.producers, value)
+    return base in low.constants or base in low.prepacks
 
 
 def prepacked(low: Lowering, kind: str, source: Operand, shape: tuple[int, ...], params: tuple[int, ...]) -> Operand:
     """A constant packed at export into a buffer of `shape`; the same request twice gives the same buffer."""
-    numbers = [int_value(e) for e in (source.offset, *source.shape, *source.strides)]
-    assert all(n is not None for n in numbers), "constants have constant sizes"
-    known = [n for n in numbers if n is not None]
-    rank = len(source.shape)
-    request = Prepack(kind, source.buffer, known[0], tuple(known[1 : 1 + rank]), tuple(known[1 + rank :]), params)
+    view = _numbers(source)
+    request = Prepack(kind, source.buffer, view.offset, view.shape, view.strides, params)
     # named by the request, so that entry points that pack a weight alike share the result
     name = f"{source.buffer}.{kind}.{hashlib.sha256(repr(request).encode()).hexdigest()[:8]}"
     if name not in low.prepacks:
         low.buffers[name] = Buffer(name, source.dtype, tuple(const(n) for n in shape), tuple(range(len(shape))))
         low.prepacks[name] = request
     return whole(low.buffers[name])
+
+
+def join_constants(low: Lowering, op: Op) -> bool:
+    """A `cat` of constants, views of them, and zeros as a constant that is made at export; False for any other cat."""
+    out, dim = low.buffers[op.outputs[0]], op.attr("dim")
+    assert isinstance(dim, int)
+    if any(int_value(n) is None for n in out.shape):
+        return False
+    parts: list[JoinPart] = []
+    zeros: set[str] = set()
+    at = 0
+    for piece in op.inputs:
+        assert isinstance(piece, str)
+        source = try_operand(low, piece) if is_constant(low, piece) else None
+        if source is not None and source.buffer in low.constants and _once(source):
+            view = _numbers(source)
+            strides = _known(out.strides())
+            parts.append(JoinPart(source.buffer, view, View(at * strides[dim], view.shape, strides)))
+        elif _zeros(low, piece):
+            zeros.add(piece)
+        else:
+            return False
+        at += int_value(low.graph.types[piece].shape[dim]) or 0
+    if not parts:
+        return False
+    low.prepacks[out.name] = Join(_known(out.shape), tuple(parts))
+    if zeros:
+        zeros -= {x for other in low.graph.ops if other is not op for x in uses(other)} | set(low.graph.outputs)
+        low.nests[:] = [n for n in low.nests if n.name not in zeros]  # nothing else reads them
+    return True
+
+
+def _once(o: Operand) -> bool:
+    """True if no element is repeated: what is expanded stays small in the bundle."""
+    return all(n is ONE or int_value(s) != 0 for n, s in zip(o.shape, o.strides, strict=True))
+
+
+def _zeros(low: Lowering, value: str) -> bool:
+    made = low.producers.get(value)
+    fill = made.inputs[0] if made is not None and made.kind == "full" else None
+    return isinstance(fill, Lit) and exact(fill) == exact(Lit(0.0, fill.dtype))
+
+
+def _numbers(o: Operand) -> View:
+    (offset,) = _known((o.offset,))
+    return View(offset, _known(o.shape), _known(o.strides))
+
+
+def _known(sizes: Iterable[Expr]) -> tuple[int, ...]:
+    numbers = [int_value(e) for e in sizes]
+    assert all(n is not None for n in numbers), "constants have constant sizes"
+    return tuple(n for n in numbers if n is not None)

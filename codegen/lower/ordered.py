@@ -26,13 +26,16 @@ def lower_put_last(low: Lowering, op: Op) -> None:
     if out.name not in low.in_place:
         copy_value(low, x, out.name, op)
     front, picked, rest = put_parts(low, op)
-    owners = low.temporary(f"{out.name}.owner", DType.I64, picked)
-    _clear(low, op, owners.name)
-    b = NestBuilder(low, low.fresh(out.name), op.origin)
-    index = b.loop(pick_shape, tuple(range(len(pick_shape))))
-    places = tuple(b.check(b.broadcast(p, index), n) for p, n in zip(picks, picked, strict=True))
-    b.store(owners.name, places, b.index(_number(index, pick_shape)), "max")
-    b.done(serial=True)
+    key = ("put", tuple(picks), picked)
+    owners = low.owners.get(key)
+    if owners is None:  # writes at the same places, as of keys and values in every layer, share it
+        owners = low.owners[key] = low.temporary(f"{out.name}.owner", DType.I64, picked).name
+        _clear(low, op, owners)
+        b = NestBuilder(low, low.fresh(out.name), op.origin)
+        index = b.loop(pick_shape, tuple(range(len(pick_shape))))
+        places = tuple(b.check(b.broadcast(p, index), n) for p, n in zip(picks, picked, strict=True))
+        b.store(owners, places, b.index(_number(index, pick_shape)), "max")
+        b.done(serial=True)
 
     b = NestBuilder(low, low.fresh(out.name), op.origin)
     shape = (*front, *pick_shape, *rest)
@@ -40,7 +43,7 @@ def lower_put_last(low: Lowering, op: Op) -> None:
     head, tail = index[: len(front)], index[len(front) + len(pick_shape) :]
     at = index[len(front) : len(front) + len(pick_shape)]
     places = tuple(b.check(b.broadcast(p, at), n) for p, n in zip(picks, picked, strict=True))
-    last = b.check(b.load_buffer(owners.name, places), product(pick_shape))
+    last = b.check(b.load_buffer(owners, places), product(pick_shape))
     source: Idx = (*head, *delinearize(last, pick_shape), *tail)
     given = b.load(value, ()) if not isinstance(value, str) else b.load(value, _broadcast(low, value, source))
     b.store(out.name, (*head, *places, *tail), given)
@@ -60,18 +63,22 @@ def lower_scatter_last(low: Lowering, op: Op) -> None:
     dim = op.attr("dim")
     assert isinstance(dim, int)
     shape = low.graph.types[picks].shape
-    owners = low.temporary(f"{out.name}.owner", DType.I64, out.shape)
-    _clear(low, op, owners.name)
-    for second in (False, True):
+    key = ("scatter", picks, dim, out.shape)
+    passes = (True,) if key in low.owners else (False, True)
+    if key not in low.owners:
+        low.owners[key] = low.temporary(f"{out.name}.owner", DType.I64, out.shape).name
+        _clear(low, op, low.owners[key])
+    owners = low.owners[key]
+    for second in passes:
         b = NestBuilder(low, low.fresh(out.name), op.origin)
         index = b.loop(shape, tuple(range(len(shape))))
         at = b.check(b.load(picks, index), out.shape[dim])
         target = tuple(at if d == dim else i for d, i in enumerate(index))
         if second:
-            last = b.check(b.load_buffer(owners.name, target), product(shape))
+            last = b.check(b.load_buffer(owners, target), product(shape))
             b.store(out.name, target, b.load(source, delinearize(last, shape)))
         else:
-            b.store(owners.name, target, b.index(_number(index, shape)), "max")
+            b.store(owners, target, b.index(_number(index, shape)), "max")
         b.done(serial=True)
 
 

@@ -5,7 +5,7 @@ Which kernel computes an op, and with which tiles, is decided here (codegen/tune
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hardtack.codegen.ir.expr import Expr, bounds, const, int_value, product
 from hardtack.codegen.ir.graph import Op
@@ -14,17 +14,18 @@ from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import Arg, Buffer, Operand
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.layout import channels_last
-from hardtack.codegen.lower import matrix
+from hardtack.codegen.lower import conv_operands, matrix, moments
 from hardtack.codegen.lower.attention import attention_as_reductions
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
 from hardtack.codegen.lower.matrix import conv_as_reduction, row_major, template
-from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked, try_operand, whole
+from hardtack.codegen.lower.operands import copied, is_constant, join_constants, operand, prepacked, try_operand, whole
+from hardtack.codegen.lower.pointwise import lower_cat_selected
 from hardtack.codegen.lower.views import ONE, ZERO
 from hardtack.codegen.tune.attention import LARGEST_HEAD, AttentionPlan, AttentionShape
 from hardtack.codegen.tune.candidates import Plan, Shape
 from hardtack.codegen.tune.conv import ConvShape, plan_depthwise
 from hardtack.codegen.tune.gemm import GemmPlan, GemmShape
-from hardtack.codegen.tune.rows import plan_scan, plan_sort
+from hardtack.codegen.tune.rows import plan_moments, plan_scan, plan_sort
 
 
 def hint(low: Lowering, e: Expr) -> int:
@@ -57,6 +58,12 @@ def lower_matmul(low: Lowering, op: Op) -> None:
     if is_constant(low, b) and product(a_view.shape[:-1]) is ONE:
         b_view = _by_columns(low, b_view)
     emit_gemm(low, op, out, a_view, b_view, is_constant(low, b), lambda: copied(low, a, op, None))
+
+
+def lower_cat(low: Lowering, op: Op) -> None:
+    """A cat of constants is made at export, as joined products have it; any other one runs."""
+    if not join_constants(low, op):
+        lower_cat_selected(low, op)
 
 
 def _by_columns(low: Lowering, b: Operand) -> Operand:
@@ -102,7 +109,8 @@ def emit_gemm(
     if plan.splits == 1:
         template(low, op, "gemm", out, (a, b), (), batch_axes=lead, **attrs)
         return
-    parts = low.temporary(f"{out.name}.parts", DType.F32, (const(plan.splits), *out.shape))
+    by_part = (0, *(d + 1 for d in out.order))
+    parts = low.temporary(f"{out.name}.parts", DType.F32, (const(plan.splits), *out.shape), by_part)
     template(low, op, "gemm", parts, (a, b), (), batch_axes=lead + 1, **attrs)
     add_parts(low, op, parts, out)
 
@@ -212,50 +220,82 @@ def lower_conv(low: Lowering, op: Op) -> None:
     bias = op.inputs[2] if len(op.inputs) > 2 else None
     direct = bias is None and out.order == order
     result = out if direct else low.temporary(f"{out.name}.conv", out.dtype, out.shape, order)
-    view = try_operand(low, x)
-    if view is None or (view.strides[1] is not ONE and view.shape[1] is not ONE):
-        view = copied(low, x, op, order)
-    groups = op.attr("groups")
+    shape, groups = low.graph.types[w].shape, op.attr("groups")
     assert isinstance(groups, int)
-    transposed = bool(op.attr("transposed"))
-    weights = conv_weights(low, op, w, groups, transposed)
-    attrs = {
-        "kernel": tuple(int_value(n) or 0 for n in low.graph.types[w].shape[2:]),
-        "transposed": transposed,
-        **{name: op.attr(name) for name in ("stride", "padding", "dilation")},
-    }
-    channels = [hint(low, n) for n in weights.shape]
-    points = hint(low, product((out.shape[0], *out.shape[2:])))
-    if channels[1] == channels[2] == 1 and groups > 1 and not transposed:
-        per_channel = Operand(
-            weights.buffer,
-            weights.dtype,
-            weights.offset,
-            (weights.shape[0], weights.shape[3]),
-            (weights.strides[0], weights.strides[3]),
-        )
-        block = plan_depthwise(points, channels[0])
-        decide(low, out.name, f"depthwise {block[0]}x{block[1]}", "one channel in a group")
-        template(low, op, "depthwise", result, (view, per_channel), (), block=block, **attrs)
+    depthwise = int_value(shape[0]) == groups > 1 and shape[1] is ONE and not op.attr("transposed")
+    matrices = conv_operands.as_product(low, op)
+    if matrices is not None:
+        emit_gemm(low, op, result, *matrices, is_constant(low, w))
+    elif depthwise:
+        _emit_depthwise(low, op, result, _channels_dense(low, op), w, _conv_attrs(low, op))
     else:
-        plan = chosen(low, ConvShape(points, channels[2], channels[1], groups, channels[3], out.dtype))
-        assert isinstance(plan, GemmPlan)
-        decide(
-            low,
-            out.name,
-            f"conv {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}, {plan.splits} parts",
-            plan.reason,
-        )
-        target = result
-        if plan.splits > 1:
-            by_part = (0, *(d + 1 for d in order))
-            target = low.temporary(f"{out.name}.parts", DType.F32, (const(plan.splits), *out.shape), by_part)
-        batch_axes = int(plan.splits > 1)
-        template(low, op, "conv", target, (view, weights), (), plan=plan, batch_axes=batch_axes, **attrs)
-        if plan.splits > 1:
-            add_parts(low, op, target, result)
+        _emit_conv(low, op, result)
     if not direct:
         _finish_conv(low, op, result, out, bias)
+
+
+def _channels_dense(low: Lowering, op: Op) -> Operand:
+    """The input of a convolution with its channels side by side, copied where they are not."""
+    x = op.inputs[0]
+    assert isinstance(x, str)
+    view = try_operand(low, x)
+    if view is None or (view.strides[1] is not ONE and view.shape[1] is not ONE):
+        view = copied(low, x, op, channels_last(len(view.shape if view is not None else low.graph.types[x].shape)))
+    return view
+
+
+def _conv_attrs(low: Lowering, op: Op) -> dict[str, object]:
+    w = op.inputs[1]
+    assert isinstance(w, str)
+    kernel = tuple(int_value(n) or 0 for n in low.graph.types[w].shape[2:])
+    names = ("stride", "padding", "dilation")
+    return {"kernel": kernel, "transposed": bool(op.attr("transposed")), **{name: op.attr(name) for name in names}}
+
+
+def _emit_conv(low: Lowering, op: Op, result: Buffer) -> None:
+    """The template conv, over a copy with longer runs where the channels are few."""
+    w, groups = op.inputs[1], op.attr("groups")
+    assert isinstance(w, str) and isinstance(groups, int)
+    attrs = _conv_attrs(low, op)
+    runs = conv_operands.windows(low, op)
+    if runs is not None:
+        view, weights = runs.x, runs.weights
+        attrs |= {name: getattr(runs, name) for name in ("kernel", "stride", "padding", "dilation")}
+    else:
+        view = _channels_dense(low, op)
+        weights = conv_weights(low, op, w, groups, bool(op.attr("transposed")))
+    channels = [hint(low, n) for n in weights.shape]
+    points = hint(low, product((result.shape[0], *result.shape[2:])))
+    plan = chosen(low, ConvShape(points, channels[2], channels[1], groups, channels[3], result.dtype))
+    assert isinstance(plan, GemmPlan)
+    choice = f"conv {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}, {plan.splits} parts"
+    decide(low, op.outputs[0], choice, plan.reason)
+    target = result
+    if plan.splits > 1:
+        by_part = (0, *(d + 1 for d in result.order))
+        target = low.temporary(f"{op.outputs[0]}.parts", DType.F32, (const(plan.splits), *result.shape), by_part)
+    batch_axes = int(plan.splits > 1)
+    template(low, op, "conv", target, (view, weights), (), plan=plan, batch_axes=batch_axes, **attrs)
+    if plan.splits > 1:
+        add_parts(low, op, target, result)
+
+
+def _emit_depthwise(low: Lowering, op: Op, result: Buffer, x: Operand, w: str, attrs: Mapping[str, object]) -> None:
+    """w: [C, 1, *taps]; constants are packed so that the channels of a tap lie side by side."""
+    if is_constant(low, w):
+        view = operand(low, w, op)
+        channels, taps = view.shape[0], product(view.shape[2:])
+        packed = prepacked(low, "depthwise", view, (int_value(taps) or 0, int_value(channels) or 0), ())
+        filters = Operand(packed.buffer, packed.dtype, packed.offset, (channels, taps), (ONE, channels))
+    else:
+        each = conv_weights(low, op, w, int_value(result.shape[1]) or 0, False)
+        filters = Operand(each.buffer, each.dtype, each.offset, each.shape[::3], each.strides[::3])
+    kernel, stride = attrs["kernel"], attrs["stride"]
+    assert isinstance(kernel, tuple) and isinstance(stride, tuple)
+    lines = hint(low, product((result.shape[0], *result.shape[2:-1])))
+    plan = plan_depthwise(lines, hint(low, result.shape[-1]), hint(low, filters.shape[0]), kernel, stride[-1], low.arch)
+    decide(low, result.name, f"depthwise {plan.runs} runs of {plan.run} by {plan.block_n}", plan.reason)
+    template(low, op, "depthwise", result, (x, filters), (), plan=plan, **attrs)
 
 
 def _finish_conv(low: Lowering, op: Op, result: Buffer, out: Buffer, bias: GraphOperand | None) -> None:
@@ -368,7 +408,21 @@ def lower_scan(low: Lowering, op: Op) -> None:
     template(low, op, "scan", low.buffers[op.outputs[0]], (view,), scan=op.attr("kind"), dim=dim, block=block)
 
 
+def lower_moments(low: Lowering, op: Op) -> None:
+    """A program for each group, or parts of all groups."""
+    m = moments.Moments(low, op)
+    n, groups, each, points = (hint(low, e) for e in (m.mean.shape[0], m.groups, m.each, m.points))
+    parts, reason = plan_moments(n * groups, each, points, m.last)
+    decide(low, m.mean.name, f"moments in {parts} parts" if parts else "moments of whole groups", reason)
+    if parts:
+        moments.by_parts(m, parts)
+    else:
+        moments.by_group(m)
+
+
 RULES: dict[str, Callable[[Lowering, Op], None]] = {
+    "moments": lower_moments,
+    "cat": lower_cat,
     "matmul": lower_matmul,
     "conv": lower_conv,
     "attention": lower_attention,

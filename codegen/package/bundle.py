@@ -18,6 +18,7 @@ from hardtack.codegen.package.container import Entry
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.manifest import EntrySpec, Manifest
 from hardtack.codegen.package.output import PathLike
+from hardtack.codegen.package.plan_gpu import LIMITS
 from hardtack.codegen.package.plan_read import RawPlan
 from hardtack.codegen.package.plan_verify import Proof, verify
 
@@ -150,14 +151,14 @@ class Bundle:
 
     def check_kernels(self, proofs: Sequence[Proof]) -> None:
         """Every member under kernels/ is code for the targets that use it, with the functions they use. LoadError."""
-        arch = {t.name: t.requires[0] for t in self.manifest.targets if t.device == "cuda"}
+        arch = {t.name: t.requires[0] for t in self.manifest.targets if t.device in LIMITS}
         used: dict[tuple[str, str], set[str]] = {}
         for proof in proofs:
             for k in proof.plan.kernels:
                 if k.gpu is not None:
                     used.setdefault((k.gpu.member, arch[proof.plan.target]), set()).add(k.gpu.function)
         for (member, wanted), functions in sorted(used.items()):
-            elf.check_cubin(self.view(member), member, wanted, sorted(functions))
+            elf.check_kernels(self.view(member), member, wanted, sorted(functions))
         named = {member for member, _ in used}
         for name in self.entries:
             if name.startswith("kernels/") and name not in named:

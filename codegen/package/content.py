@@ -5,6 +5,7 @@ BundleContent ::= entries, targets, plans {(entry, target): Plan}, constants, st
 EntryContent  ::= name, syms, inputs, outputs, in_tree, out_tree       the contract, the same for every target
 TargetContent ::= name ("cpu:x86-64-v4"), device, requires (CPU features), library (bytes of the shared object)
                 | name ("cuda:sm_90"), device "cuda", requires ("sm_90",), no library: its plans name members kernels/
+                | name ("hip:gfx942"), device "hip", requires ("gfx942",), likewise
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class BundleContent:
     kernels: Mapping[str, bytes] = field(default_factory=dict)
     debug: Mapping[str, bytes] = field(default_factory=dict)
     parameters: Mapping[str, ModuleTensor] = field(default_factory=dict)
-    recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    recipes: Mapping[str, tuple[Recipe, ...]] = field(default_factory=dict)
 
 
 def plan_member(entry: str, target: str) -> str:
@@ -100,6 +101,10 @@ def plan_member(entry: str, target: str) -> str:
     return f"plans/{entry}.{target}.json"
 
 
-def kernel_member(cubin: bytes) -> str:
+KERNEL_SUFFIX = {"cuda": ".cubin", "hip": ".hsaco"}
+"""Kind of GPU -> how the members that hold its code end."""
+
+
+def kernel_member(code: bytes, device: str = "cuda") -> str:
     """The name of the member that holds a GPU kernel's code: equal code lies there once."""
-    return f"kernels/{hashlib.sha256(cubin).hexdigest()[:32]}.cubin"
+    return f"kernels/{hashlib.sha256(code).hexdigest()[:32]}{KERNEL_SUFFIX[device]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.constants import Recipe
+from hardtack.codegen.ir.constants import Recipe, View
 from hardtack.codegen.ir.expr import Const, Expr, to_text
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package import canonical
@@ -84,7 +84,7 @@ class ParameterSpec:
 class ConstantSpec:
     """A constant: tensor `tensor` of the file `file`, a member or the external one, seen with `shape`.
 
-    recipe: how it is made of a parameter; None for a constant that cannot be replaced.
+    recipe: how its parts are made of parameters; empty for a constant that cannot be replaced.
     """
 
     name: str
@@ -92,7 +92,7 @@ class ConstantSpec:
     shape: tuple[int, ...]
     file: str
     tensor: str
-    recipe: Recipe | None
+    recipe: tuple[Recipe, ...]
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def from_content(
         entries=tuple(_entry_spec(e, names) for e in content.entries),
         states=tuple(StateSpec(s.name, s.dtype, s.shape, s.init) for s in content.states),
         constants=tuple(
-            ConstantSpec(name, c.dtype, c.array.shape, file, tensors[name], content.recipes.get(name))
+            ConstantSpec(name, c.dtype, c.array.shape, file, tensors[name], content.recipes.get(name, ()))
             for name, c in sorted(constants.items())
         ),
         parameters=tuple(
@@ -213,7 +213,7 @@ def document(m: Manifest) -> dict[str, object]:
                 "shape": list(c.shape),
                 "file": c.file,
                 "tensor": c.tensor,
-                "recipe": c.recipe and _recipe_document(c.recipe),
+                "recipe": [_recipe_document(r) for r in c.recipe] or None,
             }
             for c in m.constants
         ],
@@ -235,9 +235,14 @@ def _member_document(m: MemberSpec) -> dict[str, object]:
 def _recipe_document(r: Recipe) -> dict[str, object]:
     return {
         "source": r.source,
-        "views": [{"offset": v.offset, "shape": list(v.shape), "strides": list(v.strides)} for v in r.views],
+        "views": [_view_document(v) for v in r.views],
         "packing": r.packing and {"kind": r.packing.kind, "params": list(r.packing.params)},
+        "into": r.into and _view_document(r.into),
     }
+
+
+def _view_document(v: View) -> dict[str, object]:
+    return {"offset": v.offset, "shape": list(v.shape), "strides": list(v.strides)}
 
 
 def _entry_document(e: EntrySpec) -> dict[str, object]:

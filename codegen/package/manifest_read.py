@@ -32,7 +32,11 @@ _DTYPES = tuple(d.value for d in DType)
 _MAX_SIZE = 2**48
 _MAX_RANK = 64
 _NAME = re.compile(r"[A-Za-z0-9._:-]+\Z")
-_ARCH = re.compile(r"sm_[0-9]{2,3}\Z")
+_GPUS = {
+    "cuda": (re.compile(r"sm_[0-9]{2,3}\Z"), "sm_<number>"),
+    "hip": (re.compile(r"gfx[0-9a-f]{3,4}\Z"), "gfx<number>"),
+}
+"""Kind of GPU -> its architectures, and the form of their names."""
 
 
 def parse(data: bytes) -> Manifest:
@@ -284,8 +288,9 @@ def _check_links(m: Manifest, members: set[str]) -> None:
         if set(e.plans) != targets:
             _refuse(f"entry point {e.name!r} has plans for {sorted(e.plans)}; the targets are {sorted(targets)}")
     for t in m.targets:
-        if t.device == "cuda" and (t.library is not None or len(t.requires) != 1 or not _ARCH.match(t.requires[0])):
-            _refuse(f"target {t.name!r} is for cuda: it requires one sm_<number> and has no library")
+        arch, form = _GPUS.get(t.device, (None, ""))
+        if arch is not None and (t.library is not None or len(t.requires) != 1 or not arch.match(t.requires[0])):
+            _refuse(f"target {t.name!r} is for {t.device}: it requires one {form} and has no library")
     for s in m.states:
         init = by_name.get(s.init) if s.init is not None else None
         if s.init is not None and init is None:

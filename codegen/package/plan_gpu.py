@@ -1,9 +1,10 @@
-"""What holds for the kernels and launches of a CUDA target: docs/plan.md, "GPU kernels"."""
+"""What holds for the kernels and launches of a CUDA or HIP target: docs/plan.md, "GPU kernels"."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 from hardtack.codegen.package.errors import LoadError
@@ -12,14 +13,31 @@ from hardtack.codegen.package.plan_read import RawGpu, RawInstr, RawKernel, RawM
 Known = Callable[[int], int | None]
 Range = tuple[int | None, int | None]
 MAX_THREADS = 1024
-MAX_SHARED_NBYTES = 232448
-MAX_CLUSTER = 16
 MAX_SCRATCH_NBYTES = 2**31 - 1
 MAX_SCRATCH_ALIGN = 256
 MAX_ARGS_NBYTES = 4096
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 MAX_MAP_RANK = 5
-_MEMBER = re.compile(r"kernels/[0-9a-f]{32}\.cubin\Z")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of a kind of GPU. grid_threads: of all programs in x together; maps: whether there are tensor maps."""
+
+    suffix: str
+    warp_size: int
+    shared_nbytes: int
+    cluster: int
+    maps: bool
+    dependent: bool
+    grid_threads: int
+
+
+LIMITS = {
+    "cuda": Limits(".cubin", 32, 232448, 16, True, True, 2**62),
+    "hip": Limits(".hsaco", 64, 65536, 1, False, False, 2**32 - 1),
+}
+_MEMBER = re.compile(r"kernels/[0-9a-f]{32}(\.[a-z]+)\Z")
 _FUNCTION = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{0,1023}\Z")
 _SIZES = {"buffer": 8, "status": 8, "site": 4, "scratch": 8, "null": 8, "map": 128, "map_shape": 4, "map_stride": 8}
 
@@ -42,12 +60,13 @@ def check_gpu(
     plan: RawPlan, device: str, members: Container[str], ranges: Sequence[Range], constant: Known, nbytes: Known
 ) -> None:
     """Proves kernels and launches of a plan whose target is for `device`. Raises LoadError."""
+    limits = LIMITS.get(device)
     for kernel in plan.kernels:
-        if (kernel.gpu is not None) != (device == "cuda"):
+        if (kernel.gpu is not None) != (limits is not None):
             has = "has" if kernel.gpu is not None else "lacks"
             raise LoadError(f"kernel {kernel.name!r} {has} the record of a GPU kernel; it is for {device}", plan.where)
-        if kernel.gpu is not None:
-            _check_kernel(plan, kernel, kernel.gpu, members)
+        if kernel.gpu is not None and limits is not None:
+            _check_kernel(plan, kernel, kernel.gpu, limits, members)
     for i in plan.instructions():
         if i.op != "launch":
             continue
@@ -55,25 +74,30 @@ def check_gpu(
         if bool(i.grid) != (kernel.gpu is not None):
             has = "has" if i.grid else "lacks"
             raise LoadError(f"{i.path}: {has} a grid, against its kernel {kernel.name!r}", plan.where)
-        if kernel.gpu is not None:
-            _check_grid(plan, i, kernel, kernel.gpu, ranges)
+        if kernel.gpu is not None and limits is not None:
+            _check_grid(plan, i, kernel, kernel.gpu, limits, ranges)
             _check_maps(plan, i, kernel, kernel.gpu, constant, nbytes)
 
 
-def _check_kernel(plan: RawPlan, kernel: RawKernel, g: RawGpu, members: Container[str]) -> None:
+def _check_kernel(plan: RawPlan, kernel: RawKernel, g: RawGpu, limits: Limits, members: Container[str]) -> None:
     def refuse(problem: str) -> NoReturn:
         raise LoadError(f"kernel {kernel.name!r}: {problem}", plan.where)
 
-    if not _MEMBER.match(g.member) or g.member not in members:
-        refuse(f"its code {g.member!r} is not a listed member kernels/<32 hex digits>.cubin")
+    named = _MEMBER.match(g.member)
+    if named is None or named[1] != limits.suffix or g.member not in members:
+        refuse(f"its code {g.member!r} is not a listed member kernels/<32 hex digits>{limits.suffix}")
     if not _FUNCTION.match(g.function):
         refuse(f"{g.function!r} names no function")
-    if not 32 <= g.threads <= MAX_THREADS or g.threads % 32:
-        refuse(f"{g.threads} threads; it must be a multiple of 32 up to {MAX_THREADS}")
-    if g.shared_nbytes > MAX_SHARED_NBYTES:
-        refuse(f"{g.shared_nbytes} bytes of shared memory; the limit is {MAX_SHARED_NBYTES}")
-    if not 1 <= g.cluster <= MAX_CLUSTER:
-        refuse(f"clusters of {g.cluster}; it must be 1 to {MAX_CLUSTER}")
+    if not limits.warp_size <= g.threads <= MAX_THREADS or g.threads % limits.warp_size:
+        refuse(f"{g.threads} threads; it must be a multiple of {limits.warp_size} up to {MAX_THREADS}")
+    if g.shared_nbytes > limits.shared_nbytes:
+        refuse(f"{g.shared_nbytes} bytes of shared memory; the limit is {limits.shared_nbytes}")
+    if not 1 <= g.cluster <= limits.cluster:
+        refuse(f"clusters of {g.cluster}; it must be 1 to {limits.cluster}")
+    if g.dependent and not limits.dependent:
+        refuse("it is launched dependently, which only CUDA has")
+    if g.maps and not limits.maps:
+        refuse("it has tensor maps, which only CUDA has")
     align = g.scratch_align
     if g.scratch_nbytes > MAX_SCRATCH_NBYTES or not 1 <= align <= MAX_SCRATCH_ALIGN or align & (align - 1):
         refuse(f"scratch of {g.scratch_nbytes} bytes aligned to {align}")
@@ -91,10 +115,14 @@ def _check_kernel(plan: RawPlan, kernel: RawKernel, g: RawGpu, members: Containe
             refuse(f"args[{n}] is dimension {b} of tensor map {a}, which has {len(g.maps[a].block)}")
 
 
-def _check_grid(plan: RawPlan, i: RawInstr, kernel: RawKernel, g: RawGpu, ranges: Sequence[Range]) -> None:
+def _check_grid(
+    plan: RawPlan, i: RawInstr, kernel: RawKernel, g: RawGpu, limits: Limits, ranges: Sequence[Range]
+) -> None:
     for axis, e in enumerate(i.grid):
         lo, hi = ranges[e]
-        limit = GRID_LIMITS[axis] // (g.cluster if axis == 0 else 1)
+        limit = GRID_LIMITS[axis]
+        if axis == 0:
+            limit = min(limit, limits.grid_threads // g.threads) // g.cluster
         if (hi is not None and hi < 0) or (lo is not None and lo > limit):
             extent = hi if hi is not None and hi < 0 else lo
             problem = f"{extent} programs in dimension {axis} of kernel {kernel.name!r}; it must be 0 to {limit}"

@@ -1,4 +1,4 @@
-"""Recipes of the manifest: which constant is made of which parameter, and that no view leaves its tensor."""
+"""Recipes of the manifest: which constant is made of which parameters, and that no view leaves its tensor."""
 
 from __future__ import annotations
 
@@ -16,14 +16,21 @@ _MAX_NBYTES = 2**48
 _MAX_RANK = 64
 
 
-def read_recipe(f: Fields) -> Recipe | None:
-    """The recipe of a constant. Raises LoadError."""
+def read_recipe(f: Fields) -> tuple[Recipe, ...]:
+    """The recipe of a constant: one of each part. Raises LoadError."""
     if f.raw("recipe") is None:
-        return None
-    r = Fields(f.raw("recipe"), f.where, f"{f.path}.recipe")
-    recipe = Recipe(r.text("source"), tuple(_view(v) for v in r.each("views")), _packing(r))
+        return ()
+    parts = tuple(_part(r) for r in f.each("recipe"))
+    if not parts:
+        f.refuse("is a list of nothing", "recipe")
+    return parts
+
+
+def _part(r: Fields) -> Recipe:
+    into = None if r.raw("into") is None else _view(Fields(r.raw("into"), r.where, f"{r.path}.into"))
+    part = Recipe(r.text("source"), tuple(_view(v) for v in r.each("views")), _packing(r), into)
     r.done()
-    return recipe
+    return part
 
 
 def _view(f: Fields) -> View:
@@ -51,8 +58,8 @@ def check_recipes(constants: Sequence[ConstantSpec], parameters: Sequence[Parame
     """Sources exist, dtypes are equal, and every view lies inside what it is a view of. Raises LoadError."""
     by_name = {p.name: p for p in parameters}
     for c in constants:
-        if c.recipe is not None:
-            _check(c, c.recipe, by_name.get(c.recipe.source))
+        for part in c.recipe:
+            _check(c, part, by_name.get(part.source))
 
 
 def _check(c: ConstantSpec, recipe: Recipe, source: ParameterSpec | None) -> None:
@@ -65,8 +72,13 @@ def _check(c: ConstantSpec, recipe: Recipe, source: ParameterSpec | None) -> Non
         if not _inside(view, numel) or not fits(view.shape, c.dtype):
             _refuse(f"constant {c.name!r}: view {index} of its recipe leaves the {numel} elements that it is of")
         numel = numel_of(view.shape)
-    if recipe.packing is None and numel != numel_of(c.shape):
-        _refuse(f"constant {c.name!r} has {numel_of(c.shape)} elements, its recipe makes {numel}")
+    wanted = numel_of(c.shape)
+    if recipe.into is not None:
+        if not _inside(recipe.into, wanted) or not fits(recipe.into.shape, c.dtype):
+            _refuse(f"constant {c.name!r}: what is made of {source.name!r} goes beyond its {wanted} elements")
+        wanted = numel_of(recipe.into.shape)
+    if recipe.packing is None and numel != wanted:
+        _refuse(f"constant {c.name!r} has {wanted} elements, its recipe makes {numel}")
 
 
 def fits(shape: Sequence[int], dtype: DType) -> bool:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import as_strided
 
 from hardtack.codegen.ir.constants import NUMPY_DTYPE, ConstantData, Recipe, View
 from hardtack.codegen.lower.builder import Prepack
@@ -23,7 +22,7 @@ from hardtack.codegen.package.errors import LoadError, ReplaceError
 from hardtack.codegen.package.manifest import WEIGHTS, ConstantSpec, Manifest, ParameterSpec, to_json
 from hardtack.codegen.package.output import PathLike, check_output
 from hardtack.codegen.package.writer import Parts, Written, external_name, spec_of, write_parts
-from hardtack.codegen.prepack import PACKINGS, pack
+from hardtack.codegen.prepack import PACKINGS, pack, place, viewed
 
 Array = npt.NDArray[np.generic]
 
@@ -99,12 +98,18 @@ def _check(p: ParameterSpec, name: str, value: ConstantData) -> None:
 
 
 def _content(bundle: Bundle, c: ConstantSpec, given: Mapping[str, Array]) -> ConstantData:
-    if c.recipe is None or c.recipe.source not in given:
+    parts = [r for r in c.recipe if r.source in given]
+    if not parts:
         return ConstantData(c.dtype, bundle.constant(c.name))
-    made = follow(c.recipe, np.asarray(given[c.recipe.source], NUMPY_DTYPE[c.dtype]), c.name)
-    if made.size != weights.numel_of(c.shape):
-        raise LoadError(f"constant {c.name!r} has the shape {list(c.shape)}; its recipe makes {list(made.shape)}")
-    return ConstantData(c.dtype, made.reshape(c.shape))
+    joined = any(r.into is not None for r in parts)  # what no new value goes into stays as it is
+    array = bundle.constant(c.name).copy() if joined else np.empty(c.shape, NUMPY_DTYPE[c.dtype])
+    for recipe in parts:
+        made = follow(recipe, np.asarray(given[recipe.source], NUMPY_DTYPE[c.dtype]), c.name)
+        into = recipe.into or View(0, c.shape, _row_major(c.shape))
+        if made.size != weights.numel_of(into.shape):
+            raise LoadError(f"constant {c.name!r} takes {list(into.shape)}; its recipe makes {list(made.shape)}")
+        place(array, into, made)
+    return ConstantData(c.dtype, array)
 
 
 def follow(recipe: Recipe, source: Array, name: str) -> Array:
@@ -132,9 +137,7 @@ def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 def _moved(view: View, source: Array) -> Array:
     """A new row-major array; the reader has checked that the view lies inside its source."""
-    flat = np.ascontiguousarray(source).reshape(-1)[view.offset :]
-    strides = tuple(s * flat.itemsize for s in view.strides)
-    return np.ascontiguousarray(as_strided(flat, view.shape, strides, writeable=False)).reshape(view.shape)
+    return np.ascontiguousarray(viewed(source, view)).reshape(view.shape)
 
 
 def _parts(bundle: Bundle, constants: Mapping[str, ConstantData], target: Path) -> Parts:

@@ -11,6 +11,10 @@ LARGEST_HEAD = 256
 """Elements of a head that a program keeps in registers."""
 MOST_SPLITS = 64
 KEYS_OF_A_PART = 64
+LONG = 384
+"""Keys from which on many queries are worth parts, whose results are combined by a kernel of its own."""
+FEW_KEYS = 256
+"""Keys up to which short steps are better: they take fewer registers, so that more programs fit."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,17 @@ def head_blocks(s: AttentionShape) -> tuple[int, int]:
     return max(16, power_of_two_from(s.d)), max(16, power_of_two_from(s.e))
 
 
+def _tile(s: AttentionShape, head: int, arch: str) -> tuple[int, int, int, int]:
+    """(rows, keys, warps, stages) for queries that fill them. head: the larger one's block."""
+    if s.dtype is DType.F32:
+        return (32, 32, 4, 2) if head > 64 else (64, 32, 4, 2)
+    if head > 128:
+        return (64, 32, 4, 2) if arch == "sm_80" else (64, 64, 8, 2)
+    if head > 64:
+        return (128, 64, 8, 2 if arch == "sm_80" else 3)
+    return (128, 32 if s.tk <= FEW_KEYS else 64, 4, 3)
+
+
 def plan_attention(s: AttentionShape, arch: str) -> AttentionPlan:
     """The plan for attention of `s` on `arch`."""
     machine = machine_of(arch)
@@ -56,24 +71,20 @@ def plan_attention(s: AttentionShape, arch: str) -> AttentionPlan:
     group = max(1, s.heads // max(1, s.kv_heads))
     packed = group > 1 and s.tq < 16
     rows = s.tq * group if packed else s.tq
+    units = s.batch * (s.kv_heads if packed else s.heads)
     head = max(block_d, block_e)
-    if s.dtype is DType.F32:
-        block_m, block_n, warps, stages = (32, 32, 4, 2) if head > 64 else (64, 32, 4, 2)
-    elif head > 128:
-        block_m, block_n, warps, stages = 64, 32 if arch == "sm_80" else 64, 4 if arch == "sm_80" else 8, 2
-    elif head > 64:
-        block_m, block_n, warps, stages = 128, 64, 8, 3 if arch != "sm_80" else 2
-    else:
-        block_m, block_n, warps, stages = 128, 64, 4, 3
-    if rows <= 64 and block_m > 64:
-        block_m, warps = 64, 4
+    block_m, block_n, warps, stages = _tile(s, head, arch)
+    if machine.device == "hip":
+        stages = 1  # pipelined tiles do not fit in the shared memory, and Triton 3.6 cannot compile some of them
+    if block_m > 64 and (rows <= 64 or (head <= 64 and units * -(-rows // block_m) <= machine.multiprocessors)):
+        block_m, warps = 64, 4  # more programs, several on a multiprocessor, hide each other's steps
     block_m = min(block_m, max(16, power_of_two_from(rows)))
     if block_m < 64:
         warps = 4
-    units = s.batch * (s.kv_heads if packed else s.heads)
     programs = max(1, units * -(-rows // block_m))
     splits = 1
-    if 2 * programs <= machine.multiprocessors and s.tk >= 2 * KEYS_OF_A_PART:
+    worth = 2 * KEYS_OF_A_PART if s.dtype is DType.F32 or block_m < 64 else LONG
+    if 2 * programs <= machine.multiprocessors and s.tk >= worth:
         splits = max(1, min(MOST_SPLITS, 2 * machine.multiprocessors // programs, s.tk // KEYS_OF_A_PART))
     reason = f"{programs} blocks of queries for {machine.multiprocessors} multiprocessors"
     if packed:

@@ -20,27 +20,32 @@ from hardtack.codegen.tune.attention import MOST_SPLITS as MOST_ATTENTION_SPLITS
 from hardtack.codegen.tune.conv import ConvShape, as_product, fitted, plan_conv
 from hardtack.codegen.tune.gemm import (
     MOST_SPLITS,
+    PAIR_ROWS,
     VECTOR_NUMEL,
     GemmPlan,
     GemmShape,
     estimate,
+    holds_row,
     plan_gemm,
-    split,
+    ranked,
     streamable,
-    streams,
-    tiles,
 )
-from hardtack.codegen.tune.machine import machine_of
+from hardtack.codegen.tune.machine import Machine, machine_of
 
 Shape = GemmShape | ConvShape | AttentionShape
 Plan = GemmPlan | AttentionPlan
 
-MOST = 12
-RANKED = 6
-"""Tiles that the cost model ranks first."""
+MOST = 14
+MOST_WARPS = 8
+MOST_HELD_WARPS = 16
+"""Of a program; of one that holds a row."""
+RANKED = 10
+"""Tiles that the cost model ranks first: among 72 shapes on an H200 the fastest of 18 was one of these in 71."""
+WORSE = 1.4
+"""How much slower than the first the cost model may think that a candidate is."""
 MOST_ACCUMULATORS = 256
 """Registers of a thread that sums may take."""
-MOST_STAGES = 8
+MOST_STAGES = 12
 RESERVED_NBYTES = 2048
 """Shared memory that pipelines leave for barriers and for layouts of results."""
 
@@ -79,21 +84,32 @@ def _gemms(first: GemmPlan, s: GemmShape, arch: str) -> list[GemmPlan]:
         return []
     if first.variant == "vector":
         return _vectors(first)
-    ranked = sorted((*tiles(s, machine), *streams(s, machine)), key=lambda p: estimate(p, s, machine))[:RANKED]
-    found = [*streams(s, machine), *(p if p.variant == "stream" else split(p, s, machine) for p in ranked)]
-    return [*found, *_neighbours(first)]
+    return [*_good(s, machine), *_neighbours(first)]
+
+
+def _good(s: GemmShape, machine: Machine) -> list[GemmPlan]:
+    """What the cost model ranks first."""
+    best = ranked(s, machine)[:RANKED]
+    return [p for p in best if estimate(p, s, machine) <= WORSE * estimate(best[0], s, machine)]
 
 
 def _neighbours(p: GemmPlan) -> list[GemmPlan]:
-    out = [replace(p, stages=p.stages + step) for step in (-1, 1)]
-    if p.variant != "stream":
+    out = []
+    if p.programs == 0:
         out += [replace(p, splits=n) for n in (2 * p.splits, p.splits // 2) if n >= 1]
+    out += [replace(p, stages=p.stages + step) for step in (-1, 1)]
+    if p.variant != "stream":
         out.append(replace(p, warps=4 if p.warps == 8 else 8))
     return out
 
 
 def _vectors(p: GemmPlan) -> list[GemmPlan]:
-    """Other shapes of the block of B that a program holds, more and fewer parts of K."""
+    """Other shapes of the block of B that a program holds, more and fewer parts of K or, of a held row, programs."""
+    if p.programs > 0:
+        out = [replace(p, block_n=n) for n in (2 * p.block_n, p.block_n // 2) if n >= 1]
+        out += [replace(p, warps=n) for n in (2 * p.warps, p.warps // 2) if n >= 1]
+        out += [replace(q, programs=q.programs * k // 4) for q in (p, *out) for k in (2, 3, 5)]
+        return out
     blocks = ((2, 1), (1, 2), (2, 2), (0.5, 2), (2, 0.5), (0.5, 1), (1, 0.5))
     out = [replace(p, block_n=int(p.block_n * n), block_k=int(p.block_k * k)) for n, k in blocks]
     out += [replace(p, splits=n) for n in (2 * p.splits, p.splits // 2) if n >= 1]
@@ -102,19 +118,35 @@ def _vectors(p: GemmPlan) -> list[GemmPlan]:
 
 def _convs(first: GemmPlan, s: ConvShape, arch: str) -> list[GemmPlan]:
     machine, product = machine_of(arch), as_product(s)
-    ranked = sorted(tiles(product, machine), key=lambda p: estimate(p, product, machine))[:RANKED]
-    found = [fitted(split(p, product, machine), s) for p in ranked]
+    found = [fitted(p, s) for p in _good(product, machine)]
     deeper = [replace(first, block_k=k) for k in (first.block_k * 2, first.block_k // 2)]
     return [*found, *deeper, *_neighbours(first)]
 
 
+ATTENTION_TILES = (
+    (128, 64, 4, 3),
+    (128, 32, 4, 3),
+    (64, 64, 4, 3),
+    (64, 32, 4, 3),
+    (64, 128, 4, 2),
+    (128, 64, 8, 3),
+    (128, 128, 8, 2),
+    (64, 64, 4, 4),
+    (128, 32, 4, 4),
+    (64, 64, 4, 2),
+    (128, 32, 8, 3),
+    (32, 64, 4, 3),
+)
+"""(rows, keys, warps, stages)."""
+
+
 def _attentions(p: AttentionPlan) -> list[AttentionPlan]:
-    out = [replace(p, block_n=n) for n in (2 * p.block_n, p.block_n // 2)]
-    out += [replace(p, stages=p.stages + step) for step in (-1, 1)]
-    out.append(replace(p, warps=4 if p.warps == 8 else 8))
-    out += [replace(p, block_m=m) for m in (2 * p.block_m, p.block_m // 2)]
-    out += [replace(p, block_m=p.block_m // 2, warps=4), replace(p, block_m=p.block_m * 2, warps=8)]
-    return out + [replace(p, splits=n) for n in (2 * p.splits, p.splits // 2) if n >= 1]
+    splits = [replace(p, splits=n) for n in dict.fromkeys((1, 2 * p.splits, p.splits // 2, 2)) if n >= 1]
+    if p.block_m < 64:
+        sizes = [(p.block_n * 2, 4, 2), (p.block_n // 2, 4, 3), (p.block_n, 2, 3), (p.block_n, 4, 2), (p.block_n, 8, 3)]
+        return splits + [replace(p, block_n=n, warps=w, stages=g) for n, w, g in sizes]
+    tiles = [replace(p, block_m=m, block_n=n, warps=w, stages=g) for m, n, w, g in ATTENTION_TILES]
+    return [*tiles, *splits]
 
 
 def problem(plan: Plan, shape: Shape, arch: str) -> str:
@@ -145,12 +177,14 @@ def _gemm_problem(p: GemmPlan, s: GemmShape, arch: str) -> str:
             return "the variant vector takes one row and several columns"
         if p.block_m != 1 or p.block_n * p.block_k > 2 * VECTOR_NUMEL:
             return f"the variant vector holds 1 row and at most {2 * VECTOR_NUMEL} elements of B"
+        if holds_row(s) and (p.programs < 1 or p.splits != 1 or p.block_k < s.k):
+            return f"a row of {s.k} elements is held whole, by a persistent grid"
         return _power_problem(p, {"block_n": 1, "block_k": 16})
     if p.variant == "stream":
         if not streamable(s, machine_of(arch)):
             return f"bulk copies cannot read these operands on {arch}"
-        if p.splits != 1 or p.programs < 1:
-            return "the variant stream is not split and has at least one program"
+        if p.programs < 0 or (p.splits != 1 and p.programs > 0):
+            return "a persistent grid is not split"
     elif p.variant != "tile":
         return f"products have no variant {p.variant!r}"
     return _tile_problem(p, s.dtype, arch)
@@ -160,7 +194,8 @@ def _tile_problem(p: GemmPlan, dtype: DType, arch: str) -> str:
     """What both products and convolutions in tiles must keep to."""
     if p.group_m < 1:
         return f"group_m is {p.group_m}; it must be at least 1"
-    sizes = _power_problem(p, {"block_m": 16, "block_n": 16, "block_k": 16})
+    pair = p.variant == "stream" and p.block_m == PAIR_ROWS and not p.programs
+    sizes = _power_problem(p, {"block_n": 16, "block_k": 16} | ({} if pair else {"block_m": 16}))
     return sizes or _room_problem(p.block_m * p.block_n, p.warps, p.shared_nbytes(dtype.nbytes), arch)
 
 
@@ -170,8 +205,9 @@ def _power_problem(p: Plan, least: dict[str, int]) -> str:
         value = getattr(p, name)
         if value < low or value & (value - 1):
             return f"{name} is {value}; it must be a power of two of at least {low}"
-    if p.warps > 8:
-        return f"warps is {p.warps}; there are at most 8"
+    most = MOST_HELD_WARPS if isinstance(p, GemmPlan) and p.variant == "vector" and p.programs else MOST_WARPS
+    if p.warps > most:
+        return f"warps is {p.warps}; there are at most {most}"
     if not 1 <= p.stages <= MOST_STAGES:
         return f"stages is {p.stages}; it must be from 1 to {MOST_STAGES}"
     most = MOST_ATTENTION_SPLITS if isinstance(p, AttentionPlan) else MOST_SPLITS

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.tune.gemm import GemmPlan, GemmShape, plan_gemm
-from hardtack.codegen.tune.machine import power_of_two_from
+from hardtack.codegen.tune.machine import machine_of, power_of_two_from
 
 FEW_CHANNELS = 16
 """Input channels below which taps and channels are walked as one."""
@@ -46,7 +46,54 @@ def fitted(plan: GemmPlan, s: ConvShape) -> GemmPlan:
     return replace(plan, variant="taps", block_k=block_k, splits=min(plan.splits, max(1, steps // 4)))
 
 
-def plan_depthwise(points: int, channels: int) -> tuple[int, int]:
-    """(block_m, block_n) of the depthwise kernel: 1024 results a program, channels side by side first."""
-    block_n = min(64, max(16, power_of_two_from(channels)))
-    return max(1, min(1024 // block_n, power_of_two_from(points))), block_n
+@dataclass(frozen=True)
+class DepthwisePlan:
+    """run: neighbouring outputs along the last dimension, whose inputs are loaded once. A program computes `runs` runs
+    of `block_n` channels, with `share` rows of the filter side by side. All are powers of two."""
+
+    run: int
+    runs: int
+    share: int
+    block_n: int
+    warps: int
+    reason: str
+
+
+LONGEST_TAPS = 32
+"""Taps of a row of a filter that are walked as one."""
+FULL_WARPS = 20
+"""Warps on a multiprocessor from which more of them hide no more of the time that loads take."""
+
+
+def row_taps(width: int) -> int:
+    """The taps of a chunk of a filter's row: all of them, or an equal part."""
+    return width if width <= LONGEST_TAPS else max(k for k in range(1, LONGEST_TAPS // 2 + 1) if width % k == 0)
+
+
+def plan_depthwise(
+    lines: int, width: int, channels: int, kernel: tuple[int, ...], stride: int, arch: str
+) -> DepthwisePlan:
+    """lines: output lines of all images, `width` outputs each; stride: along a line."""
+    taps = row_taps(kernel[-1])
+    rows = kernel[-1] // taps
+    for k in kernel[:-1]:
+        rows *= k
+
+    def work(run: int) -> float:
+        # a load and its conversion weigh as much as one and a half products
+        return -(-width // run) * (run * taps + 1.5 * ((run - 1) * stride + 2 * taps))
+
+    run = min((8, 4, 2, 1), key=work)
+    padded = {b: -(-channels // b) * b for b in (64, 32, 16)}
+    block_n = next((b for b, n in padded.items() if n <= 1.125 * channels), min(padded, key=lambda b: padded[b]))
+    total = lines * -(-width // run)
+    points = total * padded[block_n]
+    enough = FULL_WARPS * machine_of(arch).multiprocessors
+    each = 4 if points >= 2 * enough * 32 * 4 else 2
+    share = 1
+    while share < rows and 2 * share * points <= enough * 32 * each:
+        share *= 2
+    most = 4 if share == 1 and each == 4 else 1
+    runs = min(power_of_two_from(total), max(1, most * 32 * each // (share * block_n)))
+    warps = max(1, runs * share * block_n // (32 * each))
+    return DepthwisePlan(run, runs, share, block_n, warps, f"{rows} rows of {taps} taps, {share} at a time")

@@ -1,4 +1,4 @@
-"""Tiles of scans and sorts."""
+"""Tiles of scans, sorts and moments."""
 
 from __future__ import annotations
 
@@ -44,3 +44,29 @@ def plan_scan(length: int, inner: int) -> tuple[int, int]:
     """(block_n, block_i): elements of a line and lines that a program holds."""
     block_i = min(64, power_of_two_from(max(1, inner)))
     return max(2, min(power_of_two_from(max(1, length)), 2048 // block_i)), block_i
+
+
+LARGEST_GROUP = 1 << 15
+"""Elements of a group that one program holds."""
+SMALL_GROUP = 1 << 12
+"""Elements of a group that a program reads as fast as a second kernel starts."""
+MOST_PIECES = 1 << 10
+"""Pieces of memory that a program reads one by one in that time."""
+FEW_GROUPS = 32
+"""Groups below which most of a GPU would idle while each is held by one program."""
+PART = 128
+"""Points of a part of a channel."""
+
+
+def plan_moments(groups: int, each: int, points: int, scattered: bool) -> tuple[int, str]:
+    """Into how many parts the points of each channel are cut, 0 for a program a group; and why.
+
+    groups: of all images, `each` channels of `points` points; scattered: a group is one piece of memory a point.
+    """
+    elements = each * points
+    if elements <= SMALL_GROUP:
+        return 0, f"groups of {elements} elements"
+    if groups >= FEW_GROUPS and elements <= LARGEST_GROUP and not (scattered and points > MOST_PIECES):
+        return 0, f"{groups} groups of {elements} elements"
+    parts = max(1, min(256, power_of_two_from(points) // PART))
+    return parts, f"{groups} groups of {elements} elements{', scattered' if scattered else ''}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from hardtack.codegen.package import canonical
 from hardtack.codegen.package.canonical import Fields
 from hardtack.codegen.package.errors import LoadError
-from hardtack.codegen.tune.machine import MACHINES
+from hardtack.codegen.tune.machine import CUDA_ARCHITECTURES
 
 FORMAT = 1
 SHIPPED = Path(__file__).with_name("tables")
@@ -57,7 +57,7 @@ def parse_table(data: bytes, where: str) -> TuningTable:
     top = Fields(canonical.loads(data, where), where)
     if top.integer("format") != FORMAT:
         top.refuse(f"is {top.integer('format')}; this version reads tuning tables of format {FORMAT}", "format")
-    arch, triton = top.choice("arch", tuple(MACHINES)), top.text("triton")
+    arch, triton = top.choice("arch", CUDA_ARCHITECTURES), top.text("triton")
     raw = top.raw("entries")
     if not isinstance(raw, dict):
         top.refuse(f"is {canonical.kind_of(raw)}, not an object", "entries")

@@ -1,8 +1,12 @@
 """Graphs for timing: the op that a key stands for, several times over, each time on operands of its own.
 
+Products of several rows get a bias, and where they widen rows four times or more a GELU, as in a transformer;
+convolutions a bias and a ReLU: what is computed behind a tile takes registers, which a plan has to have. A
+repetition's bias is a row of the result of the one before, so that every result is stored.
+
 Several launches in one graph hide what a replay costs; other operands each time keep them out of the caches as far as
-LIMIT_NBYTES allows. Operands are states, which stay on the device from run to run, and the first result is the only
-output, so that a run copies nothing from or to the host.
+LIMIT_NBYTES allows. Operands are states, which stay on the device from run to run, and the last result, that of the
+operands whose names end with 0, is the only output, so that a run copies nothing from or to the host.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import numpy.typing as npt
 
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr import Expr, const, sym
-from hardtack.codegen.ir.graph import Constant, Graph, Input, Op, State, SymBinding, TensorType, make_attrs
+from hardtack.codegen.ir.graph import Constant, Graph, Input, Lit, Op, State, SymBinding, TensorType, make_attrs
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.tune.attention import AttentionShape
 from hardtack.codegen.tune.candidates import Shape
@@ -24,20 +28,23 @@ from hardtack.codegen.tune.conv import ConvShape
 from hardtack.codegen.tune.gemm import GemmShape
 
 REPEATS = 20
-LIMIT_NBYTES = 256 << 20
+LIMIT_NBYTES = 128 << 20
 """Operands and results of all repetitions together."""
 BLOCK_NUMEL = 1 << 20
 """Random elements that are made; longer arrays repeat them."""
+ONE = const(1)
 ROWS = "rows"
 """The symbol of a product's rows, and an input of that name, where they vary and are 1 in the example."""
 MOST_ROWS = 16
+WIDENS = 4
 
 
 @dataclass
 class Trial:
-    """graph: `repeats` times the op. hints: example sizes. store: constants. arrays: state name -> shape,
-    dtype. first: the states that the first repetition reads, the one whose result is the output."""
+    """graph: `repeats` times the op of `shape`. hints: example sizes. store: constants. arrays: state name -> shape,
+    dtype. first: the states that the repetition of the output reads."""
 
+    shape: Shape
     repeats: int
     types: dict[str, TensorType] = field(default_factory=dict)
     inputs: list[Input] = field(default_factory=list)
@@ -52,9 +59,9 @@ class Trial:
 
     @property
     def graph(self) -> Graph:
-        """The first result is the output; the others are computed for the time that they take."""
+        """The last result is the output; the others are computed for the time that they take."""
         return Graph(
-            "trial", tuple(self.inputs), (self.results[0],), ("y",), tuple(self.constants), tuple(self.states),
+            "trial", tuple(self.inputs), (self.results[-1],), ("y",), tuple(self.constants), tuple(self.states),
             tuple(self.ops), tuple(self.syms), (), self.types,
         )  # fmt: skip
 
@@ -68,9 +75,23 @@ class Trial:
         self.arrays[name] = (shape, dtype)
         return name
 
-    def op(self, kind: str, inputs: tuple[str, ...], dtype: DType, shape: tuple[int | Expr, ...], **a: object) -> str:
-        name = f"v{len(self.types)}"
-        self.types[name] = TensorType(dtype, tuple(n if isinstance(n, Expr) else const(n) for n in shape))
+    def bias(self, numel: int, dtype: DType) -> str:
+        """A vector: the first elements of the result before; for the first result a state."""
+        if not self.results:
+            return self.operand("c0", dtype, (numel,))
+        before = self.results[-1]
+        shape = self.types[before].shape
+        for d in range(len(shape) - 1):
+            if shape[d] is not ONE:
+                shape = (*shape[:d], ONE, *shape[d + 1 :])
+                before = self.op("slice", (before,), dtype, shape, dim=d, start=0, step=1)
+        return self.op("reshape", (before,), dtype, (numel,))
+
+    def op(
+        self, kind: str, inputs: tuple[str | Lit, ...], kept: DType, shape: tuple[int | Expr, ...], **a: object
+    ) -> str:
+        name = f"t{len(self.types)}"
+        self.types[name] = TensorType(kept, tuple(n if isinstance(n, Expr) else const(n) for n in shape))
         self.ops.append(Op(kind, inputs, make_attrs(**a), (name,)))
         return name
 
@@ -97,7 +118,7 @@ def _repeats(numel: int, dtype: DType) -> int:
 
 
 def _gemm(s: GemmShape) -> Trial:
-    t = Trial(_repeats(s.batch * (s.k * s.n + s.m * s.k + s.m * s.n), s.dtype))
+    t = Trial(s, _repeats(s.batch * (s.k * s.n + s.m * s.k + s.m * s.n), s.dtype))
     lead = () if s.batch == 1 else (s.batch,)
     rows: int | Expr = s.m
     varies = s.m == 1 and not s.one_row
@@ -106,7 +127,7 @@ def _gemm(s: GemmShape) -> Trial:
         t.types[ROWS] = TensorType(DType.I64, ())
         t.inputs.append(Input(ROWS, ()))
         t.syms.append(SymBinding(sym(ROWS, 1, MOST_ROWS), ROWS, None))
-    for k in range(t.repeats):
+    for k in reversed(range(t.repeats)):
         a = t.operand(f"a{k}", s.dtype, (*lead, MOST_ROWS if varies else s.m, s.k))
         if varies:
             a = t.op("slice", (a,), s.dtype, (*lead, rows, s.k), dim=len(lead), start=0, step=1)
@@ -116,42 +137,59 @@ def _gemm(s: GemmShape) -> Trial:
             b = t.op("permute", (b,), s.dtype, (*lead, s.k, s.n), dims=dims)
         else:
             b = t.operand(f"b{k}", s.dtype, (*lead, s.k, s.n))
-        t.results.append(t.op("matmul", (a, b), s.dtype, (*lead, rows, s.n)))
+        y = t.op("matmul", (a, b), s.dtype, (*lead, rows, s.n))
+        if s.m > 1:
+            y = t.op("add", (y, t.bias(s.n, s.dtype)), s.dtype, (*lead, rows, s.n))
+        t.results.append(_gelu(t, y, s.dtype) if s.m > 1 and s.n >= WIDENS * s.k else y)
     return t
 
 
+def _gelu(t: Trial, x: str, dtype: DType) -> str:
+    """x / 2 * (1 + erf(x / sqrt(2))), of halves in f32."""
+    shape, wide = t.types[x].shape, DType.F64 if dtype is DType.F64 else DType.F32
+    if wide is not dtype:
+        x = t.op("cast", (x,), wide, shape, dtype=wide)
+    y = t.op("erf", (t.op("mul", (x, Lit(math.sqrt(0.5), wide)), wide, shape),), wide, shape)
+    y = t.op("add", (y, Lit(1.0, wide)), wide, shape)
+    y = t.op("mul", (t.op("mul", (x, Lit(0.5, wide)), wide, shape), y), wide, shape)
+    return t.op("cast", (y,), dtype, shape, dtype=dtype) if wide is not dtype else y
+
+
 def _conv(s: ConvShape) -> Trial:
-    """One image of about square size; the weights are shared, as constants are packed when the bundle is made."""
+    """One image of about square size; the weights are shared, as constants are packed when the bundle is made. One tap
+    goes to every second point: one that goes to all would be a product."""
     width = max(w for w in range(1, math.isqrt(s.points) + 1) if s.points % w == 0)
     size = (s.points // width, width)
+    step = 2 if s.taps == 1 else 1
     side = math.isqrt(s.taps)
     kernel = (side, side) if side * side == s.taps else (1, s.taps)
     channels, outs = s.groups * s.channels_in, s.groups * s.channels_out
-    t = Trial(_repeats(s.points * (channels + outs), s.dtype))
+    t = Trial(s, _repeats(s.points * (channels * step * step + outs), s.dtype))
     weight = (outs, s.channels_in, *kernel)
     t.types["w"] = TensorType(s.dtype, tuple(map(const, weight)))
     t.constants.append(Constant("w", t.store.add(s.dtype, random_array(weight, s.dtype, 1))))
     attrs: Mapping[str, object] = {
-        "stride": (1, 1),
+        "stride": (step, step),
         "padding": tuple((k // 2, k - 1 - k // 2) for k in kernel),
         "dilation": (1, 1),
         "groups": s.groups,
         "transposed": False,
         "output_padding": (0, 0),
     }
-    for k in range(t.repeats):
-        x = t.operand(f"x{k}", s.dtype, (1, *size, channels))
-        x = t.op("permute", (x,), s.dtype, (1, channels, *size), dims=(0, 3, 1, 2))
-        y = t.op("conv", (x, "w"), s.dtype, (1, outs, *size), **attrs)
+    for k in reversed(range(t.repeats)):
+        x = t.operand(f"x{k}", s.dtype, (1, step * size[0], step * size[1], channels))
+        x = t.op("permute", (x,), s.dtype, (1, channels, step * size[0], step * size[1]), dims=(0, 3, 1, 2))
+        y = t.op("conv", (x, "w", t.bias(outs, s.dtype)), s.dtype, (1, outs, *size), **attrs)
+        y = t.op("max", (y, Lit(0.0, s.dtype)), s.dtype, (1, outs, *size))
         t.results.append(t.op("permute", (y,), s.dtype, (1, *size, outs), dims=(0, 2, 3, 1)))
     return t
 
 
 def _attention(s: AttentionShape) -> Trial:
     keys, queries = s.batch * s.kv_heads * s.tk, s.batch * s.heads * s.tq
-    t = Trial(_repeats(keys * (s.d + s.e) + queries * (s.d + s.e), s.dtype))
+    t = Trial(s, _repeats(keys * (s.d + s.e) + queries * (s.d + s.e), s.dtype))
     scale = 1.0 / math.sqrt(s.d)
-    for k in range(t.repeats):
+    for k in reversed(range(t.repeats)):
         q = t.operand(f"q{k}", s.dtype, (s.batch, s.heads, s.tq, s.d))
         key = t.operand(f"k{k}", s.dtype, (s.batch, s.kv_heads, s.tk, s.d))
         v = t.operand(f"v{k}", s.dtype, (s.batch, s.kv_heads, s.tk, s.e))

@@ -107,11 +107,8 @@ def _type(t: TensorSpec) -> str:
 
 
 def _origin(c: ConstantSpec) -> str:
-    """The tensor of the module that a constant is, or is made of; "" for one that cannot be replaced."""
-    if c.recipe is None:
-        return ""
-    packing = f", packed as {c.recipe.packing.kind}" if c.recipe.packing is not None else ""
-    return c.recipe.source + packing
+    """The tensors of the module that a constant is, or is made of; "" for one that cannot be replaced."""
+    return " | ".join(r.source + (f", packed as {r.packing.kind}" if r.packing is not None else "") for r in c.recipe)
 
 
 def _gpu_kernels(bundle: Bundle, target: str) -> dict[str, RawGpu]:
@@ -122,7 +119,7 @@ def _gpu_kernels(bundle: Bundle, target: str) -> dict[str, RawGpu]:
 
 def _print_kernels(bundle: Bundle, out: Console) -> None:
     for t in bundle.manifest.targets:
-        if t.device != "cuda":
+        if t.device == "cpu":
             continue
         made = table(f"kernels for {t.name}", "name", ">code", ">threads", ">shared", ">scratch", ">parameters")
         for name, g in sorted(_gpu_kernels(bundle, t.name).items()):

@@ -36,7 +36,7 @@ def command(
         raise WrongUse(f"--device {device}: only kernels of CUDA devices are tuned; name one, such as cuda:0")
     check_target_path(output)
     _check_target(target)
-    from hardtack import tuning
+    from hardtack import timing, tuning
     from hardtack.codegen.backends.triton.compile import toolchain
     from hardtack.codegen.package.output import write_files
     from hardtack.progress import stages
@@ -47,7 +47,7 @@ def command(
     found = load_spec(spec)
     from hardtack.api import tuning_keys
 
-    def keep(made: TuningTable) -> None:
+    def keep(made: TuningTable, tuned: Tuned | None = None) -> None:
         write_files([(Path(output), lambda file: file.write(made.to_json()))])
 
     with stages() as stage:
@@ -55,7 +55,8 @@ def command(
         keys = tuning_keys(
             found.module, found.args, found.kwargs, dynamic_shapes=found.dynamic_shapes, target=found_target
         )
-        tuner = tuning.Tuner(found_target, tuning.DeviceTimer(device), len(os.sched_getaffinity(0)))
+        timer = timing.GuardedTimer(timing.DeviceTimer(device))
+        tuner = tuning.Tuner(found_target, timer, len(os.sched_getaffinity(0)))
         made, done, left = tuning.tune(
             keys, tuner, begun, again=again, budget_s=budget, keep=keep, progress=stage.report
         )
@@ -71,12 +72,17 @@ def command(
 def _check_target(target: str | None) -> None:
     """WrongUse for a target that is not a GPU's, or where Triton is missing."""
     from hardtack.codegen.backends.triton.compile import TritonError, toolchain
-    from hardtack.codegen.targets import GPU_TARGETS
+    from hardtack.codegen.tune.machine import CUDA_ARCHITECTURES, target_name
 
-    if target is not None and target not in GPU_TARGETS:
-        raise WrongUse(f"cannot tune for target {target!r}; known targets: {', '.join(GPU_TARGETS)}")
+    known = {target_name(arch): arch for arch in CUDA_ARCHITECTURES}
+    if target is not None and target.startswith("hip:"):
+        raise WrongUse(
+            f"cannot tune for target {target!r}: kernels are timed on a device, and Hardtack runs none for hip"
+        )
+    if target is not None and target not in known:
+        raise WrongUse(f"cannot tune for target {target!r}; known targets: {', '.join(known)}")
     try:
-        toolchain((target or GPU_TARGETS[0]).removeprefix("cuda:"))
+        toolchain(CUDA_ARCHITECTURES[0] if target is None else known[target])
     except TritonError as error:
         raise WrongUse(str(error)) from None
 

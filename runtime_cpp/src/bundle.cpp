@@ -221,15 +221,23 @@ std::string missing_features(const ManifestTarget& target, const Machine& machin
   for (const char* feature : target.requirements) {
     int arch = 0;
     bool has = false;
-    if (std::strcmp(target.device, "cuda") != 0)
+    if (std::strcmp(target.device, "cpu") == 0)
       has = cpu_has(feature);
-    else if (machine.device == "cuda" && parse_arch(feature, &arch))
+    else if (is_for(target, machine) && parse_arch(feature, &arch))
       // Code for sm_80 runs on the later ones of its generation; code for sm_90 and later is for that one alone.
       has = machine.arch == arch || (arch < 90 && machine.arch / 10 == arch / 10 && machine.arch > arch);
     if (!has) missing += (missing.empty() ? "" : ", ") + std::string(feature);
   }
   return missing;
 }
+
+namespace {
+
+bool has_device_for(const ManifestTarget& target) {
+  return std::strcmp(target.device, "cpu") == 0 || std::strcmp(target.device, "cuda") == 0;
+}
+
+}  // namespace
 
 Status choose_target(const Manifest& manifest, const Machine& machine, const char* wanted, bool any, size_t* target) {
   const std::string here = machine.device == "cuda"
@@ -246,8 +254,12 @@ Status choose_target(const Manifest& manifest, const Machine& machine, const cha
     const std::string missing = missing_features(t, machine);
     if ((right_device && missing.empty()) || (any && wanted != nullptr)) return *target = i, Status();
     reasons += (reasons.empty() ? "" : "; ") + std::string(t.name) +
-               (right_device ? " needs " + missing : " is for device " + std::string(t.device));
+               (right_device ? " needs " + missing : " is for device " + std::string(t.device)) +
+               (has_device_for(t) ? "" : ", which this Hardtack does not run");
     if (wanted == nullptr) continue;
+    if (!has_device_for(t)) {
+      return error(HT_NO_TARGET, "target %s is for device \"%s\"; this Hardtack runs cpu and cuda", t.name, t.device);
+    }
     return right_device ? error(HT_NO_TARGET, "target %s needs %s, which this machine lacks%s", t.name, missing.c_str(),
                                 here.c_str())
                         : error(HT_NO_TARGET, "target %s is for device \"%s\"", t.name, t.device);

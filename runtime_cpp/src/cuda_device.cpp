@@ -84,14 +84,14 @@ bool CudaDevice::reaches(const ht_device& device) const {
 
 // Reads the kernels' code while the bundle is open; a module is loaded when it is first used.
 Status CudaDevice::add_program(const Program& program) {
-  int arch = 0;
+  const char* arch = "";
   for (const ManifestTarget& target : bundle_.manifest().targets) {
-    if (std::strcmp(target.name, program.plan.target) == 0) (void)parse_arch(target.requirements[0], &arch);
+    if (std::strcmp(target.name, program.plan.target) == 0) arch = target.requirements[0];
   }
   for (const GpuKernel& kernel : program.plan.gpu_kernels) {
     Code& code = code_[kernel.member];
     if (code.bytes.empty()) HT_RETURN_IF_ERROR(bundle_.read(kernel.member, &code.bytes));
-    HT_RETURN_IF_ERROR(check_cubin(code.bytes, kernel.member, arch, kernel.function));
+    HT_RETURN_IF_ERROR(check_kernel_code(code.bytes, kernel.member, arch, kernel.function));
   }
   for (const GpuArg& arg : program.plan.gpu_args) has_faults_ = has_faults_ || arg.kind == GpuArgKind::status;
   programs_.push_back(&program);

@@ -7,6 +7,12 @@ Status parse_device(const char* text, DeviceName* name) {
   const std::string_view kind = given.substr(0, given.find(':'));
   const bool numbered = kind.size() < given.size();
   const std::string_view number = numbered ? given.substr(kind.size() + 1) : "0";
+  if (kind == "hip") {
+    return error(HT_NO_TARGET,
+                 "device \"%s\": this Hardtack runs cpu and cuda; it can check targets for AMD GPUs, but not "
+                 "run them",
+                 std::string(given.substr(0, 100)).c_str());
+  }
   const bool good =
       number.size() >= 1 && number.size() <= 3 && number.find_first_not_of("0123456789") == std::string_view::npos;
   if (!good || !(kind == "cuda" || (kind == "cpu" && !numbered))) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "checked.h"
+#include "manifest.h"
 
 namespace hardtack::rt {
 namespace {
@@ -112,29 +113,16 @@ class Library {
 
 constexpr uint16_t kMachineCuda = 190;
 constexpr uint8_t kOsAbiCuda13 = 0x41;
+constexpr uint16_t kMachineAmd = 224;
+constexpr uint32_t kGfx942 = 0x4C;
+constexpr uint64_t kDescriptorNbytes = 64;
 
-class Cubin {
+// An ELF file of sections that holds code for a GPU.
+class KernelCode {
  public:
-  Cubin(std::string_view data, const char* name) : data_(data), name_(name) {}
+  KernelCode(std::string_view data, const char* name) : data_(data), name_(name) {}
 
-  Status check(int arch, const char* function) {
-    if (!read(0, &header_) || std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) return bad("not an ELF file");
-    if (header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB ||
-        header_.e_machine != kMachineCuda) {
-      return bad("not CUDA code of 64 bits (ELF machine 190)");
-    }
-    // CUDA 13 moved the architecture's number.
-    const uint32_t flags = header_.e_flags;
-    const int found = static_cast<int>((header_.e_ident[EI_OSABI] == kOsAbiCuda13 ? flags >> 8 : flags) & 0xFF);
-    if (found != arch) {
-      return error(HT_BAD_BUNDLE, "kernel code %s: it is for sm_%d, its target is for sm_%d", name_, found, arch);
-    }
-    if (header_.e_shentsize != sizeof(Elf64_Shdr)) return bad("its section headers have an unknown size");
-    HT_RETURN_IF_ERROR(check_sections());
-    return find(std::string(".text.") + function) ? Status() : missing(function);
-  }
-
- private:
+ protected:
   template <typename T>
   bool read(uint64_t offset, T* out) const {
     if (!range_inside(offset, sizeof(T), data_.size())) return false;
@@ -150,19 +138,17 @@ class Cubin {
     return error(HT_BAD_BUNDLE, "kernel code %s: it has no function %s", name_, function);
   }
 
-  bool find(const std::string& wanted) const {
-    Elf64_Shdr names, each;
-    if (!section(header_.e_shstrndx, &names)) return false;
-    for (uint32_t i = 0; section(i, &each); ++i) {
-      uint64_t at = 0;
-      if (!checked_add(uint64_t{names.sh_offset}, uint64_t{each.sh_name}, &at) || at >= data_.size()) continue;
-      const std::string_view rest = data_.substr(at);
-      if (rest.substr(0, rest.find('\0')) == wanted) return true;
+  Status check_header(uint16_t machine, const char* wrong_machine) {
+    if (!read(0, &header_) || std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) return bad("not an ELF file");
+    if (header_.e_ident[EI_CLASS] == ELFCLASS64 && header_.e_ident[EI_DATA] == ELFDATA2LSB &&
+        header_.e_machine == machine) {
+      return Status();
     }
-    return false;
+    return bad(wrong_machine);
   }
 
   Status check_sections() const {
+    if (header_.e_shentsize != sizeof(Elf64_Shdr)) return bad("its section headers have an unknown size");
     for (uint32_t i = 0; i < header_.e_shnum; ++i) {
       Elf64_Shdr each;
       if (!section(i, &each)) return bad("its section headers lie outside the file");
@@ -178,10 +164,85 @@ class Cubin {
   Elf64_Ehdr header_ = {};
 };
 
+class Cubin : public KernelCode {
+ public:
+  using KernelCode::KernelCode;
+
+  Status check(int arch, const char* function) {
+    HT_RETURN_IF_ERROR(check_header(kMachineCuda, "not CUDA code of 64 bits (ELF machine 190)"));
+    // CUDA 13 moved the architecture's number.
+    const uint32_t flags = header_.e_flags;
+    const int found = static_cast<int>((header_.e_ident[EI_OSABI] == kOsAbiCuda13 ? flags >> 8 : flags) & 0xFF);
+    if (found != arch) {
+      return error(HT_BAD_BUNDLE, "kernel code %s: it is for sm_%d, its target is for sm_%d", name_, found, arch);
+    }
+    HT_RETURN_IF_ERROR(check_sections());
+    return find(std::string(".text.") + function) ? Status() : missing(function);
+  }
+
+ private:
+  bool find(const std::string& wanted) const {
+    Elf64_Shdr names, each;
+    if (!section(header_.e_shstrndx, &names)) return false;
+    for (uint32_t i = 0; section(i, &each); ++i) {
+      uint64_t at = 0;
+      if (!checked_add(uint64_t{names.sh_offset}, uint64_t{each.sh_name}, &at) || at >= data_.size()) continue;
+      const std::string_view rest = data_.substr(at);
+      if (rest.substr(0, rest.find('\0')) == wanted) return true;
+    }
+    return false;
+  }
+};
+
+// Code for an AMD GPU: a function is a symbol, its descriptor another one, called ".kd" behind its name.
+class CodeObject : public KernelCode {
+ public:
+  using KernelCode::KernelCode;
+
+  Status check(std::string_view arch, const char* function) {
+    HT_RETURN_IF_ERROR(check_header(kMachineAmd, "not code for AMD GPUs of 64 bits (ELF machine 224)"));
+    if (arch != "gfx942") {
+      return error(HT_BAD_BUNDLE, "kernel code %s: its target is for %s; this Hardtack knows gfx942", name_,
+                   std::string(arch).c_str());
+    }
+    const uint32_t found = header_.e_flags & 0xFF;
+    if (found != kGfx942) {
+      return error(HT_BAD_BUNDLE, "kernel code %s: it is for AMD processor 0x%x, its target is for gfx942 (0x%x)",
+                   name_, found, kGfx942);
+    }
+    HT_RETURN_IF_ERROR(check_sections());
+    return find(std::string(function) + ".kd") ? Status() : missing(function);
+  }
+
+ private:
+  bool find(const std::string& wanted) const {
+    Elf64_Shdr symbols, names;
+    for (uint32_t i = 0; section(i, &symbols); ++i) {
+      if (symbols.sh_type != SHT_DYNSYM || !section(symbols.sh_link, &names) || names.sh_type == SHT_NOBITS) continue;
+      Elf64_Sym each;
+      for (uint64_t at = 0; range_inside(at, sizeof each, symbols.sh_size); at += sizeof each) {
+        if (!read(symbols.sh_offset + at, &each)) return false;
+        const bool descriptor = each.st_shndx != SHN_UNDEF && each.st_size == kDescriptorNbytes;
+        if (descriptor && named(names, each.st_name, wanted)) return true;
+      }
+    }
+    return false;
+  }
+
+  // Whether the text at a place in a section of names is `wanted`.
+  bool named(const Elf64_Shdr& names, uint64_t at, const std::string& wanted) const {
+    const uint64_t nbytes = wanted.size() + 1;
+    return range_inside(at, nbytes, names.sh_size) &&
+           std::memcmp(data_.data() + names.sh_offset + at, wanted.c_str(), nbytes) == 0;
+  }
+};
+
 }  // namespace
 
-Status check_cubin(std::string_view data, const char* name, int arch, const char* function) {
-  return Cubin(data, name).check(arch, function);
+Status check_kernel_code(std::string_view data, const char* name, const char* arch, const char* function) {
+  int number = 0;
+  if (parse_arch(arch, &number)) return Cubin(data, name).check(number, function);
+  return CodeObject(data, name).check(arch, function);
 }
 
 Status check_library(std::string_view data, const char* name, int machine) {

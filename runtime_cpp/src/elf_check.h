@@ -12,7 +12,8 @@ namespace hardtack::rt {
 /// either) that needs at most libm and libc, has no interpreter and runs no code when it is loaded.
 Status check_library(std::string_view data, const char* name, int machine);
 
-/// HT_BAD_BUNDLE unless `data` is CUDA code (a cubin) for `arch` (90: sm_90) that has `function`.
-Status check_cubin(std::string_view data, const char* name, int arch, const char* function);
+/// HT_BAD_BUNDLE unless `data` is code for a GPU of `arch` that has `function`: a cubin for "sm_90" and the like, a code
+/// object for "gfx942".
+Status check_kernel_code(std::string_view data, const char* name, const char* arch, const char* function);
 
 }  // namespace hardtack::rt

@@ -127,11 +127,27 @@ int64_t parse_shape(JsonReader* json, DType dtype, std::vector<int64_t>* shape) 
   return nbytes;
 }
 
-ManifestRecipe parse_recipe(JsonReader* json, DType dtype) {
-  ManifestRecipe recipe;
-  if (json->null()) return recipe;
-  recipe.present = true;
+ManifestView parse_view(JsonReader* json, DType dtype) {
+  ManifestView view;
   json->begin_object();
+  json->key("offset");
+  view.offset = json->integer();
+  json->key("shape");
+  parse_shape(json, dtype, &view.shape);
+  json->key("strides");
+  json->begin_array();
+  while (json->next_item()) view.strides.push_back(json->integer());
+  json->end_object();
+  if (view.offset < 0 || view.shape.size() != view.strides.size()) json->fail("a bad view");
+  return view;
+}
+
+ManifestRecipe parse_part(JsonReader* json, DType dtype) {
+  ManifestRecipe recipe;
+  json->begin_object();
+  json->key("into");
+  recipe.joined = !json->null();
+  if (recipe.joined) recipe.into = parse_view(json, dtype);
   json->key("packing");
   recipe.packed = !json->null();
   if (recipe.packed) {
@@ -147,22 +163,18 @@ ManifestRecipe parse_recipe(JsonReader* json, DType dtype) {
   recipe.source = json->string();
   json->key("views");
   json->begin_array();
-  while (json->next_item()) {
-    ManifestView view;
-    json->begin_object();
-    json->key("offset");
-    view.offset = json->integer();
-    json->key("shape");
-    parse_shape(json, dtype, &view.shape);
-    json->key("strides");
-    json->begin_array();
-    while (json->next_item()) view.strides.push_back(json->integer());
-    json->end_object();
-    if (view.offset < 0 || view.shape.size() != view.strides.size()) json->fail("a bad view");
-    recipe.views.push_back(std::move(view));
-  }
+  while (json->next_item()) recipe.views.push_back(parse_view(json, dtype));
   json->end_object();
   return recipe;
+}
+
+std::vector<ManifestRecipe> parse_recipe(JsonReader* json, DType dtype) {
+  std::vector<ManifestRecipe> parts;
+  if (json->null()) return parts;
+  json->begin_array();
+  while (json->next_item()) parts.push_back(parse_part(json, dtype));
+  if (parts.empty()) json->fail("a recipe of nothing");
+  return parts;
 }
 
 ManifestParameter parse_parameter(JsonReader* json) {
@@ -340,6 +352,11 @@ bool parse_arch(std::string_view text, int* arch) {
     *arch = *arch * 10 + (c - '0');
   }
   return true;
+}
+
+bool is_amd_arch(std::string_view text) {
+  return (text.size() == 6 || text.size() == 7) && text.substr(0, 3) == "gfx" &&
+         text.find_first_not_of("0123456789abcdef", 3) == std::string_view::npos;
 }
 
 Status parse_manifest(std::string_view text, Manifest* manifest) {

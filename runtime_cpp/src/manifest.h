@@ -56,12 +56,13 @@ struct ManifestView {
   std::vector<int64_t> shape, strides;
 };
 
-/// How a constant is made of a parameter. The runtime only checks it: tools that replace weights follow it.
+/// How a part of a constant is made of a parameter. The runtime only checks it: tools that replace weights follow it.
 struct ManifestRecipe {
-  bool present = false;
   bool packed = false;
+  bool joined = false;  // it is what `into` says of the constant; else all of it
   const char* source = "";
   std::vector<ManifestView> views;
+  ManifestView into;
 };
 
 /// A tensor of the module that tools can replace.
@@ -79,8 +80,8 @@ struct ManifestArray {
   int64_t nbytes = 0;
   const char* file = nullptr;
   const char* tensor = nullptr;
-  ManifestRecipe recipe;
-  const char* init = nullptr;  // states: a constant's name; null: zeros
+  std::vector<ManifestRecipe> recipe;  // empty: it cannot be replaced
+  const char* init = nullptr;          // states: a constant's name; null: zeros
 };
 
 struct ManifestTarget {
@@ -136,6 +137,9 @@ Status parse_manifest(std::string_view text, Manifest* manifest);
 
 /// "sm_90" gives 90: what a CUDA target requires.
 bool parse_arch(std::string_view text, int* arch);
+
+/// "gfx942" and the like: what a HIP target requires.
+bool is_amd_arch(std::string_view text);
 
 /// The bytes that a signature covers: the manifest with `signature` null.
 std::string signed_bytes(std::string_view manifest_text);

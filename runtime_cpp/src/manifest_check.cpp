@@ -96,17 +96,28 @@ bool view_inside(const ManifestView& view, int64_t numel) {
   return lowest >= 0 && highest < numel;
 }
 
-Status check_recipe(const ManifestArray& c, const ManifestParameter& source) {
+int64_t numel_of(const ManifestView& view) {
+  int64_t numel = 1;
+  for (const int64_t size : view.shape) numel *= size;  // bounded by parse_shape
+  return numel;
+}
+
+Status check_recipe(const ManifestArray& c, const ManifestRecipe& recipe, const ManifestParameter& source) {
   if (source.dtype != c.dtype)
     return bad("constant \"%s\" has another dtype than its source \"%s\"", c.name, source.name);
   int64_t numel = source.nbytes / itemsize(c.dtype);
-  for (const ManifestView& view : c.recipe.views) {
+  for (const ManifestView& view : recipe.views) {
     if (!view_inside(view, numel))
       return bad("constant \"%s\": a view of its recipe leaves \"%s\"", c.name, source.name);
-    numel = 1;
-    for (const int64_t size : view.shape) numel *= size;  // bounded by parse_shape
+    numel = numel_of(view);
   }
-  if (c.recipe.packed || numel * itemsize(c.dtype) == c.nbytes) return Status();
+  int64_t wanted = c.nbytes / itemsize(c.dtype);
+  if (recipe.joined) {
+    if (!view_inside(recipe.into, wanted))
+      return bad("constant \"%s\": what is made of \"%s\" goes beyond it", c.name, source.name);
+    wanted = numel_of(recipe.into);
+  }
+  if (recipe.packed || numel == wanted) return Status();
   return bad("constant \"%s\" has another size than its recipe makes of \"%s\"", c.name, source.name);
 }
 
@@ -119,10 +130,11 @@ Status check_parameters(const Manifest& m) {
   NameIndex index;
   HT_RETURN_IF_ERROR(index_names(m.parameters, "parameter", &index));
   for (const ManifestArray& c : m.constants) {
-    if (!c.recipe.present) continue;
-    const int at = find(index, c.recipe.source);
-    if (at < 0) return bad("constant \"%s\": no parameter \"%s\"", c.name, c.recipe.source);
-    HT_RETURN_IF_ERROR(check_recipe(c, m.parameters[static_cast<size_t>(at)]));
+    for (const ManifestRecipe& recipe : c.recipe) {
+      const int at = find(index, recipe.source);
+      if (at < 0) return bad("constant \"%s\": no parameter \"%s\"", c.name, recipe.source);
+      HT_RETURN_IF_ERROR(check_recipe(c, recipe, m.parameters[static_cast<size_t>(at)]));
+    }
   }
   return Status();
 }
@@ -144,6 +156,18 @@ Status check_external(const Manifest& m) {
   return check_digest(m.external);
 }
 
+Status check_gpu_target(const ManifestTarget& target) {
+  const bool on_cuda = std::strcmp(target.device, "cuda") == 0;
+  if (!on_cuda && std::strcmp(target.device, "hip") != 0) return Status();
+  bool good = target.library == nullptr && target.requirements.size() == 1;
+  int arch = 0;
+  good = good && (on_cuda ? parse_arch(target.requirements[0], &arch) : is_amd_arch(target.requirements[0]));
+  if (good) return Status();
+  return bad(on_cuda ? "target %s is for cuda: it requires one sm_<number> and has no library%s"
+                     : "target %s is for hip: it requires one gfx<number> and has no library%s",
+             target.name);
+}
+
 Status check_rows(const Manifest& m) {
   if (m.entries.empty()) return bad("%sno entry%s", "");
   if (m.targets.empty()) return bad("%sno target%s", "");
@@ -152,11 +176,7 @@ Status check_rows(const Manifest& m) {
   for (const ManifestMember& member : m.members) HT_RETURN_IF_ERROR(check_digest(member));
   HT_RETURN_IF_ERROR(check_external(m));
   for (const ManifestTarget& target : m.targets) {
-    int arch = 0;
-    if (std::strcmp(target.device, "cuda") == 0 &&
-        (target.library != nullptr || target.requirements.size() != 1 || !parse_arch(target.requirements[0], &arch))) {
-      return bad("target %s is for cuda: it requires one sm_<number> and has no library%s", target.name);
-    }
+    HT_RETURN_IF_ERROR(check_gpu_target(target));
     if (target.library == nullptr) continue;
     if (std::strncmp(target.library, "lib/", 4) != 0 || m.find_member(target.library) == nullptr) {
       return bad("target %s: no member \"%s\"", target.name, target.library);

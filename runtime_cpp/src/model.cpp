@@ -111,15 +111,12 @@ Status Model::find_entry(const char* name, size_t* entry) const {
 namespace {
 
 // The code that a plan's GPU kernels name; notes it in `used`.
-Status check_kernel_code(const Bundle& bundle, const ManifestTarget& target, const Plan& plan,
-                         std::set<std::string>* used) {
-  int arch = 0;
-  if (!plan.gpu_kernels.empty() && !parse_arch(target.requirements[0], &arch))
-    return error(HT_INTERNAL, "no sm_ number");
+Status check_kernels(const Bundle& bundle, const ManifestTarget& target, const Plan& plan,
+                     std::set<std::string>* used) {
   for (const GpuKernel& kernel : plan.gpu_kernels) {
     std::string code;
     HT_RETURN_IF_ERROR(bundle.read(kernel.member, &code));
-    HT_RETURN_IF_ERROR(check_cubin(code, kernel.member, arch, kernel.function));
+    HT_RETURN_IF_ERROR(check_kernel_code(code, kernel.member, target.requirements[0], kernel.function));
     used->insert(kernel.member);
   }
   return Status();
@@ -154,7 +151,7 @@ Status verify_bundle(std::unique_ptr<Source> source, const char* path, const ht_
       HT_RETURN_IF_ERROR(load_plan(bundle, entry, target.name, &plan));
       ++report->num_plans;
       report->num_instructions += plan.instrs.size();
-      HT_RETURN_IF_ERROR(check_kernel_code(bundle, target, plan, &kernel_code));
+      HT_RETURN_IF_ERROR(check_kernels(bundle, target, plan, &kernel_code));
     }
   }
   HT_RETURN_IF_ERROR(check_no_other_code(bundle, kernel_code));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "checked.h"
@@ -7,17 +8,27 @@ namespace hardtack::rt {
 namespace {
 
 constexpr uint32_t kMaxThreads = 1024;
-constexpr uint32_t kMaxSharedNbytes = 232448;
-constexpr uint32_t kMaxCluster = 16;
 constexpr uint32_t kMaxScratchAlign = 256;
 constexpr uint32_t kMaxArgsNbytes = 4096;
 constexpr uint32_t kMaxMapRank = 5;
 constexpr uint32_t kMaxBlock = 256;
 constexpr int64_t kGridLimits[3] = {0x7FFFFFFF, 65535, 65535};
 
-// "kernels/" and 32 hexadecimal digits and ".cubin".
-bool is_kernel_member(std::string_view name) {
-  return name.size() == 46 && name.substr(0, 8) == "kernels/" && name.substr(40) == ".cubin" &&
+// Of a kind of GPU.
+struct Limits {
+  const char* suffix;  // of the members with its code
+  uint32_t warp_size;
+  uint32_t shared_nbytes;
+  uint32_t cluster;
+  bool maps_and_dependent;  // whether there are tensor maps and dependent launches
+  int64_t grid_threads;     // of all programs in x together
+};
+constexpr Limits kCuda = {".cubin", 32, 232448, 16, true, int64_t{1} << 62};
+constexpr Limits kHip = {".hsaco", 64, 65536, 1, false, 0xFFFFFFFF};
+
+// "kernels/" and 32 hexadecimal digits and the suffix.
+bool is_kernel_member(std::string_view name, const Limits& limits) {
+  return name.size() == 46 && name.substr(0, 8) == "kernels/" && name.substr(40) == limits.suffix &&
          name.substr(8, 32).find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
@@ -29,13 +40,13 @@ bool is_function(std::string_view name) {
 
 class KernelCheck {
  public:
-  KernelCheck(const Plan& plan, const Kernel& kernel)
-      : plan_(plan), kernel_(kernel), g_(plan.gpu_kernels[kernel.gpu]), name_(kernel.name) {}
+  KernelCheck(const Plan& plan, const Kernel& kernel, const Limits& limits)
+      : plan_(plan), kernel_(kernel), g_(plan.gpu_kernels[kernel.gpu]), name_(kernel.name), limits_(limits) {}
 
   Status check(const Manifest& manifest) const {
-    if (!is_kernel_member(g_.member) || manifest.find_member(g_.member) == nullptr) {
-      return error(HT_BAD_BUNDLE, "kernel %s: no member kernels/<32 hexadecimal digits>.cubin of the name \"%s\"",
-                   name_, g_.member);
+    if (!is_kernel_member(g_.member, limits_) || manifest.find_member(g_.member) == nullptr) {
+      return error(HT_BAD_BUNDLE, "kernel %s: no member kernels/<32 hexadecimal digits>%s of the name \"%s\"", name_,
+                   limits_.suffix, g_.member);
     }
     if (!is_function(g_.function)) {
       return error(HT_BAD_BUNDLE, "kernel %s: \"%s\" names no function", name_, g_.function);
@@ -56,16 +67,19 @@ class KernelCheck {
 
  private:
   Status check_limits() const {
-    if (g_.threads < 32 || g_.threads > kMaxThreads || g_.threads % 32 != 0) {
-      return error(HT_BAD_BUNDLE, "kernel %s: %u threads, expected a multiple of 32 up to %u", name_, g_.threads,
-                   kMaxThreads);
+    if (g_.threads < limits_.warp_size || g_.threads > kMaxThreads || g_.threads % limits_.warp_size != 0) {
+      return error(HT_BAD_BUNDLE, "kernel %s: %u threads, expected a multiple of %u up to %u", name_, g_.threads,
+                   limits_.warp_size, kMaxThreads);
     }
-    if (g_.shared_nbytes > kMaxSharedNbytes) {
+    if (g_.shared_nbytes > limits_.shared_nbytes) {
       return error(HT_BAD_BUNDLE, "kernel %s: %u bytes of shared memory, the limit is %u", name_, g_.shared_nbytes,
-                   kMaxSharedNbytes);
+                   limits_.shared_nbytes);
     }
-    if (g_.cluster < 1 || g_.cluster > kMaxCluster) {
-      return error(HT_BAD_BUNDLE, "kernel %s: clusters of %u, expected 1 to %u", name_, g_.cluster, kMaxCluster);
+    if (g_.cluster < 1 || g_.cluster > limits_.cluster) {
+      return error(HT_BAD_BUNDLE, "kernel %s: clusters of %u, expected 1 to %u", name_, g_.cluster, limits_.cluster);
+    }
+    if (!limits_.maps_and_dependent && (g_.dependent || g_.num_maps > 0)) {
+      return error(HT_BAD_BUNDLE, "kernel %s: tensor maps or a dependent launch, which only CUDA has", name_);
     }
     const uint32_t align = g_.scratch_align;
     if (align >= 1 && align <= kMaxScratchAlign && (align & (align - 1)) == 0) return Status();
@@ -112,6 +126,7 @@ class KernelCheck {
   const Kernel& kernel_;
   const GpuKernel& g_;
   const char* name_;
+  const Limits& limits_;
 };
 
 // The launch against its kernel, as far as no size matters.
@@ -149,7 +164,7 @@ class LaunchCheck {
   Status check(const Instr& i) const {
     const Kernel& kernel = plan_.kernels[i.kernel];
     for (int axis = 0; axis < 3; ++axis) {
-      const int64_t limit = kGridLimits[axis] / (axis == 0 ? plan_.gpu_kernels[kernel.gpu].cluster : 1);
+      const int64_t limit = grid_limit(plan_.gpu_kernels[kernel.gpu], axis);
       Interval extent = plan_.exprs.bounds(i.grid[axis]);
       if (known(i.grid[axis])) extent.lo = extent.hi = exprs_[i.grid[axis]];
       if (extent.hi >= 0 && extent.lo <= limit && (!known(i.grid[axis]) || extent.lo >= 0)) continue;
@@ -162,6 +177,12 @@ class LaunchCheck {
   }
 
  private:
+  static int64_t grid_limit(const GpuKernel& g, int axis) {
+    if (axis > 0) return kGridLimits[axis];
+    const Limits& limits = is_kernel_member(g.member, kHip) ? kHip : kCuda;
+    return std::min(kGridLimits[0], limits.grid_threads / g.threads) / g.cluster;
+  }
+
   bool known(uint32_t e) const { return !only_constant_ || plan_.exprs.is_constant(e); }
 
   Status check_map(const Instr& i, uint32_t m) const {
@@ -214,13 +235,14 @@ uint32_t gpu_arg_nbytes(const GpuArg& arg) {
 }
 
 Status check_gpu_kernels(const Plan& plan, const Manifest& manifest, const char* device) {
-  const bool on_gpu = std::strcmp(device, "cuda") == 0;
+  const bool on_hip = std::strcmp(device, "hip") == 0;
+  const bool on_gpu = on_hip || std::strcmp(device, "cuda") == 0;
   for (const Kernel& kernel : plan.kernels) {
     if ((kernel.gpu != kNone) != on_gpu) {
       return error(HT_BAD_BUNDLE, "kernel %s: the record of a GPU kernel is %s, the target is for %s", kernel.name,
                    on_gpu ? "missing" : "there", device);
     }
-    if (on_gpu) HT_RETURN_IF_ERROR(KernelCheck(plan, kernel).check(manifest));
+    if (on_gpu) HT_RETURN_IF_ERROR(KernelCheck(plan, kernel, on_hip ? kHip : kCuda).check(manifest));
   }
   for (const Instr& i : plan.instrs) {
     if (i.op == InstrOp::launch) HT_RETURN_IF_ERROR(check_launch(plan, i));

@@ -2,7 +2,7 @@
 //
 //   plan_verify.cpp  indices, symbols, values, agreement with the manifest
 //   plan_flow.cpp    definitions before uses, writes, launch arguments; finds the lifetimes
-//   plan_gpu.cpp     kernels and launches of a CUDA target
+//   plan_gpu.cpp     kernels and launches of a CUDA or HIP target
 //   plan_places.cpp  sizes and places for given expression values: at load where constant, else for each new shape
 #pragma once
 

@@ -114,11 +114,19 @@ TEST_CASE("targets: the first that runs, or the named one, or words") {
   options.device = "tpu";
   CHECK(load_outcome(bundle.build(), &options).message ==
         "device \"tpu\": expected \"cpu\", \"cuda\" or \"cuda:<number>\"");
-  bundle.targets = {fast_target, R"({"device":"hip","library":null,"name":"cpu:test","requires":[]})"};
+  options.device = "hip:1";
+  CHECK(load_outcome(bundle.build(), &options).message ==
+        "device \"hip:1\": this Hardtack runs cpu and cuda; it can check targets for AMD GPUs, but not run them");
+  bundle.targets = {fast_target, R"({"device":"hip","library":null,"name":"cpu:test","requires":["gfx942"]})"};
   o = load_outcome(bundle.build());
   CHECK(o.code == HT_NO_TARGET);
   CHECK(o.message ==
-        "nothing in the bundle runs on this machine: cpu:fast needs quantum, sse9; cpu:test is for device hip");
+        "nothing in the bundle runs on this machine: cpu:fast needs quantum, sse9; cpu:test is for device hip, which "
+        "this Hardtack does not run");
+  options.device = nullptr;
+  options.target = "cpu:test";
+  CHECK(load_outcome(bundle.build(), &options).message ==
+        "target cpu:test is for device \"hip\"; this Hardtack runs cpu and cuda");
 }
 
 TEST_CASE("a file may be replaced or removed while its model is used") {

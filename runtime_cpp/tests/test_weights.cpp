@@ -52,8 +52,12 @@ std::string parameter(const std::string& name, const std::string& shape, const s
   return "{\"aliases\":" + aliases + ",\"dtype\":\"" + dtype + "\",\"name\":\"" + name + "\",\"shape\":" + shape + "}";
 }
 
-std::string recipe(const std::string& views, const std::string& packing = "null") {
-  return "{\"packing\":" + packing + ",\"source\":\"w\",\"views\":[" + views + "]}";
+std::string part(const std::string& views, const std::string& packing, const std::string& into) {
+  return "{\"into\":" + into + ",\"packing\":" + packing + ",\"source\":\"w\",\"views\":[" + views + "]}";
+}
+
+std::string recipe(const std::string& views, const std::string& packing = "null", const std::string& into = "null") {
+  return "[" + part(views, packing, into) + "]";
 }
 
 std::string view(const std::string& offset, const std::string& shape, const std::string& strides) {
@@ -170,6 +174,19 @@ TEST_CASE("recipes: the source exists and no view leaves it") {
   CHECK(recipe_error(recipe(view("9223372036854775807", "[4]", "[1]")), eight) == leaves);
   CHECK(recipe_error(recipe(view("-1", "[4]", "[1]")), eight).find("a bad view") != std::string::npos);
   CHECK(recipe_error(recipe(view("0", "[4]", "[1,1]")), eight).find("a bad view") != std::string::npos);
+  const std::string two = view("0", "[2]", "[1]");
+  const auto both = [&two](const std::string& into) {
+    return "[" + part(two, "null", view("0", "[2]", "[1]")) + "," + part(two, "null", into) + "]";
+  };
+  const std::string beyond = "constant \"table\": what is made of \"w\" goes beyond it";
+  CHECK(recipe_error(both(view("2", "[2]", "[1]")), eight) == "");
+  CHECK(recipe_error(both(view("3", "[2]", "[-2]")), eight) == "");
+  CHECK(recipe_error(both(view("3", "[2]", "[1]")), eight) == beyond);
+  CHECK(recipe_error(both(view("1", "[2]", "[-2]")), eight) == beyond);
+  CHECK(recipe_error(both(view("2", "[1]", "[1]")), eight) ==
+        "constant \"table\" has another size than its recipe makes of \"w\"");
+  CHECK(recipe_error(both(view("2", "[2]", "[1,1]")), eight).find("a bad view") != std::string::npos);
+  CHECK(recipe_error("[]", eight).find("a recipe of nothing") != std::string::npos);
   CHECK(recipe_error("null", {parameter("w", "[1]"), parameter("v", "[1]")}) == "parameter \"v\" is out of order");
   CHECK(recipe_error("null", {parameter("w", "[1]"), parameter("w", "[1]")}) == "parameter \"w\" is out of order");
   CHECK(recipe_error("null", {parameter("w", "[1]", "f32", R"(["b","a"])")}).find("aliases out of order") !=

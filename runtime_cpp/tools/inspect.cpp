@@ -63,7 +63,10 @@ void print_text(const Model& model, const Args& args) {
   Rows targets;
   for (size_t i = 0; i < info.num_targets; ++i) {
     const ht_target_info& t = *model.target(i);
-    const std::string lacks = *t.missing == '\0' ? "does not run here" : "lacks " + std::string(t.missing);
+    const bool has_device = std::string(t.device) == "cpu" || std::string(t.device) == "cuda";
+    const std::string lacks = !has_device          ? "no device " + std::string(t.device) + " in this Hardtack"
+                              : *t.missing == '\0' ? "does not run here"
+                                                   : "lacks " + std::string(t.missing);
     targets.push_back(
         {t.name, t.runnable != 0 ? "runs here" : lacks, std::string(t.name) == info.target ? "(shown below)" : ""});
   }

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import corpus_cuda
+import corpus_hip
 import sample
 from manifest_edits import DELETE, MANIFEST_EDITS
 
@@ -363,7 +364,7 @@ def cases() -> dict[str, bytes]:
         for name, data in part():
             assert name not in out, name
             out[name] = data
-    return out | {name: pack(files) for name, files in corpus_cuda.cases()}
+    return out | {name: pack(files) for name, files in (*corpus_cuda.cases(), *corpus_hip.cases())}
 
 
 def stable(text: str, path: Path) -> str:
@@ -373,7 +374,7 @@ def stable(text: str, path: Path) -> str:
     text = re.sub(
         r"CRC-32 is [0-9a-f]{8}; the container says [0-9a-f]{8}", "CRC-32 is <a>; the container says <b>", text
     )
-    text = re.sub(r"\b(?!0{32})[0-9a-f]{32}\.cubin", "<code>.cubin", text)
+    text = re.sub(r"\b(?!0{32})[0-9a-f]{32}\.(cubin|hsaco)", r"<code>.\1", text)
     return re.sub(r"segment \d+ ends at byte \d+", "segment <n> ends at byte <n>", text)
 
 

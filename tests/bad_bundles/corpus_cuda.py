@@ -12,6 +12,7 @@ import sample_cuda
 from cubin import cubin
 
 from hardtack.codegen.package import canonical
+from hardtack.codegen.package.content import BundleContent
 from hardtack.codegen.package.writer import parts_of
 
 PLAN = "plans/forward.cuda:sm_90.json"
@@ -20,19 +21,28 @@ Document = dict[str, Any]
 Files = dict[str, bytes]
 
 
+def files_of(content: BundleContent) -> Files:
+    """The members of a bundle by name, in archive order."""
+    return {m.name: b"".join(bytes(c) for c in m.chunks) for m in parts_of(content).members}
+
+
 def good_files() -> Files:
-    """The members of the good bundle by name, in archive order."""
-    return {m.name: b"".join(bytes(c) for c in m.chunks) for m in parts_of(sample_cuda.content()).members}
+    """The members of the good bundle."""
+    return files_of(sample_cuda.content())
 
 
 def with_member(name: str, data: bytes) -> Files:
-    """The good bundle with a member replaced or added, size and hash in the manifest set right."""
-    files = good_files()
-    files[name] = data
+    """The good bundle with a member replaced or added."""
+    return changed_member(good_files(), name, data)
+
+
+def changed_member(good: Files, name: str, data: bytes) -> Files:
+    """A bundle with a member replaced or added, size and hash in the manifest set right."""
+    files = {**good, name: data}
     document = json.loads(files["manifest.json"])
     rows = {m["name"]: m for m in document["members"]}
     rows[name] = {"name": name, "nbytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    order = [*(n for n in files if n != name), name] if name not in good_files() else list(files)
+    order = list(files)
     order.sort(key=lambda n: (n != "manifest.json", not n.startswith("plans/"), not n.startswith("kernels/"), n))
     document["members"] = [rows[n] for n in order if n != "manifest.json"]
     files["manifest.json"] = canonical.dumps(document)

@@ -9,6 +9,7 @@ from typing import Any
 
 import corpus
 import corpus_cuda
+import corpus_hip
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -48,7 +49,9 @@ def test_refusal(name: str, tmp_path: Path) -> None:
     assert (EXPECTED[name]["runtime"] == "") == (name in NOT_THE_RUNTIMES)
 
 
-LOADED = [n for n in CASES if n not in ONLY_VERIFIED and n not in NOT_THE_RUNTIMES and not n.startswith("cuda: ")]
+LOADED = [
+    n for n in CASES if n not in ONLY_VERIFIED and n not in NOT_THE_RUNTIMES and not n.startswith(("cuda: ", "hip: "))
+]
 
 
 @pytest.mark.parametrize("name", LOADED)
@@ -123,19 +126,38 @@ def _changes(data: st.DataObject) -> Callable[[dict[str, Any]], None]:
     return edit
 
 
-def test_the_good_cuda_bundle_is_good(tmp_path: Path) -> None:
+@pytest.mark.parametrize("good_files", [corpus_cuda.good_files, corpus_hip.good_files])
+def test_the_good_bundles_for_gpus_are_good(good_files: Callable[[], dict[str, bytes]], tmp_path: Path) -> None:
     path = tmp_path / "good.pkg"
-    path.write_bytes(corpus.pack(corpus_cuda.good_files()))
+    path.write_bytes(corpus.pack(good_files()))
     assert corpus.python_error(path) == ""
     assert corpus.runtime_error(path) == ""
 
 
-@pytest.mark.parametrize("on_cuda", [False, True])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 646), st.integers(0, 255)), min_size=1, max_size=3))
+def test_both_readers_judge_changed_code_objects_alike(tmp_path: Path, changes: list[tuple[int, int]]) -> None:
+    path = tmp_path / "changed.pkg"
+    code = bytearray(corpus_hip.good_files()[corpus_hip.CODE])
+    for at, value in changes:
+        code[at] = value
+    path.write_bytes(corpus.pack(corpus_hip.with_member(corpus_hip.CODE, bytes(code))))
+    python, runtime = corpus.python_error(path), corpus.runtime_error(path)
+    assert (python == "") == (runtime == ""), f"python: {python or 'sound'}\nruntime: {runtime or 'sound'}"
+
+
+WITH_PLAN: dict[str, Callable[..., bytes]] = {
+    "cpu": corpus.with_plan,
+    "cuda": lambda edit: corpus.pack(corpus_cuda.with_plan(edit)),
+    "hip": lambda edit: corpus.pack(corpus_hip.with_plan(edit)),
+}
+
+
+@pytest.mark.parametrize("device", WITH_PLAN)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_both_readers_judge_changed_plans_alike(tmp_path: Path, on_cuda: bool, data: st.DataObject) -> None:
+def test_both_readers_judge_changed_plans_alike(tmp_path: Path, device: str, data: st.DataObject) -> None:
     path = tmp_path / "changed.pkg"
-    edit = _changes(data)
-    path.write_bytes(corpus.pack(corpus_cuda.with_plan(edit)) if on_cuda else corpus.with_plan(edit))
+    path.write_bytes(WITH_PLAN[device](_changes(data)))
     python, runtime = corpus.python_error(path), corpus.runtime_error(path)
     assert (python == "") == (runtime == ""), f"python: {python or 'sound'}\nruntime: {runtime or 'sound'}"

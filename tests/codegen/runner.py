@@ -22,7 +22,7 @@ from hardtack.codegen.ir.expr import Expr, evaluate
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.plan import Copy, If, Instr, Launch, Value, While
 from hardtack.codegen.pipeline import CompiledEntry
-from hardtack.codegen.prepack import pack
+from hardtack.codegen.prepack import made
 
 Array = npt.NDArray[np.generic]
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)
@@ -96,7 +96,7 @@ class Runner:
         keys = {c.name: c.key for c in self.graph.constants}
         self.constants = {n: self.store[k].array for n, k in keys.items()}
         for name, request in self.compiled.prepacks.items():
-            self.constants[name] = pack(request, self.constants[request.source])
+            self.constants[name] = made(request, self.constants.__getitem__)
         self.reset()
 
     def load(self) -> dict[str, object]:

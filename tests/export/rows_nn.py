@@ -24,6 +24,15 @@ ROWS: list[Row] = [
         lambda x: (torch.einsum("bij,bkj->bik", x, x), torch.einsum("bij->ji", x), torch.outer(x[0, 0], x[0, 1])),
         (X,),
     ),
+    (
+        "grouped_mm",
+        lambda x, w, ends: (
+            torch._grouped_mm(x, w, offs=ends),
+            torch._grouped_mm(x, w.mT.contiguous().mT, offs=ends, out_dtype=torch.bfloat16),
+            torch._grouped_mm(w, w.mT.contiguous()),
+        ),
+        (randn(24, 16).bfloat16(), randn(3, 16, 8).bfloat16(), torch.tensor([8, 8, 24], dtype=torch.int32)),
+    ),
     ("int_matmul", lambda x: (x @ x.mT, x[0] @ x[0].T), (WHOLE,)),
     ("tensordot", lambda x: (torch.tensordot(x, x, ([1, 2], [1, 2])), torch.kron(x[0], x[0])), (X,)),
     (

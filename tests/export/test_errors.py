@@ -181,6 +181,20 @@ def test_all_unsupported_ops_at_once() -> None:
     assert "(2 times; first) at" in str(error)
 
 
+class SumsInGroups(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        return torch._grouped_mm(x, y, offs=ends)
+
+
+def test_grouped_products_of_parts_of_the_sum() -> None:
+    x, ends = torch.zeros(16, 24).bfloat16(), torch.tensor([8, 24], dtype=torch.int32)
+    error = refused(UnsupportedOpError, SumsInGroups(), (x, x.mT.contiguous(), ends))
+    assert isinstance(error, UnsupportedOpError)
+    (found,) = error.ops
+    assert found.op == "aten._grouped_mm.default"
+    assert found.reason == "a grouped product of ranks 2 and 2 is not supported: only groups of rows are"
+
+
 @pytest.mark.parametrize(("kind", "name"), [(nn.LSTM, "lstm"), (nn.GRU, "gru")])
 def test_recurrence_of_doubles(kind: Any, name: str) -> None:
     error = refused(UnsupportedOpError, Runs(kind(8, 3).double()), (X.double(),))

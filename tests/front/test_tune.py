@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from null_driver import NullDriver
 
-from hardtack import tuning
+from hardtack import timing, tuning
 from hardtack.cli import main
 from hardtack.codegen.backends.triton.compile import toolchain
 from hardtack.codegen.package.bundle import open_bundle
@@ -21,7 +21,8 @@ from hardtack.codegen.tune import candidates as candidate_lists
 from hardtack.codegen.tune.choice import plan_fields, shape_of
 from hardtack.codegen.tune.table import TableEntry, TuningTable, read_table
 from hardtack.codegen.tune.trial import Trial
-from hardtack.tuning import Sample, Timer, Tuner
+from hardtack.timing import Sample, Timer
+from hardtack.tuning import Tuner
 
 MODEL = """
 import torch
@@ -93,7 +94,8 @@ def good_sample(us: float, *result: float) -> Sample:
 @pytest.fixture
 def on_the_null_driver(driver: NullDriver, monkeypatch: pytest.MonkeyPatch) -> NullDriver:
     monkeypatch.setattr(tuning, "device_target", partial(tuning.device_target, cuda_driver=driver.path))
-    monkeypatch.setattr(tuning, "DeviceTimer", partial(tuning.DeviceTimer, cuda_driver=driver.path))
+    monkeypatch.setattr(timing, "DeviceTimer", partial(timing.DeviceTimer, cuda_driver=driver.path))
+    monkeypatch.setattr(timing, "GuardedTimer", lambda inner: inner)  # the driver's log is that of this process
     return driver
 
 
@@ -128,6 +130,9 @@ def test_the_command_refuses(on_the_null_driver: NullDriver, model_file: Path, t
     )
     assert refused("tune", spec, "-o", out, "--target", "cpu") == (
         "cannot tune for target 'cpu'; known targets: cuda:sm_80, cuda:sm_90, cuda:sm_100"
+    )
+    assert refused("tune", spec, "-o", out, "--target", "hip:gfx942") == (
+        "cannot tune for target 'hip:gfx942': kernels are timed on a device, and Hardtack runs none for hip"
     )
     assert refused("tune", spec, "-o", tmp_path / "a" / "b") == (
         f"cannot write {tmp_path}/a/b: the directory {tmp_path}/a does not exist"
@@ -181,16 +186,27 @@ def test_a_key_whose_first_candidate_fails_is_told() -> None:
 
 def test_what_a_device_refuses_is_told(driver: NullDriver) -> None:
     driver.set("FAIL", "cuLaunchKernelEx=701")
-    tuned = Tuner("cuda:sm_90", tuning.DeviceTimer("cuda:0", driver.path)).tune(KEYS[0])
+    tuned = Tuner("cuda:sm_90", timing.DeviceTimer("cuda:0", driver.path)).tune(KEYS[0])
     assert tuned.chosen is None
     assert tuned.problem.startswith("the cost model's choice cannot be timed: ")
     assert "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES" in tuned.problem
 
 
+def test_a_timer_in_a_process_of_its_own(driver: NullDriver) -> None:
+    inner = timing.DeviceTimer("cuda:0", driver.path)
+    tuned = Tuner("cuda:sm_90", timing.GuardedTimer(inner)).tune(KEYS[0])
+    assert [t.problem for t in tuned.timed] == ["", ""]
+    assert tuned.chosen is not None
+    impatient = Tuner("cuda:sm_90", timing.GuardedTimer(inner, limit_s=0.0)).tune(KEYS[0])
+    assert impatient.chosen is None
+    assert impatient.problem == "the cost model's choice cannot be timed: it did not end within 0 s"
+    timing.close_servers()
+
+
 def test_tables_grow_key_by_key_and_do_not_depend_on_order() -> None:
     tuner = Tuner("cuda:sm_90", answering(good_sample(3.0), good_sample(2.5)))
     empty, kept = TuningTable("sm_90", TRITON), list[int]()
-    one, done, left = tuning.tune(KEYS, tuner, empty, keep=lambda t: kept.append(len(t.entries)))
+    one, done, left = tuning.tune(KEYS, tuner, empty, keep=lambda t, _: kept.append(len(t.entries)))
     other, _, _ = tuning.tune(KEYS[::-1], tuner, empty)
     assert one.to_json() == other.to_json()
     assert (kept, len(done), left) == ([1, 2], 2, [])

@@ -31,7 +31,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     written = write_bundle(path, CONTENT)
     assert (written.path, written.nbytes) == (path, path.stat().st_size)
     report = verify_bundle(path)
-    assert (report.num_plans, report.num_libraries, report.num_constants, report.signed_by) == (2, 1, 3, None)
+    assert (report.num_plans, report.num_libraries, report.num_constants, report.signed_by) == (2, 1, 4, None)
     with open_bundle(path) as bundle:
         m = bundle.manifest
         assert [e.name for e in m.entries] == ["forward", "copy"]

@@ -120,6 +120,7 @@ def content(targets: tuple[str, ...] = TARGETS) -> BundleContent:
             ("layer.scale", ConstantData(f32, scale)),
             ("layer.tied", ConstantData(f32, scale.reshape(2, 2).copy())),
             ("start", ConstantData(i64, np.array(5, np.int64))),
+            ("tail", ConstantData(f32, np.array([1.0, 2.0, 3.0, 0.5, 7.0, 8.0], np.float32))),
         ),
         states=(StateContent("calls", i64, (), "start"),),
         producer={"hardtack": "0.1.0", "compiler": "none"},
@@ -127,7 +128,11 @@ def content(targets: tuple[str, ...] = TARGETS) -> BundleContent:
         debug={"debug/note.txt": b"made by hand\n"},
         parameters={"layer.scale": ModuleTensor(f32, (4,)), "layer.wide": ModuleTensor(f32, (4, 2), ("layer.other",))},
         recipes={
-            "layer.scale": Recipe("layer.scale"),
-            "layer.tied": Recipe("layer.wide", (View(0, (2, 4), (1, 2)), View(4, (2, 2), (2, 1)))),
+            "layer.scale": (Recipe("layer.scale"),),
+            "layer.tied": (Recipe("layer.wide", (View(0, (2, 4), (1, 2)), View(4, (2, 2), (2, 1)))),),
+            "tail": (
+                Recipe("layer.scale", into=View(0, (4,), (1,))),
+                Recipe("layer.wide", (View(0, (2,), (2,)),), into=View(4, (2,), (1,))),
+            ),
         },
     )

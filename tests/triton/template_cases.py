@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,9 +74,11 @@ def gemm(
     epilogue: bool = False,
     dynamic: bool = False,
     left: str = "rows",
+    gelu: bool = False,
 ) -> Case:
     """[batch, M, K] times [K, N] ([N, K] transposed); a constant B is shared by the batch. left: how A lies in memory:
-    rows, columns (transposed), or heads (the batch's last dimension inside the rows)."""
+    rows, columns (transposed), or heads (the batch's last dimension inside the rows). epilogue: a bias, a residual and
+    relu; gelu: a bias and gelu, instead."""
     g, sizes = GraphOf(), dict[str, int]()
     lead: list[int | Expr] = list(batch)
     rows: int | Expr = _dims([m], [0], sizes)[0] if dynamic else m
@@ -106,14 +109,54 @@ def gemm(
         y = g.op("add", g.op("add", y, "bias", dtype=dtype, shape=result), "residual", dtype=dtype, shape=result)
         y = g.op("max", y, Lit(0.0, dtype), dtype=dtype, shape=result)
         tensors |= {"bias": _normal(dtype, n), "residual": _normal(dtype, *batch, m, n)}
+    if gelu:
+        g.input("bias", dtype, [n], constant=True)
+        y = g.op("add", y, "bias", dtype=dtype, shape=result)
+        wide = g.op("cast", y, dtype=DType.F32, shape=result)
+        inner = g.op("mul", wide, Lit(math.sqrt(0.5), DType.F32), dtype=DType.F32, shape=result)
+        share = g.op("add", g.op("erf", inner, dtype=DType.F32, shape=result), Lit(1.0, DType.F32), dtype=DType.F32,
+                     shape=result)  # fmt: skip
+        half = g.op("mul", wide, Lit(0.5, DType.F32), dtype=DType.F32, shape=result)
+        y = g.op("cast", g.op("mul", half, share, dtype=DType.F32, shape=result), dtype=dtype, shape=result)
+        tensors["bias"] = _normal(dtype, n)
 
     def want(t: Tensors) -> list[torch.Tensor]:
         other = t["b"].double().mT if transposed else t["b"].double()
         out = t["a"].double().permute(order) @ other  # every order used is its own inverse
+        if gelu:
+            return [torch.nn.functional.gelu(out + t["bias"].double())]
         return [torch.relu(out + t["bias"].double() + t["residual"].double()) if epilogue else out]
 
     name = f"gemm {[*batch, m, n, k]} {dtype} {'NK' if transposed else 'KN'}{' dynamic' if dynamic else ''} {left}"
     return Case(name, g.done(y), tensors, want, dtype, sizes, terms=max(1, k))
+
+
+def grouped(
+    ends: Sequence[int], m: int, n: int, k: int, dtype: DType, transposed: bool = True, dynamic: bool = False
+) -> Case:
+    """[M, K] times [G, K, N] ([G, N, K] transposed), and a ReLU; the groups end at rows `ends`."""
+    g, sizes = GraphOf(), dict[str, int]()
+    rows: int | Expr = _dims([m], [0], sizes)[0] if dynamic else m
+    count = len(ends)
+    weight = [count, n, k] if transposed else [count, k, n]
+    g.input("a", dtype, [rows, k])
+    b = g.input("b", dtype, weight, constant=True)
+    if transposed:
+        b = g.op("permute", b, dtype=dtype, shape=[count, k, n], dims=(0, 2, 1))
+    g.input("ends", DType.I32, [count])
+    y = g.op("grouped_matmul", "a", b, "ends", dtype=dtype, shape=[rows, n])
+    y = g.op("max", y, Lit(0.0, dtype), dtype=dtype, shape=[rows, n])
+    tensors = {"a": _normal(dtype, m, k), "b": _normal(dtype, *weight), "ends": torch.tensor(ends, dtype=torch.int32)}
+
+    def want(t: Tensors) -> list[torch.Tensor]:
+        other = t["b"].double().mT if transposed else t["b"].double()
+        out = torch.zeros(m, n, dtype=torch.float64, device=other.device)
+        for index, (first, last) in enumerate(itertools.pairwise([0, *ends])):
+            out[first:last] = t["a"][first:last].double() @ other[index]
+        return [torch.relu(out)]
+
+    name = f"grouped {[m, n, k]} of {count} {dtype} {'NK' if transposed else 'KN'}{' dynamic' if dynamic else ''}"
+    return Case(name, g.done(y), tensors, want, dtype, sizes, terms=k)
 
 
 def attention(
@@ -182,9 +225,12 @@ def convolution(
     transposed: bool = False,
     constant: bool = True,
     bias: bool = True,
-    dynamic: bool = False,
+    dynamic: bool | Sequence[int] = False,
 ) -> Case:
-    """A convolution of 1 to 3 dimensions, its bias and a ReLU; the output in the contract's own order."""
+    """A convolution of 1 to 3 dimensions, its bias and a ReLU; the output in the contract's own order.
+
+    dynamic: the dimensions of x that are symbols; True for the batch.
+    """
     spatial = len(x) - 2
     weight = [x[1], out // groups, *kernel] if transposed else [out, x[1] // groups, *kernel]
     tensors = {"x": _normal(dtype, *x), "w": _normal(dtype, *weight)}
@@ -204,7 +250,7 @@ def convolution(
 
     sizes: dict[str, int] = {}
     g = GraphOf()
-    dims = _dims(x, [0] if dynamic else [], sizes)
+    dims = _dims(x, [0] if dynamic is True else dynamic or [], sizes)
     g.input("x", dtype, dims)
     g.input("w", dtype, weight, constant=constant)
     names = ["x", "w"]
@@ -214,7 +260,7 @@ def convolution(
         (n - 1) * stride - 2 * padding + dilation * (k - 1) + 1
         if transposed
         else (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1
-        for n, k in zip(x[2:], kernel, strict=True)
+        for n, k in zip(dims[2:], kernel, strict=True)
     ]
     shape = [dims[0], out, *size]
     y = g.op(
@@ -325,7 +371,8 @@ def recurrent(
         *([(n, [gates * hidden], [gates * hidden]) for n in ("b_ih", "b_hh")] if bias else []),
     ]
     for name, dims, real in shapes:
-        tensors[name] = (torch.randn(*real) * 0.3).to(TORCH[dtype])
+        # weights that do not make small differences of a state larger with every step
+        tensors[name] = (torch.randn(*real) * (real[-1] ** -0.5 if name[:2] == "w_" else 0.3)).to(TORCH[dtype])
         names.append(g.input(name, dtype, dims, constant=name[:2] in ("w_", "b_")))
     states = [(dtype, [b, hidden])] * (2 if lstm else 1)
     outputs = g.ops_of(kind, *names, results=[(dtype, [t, b, hidden]), *states], reverse=reverse, has_bias=bias)

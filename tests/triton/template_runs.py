@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from hardtack.codegen.backends.triton.backend import TritonBackend
 from hardtack.codegen.backends.triton.kernel import TritonKernel
-from hardtack.codegen.fuse import fuse
+from hardtack.codegen.grouping import group_nests
 from hardtack.codegen.inline import inline
 from hardtack.codegen.ir.expr import Expr, const, evaluate
 from hardtack.codegen.ir.graph import Constant, Graph, Input, Op, TensorType, make_attrs
@@ -23,7 +24,8 @@ from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import Lowered, lower_graph
-from hardtack.codegen.prepack import pack
+from hardtack.codegen.prepack import made
+from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 
 TORCH = {
     DType.F32: torch.float32,
@@ -85,9 +87,9 @@ class GraphOf:
         )
 
 
-def lowered(graph: Graph, arch: str, hints: Mapping[str, int]) -> Lowered:
+def lowered(graph: Graph, arch: str, hints: Mapping[str, int], tuning: Tuning = NO_TUNING) -> Lowered:
     """The graph as nests, as the pipeline prepares them for fusion."""
-    backend = TritonBackend(arch)
+    backend = TritonBackend(arch, tuning=tuning)
     low = lower_graph(graph, choose_orders(graph), backend.rules, arch, hints, backend.tuning)
     nests, _ = inline(low.nests, low.buffers, frozenset(low.outputs))
     prepared, buffers = backend.prepare(nests, low.buffers, hints)
@@ -97,7 +99,8 @@ def lowered(graph: Graph, arch: str, hints: Mapping[str, int]) -> Lowered:
 def kernels(low: Lowered, arch: str, hints: Mapping[str, int]) -> list[tuple[Group, TritonKernel]]:
     """Every group's kernel."""
     backend = TritonBackend(arch)
-    fused = fuse(low.nests, low.buffers, hints, backend.limits)
+    constants = frozenset((*(c.name for c in low.graph.constants), *low.prepacks))
+    fused = group_nests(low.nests, low.buffers, frozenset(low.outputs), constants, hints, backend.limits)
     out = []
     for k, (g, following) in enumerate(zip(fused.groups, (*fused.groups, None)[1:], strict=True)):
         users = {b for i, other in enumerate(fused.groups) if i != k for b in other.reads() | other.writes()}
@@ -144,11 +147,12 @@ def prepare(
     arch: str = "sm_90",
     hints: Mapping[str, int] | None = None,
     device: str = "cpu",
+    tuning: Tuning = NO_TUNING,
 ) -> Prepared:
     """`graph` on `tensors`, its inputs and constants by name. Everything that it writes is NaN or 1 before."""
     sizes = dict(sizes or {})
     hints = hints or sizes
-    low = lowered(graph, arch, hints)
+    low = lowered(graph, arch, hints, tuning)
     memory = {name: _memory(low, name, tensors, sizes, device) for name in low.buffers}
     found = [kernel for _, kernel in kernels(low, arch, hints)]
     launches = [launcher(k, memory, sizes, device) for k in found]
@@ -184,11 +188,14 @@ def _memory(
     if name in tensors:
         return tensors[name].permute(buffer.order).contiguous().reshape(-1).to(device)
     if name in low.prepacks:
-        request = low.prepacks[name]
-        source = tensors[request.source].cpu()
-        raw = source.view(torch.int16) if source.dtype is torch.bfloat16 else source
-        packed = torch.from_numpy(pack(request, raw.numpy()).copy())
-        return packed.view(source.dtype).reshape(-1).to(device)
+        dtype = TORCH[buffer.dtype]
+
+        def content(source: str) -> np.ndarray[Any, Any]:
+            raw = tensors[source].cpu()
+            return (raw.view(torch.int16) if dtype is torch.bfloat16 else raw).numpy()
+
+        constant = torch.from_numpy(made(low.prepacks[name], content).copy())
+        return constant.view(dtype).reshape(-1).to(device)
     numel = math.prod(evaluate(e, sizes) for e in buffer.shape)
     fresh = torch.empty(numel, dtype=TORCH[buffer.dtype], device=device)
     return fresh.fill_(math.nan) if buffer.dtype.is_float else fresh.fill_(1)

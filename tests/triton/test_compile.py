@@ -29,6 +29,7 @@ from hardtack.codegen.lower.builder import Lowering, UnsupportedOp
 from hardtack.codegen.package.bundle import open_bundle, verify_bundle
 from hardtack.codegen.pipeline import compile_entry
 from hardtack.codegen.targets import TargetError, parse_targets
+from hardtack.codegen.tune.machine import target_name
 from hardtack.export import to_graphs
 
 
@@ -57,16 +58,16 @@ def kernels(arch: str = "sm_90") -> list[TritonKernel]:
 
 def test_a_bundle_for_every_architecture_and_a_cpu(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    targets = [*(f"cuda:{a}" for a in ARCHITECTURES), "cpu:x86-64-v3"]
+    targets = [*map(target_name, ARCHITECTURES), "cpu:x86-64-v3"]
     info = hardtack.export(Small().eval(), ARGS, path=tmp_path / "m.pkg", dynamic_shapes=ROWS, targets=targets)
     report = verify_bundle(tmp_path / "m.pkg")
     assert report.num_plans == len(targets)
-    assert info.targets == ("cpu:x86-64-v3", *(f"cuda:{a}" for a in ARCHITECTURES))
+    assert info.targets == ("cpu:x86-64-v3", *map(target_name, ARCHITECTURES))
     with open_bundle(tmp_path / "m.pkg") as bundle:
         assert set(bundle.manifest.producer) == {"hardtack", "torch", "compiler", "triton", "ptxas", "tuning"}
         assert bundle.manifest.producer["triton"] == importlib.metadata.version("triton")
         for arch in ARCHITECTURES:
-            plan = bundle.plan("forward", f"cuda:{arch}")
+            plan = bundle.plan("forward", target_name(arch))
             assert plan.kernels
             assert all(k.gpu is not None and k.gpu.function == k.name for k in plan.kernels)
             checked = [k.gpu for k in plan.kernels if k.gpu is not None and ("status", 0, 0) in k.gpu.args]
@@ -79,12 +80,14 @@ from tests.triton.test_compile import kernels
 from pathlib import Path
 from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.triton.compile import compile_kernels
-found = compile_kernels(kernels(), "sm_90", cache=KernelCache(Path(sys.argv[1])))
-print(sorted((n, c.record.member) for n, c in found.items()))
+for arch in sys.argv[2:]:
+    found = compile_kernels(kernels(arch), arch, cache=KernelCache(Path(sys.argv[1])))
+    print(sorted((n, c.record.member) for n, c in found.items()))
 """
 
 
 def test_the_same_bytes_in_two_folders_under_any_environment(tmp_path: Path) -> None:
+    architectures = ("sm_90", "gfx942")
     root = Path(__file__).resolve().parents[2]
     said: list[str] = []
     for name, extra in (("a", {}), ("a_longer_one", {"TRITON_DEFAULT_FP_FUSION": "1", "PTXAS_OPTIONS": "-O0"})):
@@ -92,10 +95,10 @@ def test_the_same_bytes_in_two_folders_under_any_environment(tmp_path: Path) -> 
         folder.mkdir()
         env = {**os.environ, "PYTHONPATH": str(root), "PYTHONHASHSEED": str(len(name)), "TMPDIR": str(folder), **extra}
         env.pop("TRITON_INTERPRET", None)
-        command = [sys.executable, "-c", _CHILD, str(folder / "cache")]
+        command = [sys.executable, "-c", _CHILD, str(folder / "cache"), *architectures]
         said.append(subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=True).stdout)
     assert said[0] == said[1]
-    assert said[0].count("kernels/") == len(kernels())
+    assert said[0].count("kernels/") == sum(len(kernels(arch)) for arch in architectures)
 
 
 def test_a_second_compilation_comes_from_the_cache(tmp_path: Path) -> None:
@@ -159,6 +162,8 @@ def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TritonError) as caught:
         parse_targets(["cuda:sm_90"])
     assert str(caught.value) == ("target cuda:sm_90 needs Triton to compile kernels: pip install triton==3.6.0")
+    with pytest.raises(TritonError, match=r"^target hip:gfx942 needs Triton to compile kernels: "):
+        parse_targets(["hip:gfx942"])
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "3.10.0", "4.0.0"])
@@ -177,7 +182,7 @@ def test_unknown_architectures() -> None:
         parse_targets(["cuda:sm_70"])
     assert str(caught.value) == (
         "unknown target 'cuda:sm_70'; known targets: cpu, cpu:x86-64-v4, cpu:x86-64-v3, cpu:aarch64, cpu:native, "
-        "cuda:sm_80, cuda:sm_90, cuda:sm_100"
+        "cuda:sm_80, cuda:sm_90, cuda:sm_100, hip:gfx942"
     )
 
 

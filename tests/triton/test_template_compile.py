@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from hardtack.codegen.backends.cpp.cache import KernelCache
-from hardtack.codegen.backends.triton.compile import ARCHITECTURES, Cubin, compile_kernels
+from hardtack.codegen.backends.triton.compile import GpuCode, compile_kernels
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.tune.machine import CUDA_ARCHITECTURES
 from tests.triton import template_cases as cases
 from tests.triton.template_runs import kernels, lowered
 
@@ -26,6 +27,8 @@ TENSOR_CORES: dict[str, Callable[[], cases.Case]] = {
     "gemm masked": lambda: cases.gemm(700, 1003, 515, F16, transposed=False),
     "gemm dynamic": lambda: cases.gemm(512, 1024, 768, BF16, dynamic=True),
     "gemm batched": lambda: cases.gemm(256, 256, 64, F16, batch=(96,), constant=False),
+    "grouped": lambda: cases.grouped([500, 900, 2000, 4096], 4096, 1024, 1024, BF16),
+    "grouped dynamic": lambda: cases.grouped([500, 900, 2000, 4096], 4096, 1024, 1024, F16, False, dynamic=True),
     "attention": lambda: cases.attention((2, 12, 12, 512, 512, 64, 64), F16),
     "attention causal": lambda: cases.attention((1, 32, 8, 1024, 1024, 128, 128), BF16, causal=True, heads_inside=True),
     "attention mask": lambda: cases.attention((2, 16, 16, 257, 257, 80, 80), BF16, mask="add", dynamic=True),
@@ -41,6 +44,8 @@ PLAIN: dict[str, Callable[[], cases.Case]] = {
     "gemm few rows": lambda: cases.gemm(8, 4096, 4096, BF16),
     "gemm f32": lambda: cases.gemm(300, 500, 700, F32, epilogue=True),
     "gemm f64": lambda: cases.gemm(100, 130, 170, F64),
+    "grouped few rows": lambda: cases.grouped([1, 2, 2, 3, 5, 6, 8, 8], 8, 1024, 1024, BF16),
+    "grouped f32": lambda: cases.grouped([50, 70], 80, 100, 200, F32),
     "vector": lambda: cases.gemm(1, 4096, 4096, BF16, epilogue=True),
     "vector rows of B": lambda: cases.gemm(1, 4096, 4096, F16, transposed=False),
     "attention f32": lambda: cases.attention((2, 8, 8, 200, 200, 64, 64), F32, causal=True),
@@ -74,8 +79,11 @@ def found(arch: str) -> dict[str, list[TritonKernel]]:
     return out
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Cubin]]:
+Compiled = tuple[str, dict[str, GpuCode]]
+
+
+@pytest.fixture(scope="module", params=CUDA_ARCHITECTURES)
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     arch = str(request.param)
     every = {k.name: k for group in found(arch).values() for k in group}
     cubins = compile_kernels(list(every.values()), arch, cache=KernelCache(tmp_path_factory.mktemp("cache")), jobs=2)
@@ -83,7 +91,7 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return arch, cubins
 
 
-def assembly(cubin: Cubin, folder: Path) -> str:
+def assembly(cubin: GpuCode, folder: Path) -> str:
     """The machine code as text."""
     spec = importlib.util.find_spec("triton")
     assert spec is not None
@@ -94,7 +102,7 @@ def assembly(cubin: Cubin, folder: Path) -> str:
     return subprocess.run([tool, "-sass", path], check=True, capture_output=True, text=True).stdout
 
 
-def test_machine_code(compiled: tuple[str, dict[str, Cubin]], tmp_path: Path) -> None:
+def test_machine_code(compiled: Compiled, tmp_path: Path) -> None:
     arch, cubins = compiled
     for name in TENSOR_CORES:
         (kernel,) = [k for k in found(arch)[name] if "tl.dot" in k.text]
@@ -105,7 +113,7 @@ def test_machine_code(compiled: tuple[str, dict[str, Cubin]], tmp_path: Path) ->
             assert "STL" not in text, f"{name} on {arch} spills registers"
 
 
-def test_one_row_products_read_wide_and_start_early(compiled: tuple[str, dict[str, Cubin]], tmp_path: Path) -> None:
+def test_one_row_products_read_wide_and_start_early(compiled: Compiled, tmp_path: Path) -> None:
     arch, cubins = compiled
     (kernel,) = found(arch)["vector"]
     text = assembly(cubins[kernel.name], tmp_path)
@@ -114,7 +122,7 @@ def test_one_row_products_read_wide_and_start_early(compiled: tuple[str, dict[st
     assert ("ACQBULK" in text) == kernel.dependent, "the wait for the kernel in front is missing"
 
 
-def test_shared_memory_fits(compiled: tuple[str, dict[str, Cubin]]) -> None:
+def test_shared_memory_fits(compiled: Compiled) -> None:
     arch, cubins = compiled
     limit = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}[arch]
     for name, group in found(arch).items():

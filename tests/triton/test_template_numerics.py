@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.tune import attention as attention_plans
 from hardtack.codegen.tune import gemm as gemm_plans
 from hardtack.codegen.tune import rows as row_plans
 from tests.triton import template_cases as cases
-from tests.triton.template_runs import lowered, run
+from tests.triton.template_runs import kernels, lowered, run
 
 ARCHS = st.sampled_from(("sm_80", "sm_90", "sm_100"))
 FLOATS = (DType.F32, DType.F16, DType.BF16, DType.F64)
@@ -49,18 +50,53 @@ def test_products(m, n, k, dtype, batch, transposed, constant, epilogue, dynamic
 
 @pytest.mark.parametrize("transposed", [True, False])
 @pytest.mark.parametrize("left", ["rows", "columns"])
-def test_streams(monkeypatch: pytest.MonkeyPatch, transposed: bool, left: str) -> None:
+@pytest.mark.parametrize(("rows", "programs"), [(128, 132), (128, 0), (192, 0)])
+def test_streams(monkeypatch: pytest.MonkeyPatch, transposed: bool, left: str, rows: int, programs: int) -> None:
     """Bulk copies are for products too large for an interpreter: here they are preferred at any size."""
     estimate = gemm_plans.estimate
 
     def preferred(p: gemm_plans.GemmPlan, *rest: object) -> float:
-        return 0.0 if p.variant == "stream" and p.block_n == 128 else estimate(p, *rest)  # type: ignore[arg-type]
+        wanted = p.variant == "stream" and (p.block_m, p.block_n, p.programs) == (rows, 128, programs)
+        return 0.0 if wanted else estimate(p, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(gemm_plans, "estimate", preferred)
+    monkeypatch.setattr(gemm_plans, "PAIRS_BY_COST", True)
     case = cases.gemm(136, 264, 200, DType.F16, transposed=transposed, epilogue=True, left=left)
-    assert choices(case) == ["gemm stream 128x128x64"]
+    assert choices(case) == [f"gemm stream {rows}x128x64"]
     check(case)
     check(cases.gemm(144, 264, 136, DType.BF16, transposed=transposed, dynamic=True))
+
+
+@pytest.mark.parametrize(
+    ("seen", "visible", "causal"),
+    [(0, 0, False), (1, 0, False), (100, 77, True), (511, 300, False), (640, 77, False), (640, 300, True)],
+)
+def test_masks_are_scanned(monkeypatch: pytest.MonkeyPatch, seen: int, visible: int, causal: bool) -> None:
+    """Blocks that nobody sees are left out, of blocks that everybody sees the mask is not read."""
+    monkeypatch.setattr(attention_plans, "MOST_SPLITS", 1)
+    case = cases.attention((1, 2, 2, 40, 640, 16, 16), DType.BF16, causal=causal, mask="keep")
+    mask = case.tensors["mask"]
+    mask[..., :visible] = True
+    mask[..., seen:] = False
+    assert any("visible" in k.text for _, k in kernels(lowered(case.graph, "sm_90", {}), "sm_90", {}))
+    check(case)
+
+
+def test_convolutions_of_few_channels() -> None:
+    """As products of copied patches where taps do not overlap, else with rows of a window as runs of elements."""
+    for case, wanted in (
+        (cases.convolution([1, 3, 20, 22], 24, [7, 7], DType.BF16, stride=2, padding=3), "conv taps"),
+        (cases.convolution([2, 4, 9, 9], 24, [3, 3], DType.F16, padding=1), "conv taps"),
+        (cases.convolution([2, 3, 17, 17], 24, [3, 3], DType.F32, padding=1, stride=2, dynamic=True), "conv taps"),
+        (cases.convolution([2, 3, 30], 24, [5], DType.BF16, padding=2), "conv taps"),
+        (cases.convolution([1, 3, 6, 7, 8], 24, [3, 3, 3], DType.BF16, padding=1), "conv taps"),
+        (cases.convolution([2, 3, 16, 16], 24, [4, 4], DType.BF16, stride=4), "gemm tile"),
+        (cases.convolution([2, 3, 16, 16], 24, [4, 4], DType.BF16, stride=4, bias=False, dynamic=True), "gemm tile"),
+        (cases.convolution([2, 24, 9, 9], 40, [1, 1], DType.BF16), "gemm tile"),
+        (cases.convolution([2, 1, 9, 9], 24, [3, 3], DType.F16, padding=1), "conv flat"),
+    ):
+        assert [c[: len(wanted)] for c in choices(case)] == [wanted], case.name
+        check(case)
 
 
 @settings(max_examples=12)
@@ -160,14 +196,6 @@ def test_convolutions(  # type: ignore[no-untyped-def]
         constant,
         dynamic=dynamic,
     )
-    check(case)
-
-
-@pytest.mark.parametrize("dtype", HALF_AND_F32)
-@pytest.mark.parametrize("constant", [True, False])
-def test_depthwise(dtype: DType, constant: bool) -> None:
-    case = cases.convolution([2, 33, 7, 9], 33, [3, 5], dtype, 33, 2, 2, constant=constant)
-    assert choices(case)[0].startswith("depthwise")
     check(case)
 
 

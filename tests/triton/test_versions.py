@@ -19,6 +19,7 @@ import hardtack
 from hardtack.codegen.backends.triton.compile import ARCHITECTURES, SUPPORTED
 from hardtack.codegen.ir.plan import GpuKernel
 from hardtack.codegen.package.bundle import open_bundle, verify_bundle
+from hardtack.codegen.tune.machine import CUDA_ARCHITECTURES, target_name
 from tests.triton.version_models import ENTRIES
 
 FOLDER = ROOT / "build" / "triton"
@@ -49,7 +50,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def records(path: Path, entry: str, arch: str) -> list[GpuKernel]:
     with open_bundle(path) as bundle:
-        return [k.gpu for k in bundle.plan(entry, f"cuda:{arch}").kernels if k.gpu is not None]
+        return [k.gpu for k in bundle.plan(entry, target_name(arch)).kernels if k.gpu is not None]
 
 
 def test_dev_installs_a_version_of_every_line() -> None:
@@ -87,16 +88,17 @@ def test_the_kernels_are_those_meant(built: tuple[str, Path], arch: str) -> None
     _, path = built
     found = {entry: records(path, entry, arch) for entry in ENTRIES}
     assert all(found.values())
-    assert any(k.maps for k in found["stream"]) == (arch == "sm_90")
-    assert any(k.dependent for k in found["vector"]) == (arch != "sm_80")
+    assert any(k.maps for k in found["stream"]) == (arch in ("sm_90", "sm_100"))
+    assert any(k.dependent for k in found["vector"]) == (arch in ("sm_90", "sm_100"))
     assert len(found["split"]) == 2
+    assert [len(found[name]) for name in ("held_row", "walked_row", "siblings")] == [1, 1, 1]
     assert any(("status",) in [a[:1] for a in k.args] for k in found["gather"])
     for kernels in found.values():
         for k in kernels:
             assert [a[0] for a in k.args[-2:]] == ["scratch", "null"]
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", CUDA_ARCHITECTURES)
 def test_they_are_launched(built: tuple[str, Path], arch: str, driver: NullDriver) -> None:
     _, path = built
     driver.set("ARCH", arch.removeprefix("sm_"))

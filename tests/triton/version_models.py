@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import hardtack
+from hardtack.codegen.tune.machine import target_name
 
 HALF = torch.bfloat16
 
@@ -39,6 +40,17 @@ class Function(nn.Module):
         assert self.weight is not None
         return F.gelu(F.linear(x, self.weight))
 
+    def normed(self, x: torch.Tensor) -> torch.Tensor:
+        assert self.weight is not None
+        return F.linear(F.rms_norm(x, x.shape[-1:]), self.weight)
+
+    def centred(self, x: torch.Tensor) -> torch.Tensor:
+        assert self.weight is not None
+        return F.linear(F.layer_norm(x, x.shape[-1:]), self.weight)
+
+    def siblings(self, x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.exp() + 1, y.softmax(-1), y[i] * 2
+
     def conv(self, x: torch.Tensor) -> torch.Tensor:
         assert self.weight is not None
         return F.relu(F.conv2d(x, self.weight, padding=1))
@@ -62,6 +74,12 @@ ENTRIES = {
     "tile": (lambda: Function("product", 200, 136), (_ones(100, 136),)),
     "stream": (lambda: Function("product", 3072, 768), (_ones(6304, 768),)),
     "vector": (lambda: Function("product", 1024, 1024), (_ones(1, 1024),)),
+    "held_row": (lambda: Function("normed", 1024, 1500), (_ones(1, 1500),)),
+    "walked_row": (
+        lambda: Function("centred", 1024, 1500, dtype=torch.float32),
+        (_ones(1, 1500, dtype=torch.float32),),
+    ),
+    "siblings": (lambda: Function("siblings"), (_ones(3000), _ones(10, 2000), torch.tensor([0, 3]))),
     "attention": (lambda: Function("attention"), (_ones(*_HEADS), _ones(*_HEADS), _ones(*_HEADS))),
     "conv": (lambda: Function("conv", 64, 64, 3, 3), (_ones(2, 64, 28, 28),)),
     "gather": (lambda: Function("pick"), (_ones(10, 16), torch.tensor([0, 3]))),
@@ -74,7 +92,7 @@ def main(path: str, *architectures: str) -> None:
     torch.manual_seed(0)
     modules = {name: make().eval() for name, (make, _) in ENTRIES.items()}
     inputs = {name: args for name, (_, args) in ENTRIES.items()}
-    hardtack.export(modules, inputs, path=Path(path), targets=[f"cuda:{a}" for a in architectures])
+    hardtack.export(modules, inputs, path=Path(path), targets=[target_name(a) for a in architectures])
 
 
 if __name__ == "__main__":

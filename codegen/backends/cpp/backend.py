@@ -9,8 +9,8 @@ from hardtack.codegen.backend import NAME, Rendered, named, visible
 from hardtack.codegen.backends.cpp import loops, templates
 from hardtack.codegen.fuse import CPU_LIMITS, FusionLimits
 from hardtack.codegen.ir.expr import Expr, const
-from hardtack.codegen.ir.graph import Op
-from hardtack.codegen.ir.group import Group
+from hardtack.codegen.ir.graph import Graph, Op
+from hardtack.codegen.ir.group import Decision, Group
 from hardtack.codegen.ir.loops import Buffer, Nest
 from hardtack.codegen.ir.schedule import to_text_kernel, verify_kernel
 from hardtack.codegen.lower import RULES
@@ -33,6 +33,9 @@ class CppBackend:
     @property
     def rules(self) -> Mapping[str, Callable[[Lowering, Op], None]]:
         return RULES
+
+    def joined(self, graph: Graph, hints: Mapping[str, int]) -> tuple[Graph, tuple[Decision, ...]]:
+        return graph, ()
 
     def prepare(
         self, nests: tuple[Nest, ...], buffers: Mapping[str, Buffer], hints: Mapping[str, int]

@@ -1,1 +1,1 @@
-"""The GPU backend: scheduled kernels as Triton source, compiled to cubins. Only worker.py imports triton."""
+"""The GPU backend: scheduled kernels as Triton source, compiled to machine code. Only worker.py imports triton."""

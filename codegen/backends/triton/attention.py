@@ -7,11 +7,12 @@ from collections.abc import Mapping
 
 from hardtack.codegen.backends.triton.gemm import ceil_div
 from hardtack.codegen.backends.triton.kernel import TritonKernel
-from hardtack.codegen.backends.triton.sketch import Sketch, fill, read, strides_of
+from hardtack.codegen.backends.triton.sketch import Sketch, divisor, fill, read, strides_of
 from hardtack.codegen.ir.expr import const, int_value
 from hardtack.codegen.ir.loops import Buffer, TemplateNest
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.views import ONE, ZERO
 from hardtack.codegen.tune.attention import AttentionPlan
 from hardtack.codegen.tune.machine import power_of_two_from
 
@@ -34,6 +35,7 @@ def render_attention(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKer
     units = kv_heads if plan.packed else heads
     edges = {"d": int_value(d) != plan.block_d, "e": int_value(e) != plan.block_e}
     size_d, size_e = sketch.i32("size_d", d), sketch.i32("size_e", e)
+    scan = _scan(sketch, anchor) if plan.splits == 1 else []
     holes: dict[str, str | list[str]] = {
         "tq": sketch.i32("queries", tq),
         "tk": sketch.i32("keys_end", tk),
@@ -45,7 +47,7 @@ def render_attention(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKer
         "shared": "1" if plan.packed else sketch.i32("group", group),
         "d_columns": f" & (d < {size_d})[None, :]" if edges["d"] else "",
         "mask_rows": _mask_rows(sketch, anchor),
-        "range": _range(plan, causal, pack),
+        "range": _range(plan, causal, pack, scan),
         "output": _output(sketch, anchor, plan, buffers, size_e),
     }
     for name, o, index in (("q", q, 0), ("k", k, 1), ("v", v, 2)):
@@ -55,8 +57,13 @@ def render_attention(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKer
             holes[f"{name}_{letter}"] = sketch.i64(f"{name}_{letter}", step)
     scale = anchor.attr("scale")
     assert isinstance(scale, float)
+    folded = _folded(anchor)
+    holes |= _powers(scale * LOG2E, folded)
     for edge in (False, True):
-        inner = {**holes, "scale": repr(scale * LOG2E), "masking": _masking(sketch, anchor, causal and edge, edge)}
+        inner = {
+            **holes,
+            "masking": _masking(sketch, anchor, causal, edge, edge or not scan, "" if folded else repr(scale * LOG2E)),
+        }
         inner["k_mask"] = _inside("(keys < tk)[None, :]" if edge else "", f"(d < {size_d})[:, None]", edges["d"])
         inner["v_mask"] = _inside("(keys < tk)[:, None]" if edge else "", f"(e < {size_e})[None, :]", edges["e"])
         step_lines = fill(read("attention_step"), inner).splitlines()
@@ -72,13 +79,32 @@ def render_attention(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKer
     return sketch.finish(fill(read("attention"), holes), constexprs, programs, plan.warps, plan.stages)
 
 
+def _folded(anchor: TemplateNest) -> bool:
+    """True if scores stay unscaled until they are exponents: one operation less for each."""
+    scale = anchor.attr("scale")
+    assert isinstance(scale, float)
+    return scale > 0.0 and all(mask.dtype is DType.BOOL for mask in anchor.operands[3:])
+
+
+def _powers(scale: float, folded: bool) -> dict[str, str | list[str]]:
+    """How `s` and the running maximum become exponents of two."""
+    if not folded:
+        return {"level_scale": "", "exponent": "s - level[:, None]", "factor": "peak - level"}
+    return {
+        "level_scale": f" * {scale!r}",
+        "exponent": f"tl.fma(s, {scale!r}, -level[:, None])",
+        "factor": f"tl.fma(peak, {scale!r}, -level)",
+    }
+
+
 def _inside(keys: str, columns: str, partial: bool) -> str:
     parts = [p for p in (keys, columns if partial else "") if p]
     return f", mask={' & '.join(parts)}, other=0.0" if parts else ""
 
 
-def _range(plan: AttentionPlan, causal: bool, pack: str) -> list[str]:
-    """first, whole, last: every row sees all keys of the blocks in [first, whole), [whole, last) need a look each."""
+def _range(plan: AttentionPlan, causal: bool, pack: str, scan: list[str]) -> list[str]:
+    """first, whole, last: every row sees all keys of the blocks in [first, whole), [whole, last) need a look each.
+    scan: lines that lower `last` and give `visible`, see _scan."""
     lines = ["first = 0", "last = tk"]
     if plan.splits > 1:
         lines = [
@@ -86,16 +112,17 @@ def _range(plan: AttentionPlan, causal: bool, pack: str) -> list[str]:
             "first = split * part",
             "last = tl.minimum(first + part, tk)",
         ]
-    if not causal:
-        return [*lines, "whole = first + tl.maximum(last - first, 0) // BLOCK_N * BLOCK_N"]
-    if plan.packed:
-        return [*lines, "last = tl.minimum(last, tq)", "whole = first"]
-    return [
-        *lines,
-        "last = tl.minimum(last, tl.minimum((block + 1) * BLOCK_M, tq))",
-        "whole = tl.minimum(last, block * BLOCK_M + 1)",
-        "whole = first + tl.maximum(whole - first, 0) // BLOCK_N * BLOCK_N",
-    ]
+    whole = "last"
+    if causal and plan.packed:
+        lines.append("last = tl.minimum(last, tq)")
+        whole = "first"
+    elif causal:
+        lines.append("last = tl.minimum(last, tl.minimum((block + 1) * BLOCK_M, tq))")
+        whole = "tl.minimum(last, block * BLOCK_M + 1)"
+    lines += [*scan, f"whole = {whole}"]
+    if scan:
+        lines.append("whole = tl.minimum(whole, tl.minimum(visible, last))")
+    return [*lines, "whole = first + tl.maximum(whole - first, 0) // BLOCK_N * BLOCK_N"]
 
 
 def _mask_rows(sketch: Sketch, anchor: TemplateNest) -> list[str]:
@@ -108,10 +135,56 @@ def _mask_rows(sketch: Sketch, anchor: TemplateNest) -> list[str]:
     return [f"mask_at = {sketch.operand(3)} + batch * {b} + head * {h} + query.to(tl.int64) * {t}"]
 
 
-def _masking(sketch: Sketch, anchor: TemplateNest, causal: bool, edge: bool) -> list[str]:
-    """What becomes of the scores `s` where the keys are masked, and beyond the last key."""
+SCANNED_WORDS = 32
+"""Words of eight keys that a step of the scan of a mask looks at."""
+LONG = 256
+"""Keys from which on a mask that differs from query to query is scanned."""
+ALL_SEEN = 0x0101010101010101
+NEVER = 1 << 28
+
+
+def _scan(sketch: Sketch, anchor: TemplateNest) -> list[str]:
+    """Lines that look through the rows of a mask before any keys are read: `last` becomes the end of the last word of
+    which a query of the tile sees a key, and `visible` the start of the first of which one does not see all. None where
+    a mask cannot be read in words, or where that is not worth it."""
+    if len(anchor.operands) < 4 or anchor.operands[3].dtype is not DType.BOOL:
+        return []
+    mask = anchor.operands[3]
+    given = strides_of(mask.shape, mask.strides)
+    steps = [ZERO] * (4 - len(given)) + given
+    keys = int_value(anchor.operands[1].shape[2])
+    words = all(divisor(e) % 8 == 0 for e in (mask.offset, *steps[:-1], mask.shape[-1])) and steps[-1] is ONE
+    alike = steps[-3] is ZERO and steps[-2] is ZERO  # all heads and queries
+    if not words or (not alike and keys is not None and keys < LONG):
+        return []
+    rows = "1" if alike else "BLOCK_M"
+    starts = (
+        f"({sketch.operand(3)} + batch * {sketch.i64('mask_b', steps[0])} + tl.zeros((1,), tl.int64))"
+        if alike
+        else "mask_at"
+    )
+    inside = "" if alike else " & inside[:, None]"
+    full = f"(some == {ALL_SEEN})" + ("" if alike else " | (inside[:, None] == 0)")
+    return [
+        f"mask_words = {starts}.to(tl.pointer_type(tl.int64))[:, None]",
+        f"far = tl.zeros(({rows}, {SCANNED_WORDS}), tl.int32)",
+        f"near = tl.full(({rows}, {SCANNED_WORDS}), {NEVER}, tl.int32)",
+        f"for at in range(0, tk // 8, {SCANNED_WORDS}):",
+        f"    words = (at + tl.arange(0, {SCANNED_WORDS}))[None, :]",
+        f"    some = tl.load(mask_words + words, mask=(words < tk // 8){inside}, other=0)",
+        "    far = tl.maximum(far, tl.where(some != 0, words + 1, 0))",
+        f"    near = tl.minimum(near, tl.where({full}, {NEVER}, words))",
+        "last = tl.minimum(last, tl.max(tl.max(far, axis=1), axis=0) * 8)",
+        "visible = tl.min(tl.min(near, axis=1), axis=0) * 8",
+    ]
+
+
+def _masking(sketch: Sketch, anchor: TemplateNest, causal: bool, edge: bool, masked: bool, scale: str) -> list[str]:
+    """What becomes of the scores `s` where the keys are masked, and beyond the last key. edge: a block of the second
+    loop; masked: the mask is read. scale: what scores are multiplied with first; "" for nothing."""
     lines: list[str] = []
-    if len(anchor.operands) > 3:
+    plain = not scale
+    if len(anchor.operands) > 3 and masked:
         mask = anchor.operands[3]
         step = sketch.i64("mask_s", strides_of(mask.shape, mask.strides)[-1])
         inside = "inside[:, None]" + (" & (keys < tk)[None, :]" if edge else "")
@@ -119,7 +192,10 @@ def _masking(sketch: Sketch, anchor: TemplateNest, causal: bool, edge: bool) -> 
         if mask.dtype is DType.BOOL:
             lines.append('s = tl.where(given != 0, s, float("-inf"))')
         else:
-            lines.append(f"s += given.to(tl.float32) * {LOG2E!r}")
+            lines.append(f"s = tl.fma(s, {scale}, given.to(tl.float32) * {LOG2E!r})")
+            plain = True
+    if not plain:
+        lines.insert(0, f"s = s * {scale}")
     if edge:
         seen = "(keys < last)[None, :]" + (" & (keys[None, :] <= query[:, None])" if causal else "")
         lines.append(f's = tl.where({seen}, s, float("-inf"))')
@@ -138,13 +214,16 @@ def _output(
         f"out = batch * {b} + head * {h} + query.to(tl.int64) * {t}",
     ]
     if plan.splits > 1:
+        scale = anchor.attr("scale")
+        assert isinstance(scale, float)
+        peak = f"peak * {scale * LOG2E!r}" if _folded(anchor) else "peak"
         weights = buffers[anchor.results[0]]
         part, *outer = weights.strides()
         b, h, t = (sketch.i64(f"w_{x}", s) for x, s in zip("bht", outer, strict=True))
         at = f"batch * {b} + head * {h} + query.to(tl.int64) * {t} + split * {sketch.i64('w_part', part)}"
         lines += [
             f"out += tl.cast(split, tl.int64) * {sketch.i64('o_part', result.strides()[0])}",
-            'weight = tl.where(total == 0.0, float("-inf"), peak + tl.log2(tl.where(total == 0.0, 1.0, total)))',
+            f'weight = tl.where(total == 0.0, float("-inf"), {peak} + tl.log2(tl.where(total == 0.0, 1.0, total)))',
             f"tl.store({sketch.pointer(weights.name)} + {at}, weight, mask=inside)",
         ]
     columns = f" & (e < {size_e})[None, :]" if size_e != str(plan.block_e) else ""

@@ -1,4 +1,6 @@
-"""Triton kernels to cubins with their launch records: worker processes, a cache by content, checked parameter lists.
+"""Triton kernels to machine code with launch records: worker processes, a cache by content, checked parameter lists.
+
+For CUDA the code is a cubin, for AMD GPUs a code object (hsaco).
 
 Workers run in a clean environment, so that no TRITON_ variable changes code, and without line information, so that the
 bytes do not depend on paths.
@@ -24,24 +26,29 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.codegen.backends.cpp.cache import KernelCache
+from hardtack.codegen.backends.triton import amdgcn, ptx
 from hardtack.codegen.backends.triton.kernel import TritonKernel
-from hardtack.codegen.backends.triton.ptx import AbiError, Param, check, params
+from hardtack.codegen.backends.triton.ptx import AbiError, Param, check
 from hardtack.codegen.ir.plan import GpuArg, GpuKernel, TensorMap
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package.content import kernel_member
+from hardtack.codegen.tune.machine import MACHINES, machine_of, target_name
 
 TRITON_REQUIREMENT = "triton==3.6.0"
 SUPPORTED = ("3.6", "3.7", "3.8", "3.9")
 """Triton versions whose calling convention is known."""
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+ARCHITECTURES = tuple(MACHINES)
 OPTIONS = {
     "enable_fp_fusion": False,  # a*b+c is fused where the text says fma, and nowhere else
-    "enable_reflect_ftz": False,  # libdevice keeps subnormal numbers
     "default_dot_input_precision": "ieee",
     "sanitize_overflow": False,
 }
+BACKEND_OPTIONS: dict[str, dict[str, object]] = {  # both: subnormal numbers are kept
+    "cuda": {"enable_reflect_ftz": False},
+    "hip": {"allow_flush_denorm": False},
+}
 _WORKER = Path(__file__).with_name("worker.py")
-_LAYOUT = "triton-1"
+_LAYOUT = "triton-2"
 _MAP = Param(128, 64)
 
 
@@ -50,7 +57,7 @@ class TritonError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Cubin:
+class GpuCode:
     """A compiled kernel: its code and how it is launched."""
 
     code: bytes
@@ -59,23 +66,30 @@ class Cubin:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The installed Triton and its assembler for one architecture: what the code depends on besides its text."""
+    """The installed Triton and its assembler for one architecture: what the code depends on besides its text.
+
+    ptxas: None for AMD GPUs, whose assembler is a part of Triton.
+    """
 
     triton: str
-    ptxas: str
+    ptxas: str | None
 
 
 def toolchain(arch: str) -> Toolchain:
     """What compiles for `arch`. Raises TritonError when triton is not installed or not a supported version."""
     package = _package()
     if package is None:
-        raise TritonError(f"target cuda:{arch} needs Triton to compile kernels: pip install {TRITON_REQUIREMENT}")
+        raise TritonError(
+            f"target {target_name(arch)} needs Triton to compile kernels: pip install {TRITON_REQUIREMENT}"
+        )
     version = importlib.metadata.version("triton")
     if ".".join(version.split(".")[:2]) not in SUPPORTED:
         raise TritonError(
             f"Triton {version} is installed; Hardtack knows the calling conventions of {SUPPORTED[0]} to "
             f"{SUPPORTED[-1]}: pip install {TRITON_REQUIREMENT}"
         )
+    if machine_of(arch).device == "hip":
+        return Toolchain(version, None)
     folder = package / "backends" / "nvidia" / "bin"
     own = folder / ("ptxas-blackwell" if arch == "sm_100" else "ptxas")
     return Toolchain(version, _ptxas_version(own))
@@ -105,11 +119,11 @@ def compile_kernels(
     cache: KernelCache | None = None,
     jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Cubin]:
+) -> dict[str, GpuCode]:
     """Every kernel for one architecture, by name. `progress(done, total)` counts kernels.
 
-    Raises TritonError where Triton is missing or a kernel does not compile, AbiError where its parameters are not those
-    that its text declares.
+    Raises TritonError where Triton is missing or a kernel does not compile or fit, AbiError where its parameters are
+    not those that its text declares.
     """
     tools = toolchain(arch)
     cache = cache or KernelCache()
@@ -133,16 +147,18 @@ def compile_kernels(
         report(len(answers), len(kernels))
     if missing:
         cache.trim()
-    return {k.name: cubin_of(k, arch, answers[k.name]) for k in kernels}
+    return {k.name: code_of(k, arch, answers[k.name]) for k in kernels}
 
 
 def _job(kernel: TritonKernel, arch: str) -> dict[str, object]:
+    machine = machine_of(arch)
     options: dict[str, object] = {
         **OPTIONS,
+        **BACKEND_OPTIONS[machine.device],
         "num_warps": kernel.num_warps,
         "num_stages": kernel.num_stages,
         "num_ctas": kernel.num_ctas,
-        "launch_pdl": kernel.dependent,
+        **({"launch_pdl": kernel.dependent} if machine.device == "cuda" else {}),
         **kernel.options,
     }
     return {
@@ -151,7 +167,11 @@ def _job(kernel: TritonKernel, arch: str) -> dict[str, object]:
         "signature": {a.name: a.type for a in kernel.arguments} | dict.fromkeys(kernel.constexprs, "constexpr"),
         "constexprs": dict(kernel.constexprs),
         "divisible": [at for at, a in enumerate(kernel.arguments) if a.divisible],
-        "capability": int(arch.removeprefix("sm_")),
+        "target": [
+            machine.device,
+            int(arch.removeprefix("sm_")) if machine.device == "cuda" else arch,
+            machine.warp_size,
+        ],
         "options": options,
     }
 
@@ -235,19 +255,28 @@ _NBYTES = {"i32": 4, "i64": 8}
 _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]")
 
 
-def cubin_of(kernel: TritonKernel, arch: str, answer: Mapping[str, Any]) -> Cubin:
-    """A worker's answer as code and launch record. AbiError where the parameters are not those declared."""
-    code = base64.b64decode(answer["cubin"])
+def code_of(kernel: TritonKernel, arch: str, answer: Mapping[str, Any]) -> GpuCode:
+    """A worker's answer as code and launch record.
+
+    AbiError where the parameters are not those declared, TritonError for more shared memory than a block can have.
+    """
+    code = base64.b64decode(answer["code"])
     meta = answer["metadata"]
+    machine = machine_of(arch)
     if meta["profile_scratch_size"]:
         raise AbiError(f"kernel {kernel.name} wants memory for profiling, which nothing asked for")
+    if int(meta["shared"]) > machine.shared_nbytes:
+        raise TritonError(
+            f"kernel {kernel.name} takes {meta['shared']} bytes of shared memory; {arch} has {machine.shared_nbytes}"
+        )
     args, expected, maps = _arguments(kernel, meta)
-    check(kernel.name, params(answer["ptx"]), expected)
+    read = ptx.params if machine.device == "cuda" else amdgcn.params
+    check(kernel.name, read(answer["parameters"]), expected)
     scratch = int(meta["global_scratch_size"] or 0)
     record = GpuKernel(
-        member=kernel_member(code),
+        member=kernel_member(code, machine.device),
         function=str(meta["name"]),
-        threads=32 * int(meta["num_warps"]),
+        threads=machine.warp_size * int(meta["num_warps"]),
         shared_nbytes=int(meta["shared"]),
         args=tuple(args),
         cluster=int(meta["num_ctas"]),
@@ -256,7 +285,7 @@ def cubin_of(kernel: TritonKernel, arch: str, answer: Mapping[str, Any]) -> Cubi
         scratch_align=int(meta["global_scratch_align"] or 1) if scratch else 1,
         maps=tuple(maps),
     )
-    return Cubin(code, record)
+    return GpuCode(code, record)
 
 
 def _arguments(kernel: TritonKernel, meta: Mapping[str, Any]) -> tuple[list[GpuArg], list[Param], list[TensorMap]]:

@@ -1,4 +1,4 @@
-"""Convolutions as Triton kernels: conv.triton for all but depthwise ones, which have depthwise.triton.
+"""Convolutions as Triton kernels: conv.triton, for all but depthwise ones (depthwise.py).
 
 Results are channels-last: row m of the tile is an output point of an image, column n an output channel.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from hardtack.codegen.backends.triton.gemm import ceil_div
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
-from hardtack.codegen.ir.expr import Expr, const, int_value, product
+from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.loops import Buffer, TemplateNest
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.tune.gemm import GemmPlan
@@ -18,7 +18,8 @@ from hardtack.codegen.tune.gemm import GemmPlan
 DIMS = "zyx"
 
 
-def _ints(anchor: TemplateNest, name: str) -> tuple[int, ...]:
+def ints(anchor: TemplateNest, name: str) -> tuple[int, ...]:
+    """An attribute that has a number, or a pair of equal ones, for each dimension."""
     value = anchor.attr(name)
     assert isinstance(value, tuple)
     return tuple(int(v[0]) if isinstance(v, tuple) else int(v) for v in value)
@@ -39,7 +40,7 @@ def _places(sketch: Sketch, sizes: list[Expr]) -> list[str]:
 def _tap_lines(sketch: Sketch, anchor: TemplateNest, tap: str, flat: bool) -> list[str]:
     """`reach` (the input's offset) and `seen` (whether it lies inside) for tap number `tap`."""
     x = anchor.operands[0]
-    kernel, stride, padding, dilation = (_ints(anchor, k) for k in ("kernel", "stride", "padding", "dilation"))
+    kernel, stride, padding, dilation = (ints(anchor, k) for k in ("kernel", "stride", "padding", "dilation"))
     transposed = bool(anchor.attr("transposed"))
     lines, seen, offsets = [], [], []
     rest = tap
@@ -153,32 +154,3 @@ def render_conv(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
         "GROUP_M": plan.group_m,
     }
     return sketch.finish(fill(read("conv"), holes), constexprs, programs, plan.warps, plan.stages)
-
-
-def render_depthwise(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
-    """operands: x [N, C, *S] and the weights [C, taps] through strides."""
-    anchor = kernel.anchor
-    assert anchor is not None
-    block = anchor.attr("block")
-    assert isinstance(block, tuple)
-    sketch = Sketch(kernel, buffers)
-    x, w = anchor.operands
-    _, m, n = (a.extent for a in kernel.outer)
-    holes: dict[str, str | list[str]] = {
-        "rows": sketch.i32("rows", m),
-        "columns": sketch.i32("columns", n),
-        "places": _places(sketch, [a.extent for a in anchor.axes[1:-1]]),
-        "x": sketch.operand(0),
-        "w": sketch.operand(1),
-        "x_n": sketch.i64("x_n", x.strides[0]),
-        "x_c": sketch.i64("x_c", x.strides[1]),
-        "w_c": sketch.i64("w_c", w.strides[0]),
-        "w_tap": sketch.i64("w_tap", w.strides[1]),
-        "step": [*_tap_lines(sketch, anchor, "tap", False), "inside = seen", "at = x + reach"],
-        "wide": sketch.wide(),
-        "epilogue": sketch.epilogue(),
-    }
-    taps = int_value(w.shape[1])
-    constexprs = {"BLOCK_M": block[0], "BLOCK_N": block[1], "TAPS": taps}
-    programs = product((ceil_div(m, block[0]), ceil_div(n, block[1]), const(1)))
-    return sketch.finish(fill(read("depthwise"), holes), constexprs, programs, 4, 1)

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 
 from hardtack.codegen.backends.triton.early import WAIT_HERE
 from hardtack.codegen.backends.triton.kernel import TritonKernel
+from hardtack.codegen.backends.triton.prologue import render_held, render_prologue
 from hardtack.codegen.backends.triton.sketch import Sketch, batch_lines, fill, read, strides_of
-from hardtack.codegen.ir.expr import Expr, int_value, minimum
-from hardtack.codegen.ir.loops import Buffer, Operand
+from hardtack.codegen.ir.expr import Expr, const, int_value, minimum, product
+from hardtack.codegen.ir.group import RowOperand
+from hardtack.codegen.ir.loops import Buffer, Operand, TemplateNest
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.views import ONE
+from hardtack.codegen.lower.views import ONE, ZERO
 from hardtack.codegen.tune.gemm import GemmPlan
+from hardtack.codegen.tune.machine import power_of_two_from
 
 FILES = {"tile": "gemm", "outer": "gemm_outer", "vector": "gemm_vector"}
 
@@ -25,24 +28,22 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     assert isinstance(plan, GemmPlan)
     if plan.variant == "stream":
         return _render_stream(kernel, buffers, plan)
+    if _holds_row(anchor, plan):
+        return _render_row(kernel, buffers, plan)
     sketch = Sketch(kernel, buffers)
     a, b = anchor.operands
     (batch, _, n), (m, k) = (x.extent for x in kernel.outer), a.shape[-2:]
     holes: dict[str, str | list[str]] = {
-        "a": sketch.operand(0),
         "b": sketch.operand(1),
         "rows": sketch.i32("rows", m),
         "columns": sketch.i32("columns", n),
         "range": _range(sketch, plan, batch, k),
-        "a_row": sketch.i64("a_row", a.strides[-2]),
-        "a_step": sketch.i64("a_step", a.strides[-1]),
         "b_step": sketch.i64("b_step", b.strides[-2]),
         "wide": sketch.wide(),
         "precision": "ieee",
         "accumulate": "tl.float64" if a.dtype is DType.F64 else "tl.float32",
     }
     holes |= {
-        "a_depth": scaled("depth[None, :]", a.strides[-1], sketch, "a_step"),
         "b_depth": scaled(
             "depth[None, :]" if plan.variant == "vector" else "depth[:, None]", b.strides[-2], sketch, "b_step"
         ),
@@ -54,6 +55,13 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     extents = batch_extents(a, b)
     holes["batches"] = batch_lines(sketch, extents, strides, "slice" if plan.splits > 1 else "batch")
     holes |= _masks(plan, m, n, k)
+    row = 0
+    if kernel.prologue:
+        computed = render_prologue(sketch, plan.block_k)
+        holes |= {"row": computed.once, "left": computed.each}
+        row = computed.row
+    else:
+        holes |= _loaded_a(sketch, plan, a, holes["a_mask"])
     # a constant B may be read before the kernel in front has ended, all else may not
     holes["wait"] = [WAIT_HERE] if plan.variant == "vector" and anchor.attr("constant") else []
     holes["epilogue"] = sketch.epilogue()
@@ -63,36 +71,112 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
         constexprs["BLOCK_K"] = plan.block_k
     if plan.variant == "tile":
         constexprs["GROUP_M"] = plan.group_m
+    if row:
+        constexprs["ROW"] = row
     text = fill(read(FILES[plan.variant]), holes)
     return sketch.finish(text, constexprs, tiles, plan.warps, plan.stages)
 
 
+def _holds_row(anchor: TemplateNest, plan: GemmPlan) -> bool:
+    """True if a program holds all of A's only row while it walks B's columns."""
+    rows, length = product(x.extent for x in anchor.axes[:-1]), int_value(anchor.operands[0].shape[-1])
+    one = plan.variant == "vector" and plan.programs > 0 and rows is ONE
+    return one and length is not None and length <= plan.block_k
+
+
+def _render_row(kernel: Kernel, buffers: Mapping[str, Buffer], plan: GemmPlan) -> TritonKernel:
+    anchor = kernel.anchor
+    assert anchor is not None
+    sketch = Sketch(kernel, buffers)
+    a, b = anchor.operands
+    n, length = kernel.outer[-1].extent, int_value(a.shape[-1])
+    whole = length == plan.block_k
+    inside = "k[None, :] < K"
+    row = "" if whole else f", mask={inside}, other=0.0"
+    depth = scaled("depth[None, :]", a.strides[-1], sketch, "a_step")
+    holes: dict[str, str | list[str]] = {
+        "columns": sketch.i32("columns", n),
+        "length": str(length),
+        "b": sketch.operand(1),
+        "b_column": scaled("columns[:, None]", b.strides[-1], sketch, "b_column"),
+        "b_depth": scaled("depth[None, :]", b.strides[-2], sketch, "b_step"),
+        "b_mask": "(columns[:, None] < N)" + ("" if whole else f" & ({inside})"),
+        "wait": [WAIT_HERE] if anchor.attr("constant") else [],
+        "wide": sketch.wide(),
+    }
+    if kernel.prologue:
+        holes["ahead"], holes["row"] = render_held(sketch, None if whole else inside)
+    else:
+        holes["ahead"], holes["row"] = [], [f"left = tl.load({sketch.operand(0)} + {depth}{row})"]
+    holes["epilogue"] = sketch.epilogue()
+    constexprs: dict[str, object] = {"BLOCK_M": 1, "BLOCK_N": plan.block_n, "BLOCK_K": plan.block_k}
+    programs = minimum(ceil_div(n, plan.block_n), plan.programs)
+    return sketch.finish(fill(read("gemm_row"), holes), constexprs, programs, plan.warps, plan.stages)
+
+
+def _loaded_a(sketch: Sketch, plan: GemmPlan, a: Operand, mask: str | list[str]) -> dict[str, str | list[str]]:
+    """A as it is read from memory."""
+    start, step = sketch.operand(0), sketch.i64("a_step", a.strides[-1])
+    depth = scaled("depth[None, :]", a.strides[-1], sketch, "a_step")
+    if plan.variant != "vector":
+        return {"a": start, "a_row": sketch.i64("a_row", a.strides[-2]), "a_step": step, "a_depth": depth}
+    return {
+        "row": [f"a = {start} + a_at + {depth}"],
+        "left": [f"left = tl.load(a{mask})", f"a += BLOCK_K * {step}"],
+    }
+
+
+def row_operand(anchor: TemplateNest) -> RowOperand | None:
+    """A of a one-row product, where it is a buffer's only content."""
+    plan = dict(anchor.attrs).get("plan")
+    if anchor.kind != "gemm" or not isinstance(plan, GemmPlan) or plan.variant != "vector":
+        return None
+    a = anchor.operands[0]
+    rows, columns = product(x.extent for x in anchor.axes[:-1]), int_value(anchor.axes[-1].extent)
+    length = int_value(a.shape[-1])
+    one = rows is const(plan.splits) and product(a.shape[:-1]) is ONE
+    if not one or columns is None or length is None or length < 2 or a.offset is not ZERO or a.strides[-1] is not ONE:
+        return None
+    tiles = -(-columns // plan.block_n)
+    if not _holds_row(anchor, plan):
+        return RowOperand(a.buffer, length, plan.block_n, plan.splits * tiles)
+    programs = min(tiles, plan.programs)
+    return RowOperand(a.buffer, length, -(-columns // programs), programs)
+
+
 def _render_stream(kernel: Kernel, buffers: Mapping[str, Buffer], plan: GemmPlan) -> TritonKernel:
-    """One matrix by another, both read by bulk copies."""
+    """One matrix by another, both read by bulk copies: by a persistent grid, or with a program for each tile."""
     anchor = kernel.anchor
     assert anchor is not None
     sketch = Sketch(kernel, buffers)
     a, b = anchor.operands
     m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
-    rows, columns = ("row", "k"), ("k", "column")
+    height = power_of_two_from(plan.block_m + 1) // 2  # the tile's rows, or of two tiles the larger one's
+    rest = plan.block_m - height
+    batch = kernel.outer[0].extent
     holes: dict[str, str | list[str]] = {
         "rows": sketch.i32("rows", m),
         "columns": sketch.i32("columns", n),
-        "depth": sketch.i32("depth_k", k),
-        "load_a": _bulk(sketch, "a_map", 0, (plan.block_m, plan.block_k), rows),
-        "load_b": _bulk(sketch, "b_map", 1, (plan.block_k, plan.block_n), columns),
+        "load_a": _bulk(sketch, "a_map", 0, (height, plan.block_k), ("row", "k")),
+        "load_b": _bulk(sketch, "b_map", 1, (plan.block_k, plan.block_n), ("k", "column")),
         "wide": sketch.wide(),
-        "epilogue": sketch.epilogue(),
     }
-    tiles = ceil_div(m, plan.block_m) * ceil_div(n, plan.block_n)
-    constexprs: dict[str, object] = {
-        "BLOCK_M": plan.block_m,
-        "BLOCK_N": plan.block_n,
-        "BLOCK_K": plan.block_k,
-        "GROUP_M": plan.group_m,
-    }
-    programs = minimum(tiles, plan.programs)
-    return sketch.finish(fill(read("gemm_stream"), holes), constexprs, programs, plan.warps, plan.stages)
+    constexprs: dict[str, object] = {"BLOCK_M": height, "BLOCK_N": plan.block_n, "BLOCK_K": plan.block_k}
+    name, programs = "gemm_bulk", ceil_div(m, plan.block_m) * ceil_div(n, plan.block_n)
+    if plan.programs:
+        name, programs = "gemm_stream", minimum(programs, plan.programs)
+        holes["depth"] = sketch.i32("depth_k", k)
+    else:
+        programs = programs * batch
+        holes["range"] = _range(sketch, plan, batch, k)
+    if rest:
+        name = "gemm_pair"
+        holes["load_rest"] = _bulk(sketch, "rest_map", 0, (rest, plan.block_k), ("rest_row", "k"))
+        holes["rest_epilogue"] = sketch.epilogue("rest", "BLOCK_R")
+        constexprs["BLOCK_R"] = rest
+    holes["epilogue"] = sketch.epilogue()
+    text = fill(read(name), holes)
+    return sketch.finish(text, {**constexprs, "GROUP_M": plan.group_m}, programs, plan.warps, plan.stages)
 
 
 def _bulk(sketch: Sketch, name: str, k: int, block: tuple[int, int], at: tuple[str, str]) -> str:

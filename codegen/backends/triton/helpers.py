@@ -50,15 +50,28 @@ def float_floordiv(a, b):
     "coarse_erf": '''
 @triton.jit
 def coarse_erf(x):
-    """erf within 1.5e-7 (Abramowitz and Stegun 7.1.26), which is enough for a result that is rounded to 16 bits."""
+    """erf within 1.5e-7: 1 - 2^(a P(a)) of a = |x|, P fitted so that errors fall where erf comes close to 1, as a
+    GELU wants it. One use of the slow unit for special functions, where the usual approximations take two."""
     a = tl.abs(x)
-    t = coarse_inverse(tl.fma(a, 0.3275911, 1.0))
-    p = tl.fma(t, 1.061405429, -1.453152027)
-    p = tl.fma(p, t, 1.421413741)
-    p = tl.fma(p, t, -0.284496736)
-    p = tl.fma(p, t, 0.254829592) * t
-    y = tl.fma(-p, coarse_exp(-a * a), 1.0)
-    return tl.where(x < 0, -y, y)
+    p = tl.fma(a, -3.3660311601124704e-05, 0.0003480411251075566)
+    p = tl.fma(p, a, -0.0011698865564540029)
+    p = tl.fma(p, a, -0.0013011206174269319)
+    p = tl.fma(p, a, 0.0287148579955101)
+    p = tl.fma(p, a, -0.14869007468223572)
+    p = tl.fma(p, a, -0.9183734059333801)
+    p = tl.fma(p, a, -1.6279114484786987)
+    y = 1.0 - coarse_exp2(p * a)
+    sign = x.to(tl.int32, bitcast=True) & -2147483648
+    return (y.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+''',
+    "coarse_tanh": '''
+@triton.jit
+def coarse_tanh(x):
+    """tanh within 3e-7, and of small arguments within 2e-6 of its value."""
+    s = x * x
+    small = tl.fma(tl.fma(tl.fma(s, -0.053968254, 0.13333333), s, -0.33333334) * s, x, x)
+    large = tl.fma(-2.0, coarse_inverse(1.0 + coarse_exp2(x * 2.8853900817779268)), 1.0)
+    return tl.where(s < 0.0625, small, large)
 ''',
     "coarse_sigmoid": """
 @triton.jit
@@ -75,7 +88,12 @@ def coarse_inverse(x):
 @triton.jit
 def coarse_exp(x):
     """exp, with subnormal results as zeros."""
-    y = x * 1.4426950408889634
+    return coarse_exp2(x * 1.4426950408889634)
+''',
+    "coarse_exp2": '''
+@triton.jit
+def coarse_exp2(y):
+    """2 to the power of y, with subnormal results as zeros."""
     return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [y], tl.float32, True, 1)
 ''',
     "larger": """
@@ -113,17 +131,39 @@ def best_smallest(a, i, b, j):
 ''',
 }
 """name -> definition."""
+HIP_HELPERS: dict[str, str] = {
+    "coarse_inverse": '''
+@triton.jit
+def coarse_inverse(x):
+    """1 / x."""
+    return 1.0 / x
+''',
+    "coarse_exp": '''
+@triton.jit
+def coarse_exp(x):
+    """exp."""
+    return tl.exp2(x * 1.4426950408889634)
+''',
+    "coarse_exp2": '''
+@triton.jit
+def coarse_exp2(y):
+    """2 to the power of y."""
+    return tl.exp2(y)
+''',
+}
+"""Those that have another definition for AMD GPUs: the ones above are written in NVIDIA's assembly."""
 
 
-def module_head(text: str) -> str:
-    """Imports and the helpers that a kernel's text calls."""
+def module_head(text: str, device: str) -> str:
+    """Imports and the helpers that a kernel's text calls. device: "cuda" or "hip"."""
+    known = HELPERS | HIP_HELPERS if device == "hip" else HELPERS
     used: list[str] = []
     todo = text
-    while more := [n for n in HELPERS if n not in used and re.search(rf"\b{n}\b", todo)]:
+    while more := [n for n in known if n not in used and re.search(rf"\b{n}\b", todo)]:
         used = [*more, *used]  # what a helper calls comes before it
-        todo = "\n".join(HELPERS[n] for n in more)
-    helpers = "\n".join(HELPERS[name] for name in used)
+        todo = "\n".join(known[n] for n in more)
+    helpers = "\n".join(known[name] for name in used)
     lines = ["import triton", "import triton.language as tl"]
     if "libdevice." in text or "libdevice." in helpers:
-        lines.append("from triton.language.extra.cuda import libdevice")
+        lines.append(f"from triton.language.extra.{device} import libdevice")
     return "\n".join(lines) + "\n\n" + (helpers + "\n" if used else "") + "\n"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from hardtack.codegen.backend import NAME
 from hardtack.codegen.backends.triton.body import NOWHERE, Body, Coordinate, Place, Tile
-from hardtack.codegen.backends.triton.helpers import module_head
 from hardtack.codegen.backends.triton.kernel import ONE_PROGRAM, Argument, TritonKernel
 from hardtack.codegen.backends.triton.precision import coarse_values
 from hardtack.codegen.backends.triton.reduce import Accumulator
@@ -26,9 +25,10 @@ def indent(lines: Sequence[str]) -> list[str]:
     return [INDENT + line if line else line for line in lines]
 
 
-def render(kernel: TiledKernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
-    """The kernel's Triton source and launch."""
-    writer = _Writer(kernel, buffers)
+def render(kernel: TiledKernel, buffers: Mapping[str, Buffer], part: bool = False) -> TritonKernel:
+    """The kernel's Triton source and launch. part: as a part of a launch, whose first parameter is the program's number
+    within the part."""
+    writer = _Writer(kernel, buffers, "program" if part else "tl.program_id(0)")
     lines = writer.text()
     symbols = _symbols(kernel)
     arguments = [
@@ -40,14 +40,14 @@ def render(kernel: TiledKernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
         arguments += [Argument("status", "*i32", ("status",), True), Argument("site", "i32", ("site",))]
     constexprs = {block_name(d): d.block for d in kernel.grid if d.block > 1}
     constexprs |= {block_name(d): d.block for d in writer.inner_dims}
-    names = [*(a.name for a in arguments), *(f"{n}: tl.constexpr" for n in constexprs)]
+    names = [*(["program"] if part else []), *(a.name for a in arguments), *(f"{n}: tl.constexpr" for n in constexprs)]
     if kernel.wide:
         lines = [*(f"{symbol(s)} = {symbol(s)}.to(tl.int64)" for s in symbols if int_type(s) == "i32"), *lines]
     head = ["@triton.jit", f"def {NAME}({', '.join(names)}):", *indent([f'"""{_origins(kernel)}"""'])]
     text = "\n".join([*head, *indent(lines), ""])
     return TritonKernel(
         kernel.name,
-        module_head(text) + text,
+        text,
         tuple(arguments),
         constexprs,
         tuple(b.name for b in kernel.buffers),
@@ -99,10 +99,12 @@ def _symbols(kernel: TiledKernel) -> list[Sym]:
 
 @dataclass
 class _Writer:
-    """The kernel's text, nest after nest. registers: what each register holds now: the dimensions it varies along."""
+    """The kernel's text, nest after nest. program: its number in the grid; registers: what each register holds now: the
+    dimensions it varies along."""
 
     kernel: TiledKernel
     buffers: Mapping[str, Buffer]
+    program: str
     tile: Tile = field(default_factory=Tile)
     coordinates: dict[Sym, Coordinate] = field(default_factory=dict)
     registers: dict[str, frozenset[int]] = field(default_factory=dict)
@@ -138,6 +140,7 @@ class _Writer:
         for d in self.inner_dims:
             if not d.looped:
                 lines += self._inner(d, "")
+        lines += self._ahead()
         for number, nests in enumerate(self.kernel.passes):
             if nests[0].barrier:
                 lines.append("tl.debug_barrier()")
@@ -147,6 +150,19 @@ class _Writer:
             else:
                 lines += self._straight(nests[0], number)
         return [*self.head, *lines]
+
+    def _ahead(self) -> list[str]:
+        """The first loads of what the kernel never writes; nests find them in `known`."""
+        lines: list[str] = []
+        for k, n in enumerate(self.kernel.nests):
+            body = self._body(n, n.nest, f"a{k}_")
+            for s in n.nest.loads():
+                fixed = all(x in self.coordinates for x in free_syms(s.index[0]) if x.extent is not None)
+                new = (s.buffer, s.index[0]) not in self.known and len(self.known) < self.kernel.ahead
+                if fixed and new and s.mask is None and body.places[s.buffer].constant:
+                    body.write(s)
+            lines += body.lines
+        return lines
 
     # coordinates
 
@@ -159,7 +175,7 @@ class _Writer:
             extents.append("RBLOCK")  # each nest's own: see _tile_of
         lines: list[str] = []
         masks: dict[int, str] = {}
-        rest = "tl.program_id(0)"
+        rest = self.program
         if self.kernel.wide:
             rest += ".to(tl.int64)"
         for k in range(len(self.kernel.grid) - 1, -1, -1):

@@ -14,7 +14,6 @@ from math import gcd
 from pathlib import Path
 
 from hardtack.codegen.backends.triton.body import Body, Coordinate, Place, Tile
-from hardtack.codegen.backends.triton.helpers import module_head
 from hardtack.codegen.backends.triton.kernel import NAME, Argument, TritonKernel
 from hardtack.codegen.backends.triton.precision import coarse_in
 from hardtack.codegen.backends.triton.spelling import pointer_type, symbol
@@ -123,15 +122,15 @@ class Sketch:
         sizes = [int_value(b.numel()) for b in self.kernel.buffers]
         return all(n is not None and n < NARROW for n in sizes)
 
-    def epilogue(self, accumulator: str = "acc") -> list[str]:
+    def epilogue(self, accumulator: str = "acc", rows: str = "BLOCK_M") -> list[str]:
         """The lines that store the tile `accumulator` and compute what was fused behind it.
 
-        They use `batch` (a scalar), `m` [BLOCK_M, 1], `n` [1, BLOCK_N], `m_inside` and `n_inside` of the same shapes.
+        They use `batch` (a scalar), `m` [`rows`, 1], `n` [1, BLOCK_N], `m_inside` and `n_inside` of the same shapes.
         """
         kernel, anchor = self.kernel, self.kernel.anchor
         assert anchor is not None
         both = frozenset({0, 1})
-        tile = Tile(("BLOCK_M", "BLOCK_N"), {0: "m_inside", 1: "n_inside"})
+        tile = Tile((rows, "BLOCK_N"), {0: "m_inside", 1: "n_inside"})
         batch, m, n = kernel.outer
         places = self._places()
         result = places[anchor.result]
@@ -197,7 +196,7 @@ class Sketch:
         assert NAME in text
         return TritonKernel(
             kernel.name,
-            module_head(text) + text,
+            text,
             tuple(arguments),
             dict(constexprs),
             tuple(b.name for b in kernel.buffers),

@@ -9,7 +9,7 @@ from hardtack.codegen.axes import points, split_into
 from hardtack.codegen.backends.triton.spelling import HALF, identity
 from hardtack.codegen.backends.triton.tile import COLUMNS, MULTIPROCESSORS
 from hardtack.codegen.fuse import size_hint
-from hardtack.codegen.ir.expr import Expr, Sym, const, floordiv, mod, split_linear, sym
+from hardtack.codegen.ir.expr import Expr, Sym, const, floordiv, free_syms, mod, split_linear, sym
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import (
     Arg,
@@ -60,7 +60,8 @@ def _parts(nest: LoopNest, buffers: Mapping[str, Buffer], hints: Mapping[str, in
     if length < LONG or any(isinstance(s, Reduce) and s.dtype is DType.BOOL for s in nest.body):
         return 1
     programs = results
-    if nest.parallel and any(_stride(buffers, s, nest.parallel[-1].sym) is ONE for s in nest.loads()):
+    read = [s for s in nest.loads() if _varies(s, nest)]
+    if nest.parallel and any(_stride(buffers, s, nest.parallel[-1].sym) is ONE for s in read):
         programs = -(-results // COLUMNS)
     if programs >= MULTIPROCESSORS // 2 or results * length < WORK * programs:
         return 1
@@ -68,6 +69,11 @@ def _parts(nest: LoopNest, buffers: Mapping[str, Buffer], hints: Mapping[str, in
     while programs * parts < 2 * MULTIPROCESSORS and parts < 512 and length // (2 * parts) >= SHORTEST_PART:
         parts *= 2
     return parts
+
+
+def _varies(load: Load, nest: LoopNest) -> bool:
+    """True if the load reads along the axes that are reduced."""
+    return any(free_syms(e) & {a.sym for a in nest.reduced} for e in load.index)
 
 
 def _stride(buffers: Mapping[str, Buffer], load: Load, s: Sym) -> Expr | None:

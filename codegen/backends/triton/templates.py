@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from hardtack.codegen.backends.triton.attention import render_attention, render_combine
-from hardtack.codegen.backends.triton.conv import render_conv, render_depthwise
+from hardtack.codegen.backends.triton.conv import render_conv
+from hardtack.codegen.backends.triton.depthwise import render_depthwise
 from hardtack.codegen.backends.triton.gemm import render_gemm
+from hardtack.codegen.backends.triton.grouped import render_grouped
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.backends.triton.recurrent import render_recurrent
 from hardtack.codegen.backends.triton.rows import render_count, render_merge, render_scan, render_sort
@@ -15,6 +17,7 @@ from hardtack.codegen.ir.schedule import Kernel
 
 RENDERERS: dict[str, Callable[[Kernel, Mapping[str, Buffer]], TritonKernel]] = {
     "gemm": render_gemm,
+    "grouped": render_grouped,
     "conv": render_conv,
     "depthwise": render_depthwise,
     "attention": render_attention,
@@ -28,7 +31,7 @@ RENDERERS: dict[str, Callable[[Kernel, Mapping[str, Buffer]], TritonKernel]] = {
 }
 """Template kind -> its renderer."""
 
-EPILOGUES = frozenset({"gemm", "conv", "depthwise"})
+EPILOGUES = frozenset({"gemm", "grouped", "conv", "depthwise"})
 """The kinds whose results other nests can be computed from in registers."""
 
 

@@ -57,6 +57,8 @@ THREAD_NBYTES = 32
 """Two accesses of 16 bytes."""
 LEAST_TILE = 512
 """Elements that a program takes even where there are too few of them to keep every multiprocessor busy."""
+AHEAD_REGISTERS = 64
+"""Registers of a thread for what a program loads before it needs it; with many programs, others run meanwhile."""
 COLUMNS = 64
 """Neighbouring rows that a program takes where memory is contiguous along them."""
 MULTIPROCESSORS = 132
@@ -100,6 +102,7 @@ def _kernel(
     name: str,
     num_warps: int,
     serial: bool = False,
+    ahead: int = 0,
 ) -> TiledKernel:
     memory = [b for b in walk_buffers(group.members()) if storage[b] != "register"]
     frozen = tuple(tuple(p) for p in passes)
@@ -118,6 +121,7 @@ def _kernel(
         not all(map(fits_32_bits, exprs)),
         serial,
         group.members()[0].origin,
+        ahead,
     )
 
 
@@ -248,7 +252,10 @@ def _rows(
         parts = split_into([a.sym for a in rest], axis.sym)
         axis = replace(axis, kind=rest[0].kind)
         moved.append((substitute_axes(n, (outer, axis), swap | parts), axis))
-    blocks = _row_blocks(outer, list(inner.values()), [n for n, _ in moved], hints)
+    last = group.outer[-1] if group.outer else outer
+    rows, run = (size_hint(a.extent, hints) for a in (outer, last))
+    across = _across(nests, [n for n, _ in moved], outer, last, rows, run)
+    blocks = _row_blocks(outer, list(inner.values()), across, hints)
     dims = {e: replace(blocks[1][e], axis=a) for e, a in inner.items()}
     tiled = [TileNest(n, None if a is None else replace(dims[a.extent], axis=a)) for n, a in moved]
     storage, tiled = place_values(group, tiled, kept)
@@ -256,7 +263,9 @@ def _rows(
     elements = blocks[0] * max(d.block for d in dims.values())
     busy = size_hint(outer.extent, hints) >= 8 * blocks[0] * MULTIPROCESSORS
     warps = _warps(elements, busy, [n.nest for n in tiled if n.inner is not None], buffers)
-    return _kernel(group, grid, passes_of(tiled), storage, buffers, name, warps)
+    walked = any(d.looped for d in dims.values())
+    ahead = 0 if busy or walked else AHEAD_REGISTERS * 32 * warps // elements
+    return _kernel(group, grid, passes_of(tiled), storage, buffers, name, warps, ahead=ahead)
 
 
 def _warps(elements: int, busy: bool, nests: Sequence[LoopNest], buffers: Mapping[str, Buffer]) -> int:
@@ -268,12 +277,11 @@ def _warps(elements: int, busy: bool, nests: Sequence[LoopNest], buffers: Mappin
 
 
 def _row_blocks(
-    outer: Axis, inner: Sequence[Axis], nests: Sequence[LoopNest], hints: Mapping[str, int]
+    outer: Axis, inner: Sequence[Axis], across: bool, hints: Mapping[str, int]
 ) -> tuple[int, dict[Expr, Dim]]:
-    """Points of x in a tile, and for each inner extent its tile dimension."""
+    """Points of x in a tile, and for each inner extent its tile dimension. across: memory is contiguous along x."""
     rows = size_hint(outer.extent, hints)
     longest = max(size_hint(a.extent, hints) for a in inner)
-    across = _votes(nests, outer.sym, {a.sym for a in inner}) and rows >= 16
     least = min(16, _power(rows)) if across else 1
     whole = all(
         int_value(a.extent) is not None and _power(int_value(a.extent) or 1) <= LONGEST_ROW // least for a in inner
@@ -297,14 +305,17 @@ def _row_blocks(
     return x, dims
 
 
-def _votes(nests: Sequence[LoopNest], outer: Sym, inner: set[Sym]) -> bool:
-    """True if more accesses are contiguous along x than along the inner axes."""
+def _across(nests: Sequence[LoopNest], moved: Sequence[LoopNest], outer: Axis, last: Axis, rows: int, run: int) -> bool:
+    """True if more accesses are contiguous along x than along the inner axes. nests: over the group's axes, of which
+    `last` is the last outer one, `run` points long; moved: the same over x, of `rows` points, and one inner axis."""
     count = 0
-    for n in nests:
-        for s in n.body:
-            if isinstance(s, (Load, Store)) and free_syms(s.index[0]) & inner:
-                count += _stride(s.index[0], outer) is ONE
-                count -= any(_stride(s.index[0], r) is ONE for r in inner)
+    for before, after in zip(nests, moved, strict=True):
+        inner = {a.sym for a in after.axes} - {outer.sym}
+        for s, t in zip(before.body, after.body, strict=True):
+            if isinstance(s, (Load, Store)) and isinstance(t, (Load, Store)) and free_syms(t.index[0]) & inner:
+                along = rows >= 16 and _stride(t.index[0], outer.sym) is ONE
+                count += along or (run >= 16 and _stride(s.index[0], last.sym) is ONE)
+                count -= any(_stride(t.index[0], r) is ONE for r in inner)
     return count > 0
 
 

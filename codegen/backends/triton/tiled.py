@@ -49,7 +49,8 @@ class TileNest:
 class TiledKernel:
     """grid: the axes shared among programs, outermost first, those of block 1 scalars. passes: nests that share a walk
     over their inner axis; a pass whose axis is not looped is straight code. storage: "memory", "register" or "both".
-    wide: indices need 64 bits. serial: one program walks all points in order."""
+    wide: indices need 64 bits. serial: one program walks all points in order. ahead: how many loads of what the kernel
+    never writes may be made at its head, where they take their time beside each other."""
 
     name: str
     grid: tuple[Dim, ...]
@@ -62,6 +63,7 @@ class TiledKernel:
     wide: bool
     serial: bool
     origin: Origin
+    ahead: int = 0
 
     @property
     def nests(self) -> tuple[TileNest, ...]:

@@ -1,8 +1,9 @@
-"""Compiles Triton kernels to cubins: a process of its own, and the one file that imports triton.
+"""Compiles Triton kernels to machine code: a process of its own, and the one file that imports triton.
 
 It reads one job a line on standard input and answers each with one line, both JSON. A job: text (a Python module),
 function, signature {parameter: type}, constexprs {parameter: value}, divisible [positions of parameters known to be
-multiples of 16], capability (90), options. An answer: {"cubin", "ptx" (its head), "metadata"} or {"error"}.
+multiples of 16], target [backend, architecture, threads of a warp] (["cuda", 90, 32]), options. An answer: {"code",
+"parameters" (the part of the assembly that lists them), "metadata"} or {"error"}.
 
 The argument is the folder that holds the triton that was chosen: it comes before installed packages and behind the
 standard library.
@@ -30,6 +31,11 @@ METADATA = (
     "name", "num_warps", "num_ctas", "shared", "global_scratch_size", "global_scratch_align", "profile_scratch_size",
     "launch_pdl", "tensordesc_meta", "tmem_size",
 )  # fmt: skip
+PARTS = {
+    "cuda": ("ptx", "cubin", ".entry", "{"),
+    "hip": ("amdgcn", "hsaco", ".amdgpu_metadata", ".end_amdgpu_metadata"),
+}
+"""Backend -> the names of its assembly and of its machine code, and where the list of parameters begins and ends."""
 
 
 def module_of(text: str, folder: Path, number: int) -> ModuleType:
@@ -48,13 +54,14 @@ def compile_job(job: dict[str, Any], folder: Path, number: int) -> dict[str, Any
     function = getattr(module_of(job["text"], folder, number), job["function"])
     attributes = {(at,): [["tt.divisibility", 16]] for at in job["divisible"]}
     source = ASTSource(function, job["signature"], job["constexprs"], attributes)
-    compiled = triton.compile(source, target=GPUTarget("cuda", job["capability"], 32), options=job["options"])
-    ptx = compiled.asm["ptx"]
-    start = ptx.index(".entry")
+    target = GPUTarget(*job["target"])
+    compiled = triton.compile(source, target=target, options=job["options"])
+    assembly, code, begin, end = PARTS[target.backend]
+    start = compiled.asm[assembly].index(begin)
     metadata = {name: getattr(compiled.metadata, name, None) for name in METADATA}
     return {
-        "cubin": base64.b64encode(compiled.asm["cubin"]).decode(),
-        "ptx": ptx[start : ptx.index("{", start)],
+        "code": base64.b64encode(compiled.asm[code]).decode(),
+        "parameters": compiled.asm[assembly][start : compiled.asm[assembly].index(end, start)],
         "metadata": metadata,
     }
 

@@ -154,7 +154,7 @@ typedef struct ht_model_info {
   const char* manifest; /* the manifest's JSON text, as in the bundle */
   size_t manifest_nbytes;
   const char* target; /* the chosen target's name */
-  const char* device; /* the target's: "cpu", "cuda" */
+  const char* device; /* the target's: "cpu", "cuda"; where it is only inspected, also "hip" */
   uint64_t file_nbytes;
   uint64_t weights_nbytes; /* bytes of all weights, in the bundle or outside */
   size_t num_entries, num_targets, num_states, num_constants, num_members, num_producers;

@@ -1,0 +1,207 @@
+"""Products of one activation as one: how many launches there are, that nothing is copied, and results against eager."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.ir.group import Decision
+from hardtack.codegen.ir.plan import Launch
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.builder import Join
+from hardtack.codegen.pipeline import compile_entry
+from hardtack.codegen.products import KIND
+from hardtack.codegen.tune.choice import Tuning, key_of, plan_fields
+from hardtack.codegen.tune.gemm import GemmShape, plan_gemm
+from hardtack.codegen.tune.table import TableEntry, TuningTable
+from hardtack.export import to_graphs
+from tests.codegen.compare import Compiled, assert_same, eager
+from tests.models.test_bundles import load
+from tests.triton.test_loops import normal, on_gpu
+
+
+def kernels(compiled: Compiled) -> list[str]:
+    """What is launched, in order, without the hashes."""
+    return [i.kernel.rpartition("_")[0] for i in compiled.entry.plan.body if isinstance(i, Launch)]
+
+
+def decisions(compiled: Compiled) -> list[tuple[str, bool]]:
+    return [(d.partner, d.accepted) for d in compiled.entry.decisions if d.kind == KIND]
+
+
+def joins(compiled: Compiled) -> list[tuple[int, ...]]:
+    """The shapes of the constants that are joined."""
+    return [r.shape for r in compiled.entry.prepacks.values() if isinstance(r, Join)]
+
+
+class SelfAttention(nn.Module):
+    """Projections with a bias or without, queries of another width than keys and values, a factor before attention."""
+
+    def __init__(self, biases: Sequence[bool], factor: float | None = None) -> None:
+        super().__init__()
+        widths = (64, 32, 32)
+        self.q, self.k, self.v = (nn.Linear(48, n, bias=b) for n, b in zip(widths, biases, strict=True))
+        self.out, self.factor = nn.Linear(64, 48, bias=False), factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        scale = None
+        if self.factor is not None:
+            q, scale = q * self.factor, 1.0
+        q, k, v = (t.unflatten(-1, (-1, 16)).transpose(1, 2) for t in (q, k, v))
+        mixed = F.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("biases", [(True, True, True), (False, False, False), (True, False, True)])
+def test_queries_keys_and_values_are_one_product(biases: tuple[bool, ...], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    module = SelfAttention(biases).to(dtype)
+    x = normal(2, 24, 48).to(dtype)
+    compiled = on_gpu(module, (x,))
+    assert decisions(compiled) == [("3 products", True)]
+    assert [k.split("_")[0] for k in kernels(compiled)] == ["gemm", "attention", "gemm"]
+    assert sorted(joins(compiled)) == ([(48, 128), (128,)] if any(biases) else [(48, 128)])
+    assert_same(compiled(x), eager(module, (x,)))
+
+
+def test_a_power_of_two_goes_into_the_scale() -> None:
+    torch.manual_seed(0)
+    module, x = SelfAttention((True, False, True), 0.25).bfloat16(), normal(2, 24, 48).bfloat16()
+    compiled = on_gpu(module, (x,))
+    assert [k.split("_")[0] for k in kernels(compiled)] == ["gemm", "attention", "gemm"]
+    assert_same(compiled(x), eager(module, (x,)))
+
+
+def test_another_factor_is_a_kernel() -> None:
+    torch.manual_seed(0)
+    module, x = SelfAttention((True, True, True), 0.3).bfloat16(), normal(2, 24, 48).bfloat16()
+    compiled = on_gpu(module, (x,))
+    assert decisions(compiled) == [("3 products", True)]
+    assert [k.split("_")[0] for k in kernels(compiled)] == ["gemm", "mul", "attention", "gemm"]
+    assert_same(compiled(x), eager(module, (x,)))
+
+
+def test_any_number_of_rows() -> None:
+    torch.manual_seed(0)
+    module, free = SelfAttention((True, True, True)), torch.export.Dim.AUTO
+    compiled = on_gpu(module, (normal(2, 24, 48),), ({0: free, 1: free},))
+    assert decisions(compiled) == [("3 products", True)]
+    for shape in ((1, 5, 48), (3, 17, 48)):
+        x = normal(*shape)
+        assert_same(compiled(x), eager(module, (x,)))
+
+
+class SwiGLU(nn.Module):
+    def __init__(self, width: int = 64, hidden: int = 96) -> None:
+        super().__init__()
+        self.gate, self.up = nn.Linear(width, hidden, bias=False), nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gate_and_up_are_one_product_and_one_nest(rows: int, dtype: torch.dtype) -> None:
+    """One row reads its weights by columns."""
+    torch.manual_seed(0)
+    module, x = SwiGLU().to(dtype), normal(1, rows, 64).to(dtype)
+    compiled = on_gpu(module, (x,))
+    assert decisions(compiled) == [("2 products", True)]
+    launched = [k.split("_")[0] for k in kernels(compiled)]
+    assert launched in (["gemm", "mul", "gemm"], ["gemm", "gemm"])  # a product of one row may compute it as it reads
+    assert joins(compiled) == ([(192, 64)] if rows == 1 else [(64, 192)])
+    assert_same(compiled(x), eager(module, (x,)))
+
+
+class Shared(nn.Module):
+    """The weight of one product is read elsewhere, too; the others' results are outputs, and read before their bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (nn.Parameter(torch.randn(32, n)) for n in (16, 16, 24))
+        self.bias = nn.Parameter(torch.randn(24))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        b, c = x @ self.b, x @ self.c
+        return x @ self.a, self.a * x[0, 0], b, c + self.bias, c.exp()
+
+
+def test_only_constants_that_nothing_else_reads_are_joined() -> None:
+    torch.manual_seed(0)
+    module, x = Shared(), normal(40, 32)
+    compiled = on_gpu(module, (x,))
+    assert decisions(compiled) == [("2 products", True)]
+    assert joins(compiled) == [(32, 40)]
+    assert_same(compiled(x), eager(module, (x,)))
+
+
+def test_a_set_that_gains_nothing_stays_apart() -> None:
+    """What follows each of the two large products was computed along with it, and moves more memory than they save."""
+
+    class Large(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = (nn.Linear(2048, 8192, bias=False, dtype=torch.bfloat16) for _ in range(2))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.a(x).relu(), self.b(x).tanh()
+
+    with torch.device("meta"):
+        shapes = Large()
+    module, x = shapes.to_empty(device="cpu").eval(), torch.zeros(4096, 2048, dtype=torch.bfloat16)
+    (found,) = to_graphs(module, (x,), {}, None, False).entries.values()
+    entry = compile_entry(found.graph, {}, TritonBackend("sm_90"))
+    (refused,) = [d for d in entry.decisions if d.kind == KIND]
+    assert not refused.accepted
+    assert "us apart" in refused.reason
+    assert "2 kernels for what follows" in refused.reason
+
+
+@pytest.mark.parametrize(("joined_ns", "accepted"), [(5000, True), (10000, False)])
+def test_measured_times_decide_where_a_table_has_them_all(joined_ns: int, accepted: bool) -> None:
+    module = SelfAttention((False, False, False)).bfloat16().eval()
+    (found,) = to_graphs(module, (normal(2, 24, 48).bfloat16(),), {}, None, False).entries.values()
+    shapes = {n: GemmShape(1, 48, n, 48, DType.BF16, streamable=True) for n in (64, 32, 128)}
+    plans = {n: plan_fields(plan_gemm(s, "sm_90")) for n, s in shapes.items()}
+    times = {64: 4000, 32: 2000, 128: joined_ns}  # apart: 4 + 2 + 2 us
+
+    def decided(columns: Sequence[int]) -> Decision:
+        entries = {key_of(shapes[n]): TableEntry(plans[n], times[n]) for n in columns}
+        tuning = Tuning((("user", TuningTable("sm_90", "3.6.0", entries)),))
+        entry = compile_entry(found.graph, {}, TritonBackend("sm_90", tuning=tuning))
+        (decision,) = [d for d in entry.decisions if d.kind == KIND]
+        return decision
+
+    complete = decided((64, 32, 128))
+    assert complete.accepted == accepted
+    assert complete.reason == f"measured: 8.0 us apart, {joined_ns / 1000:.1f} us as 48x128x48"
+    assert decided((64, 128)).reason.startswith("about ")
+
+
+LAYERS = 2
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "llama_static_cache", "vit", "whisper_encoder"])
+def test_models_of_the_zoo(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every layer of a model whose projections are apart takes two launches fewer, and nothing more is copied."""
+    model: Any = load(name)
+    joined = on_gpu(copy.deepcopy(model.module), model.args)
+    assert decisions(joined).count(("3 products", True)) == LAYERS
+    assert_same(joined(*model.args), eager(model.module, model.args))
+    with monkeypatch.context() as m:
+        m.setattr(TritonBackend, "joined", lambda self, graph, hints: (graph, ()))
+        apart = on_gpu(copy.deepcopy(model.module), model.args)
+    assert len(kernels(joined)) <= len(kernels(apart)) - 2 * LAYERS
+    copies = [c.entry.texts["fuse"].count(".copy") for c in (joined, apart)]
+    assert copies[0] <= copies[1]
