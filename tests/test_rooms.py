@@ -164,6 +164,34 @@ def test_programs_see_only_the_public_interface(folder: str) -> None:
             )
 
 
+# What each room of the server may include beside the C++ library, the system's headers, its own and server/core's.
+SERVER_HEADERS = {
+    "core": (r"hardtack/hardtack\.hp?p?",),
+    "http": (r"boost/(asio|beast)/.*", r"zlib\.h", r"nlohmann/json\.hpp"),
+    "grpc": (r"grpc(pp)?/.*", r"google/protobuf/.*", r"inference(\.grpc)?\.pb\.h", r"openssl/.*", r"zlib\.h"),
+}
+
+
+@pytest.mark.parametrize("room", SERVER_HEADERS)
+def test_rooms_of_the_server(room: str) -> None:
+    for path in sorted((ROOT / "server" / room).glob("*.[ch]*")):
+        for name in includes(path):
+            own = name.startswith(("server/core/", f"server/{room}/")) and (ROOT / name).is_file()
+            system = re.fullmatch(r"[a-z_]+|(sys/)?[a-z_]+\.h", name) is not None and name != "zlib.h"
+            allowed = any(re.fullmatch(pattern, name) for pattern in SERVER_HEADERS[room])
+            assert own or system or allowed, f"server/{room}/{path.name} includes {name}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "server" / "triton").glob("*.[ch]*")), ids=lambda p: p.name)
+def test_the_triton_backend_sees_only_the_public_interface(path: Path) -> None:
+    """Triton's functions are declared in a header of our own: there is no package with Triton's."""
+    for name in includes(path):
+        own = (path.parent / name).is_file() or (ROOT / "runtime_cpp" / "include" / name).is_file()
+        assert own or re.fullmatch(r"[a-z_]+(\.h)?", name) or name == "nlohmann/json.hpp", (
+            f"{path.name} includes {name}"
+        )
+
+
 KERNEL_HEADERS = sorted((ROOT / "codegen" / "templates" / "cpp").glob("*.[ch]*"))
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import tests.triton.interpreter  # noqa: F401  # isort: skip  # first: it chooses the interpreter
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 import torch
 
-from hardtack.codegen.backends.triton.backend import TritonBackend
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.tune.candidates import candidates
 from hardtack.codegen.tune.choice import KIND, Tuning, plan_fields, shape_of
@@ -31,7 +29,7 @@ CASES: dict[str, Callable[[], Case]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_candidate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_candidate(name: str) -> None:
     torch.manual_seed(0)
     case = CASES[name]()
     want = case.want(case.tensors)
@@ -40,9 +38,7 @@ def test_every_candidate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(plans) > 3
     for plan in plans:
         table = TuningTable("sm_90", "3.6.0", {key: TableEntry(plan_fields(plan), 1)})
-        forced = partial(TritonBackend, tuning=Tuning((("user", table),)))
-        monkeypatch.setattr(template_runs, "TritonBackend", forced)
-        prepared = template_runs.prepare(case.graph, case.tensors)
+        prepared = template_runs.prepare(case.graph, case.tensors, tuning=Tuning((("user", table),)))
         assert any("yes, user table" in d for d in prepared.decisions), plan
         prepared()
         cases.close(case, list(prepared.outputs), want)

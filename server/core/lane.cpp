@@ -1,0 +1,223 @@
+#include "server/core/lane.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace hardtack::serve {
+
+namespace {
+
+using Batch = std::vector<std::unique_ptr<Pending>>;
+
+std::uint64_t ns_between(Clock::time_point a, Clock::time_point b) {
+  return b <= a ? 0 : static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(b - a).count());
+}
+
+Error no_memory(std::size_t nbytes) {
+  return {Code::kNoMemory, "no memory for " + std::to_string(nbytes) + " bytes; try again later"};
+}
+
+Failure failure(ht_status* status) {
+  if (status == nullptr) return std::nullopt;
+  return from_status(status);
+}
+
+std::int64_t rows_of(const Batch& batch) {
+  std::int64_t rows = 0;
+  for (const auto& pending : batch) rows += pending->rows;
+  return rows;
+}
+
+// What another composition of the batch may not suffer from: one request's data, or the sum of the rows.
+bool may_be_one_request(const Error& error) {
+  return error.code == Code::kInvalid || error.code == Code::kModel || error.code == Code::kNoMemory;
+}
+
+}  // namespace
+
+Outcome<std::unique_ptr<Lane>> Lane::create(const ModelVersion& version, const ht_session_options& options,
+                                            hardtack::Pool pool) {
+  auto lane = std::unique_ptr<Lane>(new Lane(version));
+  lane->pool_ = std::move(pool);
+  ht_session_options mine = options;
+  if (lane->pool_.get() != nullptr) mine.pool = lane->pool_.get();
+  auto session = version.bundle().new_session(&mine);
+  if (!session.ok()) return Error{Code::kInvalid, session.status().message()};
+  lane->session_ = std::move(*session);
+  return lane;
+}
+
+Failure Lane::spill() {
+  if (held == nullptr) return std::nullopt;
+  held->saved.resize(version_.info().num_states);
+  for (std::size_t i = 0; i < held->saved.size(); ++i) {
+    held->saved[i].resize(state(i)->nbytes);
+    if (Failure failed = failure(
+            ht_session_read_state(session_.get(), state(i)->name, held->saved[i].data(), held->saved[i].size()))) {
+      held->saved.clear();
+      return failed;
+    }
+  }
+  return std::nullopt;
+}
+
+Failure Lane::restore(const SequenceState& sequence) {
+  for (std::size_t i = 0; i < sequence.saved.size(); ++i) {
+    if (Failure failed = failure(ht_session_write_state(session_.get(), state(i)->name, sequence.saved[i].data(),
+                                                        sequence.saved[i].size()))) {
+      return failed;
+    }
+  }
+  return std::nullopt;
+}
+
+// The states that the request is to find: its sequence's, or the initial ones. (The batcher moves `held` afterwards.)
+Failure Lane::prepare(const Pending& pending) {
+  if (!version_.has_states()) return std::nullopt;
+  SequenceState* wanted = pending.sequence;
+  if (held != wanted) {
+    if (Failure failed = spill()) return failed;
+  }
+  if (wanted == nullptr || pending.request.sequence.start) return failure(ht_session_reset(session_.get()));
+  return held == wanted ? std::nullopt : restore(*wanted);
+}
+
+Failure Lane::fill_inputs(const Batch& batch, std::int64_t rows) {
+  const Pending& first = *batch.front();
+  const std::size_t count = first.inputs.size();
+  inputs_.assign(count, ht_tensor{});
+  shapes_.resize(count);
+  staging_.resize(std::max(staging_.size(), count));
+  for (std::size_t i = 0; i < count; ++i) {
+    const Input& input = first.request.inputs[first.inputs[i]];
+    shapes_[i] = input.shape;
+    const void* data = input.data;
+    if (batch.size() > 1) {
+      std::size_t nbytes = 0;
+      for (const auto& pending : batch) nbytes += pending->request.inputs[pending->inputs[i]].nbytes;
+      if (staging_[i].nbytes < nbytes) {
+        staging_[i] = {};
+        staging_[i].memory = allocate(nbytes);
+        if (staging_[i].memory == nullptr) return no_memory(nbytes);
+        staging_[i].nbytes = nbytes;
+      }
+      std::byte* to = staging_[i].memory.get();
+      for (const auto& pending : batch) {
+        const Input& part = pending->request.inputs[pending->inputs[i]];
+        if (part.nbytes > 0) std::memcpy(to, part.data, part.nbytes);
+        to += part.nbytes;
+      }
+      shapes_[i][0] = rows;
+      data = staging_[i].memory.get();
+    }
+    static std::int64_t nothing = 0;  // tensors without elements may come without memory
+    ht_tensor& tensor = inputs_[i];
+    tensor.data = data == nullptr ? &nothing : const_cast<void*>(data);
+    tensor.device.device_type = 1;
+    tensor.ndim = static_cast<std::int32_t>(shapes_[i].size());
+    tensor.dtype = input.dtype;
+    tensor.shape = shapes_[i].data();
+  }
+  return std::nullopt;
+}
+
+// Copies the request's rows of what the session computed into memory of the response's own.
+Failure Lane::take_outputs(const Pending& pending, std::int64_t first_row, std::int64_t rows, std::int64_t all_rows,
+                           Response& response) const {
+  constexpr std::size_t kAlignment = 64;
+  std::size_t total = 0;
+  for (const std::size_t index : pending.outputs) {
+    const ht_tensor& tensor = outputs_[index];
+    Output output;
+    output.name = pending.entry->outputs[index].name;
+    output.dtype = tensor.dtype;
+    output.shape.assign(tensor.shape, tensor.shape + tensor.ndim);
+    if (rows != all_rows) output.shape[0] = rows;
+    output.nbytes = static_cast<std::size_t>(numel(output.shape).value_or(0)) * itemsize(tensor.dtype);
+    total += (output.nbytes + kAlignment - 1) / kAlignment * kAlignment;
+    response.outputs.push_back(std::move(output));
+  }
+  std::shared_ptr<std::byte> memory = allocate(total);
+  if (memory == nullptr) return no_memory(total);
+  std::byte* to = memory.get();
+  for (std::size_t i = 0; i < pending.outputs.size(); ++i) {
+    const ht_tensor& tensor = outputs_[pending.outputs[i]];
+    Output& output = response.outputs[i];
+    const auto* from = static_cast<const std::byte*>(tensor.data) + tensor.byte_offset;
+    if (rows > 0 && rows != all_rows)
+      from += output.nbytes / static_cast<std::size_t>(rows) * static_cast<std::size_t>(first_row);
+    if (output.nbytes > 0) std::memcpy(to, from, output.nbytes);
+    output.data = to;
+    to += (output.nbytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  response.memory = std::move(memory);
+  return std::nullopt;
+}
+
+Failure Lane::execute(const Batch& batch, Statistics::Run& run, Response* responses) {
+  const Pending& first = *batch.front();
+  const auto start = Clock::now();
+  run.rows = rows_of(batch);
+  if (Failure failed = prepare(first)) return failed;
+  if (Failure failed = fill_inputs(batch, run.rows)) return failed;
+  const auto filled = Clock::now();
+  outputs_.assign(first.entry->outputs.size(), ht_tensor{});
+  if (Failure failed = failure(ht_session_run(session_.get(), first.entry->name.c_str(), inputs_.data(), inputs_.size(),
+                                              outputs_.data(), outputs_.size()))) {
+    return failed;
+  }
+  const auto ran = Clock::now();
+  std::int64_t row = 0;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (Failure failed = take_outputs(*batch[i], row, batch[i]->rows, run.rows, responses[i])) return failed;
+    row += batch[i]->rows;
+  }
+  run.input_ns = ns_between(start, filled);
+  run.infer_ns = ns_between(filled, ran);
+  run.output_ns = ns_between(ran, Clock::now());
+  return std::nullopt;
+}
+
+void Lane::run(Batch& batch, Statistics& statistics, std::vector<Answer>& answers) {
+  const auto start = Clock::now();
+  std::vector<Response> responses(batch.size());
+  Statistics::Run numbers;
+  Failure failed;
+  try {
+    failed = execute(batch, numbers, responses.data());
+  } catch (const std::bad_alloc&) {
+    failed = Error{Code::kNoMemory, "no memory for the answer; try again later"};
+  }
+  if (failed && batch.size() > 1 && may_be_one_request(*failed)) {
+    for (auto& pending : batch) {
+      Batch alone;
+      alone.push_back(std::move(pending));
+      run(alone, statistics, answers);
+    }
+    batch.clear();
+    return;
+  }
+  if (!failed) statistics.ran(numbers);
+  const auto end = Clock::now();
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    Pending& pending = *batch[i];
+    Response& response = responses[i];
+    response.model = version_.model();
+    response.version = version_.version();
+    response.id = std::move(pending.request.id);
+    const std::uint64_t total = ns_between(pending.request.arrived, end);
+    if (failed) {
+      response.outputs.clear();
+      response.memory.reset();
+      response.error = failed;
+      statistics.failed(failed->code, total);
+    } else {
+      statistics.succeeded(pending.rows, total, ns_between(pending.request.arrived, start), numbers);
+    }
+    answers.push_back({std::move(pending.done), std::move(response)});
+  }
+  batch.clear();
+}
+
+}  // namespace hardtack::serve

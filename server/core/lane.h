@@ -1,0 +1,70 @@
+// A session with the memory that batches are put together in, and whose states it holds at the moment.
+#ifndef HARDTACK_SERVER_CORE_LANE_H
+#define HARDTACK_SERVER_CORE_LANE_H
+
+#include <hardtack/hardtack.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/core/pending.h"
+#include "server/core/statistics.h"
+
+namespace hardtack::serve {
+
+class Lane;
+
+/// States of one sequence. Guarded by the batcher's lock; `saved` belongs to whoever runs the sequence.
+struct SequenceState {
+  std::string id;
+  bool alive = false;      // started, not ended, not failed
+  bool running = false;    // in a run now
+  int waiting = 0;         // queued or running requests
+  Lane* holder = nullptr;  // the lane whose session holds the states; null: they are in `saved`
+  std::vector<std::vector<std::byte>> saved;
+  Clock::time_point last;
+};
+
+/// Used by one thread at a time.
+class Lane {
+ public:
+  /// `pool` is this lane's own or empty.
+  static Outcome<std::unique_ptr<Lane>> create(const ModelVersion& version, const ht_session_options& options,
+                                               hardtack::Pool pool);
+
+  struct Answer {
+    Done done;
+    Response response;
+  };
+  /// Runs the requests together (several: all fit each other), counts them, empties the batch and gives what to tell the
+  /// clients. Where a batch is refused, each of its requests is run alone.
+  void run(std::vector<std::unique_ptr<Pending>>& batch, Statistics& statistics, std::vector<Answer>& answers);
+
+  SequenceState* held = nullptr;  // guarded like SequenceState
+
+ private:
+  explicit Lane(const ModelVersion& version) : version_(version) {}
+  Failure prepare(const Pending& pending);
+  Failure spill();
+  Failure execute(const std::vector<std::unique_ptr<Pending>>& batch, Statistics::Run& run, Response* responses);
+  Failure fill_inputs(const std::vector<std::unique_ptr<Pending>>& batch, std::int64_t rows);
+  Failure take_outputs(const Pending& pending, std::int64_t first_row, std::int64_t rows, std::int64_t all_rows,
+                       Response& response) const;
+  Failure restore(const SequenceState& sequence);
+  const ht_array_info* state(std::size_t i) const { return version_.bundle().state(i); }
+
+  const ModelVersion& version_;
+  hardtack::Pool pool_;  // of its own, or empty; outlives the session
+  hardtack::Session session_;
+  std::vector<ht_tensor> inputs_, outputs_;
+  std::vector<Shape> shapes_;  // of the inputs of a batch
+  struct Staging {
+    std::shared_ptr<std::byte> memory;
+    std::size_t nbytes = 0;
+  };
+  std::vector<Staging> staging_;  // one an input
+};
+
+}  // namespace hardtack::serve
+
+#endif  // HARDTACK_SERVER_CORE_LANE_H

@@ -1,0 +1,144 @@
+#include "server/core/pending.h"
+
+#include <algorithm>
+#include <string>
+
+#include "server/core/protocol.h"
+
+namespace hardtack::serve {
+
+namespace {
+
+std::string names_of(const std::vector<TensorMeta>& tensors) {
+  std::string text;
+  for (const TensorMeta& tensor : tensors) text += (text.empty() ? "\"" : ", \"") + tensor.name + "\"";
+  return text;
+}
+
+std::string of_model(const ModelVersion& version) {
+  return "model \"" + version.model() + "\" (version " + version.version() + ")";
+}
+
+Failure check_input(const ModelVersion& version, const TensorMeta& meta, const Input& input) {
+  const std::string which = "input \"" + input.name + "\" of " + of_model(version);
+  if (!same_dtype(meta.dtype, input.dtype)) {
+    return Error{Code::kInvalid, which + " is " + meta.datatype + ", " + protocol_name(input.dtype) + " was sent"};
+  }
+  bool good = meta.shape.size() == input.shape.size();
+  for (std::size_t d = 0; good && d < meta.shape.size(); ++d) {
+    good = input.shape[d] >= meta.dims[d].lo && input.shape[d] <= meta.dims[d].hi;
+  }
+  if (!good) {
+    std::string wanted;
+    for (const ht_dim_info& dim : meta.dims) {
+      wanted += wanted.empty() ? "[" : ",";
+      wanted += dim.text;
+      if (dim.lo == dim.hi) continue;
+      wanted += " from " + std::to_string(dim.lo);
+      if (dim.hi != INT64_MAX) wanted += " to " + std::to_string(dim.hi);
+    }
+    return Error{Code::kInvalid,
+                 which + " has shape " + to_text(input.shape) + ", expected " + (wanted.empty() ? "[" : wanted) + "]"};
+  }
+  if (Failure wrong = check_nbytes(input)) return wrong;
+  if (input.nbytes > 0 && (input.data == nullptr || !aligned(input.data, input.dtype))) {
+    return Error{Code::kInternal, which + " was handed over unaligned; this is a bug of the server"};
+  }
+  return std::nullopt;
+}
+
+Failure order_inputs(const ModelVersion& version, Pending& pending) {
+  const std::vector<TensorMeta>& metas = pending.entry->inputs;
+  const std::vector<Input>& inputs = pending.request.inputs;
+  pending.inputs.assign(metas.size(), SIZE_MAX);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const auto meta =
+        std::find_if(metas.begin(), metas.end(), [&](const TensorMeta& m) { return m.name == inputs[i].name; });
+    if (meta == metas.end()) {
+      return Error{Code::kInvalid, of_model(version) + " has no input \"" + inputs[i].name.substr(0, 200) +
+                                       "\"; its inputs are " + names_of(metas)};
+    }
+    std::size_t& place = pending.inputs[static_cast<std::size_t>(meta - metas.begin())];
+    if (place != SIZE_MAX) return Error{Code::kInvalid, "input \"" + inputs[i].name + "\" is given twice"};
+    place = i;
+    if (Failure wrong = check_input(version, *meta, inputs[i])) return wrong;
+  }
+  for (std::size_t i = 0; i < metas.size(); ++i) {
+    if (pending.inputs[i] != SIZE_MAX) continue;
+    return Error{Code::kInvalid, of_model(version) + " needs input \"" + metas[i].name +
+                                     "\", which is missing; its inputs are " + names_of(metas)};
+  }
+  return std::nullopt;
+}
+
+Failure order_outputs(const ModelVersion& version, Pending& pending) {
+  const std::vector<TensorMeta>& metas = pending.entry->outputs;
+  if (pending.request.outputs.empty()) {
+    for (std::size_t i = 0; i < metas.size(); ++i) pending.outputs.push_back(i);
+    return std::nullopt;
+  }
+  for (const std::string& name : pending.request.outputs) {
+    const auto meta = std::find_if(metas.begin(), metas.end(), [&](const TensorMeta& m) { return m.name == name; });
+    if (meta == metas.end()) {
+      return Error{Code::kInvalid, of_model(version) + " has no output \"" + name.substr(0, 200) +
+                                       "\"; its outputs are " + names_of(metas)};
+    }
+    const auto index = static_cast<std::size_t>(meta - metas.begin());
+    if (std::find(pending.outputs.begin(), pending.outputs.end(), index) != pending.outputs.end()) {
+      return Error{Code::kInvalid, "output \"" + name + "\" is asked for twice"};
+    }
+    pending.outputs.push_back(index);
+  }
+  return std::nullopt;
+}
+
+Failure check_rows(const ModelVersion& version, Pending& pending) {
+  if (!pending.entry->batches) return std::nullopt;
+  const std::vector<Input>& inputs = pending.request.inputs;
+  const Input& first = inputs[pending.inputs[0]];
+  pending.rows = first.shape[0];
+  for (const std::size_t i : pending.inputs) {
+    if (inputs[i].shape[0] == pending.rows) continue;
+    return Error{Code::kInvalid, "inputs \"" + first.name + "\" and \"" + inputs[i].name + "\" of " +
+                                     of_model(version) + " have " + std::to_string(pending.rows) + " and " +
+                                     std::to_string(inputs[i].shape[0]) + " rows; they must agree"};
+  }
+  return std::nullopt;
+}
+
+Failure check_sequence(const ModelVersion& version, const Sequence& sequence) {
+  if (sequence.id.empty()) {
+    if (!sequence.start && !sequence.end) return std::nullopt;
+    return Error{Code::kInvalid, "sequence_start and sequence_end need a sequence_id"};
+  }
+  if (version.has_states()) return std::nullopt;
+  return Error{Code::kUnsupported,
+               of_model(version) + " keeps no states, so a sequence means nothing to it; leave out sequence_id"};
+}
+
+}  // namespace
+
+Outcome<std::unique_ptr<Pending>> check_request(const ModelVersion& version, Request&& request) {
+  auto entry = version.entry(request.entry);
+  if (!entry.ok()) return entry.error();
+  auto pending = std::make_unique<Pending>();
+  pending->request = std::move(request);
+  pending->entry = *entry;
+  if (Failure wrong = check_sequence(version, pending->request.sequence)) return *wrong;
+  if (Failure wrong = order_inputs(version, *pending)) return *wrong;
+  if (Failure wrong = order_outputs(version, *pending)) return *wrong;
+  if (Failure wrong = check_rows(version, *pending)) return *wrong;
+  return pending;
+}
+
+bool fits(const Pending& a, const Pending& b) {
+  if (a.entry != b.entry || a.rows == 0 || b.rows == 0) return false;
+  for (std::size_t i = 0; i < a.inputs.size(); ++i) {
+    const Shape& x = a.request.inputs[a.inputs[i]].shape;
+    const Shape& y = b.request.inputs[b.inputs[i]].shape;
+    if (!std::equal(x.begin() + 1, x.end(), y.begin() + 1, y.end())) return false;
+  }
+  return true;
+}
+
+}  // namespace hardtack::serve

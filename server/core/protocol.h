@@ -1,0 +1,35 @@
+// What both protocols say alike: the server's description and words that must not differ between HTTP and gRPC.
+#ifndef HARDTACK_SERVER_CORE_PROTOCOL_H
+#define HARDTACK_SERVER_CORE_PROTOCOL_H
+
+#include <string>
+#include <vector>
+
+#include "server/core/error.h"
+#include "server/core/request.h"
+
+namespace hardtack::serve {
+
+/// "hardtack", the library's version, and the protocol's extensions that are served.
+struct ServerInfo {
+  std::string name, version;
+  std::vector<std::string> extensions;
+};
+const ServerInfo& server_info();
+
+/// The platform and backend that models are told to have.
+inline constexpr const char* kPlatform = "hardtack_pkg";
+inline constexpr const char* kBackend = "hardtack";
+
+/// Refuses what a request may not ask of an output: the `classification` extension, cuda shared memory.
+Failure check_output_parameter(const std::string& output, std::string_view name);
+
+/// The type of an input as the client spelled it. BYTES and unknown names are refused in words.
+Outcome<ht_dtype> input_dtype(const std::string& input, std::string_view datatype);
+
+/// That an input has the bytes that its dtype and shape say.
+Failure check_nbytes(const Input& input);
+
+}  // namespace hardtack::serve
+
+#endif  // HARDTACK_SERVER_CORE_PROTOCOL_H

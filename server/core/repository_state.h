@@ -1,0 +1,63 @@
+// What a repository holds, and the threads that look at files and take away what was replaced. Inside of server/core.
+#ifndef HARDTACK_SERVER_CORE_REPOSITORY_STATE_H
+#define HARDTACK_SERVER_CORE_REPOSITORY_STATE_H
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/core/bundles.h"
+#include "server/core/repository.h"
+
+namespace hardtack::serve {
+
+struct VersionSlot {
+  std::shared_ptr<ModelVersion> serving;  // null: none is ready
+  std::string stamp;                      // of the file that serves
+  std::string failed_stamp;               // of the file that did not load
+  std::string reason;
+  bool loading = true;  // now, or not tried yet
+  std::shared_ptr<Statistics> statistics = std::make_shared<Statistics>();
+};
+
+struct ModelSlot {
+  std::map<std::int64_t, VersionSlot> versions;
+  bool wanted = true;  // false: unloaded by request, or not asked for yet
+};
+
+struct Repository::State {
+  RepositoryOptions options;
+  Log* log = nullptr;
+  hardtack::Pool pool;  // empty with own_pools
+  mutable std::shared_mutex table_mutex;
+  std::map<std::string, ModelSlot> table;
+  std::mutex load_mutex;  // one load at a time; taken before table_mutex
+  std::mutex thread_mutex;
+  std::condition_variable wake, reap;
+  std::vector<std::shared_ptr<ModelVersion>> retiring;  // under thread_mutex
+  bool ending = false;                                  // under thread_mutex
+  std::atomic<bool> draining{false}, stopping{false};
+  std::atomic<std::uint64_t> loads{0}, load_failures{0}, unloads{0};
+  FoundModels seen;         // the last look; of the looking thread
+  bool unreadable = false;  // at the last look
+  std::thread looker, reaper;
+
+  void watch_files();
+  void look();
+  void apply(const std::string& name, const FoundVersions& found, bool again);
+  FoundVersions chosen(const FoundVersions& found) const;
+  void load_version(const std::string& name, std::int64_t number, const Found& found);
+  void retire(std::shared_ptr<ModelVersion> version);
+  void reap_retired();
+  std::string reason_not_ready(const ModelSlot& slot) const;
+};
+
+}  // namespace hardtack::serve
+
+#endif  // HARDTACK_SERVER_CORE_REPOSITORY_STATE_H

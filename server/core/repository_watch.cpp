@@ -1,0 +1,187 @@
+// How a repository follows its files: looking, loading, replacing, taking away.
+
+#include <malloc.h>
+
+#include <algorithm>
+
+#include "server/core/repository_state.h"
+
+namespace hardtack::serve {
+
+namespace {
+
+bool same(const FoundVersions& a, const FoundVersions& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.first == y.first && x.second.path == y.second.path && x.second.stamp == y.second.stamp;
+  });
+}
+
+}  // namespace
+
+// --- looking at files ---
+
+FoundVersions Repository::State::chosen(const FoundVersions& found) const {
+  const auto newest = static_cast<std::size_t>(options.versions.newest);
+  if (newest == 0 || found.size() <= newest) return found;
+  return FoundVersions(std::prev(found.end(), static_cast<std::ptrdiff_t>(newest)), found.end());
+}
+
+// Brings what serves in line with the files. `again`: files that failed to load are tried once more.
+void Repository::State::apply(const std::string& name, const FoundVersions& found, bool again) {
+  const FoundVersions wanted = chosen(found);
+  bool all_ready = true;
+  for (const auto& [number, file] : wanted) {
+    bool load = false;
+    {
+      const std::unique_lock lock(table_mutex);
+      VersionSlot& slot = table[name].versions[number];
+      const bool serves = slot.serving != nullptr && slot.stamp == file.stamp;
+      load = !serves && (again || slot.failed_stamp != file.stamp);
+      slot.loading = load;
+      if (serves) slot.failed_stamp = slot.reason = "";
+    }
+    if (load) load_version(name, number, file);
+    const std::shared_lock lock(table_mutex);
+    all_ready = all_ready && table.at(name).versions.at(number).serving != nullptr;
+  }
+  const std::unique_lock lock(table_mutex);
+  ModelSlot& model = table[name];
+  for (auto it = model.versions.begin(); it != model.versions.end();) {
+    const bool keep = wanted.count(it->first) > 0 || (found.count(it->first) > 0 && !all_ready);
+    if (!keep && it->second.serving != nullptr) {
+      log->write(Level::kInfo, "version unloaded", {{"model", name}, {"version", it->first}});
+      ++unloads;
+      retire(std::move(it->second.serving));
+    }
+    it = keep ? std::next(it) : model.versions.erase(it);
+  }
+  if (found.empty()) table.erase(name);
+}
+
+void Repository::State::load_version(const std::string& name, std::int64_t number, const Found& found) {
+  std::shared_ptr<Statistics> statistics;
+  {
+    const std::shared_lock lock(table_mutex);
+    statistics = table.at(name).versions.at(number).statistics;
+  }
+  const auto start = Clock::now();
+  Failure failed;
+  std::shared_ptr<ModelVersion> fresh;
+  if (!found.problem.empty()) {
+    failed = Error{Code::kInvalid, found.problem};
+  } else {
+    auto loaded = ModelVersion::load(name, number, found.path, options, pool.get(), statistics);
+    if (loaded.ok()) {
+      fresh = std::move(*loaded);
+    } else {
+      failed = loaded.error();
+    }
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const std::unique_lock lock(table_mutex);
+  VersionSlot& slot = table[name].versions[number];
+  slot.loading = false;
+  if (failed) {
+    ++load_failures;
+    slot.failed_stamp = found.stamp;
+    slot.reason = failed->sentence;
+    log->write(Level::kError, slot.serving ? "reload failed, the old bundle serves on" : "load failed",
+               {{"model", name}, {"version", number}, {"path", found.path}, {"reason", failed->sentence}});
+    return;
+  }
+  ++loads;
+  log->write(Level::kInfo, slot.serving ? "model reloaded" : "model loaded",
+             {{"model", name},
+              {"version", number},
+              {"path", found.path},
+              {"target", fresh->info().target},
+              {"sessions", fresh->sessions()},
+              {"max_batch", fresh->max_batch_size()},
+              {"seconds", seconds}});
+  if (slot.serving != nullptr) retire(std::move(slot.serving));
+  slot.serving = std::move(fresh);
+  slot.stamp = found.stamp;
+  slot.failed_stamp = slot.reason = "";
+}
+
+void Repository::State::look() {
+  const std::lock_guard<std::mutex> loading(load_mutex);
+  auto found = find_bundles(options.path);
+  if (!found.ok()) {
+    if (!unreadable)
+      log->write(Level::kError, "the repository cannot be read; what serves goes on",
+                 {{"reason", found.error().sentence}});
+    unreadable = true;
+    return;
+  }
+  unreadable = false;
+  FoundModels now = std::move(*found);
+  std::vector<std::string> names;
+  {
+    const std::unique_lock lock(table_mutex);
+    for (const auto& [name, versions] : now) {
+      if (table.count(name) > 0) continue;
+      table[name].wanted = options.load_all;
+      for (const auto& [number, file] : chosen(versions)) table[name].versions[number].loading = options.load_all;
+    }
+    for (const auto& [name, slot] : table) {
+      if (slot.wanted || now.count(name) == 0) names.push_back(name);
+    }
+  }
+  for (const std::string& name : names) {
+    const FoundVersions &was = seen[name], &is = now[name];
+    if (stopping) return;
+    if (same(was, is)) apply(name, is, false);  // it has stayed as it is for one look
+  }
+  seen = std::move(now);
+}
+
+void Repository::State::watch_files() {
+  look();  // `seen` is what open() saw
+  std::unique_lock<std::mutex> lock(thread_mutex);
+  while (!ending) {
+    if (options.poll.count() == 0) {
+      wake.wait(lock);
+      continue;
+    }
+    if (wake.wait_for(lock, options.poll, [&] { return ending; })) return;
+    lock.unlock();
+    look();
+    lock.lock();
+  }
+}
+
+// --- old versions ---
+
+void Repository::State::retire(std::shared_ptr<ModelVersion> version) {
+  {
+    const std::lock_guard<std::mutex> lock(thread_mutex);
+    retiring.push_back(std::move(version));
+  }
+  reap.notify_one();
+}
+
+// Destroys versions that nobody can reach any more (they are out of the table) and that owe no answer.
+void Repository::State::reap_retired() {
+  std::unique_lock<std::mutex> lock(thread_mutex);
+  while (!ending || !retiring.empty()) {
+    std::vector<std::shared_ptr<ModelVersion>> done;
+    for (auto& version : retiring) {
+      if (version.use_count() == 1 && version->idle()) done.push_back(std::move(version));
+    }
+    retiring.erase(std::remove(retiring.begin(), retiring.end(), nullptr), retiring.end());
+    lock.unlock();
+    if (!done.empty()) {
+      done.clear();
+      ::malloc_trim(0);  // a model's memory is large: give it back, so that reloads do not add up
+    }
+    lock.lock();
+    if (!retiring.empty()) {
+      reap.wait_for(lock, std::chrono::milliseconds(5));
+    } else if (!ending) {
+      reap.wait(lock);
+    }
+  }
+}
+
+}  // namespace hardtack::serve

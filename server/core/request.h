@@ -1,0 +1,96 @@
+// One inference, whatever protocol brought it.
+//
+// Ownership. A Request is moved into Repository::infer and lives there until its Done has been called. Its inputs are
+// views; `keep_alive` holds whatever they point into (the body of an HTTP request, a protobuf message, a block from
+// allocate()) and is let go before Done is called or soon after, on any thread. A Response owns the memory of its
+// outputs through `memory` and is independent of the model: it may outlive version, repository and request.
+//
+// Threads. Done is called exactly once for each infer(), with a result or an error: from a worker thread of the model,
+// from its timer thread (a deadline), or from the caller's own thread before infer() returns (every refusal
+// before queueing; and the result itself with Request::run_here). No lock of the core is held meanwhile. Done must not
+// block for long (it holds up a worker), must not throw, and may call infer() again only without run_here.
+#ifndef HARDTACK_SERVER_CORE_REQUEST_H
+#define HARDTACK_SERVER_CORE_REQUEST_H
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "server/core/error.h"
+#include "server/core/tensor.h"
+
+namespace hardtack::serve {
+
+using Clock = std::chrono::steady_clock;
+
+/// A tensor that the client sent: row-major elements, little-endian, without padding.
+struct Input {
+  std::string name;
+  ht_dtype dtype{};
+  Shape shape;
+  const void* data = nullptr;  // kept by Request::keep_alive; aligned to the itemsize (serve::aligned)
+  std::size_t nbytes = 0;      // must be what dtype and shape say; checked by the core
+};
+
+/// States of a model that belong to one conversation; see docs/server.md.
+struct Sequence {
+  std::string id;  // empty: none; numbers are written in decimal
+  bool start = false;
+  bool end = false;
+};
+
+struct Request {
+  std::string model;
+  std::string version;               // "" means the highest that is ready
+  std::string entry;                 // "" means the bundle's default entry point (ModelVersion::default_entry)
+  std::string id;                    // given back in the response
+  std::vector<Input> inputs;         // in any order
+  std::vector<std::string> outputs;  // the names asked for, answered in this order; empty: all, in the model's order
+  Sequence sequence;
+  Clock::time_point arrived = Clock::now();               // statistics and deadlines count from here
+  Clock::time_point deadline = Clock::time_point::max();  // a request not started by then is answered with kDeadline
+  /// Set by the protocol when the client has gone: a request not started is dropped (kCancelled). May be null.
+  std::shared_ptr<std::atomic<bool>> cancelled;
+  std::shared_ptr<const void> keep_alive;
+  /// The model may run on the calling thread, before infer() returns, if a session is idle and nobody waits: saves two
+  /// thread switches. Only where blocking the thread for one run is fine.
+  bool run_here = false;
+};
+
+/// A parameter of a request as JSON or protobuf carry it.
+using Parameter = std::variant<bool, std::int64_t, double, std::string>;
+
+/// Applies one request-level parameter: `timeout` (microseconds from `arrived`), `sequence_id` (number or text),
+/// `sequence_start`, `sequence_end`, `entry`. Others are no concern of the core and are accepted (`priority`, tracing
+/// ids, the protocols' own). kInvalid with a sentence when the value has the wrong type.
+Failure apply_parameter(Request& request, std::string_view name, const Parameter& value);
+
+/// A tensor of the answer; row-major, in memory that the Response owns, aligned to 64 bytes.
+struct Output {
+  std::string name;
+  ht_dtype dtype{};
+  Shape shape;
+  const std::byte* data = nullptr;
+  std::size_t nbytes = 0;
+};
+
+struct Response {
+  std::string model;
+  std::string version;  // the version that ran, also when the request named none
+  std::string id;
+  Failure error;  // set: no outputs
+  std::vector<Output> outputs;
+  std::shared_ptr<const std::byte> memory;  // what the outputs point into
+};
+
+using Done = std::function<void(Response&&)>;
+
+}  // namespace hardtack::serve
+
+#endif  // HARDTACK_SERVER_CORE_REQUEST_H

@@ -1,0 +1,149 @@
+#include "server/core/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "server/core/tensor.h"
+
+namespace hardtack::serve {
+
+namespace {
+
+constexpr std::size_t kMostRegions = 4096;
+
+Error invalid(std::string sentence) { return {Code::kInvalid, std::move(sentence)}; }
+
+std::string region_named(const std::string& name) { return "shared memory region \"" + name + "\""; }
+
+}  // namespace
+
+struct SharedMemory::Open {
+  Region region;
+  int file = -1;
+  ~Open() {
+    if (file >= 0) ::close(file);
+  }
+};
+
+Failure SharedMemory::add(const Region& region) {
+  if (region.name.empty()) return invalid("a shared memory region needs a name");
+  if (region.nbytes == 0) return invalid(region_named(region.name) + " has byte_size 0");
+  const std::size_t slash = region.key.find('/', 1);
+  if (region.key.size() < 2 || region.key.size() > 255 || slash != std::string::npos ||
+      region.key.find('\0') != std::string::npos || region.key == "/." || region.key == "/..") {
+    return invalid(region_named(region.name) + ": key \"" + region.key + "\" is no name for shm_open, like \"/input\"");
+  }
+  auto open = std::make_shared<Open>();
+  open->region = region;
+  open->file = ::shm_open(region.key.c_str(), O_RDWR | O_CLOEXEC, 0);
+  if (open->file < 0) {
+    return invalid(region_named(region.name) + ": \"" + region.key + "\" cannot be opened: " + std::strerror(errno));
+  }
+  struct stat status {};
+  if (::fstat(open->file, &status) != 0 || !S_ISREG(status.st_mode)) {
+    return invalid(region_named(region.name) + ": \"" + region.key + "\" is no shared memory object");
+  }
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (region.offset > size || region.nbytes > size - region.offset) {
+    return invalid(region_named(region.name) + ": bytes " + std::to_string(region.offset) + " to " +
+                   std::to_string(region.offset) + " + " + std::to_string(region.nbytes) + " pass the end of \"" +
+                   region.key + "\", which has " + std::to_string(size));
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (regions_.size() >= kMostRegions) {
+    return Error{Code::kTooLarge,
+                 std::to_string(kMostRegions) + " shared memory regions are registered; that is the most"};
+  }
+  if (!regions_.emplace(region.name, std::move(open)).second) {
+    return invalid(region_named(region.name) + " is registered already; unregister it first");
+  }
+  return std::nullopt;
+}
+
+void SharedMemory::remove(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (name.empty()) {
+    regions_.clear();
+  } else {
+    regions_.erase(name);
+  }
+}
+
+Outcome<std::vector<Region>> SharedMemory::list(const std::string& name) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<Region> result;
+  for (const auto& [key, open] : regions_) {
+    if (name.empty() || key == name) result.push_back(open->region);
+  }
+  if (!name.empty() && result.empty()) return Error{Code::kNotFound, region_named(name) + " is not registered"};
+  return result;
+}
+
+Outcome<std::shared_ptr<const SharedMemory::Open>> SharedMemory::find(const Placement& place) const {
+  std::shared_ptr<const Open> open;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = regions_.find(place.region);
+    if (found == regions_.end()) return invalid(region_named(place.region) + " is not registered");
+    open = found->second;
+  }
+  const std::uint64_t whole = open->region.nbytes;
+  if (place.offset > whole || place.nbytes > whole - place.offset) {
+    return invalid(region_named(place.region) + " has " + std::to_string(whole) + " bytes; " +
+                   std::to_string(place.nbytes) + " from " + std::to_string(place.offset) + " on do not lie in it");
+  }
+  return open;
+}
+
+Outcome<std::shared_ptr<std::byte>> SharedMemory::read(const Placement& place) const {
+  auto open = find(place);
+  if (!open.ok()) return open.error();
+  std::shared_ptr<std::byte> memory = allocate(place.nbytes);
+  if (memory == nullptr) return Error{Code::kNoMemory, "no memory for " + std::to_string(place.nbytes) + " bytes"};
+  const std::uint64_t start = (*open)->region.offset + place.offset;
+  std::uint64_t done = 0;
+  while (done < place.nbytes) {
+    const ssize_t got =
+        ::pread((*open)->file, memory.get() + done, place.nbytes - done, static_cast<off_t>(start + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return invalid(region_named(place.region) + " became shorter than it was registered");
+    done += static_cast<std::uint64_t>(got);
+  }
+  return memory;
+}
+
+Failure SharedMemory::check(const Placement& place) const {
+  auto open = find(place);
+  if (!open.ok()) return open.error();
+  return std::nullopt;
+}
+
+Failure SharedMemory::write(const Placement& place, const void* data, std::size_t nbytes) const {
+  auto open = find(place);
+  if (!open.ok()) return open.error();
+  if (nbytes > place.nbytes) {
+    return invalid(region_named(place.region) + ": " + std::to_string(place.nbytes) +
+                   " bytes were set aside for an output of " + std::to_string(nbytes));
+  }
+  const std::uint64_t start = (*open)->region.offset + place.offset;
+  struct stat status {};
+  if (::fstat((*open)->file, &status) != 0 || static_cast<std::uint64_t>(status.st_size) < start + nbytes) {
+    return invalid(region_named(place.region) + " became shorter than it was registered");
+  }
+  std::uint64_t done = 0;
+  while (done < nbytes) {
+    const ssize_t put = ::pwrite((*open)->file, static_cast<const std::byte*>(data) + done, nbytes - done,
+                                 static_cast<off_t>(start + done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return invalid(region_named(place.region) + " cannot be written: " + std::strerror(errno));
+    done += static_cast<std::uint64_t>(put);
+  }
+  return std::nullopt;
+}
+
+}  // namespace hardtack::serve

@@ -1,0 +1,60 @@
+// POSIX shared memory that clients registered, by name.
+//
+// Regions are read and written with pread and pwrite, never mapped: a client that shrinks its region gets an error, the
+// server cannot be killed by it (SIGBUS). All functions are safe from any thread. Errors: kInvalid, kNotFound.
+#ifndef HARDTACK_SERVER_CORE_SHARED_MEMORY_H
+#define HARDTACK_SERVER_CORE_SHARED_MEMORY_H
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "server/core/error.h"
+
+namespace hardtack::serve {
+
+/// A region as the client registered it.
+struct Region {
+  std::string name;
+  std::string key;  // as shm_open takes it: "/input"
+  std::uint64_t offset = 0;
+  std::uint64_t nbytes = 0;
+};
+
+/// Bytes of a region: what the parameters shared_memory_region, _offset and _byte_size say.
+struct Placement {
+  std::string region;
+  std::uint64_t offset = 0;
+  std::uint64_t nbytes = 0;
+};
+
+class SharedMemory {
+ public:
+  /// Opens the object and checks that it is long enough. A name that is registered already is refused.
+  Failure add(const Region& region);
+  /// `name` "" forgets all. An unknown name is fine, as the protocol's servers have it. Requests that use the region
+  /// meanwhile finish.
+  void remove(const std::string& name);
+  /// In the order of names; `name` "" means all.
+  Outcome<std::vector<Region>> list(const std::string& name) const;
+
+  /// A copy of the bytes in memory of its own (serve::allocate).
+  Outcome<std::shared_ptr<std::byte>> read(const Placement& place) const;
+  /// That the region has the place; for outputs, before the model runs.
+  Failure check(const Placement& place) const;
+  /// Writes `nbytes` to the start of the place; kInvalid when it holds less.
+  Failure write(const Placement& place, const void* data, std::size_t nbytes) const;
+
+ private:
+  struct Open;
+  Outcome<std::shared_ptr<const Open>> find(const Placement& place) const;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const Open>> regions_;
+};
+
+}  // namespace hardtack::serve
+
+#endif  // HARDTACK_SERVER_CORE_SHARED_MEMORY_H

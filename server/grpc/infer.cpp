@@ -1,0 +1,222 @@
+#include "server/grpc/infer.h"
+
+#include <cstring>
+
+#include "server/core/protocol.h"
+#include "server/grpc/contents.h"
+
+namespace hardtack::serve::rpc {
+
+namespace {
+
+using Parameters = google::protobuf::Map<std::string, pb::InferParameter>;
+
+Error invalid(std::string sentence) { return {Code::kInvalid, std::move(sentence)}; }
+
+// Nothing for a parameter without a value.
+std::optional<Parameter> value_of(const pb::InferParameter& parameter) {
+  switch (parameter.parameter_choice_case()) {
+    case pb::InferParameter::kBoolParam: return parameter.bool_param();
+    case pb::InferParameter::kInt64Param: return parameter.int64_param();
+    case pb::InferParameter::kStringParam: return parameter.string_param();
+    case pb::InferParameter::kDoubleParam: return parameter.double_param();
+    case pb::InferParameter::kUint64Param:
+      if (parameter.uint64_param() > INT64_MAX) return std::to_string(parameter.uint64_param());
+      return static_cast<std::int64_t>(parameter.uint64_param());
+    default: return std::nullopt;
+  }
+}
+
+std::optional<Parameter> find(const Parameters& parameters, const char* name) {
+  const auto found = parameters.find(name);
+  return found == parameters.end() ? std::nullopt : value_of(found->second);
+}
+
+Outcome<std::uint64_t> size(const std::string& which, const Parameters& parameters, const char* name) {
+  const auto value = find(parameters, name);
+  if (!value) return std::uint64_t{0};
+  const auto* number = std::get_if<std::int64_t>(&*value);
+  if (number != nullptr && *number >= 0) return static_cast<std::uint64_t>(*number);
+  return invalid("parameter \"" + std::string(name) + "\" of " + which + " must be a whole number, not negative");
+}
+
+// The parameters shared_memory_region, _offset and _byte_size; an empty region: there are none.
+Outcome<Placement> placement(const std::string& which, const Parameters& parameters) {
+  const auto region = find(parameters, "shared_memory_region");
+  if (!region) return Placement{};
+  const auto* name = std::get_if<std::string>(&*region);
+  if (name == nullptr || name->empty()) {
+    return invalid("parameter \"shared_memory_region\" of " + which + " must be a name");
+  }
+  if (!find(parameters, "shared_memory_byte_size")) {
+    return invalid(which + " lies in shared memory and has no parameter \"shared_memory_byte_size\"");
+  }
+  auto offset = size(which, parameters, "shared_memory_offset");
+  auto nbytes = size(which, parameters, "shared_memory_byte_size");
+  if (!offset.ok()) return offset.error();
+  if (!nbytes.ok()) return nbytes.error();
+  return Placement{*name, *offset, *nbytes};
+}
+
+// What the inputs point into: the message, and blocks for those that do not lie in it as they must.
+struct Holder {
+  std::shared_ptr<pb::ModelInferRequest> message;
+  std::vector<std::shared_ptr<std::byte>> blocks;
+};
+
+class RequestMaker {
+ public:
+  RequestMaker(std::shared_ptr<pb::ModelInferRequest> message, const SharedMemory& shared)
+      : message_(*message), shared_(shared) {
+    holder_->message = std::move(message);
+  }
+
+  Failure make(Request& request, Deliveries& deliveries) {
+    for (const auto& [name, parameter] : message_.parameters()) {
+      const auto value = value_of(parameter);
+      if (!value) continue;
+      if (Failure wrong = apply_parameter(request, name, *value)) return wrong;
+    }
+    request.inputs.reserve(static_cast<std::size_t>(message_.inputs_size()));
+    for (auto& tensor : *message_.mutable_inputs()) {
+      if (Failure wrong = add_input(tensor, request)) return wrong;
+    }
+    if (next_raw_ != message_.raw_input_contents_size()) {
+      return invalid("the request has " + std::to_string(message_.raw_input_contents_size()) +
+                     " raw_input_contents for " + std::to_string(next_raw_) +
+                     " inputs; each input that is not in shared memory takes one");
+    }
+    for (auto& tensor : *message_.mutable_outputs()) {
+      if (Failure wrong = add_output(tensor, request, deliveries)) return wrong;
+    }
+    request.keep_alive = holder_;
+    return std::nullopt;
+  }
+
+ private:
+  Failure add_input(pb::ModelInferRequest::InferInputTensor& tensor, Request& request) {
+    if (tensor.name().empty()) return invalid("an input has no name");
+    const std::string which = "input \"" + tensor.name().substr(0, 200) + "\"";
+    if (tensor.datatype().empty()) return invalid(which + " has no datatype");
+    auto dtype = input_dtype(tensor.name(), tensor.datatype());
+    if (!dtype.ok()) return dtype.error();
+    auto place = placement(which, tensor.parameters());
+    if (!place.ok()) return place.error();
+    Input input;
+    input.name = std::move(*tensor.mutable_name());
+    input.dtype = *dtype;
+    input.shape.assign(tensor.shape().begin(), tensor.shape().end());
+    if (Failure wrong = take_data(which, tensor.contents(), *place, input)) return wrong;
+    request.inputs.push_back(std::move(input));
+    return std::nullopt;
+  }
+
+  Failure take_data(const std::string& which, const pb::InferTensorContents& contents, const Placement& place,
+                    Input& input) {
+    const bool typed = has_elements(contents);
+    const bool raw = message_.raw_input_contents_size() > 0;
+    if (!place.region.empty()) {
+      if (typed) return invalid(which + " lies in shared memory and has contents; it must have one of them");
+      auto block = shared_.read(place);
+      if (!block.ok()) return block.error();
+      hold(input, std::move(*block), place.nbytes);
+      return std::nullopt;
+    }
+    if (raw && typed)
+      return invalid(which + " has contents and the request has raw_input_contents; it must have one of them");
+    if (raw) return take_raw(which, input);
+    std::shared_ptr<std::byte> block;
+    if (Failure wrong = take_contents(contents, input, block)) return wrong;
+    if (block != nullptr) holder_->blocks.push_back(std::move(block));
+    return std::nullopt;
+  }
+
+  Failure take_raw(const std::string& which, Input& input) {
+    if (next_raw_ >= message_.raw_input_contents_size()) {
+      return invalid(which + " has no data: the request has " + std::to_string(message_.raw_input_contents_size()) +
+                     " raw_input_contents, and each input that is not in shared memory takes one");
+    }
+    const std::string& bytes = message_.raw_input_contents(next_raw_++);
+    input.data = bytes.data();
+    input.nbytes = bytes.size();
+    if (input.nbytes == 0 || aligned(input.data, input.dtype)) return std::nullopt;
+    std::shared_ptr<std::byte> block = allocate(input.nbytes);
+    if (block == nullptr) return Error{Code::kNoMemory, "no memory for " + which};
+    std::memcpy(block.get(), bytes.data(), bytes.size());
+    hold(input, std::move(block), bytes.size());
+    return std::nullopt;
+  }
+
+  void hold(Input& input, std::shared_ptr<std::byte> block, std::size_t nbytes) {
+    input.data = block.get();
+    input.nbytes = nbytes;
+    holder_->blocks.push_back(std::move(block));
+  }
+
+  Failure add_output(pb::ModelInferRequest::InferRequestedOutputTensor& tensor, Request& request,
+                     Deliveries& deliveries) {
+    if (tensor.name().empty()) return invalid("an output has no name");
+    for (const auto& [name, parameter] : tensor.parameters()) {
+      if (Failure wrong = check_output_parameter(tensor.name(), name)) return wrong;
+    }
+    auto place = placement("output \"" + tensor.name().substr(0, 200) + "\"", tensor.parameters());
+    if (!place.ok()) return place.error();
+    if (!place->region.empty()) {
+      if (Failure wrong = shared_.check(*place)) return wrong;
+    }
+    request.outputs.push_back(std::move(*tensor.mutable_name()));
+    deliveries.push_back(std::move(*place));
+    return std::nullopt;
+  }
+
+  pb::ModelInferRequest& message_;
+  const SharedMemory& shared_;
+  int next_raw_ = 0;
+  std::shared_ptr<Holder> holder_ = std::make_shared<Holder>();
+};
+
+void tell_place(const Placement& place, std::size_t nbytes, pb::ModelInferResponse::InferOutputTensor& tensor) {
+  auto& parameters = *tensor.mutable_parameters();
+  parameters["shared_memory_region"].set_string_param(place.region);
+  if (place.offset > 0) parameters["shared_memory_offset"].set_int64_param(static_cast<std::int64_t>(place.offset));
+  parameters["shared_memory_byte_size"].set_int64_param(static_cast<std::int64_t>(nbytes));
+}
+
+}  // namespace
+
+Failure make_request(std::shared_ptr<pb::ModelInferRequest> message, const SharedMemory& shared, Request& request,
+                     Deliveries& deliveries) {
+  request.model = message->model_name();
+  request.version = message->model_version();
+  request.id = message->id();
+  return RequestMaker(std::move(message), shared).make(request, deliveries);
+}
+
+Failure write_reply(Response&& response, const Deliveries& deliveries, const SharedMemory& shared, bool streamed,
+                    Bytes& bytes) {
+  if (response.error) return std::move(response.error);
+  pb::ModelInferResponse head;
+  head.set_model_name(std::move(response.model));
+  head.set_model_version(std::move(response.version));
+  head.set_id(std::move(response.id));
+  if (streamed) (*head.mutable_parameters())["triton_final_response"].set_bool_param(true);
+  std::vector<Raw> raw;
+  raw.reserve(response.outputs.size());
+  for (std::size_t i = 0; i < response.outputs.size(); ++i) {
+    Output& output = response.outputs[i];
+    auto& tensor = *head.add_outputs();
+    tensor.set_name(std::move(output.name));
+    tensor.set_datatype(protocol_name(output.dtype));
+    tensor.mutable_shape()->Add(output.shape.begin(), output.shape.end());
+    if (deliveries.empty() || deliveries[i].region.empty()) {
+      raw.push_back({output.data, output.nbytes});
+      continue;
+    }
+    if (Failure failed = shared.write(deliveries[i], output.data, output.nbytes)) return failed;
+    tell_place(deliveries[i], output.nbytes, tensor);
+    raw.push_back({});  // clients find raw contents by the place among all outputs
+  }
+  return write_infer(head, raw, std::move(response.memory), streamed, bytes);
+}
+
+}  // namespace hardtack::serve::rpc

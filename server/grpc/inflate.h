@@ -1,0 +1,17 @@
+// Compressed messages, inflated here and not by gRPC, which inflates whatever comes before it looks at the size.
+#ifndef HARDTACK_SERVER_GRPC_INFLATE_H
+#define HARDTACK_SERVER_GRPC_INFLATE_H
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include "server/core/error.h"
+
+namespace hardtack::serve::rpc {
+
+/// Replaces a compressed message by what it stands for; leaves others as they are. kTooLarge beyond `limit` bytes,
+/// kInvalid for broken data.
+Failure inflate(::grpc::ByteBuffer& bytes, std::size_t limit);
+
+}  // namespace hardtack::serve::rpc
+
+#endif  // HARDTACK_SERVER_GRPC_INFLATE_H

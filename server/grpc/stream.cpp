@@ -1,0 +1,169 @@
+#include "server/grpc/stream.h"
+
+#include <algorithm>
+#include <new>
+
+#include "server/grpc/infer.h"
+
+namespace hardtack::serve::rpc {
+
+namespace {
+
+constexpr std::size_t kAhead = 32;  // requests of a stream that are read and not answered
+
+// The reply to a request that failed.
+Bytes error_bytes(const std::string& model, const std::string& id, const std::string& sentence) {
+  pb::ModelStreamInferResponse message;
+  message.set_error_message(sentence);
+  message.mutable_infer_response()->set_model_name(model);
+  message.mutable_infer_response()->set_id(id);
+  (*message.mutable_infer_response()->mutable_parameters())["triton_final_response"].set_bool_param(true);
+  Bytes bytes;
+  if (Failure failed = write(message, bytes)) {  // the id alone is too long
+    message.Clear();
+    message.set_error_message(failed->sentence);
+    (void)write(message, bytes);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+StreamCall::StreamCall(Shared& shared, ::grpc::CallbackServerContext* context)
+    : shared_(shared), context_(context), deadline_(deadline_of(*context)) {}
+
+StreamCall* StreamCall::start(Shared& shared, ::grpc::CallbackServerContext* context) {
+  const std::shared_ptr<StreamCall> call(new StreamCall(shared, context));
+  call->self_ = call;
+  ++shared.counts.streams;
+  shared.add(call);
+  call->pump();
+  return call.get();
+}
+
+void StreamCall::end() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+    status_ = to_status({Code::kStopping, "the server is shutting down"});
+  }
+  pump();
+}
+
+// Does what can be done next. Finish comes last and without the lock: it may end this.
+void StreamCall::pump() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!writing_ && !slots_.empty() && slots_.front()->ready) {
+      writing_ = true;
+      StartWrite(&slots_.front()->bytes);
+    }
+    if (!reading_ && !closed_ && slots_.size() < kAhead) {
+      reading_ = true;
+      incoming_.Clear();
+      StartRead(&incoming_);
+    }
+    if (!closed_ || !slots_.empty() || finished_) return;
+    finished_ = true;
+  }
+  shared_.ended(*context_, "ModelStreamInfer", arrived_, status_);
+  Finish(status_);
+}
+
+void StreamCall::OnReadDone(bool ok) {
+  const auto self = shared_from_this();
+  auto slot = std::make_shared<Slot>();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ok && !finished_) {
+      slots_.push_back(slot);
+    } else {
+      closed_ = true;
+      slot = nullptr;
+    }
+  }
+  if (slot != nullptr) take(slot);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    reading_ = false;  // not before: others would read the next message over this one
+  }
+  pump();
+}
+
+// Reads and runs the message in incoming_, which nobody else touches while reading_ is set.
+void StreamCall::take(const std::shared_ptr<Slot>& slot) {
+  ++shared_.counts.messages_in;
+  if (incoming_.Valid()) shared_.counts.bytes_in += incoming_.Length();
+  auto deliveries = std::make_shared<Deliveries>();
+  Request request;
+  Failure wrong;
+  try {
+    auto message = std::make_shared<pb::ModelInferRequest>();
+    wrong = parse_infer(incoming_, shared_.options.max_message, *message);
+    if (!wrong) wrong = make_request(std::move(message), shared_.memory, request, *deliveries);
+  } catch (const std::bad_alloc&) {
+    wrong = Error{Code::kNoMemory, "no memory for the request"};
+  }
+  if (wrong) {
+    auto known = shared_.repository.find(request.model, request.version);
+    const Error& said = request.model.empty() || known.ok() ? *wrong : known.error();
+    return reply(slot, error_bytes(request.model, request.id, said.sentence));
+  }
+  request.deadline = std::min(request.deadline, deadline_);
+  request.cancelled = cancelled_;
+  const std::string model = request.model, id = request.id;
+  shared_.repository.infer(
+      std::move(request), [self = shared_from_this(), slot, deliveries, model, id](Response&& response) {
+        Bytes bytes;
+        Failure failed;
+        try {
+          failed = write_reply(std::move(response), *deliveries, self->shared_.memory, true, bytes);
+        } catch (const std::bad_alloc&) {
+          failed = Error{Code::kNoMemory, "no memory for the answer"};
+        }
+        self->reply(slot, failed ? error_bytes(model, id, failed->sentence) : std::move(bytes));
+        self->pump();
+      });
+}
+
+void StreamCall::reply(const std::shared_ptr<Slot>& slot, Bytes&& bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  slot->bytes = std::move(bytes);
+  slot->ready = true;
+}
+
+void StreamCall::OnWriteDone(bool ok) {
+  const auto self = shared_from_this();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    writing_ = false;
+    if (ok) {
+      ++shared_.counts.messages_out;
+      shared_.counts.bytes_out += slots_.front()->bytes.Length();
+    } else {
+      closed_ = true;
+    }
+    slots_.pop_front();
+  }
+  pump();
+}
+
+void StreamCall::OnCancel() {
+  const auto self = shared_from_this();
+  if (Clock::now() < deadline_) *cancelled_ = true;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    closed_ = true;
+    if (status_.ok()) status_ = to_status({Code::kCancelled, "the client went away"});
+  }
+  pump();
+}
+
+void StreamCall::OnDone() {
+  --shared_.counts.streams;
+  shared_.remove(self_);
+  self_.reset();
+}
+
+}  // namespace hardtack::serve::rpc

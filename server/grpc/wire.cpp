@@ -1,0 +1,178 @@
+#include "server/grpc/wire.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+#include <grpcpp/support/slice.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "server/grpc/inflate.h"
+
+namespace hardtack::serve::rpc {
+
+namespace {
+
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+
+constexpr std::size_t kLargestControl = std::size_t{1} << 20;
+constexpr int kMostFields = 1 << 16;
+constexpr std::size_t kCopied = 8U << 10;               // raw contents up to here are cheaper to copy than to share
+constexpr std::size_t kLongestStatus = 4U << 10;        // clients refuse long trailers
+constexpr std::uint8_t kRawTag = 6 << 3 | 2;            // ModelInferResponse.raw_output_contents
+constexpr std::uint8_t kInferResponseTag = 2 << 3 | 2;  // ModelStreamInferResponse.infer_response
+
+Error no_message(const google::protobuf::MessageLite& message) {
+  return {Code::kInvalid, "the request's bytes are no message " + message.GetTypeName()};
+}
+
+// An empty message takes two bytes to send and a hundred to keep. Counts what is kept each for itself: fields of the
+// request, of its inputs and outputs, and of the inputs' contents. False: too many. Bytes that make no sense end the
+// count; parsing refuses them.
+bool count_fields(CodedInputStream& in, int depth, int& left) {
+  while (const std::uint32_t tag = in.ReadTag()) {
+    if (--left < 0) return false;
+    const std::uint32_t field = tag >> 3;
+    std::uint64_t varint = 0;
+    std::uint32_t length = 0;
+    switch (tag & 7) {
+      case 0:
+        if (!in.ReadVarint64(&varint)) return true;
+        break;
+      case 1:
+        if (!in.Skip(8)) return true;
+        break;
+      case 5:
+        if (!in.Skip(4)) return true;
+        break;
+      case 2: {
+        if (!in.ReadVarint32(&length) || length > INT_MAX) return true;
+        const bool inside = (depth == 0 && (field == 5 || field == 6)) || (depth == 1 && field == 5);
+        if (!inside) {
+          if (!in.Skip(static_cast<int>(length))) return true;
+          break;
+        }
+        const auto limit = in.PushLimit(static_cast<int>(length));
+        if (!count_fields(in, depth + 1, left)) return false;
+        if (in.BytesUntilLimit() != 0) return true;
+        in.PopLimit(limit);
+        break;
+      }
+      default: break;  // groups: their fields follow
+    }
+  }
+  return true;
+}
+
+Failure parse_any(Bytes& bytes, google::protobuf::MessageLite& message) {
+  if (!bytes.Valid()) return no_message(message);
+  ::grpc::ProtoBufferReader reader(&bytes);
+  if (!message.ParseFromZeroCopyStream(&reader) || !reader.status().ok()) return no_message(message);
+  return std::nullopt;
+}
+
+Failure check_length(std::size_t nbytes) {
+  if (nbytes <= INT_MAX) return std::nullopt;
+  return Error{Code::kTooLarge, "the answer has " + std::to_string(nbytes) +
+                                    " bytes and a message holds 2 GiB; ask for fewer outputs or use shared memory"};
+}
+
+std::size_t raw_nbytes(const Raw& raw) { return 1 + CodedOutputStream::VarintSize64(raw.nbytes) + raw.nbytes; }
+
+void append_head(std::string& text, std::uint8_t tag, std::size_t nbytes) {
+  std::uint8_t varint[10];
+  const auto* end = CodedOutputStream::WriteVarint64ToArray(nbytes, varint);
+  text += static_cast<char>(tag);
+  text.append(reinterpret_cast<const char*>(varint), static_cast<std::size_t>(end - varint));
+}
+
+::grpc::Slice shared_slice(const Raw& raw, const std::shared_ptr<const void>& owner) {
+  using Owner = std::shared_ptr<const void>;
+  return ::grpc::Slice(
+      const_cast<void*>(raw.data), raw.nbytes, [](void* kept) { delete static_cast<Owner*>(kept); }, new Owner(owner));
+}
+
+}  // namespace
+
+Failure parse(const Bytes& bytes, google::protobuf::MessageLite& message) {
+  Bytes plain = bytes;  // shares the slices
+  if (Failure wrong = inflate(plain, kLargestControl)) return wrong;
+  if (plain.Valid() && plain.Length() > kLargestControl) {
+    return Error{Code::kTooLarge, "a " + message.GetTypeName() + " may have 1 MiB, this one has " +
+                                      std::to_string(plain.Length()) + " bytes"};
+  }
+  return parse_any(plain, message);
+}
+
+Failure parse_infer(const Bytes& bytes, std::size_t limit, pb::ModelInferRequest& message) {
+  Bytes plain = bytes;
+  if (Failure wrong = inflate(plain, limit)) return wrong;
+  if (plain.Valid() && plain.Length() > std::size_t{2} * kMostFields) {  // each takes two bytes at least
+    ::grpc::ProtoBufferReader reader(&plain);
+    CodedInputStream in(&reader);
+    int left = kMostFields;
+    if (!count_fields(in, 0, left)) {
+      return Error{Code::kTooLarge, "the request has more than " + std::to_string(kMostFields) +
+                                        " fields; send elements packed or as raw_input_contents"};
+    }
+  }
+  return parse_any(plain, message);
+}
+
+Failure write(const google::protobuf::MessageLite& message, Bytes& bytes) {
+  const std::size_t nbytes = message.ByteSizeLong();
+  if (Failure wrong = check_length(nbytes)) return wrong;
+  ::grpc::Slice slice(nbytes);
+  message.SerializeWithCachedSizesToArray(const_cast<std::uint8_t*>(slice.begin()));
+  bytes = Bytes(&slice, 1);
+  return std::nullopt;
+}
+
+Failure write_infer(const pb::ModelInferResponse& head, const std::vector<Raw>& raw, std::shared_ptr<const void> owner,
+                    bool streamed, Bytes& bytes) {
+  std::size_t nbytes = head.ByteSizeLong();
+  for (const Raw& one : raw) nbytes += raw_nbytes(one);
+  if (Failure wrong = check_length(nbytes)) return wrong;
+  std::string text;
+  text.reserve(std::min<std::size_t>(nbytes + 16, 64U << 10));
+  if (streamed) append_head(text, kInferResponseTag, nbytes);
+  head.AppendToString(&text);
+  std::vector<::grpc::Slice> slices;
+  for (const Raw& one : raw) {
+    append_head(text, kRawTag, one.nbytes);
+    if (one.nbytes <= kCopied) {
+      text.append(static_cast<const char*>(one.data), one.nbytes);
+      continue;
+    }
+    slices.emplace_back(text);
+    text.clear();
+    slices.push_back(shared_slice(one, owner));
+  }
+  if (!text.empty()) slices.emplace_back(text);
+  bytes = Bytes(slices.data(), slices.size());
+  return std::nullopt;
+}
+
+::grpc::Status to_status(const Error& error) {
+  const auto code = [&] {
+    switch (error.code) {
+      case Code::kInvalid:
+      case Code::kModel: return ::grpc::StatusCode::INVALID_ARGUMENT;
+      case Code::kNotReady:
+      case Code::kQueueFull:
+      case Code::kStopping: return ::grpc::StatusCode::UNAVAILABLE;
+      case Code::kNotFound: return ::grpc::StatusCode::NOT_FOUND;
+      case Code::kTooLarge:
+      case Code::kNoMemory: return ::grpc::StatusCode::RESOURCE_EXHAUSTED;
+      case Code::kUnsupported: return ::grpc::StatusCode::UNIMPLEMENTED;
+      case Code::kDeadline: return ::grpc::StatusCode::DEADLINE_EXCEEDED;
+      case Code::kCancelled: return ::grpc::StatusCode::CANCELLED;
+      case Code::kInternal: return ::grpc::StatusCode::INTERNAL;
+    }
+    return ::grpc::StatusCode::INTERNAL;
+  }();
+  return ::grpc::Status(code, error.sentence.substr(0, kLongestStatus));
+}
+
+}  // namespace hardtack::serve::rpc

@@ -1,0 +1,368 @@
+#include "server/http/connection.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/vector_body.hpp>
+#include <optional>
+
+#include "server/http/wire.h"
+
+namespace hardtack::serve::http {
+
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using Socket = asio::ip::tcp::socket;
+using Tls = asio::ssl::stream<Socket>;
+using Error = beast::error_code;
+using HeadParser = beast::http::request_parser<beast::http::empty_body>;
+using ChunkParser = beast::http::request_parser<beast::http::vector_body<unsigned char>>;
+
+constexpr std::size_t kReadStep = 64U << 10;
+constexpr std::size_t kMostLingering = std::size_t{64} << 20;
+constexpr auto kLinger = std::chrono::seconds(2);
+
+Socket& socket_of(Socket& socket) { return socket; }
+Socket& socket_of(Tls& stream) { return stream.next_layer(); }
+
+template <typename Stream>
+class Connection : public Swept, public std::enable_shared_from_this<Connection<Stream>> {
+ public:
+  template <typename... Args>
+  explicit Connection(SharedState& shared, Args&&... args) : shared_(shared), stream_(std::forward<Args>(args)...) {
+    Error ignored;
+    socket_of(stream_).set_option(asio::ip::tcp::no_delay(true), ignored);
+    socket_of(stream_).non_blocking(true, ignored);
+    file = socket_of(stream_).native_handle();
+    ++shared_.counts.connections;
+  }
+  ~Connection() override { shared_.remove(this); }
+
+  void start() {
+    enter(Phase::kReading, shared_.options.header_timeout);
+    if constexpr (std::is_same_v<Stream, Tls>) {
+      stream_.async_handshake(asio::ssl::stream_base::server, [self = this->shared_from_this()](Error error) {
+        if (!error) self->next_request();
+      });
+    } else {
+      next_request();
+    }
+  }
+
+ private:
+  enum Handover { kNobody, kHandled, kReplied };
+
+  void enter(Phase next, Clock::duration longest) {
+    until = (Clock::now() + longest).time_since_epoch().count();
+    phase = next;
+  }
+
+  Clock::duration transfer_time(std::size_t nbytes) const {
+    return shared_.options.stall_timeout + std::chrono::seconds(nbytes >> 16U);
+  }
+
+  // --- reading ---
+
+  void next_request() {
+    parser_.emplace();
+    parser_->header_limit(shared_.options.max_header);
+    parser_->body_limit(UINT64_MAX);  // refuse_head() says it better
+    body_.reset();
+    if (buffer_.size() == 0) {
+      enter(Phase::kIdle, shared_.options.idle_timeout);
+      return read_some();
+    }
+    // A pipelined request: not from here, or a long pipeline would fill the stack.
+    enter(Phase::kReading, shared_.options.header_timeout);
+    asio::post(stream_.get_executor(), [self = this->shared_from_this()] { self->parse_head(); });
+  }
+
+  void read_some() {
+    stream_.async_read_some(buffer_.prepare(std::min<std::size_t>(kReadStep, shared_.options.max_header + 4096)),
+                            [self = this->shared_from_this()](Error error, std::size_t n) {
+                              if (error) return self->read_failed(error);
+                              if (self->phase == Phase::kIdle) {
+                                self->enter(Phase::kReading, self->shared_.options.header_timeout);
+                              }
+                              self->buffer_.commit(n);
+                              self->parse_head();
+                            });
+  }
+
+  void parse_head() {
+    Error error;
+    buffer_.consume(parser_->put(buffer_.data(), error));
+    if (error == beast::http::error::need_more) {
+      if (buffer_.size() <= shared_.options.max_header) return read_some();
+      error = beast::http::error::header_limit;
+    }
+    if (error) return refuse(reply_to_error(error, shared_.options.max_header, shared_.options.max_body));
+    take_head();
+  }
+
+  void read_failed(Error error) {
+    const bool begun = phase == Phase::kReading && !std::is_same_v<Stream, Tls>;
+    if (overdue && begun) {
+      HttpReply reply = error_reply(408, "the request did not arrive in time");
+      reply.close = true;
+      return refuse(std::move(reply));
+    }
+    if (error == asio::error::eof && begun) return refuse(reply_to_error(beast::http::error::partial_message, 0, 0));
+  }
+
+  void take_head() {
+    const auto& head = parser_->get().base();
+    arrived_ = Clock::now();
+    is_head_ = head.method() == beast::http::verb::head;
+    keep_alive_ = parser_->get().keep_alive();
+    const bool chunked = parser_->chunked();
+    const std::uint64_t length = chunked ? 0 : parser_->content_length().value_or(0);
+    if (auto refusal = refuse_head(head, chunked, length, shared_.options.max_body)) return refuse(std::move(refusal));
+    request_ = request_of(head);
+    if (expects_continue(head) && buffer_.size() == 0 && (chunked || length > 0)) {
+      return asio::async_write(stream_, asio::buffer("HTTP/1.1 100 Continue\r\n\r\n", 25),
+                               [self = this->shared_from_this(), chunked, length](Error error, std::size_t) {
+                                 if (!error) self->read_body(chunked, length);
+                               });
+    }
+    read_body(chunked, length);
+  }
+
+  void read_body(bool chunked, std::uint64_t length) {
+    if (chunked) return read_chunks();
+    if (length == 0) return handle();
+    if (!make_room(length)) return refuse(no_memory());
+    const std::size_t here = std::min<std::size_t>(length, buffer_.size());
+    std::memcpy(request_.body, buffer_.data().data(), here);
+    buffer_.consume(here);
+    if (here == length) return handle();
+    enter(Phase::kReading, transfer_time(length));
+    asio::async_read(stream_, asio::buffer(request_.body + here, length - here),
+                     [self = this->shared_from_this(), here, length](Error error, std::size_t n) {
+                       if (!error) return self->handle();
+                       if (error != asio::error::eof || self->overdue) return self->read_failed(error);
+                       HttpReply reply =
+                           error_reply(400, "the body ended after " + std::to_string(here + n) + " of the " +
+                                                std::to_string(length) + " bytes of its Content-Length");
+                       reply.close = true;
+                       self->refuse(std::move(reply));
+                     });
+  }
+
+  void read_chunks() {
+    auto parser = std::make_shared<ChunkParser>(std::move(*parser_));
+    parser->body_limit(shared_.options.max_body);
+    enter(Phase::kReading, transfer_time(std::size_t{16} << 20));
+    beast::http::async_read(
+        stream_, buffer_, *parser, [self = this->shared_from_this(), parser](Error error, std::size_t) {
+          if (self->overdue) return self->read_failed(asio::error::eof);
+          if (error) {
+            return self->refuse(
+                reply_to_error(error, self->shared_.options.max_header, self->shared_.options.max_body));
+          }
+          const std::vector<unsigned char>& body = parser->get().body();
+          if (!self->make_room(body.size())) return self->refuse(no_memory());
+          if (!body.empty()) std::memcpy(self->request_.body, body.data(), body.size());
+          self->handle();
+        });
+  }
+
+  // Memory for the body, such that the tensors after its JSON part start on a multiple of 64.
+  bool make_room(std::size_t nbytes) {
+    const std::string& header = request_.json_length;
+    const bool number = !header.empty() && header.size() < 18 && header.find_first_not_of("0123456789") == header.npos;
+    const std::size_t lead = (64 - (number ? std::stoull(header) % 64 : 0)) % 64;
+    body_ = allocate(nbytes + lead);
+    if (body_ == nullptr) return false;
+    request_.owner = body_;
+    request_.body = body_.get() + lead;
+    request_.body_nbytes = nbytes;
+    return true;
+  }
+
+  static HttpReply no_memory() {
+    HttpReply reply = error_reply(503, "no memory for the body; try again later");
+    reply.close = true;
+    return reply;
+  }
+
+  // --- handling ---
+
+  void handle() {
+    body_.reset();
+    shared_.counts.bytes_in += request_.body_nbytes;
+    request_.arrived = arrived_;
+    request_.cancelled = std::make_shared<std::atomic<bool>>(false);
+    std::atomic_store(&cancelled_, request_.cancelled);
+    request_.run_here = shared_.take_slot();
+    if (shared_.options.log_requests) logged_ = request_.target.substr(0, 500);
+    phase = Phase::kRunning;
+    handover_ = kNobody;
+    const bool slot = request_.run_here;
+    try {
+      shared_.routes.handle(std::move(request_), [self = this->shared_from_this()](HttpReply&& reply) {
+        self->reply_ = std::move(reply);
+        if (self->handover_.exchange(kReplied) == kHandled) self->write();
+      });
+    } catch (const std::bad_alloc&) {  // while reading the request: nothing was handed over
+      reply_ = no_memory();
+      handover_ = kReplied;
+    }
+    if (slot) shared_.give_slot();
+    if (handover_ != kReplied) watch();
+    if (handover_.exchange(kHandled) == kReplied) write();
+  }
+
+  // Notes when the client goes away while its request waits. Bytes of a next request end the watch.
+  void watch() {
+    if (watching_.exchange(true)) return;
+    socket_of(stream_).async_wait(Socket::wait_read, [self = this->shared_from_this()](Error error) {
+      self->watching_ = false;
+      if (error || self->phase != Phase::kRunning) return;
+      char byte = 0;
+      const ssize_t n = ::recv(self->file, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) *std::atomic_load(&self->cancelled_) = true;
+    });
+  }
+
+  // --- writing ---
+
+  void refuse(std::optional<HttpReply> reply) {
+    if (!reply) return;
+    overdue = false;
+    linger_ = true;
+    reply_ = std::move(*reply);
+    arrived_ = Clock::now();
+    write();
+  }
+
+  void write() {
+    if (reply_.drop) return finish_log();
+    const bool last = reply_.close || !keep_alive_ || shared_.draining;
+    reply_.close = last;
+    enter(Phase::kWriting, transfer_time(reply_.body_nbytes()));
+    head_ = head_of(reply_, !last);
+    unsent_.clear();
+    unsent_.push_back(asio::buffer(head_));
+    if (!is_head_) {
+      unsent_.push_back(asio::buffer(reply_.text));
+      for (const Part& part : reply_.parts) unsent_.push_back(asio::buffer(part.data, part.nbytes));
+    }
+    if constexpr (std::is_same_v<Stream, Socket>) {
+      Error error;
+      drop_sent(stream_.write_some(unsent_, error));
+      if (unsent_.empty()) return written();
+      if (error && error != asio::error::would_block && error != asio::error::try_again) return finish_log();
+    } else {
+      join_unsent();
+    }
+    asio::async_write(stream_, unsent_, [self = this->shared_from_this()](Error error, std::size_t) {
+      error ? self->finish_log() : self->written();
+    });
+  }
+
+  void drop_sent(std::size_t n) {
+    std::size_t first = 0;
+    while (first < unsent_.size() && n >= unsent_[first].size()) n -= unsent_[first++].size();
+    unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(first));
+    if (!unsent_.empty()) unsent_.front() += n;
+  }
+
+  // TLS sends a record a buffer: head and text go as one.
+  void join_unsent() {
+    if (is_head_) return;
+    head_ += reply_.text;
+    unsent_.erase(unsent_.begin());
+    unsent_.front() = asio::buffer(head_);
+  }
+
+  void finish_log() {
+    ++shared_.counts.by_status[static_cast<std::size_t>(reply_.status)];
+    if (shared_.options.log_requests) {
+      const double ms = std::chrono::duration<double, std::milli>(Clock::now() - arrived_).count();
+      shared_.log.write(Level::kInfo, "request",
+                        {{"target", logged_}, {"status", reply_.status}, {"bytes", reply_.body_nbytes()}, {"ms", ms}});
+      logged_.clear();
+    }
+  }
+
+  void written() {
+    finish_log();
+    shared_.counts.bytes_out += reply_.body_nbytes();
+    const bool last = reply_.close;
+    reply_ = HttpReply{};
+    if (!last) return next_request();
+    enter(Phase::kWriting, kLinger);
+    if constexpr (std::is_same_v<Stream, Tls>) {
+      stream_.async_shutdown([self = this->shared_from_this()](Error) {});
+    } else {
+      Error ignored;
+      stream_.shutdown(linger_ ? Socket::shutdown_send : Socket::shutdown_both, ignored);
+      if (linger_) linger(0);
+    }
+  }
+
+  // The client may still be sending what was refused: closing at once would reset the connection before it reads why.
+  void linger(std::size_t read) {
+    if (read > kMostLingering) return;
+    buffer_.consume(buffer_.size());
+    stream_.async_read_some(buffer_.prepare(kReadStep),
+                            [self = this->shared_from_this(), read](Error error, std::size_t n) {
+                              if (!error) self->linger(read + n);
+                            });
+  }
+
+  SharedState& shared_;
+  Stream stream_;
+  beast::flat_buffer buffer_;
+  std::optional<HeadParser> parser_;
+  std::shared_ptr<std::byte> body_;
+  HttpRequest request_;
+  HttpReply reply_;
+  std::string head_, logged_;
+  std::vector<asio::const_buffer> unsent_;
+  Clock::time_point arrived_;
+  std::shared_ptr<std::atomic<bool>> cancelled_;  // of the request that runs; the watch reads it, too
+  std::atomic<int> handover_{kNobody};
+  std::atomic<bool> watching_{false};
+  bool keep_alive_ = true, is_head_ = false, linger_ = false;
+};
+
+template <typename Stream, typename... Args>
+void begin(SharedState& shared, Args&&... args) {
+  auto connection = std::make_shared<Connection<Stream>>(shared, std::forward<Args>(args)...);
+  shared.add(connection);
+  connection->start();
+}
+
+}  // namespace
+
+void serve(Socket socket, asio::ssl::context* tls, SharedState& shared) {
+  if (tls == nullptr) {
+    begin<Socket>(shared, std::move(socket));
+  } else {
+    begin<Tls>(shared, std::move(socket), *tls);
+  }
+}
+
+void turn_away(Socket& socket, std::size_t limit) {
+  HttpReply reply =
+      error_reply(503, "this server has " + std::to_string(limit) + " connections, and no more; try again later");
+  const std::string text = head_of(reply, false) + reply.text;
+  Error ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(asio::buffer(text), ignored);
+  socket.shutdown(Socket::shutdown_send, ignored);
+}
+
+}  // namespace hardtack::serve::http

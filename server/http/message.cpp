@@ -1,0 +1,71 @@
+#include "server/http/message.h"
+
+#include <nlohmann/json.hpp>
+
+namespace hardtack::serve::http {
+
+int status_of(Code code) {
+  switch (code) {
+    case Code::kInvalid:
+    case Code::kNotReady:
+    case Code::kUnsupported:
+    case Code::kModel: return 400;
+    case Code::kNotFound: return 404;
+    case Code::kTooLarge: return 413;
+    case Code::kQueueFull:
+    case Code::kStopping:
+    case Code::kNoMemory: return 503;
+    case Code::kDeadline: return 504;
+    case Code::kCancelled: return 499;
+    case Code::kInternal: return 500;
+  }
+  return 500;
+}
+
+const char* reason_of(int status) {
+  switch (status) {
+    case 200: return "OK";
+    case 400: return "Bad Request";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 408: return "Request Timeout";
+    case 411: return "Length Required";
+    case 413: return "Content Too Large";
+    case 415: return "Unsupported Media Type";
+    case 417: return "Expectation Failed";
+    case 431: return "Request Header Fields Too Large";
+    case 499: return "Client Closed Request";
+    case 501: return "Not Implemented";
+    case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
+    case 505: return "HTTP Version Not Supported";
+    default: return "Internal Server Error";
+  }
+}
+
+void append_json_string(std::string& out, std::string_view text) {
+  bool plain = true;
+  for (const char c : text) plain = plain && c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+  if (plain) {
+    ((out += '"') += text) += '"';
+    return;
+  }
+  out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+HttpReply error_reply(int status, std::string_view sentence) {
+  HttpReply reply;
+  reply.status = status;
+  reply.text = "{\"error\":";
+  append_json_string(reply.text, sentence);
+  reply.text += '}';
+  return reply;
+}
+
+HttpReply error_reply(const Error& error) {
+  HttpReply reply = error_reply(status_of(error.code), error.sentence);
+  reply.drop = error.code == Code::kCancelled;
+  return reply;
+}
+
+}  // namespace hardtack::serve::http

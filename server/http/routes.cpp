@@ -1,0 +1,263 @@
+#include "server/http/routes.h"
+
+#include <nlohmann/json.hpp>
+
+#include "server/http/compression.h"
+#include "server/http/infer.h"
+#include "server/http/pages.h"
+
+namespace hardtack::serve::http {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kMostSegments = 16;
+constexpr std::size_t kLargestControlBody = 1U << 20;
+
+int hex(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+// "/v2/models/a%20b?x" -> {"v2", "models", "a b"}; empty for a target that is no path.
+std::vector<std::string> segments(std::string_view target) {
+  std::vector<std::string> path;
+  target = target.substr(0, target.find_first_of("?#"));
+  if (target.empty() || target[0] != '/') return path;
+  std::string segment;
+  for (std::size_t i = 1; i <= target.size(); ++i) {
+    if (i == target.size() || target[i] == '/') {
+      if (i < target.size() || !segment.empty()) path.push_back(std::move(segment));
+      segment.clear();
+      if (path.size() > kMostSegments) return {};
+    } else if (target[i] == '%' && i + 2 < target.size() && hex(target[i + 1]) >= 0 && hex(target[i + 2]) >= 0) {
+      segment += static_cast<char>(hex(target[i + 1]) * 16 + hex(target[i + 2]));
+      i += 2;
+    } else {
+      segment += target[i];
+    }
+  }
+  return path;
+}
+
+HttpReply page(std::string text) {
+  HttpReply reply;
+  reply.text = std::move(text);
+  return reply;
+}
+
+HttpReply wrong_method(const char* allow) {
+  HttpReply reply = error_reply(405, std::string("this path takes ") + allow);
+  reply.allow = allow;
+  return reply;
+}
+
+bool gets(const HttpRequest& request) { return request.method == Method::kGet || request.method == Method::kHead; }
+
+HttpReply no_such_path(const HttpRequest& request) {
+  return error_reply(404, "there is nothing at " + request.target.substr(0, 200) + "; the API starts at /v2");
+}
+
+// A small JSON object: bodies of the control endpoints. An empty body stands for {}.
+Outcome<Json> small_object(HttpRequest& request) {
+  if (Failure wrong = decompress(request, 0, kLargestControlBody)) return *wrong;
+  if (request.body_nbytes == 0) return Json::object();
+  if (request.body_nbytes > kLargestControlBody) return Error{Code::kTooLarge, "the body passes 1 MiB"};
+  std::size_t depth = 0;
+  const Json::parser_callback_t shallow = [&depth](int level, Json::parse_event_t, Json&) {
+    depth = std::max(depth, static_cast<std::size_t>(level));
+    return level < 32;
+  };
+  Json json = Json::parse(request.text(), shallow, false);
+  if (json.is_discarded() || !json.is_object() || depth >= 32) {
+    return Error{Code::kInvalid, "the body must be a JSON object, nested less than 32 deep"};
+  }
+  return json;
+}
+
+}  // namespace
+
+Routes::Routes(Repository& repository, SharedMemory& shared, const Log& log, std::size_t max_body,
+               std::function<void(std::function<void()>)> background, std::function<void(MetricsPage&)> more_metrics)
+    : repository_(repository),
+      shared_(shared),
+      log_(log),
+      max_body_(max_body),
+      background_(std::move(background)),
+      more_metrics_(std::move(more_metrics)) {}
+
+void Routes::handle(HttpRequest&& request, Reply&& reply) {
+  const Path path = segments(request.target);
+  if (path.size() == 1 && path[0] == "metrics") return reply(gets(request) ? metrics() : wrong_method("GET"));
+  if (path.empty() || path[0] != "v2") return reply(no_such_path(request));
+  if (path.size() == 1) return reply(gets(request) ? page(server_page()) : wrong_method("GET"));
+  if (path[1] == "health" && path.size() == 3 && (path[2] == "live" || path[2] == "ready")) {
+    return reply(gets(request) ? health(path) : wrong_method("GET"));
+  }
+  if (path[1] == "models") return models(path, std::move(request), std::move(reply));
+  if (path[1] == "repository") return repository(path, std::move(request), std::move(reply));
+  if (path[1] == "systemsharedmemory") return reply(system_memory(path, request));
+  if (path[1] == "cudasharedmemory") return reply(cuda_memory(path, request));
+  reply(no_such_path(request));
+}
+
+HttpReply Routes::health(const Path& path) const {
+  if (path[2] == "live") return page("{\"live\":true}");
+  const std::string reason = repository_.not_ready_reason();
+  if (reason.empty()) return page("{\"ready\":true}");
+  HttpReply reply = page("{\"ready\":false,\"error\":");
+  append_json_string(reply.text, reason);
+  reply.text += '}';
+  reply.status = 503;
+  return reply;
+}
+
+// /v2/models/stats, /v2/models/M[/versions/V][/ready|/config|/stats|/infer]
+void Routes::models(const Path& path, HttpRequest&& request, Reply&& reply) {
+  if (path.size() == 3 && path[2] == "stats" && !repository_.versions("stats").ok()) {
+    return reply(gets(request) ? all_statistics() : wrong_method("GET"));
+  }
+  if (path.size() < 3 || path[2].empty()) return reply(no_such_path(request));
+  std::size_t next = 3;
+  std::string version;
+  if (path.size() > 4 && path[3] == "versions") {
+    version = path[4];
+    next = 5;
+  }
+  const std::string what = path.size() > next ? path[next] : "";
+  const bool known = what.empty() || what == "ready" || what == "config" || what == "stats" || what == "infer";
+  if (path.size() > next + 1 || !known || (path.size() > next && what.empty())) return reply(no_such_path(request));
+  if (what == "infer") {
+    if (request.method != Method::kPost) return reply(wrong_method("POST"));
+    return infer(repository_, shared_, max_body_, path[2], version, std::move(request), std::move(reply));
+  }
+  reply(gets(request) ? model_page(path[2], version, what) : wrong_method("GET"));
+}
+
+HttpReply Routes::model_page(const std::string& model, const std::string& version, const std::string& what) const {
+  auto found = repository_.find(model, version);
+  if (what == "ready" && !found.ok() && found.error().code == Code::kNotReady) {
+    HttpReply reply = error_reply(found.error());
+    reply.text = "{\"name\":";
+    append_json_string(reply.text, model);
+    append_json_string(reply.text += ",\"ready\":false,\"error\":", found.error().sentence);
+    reply.text += '}';
+    return reply;
+  }
+  auto ready = repository_.versions(model);
+  if (!found.ok()) return error_reply(found.error());
+  if (!ready.ok()) return error_reply(ready.error());
+  if (what == "ready") {
+    std::string text = "{\"name\":";
+    append_json_string(text, model);
+    return page(text + ",\"ready\":true}");
+  }
+  if (what == "config") return page(config_page(**found));
+  if (what == "stats") return page(statistics_page(version.empty() ? *ready : std::vector{*found}));
+  return page(metadata_page(**found, *ready));
+}
+
+HttpReply Routes::all_statistics() const { return page(statistics_page(repository_.all())); }
+
+HttpReply Routes::metrics() const {
+  MetricsPage text;
+  write_core_metrics(text, repository_, log_);
+  more_metrics_(text);
+  HttpReply reply = page(text.take());
+  reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  return reply;
+}
+
+// /v2/repository/index, /v2/repository/models/M/load|unload
+void Routes::repository(const Path& path, HttpRequest&& request, Reply&& reply) {
+  if (path.size() == 3 && path[2] == "index") {
+    return reply(request.method == Method::kPost || gets(request) ? index(request) : wrong_method("POST"));
+  }
+  const bool control_path = path.size() == 5 && path[2] == "models" && (path[4] == "load" || path[4] == "unload");
+  if (!control_path) return reply(no_such_path(request));
+  if (request.method != Method::kPost) return reply(wrong_method("POST"));
+  control(path[3], path[4] == "load", std::move(request), std::move(reply));
+}
+
+HttpReply Routes::index(HttpRequest& request) {
+  auto body = small_object(request);
+  if (!body.ok()) return error_reply(body.error());
+  const auto ready = body->find("ready");
+  if (ready != body->end() && !ready->is_boolean()) return error_reply(400, "\"ready\" must be true or false");
+  return page(index_page(repository_.index(ready != body->end() && ready->get<bool>())));
+}
+
+void Routes::control(const std::string& model, bool load, HttpRequest&& request, Reply&& reply) {
+  auto body = small_object(request);
+  if (!body.ok()) return reply(error_reply(body.error()));
+  const auto parameters = body->find("parameters");
+  if (load && parameters != body->end() && parameters->is_object()) {
+    for (const auto& [name, value] : parameters->items()) {
+      if (name == "config" || name.rfind("file:", 0) == 0) {
+        return reply(error_reply(400, "parameter \"" + name.substr(0, 200) +
+                                          "\" is not supported: this server loads the bundle that "
+                                          "lies in its repository, as it is"));
+      }
+    }
+  }
+  background_([this, model, load, reply = std::move(reply)] {
+    Failure failed = load ? repository_.load(model) : repository_.unload(model);
+    reply(failed ? error_reply(*failed) : page("{}"));
+  });
+}
+
+// /v2/systemsharedmemory[/region/R]/status|register|unregister
+HttpReply Routes::system_memory(const Path& path, HttpRequest& request) {
+  const bool named = path.size() == 5 && path[2] == "region";
+  if (!named && path.size() != 3) return no_such_path(request);
+  const std::string region = named ? path[3] : "";
+  const std::string& what = path.back();
+  if (what == "status") {
+    if (!gets(request)) return wrong_method("GET");
+    auto regions = shared_.list(region);
+    if (!regions.ok()) return error_reply(regions.error());
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const Region& one : *regions) {
+      list.push_back({{"name", one.name}, {"key", one.key}, {"offset", one.offset}, {"byte_size", one.nbytes}});
+    }
+    return page(list.dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+  if (what != "unregister" && !(what == "register" && named)) return no_such_path(request);
+  if (request.method != Method::kPost) return wrong_method("POST");
+  if (what == "register") return add_region(region, request);
+  shared_.remove(region);
+  return page("{}");
+}
+
+HttpReply Routes::add_region(const std::string& name, HttpRequest& request) {
+  auto body = small_object(request);
+  if (!body.ok()) return error_reply(body.error());
+  const auto number = [&](const char* key) -> const Json* {
+    const auto found = body->find(key);
+    return found != body->end() && found->is_number_unsigned() ? &*found : nullptr;
+  };
+  const auto key = body->find("key");
+  if (key == body->end() || !key->is_string())
+    return error_reply(400, "\"key\" must be the name of the shared memory object");
+  if (number("byte_size") == nullptr) return error_reply(400, "\"byte_size\" must be a whole number");
+  if (body->contains("offset") && number("offset") == nullptr)
+    return error_reply(400, "\"offset\" must be a whole number");
+  const std::uint64_t offset = body->contains("offset") ? number("offset")->get<std::uint64_t>() : 0;
+  if (Failure failed =
+          shared_.add({name, key->get<std::string>(), offset, number("byte_size")->get<std::uint64_t>()})) {
+    return error_reply(*failed);
+  }
+  return page("{}");
+}
+
+// Clients ask for the status, and unregister all, as a matter of course; regions cannot be registered.
+HttpReply Routes::cuda_memory(const Path& path, const HttpRequest& request) const {
+  if (path.back() == "status") return page("[]");
+  if (path.back() == "unregister") return page("{}");
+  if (path.back() != "register") return no_such_path(request);
+  return error_reply(400, "CUDA shared memory is not supported; use system shared memory or the binary form");
+}
+
+}  // namespace hardtack::serve::http

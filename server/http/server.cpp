@@ -1,0 +1,204 @@
+#include "server/http/server.h"
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "server/http/connection.h"
+#include "server/http/routes.h"
+#include "server/http/shared_state.h"
+
+namespace hardtack::serve::http {
+
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+constexpr auto kSweep = std::chrono::milliseconds(100);
+
+int io_threads(const HttpOptions& options) {
+  if (options.io_threads > 0) return options.io_threads;
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 2U, 4U));
+}
+
+Error invalid(std::string sentence) { return {Code::kInvalid, std::move(sentence)}; }
+
+}  // namespace
+
+class HttpServer::State {
+ public:
+  State(const HttpOptions& options_, Repository& repository, SharedMemory& memory, Log& log_,
+        std::function<void(MetricsPage&)> more_metrics)
+      : options(options_),
+        log(log_),
+        routes(
+            repository, memory, log_, options_.max_body,
+            [this](std::function<void()> task) { asio::post(background, std::move(task)); },
+            [this, more = std::move(more_metrics)](MetricsPage& page) {
+              write_metrics(page);
+              if (more) more(page);
+            }),
+        shared(options, routes, log_, io_threads(options_) - 1) {}
+
+  Failure prepare_tls();
+  Failure listen();
+  void accept();
+  void sweep();
+  void serve_connections();
+  void write_metrics(MetricsPage& page) const;
+
+  const HttpOptions options;
+  Log& log;
+  asio::thread_pool background{2};
+  Routes routes;
+  SharedState shared;
+  asio::io_context io{io_threads(options)};
+  std::optional<asio::ssl::context> tls;
+  tcp::acceptor acceptor{io};
+  asio::steady_timer retry{io}, sweeper{io};
+  std::uint16_t port = 0;
+  std::vector<std::thread> threads;
+};
+
+Failure HttpServer::State::prepare_tls() {
+  if (options.tls_certificate.empty()) return std::nullopt;
+  tls.emplace(asio::ssl::context::tls_server);
+  tls->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
+                   asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
+  ErrorCode error;
+  tls->use_certificate_chain_file(options.tls_certificate, error);
+  if (error) return invalid("the TLS certificate " + options.tls_certificate + " cannot be used: " + error.message());
+  tls->use_private_key_file(options.tls_key, asio::ssl::context::pem, error);
+  if (error) return invalid("the TLS key " + options.tls_key + " cannot be used: " + error.message());
+  if (options.tls_client_ca.empty()) return std::nullopt;
+  tls->load_verify_file(options.tls_client_ca, error);
+  if (error)
+    return invalid("the file " + options.tls_client_ca + " of client authorities cannot be used: " + error.message());
+  tls->set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert);
+  return std::nullopt;
+}
+
+Failure HttpServer::State::listen() {
+  ErrorCode error;
+  const std::string where = options.host + ":" + std::to_string(options.port);
+  const auto found =
+      tcp::resolver(io).resolve(options.host, std::to_string(options.port), tcp::resolver::passive, error);
+  if (error || found.empty()) return invalid("the address " + where + " is not known: " + error.message());
+  const tcp::endpoint endpoint = found.begin()->endpoint();
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (error) return invalid("cannot listen on " + where + ": " + error.message());
+  port = acceptor.local_endpoint(error).port();
+  return std::nullopt;
+}
+
+void HttpServer::State::accept() {
+  acceptor.async_accept([this](ErrorCode error, tcp::socket socket) {
+    if (error == asio::error::operation_aborted || shared.draining) return;
+    if (error) {  // out of file descriptors, as a rule: trying again at once would only burn the CPU
+      log.write(Level::kError, "a connection cannot be accepted", {{"reason", error.message()}});
+      retry.expires_after(kSweep);
+      retry.async_wait([this](ErrorCode stopped) {
+        if (!stopped) accept();
+      });
+      return;
+    }
+    if (shared.open() >= options.max_connections) {
+      ++shared.counts.refused;
+      turn_away(socket, options.max_connections);
+    } else {
+      serve(std::move(socket), tls ? &*tls : nullptr, shared);
+    }
+    accept();
+  });
+}
+
+void HttpServer::State::sweep() {
+  sweeper.expires_after(kSweep);
+  sweeper.async_wait([this](ErrorCode stopped) {
+    if (stopped) return;
+    shared.sweep();
+    sweep();
+  });
+}
+
+// What runs out of memory while it handles a connection ends that connection.
+void HttpServer::State::serve_connections() {
+  while (true) {
+    try {
+      io.run();
+      return;
+    } catch (const std::exception& error) {
+      log.write(Level::kError, "a connection was given up", {{"reason", error.what()}});
+    }
+  }
+}
+
+void HttpServer::State::write_metrics(MetricsPage& page) const {
+  page.family("hardtack_http_requests_total", "counter", "HTTP requests by the status of their reply.");
+  for (std::size_t status = 0; status < shared.counts.by_status.size(); ++status) {
+    const std::uint64_t count = shared.counts.by_status[status];
+    if (count > 0) page.sample("hardtack_http_requests_total", label("status", std::to_string(status)), count);
+  }
+  page.family("hardtack_http_connections", "gauge", "Open HTTP connections.");
+  page.sample("hardtack_http_connections", "", std::uint64_t{shared.open()});
+  page.family("hardtack_http_connections_total", "counter", "HTTP connections that were accepted.");
+  page.sample("hardtack_http_connections_total", "", shared.counts.connections.load());
+  page.family("hardtack_http_connections_refused_total", "counter", "HTTP connections beyond the limit.");
+  page.sample("hardtack_http_connections_refused_total", "", shared.counts.refused.load());
+  page.family("hardtack_http_body_bytes_total", "counter", "Bytes of bodies.");
+  page.sample("hardtack_http_body_bytes_total", "direction=\"in\"", shared.counts.bytes_in.load());
+  page.sample("hardtack_http_body_bytes_total", "direction=\"out\"", shared.counts.bytes_out.load());
+}
+
+HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Outcome<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options, Repository& repository,
+                                                       SharedMemory& shared, Log& log,
+                                                       std::function<void(MetricsPage&)> more_metrics) {
+  auto state = std::make_unique<State>(options, repository, shared, log, std::move(more_metrics));
+  if (Failure failed = state->prepare_tls()) return *failed;
+  if (Failure failed = state->listen()) return *failed;
+  state->accept();
+  state->sweep();
+  for (int i = 0; i < io_threads(options); ++i) {
+    state->threads.emplace_back([raw = state.get()] { raw->serve_connections(); });
+  }
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+}
+
+HttpServer::~HttpServer() { stop(); }
+
+std::uint16_t HttpServer::port() const { return state_->port; }
+
+void HttpServer::drain() {
+  state_->shared.draining_since = Clock::now().time_since_epoch().count();
+  state_->shared.draining = true;
+  asio::post(state_->io, [raw = state_.get()] {
+    ErrorCode ignored;
+    raw->acceptor.close(ignored);
+  });
+}
+
+bool HttpServer::drained() const { return state_->shared.open() == 0; }
+
+void HttpServer::stop() {
+  state_->shared.shut_all();
+  state_->background.join();
+  state_->io.stop();
+  for (std::thread& thread : state_->threads) thread.join();
+  state_->threads.clear();
+}
+
+}  // namespace hardtack::serve::http

@@ -1,0 +1,74 @@
+// What the connections of a server have in common.
+#ifndef HARDTACK_SERVER_HTTP_SHARED_STATE_H
+#define HARDTACK_SERVER_HTTP_SHARED_STATE_H
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "server/core/log.h"
+#include "server/http/routes.h"
+#include "server/http/server.h"
+
+namespace hardtack::serve::http {
+
+/// What the sweep needs to know of a connection. It never closes the socket (only its owner does, at its end): it shuts
+/// it down, so that what waits for it ends.
+class Swept {
+ public:
+  enum class Phase { kIdle, kReading, kRunning, kWriting };
+  virtual ~Swept() = default;
+
+  std::atomic<Phase> phase{Phase::kIdle};
+  std::atomic<Clock::rep> until{0};  // of Clock, for the phase
+  std::atomic<bool> overdue{false};  // set by the sweep
+  int file = -1;
+};
+
+struct Counts {
+  std::array<std::atomic<std::uint64_t>, 600> by_status{};
+  std::atomic<std::uint64_t> connections{0}, refused{0}, bytes_in{0}, bytes_out{0};
+};
+
+class SharedState {
+ public:
+  SharedState(const HttpOptions& options_, Routes& routes_, Log& log_, int run_here_slots)
+      : options(options_), routes(routes_), log(log_), slots_(run_here_slots) {}
+
+  const HttpOptions& options;
+  Routes& routes;
+  Log& log;
+  Counts counts;
+  std::atomic<bool> draining{false};
+  std::atomic<Clock::rep> draining_since{0};
+
+  /// Whether the calling io thread may run a model; give the slot back after it.
+  bool take_slot() {
+    int free = slots_.load();
+    while (free > 0 && !slots_.compare_exchange_weak(free, free - 1)) {
+    }
+    return free > 0;
+  }
+  void give_slot() { ++slots_; }
+
+  void add(const std::shared_ptr<Swept>& connection);
+  void remove(const Swept* connection);
+  std::size_t open() const;
+  /// Ends what is overdue, and idle connections while draining.
+  void sweep();
+  /// Ends all.
+  void shut_all();
+
+ private:
+  std::vector<std::shared_ptr<Swept>> all() const;
+  std::atomic<int> slots_;
+  mutable std::mutex mutex_;
+  std::unordered_map<const Swept*, std::weak_ptr<Swept>> connections_;
+};
+
+}  // namespace hardtack::serve::http
+
+#endif  // HARDTACK_SERVER_HTTP_SHARED_STATE_H

@@ -1,0 +1,100 @@
+#include "server/http/wire.h"
+
+#include <algorithm>
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/error.hpp>
+#include <cctype>
+
+namespace hardtack::serve::http {
+
+namespace {
+
+namespace beast = boost::beast;
+using Field = beast::http::field;
+
+std::string text_of(beast::string_view text) { return std::string(text.data(), text.size()); }
+
+std::string lower(beast::string_view text) {
+  std::string result = text_of(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
+HttpReply closing(int status, const std::string& sentence) {
+  HttpReply reply = error_reply(status, sentence);
+  reply.close = true;
+  return reply;
+}
+
+}  // namespace
+
+HttpRequest request_of(const Fields& head) {
+  HttpRequest request;
+  switch (head.method()) {
+    case beast::http::verb::get: request.method = Method::kGet; break;
+    case beast::http::verb::head: request.method = Method::kHead; break;
+    case beast::http::verb::post: request.method = Method::kPost; break;
+    default: request.method = Method::kOther;
+  }
+  request.target = text_of(head.target());
+  request.content_encoding = lower(head[Field::content_encoding]);
+  request.accept_encoding = lower(head[Field::accept_encoding]);
+  request.json_length = text_of(head["Inference-Header-Content-Length"]);
+  return request;
+}
+
+bool expects_continue(const Fields& head) { return beast::iequals(head[Field::expect], "100-continue"); }
+
+std::optional<HttpReply> refuse_head(const Fields& head, bool chunked, std::uint64_t content_length,
+                                     std::size_t max_body) {
+  if (head.version() >= 11 && head.count(Field::host) != 1)
+    return closing(400, "a request of HTTP/1.1 needs one Host header");
+  if (head.count(Field::transfer_encoding) > 0) {
+    if (!chunked || !beast::iequals(head[Field::transfer_encoding], "chunked")) {
+      return closing(501, "Transfer-Encoding must be chunked or absent; compress with Content-Encoding");
+    }
+    if (head.count(Field::content_length) > 0)
+      return closing(400, "a request has Content-Length or Transfer-Encoding, not both");
+  }
+  if (content_length > max_body) {
+    return closing(413, "the body has " + std::to_string(content_length) + " bytes; this server takes at most " +
+                            std::to_string(max_body));
+  }
+  if (head.count(Field::expect) > 0 && !expects_continue(head)) {
+    return closing(417, "the only expectation that is met is 100-continue");
+  }
+  return std::nullopt;
+}
+
+std::optional<HttpReply> reply_to_error(beast::error_code error, std::size_t max_header, std::size_t max_body) {
+  using E = beast::http::error;
+  if (error == E::header_limit || error == E::buffer_overflow) {
+    return closing(431, "the request's header passes this server's limit of " + std::to_string(max_header) + " bytes");
+  }
+  if (error == E::body_limit) {
+    return closing(413, "the body passes this server's limit of " + std::to_string(max_body) + " bytes");
+  }
+  if (error == E::bad_version) return closing(505, "this server speaks HTTP/1.1 and HTTP/1.0");
+  if (error == E::partial_message) return closing(400, "the request ended before it was complete");
+  if (error.category() == beast::http::make_error_code(E::bad_method).category() && error != E::end_of_stream) {
+    return closing(400, "this is no sound HTTP: " + error.message());
+  }
+  return std::nullopt;
+}
+
+std::string head_of(const HttpReply& reply, bool keep_alive) {
+  std::string head;
+  head.reserve(256);
+  (((head += "HTTP/1.1 ") += std::to_string(reply.status)) += ' ') += reason_of(reply.status);
+  (head += "\r\nContent-Type: ") += reply.content_type;
+  (head += "\r\nContent-Length: ") += std::to_string(reply.body_nbytes());
+  if (reply.has_json_length) (head += "\r\nInference-Header-Content-Length: ") += std::to_string(reply.json_nbytes);
+  if (reply.encoding != nullptr) (head += "\r\nContent-Encoding: ") += reply.encoding;
+  if (reply.allow != nullptr) (head += "\r\nAllow: ") += reply.allow;
+  if (reply.status == 503) head += "\r\nRetry-After: 1";
+  head += keep_alive ? "\r\nConnection: keep-alive\r\n\r\n" : "\r\nConnection: close\r\n\r\n";
+  return head;
+}
+
+}  // namespace hardtack::serve::http

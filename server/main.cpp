@@ -1,0 +1,128 @@
+// The program hardtack-server: puts repository and protocols together, waits for a signal, drains.
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "server/command_line.h"
+#ifdef HARDTACK_SERVER_GRPC
+#include "server/grpc/server.h"
+#endif
+
+namespace {
+
+using namespace hardtack::serve;
+
+int refuse(const Error& error) {
+  std::fprintf(stderr, "hardtack-server: %s\n", error.sentence.c_str());
+  return 1;
+}
+
+extern "C" void at_once(int) { ::_exit(1); }
+
+// SIGTERM and SIGINT wait until wait_for_signal() takes them; call it before any thread is made.
+sigset_t hold_signals() {
+  std::signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+int wait_for_signal(const sigset_t& signals) {
+  int number = 0;
+  while (sigwait(&signals, &number) != 0) {
+  }
+  std::signal(SIGTERM, at_once);  // the next one does not wait
+  std::signal(SIGINT, at_once);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  return number;
+}
+
+#ifdef HARDTACK_SERVER_GRPC
+using GrpcServer = rpc::GrpcServer;
+
+Outcome<std::unique_ptr<GrpcServer>> start_grpc(const CommandLine& line, Repository& repository, SharedMemory& shared,
+                                                Log& log) {
+  if (!line.serve_grpc) return std::unique_ptr<GrpcServer>();
+  return GrpcServer::start(line.grpc, repository, shared, log);
+}
+#else
+struct GrpcServer {  // built without gRPC
+  std::uint16_t port() const { return 0; }
+  void drain(Clock::time_point) {}
+  bool drained() const { return true; }
+  void stop() {}
+  void write_metrics(MetricsPage&) const {}
+};
+
+Outcome<std::unique_ptr<GrpcServer>> start_grpc(const CommandLine&, Repository&, SharedMemory&, Log&) {
+  return std::unique_ptr<GrpcServer>();
+}
+#endif
+
+bool drain(Repository& repository, http::HttpServer& http, GrpcServer* grpc, std::chrono::seconds longest) {
+  const auto until = Clock::now() + longest;
+  const auto drained = [&] { return http.drained() && (grpc == nullptr || grpc->drained()); };
+  repository.drain();
+  http.drain();
+  if (grpc != nullptr) grpc->drain(until);
+  while (!drained() && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  repository.stop();
+  const bool all = repository.drained(until) && drained();
+  if (!all) return false;  // joining threads that still run a model could take forever
+  http.stop();
+  if (grpc != nullptr) grpc->stop();
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::optional<int> exit_code;
+  const CommandLine line = read_command_line(argc, argv, exit_code);
+  if (exit_code) return *exit_code;
+  // Bodies come and go on several threads: few arenas, and large blocks given back, keep the memory from creeping up.
+  mallopt(M_ARENA_MAX, 2);
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_TRIM_THRESHOLD, 4 << 20);
+  const sigset_t signals = hold_signals();
+
+  auto log = Log::open(line.log_file, line.log_format, line.log_level);
+  if (!log.ok()) return refuse(log.error());
+  auto repository = Repository::open(line.repository, **log);
+  if (!repository.ok()) return refuse(repository.error());
+  SharedMemory shared;
+  auto grpc = start_grpc(line, **repository, shared, **log);
+  if (!grpc.ok()) return refuse(grpc.error());
+  auto http = http::HttpServer::start(line.http, **repository, shared, **log, [&grpc](MetricsPage& page) {
+    if (*grpc != nullptr) (*grpc)->write_metrics(page);
+  });
+  if (!http.ok()) return refuse(http.error());
+  (*log)->write(Level::kInfo, "listening",
+                {{"host", line.http.host},
+                 {"http_port", (*http)->port()},
+                 {"grpc_port", *grpc == nullptr ? 0 : (*grpc)->port()},
+                 {"tls", line.http.tls_certificate.empty() ? "no" : "yes"},
+                 {"models", line.repository.path},
+                 {"version", ht_version()}});
+
+  const int number = wait_for_signal(signals);
+  (*log)->write(Level::kInfo, "draining", {{"signal", number == SIGTERM ? "SIGTERM" : "SIGINT"}});
+  const bool all = drain(**repository, **http, grpc->get(), line.drain_timeout);
+  if (all) {
+    repository->reset();
+    (*log)->write(Level::kInfo, "stopped");
+    http->reset();
+    return 0;
+  }
+  (*log)->write(Level::kError, "not all requests were answered in time", {{"seconds", line.drain_timeout.count()}});
+  (*log)->flush();
+  ::_exit(1);  // runs that do not end hold threads; there is nothing left to wait for
+}

@@ -1,0 +1,26 @@
+"""Programs of the release build, for tests that run side by side in several processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from filelock import FileLock
+
+ROOT = Path(__file__).resolve().parents[2]
+RELEASE = ROOT / "build" / "release"
+
+
+def bring_up_to_date(target: str, *options: str) -> Path:
+    """Builds a target of the release build, with CMake options; gives the build's folder. One process at a time."""
+    jobs = os.environ.get("HARDTACK_JOBS", str(os.cpu_count()))
+    RELEASE.parent.mkdir(exist_ok=True)
+    with FileLock(RELEASE.with_suffix(".lock")):
+        for command in (
+            ["cmake", "--preset", "release", *options],
+            ["cmake", "--build", "--preset", "release", "-j", jobs, "--target", target],
+        ):
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+    return RELEASE

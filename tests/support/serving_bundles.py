@@ -1,0 +1,130 @@
+"""Hand-made bundles for the tests of servers; no torch.
+
+spin(x: f32[n, 4]) -> y = x * factor, n from 0 to 64 but not 13. Without states. Each row takes about x[row, 3]
+milliseconds, and a row that starts with -1 is refused by the kernel (an assertion of the model).
+types(f32, f64, f16, bf16, i8, i16, i32, i64, u8, bool: all [2, 3]; s: f32[]) -> the same, copied.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import sample
+
+from hardtack.codegen.backends.cpp.cache import KernelCache
+from hardtack.codegen.backends.cpp.compiler import zig_compiler
+from hardtack.codegen.backends.cpp.targets import KNOWN_TARGETS
+from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
+from hardtack.codegen.ir.constants import ConstantData
+from hardtack.codegen.ir.expr import const, sym
+from hardtack.codegen.ir.graph import Guard
+from hardtack.codegen.ir.plan import BufferParam, Copy, KernelRecord, Launch, Plan, PlanSym, Value
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.package.content import BundleContent, EntryContent, TargetContent, TensorContent
+from hardtack.codegen.package.writer import write_bundle
+
+TARGET = "x86-64-v3"
+SPIN = """
+#include <hardtack/kernel_abi.h>
+extern "C" int32_t k_spin(const HtKernelArgs* args) {
+  const float* x = static_cast<const float*>(args->buffers[0]);
+  const float* factor = static_cast<const float*>(args->buffers[1]);
+  float* y = static_cast<float*>(args->buffers[2]);
+  volatile int64_t turns = 0;
+  for (int64_t i = 0; i < args->ints[0]; ++i) {
+    if (x[4 * i] == -1.0f) return HT_KERNEL_ASSERT;
+    for (int64_t left = static_cast<int64_t>(x[4 * i + 3] * 2000000); left > 0; --left) turns = turns + 1;
+    for (int64_t j = 4 * i; j < 4 * i + 4; ++j) y[j] = x[j] * *factor;
+  }
+  return HT_KERNEL_OK;
+}
+"""
+TYPES = (DType.F32, DType.F64, DType.F16, DType.BF16, DType.I8, DType.I16, DType.I32, DType.I64, DType.U8, DType.BOOL)
+NO_KWARGS = {"kind": "dict", "keys": [], "items": []}
+
+
+@cache
+def _library(unit: str) -> bytes:
+    source = {"k_spin": SPIN, "k_scale": sample.SCALE}[unit]
+    return compile_library([Unit(unit, source)], KNOWN_TARGETS[TARGET], zig_compiler(), cache=KernelCache())
+
+
+def _content(
+    plan: Plan, entry: EntryContent, unit: str, constants: tuple[tuple[str, ConstantData], ...]
+) -> BundleContent:
+    name = f"cpu:{TARGET}"
+    return BundleContent(
+        entries=(entry,),
+        targets=(TargetContent(name, "cpu", KNOWN_TARGETS[TARGET].features, _library(unit)),),
+        plans={(entry.name, name): plan},
+        constants=constants,
+        states=(),
+        producer={"hardtack": "0.1.0", "compiler": "none"},
+        numerics={"fp_contract": "off"},
+        debug={},
+        parameters={},
+        recipes={},
+    )
+
+
+def spin(factor: float = 2.0) -> BundleContent:
+    """The bundle `spin`; another factor makes another bundle of the same contract."""
+    n, one, four, zero = sym("n", 0, 64), const(1), const(4), const(0)
+    f32 = DType.F32
+    values = (
+        Value("x", f32, (n, four), (four, one), ("input", 0)),
+        Value("factor", f32, (), (), ("constant", "factor")),
+        Value("y", f32, (n, four), (four, one), ("output", 0)),
+    )
+    kernels = (
+        KernelRecord("k_spin", (BufferParam(f32, "read"), BufferParam(f32, "read"), BufferParam(f32, "write")), 1),
+    )
+    body = (Launch("k_spin", ("x", "factor", "y"), (n,), zero, zero, sample.ORIGIN),)
+    guard = Guard("ne", n, const(13), "n must not be 13")
+    plan = Plan("forward", f"cpu:{TARGET}", (PlanSym(n, 0, 0),), (guard,), values, ("x",), ("y",), kernels, body, zero)
+    matrix = {"dtype": f32, "shape": (n, four), "strides": (four, one)}
+    entry = EntryContent(
+        name="forward",
+        syms=(n,),
+        inputs=(TensorContent("x", **matrix),),  # type: ignore[arg-type]
+        outputs=(TensorContent("y", **matrix),),  # type: ignore[arg-type]
+        in_tree={"kind": "tuple", "items": [{"kind": "tuple", "items": [sample.LEAF]}, NO_KWARGS]},
+        out_tree=sample.LEAF,
+    )
+    return _content(plan, entry, "k_spin", (("factor", ConstantData(f32, np.array(factor, np.float32))),))
+
+
+def types() -> BundleContent:
+    """The bundle `types`: one input and output of each element type, and a tensor of rank 0."""
+    two, three, one, zero = const(2), const(3), const(1), const(0)
+    shapes = {**{t.value: (t, (two, three), (three, one)) for t in TYPES}, "s": (DType.F32, (), ())}
+    values = [
+        Value(f"x_{n}", t, shape, strides, ("input", i)) for i, (n, (t, shape, strides)) in enumerate(shapes.items())
+    ]
+    values += [
+        Value(f"y_{n}", t, shape, strides, ("output", i)) for i, (n, (t, shape, strides)) in enumerate(shapes.items())
+    ]
+    ins, outs = tuple(f"x_{n}" for n in shapes), tuple(f"y_{n}" for n in shapes)
+    body = tuple(Copy(x, y) for x, y in zip(ins, outs, strict=True))
+    plan = Plan("forward", f"cpu:{TARGET}", (), (), tuple(values), ins, outs, (), body, zero)
+    leaves = [{"kind": "leaf", "index": i} for i in range(len(ins))]
+    entry = EntryContent(
+        name="forward",
+        syms=(),
+        inputs=tuple(TensorContent(f"x_{n}", *v) for n, v in shapes.items()),
+        outputs=tuple(TensorContent(f"y_{n}", *v) for n, v in shapes.items()),
+        in_tree={"kind": "tuple", "items": [{"kind": "tuple", "items": leaves}, NO_KWARGS]},
+        out_tree={"kind": "tuple", "items": leaves},
+    )
+    return _content(plan, entry, "k_scale", ())
+
+
+def put(content: BundleContent, path: Path) -> Path:
+    """Writes the bundle as a replacement does: beside its place first, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.new")
+    write_bundle(fresh, content)
+    fresh.rename(path)
+    return path
