@@ -76,7 +76,14 @@ def _import(module: str) -> ModuleType:
         raise
 
 
-class _ExportPackage(ModuleType):
+class _ByName(ModuleType):
+    """A module that pickles as its name, as plain ones do with cloudpickle: Ray sends functions that name it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, (self.__name__,)
+
+
+class _ExportPackage(_ByName):
     """The package hardtack.export, callable as the function of the same name."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -86,7 +93,7 @@ class _ExportPackage(ModuleType):
         return export(*args, **kwargs)
 
 
-class _Hardtack(ModuleType):
+class _Hardtack(_ByName):
     """This package. The import system sets the attribute `export` to the subpackage, whoever imports it first."""
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -1,58 +1,40 @@
 """Classifies a photograph of a cat with EfficientNet-Lite0, in a C++ program and in eager PyTorch, side by side.
 
-./dev demo runs this. What it makes lies under build/demo and is made again only when its sources have changed.
+./dev demo runs this; what it makes lies under build/demo/classify.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
+
+from examples.common import PREFIX, build_example, console, folder_of, kept, run, step
 
 if TYPE_CHECKING:
     import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / "demo"
+BUILD = folder_of("classify")
 SIZE = 224
 MAX_BATCH = 16
-console = Console(highlight=False)
 
 
 def main() -> None:
-    BUILD.mkdir(parents=True, exist_ok=True)
     threads = len(os.sched_getaffinity(0))
     photo = step("read the photograph", write_photo)
-    program = step("build the runtime and the C++ program", build_program)
+    program = step("build the runtime and the C++ program", lambda: build_example("classify"))
     module = step("load PyTorch and the trained weights", load_model)
     # an export shows its own progress
     bundle = step("export the model", lambda: export(module), spinner=False)
     ours = step("classify with Hardtack, in C++", lambda: run_program(program, bundle, threads))
     eager = step("classify with eager PyTorch", lambda: run_eager(module, photo, threads))
     report(ours, eager, bundle, threads)
-
-
-def step(what: str, work: Callable[[], Any], spinner: bool = True) -> Any:
-    """Runs one step, shown while it runs and with its time when it is done."""
-    begin = time.perf_counter()
-    if spinner:
-        with console.status(what + " ..."):
-            result = work()
-    else:
-        result = work()
-    console.print(f"[green]done[/green]  {what}  [dim]{time.perf_counter() - begin:.1f} s[/dim]")
-    return result
 
 
 def write_photo() -> np.ndarray[Any, Any]:
@@ -75,30 +57,6 @@ def class_names() -> list[str]:
 
     names = ClassDictionary()
     return [names.get_1k_class_name(i).split(",")[0] for i in range(1000)]
-
-
-def build_program() -> Path:
-    """The program, built against the runtime as installed."""
-    prefix, build = BUILD / "prefix", BUILD / "program"
-    # a moved source tree or another compiler leaves caches that CMake refuses
-    if not (build / "build.ninja").exists():
-        shutil.rmtree(build, ignore_errors=True)
-    run("cmake", "--preset", "release")
-    run("cmake", "--build", "--preset", "release", "--target", "hardtack", "hardtack-rt")
-    run("cmake", "--install", "build/release", "--prefix", prefix, "--component", "development", "--strip")
-    run("cmake", "-G", "Ninja", "-S", "examples/classify", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}")
-    run("cmake", "--build", build)
-    return build / "classify"
-
-
-def run(*command: str | Path) -> str:
-    """Runs a command from the root and gives what it printed; ends the demo with all of it if it fails."""
-    texts = [str(c) for c in command]
-    result = subprocess.run(texts, cwd=ROOT, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        console.print(result.stdout + result.stderr, markup=False)
-        sys.exit(f"error: {' '.join(texts)} failed with status {result.returncode}")
-    return result.stdout
 
 
 def load_model() -> torch.nn.Module:
@@ -126,25 +84,13 @@ def export(module: torch.nn.Module) -> Path:
 
     import hardtack
 
-    path, stamp = BUILD / "efficientnet-lite0.pkg", BUILD / "export.stamp"
-    wanted = sources_hash()
-    if path.exists() and stamp.exists() and stamp.read_text() == wanted:
-        return path
     example = torch.zeros(2, SIZE, SIZE, 3, dtype=torch.uint8)
-    batch = torch.export.Dim("batch", min=0, max=MAX_BATCH)
-    hardtack.export(module, (example,), path=path, dynamic_shapes=({0: batch},), targets=("cpu:native",))
-    stamp.write_text(wanted)
-    return path
+    shapes = ({0: torch.export.Dim("batch", min=0, max=MAX_BATCH)},)
 
+    def make(path: Path) -> None:
+        hardtack.export(module, (example,), path=path, dynamic_shapes=shapes, targets=("cpu:native",))
 
-def sources_hash() -> str:
-    """What an export depends on: this program, Hardtack's Python and templates, and the weights' package."""
-    digest = hashlib.sha256((ROOT / "requirements" / "models.txt").read_bytes())
-    for folder in ("hardtack", "export", "codegen", "examples/classify"):
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in (".py", ".h", ".cpp"):
-                digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return kept(BUILD / "efficientnet-lite0.pkg", "classify", make)
 
 
 Result = dict[str, Any]
@@ -160,7 +106,7 @@ def run_program(program: Path, bundle: Path, threads: int) -> Result:
     return {"probabilities": np.fromfile(raw, np.float32), "load": load, "first": first, "median": median}
 
 
-def run_eager(module: torch.nn.Module, photo: np.ndarray[Any, Any], threads: int) -> Result:
+def run_eager(module: torch.nn.Module, photo: np.ndarray[Any, Any], threads: int, runs: int = 31) -> Result:
     """Probabilities and times of eager PyTorch with the same number of threads."""
     import torch
 
@@ -168,11 +114,11 @@ def run_eager(module: torch.nn.Module, photo: np.ndarray[Any, Any], threads: int
     pixels = torch.from_numpy(photo.copy())[None]
     times: list[float] = []
     with torch.inference_mode():
-        for _ in range(31):
+        for _ in range(runs):
             begin = time.perf_counter()
             out = module(pixels)
             times.append((time.perf_counter() - begin) * 1e3)
-    return {"probabilities": out[0].numpy(), "first": times[0], "median": float(np.median(times[1:]))}
+    return {"probabilities": out[0].numpy(), "first": times[0], "median": float(np.median(times[-30:]))}
 
 
 def report(ours: Result, eager: Result, bundle: Path, threads: int) -> None:
@@ -186,7 +132,7 @@ def report(ours: Result, eager: Result, bundle: Path, threads: int) -> None:
     console.print()
     console.print(table)
     difference = float(np.abs(ours["probabilities"] - eager["probabilities"]).max())
-    library = (BUILD / "prefix").rglob("libhardtack.so*")
+    library = PREFIX.rglob("libhardtack.so*")
     runtime_nbytes = max(p.stat().st_size for p in library)
     console.print(f"\nlargest difference of the 1000 probabilities: {difference:.1e}")
     console.print(f"bundle {bundle.stat().st_size / 1e6:.1f} MB, libhardtack.so {runtime_nbytes / 1e3:.0f} kB")

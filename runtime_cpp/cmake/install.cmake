@@ -16,5 +16,8 @@ write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/hardtack-config-ver
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/hardtack-config.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/hardtack-config-version.cmake
         DESTINATION ${HARDTACK_CMAKE_DIR} COMPONENT development)
+# The tree may be moved: hardtack.pc finds its prefix from where it lies, which is one folder deeper on Debian.
+file(RELATIVE_PATH HARDTACK_PC_TO_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+string(REGEX REPLACE "/$" "" HARDTACK_PC_TO_PREFIX ${HARDTACK_PC_TO_PREFIX})
 configure_file(cmake/hardtack.pc.in hardtack.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/hardtack.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)

@@ -35,6 +35,18 @@ TEST_CASE("a bundle adds, for every size from 0 on") {
   CHECK(session.memory().num_cached_shapes == 4);
 }
 
+TEST_CASE("a session runs on when every Model is gone") {
+  Session session;
+  {
+    const Model model = load(add_bundle());
+    session = session_of(model);
+  }
+  const float x[] = {1, 2, 3}, y[] = {4, 5, 6};
+  const auto out = run(&session, {Tensor::of(x, {1, 3}), Tensor::of(y, {1, 3})});
+  REQUIRE(out.size() == 1);
+  CHECK(out[0].data<float>()[2] == 12);
+}
+
 TEST_CASE("the caller's output buffer is filled in place") {
   const Model model = load(add_bundle());
   Session session = session_of(model);

@@ -85,3 +85,13 @@ def test_pinned_versions_agree() -> None:
     assert ZIG_REQUIREMENT in extras["export"]
     for requirement in (Requirement(r) for extra in extras.values() for r in extra):
         assert requirement.specifier.contains(pinned[requirement.name]), requirement
+
+
+def test_the_modules_pickle_as_their_names() -> None:
+    """cloudpickle, which Ray and Dask send functions with, takes modules of other classes for objects."""
+    program = """
+import pickle
+assert pickle.loads(pickle.dumps(hardtack)) is hardtack
+print(len(pickle.dumps(hardtack)) < 100)
+"""
+    assert run(program) == "True\n"

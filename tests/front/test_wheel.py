@@ -65,7 +65,11 @@ def test_what_is_in_it(wheel: Path) -> None:
         assert wanted in names
     assert any(n.startswith("hardtack/_native.") for n in names)
     assert any(n.endswith(".data/scripts/hardtack-rt") for n in names)
-    assert not [n for n in names if n.endswith((".pyc", ".pkg")) or n.startswith(("tests", "bench", "build"))]
+    assert not [
+        n
+        for n in names
+        if n.endswith((".pyc", ".pkg")) or n.startswith(("tests", "bench", "build", "examples", "server"))
+    ]
 
 
 def test_load_and_run_without_torch(environment: Path, bundle: Path, tmp_path: Path) -> None:
@@ -76,6 +80,15 @@ def test_load_and_run_without_torch(environment: Path, bundle: Path, tmp_path: P
     printed = run([environment / "bin" / "python", "-c", program, bundle], tmp_path)
     assert printed.startswith("[1.0, 1.0, 1.0] ")
     assert str(environment) in printed
+
+
+def test_loading_takes_numpy_and_nothing_else(environment: Path, bundle: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys, importlib.util; sys.modules.update(click=None, rich=None); import numpy, hardtack; "
+        "session = hardtack.load(sys.argv[1]).session('forward'); session(numpy.ones((2, 4), 'f')); "
+        "print(importlib.util.find_spec('torch'), [n for n in ('click', 'rich') if sys.modules[n]])"
+    )
+    assert run([environment / "bin" / "python", "-c", program, bundle], tmp_path) == "None []\n"
 
 
 def test_the_commands(environment: Path, bundle: Path, tmp_path: Path) -> None:

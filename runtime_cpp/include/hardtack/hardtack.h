@@ -1,4 +1,5 @@
-/* Hardtack's runtime: load a bundle (.pkg), run it. This header is the whole stable interface; C99 and C++17.
+/** @file
+ * Hardtack's runtime: load a bundle (.pkg), run it. This header is the whole stable interface; C99 and C++17.
  *
  * Conventions
  * 1. A function that can fail returns ht_status*: NULL means success, anything else must be given to ht_status_free.
@@ -21,6 +22,7 @@
 #include <stdint.h>
 #include <string.h>
 
+/** Marks what the library exports. */
 #if defined(__GNUC__)
 #define HT_API __attribute__((visibility("default")))
 #else
@@ -31,38 +33,44 @@
 extern "C" {
 #endif
 
+/** @{ */
+/** The version of this header, which is 0.1.0. */
 #define HT_VERSION_MAJOR 0
 #define HT_VERSION_MINOR 1
 #define HT_VERSION_PATCH 0
+/** @} */
 
-/* "0.1.0": the version of the library that was loaded. */
+/** "0.1.0": the version of the library that was loaded. */
 HT_API const char* ht_version(void);
 
 /* ---- Status ---- */
 
+/** What kind of failure a status is. */
 typedef enum ht_code {
-  HT_OK = 0,
-  HT_INVALID_ARGUMENT = 1, /* the call is wrong: a null pointer, an unknown entry, state or option */
-  HT_CONTRACT = 2,         /* an input or output breaks the entry's contract; nothing was run */
-  HT_BAD_BUNDLE = 3,       /* the file is not a sound bundle */
-  HT_NO_TARGET = 4,        /* a sound bundle, but nothing in it runs on this machine */
-  HT_UNTRUSTED = 5,        /* a trusted signature was asked for and the bundle has none */
-  HT_IO = 6,               /* a file could not be opened, read or mapped, or changed while it was read */
-  HT_OUT_OF_MEMORY = 7,    /* an allocation failed, or would pass the session's max_nbytes */
-  HT_KERNEL = 8,           /* a kernel refused its data: an index out of range, a failed assertion of the model */
-  HT_CANCELLED = 9,        /* the observer asked to stop */
-  HT_INTERNAL = 10,        /* a bug in Hardtack */
-  HT_DEVICE = 11           /* the GPU or its driver failed; the message says when the whole process has lost it */
+  HT_OK = 0,               /**< success */
+  HT_INVALID_ARGUMENT = 1, /**< the call is wrong: a null pointer, an unknown entry, state or option */
+  HT_CONTRACT = 2,         /**< an input or output breaks the entry's contract; nothing was run */
+  HT_BAD_BUNDLE = 3,       /**< the file is not a sound bundle */
+  HT_NO_TARGET = 4,        /**< a sound bundle, but nothing in it runs on this machine */
+  HT_UNTRUSTED = 5,        /**< a trusted signature was asked for and the bundle has none */
+  HT_IO = 6,               /**< a file could not be opened, read or mapped, or changed while it was read */
+  HT_OUT_OF_MEMORY = 7,    /**< an allocation failed, or would pass the session's max_nbytes */
+  HT_KERNEL = 8,           /**< a kernel refused its data: an index out of range, a failed assertion of the model */
+  HT_CANCELLED = 9,        /**< the observer asked to stop */
+  HT_INTERNAL = 10,        /**< a bug in Hardtack */
+  HT_DEVICE = 11           /**< the GPU or its driver failed; the message says when the whole process has lost it */
 } ht_code;
 
+/** Why a call failed. The caller owns it, and frees it with ht_status_free. */
 typedef struct ht_status ht_status;
 
-/* HT_OK for NULL. */
+/** HT_OK for NULL. */
 HT_API ht_code ht_status_code(const ht_status* status);
-/* One sentence with the numbers; "" for NULL. Lives as long as the status. */
+/** One sentence with the numbers; "" for NULL. Lives as long as the status. */
 HT_API const char* ht_status_message(const ht_status* status);
+/** Its message goes with it. NULL is fine. */
 HT_API void ht_status_free(ht_status* status);
-/* "HT_CONTRACT" and so on. */
+/** "HT_CONTRACT" and so on. */
 HT_API const char* ht_code_name(ht_code code);
 
 /* ---- Tensors ---- */
@@ -72,20 +80,20 @@ typedef DLDataType ht_dtype;
 typedef DLDevice ht_device;
 typedef DLTensor ht_tensor;
 #else
-/* code: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool (DLDataTypeCode). lanes is 1. */
+/** code: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool (DLDataTypeCode). lanes is 1. */
 typedef struct ht_dtype {
   uint8_t code;
   uint8_t bits;
   uint16_t lanes;
 } ht_dtype;
 
-/* device_type (DLDeviceType): 1 the CPU, 2 CUDA, 3 page-locked host memory of CUDA, 13 managed memory of CUDA. */
+/** device_type (DLDeviceType): 1 the CPU, 2 CUDA, 3 page-locked host memory of CUDA, 13 managed memory of CUDA. */
 typedef struct ht_device {
   int32_t device_type;
   int32_t device_id;
 } ht_device;
 
-/* The elements start at data + byte_offset. Strides count elements; NULL strides mean contiguous, the last dimension
+/** The elements start at data + byte_offset. Strides count elements; NULL strides mean contiguous, the last dimension
  * innermost. shape may be NULL when ndim is 0. */
 typedef struct ht_tensor {
   void* data;
@@ -98,39 +106,42 @@ typedef struct ht_tensor {
 } ht_tensor;
 #endif
 
-/* "f32", "bf16", "bool", ... the names in plans; NULL for a type that Hardtack does not know. */
+/** "f32", "bf16", "bool", ... the names in plans; NULL for a type that Hardtack does not know. */
 HT_API const char* ht_dtype_name(ht_dtype dtype);
-/* Fills *dtype from such a name. */
+/** Fills *dtype from such a name. */
 HT_API ht_status* ht_dtype_from_name(const char* name, ht_dtype* dtype);
 
 /* ---- Model ---- */
 
+/** A loaded bundle: immutable, safe to use from any number of threads. */
 typedef struct ht_model ht_model;
 
+/** How to load; zeros are the defaults. Read during the call; nothing in it is kept. */
 typedef struct ht_load_options {
   size_t struct_size;
-  const char* device; /* NULL or "cpu", "cuda" (device 0) or "cuda:1" */
-  const char* target; /* NULL: the best that the device runs; else its name in the manifest, "cpu:x86-64-v3" */
-  /* Nonzero: read and verify the manifest and the plans, load no native code. Works for targets that this machine
+  const char* device; /**< NULL or "cpu", "cuda" (device 0) or "cuda:1" */
+  const char* target; /**< NULL: the best that the device runs; else its name in the manifest, "cpu:x86-64-v3" */
+  /** Nonzero: read and verify the manifest and the plans, load no native code. Works for targets that this machine
    * cannot run; sessions cannot be created. */
   int32_t inspect_only;
-  /* Nonzero: refuse a bundle that is not signed by one of trusted_keys (ed25519 public keys); implies verify_weights.
+  /** Nonzero: refuse a bundle that is not signed by one of trusted_keys (ed25519 public keys); implies verify_weights.
    * */
   int32_t require_trusted_signature;
   const uint8_t (*trusted_keys)[32];
   size_t num_trusted_keys;
-  int32_t verify_weights; /* nonzero: check the weights' hashes, too (reads the whole file) */
-  /* Nonzero: read the weights into memory. Otherwise they are mapped from the file: shared between processes, paged in
+  int32_t verify_weights; /**< nonzero: check the weights' hashes, too (reads the whole file) */
+  /** Nonzero: read the weights into memory. Otherwise they are mapped from the file: shared between processes, paged in
    * on first use. A mapped file may be replaced or removed (rename, unlink) but must not be overwritten or truncated in
    * place while a model uses it: reading a page that is gone kills the process (SIGBUS), as with every mapped file. */
   int32_t copy_weights;
-  /* The weights file of a bundle that keeps them outside; NULL: under the name that the bundle knows, beside it. Its
+  /** The weights file of a bundle that keeps them outside; NULL: under the name that the bundle knows, beside it. Its
    * size and its header are checked, its hash with verify_weights. inspect_only does without the file. */
   const char* weights_path;
-  /* CUDA: the path of the driver library; NULL: libcuda.so.1, found as the system finds libraries. */
+  /** CUDA: the path of the driver library; NULL: libcuda.so.1, found as the system finds libraries. */
   const char* cuda_driver;
 } ht_load_options;
 
+/** Zeros, with struct_size set. */
 static inline ht_load_options ht_load_options_default(void) {
   ht_load_options options;
   memset(&options, 0, sizeof options);
@@ -138,64 +149,70 @@ static inline ht_load_options ht_load_options_default(void) {
   return options;
 }
 
-/* Loads the bundle at `path`. `options` may be NULL. */
+/** Loads the bundle at `path`. `options` may be NULL. */
 HT_API ht_status* ht_model_load(const char* path, const ht_load_options* options, ht_model** model);
 
-/* Loads a bundle from memory. With `release` NULL the bytes are copied. Otherwise they are used in place, must be
+/** Loads a bundle from memory. With `release` NULL the bytes are copied. Otherwise they are used in place, must be
  * aligned to 64 bytes and unchanged, until release(user) is called: when the last user of the model is gone, or before
  * this function returns an error. */
 HT_API ht_status* ht_model_load_memory(const void* data, size_t nbytes, void (*release)(void* user), void* user,
                                        const ht_load_options* options, ht_model** model);
 
-/* Gives up the caller's hold; sessions keep the model alive. NULL is fine. */
+/** Gives up the caller's hold; sessions keep the model alive. NULL is fine. */
 HT_API void ht_model_free(ht_model* model);
 
+/** What a model is, as a whole. */
 typedef struct ht_model_info {
-  const char* manifest; /* the manifest's JSON text, as in the bundle */
+  const char* manifest; /**< the manifest's JSON text, as in the bundle */
   size_t manifest_nbytes;
-  const char* target; /* the chosen target's name */
-  const char* device; /* the target's: "cpu", "cuda"; where it is only inspected, also "hip" */
+  const char* target; /**< the chosen target's name */
+  const char* device; /**< the target's: "cpu", "cuda"; where it is only inspected, also "hip" */
   uint64_t file_nbytes;
-  uint64_t weights_nbytes; /* bytes of all weights, in the bundle or outside */
+  uint64_t weights_nbytes; /**< bytes of all weights, in the bundle or outside */
   size_t num_entries, num_targets, num_states, num_constants, num_members, num_producers;
-  int32_t has_signature;        /* 1: the manifest carries one */
-  int32_t trusted;              /* 1: it was checked against trusted_keys and is good */
-  const char* external_weights; /* the name of the file that holds the weights; NULL: the bundle holds them */
+  int32_t has_signature;        /**< 1: the manifest carries one */
+  int32_t trusted;              /**< 1: it was checked against trusted_keys and is good */
+  const char* external_weights; /**< the name of the file that holds the weights; NULL: the bundle holds them */
 } ht_model_info;
 
+/** Never NULL; lives as long as the model. */
 HT_API const ht_model_info* ht_model_get_info(const ht_model* model);
 
+/** An entry point. */
 typedef struct ht_entry_info {
   const char* name;
   size_t num_inputs, num_outputs, num_syms, num_guards;
-  const char* in_tree;  /* JSON text; docs/package.md */
-  const char* out_tree; /* JSON text */
+  const char* in_tree;  /**< JSON text; docs/package.md */
+  const char* out_tree; /**< JSON text */
   size_t num_instructions, num_kernels;
-  int64_t arena_lo, arena_hi; /* bounds of the arena's nbytes over the declared sizes; INT64_MAX: no bound */
-  const char* no_graph;       /* why its runs cannot be replayed as a CUDA graph; "" where they can */
+  int64_t arena_lo, arena_hi; /**< bounds of the arena's nbytes over the declared sizes; INT64_MAX: no bound */
+  const char* no_graph;       /**< why its runs cannot be replayed as a CUDA graph; "" where they can */
 } ht_entry_info;
 
-/* A size, or a stride in elements: lo == hi when fixed; hi is INT64_MAX without an upper bound. */
+/** A size, or a stride in elements: lo == hi when fixed; hi is INT64_MAX without an upper bound. */
 typedef struct ht_dim_info {
   int64_t lo, hi;
-  const char* text; /* "3", "s0", "2*s0" */
+  const char* text; /**< "3", "s0", "2*s0" */
 } ht_dim_info;
 
+/** The contract of an input or output. */
 typedef struct ht_tensor_info {
   const char* name;
   const char* dtype_name;
   ht_dtype dtype;
   int32_t ndim;
-  const ht_dim_info* shape;   /* ndim of them */
-  const ht_dim_info* strides; /* ndim of them */
+  const ht_dim_info* shape;   /**< ndim of them */
+  const ht_dim_info* strides; /**< ndim of them */
 } ht_tensor_info;
 
+/** A size that each run may choose. */
 typedef struct ht_sym_info {
   const char* name;
-  int64_t lo, hi;     /* hi: INT64_MAX without an upper bound */
-  int32_t input, dim; /* the dimension that sets it; dim -1: the value of that input */
+  int64_t lo, hi;     /**< hi: INT64_MAX without an upper bound */
+  int32_t input, dim; /**< the dimension that sets it; dim -1: the value of that input */
 } ht_sym_info;
 
+/** A state or a constant. */
 typedef struct ht_array_info {
   const char* name;
   const char* dtype_name;
@@ -203,28 +220,31 @@ typedef struct ht_array_info {
   int32_t ndim;
   const int64_t* shape;
   uint64_t nbytes;
-  const char* file;   /* constants: the weights member */
-  const char* tensor; /* constants: its key in that member. States: the constant they start from, or NULL for zeros */
-  const void* data;   /* constants: the bytes, on the host. States: NULL */
+  const char* file;   /**< constants: the weights member */
+  const char* tensor; /**< constants: its key in that member. States: the constant they start from, or NULL for zeros */
+  const void* data;   /**< constants: the bytes, on the host. States: NULL */
 } ht_array_info;
 
+/** What a bundle was compiled for. */
 typedef struct ht_target_info {
   const char* name;
   const char* device;
-  const char* library; /* NULL when it has none */
-  int32_t runnable;    /* 1: this machine has all it requires */
-  const char* missing; /* what this machine lacks, separated by commas; "" */
+  const char* library; /**< NULL when it has none */
+  int32_t runnable;    /**< 1: this machine has all it requires */
+  const char* missing; /**< what this machine lacks, separated by commas; "" */
   size_t num_requires;
   const char* const* requirements;
 } ht_target_info;
 
+/** A file in the bundle. */
 typedef struct ht_member_info {
   const char* name;
   uint64_t nbytes, offset;
-  const char* sha256; /* hex; "" for the manifest itself */
+  const char* sha256; /**< hex; "" for the manifest itself */
 } ht_member_info;
 
-/* All of these return NULL when an index is out of range. */
+/** @{ */
+/** All of these return NULL when an index is out of range. */
 HT_API const ht_entry_info* ht_model_entry(const ht_model* model, size_t entry);
 HT_API const ht_tensor_info* ht_model_input(const ht_model* model, size_t entry, size_t input);
 HT_API const ht_tensor_info* ht_model_output(const ht_model* model, size_t entry, size_t output);
@@ -234,12 +254,13 @@ HT_API const ht_array_info* ht_model_state(const ht_model* model, size_t state);
 HT_API const ht_array_info* ht_model_constant(const ht_model* model, size_t constant);
 HT_API const ht_target_info* ht_model_target(const ht_model* model, size_t target);
 HT_API const ht_member_info* ht_model_member(const ht_model* model, size_t member);
-/* What made the bundle: name ("torch") and *version. */
+/** @} */
+/** What made the bundle: name ("torch") and *version. */
 HT_API const char* ht_model_producer(const ht_model* model, size_t producer, const char** version);
-/* The index of the entry called `name`, or SIZE_MAX. */
+/** The index of the entry called `name`, or SIZE_MAX. */
 HT_API size_t ht_model_find_entry(const ht_model* model, const char* name);
 
-/* What ht_verify_file looked at. */
+/** What ht_verify_file looked at. */
 typedef struct ht_verify_report {
   size_t struct_size;
   size_t num_members, num_plans, num_instructions, num_libraries, num_constants;
@@ -247,62 +268,73 @@ typedef struct ht_verify_report {
   int32_t has_signature, trusted;
 } ht_verify_report;
 
-/* Checks everything that can be checked without running anything: the container, the manifest, every hash and checksum,
- * the plans of every target, the form of every library. `report` may be NULL. */
+/** Checks everything that can be checked without running anything: the container, the manifest, every hash and
+ * checksum, the plans of every target, the form of every library. `report` may be NULL. */
 HT_API ht_status* ht_verify_file(const char* path, const ht_load_options* options, ht_verify_report* report);
 
-/* The CPU features of this machine, by the names of the compilers' flags, separated by spaces. */
+/** The CPU features of this machine, by the names of the compilers' flags, separated by spaces. */
 HT_API const char* ht_cpu_features(void);
 
 /* ---- Thread pools ---- */
 
+/** Threads for kernels; safe to share. */
 typedef struct ht_pool ht_pool;
 
-/* A pool that several sessions may share. num_threads counts the caller's thread; 0: as many as this process may use.
+/** A pool that several sessions may share. num_threads counts the caller's thread; 0: as many as this process may use.
  * While one session's parallel region runs, others run theirs on their own thread. */
 HT_API ht_status* ht_pool_create(int32_t num_threads, ht_pool** pool);
-/* Sessions keep their pool alive. */
+/** Gives up the caller's hold; sessions keep their pool alive. NULL is fine. */
 HT_API void ht_pool_free(ht_pool* pool);
 
 /* ---- Sessions ---- */
 
+/** Runs a model, and holds its states and memory; for one thread at a time. */
 typedef struct ht_session ht_session;
 
-/* The caller's memory for arena, workspace, states and outputs; on CUDA: device memory, aligned to 256 bytes. Both
+/** The caller's memory for arena, workspace, states and outputs; on CUDA: device memory, aligned to 256 bytes. Both
  * functions must be set, or neither. */
 typedef struct ht_allocator {
   void* user;
-  void* (*allocate)(void* user, size_t nbytes, size_t alignment); /* NULL: no memory */
+  void* (*allocate)(void* user, size_t nbytes, size_t alignment); /**< NULL: no memory */
   void (*release)(void* user, void* memory, size_t nbytes);
 } ht_allocator;
 
-/* CUDA graphs: what a run enqueues is recorded when a shape runs for the second time with the same pointers, and then
+/** CUDA graphs: what a run enqueues is recorded when a shape runs for the second time with the same pointers, and then
  * replayed at once. Entries with control flow are never recorded (ht_entry_info.no_graph). */
-typedef enum ht_graphs { HT_GRAPHS_AUTO = 0, HT_GRAPHS_OFF = 1 } ht_graphs;
+typedef enum ht_graphs {
+  HT_GRAPHS_AUTO = 0, /**< record and replay */
+  HT_GRAPHS_OFF = 1   /**< enqueue every time */
+} ht_graphs;
 
-/* CUDA: where outputs of the session's own lie. HT_OUTPUTS_FOLLOW: on the host if all inputs are there, else on the
+/** CUDA: where outputs of the session's own lie. HT_OUTPUTS_FOLLOW: on the host if all inputs are there, else on the
  * device. */
-typedef enum ht_outputs { HT_OUTPUTS_FOLLOW = 0, HT_OUTPUTS_ON_HOST = 1, HT_OUTPUTS_ON_DEVICE = 2 } ht_outputs;
+typedef enum ht_outputs {
+  HT_OUTPUTS_FOLLOW = 0,   /**< see above */
+  HT_OUTPUTS_ON_HOST = 1,  /**< copied to the host */
+  HT_OUTPUTS_ON_DEVICE = 2 /**< left on the device */
+} ht_outputs;
 
+/** How to make a session; zeros are the defaults. */
 typedef struct ht_session_options {
   size_t struct_size;
-  int32_t num_threads; /* 0: as many as this process may use; ignored with `pool` or `parallel` */
-  ht_pool* pool;       /* share this pool */
-  /* The caller's threads: runs each task exactly once, returns when all are done (kernel_abi.h). Copied. */
+  int32_t num_threads; /**< 0: as many as this process may use; ignored with `pool` or `parallel` */
+  ht_pool* pool;       /**< share this pool */
+  /** The caller's threads: runs each task exactly once, returns when all are done (kernel_abi.h). Copied. */
   const HtParallel* parallel;
   ht_allocator allocator;
-  uint64_t max_nbytes;       /* refuse to hold more than this; 0: no limit */
-  int32_t max_cached_shapes; /* how many shapes to keep ready; 0: 16 */
-  /* CUDA: the stream (CUstream) on which everything happens; NULL: one of the session's own. (void*)1 is the legacy
+  uint64_t max_nbytes;       /**< refuse to hold more than this; 0: no limit */
+  int32_t max_cached_shapes; /**< how many shapes to keep ready; 0: 16 */
+  /** CUDA: the stream (CUstream) on which everything happens; NULL: one of the session's own. (void*)1 is the legacy
    * default stream and (void*)2 the calling thread's, as in CUDA's own headers. It must live as long as the session. */
   void* stream;
-  /* CUDA, nonzero: a run whose outputs stay on the device returns when its work is enqueued. What goes wrong later is
+  /** CUDA, nonzero: a run whose outputs stay on the device returns when its work is enqueued. What goes wrong later is
    * said by a later call on the session or by ht_session_synchronize. Host inputs must stay until then. */
   int32_t asynchronous;
   ht_graphs graphs;
   ht_outputs outputs;
 } ht_session_options;
 
+/** Zeros, with struct_size set. */
 static inline ht_session_options ht_session_options_default(void) {
   ht_session_options options;
   memset(&options, 0, sizeof options);
@@ -310,11 +342,12 @@ static inline ht_session_options ht_session_options_default(void) {
   return options;
 }
 
-/* `options` may be NULL. */
+/** A session of `model`, which it keeps alive. `options` may be NULL. */
 HT_API ht_status* ht_session_create(ht_model* model, const ht_session_options* options, ht_session** session);
+/** Frees it with its outputs and states. NULL is fine. */
 HT_API void ht_session_free(ht_session* session);
 
-/* Runs `entry` (NULL: the bundle's only entry). Inputs are only read. An output whose data is NULL, or what an earlier
+/** Runs `entry` (NULL: the bundle's only entry). Inputs are only read. An output whose data is NULL, or what an earlier
  * run put there, gets the session's buffer, laid out as the contract says and valid until the next call on this
  * session: give such outputs as zeroed structs, and give them again as they are. Any other output must match the
  * contract like an input, be writable, and overlap neither an input nor another output; it is filled in place. On
@@ -327,62 +360,70 @@ HT_API void ht_session_free(ht_session* session);
 HT_API ht_status* ht_session_run(ht_session* session, const char* entry, const ht_tensor* inputs, size_t num_inputs,
                                  ht_tensor* outputs, size_t num_outputs);
 
-/* Checks the inputs and prepares everything for them, runs nothing. Fills device, dtype, ndim, shape and strides of
- * `outputs`, so that the caller can allocate them (data stays untouched). The device is where the session would put them. */
+/** Checks the inputs and prepares everything for them, runs nothing. Fills device, dtype, ndim, shape and strides of
+ * `outputs`, so that the caller can allocate them (data stays untouched). The device is where the session would put
+ * them. */
 HT_API ht_status* ht_session_bind(ht_session* session, const char* entry, const ht_tensor* inputs, size_t num_inputs,
                                   ht_tensor* outputs, size_t num_outputs);
 
-/* States return to their initial values. */
+/** States return to their initial values. */
 HT_API ht_status* ht_session_reset(ht_session* session);
-/* Copies a state's bytes out or in; nbytes must be the state's. */
+/** @{ */
+/** Copies a state's bytes out or in; nbytes must be the state's. */
 HT_API ht_status* ht_session_read_state(ht_session* session, const char* name, void* data, size_t nbytes);
 HT_API ht_status* ht_session_write_state(ht_session* session, const char* name, const void* data, size_t nbytes);
-/* CUDA: waits for all runs so far; says what went wrong in them. On the CPU there is nothing to wait for. */
+/** @} */
+/** CUDA: waits for all runs so far; says what went wrong in them. On the CPU there is nothing to wait for. */
 HT_API ht_status* ht_session_synchronize(ht_session* session);
-/* CUDA: later runs go to this stream (see ht_session_options.stream), after all earlier ones. */
+/** CUDA: later runs go to this stream (see ht_session_options.stream), after all earlier ones. */
 HT_API ht_status* ht_session_set_stream(ht_session* session, void* stream);
-/* CUDA: the stream that runs go to; NULL on the CPU. */
+/** CUDA: the stream that runs go to; NULL on the CPU. */
 HT_API void* ht_session_stream(const ht_session* session);
-/* Gives back everything but the states; the next run allocates again. */
+/** Gives back everything but the states; the next run allocates again. */
 HT_API ht_status* ht_session_trim(ht_session* session);
 
+/** What a session holds now. */
 typedef struct ht_memory_info {
   size_t struct_size;
   uint64_t arena_nbytes, workspace_nbytes, outputs_nbytes, states_nbytes;
   size_t num_cached_shapes;
-  uint64_t staging_nbytes; /* CUDA: device copies of host tensors, and outputs on the host */
-  size_t num_graphs;       /* CUDA: recorded graphs that are kept */
+  uint64_t staging_nbytes; /**< CUDA: device copies of host tensors, and outputs on the host */
+  size_t num_graphs;       /**< CUDA: recorded graphs that are kept */
 } ht_memory_info;
 
+/** Fills *info, whose struct_size the caller has set. */
 HT_API ht_status* ht_session_memory(const ht_session* session, ht_memory_info* info);
 
-/* Memory on the model's device, outside of sessions, aligned to 64 bytes at least; for callers without an allocator of
+/** @{ */
+/** Memory on the model's device, outside of sessions, aligned to 64 bytes at least; for callers without an allocator of
  * their own. Freeing device memory waits for work that uses it. */
 HT_API ht_status* ht_model_allocate(ht_model* model, size_t nbytes, void** memory);
 HT_API void ht_model_deallocate(ht_model* model, void* memory);
+/** @} */
 
-/* One executed instruction, as the observer sees it, right after it ran. On CUDA the run waits after each instruction
+/** One executed instruction, as the observer sees it, right after it ran. On CUDA the run waits after each instruction
  * and the tensors are copies on the host. */
 typedef struct ht_step {
   const char* entry;
-  size_t index;       /* of the instruction in the plan, counting nested ones in order */
-  const char* op;     /* "launch", "copy", "fill", "if", "while" (the last two: their condition was read) */
-  const char* kernel; /* NULL when op is not "launch" */
+  size_t index;       /**< of the instruction in the plan, counting nested ones in order */
+  const char* op;     /**< "launch", "copy", "fill", "if", "while" (the last two: their condition was read) */
+  const char* kernel; /**< NULL when op is not "launch" */
   int64_t duration_ns;
-  size_t num_values; /* the values that the instruction wrote; for if and while the condition */
+  size_t num_values; /**< the values that the instruction wrote; for if and while the condition */
   const char* const* names;
   const ht_tensor* tensors;
-  const char* file; /* the user's source place; "" and 0 where unknown */
+  const char* file; /**< the user's source place; "" and 0 where unknown */
   int64_t line;
   const char* source_op;
   const char* module;
   const char* source;
 } ht_step;
 
-/* Returns 0 to go on; anything else stops the run with HT_CANCELLED. What `step` points to is valid during the call. */
+/** Returns 0 to go on; anything else stops the run with HT_CANCELLED. What `step` points to is valid during the
+ * call. */
 typedef int32_t (*ht_observer)(void* user, const ht_step* step);
 
-/* NULL takes the observer away. A run without one has no overhead from this. */
+/** NULL takes the observer away. A run without one has no overhead from this. */
 HT_API ht_status* ht_session_set_observer(ht_session* session, ht_observer observer, void* user);
 
 #ifdef __cplusplus

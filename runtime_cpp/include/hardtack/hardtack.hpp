@@ -1,12 +1,13 @@
-// Hardtack's runtime for C++17: owners and views over hardtack.h, nothing else. Header-only, does not throw by itself.
-//
-//   auto model = hardtack::Model::load("model.pkg");
-//   if (!model.ok()) return fail(model.status().message());
-//   auto session = model->new_session();
-//   std::vector<float> x(2 * 3);
-//   auto run = session->run({hardtack::Tensor::of(x.data(), {2, 3})});
-//   if (!run.ok()) return fail(run.status().message());
-//   const float* y = run->at(0).data<float>();
+/// @file
+/// Hardtack's runtime for C++17: owners and views over hardtack.h, nothing else. Header-only, does not throw by itself.
+///
+///     auto model = hardtack::Model::load("model.pkg");
+///     if (!model.ok()) return fail(model.status().message());
+///     auto session = model->new_session();
+///     std::vector<float> x(2 * 3);
+///     auto run = session->run({hardtack::Tensor::of(x.data(), {2, 3})});
+///     if (!run.ok()) return fail(run.status().message());
+///     const float* y = run->at(0).data<float>();
 #ifndef HARDTACK_HARDTACK_HPP
 #define HARDTACK_HARDTACK_HPP
 
@@ -26,10 +27,14 @@ namespace hardtack {
 class [[nodiscard]] Status {
  public:
   Status() = default;
+  /// Takes over what a C function returned.
   explicit Status(ht_status* owned) : handle_(owned) {}
 
+  /// Nothing failed.
   bool ok() const { return handle_ == nullptr; }
+  /// HT_OK when ok().
   ht_code code() const { return ht_status_code(handle_.get()); }
+  /// One sentence; "" when ok(). Lives as long as this object.
   const char* message() const { return ht_status_message(handle_.get()); }
 
  private:
@@ -43,24 +48,33 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
+  /// @{
+  /// Of a value, or of the reason for its absence.
   Result(T value) : value_(std::move(value)) {}
   Result(Status status) : status_(std::move(status)) {}
+  /// @}
 
+  /// There is a value.
   bool ok() const { return status_.ok(); }
+  /// Lives as long as this object.
   const Status& status() const { return status_; }
+  /// @{
   /// Only when ok().
   T& operator*() { return value_; }
   T* operator->() { return &value_; }
   const T& operator*() const { return value_; }
   const T* operator->() const { return &value_; }
+  /// @}
 
  private:
   T value_{};
   Status status_;
 };
 
+/// The dtype of a C++ type: float, double, bool and the integers of 8 to 64 bits.
 template <typename T>
 struct DTypeOf;
+/// @cond
 #define HARDTACK_DTYPE(type, dl_code, dl_bits)                      \
   template <>                                                       \
   struct DTypeOf<type> {                                            \
@@ -75,6 +89,7 @@ HARDTACK_DTYPE(std::int64_t, 0, 64)
 HARDTACK_DTYPE(std::uint8_t, 1, 8)
 HARDTACK_DTYPE(bool, 6, 8)
 #undef HARDTACK_DTYPE
+/// @endcond
 
 /// A view of somebody's memory with its own copy of the shape.
 class Tensor {
@@ -99,10 +114,14 @@ class Tensor {
     return tensor;
   }
 
+  /// @{
+  /// As given; what Session::run returns has strides always.
   const std::vector<std::int64_t>& shape() const { return shape_; }
   const std::vector<std::int64_t>& strides() const { return strides_; }
   ht_dtype dtype() const { return dtype_; }
   ht_device device() const { return device_; }
+  /// @}
+  /// The first element; not checked against dtype().
   template <typename T = void>
   T* data() const {
     return static_cast<T*>(data_);
@@ -138,6 +157,7 @@ class Tensor {
 /// A thread pool that several sessions may share.
 class Pool {
  public:
+  /// num_threads counts the caller's; 0: as many as this process may use.
   static Result<Pool> create(std::int32_t num_threads) {
     ht_pool* handle = nullptr;
     if (ht_status* failed = ht_pool_create(num_threads, &handle)) return Status(failed);
@@ -145,6 +165,7 @@ class Pool {
     pool.handle_.reset(handle);
     return pool;
   }
+  /// For ht_session_options.pool; still owned by this object.
   ht_pool* get() const { return handle_.get(); }
 
  private:
@@ -160,8 +181,8 @@ class Session {
   /// Runs `entry` (null: the only one). The outputs are the session's buffers: valid until the next call.
   Result<std::vector<Tensor>> run(const std::vector<Tensor>& inputs, const char* entry = nullptr) {
     std::vector<ht_tensor> in = c_tensors(inputs);
-    const std::size_t index = entry == nullptr ? 0 : ht_model_find_entry(model_, entry);
-    const ht_entry_info* info = ht_model_entry(model_, index);
+    const std::size_t index = entry == nullptr ? 0 : ht_model_find_entry(model_.get(), entry);
+    const ht_entry_info* info = ht_model_entry(model_.get(), index);
     std::vector<ht_tensor> out(info == nullptr ? 0 : info->num_outputs);
     if (!out.empty()) std::memset(out.data(), 0, out.size() * sizeof(ht_tensor));
     Status status(ht_session_run(get(), entry, in.data(), in.size(), out.data(), out.size()));
@@ -188,25 +209,35 @@ class Session {
     return Status(ht_session_bind(get(), entry, inputs, num_inputs, outputs, num_outputs));
   }
 
+  /// States return to their initial values.
   Status reset() { return Status(ht_session_reset(get())); }
+  /// CUDA: waits for all runs so far, and says what went wrong in them.
   Status synchronize() { return Status(ht_session_synchronize(get())); }
+  /// CUDA: later runs go to this stream.
   Status set_stream(void* stream) { return Status(ht_session_set_stream(get(), stream)); }
+  /// Gives back everything but the states.
   Status trim() { return Status(ht_session_trim(get())); }
+  /// @{
+  /// Copies a state's bytes; nbytes must be the state's.
   Status read_state(const char* name, void* data, std::size_t nbytes) {
     return Status(ht_session_read_state(get(), name, data, nbytes));
   }
   Status write_state(const char* name, const void* data, std::size_t nbytes) {
     return Status(ht_session_write_state(get(), name, data, nbytes));
   }
+  /// @}
+  /// Calls `observer` after every instruction; null takes it away.
   Status set_observer(ht_observer observer, void* user) {
     return Status(ht_session_set_observer(get(), observer, user));
   }
+  /// What the session holds now.
   ht_memory_info memory() const {
     ht_memory_info info{};
     info.struct_size = sizeof info;
     Status ignored(ht_session_memory(get(), &info));
     return info;
   }
+  /// For the C functions; still owned by this object.
   ht_session* get() const { return handle_.get(); }
 
  private:
@@ -222,12 +253,13 @@ class Session {
   }
 
   std::unique_ptr<ht_session, Free> handle_;
-  const ht_model* model_ = nullptr;  // kept alive by the session
+  std::shared_ptr<ht_model> model_;  // which outputs an entry has; the last Model may be gone
 };
 
 /// A loaded bundle: immutable, shared by copying, safe to use from any number of threads.
 class Model {
  public:
+  /// The bundle at `path`; its weights are mapped unless the options say otherwise.
   static Result<Model> load(const std::string& path, const ht_load_options* options = nullptr) {
     ht_model* handle = nullptr;
     if (ht_status* failed = ht_model_load(path.c_str(), options, &handle)) return Status(failed);
@@ -242,17 +274,21 @@ class Model {
     return Model(handle);
   }
 
+  /// No model: only good for assigning to.
   Model() = default;
 
+  /// A session, which keeps the model alive.
   Result<Session> new_session(const ht_session_options* options = nullptr) const {
     ht_session* handle = nullptr;
     if (ht_status* failed = ht_session_create(get(), options, &handle)) return Status(failed);
     Session session;
     session.handle_.reset(handle);
-    session.model_ = get();
+    session.model_ = handle_;
     return session;
   }
 
+  /// @{
+  /// Null when an index is out of range; what they point to lives as long as the model.
   const ht_model_info& info() const { return *ht_model_get_info(get()); }
   const ht_entry_info* entry(std::size_t i) const { return ht_model_entry(get(), i); }
   const ht_tensor_info* input(std::size_t entry, std::size_t i) const { return ht_model_input(get(), entry, i); }
@@ -261,6 +297,8 @@ class Model {
   const ht_array_info* state(std::size_t i) const { return ht_model_state(get(), i); }
   const ht_array_info* constant(std::size_t i) const { return ht_model_constant(get(), i); }
   const ht_target_info* target(std::size_t i) const { return ht_model_target(get(), i); }
+  /// @}
+  /// For the C functions; still owned by this object.
   ht_model* get() const { return handle_.get(); }
 
  private:

@@ -1,0 +1,3 @@
+module findface
+
+go 1.19

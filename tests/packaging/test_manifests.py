@@ -1,0 +1,153 @@
+"""The manifests of deploy/ against the schemas of Kubernetes and KServe, and against what hardtack-server takes."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMAS = ROOT / "build" / "deploy"
+KUBERNETES = "1.37"
+FILES = sorted((ROOT / "deploy").rglob("*.yaml"))
+SCALARS = {"str": str, "int": int, "bool": bool, "float": float, "object": object}
+
+
+@pytest.fixture(scope="module")
+def schemas() -> Iterator[Path]:
+    """The packages with the schemas, below build/; they come last on sys.path and hide nothing."""
+    requirements, stamp = ROOT / "requirements" / "deploy.txt", SCHEMAS / "requirements.stamp"
+    wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
+    if not (stamp.exists() and stamp.read_text() == wanted):
+        shutil.rmtree(SCHEMAS, ignore_errors=True)
+        options = ["-q", "-q", "--no-deps", "--no-compile", "--target", str(SCHEMAS)]
+        command = [sys.executable, "-m", "pip", "install", *options, "-r", str(requirements)]
+        if subprocess.run(command, check=False).returncode != 0:
+            pytest.skip("the schemas of requirements/deploy.txt cannot be installed")
+        stamp.write_text(wanted)
+    before = set(sys.modules)
+    sys.path.append(str(SCHEMAS))
+    # the packages themselves import all that a running server and client need; only single models are wanted
+    for name in ("kserve", "kserve.models"):
+        sys.modules[name] = package = types.ModuleType(name)
+        package.__path__ = [str(SCHEMAS / name.replace(".", "/"))]
+    yield SCHEMAS
+    sys.path.remove(str(SCHEMAS))
+    for name in set(sys.modules) - before:
+        if name.startswith("kserve"):
+            del sys.modules[name]
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+
+
+def check_all(found: list[dict[str, Any]]) -> None:
+    for document in found:
+        check(document)
+
+
+def check(document: dict[str, Any]) -> None:
+    """Raises for a document that the schema of its kind does not allow; unknown fields are not allowed."""
+    group, _, version = document["apiVersion"].rpartition("/")
+    if group == "serving.kserve.io":
+        check_kserve(version.capitalize() + document["kind"], document, document["kind"])
+    else:
+        importlib.import_module("kubernetes_validate").validate(document, KUBERNETES, strict=True)
+
+
+def check_kserve(kind: str, value: Any, where: str) -> None:
+    """A value against a type as KServe's models name them: str, dict(str, int), list[X], X."""
+    if kind in SCALARS:
+        good = isinstance(value, SCALARS[kind]) and (kind in ("bool", "object") or not isinstance(value, bool))
+        assert good, f"{where} is {value!r}, which is no {kind}"
+    elif kind.startswith("list["):
+        assert isinstance(value, list), f"{where} is no list"
+        for i, item in enumerate(value):
+            check_kserve(kind[5:-1], item, f"{where}[{i}]")
+    elif kind.startswith("dict("):
+        for key, item in value.items():
+            check_kserve(kind[5:-1].split(", ")[1], item, f"{where}.{key}")
+    elif kind in OF_KUBERNETES:
+        importlib.import_module("kubernetes_validate").validate(OF_KUBERNETES[kind](value), KUBERNETES, strict=True)
+    else:
+        check_model(kind, value, where)
+
+
+def check_model(kind: str, value: dict[str, Any], where: str) -> None:
+    file = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind).lower()
+    model = getattr(importlib.import_module(f"kserve.models.{file}"), kind)
+    fields = {json: (name, model.openapi_types[name]) for name, json in model.attribute_map.items()}
+    given = {}
+    for key, item in value.items():
+        assert key in fields, f"{where} has no field {key!r}"
+        name, field_kind = fields[key]
+        check_kserve(field_kind, item, f"{where}.{key}")
+        given[name] = item
+    model(**given)  # refuses when one that is required is missing
+
+
+def pod(container: dict[str, Any]) -> dict[str, Any]:
+    spec = {"containers": [{"name": "x", **container}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
+
+
+# Types of Kubernetes that KServe's kinds contain, in a document of Kubernetes that has the same.
+OF_KUBERNETES: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "V1Container": pod,
+    "V1ResourceRequirements": lambda value: pod({"resources": value}),
+    "V1ObjectMeta": lambda value: {"apiVersion": "v1", "kind": "ConfigMap", "metadata": value},
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(ROOT / "deploy").as_posix())
+def test_manifests_are_what_their_schemas_allow(schemas: Path, path: Path) -> None:
+    found = documents(path)
+    assert found
+    check_all(found)
+
+
+def changed(path: Path, old: str, new: str) -> list[dict[str, Any]]:
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    return list(yaml.safe_load_all(text.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "complaint"),
+    [
+        ("kubernetes/hardtack-server.yaml", "minReplicas: 2", "minReplica: 2", "minReplica"),
+        ("kubernetes/hardtack-server.yaml", "failureThreshold: 150", "failureThreshold: often", "often"),
+        ("kserve/serving-runtime.yaml", "autoSelect: true", "autoSelected: true", "no field 'autoSelected'"),
+        ("kserve/inference-service.yaml", 'modelFormat: {name: hardtack, version: "1"}', "args: []", "model_format"),
+        ("kserve/serving-runtime.yaml", "containerPort: 8000", "port: 8000", "port"),
+        ("kserve/inference-service.yaml", "maxReplicas: 4", "maxReplicas: four", "is no int"),
+        ("kserve/inference-service.yaml", "requests: {cpu", "request: {cpu", "request"),
+    ],
+)
+def test_mistakes_are_found(schemas: Path, file: str, old: str, new: str, complaint: str) -> None:
+    found = changed(ROOT / "deploy" / file, old, new)
+    with pytest.raises(Exception, match=re.escape(complaint)):
+        check_all(found)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(ROOT / "deploy").as_posix())
+def test_the_server_takes_the_options(path: Path) -> None:
+    known = set(re.findall(r'"!?(--[a-z-]+)"', (ROOT / "server" / "command_line.cpp").read_text(encoding="utf-8")))
+    text = path.read_text(encoding="utf-8")
+    given = set(re.findall(r"^ +- (--[a-z-]+)", text, re.MULTILINE))
+    assert given <= known
+    assert given or path.name == "inference-service.yaml"
+    pages = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+    for asked in re.findall(r"path: (/[\w/]+), port", text):
+        assert f"`{asked}`" in pages
