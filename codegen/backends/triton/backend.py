@@ -25,6 +25,7 @@ from hardtack.codegen.ir.loops import Buffer, Nest
 from hardtack.codegen.ir.schedule import to_text_kernel
 from hardtack.codegen.lower import reductions, triton
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.triton_conv import lower_conv
 from hardtack.codegen.lower.triton_grouped import lower_grouped
 from hardtack.codegen.planning import KernelLaunch
 from hardtack.codegen.products import join_products
@@ -59,7 +60,7 @@ class TritonBackend:
 
     @property
     def rules(self) -> Mapping[str, Callable[[Lowering, Op], None]]:
-        return {**reductions.RULES, **triton.RULES, "grouped_matmul": lower_grouped}
+        return {**reductions.RULES, **triton.RULES, "conv": lower_conv, "grouped_matmul": lower_grouped}
 
     def joined(self, graph: Graph, hints: Mapping[str, int]) -> tuple[Graph, tuple[Decision, ...]]:
         return join_products(graph, hints, self.arch, self.tuning)
