@@ -20,9 +20,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.support.served import Server, build_program
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "support"))
-from served import Server, build_program  # noqa: E402
 
 NUM_FEATURES = 784
 
