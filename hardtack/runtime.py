@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,17 +14,11 @@ import numpy as np
 from hardtack import _native
 from hardtack.codegen.package.errors import LoadError
 from hardtack.errors import HardtackError, InputError, RunError
-from hardtack.torch_cuda import LEGACY_STREAM, Offered, torch_allocator, with_strides
 from hardtack.trees import flattener, unflattener
 
 Step = dict[str, Any]
 """What an observer sees after each instruction: entry, index, op, kernel, duration_ns, values {name: array}, and of the
 user's source file, line, source_op, module, source."""
-_SCALARS: dict[type, tuple[str, ...]] = {
-    bool: ("bool",),
-    int: ("i64", "i32", "i16", "i8", "u8"),
-    float: ("f32", "f64", "f16"),
-}
 NUMPY_DTYPE = {
     "f32": "f4", "f64": "f8", "f16": "f2", "bf16": "u2", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "u8": "u1",
     "bool": "?",
@@ -216,10 +209,6 @@ class Session:
     ) -> None:
         self.model = model
         self._program = program
-        self._follows_torch = model.device == "cuda" and options[0] == 0
-        self._stream = 0
-        self._ordinal = int(model.place.partition(":")[2] or 0)
-        self._allocate: Callable[[tuple[int, ...], tuple[int, ...], str], Any] | None = None
         try:
             self._native = _native.Session(model._native, model._pool, max_nbytes, *options)
         except _native.NativeError as error:
@@ -237,56 +226,12 @@ class Session:
         return program.unflatten(self._run_leaves(program, program.flatten(args, kwargs)))
 
     def _run_leaves(self, program: _Program, leaves: Sequence[Any]) -> tuple[Any, ...]:
-        torch = sys.modules.get("torch")
-        as_torch = False
-        allocate = None
-        if torch is not None:
-            tensor = torch.Tensor
-            for leaf in leaves:
-                if isinstance(leaf, tensor):
-                    if self.model.device == "cuda":
-                        leaves, allocate = self._on_torch_cuda(torch, leaves, program.entry)
-                    leaves = [_to_dlpack(torch, x) if isinstance(x, tensor) else x for x in leaves]
-                    as_torch = True
-                    break
-        for leaf in leaves:
-            if type(leaf) in _SCALARS:
-                leaves = _arrays(leaves, program.entry)
-                break
         try:
-            outputs: tuple[Any, ...] = self._native.run(program.index, leaves, as_torch, allocate)
+            return self._native.run(program.index, leaves)
         except _native.NativeError as error:
             _raise(error)
         except _native.InputProblem as error:
             _raise_input(error, program.entry)
-        if as_torch:
-            assert torch is not None
-            from_dlpack = torch.utils.dlpack.from_dlpack
-            return tuple(x if isinstance(x, torch.Tensor) else from_dlpack(x) for x in outputs)
-        return outputs
-
-    def _on_torch_cuda(self, torch: Any, leaves: Sequence[Any], entry: Entry) -> tuple[Sequence[Any], Any]:
-        """The leaves, CUDA tensors of torch laid out as the contract says, and what allocates outputs.
-
-        Without a stream of its own the session works on torch's current one: what torch has enqueued comes before it,
-        what torch enqueues next after it, and torch's allocator gives memory that is free at that place. A stream that
-        the caller chose is told to wait for torch's, by DLPack, and outputs are allocated by the runtime.
-        """
-        tensor = torch.Tensor
-        if not any(isinstance(x, tensor) and x.is_cuda for x in leaves):
-            return leaves, None
-        out = [with_strides(x, t) if isinstance(x, tensor) else x for x, t in zip(leaves, entry.inputs, strict=False)]
-        out += leaves[len(out) :]
-        if not self._follows_torch:
-            return [Offered(x) if isinstance(x, tensor) and x.is_cuda else x for x in out], None
-        if self._allocate is None:
-            self._allocate = torch_allocator(torch, self.model.place)
-        # what Inductor's and Triton's launchers call; torch.cuda.current_stream costs a hundred times as much
-        stream = torch._C._cuda_getCurrentRawStream(self._ordinal) or LEGACY_STREAM
-        if stream != self._stream:
-            self._native.set_stream(stream)
-            self._stream = stream
-        return out, self._allocate
 
     def synchronize(self) -> None:
         """Waits for all calls so far, and raises what went wrong in them. On the CPU there is nothing to wait for."""
@@ -350,30 +295,6 @@ class Session:
         self._native.set_observer(observer)
 
 
-def _to_dlpack(torch: Any, tensor: Any) -> Any:
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    return torch.utils.dlpack.to_dlpack(tensor)
-
-
-def _arrays(leaves: Sequence[Any], entry: Entry) -> list[Any]:
-    """Python numbers as rank-0 arrays of the dtype that the entry point takes; other leaves as they are."""
-    out: list[Any] = []
-    for index, leaf in enumerate(leaves):
-        dtypes = _SCALARS.get(type(leaf))
-        if dtypes is None or index >= len(entry.inputs):
-            out.append(leaf)
-            continue
-        spec = entry.inputs[index]
-        if spec.shape or spec.dtype not in dtypes:
-            raise InputError(f"input {spec} cannot be the Python {type(leaf).__name__} {leaf!r}")
-        try:
-            out.append(np.array(leaf, NUMPY_DTYPE[spec.dtype]))
-        except OverflowError:
-            raise InputError(f"input {spec} cannot hold {leaf}") from None
-    return out
-
-
 def _raise(error: Any) -> NoReturn:
     """The exception for a status of the runtime."""
     code, message = error.args
@@ -390,7 +311,9 @@ def _raise(error: Any) -> NoReturn:
 
 
 def _raise_input(error: Any, entry: Entry) -> NoReturn:
-    index, problem = error.args
+    index, problem, needs_contract = error.args
+    if needs_contract:
+        raise InputError(f"input {entry.inputs[index]} {problem}") from None
     name = repr(entry.inputs[index].name) if index < len(entry.inputs) else f"number {index}"
     raise InputError(f"input {name}: {problem}") from None
 

@@ -14,7 +14,14 @@ struct Copy {
   std::vector<int64_t> strides;
 };
 
-// Makes `tensor` point to a dense copy in `copy` if its strides are not those of `declared`; false where nothing was done.
-bool conform(ht_tensor* tensor, const ht_tensor_info& declared, Copy* copy);
+// Whether the contract wants dimension 1 innermost in memory. Exports declare this or row-major, nothing else.
+bool is_channels_last(const ht_tensor_info& declared);
+
+// Whether the elements lie as the contract wants them; also true for a tensor of another dtype or rank, or without memory,
+// which the runtime refuses and says why.
+bool conforms(const ht_tensor& tensor, const ht_tensor_info& declared);
+
+// Makes a tensor on the host that does not conform point to a dense copy in `copy`.
+void conform(ht_tensor* tensor, const ht_tensor_info& declared, Copy* copy);
 
 }  // namespace hardtack::py_binding

@@ -114,7 +114,7 @@ PYBIND11_MODULE(_native, m) {
     try {
       if (caught) std::rethrow_exception(caught);
     } catch (const InputProblem& problem) {
-      PyErr_SetObject(input_problem, py::make_tuple(problem.index, problem.message).ptr());
+      PyErr_SetObject(input_problem, py::make_tuple(problem.index, problem.message, problem.needs_contract).ptr());
     }
   });
   m.def("version", &ht_version);
@@ -145,9 +145,8 @@ PYBIND11_MODULE(_native, m) {
            }),
            py::arg("model"), py::arg("pool"), py::arg("max_nbytes"), py::arg("stream"), py::arg("asynchronous"),
            py::arg("graphs"), py::arg("outputs"))
-      .def("run", &PySession::run)
+      .def("run", &PySession::run, py::arg("entry"), py::arg("leaves"), py::arg("again") = py::none())
       .def("synchronize", &PySession::synchronize)
-      .def("set_stream", &PySession::set_stream)
       .def("reset", &PySession::reset)
       .def("trim", &PySession::trim)
       .def("memory", &PySession::memory)

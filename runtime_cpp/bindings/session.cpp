@@ -17,17 +17,24 @@ PySession::PySession(ModelHandle model, ht_pool* pool, const SessionSpec& spec)
   ht_session* session = nullptr;
   check(ht_session_create(model_.get(), &options, &session));
   session_.reset(session);
+  may_follow_ = spec.stream == 0 && ht_session_stream(session) != nullptr;
 }
 
-py::tuple PySession::run(size_t entry, py::handle leaves, bool as_dlpack, const py::object& allocate) {
+py::tuple PySession::run(size_t entry, py::handle leaves, const py::object& again) {
   const ht_entry_info* info = ht_model_entry(model_.get(), entry);
   if (info == nullptr) throw py::index_error("no entry point of this number");
   if (running_) throw SessionBusy();
-  Inputs inputs(leaves, ht_session_stream(session_.get()));
-  inputs.conform(model_.get(), entry);
+  Inputs inputs(leaves, model_.get(), entry);
+  inputs.read_torch(may_follow_);
+  const ht_tensor* on_device = inputs.torch_on_device();
+  if (on_device != nullptr) follow(inputs.torch()->current_stream(on_device->device));
+  inputs.read_others(ht_session_stream(session_.get()));
   Outputs outputs(info->num_outputs, model_);
   check(ht_session_bind(session_.get(), info->name, inputs.data(), inputs.size(), outputs.data(), outputs.size()));
-  outputs.allocate(allocate);
+  if (again.is_none())
+    outputs.allocate(inputs.torch(), on_device != nullptr);
+  else
+    outputs.reuse(again.cast<py::sequence>());
   ht_status* failed = nullptr;
   running_ = true;
   {
@@ -40,7 +47,7 @@ py::tuple PySession::run(size_t entry, py::handle leaves, bool as_dlpack, const 
     std::rethrow_exception(std::exchange(observer_error_, nullptr));
   }
   check(failed);
-  return outputs.release(as_dlpack ? OutputKind::kDlpack : OutputKind::kNumpy);
+  return outputs.release();
 }
 
 void PySession::synchronize() {
@@ -55,9 +62,10 @@ void PySession::synchronize() {
   check(failed);
 }
 
-void PySession::set_stream(uintptr_t stream) {
-  if (running_) throw SessionBusy();
+void PySession::follow(uintptr_t stream) {
+  if (stream == followed_) return;
   check(ht_session_set_stream(session_.get(), reinterpret_cast<void*>(stream)));
+  followed_ = stream;
 }
 
 void PySession::reset() {

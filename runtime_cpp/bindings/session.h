@@ -49,11 +49,17 @@ class PySession {
  public:
   PySession(ModelHandle model, ht_pool* pool, const SessionSpec& spec);
 
-  // Runs entry point number `entry` on a sequence of tensors. Outputs on the host become numpy arrays or DLPack capsules;
-  // those on a device are made by allocate(shape, strides, dtype), or without it are DeviceTensors.
-  py::tuple run(size_t entry, py::handle leaves, bool as_dlpack, const py::object& allocate);
+  // Runs entry point number `entry` on a sequence of tensors and numbers. Outputs are tensors of torch if any of these is;
+  // otherwise numpy arrays, and on a device DeviceTensors.
+  //
+  // Without a stream of its own a session on CUDA works on torch's current one wherever a tensor of torch lies on the
+  // device: what torch has enqueued comes before it, what torch enqueues next after it, and torch's allocator gives memory
+  // that is free at that place. A stream that the caller chose waits for torch's, by DLPack, and outputs are allocated by
+  // the runtime.
+  //
+  // `again`: DeviceTensors of an earlier run of the same sizes, to be written once more, or None.
+  py::tuple run(size_t entry, py::handle leaves, const py::object& again);
   void synchronize();
-  void set_stream(uintptr_t stream);
   void reset();
   void trim();
   py::dict memory() const;
@@ -63,13 +69,16 @@ class PySession {
   void set_observer(py::object observer);
 
  private:
+  void follow(uintptr_t stream);
   static int32_t observe(void* user, const ht_step* step);
 
   ModelHandle model_;
   SessionHandle session_;
   py::object observer_;
   std::exception_ptr observer_error_;
-  bool running_ = false;  // read and written under the GIL
+  bool may_follow_;         // torch's stream
+  uintptr_t followed_ = 0;  // where it has followed to
+  bool running_ = false;    // read and written under the GIL
 };
 
 }  // namespace hardtack::py_binding

@@ -1,5 +1,6 @@
 #include "tensor_in.h"
 
+#include <cstring>
 #include <string>
 
 namespace hardtack::py_binding {
@@ -28,54 +29,117 @@ bool dtype_of(const py::dtype& dtype, ht_dtype* out) {
   }
 }
 
+// False where the number is too large for the dtype.
+bool store_integer(PyObject* number, ht_dtype dtype, char* to) {
+  int overflow = 0;
+  const int64_t value = PyLong_AsLongLongAndOverflow(number, &overflow);
+  if (overflow != 0) return false;
+  const int64_t hi = dtype.code == 1 ? (int64_t{1} << dtype.bits) - 1 : INT64_MAX >> (64 - dtype.bits);
+  const int64_t lo = dtype.code == 1 ? 0 : -hi - 1;
+  if (dtype.code != 6 && (value < lo || value > hi)) return false;
+  std::memcpy(to, &value, dtype.bits / 8U);  // the low bytes come first on all machines that run this
+  return true;
+}
+
+bool store_float(double value, ht_dtype dtype, char* to) {
+  const int failed = dtype.bits == 16   ? PyFloat_Pack2(value, to, 1)
+                     : dtype.bits == 32 ? PyFloat_Pack4(value, to, 1)
+                                        : PyFloat_Pack8(value, to, 1);
+  if (failed != 0) PyErr_Clear();  // OverflowError
+  return failed == 0;
+}
+
 }  // namespace
 
-Inputs::Inputs(py::handle leaves, void* stream) : stream_(stream) {
-  const py::object fast = py::reinterpret_steal<py::object>(PySequence_Fast(leaves.ptr(), "leaves must be a sequence"));
-  if (!fast) throw py::error_already_set();
-  const size_t count = static_cast<size_t>(PySequence_Fast_GET_SIZE(fast.ptr()));
-  tensors_.reserve(count);
-  try {
-    for (size_t i = 0; i < count; ++i) {
-      const py::handle leaf = PySequence_Fast_GET_ITEM(fast.ptr(), static_cast<Py_ssize_t>(i));
-      if (py::isinstance<py::array>(leaf)) {
-        add_array(leaf, i);
-      } else if (PyCapsule_CheckExact(leaf.ptr())) {
-        add_capsule(leaf, i);
-      } else {
-        add_dlpack(leaf, i);
-      }
-    }
-  } catch (...) {
-    give_back();  // a constructor that throws runs no destructor
-    throw;
-  }
+Inputs::Inputs(py::handle leaves, const ht_model* model, size_t entry)
+    : model_(model),
+      entry_(entry),
+      leaves_(py::reinterpret_steal<py::object>(PySequence_Fast(leaves.ptr(), "leaves must be a sequence"))),
+      torch_(Torch::imported()) {
+  if (!leaves_) throw py::error_already_set();
+  tensors_.resize(static_cast<size_t>(PySequence_Fast_GET_SIZE(leaves_.ptr())));
 }
 
-void Inputs::conform(const ht_model* model, size_t entry) {
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    const ht_tensor_info* declared = ht_model_input(model, entry, i);
-    if (declared == nullptr) return;  // one too many: the runtime refuses the call
-    auto copy = std::make_unique<Copy>();
-    if (py_binding::conform(&tensors_[i], *declared, copy.get())) copies_.push_back(std::move(copy));
-  }
-}
-
-Inputs::~Inputs() { give_back(); }
-
-void Inputs::give_back() {
+Inputs::~Inputs() {
   for (ManagedTensor* m : managed_) {
     if (m->deleter != nullptr) m->deleter(m);
   }
   for (VersionedTensor* v : versioned_) {
     if (v->deleter != nullptr) v->deleter(v);
   }
-  managed_.clear();
-  versioned_.clear();
 }
 
-void Inputs::add_array(py::handle object, size_t index) {
-  const auto array = py::reinterpret_borrow<py::array>(object);
+py::handle Inputs::leaf(size_t index) const {
+  for (const auto& [at, object] : replaced_) {
+    if (at == index) return object;
+  }
+  return PySequence_Fast_GET_ITEM(leaves_.ptr(), static_cast<Py_ssize_t>(index));
+}
+
+void Inputs::read_torch(bool follows) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (torch_ != nullptr && torch_->is_tensor(leaf(i))) {
+      any_torch_ = true;
+      add_torch(i, follows);
+    } else {
+      others_.push_back(i);
+    }
+  }
+}
+
+void Inputs::read_others(void* stream) {
+  for (const size_t i : others_) add_other(i, stream);
+}
+
+void Inputs::add_torch(size_t index, bool follows) {
+  ht_tensor& tensor = tensors_[index];
+  const std::string problem = torch_->problem();
+  if (!problem.empty()) throw InputProblem{index, problem};
+  try {
+    tensor = torch_->view(leaf(index));
+  } catch (py::error_already_set& refused) {
+    throw InputProblem{index, "torch cannot show its memory: " + py::str(refused.value()).cast<std::string>()};
+  }
+  const bool on_host = static_cast<int>(tensor.device.device_type) == 1;
+  const ht_tensor_info* declared = ht_model_input(model_, entry_, index);
+  const bool lies_well = declared == nullptr || conforms(tensor, *declared);
+  if (!lies_well || Torch::may_be_negated(tensor)) {
+    py::object plain = Torch::plain(leaf(index));
+    if (!lies_well && !on_host) plain = Torch::dense(plain, is_channels_last(*declared));
+    tensor = torch_->view(plain);
+    replaced_.emplace_back(index, std::move(plain));
+  }
+  if (on_host) return conform_on_host(index);
+  if (follows)
+    torch_on_device_ = index;
+  else
+    others_.push_back(index);
+}
+
+void Inputs::add_other(size_t index, void* stream) {
+  const py::handle object = leaf(index);
+  if (py::isinstance<py::array>(object)) {
+    add_array(index);
+  } else if (PyFloat_CheckExact(object.ptr()) || PyLong_CheckExact(object.ptr()) || PyBool_Check(object.ptr())) {
+    return add_number(index);
+  } else if (PyCapsule_CheckExact(object.ptr())) {
+    add_capsule(object, index);
+  } else {
+    add_dlpack(index, stream);
+  }
+  if (static_cast<int>(tensors_[index].device.device_type) == 1) conform_on_host(index);
+}
+
+void Inputs::conform_on_host(size_t index) {
+  const ht_tensor_info* declared = ht_model_input(model_, entry_, index);
+  // One input too many: the runtime refuses the call.
+  if (declared == nullptr || conforms(tensors_[index], *declared)) return;
+  copies_.push_back(std::make_unique<Copy>());
+  py_binding::conform(&tensors_[index], *declared, copies_.back().get());
+}
+
+void Inputs::add_array(size_t index) {
+  const auto array = py::reinterpret_borrow<py::array>(leaf(index));
   ht_tensor tensor{};
   if (!dtype_of(array.dtype(), &tensor.dtype)) {
     throw InputProblem{index,
@@ -100,7 +164,7 @@ void Inputs::add_array(py::handle object, size_t index) {
     tensor.strides = strides.get();
     strides_.push_back(std::move(strides));
   }
-  tensors_.push_back(tensor);
+  tensors_[index] = tensor;
 }
 
 void Inputs::add_capsule(py::handle capsule, size_t index) {
@@ -109,7 +173,7 @@ void Inputs::add_capsule(py::handle capsule, size_t index) {
     managed_.reserve(managed_.size() + 1);
     if (PyCapsule_SetName(capsule.ptr(), kUsedLegacy) != 0) throw py::error_already_set();
     managed_.push_back(managed);
-    tensors_.push_back(managed->tensor);
+    tensors_[index] = managed->tensor;
     return;
   }
   if (PyCapsule_IsValid(capsule.ptr(), kVersioned) == 0) {
@@ -123,17 +187,51 @@ void Inputs::add_capsule(py::handle capsule, size_t index) {
   versioned_.reserve(versioned_.size() + 1);
   if (PyCapsule_SetName(capsule.ptr(), kUsedVersioned) != 0) throw py::error_already_set();
   versioned_.push_back(versioned);
-  tensors_.push_back(versioned->tensor);
+  tensors_[index] = versioned->tensor;
 }
 
-void Inputs::add_dlpack(py::handle object, size_t index) {
+// A Python number as an input of rank 0, if it can be one without rounding other than a float's.
+void Inputs::add_number(size_t index) {
+  PyObject* number = leaf(index).ptr();
+  const ht_tensor_info* declared = ht_model_input(model_, entry_, index);
+  const auto refuse = [&](const char* verb, bool with_type) {
+    const std::string type = with_type ? "the Python " + std::string(Py_TYPE(number)->tp_name) + " " : "";
+    throw InputProblem{index, verb + type + py::repr(number).cast<std::string>(), true};
+  };
+  if (declared == nullptr) return;  // one too many: the runtime refuses the call
+  const ht_dtype dtype = declared->dtype;
+  const bool fits = PyBool_Check(number)        ? dtype.code == 6
+                    : PyLong_CheckExact(number) ? dtype.code <= 1
+                                                : dtype.code == 2;
+  if (declared->ndim != 0 || !fits) refuse("cannot be ", true);
+  numbers_.push_back(std::make_unique<int64_t>(0));
+  char* bytes = reinterpret_cast<char*>(numbers_.back().get());
+  const bool stored = PyFloat_CheckExact(number) ? store_float(PyFloat_AS_DOUBLE(number), dtype, bytes)
+                                                 : store_integer(number, dtype, bytes);
+  if (!stored) refuse("cannot hold ", false);
+  ht_tensor& tensor = tensors_[index];
+  tensor = {};
+  tensor.data = bytes;
+  tensor.device.device_type = 1;
+  tensor.dtype = dtype;
+}
+
+void Inputs::add_dlpack(size_t index, void* stream) {
+  py::object object = py::reinterpret_borrow<py::object>(leaf(index));
+  // It is to be ready on another stream than torch's. A tensor with gradients would refuse __dlpack__.
+  if (torch_ != nullptr && torch_->is_tensor(object)) object = Torch::plain(object);
+  const py::module_ numpy = py::module_::import("numpy");
+  if (py::isinstance(object, numpy.attr("generic"))) {  // numpy's scalars have no __dlpack__
+    replaced_.emplace_back(index, numpy.attr("asarray")(object));
+    return add_array(index);
+  }
   if (!py::hasattr(object, "__dlpack__")) {
     const std::string type = py::str(py::type::of(object).attr("__name__")).cast<std::string>();
     throw InputProblem{index, "is a " + type + ", not a tensor: pass a numpy array or an object with __dlpack__"};
   }
-  const bool on_cuda = stream_ != nullptr && py::hasattr(object, "__dlpack_device__") &&
+  const bool on_cuda = stream != nullptr && py::hasattr(object, "__dlpack_device__") &&
                        object.attr("__dlpack_device__")().cast<py::tuple>()[0].cast<int>() == 2;
-  py::object capsule = on_cuda ? object.attr("__dlpack__")(py::arg("stream") = reinterpret_cast<uintptr_t>(stream_))
+  py::object capsule = on_cuda ? object.attr("__dlpack__")(py::arg("stream") = reinterpret_cast<uintptr_t>(stream))
                                : object.attr("__dlpack__")();
   if (!PyCapsule_CheckExact(capsule.ptr())) throw InputProblem{index, "its __dlpack__ gave no capsule"};
   held_.push_back(capsule);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "session.h"
 #include "tensor_in.h"
@@ -109,38 +110,56 @@ py::object DeviceTensor::dlpack() const {
   return dlpack_capsule(t, memory_);
 }
 
+bool DeviceTensor::is_like(const ht_tensor& form) const {
+  const bool same_kind = form.ndim == tensor_.ndim && form.dtype.code == tensor_.dtype.code &&
+                         form.dtype.bits == tensor_.dtype.bits && form.device.device_id == tensor_.device.device_id;
+  return same_kind && !is_host(form) && std::equal(form.shape, form.shape + form.ndim, dims_.begin()) &&
+         std::equal(form.strides, form.strides + form.ndim, dims_.begin() + form.ndim);
+}
+
 Outputs::~Outputs() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (is_host(tensors_[i])) std::free(tensors_[i].data);
+    if (!made_[i]) std::free(tensors_[i].data);
   }
 }
 
-void Outputs::allocate(const py::object& allocate) {
+void Outputs::allocate(const Torch* torch, bool stream_ordered) {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     ht_tensor& t = tensors_[i];
     t.byte_offset = 0;
-    if (!is_host(t)) {
-      allocate_on_device(i, allocate);
-      continue;
+    if (torch != nullptr && (stream_ordered || is_host(t))) {
+      made_[i] = torch->empty(t);
+      t.data = torch->view(made_[i]).data;
+    } else if (is_host(t)) {
+      allocate_on_host(i);
+    } else {
+      allocate_on_device(i);
+      if (torch != nullptr) made_[i] = torch->from_dlpack(made_[i]);
     }
-    const size_t nbytes = std::max<size_t>(nbytes_of(t), 1);
-    t.data = std::aligned_alloc(kAlignment, (nbytes + kAlignment - 1) / kAlignment * kAlignment);
-    if (t.data == nullptr) throw std::bad_alloc();
   }
 }
 
-void Outputs::allocate_on_device(size_t i, const py::object& allocate) {
-  ht_tensor& t = tensors_[i];
-  if (!allocate.is_none()) {
-    py::tuple shape(t.ndim), strides(t.ndim);
-    for (size_t d = 0; d < static_cast<size_t>(t.ndim); ++d) {
-      shape[d] = t.shape[d];
-      strides[d] = t.strides[d];
-    }
-    made_[i] = allocate(shape, strides, ht_dtype_name(t.dtype));
-    t.data = reinterpret_cast<void*>(made_[i].attr("data_ptr")().cast<uintptr_t>());
-    return;
+void Outputs::reuse(const py::sequence& earlier) {
+  if (earlier.size() != tensors_.size()) throw py::value_error("there must be one DeviceTensor for each output");
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    py::object tensor = earlier[i];
+    const auto& device = tensor.cast<const DeviceTensor&>();
+    if (!device.is_like(tensors_[i])) throw py::value_error("output " + std::to_string(i) + " has another form now");
+    tensors_[i].data = device.data();
+    tensors_[i].byte_offset = 0;
+    made_[i] = std::move(tensor);
   }
+}
+
+void Outputs::allocate_on_host(size_t i) {
+  ht_tensor& t = tensors_[i];
+  const size_t nbytes = std::max<size_t>(nbytes_of(t), 1);
+  t.data = std::aligned_alloc(kAlignment, (nbytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (t.data == nullptr) throw std::bad_alloc();
+}
+
+void Outputs::allocate_on_device(size_t i) {
+  ht_tensor& t = tensors_[i];
   void* memory = nullptr;
   check(ht_model_allocate(model_.get(), nbytes_of(t), &memory));
   t.data = memory;
@@ -149,25 +168,18 @@ void Outputs::allocate_on_device(size_t i, const py::object& allocate) {
   made_[i] = py::cast(DeviceTensor(t, std::move(owner)));
 }
 
-py::tuple Outputs::release(OutputKind kind) {
+py::tuple Outputs::release() {
   py::tuple result(tensors_.size());
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    ht_tensor& t = tensors_[i];
-    py::object made = made_[i];
-    if (made) {
-      result[i] = std::move(made);
+    if (made_[i]) {
+      result[i] = std::move(made_[i]);
+      tensors_[i].data = nullptr;
       continue;
     }
-    const ht_tensor view = t;
-    std::shared_ptr<void> memory(t.data, [](void* m) { std::free(m); });
-    t.data = nullptr;
-    if (kind == OutputKind::kDlpack) {
-      result[i] = dlpack_capsule(view, std::move(memory));
-    } else {
-      auto* held = new std::shared_ptr<void>(std::move(memory));
-      const py::capsule base(held, [](void* h) { delete static_cast<std::shared_ptr<void>*>(h); });
-      result[i] = numpy_array(view, base);
-    }
+    const ht_tensor view = tensors_[i];
+    auto* memory = std::exchange(tensors_[i].data, nullptr);
+    const py::capsule base(memory, [](void* m) { std::free(m); });
+    result[i] = numpy_array(view, base);
   }
   return result;
 }

@@ -1,4 +1,4 @@
-// Fresh memory for the outputs of one call, given to Python as numpy arrays or DLPack capsules.
+// Fresh memory for the outputs of one call, given to Python as numpy arrays, tensors of torch or DeviceTensors.
 #pragma once
 
 #include <hardtack/hardtack.h>
@@ -8,11 +8,11 @@
 #include <memory>
 #include <vector>
 
+#include "torch_tensors.h"
+
 namespace hardtack::py_binding {
 
 namespace py = pybind11;
-
-enum class OutputKind { kNumpy, kDlpack };
 
 // An output on a device that nobody else has allocated. Other libraries take it by DLPack; it copies nothing itself.
 class DeviceTensor {
@@ -22,6 +22,9 @@ class DeviceTensor {
   const char* dtype() const { return ht_dtype_name(tensor_.dtype); }
   py::tuple dlpack_device() const;
   py::object dlpack() const;
+  // Whether it is what `form` describes, with its memory.
+  bool is_like(const ht_tensor& form) const;
+  void* data() const { return tensor_.data; }
 
  private:
   ht_tensor tensor_;
@@ -39,18 +42,21 @@ class Outputs {
   ht_tensor* data() { return tensors_.data(); }
   size_t size() const { return tensors_.size(); }
 
-  // Gives every tensor memory for the device, dtype, shape and strides that ht_session_bind filled in: a device's tensors
-  // by allocate(shape, strides, dtype), which gives something with data_ptr(), or by the model if it is None. Throws
-  // std::bad_alloc.
-  void allocate(const py::object& allocate);
+  // Gives every tensor memory for the device, dtype, shape and strides that ht_session_bind filled in. `torch`: makes
+  // tensors of its own; null: there are none among the inputs. `stream_ordered`: it may make those on a device, too, as the
+  // session works on its stream. Throws std::bad_alloc.
+  void allocate(const Torch* torch, bool stream_ordered);
+  // Takes the memory of earlier DeviceTensors. Throws py::value_error unless they have the same shapes.
+  void reuse(const py::sequence& earlier);
   // The tensors as Python objects that own their memory.
-  py::tuple release(OutputKind kind);
+  py::tuple release();
 
  private:
-  void allocate_on_device(size_t i, const py::object& allocate);
+  void allocate_on_host(size_t i);
+  void allocate_on_device(size_t i);
 
   std::vector<ht_tensor> tensors_;
-  std::vector<py::object> made_;  // of tensors on a device
+  std::vector<py::object> made_;  // all but numpy arrays
   std::shared_ptr<ht_model> model_;
 };
 

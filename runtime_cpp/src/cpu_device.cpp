@@ -143,7 +143,7 @@ class CpuQueue : public Queue {
 
   bool follows_pointers() const override { return true; }
   Status synchronize(Fault*) override { return Status(); }
-  Status flush(Fault*) override { return Status(); }
+  Status poll(Fault*) override { return Status(); }
   Status set_stream(void*) override { return error(HT_INVALID_ARGUMENT, "a session on the CPU has no stream"); }
 
  private:

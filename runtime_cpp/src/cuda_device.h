@@ -18,7 +18,13 @@ class CudaContext {
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
 
-  void push() const { driver.context_push(handle_); }
+  /// Makes it this thread's context; false where it is already, as after any use of torch, and nothing needs a `pop`.
+  bool push() const {
+    cuda::Context current = nullptr;
+    if (driver.context_current(&current) == cuda::kSuccess && current == handle_) return false;
+    driver.context_push(handle_);
+    return true;
+  }
   void pop() const {
     cuda::Context ignored = nullptr;
     driver.context_pop(&ignored);
@@ -35,13 +41,16 @@ class CudaContext {
 /// The context is this thread's in a block.
 class CudaScope {
  public:
-  explicit CudaScope(const CudaContext& context) : context_(context) { context_.push(); }
-  ~CudaScope() { context_.pop(); }
+  explicit CudaScope(const CudaContext& context) : context_(context), pushed_(context.push()) {}
+  ~CudaScope() {
+    if (pushed_) context_.pop();
+  }
   CudaScope(const CudaScope&) = delete;
   CudaScope& operator=(const CudaScope&) = delete;
 
  private:
   const CudaContext& context_;
+  bool pushed_;
 };
 
 class CudaDevice : public Device {
@@ -104,8 +113,10 @@ class CudaQueue : public Queue {
   static Status open(const CudaDevice& device, const QueueOptions& options, std::unique_ptr<Queue>* queue);
   ~CudaQueue() override;
 
-  void enter() override { context_->push(); }
-  void leave() override { context_->pop(); }
+  bool enter() override { return context_->push(); }
+  void leave(bool entered) override {
+    if (entered) context_->pop();
+  }
   Status allocate(size_t nbytes, void** memory) override;
   void release(void* memory) override;
   Status allocate_host(size_t nbytes, void** memory) override;
@@ -119,7 +130,7 @@ class CudaQueue : public Queue {
   Status fill(void* to, int64_t bits, const Layout& layout) override;
   Status prepare(size_t program, const std::vector<LaunchSite>& sites, std::unique_ptr<Launches>* launches) override;
   Status synchronize(Fault* fault) override;
-  Status flush(Fault* fault) override;
+  Status poll(Fault* fault) override;
   Status set_stream(void* stream) override;
   void* stream_handle() const override { return stream_; }
   bool asynchronous() const override { return asynchronous_; }
@@ -138,7 +149,6 @@ class CudaQueue : public Queue {
   Status start(void* stream);
   Status wait();
   size_t faults_nbytes() const;
-  Status fetch_faults();
   bool find_fault(Fault* fault) const;
   Status clear_faults();
   Status fill_dense(cuda::Pointer to, uint64_t bits, int64_t itemsize, int64_t count);
@@ -151,8 +161,9 @@ class CudaQueue : public Queue {
   cuda::Stream stream_ = nullptr;  // where work goes
   cuda::Stream before_recording_ = nullptr;
   cuda::Event event_ = nullptr;
-  cuda::Pointer faults_ = 0;  // one i32 a program: site << 8 | code
-  int32_t* seen_ = nullptr;   // their copy on the host
+  // One i32 a program, site << 8 | code, in page-locked memory of the host: kernels write to it only when something is
+  // wrong, and whoever waits for them reads it without a copy.
+  int32_t* faults_ = nullptr;
 };
 
 /// The launches of a binding: everything that the driver takes, laid out once.

@@ -55,19 +55,17 @@ Status CudaQueue::start(void* stream) {
   HT_RETURN_IF_ERROR(driver_.check(driver_.event_create(&event_, cuda::kEventDisableTiming), "creating an event"));
   stream_ = stream == nullptr ? own_ : static_cast<cuda::Stream>(stream);
   if (!device_.has_faults()) return Status();
-  const size_t nbytes = faults_nbytes();
-  void* host = nullptr;
-  HT_RETURN_IF_ERROR(driver_.check(driver_.allocate(&faults_, nbytes), "allocating the status words"));
-  HT_RETURN_IF_ERROR(driver_.check(driver_.allocate_host(&host, nbytes), "allocating the status words"));
-  seen_ = static_cast<int32_t*>(host);
-  return clear_faults();
+  void* words = nullptr;
+  HT_RETURN_IF_ERROR(driver_.check(driver_.allocate_host(&words, faults_nbytes()), "allocating the status words"));
+  faults_ = static_cast<int32_t*>(words);
+  std::memset(faults_, 0, faults_nbytes());
+  return Status();
 }
 
 CudaQueue::~CudaQueue() {
   const CudaScope scope(*context_);
   if (stream_ != nullptr) driver_.stream_synchronize(stream_);
-  if (faults_ != 0) driver_.release(faults_);
-  if (seen_ != nullptr) driver_.release_host(seen_);
+  if (faults_ != nullptr) driver_.release_host(faults_);
   if (event_ != nullptr) driver_.event_destroy(event_);
   if (own_ != nullptr) driver_.stream_destroy(own_);
 }
@@ -163,18 +161,15 @@ Status CudaQueue::prepare(size_t program, const std::vector<LaunchSite>& sites, 
   return prepare_cuda_launches(*this, program, sites, launches);
 }
 
-void* CudaQueue::fault_word(size_t program) const {
-  return cuda::pointer(faults_ + program * kWordsApart * sizeof(int32_t));
-}
+// Its address is the same for the device: all GPUs and drivers that run bundles have unified addressing.
+void* CudaQueue::fault_word(size_t program) const { return faults_ + program * kWordsApart; }
 
 size_t CudaQueue::faults_nbytes() const { return device_.num_programs() * kWordsApart * sizeof(int32_t); }
-
-Status CudaQueue::fetch_faults() { return fetch(seen_, cuda::pointer(faults_), static_cast<int64_t>(faults_nbytes())); }
 
 Status CudaQueue::wait() { return driver_.check(driver_.stream_synchronize(stream_), "waiting for the device"); }
 
 bool CudaQueue::find_fault(Fault* fault) const {
-  const volatile int32_t* words = seen_;
+  const volatile int32_t* words = faults_;
   for (size_t i = 0; i < device_.num_programs(); ++i) {
     const uint32_t word = static_cast<uint32_t>(words[i * kWordsApart]);
     if (word == 0) continue;
@@ -184,26 +179,19 @@ bool CudaQueue::find_fault(Fault* fault) const {
   return false;
 }
 
+// Waits first: kernels that still run may report again.
 Status CudaQueue::clear_faults() {
-  const size_t nbytes = faults_nbytes();
-  HT_RETURN_IF_ERROR(driver_.check(driver_.fill8(faults_, 0, nbytes, stream_), "zeroing the status words"));
   HT_RETURN_IF_ERROR(wait());
-  std::memset(seen_, 0, nbytes);
+  std::memset(faults_, 0, faults_nbytes());
   return Status();
 }
 
 Status CudaQueue::synchronize(Fault* fault) {
-  if (fault == nullptr || faults_ == 0) return wait();
-  HT_RETURN_IF_ERROR(fetch_faults());
   HT_RETURN_IF_ERROR(wait());
-  return find_fault(fault) ? clear_faults() : Status();
+  return fault == nullptr ? Status() : poll(fault);
 }
 
-Status CudaQueue::flush(Fault* fault) {
-  if (faults_ == 0) return Status();
-  if (find_fault(fault)) return clear_faults();
-  return fetch_faults();
-}
+Status CudaQueue::poll(Fault* fault) { return faults_ != nullptr && find_fault(fault) ? clear_faults() : Status(); }
 
 Status CudaQueue::set_stream(void* stream) {
   const cuda::Stream next = stream == nullptr ? own_ : static_cast<cuda::Stream>(stream);

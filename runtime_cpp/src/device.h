@@ -77,12 +77,13 @@ struct QueueOptions {
   bool asynchronous = false;  // CUDA: runs return when everything is enqueued
 };
 
-/// Belongs to one session. Between `enter` and `leave` the calling thread may use it; both are cheap.
+/// Belongs to one session. Between `enter` and `leave` the calling thread may use it; both are cheap. `enter` says whether
+/// it changed anything, for `leave` to undo.
 class Queue {
  public:
   virtual ~Queue() = default;
-  virtual void enter() {}
-  virtual void leave() {}
+  virtual bool enter() { return false; }
+  virtual void leave(bool entered) { static_cast<void>(entered); }
 
   virtual Status allocate(size_t nbytes, void** memory) = 0;
   virtual void release(void* memory) = 0;
@@ -106,7 +107,7 @@ class Queue {
   /// Waits for all that was enqueued; `fault` tells what a kernel reported since the last time.
   virtual Status synchronize(Fault* fault) = 0;
   /// The end of a run that does not wait: `fault` tells what kernels have reported so far.
-  virtual Status flush(Fault* fault) = 0;
+  virtual Status poll(Fault* fault) = 0;
   /// Later work goes to this stream, after all earlier work.
   virtual Status set_stream(void* stream) = 0;
   virtual void* stream_handle() const { return nullptr; }
@@ -123,13 +124,14 @@ class Queue {
 /// `enter` and `leave` around a block.
 class Entered {
  public:
-  explicit Entered(Queue* queue) : queue_(queue) { queue_->enter(); }
-  ~Entered() { queue_->leave(); }
+  explicit Entered(Queue* queue) : queue_(queue), entered_(queue->enter()) {}
+  ~Entered() { queue_->leave(entered_); }
   Entered(const Entered&) = delete;
   Entered& operator=(const Entered&) = delete;
 
  private:
   Queue* queue_;
+  bool entered_;
 };
 
 class Device {

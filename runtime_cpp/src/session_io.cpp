@@ -151,7 +151,7 @@ Status Session::deliver(const Call& call) {
 
 Status Session::finish(const Call& call, bool wait) {
   Fault fault;
-  Status status = wait ? queue_->synchronize(&fault) : queue_->flush(&fault);
+  Status status = wait ? queue_->synchronize(&fault) : queue_->poll(&fault);
   if (!status.ok()) {
     const Plan& plan = model_->programs()[call.entry].plan;
     const size_t num_launches = model_->programs()[call.entry].launches.size();

@@ -48,6 +48,81 @@ def test_torch_in_torch_out(model: hardtack.Model) -> None:
     out["y"].add_(1)  # the caller's own memory
 
 
+class Doubling(torch.nn.Module):
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        return x * 2 + n
+
+
+@pytest.fixture(scope="module")
+def doubling(tmp_path_factory: pytest.TempPathFactory) -> hardtack.Model:
+    """f32[3], f16[] -> f32[3]: twice the first and the second."""
+    path = tmp_path_factory.mktemp("doubling") / "doubling.pkg"
+    hardtack.export(Doubling().eval(), (torch.ones(3), torch.tensor(1.0, dtype=torch.float16)), path=path)
+    return hardtack.load(path, threads=1)
+
+
+def test_torch_tensors_whose_memory_holds_their_negatives(doubling: hardtack.Model) -> None:
+    x = torch.view_as_complex(torch.tensor([[1.0, 2], [3, 4], [5, 6]])).conj().imag
+    assert x.is_neg()
+    assert torch.equal(doubling(x, 0.5), torch.tensor([-3.5, -7.5, -11.5]))
+
+
+def test_a_small_torch_tensor_whose_memory_holds_its_negative(tmp_path: Path) -> None:
+    path = tmp_path / "scalar.pkg"
+    hardtack.export(Doubling().eval(), (torch.tensor(1.0), torch.tensor(1.0)), path=path)
+    x = torch.view_as_complex(torch.tensor([1.0, 2])).conj().imag
+    assert x.is_neg()
+    assert hardtack.load(path, threads=1)(x, 1.0).item() == -3
+
+
+def test_parameters_and_subclasses_are_torch_tensors(doubling: hardtack.Model) -> None:
+    x = torch.nn.Parameter(torch.ones(3))
+    assert torch.equal(doubling(x, np.float16(1)), torch.full((3,), 3.0))
+    assert type(doubling(x.detach().numpy(), np.float16(1))) is np.ndarray
+
+
+def test_torch_tensors_without_memory_are_refused(doubling: hardtack.Model) -> None:
+    for x in (torch.ones(3).to_sparse(), torch.ones(3, device="meta")):
+        with pytest.raises(hardtack.InputError, match=r"^input 'x': "):
+            doubling(x, 1.0)
+
+
+@pytest.mark.parametrize(("number", "wanted"), [(0.5, 2.5), (-1.0, 1.0), (1e-8, 2.0)])
+def test_python_numbers(doubling: hardtack.Model, number: float, wanted: float) -> None:
+    np.testing.assert_array_equal(doubling(np.ones(3, np.float32), number), np.full(3, wanted, np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "bool"])
+def test_python_integers_fill_their_dtype(dtype: str, tmp_path: Path) -> None:
+    """The bounds come back as they are, what lies beyond is refused."""
+
+    class Same(torch.nn.Module):
+        def forward(self, n: torch.Tensor) -> torch.Tensor:
+            return n.clone()
+
+    path = tmp_path / "same.pkg"
+    hardtack.export(Same().eval(), (torch.zeros((), dtype=getattr(torch, dtype)),), path=path)
+    model = hardtack.load(path, threads=1)
+    if dtype == "bool":
+        assert [bool(model(b)) for b in (True, False)] == [True, False]
+        return
+    info = np.iinfo(dtype)
+    assert [int(model(int(n))) for n in (info.min, info.max)] == [info.min, info.max]
+    name = {"int8": "i8", "uint8": "u8", "int16": "i16", "int32": "i32", "int64": "i64"}[dtype]
+    for n in (int(info.min) - 1, int(info.max) + 1, 1 << 80):
+        with pytest.raises(hardtack.InputError) as caught:
+            model(n)
+        assert str(caught.value) == f"input n: {name}[] cannot hold {n}"
+    with pytest.raises(hardtack.InputError) as caught:
+        model(True)
+    assert str(caught.value) == f"input n: {name}[] cannot be the Python bool True"
+
+
+def test_a_python_number_too_large(doubling: hardtack.Model) -> None:
+    with pytest.raises(hardtack.InputError, match=r"^input n: f16\[\] cannot hold 100000\.0$"):
+        doubling(np.ones(3, np.float32), 100000.0)
+
+
 def test_any_dlpack_tensor(model: hardtack.Model) -> None:
     class Foreign:
         def __init__(self, array: np.ndarray[Any, Any]) -> None:

@@ -156,6 +156,12 @@ HT_NULL_API Result cuCtxPopCurrent_v2(Context* context) {
   return kSuccess;
 }
 
+HT_NULL_API Result cuCtxGetCurrent(Context* context) {
+  HT_NULL_CALL("cuCtxGetCurrent", false);
+  *context = current.empty() ? nullptr : current.back();
+  return kSuccess;
+}
+
 HT_NULL_API Result cuModuleLoadData(Module* module, const void* image) {
   HT_NULL_CALL("cuModuleLoadData", true, false);
   auto loaded = std::make_unique<ModuleState>();
@@ -218,14 +224,14 @@ HT_NULL_API Result cuMemFree_v2(Pointer memory) {
 HT_NULL_API Result cuMemAllocHost_v2(void** memory, size_t nbytes) {
   HT_NULL_CALL("cuMemAllocHost_v2", true, false);
   *memory = std::aligned_alloc(4096, (nbytes + 4095) / 4096 * 4096);
-  call.state.host_memory.insert(*memory);
+  call.state.host_memory[reinterpret_cast<uint64_t>(*memory)] = nbytes;
   call.state.note("allocate_host %zu", nbytes);
   return kSuccess;
 }
 
 HT_NULL_API Result cuMemFreeHost(void* memory) {
   HT_NULL_CALL("cuMemFreeHost", true, false);
-  if (call.state.host_memory.erase(memory) == 0)
+  if (call.state.host_memory.erase(reinterpret_cast<uint64_t>(memory)) == 0)
     return call.state.problem("unknown host memory is freed"), kInvalidValue;
   std::free(memory);
   return kSuccess;
@@ -293,6 +299,7 @@ HT_NULL_API Result cuStreamDestroy_v2(Stream stream) {
 HT_NULL_API Result cuStreamSynchronize(Stream stream) {
   HT_NULL_CALL("cuStreamSynchronize", true, false);
   call.state.note("synchronize");
+  call.state.finish();
   const bool known = stream_of(call.state, stream) != nullptr || reinterpret_cast<uintptr_t>(stream) <= 2;
   return known ? kSuccess : (call.state.problem("an unknown stream is waited for"), kInvalidHandle);
 }

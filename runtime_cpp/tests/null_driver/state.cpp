@@ -87,12 +87,19 @@ bool State::release(uint64_t address) {
   return true;
 }
 
+namespace {
+
+bool lies_in(const std::map<uint64_t, size_t>& allocations, uint64_t address, size_t nbytes) {
+  auto at = allocations.upper_bound(address);
+  if (at == allocations.begin()) return false;
+  --at;
+  return address - at->first <= at->second && nbytes <= at->second - (address - at->first);
+}
+
+}  // namespace
+
 bool State::inside(const char* what, uint64_t address, size_t nbytes) {
-  auto at = memory.upper_bound(address);
-  if (at != memory.begin()) {
-    --at;
-    if (address - at->first <= at->second && nbytes <= at->second - (address - at->first)) return true;
-  }
+  if (lies_in(memory, address, nbytes)) return true;
   problem("%s: %zu bytes at 0x%llx lie outside what is allocated", what, nbytes, (unsigned long long)address);
   return false;
 }
@@ -131,7 +138,7 @@ bool State::check_launch(const FunctionState& f, const LaunchConfig& c, void* co
       return problem("%s: pointer %zu, 0x%llx, is not aligned to 16", f.name.c_str(), i, (unsigned long long)value),
              false;
     }
-    if (!inside(f.name.c_str(), value, 0)) return false;
+    if (!lies_in(host_memory, value, 0) && !inside(f.name.c_str(), value, 0)) return false;
   }
   return true;
 }
@@ -149,7 +156,14 @@ void State::run(const FunctionState& f, const std::vector<std::vector<char>>& pa
   int32_t number = 0;
   std::memcpy(&word, params[status].data(), sizeof word);
   std::memcpy(&number, params[site].data(), sizeof number);
-  if (*word == 0) *word = number << 8 | code;
+  reports_.emplace_back(word, number << 8 | code);
+}
+
+void State::finish() {
+  for (const auto& [word, report] : reports_) {
+    if (*word == 0) *word = report;
+  }
+  reports_.clear();
 }
 
 std::string State::leaks() const {

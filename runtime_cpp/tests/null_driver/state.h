@@ -56,8 +56,9 @@ class State {
 
   std::mutex mutex;
   std::map<std::string, std::string> settings;
-  std::map<uint64_t, size_t> memory;  // live allocations on the device
-  std::set<void*> host_memory, streams, events, modules, graphs, execs;
+  std::map<uint64_t, size_t> memory;       // live allocations on the device
+  std::map<uint64_t, size_t> host_memory;  // page-locked
+  std::set<void*> streams, events, modules, graphs, execs;
   int retained = 0;
   std::vector<std::string> log, problems;
 
@@ -75,8 +76,10 @@ class State {
   bool on_device(uint64_t address) const { return address >= heap_ && address < heap_ + kHeapNbytes; }
 
   bool check_launch(const FunctionState& function, const LaunchConfig& config, void* const* params);
-  /// What the launch does to memory: nothing, or the report that the settings ask for.
+  /// What the launch does to memory: nothing, or the report that the settings ask for, when somebody waits for it.
   void run(const FunctionState& function, const std::vector<std::vector<char>>& params);
+  /// Lets all launches end.
+  void finish();
 
   std::string leaks() const;
 
@@ -84,6 +87,7 @@ class State {
   State();
   bool check_shape(const FunctionState& function, const LaunchConfig& config);
 
+  std::vector<std::pair<int32_t*, int32_t>> reports_;  // of launches that nobody has waited for: where and what
   static constexpr size_t kHeapNbytes = size_t{1} << 36;
   uint64_t heap_ = 0, next_ = 0;
 };
