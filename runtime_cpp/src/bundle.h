@@ -58,7 +58,6 @@ class Bundle {
 
  private:
   Status check_members() const;
-  Status open_external(const OpenWeights& open_weights);
   Status read_weights();
   Status verify_member(const Member& member, const ManifestMember& listed) const;
   Status verify_external() const;

@@ -82,6 +82,8 @@ ht_status* ht_pool_create(int32_t num_threads, ht_pool** pool) {
 
 void ht_pool_free(ht_pool* pool) { delete pool; }
 
+const HtParallel* ht_pool_parallel(const ht_pool* pool) { return pool->pool->parallel(); }
+
 ht_status* ht_session_create(ht_model* model, const ht_session_options* given, ht_session** session) {
   return guarded([&]() -> Status {
     if (model == nullptr || session == nullptr) {

@@ -26,7 +26,6 @@ const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
 }  // namespace
 
 const char* dtype_name(DType dtype) { return row(dtype).name; }
-const char* safetensors_name(DType dtype) { return row(dtype).safetensors; }
 int64_t itemsize(DType dtype) { return row(dtype).nbytes; }
 
 ht_dtype dl_dtype(DType dtype) { return ht_dtype{row(dtype).dl_code, static_cast<uint8_t>(row(dtype).nbytes * 8), 1}; }

@@ -11,13 +11,12 @@ enum class DType : uint8_t { f32, f64, f16, bf16, i8, i16, i32, i64, u8, boolean
 
 /// The name in plans: "f32".
 const char* dtype_name(DType dtype);
-/// The name in safetensors headers: "F32".
-const char* safetensors_name(DType dtype);
 /// Bytes of one element.
 int64_t itemsize(DType dtype);
 ht_dtype dl_dtype(DType dtype);
 
 [[nodiscard]] bool dtype_from_name(std::string_view name, DType* dtype);
+/// From the name in safetensors headers: "F32".
 [[nodiscard]] bool dtype_from_safetensors(std::string_view name, DType* dtype);
 [[nodiscard]] bool dtype_from_dl(ht_dtype dl, DType* dtype);
 

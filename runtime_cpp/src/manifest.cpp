@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "checked.h"
+#include "json_parts.h"
 #include "manifest_check.h"
 
 namespace hardtack::rt {
@@ -11,13 +12,6 @@ namespace {
 
 constexpr int64_t kFormat = 1;
 constexpr const char* kWhat = "manifest.json";
-
-DType parse_dtype(JsonReader* json) {
-  DType dtype = DType::u8;
-  const std::string_view name = json->string_view();
-  if (json->ok() && !dtype_from_name(name, &dtype)) json->fail("unknown dtype", name.data());
-  return dtype;
-}
 
 void parse_hex(JsonReader* json, uint8_t* out, size_t nbytes) {
   const std::string_view text = json->string_view();

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "json_parts.h"
 #include "plan_gpu_read.h"
 
 namespace hardtack::rt {
@@ -24,41 +25,35 @@ class PlanParser {
     json_.key("entry");
     plan_.entry = json_.string();
     json_.key("exprs");
-    parse_list([this] { parse_expr(); });
+    parse_list(&json_, [this] { parse_expr(); });
     json_.key("format");
     if (json_.integer() != kFormat && json_.ok()) json_.fail("another plan format than 1");
     json_.key("guards");
-    parse_list([this] { parse_guard(); });
+    parse_list(&json_, [this] { parse_guard(); });
     json_.key("inputs");
-    parse_list([this] { plan_.inputs.push_back(json_.index()); });
+    append_indices(&json_, &plan_.inputs);
     json_.key("kernels");
-    parse_list([this] { parse_kernel(); });
+    parse_list(&json_, [this] { parse_kernel(); });
     json_.key("origins");
-    parse_list([this] { parse_origin(); });
+    parse_list(&json_, [this] { parse_origin(); });
     json_.key("outputs");
-    parse_list([this] { plan_.outputs.push_back(json_.index()); });
+    append_indices(&json_, &plan_.outputs);
     json_.key("syms");
-    parse_list([this] { parse_sym(); });
+    parse_list(&json_, [this] { parse_sym(); });
     json_.key("target");
     plan_.target = json_.string();
     json_.key("values");
-    parse_list([this] { parse_value(); });
+    parse_list(&json_, [this] { parse_value(); });
     json_.end_object();
   }
 
  private:
-  template <typename Item>
-  void parse_list(Item item) {
-    json_.begin_array();
-    while (json_.next_item()) item();
-  }
-
   // Returns the first instruction; the others hang on `next`.
   uint32_t parse_body() {
     uint32_t first = kNone, last = kNone;
     json_.begin_array();
     while (json_.next_item()) {
-      const uint32_t now = static_cast<uint32_t>(plan_.instrs.size());
+      const uint32_t now = next_row(plan_.instrs);
       plan_.instrs.emplace_back();
       Instr instr = parse_instr();
       plan_.instrs[now] = instr;
@@ -106,9 +101,8 @@ class PlanParser {
 
   void parse_launch(Instr* i) {
     i->op = InstrOp::launch;
-    i->first_arg = static_cast<uint32_t>(plan_.args.size());
-    parse_list([this] { plan_.args.push_back(json_.index()); });
-    i->num_buffers = static_cast<uint32_t>(plan_.args.size()) - i->first_arg;
+    i->first_arg = next_row(plan_.args);
+    i->num_buffers = append_indices(&json_, &plan_.args);
     const char* next = json_.next_key();
     i->has_grid = next != nullptr && std::strcmp(next, "grid") == 0;
     if (i->has_grid) {
@@ -117,8 +111,7 @@ class PlanParser {
     } else if (next == nullptr || std::strcmp(next, "ints") != 0) {
       return json_.fail("a launch has neither a grid nor ints after its buffers");
     }
-    parse_list([this] { plan_.args.push_back(json_.index()); });
-    i->num_ints = static_cast<uint32_t>(plan_.args.size()) - i->first_arg - i->num_buffers;
+    i->num_ints = append_indices(&json_, &plan_.args);
     json_.key("kernel");
     i->kernel = json_.index();
     if (i->has_grid) gpu_.parse_map_sources(i);
@@ -178,7 +171,7 @@ class PlanParser {
     } kOps[] = {{"const", ExprOp::constant}, {"sym", ExprOp::sym}, {"add", ExprOp::add}, {"mul", ExprOp::mul},
                 {"div", ExprOp::div},        {"mod", ExprOp::mod}, {"min", ExprOp::min}, {"max", ExprOp::max}};
     Expr e;
-    e.first = static_cast<uint32_t>(plan_.exprs.operands.size());
+    e.first = next_row(plan_.exprs.operands);
     json_.begin_array();
     json_.item();
     const std::string_view name = json_.string_view();
@@ -194,9 +187,9 @@ class PlanParser {
     else if (e.op == ExprOp::div || e.op == ExprOp::mod)
       parse_pair();
     else
-      parse_list([this] { plan_.exprs.operands.push_back(json_.index()); });
+      append_indices(&json_, &plan_.exprs.operands);
     json_.end_array();
-    e.count = static_cast<uint32_t>(plan_.exprs.operands.size()) - e.first;
+    e.count = next_row(plan_.exprs.operands) - e.first;
     plan_.exprs.nodes.push_back(e);
   }
 
@@ -251,15 +244,11 @@ class PlanParser {
     json_.key("name");
     v.name = json_.string();
     json_.key("shape");
-    v.first_dim = static_cast<uint32_t>(plan_.dims.size());
-    parse_list([this] { plan_.dims.push_back(json_.index()); });
-    v.ndim = static_cast<uint32_t>(plan_.dims.size()) - v.first_dim;
+    v.first_dim = next_row(plan_.dims);
+    v.ndim = append_indices(&json_, &plan_.dims);
     json_.key("storage");
     parse_storage(&v);
-    json_.key("strides");
-    parse_list([this] { plan_.dims.push_back(json_.index()); });
-    if (plan_.dims.size() - v.first_dim != 2 * size_t{v.ndim})
-      json_.fail("shape and strides differ in length for", v.name);
+    if (!append_strides(&json_, v.ndim, &plan_.dims)) json_.fail("shape and strides differ in length for", v.name);
     if (v.ndim > kMaxRank) json_.fail("more than 64 dimensions in", v.name);
     json_.end_object();
     plan_.values.push_back(v);
@@ -284,11 +273,11 @@ class PlanParser {
 
   void parse_kernel() {
     Kernel k;
-    k.first_param = static_cast<uint32_t>(plan_.params.size());
+    k.first_param = next_row(plan_.params);
     json_.begin_object();
     const char* first = json_.next_key();
     if (first != nullptr && std::strcmp(first, "gpu") == 0) {
-      k.gpu = static_cast<uint32_t>(plan_.gpu_kernels.size());
+      k.gpu = next_row(plan_.gpu_kernels);
       plan_.gpu_kernels.push_back(gpu_.parse_kernel());
       json_.key("name");
     } else if (first == nullptr || std::strcmp(first, "name") != 0) {
@@ -296,7 +285,7 @@ class PlanParser {
     }
     k.name = json_.string();
     json_.key("params");
-    parse_list([this, &k] { parse_param(&k); });
+    parse_list(&json_, [this, &k] { parse_param(&k); });
     json_.end_object();
     plan_.kernels.push_back(k);
   }

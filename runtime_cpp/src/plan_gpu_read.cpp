@@ -1,21 +1,15 @@
 #include "plan_gpu_read.h"
 
-namespace hardtack::rt {
+#include "json_parts.h"
 
-DType parse_dtype(JsonReader* json) {
-  DType dtype = DType::u8;
-  const std::string_view name = json->string_view();
-  if (json->ok() && !dtype_from_name(name, &dtype)) json->fail("unknown dtype", name.data());
-  return dtype;
-}
+namespace hardtack::rt {
 
 GpuKernel GpuPlanParser::parse_kernel() {
   GpuKernel g;
   json_.begin_object();
   json_.key("args");
-  g.first_arg = static_cast<uint32_t>(plan_.gpu_args.size());
-  parse_list([this] { plan_.gpu_args.push_back(parse_arg()); });
-  g.num_args = static_cast<uint32_t>(plan_.gpu_args.size()) - g.first_arg;
+  g.first_arg = next_row(plan_.gpu_args);
+  g.num_args = append_list(&json_, &plan_.gpu_args, [this] { return parse_arg(); });
   json_.key("cluster");
   g.cluster = json_.index();
   json_.key("dependent");
@@ -23,9 +17,8 @@ GpuKernel GpuPlanParser::parse_kernel() {
   json_.key("function");
   g.function = json_.string();
   json_.key("maps");
-  g.first_map = static_cast<uint32_t>(plan_.tensor_maps.size());
-  parse_list([this] { plan_.tensor_maps.push_back(parse_tensor_map()); });
-  g.num_maps = static_cast<uint32_t>(plan_.tensor_maps.size()) - g.first_map;
+  g.first_map = next_row(plan_.tensor_maps);
+  g.num_maps = append_list(&json_, &plan_.tensor_maps, [this] { return parse_tensor_map(); });
   json_.key("member");
   g.member = json_.string();
   json_.key("scratch");
@@ -84,9 +77,8 @@ TensorMap GpuPlanParser::parse_tensor_map() {
   TensorMap m;
   json_.begin_object();
   json_.key("block");
-  m.first_block = static_cast<uint32_t>(plan_.blocks.size());
-  parse_list([this] { plan_.blocks.push_back(json_.index()); });
-  m.rank = static_cast<uint32_t>(plan_.blocks.size()) - m.first_block;
+  m.first_block = next_row(plan_.blocks);
+  m.rank = append_indices(&json_, &plan_.blocks);
   json_.key("dtype");
   m.dtype = parse_dtype(&json_);
   json_.key("swizzle");
@@ -106,27 +98,24 @@ void GpuPlanParser::parse_grid(Instr* i) {
 
 void GpuPlanParser::parse_map_sources(Instr* i) {
   json_.key("maps");
-  i->first_map = static_cast<uint32_t>(plan_.map_sources.size());
-  parse_list([this] {
-    MapSource m;
-    json_.begin_object();
-    json_.key("buffer");
-    m.buffer = json_.index();
-    json_.key("offset");
-    m.offset = json_.index();
-    json_.key("shape");
-    m.first_dim = static_cast<uint32_t>(plan_.map_dims.size());
-    parse_list([this] { plan_.map_dims.push_back(json_.index()); });
-    m.ndim = static_cast<uint32_t>(plan_.map_dims.size()) - m.first_dim;
-    json_.key("strides");
-    parse_list([this] { plan_.map_dims.push_back(json_.index()); });
-    if (plan_.map_dims.size() - m.first_dim != 2 * size_t{m.ndim}) {
-      json_.fail("shape and strides of a tensor map differ in length");
-    }
-    json_.end_object();
-    plan_.map_sources.push_back(m);
-  });
-  i->num_maps = static_cast<uint32_t>(plan_.map_sources.size()) - i->first_map;
+  i->first_map = next_row(plan_.map_sources);
+  i->num_maps = append_list(&json_, &plan_.map_sources, [this] { return parse_map_source(); });
+}
+
+MapSource GpuPlanParser::parse_map_source() {
+  MapSource m;
+  json_.begin_object();
+  json_.key("buffer");
+  m.buffer = json_.index();
+  json_.key("offset");
+  m.offset = json_.index();
+  json_.key("shape");
+  m.first_dim = next_row(plan_.map_dims);
+  m.ndim = append_indices(&json_, &plan_.map_dims);
+  if (!append_strides(&json_, m.ndim, &plan_.map_dims))
+    json_.fail("shape and strides of a tensor map differ in length");
+  json_.end_object();
+  return m;
 }
 
 }  // namespace hardtack::rt

@@ -5,8 +5,6 @@
 
 namespace hardtack::rt {
 
-DType parse_dtype(JsonReader* json);
-
 class GpuPlanParser {
  public:
   GpuPlanParser(JsonReader* json, Plan* plan) : json_(*json), plan_(*plan) {}
@@ -18,13 +16,9 @@ class GpuPlanParser {
   void parse_map_sources(Instr* i);
 
  private:
-  template <typename Item>
-  void parse_list(Item item) {
-    json_.begin_array();
-    while (json_.next_item()) item();
-  }
   GpuArg parse_arg();
   TensorMap parse_tensor_map();
+  MapSource parse_map_source();
 
   JsonReader& json_;
   Plan& plan_;
