@@ -48,25 +48,25 @@ GEMM_DYNAMIC = kernel(
 """,
 )
 
-_SHAPE = """
+SHAPE = """
   const ht::ConvShape s = {i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[9], i[10], i[11], i[12], i[13],
                            i[14], i[15], i[16], i[17], i[18], i[19]};
   const Epilogue epilogue = {b[3], b[2], 0, s.oc};
 """
 
-CONV = kernel("conv2d", "conv.h", _SHAPE + "return ht::conv2d(args, s, b[0], b[1], epilogue);")
+CONV = kernel("conv2d", "conv.h", SHAPE + "return ht::conv2d(args, s, b[0], b[1], epilogue);")
 CONV_TRANSPOSED = kernel(
     "conv_transposed2d",
     "conv_transposed.h",
-    _SHAPE + "return ht::conv_transposed2d(args, s, b[0], b[1], epilogue);",
+    SHAPE + "return ht::conv_transposed2d(args, s, b[0], b[1], epilogue);",
 )
-DEPTHWISE = kernel("depthwise2d", "depthwise.h", _SHAPE + "return ht::depthwise2d(args, s, b[0], b[1], epilogue);")
+DEPTHWISE = kernel("depthwise2d", "depthwise.h", SHAPE + "return ht::depthwise2d(args, s, b[0], b[1], epilogue);")
 
 
 def depthwise_known(kw: int, stride_w: int) -> tuple[str, str]:
     """The depthwise kernel for a filter width and a stride known when it is compiled: its name and source."""
     name = f"depthwise2d_{kw}_{stride_w}"
-    body = f"{_SHAPE}return ht::depthwise2d<{kw}, {stride_w}>(args, s, b[0], b[1], epilogue);"
+    body = f"{SHAPE}return ht::depthwise2d<{kw}, {stride_w}>(args, s, b[0], b[1], epilogue);"
     return name, kernel(name, "depthwise.h", body)
 
 

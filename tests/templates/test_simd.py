@@ -26,7 +26,6 @@ TYPES = {
     "ht::f16": torch.float16,
 }
 FLOATS = [name for name, dtype in TYPES.items() if dtype.is_floating_point]
-INTEGERS = [name for name in TYPES if name not in FLOATS]
 
 # Binary and unary operations on whole arrays of T: out[i] = op(x[i], y[i]), any number of elements.
 _ELEMENTWISE = """
@@ -45,7 +44,7 @@ static void each(const void* x, const void* y, void* out, int64_t numel, F f) {
 #define VALUES(expr) each<T>(b[0], b[1], b[2], i[1], [&](auto x, auto y, void* o, int64_t at, int n) { \\
   store_n(static_cast<T*>(o) + at, expr, n); })
 #define TRUTHS(expr) each<T>(b[0], b[1], b[2], i[1], [&](auto x, auto y, void* o, int64_t at, int n) { \\
-  store_bool_n(static_cast<uint8_t*>(o) + at, expr, n); })
+  store_n(static_cast<uint8_t*>(o) + at, cast<uint8_t>((expr) & 1), n); })
 #define CONVERTED(To) each<T>(b[0], b[1], b[2], i[1], [&](auto x, auto y, void* o, int64_t at, int n) { \\
   store_n(static_cast<To*>(o) + at, cast<reg<To>>(x), n); })
 """

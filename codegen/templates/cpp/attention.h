@@ -42,14 +42,6 @@ struct Attention {
   float scale;
 };
 
-// Bytes of worker workspace, rounded up to 64 (the same formula is for the planner):
-//   4 * (K * (d + D + 12) + 96 * (D + 2)), K = min(256, ceil32(tk)), D = ceil32(dv)
-constexpr int64_t attention_worker_nbytes(int64_t tk, int64_t d, int64_t dv) {
-  const int64_t keys = tk < kKeyBlock ? (tk + kPanel - 1) / kPanel * kPanel : kKeyBlock;
-  const int64_t columns = (dv + kPanel - 1) / kPanel * kPanel;
-  return (4 * (keys * (d + columns + 12) + kQueryBlock * (columns + 2)) + 63) / 64 * 64;
-}
-
 // Writes to a tensor with strides for batch, head and query, dense in its last axis.
 struct StridedOutput {
   float* out;
@@ -342,7 +334,8 @@ HT_INLINE void emit_rows(const AttentionTask& t, const Output& output) {
 }  // namespace detail
 
 // Computes `a` and hands every W columns of a result row to `output` (StridedOutput, or a functor with its signature
-// that fuses what follows).
+// that fuses what follows). Workspace of a worker, rounded up to 64 bytes:
+//   4 * (K * (d + D + 12) + 96 * (D + 2)), K = min(256, ceil32(tk)), D = ceil32(dv)
 template <class Output>
 HT_INLINE void attention(const HtKernelArgs* args, const Attention& a, const Output& output) {
   if (a.dv == 0) return;

@@ -166,16 +166,6 @@ constexpr int64_t window_extent(int64_t outputs, int64_t stride, int64_t taps, i
   return most(0, (outputs - 1) * stride + (taps - 1) * dilation + 1);
 }
 
-// shared = conv_packs_input ? 4 * n * max(0, (oh - 1) * stride_h + (kh - 1) * dilation_h + 1)
-//                               * max(0, (ow - 1) * stride_w + (kw - 1) * dilation_w + 1) * c : 0
-// per_worker = 4 * min(n * oh * ow, 192) * 32 * min(ceil(oc / groups / 32), 8)
-constexpr Workspace conv_workspace(const ConvShape& s) {
-  const int64_t height = window_extent(s.oh, s.stride_h, s.kh, s.dilation_h);
-  const int64_t width = window_extent(s.ow, s.stride_w, s.kw, s.dilation_w);
-  return {conv_packs_input(s) ? 4 * s.n * height * width * s.c : 0,
-          tile_nbytes(s.n * s.oh * s.ow, s.oc / s.groups)};
-}
-
 namespace detail {
 
 // Copies pixels of x, channels-last and contiguous, to `to`: `count` of them, `from` on.
@@ -247,6 +237,9 @@ HT_INLINE void use_packed_input(ConvSource& v, const ConvShape& s, const float* 
 }  // namespace detail
 
 // acc[m, channel] = sum over kh, kw, c of input times weight, to the epilogue.
+// Shared workspace, if conv_packs_input: 4 * n * max(0, (oh - 1) * stride_h + (kh - 1) * dilation_h + 1)
+//                                              * max(0, (ow - 1) * stride_w + (kw - 1) * dilation_w + 1) * c
+// Workspace of a worker: 4 * min(n * oh * ow, 192) * 32 * min(ceil(oc / groups / 32), 8)
 template <class Epi>
 int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const float* x, const float* panels, const Epi& epi) {
   if (s.n == 0 || s.oh == 0 || s.ow == 0 || s.oc == 0) return HT_KERNEL_OK;

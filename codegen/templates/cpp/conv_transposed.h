@@ -13,13 +13,6 @@ namespace ht {
 
 constexpr bool conv_transposed_packs_input(const ConvShape& s) { return s.c > 1 && s.x_stride_c != 1; }
 
-// shared = conv_transposed_packs_input ? 4 * n * h * w * c : 0
-// per_worker = 4 * min(n * oh * ow, 192) * 32 * min(ceil(oc / groups / 32), 8)
-constexpr Workspace conv_transposed_workspace(const ConvShape& s) {
-  return {conv_transposed_packs_input(s) ? 4 * s.n * s.h * s.w * s.c : 0,
-          tile_nbytes(s.n * s.oh * s.ow, s.oc / s.groups)};
-}
-
 namespace detail {
 
 // Output phase + q * stride meets filter position t where phase + pad - t * dilation is a multiple of the stride, and
@@ -45,6 +38,8 @@ HT_INLINE ConvAxis transposed_axis(int64_t phase, int64_t outputs, int64_t size,
 
 }  // namespace detail
 
+// Shared workspace, if conv_transposed_packs_input: 4 * n * h * w * c
+// Workspace of a worker: 4 * min(n * oh * ow, 192) * 32 * min(ceil(oc / groups / 32), 8)
 template <class Epi>
 int32_t conv_transposed2d(const HtKernelArgs* args, const ConvShape& s, const float* x, const float* panels,
                           const Epi& epi) {

@@ -12,11 +12,6 @@ namespace ht {
 // An x whose channels are not contiguous is first copied to the shared workspace, channels-last.
 constexpr bool depthwise_packs_input(const ConvShape& s) { return s.c > 1 && s.x_stride_c != 1; }
 
-// shared = depthwise_packs_input ? 4 * n * h * w * c : 0; per_worker = 0
-constexpr Workspace depthwise_workspace(const ConvShape& s) {
-  return {depthwise_packs_input(s) ? 4 * s.n * s.h * s.w * s.c : 0, 0};
-}
-
 namespace detail {
 
 constexpr int kPixels = 8;             // output columns that a block computes at once: enough sums to hide an FMA
@@ -149,7 +144,7 @@ struct Depthwise {
 }  // namespace detail
 
 // KW and SW, when not 0, are s.kw and s.stride_w, known when the kernel is compiled; dilation_w is then 1. Worth it for
-// 3 and 5 with strides 1 and 2.
+// 3 and 5 with strides 1 and 2. Shared workspace, if depthwise_packs_input: 4 * n * h * w * c; none for workers.
 template <int KW = 0, int SW = 0, class Epi>
 int32_t depthwise2d(const HtKernelArgs* args, const ConvShape& s, const float* x, const float* weights,
                     const Epi& epi) {

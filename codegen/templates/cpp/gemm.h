@@ -34,10 +34,8 @@ struct PackedGemm {
   HT_MEMBER int64_t epilogue_column(int64_t) const { return 0; }
 };
 
-// per_worker = 4 * min(m, 192) * 32 * min(ceil(n / 32), 8)
-constexpr Workspace gemm_packed_workspace(int64_t m, int64_t n, int64_t) { return {0, tile_nbytes(m, n)}; }
-
 // acc[m, n] = sum over k of a[m * lda + k] * weights[k, n], to the epilogue as batch 0.
+// Workspace of a worker: 4 * min(m, 192) * 32 * min(ceil(n / 32), 8)
 template <class Epi>
 int32_t gemm_packed(const HtKernelArgs* args, const float* a, int64_t lda, const float* b_panels, int64_t m, int64_t n,
                     int64_t k, const Epi& epi) {
@@ -100,15 +98,10 @@ struct DynamicGemm {
   HT_MEMBER int64_t epilogue_column(int64_t) const { return 0; }
 };
 
-// per_worker = 4 * (min(m, 192) * 32 * min(ceil(n / 32), 8) + 12 * min(k, 768)
-//                   + 32 * min(ceil(n / 32) * min(k, 768), 3072))
-constexpr Workspace gemm_dynamic_workspace(int64_t m, int64_t n, int64_t k) {
-  const int64_t depth = least(k, kDepth);
-  return {0, tile_nbytes(m, n) + 4 * (12 * depth + kPanel * least(panels_of(n) * depth, kChunkDepth))};
-}
-
 // acc[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]. A unit's part of B is packed by the worker that
 // needs it, at most once for 192 rows.
+// Workspace of a worker: 4 * (min(m, 192) * 32 * min(ceil(n / 32), 8) + 12 * min(k, 768)
+//                             + 32 * min(ceil(n / 32) * min(k, 768), 3072))
 template <class Epi>
 int32_t gemm_dynamic(const HtKernelArgs* args, const DynamicShape& shape, const MatrixBatch& a, const MatrixBatch& b,
                      const Epi& epi) {

@@ -8,13 +8,6 @@
 
 namespace ht {
 
-// Bytes of workspace that a kernel needs: once for the launch, and once for every worker. The launch record's
-// expressions must give at least these.
-struct Workspace {
-  int64_t shared;
-  int64_t per_worker;
-};
-
 // A half-open range of rows, panels, channels.
 struct Range {
   int64_t begin, end;

@@ -67,11 +67,6 @@ HT_INLINE vmask mask_of(V v) {
 // True in the first n lanes.
 HT_INLINE vmask first_n(int n) { return iota<int32_t>() < bcast<int32_t>(n); }
 
-HT_INLINE vmask load_bool(const uint8_t* p) { return mask_of(load(p)); }
-HT_INLINE vmask load_bool_n(const uint8_t* p, int n) { return mask_of(load_n(p, n)); }
-HT_INLINE void store_bool(uint8_t* p, vmask m) { store(p, cast<uint8_t>(m & 1)); }
-HT_INLINE void store_bool_n(uint8_t* p, vmask m, int n) { store_n(p, cast<uint8_t>(m & 1), n); }
-
 template <class V>
 HT_INLINE V select(vmask m, V a, V b) {
   return __builtin_convertvector(m, mask_lanes<V>) ? a : b;

@@ -154,16 +154,10 @@ HT_INLINE void emit_sorted(const T* x, int64_t stride, const Item* items, int64_
 
 }  // namespace detail
 
-// Bytes of worker workspace for sorting or selecting from n elements of type T (the same formula is for the planner):
-//   32 * n for 8-byte types, 16 * n for shorter ones
-template <class T>
-constexpr int64_t sort_worker_nbytes(int64_t n) {
-  return 2 * n * static_cast<int64_t>(sizeof(detail::SortItem<detail::key_type<T>>));
-}
-
 // Of every row of x [outer, n, inner] along its middle axis, the k first elements in ascending or descending order, with
 // their indices; k = n sorts. values and indices are [outer, k, inner], either may be null. NaN counts as the greatest.
 // Equal elements come in the order of their indices. n is below 2^32.
+// Workspace of a worker: 32 * n for 8-byte types, 16 * n for shorter ones.
 template <class T>
 inline void sort_rows(const HtKernelArgs* args, const T* x, int64_t outer, int64_t n, int64_t inner, int64_t k,
                       bool descending, T* values, int64_t* indices) {
