@@ -285,6 +285,9 @@ typedef struct ht_pool ht_pool;
 HT_API ht_status* ht_pool_create(int32_t num_threads, ht_pool** pool);
 /** Gives up the caller's hold; sessions keep their pool alive. NULL is fine. */
 HT_API void ht_pool_free(ht_pool* pool);
+/** The pool in the form of ht_session_options.parallel: for a program that decides for itself which parallel regions go to
+ * the pool. From any thread; the pool's, and valid as long as it. */
+HT_API const HtParallel* ht_pool_parallel(const ht_pool* pool);
 
 /* ---- Sessions ---- */
 

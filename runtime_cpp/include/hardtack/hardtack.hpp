@@ -167,6 +167,8 @@ class Pool {
   }
   /// For ht_session_options.pool; still owned by this object.
   ht_pool* get() const { return handle_.get(); }
+  /// See ht_pool_parallel; not for an empty pool.
+  const HtParallel* parallel() const { return ht_pool_parallel(handle_.get()); }
 
  private:
   struct Free {
