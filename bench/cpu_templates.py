@@ -27,7 +27,7 @@ import hardtack.codegen  # noqa: F401  (before the project's folder, whose hardt
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.templates.cpu_kernels import Call, Library, Workspace, load_library, runnable_targets
 from tests.templates.layouts import Conv, gemm_dynamic_workspace, gemm_packed_workspace, pack_conv, pack_gemm
-from tests.templates.sources import _SHAPE, kernel
+from tests.templates.sources import SHAPE, kernel
 
 # The epilogue of a layer with bias and relu, which stores and reads nothing back.
 _EPILOGUE = """
@@ -57,7 +57,7 @@ _FMA_LOOP = """
 _FMA_STEPS = 1_000_000
 
 
-def _source(name: str, header: str, call: str, shape: str = _SHAPE) -> str:
+def _source(name: str, header: str, call: str, shape: str = SHAPE) -> str:
     source = kernel(name, header, shape.replace("Epilogue", "Store") + call.replace("Epilogue", "Store"))
     return source.replace('extern "C"', f'{_EPILOGUE}extern "C"')
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hardtack.codegen.ir.expr import Expr, Sym, floordiv, free_syms, mod, product, split_linear
+from hardtack.codegen.ir.expr import Expr, Sym, floordiv, mod, product
+from hardtack.codegen.ir.expr_walk import free_syms, split_linear
 from hardtack.codegen.ir.loops import Axis
 from hardtack.codegen.lower.views import ONE, ZERO
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hardtack.codegen.axes import join, mixed_radix, split_into
-from hardtack.codegen.ir.expr import Expr, Sym, bounds, free_syms, split_linear, sym
+from hardtack.codegen.ir.expr import Expr, Sym, bounds, sym
+from hardtack.codegen.ir.expr_walk import evaluate, free_syms, split_linear
 from hardtack.codegen.ir.group import Decision, Group, RowOperand, same_digit
 from hardtack.codegen.ir.loops import (
     Assert,
@@ -285,7 +286,7 @@ def _join_loops(
             break
         shared += 1
     renamed = _with_outer(nest, group.outer[:shared])
-    depth = _depth(group, renamed, buffers, shared)
+    depth = _depth(group, renamed, shared)
     internal = nest.reads() & group.writes()
     if not internal and (depth < len(group.outer) or depth < len(nest.parallel)):
         return "no value in common, and the axes differ"
@@ -300,7 +301,7 @@ def _join_loops(
     return replace(cut, nests=(*cut.nests, _with_outer(nest, cut.outer)))
 
 
-def _depth(group: Group, nest: LoopNest, buffers: Mapping[str, Buffer], shared: int) -> int:
+def _depth(group: Group, nest: LoopNest, shared: int) -> int:
     """How many outer axes deep the nest reads only what its own outer point has written."""
     depth = shared
     for load in nest.loads():
@@ -324,8 +325,6 @@ def _agreeing(outer: Sequence[Axis], store: Store, load: Load) -> int:
 
 def size_hint(e: Expr, hints: Mapping[str, int]) -> int:
     """A size for weighing profit: symbols take their example sizes."""
-    from hardtack.codegen.ir.expr import evaluate
-
     values = {s.name: hints.get(s.name, min(UNKNOWN_SIZE, bounds(s)[1] or UNKNOWN_SIZE)) for s in free_syms(e)}
     return evaluate(e, values)
 

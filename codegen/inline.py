@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hardtack.codegen.ir.expr import Const, Expr, Sym, free_syms, sym
+from hardtack.codegen.ir.expr import Const, Expr, Sym, sym
+from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import (
     Arg,
@@ -30,6 +31,7 @@ from hardtack.codegen.ir.loops import (
     map_stmt,
     out_of,
 )
+from hardtack.codegen.ir.types import DType
 from hardtack.codegen.ops import SCALAR_OPS
 
 CHEAP = 3
@@ -191,8 +193,6 @@ def _paste(
 
 
 def _with_mask(body: list[Stmt], load: Load, mask: str) -> Load:
-    from hardtack.codegen.ir.types import DType
-
     if load.mask is None:
         return replace(load, mask=mask, other=None)
     both = f"{load.out}.mask"

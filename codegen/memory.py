@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.expr import Expr, const, evaluate, free_syms, maximum, to_text
+from hardtack.codegen.ir.expr import Expr, const, maximum
+from hardtack.codegen.ir.expr_walk import evaluate, free_syms
 
 ALIGNMENT = 64
 """Every value starts at a multiple of this many bytes: a cache line, and the widest vector."""
@@ -43,12 +44,6 @@ class MemoryPlan:
 
 class LayoutError(AssertionError):
     """A layout breaks its rules: a bug of ours, never the user's."""
-
-
-def to_text_memory(plan: MemoryPlan) -> str:
-    """The layout as a listing, lowest names first."""
-    lines = [f"arena {to_text(plan.nbytes)} bytes"]
-    return "\n".join([*lines, *(f"  {n} at {to_text(e)}" for n, e in sorted(plan.offsets.items()))]) + "\n"
 
 
 _PROBES = (0, 1, 2, 17, 1000)

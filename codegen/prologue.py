@@ -14,7 +14,8 @@ from dataclasses import replace
 from hardtack.codegen.axes import mixed_radix, points, split_into
 from hardtack.codegen.fuse import Fused, FusionLimits, fuse
 from hardtack.codegen.inline import cost
-from hardtack.codegen.ir.expr import Expr, const, free_syms, int_value, sym
+from hardtack.codegen.ir.expr import Expr, const, int_value, sym
+from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.group import Decision, Group, RowOperand
 from hardtack.codegen.ir.loops import Assert, Axis, Buffer, Check, LoopNest, substitute_axes
 from hardtack.codegen.lower.views import ONE, ZERO

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hardtack.codegen.ir.expr import Expr, substitute
+from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.expr_walk import substitute
 from hardtack.codegen.ir.loops import Arg, Assert, Check, LoopNest, Stmt, map_stmt, out_of
 
 

@@ -11,20 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hardtack.codegen.axes import join, points, split_into
-from hardtack.codegen.ir.expr import (
-    Expr,
-    FloorDiv,
-    Mod,
-    Sym,
-    children,
-    const,
-    free_syms,
-    int_value,
-    mod,
-    split_linear,
-    substitute,
-    sym,
-)
+from hardtack.codegen.ir.expr import Expr, FloorDiv, Mod, Sym, children, const, int_value, mod, sym
+from hardtack.codegen.ir.expr_walk import free_syms, split_linear, substitute
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import (
     Axis,
@@ -49,14 +37,14 @@ COLUMN_BLOCKS = (128, 64, 32, 16)
 
 def tile(group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], name: str) -> Kernel:
     """Decide the loops of a loop group. `kept`: buffers that something outside the group reads."""
-    nests = [linearized(n, buffers, len(group.outer)) for n in group.nests]
+    nests = [linearized(n, buffers) for n in group.nests]
     nests, outer = _split_axes(nests, group.outer)
     if all(len(n.axes) == len(outer) for n in nests) and outer:
         return _flat_kernel(group, nests, outer, buffers, kept, name)
     nests, outer = _demoted(nests, outer)
     nests, outer = _blocked(nests, outer)
     nests = joined_passes([_collapsed_inner(n, len(outer)) for n in nests], len(outer))
-    storage, local = _storage(group, buffers, kept, nests, outer)
+    storage, local = _storage(group, kept, nests, outer)
     nests = [_local_offsets(n, local) for n in nests]
     scheduled = tuple(_schedule(n, len(outer)) for n in nests)
     return _kernel(group, scheduled, outer, storage, buffers, name, flat=False)
@@ -86,12 +74,12 @@ def _kernel(
         frozenset(group.reads() & set(memory)),
         (group.anchor or members[0]).origin,
         group.anchor,
-        tuple(linearized(n, buffers, 0) for n in group.prologue),
+        tuple(linearized(n, buffers) for n in group.prologue),
         group.constants,
     )
 
 
-def linearized(nest: LoopNest, buffers: Mapping[str, Buffer], depth: int) -> LoopNest:
+def linearized(nest: LoopNest, buffers: Mapping[str, Buffer]) -> LoopNest:
     """Every index as one element offset."""
 
     def flat(s: Stmt) -> Stmt:
@@ -263,7 +251,6 @@ def _blocked(nests: list[LoopNest], outer: tuple[Axis, ...]) -> tuple[list[LoopN
 
 def _storage(
     group: Group,
-    buffers: Mapping[str, Buffer],
     kept: frozenset[str],
     nests: Sequence[LoopNest],
     outer: Sequence[Axis],
@@ -368,7 +355,7 @@ def tile_template(
         s = sym(stem, extent=extent)
         outer.append(Axis(s, extent))
         swap.update(split_into([a.sym for a in run], s))
-    nests = [linearized(n, buffers, len(axes)) for n in group.nests]
+    nests = [linearized(n, buffers) for n in group.nests]
     nests = [substitute_axes(n, tuple(outer), swap) for n in nests]
     storage: dict[str, Storage] = {}
     private = group.private()

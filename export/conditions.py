@@ -14,7 +14,8 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from hardtack.codegen.ir.expr import Add, Expr, FloorDiv, Mul, Sym, children, const, free_syms, int_value, substitute
+from hardtack.codegen.ir.expr import Expr, FloorDiv, Mul, Sym, children, const, int_value, terms_of
+from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.graph import Guard
 from hardtack.export.errors import Refusal, SourceLine
 from hardtack.export.origin import user_frame
@@ -133,7 +134,7 @@ def without_implied(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
 def _solved(g: Guard) -> dict[Expr, Expr]:
     """{a quotient or symbol: its constant value} where the equality says that; {} where it says something else."""
     difference = g.a - g.b
-    terms = difference.terms if isinstance(difference, Add) else (difference,)
+    terms = terms_of(difference)
     free = [t for t in terms if int_value(t) is None]
     if len(free) != 1:
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hardtack.codegen.ir.expr import int_value
+from hardtack.codegen.ir.expr import int_value, product
 from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
 from hardtack.export.convert_linalg import broadcast_batch
@@ -55,8 +55,6 @@ def _same_batch(b: Builder, q: Value, k: Value, v: Value, grouped: bool) -> tupl
 
 def _four_dims(b: Builder, t: Value) -> Value:
     """[..., L, E] as [batch, heads, L, E]; leading dims are merged into the batch."""
-    from hardtack.codegen.ir.expr import product
-
     if t.rank == 4:
         return t
     if t.rank == 2:

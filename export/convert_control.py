@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
@@ -62,7 +62,6 @@ def _while(b: Builder, test: Any, body: Any, carried: Sequence[Any], extra: Sequ
 @converts("map_impl")
 def _map(b: Builder, body: Any, mapped: Sequence[Any], extra: Sequence[Any] = (), *, walk: Any) -> Result:
     """A map over a constant number of rows: the body once a row, results stacked."""
-    from hardtack.codegen.ir.expr import int_value
     from hardtack.export.convert import inline
 
     xs, rest = _tensors(b, mapped, "map"), _tensors(b, extra, "map")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hardtack.codegen.ir.expr import Expr, as_expr
+from hardtack.codegen.ir.expr import Expr, as_expr, floordiv
 from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
 from hardtack.export.dtypes import TORCH_DTYPE
@@ -108,8 +108,6 @@ def _linspace(b: Builder, start: Any, end: Any, steps: Any, **_: Any) -> Value:
 
 
 def _half(count: Expr) -> Expr:
-    from hardtack.codegen.ir.expr import floordiv
-
     return floordiv(count, 2)
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import int_value
+from hardtack.codegen.ir.graph_infer import broadcast
 from hardtack.export.build import Builder
 from hardtack.export.convert_pointwise import promoted
+from hardtack.export.convert_reductions import p_norm
 from hardtack.export.dtypes import from_torch
 from hardtack.export.errors import Refusal
 from hardtack.export.table import Value, converts
@@ -37,8 +39,6 @@ def product(b: Builder, x: Value, y: Value) -> Value:
 
 def broadcast_batch(b: Builder, x: Value, y: Value) -> tuple[ex.Expr, ...]:
     """The batch dims of a product, broadcast."""
-    from hardtack.codegen.ir.graph_infer import broadcast
-
     return broadcast([x.shape[:-2], y.shape[:-2]], b.same)
 
 
@@ -112,8 +112,6 @@ def _addbmm(b: Builder, x: Value, m: Value, n: Value, *, beta: Any = 1, alpha: A
 @converts("aten._cdist_forward.default")
 def _cdist(b: Builder, x: Value, y: Value, p: float, compute_mode: int | None) -> Value:
     """The p-norm of the difference of every row of x and every row of y."""
-    from hardtack.export.convert_reductions import p_norm
-
     difference = b.pw("sub", b.unsqueeze(x, -2), b.unsqueeze(y, -3))
     return p_norm(b, difference, p, [difference.rank - 1], False)
 

@@ -12,6 +12,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph import Graph, Guard, SymBinding
 from hardtack.codegen.ir.graph_verify import verify_graph
+from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
 from hardtack.export.capture import Captured
 from hardtack.export.conditions import fixing_line, program_guards, without_implied
@@ -28,16 +29,11 @@ from hardtack.export.tree import Tree, const_leaf, describe, leaf_names
 
 @dataclass(frozen=True)
 class EntryGraph:
-    """One entry point. in_tree describes (args, kwargs), out_tree what forward returns; see tree.py.
-
-    input_names: forward's parameter names, in the order of in_tree's positional items.
-    """
+    """One entry point. in_tree describes (args, kwargs), out_tree what forward returns; see tree.py."""
 
     graph: Graph
     in_tree: Tree
     out_tree: Tree
-    input_names: tuple[str, ...]
-    output_names: tuple[str, ...]
 
 
 _CHANGES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
@@ -79,8 +75,7 @@ def to_entry(name: str, captured: Captured, store: ConstantStore, state_names: f
         types=dict(b.types),
     )
     verify_graph(graph)
-    arguments = tuple(ep.module_call_graph[0].signature.forward_arg_names or ())
-    return EntryGraph(simplify(graph, store), _in_tree(ep, face), out_tree, arguments, names)
+    return EntryGraph(simplify(graph, store), _in_tree(ep, face), out_tree)
 
 
 def _in_tree(ep: ExportedProgram, face: Interface) -> Tree:
@@ -169,8 +164,6 @@ def _outputs(ep: ExportedProgram, walk: Walk) -> tuple[list[Value], Tree, dict[s
 
 def _size_output(walk: Walk, size: Any) -> Value:
     """An integer output, computed from sizes, as an i64 scalar."""
-    from hardtack.codegen.ir.types import DType
-
     walk.builder.label = "size"
     return walk.builder.tensor(walk.builder.cast(size, DType.I64))
 

@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from hardtack.codegen.ir.expr import Sym, evaluate, free_syms, to_text
+from hardtack.codegen.ir.expr import Sym, to_text
+from hardtack.codegen.ir.expr_walk import evaluate, free_syms
 from hardtack.codegen.ir.graph import Guard, SymBinding
 from hardtack.export.errors import RangeError, SourceLine
 

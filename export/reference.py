@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from hardtack.codegen.ir.constants import ConstantStore
-from hardtack.codegen.ir.expr import Expr, evaluate
+from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.expr_walk import evaluate
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, TensorType
 from hardtack.export.constants import load_tensor
 from hardtack.export.dtypes import TORCH_DTYPE

@@ -91,7 +91,7 @@ def compare(
 
     Raises InputError where the bundle has another contract than the model, and ExportError as hardtack.export does.
     """
-    name = entry or _only(model, module)
+    name = entry or _only(model)
     exported = to_graphs(module, args, kwargs, dynamic_shapes)
     if name not in exported.entries:
         raise InputError(f"the model has no entry point {name!r}; it has: {', '.join(exported.entries)}")
@@ -115,7 +115,7 @@ def compare(
     return Comparison(outputs, _steps(exported, graph, inputs, seen, tolerance) if steps else ())
 
 
-def _only(model: Model, module: Any) -> str:
+def _only(model: Model) -> str:
     if len(model.entries) == 1:
         return next(iter(model.entries))
     raise InputError(f"the bundle has several entry points, name one: {', '.join(model.entries)}")

@@ -15,10 +15,13 @@ extent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from math import gcd
 from typing import Union
+
+from hardtack.codegen.ir import intervals
+from hardtack.codegen.ir.intervals import Interval
 
 ExprLike = Union["Expr", int]
 _table: dict[tuple[object, ...], Expr] = {}
@@ -133,6 +136,19 @@ _FIELDS: dict[type[Expr], tuple[str, ...]] = {
 }
 
 
+def children(e: Expr) -> tuple[Expr, ...]:
+    """Direct sub-expressions."""
+    if isinstance(e, Add):
+        return e.terms
+    if isinstance(e, Mul):
+        return e.factors
+    if isinstance(e, (FloorDiv, Mod)):
+        return (e.a, e.b)
+    if isinstance(e, (Min, Max)):
+        return e.args
+    return ()
+
+
 def _make(kind: type[Expr], *fields: object) -> Expr:
     key = (kind, *fields)
     found = _table.get(key)
@@ -185,8 +201,16 @@ def _split_coefficient(term: Expr) -> tuple[int, Expr | None]:
     return 1, term
 
 
-def _terms(e: Expr) -> tuple[Expr, ...]:
+def terms_of(e: Expr) -> tuple[Expr, ...]:
+    """What e is the sum of."""
     return e.terms if isinstance(e, Add) else (e,)
+
+
+def _factors_of(e: Expr | None) -> tuple[Expr, ...]:
+    """What e is the product of; None is the empty product."""
+    if e is None:
+        return ()
+    return e.factors if isinstance(e, Mul) else (e,)
 
 
 def _from_linear(coefficients: Mapping[Expr | None, int]) -> Expr:
@@ -199,7 +223,7 @@ def _from_linear(coefficients: Mapping[Expr | None, int]) -> Expr:
         if c == 1:
             terms.append(rest)
         else:
-            factors = rest.factors if isinstance(rest, Mul) else (rest,)
+            factors = _factors_of(rest)
             terms.append(_make(Mul, (const(c), *factors)))
     terms.sort(key=_order)
     if constant or not terms:
@@ -211,7 +235,7 @@ def add(*args: ExprLike) -> Expr:
     """The sum, like terms collected; k*(a // b)*b + k*(a % b) becomes k*a."""
     coefficients: dict[Expr | None, int] = {}
     for arg in args:
-        for term in _terms(as_expr(arg)):
+        for term in terms_of(as_expr(arg)):
             c, rest = _split_coefficient(term)
             coefficients[rest] = coefficients.get(rest, 0) + c
     coefficients = {r: c for r, c in coefficients.items() if c}
@@ -224,7 +248,7 @@ def _join_divmod(coefficients: dict[Expr | None, int]) -> Expr | None:
     for rest, c in coefficients.items():
         if rest is None:
             continue
-        factors = rest.factors if isinstance(rest, Mul) else (rest,)
+        factors = _factors_of(rest)
         for factor in factors:
             if not isinstance(factor, Mod):
                 continue
@@ -266,14 +290,14 @@ def mul(*args: ExprLike) -> Expr:
     return _make(Mul, ((const(constant),) if constant != 1 else ()) + tuple(factors))
 
 
-def _divide_term(term: Expr, divisor: Expr) -> Expr | None:
+def divide_exactly(term: Expr, divisor: Expr) -> Expr | None:
     """term / divisor if it is exact by form, else None."""
     c, rest = _split_coefficient(term)
     dc, drest = _split_coefficient(divisor)
     if c % dc:
         return None
-    factors = list(rest.factors if isinstance(rest, Mul) else (rest,)) if rest is not None else []
-    for d in (drest.factors if isinstance(drest, Mul) else (drest,)) if drest is not None else ():
+    factors = list(_factors_of(rest))
+    for d in _factors_of(drest):
         if d not in factors:
             return None
         factors.remove(d)
@@ -284,12 +308,12 @@ def _partition(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     """a = quotient * b + rest, where quotient gathers the terms that b divides by form."""
     quotient: list[Expr] = []
     rest: list[Expr] = []
-    for term in _terms(a):
+    for term in terms_of(a):
         if isinstance(term, Const) and isinstance(b, Const):
             quotient.append(const(term.value // b.value))
             rest.append(const(term.value % b.value))
             continue
-        q = None if isinstance(b, Add) else _divide_term(term, b)
+        q = None if isinstance(b, Add) else divide_exactly(term, b)
         (rest if q is None else quotient).append(term if q is None else q)
     if isinstance(b, Add) and a is b:
         return const(1), const(0)
@@ -332,7 +356,7 @@ def mod(a: ExprLike, b: ExprLike) -> Expr:
     _, rest = _partition(a, b)
     if rest is const(0) or known_in_range(rest, b):
         return rest
-    if isinstance(rest, Mod) and _divide_term(rest.b, b) is not None:
+    if isinstance(rest, Mod) and divide_exactly(rest.b, b) is not None:
         return mod(rest.a, b)
     common = _common_factor(rest, b)
     if common > 1 and isinstance(b, Const):
@@ -343,13 +367,13 @@ def mod(a: ExprLike, b: ExprLike) -> Expr:
 def _common_factor(a: Expr, b: Expr) -> int:
     """The greatest constant that divides every coefficient of a, and b when b is a constant."""
     common = b.value if isinstance(b, Const) else 1
-    for term in _terms(a):
+    for term in terms_of(a):
         common = gcd(common, _split_coefficient(term)[0])
     return common
 
 
 def _scale_down(a: Expr, factor: int) -> Expr:
-    scaled = [_divide_term(t, const(factor)) for t in _terms(a)]
+    scaled = [divide_exactly(t, const(factor)) for t in terms_of(a)]
     return add(*(t for t in scaled if t is not None))
 
 
@@ -386,73 +410,34 @@ def _never_less(sign: int, a: Expr, b: Expr) -> bool:
 
 
 @cache
-def bounds(e: Expr) -> tuple[int | None, int | None]:
+def bounds(e: Expr) -> Interval:
     """Known inclusive bounds of e from its symbols' bounds; None where there is none."""
     if isinstance(e, Const):
         return e.value, e.value
     if isinstance(e, Sym):
         return e.lo, e.hi
-    if isinstance(e, Add):
-        parts = [bounds(t) for t in e.terms]
-        return _sum([p[0] for p in parts]), _sum([p[1] for p in parts])
-    if isinstance(e, Mul):
-        lo, hi = bounds(e.factors[0])
-        for f in e.factors[1:]:
-            lo, hi = _interval_product((lo, hi), bounds(f))
-        return lo, hi
-    if isinstance(e, FloorDiv):
-        (alo, ahi), (blo, bhi) = bounds(e.a), bounds(e.b)
-        blo = max(1, blo or 1)
-        lo = None if alo is None else (alo // blo if alo < 0 else (0 if bhi is None else alo // bhi))
-        hi = None if ahi is None else (ahi // blo if ahi >= 0 else (-1 if bhi is None else ahi // bhi))
-        return lo, hi
-    if isinstance(e, Mod):
-        (alo, ahi), (_, bhi) = bounds(e.a), bounds(e.b)
-        hi = None if bhi is None else bhi - 1
-        if alo is not None and alo >= 0 and ahi is not None:
-            hi = ahi if hi is None else min(hi, ahi)
-        return 0, hi
-    if isinstance(e, (Min, Max)):
-        parts = [bounds(a) for a in e.args]
-        return _extreme_bounds(isinstance(e, Min), parts)
-    raise AssertionError(type(e))
+    return _BOUNDS[type(e)](*(bounds(c) for c in children(e)))
 
 
-def _extreme_bounds(is_min: bool, parts: list[tuple[int | None, int | None]]) -> tuple[int | None, int | None]:
-    los, his = [p[0] for p in parts], [p[1] for p in parts]
-    known_lo, known_hi = [x for x in los if x is not None], [x for x in his if x is not None]
-    if is_min:
-        return (min(known_lo) if len(known_lo) == len(los) else None), (min(known_hi) if known_hi else None)
-    return (max(known_lo) if known_lo else None), (max(known_hi) if len(known_hi) == len(his) else None)
-
-
-def _sum(values: list[int | None]) -> int | None:
-    return None if any(v is None for v in values) else sum(v for v in values if v is not None)
-
-
-def _interval_product(
-    a: tuple[int | None, int | None], b: tuple[int | None, int | None]
-) -> tuple[int | None, int | None]:
-    inf = float("inf")
-
-    def ends(x: tuple[int | None, int | None]) -> tuple[float, float]:
-        return (-inf if x[0] is None else x[0]), (inf if x[1] is None else x[1])
-
-    (alo, ahi), (blo, bhi) = ends(a), ends(b)
-    products = [0 if 0 in (x, y) else x * y for x in (alo, ahi) for y in (blo, bhi)]
-    lo, hi = min(products), max(products)
-    return (None if lo == -inf else int(lo)), (None if hi == inf else int(hi))
+_BOUNDS: dict[type[Expr], Callable[..., Interval]] = {
+    Add: intervals.add,
+    Mul: intervals.mul,
+    FloorDiv: intervals.floordiv,
+    Mod: intervals.mod,
+    Min: intervals.minimum,
+    Max: intervals.maximum,
+}
 
 
 def _largest(e: Expr) -> Expr | None:
     """An upper bound of e as a polynomial, by putting extent - 1 for each axis; None where some sign is unknown."""
     terms: list[Expr] = []
-    for term in _terms(e):
+    for term in terms_of(e):
         c, rest = _split_coefficient(term)
         if rest is None:
             terms.append(term)
             continue
-        factors = rest.factors if isinstance(rest, Mul) else (rest,)
+        factors = _factors_of(rest)
         if c < 0:
             if any((bounds(f)[0] or -1) < 0 and bounds(f)[0] != 0 for f in factors):
                 return None
@@ -490,17 +475,6 @@ def known_in_range(e: Expr, end: Expr) -> bool:
     return margin is not None and margin >= 0
 
 
-def known_equal(a: ExprLike, b: ExprLike) -> bool:
-    """True if a == b for every value of the symbols, as far as normal form shows."""
-    return as_expr(a) is as_expr(b)
-
-
-def known_at_least(a: ExprLike, b: ExprLike) -> bool:
-    """True if a >= b is known from bounds."""
-    lo = bounds(as_expr(a) - as_expr(b))[0]
-    return lo is not None and lo >= 0
-
-
 def product(values: Iterable[ExprLike]) -> Expr:
     """The product of the values; 1 when there is none."""
     return mul(1, *values)
@@ -510,80 +484,6 @@ def int_value(e: ExprLike) -> int | None:
     """The value if e is a constant, else None."""
     e = as_expr(e)
     return e.value if isinstance(e, Const) else None
-
-
-@cache
-def free_syms(e: Expr) -> frozenset[Sym]:
-    """The symbols that e mentions (extents of symbols are not looked into)."""
-    if isinstance(e, Sym):
-        return frozenset((e,))
-    return frozenset().union(*(free_syms(c) for c in children(e)))
-
-
-def children(e: Expr) -> tuple[Expr, ...]:
-    """Direct sub-expressions."""
-    if isinstance(e, Add):
-        return e.terms
-    if isinstance(e, Mul):
-        return e.factors
-    if isinstance(e, (FloorDiv, Mod)):
-        return (e.a, e.b)
-    if isinstance(e, (Min, Max)):
-        return e.args
-    return ()
-
-
-def substitute(e: Expr, values: Mapping[Expr, ExprLike]) -> Expr:
-    """e with symbols replaced, simplified again."""
-    if not values:
-        return e
-    memo: dict[Expr, Expr] = {}
-
-    def go(x: Expr) -> Expr:
-        if x in values:
-            return as_expr(values[x])
-        if not children(x):
-            return x
-        if x not in memo:
-            memo[x] = rebuild(x, tuple(go(c) for c in children(x)))
-        return memo[x]
-
-    return go(e)
-
-
-def rebuild(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """The node e with other children, through the normalising constructors."""
-    if isinstance(e, Add):
-        return add(*args)
-    if isinstance(e, Mul):
-        return mul(*args)
-    if isinstance(e, FloorDiv):
-        return floordiv(*args)
-    if isinstance(e, Mod):
-        return mod(*args)
-    return minimum(*args) if isinstance(e, Min) else maximum(*args)
-
-
-def evaluate(e: ExprLike, values: Mapping[str, int]) -> int:
-    """The value of e with symbols looked up by name. KeyError for a missing symbol."""
-    e = as_expr(e)
-    if isinstance(e, Const):
-        return e.value
-    if isinstance(e, Sym):
-        return values[e.name]
-    parts = [evaluate(c, values) for c in children(e)]
-    if isinstance(e, Add):
-        return sum(parts)
-    if isinstance(e, Mul):
-        out = 1
-        for p in parts:
-            out *= p
-        return out
-    if isinstance(e, FloorDiv):
-        return parts[0] // parts[1]
-    if isinstance(e, Mod):
-        return parts[0] % parts[1]
-    return min(parts) if isinstance(e, Min) else max(parts)
 
 
 def to_text(e: ExprLike) -> str:
@@ -616,18 +516,3 @@ def _text(e: Expr) -> str:
 
 def _atom(e: Expr) -> str:
     return _text(e) if isinstance(e, (Const, Sym, Min, Max)) else f"({_text(e)})"
-
-
-def split_linear(e: Expr, s: Sym) -> tuple[Expr, Expr] | None:
-    """e = coefficient * s + rest with s in neither; None where e is not linear in s by form."""
-    coefficient: list[Expr] = []
-    rest: list[Expr] = []
-    for term in _terms(e):
-        if s not in free_syms(term):
-            rest.append(term)
-            continue
-        q = _divide_term(term, s)
-        if q is None or s in free_syms(q):
-            return None
-        coefficient.append(q)
-    return add(*coefficient), add(*rest)

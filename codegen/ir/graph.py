@@ -66,7 +66,7 @@ Op kinds (shapes by example; `attrs` in brackets):
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hardtack.codegen.ir.constants import Recipe
 from hardtack.codegen.ir.expr import Expr, Sym, to_text
@@ -218,10 +218,6 @@ class Graph:
         if isinstance(operand, str):
             return self.types[operand]
         return TensorType(operand.dtype if isinstance(operand, Lit) else DType.I64, ())
-
-    def with_ops(self, ops: tuple[Op, ...], types: Mapping[str, TensorType]) -> Graph:
-        """The same graph with other ops and types."""
-        return replace(self, ops=ops, types=types)
 
 
 def uses(op: Op) -> Iterator[str]:

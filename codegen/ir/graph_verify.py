@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import hardtack.codegen.ir.graph_infer_nn  # noqa: F401  (adds its rules)
-from hardtack.codegen.ir.expr import Expr, as_expr, free_syms, known_equal
+from hardtack.codegen.ir.expr import Expr, as_expr
+from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.graph import Graph, Guard, Lit, Op, TensorType
 from hardtack.codegen.ir.graph_infer import Same, derive, literal_type
 from hardtack.codegen.ir.graph_text import op_lines
@@ -26,7 +27,7 @@ def equality(guards: tuple[Guard, ...]) -> Same:
     stated = {d for g in guards if g.relation == "eq" for d in (g.a - g.b, g.b - g.a)}
 
     def same(a: Expr, b: Expr) -> bool:
-        return a is b or known_equal(a, b) or (bool(stated) and a - b in stated)
+        return a is b or (bool(stated) and a - b in stated)
 
     return same
 

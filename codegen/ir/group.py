@@ -1,7 +1,7 @@
 """Group: nests that become one kernel, and the record of what was decided about them.
 
     Group    ::= Group(name, outer, nests, anchor, control, prologue, siblings, constants)
-    Decision ::= Decision(kind, subject, partner, accepted, reason, score)
+    Decision ::= Decision(kind, subject, partner, accepted, reason)
 
 A loop group (anchor None) walks `outer`, the parallel axes that all its nests share (same symbols in each), and inside
 runs its nests one after the other over their remaining axes; what one nest of it wrote, a later one reads at the same
@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.expr import Expr, Sym, bounds, int_value, split_linear
+from hardtack.codegen.ir.expr import Expr, Sym, bounds, int_value
+from hardtack.codegen.ir.expr_walk import split_linear
 from hardtack.codegen.ir.loops import (
     Assert,
     Axis,
@@ -37,15 +38,13 @@ from hardtack.codegen.ir.loops import (
 
 @dataclass(frozen=True)
 class Decision:
-    """One choice: `kind` is inline, fuse, prologue, sibling, layout, template, tuning, products; `score`: estimated
-    nbytes or instructions saved."""
+    """One choice: `kind` is inline, fuse, prologue, sibling, template, tuning, products."""
 
     kind: str
     subject: str
     partner: str
     accepted: bool
     reason: str
-    score: int = 0
 
     def __str__(self) -> str:
         verdict = "yes" if self.accepted else "no"

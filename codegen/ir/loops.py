@@ -25,7 +25,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hardtack.codegen.ir.expr import Expr, Sym, const, free_syms, substitute, to_text
+from hardtack.codegen.ir.expr import Expr, Sym, const, to_text
+from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.graph import Graph, Lit, Origin
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.ops import SCALAR_OPS, result_dtype

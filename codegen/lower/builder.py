@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from hardtack.codegen.ir.constants import View
-from hardtack.codegen.ir.expr import Const, Expr, Sym, as_expr, sym
-from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, Origin
+from hardtack.codegen.ir.expr import Const, Expr, Sym, as_expr, bounds, known_in_range, sym
+from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, Origin, uses
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import (
     Arg,
@@ -105,6 +106,15 @@ class Lowering:
         self.buffers[buffer.name] = buffer
         return buffer
 
+    @cached_property
+    def readers(self) -> Mapping[str, tuple[Op, ...]]:
+        """value -> the graph's ops that read it."""
+        found: dict[str, dict[int, Op]] = {}
+        for k, op in enumerate(self.graph.ops):
+            for name in uses(op):
+                found.setdefault(name, {})[k] = op
+        return {name: tuple(ops.values()) for name, ops in found.items()}
+
     def locate(self, value: str, index: Idx) -> tuple[str, Idx]:
         """Buffer and index behind a value's element, views followed."""
         return resolve(self.graph, self.producers, value, index)
@@ -142,7 +152,7 @@ class NestBuilder:
         index: dict[int, Expr] = {d: self.axis(shape[d]) for d in order}
         return tuple(index[d] for d in range(len(shape)))
 
-    def _add(self, key: object, stmt: Stmt, dtype: DType) -> str:
+    def _add(self, key: object, stmt: Stmt) -> str:
         # equal statements give one value: loads repeated through views are made once
         if key not in self._memo:
             self.body.append(stmt)
@@ -161,9 +171,8 @@ class NestBuilder:
         return self.load_buffer(buffer, at, mask, other)
 
     def load_buffer(self, buffer: str, index: Idx, mask: str | None = None, other: Lit | None = None) -> str:
-        dtype = self.low.buffers[buffer].dtype
-        out = self._out(dtype)
-        return self._add(("load", buffer, index, mask, exact(other)), Load(out, buffer, index, mask, other), dtype)
+        out = self._out(self.low.buffers[buffer].dtype)
+        return self._add(("load", buffer, index, mask, exact(other)), Load(out, buffer, index, mask, other))
 
     def broadcast(self, value: Operand, index: Idx) -> Arg:
         """value at an output index, numpy's broadcasting rules applied."""
@@ -177,9 +186,8 @@ class NestBuilder:
     def compute(self, op: str, *args: Arg, dtype: DType | None = None) -> str:
         """A scalar op of the table."""
         result = result_dtype(SCALAR_OPS[op], tuple(self.dtype(a) for a in args), dtype)
-        return self._add(
-            ("compute", op, tuple(map(exact, args)), result), Compute(self._out(result), op, args, result), result
-        )
+        key = ("compute", op, tuple(map(exact, args)), result)
+        return self._add(key, Compute(self._out(result), op, args, result))
 
     def cast(self, arg: Arg, dtype: DType) -> Arg:
         return arg if self.dtype(arg) is dtype else self.compute("cast", arg, dtype=dtype)
@@ -188,12 +196,12 @@ class NestBuilder:
         """An Expr as an i64 value."""
         if isinstance(expr, Const):
             return Lit(expr.value, DType.I64)
-        return self._add(("index", expr), Index(self._out(DType.I64), expr), DType.I64)
+        return self._add(("index", expr), Index(self._out(DType.I64), expr))
 
     def check(self, arg: Arg, size: Expr) -> Sym:
         """A data-dependent index as a symbol that may stand in Exprs."""
         wide = self.cast(arg, DType.I64)
-        name = self._add(("check", wide, size), Check(self._out(DType.I64), wide, size), DType.I64)
+        name = self._add(("check", wide, size), Check(self._out(DType.I64), wide, size))
         return check_symbol(name, size)
 
     def all_of(self, conditions: list[str]) -> str | None:
@@ -205,8 +213,6 @@ class NestBuilder:
 
     def inside(self, index: Expr, size: Expr) -> list[str]:
         """The conditions 0 <= index < size that are not known to hold."""
-        from hardtack.codegen.ir.expr import bounds, known_in_range
-
         if known_in_range(index, size):
             return []
         conditions: list[str] = []

@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterable
 
 from hardtack.codegen.ir.constants import View
-from hardtack.codegen.ir.expr import Expr, const, int_value, split_linear, sym
+from hardtack.codegen.ir.expr import Expr, const, int_value, sym
+from hardtack.codegen.ir.expr_walk import split_linear
 from hardtack.codegen.ir.graph import Lit, Op, uses
 from hardtack.codegen.ir.loops import Buffer, Operand, exact
 from hardtack.codegen.lower.builder import Join, JoinPart, Lowering, NestBuilder, Prepack

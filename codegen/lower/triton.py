@@ -15,6 +15,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower import matrix, moments
 from hardtack.codegen.lower.attention import attention_as_reductions
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
+from hardtack.codegen.lower.following import heavy_behind
 from hardtack.codegen.lower.matrix import row_major, template
 from hardtack.codegen.lower.operands import copied, is_constant, join_constants, operand, prepacked, whole
 from hardtack.codegen.lower.pointwise import lower_cat_selected
@@ -98,7 +99,9 @@ def emit_gemm(
         (*a.strides[:lead], _row_stride(a), a.strides[-1]),
     )
     b = Operand(b.buffer, b.dtype, b.offset, (*b.shape[:lead], *b.shape[-2:]), (*b.strides[:lead], *b.strides[-2:]))
-    shape = gemm_shape(low, out, a, b)
+    # of another op the product is a part, and what is computed of it is not in the graph
+    heavy = op.kind in ("matmul", "conv") and heavy_behind(low, op.outputs[0])
+    shape = gemm_shape(low, out, a, b, heavy)
     plan = chosen(low, shape)
     assert isinstance(plan, GemmPlan)
     decide(low, out.name, f"gemm {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
@@ -139,8 +142,8 @@ def _row_stride(a: Operand) -> Expr:
     return a.strides[-2]
 
 
-def gemm_shape(low: Lowering, out: Buffer, a: Operand, b: Operand) -> GemmShape:
-    """What the plan of a product depends on."""
+def gemm_shape(low: Lowering, out: Buffer, a: Operand, b: Operand, heavy: bool) -> GemmShape:
+    """What the plan of a product depends on. heavy: behind one of several rows, as GemmShape has it."""
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     return GemmShape(
         hint(low, product(a.shape[:-2])),
@@ -151,6 +154,7 @@ def gemm_shape(low: Lowering, out: Buffer, a: Operand, b: Operand) -> GemmShape:
         depth_first=b.strides[-2] is ONE,
         one_row=m is ONE,
         streamable=_streamable(a) and _streamable(b),
+        heavy=heavy and m is not ONE,
     )
 
 

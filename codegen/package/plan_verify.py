@@ -196,11 +196,11 @@ def _check_values(p: Proof) -> None:
         if nbytes is not None and not 0 <= nbytes < MAX_NBYTES:
             raise p.refuse(f"value {v.name!r} has {nbytes} bytes; the limit is {MAX_NBYTES - 1}")
         if v.storage == "arena":
-            _check_placed(p, index, v, nbytes)
+            _check_placed(p, v, nbytes)
     _check_nbytes(p, "the arena", p.plan.arena)
 
 
-def _check_placed(p: Proof, index: int, v: RawValue, nbytes: int | None) -> None:
+def _check_placed(p: Proof, v: RawValue, nbytes: int | None) -> None:
     assert isinstance(v.at, int)
     offset, arena = p.constant(v.at), p.constant(p.plan.arena)
     if offset is not None and (offset < 0 or offset % ARENA_ALIGNMENT):

@@ -19,6 +19,8 @@ FAMILIES: dict[str, tuple[type[Shape], type[Plan]]] = {
     "attention": (AttentionShape, AttentionPlan),
 }
 """Template family -> what its plan depends on, and its plan."""
+HEAVY = " heavy=1"
+"""The end of the key of a product with a costly epilogue. A table without it is asked for the product alone."""
 KIND = "tuning"
 """Of the Decisions that are made here: subject is the key, partner the plan's fields."""
 
@@ -32,11 +34,14 @@ class Tuning:
     def choose(self, shape: Shape, arch: str) -> tuple[Plan, tuple[Decision, ...]]:
         """The plan for a shape, and how it came about. An entry that is not legal is passed over, with a Decision."""
         key, decisions = key_of(shape), list[Decision]()
+        plain = key.removesuffix(HEAVY)
         for level, table in self.levels:
-            if key not in table.entries:
+            found = next((k for k in (key, plain) if k in table.entries), None)
+            if found is None:
                 continue
-            entry = table.entries[key]
+            entry = table.entries[found]
             reason = f"{level} table: {entry.measured_ns / 1000:.2f} us, measured with Triton {table.triton}"
+            reason += "" if found == key else ", without what is computed behind it here"
             plan = plan_of(shape, entry.plan, reason)
             why_not = plan if isinstance(plan, str) else problem(plan, shape, arch)
             if why_not == "":
@@ -44,8 +49,8 @@ class Tuning:
                 return plan, (*decisions, Decision(KIND, key, plan_text(plan), True, reason))
             what = ",".join(f"{k}={v}" for k, v in sorted(entry.plan.items()))
             decisions.append(Decision(KIND, key, what, False, f"{level} table: not legal any more: {why_not}"))
-        found = plan_by_cost(shape, arch)
-        plan = replace(found, reason=f"cost model: {found.reason}")
+        by_cost = plan_by_cost(shape, arch)
+        plan = replace(by_cost, reason=f"cost model: {by_cost.reason}")
         return plan, (*decisions, Decision(KIND, key, plan_text(plan), True, plan.reason))
 
     def __str__(self) -> str:
@@ -71,7 +76,8 @@ def family_of(shape: Shape) -> str:
 def key_of(shape: Shape) -> str:
     """The shape as text: its family, then every field, such as "conv points=64 ... dtype=bf16"."""
     values = ((f.name, getattr(shape, f.name)) for f in fields(shape))
-    return " ".join([family_of(shape), *(f"{k}={int(v) if isinstance(v, bool) else v}" for k, v in values)])
+    text = " ".join([family_of(shape), *(f"{k}={int(v) if isinstance(v, bool) else v}" for k, v in values)])
+    return text.removesuffix(" heavy=0")
 
 
 def shape_of(key: str) -> Shape:
@@ -81,6 +87,8 @@ def shape_of(key: str) -> Shape:
         raise ValueError(f"no template family {family!r}; there are {', '.join(FAMILIES)}")
     kind = FAMILIES[family][0]
     given = dict(p.split("=", 1) for p in pairs if "=" in p)
+    if kind is GemmShape:
+        given.setdefault("heavy", "0")
     if [f.name for f in fields(kind)] != list(given):
         raise ValueError(f"{key!r} is no key of {family}; its fields are {', '.join(f.name for f in fields(kind))}")
     read: dict[str, Callable[[str], object]] = {"DType": DType, "bool": lambda text: bool(int(text)), "int": int}

@@ -71,7 +71,8 @@ class GemmPlan:
 @dataclass(frozen=True)
 class GemmShape:
     """Sizes, dynamic ones at their example value. depth_first: B's elements along K lie side by side (a transposed
-    weight). one_row: M is 1 whatever the symbols are. streamable: bulk copies can read both operands."""
+    weight). one_row: M is 1 whatever the symbols are. streamable: bulk copies can read both operands. heavy: an
+    exponential or something as costly is computed of each result; keys name it only where it is."""
 
     batch: int
     m: int
@@ -82,6 +83,7 @@ class GemmShape:
     one_row: bool = False
     streamable: bool = False
     splittable: bool = True
+    heavy: bool = False
 
 
 def plan_gemm(s: GemmShape, arch: str) -> GemmPlan:

@@ -1,8 +1,8 @@
 """Graphs for timing: the op that a key stands for, several times over, each time on operands of its own.
 
-Products of several rows get a bias, and where they widen rows four times or more a GELU, as in a transformer;
-convolutions a bias and a ReLU: what is computed behind a tile takes registers, which a plan has to have. A
-repetition's bias is a row of the result of the one before, so that every result is stored.
+Products of several rows get a bias, and a GELU where the key says that something heavy follows; convolutions get a
+bias and a ReLU: what is computed behind a tile takes registers, which a plan has to have. A repetition's bias is a row
+of the result of the one before, so that every result is stored.
 
 Several launches in one graph hide what a replay costs; other operands each time keep them out of the caches as far as
 LIMIT_NBYTES allows. Operands are states, which stay on the device from run to run, and the last result, that of the
@@ -36,7 +36,6 @@ ONE = const(1)
 ROWS = "rows"
 """The symbol of a product's rows, and an input of that name, where they vary and are 1 in the example."""
 MOST_ROWS = 16
-WIDENS = 4
 
 
 @dataclass
@@ -140,7 +139,7 @@ def _gemm(s: GemmShape) -> Trial:
         y = t.op("matmul", (a, b), s.dtype, (*lead, rows, s.n))
         if s.m > 1:
             y = t.op("add", (y, t.bias(s.n, s.dtype)), s.dtype, (*lead, rows, s.n))
-        t.results.append(_gelu(t, y, s.dtype) if s.m > 1 and s.n >= WIDENS * s.k else y)
+        t.results.append(_gelu(t, y, s.dtype) if s.heavy else y)
     return t
 
 

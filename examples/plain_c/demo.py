@@ -44,6 +44,11 @@ def main() -> None:
     bundle = step("export the model", lambda: export(module), spinner=False)
     ours = step("find the face with Hardtack, in C", lambda: find(program, bundle))
     eager = step("find the face with eager PyTorch", lambda: find_eager(module, photo))
+    report(ours, eager)
+
+
+def report(ours: Place, eager: Place) -> None:
+    """Prints what was found; ends the program where eager PyTorch finds something else."""
     console.print("\nastronaut: a face at x {}, y {}, {} pixels wide, with probability {:.6f}".format(*ours))
     if ours[:3] != eager[:3] or abs(ours[3] - eager[3]) > 1e-5:
         sys.exit(f"error: eager PyTorch finds {eager}")

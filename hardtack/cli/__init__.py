@@ -17,7 +17,7 @@ _COMMANDS = {
     "verify": "Prove a bundle sound without running it.",
     "run": "Run a bundle on .npy files.",
     "bench": "Measure load time and latency.",
-    "serve": "Serve bundles over HTTP.",
+    "serve": "Serve bundles over HTTP and gRPC.",
     "compare": "Compare a bundle with eager PyTorch.",
     "diff": "Show how two bundles differ.",
     "weights": "List the weights that can be replaced, or replace some.",

@@ -37,7 +37,7 @@ def find_program() -> str:
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
-    """Serve bundles over HTTP: starts hardtack-server with these arguments (hardtack serve --help lists them).
+    """Serve bundles over HTTP and gRPC: starts hardtack-server with these arguments (hardtack serve --help lists them).
 
     The program takes this process's place: signals and the exit status are its own.
     """

@@ -46,6 +46,11 @@ def to_torch(a: npt.NDArray[np.generic], dtype: torch.dtype) -> torch.Tensor:
     return torch.from_numpy(a.view(np.int16)).view(dtype) if dtype is torch.bfloat16 else torch.from_numpy(a)
 
 
+def normal(*shape: int, seed: int = 1, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Normal random numbers, the same ones each time."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
 def leaves(tree: Any) -> list[torch.Tensor]:
     """The tensors of a nested result, in order."""
     return [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]

@@ -18,7 +18,8 @@ from hardtack.codegen.backends.cpp.compiler import find_compiler
 from hardtack.codegen.backends.cpp.targets import native_target
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
 from hardtack.codegen.ir.constants import NUMPY_DTYPE, ConstantStore
-from hardtack.codegen.ir.expr import Expr, evaluate
+from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.expr_walk import evaluate
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.plan import Copy, If, Instr, Launch, Value, While
 from hardtack.codegen.pipeline import CompiledEntry

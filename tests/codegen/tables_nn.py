@@ -1,4 +1,4 @@
-"""Rows of the op table: norms, pools, resizing, convolutions, matrix products, attention, recurrences."""
+"""Rows of the op table: norms, pools, resizing, matrix products, attention, recurrences."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from tests.codegen.compare import Function, Suite
-
-BATCH = {0: Dim.AUTO}
-
-
-def normal(*shape: int, seed: int = 1, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+from tests.codegen.compare import Function, Suite, normal
 
 
 def norm_rows() -> dict[str, Function]:
@@ -40,6 +34,17 @@ def norm_rows() -> dict[str, Function]:
         "two_norms": lambda x: F.layer_norm(F.layer_norm(x, (9,), w, b).relu(), (9,)),
         "softmax_of_norm": lambda x: F.layer_norm(x, (9,)).softmax(-1).sum(1),
     }
+
+
+def norm_suites() -> Iterator[Suite]:
+    yield Suite("norm", norm_rows(), [[normal(3, 8, 5, 9)]], None, 10.0)
+    yield Suite(
+        "norm_dynamic",
+        norm_rows(),
+        [[normal(n, 8, m, 9)] for n, m in ((3, 5), (1, 2), (2, 9))],
+        ({0: Dim.AUTO, 2: Dim.AUTO},),
+        10.0,
+    )
 
 
 def pool_rows() -> dict[str, Function]:
@@ -87,6 +92,22 @@ def pool_rows() -> dict[str, Function]:
     }
 
 
+def pool_suites() -> Iterator[Suite]:
+    images = [[normal(n, 5, h, w)] for n, h, w in ((2, 13, 16), (1, 14, 18), (3, 20, 17))]
+    yield Suite("pool", pool_rows(), images[:1])
+    sized = {k: f for k, f in pool_rows().items() if k not in ("three_dims", "one_dim")}
+    yield Suite("pool_dynamic", sized, images, ({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},))
+    ints = {k: f for k, f in pool_rows().items() if k in ("max", "max_dilated", "max_ceil")}
+    yield Suite(
+        "pool_f64", {k: f for k, f in pool_rows().items() if "adaptive" not in k}, [[x[0].double()] for x in images[:1]]
+    )
+    yield Suite(
+        "pool_nan",
+        ints,
+        [[images[0][0].masked_fill(images[0][0] > 1.5, math.nan).masked_fill(images[0][0] < 0, -math.inf)]],
+    )
+
+
 def resize_rows(align: bool) -> dict[str, Function]:
     """x [2, 3, 7, 10]"""
     rows: dict[str, Function] = {
@@ -116,109 +137,13 @@ def resize_rows(align: bool) -> dict[str, Function]:
     return rows
 
 
-def conv_rows() -> dict[str, Function]:
-    """x [2, 12, 11, 14]"""
-    convs: dict[str, nn.Module] = {
-        "plain": nn.Conv2d(12, 40, 3),
-        "padded_strided": nn.Conv2d(12, 33, 3, 2, 1),
-        "pointwise": nn.Conv2d(12, 70, 1),
-        "pointwise_strided": nn.Conv2d(12, 8, 1, 2, bias=False),
-        "rectangular": nn.Conv2d(12, 5, (1, 5), (2, 1), (0, 2), bias=False),
-        "dilated": nn.Conv2d(12, 20, 3, 1, 2, dilation=2),
-        "groups": nn.Conv2d(12, 36, 3, 1, 1, groups=3),
-        "groups_odd": nn.Conv2d(12, 8, 3, 2, 1, groups=4, bias=False),
-        "depthwise": nn.Conv2d(12, 12, 3, 1, 1, groups=12),
-        "depthwise_strided": nn.Conv2d(12, 12, 5, 2, 2, groups=12, bias=False),
-        "depthwise_dilated": nn.Conv2d(12, 12, 3, 1, 2, dilation=2, groups=12),
-        "depthwise_multiplier": nn.Conv2d(12, 24, 3, 1, 1, groups=12),
-        "depthwise_even": nn.Conv2d(12, 12, (2, 4), (1, 3), groups=12),
-        "same": nn.Conv2d(12, 9, 4, padding="same"),
-        "reflect": nn.Conv2d(12, 9, 3, padding=1, padding_mode="reflect"),
-        "transposed": nn.ConvTranspose2d(12, 35, 2, 2),
-        "transposed_overlapping": nn.ConvTranspose2d(12, 6, 3, 2, 1, output_padding=1),
-        "transposed_groups": nn.ConvTranspose2d(12, 8, 3, 1, 1, groups=4, bias=False),
-        "transposed_dilated": nn.ConvTranspose2d(12, 4, 3, 2, 0, dilation=2),
-        "whole_image": nn.Conv2d(12, 16, (11, 14)),
-    }
-    rows: dict[str, Function] = dict(convs)
-    conv, again = convs["plain"], convs["pointwise"]
-    same = nn.Conv2d(12, 12, 3, padding=1)
-    rows["epilogue"] = nn.Sequential(conv, nn.ReLU(), nn.Sigmoid())
-    rows["residual"] = Residual(same)
-    rows["chain"] = nn.Sequential(
-        nn.Conv2d(12, 20, 3, padding=1), nn.BatchNorm2d(20), nn.GELU(), nn.Conv2d(20, 6, 1), nn.Flatten()
+def resize_suites() -> Iterator[Suite]:
+    for align in (False, True):
+        name = f"resize_{'align' if align else 'half'}"
+        yield Suite(name, resize_rows(align), [[normal(2, 3, 7, 10)]], None, 20.0)
+    yield Suite(
+        "resize_dynamic", resize_rows(False), [[normal(n, 3, 7, 10)] for n in (2, 1, 3)], ({0: Dim.AUTO},), 20.0
     )
-    rows["pool"] = nn.Sequential(nn.Conv2d(12, 20, 3), nn.MaxPool2d(2), nn.Conv2d(20, 3, 2))
-    rows["of_view"] = Moved(nn.Conv2d(14, 6, 3), (0, 3, 1, 2))
-    rows["two_heads"] = TwoHeads(nn.Conv2d(12, 4, 1), nn.Conv2d(12, 7, 3, padding=1), again)
-    rows["changing_weights"] = lambda x: (F.conv2d(x, x[:, :, :3, :3]), F.conv2d(x, x[0, :, None, :2, :2], groups=12))
-    return rows
-
-
-class Residual(nn.Module):
-    """relu(conv(x) + x), the input read again by the epilogue."""
-
-    def __init__(self, conv: nn.Module) -> None:
-        super().__init__()
-        self.conv = conv
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.conv(x) + x) * 2 + x.mean((2, 3), keepdim=True)
-
-
-class Moved(nn.Module):
-    def __init__(self, inner: nn.Module, dims: tuple[int, ...]) -> None:
-        super().__init__()
-        self.inner, self.dims = inner, dims
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(x.permute(self.dims))
-
-
-class TwoHeads(nn.Module):
-    def __init__(self, *heads: nn.Module) -> None:
-        super().__init__()
-        self.heads = nn.ModuleList(heads)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = x.relu()
-        return torch.cat([h(y) for h in self.heads], 1)
-
-
-def few_channel_rows() -> dict[str, Function]:
-    """x [2, 3, 17, 20]: images as they come"""
-    return {
-        "patches": nn.Conv2d(3, 48, 4, 4),
-        "stem": nn.Sequential(nn.Conv2d(3, 33, 3, 2, 1), nn.ReLU()),
-        "stem7": nn.Conv2d(3, 16, 7, 2, 3, bias=False),
-        "one": Moved(nn.Conv2d(2, 5, 3), (1, 0, 2, 3)),
-        "dilated": nn.Conv2d(3, 8, 3, dilation=3),
-        "transposed": nn.ConvTranspose2d(3, 5, 4, 2, 1),
-    }
-
-
-def conv_1d_rows() -> dict[str, Function]:
-    """x [2, 10, 33]"""
-    return {
-        "plain": nn.Conv1d(10, 33, 3, padding=1),
-        "strided": nn.Sequential(nn.Conv1d(10, 40, 5, 3, 2), nn.GELU()),
-        "dilated": nn.Conv1d(10, 7, 3, dilation=4, bias=False),
-        "depthwise": nn.Conv1d(10, 10, 7, padding=3, groups=10),
-        "groups": nn.Conv1d(10, 20, 3, groups=5),
-        "transposed": nn.ConvTranspose1d(10, 6, 4, 2, 1),
-        "asymmetric": lambda x: F.pad(x, (3, 1)).relu(),
-        "of_transposed": Moved(nn.Conv1d(33, 6, 3), (0, 2, 1)),
-    }
-
-
-def conv_3d_rows() -> dict[str, Function]:
-    """x [1, 4, 5, 6, 7]"""
-    return {
-        "plain": nn.Conv3d(4, 6, 3, padding=1),
-        "strided": nn.Conv3d(4, 5, (2, 3, 2), (1, 2, 2), bias=False),
-        "groups": nn.Conv3d(4, 8, 2, groups=4),
-        "transposed": nn.ConvTranspose3d(4, 3, 2, 2),
-    }
 
 
 def matmul_rows(w: dict[str, torch.Tensor]) -> dict[str, Function]:
@@ -255,6 +180,24 @@ def matmul_rows(w: dict[str, torch.Tensor]) -> dict[str, Function]:
     }
 
 
+def matmul_suites() -> Iterator[Suite]:
+    weights = {"k37": normal(37, 70, seed=8), "n40": normal(40, 37, seed=9)}
+    args = [[normal(n, 5, 37, seed=10), normal(n, 37, 18, seed=11), normal(37, seed=12)] for n in (3,)]
+    yield Suite("matmul", matmul_rows(weights), args, None, 60.0)
+    doubles = {k: t.double() for k, t in weights.items()}
+    yield Suite("matmul_f64", matmul_rows(doubles), [[a.double() for a in args[0]]], None, 60.0)
+    dynamic = {
+        "mm": lambda a, b: (a[0] @ b[0].t(), a @ b.transpose(1, 2)),
+        "linear": lambda a, b: (F.linear(a, weights["n40"]).relu(), F.linear(a.flatten(0, 1), weights["n40"]) * 2),
+        "weight": lambda a, b: (a @ weights["k37"]).softmax(-1),
+        "scores": lambda a, b: (a @ b.transpose(1, 2)).softmax(-1) @ b,
+    }
+    shapes = ((3, 5, 4), (1, 1, 1), (2, 33, 2), (1, 2, 90))
+    many = [[normal(n, s, 37), normal(n, t, 37, seed=2)] for n, s, t in shapes]
+    names = ({0: Dim("batch", max=64), 1: Dim("m", max=512)}, {0: Dim("batch", max=64), 1: Dim("n", max=512)})
+    yield Suite("matmul_dynamic", dynamic, many, names, 60.0)
+
+
 def attention_rows() -> dict[str, Function]:
     """q [2, 4, 7, 16], k and v [2, 4, 9, 16], keep [2, 1, 7, 9] bool, bias [7, 9]"""
     sdpa = F.scaled_dot_product_attention
@@ -275,6 +218,24 @@ def attention_rows() -> dict[str, Function]:
         "three_dims": lambda q, k, v, m, b: sdpa(q[0], k[0], v[0]),
         "rotated": lambda q, k, v, m, b: sdpa(torch.cat([-q[..., 8:], q[..., :8]], -1), k * 2, v.relu()),
     }
+
+
+def attention_suites() -> Iterator[Suite]:
+    keep = torch.rand(2, 1, 7, 9, generator=torch.Generator().manual_seed(4)) > 0.4
+    keep[..., 0] = True
+    qkv = [normal(2, 4, t, 16, seed=t) for t in (7, 9, 10)]
+    args = [[qkv[0], qkv[1], qkv[2][:, :, :9].contiguous(), keep, normal(7, 9, seed=3)]]
+    yield Suite("attention", attention_rows(), args, None, 20.0)
+    sdpa = F.scaled_dot_product_attention
+    rows = {
+        "plain": lambda q, k: (sdpa(q, k, k), sdpa(q, k, k * 2).transpose(1, 2).flatten(2)),
+        "causal": lambda q, k: sdpa(q, q, q, is_causal=True),
+        "masked": lambda q, k: sdpa(q, k, k, torch.arange(k.shape[2]) <= torch.arange(q.shape[2])[:, None]),
+    }
+    sizes = ((2, 7, 9), (1, 1, 1), (1, 70, 33), (2, 2, 300))
+    sets = [[normal(n, 4, t, 16), normal(n, 4, s, 16, seed=5)] for n, t, s in sizes]
+    dims = ({0: Dim("batch", max=64), 2: Dim("t", max=512)}, {0: Dim("batch", max=64), 2: Dim("s", max=512)})
+    yield Suite("attention_dynamic", rows, sets, dims, 20.0)
 
 
 def recurrent_rows() -> dict[str, nn.Module]:
@@ -301,94 +262,7 @@ class Head(nn.Module):
         return self.head(self.rnn(x.relu())[0]).softmax(-1)
 
 
-def suites() -> Iterator[Suite]:
-    torch.manual_seed(11)
-    yield Suite("norm", norm_rows(), [[normal(3, 8, 5, 9)]], None, 10.0)
-    yield Suite(
-        "norm_dynamic",
-        norm_rows(),
-        [[normal(n, 8, m, 9)] for n, m in ((3, 5), (1, 2), (2, 9))],
-        ({0: Dim.AUTO, 2: Dim.AUTO},),
-        10.0,
-    )
-    images = [[normal(n, 5, h, w)] for n, h, w in ((2, 13, 16), (1, 14, 18), (3, 20, 17))]
-    yield Suite("pool", pool_rows(), images[:1])
-    sized = {k: f for k, f in pool_rows().items() if k not in ("three_dims", "one_dim")}
-    yield Suite("pool_dynamic", sized, images, ({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},))
-    ints = {k: f for k, f in pool_rows().items() if k in ("max", "max_dilated", "max_ceil")}
-    yield Suite(
-        "pool_f64", {k: f for k, f in pool_rows().items() if "adaptive" not in k}, [[x[0].double()] for x in images[:1]]
-    )
-    yield Suite(
-        "pool_nan",
-        ints,
-        [[images[0][0].masked_fill(images[0][0] > 1.5, math.nan).masked_fill(images[0][0] < 0, -math.inf)]],
-    )
-    for align in (False, True):
-        name = f"resize_{'align' if align else 'half'}"
-        yield Suite(name, resize_rows(align), [[normal(2, 3, 7, 10)]], None, 20.0)
-    yield Suite("resize_dynamic", resize_rows(False), [[normal(n, 3, 7, 10)] for n in (2, 1, 3)], (BATCH,), 20.0)
-    convs = conv_rows()
-    yield Suite("conv", convs, [[normal(2, 12, 11, 14)]], None, 10.0)
-    some = {k: f for k, f in convs.items() if k not in ("whole_image", "of_view", "reflect", "changing_weights")}
-    shapes = ((2, 11, 14), (1, 9, 13), (3, 10, 31))
-    yield Suite(
-        "conv_dynamic",
-        some,
-        [[normal(n, 12, h, w)] for n, h, w in shapes],
-        ({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},),
-        10.0,
-    )
-    few = few_channel_rows()
-    yield Suite("conv_few_channels", few, [[normal(2, 3, 17, 20)]], None, 10.0)
-    yield Suite("conv_channels_last", few, [[normal(2, 3, 17, 20).to(memory_format=torch.channels_last)]], None, 10.0)
-    yield Suite("conv_1d", conv_1d_rows(), [[normal(2, 10, 33)]], None, 10.0)
-    yield Suite(
-        "conv_1d_dynamic",
-        {k: f for k, f in conv_1d_rows().items() if k != "of_transposed"},
-        [[normal(n, 10, t)] for n, t in ((2, 33), (1, 9), (3, 100))],
-        ({0: Dim.AUTO, 2: Dim.AUTO},),
-        10.0,
-    )
-    yield Suite("conv_3d", conv_3d_rows(), [[normal(1, 4, 5, 6, 7)]], None, 10.0)
-    double = {k: f for k, f in conv_1d_rows().items() if k in ("plain", "groups", "transposed", "strided")}
-    yield Suite(
-        "conv_1d_f64",
-        {k: f.double() for k, f in double.items()},
-        [[normal(2, 10, 33, dtype=torch.float64)]],
-        None,
-        10.0,
-    )  # type: ignore[union-attr]
-    weights = {"k37": normal(37, 70, seed=8), "n40": normal(40, 37, seed=9)}
-    args = [[normal(n, 5, 37, seed=10), normal(n, 37, 18, seed=11), normal(37, seed=12)] for n in (3,)]
-    yield Suite("matmul", matmul_rows(weights), args, None, 60.0)
-    doubles = {k: t.double() for k, t in weights.items()}
-    yield Suite("matmul_f64", matmul_rows(doubles), [[a.double() for a in args[0]]], None, 60.0)
-    dynamic = {
-        "mm": lambda a, b: (a[0] @ b[0].t(), a @ b.transpose(1, 2)),
-        "linear": lambda a, b: (F.linear(a, weights["n40"]).relu(), F.linear(a.flatten(0, 1), weights["n40"]) * 2),
-        "weight": lambda a, b: (a @ weights["k37"]).softmax(-1),
-        "scores": lambda a, b: (a @ b.transpose(1, 2)).softmax(-1) @ b,
-    }
-    shapes = ((3, 5, 4), (1, 1, 1), (2, 33, 2), (1, 2, 90))
-    many = [[normal(n, s, 37), normal(n, t, 37, seed=2)] for n, s, t in shapes]
-    names = ({0: Dim("batch", max=64), 1: Dim("m", max=512)}, {0: Dim("batch", max=64), 1: Dim("n", max=512)})
-    yield Suite("matmul_dynamic", dynamic, many, names, 60.0)
-    keep = torch.rand(2, 1, 7, 9, generator=torch.Generator().manual_seed(4)) > 0.4
-    keep[..., 0] = True
-    qkv = [normal(2, 4, t, 16, seed=t) for t in (7, 9, 10)]
-    args = [[qkv[0], qkv[1], qkv[2][:, :, :9].contiguous(), keep, normal(7, 9, seed=3)]]
-    yield Suite("attention", attention_rows(), args, None, 20.0)
-    sdpa = F.scaled_dot_product_attention
-    rows = {
-        "plain": lambda q, k: (sdpa(q, k, k), sdpa(q, k, k * 2).transpose(1, 2).flatten(2)),
-        "causal": lambda q, k: sdpa(q, q, q, is_causal=True),
-        "masked": lambda q, k: sdpa(q, k, k, torch.arange(k.shape[2]) <= torch.arange(q.shape[2])[:, None]),
-    }
-    sizes = ((2, 7, 9), (1, 1, 1), (1, 70, 33), (2, 2, 300))
-    sets = [[normal(n, 4, t, 16), normal(n, 4, s, 16, seed=5)] for n, t, s in sizes]
-    dims = ({0: Dim("batch", max=64), 2: Dim("t", max=512)}, {0: Dim("batch", max=64), 2: Dim("s", max=512)})
-    yield Suite("attention_dynamic", rows, sets, dims, 20.0)
+def recurrent_suites() -> Iterator[Suite]:
     yield Suite("recurrent", recurrent_rows(), [[normal(3, 6, 10)]], None, 20.0)
     yield Suite("recurrent_f16", {k: f.half() for k, f in recurrent_rows().items()}, [[normal(3, 6, 10).half()]])
     yield Suite(
@@ -401,3 +275,12 @@ def suites() -> Iterator[Suite]:
         ({0: Dim.AUTO, 1: Dim.AUTO},),
         20.0,
     )
+
+
+def suites() -> Iterator[Suite]:
+    yield from norm_suites()
+    yield from pool_suites()
+    yield from resize_suites()
+    yield from matmul_suites()
+    yield from attention_suites()
+    yield from recurrent_suites()

@@ -28,7 +28,7 @@ def unary_float() -> dict[str, Function]:
         for n in ["silu", "hardswish", "hardsigmoid", "mish", "selu", "celu", "elu", "softplus", "relu6", "logsigmoid"]
     }
     rows["gelu"] = lambda x: F.gelu(x.nan_to_num(0.0, 9.0, -9.0))  # eager's float gelu(inf) is NaN
-    rows["gelu_tanh"] = lambda x: F.gelu(x, approximate="tanh")
+    rows["gelu_tanh"] = lambda x: F.gelu(x.clamp_min(-1e4), approximate="tanh")  # eager's gelu(-inf) is NaN, ours 0
     rows["leaky_relu"] = lambda x: F.leaky_relu(x, 0.1)
     rows["hardtanh"] = lambda x: F.hardtanh(x, -0.5, 0.75)
     rows["clamp"] = lambda x: x.clamp(-0.25, 1.25)

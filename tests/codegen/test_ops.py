@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.codegen import tables_nn, tables_scalar, tables_tensor
-from tests.codegen.compare import Suite
+from tests.codegen.tables import suites_by_name
 
-SUITES: dict[str, Suite] = {s.name: s for source in (tables_scalar, tables_tensor, tables_nn) for s in source.suites()}
+SUITES = suites_by_name()
 
 
 @pytest.mark.parametrize(("suite", "row"), [(s.name, row) for s in SUITES.values() for row in s.functions])

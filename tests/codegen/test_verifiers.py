@@ -12,7 +12,7 @@ from hardtack.codegen.ir.group import Group, verify_group
 from hardtack.codegen.ir.loops import Axis, Buffer, Compute, Load, LoopError, LoopNest, Reduce, Store, TemplateNest
 from hardtack.codegen.ir.schedule import Kernel, Storage, verify_kernel
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.memory import Item, LayoutError, MemoryPlan, plan_memory, to_text_memory, verify_memory
+from hardtack.codegen.memory import Item, LayoutError, MemoryPlan, plan_memory, verify_memory
 from hardtack.codegen.tile import tile
 
 F32 = DType.F32
@@ -133,7 +133,6 @@ def test_broken_layouts() -> None:
     items = [Item("a", n * 4, 0, 1), Item("b", const(100), 1, 2), Item("c", n * 4, 2, 3)]
     plan = plan_memory(items, lambda e: 64)
     verify_memory(items, plan)
-    assert to_text_memory(plan).startswith("arena ")
 
     def broken(text: str, **offsets: int) -> None:
         with pytest.raises(LayoutError, match=text):

@@ -138,14 +138,14 @@ def test_keywords_and_trees() -> None:
     }
     assert found.out_tree["keys"] == ["sum", "parts"]
     assert [i["kind"] for i in found.out_tree["items"][1]["items"]] == ["leaf", "none", "const", "const", "tuple"]
-    assert found.output_names == ("sum", "parts.0", "parts.4.0")
+    assert found.graph.output_names == ("sum", "parts.0", "parts.4.0")
 
 
 def test_named_results() -> None:
     found = entry(to_graphs(lambda x: x.max(1), (X,)))
     assert found.out_tree["kind"] == "namedtuple"
     assert found.out_tree["fields"] == ["values", "indices"]
-    assert found.output_names == ("values", "indices")
+    assert found.graph.output_names == ("values", "indices")
 
 
 class Scaled(nn.Module):

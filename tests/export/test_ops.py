@@ -47,7 +47,7 @@ def test_static(rows: list[Row]) -> None:
     """Every row's outputs; a failure names the output by the row's name."""
     module, inputs = _Rows(rows), tuple(t for row in rows for t in row[2])
     exported = to_graphs(module, inputs)
-    names = entry(exported).output_names
+    names = entry(exported).graph.output_names
     got, want = ours(exported, inputs), eager(module, inputs)
     assert len(names) == len(got) == len(want)
     for name, g, w in zip(names, got, want, strict=True):

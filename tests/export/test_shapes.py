@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._sympy import functions as sf
 
-from hardtack.codegen.ir.expr import const, evaluate, sym
+from hardtack.codegen.ir.expr import const, sym
+from hardtack.codegen.ir.expr_walk import evaluate
 from hardtack.codegen.ir.graph import Guard
 from hardtack.export.conditions import without_implied
 from hardtack.export.errors import Refusal

@@ -33,7 +33,3 @@ class ZooModel:
 
 
 Loader = Callable[[], ZooModel]
-
-
-class Missing(Exception):
-    """A package that a model needs is not installed."""

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from hardtack.codegen.ir.expr import Expr, sym
 from hardtack.codegen.ir.graph import Graph, Lit
 from hardtack.codegen.ir.types import DType
-from tests.triton.template_runs import TORCH, GraphOf
+from hardtack.export.dtypes import TORCH_DTYPE
+from tests.triton.template_runs import GraphOf
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -50,7 +51,7 @@ def close(case: Case, got: Sequence[torch.Tensor], want: Sequence[torch.Tensor])
 
 
 def _normal(dtype: DType, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape).to(TORCH[dtype])
+    return torch.randn(*shape).to(TORCH_DTYPE[dtype])
 
 
 def _dims(shape: Sequence[int], dynamic: Sequence[int], sizes: dict[str, int]) -> list[int | Expr]:
@@ -191,7 +192,7 @@ def attention(
         keep = torch.rand(1, 1, t, s) > 0.3
         keep[:, :, t // 2 + 1 :: 7] = False
         tensors["mask"] = (
-            keep if mask == "keep" else torch.where(keep, torch.randn(1, 1, t, s), -math.inf).to(TORCH[dtype])
+            keep if mask == "keep" else torch.where(keep, torch.randn(1, 1, t, s), -math.inf).to(TORCH_DTYPE[dtype])
         )
     scale = 1 / math.sqrt(d)
     y = g.op("attention", *names, dtype=dtype, shape=[b, h, tq, e], scale=scale, causal=causal)
@@ -298,7 +299,7 @@ def sort(
         flat[-1] = flat[-2]
     elif dtype is DType.U8:
         x = x.abs()
-    tensors = {"x": x.to(TORCH[dtype])}
+    tensors = {"x": x.to(TORCH_DTYPE[dtype])}
     sizes: dict[str, int] = {}
     dims: list[int | Expr] = list(shape)
     if longest != -1:
@@ -338,7 +339,7 @@ def scan(shape: Sequence[int], dim: int, dtype: DType, kind: str, out: DType | N
         return [(wide.cummax(dim) if kind == "max" else wide.cummin(dim)).values]
 
     exact = not out.is_float or kind in ("max", "min")
-    tensors = {"x": x.to(TORCH[dtype])}
+    tensors = {"x": x.to(TORCH_DTYPE[dtype])}
     terms = max(1, shape[dim])
     return Case(f"scan {kind} {list(shape)} {dtype}", g.done(y), tensors, want, out, exact=exact, terms=terms)
 
@@ -372,7 +373,7 @@ def recurrent(
     ]
     for name, dims, real in shapes:
         # weights that do not make small differences of a state larger with every step
-        tensors[name] = (torch.randn(*real) * (real[-1] ** -0.5 if name[:2] == "w_" else 0.3)).to(TORCH[dtype])
+        tensors[name] = (torch.randn(*real) * (real[-1] ** -0.5 if name[:2] == "w_" else 0.3)).to(TORCH_DTYPE[dtype])
         names.append(g.input(name, dtype, dims, constant=name[:2] in ("w_", "b_")))
     states = [(dtype, [b, hidden])] * (2 if lstm else 1)
     outputs = g.ops_of(kind, *names, results=[(dtype, [t, b, hidden]), *states], reverse=reverse, has_bias=bias)

@@ -18,7 +18,8 @@ from hardtack.codegen.backends.triton.backend import TritonBackend
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.grouping import group_nests
 from hardtack.codegen.inline import inline
-from hardtack.codegen.ir.expr import Expr, const, evaluate
+from hardtack.codegen.ir.expr import Expr, const
+from hardtack.codegen.ir.expr_walk import evaluate
 from hardtack.codegen.ir.graph import Constant, Graph, Input, Op, TensorType, make_attrs
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.types import DType
@@ -26,19 +27,7 @@ from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.prepack import made
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
-
-TORCH = {
-    DType.F32: torch.float32,
-    DType.F64: torch.float64,
-    DType.F16: torch.float16,
-    DType.BF16: torch.bfloat16,
-    DType.I8: torch.int8,
-    DType.I16: torch.int16,
-    DType.I32: torch.int32,
-    DType.I64: torch.int64,
-    DType.U8: torch.uint8,
-    DType.BOOL: torch.bool,
-}
+from hardtack.export.dtypes import TORCH_DTYPE
 
 _folder = tempfile.TemporaryDirectory(prefix="hardtack_triton_")
 _counter = itertools.count()
@@ -188,7 +177,7 @@ def _memory(
     if name in tensors:
         return tensors[name].permute(buffer.order).contiguous().reshape(-1).to(device)
     if name in low.prepacks:
-        dtype = TORCH[buffer.dtype]
+        dtype = TORCH_DTYPE[buffer.dtype]
 
         def content(source: str) -> np.ndarray[Any, Any]:
             raw = tensors[source].cpu()
@@ -197,7 +186,7 @@ def _memory(
         constant = torch.from_numpy(made(low.prepacks[name], content).copy())
         return constant.view(dtype).reshape(-1).to(device)
     numel = math.prod(evaluate(e, sizes) for e in buffer.shape)
-    fresh = torch.empty(numel, dtype=TORCH[buffer.dtype], device=device)
+    fresh = torch.empty(numel, dtype=TORCH_DTYPE[buffer.dtype], device=device)
     return fresh.fill_(math.nan) if buffer.dtype.is_float else fresh.fill_(1)
 
 

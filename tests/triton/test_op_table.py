@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hardtack.codegen.backends.triton.backend import TritonBackend
-from tests.codegen import tables_nn, tables_scalar, tables_tensor
-from tests.codegen.compare import Suite
+from tests.codegen.tables import suites_by_name
 from tests.triton.simulate import Simulator
 
 CHOSEN = [
@@ -17,12 +16,7 @@ CHOSEN = [
 ]
 """Suites that between them have every scalar op, dtype, view, reduction and template."""
 
-
-def _suites() -> dict[str, Suite]:
-    return {s.name: s for tables in (tables_scalar, tables_tensor, tables_nn) for s in tables.suites()}
-
-
-SUITES = _suites()
+SUITES = suites_by_name()
 
 
 @pytest.mark.parametrize("name", CHOSEN)

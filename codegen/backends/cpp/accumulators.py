@@ -39,31 +39,32 @@ class Accumulators:
     def starts(self) -> str:
         return "{" + ", ".join(self.start(r) for r in self.reduces) + "}"
 
-    def update(self, body: Body) -> list[str]:
-        """One vector of points into `acc`, lanes outside the loop left out."""
+    def update(self, body: Body, masked: bool) -> list[str]:
+        """One vector of points into `acc`.
+
+        masked: lanes outside the loop are left out. Where every lane has a result of its own they do no harm.
+        """
         lines: list[str] = []
         for k, r in enumerate(self.reduces):
             value = body.arg(r.args[0])
             if r.kind.startswith("arg"):
-                largest = "true" if r.kind == "argmax" else "false"
                 index = body.arg(r.args[1])
-                lines.append(f"ht::take_best(acc.a{k}, {value}, {index}, ht::active({body.cnt}), {largest});")
+                lanes = f"ht::active({body.cnt})" if masked else "ht::bcast<int32_t>(-1)"
+                lines.append(f"ht::take_best(acc.a{k}, {value}, {index}, {lanes}, {_largest(r)});")
                 continue
-            lines.append(f"acc.a{k} = {COMBINE[r.kind].format(f'acc.a{k}', f'{self.masked(r, value, body.cnt)}')};")
+            if masked:
+                neutral = identity(r.kind, r.dtype)
+                inside = f"ht::select(ht::active({body.cnt}), {value}, {neutral})"
+                value = f"(ht::all_lanes({body.cnt}) ? {value} : {inside})"
+            lines.append(f"acc.a{k} = {COMBINE[r.kind].format(f'acc.a{k}', value)};")
         return lines
-
-    @staticmethod
-    def masked(r: Reduce, value: str, cnt: str) -> str:
-        neutral = identity(r.kind, r.dtype)
-        return f"(ht::all_lanes({cnt}) ? {value} : ht::select(ht::active({cnt}), {value}, {neutral}))"
 
     def merge(self) -> list[str]:
         """Four accumulators into the first, always in the same order."""
         lines: list[str] = []
         for k, r in enumerate(self.reduces):
             if r.kind.startswith("arg"):
-                largest = "true" if r.kind == "argmax" else "false"
-                lines += [f"ht::merge_best(acc[0].a{k}, acc[{j}].a{k}, {largest});" for j in (1, 2, 3)]
+                lines += [f"ht::merge_best(acc[0].a{k}, acc[{j}].a{k}, {_largest(r)});" for j in (1, 2, 3)]
                 continue
             low = COMBINE[r.kind].format(f"acc[0].a{k}", f"acc[1].a{k}")
             high = COMBINE[r.kind].format(f"acc[2].a{k}", f"acc[3].a{k}")
@@ -74,22 +75,14 @@ class Accumulators:
         """All lanes of the first accumulator into one value."""
         a = f"acc[0].a{k}"
         if r.kind.startswith("arg"):
-            return f"ht::bcast<int64_t>(ht::best_of_lanes({a}, {'true' if r.kind == 'argmax' else 'false'}))"
+            return f"ht::bcast<int64_t>(ht::best_of_lanes({a}, {_largest(r)}))"
         if r.dtype is DType.BOOL:
             test = "ht::hany" if r.kind in ("any", "max") else "ht::hall"
             return f"ht::bcast<int32_t>({test}({a}) ? -1 : 0)"
         element = register_type(r.dtype).removeprefix("ht::vec<").removesuffix(">")
         return f"ht::bcast<{element}>({HORIZONTAL[r.kind]}({a}))"
 
-    def update_each(self, body: Body) -> list[str]:
-        """The same where every lane has its own result: lanes outside the loop do no harm."""
-        lines: list[str] = []
-        for k, r in enumerate(self.reduces):
-            value = body.arg(r.args[0])
-            if r.kind.startswith("arg"):
-                largest = "true" if r.kind == "argmax" else "false"
-                index = body.arg(r.args[1])
-                lines.append(f"ht::take_best(acc.a{k}, {value}, {index}, ht::bcast<int32_t>(-1), {largest});")
-            else:
-                lines.append(f"acc.a{k} = {COMBINE[r.kind].format(f'acc.a{k}', value)};")
-        return lines
+
+def _largest(r: Reduce) -> str:
+    """Whether an argmax or argmin looks for the largest value, as a C++ literal."""
+    return "true" if r.kind == "argmax" else "false"

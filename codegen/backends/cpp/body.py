@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hardtack.codegen.backends.cpp.spelling import STORAGE, compute, expr, literal, register_type, vector_expr
-from hardtack.codegen.ir.expr import Expr, Sym, free_syms, split_linear, sym
+from hardtack.codegen.ir.expr import Expr, Sym, sym
+from hardtack.codegen.ir.expr_walk import free_syms, split_linear
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import Arg, Assert, Check, Compute, Index, Load, Stmt, Store
 from hardtack.codegen.ir.types import DType

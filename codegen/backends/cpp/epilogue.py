@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from hardtack.codegen.backends.cpp.body import Body, Place, storage_type
 from hardtack.codegen.backends.cpp.loops import indent
 from hardtack.codegen.backends.cpp.spelling import register_type, symbol
-from hardtack.codegen.ir.expr import Const, Expr, Sym, children, const, free_syms, rebuild, sym
+from hardtack.codegen.ir.expr import Const, Expr, Sym, children, const, sym
+from hardtack.codegen.ir.expr_walk import free_syms, rebuild
 from hardtack.codegen.ir.loops import Buffer, Index, Load, Stmt, Store, dtypes, exprs_of
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.lower.views import ONE

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from hardtack.codegen.backends.cpp.accumulators import Accumulators
 from hardtack.codegen.backends.cpp.body import Body, Place, storage_type
 from hardtack.codegen.backends.cpp.spelling import expr, register_type, symbol
-from hardtack.codegen.ir.expr import Expr, Sym, const, free_syms, maximum
+from hardtack.codegen.ir.expr import Expr, Sym, const, maximum
+from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import Axis, Buffer, dtypes, exprs_of, phases
 from hardtack.codegen.ir.schedule import Kernel, ScheduledNest
 from hardtack.codegen.ir.types import DType
@@ -241,7 +242,7 @@ def _reduction(
     body = Body(places, types, vector, prefix=prefix)
     for s in before:
         body.write(s)
-    inner = [*body.lines, *acc.update_each(body)]
+    inner = [*body.lines, *acc.update(body, masked=False)]
     for a in reversed(n.reduce):
         inner = _for(a, inner)
     late = Body(places, types, vector, prefix=prefix)
@@ -266,7 +267,7 @@ def _lane_reduction(
     v = n.vector.sym.name
     inner = [
         f"ht::lanes4(0, {expr(n.vector.extent)}, acc, [&](int64_t {v}, auto cnt, Acc& acc) HT_LAMBDA {{",
-        *indent([*body.lines, *acc.update(body)]),
+        *indent([*body.lines, *acc.update(body, masked=True)]),
         "});",
     ]
     for a in reversed(n.reduce):

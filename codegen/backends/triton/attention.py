@@ -47,7 +47,7 @@ def render_attention(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKer
         "shared": "1" if plan.packed else sketch.i32("group", group),
         "d_columns": f" & (d < {size_d})[None, :]" if edges["d"] else "",
         "mask_rows": _mask_rows(sketch, anchor),
-        "range": _range(plan, causal, pack, scan),
+        "range": _range(plan, causal, scan),
         "output": _output(sketch, anchor, plan, buffers, size_e),
     }
     for name, o, index in (("q", q, 0), ("k", k, 1), ("v", v, 2)):
@@ -102,7 +102,7 @@ def _inside(keys: str, columns: str, partial: bool) -> str:
     return f", mask={' & '.join(parts)}, other=0.0" if parts else ""
 
 
-def _range(plan: AttentionPlan, causal: bool, pack: str, scan: list[str]) -> list[str]:
+def _range(plan: AttentionPlan, causal: bool, scan: list[str]) -> list[str]:
     """first, whole, last: every row sees all keys of the blocks in [first, whole), [whole, last) need a look each.
     scan: lines that lower `last` and give `visible`, see _scan."""
     lines = ["first = 0", "last = tk"]

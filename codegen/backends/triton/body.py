@@ -33,6 +33,7 @@ from hardtack.codegen.ir.expr import (
     bounds,
     sym,
 )
+from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import Arg, Assert, Check, Compute, Index, Load, Stmt, Store
 from hardtack.codegen.ir.types import DType
@@ -223,7 +224,7 @@ class Body:
             self.define(s.out, f"({args[0]} * {self._inverse(divisor)})", dims)
             return
         if s.op in ("floordiv", "truncdiv", "remainder", "fmod") and not types[0].is_float:
-            args = (typed(s.args[0]) if isinstance(s.args[0], Lit) else args[0], self._divisor(s, dims))
+            args = (typed(s.args[0]) if isinstance(s.args[0], Lit) else args[0], self._divisor(s))
         if s.op in LIBDEVICE or s.op in ("floordiv", "remainder"):
             args = tuple(
                 self.full(typed(a) if isinstance(a, Lit) else t, self.dims_of([a]), dims)
@@ -239,7 +240,7 @@ class Body:
             self.lines.append(f"{name} = tl.div_rn({one}, {self.names[divisor]})")
         return self._inverses[divisor]
 
-    def _divisor(self, s: Compute, dims: frozenset[int]) -> str:
+    def _divisor(self, s: Compute) -> str:
         """An integer divisor, a 0 reported and replaced by 1."""
         b = s.args[1]
         if isinstance(b, Lit):
@@ -331,8 +332,6 @@ class Body:
 
 
 def symbols_of(e: Expr) -> frozenset[Sym]:
-    from hardtack.codegen.ir.expr import free_syms
-
     return free_syms(e)
 
 

@@ -6,6 +6,7 @@ Results are channels-last: row m of the tile is an output point of an image, col
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from hardtack.codegen.backends.triton.gemm import ceil_div
 from hardtack.codegen.backends.triton.kernel import TritonKernel
@@ -71,6 +72,72 @@ def _tap_lines(sketch: Sketch, anchor: TemplateNest, tap: str, flat: bool) -> li
     return [*lines, f"seen = rows_inside[:, None] & {' & '.join(seen)}", f"reach = {' + '.join(offsets)}"]
 
 
+@dataclass(frozen=True)
+class _Sum:
+    """The loop over taps and input channels: its steps, the lines of one, the weights' mask ("" where none is due)."""
+
+    steps: Expr
+    lines: list[str]
+    mask: str
+
+
+def _flat_sum(sketch: Sketch, anchor: TemplateNest, block_k: int) -> _Sum:
+    """A step is BLOCK_K pairs of a tap and a channel: for few channels."""
+    _, _, channels, taps = anchor.operands[1].shape
+    size_c, wide = sketch.i32("channels", channels), sketch.wide()
+    w_c, w_tap, x_c = _strides(sketch, anchor)
+    tap_count = int_value(taps)
+    assert tap_count is not None
+    inside = f"(depth < {size_c} * {tap_count})"
+    lines = [
+        "depth = step * BLOCK_K + lanes",
+        f"c = depth % {size_c}",
+        f"tap = depth // {size_c}",
+        *_tap_lines(sketch, anchor, "tap", True),
+        f"inside = seen & {inside}[None, :]",
+        f"at = x + reach + (c{wide} * {x_c})[None, :]",
+        f"w_at = w + (c{wide} * {w_c} + tap{wide} * {w_tap})[:, None]",
+    ]
+    return _Sum(ceil_div(channels * taps, block_k), lines, f"{inside}[:, None]")
+
+
+def _taps_sum(sketch: Sketch, anchor: TemplateNest, block_k: int) -> _Sum:
+    """A step is BLOCK_K channels of one tap."""
+    _, _, channels, taps = anchor.operands[1].shape
+    size_c, wide = sketch.i32("channels", channels), sketch.wide()
+    w_c, w_tap, x_c = _strides(sketch, anchor)
+    blocks = ceil_div(channels, block_k)
+    count = sketch.i32("channel_blocks", blocks)
+    whole = int_value(channels % block_k) == 0
+    lines = [
+        f"c = step % {count} * BLOCK_K + lanes",
+        f"tap = step // {count}",
+        *_tap_lines(sketch, anchor, "tap", False),
+        "inside = seen" if whole else f"inside = seen & (c < {size_c})[None, :]",
+        f"at = x + reach + (c{wide} * {x_c})[None, :]",
+        f"w_at = w + (c{wide} * {w_c})[:, None] + tap * {w_tap}",
+    ]
+    return _Sum(blocks * taps, lines, "" if whole else f"(c < {size_c})[:, None]")
+
+
+def _strides(sketch: Sketch, anchor: TemplateNest) -> tuple[str, str, str]:
+    """From channel to channel and from tap to tap of the weights, from channel to channel of x."""
+    x, w = anchor.operands
+    return sketch.i64("w_c", w.strides[2]), sketch.i64("w_tap", w.strides[3]), sketch.i64("x_c", x.strides[1])
+
+
+def _range(sketch: Sketch, steps: Expr, splits: int) -> list[str]:
+    """The steps from `begin` to `end` that a program takes: all, or part number `batch`."""
+    total = sketch.i32("steps", steps)
+    if splits == 1:
+        return ["begin = 0", f"end = {total}"]
+    return [
+        f"part = tl.cdiv({total}, {splits})",
+        "begin = batch * part",
+        f"end = tl.minimum(begin + part, {total})",
+    ]
+
+
 def render_conv(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operands: x [N, C, *S] and the weights [groups, O/groups, C/groups, taps] through strides."""
     anchor = kernel.anchor
@@ -79,55 +146,14 @@ def render_conv(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     assert isinstance(plan, GemmPlan)
     sketch = Sketch(kernel, buffers)
     x, w = anchor.operands
-    groups, columns, channels, taps = w.shape
+    groups, columns, channels, _ = w.shape
     m = kernel.outer[1].extent
-    flat = plan.variant == "flat"
-    size_c, tap_count = sketch.i32("channels", channels), int_value(taps)
-    assert tap_count is not None
     sizes = [a.extent for a in anchor.axes[-1 - (len(x.shape) - 2) : -1]]
     wide = sketch.wide()
-    w_c, w_tap, x_c = (
-        sketch.i64("w_c", w.strides[2]),
-        sketch.i64("w_tap", w.strides[3]),
-        sketch.i64("x_c", x.strides[1]),
-    )
+    sums = (_flat_sum if plan.variant == "flat" else _taps_sum)(sketch, anchor, plan.block_k)
     inside_columns = "" if int_value(columns % plan.block_n) == 0 else "(columns < group_columns)[None, :]"
-    if flat:
-        steps = ceil_div(channels * taps, plan.block_k)
-        head = [
-            "depth = step * BLOCK_K + lanes",
-            f"c = depth % {size_c}",
-            f"tap = depth // {size_c}",
-            *_tap_lines(sketch, anchor, "tap", True),
-            f"inside = seen & (depth < {size_c} * {tap_count})[None, :]",
-            f"at = x + reach + (c{wide} * {x_c})[None, :]",
-            f"w_at = w + (c{wide} * {w_c} + tap{wide} * {w_tap})[:, None]",
-        ]
-        depth_mask = f"(depth < {size_c} * {tap_count})[:, None]"
-    else:
-        blocks = ceil_div(channels, plan.block_k)
-        steps = blocks * taps
-        count = sketch.i32("channel_blocks", blocks)
-        whole = int_value(channels % plan.block_k) == 0
-        head = [
-            f"c = step % {count} * BLOCK_K + lanes",
-            f"tap = step // {count}",
-            *_tap_lines(sketch, anchor, "tap", False),
-            "inside = seen" if whole else f"inside = seen & (c < {size_c})[None, :]",
-            f"at = x + reach + (c{wide} * {x_c})[None, :]",
-            f"w_at = w + (c{wide} * {w_c})[:, None] + tap * {w_tap}",
-        ]
-        depth_mask = "" if whole else f"(c < {size_c})[:, None]"
-    masks = [p for p in (depth_mask, inside_columns) if p]
-    total = sketch.i32("steps", steps)
-    if plan.splits == 1:
-        part = ["begin = 0", f"end = {total}"]
-    else:
-        part = [
-            f"part = tl.cdiv({total}, {plan.splits})",
-            "begin = batch * part",
-            f"end = tl.minimum(begin + part, {total})",
-        ]
+    masks = [p for p in (sums.mask, inside_columns) if p]
+    part = _range(sketch, sums.steps, plan.splits)
     holes: dict[str, str | list[str]] = {
         "rows": sketch.i32("rows", m),
         "group_columns": sketch.i32("group_columns", columns),
@@ -140,7 +166,7 @@ def render_conv(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
         "w_group": sketch.i64("w_group", w.strides[0]),
         "w_o": sketch.i64("w_o", w.strides[1]),
         "range": part,
-        "step": head,
+        "step": sums.lines,
         "w_mask": f", mask={' & '.join(masks)}, other=0.0" if masks else "",
         "wide": wide,
         "wide_scalar": wide,

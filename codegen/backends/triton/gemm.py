@@ -64,6 +64,8 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
         holes |= _loaded_a(sketch, plan, a, holes["a_mask"])
     # a constant B may be read before the kernel in front has ended, all else may not
     holes["wait"] = [WAIT_HERE] if plan.variant == "vector" and anchor.attr("constant") else []
+    if plan.variant == "tile":
+        holes["start"] = sketch.start(("acc", "BLOCK_M"))
     holes["epilogue"] = sketch.epilogue()
     tiles = ceil_div(m, plan.block_m) * ceil_div(n, plan.block_n) * batch
     constexprs: dict[str, object] = {"BLOCK_M": plan.block_m, "BLOCK_N": plan.block_n}
@@ -169,6 +171,7 @@ def _render_stream(kernel: Kernel, buffers: Mapping[str, Buffer], plan: GemmPlan
     else:
         programs = programs * batch
         holes["range"] = _range(sketch, plan, batch, k)
+    holes["start"] = sketch.start(("acc", "BLOCK_M"), *([("rest", "BLOCK_R")] if rest else []))
     if rest:
         name = "gemm_pair"
         holes["load_rest"] = _bulk(sketch, "rest_map", 0, (rest, plan.block_k), ("rest_row", "k"))

@@ -64,6 +64,32 @@ def coarse_erf(x):
     sign = x.to(tl.int32, bitcast=True) & -2147483648
     return (y.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
 ''',
+    "coarse_gelu": '''
+@triton.jit
+def coarse_gelu(x):
+    """x / 2 * (1 + erf(x / sqrt(2))) within 2^-14 of its value and 5e-8: max(x, 0) - a * 2^P(a) of a = |x|, where
+    2^P(a) is the share of a normal distribution beyond a. What is far below 0 ends as 0, and so does -inf."""
+    a = tl.minimum(tl.abs(x), 16.0)
+    p = tl.fma(a, -0.0003732347977347672, 0.006317704450339079)
+    p = tl.fma(p, a, -0.04980545863509178)
+    p = tl.fma(p, a, -0.4621237814426422)
+    p = tl.fma(p, a, -1.1500288248062134)
+    p = tl.fma(p, a, -1.000072956085205)
+    return less_product(tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL), a, coarse_exp2(p))
+''',
+    "coarse_gelu_tanh": '''
+@triton.jit
+def coarse_gelu_tanh(x):
+    """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) likewise."""
+    a = tl.minimum(tl.abs(x), 8.0)
+    p = tl.fma(a, 0.0004708759661298245, -0.006072258576750755)
+    p = tl.fma(p, a, 0.022046392783522606)
+    p = tl.fma(p, a, -0.06764156371355057)
+    p = tl.fma(p, a, -0.4507313370704651)
+    p = tl.fma(p, a, -1.1528143882751465)
+    p = tl.fma(p, a, -0.9999314546585083)
+    return less_product(tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL), a, coarse_exp2(p))
+''',
     "coarse_tanh": '''
 @triton.jit
 def coarse_tanh(x):
@@ -95,6 +121,14 @@ def coarse_exp(x):
 def coarse_exp2(y):
     """2 to the power of y, with subnormal results as zeros."""
     return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [y], tl.float32, True, 1)
+''',
+    "less_product": '''
+@triton.jit
+def less_product(x, a, b):
+    """x - a * b, rounded once: Triton spells -a as 0 - a, which is an instruction of its own."""
+    return tl.inline_asm_elementwise(
+        "{ .reg .f32 t; neg.f32 t, $2; fma.rn.f32 $0, t, $3, $1; }", "=f,f,f,f", [x, a, b], tl.float32, True, 1
+    )
 ''',
     "larger": """
 @triton.jit
@@ -149,6 +183,12 @@ def coarse_exp(x):
 def coarse_exp2(y):
     """2 to the power of y."""
     return tl.exp2(y)
+''',
+    "less_product": '''
+@triton.jit
+def less_product(x, a, b):
+    """x - a * b, rounded once."""
+    return tl.fma(0.0 - a, b, x)
 ''',
 }
 """Those that have another definition for AMD GPUs: the ones above are written in NVIDIA's assembly."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 from hardtack.codegen.backend import NAME
 from hardtack.codegen.backends.triton.body import NOWHERE, Body, Coordinate, Place, Tile
+from hardtack.codegen.backends.triton.gelu import tiled_with_gelus
 from hardtack.codegen.backends.triton.kernel import ONE_PROGRAM, Argument, TritonKernel
 from hardtack.codegen.backends.triton.precision import coarse_values
 from hardtack.codegen.backends.triton.reduce import Accumulator
 from hardtack.codegen.backends.triton.spelling import pointer_type, symbol
 from hardtack.codegen.backends.triton.tiled import Dim, TiledKernel, TileNest
-from hardtack.codegen.ir.expr import Expr, Sym, bounds, const, floordiv, free_syms, mod
+from hardtack.codegen.ir.expr import Expr, Sym, bounds, const, floordiv, mod
+from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import Buffer, Compute, Load, LoopNest, Store, dtypes, exprs_of, out_of, phases
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.views import ONE, ZERO
@@ -28,6 +30,7 @@ def indent(lines: Sequence[str]) -> list[str]:
 def render(kernel: TiledKernel, buffers: Mapping[str, Buffer], part: bool = False) -> TritonKernel:
     """The kernel's Triton source and launch. part: as a part of a launch, whose first parameter is the program's number
     within the part."""
+    kernel = tiled_with_gelus(kernel, buffers)
     writer = _Writer(kernel, buffers, "program" if part else "tl.program_id(0)")
     lines = writer.text()
     symbols = _symbols(kernel)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hardtack.codegen.backends.triton.tiled import TileNest
-from hardtack.codegen.ir.expr import Expr, free_syms
+from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Check, LoopNest, phases, walk_buffers
 

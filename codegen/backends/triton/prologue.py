@@ -15,7 +15,8 @@ from hardtack.codegen.backends.triton.precision import coarse_in
 from hardtack.codegen.backends.triton.reduce import Accumulator
 from hardtack.codegen.backends.triton.sketch import Sketch
 from hardtack.codegen.backends.triton.spelling import MEMORY, symbol
-from hardtack.codegen.ir.expr import Expr, free_syms, int_value
+from hardtack.codegen.ir.expr import Expr, int_value
+from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import LoopNest, dtypes, exprs_of, out_of, phases
 from hardtack.codegen.tune.machine import power_of_two_from
 

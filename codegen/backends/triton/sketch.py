@@ -13,11 +13,14 @@ from functools import cache
 from math import gcd
 from pathlib import Path
 
+from hardtack.codegen.backends.triton.addend import Addend, first_addend
 from hardtack.codegen.backends.triton.body import Body, Coordinate, Place, Tile
+from hardtack.codegen.backends.triton.gelu import with_gelus
 from hardtack.codegen.backends.triton.kernel import NAME, Argument, TritonKernel
 from hardtack.codegen.backends.triton.precision import coarse_in
 from hardtack.codegen.backends.triton.spelling import pointer_type, symbol
-from hardtack.codegen.ir.expr import Add, Const, Expr, Mul, const, free_syms, int_value
+from hardtack.codegen.ir.expr import Add, Const, Expr, Mul, const, int_value
+from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import Buffer, dtypes, exprs_of
 from hardtack.codegen.ir.plan import MapSource
 from hardtack.codegen.ir.schedule import Kernel
@@ -72,6 +75,7 @@ class Sketch:
     buffers: Mapping[str, Buffer]
     ints: dict[str, tuple[Expr, str]] = field(default_factory=dict)
     checks: bool = False
+    addend: Addend | None = None
     maps: list[tuple[str, str, MapSource]] = field(default_factory=list)
 
     def map(self, name: str, k: int, block: tuple[int, int]) -> bool:
@@ -122,6 +126,23 @@ class Sketch:
         sizes = [int_value(b.numel()) for b in self.kernel.buffers]
         return all(n is not None and n < NARROW for n in sizes)
 
+    def start(self, *accumulators: tuple[str, str]) -> list[str]:
+        """The lines that make accumulators of [rows, BLOCK_N], each given as its name and rows, before the products.
+
+        They use `n` and `n_inside` as the epilogue does, which has less to do where a bias is in the accumulators.
+        """
+        kernel = self.kernel
+        self.addend = first_addend(kernel)
+        if self.addend is None:
+            return [f"{name} = tl.zeros(({rows}, BLOCK_N), dtype=tl.float32)" for name, rows in accumulators]
+        vector, column = self.addend.vector, kernel.outer[-1].sym
+        tile = Tile(("1", "BLOCK_N"), {1: "n_inside"})
+        types = dtypes([vector], self.buffers)
+        body = Body(self._places(), types, tile, {column: Coordinate("n", frozenset({1}))}, prefix="first_")
+        body.write(vector)
+        first = body.names[vector.out]
+        return [*body.lines, *(f"{name} = tl.broadcast_to({first}, ({rows}, BLOCK_N))" for name, rows in accumulators)]
+
     def epilogue(self, accumulator: str = "acc", rows: str = "BLOCK_M") -> list[str]:
         """The lines that store the tile `accumulator` and compute what was fused behind it.
 
@@ -154,7 +175,8 @@ class Sketch:
                     self.ints[symbol(s)] = (s, "i64")
             types = dtypes(nest.body, self.buffers)
             body = Body(places, types, tile, coordinates, prefix=f"n{k}_", coarse=coarse[k])
-            for x in nest.body:
+            rest = with_gelus(nest, coarse[k]).body
+            for x in self.addend.without(rest) if self.addend is not None and self.addend.nest == k else rest:
                 body.write(x)
             lines += body.lines
             self.checks = self.checks or body.checks

@@ -139,7 +139,14 @@ BOOL_OPERATORS = {
 }
 
 
-COARSE = {"erf": "coarse_erf", "exp": "coarse_exp", "sigmoid": "coarse_sigmoid", "tanh": "coarse_tanh"}
+COARSE = {
+    "erf": "coarse_erf",
+    "exp": "coarse_exp",
+    "gelu": "coarse_gelu",
+    "gelu_tanh": "coarse_gelu_tanh",
+    "sigmoid": "coarse_sigmoid",
+    "tanh": "coarse_tanh",
+}
 """Functions of f32 for results that are rounded to 16 bits: helpers.py."""
 
 

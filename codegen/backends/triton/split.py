@@ -9,7 +9,8 @@ from hardtack.codegen.axes import points, split_into
 from hardtack.codegen.backends.triton.spelling import HALF, identity
 from hardtack.codegen.backends.triton.tile import COLUMNS, MULTIPROCESSORS
 from hardtack.codegen.fuse import size_hint
-from hardtack.codegen.ir.expr import Expr, Sym, const, floordiv, free_syms, mod, split_linear, sym
+from hardtack.codegen.ir.expr import Expr, Sym, const, floordiv, mod, sym
+from hardtack.codegen.ir.expr_walk import free_syms, split_linear
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import (
     Arg,
@@ -23,6 +24,7 @@ from hardtack.codegen.ir.loops import (
     Reduce,
     Stmt,
     Store,
+    dtypes,
     map_stmt,
     phases,
 )
@@ -169,7 +171,5 @@ def _split_one(
 
 
 def _types(r: Reduce, body: list[Stmt], buffers: Mapping[str, Buffer]) -> list[DType]:
-    from hardtack.codegen.ir.loops import dtypes
-
     known = dtypes(body, buffers)
     return [a.dtype if isinstance(a, Lit) else known[a] for a in r.args]

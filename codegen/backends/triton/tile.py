@@ -16,21 +16,8 @@ from hardtack.codegen.axes import points, split_into
 from hardtack.codegen.backends.triton.passing import passes_of, place_values
 from hardtack.codegen.backends.triton.tiled import Dim, TiledKernel, TileNest
 from hardtack.codegen.fuse import size_hint
-from hardtack.codegen.ir.expr import (
-    Expr,
-    FloorDiv,
-    Max,
-    Min,
-    Mod,
-    Sym,
-    bounds,
-    children,
-    free_syms,
-    int_value,
-    split_linear,
-    substitute,
-    sym,
-)
+from hardtack.codegen.ir.expr import Expr, FloorDiv, Max, Min, Mod, Sym, bounds, children, int_value, sym
+from hardtack.codegen.ir.expr_walk import free_syms, split_linear, substitute
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import (
     Axis,
@@ -75,7 +62,7 @@ def tile(
 ) -> TiledKernel:
     """Decide the tiles of a loop group. `kept`: buffers that something outside the group reads; `hints`: example sizes
     of symbols, for profit only."""
-    nests = [linearized(n, buffers, len(group.outer)) for n in group.nests]
+    nests = [linearized(n, buffers) for n in group.nests]
     depth = len(group.outer)
     if any(n.serial and _needs_order(n, buffers) for n in nests):
         return _serial(group, nests, buffers, name)
