@@ -30,10 +30,10 @@ constexpr const char* kExits =
 
 // "32" for all models or "NAME=32" for one.
 struct PerModel {
-  std::string flag;
-  std::vector<std::string> values;
+  std::string flag, text;
   std::function<void(ModelOptions&, std::int64_t)> set;
   std::int64_t least = 0;
+  std::vector<std::string> values = {};
 };
 
 std::int64_t number_of(const PerModel& option, const std::string& text) {
@@ -66,28 +66,23 @@ void set_all(const std::vector<PerModel>& options, RepositoryOptions& repository
 
 void add_per_model(CLI::App& app, std::vector<PerModel>& options) {
   options = {
-      {"--sessions", {}, [](ModelOptions& m, std::int64_t n) { m.sessions = static_cast<int>(n); }, 1},
-      {"--max-batch", {}, [](ModelOptions& m, std::int64_t n) { m.max_batch = n; }, 1},
-      {"--max-delay", {}, [](ModelOptions& m, std::int64_t n) { m.max_delay = std::chrono::microseconds(n); }, 0},
-      {"--max-queue", {}, [](ModelOptions& m, std::int64_t n) { m.max_queue = static_cast<std::size_t>(n); }, 0},
-      {"--max-sequences",
-       {},
-       [](ModelOptions& m, std::int64_t n) { m.max_sequences = static_cast<std::size_t>(n); },
-       1},
-      {"--sequence-idle", {}, [](ModelOptions& m, std::int64_t n) { m.sequence_idle = std::chrono::seconds(n); }, 1},
+      {"--sessions", "Runs of a model at the same time, each with memory of its own [cores, at most 4]",
+       [](ModelOptions& m, std::int64_t n) { m.sessions = static_cast<int>(n); }, 1},
+      {"--max-batch",
+       "Rows that the server may put together into one run, for models whose dimension 0 is a symbol. Only for models "
+       "whose rows do not influence each other [1: requests run as they come]",
+       [](ModelOptions& m, std::int64_t n) { m.max_batch = n; }, 1},
+      {"--max-delay", "Microseconds that a batch which is not full waits for more, when all sessions were busy [0]",
+       [](ModelOptions& m, std::int64_t n) { m.max_delay = std::chrono::microseconds(n); }, 0},
+      {"--max-queue", "Requests that wait; one more is answered with 503 at once [256]",
+       [](ModelOptions& m, std::int64_t n) { m.max_queue = static_cast<std::size_t>(n); }, 0},
+      {"--max-sequences", "Sequences whose states are kept, for models with states [1024]",
+       [](ModelOptions& m, std::int64_t n) { m.max_sequences = static_cast<std::size_t>(n); }, 1},
+      {"--sequence-idle", "Seconds after which a sequence without requests is forgotten [600]",
+       [](ModelOptions& m, std::int64_t n) { m.sequence_idle = std::chrono::seconds(n); }, 1},
   };
-  const char* texts[] = {
-      "Runs of a model at the same time, each with memory of its own [cores, at most 4]",
-      "Rows that the server may put together into one run, for models whose dimension 0 is a symbol. Only for models "
-      "whose "
-      "rows do not influence each other [1: requests run as they come]",
-      "Microseconds that a batch which is not full waits for more, when all sessions were busy [0]",
-      "Requests that wait; one more is answered with 503 at once [256]",
-      "Sequences whose states are kept, for models with states [1024]",
-      "Seconds after which a sequence without requests is forgotten [600]",
-  };
-  for (std::size_t i = 0; i < options.size(); ++i) {
-    app.add_option(options[i].flag, options[i].values, texts[i])
+  for (PerModel& option : options) {
+    app.add_option(option.flag, option.values, option.text)
         ->group("Running models (N, or NAME=N for one)")
         ->type_name("[NAME=]N")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -139,7 +134,9 @@ void add_network(CLI::App& app, http::HttpOptions& http, Seconds& seconds) {
   app.add_option("--max-header", http.max_header, "Most bytes of a request's header [16384]")
       ->group(group)
       ->check(CLI::Range(256, 1 << 20));
-  app.add_option("--max-connections", http.max_connections, "One more is answered with 503 [1024]")->group(group);
+  app.add_option("--max-connections", http.max_connections,
+                 "For HTTP and for gRPC each; one more is answered with 503, or closed [1024]")
+      ->group(group);
   app.add_option("--idle-timeout", seconds.idle, "Seconds that a connection may wait for its next request [75]")
       ->group(group)
       ->check(CLI::PositiveNumber);
@@ -180,9 +177,11 @@ void share_with_grpc(CommandLine& line) {
   line.grpc.host = line.http.host;
   line.grpc.max_message = line.http.max_body;
   line.grpc.max_metadata = line.http.max_header;
+  line.grpc.max_connections = line.http.max_connections;
   line.grpc.tls_certificate = line.http.tls_certificate;
   line.grpc.tls_key = line.http.tls_key;
   line.grpc.tls_client_ca = line.http.tls_client_ca;
+  line.grpc.handshake_timeout = line.http.header_timeout;
   line.grpc.log_requests = line.http.log_requests;
 }
 #endif

@@ -1,6 +1,7 @@
 // The program hardtack-server: puts repository and protocols together, waits for a signal, drains.
 
 #include <malloc.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -33,6 +34,14 @@ sigset_t hold_signals() {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
+}
+
+// Connections need descriptors, those of gRPC two: as many as this process may have.
+void raise_file_limit() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
 int wait_for_signal(const sigset_t& signals) {
@@ -92,6 +101,7 @@ int main(int argc, char** argv) {
   mallopt(M_ARENA_MAX, 2);
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   mallopt(M_TRIM_THRESHOLD, 4 << 20);
+  raise_file_limit();
   const sigset_t signals = hold_signals();
 
   auto log = Log::open(line.log_file, line.log_format, line.log_level);

@@ -1,5 +1,7 @@
-// Runs a fuzz target without libFuzzer: each file in the arguments as it is, then --runs mutations of them all.
+// Runs a fuzz target without libFuzzer: each file in the arguments as it is, then --runs mutations of them all, or as many
+// as --seconds allow.
 // A mutation flips, inserts, removes or repeats bytes, or splices two files; the generator is seeded, so runs repeat.
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -61,24 +63,32 @@ std::string read_file(const char* path) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  long runs = 0;
+  using Clock = std::chrono::steady_clock;
+  long runs = 0, seconds = 0;
   unsigned long seed = 1;
   std::vector<std::string> corpus;
   for (int i = 1; i < argc; ++i) {
     if (std::strncmp(argv[i], "--runs=", 7) == 0)
       runs = std::strtol(argv[i] + 7, nullptr, 10);
+    else if (std::strncmp(argv[i], "--seconds=", 10) == 0)
+      seconds = std::strtol(argv[i] + 10, nullptr, 10);
     else if (std::strncmp(argv[i], "--seed=", 7) == 0)
       seed = std::strtoul(argv[i] + 7, nullptr, 10);
     else
       corpus.push_back(read_file(argv[i]));
   }
   if (corpus.empty()) {
-    std::fprintf(stderr, "usage: %s [--runs=N] [--seed=N] FILE...\n", argv[0]);
+    std::fprintf(stderr, "usage: %s [--runs=N] [--seconds=N] [--seed=N] FILE...\n", argv[0]);
     return 2;
   }
   for (const std::string& bytes : corpus) run(bytes);
   Mutator mutator(seed);
-  for (long i = 0; i < runs; ++i) run(mutator.mutate(corpus));
-  std::printf("%zu files and %ld mutations: no fault\n", corpus.size(), runs);
+  const auto until = Clock::now() + std::chrono::seconds(seconds);
+  long done = 0;
+  while (done < runs || (seconds > 0 && Clock::now() < until)) {
+    run(mutator.mutate(corpus));
+    ++done;
+  }
+  std::printf("%zu files and %ld mutations: no fault\n", corpus.size(), done);
   return 0;
 }

@@ -139,6 +139,36 @@ TEST_CASE("a server can bring its own threads") {
         "ht_session_options.parallel: run is null, or nworkers is not 1 to 1024");
 }
 
+TEST_CASE("a program can decide which regions go to a pool") {
+  struct Choice {
+    const HtParallel* pool;
+    bool spread = false;
+    int num_regions[2] = {0, 0};
+    static void run(void* choice, int64_t num_tasks, void (*task)(void*, int64_t, int32_t), void* closure) {
+      Choice* self = static_cast<Choice*>(choice);
+      ++self->num_regions[self->spread ? 1 : 0];
+      if (self->spread) return self->pool->run(self->pool->pool, num_tasks, task, closure);
+      for (int64_t i = 0; i < num_tasks; ++i) task(closure, i, 0);
+    }
+  };
+  const Model model = load(bundle_of({sum_rows_sample()}).build());
+  auto pool = Pool::create(3);
+  REQUIRE(pool.ok());
+  REQUIRE(pool->parallel()->nworkers == 3);
+  Choice choice{pool->parallel()};
+  const HtParallel parallel = {&choice, &Choice::run, pool->parallel()->nworkers};
+  ht_session_options options = ht_session_options_default();
+  options.parallel = &parallel;
+  auto session = model.new_session(&options);
+  REQUIRE(session.ok());
+  for (int i = 0; i < 20; ++i) {
+    choice.spread = i % 2 == 1;
+    check_rows(&*session, 10, 5);
+  }
+  CHECK(choice.num_regions[0] == 10);
+  CHECK(choice.num_regions[1] == 10);
+}
+
 TEST_CASE("a session in use by another thread says so") {
   const Model model = load(bundle_of({sum_rows_sample()}).build());
   struct Nested {

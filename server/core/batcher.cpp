@@ -54,7 +54,7 @@ StatisticsSnapshot Batcher::statistics() const {
 }
 
 void Batcher::refuse(const Request& request, const Done& done, Error error) const {
-  statistics_->failed(error.code, ns_since(request.arrived));
+  statistics_->failed(error, ns_since(request.arrived));
   Response response;
   response.model = version_.model();
   response.version = version_.version();
@@ -119,7 +119,7 @@ void Batcher::submit(std::unique_ptr<Pending> pending) {
     answer(refused, lock);
     return;
   }
-  if (pending->request.run_here && queue_.empty() && can_run(*pending)) {
+  if (queue_.empty() && can_run(*pending) && may_run_here(*pending)) {
     Batch batch;
     batch.push_back(std::move(pending));
     run(batch, lock);
@@ -142,6 +142,13 @@ bool Batcher::can_run(const Pending& pending) const {
   const Lane* holder = pending.sequence->holder;
   return !pending.sequence->running &&
          (holder == nullptr || std::find(free_.begin(), free_.end(), holder) != free_.end());
+}
+
+// Requests that could be put together are better off in the queue, where they meet.
+bool Batcher::may_run_here(const Pending& pending) const {
+  const RunHere asked = pending.request.run_here;
+  if (asked != RunHere::kIfShort) return asked == RunHere::kYes;
+  return !pending.entry->batches && free_.back()->is_short(pending);
 }
 
 // Without states the session used last, whose memory is warm. With states the one that holds the sequence, else one that

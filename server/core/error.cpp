@@ -15,6 +15,7 @@ const char* code_name(Code code) {
     case Code::kDeadline: return "deadline";
     case Code::kCancelled: return "cancelled";
     case Code::kModel: return "model";
+    case Code::kDevice: return "device";
     case Code::kInternal: return "internal";
   }
   return "internal";
@@ -33,6 +34,7 @@ Code code_of(ht_code code) {
     case HT_OUT_OF_MEMORY: return Code::kNoMemory;
     case HT_KERNEL: return Code::kModel;
     case HT_CANCELLED: return Code::kCancelled;
+    case HT_DEVICE: return Code::kDevice;
     default: return Code::kInternal;
   }
 }

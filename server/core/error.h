@@ -24,7 +24,8 @@ enum class Code {
   kDeadline,     // the request's deadline passed before it was started                   HTTP 504, DEADLINE_EXCEEDED
   kCancelled,    // the client went away before the request was started                   no answer, CANCELLED
   kModel,        // the model refused the data: an index out of range, a failed assertion HTTP 400, INVALID_ARGUMENT
-  kInternal,     // a device failed, or a bug                                             HTTP 500, INTERNAL
+  kDevice,       // the GPU or its driver failed                                          HTTP 500, INTERNAL
+  kInternal,     // a bug                                                                 HTTP 500, INTERNAL
 };
 
 /// "invalid", "queue_full", ... for logs and metrics; lives forever.

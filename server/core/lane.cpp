@@ -29,6 +29,18 @@ std::int64_t rows_of(const Batch& batch) {
   return rows;
 }
 
+std::size_t nbytes_of(const Pending& pending) {
+  std::size_t nbytes = 0;
+  for (const Input& input : pending.request.inputs) nbytes += input.nbytes;
+  return nbytes;
+}
+
+std::size_t nbytes_of(const Batch& batch) {
+  std::size_t nbytes = 0;
+  for (const auto& pending : batch) nbytes += nbytes_of(*pending);
+  return nbytes;
+}
+
 // What another composition of the batch may not suffer from: one request's data, or the sum of the rows.
 bool may_be_one_request(const Error& error) {
   return error.code == Code::kInvalid || error.code == Code::kModel || error.code == Code::kNoMemory;
@@ -37,11 +49,10 @@ bool may_be_one_request(const Error& error) {
 }  // namespace
 
 Outcome<std::unique_ptr<Lane>> Lane::create(const ModelVersion& version, const ht_session_options& options,
-                                            hardtack::Pool pool) {
+                                            Workers& workers) {
   auto lane = std::unique_ptr<Lane>(new Lane(version));
-  lane->pool_ = std::move(pool);
   ht_session_options mine = options;
-  if (lane->pool_.get() != nullptr) mine.pool = lane->pool_.get();
+  if (workers.pool.get() != nullptr) mine.parallel = &lane->spread_.emplace(workers).parallel();
   auto session = version.bundle().new_session(&mine);
   if (!session.ok()) return Error{Code::kInvalid, session.status().message()};
   lane->session_ = std::move(*session);
@@ -155,6 +166,17 @@ Failure Lane::take_outputs(const Pending& pending, std::int64_t first_row, std::
   return std::nullopt;
 }
 
+Failure Lane::run_session(const Entry& entry, std::size_t nbytes) {
+  std::optional<Spread::Run> run;
+  if (spread_) run.emplace(*spread_, &entry, nbytes);
+  return failure(ht_session_run(session_.get(), entry.name.c_str(), inputs_.data(), inputs_.size(), outputs_.data(),
+                                outputs_.size()));
+}
+
+bool Lane::is_short(const Pending& pending) const {
+  return spread_ && spread_->is_short(pending.entry, nbytes_of(pending));
+}
+
 Failure Lane::execute(const Batch& batch, Statistics::Run& run, Response* responses) {
   const Pending& first = *batch.front();
   const auto start = Clock::now();
@@ -163,10 +185,7 @@ Failure Lane::execute(const Batch& batch, Statistics::Run& run, Response* respon
   if (Failure failed = fill_inputs(batch, run.rows)) return failed;
   const auto filled = Clock::now();
   outputs_.assign(first.entry->outputs.size(), ht_tensor{});
-  if (Failure failed = failure(ht_session_run(session_.get(), first.entry->name.c_str(), inputs_.data(), inputs_.size(),
-                                              outputs_.data(), outputs_.size()))) {
-    return failed;
-  }
+  if (Failure failed = run_session(*first.entry, nbytes_of(batch))) return failed;
   const auto ran = Clock::now();
   std::int64_t row = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -211,7 +230,7 @@ void Lane::run(Batch& batch, Statistics& statistics, std::vector<Answer>& answer
       response.outputs.clear();
       response.memory.reset();
       response.error = failed;
-      statistics.failed(failed->code, total);
+      statistics.failed(*failed, total);
     } else {
       statistics.succeeded(pending.rows, total, ns_between(pending.request.arrived, start), numbers);
     }

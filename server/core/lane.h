@@ -4,10 +4,12 @@
 
 #include <hardtack/hardtack.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "server/core/pending.h"
+#include "server/core/spread.h"
 #include "server/core/statistics.h"
 
 namespace hardtack::serve {
@@ -28,9 +30,9 @@ struct SequenceState {
 /// Used by one thread at a time.
 class Lane {
  public:
-  /// `pool` is this lane's own or empty.
+  /// Without a pool in `workers` the session has threads of its own, as `options` say.
   static Outcome<std::unique_ptr<Lane>> create(const ModelVersion& version, const ht_session_options& options,
-                                               hardtack::Pool pool);
+                                               Workers& workers);
 
   struct Answer {
     Done done;
@@ -40,6 +42,9 @@ class Lane {
   /// clients. Where a batch is refused, each of its requests is run alone.
   void run(std::vector<std::unique_ptr<Pending>>& batch, Statistics& statistics, std::vector<Answer>& answers);
 
+  /// Whether the last runs let expect that this one takes some 100 us at most.
+  bool is_short(const Pending& pending) const;
+
   SequenceState* held = nullptr;  // guarded like SequenceState
 
  private:
@@ -47,6 +52,7 @@ class Lane {
   Failure prepare(const Pending& pending);
   Failure spill();
   Failure execute(const std::vector<std::unique_ptr<Pending>>& batch, Statistics::Run& run, Response* responses);
+  Failure run_session(const Entry& entry, std::size_t nbytes);
   Failure fill_inputs(const std::vector<std::unique_ptr<Pending>>& batch, std::int64_t rows);
   Failure take_outputs(const Pending& pending, std::int64_t first_row, std::int64_t rows, std::int64_t all_rows,
                        Response& response) const;
@@ -54,7 +60,7 @@ class Lane {
   const ht_array_info* state(std::size_t i) const { return version_.bundle().state(i); }
 
   const ModelVersion& version_;
-  hardtack::Pool pool_;  // of its own, or empty; outlives the session
+  std::optional<Spread> spread_;  // over the shared pool; outlives the session
   hardtack::Session session_;
   std::vector<ht_tensor> inputs_, outputs_;
   std::vector<Shape> shapes_;  // of the inputs of a batch

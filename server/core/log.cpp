@@ -16,6 +16,8 @@
 #include <mutex>
 #include <thread>
 
+#include "server/core/text.h"
+
 namespace hardtack::serve {
 
 namespace {
@@ -51,11 +53,9 @@ void append_quoted(std::string& line, std::string_view text) {
     } else if (c < 0x80) {
       line += static_cast<char>(c);
     } else {
-      const std::size_t more = c >= 0xf0 && c < 0xf5 ? 3 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xc2 && c < 0xe0 ? 1 : 0;
-      bool good = more > 0 && i + more < text.size();
-      for (std::size_t k = 1; good && k <= more; ++k) good = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
-      line += good ? std::string(text.substr(i, more + 1)) : std::string(1, '?');
-      if (good) i += more;
+      const std::size_t nbytes = character_nbytes(text.substr(i));
+      line += nbytes > 0 ? text.substr(i, nbytes) : "?";
+      if (nbytes > 0) i += nbytes - 1;
     }
   }
   line += '"';

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "server/core/batcher.h"
+#include "server/core/text.h"
 
 namespace hardtack::serve {
 
@@ -38,7 +39,7 @@ bool mentions(const char* text, const std::string& symbol) {
 std::string batch_symbol(const Entry& entry) {
   if (entry.inputs.empty() || entry.inputs[0].dims.empty()) return "";
   const ht_dim_info& first = entry.inputs[0].dims[0];
-  const std::string symbol = first.text;
+  std::string symbol = first.text;
   if (first.lo == first.hi || symbol.find_first_of(" */+-(") != std::string::npos) return "";
   for (const auto* tensors : {&entry.inputs, &entry.outputs}) {
     for (const TensorMeta& tensor : *tensors) {
@@ -80,7 +81,7 @@ ModelVersion::~ModelVersion() = default;
 
 Outcome<std::shared_ptr<ModelVersion>> ModelVersion::load(const std::string& model, std::int64_t version,
                                                           const std::string& path, const RepositoryOptions& options,
-                                                          ht_pool* pool, std::shared_ptr<Statistics> statistics) {
+                                                          Workers& workers, std::shared_ptr<Statistics> statistics) {
   auto loaded = std::shared_ptr<ModelVersion>(new ModelVersion);
   loaded->model_ = model;
   loaded->version_ = std::to_string(version);
@@ -108,21 +109,21 @@ Outcome<std::shared_ptr<ModelVersion>> ModelVersion::load(const std::string& mod
   std::vector<std::unique_ptr<Lane>> lanes;
   for (int i = 0; i < loaded->num_sessions_; ++i) {
     ht_session_options session = ht_session_options_default();
-    session.pool = pool;
+    session.num_threads = options.threads;
     session.max_nbytes = options.max_session_nbytes;
     session.outputs = HT_OUTPUTS_ON_HOST;
-    hardtack::Pool own;
-    if (pool == nullptr) {
-      auto created = hardtack::Pool::create(options.threads);
-      if (!created.ok()) return Error{Code::kInvalid, created.status().message()};
-      own = std::move(*created);
-    }
-    auto lane = Lane::create(*loaded, session, std::move(own));
+    auto lane = Lane::create(*loaded, session, workers);
     if (!lane.ok()) return lane.error();
     lanes.push_back(std::move(*lane));
   }
   loaded->batcher_ = std::make_unique<Batcher>(*loaded, std::move(lanes), std::move(statistics));
   return loaded;
+}
+
+std::string ModelVersion::entry_names() const {
+  std::string names;
+  for (const Entry& entry : entries_) names += (names.empty() ? "" : ",") + entry.name;
+  return names;
 }
 
 Outcome<const Entry*> ModelVersion::entry(std::string_view name) const {
@@ -133,7 +134,7 @@ Outcome<const Entry*> ModelVersion::entry(std::string_view name) const {
     known += (known.empty() ? "\"" : ", \"") + entry.name + "\"";
   }
   return Error{Code::kInvalid, "model \"" + model_ + "\" (version " + version_ + ") has no entry point \"" +
-                                   std::string(name.substr(0, 200)) + "\"; it has " + known};
+                                   cut(name, 200) + "\"; it has " + known};
 }
 
 Shape ModelVersion::config_shape(const TensorMeta& tensor) const {

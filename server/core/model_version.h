@@ -31,6 +31,8 @@ struct TensorMeta {
   std::vector<ht_dim_info> dims;  // with ranges and the texts "s0", "2*s0"; live as long as the version
 };
 
+struct Workers;
+
 struct Entry {
   std::string name;
   std::size_t index = 0;  // in the bundle
@@ -44,10 +46,10 @@ struct Entry {
 class ModelVersion {
  public:
   /// Loads the bundle, verifies it as `options` say, makes the sessions and starts the threads. Takes as long as it
-  /// takes. `pool` may be null (a pool for each session). `statistics` go on over reloads of the same version.
+  /// takes. `workers` must outlive it. `statistics` go on over reloads of the same version.
   static Outcome<std::shared_ptr<ModelVersion>> load(const std::string& model, std::int64_t version,
                                                      const std::string& path, const RepositoryOptions& options,
-                                                     ht_pool* pool, std::shared_ptr<Statistics> statistics);
+                                                     Workers& workers, std::shared_ptr<Statistics> statistics);
   /// Only when idle(): joins the threads.
   ~ModelVersion();
 
@@ -59,10 +61,13 @@ class ModelVersion {
   const ModelOptions& options() const { return options_; }
   int sessions() const { return num_sessions_; }
   bool has_states() const { return info().num_states > 0; }
+  bool on_gpu() const { return std::string_view(info().device) != "cpu"; }
 
   const std::vector<Entry>& entries() const { return entries_; }
   /// The only entry, else the one called "forward", else the first.
   const Entry& default_entry() const { return entries_[default_entry_]; }
+  /// "prefill,decode"
+  std::string entry_names() const;
   /// "" means the default.
   Outcome<const Entry*> entry(std::string_view name) const;
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "server/core/protocol.h"
+#include "server/core/text.h"
 
 namespace hardtack::serve {
 
@@ -55,7 +56,7 @@ Failure order_inputs(const ModelVersion& version, Pending& pending) {
     const auto meta =
         std::find_if(metas.begin(), metas.end(), [&](const TensorMeta& m) { return m.name == inputs[i].name; });
     if (meta == metas.end()) {
-      return Error{Code::kInvalid, of_model(version) + " has no input \"" + inputs[i].name.substr(0, 200) +
+      return Error{Code::kInvalid, of_model(version) + " has no input \"" + cut(inputs[i].name, 200) +
                                        "\"; its inputs are " + names_of(metas)};
     }
     std::size_t& place = pending.inputs[static_cast<std::size_t>(meta - metas.begin())];
@@ -80,8 +81,8 @@ Failure order_outputs(const ModelVersion& version, Pending& pending) {
   for (const std::string& name : pending.request.outputs) {
     const auto meta = std::find_if(metas.begin(), metas.end(), [&](const TensorMeta& m) { return m.name == name; });
     if (meta == metas.end()) {
-      return Error{Code::kInvalid, of_model(version) + " has no output \"" + name.substr(0, 200) +
-                                       "\"; its outputs are " + names_of(metas)};
+      return Error{Code::kInvalid,
+                   of_model(version) + " has no output \"" + cut(name, 200) + "\"; its outputs are " + names_of(metas)};
     }
     const auto index = static_cast<std::size_t>(meta - metas.begin());
     if (std::find(pending.outputs.begin(), pending.outputs.end(), index) != pending.outputs.end()) {

@@ -21,6 +21,16 @@ const ServerInfo& server_info();
 inline constexpr const char* kPlatform = "hardtack_pkg";
 inline constexpr const char* kBackend = "hardtack";
 
+/// "input \"x\"" and "output \"y\"", as sentences begin; long names are cut.
+std::string input_named(std::string_view name);
+std::string output_named(std::string_view name);
+
+/// A size that a parameter of a tensor (`which`, as input_named has it) gives. kInvalid: no whole number, or negative.
+Outcome<std::uint64_t> size_parameter(const std::string& which, const char* name, const Parameter& value);
+
+/// Refuses parameters of a load that would change what is loaded: `config` and `file:...`.
+Failure check_load_parameter(std::string_view name);
+
 /// Refuses what a request may not ask of an output: the `classification` extension, cuda shared memory.
 Failure check_output_parameter(const std::string& output, std::string_view name);
 

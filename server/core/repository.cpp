@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "server/core/repository_state.h"
+#include "server/core/text.h"
 
 namespace hardtack::serve {
 
 namespace {
 
-std::string quoted(const std::string& name) { return "\"" + name.substr(0, 200) + "\""; }
+std::string quoted(const std::string& name) { return "\"" + cut(name, 200) + "\""; }
 
 }  // namespace
 
@@ -21,7 +22,7 @@ Outcome<std::unique_ptr<Repository>> Repository::open(const RepositoryOptions& o
   if (!options.own_pools) {
     auto pool = hardtack::Pool::create(options.threads);
     if (!pool.ok()) return Error{Code::kInvalid, pool.status().message()};
-    state->pool = std::move(*pool);
+    state->workers.pool = std::move(*pool);
   }
   auto found = find_bundles(options.path);
   if (!found.ok()) return found.error();
@@ -87,6 +88,12 @@ std::string Repository::State::reason_not_ready(const ModelSlot& slot) const {
     if (!it->second.reason.empty()) return it->second.reason;
   }
   return "it has no version";
+}
+
+Error Repository::why_refused(const Request& request, const Error& wrong) const {
+  if (request.model.empty()) return wrong;  // not even that could be read
+  auto known = find(request.model, request.version);
+  return known.ok() ? wrong : known.error();
 }
 
 Outcome<std::shared_ptr<ModelVersion>> Repository::find(const std::string& model, const std::string& version) const {
@@ -204,8 +211,18 @@ Failure Repository::unload(const std::string& model) {
   return std::nullopt;
 }
 
+std::string Repository::device_fault() const {
+  for (const auto& version : all()) {
+    const std::string fault = version->statistics().device_fault;
+    if (!fault.empty()) return "model " + quoted(version->model()) + ": " + fault;
+  }
+  return "";
+}
+
 std::string Repository::not_ready_reason() const {
   if (state_->draining) return "the server is shutting down";
+  std::string fault = device_fault();
+  if (!fault.empty()) return fault;
   const std::shared_lock lock(state_->table_mutex);
   for (const auto& [name, model] : state_->table) {
     if (!model.wanted) continue;

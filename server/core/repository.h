@@ -50,6 +50,8 @@ class Repository {
   /// The version that would serve this; `version` "" means the highest that is ready. kNotFound: no such model or
   /// version; kNotReady: known, but it does not serve (the sentence says why); kInvalid: `version` is no number.
   Outcome<std::shared_ptr<ModelVersion>> find(const std::string& model, const std::string& version) const;
+  /// What a client is told whose request is wrong: an unknown model comes before what is wrong with a request to it.
+  Error why_refused(const Request& request, const Error& wrong) const;
   /// The ready versions of a model, ascending. kNotFound: no such model.
   Outcome<std::vector<std::shared_ptr<ModelVersion>>> versions(const std::string& model) const;
   /// All ready versions, by model and version.
@@ -66,6 +68,10 @@ class Repository {
   bool ready() const;
   /// "model \"a\" is not ready: ...", for people; "" when ready().
   std::string not_ready_reason() const;
+
+  /// "model \"a\": ..." with what the GPU or its driver said, while nothing was answered well since; "" when devices work.
+  /// ready() is false meanwhile. A process that has lost its device does not get it back.
+  std::string device_fault() const;
 
   /// ready() is false from now on, so that no more clients are sent here; requests are served as before.
   void drain();

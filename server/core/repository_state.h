@@ -14,6 +14,7 @@
 
 #include "server/core/bundles.h"
 #include "server/core/repository.h"
+#include "server/core/spread.h"
 
 namespace hardtack::serve {
 
@@ -34,7 +35,7 @@ struct ModelSlot {
 struct Repository::State {
   RepositoryOptions options;
   Log* log = nullptr;
-  hardtack::Pool pool;  // empty with own_pools
+  Workers workers;  // without a pool with own_pools
   mutable std::shared_mutex table_mutex;
   std::map<std::string, ModelSlot> table;
   std::mutex load_mutex;  // one load at a time; taken before table_mutex

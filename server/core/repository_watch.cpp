@@ -70,7 +70,7 @@ void Repository::State::load_version(const std::string& name, std::int64_t numbe
   if (!found.problem.empty()) {
     failed = Error{Code::kInvalid, found.problem};
   } else {
-    auto loaded = ModelVersion::load(name, number, found.path, options, pool.get(), statistics);
+    auto loaded = ModelVersion::load(name, number, found.path, options, workers, statistics);
     if (loaded.ok()) {
       fresh = std::move(*loaded);
     } else {

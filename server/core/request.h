@@ -45,6 +45,14 @@ struct Sequence {
   bool end = false;
 };
 
+/// Whether the model may run on the calling thread, before infer() returns, if a session is idle and nobody waits: saves
+/// two thread switches, and blocks the thread for one run.
+enum class RunHere {
+  kNo,
+  kIfShort,  // only what is known to take about as long as the switches, and runs alone in any case
+  kYes
+};
+
 struct Request {
   std::string model;
   std::string version;               // "" means the highest that is ready
@@ -58,9 +66,7 @@ struct Request {
   /// Set by the protocol when the client has gone: a request not started is dropped (kCancelled). May be null.
   std::shared_ptr<std::atomic<bool>> cancelled;
   std::shared_ptr<const void> keep_alive;
-  /// The model may run on the calling thread, before infer() returns, if a session is idle and nobody waits: saves two
-  /// thread switches. Only where blocking the thread for one run is fine.
-  bool run_here = false;
+  RunHere run_here = RunHere::kNo;
 };
 
 /// A parameter of a request as JSON or protobuf carry it.

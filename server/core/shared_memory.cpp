@@ -8,19 +8,38 @@
 #include <cerrno>
 #include <cstring>
 
+#include "server/core/protocol.h"
 #include "server/core/tensor.h"
+#include "server/core/text.h"
 
 namespace hardtack::serve {
 
 namespace {
 
 constexpr std::size_t kMostRegions = 4096;
+constexpr std::size_t kLongestName = 1024;
 
 Error invalid(std::string sentence) { return {Code::kInvalid, std::move(sentence)}; }
 
-std::string region_named(const std::string& name) { return "shared memory region \"" + name + "\""; }
+std::string region_named(const std::string& name) { return "shared memory region \"" + cut(name, 200) + "\""; }
 
 }  // namespace
+
+Outcome<Placement> placement_of(const std::string& which, const FindParameter& find) {
+  const auto region = find("shared_memory_region");
+  if (!region) return Placement{};
+  const auto* name = std::get_if<std::string>(&*region);
+  if (name == nullptr || name->empty()) {
+    return invalid("parameter \"shared_memory_region\" of " + which + " must be a name");
+  }
+  const auto size = find("shared_memory_byte_size");
+  if (!size) return invalid(which + " lies in shared memory and has no parameter \"shared_memory_byte_size\"");
+  auto nbytes = size_parameter(which, "shared_memory_byte_size", *size);
+  if (!nbytes.ok()) return nbytes.error();
+  auto offset = size_parameter(which, "shared_memory_offset", find("shared_memory_offset").value_or(std::int64_t{0}));
+  if (!offset.ok()) return offset.error();
+  return Placement{*name, *offset, *nbytes};
+}
 
 struct SharedMemory::Open {
   Region region;
@@ -32,6 +51,10 @@ struct SharedMemory::Open {
 
 Failure SharedMemory::add(const Region& region) {
   if (region.name.empty()) return invalid("a shared memory region needs a name");
+  if (region.name.size() > kLongestName || !is_utf8(region.name)) {
+    return invalid("the name of a shared memory region must be UTF-8 of at most " + std::to_string(kLongestName) +
+                   " bytes; this one has " + std::to_string(region.name.size()));
+  }
   if (region.nbytes == 0) return invalid(region_named(region.name) + " has byte_size 0");
   const std::size_t slash = region.key.find('/', 1);
   if (region.key.size() < 2 || region.key.size() > 255 || slash != std::string::npos ||

@@ -6,13 +6,16 @@
 #define HARDTACK_SERVER_CORE_SHARED_MEMORY_H
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "server/core/error.h"
+#include "server/core/request.h"
 
 namespace hardtack::serve {
 
@@ -30,6 +33,13 @@ struct Placement {
   std::uint64_t offset = 0;
   std::uint64_t nbytes = 0;
 };
+
+/// The parameter of a tensor that has this name; nothing without.
+using FindParameter = std::function<std::optional<Parameter>(const char* name)>;
+
+/// Where a tensor (`which`, as input_named has it) lies by its parameters; an empty region: not in shared memory.
+/// kInvalid: a parameter of the wrong type, or no size.
+Outcome<Placement> placement_of(const std::string& which, const FindParameter& find);
 
 class SharedMemory {
  public:

@@ -27,12 +27,14 @@ void Statistics::succeeded(std::int64_t rows, std::uint64_t total_ns, std::uint6
   numbers_.compute_infer.add(run.infer_ns);
   numbers_.compute_output.add(run.output_ns);
   ++numbers_.latency[static_cast<std::size_t>(bucket)];
+  numbers_.device_fault.clear();
 }
 
-void Statistics::failed(Code code, std::uint64_t total_ns) {
+void Statistics::failed(const Error& error, std::uint64_t total_ns) {
   const std::lock_guard<std::mutex> lock(mutex_);
   numbers_.fail.add(total_ns);
-  ++numbers_.fails_by_code[code_name(code)];
+  ++numbers_.fails_by_code[code_name(error.code)];
+  if (error.code == Code::kDevice) numbers_.device_fault = error.sentence;
 }
 
 StatisticsSnapshot Statistics::snapshot() const {

@@ -38,6 +38,7 @@ struct StatisticsSnapshot {
   std::uint64_t waiting = 0;                                       // requests in the queue now
   std::uint64_t running = 0;                                       // requests in a run now
   std::uint64_t sequences = 0;
+  std::string device_fault;  // why the device failed, while no request was answered well since
 };
 
 /// Counts; safe from any thread.
@@ -50,7 +51,7 @@ class Statistics {
   void ran(const Run& run);
   /// One request of `rows` was answered well: its whole time and the part it waited; `run` is the one it was in.
   void succeeded(std::int64_t rows, std::uint64_t total_ns, std::uint64_t queue_ns, const Run& run);
-  void failed(Code code, std::uint64_t total_ns);
+  void failed(const Error& error, std::uint64_t total_ns);
   /// waiting, running and sequences are left 0: the version knows them.
   StatisticsSnapshot snapshot() const;
 

@@ -44,8 +44,7 @@ void fill_config(const ModelVersion& version, pb::ModelConfig& config) {
   add_config(version, entry.outputs, *config.mutable_output());
   auto& group = *config.add_instance_group();
   group.set_name(version.model());
-  const bool gpu = std::string(version.info().device) != "cpu";
-  group.set_kind(gpu ? pb::ModelInstanceGroup::KIND_GPU : pb::ModelInstanceGroup::KIND_CPU);
+  group.set_kind(version.on_gpu() ? pb::ModelInstanceGroup::KIND_GPU : pb::ModelInstanceGroup::KIND_CPU);
   group.set_count(version.sessions());
   if (version.max_batch_size() > 0) {
     const auto delay = version.options().max_delay.count();
@@ -55,10 +54,8 @@ void fill_config(const ModelVersion& version, pb::ModelConfig& config) {
     const auto idle = std::chrono::microseconds(version.options().sequence_idle).count();
     config.mutable_sequence_batching()->set_max_sequence_idle_microseconds(static_cast<std::uint64_t>(idle));
   }
-  std::string entries;
-  for (const Entry& one : version.entries()) entries += (entries.empty() ? "" : ",") + one.name;
   (*config.mutable_parameters())["target"].set_string_value(version.info().target);
-  (*config.mutable_parameters())["entries"].set_string_value(entries);
+  (*config.mutable_parameters())["entries"].set_string_value(version.entry_names());
 }
 
 void fill(const Duration& from, pb::StatisticDuration& to) {
@@ -99,7 +96,7 @@ const std::string& model_of(const In& in) {
 }  // namespace
 
 Failure Answers::answer(const pb::ServerLiveRequest&, pb::ServerLiveResponse& out) const {
-  out.set_live(true);
+  out.set_live(repository_.device_fault().empty());
   return std::nullopt;
 }
 
@@ -209,11 +206,7 @@ Failure Answers::answer(const pb::CudaSharedMemoryUnregisterRequest&, pb::CudaSh
 
 Failure Answers::answer(const pb::RepositoryModelLoadRequest& in, pb::RepositoryModelLoadResponse& out) const {
   for (const auto& [name, value] : in.parameters()) {
-    if (name != "config" && name.rfind("file:", 0) != 0) continue;
-    return Error{Code::kUnsupported,
-                 "parameter \"" + name.substr(0, 200) +
-                     "\" is not supported: this server loads the bundle that lies in its repository, "
-                     "as it is"};
+    if (Failure refused = check_load_parameter(name)) return refused;
   }
   if (Failure failed = repository_.load(model_of(in))) return failed;
   if (!in.model_name().empty()) return std::nullopt;

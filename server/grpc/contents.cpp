@@ -3,6 +3,8 @@
 #include <limits>
 #include <string>
 
+#include "server/core/protocol.h"
+
 namespace hardtack::serve::rpc {
 
 namespace {
@@ -38,7 +40,7 @@ const char* list_of(ht_dtype dtype) {
 }
 
 Failure check_lists(const Contents& contents, const Input& input, const std::string& wanted) {
-  const std::string which = "input \"" + input.name + "\"";
+  const std::string which = input_named(input.name);
   Failure wrong_list, wrong_numel;
   for_each_list(contents, [&](const List& list) {
     const auto elements = std::to_string(list.numel) + " elements in " + list.name;
@@ -63,17 +65,17 @@ void view(const google::protobuf::RepeatedField<T>& list, Input& input) {
 }
 
 template <typename To, typename From>
-Failure narrow(const google::protobuf::RepeatedField<From>& list, Input& input, std::shared_ptr<std::byte>& block) {
-  input.nbytes = static_cast<std::size_t>(list.size()) * sizeof(To);
-  block = allocate(input.nbytes);
-  if (block == nullptr) return Error{Code::kNoMemory, "no memory for input \"" + input.name + "\""};
+Failure narrow(const google::protobuf::RepeatedField<From>& list, Input& input, InputMemory& memory) {
+  const std::size_t nbytes = static_cast<std::size_t>(list.size()) * sizeof(To);
+  std::shared_ptr<std::byte> block = allocate(nbytes);
+  if (block == nullptr) return Error{Code::kNoMemory, "no memory for " + input_named(input.name)};
   auto* to = reinterpret_cast<To*>(block.get());
-  input.data = to;
+  memory.hold(input, std::move(block), nbytes);
   for (int i = 0; i < list.size(); ++i) {
     const From value = list[i];
     if (value < static_cast<From>(std::numeric_limits<To>::min()) ||
         value > static_cast<From>(std::numeric_limits<To>::max())) {
-      return Error{Code::kInvalid, "input \"" + input.name + "\": element " + std::to_string(i) + " is " +
+      return Error{Code::kInvalid, input_named(input.name) + ": element " + std::to_string(i) + " is " +
                                        std::to_string(value) + ", which " + protocol_name(input.dtype) +
                                        " does not hold"};
     }
@@ -90,23 +92,23 @@ bool has_elements(const Contents& contents) {
   return any;
 }
 
-Failure take_contents(const Contents& contents, Input& input, std::shared_ptr<std::byte>& block) {
+Failure take_contents(const Contents& contents, Input& input, InputMemory& memory) {
   const char* wanted = list_of(input.dtype);
   if (wanted == nullptr) {
-    return Error{Code::kUnsupported, "input \"" + input.name + "\" is " + protocol_name(input.dtype) +
+    return Error{Code::kUnsupported, input_named(input.name) + " is " + protocol_name(input.dtype) +
                                          ", which has no list of elements; send it as raw_input_contents"};
   }
   if (Failure wrong = check_lists(contents, input, wanted)) return wrong;
   const int bits = input.dtype.bits;
   switch (input.dtype.code) {
     case 0:
-      if (bits == 8) return narrow<std::int8_t>(contents.int_contents(), input, block);
-      if (bits == 16) return narrow<std::int16_t>(contents.int_contents(), input, block);
+      if (bits == 8) return narrow<std::int8_t>(contents.int_contents(), input, memory);
+      if (bits == 16) return narrow<std::int16_t>(contents.int_contents(), input, memory);
       bits == 64 ? view(contents.int64_contents(), input) : view(contents.int_contents(), input);
       break;
     case 1:
-      if (bits == 8) return narrow<std::uint8_t>(contents.uint_contents(), input, block);
-      if (bits == 16) return narrow<std::uint16_t>(contents.uint_contents(), input, block);
+      if (bits == 8) return narrow<std::uint8_t>(contents.uint_contents(), input, memory);
+      if (bits == 16) return narrow<std::uint16_t>(contents.uint_contents(), input, memory);
       bits == 64 ? view(contents.uint64_contents(), input) : view(contents.uint_contents(), input);
       break;
     case 2: bits == 64 ? view(contents.fp64_contents(), input) : view(contents.fp32_contents(), input); break;

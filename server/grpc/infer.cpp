@@ -1,7 +1,8 @@
 #include "server/grpc/infer.h"
 
-#include <cstring>
+#include <new>
 
+#include "server/core/input_memory.h"
 #include "server/core/protocol.h"
 #include "server/grpc/contents.h"
 
@@ -27,49 +28,18 @@ std::optional<Parameter> value_of(const pb::InferParameter& parameter) {
   }
 }
 
-std::optional<Parameter> find(const Parameters& parameters, const char* name) {
-  const auto found = parameters.find(name);
-  return found == parameters.end() ? std::nullopt : value_of(found->second);
-}
-
-Outcome<std::uint64_t> size(const std::string& which, const Parameters& parameters, const char* name) {
-  const auto value = find(parameters, name);
-  if (!value) return std::uint64_t{0};
-  const auto* number = std::get_if<std::int64_t>(&*value);
-  if (number != nullptr && *number >= 0) return static_cast<std::uint64_t>(*number);
-  return invalid("parameter \"" + std::string(name) + "\" of " + which + " must be a whole number, not negative");
-}
-
-// The parameters shared_memory_region, _offset and _byte_size; an empty region: there are none.
 Outcome<Placement> placement(const std::string& which, const Parameters& parameters) {
-  const auto region = find(parameters, "shared_memory_region");
-  if (!region) return Placement{};
-  const auto* name = std::get_if<std::string>(&*region);
-  if (name == nullptr || name->empty()) {
-    return invalid("parameter \"shared_memory_region\" of " + which + " must be a name");
-  }
-  if (!find(parameters, "shared_memory_byte_size")) {
-    return invalid(which + " lies in shared memory and has no parameter \"shared_memory_byte_size\"");
-  }
-  auto offset = size(which, parameters, "shared_memory_offset");
-  auto nbytes = size(which, parameters, "shared_memory_byte_size");
-  if (!offset.ok()) return offset.error();
-  if (!nbytes.ok()) return nbytes.error();
-  return Placement{*name, *offset, *nbytes};
+  if (parameters.empty()) return Placement{};
+  return placement_of(which, [&](const char* name) {
+    const auto found = parameters.find(name);
+    return found == parameters.end() ? std::nullopt : value_of(found->second);
+  });
 }
-
-// What the inputs point into: the message, and blocks for those that do not lie in it as they must.
-struct Holder {
-  std::shared_ptr<pb::ModelInferRequest> message;
-  std::vector<std::shared_ptr<std::byte>> blocks;
-};
 
 class RequestMaker {
  public:
   RequestMaker(std::shared_ptr<pb::ModelInferRequest> message, const SharedMemory& shared)
-      : message_(*message), shared_(shared) {
-    holder_->message = std::move(message);
-  }
+      : message_(*message), shared_(shared), memory_(std::make_shared<InputMemory>(std::move(message))) {}
 
   Failure make(Request& request, Deliveries& deliveries) {
     for (const auto& [name, parameter] : message_.parameters()) {
@@ -89,14 +59,14 @@ class RequestMaker {
     for (auto& tensor : *message_.mutable_outputs()) {
       if (Failure wrong = add_output(tensor, request, deliveries)) return wrong;
     }
-    request.keep_alive = holder_;
+    request.keep_alive = memory_;
     return std::nullopt;
   }
 
  private:
   Failure add_input(pb::ModelInferRequest::InferInputTensor& tensor, Request& request) {
     if (tensor.name().empty()) return invalid("an input has no name");
-    const std::string which = "input \"" + tensor.name().substr(0, 200) + "\"";
+    const std::string which = input_named(tensor.name());
     if (tensor.datatype().empty()) return invalid(which + " has no datatype");
     auto dtype = input_dtype(tensor.name(), tensor.datatype());
     if (!dtype.ok()) return dtype.error();
@@ -119,16 +89,13 @@ class RequestMaker {
       if (typed) return invalid(which + " lies in shared memory and has contents; it must have one of them");
       auto block = shared_.read(place);
       if (!block.ok()) return block.error();
-      hold(input, std::move(*block), place.nbytes);
+      memory_->hold(input, std::move(*block), place.nbytes);
       return std::nullopt;
     }
     if (raw && typed)
       return invalid(which + " has contents and the request has raw_input_contents; it must have one of them");
     if (raw) return take_raw(which, input);
-    std::shared_ptr<std::byte> block;
-    if (Failure wrong = take_contents(contents, input, block)) return wrong;
-    if (block != nullptr) holder_->blocks.push_back(std::move(block));
-    return std::nullopt;
+    return take_contents(contents, input, *memory_);
   }
 
   Failure take_raw(const std::string& which, Input& input) {
@@ -137,20 +104,7 @@ class RequestMaker {
                      " raw_input_contents, and each input that is not in shared memory takes one");
     }
     const std::string& bytes = message_.raw_input_contents(next_raw_++);
-    input.data = bytes.data();
-    input.nbytes = bytes.size();
-    if (input.nbytes == 0 || aligned(input.data, input.dtype)) return std::nullopt;
-    std::shared_ptr<std::byte> block = allocate(input.nbytes);
-    if (block == nullptr) return Error{Code::kNoMemory, "no memory for " + which};
-    std::memcpy(block.get(), bytes.data(), bytes.size());
-    hold(input, std::move(block), bytes.size());
-    return std::nullopt;
-  }
-
-  void hold(Input& input, std::shared_ptr<std::byte> block, std::size_t nbytes) {
-    input.data = block.get();
-    input.nbytes = nbytes;
-    holder_->blocks.push_back(std::move(block));
+    return memory_->use(input, bytes.data(), bytes.size());
   }
 
   Failure add_output(pb::ModelInferRequest::InferRequestedOutputTensor& tensor, Request& request,
@@ -159,7 +113,7 @@ class RequestMaker {
     for (const auto& [name, parameter] : tensor.parameters()) {
       if (Failure wrong = check_output_parameter(tensor.name(), name)) return wrong;
     }
-    auto place = placement("output \"" + tensor.name().substr(0, 200) + "\"", tensor.parameters());
+    auto place = placement(output_named(tensor.name()), tensor.parameters());
     if (!place.ok()) return place.error();
     if (!place->region.empty()) {
       if (Failure wrong = shared_.check(*place)) return wrong;
@@ -172,7 +126,7 @@ class RequestMaker {
   pb::ModelInferRequest& message_;
   const SharedMemory& shared_;
   int next_raw_ = 0;
-  std::shared_ptr<Holder> holder_ = std::make_shared<Holder>();
+  std::shared_ptr<InputMemory> memory_;
 };
 
 void tell_place(const Placement& place, std::size_t nbytes, pb::ModelInferResponse::InferOutputTensor& tensor) {
@@ -184,12 +138,16 @@ void tell_place(const Placement& place, std::size_t nbytes, pb::ModelInferRespon
 
 }  // namespace
 
-Failure make_request(std::shared_ptr<pb::ModelInferRequest> message, const SharedMemory& shared, Request& request,
-                     Deliveries& deliveries) {
+Failure read_request(const Bytes& bytes, std::size_t limit, const SharedMemory& shared, Request& request,
+                     Deliveries& deliveries) try {
+  auto message = std::make_shared<pb::ModelInferRequest>();
+  if (Failure wrong = parse_infer(bytes, limit, *message)) return wrong;
   request.model = message->model_name();
   request.version = message->model_version();
   request.id = message->id();
   return RequestMaker(std::move(message), shared).make(request, deliveries);
+} catch (const std::bad_alloc&) {
+  return Error{Code::kNoMemory, "no memory for the request"};
 }
 
 Failure write_reply(Response&& response, const Deliveries& deliveries, const SharedMemory& shared, bool streamed,

@@ -15,9 +15,10 @@ namespace hardtack::serve::rpc {
 /// was named: all into the reply.
 using Deliveries = std::vector<Placement>;
 
-/// Fills everything but deadlines of the call, `cancelled` and `run_here`. Inputs point into the message, which the
-/// request keeps, where alignment allows.
-Failure make_request(std::shared_ptr<pb::ModelInferRequest> message, const SharedMemory& shared, Request& request,
+/// Reads a message of at most `limit` bytes. Fills everything but deadlines of the call, `cancelled` and `run_here`; of a
+/// message that is refused what could be read. Inputs point into the message, which the request keeps, where alignment
+/// allows.
+Failure read_request(const Bytes& bytes, std::size_t limit, const SharedMemory& shared, Request& request,
                      Deliveries& deliveries);
 
 /// Writes outputs that go to shared memory, and the reply's bytes. `streamed` as in write_infer.

@@ -8,6 +8,8 @@
 #include <climits>
 #include <thread>
 
+#include "server/grpc/acceptor.h"
+#include "server/grpc/library_log.h"
 #include "server/grpc/service.h"
 #include "server/grpc/tls.h"
 
@@ -20,11 +22,6 @@ constexpr int kBackgroundThreads = 2;
 constexpr auto kDrainGrace = std::chrono::milliseconds(250);
 constexpr std::size_t kConnectionsQuota = std::size_t{64} << 20;
 
-std::string address_of(const GrpcOptions& options) {
-  const bool ipv6 = options.host.find(':') != std::string::npos && options.host.front() != '[';
-  return (ipv6 ? "[" + options.host + "]" : options.host) + ":" + std::to_string(options.port);
-}
-
 void set_limits(const GrpcOptions& options, ::grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<std::size_t>(options.max_message, INT_MAX)));
   builder.SetMaxSendMessageSize(-1);
@@ -35,8 +32,8 @@ void set_limits(const GrpcOptions& options, ::grpc::ServerBuilder& builder) {
   builder.SetResourceQuota(quota);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(options.max_metadata));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_calls);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // or a second server would take half of the connections
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(std::chrono::milliseconds(options.handshake_timeout).count()));
   // A client that vanished without a word is noticed, and its calls are cancelled.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
@@ -55,8 +52,9 @@ struct GrpcServer::State {
   Shared shared;
   Background background{kBackgroundThreads};
   std::unique_ptr<::grpc::Service> service = make_service(shared, background);
+  std::unique_ptr<Acceptor> acceptor;
+  std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> entrance;
   std::unique_ptr<::grpc::Server> server;
-  int port = 0;
   std::thread drainer;
   std::atomic<bool> drained{false};
 };
@@ -65,24 +63,32 @@ GrpcServer::GrpcServer(std::unique_ptr<State> state) : state_(std::move(state)) 
 
 Outcome<std::unique_ptr<GrpcServer>> GrpcServer::start(const GrpcOptions& options, Repository& repository,
                                                        SharedMemory& shared, Log& log) {
+  set_library_log(&log);
   auto secrets = credentials(options);
   if (!secrets.ok()) return secrets.error();
   auto state = std::make_unique<State>(options, repository, shared, log);
+  auto acceptor = Acceptor::listen(options.host, options.port, options.max_connections, log);
+  if (!acceptor.ok()) return acceptor.error();
   ::grpc::ServerBuilder builder;
   set_limits(options, builder);
-  builder.AddListeningPort(address_of(options), *secrets, &state->port);
+  using From = ::grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  state->entrance = builder.experimental().AddExternalConnectionAcceptor(From::FROM_FD, *secrets);
   builder.RegisterService(state->service.get());
   state->server = builder.BuildAndStart();
-  if (state->server == nullptr || state->port == 0) {
-    return Error{Code::kInvalid,
-                 "cannot listen on " + address_of(options) + " for gRPC: the address is in use or not ours"};
-  }
+  if (state->server == nullptr) return Error{Code::kInternal, "gRPC does not start; the log says more"};
+  state->acceptor = std::move(*acceptor);
+  state->acceptor->start([entrance = state->entrance.get()](int listener, int file) {
+    ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listener;
+    connection.fd = file;
+    entrance->HandleNewConnection(&connection);
+  });
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(state)));
 }
 
 GrpcServer::~GrpcServer() { stop(); }
 
-std::uint16_t GrpcServer::port() const { return static_cast<std::uint16_t>(state_->port); }
+std::uint16_t GrpcServer::port() const { return state_->acceptor->port(); }
 
 void GrpcServer::drain(Clock::time_point until) {
   if (state_->drainer.joinable()) return;
@@ -90,6 +96,7 @@ void GrpcServer::drain(Clock::time_point until) {
   state_->drainer = std::thread([state = state_.get(), left] {
     const auto deadline =
         std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(left);
+    state->acceptor->close();
     state->shared.end_streams();
     std::this_thread::sleep_until(
         std::min<std::chrono::system_clock::time_point>(deadline, std::chrono::system_clock::now() + kDrainGrace));
@@ -105,6 +112,7 @@ void GrpcServer::stop() {
   drain(Clock::now());
   state_->drainer.join();
   state_->server.reset();
+  set_library_log(nullptr);
 }
 
 void GrpcServer::write_metrics(MetricsPage& page) const {
@@ -121,6 +129,13 @@ void GrpcServer::write_metrics(MetricsPage& page) const {
   };
   sample("unary", counts.calls);
   sample("stream", counts.streams);
+  const Acceptor::Counts& connections = state_->acceptor->counts();
+  page.family("hardtack_grpc_connections", "gauge", "Open gRPC connections.");
+  page.sample("hardtack_grpc_connections", "", std::uint64_t{connections.open});
+  page.family("hardtack_grpc_connections_total", "counter", "gRPC connections that were accepted.");
+  page.sample("hardtack_grpc_connections_total", "", connections.accepted.load());
+  page.family("hardtack_grpc_connections_refused_total", "counter", "gRPC connections beyond the limit.");
+  page.sample("hardtack_grpc_connections_refused_total", "", connections.refused.load());
   page.family("hardtack_grpc_messages_total", "counter", "Messages of gRPC calls.");
   page.sample("hardtack_grpc_messages_total", "direction=\"in\"", counts.messages_in.load());
   page.sample("hardtack_grpc_messages_total", "direction=\"out\"", counts.messages_out.load());

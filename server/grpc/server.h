@@ -1,8 +1,8 @@
 // The gRPC server: the service inference.GRPCInferenceService of the Open Inference Protocol.
 //
 // Threads. gRPC's own threads read and write calls; no thread is held by a request that waits or runs, but for those that
-// may run a model themselves (Request::run_here): one thread less than gRPC has. Results from worker threads are written
-// by those. Everything public is safe from any thread, start() and stop() excepted.
+// may run a model themselves (Request::run_here): one thread less than gRPC has, and all where the run is short. Results
+// from worker threads are written by those. Everything public is safe from any thread, start() and stop() excepted.
 #ifndef HARDTACK_SERVER_GRPC_SERVER_H
 #define HARDTACK_SERVER_GRPC_SERVER_H
 
@@ -25,7 +25,9 @@ struct GrpcOptions {
   std::uint16_t port = 8001;                         // 0: one that is free
   std::size_t max_message = std::size_t{256} << 20;  // of a request, inflated; at most 2 GiB
   std::uint32_t max_metadata = 16U << 10;
-  int max_concurrent_calls = 1024;  // on one connection; more wait in the client
+  std::size_t max_connections = 1024;  // one more is closed at once
+  int max_concurrent_calls = 1024;     // on one connection; more wait in the client
+  std::chrono::seconds handshake_timeout{10};
   Compression compression = Compression::kNone;
   std::string tls_certificate, tls_key;  // PEM files; empty: no TLS
   std::string tls_client_ca;             // PEM file: clients must show a certificate of it

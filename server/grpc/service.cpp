@@ -64,30 +64,19 @@ class InferCall final : public UnaryCall {
     if (shared_.draining) return finish(Error{Code::kStopping, "the server is shutting down"});
     Request request;
     request.arrived = arrived_;
-    if (Failure wrong = read(in, request)) return finish(std::move(wrong));
+    if (Failure wrong = read_request(in, shared_.options.max_message, shared_.memory, request, deliveries_)) {
+      return finish(shared_.repository.why_refused(request, *wrong));
+    }
+    request.deadline = std::min(request.deadline, deadline_);
+    request.cancelled = cancelled_;
     Shared& shared = shared_;  // finish() may come before infer() returns, and end this
     const bool slot = shared.take_slot();
-    request.run_here = slot;
+    request.run_here = slot ? RunHere::kYes : RunHere::kIfShort;
     shared.repository.infer(std::move(request), [this](Response&& response) { reply(std::move(response)); });
     if (slot) shared.give_slot();
   }
 
  private:
-  Failure read(const Bytes& in, Request& request) try {
-    auto message = std::make_shared<pb::ModelInferRequest>();
-    if (Failure wrong = parse_infer(in, shared_.options.max_message, *message)) return wrong;
-    if (Failure wrong = make_request(std::move(message), shared_.memory, request, deliveries_)) {
-      // An unknown model is the better answer than what is wrong with a request to it.
-      auto known = shared_.repository.find(request.model, request.version);
-      return known.ok() ? wrong : known.error();
-    }
-    request.deadline = std::min(request.deadline, deadline_);
-    request.cancelled = cancelled_;
-    return std::nullopt;
-  } catch (const std::bad_alloc&) {
-    return no_memory();
-  }
-
   void reply(Response&& response) {
     Failure failed;
     try {
@@ -128,10 +117,12 @@ class Service final : public RawService {
  public:
   Service(Shared& shared, Background& background) : shared_(shared), background_(background) {}
 
+  // NOLINTBEGIN(bugprone-macro-parentheses): the name of a template cannot stand in parentheses
 #define HARDTACK_METHOD(name, where)                                               \
   Reactor* name(Context* context, const Bytes* in, Bytes* out) override {          \
     return where<pb::name##Request, pb::name##Response>(context, #name, *in, out); \
   }
+  // NOLINTEND(bugprone-macro-parentheses)
   HARDTACK_METHOD(ServerLive, here)
   HARDTACK_METHOD(ServerReady, here)
   HARDTACK_METHOD(ModelReady, here)

@@ -97,17 +97,8 @@ void StreamCall::take(const std::shared_ptr<Slot>& slot) {
   if (incoming_.Valid()) shared_.counts.bytes_in += incoming_.Length();
   auto deliveries = std::make_shared<Deliveries>();
   Request request;
-  Failure wrong;
-  try {
-    auto message = std::make_shared<pb::ModelInferRequest>();
-    wrong = parse_infer(incoming_, shared_.options.max_message, *message);
-    if (!wrong) wrong = make_request(std::move(message), shared_.memory, request, *deliveries);
-  } catch (const std::bad_alloc&) {
-    wrong = Error{Code::kNoMemory, "no memory for the request"};
-  }
-  if (wrong) {
-    auto known = shared_.repository.find(request.model, request.version);
-    const Error& said = request.model.empty() || known.ok() ? *wrong : known.error();
+  if (Failure wrong = read_request(incoming_, shared_.options.max_message, shared_.memory, request, *deliveries)) {
+    const Error said = shared_.repository.why_refused(request, *wrong);
     return reply(slot, error_bytes(request.model, request.id, said.sentence));
   }
   request.deadline = std::min(request.deadline, deadline_);
@@ -122,14 +113,14 @@ void StreamCall::take(const std::shared_ptr<Slot>& slot) {
         } catch (const std::bad_alloc&) {
           failed = Error{Code::kNoMemory, "no memory for the answer"};
         }
-        self->reply(slot, failed ? error_bytes(model, id, failed->sentence) : std::move(bytes));
+        self->reply(slot, failed ? error_bytes(model, id, failed->sentence) : bytes);
         self->pump();
       });
 }
 
-void StreamCall::reply(const std::shared_ptr<Slot>& slot, Bytes&& bytes) {
+void StreamCall::reply(const std::shared_ptr<Slot>& slot, const Bytes& bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  slot->bytes = std::move(bytes);
+  slot->bytes = bytes;  // shares the slices
   slot->ready = true;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "server/core/text.h"
 #include "server/grpc/inflate.h"
 
 namespace hardtack::serve::rpc {
@@ -129,8 +130,8 @@ Failure write(const google::protobuf::MessageLite& message, Bytes& bytes) {
   return std::nullopt;
 }
 
-Failure write_infer(const pb::ModelInferResponse& head, const std::vector<Raw>& raw, std::shared_ptr<const void> owner,
-                    bool streamed, Bytes& bytes) {
+Failure write_infer(const pb::ModelInferResponse& head, const std::vector<Raw>& raw,
+                    const std::shared_ptr<const void>& owner, bool streamed, Bytes& bytes) {
   std::size_t nbytes = head.ByteSizeLong();
   for (const Raw& one : raw) nbytes += raw_nbytes(one);
   if (Failure wrong = check_length(nbytes)) return wrong;
@@ -168,11 +169,12 @@ Failure write_infer(const pb::ModelInferResponse& head, const std::vector<Raw>& 
       case Code::kUnsupported: return ::grpc::StatusCode::UNIMPLEMENTED;
       case Code::kDeadline: return ::grpc::StatusCode::DEADLINE_EXCEEDED;
       case Code::kCancelled: return ::grpc::StatusCode::CANCELLED;
+      case Code::kDevice:
       case Code::kInternal: return ::grpc::StatusCode::INTERNAL;
     }
     return ::grpc::StatusCode::INTERNAL;
   }();
-  return ::grpc::Status(code, error.sentence.substr(0, kLongestStatus));
+  return ::grpc::Status(code, cut(error.sentence, kLongestStatus));
 }
 
 }  // namespace hardtack::serve::rpc

@@ -36,8 +36,8 @@ struct Raw {
 
 /// `head` with the raw contents appended, large ones without a copy: `owner` lives until they are sent. `streamed`:
 /// inside a ModelStreamInferResponse.
-Failure write_infer(const pb::ModelInferResponse& head, const std::vector<Raw>& raw, std::shared_ptr<const void> owner,
-                    bool streamed, Bytes& bytes);
+Failure write_infer(const pb::ModelInferResponse& head, const std::vector<Raw>& raw,
+                    const std::shared_ptr<const void>& owner, bool streamed, Bytes& bytes);
 
 ::grpc::Status to_status(const Error& error);
 

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "server/core/tensor.h"
+#include "server/core/text.h"
 
 namespace hardtack::serve::http {
 
@@ -61,8 +62,13 @@ Failure decompress(HttpRequest& request, std::size_t json_nbytes, std::size_t li
   if (encoding.empty() || encoding == "identity") return std::nullopt;
   if (encoding != "gzip" && encoding != "deflate") {
     return Error{Code::kUnsupported,
-                 "Content-Encoding \"" + encoding.substr(0, 64) + "\" is not known; use gzip or deflate"};
+                 "Content-Encoding \"" + cut(encoding, 64) + "\" is not known; use gzip or deflate"};
   }
+  std::size_t read = 0, written = 0;
+  const auto broken = [&] {
+    return Error{Code::kInvalid, "the body is no sound " + encoding + " stream: it breaks after " +
+                                     std::to_string(read) + " of " + std::to_string(request.body_nbytes) + " bytes"};
+  };
   const Error no_memory{Code::kNoMemory, "no memory to inflate the body; try again later"};
   Inflater inflater(encoding == "gzip" ? kGzip : kZlib);
   z_stream* z = inflater.stream();
@@ -71,7 +77,6 @@ Failure decompress(HttpRequest& request, std::size_t json_nbytes, std::size_t li
       !out.grow(json_nbytes, 0, std::min(limit, std::max<std::size_t>(request.body_nbytes * 4, 4096)))) {
     return no_memory;
   }
-  std::size_t read = 0, written = 0;
   while (true) {
     if (written == out.capacity) {
       if (out.capacity == limit) {
@@ -81,8 +86,10 @@ Failure decompress(HttpRequest& request, std::size_t json_nbytes, std::size_t li
         z->avail_in = step(request.body_nbytes - read);
         z->next_out = reinterpret_cast<Bytef*>(&one);
         z->avail_out = 1;
-        if (::inflate(z, Z_NO_FLUSH) != Z_STREAM_END || z->avail_out == 0) return too_large(limit);
+        const int result = ::inflate(z, Z_NO_FLUSH);
+        if (z->avail_out == 0) return too_large(limit);
         read = request.body_nbytes - z->avail_in;
+        if (result != Z_STREAM_END) return broken();
         break;
       }
       if (!out.grow(json_nbytes, written, std::min(limit, out.capacity * 2))) return no_memory;
@@ -98,8 +105,7 @@ Failure decompress(HttpRequest& request, std::size_t json_nbytes, std::size_t li
     if (result == Z_STREAM_END) break;
     if (result == Z_MEM_ERROR) return no_memory;
     if (result != Z_OK || (in == 0 && room > 0)) {
-      return Error{Code::kInvalid, "the body is no sound " + encoding + " stream: it breaks after " +
-                                       std::to_string(read) + " of " + std::to_string(request.body_nbytes) + " bytes"};
+      return broken();
     }
   }
   if (read != request.body_nbytes) {

@@ -204,11 +204,11 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     request_.arrived = arrived_;
     request_.cancelled = std::make_shared<std::atomic<bool>>(false);
     std::atomic_store(&cancelled_, request_.cancelled);
-    request_.run_here = shared_.take_slot();
     if (shared_.options.log_requests) logged_ = request_.target.substr(0, 500);
     phase = Phase::kRunning;
     handover_ = kNobody;
-    const bool slot = request_.run_here;
+    const bool slot = shared_.take_slot();
+    request_.run_here = slot ? RunHere::kYes : RunHere::kIfShort;
     try {
       shared_.routes.handle(std::move(request_), [self = this->shared_from_this()](HttpReply&& reply) {
         self->reply_ = std::move(reply);

@@ -1,9 +1,9 @@
 #include "server/http/infer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
+#include "server/core/input_memory.h"
 #include "server/core/protocol.h"
 #include "server/http/compression.h"
 #include "server/http/infer_json.h"
@@ -42,44 +42,17 @@ Outcome<bool> flag(const Parameters& parameters, const char* name, bool otherwis
   return invalid("parameter \"" + std::string(name) + "\" must be true or false");
 }
 
-Outcome<std::uint64_t> size(const Parameters& parameters, const char* name, std::uint64_t otherwise) {
-  const Parameter* value = find(parameters, name);
-  if (value == nullptr) return otherwise;
-  const auto* number = std::get_if<std::int64_t>(value);
-  if (number != nullptr && *number >= 0) return static_cast<std::uint64_t>(*number);
-  return invalid("parameter \"" + std::string(name) + "\" must be a whole number, not negative");
-}
-
-// The parameters shared_memory_region, _offset and _byte_size; an empty region: there are none.
 Outcome<Placement> placement(const std::string& which, const Parameters& parameters) {
-  Placement place;
-  const Parameter* region = find(parameters, "shared_memory_region");
-  if (region == nullptr) return place;
-  const auto* name = std::get_if<std::string>(region);
-  if (name == nullptr || name->empty())
-    return invalid("parameter \"shared_memory_region\" of " + which + " must be a name");
-  if (find(parameters, "shared_memory_byte_size") == nullptr) {
-    return invalid(which + " lies in shared memory and has no parameter \"shared_memory_byte_size\"");
-  }
-  auto offset = size(parameters, "shared_memory_offset", 0);
-  auto nbytes = size(parameters, "shared_memory_byte_size", 0);
-  if (!offset.ok()) return offset.error();
-  if (!nbytes.ok()) return nbytes.error();
-  return Placement{*name, *offset, *nbytes};
+  return placement_of(which, [&](const char* name) {
+    const Parameter* value = find(parameters, name);
+    return value == nullptr ? std::nullopt : std::optional<Parameter>(*value);
+  });
 }
-
-// What holds the memory of a request's inputs: the body, and blocks of their own for those that do not lie in it.
-struct Holder {
-  std::shared_ptr<std::byte> body;
-  std::vector<std::shared_ptr<std::byte>> blocks;
-};
 
 class RequestMaker {
  public:
   RequestMaker(const HttpRequest& http, const SharedMemory& shared, std::size_t json_nbytes)
-      : http_(http), shared_(shared), next_(json_nbytes) {
-    holder_->body = http.owner;
-  }
+      : http_(http), shared_(shared), next_(json_nbytes) {}
 
   Failure make(InferJson&& json, Request& request, Plan& plan) {
     request.id = std::move(json.id);
@@ -103,13 +76,13 @@ class RequestMaker {
     for (JsonOutput& output : json.outputs) {
       if (Failure wrong = add_output(output, request, plan)) return wrong;
     }
-    request.keep_alive = holder_;
+    request.keep_alive = memory_;
     return std::nullopt;
   }
 
  private:
   Failure add_input(JsonInput& json, Request& request) {
-    const std::string which = "input \"" + json.name.substr(0, 200) + "\"";
+    const std::string which = input_named(json.name);
     if (json.name.empty()) return invalid("an input has no name");
     if (json.datatype.empty()) return invalid(which + " has no datatype");
     if (!json.has_shape) return invalid(which + " has no shape");
@@ -130,54 +103,41 @@ class RequestMaker {
       auto elements = to_elements(named, *dtype);
       if (!elements.ok()) return elements.error();
       input.shape = std::move(named.shape);
-      hold(input, elements->memory, elements->nbytes);
+      memory_->hold(input, elements->memory, elements->nbytes);
     } else if (binary) {
       input.shape = std::move(json.shape);
-      if (Failure wrong = take_binary(json, input)) return wrong;
+      if (Failure wrong = take_binary(which, json, input)) return wrong;
     } else {
       input.shape = std::move(json.shape);
       auto block = shared_.read(*place);
       if (!block.ok()) return block.error();
-      hold(input, *block, place->nbytes);
+      memory_->hold(input, *block, place->nbytes);
     }
     request.inputs.push_back(std::move(input));
     return std::nullopt;
   }
 
-  void hold(Input& input, std::shared_ptr<std::byte> block, std::size_t nbytes) {
-    input.data = block.get();
-    input.nbytes = nbytes;
-    holder_->blocks.push_back(std::move(block));
-  }
-
-  // The next bytes of the body, in place where they are aligned.
-  Failure take_binary(const JsonInput& json, Input& input) {
-    auto nbytes = size(json.parameters, "binary_data_size", 0);
+  // The next bytes of the body.
+  Failure take_binary(const std::string& which, const JsonInput& json, Input& input) {
+    auto nbytes = size_parameter(which, "binary_data_size", json.parameters.at("binary_data_size"));
     if (!nbytes.ok()) return nbytes.error();
     if (*nbytes > http_.body_nbytes - next_) {
-      return invalid("input \"" + input.name + "\" has binary_data_size " + std::to_string(*nbytes) + ", but only " +
+      return invalid(which + " has binary_data_size " + std::to_string(*nbytes) + ", but only " +
                      std::to_string(http_.body_nbytes - next_) + " bytes of the body are left");
     }
-    input.data = http_.body + next_;
-    input.nbytes = *nbytes;
+    const std::byte* start = http_.body + next_;
     next_ += *nbytes;
-    if (input.nbytes == 0 || aligned(input.data, input.dtype)) return std::nullopt;
-    std::shared_ptr<std::byte> block = allocate(input.nbytes);
-    if (block == nullptr) return Error{Code::kNoMemory, "no memory for input \"" + input.name + "\""};
-    std::memcpy(block.get(), input.data, input.nbytes);
-    hold(input, std::move(block), input.nbytes);
-    return std::nullopt;
+    return memory_->use(input, start, *nbytes);
   }
 
   Failure add_output(JsonOutput& json, Request& request, Plan& plan) {
     if (json.name.empty()) return invalid("an output has no name");
-    const std::string which = "output \"" + json.name.substr(0, 200) + "\"";
     for (const auto& [name, value] : json.parameters) {
       if (Failure wrong = check_output_parameter(json.name, name)) return wrong;
     }
     auto binary = flag(json.parameters, "binary_data", plan.binary_by_default);
     if (!binary.ok()) return binary.error();
-    auto place = placement(which, json.parameters);
+    auto place = placement(output_named(json.name), json.parameters);
     if (!place.ok()) return place.error();
     Delivery delivery{json.name, *binary, !place->region.empty(), *place};
     if (delivery.in_region) {
@@ -191,7 +151,7 @@ class RequestMaker {
   const HttpRequest& http_;
   const SharedMemory& shared_;
   std::size_t next_;
-  std::shared_ptr<Holder> holder_ = std::make_shared<Holder>();
+  std::shared_ptr<InputMemory> memory_ = std::make_shared<InputMemory>(http_.owner);
 };
 
 Failure append_output(HttpReply& reply, const Output& output, const Delivery& delivery, const SharedMemory& shared) {
@@ -274,9 +234,7 @@ void infer(Repository& repository, const SharedMemory& shared, std::size_t max_b
   plan.encoding = accepted_encoding(http.accept_encoding);
   RequestMaker maker(http, shared, json_nbytes);
   if (Failure wrong = maker.make(std::move(*json), request, plan)) {
-    // An unknown model is the better answer than what is wrong with a request to it.
-    auto known = repository.find(model, version);
-    return reply(error_reply(known.ok() ? *wrong : known.error()));
+    return reply(error_reply(repository.why_refused(request, *wrong)));
   }
   http.owner.reset();
   repository.infer(std::move(request),

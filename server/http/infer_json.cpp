@@ -4,6 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/core/protocol.h"
+#include "server/core/text.h"
+
 namespace hardtack::serve::http {
 
 namespace {
@@ -36,7 +39,8 @@ class Reader {
   InferJson message;
   std::string problem;
 
-  bool null() { return scalar_of_no_use("null"); }
+  // "data": null is no data: so some clients say that the input is empty and in the binary form.
+  bool null() { return (in(Where::kInput) && key_ == "data") || scalar_of_no_use("null"); }
 
   bool boolean(bool value) {
     if (in(Where::kData) || bare_data()) return data_bool(value);
@@ -150,10 +154,11 @@ class Reader {
   bool parse_error(std::size_t position, const std::string& token, const Json::exception& error) {
     std::string text =
         error.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: why; last read"
-    const std::size_t cut = text.find(": ");
-    if (cut != std::string::npos) text = text.substr(cut + 2);
+    const std::size_t colon = text.find(": ");
+    if (colon != std::string::npos) text = text.substr(colon + 2);
+    if (!is_utf8(text)) text = text.substr(0, text.find("; last read"));
     (void)token;
-    problem = "the request is no JSON: at byte " + std::to_string(position) + ": " + text.substr(0, 200);
+    problem = "the request is no JSON: at byte " + std::to_string(position) + ": " + cut(text, 200);
     return false;
   }
 
@@ -187,7 +192,7 @@ class Reader {
     return ours ? scalar_of_no_use("an object") : enter(Where::kSkipped);
   }
 
-  std::string of_input() const { return "input \"" + message.inputs.back().name.substr(0, 200) + "\" "; }
+  std::string of_input() const { return input_named(message.inputs.back().name) + " "; }
 
   Parameters* here() {
     if (in(Where::kRootParameters)) return &message.parameters;
@@ -305,7 +310,7 @@ template <typename T>
 Failure put_whole(const JsonInput& input, T* to) {
   const JsonData& data = input.data;
   if (data.is_real) {
-    return Error{Code::kInvalid, "input \"" + input.name + "\" is " + input.datatype +
+    return Error{Code::kInvalid, input_named(input.name) + " is " + input.datatype +
                                      (data.too_big ? " and its data has a number beyond 64 bits"
                                                    : " and its data has numbers with a fraction or exponent")};
   }
@@ -313,7 +318,7 @@ Failure put_whole(const JsonInput& input, T* to) {
     const std::int64_t value = data.whole[i];
     if (value < static_cast<std::int64_t>(std::numeric_limits<T>::min()) ||
         value > static_cast<std::int64_t>(std::numeric_limits<T>::max())) {
-      return Error{Code::kInvalid, "input \"" + input.name + "\": element " + std::to_string(i) + " is " +
+      return Error{Code::kInvalid, input_named(input.name) + ": element " + std::to_string(i) + " is " +
                                        std::to_string(value) + ", which " + input.datatype + " does not hold"};
     }
     to[i] = static_cast<T>(value);
@@ -328,8 +333,8 @@ Failure put_real(const JsonInput& input, T* to) {
     for (std::size_t i = 0; i < data.real.size(); ++i) {
       to[i] = static_cast<T>(data.real[i]);
       if (to[i] - to[i] != 0) {
-        return Error{Code::kInvalid, "input \"" + input.name + "\": element " + std::to_string(i) +
-                                         " is too large for " + input.datatype};
+        return Error{Code::kInvalid, input_named(input.name) + ": element " + std::to_string(i) + " is too large for " +
+                                         input.datatype};
       }
     }
   } else {
@@ -348,7 +353,7 @@ Failure put(const JsonInput& input, ht_dtype dtype, void* to) {
   if (dtype.code == 0 && bits == 16) return put_whole(input, static_cast<std::int16_t*>(to));
   if (dtype.code == 0 && bits == 8) return put_whole(input, static_cast<std::int8_t*>(to));
   if (dtype.code == 1 && bits == 8) return put_whole(input, static_cast<std::uint8_t*>(to));
-  return half_type("input \"" + input.name + "\"", dtype);
+  return half_type(input_named(input.name), dtype);
 }
 
 }  // namespace
@@ -361,7 +366,7 @@ Outcome<InferJson> read_infer_json(std::string_view text) {
 
 Outcome<Elements> to_elements(const JsonInput& input, ht_dtype dtype) {
   const JsonData& data = input.data;
-  const std::string which = "input \"" + input.name + "\"";
+  const std::string which = input_named(input.name);
   const auto count = numel(input.shape);
   if (!count)
     return Error{Code::kInvalid, which + " has shape " + to_text(input.shape) + "; sizes must fit and not be negative"};

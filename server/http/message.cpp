@@ -17,6 +17,7 @@ int status_of(Code code) {
     case Code::kNoMemory: return 503;
     case Code::kDeadline: return 504;
     case Code::kCancelled: return 499;
+    case Code::kDevice:
     case Code::kInternal: return 500;
   }
   return 500;

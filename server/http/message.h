@@ -30,7 +30,7 @@ struct HttpRequest {
   std::size_t body_nbytes = 0;
   Clock::time_point arrived = Clock::now();
   std::shared_ptr<std::atomic<bool>> cancelled;
-  bool run_here = false;  // the model may run on this thread
+  RunHere run_here = RunHere::kNo;
 
   std::string_view text() const { return {reinterpret_cast<const char*>(body), body_nbytes}; }
 };

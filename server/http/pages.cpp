@@ -78,26 +78,22 @@ std::string metadata_page(const ModelVersion& version, const std::vector<std::sh
 
 std::string config_page(const ModelVersion& version) {
   const Entry& entry = version.default_entry();
-  const bool gpu = std::string(version.info().device) != "cpu";
-  Json config = {
-      {"name", version.model()},
-      {"platform", kPlatform},
-      {"backend", kBackend},
-      {"version_policy", {{"all", Json::object()}}},
-      {"max_batch_size", version.max_batch_size()},
-      {"input", config_tensors(version, entry.inputs)},
-      {"output", config_tensors(version, entry.outputs)},
-      {"instance_group",
-       Json::array(
-           {{{"name", version.model()}, {"kind", gpu ? "KIND_GPU" : "KIND_CPU"}, {"count", version.sessions()}}})}};
+  Json config = {{"name", version.model()},
+                 {"platform", kPlatform},
+                 {"backend", kBackend},
+                 {"version_policy", {{"all", Json::object()}}},
+                 {"max_batch_size", version.max_batch_size()},
+                 {"input", config_tensors(version, entry.inputs)},
+                 {"output", config_tensors(version, entry.outputs)},
+                 {"instance_group", Json::array({{{"name", version.model()},
+                                                  {"kind", version.on_gpu() ? "KIND_GPU" : "KIND_CPU"},
+                                                  {"count", version.sessions()}}})}};
   if (version.max_batch_size() > 0) {
     config["dynamic_batching"] = {{"max_queue_delay_microseconds", version.options().max_delay.count()}};
   }
   if (version.has_states()) config["sequence_batching"] = Json::object();
   config["parameters"] = {{"target", {{"string_value", version.info().target}}}};
-  std::string entries;
-  for (const Entry& one : version.entries()) entries += (entries.empty() ? "" : ",") + one.name;
-  config["parameters"]["entries"] = {{"string_value", entries}};
+  config["parameters"]["entries"] = {{"string_value", version.entry_names()}};
   return dump(config);
 }
 

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/core/protocol.h"
+#include "server/core/text.h"
 #include "server/http/compression.h"
 #include "server/http/infer.h"
 #include "server/http/pages.h"
@@ -57,7 +59,7 @@ HttpReply wrong_method(const char* allow) {
 bool gets(const HttpRequest& request) { return request.method == Method::kGet || request.method == Method::kHead; }
 
 HttpReply no_such_path(const HttpRequest& request) {
-  return error_reply(404, "there is nothing at " + request.target.substr(0, 200) + "; the API starts at /v2");
+  return error_reply(404, "there is nothing at " + cut(request.target, 200) + "; the API starts at /v2");
 }
 
 // A small JSON object: bodies of the control endpoints. An empty body stands for {}.
@@ -104,10 +106,11 @@ void Routes::handle(HttpRequest&& request, Reply&& reply) {
 }
 
 HttpReply Routes::health(const Path& path) const {
-  if (path[2] == "live") return page("{\"live\":true}");
-  const std::string reason = repository_.not_ready_reason();
-  if (reason.empty()) return page("{\"ready\":true}");
-  HttpReply reply = page("{\"ready\":false,\"error\":");
+  const bool live = path[2] == "live";
+  const std::string name = live ? "{\"live\":" : "{\"ready\":";
+  const std::string reason = live ? repository_.device_fault() : repository_.not_ready_reason();
+  if (reason.empty()) return page(name + "true}");
+  HttpReply reply = page(name + "false,\"error\":");
   append_json_string(reply.text, reason);
   reply.text += '}';
   reply.status = 503;
@@ -195,11 +198,7 @@ void Routes::control(const std::string& model, bool load, HttpRequest&& request,
   const auto parameters = body->find("parameters");
   if (load && parameters != body->end() && parameters->is_object()) {
     for (const auto& [name, value] : parameters->items()) {
-      if (name == "config" || name.rfind("file:", 0) == 0) {
-        return reply(error_reply(400, "parameter \"" + name.substr(0, 200) +
-                                          "\" is not supported: this server loads the bundle that "
-                                          "lies in its repository, as it is"));
-      }
+      if (Failure refused = check_load_parameter(name)) return reply(error_reply(*refused));
     }
   }
   background_([this, model, load, reply = std::move(reply)] {

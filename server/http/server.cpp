@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <optional>
 #include <thread>
@@ -63,8 +64,11 @@ class HttpServer::State {
   SharedState shared;
   asio::io_context io{io_threads(options)};
   std::optional<asio::ssl::context> tls;
-  tcp::acceptor acceptor{io};
-  asio::steady_timer retry{io}, sweeper{io};
+  // The acceptor is used by one thread at a time: drain() closes it while others accept.
+  asio::strand<asio::io_context::executor_type> accepting = asio::make_strand(io);
+  asio::basic_socket_acceptor<tcp, decltype(accepting)> acceptor{accepting};
+  asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, decltype(accepting)> retry{accepting};
+  asio::steady_timer sweeper{io};
   std::uint16_t port = 0;
   std::vector<std::thread> threads;
 };
@@ -104,7 +108,7 @@ Failure HttpServer::State::listen() {
 }
 
 void HttpServer::State::accept() {
-  acceptor.async_accept([this](ErrorCode error, tcp::socket socket) {
+  acceptor.async_accept(io, [this](ErrorCode error, tcp::socket socket) {
     if (error == asio::error::operation_aborted || shared.draining) return;
     if (error) {  // out of file descriptors, as a rule: trying again at once would only burn the CPU
       log.write(Level::kError, "a connection cannot be accepted", {{"reason", error.message()}});
@@ -185,7 +189,7 @@ std::uint16_t HttpServer::port() const { return state_->port; }
 void HttpServer::drain() {
   state_->shared.draining_since = Clock::now().time_since_epoch().count();
   state_->shared.draining = true;
-  asio::post(state_->io, [raw = state_.get()] {
+  asio::post(state_->accepting, [raw = state_.get()] {
     ErrorCode ignored;
     raw->acceptor.close(ignored);
   });

@@ -1,8 +1,8 @@
 // The HTTP server: listens, keeps count of connections, ends those that take too long, drains.
 //
-// Threads. A few io threads serve all connections; any of them may handle any connection, one at a time each. All but one
-// may run a model themselves (Request::run_here), so that a small model costs no thread switch and one thread is always
-// left for the others. Results from worker threads are written by those.
+// Threads. A few io threads serve all connections; any of them may handle any connection, one at a time each. All may run a
+// model themselves (Request::run_here), so that a small model costs no thread switch; what may take long, all but one, so
+// that one thread is left for the others. Results from worker threads are written by those.
 #ifndef HARDTACK_SERVER_HTTP_SERVER_H
 #define HARDTACK_SERVER_HTTP_SERVER_H
 

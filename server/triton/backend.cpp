@@ -34,7 +34,7 @@ Outcome initialize(TRITONBACKEND_Backend* handle) {
   if (Outcome failed = read_backend_settings(config, &backend->settings)) return failed;
   Result<Pool> pool = Pool::create(backend->settings.threads);
   if (!pool.ok()) return from_status(pool.status());
-  backend->pool = std::move(*pool);
+  backend->workers.pool = std::move(*pool);
   if (Outcome failed = from_triton(TRITONBACKEND_BackendSetState(handle, backend.get()))) return failed;
   static_cast<void>(backend.release());
   log(TRITONSERVER_LOG_INFO, std::string("Hardtack ") + ht_version() + ", CPU features: " + ht_cpu_features());

@@ -18,13 +18,14 @@ Outcome Instance::create(TRITONBACKEND_ModelInstance* handle, const LoadedModel&
                          std::unique_ptr<Instance>* made) {
   std::unique_ptr<Instance> instance(new Instance(handle, model));
   ht_session_options options = ht_session_options_default();
-  options.pool = model.backend->pool.get();
   options.max_cached_shapes = num_cached_shapes(model);
   if (model.settings.threads > 0) {
     Result<Pool> pool = Pool::create(model.settings.threads);
     if (!pool.ok()) return from_status(pool.status());
     instance->own_pool_ = std::move(*pool);
     options.pool = instance->own_pool_.get();
+  } else {
+    options.parallel = &instance->spread_.emplace(model.backend->workers).parallel();
   }
   if (model.contract.has_states) {
     instance->sequences_.emplace(model, options, model.layout.num_sequences);
@@ -113,8 +114,11 @@ Outcome Instance::run(Session* session, const std::vector<Request*>& group, Time
   std::memset(outputs_.data(), 0, outputs_.size() * sizeof(ht_tensor));
   const std::vector<ht_tensor>& inputs = staging_.inputs();
   times->compute_start = now_ns();
+  std::optional<serve::Spread::Run> running;
+  if (spread_) running.emplace(*spread_, this, staging_.nbytes());
   const Status status =
       session->run(model_.contract.entry.c_str(), inputs.data(), inputs.size(), outputs_.data(), outputs_.size());
+  running.reset();
   times->compute_end = now_ns();
   // What breaks the contract is refused before anything runs.
   *states_good = status.ok() || status.code() == HT_CONTRACT || status.code() == HT_INVALID_ARGUMENT;

@@ -27,9 +27,10 @@ class Instance {
 
   TRITONBACKEND_ModelInstance* const handle_;
   const LoadedModel& model_;
-  Pool own_pool_;
-  Session session_;                     // of a model without states
-  std::optional<Sequences> sequences_;  // of a model with states
+  Pool own_pool_;                        // with `threads`
+  std::optional<serve::Spread> spread_;  // without; outlives the sessions
+  Session session_;                      // of a model without states
+  std::optional<Sequences> sequences_;   // of a model with states
   Staging staging_;
   std::deque<Request> requests_;  // num_requests_ of them are in use
   std::size_t num_requests_ = 0;

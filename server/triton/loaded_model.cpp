@@ -52,6 +52,7 @@ Outcome load_bundle(const fs::path& folder, const fs::path& bundle, LoadedModel*
   const std::string weights = settings.weights.empty() ? "" : (folder / settings.weights).string();
   ht_load_options options = ht_load_options_default();
   options.device = settings.device.empty() ? nullptr : settings.device.c_str();
+  options.cuda_driver = settings.cuda_driver.empty() ? nullptr : settings.cuda_driver.c_str();
   options.target = settings.target.empty() ? nullptr : settings.target.c_str();
   options.weights_path = weights.empty() ? nullptr : weights.c_str();
   options.copy_weights = settings.copy_weights ? 1 : 0;

@@ -5,13 +5,14 @@
 #include <memory>
 
 #include "config.h"
+#include "server/core/spread.h"
 
 namespace hardtack::triton {
 
 /// What lives as long as the backend is loaded.
 struct Backend {
   BackendSettings settings;
-  Pool pool;  // shared by instances without `threads` of their own
+  serve::Workers workers;  // shared by instances without `threads` of their own
 };
 
 struct LoadedModel {

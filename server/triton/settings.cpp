@@ -83,6 +83,8 @@ Outcome read_model_settings(const Json& config, const BackendSettings& backend, 
       failed = read_count(what, text, &settings->threads);
     } else if (name == "device") {
       settings->device = text;
+    } else if (name == "cuda_driver") {
+      settings->cuda_driver = text;
     } else if (name == "target") {
       settings->target = text;
     } else if (name == "entry") {

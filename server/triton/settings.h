@@ -23,7 +23,7 @@ struct BackendSettings {
 
 struct ModelSettings {
   std::int32_t threads = 0;  // of each instance; 0: the pool that instances share
-  std::string device, target, entry, weights;
+  std::string device, cuda_driver, target, entry, weights;
   std::vector<Key> trusted_keys;
   bool copy_weights = true;
   bool verify_weights = false;

@@ -64,8 +64,10 @@ Outcome Staging::join(const LoadedModel& model, const std::vector<Request*>& gro
   shapes_.resize(ports.size());
   strides_.resize(ports.size());
   num_rows_ = 0;
+  nbytes_ = 0;
   for (const Request* request : group) num_rows_ += request->num_rows();
   for (std::size_t i = 0; i < ports.size(); ++i) {
+    for (const Request* request : group) nbytes_ += request->nbytes(i);
     shapes_[i] = group[0]->shape(i);
     if (group.size() > 1) shapes_[i][0] = num_rows_;
     ht_tensor& tensor = tensors_[i];

@@ -16,6 +16,8 @@ class Staging {
 
   const std::vector<ht_tensor>& inputs() const { return tensors_; }
   std::int64_t num_rows() const { return num_rows_; }
+  /// Of all inputs.
+  std::size_t nbytes() const { return nbytes_; }
 
  private:
   struct Free {
@@ -35,6 +37,7 @@ class Staging {
   std::vector<ht_tensor> tensors_;
   std::vector<std::vector<std::int64_t>> shapes_, strides_;
   std::int64_t num_rows_ = 0;
+  std::size_t nbytes_ = 0;
 };
 
 }  // namespace hardtack::triton

@@ -259,7 +259,7 @@ def test_a_second_server_does_not_share_the_port(program: Path, models: Path, se
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
     where = f"127.0.0.1:{server.grpc_port}"
-    assert f"cannot listen on {where} for gRPC: the address is in use or not ours" in done.stderr
+    assert f"cannot listen on {where} for gRPC: Address already in use\n" in done.stderr
 
 
 def certificate(folder: Path, name: str) -> tuple[bytes, bytes]:

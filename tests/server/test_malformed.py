@@ -89,7 +89,7 @@ DOCUMENTS: list[tuple[object, int, str]] = [
         400,
         'input "x" has binary_data_size 16, but only 0 bytes of the body are left',
     ),
-    (request(data=None, parameters={"binary_data_size": -1}), 400, 'parameter "binary_data_size" must be a whole number, not negative'),
+    (request(data=None, parameters={"binary_data_size": -1}), 400, 'parameter "binary_data_size" of input "x" must be a whole number, not negative'),
     (request(data=None, parameters={"shared_memory_region": "r"}), 400, 'input "x" lies in shared memory and has no parameter "shared_memory_byte_size"'),
     (
         request(data=None, parameters={"shared_memory_region": "r", "shared_memory_byte_size": 16}),

@@ -64,10 +64,18 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float = 20) -> N
 class Server:
     """A started server; `log` has its lines. Use it as a context: it must then end with exit status 0."""
 
-    def __init__(self, program: Path, models: Path, *arguments: str, ready: bool = True) -> None:
+    def __init__(
+        self,
+        program: Path,
+        models: Path,
+        *arguments: str,
+        ready: bool = True,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         ports = ["--http-port", "0", *(["--grpc-port", "0"] if speaks_grpc(program) else [])]
         command = [str(program), str(models), *ports, "--log-format", "json", *arguments]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+        variables = os.environ | (environment or {})
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env=variables)
         self.log: list[dict[str, Any]] = []
         self.raw_log: list[str] = []
         threading.Thread(target=self._read_log, daemon=True).start()

@@ -74,6 +74,7 @@ class TritonServer:
         *,
         more_backends: Path | None = None,
         lingers: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.lingers = lingers
         self.repository = folder / "models"
@@ -90,16 +91,13 @@ class TritonServer:
         for name in ("http", "grpc", "metrics"):
             command += [f"--{name}-address=127.0.0.1", f"--{name}-port={getattr(self, f'{name}_port')}"]
         self.log_path = folder / "server.log"
+        folders = [str(SERVER_LIBRARIES), str(sysconfig.get_config_var("LIBDIR"))]  # the second for the python backend
+        variables = {**os.environ, "LD_LIBRARY_PATH": ":".join(folders), **(environment or {})}
         with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen([*command, *options], stdout=log, stderr=log, env=self._environment())
+            self.process = subprocess.Popen([*command, *options], stdout=log, stderr=log, env=variables)
         self._wait()
         self.http = triton_http.InferenceServerClient(f"127.0.0.1:{self.http_port}", concurrency=4)
         self.grpc = triton_grpc.InferenceServerClient(f"127.0.0.1:{self.grpc_port}")
-
-    @staticmethod
-    def _environment() -> dict[str, str]:
-        python = sysconfig.get_config_var("LIBDIR")  # for the python backend
-        return {**os.environ, "LD_LIBRARY_PATH": f"{SERVER_LIBRARIES}:{python}"}
 
     def _wait(self) -> None:
         end = time.monotonic() + 60

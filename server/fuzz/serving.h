@@ -1,0 +1,32 @@
+// What the fuzz targets have in common: a repository without models, and checks that end the program.
+#ifndef HARDTACK_SERVER_FUZZ_SERVING_H
+#define HARDTACK_SERVER_FUZZ_SERVING_H
+
+#include <string_view>
+
+#include "server/core/log.h"
+#include "server/core/repository.h"
+#include "server/core/shared_memory.h"
+
+namespace hardtack::serve::fuzz {
+
+/// Ends the program, loudly, when what must hold does not.
+void require(bool holds, const char* what, std::string_view about = {});
+
+/// What people are told is a sentence in UTF-8.
+void require_sentence(std::string_view text);
+
+/// A server's inside without models and connections; one for the whole program.
+struct Serving {
+  std::unique_ptr<Log> log;
+  std::unique_ptr<Repository> repository;
+  SharedMemory shared;  // with a region "in" of 256 bytes
+};
+Serving& serving();
+
+/// Reads every byte of an input, so that the sanitizers see memory that is not there.
+void touch(const Input& input);
+
+}  // namespace hardtack::serve::fuzz
+
+#endif  // HARDTACK_SERVER_FUZZ_SERVING_H

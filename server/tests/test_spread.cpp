@@ -1,0 +1,85 @@
+#include <doctest/doctest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "server/core/spread.h"
+
+using namespace hardtack::serve;
+
+namespace {
+
+// Tasks of one region: each notes its thread, and waits for a task on another thread where that is expected.
+struct Region {
+  std::mutex mutex;
+  std::condition_variable met;
+  std::set<std::thread::id> threads;
+  std::size_t expected = 1;
+
+  static void task(void* closure, std::int64_t, std::int32_t) {
+    Region& self = *static_cast<Region*>(closure);
+    std::unique_lock<std::mutex> lock(self.mutex);
+    self.threads.insert(std::this_thread::get_id());
+    self.met.notify_all();
+    self.met.wait_for(lock, std::chrono::seconds(20), [&] { return self.threads.size() >= self.expected; });
+  }
+};
+
+std::size_t num_threads(const Spread& spread, std::size_t expected) {
+  Region region;
+  region.expected = expected;
+  const HtParallel& parallel = spread.parallel();
+  parallel.run(parallel.pool, 2, &Region::task, &region);
+  return region.threads.size();
+}
+
+struct TwoThreads {
+  TwoThreads() {
+    auto created = hardtack::Pool::create(2);
+    REQUIRE(created.ok());
+    workers.pool = std::move(*created);
+  }
+  Workers workers;
+};
+
+constexpr int kKind = 0, kOther = 0;
+constexpr std::size_t kMuch = std::size_t{1} << 40;
+
+}  // namespace
+
+TEST_CASE("a run whose kind is not known is spread over the pool") {
+  TwoThreads two;
+  Spread spread(two.workers);
+  CHECK(spread.parallel().nworkers == 2);
+  const Spread::Run run(spread, &kKind, 1);
+  CHECK(num_threads(spread, 2) == 2);
+}
+
+TEST_CASE("runs that are short stay on their thread, by the bytes they take in") {
+  TwoThreads two;
+  Spread spread(two.workers);
+  { const Spread::Run run(spread, &kKind, kMuch); }
+  {
+    const Spread::Run run(spread, &kKind, 1);
+    CHECK(num_threads(spread, 1) == 1);
+  }
+  {
+    const Spread::Run run(spread, &kOther, 1);
+    CHECK(num_threads(spread, 2) == 2);
+  }
+  const Spread::Run run(spread, &kOther, kMuch);
+  CHECK(num_threads(spread, 2) == 2);
+}
+
+TEST_CASE("while another session runs, a run stays on its thread") {
+  TwoThreads two;
+  Spread spread(two.workers), other(two.workers);
+  const Spread::Run run(spread, &kKind, 1);
+  {
+    const Spread::Run meanwhile(other, &kKind, 1);
+    CHECK(num_threads(spread, 1) == 1);
+  }
+  CHECK(num_threads(spread, 2) == 2);
+}
