@@ -1,162 +1,201 @@
-"""What hardtack-server costs and carries, on this machine over the loopback.
+"""What serving costs and carries, on this machine over the loopback.
 
-    python -m bench.serving                 overhead of one client, throughput by clients, latency at half load
+    python -m bench.serving                 overhead, throughput beside Triton, latency at half load
+    python -m bench.serving --sentences     MiniLM: sentences a second, by length and limit of the batch
     python -m bench.serving --soak 600      64 clients at saturation, mixed sizes, the bundle replaced every 5 s
 
-Clients are native (bench/serving_load.cpp) and check every answer against a direct call. Direct calls and requests take
-turns in one process, so that both meet the same weather. Stops with exit status 1 when an answer was lost or wrong.
+One load generator (bench/serving_load), on one thread, drives all systems and checks every answer against eager
+PyTorch.
+They take turns, so that all meet the same weather; figures are medians over the turns. Stops with exit status 1 when an
+answer was wrong, lost or doubled.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
-import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from statistics import median
 
+import torch
+
+from bench import machine, serving_models
+from bench.serving_cases import Case
+from bench.serving_soak import soak
+from bench.serving_systems import TRITON_MODELS, Endpoint, Load, Result, middle, triton
 from tests.support.served import Server, build_program
+from tests.support.triton_server import MISSING, build_backend, is_there
 
-ROOT = Path(__file__).resolve().parents[1]
+AS_IT_COMES = "hardtack-server"
+BATCHED = "hardtack-server --max-batch 64"
+"""The batches of Triton's models: of what waits, up to 64 rows, without a delay."""
 
-NUM_FEATURES = 784
-
-
-def export_mlp(path: Path) -> None:
-    """784-512-512-10 with a symbolic batch."""
-    import torch
-    from torch import nn
-    from torch.export import Dim
-
-    import hardtack
-
-    torch.manual_seed(0)
-    mlp = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)).eval()
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.mlp = mlp
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.mlp(x)  # type: ignore[no-any-return]
-
-    example = (torch.randn(2, NUM_FEATURES),)
-    hardtack.export(Model().eval(), example, path=path, dynamic_shapes={"x": {0: Dim("batch", min=1, max=64)}})
+LENGTHS, BATCHES = (8, 16, 32, 64), (8, 16, 32)
+SESSIONS = (1, 2)
 
 
-def build_load(program: Path, folder: Path) -> Path:
-    """The load generator, linked to the runtime of the server's build."""
-    library = program.resolve().parents[1] / "runtime_cpp"
-    made = folder / "serving_load"
-    source = ROOT / "bench" / "serving_load.cpp"
-    include = ROOT / "runtime_cpp" / "include"
-    options = ["-std=c++17", "-O2", "-pthread", f"-I{include}", f"-L{library}", f"-Wl,-rpath,{library}"]
-    subprocess.run(["g++", *options, source, "-o", made, "-lhardtack"], check=True)
-    return made
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Markdown on standard output."""
+    print(f"\n| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+    sys.stdout.flush()
+
+
+def put_model(models: Path, name: str, bundle: Path) -> Path:
+    """A folder of models with one; gives the place of its bundle."""
+    place = models / name / "1" / "model.pkg"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(bundle, place)
+    return place
 
 
 class Bench:
-    def __init__(self, folder: Path) -> None:
+    """Servers with the perceptron, one row a request."""
+
+    def __init__(self, folder: Path, sizes: Sequence[int], seconds: float, rounds: int) -> None:
+        self.folder, self.sizes, self.seconds, self.rounds = folder, sizes, seconds, rounds
         self.program = build_program()
-        self.load_program = build_load(self.program, folder)
-        self.models = folder / "models"
+        self.load = Load(self.program, folder)
         self.bundle = folder / "mlp.pkg"
-        export_mlp(self.bundle)
-        self.place = self.models / "mlp" / "1" / "model.pkg"
-        self.place.parent.mkdir(parents=True)
-        shutil.copy(self.bundle, self.place)
+        self.module = serving_models.export_mlp(self.bundle, sizes)
+        self.place = put_model(folder / "models", "mlp", self.bundle)
+        self.cases = self.cases_of([1])
 
-    def replace(self) -> None:
-        fresh = self.place.with_suffix(".new")
-        shutil.copy(self.bundle, fresh)
-        fresh.rename(self.place)
+    def cases_of(self, rows: Sequence[int]) -> list[Case]:
+        return serving_models.mlp_cases(self.module, self.sizes[0], rows)
 
-    def run(self, kind: str, server: Server, *arguments: object) -> dict[str, Any]:
-        where = [str(server.port), "mlp", str(self.bundle), str(NUM_FEATURES)]
-        command = [str(self.load_program), kind, *where, *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            sys.exit(f"{done.stdout}{done.stderr}")
-        return dict(json.loads(done.stdout))
+    def server(self, *arguments: str) -> Server:
+        return Server(self.program, self.folder / "models", *arguments)
+
+    def turns(self, systems: dict[str, Callable[[], Result]]) -> dict[str, list[Result]]:
+        """Results of each system, turn by turn; a first turn of each is thrown away."""
+        results: dict[str, list[Result]] = {title: [] for title in systems}
+        for turn in range(self.rounds + 1):
+            for title, measure in systems.items():
+                result = measure()
+                if turn > 0:
+                    results[title].append(result)
+        return results
 
     def overhead(self) -> None:
-        with Server(self.program, self.models) as server:
-            self.run("overhead", server, 500, 2)
-            found = self.run("overhead", server, 500, 20)
-        print(
-            f"one client, one row: direct {found['direct_us']} us, HTTP {found['http_us']} us, "
-            f"the server adds {found['added_us']} us at the median (p99 of HTTP {found['http_p99_us']} us)"
-        )
+        """One client beside direct calls."""
+        with self.server() as server:
+            ends = {"HTTP": Endpoint("http", server.port, "mlp"), "gRPC": Endpoint("grpc", server.grpc_port, "mlp")}
+            direct: list[float] = []
+            results: dict[str, list[Result]] = {name: [] for name in ends}
+            for _ in range(2 * self.rounds):
+                direct.append(self.load.direct(self.bundle, self.cases, self.seconds / 4))
+                for name, end in ends.items():
+                    results[name].append(self.load.run(end, self.cases, 1, self.seconds / 4))
+        rows = []
+        for name, found in results.items():
+            added = median(result.p50_us - us for result, us in zip(found, direct, strict=True))
+            p50, p99 = middle(found, "p50_us"), middle(found, "p99_us")
+            rows.append((name, f"{median(direct):.0f} us", f"{p50:.0f} us", f"{added:.0f} us", f"{p99:.0f} us"))
+        table(("one client", "direct call, p50", "request, p50", "the server adds", "request, p99"), rows)
 
-    def throughput(self, seconds: float) -> None:
-        for title, arguments in (
-            ("requests as they come", ()),
-            ("--max-batch 64 --sessions 1", ("--max-batch", "64", "--sessions", "1")),
-        ):
-            with Server(self.program, self.models, *arguments) as server:
-                for clients in (1, 8, 64):
-                    found = self.run("load", server, clients, seconds, 0, 1)
-                    latency = f"p50 {found['p50_us']} us, p99 {found['p99_us']} us"
-                    print(f"{title}: {clients:2} clients: {found['per_second']} requests/s, {latency}")
-                half = self.run("load", server, 64, seconds, found["per_second"] / 2, 1)
-                times = half["p99_us"] / half["p50_us"]
-                print(
-                    f"{title}: at half of that: p50 {half['p50_us']} us, p99 {half['p99_us']} us, {times:.1f} times p50"
-                )
+    def throughput(self) -> None:
+        """As fast as answers come, with 8 and with 64 clients; then ours at half of what 64 got."""
+        with ExitStack() as stack:
+            ends: dict[str, Endpoint] = {}
+            for title in (AS_IT_COMES, BATCHED):
+                server = stack.enter_context(self.server(*title.split()[1:]))
+                ends[title] = Endpoint("http", server.port, "mlp")
+            if is_there():
+                script = self.folder / "mlp.pt"
+                traced = torch.jit.trace(self.module, torch.from_numpy(self.cases[0].inputs["x"]))  # type: ignore[no-untyped-call]
+                traced.save(str(script))
+                other = stack.enter_context(triton(self.folder, build_backend(), self.bundle, script, self.sizes))
+                ends |= {title: Endpoint("http", other.http_port, name) for name, title in TRITON_MODELS.items()}
+            else:
+                print(MISSING)
+            for clients in (8, 64):
+                found = self.turns({title: self._saturate(end, clients) for title, end in ends.items()})
+                self._compare(clients, found)
+            ours = [title for title in (AS_IT_COMES, BATCHED, TRITON_MODELS["hardtack"]) if title in ends]
+            self._half_load({title: (ends[title], middle(found[title], "per_second") / 2) for title in ours})
 
-    def soak(self, seconds: float) -> None:
-        arguments = ("--max-batch", "64", "--max-queue", "1024", "--poll", "200")
-        with Server(self.program, self.models, *arguments) as server:
-            resident: list[tuple[float, float]] = []
-            stop = threading.Event()
-            start = time.monotonic()
+    def _saturate(self, end: Endpoint, clients: int) -> Callable[[], Result]:
+        return lambda: self.load.run(end, self.cases, clients, self.seconds)
 
-            def disturb() -> None:
-                while not stop.wait(5):
-                    self.replace()
-                    resident.append((time.monotonic() - start, server.metric("process_resident_memory_bytes")))
+    def _compare(self, clients: int, found: dict[str, list[Result]]) -> None:
+        rows = []
+        base = found.get(TRITON_MODELS["hardtack"], found[AS_IT_COMES])
+        for title, results in found.items():
+            pairs = zip(results, base, strict=True)
+            times = median(result.per_second / other.per_second for result, other in pairs)
+            us = [f"{middle(results, field):.0f} us" for field in ("p50_us", "p99_us")]
+            rows.append((title, f"{middle(results, 'per_second'):.0f}", f"{times:.2f}", *us))
+        table((f"{clients} clients, HTTP", "requests/s", "to Triton's with ours", "p50", "p99"), rows)
 
-            thread = threading.Thread(target=disturb)
-            thread.start()
-            found = self.run("load", server, 64, seconds, 0, "1,2,3,5,8,13,21,34,64")
-            stop.set()
-            thread.join()
-            statistics = server.statistics("mlp")
-            reloads = len(server.events("model reloaded"))
-            failed = statistics["inference_stats"]["fail"]["count"]
-            counted = statistics["inference_stats"]["success"]["count"]
-        early = [r for t, r in resident if t <= max(60.0, seconds / 10)]
-        print(
-            f"{found['answers']} answers in {seconds:.0f} s, {found['per_second']} a second, {found['errors']} wrong, "
-            f"{failed} failed, {counted - found['answers']} doubled or lost; {reloads} reloads; "
-            f"p50 {found['p50_us']} us, p99 {found['p99_us']} us"
-        )
-        if early:
-            first, last = early[-1] / 1e6, resident[-1][1] / 1e6
-            grown = f"{last / first - 1:+.1%}"
-            print(f"resident memory: {first:.1f} MB after the first minute, {last:.1f} MB at the end ({grown})")
-        if failed or counted != found["answers"]:
-            sys.exit(1)
+    def _half_load(self, systems: dict[str, tuple[Endpoint, float]]) -> None:
+        def measure(end: Endpoint, rate: float) -> Callable[[], Result]:
+            return lambda: self.load.run(end, self.cases, 64, self.seconds, rate)
+
+        found = self.turns({title: measure(end, rate) for title, (end, rate) in systems.items()})
+        rows = []
+        for title, results in found.items():
+            times = median(result.p99_us / result.p50_us for result in results)
+            us = [f"{middle(results, field):.0f} us" for field in ("p50_us", "p90_us", "p99_us")]
+            best = f"{min(result.p99_us for result in results):.0f} us"
+            rows.append((title, f"{middle(results, 'per_second'):.0f}", *us, f"{times:.1f}", best))
+        titles = ("64 clients, half the load", "requests/s", "p50", "p90", "p99", "p99 / p50", "p99 of the best turn")
+        table(titles, rows)
+
+
+def sentences(bench: Bench) -> None:
+    """MiniLM with 64 clients, a sentence a request."""
+    bundle, folder = bench.folder / "minilm.pkg", bench.folder / "sentences"
+    module = serving_models.export_sentences(bundle)
+    put_model(folder, "minilm", bundle)
+    settings = [(sessions, batch) for batch in (1, *BATCHES) for sessions in SESSIONS]
+    with ExitStack() as stack:
+        ends = {}
+        for sessions, batch in settings:
+            arguments = ["--sessions", str(sessions)] + (["--max-batch", str(batch)] if batch > 1 else [])
+            server = stack.enter_context(Server(bench.program, folder, *arguments))
+            ends[sessions, batch] = Endpoint("http", server.port, "minilm")
+        rows = []
+        for length in LENGTHS:
+            cases = serving_models.sentence_cases(module, length)
+            measures = {f"{s} {b}": _measure(bench, ends[s, b], cases) for s, b in settings}
+            rates = {name: middle(results, "per_second") for name, results in bench.turns(measures).items()}
+            alone = max(rates[f"{sessions} 1"] for sessions in SESSIONS)
+            cells = [f"{rates[f'{s} {b}']:.0f} ({rates[f'{s} {b}'] / alone:.2f})" for s, b in settings]
+            rows.append((str(length), *cells))
+    titles = [f"{'batch ' + str(b) if b > 1 else 'alone'}, {s} session{'s' if s > 1 else ''}" for s, b in settings]
+    table(("tokens", *titles), rows)
+
+
+def _measure(bench: Bench, end: Endpoint, cases: Sequence[Case]) -> Callable[[], Result]:
+    return lambda: bench.load.run(end, cases, 64, bench.seconds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sentences", action="store_true", help="only the sentence embeddings")
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="only the soak")
-    parser.add_argument("--seconds", type=float, default=5, help="of each measurement of throughput [5]")
+    parser.add_argument("--mlp", default="784,512,512,10", help="sizes of the perceptron's layers [784,512,512,10]")
+    parser.add_argument("--seconds", type=float, default=2, help="of a turn of one system [2]")
+    parser.add_argument("--rounds", type=int, default=5, help="turns that count [5]")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
+    print(machine.sentence(machine.facts()))
+    with tempfile.TemporaryDirectory(prefix="hardtack-serving-") as folder:
+        bench = Bench(Path(folder), [int(size) for size in chosen.mlp.split(",")], chosen.seconds, chosen.rounds)
         if chosen.soak:
-            bench.soak(chosen.soak)
+            with bench.server("--max-batch", "64", "--max-queue", "1024", "--poll", "200") as server:
+                cases = bench.cases_of([1, 2, 3, 5, 8, 13, 21, 34, 64])
+                soak(server, bench.load, bench.bundle, bench.place, cases, chosen.soak)
+        elif chosen.sentences:
+            sentences(bench)
         else:
             bench.overhead()
-            bench.throughput(chosen.seconds)
+            bench.throughput()
 
 
 if __name__ == "__main__":
