@@ -81,6 +81,17 @@ class Load:
         """Microseconds of a call of the library, the median."""
         return float(self._call("direct", bundle, self._write("http", "direct", cases), seconds)["p50_us"])
 
+    @contextmanager
+    def canned(self, cases: Sequence[Case]) -> Iterator[Endpoint]:
+        """A server that computes nothing: what the machine and the load generator take."""
+        path = write_cases(self.folder / "canned", "http", "mlp", cases)
+        with subprocess.Popen([self.program, "canned", path], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            try:
+                yield Endpoint("http", int(process.stdout.readline()), "mlp")
+            finally:
+                process.kill()
+
     def _write(self, protocol: Protocol, model: str, cases: Sequence[Case]) -> Path:
         return write_cases(self.folder / "cases", protocol, model, cases)
 

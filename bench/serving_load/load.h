@@ -59,6 +59,9 @@ class Transport {
 std::unique_ptr<Transport> http(int port, int clients);
 std::unique_ptr<Transport> grpc(int port, int clients);
 
+/// Answers a case's request with its numbers, to whoever asks; prints its port first and ends when it is killed.
+[[noreturn]] void serve_canned(const Case& one);
+
 [[noreturn]] void die(const std::string& why);
 
 }  // namespace load

@@ -1,6 +1,7 @@
 // serving_load http PORT CASES CLIENTS SECONDS RATE     requests to a server
 // serving_load grpc PORT CASES CLIENTS SECONDS RATE
 // serving_load direct BUNDLE CASES SECONDS              calls of the library in this process
+// serving_load canned CASES                             a server of prepared answers to the first case
 //
 // RATE 0: each client sends the next request when it has the answer to the last. Otherwise so many requests a second in
 // all, evenly spaced; each takes a client that is free, and its latency counts from the moment when it was due.
@@ -205,6 +206,7 @@ int direct(const std::string& bundle, const std::vector<Case>& cases, double sec
 int main(int argc, char** argv) {
   const std::vector<std::string> a(argv + 1, argv + argc);
   if (a.size() == 4 && a[0] == "direct") return direct(a[1], read_cases(a[2]), std::stod(a[3]));
+  if (a.size() == 2 && a[0] == "canned") serve_canned(read_cases(a[1]).at(0));
   if (a.size() != 6 || (a[0] != "http" && a[0] != "grpc")) die("wrong arguments; see the top of main.cpp");
   const int port = std::stoi(a[1]), clients = std::stoi(a[3]);
   const auto transport = a[0] == "http" ? http(port, clients) : grpc(port, clients);
