@@ -119,7 +119,7 @@ void Batcher::submit(std::unique_ptr<Pending> pending) {
     answer(refused, lock);
     return;
   }
-  if (queue_.empty() && can_run(*pending) && may_run_here(*pending)) {
+  if (refused.empty() && queue_.empty() && can_run(*pending) && may_run_here(*pending)) {
     Batch batch;
     batch.push_back(std::move(pending));
     run(batch, lock);
@@ -139,9 +139,11 @@ void Batcher::submit(std::unique_ptr<Pending> pending) {
 bool Batcher::can_run(const Pending& pending) const {
   if (free_.empty()) return false;
   if (pending.sequence == nullptr) return true;
-  const Lane* holder = pending.sequence->holder;
-  return !pending.sequence->running &&
-         (holder == nullptr || std::find(free_.begin(), free_.end(), holder) != free_.end());
+  return !pending.sequence->running && !in_use(pending.sequence->holder);
+}
+
+bool Batcher::in_use(const Lane* lane) const {
+  return lane != nullptr && std::find(free_.begin(), free_.end(), lane) == free_.end();
 }
 
 // Requests that could be put together are better off in the queue, where they meet.
@@ -189,23 +191,21 @@ bool Batcher::take_batch(std::size_t first, Batch& batch, Clock::time_point now,
   return true;
 }
 
+// A batch or refusals, never both: the lock is let go for the refusals' answers, and the free session is gone then.
 Clock::time_point Batcher::form(Batch& batch, std::vector<Refusal>& refused) {
   auto later = Clock::time_point::max();
   if (queue_.empty() || free_.empty()) return later;
   const auto now = Clock::now();
   std::size_t heads = 0;
-  for (std::size_t i = 0; i < queue_.size() && heads < kMostHeads;) {
+  for (std::size_t i = 0; i < queue_.size() && heads < kMostHeads; ++i) {
     const Pending& pending = *queue_[i];
     if (pending.gone() || pending.request.deadline <= now) {
       collect_overdue(now, refused);
-      i = 0;
-      continue;
+      return later;
     }
-    if (can_run(pending)) {
-      ++heads;
-      if (take_batch(i, batch, now, later)) return later;
-    }
-    ++i;
+    if (!can_run(pending)) continue;
+    ++heads;
+    if (take_batch(i, batch, now, later)) return later;
   }
   return later;
 }
@@ -272,10 +272,10 @@ void Batcher::work() {
     answer(refused, lock);
     if (!batch.empty()) {
       run(batch, lock);
-    } else if (ending_) {
-      return;
     } else if (!refused.empty()) {
       continue;
+    } else if (ending_) {
+      return;
     } else if (later == Clock::time_point::max()) {
       work_.wait(lock);
     } else {
@@ -317,10 +317,12 @@ Clock::time_point Batcher::next_look(Clock::time_point now) const {
   return next;
 }
 
+// A session that runs may be copying the states that it holds: they are looked at again when it is free.
 void Batcher::forget_idle_sequences(Clock::time_point now) {
   for (auto it = sequences_.begin(); it != sequences_.end();) {
     SequenceState& sequence = it->second;
-    const bool over = sequence.waiting == 0 && now - sequence.last >= options_.sequence_idle;
+    const bool over =
+        sequence.waiting == 0 && now - sequence.last >= options_.sequence_idle && !in_use(sequence.holder);
     if (over && sequence.holder != nullptr) sequence.holder->held = nullptr;
     it = over ? sequences_.erase(it) : std::next(it);
   }

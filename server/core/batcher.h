@@ -47,6 +47,7 @@ class Batcher {
   Failure join_sequence(Pending& pending);
   void leave_sequence(SequenceState& sequence);
   bool can_run(const Pending& pending) const;
+  bool in_use(const Lane* lane) const;
   bool may_run_here(const Pending& pending) const;
   Lane& take_lane(const Pending& pending);
   Clock::time_point form(Batch& batch, std::vector<Refusal>& refused);

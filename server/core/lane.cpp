@@ -169,8 +169,10 @@ Failure Lane::take_outputs(const Pending& pending, std::int64_t first_row, std::
 Failure Lane::run_session(const Entry& entry, std::size_t nbytes) {
   std::optional<Spread::Run> run;
   if (spread_) run.emplace(*spread_, &entry, nbytes);
-  return failure(ht_session_run(session_.get(), entry.name.c_str(), inputs_.data(), inputs_.size(), outputs_.data(),
-                                outputs_.size()));
+  Failure failed = failure(ht_session_run(session_.get(), entry.name.c_str(), inputs_.data(), inputs_.size(),
+                                          outputs_.data(), outputs_.size()));
+  if (run && !failed) run->succeeded();
+  return failed;
 }
 
 bool Lane::is_short(const Pending& pending) const {

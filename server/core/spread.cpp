@@ -11,7 +11,8 @@ constexpr double kLongNs = 100e3;  // waking a worker and letting it look for mo
 }  // namespace
 
 bool Spread::is_short(const void* kind, std::size_t nbytes) const {
-  return kind == kind_ && ns_per_nbyte_ > 0 && ns_per_nbyte_ * static_cast<double>(nbytes) <= kLongNs;
+  const auto counted = static_cast<double>(std::max<std::size_t>(nbytes, 1));
+  return kind == kind_ && ns_per_nbyte_ > 0 && ns_per_nbyte_ * counted <= kLongNs;
 }
 
 Spread::Run::Run(Spread& spread, const void* kind, std::size_t nbytes)
@@ -22,10 +23,11 @@ Spread::Run::Run(Spread& spread, const void* kind, std::size_t nbytes)
   ++spread.workers_.running;
 }
 
+Spread::Run::~Run() { --spread_.workers_.running; }
+
 // What took long because the thread had to wait for a processor would look like long work: a run counts for at most
 // twice the last.
-Spread::Run::~Run() {
-  --spread_.workers_.running;
+void Spread::Run::succeeded() {
   const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start_;
   const double threads = spread_.long_ && spread_.parallel_.nworkers > 1 ? 2 : 1;
   const double found = took.count() * threads / static_cast<double>(nbytes_);

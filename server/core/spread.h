@@ -42,6 +42,9 @@ class Spread {
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
+    /// At its end, if it did all its work: only such runs tell how long the next may take.
+    void succeeded();
+
    private:
     Spread& spread_;
     const std::size_t nbytes_;

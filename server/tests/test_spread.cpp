@@ -11,6 +11,9 @@ using namespace hardtack::serve;
 
 namespace {
 
+constexpr int kKind = 0, kOther = 0;
+constexpr std::size_t kMuch = std::size_t{1} << 40;
+
 // Tasks of one region: each notes its thread, and waits for a task on another thread where that is expected.
 struct Region {
   std::mutex mutex;
@@ -35,6 +38,11 @@ std::size_t num_threads(const Spread& spread, std::size_t expected) {
   return region.threads.size();
 }
 
+void succeed(Spread& spread, std::size_t nbytes) {
+  Spread::Run run(spread, &kKind, nbytes);
+  run.succeeded();
+}
+
 struct TwoThreads {
   TwoThreads() {
     auto created = hardtack::Pool::create(2);
@@ -43,9 +51,6 @@ struct TwoThreads {
   }
   Workers workers;
 };
-
-constexpr int kKind = 0, kOther = 0;
-constexpr std::size_t kMuch = std::size_t{1} << 40;
 
 }  // namespace
 
@@ -60,7 +65,7 @@ TEST_CASE("a run whose kind is not known is spread over the pool") {
 TEST_CASE("runs that are short stay on their thread, by the bytes they take in") {
   TwoThreads two;
   Spread spread(two.workers);
-  { const Spread::Run run(spread, &kKind, kMuch); }
+  succeed(spread, kMuch);
   {
     const Spread::Run run(spread, &kKind, 1);
     CHECK(num_threads(spread, 1) == 1);
@@ -82,4 +87,24 @@ TEST_CASE("while another session runs, a run stays on its thread") {
     CHECK(num_threads(spread, 1) == 1);
   }
   CHECK(num_threads(spread, 2) == 2);
+}
+
+TEST_CASE("runs without bytes are not all short") {
+  TwoThreads two;
+  Spread spread(two.workers);
+  {
+    Spread::Run run(spread, &kKind, 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    run.succeeded();
+  }
+  CHECK_FALSE(spread.is_short(&kKind, 0));
+}
+
+TEST_CASE("a run that failed tells nothing about the next") {
+  TwoThreads two;
+  Spread spread(two.workers);
+  { const Spread::Run run(spread, &kKind, kMuch); }
+  CHECK_FALSE(spread.is_short(&kKind, 1));
+  succeed(spread, kMuch);
+  CHECK(spread.is_short(&kKind, 1));
 }

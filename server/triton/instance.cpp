@@ -118,6 +118,7 @@ Outcome Instance::run(Session* session, const std::vector<Request*>& group, Time
   if (spread_) running.emplace(*spread_, this, staging_.nbytes());
   const Status status =
       session->run(model_.contract.entry.c_str(), inputs.data(), inputs.size(), outputs_.data(), outputs_.size());
+  if (running && status.ok()) running->succeeded();
   running.reset();
   times->compute_end = now_ns();
   // What breaks the contract is refused before anything runs.

@@ -126,7 +126,7 @@ def test_a_cancelled_stream_leaves_nothing_behind(program: Path, spin_folder: Pa
         wait_for(lambda: server.metric("hardtack_waiting_requests", label) == 4, "requests that wait")
         stream.cancel()
         wait_for(lambda: server.metric("hardtack_waiting_requests", label) == 0, "the queue to be empty")
-        assert server.metric("hardtack_running_requests", label) == 1
+        wait_for(lambda: server.metric("hardtack_running_requests", label) == 1, "the four to be answered")
         wait_for(lambda: server.metric("hardtack_grpc_calls", 'kind="stream"') == 0, "the stream to end")
         assert server.statistics("spin")["execution_count"] == 1
         sent.end()

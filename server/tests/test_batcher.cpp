@@ -1,0 +1,181 @@
+#include <doctest/doctest.h>
+
+#include <future>
+#include <thread>
+
+#include "server/core/model_version.h"
+#include "server/core/spread.h"
+#include "support/samples.h"
+
+using namespace hardtack::serve;
+namespace samples = hardtack::testing;
+
+namespace {
+
+using Answer = std::future<Response>;
+
+// i = 0; while i < 20000000: i += 1; n = i. Takes far longer than anything else here.
+samples::Sample long_sample() {
+  samples::Sample s;
+  samples::PlanText& p = s.plan;
+  p.entry = s.entry.name = "long";
+  const int n = p.output("n", "i64", {}, {});
+  const int i = p.in_arena("i", "i64", {}, {}, p.n(0));
+  const int go = p.in_arena("go", "bool", {}, {}, p.n(64));
+  p.arena = p.n(128);
+  const int less = p.kernel("less_i64", {"r:i64", "w:bool", "int"});
+  const int increase = p.kernel("increase_i64", {"rw:i64", "int"});
+  p.body = {p.fill(i, 0), p.loop({p.launch(less, {i, go}, {p.n(20000000)})}, go, {p.launch(increase, {i}, {p.n(1)})}),
+            p.copy(i, n)};
+  s.entry.outputs = {samples::manifest_tensor("i64", "n", {}, {})};
+  return s;
+}
+
+// A model with the sample's entry point and "long"; one session, and so one worker thread.
+struct Served {
+  explicit Served(const samples::Sample& first, const ModelOptions& defaults = {})
+      : file(samples::bundle_of({first, long_sample()}).build()) {
+    RepositoryOptions options;
+    options.defaults = defaults;
+    options.defaults.sessions = 1;
+    auto loaded = ModelVersion::load("m", 1, file.path(), options, workers, std::make_shared<Statistics>());
+    REQUIRE_MESSAGE(loaded.ok(), loaded.error().sentence);
+    version = std::move(*loaded);
+  }
+  ~Served() {
+    while (!version->idle()) std::this_thread::yield();
+  }
+
+  static Request request(const char* entry, RunHere run_here = RunHere::kNo) {
+    Request request;
+    request.entry = entry;
+    request.run_here = run_here;
+    request.cancelled = std::make_shared<std::atomic<bool>>(false);
+    return request;
+  }
+
+  /// Is not started in time, if the worker is held.
+  static Request late_request(const char* entry) {
+    Request late = request(entry);
+    late.deadline = Clock::now() + std::chrono::milliseconds(20);
+    return late;
+  }
+
+  /// `at_end` runs on the thread that answers, before the answer is there.
+  Answer submit(Request&& request, const std::function<void()>& at_end = {}) const {
+    auto promise = std::make_shared<std::promise<Response>>();
+    Answer answer = promise->get_future();
+    version->submit(std::move(request), [promise, at_end](Response&& response) {
+      if (at_end) at_end();
+      promise->set_value(std::move(response));
+    });
+    return answer;
+  }
+
+  std::size_t num_taken() const {
+    const StatisticsSnapshot now = version->statistics();
+    return now.running + now.waiting;
+  }
+
+  /// Runs "long" on a thread of its own, if the session is free and nobody waits; returns when it runs or waits.
+  std::thread start_long(Answer& answer) const {
+    const std::size_t before = num_taken();
+    const auto over = std::make_shared<std::atomic<bool>>(false);
+    std::thread caller([this, over, &answer] {
+      answer = submit(request("long", RunHere::kYes));
+      *over = true;
+    });
+    while (num_taken() == before && !*over) std::this_thread::yield();
+    return caller;
+  }
+
+  samples::TemporaryFile file;
+  Workers workers;  // without a pool
+  std::shared_ptr<ModelVersion> version;
+};
+
+// The worker thread answers a request until release() is called: the session is free, and what is submitted waits.
+class HeldWorker {
+ public:
+  HeldWorker(const Served& served, const char* entry) {
+    std::promise<void> reached;
+    answer_ = served.submit(Served::request(entry), [&reached, until = release_.get_future().share()] {
+      reached.set_value();
+      until.wait();
+    });
+    reached.get_future().wait();
+  }
+  void release() {
+    release_.set_value();
+    CHECK_FALSE(answer_.get().error);
+  }
+
+ private:
+  std::promise<void> release_;
+  Answer answer_;
+};
+
+Code code_of(Answer& answer) {
+  const Response response = answer.get();
+  return response.error ? response.error->code : Code::kInternal;
+}
+
+}  // namespace
+
+TEST_CASE("a session that is taken while refusals are answered is not taken twice") {
+  const Served served(samples::while_sample());
+  HeldWorker worker(served, "loop");
+  Request request = Served::request("loop");
+  const auto cancelled = request.cancelled;
+  Answer longer;
+  std::thread caller;
+  Answer gone = served.submit(std::move(request), [&] { caller = served.start_long(longer); });
+  Answer stays = served.submit(Served::request("loop"));
+  // The watching thread, woken by these, has looked then and will not before long: the worker finds the client gone.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  *cancelled = true;
+  worker.release();
+  CHECK(code_of(gone) == Code::kCancelled);
+  CHECK_FALSE(stays.get().error);
+  caller.join();
+  CHECK_FALSE(longer.get().error);
+}
+
+TEST_CASE("who makes room in a full queue answers for those that leave it") {
+  ModelOptions options;
+  options.max_queue = 0;
+  const Served served(samples::while_sample(), options);
+  HeldWorker worker(served, "loop");
+  Request request = Served::request("loop");
+  const auto cancelled = request.cancelled;
+  Answer gone = served.submit(std::move(request));
+  *cancelled = true;
+  Answer next = served.submit(Served::request("loop", RunHere::kYes));
+  worker.release();
+  CHECK(code_of(gone) == Code::kCancelled);
+  CHECK_FALSE(next.get().error);
+}
+
+TEST_CASE("a sequence is not forgotten while the session that holds its states runs") {
+  ModelOptions options;
+  options.sequence_idle = std::chrono::seconds(0);
+  const Served served(samples::count_sample(), options);
+  HeldWorker worker(served, "count");
+  // The watching thread forgets idle sequences before it answers this one, and sleeps after it.
+  Answer early = served.submit(Served::late_request("count"));
+  CHECK(code_of(early) == Code::kDeadline);
+  while (served.num_taken() > 1) std::this_thread::yield();  // but for what the worker answers
+  Request request = Served::request("count", RunHere::kYes);
+  request.sequence = {"s", true, false};
+  CHECK_FALSE(served.submit(std::move(request)).get().error);
+  Answer longer;
+  std::thread caller = served.start_long(longer);
+  std::size_t sequences = 0;
+  Answer late =
+      served.submit(Served::late_request("count"), [&] { sequences = served.version->statistics().sequences; });
+  CHECK(code_of(late) == Code::kDeadline);
+  CHECK(sequences == 1);
+  worker.release();
+  caller.join();
+  CHECK_FALSE(longer.get().error);
+}
