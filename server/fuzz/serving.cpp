@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 
 #include "server/core/protocol.h"
 #include "server/core/text.h"
@@ -47,7 +48,7 @@ Serving* start() {
 
 void require(bool holds, const char* what, std::string_view about) {
   if (holds) return;
-  std::fprintf(stderr, "does not hold: %s: %.*s\n", what, static_cast<int>(about.size()), about.data());
+  std::fprintf(stderr, "does not hold: %s: %s\n", what, std::string(about).c_str());
   std::abort();
 }
 
