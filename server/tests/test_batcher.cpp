@@ -14,22 +14,8 @@ namespace {
 
 using Answer = std::future<Response>;
 
-// i = 0; while i < 20000000: i += 1; n = i. Takes far longer than anything else here.
-samples::Sample long_sample() {
-  samples::Sample s;
-  samples::PlanText& p = s.plan;
-  p.entry = s.entry.name = "long";
-  const int n = p.output("n", "i64", {}, {});
-  const int i = p.in_arena("i", "i64", {}, {}, p.n(0));
-  const int go = p.in_arena("go", "bool", {}, {}, p.n(64));
-  p.arena = p.n(128);
-  const int less = p.kernel("less_i64", {"r:i64", "w:bool", "int"});
-  const int increase = p.kernel("increase_i64", {"rw:i64", "int"});
-  p.body = {p.fill(i, 0), p.loop({p.launch(less, {i, go}, {p.n(20000000)})}, go, {p.launch(increase, {i}, {p.n(1)})}),
-            p.copy(i, n)};
-  s.entry.outputs = {samples::manifest_tensor("i64", "n", {}, {})};
-  return s;
-}
+// Takes far longer than anything else here.
+samples::Sample long_sample() { return samples::while_sample("long", 20000000, 1); }
 
 // A model with the sample's entry point and "long"; one session, and so one worker thread.
 struct Served {

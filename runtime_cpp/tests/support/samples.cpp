@@ -38,17 +38,17 @@ Sample count_sample() {
   return s;
 }
 
-Sample while_sample() {
+Sample while_sample(const char* entry, int64_t end, int64_t step) {
   Sample s;
   PlanText& p = s.plan;
-  p.entry = s.entry.name = "loop";
+  p.entry = s.entry.name = entry;
   const int n = p.output("n", "i64", {}, {});
   const int i = p.in_arena("i", "i64", {}, {}, p.n(0));
   const int go = p.in_arena("go", "bool", {}, {}, p.n(64));
   p.arena = p.n(128);
   const int less = p.kernel("less_i64", {"r:i64", "w:bool", "int"});
   const int increase = p.kernel("increase_i64", {"rw:i64", "int"});
-  p.body = {p.fill(i, 0), p.loop({p.launch(less, {i, go}, {p.n(10)})}, go, {p.launch(increase, {i}, {p.n(3)})}),
+  p.body = {p.fill(i, 0), p.loop({p.launch(less, {i, go}, {p.n(end)})}, go, {p.launch(increase, {i}, {p.n(step)})}),
             p.copy(i, n)};
   s.entry.outputs = {manifest_tensor("i64", "n", {}, {})};
   return s;

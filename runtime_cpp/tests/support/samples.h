@@ -19,8 +19,8 @@ struct Sample {
 Sample add_sample();
 /// count += 1; n = count. "count" is an i64 state of rank 0.
 Sample count_sample();
-/// i = 0; while i < 10: i += 3; n = i.
-Sample while_sample();
+/// i = 0; while i < end: i += step; n = i.
+Sample while_sample(const char* entry = "loop", int64_t end = 10, int64_t step = 3);
 /// flag ? 7 : 9, as i32 of shape [4], through a fill in each branch.
 Sample branch_sample();
 /// out[r] = sum of row r for f32 [s0, s1], in parallel, each worker with its own workspace.
