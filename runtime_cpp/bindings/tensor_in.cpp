@@ -93,12 +93,13 @@ void Inputs::read_others(void* stream) {
 
 void Inputs::add_torch(size_t index, bool follows) {
   ht_tensor& tensor = tensors_[index];
-  const std::string problem = torch_->problem();
-  if (!problem.empty()) throw InputProblem{index, problem};
+  if (!torch_->problem().empty()) throw InputProblem{index, torch_->problem()};
   try {
     tensor = torch_->view(leaf(index));
   } catch (py::error_already_set& refused) {
-    throw InputProblem{index, "torch cannot show its memory: " + py::str(refused.value()).cast<std::string>()};
+    const auto said = py::str(refused.value()).cast<std::string>();
+    // behind the first line come the frames of torch's C++
+    throw InputProblem{index, "torch cannot show its memory: " + said.substr(0, said.find('\n'))};
   }
   const bool on_host = static_cast<int>(tensor.device.device_type) == 1;
   const ht_tensor_info* declared = ht_model_input(model_, entry_, index);

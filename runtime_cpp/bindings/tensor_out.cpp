@@ -162,10 +162,12 @@ void Outputs::allocate_on_device(size_t i) {
   ht_tensor& t = tensors_[i];
   void* memory = nullptr;
   check(ht_model_allocate(model_.get(), nbytes_of(t), &memory));
-  t.data = memory;
   const std::shared_ptr<ht_model> model = model_;
   std::shared_ptr<void> owner(memory, [model](void* m) { ht_model_deallocate(model.get(), m); });
-  made_[i] = py::cast(DeviceTensor(t, std::move(owner)));
+  ht_tensor made = t;
+  made.data = memory;
+  made_[i] = py::cast(DeviceTensor(made, std::move(owner)));
+  t.data = memory;  // last: what is not made is taken for memory of the host
 }
 
 py::tuple Outputs::release() {

@@ -5,7 +5,6 @@
 #include "tensor_in.h"
 
 namespace hardtack::py_binding {
-namespace {
 
 // DLPackExchangeAPI of DLPack 1.2 and later; a newer minor version only appends.
 struct Exchange {
@@ -17,6 +16,8 @@ struct Exchange {
   int (*view)(void* object, ht_tensor* out);
   int (*current_stream)(int32_t device_type, int32_t device_id, void** stream);
 };
+
+namespace {
 
 constexpr uint32_t kMajor = 1;
 constexpr uintptr_t kDefaultStream = 1;
@@ -31,8 +32,6 @@ const Exchange* find_exchange(const py::handle& tensor_type) {
   while (exchange != nullptr && exchange->major != kMajor) exchange = exchange->older;
   return exchange == nullptr || exchange->view == nullptr ? nullptr : exchange;
 }
-
-const Exchange& table(const void* exchange) { return *static_cast<const Exchange*>(exchange); }
 
 }  // namespace
 
@@ -61,7 +60,7 @@ Torch::Torch(const py::handle& module)
 
 ht_tensor Torch::view(py::handle tensor) const {
   ht_tensor out{};
-  if (table(exchange_).view(tensor.ptr(), &out) != 0) throw py::error_already_set();
+  if (exchange_->view(tensor.ptr(), &out) != 0) throw py::error_already_set();
   return out;
 }
 
@@ -88,7 +87,7 @@ py::object Torch::dense(py::handle tensor, bool channels_last) {
 
 uintptr_t Torch::current_stream(const ht_device& device) const {
   void* stream = nullptr;
-  if (table(exchange_).current_stream(kCuda, device.device_id, &stream) != 0) throw py::error_already_set();
+  if (exchange_->current_stream(kCuda, device.device_id, &stream) != 0) throw py::error_already_set();
   return stream == nullptr ? kDefaultStream : reinterpret_cast<uintptr_t>(stream);
 }
 

@@ -13,6 +13,8 @@ namespace hardtack::py_binding {
 
 namespace py = pybind11;
 
+struct Exchange;  // DLPack's table of functions
+
 class Torch {
  public:
   // The torch of this process, or null as long as nobody has imported it.
@@ -45,7 +47,7 @@ class Torch {
   const py::object& dtype(ht_dtype dtype) const;
 
   PyTypeObject* tensor_type_;
-  const void* exchange_;
+  const Exchange* exchange_;
   std::string problem_;
   py::object empty_strided_, keywords_, module_;
   mutable std::vector<py::object> devices_;  // the CPU, then CUDA's by number
