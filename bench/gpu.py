@@ -63,10 +63,11 @@ def copy_bandwidth() -> float:
 @click.option("--seconds", default=0.3, show_default=True, help="How long a turn lasts.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Store everything measured here.")
 @click.option("--markdown", type=click.Path(dir_okay=False), help="Store the table here, as Markdown.")
+@click.option("--keep", type=click.Path(file_okay=False), help="Keep exported files here, and use them again.")
 @click.option("--list", "list_models", is_flag=True, help="List the models and stop.")
 def main(
     models: str | None, systems: str | None, rounds: int, seconds: float, json_path: str | None, markdown: str | None,
-    list_models: bool,
+    keep: str | None, list_models: bool,
 ) -> None:  # fmt: skip
     """Times bfloat16 models in interleaved rounds, after checking outputs against eager's.
 
@@ -83,10 +84,13 @@ def main(
     console.print(f"Copy: {bandwidth / 1e12:.2f} TB/s.", highlight=False)
     measured: list[Measured] = []
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hardtack-bench-")))
+        folder = Path(keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="hardtack-bench-"))).resolve()
+        if keep:
+            folder.mkdir(parents=True, exist_ok=True)
         settings = Settings(
-            folder, rounds, seconds, timeout_s=400, gpu=True, choosing=frozenset({"max"}), tolerance=_TOLERANCE
-        )
+            folder, rounds, seconds, timeout_s=400, keep=keep is not None, gpu=True, choosing=frozenset({"max"}),
+            tolerance=_TOLERANCE,
+        )  # fmt: skip
         for model in picked:
             try:
                 measured += measure(model, running, (0,), settings, lambda text: None)
