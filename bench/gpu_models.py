@@ -1,4 +1,6 @@
-"""The models of the GPU benchmark by name: bfloat16, weights from a fixed seed, eval mode, inputs of fixed size."""
+"""The models of the GPU benchmark by name: weights from a fixed seed, eval mode, inputs of fixed size. bfloat16, and
+float32 where the name ends with _f32.
+"""
 
 from __future__ import annotations
 
@@ -169,8 +171,12 @@ MODELS: Mapping[str, Callable[[], Made]] = {
     "convnext_tiny_b1": lambda: (language.convnext_tiny(), _image(1)),
     "unet_b2": lambda: (vision.UNet(128), (torch.randn(2, 4, 64, 64), torch.tensor([500.0, 20.0]))),
     "whisper_tiny_encoder": lambda: (language.whisper_tiny_encoder(), (torch.randn(1, 80, 3000),)),
+    "bert_base_s128_b1_f32": partial(_bert, 1),
+    "bert_base_s128_b32_f32": partial(_bert, 32),
+    "vit_b16_b32_f32": lambda: (language.vit_b16(), _image(32)),
+    "resnet50_b32_f32": lambda: (vision.ResNet50(), _image(32)),
 }
-_CHANNELS_LAST = frozenset({"resnet50_b1", "resnet50_b32", "convnext_tiny_b1", "unet_b2"})
+_CHANNELS_LAST = frozenset({"resnet50_b1", "resnet50_b32", "convnext_tiny_b1", "unet_b2", "resnet50_b32_f32"})
 
 
 def names() -> tuple[str, ...]:
@@ -178,15 +184,16 @@ def names() -> tuple[str, ...]:
     return tuple(MODELS)
 
 
-def build(name: str, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Case:
-    """The model called `name` on `device`, its floating-point weights and inputs in `dtype`, the same in every process.
+def build(name: str, device: str = "cuda", dtype: torch.dtype | None = None) -> Case:
+    """The model called `name` on `device`, the same in every process. dtype: instead of the one that the name says.
 
     Images are channels-last, as the peers like them best. Raises KeyError for a name that is not in names().
     """
     torch.manual_seed(0)
     before = torch.get_default_dtype()
+    named = torch.float32 if name.endswith("_f32") else torch.bfloat16
     try:
-        torch.set_default_dtype(dtype)  # made where they are used: 8 billion weights are slow to draw on a CPU
+        torch.set_default_dtype(dtype or named)  # made where they are used: 8 billion weights are slow to draw on a CPU
         with torch.device(device):
             module, args = MODELS[name]()
     finally:

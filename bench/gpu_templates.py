@@ -146,7 +146,10 @@ def attention_pair(shape: tuple[int, ...], dtype: Any, causal: bool) -> tuple[ca
 def conv_pair(
     x: list[int], out: int, kernel: list[int], dtype: Any, **kw: int
 ) -> tuple[cases.Case, Callable[..., Run], float]:
-    """Ours with a bias and a ReLU and the output in the contract's order; theirs channels-last, the same steps."""
+    """Ours with a bias and a ReLU and the output in the contract's order; theirs channels-last, the same steps, of f32
+    without TF32.
+    """
+    torch.backends.cudnn.allow_tf32 = False
     case = cases.convolution(x, out, kernel, dtype, **kw)  # type: ignore[arg-type]
     groups, stride, padding = kw.get("groups", 1), kw.get("stride", 1), kw.get("padding", 0)
 
@@ -187,7 +190,12 @@ PAIRS: dict[str, Callable[[], tuple[cases.Case, Callable[..., Run], float]]] = {
         for n, k in ((2048, 2048), (512, 2048), (8192, 2048), (2048, 8192), (4096, 4096), (14336, 4096), (128256, 2048))
     },
     "vector rows of B 4096x4096": lambda: gemm_pair(1, 4096, 4096, BF16),
-    "gemm f32 2048": lambda: gemm_pair(2048, 2048, 2048, F32),
+    **{
+        f"gemm f32 {m}x{n}x{k}": (lambda m=m, n=n, k=k: gemm_pair(m, n, k, F32, transposed=True))  # type: ignore[misc]
+        for m, n, k in ((4096, 4096, 4096), (2048, 2048, 2048), (4096, 3072, 768), (512, 3072, 768), (128, 768, 3072))
+    },
+    "attention f32 bert": lambda: attention_pair((32, 12, 12, 128, 128, 64, 64), F32, False),
+    "attention f32 causal": lambda: attention_pair((1, 32, 8, 1024, 1024, 64, 64), F32, True),
     "attention bert": lambda: attention_pair((32, 12, 12, 128, 128, 64, 64), BF16, False),
     "attention vit": lambda: attention_pair((32, 12, 12, 197, 197, 64, 64), BF16, False),
     "attention 64 causal": lambda: attention_pair((1, 32, 8, 2048, 2048, 64, 64), BF16, True),
@@ -197,6 +205,7 @@ PAIRS: dict[str, Callable[[], tuple[cases.Case, Callable[..., Run], float]]] = {
     "attention decode 128": lambda: attention_pair((1, 32, 8, 1, 4096, 128, 128), BF16, False),
     "conv 56": lambda: conv_pair([32, 64, 56, 56], 64, [3, 3], BF16, padding=1),
     "conv 28": lambda: conv_pair([32, 128, 28, 28], 128, [3, 3], BF16, padding=1),
+    "conv f32 28": lambda: conv_pair([32, 128, 28, 28], 128, [3, 3], F32, padding=1),
     "conv 14": lambda: conv_pair([32, 256, 14, 14], 256, [3, 3], BF16, padding=1),
     "conv 7": lambda: conv_pair([32, 512, 7, 7], 512, [3, 3], BF16, padding=1),
     "conv 14 one image": lambda: conv_pair([1, 256, 14, 14], 256, [3, 3], BF16, padding=1),

@@ -162,7 +162,9 @@ def _joined(products: Sequence[_Product], types: dict[str, TensorType]) -> tuple
     columns = [int_value(types[p.weight].shape[1]) or 0 for p in products]
     total = const(sum(columns))
     stem = head.outputs[0]
-    result = emit("matmul", (a, _weight(emit, products, rows is ONE)), f"{stem}.joined", (rows, total))
+    result = emit(
+        "matmul", (a, _weight(emit, products, rows is ONE or emit.dtype is DType.F32)), f"{stem}.joined", (rows, total)
+    )
     if any(p.bias for p in products):
         result = emit("add", (result, _bias(emit, products, columns)), f"{stem}.biased", (rows, total))
     slices: list[Op] = []
@@ -174,12 +176,12 @@ def _joined(products: Sequence[_Product], types: dict[str, TensorType]) -> tuple
     return emit.ops, slices
 
 
-def _weight(emit: _Emitter, products: Sequence[_Product], one_row: bool) -> str:
-    """The weights [K, N] side by side. One row reads them by columns: K lies innermost."""
+def _weight(emit: _Emitter, products: Sequence[_Product], by_columns: bool) -> str:
+    """The weights [K, N] side by side. by_columns: with K innermost, as one row and f32 read them."""
     weights = [p.weight for p in products]
     shapes = [emit.types[w].shape for w in weights]
     depth, total = shapes[0][0], _sum(n for _, n in shapes)
-    if not one_row:
+    if not by_columns:
         return emit("cat", weights, _name(weights, "by rows"), (depth, total), dim=1)
     name = _name(weights, "by columns")
     turned = [

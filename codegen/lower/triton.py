@@ -53,7 +53,7 @@ def lower_matmul(low: Lowering, op: Op) -> None:
         matrix.lower_matmul(low, op)
         return
     a_view, b_view = operand(low, a, op), operand(low, b, op)
-    if is_constant(low, b) and product(a_view.shape[:-1]) is ONE:
+    if is_constant(low, b) and (out.dtype is DType.F32 or product(a_view.shape[:-1]) is ONE):
         b_view = _by_columns(low, b_view)
     emit_gemm(low, op, out, a_view, b_view, is_constant(low, b), lambda: copied(low, a, op, None))
 
@@ -65,7 +65,7 @@ def lower_cat(low: Lowering, op: Op) -> None:
 
 
 def _by_columns(low: Lowering, b: Operand) -> Operand:
-    """A constant matrix with K innermost, so that one row times it reads long runs of memory."""
+    """A constant matrix with K innermost: one row times it reads long runs of memory, and TF32 has no other order."""
     k, n = b.shape[-2:]
     if b.strides[-2] is ONE or k is ONE or n is ONE or product(b.shape[:-2]) is not ONE:
         return b

@@ -48,7 +48,7 @@ LONGEST_HELD = 8192
 
 @dataclass(frozen=True)
 class GemmPlan:
-    """variant: tile (tensor cores, or plain multiplications in f32), stream (the same with bulk copies), vector (one
+    """variant: tile (tensor cores where they take the dtype), stream (the same with bulk copies), vector (one
     row), outer (no tensor cores). splits: parts of K computed apart and added afterwards. programs: of a persistent
     grid, at most; 0: one for each tile. A vector plan with programs holds a row of up to block_k elements."""
 
@@ -64,8 +64,9 @@ class GemmPlan:
     programs: int = 0
 
     def shared_nbytes(self, item: int) -> int:
-        """Bytes of shared memory that the pipelined tiles take."""
-        return (self.block_m + self.block_n) * self.block_k * item * max(1, self.stages)
+        """Bytes of shared memory that the pipelined tiles take, and of f32 the two parts of a tile of B."""
+        parts = 2 * self.block_n * self.block_k * item if item == 4 else 0
+        return (self.block_m + self.block_n) * self.block_k * item * max(1, self.stages) + parts
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,21 @@ def _held(s: GemmShape, machine: Machine) -> GemmPlan:
 def tiles(s: GemmShape, machine: Machine) -> list[GemmPlan]:
     """Tiles that fit on the machine, in one part."""
     item = s.dtype.nbytes
-    if s.dtype is DType.F32:
+    if s.dtype is DType.F32 and machine.splits_f32:
+        tiles = [
+            (128, 128, 32, 8, 3),
+            (128, 64, 32, 4, 4),
+            (64, 128, 32, 4, 4),
+            (64, 64, 64, 4, 3),
+            (64, 64, 32, 4, 4),
+            (64, 32, 64, 4, 4),
+            (32, 64, 32, 4, 4),
+            (16, 64, 32, 4, 4),
+        ]
+        why = "f32 in two parts on tensor cores"
+    elif s.dtype is DType.F32:
         tiles = [(128, 64, 16, 8, 3), (64, 64, 32, 4, 3), (32, 64, 32, 4, 3), (64, 32, 32, 4, 3), (16, 64, 32, 4, 4)]
-        why = "f32 with f32's accuracy"
+        why = "f32 without tensor cores"
     else:
         tiles = [
             (128, 256, 64, 8, 3),
@@ -207,6 +220,8 @@ TILE_EFFICIENCY = 0.7
 """Of tensor cores, fed by bulk copies and by others."""
 NARROW_EFFICIENCY = 0.5
 """Of tiles of less than 64 rows on machines whose tensor cores take 64."""
+SPLIT_F32_EFFICIENCY = 0.73 / 6
+"""Of tensor cores for f32: TF32 has half the rate of 16 bits, and three products make one."""
 OVERLAP = 0.45
 """The share of the shorter of reading and multiplying that is not hidden behind the other."""
 FILL_SECONDS = 2.4e-6
@@ -223,14 +238,18 @@ LAUNCH_SECONDS = 1.2e-6
 
 def step_seconds(p: GemmPlan, dtype: DType, machine: Machine) -> float:
     """Of one step along K on a multiprocessor that nobody else uses, operands at hand."""
+    area = p.block_m * p.block_n
+    efficiency = math.sqrt(area / (area + 64 * 64))
+    if dtype is DType.F32 and not machine.splits_f32:
+        return 2.0 * area * p.block_k / (machine.f32_flops * 0.5)
+    if machine.warpgroup and p.block_m < 64:
+        efficiency *= NARROW_EFFICIENCY
     if dtype is DType.F32:
-        return 2.0 * p.block_m * p.block_n * p.block_k / (machine.f32_flops * 0.5)
+        return 2.0 * area * p.block_k / (machine.half_flops * SPLIT_F32_EFFICIENCY * efficiency)
     if machine.warpgroup and p.block_m >= 64:
         # 64 rows at a time: bound by products, or by what they read of shared memory, A again for each
         cycles = p.block_k / 16 * (p.block_m / 64) * max(p.block_n / 2, 16 + p.block_n / 4)
         return cycles / (CLOCK * (STREAM_EFFICIENCY if p.variant == "stream" else TILE_EFFICIENCY))
-    area = p.block_m * p.block_n
-    efficiency = math.sqrt(area / (area + 64 * 64)) * (NARROW_EFFICIENCY if machine.warpgroup else 1.0)
     return 2.0 * area * p.block_k / (machine.half_flops * efficiency)
 
 

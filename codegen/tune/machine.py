@@ -31,6 +31,11 @@ class Machine:
     warp_size: int = 32
 
     @property
+    def splits_f32(self) -> bool:
+        """True if f32 products run on tensor cores, each operand as the sum of two TF32 numbers."""
+        return self.device == "cuda"
+
+    @property
     def most_warps(self) -> int:
         """Of one block."""
         return MOST_THREADS // self.warp_size

@@ -40,7 +40,6 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
         "range": _range(sketch, plan, batch, k),
         "b_step": sketch.i64("b_step", b.strides[-2]),
         "wide": sketch.wide(),
-        "precision": "ieee",
         "accumulate": "tl.float64" if a.dtype is DType.F64 else "tl.float32",
     }
     holes |= {

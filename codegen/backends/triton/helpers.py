@@ -122,6 +122,12 @@ def coarse_exp2(y):
     """2 to the power of y, with subnormal results as zeros."""
     return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [y], tl.float32, True, 1)
 ''',
+    "tile_product": '''
+@triton.jit
+def tile_product(left, right, total=None):
+    """left @ right, added to `total`; an f32 is taken as the sum of two TF32 numbers and loses 2^-22 of it at most."""
+    return tl.dot(left, right, total, input_precision="tf32x3")
+''',
     "less_product": '''
 @triton.jit
 def less_product(x, a, b):
@@ -166,6 +172,12 @@ def best_smallest(a, i, b, j):
 }
 """name -> definition."""
 HIP_HELPERS: dict[str, str] = {
+    "tile_product": '''
+@triton.jit
+def tile_product(left, right, total=None):
+    """left @ right, added to `total`."""
+    return tl.dot(left, right, total, input_precision="ieee")
+''',
     "coarse_inverse": '''
 @triton.jit
 def coarse_inverse(x):
@@ -191,7 +203,7 @@ def less_product(x, a, b):
     return tl.fma(0.0 - a, b, x)
 ''',
 }
-"""Those that have another definition for AMD GPUs: the ones above are written in NVIDIA's assembly."""
+"""Those that have another definition for AMD GPUs: the ones above are written in NVIDIA's assembly, or for its TF32."""
 
 
 def module_head(text: str, device: str) -> str:
