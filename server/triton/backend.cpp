@@ -1,6 +1,4 @@
 // The functions that Triton calls. Nothing is thrown through them.
-#include <exception>
-
 #include "instance.h"
 
 namespace hardtack::triton {
@@ -9,13 +7,8 @@ namespace {
 constexpr std::uint32_t kApiMajor = 1;
 
 template <typename Body>
-TRITONSERVER_Error* guarded(Body body) {
-  try {
-    return to_triton(body());
-  } catch (const std::exception& problem) {
-    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL,
-                                 (std::string("Hardtack's backend: ") + problem.what()).c_str());
-  }
+TRITONSERVER_Error* answer(Body body) {
+  return to_triton(guarded(body));
 }
 
 Outcome initialize(TRITONBACKEND_Backend* handle) {
@@ -31,9 +24,13 @@ Outcome initialize(TRITONBACKEND_Backend* handle) {
   Json config;
   if (Outcome failed = read_message(message, &config)) return failed;
   auto backend = std::make_unique<Backend>();
-  if (Outcome failed = read_backend_settings(config, &backend->settings)) return failed;
+  std::vector<std::string> unknown;
+  if (Outcome failed = read_backend_settings(config, &backend->settings, &unknown)) return failed;
+  for (const std::string& name : unknown) {
+    log(TRITONSERVER_LOG_WARN, "--backend-config: the setting \"" + name + "\" is none of Hardtack's; it is ignored");
+  }
   Result<Pool> pool = Pool::create(backend->settings.threads);
-  if (!pool.ok()) return from_status(pool.status());
+  if (!pool.ok()) return from_status(pool.status(), "--backend-config=hardtack,threads: ");
   backend->workers.pool = std::move(*pool);
   if (Outcome failed = from_triton(TRITONBACKEND_BackendSetState(handle, backend.get()))) return failed;
   static_cast<void>(backend.release());
@@ -59,11 +56,11 @@ Outcome initialize_instance(TRITONBACKEND_ModelInstance* handle) {
 using namespace hardtack::triton;
 
 TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
-  return guarded([&] { return initialize(backend); });
+  return answer([&] { return initialize(backend); });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend) {
-  return guarded([&] {
+  return answer([&] {
     void* state = nullptr;
     Outcome failed = from_triton(TRITONBACKEND_BackendState(backend, &state));
     delete static_cast<Backend*>(state);
@@ -73,7 +70,7 @@ TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend) {
 
 TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend*,
                                                       TRITONBACKEND_BackendAttribute* attributes) {
-  return guarded([&] {
+  return answer([&] {
     if (Outcome f = from_triton(TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(attributes, true)))
       return f;
     return from_triton(TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
@@ -82,7 +79,7 @@ TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend*,
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
-  return guarded([&] {
+  return answer([&] {
     std::unique_ptr<LoadedModel> loaded;
     if (Outcome failed = load_model(model, &loaded)) return failed;
     if (Outcome failed = from_triton(TRITONBACKEND_ModelSetState(model, loaded.get()))) return failed;
@@ -92,7 +89,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model) {
-  return guarded([&] {
+  return answer([&] {
     void* state = nullptr;
     Outcome failed = from_triton(TRITONBACKEND_ModelState(model, &state));
     delete static_cast<LoadedModel*>(state);
@@ -101,11 +98,11 @@ TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model) {
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance) {
-  return guarded([&] { return initialize_instance(instance); });
+  return answer([&] { return initialize_instance(instance); });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceFinalize(TRITONBACKEND_ModelInstance* instance) {
-  return guarded([&] {
+  return answer([&] {
     void* state = nullptr;
     Outcome failed = from_triton(TRITONBACKEND_ModelInstanceState(instance, &state));
     delete static_cast<Instance*>(state);

@@ -126,7 +126,9 @@ Outcome check_ports(const Contract& contract, const Json& config, bool inputs, s
                     contract.entry + " are " + names_of(ports));
     }
     if (Outcome failed = check_port(contract, *port, max_batch_size, what, item)) return failed;
-    (*found)[static_cast<std::size_t>(port - ports.begin())] = &item;
+    const Json*& place = (*found)[static_cast<std::size_t>(port - ports.begin())];
+    if (place != nullptr) return refuse(what + " is twice in the configuration");
+    place = &item;
   }
   return {};
 }
@@ -176,6 +178,11 @@ Outcome check_sequences(const Contract& contract, const Json& config, Layout* la
         "the configuration has sequence_batching.state; a bundle's states are its own, not inputs and "
         "outputs: leave it out");
   }
+  if (sequences.value("iterative_sequence", false)) {
+    return refuse(
+        "the configuration sets sequence_batching.iterative_sequence, but a bundle answers a request in one run: "
+        "leave it out");
+  }
   const std::int64_t candidates = sequences.value("oldest", Json::object()).value("max_candidate_sequences", 0);
   layout->num_sequences =
       static_cast<std::size_t>(candidates > 0 ? candidates : std::max<std::int64_t>(1, layout->max_batch_size));
@@ -183,6 +190,18 @@ Outcome check_sequences(const Contract& contract, const Json& config, Layout* la
 }
 
 }  // namespace
+
+std::vector<std::string> ignored_features(const Json& config) {
+  std::vector<std::string> names;
+  for (const char* key : {"cc_model_filenames", "model_operations"}) {
+    if (has_items(config, key)) names.emplace_back(key);
+  }
+  const Json optimization = config.value("optimization", Json::object());
+  for (const char* key : {"graph", "cuda", "execution_accelerators"}) {
+    if (has_items(optimization, key)) names.push_back(std::string("optimization.") + key);
+  }
+  return names;
+}
 
 bool complete_config(const Contract& contract, const BackendSettings& backend, const ModelSettings& settings,
                      Json* config) {

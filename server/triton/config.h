@@ -18,6 +18,9 @@ struct Layout {
 bool complete_config(const Contract& contract, const BackendSettings& backend, const ModelSettings& settings,
                      Json* config);
 
+/// What other backends heed and Hardtack does not.
+std::vector<std::string> ignored_features(const Json& config);
+
 /// Says where configuration and bundle disagree, naming both.
 Outcome check_config(const Contract& contract, const Json& config, Layout* layout);
 

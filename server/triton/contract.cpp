@@ -1,5 +1,7 @@
 #include "contract.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstring>
 
 namespace hardtack::triton {
@@ -42,6 +44,18 @@ Outcome read_port(const ht_tensor_info& info, Port* port) {
                "'" + port->name + "' is of dtype " + info.dtype_name + ", for which Triton has no type"};
 }
 
+bool is_part_of_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// Whether `name` is in an expression such as "2*n + 1".
+bool mentions(const std::string& expression, const std::string& name) {
+  for (std::size_t at = expression.find(name); at != std::string::npos; at = expression.find(name, at + 1)) {
+    const std::size_t end = at + name.size();
+    const bool begins = at == 0 || !is_part_of_name(expression[at - 1]);
+    if (begins && (end == expression.size() || !is_part_of_name(expression[end]))) return true;
+  }
+  return false;
+}
+
 std::string why_not_batchable(const Contract& contract) {
   if (contract.inputs.empty()) return "it has no inputs";
   const Port& first = contract.inputs[0];
@@ -50,12 +64,22 @@ std::string why_not_batchable(const Contract& contract) {
   if (batch.fixed()) {
     return "the first dimension of input '" + first.name + "', " + first.text() + ", is always " + batch.text;
   }
+  if (!std::all_of(batch.text.begin(), batch.text.end(), is_part_of_name)) {
+    return "the first dimension of input '" + first.name + "', " + first.text() + ", is " + batch.text +
+           " and so not of any size";
+  }
   for (const auto* ports : {&contract.inputs, &contract.outputs}) {
     const char* kind = ports == &contract.inputs ? "input '" : "output '";
     for (const Port& port : *ports) {
       if (port.dims.empty() || port.dims[0].text != batch.text) {
         return "the first dimension of input '" + first.name + "' is " + batch.text + ", but " + kind + port.name +
                "' is " + port.text();
+      }
+      const auto other = std::find_if(port.dims.begin() + 1, port.dims.end(),
+                                      [&](const Dim& dim) { return mentions(dim.text, batch.text); });
+      if (other != port.dims.end()) {
+        return std::string(kind) + port.name + "' is " + port.text() + ", where " + batch.text +
+               " is not only the first dimension";
       }
     }
   }

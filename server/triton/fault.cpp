@@ -41,14 +41,18 @@ TRITONSERVER_Error* to_triton(const Outcome& outcome) {
   return outcome ? TRITONSERVER_ErrorNew(outcome->code, outcome->message.c_str()) : nullptr;
 }
 
-void log(TRITONSERVER_LogLevel level, const std::string& message) {
-  if (TRITONSERVER_Error* error = TRITONSERVER_LogMessage(level, "hardtack", 0, message.c_str())) {
+void log(TRITONSERVER_LogLevel level, const char* message) {
+  if (TRITONSERVER_Error* error = TRITONSERVER_LogMessage(level, "hardtack", 0, message)) {
     TRITONSERVER_ErrorDelete(error);
   }
 }
 
+void log(TRITONSERVER_LogLevel level, const std::string& message) { log(level, message.c_str()); }
+
 void log_if_failed(TRITONSERVER_Error* error) {
-  if (const Outcome outcome = from_triton(error)) log(TRITONSERVER_LOG_ERROR, outcome->message);
+  if (error == nullptr) return;
+  log(TRITONSERVER_LOG_ERROR, TRITONSERVER_ErrorMessage(error));
+  TRITONSERVER_ErrorDelete(error);
 }
 
 }  // namespace hardtack::triton

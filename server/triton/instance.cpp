@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <new>
+#include <utility>
 
 namespace hardtack::triton {
 namespace {
@@ -21,7 +23,7 @@ Outcome Instance::create(TRITONBACKEND_ModelInstance* handle, const LoadedModel&
   options.max_cached_shapes = num_cached_shapes(model);
   if (model.settings.threads > 0) {
     Result<Pool> pool = Pool::create(model.settings.threads);
-    if (!pool.ok()) return from_status(pool.status());
+    if (!pool.ok()) return from_status(pool.status(), model.label + ": the parameter \"threads\": ");
     instance->own_pool_ = std::move(*pool);
     options.pool = instance->own_pool_.get();
   } else {
@@ -31,30 +33,38 @@ Outcome Instance::create(TRITONBACKEND_ModelInstance* handle, const LoadedModel&
     instance->sequences_.emplace(model, options, model.layout.num_sequences);
   } else {
     Result<Session> session = model.model.new_session(&options);
-    if (!session.ok()) return from_status(session.status());
+    if (!session.ok()) return from_status(session.status(), model.label + ": ");
     instance->session_ = std::move(*session);
   }
   *made = std::move(instance);
   return {};
 }
 
-void Instance::execute(TRITONBACKEND_Request** requests, std::uint32_t num_requests) {
-  const std::uint64_t exec_start = now_ns();
-  if (requests_.size() < num_requests) requests_.resize(num_requests);
-  num_requests_ = num_requests;
-  std::size_t begun = 0;
+void Instance::execute(TRITONBACKEND_Request** requests, std::uint32_t num_requests) noexcept {
+  const Times times{now_ns(), 0, 0};
+  num_requests_ = 0;
   try {
-    for (; begun < num_requests; ++begun) requests_[begun].begin(model_, requests[begun]);
-    run_groups(exec_start);
+    if (requests_.size() < num_requests) requests_.resize(num_requests);
+    for (; num_requests_ < num_requests; ++num_requests_) requests_[num_requests_].take(requests[num_requests_]);
+    for (std::size_t i = 0; i < num_requests_; ++i) requests_[i].read(model_);
+    run_groups(times.exec_start);
+  } catch (const std::bad_alloc&) {
+    give_up(requests, num_requests, times, TRITONSERVER_ERROR_UNAVAILABLE, "out of memory");
   } catch (const std::exception& problem) {
-    log(TRITONSERVER_LOG_ERROR, model_.label + ": " + problem.what());
-    for (std::size_t i = 0; i < num_requests; ++i) {
-      Request& request = requests_[i];
-      if (i > begun || (i == begun && !request.open())) request.begin(model_, requests[i]);
-      if (!request.open()) continue;
-      request.fail(Fault{TRITONSERVER_ERROR_INTERNAL, std::string("Hardtack's backend: ") + problem.what()});
-      request.finish(handle_, Times{exec_start, 0, 0});
-    }
+    give_up(requests, num_requests, times, TRITONSERVER_ERROR_INTERNAL, problem.what());
+  }
+}
+
+// Those that were not answered yet.
+void Instance::give_up(TRITONBACKEND_Request** requests, std::uint32_t num_requests, const Times& times,
+                       TRITONSERVER_Error_Code code, const char* message) {
+  for (std::size_t i = num_requests_; i < num_requests; ++i) {
+    Request request;
+    request.take(requests[i]);
+    request.give_up(handle_, times, code, message);
+  }
+  for (std::size_t i = 0; i < num_requests_; ++i) {
+    if (requests_[i].open()) requests_[i].give_up(handle_, times, code, message);
   }
 }
 
@@ -91,29 +101,37 @@ void Instance::run_group(const std::vector<Request*>& group, std::uint64_t exec_
     for (Request* request : group) run_group({request}, exec_start);
     return;
   }
-  for (Request* request : group) {
-    if (failed) request->fail(failed);
-    request->finish(handle_, times);
-  }
+  if (failed) group[0]->fail(std::move(failed));
+  for (Request* request : group) request->finish(handle_, times);
 }
 
 void Instance::run_in_sequence(Request* request, std::uint64_t exec_start) {
   Times times{exec_start, 0, 0};
   Session* session = nullptr;
-  bool states_good = true;
-  Outcome failed = sequences_->find(*request, &session);
+  bool states_good = false;
+  Outcome failed = guarded([&] { return sequences_->find(*request, &session); });
   if (!failed) failed = run(session, {request}, &times, &states_good);
+  if (failed) {
+    request->fail(std::move(failed));
+  } else if (request->outcome()) {
+    states_good = false;  // they have moved on, but the client gets an error and cannot know that
+  }
   sequences_->done(*request, states_good);
-  if (failed) request->fail(failed);
   request->finish(handle_, times);
 }
 
 Outcome Instance::run(Session* session, const std::vector<Request*>& group, Times* times, bool* states_good) {
+  *states_good = true;
+  return guarded([&] { return run_joined(session, group, times, states_good); });
+}
+
+Outcome Instance::run_joined(Session* session, const std::vector<Request*>& group, Times* times, bool* states_good) {
   if (Outcome failed = staging_.join(model_, group)) return failed;
   outputs_.resize(model_.contract.outputs.size());
   std::memset(outputs_.data(), 0, outputs_.size() * sizeof(ht_tensor));
   const std::vector<ht_tensor>& inputs = staging_.inputs();
   times->compute_start = now_ns();
+  *states_good = false;
   std::optional<serve::Spread::Run> running;
   if (spread_) running.emplace(*spread_, this, staging_.nbytes());
   const Status status =

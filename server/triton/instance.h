@@ -14,16 +14,20 @@ class Instance {
  public:
   static Outcome create(TRITONBACKEND_ModelInstance* handle, const LoadedModel& model, std::unique_ptr<Instance>* made);
 
-  /// Answers every request exactly once and gives it back.
-  void execute(TRITONBACKEND_Request** requests, std::uint32_t num_requests);
+  /// Answers every request exactly once and gives it back, whatever happens.
+  void execute(TRITONBACKEND_Request** requests, std::uint32_t num_requests) noexcept;
 
  private:
   Instance(TRITONBACKEND_ModelInstance* handle, const LoadedModel& model) : handle_(handle), model_(model) {}
 
+  void give_up(TRITONBACKEND_Request** requests, std::uint32_t num_requests, const Times& times,
+               TRITONSERVER_Error_Code code, const char* message);
   void run_groups(std::uint64_t exec_start);
   void run_group(const std::vector<Request*>& group, std::uint64_t exec_start);
   void run_in_sequence(Request* request, std::uint64_t exec_start);
+  /// `states_good` is false afterwards if the session's states may be half changed.
   Outcome run(Session* session, const std::vector<Request*>& group, Times* times, bool* states_good);
+  Outcome run_joined(Session* session, const std::vector<Request*>& group, Times* times, bool* states_good);
 
   TRITONBACKEND_ModelInstance* const handle_;
   const LoadedModel& model_;

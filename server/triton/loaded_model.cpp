@@ -75,6 +75,9 @@ Outcome load(TRITONBACKEND_Model* handle, LoadedModel* loaded) {
   for (const std::string& name : unknown) {
     log(TRITONSERVER_LOG_WARN, loaded->label + ": the parameter \"" + name + "\" is none of Hardtack's; it is ignored");
   }
+  for (const std::string& name : ignored_features(config)) {
+    log(TRITONSERVER_LOG_WARN, loaded->label + ": Hardtack does not use " + name + " of the configuration");
+  }
   TRITONBACKEND_ArtifactType type = TRITONBACKEND_ARTIFACT_FILESYSTEM;
   const char* location = nullptr;
   std::uint64_t version = 0;
@@ -85,15 +88,23 @@ Outcome load(TRITONBACKEND_Model* handle, LoadedModel* loaded) {
   if (Outcome failed = find_bundle(folder, config, &bundle)) return failed;
   if (Outcome failed = load_bundle(folder, bundle, loaded)) return failed;
   if (Outcome failed = read_contract(loaded->model, loaded->settings.entry, &loaded->contract)) return failed;
+  const bool says_batch = config.value("max_batch_size", 0) > 0;
   bool complete = false;
   if (Outcome failed = from_triton(TRITONBACKEND_ModelAutoCompleteConfig(handle, &complete))) return failed;
   if (complete && complete_config(loaded->contract, loaded->backend->settings, loaded->settings, &config)) {
     if (Outcome failed = write_config(handle, config)) return failed;
   }
   if (Outcome failed = check_config(loaded->contract, config, &loaded->layout)) return failed;
+  const std::int64_t max_batch_size = loaded->layout.max_batch_size;
+  if (!says_batch && max_batch_size > 1) {
+    log(TRITONSERVER_LOG_INFO, loaded->label +
+                                   ": the configuration does not say max_batch_size; requests may be joined along " +
+                                   loaded->contract.batch.text + ", up to " + std::to_string(max_batch_size) +
+                                   " rows. If the model mixes rows, give all dimensions of its inputs");
+  }
   log(TRITONSERVER_LOG_INFO, loaded->label + ": " + bundle.filename().string() + ", entry point " +
                                  loaded->contract.entry + ", target " + loaded->model.info().target +
-                                 ", max_batch_size " + std::to_string(loaded->layout.max_batch_size));
+                                 ", max_batch_size " + std::to_string(max_batch_size));
   return {};
 }
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 namespace hardtack::triton {
 namespace {
@@ -28,17 +29,23 @@ std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-void Request::begin(const LoadedModel& model, TRITONBACKEND_Request* handle) {
+void Request::take(TRITONBACKEND_Request* handle) {
   handle_ = handle;
   response_ = nullptr;
+  outcome_.reset();
   sequence_.clear();
   flags_ = 0;
   num_rows_ = 1;
-  outcome_ = from_triton(TRITONBACKEND_ResponseNew(&response_, handle));
-  if (!outcome_) outcome_ = read(model);
 }
 
-Outcome Request::read(const LoadedModel& model) {
+void Request::read(const LoadedModel& model) {
+  outcome_ = guarded([&] {
+    Outcome failed = from_triton(TRITONBACKEND_ResponseNew(&response_, handle_));
+    return failed ? failed : read_inputs(model);
+  });
+}
+
+Outcome Request::read_inputs(const LoadedModel& model) {
   bool cancelled = false;
   if (Outcome failed = from_triton(TRITONBACKEND_RequestIsCancelled(handle_, &cancelled))) return failed;
   if (model.layout.num_sequences > 0) {
@@ -149,16 +156,22 @@ Outcome Request::copy_input(std::size_t input, char* to) const {
 }
 
 void Request::respond(const LoadedModel& model, const ht_tensor* outputs, Rows rows) {
+  outcome_ = guarded([&] { return write_outputs(model, outputs, rows); });
+}
+
+Outcome Request::write_outputs(const LoadedModel& model, const ht_tensor* outputs, Rows rows) {
   std::uint32_t num_wanted = 0;
-  outcome_ = from_triton(TRITONBACKEND_RequestOutputCount(handle_, &num_wanted));
+  if (Outcome failed = from_triton(TRITONBACKEND_RequestOutputCount(handle_, &num_wanted))) return failed;
   const std::vector<Port>& ports = model.contract.outputs;
-  for (std::uint32_t w = 0; w < num_wanted && !outcome_; ++w) {
+  for (std::uint32_t w = 0; w < num_wanted; ++w) {
     const char* name = nullptr;
-    outcome_ = from_triton(TRITONBACKEND_RequestOutputName(handle_, w, &name));
-    for (std::size_t i = 0; i < ports.size() && !outcome_; ++i) {
-      if (ports[i].name == name) outcome_ = write_output(model, i, outputs[i], rows);
+    if (Outcome failed = from_triton(TRITONBACKEND_RequestOutputName(handle_, w, &name))) return failed;
+    for (std::size_t i = 0; i < ports.size(); ++i) {
+      if (ports[i].name != name) continue;
+      if (Outcome failed = write_output(model, i, outputs[i], rows)) return failed;
     }
   }
+  return {};
 }
 
 Outcome Request::write_output(const LoadedModel& model, std::size_t index, const ht_tensor& tensor, Rows rows) {
@@ -198,21 +211,32 @@ Outcome Request::write_output(const LoadedModel& model, std::size_t index, const
 }
 
 void Request::finish(TRITONBACKEND_ModelInstance* instance, const Times& times) {
+  send(instance, times, to_triton(outcome_));
+}
+
+void Request::give_up(TRITONBACKEND_ModelInstance* instance, const Times& times, TRITONSERVER_Error_Code code,
+                      const char* message) {
+  if (response_ == nullptr) log_if_failed(TRITONBACKEND_ResponseNew(&response_, handle_));
+  send(instance, times, TRITONSERVER_ErrorNew(code, message));
+}
+
+// Takes the error over. Nothing here needs memory of the backend's own.
+void Request::send(TRITONBACKEND_ModelInstance* instance, const Times& times, TRITONSERVER_Error* error) {
   const std::uint64_t end = now_ns();
   const std::uint64_t compute_start = times.compute_start == 0 ? end : times.compute_start;
   const std::uint64_t compute_end = times.compute_end == 0 ? end : times.compute_end;
-  log_if_failed(TRITONBACKEND_ModelInstanceReportStatistics(instance, handle_, !outcome_, times.exec_start,
+  TRITONBACKEND_Request* const handle = std::exchange(handle_, nullptr);
+  TRITONBACKEND_Response* const response = std::exchange(response_, nullptr);
+  log_if_failed(TRITONBACKEND_ModelInstanceReportStatistics(instance, handle, error == nullptr, times.exec_start,
                                                             compute_start, compute_end, end));
-  if (response_ != nullptr) {
-    TRITONSERVER_Error* error = to_triton(outcome_);
-    log_if_failed(TRITONBACKEND_ResponseSend(response_, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error));
-    if (error != nullptr) TRITONSERVER_ErrorDelete(error);
+  if (response != nullptr) {
+    log_if_failed(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error));
   } else {
-    log(TRITONSERVER_LOG_ERROR, "a request could not be answered: " + outcome_->message);
+    log(TRITONSERVER_LOG_ERROR,
+        error == nullptr ? "a request could not be answered" : TRITONSERVER_ErrorMessage(error));
   }
-  log_if_failed(TRITONBACKEND_RequestRelease(handle_, TRITONSERVER_REQUEST_RELEASE_ALL));
-  handle_ = nullptr;
-  response_ = nullptr;
+  if (error != nullptr) TRITONSERVER_ErrorDelete(error);
+  log_if_failed(TRITONBACKEND_RequestRelease(handle, TRITONSERVER_REQUEST_RELEASE_ALL));
 }
 
 }  // namespace hardtack::triton

@@ -21,8 +21,10 @@ struct Rows {
 /// Used again for many requests, so that it keeps its memory.
 class Request {
  public:
-  /// Takes a request over and looks at its inputs; what is wrong with it is kept in outcome().
-  void begin(const LoadedModel& model, TRITONBACKEND_Request* handle);
+  /// Takes a request over; it is open from here on until finish() or give_up().
+  void take(TRITONBACKEND_Request* handle);
+  /// Looks at its inputs; what is wrong with it is kept in outcome().
+  void read(const LoadedModel& model);
 
   const Outcome& outcome() const { return outcome_; }
   void fail(Outcome outcome) { outcome_ = std::move(outcome); }
@@ -49,6 +51,9 @@ class Request {
   void respond(const LoadedModel& model, const ht_tensor* outputs, Rows rows);
   /// Reports statistics, sends the response or the error, gives the request back.
   void finish(TRITONBACKEND_ModelInstance* instance, const Times& times);
+  /// The same with an error for which there is no memory to make an outcome of.
+  void give_up(TRITONBACKEND_ModelInstance* instance, const Times& times, TRITONSERVER_Error_Code code,
+               const char* message);
 
  private:
   struct Input {
@@ -59,10 +64,12 @@ class Request {
     const void* in_place = nullptr;
   };
 
-  Outcome read(const LoadedModel& model);
+  Outcome read_inputs(const LoadedModel& model);
   Outcome read_input(const Port& port, bool batched, Input* input) const;
   Outcome read_sequence();
+  Outcome write_outputs(const LoadedModel& model, const ht_tensor* outputs, Rows rows);
   Outcome write_output(const LoadedModel& model, std::size_t index, const ht_tensor& tensor, Rows rows);
+  void send(TRITONBACKEND_ModelInstance* instance, const Times& times, TRITONSERVER_Error* error);
 
   TRITONBACKEND_Request* handle_ = nullptr;
   TRITONBACKEND_Response* response_ = nullptr;

@@ -26,8 +26,9 @@ Outcome Sequences::make(Slot* slot) {
     const auto oldest = std::min_element(running_.begin(), running_.end(), [](const auto& a, const auto& b) {
       return a.second.last_use < b.second.last_use;
     });
-    idle_.push_back(std::move(oldest->second.session));
+    slot->session = std::move(oldest->second.session);
     running_.erase(oldest);
+    return {};
   }
   if (idle_.empty()) {
     Result<Session> made = model_.model.new_session(&options_);
@@ -43,8 +44,9 @@ Outcome Sequences::make(Slot* slot) {
 void Sequences::done(const Request& request, bool good) {
   const auto found = running_.find(request.sequence());
   if (found == running_.end() || (good && !request.ends_sequence())) return;
-  idle_.push_back(std::move(found->second.session));
+  Session session = std::move(found->second.session);
   running_.erase(found);
+  idle_.push_back(std::move(session));
 }
 
 }  // namespace hardtack::triton

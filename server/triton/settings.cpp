@@ -1,5 +1,6 @@
 #include "settings.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace hardtack::triton {
@@ -53,10 +54,48 @@ Outcome read_keys(const std::string& name, const std::string& text, std::vector<
   }
 }
 
+constexpr const char* kBackendNames[] = {"threads", "trusted-keys", "default-max-batch-size"};
+// What Triton tells every backend.
+constexpr const char* kTritonsNames[] = {"auto-complete-config", "backend-directory", "min-compute-capability"};
+constexpr const char* kModelNames[] = {"threads", "device",       "cuda_driver",  "target",         "entry",
+                                       "weights", "trusted_keys", "copy_weights", "verify_weights", "dynamic_batching"};
+
+template <std::size_t N>
+bool is_among(const char* const (&names)[N], const std::string& name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+// Letters alone, without the last s: "trusted-keys", "trusted_key" and "TrustedKeys" are the same.
+std::string bare(const std::string& name) {
+  std::string letters;
+  for (const char c : name) {
+    if (c >= 'a' && c <= 'z') letters += c;
+    if (c >= 'A' && c <= 'Z') letters += static_cast<char>(c - 'A' + 'a');
+  }
+  if (!letters.empty() && letters.back() == 's') letters.pop_back();
+  return letters;
+}
+
+// A name that is almost one of Hardtack's must not be ignored: it may have been said for safety.
+template <std::size_t N>
+Outcome take_unknown(const char* const (&names)[N], const std::string& what, const std::string& name,
+                     std::vector<std::string>* unknown) {
+  for (const char* known : names) {
+    if (bare(known) == bare(name)) return refuse(what + " is none of Hardtack's; did you mean \"" + known + "\"?");
+  }
+  unknown->push_back(name);
+  return {};
+}
+
 }  // namespace
 
-Outcome read_backend_settings(const Json& config, BackendSettings* settings) {
+Outcome read_backend_settings(const Json& config, BackendSettings* settings, std::vector<std::string>* unknown) {
   const Json cmdline = config.value("cmdline", Json::object());
+  for (const auto& [name, value] : cmdline.items()) {
+    if (is_among(kBackendNames, name) || is_among(kTritonsNames, name)) continue;
+    const std::string what = "--backend-config: the setting \"" + name + "\"";
+    if (Outcome failed = take_unknown(kBackendNames, what, name, unknown)) return failed;
+  }
   const std::string prefix = "--backend-config=hardtack,";
   if (cmdline.contains("threads")) {
     if (Outcome f = read_count(prefix + "threads", cmdline["threads"].get<std::string>(), &settings->threads)) return f;
@@ -100,7 +139,7 @@ Outcome read_model_settings(const Json& config, const BackendSettings& backend, 
     } else if (name == "dynamic_batching") {
       failed = read_switch(what, text, &settings->dynamic_batching);
     } else {
-      unknown->push_back(name);
+      failed = take_unknown(kModelNames, what, name, unknown);
     }
     if (failed) return failed;
   }

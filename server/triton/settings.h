@@ -30,8 +30,9 @@ struct ModelSettings {
   bool dynamic_batching = true;
 };
 
-/// `config` as TRITONBACKEND_BackendConfig gives it: {"cmdline": {name: text}}.
-Outcome read_backend_settings(const Json& config, BackendSettings* settings);
+/// `config` as TRITONBACKEND_BackendConfig gives it: {"cmdline": {name: text}}, with what is said for all backends.
+/// `unknown` gets the names that are neither Hardtack's nor Triton's.
+Outcome read_backend_settings(const Json& config, BackendSettings* settings, std::vector<std::string>* unknown);
 
 /// From `parameters` of a model's configuration. `unknown` gets the names that are not Hardtack's.
 Outcome read_model_settings(const Json& config, const BackendSettings& backend, ModelSettings* settings,

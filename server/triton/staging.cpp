@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <new>
 
 namespace hardtack::triton {
 namespace {
@@ -52,7 +51,6 @@ char* Staging::Buffer::reserve(std::size_t wanted) {
     const std::size_t size = (wanted / kAlignment + 1) * kAlignment;
     memory.reset(static_cast<char*>(std::aligned_alloc(kAlignment, size)));
     nbytes = memory == nullptr ? 0 : size;
-    if (memory == nullptr) throw std::bad_alloc();
   }
   return memory.get();
 }
@@ -97,6 +95,10 @@ Outcome Staging::copy(const LoadedModel& model, const std::vector<Request*>& gro
   tensors_[input].data = to;
   for (const Request* request : group) {
     char* target = port.channels_last ? permuted_.reserve(request->nbytes(input)) : to;
+    if (to == nullptr || target == nullptr) {
+      return Fault{TRITONSERVER_ERROR_UNAVAILABLE,
+                   "input '" + port.name + "': no memory for " + std::to_string(total) + " bytes"};
+    }
     if (Outcome failed = request->copy_input(input, target)) {
       failed->message = "input '" + port.name + "': " + failed->message;
       return failed;

@@ -27,6 +27,7 @@ class Staging {
     std::unique_ptr<char, Free> memory;
     std::size_t nbytes = 0;
 
+    /// Null if there is no memory for that.
     char* reserve(std::size_t wanted);
   };
 

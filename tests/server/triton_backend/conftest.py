@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sample
 import torch
 from torch import nn
 from torch.export import Dim
 from triton_server import MISSING, TritonServer, build_backend, is_there
 
 import hardtack
+from hardtack.codegen.ir.expr import const, mul
+from hardtack.codegen.ir.plan import Copy, Plan, PlanSym, Value
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.package.content import BundleContent, TensorContent
+from hardtack.codegen.package.writer import write_bundle
 
 
 class Mlp(nn.Module):
@@ -77,11 +84,55 @@ class Pixels(nn.Module):
         return x * torch.arange(6.0).reshape(1, 3, 2, 1)
 
 
+class Outer(nn.Module):
+    """(n,) -> (n, n): a small question with a large answer, and none that could be joined with another."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, None] * x
+
+
+class Heavy(nn.Module):
+    """4 MB of weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.layer = nn.Linear(1024, 1024)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(x)
+        return out
+
+
+def twice() -> BundleContent:
+    """forward(x: f32[2*n, n]) -> x; an export would call the first size by a name of its own."""
+    bundle, shape = sample.content(sample.TARGETS[:2]), (mul(const(2), sample.N), sample.N)
+    strides = (sample.N, sample.ONE)
+    entry = replace(
+        bundle.entries[1],
+        name="forward",
+        syms=(sample.N,),
+        inputs=(TensorContent("x", DType.F32, shape, strides),),
+        outputs=(TensorContent("y", DType.F32, shape, strides),),
+    )
+    values = tuple(
+        Value(name, DType.F32, shape, strides, (kind, 0)) for name, kind in (("x", "input"), ("y", "output"))
+    )
+    syms = (PlanSym(sample.N, 0, 1),)
+    plans = {
+        ("forward", t.name): Plan(
+            "forward", t.name, syms, (), values, ("x",), ("y",), (), (Copy("x", "y"),), sample.ZERO
+        )
+        for t in bundle.targets
+    }
+    return replace(bundle, entries=(entry,), plans=plans, states=())
+
+
 @pytest.fixture(scope="session")
 def modules() -> dict[str, nn.Module]:
     return {
         "mlp": Mlp(1), "mlp2": Mlp(2), "many": Many(), "words": Words(), "counter": Counter(), "tally": Tally(),
-        "pixels": Pixels(),
+        "pixels": Pixels(), "outer": Outer(), "heavy": Heavy(),
     }  # fmt: skip
 
 
@@ -104,6 +155,8 @@ def bundles(modules: dict[str, nn.Module], tmp_path_factory: pytest.TempPathFact
         "counter": ((torch.zeros(3), torch.tensor([0])), None),
         "tally": ((torch.zeros(2, 3),), ({0: batch},)),
         "pixels": ((torch.zeros(2, 3, 2, 5).to(memory_format=torch.channels_last),), ({0: batch},)),
+        "outer": ((torch.zeros(8),), ({0: Dim("n", max=32768)},)),
+        "heavy": ((torch.zeros(1, 1024),), None),
     }
     folder = tmp_path_factory.mktemp("bundles")
     paths = {}
@@ -111,6 +164,8 @@ def bundles(modules: dict[str, nn.Module], tmp_path_factory: pytest.TempPathFact
         paths[name] = folder / f"{name}.pkg"
         module = modules[name].eval()
         hardtack.export(module, args, path=paths[name], dynamic_shapes=shapes, targets=("cpu:native",))
+    paths["twice"] = folder / "twice.pkg"
+    write_bundle(paths["twice"], twice())
     return paths
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sample
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import nn
@@ -17,6 +18,7 @@ from tritonclient.utils import InferenceServerException
 
 import hardtack
 from hardtack.codegen.package.signing import sign_bundle
+from hardtack.codegen.package.writer import write_bundle
 
 MLP = "f32[batch, 16], that is TYPE_FP32 [16]"
 
@@ -37,6 +39,10 @@ def test_no_configuration_at_all(server: TritonServer, bundles: dict[str, Path])
     assert config["dynamic_batching"]["preferred_batch_size"] == [4]
     assert [(g["kind"], g["count"]) for g in config["instance_group"]] == [("KIND_CPU", 1)]
     assert infer(server, "plain.hardtack", {"x": np.zeros((2, 16), np.float32)})["output"].shape == (2, 4)
+    said = (
+        "does not say max_batch_size; requests may be joined along batch, up to 4 rows. If the model mixes rows, give"
+    )
+    assert f"plain.hardtack version 1: the configuration {said} all dimensions of its inputs" in server.log()
 
 
 def test_completed_static_model(server: TritonServer, bundles: dict[str, Path]) -> None:
@@ -48,6 +54,17 @@ def test_completed_static_model(server: TritonServer, bundles: dict[str, Path]) 
         ("a", "TYPE_FP32", [2, 3]), ("b", "TYPE_BOOL", [4]), ("c", "TYPE_INT64", [3]), ("d", "TYPE_BF16", [2]),
         ("e", "TYPE_FP16", [2]), ("n", "TYPE_INT64", [1]),
     ]  # fmt: skip
+
+
+def test_completed_where_requests_cannot_be_joined(server: TritonServer, bundles: dict[str, Path]) -> None:
+    """The output (n, n) of a joined run would have the rows of all requests, each as long as their sum."""
+    server.add("apart", bundles["outer"], "")
+    config = server.http.get_model_config("apart")
+    assert (config["max_batch_size"], ports(config, "output")) == (0, [("output", "TYPE_FP32", [-1, -1])])
+    assert "dynamic_batching" not in config
+    np.testing.assert_array_equal(
+        infer(server, "apart", {"x": np.array([1, 2, 3], np.float32)})["output"], np.outer([1, 2, 3], [1, 2, 3])
+    )
 
 
 def test_dimensions_in_full_mean_no_batching(server: TritonServer, bundles: dict[str, Path]) -> None:
@@ -130,6 +147,16 @@ WRONG = {
         "the configuration says max_batch_size 8, but in the bundle's entry point forward the first dimension of input "
         "'a', f32[2, 3], is always 2: say max_batch_size: 0 and give all dimensions",
     ),
+    "a batch that is not only rows": (
+        "outer", "max_batch_size: 8",
+        "the configuration says max_batch_size 8, but in the bundle's entry point forward output 'output' is f32[n, n]"
+        ", where n is not only the first dimension: say max_batch_size: 0 and give all dimensions",
+    ),
+    "a batch of an even size": (
+        "twice", "max_batch_size: 8",
+        "the configuration says max_batch_size 8, but in the bundle's entry point forward the first dimension of input "
+        "'x', f32[2*n, n], is 2*n and so not of any size: say max_batch_size: 0 and give all dimensions",
+    ),
     "batch too large": (
         "mlp", "max_batch_size: 65",
         "the configuration says max_batch_size 65, but in the bundle the batch dimension batch goes from 0 to 64",
@@ -144,12 +171,34 @@ WRONG = {
         'sequence_batching { state { input_name: "x" output_name: "output_0" data_type: TYPE_FP32 dims: 3 } }',
         "the configuration has sequence_batching.state; a bundle's states are its own",
     ),
+    "steps of one request": (
+        "counter", "sequence_batching { oldest { max_candidate_sequences: 4 } iterative_sequence: true }",
+        "the configuration sets sequence_batching.iterative_sequence, but a bundle answers a request in one run: leave "
+        "it out",
+    ),
+    "an input twice": (
+        "mlp", 'max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: 16 } '
+        'input { name: "x" data_type: TYPE_FP32 dims: 16 }',
+        "input 'x' is twice in the configuration",
+    ),
+    "an output twice": (
+        "mlp", 'max_batch_size: 8 output { name: "output" data_type: TYPE_FP32 dims: 4 } '
+        'output { name: "output" data_type: TYPE_FP32 dims: 4 }',
+        "output 'output' is twice in the configuration",
+    ),
     "decoupled": (
         "mlp", "model_transaction_policy { decoupled: true }",
         "the configuration says decoupled, but a bundle gives one response to a request",
     ),
     "entry": ("mlp", parameter("entry", "backward"), "the bundle has no entry point 'backward', only forward"),
     "threads": ("mlp", parameter("threads", "many"), 'the parameter "threads" is "many"; expected a count from 0'),
+    "more threads than there can be": (
+        "mlp", parameter("threads", "2000"), 'the parameter "threads": num_threads is 2000, expected 0 to 1024'
+    ),
+    "almost a name": (
+        "mlp", parameter("Trusted-Key", "00" * 32),
+        'the parameter "Trusted-Key" is none of Hardtack\'s; did you mean "trusted_keys"?',
+    ),
     "switch": ("mlp", parameter("copy_weights", "1"), 'the parameter "copy_weights" is "1"; expected true or false'),
     "target": ("mlp", parameter("target", "cpu:z80"), "cpu:z80"),
     "device": ("mlp", parameter("device", "tpu"), "tpu"),
@@ -171,9 +220,20 @@ def test_wrong_configurations(server: TritonServer, bundles: dict[str, Path], ca
     assert not server.http.is_model_ready("wrong")
 
 
-def test_an_unknown_parameter_is_said(server: TritonServer, bundles: dict[str, Path]) -> None:
-    server.add("typo", bundles["mlp"], parameter("thread", "1"))
-    assert r"typo version 1: the parameter \"thread\" is none of Hardtack" in server.log()
+def test_what_is_ignored_is_said(server: TritonServer, bundles: dict[str, Path]) -> None:
+    accelerator = 'optimization { execution_accelerators { cpu_execution_accelerator { name: "openvino" } } }'
+    server.add("others", bundles["mlp"], parameter("intra_op", "1") + accelerator)
+    assert r"others version 1: the parameter \"intra_op\" is none of Hardtack" in server.log()
+    named = "others version 1: Hardtack does not use optimization.execution_accelerators of the configuration"
+    assert named in server.log()
+
+
+def test_a_bundle_for_another_processor(server: TritonServer, tmp_path: Path) -> None:
+    write_bundle(tmp_path / "arm.pkg", sample.content(("aarch64",)))
+    with pytest.raises(InferenceServerException) as caught:
+        server.add("arm", tmp_path / "arm.pkg", parameter("entry", "copy"))
+    assert "nothing in the bundle runs on this machine: cpu:aarch64 needs neon" in caught.value.message()
+    assert "Unsupported: arm version 1: " in caught.value.message()
 
 
 def test_signed_bundles_and_weights_elsewhere(
@@ -197,11 +257,30 @@ def test_signed_bundles_and_weights_elsewhere(
 
 def test_keys_of_the_server_hold_for_every_model(backend: Path, bundles: dict[str, Path], tmp_path: Path) -> None:
     options = [f"--backend-config=hardtack,trusted-keys={'cd' * 32}", "--backend-config=default-max-batch-size=16"]
+    options.append("--backend-config=hardtack,colour=red")
     with TritonServer(tmp_path / "triton", backend, options) as server:
         with pytest.raises(InferenceServerException, match="not signed"):
             server.add("unsigned", bundles["mlp"], "")
         with pytest.raises(InferenceServerException, match="trusted-keys of its own, which hold for every model"):
             server.add("unsigned", bundles["mlp"], parameter("trusted_keys", "00" * 32))
+        unknown = [line for line in server.log().splitlines() if "none of Hardtack" in line]
+        assert len(unknown) == 1
+        assert r"--backend-config: the setting \"colour\" is none of Hardtack's; it is ignored" in unknown[0]
+
+
+WRONG_SETTINGS = {
+    f"trusted_keys={'cd' * 32}": '--backend-config: the setting "trusted_keys" is none of Hardtack\'s; did you mean '
+    '"trusted-keys"?',
+    "threads=2000": "--backend-config=hardtack,threads: num_threads is 2000, expected 0 to 1024",
+}
+
+
+@pytest.mark.parametrize("setting", WRONG_SETTINGS)
+def test_wrong_settings_of_the_server(backend: Path, bundles: dict[str, Path], tmp_path: Path, setting: str) -> None:
+    options = [f"--backend-config=hardtack,{setting}"]
+    refused = pytest.raises(InferenceServerException, match=re.escape(WRONG_SETTINGS[setting]))
+    with TritonServer(tmp_path / "triton", backend, options) as server, refused:
+        server.add("model", bundles["mlp"], "")
 
 
 def test_warmup_and_cache(backend: Path, bundles: dict[str, Path], tmp_path: Path) -> None:

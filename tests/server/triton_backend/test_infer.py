@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -203,7 +204,7 @@ def test_lengths_that_differ(
 
 
 def test_cancelled_and_late_requests_leave_the_server_well(server: TritonServer, bundles: dict[str, Path]) -> None:
-    server.add("late", bundles["mlp"], "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 200000 }")
+    server.add("late", bundles["mlp"], "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 500000 }")
     calls = []
     for _ in range(4):
         answers: list[Any] = []
@@ -211,6 +212,9 @@ def test_cancelled_and_late_requests_leave_the_server_well(server: TritonServer,
         calls.append(
             server.grpc.async_infer("late", given, callback=lambda result, error, a=answers: a.append(error or result))
         )
+    end = time.monotonic() + 10
+    while server.metrics("late")["pending_request_count"] < 4 and time.monotonic() < end:
+        time.sleep(0.01)
     for call in calls[:2]:
         call.cancel()
     assert infer(server, "late", {"x": rows(1)})["output"].shape == (1, 4)
@@ -218,4 +222,7 @@ def test_cancelled_and_late_requests_leave_the_server_well(server: TritonServer,
         infer_grpc(server, "late", {"x": rows(1)}, client_timeout=0.02)
     assert infer(server, "late", {"x": rows(2)})["output"].shape == (2, 4)
     counted = server.metrics("late")
-    assert counted["request_success"] + sum(n for key, n in counted.items() if key.startswith("failure.")) == 7
+    failures = sum(n for key, n in counted.items() if key.startswith("failure."))
+    # One whose time was over before it left the client never came.
+    assert counted["request_success"] + failures in (6, 7)
+    assert failures <= 3

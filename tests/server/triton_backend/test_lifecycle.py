@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -185,6 +186,55 @@ def test_counts_of_a_model_without_batches(server: TritonServer, bundles: dict[s
     stats = server.stats("counted")
     assert (stats["inference_stats"]["success"]["count"], stats["inference_stats"]["fail"]["count"]) == (2, 2)
     assert [b["batch_size"] for b in stats["batch_stats"]] == [1]
+
+
+def test_a_step_of_an_ensemble(server: TritonServer, bundles: dict[str, Path], answers: list[Array]) -> None:
+    server.add("step", bundles["mlp"], BATCHED)
+    (server.repository / "whole" / "1").mkdir(parents=True)
+    (server.repository / "whole" / "config.pbtxt").write_text("""
+        platform: "ensemble" max_batch_size: 8
+        input { name: "in" data_type: TYPE_FP32 dims: 16 }
+        output { name: "out" data_type: TYPE_FP32 dims: 4 }
+        ensemble_scheduling { step {
+          model_name: "step" model_version: -1
+          input_map { key: "x" value: "in" }
+          output_map { key: "output" value: "out" }
+        } }""")
+    server.http.load_model("whole")
+    for bundle, answer in (("mlp", answers[0]), ("mlp2", answers[1])):
+        server.add("step", bundles[bundle])
+        np.testing.assert_allclose(infer(server, "whole", {"in": X})["out"], answer, rtol=1e-5, atol=1e-5)
+
+
+def memory_kib(server: TritonServer, field: str) -> int:
+    """A field of /proc/PID/status of the server."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith(f"{field}:")]
+    return int(line.split()[1])
+
+
+def test_reloads_give_their_memory_back(server: TritonServer, bundles: dict[str, Path]) -> None:
+    x = {"x": np.zeros((1, 1024), np.float32)}
+    before = 0
+    for turn in range(20):
+        server.add("heavy", bundles["heavy"], "instance_group { count: 2 kind: KIND_CPU }")
+        infer(server, "heavy", x)
+        if turn == 4:
+            before = memory_kib(server, "RssAnon")
+    assert memory_kib(server, "RssAnon") - before < 5 * 4096  # one bundle has 4096 of weights
+
+
+def test_no_memory_for_an_answer(server: TritonServer, bundles: dict[str, Path]) -> None:
+    server.add("outer", bundles["outer"], "")
+    limit = memory_kib(server, "VmSize") * 1024 + 300_000_000
+    resource.prlimit(server.process.pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    try:
+        with pytest.raises(InferenceServerException) as caught:
+            infer(server, "outer", {"x": np.ones(20000, np.float32)})
+    finally:
+        resource.prlimit(server.process.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert (caught.value.status(), caught.value.message()) == ("503", "an output: cannot allocate 1600000000 bytes")
+    assert infer(server, "outer", {"x": np.ones(3, np.float32)})["output"].shape == (3, 3)
 
 
 def test_shared_memory(server: TritonServer, bundles: dict[str, Path], answers: list[Array]) -> None:

@@ -5,6 +5,7 @@ Every test ends its sequences: a server that goes waits for those that are open.
 
 from __future__ import annotations
 
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.http as triton_http
 from triton_server import Array, TritonServer, infer, infer_grpc
-from tritonclient.utils import InferenceServerException
+from tritonclient.utils import InferenceServerException, shared_memory
 
 DIRECT = """
     max_batch_size: 0
@@ -30,11 +32,18 @@ CONTROLS = """
 
 
 def step(
-    ask: Any, server: TritonServer, model: str, sequence: int | str, value: float, flags: str = "", at: int = 0
+    ask: Any,
+    server: TritonServer,
+    model: str,
+    sequence: int | str,
+    value: float,
+    flags: str = "",
+    at: int = 0,
+    **more: Any,
 ) -> Array:
     """One request of a sequence; `flags` has s where it starts and e where it ends."""
     inputs = {"x": np.full(3, value, np.float32), "index": np.array([at])}
-    more = {"sequence_id": sequence, "sequence_start": "s" in flags, "sequence_end": "e" in flags}
+    more |= {"sequence_id": sequence, "sequence_start": "s" in flags, "sequence_end": "e" in flags}
     out: Array = ask(server, model, inputs, **more)["output_0"]
     return out
 
@@ -131,6 +140,26 @@ def test_a_failed_sequence_must_start_again(server: TritonServer, bundles: dict[
         step(infer, server, "failing", 3, 1)
     assert step(infer, server, "failing", 4, 2, "e")[0] == 104
     assert step(infer, server, "failing", 3, 1, "se")[0] == 101
+
+
+def test_a_sequence_whose_answer_is_lost_must_start_again(server: TritonServer, bundles: dict[str, Path]) -> None:
+    """The states moved on, but the client got an error: it cannot know."""
+    server.add("lost", bundles["counter"], "")
+    key = f"/hardtack_{os.getpid()}_lost"
+    region = shared_memory.create_shared_memory_region("lost", key, 12)
+    try:
+        server.http.register_system_shared_memory("lost", key, 12)
+        small = triton_http.InferRequestedOutput("output_0")
+        small.set_shared_memory("lost", 4)
+        assert step(infer, server, "lost", 5, 1, "s")[0] == 101
+        with pytest.raises(InferenceServerException, match="should be at least 12 bytes to hold the results"):
+            step(infer, server, "lost", 5, 1, outputs=[small])
+        with pytest.raises(InferenceServerException, match="sequence 5 is not running here: it ended, failed"):
+            step(infer, server, "lost", 5, 1)
+        assert step(infer, server, "lost", 5, 1, "se")[0] == 101
+    finally:
+        server.http.unregister_system_shared_memory("lost")
+        shared_memory.destroy_shared_memory_region(region)
 
 
 def test_a_reload_ends_open_sequences(server: TritonServer, bundles: dict[str, Path]) -> None:
