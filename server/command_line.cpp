@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <map>
@@ -126,7 +127,9 @@ struct Seconds {
 void add_network(CLI::App& app, http::HttpOptions& http, Seconds& seconds) {
   const char* group = "Network";
   app.add_option("--host", http.host, "Address to listen on; 0.0.0.0 for all [127.0.0.1]")->group(group);
-  app.add_option("--http-port", http.port, "Port; 0: one that is free, see the log [8000]")->group(group);
+  app.add_option("--http-port", http.port, "Port; 0: one that is free, see the log [8000]")
+      ->group(group)
+      ->check(CLI::Range(0, 65535));
   app.add_option("--io-threads", http.io_threads, "Threads for connections [cores, from 2 to 4]")
       ->group(group)
       ->check(CLI::Range(1, 256));
@@ -166,7 +169,9 @@ void add_grpc(CLI::App& app, CommandLine& line) {
                                                           {"medium", rpc::Compression::kMedium},
                                                           {"high", rpc::Compression::kHigh}};
   const char* group = "gRPC (address, --max-body, TLS and logs as for HTTP)";
-  app.add_option("--grpc-port", line.grpc.port, "Port; 0: one that is free, see the log [8001]")->group(group);
+  app.add_option("--grpc-port", line.grpc.port, "Port; 0: one that is free, see the log [8001]")
+      ->group(group)
+      ->check(CLI::Range(0, 65535));
   app.add_flag("!--no-grpc", line.serve_grpc, "Serve HTTP only")->group(group);
   app.add_option("--grpc-compression", line.grpc.compression, "Of replies: none, low, medium or high [none]")
       ->group(group)
@@ -182,6 +187,9 @@ void share_with_grpc(CommandLine& line) {
   line.grpc.tls_key = line.http.tls_key;
   line.grpc.tls_client_ca = line.http.tls_client_ca;
   line.grpc.handshake_timeout = line.http.header_timeout;
+  // As HTTP's for the largest body; gRPC's messages have at most 2 GiB.
+  const std::size_t largest = std::min(line.http.max_body, std::size_t{1} << 31U);
+  line.grpc.message_timeout = line.http.stall_timeout + std::chrono::seconds(largest >> 16U);
   line.grpc.log_requests = line.http.log_requests;
 }
 #endif
@@ -216,6 +224,11 @@ CommandLine read_command_line(int argc, char** argv, std::optional<int>& exit_co
   try {
     app.parse(argc, argv);
     set_all(per_model, line.repository);
+#ifdef HARDTACK_SERVER_GRPC
+    if (line.serve_grpc && line.grpc.port != 0 && line.grpc.port == line.http.port) {
+      throw CLI::ValidationError("--grpc-port", std::to_string(line.grpc.port) + " is --http-port, too");
+    }
+#endif
   } catch (const CLI::ParseError& error) {
     exit_code = app.exit(error) == 0 ? 0 : 2;
     return line;

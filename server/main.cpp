@@ -23,6 +23,13 @@ int refuse(const Error& error) {
   return 1;
 }
 
+// The sentence comes after what was logged before; a log file has it, too.
+int refuse(const Error& error, Log& log, const CommandLine& line) {
+  if (!line.log_file.empty()) log.write(Level::kError, "cannot serve", {{"reason", error.sentence}});
+  log.flush();
+  return refuse(error);
+}
+
 extern "C" void at_once(int) { ::_exit(1); }
 
 // SIGTERM and SIGINT wait until wait_for_signal() takes them; call it before any thread is made.
@@ -107,14 +114,14 @@ int main(int argc, char** argv) {
   auto log = Log::open(line.log_file, line.log_format, line.log_level);
   if (!log.ok()) return refuse(log.error());
   auto repository = Repository::open(line.repository, **log);
-  if (!repository.ok()) return refuse(repository.error());
+  if (!repository.ok()) return refuse(repository.error(), **log, line);
   SharedMemory shared;
   auto grpc = start_grpc(line, **repository, shared, **log);
-  if (!grpc.ok()) return refuse(grpc.error());
+  if (!grpc.ok()) return refuse(grpc.error(), **log, line);
   auto http = http::HttpServer::start(line.http, **repository, shared, **log, [&grpc](MetricsPage& page) {
     if (*grpc != nullptr) (*grpc)->write_metrics(page);
   });
-  if (!http.ok()) return refuse(http.error());
+  if (!http.ok()) return refuse(http.error(), **log, line);
   (*log)->write(Level::kInfo, "listening",
                 {{"host", line.http.host},
                  {"http_port", (*http)->port()},

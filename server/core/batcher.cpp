@@ -14,17 +14,38 @@ std::uint64_t ns_since(Clock::time_point start) {
   return passed.count() < 0 ? 0 : static_cast<std::uint64_t>(std::chrono::nanoseconds(passed).count());
 }
 
+Error why_overdue(const Pending& pending) noexcept try {
+  if (pending.gone()) return {Code::kCancelled, "the client went away"};
+  return {Code::kDeadline, "the request's timeout passed before it was started"};
+} catch (...) {
+  return from_exception();
+}
+
+// What the request points into goes first.
+void deliver(Pending& pending) noexcept {
+  pending.request.keep_alive.reset();
+  tell(pending.done, std::move(pending.response));
+}
+
 }  // namespace
 
 Batcher::Batcher(const ModelVersion& version, std::vector<std::unique_ptr<Lane>> lanes,
                  std::shared_ptr<Statistics> statistics)
     : version_(version), options_(version.options()), lanes_(std::move(lanes)), statistics_(std::move(statistics)) {
   for (const auto& lane : lanes_) free_.push_back(lane.get());
-  for (std::size_t i = 0; i < lanes_.size(); ++i) threads_.emplace_back([this] { work(); });
-  threads_.emplace_back([this] { watch(); });
+  threads_.reserve(lanes_.size() + 1);
+  try {
+    for (std::size_t i = 0; i < lanes_.size(); ++i) threads_.emplace_back([this] { work(); });
+    threads_.emplace_back([this] { watch(); });
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
-Batcher::~Batcher() {
+Batcher::~Batcher() { end(); }
+
+void Batcher::end() noexcept {
   {
     const Lock lock(mutex_);
     ending_ = true;
@@ -53,23 +74,17 @@ StatisticsSnapshot Batcher::statistics() const {
   return snapshot;
 }
 
-void Batcher::refuse(const Request& request, const Done& done, Error error) const {
-  statistics_->failed(error, ns_since(request.arrived));
-  Response response;
-  response.model = version_.model();
-  response.version = version_.version();
-  response.id = request.id;
-  response.error = std::move(error);
-  done(std::move(response));
+void Batcher::refuse(Pending& pending, const Error& error) const noexcept {
+  statistics_->failed(error, ns_since(pending.request.arrived));
+  pending.fail(error);
+  deliver(pending);
 }
 
 // --- coming in ---
 
-Failure Batcher::admit(Pending& pending, std::vector<Refusal>& refused) {
+Failure Batcher::admit(Pending& pending, Requests& refused) noexcept try {
   if (stopped_) return Error{Code::kStopping, "the server is shutting down"};
-  if (pending.request.deadline <= Clock::now()) {
-    return Error{Code::kDeadline, "the request's timeout passed before it was started"};
-  }
+  if (pending.request.deadline <= Clock::now()) return why_overdue(pending);
   const auto full = [&] { return queue_.size() >= options_.max_queue + free_.size(); };
   if (full()) collect_overdue(Clock::now(), refused);
   if (full()) {
@@ -77,6 +92,8 @@ Failure Batcher::admit(Pending& pending, std::vector<Refusal>& refused) {
                                        " requests waiting, and no more may; try again later"};
   }
   return join_sequence(pending);
+} catch (...) {
+  return from_exception();
 }
 
 Failure Batcher::join_sequence(Pending& pending) {
@@ -93,8 +110,9 @@ Failure Batcher::join_sequence(Pending& pending) {
       return Error{Code::kQueueFull, "model \"" + version_.model() + "\" has " + std::to_string(sequences_.size()) +
                                          " sequences open, and no more may; end some, or try again later"};
     }
-    found = sequences_.emplace(asked.id, SequenceState{}).first;
-    found->second.id = asked.id;
+    SequenceState fresh;
+    fresh.id = asked.id;
+    found = sequences_.emplace(asked.id, std::move(fresh)).first;
   }
   found->second.last = Clock::now();
   ++found->second.waiting;
@@ -106,28 +124,28 @@ void Batcher::leave_sequence(SequenceState& sequence) {
   sequence.last = Clock::now();
   if (--sequence.waiting > 0 || sequence.alive) return;
   if (sequence.holder != nullptr) sequence.holder->held = nullptr;
-  const std::string id = sequence.id;
-  sequences_.erase(id);
+  sequences_.erase(sequences_.find(sequence.id));
 }
 
-void Batcher::submit(std::unique_ptr<Pending> pending) {
-  pending->queued = Clock::now();
-  std::vector<Refusal> refused;
+void Batcher::submit(Requests&& one) noexcept {
+  Pending& pending = one.front();
+  pending.queued = Clock::now();
+  Requests refused;
   Lock lock(mutex_);
-  if (Failure failed = admit(*pending, refused)) {
-    refused.push_back({std::move(pending), std::move(*failed)});
+  if (const Failure failed = admit(pending, refused)) {
+    ++running_;  // until it is answered
     answer(refused, lock);
+    lock.unlock();
+    refuse(pending, *failed);
+    one.clear();
+    lock.lock();
+    --running_;
     return;
   }
-  if (refused.empty() && queue_.empty() && can_run(*pending) && may_run_here(*pending)) {
-    Batch batch;
-    batch.push_back(std::move(pending));
-    run(batch, lock);
-    return;
-  }
-  pending->found_idle = free_.size() > queue_.size();
-  const bool wake_watch = std::min(pending->request.deadline, pending->queued + kLook) < watch_until_;
-  queue_.push_back(std::move(pending));
+  if (refused.empty() && queue_.empty() && can_run(pending) && may_run_here(pending)) return run(one, lock);
+  pending.found_idle = free_.size() > queue_.size();
+  const bool wake_watch = std::min(pending.request.deadline, pending.queued + kLook) < watch_until_;
+  queue_.splice(queue_.end(), one);
   answer(refused, lock);
   lock.unlock();
   work_.notify_one();
@@ -168,93 +186,112 @@ Lane& Batcher::take_lane(const Pending& pending) {
   return *lane;
 }
 
+// The rows of `first` and of those behind it that fit it; takes them out of the queue if there is a `batch` for them.
+std::int64_t Batcher::gather(Requests::iterator first, Requests* batch) {
+  const Pending& head = *first;
+  std::int64_t rows = head.rows;
+  auto next = std::next(first);
+  if (batch != nullptr) batch->splice(batch->end(), queue_, first);
+  while (head.entry->batches && next != queue_.end() && rows < head.entry->max_batch) {
+    const auto one = next++;
+    if (rows + one->rows > head.entry->max_batch || !fits(head, *one)) continue;
+    rows += one->rows;
+    if (batch != nullptr) batch->splice(batch->end(), queue_, one);
+  }
+  return rows;
+}
+
 // Takes the first of a batch and those that fit it out of the queue, if it is time; else `later` becomes no later than
 // when it will be.
-bool Batcher::take_batch(std::size_t first, Batch& batch, Clock::time_point now, Clock::time_point& later) {
-  const Pending& head = *queue_[first];
-  std::vector<std::size_t> chosen{first};
-  std::int64_t rows = head.rows;
-  if (head.entry->batches) {
-    for (std::size_t i = first + 1; i < queue_.size() && rows < head.entry->max_batch; ++i) {
-      if (rows + queue_[i]->rows > head.entry->max_batch || !fits(head, *queue_[i])) continue;
-      rows += queue_[i]->rows;
-      chosen.push_back(i);
-    }
-    const auto until = head.queued + options_.max_delay;
-    if (rows < head.entry->max_batch && head.rows > 0 && !head.found_idle && now < until && !stopped_) {
-      later = std::min(later, until);
-      return false;
-    }
+bool Batcher::take_batch(Requests::iterator first, Requests& batch, Clock::time_point now, Clock::time_point& later) {
+  const Pending& head = *first;
+  const auto until = head.queued + options_.max_delay;
+  const bool may_wait = head.entry->batches && head.rows > 0 && !head.found_idle && now < until && !stopped_;
+  if (may_wait && gather(first, nullptr) < head.entry->max_batch) {
+    later = std::min(later, until);
+    return false;
   }
-  for (const std::size_t i : chosen) batch.push_back(std::move(queue_[i]));
-  queue_.erase(std::remove(queue_.begin(), queue_.end(), nullptr), queue_.end());
+  gather(first, &batch);
   return true;
 }
 
 // A batch or refusals, never both: the lock is let go for the refusals' answers, and the free session is gone then.
-Clock::time_point Batcher::form(Batch& batch, std::vector<Refusal>& refused) {
+Clock::time_point Batcher::form(Requests& batch, Requests& refused) {
   auto later = Clock::time_point::max();
   if (queue_.empty() || free_.empty()) return later;
   const auto now = Clock::now();
   std::size_t heads = 0;
-  for (std::size_t i = 0; i < queue_.size() && heads < kMostHeads; ++i) {
-    const Pending& pending = *queue_[i];
-    if (pending.gone() || pending.request.deadline <= now) {
+  for (auto it = queue_.begin(); it != queue_.end() && heads < kMostHeads; ++it) {
+    if (it->gone() || it->request.deadline <= now) {
       collect_overdue(now, refused);
       return later;
     }
-    if (!can_run(pending)) continue;
+    if (!can_run(*it)) continue;
     ++heads;
-    if (take_batch(i, batch, now, later)) return later;
+    if (take_batch(it, batch, now, later)) return later;
   }
   return later;
 }
 
-void Batcher::run(Batch& batch, Lock& lock) {
-  Lane& lane = take_lane(*batch.front());
-  SequenceState* sequence = batch.front()->sequence;
-  const bool start = batch.front()->request.sequence.start, end = batch.front()->request.sequence.end;
+Failure Batcher::check_alive(const Pending& pending) noexcept try {
+  if (pending.sequence == nullptr || pending.sequence->alive || pending.request.sequence.start) return std::nullopt;
+  return Error{Code::kInvalid,
+               "sequence \"" + pending.sequence->id + "\" has ended; start it again with sequence_start"};
+} catch (...) {
+  return from_exception();
+}
+
+void Batcher::run(Requests& batch, Lock& lock) {
+  const Pending& first = batch.front();
+  Lane& lane = take_lane(first);
   const std::size_t requests = batch.size();
   running_ += requests;
-  if (sequence != nullptr) sequence->running = true;
-  std::vector<Lane::Answer> answers;
+  if (first.sequence != nullptr) first.sequence->running = true;
+  const Failure ended = check_alive(first);
   lock.unlock();
-  if (sequence != nullptr && !sequence->alive && !start) {
-    refuse(batch.front()->request, batch.front()->done,
-           {Code::kInvalid, "sequence \"" + sequence->id + "\" has ended; start it again with sequence_start"});
-    batch.clear();
+  if (ended) {
+    statistics_->failed(*ended, ns_since(first.request.arrived));
+    batch.front().fail(*ended);
   } else {
-    lane.run(batch, *statistics_, answers);
+    lane.run(batch, *statistics_);
   }
   lock.lock();
-  if (version_.has_states()) {
-    if (!answers.empty()) settle_states(lane, sequence, start, end, answers.front().response);
-    if (sequence != nullptr) {
-      sequence->running = false;
-      leave_sequence(*sequence);
-    }
+  if (!ended && version_.has_states()) settle_states(lane, first);
+  if (first.sequence != nullptr) {
+    first.sequence->running = false;
+    leave_sequence(*first.sequence);
   }
-  free_.push_back(&lane);
+  free_.push_back(&lane);  // there is room for all
   const bool more = !queue_.empty();
   lock.unlock();
   if (more) work_.notify_one();
-  for (Lane::Answer& one : answers) one.done(std::move(one.response));
-  answers.clear();
+  for (Pending& one : batch) deliver(one);
+  batch.clear();
   lock.lock();
   running_ -= requests;
 }
 
 // After a run: whose states the session holds now, and whether the sequence lives on.
-void Batcher::settle_states(Lane& lane, SequenceState* sequence, bool start, bool end, const Response& response) {
-  const bool untouched = response.error && response.error->code == Code::kInvalid && !start;
+void Batcher::settle_states(Lane& lane, const Pending& pending) {
+  SequenceState* sequence = pending.sequence;
+  const Sequence& asked = pending.request.sequence;
+  const Failure& error = pending.response.error;
+  const bool untouched = error && error->code == Code::kInvalid && !asked.start;
   if (lane.held != nullptr && lane.held != sequence) {
+    if (lane.held->saved.size() != version_.info().num_states) {
+      // They could not be saved, and nothing was run: the session holds them still.
+      if (sequence != nullptr && asked.start) {
+        sequence->alive = false;
+        sequence->saved.clear();
+      }
+      return;
+    }
     lane.held->holder = nullptr;
-    if (lane.held->saved.size() != version_.info().num_states) lane.held->alive = false;
   }
   lane.held = nullptr;
   if (sequence == nullptr) return;
   sequence->holder = nullptr;
-  sequence->alive = untouched ? sequence->alive : !response.error && !end;
+  sequence->alive = untouched ? sequence->alive : !error && !asked.end;
   if (!sequence->alive) {
     sequence->saved.clear();
     return;
@@ -263,17 +300,14 @@ void Batcher::settle_states(Lane& lane, SequenceState* sequence, bool start, boo
   lane.held = sequence;
 }
 
-void Batcher::work() {
+void Batcher::work() noexcept {
   Lock lock(mutex_);
   while (true) {
-    Batch batch;
-    std::vector<Refusal> refused;
+    Requests batch, refused;
     const auto later = form(batch, refused);
-    answer(refused, lock);
+    if (answer(refused, lock)) continue;
     if (!batch.empty()) {
       run(batch, lock);
-    } else if (!refused.empty()) {
-      continue;
     } else if (ending_) {
       return;
     } else if (later == Clock::time_point::max()) {
@@ -286,34 +320,34 @@ void Batcher::work() {
 
 // --- going away ---
 
-void Batcher::collect_overdue(Clock::time_point now, std::vector<Refusal>& refused) {
-  for (auto& pending : queue_) {
-    if (pending->gone()) {
-      refused.push_back({std::move(pending), {Code::kCancelled, "the client went away"}});
-    } else if (pending->request.deadline <= now) {
-      refused.push_back({std::move(pending), {Code::kDeadline, "the request's timeout passed before it was started"}});
-    }
+void Batcher::collect_overdue(Clock::time_point now, Requests& refused) {
+  for (auto it = queue_.begin(); it != queue_.end();) {
+    const auto one = it++;
+    if (one->gone() || one->request.deadline <= now) refused.splice(refused.end(), queue_, one);
   }
-  queue_.erase(std::remove(queue_.begin(), queue_.end(), nullptr), queue_.end());
 }
 
-void Batcher::answer(std::vector<Refusal>& refused, Lock& lock) {
-  if (refused.empty()) return;
-  for (const Refusal& one : refused) {
-    if (one.pending->sequence != nullptr) leave_sequence(*one.pending->sequence);
+// False: there is none. Else the lock was let go meanwhile.
+bool Batcher::answer(Requests& refused, Lock& lock) {
+  if (refused.empty()) return false;
+  for (const Pending& one : refused) {
+    if (one.sequence != nullptr) leave_sequence(*one.sequence);
   }
-  running_ += refused.size();
+  const std::size_t requests = refused.size();
+  running_ += requests;
   lock.unlock();
-  for (const Refusal& one : refused) refuse(one.pending->request, one.pending->done, one.error);
+  for (Pending& one : refused) refuse(one, why_overdue(one));
+  refused.clear();
   lock.lock();
-  running_ -= refused.size();
+  running_ -= requests;
+  return true;
 }
 
 Clock::time_point Batcher::next_look(Clock::time_point now) const {
   auto next = Clock::time_point::max();
   if (!sequences_.empty()) next = now + std::chrono::seconds(1);
   if (!queue_.empty()) next = now + kLook;
-  for (const auto& pending : queue_) next = std::min(next, pending->request.deadline);
+  for (const Pending& pending : queue_) next = std::min(next, pending.request.deadline);
   return next;
 }
 
@@ -328,11 +362,11 @@ void Batcher::forget_idle_sequences(Clock::time_point now) {
   }
 }
 
-void Batcher::watch() {
+void Batcher::watch() noexcept {
   Lock lock(mutex_);
   while (!ending_) {
     const auto now = Clock::now();
-    std::vector<Refusal> refused;
+    Requests refused;
     collect_overdue(now, refused);
     forget_idle_sequences(now);
     answer(refused, lock);

@@ -8,7 +8,6 @@
 #define HARDTACK_SERVER_CORE_BATCHER_H
 
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,41 +20,43 @@ namespace hardtack::serve {
 
 class Batcher {
  public:
+  /// std::system_error: the system gives no thread more.
   Batcher(const ModelVersion& version, std::vector<std::unique_ptr<Lane>> lanes,
           std::shared_ptr<Statistics> statistics);
   /// Joins the threads; call it when idle.
   ~Batcher();
 
-  void submit(std::unique_ptr<Pending> pending);
+  /// Takes one request, which is answered in any case.
+  void submit(Requests&& one) noexcept;
   void stop();
   bool idle() const;
   StatisticsSnapshot statistics() const;
-  /// Counts and answers a request that never got into the queue.
-  void refuse(const Request& request, const Done& done, Error error) const;
+  /// Counts and answers a request that is not run.
+  void refuse(Pending& pending, const Error& error) const noexcept;
 
  private:
-  using Batch = std::vector<std::unique_ptr<Pending>>;
   using Lock = std::unique_lock<std::mutex>;
-  struct Refusal {
-    std::unique_ptr<Pending> pending;
-    Error error;
-  };
 
-  void work();
-  void watch();
-  Failure admit(Pending& pending, std::vector<Refusal>& refused);
+  // Nothing here throws: what needs memory and gets none is told to the request that it was for. Requests are moved
+  // between lists, and every session is given back.
+  void end() noexcept;
+  void work() noexcept;
+  void watch() noexcept;
+  Failure admit(Pending& pending, Requests& refused) noexcept;
   Failure join_sequence(Pending& pending);
+  static Failure check_alive(const Pending& pending) noexcept;
   void leave_sequence(SequenceState& sequence);
   bool can_run(const Pending& pending) const;
   bool in_use(const Lane* lane) const;
   bool may_run_here(const Pending& pending) const;
   Lane& take_lane(const Pending& pending);
-  Clock::time_point form(Batch& batch, std::vector<Refusal>& refused);
-  bool take_batch(std::size_t first, Batch& batch, Clock::time_point now, Clock::time_point& later);
-  void run(Batch& batch, Lock& lock);
-  void settle_states(Lane& lane, SequenceState* sequence, bool start, bool end, const Response& response);
-  void collect_overdue(Clock::time_point now, std::vector<Refusal>& refused);
-  void answer(std::vector<Refusal>& refused, Lock& lock);
+  Clock::time_point form(Requests& batch, Requests& refused);
+  bool take_batch(Requests::iterator first, Requests& batch, Clock::time_point now, Clock::time_point& later);
+  std::int64_t gather(Requests::iterator first, Requests* batch);
+  void run(Requests& batch, Lock& lock);
+  void settle_states(Lane& lane, const Pending& pending);
+  void collect_overdue(Clock::time_point now, Requests& refused);
+  bool answer(Requests& refused, Lock& lock);
   Clock::time_point next_look(Clock::time_point now) const;
   void forget_idle_sequences(Clock::time_point now);
 
@@ -66,7 +67,7 @@ class Batcher {
 
   mutable std::mutex mutex_;
   std::condition_variable work_, watch_;
-  std::deque<std::unique_ptr<Pending>> queue_;
+  Requests queue_;
   std::vector<Lane*> free_;
   std::size_t running_ = 0;  // requests that are being run or answered
   Clock::time_point watch_until_ = Clock::time_point::max();

@@ -50,11 +50,20 @@ bool is_bundle(const fs::path& path) {
   return path.extension() == ".pkg" && fs::is_regular_file(path, none);
 }
 
-// The only bundle of a folder; false when there is none.
-bool bundle_in(const fs::path& folder, Found& found) {
+// A folder that went away meanwhile has no entries.
+std::vector<fs::path> entries_of(const fs::path& folder, std::string& unreadable) {
   std::error_code failed;
+  std::vector<fs::path> paths = entries_of(folder, failed);
+  if (failed && failed != std::errc::no_such_file_or_directory) {
+    unreadable = folder.string() + " cannot be read: " + failed.message();
+  }
+  return paths;
+}
+
+// The only bundle of a folder; false when there is none.
+bool bundle_in(const fs::path& folder, Found& found, std::string& unreadable) {
   std::vector<fs::path> bundles;
-  for (const fs::path& path : entries_of(folder, failed)) {
+  for (const fs::path& path : entries_of(folder, unreadable)) {
     if (is_bundle(path)) bundles.push_back(path);
   }
   if (bundles.empty()) return false;
@@ -68,17 +77,16 @@ bool bundle_in(const fs::path& folder, Found& found) {
   return true;
 }
 
-FoundVersions versions_in(const fs::path& model) {
+FoundVersions versions_in(const fs::path& model, std::string& unreadable) {
   FoundVersions versions;
-  std::error_code failed;
-  for (const fs::path& path : entries_of(model, failed)) {
+  for (const fs::path& path : entries_of(model, unreadable)) {
     std::error_code none;
     const std::int64_t number = version_number(path.filename().string());
     Found found;
-    if (number > 0 && fs::is_directory(path, none) && bundle_in(path, found)) versions[number] = found;
+    if (number > 0 && fs::is_directory(path, none) && bundle_in(path, found, unreadable)) versions[number] = found;
   }
   Found flat;
-  if (!bundle_in(model, flat)) return versions;
+  if (!bundle_in(model, flat, unreadable)) return versions;
   if (!versions.empty()) {
     flat.problem = model.string() + " has both version folders and a bundle of its own (" +
                    fs::path(flat.path).filename().string() + "); move it into a version folder";
@@ -97,7 +105,7 @@ std::int64_t version_number(const std::string& text) {
   return digits ? std::stoll(text) : 0;
 }
 
-Outcome<FoundModels> find_bundles(const std::string& path) {
+Outcome<FoundModels> find_bundles(const std::string& path, std::map<std::string, std::string>* unreadable) {
   std::error_code failed;
   FoundModels models;
   if (fs::is_regular_file(path, failed)) {
@@ -108,15 +116,23 @@ Outcome<FoundModels> find_bundles(const std::string& path) {
     models[name][1] = Found{path, stamp_of(path), ""};
     return models;
   }
-  for (const fs::path& entry : entries_of(path, failed)) {
+  const std::vector<fs::path> entries = entries_of(path, failed);
+  if (failed) return Error{Code::kInvalid, path + " cannot be read: " + failed.message()};
+  for (const fs::path& entry : entries) {
     std::error_code none;
     if (fs::is_directory(entry, none)) {
       const std::string name = entry.filename().string();
-      FoundVersions versions = versions_in(entry);
-      if (is_model_name(name) && !versions.empty()) models[name] = std::move(versions);
+      std::string why;
+      FoundVersions versions = versions_in(entry, why);
+      if (!is_model_name(name)) continue;
+      if (!why.empty() && unreadable != nullptr) {
+        (*unreadable)[name] = why;
+      } else if (!versions.empty()) {
+        models[name] = std::move(versions);
+      }
     }
   }
-  for (const fs::path& entry : entries_of(path, failed)) {
+  for (const fs::path& entry : entries) {
     const std::string name = entry.stem().string();
     if (!is_bundle(entry) || !is_model_name(name)) continue;
     Found found{entry.string(), stamp_of(entry), ""};
@@ -129,7 +145,6 @@ Outcome<FoundModels> find_bundles(const std::string& path) {
       }
     }
   }
-  if (failed) return Error{Code::kInvalid, path + " cannot be read: " + failed.message()};
   return models;
 }
 

@@ -21,8 +21,9 @@ struct Found {
 using FoundVersions = std::map<std::int64_t, Found>;
 using FoundModels = std::map<std::string, FoundVersions>;
 
-/// Everything that lies at `path`: a folder of models, or one file. kInvalid when it cannot be read.
-Outcome<FoundModels> find_bundles(const std::string& path);
+/// Everything that lies at `path`: a folder of models, or one file. kInvalid when it cannot be read. `unreadable`, which may be
+/// null, gets the models of which a folder is there and cannot be read, and why; what else is found of them is left out.
+Outcome<FoundModels> find_bundles(const std::string& path, std::map<std::string, std::string>* unreadable = nullptr);
 
 /// A positive number without leading zeros; 0 when the text is none.
 std::int64_t version_number(const std::string& text);

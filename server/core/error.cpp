@@ -1,5 +1,8 @@
 #include "server/core/error.h"
 
+#include <exception>
+#include <new>
+
 namespace hardtack::serve {
 
 const char* code_name(Code code) {
@@ -45,6 +48,22 @@ Error from_status(ht_status* status) {
   Error error{code_of(ht_status_code(status)), ht_status_message(status)};
   ht_status_free(status);
   return error;
+}
+
+Error from_exception() noexcept {
+  try {
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      return {Code::kNoMemory, "out of memory; try again later"};
+    } catch (const std::exception& error) {
+      return {Code::kInternal, std::string("this is a bug of the server: ") + error.what()};
+    }
+  } catch (const std::bad_alloc&) {
+    return {Code::kNoMemory, "out of memory"};  // short enough to lie in the string itself
+  } catch (...) {
+    return {Code::kInternal, "a bug"};
+  }
 }
 
 }  // namespace hardtack::serve

@@ -6,6 +6,7 @@
 
 #include <hardtack/hardtack.h>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,6 +28,7 @@ enum class Code {
   kDevice,       // the GPU or its driver failed                                          HTTP 500, INTERNAL
   kInternal,     // a bug                                                                 HTTP 500, INTERNAL
 };
+inline constexpr std::size_t kNumCodes = static_cast<std::size_t>(Code::kInternal) + 1;
 
 /// "invalid", "queue_full", ... for logs and metrics; lives forever.
 const char* code_name(Code code);
@@ -38,6 +40,9 @@ struct [[nodiscard]] Error {
 
 /// The Error for a failed call of the runtime; takes the status over and frees it. `status` must not be null.
 Error from_status(ht_status* status);
+
+/// The Error for the exception that is being handled: kNoMemory, without needing memory, or else kInternal.
+Error from_exception() noexcept;
 
 /// A value, or the Error that says why there is none.
 template <typename T>

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
+#include <utility>
 
 namespace hardtack::serve {
 
 namespace {
-
-using Batch = std::vector<std::unique_ptr<Pending>>;
 
 std::uint64_t ns_between(Clock::time_point a, Clock::time_point b) {
   return b <= a ? 0 : static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(b - a).count());
@@ -23,9 +21,9 @@ Failure failure(ht_status* status) {
   return from_status(status);
 }
 
-std::int64_t rows_of(const Batch& batch) {
+std::int64_t rows_of(const Requests& batch) {
   std::int64_t rows = 0;
-  for (const auto& pending : batch) rows += pending->rows;
+  for (const Pending& pending : batch) rows += pending.rows;
   return rows;
 }
 
@@ -35,9 +33,9 @@ std::size_t nbytes_of(const Pending& pending) {
   return nbytes;
 }
 
-std::size_t nbytes_of(const Batch& batch) {
+std::size_t nbytes_of(const Requests& batch) {
   std::size_t nbytes = 0;
-  for (const auto& pending : batch) nbytes += nbytes_of(*pending);
+  for (const Pending& pending : batch) nbytes += nbytes_of(pending);
   return nbytes;
 }
 
@@ -59,17 +57,20 @@ Outcome<std::unique_ptr<Lane>> Lane::create(const ModelVersion& version, const h
   return lane;
 }
 
+// The session goes on holding the states of `held` where this fails.
 Failure Lane::spill() {
   if (held == nullptr) return std::nullopt;
-  held->saved.resize(version_.info().num_states);
-  for (std::size_t i = 0; i < held->saved.size(); ++i) {
-    held->saved[i].resize(state(i)->nbytes);
-    if (Failure failed = failure(
-            ht_session_read_state(session_.get(), state(i)->name, held->saved[i].data(), held->saved[i].size()))) {
-      held->saved.clear();
+  std::vector<std::vector<std::byte>> saved =
+      std::exchange(held->saved, {});  // what they were before; its memory serves
+  saved.resize(version_.info().num_states);
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    saved[i].resize(state(i)->nbytes);
+    if (Failure failed =
+            failure(ht_session_read_state(session_.get(), state(i)->name, saved[i].data(), saved[i].size()))) {
       return failed;
     }
   }
+  held->saved = std::move(saved);
   return std::nullopt;
 }
 
@@ -94,8 +95,8 @@ Failure Lane::prepare(const Pending& pending) {
   return held == wanted ? std::nullopt : restore(*wanted);
 }
 
-Failure Lane::fill_inputs(const Batch& batch, std::int64_t rows) {
-  const Pending& first = *batch.front();
+Failure Lane::fill_inputs(const Requests& batch, std::int64_t rows) {
+  const Pending& first = batch.front();
   const std::size_t count = first.inputs.size();
   inputs_.assign(count, ht_tensor{});
   shapes_.resize(count);
@@ -106,7 +107,7 @@ Failure Lane::fill_inputs(const Batch& batch, std::int64_t rows) {
     const void* data = input.data;
     if (batch.size() > 1) {
       std::size_t nbytes = 0;
-      for (const auto& pending : batch) nbytes += pending->request.inputs[pending->inputs[i]].nbytes;
+      for (const Pending& pending : batch) nbytes += pending.request.inputs[pending.inputs[i]].nbytes;
       if (staging_[i].nbytes < nbytes) {
         staging_[i] = {};
         staging_[i].memory = allocate(nbytes);
@@ -114,8 +115,8 @@ Failure Lane::fill_inputs(const Batch& batch, std::int64_t rows) {
         staging_[i].nbytes = nbytes;
       }
       std::byte* to = staging_[i].memory.get();
-      for (const auto& pending : batch) {
-        const Input& part = pending->request.inputs[pending->inputs[i]];
+      for (const Pending& pending : batch) {
+        const Input& part = pending.request.inputs[pending.inputs[i]];
         if (part.nbytes > 0) std::memcpy(to, part.data, part.nbytes);
         to += part.nbytes;
       }
@@ -134,8 +135,11 @@ Failure Lane::fill_inputs(const Batch& batch, std::int64_t rows) {
 }
 
 // Copies the request's rows of what the session computed into memory of the response's own.
-Failure Lane::take_outputs(const Pending& pending, std::int64_t first_row, std::int64_t rows, std::int64_t all_rows,
-                           Response& response) const {
+Failure Lane::take_outputs(Pending& pending, std::int64_t first_row, std::int64_t all_rows) const {
+  Response& response = pending.response;
+  const std::int64_t rows = pending.rows;
+  response.outputs.clear();
+  response.outputs.reserve(pending.outputs.size());
   constexpr std::size_t kAlignment = 64;
   std::size_t total = 0;
   for (const std::size_t index : pending.outputs) {
@@ -179,8 +183,8 @@ bool Lane::is_short(const Pending& pending) const {
   return spread_ && spread_->is_short(pending.entry, nbytes_of(pending));
 }
 
-Failure Lane::execute(const Batch& batch, Statistics::Run& run, Response* responses) {
-  const Pending& first = *batch.front();
+Failure Lane::execute(Requests& batch, Statistics::Run& run) {
+  const Pending& first = batch.front();
   const auto start = Clock::now();
   run.rows = rows_of(batch);
   if (Failure failed = prepare(first)) return failed;
@@ -190,9 +194,9 @@ Failure Lane::execute(const Batch& batch, Statistics::Run& run, Response* respon
   if (Failure failed = run_session(*first.entry, nbytes_of(batch))) return failed;
   const auto ran = Clock::now();
   std::int64_t row = 0;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    if (Failure failed = take_outputs(*batch[i], row, batch[i]->rows, run.rows, responses[i])) return failed;
-    row += batch[i]->rows;
+  for (Pending& pending : batch) {
+    if (Failure failed = take_outputs(pending, row, run.rows)) return failed;
+    row += pending.rows;
   }
   run.input_ns = ns_between(start, filled);
   run.infer_ns = ns_between(filled, ran);
@@ -200,45 +204,36 @@ Failure Lane::execute(const Batch& batch, Statistics::Run& run, Response* respon
   return std::nullopt;
 }
 
-void Lane::run(Batch& batch, Statistics& statistics, std::vector<Answer>& answers) {
+void Lane::run(Requests& batch, Statistics& statistics) noexcept {
   const auto start = Clock::now();
-  std::vector<Response> responses(batch.size());
   Statistics::Run numbers;
   Failure failed;
   try {
-    failed = execute(batch, numbers, responses.data());
-  } catch (const std::bad_alloc&) {
-    failed = Error{Code::kNoMemory, "no memory for the answer; try again later"};
+    failed = execute(batch, numbers);
+  } catch (...) {
+    failed = from_exception();
   }
   if (failed && batch.size() > 1 && may_be_one_request(*failed)) {
-    for (auto& pending : batch) {
-      Batch alone;
-      alone.push_back(std::move(pending));
-      run(alone, statistics, answers);
+    Requests rest, alone;
+    rest.swap(batch);
+    while (!rest.empty()) {
+      alone.splice(alone.end(), rest, rest.begin());
+      run(alone, statistics);
+      batch.splice(batch.end(), alone);
     }
-    batch.clear();
     return;
   }
   if (!failed) statistics.ran(numbers);
   const auto end = Clock::now();
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    Pending& pending = *batch[i];
-    Response& response = responses[i];
-    response.model = version_.model();
-    response.version = version_.version();
-    response.id = std::move(pending.request.id);
+  for (Pending& pending : batch) {
     const std::uint64_t total = ns_between(pending.request.arrived, end);
     if (failed) {
-      response.outputs.clear();
-      response.memory.reset();
-      response.error = failed;
+      pending.fail(*failed);
       statistics.failed(*failed, total);
     } else {
       statistics.succeeded(pending.rows, total, ns_between(pending.request.arrived, start), numbers);
     }
-    answers.push_back({std::move(pending.done), std::move(response)});
   }
-  batch.clear();
 }
 
 }  // namespace hardtack::serve

@@ -19,11 +19,11 @@ class Lane;
 /// States of one sequence. Guarded by the batcher's lock; `saved` belongs to whoever runs the sequence.
 struct SequenceState {
   std::string id;
-  bool alive = false;      // started, not ended, not failed
-  bool running = false;    // in a run now
-  int waiting = 0;         // queued or running requests
-  Lane* holder = nullptr;  // the lane whose session holds the states; null: they are in `saved`
-  std::vector<std::vector<std::byte>> saved;
+  bool alive = false;                         // started, not ended, not failed
+  bool running = false;                       // in a run now
+  int waiting = 0;                            // queued or running requests
+  Lane* holder = nullptr;                     // the lane whose session holds the states; null: they are in `saved`
+  std::vector<std::vector<std::byte>> saved;  // all of them, or none
   Clock::time_point last;
 };
 
@@ -34,13 +34,9 @@ class Lane {
   static Outcome<std::unique_ptr<Lane>> create(const ModelVersion& version, const ht_session_options& options,
                                                Workers& workers);
 
-  struct Answer {
-    Done done;
-    Response response;
-  };
-  /// Runs the requests together (several: all fit each other), counts them, empties the batch and gives what to tell the
-  /// clients. Where a batch is refused, each of its requests is run alone.
-  void run(std::vector<std::unique_ptr<Pending>>& batch, Statistics& statistics, std::vector<Answer>& answers);
+  /// Runs the requests together (several: all fit each other), counts them, and gives each its response. Where a batch is
+  /// refused, each of its requests is run alone.
+  void run(Requests& batch, Statistics& statistics) noexcept;
 
   /// Whether the last runs let expect that this one takes some 100 us at most.
   bool is_short(const Pending& pending) const;
@@ -51,11 +47,10 @@ class Lane {
   explicit Lane(const ModelVersion& version) : version_(version) {}
   Failure prepare(const Pending& pending);
   Failure spill();
-  Failure execute(const std::vector<std::unique_ptr<Pending>>& batch, Statistics::Run& run, Response* responses);
+  Failure execute(Requests& batch, Statistics::Run& run);
   Failure run_session(const Entry& entry, std::size_t nbytes);
-  Failure fill_inputs(const std::vector<std::unique_ptr<Pending>>& batch, std::int64_t rows);
-  Failure take_outputs(const Pending& pending, std::int64_t first_row, std::int64_t rows, std::int64_t all_rows,
-                       Response& response) const;
+  Failure fill_inputs(const Requests& batch, std::int64_t rows);
+  Failure take_outputs(Pending& pending, std::int64_t first_row, std::int64_t all_rows) const;
   Failure restore(const SequenceState& sequence);
   const ht_array_info* state(std::size_t i) const { return version_.bundle().state(i); }
 

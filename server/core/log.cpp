@@ -12,9 +12,10 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <deque>
 #include <mutex>
+#include <new>
 #include <thread>
+#include <vector>
 
 #include "server/core/text.h"
 
@@ -73,12 +74,19 @@ void append_number(std::string& line, double number) {
 
 }  // namespace
 
+bool Seldom::is_due() noexcept {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  constexpr std::int64_t kPause = std::chrono::steady_clock::duration(std::chrono::seconds(10)).count();
+  std::int64_t next = next_;
+  return now >= next && next_.compare_exchange_strong(next, now + kPause);
+}
+
 struct Log::Writer {
   int file = STDERR_FILENO;
   bool owned = false;
   std::mutex mutex;
   std::condition_variable wake;
-  std::deque<std::string> lines;
+  std::vector<std::string> lines;
   std::uint64_t untold = 0;  // dropped since the last line that says so
   bool ending = false;
   bool writing = false;
@@ -114,6 +122,23 @@ struct Log::Writer {
     untold += count;
   }
 
+  // First that so many lines are `missing`. What cannot be written is counted and told of later.
+  void put_all(const std::vector<std::string>& batch, std::uint64_t missing, LogFormat format) {
+    std::size_t done = 0;
+    try {
+      if (missing > 0) {
+        std::string note;
+        render(note, format, Level::kWarning, "log lines were dropped", {{"count", missing}});
+        if (put(note)) missing = 0;
+      }
+      while (missing == 0 && done < batch.size() && put(batch[done])) ++done;
+    } catch (const std::bad_alloc&) {
+    }
+    const std::uint64_t lost = batch.size() - done;
+    dropped += lost;
+    tell_later(missing + lost);
+  }
+
   void loop(LogFormat format) {
     std::unique_lock<std::mutex> lock(mutex);
     while (true) {
@@ -123,26 +148,13 @@ struct Log::Writer {
         ended.notify_all();
         return;
       }
-      std::deque<std::string> batch;
+      std::vector<std::string> batch;
       batch.swap(lines);
       writing = true;
       const std::uint64_t missing = untold;
       untold = 0;
       lock.unlock();
-      bool good = true;
-      std::uint64_t lost = 0;
-      if (missing > 0) {
-        std::string note;
-        render(note, format, Level::kWarning, "log lines were dropped", {{"count", missing}});
-        good = put(note);
-        if (!good) tell_later(missing);
-      }
-      for (const std::string& line : batch) {
-        good = good && put(line);
-        lost += good ? 0 : 1;
-      }
-      dropped += lost;
-      tell_later(lost);
+      put_all(batch, missing, format);
       lock.lock();
       writing = false;
       ended.notify_all();
@@ -210,7 +222,7 @@ Log::~Log() {
   (void)writer_.release();
 }
 
-void Log::write(Level level, std::string_view event, std::initializer_list<Field> fields) {
+void Log::write(Level level, std::string_view event, std::initializer_list<Field> fields) noexcept try {
   if (!writes(level)) return;
   std::string line;
   Writer::render(line, format_, level, event, fields);
@@ -224,6 +236,9 @@ void Log::write(Level level, std::string_view event, std::initializer_list<Field
     writer_->lines.push_back(std::move(line));
   }
   writer_->wake.notify_one();
+} catch (const std::bad_alloc&) {
+  ++writer_->dropped;
+  writer_->tell_later(1);
 }
 
 void Log::flush() {

@@ -6,6 +6,7 @@
 #ifndef HARDTACK_SERVER_CORE_LOG_H
 #define HARDTACK_SERVER_CORE_LOG_H
 
+#include <atomic>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -33,6 +34,16 @@ struct Field {
   bool is_number = false;
 };
 
+/// When an event was last written that may come very often.
+class Seldom {
+ public:
+  /// Whether it is ten seconds ago, or never was.
+  bool is_due() noexcept;
+
+ private:
+  std::atomic<std::int64_t> next_{INT64_MIN};  // of the steady clock
+};
+
 class Log {
  public:
   /// Writes to the file at `path` (appended to; "" means standard error) from `least` upwards.
@@ -41,7 +52,11 @@ class Log {
   ~Log();
 
   /// `event` is a fixed short text ("model loaded"); what varies goes into fields.
-  void write(Level level, std::string_view event, std::initializer_list<Field> fields = {});
+  void write(Level level, std::string_view event, std::initializer_list<Field> fields = {}) noexcept;
+  /// The same, at most every ten seconds: clients choose how often it comes.
+  void write_seldom(Seldom& when, Level level, std::string_view event, std::initializer_list<Field> fields) noexcept {
+    if (when.is_due()) write(level, event, fields);
+  }
   bool writes(Level level) const { return level >= least_; }
   /// Waits until what is queued was written, at most a second.
   void flush();

@@ -35,8 +35,9 @@ void write_requests(MetricsPage& page, const std::vector<Row>& rows) {
   page.family(kName, "counter", "Inference requests that were answered, by result.");
   for (const Row& row : rows) {
     page.sample(kName, row.labels + ",result=\"ok\"", row.numbers.success.count);
-    for (const auto& [code, count] : row.numbers.fails_by_code) {
-      page.sample(kName, row.labels + "," + label("result", code), count);
+    for (std::size_t code = 0; code < kNumCodes; ++code) {
+      const std::uint64_t count = row.numbers.fails_by_code[code];
+      if (count > 0) page.sample(kName, row.labels + "," + label("result", code_name(static_cast<Code>(code))), count);
     }
   }
   page.family("hardtack_request_duration_seconds", "histogram",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <system_error>
 #include <thread>
 
 #include "server/core/batcher.h"
@@ -81,7 +82,8 @@ ModelVersion::~ModelVersion() = default;
 
 Outcome<std::shared_ptr<ModelVersion>> ModelVersion::load(const std::string& model, std::int64_t version,
                                                           const std::string& path, const RepositoryOptions& options,
-                                                          Workers& workers, std::shared_ptr<Statistics> statistics) {
+                                                          Workers& workers,
+                                                          std::shared_ptr<Statistics> statistics) try {
   auto loaded = std::shared_ptr<ModelVersion>(new ModelVersion);
   loaded->model_ = model;
   loaded->version_ = std::to_string(version);
@@ -118,6 +120,11 @@ Outcome<std::shared_ptr<ModelVersion>> ModelVersion::load(const std::string& mod
   }
   loaded->batcher_ = std::make_unique<Batcher>(*loaded, std::move(lanes), std::move(statistics));
   return loaded;
+} catch (const std::system_error& error) {
+  return Error{Code::kNoMemory, "the system gives no more threads, and each session takes one: " +
+                                    error.code().message() + "; use fewer --sessions, or raise the limit"};
+} catch (...) {
+  return from_exception();
 }
 
 std::string ModelVersion::entry_names() const {
@@ -142,18 +149,31 @@ Shape ModelVersion::config_shape(const TensorMeta& tensor) const {
   return batched ? Shape(tensor.shape.begin() + 1, tensor.shape.end()) : tensor.shape;
 }
 
-void ModelVersion::submit(Request&& request, Done&& done) {
-  // Names and ids are needed for the answer, should the request be refused.
-  Request kept;
-  kept.id = request.id;
-  kept.arrived = request.arrived;
-  auto pending = check_request(*this, std::move(request));
-  if (!pending.ok()) {
-    batcher_->refuse(kept, done, pending.error());
-    return;
+void ModelVersion::submit(Request&& request, Done&& done) noexcept {
+  Requests one;
+  try {
+    one.emplace_back();
+  } catch (...) {
+    Pending alone;
+    alone.response.id = std::move(request.id);
+    alone.request = std::move(request);
+    alone.done = std::move(done);
+    return batcher_->refuse(alone, from_exception());
   }
-  (*pending)->done = std::move(done);
-  batcher_->submit(std::move(*pending));
+  Pending& pending = one.front();
+  pending.request = std::move(request);
+  pending.done = std::move(done);
+  pending.response.id = std::move(pending.request.id);
+  Failure wrong;
+  try {
+    pending.response.model = model_;
+    pending.response.version = version_;
+    wrong = check_request(*this, pending);
+  } catch (...) {
+    wrong = from_exception();
+  }
+  if (wrong) return batcher_->refuse(pending, *wrong);
+  batcher_->submit(std::move(one));
 }
 
 void ModelVersion::stop() { batcher_->stop(); }

@@ -77,7 +77,7 @@ class ModelVersion {
   Shape config_shape(const TensorMeta& tensor) const;
 
   /// Runs the request, or queues it. See request.h for Done. Repository::infer is what protocols call.
-  void submit(Request&& request, Done&& done);
+  void submit(Request&& request, Done&& done) noexcept;
   /// Refuses what comes from now on (kStopping); what is queued or running is finished.
   void stop();
   /// Nothing is queued or running.

@@ -119,17 +119,24 @@ Failure check_sequence(const ModelVersion& version, const Sequence& sequence) {
 
 }  // namespace
 
-Outcome<std::unique_ptr<Pending>> check_request(const ModelVersion& version, Request&& request) {
-  auto entry = version.entry(request.entry);
+Failure check_request(const ModelVersion& version, Pending& pending) {
+  auto entry = version.entry(pending.request.entry);
   if (!entry.ok()) return entry.error();
-  auto pending = std::make_unique<Pending>();
-  pending->request = std::move(request);
-  pending->entry = *entry;
-  if (Failure wrong = check_sequence(version, pending->request.sequence)) return *wrong;
-  if (Failure wrong = order_inputs(version, *pending)) return *wrong;
-  if (Failure wrong = order_outputs(version, *pending)) return *wrong;
-  if (Failure wrong = check_rows(version, *pending)) return *wrong;
-  return pending;
+  pending.entry = *entry;
+  if (Failure wrong = check_sequence(version, pending.request.sequence)) return wrong;
+  if (Failure wrong = order_inputs(version, pending)) return wrong;
+  if (Failure wrong = order_outputs(version, pending)) return wrong;
+  return check_rows(version, pending);
+}
+
+void Pending::fail(const Error& error) noexcept {
+  response.outputs.clear();
+  response.memory.reset();
+  try {
+    response.error = error;
+  } catch (...) {
+    response.error = from_exception();
+  }
 }
 
 bool fits(const Pending& a, const Pending& b) {

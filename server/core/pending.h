@@ -2,7 +2,7 @@
 #ifndef HARDTACK_SERVER_CORE_PENDING_H
 #define HARDTACK_SERVER_CORE_PENDING_H
 
-#include <memory>
+#include <list>
 #include <vector>
 
 #include "server/core/model_version.h"
@@ -22,12 +22,18 @@ struct Pending {
   bool found_idle = false;           // a session was free when it came: it waits for no batch
   Clock::time_point queued;
   SequenceState* sequence = nullptr;  // of the batcher; null: the request stands alone
+  Response response;                  // model, version and id from the start
 
+  /// What the client is told.
+  void fail(const Error& error) noexcept;
   bool gone() const { return request.cancelled != nullptr && request.cancelled->load(std::memory_order_relaxed); }
 };
 
-/// Checks names, types and shapes; fills everything but `done`, `queued` and `sequence`.
-Outcome<std::unique_ptr<Pending>> check_request(const ModelVersion& version, Request&& request);
+/// Requests on their way go from list to list, which takes no memory: none is lost where there is none.
+using Requests = std::list<Pending>;
+
+/// Checks names, types and shapes of `pending.request`; fills what follows from it.
+Failure check_request(const ModelVersion& version, Pending& pending);
 
 /// True when two requests of the same entry can be rows of one run: all sizes but the first agree.
 bool fits(const Pending& a, const Pending& b);

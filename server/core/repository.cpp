@@ -29,6 +29,10 @@ Outcome<std::unique_ptr<Repository>> Repository::open(const RepositoryOptions& o
   if (found->empty()) {
     log.write(Level::kWarning, "no models found", {{"path", options.path}, {"looks_every_ms", options.poll.count()}});
   }
+  for (const auto& [name, model] : options.models) {
+    if (found->count(name) > 0) continue;
+    log.write(Level::kWarning, "options name a model that is not there", {{"model", name}, {"path", options.path}});
+  }
   for (const auto& [name, versions] : *found) {
     state->table[name].wanted = options.load_all;
     for (const auto& [number, file] : state->chosen(versions))
@@ -64,19 +68,26 @@ Repository::~Repository() {
 
 const RepositoryOptions& Repository::options() const { return state_->options; }
 
-void Repository::infer(Request request, Done done) {
-  const auto refuse = [&](Error error) {
-    Response response;
-    response.model = request.model;
-    response.version = request.version;
-    response.id = request.id;
-    response.error = std::move(error);
-    done(std::move(response));
-  };
-  if (state_->stopping) return refuse({Code::kStopping, "the server is shutting down"});
-  auto version = find(request.model, request.version);
-  if (!version.ok()) return refuse(version.error());
-  (*version)->submit(std::move(request), std::move(done));
+void Repository::infer(Request request, Done done) noexcept {
+  Failure refused;
+  try {
+    auto version = find(request.model, request.version);
+    if (state_->stopping) {
+      refused = Error{Code::kStopping, "the server is shutting down"};
+    } else if (version.ok()) {
+      return (*version)->submit(std::move(request), std::move(done));
+    } else {
+      refused = version.error();
+    }
+  } catch (...) {  // of what stands above: submit() throws nothing
+    refused = from_exception();
+  }
+  Response response;
+  response.model = std::move(request.model);
+  response.version = std::move(request.version);
+  response.id = std::move(request.id);
+  response.error = std::move(refused);
+  tell(done, std::move(response));
 }
 
 std::string Repository::State::reason_not_ready(const ModelSlot& slot) const {
@@ -159,14 +170,18 @@ std::vector<IndexEntry> Repository::index(bool only_ready) const {
   return rows;
 }
 
-Failure Repository::load(const std::string& model) {
+Failure Repository::load(const std::string& model) try {
   if (!state_->options.allow_control) {
     return Error{Code::kUnsupported, "this server does not load or unload models by request (--no-control)"};
   }
   if (state_->stopping) return Error{Code::kStopping, "the server is shutting down"};
   const std::lock_guard<std::mutex> loading(state_->load_mutex);
-  auto found = find_bundles(state_->options.path);
+  std::map<std::string, std::string> unreadable;
+  auto found = find_bundles(state_->options.path, &unreadable);
   if (!found.ok()) return found.error();
+  if (unreadable.count(model) > 0) {
+    return Error{Code::kInvalid, "model " + quoted(model) + " was not loaded: " + unreadable[model]};
+  }
   if (found->count(model) == 0) {
     return Error{Code::kNotFound, "there are no files of a model " + quoted(model) + " in the repository"};
   }
@@ -182,9 +197,11 @@ Failure Repository::load(const std::string& model) {
   }
   slot.wanted = true;
   return std::nullopt;
+} catch (...) {
+  return from_exception();
 }
 
-Failure Repository::unload(const std::string& model) {
+Failure Repository::unload(const std::string& model) try {
   if (!state_->options.allow_control) {
     return Error{Code::kUnsupported, "this server does not load or unload models by request (--no-control)"};
   }
@@ -209,6 +226,8 @@ Failure Repository::unload(const std::string& model) {
     while (!version.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return std::nullopt;
+} catch (...) {
+  return from_exception();
 }
 
 std::string Repository::device_fault() const {

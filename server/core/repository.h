@@ -45,7 +45,7 @@ class Repository {
   const RepositoryOptions& options() const;
 
   /// Takes a request: finds the version, checks the inputs, queues or runs it. Errors come through `done`, too.
-  void infer(Request request, Done done);
+  void infer(Request request, Done done) noexcept;
 
   /// The version that would serve this; `version` "" means the highest that is ready. kNotFound: no such model or
   /// version; kNotReady: known, but it does not serve (the sentence says why); kInvalid: `version` is no number.

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -41,16 +42,18 @@ struct Repository::State {
   std::mutex load_mutex;  // one load at a time; taken before table_mutex
   std::mutex thread_mutex;
   std::condition_variable wake, reap;
-  std::vector<std::shared_ptr<ModelVersion>> retiring;  // under thread_mutex
-  bool ending = false;                                  // under thread_mutex
+  std::list<std::shared_ptr<ModelVersion>> retiring;  // under thread_mutex
+  bool ending = false;                                // under thread_mutex
   std::atomic<bool> draining{false}, stopping{false};
   std::atomic<std::uint64_t> loads{0}, load_failures{0}, unloads{0};
-  FoundModels seen;         // the last look; of the looking thread
-  bool unreadable = false;  // at the last look
+  FoundModels seen;                                      // the last look; of the looking thread
+  bool unreadable = false;                               // at the last look
+  std::map<std::string, std::string> unreadable_models;  // at the last look, and why
   std::thread looker, reaper;
 
   void watch_files();
-  void look();
+  void look() noexcept;
+  void follow_files();
   void apply(const std::string& name, const FoundVersions& found, bool again);
   FoundVersions chosen(const FoundVersions& found) const;
   void load_version(const std::string& name, std::int64_t number, const Found& found);

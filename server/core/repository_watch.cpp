@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "server/core/repository_state.h"
 
@@ -70,7 +71,7 @@ void Repository::State::load_version(const std::string& name, std::int64_t numbe
   if (!found.problem.empty()) {
     failed = Error{Code::kInvalid, found.problem};
   } else {
-    auto loaded = ModelVersion::load(name, number, found.path, options, workers, statistics);
+    auto loaded = ModelVersion::load(name, number, found.path, options, workers, statistics);  // throws nothing
     if (loaded.ok()) {
       fresh = std::move(*loaded);
     } else {
@@ -98,15 +99,16 @@ void Repository::State::load_version(const std::string& name, std::int64_t numbe
               {"sessions", fresh->sessions()},
               {"max_batch", fresh->max_batch_size()},
               {"seconds", seconds}});
-  if (slot.serving != nullptr) retire(std::move(slot.serving));
-  slot.serving = std::move(fresh);
+  const std::shared_ptr<ModelVersion> old = std::exchange(slot.serving, std::move(fresh));
   slot.stamp = found.stamp;
   slot.failed_stamp = slot.reason = "";
+  if (old != nullptr) retire(old);
 }
 
-void Repository::State::look() {
+void Repository::State::follow_files() {
   const std::lock_guard<std::mutex> loading(load_mutex);
-  auto found = find_bundles(options.path);
+  std::map<std::string, std::string> kept;
+  auto found = find_bundles(options.path, &kept);
   if (!found.ok()) {
     if (!unreadable)
       log->write(Level::kError, "the repository cannot be read; what serves goes on",
@@ -115,6 +117,13 @@ void Repository::State::look() {
     return;
   }
   unreadable = false;
+  for (const auto& [name, why] : kept) {
+    const auto known = unreadable_models.find(name);
+    if (known != unreadable_models.end() && known->second == why) continue;
+    log->write(Level::kError, "a model's files cannot be read; what serves goes on",
+               {{"model", name}, {"reason", why}});
+  }
+  unreadable_models = std::move(kept);
   FoundModels now = std::move(*found);
   std::vector<std::string> names;
   {
@@ -125,6 +134,7 @@ void Repository::State::look() {
       for (const auto& [number, file] : chosen(versions)) table[name].versions[number].loading = options.load_all;
     }
     for (const auto& [name, slot] : table) {
+      if (unreadable_models.count(name) > 0) continue;
       if (slot.wanted || now.count(name) == 0) names.push_back(name);
     }
   }
@@ -134,6 +144,16 @@ void Repository::State::look() {
     if (same(was, is)) apply(name, is, false);  // it has stayed as it is for one look
   }
   seen = std::move(now);
+}
+
+// Out of memory, as a rule: what was not done is done at a later look.
+void Repository::State::look() noexcept {
+  try {
+    follow_files();
+  } catch (...) {
+    log->write(Level::kError, "the repository cannot be followed now; what serves goes on",
+               {{"reason", from_exception().sentence}});
+  }
 }
 
 void Repository::State::watch_files() {
@@ -165,11 +185,11 @@ void Repository::State::retire(std::shared_ptr<ModelVersion> version) {
 void Repository::State::reap_retired() {
   std::unique_lock<std::mutex> lock(thread_mutex);
   while (!ending || !retiring.empty()) {
-    std::vector<std::shared_ptr<ModelVersion>> done;
-    for (auto& version : retiring) {
-      if (version.use_count() == 1 && version->idle()) done.push_back(std::move(version));
+    std::list<std::shared_ptr<ModelVersion>> done;
+    for (auto it = retiring.begin(); it != retiring.end();) {
+      const auto one = it++;
+      if (one->use_count() == 1 && (*one)->idle()) done.splice(done.end(), retiring, one);
     }
-    retiring.erase(std::remove(retiring.begin(), retiring.end(), nullptr), retiring.end());
     lock.unlock();
     if (!done.empty()) {
       done.clear();

@@ -42,6 +42,9 @@ Failure set_sequence_id(Request& request, const Parameter& value) {
 
 }  // namespace
 
+void tell(const Done& done, Response&& response) noexcept try { done(std::move(response)); } catch (...) {
+}
+
 Failure apply_parameter(Request& request, std::string_view name, const Parameter& value) {
   if (name == "timeout") return set_timeout(request, value);
   if (name == "sequence_id") return set_sequence_id(request, value);

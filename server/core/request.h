@@ -97,6 +97,10 @@ struct Response {
 
 using Done = std::function<void(Response&&)>;
 
+/// Calls `done`. It throws nothing, as said above; one that runs out of memory nevertheless has given up its own client, and
+/// no other.
+void tell(const Done& done, Response&& response) noexcept;
+
 }  // namespace hardtack::serve
 
 #endif  // HARDTACK_SERVER_CORE_REQUEST_H

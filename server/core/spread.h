@@ -31,7 +31,8 @@ class Spread {
   /// For ht_session_options.parallel.
   const HtParallel& parallel() const { return parallel_; }
 
-  /// Whether the last runs of this kind let expect that one is over before it is worth waking another thread.
+  /// Whether the last runs of this kind let expect that one is over before it is worth waking another thread. Where the
+  /// time depends on the data, two long runs close to each other are enough for a no, until several short ones follow.
   bool is_short(const void* kind, std::size_t nbytes) const;
 
   /// Lives as long as a run of the session. Runs of the same `kind` take time in proportion to `nbytes`, about.
@@ -59,6 +60,7 @@ class Spread {
   HtParallel parallel_;
   const void* kind_ = nullptr;  // of the last run
   double ns_per_nbyte_ = 0;     // of the last runs, on one thread; 0: not known
+  int doubt_ = 0;               // more with each run that was long, less with each that was short
   bool long_ = true;            // the run that is under way
 };
 

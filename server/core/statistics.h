@@ -32,8 +32,8 @@ struct StatisticsSnapshot {
   std::uint64_t inference_count = 0;    // rows that were answered well: a batch of 8 counts 8
   std::uint64_t execution_count = 0;    // runs of the model
   Duration success, fail, queue, compute_input, compute_infer, compute_output;
-  std::map<std::int64_t, BatchDurations> batches;                  // by rows of a run
-  std::map<std::string, std::uint64_t> fails_by_code;              // code_name -> requests
+  std::map<std::int64_t, BatchDurations> batches;                  // by rows of a run; see Statistics::ran
+  std::array<std::uint64_t, kNumCodes> fails_by_code{};            // requests, by Code
   std::array<std::uint64_t, kLatencyBounds.size() + 1> latency{};  // requests answered well, not cumulative
   std::uint64_t waiting = 0;                                       // requests in the queue now
   std::uint64_t running = 0;                                       // requests in a run now
@@ -41,17 +41,21 @@ struct StatisticsSnapshot {
   std::string device_fault;  // why the device failed, while no request was answered well since
 };
 
-/// Counts; safe from any thread.
+/// Sizes of runs that are told apart: clients choose them.
+inline constexpr std::size_t kMostBatchSizes = 1024;
+
+/// Counts; safe from any thread. What there is no memory for is left out.
 class Statistics {
  public:
   struct Run {
     std::int64_t rows = 1;  // along the batch dimension, 1 where there is none
     std::uint64_t input_ns = 0, infer_ns = 0, output_ns = 0;
   };
-  void ran(const Run& run);
+  /// After kMostBatchSizes, runs of further sizes are counted in all but `batches`.
+  void ran(const Run& run) noexcept;
   /// One request of `rows` was answered well: its whole time and the part it waited; `run` is the one it was in.
-  void succeeded(std::int64_t rows, std::uint64_t total_ns, std::uint64_t queue_ns, const Run& run);
-  void failed(const Error& error, std::uint64_t total_ns);
+  void succeeded(std::int64_t rows, std::uint64_t total_ns, std::uint64_t queue_ns, const Run& run) noexcept;
+  void failed(const Error& error, std::uint64_t total_ns) noexcept;
   /// waiting, running and sequences are left 0: the version knows them.
   StatisticsSnapshot snapshot() const;
 

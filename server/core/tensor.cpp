@@ -59,7 +59,11 @@ std::shared_ptr<std::byte> allocate(std::size_t nbytes) {
   const std::size_t rounded = nbytes == 0 ? kAlignment : (nbytes + kAlignment - 1) / kAlignment * kAlignment;
   auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
   if (memory == nullptr) return nullptr;
-  return std::shared_ptr<std::byte>(memory, [](std::byte* p) { std::free(p); });
+  try {
+    return std::shared_ptr<std::byte>(memory, [](std::byte* p) { std::free(p); });
+  } catch (const std::bad_alloc&) {  // it has freed the memory
+    return nullptr;
+  }
 }
 
 }  // namespace hardtack::serve

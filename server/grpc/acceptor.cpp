@@ -123,19 +123,23 @@ void Acceptor::accept(const HandOver& hand_over) {
   const int file = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (file < 0) {
     if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;  // the client is gone
-    log_.write(Level::kError, "a connection cannot be accepted", {{"reason", std::strerror(errno)}});
+    log_.write_seldom(unaccepted_, Level::kError, "a connection cannot be accepted",
+                      {{"reason", std::strerror(errno)}});
     std::this_thread::sleep_for(kPause);
     return;
   }
   if (counts_.open >= most_) {
     ++counts_.refused;
+    log_.write_seldom(refused_, Level::kWarning, "connections beyond --max-connections are refused",
+                      {{"protocol", "gRPC"}, {"max_connections", most_}});
     ::close(file);
     return;
   }
   // gRPC shuts a connection down before it closes its descriptor, which shows on this one, too.
   const int watched = ::fcntl(file, F_DUPFD_CLOEXEC, 0);
   if (watched < 0 || !watch(events_, watched, 0)) {
-    log_.write(Level::kError, "a connection cannot be accepted", {{"reason", std::strerror(errno)}});
+    log_.write_seldom(unaccepted_, Level::kError, "a connection cannot be accepted",
+                      {{"reason", std::strerror(errno)}});
     if (watched >= 0) ::close(watched);
     ::close(file);
     return;

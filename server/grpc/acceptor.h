@@ -55,6 +55,7 @@ class Acceptor {
   std::uint16_t port_ = 0;
   std::unordered_set<int> watched_;  // of the thread, while it runs
   Counts counts_;
+  Seldom unaccepted_, refused_;
   std::thread thread_;
 };
 

@@ -28,6 +28,7 @@ struct GrpcOptions {
   std::size_t max_connections = 1024;  // one more is closed at once
   int max_concurrent_calls = 1024;     // on one connection; more wait in the client
   std::chrono::seconds handshake_timeout{10};
+  std::chrono::seconds message_timeout{30};  // from the beginning of a call to the end of its message; not of streams
   Compression compression = Compression::kNone;
   std::string tls_certificate, tls_key;  // PEM files; empty: no TLS
   std::string tls_client_ca;             // PEM file: clients must show a certificate of it

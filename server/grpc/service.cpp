@@ -1,10 +1,14 @@
 #include "server/grpc/service.h"
 
+#include <grpcpp/impl/codegen/server_callback_handlers.h>
+#include <grpcpp/impl/rpc_service_method.h>
+
 #include <algorithm>
+#include <list>
 #include <new>
+#include <string>
 #include <thread>
 
-#include "inference.grpc.pb.h"
 #include "server/grpc/infer.h"
 #include "server/grpc/stream.h"
 
@@ -13,19 +17,30 @@ namespace hardtack::serve::rpc {
 namespace {
 
 using Context = ::grpc::CallbackServerContext;
-using Reactor = ::grpc::ServerUnaryReactor;
 
 // gRPC 1.51 polls with half as many threads as there are cores, from 2 to 16; one is always left for the others.
 int run_here_slots() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 2, 2U, 16U)) - 1; }
 
-Error no_memory() { return {Code::kNoMemory, "no memory for the request"}; }
-
-// A unary call, from its message to its status.
-class UnaryCall : public Reactor {
+// A call with one message and one reply. To gRPC it is a stream, which is the same on the wire: of other calls gRPC says
+// nothing until their message is there.
+class UnaryCall : public ::grpc::ServerBidiReactor<Bytes, Bytes>, private Waiting::Call {
  public:
-  UnaryCall(Shared& shared, Context* context, const char* method, Bytes* out)
-      : shared_(shared), context_(context), method_(method), out_(out) {
+  UnaryCall(Shared& shared, Context* context, const char* method)
+      : shared_(shared), context_(context), method_(method) {
     ++shared_.counts.calls;
+    shared_.waiting.enter(*this);
+    StartRead(&in_);
+  }
+
+  void OnReadDone(bool ok) final {
+    if (!shared_.waiting.leave(*this)) return;
+    if (!ok) return finish(Error{Code::kInvalid, "the call ended without a message"});
+    took();
+    try {
+      start();
+    } catch (...) {  // before anything was handed over
+      finish(from_exception());
+    }
   }
   void OnDone() override {
     --shared_.counts.calls;
@@ -34,21 +49,38 @@ class UnaryCall : public Reactor {
 
   // Once, as the last that is done to this.
   void finish(Failure failed) {
-    ::grpc::Status status = failed ? to_status(*failed) : ::grpc::Status::OK;
-    if (!failed) {
-      ++shared_.counts.messages_out;
-      shared_.counts.bytes_out += out_->Length();
+    if (failed) {
+      ::grpc::Status status = to_status(*failed);
+      shared_.ended(*context_, method_, arrived_, status);
+      return Finish(std::move(status));
     }
-    shared_.ended(*context_, method_, arrived_, status);
-    Finish(std::move(status));
+    ++shared_.counts.messages_out;
+    shared_.counts.bytes_out += out_.Length();
+    shared_.ended(*context_, method_, arrived_, ::grpc::Status::OK);
+    StartWriteAndFinish(&out_, {}, ::grpc::Status::OK);
   }
 
  protected:
+  // The message is there: sees to it that finish() is called. What it throws, it throws before.
+  virtual void start() = 0;
+
   Shared& shared_;
   Context* context_;
   const char* method_;
-  Bytes* out_;
+  Bytes in_, out_;
   const Clock::time_point arrived_ = Clock::now();
+
+ private:
+  void give_up() final { finish(Error{Code::kDeadline, "the request's message did not arrive in time"}); }
+
+  void took() {
+    ++shared_.counts.messages_in;
+    if (in_.Valid()) shared_.counts.bytes_in += in_.Length();
+    constexpr ::grpc_compression_level kLevels[] = {GRPC_COMPRESS_LEVEL_NONE, GRPC_COMPRESS_LEVEL_LOW,
+                                                    GRPC_COMPRESS_LEVEL_MED, GRPC_COMPRESS_LEVEL_HIGH};
+    const auto level = static_cast<std::size_t>(shared_.options.compression);
+    if (level > 0) context_->set_compression_level(kLevels[level]);
+  }
 };
 
 class InferCall final : public UnaryCall {
@@ -60,13 +92,13 @@ class InferCall final : public UnaryCall {
     if (Clock::now() < deadline_) *cancelled_ = true;
   }
 
-  void start(const Bytes& in) {
+ private:
+  void start() override {
     if (shared_.draining) return finish(Error{Code::kStopping, "the server is shutting down"});
     Request request;
-    request.arrived = arrived_;
-    if (Failure wrong = read_request(in, shared_.options.max_message, shared_.memory, request, deliveries_)) {
-      return finish(shared_.repository.why_refused(request, *wrong));
-    }
+    const Failure wrong = read_request(in_, shared_.options.max_message, shared_.memory, request, deliveries_);
+    in_.Clear();
+    if (wrong) return finish(shared_.repository.why_refused(request, *wrong));
     request.deadline = std::min(request.deadline, deadline_);
     request.cancelled = cancelled_;
     Shared& shared = shared_;  // finish() may come before infer() returns, and end this
@@ -76,13 +108,12 @@ class InferCall final : public UnaryCall {
     if (slot) shared.give_slot();
   }
 
- private:
   void reply(Response&& response) {
     Failure failed;
     try {
-      failed = write_reply(std::move(response), deliveries_, shared_.memory, false, *out_);
-    } catch (const std::bad_alloc&) {
-      failed = no_memory();
+      failed = write_reply(std::move(response), deliveries_, shared_.memory, false, out_);
+    } catch (...) {
+      failed = from_exception();
     }
     finish(std::move(failed));
   }
@@ -92,112 +123,81 @@ class InferCall final : public UnaryCall {
   Deliveries deliveries_;
 };
 
-// Every method takes its message as bytes: only so a message that cannot be read gets a status and a sentence of ours.
-using pb::GRPCInferenceService;
-template <typename T>
-using RawServerLive = GRPCInferenceService::WithRawCallbackMethod_ServerLive<T>;
-using WithHealth = GRPCInferenceService::WithRawCallbackMethod_ModelReady<
-    GRPCInferenceService::WithRawCallbackMethod_ServerReady<RawServerLive<GRPCInferenceService::Service>>>;
-using WithPages = GRPCInferenceService::WithRawCallbackMethod_ModelStatistics<
-    GRPCInferenceService::WithRawCallbackMethod_ModelConfig<GRPCInferenceService::WithRawCallbackMethod_ModelMetadata<
-        GRPCInferenceService::WithRawCallbackMethod_ServerMetadata<WithHealth>>>>;
-using WithRepository = GRPCInferenceService::WithRawCallbackMethod_RepositoryModelUnload<
-    GRPCInferenceService::WithRawCallbackMethod_RepositoryModelLoad<
-        GRPCInferenceService::WithRawCallbackMethod_RepositoryIndex<WithPages>>>;
-using WithSystemMemory = GRPCInferenceService::WithRawCallbackMethod_SystemSharedMemoryUnregister<
-    GRPCInferenceService::WithRawCallbackMethod_SystemSharedMemoryRegister<
-        GRPCInferenceService::WithRawCallbackMethod_SystemSharedMemoryStatus<WithRepository>>>;
-using WithCudaMemory = GRPCInferenceService::WithRawCallbackMethod_CudaSharedMemoryUnregister<
-    GRPCInferenceService::WithRawCallbackMethod_CudaSharedMemoryRegister<
-        GRPCInferenceService::WithRawCallbackMethod_CudaSharedMemoryStatus<WithSystemMemory>>>;
-using RawService = GRPCInferenceService::WithRawCallbackMethod_ModelStreamInfer<
-    GRPCInferenceService::WithRawCallbackMethod_ModelInfer<WithCudaMemory>>;
-
-class Service final : public RawService {
+// Everything but inference: `In` and `Out` are the messages.
+template <typename In, typename Out>
+class PageCall final : public UnaryCall {
  public:
-  Service(Shared& shared, Background& background) : shared_(shared), background_(background) {}
+  // Where it takes long, on a thread of `background`.
+  PageCall(Shared& shared, Context* context, const char* method, Background* background)
+      : UnaryCall(shared, context, method), background_(background) {}
 
-  // NOLINTBEGIN(bugprone-macro-parentheses): the name of a template cannot stand in parentheses
-#define HARDTACK_METHOD(name, where)                                               \
-  Reactor* name(Context* context, const Bytes* in, Bytes* out) override {          \
-    return where<pb::name##Request, pb::name##Response>(context, #name, *in, out); \
+ private:
+  void start() override {
+    if (Failure wrong = parse(in_, message_)) return finish(std::move(wrong));
+    if (background_ == nullptr) return finish(respond());
+    background_->post([this] { finish(respond()); });
   }
-  // NOLINTEND(bugprone-macro-parentheses)
-  HARDTACK_METHOD(ServerLive, here)
-  HARDTACK_METHOD(ServerReady, here)
-  HARDTACK_METHOD(ModelReady, here)
-  HARDTACK_METHOD(ServerMetadata, here)
-  HARDTACK_METHOD(ModelMetadata, here)
-  HARDTACK_METHOD(ModelConfig, here)
-  HARDTACK_METHOD(ModelStatistics, here)
-  HARDTACK_METHOD(RepositoryIndex, here)
-  HARDTACK_METHOD(RepositoryModelLoad, later)
-  HARDTACK_METHOD(RepositoryModelUnload, later)
-  HARDTACK_METHOD(SystemSharedMemoryStatus, here)
-  HARDTACK_METHOD(SystemSharedMemoryRegister, here)
-  HARDTACK_METHOD(SystemSharedMemoryUnregister, here)
-  HARDTACK_METHOD(CudaSharedMemoryStatus, here)
-  HARDTACK_METHOD(CudaSharedMemoryRegister, here)
-  HARDTACK_METHOD(CudaSharedMemoryUnregister, here)
+
+  Failure respond() noexcept try {
+    Out out;
+    if (Failure failed = shared_.answers.answer(message_, out)) return failed;
+    return write(out, out_);
+  } catch (...) {
+    return from_exception();
+  }
+
+  Background* background_;
+  In message_;
+};
+
+// Every method takes its message as bytes: only so a message that cannot be read gets a status and a sentence of ours.
+class Service final : public ::grpc::Service {
+ public:
+  Service(Shared& shared, Background& background) : shared_(shared) {
+    add("ModelInfer", [this](Context* context) { return new InferCall(shared_, context, "ModelInfer"); });
+    add("ModelStreamInfer", [this](Context* context) { return StreamCall::start(shared_, context); });
+    // NOLINTBEGIN(bugprone-macro-parentheses): the name of a template cannot stand in parentheses
+#define HARDTACK_METHOD(name, where) add_page<pb::name##Request, pb::name##Response>(#name, where)
+    // NOLINTEND(bugprone-macro-parentheses)
+    HARDTACK_METHOD(ServerLive, nullptr);
+    HARDTACK_METHOD(ServerReady, nullptr);
+    HARDTACK_METHOD(ModelReady, nullptr);
+    HARDTACK_METHOD(ServerMetadata, nullptr);
+    HARDTACK_METHOD(ModelMetadata, nullptr);
+    HARDTACK_METHOD(ModelConfig, nullptr);
+    HARDTACK_METHOD(ModelStatistics, nullptr);
+    HARDTACK_METHOD(RepositoryIndex, nullptr);
+    HARDTACK_METHOD(RepositoryModelLoad, &background);
+    HARDTACK_METHOD(RepositoryModelUnload, &background);
+    HARDTACK_METHOD(SystemSharedMemoryStatus, nullptr);
+    HARDTACK_METHOD(SystemSharedMemoryRegister, nullptr);
+    HARDTACK_METHOD(SystemSharedMemoryUnregister, nullptr);
+    HARDTACK_METHOD(CudaSharedMemoryStatus, nullptr);
+    HARDTACK_METHOD(CudaSharedMemoryRegister, nullptr);
+    HARDTACK_METHOD(CudaSharedMemoryUnregister, nullptr);
 #undef HARDTACK_METHOD
-
-  Reactor* ModelInfer(Context* context, const Bytes* in, Bytes* out) override {
-    took(context, *in);
-    auto* call = new InferCall(shared_, context, "ModelInfer", out);
-    call->start(*in);
-    return call;
-  }
-
-  ::grpc::ServerBidiReactor<Bytes, Bytes>* ModelStreamInfer(Context* context) override {
-    return StreamCall::start(shared_, context);
   }
 
  private:
-  void took(Context* context, const Bytes& in) {
-    ++shared_.counts.messages_in;
-    if (in.Valid()) shared_.counts.bytes_in += in.Length();
-    constexpr ::grpc_compression_level kLevels[] = {GRPC_COMPRESS_LEVEL_NONE, GRPC_COMPRESS_LEVEL_LOW,
-                                                    GRPC_COMPRESS_LEVEL_MED, GRPC_COMPRESS_LEVEL_HIGH};
-    const auto level = static_cast<std::size_t>(shared_.options.compression);
-    if (level > 0) context->set_compression_level(kLevels[level]);
+  using Reactor = ::grpc::ServerBidiReactor<Bytes, Bytes>;
+
+  void add(const char* name, std::function<Reactor*(Context*)> begin) {
+    names_.push_back(std::string("/inference.GRPCInferenceService/") + name);
+    using Method = ::grpc::internal::RpcServiceMethod;
+    AddMethod(new Method(names_.back().c_str(), Method::BIDI_STREAMING, nullptr));
+    MarkMethodRawCallback(static_cast<int>(names_.size()) - 1,
+                          new ::grpc::internal::CallbackBidiHandler<Bytes, Bytes>(std::move(begin)));
   }
 
   template <typename In, typename Out>
-  static Failure respond(const Answers& answers, const In& in, Bytes& bytes) try {
-    Out out;
-    if (Failure failed = answers.answer(in, out)) return failed;
-    return write(out, bytes);
-  } catch (const std::bad_alloc&) {
-    return no_memory();
-  }
-
-  template <typename In, typename Out>
-  Reactor* here(Context* context, const char* method, const Bytes& bytes, Bytes* out) {
-    took(context, bytes);
-    auto* call = new UnaryCall(shared_, context, method, out);
-    In in;
-    Failure failed = parse(bytes, in);
-    if (!failed) failed = respond<In, Out>(shared_.answers, in, *out);
-    call->finish(std::move(failed));
-    return call;
-  }
-
-  template <typename In, typename Out>
-  Reactor* later(Context* context, const char* method, const Bytes& bytes, Bytes* out) {
-    took(context, bytes);
-    auto* call = new UnaryCall(shared_, context, method, out);
-    In in;
-    if (Failure wrong = parse(bytes, in)) {
-      call->finish(std::move(wrong));
-      return call;
-    }
-    background_.post(
-        [this, call, in = std::move(in), out] { call->finish(respond<In, Out>(shared_.answers, in, *out)); });
-    return call;
+  void add_page(const char* name, Background* background) {
+    add(name, [this, name, background](Context* context) {
+      return new PageCall<In, Out>(shared_, context, name, background);
+    });
   }
 
   Shared& shared_;
-  Background& background_;
+  std::list<std::string> names_;  // gRPC keeps their addresses
 };
 
 }  // namespace
@@ -208,6 +208,7 @@ Shared::Shared(const GrpcOptions& options_, Repository& repository_, SharedMemor
       memory(memory_),
       log(log_),
       answers(repository_, memory_),
+      waiting(options_.message_timeout),
       slots_(run_here_slots()) {}
 
 bool Shared::take_slot() {

@@ -16,6 +16,7 @@
 #include "server/grpc/answers.h"
 #include "server/grpc/background.h"
 #include "server/grpc/server.h"
+#include "server/grpc/waiting.h"
 #include "server/grpc/wire.h"
 
 namespace hardtack::serve::rpc {
@@ -32,6 +33,7 @@ class Shared {
   SharedMemory& memory;
   Log& log;
   const Answers answers;
+  Waiting waiting;
 
   struct Counts {
     std::array<std::atomic<std::uint64_t>, 17> by_status{};  // of calls

@@ -92,7 +92,7 @@ void StreamCall::OnReadDone(bool ok) {
 }
 
 // Reads and runs the message in incoming_, which nobody else touches while reading_ is set.
-void StreamCall::take(const std::shared_ptr<Slot>& slot) {
+void StreamCall::take(const std::shared_ptr<Slot>& slot) try {
   ++shared_.counts.messages_in;
   if (incoming_.Valid()) shared_.counts.bytes_in += incoming_.Length();
   auto deliveries = std::make_shared<Deliveries>();
@@ -110,12 +110,14 @@ void StreamCall::take(const std::shared_ptr<Slot>& slot) {
         Failure failed;
         try {
           failed = write_reply(std::move(response), *deliveries, self->shared_.memory, true, bytes);
-        } catch (const std::bad_alloc&) {
-          failed = Error{Code::kNoMemory, "no memory for the answer"};
+        } catch (...) {
+          failed = from_exception();
         }
         self->reply(slot, failed ? error_bytes(model, id, failed->sentence) : bytes);
         self->pump();
       });
+} catch (...) {  // before anything was handed over
+  reply(slot, error_bytes("", "", from_exception().sentence));
 }
 
 void StreamCall::reply(const std::shared_ptr<Slot>& slot, const Bytes& bytes) {

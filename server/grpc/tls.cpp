@@ -2,7 +2,10 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -14,6 +17,7 @@ namespace {
 Failure bad_file(const std::string& what, const std::string& path) {
   const char* reason = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();
+  if (::access(path.c_str(), R_OK) != 0) reason = std::strerror(errno);
   return Error{Code::kInvalid,
                what + " " + path + " cannot be used: " + (reason == nullptr ? "unknown reason" : reason)};
 }

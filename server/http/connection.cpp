@@ -214,8 +214,10 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
         self->reply_ = std::move(reply);
         if (self->handover_.exchange(kReplied) == kHandled) self->write();
       });
-    } catch (const std::bad_alloc&) {  // while reading the request: nothing was handed over
-      reply_ = no_memory();
+    } catch (...) {  // while reading the request, as a rule for want of memory: nothing was handed over
+      const serve::Error failed = from_exception();
+      reply_ = failed.code == Code::kNoMemory ? no_memory() : error_reply(failed);
+      reply_.close = true;
       handover_ = kReplied;
     }
     if (slot) shared_.give_slot();

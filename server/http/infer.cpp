@@ -202,6 +202,12 @@ HttpReply reply_for(Response&& response, const Plan& plan, const SharedMemory& s
   return reply;
 }
 
+HttpReply reply_or_error(Response&& response, const Plan& plan, const SharedMemory& shared) try {
+  return reply_for(std::move(response), plan, shared);
+} catch (...) {
+  return error_reply(from_exception());
+}
+
 // The bytes of the JSON part as the header says; kInvalid for a header that is no such number.
 Outcome<std::size_t> json_length(const std::string& header) {
   const bool digits = header.size() <= 18 && header.find_first_not_of("0123456789") == std::string::npos;
@@ -241,9 +247,10 @@ void infer(Repository& repository, const SharedMemory& shared, std::size_t max_b
                    [plan = std::move(plan), reply = std::move(reply), &shared](Response&& response) {
                      HttpReply made;
                      try {
-                       made = reply_for(std::move(response), plan, shared);
-                     } catch (const std::bad_alloc&) {
-                       made = error_reply(503, "no memory for the reply; try again later");
+                       made = reply_or_error(std::move(response), plan, shared);
+                     } catch (...) {  // not even for an error
+                       made.status = 503;
+                       made.drop = true;
                      }
                      reply(std::move(made));
                    });

@@ -26,6 +26,11 @@ int hex(char c) {
 // "/v2/models/a%20b?x" -> {"v2", "models", "a b"}; empty for a target that is no path.
 std::vector<std::string> segments(std::string_view target) {
   std::vector<std::string> path;
+  if (target.substr(0, 7) == "http://" ||
+      target.substr(0, 8) == "https://") {  // as to a proxy: the host does not matter
+    const std::size_t slash = target.find('/', 8);
+    target = slash == target.npos ? "/" : target.substr(slash);
+  }
   target = target.substr(0, target.find_first_of("?#"));
   if (target.empty() || target[0] != '/') return path;
   std::string segment;

@@ -1,5 +1,7 @@
 #include "server/http/server.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -8,6 +10,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <cerrno>
+#include <cstring>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -70,6 +74,7 @@ class HttpServer::State {
   asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, decltype(accepting)> retry{accepting};
   asio::steady_timer sweeper{io};
   std::uint16_t port = 0;
+  Seldom unaccepted, refused;
   std::vector<std::thread> threads;
 };
 
@@ -79,14 +84,17 @@ Failure HttpServer::State::prepare_tls() {
   tls->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
                    asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
   ErrorCode error;
+  const auto bad_file = [&error](const std::string& what, const std::string& path) {
+    const bool readable = ::access(path.c_str(), R_OK) == 0;
+    return invalid(what + " " + path + " cannot be used: " + (readable ? error.message() : std::strerror(errno)));
+  };
   tls->use_certificate_chain_file(options.tls_certificate, error);
-  if (error) return invalid("the TLS certificate " + options.tls_certificate + " cannot be used: " + error.message());
+  if (error) return bad_file("the TLS certificate", options.tls_certificate);
   tls->use_private_key_file(options.tls_key, asio::ssl::context::pem, error);
-  if (error) return invalid("the TLS key " + options.tls_key + " cannot be used: " + error.message());
+  if (error) return bad_file("the TLS key", options.tls_key);
   if (options.tls_client_ca.empty()) return std::nullopt;
   tls->load_verify_file(options.tls_client_ca, error);
-  if (error)
-    return invalid("the file " + options.tls_client_ca + " of client authorities cannot be used: " + error.message());
+  if (error) return bad_file("the file of client authorities", options.tls_client_ca);
   tls->set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert);
   return std::nullopt;
 }
@@ -111,7 +119,7 @@ void HttpServer::State::accept() {
   acceptor.async_accept(io, [this](ErrorCode error, tcp::socket socket) {
     if (error == asio::error::operation_aborted || shared.draining) return;
     if (error) {  // out of file descriptors, as a rule: trying again at once would only burn the CPU
-      log.write(Level::kError, "a connection cannot be accepted", {{"reason", error.message()}});
+      log.write_seldom(unaccepted, Level::kError, "a connection cannot be accepted", {{"reason", error.message()}});
       retry.expires_after(kSweep);
       retry.async_wait([this](ErrorCode stopped) {
         if (!stopped) accept();
@@ -120,6 +128,8 @@ void HttpServer::State::accept() {
     }
     if (shared.open() >= options.max_connections) {
       ++shared.counts.refused;
+      log.write_seldom(refused, Level::kWarning, "connections beyond --max-connections are refused",
+                       {{"protocol", "HTTP"}, {"max_connections", options.max_connections}});
       turn_away(socket, options.max_connections);
     } else {
       serve(std::move(socket), tls ? &*tls : nullptr, shared);

@@ -108,3 +108,27 @@ TEST_CASE("a run that failed tells nothing about the next") {
   succeed(spread, kMuch);
   CHECK(spread.is_short(&kKind, 1));
 }
+
+TEST_CASE("where the data decides how long a run takes, few long ones are taken for short") {
+  TwoThreads two;
+  Spread spread(two.workers);
+  const auto run = [&](bool takes_long) {
+    const bool taken_for_short = spread.is_short(&kKind, 1);
+    Spread::Run one(spread, &kKind, 1);
+    if (takes_long) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    one.succeeded();
+    return taken_for_short;
+  };
+  // So short that one long run at most doubles what is expected: it does not reach the limit for long.
+  for (int i = 0; i < 200 && !spread.is_short(&kKind, 1000); ++i) run(false);
+  int wrong = 0;
+  for (int i = 0; i < 40; ++i) wrong += run(true) ? 1 : 0;
+  CHECK(wrong <= 2);
+  for (int i = 0; i < 40; ++i) run(false);
+  wrong = 0;
+  for (int i = 0; i < 40; ++i) {
+    wrong += run(true) ? 1 : 0;
+    run(false);
+  }
+  CHECK(wrong <= 2);
+}

@@ -58,6 +58,8 @@ def test_one_connection_too_many(strict: Server) -> None:
     with Calls(strict) as calls:
         assert calls.refusal("ModelInfer", request(x=X), timeout=2)[0] in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
         assert strict.metric("hardtack_grpc_connections_refused_total") >= 2
+        (told,) = strict.events("connections beyond --max-connections are refused")
+        assert (told["level"], told["protocol"], told["max_connections"]) == ("warning", "gRPC", 4)
         held.pop().close()
         wait_for(lambda: strict.metric(CONNECTIONS) <= 3, "a place to be free")
         reply = calls.method("ModelInfer")(request(x=X).SerializeToString(), timeout=20, wait_for_ready=True)
@@ -75,6 +77,31 @@ def test_a_connection_that_says_nothing_is_closed(strict: Server) -> None:
             while is_served(connection):
                 assert time.monotonic() - start < 8
     wait_for(lambda: strict.metric(CONNECTIONS) == 0, "the connections to go")
+
+
+def test_a_call_whose_message_does_not_come(program: Path, models: Path) -> None:
+    """One second, and one more for 64 KiB of --max-body; a stream may stay open without messages."""
+    begun = http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(SERVICE + "ModelInfer"))
+    part = http2.frame(http2.DATA, 0, 1, http2.message(request(x=X).SerializeToString())[:20])
+    with Server(program, models, "--stall-timeout", "1", "--max-body", "65536") as server:
+        stream = http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(SERVICE + "ModelStreamInfer"))
+        with connect(server) as open_stream, connect(server) as nothing, connect(server) as some:
+            open_stream.sendall(stream)
+            nothing.sendall(begun)
+            some.sendall(begun + part)
+            wait_for(lambda: server.metric("hardtack_grpc_calls", 'kind="unary"') == 2, "the calls to begin")
+            for held in (nothing, some):
+                said = b""
+                while b"grpc-message" not in said:
+                    chunk = held.recv(4096)
+                    assert chunk, said
+                    said += chunk
+                assert b"the request's message did not arrive in time" in said
+            assert server.metric("hardtack_grpc_calls_total", 'code="4"') == 2
+            assert server.metric("hardtack_grpc_calls", 'kind="unary"') == 0
+            assert server.metric("hardtack_grpc_calls", 'kind="stream"') == 1
+            with Calls(server) as calls:
+                np.testing.assert_array_equal(raw(calls.infer(x=X)), X * 2)
 
 
 def test_half_open_clients_leave_nothing_behind(server: Server) -> None:

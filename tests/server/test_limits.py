@@ -92,6 +92,28 @@ def test_one_connection_too_many(program: Path, models: Path) -> None:
             connection.close()
         wait_for(lambda: server.get("/v2/health/live").status == 200, "the places to be free again")
         assert server.metric("hardtack_http_connections_refused_total") >= 1
+        (told,) = server.events("connections beyond --max-connections are refused")
+        assert (told["level"], told["protocol"], told["max_connections"]) == ("warning", "HTTP", 6)
+
+
+def test_out_of_descriptors(program: Path, spin_folder: Path, tmp_path: Path) -> None:
+    """Connections wait, and one line tells of it; what serves goes on, and models stay."""
+    limited = tmp_path / "limited"
+    limited.write_text(f'#!/bin/sh\nexec prlimit --nofile=40:40 "{program.resolve()}" "$@"\n')
+    limited.chmod(0o755)
+    with Server(limited, spin_folder, "--poll", "20") as server:
+        held = [server.socket() for _ in range(40)]
+        wait_for(lambda: bool(server.events("a connection cannot be accepted")), "the descriptors to run out")
+        wait_for(lambda: bool(server.events("the repository cannot be read; what serves goes on")), "a look in vain")
+        held[0].sendall(b"GET /v2/models/spin/ready HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert held[0].recv(4096).startswith(b"HTTP/1.1 200")
+        time.sleep(0.5)  # some failures more
+        for connection in held:
+            connection.close()
+        assert server.infer("spin", X).status == 200
+        (told,) = server.events("a connection cannot be accepted")
+        assert told["reason"] == "Too many open files"
+        assert server.events("version unloaded") == []
 
 
 def test_half_open_clients_leave_nothing_behind(server: Server) -> None:

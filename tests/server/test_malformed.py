@@ -255,6 +255,12 @@ def test_paths(server: Server, method: str, path: str, status: int, sentence: st
         assert answer.headers["allow"] == sentence.split()[-1]
 
 
+@pytest.mark.parametrize("target", ["http://somewhere:80/v2/models/spin/ready?x", "https://a/v2/health/live", "/v2"])
+def test_a_target_with_or_without_a_host(server: Server, target: str) -> None:
+    (answer,) = server.raw(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    assert answer.status == 200
+
+
 def test_an_unknown_model_is_the_first_thing_said(server: Server) -> None:
     answer = server.post("/v2/models/nobody/infer", {"inputs": [{}]})
     assert (answer.status, answer.error) == (404, 'there is no model "nobody"')

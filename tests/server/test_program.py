@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+import served
 from served import Answer, Server, wait_for
 
 X = np.array([[1, 2, 3, 0]], np.float32)
@@ -159,6 +160,22 @@ def test_no_memory_is_an_answer(program: Path, spin_folder: Path, tmp_path: Path
         assert server.infer("spin", X).status == 200
 
 
+def test_a_model_that_wants_more_threads_than_there_are(program: Path, models: Path, tmp_path: Path) -> None:
+    limited = tmp_path / "limited"
+    limited.write_text(f'#!/bin/sh\nexec prlimit --as=1000000000 "{program.resolve()}" "$@"\n')
+    limited.chmod(0o755)
+    with Server(limited, models, "--sessions", "1", "--sessions", "spin=1000", ready=False) as server:
+        wait_for(lambda: len(server.events("model loaded")) == 2, "the other models")
+        wait_for(lambda: bool(server.events("load failed")), "the load to fail")
+        (told,) = server.events("load failed")
+        assert (told["model"], told["reason"]) == (
+            "spin",
+            "the system gives no more threads, and each session takes one: Resource temporarily unavailable; "
+            "use fewer --sessions, or raise the limit",
+        )
+        assert server.get("/v2/models/types/ready").status == 200
+
+
 def test_tls(program: Path, spin_folder: Path, tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     openssl = [
@@ -196,6 +213,11 @@ def test_tls(program: Path, spin_folder: Path, tmp_path: Path) -> None:
     bad = run(program, str(spin_folder), "--http-port", "0", "--tls-certificate", str(key), "--tls-key", str(key))
     assert bad.returncode == 1
     assert f"hardtack-server: the TLS certificate {key} cannot be used: " in bad.stderr
+    for protocol in (("--grpc-port", "0"), ("--no-grpc",)) if served.speaks_grpc(program) else ((),):
+        pair = ("--tls-certificate", str(certificate), "--tls-key", str(tmp_path / "none"))
+        gone = run(program, str(spin_folder), "--http-port", "0", *protocol, *pair)
+        sentence = f"hardtack-server: the TLS key {tmp_path / 'none'} cannot be used: No such file or directory"
+        assert sentence in gone.stderr.splitlines()
 
 
 def test_the_command_line_teaches(program: Path, tmp_path: Path) -> None:
@@ -208,6 +230,11 @@ def test_the_command_line_teaches(program: Path, tmp_path: Path) -> None:
     wrong = run(program, str(tmp_path), "--max-batch", "spin=many")
     assert wrong.returncode == 2
     assert '--max-batch: "many" is no whole number of at least 1 (N for all models, NAME=N for one)' in wrong.stderr
+    beyond = run(program, str(tmp_path), "--http-port", "65536")
+    assert (beyond.returncode, beyond.stderr.splitlines()[0]) == (2, "--http-port: Value 65536 not in range 0 to 65535")
+    if served.speaks_grpc(program):
+        twice = run(program, str(tmp_path), "--http-port", "8001")
+        assert (twice.returncode, twice.stderr.splitlines()[0]) == (2, "--grpc-port: 8001 is --http-port, too")
     missing = run(program, str(tmp_path / "nothing"))
     assert (missing.returncode, missing.stderr) == (
         1,
@@ -217,9 +244,16 @@ def test_the_command_line_teaches(program: Path, tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        refused = run(program, str(tmp_path), "--http-port", str(port))
+        ports = ["--http-port", str(port), *(["--grpc-port", "0"] if served.speaks_grpc(program) else [])]
+        refused = run(program, str(tmp_path), *ports)
+        file = tmp_path / "log"
+        logged = run(program, str(tmp_path), *ports, "--log-file", str(file))
     assert refused.returncode == 1
-    assert refused.stderr.endswith(f"hardtack-server: cannot listen on 127.0.0.1:{port}: Address already in use\n")
+    sentence = f"cannot listen on 127.0.0.1:{port}: Address already in use"
+    assert refused.stderr.endswith(f"hardtack-server: {sentence}\n")
+    assert logged.stderr == f"hardtack-server: {sentence}\n"
+    last = json.loads(file.read_text().splitlines()[-1])
+    assert (last["event"], last["reason"]) == ("cannot serve", sentence)
 
 
 def test_hardtack_serve_runs_the_program(program: Path, spin_folder: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from typing import Any
 
@@ -159,8 +160,41 @@ def test_metrics(server: Server) -> None:
     assert server.metric("hardtack_http_requests_total", 'status="200"') > 0
     lines = server.get("/metrics").body.decode().splitlines()
     assert all(line.startswith("# ") or len(line.rsplit(" ", 1)) == 2 for line in lines)
-    families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
-    assert len(families) == len(set(families))
+
+
+def test_the_metrics_page_keeps_the_rules(server: Server) -> None:
+    """What `promtool check metrics` asks for: see the exposition format of Prometheus."""
+    server.infer("spin", X)
+    server.infer("spin", X[:, :3])
+    family, kind, seen, samples = "", "", set(), set()
+    lines = server.get("/metrics").body.decode().splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("# HELP "):
+            family = line.split()[2]
+            assert len(line.split()) > 4
+            assert family not in seen
+            seen.add(family)
+            assert lines[number + 1].startswith(f"# TYPE {family} ")
+        elif line.startswith("# TYPE "):
+            kind = line.split()[3]
+            assert (kind == "counter") == family.endswith("_total"), line
+            assert kind in ("counter", "gauge", "histogram")
+            assert re.fullmatch("[a-z_]+", family)
+        else:
+            found = re.fullmatch(r'([a-z_]+)(\{([a-z]+="[^"\\]*"(,[a-z]+="[^"\\]*")*)\})? [0-9.e+-]+', line)
+            assert found, line
+            endings = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
+            assert found[1] in {family + ending for ending in endings}, line
+            assert line.rpartition(" ")[0] not in samples
+            samples.add(line.rpartition(" ")[0])
+    labels = 'model="spin",version="1"'
+    buckets = [
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith(f"hardtack_request_duration_seconds_bucket{{{labels}")
+    ]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == server.metric("hardtack_request_duration_seconds_count", labels) > 0
 
 
 def test_keep_alive_and_pipelining(server: Server) -> None:

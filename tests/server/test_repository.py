@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -209,3 +210,41 @@ def test_states_belong_to_sequences(program: Path, tmp_path: Path) -> None:
         assert counted(server, sequence_id=5, sequence_start=True) == (
             'model "count" has 3 sequences open, and no more may; end some, or try again later'
         )
+
+
+def test_a_folder_that_cannot_be_read_takes_nothing_away(program: Path, spin_folder: Path, tmp_path: Path) -> None:
+    if os.geteuid() == 0:  # root reads everything, but for this
+        bounded = tmp_path / "bounded"
+        caps = "-dac_override,-dac_read_search"
+        bounded.write_text(f'#!/bin/sh\nexec setpriv --bounding-set {caps} "{program.resolve()}" "$@"\n')
+        bounded.chmod(0o755)
+        program = bounded
+    put(spin(3), spin_folder / "other" / "1" / "m.pkg")
+    with Server(program, spin_folder, *FAST) as server:
+
+        def reasons() -> list[str]:
+            return [e["reason"] for e in server.events("a model's files cannot be read; what serves goes on")]
+
+        for number, folder in enumerate((spin_folder / "spin", spin_folder / "spin" / "1")):
+            folder.chmod(0o000)
+            try:
+                wait_for(lambda number=number: len(reasons()) > number, "the server to see it")  # type: ignore[misc]
+                why = f"{folder} cannot be read: Permission denied"
+                assert reasons()[-1] == why
+                put(spin(4 + number), spin_folder / "other" / "1" / "m.pkg")
+                wait_for(lambda number=number: factor(server.infer("other", X)) == 4 + number, "the other's reload")  # type: ignore[misc]
+                assert factor(server.infer("spin", X)) == 2
+                refused = server.post("/v2/repository/models/spin/load")
+                assert (refused.status, refused.error) == (400, f'model "spin" was not loaded: {why}')
+            finally:
+                folder.chmod(0o755)
+        put(spin(7), spin_folder / "spin" / "1" / "model.pkg")
+        wait_for(lambda: factor(server.infer("spin", X)) == 7, "the new bundle")
+        assert len(reasons()) == 2
+        assert server.events("version unloaded") == []
+
+
+def test_options_for_a_model_that_is_not_there(program: Path, spin_folder: Path) -> None:
+    with Server(program, spin_folder, "--max-batch", "spim=4", "--max-batch", "spin=4") as server:
+        (told,) = server.events("options name a model that is not there")
+        assert (told["level"], told["model"]) == ("warning", "spim")
