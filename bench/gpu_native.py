@@ -27,8 +27,8 @@ def program(folder: Path) -> Path:
     """gpu_native, built against the installed Hardtack."""
     import hardtack
 
-    (home,) = (Path(p) for p in hardtack.__path__ if (Path(p) / "lib" / "libhardtack.so.0").exists())
-    built, library = folder / "gpu_native", home / "lib" / "libhardtack.so.0"
+    (home,) = (Path(p) for p in hardtack.__path__ if (Path(p) / "lib" / "libhardtack.so.0.1").exists())
+    built, library = folder / "gpu_native", home / "lib" / "libhardtack.so.0.1"
     source = Path(__file__).with_suffix(".cpp")
     subprocess.run(
         ["g++", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{home / 'include'}", str(source), str(library),

@@ -129,7 +129,7 @@ bool read_options(int argc, char** argv, Options* options) {
     const std::string name = argv[i];
     char* end = nullptr;
     const double value = std::strtod(argv[i + 1], &end);
-    if (*end != '\0' || !(value >= 0)) return false;
+    if (*end != '\0' || !(value >= 0 && value <= 1e15)) return false;
     if (name == "--count" && value >= 1) {
       options->count = static_cast<std::size_t>(value);
     } else if (name == "--top" && value >= 1) {

@@ -217,6 +217,25 @@ TEST_CASE("two models loaded at once have their own code") {
   CHECK(b.run({Tensor::of(x, {1, 3}), Tensor::of(x, {1, 3})}).ok());
 }
 
+TEST_CASE("objects without a model or a session say so") {
+  const auto says = [](const Status& status, const char* message) {
+    CHECK(status.code() == HT_INVALID_ARGUMENT);
+    CHECK(std::string(status.message()) == message);
+  };
+  says(Model().new_session().status(), "ht_session_create: model or session is null");
+  const auto says_nothing_else = [&says](Session& empty) {
+    says(empty.run({}).status(), "the session is null");
+    says(empty.run({}, "add").status(), "the session is null");
+    says(empty.run("add", nullptr, 0, nullptr, 0), "the session is null");
+    says(empty.reset(), "the session is null");
+    CHECK(empty.memory().arena_nbytes == 0);
+  };
+  Session never, moved = session_of(load(add_bundle()));
+  const Session taken = std::move(moved);
+  says_nothing_else(never);
+  says_nothing_else(moved);
+}
+
 TEST_CASE("option structs of other versions") {
   const std::string bytes = add_bundle();
   ht_load_options options = ht_load_options_default();

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
@@ -84,6 +90,66 @@ def test_embed_answers_a_line_before_the_next_comes() -> None:
             process.stdin.flush()
             assert len(process.stdout.readline().split()) == 384
         process.stdin.close()
+
+
+@contextmanager
+def listening() -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """The port of the program as a service."""
+    with subprocess.Popen(embed_command("--listen", "0"), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = re.fullmatch(r"listening on 127\.0\.0\.1:(\d+)\n", process.stdout.readline())
+        assert said is not None
+        yield int(said[1]), process
+        assert process.poll() is None
+        process.terminate()
+
+
+def ask(port: int, text: str) -> npt.NDArray[np.float32]:
+    """What a client gets that says all that it has and then listens."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(text.encode())
+        connection.shutdown(socket.SHUT_WR)
+        with connection.makefile() as answers:
+            return np.array([[float(x) for x in line.split()] for line in answers], np.float32)
+
+
+def test_embed_serves_many_clients_at_once() -> None:
+    """Each gets its own answers, in order; a last line needs no end."""
+    _, program, bundle = encoder()
+    texts = [[f"client {i} says {LINES[(i + k) % len(LINES)]}" for k in range(1 + i)] for i in range(12)]
+    with listening() as (port, _), ThreadPoolExecutor(len(texts)) as pool:
+        answers = list(pool.map(lambda lines: ask(port, "\n".join(lines)), texts))
+    for lines, answer in zip(texts, answers, strict=True):
+        np.testing.assert_allclose(answer, embed.embed(program, bundle, lines), atol=1e-5)
+
+
+def test_embed_serves_on_whatever_single_clients_do() -> None:
+    with listening() as (port, process):
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as endless:
+            endless.sendall(b"x" * 70_000)
+            with endless.makefile() as answers:
+                assert answers.readline() == "error: a line has more than 65536 bytes\n"
+        with (
+            socket.create_connection(("127.0.0.1", port)) as deaf,
+            socket.create_connection(("127.0.0.1", port)) as slow,
+        ):
+            deaf.sendall(b"\n" * 10_000)  # 40 MB of answers, which it never takes
+            slow.sendall(b"half of a li")
+            socket.create_connection(("127.0.0.1", port)).close()
+            assert ask(port, "one line\n").shape == (1, 384)
+            slow.sendall(b"ne\n")
+            with slow.makefile() as answers:
+                assert len(answers.readline().split()) == 384
+            resident = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+            assert resident is not None
+            assert int(resident[1]) < 400_000
+        taken = fails(*embed_command("--listen", str(port)))
+        assert taken == f"embed: 127.0.0.1:{port}: Address already in use\n"
+
+
+def embed_command(*options: str) -> list[str | Path]:
+    _, program, bundle = encoder()
+    return [program, bundle, embed.vocabulary(), *options]
 
 
 def test_embed_finds_neighbours() -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import served
+import serving_bundles
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,6 +141,27 @@ def test_mistakes_are_found(schemas: Path, file: str, old: str, new: str, compla
     found = changed(ROOT / "deploy" / file, old, new)
     with pytest.raises(Exception, match=re.escape(complaint)):
         check_all(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bundle", ["good", "bad"])
+@pytest.mark.parametrize("file", ["kubernetes/hardtack-server.yaml", "kserve/serving-runtime.yaml"])
+def test_the_server_runs_and_its_probes_answer(file: str, bundle: str, tmp_path: Path) -> None:
+    """As its manifest has it, but for folder and ports. A bad bundle makes pods unready, and restarts none."""
+    serving_bundles.put(serving_bundles.spin(), tmp_path / "spin.pkg")
+    if bundle == "bad":
+        (tmp_path / "spin.pkg").write_bytes(b"no bundle")
+    document = documents(ROOT / "deploy" / file)[0]
+    (container,) = document["spec"].get("template", document)["spec"]["containers"]
+    folder, *options = container["args"]
+    assert folder in ("/models", "/mnt/models")
+    given = [option for option in options if not re.match("--(http|grpc)-port=", option)]
+    with served.Server(served.build_program(), tmp_path, *given, ready=False) as server:
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            asked = container[probe]["httpGet"]
+            assert asked["port"] in ("http", 8000)
+            status = server.get(asked["path"]).status
+            assert status == (503 if (probe, bundle) == ("readinessProbe", "bad") else 200), probe
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(ROOT / "deploy").as_posix())

@@ -1,8 +1,9 @@
-"""Hardtack in a program of one's own: find_package, pkg-config and add_subdirectory, each as far as a run."""
+"""Hardtack in a program of one's own, in C++ and C: find_package, pkg-config, add_subdirectory, as far as a run."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 PRINTED = "0.1.0: 1 2 3\n"
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wshadow", "-Wconversion", "-Wsign-conversion", "-Wundef"]
 
 pytestmark = pytest.mark.slow
 
@@ -26,10 +28,36 @@ def configure(build: Path, *options: str) -> None:
     run("cmake", "-G", "Ninja", "-S", PROGRAMS, "-B", build, *options)
 
 
+def needs_hardtack(program: Path) -> bool:
+    """Whether the program takes the runtime from a shared library."""
+    return "libhardtack.so.0.1" in run("readelf", "--dynamic", "--wide", program)
+
+
+def check_pkg_config(prefix: Path, bundle: Path, build: Path, shared: bool) -> None:
+    """Builds run.cpp and run.c with nothing but what pkg-config says."""
+    (pc,) = prefix.rglob("hardtack.pc")
+    environment = {"PKG_CONFIG_PATH": str(pc.parent)}
+    flags = run("pkg-config", "--cflags", "--libs", "hardtack", environment=environment).split()
+    libdir = run("pkg-config", "--variable=libdir", "hardtack", environment=environment).strip()
+    assert run("pkg-config", "--modversion", "hardtack", environment=environment) == "0.1.0\n"
+    for compiler, source in (["g++", "-std=c++17"], "run.cpp"), (["gcc", "-std=c11"], "run.c"):
+        run(*compiler, PROGRAMS / source, "-o", build / source[4:], *flags, f"-Wl,-rpath,{libdir}")
+        assert run(build / source[4:], bundle) == PRINTED
+        assert needs_hardtack(build / source[4:]) == shared
+
+
 def test_find_package(prefix: Path, bundle: Path, tmp_path: Path) -> None:
     configure(tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", "-DWANTED=0.1")
     run("cmake", "--build", tmp_path)
-    assert run(tmp_path / "run", bundle) == PRINTED
+    for program in ("run", "run_c"):
+        assert run(tmp_path / program, bundle) == PRINTED
+        assert needs_hardtack(tmp_path / program)
+
+
+def test_find_package_in_a_project_without_cxx(prefix: Path, bundle: Path, tmp_path: Path) -> None:
+    configure(tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", "-DLANGUAGES_WANTED=C")
+    run("cmake", "--build", tmp_path)
+    assert run(tmp_path / "run_c", bundle) == PRINTED
 
 
 def test_find_package_refuses_another_minor_version(prefix: Path, tmp_path: Path) -> None:
@@ -40,13 +68,7 @@ def test_find_package_refuses_another_minor_version(prefix: Path, tmp_path: Path
 
 
 def test_pkg_config(prefix: Path, bundle: Path, tmp_path: Path) -> None:
-    (pc,) = prefix.rglob("hardtack.pc")
-    environment = {"PKG_CONFIG_PATH": str(pc.parent)}
-    flags = run("pkg-config", "--cflags", "--libs", "hardtack", environment=environment).split()
-    libdir = run("pkg-config", "--variable=libdir", "hardtack", environment=environment).strip()
-    assert run("pkg-config", "--modversion", "hardtack", environment=environment) == "0.1.0\n"
-    run("g++", "-std=c++17", PROGRAMS / "run.cpp", "-o", tmp_path / "run", *flags, f"-Wl,-rpath,{libdir}")
-    assert run(tmp_path / "run", bundle) == PRINTED
+    check_pkg_config(prefix, bundle, tmp_path, shared=True)
 
 
 @pytest.mark.parametrize(("libdir", "up"), [("lib", "../.."), ("lib/x86_64-linux-gnu", "../../..")])
@@ -57,12 +79,54 @@ def test_pkg_config_finds_its_prefix_wherever_libraries_lie(libdir: str, up: str
     assert lines[:2] == [f"prefix=${{pcfiledir}}/{up}", f"libdir=${{prefix}}/{libdir}"]
 
 
-def test_add_subdirectory(bundle: Path) -> None:
-    """Kept between runs: it compiles the runtime. Nothing but the library is built, and nothing installed."""
+def build_from_source(*options: str) -> Path:
+    """The programs with the source tree as a part of their build; kept between runs: it compiles the runtime."""
     build = ROOT / "build" / "packaging"
-    configure(build, f"-DHARDTACK_SOURCE={ROOT}", "-DCMAKE_BUILD_TYPE=Debug")
+    configure(build, f"-DHARDTACK_SOURCE={ROOT}", "-DCMAKE_BUILD_TYPE=Debug", *options)
     run("cmake", "--build", build, "-j", str(len(os.sched_getaffinity(0))))
-    assert run(build / "run", bundle) == PRINTED
+    return build
+
+
+def test_add_subdirectory(bundle: Path) -> None:
+    """Nothing but the library is built, and nothing installed."""
+    build = build_from_source("-DHARDTACK_SHARED=ON", "-DHARDTACK_INSTALL=OFF")
+    for program in ("run", "run_c"):
+        assert run(build / program, bundle) == PRINTED
+        assert needs_hardtack(build / program)
     assert not list(build.rglob("hardtack-rt"))
     installs = (build / "hardtack" / "runtime_cpp" / "cmake_install.cmake").read_text(encoding="utf-8")
     assert "file(INSTALL" not in installs
+
+
+def test_a_static_library(bundle: Path, tmp_path: Path) -> None:
+    """As a part of a build, and installed: a program has the runtime inside, also in a project that knows no C++."""
+    build = build_from_source("-DHARDTACK_SHARED=OFF", "-DHARDTACK_INSTALL=ON")
+    for program in ("run", "run_c"):
+        assert run(build / program, bundle) == PRINTED
+        assert not needs_hardtack(build / program)
+    prefix = tmp_path / "prefix"
+    run("cmake", "--install", build, "--component", "development", "--prefix", prefix)
+    check_pkg_config(prefix, bundle, tmp_path, shared=False)
+    for languages in ("C;CXX", "C"):
+        installed = tmp_path / languages.replace(";", "")
+        configure(installed, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DLANGUAGES_WANTED={languages}")
+        run("cmake", "--build", installed)
+        programs = ["run_c", "run"][: languages.count("C")]
+        assert [run(installed / program, bundle) for program in programs] == [PRINTED] * len(programs)
+
+
+def test_build_shared_libs_is_followed_inside_another_project(tmp_path: Path) -> None:
+    configure(tmp_path, f"-DHARDTACK_SOURCE={ROOT}", "-DBUILD_SHARED_LIBS=OFF")
+    assert "HARDTACK_SHARED:BOOL=OFF\n" in (tmp_path / "CMakeCache.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("standard", ["c99", "c11", "c17", "c2x", "c++17", "c++20", "c++2b"])
+@pytest.mark.parametrize("family", ["gcc", "clang"])
+def test_the_headers_give_no_warning(family: str, standard: str) -> None:
+    """Seen as one's own, not as a system's header."""
+    plus, source = (True, "run.cpp") if "++" in standard else (False, "run.c")
+    compiler = {"gcc": "g++", "clang": "clang++"}[family] if plus else family
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    include = ROOT / "runtime_cpp" / "include"
+    run(compiler, f"-std={standard}", *WARNINGS, "-fsyntax-only", f"-I{include}", PROGRAMS / source)

@@ -3,13 +3,17 @@
  *
  * Conventions
  * 1. A function that can fail returns ht_status*: NULL means success, anything else must be given to ht_status_free.
- *    Results go to the last pointers and are written only on success.
+ *    Results go to the last pointers and are written only on success. A pointer may be NULL only where its comment says
+ *    so. Any function that allocates may give HT_OUT_OF_MEMORY; the comments name the other codes.
  * 2. Structs that the caller fills start with `size_t struct_size`, set to sizeof(the struct) (the *_default functions
  *    do it): a newer library reads older structs, and refuses a newer struct that asks for something it does not know.
  *    Structs that the library owns are returned as pointers to const; they may grow at the end.
- * 3. Strings are UTF-8 and end with NUL. Strings and structs that come from a model live as long as the model.
- * 4. A model is immutable: any number of threads may use it at once. A session belongs to one thread at a time.
- *    A session keeps its model alive.
+ * 3. Strings are UTF-8 and end with NUL. Strings and structs that come from a model live as long as the model; those
+ *    that come from neither a model nor a status live as long as the library.
+ * 4. Any thread may call anything at any time, with one exception: a session is for one thread at a time. A second one
+ *    that calls meanwhile gets HT_INVALID_ARGUMENT, and so does an observer that calls its own session; ht_session_free
+ *    and ht_session_stream do not look. A model is immutable. Sessions keep their model and their pool alive: the
+ *    three may be freed in any order.
  * 5. Nothing here throws, prints, starts a process or writes a file.
  * 6. Tensors are DLPack's DLTensor. Include <dlpack/dlpack.h> first and ht_tensor is that very type; otherwise it is a
  *    struct of the same layout.
@@ -61,7 +65,7 @@ typedef enum ht_code {
   HT_DEVICE = 11           /**< the GPU or its driver failed; the message says when the whole process has lost it */
 } ht_code;
 
-/** Why a call failed. The caller owns it, and frees it with ht_status_free. */
+/** Why a call failed. The caller owns it, and frees it with ht_status_free, on any thread. */
 typedef struct ht_status ht_status;
 
 /** HT_OK for NULL. */
@@ -70,7 +74,7 @@ HT_API ht_code ht_status_code(const ht_status* status);
 HT_API const char* ht_status_message(const ht_status* status);
 /** Its message goes with it. NULL is fine. */
 HT_API void ht_status_free(ht_status* status);
-/** "HT_CONTRACT" and so on. */
+/** "HT_CONTRACT" and so on; "unknown code" for a number that is none of them. */
 HT_API const char* ht_code_name(ht_code code);
 
 /* ---- Tensors ---- */
@@ -108,7 +112,7 @@ typedef struct ht_tensor {
 
 /** "f32", "bf16", "bool", ... the names in plans; NULL for a type that Hardtack does not know. */
 HT_API const char* ht_dtype_name(ht_dtype dtype);
-/** Fills *dtype from such a name. */
+/** Fills *dtype from such a name. HT_INVALID_ARGUMENT for another one. */
 HT_API ht_status* ht_dtype_from_name(const char* name, ht_dtype* dtype);
 
 /* ---- Model ---- */
@@ -124,10 +128,9 @@ typedef struct ht_load_options {
   /** Nonzero: read and verify the manifest and the plans, load no native code. Works for targets that this machine
    * cannot run; sessions cannot be created. */
   int32_t inspect_only;
-  /** Nonzero: refuse a bundle that is not signed by one of trusted_keys (ed25519 public keys); implies verify_weights.
-   * */
+  /** Nonzero: refuse a bundle that is not signed by one of trusted_keys; implies verify_weights. */
   int32_t require_trusted_signature;
-  const uint8_t (*trusted_keys)[32];
+  const uint8_t (*trusted_keys)[32]; /**< ed25519 public keys; not looked at without require_trusted_signature */
   size_t num_trusted_keys;
   int32_t verify_weights; /**< nonzero: check the weights' hashes, too (reads the whole file) */
   /** Nonzero: read the weights into memory. Otherwise they are mapped from the file: shared between processes, paged in
@@ -149,16 +152,18 @@ static inline ht_load_options ht_load_options_default(void) {
   return options;
 }
 
-/** Loads the bundle at `path`. `options` may be NULL. */
+/** Loads the bundle at `path`. `options` may be NULL. The caller owns the model, and gives it to ht_model_free.
+ * HT_IO, HT_BAD_BUNDLE, HT_NO_TARGET, HT_UNTRUSTED, HT_DEVICE; HT_INVALID_ARGUMENT for options that make no sense. */
 HT_API ht_status* ht_model_load(const char* path, const ht_load_options* options, ht_model** model);
 
 /** Loads a bundle from memory. With `release` NULL the bytes are copied. Otherwise they are used in place, must be
- * aligned to 64 bytes and unchanged, until release(user) is called: when the last user of the model is gone, or before
- * this function returns an error. */
+ * aligned to 64 bytes and unchanged, until release(user) is called: when the last user of the model is gone, on the
+ * thread that let go of it, or before this function returns an error. `user` may be NULL. Otherwise as ht_model_load.
+ * */
 HT_API ht_status* ht_model_load_memory(const void* data, size_t nbytes, void (*release)(void* user), void* user,
                                        const ht_load_options* options, ht_model** model);
 
-/** Gives up the caller's hold; sessions keep the model alive. NULL is fine. */
+/** Gives up the caller's hold, once; sessions keep the model alive. NULL is fine. */
 HT_API void ht_model_free(ht_model* model);
 
 /** What a model is, as a whole. */
@@ -255,9 +260,9 @@ HT_API const ht_array_info* ht_model_constant(const ht_model* model, size_t cons
 HT_API const ht_target_info* ht_model_target(const ht_model* model, size_t target);
 HT_API const ht_member_info* ht_model_member(const ht_model* model, size_t member);
 /** @} */
-/** What made the bundle: name ("torch") and *version. */
+/** What made the bundle: name ("torch") and *version, which may be NULL. NULL when the index is out of range. */
 HT_API const char* ht_model_producer(const ht_model* model, size_t producer, const char** version);
-/** The index of the entry called `name`, or SIZE_MAX. */
+/** The index of the entry called `name`, or SIZE_MAX; also for NULL. */
 HT_API size_t ht_model_find_entry(const ht_model* model, const char* name);
 
 /** What ht_verify_file looked at. */
@@ -269,7 +274,9 @@ typedef struct ht_verify_report {
 } ht_verify_report;
 
 /** Checks everything that can be checked without running anything: the container, the manifest, every hash and
- * checksum, the plans of every target, the form of every library. `report` may be NULL. */
+ * checksum, the plans of every target, the form of every library; with require_trusted_signature the signature, too.
+ * `options` may be NULL, and so may `report`, whose struct_size the caller sets. HT_BAD_BUNDLE says what is wrong with
+ * the file; HT_IO, HT_UNTRUSTED; HT_INVALID_ARGUMENT for options or a struct_size that make no sense. */
 HT_API ht_status* ht_verify_file(const char* path, const ht_load_options* options, ht_verify_report* report);
 
 /** The CPU features of this machine, by the names of the compilers' flags, separated by spaces. */
@@ -280,13 +287,17 @@ HT_API const char* ht_cpu_features(void);
 /** Threads for kernels; safe to share. */
 typedef struct ht_pool ht_pool;
 
-/** A pool that several sessions may share. num_threads counts the caller's thread; 0: as many as this process may use.
- * While one session's parallel region runs, others run theirs on their own thread. */
+/** A pool that several sessions may share, of 1 to 1024 threads. num_threads counts the caller's; 0: as many as this
+ * process may use. While one session's parallel region runs, others run theirs on their own thread. The caller owns the
+ * pool, and gives it to ht_pool_free. HT_INVALID_ARGUMENT for another number, HT_OUT_OF_MEMORY when a thread cannot be
+ * started. */
 HT_API ht_status* ht_pool_create(int32_t num_threads, ht_pool** pool);
-/** Gives up the caller's hold; sessions keep their pool alive. NULL is fine. */
+/** Gives up the caller's hold, once; sessions keep their pool alive. The last hold waits for the pool's threads to end.
+ * NULL is fine. */
 HT_API void ht_pool_free(ht_pool* pool);
-/** The pool in the form of ht_session_options.parallel: for a program that decides for itself which parallel regions go to
- * the pool. From any thread; the pool's, and valid as long as it. */
+/** The pool in the form of ht_session_options.parallel: for a program that decides for itself which parallel regions go
+ * to the pool. From any thread; the pool's, and valid as long as the pool: a session that gets it does not keep it
+ * alive. */
 HT_API const HtParallel* ht_pool_parallel(const ht_pool* pool);
 
 /* ---- Sessions ---- */
@@ -295,11 +306,12 @@ HT_API const HtParallel* ht_pool_parallel(const ht_pool* pool);
 typedef struct ht_session ht_session;
 
 /** The caller's memory for arena, workspace, states and outputs; on CUDA: device memory, aligned to 256 bytes. Both
- * functions must be set, or neither. */
+ * functions must be set, or neither. They are called on the thread that calls the session, within that call, and must
+ * not throw; `user` must live as long as the session. */
 typedef struct ht_allocator {
-  void* user;
-  void* (*allocate)(void* user, size_t nbytes, size_t alignment); /**< NULL: no memory */
-  void (*release)(void* user, void* memory, size_t nbytes);
+  void* user;                                                     /**< handed to both functions; may be NULL */
+  void* (*allocate)(void* user, size_t nbytes, size_t alignment); /**< nbytes is never 0; NULL: no memory */
+  void (*release)(void* user, void* memory, size_t nbytes);       /**< with the nbytes that were asked for */
 } ht_allocator;
 
 /** CUDA graphs: what a run enqueues is recorded when a shape runs for the second time with the same pointers, and then
@@ -317,15 +329,18 @@ typedef enum ht_outputs {
   HT_OUTPUTS_ON_DEVICE = 2 /**< left on the device */
 } ht_outputs;
 
-/** How to make a session; zeros are the defaults. */
+/** How to make a session; zeros are the defaults. Read during the call; what `stream`, `parallel->pool` and
+ * `allocator.user` point to must live as long as the session. */
 typedef struct ht_session_options {
   size_t struct_size;
   int32_t num_threads; /**< 0: as many as this process may use; ignored with `pool` or `parallel` */
-  ht_pool* pool;       /**< share this pool */
-  /** The caller's threads: runs each task exactly once, returns when all are done (kernel_abi.h). Copied. */
+  ht_pool* pool;       /**< share this pool, which the session keeps alive; ignored with `parallel` */
+  /** The caller's threads, nworkers of them (1 to 1024): `run` calls each task exactly once, tells tasks that run at
+   * the same time different workers, and returns when all are done (kernel_abi.h). Sessions that are given the same one
+   * call it at the same time. The struct is copied. */
   const HtParallel* parallel;
   ht_allocator allocator;
-  uint64_t max_nbytes;       /**< refuse to hold more than this; 0: no limit */
+  uint64_t max_nbytes;       /**< refuse to hold more than this, on the session's device; 0: no limit */
   int32_t max_cached_shapes; /**< how many shapes to keep ready; 0: 16 */
   /** CUDA: the stream (CUstream) on which everything happens; NULL: one of the session's own. (void*)1 is the legacy
    * default stream and (void*)2 the calling thread's, as in CUDA's own headers. It must live as long as the session. */
@@ -345,9 +360,12 @@ static inline ht_session_options ht_session_options_default(void) {
   return options;
 }
 
-/** A session of `model`, which it keeps alive. `options` may be NULL. */
+/** A session of `model`, which it keeps alive. `options` may be NULL. The caller owns it, and gives it to
+ * ht_session_free. HT_INVALID_ARGUMENT for options that make no sense on the model's device, and for a model of
+ * inspect_only; HT_DEVICE. */
 HT_API ht_status* ht_session_create(ht_model* model, const ht_session_options* options, ht_session** session);
-/** Frees it with its outputs and states. NULL is fine. */
+/** Frees it with its outputs and states; on CUDA waits for its runs first. No other thread may be in a call on it. NULL
+ * is fine. */
 HT_API void ht_session_free(ht_session* session);
 
 /** Runs `entry` (NULL: the bundle's only entry). Inputs are only read. An output whose data is NULL, or what an earlier
@@ -355,34 +373,42 @@ HT_API void ht_session_free(ht_session* session);
  * session: give such outputs as zeroed structs, and give them again as they are. Any other output must match the
  * contract like an input, be writable, and overlap neither an input nor another output; it is filled in place. On
  * success every field of an output in the session's buffer is set; shape and strides point to memory of the session.
- * After HT_CONTRACT and HT_INVALID_ARGUMENT nothing was run; after HT_KERNEL and HT_CANCELLED states and the caller's
- * outputs may be partly written.
- * The first run of a shape allocates; later ones do not.
- * On CUDA a tensor lies on the device, where it is used in place if it is aligned to 16 bytes, or on the host, from and
- * to where it is copied. What others enqueued to make an input must be done, or be earlier on the session's stream. */
+ * After HT_CONTRACT and HT_INVALID_ARGUMENT (no such entry, a null pointer) nothing was run, nor after HT_OUT_OF_MEMORY
+ * on the CPU; after HT_KERNEL, HT_CANCELLED and HT_DEVICE states and the caller's outputs may be partly written. None
+ * of these ends the session; HT_DEVICE may have ended the device for the whole process, which the message says. The
+ * first run of a shape allocates; later ones do not. On CUDA a tensor lies on the device, where it is used in place if
+ * it is aligned to 16 bytes, or on the host, from and to where it is copied. What others enqueued to make an input must
+ * be done, or be earlier on the session's stream. */
 HT_API ht_status* ht_session_run(ht_session* session, const char* entry, const ht_tensor* inputs, size_t num_inputs,
                                  ht_tensor* outputs, size_t num_outputs);
 
 /** Checks the inputs and prepares everything for them, runs nothing. Fills device, dtype, ndim, shape and strides of
  * `outputs`, so that the caller can allocate them (data stays untouched). The device is where the session would put
- * them. */
+ * them; shape and strides are the session's, valid until it is called with other sizes, trimmed or freed. Errors as
+ * those of ht_session_run that come before anything runs: HT_CONTRACT, HT_INVALID_ARGUMENT, HT_OUT_OF_MEMORY,
+ * HT_DEVICE. */
 HT_API ht_status* ht_session_bind(ht_session* session, const char* entry, const ht_tensor* inputs, size_t num_inputs,
                                   ht_tensor* outputs, size_t num_outputs);
 
-/** States return to their initial values. */
+/** States return to their initial values. On the CPU this fails only while another thread is in the session; on CUDA
+ * also with HT_DEVICE. */
 HT_API ht_status* ht_session_reset(ht_session* session);
 /** @{ */
-/** Copies a state's bytes out or in; nbytes must be the state's. */
+/** Copies a state's bytes out or in: elements row by row, on the host; nbytes must be the state's. On CUDA it waits for
+ * all runs so far. HT_CONTRACT for another nbytes, HT_INVALID_ARGUMENT for a name that is no state's, HT_DEVICE. */
 HT_API ht_status* ht_session_read_state(ht_session* session, const char* name, void* data, size_t nbytes);
 HT_API ht_status* ht_session_write_state(ht_session* session, const char* name, const void* data, size_t nbytes);
 /** @} */
-/** CUDA: waits for all runs so far; says what went wrong in them. On the CPU there is nothing to wait for. */
+/** CUDA: waits for all runs so far; says what went wrong in them: HT_KERNEL, HT_DEVICE. On the CPU there is nothing to
+ * wait for. */
 HT_API ht_status* ht_session_synchronize(ht_session* session);
-/** CUDA: later runs go to this stream (see ht_session_options.stream), after all earlier ones. */
+/** CUDA: later runs go to this stream (see ht_session_options.stream), after all earlier ones. HT_DEVICE; on the CPU
+ * HT_INVALID_ARGUMENT. */
 HT_API ht_status* ht_session_set_stream(ht_session* session, void* stream);
 /** CUDA: the stream that runs go to; NULL on the CPU. */
 HT_API void* ht_session_stream(const ht_session* session);
-/** Gives back everything but the states; the next run allocates again. */
+/** Gives back everything but the states, outputs of earlier runs, too; the next run allocates again. Fails only with
+ * HT_INVALID_ARGUMENT, while another thread is in the session. */
 HT_API ht_status* ht_session_trim(ht_session* session);
 
 /** What a session holds now. */
@@ -394,12 +420,13 @@ typedef struct ht_memory_info {
   size_t num_graphs;       /**< CUDA: recorded graphs that are kept */
 } ht_memory_info;
 
-/** Fills *info, whose struct_size the caller has set. */
+/** Fills *info, whose struct_size the caller has set; HT_INVALID_ARGUMENT where it makes no sense. */
 HT_API ht_status* ht_session_memory(const ht_session* session, ht_memory_info* info);
 
 /** @{ */
 /** Memory on the model's device, outside of sessions, aligned to 64 bytes at least; for callers without an allocator of
- * their own. Freeing device memory waits for work that uses it. */
+ * their own. The caller owns it, and gives it back while the model is there; NULL is fine then. Freeing device memory
+ * waits for work that uses it. HT_OUT_OF_MEMORY, HT_DEVICE; HT_INVALID_ARGUMENT for a model of inspect_only. */
 HT_API ht_status* ht_model_allocate(ht_model* model, size_t nbytes, void** memory);
 HT_API void ht_model_deallocate(ht_model* model, void* memory);
 /** @} */
@@ -422,11 +449,12 @@ typedef struct ht_step {
   const char* source;
 } ht_step;
 
-/** Returns 0 to go on; anything else stops the run with HT_CANCELLED. What `step` points to is valid during the
- * call. */
+/** Returns 0 to go on; anything else stops the run with HT_CANCELLED. Called on the thread that runs; must not throw.
+ * What `step` points to is valid during the call. */
 typedef int32_t (*ht_observer)(void* user, const ht_step* step);
 
-/** NULL takes the observer away. A run without one has no overhead from this. */
+/** Calls `observer` with `user`, which may be NULL, after every instruction of later runs; a NULL observer takes it
+ * away. A run without one has no overhead from this. HT_INVALID_ARGUMENT while another thread is in the session. */
 HT_API ht_status* ht_session_set_observer(ht_session* session, ht_observer observer, void* user);
 
 #ifdef __cplusplus

@@ -1,5 +1,7 @@
 /// @file
-/// Hardtack's runtime for C++17: owners and views over hardtack.h, nothing else. Header-only, does not throw by itself.
+/// Hardtack's runtime for C++17: owners and views over hardtack.h, nothing else. Header-only, does not throw by itself:
+/// only std::bad_alloc can come out of its vectors and strings. Errors, threads and lifetimes are those of the C
+/// functions.
 ///
 ///     auto model = hardtack::Model::load("model.pkg");
 ///     if (!model.ok()) return fail(model.status().message());
@@ -44,7 +46,7 @@ class [[nodiscard]] Status {
   std::unique_ptr<ht_status, Free> handle_;
 };
 
-/// A value or the Status that says why there is none.
+/// A value or the Status that says why there is none. Owns both.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -91,7 +93,7 @@ HARDTACK_DTYPE(bool, 6, 8)
 #undef HARDTACK_DTYPE
 /// @endcond
 
-/// A view of somebody's memory with its own copy of the shape.
+/// A view of somebody's memory, which must stay as long as the view is used; with its own copy of the shape.
 class Tensor {
  public:
   Tensor() = default;
@@ -154,10 +156,10 @@ class Tensor {
   std::vector<std::int64_t> strides_;
 };
 
-/// A thread pool that several sessions may share.
+/// A thread pool that several sessions, on any threads, may share; sessions made with it keep it alive.
 class Pool {
  public:
-  /// num_threads counts the caller's; 0: as many as this process may use.
+  /// num_threads counts the caller's; 0: as many as this process may use. Errors: see ht_pool_create.
   static Result<Pool> create(std::int32_t num_threads) {
     ht_pool* handle = nullptr;
     if (ht_status* failed = ht_pool_create(num_threads, &handle)) return Status(failed);
@@ -177,15 +179,15 @@ class Pool {
   std::unique_ptr<ht_pool, Free> handle_;
 };
 
-/// Runs a model; one thread at a time. See ht_session_run for what outputs and errors mean.
+/// Runs a model; one thread at a time. See ht_session_run for what outputs and errors mean. May be moved, also to
+/// another thread; one that is empty (default, or moved from) answers every call with HT_INVALID_ARGUMENT.
 class Session {
  public:
-  /// Runs `entry` (null: the only one). The outputs are the session's buffers: valid until the next call.
+  /// Runs `entry` (null: the only one). The outputs are views of the session's buffers: valid until its next call, and
+  /// no longer than the session. See ht_session_run.
   Result<std::vector<Tensor>> run(const std::vector<Tensor>& inputs, const char* entry = nullptr) {
     std::vector<ht_tensor> in = c_tensors(inputs);
-    const std::size_t index = entry == nullptr ? 0 : ht_model_find_entry(model_.get(), entry);
-    const ht_entry_info* info = ht_model_entry(model_.get(), index);
-    std::vector<ht_tensor> out(info == nullptr ? 0 : info->num_outputs);
+    std::vector<ht_tensor> out(count_outputs(entry));
     if (!out.empty()) std::memset(out.data(), 0, out.size() * sizeof(ht_tensor));
     Status status(ht_session_run(get(), entry, in.data(), in.size(), out.data(), out.size()));
     if (!status.ok()) return status;
@@ -199,28 +201,29 @@ class Session {
     return views;
   }
 
-  /// The same without any allocation of its own, and with the caller's buffers where `outputs[i].data` is set.
+  /// The same without any allocation of its own, and with the caller's buffers where `outputs[i].data` is set: exactly
+  /// ht_session_run.
   Status run(const char* entry, const ht_tensor* inputs, std::size_t num_inputs, ht_tensor* outputs,
              std::size_t num_outputs) {
     return Status(ht_session_run(get(), entry, inputs, num_inputs, outputs, num_outputs));
   }
 
-  /// Fills the outputs' dtype, ndim, shape and strides for these inputs; runs nothing.
+  /// Fills the outputs' device, dtype, ndim, shape and strides for these inputs; runs nothing. See ht_session_bind.
   Status bind(const char* entry, const ht_tensor* inputs, std::size_t num_inputs, ht_tensor* outputs,
               std::size_t num_outputs) {
     return Status(ht_session_bind(get(), entry, inputs, num_inputs, outputs, num_outputs));
   }
 
-  /// States return to their initial values.
+  /// States return to their initial values. See ht_session_reset.
   Status reset() { return Status(ht_session_reset(get())); }
-  /// CUDA: waits for all runs so far, and says what went wrong in them.
+  /// CUDA: waits for all runs so far, and says what went wrong in them. See ht_session_synchronize.
   Status synchronize() { return Status(ht_session_synchronize(get())); }
-  /// CUDA: later runs go to this stream.
+  /// CUDA: later runs go to this stream, which must live as long as the session. See ht_session_set_stream.
   Status set_stream(void* stream) { return Status(ht_session_set_stream(get(), stream)); }
-  /// Gives back everything but the states.
+  /// Gives back everything but the states; outputs of earlier runs are gone. See ht_session_trim.
   Status trim() { return Status(ht_session_trim(get())); }
   /// @{
-  /// Copies a state's bytes; nbytes must be the state's.
+  /// Copies a state's bytes; nbytes must be the state's. See ht_session_read_state.
   Status read_state(const char* name, void* data, std::size_t nbytes) {
     return Status(ht_session_read_state(get(), name, data, nbytes));
   }
@@ -228,11 +231,11 @@ class Session {
     return Status(ht_session_write_state(get(), name, data, nbytes));
   }
   /// @}
-  /// Calls `observer` after every instruction; null takes it away.
+  /// Calls `observer` with `user` after every instruction; null takes it away. See ht_session_set_observer.
   Status set_observer(ht_observer observer, void* user) {
     return Status(ht_session_set_observer(get(), observer, user));
   }
-  /// What the session holds now.
+  /// What the session holds now; zeros for one that is empty or that another thread is using.
   ht_memory_info memory() const {
     ht_memory_info info{};
     info.struct_size = sizeof info;
@@ -247,6 +250,13 @@ class Session {
   struct Free {
     void operator()(ht_session* session) const { ht_session_free(session); }
   };
+  // 0 where there is no such entry or no session: ht_session_run says so then.
+  std::size_t count_outputs(const char* entry) const {
+    if (model_ == nullptr) return 0;
+    const std::size_t index = entry == nullptr ? 0 : ht_model_find_entry(model_.get(), entry);
+    const ht_entry_info* info = ht_model_entry(model_.get(), index);
+    return info == nullptr ? 0 : info->num_outputs;
+  }
   static std::vector<ht_tensor> c_tensors(const std::vector<Tensor>& tensors) {
     std::vector<ht_tensor> result;
     result.reserve(tensors.size());
@@ -261,13 +271,13 @@ class Session {
 /// A loaded bundle: immutable, shared by copying, safe to use from any number of threads.
 class Model {
  public:
-  /// The bundle at `path`; its weights are mapped unless the options say otherwise.
+  /// The bundle at `path`; its weights are mapped unless the options say otherwise. Errors: see ht_model_load.
   static Result<Model> load(const std::string& path, const ht_load_options* options = nullptr) {
     ht_model* handle = nullptr;
     if (ht_status* failed = ht_model_load(path.c_str(), options, &handle)) return Status(failed);
     return Model(handle);
   }
-  /// The bytes are copied.
+  /// From memory; the bytes are copied. Errors: see ht_model_load.
   static Result<Model> load(const void* data, std::size_t nbytes, const ht_load_options* options = nullptr) {
     ht_model* handle = nullptr;
     if (ht_status* failed = ht_model_load_memory(data, nbytes, nullptr, nullptr, options, &handle)) {
@@ -276,10 +286,10 @@ class Model {
     return Model(handle);
   }
 
-  /// No model: only good for assigning to.
+  /// No model: only good for assigning to; new_session gives HT_INVALID_ARGUMENT, anything else must not be called.
   Model() = default;
 
-  /// A session, which keeps the model alive.
+  /// A session, which keeps the model alive. Errors: see ht_session_create.
   Result<Session> new_session(const ht_session_options* options = nullptr) const {
     ht_session* handle = nullptr;
     if (ht_status* failed = ht_session_create(get(), options, &handle)) return Status(failed);
