@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hardtack.codegen.axes import join, mixed_radix, split_into
-from hardtack.codegen.ir.expr import Expr, Sym, bounds, sym
+from hardtack.codegen.ir.expr import Expr, Sym, bounds, product, sym
 from hardtack.codegen.ir.expr_walk import evaluate, free_syms, split_linear
 from hardtack.codegen.ir.group import Decision, Group, RowOperand, same_digit
 from hardtack.codegen.ir.loops import (
@@ -202,11 +202,13 @@ def _written_offset(group: Group, buffer: str, buffers: Mapping[str, Buffer]) ->
 
 
 def _align_to_store(nest: LoopNest, group: Group, load: Load, buffers: Mapping[str, Buffer]) -> LoopNest | None:
-    """The nest over the anchor's axes where it reads, index by index on its own axes, what the epilogue has stored."""
+    """The nest over the anchor's axes where it reads, index by index on its own axes, what the epilogue has stored:
+    a whole buffer, since a part (of a cat) would be taken for all that the nest walks.
+    """
     anchor = group.anchor
     assert anchor is not None
     stored = [s.index for n in group.nests for s in n.stores() if s.buffer == load.buffer]
-    if len(stored) != 1:
+    if len(stored) != 1 or product(buffers[load.buffer].shape) is not product(a.extent for a in anchor.axes):
         return None
     swap: dict[Expr, Expr] = {}
     for read, written, size in zip(load.index, stored[0], buffers[load.buffer].shape, strict=True):

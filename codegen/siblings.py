@@ -18,7 +18,11 @@ MOST_SIBLINGS = 8
 
 
 def join_siblings(fused: Fused, hints: Mapping[str, int], limits: FusionLimits) -> Fused:
-    """The groups with small ones put together where they can run side by side."""
+    """The groups with small ones put together where they can run side by side; as they are where launches cost little,
+    even groups without any work.
+    """
+    if not limits.sibling_points:
+        return fused
     out: list[Group] = []
     decisions: list[Decision] = []
     for g in fused.groups:

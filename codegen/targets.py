@@ -43,6 +43,8 @@ def parse_targets(names: Sequence[str]) -> Targets:
     Raises TargetError, listing the known ones, for an unknown target, and TritonError for a GPU target where Triton is
     missing or not a supported version.
     """
+    if not names:
+        raise TargetError('no target to build for; "cpu" is x86-64-v4 and x86-64-v3')
     cpu: dict[str, CpuTarget] = {}
     gpu: dict[str, None] = {}
     for text in names:

@@ -37,6 +37,7 @@ COLUMN_BLOCKS = (128, 64, 32, 16)
 
 def tile(group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], name: str) -> Kernel:
     """Decide the loops of a loop group. `kept`: buffers that something outside the group reads."""
+    assert group.nests, "a group without nests of its own: siblings are for GPUs"
     nests = [linearized(n, buffers) for n in group.nests]
     nests, outer = _split_axes(nests, group.outer)
     if all(len(n.axes) == len(outer) for n in nests) and outer:
@@ -149,6 +150,8 @@ def try_collapse(
 ) -> tuple[Axis, dict[Expr, Expr]] | None:
     """One axis in place of two neighbours, if no access then has to divide; None if one would."""
     extent = first.extent * second.extent
+    if extent is ZERO:
+        return None
     joined = Axis(sym(stem, extent=extent), extent, first.kind)
     swap: dict[Expr, Expr] = {first.sym: joined.sym // second.extent, second.sym: joined.sym % second.extent}
     for n in nests:
@@ -207,11 +210,20 @@ def _flat_kernel(
 ) -> Kernel:
     nests, outer = _collapse_outer(nests, outer)
     storage = {
-        b: Storage("register" if b in group.writes() and b not in kept else "memory")
+        b: Storage("register" if b in group.writes() - kept and _one_element(b, nests) else "memory")
         for b in walk_buffers(group.members())
     }
     scheduled = tuple(ScheduledNest(n, (), outer[-1], False, ()) for n in nests)
     return _kernel(group, scheduled, outer, storage, buffers, name, flat=True)
+
+
+def _one_element(buffer: str, nests: Sequence[LoopNest]) -> bool:
+    """True if at each point the nests write and read one and the same element of the buffer."""
+    return len(_offsets(buffer, nests)) < 2
+
+
+def _offsets(buffer: str, nests: Sequence[LoopNest]) -> set[Expr]:
+    return {s.index[0] for n in nests for s in n.body if isinstance(s, (Load, Store)) and s.buffer == buffer}
 
 
 def _demoted(nests: list[LoopNest], outer: tuple[Axis, ...]) -> tuple[list[LoopNest], tuple[Axis, ...]]:
@@ -263,12 +275,10 @@ def _storage(
         storage[b] = Storage("memory")
         if b in kept or b not in group.writes():
             continue
-        offsets = [s.index[0] for n in nests for s in n.body if isinstance(s, (Load, Store)) and s.buffer == b]
-        rest = [_without(o, outer_syms) for o in offsets]
+        rest = [_without(o, outer_syms) for o in _offsets(b, nests)]
         if any(r is None for r in rest):
             continue
-        inner = {s for r in rest if r is not None for s in free_syms(r) if s.extent is not None}
-        if not inner:
+        if len(rest) < 2 and not any(s.extent is not None for r in rest for s in free_syms(r or ZERO)):
             storage[b] = Storage("register")
         else:
             storage[b] = Storage("scratch", _row_numel([r for r in rest if r is not None]))
@@ -360,7 +370,7 @@ def tile_template(
     storage: dict[str, Storage] = {}
     private = group.private()
     for b in walk_buffers(group.members()):
-        inside = b in group.writes() and b not in kept and b not in anchor.results and bool(group.nests)
+        inside = bool(nests) and b in group.writes() - kept - set(anchor.results) and _one_element(b, nests)
         storage[b] = Storage("register" if inside or b in private else "memory")
     scheduled = tuple(ScheduledNest(n, (), outer[-1], False, ()) for n in nests)
     return _kernel(group, scheduled, tuple(outer), storage, buffers, name, flat=True)

@@ -6,6 +6,7 @@ exported.entries["forward"].graph, exported.store
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -60,6 +61,7 @@ def to_graphs(
         warnings.filterwarnings("ignore", category=FutureWarning, message=".*treespec.*")
         captured: dict[str, Captured] = {}
         if isinstance(module, Mapping):
+            _check_entries(module, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes)
             for name, part in module.items():
                 captured[name] = capture(
                     part, _of(args, name) or (), _of(kwargs, name), _of(dynamic_shapes, name), strict
@@ -72,6 +74,27 @@ def to_graphs(
         graphs = constants_apart(e.graph for e in entries.values())
         entries = {name: replace(e, graph=g) for (name, e), g in zip(entries.items(), graphs, strict=True)}
         return Exported(entries, _used(entries, store), module_tensors(c.ep for c in captured.values()))
+
+
+_ENTRY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+
+def _check_entries(module: Mapping[str, Any], **given: Any) -> None:
+    """InputSpecError for a dict of modules with none, with a name that a bundle cannot hold (a state dict has tensors),
+    or with arguments that are no dict.
+    """
+    if not module:
+        raise InputSpecError("there is no entry point to export", fix="pass a module, or a dict of modules by name")
+    for name, part in module.items():
+        if not isinstance(name, str) or not _ENTRY_NAME.fullmatch(name):
+            raise InputSpecError(f"an entry point cannot be called {name!r}", fix="use letters, digits, _, - and .")
+        if not callable(part) and not isinstance(part, ExportedProgram):
+            raise InputSpecError(f"entry {name} is a {type(part).__name__}", fix="pass modules, not their weights")
+    for what, value in given.items():
+        if value and not isinstance(value, Mapping):
+            raise InputSpecError(
+                f"{what} is a {type(value).__name__}, but there are entry points", fix=f"pass {what} as a dict by entry"
+            )
 
 
 def _of(given: Any, name: str) -> Any:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from hardtack.export.decompose import decompose
 from hardtack.export.dynamic import Prepared, prepare
-from hardtack.export.errors import CaptureError, ExportError, InputSpecError, TrainingModeError
+from hardtack.export.errors import CaptureError, ExportError, InputSpecError, MutationError, TrainingModeError
 from hardtack.export.guard_lines import noted_lines
 from hardtack.export.origin import exception_line
 from hardtack.export.ranges import Declared
@@ -72,6 +73,13 @@ def capture(
         return _finish(module_or_ep, Prepared((), {}, None))
     if isinstance(module_or_ep, torch.jit.ScriptModule):
         return _finish(_from_torchscript(module_or_ep, args, kwargs, dynamic_shapes), Prepared(args, {}, None))
+    if isinstance(module_or_ep, type) or not callable(module_or_ep):
+        kind = module_or_ep if isinstance(module_or_ep, type) else type(module_or_ep)
+        given = f"the class {kind.__name__}" if kind is module_or_ep else f"a {kind.__name__}"
+        raise InputSpecError(
+            f"what is to be exported is {given}", fix="pass a module, a function or an ExportedProgram"
+        )
+    args, kwargs = _apart(module_or_ep, args, kwargs)
     module = module_or_ep if isinstance(module_or_ep, nn.Module) else _Function(module_or_ep)
     check_eval(module)
     if not isinstance(args, tuple):
@@ -85,6 +93,25 @@ def capture(
         ep, watch = _export(module, prepared, strict)
     decided = mattering(watch, ep, module, prepared)
     return replace(_finish(ep, prepared), decided=decided)
+
+
+def _apart(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
+    """The example inputs with a copy for a tensor that is given again, as in attention(x, x, x), or that is a weight:
+    torch takes equal objects for one, and the program would read only one of them.
+    """
+    seen = {id(t) for t in (*module.parameters(), *module.buffers())} if isinstance(module, nn.Module) else set()
+    leaves = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    if len({id(x) for x in leaves} | seen) == len(leaves) + len(seen):
+        return args, kwargs
+
+    def own(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or id(x) not in seen:
+            seen.add(id(x))
+            return x
+        return x.detach().clone()
+
+    found: tuple[Any, Mapping[str, Any] | None] = pytree.tree_map(own, (args, kwargs))
+    return found
 
 
 class _Explicit(nn.Module):
@@ -157,24 +184,75 @@ def translated(error: Exception) -> ExportError:
     where = exception_line(error)
     name = type(error).__name__
     first = _first_sentence(text) or name
+    known = _known(text)
+    if known is not None:
+        return known
     if name == "GuardOnDataDependentSymNode" or "data-dependent" in text:
         return CaptureError(
             f"Python control flow depends on the value of a tensor: {first}",
             where,
-            "replace the branch by torch.where or torch.cond, or the size by one that follows from input shapes",
+            "replace the branch by torch.where or torch.cond, an index that is a number by one that is a tensor, or "
+            "the size by one that follows from input shapes",
         )
     if "dynamic_shapes" in text or ("Dim" in first and "constraint" in text.lower()):
         return InputSpecError(first, where, "make dynamic_shapes match the example inputs")
     if name == "Unsupported" or "graph break" in text.lower():
         return CaptureError(f"a call cannot be traced: {first}", where, "move it out of the exported module")
     return CaptureError(
-        f"tracing failed with {name}: {first}", where, "make sure that the module runs on the example inputs"
+        f"tracing failed with {name}: {first}",
+        where,
+        "make sure that the module runs on the example inputs; if it does, move out of it what torch cannot trace",
     )
+
+
+def _is_own(name: str) -> bool:
+    """False for the classes of Python, numpy and torch."""
+    return name.partition(".")[0] not in ("torch", "numpy") and "." in name
+
+
+_UNKNOWN_CLASS = re.compile(r"(?:Unsupported (?P<input>input) type|Found) <class '(?P<name>[^']+)'>")
+_PLAIN_TENSOR = re.compile(r"Constant (?P<name>\S+) is mutated in the forward method")
+
+
+def _known(text: str) -> ExportError | None:
+    """torch's text as our own sentence, where torch's does not say what to do."""
+    found = _UNKNOWN_CLASS.search(text)
+    if found is not None:
+        kind = found["name"].rpartition(".")[2]
+        dataclass_ = f"; torch.export.register_dataclass({kind}) makes a dataclass known"
+        return InputSpecError(
+            f"the {'inputs' if found['input'] else 'outputs'} contain a {kind}, which torch cannot take apart",
+            fix="use tensors in tuples, lists and dicts" + (dataclass_ if _is_own(found["name"]) else ""),
+        )
+    found = _PLAIN_TENSOR.search(text)
+    if found is not None:
+        return MutationError(
+            f"forward writes to {found['name']}, a tensor that is no registered buffer",
+            fix=f'register it: self.register_buffer("{found["name"].rpartition(".")[2]}", ...); it becomes a state',
+        )
+    if "torch.classes." in text:
+        return CaptureError(
+            "the module holds an object of torch.classes, such as the packed weights of a quantised layer",
+            fix="export the module in floating point: quantised modules are not supported",
+        )
+    if "expected compiled_fn to be GraphModule" in text:
+        return MutationError(
+            "two buffers of the module share memory, and forward writes to it",
+            fix="register one buffer, and take views of it in forward",
+        )
+    if "is not functional" in text:
+        return MutationError(
+            "a branch of torch.cond or the body of a loop writes to a tensor in place",
+            fix="return the new value from the branch, and write it to the buffer outside",
+        )
+    return None
 
 
 def _first_sentence(text: str) -> str:
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     line = lines[0] if lines else ""
+    if line.endswith(":") and len(lines) > 1:
+        line = f"{line} {lines[1]}"
     return re.sub(r"\s+", " ", line)[:400]
 
 
@@ -191,11 +269,22 @@ def _buffer_entered_twice(ep: ExportedProgram) -> bool:
         t = ep.constants.get(spec.target, ep.state_dict.get(spec.target))
         if not isinstance(t, torch.Tensor) or t.numel() == 0:
             continue
+        if not _has_storage(t):
+            continue
         place = t.untyped_storage().data_ptr()
         storages[place] = storages.get(place, 0) + 1
         if spec.target in changed or _written_in_place(ep, spec.arg.name):
             written.add(place)
     return any(storages[p] > 1 for p in written)
+
+
+def _has_storage(t: torch.Tensor) -> bool:
+    """False for the wrappers of torch.func's transforms."""
+    try:
+        t.untyped_storage()
+    except NotImplementedError:
+        return False
+    return True
 
 
 def _written_in_place(ep: ExportedProgram, name: str) -> bool:

@@ -114,7 +114,7 @@ class Walk:
                 shape = tuple(self._size_or_one(s) for s in v.shape)
                 made.append(self.builder.declare(node.name, TensorType(_dtype_or_float(v.dtype), shape)))
             else:
-                made.append(v)
+                made.append(1.0 if isinstance(v, torch.SymFloat) else v)
         return tuple(made) if isinstance(value, (tuple, list)) else made[0]
 
     def _size_or_one(self, size: int | torch.SymInt) -> Expr:

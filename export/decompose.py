@@ -133,11 +133,20 @@ def _sum(x: Tensor, bias: Tensor | None) -> Tensor:
     return x if bias is None else x + bias
 
 
+def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """The k-th element where the mask holds is the k-th of the source; too short a source is an index out of range."""
+    x, mask = torch.broadcast_tensors(x, mask)  # type: ignore[no-untyped-call]
+    chosen = mask.reshape(-1)
+    position = (chosen.cumsum(0) - 1).clamp(min=0)
+    return torch.where(chosen, source.reshape(-1).index_select(0, position), x.reshape(-1)).view(x.shape)
+
+
 OWN: dict[str, Callable[..., Any]] = {
+    "aten.masked_scatter.default": _masked_scatter,
     "aten._thnn_fused_lstm_cell.default": _lstm_cell,
     "aten._thnn_fused_gru_cell.default": _gru_cell,
 }
-"""Ops of modules on a GPU that torch has no decomposition for."""
+"""Ops that torch has no decomposition for: of modules on a GPU, and masked_scatter of vision-language models."""
 
 
 def table() -> dict[Any, Callable[..., Any]]:

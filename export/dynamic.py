@@ -83,7 +83,10 @@ def _argument_names(
 def _by_name(spec: Any, names: Sequence[str], variadic: Mapping[str, str], args: Any, kwargs: Any) -> dict[str, Any]:
     """The declaration as argument name -> spec."""
     if hasattr(spec, "dynamic_shapes"):
-        raise InputSpecError("dynamic_shapes is a collection object", fix="pass a dict or tuple of dims")
+        raise InputSpecError(
+            f"dynamic_shapes is a {type(spec).__name__}",
+            fix="pass what its dynamic_shapes(module, args, kwargs) gives",
+        )
     if isinstance(spec, (tuple, list)):
         spec = _flattened(spec, names, variadic, len(args))
         if len(spec) != len(names):
@@ -103,7 +106,7 @@ def _by_name(spec: Any, names: Sequence[str], variadic: Mapping[str, str], args:
             flat.update(nested)
         elif isinstance(nested, (tuple, list)):
             flat.update({f"{parameter}_{i}": s for i, s in enumerate(nested)})
-    unknown = sorted(set(flat) - set(names))
+    unknown = sorted(map(str, set(flat) - set(names)))
     if unknown:
         raise InputSpecError(
             f"dynamic_shapes names {', '.join(unknown)}, the inputs are {', '.join(names)}",
@@ -148,8 +151,10 @@ class _Reader:
             return self._tensor(value, spec)
         if isinstance(value, int) and not isinstance(value, bool) and isinstance(spec, (Dim, _DimHint)):
             return self._integer(value, spec)
-        if spec is None or not isinstance(value, (tuple, list, dict)):
-            return self._opaque(value, spec)
+        if isinstance(spec, (Dim, _DimHint)) and not _is_static(spec):
+            raise self._constant(value, spec)
+        if spec is None or _is_static(spec) or not isinstance(value, (tuple, list, dict)):
+            return self._opaque(value, None if _is_static(spec) else spec)
         if isinstance(value, dict):
             if not isinstance(spec, Mapping):
                 raise self._mismatch(value, spec)
@@ -160,6 +165,14 @@ class _Reader:
         items = [self.read(v, s) for v, s in zip(value, spec, strict=True)]
         rebuilt = type(value)(*(i[0] for i in items)) if hasattr(value, "_fields") else type(value)(i[0] for i in items)
         return rebuilt, type(spec)(i[1] for i in items)
+
+    def _constant(self, value: Any, spec: Any) -> InputSpecError:
+        kind = type(value).__name__
+        return InputSpecError(
+            f"dynamic_shapes of {self.name} is one dimension, the example a {kind}",
+            fix="say a dict or tuple of dims for a tensor, None for a value that stays as it is; "
+            "a number other than an int that changes must be a tensor of rank 0",
+        )
 
     def _mismatch(self, value: Any, spec: Any) -> InputSpecError:
         return InputSpecError(
@@ -172,7 +185,8 @@ class _Reader:
         leaves, tree = pytree.tree_flatten(value)
         if spec is None:
             self.leaf += len(leaves)
-            return value, None
+            plain = isinstance(value, (tuple, list, dict))
+            return value, pytree.tree_map(lambda _: None, value) if plain else None
         flat = pytree.tree_leaves(spec, is_leaf=_is_tensor_spec)
         if len(flat) != len(leaves):
             raise self._mismatch(value, spec)
@@ -183,9 +197,19 @@ class _Reader:
     def _integer(self, value: int, spec: Any) -> tuple[Any, Any]:
         found = _range(spec)
         if found is not None:
+            self._within(self.name, value, found)
             self.dims[self.name, self.leaf, None] = found
         self.leaf += 1
         return max(value, 2) if found is not None else value, _hint(found)
+
+    def _within(self, place: str, size: int, found: DimRange) -> None:
+        """InputSpecError for an example outside of the declared range."""
+        lo, hi = found.lo or 0, found.hi
+        if found.formula is None and (size < lo or (hi is not None and size > hi)):
+            raise InputSpecError(
+                f"{place} is {size} in the example and was declared {found.text}",
+                fix="declare a range that holds the example, or give another example",
+            )
 
     def _tensor(self, value: torch.Tensor, spec: Any) -> tuple[torch.Tensor, Any]:
         if spec is None:
@@ -209,6 +233,7 @@ class _Reader:
             at, found = dim % value.dim(), _range(entry)
             if found is None:
                 continue
+            self._within(f"dimension {at} of {self.name}", value.shape[at], found)
             self.dims[self.name, self.leaf, at] = found
             hints[at] = _hint(found)
             value = _at_least_two(value, at)
@@ -219,6 +244,10 @@ class _Reader:
 def _is_tensor_spec(s: Any) -> bool:
     plain = isinstance(s, Mapping) and all(isinstance(k, int) for k in s)
     return s is None or plain or (isinstance(s, (tuple, list)) and all(_is_dim(x) for x in s))
+
+
+def _is_static(spec: Any) -> bool:
+    return isinstance(spec, _DimHint) and spec.type is _DimHintType.STATIC
 
 
 def _is_dim(x: Any) -> bool:
@@ -248,7 +277,7 @@ def _hint(found: DimRange | None) -> Any:
         return None
     if found.formula is not None or (found.lo is None and found.hi is None):
         return Dim.AUTO
-    return Dim.AUTO(min=found.lo, max=found.hi)
+    return Dim.AUTO(min=found.lo, max=None if found.hi is None else max(found.hi, 2))
 
 
 def _at_least_two(value: torch.Tensor, dim: int) -> torch.Tensor:

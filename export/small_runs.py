@@ -44,17 +44,19 @@ def mattering(watch: Watch, ep: ExportedProgram, module: nn.Module, prepared: Pr
     return tuple(out)
 
 
-def _symbol(env: Any, trial: Trial) -> sympy.Symbol:
-    return next(s for s in env.var_to_range if str(s) == trial[0])
+def _symbol(env: Any, trial: Trial) -> sympy.Symbol | None:
+    """None for a symbol that only the body of a loop has, which torch traced apart."""
+    return next((s for s in env.var_to_range if str(s) == trial[0]), None)
 
 
 def _equals_eager(trial: Trial, ep: ExportedProgram, module: nn.Module, prepared: Prepared) -> bool:
     env = shape_env(ep)
     if env is None:
         return True
-    symbol = env.replace(_symbol(env, trial))
-    if symbol.is_number:
-        return True  # the size has become constant
+    found = _symbol(env, trial)
+    symbol = None if found is None else env.replace(found)
+    if symbol is None or symbol.is_number:
+        return True  # no size of the program, or one that has become constant
     inputs = _cut(ep, prepared, symbol, trial[1])
     if inputs is None:
         return False

@@ -46,6 +46,8 @@ def _scalar(b: Builder, sizes: Sizes, e: sympy.Basic) -> float | Value:
         return b.pw(_UNARY[name], _operand(b, sizes, e.args[0]), dtype=DType.F64)
     if isinstance(e, sympy.Pow) and e.args[1] == sympy.Rational(1, 2):
         return b.pw("sqrt", _operand(b, sizes, e.args[0]), dtype=DType.F64)
+    if any(s.name.startswith("zuf") for s in e.free_symbols):  # torch's floats that stand in tensors
+        raise Refusal("a number that depends on values of tensors: leave out .item() and compute with the tensor")
     raise Refusal(f"the number {e}, computed from sizes, has no conversion ({type(e).__name__})")
 
 

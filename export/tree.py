@@ -5,13 +5,13 @@
            | {"kind": "dict", "keys": [str or int, ...], "items": [tree, ...]}
            | {"kind": "namedtuple", "name": type name, "fields": [str, ...], "items": [tree, ...]}
 
-`index` counts tensors in flattened order, which is the order of a Graph's inputs or outputs. Dataclass-like outputs
-with string keys (such as those of transformers) become "dict" with their keys in order.
+`index` counts tensors in flattened order, which is the order of a Graph's inputs or outputs. Classes with named fields
+(registered dataclasses, the outputs of transformers) become "dict" with the names of their fields in order.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,6 +47,8 @@ def _container(spec: pytree.TreeSpec, items: list[Tree], what: str) -> Tree:
         return {"kind": "dict", "keys": _plain(spec.context, what), "items": items}
     if kind is defaultdict:
         return {"kind": "dict", "keys": _plain(spec.context[1], what), "items": items}
+    if kind is namedtuple:  # torch's name for all of them
+        kind = spec.context
     if pytree.is_namedtuple_class(kind):
         return {"kind": "namedtuple", "name": kind.__name__, "fields": list(kind._fields), "items": items}
     if kind.__module__ == "torch.return_types":
@@ -75,8 +77,9 @@ def _plain(keys: Any, what: str) -> list[str | int]:
 
 
 def _string_keys(context: Any) -> list[str] | None:
-    """The field names that registered containers keep in their context: a list, or the list first in a tuple."""
-    found = context[0] if isinstance(context, tuple) and context else context
+    """The field names that registered containers keep in their context: a list, or the list first in a pair."""
+    pair = isinstance(context, (tuple, list)) and bool(context) and isinstance(context[0], (tuple, list))
+    found = context[0] if pair or (isinstance(context, tuple) and context) else context
     ok = isinstance(found, (list, tuple)) and all(isinstance(k, str) for k in found)
     return list(found) if ok else None
 

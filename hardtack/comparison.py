@@ -152,11 +152,13 @@ def _steps(
 ) -> tuple[Difference, ...]:
     """Values that both the graph and the plan have; what only the plan has has no counterpart."""
     wanted = run_reference(entry.graph, exported.store, inputs)
+    # what a step writes to a state is the state's new value
+    finals = {s.name: s.final for s in entry.graph.states if s.final is not None}
     out: list[Difference] = []
     for step in seen:
         where = " ".join(x for x in (step["source_op"], f"{step['file']}:{step['line']}" if step["file"] else "") if x)
         for name, array in step["values"].items():
-            eager = wanted.get(name)
+            eager = wanted.get(finals.get(name, name))
             if eager is None:
                 continue
             ours = torch.from_numpy(array)

@@ -40,6 +40,9 @@ class Size(str):
         size.lo, size.hi = lo, hi
         return size
 
+    def __getnewargs__(self) -> tuple[str, int, int | None]:  # type: ignore[override]
+        return str(self), self.lo, self.hi
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -96,6 +99,9 @@ def load(
     Raises LoadError.
     """
     where = os.fspath(path)
+    if not isinstance(where, str):
+        raise TypeError("load takes the path of a file, not bytes; it may lie in memory (os.memfd_create, /dev/shm)")
+    device = str(device)  # a torch.device, too
     outside = "" if weights is None else os.fspath(weights)
     try:
         checked = 0 if threads is None else _checked_threads(threads)
@@ -139,6 +145,9 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<hardtack.Model {self.path!r}, {self.target}, entries {', '.join(self.entries)}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a Model cannot be pickled; send its path, {self.path!r}, and load it where it is used")
 
     def session(
         self,
@@ -213,6 +222,9 @@ class Session:
             self._native = _native.Session(model._native, model._pool, max_nbytes, *options)
         except _native.NativeError as error:
             _raise(error)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Session cannot be pickled; send the path of its model, and what read_state gives")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the session's entry point; see Model.__call__."""

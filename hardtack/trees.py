@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -62,6 +63,9 @@ def _children(tree: Tree, value: Any, path: str) -> list[tuple[Any, Tree, Any]]:
     """(key, subtree, value) of every item."""
     kind, items = tree["kind"], tree["items"]
     if kind == "dict":
+        if dataclasses.is_dataclass(value) and not isinstance(value, Mapping):
+            named = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+            value = {k: v for k, v in named.items() if v is not None}  # as torch registers dataclasses
         if not isinstance(value, Mapping):
             raise InputError(f"{path} must be a dict, as it was exported; it is a {type(value).__name__}")
         if set(value) != set(tree["keys"]):

@@ -103,8 +103,17 @@ def verify_kernel(kernel: Kernel) -> None:
             for s in n.nest.body:
                 if isinstance(s, (Load, Store)):
                     _verify_access(kernel, s)
+        _verify_registers(kernel)
     except LoopError as e:
         raise LoopError(f"kernel {kernel.name}: {e}\n{to_text_kernel(kernel)}") from None
+
+
+def _verify_registers(kernel: Kernel) -> None:
+    """A register is one element: all nests access it at one offset."""
+    at: dict[str, Expr] = {}
+    for s in (s for n in kernel.nests for s in n.nest.body if isinstance(s, (Load, Store))):
+        if kernel.storage[s.buffer].kind == "register" and at.setdefault(s.buffer, s.index[0]) is not s.index[0]:
+            raise LoopError(f"the register {s.buffer} is accessed at {at[s.buffer]} and at {s.index[0]}")
 
 
 def _verify_axes(kernel: Kernel, n: ScheduledNest) -> None:

@@ -15,7 +15,7 @@ from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import exact
 from hardtack.codegen.ir.plan import Launch
 from hardtack.codegen.ir.types import DType
-from tests.codegen.compare import compile_module
+from tests.codegen.compare import assert_same, compile_module, eager
 from tests.codegen.graphs import Feedforward, ResidualBlock, Softmax, compiled, golden_cases
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -119,3 +119,44 @@ class SignedZeros(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.copysign(x, torch.tensor(0.0)), torch.copysign(x, torch.tensor(-0.0))
+
+
+PARTS = {
+    "a part read back": Of(lambda x: torch.stack([x, x * 2], -1)[..., 0]),
+    "both parts read back": Of(lambda x: torch.stack([x, x * 2], -1).pow(2).unbind(-1)),
+    "the whole given, too": Of(lambda x: (lambda s: (s, s[..., 0], s[..., 1]))(torch.stack([x, x * 2], -1))),
+    "parts across the outer axes": Of(lambda x: torch.stack([x, x * 2, x.sin()], 0)[1:].transpose(0, 1)),
+    "real part": Of(lambda x: torch.complex(x, x * 2).real),
+    "a reduction beside its rows": Of(lambda x: torch.stack([x.sum(1), x.amax(1)], -1)[..., 0]),
+    "a part that an epilogue writes": Of(lambda m, x: torch.stack([m(x), x], 0).transpose(0, 1), nn.Linear(48, 48)),
+    "parts that one epilogue writes": Of(lambda m, x: torch.stack([m(x), m(x).sin()], 1)[:, 0], nn.Linear(48, 48)),
+    "steps of a recurrence": Of(lambda m, x: m(x.view(8, 8, 48)), nn.RNN(48, 48, batch_first=True)),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_of_a_buffer_is_not_taken_for_another(name: str) -> None:
+    """What a kernel writes into one part of a buffer, its later nests do not read as the other part."""
+    module = PARTS[name].eval()
+    assert_same(compile_module(module, (X,))(X), eager(module, (X,)))
+
+
+EMPTY = {
+    "beside a sum": Of(lambda x: (x[:, :0], x[:, :0].sum(1), x[:0] * 2)),
+    "blocks": Of(lambda x: torch.block_diag(x, x[:2])),
+    "rows": Of(lambda x: (x[:0].softmax(-1), x[:, :0].softmax(-1), F.layer_norm(x[:0], (48,)), x[:0] @ x.t())),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_tensors_without_elements(name: str) -> None:
+    module = EMPTY[name].eval()
+    assert_same(compile_module(module, (X,))(X), eager(module, (X,)))
+
+
+def test_an_example_without_rows() -> None:
+    """Kernels that the example gives no work are compiled like others."""
+    module = Of(lambda x: (x * 2, x.sum(1), x.flip(1), x.exp().t())).eval()
+    found = compile_module(module, (X[:0],), ({0: Dim("batch", max=99)},), {"batch": 0})
+    for given in (X, X[:1], X[:0]):
+        assert_same(found(given), eager(module, (given,)))

@@ -119,6 +119,10 @@ def _two_indices(k: Kernel) -> Kernel:
         (lambda k: _with_storage(k, "e", Storage("scratch")), "the scratch e has no size"),
         (lambda k: replace(k, writes=frozenset({"y", "e"})), "e is written outside, and not in memory"),
         (lambda k: replace(k, flat=True), "s has loops of its own in a flat kernel"),
+        (
+            lambda k: replace(k, storage={**k.storage, "e": Storage("register")}),
+            "the register e is accessed at r and at c",
+        ),
     ],
 )
 def test_broken_loop_trees(broken: Callable[[Kernel], Kernel], message: str) -> None:

@@ -94,6 +94,7 @@ ROWS: list[Row] = [
         (X, ints(3, 2), randn(2, 4, 8)),
     ),
     ("masked_put", lambda x, m: x.index_put((m,), torch.tensor(5.0)), (X, BOOL)),
+    ("masked_scatter", lambda x, m, v: (x.masked_scatter(m, v), x.masked_scatter(m[0], v)), (X, BOOL, randn(3, 4, 9))),
     ("assign", lambda x, i: _assigned(x, i), (X, ints(3, 2))),
     ("gather", lambda x, i: (x.gather(1, i), x.take_along_dim(i, 1), x.take(i)), (X, ints(4, 3, 2, 8))),
     (

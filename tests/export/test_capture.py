@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -247,3 +248,70 @@ def test_pooling_asks_for_no_remainder() -> None:
     pools = (nn.MaxPool2d(2), nn.AvgPool2d(3, 2, 1), nn.MaxPool2d(3, 2, 1, ceil_mode=True))
     exported = to_graphs(lambda x: [p(x) for p in pools], (torch.randn(2, 3, 13, 16),), None, ({2: ANY, 3: ANY},))
     assert [g.text for g in entry(exported).graph.guards if "%" in g.text] == []
+
+
+class Attends(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0, 2, 64).view(8, 8))
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return (q @ k.T) @ v + self.weight.sum()
+
+
+def test_a_tensor_given_twice_is_two_inputs() -> None:
+    """torch takes equal objects for one: attention(x, x, x) would read one input, and weights as examples none."""
+    other = (torch.randn(8, 8), torch.randn(8, 8), torch.randn(8, 8))
+    module, x = Attends().eval(), torch.randn(8, 8)
+    check(module, (x, x, x), None, [other])
+    check(module, (x, module.weight, x), None, [other])
+
+
+class Fields(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+@dataclass
+class Registered:
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+torch.export.register_dataclass(Registered)
+
+
+class Swaps(nn.Module):
+    """The fields of its input exchanged, in the class that is given."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, pair: Any) -> Any:
+        return self.kind(pair.second, pair.first + 1)
+
+
+@pytest.mark.parametrize(("kind", "described"), [(Fields, "namedtuple"), (Registered, "dict")])
+def test_classes_with_named_fields(kind: Any, described: str) -> None:
+    found = entry(check(Swaps(kind).eval(), (kind(X, X * 2),)))
+    given = found.in_tree["items"][0]["items"][0]
+    assert (given["kind"], found.out_tree["kind"]) == (described, described)
+    names = "fields" if described == "namedtuple" else "keys"
+    assert (given[names], found.out_tree[names]) == (["first", "second"], ["first", "second"])
+
+
+class Both(nn.Module):
+    def forward(self, x: torch.Tensor, rest: list[torch.Tensor]) -> Any:
+        return x + 1, rest[0] * rest[1]
+
+
+@pytest.mark.parametrize("spec", [{"x": {0: ANY}}, {"x": {0: ANY}, "rest": None}])
+def test_a_container_without_dynamic_dims(spec: Any) -> None:
+    check(Both().eval(), (X, [X, X * 2]), spec, [(X[:1], [X, X])])
+
+
+def test_a_range_that_ends_at_one() -> None:
+    exported = check(Sum().eval(), (X[:1], X[:1]), ({0: Dim("B", max=1)},) * 2, [(X[:0], X[:0])])
+    (binding,) = entry(exported).graph.syms
+    assert (binding.sym.lo, binding.sym.hi) == (0, 1)

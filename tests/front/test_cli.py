@@ -149,6 +149,32 @@ def test_compare(exported: Path, model_file: Path) -> None:
     assert "BAD" not in good("compare", exported, f"{model_file}:small", "--steps")
 
 
+COUNTER = """
+import torch
+
+class Counter(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, x):
+        self.seen += x.sum(0)
+        return self.seen * 2
+
+def counter():
+    return Counter().eval(), (torch.ones(2, 3),)
+"""
+
+
+def test_compare_steps_that_write_states(tmp_path: Path) -> None:
+    """A step that writes a state gives its new value; the graph's value of that name is the old one."""
+    path, bundle = tmp_path / "counter_model.py", tmp_path / "counter.pkg"
+    path.write_text(COUNTER)
+    good("export", f"{path}:counter", "-o", bundle, "--target", "cpu:x86-64-v3")
+    found = document("compare", bundle, f"{path}:counter", "--steps")
+    assert (found["ok"], "seen" in [s["name"] for s in found["steps"]]) == (True, True)
+
+
 def test_compare_finds_another_model(exported: Path, tmp_path: Path) -> None:
     other = tmp_path / "other_model.py"
     other.write_text(MODEL.format(bias=2))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import hardtack
+from hardtack.codegen.targets import TargetError
 
 TARGETS = ("cpu:x86-64-v3",)
 
@@ -160,3 +161,8 @@ def test_debug_option_adds_listings_only(small: Small, tmp_path: Path) -> None:
         listings = [name for name in bundle.entries if name.startswith("debug/")]
         assert "debug/forward.plan.txt" in listings
         assert b"launch" in bytes(bundle.view("debug/forward.plan.txt"))
+
+
+def test_an_export_for_nothing(tmp_path: Path, small: Small) -> None:
+    with pytest.raises(TargetError, match=r'^no target to build for; "cpu" is x86-64-v4 and x86-64-v3$'):
+        hardtack.export(small, path=tmp_path / "m.pkg", targets=())

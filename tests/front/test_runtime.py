@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -363,3 +365,22 @@ def test_many_threads_share_a_model(bundle: Path) -> None:
     for t in threads:
         t.join()
     assert wrong == []
+
+
+def test_what_cannot_be_sent_to_another_process_says_so(model: hardtack.Model) -> None:
+    with pytest.raises(TypeError) as caught:
+        pickle.dumps(model)
+    where = f"send its path, {model.path!r}, and load it where it is used"
+    assert str(caught.value) == f"a Model cannot be pickled; {where}"
+    with pytest.raises(TypeError, match=r"^a Session cannot be pickled; send the path of its model, and what"):
+        copy.deepcopy(model.session("forward"))
+    entry = pickle.loads(pickle.dumps(model.entries["copy"]))
+    assert entry == model.entries["copy"]
+    size = pickle.loads(pickle.dumps(model.entries["forward"].inputs[0].shape[0]))
+    assert (size, size.lo, size.hi) == ("n", 0, 64)
+
+
+def test_a_device_of_torch_and_the_bytes_of_a_bundle(bundle: Path) -> None:
+    assert hardtack.load(bundle, device=torch.device("cpu")).device == "cpu"  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^load takes the path of a file, not bytes; it may lie in memory"):
+        hardtack.load(bundle.read_bytes())  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -106,3 +107,17 @@ def test_wrong_number_of_arguments() -> None:
         "forward takes 1 positional argument and the keywords mask, as it was exported; "
         "it was given 1 positional argument"
     )
+
+
+@dataclass
+class Named:
+    a: Any
+    b: Any = None
+
+
+def test_a_dataclass_stands_for_a_dict_of_its_fields() -> None:
+    one, leaves = Leaf(), list[Any]()
+    tree = {"kind": "tuple", "items": [tree_of(({"a": one},), leaves), tree_of({}, leaves)]}
+    assert list(flattener(tree, "forward")((Named(one),), {})) == [one]
+    with pytest.raises(InputError, match=r"^args\[0\] must have the keys \['a'\]; it has \['a', 'b'\]$"):
+        flattener(tree, "forward")((Named(one, one),), {})

@@ -22,7 +22,8 @@ from hardtack.codegen.lower.views import ONE
 class Place:
     """A buffer as C++ names it: `pointer` for memory and scratch, `register` for a value kept in lanes.
 
-    One that is both is stored and stays in a register for the nests that follow. `written`: the register holds it.
+    One that is both is stored and stays in a register for the nests that follow. `written`: the register holds it, the
+    element at the offset `held`; None: whichever is read.
     """
 
     dtype: DType
@@ -30,6 +31,11 @@ class Place:
     register: str = ""
     uniform: bool = False
     written: bool = False
+    held: Expr | None = None
+
+    def holds(self, offset: Expr) -> bool:
+        """True if the register has the element at `offset` now."""
+        return bool(self.register) and self.written and (self.held is None or self.held is offset)
 
 
 @dataclass
@@ -128,7 +134,8 @@ class Body:
 
     def _load(self, s: Load) -> None:
         place = self.places[s.buffer]
-        if place.register and place.written:
+        (offset,) = s.index
+        if place.holds(offset):
             if s.mask is None:
                 self.names[s.out], self.uniform[s.out] = place.register, place.uniform
                 return
@@ -136,7 +143,6 @@ class Body:
             kept = f"ht::select({self.arg(s.mask)}, {place.register}, {other})"
             self.define(s.out, kept, place.dtype, place.uniform and self.is_uniform(s.mask))
             return
-        (offset,) = s.index
         uniform = not self.varies(offset)
         if s.mask is None:
             self.define(s.out, self._plain_load(place, offset), place.dtype, uniform)
@@ -177,13 +183,13 @@ class Body:
     def _store(self, s: Store) -> None:
         place = self.places[s.buffer]
         value = self.arg(s.value)
+        (offset,) = s.index
         if place.register:
             self.lines.append(f"{place.register} = {value};")
             place.uniform = self.vector is None or self.is_uniform(s.value)
-            place.written = True
+            place.written, place.held = True, offset
             if not place.pointer:
                 return
-        (offset,) = s.index
         if s.mode != "set":
             self._update(s, place, value)
             return

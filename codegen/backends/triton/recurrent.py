@@ -77,7 +77,7 @@ def _products(sketch: Sketch, gates: int, dtype: DType) -> list[str]:
     for g in range(gates):
         at = f"{start} + (units[None, :] + {g} * hidden).to(tl.int64) * {row} + k[:, None].to(tl.int64) * {column}"
         lines.append(f"    w{g} = tl.load({at}, mask=(k < hidden)[:, None] & columns, other=0.0)")
-        lines.append(f'    acc{g} = tile_product(h, w{g}, acc{g})')
+        lines.append(f"    acc{g} = tile_product(h, w{g}, acc{g})")
     return lines
 
 
