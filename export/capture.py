@@ -96,22 +96,31 @@ def capture(
 
 
 def _apart(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
-    """The example inputs with a copy for a tensor that is given again, as in attention(x, x, x), or that is a weight:
-    torch takes equal objects for one, and the program would read only one of them.
+    """The example inputs with a copy for a tensor whose memory an earlier one has, as in attention(x, x, x) and
+    f(x, x[0]), or a weight: torch takes equal objects for one, and the program would read only one of them; of views
+    it makes views of something with sizes that vary.
     """
-    seen = {id(t) for t in (*module.parameters(), *module.buffers())} if isinstance(module, nn.Module) else set()
+    known = (*module.parameters(), *module.buffers()) if isinstance(module, nn.Module) else ()
+    seen = {_memory(t) for t in known}
     leaves = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-    if len({id(x) for x in leaves} | seen) == len(leaves) + len(seen):
+    if len({_memory(x) for x in leaves} | seen) == len(leaves) + len(seen):
         return args, kwargs
 
     def own(x: Any) -> Any:
-        if not isinstance(x, torch.Tensor) or id(x) not in seen:
-            seen.add(id(x))
+        if not isinstance(x, torch.Tensor):
             return x
-        return x.detach().clone()
+        if _memory(x) in seen:
+            return x.detach().clone()
+        seen.add(_memory(x))
+        return x
 
     found: tuple[Any, Mapping[str, Any] | None] = pytree.tree_map(own, (args, kwargs))
     return found
+
+
+def _memory(x: torch.Tensor) -> int:
+    """What tensors on the same memory have in common; those without memory (sparse ones) are all different."""
+    return x.untyped_storage()._cdata if torch._C._has_storage(x) else id(x)
 
 
 class _Explicit(nn.Module):

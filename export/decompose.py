@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
 
+from hardtack.export.bags import embedding_bag
+
 WHOLE = (
     "aten.scaled_dot_product_attention.default",
     "aten.lstm.input",
@@ -142,11 +144,14 @@ def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 
 OWN: dict[str, Callable[..., Any]] = {
+    "aten._embedding_bag.default": embedding_bag,
+    "aten._embedding_bag_forward_only.default": embedding_bag,
     "aten.masked_scatter.default": _masked_scatter,
     "aten._thnn_fused_lstm_cell.default": _lstm_cell,
     "aten._thnn_fused_gru_cell.default": _gru_cell,
 }
-"""Ops that torch has no decomposition for: of modules on a GPU, and masked_scatter of vision-language models."""
+"""Ops that torch has no decomposition for: of modules on a GPU, bags of embeddings, and masked_scatter of
+vision-language models."""
 
 
 def table() -> dict[Any, Callable[..., Any]]:

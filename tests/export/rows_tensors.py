@@ -86,6 +86,20 @@ ROWS: list[Row] = [
     ("count_nonzero", lambda x: (torch.count_nonzero(x > 0), torch.count_nonzero(x, 1)), (X,)),
     ("cdist", lambda x: (torch.cdist(x, x[:, :2]), torch.cdist(x, x, p=1.0)), (X,)),
     ("embedding", lambda i, w: (F.embedding(i, w), w[i], w.index_select(0, i[0])), (IDS, randn(50, 6))),
+    (
+        "embedding_bag",
+        lambda i, w: [F.embedding_bag(i, w, mode=m) for m in ("sum", "mean", "max")],
+        (IDS, randn(50, 6)),
+    ),
+    (
+        "embedding_bags",
+        lambda i, at, w, by: (
+            *(F.embedding_bag(i, w, at, mode=m, padding_idx=2) for m in ("sum", "mean", "max")),
+            F.embedding_bag(i, w, at, mode="sum", per_sample_weights=by),
+            F.embedding_bag(i, w, at, mode="mean", include_last_offset=True),
+        ),
+        (torch.tensor([1, 2, 2, 3, 9, 0, 2]), torch.tensor([0, 2, 2, 5, 6, 7]), randn(10, 6), randn(7)),
+    ),
     ("advanced", lambda x, i: (x[i], x[:, i], x[:, :, i], x[i, i], x[i, :, i], x[:, i[:, None], i]), (X, ints(3, 2))),
     ("negative_index", lambda x, i: x[i - 3], (X, ints(3, 2))),
     (

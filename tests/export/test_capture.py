@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
@@ -265,6 +266,18 @@ def test_a_tensor_given_twice_is_two_inputs() -> None:
     module, x = Attends().eval(), torch.randn(8, 8)
     check(module, (x, x, x), None, [other])
     check(module, (x, module.weight, x), None, [other])
+
+
+def test_views_of_one_tensor_are_inputs_like_others() -> None:
+    """torch gives views of one tensor sizes that vary, and lost them while it took a convolution apart."""
+
+    class Both(nn.Module):
+        def forward(self, x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return F.conv3d(x, w), F.avg_pool2d(y, 3, ceil_mode=True)
+
+    image = torch.randn(2, 4, 9, 10)
+    other = (torch.randn(2, 1, 4, 9, 10), torch.randn(2, 1, 2, 2, 2), torch.randn(2, 4, 9, 10))
+    check(Both().eval(), (image[:, None], other[1], image), None, [other])
 
 
 class Fields(NamedTuple):

@@ -41,7 +41,7 @@ def make():
     return Two().eval(), (torch.ones(40, 64),)
 """
 KEYS = [
-    f"gemm batch=1 m=40 n={n} k={k} dtype=f32 depth_first=0 one_row=0 streamable=1 splittable=1"
+    f"gemm batch=1 m=40 n={n} k={k} dtype=f32 depth_first=1 one_row=0 streamable=1 splittable=1"
     for n, k in ((96, 64), (32, 96))
 ]
 TRITON = toolchain("sm_90").triton
