@@ -85,6 +85,9 @@ void with_each_failing(const std::function<bool(long good, bool rest)>& turn) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+[[gnu::noinline]] void* operator new(std::size_t nbytes, const std::nothrow_t&) noexcept {
+  return fails() ? nullptr : std::malloc(nbytes == 0 ? 1 : nbytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 

@@ -67,7 +67,7 @@ def test_answers_have_the_right_shape(server: Server, program: Path) -> None:
     config = server.get("/v2/models/scale/config").json()
     assert (config["instance_group"][0]["kind"], config["max_batch_size"]) == ("KIND_GPU", 64)
     assert config["parameters"]["target"]["string_value"] == "cuda:sm_90"
-    assert server.events("model loaded")[0]["target"] == "cuda:sm_90"
+    assert server.told("model loaded")[0]["target"] == "cuda:sm_90"
     if served.speaks_grpc(program):
         with Calls(server) as calls:
             reply = calls.call("ModelInfer", request("scale", np.ones((7, 4), np.float32)))

@@ -58,7 +58,7 @@ def test_one_connection_too_many(strict: Server) -> None:
     with Calls(strict) as calls:
         assert calls.refusal("ModelInfer", request(x=X), timeout=2)[0] in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
         assert strict.metric("hardtack_grpc_connections_refused_total") >= 2
-        (told,) = strict.events("connections beyond --max-connections are refused")
+        (told,) = strict.told("connections beyond --max-connections are refused")
         assert (told["level"], told["protocol"], told["max_connections"]) == ("warning", "gRPC", 4)
         held.pop().close()
         wait_for(lambda: strict.metric(CONNECTIONS) <= 3, "a place to be free")
@@ -98,7 +98,7 @@ def test_a_call_whose_message_does_not_come(program: Path, models: Path) -> None
                     said += chunk
                 assert b"the request's message did not arrive in time" in said
             assert server.metric("hardtack_grpc_calls_total", 'code="4"') == 2
-            assert server.metric("hardtack_grpc_calls", 'kind="unary"') == 0
+            wait_for(lambda: server.metric("hardtack_grpc_calls", 'kind="unary"') == 0, "the calls to end")
             assert server.metric("hardtack_grpc_calls", 'kind="stream"') == 1
             with Calls(server) as calls:
                 np.testing.assert_array_equal(raw(calls.infer(x=X)), X * 2)
@@ -200,4 +200,4 @@ def test_every_request_is_answered_and_counted_once(program: Path, spin_folder: 
         stats = server.statistics("spin")["inference_stats"]
         counted = stats["success"]["count"] + stats["fail"]["count"]
         assert over_http + by_model <= counted <= 720  # a call may end before it reaches the model, or after
-        assert len(server.events("model reloaded")) >= 1
+        assert len(server.told("model reloaded")) >= 1

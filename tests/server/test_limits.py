@@ -92,7 +92,7 @@ def test_one_connection_too_many(program: Path, models: Path) -> None:
             connection.close()
         wait_for(lambda: server.get("/v2/health/live").status == 200, "the places to be free again")
         assert server.metric("hardtack_http_connections_refused_total") >= 1
-        (told,) = server.events("connections beyond --max-connections are refused")
+        (told,) = server.told("connections beyond --max-connections are refused")
         assert (told["level"], told["protocol"], told["max_connections"]) == ("warning", "HTTP", 6)
 
 

@@ -72,7 +72,7 @@ def test_a_file_is_replaced_without_a_gap(program: Path, spin_folder: Path) -> N
         for thread in threads:
             thread.join()
         assert failed == []
-        assert len(server.events("model reloaded")) == 3
+        assert len(server.told("model reloaded", 3)) == 3
         assert server.statistics("spin")["inference_count"] > 3  # the numbers go on over reloads
         assert factor(server.infer("spin", X)) == 5
 
@@ -121,7 +121,7 @@ def test_a_bad_replacement_leaves_the_old_bundle_serving(program: Path, spin_fol
             (row,) = server.post("/v2/repository/index").json()
             assert row["state"] == "READY"
             assert row["reason"] != ""
-            assert server.events("reload failed, the old bundle serves on")[0]["reason"] == row["reason"]
+            assert server.told("reload failed, the old bundle serves on")[0]["reason"] == row["reason"]
             assert server.get("/v2/health/ready").status == 200
             path.with_name("other.pkg").unlink(missing_ok=True)
         put(spin(9), path)
@@ -246,5 +246,5 @@ def test_a_folder_that_cannot_be_read_takes_nothing_away(program: Path, spin_fol
 
 def test_options_for_a_model_that_is_not_there(program: Path, spin_folder: Path) -> None:
     with Server(program, spin_folder, "--max-batch", "spim=4", "--max-batch", "spin=4") as server:
-        (told,) = server.events("options name a model that is not there")
+        (told,) = server.told("options name a model that is not there")
         assert (told["level"], told["model"]) == ("warning", "spim")

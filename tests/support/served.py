@@ -96,6 +96,11 @@ class Server:
     def events(self, event: str) -> list[dict[str, Any]]:
         return [line for line in list(self.log) if line["event"] == event]
 
+    def told(self, event: str, count: int = 1) -> list[dict[str, Any]]:
+        """The lines of an event once there are `count`: the log is written a moment after what it tells of."""
+        wait_for(lambda: len(self.events(event)) >= count, f"{count} lines of the log: {event}")
+        return self.events(event)
+
     def __enter__(self) -> Server:
         return self
 
