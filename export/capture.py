@@ -120,7 +120,7 @@ def _apart(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[An
 
 def _memory(x: torch.Tensor) -> int:
     """What tensors on the same memory have in common; those without memory (sparse ones) are all different."""
-    return x.untyped_storage()._cdata if torch._C._has_storage(x) else id(x)
+    return x.untyped_storage()._cdata if _has_storage(x) else id(x)
 
 
 class _Explicit(nn.Module):
@@ -288,7 +288,7 @@ def _buffer_entered_twice(ep: ExportedProgram) -> bool:
 
 
 def _has_storage(t: torch.Tensor) -> bool:
-    """False for the wrappers of torch.func's transforms."""
+    """False for sparse tensors and the wrappers of torch.func's transforms."""
     try:
         t.untyped_storage()
     except NotImplementedError:
