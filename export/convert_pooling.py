@@ -181,6 +181,10 @@ def _resize(b: Builder, x: Value, mode: str, align: bool, scales: Sequence[float
     given = tuple(scales) if scales is not None else (None,) * spatial
     if any(isinstance(s, Value) for s in given):
         raise Refusal("resizing by a factor that depends on sizes: give sizes")
+    if not x.dtype.is_float and not mode.startswith("nearest"):
+        raise Refusal(
+            f"resizing {x.dtype} by mode {mode}, which torch does in fixed point: convert to a float type first"
+        )
     for size in x.shape[2:]:
         b.require("le", 1, size, "resizing needs an element")
     attrs = {

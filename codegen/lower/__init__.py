@@ -9,7 +9,7 @@ from hardtack.codegen.ir.graph import Graph, Op, uses
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import Buffer, Nest
 from hardtack.codegen.layout import Order, row_major
-from hardtack.codegen.lower import attention, control, grouped, matrix, moments, pointwise, windows
+from hardtack.codegen.lower import attention, control, grouped, matrix, moments, pointwise, resize, windows
 from hardtack.codegen.lower.builder import Lowering, Made, UnsupportedOp
 from hardtack.codegen.lower.views import VIEWS, base_of
 from hardtack.codegen.ops import SCALAR_OPS
@@ -31,7 +31,7 @@ RULES: dict[str, Callable[[Lowering, Op], None]] = {
     "pool": windows.lower_pool,
     "pool_index": windows.lower_pool_index,
     "adaptive_pool": windows.lower_adaptive_pool,
-    "resize": windows.lower_resize,
+    "resize": resize.lower_resize,
     "matmul": matrix.lower_matmul,
     "grouped_matmul": grouped.grouped_as_reduction,
     "conv": matrix.lower_conv,

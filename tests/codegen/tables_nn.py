@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from tests.codegen.compare import Function, Suite, normal
+from tests.codegen.compare import FLOATS, Function, Suite, normal
 
 
 def norm_rows() -> dict[str, Function]:
@@ -137,13 +138,58 @@ def resize_rows(align: bool) -> dict[str, Function]:
     return rows
 
 
+def scaled_rows(*factors: Any) -> dict[str, Function]:
+    """x [2, 3, h, w]: factors that are no ratio of sizes, and results as large as the input or twice as large by chance"""
+    up, same = factors[:2]
+    rows: dict[str, Function] = {
+        mode: lambda x, mode=mode: [F.interpolate(x, scale_factor=f, mode=mode) for f in factors]
+        for mode in ("nearest", "nearest-exact", "bilinear", "bicubic", "area")
+    }
+    for mode in ("nearest", "nearest-exact", "linear"):
+        rows[f"{mode}_1d"] = lambda x, mode=mode: [F.interpolate(x[0], scale_factor=f, mode=mode) for f in factors[:2]]
+    for mode in ("nearest", "nearest-exact", "trilinear"):
+        rows[f"{mode}_3d"] = lambda x, mode=mode: F.interpolate(x[None], scale_factor=(same, up, same), mode=mode)
+    rows["align"] = lambda x: [
+        F.interpolate(x, scale_factor=f, mode=m, align_corners=True)
+        for f in factors[:2]
+        for m in ("bilinear", "bicubic")
+    ]
+    rows["recomputed"] = lambda x: [
+        F.interpolate(x, scale_factor=f, mode=m, recompute_scale_factor=True)
+        for f in factors
+        for m in ("nearest", "nearest-exact", "bilinear")
+    ]
+    rows["large"] = lambda x: [
+        F.interpolate(x, scale_factor=(f, 47.25), mode=m) for f in factors[:2] for m in ("nearest", "nearest-exact")
+    ]
+    return rows
+
+
 def resize_suites() -> Iterator[Suite]:
     for align in (False, True):
         name = f"resize_{'align' if align else 'half'}"
         yield Suite(name, resize_rows(align), [[normal(2, 3, 7, 10)]], None, 20.0)
+        yield Suite(f"{name}_f64", resize_rows(align), [[normal(2, 3, 7, 10, dtype=torch.float64)]])
     yield Suite(
         "resize_dynamic", resize_rows(False), [[normal(n, 3, 7, 10)] for n in (2, 1, 3)], ({0: Dim.AUTO},), 20.0
     )
+    for dtype in (*FLOATS, torch.uint8):
+        name, sizes = str(dtype).removeprefix("torch."), ((3, 4), (8, 21), (4, 3), (21, 5))
+        images = [[normal(2, 3, h, w, dtype=dtype) if dtype.is_floating_point else whole(2, 3, h, w)] for h, w in sizes]
+        images[0][0][0, 0, 0, :2] = torch.tensor([math.inf, math.nan]) if dtype.is_floating_point else 255
+        fixed, free = scaled_rows(2.3, 1.2, 0.45, (1.4, 2.6)), scaled_rows(2.25, 1.25, 0.75, (1.375, 2.625))
+        scale = 40.0 if dtype is torch.float32 else 4.0 if dtype.itemsize == 2 else 1.0
+        if not dtype.is_floating_point:
+            fixed = {k: f for k, f in fixed.items() if k.startswith("nearest") or k == "large"}
+        yield Suite(f"resize_scale_{name}", fixed, images[:1], None, scale)
+        if dtype in FLOATS[:2]:
+            images[:2] = images[1::-1]  # an example of which no result has the size 1
+            yield Suite(f"resize_scale_dynamic_{name}", free, images, ({2: Dim.AUTO, 3: Dim.AUTO},), scale)
+
+
+def whole(*shape: int) -> torch.Tensor:
+    """Bytes, all different as long as they last."""
+    return torch.arange(math.prod(shape)).reshape(shape).to(torch.uint8)
 
 
 def matmul_rows(w: dict[str, torch.Tensor]) -> dict[str, Function]:

@@ -135,3 +135,16 @@ def test_entry_points_that_cannot_be(modules: Any, args: Any, what: str) -> None
     with pytest.raises(InputSpecError) as caught:
         to_graphs(modules, args)
     assert caught.value.what == what
+
+
+class Resizes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.interpolate(x, scale_factor=2, mode="bilinear")
+
+
+def test_bytes_are_not_interpolated() -> None:
+    with pytest.raises(UnsupportedOpError) as found:
+        to_graphs(Resizes().eval(), (torch.zeros(1, 3, 4, 4, dtype=torch.uint8),))
+    assert "resizing u8 by mode linear, which torch does in fixed point: convert to a float type first" in str(
+        found.value
+    )

@@ -13,6 +13,7 @@ CHOSEN = [
     *("int_int64", "int_int8", "int_uint8", "bool", "casts_signed", "creation_dynamic", "bitcast"),
     *("reduce_float32", "reduce_bool", "ties", "views", "views_dynamic", "index", "order_float32"),
     *("norm", "norm_dynamic", "resize_align", "pool_nan", "conv_1d", "matmul", "attention_dynamic"),
+    "resize_scale_float64",
 ]
 """Suites that between them have every scalar op, dtype, view, reduction and template."""
 
