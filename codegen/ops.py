@@ -51,8 +51,8 @@ SCALAR_OPS: dict[str, ScalarOp] = _rows(
     ("and", 2, "same", "ib", 1, "bitwise, or logical for bool"),
     ("or", 2, "same", "ib", 1, "bitwise, or logical for bool"),
     ("xor", 2, "same", "ib", 1, "bitwise, or logical for bool"),
-    ("shl", 2, "same", "i", 1, "a << b"),
-    ("shr", 2, "same", "i", 1, "a >> b, arithmetic for signed types"),
+    ("shl", 2, "same", "i", 1, "a << b; 0 where b is negative or not below the width"),
+    ("shr", 2, "same", "i", 1, "a >> b, arithmetic for signed types; only the sign is left for such b"),
     ("eq", 2, "bool", "fib", 1, "a == b"),
     ("ne", 2, "bool", "fib", 1, "a != b"),
     ("lt", 2, "bool", "fib", 1, "a < b"),
@@ -98,10 +98,14 @@ SCALAR_OPS: dict[str, ScalarOp] = _rows(
     ("sigmoid", 1, "same", "f", 14, "1 / (1 + e^-a)"),
     ("isnan", 1, "bool", "f", 1, "a is NaN"),
     ("isinf", 1, "bool", "f", 1, "a is infinite"),
-    ("cast", 1, "attr", "fib", 1, "a as attribute `dtype`: float to int truncates, anything to bool is a != 0"),
+    ("cast", 1, "attr", "fib", 1, "a as attribute `dtype`: float to int as below, anything to bool is a != 0"),
     ("bitcast", 1, "attr", "fi", 1, "the same bits as attribute `dtype`, of the same size"),
 )
-"""name -> ScalarOp."""
+"""name -> ScalarOp.
+
+A cast of a float to an integer truncates. What the type cannot hold gives what torch gives on x86: NaN and
+all that leaves i32 or i64 the lowest integer; i8, i16 and u8 the low bits of the i32 (u8 of an f64: of the i64).
+"""
 
 
 def accepts(op: ScalarOp, dtype: DType) -> bool:

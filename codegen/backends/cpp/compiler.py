@@ -36,6 +36,7 @@ _COMMON_FLAGS = (
     "-fno-unwind-tables",
     "-fno-stack-protector",
     "-fno-strict-aliasing",  # arenas are bytes, seen as the types that their buffers have
+    "-fwrapv",  # integers wrap
     "-ffp-contract=off",  # a*b+c is fused where the source says fma, and nowhere else, whatever the compiler
     "-fno-math-errno",
     "-fno-trapping-math",

@@ -158,6 +158,8 @@ FUNCTIONS: dict[str, str] = {
     "gt": "ht::gt",
     "ge": "ht::ge",
     "where": "ht::select",
+    "shl": "ht::shl",
+    "shr": "ht::shr",
 }
 OPERATORS = {
     "add": "+",
@@ -167,8 +169,6 @@ OPERATORS = {
     "and": "&",
     "or": "|",
     "xor": "^",
-    "shl": "<<",
-    "shr": ">>",
 }
 
 BOOL_COMPARISONS = {

@@ -5,13 +5,48 @@ from __future__ import annotations
 import re
 
 HELPERS: dict[str, str] = {
+    "int_truncdiv": '''
+@triton.jit
+def int_truncdiv(a, b):
+    """The quotient rounded towards zero; by -1 a negation, which wraps where the division is undefined."""
+    negates = b + 1 == 0
+    return tl.where(negates, a - a - a, a // tl.where(negates, b - b + 1, b))
+''',
     "int_floordiv": '''
 @triton.jit
 def int_floordiv(a, b):
-    """The quotient rounded down; Triton's // rounds towards zero."""
-    q = a // b
-    r = a % b
+    """The quotient rounded down."""
+    q = int_truncdiv(a, b)
+    r = a - q * b
     return tl.where((r != 0) & ((r < 0) ^ (b < 0)), q - 1, q)
+''',
+    "shift_left": '''
+@triton.jit
+def shift_left(a, b, BITS: tl.constexpr):
+    """a << b; 0 where b is negative or not below the width."""
+    inside = (b >= 0) & (b < BITS)
+    return tl.where(inside, a << tl.where(inside, b, b - b), a - a)
+''',
+    "shift_right": '''
+@triton.jit
+def shift_right(a, b, BITS: tl.constexpr):
+    """a >> b, the sign moved in, which is all there is where b is negative or not below the width."""
+    inside = (b >= 0) & (b < BITS)
+    return tl.where(inside, a >> tl.where(inside, b, b - b), tl.where(a < 0, a - a - 1, a - a))
+''',
+    "whole_i32": '''
+@triton.jit
+def whole_i32(a):
+    """A float as an i32, rounded towards zero; NaN and what an i32 cannot hold give the lowest."""
+    inside = (a >= -2147483648.0) & (a < 2147483648.0)
+    return tl.where(inside, tl.where(inside, a, 0.0).to(tl.int32), tl.full((), -2147483648, tl.int32))
+''',
+    "whole_i64": '''
+@triton.jit
+def whole_i64(a):
+    """A float as an i64 likewise."""
+    inside = (a >= -9223372036854775808.0) & (a < 9223372036854775808.0)
+    return tl.where(inside, tl.where(inside, a, 0.0).to(tl.int64), tl.full((), -9223372036854775808, tl.int64))
 ''',
     "int_pow": '''
 @triton.jit

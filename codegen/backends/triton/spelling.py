@@ -119,8 +119,6 @@ OPERATORS = {
     "and": "&",
     "or": "|",
     "xor": "^",
-    "shl": "<<",
-    "shr": ">>",
     "eq": "==",
     "ne": "!=",
     "lt": "<",
@@ -170,6 +168,8 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
         return f"tl.{op}imum({args[0]}, {args[1]}{nan})"
     if op == "pow" and not t.is_float:
         return f"int_pow({args[0]}, {args[1]}, {t.nbytes * 8})"
+    if op in ("shl", "shr"):
+        return f"shift_{'left' if op == 'shl' else 'right'}({args[0]}, {args[1]}, {t.nbytes * 8})"
     if op in ("div", "floordiv", "truncdiv", "remainder", "fmod"):
         return _division(op, args, t)
     if coarse and op in COARSE and t in (DType.F32, *HALF):
@@ -201,6 +201,10 @@ def _cast(a: str, source: DType, target: DType) -> str:
     if target in HALF:
         first = a if source in (DType.F32, DType.F64, *HALF) else f"{a}.to(tl.float32)"
         return f"{first}.to({MEMORY[target]}).to(tl.float32)"  # rounded, and kept as f32
+    if source.is_float and not target.is_float:
+        wide = target is DType.I64 or (target is DType.U8 and source is DType.F64)
+        whole = f"whole_i{64 if wide else 32}({a})"
+        return whole if target in (DType.I32, DType.I64) else f"{whole}.to({REGISTER[target]})"
     return a if REGISTER[source] == REGISTER[target] else f"{a}.to({REGISTER[target]})"
 
 
@@ -226,9 +230,9 @@ def _division(op: str, args: tuple[str, ...], t: DType) -> str:
         return f"({a} {'//' if op in ('floordiv', 'truncdiv') else '%'} {b})"
     spelled = {
         "floordiv": f"int_floordiv({a}, {b})",
-        "truncdiv": f"({a} // {b})",
+        "truncdiv": f"int_truncdiv({a}, {b})",
         "remainder": f"({a} - int_floordiv({a}, {b}) * {b})",
-        "fmod": f"({a} % {b})",
+        "fmod": f"({a} - int_truncdiv({a}, {b}) * {b})",
     }
     return spelled[op]
 

@@ -11,16 +11,38 @@
 
 namespace ht {
 
-// C++ conversion of every lane. Floats go to narrow integers through int32_t, as scalar code on x86 does, so that a
-// negative float to uint8_t wraps instead of being undefined. cast<bf16> and cast<f16> round and stay vec<float>.
+namespace detail {
+
+// Every lane rounded towards zero; the lowest integer for NaN and for what I cannot hold, as x86 converts.
+template <class I, class V>
+HT_INLINE vec<I> truncated(V v) {
+  using T = lane<V>;
+#if defined(HT_AVX512)
+  if constexpr (same<T, float> && same<I, int32_t>) return bit_copy<vec<I>>(_mm512_cvttps_epi32(bit_copy<__m512>(v)));
+#elif defined(HT_AVX2)
+  if constexpr (same<T, float> && same<I, int32_t>) return bit_copy<vec<I>>(_mm256_cvttps_epi32(bit_copy<__m256>(v)));
+#endif
+  constexpr uint64_t sign = uint64_t{1} << (8 * sizeof(I) - 1);
+  const V edge = bcast<T>(static_cast<T>(sign));
+  const auto inside = (v >= -edge) & (v < edge);
+  const vec<I> whole = __builtin_convertvector(inside ? v : V{}, vec<I>);
+  return __builtin_convertvector(inside, vec<I>) ? whole : bcast<I>(static_cast<I>(sign));
+}
+
+}  // namespace detail
+
+// C++ conversion of every lane, and defined where C++ is not. Floats go to narrow integers through int32_t, doubles to
+// uint8_t through int64_t, as torch has it, so that they wrap. cast<bf16> and cast<f16> round and stay vec<float>.
 template <class To, class V>
 HT_INLINE vec<reg<To>> cast(V v) {
   if constexpr (detail::is_half<To>) {
     return detail::widen<To>(detail::narrow<To>(cast<float>(v)));
   } else if constexpr (same<To, lane<V>>) {
     return v;
-  } else if constexpr (is_float<lane<V>> && sizeof(To) < 4) {
-    return __builtin_convertvector(__builtin_convertvector(v, vec<int32_t>), vec<To>);
+  } else if constexpr (is_float<lane<V>> && !is_float<To>) {
+    constexpr bool wide = sizeof(To) == 8 || (same<To, uint8_t> && same<lane<V>, double>);
+    const auto whole = detail::truncated<typename IntOf<wide ? 8 : 4>::type>(v);
+    return __builtin_convertvector(whole, vec<To>);
   } else {
     return __builtin_convertvector(v, vec<To>);
   }
@@ -94,6 +116,48 @@ HT_INLINE V vabs(V v) {
   }
 }
 
+// The unsigned integer of a lane type's size.
+template <class T>
+struct Unsigned {
+  using type = T;
+};
+template <>
+struct Unsigned<int8_t> {
+  using type = uint8_t;
+};
+template <>
+struct Unsigned<int16_t> {
+  using type = uint16_t;
+};
+template <>
+struct Unsigned<int32_t> {
+  using type = uint32_t;
+};
+template <>
+struct Unsigned<int64_t> {
+  using type = uint64_t;
+};
+
+// a << b, 0 where b is negative or not below the width.
+template <class V>
+HT_INLINE V shl(V a, V b) {
+  using U = vec<typename Unsigned<lane<V>>::type>;
+  constexpr lane<U> width = 8 * sizeof(lane<V>);
+  const U count = bit_copy<U>(b);
+  const U moved = bit_copy<U>(a) << (count & static_cast<lane<U>>(width - 1));
+  return bit_copy<V>((count < width) ? moved : U{});
+}
+
+// a >> b, the sign moved in, which is all there is where b is negative or not below the width.
+template <class V>
+HT_INLINE V shr(V a, V b) {
+  using U = vec<typename Unsigned<lane<V>>::type>;
+  constexpr lane<U> width = 8 * sizeof(lane<V>);
+  const U count = bit_copy<U>(b);
+  const V moved = a >> bit_copy<V>(count & static_cast<lane<U>>(width - 1));
+  return (count < width) ? moved : ((a < V{}) ? ~V{} : V{});
+}
+
 // a with b's sign bit.
 template <class V>
 HT_INLINE V vcopysign(V a, V b) {
@@ -157,15 +221,17 @@ HT_INLINE V fma(V a, V b, V c) {
   }
 #else
 #define HT_UNARY(name, vector_builtin, float_builtin, double_builtin) \
-  template <class V>                                                                                  \
-  HT_INLINE V name(V v) {                                                                             \
-    static_assert(is_float<lane<V>>, #name " takes floats");                                          \
-    V r{};                                                                                            \
-    for (int i = 0; i < W; i++) {                                                                     \
-      if constexpr (sizeof(lane<V>) == 4) r[i] = float_builtin(v[i]);                                 \
-      else r[i] = double_builtin(v[i]);                                                               \
-    }                                                                                                 \
-    return r;                                                                                         \
+  template <class V>                                                  \
+  HT_INLINE V name(V v) {                                             \
+    static_assert(is_float<lane<V>>, #name " takes floats");          \
+    V r{};                                                            \
+    for (int i = 0; i < W; i++) {                                     \
+      if constexpr (sizeof(lane<V>) == 4)                             \
+        r[i] = float_builtin(v[i]);                                   \
+      else                                                            \
+        r[i] = double_builtin(v[i]);                                  \
+    }                                                                 \
+    return r;                                                         \
   }
 #endif
 HT_UNARY(vsqrt, __builtin_elementwise_sqrt, __builtin_sqrtf, __builtin_sqrt)
