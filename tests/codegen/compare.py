@@ -157,13 +157,14 @@ class Suite:
     def results(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """(ours, eager's) by function name, for each set of inputs."""
         if self._found is None:
-            self._found = []
+            found: list[tuple[dict[str, Any], dict[str, Any]]] = []
             for args in self.inputs:
                 with torch.no_grad():
                     want = Table(self.functions)(*(a.clone() for a in args))
                 flat = self.compiled()(*args)
                 spec = pytree.tree_structure(want)
-                self._found.append((pytree.tree_unflatten(flat, spec), want))
+                found.append((pytree.tree_unflatten(flat, spec), want))
+            self._found = found
         return self._found
 
     def check(self, name: str) -> None:

@@ -168,7 +168,8 @@ class Simulator(Runner):
     def _pointer(array: Array, text: str) -> torch.Tensor:
         """The memory of an array as the interpreter takes it, aligned as promised to kernels."""
         assert array.ctypes.data % 16 == 0 or array.size == 0
-        flat = array.reshape(-1)
+        # the interpreter tells buffers apart by address: one without elements has none that is another's
+        flat = array.reshape(-1) if array.size else np.empty(0, array.dtype)
         if text == "*i8":
             return torch.from_numpy(flat.view(np.int8))
         if text == "*bf16":
