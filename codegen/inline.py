@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hardtack.codegen.ir.expr import Const, Expr, Sym, sym
+from hardtack.codegen.ir.expr import Const, Expr, Sym, maximum, sym
 from hardtack.codegen.ir.expr_walk import free_syms
+from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import (
     Arg,
@@ -32,7 +33,7 @@ from hardtack.codegen.ir.loops import (
     out_of,
 )
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.ops import SCALAR_OPS
+from hardtack.codegen.ops import INT_DIVISIONS, SCALAR_OPS
 
 CHEAP = 3
 """Instructions an element that may be computed again for each reader."""
@@ -183,16 +184,33 @@ def _paste(
         assert out is not None
         names[out] = prefix + out
         pasted = map_stmt(s, names, syms)
+        if mask is not None:
+            pasted = _with_mask(body, pasted, mask)
         if isinstance(s, Check):
             assert isinstance(pasted, Check)
             syms[sym(s.out, extent=s.size)] = sym(pasted.out, extent=pasted.size)
-        if isinstance(pasted, Load) and mask is not None:
-            pasted = _with_mask(body, pasted, mask)
         body.append(pasted)
     raise AssertionError("a producer without a store")
 
 
-def _with_mask(body: list[Stmt], load: Load, mask: str) -> Load:
+def _with_mask(body: list[Stmt], s: Stmt, mask: str) -> Stmt:
+    """The statement as one that reads nothing and refuses nothing where the mask is false."""
+    if isinstance(s, Load):
+        return _masked_load(body, s, mask)
+    if isinstance(s, Check):
+        at = _where(body, f"{s.out}.at", mask, s.arg, Lit(0, DType.I64))
+        return replace(s, arg=at, size=maximum(s.size, 1))
+    if isinstance(s, Compute) and s.op in INT_DIVISIONS and s.dtype.is_int and isinstance(s.args[1], str):
+        return replace(s, args=(s.args[0], _where(body, f"{s.out}.by", mask, s.args[1], Lit(1, s.dtype))))
+    return s
+
+
+def _where(body: list[Stmt], out: str, mask: str, value: Arg, other: Lit) -> str:
+    body.append(Compute(out, "where", (mask, value, other), other.dtype))
+    return out
+
+
+def _masked_load(body: list[Stmt], load: Load, mask: str) -> Load:
     if load.mask is None:
         return replace(load, mask=mask, other=None)
     both = f"{load.out}.mask"
@@ -202,8 +220,7 @@ def _with_mask(body: list[Stmt], load: Load, mask: str) -> Load:
 
 def _masked(body: list[Stmt], prefix: str, mask: str, value: Arg, load: Load) -> Arg:
     assert load.other is not None
-    body.append(Compute(f"{prefix}sel", "where", (mask, value, load.other), load.other.dtype))
-    return f"{prefix}sel"
+    return _where(body, f"{prefix}sel", mask, value, load.other)
 
 
 def tidy(nest: LoopNest) -> LoopNest:

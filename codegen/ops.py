@@ -107,6 +107,9 @@ A cast of a float to an integer truncates. What the type cannot hold gives what 
 all that leaves i32 or i64 the lowest integer; i8, i16 and u8 the low bits of the i32 (u8 of an f64: of the i64).
 """
 
+INT_DIVISIONS = frozenset({"floordiv", "truncdiv", "remainder", "fmod"})
+"""The ops whose integer divisor of 0 is an HT_KERNEL_ASSERT."""
+
 
 def accepts(op: ScalarOp, dtype: DType) -> bool:
     """True if `op` is defined on arguments of `dtype`."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from hardtack.codegen.ir.expr import Add, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Sym, bounds
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.types import INT_RANGE, DType
+from hardtack.codegen.ops import INT_DIVISIONS
 
 STORAGE: dict[DType, str] = {
     DType.F32: "float",
@@ -188,7 +189,7 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
         return _cast(args[0], types[0], dtype)
     if op == "bitcast":
         return f"ht::bit_copy<{register_type(dtype)}>({args[0]})"
-    if op in ("floordiv", "truncdiv", "remainder", "fmod"):
+    if op in INT_DIVISIONS:
         return _division(op, args, types[0])
     if op == "pow":
         return f"ht::vpow({', '.join(args)})" if dtype.is_float else f"ht::power({', '.join(args)})"

@@ -37,6 +37,7 @@ from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import Arg, Assert, Check, Compute, Index, Load, Stmt, Store
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ops import INT_DIVISIONS
 
 INDEX_OUT_OF_RANGE = 1
 ASSERT_FAILED = 2
@@ -223,7 +224,7 @@ class Body:
         if isinstance(divisor, str) and self.dims[divisor] < dims:
             self.define(s.out, f"({args[0]} * {self._inverse(divisor)})", dims)
             return
-        if s.op in ("floordiv", "truncdiv", "remainder", "fmod") and not types[0].is_float:
+        if s.op in INT_DIVISIONS and not types[0].is_float:
             args = (typed(s.args[0]) if isinstance(s.args[0], Lit) else args[0], self._divisor(s))
         if s.op in LIBDEVICE or s.op in ("floordiv", "remainder"):
             args = tuple(
