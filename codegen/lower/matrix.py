@@ -44,7 +44,44 @@ def lower_matmul(low: Lowering, op: Op) -> None:
     if is_constant(low, b) and not batched:
         template(low, op, "gemm_packed", out, (_unit_last(low, a, a_view, op), pack_matrix(low, b_view)))
     else:
-        template(low, op, "gemm_dynamic", out, (a_view, b_view))
+        template(low, op, "gemm_dynamic", out, _in_two_batch_dims(low, op, a_view, b_view))
+
+
+def _in_two_batch_dims(low: Lowering, op: Op, a: Operand, b: Operand) -> tuple[Operand, Operand]:
+    """The operands with their leading dimensions joined into two at most: the template steps through no more. Where
+    strides stand against it, a is copied, then b."""
+    views = [a, b]
+    for side, name in enumerate(op.inputs):
+        if len(_batch_joined(*views)[0].shape) <= 4:
+            break
+        assert isinstance(name, str)
+        views[side] = copied(low, name, op, None)
+    return _batch_joined(*views)
+
+
+def _batch_joined(a: Operand, b: Operand) -> tuple[Operand, Operand]:
+    """Leading dimensions that follow one another evenly in both operands as one; those of size 1 left out."""
+    lead = len(a.shape) - 2
+    sizes: list[Expr] = []
+    steps: list[list[Expr]] = []
+    for n, *step in zip(a.shape[:lead], a.strides[:lead], b.strides[:lead], strict=True):
+        if n is ONE:
+            continue
+        if sizes and all(outer is inner * n for outer, inner in zip(steps[-1], step, strict=True)):
+            sizes[-1], steps[-1] = sizes[-1] * n, step
+        else:
+            sizes.append(n)
+            steps.append(step)
+    return tuple(  # type: ignore[return-value]
+        Operand(
+            o.buffer,
+            o.dtype,
+            o.offset,
+            (*sizes, *o.shape[lead:]),
+            (*(step[side] for step in steps), *o.strides[lead:]),
+        )
+        for side, o in enumerate((a, b))
+    )
 
 
 def _unit_last(low: Lowering, value: str, view: Operand, op: Op) -> Operand:

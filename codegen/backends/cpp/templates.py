@@ -93,17 +93,14 @@ def _gemm_packed(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Cal
     return Call(("gemm.h",), (), call, const(0), tile_nbytes(m, n))
 
 
-def _batch_strides(o: Operand) -> tuple[Expr, Expr]:
+def _batch_strides(o: Operand) -> tuple[Expr, ...]:
     """(outer, inner) strides of up to two batch dimensions."""
-    strides = [s if n is not ONE else const(0) for s, n in zip(o.strides[:-2], o.shape[:-2], strict=True)]
-    strides = [const(0)] * (2 - len(strides)) + strides
-    return strides[0], strides[1]
+    return (*(const(0),) * (4 - len(o.strides)), *o.strides[:-2])
 
 
 def _gemm_dynamic(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     left, right = a.operands
-    batch = [x.extent for x in a.axes[:-2]]
-    batch = [ONE] * (2 - len(batch)) + batch
+    batch = (*(ONE,) * (4 - len(left.shape)), *left.shape[:-2])
     m, n, k = a.axes[-2].extent, a.axes[-1].extent, left.shape[-1]
     names = [
         p.add(x, e) for x, e in zip(("outer", "inner", "rows", "columns", "depth"), (*batch, m, n, k), strict=True)
