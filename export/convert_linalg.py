@@ -161,6 +161,8 @@ def _convolution(
     if not 1 <= spatial <= 3:
         raise Refusal(f"convolution over {spatial} dims")
     batched = x.rank == weight.rank
+    if int_value(x.shape[x.rank - spatial - 1]) == 0:
+        return b.full(b.result.shape, 0, x.dtype)  # torch's result has no channels either
     image = x if batched else b.unsqueeze(x, 0)
     if any(int_value(k) is None for k in weight.shape):
         raise Refusal("convolution with a kernel whose size is dynamic")

@@ -52,6 +52,7 @@ def _conv(c: Case) -> Types:
     need(all(k is not None for k in kernel), f"conv kernel size is not constant: {w}")
     transposed = bool(c.attr("transposed"))
     channels = w.shape[0] if transposed else w.shape[1] * groups
+    need(int_value(channels) != 0, f"conv of {x}, which has no channels")
     need(c.same(x.shape[1], channels), f"conv input has {x.shape[1]} channels, the weight wants {channels}")
     out_channels = w.shape[1] * groups if transposed else w.shape[0]
     if len(c.args) == 3:

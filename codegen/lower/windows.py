@@ -131,7 +131,8 @@ def lower_adaptive_pool(low: Lowering, op: Op) -> None:
     where: list[Expr] = []
     conditions: list[str] = []
     count: Expr = ONE
-    for o, n, m in zip(index[2:], sizes, out.shape[2:], strict=True):
+    for o, n, outputs in zip(index[2:], sizes, out.shape[2:], strict=True):
+        m = maximum(outputs, ONE)  # without outputs no window is asked for
         first, end = floordiv(o * n, m), floordiv((o + 1) * n + m - 1, m)
         width = end - first
         longest = width if int_value(width) is not None or m is ONE else floordiv(n + m - 1, m) + 1
