@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.codegen import tables_conv, tables_nn, tables_scalar, tables_tensor
+from tests.codegen import tables_conv, tables_corners, tables_nn, tables_scalar, tables_tensor
 from tests.codegen.compare import Suite
 
-SOURCES = (tables_scalar, tables_tensor, tables_nn, tables_conv)
+SOURCES = (tables_scalar, tables_tensor, tables_nn, tables_conv, tables_corners)
 
 
 def suites_by_name() -> dict[str, Suite]:

@@ -86,6 +86,8 @@ def _by_reducer(
     nest: LoopNest, dims: Mapping[int, Axis], load: Load, reducer: LoopNest, shape: Sequence[Expr]
 ) -> _Walk | None:
     """Each dimension of the result is read at an axis of the nest, the last at axis // k."""
+    if not load.index:
+        return None  # one result for all: there are no groups
     *outer, last = load.index
     at = {a.sym: d for d, a in dims.items()}
     if not isinstance(last, FloorDiv) or not isinstance(last.a, Sym):
