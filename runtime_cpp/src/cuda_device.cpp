@@ -174,7 +174,8 @@ Status CudaDevice::allow_shared(const Kernel& kernel, const GpuKernel& gpu, Slot
                        "asking for large clusters");
 }
 
-// Constants of the same bytes lie in one place; what no program reads is left out.
+// Constants of the same bytes lie in one place; what no program reads is left out. An empty constant has no bytes, and the
+// address of the one behind it: an address alone tells no constant.
 void CudaDevice::place_constants() {
   const Manifest& manifest = bundle_.manifest();
   std::vector<bool> used(manifest.constants.size(), false);
@@ -186,12 +187,13 @@ void CudaDevice::place_constants() {
   for (const ManifestArray& state : manifest.states) {
     if (state.init != nullptr) used[static_cast<size_t>(manifest.find_constant(state.init))] = true;
   }
-  std::map<const uint8_t*, int64_t> placed;  // by where the bytes are
+  std::map<std::pair<const uint8_t*, int64_t>, int64_t> placed;  // by where the bytes are, and how many
   places_.assign(used.size(), -1);
   for (size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) continue;
-    const auto [at, fresh] = placed.emplace(bytes_.at(bundle_.constant_place(i)), constants_nbytes_);
-    if (fresh) constants_nbytes_ += round_up(std::max<int64_t>(manifest.constants[i].nbytes, 1), kConstantAlignment);
+    const int64_t nbytes = manifest.constants[i].nbytes;
+    const auto [at, fresh] = placed.emplace(std::pair(bytes_.at(bundle_.constant_place(i)), nbytes), constants_nbytes_);
+    if (fresh) constants_nbytes_ += round_up(std::max<int64_t>(nbytes, 1), kConstantAlignment);
     places_[i] = at->second;
   }
 }

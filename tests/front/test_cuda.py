@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -125,6 +126,33 @@ def test_a_failing_device_is_told_with_its_place(bundle: Path, driver: NullDrive
     driver.set("FAIL", "cuLaunchKernelEx=701")
     with pytest.raises(hardtack.RunError, match=r"instruction 0 .*k_scale.*CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"):
         model(np.ones((3, 4), np.float32))
+
+
+def test_constants_arrive_as_they_are(driver: NullDriver, tmp_path: Path) -> None:
+    """Also those next to an empty one, which lies at the address of the one behind it, and those of equal bytes."""
+    arrays = {
+        "a": np.arange(4, dtype=np.float32),
+        "b": np.zeros((0, 16), np.float32),
+        "c": np.arange(5, 105, dtype=np.float32),
+        "d": np.zeros(0, np.float32),
+        "e": np.arange(4, dtype=np.float32),
+        "f": np.full(3, 7, np.float32),
+    }
+    path = tmp_path / "model.pkg"
+    write_bundle(path, sample_cuda.with_constants(arrays))
+    found: dict[str, np.ndarray[Any, Any]] = {}
+
+    def copy(function: str, params: list[int], grid: tuple[int, ...]) -> None:
+        for (name, array), at in zip(arrays.items(), params, strict=False):
+            address = ctypes.c_uint64.from_address(at).value
+            assert driver.written(address, array.nbytes).all(), name
+            found[name] = np.frombuffer(ctypes.string_at(address, array.nbytes), np.float32)
+        result = ctypes.c_uint64.from_address(params[len(arrays) + 1]).value
+        driver.written(result, 16)[:] = 1
+
+    driver.compute(copy)
+    load(path, driver)(np.ones(4, np.float32))
+    assert {n: a.tolist() for n, a in found.items()} == {n: a.reshape(-1).tolist() for n, a in arrays.items()}
 
 
 def test_an_observer_sees_copies(bundle: Path, driver: NullDriver) -> None:

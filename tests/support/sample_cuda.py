@@ -5,11 +5,15 @@ The kernel gets y, the constant and n as they are, and x through a tensor map. I
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from cubin import I32, I64, MAP, POINTER, cubin
 
 from hardtack.codegen.ir.constants import ConstantData
-from hardtack.codegen.ir.expr import const, sym
+from hardtack.codegen.ir.expr import Expr, const, sym
 from hardtack.codegen.ir.graph import Origin
 from hardtack.codegen.ir.plan import (
     BufferParam,
@@ -89,3 +93,32 @@ def content() -> BundleContent:
         constants=(("layer.scale", ConstantData(DType.F32, np.array([1.0, 2.0, 3.0, 0.5], np.float32))),),
         kernels={kernel_member(CODE): CODE},
     )
+
+
+def with_constants(arrays: Mapping[str, np.ndarray[Any, Any]]) -> BundleContent:
+    """forward(x: f32[4]) -> y, by one kernel that reads all of these f32 constants, in this order, and x."""
+    base = content()
+    code = cubin("read_all", (POINTER,) * (len(arrays) + 4))
+    values = [Value(n, DType.F32, tuple(map(const, a.shape)), _strides(a), ("constant", n)) for n, a in arrays.items()]
+    values += [Value(n, DType.F32, (FOUR,), (ONE,), (kind, 0)) for n, kind in (("x", "input"), ("y", "output"))]
+    names = tuple(v.name for v in values)
+    params = tuple(BufferParam(DType.F32, "write" if n == "y" else "read") for n in names)
+    args = (*(("buffer", k) for k in range(len(names))), ("scratch",), ("null",))
+    gpu = GpuKernel(kernel_member(code), "read_all", 32, 0, args)
+    launch = Launch("k_read", names, (), grid=(ONE, ONE, ONE))
+    kernels = (KernelRecord("k_read", params, 0, gpu),)
+    plan = Plan("forward", TARGET, (), (), tuple(values), ("x",), ("y",), kernels, (launch,), ZERO)
+    x, y = (TensorContent(name, DType.F32, (FOUR,), (ONE,)) for name in ("x", "y"))
+    (entry,) = base.entries
+    return BundleContent(
+        entries=(EntryContent("forward", (), (x,), (y,), entry.in_tree, entry.out_tree),),
+        targets=base.targets,
+        plans={("forward", TARGET): plan},
+        constants=tuple((n, ConstantData(DType.F32, a)) for n, a in arrays.items()),
+        kernels={kernel_member(code): code},
+    )
+
+
+def _strides(array: np.ndarray[Any, Any]) -> tuple[Expr, ...]:
+    """Row-major, as for sizes of at least 1."""
+    return tuple(const(math.prod(max(1, n) for n in array.shape[d + 1 :])) for d in range(array.ndim))

@@ -1,4 +1,5 @@
 // The entry points of the null driver.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -53,13 +54,20 @@ Result enqueue(State& state, const char* name, Stream stream, std::function<void
   return kSuccess;
 }
 
-Result fill(const char* name, Pointer to, size_t nbytes, Stream stream, std::function<void()> work) {
+// Work on a range of device memory, which it writes unless the range is only read.
+Result work_on(const char* name, Pointer range, size_t nbytes, Stream stream, bool writes, std::function<void()> work) {
   State& state = State::get();
-  if (!state.inside(name, to, nbytes)) return kInvalidValue;
+  if (!state.inside(name, range, nbytes)) return kInvalidValue;
   state.note("%s %zu", name, nbytes);
   return enqueue(state, name, stream, [=, &state] {
-    if (state.inside(name, to, nbytes)) work();
+    if (!state.inside(name, range, nbytes)) return;
+    if (writes) std::memset(state.written(range), 1, nbytes);
+    work();
   });
+}
+
+Result fill(const char* name, Pointer to, size_t nbytes, Stream stream, std::function<void()> work) {
+  return work_on(name, to, nbytes, stream, true, std::move(work));
 }
 
 template <typename T>
@@ -89,6 +97,21 @@ HT_NULL_API const char* ht_null_take(const char* what) {
   lines.clear();
   return text.c_str();
 }
+
+// Null: launches do nothing. The function is called with the driver locked: it must not call the driver.
+HT_NULL_API void ht_null_compute(Compute compute) {
+  State& state = State::get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  state.compute = compute;
+}
+
+// For use while `compute` runs. The allocation around an address; false without one.
+HT_NULL_API bool ht_null_allocation(uint64_t address, uint64_t* start, size_t* nbytes) {
+  return State::get().allocation(address, start, nbytes);
+}
+
+// Where the driver keeps, byte for byte, what was written since it was allocated.
+HT_NULL_API uint8_t* ht_null_written(uint64_t address) { return State::get().written(address); }
 
 HT_NULL_API Result cuInit(unsigned) {
   HT_NULL_CALL("cuInit", false);
@@ -246,14 +269,24 @@ HT_NULL_API Result cuMemcpyHtoDAsync_v2(Pointer to, const void* from, size_t nby
 HT_NULL_API Result cuMemcpyDtoHAsync_v2(void* to, Pointer from, size_t nbytes, Stream stream) {
   HT_NULL_CALL("cuMemcpyDtoHAsync_v2");
   if (call.state.on_device(reinterpret_cast<Pointer>(to))) call.state.problem("copy_out to device memory");
-  return fill("copy_out", from, nbytes, stream, [=] { std::memcpy(to, reinterpret_cast<const void*>(from), nbytes); });
+  State& state = call.state;
+  return work_on("copy_out", from, nbytes, stream, false, [=, &state] {
+    const uint8_t* written = state.written(from);
+    if (state.compute != nullptr && std::count(written, written + nbytes, 1) != static_cast<std::ptrdiff_t>(nbytes)) {
+      state.problem("copy_out: of %zu bytes not all were written", nbytes);
+    }
+    std::memcpy(to, reinterpret_cast<const void*>(from), nbytes);
+  });
 }
 
 HT_NULL_API Result cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, size_t nbytes, Stream stream) {
   HT_NULL_CALL("cuMemcpyDtoDAsync_v2");
   if (!call.state.inside("copy", from, nbytes)) return kInvalidValue;
-  return fill("copy", to, nbytes, stream,
-              [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), nbytes); });
+  State& state = call.state;
+  return fill("copy", to, nbytes, stream, [=, &state] {
+    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), nbytes);
+    std::memcpy(state.written(to), state.written(from), nbytes);
+  });
 }
 
 HT_NULL_API Result cuMemsetD8Async(Pointer to, unsigned char value, size_t count, Stream stream) {
@@ -338,10 +371,10 @@ HT_NULL_API Result cuLaunchKernelEx(const LaunchConfig* config, Function functio
   HT_NULL_CALL("cuLaunchKernelEx");
   const auto* f = reinterpret_cast<const FunctionState*>(function);
   if (!call.state.check_launch(*f, *config, params)) return kInvalidValue;
-  std::vector<std::vector<char>> values;
+  Launch launch = {f, {}, {config->grid[0], config->grid[1], config->grid[2]}};
   for (size_t i = 0; i < f->params.size(); ++i) {
     const char* from = static_cast<const char*>(params[i]);
-    values.emplace_back(from, from + f->params[i].nbytes);
+    launch.params.emplace_back(from, from + f->params[i].nbytes);
   }
   call.state.note("launch %s grid %ux%ux%u block %u shared %u", f->name.c_str(), config->grid[0], config->grid[1],
                   config->grid[2], config->block[0], config->shared_nbytes);
@@ -349,7 +382,7 @@ HT_NULL_API Result cuLaunchKernelEx(const LaunchConfig* config, Function functio
     call.state.note("with attribute %d = %d", config->attributes[i].id, config->attributes[i].number);
   }
   State& state = call.state;
-  return enqueue(state, "launch", config->stream, [f, values, &state] { state.run(*f, values); });
+  return enqueue(state, "launch", config->stream, [launch, &state] { state.run(launch); });
 }
 
 HT_NULL_API Result cuStreamBeginCapture_v2(Stream stream, int mode) {

@@ -34,6 +34,8 @@ State& State::get() {
 State::State() {
   void* heap = ::mmap(nullptr, kHeapNbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   heap_ = next_ = reinterpret_cast<uint64_t>(heap);
+  written_ = static_cast<uint8_t*>(
+      ::mmap(nullptr, kHeapNbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   for (const char* name : {"HARDTACK_NULL_DEVICES", "HARDTACK_NULL_ARCH", "HARDTACK_NULL_FAIL", "HARDTACK_NULL_REPORT",
                            "HARDTACK_NULL_STRICT"}) {
     if (const char* value = std::getenv(name)) settings[name] = value;
@@ -83,6 +85,7 @@ bool State::release(uint64_t address) {
   if (at == memory.end()) return problem("free of 0x%llx, which is not allocated", (unsigned long long)address), false;
   ::mprotect(reinterpret_cast<void*>(address), pages(at->second), PROT_NONE);
   ::madvise(reinterpret_cast<void*>(address), pages(at->second), MADV_DONTNEED);
+  std::memset(written(address), 0, at->second);
   memory.erase(at);
   return true;
 }
@@ -97,6 +100,15 @@ bool lies_in(const std::map<uint64_t, size_t>& allocations, uint64_t address, si
 }
 
 }  // namespace
+
+bool State::allocation(uint64_t address, uint64_t* start, size_t* nbytes) const {
+  auto at = memory.upper_bound(address);
+  if (at == memory.begin()) return false;
+  --at;
+  *start = at->first;
+  *nbytes = at->second;
+  return address - at->first <= at->second;
+}
 
 bool State::inside(const char* what, uint64_t address, size_t nbytes) {
   if (lies_in(memory, address, nbytes)) return true;
@@ -143,7 +155,14 @@ bool State::check_launch(const FunctionState& f, const LaunchConfig& c, void* co
   return true;
 }
 
-void State::run(const FunctionState& f, const std::vector<std::vector<char>>& params) {
+void State::run(const Launch& launch) {
+  const FunctionState& f = *launch.function;
+  const std::vector<std::vector<char>>& params = launch.params;
+  if (compute != nullptr) {
+    std::vector<const void*> pointers;
+    for (const std::vector<char>& param : params) pointers.push_back(param.data());
+    compute(f.name.c_str(), pointers.data(), static_cast<unsigned>(pointers.size()), launch.grid);
+  }
   const auto at = settings.find("HARDTACK_NULL_REPORT");
   char name[128] = {};
   unsigned status = 0, site = 0;

@@ -1,5 +1,6 @@
 // A CUDA driver without a GPU, for tests: memory is host memory, copies and fills happen, kernels are only checked and
-// recorded. hardtack is given its path as `cuda_driver`.
+// recorded, or done by a function of the test (ht_null_compute). It knows which bytes were written since they were
+// allocated. hardtack is given its path as `cuda_driver`.
 //
 // Settings, from the environment when the library is loaded or from ht_null_set:
 //   HARDTACK_NULL_DEVICES  how many devices there are (1)
@@ -41,6 +42,16 @@ struct ModuleState {
   std::map<std::string, FunctionState> functions;
 };
 
+/// Does what a launch does: the function's name, its parameters, how many they are, and its grid.
+using Compute = void (*)(const char* function, const void* const* params, unsigned num_params, const unsigned* grid);
+
+/// A launch as it was enqueued.
+struct Launch {
+  const FunctionState* function = nullptr;
+  std::vector<std::vector<char>> params;
+  unsigned grid[3] = {};
+};
+
 struct StreamState {
   std::vector<std::function<void()>>* recording = nullptr;  // between begin and end of a capture
 };
@@ -61,6 +72,7 @@ class State {
   std::set<void*> streams, events, modules, graphs, execs;
   int retained = 0;
   std::vector<std::string> log, problems;
+  Compute compute = nullptr;
 
   void note(const char* format, ...) __attribute__((format(printf, 2, 3)));
   /// Something that a caller of the driver must not do.
@@ -73,11 +85,16 @@ class State {
   bool release(uint64_t address);
   /// Notes a problem unless the range lies in one live allocation.
   bool inside(const char* what, uint64_t address, size_t nbytes);
+  /// The live allocation around an address, false without one.
+  bool allocation(uint64_t address, uint64_t* start, size_t* nbytes) const;
+  /// One byte for each byte of device memory: whether it was written since it was allocated.
+  uint8_t* written(uint64_t address) const { return written_ + (address - heap_); }
   bool on_device(uint64_t address) const { return address >= heap_ && address < heap_ + kHeapNbytes; }
 
   bool check_launch(const FunctionState& function, const LaunchConfig& config, void* const* params);
-  /// What the launch does to memory: nothing, or the report that the settings ask for, when somebody waits for it.
-  void run(const FunctionState& function, const std::vector<std::vector<char>>& params);
+  /// What the launch does to memory: what `compute` does, and the report that the settings ask for, when somebody waits
+  /// for it.
+  void run(const Launch& launch);
   /// Lets all launches end.
   void finish();
 
@@ -90,6 +107,7 @@ class State {
   std::vector<std::pair<int32_t*, int32_t>> reports_;  // of launches that nobody has waited for: where and what
   static constexpr size_t kHeapNbytes = size_t{1} << 36;
   uint64_t heap_ = 0, next_ = 0;
+  uint8_t* written_ = nullptr;
 };
 
 /// The functions of a cubin with their parameters; false when it is none.
