@@ -1,4 +1,5 @@
-"""A compiled GPU plan executed on the CPU: launches go through Triton's interpreter, memory is numpy with guards."""
+"""A compiled GPU plan executed on the CPU: launches go through Triton's interpreter, each access is checked, memory is
+numpy with guards."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ import torch
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.ir.plan import If, Instr, Launch, While
 from tests.codegen.runner import Array, KernelFailed, Runner
+from tests.triton.accesses import checked
 from tests.triton.interpreter import interpreter, tl
 
 LIBDEVICE = "from triton.language.extra.cuda import libdevice"
@@ -148,7 +150,8 @@ class Simulator(Runner):
             else:
                 assert a.role == ("site",), a.role
                 args.append(site)
-        with np.errstate(all="ignore"):
+        ranges = [(a.ctypes.data, a.nbytes) for a in (*(arrays[b] for b in launch.buffers), status)]
+        with np.errstate(all="ignore"), checked(ranges):
             self.kernels[launch.kernel][grid](*args, **kernel.constexprs)  # type: ignore[index]
         self.memory.check(launch.kernel)
         if status[0]:

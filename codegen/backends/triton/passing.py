@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hardtack.codegen.backends.triton.tiled import TileNest
@@ -17,12 +17,10 @@ def place_values(
 ) -> tuple[dict[str, str], list[TileNest]]:
     """Where each buffer lives, and the nests with their registers and barriers."""
     writer: dict[str, int] = {}
-    value_offset: dict[str, Expr | None] = {}
     for k, n in enumerate(nests):
-        for s in n.nest.stores():
-            once = s.buffer not in writer and s.mode == "set" and not _checked(s.index[0], n.nest)
-            value_offset[s.buffer] = s.index[0] if once else None
-            writer.setdefault(s.buffer, k)
+        for b in n.nest.writes():
+            writer.setdefault(b, k)
+    value_offset = _value_offsets(nests)
     pass_of = _pass_numbers(nests)
     found: list[TileNest] = []
     from_memory: set[str] = set()
@@ -34,7 +32,7 @@ def place_values(
             b = load.buffer
             if b not in writer or writer[b] >= k:
                 continue
-            if load.index[0] is value_offset[b] and _still_there(nests, writer[b], k, pass_of, load.index[0]):
+            if load.index[0] is value_offset.get(b) and _still_there(nests, writer[b], k, pass_of, load.index[0]):
                 mine.add(b)
             else:
                 late.add(b)
@@ -64,24 +62,27 @@ def _still_there(nests: Sequence[TileNest], writer: int, reader: int, pass_of: S
 
 
 def _with_barriers(nests: Sequence[TileNest]) -> list[TileNest]:
+    """A barrier stands in front of a pass, whose nests then find what was stored before: what one of them stores, no
+    other touches, but for values in registers (see _needs_end)."""
     written: set[str] = set()
     touched: set[str] = set()
     out: list[TileNest] = []
-    for n in nests:
-        read = {s.buffer for s in n.nest.loads()} - n.registers
-        stores = n.nest.writes()
+    for members in passes_of(nests):
+        read = {s.buffer for n in members for s in n.nest.loads() if s.buffer not in n.registers}
+        stores = {b for n in members for b in n.nest.writes()}
         barrier = bool(read & written or stores & touched)
         if barrier:
             written, touched = set(), set()
         written |= stores
         touched |= stores | read
-        out.append(replace(n, barrier=barrier))
+        out += [replace(members[0], barrier=barrier), *members[1:]]
     return out
 
 
 def _pass_numbers(nests: Sequence[TileNest]) -> list[int]:
     """The pass of each nest: neighbours that walk one looped axis share a pass unless one needs the other's end."""
     numbers: list[int] = []
+    value_offset = _value_offsets(nests)
     current = -1
     members: list[TileNest] = []
     for n in nests:
@@ -91,7 +92,7 @@ def _pass_numbers(nests: Sequence[TileNest]) -> list[int]:
             and n.inner.looped
             and members[-1].inner is not None
             and members[-1].inner.axis.sym is n.inner.axis.sym
-            and not any(_needs_end(m, n) for m in members)
+            and not any(_needs_end(m, n, value_offset) for m in members)
         )
         if not joins:
             current += 1
@@ -101,14 +102,25 @@ def _pass_numbers(nests: Sequence[TileNest]) -> list[int]:
     return numbers
 
 
-def _needs_end(first: TileNest, second: TileNest) -> bool:
-    """True if `second` reads what `first` has only after its loop, or at another point; or writes what it touches."""
+def _needs_end(first: TileNest, second: TileNest, value_offset: Mapping[str, Expr]) -> bool:
+    """True if `second` reads what `first` has only after its loop, or not from the register at the same point; or if it
+    writes what `first` touches."""
     reduces, _, _ = phases(first.nest)
-    offsets = {s.buffer: s.index[0] for s in first.nest.stores()}
+    stored = first.nest.writes()
     for s in second.nest.loads():
-        if s.buffer in offsets and (reduces or s.index[0] is not offsets[s.buffer]):
+        if s.buffer in stored and (reduces or s.index[0] is not value_offset.get(s.buffer)):
             return True
-    return bool(second.nest.writes() & (first.nest.reads() | first.nest.writes()))
+    return bool(second.nest.writes() & (first.nest.reads() | stored))
+
+
+def _value_offsets(nests: Sequence[TileNest]) -> dict[str, Expr]:
+    """Where the buffers are stored of which one statement has the whole value, to be kept in a register."""
+    found: dict[str, Expr | None] = {}
+    for n in nests:
+        for s in n.nest.stores():
+            once = s.buffer not in found and s.mode == "set" and not _checked(s.index[0], n.nest)
+            found[s.buffer] = s.index[0] if once else None
+    return {b: e for b, e in found.items() if e is not None}
 
 
 def passes_of(nests: Sequence[TileNest]) -> list[list[TileNest]]:
