@@ -111,6 +111,34 @@ INT_DIVISIONS = frozenset({"floordiv", "truncdiv", "remainder", "fmod"})
 """The ops whose integer divisor of 0 is an HT_KERNEL_ASSERT."""
 
 
+EXACT = frozenset(
+    [
+        *(
+            "max",
+            "min",
+            "copysign",
+            "where",
+            "neg",
+            "abs",
+            "sign",
+            "floor",
+            "ceil",
+            "trunc",
+            "round",
+            "cast",
+            "bitcast",
+        ),
+        *("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf"),
+    ]
+)
+"""Ops that give values of a half type for values of it, or that round themselves; all others are rounded to it."""
+
+
+def rounds(op: str, dtype: DType) -> bool:
+    """True if a result of `dtype` is computed in f32 and then rounded."""
+    return dtype.is_half and op not in EXACT
+
+
 def accepts(op: ScalarOp, dtype: DType) -> bool:
     """True if `op` is defined on arguments of `dtype`."""
     kind = "f" if dtype.is_float else "b" if dtype is DType.BOOL else "i"

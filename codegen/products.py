@@ -30,19 +30,22 @@ KIND = "products"
 """Of the Decisions that are made here: subject is the first product, partner the number of products."""
 
 
+Shape = tuple[Expr, ...]
+
+
 @dataclass(frozen=True)
 class _Product:
-    """x @ w, or x @ w + b where nothing else reads the product. `result`: the value with the bias."""
+    """x @ w, or x @ w + b where nothing else reads the product. `ops`: the outputs of the ops that compute it, the last
+    one its result."""
 
     op: Op
     weight: str
     bias: str | None
-    result: str
+    ops: tuple[str, ...]
 
     @property
-    def ops(self) -> tuple[str, ...]:
-        """The outputs of the ops that the joined product replaces."""
-        return tuple(dict.fromkeys((self.op.outputs[0], self.result)))
+    def result(self) -> str:
+        return self.ops[-1]
 
 
 def join_products(
@@ -81,27 +84,44 @@ def _siblings(graph: Graph, readers: Mapping[str, Sequence[Op]]) -> list[list[_P
             continue
         a, w = op.inputs
         assert isinstance(a, str) and isinstance(w, str)
-        left, right, out = (graph.types[x] for x in (a, w, op.outputs[0]))
-        plain = len(left.shape) == len(right.shape) == 2 and left.dtype is right.dtype is out.dtype
-        if plain and out.dtype.is_float and w in constants and len(readers[w]) == 1 and w not in kept:
-            found.setdefault((a, out.dtype), []).append(_with_bias(graph, op, w, constants, readers, kept))
+        left, right = graph.types[a], graph.types[w]
+        plain = len(left.shape) == len(right.shape) == 2 and left.dtype is right.dtype
+        if plain and left.dtype.is_float and w in constants and len(readers[w]) == 1 and w not in kept:
+            product = _with_bias(graph, op, w, constants, readers, kept)
+            if graph.types[product.result].dtype is left.dtype:
+                found.setdefault((a, left.dtype), []).append(product)
     return list(found.values())
 
 
 def _with_bias(
     graph: Graph, op: Op, weight: str, constants: Iterable[str], readers: Mapping[str, Sequence[Op]], kept: set[str]
 ) -> _Product:
-    out = op.outputs[0]
-    after = readers.get(out, ())
-    if len(after) == 1 and after[0].kind == "add" and out not in kept:
-        add = after[0]
-        bias = add.inputs[1] if add.inputs[0] == out else add.inputs[0]
-        t = graph.types[out]
-        wanted = TensorType(t.dtype, t.shape[1:])
-        same = isinstance(bias, str) and bias in constants and graph.types[bias] == wanted
-        if same and graph.types[add.outputs[0]] == t:
-            return _Product(op, weight, str(bias), add.outputs[0])
-    return _Product(op, weight, None, out)
+    """The product and, where it is added to right away, its bias; of half types both are in f32, and rounded behind."""
+
+    def behind(value: str, kind: str) -> Op | None:
+        after = readers.get(value, ())
+        return after[0] if len(after) == 1 and after[0].kind == kind and value not in kept else None
+
+    out, dtype = op.outputs[0], graph.types[weight].dtype
+    alone = _Product(op, weight, None, (out,))
+    add = behind(out, "add")
+    if add is None:
+        return alone
+    given = add.inputs[1] if add.inputs[0] == out else add.inputs[0]
+    cast = next((o for o in graph.ops if o.kind == "cast" and o.outputs == (given,)), None)
+    bias = given if cast is None else cast.inputs[0]
+    t = graph.types[out]
+    wanted = TensorType(dtype, t.shape[1:])
+    same = isinstance(bias, str) and bias in constants and graph.types[bias] == wanted
+    if not same or graph.types[add.outputs[0]] != t:
+        return alone
+    ops: tuple[str, ...] = (out, add.outputs[0])
+    if t.dtype is dtype:
+        return _Product(op, weight, str(bias), ops)
+    narrow = behind(add.outputs[0], "cast")
+    if cast is not None and len(readers[cast.outputs[0]]) == 1:
+        ops = (*cast.outputs, *ops)
+    return alone if narrow is None else _Product(op, weight, str(bias), (*ops, *narrow.outputs))
 
 
 def _kept(graph: Graph) -> set[str]:
@@ -145,9 +165,16 @@ class _Emitter:
     ops: list[Op] = field(default_factory=list)
 
     def __call__(
-        self, kind: str, inputs: Sequence[Operand], name: str, shape: tuple[Expr, ...], **attrs: object
+        self,
+        kind: str,
+        inputs: Sequence[Operand],
+        name: str,
+        shape: tuple[Expr, ...],
+        wide: bool = False,
+        **attrs: object,
     ) -> str:
-        self.types[name] = TensorType(self.dtype, shape)
+        """wide: in f32, for half types."""
+        self.types[name] = TensorType(DType.F32 if wide and self.dtype.is_half else self.dtype, shape)
         self.ops.append(Op(kind, tuple(inputs), make_attrs(**attrs), (name,), self.origin))
         return name
 
@@ -162,11 +189,11 @@ def _joined(products: Sequence[_Product], types: dict[str, TensorType]) -> tuple
     columns = [int_value(types[p.weight].shape[1]) or 0 for p in products]
     total = const(sum(columns))
     stem = head.outputs[0]
-    result = emit(
-        "matmul", (a, _weight(emit, products, rows is ONE or emit.dtype is DType.F32)), f"{stem}.joined", (rows, total)
-    )
-    if any(p.bias for p in products):
-        result = emit("add", (result, _bias(emit, products, columns)), f"{stem}.biased", (rows, total))
+    operands = (a, _weight(emit, products, rows is ONE or emit.dtype is DType.F32))
+    if not any(p.bias for p in products):
+        result = emit("matmul", operands, f"{stem}.joined", (rows, total))
+    else:
+        result = _biased(emit, operands, _bias(emit, products, columns), stem, (rows, total))
     slices: list[Op] = []
     start = 0
     for p, n in zip(products, columns, strict=True):
@@ -174,6 +201,16 @@ def _joined(products: Sequence[_Product], types: dict[str, TensorType]) -> tuple
         slices.append(Op("slice", (result,), attrs, (p.result,), p.op.origin))
         start += n
     return emit.ops, slices
+
+
+def _biased(emit: _Emitter, operands: Sequence[Operand], bias: str, stem: str, shape: tuple[Expr, ...]) -> str:
+    """The product with its bias; of half types rounded once."""
+    if not emit.dtype.is_half:
+        return emit("add", (emit("matmul", operands, f"{stem}.joined", shape), bias), f"{stem}.biased", shape)
+    joined = emit("matmul", operands, f"{stem}.joined", shape, wide=True, dtype=DType.F32)
+    added = emit("cast", (bias,), f"{bias}.wide", shape[1:], wide=True, dtype=DType.F32)
+    total = emit("add", (joined, added), f"{stem}.biased", shape, wide=True)
+    return emit("cast", (total,), f"{stem}.rounded", shape, dtype=emit.dtype)
 
 
 def _weight(emit: _Emitter, products: Sequence[_Product], by_columns: bool) -> str:

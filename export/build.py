@@ -160,7 +160,7 @@ class Builder:
 
     def wide(self, x: Value) -> Value:
         """x in the type in which torch accumulates: f32 for the half types."""
-        return self.to(x, DType.F32) if x.dtype in (DType.F16, DType.BF16) else x
+        return self.to(x, DType.F32) if x.dtype.is_half else x
 
     def reshape(self, x: Value, shape: Sequence[Size]) -> Value:
         """The same elements, another shape."""
@@ -249,8 +249,9 @@ class Builder:
             return self.pw("mul", total, 1.0 / size)
         return self.pw("div", total, count)
 
-    def matmul(self, a: Value, b: Value) -> Value:
-        return self.op("matmul", a, b)
+    def matmul(self, a: Value, b: Value, wide: bool = False) -> Value:
+        """a @ b; of half types in f32, if `wide`."""
+        return self.op("matmul", a, b, dtype=DType.F32) if wide and a.dtype.is_half else self.op("matmul", a, b)
 
 
 def _attr(size: Size) -> Size:

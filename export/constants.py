@@ -11,8 +11,9 @@ import torch
 from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.constants import NUMPY_DTYPE, ConstantStore, Recipe, View
 from hardtack.codegen.ir.expr import Expr
-from hardtack.codegen.ir.graph import Constant, Graph, Op, Operand, TensorType
+from hardtack.codegen.ir.graph import Constant, Graph, Op, Operand, TensorType, uses
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ops import SCALAR_OPS
 from hardtack.export.dtypes import TORCH_DTYPE, from_torch
 from hardtack.export.errors import InputSpecError
 
@@ -62,15 +63,17 @@ def fold(graph: Graph, store: ConstantStore) -> Graph:
     """Every op whose operands are constants or literals computed now, except where that makes a constant much larger.
 
     An op is folded if its results take at most four times the bytes of its operands, or at most 1 MiB. `full` and
-    `iota` are not results worth keeping: they are folded only as operands of other folded ops.
+    `iota` are not results worth keeping: they are folded only as operands of other folded ops. So are constants of half
+    types in f32 for scalar ops, which convert as they load.
     """
     from hardtack.export.reference import run_op  # reference imports this module for its constants
 
     known = {c.name: c for c in graph.constants}
-    pending: dict[str, Op] = {}  # full and iota, by output
+    pending: dict[str, Op] = {}  # full, iota and casts to f32, by output
     kept: list[Op] = []
+    scalar = _read_by_scalar_ops(graph)
     for op in graph.ops:
-        if op.kind in _SOURCES and _is_static(op, graph):
+        if (op.kind in _SOURCES and _is_static(op, graph)) or (_widens(op, graph, known) and op.outputs[0] in scalar):
             pending[op.outputs[0]] = op
             kept.append(op)
             continue
@@ -78,13 +81,37 @@ def fold(graph: Graph, store: ConstantStore) -> Graph:
             kept.append(op)
             continue
         operands = _operands(op, graph, store, known, pending)
-        used = [known[x] for x in op.inputs if isinstance(x, str) and x in known]
+        used = [c for x in op.inputs if (c := _behind(x, known, pending)) is not None]
         tensors = tuple(sorted({t for c in used for t in c.tensors}))
         values = run_op(op, operands, tuple(graph.types[o] for o in op.outputs), {})
         for name, value in zip(op.outputs, values, strict=True):
             recipe = _moved(op, used[0], operands[0], value) if used else None
             known[name] = Constant(name, store_tensor(store, value), tensors, recipe)
     return replace(graph, ops=tuple(kept), constants=tuple(known.values()))
+
+
+def _read_by_scalar_ops(graph: Graph) -> set[str]:
+    """The values that nothing but scalar ops reads."""
+    others = {x for op in graph.ops if op.kind not in SCALAR_OPS for x in uses(op)}
+    others |= {*graph.outputs, *(s.final for s in graph.states if s.final is not None)}
+    return set(graph.types) - others
+
+
+def _widens(op: Op, graph: Graph, known: Mapping[str, Constant]) -> bool:
+    """True for a constant of a half type in f32."""
+    return (
+        op.kind == "cast"
+        and op.inputs[0] in known
+        and graph.type_of(op.inputs[0]).dtype.is_half
+        and op.attr("dtype") is DType.F32
+    )
+
+
+def _behind(x: Operand, known: Mapping[str, Constant], pending: Mapping[str, Op]) -> Constant | None:
+    """The constant that an operand is, or is converted from."""
+    if isinstance(x, str) and x in pending and pending[x].kind == "cast":
+        x = pending[x].inputs[0]
+    return known.get(x) if isinstance(x, str) else None
 
 
 def _moved(op: Op, source: Constant, operand: object, value: torch.Tensor) -> Recipe | None:
@@ -135,6 +162,8 @@ def _operands(
     def value(name: str) -> torch.Tensor:
         if name in known:
             return load_tensor(store, known[name].key)
-        return run_op(pending[name], pending[name].inputs, (graph.types[name],), {})[0]
+        made = pending[name]
+        inputs = tuple(value(x) if isinstance(x, str) else x for x in made.inputs)
+        return run_op(made, inputs, (graph.types[name],), {})[0]
 
     return tuple(value(x) if isinstance(x, str) else x for x in op.inputs)

@@ -16,25 +16,27 @@ from hardtack.export.errors import Refusal
 from hardtack.export.table import Value, converts
 
 
-def product(b: Builder, x: Value, y: Value) -> Value:
-    """torch.matmul for ranks 1 and up: batch dims broadcast; a weight of rank 2 makes one large 2-d product."""
+def product(b: Builder, x: Value, y: Value, wide: bool = False) -> Value:
+    """torch.matmul for ranks 1 and up: batch dims broadcast; a weight of rank 2 makes one large 2-d product. wide: the
+    result of half types stays in f32, for what is added before it is rounded."""
     if not x.dtype.is_float:
         return _integer_product(b, x, y)
     if x.rank == 1 and y.rank == 1:
-        return b.reduce(b.pw("mul", x, y), "sum", [0], False)
+        total = b.reduce(b.pw("mul", b.wide(x), b.wide(y)), "sum", [0], False)
+        return total if wide else b.to(total, x.dtype)
     if x.rank == 1:
-        out = product(b, b.unsqueeze(x, 0), y)
+        out = product(b, b.unsqueeze(x, 0), y, wide)
         return b.reshape(out, (*out.shape[:-2], out.shape[-1]))
     if y.rank == 1:
-        out = product(b, x, b.unsqueeze(y, 1))
+        out = product(b, x, b.unsqueeze(y, 1), wide)
         return b.reshape(out, out.shape[:-1])
     if y.rank == 2:
         rows = b.reshape(x, (ex.product(x.shape[:-1]), x.shape[-1]))
-        return b.reshape(b.matmul(rows, y), (*x.shape[:-1], y.shape[-1]))
+        return b.reshape(b.matmul(rows, y, wide), (*x.shape[:-1], y.shape[-1]))
     batch = broadcast_batch(b, x, y)
     left = b.expand(x, (*batch, *x.shape[-2:]))
     right = b.expand(y, (*batch, *y.shape[-2:]))
-    return b.matmul(left, right)
+    return b.matmul(left, right, wide)
 
 
 def broadcast_batch(b: Builder, x: Value, y: Value) -> tuple[ex.Expr, ...]:
@@ -86,9 +88,9 @@ def _linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> V
         out = product(b, x, weight)
         return b.pw("add", out, bias) if bias is not None else out
     rows = x if x.rank == 2 else b.reshape(x, (ex.product(x.shape[:-1]), x.shape[-1]))
-    out = b.matmul(rows, b.swap(weight, 0, 1))
+    out = b.matmul(rows, b.swap(weight, 0, 1), wide=bias is not None)
     if bias is not None:
-        out = b.pw("add", out, bias)
+        out = b.to(b.pw("add", out, bias), x.dtype)
     return b.reshape(out, (*x.shape[:-1], weight.shape[0]))
 
 
@@ -98,22 +100,25 @@ def _scaled(b: Builder, x: Value, factor: Any) -> Value:
 
 @converts("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")
 def _addmm(b: Builder, x: Value, m: Value, n: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    """beta * x + alpha * (m @ n); with beta 0, x does not matter, even if it is NaN."""
-    out = _scaled(b, product(b, m, n), alpha)
-    return out if beta == 0 else b.pw("add", out, _scaled(b, x, beta))
+    """beta * x + alpha * (m @ n), rounded once; with beta 0, x does not matter, even if it is NaN."""
+    return _added(b, x, product(b, m, n, wide=beta != 0 or alpha != 1), beta, alpha)
+
+
+def _added(b: Builder, x: Value, out: Value, beta: Any, alpha: Any) -> Value:
+    out = _scaled(b, out, alpha)
+    return b.to(out if beta == 0 else b.pw("add", out, _scaled(b, b.to(x, out.dtype), beta)), b.result.dtype)
 
 
 @converts("aten.addbmm.default")
 def _addbmm(b: Builder, x: Value, m: Value, n: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    out = _scaled(b, b.reduce(product(b, m, n), "sum", [0], False), alpha)
-    return out if beta == 0 else b.pw("add", out, _scaled(b, x, beta))
+    return _added(b, x, b.reduce(product(b, m, n, wide=True), "sum", [0], False), beta, alpha)
 
 
 @converts("aten._cdist_forward.default")
 def _cdist(b: Builder, x: Value, y: Value, p: float, compute_mode: int | None) -> Value:
     """The p-norm of the difference of every row of x and every row of y."""
-    difference = b.pw("sub", b.unsqueeze(x, -2), b.unsqueeze(y, -3))
-    return p_norm(b, difference, p, [difference.rank - 1], False)
+    difference = b.pw("sub", b.wide(b.unsqueeze(x, -2)), b.wide(b.unsqueeze(y, -3)))
+    return b.to(p_norm(b, difference, p, [difference.rank - 1], False), x.dtype)
 
 
 @converts("aten._trilinear.default")

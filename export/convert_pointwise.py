@@ -11,7 +11,7 @@ from torch._prims_common import elementwise_dtypes
 
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import Lit
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import DType, half_value
 from hardtack.export.build import Builder
 from hardtack.export.dtypes import TORCH_DTYPE, from_torch
 from hardtack.export.errors import Refusal
@@ -39,6 +39,21 @@ def nary(b: Builder, kind: str, *args: Arg, promotion: KIND = KIND.DEFAULT) -> V
     if compute.is_float and result is not compute and promotion is KIND.DEFAULT:
         compute = result
     return b.to(b.pw(kind, *args, dtype=compute), result)
+
+
+def scaled(b: Builder, kind: str, x: Arg, y: Arg, dtype: DType) -> Value:
+    """A product or quotient in `dtype`. With a half type a number counts as it is, in f32, as in torch; every other op
+    takes the nearest value of the half type."""
+    if not dtype.is_half or all(_of_half(a, dtype) for a in (x, y)):
+        return b.pw(kind, x, y, dtype=dtype)
+    return b.to(b.pw(kind, x, y, dtype=DType.F32), dtype)
+
+
+def _of_half(a: Arg, dtype: DType) -> bool:
+    """True unless `a` is a number that the half type would round."""
+    if isinstance(a, Value):
+        return a.rank > 0 or a.dtype is dtype
+    return not isinstance(a, Expr) and half_value(float(a), dtype) == a
 
 
 def shaped(b: Builder, x: Value) -> Value:
@@ -119,7 +134,7 @@ def _round_decimals(b: Builder, x: Value, *, decimals: int) -> Value:
         return x
     scale = 10.0 ** abs(decimals)
     first, second = ("mul", "div") if decimals >= 0 else ("div", "mul")
-    return b.pw(second, b.pw("round", b.pw(first, x, scale)), scale)
+    return b.to(b.pw(second, b.pw("round", b.pw(first, b.wide(x), scale)), scale), x.dtype)
 
 
 @converts("aten.isnan.default")
@@ -152,15 +167,22 @@ def _add(b: Builder, x: Arg, y: Arg, alpha: Any = 1) -> Value:
     _, result = promoted(x, y)
     if result is DType.BOOL:
         return b.op("or", b.cast(x, result), b.cast(y, result))
-    scaled = y if alpha == 1 else b.pw("mul", y, alpha, dtype=result)
-    return b.pw("add", x, scaled, dtype=result)
+    return _sum(b, "add", x, y, alpha, result)
+
+
+def _sum(b: Builder, kind: str, x: Arg, y: Arg, alpha: Any, dtype: DType) -> Value:
+    """x + alpha * y, or -, rounded once; alpha as the half type has it."""
+    if alpha == 1:
+        return b.pw(kind, x, y, dtype=dtype)
+    work = DType.F32 if dtype.is_half else dtype
+    term = b.pw("mul", b.cast(y, dtype), b.cast(alpha, dtype), dtype=work)
+    return b.to(b.pw(kind, b.cast(x, dtype), term, dtype=work), dtype)
 
 
 @converts("aten.sub.Tensor", "aten.sub.Scalar")
 def _sub(b: Builder, x: Arg, y: Arg, alpha: Any = 1) -> Value:
     _, result = promoted(x, y)
-    scaled = y if alpha == 1 else b.pw("mul", y, alpha, dtype=result)
-    return b.pw("sub", x, scaled, dtype=result)
+    return _sum(b, "sub", x, y, alpha, result)
 
 
 @converts("aten.rsub.Tensor", "aten.rsub.Scalar")
@@ -171,9 +193,7 @@ def _rsub(b: Builder, x: Arg, y: Arg, alpha: Any = 1) -> Value:
 @converts("aten.mul.Tensor", "aten.mul.Scalar")
 def _mul(b: Builder, x: Arg, y: Arg) -> Value:
     _, result = promoted(x, y)
-    return (
-        b.op("and", b.cast(x, result), b.cast(y, result)) if result is DType.BOOL else b.pw("mul", x, y, dtype=result)
-    )
+    return b.op("and", b.cast(x, result), b.cast(y, result)) if result is DType.BOOL else scaled(b, "mul", x, y, result)
 
 
 @converts("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
@@ -186,7 +206,7 @@ def divide(b: Builder, x: Arg, y: Arg, dtype: DType) -> Value:
     """x / y; by a power of two as a multiplication, which is exact."""
     if isinstance(y, (int, float)) and y and math.frexp(float(y))[0] in (0.5, -0.5) and 2.0**-100 < abs(y) < 2.0**100:
         return b.pw("mul", x, 1.0 / y, dtype=dtype) if dtype is not DType.F16 else b.pw("div", x, y, dtype=dtype)
-    return b.pw("div", x, y, dtype=dtype)
+    return scaled(b, "div", x, y, dtype)
 
 
 @converts("aten.div.Tensor_mode", "aten.div.Scalar_mode")
@@ -195,15 +215,15 @@ def _div_mode(b: Builder, x: Arg, y: Arg, rounding_mode: str | None = None) -> V
         return _div(b, x, y)  # type: ignore[return-value]
     _, result = promoted(x, y)
     if rounding_mode == "floor":
-        return b.pw("floordiv", x, y, dtype=result)
+        return scaled(b, "floordiv", x, y, result)
     if result.is_float:
-        return b.pw("trunc", b.pw("div", x, y, dtype=result))
+        return b.pw("trunc", scaled(b, "div", x, y, result))
     return b.pw("truncdiv", x, y, dtype=result)
 
 
 @converts("aten.floor_divide.default", "aten.floor_divide.Scalar")
 def _floor_divide(b: Builder, x: Arg, y: Arg) -> Value:
-    return nary(b, "floordiv", x, y)
+    return scaled(b, "floordiv", x, y, promoted(x, y)[1])
 
 
 @converts("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")
@@ -218,8 +238,7 @@ def _fmod(b: Builder, x: Arg, y: Arg) -> Value:
 
 def _comparison(kind: str) -> Any:
     def convert(b: Builder, x: Arg, y: Arg) -> Value:
-        compute, _ = promoted(x, y, kind=KIND.ALWAYS_BOOL)
-        return b.pw(kind, x, y, dtype=compute)
+        return b.pw(kind, x, y, dtype=promoted(x, y)[1])
 
     return convert
 
@@ -325,8 +344,10 @@ def _masked_fill(b: Builder, x: Value, mask: Value, value: Arg) -> Value:
 def _pow_scalar(b: Builder, x: Value, exponent: Any) -> Value:
     _, result = promoted(x, exponent)
     x = b.to(x, result)
-    special = _small_power(b, x, exponent) if isinstance(exponent, (int, float)) else None
-    return special if special is not None else b.pw("pow", x, exponent)
+    # torch multiplies f16 in f32, and bf16 in bf16
+    work = b.wide(x) if x.dtype is DType.F16 else x
+    special = _small_power(b, work, exponent) if isinstance(exponent, (int, float)) else None
+    return b.to(special, x.dtype) if special is not None else b.pw("pow", x, exponent)
 
 
 def _small_power(b: Builder, x: Value, exponent: float) -> Value | None:
@@ -359,15 +380,15 @@ def _float_binary(b: Builder, x: Arg, y: Arg) -> Value:
 
 
 @converts("aten.hypot.default")
-def _hypot(b: Builder, x: Arg, y: Arg) -> Value:
+def _hypot(b: Builder, x: Value, y: Value) -> Value:
     """The larger times sqrt(1 + ratio^2): no overflow of the squares."""
     _, result = promoted(x, y)
-    one, two = b.pw("abs", b.cast(x, result)), b.pw("abs", b.cast(y, result))
+    one, two = (b.pw("abs", b.wide(b.to(v, result))) for v in (x, y))
     large, small = b.pw("max", one, two), b.pw("min", one, two)
     ratio = b.pw("div", small, large)
     length = b.pw("mul", large, b.pw("sqrt", b.pw("add", b.pw("mul", ratio, ratio), 1.0)))
     plain = b.op("or", b.pw("eq", large, 0.0), b.op("isinf", large))
-    return b.where(plain, large, length, result)
+    return b.to(b.where(plain, large, length, large.dtype), result)
 
 
 @converts("aten.square.default")

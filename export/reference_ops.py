@@ -192,7 +192,7 @@ KERNELS: dict[str, Callable[[Step], Any]] = {
     "reduce": _reduce,
     "moments": _moments,
     "scan": _scan,
-    "matmul": lambda s: torch.matmul(*s.args),
+    "matmul": lambda s: torch.matmul(*(a.to(s.dtype) for a in s.args)),
     "grouped_matmul": _grouped_matmul,
     "take": _take,
     "put": _put,

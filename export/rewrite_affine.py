@@ -41,6 +41,8 @@ def _scalable(facts: Facts, value: Operand) -> Op | None:
     op = facts.made_by(value, "conv") or facts.made_by(value, "matmul")
     if op is None or not facts.is_constant(op.inputs[1]):
         return None
+    if facts.graph.type_of(op.inputs[1]).dtype.is_half:
+        return None  # the weights would be rounded again, and what the program rounds would not be
     if op.kind == "conv":
         fixed_bias = len(op.inputs) == 2 or facts.is_constant(op.inputs[2])
         plain = not op.attr("transposed") or op.attr("groups") == 1

@@ -111,14 +111,15 @@ def _added_mask(facts: Facts, op: Op) -> tuple[str, str] | None:
     return None
 
 
-def _leads_to_product(facts: Facts, value: Operand, depth: int = 6) -> bool:
+def _leads_to_product(facts: Facts, value: Operand, depth: int = 8) -> bool:
     """True if a matmul stands behind a chain of scales, masks and fills."""
     op = facts.producer.get(value) if isinstance(value, str) else None
     if op is None or depth == 0:
         return False
     if op.kind == "matmul":
         return True
-    return op.kind in ("mul", "div", "add", "where") and any(_leads_to_product(facts, x, depth - 1) for x in op.inputs)
+    passes = op.kind in ("mul", "div", "add", "where", "cast")
+    return passes and any(_leads_to_product(facts, x, depth - 1) for x in op.inputs)
 
 
 def _broadcasts(facts: Facts, mask: str, scores: Operand) -> bool:
@@ -174,7 +175,9 @@ def _scaled(facts: Facts, store: ConstantStore, value: Operand) -> tuple[Operand
     """(x, s) where value = x * s or x / (1 / s) with a number s; (value, 1) otherwise."""
     if not isinstance(value, str) or value in facts.results:
         return value, 1.0
-    op = facts.producer.get(value)
+    narrow = facts.made_by(value, "cast")
+    # a half type times a number is of f32 and rounded
+    op = facts.producer.get(value if narrow is None else str(narrow.inputs[0]))
     if op is None or op.kind not in ("mul", "div"):
         return value, 1.0
     a, b = op.inputs
@@ -184,6 +187,11 @@ def _scaled(facts: Facts, store: ConstantStore, value: Operand) -> tuple[Operand
         number = _number(facts, store, b)
     if number is None or (op.kind == "div" and number == 0):
         return value, 1.0
+    if narrow is not None:
+        wide = facts.made_by(a, "cast")
+        if wide is None or facts.graph.type_of(wide.inputs[0]).dtype is not facts.graph.types[value].dtype:
+            return value, 1.0
+        a = wide.inputs[0]
     return a, number if op.kind == "mul" else 1.0 / number
 
 

@@ -28,7 +28,8 @@ Op kinds (shapes by example; `attrs` in brackets):
   moments     [groups] x [N, C, *S] -> mean, variance [N, groups] of each group of C/groups channels, uncorrected;
               float, half types give f32
   scan        [kind, dim] x -> inclusive; kind: sum prod max min (max and min carry NaN)
-  matmul      a [..., M, K], b [..., K, N] -> [..., M, N]; equal batch dims; float
+  matmul      [dtype] a [..., M, K], b [..., K, N] -> [..., M, N]; equal batch dims; float; dtype: f32 where the product
+              of half types is not rounded to theirs, else absent
   grouped_matmul  a [M, K], b [G, K, N], ends [G] (i32 or i64, ascending) -> [M, N]; row r of a times b[g] of the first
               g with r < ends[g]; zeros where there is none; float
   conv        [stride, padding, dilation, groups, transposed, output_padding] x [N, C, *S], w [O, C/groups, *K]
@@ -70,7 +71,7 @@ from dataclasses import dataclass, field
 
 from hardtack.codegen.ir.constants import Recipe
 from hardtack.codegen.ir.expr import Expr, Sym, to_text
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import DType, half_value
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,15 @@ class TensorType:
 
 @dataclass(frozen=True)
 class Lit:
-    """A scalar literal. `value` is a bool, int or float of Python; NaN and infinities included."""
+    """A scalar literal. `value` is a bool, int or float of Python; NaN and infinities included. One of a half type has
+    a value of that type: what is given is rounded."""
 
     value: bool | int | float
     dtype: DType
+
+    def __post_init__(self) -> None:
+        if self.dtype.is_half:
+            object.__setattr__(self, "value", half_value(float(self.value), self.dtype))
 
     def __str__(self) -> str:
         return f"{self.value!r}:{self.dtype}"

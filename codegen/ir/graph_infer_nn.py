@@ -19,7 +19,10 @@ def _matmul(c: Case) -> Types:
     need(len(a.shape) == len(b.shape) >= 2, f"matmul of ranks {len(a.shape)} and {len(b.shape)}")
     need(c.same_shape(a.shape[:-2], b.shape[:-2]), f"matmul batch dims differ: {a} and {b}")
     need(c.same(a.shape[-1], b.shape[-2]), f"matmul inner sizes differ: {a.shape[-1]} and {b.shape[-2]}")
-    return (TensorType(a.dtype, (*a.shape[:-1], b.shape[-1])),)
+    dtype = dict(c.op.attrs).get("dtype", a.dtype)
+    fits = dtype is a.dtype or (a.dtype.is_half and dtype is DType.F32)
+    need(isinstance(dtype, DType) and fits, f"matmul of {a.dtype} as {dtype}")
+    return (TensorType(dtype, (*a.shape[:-1], b.shape[-1])),)  # type: ignore[arg-type]
 
 
 def _grouped(c: Case) -> Types:

@@ -17,6 +17,9 @@ parallel axes, everything before it once per point of all axes; a Store before i
 Expr a buffer dimension, over the axes, the graph's symbols and the outs of Checks (which may stand in Exprs as symbols
 of their name, with their size as extent). A Load with a mask is not made where the mask is false.
 
+A value of a half type is always one of that type: where an op computes it in f32 (ops.rounds) it is rounded, whatever
+is inlined, fused or kept in a register. Sums and products over half types are of f32, and cast.
+
 A nest is data: inlining, comparing, hashing and printing walk the same list. Values have dtypes: `dtypes(nest)`.
 """
 
@@ -370,6 +373,7 @@ def _verify_loop_nest(nest: LoopNest, buffers: Mapping[str, Buffer]) -> None:
             if isinstance(a, str) and a not in types:
                 raise LoopError(f"{a} is used before it is defined in: {stmt_text(s)}")
         _verify_indices(s, axis_names, types, buffers)
+        _verify_stored(s, types, buffers)
         late = any(a in after_reduce for a in args_of(s)) or isinstance(s, Reduce)
         if late and not isinstance(s, Reduce):
             used = {y.name for e in exprs_of(s) for y in free_syms(e)}
@@ -394,6 +398,16 @@ def _verify_indices(s: Stmt, axis_names: set[str], types: Mapping[str, DType], b
             raise LoopError(f"unknown buffer {s.buffer} in: {stmt_text(s)}")
         if len(s.index) != len(buffers[s.buffer].shape):
             raise LoopError(f"{s.buffer} has rank {len(buffers[s.buffer].shape)} in: {stmt_text(s)}")
+
+
+def _verify_stored(s: Stmt, types: Mapping[str, DType], buffers: Mapping[str, Buffer]) -> None:
+    """A value in a register is not converted on its way: it must have the buffer's type."""
+    if isinstance(s, Store):
+        given = types[s.value] if isinstance(s.value, str) else s.value.dtype
+        if given is not buffers[s.buffer].dtype:
+            raise LoopError(f"{s.buffer} is of {buffers[s.buffer].dtype}, not {given}, in: {stmt_text(s)}")
+    if isinstance(s, Reduce) and s.kind in ("sum", "prod") and s.dtype.is_half:
+        raise LoopError(f"a {s.kind} in {s.dtype} in: {stmt_text(s)}")
 
 
 def _verified_dtype(s: Stmt, types: Mapping[str, DType], buffers: Mapping[str, Buffer]) -> DType:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class DTypeInfo:
@@ -43,6 +45,11 @@ class DType(Enum):
         return _INFO[self].kind == "float"
 
     @property
+    def is_half(self) -> bool:
+        """True for the floats of 16 bits: stored as such, computed as f32 and rounded."""
+        return self in (DType.F16, DType.BF16)
+
+    @property
     def is_int(self) -> bool:
         """True for the integer types; false for bool."""
         return _INFO[self].kind == "int"
@@ -72,3 +79,16 @@ INT_RANGE: dict[DType, tuple[int, int]] = {
     DType.U8: (0, 255),
 }
 """Smallest and largest value of each integer type."""
+
+
+def half_value(value: float, dtype: DType) -> float:
+    """The value of the half type `dtype` nearest to the f32 nearest to `value`, as torch converts a Python number."""
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+        if dtype is DType.F16:
+            return float(single.astype(np.float16))
+    if np.isnan(single):
+        return float(single)
+    bits = int(single.view(np.uint32))
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+    return float(np.uint32(bits).view(np.float32))

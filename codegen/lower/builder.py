@@ -192,6 +192,10 @@ class NestBuilder:
     def cast(self, arg: Arg, dtype: DType) -> Arg:
         return arg if self.dtype(arg) is dtype else self.compute("cast", arg, dtype=dtype)
 
+    def wide(self, arg: Arg) -> Arg:
+        """arg in the type in which sums of it are taken: f32 for the half types."""
+        return self.cast(arg, DType.F32) if self.dtype(arg).is_half else arg
+
     def index(self, expr: Expr) -> Arg:
         """An Expr as an i64 value."""
         if isinstance(expr, Const):
@@ -223,9 +227,18 @@ class NestBuilder:
         return conditions
 
     def reduce(self, kind: str, *args: Arg, dtype: DType) -> str:
+        """A reduction over the reduce axes; sums and products of half types are accumulated in f32 and rounded once."""
+        if dtype.is_half and kind in ("sum", "prod"):
+            total = self.reduce(kind, *(self.cast(a, DType.F32) for a in args), dtype=DType.F32)
+            return self.compute("cast", total, dtype=dtype)
         out = self._out(dtype)
         self.body.append(Reduce(out, kind, args, dtype))
         return out
+
+    def total(self, value: Arg) -> Arg:
+        """The sum over the reduce axes; the value itself where there are none."""
+        reduced = any(a.kind == "reduce" for a in self.axes)
+        return self.reduce("sum", value, dtype=self.dtype(value)) if reduced else value
 
     def store(self, buffer: str, index: Idx, value: Arg, mode: str = "set") -> None:
         self.body.append(Store(buffer, index, value, mode))

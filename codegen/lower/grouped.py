@@ -19,9 +19,9 @@ def grouped_as_reduction(low: Lowering, op: Op) -> None:
     inside = b.compute("lt", number, b.index(count))
     at = b.check(b.compute("where", inside, number, lit_of(0, DType.I64)), count)
     zero = lit_of(0, out.dtype)
-    value = b.compute("mul", b.load(a, (row, k), inside, zero), b.load(w, (at, k, column), inside, zero))
-    reduced = any(x.kind == "reduce" for x in b.axes)
-    b.store(out.name, (row, column), b.reduce("sum", value, dtype=out.dtype) if reduced else value)
+    left, right = b.load(a, (row, k), inside, zero), b.load(w, (at, k, column), inside, zero)
+    value = b.total(b.compute("mul", b.wide(left), b.wide(right)))
+    b.store(out.name, (row, column), b.cast(value, out.dtype))
     b.done()
 
 
@@ -34,7 +34,6 @@ def _groups(low: Lowering, op: Op) -> Buffer:
     g = b.axis(low.graph.types[ends].shape[0], "reduce")  # type: ignore[index]
     over = b.compute("le", b.cast(b.load(ends, (g,)), DType.I64), b.index(row))
     counted = b.cast(over, DType.I64)
-    reduced = any(x.kind == "reduce" for x in b.axes)
-    b.store(result.name, (row,), b.reduce("sum", counted, dtype=DType.I64) if reduced else counted)
+    b.store(result.name, (row,), b.total(counted))
     b.done()
     return result

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hardtack.codegen.ir.expr import Expr, const, int_value, sym
 from hardtack.codegen.ir.graph import Op, make_attrs
+from hardtack.codegen.ir.graph import Operand as GraphOperand
 from hardtack.codegen.ir.loops import Arg, Axis, Buffer, Operand, TemplateNest
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.layout import channels_last
@@ -36,7 +37,7 @@ def lower_matmul(low: Lowering, op: Op) -> None:
     a, b = op.inputs
     assert isinstance(a, str) and isinstance(b, str)
     out = low.buffers[op.outputs[0]]
-    if out.dtype is not DType.F32:
+    if low.graph.types[a].dtype is not DType.F32:
         matmul_as_reduction(low, op)
         return
     a_view, b_view = operand(low, a, op), operand(low, b, op)
@@ -103,11 +104,9 @@ def matmul_as_reduction(low: Lowering, op: Op) -> None:
     assert isinstance(a, str)
     b, out, index = start(low, op)
     k = b.axis(low.graph.types[a].shape[-1], "reduce")
-    left = b.load(a, (*index[:-1], k))
-    right = b.load(b_name, (*index[:-2], k, index[-1]))
-    value = b.compute("mul", left, right)
-    reduced = any(x.kind == "reduce" for x in b.axes)
-    b.store(out.name, index, b.reduce("sum", value, dtype=out.dtype) if reduced else value)
+    left = b.wide(b.load(a, (*index[:-1], k)))
+    right = b.wide(b.load(b_name, (*index[:-2], k, index[-1])))
+    b.store(out.name, index, b.cast(b.total(b.compute("mul", left, right)), out.dtype))
     b.done()
 
 
@@ -132,19 +131,30 @@ def _lower_conv(low: Lowering, op: Op, templated: bool) -> None:
     # template's result, which grouping makes an epilogue
     order = channels_last(len(out.shape))
     direct = bias is None and (out.order == order or not templated)
-    result = out if direct else low.temporary(f"{out.name}.conv", out.dtype, out.shape, order)
+    result = out if direct else conv_result(low, out, bias)
     if templated:
         _conv_template(low, op, x, w, result)
     else:
         _conv_as_reduction(low, op, x, w, result)
     if not direct:
-        b = NestBuilder(low, out.name, op.origin)
-        index = b.loop(out.shape, out.order)
-        value: Arg = b.load_buffer(result.name, index)
-        if bias is not None:
-            value = b.compute("add", value, b.load(bias, (index[1],)))
-        b.store(out.name, index, value)
-        b.done()
+        finish_conv(low, op, result, out, bias)
+
+
+def conv_result(low: Lowering, out: Buffer, bias: GraphOperand | None) -> Buffer:
+    """What a convolution writes before its bias is added, channels-last: of half types in f32, to be rounded once."""
+    dtype = DType.F32 if bias is not None and out.dtype.is_half else out.dtype
+    return low.temporary(f"{out.name}.conv", dtype, out.shape, channels_last(len(out.shape)))
+
+
+def finish_conv(low: Lowering, op: Op, result: Buffer, out: Buffer, bias: GraphOperand | None) -> None:
+    """out = result + bias, in out's own order."""
+    b = NestBuilder(low, out.name, op.origin)
+    index = b.loop(out.shape, out.order)
+    value: Arg = b.load_buffer(result.name, index)
+    if bias is not None:
+        value = b.compute("add", value, b.cast(b.load(bias, (index[1],)), result.dtype))
+    b.store(out.name, index, b.cast(value, out.dtype))
+    b.done()
 
 
 def _ints(op: Op, name: str) -> tuple[int, ...]:
@@ -232,11 +242,11 @@ def _conv_as_reduction(low: Lowering, op: Op, x: str, w: str, result: Buffer) ->
         conditions += b.inside(at, n)
         where.append(at)
     channel = group * per_group_in + c
-    value = b.load(x, (index[0], channel, *where), b.all_of(conditions), lit_of(0, result.dtype))
+    zero = lit_of(0, low.graph.types[x].dtype)
+    value = b.wide(b.load(x, (index[0], channel, *where), b.all_of(conditions), zero))
     inner = (channel, index[1] % per_group_out) if transposed else (index[1], c)
-    term = b.compute("mul", value, b.load(w, (*inner, *taps)))
-    reduced = any(a.kind == "reduce" for a in b.axes)
-    b.store(result.name, index, b.reduce("sum", term, dtype=result.dtype) if reduced else term)
+    term = b.compute("mul", value, b.wide(b.load(w, (*inner, *taps))))
+    b.store(result.name, index, b.cast(b.total(term), result.dtype))
     b.done()
 
 

@@ -53,7 +53,7 @@ def lower_matmul(low: Lowering, op: Op) -> None:
         matrix.lower_matmul(low, op)
         return
     a_view, b_view = operand(low, a, op), operand(low, b, op)
-    if is_constant(low, b) and (out.dtype is DType.F32 or product(a_view.shape[:-1]) is ONE):
+    if is_constant(low, b) and (a_view.dtype is DType.F32 or product(a_view.shape[:-1]) is ONE):
         b_view = _by_columns(low, b_view)
     emit_gemm(low, op, out, a_view, b_view, is_constant(low, b), lambda: copied(low, a, op, None))
 

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 from hardtack.codegen.ir.expr import Expr, const, int_value, product
 from hardtack.codegen.ir.graph import Op
-from hardtack.codegen.ir.graph import Operand as GraphOperand
-from hardtack.codegen.ir.loops import Arg, Buffer, Operand
+from hardtack.codegen.ir.loops import Buffer, Operand
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.layout import channels_last
 from hardtack.codegen.lower import conv_operands
-from hardtack.codegen.lower.builder import Lowering, NestBuilder
-from hardtack.codegen.lower.matrix import conv_as_reduction, template
+from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.matrix import conv_as_reduction, conv_result, finish_conv, template
 from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked, try_operand, whole
 from hardtack.codegen.lower.triton import add_parts, chosen, decide, emit_gemm, hint
 from hardtack.codegen.lower.views import ONE
@@ -32,7 +31,7 @@ def lower_conv(low: Lowering, op: Op) -> None:
     order = channels_last(len(out.shape))
     bias = op.inputs[2] if len(op.inputs) > 2 else None
     direct = bias is None and out.order == order
-    result = out if direct else low.temporary(f"{out.name}.conv", out.dtype, out.shape, order)
+    result = out if direct else conv_result(low, out, bias)
     shape, groups = low.graph.types[w].shape, op.attr("groups")
     assert isinstance(groups, int)
     depthwise = int_value(shape[0]) == groups > 1 and shape[1] is ONE and not op.attr("transposed")
@@ -44,7 +43,7 @@ def lower_conv(low: Lowering, op: Op) -> None:
     else:
         _emit_conv(low, op, result)
     if not direct:
-        _finish_conv(low, op, result, out, bias)
+        finish_conv(low, op, result, out, bias)
 
 
 def _channels_dense(low: Lowering, op: Op) -> Operand:
@@ -79,7 +78,7 @@ def _emit_conv(low: Lowering, op: Op, result: Buffer) -> None:
         weights = conv_weights(low, op, w, groups, bool(op.attr("transposed")))
     channels = [hint(low, n) for n in weights.shape]
     points = hint(low, product((result.shape[0], *result.shape[2:])))
-    plan = chosen(low, ConvShape(points, channels[2], channels[1], groups, channels[3], result.dtype))
+    plan = chosen(low, ConvShape(points, channels[2], channels[1], groups, channels[3], view.dtype))
     assert isinstance(plan, GemmPlan)
     choice = f"conv {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}, {plan.splits} parts"
     decide(low, op.outputs[0], choice, plan.reason)
@@ -109,16 +108,6 @@ def _emit_depthwise(low: Lowering, op: Op, result: Buffer, x: Operand, w: str, a
     plan = plan_depthwise(lines, hint(low, result.shape[-1]), hint(low, filters.shape[0]), kernel, stride[-1], low.arch)
     decide(low, result.name, f"depthwise {plan.runs} runs of {plan.run} by {plan.block_n}", plan.reason)
     template(low, op, "depthwise", result, (x, filters), (), plan=plan, **attrs)
-
-
-def _finish_conv(low: Lowering, op: Op, result: Buffer, out: Buffer, bias: GraphOperand | None) -> None:
-    b = NestBuilder(low, out.name, op.origin)
-    index = b.loop(out.shape, out.order)
-    value: Arg = b.load_buffer(result.name, index)
-    if bias is not None:
-        value = b.compute("add", value, b.load(bias, (index[1],)))
-    b.store(out.name, index, value)
-    b.done()
 
 
 def conv_weights(low: Lowering, op: Op, w: str, groups: int, transposed: bool) -> Operand:

@@ -66,16 +66,16 @@ def lower_pool(low: Lowering, op: Op) -> None:
         b.done()
         return
     value, _ = _window(low, op, b, index, lit_of(0, out.dtype))
-    total = _reduced(b, "sum", value, dtype=out.dtype)
-    count = b.index(_count(low, op, index))
-    b.store(
-        out.name,
-        index,
-        b.compute("div", total, b.cast(count, out.dtype))
-        if isinstance(count, str)
-        else b.compute("mul", total, lit_of(1.0 / count.value, out.dtype)),
-    )
+    b.store(out.name, index, b.cast(_average(b, b.total(b.wide(value)), _count(low, op, index)), out.dtype))
     b.done()
+
+
+def _average(b: NestBuilder, total: Arg, count: Expr) -> Arg:
+    """total / count in total's type; by a constant as a product."""
+    dtype, known = b.dtype(total), int_value(count)
+    if known is not None:
+        return b.compute("mul", total, lit_of(1.0 / known, dtype))
+    return b.compute("div", total, b.cast(b.index(count), dtype))
 
 
 def _reduced(b: NestBuilder, kind: str, *args: Arg, dtype: DType) -> Arg:
@@ -144,12 +144,9 @@ def lower_adaptive_pool(low: Lowering, op: Op) -> None:
     is_max = op.attr("kind") == "max"
     other = lowest(out.dtype) if is_max else lit_of(0, out.dtype)
     value = b.load(x, (*index[:2], *where), b.all_of(conditions), other)
-    result = _reduced(b, "max" if is_max else "sum", value, dtype=out.dtype)
-    if not is_max:
-        result = (
-            b.compute("div", result, b.cast(b.index(count), out.dtype))
-            if int_value(count) is None
-            else (b.compute("mul", result, lit_of(1.0 / (int_value(count) or 1), out.dtype)))
-        )
-    b.store(out.name, index, result)
+    if is_max:
+        result = _reduced(b, "max", value, dtype=out.dtype)
+    else:
+        result = _average(b, b.total(b.wide(value)), count)
+    b.store(out.name, index, b.cast(result, out.dtype))
     b.done()

@@ -136,11 +136,21 @@ def _gemm(s: GemmShape) -> Trial:
             b = t.op("permute", (b,), s.dtype, (*lead, s.k, s.n), dims=dims)
         else:
             b = t.operand(f"b{k}", s.dtype, (*lead, s.k, s.n))
-        y = t.op("matmul", (a, b), s.dtype, (*lead, rows, s.n))
-        if s.m > 1:
-            y = t.op("add", (y, t.bias(s.n, s.dtype)), s.dtype, (*lead, rows, s.n))
+        result = (*lead, rows, s.n)
+        y = _linear(t, a, b, result, s) if s.m > 1 else t.op("matmul", (a, b), s.dtype, result)
         t.results.append(_gelu(t, y, s.dtype) if s.heavy else y)
     return t
+
+
+def _linear(t: Trial, a: str, b: str, shape: tuple[int | Expr, ...], s: GemmShape) -> str:
+    """The product and its bias, rounded once."""
+    bias = t.bias(s.n, s.dtype)
+    if not s.dtype.is_half:
+        return t.op("add", (t.op("matmul", (a, b), s.dtype, shape), bias), s.dtype, shape)
+    wide = DType.F32
+    y = t.op("matmul", (a, b), wide, shape, dtype=wide)
+    y = t.op("add", (y, t.op("cast", (bias,), wide, (s.n,), dtype=wide)), wide, shape)
+    return t.op("cast", (y,), s.dtype, shape, dtype=s.dtype)
 
 
 def _gelu(t: Trial, x: str, dtype: DType) -> str:

@@ -102,18 +102,18 @@ def gemm(
     if constant and batch:
         b = g.op("expand", b, dtype=dtype, shape=[*lead, k, n])
     result = [*lead, rows, n]
-    y = g.op("matmul", a, b, dtype=dtype, shape=result)
+    if epilogue or gelu:
+        y = g.linear(a, b, g.input("bias", dtype, [n], constant=True), dtype, result)
+    else:
+        y = g.op("matmul", a, b, dtype=dtype, shape=result)
     tensors = {"a": _normal(dtype, *(real[d] for d in order)), "b": _normal(dtype, *outer, *weight)}
     if epilogue:
-        g.input("bias", dtype, [n], constant=True)
         g.input("residual", dtype, result)
-        y = g.op("add", g.op("add", y, "bias", dtype=dtype, shape=result), "residual", dtype=dtype, shape=result)
+        y = g.op("add", y, "residual", dtype=dtype, shape=result)
         y = g.op("max", y, Lit(0.0, dtype), dtype=dtype, shape=result)
         tensors |= {"bias": _normal(dtype, n), "residual": _normal(dtype, *batch, m, n)}
     if gelu:
-        g.input("bias", dtype, [n], constant=True)
-        y = g.op("add", y, "bias", dtype=dtype, shape=result)
-        wide = g.op("cast", y, dtype=DType.F32, shape=result)
+        wide = g.cast(y, DType.F32)
         inner = g.op("mul", wide, Lit(math.sqrt(0.5), DType.F32), dtype=DType.F32, shape=result)
         share = g.op("add", g.op("erf", inner, dtype=DType.F32, shape=result), Lit(1.0, DType.F32), dtype=DType.F32,
                      shape=result)  # fmt: skip

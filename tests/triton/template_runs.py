@@ -70,6 +70,18 @@ class GraphOf:
         self.ops.append(Op(op_kind, inputs, make_attrs(**attrs), tuple(names)))
         return names
 
+    def linear(self, a: str, b: str, bias: str, dtype: DType, shape: Sequence[int | Expr]) -> str:
+        """a b + bias, rounded once."""
+        wide = DType.F32 if dtype.is_half else dtype
+        y = self.op(
+            "add", self.op("matmul", a, b, dtype=wide, shape=shape), self.cast(bias, wide), dtype=wide, shape=shape
+        )
+        return self.cast(y, dtype)
+
+    def cast(self, x: str, dtype: DType) -> str:
+        t = self.types[x]
+        return x if t.dtype is dtype else self.op("cast", x, dtype=dtype, shape=t.shape)
+
     def done(self, *outputs: str) -> Graph:
         return Graph(
             "g", tuple(self.inputs), outputs, outputs, tuple(self.constants), (), tuple(self.ops), (), (), self.types

@@ -65,15 +65,18 @@ def test_a_bias_of_f32_is_added_behind() -> None:
 
 
 def product_and(kind: str) -> str:
-    """The kernel of relu(y + bias) for the product y, which is an output, too, or read twice, or with another bias."""
-    g, shape, bf16 = GraphOf(), [64, 64], DType.BF16
+    """The kernel of relu(y + bias) for the product y, in f32 until then; or y is an output, too, read twice, rounded
+    before, or has another bias."""
+    g, shape, bf16, f32 = GraphOf(), [64, 64], DType.BF16, DType.F32
     g.input("a", bf16, shape)
     g.input("b", bf16, shape, constant=True)
     g.input("bias", bf16, [64, 1] if kind == "by rows" else [64], constant=True)
-    y = g.op("matmul", "a", "b", dtype=bf16, shape=shape)
-    z = g.op("max", g.op("add", y, "bias", dtype=bf16, shape=shape), Lit(0.0, bf16), dtype=bf16, shape=shape)
+    dtype = bf16 if kind == "rounded before" else f32
+    y = g.op("matmul", "a", "b", dtype=dtype, shape=shape)
+    z = g.cast(g.op("add", y, g.cast("bias", dtype), dtype=dtype, shape=shape), bf16)
+    z = g.op("max", z, Lit(0.0, bf16), dtype=bf16, shape=shape)
     if kind == "read twice":
-        z = g.op("mul", z, y, dtype=bf16, shape=shape)
+        z = g.op("mul", z, g.cast(y, bf16), dtype=bf16, shape=shape)
     graph = g.done(z, y) if kind == "an output" else g.done(z)
     found = [k for _, k in template_runs.kernels(template_runs.lowered(graph, "sm_90", {}), "sm_90", {})]
     (kernel,) = [k for k in found if "tl.dot" in k.text]
@@ -82,7 +85,7 @@ def product_and(kind: str) -> str:
 
 def test_only_a_bias_of_columns_is_started_from() -> None:
     assert "acc = tl.broadcast_to(first_" in product_and("nothing else")
-    for kind in ("an output", "read twice", "by rows"):
+    for kind in ("an output", "read twice", "by rows", "rounded before"):
         assert "acc = tl.zeros(" in product_and(kind), kind
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hardtack.codegen.backends.cpp.spelling import STORAGE, compute, expr, literal, register_type, vector_expr
+from hardtack.codegen.backends.cpp.spelling import STORAGE, compute, expr, literal, register_type, rounded, vector_expr
 from hardtack.codegen.ir.expr import Expr, Sym, sym
 from hardtack.codegen.ir.expr_walk import free_syms, split_linear
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import Arg, Assert, Check, Compute, Index, Load, Stmt, Store
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.views import ONE
+from hardtack.codegen.ops import rounds
 
 
 @dataclass
@@ -43,7 +44,8 @@ class Body:
     """Writes statements into `lines`.
 
     vector: the axis whose points fill the lanes, None where there is none. cnt: the C++ name of the lane count (Full or
-    Part). prefix keeps the values of several nests apart.
+    Part). prefix keeps the values of several nests apart. unrounded: for values of half types what they were rounded
+    from, which a store to memory rounds by itself.
     """
 
     places: Mapping[str, Place]
@@ -56,6 +58,7 @@ class Body:
     names: dict[str, str] = field(default_factory=dict)
     lane_syms: dict[Sym, str] = field(default_factory=dict)
     scalar_syms: dict[Sym, str] = field(default_factory=dict)
+    unrounded: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.vector is not None:
@@ -112,12 +115,7 @@ class Body:
         if isinstance(s, Load):
             self._load(s)
         elif isinstance(s, Compute):
-            if s.op == "div" and self.is_uniform(s.args[1]) and not self.is_uniform(s.args[0]):
-                self.define(s.out, f"ht::div_uniform({self.arg(s.args[0])}, {self.arg(s.args[1])})", s.dtype, False)
-                return
-            types = tuple(self.dtype(a) for a in s.args)
-            code = compute(s.op, tuple(self.arg(a) for a in s.args), types, s.dtype)
-            self.define(s.out, code, s.dtype, all(self.is_uniform(a) for a in s.args))
+            self._compute(s)
         elif isinstance(s, Index):
             varies = self.varies(s.expr)
             code = self.lanes(s.expr) if varies else f"ht::bcast<int64_t>({self.scalar(s.expr)})"
@@ -131,6 +129,23 @@ class Body:
         else:
             assert isinstance(s, Store)
             self._store(s)
+
+    def _compute(self, s: Compute) -> None:
+        args, types = tuple(self.arg(a) for a in s.args), tuple(self.dtype(a) for a in s.args)
+        uniform = all(self.is_uniform(a) for a in s.args)
+        narrowed = s.op == "cast" and s.dtype.is_half and types[0] is DType.F32
+        if narrowed:
+            code = args[0]
+        elif s.op == "div" and self.is_uniform(s.args[1]) and not self.is_uniform(s.args[0]):
+            code = f"ht::div_uniform({args[0]}, {args[1]})"
+        else:
+            code = compute(s.op, args, types, s.dtype)
+        if narrowed or rounds(s.op, s.dtype):
+            wide = f"{s.out}_wide"
+            self.define(wide, code, DType.F32, uniform)
+            self.unrounded[s.out] = self.names[wide]
+            code = rounded(self.names[wide], s.dtype)
+        self.define(s.out, code, s.dtype, uniform)
 
     def _load(self, s: Load) -> None:
         place = self.places[s.buffer]
@@ -193,6 +208,8 @@ class Body:
         if s.mode != "set":
             self._update(s, place, value)
             return
+        if isinstance(s.value, str):
+            value = self.unrounded.get(s.value, value)
         if not self.varies(offset):
             self.lines.append(f"ht::st_one({place.pointer} + {self.scalar(offset)}, {value});")
             return

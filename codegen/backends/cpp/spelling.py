@@ -184,7 +184,8 @@ BOOL_COMPARISONS = {
 
 
 def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DType) -> str:
-    """A scalar op on vectors. `args` are C++ expressions, `types` their dtypes, `dtype` the result's."""
+    """A scalar op on vectors. `args` are C++ expressions, `types` their dtypes, `dtype` the result's. The caller rounds
+    what ops.rounds names."""
     if op == "cast":
         return _cast(args[0], types[0], dtype)
     if op == "bitcast":
@@ -219,6 +220,11 @@ def _sign(a: str, t: DType, one: str, zero: str) -> str:
     return f"ht::select(ht::gt({a}, {zero}), {one}, ht::select(ht::lt({a}, {zero}), -{one}, {zero}))"
 
 
+def rounded(a: str, half: DType) -> str:
+    """A vector of float rounded to a half type, and kept as float."""
+    return f"ht::cast<{STORAGE[half]}>({a})"
+
+
 def _cast(a: str, source: DType, target: DType) -> str:
     if source is target:
         return a
@@ -226,8 +232,8 @@ def _cast(a: str, source: DType, target: DType) -> str:
         return f"ht::mask_of({a})"
     if source is DType.BOOL:
         return f"ht::cast<{REGISTER[target]}>({a} & 1)"
-    if target in (DType.F16, DType.BF16):
-        return f"ht::cast<{STORAGE[target]}>({a})"  # rounded, and kept as float
+    if target.is_half:
+        return rounded(a, target)
     return a if REGISTER[source] == REGISTER[target] else f"ht::cast<{REGISTER[target]}>({a})"
 
 

@@ -17,6 +17,7 @@ from hardtack.codegen.backends.triton.spelling import (
     OPERATORS,
     compute,
     number,
+    rounded,
     symbol,
     typed,
 )
@@ -37,7 +38,7 @@ from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import Arg, Assert, Check, Compute, Index, Load, Stmt, Store
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.ops import INT_DIVISIONS
+from hardtack.codegen.ops import INT_DIVISIONS, rounds
 
 INDEX_OUT_OF_RANGE = 1
 ASSERT_FAILED = 2
@@ -222,7 +223,8 @@ class Body:
             args = tuple(typed(a) if isinstance(a, Lit) else t for a, t in zip(s.args, args, strict=True))
         divisor = s.args[1] if s.op == "div" and s.dtype is not DType.F64 else None
         if isinstance(divisor, str) and self.dims[divisor] < dims:
-            self.define(s.out, f"({args[0]} * {self._inverse(divisor)})", dims)
+            quotient = f"({args[0]} * {self._inverse(divisor)})"
+            self.define(s.out, rounded(quotient, s.dtype) if s.dtype in HALF else quotient, dims)
             return
         if s.op in INT_DIVISIONS and not types[0].is_float:
             args = (typed(s.args[0]) if isinstance(s.args[0], Lit) else args[0], self._divisor(s))
@@ -231,7 +233,8 @@ class Body:
                 self.full(typed(a) if isinstance(a, Lit) else t, self.dims_of([a]), dims)
                 for t, a in zip(args, s.args, strict=True)
             )
-        self.define(s.out, compute(s.op, args, types, s.dtype, s.out in self.coarse), dims)
+        code = compute(s.op, args, types, s.dtype, s.out in self.coarse)
+        self.define(s.out, rounded(code, s.dtype) if rounds(s.op, s.dtype) else code, dims)
 
     def _inverse(self, divisor: str) -> str:
         """1 / divisor, computed once for the many points that it divides."""

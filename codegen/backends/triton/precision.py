@@ -34,7 +34,7 @@ def coarse_in(
             if isinstance(s, Store):
                 good = inside.get(s.buffer, buffers[s.buffer].dtype in HALF)
             elif isinstance(s, (Compute, Reduce)):
-                rounds = isinstance(s, Compute) and s.op == "cast" and s.dtype in HALF
+                rounds = isinstance(s, Compute) and s.dtype in HALF
                 passes = isinstance(s, Reduce) or (isinstance(s, Compute) and s.op in ARITHMETIC)
                 good = rounds or (passes and s.out not in fine)
             else:

@@ -18,10 +18,10 @@ from hardtack.codegen.backends.triton.body import Body, Coordinate, Place, Tile
 from hardtack.codegen.backends.triton.gelu import with_gelus
 from hardtack.codegen.backends.triton.kernel import NAME, Argument, TritonKernel
 from hardtack.codegen.backends.triton.precision import coarse_in
-from hardtack.codegen.backends.triton.spelling import pointer_type, symbol
+from hardtack.codegen.backends.triton.spelling import HALF, pointer_type, rounded, symbol
 from hardtack.codegen.ir.expr import Add, Const, Expr, Mul, const, int_value
 from hardtack.codegen.ir.expr_walk import free_syms
-from hardtack.codegen.ir.loops import Buffer, dtypes, exprs_of
+from hardtack.codegen.ir.loops import Buffer, dtypes, exprs_of, out_of
 from hardtack.codegen.ir.plan import MapSource
 from hardtack.codegen.ir.schedule import Kernel
 
@@ -137,10 +137,11 @@ class Sketch:
             return [f"{name} = tl.zeros(({rows}, BLOCK_N), dtype=tl.float32)" for name, rows in accumulators]
         vector, column = self.addend.vector, kernel.outer[-1].sym
         tile = Tile(("1", "BLOCK_N"), {1: "n_inside"})
-        types = dtypes([vector], self.buffers)
+        types = dtypes(vector, self.buffers)
         body = Body(self._places(), types, tile, {column: Coordinate("n", frozenset({1}))}, prefix="first_")
-        body.write(vector)
-        first = body.names[vector.out]
+        for s in vector:
+            body.write(s)
+        first = body.names[str(out_of(vector[-1]))]
         return [*body.lines, *(f"{name} = tl.broadcast_to({first}, ({rows}, BLOCK_N))" for name, rows in accumulators)]
 
     def epilogue(self, accumulator: str = "acc", rows: str = "BLOCK_M") -> list[str]:
@@ -163,6 +164,9 @@ class Sketch:
             row = f"batch * {self.i64('rows_out', m.extent)} + m"
             place = f"{result.pointer} + ({row}) * {self.i64('columns_out', n.extent)} + n"
             lines.append(f"tl.store({place}, {accumulator}, mask=m_inside & n_inside)")
+        if kernel.nests and result.dtype in HALF:
+            result.register = f"{accumulator}_half"
+            lines.append(f"{result.register} = {rounded(accumulator, result.dtype)}")
         for k, scheduled in enumerate(kernel.nests):
             nest = scheduled.nest
             coordinates = {

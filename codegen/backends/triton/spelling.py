@@ -150,7 +150,7 @@ COARSE = {
 
 def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DType, coarse: bool = False) -> str:
     """A scalar op. `args` are Triton expressions, `types` their dtypes, `dtype` the result's.
-    coarse: the result is rounded to 16 bits in the end.
+    coarse: the result is rounded to 16 bits in the end. The caller rounds what ops.rounds names.
 
     Quotients are rounded correctly. Integer divisors are nonzero here; the caller sees to it.
     """
@@ -193,14 +193,18 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
     return simple[op]
 
 
+def rounded(a: str, half: DType) -> str:
+    """A value rounded to a half type, and kept as f32."""
+    return f"{a}.to({MEMORY[half]}).to(tl.float32)"
+
+
 def _cast(a: str, source: DType, target: DType) -> str:
     if source is target:
         return a
     if target is DType.BOOL:
         return f"({a} != 0)"
     if target in HALF:
-        first = a if source in (DType.F32, DType.F64, *HALF) else f"{a}.to(tl.float32)"
-        return f"{first}.to({MEMORY[target]}).to(tl.float32)"  # rounded, and kept as f32
+        return rounded(a if source in (DType.F32, DType.F64, *HALF) else f"{a}.to(tl.float32)", target)
     if source.is_float and not target.is_float:
         wide = target is DType.I64 or (target is DType.U8 and source is DType.F64)
         whole = f"whole_i{64 if wide else 32}({a})"

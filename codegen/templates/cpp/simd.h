@@ -248,12 +248,15 @@ HT_INLINE vec<float> widen_bf16(vec<uint16_t> bits) {
   return bit_copy<vec<float>>(__builtin_convertvector(bits, vec<uint32_t>) << 16);
 }
 
-HT_INLINE vec<uint16_t> narrow_bf16(vec<float> v) {
+// The nearest bf16 in the upper halves of the lanes; the lower halves are left as they come.
+HT_INLINE vec<uint32_t> rounded_bf16(vec<float> v) {
   const vec<uint32_t> u = bit_copy<vec<uint32_t>>(v);
-  const vec<uint32_t> rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-  const vec<uint32_t> quiet_nan = (u >> 16) | 0x40u;
-  return __builtin_convertvector((v != v) ? quiet_nan : rounded, vec<uint16_t>);
+  return (v != v) ? (u | 0x400000u) : (u + 0x7fffu + ((u >> 16) & 1u));
 }
+HT_INLINE vec<uint16_t> narrow_bf16(vec<float> v) {
+  return __builtin_convertvector(rounded_bf16(v) >> 16, vec<uint16_t>);
+}
+HT_INLINE vec<float> round_bf16(vec<float> v) { return bit_copy<vec<float>>(rounded_bf16(v) & 0xffff0000u); }
 
 #if defined(HT_AVX512)
 HT_INLINE vec<float> widen_f16(vec<uint16_t> bits) {

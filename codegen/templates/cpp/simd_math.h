@@ -35,8 +35,10 @@ HT_INLINE vec<I> truncated(V v) {
 // uint8_t through int64_t, as torch has it, so that they wrap. cast<bf16> and cast<f16> round and stay vec<float>.
 template <class To, class V>
 HT_INLINE vec<reg<To>> cast(V v) {
-  if constexpr (detail::is_half<To>) {
-    return detail::widen<To>(detail::narrow<To>(cast<float>(v)));
+  if constexpr (same<To, bf16>) {
+    return detail::round_bf16(cast<float>(v));
+  } else if constexpr (same<To, f16>) {
+    return detail::widen_f16(detail::narrow_f16(cast<float>(v)));
   } else if constexpr (same<To, lane<V>>) {
     return v;
   } else if constexpr (is_float<lane<V>> && !is_float<To>) {

@@ -1,0 +1,54 @@
+"""f16 and bf16: every value of theirs is rounded, wherever it is kept."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from hardtack.codegen.ir.graph import Lit
+from hardtack.codegen.ir.types import DType
+from tests.codegen.compare import compile_module, eager, leaves
+from tests.codegen.half_programs import HALVES, PROGRAMS, Programs, same_bits, whole
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_values_inside_a_kernel_are_rounded(dtype: torch.dtype) -> None:
+    module, args = Programs().eval(), whole(dtype)
+    same_bits(compile_module(module, args)(*args), eager(module, args))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_alone(name: str, dtype: torch.dtype) -> None:
+    """A kernel of its own fuses otherwise than one among many."""
+
+    class Alone(torch.nn.Module):
+        def forward(self, x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+            return leaves(PROGRAMS[name](x, w))
+
+    module, args = Alone().eval(), whole(dtype)
+    same_bits(compile_module(module, args)(*args), eager(module, args))
+
+
+@pytest.mark.parametrize(
+    ("given", "f16", "bf16"),
+    [
+        (0.1, 0.0999755859375, 0.10009765625),
+        (65519.0, 65504.0, 65536.0),
+        (65520.0, math.inf, 65536.0),
+        (-1e39, -math.inf, -math.inf),
+        (3.1e-8, 2.0**-24, 3.096647560596466e-08),
+        (1.00390625, 1.00390625, 1.0),
+        (1.01171875, 1.01171875, 1.015625),
+    ],
+)
+def test_literals_are_values_of_their_type(given: float, f16: float, bf16: float) -> None:
+    assert Lit(given, DType.F16).value == f16 == torch.tensor(given, dtype=torch.float16).item()
+    assert Lit(given, DType.BF16).value == bf16 == torch.tensor(given, dtype=torch.bfloat16).item()
+
+
+def test_a_literal_that_is_no_number() -> None:
+    assert math.isnan(Lit(math.nan, DType.BF16).value)
+    assert math.isnan(Lit(math.nan, DType.F16).value)

@@ -1,0 +1,19 @@
+"""f16 and bf16 in Triton's kernels: every value of theirs is rounded, wherever it is kept."""
+
+from __future__ import annotations
+
+import tests.triton.interpreter  # noqa: F401  # isort: skip  # first: it chooses the interpreter
+import pytest
+import torch
+
+from hardtack.codegen.backends.triton.backend import TritonBackend
+from tests.codegen.compare import compile_module, eager
+from tests.codegen.half_programs import HALVES, Programs, same_bits, whole
+from tests.triton.simulate import Simulator
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_values_inside_a_kernel_are_rounded(dtype: torch.dtype) -> None:
+    module, args = Programs().eval(), whole(dtype)
+    compiled = compile_module(module, args, None, None, TritonBackend("sm_90"), Simulator)
+    same_bits(compiled(*args), eager(module, args))
