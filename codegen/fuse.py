@@ -211,8 +211,9 @@ def _align_to_store(nest: LoopNest, group: Group, load: Load, buffers: Mapping[s
     if len(stored) != 1 or product(buffers[load.buffer].shape) is not product(a.extent for a in anchor.axes):
         return None
     swap: dict[Expr, Expr] = {}
+    own = {a.sym for a in nest.axes}
     for read, written, size in zip(load.index, stored[0], buffers[load.buffer].shape, strict=True):
-        if isinstance(read, Sym) and read.extent is size and read not in swap:
+        if isinstance(read, Sym) and read in own and read.extent is size and read not in swap:
             swap[read] = written
         elif read is not written:
             return None
@@ -229,6 +230,9 @@ def align_to_template(
     buffer = buffers[load.buffer]
     if len(buffer.shape) != len(anchor.axes):
         return "the result and the buffer it reads have different ranks"
+    own = {a.sym for a in nest.axes}
+    if any(s.extent is not None and s not in own for e in load.index for s in free_syms(e)):
+        return "it reads the result at an index that is data"
     for dim, anchor_axis in zip(buffer.order, anchor.axes, strict=True):
         e = load.index[dim]
         if anchor_axis.extent is ONE:

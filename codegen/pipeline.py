@@ -33,7 +33,9 @@ from hardtack.codegen.ir import plan as plan_ir
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.codegen.ir.group import Decision, Group
-from hardtack.codegen.ir.loops import Buffer, ControlNest, TemplateNest, to_text_nest, verify_nest
+from hardtack.codegen.ir.group_verify import verify_group, verify_grouping
+from hardtack.codegen.ir.loops import Buffer, ControlNest, LoopNest, Nest, TemplateNest, to_text_nest
+from hardtack.codegen.ir.nest_verify import verify_nest
 from hardtack.codegen.ir.plan import GpuKernel, Plan
 from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import Lowered, lower_graph
@@ -107,11 +109,13 @@ def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend, text
     nests, prepared = backend.prepare(nests, lowered.buffers, hints)
     lowered = replace(lowered, nests=nests, buffers=prepared)
     _verify(lowered, texts, "inline", inlined)
+    nests = tuple(map(_rooted, nests))
     constants = frozenset((*(c.name for c in graph.constants), *lowered.prepacks))
     fused = group_nests(nests, lowered.buffers, _kept(lowered), constants, hints, backend.limits)
     texts["fuse"] = "\n\n".join(group_ir.to_text(g) for g in fused.groups) + _reasons(fused.decisions)
+    verify_grouping(nests, fused.groups, lowered.in_place)
     for g in fused.groups:
-        group_ir.verify_group(g, lowered.buffers)
+        verify_group(g, lowered.buffers)
     buffers = dict(lowered.buffers)
     sources: dict[str, str] = {}
     details: dict[str, object] = {}
@@ -156,6 +160,11 @@ def _verify(lowered: Lowered, texts: dict[str, str], stage: str, decisions: tupl
     texts[stage] = "\n\n".join(to_text_nest(n) for n in lowered.nests) + _reasons(decisions)
     for n in lowered.nests:
         verify_nest(n, lowered.buffers)
+
+
+def _rooted(nest: Nest) -> Nest:
+    """The nest as its own source: what it was made of has been verified."""
+    return replace(nest, sources=()) if isinstance(nest, LoopNest) else nest
 
 
 def _reasons(decisions: tuple[Decision, ...]) -> str:

@@ -41,7 +41,9 @@ def _joined(first: LoopNest, second: LoopNest, depth: int) -> LoopNest | None:
         return None
     if second.writes() & (first.reads() | first.writes()) or any(isinstance(s, (Check, Assert)) for s in first.body):
         return None
-    return replace(second, name=second.name, body=(*_renamed(first, moved), *second.body))
+    walked = tuple(replace(x, points=tuple(substitute(e, moved) for e in x.points)) for x in first.sources)
+    body = (*_renamed(first, moved), *second.body)
+    return replace(second, name=second.name, body=body, sources=(*walked, *second.sources))
 
 
 def _renamed(nest: LoopNest, moved: dict[Expr, Expr]) -> tuple[Stmt, ...]:

@@ -22,6 +22,7 @@ from hardtack.codegen.ir.loops import (
     Stmt,
     Store,
     exprs_of,
+    source_of,
     substitute_axes,
     walk_buffers,
 )
@@ -81,14 +82,14 @@ def _kernel(
 
 
 def linearized(nest: LoopNest, buffers: Mapping[str, Buffer]) -> LoopNest:
-    """Every index as one element offset."""
+    """Every index as one element offset; the nest as it was is the source of all that is made of it."""
 
     def flat(s: Stmt) -> Stmt:
         if isinstance(s, (Load, Store)):
             return replace(s, index=(buffers[s.buffer].offset(s.index),))
         return s
 
-    return replace(nest, body=tuple(flat(s) for s in nest.body))
+    return replace(nest, body=tuple(flat(s) for s in nest.body), sources=(source_of(nest),))
 
 
 def _divisors(e: Expr, axis: Sym) -> set[int]:
@@ -300,9 +301,11 @@ def _without(offset: Expr, outer: set[Sym]) -> Expr | None:
 
 
 def _row_numel(offsets: Sequence[Expr]) -> Expr | None:
-    """One more than the largest offset, each axis at its end; the same for all of the row's accesses."""
-    sizes: set[Expr] = set()
-    for o in offsets:
+    """One more than the largest offset, each axis at its end; the same for all of the row's accesses. Those of loops
+    without points are never made."""
+    made = [o for o in offsets if all(s.extent is not ZERO for s in free_syms(o))]
+    sizes: set[Expr] = set() if made else {ZERO}
+    for o in made:
         top = o
         for s in sorted((s for s in free_syms(o) if s.extent is not None), key=lambda s: s.name):
             parts = split_linear(top, s)

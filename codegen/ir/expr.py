@@ -246,21 +246,31 @@ def add(*args: ExprLike) -> Expr:
 def _join_divmod(coefficients: dict[Expr | None, int]) -> Expr | None:
     """k*b*(a//b) + k*(a%b) = k*a. None where no such pair of terms stands in the sum."""
     for rest, c in coefficients.items():
-        if rest is None:
-            continue
         factors = _factors_of(rest)
         for factor in factors:
-            if not isinstance(factor, Mod):
+            if not isinstance(factor, (FloorDiv, Mod)):
                 continue
             others = [f for f in factors if f is not factor]
             if len(others) != len(factors) - 1:
                 continue
-            scale = mul(c, *others)
-            partner_c, partner = _split_coefficient(mul(scale, factor.b, floordiv(factor.a, factor.b)))
+            partners = _scale_and_partner(mul(c, *others), factor)
+            if partners is None:
+                continue
+            scale, other = partners
+            partner_c, partner = _split_coefficient(other)
             if partner is not None and coefficients.get(partner) == partner_c:
                 remaining = {r: k for r, k in coefficients.items() if r is not rest and r is not partner}
                 return add(_from_linear(remaining), mul(scale, factor.a))
     return None
+
+
+def _scale_and_partner(coefficient: Expr, factor: FloorDiv | Mod) -> tuple[Expr, Expr] | None:
+    """For coefficient * factor, a term of a sum: k, and the other term of k*b*(a//b) + k*(a%b). None for no k."""
+    if isinstance(factor, Mod):
+        return coefficient, mul(coefficient, factor.b, floordiv(factor.a, factor.b))
+    scale = divide_exactly(coefficient, factor.b)
+    # the remainder need not look like one of a: (i % 12) % 3 is i % 3
+    return None if scale is None else (scale, mul(scale, mod(factor.a, factor.b)))
 
 
 def mul(*args: ExprLike) -> Expr:

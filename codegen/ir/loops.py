@@ -32,7 +32,6 @@ from hardtack.codegen.ir.expr import Expr, Sym, const, to_text
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.graph import Graph, Lit, Origin
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.ops import SCALAR_OPS, result_dtype
 
 
 @dataclass(frozen=True)
@@ -142,14 +141,24 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Source:
+    """What a nest was made of by changing its axes: `points` gives each axis of `nest` in terms of the new ones."""
+
+    nest: LoopNest
+    points: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
 class LoopNest:
-    """See the module's grammar. `serial`: the points must run in order (scatters into one place)."""
+    """See the module's grammar. `serial`: the points must run in order (scatters into one place). `sources`: the nests
+    of the stage before that this one computes over other axes, one after the other; none for a nest made anew."""
 
     name: str
     axes: tuple[Axis, ...]
     body: tuple[Stmt, ...]
     serial: bool = False
     origin: Origin = field(default=Origin(), compare=False)
+    sources: tuple[Source, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def parallel(self) -> tuple[Axis, ...]:
@@ -298,7 +307,15 @@ def map_stmt(stmt: Stmt, names: Mapping[str, Arg], syms: Mapping[Expr, Expr]) ->
 
 def substitute_axes(nest: LoopNest, axes: tuple[Axis, ...], syms: Mapping[Expr, Expr]) -> LoopNest:
     """The nest over other axes: `syms` gives each old axis symbol in terms of the new ones."""
-    return replace(nest, axes=axes, body=tuple(map_stmt(s, {}, syms) for s in nest.body))
+    sources = tuple(
+        replace(x, points=tuple(substitute(e, syms) for e in x.points)) for x in nest.sources or (source_of(nest),)
+    )
+    return replace(nest, axes=axes, body=tuple(map_stmt(s, {}, syms) for s in nest.body), sources=sources)
+
+
+def source_of(nest: LoopNest) -> Source:
+    """The nest as its own source."""
+    return Source(nest, tuple(a.sym for a in nest.axes))
 
 
 def dtypes(body: Iterable[Stmt], buffers: Mapping[str, Buffer]) -> dict[str, DType]:
@@ -345,83 +362,6 @@ def _needed(body: Sequence[Stmt], roots: Sequence[Stmt], stop: frozenset[str]) -
 
 class LoopError(AssertionError):
     """A nest breaks the grammar: a bug of ours, never the user's."""
-
-
-def verify_nest(nest: Nest, buffers: Mapping[str, Buffer]) -> None:
-    """Raise LoopError, with the nest's text, where a nest breaks the rules of the module's grammar."""
-    if isinstance(nest, (TemplateNest, ControlNest)):
-        for name in nest.reads() | nest.writes():
-            if name not in buffers:
-                raise LoopError(f"{nest.kind} {nest.name}: unknown buffer {name}\n{to_text_nest(nest)}")
-        return
-    try:
-        _verify_loop_nest(nest, buffers)
-    except LoopError as e:
-        raise LoopError(f"nest {nest.name}: {e}\n{to_text_nest(nest)}") from None
-
-
-def _verify_loop_nest(nest: LoopNest, buffers: Mapping[str, Buffer]) -> None:
-    kinds = [a.kind for a in nest.axes]
-    if kinds != sorted(kinds):
-        raise LoopError("parallel axes must come before reduce axes")
-    types: dict[str, DType] = {}
-    axis_names = {a.sym.name for a in nest.axes}
-    after_reduce: set[str] = set()
-    reduce_names = {a.sym.name for a in nest.reduced}
-    for s in nest.body:
-        for a in args_of(s):
-            if isinstance(a, str) and a not in types:
-                raise LoopError(f"{a} is used before it is defined in: {stmt_text(s)}")
-        _verify_indices(s, axis_names, types, buffers)
-        _verify_stored(s, types, buffers)
-        late = any(a in after_reduce for a in args_of(s)) or isinstance(s, Reduce)
-        if late and not isinstance(s, Reduce):
-            used = {y.name for e in exprs_of(s) for y in free_syms(e)}
-            if used & reduce_names:
-                raise LoopError(f"a reduce axis is used after the reduction in: {stmt_text(s)}")
-        out = out_of(s)
-        if out is not None:
-            if out in types:
-                raise LoopError(f"{out} is defined twice")
-            types[out] = _verified_dtype(s, types, buffers)
-            if late:
-                after_reduce.add(out)
-
-
-def _verify_indices(s: Stmt, axis_names: set[str], types: Mapping[str, DType], buffers: Mapping[str, Buffer]) -> None:
-    for e in exprs_of(s):
-        for y in free_syms(e):
-            if y.extent is not None and y.name not in axis_names and y.name not in types:
-                raise LoopError(f"unknown axis or index {y.name} in: {stmt_text(s)}")
-    if isinstance(s, (Load, Store)):
-        if s.buffer not in buffers:
-            raise LoopError(f"unknown buffer {s.buffer} in: {stmt_text(s)}")
-        if len(s.index) != len(buffers[s.buffer].shape):
-            raise LoopError(f"{s.buffer} has rank {len(buffers[s.buffer].shape)} in: {stmt_text(s)}")
-
-
-def _verify_stored(s: Stmt, types: Mapping[str, DType], buffers: Mapping[str, Buffer]) -> None:
-    """A value in a register is not converted on its way: it must have the buffer's type."""
-    if isinstance(s, Store):
-        given = types[s.value] if isinstance(s.value, str) else s.value.dtype
-        if given is not buffers[s.buffer].dtype:
-            raise LoopError(f"{s.buffer} is of {buffers[s.buffer].dtype}, not {given}, in: {stmt_text(s)}")
-    if isinstance(s, Reduce) and s.kind in ("sum", "prod") and s.dtype.is_half:
-        raise LoopError(f"a {s.kind} in {s.dtype} in: {stmt_text(s)}")
-
-
-def _verified_dtype(s: Stmt, types: Mapping[str, DType], buffers: Mapping[str, Buffer]) -> DType:
-    if isinstance(s, Load):
-        return buffers[s.buffer].dtype
-    if isinstance(s, (Index, Check)):
-        return DType.I64
-    assert isinstance(s, (Compute, Reduce))
-    args = tuple(types[a] if isinstance(a, str) else a.dtype for a in s.args)
-    if isinstance(s, Compute):
-        got = result_dtype(SCALAR_OPS[s.op], args, s.dtype)
-        if got is not s.dtype:
-            raise LoopError(f"dtype {s.dtype} where {s.op} gives {got} in: {stmt_text(s)}")
-    return s.dtype
 
 
 def to_text_nest(nest: Nest) -> str:

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.expr import Expr, bounds, to_text
+from hardtack.codegen.ir.expr import Expr, to_text
 from hardtack.codegen.ir.graph import Origin
-from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopError, LoopNest, Store, TemplateNest, stmt_text
+from hardtack.codegen.ir.loops import Axis, Buffer, LoopNest, TemplateNest, stmt_text
 
 
 @dataclass(frozen=True)
@@ -84,63 +84,3 @@ def to_text_kernel(kernel: Kernel) -> str:
         lines.append(f"  nest {n.nest.name} ({', '.join(roles)})")
         lines += ["    " + stmt_text(s) for s in n.nest.body]
     return "\n".join(lines) + "\n"
-
-
-def verify_kernel(kernel: Kernel) -> None:
-    """Raise LoopError, with the loop tree's text, where a kernel breaks the rules of the module's grammar."""
-    try:
-        memory = {b for b, where in kernel.storage.items() if where.kind == "memory"}
-        if {b.name for b in kernel.buffers} != memory or len(kernel.buffers) != len(memory):
-            raise LoopError("the parameters are not the buffers in memory")
-        for names, what in ((kernel.writes, "written"), (kernel.reads, "read")):
-            if not names <= memory:
-                raise LoopError(f"{min(names - memory)} is {what} outside, and not in memory")
-        for s in (s for p in kernel.prologue for s in p.body):
-            if isinstance(s, (Load, Store)):
-                _verify_access(kernel, s)
-        for n in kernel.nests:
-            _verify_axes(kernel, n)
-            for s in n.nest.body:
-                if isinstance(s, (Load, Store)):
-                    _verify_access(kernel, s)
-        _verify_registers(kernel)
-    except LoopError as e:
-        raise LoopError(f"kernel {kernel.name}: {e}\n{to_text_kernel(kernel)}") from None
-
-
-def _verify_registers(kernel: Kernel) -> None:
-    """A register is one element: all nests access it at one offset."""
-    at: dict[str, Expr] = {}
-    for s in (s for n in kernel.nests for s in n.nest.body if isinstance(s, (Load, Store))):
-        if kernel.storage[s.buffer].kind == "register" and at.setdefault(s.buffer, s.index[0]) is not s.index[0]:
-            raise LoopError(f"the register {s.buffer} is accessed at {at[s.buffer]} and at {s.index[0]}")
-
-
-def _verify_axes(kernel: Kernel, n: ScheduledNest) -> None:
-    """Outer, serial, vector and reduce axes are together the nest's, each once."""
-    if kernel.flat:
-        if n.serial or n.reduce or not kernel.outer or n.vector != kernel.outer[-1] or n.nest.axes != kernel.outer:
-            raise LoopError(f"{n.nest.name} has loops of its own in a flat kernel")
-        return
-    lanes = () if n.vector is None else (n.vector,)
-    loops = (*kernel.outer, *n.serial, *lanes, *n.reduce)
-    if sorted(a.sym.name for a in loops) != sorted(a.sym.name for a in n.nest.axes):
-        raise LoopError(f"the loops of {n.nest.name} are not its axes")
-    reduced = {*n.reduce, *(lanes if n.vector_reduces else ())}
-    if reduced != set(n.nest.reduced):
-        raise LoopError(f"the reduce loops of {n.nest.name} are not its reduce axes")
-
-
-def _verify_access(kernel: Kernel, s: Load | Store) -> None:
-    where = kernel.storage.get(s.buffer)
-    if where is None:
-        raise LoopError(f"{s.buffer} has no storage")
-    if len(s.index) != 1:
-        raise LoopError(f"{s.buffer} is accessed by {len(s.index)} indices instead of one offset")
-    if where.kind != "scratch":
-        return
-    if where.numel is None:
-        raise LoopError(f"the scratch {s.buffer} has no size")
-    top, numel = bounds(s.index[0])[1], bounds(where.numel)[1]
-    if top is not None and numel is not None and top >= numel:
-        raise LoopError(f"an offset into the scratch {s.buffer} reaches {top} of {numel} elements")

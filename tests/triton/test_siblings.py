@@ -13,7 +13,8 @@ from torch.export import Dim
 
 from hardtack.codegen.backends.triton.backend import TritonBackend
 from hardtack.codegen.grouping import group_nests
-from hardtack.codegen.ir.group import Group, verify_group
+from hardtack.codegen.ir.group import Group
+from hardtack.codegen.ir.group_verify import verify_group
 from hardtack.codegen.ir.loops import LoopError
 from hardtack.codegen.ir.plan import Launch
 from hardtack.codegen.layout import choose_orders

@@ -12,7 +12,8 @@ from hardtack.codegen.ir.expr import Expr, const
 from hardtack.codegen.ir.graph import Graph, Op
 from hardtack.codegen.ir.group import Decision, Group
 from hardtack.codegen.ir.loops import Buffer, Nest
-from hardtack.codegen.ir.schedule import to_text_kernel, verify_kernel
+from hardtack.codegen.ir.schedule import to_text_kernel
+from hardtack.codegen.ir.schedule_verify import verify_kernel
 from hardtack.codegen.lower import RULES
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.planning import KernelLaunch
@@ -49,13 +50,13 @@ class CppBackend:
         ints: tuple[Expr, ...]
         if group.anchor is not None:
             k = tile_template(group, buffers, kept, stem, templates.batch_axes(group.anchor))
-            verify_kernel(k)
+            verify_kernel(k, group, buffers)
             rendered = templates.render(k, buffers, NAME)
             source, ints = rendered.source, rendered.ints
             shared, per_worker = rendered.shared, rendered.per_worker
         else:
             k = tile(group, buffers, kept, stem)
-            verify_kernel(k)
+            verify_kernel(k, group, buffers)
             source, ints = loops.render(k, buffers, NAME), tuple(loops.kernel_syms(k))
             shared, per_worker = const(0), loops.worker_nbytes(k, buffers)
         name, text = named(stem, source)

@@ -17,12 +17,14 @@ from hardtack.codegen.backends.triton.siblings import render_siblings, siblings_
 from hardtack.codegen.backends.triton.split import split_reductions
 from hardtack.codegen.backends.triton.tile import tile
 from hardtack.codegen.backends.triton.tiled import to_text
+from hardtack.codegen.backends.triton.tiled_verify import verify_tiled
 from hardtack.codegen.fuse import FusionLimits
 from hardtack.codegen.ir.expr import const
 from hardtack.codegen.ir.graph import Graph, Op
 from hardtack.codegen.ir.group import Decision, Group
 from hardtack.codegen.ir.loops import Buffer, Nest
 from hardtack.codegen.ir.schedule import to_text_kernel
+from hardtack.codegen.ir.schedule_verify import verify_kernel
 from hardtack.codegen.lower import reductions, triton
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.triton_conv import lower_conv
@@ -76,12 +78,16 @@ class TritonBackend:
     ) -> Rendered:  # fmt: skip
         if group.siblings:
             tiles = [tile(g, buffers, kept, f"part{k}", hints) for k, g in enumerate(group.siblings)]
+            for tiled, g in zip(tiles, group.siblings, strict=True):
+                verify_tiled(tiled, g, buffers)
             kernel, listing = render_siblings(tiles, buffers, stem), siblings_text(tiles, stem)
         elif group.anchor is not None:
             scheduled = tile_template(group, buffers, kept, stem, templates.batch_axes(group.anchor))
+            verify_kernel(scheduled, group, buffers)
             kernel, listing = templates.render(scheduled, buffers), to_text_kernel(scheduled)
         else:
             tiled = tile(group, buffers, kept, stem, hints)
+            verify_tiled(tiled, group, buffers)
             kernel, listing = loops.render(tiled, buffers), to_text(tiled)
         kernel = self._finished(begun_early(kernel, self.arch, following))
         name, source = named(stem, kernel.text, _settings(kernel))

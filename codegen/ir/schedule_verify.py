@@ -1,0 +1,154 @@
+"""The rules of schedules: a loop tree computes the nests of its group, each access at the element that its nest meant.
+
+What lives in scratch or in a register is a part of its buffer, seen from the kernel's outer point: at one outer point
+all accesses are moved by the same distance, so that two meet there where they would have met in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hardtack.codegen.ir.expr import Expr, Sym, bounds, const, int_value
+from hardtack.codegen.ir.expr_walk import free_syms, substitute
+from hardtack.codegen.ir.group import Group
+from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopError, LoopNest, Source, Stmt, Store, exprs_of, stmt_text
+from hardtack.codegen.ir.nest_verify import renamed, same_statement, verify_walk
+from hardtack.codegen.ir.reindex import equal
+from hardtack.codegen.ir.schedule import Kernel, ScheduledNest, to_text_kernel
+
+
+def verify_kernel(kernel: Kernel, group: Group, buffers: Mapping[str, Buffer]) -> None:
+    """Raise LoopError, with the loop tree's text, where a kernel breaks the rules of its grammar or does not compute
+    the group."""
+    try:
+        memory = {b for b, where in kernel.storage.items() if where.kind == "memory"}
+        if {b.name for b in kernel.buffers} != memory or len(kernel.buffers) != len(memory):
+            raise LoopError("the parameters are not the buffers in memory")
+        for names, what in ((kernel.writes, "written"), (kernel.reads, "read")):
+            if not names <= memory:
+                raise LoopError(f"{min(names - memory)} is {what} outside, and not in memory")
+        for p in kernel.prologue:
+            _verify_accesses(kernel, p)
+        for n in kernel.nests:
+            _verify_axes(kernel, n)
+            _verify_accesses(kernel, n.nest)
+        _verify_registers(kernel)
+        near = frozenset(b for b, where in kernel.storage.items() if where.kind != "memory")
+        verify_tiles([n.nest for n in kernel.nests], group.nests, buffers, kernel.outer, near)
+    except LoopError as e:
+        raise LoopError(f"kernel {kernel.name}: {e}\n{to_text_kernel(kernel)}") from None
+
+
+def _verify_registers(kernel: Kernel) -> None:
+    """A register is one element: all nests access it at one offset."""
+    at: dict[str, Expr] = {}
+    for s in (s for n in kernel.nests for s in n.nest.body if isinstance(s, (Load, Store))):
+        if kernel.storage[s.buffer].kind == "register" and at.setdefault(s.buffer, s.index[0]) is not s.index[0]:
+            raise LoopError(f"the register {s.buffer} is accessed at {at[s.buffer]} and at {s.index[0]}")
+
+
+def _verify_axes(kernel: Kernel, n: ScheduledNest) -> None:
+    """Outer, serial, vector and reduce axes are together the nest's, each once."""
+    if kernel.flat:
+        if n.serial or n.reduce or not kernel.outer or n.vector != kernel.outer[-1] or n.nest.axes != kernel.outer:
+            raise LoopError(f"{n.nest.name} has loops of its own in a flat kernel")
+        return
+    lanes = () if n.vector is None else (n.vector,)
+    loops = (*kernel.outer, *n.serial, *lanes, *n.reduce)
+    if sorted(a.sym.name for a in loops) != sorted(a.sym.name for a in n.nest.axes):
+        raise LoopError(f"the loops of {n.nest.name} are not its axes")
+    reduced = {*n.reduce, *(lanes if n.vector_reduces else ())}
+    if reduced != set(n.nest.reduced):
+        raise LoopError(f"the reduce loops of {n.nest.name} are not its reduce axes")
+
+
+def _verify_accesses(kernel: Kernel, nest: LoopNest) -> None:
+    for s in nest.body:
+        if isinstance(s, (Load, Store)):
+            _verify_access(kernel, s, any(int_value(a.extent) == 0 for a in nest.axes))
+
+
+def _verify_access(kernel: Kernel, s: Load | Store, never: bool) -> None:
+    """`never`: the access is in a loop without points."""
+    where = kernel.storage.get(s.buffer)
+    if where is None:
+        raise LoopError(f"{s.buffer} has no storage")
+    if len(s.index) != 1:
+        raise LoopError(f"{s.buffer} is accessed by {len(s.index)} indices instead of one offset")
+    if where.kind != "scratch" or never:
+        return
+    if where.numel is None:
+        raise LoopError(f"the scratch {s.buffer} has no size")
+    top, numel = bounds(s.index[0])[1], bounds(where.numel)[1]
+    if top is not None and numel is not None and top >= numel:
+        raise LoopError(f"an offset into the scratch {s.buffer} reaches {top} of {numel} elements")
+
+
+def verify_tiles(
+    nests: Sequence[LoopNest],
+    members: Sequence[LoopNest],
+    buffers: Mapping[str, Buffer],
+    outer: Sequence[Axis] = (),
+    near: frozenset[str] = frozenset(),
+) -> None:
+    """Raise LoopError unless the nests, whose accesses have one linear offset, compute the members of a group in their
+    order, each once, and touch what these touch. near: buffers that are seen from the point of the axes `outer`, all
+    accesses of one moved by one distance that depends on this point only."""
+    made = [x.nest for n in nests for x in n.sources]
+    if len(made) != len(members) or any(x is not m for x, m in zip(made, members, strict=True)):
+        names = [", ".join(n.name for n in x) for x in (made, members)]
+        raise LoopError(f"it computes {names[0] or 'nothing'} in place of {names[1] or 'nothing'}")
+    moves: dict[str, Expr] = {b: const(0) for n in members for b in n.reads() | n.writes() if b not in near}
+    at = {a.sym for a in outer}
+    for n in nests:
+        rest = n.body
+        for source in n.sources:
+            verify_walk(n.axes, source)
+            body, rest = rest[: len(source.nest.body)], rest[len(source.nest.body) :]
+            if len(body) != len(source.nest.body):
+                raise LoopError(f"it lacks what {source.nest.name} computes: {stmt_text(source.nest.body[len(body)])}")
+            _verify_moved(body, source, buffers, at, moves)
+        if rest:
+            raise LoopError(f"{n.name} computes more than what it was made of: {stmt_text(rest[0])}")
+        _verify_passed(n)
+
+
+def _verify_moved(
+    body: Sequence[Stmt], source: Source, buffers: Mapping[str, Buffer], outer: set[Sym], moves: dict[str, Expr]
+) -> None:
+    """The statements are the source's, and each access is moved as others of its buffer are."""
+    syms: dict[Expr, Expr] = dict(zip((a.sym for a in source.nest.axes), source.points, strict=True))
+    names: dict[str, str] = {}
+    for old, new in zip(source.nest.body, body, strict=True):
+        if not same_statement(old, new, names):
+            raise LoopError(f"{stmt_text(new)} stands for: {stmt_text(old)}")
+        if isinstance(old, (Load, Store)) and isinstance(new, (Load, Store)):
+            meant = renamed(buffers[old.buffer].offset(old.index), syms, names)
+            _verify_move(old.buffer, meant - new.index[0], outer, moves, stmt_text(new))
+            continue
+        for was, now in zip(exprs_of(old), exprs_of(new), strict=True):
+            if not equal(renamed(was, syms, names), now):
+                raise LoopError(f"{stmt_text(new)} is at another point than: {stmt_text(old)}")
+
+
+def _verify_move(buffer: str, move: Expr, outer: set[Sym], moves: dict[str, Expr], what: str) -> None:
+    inner = [s for s in free_syms(move) if s.extent is not None and s not in outer]
+    distance = substitute(move, dict.fromkeys(inner, const(0)))
+    if not equal(move, distance):
+        raise LoopError(f"{what} is not where its nest meant, by {move}")
+    if not equal(moves.setdefault(buffer, distance), distance):
+        raise LoopError(f"{what} is moved by {distance}, and not by {moves[buffer]}")
+
+
+def _verify_passed(nest: LoopNest) -> None:
+    """Of a nest made of several: what an earlier one stores, a later one touches at the same point only."""
+    rest, written, read = nest.body, dict[str, Expr](), dict[str, Expr]()
+    for k, source in enumerate(nest.sources):
+        body, rest = rest[: len(source.nest.body)], rest[len(source.nest.body) :]
+        accesses = [s for s in body if isinstance(s, (Load, Store))]
+        for s in accesses if k else ():
+            other = written.get(s.buffer, read.get(s.buffer) if isinstance(s, Store) else None)
+            if other is not None and not equal(other, s.index[0]):
+                raise LoopError(f"{stmt_text(s)} is at another point than what {nest.name} stores before it")
+        for s in accesses:
+            (written if isinstance(s, Store) else read)[s.buffer] = s.index[0]
