@@ -104,7 +104,7 @@ def lower_moments(low: Lowering, op: Op) -> None:
     _by_channel(m, m.mean, lambda b, index: m.load(b, index))
 
     def far(b: NestBuilder, index: tuple[Expr, ...]) -> Arg:
-        at = (index[0], floordiv(index[1], m.each))
+        at = (index[0], floordiv(index[1], maximum(m.each, ONE)))  # a group without channels has no points
         return square(b, m.load(b, index), b.load_buffer(m.mean.name, at))
 
     _by_channel(m, m.variance, far)

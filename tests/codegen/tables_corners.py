@@ -18,6 +18,7 @@ def no_width_rows() -> dict[str, Function]:
     return {
         "norm": lambda x, y: F.rms_norm(x, (0,), weight).clamp(0).log1p(),
         "sums": lambda x, y: (x.sum(-1), x.prod(-1), (x > 0).any(-1), (x > 0).all(-1), x.mean(-1), y.sum(1, True) + 1),
+        "group_norm": lambda x, y: (F.group_norm(y[:, :, None].expand(33, 0, 5), 1), F.group_norm(x, 2)),
         "distance": lambda x, y: torch.cdist(y, rows),
         "softmax": lambda x, y: (x.softmax(-1), x.softmax(1), x - x.sum(-1, keepdim=True)),
         "product": lambda x, y: (y @ y.t(), x @ matrix, y.t() @ y),
