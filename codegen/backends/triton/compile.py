@@ -48,7 +48,7 @@ BACKEND_OPTIONS: dict[str, dict[str, object]] = {  # both: subnormal numbers are
     "hip": {"allow_flush_denorm": False},
 }
 _WORKER = Path(__file__).with_name("worker.py")
-_LAYOUT = "triton-2"
+_LAYOUT = "triton-3"
 _MAP = Param(128, 64)
 
 

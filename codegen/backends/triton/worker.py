@@ -38,20 +38,33 @@ PARTS = {
 """Backend -> the names of its assembly and of its machine code, and where the list of parameters begins and ends."""
 
 
-def module_of(text: str, folder: Path, number: int) -> ModuleType:
-    """The text as a module: Triton reads a function's source from its file."""
-    path = folder / f"kernel_{number}.py"
-    path.write_text(text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(f"kernel_{number}", path)
+def module_at(path: Path) -> ModuleType:
+    """A file as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
+def halves_apart_in_ptx() -> None:
+    """Has Triton give ptxas what it assembles right: see halves.py."""
+    halves = module_at(Path(__file__).with_name("halves.py"))
+    backend = triton.backends.backends["nvidia"].compiler
+    make_ptx = backend.make_ptx
+
+    def made(self: Any, *args: Any) -> str:
+        text: str = halves.halves_apart(make_ptx(self, *args))
+        return text
+
+    backend.make_ptx = made
+
+
 def compile_job(job: dict[str, Any], folder: Path, number: int) -> dict[str, Any]:
     """One kernel."""
-    function = getattr(module_of(job["text"], folder, number), job["function"])
+    path = folder / f"kernel_{number}.py"  # Triton reads a function's source from its file
+    path.write_text(job["text"], encoding="utf-8")
+    function = getattr(module_at(path), job["function"])
     attributes = {(at,): [["tt.divisibility", 16]] for at in job["divisible"]}
     source = ASTSource(function, job["signature"], job["constexprs"], attributes)
     target = GPUTarget(*job["target"])
@@ -72,6 +85,7 @@ def plain(value: object) -> object:
 
 
 def main() -> None:
+    halves_apart_in_ptx()
     with tempfile.TemporaryDirectory(prefix="hardtack_triton_") as folder:
         for number, line in enumerate(sys.stdin):
             try:
