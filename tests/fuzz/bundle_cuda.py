@@ -1,0 +1,145 @@
+"""Programs in one bundle on a GPU: tensors of the host and of the device, synchronous and asynchronous, first, second
+and replayed runs, as CUDA graphs and without, two sessions on two streams at once.
+
+Host tensors are judged against eager; every other way must give the same bits. Sums of floats by atomics may differ
+from run to run (docs/contract.md): programs with them are judged again instead.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+import hardtack
+from tests.fuzz.bundle_cpu import as_tensors, capturable, exported
+from tests.fuzz.judge import Oracle
+from tests.fuzz.program import Program
+from tests.fuzz.ways import Failed, Plan, Report, differs, first_calls, guarded, judge, oracle, sized_calls
+
+UNORDERED = re.compile(r"scatter_add|scatter_reduce|index_add|accumulate=True|embedding_bag|F\.fold")
+"""Ops that may add floats up in any order on a GPU."""
+
+Outputs = list[list[torch.Tensor]]
+
+
+def target() -> str:
+    """The target of this machine's GPU."""
+    major, minor = torch.cuda.get_device_capability()
+    return f"cuda:sm_{major}{minor}"
+
+
+def check_on_cuda(programs: Sequence[Program], report: Report) -> None:
+    good = capturable(programs, report, "cuda")
+    with tempfile.TemporaryDirectory(prefix="hardtack_fuzz_") as folder:
+        _check_bundle(good, Path(folder), report)
+
+
+def _check_bundle(programs: Sequence[Program], folder: Path, report: Report) -> None:
+    if not programs:
+        return
+    path = folder / "programs.pkg"
+    if not exported(programs, path, (target(),), "cuda", report):
+        for p in programs if len(programs) > 1 else ():
+            _check_bundle([p], folder, report)
+        return
+    seeds = tuple(p.seed for p in programs) if len(programs) > 1 else ()
+    model = hardtack.load(path, device="cuda")
+    for k, p in enumerate(programs):
+
+        def check(notes: list[str], p: Program = p, k: int = k) -> None:
+            _check(p, model, f"e{k}", notes)
+
+        report(replace(guarded(p, "cuda", check), bundle=seeds))
+
+
+def _check(program: Program, model: hardtack.Model, entry: str, notes: list[str]) -> None:
+    plan = first_calls(program)
+    theirs = oracle(program, plan)
+    assert theirs is not None
+    session = model.session(entry)
+    host = _run(session, program, plan)
+    judge(program, theirs, host, "host tensors")
+    session.reset()
+    _same(program, theirs, host, _run(session, program, plan), "host tensors, replayed after a reset")
+    for asynchronous in (False, True):
+        for graphs in (True, False):
+            order = "asynchronous" if asynchronous else "synchronous"
+            way = f"device tensors, {order}, {'with' if graphs else 'without'} graphs"
+            on_device = model.session(entry, asynchronous=asynchronous, graphs=graphs)
+            for turn in ("first", "second", "third"):
+                on_device.reset()
+                _same(program, theirs, host, _run(on_device, program, plan, device=True), f"{way}, {turn} time")
+    _two_streams(program, model, entry, plan, theirs, host)
+    for sized in sized_calls(program):
+        _at_size(program, sized, model, entry, session, notes)
+
+
+def _run(session: hardtack.Session, program: Program, plan: Plan, *, device: bool = False) -> Outputs:
+    """All calls, one behind another; what they gave is read when all of them are enqueued."""
+    found: Outputs = []
+    for call in plan.calls:
+        given = call.arguments(program)
+        found.append(as_tensors(session(*(a.cuda() for a in given) if device else given)))
+    session.synchronize()
+    return [[o.cpu() for o in outputs] for outputs in found]
+
+
+def _same(program: Program, theirs: Oracle, host: Outputs, got: Outputs, way: str) -> None:
+    if any(UNORDERED.search(line.text) for line in program.lines):
+        judge(program, theirs, got, way)
+        return
+    for call, a, b in zip(theirs.calls, host, got, strict=True):
+        differs(program, a, b, f"{call}: host tensors and {way}")
+
+
+def _two_streams(
+    program: Program, model: hardtack.Model, entry: str, plan: Plan, theirs: Oracle, host: Outputs
+) -> None:
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    sessions = [model.session(entry, stream=s.cuda_stream, asynchronous=True) for s in streams]
+    given = [[a.cuda() for a in call.arguments(program)] for call in plan.calls]
+    torch.cuda.synchronize()
+    found: list[Outputs] = [[], []]
+    for arguments in given:
+        for k, session in enumerate(sessions):
+            with torch.cuda.stream(streams[k]):
+                found[k].append(as_tensors(session(*arguments)))
+    for session in sessions:
+        session.synchronize()
+    torch.cuda.synchronize()
+    for k, outputs in enumerate(found):
+        _same(
+            program, theirs, host, [[o.cpu() for o in row] for row in outputs], f"device tensors on stream {k} of two"
+        )
+
+
+def _at_size(
+    program: Program, sized: Plan, model: hardtack.Model, entry: str, first: hardtack.Session, notes: list[str]
+) -> None:
+    (call,) = sized.calls
+    theirs = oracle(program, sized)
+    session = model.session(entry) if program.writes() else first
+    try:
+        host = _run(session, program, sized)
+    except (hardtack.InputError, hardtack.RunError) as error:
+        if theirs is not None and isinstance(error, hardtack.RunError):
+            raise
+        notes.append(f"{call}: {str(error)[:120]}")
+        return
+    if theirs is None:
+        notes.append(f"{call}: eager refuses, hardtack runs")
+        return
+    judge(program, theirs, host, "host tensors")
+    again = model.session(entry, asynchronous=True)
+    for turn in ("first", "second", "third"):
+        again.reset()
+        try:
+            got = _run(again, program, sized, device=True)
+        except hardtack.InputError as error:
+            raise Failed("changes", f"{call}: host tensors are taken, device tensors are not: {error}") from None
+        _same(program, theirs, host, got, f"device tensors, {turn} time")

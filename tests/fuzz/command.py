@@ -1,0 +1,126 @@
+"""The command line of the fuzzer."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+EPILOG = """
+examples
+  ./dev fuzz models                          600 programs on this CPU, seeds never tried before
+  ./dev fuzz models --graph --count 20000    the captured graph alone: no kernel is compiled, a hundred times as many
+  ./dev fuzz models --device cuda --jobs 14  on this machine's GPU, 14 processes at once
+  ./dev fuzz models --interpreter            the GPU's kernels without a GPU
+  ./dev fuzz models --show 17                the program of seed 17
+  ./dev fuzz models --seeds 17,23            these programs, in one file
+  ./dev fuzz models --shrink 17              what fails in it, as small as it gets, as a script
+  ./dev fuzz rules                           each rewrite and each kind of fusion: triggered, nearly triggered, off
+  ./dev fuzz mutants                         faults put in on purpose: how many programs until each is found
+
+How it judges: eager runs each program seventeen times more, with every rounding changed by about an ulp and once in
+float64; a result is wrong where it lies outside of all that, element by element. docs/trust.md says more.
+
+The exit code is 1 if anything failed.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="./dev fuzz",
+        description="Draws programs from seeds, compiles them, runs them in every way, and compares with eager.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(dest="command", required=True)
+    models = commands.add_parser(
+        "models", help="random programs", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    ways = models.add_mutually_exclusive_group()
+    ways.add_argument("--graph", action="store_true", help="the captured graph alone, op by op; nothing is compiled")
+    ways.add_argument("--interpreter", action="store_true", help="GPU kernels through Triton's interpreter")
+    ways.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where compiled programs run")
+    models.add_argument("--count", type=int, help="how many programs (600; 5000 with --graph)")
+    models.add_argument("--seed", type=int, help="the first seed; without it, one at random")
+    models.add_argument("--seeds", help="these seeds, with commas between, in one file")
+    models.add_argument("--together", type=int, help="programs in a file (6; 40 with --graph)")
+    models.add_argument("--minutes", type=float, help="begin no program after so many minutes")
+    what = models.add_mutually_exclusive_group()
+    what.add_argument("--show", type=int, metavar="SEED", help="print the program of a seed")
+    what.add_argument("--shrink", type=int, metavar="SEED", help="make a failing program small and print a script")
+    rules = commands.add_parser("rules", help="rewrites and fusions, one at a time")
+    rules.add_argument("names", nargs="*", help="these alone; without a name, all")
+    mutants = commands.add_parser("mutants", help="whether faults put in on purpose are found")
+    mutants.add_argument("names", nargs="*", help="these alone; without a name, all")
+    mutants.add_argument(
+        "--most", type=int, default=600, help="programs after which a mutant counts as not found (600)"
+    )
+    for command in (models, rules, mutants):
+        command.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once (one a core)")
+        command.add_argument("--seconds", type=float, default=240, help="time limit of a process (240)")
+        command.add_argument("--json", type=Path, metavar="FILE", help="append one JSON object for each outcome")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    chosen = parser().parse_args(arguments)
+    import torch
+
+    torch.set_num_threads(1)
+    if chosen.command == "rules":
+        from tests.fuzz.rules import run_rules
+
+        return run_rules(chosen.names, sys.stdout)
+    if chosen.command == "mutants":
+        from tests.fuzz.mutants import run_mutants
+
+        return run_mutants(chosen.names, chosen.most, chosen.jobs, chosen.seconds, sys.stdout)
+    return _models(chosen)
+
+
+def _models(chosen: argparse.Namespace) -> int:
+    from tests.fuzz.draw import draw
+    from tests.fuzz.hunt import Hunt, way_named
+    from tests.fuzz.program import source
+    from tests.fuzz.report import Summary
+
+    if chosen.show is not None:
+        print(source(draw(chosen.show)), end="")
+        return 0
+    name = "graph" if chosen.graph else "interpreter" if chosen.interpreter else chosen.device
+    if chosen.shrink is not None:
+        return _shrink(name, chosen.shrink, chosen.seconds)
+    if chosen.seeds:
+        seeds = [int(s) for s in chosen.seeds.split(",")]
+        together = chosen.together or len(seeds)
+    else:
+        first = chosen.seed if chosen.seed is not None else random.SystemRandom().randrange(10**6) * 1000
+        count = chosen.count or (5000 if name == "graph" else 600)
+        seeds = list(range(first, first + count))
+        together = chosen.together or (40 if name == "graph" else 6)
+    print(f"{len(seeds)} programs from seed {seeds[0]}, {name}, {chosen.jobs} at once")
+    log = chosen.json.open("a", encoding="utf-8") if chosen.json else None
+    summary = Summary(len(seeds), log=log)
+    hunt = Hunt(way_named(name), draw, jobs=chosen.jobs, seconds=chosen.seconds, on_outcome=summary.add)
+    hunt.run(seeds, together, chosen.minutes)
+    summary.close({"graph": " --graph", "interpreter": " --interpreter", "cuda": " --device cuda"}.get(name, ""))
+    return 1 if summary.failures else 0
+
+
+def _shrink(way: str, seed: int, seconds: float) -> int:
+    from tests.fuzz.draw import draw
+    from tests.fuzz.hunt import way_named
+    from tests.fuzz.script import script
+    from tests.fuzz.shrink import shrink
+
+    found = shrink(
+        draw(seed), way_named(way), seconds=seconds, say=lambda text: print(text, file=sys.stderr, flush=True)
+    )
+    if not found.outcome.failed:
+        print(f"seed {seed} is {found.outcome.kind} {found.outcome.text}")
+        return 0
+    print(script(found.program, found.outcome, way), end="")
+    return 1

@@ -1,0 +1,96 @@
+"""Eager under disturbance: every rounding a little different, as another order of additions or another exp makes it.
+
+The result of each inexact op is changed by about an ulp of its dtype, and so are the operands of ops that add many
+numbers up: what that does to a result is how much of it is not determined. Ops that move, compare or select values are
+left alone: they are exact everywhere. The sum of k equal numbers errs the same way k times: results of such ops are
+changed by sqrt(k) / 4 ulps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+ULP = {torch.float32: 2.0**-23, torch.float64: 2.0**-52, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
+"""What the number behind 1 is larger by."""
+
+EXACT = frozenset(
+    """
+    _local_scalar_dense _reshape_alias _to_copy _unsafe_view abs alias amax amin aminmax arange as_strided broadcast_to
+    cat ceil clamp clamp_max clamp_min clone contiguous copy copy_ copysign cummax cummin detach diagonal embedding
+    empty empty_like expand eye fill fill_ flip floor fmax fmin frac full full_like gather hardtanh heaviside im2col
+    index index_copy index_fill index_fill_ index_put index_put_ index_select isnan kthvalue lift_fresh masked_fill
+    masked_fill_ masked_scatter max max_pool2d_with_indices max_pool3d_with_indices maximum median min minimum
+    adaptive_max_pool2d adaptive_max_pool3d nan_to_num neg neg_ new_empty new_full new_ones new_zeros nextafter
+    one_hot ones ones_like permute pixel_shuffle pixel_unshuffle positive reflection_pad1d reflection_pad2d
+    reflection_pad3d relu relu_ repeat repeat_interleave replication_pad1d replication_pad2d replication_pad3d reshape
+    roll round round_ scalar_tensor scatter select select_scatter sgn sign slice slice_scatter sort split
+    split_with_sizes squeeze stack t take threshold topk transpose tril triu trunc unbind unfold unsqueeze
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
+    _upsample_nearest_exact3d view where zero_ zeros zeros_like clamp_ clamp_min_ clamp_max_ floor_ ceil_ trunc_
+    channel_shuffle fractional_max_pool2d _pin_memory linalg_diagonal block_diag tril_ triu_ index_copy_
+    """.split()
+)
+ADDING = frozenset(
+    """
+    _adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _embedding_bag _fft_r2c _fft_c2c _log_softmax _softmax
+    _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu _trilinear adaptive_avg_pool1d
+    addbmm addmm addmv avg_pool2d avg_pool3d baddbmm bmm col2im convolution cumsum cumprod dot gru index_add
+    linalg_vector_norm linear logcumsumexp logsumexp lstm mean mkldnn_rnn_layer mm mv nansum native_batch_norm
+    native_group_norm native_layer_norm prod scatter_add scatter_reduce std std_mean sum upsample_bicubic2d
+    upsample_bilinear2d upsample_linear1d upsample_trilinear3d var var_mean _upsample_bilinear2d_aa
+    _upsample_bicubic2d_aa mkldnn_convolution mkldnn_linear _fused_rms_norm _weight_int4pack_mm vdot
+    """.split()
+)
+
+
+class Disturbed(TorchDispatchMode):
+    """Runs ops with their roundings changed at random by up to `ulps`."""
+
+    def __init__(self, seed: int, ulps: float = 1.0) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+        self._ulps = ulps
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        in_place = name.endswith("_") and not name.endswith("__")
+        if name in ADDING and not in_place:
+            args = tree_map_only(torch.Tensor, self._changed, args)
+        out = func(*args, **(kwargs or {}))
+        if name in EXACT:
+            return out
+        if in_place:
+            return self._changed_in_place(out)
+        more = _terms(args, out) ** 0.5 / 4 if name in ADDING else 1.0
+        return tree_map_only(torch.Tensor, lambda x: x if x._is_view() else self._changed(x, max(1.0, more)), out)
+
+    def _changed(self, x: torch.Tensor, more: float = 1.0) -> torch.Tensor:
+        return x * self._factor(x, more) if x.dtype in ULP and x.numel() else x
+
+    def _changed_in_place(self, x: Any) -> Any:
+        if isinstance(x, torch.Tensor) and x.dtype in ULP and x.numel():
+            with contextlib.suppress(RuntimeError):  # several elements at one place: it stays as it is
+                x.mul_(self._factor(x))
+        return x
+
+    def _factor(self, x: torch.Tensor, more: float = 1.0) -> torch.Tensor:
+        """1 and a little: whole ulps for half types, which are added up in f32, any part of one for the others."""
+        if x.dtype in (torch.float16, torch.bfloat16):
+            most = max(1, round(self._ulps))
+            steps = torch.randint(-most, most + 1, x.shape, generator=self._generator)
+            return (1 + steps.double() * ULP[x.dtype]).to(x.dtype)
+        part = torch.rand(x.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
+        return (1 + part * (self._ulps * more * 1.5 * ULP[x.dtype])).to(x.dtype)
+
+
+def _terms(args: Any, out: Any) -> int:
+    """About how many numbers an op adds up for a result."""
+    given = [a for a in tree_leaves(args) if isinstance(a, torch.Tensor) and a.numel()]
+    results = [o.numel() for o in tree_leaves(out) if isinstance(o, torch.Tensor)]
+    longest = max((n for a in given for n in a.shape), default=1)
+    return max([longest, *(a.numel() // max(1, *results) for a in given if results)])

@@ -1,0 +1,145 @@
+"""Reductions, scans, sorts, softmaxes."""
+
+from __future__ import annotations
+
+from tests.fuzz.families.forms import table
+
+REDUCTIONS = table(
+    "reductions",
+    4.5,
+    lambda g: g.floats(),
+    """
+    {a}.sum({ds}, keepdim={k})  *4
+    {a}.mean({ds}, keepdim={k})  *3
+    {a}.amax({ds}, keepdim={k})  *2
+    {a}.amin({ds}, keepdim={k})
+    {a}.var({ds}, keepdim={k})
+    {a}.std({ds}, keepdim={k})
+    torch.std({a}, {ds}, correction=0, keepdim={k})
+    torch.var_mean({a}, {ds}, correction={i}, keepdim={k})
+    torch.std_mean({a}, {ds}, keepdim={k})
+    torch.linalg.vector_norm({a}, 2, {ds}, keepdim={k})
+    torch.linalg.vector_norm({a}, 1, {ds})
+    torch.linalg.vector_norm({a}, inf, {ds})
+    torch.linalg.vector_norm({a}, -inf, {ds})
+    torch.linalg.vector_norm({a}, 0, {ds})
+    {a}.norm(3, {d})
+    {a}.logsumexp({ds}, keepdim={k})
+    {a}.clamp(-1.5, 1.5).prod({d}, keepdim={k})
+    {a}.max({d}, keepdim={k})[0]
+    {a}.min({d}, keepdim={k})[0]
+    tuple({a}.max({d}))
+    tuple({a}.min({d}, keepdim=True))
+    {a}.argmax({d}, keepdim={k})
+    {a}.argmin({d}, keepdim={k})
+    {a}.argmax()
+    {a}.sum()
+    {a}.mean()
+    {a}.max()
+    {a}.min()
+    {a}.std()
+    ({a} > -2).all({d}, keepdim={k})
+    ({a} > 1).any({d}, keepdim={k})
+    torch.count_nonzero({a} > 0, {d})
+    torch.count_nonzero({a})
+    tuple(torch.aminmax({a}, dim={d}, keepdim={k}))
+    {a}.contiguous().median({d}, keepdim={k})[0]
+    {a}.nansum({ds}, keepdim={k})
+    {a}.nanmean({ds}, keepdim={k})
+    {a}.sum({ds}, dtype=torch.float64)
+    torch.dist({a}, {a} * 0.5)
+    {a} - {a}.mean({d}, keepdim=True)
+    {a} * {a}.sum({d}, keepdim=True)
+    {a}.sum({d}) + {a}.amax({d})
+    ({a} * {same}).sum({d}, keepdim={k})
+    ({a} + {b}).mean({ds})
+    torch.trapezoid({a}, dim={d})
+    torch.quantile({a}, 0.3, dim={d})
+    torch.histc({a}, 5, -2, 2)
+    torch.cov({a})
+    """,
+)
+
+OF_INTEGERS = table(
+    "reductions of integers",
+    1.5,
+    lambda g: g.ints(),
+    """
+    {a}.sum({d})
+    {a}.sum({ds}, keepdim=True)
+    {a}.prod({d})
+    {a}.amax({d})
+    {a}.amin({d})
+    {a}.argmax({d})
+    {a}.argmin({d})
+    {a}.cumsum({d})
+    {a}.cumprod({d})
+    {a}.max({d})[0]
+    {a}.sum()
+    {a}.any({d})
+    {a}.all({d})
+    {a}.float().mean({d})
+    {a}.sum({d}, dtype=torch.int32)
+    {a}.cummax({d})[0]
+    tuple({a}.sort(dim={d}, stable=True))
+    {a}.argsort(dim={d}, stable=True, descending=True)
+    {a}.max()
+    {a}.contiguous().median({d})[0]
+    {a}.topk(min(2, {a}.shape[{d}]), {d})[0]
+    ({a} == 2).sum({d})
+    {a}.diff(dim={d})
+    """,
+)
+
+ORDERED = table(
+    "scans and sorts",
+    3,
+    lambda g: g.floats(),
+    """
+    {a}.cumsum({d})  *3
+    {a}.clamp(-1.2, 1.2).cumprod({d})
+    {a}.cummax({d})[0]
+    {a}.cummin({d})[0]
+    tuple({a}.cummax({d}))
+    {a}.logcumsumexp({d})
+    tuple({a}.sort(dim={d}, stable=True))
+    tuple({a}.sort(dim={d}, descending=True, stable=True))
+    {a}.sort(dim={d}, stable=True)[1]
+    torch.sort({a}, {d})[0]
+    {a}.argsort(dim={d}, stable=True)
+    {a}.topk(min(3, {a}.shape[{d}]), {d}, largest={k})[0]
+    {a}.gather({d}, {a}.topk(min(2, {a}.shape[{d}]), {d})[1])
+    {a}.diff(dim={d})
+    {a}.kthvalue(1, {d})[0]
+    {a}.kthvalue({a}.shape[{d}], {d}, keepdim={k})[0]
+    {a}.msort()
+    torch.cumulative_trapezoid({a}, dim={d})
+    ({a} * 2 + 1).cumsum({d}) - {a}
+    {a}.flip({d}).cumsum({d}).flip({d})
+    """,
+)
+
+SOFTMAXES = table(
+    "softmaxes",
+    2.5,
+    lambda g: g.floats(least=1),
+    """
+    {a}.softmax({d})  *4
+    {a}.log_softmax({d})  *2
+    torch.logsumexp({a}, {d}, keepdim=True)
+    F.softmin({a}, {d})
+    F.normalize({a}, dim={d})
+    ({a} - {a}.amax({d}, keepdim=True)).exp()
+    {a}.softmax({d}, dtype=torch.float32)
+    F.glu(torch.cat([{a}, {same}], {d}), {d})
+    {a} / ({a}.abs().sum({d}, keepdim=True) + 1)
+    {a}.renorm(2, 0, 1.0)
+    F.cosine_similarity({a}, {same}, {d})
+    ({a} * 0.5 + {b}).softmax({d})
+    {a}.softmax({d}) * {same}
+    F.cross_entropy({a}, {same}.softmax(1))
+    torch.special.log_softmax({a}, {d})
+    """,
+)
+
+FAMILIES = (REDUCTIONS, OF_INTEGERS, ORDERED, SOFTMAXES)

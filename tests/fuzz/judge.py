@@ -1,0 +1,195 @@
+"""Is a result wrong? It is where it lies outside of what eager gives under disturbance and in float64, by element.
+
+A result within 4 ulps of eager's is right. For any other, the program is run again in eager: ten times disturbed by an
+ulp, six times by four ulps, once in float64. The numbers found span an interval, which is widened by eight times what
+one ulp did and by four times eager's own error. Integers and booleans must be among those found. Where a NaN or an
+infinity comes and goes, anything is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tests.fuzz.disturb import ULP, Disturbed
+from tests.fuzz.program import Program, build, widened
+from tests.fuzz.tensors import Sizes
+
+NEAR_RUNS, FAR_RUNS, FAR_ULPS, WIDER, OWN = 10, 6, 4.0, 8.0, 4.0
+CLOSE_ULPS = 4.0
+
+Results = list[list[torch.Tensor]]
+"""By call, by output."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call's inputs, by sizes (None: the example's) and salt."""
+
+    sizes: tuple[tuple[str, int], ...] | None = None
+    salt: int = 0
+
+    def arguments(self, program: Program) -> tuple[torch.Tensor, ...]:
+        return program.arguments(self._sizes(), self.salt)
+
+    def _sizes(self) -> Sizes | None:
+        return None if self.sizes is None else dict(self.sizes)
+
+    def __str__(self) -> str:
+        at = "the example's sizes" if self.sizes is None else ", ".join(f"{s} = {n}" for s, n in self.sizes)
+        return f"{at}, inputs {self.salt}"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong: at which call, which output."""
+
+    call: int
+    output: int
+    text: str
+
+
+def eager(program: Program, calls: Sequence[Call], disturbed: Disturbed | None = None) -> Results:
+    """What the module gives for these calls, in order, on one instance."""
+    module = build(program, plain=True)
+    found: Results = []
+    with torch.no_grad():
+        for call in calls:
+            arguments = call.arguments(program)
+            if disturbed is None:
+                out = module(*arguments)
+            else:
+                with disturbed:
+                    out = module(*arguments)
+            found.append([o.clone() for o in out])
+    return found
+
+
+class Undecided(Exception):
+    """A result differs from eager's, and how far it may cannot be found out."""
+
+
+class Oracle:
+    """Eager's results of one program for some calls; disturbed ones are made when they are asked for."""
+
+    def __init__(self, program: Program, calls: Sequence[Call]) -> None:
+        self.program, self.calls = program, tuple(calls)
+        self.want = eager(program, calls)
+        self._near: list[Results] | None = None
+        self._far: list[Results] = []
+        self._exact: Results | None = None
+
+    def _run(self) -> None:
+        self._near = self._disturbed(range(1, NEAR_RUNS + 1), 1.0)
+        self._far = self._disturbed(range(101, FAR_RUNS + 101), FAR_ULPS)
+        try:
+            self._exact = eager(widened(self.program), self.calls)
+        except Exception:  # a line that holds for one dtype only, such as a view of its bits
+            self._exact = None
+
+    def _disturbed(self, seeds: range, ulps: float) -> list[Results]:
+        found: list[Results] = []
+        why: Exception | None = None
+        for seed in seeds:
+            try:
+                found.append(eager(self.program, self.calls, Disturbed(seed, ulps)))
+            except Exception as error:  # a condition of the program on a disturbed number
+                why = error
+        if 2 * len(found) < len(seeds):
+            raise Undecided(f"eager does not run disturbed: {why}")
+        return found
+
+    def fault(self, got: Results) -> Fault | None:
+        """The first wrong result; None if all are right."""
+        for c, (ours, theirs) in enumerate(zip(got, self.want, strict=True)):
+            if len(ours) != len(theirs):
+                return Fault(c, 0, f"{len(ours)} results, eager gives {len(theirs)}")
+            for o, (g, w) in enumerate(zip(ours, theirs, strict=True)):
+                text = self._compare(c, o, g, w)
+                if text is not None:
+                    return Fault(c, o, text)
+        return None
+
+    def _compare(self, c: int, o: int, g: torch.Tensor, w: torch.Tensor) -> str | None:
+        if g.dtype != w.dtype:
+            return f"dtype {g.dtype}, eager {w.dtype}"
+        if g.shape != w.shape:
+            return f"shape {list(g.shape)}, eager {list(w.shape)}"
+        far = _not_close(g, w)
+        if not bool(far.any()):
+            return None
+        if self._near is None:
+            self._run()
+        assert self._near is not None
+        near = [w, *(r[c][o] for r in self._near if r[c][o].shape == w.shape)]
+        wide = [r[c][o] for r in self._far if r[c][o].shape == w.shape]
+        exact = None
+        if self._exact is not None and self._exact[c][o].shape == w.shape:
+            exact = self._exact[c][o]
+        wrong = far & _outside(g, w, near, wide, exact)
+        return _told(g, w, near, exact, wrong) if bool(wrong.any()) else None
+
+
+def _not_close(g: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    if not w.is_floating_point():
+        return g != w
+    a, b = g.double(), w.double()
+    same = (a == b) | (a.isnan() & b.isnan())
+    return ~(same | (b.isfinite() & ((a - b).abs() <= CLOSE_ULPS * ULP[w.dtype] * b.abs())))
+
+
+def _outside(
+    g: torch.Tensor,
+    w: torch.Tensor,
+    near: Sequence[torch.Tensor],
+    wide: Sequence[torch.Tensor],
+    exact: torch.Tensor | None,
+) -> torch.Tensor:
+    """Where g lies outside of all that eager may give. `near` begins with w."""
+    if w.dtype is torch.bool:
+        return (torch.stack([*near, *wide]) == w).all(0)
+    if not w.is_floating_point():
+        found = torch.stack([*near, *wide])
+        return (g < found.amin(0)) | (g > found.amax(0))
+    others = [*wide, exact.to(w.dtype)] if exact is not None else [*wide]
+    found = torch.stack([*near, *others]).double()
+    nan, infinite = found.isnan(), found.isinf()
+    steady = (nan == nan[0]).all(0) & (infinite == infinite[0]).all(0)
+    close = torch.stack(list(near)).double().nan_to_num(0, 0, 0)
+    spread = close.amax(0) - close.amin(0)
+    finite = found.nan_to_num(0, 0, 0)
+    margin = WIDER * spread + CLOSE_ULPS * ULP[w.dtype] * finite.abs().amax(0)
+    if exact is not None:
+        margin = margin + OWN * _own_error(w, exact)
+    ours = g.double()
+    off = (ours < finite.amin(0) - margin) | (ours > finite.amax(0) + margin) | ~ours.isfinite()
+    special = torch.where(nan[0], ~ours.isnan(), ours != found[0])
+    return steady & torch.where(nan[0] | infinite[0], special, off)
+
+
+def _own_error(w: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """How far eager is off by itself: at each element, and as is usual in the tensor.
+
+    Some ops round inside where no disturbance reaches, such as the places between pixels. Elements at which the two
+    have taken different ways say nothing about that.
+    """
+    own = (exact.double() - w.double()).abs().nan_to_num(0, 0, 0)
+    largest = exact.double().abs().nan_to_num(0, 0, 0).amax()
+    usual = own[own <= 1e-3 * largest]
+    rms = usual.square().mean().sqrt() if usual.numel() else own.new_zeros(())
+    return own.clamp(max=float(1e-3 * largest)) + rms
+
+
+def _told(
+    g: torch.Tensor, w: torch.Tensor, near: Sequence[torch.Tensor], exact: torch.Tensor | None, wrong: torch.Tensor
+) -> str:
+    at = tuple(wrong.nonzero()[0].tolist())
+    text = f"{int(wrong.sum())} of {g.numel()} elements of {w.dtype} {list(g.shape)}, the first at {list(at)}: "
+    text += f"{g[at].item()!r}, eager {w[at].item()!r}"
+    if w.is_floating_point():
+        values = sorted(x[at].item() for x in near)
+        text += f", disturbed from {values[0]!r} to {values[-1]!r}"
+        text += f", in float64 {exact[at].item()!r}" if exact is not None else ""
+    return text

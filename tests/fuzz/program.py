@@ -1,0 +1,208 @@
+"""Programs: the text of a module's forward, and what its inputs and weights are made of. Values; nothing is run here.
+
+x0, x1, ... are inputs, v0, v1, ... values, self.p0 parameters and buffers, self.m0 modules inside.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.fuzz.tensors import FILLS, Sizes, TensorSpec, in_double
+
+NAMES = re.compile(r"\b(?:[xv]\d+|self\.[pm]\d+)\b")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One statement of forward. targets: the names it binds, none for a write in place; family: who drew it."""
+
+    text: str
+    targets: tuple[str, ...] = ()
+    family: str = ""
+    unpacked: bool = False
+
+    @property
+    def statement(self) -> str:
+        if not self.targets:
+            return self.text
+        left = ", ".join(self.targets) + ("," if self.unpacked and len(self.targets) == 1 else "")
+        return f"{left} = {self.text}"
+
+    def names(self) -> set[str]:
+        """What it reads."""
+        return set(NAMES.findall(self.text))
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter or buffer."""
+
+    spec: TensorSpec
+    kind: str
+
+    @property
+    def name(self) -> str:
+        return f"self.{self.spec.name}"
+
+    def statement(self) -> str:
+        made = self.spec.expression({})
+        if self.kind == "parameter":
+            return f"{self.name} = nn.Parameter({made}, requires_grad=False)"
+        return f"{self.name} = nn.Buffer({made})"
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A module inside: its constructor's text."""
+
+    name: str
+    text: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """One module. sizes: each symbol's size in the example; dynamic: "", "named" or "auto"."""
+
+    seed: int
+    inputs: tuple[TensorSpec, ...]
+    weights: tuple[Weight, ...]
+    inners: tuple[Inner, ...]
+    lines: tuple[Line, ...]
+    outputs: tuple[str, ...]
+    sizes: tuple[tuple[str, int], ...] = ()
+    dynamic: str = ""
+    families: tuple[str, ...] = field(default=(), compare=False)
+
+    def example_sizes(self) -> dict[str, int]:
+        return dict(self.sizes)
+
+    def arguments(self, sizes: Sizes | None = None, salt: int = 0) -> tuple[torch.Tensor, ...]:
+        """The inputs of one call; the example's sizes if none are given."""
+        return tuple(i.make(sizes if sizes is not None else self.example_sizes(), salt) for i in self.inputs)
+
+    def writes(self) -> bool:
+        """True if a buffer may be changed by forward."""
+        return any(not line.targets and "self.p" in line.text for line in self.lines)
+
+    def dynamic_shapes(self) -> tuple[Any, ...] | None:
+        """As torch.export takes them; None for a program of fixed sizes."""
+        if not self.dynamic or not any(i.symbols() for i in self.inputs):
+            return None
+        named = {s: torch.export.Dim(s, max=1024) for s, _ in self.sizes}
+        auto = torch.export.Dim.DYNAMIC
+        return tuple(
+            {d: (named[s] if self.dynamic == "named" else auto) for d, s in i.symbols().items()} or None
+            for i in self.inputs
+        )
+
+
+def source(program: Program, room: str = "") -> str:
+    """The module as Python text, class Model. room: makes the names of its weights differ from other programs'."""
+    setup = [w.statement() for w in program.weights]
+    for inner in program.inners:
+        setup += [f"torch.manual_seed({inner.seed})", f"self.{inner.name} = {inner.text}"]
+    arguments = "".join(f", {i.name}" for i in program.inputs)
+    lines = ["class Model(nn.Module):"]
+    if setup:
+        lines += ["    def __init__(self):", "        super().__init__()", *(f"        {s}" for s in setup), ""]
+    lines.append(f"    def forward(self{arguments}):")
+    lines += [f"        {line.statement}" for line in program.lines]
+    lines.append(f"        return ({', '.join(program.outputs)},)")
+    text = "\n".join(lines) + "\n"
+    return re.sub(r"\bself\.([pm]\d+)\b", rf"self.\1_{room}", text) if room else text
+
+
+def space(*, plain: bool = True) -> dict[str, Any]:
+    """What a program's text may name. plain: cond and while_loop in plain Python; otherwise torch's, to export."""
+    names = {"torch": torch, "F": F, "nn": nn, "math": math, "inf": math.inf, "nan": math.nan, **FILLS}
+    if plain:
+        return {**names, "cond": _cond, "while_loop": _while_loop}
+    return {**names, "cond": torch.cond, "while_loop": torch.ops.higher_order.while_loop}
+
+
+def _cond(condition: torch.Tensor, then: Any, orelse: Any, operands: tuple[torch.Tensor, ...]) -> Any:
+    return then(*operands) if bool(condition) else orelse(*operands)
+
+
+def _while_loop(condition: Any, body: Any, carried: tuple[torch.Tensor, ...]) -> Any:
+    while bool(condition(*carried)):
+        carried = body(*carried)
+    return carried
+
+
+def build(program: Program, room: str = "", *, plain: bool = False) -> nn.Module:
+    """The module, in eval mode and without gradients. plain: to run in eager; otherwise to export."""
+    names = space(plain=plain)
+    exec(compile(source(program, room), f"<program {program.seed}>", "exec"), names)
+    model = names["Model"]()
+    assert isinstance(model, nn.Module)
+    return model.eval().requires_grad_(False)
+
+
+def widened(program: Program) -> Program:
+    """The program in float64, on the same numbers."""
+
+    def wide(text: str) -> str:
+        return re.sub(r"torch\.(float32|float16|bfloat16)\b", "torch.float64", text).replace(".float()", ".double()")
+
+    return replace(
+        program,
+        inputs=tuple(map(in_double, program.inputs)),
+        weights=tuple(replace(w, spec=in_double(w.spec)) for w in program.weights),
+        inners=tuple(replace(i, text=f"({i.text}).double()") for i in program.inners),
+        lines=tuple(replace(line, text=wide(line.text)) for line in program.lines),
+    )
+
+
+def without_dead(program: Program) -> Program:
+    """The program without lines, inputs and weights that nothing needs. Writes in place all stay."""
+    used = {name for out in program.outputs for name in NAMES.findall(out)}
+    kept: list[Line] = []
+    for line in reversed(program.lines):
+        if not line.targets or used & set(line.targets):
+            kept.append(line)
+            used |= line.names()
+    return replace(
+        program,
+        lines=tuple(reversed(kept)),
+        inputs=tuple(i for i in program.inputs if i.name in used),
+        weights=tuple(w for w in program.weights if w.name in used),
+        inners=tuple(i for i in program.inners if f"self.{i.name}" in used),
+    )
+
+
+def to_json(program: Program) -> str:
+    return json.dumps(asdict(program))
+
+
+def from_json(text: str) -> Program:
+    d = json.loads(text)
+
+    def spec(s: dict[str, Any]) -> TensorSpec:
+        return TensorSpec(**{**s, "shape": tuple(s["shape"]), "limits": tuple(s["limits"])})
+
+    def rows(key: str) -> Iterable[dict[str, Any]]:
+        found: list[dict[str, Any]] = d[key]
+        return found
+
+    return Program(
+        seed=d["seed"],
+        inputs=tuple(map(spec, rows("inputs"))),
+        weights=tuple(Weight(spec(w["spec"]), w["kind"]) for w in rows("weights")),
+        inners=tuple(Inner(**i) for i in rows("inners")),
+        lines=tuple(Line(**{**line, "targets": tuple(line["targets"])}) for line in rows("lines")),
+        outputs=tuple(d["outputs"]),
+        sizes=tuple((s, n) for s, n in d["sizes"]),
+        dynamic=d["dynamic"],
+        families=tuple(d["families"]),
+    )

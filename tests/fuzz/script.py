@@ -1,0 +1,102 @@
+"""A failing program as a file of its own: needs torch and hardtack, prints eager's results beside ours."""
+
+from __future__ import annotations
+
+from tests.fuzz.outcome import Outcome
+from tests.fuzz.program import Program, source
+from tests.fuzz.tensors import Sizes, TensorSpec, sources
+from tests.fuzz.ways import SIZES
+
+_HEAD = '''"""{title}"""
+
+import math
+from math import inf, nan
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import hardtack
+'''
+
+_RUN = """
+
+def show(way, found, want):
+    for k, (ours, eager) in enumerate(zip(found, want)):
+        ours = torch.as_tensor(ours).cpu()
+        same = ours.dtype == eager.dtype and ours.shape == eager.shape
+        if same and torch.equal(ours.nan_to_num(), eager.nan_to_num()):
+            continue
+        print(f"{way}, output {k}")
+        print("  eager", eager)
+        print("  ours ", ours)
+        if same and ours.dtype != torch.bool:
+            print("  largest difference", (ours.double() - eager.double()).abs().max().item())
+
+"""
+
+_GRAPH = """from hardtack.export import to_graphs
+from hardtack.export.reference import outputs, run
+
+exported = to_graphs(Model().eval(), CALLS[0], None, {dynamic})
+graph = exported.entries["forward"].graph
+for k, given in enumerate(CALLS):
+    values = run(graph, exported.store, {{i.name: t for i, t in zip(graph.inputs, given)}})
+    with torch.no_grad():
+        show(f"the graph, call {{k}}", outputs(graph, values), Model().eval()(*given))
+"""
+
+_FILE = """hardtack.export(Model().eval(), CALLS[0], path="program.pkg", dynamic_shapes={dynamic}, targets={targets})
+for target, threads in {ways}:
+    session = hardtack.load("program.pkg", device="{device}", target=target, threads=threads).session()
+    model = Model().eval()
+    for k, given in enumerate(CALLS):
+        with torch.no_grad():
+            show(f"{{target}}, {{threads}} threads, call {{k}}", session(*given), model(*given))
+"""
+
+
+def script(program: Program, outcome: Outcome, way: str) -> str:
+    """The text of the file. way: "cpu", "cuda", "graph" or "interpreter"."""
+    body, calls = source(program), [_arguments(program, sizes, salt) for sizes, salt in _calls(program, outcome)]
+    told = " ".join(outcome.text.split())[:400].replace('"', "'")
+    parts = [_HEAD.format(title=f"Seed {program.seed}: {outcome.kind}, {outcome.way}. {told}"), ""]
+    parts += [sources(body + "".join(calls)), ""]
+    if "cond(" in body or "while_loop(" in body:
+        parts += ["cond, while_loop = torch.cond, torch.ops.higher_order.while_loop", ""]
+    parts += ["", body, "", "CALLS = [", *(f"    {call}," for call in calls), "]"]
+    return "\n".join(parts) + _RUN + _running(program, way)
+
+
+def _calls(program: Program, outcome: Outcome) -> list[tuple[Sizes, int]]:
+    """The example three times, as a session gets it, and the sizes at which it failed."""
+    found: list[tuple[Sizes, int]] = [(program.example_sizes(), salt) for salt in (0, 1, 0)]
+    if program.dynamic_shapes() is not None:
+        used = program.example_sizes()
+        rows = ({s: n for s, n in row if s in used} for row in SIZES)
+        found += [(row, 0) for row in rows if all(f"{s} = {n}" in outcome.text for s, n in row.items())]
+    return found
+
+
+def _arguments(program: Program, sizes: Sizes, salt: int) -> str:
+    return f"({''.join(f'{i.expression(sizes, salt)}, ' for i in program.inputs).strip()})"
+
+
+def _running(program: Program, way: str) -> str:
+    dynamic = "None"
+    if program.dynamic_shapes() is not None:
+        dynamic = f"({', '.join(_dims(program, i) for i in program.inputs)},)"
+    if way == "graph":
+        return _GRAPH.format(dynamic=dynamic)
+    if way == "cpu":
+        ways = [(t, n) for t in ("cpu:x86-64-v3", "cpu:x86-64-v4") for n in (1, 2)]
+        return _FILE.format(dynamic=dynamic, targets=("cpu",), ways=ways, device="cpu")
+    return _FILE.format(dynamic=dynamic, targets=("cuda:sm_90",), ways=[("cuda:sm_90", 1)], device="cuda")
+
+
+def _dims(program: Program, spec: TensorSpec) -> str:
+    def dim(symbol: str) -> str:
+        named = f'torch.export.Dim("{symbol}", max=1024)'
+        return named if program.dynamic == "named" else "torch.export.Dim.DYNAMIC"
+
+    return f"{{{', '.join(f'{d}: {dim(s)}' for d, s in spec.symbols().items())}}}"

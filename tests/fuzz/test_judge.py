@@ -1,0 +1,110 @@
+"""What is wrong and what is not: the judge, on faults of known size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.fuzz.judge import Call, Oracle
+from tests.fuzz.program import Line, Program
+from tests.fuzz.tensors import TensorSpec
+
+CALLS = [Call()]
+
+
+def program(*lines: str, fill: str = "normal", dtype: str = "float32", shape: tuple[int, ...] = (5, 300)) -> Program:
+    """x0 and lines; the last line's value is the result."""
+    named = tuple(Line(text, (f"v{k}",)) for k, text in enumerate(lines))
+    return Program(0, (TensorSpec("x0", shape, dtype, fill, 1),), (), (), named, (f"v{len(lines) - 1}",))
+
+
+def verdict(p: Program, change: object) -> str | None:
+    """What the judge says of eager's result after `change`."""
+    oracle = Oracle(p, CALLS)
+    changed = change(oracle.want[0][0].clone())  # type: ignore[operator]
+    fault = oracle.fault([[changed]])
+    return None if fault is None else fault.text
+
+
+def test_eager_itself_is_right() -> None:
+    assert verdict(program("x0.softmax(-1)", "v0 @ v0.mT"), lambda t: t) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_another_order_of_additions_is_right(dtype: str) -> None:
+    p = program("x0.sum(-1)", dtype=dtype)
+    x = p.arguments()[0]
+    order = torch.randperm(300, generator=torch.Generator().manual_seed(3))
+    assert verdict(p, lambda _: x[:, order].sum(-1)) is None
+
+
+def test_the_bias_of_equal_addends_is_right() -> None:
+    """One number added up 300 times errs the same way each time."""
+    p = program("x0[:, :1].expand(5, 300).sum(-1)")
+    first = p.arguments()[0][:, 0]
+
+    def one_by_one(_: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(5)
+        for _k in range(300):
+            total = total + first
+        return total
+
+    assert verdict(p, one_by_one) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "relative"),
+    [("x0 * 3 + 1", 2e-5), ("x0.softmax(-1)", 1e-4), ("x0 @ x0.mT", 2e-3), ("x0.tanh()", 2e-5), ("x0.sum(-1)", 1e-2)],
+)
+def test_one_element_a_little_off_is_wrong(line: str, relative: float) -> None:
+    def off(t: torch.Tensor) -> torch.Tensor:
+        t.view(-1)[t.abs().argmax()] *= 1 + relative
+        return t
+
+    found = verdict(program(line), off)
+    assert found is not None
+    assert found.startswith("1 of ")
+
+
+def test_a_row_of_another_place_is_wrong() -> None:
+    assert verdict(program("x0.cumsum(0)"), lambda t: t.roll(1, 0)) is not None
+
+
+def test_an_index_that_a_tie_decides_is_right() -> None:
+    """The two largest differ by rounding only: which of them is first is not determined."""
+    p = program("x0.exp()", "torch.cat([v0[:, :1], (x0[:, :1] * 0.5).exp().square()], 1)", "v1.argmax(1)")
+    assert verdict(p, lambda t: 1 - t) is None
+
+
+def test_an_index_that_nothing_decides_otherwise_is_wrong() -> None:
+    assert verdict(program("x0.argmax(1)"), lambda t: (t + 1) % 300) is not None
+
+
+def test_integers_are_compared_exactly() -> None:
+    assert verdict(program("x0 + 1", dtype="int32"), lambda t: t + 1) is not None
+    assert verdict(program("x0 > 0", dtype="float32"), lambda t: ~t) is not None
+
+
+def test_floor_of_a_number_that_rounding_moves_is_right() -> None:
+    p = program("((x0 * 0.1) / 0.1 - x0).floor()", fill="positive")
+    assert verdict(p, lambda t: torch.where(t == 0, -1.0, t)) is None
+    assert verdict(p, lambda t: t + 2) is not None
+
+
+def test_nan_and_infinities_must_be_where_eager_has_them() -> None:
+    p = program("x0.log()")
+    assert verdict(p, lambda t: t.nan_to_num()) is not None
+    assert verdict(program("1 / (x0 * 0)"), lambda t: -t) is not None
+    assert verdict(program("x0 * 1"), lambda t: t * float("nan")) is not None
+
+
+def test_dtype_and_shape_are_part_of_a_result() -> None:
+    assert verdict(program("x0 + 1"), lambda t: t.double()) == "dtype torch.float64, eager torch.float32"
+    assert verdict(program("x0 + 1"), lambda t: t[:2]) == "shape [2, 300], eager [5, 300]"
+
+
+def test_cancellation_leaves_what_the_rounding_leaves() -> None:
+    """(x + 1000) - 1000 keeps few digits: others of the same kind are right, much coarser ones are not."""
+    p = program("(x0.exp() + 1000) - 1000")
+    assert verdict(p, lambda t: t + 2.0**-14) is None
+    assert verdict(p, lambda t: t + 2.0**-8) is not None

@@ -1,0 +1,155 @@
+"""A fixed sample of programs in each way that needs no GPU, and how programs are made."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.fuzz.children import Ended, Pool, Send
+from tests.fuzz.draw import draw
+from tests.fuzz.hunt import Hunt, outcomes, way_named
+from tests.fuzz.outcome import Outcome
+from tests.fuzz.program import Program, from_json, source, to_json
+from tests.fuzz.script import script
+from tests.fuzz.shrink import shrink
+from tests.fuzz.ways import Failed, Report, first_calls, guarded, oracle
+
+GRAPHS = range(7000, 7012)
+BUNDLE = range(7100, 7108)
+SECONDS = 300.0
+
+
+def check(way: str, seeds: Sequence[int]) -> None:
+    found = outcomes(way_named(way), [draw(s) for s in seeds], seconds=SECONDS)
+    failed = [f"{o.seed} {o.kind}, {o.way}: {o.text}" for o in found if o.failed]
+    assert not failed, "\n".join(failed)
+    assert sum(o.kind == "right" for o in found) >= len(seeds) * 0.6
+
+
+def test_graphs_of_a_fixed_sample() -> None:
+    check("graph", GRAPHS)
+
+
+def test_a_fixed_sample_in_one_file_on_the_cpu() -> None:
+    check("cpu", BUNDLE)
+
+
+def test_a_seed_is_one_program() -> None:
+    assert source(draw(7)) == source(draw(7))
+    assert source(draw(7)) != source(draw(8))
+
+
+def test_a_program_can_be_written_down() -> None:
+    for seed in range(20):
+        p = draw(seed)
+        assert from_json(to_json(p)) == p
+
+
+def test_sizes_and_dtypes_are_drawn() -> None:
+    """No kind of program is left out by a mistake in drawing."""
+    programs = [draw(s) for s in range(60)]
+    families = {f for p in programs for f in p.families}
+    assert len(families) > 30
+    assert {i.dtype for p in programs for i in p.inputs} >= {
+        "float32",
+        "float16",
+        "bfloat16",
+        "float64",
+        "int64",
+        "bool",
+    }
+    assert any(p.dynamic == "named" for p in programs)
+    assert any(p.dynamic == "auto" for p in programs)
+    assert any(p.writes() for p in programs)
+    assert any(0 in i.shape for p in programs for i in p.inputs)
+
+
+def test_what_dies_is_told_from_what_hangs() -> None:
+    def work(task: str, send: Send) -> None:
+        send("begun")
+        if task == "dies":
+            os.abort()
+        if task == "hangs":
+            time.sleep(60)
+        if task == "raises":
+            os._exit(3)
+
+    ends: list[Ended] = []
+    pool = Pool(work, 2, 3.0)
+    pool.add(["dies", "hangs", "raises", "ends"])
+    pool.run(ends.append)
+    assert {e.task: e.how for e in ends} == {"dies": "signal 6", "hangs": "hang", "raises": "exit code 3", "ends": ""}
+    assert all(e.sent == ("begun",) for e in ends)
+
+
+def _dying(fatal: int) -> Callable[[Sequence[Program], Report], None]:
+    def way(programs: Sequence[Program], report: Report) -> None:
+        for p in programs:
+            if p.seed == fatal:
+                os.abort()
+            report(Outcome(p.seed, "right"))
+
+    return way
+
+
+def test_a_program_that_dies_is_found_among_the_others() -> None:
+    found: list[Outcome] = []
+    Hunt(_dying(3), lambda seed: Program(seed, (), (), (), (), ()), jobs=2, seconds=30, on_outcome=found.append).run(
+        range(7), 4
+    )
+    assert sorted((o.seed, o.kind) for o in found) == [(s, "crash" if s == 3 else "right") for s in range(7)]
+
+
+def test_a_file_that_dies_of_no_program_alone_is_a_crash() -> None:
+    def way(programs: Sequence[Program], report: Report) -> None:
+        if len(programs) > 1:
+            os.abort()
+        report(Outcome(programs[0].seed, "right"))
+
+    found: list[Outcome] = []
+    Hunt(way, lambda seed: Program(seed, (), (), (), (), ()), jobs=2, seconds=30, on_outcome=found.append).run(
+        range(3), 3
+    )
+    assert [o.kind for o in found].count("crash") == 1
+    assert next(o for o in found if o.failed).bundle == (0, 1, 2)
+
+
+def _without_relu(programs: Sequence[Program], report: Report) -> None:
+    """A way in which whatever calls relu fails."""
+
+    def run(p: Program) -> None:
+        if oracle(p, first_calls(p)) is None:
+            raise Failed("skipped", "eager refuses it")
+        if any("relu" in line.text for line in p.lines):
+            raise ZeroDivisionError("relu")
+
+    for p in programs:
+        report(guarded(p, "without relu", lambda notes, p=p: run(p)))  # type: ignore[misc]
+
+
+def test_what_fails_is_shrunk_to_a_script_that_runs(tmp_path: Path) -> None:
+    seed = next(s for s in range(200) if "torch.relu(" in source(draw(s)) and not draw(s).dynamic)
+    found = shrink(draw(seed), _without_relu, seconds=30)
+    assert found.outcome.kind == "internal"
+    assert len(found.program.lines) == 1
+    path = tmp_path / "script.py"
+    path.write_text(script(found.program, found.outcome, "graph"), encoding="utf-8")
+    subprocess.run([sys.executable, path], check=True, timeout=SECONDS)
+
+
+def test_a_way_must_be_known() -> None:
+    assert way_named("graph") is not way_named("cpu")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_inputs_do_not_change_from_call_to_call(seed: int) -> None:
+    p = draw(seed)
+    for a, b in zip(p.arguments(), p.arguments(), strict=True):
+        assert torch.equal(a.nan_to_num(), b.nan_to_num())

@@ -1,0 +1,107 @@
+"""Ways of running a program. Each gives one Outcome a program; the first thing wrong ends it.
+
+Bundles      exported together into one file and loaded: bundle_cpu.py, bundle_cuda.py
+graphs       the captured graph, op by op in the reference interpreter: captured.py
+interpreter  the GPU backend's kernels in Triton's interpreter: interpreted.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tests.fuzz.judge import Call, Oracle, Undecided
+from tests.fuzz.outcome import Outcome, is_refusal, told
+from tests.fuzz.program import Program
+
+Report = Callable[[Outcome], None]
+Way = Callable[[Sequence[Program], Report], None]
+
+SIZES = tuple((("n", n), ("m", m)) for n, m in ((1, 1), (2, 3), (37, 5), (0, 1), (130, 23), (16, 1), (5, 64), (257, 2)))
+"""Sizes that programs with dynamic dimensions are run at beside the example's."""
+
+
+class Failed(Exception):
+    """A program is not right: ends its run."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The calls that one session gets, in order."""
+
+    calls: tuple[Call, ...]
+
+
+def first_calls(program: Program) -> Plan:
+    """The same inputs again after others, so that what a run leaves behind shows."""
+    salts = (0, 1, 0) if any(not i.limits for i in program.inputs) else (0, 0)
+    return Plan(tuple(Call(None, k) for k in salts))
+
+
+def sized_calls(program: Program) -> tuple[Plan, ...]:
+    """One call at each other size; () for a program of fixed sizes."""
+    if program.dynamic_shapes() is None:
+        return ()
+    used = {name for name, _ in program.sizes}
+    sizes = dict.fromkeys(tuple((s, n) for s, n in row if s in used) for row in SIZES)
+    return tuple(Plan((Call(row, 0),)) for row in sizes)
+
+
+def oracle(program: Program, plan: Plan) -> Oracle | None:
+    """None where eager itself refuses the inputs."""
+    try:
+        return Oracle(program, plan.calls)
+    except Exception:
+        return None
+
+
+def bits(t: torch.Tensor) -> bytes:
+    """The elements as they lie in memory, row by row."""
+    t = t.detach().cpu()
+    return (t.view(torch.int16) if t.dtype is torch.bfloat16 else t).numpy().tobytes()
+
+
+def same_bits(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> int | None:
+    """The first output whose bits differ; None if all are the same."""
+    return next((k for k, (x, y) in enumerate(zip(a, b, strict=True)) if bits(x) != bits(y)), None)
+
+
+def guarded(program: Program, way: str, run: Callable[[list[str]], None]) -> Outcome:
+    """Runs a check, which takes a list for notes, and puts what it raises into an Outcome."""
+    notes: list[str] = []
+    kind, text = "right", ""
+    try:
+        run(notes)
+    except Failed as failed:
+        kind, text = failed.kind, str(failed)
+    except Undecided as why:
+        kind, text = "skipped", str(why)
+    except Exception as error:
+        kind, text = ("refused", f"{type(error).__name__}: {error}") if is_refusal(error) else ("internal", told(error))
+    return Outcome(program.seed, kind, text, way, (), tuple(notes), program.families)
+
+
+def judge(program: Program, theirs: Oracle, got: list[list[torch.Tensor]], where: str) -> None:
+    fault = theirs.fault(got)
+    if fault is not None:
+        name = program.outputs[fault.output] if fault.output < len(program.outputs) else "?"
+        raise Failed("wrong", f"{where}, {theirs.calls[fault.call]}, output {fault.output} ({name}): {fault.text}")
+
+
+def differs(program: Program, a: Sequence[torch.Tensor], b: Sequence[torch.Tensor], what: str) -> None:
+    """Failed where two runs that must give the same bits don't."""
+    k = same_bits(a, b)
+    if k is not None:
+        x, y = a[k].reshape(-1), b[k].reshape(-1)
+        apart = (x.cpu() != y.cpu()) & ~((x.cpu() != x.cpu()) & (y.cpu() != y.cpu()))
+        at = int(apart.nonzero()[0]) if bool(apart.any()) else 0
+        values = f"{x[at].item()!r} and {y[at].item()!r} at element {at}" if x.numel() else "shapes"
+        raise Failed(
+            "changes", f"{what} differ in output {k} ({program.outputs[k]}), {int(apart.sum())} elements: {values}"
+        )
