@@ -18,11 +18,12 @@ from hardtack.export.decompose import decompose
 from hardtack.export.dynamic import Prepared, prepare
 from hardtack.export.errors import CaptureError, ExportError, InputSpecError, MutationError, TrainingModeError
 from hardtack.export.guard_lines import noted_lines
-from hardtack.export.origin import exception_line
+from hardtack.export.origin import exception_line, source_of
 from hardtack.export.ranges import Declared
 from hardtack.export.recurrent_shapes import kept_whole
 from hardtack.export.small_runs import mattering
 from hardtack.export.small_sizes import Decision, Watch, watched
+from hardtack.export.strides import contract_order, is_dense
 from hardtack.export.window_sizes import rounded_down
 
 WRAPPED = "_wrapped_module"
@@ -79,6 +80,7 @@ def capture(
         raise InputSpecError(
             f"what is to be exported is {given}", fix="pass a module, a function or an ExportedProgram"
         )
+    examples = pytree.tree_leaves((args, kwargs))
     args, kwargs = _apart(module_or_ep, args, kwargs)
     module = module_or_ep if isinstance(module_or_ep, nn.Module) else _Function(module_or_ep)
     check_eval(module)
@@ -91,31 +93,54 @@ def capture(
     if not strict and _buffer_entered_twice(ep):
         strict = True
         ep, watch = _export(module, prepared, strict)
+    _refuse_places(ep, examples)
     decided = mattering(watch, ep, module, prepared)
     return replace(_finish(ep, prepared), decided=decided)
 
 
 def _apart(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
-    """The example inputs with a copy for a tensor whose memory an earlier one has, as in attention(x, x, x) and
-    f(x, x[0]), or a weight: torch takes equal objects for one, and the program would read only one of them; of views
-    it makes views of something with sizes that vary.
+    """The example inputs with a copy for each that is not laid out as callers will lay it out, or whose memory an
+    earlier one or a weight has, as in attention(x, x, x): torch takes equal objects for one, and the program would read
+    only one of them; of a view it asks for the sizes of what it is a view of.
     """
     known = (*module.parameters(), *module.buffers()) if isinstance(module, nn.Module) else ()
     seen = {_memory(t) for t in known}
-    leaves = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-    if len({_memory(x) for x in leaves} | seen) == len(leaves) + len(seen):
-        return args, kwargs
 
     def own(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
-        if _memory(x) in seen:
-            return x.detach().clone()
+        if _memory(x) in seen or x._is_view() or not _laid_out(x):
+            return _copy(x)
         seen.add(_memory(x))
         return x
 
     found: tuple[Any, Mapping[str, Any] | None] = pytree.tree_map(own, (args, kwargs))
     return found
+
+
+def _laid_out(x: torch.Tensor) -> bool:
+    return x.layout is not torch.strided or is_dense(x, contract_order(x))
+
+
+def _copy(x: torch.Tensor) -> torch.Tensor:
+    plain = x.layout is torch.strided and contract_order(x) == tuple(range(x.dim()))
+    return x.detach().clone(memory_format=torch.contiguous_format if plain else torch.preserve_format)
+
+
+def _refuse_places(ep: ExportedProgram, examples: list[Any]) -> None:
+    """CaptureError for as_strided where an example is laid out unlike the tensors that callers will give."""
+    found = next((n for n in ep.graph.nodes if "as_strided" in str(n.target)), None)
+    if found is not None and any(isinstance(x, torch.Tensor) and not _fills_its_memory(x) for x in examples):
+        raise CaptureError(
+            "as_strided reads memory by its place, and an example input is not contiguous or a part of another tensor",
+            source_of(found),
+            "call .clone(memory_format=torch.contiguous_format) on the example",
+        )
+
+
+def _fills_its_memory(x: torch.Tensor) -> bool:
+    """True for a row-major tensor that has its memory for itself."""
+    return not _has_storage(x) or (x.is_contiguous() and x.untyped_storage().nbytes() == x.numel() * x.itemsize)
 
 
 def _memory(x: torch.Tensor) -> int:
@@ -325,6 +350,8 @@ def _finish(ep: ExportedProgram, prepared: Prepared) -> Captured:
     try:
         with kept_whole(), rounded_down():
             plain = decompose(ep)
+    except ExportError:
+        raise
     except Exception as error:  # decompositions raise what their Python code raises
         raise translated(error) from error
     return Captured(plain, ep, _declared(plain, prepared))

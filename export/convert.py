@@ -19,6 +19,7 @@ from hardtack.export.errors import Refusal, Unsupported, UnsupportedOpError
 from hardtack.export.origin import origin_of, source_of
 from hardtack.export.registry import CONVERTERS, REFUSED
 from hardtack.export.shapes import Sizes
+from hardtack.export.strides import row_major
 from hardtack.export.symfloat import float_scalar
 from hardtack.export.table import Value
 
@@ -33,11 +34,12 @@ class Failure:
 
 
 class Walk:
-    """The conversion of one fx graph (the program's, or a branch's) into a Builder."""
+    """The conversion of one fx graph (the program's, or a branch's) into a Builder; `node` is where it stands."""
 
     def __init__(self, builder: Builder, sizes: Sizes, failures: list[Failure], owner: GraphModule) -> None:
         self.builder, self.sizes, self.failures, self.owner = builder, sizes, failures, owner
         self.env: dict[Node, Any] = {}
+        self.node: Node | None = None
 
     def run(self, nodes: Iterable[Node]) -> None:
         """Convert every node but placeholders and output."""
@@ -86,7 +88,7 @@ class Walk:
         b = self.builder
         b.origin, b.label = origin_of(node, name.removesuffix(".default")), node.name
         b.line = source_of(node)
-        b.stated = self._stated(node)
+        b.stated, self.node = self._stated(node), node
         args = tuple(self.operand(a) for a in node.args)
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
         becomes_complex = name == "aten._to_copy.default" and node.meta["val"].dtype.is_complex
@@ -124,8 +126,18 @@ class Walk:
             return const(1)
 
 
-NEEDS_WALK = frozenset({"cond", "while_loop", "map_impl"})
-"""Ops whose convert function also gets the Walk, as keyword `walk`: those that hold fx graphs."""
+NEEDS_WALK = frozenset(
+    {
+        "cond",
+        "while_loop",
+        "map_impl",
+        "aten.as_strided.default",
+        "aten.as_strided_copy.default",
+        "aten.as_strided_scatter.default",
+    }
+)
+"""Ops whose convert function also gets the Walk, as keyword `walk`: those that hold fx graphs, and those that ask how
+torch lays out an operand."""
 
 
 def _dtype_or_float(dtype: torch.dtype) -> Any:
@@ -196,16 +208,6 @@ def convert_branch(walk: Walk, module: GraphModule, operands: list[Value], name:
         guards=tuple(builder.guards),
         types=builder.types,
     )
-
-
-def row_major(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Strides, in elements, of a contiguous tensor."""
-    strides: list[Expr] = []
-    step: Expr = const(1)
-    for size in reversed(shape):
-        strides.insert(0, step)
-        step = step * size
-    return tuple(strides)
 
 
 def inline(walk: Walk, module: GraphModule, operands: list[Value]) -> list[Value]:

@@ -307,39 +307,6 @@ def _unfold(b: Builder, x: Value, dimension: int, size: int, step: int) -> Value
     return b.permute(taken, order)
 
 
-@converts("aten.diagonal.default")
-def _diagonal(b: Builder, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    """Elements [.., i, i + offset, ..], the diagonal last."""
-    first, second = dim1 % x.rank, dim2 % x.rank
-    order = [i for i in range(x.rank) if i not in (first, second)] + [first, second]
-    rows = b.iota(b.result.shape[-1])
-    lower = b.pw("add", rows, max(0, -offset)) if offset < 0 else rows
-    upper = b.pw("add", rows, offset) if offset > 0 else rows
-    return b.op("take", b.permute(x, order), lower, upper, dims=(x.rank - 2, x.rank - 1), at=x.rank - 2)
-
-
-@converts("aten.as_strided.default", "aten.as_strided_copy.default")
-def _as_strided(
-    b: Builder, x: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
-) -> Value:
-    """Recognised where the strides are those of a broadcast, permuted or row-major view of the whole of x."""
-    strides = [as_expr(s) for s in stride]
-    target = [as_expr(s) for s in size]
-    live = [i for i in range(len(target)) if strides[i] is not const(0) and int_value(target[i]) != 1]
-    order = sorted(live, key=lambda i: (-(int_value(strides[i]) or _END), i))
-    expected: Expr = const(1)
-    for i in reversed(order):
-        if strides[i] is not expected:
-            raise Refusal("as_strided with strides that are no view Hardtack knows: use slicing, permute or unfold")
-        expected = expected * target[i]
-    if storage_offset not in (None, 0) or expected is not ex.product(x.shape):
-        raise Refusal("as_strided over a part of the storage: use slicing")
-    dense = b.reshape(x, [target[i] for i in order])
-    back = b.permute(dense, [order.index(i) for i in live])
-    with_ones = b.reshape(back, [target[i] if i in live else 1 for i in range(len(target))])
-    return b.expand(with_ones, target)
-
-
 @converts("aten.pixel_shuffle.default")
 def _pixel_shuffle(b: Builder, x: Value, upscale_factor: int) -> Value:
     """[.., C r^2, H, W] to [.., C, H r, W r]."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch._decomp import get_decompositions
 
 from hardtack.export.bags import embedding_bag
+from hardtack.export.written_windows import with_written_windows
 
 WHOLE = (
     "aten.scaled_dot_product_attention.default",
@@ -91,6 +92,7 @@ WHOLE = (
     "aten.index_copy.default",
     "aten.slice_scatter.default",
     "aten.select_scatter.default",
+    "aten.diagonal_scatter.default",
     "aten.split_with_sizes.default",
     "aten.stack.default",
     "aten.unbind.int",
@@ -99,7 +101,6 @@ WHOLE = (
 
 
 TAKEN_APART = (
-    "aten.diagonal_scatter.default",
     "aten.ldexp.Tensor",
     "aten.narrow_copy.default",
     "aten.dist.default",
@@ -182,4 +183,4 @@ _WHOLE = frozenset(WHOLE)
 
 def decompose(ep: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program in core ops and WHOLE ones, functional: mutation is listed in its signature."""
-    return ep.run_decompositions(table())  # type: ignore[no-any-return]
+    return with_written_windows(ep).run_decompositions(table())  # type: ignore[no-any-return]

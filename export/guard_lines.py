@@ -1,4 +1,4 @@
-"""Source lines for the conditions that torch's operators put on sizes.
+"""Source lines for the ops of a program, and for the conditions that torch's operators put on sizes.
 
 When a module is traced without torch's bytecode analysis, torch notes for such a condition only the line of its own
 operator. Inside `noted_lines()` the line of the model that called the operator is noted as well, and a condition counts
@@ -19,8 +19,9 @@ from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.proxy import TracerBase
 
-from hardtack.export.origin import calling_line
+from hardtack.export.origin import calling_line, is_users
 
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _OWN = str(Path(__file__).parent) + os.sep
@@ -73,7 +74,19 @@ def noted_lines() -> Iterator[None]:
         return place, extra
 
     ShapeEnv._get_stack_summary = complete  # type: ignore[method-assign]
+    kept = TracerBase._filter_traceback_frames
+    TracerBase._filter_traceback_frames = _of_the_model  # type: ignore[method-assign]
     try:
         yield
     finally:
         ShapeEnv._get_stack_summary = original  # type: ignore[method-assign]
+        TracerBase._filter_traceback_frames = kept  # type: ignore[method-assign]
+
+
+def _of_the_model(self: TracerBase, user_stack_summary: traceback.StackSummary) -> traceback.StackSummary:
+    """The frames of an op's call below ours that are the model's: torch by itself keeps those of functions called
+    `forward`, none of an exported function.
+    """
+    stack = list(user_stack_summary)
+    ours = max((i for i, f in enumerate(stack) if f.filename.startswith(_OWN)), default=-1)
+    return traceback.StackSummary.from_list(f for f in stack[ours + 1 :] if is_users(f.filename))

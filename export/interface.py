@@ -19,11 +19,11 @@ from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
 from hardtack.export.capture import WRAPPED
 from hardtack.export.constants import store_tensor, tensor_type
-from hardtack.export.convert import row_major
 from hardtack.export.dtypes import from_torch
 from hardtack.export.errors import InputSpecError, Refusal
 from hardtack.export.ranges import Declared
 from hardtack.export.shapes import Sizes, new_symbol, sympy_of
+from hardtack.export.strides import contract_strides
 from hardtack.export.table import ComplexValue, Value
 from hardtack.export.tree import Tree, const_leaf
 
@@ -145,49 +145,12 @@ def _user_input(out: Interface, spec: InputSpec, nodes: Mapping[str, Node], b: B
         return
     try:
         type_ = TensorType(from_torch(value.dtype), sizes.shape(value.shape))
-        strides = _contract_strides(value, type_.shape)
+        strides = contract_strides(value, type_.shape)
     except Refusal as refusal:
         raise InputSpecError(f"input {spec.arg.name}: {refusal}") from refusal
     made = b.declare(spec.arg.name, type_)
     out.inputs.append(Input(made.name, strides))
     out.env[node] = made
-
-
-def _contract_strides(t: torch.Tensor, shape: tuple[ex.Expr, ...]) -> tuple[ex.Expr, ...]:
-    """What every caller must give: channels-last if the example is, otherwise row-major.
-
-    Other strides of an example (a slice, a transposed matrix, an expanded row) are accidents of how it was made.
-    """
-    order = (0, *range(2, t.dim()), 1)
-    if t.dim() < 3 or _is_dense(t, tuple(range(t.dim()))) or not _is_dense(t, order):
-        return row_major(shape)
-    strides = row_major(tuple(shape[d] for d in order))
-    return tuple(strides[order.index(d)] for d in range(t.dim()))
-
-
-def _is_dense(t: torch.Tensor, order: tuple[int, ...]) -> bool:
-    """Contiguous in that order of dimensions for every size: strides are products of the sizes further in."""
-    step: Any = 1
-    for d in reversed(order):
-        size, stride = t.shape[d], t.stride()[d]
-        plain = sympy_of(stride) if isinstance(stride, torch.SymInt) else stride
-        want = sympy_of(step) if isinstance(step, torch.SymInt) else step
-        matters = not isinstance(size, int) or size != 1
-        if matters and sympy.simplify(_without_max(plain) - want) != 0:
-            return False
-        step = step * size
-    return True
-
-
-def _without_max(e: Any) -> Any:
-    """A stride as torch writes it, max(1, size) * ..., without the max that only matters for empty tensors."""
-    if isinstance(e, int):
-        return e
-    from torch.utils._sympy.functions import Max
-
-    return e.replace(
-        lambda x: isinstance(x, Max) and 1 in x.args and len(x.args) == 2, lambda x: next(a for a in x.args if a != 1)
-    )
 
 
 def _lifted(

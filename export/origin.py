@@ -42,12 +42,14 @@ def frames(text: str) -> list[SourceLine]:
     return found
 
 
+def is_users(file: str) -> bool:
+    """False for files of torch and of this package, and for code without a file."""
+    return not file.startswith((_TORCH, _OWN, "torch/", "<"))
+
+
 def user_frame(found: list[SourceLine]) -> SourceLine | None:
     """The innermost frame outside of torch and of this package."""
-    for frame in reversed(found):
-        if not frame.file.startswith((_TORCH, _OWN, "torch/", "<")):
-            return frame
-    return None
+    return next((frame for frame in reversed(found) if is_users(frame.file)), None)
 
 
 def source_of(node: Node) -> SourceLine | None:
@@ -98,7 +100,7 @@ def calling_line() -> SourceLine | None:
         file = frame.f_code.co_filename
         if file == _CAPTURE:
             return None
-        if not file.startswith((_TORCH, _OWN, "<")):
+        if is_users(file):
             return SourceLine(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip())
         frame = frame.f_back
     return None
@@ -119,5 +121,4 @@ def exception_line(error: BaseException) -> SourceLine | None:
         if found is not None:
             return found
     stack = [SourceLine(f.filename, f.lineno or 0, f.line or "") for f in traceback.extract_tb(error.__traceback__)]
-    inside = [f for f in stack if not f.file.startswith((_TORCH, _OWN, "torch/", "<"))]
-    return inside[-1] if inside else None
+    return user_frame(stack)

@@ -15,6 +15,7 @@ from hardtack.export import (
     convert_pooling,  # noqa: F401
     convert_reductions,  # noqa: F401
     convert_rnn,  # noqa: F401
+    convert_strided,  # noqa: F401
     convert_views,  # noqa: F401
 )
 from hardtack.export.table import CONVERTERS, REFUSED

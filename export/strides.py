@@ -1,0 +1,62 @@
+"""Strides: those of contiguous tensors, those that callers must give, and what torch's symbolic ones say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+import torch
+from torch.utils._sympy.functions import Max
+
+from hardtack.codegen.ir.expr import Expr, const
+from hardtack.export.shapes import sympy_of
+
+
+def row_major(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Strides, in elements, of a contiguous tensor."""
+    strides: list[Expr] = []
+    step: Expr = const(1)
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step = step * size
+    return tuple(strides)
+
+
+def contract_order(t: torch.Tensor) -> tuple[int, ...]:
+    """The dims from the outermost to the innermost as every caller must lay them out: channels-last if the example is,
+    otherwise row-major.
+
+    Other strides of an example (a slice, a transposed matrix, an expanded row) are accidents of how it was made.
+    """
+    plain, channels_last = tuple(range(t.dim())), (0, *range(2, t.dim()), 1)
+    return channels_last if t.dim() > 2 and not is_dense(t, plain) and is_dense(t, channels_last) else plain
+
+
+def contract_strides(t: torch.Tensor, shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The strides, in elements, that every caller must give for an input of this shape."""
+    order = contract_order(t)
+    strides = row_major(tuple(shape[d] for d in order))
+    return tuple(strides[order.index(d)] for d in range(t.dim()))
+
+
+def is_dense(t: torch.Tensor, order: tuple[int, ...]) -> bool:
+    """Contiguous in that order of dimensions for every size: strides are products of the sizes further in."""
+    step: Any = 1
+    for d in reversed(order):
+        size, stride = t.shape[d], t.stride()[d]
+        plain = sympy_of(stride) if isinstance(stride, torch.SymInt) else stride
+        want = sympy_of(step) if isinstance(step, torch.SymInt) else step
+        matters = not isinstance(size, int) or size != 1
+        if matters and sympy.simplify(_without_max(plain) - want) != 0:
+            return False
+        step = step * size
+    return True
+
+
+def _without_max(e: Any) -> Any:
+    """A stride as torch writes it, max(1, size) * ..., without the max that only matters for empty tensors."""
+    if isinstance(e, int):
+        return e
+    return e.replace(
+        lambda x: isinstance(x, Max) and 1 in x.args and len(x.args) == 2, lambda x: next(a for a in x.args if a != 1)
+    )

@@ -1,0 +1,152 @@
+"""Writes in place through views: the Graph against eager, static and with each dimension dynamic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+from hardtack.export import CaptureError, MutationError, UnsupportedOpError, to_graphs
+from hardtack.export.reference import outputs, run
+from tests.export.checks import assert_same, check, eager, entry, feed, kinds, ours
+
+ANY = Dim.DYNAMIC
+X = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+
+WRITES = [
+    "y.diagonal().zero_()",
+    "y.diagonal(1).add_(2)",
+    "y.diagonal(-1, 0, 1).copy_(y.diagonal(1)[: y.diagonal(-1).shape[0]].clone())",
+    "y.t()[1:].diagonal().fill_(3)",
+    "y[1:].diagonal().copy_(y.sum(1)[: y[1:].diagonal().shape[0]])",
+    "y.diagonal()[1:].mul_(2)",
+    "y.diagonal()[y.diagonal() > 0] = 0",
+    "y.diagonal().masked_fill_(y.diagonal() > 0, 5.0)",
+    "y.diagonal().index_fill_(0, torch.tensor([0, 1]), 5.0)",
+    "y[None].diagonal(0, 1, 2).neg_()",
+    "y = torch.diagonal_scatter(y, torch.zeros(min(y.shape)))",
+    "y.as_strided((2, 2), (6, 1)).zero_()",
+    "y.as_strided((4,), (7,)).fill_(1)",
+    "torch.as_strided(y, (3,), (2,), 1).add_(1)",
+    "y = torch.as_strided_scatter(y, torch.zeros(2), (2,), (3,), 1)",
+    "y.unfold(1, 2, 2).mul_(3)",
+    "y.unfold(0, 3, 3)[0].zero_()",
+    "y.t().unfold(1, 3, 3).select(-1, 1).add_(2)",
+    "a, b = y.chunk(2); a.zero_(); b.add_(a)",
+    "a = y.split(2, 1); a[0].zero_(); a[1].add_(a[2])",
+    "y[1:][1:][:, 1:].t()[0].add_(3)",
+    "y.t()[torch.tensor([0, 1])] = 1.0",
+    "y[1:].index_put_((torch.tensor([0, 0]),), torch.ones(2, y.shape[1]), accumulate=True)",
+    "y.t().masked_fill_(y.t() > 0, -1.0)",
+    "z = torch.empty_permuted(y.shape, (1, 0)); z.copy_(y); z[1:].zero_(); y = z + 1",
+    "y.squeeze_(); y[1].zero_()",
+]
+
+
+def _writer(body: str) -> Any:
+    space: dict[str, Any] = {"torch": torch}
+    exec("def f(x):\n    y = x.clone()\n    " + "\n    ".join(body.split("; ")) + "\n    return y, x + 1", space)
+    return space["f"]
+
+
+@pytest.mark.parametrize("body", WRITES)
+@pytest.mark.parametrize("dims", [{}, {0: ANY}])
+def test_a_view_is_written(body: str, dims: dict[int, Any]) -> None:
+    check(_writer(body), (X,), (dims,))
+
+
+@pytest.mark.parametrize("body", [w for w in WRITES if not {"chunk", "split", "unbind", "shape", "="} & set(w.split())])
+def test_a_view_of_another_size_is_written(body: str) -> None:
+    rows = 3 if "(-1, 0, 1)" in body else 5
+    check(_writer(body), (X,), ({0: ANY},), [(torch.randn(rows, 6),)])
+
+
+@pytest.mark.parametrize("rest", [0, 1, 2])
+def test_what_lies_in_no_window_stays(rest: int) -> None:
+    """torch's way to write windows back makes it zero."""
+    check(_writer("y.unfold(0, 3, 3).mul_(2)"), (torch.randn(6 + rest, 2),), ({0: ANY},), [(torch.randn(10, 2),)])
+
+
+@pytest.mark.parametrize(("size", "step"), [(2, 3), (3, 1)])
+def test_windows_with_gaps_or_in_common(size: int, step: int) -> None:
+    with pytest.raises(MutationError) as caught:
+        to_graphs(lambda x: x.clone().unfold(0, size, step)[0].zero_(), (X,))
+    assert caught.value.what == f"forward writes to windows of unfold(size={size}, step={step}) in place"
+    assert caught.value.fix == "work on a clone of the windows, or use windows as wide as their step"
+
+
+class Ring(nn.Module):
+    """A buffer that is written through views of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4, 4))
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        before = self.seen.sum(0)
+        self.seen.diagonal().add_(x)
+        self.seen.t()[1:].unfold(0, 3, 3).mul_(0.5)
+        self.seen[:, 0].copy_(x)
+        return before
+
+
+def test_states_through_views() -> None:
+    exported = to_graphs(Ring(), (torch.randn(4),))
+    (state,) = entry(exported).graph.states
+    assert state.final is not None
+    graph, module, x = entry(exported).graph, Ring(), torch.randn(4)
+    values = run(graph, exported.store, feed(graph, (x,)))
+    assert_same(outputs(graph, values), [module(x)])
+    assert_same([values[state.final]], [module.get_buffer("seen")])
+
+
+def test_a_diagonal_is_selected() -> None:
+    """No copy and no scatter: it fuses with what is around it."""
+    assert "put" not in kinds(to_graphs(_writer("y.diagonal(1).mul_(2)"), (X,)))
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "offset"),
+    [
+        ((4, 6), (6, 1), None),
+        ((6, 4), (1, 6), 0),
+        ((3, 2), (7, 2), 3),
+        ((2, 3, 2), (1, 6, 1), None),
+        ((2, 0), (1, 1), 9),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_as_strided_reads_memory(size: Any, stride: Any, offset: int | None, turned: bool) -> None:
+    """Of a transposed tensor, too: not its rows, but what lies there."""
+    check(lambda x: ((x * 2).t() if turned else x * 2).as_strided(size, stride, offset) + 1, (X,))
+
+
+def test_as_strided_of_a_part() -> None:
+    check(lambda x: (x * 2)[1:3].as_strided((2, 6), (6, 1), 6), (X,))
+    with pytest.raises(UnsupportedOpError, match="as_strided stays inside its tensor: 0 <= -6 never holds"):
+        to_graphs(lambda x: (x * 2)[1:3].as_strided((2, 6), (6, 1), 0), (X,))
+
+
+@pytest.mark.parametrize("example", [X.t().contiguous().t(), X[1:], X[:2]])
+def test_as_strided_where_the_example_lies_elsewhere(example: torch.Tensor) -> None:
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(lambda x: x.as_strided((2, 6), (6, 1)), (example,))
+    assert caught.value.what == (
+        "as_strided reads memory by its place, and an example input is not contiguous or a part of another tensor"
+    )
+    assert caught.value.where is not None
+
+
+def test_examples_that_are_views() -> None:
+    """torch would ask for the sizes of what they are views of."""
+    base = torch.randn(9, 6)
+    exported = to_graphs(lambda x, y: (x * 2, y + 1), (base[:5], base[:1].expand(7, 6)), None, ({0: ANY}, {0: ANY}))
+    graph = entry(exported).graph
+    assert graph.guards == ()
+    call = (torch.randn(3, 6), torch.randn(8, 6))
+    assert_same(ours(exported, call), eager(lambda x, y: (x * 2, y + 1), call))
+    assert set(feed(graph, call)) == {"x", "y"}
