@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hardtack.codegen.axes import join, points, split_into
-from hardtack.codegen.ir.expr import Expr, FloorDiv, Mod, Sym, children, const, int_value, mod, sym
+from hardtack.codegen.ir.expr import Expr, FloorDiv, Mod, Sym, bounds, children, const, int_value, mod, sym
 from hardtack.codegen.ir.expr_walk import free_syms, split_linear, substitute
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import (
@@ -26,6 +26,7 @@ from hardtack.codegen.ir.loops import (
     substitute_axes,
     walk_buffers,
 )
+from hardtack.codegen.ir.reindex import within
 from hardtack.codegen.ir.schedule import Kernel, ScheduledNest, Storage
 from hardtack.codegen.lower.views import ONE, ZERO
 from hardtack.codegen.row_passes import joined_passes
@@ -282,10 +283,10 @@ def _storage(
         if len(rest) < 2 and not any(s.extent is not None for r in rest for s in free_syms(r or ZERO)):
             storage[b] = Storage("register")
         else:
-            storage[b] = Storage("scratch", _row_numel([r for r in rest if r is not None]))
-            if storage[b].numel is None:
-                storage[b] = Storage("memory")
+            numel = _row_numel(b, nests, outer_syms)
+            if numel is None:
                 continue
+            storage[b] = Storage("scratch", numel)
         local[b] = lambda e: _without(e, outer_syms) or ZERO
     return storage, local
 
@@ -300,24 +301,28 @@ def _without(offset: Expr, outer: set[Sym]) -> Expr | None:
     return offset
 
 
-def _row_numel(offsets: Sequence[Expr]) -> Expr | None:
-    """One more than the largest offset, each axis at its end; the same for all of the row's accesses. Those of loops
-    without points are never made."""
-    made = [o for o in offsets if all(s.extent is not ZERO for s in free_syms(o))]
-    sizes: set[Expr] = set() if made else {ZERO}
-    for o in made:
-        top = o
-        for s in sorted((s for s in free_syms(o) if s.extent is not None), key=lambda s: s.name):
-            parts = split_linear(top, s)
-            if parts is None:
+def _row_numel(buffer: str, nests: Sequence[LoopNest], outer: set[Sym]) -> Expr | None:
+    """The elements of the buffer that one outer point stores; None where they, or that no more are read, is unknown."""
+    sizes: set[Expr] = set()
+    made = [n for n in nests if all(a.extent is not ZERO for a in n.axes)]
+    for s in (s for n in made for s in n.stores() if s.buffer == buffer):
+        top = _without(s.index[0], outer)
+        for axis in sorted((y for y in free_syms(s.index[0]) if y.extent is not None), key=lambda y: y.name):
+            parts = None if top is None else split_linear(top, axis)
+            if parts is None or axis.extent is None or bounds(parts[0])[0] is None:
                 return None
-            assert s.extent is not None
-            top = parts[1] + parts[0] * (s.extent - 1)
+            last = axis.extent - 1 if (bounds(parts[0])[0] or 0) >= 0 else ZERO
+            top = parts[1] + parts[0] * last
+        if top is None:
+            return None
         sizes.add(top + 1)
     known = [int_value(e) for e in sizes]
-    if len(sizes) == 1:
-        return next(iter(sizes))
-    return None if any(n is None for n in known) else const(max(n for n in known if n is not None))
+    if len(sizes) > 1 and any(n is None for n in known):
+        return None
+    numel = next(iter(sizes)) if len(sizes) == 1 else const(max((n for n in known if n is not None), default=0))
+    unmasked = [s for n in made for s in n.body if isinstance(s, Store) or (isinstance(s, Load) and s.mask is None)]
+    offsets = [_without(s.index[0], outer) or ZERO for s in unmasked if s.buffer == buffer]
+    return numel if all(within(e, numel) for e in offsets) else None
 
 
 def _local_offsets(nest: LoopNest, local: Mapping[str, Callable[[Expr], Expr]]) -> LoopNest:

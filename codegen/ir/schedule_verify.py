@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hardtack.codegen.ir.expr import Expr, Sym, bounds, const, int_value
+from hardtack.codegen.ir.expr import Expr, Sym, const, int_value
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopError, LoopNest, Source, Stmt, Store, exprs_of, stmt_text
 from hardtack.codegen.ir.nest_verify import renamed, same_statement, verify_walk
-from hardtack.codegen.ir.reindex import equal
+from hardtack.codegen.ir.reindex import equal, within
 from hardtack.codegen.ir.schedule import Kernel, ScheduledNest, to_text_kernel
 
 
@@ -79,9 +79,9 @@ def _verify_access(kernel: Kernel, s: Load | Store, never: bool) -> None:
         return
     if where.numel is None:
         raise LoopError(f"the scratch {s.buffer} has no size")
-    top, numel = bounds(s.index[0])[1], bounds(where.numel)[1]
-    if top is not None and numel is not None and top >= numel:
-        raise LoopError(f"an offset into the scratch {s.buffer} reaches {top} of {numel} elements")
+    # a mask keeps an access within what its nest may read, wherever that is
+    if not (isinstance(s, Load) and s.mask is not None) and not within(s.index[0], where.numel):
+        raise LoopError(f"an offset into the scratch {s.buffer}, {s.index[0]}, may leave its {where.numel} elements")
 
 
 def verify_tiles(

@@ -144,6 +144,9 @@ def test_a_part_of_a_buffer_is_not_taken_for_another(name: str) -> None:
 EMPTY = {
     "beside a sum": Of(lambda x: (x[:, :0], x[:, :0].sum(1), x[:0] * 2)),
     "blocks": Of(lambda x: torch.block_diag(x, x[:2])),
+    "an empty last part": Of(lambda x: (lambda v: torch.cat([v[:1], v[1:], v[:0]]).sum(1))(torch.cat([x, x]))),
+    "windows": Of(lambda x: F.unfold(x[:0].view(0, 3, 4, 4), 2, padding=1, stride=2)),
+    "a mean": Of(lambda x: (lambda m: m < m.abs())(x[:0].view(0, 12, 4).mean(2))),
     "rows": Of(lambda x: (x[:0].softmax(-1), x[:, :0].softmax(-1), F.layer_norm(x[:0], (48,)), x[:0] @ x.t())),
 }
 

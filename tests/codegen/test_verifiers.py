@@ -198,6 +198,13 @@ def _moved(buffer: str, by: Expr, kind: type = Load) -> Callable[[Stmt], Stmt]:
     return change
 
 
+def _mirrored(buffer: str) -> Callable[[Stmt], Stmt]:
+    def change(s: Stmt) -> Stmt:
+        return replace(s, index=(15 - s.index[0],)) if isinstance(s, Load) and s.buffer == buffer else s
+
+    return change
+
+
 def _other_op(s: Stmt) -> Stmt:
     return replace(s, op="mul") if isinstance(s, Compute) and s.op == "div" else s
 
@@ -213,13 +220,14 @@ def _other_op(s: Stmt) -> Stmt:
             "store y[c + 16*o0 + 1] c1 is moved by -1, and",
         ),
         (lambda k: _edited(k, 1, _moved("y", COLUMN.sym, Store)), "is not where its nest meant, by -1*c"),
-        (lambda k: _edited(k, 1, _moved("e", -ROW.sym)), "a = load e[c - 1*o0] is moved by 17*o0, and not by 16*o0"),
-        (lambda k: _edited(k, 0, _moved("e", const(-1))), "a = load e[r - 1] is moved by 16*o0 + 1, and not by 16*o0"),
+        (lambda k: _edited(k, 1, _moved("e", -ROW.sym)), "the scratch e, c - 1*o0, may leave its 16 elements"),
+        (lambda k: _edited(k, 0, _moved("e", const(-1))), "the scratch e, r - 1, may leave its 16 elements"),
+        (lambda k: _edited(k, 1, _mirrored("e")), "a = load e[-1*c + 15] is not where its nest meant, by 16*o0 + 2*c - 15"),
         (_dropped_loop, "the loops of y are not its axes"),
         (_unreduced, "the reduce loops of s are not its reduce axes"),
         (_two_indices, "e is accessed by 2 indices instead of one offset"),
         (lambda k: _with_storage(k, "e", Storage("memory")), "the parameters are not the buffers in memory"),
-        (lambda k: _with_storage(k, "e", Storage("scratch", const(15))), "the scratch e reaches 15 of 15 elements"),
+        (lambda k: _with_storage(k, "e", Storage("scratch", const(15))), "the scratch e, r, may leave its 15 elements"),
         (lambda k: _with_storage(k, "e", Storage("scratch")), "the scratch e has no size"),
         (lambda k: replace(k, writes=frozenset({"y", "e"})), "e is written outside, and not in memory"),
         (lambda k: replace(k, flat=True), "s has loops of its own in a flat kernel"),
