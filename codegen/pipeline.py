@@ -37,6 +37,7 @@ from hardtack.codegen.ir.group_verify import verify_group, verify_grouping
 from hardtack.codegen.ir.loops import Buffer, ControlNest, LoopNest, Nest, TemplateNest, to_text_nest
 from hardtack.codegen.ir.nest_verify import verify_nest
 from hardtack.codegen.ir.plan import GpuKernel, Plan
+from hardtack.codegen.ir.store_verify import verify_written
 from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.lower.builder import Made
@@ -160,6 +161,7 @@ def _verify(lowered: Lowered, texts: dict[str, str], stage: str, decisions: tupl
     texts[stage] = "\n\n".join(to_text_nest(n) for n in lowered.nests) + _reasons(decisions)
     for n in lowered.nests:
         verify_nest(n, lowered.buffers)
+    verify_written(lowered.nests, lowered.buffers, frozenset(lowered.in_place))
 
 
 def _rooted(nest: Nest) -> Nest:

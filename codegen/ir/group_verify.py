@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from hardtack.codegen.ir.expr import Expr, bounds, const, known_in_range
-from hardtack.codegen.ir.expr_walk import free_syms, substitute
+from hardtack.codegen.ir.expr import Expr, const
 from hardtack.codegen.ir.group import Group, conflicts, same_digit, to_text
 from hardtack.codegen.ir.loops import (
     Assert,
@@ -25,6 +24,7 @@ from hardtack.codegen.ir.loops import (
 )
 from hardtack.codegen.ir.nest_verify import verify_nest
 from hardtack.codegen.ir.reindex import equal
+from hardtack.codegen.ir.store_verify import apart
 
 
 def verify_group(group: Group, buffers: Mapping[str, Buffer]) -> None:
@@ -226,11 +226,4 @@ def _apart(first: Nest, second: Nest, buffer: str) -> bool:
     if any(n.serial or buffer in n.reads() for n in (first, second)):
         return False
     a, b = ([s.index for s in n.stores() if s.buffer == buffer] for n in (first, second))
-    return all(any(_below(i, j) or _below(j, i) for i, j in zip(x, y, strict=True)) for x in a for y in b)
-
-
-def _below(i: Expr, j: Expr) -> bool:
-    """True if each value of i is known to be less than each one of j."""
-    least = substitute(j, {s: 0 for s in free_syms(j) if s.extent is not None})
-    lo = bounds(j - least)[0]
-    return lo is not None and lo >= 0 and known_in_range(i, least)
+    return all(apart(x, y) for x in a for y in b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 
 from hardtack.codegen.ir.expr import Expr, const, sym
 from hardtack.codegen.ir.group import Group
-from hardtack.codegen.ir.group_verify import verify_group
+from hardtack.codegen.ir.group_verify import verify_group, verify_grouping
 from hardtack.codegen.ir.loops import (
     Axis,
     Buffer,
@@ -26,6 +27,7 @@ from hardtack.codegen.ir.loops import (
 )
 from hardtack.codegen.ir.schedule import Kernel, Storage
 from hardtack.codegen.ir.schedule_verify import verify_kernel
+from hardtack.codegen.ir.store_verify import verify_written
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.memory import Item, LayoutError, MemoryPlan, plan_memory, verify_memory
 from hardtack.codegen.tile import tile
@@ -222,7 +224,10 @@ def _other_op(s: Stmt) -> Stmt:
         (lambda k: _edited(k, 1, _moved("y", COLUMN.sym, Store)), "is not where its nest meant, by -1*c"),
         (lambda k: _edited(k, 1, _moved("e", -ROW.sym)), "the scratch e, c - 1*o0, may leave its 16 elements"),
         (lambda k: _edited(k, 0, _moved("e", const(-1))), "the scratch e, r - 1, may leave its 16 elements"),
-        (lambda k: _edited(k, 1, _mirrored("e")), "a = load e[-1*c + 15] is not where its nest meant, by 16*o0 + 2*c - 15"),
+        (
+            lambda k: _edited(k, 1, _mirrored("e")),
+            "a = load e[-1*c + 15] is not where its nest meant, by 16*o0 + 2*c - 15",
+        ),
         (_dropped_loop, "the loops of y are not its axes"),
         (_unreduced, "the reduce loops of s are not its reduce axes"),
         (_two_indices, "e is accessed by 2 indices instead of one offset"),
@@ -243,6 +248,60 @@ def test_broken_loop_trees(broken: Callable[[Kernel], Kernel], message: str) -> 
     with pytest.raises(LoopError, match="kernel softmax:") as caught:
         verify_kernel(broken(kernel), group, BUFFERS)
     assert message in str(caught.value).splitlines()[0]
+
+
+def _copy(target: str, rows: int, at: int, source: str = "x") -> LoopNest:
+    """Rows of `source` to `target`, from row `at` on."""
+    row = Axis(sym("i", extent=rows), const(rows))
+    index = (row.sym + at, COLUMN.sym)
+    body = (Load("a", source, index), Store(target, index, "a"))
+    return LoopNest(f"{target}{at}", (row, COLUMN), body)
+
+
+def test_buffers_that_are_whole_when_they_are_read() -> None:
+    verify_written([_copy("e", 8, 0), _copy("y", 8, 0, "e")], BUFFERS, frozenset())
+    verify_written([_copy("e", 5, 3), _copy("e", 3, 0), _copy("y", 8, 0, "e")], BUFFERS, frozenset())
+    verify_written([_copy("e", 5, 3)], BUFFERS, frozenset({"e"}))
+
+
+@pytest.mark.parametrize(
+    ("nests", "message"),
+    [
+        ([_copy("e", 5, 0)], "e has 128 elements, of which 80 are written"),
+        ([_copy("y", 8, 0, "e"), _copy("e", 8, 0)], "y0 reads e, of which 0 elements of 128 are written"),
+        (
+            [_copy("e", 3, 0), _copy("y", 8, 0, "e"), _copy("e", 5, 3)],
+            "y0 reads e, of which 48 elements of 128 are written",
+        ),
+        ([_copy("e", 5, 0), _copy("e", 3, 4)], "e4 stores e at (i + 4, c), which is stored at (i, c), too"),
+        (
+            [replace(_copy("e", 8, 0), serial=True)],
+            "e0 changes e, of which 0 elements of 128 are written",
+        ),
+    ],
+)
+def test_buffers_that_are_not(nests: list[LoopNest], message: str) -> None:
+    with pytest.raises(LoopError, match=re.escape(message)):
+        verify_written(nests, BUFFERS, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (lambda a, b: [a], "no group computes y0"),
+        (lambda a, b: [b, a], "y0 runs before e0, and both touch e"),
+        (lambda a, b: [a, b, a], "group e0 computes e0 once more"),
+        (lambda a, b: [a, b, replace(a, nests=(_copy("s", 1, 0),))], "group e0 computes s0, which nothing asked for"),
+    ],
+)
+def test_groups_that_do_not_compute_what_was_asked_for(
+    groups: Callable[[Group, Group], list[Group]], message: str
+) -> None:
+    nests = [_copy("e", 8, 0), _copy("y", 8, 0, "e")]
+    alone = [Group(n.name, n.axes, (n,)) for n in nests]
+    verify_grouping(nests, alone, {})
+    with pytest.raises(LoopError, match=message):
+        verify_grouping(nests, groups(*alone), {})
 
 
 def test_broken_layouts() -> None:
