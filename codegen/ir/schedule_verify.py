@@ -92,9 +92,10 @@ def verify_tiles(
     near: frozenset[str] = frozenset(),
 ) -> None:
     """Raise LoopError unless the nests, whose accesses have one linear offset, compute the members of a group in their
-    order, each once, and touch what these touch. near: buffers that are seen from the point of the axes `outer`, all
-    accesses of one moved by one distance that depends on this point only."""
+    order, each once, and touch what these touch; members without points may be left out. near: buffers that are seen
+    from the point of the axes `outer`, all accesses of one moved by one distance that depends on this point only."""
     made = [x.nest for n in nests for x in n.sources]
+    members = [m for m in members if m in made or all(a.extent is not const(0) for a in m.axes)]
     if len(made) != len(members) or any(x is not m for x, m in zip(made, members, strict=True)):
         names = [", ".join(n.name for n in x) for x in (made, members)]
         raise LoopError(f"it computes {names[0] or 'nothing'} in place of {names[1] or 'nothing'}")

@@ -15,6 +15,8 @@ from torch import nn
 
 from hardtack.codegen.backends.cpp.backend import CppBackend
 from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.backends.triton.tile import tile as triton_tile
+from hardtack.codegen.backends.triton.tiled_verify import verify_tiled
 from hardtack.codegen.fuse import FusionLimits
 from hardtack.codegen.grouping import group_nests
 from hardtack.codegen.inline import inline
@@ -160,6 +162,10 @@ MODULES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
         ),
         (X,),
     ),
+    "nothing": (
+        Of(lambda x: (x[:, :0] * 2, x[:, :0].sum(1), x[:0].sum(0), torch.cat([x[:0], x * 2]), x.t() + 1)),
+        (X,),
+    ),
     "unfolded": (Of(lambda x: F.unfold(x, 2).sum(1)), (IMAGE,)),
 }
 
@@ -195,8 +201,10 @@ def check_groups(
             for n in (*g.prologue, *g.nests):
                 assert accesses(n, buffers) == accesses(before[n.name], buffers), n.name
             check_order(g, buffers)
-            if device == "cpu" and g.anchor is None and g.nests:
+            if g.anchor is None and g.nests and device == "cpu":
                 verify_kernel(tile(g, buffers, kept, "k"), g, buffers)
+            elif g.anchor is None and g.nests:
+                verify_tiled(triton_tile(g, buffers, kept, "k", {}), g, buffers)
 
 
 def offset_of(s: Load | Store, buffers: Mapping[str, Buffer]) -> Expr:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from hardtack.codegen.backend import Rendered, named, visible
 from hardtack.codegen.backends.triton import loops, templates
 from hardtack.codegen.backends.triton.early import begun_early
+from hardtack.codegen.backends.triton.empty import without_empty_reductions
 from hardtack.codegen.backends.triton.gemm import row_operand
 from hardtack.codegen.backends.triton.helpers import module_head
 from hardtack.codegen.backends.triton.kernel import TritonKernel
@@ -70,7 +71,7 @@ class TritonBackend:
     def prepare(
         self, nests: tuple[Nest, ...], buffers: Mapping[str, Buffer], hints: Mapping[str, int]
     ) -> tuple[tuple[Nest, ...], Mapping[str, Buffer]]:
-        return split_reductions(regroup(nests, buffers), buffers, hints)
+        return split_reductions(regroup(without_empty_reductions(nests), buffers), buffers, hints)
 
     def render(
         self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], stem: str, hints: Mapping[str, int],

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from hardtack.codegen.axes import points, split_into
 from hardtack.codegen.backends.triton.passing import passes_of, place_values
-from hardtack.codegen.backends.triton.spelling import identity
 from hardtack.codegen.backends.triton.tiled import Dim, TiledKernel, TileNest
 from hardtack.codegen.fuse import size_hint
 from hardtack.codegen.ir.expr import Expr, FloorDiv, Max, Min, Mod, Sym, bounds, children, int_value, sym
@@ -23,12 +22,10 @@ from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import (
     Axis,
     Buffer,
-    Compute,
     Load,
     LoopNest,
     Store,
     exprs_of,
-    phases,
     substitute_axes,
     walk_buffers,
 )
@@ -66,25 +63,13 @@ def tile(
     """Decide the tiles of a loop group. `kept`: buffers that something outside the group reads; `hints`: example sizes
     of symbols, for profit only."""
     depth = len(group.outer)
-    found = (_with_points(linearized(n, buffers), depth) for n in group.nests)
-    nests = [n for n in found if n is not None]
+    # a tile has a point for an axis of none, too: what would walk it leaves the kernel
+    nests = [linearized(n, buffers) for n in group.nests if all(a.extent is not ZERO for a in n.axes[depth:])]
     if any(n.serial and _needs_order(n, buffers) for n in nests):
         return _serial(group, nests, buffers, name)
     if all(len(n.axes) == depth for n in nests):
         return _flat(group, nests, buffers, kept, name, hints)
     return _rows(group, nests, buffers, kept, name, hints)
-
-
-def _with_points(nest: LoopNest, depth: int) -> LoopNest | None:
-    """The nest without inner axes if one of them has no points: a tile has a point all the same, at which it may read
-    nothing. What it reduces is the neutral value then; None where it computes nothing at all."""
-    if all(a.extent is not ZERO for a in nest.axes[depth:]):
-        return nest
-    reduces, _, after = phases(nest)
-    if not reduces:
-        return None
-    neutral = [Compute(r.out, "cast", (identity(r.kind, r.dtype),), r.dtype) for r in reduces]
-    return replace(nest, axes=nest.axes[:depth], body=(*neutral, *after))
 
 
 def _needs_order(nest: LoopNest, buffers: Mapping[str, Buffer]) -> bool:

@@ -1,0 +1,23 @@
+"""Reductions over nothing are the neutral value: a tile has a point for an axis of none, too, and must read nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hardtack.codegen.backends.triton.spelling import identity
+from hardtack.codegen.ir.loops import Compute, LoopNest, Nest, phases
+from hardtack.codegen.lower.views import ZERO
+
+
+def without_empty_reductions(nests: Sequence[Nest]) -> tuple[Nest, ...]:
+    """The nests, those that reduce over no points without the axes that they reduce."""
+    return tuple(map(_reduced, nests))
+
+
+def _reduced(nest: Nest) -> Nest:
+    if not isinstance(nest, LoopNest) or all(a.extent is not ZERO for a in nest.reduced):
+        return nest
+    reduces, _, after = phases(nest)
+    neutral = [Compute(r.out, "cast", (identity(r.kind, r.dtype),), r.dtype) for r in reduces]
+    return replace(nest, axes=nest.parallel, body=(*neutral, *after))
