@@ -254,23 +254,24 @@ def _extreme(b: Builder, x: Arg, y: Arg) -> Value:
     _, result = promoted(x, y)
     if result is DType.BOOL:
         return b.op("or" if kind == "max" else "and", b.cast(x, result), b.cast(y, result))
-    both = b.pw(kind, x, y, dtype=result)
     if not result.is_float or "aten.f" not in name:
-        return both
+        return b.pw(kind, x, y, dtype=result)
     left, right = b.cast(x, result), b.cast(y, result)
-    kept = b.where(b.op("isnan", right), left, both, result)
+    kept = b.where(b.op("isnan", right), left, b.pw(kind, right, left), result)  # of two zeros the left one
     return b.where(b.op("isnan", left), right, kept, result)
 
 
 @converts("aten.clamp.default", "aten.clamp.Tensor", "aten.clamp_min.default", "aten.clamp_min.Tensor")
 def clamp(b: Builder, x: Value, min: Arg | None = None, max: Arg | None = None) -> Value:
-    """max(x, lower), then min(., upper), as torch does where the limits cross."""
+    """max(lower, x), then min(upper, .), as torch does where the limits cross. Of two zeros x stays, but a tensor's
+    limit goes before it: torch's vector loops for numbers and for tensors differ there.
+    """
     _, result = promoted(*(a for a in (x, min, max) if a is not None))
     out = b.to(x, result)
-    if min is not None:
-        out = b.pw("max", out, min, dtype=result)
-    if max is not None:
-        out = b.pw("min", out, max, dtype=result)
+    for kind, limit in (("max", min), ("min", max)):
+        if limit is not None:
+            pair = (out, limit) if isinstance(limit, Value) else (limit, out)
+            out = b.pw(kind, *pair, dtype=result)
     return out
 
 
@@ -286,12 +287,12 @@ def _hardtanh(b: Builder, x: Value, min_val: float = -1, max_val: float = 1) -> 
 
 @converts("aten.relu.default")
 def _relu(b: Builder, x: Value) -> Value:
-    return b.pw("max", x, 0)
+    return clamp(b, x, 0)  # type: ignore[return-value]
 
 
 @converts("aten.relu6.default")
 def _relu6(b: Builder, x: Value) -> Value:
-    return b.pw("min", b.pw("max", x, 0), 6)
+    return clamp(b, x, 0, 6)  # type: ignore[return-value]
 
 
 def _bitwise(kind: str, logical: bool) -> Any:
@@ -346,6 +347,8 @@ def _pow_scalar(b: Builder, x: Value, exponent: Any) -> Value:
     x = b.to(x, result)
     # torch multiplies f16 in f32, and bf16 in bf16
     work = b.wide(x) if x.dtype is DType.F16 else x
+    if x.dtype is DType.F16 and exponent in (0.5, -0.5):  # by C's pow: no sign of a zero, no NaN of -inf
+        work = b.where(b.pw("eq", work, -math.inf), math.inf, b.pw("add", work, 0.0), work.dtype)
     special = _small_power(b, work, exponent) if isinstance(exponent, (int, float)) else None
     return b.to(special, x.dtype) if special is not None else b.pw("pow", x, exponent)
 
@@ -381,14 +384,15 @@ def _float_binary(b: Builder, x: Arg, y: Arg) -> Value:
 
 @converts("aten.hypot.default")
 def _hypot(b: Builder, x: Value, y: Value) -> Value:
-    """The larger times sqrt(1 + ratio^2): no overflow of the squares."""
+    """The larger times sqrt(1 + ratio^2): no overflow of the squares. Infinite if either is, also beside a NaN."""
     _, result = promoted(x, y)
     one, two = (b.pw("abs", b.wide(b.to(v, result))) for v in (x, y))
     large, small = b.pw("max", one, two), b.pw("min", one, two)
     ratio = b.pw("div", small, large)
     length = b.pw("mul", large, b.pw("sqrt", b.pw("add", b.pw("mul", ratio, ratio), 1.0)))
-    plain = b.op("or", b.pw("eq", large, 0.0), b.op("isinf", large))
-    return b.to(b.where(plain, large, length, large.dtype), result)
+    length = b.where(b.pw("eq", large, 0.0), large, length, large.dtype)
+    infinite = b.op("or", b.op("isinf", one), b.op("isinf", two))
+    return b.to(b.where(infinite, math.inf, length, large.dtype), result)
 
 
 @converts("aten.square.default")

@@ -14,8 +14,8 @@ from hardtack.export.reference import ReferenceFailure, Step
 _SCALAR: dict[str, Callable[..., torch.Tensor]] = {
     "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
     "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
-    "max": torch.maximum,
-    "min": torch.minimum,
+    "max": lambda a, b: torch.where((a > b) | (a != a), a, b),
+    "min": lambda a, b: torch.where((a < b) | (a != a), a, b),
     "and": torch.bitwise_and,
     "or": torch.bitwise_or,
     "xor": torch.bitwise_xor,

@@ -95,8 +95,10 @@ def eager(module: Any, args: Tensors) -> list[torch.Tensor]:
         return leaves(module(*(a.clone() for a in args)))
 
 
-def differences(got: Tensors, want: Tensors, scale: float = 1.0) -> list[str]:
-    """What is not equal: dtypes, shapes, values; floats within TOLERANCE times `scale`, everything else exactly."""
+def differences(got: Tensors, want: Tensors, scale: float = 1.0, signs: bool = False) -> list[str]:
+    """What is not equal: dtypes, shapes, values; floats within TOLERANCE times `scale`, everything else exactly.
+    signs: the zeros' are looked at, too.
+    """
     if len(got) != len(want):
         return [f"{len(got)} outputs, eager gives {len(want)}"]
     found: list[str] = []
@@ -106,6 +108,12 @@ def differences(got: Tensors, want: Tensors, scale: float = 1.0) -> list[str]:
             torch.testing.assert_close(g, w, rtol=rtol * scale, atol=atol * scale, equal_nan=True)
         except AssertionError as error:
             found.append(f"output {k} {w.dtype} {list(w.shape)}: {error}")
+            continue
+        turned = (g == 0) & (w == 0) & (g.signbit() != w.signbit()) if signs and w.is_floating_point() else None
+        if turned is not None and turned.any():
+            found.append(
+                f"output {k} {w.dtype} {list(w.shape)}: zeros of the other sign at {turned.nonzero().tolist()}"
+            )
     return found
 
 
@@ -135,7 +143,8 @@ class Table(torch.nn.Module):
 class Suite:
     """A table of functions over common inputs, compiled once and run on every set of inputs.
 
-    inputs: the sets, the first of which is the example; dynamic: as for export; scale: of the tolerances.
+    inputs: the sets, the first of which is the example; dynamic: as for export; scale: of the tolerances; signs: zeros
+    have eager's.
     """
 
     name: str
@@ -143,6 +152,7 @@ class Suite:
     inputs: Sequence[Tensors]
     dynamic: Any = None
     scale: float = 1.0
+    signs: bool = False
     backend: Backend | None = None
     runner: type[Runner] = Runner
     _compiled: Compiled | None = field(default=None, repr=False)
@@ -171,5 +181,5 @@ class Suite:
         """One row of the table on every set of inputs."""
         found: list[str] = []
         for k, (got, want) in enumerate(self.results()):
-            found += [f"{name}, inputs {k}: {d}" for d in differences(got[name], want[name], self.scale)]
+            found += [f"{name}, inputs {k}: {d}" for d in differences(got[name], want[name], self.scale, self.signs)]
         assert not found, "\n".join(found)

@@ -33,12 +33,20 @@ def unary_float() -> dict[str, Function]:
         n: getattr(F, n)
         for n in ["silu", "hardswish", "hardsigmoid", "mish", "selu", "celu", "elu", "softplus", "relu6", "logsigmoid"]
     }
-    rows["gelu"] = lambda x: F.gelu(x.nan_to_num(0.0, 9.0, -9.0))  # eager's float gelu(inf) is NaN
-    rows["gelu_tanh"] = lambda x: F.gelu(x.clamp_min(-1e4), approximate="tanh")  # eager's gelu(-inf) is NaN, ours 0
+    # eager's float gelu(inf) is NaN, and gelu(-inf) by tanh; of 16 bits, GPUs make gelu(-0.0) a positive zero
+    rows["gelu"] = lambda x: F.gelu(x.nan_to_num(0.0, 9.0, -9.0) + 0.0)
+    rows["gelu_tanh"] = lambda x: F.gelu(x.clamp_min(-1e4) + 0.0, approximate="tanh")
     rows["leaky_relu"] = lambda x: F.leaky_relu(x, 0.1)
     rows["hardtanh"] = lambda x: F.hardtanh(x, -0.5, 0.75)
     rows["clamp"] = lambda x: x.clamp(-0.25, 1.25)
     rows["clamp_min"] = lambda x: x.clamp_min(0.25)
+    rows["zero_limits"] = lambda x: (
+        *(x.clamp(low, high) for low in (0.0, -0.0, -1.0, NAN) for high in (0.0, -0.0, 1.0)),
+        *(f(x, zero) for f in (torch.clamp_min, torch.clamp_max) for zero in (0.0, -0.0)),
+        F.hardtanh(x, 0.0, 1.0), F.hardtanh(x, -1.0, 0.0), F.threshold(x, 0.5, -0.0), F.leaky_relu(x, 0.0),
+    )  # fmt: skip
+    rows["zero_terms"] = lambda x: (-x, x + 0.0, x + -0.0, x - 0.0, x - -0.0, 0.0 - x, x / 0.0, x / -0.0, 0.0 * x)
+    rows["roots"] = lambda x: (x.pow(0.5), x.pow(-0.5), x.pow(-2), x.pow(4), x.pow(1.5))
     rows["rsub"] = lambda x: 1.5 - x
     rows["pow_scalar"] = lambda x: (x.pow(2), x.pow(3), x.abs().pow(0.5), x.pow(-1), x.pow(0), 2.0**x)
     rows["scalar_arithmetic"] = lambda x: (x + 1, x * 0.1, x / 3, x - 2, 1 / x, x // 2, x % 3, x % -3, torch.fmod(x, 2))
@@ -51,7 +59,7 @@ def unary_float() -> dict[str, Function]:
 
 
 def binary_float() -> dict[str, Function]:
-    names = "add sub mul div maximum minimum atan2 copysign eq ne lt le gt ge fmax fmin"
+    names = "add sub mul div maximum minimum atan2 copysign eq ne lt le gt ge fmax fmin hypot"
     rows: dict[str, Function] = {n: getattr(torch, n) for n in names.split()}
     rows["div_floor"] = lambda x, y: torch.div(x, y, rounding_mode="floor")
     rows["div_trunc"] = lambda x, y: torch.div(x, y, rounding_mode="trunc")
@@ -165,18 +173,21 @@ def suites() -> Iterator[Suite]:
         args = [special(5, 37, dtype, 1), special(5, 37, dtype, 2)]
         small = dtype in (torch.float16, torch.bfloat16)
         # erfinv and lgamma lose digits near zeros; eager computes both in float there as we do
-        yield Suite(f"unary_{n}", unary_float(), [args[:1], [pairs(dtype)[0][:5].repeat(1, 3)[:, :37]]], None, 1.0)
+        yield Suite(
+            f"unary_{n}", unary_float(), [args[:1], [pairs(dtype)[0][:5].repeat(1, 3)[:, :37]]], None, 1.0, True
+        )
         dynamic = None if small else ({0: Dim.AUTO, 1: Dim.AUTO},) * 2
         both = [special(r, c, dtype, s) for r, c in ((6, 35),) for s in (4, 5)]
         more = [args] if small else [args, [special(1, 1, dtype, 6)] * 2, [special(2, 70, dtype, s) for s in (7, 8)]]
         rows = binary_float()
         if small:
             del rows["div_trunc"]  # eager rounds the quotient to 16 bits before it truncates
-        yield Suite(f"binary_{n}", rows, [both, *more] if not small else [args], dynamic)
+        yield Suite(f"binary_{n}", rows, [both, *more] if not small else [args], dynamic, 1.0, True)
     for dtype in FLOATS[:2]:
         table = pairs(dtype)
         rows = {k: v for k, v in binary_float().items() if k not in ("row", "column", "broadcast_both", "rank")}
-        yield Suite(f"special_{str(dtype)[6:]}", rows, [[table[0], table[1]]])
+        rows["clamp_tensors"] = lambda x, y: (torch.clamp(x, min=y), torch.clamp(x, max=y), torch.clamp(x, y, y + 1))
+        yield Suite(f"special_{str(dtype)[6:]}", rows, [[table[0], table[1]]], None, 1.0, True)
     g = torch.Generator().manual_seed(3)
     for dtype in INTS:
         low = 0 if dtype is torch.uint8 else -40

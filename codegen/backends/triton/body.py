@@ -219,7 +219,8 @@ class Body:
         # operators give a bare literal the other argument's type; functions need one that has it
         bare = s.op in OPERATORS and any(isinstance(a, str) for a in s.args)
         args = tuple(number(a) if bare and isinstance(a, Lit) else self.arg(a) for a in s.args)
-        if all(isinstance(a, Lit) for a in s.args) or (s.op == "where" and isinstance(s.args[0], Lit)):
+        chosen = s.op in ("max", "min") or (s.op == "where" and isinstance(s.args[0], Lit))
+        if chosen or all(isinstance(a, Lit) for a in s.args):
             args = tuple(typed(a) if isinstance(a, Lit) else t for a, t in zip(s.args, args, strict=True))
         divisor = s.args[1] if s.op == "div" and s.dtype is not DType.F64 else None
         if isinstance(divisor, str) and self.dims[divisor] < dims:

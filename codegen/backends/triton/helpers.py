@@ -130,7 +130,7 @@ def coarse_gelu_tanh(x):
 def coarse_tanh(x):
     """tanh within 3e-7, and of small arguments within 2e-6 of its value."""
     s = x * x
-    small = tl.fma(tl.fma(tl.fma(s, -0.053968254, 0.13333333), s, -0.33333334) * s, x, x)
+    small = tl.fma(tl.fma(tl.fma(s, -0.053968254, 0.13333333), s, -0.33333334), s, 1.0) * x
     large = tl.fma(-2.0, coarse_inverse(1.0 + coarse_exp2(x * 2.8853900817779268)), 1.0)
     return tl.where(s < 0.0625, small, large)
 ''',

@@ -64,11 +64,15 @@ def number(lit: Lit) -> str:
     value = float(lit.value)
     if math.isnan(value) or math.isinf(value):
         return f'float("{value}")'
-    return repr(value) if math.copysign(1.0, value) > 0 else f"({value!r})"
+    if value == 0 and math.copysign(1.0, value) < 0:
+        return typed(lit)
+    return repr(value) if value >= 0 else f"({value!r})"
 
 
 def typed(lit: Lit) -> str:
-    """A literal as a scalar of its own type."""
+    """A literal as a scalar of its own type. Triton makes +0 of the constant -0.0, but not of a product."""
+    if lit.dtype.is_float and lit.value == 0 and math.copysign(1.0, float(lit.value)) < 0:
+        return f"({typed(Lit(0.0, lit.dtype))} * -1.0)"
     text = str(int(bool(lit.value))) if lit.dtype is DType.BOOL else number(lit)
     return f"tl.full((), {text}, {REGISTER[lit.dtype]})"
 
@@ -164,8 +168,7 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
     if op in OPERATORS:
         return f"({args[0]} {OPERATORS[op]} {args[1]})"
     if op in ("max", "min"):
-        nan = ", propagate_nan=tl.PropagateNan.ALL" if t.is_float else ""
-        return f"tl.{op}imum({args[0]}, {args[1]}{nan})"
+        return _extreme(op, args) if t.is_float else f"tl.{op}imum({args[0]}, {args[1]})"
     if op == "pow" and not t.is_float:
         return f"int_pow({args[0]}, {args[1]}, {t.nbytes * 8})"
     if op in ("shl", "shr"):
@@ -181,7 +184,7 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
     a = args[0]
     simple = {
         "abs": a,
-        "neg": f"(0 - {a})" if t is DType.U8 else f"(-{a})",
+        "neg": f"({a} * -1.0)" if t.is_float else f"(0 - {a})",  # 0 - a has another zero
         "not": f"({a} ^ 255)" if t is DType.U8 else f"(~{a})",
         "sqrt": f"tl.sqrt({a})" if t is DType.F64 else f"tl.sqrt_rn({a})",
         "reciprocal": f"(1.0 / {a})" if t is DType.F64 else f"tl.div_rn({typed(Lit(1.0, DType.F32))}, {a})",
@@ -196,6 +199,13 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
 def rounded(a: str, half: DType) -> str:
     """A value rounded to a half type, and kept as f32."""
     return f"{a}.to({MEMORY[half]}).to(tl.float32)"
+
+
+def _extreme(op: str, args: tuple[str, ...]) -> str:
+    """max or min of floats: b of equals, among them zeros, and NaN if either is. tl.maximum has +0 above -0."""
+    a, b = args
+    better = ">" if op == "max" else "<"
+    return f"tl.where({a} != {a}, {a}, tl.where({a} {better} {b}, {a}, {b}))"
 
 
 def _cast(a: str, source: DType, target: DType) -> str:
