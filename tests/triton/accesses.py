@@ -110,16 +110,17 @@ class Accesses:
         safe = np.maximum(which, 0)
         out = (which < 0) | (addresses + itemsize > self.ends[safe]) if len(self.starts) else np.ones(len(which), bool)
         if out.any():
-            found = [int(a) for a in addresses[out][:1]]
-            near = "".join(f", {found[0] - s:+d} from one of {e - s} bytes" for s, e in self._near(found[0]))
+            first = int(addresses[out][0])
+            near = "".join(f", {first - s:+d} from one of {e - s} bytes" for s, e in self._nearest(first))
             raise BadAccess(f"line {_line()}: a {kind} outside all buffers{near}, program {self.program}")
         first_bytes = self.before[safe] + addresses - self.starts[safe]
         return (first_bytes[:, None] + np.arange(itemsize)).reshape(-1)
 
-    def _near(self, address: int) -> list[tuple[int, int]]:
-        """The buffers within 64 KiB of the address."""
+    def _nearest(self, address: int) -> list[tuple[int, int]]:
+        """The buffer nearest to the address; nothing where none is within 64 KiB."""
         found = [(int(s), int(e)) for s, e in zip(self.starts, self.ends, strict=True)]
-        return [(s, e) for s, e in found if s - 65536 <= address <= e + 65536]
+        by_distance = sorted((max(s - address, address - e), s, e) for s, e in found)
+        return [(s, e) for distance, s, e in by_distance[:1] if distance <= 65536]
 
     def _others(self, last: _Last, at: Numbers) -> npt.NDArray[np.bool_]:
         return (last.program[at] != NOBODY) & (last.program[at] != self.program)

@@ -108,7 +108,8 @@ class Nothing(nn.Module):
 
     def forward(self, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         total = x.sum(1) + w
-        return total, x.mean(1), x.all(1), x.any(1), x.prod(1), (x.sum(1, keepdim=True) - x).amin(0), x.cumsum(0)
+        less = x.sum(1, keepdim=True) - x
+        return total, x.mean(1), x.all(1), x.any(1), x.prod(1), less.amin(0), less, x.cumsum(0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.bool])
@@ -135,6 +136,18 @@ def test_distances_of_empty_rows() -> None:
 
     args = [torch.ones(33, 0), torch.ones(2, 0)]
     assert_same(on_gpu(Distances(), args)(*args), eager(Distances(), args))
+
+
+def test_a_row_of_nothing_beside_others() -> None:
+    """The nest that stores nothing leaves the kernel, its result does not."""
+
+    class Beside(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = x * x.sum(1, keepdim=True)
+            return y, y[:, 2:2].neg(), y[:, :0] - 1
+
+    x = normal(3, 5)
+    assert_same(on_gpu(Beside(), [x])(x), eager(Beside(), [x]))
 
 
 def test_a_pass_whose_second_nest_reads_memory_is_behind_a_barrier() -> None:

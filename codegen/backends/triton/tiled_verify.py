@@ -35,16 +35,24 @@ def _verify_places(kernel: TiledKernel) -> None:
 
 
 def _verify_passing(kernel: TiledKernel) -> None:
-    """Nest by nest: `held` has the offset of what each register holds, `fresh` what was stored since the barrier."""
+    """Nest by nest: `held` has the offset of what each register holds, `fresh` what was stored since the barrier, and
+    `touched` what was stored to memory or read from there."""
     held: dict[str, Expr] = {}
     fresh: set[str] = set()
+    touched: set[str] = set()
     for tiles in kernel.passes:
         for n in tiles:
-            fresh = set() if n.barrier else fresh
+            if n.barrier and n is not tiles[0]:
+                raise LoopError(f"{n.nest.name} stands behind a barrier inside a walk that it shares")
+            if n.barrier:
+                fresh, touched = set(), set()
             _verify_reads(kernel, n, held, fresh)
-            for s in n.nest.stores():
-                held[s.buffer] = s.index[0]
-                fresh.add(s.buffer)
+            over = {b for b in n.nest.writes() & touched if kernel.storage[b] != "register"}
+            if over:
+                raise LoopError(f"{n.nest.name} stores over {min(over)} before a barrier")
+            held |= {s.buffer: s.index[0] for s in n.nest.stores()}
+            fresh |= n.nest.writes()
+            touched |= n.nest.writes() | {s.buffer for s in n.nest.loads() if s.buffer not in n.registers}
         if any(n.inner is not None and n.inner.looped for n in tiles):
             # behind the loop a register has the last chunk only
             inner = {n.inner.axis.sym for n in tiles if n.inner is not None}
