@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hardtack.codegen.axes import join, mixed_radix, split_into
+from hardtack.codegen.inline import LARGEST_BODY
 from hardtack.codegen.ir.expr import Expr, Sym, bounds, product, sym
 from hardtack.codegen.ir.expr_walk import evaluate, free_syms, split_linear
 from hardtack.codegen.ir.group import Decision, Group, RowOperand, same_digit
@@ -43,7 +44,8 @@ class FusionLimits:
     thread. largest_group: nests in a kernel. epilogues: the templates that take one. nested_reductions: a reduction may
     stand inside a loop over inner parallel axes. keeps_parallelism: a join never leaves fewer outer points than the
     group has now, unless they are enough. row_operand: the operand that a template's programs can compute themselves.
-    sibling_points: points of work up to which a group may share a launch with others.
+    sibling_points: points of work up to which a group may share a launch with others. largest_body: statements after
+    which a nest takes no more producers inside.
     """
 
     parallel_enough: int
@@ -54,6 +56,7 @@ class FusionLimits:
     keeps_parallelism: bool
     row_operand: Callable[[TemplateNest], RowOperand | None] = lambda _: None
     sibling_points: int = 0
+    largest_body: int = LARGEST_BODY
 
 
 CPU_LIMITS = FusionLimits(16, 1 << 16, 24, EPILOGUE_TEMPLATES, True, False)

@@ -42,9 +42,11 @@ LARGEST_BODY = 160
 
 
 def inline(
-    nests: Sequence[Nest], buffers: Mapping[str, Buffer], kept: frozenset[str]
+    nests: Sequence[Nest], buffers: Mapping[str, Buffer], kept: frozenset[str], largest_body: int = LARGEST_BODY
 ) -> tuple[tuple[Nest, ...], tuple[Decision, ...]]:
-    """All nests with producers inlined where that is legal and pays. `kept`: buffers that must be stored anyway."""
+    """All nests with producers inlined where that is legal and pays. `kept`: buffers that must be stored anyway;
+    `largest_body`: statements after which a nest takes no more producers but copies.
+    """
     work: list[Nest | None] = list(nests)
     decisions: list[Decision] = []
     writers = _writers(nests)
@@ -61,7 +63,7 @@ def inline(
         )
         loops = [i for i in readers if isinstance(work[i], LoopNest) and not _updates(work[i], target)]
         stored_anyway = target in kept or len(loops) < len(readers)
-        why_not = why_not or _why_unprofitable(current, [work[i] for i in loops], target, stored_anyway)
+        why_not = why_not or _why_unprofitable(current, [work[i] for i in loops], target, stored_anyway, largest_body)
         partner = ", ".join(n.name for i in loops if (n := work[i]) is not None)
         if why_not is not None:
             decisions.append(Decision("inline", producer.name, partner, False, why_not))
@@ -120,7 +122,7 @@ def cost(nest: LoopNest) -> int:
 
 
 def _why_unprofitable(
-    producer: LoopNest, readers: Sequence[Nest | None], buffer: str, stored_anyway: bool
+    producer: LoopNest, readers: Sequence[Nest | None], buffer: str, stored_anyway: bool, largest_body: int
 ) -> str | None:
     loads = [(n, s) for n in readers if isinstance(n, LoopNest) for s in n.loads() if s.buffer == buffer]
     if not loads:
@@ -129,8 +131,8 @@ def _why_unprofitable(
     arithmetic = cost(producer) - n_loads
     if arithmetic == 0 and n_loads <= 1:
         return None
-    if any(len(n.body) + len(producer.body) > LARGEST_BODY for n, _ in loads):
-        return f"a reader would pass {LARGEST_BODY} statements"
+    if any(len(n.body) + len(producer.body) > largest_body for n, _ in loads):
+        return f"a reader would pass {largest_body} statements"
     if stored_anyway:
         return None if cost(producer) <= 1 else "it is stored in any case"
     if arithmetic <= CHEAP and n_loads <= 1:

@@ -106,7 +106,7 @@ def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend, text
     texts["graph"] = to_text_graph(graph) + _reasons(joined)
     lowered = lower_graph(graph, choose_orders(graph), backend.rules, backend.arch, hints, backend.tuning)
     _verify(lowered, texts, "lower", lowered.decisions)
-    nests, inlined = inline(lowered.nests, lowered.buffers, _kept(lowered))
+    nests, inlined = inline(lowered.nests, lowered.buffers, _kept(lowered), backend.limits.largest_body)
     nests, prepared = backend.prepare(nests, lowered.buffers, hints)
     lowered = replace(lowered, nests=nests, buffers=prepared)
     _verify(lowered, texts, "inline", inlined)

@@ -8,7 +8,7 @@ nest.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hardtack.codegen.axes import join, points, split_into
 from hardtack.codegen.ir.expr import Expr, FloorDiv, Mod, Sym, bounds, children, const, int_value, mod, sym
@@ -37,16 +37,31 @@ COLUMN_BLOCKS = (128, 64, 32, 16)
 """Sizes tried when a reduction's vector axis must also be split among workers."""
 
 
-def tile(group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], name: str) -> Kernel:
+@dataclass(frozen=True)
+class TileSteps:
+    """Which steps are taken of those that a kernel is right without: splitting axes, joining them, joining passes."""
+
+    split: bool = True
+    collapse: bool = True
+    join_passes: bool = True
+
+
+ALL_STEPS = TileSteps()
+
+
+def tile(
+    group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], name: str, steps: TileSteps = ALL_STEPS
+) -> Kernel:
     """Decide the loops of a loop group. `kept`: buffers that something outside the group reads."""
     assert group.nests, "a group without nests of its own: siblings are for GPUs"
     nests = [linearized(n, buffers) for n in group.nests]
-    nests, outer = _split_axes(nests, group.outer)
+    nests, outer = _split_axes(nests, group.outer) if steps.split else (nests, group.outer)
     if all(len(n.axes) == len(outer) for n in nests) and outer:
-        return _flat_kernel(group, nests, outer, buffers, kept, name)
+        return _flat_kernel(group, nests, outer, buffers, kept, name, steps)
     nests, outer = _demoted(nests, outer)
     nests, outer = _blocked(nests, outer)
-    nests = joined_passes([_collapsed_inner(n, len(outer)) for n in nests], len(outer))
+    nests = [_collapsed_inner(n, len(outer)) for n in nests] if steps.collapse else nests
+    nests = joined_passes(nests, len(outer)) if steps.join_passes else nests
     storage, local = _storage(group, kept, nests, outer)
     nests = [_local_offsets(n, local) for n in nests]
     scheduled = tuple(_schedule(n, len(outer)) for n in nests)
@@ -209,8 +224,9 @@ def _flat_kernel(
     buffers: Mapping[str, Buffer],
     kept: frozenset[str],
     name: str,
+    steps: TileSteps,
 ) -> Kernel:
-    nests, outer = _collapse_outer(nests, outer)
+    nests, outer = _collapse_outer(nests, outer) if steps.collapse else (nests, outer)
     storage = {
         b: Storage("register" if b in group.writes() - kept and _one_element(b, nests) else "memory")
         for b in walk_buffers(group.members())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from hardtack.export.errors import (
     UnsupportedOpError,
 )
 from hardtack.export.program import EntryGraph, changed_buffers, to_entry
+from hardtack.export.rewrite import RULES, Rule
 from hardtack.export.tensors import constants_apart, module_tensors
 
 Module = nn.Module | ExportedProgram | Callable[..., Any]
@@ -49,12 +50,13 @@ def to_graphs(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    rules: Sequence[Rule] = RULES,
 ) -> Exported:
     """Convert a module (entry point "forward"), an ExportedProgram, or a dict of them by entry name.
 
     args, kwargs: example inputs; dynamic_shapes: as for torch.export.export. For a dict of modules they are dicts by
     entry name, too; ready ExportedPrograms need none. Buffers that any entry point changes are states of all that
-    use them. Raises ExportError and its subclasses.
+    use them. rules: what simplifies the graphs. Raises ExportError and its subclasses.
     """
     with warnings.catch_warnings():
         # torch warns about its own way of copying pytrees; users can do nothing about it
@@ -70,7 +72,7 @@ def to_graphs(
             captured["forward"] = capture(module, args, kwargs, dynamic_shapes, strict)  # type: ignore[arg-type]
         store = ConstantStore()
         changed = frozenset[str]().union(*(changed_buffers(c.ep) for c in captured.values()))
-        entries = {name: to_entry(name, c, store, changed) for name, c in captured.items()}
+        entries = {name: to_entry(name, c, store, changed, rules) for name, c in captured.items()}
         graphs = constants_apart(e.graph for e in entries.values())
         entries = {name: replace(e, graph=g) for (name, e), g in zip(entries.items(), graphs, strict=True)}
         return Exported(entries, _used(entries, store), module_tensors(c.ep for c in captured.values()))

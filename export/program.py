@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from hardtack.export.errors import InputSpecError, MutationError, RangeError
 from hardtack.export.interface import Interface, add_made, plain_name, read_inputs, states_of
 from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared, check_guard
-from hardtack.export.rewrite import simplify
+from hardtack.export.rewrite import RULES, Rule, simplify
 from hardtack.export.shapes import Sizes, sympy_of
 from hardtack.export.table import ComplexValue, Value
 from hardtack.export.tree import Tree, const_leaf, describe, leaf_names
@@ -45,8 +46,14 @@ def changed_buffers(ep: ExportedProgram) -> frozenset[str]:
     return frozenset(plain_name(s.target) for s in specs if s.kind in _CHANGES and s.target is not None)
 
 
-def to_entry(name: str, captured: Captured, store: ConstantStore, state_names: frozenset[str]) -> EntryGraph:
-    """Convert a program. Constants go to `store`; the buffers in state_names become states."""
+def to_entry(
+    name: str,
+    captured: Captured,
+    store: ConstantStore,
+    state_names: frozenset[str],
+    rules: Sequence[Rule] = RULES,
+) -> EntryGraph:
+    """Convert a program. Constants go to `store`; the buffers in state_names become states; rules simplify it."""
     ep = captured.ep
     _refuse_input_mutation(ep)
     _refuse_specialised(ep, captured.declared)
@@ -75,7 +82,7 @@ def to_entry(name: str, captured: Captured, store: ConstantStore, state_names: f
         types=dict(b.types),
     )
     verify_graph(graph)
-    return EntryGraph(simplify(graph, store), _in_tree(ep, face), out_tree)
+    return EntryGraph(simplify(graph, store, rules), _in_tree(ep, face), out_tree)
 
 
 def _in_tree(ep: ExportedProgram, face: Interface) -> Tree:

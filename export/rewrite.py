@@ -6,7 +6,8 @@ for, so that a model's own batch norms do not hide it; folding and cleaning come
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph import Graph
@@ -16,41 +17,48 @@ from hardtack.export.rewrite_affine import distribute_scale, fold_padding, fold_
 from hardtack.export.rewrite_attention import recognise_attention
 from hardtack.export.rewrite_basic import common_subexpressions, merge_views, permute_as_reshape, remove_dead
 
-Rule = Callable[[Graph, ConstantStore], Graph]
+
+@dataclass(frozen=True)
+class Rule:
+    """A named simplification."""
+
+    name: str
+    apply: Callable[[Graph, ConstantStore], Graph]
 
 
 def _plain(rule: Callable[[Graph], Graph]) -> Rule:
-    return lambda graph, store: rule(graph)
+    return Rule(rule.__name__, lambda graph, store: rule(graph))
 
 
+_FOLD = Rule("fold", fold)
 _CLEAN = (_plain(merge_views), _plain(common_subexpressions), _plain(remove_dead))
 
 RULES: tuple[Rule, ...] = (
     _plain(remove_dead),
-    fold,
+    _FOLD,
     *_CLEAN,
     _plain(fold_padding),
     _plain(distribute_scale),
     _plain(remove_dead),
     _plain(fold_scale),
-    fold,
+    _FOLD,
     _plain(merge_shifts),
     _plain(remove_dead),
-    fold,
+    _FOLD,
     _plain(fold_shift),
-    fold,
+    _FOLD,
     _plain(remove_dead),
-    recognise_attention,
+    Rule("recognise_attention", recognise_attention),
     _plain(permute_as_reshape),
     *_CLEAN,
-    fold,
+    _FOLD,
     *_CLEAN,
 )
 """The rules, in order."""
 
 
-def simplify(graph: Graph, store: ConstantStore) -> Graph:
-    """All rules, in order."""
-    for rule in RULES:
-        graph = verify_graph(rule(graph, store))
+def simplify(graph: Graph, store: ConstantStore, rules: Sequence[Rule] = RULES) -> Graph:
+    """The graph after the rules, in order."""
+    for rule in rules:
+        graph = verify_graph(rule.apply(graph, store))
     return graph

@@ -25,21 +25,21 @@ def _check(program: Program, notes: list[str]) -> None:
     if first is None:
         raise Failed("skipped", "eager refuses the example")
     exported = to_graphs(build(program), program.arguments(), None, program.dynamic_shapes())
-    judge(program, first, _results(program, exported, plan), "graph")
+    judge(program, first, graph_results(program, exported, plan), "graph")
     for sized in sized_calls(program):
         theirs = oracle(program, sized)
         if theirs is None:
             notes.append(f"{sized.calls[0]}: eager refuses")
             continue
         try:
-            ours = _results(program, exported, sized)
+            ours = graph_results(program, exported, sized)
         except ReferenceFailure as error:
             notes.append(f"{sized.calls[0]}: {str(error)[:100]}")
             continue
         judge(program, theirs, ours, "graph")
 
 
-def _results(program: Program, exported: Exported, plan: Plan) -> list[list[torch.Tensor]]:
+def graph_results(program: Program, exported: Exported, plan: Plan) -> list[list[torch.Tensor]]:
     """The graph's results call by call; states go from each to the next."""
     (entry,) = exported.entries.values()
     graph = entry.graph

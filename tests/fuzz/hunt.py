@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import hardtack.api  # noqa: F401  # before children are forked, so that none imports it again
 from tests.fuzz.children import Ended, Pool, Send
 from tests.fuzz.outcome import Outcome
 from tests.fuzz.program import Program

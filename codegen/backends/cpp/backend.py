@@ -17,7 +17,7 @@ from hardtack.codegen.ir.schedule_verify import verify_kernel
 from hardtack.codegen.lower import RULES
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.planning import KernelLaunch
-from hardtack.codegen.tile import tile, tile_template
+from hardtack.codegen.tile import ALL_STEPS, TileSteps, tile, tile_template
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 
 
@@ -30,6 +30,7 @@ class CppBackend:
     comment: str = "//"
     limits: FusionLimits = CPU_LIMITS
     tuning: Tuning = NO_TUNING
+    steps: TileSteps = ALL_STEPS
 
     @property
     def rules(self) -> Mapping[str, Callable[[Lowering, Op], None]]:
@@ -55,7 +56,7 @@ class CppBackend:
             source, ints = rendered.source, rendered.ints
             shared, per_worker = rendered.shared, rendered.per_worker
         else:
-            k = tile(group, buffers, kept, stem)
+            k = tile(group, buffers, kept, stem, self.steps)
             verify_kernel(k, group, buffers)
             source, ints = loops.render(k, buffers, NAME), tuple(loops.kernel_syms(k))
             shared, per_worker = const(0), loops.worker_nbytes(k, buffers)
