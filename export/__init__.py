@@ -21,12 +21,14 @@ from hardtack.export.errors import (
     CaptureError,
     ExportError,
     InputSpecError,
+    InternalError,
     MutationError,
     RangeError,
     SourceLine,
     TrainingModeError,
     Unsupported,
     UnsupportedOpError,
+    ours,
 )
 from hardtack.export.program import EntryGraph, changed_buffers, to_entry
 from hardtack.export.rewrite import RULES, Rule
@@ -56,9 +58,10 @@ def to_graphs(
 
     args, kwargs: example inputs; dynamic_shapes: as for torch.export.export. For a dict of modules they are dicts by
     entry name, too; ready ExportedPrograms need none. Buffers that any entry point changes are states of all that
-    use them. rules: what simplifies the graphs. Raises ExportError and its subclasses.
+    use them. rules: what simplifies the graphs. Raises ExportError and its subclasses, and InternalError for what is a
+    bug of Hardtack.
     """
-    with warnings.catch_warnings():
+    with ours("the export"), warnings.catch_warnings():
         # torch warns about its own way of copying pytrees; users can do nothing about it
         warnings.filterwarnings("ignore", category=FutureWarning, message=".*treespec.*")
         captured: dict[str, Captured] = {}
@@ -117,6 +120,7 @@ __all__ = [
     "ExportError",
     "Exported",
     "InputSpecError",
+    "InternalError",
     "MutationError",
     "RangeError",
     "SourceLine",

@@ -21,9 +21,26 @@ from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.export.dtypes import from_torch
 from hardtack.export.errors import Refusal, SourceLine
 from hardtack.export.shapes import make_guards
-from hardtack.export.table import Scalar, Size, Value
+from hardtack.export.table import Number, Scalar, Size, Value
 
 Arg = Value | Scalar | Lit
+_COMPARING = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+_WRAPPING = _COMPARING | {
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "floordiv",
+    "truncdiv",
+    "remainder",
+    "fmod",
+    "and",
+    "or",
+    "xor",
+    "shl",
+    "shr",
+}
+"""Ops of whose integer scalars torch takes the low bits."""
 
 
 class Builder:
@@ -69,8 +86,8 @@ class Builder:
         """State that a relation of sizes must hold; it becomes an input check unless it is known to hold."""
         try:
             found = make_guards(relation, as_expr(a), as_expr(b))
-        except ValueError as error:
-            raise Refusal(f"{why}: {error}") from error
+        except Refusal as refusal:
+            raise Refusal(f"{why}: {refusal}") from refusal
         for g in found:
             if not any((g.relation, g.a, g.b) == (h.relation, h.a, h.b) for h in self.guards):
                 self.guards.append(Guard(g.relation, g.a, g.b, f"{why}: {g.text}"))
@@ -140,8 +157,14 @@ class Builder:
         return x if x.dtype is dtype else self.op("cast", x, dtype=dtype)
 
     def pw(self, kind: str, *args: Arg, dtype: DType | None = None) -> Value:
-        """A pointwise op on args cast to `dtype` (given, or that of the first Value)."""
+        """A pointwise op on args cast to `dtype` (given, or that of the first Value). As in torch, a number of the run
+        is not rounded to a half type before it is computed with.
+        """
         dtype = dtype or next(a.dtype for a in args if isinstance(a, (Value, Lit)))
+        if dtype.is_half and kind in _WRAPPING - _COMPARING and any(isinstance(a, Number) for a in args):
+            return self.to(self.pw(kind, *args, dtype=DType.F32), dtype)
+        if kind in _WRAPPING and not dtype.is_float:
+            args = tuple(literal(a, dtype, wraps=True) if isinstance(a, int) else a for a in args)
         return self.op(kind, *(self.cast(a, dtype) for a in args))
 
     def where(self, condition: Value, a: Arg, b: Arg, dtype: DType) -> Value:
@@ -217,6 +240,8 @@ class Builder:
 
     def full(self, shape: Sequence[Size], value: Arg, dtype: DType) -> Value:
         fill = self.cast(value, dtype)
+        if isinstance(fill, Value):
+            return self.expand(fill, shape)
         return self.op("full", fill, stated=TensorType(dtype, tuple(as_expr(s) for s in shape)))
 
     def iota(self, size: Size) -> Value:
@@ -259,8 +284,10 @@ def _attr(size: Size) -> Size:
     return size if value is None else value
 
 
-def literal(value: Any, dtype: DType) -> Lit:
-    """A Python number as a literal of `dtype`, converted as torch converts a scalar. Refusal if it does not fit."""
+def literal(value: Any, dtype: DType, wraps: bool = False) -> Lit:
+    """A Python number as a literal of `dtype`, converted as torch converts a scalar: by its low bits where the op
+    `wraps` or the number is -255 to -1 and the type u8. Refusal for others that do not fit.
+    """
     if dtype is DType.BOOL:
         return Lit(bool(value), dtype)
     if dtype.is_float:
@@ -269,6 +296,6 @@ def literal(value: Any, dtype: DType) -> Lit:
         raise Refusal(f"the scalar {value} cannot be converted to {dtype}")
     whole = int(value)
     lo, hi = INT_RANGE[dtype]
-    if not lo <= whole <= hi:
+    if not (wraps or lo <= whole <= hi or (lo == 0 and -hi <= whole)) or whole.bit_length() > 64:
         raise Refusal(f"the scalar {whole} does not fit {dtype} ({lo} to {hi})")
-    return Lit(whole, dtype)
+    return Lit((whole - lo) % (hi - lo + 1) + lo, dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,14 +15,20 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from hardtack.export.decompose import decompose
 from hardtack.export.dynamic import Prepared, prepare
-from hardtack.export.errors import CaptureError, ExportError, InputSpecError, MutationError, TrainingModeError
+from hardtack.export.errors import (
+    CaptureError,
+    ExportError,
+    InputSpecError,
+    TrainingModeError,
+)
 from hardtack.export.guard_lines import noted_lines
-from hardtack.export.origin import exception_line, source_of
+from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared
 from hardtack.export.recurrent_shapes import kept_whole
 from hardtack.export.small_runs import mattering
 from hardtack.export.small_sizes import Decision, Watch, watched
 from hardtack.export.strides import contract_order, is_dense
+from hardtack.export.torch_errors import translated
 from hardtack.export.window_sizes import rounded_down
 
 WRAPPED = "_wrapped_module"
@@ -71,6 +76,7 @@ def capture(
     dynamic_shapes is that of torch.export.export. Raises TrainingModeError, InputSpecError, CaptureError.
     """
     if isinstance(module_or_ep, ExportedProgram):
+        _refuse_training(module_or_ep)
         return _finish(module_or_ep, Prepared((), {}, None))
     if isinstance(module_or_ep, torch.jit.ScriptModule):
         return _finish(_from_torchscript(module_or_ep, args, kwargs, dynamic_shapes), Prepared(args, {}, None))
@@ -80,6 +86,8 @@ def capture(
         raise InputSpecError(
             f"what is to be exported is {given}", fix="pass a module, a function or an ExportedProgram"
         )
+    if isinstance(module_or_ep, nn.Module):
+        _refuse_lazy(module_or_ep)
     examples = pytree.tree_leaves((args, kwargs))
     args, kwargs = _apart(module_or_ep, args, kwargs)
     module = module_or_ep if isinstance(module_or_ep, nn.Module) else _Function(module_or_ep)
@@ -125,6 +133,22 @@ def _laid_out(x: torch.Tensor) -> bool:
 def _copy(x: torch.Tensor) -> torch.Tensor:
     plain = x.layout is torch.strided and contract_order(x) == tuple(range(x.dim()))
     return x.detach().clone(memory_format=torch.contiguous_format if plain else torch.preserve_format)
+
+
+def _refuse_lazy(module: nn.Module) -> None:
+    for name, t in (*module.named_parameters(), *module.named_buffers()):
+        if nn.parameter.is_lazy(t):
+            raise InputSpecError(
+                f"{name} has no shape yet: its module is lazy", fix="call the module once on an example, then .eval()"
+            )
+
+
+def _refuse_training(ep: ExportedProgram) -> None:
+    """A program with its backward part has results that are no results of forward."""
+    if ep.graph_signature.backward_signature is not None:
+        raise InputSpecError(
+            "the program holds a backward pass, too", fix="export the module itself: only forward can be compiled"
+        )
 
 
 def _refuse_places(ep: ExportedProgram, examples: list[Any]) -> None:
@@ -210,84 +234,6 @@ def _export(module: nn.Module, prepared: Prepared, strict: bool) -> tuple[Export
             raise
         except Exception as error:  # torch raises many types; each becomes one of ours, with its cause kept
             raise translated(error) from error
-
-
-def translated(error: Exception) -> ExportError:
-    """torch's exception as ours."""
-    text = str(error)
-    where = exception_line(error)
-    name = type(error).__name__
-    first = _first_sentence(text) or name
-    known = _known(text)
-    if known is not None:
-        return known
-    if name == "GuardOnDataDependentSymNode" or "data-dependent" in text:
-        return CaptureError(
-            f"Python control flow depends on the value of a tensor: {first}",
-            where,
-            "replace the branch by torch.where or torch.cond, an index that is a number by one that is a tensor, or "
-            "the size by one that follows from input shapes",
-        )
-    if "dynamic_shapes" in text or ("Dim" in first and "constraint" in text.lower()):
-        return InputSpecError(first, where, "make dynamic_shapes match the example inputs")
-    if name == "Unsupported" or "graph break" in text.lower():
-        return CaptureError(f"a call cannot be traced: {first}", where, "move it out of the exported module")
-    return CaptureError(
-        f"tracing failed with {name}: {first}",
-        where,
-        "make sure that the module runs on the example inputs; if it does, move out of it what torch cannot trace",
-    )
-
-
-def _is_own(name: str) -> bool:
-    """False for the classes of Python, numpy and torch."""
-    return name.partition(".")[0] not in ("torch", "numpy") and "." in name
-
-
-_UNKNOWN_CLASS = re.compile(r"(?:Unsupported (?P<input>input) type|Found) <class '(?P<name>[^']+)'>")
-_PLAIN_TENSOR = re.compile(r"Constant (?P<name>\S+) is mutated in the forward method")
-
-
-def _known(text: str) -> ExportError | None:
-    """torch's text as our own sentence, where torch's does not say what to do."""
-    found = _UNKNOWN_CLASS.search(text)
-    if found is not None:
-        kind = found["name"].rpartition(".")[2]
-        dataclass_ = f"; torch.export.register_dataclass({kind}) makes a dataclass known"
-        return InputSpecError(
-            f"the {'inputs' if found['input'] else 'outputs'} contain a {kind}, which torch cannot take apart",
-            fix="use tensors in tuples, lists and dicts" + (dataclass_ if _is_own(found["name"]) else ""),
-        )
-    found = _PLAIN_TENSOR.search(text)
-    if found is not None:
-        return MutationError(
-            f"forward writes to {found['name']}, a tensor that is no registered buffer",
-            fix=f'register it: self.register_buffer("{found["name"].rpartition(".")[2]}", ...); it becomes a state',
-        )
-    if "torch.classes." in text:
-        return CaptureError(
-            "the module holds an object of torch.classes, such as the packed weights of a quantised layer",
-            fix="export the module in floating point: quantised modules are not supported",
-        )
-    if "expected compiled_fn to be GraphModule" in text:
-        return MutationError(
-            "two buffers of the module share memory, and forward writes to it",
-            fix="register one buffer, and take views of it in forward",
-        )
-    if "is not functional" in text:
-        return MutationError(
-            "a branch of torch.cond or the body of a loop writes to a tensor in place",
-            fix="return the new value from the branch, and write it to the buffer outside",
-        )
-    return None
-
-
-def _first_sentence(text: str) -> str:
-    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    line = lines[0] if lines else ""
-    if line.endswith(":") and len(lines) > 1:
-        line = f"{line} {lines[1]}"
-    return re.sub(r"\s+", " ", line)[:400]
 
 
 def _buffer_entered_twice(ep: ExportedProgram) -> bool:

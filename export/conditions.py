@@ -55,7 +55,7 @@ def program_guards(
             continue
         try:
             guards = sizes.guards(expression)
-        except (Refusal, ValueError):
+        except Refusal:
             if not _asked_by_user(found.sloc):
                 continue  # about a symbol that no input has, or in no whole numbers: torch's own bookkeeping
             raise
@@ -125,7 +125,7 @@ def without_implied(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
             try:
                 if not make_guards(g.relation, substitute(g.a, known), substitute(g.b, known)):
                     continue
-            except ValueError:
+            except Refusal:
                 pass  # contradicts the equalities: no size is accepted, and the guard says why
         kept.append(g)
     return tuple(kept)

@@ -14,8 +14,9 @@ from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.graph import Graph, Input, TensorType
 from hardtack.export.build import Builder
 from hardtack.export.convert_complex import COMPLEX, convert_complex, has_complex
+from hardtack.export.convert_numbers import ITEMS, item, number_of, refuse_as_size
 from hardtack.export.dtypes import from_torch
-from hardtack.export.errors import Refusal, Unsupported, UnsupportedOpError
+from hardtack.export.errors import ExportError, InternalError, Refusal, Unsupported, UnsupportedOpError, ValueSize
 from hardtack.export.origin import origin_of, source_of
 from hardtack.export.registry import CONVERTERS, REFUSED
 from hardtack.export.shapes import Sizes
@@ -40,6 +41,7 @@ class Walk:
         self.builder, self.sizes, self.failures, self.owner = builder, sizes, failures, owner
         self.env: dict[Node, Any] = {}
         self.node: Node | None = None
+        self._without: set[Node] = set()
 
     def run(self, nodes: Iterable[Node]) -> None:
         """Convert every node but placeholders and output."""
@@ -62,7 +64,14 @@ class Walk:
     def _node(self, node: Node) -> Any:
         value = node.meta.get("val")
         name = op_name(node.target)
+        after_failure = bool(self._without.intersection(node.all_input_nodes))
+        if after_failure:
+            self._without.add(node)
         try:
+            if name in ITEMS and self._is_settled(value):
+                return self._settled(node, name, value)
+            if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) and not self.sizes.known(value):
+                return self._value_number(node, name)
             if isinstance(value, torch.SymInt):
                 return _plain(self.sizes.of(value))
             if isinstance(value, torch.SymFloat):
@@ -70,9 +79,39 @@ class Walk:
             if isinstance(value, torch.SymBool) or (isinstance(value, (bool, int, float)) and not _is_torch_op(node)):
                 return value
             return self._call(node, name)
-        except (Refusal, ValueError) as refusal:
-            self.failures.append(Failure(name, str(refusal), node))
+        except Refusal as refusal:
+            if not (isinstance(refusal, ValueSize) and after_failure):
+                self.failures.append(Failure(name, str(refusal), node))
+            self._without.add(node)
             return self._stand_in(node)
+        except ExportError:
+            raise
+        except Exception as error:
+            if not self.failures:  # after one, a stand-in may be what has led here
+                raise InternalError(f"the conversion of {name}", error, source_of(node)) from error
+            return self._stand_in(node)
+
+    def _is_settled(self, value: Any) -> bool:
+        symbolic = isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+        return self.sizes.known(value) if symbolic else isinstance(value, (bool, int, float))
+
+    def _settled(self, node: Node, name: str, value: Any) -> Any:
+        """A value that other conditions have told torch (that parts add up to a size): checked during the run."""
+        self._begin(node, name)
+        number = item(self.builder, self.operand(node.args[0]))
+        told = _plain(self.sizes.of(value)) if isinstance(value, torch.SymInt) else value
+        if isinstance(told, (bool, int, float, Expr)):
+            hit = self.builder.pw("eq", number, told)
+            self.builder.multi("assert", hit, message=f"{name.partition('.')[2]} is not what the sizes need")
+        return told
+
+    def _value_number(self, node: Node, name: str) -> Any:
+        """A number that depends on the values of tensors; None for one that nothing uses, and for places in memory."""
+        operands = tuple(self.operand(a) for a in node.args)
+        if not node.users or name == "aten.sym_storage_offset.default" or None in operands:
+            return None
+        self._begin(node, name)
+        return number_of(self.builder, node, operands)
 
     def _call(self, node: Node, name: str) -> Any:
         if node.target is operator.getitem:
@@ -86,15 +125,21 @@ class Walk:
         if convert is None:
             raise Refusal(REFUSED.get(name.rpartition(".")[0], REFUSED.get(name, "Hardtack has no conversion for it")))
         b = self.builder
-        b.origin, b.label = origin_of(node, name.removesuffix(".default")), node.name
-        b.line = source_of(node)
-        b.stated, self.node = self._stated(node), node
+        self._begin(node, name)
+        b.stated = self._stated(node)
         args = tuple(self.operand(a) for a in node.args)
+        refuse_as_size(node, args)
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
         becomes_complex = name == "aten._to_copy.default" and node.meta["val"].dtype.is_complex
         if has_complex(args) or becomes_complex or name not in CONVERTERS:
             return convert_complex(b, name, args, kwargs)
         return convert(b, *args, **({"walk": self} if name in NEEDS_WALK else {}), **kwargs)
+
+    def _begin(self, node: Node, name: str) -> None:
+        """What the builder says of the ops that it makes from now on."""
+        b = self.builder
+        b.origin, b.label = origin_of(node, name.removesuffix(".default")), node.name
+        b.line, self.node = source_of(node), node
 
     def _stated(self, node: Node) -> tuple[TensorType | None, ...]:
         value = node.meta.get("val")
@@ -116,7 +161,7 @@ class Walk:
                 shape = tuple(self._size_or_one(s) for s in v.shape)
                 made.append(self.builder.declare(node.name, TensorType(_dtype_or_float(v.dtype), shape)))
             else:
-                made.append(1.0 if isinstance(v, torch.SymFloat) else v)
+                made.append(_NUMBERS.get(type(v), v))
         return tuple(made) if isinstance(value, (tuple, list)) else made[0]
 
     def _size_or_one(self, size: int | torch.SymInt) -> Expr:
@@ -138,6 +183,9 @@ NEEDS_WALK = frozenset(
 )
 """Ops whose convert function also gets the Walk, as keyword `walk`: those that hold fx graphs, and those that ask how
 torch lays out an operand."""
+
+
+_NUMBERS: dict[type, Any] = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}
 
 
 def _dtype_or_float(dtype: torch.dtype) -> Any:

@@ -189,9 +189,7 @@ refuses(
 )
 refuses(
     "the shape of its result depends on values: use a mask and where, or fixed sizes",
-    *_names(
-        "nonzero nonzero_static masked_select unique unique_dim unique_consecutive _unique2 repeat_interleave bincount"
-    ),
+    *_names("nonzero masked_select unique unique_dim unique_consecutive _unique2 repeat_interleave bincount"),
 )
 refuses(
     "it reads a tensor's value into Python: keep the value a tensor",

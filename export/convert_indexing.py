@@ -10,7 +10,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
 from hardtack.export.convert_views import slice_start, wrapped
 from hardtack.export.errors import Refusal
-from hardtack.export.table import Size, Value, converts
+from hardtack.export.table import Number, Size, Value, converts
 
 
 def _integer(b: Builder, index: Value) -> Value:
@@ -160,6 +160,8 @@ def _replaced(b: Builder, x: Value, src: Value, dim: int, first: Any) -> Value:
 def _select_scatter(b: Builder, x: Value, src: Value, dim: int, index: Size) -> Value:
     at = dim % x.rank
     row = b.unsqueeze(b.to(src, x.dtype), at)
+    if isinstance(index, Number):
+        return _put_along(b, x, at, b.reshape(index, (1,)), row, False)
     return _replaced(b, x, row, at, wrapped(index, x.shape[at]))
 
 

@@ -12,19 +12,22 @@ from torch._prims_common import elementwise_dtypes
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.types import DType, half_value
-from hardtack.export.build import Builder
+from hardtack.export.build import Builder, literal
 from hardtack.export.dtypes import TORCH_DTYPE, from_torch
 from hardtack.export.errors import Refusal
-from hardtack.export.table import Value, converts
+from hardtack.export.table import Number, Value, converts
 
 Arg = Value | bool | int | float | Expr
+_NUMBERS: dict[DType, bool | int | float] = {DType.BOOL: True, DType.I64: 1, DType.F64: 1.0}
 
 
 def promoted(*args: Any, kind: KIND = KIND.DEFAULT) -> tuple[DType, DType]:
     """(the dtype to compute in, the dtype of the result) that torch takes for args."""
     samples: list[Any] = []
     for a in args:
-        if isinstance(a, Value):
+        if isinstance(a, Number):
+            samples.append(_NUMBERS[a.dtype])
+        elif isinstance(a, Value):
             samples.append(torch.empty((1,) * a.rank, dtype=TORCH_DTYPE[a.dtype], device="meta"))
         else:
             samples.append(1 if isinstance(a, Expr) else a)
@@ -304,15 +307,17 @@ def _bitwise(kind: str, logical: bool) -> Any:
 
 
 for _name in ("and", "or", "xor"):
-    converts(f"aten.bitwise_{_name}.Tensor", f"aten.bitwise_{_name}.Scalar", f"aten.__{_name}__.Tensor")(
-        _bitwise(_name, False)
-    )
+    converts(
+        *(f"aten.bitwise_{_name}.{overload}" for overload in ("Tensor", "Scalar", "Scalar_Tensor")),
+        f"aten.__{_name}__.Tensor",
+    )(_bitwise(_name, False))
     converts(f"aten.logical_{_name}.default")(_bitwise(_name, True))
 
 
 @converts(
     "aten.bitwise_left_shift.Tensor",
     "aten.bitwise_left_shift.Tensor_Scalar",
+    "aten.bitwise_left_shift.Scalar_Tensor",
     "aten.__lshift__.Scalar",
     "aten.__lshift__.Tensor",
 )
@@ -323,6 +328,7 @@ def _shl(b: Builder, x: Arg, y: Arg) -> Value:
 @converts(
     "aten.bitwise_right_shift.Tensor",
     "aten.bitwise_right_shift.Tensor_Scalar",
+    "aten.bitwise_right_shift.Scalar_Tensor",
     "aten.__rshift__.Scalar",
     "aten.__rshift__.Tensor",
 )
@@ -374,6 +380,9 @@ def _small_power(b: Builder, x: Value, exponent: float) -> Value | None:
 
 @converts("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
 def _pow(b: Builder, x: Arg, exponent: Arg) -> Value:
+    _, result = promoted(x, exponent)
+    if isinstance(x, int) and not result.is_float:
+        return b.pw("pow", literal(x, result, wraps=True), exponent, dtype=result)
     return nary(b, "pow", x, exponent)
 
 

@@ -13,7 +13,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
 from hardtack.export.dtypes import from_torch
 from hardtack.export.errors import Refusal
-from hardtack.export.table import Result, Size, Value, converts
+from hardtack.export.table import Number, Result, Size, Value, converts
 
 _END = 2**63 - 1
 
@@ -144,6 +144,10 @@ def bounded(index: Size | None, size: Expr, default: Size) -> Expr:
 @converts("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def _slice(b: Builder, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     at = dim % x.rank
+    if isinstance(start, Number):
+        length = b.result.shape[at]
+        steps = b.pw("add", b.pw("mul", b.iota(length), step), start)
+        return b.op("take", x, steps, dims=(at,), at=at)
     first = slice_start(start, x.shape[at], b.result.shape[at])
     return b.slice(x, at, first, b.result.shape[at], step)
 
@@ -178,6 +182,8 @@ def _narrow(b: Builder, x: Value, dim: int, start: Size, length: Size) -> Value:
 @converts("aten.select.int", "aten.select_copy.int")
 def _select(b: Builder, x: Value, dim: int, index: Size) -> Value:
     at = dim % x.rank
+    if isinstance(index, Number):
+        return b.op("take", x, index, dims=(at,), at=at)
     return b.select(x, at, wrapped(index, x.shape[at]))
 
 
@@ -283,8 +289,11 @@ def _roll(b: Builder, x: Value, shifts: Sequence[Size], dims: Sequence[int] = ()
     return x
 
 
-def _rolled(b: Builder, x: Value, shift: Size, dim: int) -> Value:
+def _rolled(b: Builder, x: Value, shift: Size | Number, dim: int) -> Value:
     size = x.shape[dim]
+    if isinstance(shift, Number):
+        index = b.pw("remainder", b.pw("sub", b.iota(size), shift), ex.maximum(size, 1))
+        return b.op("take", x, index, dims=(dim,), at=dim)
     if int_value(size) == 0:
         return x
     by = ex.mod(as_expr(shift), size if int_value(size) else ex.maximum(size, 1))

@@ -144,10 +144,30 @@ def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return torch.where(chosen, source.reshape(-1).index_select(0, position), x.reshape(-1)).view(x.shape)
 
 
+def _nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The places of the first `size` elements that are not 0, (size, rank), in order; fill_value where there are less.
+    The k-th of them writes its place in row-major order at k, all others behind the end.
+    """
+    chosen = (x != 0).reshape(-1)
+    rank = chosen.cumsum(0)
+    at = torch.where(chosen & (rank <= size), rank - 1, size)
+    places = torch.full((size + 1,), -1, dtype=torch.int64, device=x.device)
+    places = places.scatter(0, at, torch.arange(chosen.numel(), device=x.device))[:size]
+    found = places >= 0
+    columns: list[Tensor] = []
+    for n in reversed(x.shape):
+        count = torch.scalar_tensor(n, dtype=torch.int64, device=x.device).clamp(min=1)  # max(n, 1) torch takes for n
+        columns.insert(0, places % count)
+        places = places // count
+    rows = torch.stack(columns, 1) if columns else places.new_empty((size, 0))
+    return torch.where(found.unsqueeze(1), rows, fill_value)
+
+
 OWN: dict[str, Callable[..., Any]] = {
     "aten._embedding_bag.default": embedding_bag,
     "aten._embedding_bag_forward_only.default": embedding_bag,
     "aten.masked_scatter.default": _masked_scatter,
+    "aten.nonzero_static.default": _nonzero_static,
     "aten._thnn_fused_lstm_cell.default": _lstm_cell,
     "aten._thnn_fused_gru_cell.default": _gru_cell,
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -84,5 +85,33 @@ class UnsupportedOpError(ExportError):
         )
 
 
+class InternalError(Exception):
+    """A bug of Hardtack, not of the model or its inputs. The cause is chained; `where` is the user's line, if known."""
+
+    def __init__(self, task: str, error: Exception, where: SourceLine | None = None) -> None:
+        self.where = where
+        text = " ".join(str(error).split())[:400]
+        lines = [f"{task} failed with {type(error).__name__}: {text}"]
+        if where is not None:
+            lines.append(f"  at {where}")
+        lines.append("  This is a bug of Hardtack: please report it with the traceback above")
+        super().__init__("\n".join(lines))
+
+
+@contextlib.contextmanager
+def ours(task: str) -> Iterator[None]:
+    """Inside, an exception that no part of Hardtack has made for the user becomes an InternalError."""
+    try:
+        yield
+    except (ExportError, InternalError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise InternalError(task, error) from error
+
+
 class Refusal(Exception):
     """Raised by a convert function for arguments that it does not take; collected into UnsupportedOpError."""
+
+
+class ValueSize(Refusal):
+    """A size that depends on values of tensors: said of the op that makes it, not of each that uses it."""

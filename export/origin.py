@@ -106,6 +106,14 @@ def calling_line() -> SourceLine | None:
     return None
 
 
+def raised_here(error: BaseException) -> bool:
+    """True if a line of this package has raised the exception, not torch or the model below it."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_OWN)
+
+
 def exception_line(error: BaseException) -> SourceLine | None:
     """The user's line of an exception raised while tracing: torch's own note of it, or the traceback's user frame."""
     import traceback

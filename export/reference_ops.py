@@ -136,7 +136,7 @@ def _take(s: Step) -> torch.Tensor:
     indices = list(torch.broadcast_tensors(*(i.long() for i in indices)))  # type: ignore[no-untyped-call]
     picked = x.permute(*dims, *rest)[tuple(indices)]
     n = indices[0].dim()
-    return picked.permute(*range(n, n + at), *range(n), *range(n + at, picked.dim()))
+    return picked.permute([*range(n, n + at), *range(n), *range(n + at, picked.dim())])
 
 
 def _put(s: Step) -> torch.Tensor:

@@ -16,7 +16,7 @@ from torch.utils._sympy import functions as sf
 from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import Expr, Sym
 from hardtack.codegen.ir.graph import Guard
-from hardtack.export.errors import Refusal
+from hardtack.export.errors import Refusal, ValueSize
 
 _RELATIONS: dict[type, str] = {
     sympy.Eq: "eq",
@@ -27,6 +27,7 @@ _RELATIONS: dict[type, str] = {
 _TEXT = {"eq": "==", "ne": "!=", "le": "<=", "lt": "<"}
 _HOLDS: dict[str, Callable[[int, int], bool]] = {"eq": int.__eq__, "ne": int.__ne__, "le": int.__le__, "lt": int.__lt__}
 _MAX_DENOMINATOR = 4096
+VALUE_SIZE = "a size depends on values of tensors: take it from the shape of an input, or make it an int input"
 
 
 class Sizes:
@@ -35,6 +36,10 @@ class Sizes:
     def __init__(self) -> None:
         self.symbols: dict[sympy.Symbol, Expr] = {}
         self._memo: dict[sympy.Basic, Expr] = {}
+
+    def known(self, size: torch.SymInt | torch.SymFloat | torch.SymBool) -> bool:
+        """True if only sizes of inputs make up the expression; false for one that contains the value of a tensor."""
+        return all(s in self.symbols for s in sympy_of(size).free_symbols)
 
     def bind(self, symbol: sympy.Symbol, value: Expr) -> None:
         """From now on `symbol` means `value`."""
@@ -59,7 +64,7 @@ class Sizes:
             return ex.const(int(e))
         if isinstance(e, sympy.Symbol):
             if e not in self.symbols:
-                raise Refusal(f"the size {e} depends on values of tensors, not on input sizes")
+                raise ValueSize(VALUE_SIZE)
             return self.symbols[e]
         if isinstance(e, sympy.Add):
             return ex.add(*map(self.of, e.args))
@@ -165,7 +170,7 @@ def _nearest(top: Expr, bottom: Expr) -> Expr:
 
 
 def make_guards(relation: str, a: Expr, b: Expr) -> list[Guard]:
-    """[Guard], or [] for a condition that always holds by form or by bounds. ValueError for one that never does."""
+    """[Guard], or [] for a condition that always holds by form or by bounds. Refusal for one that never does."""
     lo, hi = ex.bounds(a - b)
     if (relation == "eq" and a is b) or (relation == "ne" and (lo or 0) > 0):
         return []
@@ -174,7 +179,7 @@ def make_guards(relation: str, a: Expr, b: Expr) -> list[Guard]:
     x, y = ex.int_value(a), ex.int_value(b)
     if x is not None and y is not None:
         if not _HOLDS[relation](x, y):
-            raise ValueError(f"{x} {_TEXT[relation]} {y} never holds")
+            raise Refusal(f"{x} {_TEXT[relation]} {y} never holds")
         return []
     return [Guard(relation, a, b, f"{ex.to_text(a)} {_TEXT[relation]} {ex.to_text(b)}")]
 

@@ -11,7 +11,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
 from hardtack.export.errors import Refusal
 from hardtack.export.shapes import Sizes, sympy_of
-from hardtack.export.table import Value
+from hardtack.export.table import Number, Value
 
 _UNARY = {"sqrt": "sqrt", "exp": "exp", "log": "log", "log2": "log2", "cos": "cos", "sin": "sin", "tanh": "tanh"}
 _BINARY = {
@@ -21,9 +21,10 @@ _BINARY = {
 }
 
 
-def float_scalar(b: Builder, sizes: Sizes, value: torch.SymFloat) -> float | Value:
-    """A float, or an f64 scalar value computed from sizes. Refusal for what depends on tensor contents."""
-    return _scalar(b, sizes, sympy_of(value))
+def float_scalar(b: Builder, sizes: Sizes, value: torch.SymFloat) -> float | Number:
+    """A float, or an f64 number computed from sizes during the run."""
+    found = _scalar(b, sizes, sympy_of(value))
+    return Number(found.name, found.type) if isinstance(found, Value) else found
 
 
 def _scalar(b: Builder, sizes: Sizes, e: sympy.Basic) -> float | Value:
@@ -46,8 +47,6 @@ def _scalar(b: Builder, sizes: Sizes, e: sympy.Basic) -> float | Value:
         return b.pw(_UNARY[name], _operand(b, sizes, e.args[0]), dtype=DType.F64)
     if isinstance(e, sympy.Pow) and e.args[1] == sympy.Rational(1, 2):
         return b.pw("sqrt", _operand(b, sizes, e.args[0]), dtype=DType.F64)
-    if any(s.name.startswith("zuf") for s in e.free_symbols):  # torch's floats that stand in tensors
-        raise Refusal("a number that depends on values of tensors: leave out .item() and compute with the tensor")
     raise Refusal(f"the number {e}, computed from sizes, has no conversion ({type(e).__name__})")
 
 

@@ -37,6 +37,13 @@ class Value:
 
 
 @dataclass(frozen=True)
+class Number(Value):
+    """A Python number that the run computes, as `.item()` gives it, as a scalar of i64, f64 or bool: with a tensor it
+    is promoted like a number.
+    """
+
+
+@dataclass(frozen=True)
 class ComplexValue:
     """A complex tensor as its two parts, of equal shape and dtype."""
 

@@ -47,7 +47,7 @@ _PLACES = {
     "hardtack.errors": ("HardtackError", "InputError", "RunError"),
     "hardtack.export.errors": (
         "ExportError", "CaptureError", "TrainingModeError", "InputSpecError", "RangeError", "MutationError",
-        "UnsupportedOpError",
+        "UnsupportedOpError", "InternalError",
     ),
     "hardtack.options": ("Options",),
     "hardtack.runtime": ("Entry", "Model", "Session", "Size", "Tensor", "load"),

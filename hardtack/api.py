@@ -84,8 +84,9 @@ def export(
     progress: show progress on standard error; None: when that is a terminal.
 
     Raises OutputError before any work when `path` cannot be written; ExportError and its subclasses for a model that
-    cannot be exported; UnsupportedOp for an op that a target has no kernel for; TargetError, ToolchainError and
-    TritonError from hardtack.codegen.backends; LoadError for a tuning table that cannot be read.
+    cannot be exported; InternalError for a bug of Hardtack in the capture or the conversion; UnsupportedOp for an op
+    that a target has no kernel for; TargetError, ToolchainError and TritonError from hardtack.codegen.backends;
+    LoadError for a tuning table that cannot be read.
     """
     chosen = options or Options()
     out = check_output(path)

@@ -114,14 +114,6 @@ def test_what_torch_says_badly(kind: type[ExportError], module: Any, args: Any, 
     assert (type(caught.value), caught.value.what, caught.value.fix) == (kind, what, fix)
 
 
-def test_a_number_that_stands_in_a_tensor() -> None:
-    with pytest.raises(UnsupportedOpError) as caught:
-        to_graphs(lambda x: x * x.sum().item(), (X,))
-    (found,) = caught.value.ops
-    assert found.op == "aten._local_scalar_dense.default"
-    assert found.reason == ("a number that depends on values of tensors: leave out .item() and compute with the tensor")
-
-
 @pytest.mark.parametrize(
     ("modules", "args", "what"),
     [

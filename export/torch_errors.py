@@ -1,0 +1,103 @@
+"""What torch raises while a module is captured, as errors that say what the user wrote and can change."""
+
+from __future__ import annotations
+
+import re
+
+from hardtack.export.errors import CaptureError, ExportError, InputSpecError, InternalError, MutationError, SourceLine
+from hardtack.export.origin import exception_line, raised_here
+
+
+def translated(error: Exception) -> ExportError | InternalError:
+    """torch's exception, or one of the model's code that torch runs, as ours."""
+    if raised_here(error):
+        return InternalError("the capture", error, exception_line(error))
+    text = str(error)
+    where = exception_line(error)
+    name = type(error).__name__
+    first = _first_sentence(text) or name
+    known = _known(text)
+    if known is not None:
+        return known
+    if name in _OF_VALUES or "data-dependent" in text:
+        return _of_a_value(text, where)
+    if "dynamic_shapes" in text or ("Dim" in first and "constraint" in text.lower()):
+        return InputSpecError(first, where, "make dynamic_shapes match the example inputs")
+    if name == "Unsupported" or "graph break" in text.lower():
+        return CaptureError(f"a call cannot be traced: {first}", where, "move it out of the exported module")
+    return CaptureError(
+        f"tracing failed with {name}: {first}",
+        where,
+        "make sure that the module runs on the example inputs; if it does, move out of it what torch cannot trace",
+    )
+
+
+_OF_VALUES = ("GuardOnDataDependentSymNode", "PendingUnbackedSymbolNotFound", "DataDependentOutputException")
+_COMPARED = re.compile(r"Could not guard on data-dependent expression \w+\(|data-dependent expression [^(]*[<>=]")
+
+
+def _of_a_value(text: str, where: SourceLine | None) -> ExportError:
+    """Python asks for the value of a tensor: for a branch, or as a number."""
+    if _COMPARED.search(text):
+        return CaptureError(
+            "Python control flow depends on the value of a tensor",
+            where,
+            "replace the branch by torch.where or torch.cond",
+        )
+    return CaptureError(
+        "the value of a tensor is needed as a Python number while the module is captured",
+        where,
+        "keep it a tensor: y[i.reshape(1)] = z instead of y[i] = z, x.to(torch.int64) instead of int(x); a number that "
+        "never changes can be read once, in the module's constructor",
+    )
+
+
+def _is_own(name: str) -> bool:
+    """False for the classes of Python, numpy and torch."""
+    return name.partition(".")[0] not in ("torch", "numpy") and "." in name
+
+
+_UNKNOWN_CLASS = re.compile(r"(?:Unsupported (?P<input>input) type|Found) <class '(?P<name>[^']+)'>")
+_PLAIN_TENSOR = re.compile(r"Constant (?P<name>\S+) is mutated in the forward method")
+
+
+def _known(text: str) -> ExportError | None:
+    """torch's text as our own sentence, where torch's does not say what to do."""
+    found = _UNKNOWN_CLASS.search(text)
+    if found is not None:
+        kind = found["name"].rpartition(".")[2]
+        dataclass_ = f"; torch.export.register_dataclass({kind}) makes a dataclass known"
+        return InputSpecError(
+            f"the {'inputs' if found['input'] else 'outputs'} contain a {kind}, which torch cannot take apart",
+            fix="use tensors in tuples, lists and dicts" + (dataclass_ if _is_own(found["name"]) else ""),
+        )
+    found = _PLAIN_TENSOR.search(text)
+    if found is not None:
+        return MutationError(
+            f"forward writes to {found['name']}, a tensor that is no registered buffer",
+            fix=f'register it: self.register_buffer("{found["name"].rpartition(".")[2]}", ...); it becomes a state',
+        )
+    if "torch.classes." in text:
+        return CaptureError(
+            "the module holds an object of torch.classes, such as the packed weights of a quantised layer",
+            fix="export the module in floating point: quantised modules are not supported",
+        )
+    if "expected compiled_fn to be GraphModule" in text:
+        return MutationError(
+            "two buffers of the module share memory, and forward writes to it",
+            fix="register one buffer, and take views of it in forward",
+        )
+    if "is not functional" in text:
+        return MutationError(
+            "a branch of torch.cond or the body of a loop writes to a tensor in place",
+            fix="return the new value from the branch, and write it to the buffer outside",
+        )
+    return None
+
+
+def _first_sentence(text: str) -> str:
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    line = lines[0] if lines else ""
+    if line.endswith(":") and len(lines) > 1:
+        line = f"{line} {lines[1]}"
+    return re.sub(r"\s+", " ", line)[:400]

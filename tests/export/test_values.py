@@ -1,0 +1,281 @@
+"""Numbers that a run computes: .item() in arithmetic and as an index; what cannot be, in words; integer scalars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.export import Dim
+from torch.export.experimental import _export_forward_backward
+
+from hardtack.export import CaptureError, ExportError, InputSpecError, InternalError, UnsupportedOpError, to_graphs
+from hardtack.export.reference import ReferenceFailure
+from hardtack.export.registry import CONVERTERS
+from tests.export.checks import check, ours
+
+X, N = torch.randn(4, 6), torch.tensor(2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: x * n.item(),
+        lambda x, n: (x * 3).int() * (n * 0.5).item(),
+        lambda x, n: x.half() * (n / 7).item(),
+        lambda x, n: x + n.item() / 2 - (n.item() + 1) // 2 * 3 % 4,
+        lambda x, n: x * (n.item() > 2),
+        lambda x, n: x.clamp(max=n.item()) ** n.item(),
+        lambda x, n: torch.where(x > n.item(), x, -n.item()),
+        lambda x, n: torch.full((2,), n.item()) + x.sum(),
+        lambda x, n: x * n.tolist(),
+        lambda x, n: torch.roll(x, n.item(), 0),
+        lambda x, n: torch.roll(x, (n.item(), 1), (0, 1)),
+        lambda x, n: x[n.item()],
+        lambda x, n: x[n],
+        lambda x, n: x[:, n],
+        lambda x, n: x[n, n],
+        lambda x, n: x.narrow(1, n.item(), 3),
+        lambda x, n: x.clone().index_put((n,), torch.zeros(6)),
+    ],
+)
+def test_item(function: Callable[..., Any]) -> None:
+    check(function, (X, N), None, [(X, torch.tensor(3)), (X, torch.tensor(0))])
+
+
+def test_written_at_an_item() -> None:
+    def forward(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        y[n.item()] = 0
+        return y
+
+    check(forward, (X, N), None, [(X, torch.tensor(-1))])
+
+
+def test_a_number_of_sizes_is_promoted_like_a_number() -> None:
+    """Not like a tensor of f64."""
+    check(lambda x: x * (1 / x.shape[0]), (X.int(),), ({0: Dim.DYNAMIC},), [(X[:3].int(),)])
+
+
+class Constants(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.tensor(3))
+        self.register_buffer("scale", torch.tensor(0.5))
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[self.get_buffer("count").item()] * self.get_buffer("scale").item()
+
+
+def test_item_of_a_buffer() -> None:
+    check(Constants(), (X,))
+
+
+NEEDED = "the value of a tensor is needed as a Python number while the module is captured"
+KEEP = (
+    "keep it a tensor: y[i.reshape(1)] = z instead of y[i] = z, x.to(torch.int64) instead of int(x); a number that "
+    "never changes can be read once, in the module's constructor"
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "what", "fix"),
+    [
+        (lambda x, n: x * int(x.sum()), NEEDED, KEEP),
+        (lambda x, n: sum((x for _ in range(n)), x), NEEDED, KEEP),
+        (lambda x, n: x.narrow(0, n, 1), NEEDED, KEEP),
+        (lambda x, n: x.clone().__setitem__(n, 0), NEEDED, KEEP),
+        (
+            lambda x, n: x if (n > 1).item() else -x,
+            "Python control flow depends on the value of a tensor",
+            "replace the branch by torch.where or torch.cond",
+        ),
+    ],
+)
+def test_values_that_capture_needs(function: Callable[..., Any], what: str, fix: str) -> None:
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(function, (X, N))
+    assert (caught.value.what, caught.value.fix) == (what, fix)
+    assert caught.value.where is not None
+    assert caught.value.where.file.endswith("test_values.py")
+
+
+SIZE = "a size depends on values of tensors: take it from the shape of an input, or make it an int input"
+RESULT = "the shape of its result depends on values: use a mask and where, or fixed sizes"
+
+
+@pytest.mark.parametrize(
+    ("function", "op", "reason"),
+    [
+        (lambda x, n: x[: n.item()] * 2, "aten.slice.Tensor", SIZE),
+        (lambda x, n: torch.zeros(n.item(), 3) + x.sum(), "aten.full.default", SIZE),
+        (lambda x, n: x.reshape(n.item(), -1) + 1, "aten.view.default", SIZE),
+        (lambda x, n: x.topk(n.item(), 1)[0], "aten.topk.default", SIZE),
+        (lambda x, n: x.split([n.item(), 4 - n.item()])[0], "aten.split_with_sizes.default", SIZE),
+        (lambda x, n: x[x > 0].sum(), "aten.index.Tensor", SIZE),
+        (lambda x, n: x * x.nonzero().shape[0], "aten.nonzero.default", RESULT),
+        (lambda x, n: x.unique() + 1, "aten._unique2.default", RESULT),
+    ],
+)
+def test_sizes_that_are_values(function: Callable[..., Any], op: str, reason: str) -> None:
+    """Said once, of the op that makes the size, and not of all that follows."""
+    with pytest.raises(UnsupportedOpError) as caught:
+        to_graphs(function, (X, N))
+    (found,) = caught.value.ops
+    assert (found.op, found.reason) == (op, reason)
+    assert found.where is not None
+    assert found.where.file.endswith("test_values.py")
+
+
+def test_a_size_that_must_be_half() -> None:
+    """torch concludes what n is from 2 * n == 4: the run checks it."""
+    exported = check(lambda x, n: x.split([n.item(), n.item()])[0], (X, N))
+    with pytest.raises(ReferenceFailure, match=r"_local_scalar_dense\.default is not what the sizes need"):
+        ours(exported, (X, torch.tensor(3)))
+
+
+@pytest.mark.parametrize("size", [0, 2, 5])
+@pytest.mark.parametrize(
+    "x", [torch.tensor([[1, 0, 2], [0, 3, 0]]), torch.zeros(0, 3), torch.tensor(3.0), torch.tensor([torch.nan, 0.0])]
+)
+def test_nonzero_static(x: torch.Tensor, size: int) -> None:
+    check(lambda x: (torch.nonzero_static(x, size=size), torch.nonzero_static(x, size=size, fill_value=7)), (x,))
+
+
+def test_nonzero_static_of_any_size() -> None:
+    check(
+        lambda x: torch.nonzero_static(x, size=4),
+        (X,),
+        ({0: Dim.DYNAMIC},),
+        [(torch.zeros(0, 6),), (torch.ones(1, 6),), (torch.zeros(7, 6),)],
+    )
+
+
+class Chunks(nn.Module):
+    """Padded to a multiple of 16, taken apart, put together, and cut, as state space models do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        length = x.shape[1]
+        y = F.pad(x, (0, 0, 0, (16 - length % 16) % 16))
+        y = y.reshape(y.shape[0], -1, 16, y.shape[-1]).cumsum(2)
+        return y.reshape(y.shape[0], -1, y.shape[-1])[:, :length]
+
+
+@pytest.mark.parametrize("dim", [Dim.DYNAMIC, Dim("length", min=1, max=100)])
+def test_chunks_of_a_padded_length(dim: Any) -> None:
+    others = [(torch.randn(2, n, 3),) for n in (1, 16, 17, 32)]
+    check(Chunks().eval(), (torch.randn(2, 20, 3),), ({1: dim},), others)
+
+
+@pytest.mark.parametrize(
+    ("module", "what", "fix"),
+    [
+        (
+            lambda: nn.Sequential(nn.LazyLinear(3)).eval(),
+            "0.weight has no shape yet: its module is lazy",
+            "call the module once on an example, then .eval()",
+        ),
+        (
+            lambda: _export_forward_backward(torch.export.export(_Loss(), (X,))),
+            "the program holds a backward pass, too",
+            "export the module itself: only forward can be compiled",
+        ),
+    ],
+)
+def test_modules_that_are_not_ready(module: Callable[[], Any], what: str, fix: str) -> None:
+    with pytest.raises(InputSpecError) as caught:
+        to_graphs(module(), (X,))
+    assert (caught.value.what, caught.value.fix) == (what, fix)
+
+
+class _Loss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layer(x).sum()
+
+
+def test_our_own_bugs_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The op, the line, that it is ours, and the cause."""
+
+    def broken(*_: Any) -> None:
+        raise TypeError("of all things")
+
+    monkeypatch.setitem(CONVERTERS, "aten.sin.default", broken)
+    with pytest.raises(InternalError) as caught:
+        to_graphs(lambda x: x.sin() + 1, (X,))
+    assert not isinstance(caught.value, ExportError)
+    first, where, source, last = str(caught.value).splitlines()
+    assert first == "the conversion of aten.sin.default failed with TypeError: of all things"
+    assert "test_values.py" in where
+    assert "x.sin() + 1" in source
+    assert last == "  This is a bug of Hardtack: please report it with the traceback above"
+    assert isinstance(caught.value.__cause__, TypeError)
+
+
+def test_a_stand_in_leads_to_no_bug_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a refused op, what follows from it is not ours to report."""
+
+    def broken(*_: Any) -> None:
+        raise TypeError("of all things")
+
+    monkeypatch.setitem(CONVERTERS, "aten.sin.default", broken)
+    with pytest.raises(UnsupportedOpError) as caught:
+        to_graphs(lambda x: torch.linalg.det(x[:, :4]).sin(), (X,))
+    assert [u.op for u in caught.value.ops] == ["aten._linalg_det.default"]
+
+
+SCALARS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "lt": lambda x, s: x < s,
+    "ge": lambda x, s: x >= s,
+    "eq": lambda x, s: x == s,
+    "ne": lambda x, s: x != s,
+    "add": lambda x, s: x + s,
+    "sub": lambda x, s: x - s,
+    "rsub": lambda x, s: s - x,
+    "mul": lambda x, s: x * s,
+    "div": lambda x, s: x / s,
+    "floordiv": lambda x, s: x // s,
+    "truncdiv": lambda x, s: torch.div(x, s, rounding_mode="trunc"),
+    "remainder": lambda x, s: x % s,
+    "fmod": lambda x, s: torch.fmod(x, s),
+    "and": lambda x, s: x & s,
+    "or": lambda x, s: x | s,
+    "xor": lambda x, s: x ^ s,
+    "rand": lambda x, s: torch.bitwise_and(s, x),
+    "shl": lambda x, s: x << s,
+    "rpow": lambda x, s: s**x,
+    "clamp": lambda x, s: x.clamp(min=s),
+    "where": lambda x, s: torch.where(x > 3, x, s),
+    "fill": lambda x, s: x.masked_fill(x > 3, s),
+    "full": lambda x, s: torch.full_like(x, s),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+@pytest.mark.parametrize("scalar", [-1, -200, 300, 2**31, -(2**33) - 3])
+def test_integer_scalars_that_the_dtype_does_not_hold(dtype: torch.dtype, scalar: int) -> None:
+    """torch takes their low bits, or refuses them."""
+    x = torch.tensor([1, 2, 100, 0, 7, 3]).to(dtype)
+    taken = [f for name, f in SCALARS.items() if _runs(f, x, scalar)]
+    assert len(taken) > 10
+    check(lambda x: [f(x, scalar) for f in taken], (x,))
+
+
+def _runs(function: Callable[..., Any], x: torch.Tensor, scalar: int) -> bool:
+    try:
+        function(x, scalar)
+    except RuntimeError:
+        return False
+    return True
+
+
+def test_an_integer_scalar_that_torch_refuses() -> None:
+    with pytest.raises(UnsupportedOpError, match=r"the scalar 300 does not fit i8 \(-128 to 127\)"):
+        to_graphs(lambda x: x.clamp(min=300), (torch.tensor([1], dtype=torch.int8),))
