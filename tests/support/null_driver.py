@@ -53,6 +53,9 @@ class NullDriver:
         text: bytes = self._library.ht_null_take(what.encode())
         return text.decode()
 
+    def problems(self) -> list[str]:
+        return self._take("problems").splitlines()
+
     def log(self) -> list[str]:
         return self._take("log").splitlines()
 

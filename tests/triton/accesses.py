@@ -48,9 +48,11 @@ class _Last:
 
 @dataclass
 class Accesses:
-    """Of one launch. ranges: (first address, nbytes) of each of its buffers; those that overlap count as one."""
+    """Of one launch. ranges: (first address, nbytes) of each of its buffers; those that overlap count as one. written:
+    an address and, by byte from there on, whether it was written before: what was not must not be loaded."""
 
     ranges: Sequence[tuple[int, int]]
+    written: tuple[int, npt.NDArray[np.uint8]] | None = None
     program: int = 0
     epoch: int = 0
     found: list[str] = field(default_factory=list)
@@ -82,7 +84,9 @@ class Accesses:
         lanes = np.flatnonzero(inside.reshape(-1))
         if not len(lanes):
             return
-        at = self._bytes(kind, addresses.reshape(-1)[lanes].astype(np.int64), itemsize)
+        active = addresses.reshape(-1)[lanes].astype(np.int64)
+        at = self._bytes(kind, active, itemsize)
+        self._known(kind, active, itemsize)
         line, lane = _line(), np.repeat(lanes, itemsize)
         if kind == "load":
             self._refuse("loads what another program stores", self._others(self.stores, at))
@@ -116,6 +120,17 @@ class Accesses:
         first_bytes = self.before[safe] + addresses - self.starts[safe]
         return (first_bytes[:, None] + np.arange(itemsize)).reshape(-1)
 
+    def _known(self, kind: str, addresses: Numbers, itemsize: int) -> None:
+        """Looks up what was written, and notes what is."""
+        if self.written is None:
+            return
+        start, known = self.written
+        places = (addresses[:, None] + np.arange(itemsize)).reshape(-1) - start
+        places = places[(places >= 0) & (places < len(known))]
+        if kind != "store":
+            self._refuse(f"{kind}s what was never written", known[places] == 0)
+        known[places] = 1
+
     def _nearest(self, address: int) -> list[tuple[int, int]]:
         """The buffer nearest to the address; nothing where none is within 64 KiB."""
         found = [(int(s), int(e)) for s, e in zip(self.starts, self.ends, strict=True)]
@@ -141,8 +156,10 @@ _current: list[Accesses] = []
 class checked:
     """Accesses of launches in this block are checked; BadAccess at its end where they race."""
 
-    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
-        self.accesses = Accesses(ranges)
+    def __init__(
+        self, ranges: Sequence[tuple[int, int]], written: tuple[int, npt.NDArray[np.uint8]] | None = None
+    ) -> None:
+        self.accesses = Accesses(ranges, written)
 
     def __enter__(self) -> Accesses:
         _current.append(self.accesses)

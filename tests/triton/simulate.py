@@ -159,13 +159,10 @@ class Simulator(Runner):
 
     def _descriptor(self, launch: Launch, m: int, text: str, arrays: Mapping[str, Array], number: Any) -> Any:
         """A tensor map."""
-        from triton.tools.tensor_descriptor import TensorDescriptor
-
         source = launch.maps[m]
-        element, _, block = text.removeprefix("tensordesc<").removesuffix("]>").partition("[")
-        base = self._pointer(arrays[launch.buffers[source.buffer]], f"*{element}")[number(source.offset) :]
+        array = arrays[launch.buffers[source.buffer]].reshape(-1)[number(source.offset) :]
         shape, strides = ([number(e) for e in es] for es in (source.shape, source.strides))
-        return TensorDescriptor(base, shape, strides, [int(n) for n in block.split(",")])
+        return descriptor(array.view(np.uint8), text, shape, strides)
 
     @staticmethod
     def _pointer(array: Array, text: str) -> torch.Tensor:
@@ -173,8 +170,31 @@ class Simulator(Runner):
         assert array.ctypes.data % 16 == 0 or array.size == 0
         # the interpreter tells buffers apart by address: one without elements has none that is another's
         flat = array.reshape(-1) if array.size else np.empty(0, array.dtype)
-        if text == "*i8":
-            return torch.from_numpy(flat.view(np.int8))
-        if text == "*bf16":
-            return torch.from_numpy(flat.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(flat)
+        return pointed(flat.view(np.uint8), text)
+
+
+POINTED = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "i16": torch.int16,
+    "i8": torch.int8,
+    "u8": torch.uint8,
+}
+
+
+def pointed(memory: Array, text: str) -> torch.Tensor:
+    """Bytes as the interpreter takes a pointer of this type, "*bf16", to them."""
+    dtype = POINTED[text.removeprefix("*")]
+    return torch.from_numpy(memory[: len(memory) // dtype.itemsize * dtype.itemsize]).view(dtype)
+
+
+def descriptor(memory: Array, text: str, shape: list[int], strides: list[int]) -> Any:
+    """Bytes as a tensor map of the type "tensordesc<bf16[128, 64]>"."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    element, _, block = text.removeprefix("tensordesc<").removesuffix("]>").partition("[")
+    return TensorDescriptor(pointed(memory, f"*{element}"), shape, strides, [int(n) for n in block.split(",")])
