@@ -35,6 +35,7 @@ class _Child:
     process: Any
     pipe: Connection
     started: float
+    heard: float
     sent: list[Any] = field(default_factory=list)
 
 
@@ -47,7 +48,7 @@ def _body(work: Work, task: Any, pipe: Connection) -> None:
 
 
 class Pool:
-    """Runs work(task, send) for tasks, at most `jobs` at once, each for at most `seconds`.
+    """Runs work(task, send) for tasks, at most `jobs` at once; one that sends nothing for `seconds` hangs.
 
     More tasks may be added while it runs; `on_end` is called for each that has ended.
     """
@@ -62,6 +63,10 @@ class Pool:
             self._waiting.extendleft(reversed(list(tasks)))
         else:
             self._waiting.extend(tasks)
+
+    def stop(self) -> None:
+        """Begins nothing more."""
+        self._waiting.clear()
 
     def run(self, on_end: Callable[[Ended], None], until: float | None = None) -> None:
         """Until nothing is left, or `until` has come (of time.monotonic). On an interrupt the children are ended."""
@@ -84,14 +89,14 @@ class Pool:
         process = _FORK.Process(target=_body, args=(self._work, task, there))
         process.start()
         there.close()
-        self._running.append(_Child(task, process, here, time.monotonic()))
+        self._running.append(_Child(task, process, here, time.monotonic(), time.monotonic()))
 
     def _ended(self) -> list[Ended]:
-        soonest = min(c.started for c in self._running) + self._seconds
+        soonest = min(c.heard for c in self._running) + self._seconds
         ready = wait([c.pipe for c in self._running], max(0.0, min(1.0, soonest - time.monotonic())))
         found: list[Ended] = []
         for child in list(self._running):
-            over = time.monotonic() - child.started > self._seconds
+            over = time.monotonic() - child.heard > self._seconds
             if child.pipe in ready and self._receive(child):
                 continue
             if child.pipe in ready or over:
@@ -103,6 +108,7 @@ class Pool:
         """Takes one thing that the child has sent; False at the end of its pipe."""
         try:
             child.sent.append(child.pipe.recv())
+            child.heard = time.monotonic()
         except (EOFError, OSError):
             return False
         return True

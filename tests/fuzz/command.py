@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     models.add_argument("--seeds", help="these seeds, with commas between, in one file")
     models.add_argument("--together", type=int, help="programs in a file (6; 40 with --graph)")
     models.add_argument("--minutes", type=float, help="begin no program after so many minutes")
+    models.add_argument("--stop", action="store_true", help="begin no program after the first failure")
     what = models.add_mutually_exclusive_group()
     what.add_argument("--show", type=int, metavar="SEED", help="print the program of a seed")
     what.add_argument("--shrink", type=int, metavar="SEED", help="make a failing program small and print a script")
@@ -58,9 +59,12 @@ def parser() -> argparse.ArgumentParser:
     mutants.add_argument(
         "--most", type=int, default=600, help="programs after which a mutant counts as not found (600)"
     )
+    mutants.add_argument("--seed", type=int, default=10**8, help="the first seed (100000000)")
     for command in (models, rules, mutants):
         command.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once (one a core)")
-        command.add_argument("--seconds", type=float, default=240, help="time limit of a process (240)")
+        command.add_argument(
+            "--seconds", type=float, default=240, help="a process that finishes no program for so long hangs (240)"
+        )
         command.add_argument("--json", type=Path, metavar="FILE", help="append one JSON object for each outcome")
     return top
 
@@ -77,13 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.command == "mutants":
         from tests.fuzz.mutants import run_mutants
 
-        return run_mutants(chosen.names, chosen.most, chosen.jobs, chosen.seconds, sys.stdout)
+        return run_mutants(chosen.names, most=chosen.most, jobs=chosen.jobs, seed=chosen.seed, out=sys.stdout)
     return _models(chosen)
 
 
 def _models(chosen: argparse.Namespace) -> int:
     from tests.fuzz.draw import draw
     from tests.fuzz.hunt import Hunt, way_named
+    from tests.fuzz.outcome import Outcome
     from tests.fuzz.program import source
     from tests.fuzz.report import Summary
 
@@ -104,7 +109,13 @@ def _models(chosen: argparse.Namespace) -> int:
     print(f"{len(seeds)} programs from seed {seeds[0]}, {name}, {chosen.jobs} at once")
     log = chosen.json.open("a", encoding="utf-8") if chosen.json else None
     summary = Summary(len(seeds), log=log)
-    hunt = Hunt(way_named(name), draw, jobs=chosen.jobs, seconds=chosen.seconds, on_outcome=summary.add)
+
+    def on_outcome(outcome: Outcome) -> None:
+        summary.add(outcome)
+        if chosen.stop and outcome.failed:
+            hunt.stop()
+
+    hunt = Hunt(way_named(name), draw, jobs=chosen.jobs, seconds=chosen.seconds, on_outcome=on_outcome)
     hunt.run(seeds, together, chosen.minutes)
     summary.close({"graph": " --graph", "interpreter": " --interpreter", "cuda": " --device cuda"}.get(name, ""))
     return 1 if summary.failures else 0

@@ -74,6 +74,10 @@ class Hunt:
         self._pool.add(tuple(listed[k : k + together]) for k in range(0, len(listed), together))
         self._pool.run(self._ended, None if minutes is None else time.monotonic() + 60 * minutes)
 
+    def stop(self) -> None:
+        """Begins no other program; those of a file that died are still told apart."""
+        self._pool.stop()
+
     def _ended(self, ended: Ended) -> None:
         seeds: tuple[int, ...] = ended.task
         for found in ended.sent:
