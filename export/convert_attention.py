@@ -7,7 +7,6 @@ import math
 from hardtack.codegen.ir.expr import int_value, product
 from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
-from hardtack.export.convert_linalg import broadcast_batch
 from hardtack.export.errors import Refusal
 from hardtack.export.table import Value, converts
 
@@ -35,39 +34,38 @@ def _attention(
         if width is None:
             raise Refusal("attention over a dynamic head width without a given scale")
         scale = 1.0 / math.sqrt(width) if width else 1.0
-    out_shape = (*query.shape[:-1], value.shape[-1])
+    out_shape = b.result.shape
     query, key, value = _same_batch(b, query, key, value, enable_gqa)
     if attn_mask is not None:
-        attn_mask = _four_dims_mask(b, attn_mask, query, key)
-    q, k, v = (_four_dims(b, t) for t in (query, key, value))
+        attn_mask = _four_dims_mask(b, attn_mask, query, key, enable_gqa)
+    q, k, v = (_four_dims(b, t, enable_gqa) for t in (query, key, value))
     operands = (q, k, v) if attn_mask is None else (q, k, v, attn_mask)
     out = b.op("attention", *operands, scale=float(scale), causal=bool(is_causal))
     return b.reshape(out, out_shape)
 
 
 def _same_batch(b: Builder, q: Value, k: Value, v: Value, grouped: bool) -> tuple[Value, Value, Value]:
-    """Batch dims broadcast (without the heads where queries are grouped)."""
-    if grouped:
-        return q, k, v
-    batch = broadcast_batch(b, q, k)
-    return tuple(b.expand(t, (*batch, *t.shape[-2:])) for t in (q, k, v))  # type: ignore[return-value]
+    """Batch dims broadcast; where queries are grouped, keys and values keep their heads."""
+    batch = b.result.shape[:-2]
+    heads = [batch[-1:] if not grouped else t.shape[-3:-2] for t in (q, k, v)]
+    return tuple(b.expand(t, (*batch[:-1], *h, *t.shape[-2:])) for t, h in zip((q, k, v), heads, strict=True))  # type: ignore[return-value]
 
 
-def _four_dims(b: Builder, t: Value) -> Value:
+def _four_dims(b: Builder, t: Value, grouped: bool) -> Value:
     """[..., L, E] as [batch, heads, L, E]; leading dims are merged into the batch."""
     if t.rank == 4:
         return t
     if t.rank == 2:
         return b.reshape(t, (1, 1, *t.shape))
     if t.rank == 3:
-        return b.reshape(t, (t.shape[0], 1, *t.shape[1:]))
+        return b.reshape(t, (1, *t.shape) if grouped else (t.shape[0], 1, *t.shape[1:]))
     return b.reshape(t, (product(t.shape[:-3]), *t.shape[-3:]))
 
 
-def _four_dims_mask(b: Builder, mask: Value, q: Value, k: Value) -> Value:
+def _four_dims_mask(b: Builder, mask: Value, q: Value, k: Value, grouped: bool) -> Value:
     if mask.dtype is not DType.BOOL:
         mask = b.to(mask, q.dtype)
     if q.rank == 4:
         return mask
     full = b.expand(mask, (*q.shape[:-2], q.shape[-2], k.shape[-2]))
-    return _four_dims(b, full)
+    return _four_dims(b, full, grouped)

@@ -262,6 +262,20 @@ def attention_rows() -> dict[str, Function]:
         "one_query": lambda q, k, v, m, b: sdpa(q[:, :, :1], k, v, m[:, :, :1]),
         "heads_joined": lambda q, k, v, m, b: sdpa(q, k, v).transpose(1, 2).flatten(2) + 1,
         "three_dims": lambda q, k, v, m, b: sdpa(q[0], k[0], v[0]),
+        "broadcast": lambda q, k, v, m, b: (
+            sdpa(q[:1], k, v, m),
+            sdpa(q, k[:1], v[:1], b),
+            sdpa(q, k, v[:, :1], m[:1, 0]),
+            sdpa(q[:, :1], k, v, is_causal=True),
+            sdpa(q, k[:, :1], v[:1, :1], m),
+            sdpa(q[0], k, v),
+            sdpa(q[:, None], k[None], v[None], b),
+        ),
+        "broadcast_grouped": lambda q, k, v, m, b: (
+            sdpa(q[:1], k[:, :2], v[:, :2], m, enable_gqa=True),
+            sdpa(q, k[:1, :2], v[:1, :2], enable_gqa=True),
+            sdpa(q[0], k[0, :2], v[0, :2], b, enable_gqa=True),
+        ),
         "rotated": lambda q, k, v, m, b: sdpa(torch.cat([-q[..., 8:], q[..., :8]], -1), k * 2, v.relu()),
     }
 
@@ -276,6 +290,11 @@ def attention_suites() -> Iterator[Suite]:
     rows = {
         "plain": lambda q, k: (sdpa(q, k, k), sdpa(q, k, k * 2).transpose(1, 2).flatten(2)),
         "causal": lambda q, k: sdpa(q, q, q, is_causal=True),
+        "broadcast": lambda q, k: (
+            sdpa(q[:1], k, k),
+            sdpa(q, k[:1], k[:1]),
+            sdpa(q[:1], k[:, :2], k[:, :2], enable_gqa=True),
+        ),
         "masked": lambda q, k: sdpa(q, k, k, torch.arange(k.shape[2]) <= torch.arange(q.shape[2])[:, None]),
     }
     sizes = ((2, 7, 9), (1, 1, 1), (1, 70, 33), (2, 2, 300))
