@@ -93,13 +93,8 @@ def _cumsum(b: Builder, x: Value, dim: int, *, dtype: Any = None) -> Value:
 
 @converts("aten.logcumsumexp.default")
 def _logcumsumexp(b: Builder, x: Value, dim: int) -> Value:
-    """log of the running sum of e^(x - m), m the largest of the row."""
-    if x.rank == 0:
-        return x
-    wide = b.wide(x)
-    top = b.reduce(wide, "max", [dim], True)
-    total = b.op("scan", b.pw("exp", b.pw("sub", wide, top)), kind="sum", dim=dim % x.rank)
-    return b.to(b.pw("add", b.pw("log", total), top), x.dtype)
+    """log of the running sum of e^x, kept as a logarithm from element to element."""
+    return b.to(b.op("scan", b.wide(x), kind="logsumexp", dim=dim % x.rank), x.dtype) if x.rank else x
 
 
 @converts("aten.sort.default", "aten.sort.stable")

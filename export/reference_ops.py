@@ -127,6 +127,8 @@ def _scan(s: Step) -> torch.Tensor:
         return x.cumsum(dim, dtype=x.dtype)
     if kind == "prod":
         return x.cumprod(dim, dtype=x.dtype)
+    if kind == "logsumexp":
+        return x.logcumsumexp(dim)
     return (x.cummax(dim) if kind == "max" else x.cummin(dim)).values
 
 

@@ -27,7 +27,7 @@ Op kinds (shapes by example; `attrs` in brackets):
               convert
   moments     [groups] x [N, C, *S] -> mean, variance [N, groups] of each group of C/groups channels, uncorrected;
               float, half types give f32
-  scan        [kind, dim] x -> inclusive; kind: sum prod max min (max and min carry NaN)
+  scan        [kind, dim] x -> inclusive; kind: sum prod max min (max and min carry NaN) logsumexp (of floats)
   matmul      [dtype] a [..., M, K], b [..., K, N] -> [..., M, N]; equal batch dims; float; dtype: f32 where the product
               of half types is not rounded to theirs, else absent
   grouped_matmul  a [M, K], b [G, K, N], ends [G] (i32 or i64, ascending) -> [M, N]; row r of a times b[g] of the first

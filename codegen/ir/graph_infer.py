@@ -216,7 +216,9 @@ def _moments(c: Case) -> Types:
 
 
 def _scan(c: Case) -> Types:
-    need(c.attr("kind") in ("sum", "prod", "max", "min"), f"unknown scan {c.attr('kind')!r}")
+    kind = c.attr("kind")
+    need(kind in ("sum", "prod", "max", "min", "logsumexp"), f"unknown scan {kind!r}")
+    need(kind != "logsumexp" or c.args[0].dtype.is_float, f"logsumexp of {c.args[0]}")
     c.dim("dim", len(c.args[0].shape))
     return (c.args[0],)
 

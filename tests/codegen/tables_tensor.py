@@ -302,7 +302,12 @@ def suites() -> Iterator[Suite]:
         rows = order_rows()
         if dtype.is_floating_point:
             ties[0, :4] = torch.tensor([math.inf, -math.inf, 3.5, -3.5], dtype=dtype)
-            rows["cummax"] = lambda x: (x.cummax(1)[0], x.cummin(0)[0], x.clamp(-9, 9).logcumsumexp(1))
+            rows["cummax"] = lambda x: (x.cummax(1)[0], x.cummin(0)[0])
+            rows["logcumsumexp"] = lambda x: (
+                *(y.logcumsumexp(d) for d in (0, 1) for y in (x, x * 100 - 150, x.masked_fill(x < 4, -math.inf))),
+                x.masked_fill(x > 3, math.nan).flip(1).logcumsumexp(1),
+                torch.stack([x, -x], 2).logcumsumexp(1),
+            )
         yield Suite(f"order_{str(dtype)[6:]}", rows, [[ties]])
     nans = torch.randn(3, 20, generator=g)
     nans[0, ::3], nans[1, 5] = math.nan, -math.inf
@@ -314,6 +319,7 @@ def suites() -> Iterator[Suite]:
     dynamic = {
         "sort": lambda x: x.sort(dim=1, stable=True),
         "cumsum": lambda x: (x.cumsum(1), x.cumsum(0)),
+        "logcumsumexp": lambda x: ((x * 100).logcumsumexp(1), x.logcumsumexp(0)),
         "topk": lambda x: x.topk(2, 1)[0],
     }
     args = [[torch.randn(s, generator=g)] for s in ((5, 40), (1, 2), (2, 3), (3, 1000))]

@@ -16,6 +16,7 @@ SOURCES = {
     },
     "sort": {f"sort_{t}": test_sort_scan.SORT % {"t": t} for t in ("float", "int64_t", "bf16")},
     "scan": {"scan_float": test_sort_scan.SCAN % {"t": "float", "out": "float"}},
+    "scan_log": {f"scan_log_{t}": test_sort_scan.SCAN_LOG % {"t": t} for t in ("float", "double")},
     "vmath": {
         f"{name}_{t}": test_vmath.SOURCE % {"name": f"{name}_{t}", "f": name, "t": t, "more": ""}
         for name in ("tanh", "erf", "sin", "lgamma")

@@ -45,6 +45,16 @@ extern "C" int32_t scan_%(t)s(const HtKernelArgs* args) {
   return HT_KERNEL_OK;
 }
 """
+SCAN_LOG = """
+#include "scan_log.h"
+using namespace ht;
+extern "C" int32_t scan_log_%(t)s(const HtKernelArgs* args) {
+  const int64_t* n = args->ints;
+  const %(t)s* x = static_cast<const %(t)s*>(args->buffers[0]);
+  ht::scan_logsumexp(args, x, static_cast<%(t)s*>(args->buffers[1]), n[0], n[1], n[2]);
+  return HT_KERNEL_OK;
+}
+"""
 TARGET = runnable_targets()[0]
 SHAPES = [(1, 1, 1), (3, 17, 1), (2, 49, 5), (1, 1000, 1), (4, 300, 3), (70, 33, 1), (2, 5, 130), (2, 0, 3), (0, 4, 2)]
 
@@ -54,6 +64,8 @@ def library(target: CpuTarget) -> Library:
     sources = {f"sort_{t}": SORT % {"t": t} for t in TYPES}
     for t, dtype in TYPES.items():
         sources[f"scan_{t}"] = SCAN % {"t": t, "out": t if dtype.is_floating_point else "int64_t"}
+        if dtype.is_floating_point:
+            sources[f"scan_log_{t}"] = SCAN_LOG % {"t": t}
     return load_library(sources, target)
 
 
@@ -133,3 +145,17 @@ def test_scans(kind: str, shape: tuple[int, ...], op: str) -> None:
         else:
             rtol = {torch.float32: 1e-6, torch.float64: 1e-13}.get(x.dtype, 1e-2)
             torch.testing.assert_close(values, want, rtol=rtol, atol=1e-2 * (rtol == 1e-2))
+
+
+@pytest.mark.parametrize("kind", sorted(t for t, d in TYPES.items() if d.is_floating_point))
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_scan_of_logarithms(kind: str, shape: tuple[int, ...]) -> None:
+    """Numbers far apart, whose exponentials no type holds, infinities and NaN."""
+    x = torch.randn(shape, dtype=TYPES[kind], generator=torch.Generator().manual_seed(4)) * 200
+    x[:, : shape[1] // 3] = -torch.inf
+    x[:1, shape[1] // 2 :: 7], x[-1:, shape[1] // 2 + 3 :: 9] = torch.inf, torch.nan
+    want = x.logcumsumexp(1)
+    for nworkers in (1, 2):
+        out = torch.empty_like(x)
+        assert library(TARGET).call(f"scan_log_{kind}", [x, out], [*shape], nworkers=nworkers) == 0
+        torch.testing.assert_close(out, want, equal_nan=True)

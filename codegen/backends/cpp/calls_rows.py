@@ -125,6 +125,9 @@ def _scan(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     x = anchor.operands[0]
     sizes, _ = _rows(anchor, p, x.shape)
     kind = str(anchor.attr("scan"))
+    if kind == "logsumexp":
+        call = f"ht::scan_logsumexp(args, {pointers[0]}, RESULT, {', '.join(sizes)})"
+        return Call(("scan_log.h",), (), f"({call}, HT_KERNEL_OK)")
     if kind in ("sum", "prod"):
         which = "ht::ScanKind::kSum" if kind == "sum" else "ht::ScanKind::kProduct"
         call = f"ht::scan(args, {which}, {pointers[0]}, RESULT, {', '.join(sizes)})"

@@ -186,6 +186,13 @@ def smaller(a, b):
 def times(a, b):
     return a * b
 """,
+    "log_plus": '''
+@triton.jit
+def log_plus(a, b):
+    """log(e^a + e^b); an infinity stays what it is, and NaN wins."""
+    high = larger(a, b)
+    return tl.where(tl.abs(high) == float("inf"), high, high + tl.log(1.0 + tl.exp(smaller(a, b) - high)))
+''',
     "best_largest": '''
 @triton.jit
 def best_largest(a, i, b, j):

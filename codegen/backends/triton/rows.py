@@ -15,7 +15,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.views import ONE
 
 Holes = dict[str, str | list[str]]
-COMBINE = {"sum": "plus", "prod": "times", "max": "larger", "min": "smaller"}
+COMBINE = {"sum": "plus", "prod": "times", "max": "larger", "min": "smaller", "logsumexp": "log_plus"}
 
 
 def _around(anchor: TemplateNest, shape: tuple[Expr, ...]) -> tuple[Expr, Expr, Expr]:
