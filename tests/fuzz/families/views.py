@@ -158,7 +158,7 @@ def _bits(g: Drawer) -> Drawn:
     a = g.anything()
     same = {"float32": "int32", "float16": "int16", "bfloat16": "int16", "float64": "int64", "int32": "float32"}
     name = same.get(str(g.value(a).dtype).removeprefix("torch."))
-    if name is None or name == "float32":
+    if name is None or name == "float32" or bool(g.value(a).isnan().any()):  # the bits of a NaN are anyone's
         raise Unfit
     return f"{a}.view(torch.{name})"
 
