@@ -52,6 +52,7 @@ def one_result_rows() -> dict[str, Function]:
     return {
         "scaled": lambda x: (x / x.abs().amax(), x - x.mean(), x[0] / x[0].sum()),
         "normed": lambda x: F.layer_norm(x, (6, 8)) + x.std(),
+        "joined": lambda x: torch.logaddexp(x[0, 0], x[1]),
     }
 
 

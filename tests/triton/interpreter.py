@@ -23,7 +23,8 @@ def repair() -> None:
 
     numpy from 2.4 on does not turn an array of one element into an int any more, which loops over tensors need; and
     products of bf16, which the interpreter holds as bit patterns, are computed on the patterns; and conversions to
-    bf16 do not round.
+    bf16 do not round; and the result of a comparison counts as a number of its operands' type, so that a scalar one is
+    spread out as floats, which are not combined by & and |.
     """
     original = interpreter._patch_lang_tensor
 
@@ -53,6 +54,11 @@ def repair() -> None:
         return cast_impl(self, src, kind)
 
     builder.cast_impl = cast
+
+    def splat(self: Any, kind: Any, x: Any) -> Any:
+        return interpreter.TensorHandle(np.full(kind.shape, x.data.reshape(-1)[0], x.data.dtype), x.dtype.scalar)
+
+    builder.create_splat = splat
 
 
 def round_to_bf16(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
