@@ -14,10 +14,10 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from hardtack.codegen.ir.expr import Expr, FloorDiv, Mul, Sym, children, const, int_value, terms_of
+from hardtack.codegen.ir.expr import Expr, FloorDiv, Mul, Sym, children, const, int_value, terms_of, to_text
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.graph import Guard
-from hardtack.export.errors import Refusal, SourceLine
+from hardtack.export.errors import RangeError, Refusal, SourceLine
 from hardtack.export.origin import user_frame
 from hardtack.export.shapes import Sizes, make_guards
 from hardtack.export.small_sizes import Decision
@@ -56,15 +56,27 @@ def program_guards(
         try:
             guards = sizes.guards(expression)
         except Refusal:
-            if not _asked_by_user(found.sloc):
-                continue  # about a symbol that no input has, or in no whole numbers: torch's own bookkeeping
-            raise
+            if _asked_by_user(found.sloc):
+                raise
+            if isinstance(expression, sympy.Eq) and expression.free_symbols <= sizes.symbols.keys():
+                raise RangeError(
+                    f"the program holds only where {_equation(expression, sizes)}, which no run can check",
+                    where,
+                    "give sizes in place of a scale factor, or leave the dimension static",
+                ) from None
+            continue  # about a symbol that no input has, or in no whole numbers: torch's own bookkeeping
         for guard in guards:
             if _asked_by_user(found.sloc) or _matters(guard):
                 yield guard, where
     for decision in decided:
         for guard in sizes.guards(env.replace(decision.expr)):
             yield guard, _user_line(decision.sloc)
+
+
+def _equation(e: sympy.Eq, sizes: Sizes) -> str:
+    """The equation, about the inputs' sizes by their names."""
+    named = e.xreplace({s: sympy.Symbol(to_text(sizes.symbols[s])) for s in e.free_symbols})
+    return f"{named.lhs} == {named.rhs}"
 
 
 def _user_line(sloc: Any) -> SourceLine | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
@@ -128,6 +129,24 @@ def test_dimension_fixed_by_the_model(dim: Any) -> None:
 def test_fixed_dimension_that_nobody_declared() -> None:
     graph = entry(to_graphs(FourRows().eval(), (X,), None, ({1: Dim("N", max=64)},))).graph
     assert str(graph.types["x"]) == "f32[8, N]"
+
+
+class Shrunk(nn.Module):
+    """torch's `interpolate` computes the size in floating point, and adaptive pooling takes it as it is now."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x[None], scale_factor=0.7, mode="area")
+
+
+@pytest.mark.parametrize("dim", [ANY, Dim("B", max=64)])
+def test_a_size_fixed_by_a_condition_that_no_guard_can_say(dim: Any) -> None:
+    error = refused(RangeError, Shrunk(), (X,), ({1: dim},))
+    name = "B" if isinstance(dim, Dim) else "s0"
+    size = int(0.7 * X.shape[1])
+    condition = f"TruncToInt(0.7*ToFloat({name})) == {size}"
+    assert error.what == f"the program holds only where {condition}, which no run can check"
+    assert error.fix == "give sizes in place of a scale factor, or leave the dimension static"
+    assert_line(error, "F.interpolate(")
 
 
 @pytest.mark.parametrize(
