@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.graph import Graph, Input, TensorType
 from hardtack.export.build import Builder
-from hardtack.export.convert_complex import COMPLEX, convert_complex, has_complex
+from hardtack.export.convert_complex import COMPLEX, complex_result, convert_complex, has_complex
 from hardtack.export.convert_numbers import ITEMS, item, number_of, refuse_as_size
 from hardtack.export.dtypes import from_torch
 from hardtack.export.errors import ExportError, InternalError, Refusal, Unsupported, UnsupportedOpError, ValueSize
@@ -133,6 +133,9 @@ class Walk:
         becomes_complex = name == "aten._to_copy.default" and node.meta["val"].dtype.is_complex
         if has_complex(args) or becomes_complex or name not in CONVERTERS:
             return convert_complex(b, name, args, kwargs)
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.dtype.is_complex:
+            return complex_result(b, name, args, kwargs)
         return convert(b, *args, **({"walk": self} if name in NEEDS_WALK else {}), **kwargs)
 
     def _begin(self, node: Node, name: str) -> None:

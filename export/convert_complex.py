@@ -68,6 +68,24 @@ def convert_complex(b: Builder, name: str, args: tuple[Any, ...], kwargs: dict[s
     return [ComplexValue(re, im) for re, im in zip(*halves, strict=True)]
 
 
+_FILLS = frozenset(f"aten.{name}.default" for name in ("full", "full_like", "new_full", "scalar_tensor"))
+
+
+def complex_result(b: Builder, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Convert a call on real tensors that is complex because of its dtype, or of a number among its operands."""
+    if not any(isinstance(x, complex) for x in args):
+        return as_complex(b, CONVERTERS[name](b, *args, **kwargs))
+    if name in _FILLS:
+        halves = [[_parts(x)[which] if isinstance(x, complex) else x for x in args] for which in (0, 1)]
+        re, im = (CONVERTERS[name](b, *half, **kwargs) for half in halves)
+        assert isinstance(re, Value)
+        assert isinstance(im, Value)
+        return ComplexValue(re, im)
+    if name not in COMPLEX:
+        raise Refusal(f"{name} with a complex number is not supported: write it on the real and imaginary parts")
+    return COMPLEX[name](b, as_complex(b, args[0]), *args[1:], **kwargs)
+
+
 def as_complex(b: Builder, x: Any) -> Any:
     """A real tensor with zeros as imaginary part; anything else as it is."""
     return ComplexValue(x, b.full(x.shape, 0, x.dtype)) if isinstance(x, Value) else x
@@ -170,7 +188,7 @@ def _add(b: Builder, x: Any, y: Any, alpha: Any = 1) -> ComplexValue:
     re = _sum(b, kind, a, c)
     if p is None or q is None:
         im = p if q is None else (q if kind == "add" else b.pw("neg", q))
-        im = b.expand(im, re.shape)
+        im = b.expand(im, re.shape) if isinstance(im, Value) else b.full(re.shape, im, re.dtype)
     else:
         im = _sum(b, kind, p, q)
     return ComplexValue(re, im)
@@ -198,6 +216,8 @@ def times(b: Builder, x: Any, y: Any) -> ComplexValue:
 @_complex("div.Tensor")
 def _div(b: Builder, x: Any, y: Any) -> ComplexValue:
     """By a real number part by part; by z as a product with conj(z) / |z|^2."""
+    if isinstance(y, complex):
+        return times(b, x, 1 / y)
     c, q = _parts(y)
     if q is None:
         a, p = _parts(x)

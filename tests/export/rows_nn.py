@@ -194,6 +194,7 @@ ROWS: list[Row] = [
         lambda x: x + torch.hann_window(4) + torch.hamming_window(4, False, 0.6) + torch.kaiser_window(4, True, 7.0),
         (randn(3, 4),),
     ),
+    ("complex_made", lambda x: _complex_made(x), (X,)),
     ("complex", lambda x: _complex_parts(torch.complex(x, x.flip(0))), (X,)),
 ]
 
@@ -204,6 +205,19 @@ def _rotated(x: torch.Tensor) -> torch.Tensor:
     turn = torch.polar(torch.ones_like(angle), angle)
     pairs = torch.view_as_complex(x.reshape(3, 4, 4, 2))
     return torch.view_as_real(pairs * turn).flatten(2)
+
+
+def _complex_made(x: torch.Tensor) -> list[torch.Tensor]:
+    """Real operands, complex results: by dtype, and by a number."""
+    c = torch.complex64
+    made = (
+        *(torch.linspace(0, 1, 5, dtype=c), torch.linspace(3, 1, 5, dtype=torch.complex128), torch.eye(3, dtype=c)),
+        *(torch.logspace(0, 1, 5, dtype=c), torch.full((2,), 1.5, dtype=c), torch.full((2,), 1 + 2j)),
+        *(torch.zeros(3, dtype=c), torch.ones_like(x, dtype=c), torch.full_like(x, 2 - 1j, dtype=c)),
+        *(x.new_full((2,), 1j, dtype=c), torch.scalar_tensor(1.5, dtype=c), x.to(c), x.double().to(torch.complex128)),
+        *(x.sum(dtype=c), x.mean(dtype=c), x.cumsum(0, dtype=c), x * 1j, x + (1 + 2j), 1j - x, x - 2j, x / (1 + 2j)),
+    )
+    return [torch.view_as_real(z) for z in made]
 
 
 def _complex_parts(z: torch.Tensor) -> tuple[torch.Tensor, ...]:
