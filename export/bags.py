@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.export import ExportedProgram
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+aten = torch.ops.aten
 _SUM, _MEAN, _MAX = range(3)
 
 
@@ -22,15 +29,17 @@ def embedding_bag(
     """aten._embedding_bag: weight (rows, D), indices (N,), offsets (bags,), which say where each bag begins, from 0 on,
     with N behind them for include_last_offset; per_sample_weights (N,), for sums. Gives (bags, D), the bag of each
     index, the indices in each bag, and training's memory. A bag without indices other than padding_idx is 0. 16 bits
-    are added in f32 and rounded once.
+    are added in f32 and rounded once. Indices (bags, N) are bags of one size, see with_even_bags.
     """
+    wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
+    if indices.dim() == 2:
+        return _even(weight, indices, wide, mode, per_sample_weights, padding_idx)
     numel, bags = indices.shape[0], offsets.shape[0] - int(include_last_offset)
     begun = torch.zeros(numel + 1, dtype=torch.int64, device=indices.device)
     begun = begun.index_add(0, offsets[:bags].long(), torch.ones_like(offsets[:bags], dtype=torch.int64))
     bag = begun[:numel].cumsum(0) - 1
     kept = indices != padding_idx
     counts = torch.zeros(bags, dtype=torch.int64, device=indices.device).index_add(0, bag, kept.long())
-    wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
     rows = torch.nn.functional.embedding(indices, weight).to(wide)
     if mode == _MAX:
         rows = torch.where(kept[:, None], rows, -torch.inf)
@@ -45,3 +54,59 @@ def embedding_bag(
         if mode == _MEAN:
             out = out / counts.clamp(min=1)[:, None]
     return out.to(weight.dtype), bag, counts, torch.zeros_like(counts)
+
+
+def _even(
+    weight: Tensor, indices: Tensor, wide: torch.dtype, mode: int, per_sample_weights: Tensor | None, padding_idx: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    bags, size = indices.shape
+    kept = indices != padding_idx
+    counts = kept.sum(1)
+    rows = torch.nn.functional.embedding(indices, weight).to(wide)
+    if mode == _MAX and size > 0:
+        out = torch.where(kept[:, :, None], rows, -torch.inf).amax(1)
+        out = torch.where((counts > 0)[:, None], out, 0.0)
+    else:
+        if per_sample_weights is not None:
+            rows = rows * per_sample_weights.reshape(bags, size, 1)
+        out = torch.where(kept[:, :, None], rows, 0.0).sum(1)
+        if mode == _MEAN:
+            out = out / counts.clamp(min=1)[:, None]
+    bag = torch.arange(bags, device=indices.device)[:, None].expand(bags, size).reshape(-1)
+    return out.to(weight.dtype), bag, counts, torch.zeros_like(counts)
+
+
+def with_even_bags(ep: ExportedProgram) -> ExportedProgram:
+    """The program, or a copy of it where bags are of one size: F.embedding_bag of indices (bags, N) flattens them and
+    counts where bags begin. Such calls get the indices as they were, so that their rows are added up in one order: a
+    sum by offsets has none on a GPU."""
+    if not any(_is_even(n) for n in ep.graph.nodes):
+        return ep
+    module = copy.deepcopy(ep.graph_module)
+    for node in filter(_is_even, module.graph.nodes):
+        node.update_arg(1, node.args[1].args[0])
+    return ep._update(module, ep.graph_signature)
+
+
+def _is_even(node: Node) -> bool:
+    if node.target is not aten.embedding_bag.padding_idx or any(node.args[7:8]):
+        return False
+    flat, offsets = node.args[1:3]
+    assert isinstance(flat, Node)
+    assert isinstance(offsets, Node)
+    return flat.target in (aten.reshape.default, aten.view.default) and _begins(flat.args[0], offsets)
+
+
+def _begins(indices: object, offsets: Node) -> bool:
+    """True if the offsets are arange(0, indices.numel(), indices.shape[1]) of two-dimensional indices."""
+    assert isinstance(indices, Node)
+    shape = indices.meta["val"].shape
+    if len(shape) != 2 or offsets.target is not aten.arange.start_step:
+        return False
+    start, end, step = map(_value, offsets.args)
+    return all(map(statically_known_true, (start == 0, end == shape[0] * shape[1], step == shape[1])))
+
+
+def _value(given: object) -> Any:
+    """A number in a graph, known or not."""
+    return given.meta["val"] if isinstance(given, Node) else given

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
 
-from hardtack.export.bags import embedding_bag
+from hardtack.export.bags import embedding_bag, with_even_bags
 from hardtack.export.written_windows import with_written_windows
 
 WHOLE = (
@@ -203,4 +203,4 @@ _WHOLE = frozenset(WHOLE)
 
 def decompose(ep: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program in core ops and WHOLE ones, functional: mutation is listed in its signature."""
-    return with_written_windows(ep).run_decompositions(table())  # type: ignore[no-any-return]
+    return with_even_bags(with_written_windows(ep)).run_decompositions(table())  # type: ignore[no-any-return]

@@ -164,3 +164,47 @@ def test_chains_of_views() -> None:
 def test_dead_ops_are_left_out() -> None:
     exported = to_graphs(lambda x: (x.sort(0), x + 1)[1], (torch.randn(3),))
     assert kinds(exported) == ["add"]
+
+
+class Bags(nn.Module):
+    """Bags of one size, and of two."""
+
+    def __init__(self, mode: str, padding: int | None) -> None:
+        super().__init__()
+        self.even = nn.EmbeddingBag(10, 4, mode=mode, padding_idx=padding)
+        self.offsets: torch.Tensor
+        self.register_buffer("offsets", torch.tensor([0, 5]))
+
+    def forward(self, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.even(i), self.even(i.reshape(-1), self.offsets)
+
+
+@pytest.mark.parametrize("padding", [None, 2])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_one_size_are_reduced_in_order(mode: str, padding: int | None) -> None:
+    module, i = Bags(mode, padding).eval(), torch.tensor([[1, 2, 2], [9, 0, 2], [2, 2, 2]])
+    exported = check(module, (i,), atol=1e-6)
+    ops = entry(exported).graph.ops
+    updated = {o.outputs[0] for o in ops if o.kind in ("scatter", "put")}
+    even, _ = entry(exported).graph.outputs
+    made = {r: o for o in ops for r in o.outputs}
+    seen, todo = set(), [even]
+    while todo:
+        seen.add(name := todo.pop())
+        todo += [a for a in (made[name].inputs if name in made else ()) if isinstance(a, str)]
+    assert updated, "bags by offsets are added up one by one"
+    assert not updated & seen
+
+
+def test_bags_of_one_size_vary_in_both_sizes() -> None:
+    class Weighed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = nn.EmbeddingBag(10, 4, mode="sum")
+
+        def forward(self, i: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+            return self.rows(i, per_sample_weights=by)
+
+    sizes = {0: ANY, 1: ANY}
+    exported = check(Weighed().eval(), (torch.randint(0, 10, (3, 5)), torch.randn(3, 5)), (sizes, sizes), atol=1e-6)
+    assert not {"scatter", "put"} & set(kinds(exported))
