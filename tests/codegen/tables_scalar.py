@@ -222,7 +222,17 @@ def suites() -> Iterator[Suite]:
                 (x * 2).view(torch.int32) & 255,
                 y.view(torch.float32),
                 (y >> 1).view(torch.float32),
-            )
+            ),
+            "halves": lambda x, y: [
+                z
+                for half in (torch.float16, torch.bfloat16)
+                for z in (
+                    x.to(half).view(torch.int16),
+                    (x.to(half) * 3).view(torch.int16) + 1,
+                    y.to(torch.int16).bitwise_and(0x3FFF).view(half),
+                    x.to(half).view(torch.float16).view(torch.bfloat16) * 2,
+                )
+            ],
         },
         [[torch.randn(3, 20, generator=g), torch.randint(0, 1 << 30, (3, 20), generator=g, dtype=torch.int32)]],
     )

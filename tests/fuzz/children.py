@@ -68,8 +68,16 @@ class Pool:
         """Begins nothing more."""
         self._waiting.clear()
 
-    def run(self, on_end: Callable[[Ended], None], until: float | None = None) -> None:
-        """Until nothing is left, or `until` has come (of time.monotonic). On an interrupt the children are ended."""
+    def run(
+        self,
+        on_end: Callable[[Ended], None],
+        until: float | None = None,
+        on_sent: Callable[[Any], None] = lambda _: None,
+    ) -> None:
+        """Until nothing is left, or `until` has come (of time.monotonic). On an interrupt the children are ended.
+
+        on_sent takes what children send as it comes, on_end all of one when it has ended.
+        """
         try:
             while self._waiting or self._running:
                 if until is not None and time.monotonic() > until:
@@ -78,7 +86,7 @@ class Pool:
                         break
                 while self._waiting and len(self._running) < self._jobs:
                     self._start(self._waiting.popleft())
-                for child in self._ended():
+                for child in self._ended(on_sent):
                     on_end(child)
         finally:
             for left in self._running:
@@ -91,13 +99,14 @@ class Pool:
         there.close()
         self._running.append(_Child(task, process, here, time.monotonic(), time.monotonic()))
 
-    def _ended(self) -> list[Ended]:
+    def _ended(self, on_sent: Callable[[Any], None]) -> list[Ended]:
         soonest = min(c.heard for c in self._running) + self._seconds
         ready = wait([c.pipe for c in self._running], max(0.0, min(1.0, soonest - time.monotonic())))
         found: list[Ended] = []
         for child in list(self._running):
             over = time.monotonic() - child.heard > self._seconds
             if child.pipe in ready and self._receive(child):
+                on_sent(child.sent[-1])
                 continue
             if child.pipe in ready or over:
                 found.append(self._finish(child, hang=child.pipe not in ready))

@@ -72,17 +72,18 @@ class Hunt:
         """`together`: programs in a file. minutes: after which no other is begun."""
         listed = list(seeds)
         self._pool.add(tuple(listed[k : k + together]) for k in range(0, len(listed), together))
-        self._pool.run(self._ended, None if minutes is None else time.monotonic() + 60 * minutes)
+        self._pool.run(self._ended, None if minutes is None else time.monotonic() + 60 * minutes, self._sent)
 
     def stop(self) -> None:
         """Begins no other program; those of a file that died are still told apart."""
         self._pool.stop()
 
+    def _sent(self, found: Any) -> None:
+        if isinstance(found, Outcome) and found.seed not in self._done:
+            self._finish(found)
+
     def _ended(self, ended: Ended) -> None:
         seeds: tuple[int, ...] = ended.task
-        for found in ended.sent:
-            if isinstance(found, Outcome) and found.seed not in self._done:
-                self._finish(found)
         left = [s for s in seeds if s not in self._done]
         if not left:
             return

@@ -189,7 +189,7 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
     if op == "cast":
         return _cast(args[0], types[0], dtype)
     if op == "bitcast":
-        return f"ht::bit_copy<{register_type(dtype)}>({args[0]})"
+        return f"ht::bitcast<{STORAGE[dtype]}, {STORAGE[types[0]]}>({args[0]})"
     if op in INT_DIVISIONS:
         return _division(op, args, types[0])
     if op == "pow":

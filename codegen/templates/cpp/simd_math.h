@@ -50,6 +50,18 @@ HT_INLINE vec<reg<To>> cast(V v) {
   }
 }
 
+// The bits that From's value has in memory as a To of the same size.
+template <class To, class From, class V>
+HT_INLINE vec<reg<To>> bitcast(V v) {
+  if constexpr (detail::is_half<From>) {
+    return bitcast<To, uint16_t>(detail::narrow<From>(v));
+  } else if constexpr (detail::is_half<To>) {
+    return detail::widen<To>(bit_copy<vec<uint16_t>>(v));
+  } else {
+    return bit_copy<vec<To>>(v);
+  }
+}
+
 namespace detail {
 template <class M>
 HT_INLINE vmask to_vmask(M m) {
