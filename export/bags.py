@@ -27,13 +27,29 @@ def embedding_bag(
     padding_idx: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """aten._embedding_bag: weight (rows, D), indices (N,), offsets (bags,), which say where each bag begins, from 0 on,
-    with N behind them for include_last_offset; per_sample_weights (N,), for sums. Gives (bags, D), the bag of each
-    index, the indices in each bag, and training's memory. A bag without indices other than padding_idx is 0. 16 bits
-    are added in f32 and rounded once. Indices (bags, N) are bags of one size, see with_even_bags.
+    with N behind them for include_last_offset; per_sample_weights (N,), for sums. Gives (bags, D) and training's memory
+    as torch's CPU leaves it, in the wider of the integer dtypes: the bag of each index, but nothing (0,) after sums by
+    its fast path; how many indices each bag has, but 0 after sums; the same again, or for a maximum the index that each
+    element is from. A bag without indices other than padding_idx is 0. 16 bits are added in f32 and rounded once.
+    Indices (bags, N) are bags of one size, see with_even_bags.
     """
     wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
     if indices.dim() == 2:
-        return _even(weight, indices, wide, mode, per_sample_weights, padding_idx)
+        found = _even(weight, indices, wide, mode, per_sample_weights, padding_idx)
+    else:
+        found = _uneven(weight, indices, offsets, wide, mode, per_sample_weights, include_last_offset, padding_idx)
+    out, bag, counts, last = found
+    if mode == _SUM:
+        last = counts = torch.zeros_like(counts)
+        bag = bag[:0] if padding_idx < 0 and weight.dtype != torch.float64 else bag
+    dtype = torch.promote_types(indices.dtype, offsets.dtype)
+    return out.to(weight.dtype), bag.to(dtype), counts.to(dtype), last.to(dtype)
+
+
+def _uneven(
+    weight: Tensor, indices: Tensor, offsets: Tensor, wide: torch.dtype, mode: int, per_sample_weights: Tensor | None,
+    include_last_offset: bool, padding_idx: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     numel, bags = indices.shape[0], offsets.shape[0] - int(include_last_offset)
     begun = torch.zeros(numel + 1, dtype=torch.int64, device=indices.device)
     begun = begun.index_add(0, offsets[:bags].long(), torch.ones_like(offsets[:bags], dtype=torch.int64))
@@ -45,6 +61,7 @@ def embedding_bag(
         rows = torch.where(kept[:, None], rows, -torch.inf)
         least = torch.full((bags, weight.shape[1]), -torch.inf, dtype=wide, device=weight.device)
         out = least.scatter_reduce(0, bag[:, None].expand(rows.shape), rows, "amax")
+        last = _chosen(rows, out, indices, bag, kept)
         out = torch.where((counts > 0)[:, None], out, 0.0)
     else:
         if per_sample_weights is not None:
@@ -53,7 +70,8 @@ def embedding_bag(
         out = torch.zeros((bags, weight.shape[1]), dtype=wide, device=weight.device).index_add(0, bag, rows)
         if mode == _MEAN:
             out = out / counts.clamp(min=1)[:, None]
-    return out.to(weight.dtype), bag, counts, torch.zeros_like(counts)
+        last = counts
+    return out, bag, counts, last
 
 
 def _even(
@@ -63,8 +81,12 @@ def _even(
     kept = indices != padding_idx
     counts = kept.sum(1)
     rows = torch.nn.functional.embedding(indices, weight).to(wide)
+    bag = torch.arange(bags, device=indices.device)[:, None].expand(bags, size).reshape(-1)
+    last = counts
     if mode == _MAX and size > 0:
-        out = torch.where(kept[:, :, None], rows, -torch.inf).amax(1)
+        rows = torch.where(kept[:, :, None], rows, -torch.inf)
+        out = rows.amax(1)
+        last = _chosen(rows.flatten(0, 1), out, indices.reshape(-1), bag, kept.reshape(-1))
         out = torch.where((counts > 0)[:, None], out, 0.0)
     else:
         if per_sample_weights is not None:
@@ -72,8 +94,18 @@ def _even(
         out = torch.where(kept[:, :, None], rows, 0.0).sum(1)
         if mode == _MEAN:
             out = out / counts.clamp(min=1)[:, None]
-    bag = torch.arange(bags, device=indices.device)[:, None].expand(bags, size).reshape(-1)
-    return out.to(weight.dtype), bag, counts, torch.zeros_like(counts)
+    return out, bag, counts, last
+
+
+def _chosen(rows: Tensor, most: Tensor, indices: Tensor, bag: Tensor, kept: Tensor) -> Tensor:
+    """(bags, D): of the indices whose rows have the bag's maximum the first, 0 where there is none."""
+    numel = indices.shape[0]
+    place = torch.arange(numel, device=indices.device)[:, None].expand(rows.shape)
+    hit = (rows == most[bag]) & kept[:, None]
+    none = torch.full(most.shape, numel, dtype=torch.int64, device=indices.device)
+    first = none.scatter_reduce(0, bag[:, None].expand(rows.shape), torch.where(hit, place, numel), "amin")
+    padded = torch.cat([indices, indices.new_zeros(1)])
+    return padded[first]
 
 
 def with_even_bags(ep: ExportedProgram) -> ExportedProgram:

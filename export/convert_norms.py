@@ -84,7 +84,12 @@ def _layer_norm(
     dims = list(range(x.rank - len(normalized_shape), x.rank))
     wide, mean, scale = normalised(b, b.wide(x), dims, eps)
     out = b.to(affine(b, wide, weight, bias), x.dtype)
-    return (out, mean, scale) if "native" in b.origin.op else out
+    return (out, *_as_statistics(b, x, weight, mean, scale)) if "native" in b.origin.op else out
+
+
+def _as_statistics(b: Builder, x: Value, weight: Value | None, *found: Value) -> tuple[Value, ...]:
+    """Means and scales in the dtype in which torch hands them out: x's, but f32 beside weights of f32."""
+    return tuple(b.to(v, x.dtype if weight is None else weight.dtype) for v in found)
 
 
 @converts("aten.rms_norm.default", "aten._fused_rms_norm.default")
@@ -120,7 +125,8 @@ def _group_norm(
 def _native_group_norm(
     b: Builder, x: Value, weight: Value | None, bias: Value | None, n: Any, c: Any, hxw: Any, group: int, eps: float
 ) -> Result:
-    return _grouped(b, x, group, weight, bias, eps)
+    out, mean, scale = _grouped(b, x, group, weight, bias, eps)
+    return (out, *_as_statistics(b, x, weight, mean, scale))
 
 
 def _grouped(

@@ -40,6 +40,20 @@ ROWS: list[Row] = [
         lambda x, w: (F.layer_norm(x, (8,), w, w), F.layer_norm(x, (4, 8)), F.rms_norm(x, (8,), w)),
         (X, randn(8)),
     ),
+    (
+        "native_norms",
+        lambda x, w: [
+            found * 0 if d.itemsize == 2 else found  # types and shapes alone: values round
+            for d in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+            for e in (None, d, *([torch.float32] if d.itemsize == 2 else []))
+            for f in (
+                lambda x, w, v: torch.ops.aten.native_group_norm(x, w, v, 2, 4, 90, 2, 1e-5),
+                lambda x, w, v: torch.ops.aten.native_layer_norm(x.mT.transpose(1, 3), [4], w, v, 1e-5),
+            )
+            for found in f(x.to(d), *((w.to(e), w.to(e)) if e else (None, None)))
+        ],
+        (IMAGE, randn(4)),
+    ),
     ("group_norm", lambda x, w: (F.group_norm(x, 2, w, w), F.instance_norm(x), F.group_norm(x, 4)), (IMAGE, randn(4))),
     ("batch_norm", lambda x, w: F.batch_norm(x, w, w.abs() + 0.1, w, w), (IMAGE, randn(4))),
     ("softmax", lambda x: (x.softmax(1), x.log_softmax(2), F.softmin(x, 0)), (X,)),

@@ -92,6 +92,18 @@ ROWS: list[Row] = [
         (IDS, randn(50, 6)),
     ),
     (
+        "embedding_bag_whole",
+        lambda i, w, at: [
+            torch.ops.aten._embedding_bag(w.to(d), i.to(k), at.to(k), False, m, False, None, last, pad)
+            for d in (torch.float32, torch.float64)
+            for k in (torch.int64, torch.int32)
+            for m in (0, 1, 2)
+            for last in (False, True)
+            for pad in (-1, 2)
+        ],
+        (torch.tensor([0, 1, 2, 2, 4, 3]), randn(6, 5), torch.tensor([0, 2, 2, 5, 6])),
+    ),
+    (
         "embedding_bags",
         lambda i, at, w, by: (
             *(F.embedding_bag(i, w, at, mode=m, padding_idx=2) for m in ("sum", "mean", "max")),
