@@ -7,6 +7,7 @@ from run to run (docs/contract.md): programs with them are judged again instead.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Sequence
@@ -23,6 +24,9 @@ from tests.fuzz.ways import Failed, Plan, Report, differs, first_calls, guarded,
 
 UNORDERED = re.compile(r"scatter_add|scatter_reduce|index_add|accumulate=True|embedding_bag|F\.fold")
 """Ops that may add floats up in any order on a GPU."""
+
+BROKEN = 17
+"""The exit code of a process whose device has failed; the programs behind the one that did it run in others."""
 
 Outputs = list[list[torch.Tensor]]
 
@@ -55,6 +59,15 @@ def _check_bundle(programs: Sequence[Program], folder: Path, report: Report) -> 
             _check(p, model, f"e{k}", notes)
 
         report(replace(guarded(p, "cuda", check), bundle=seeds))
+        _end_if_broken()
+
+
+def _end_if_broken() -> None:
+    """After an error of the device that stays, such as an address out of range, this process is of no use."""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        os._exit(BROKEN)
 
 
 def _check(program: Program, model: hardtack.Model, entry: str, notes: list[str]) -> None:

@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     for command in (models, rules, mutants):
         command.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once (one a core)")
         command.add_argument(
-            "--seconds", type=float, default=240, help="a process that finishes no program for so long hangs (240)"
+            "--seconds", type=float, default=400, help="a process that finishes nothing for so long hangs (400)"
         )
         command.add_argument("--json", type=Path, metavar="FILE", help="append one JSON object for each outcome")
     return top

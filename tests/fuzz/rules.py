@@ -43,10 +43,10 @@ class Tried:
         return "\n".join([text, *(f"    {p}" for p in self.problems)])
 
 
-def try_rule(rule: Fusion | Rewrite) -> Tried:
-    """All programs of a rule, in a child."""
+def try_rule(rule: Fusion | Rewrite, most: int | None = None) -> Tried:
+    """The programs of a rule, in a child; most: so many of each kind."""
     check = checking_rewrite(rule) if isinstance(rule, Rewrite) else checking_fusion(rule)
-    made, near = triggering(rule), nearly(rule)
+    made, near = triggering(rule)[:most], nearly(rule)[:most]
     problems: list[str] = []
     counts = [0, 0]
     for k, programs in enumerate((made, near)):

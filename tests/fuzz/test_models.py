@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -21,8 +22,10 @@ from tests.fuzz.script import script
 from tests.fuzz.shrink import shrink
 from tests.fuzz.ways import Failed, Report, first_calls, guarded, oracle
 
+ROOT = Path(__file__).resolve().parents[2]
 GRAPHS = range(7000, 7012)
 BUNDLE = range(7100, 7108)
+INTERPRETED = range(7150, 7154)
 SECONDS = 300.0
 
 
@@ -39,6 +42,15 @@ def test_graphs_of_a_fixed_sample() -> None:
 
 def test_a_fixed_sample_in_one_file_on_the_cpu() -> None:
     check("cpu", BUNDLE)
+
+
+def test_a_fixed_sample_through_tritons_interpreter() -> None:
+    """In a process of its own: the interpreter is chosen when Triton is imported."""
+    seeds = ",".join(map(str, INTERPRETED))
+    command = [sys.executable, "-m", "tests.fuzz", "models", "--interpreter", "--seeds", seeds]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
+    assert " right " in ran.stdout
 
 
 def test_a_seed_is_one_program() -> None:
@@ -75,7 +87,7 @@ def test_what_dies_is_told_from_what_hangs() -> None:
     def work(task: str, send: Send) -> None:
         send("begun")
         if task == "dies":
-            os.abort()
+            os.kill(os.getpid(), signal.SIGKILL)
         if task == "hangs":
             time.sleep(60)
         if task == "raises":
@@ -85,7 +97,7 @@ def test_what_dies_is_told_from_what_hangs() -> None:
     pool = Pool(work, 2, 3.0)
     pool.add(["dies", "hangs", "raises", "ends"])
     pool.run(ends.append)
-    assert {e.task: e.how for e in ends} == {"dies": "signal 6", "hangs": "hang", "raises": "exit code 3", "ends": ""}
+    assert {e.task: e.how for e in ends} == {"dies": "signal 9", "hangs": "hang", "raises": "exit code 3", "ends": ""}
     assert all(e.sent == ("begun",) for e in ends)
 
 
@@ -93,7 +105,7 @@ def _dying(fatal: int) -> Callable[[Sequence[Program], Report], None]:
     def way(programs: Sequence[Program], report: Report) -> None:
         for p in programs:
             if p.seed == fatal:
-                os.abort()
+                os.kill(os.getpid(), signal.SIGKILL)
             report(Outcome(p.seed, "right"))
 
     return way
@@ -110,7 +122,7 @@ def test_a_program_that_dies_is_found_among_the_others() -> None:
 def test_a_file_that_dies_of_no_program_alone_is_a_crash() -> None:
     def way(programs: Sequence[Program], report: Report) -> None:
         if len(programs) > 1:
-            os.abort()
+            os.kill(os.getpid(), signal.SIGKILL)
         report(Outcome(programs[0].seed, "right"))
 
     found: list[Outcome] = []
