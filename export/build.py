@@ -93,6 +93,13 @@ class Builder:
                 self.guards.append(Guard(g.relation, g.a, g.b, f"{why}: {g.text}"))
                 self.lines[self.guards[-1]] = self.line
 
+    def require_sizes(self, type_: TensorType | None) -> None:
+        """State that no size of a result is negative: torch has traced with sizes from 2 on."""
+        for size in () if type_ is None else type_.shape:
+            lo = ex.bounds(size)[0]
+            if lo is None or lo < 0:
+                self.require("le", 0, size, f"{self.origin.op} has a result")
+
     def same(self, a: Expr, b: Expr) -> bool:
         """True; sizes that torch knows to be equal but whose forms differ become a guard. False if they cannot be
         equal.

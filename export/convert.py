@@ -133,6 +133,8 @@ class Walk:
         becomes_complex = name == "aten._to_copy.default" and node.meta["val"].dtype.is_complex
         if has_complex(args) or becomes_complex or name not in CONVERTERS:
             return convert_complex(b, name, args, kwargs)
+        for stated in b.stated:
+            b.require_sizes(stated)
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and value.dtype.is_complex:
             return complex_result(b, name, args, kwargs)

@@ -177,6 +177,8 @@ def _convolution(
 
     operands = (image, weight) if bias is None else (image, weight, bias)
     for i, (size, p) in enumerate(zip(image.shape[2:], each(padding), strict=True)):
+        b.require("le", 1, size, "the convolution needs a point")
+        b.require("le", 1, b.result.shape[i - spatial], "the convolution has a result")
         if not transposed:
             reach = each(dilation)[i] * ((int_value(weight.shape[2 + i]) or 1) - 1) + 1
             b.require("le", reach, size + 2 * p, "the convolution's kernel fits into its padded input")

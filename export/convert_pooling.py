@@ -185,7 +185,7 @@ def _resize(b: Builder, x: Value, mode: str, align: bool, scales: Sequence[float
         raise Refusal(
             f"resizing {x.dtype} by mode {mode}, which torch does in fixed point: convert to a float type first"
         )
-    for size in x.shape[2:]:
+    for size in (*x.shape[1:], *b.result.shape[2:]):
         b.require("le", 1, size, "resizing needs an element")
     attrs = {
         "mode": mode,

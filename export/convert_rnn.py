@@ -42,6 +42,7 @@ def _layers(
         x, states = b.unsqueeze(x, 1), [b.unsqueeze(s, 1) for s in states]
     elif batch_first:
         x = b.swap(x, 0, 1)
+    b.require("le", 1, x.shape[0], f"{kind} needs a step")
     finals: list[list[Value]] = [[] for _ in states]
     for layer in range(num_layers):
         ys: list[Value] = []

@@ -235,6 +235,9 @@ def _stack(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
 @converts("aten.constant_pad_nd.default")
 def _constant_pad(b: Builder, x: Value, pad: Sequence[Size], value: Any = 0) -> Value:
     lo, hi = _widths(x, pad)
+    for size, before, after in zip(x.shape, lo, hi, strict=True):
+        cut = ex.minimum(as_expr(before), 0) + ex.minimum(as_expr(after), 0)
+        b.require("le", 0, size + cut, "a negative padding cuts off what is there")
     return b.pad(x, lo, hi, value)
 
 
@@ -308,6 +311,7 @@ def _unfold(b: Builder, x: Value, dimension: int, size: int, step: int) -> Value
     if x.rank == 0:
         return b.reshape(x, b.result.shape)
     dim = dimension % x.rank
+    b.require("le", size, x.shape[dim], "a window of unfold fits into its input")
     count = b.result.shape[dim]
     starts = b.pw("mul", b.iota(count), step)
     index = b.pw("add", b.unsqueeze(starts, 1), b.iota(size))
@@ -331,6 +335,9 @@ def _pixel_shuffle(b: Builder, x: Value, upscale_factor: int) -> Value:
 def _pixel_unshuffle(b: Builder, x: Value, downscale_factor: int) -> Value:
     """[.., C, H r, W r] to [.., C r^2, H, W]."""
     r, at = downscale_factor, x.rank - 3
-    height, width = b.result.shape[-2], b.result.shape[-1]
+    for size in x.shape[-2:]:
+        b.require("eq", ex.mod(size, r), 0, f"pixel_unshuffle by {r}")
+    height, width = (ex.floordiv(size, r) for size in x.shape[-2:])
     split = b.reshape(x, (*x.shape[:-2], height, r, width, r))
-    return b.reshape(b.permute(split, [*range(at), at, at + 2, at + 4, at + 1, at + 3]), b.result.shape)
+    shape = (*x.shape[:-3], x.shape[-3] * r * r, height, width)
+    return b.reshape(b.permute(split, [*range(at), at, at + 2, at + 4, at + 1, at + 3]), shape)

@@ -67,7 +67,9 @@ def bind_sizes(graph: Graph, inputs: Mapping[str, torch.Tensor]) -> dict[str, in
     sizes: dict[str, int] = {}
     for b in graph.syms:
         given = inputs[b.input]
-        sizes[b.sym.name] = int(given) if b.dim is None else given.shape[b.dim]
+        size = sizes[b.sym.name] = int(given) if b.dim is None else given.shape[b.dim]
+        if size < b.sym.lo or (b.sym.hi is not None and size > b.sym.hi):
+            raise ReferenceFailure(f"{b.sym.name} is {size}, expected {b.sym.lo} to {b.sym.hi}")
     for i in graph.inputs:
         want, given = graph.types[i.name], inputs[i.name]
         shape = [evaluate(s, sizes) for s in want.shape]

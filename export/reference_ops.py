@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -117,7 +118,7 @@ def _first_extreme(x: torch.Tensor, kind: str, dim: int, keep: bool) -> torch.Te
 
 def _moments(s: Step) -> tuple[torch.Tensor, torch.Tensor]:
     x, groups = s.args[0].to(s.dtype), s.attr("groups")
-    var, mean = torch.var_mean(x.reshape(x.shape[0], groups, -1), 2, correction=0)
+    var, mean = torch.var_mean(x.reshape(x.shape[0], groups, math.prod(x.shape[1:]) // groups), 2, correction=0)
     return mean, var
 
 

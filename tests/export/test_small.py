@@ -1,0 +1,97 @@
+"""Sizes for which an op has no result: a condition on the inputs refuses them; for others the result is eager's.
+
+torch traces with sizes from 2 on, and takes for granted what holds from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.export import Dim
+
+from hardtack.export import to_graphs
+from hardtack.export.reference import ReferenceFailure
+from tests.export.checks import assert_same, check, eager, entry, ours
+
+OPS: list[tuple[Any, tuple[int, ...], int]] = [
+    (lambda x: x.diagonal(1), (0, 0), 1),
+    (lambda x: x.diagonal(-1), (0, 9), 1),
+    (lambda x: torch.zeros(x.shape[0] - 2, 3) + x.sum(), (0, 3), 4),
+    (lambda x: torch.arange(1, x.shape[0]), (0, 3), 3),
+    (lambda x: x[1:], (0, 3), 1),
+    (lambda x: x[1:-1:2], (0, 3), 2),
+    (lambda x: torch.diff(x, dim=0), (0, 3), 1),
+    (lambda x: x.narrow(0, 1, 2), (0, 3), 3),
+    (lambda x: x.unfold(0, 3, 2), (0, 3), 3),
+    (lambda x: x.unfold(0, 1, 1), (0, 3), 1),
+    (lambda x: F.pad(x, (-1, 0)), (3, 0), 2),
+    (lambda x: F.pad(x, (-2, 1)), (3, 0), 3),
+    (lambda x: x.topk(2, 0)[0], (0, 3), 3),
+    (lambda x: F.interpolate(x, scale_factor=0.5, mode="linear"), (1, 2, 0), 2),
+    (lambda x: F.interpolate(x, size=4), (1, 0, 2), 1),
+    (nn.Conv1d(2, 3, 3), (1, 2, 0), 3),
+    (nn.Conv1d(2, 3, 3, padding=1), (1, 2, 0), 1),
+    (nn.Conv2d(2, 3, (2, 1), 3, padding=1), (1, 2, 0, 4), 1),
+    (nn.ConvTranspose1d(2, 3, 3, padding=1), (1, 2, 0), 1),
+    (nn.ConvTranspose2d(2, 3, 2, 3, padding=1), (1, 2, 0, 4), 2),
+    (lambda x: F.avg_pool2d(x, (3, 1)), (1, 2, 0, 4), 3),
+    (nn.GRU(3, 4), (0, 2, 3), 1),
+    (nn.GroupNorm(2, 4), (0, 4, 3), 0),
+]
+"""A module, the shape of its input with 0 for each dynamic dim, and the size from which on it must run: torch asks for
+more than eager needs of some.
+"""
+
+
+@pytest.mark.parametrize(("module", "shape", "least"), OPS)
+def test_sizes_without_a_result(module: Callable[..., Any], shape: tuple[int, ...], least: int) -> None:
+    def call(size: int) -> tuple[torch.Tensor]:
+        return (torch.randn([n or size for n in shape]),)
+
+    module = module.eval() if isinstance(module, nn.Module) else module
+    exported = to_graphs(module, call(8), None, ({d: Dim.DYNAMIC for d, n in enumerate(shape) if n == 0},))
+    for size in range(7):
+        x = call(size)
+        if _runs(module, *x) and (size >= least or _runs(partial(ours, exported), x)):
+            assert_same(ours(exported, x), eager(module, x))
+        else:
+            with pytest.raises(ReferenceFailure, match=r"guard .* fails|expected \d+ to"):
+                ours(exported, x)
+
+
+def _runs(function: Callable[..., Any], *args: Any) -> bool:
+    try:
+        function(*args)
+    except (RuntimeError, ValueError, IndexError, ReferenceFailure):
+        return False
+    return True
+
+
+def test_a_size_that_is_what_is_left() -> None:
+    """Too large a size is refused as a small one is."""
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, torch.zeros(10 - x.shape[0], 3)])
+
+    exported = check(forward, (torch.randn(8, 3),), ({0: Dim.DYNAMIC},), [(torch.randn(4, 3),)])
+    with pytest.raises(ReferenceFailure, match=r"guard .* fails|expected \d+ to"):
+        ours(exported, (torch.randn(11, 3),))
+
+
+def test_pixels_in_pairs() -> None:
+    exported = check(
+        lambda x: F.pixel_unshuffle(x, 2), (torch.randn(1, 1, 8, 4),), ({2: Dim.DYNAMIC},), [(torch.randn(1, 1, 6, 4),)]
+    )
+    with pytest.raises(ReferenceFailure, match=r"guard .* fails"):
+        ours(exported, (torch.randn(1, 1, 7, 4),))
+
+
+def test_the_sentence_of_a_negative_size() -> None:
+    graph = entry(to_graphs(lambda x: x.diagonal(1), (torch.randn(9, 5),), None, ({1: Dim.DYNAMIC},))).graph
+    assert "aten.diagonal has a result: 0 <= min(9, s0 - 1)" in [g.text for g in graph.guards]
