@@ -15,6 +15,7 @@ from hardtack.codegen.backends.triton.spelling import (
     LIBDEVICE,
     MEMORY,
     OPERATORS,
+    argument,
     compute,
     number,
     rounded,
@@ -124,10 +125,7 @@ class Body:
 
     def arg(self, a: Arg) -> str:
         """An argument with a type of its own."""
-        if isinstance(a, str):
-            return self.names[a]
-        weak = a.dtype in (DType.F32, DType.I32, *HALF)
-        return number(a) if weak else typed(a)
+        return self.names[a] if isinstance(a, str) else argument(a)
 
     def define(self, out: str, code: str, dims: frozenset[int]) -> str:
         """A new value; its name."""
@@ -283,7 +281,7 @@ class Body:
         other_text = ""
         if s.mask is not None and mask is not None:
             lit = s.other if s.other is not None else Lit(0, place.dtype)
-            other_text = f", other={int(bool(lit.value)) if place.dtype is DType.BOOL else number(lit)}"
+            other_text = f", other={int(bool(lit.value)) if place.dtype is DType.BOOL else argument(lit)}"
         given = "" if mask is None else f", mask={mask}"
         name = self.define(s.out, loaded(f"tl.load({at}{given}{other_text})", place.dtype), dims)
         if again:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hardtack.codegen.backends.triton.body import Body
-from hardtack.codegen.backends.triton.spelling import HALF, REGISTER, identity, number, typed
+from hardtack.codegen.backends.triton.spelling import REGISTER, argument, identity, number, typed
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import Reduce
 from hardtack.codegen.ir.types import INT_RANGE, DType
@@ -41,7 +41,7 @@ class Accumulator:
         for a, neutral in zip(r.args, neutrals, strict=True):
             value = typed(a) if isinstance(a, Lit) else body.arg(a)
             if mask is not None:
-                value = f"tl.where({mask}, {value}, {_neutral(neutral)})"
+                value = f"tl.where({mask}, {value}, {argument(neutral)})"
             have = body.dims_of([a]) | ({self.dim} if mask is not None else set())
             out.append(body.full(value, frozenset(have), self.dims))
         return out
@@ -110,8 +110,3 @@ class Accumulator:
 
 def _number(lit: Lit) -> str:
     return str(int(bool(lit.value))) if lit.dtype is DType.BOOL else number(lit)
-
-
-def _neutral(lit: Lit) -> str:
-    weak = lit.dtype in (DType.F32, DType.I32, *HALF)
-    return number(lit) if weak else typed(lit)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from hardtack.codegen.ir.expr import Sym
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.types import INT_RANGE, DType
@@ -56,25 +58,52 @@ def symbol(s: Sym) -> str:
 
 
 def number(lit: Lit) -> str:
-    """A literal as Python text; it takes the type of what it is computed with."""
+    """A literal as Python text that takes the type of what it is computed with; one with a type of its own where Triton
+    would make it another: it takes tiny numbers for f64, and has one zero."""
     if lit.dtype is DType.BOOL:
         return "True" if lit.value else "False"
-    if not lit.dtype.is_float:
-        return str(int(lit.value)) if lit.value >= 0 else f"({int(lit.value)})"
-    value = float(lit.value)
-    if math.isnan(value) or math.isinf(value):
-        return f'float("{value}")'
-    if value == 0 and math.copysign(1.0, value) < 0:
-        return typed(lit)
-    return repr(value) if value >= 0 else f"({value!r})"
+    return _plain(lit) if _is_plain(lit) else typed(lit)
+
+
+def argument(lit: Lit) -> str:
+    """A literal as the argument of a function, which takes a bare float for f32 and a bare integer for an i32."""
+    weak = lit.dtype in (DType.F32, DType.I32, *HALF)
+    return number(lit) if weak else typed(lit)
 
 
 def typed(lit: Lit) -> str:
-    """A literal as a scalar of its own type. Triton makes +0 of the constant -0.0, but not of a product."""
-    if lit.dtype.is_float and lit.value == 0 and math.copysign(1.0, float(lit.value)) < 0:
-        return f"({typed(Lit(0.0, lit.dtype))} * -1.0)"
-    text = str(int(bool(lit.value))) if lit.dtype is DType.BOOL else number(lit)
-    return f"tl.full((), {text}, {REGISTER[lit.dtype]})"
+    """A literal as a scalar of its own type."""
+    if lit.dtype is DType.BOOL:
+        return f"tl.full((), {int(bool(lit.value))}, tl.int1)"
+    if _is_negative_zero(lit):
+        bits = 64 if lit.dtype is DType.F64 else 32
+        return f"tl.full((), {-(1 << bits - 1)}, tl.int{bits}).to({REGISTER[lit.dtype]}, bitcast=True)"
+    return f"tl.full((), {_plain(lit)}, {REGISTER[lit.dtype]})"
+
+
+def _plain(lit: Lit) -> str:
+    """The text of a number, of f32 and half types as f32 has it."""
+    if not lit.dtype.is_float:
+        return str(int(lit.value)) if lit.value >= 0 else f"({int(lit.value)})"
+    value = float(lit.value) if lit.dtype is DType.F64 else _single(float(lit.value))
+    if math.isnan(value) or math.isinf(value):
+        return f'float("{value}")'
+    return repr(value) if value >= 0 else f"({value!r})"
+
+
+def _single(value: float) -> float:
+    """The nearest f32."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+def _is_plain(lit: Lit) -> bool:
+    tiny = lit.dtype is not DType.F64 and lit.dtype.is_float and 0 < abs(_single(float(lit.value))) < 2.0**-126
+    return not tiny and not _is_negative_zero(lit)
+
+
+def _is_negative_zero(lit: Lit) -> bool:
+    return lit.dtype.is_float and lit.value == 0 and math.copysign(1.0, float(lit.value)) < 0
 
 
 TL = {
@@ -184,7 +213,8 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
     a = args[0]
     simple = {
         "abs": a,
-        "neg": f"({a} * -1.0)" if t.is_float else f"(0 - {a})",  # 0 - a has another zero
+        # Triton negates by subtracting from 0, which has no sign
+        "neg": f"({a} * -1.0)" if t.is_float else f"(0 - {a})" if t is DType.U8 else f"(-{a})",
         "not": f"({a} ^ 255)" if t is DType.U8 else f"(~{a})",
         "sqrt": f"tl.sqrt({a})" if t is DType.F64 else f"tl.sqrt_rn({a})",
         "reciprocal": f"(1.0 / {a})" if t is DType.F64 else f"tl.div_rn({typed(Lit(1.0, DType.F32))}, {a})",
