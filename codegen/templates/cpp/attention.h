@@ -338,7 +338,7 @@ HT_INLINE void emit_rows(const AttentionTask& t, const Output& output) {
 //   4 * (K * (d + D + 12) + 96 * (D + 2)), K = min(256, ceil32(tk)), D = ceil32(dv)
 template <class Output>
 HT_INLINE void attention(const HtKernelArgs* args, const Attention& a, const Output& output) {
-  if (a.dv == 0) return;
+  if (a.batch == 0 || a.heads == 0 || a.tq == 0 || a.dv == 0) return;
   const detail::AttentionPlan plan = detail::attention_plan(a);
   parallel_for(args, a.batch * plan.units * plan.blocks, [&](int64_t index, int32_t worker) {
     detail::AttentionTask task;

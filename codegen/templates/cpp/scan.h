@@ -49,7 +49,7 @@ constexpr int64_t kScanLines = 64;
 // body(first element, lines) for groups of at most kScanLines neighbouring lines.
 template <class Body>
 HT_INLINE void for_lines(const HtKernelArgs* args, int64_t outer, int64_t n, int64_t inner, const Body& body) {
-  if (n == 0) return;
+  if (outer == 0 || n == 0 || inner == 0) return;
   const int64_t groups = ceil_div(inner, kScanLines);
   const int64_t batch = most(1, 4096 / (n * least(inner, kScanLines)));
   const int64_t total = outer * groups;
