@@ -1,4 +1,5 @@
-"""Passes over a row: a nest that writes a row and the next one, which reduces it, walk the row together.
+"""Passes over a row: a nest that writes a row and the next one, which reduces it, walk the row together; and two that
+reduce it, of which neither needs the other's result.
 
 Both run at one outer point and have one inner axis of one extent; the second reads what the first writes at the same
 place only. So softmax sums its exponentials while it makes them, and a layer norm its residual sum: a pass less over
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hardtack.codegen.ir.expr import Expr
-from hardtack.codegen.ir.expr_walk import substitute
+from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.loops import Arg, Assert, Check, LoopNest, Stmt, map_stmt, out_of
 
 
@@ -28,22 +29,34 @@ def joined_passes(nests: Sequence[LoopNest], depth: int) -> list[LoopNest]:
 
 
 def _joined(first: LoopNest, second: LoopNest, depth: int) -> LoopNest | None:
-    """One nest in place of two, the reducing one's axis in place of the writing one's; None where they differ."""
+    """One nest in place of two, the reducing one's axis in place of the other's; None where they differ."""
     if len(first.axes) != depth + 1 or len(second.axes) != depth + 1 or first.serial or second.serial:
         return None
     row, reduced = first.axes[-1], second.axes[-1]
-    if row.kind != "parallel" or reduced.kind != "reduce" or row.extent is not reduced.extent:
-        return None
-    moved: dict[Expr, Expr] = {row.sym: reduced.sym}
-    written = {s.buffer: substitute(s.index[0], moved) for s in first.stores() if s.mode == "set"}
-    read = [s for s in second.loads() if s.buffer in first.writes()]
-    if not read or any(written.get(s.buffer) is not s.index[0] for s in read):
+    if reduced.kind != "reduce" or row.extent is not reduced.extent:
         return None
     if second.writes() & (first.reads() | first.writes()) or any(isinstance(s, (Check, Assert)) for s in first.body):
+        return None
+    moved: dict[Expr, Expr] = {row.sym: reduced.sym}
+    read = [s for s in second.loads() if s.buffer in first.writes()]
+    if row.kind == "parallel":
+        written = {s.buffer: substitute(s.index[0], moved) for s in first.stores() if s.mode == "set"}
+        together = bool(read) and all(written.get(s.buffer) is s.index[0] for s in read)
+    else:
+        # what a reduction gives is there behind its walk only
+        together = not read and _walks_as(first, second, moved)
+    if not together:
         return None
     walked = tuple(replace(x, points=tuple(substitute(e, moved) for e in x.points)) for x in first.sources)
     body = (*_renamed(first, moved), *second.body)
     return replace(second, name=second.name, body=body, sources=(*walked, *second.sources))
+
+
+def _walks_as(first: LoopNest, second: LoopNest, moved: dict[Expr, Expr]) -> bool:
+    """True if both read an element of a buffer along the row: one walk reads it once."""
+    mine = {(s.buffer, substitute(s.index[0], moved)) for s in first.loads()}
+    axis = second.axes[-1].sym
+    return any((s.buffer, s.index[0]) in mine and axis in free_syms(s.index[0]) for s in second.loads())
 
 
 def _renamed(nest: LoopNest, moved: dict[Expr, Expr]) -> tuple[Stmt, ...]:

@@ -272,8 +272,11 @@ class Builder:
 
     def mean(self, x: Value, dims: Sequence[int], keepdim: bool) -> Value:
         """The arithmetic mean of a float tensor, in its own dtype."""
+        return self.over(self.reduce(x, "sum", dims, keepdim), x, dims)
+
+    def over(self, total: Value, x: Value, dims: Sequence[int]) -> Value:
+        """A sum of x over dims divided by how many there are."""
         count = ex.product(x.shape[d % x.rank] for d in dims) if x.rank else const(1)
-        total = self.reduce(x, "sum", dims, keepdim)
         size = int_value(count)
         if size == 1:
             return total

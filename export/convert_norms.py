@@ -9,7 +9,7 @@ from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
-from hardtack.export.convert_reductions import variance
+from hardtack.export.convert_reductions import centred, variance
 from hardtack.export.dtypes import from_torch
 from hardtack.export.errors import Refusal
 from hardtack.export.table import Result, Value, converts
@@ -54,11 +54,9 @@ def _log_softmax(b: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
 
 def normalised(b: Builder, x: Value, dims: Sequence[int], eps: float) -> tuple[Value, Value, Value]:
     """((x - mean) / sqrt(variance + eps), mean, 1 / sqrt(variance + eps)) over dims, which are kept with size 1."""
-    mean = b.mean(x, dims, True)
-    distance = b.pw("sub", x, mean)
-    var = b.mean(b.pw("mul", distance, distance), dims, True)
-    scale = b.pw("rsqrt", b.pw("add", var, eps))
-    return b.pw("mul", distance, scale), mean, scale
+    mean, total = centred(b, x, dims)
+    scale = b.pw("rsqrt", b.pw("add", b.over(total, x, dims), eps))
+    return b.pw("mul", b.pw("sub", x, mean), scale), mean, scale
 
 
 def affine(

@@ -191,11 +191,30 @@ def _bucketize(b: Builder, first: Value, second: Value, *rest: Any, right: bool 
     return b.to(count, b.result.dtype)
 
 
+NOISE = 2.0**-18
+"""Of a sum of squares: what is left of it below this share, once the mean is exact, is rounding alone."""
+
+
+def centred(b: Builder, x: Value, dims: Sequence[int]) -> tuple[Value, Value]:
+    """The mean over dims, kept with size 1, and the sum of squared distances from it.
+
+    In two passes: a mean, then the distances from it and their squares, which correct both (Chan, Golub and LeVeque
+    1983). So the mean of equal values is their value, and the error of a mean of many does not count.
+    """
+    first = b.mean(x, dims, True)
+    far = b.reduce(b.pw("sub", x, first), "sum", dims, True)
+    # the same distance in other words: as one value with two readers it would be stored
+    distance = b.pw("add", x, b.pw("neg", first))
+    squares = b.reduce(b.pw("mul", distance, distance), "sum", dims, True)
+    shift = b.over(far, x, dims)
+    left = b.pw("sub", squares, b.pw("mul", far, shift))
+    noise = b.pw("le", left, b.pw("mul", squares, NOISE))
+    return b.pw("add", first, shift), b.where(noise, 0.0, left, x.dtype)
+
+
 def variance(b: Builder, x: Value, dims: Sequence[int], keepdim: bool, correction: float) -> tuple[Value, Value]:
-    """(variance, mean), in two passes: mean first, then the mean square distance from it."""
-    mean = b.mean(x, dims, True)
-    distance = b.pw("sub", x, mean)
-    total = b.reduce(b.pw("mul", distance, distance), "sum", dims, keepdim)
+    """(variance, mean)."""
+    mean, total = centred(b, x, dims)
     count = ex.product(x.shape[d] for d in dims) if x.rank else ex.const(1)
     number = int_value(count)
     if number is not None:
@@ -203,8 +222,10 @@ def variance(b: Builder, x: Value, dims: Sequence[int], keepdim: bool, correctio
     else:
         degrees = b.pw("max", b.pw("sub", b.cast(count, x.dtype), correction, dtype=x.dtype), 0.0)
     out = b.pw("div", total, degrees, dtype=x.dtype)
-    kept = mean if keepdim else b.reshape(mean, out.shape)
-    return out, kept
+    if keepdim:
+        return out, mean
+    shape = [n for d, n in enumerate(x.shape) if d not in dims]
+    return b.reshape(out, shape), b.reshape(mean, shape)
 
 
 @converts(

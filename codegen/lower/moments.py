@@ -18,6 +18,9 @@ from hardtack.codegen.lower.builder import Lowering, NestBuilder
 from hardtack.codegen.lower.operands import try_operand
 from hardtack.codegen.lower.views import ONE, ZERO, delinearize
 
+NOISE = 2.0**-18
+"""Of a mean square: what is left of it below this share, once the mean is exact, is rounding alone."""
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -92,43 +95,81 @@ def total(b: NestBuilder, value: Arg, dtype: DType) -> Arg:
     return b.reduce("sum", value, dtype=dtype) if reduced else value
 
 
-def square(b: NestBuilder, value: Arg, mean: Arg) -> Arg:
-    """(value - mean)^2."""
-    distance = b.compute("sub", value, mean)
-    return b.compute("mul", distance, distance)
+def distance_sums(b: NestBuilder, distance: Arg, dtype: DType) -> tuple[Arg, Arg]:
+    """The sums of distances from a mean and of their squares."""
+    return total(b, distance, dtype), total(b, b.compute("mul", distance, distance), dtype)
+
+
+def corrected(m: Moments, b: NestBuilder, mean: Arg, far: Arg, squares: Arg) -> tuple[Arg, Arg]:
+    """Mean and variance from a rounded mean and the sums over all points of the distances from it and of their squares
+    (Chan, Golub and LeVeque 1983): the mean of equal values is their value, and their variance 0."""
+    dtype, points = m.mean.dtype, m.each * m.points
+    shift, square = shared(b, far, points, dtype), shared(b, squares, points, dtype)
+    spread = b.compute("sub", square, b.compute("mul", shift, shift))
+    noise = b.compute("le", spread, b.compute("mul", square, Lit(NOISE, dtype)))
+    return b.compute("add", mean, shift), b.compute("where", noise, Lit(0.0, dtype), spread)
 
 
 def lower_moments(low: Lowering, op: Op) -> None:
-    """By channel, then by group: the mean, then the mean square distance from it."""
+    """By channel, then by group: the mean, then the distances from it."""
     m = Moments(low, op)
-    _by_channel(m, m.mean, lambda b, index: m.load(b, index))
-
-    def far(b: NestBuilder, index: tuple[Expr, ...]) -> Arg:
-        at = (index[0], floordiv(index[1], maximum(m.each, ONE)))  # a group without channels has no points
-        return square(b, m.load(b, index), b.load_buffer(m.mean.name, at))
-
-    _by_channel(m, m.variance, far)
-
-
-def _by_channel(m: Moments, out: Buffer, value: Callable[[NestBuilder, tuple[Expr, ...]], Arg]) -> None:
-    """out [N, groups] = the mean of value(index of x) over each group."""
-    sums = m.low.temporary(f"{out.name}.channels", out.dtype, m.shape[:2])
-    b = m.nest(sums.name)
-    n, c = b.loop(sums.shape, sums.order)
-    space = [b.axis(size, "reduce") for size in m.shape[2:]]
-    b.store(sums.name, (n, c), total(b, value(b, (n, c, *space)), out.dtype))
+    dtype = m.mean.dtype
+    first = low.temporary(f"{m.mean.name}.first", dtype, m.mean.shape)
+    (sums,) = _by_channel(m, 1, lambda b, index: (total(b, m.load(b, index), dtype),))
+    b, at = _over_group(m, first)
+    b.store(first.name, at[:2], shared(b, total(b, b.load_buffer(sums.name, _channel(m, at)), dtype), *_of(m)))
     b.done()
+
+    def far(b: NestBuilder, index: tuple[Expr, ...]) -> tuple[Arg, ...]:
+        # a group without channels has no points
+        mean = b.load_buffer(first.name, (index[0], floordiv(index[1], maximum(m.each, ONE))))
+        return distance_sums(b, b.compute("sub", m.load(b, index), mean), dtype)
+
+    parts = _by_channel(m, 2, far)
+    b, at = _over_group(m, m.mean)
+    found = [total(b, b.load_buffer(p.name, _channel(m, at)), dtype) for p in parts]
+    mean, variance = corrected(m, b, b.load_buffer(first.name, at[:2]), *found)
+    b.store(m.mean.name, at[:2], mean)
+    b.store(m.variance.name, at[:2], variance)
+    b.done()
+
+
+def _of(m: Moments) -> tuple[Expr, DType]:
+    """What `shared` wants besides a sum over a group."""
+    return m.each * m.points, m.mean.dtype
+
+
+def _by_channel(
+    m: Moments, count: int, sums: Callable[[NestBuilder, tuple[Expr, ...]], tuple[Arg, ...]]
+) -> tuple[Buffer, ...]:
+    """Buffers [N, C] of the `count` values that `sums` makes of each channel, given an index that walks its points."""
+    out = [m.low.temporary(f"{m.mean.name}.channels", m.mean.dtype, m.shape[:2]) for _ in range(count)]
+    b = m.nest(out[0].name)
+    n, c = b.loop(out[0].shape, out[0].order)
+    space = [b.axis(size, "reduce") for size in m.shape[2:]]
+    for buffer, value in zip(out, sums(b, (n, c, *space)), strict=True):
+        b.store(buffer.name, (n, c), value)
+    b.done()
+    return tuple(out)
+
+
+def _over_group(m: Moments, out: Buffer) -> tuple[NestBuilder, tuple[Expr, ...]]:
+    """A nest over out [N, groups] that reduces each group's channels; its index, and the channel's in the group."""
     b = m.nest(out.name)
     n, g = b.loop(out.shape, out.order)
-    r = b.axis(m.each, "reduce")
-    found = total(b, b.load_buffer(sums.name, (n, g * m.each + r)), out.dtype)
-    b.store(out.name, (n, g), shared(b, found, m.each * m.points, out.dtype))
-    b.done()
+    return b, (n, g, b.axis(m.each, "reduce"))
+
+
+def _channel(m: Moments, at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    n, g, r = at
+    return n, g * m.each + r
 
 
 def by_group(m: Moments) -> None:
     """Each group in one go, its elements in memory's order."""
-    for out in (m.mean, m.variance):
+    dtype = m.mean.dtype
+    first = m.low.temporary(f"{m.mean.name}.first", dtype, m.mean.shape)
+    for out in (first, m.mean):
         b = m.nest(out.name)
         n, g = b.loop(out.shape, out.order)
         if m.last:
@@ -138,21 +179,23 @@ def by_group(m: Moments) -> None:
             r = b.axis(m.each, "reduce")
             space = [b.axis(size, "reduce") for size in m.shape[2:]]
         value = m.load(b, (n, g * m.each + r, *space))
-        if out is m.variance:
-            value = square(b, value, b.load_buffer(m.mean.name, (n, g)))
-        found = total(b, value, out.dtype)
-        b.store(out.name, (n, g), shared(b, found, m.each * m.points, out.dtype))
+        if out is first:
+            b.store(first.name, (n, g), shared(b, total(b, value, dtype), *_of(m)))
+        else:
+            mean = b.load_buffer(first.name, (n, g))
+            sums = distance_sums(b, b.compute("sub", value, mean), dtype)
+            for buffer, found in zip((m.mean, m.variance), corrected(m, b, mean, *sums), strict=True):
+                b.store(buffer.name, (n, g), found)
         b.done()
 
 
 def by_parts(m: Moments, parts: int) -> None:
-    """The points of space in `parts` runs: the sum and the square distance from its own mean of every channel of every
-    run, in one pass; then the moments of all of a group."""
+    """The points of space in `parts` runs: the sums of every channel of every run, and of its distances from its mean
+    and their squares, in one pass; then the moments of all of a group."""
     low, dtype = m.low, m.mean.dtype
     parts = _even(parts, int_value(m.points))
     shape = (m.shape[0], const(parts), m.shape[1])
-    sums = low.temporary(f"{m.mean.name}.sums", dtype, shape)
-    squares = low.temporary(f"{m.mean.name}.squares", dtype, shape)
+    sums, far, squares = (low.temporary(f"{m.mean.name}.{name}", dtype, shape) for name in ("sums", "far", "squares"))
     length = floordiv(m.points + (parts - 1), parts)
     whole = mod(m.points, parts) is ZERO
     for out in (sums, squares):
@@ -164,14 +207,26 @@ def by_parts(m: Moments, parts: int) -> None:
         if not whole:
             mask = b.compute("lt", b.index(at), b.index(m.points))
         value = m.load(b, (n, c, *_in_space(m, at)), mask)
-        if out is squares:
+        if out is sums:
+            b.store(sums.name, (n, p, c), total(b, value, dtype))
+        else:
             own = shared(b, b.load_buffer(sums.name, (n, p, c)), maximum(1, _held(m, p, length, whole)), dtype)
-            value = square(b, value, own)
+            distance = b.compute("sub", value, own)
             if mask is not None:
-                value = b.compute("where", mask, value, Lit(0.0, dtype))
-        b.store(out.name, (n, p, c), total(b, value, dtype))
+                distance = b.compute("where", mask, distance, Lit(0.0, dtype))
+            for buffer, found in zip((far, squares), distance_sums(b, distance, dtype), strict=True):
+                b.store(buffer.name, (n, p, c), found)
         b.done()
-    _merge(m, sums, squares, length, whole)
+    _merge(m, Parts(sums, far, squares), length, whole)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """[N, parts, C]: the sums, and those of the distances from each part's own mean and of their squares."""
+
+    sums: Buffer
+    far: Buffer
+    squares: Buffer
 
 
 def _even(parts: int, points: int | None) -> int:
@@ -190,20 +245,30 @@ def _held(m: Moments, part: Expr, length: Expr, whole: bool) -> Expr:
     return length if whole else maximum(0, minimum(length, m.points - part * length))
 
 
-def _merge(m: Moments, sums: Buffer, squares: Buffer, length: Expr, whole: bool) -> None:
-    """The moments of groups from those of their channels' parts."""
-    dtype, parts = m.mean.dtype, sums.shape[1]
-    for out in (m.mean, m.variance):
+def _merge(m: Moments, parts: Parts, length: Expr, whole: bool) -> None:
+    """The moments of groups from those of their channels' parts: the mean of all; how far from it the parts lie, which
+    corrects it; the squares."""
+    low, dtype, count_of_parts = m.low, m.mean.dtype, parts.sums.shape[1]
+    first = low.temporary(f"{m.mean.name}.first", dtype, m.mean.shape)
+    for out in (first, m.mean):
         b = m.nest(out.name)
         n, g = b.loop(out.shape, out.order)
-        p, r = b.axis(parts, "reduce"), b.axis(m.each, "reduce")
+        p, r = b.axis(count_of_parts, "reduce"), b.axis(m.each, "reduce")
         at = (n, p, g * m.each + r)
-        value: Arg = b.load_buffer(sums.name, at)
-        if out is m.variance:
+        value: Arg = b.load_buffer(parts.sums.name, at)
+        if out is first:
+            b.store(first.name, (n, g), shared(b, total(b, value, dtype), *_of(m)))
+        else:
             held = _held(m, p, length, whole)
-            far = square(b, shared(b, value, maximum(1, held), dtype), b.load_buffer(m.mean.name, (n, g)))
-            weighted = b.compute("mul", count(b, held, dtype), far)
-            value = b.compute("add", b.load_buffer(squares.name, at), weighted)
-        found = total(b, value, dtype)
-        b.store(out.name, (n, g), shared(b, found, m.each * m.points, dtype))
+            points, mean = count(b, held, dtype), b.load_buffer(first.name, (n, g))
+            own = shared(b, value, maximum(1, held), dtype)
+            far, squares = b.load_buffer(parts.far.name, at), b.load_buffer(parts.squares.name, at)
+            # about the mean of all: sum (d + s)^2 = sum d^2 + 2 s sum d + n s^2, d from the part's own mean
+            shift = b.compute("sub", own, mean)
+            moved = b.compute("mul", points, shift)
+            twice = b.compute("add", b.compute("add", far, far), moved)
+            around = b.compute("add", squares, b.compute("mul", shift, twice))
+            sums = (total(b, b.compute("add", far, moved), dtype), total(b, around, dtype))
+            for buffer, found in zip((m.mean, m.variance), corrected(m, b, mean, *sums), strict=True):
+                b.store(buffer.name, (n, g), found)
         b.done()

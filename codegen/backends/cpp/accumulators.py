@@ -59,6 +59,20 @@ class Accumulators:
             lines.append(f"acc.a{k} = {COMBINE[r.kind].format(f'acc.a{k}', value)};")
         return lines
 
+    def join(self) -> str:
+        """The lambda by which one partial result joins another."""
+        lines: list[str] = []
+        for k, r in enumerate(self.reduces):
+            if r.kind.startswith("arg"):
+                lines.append(f"ht::merge_best(a.a{k}, b.a{k}, {_largest(r)});")
+            else:
+                lines.append(f"a.a{k} = {COMBINE[r.kind].format(f'a.a{k}', f'b.a{k}')};")
+        return f"[](Acc& a, const Acc& b) HT_LAMBDA {{ {' '.join(lines)} }}"
+
+    def rounds(self) -> bool:
+        """True if it matters in which order values join: a sum of floats."""
+        return any(r.kind == "sum" and r.dtype.is_float for r in self.reduces)
+
     def merge(self) -> list[str]:
         """Four accumulators into the first, always in the same order."""
         lines: list[str] = []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hardtack.codegen.backends.cpp.accumulators import Accumulators
 from hardtack.codegen.backends.cpp.body import Body, Place, storage_type
 from hardtack.codegen.backends.cpp.spelling import expr, register_type, symbol
-from hardtack.codegen.ir.expr import Expr, Sym, const, maximum
+from hardtack.codegen.ir.expr import Expr, Sym, const, int_value, maximum
 from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import Axis, Buffer, dtypes, exprs_of, phases
 from hardtack.codegen.ir.schedule import Kernel, ScheduledNest
@@ -16,6 +16,12 @@ from hardtack.codegen.lower.views import ONE
 from hardtack.codegen.tile import FLAT_BLOCK
 
 INDENT = "  "
+BLOCK = 32
+"""Values that are added to one accumulator one by one; sums of more are sums of such sums (Cascade in loops.h)."""
+FEWEST_LANES = 16
+"""Values that four accumulators take at once on the narrowest vectors."""
+LANES_BLOCK = BLOCK * FEWEST_LANES
+"""Of a row at most this long, no accumulator takes more than BLOCK values."""
 
 
 def indent(lines: Sequence[str], depth: int = 1) -> list[str]:
@@ -243,15 +249,50 @@ def _reduction(
     for s in before:
         body.write(s)
     inner = [*body.lines, *acc.update(body, masked=False)]
-    for a in reversed(n.reduce):
-        inner = _for(a, inner)
+    looped = _summed(n.reduce, 1, inner, ["sums.push(acc);", f"acc = Acc{acc.starts()};"]) if acc.rounds() else None
+    start, end = [f"Acc acc{acc.starts()};"], list[str]()
+    if looped is None:
+        for a in reversed(n.reduce):
+            inner = _for(a, inner)
+    else:
+        start += [f"auto sums = ht::cascade_of(acc, {acc.join()});", "bool more = false;"]
+        inner, end = looped, ["sums.finish(acc);"]
     late = Body(places, types, vector, prefix=prefix)
     for k, r in enumerate(reduces):
         code = f"acc.a{k}.index" if r.kind.startswith("arg") else f"acc.a{k}"
         late.define(r.out, code, r.dtype, vector is None)
     for s in after:
         late.write(s)
-    return [*acc.declare(), f"Acc acc{acc.starts()};", *inner, *late.lines]
+    return [*acc.declare(), *start, *inner, *end, *late.lines]
+
+
+def _summed(axes: Sequence[Axis], terms: int, inner: Sequence[str], push: Sequence[str]) -> list[str] | None:
+    """`inner`, which adds `terms` values to each accumulator, looped over `axes`: a block of about BLOCK values is put
+    away (`push`) before the next one. None for so few values that they are one block."""
+    lines = list(inner)
+    for k in range(len(axes) - 1, -1, -1):
+        extent = int_value(axes[k].extent)
+        if extent is not None and extent * terms <= BLOCK:
+            lines, terms = _for(axes[k], lines), terms * extent
+            continue
+        lines = _in_blocks(axes[k], max(1, BLOCK // max(1, terms)), lines, push)
+        for a in reversed(axes[:k]):
+            lines = _for(a, lines)
+        return lines
+    return None
+
+
+def _in_blocks(axis: Axis, block: int, inner: Sequence[str], push: Sequence[str]) -> list[str]:
+    """A loop in runs of `block` points; what runs before have gathered is put away when another one starts."""
+    s, extent = axis.sym.name, expr(axis.extent)
+    return [
+        f"for (int64_t {s}_at = 0; {s}_at < {extent}; {s}_at += {block}) {{",
+        *indent(["if (more) {", *indent(push), "}", "more = true;"]),
+        *indent([f"for (int64_t {s} = {s}_at; {s} < ht::least({s}_at + {block}, {extent}); ++{s}) {{"]),
+        *indent(inner, 2),
+        *indent(["}"]),
+        "}",
+    ]
 
 
 def _lane_reduction(
@@ -264,29 +305,50 @@ def _lane_reduction(
     body = Body(places, types, n.vector.sym, prefix=prefix)
     for s in before:
         body.write(s)
-    v = n.vector.sym.name
-    inner = [
-        f"ht::lanes4(0, {expr(n.vector.extent)}, acc, [&](int64_t {v}, auto cnt, Acc& acc) HT_LAMBDA {{",
-        *indent([*body.lines, *acc.update(body, masked=True)]),
-        "});",
-    ]
-    for a in reversed(n.reduce):
-        inner = _for(a, inner)
+    v, extent = n.vector.sym.name, expr(n.vector.extent)
+    point = [*body.lines, *acc.update(body, masked=True)]
+    starts = ", ".join([acc.starts()] * 4)
+    inner, end = _lanes4(v, "0", extent, point), list[str]()
+    push = [*acc.merge(), "sums.push(acc[0]);", f"for (Acc& a : acc) a = Acc{acc.starts()};"]
+    known, looped = int_value(n.vector.extent), None
+    if acc.rounds() and known is not None and known <= LANES_BLOCK:
+        looped = _summed(n.reduce, 1 + known // FEWEST_LANES, inner, push)
+    elif acc.rounds():
+        looped = [
+            f"for (int64_t {v}_at = 0; {v}_at < {extent}; {v}_at += {BLOCK} * 4 * ht::W) {{",
+            *indent(["if (more) {", *indent(push), "}", "more = true;"]),
+            *indent(_lanes4(v, f"{v}_at", f"ht::least({v}_at + {BLOCK} * 4 * ht::W, {extent})", point)),
+            "}",
+        ]
+        for a in reversed(n.reduce):
+            looped = _for(a, looped)
+    start = [f"Acc acc[4] = {{{starts}}};"]
+    if looped is None:
+        for a in reversed(n.reduce):
+            inner = _for(a, inner)
+    else:
+        start += [f"auto sums = ht::cascade_of(acc[0], {acc.join()});", "bool more = false;"]
+        inner, end = looped, ["sums.finish(acc[0]);"]
     late = Body(places, types, None, prefix=prefix)
     for k, r in enumerate(reduces):
         late.define(r.out, acc.across(r, k), r.dtype, True)
     for s in after:
         late.write(s)
-    starts = ", ".join([acc.starts()] * 4)
     return [
         *acc.declare(),
-        f"Acc acc[4] = {{{starts}}};",
+        *start,
         *inner,
         *acc.merge(),
+        *end,
         "const ht::Part cnt{1};",
         "static_cast<void>(cnt);",
         *late.lines,
     ]
+
+
+def _lanes4(v: str, begin: str, end: str, point: Sequence[str]) -> list[str]:
+    head = f"ht::lanes4({begin}, {end}, acc, [&](int64_t {v}, auto cnt, Acc& acc) HT_LAMBDA {{"
+    return [head, *indent(point), "});"]
 
 
 def blocks_line(kernel: Kernel) -> str:

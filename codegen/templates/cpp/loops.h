@@ -67,6 +67,41 @@ HT_INLINE void lanes4(int64_t begin, int64_t end, A (&acc)[4], F body) {
   if (i < end) body(i, Part{static_cast<int>(end - i)}, acc[1]);
 }
 
+// Sums of many blocks, joined like carries: level k holds up to kRadix sums of kRadix^k blocks each, so that every number
+// is rounded a few dozen times, however many there are. join(a, b) adds b to a.
+constexpr int64_t kRadix = 16;
+template <class A, class J>
+struct Cascade {
+  static constexpr int kLevels = 7;
+  J join;
+  int64_t blocks = 0;
+  A level[kLevels];  // set when first used
+
+  HT_MEMBER void push(const A& block) {
+    A part = block;
+    int64_t n = ++blocks;
+    int k = 0;
+    for (; n % kRadix == 0 && k + 1 < kLevels; n /= kRadix, k++) {
+      join(level[k], part);
+      part = level[k];
+    }
+    if (k + 1 < kLevels ? n % kRadix == 1 : n == 1) level[k] = part;
+    else join(level[k], part);
+  }
+  // Adds everything to `last`, which is the block that has not been pushed.
+  HT_MEMBER void finish(A& last) const {
+    int64_t n = blocks;
+    for (int k = 0; n != 0; n /= kRadix, k++) {
+      if (k + 1 == kLevels) return join(last, level[k]);
+      if (n % kRadix != 0) join(last, level[k]);
+    }
+  }
+};
+template <class A, class J>
+HT_INLINE Cascade<A, J> cascade_of(const A&, J join) {
+  return Cascade<A, J>{join, 0, {}};
+}
+
 HT_INLINE bool all_lanes(Full) { return true; }
 HT_INLINE bool all_lanes(Part) { return false; }
 HT_INLINE vmask active(Full) { return bcast<int32_t>(-1); }
@@ -179,6 +214,9 @@ HT_INLINE void st_at(T* p, vec<int64_t> at, lanes_of<T> v, C c) {
 
 HT_INLINE vec<int64_t> ramp(int64_t first) { return bcast<int64_t>(first) + iota<int64_t>(); }
 
+// A size as a divisor: where it is 0 there is no element, and any quotient will do.
+HT_INLINE int64_t divisor(int64_t size) { return size == 0 ? 1 : size; }
+HT_INLINE vec<int64_t> divisor(vec<int64_t> size) { return size == 0 ? bcast<int64_t>(1) : size; }
 HT_INLINE int64_t floordiv(int64_t a, int64_t b) { return a / b - ((a % b != 0) & ((a < 0) != (b < 0))); }
 HT_INLINE int64_t floormod(int64_t a, int64_t b) { return a - floordiv(a, b) * b; }
 HT_INLINE vec<int64_t> least(vec<int64_t> a, vec<int64_t> b) { return a < b ? a : b; }
