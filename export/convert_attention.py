@@ -35,6 +35,8 @@ def _attention(
             raise Refusal("attention over a dynamic head width without a given scale")
         scale = 1.0 / math.sqrt(width) if width else 1.0
     out_shape = b.result.shape
+    if any(int_value(n) == 0 for n in out_shape):
+        return b.full(out_shape, 0.0, b.result.dtype)
     query, key, value = _same_batch(b, query, key, value, enable_gqa)
     if attn_mask is not None:
         attn_mask = _four_dims_mask(b, attn_mask, query, key, enable_gqa)

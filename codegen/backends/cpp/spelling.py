@@ -79,6 +79,8 @@ def expr(e: Expr, names: Mapping[Sym, str] | None = None) -> str:
         return "(" + "*".join(expr(f, names) for f in e.factors) + ")"
     if isinstance(e, (FloorDiv, Mod)):
         a, b = expr(e.a, names), expr(e.b, names)
+        if not _is_positive(e.b):
+            b = f"ht::divisor({b})"
         if (bounds(e.a)[0] or -1) >= 0 or bounds(e.a)[0] == 0:
             return f"({a} {'/' if isinstance(e, FloorDiv) else '%'} {b})"
         return f"ht::{'floordiv' if isinstance(e, FloorDiv) else 'floormod'}({a}, {b})"
@@ -87,6 +89,11 @@ def expr(e: Expr, names: Mapping[Sym, str] | None = None) -> str:
     for arg in e.args[1:]:
         out = f"ht::{'least' if isinstance(e, Min) else 'most'}({out}, {expr(arg, names)})"
     return out
+
+
+def _is_positive(e: Expr) -> bool:
+    """False for a size that may be 0: what is divided by it is not used, but the division must not trap."""
+    return (bounds(e)[0] or 0) > 0
 
 
 def vector_expr(e: Expr, vectors: Mapping[Sym, str]) -> str:
@@ -101,7 +108,8 @@ def vector_expr(e: Expr, vectors: Mapping[Sym, str]) -> str:
         return "(" + "*".join(vector_expr(f, vectors) for f in e.factors) + ")"
     if isinstance(e, (FloorDiv, Mod)):
         name = "floordiv" if isinstance(e, FloorDiv) else "floormod"
-        return f"ht::{name}({vector_expr(e.a, vectors)}, {vector_expr(e.b, vectors)})"
+        b = vector_expr(e.b, vectors)
+        return f"ht::{name}({vector_expr(e.a, vectors)}, {b if _is_positive(e.b) else f'ht::divisor({b})'})"
     assert isinstance(e, (Min, Max))
     out = vector_expr(e.args[0], vectors)
     for arg in e.args[1:]:
