@@ -26,10 +26,13 @@ UNIT_NBYTES = 16
 @dataclass(frozen=True)
 class Windows:
     """A convolution without padding over a padded copy in which all that a window reads of a row is one run of
-    `channels`, and the last dimension has one tap. x, weights: as the template conv takes them."""
+    channels, and the last dimension has one tap. x, weights: as the template conv takes them; run: as long as the runs
+    are in the packed weights, where zeros follow. What follows in x is another window's: it is not read, since the
+    product of an infinity and 0 is none."""
 
     x: Operand
     weights: Operand
+    run: int
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     padding: tuple[tuple[int, int], ...]
@@ -151,7 +154,8 @@ def windows(low: Lowering, op: Op) -> Windows | None:
     wide = next(n for n in range(channels, channels + unit) if c.stride[-1] * n % unit == 0)
     if wide > WIDEST_PADDING * channels:
         return None
-    run = -(-c.kernel[-1] * wide // 16) * 16
+    read = c.kernel[-1] * wide
+    run = -(-read // 16) * 16
     points = low.graph.types[op.outputs[0]].shape[2:]
     sizes = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(points, c.stride, c.kernel, c.dilation, strict=True)]
     even = unit // gcd(unit, wide)
@@ -166,14 +170,16 @@ def windows(low: Lowering, op: Op) -> Windows | None:
     b.store(copy.name, index, loaded)
     b.done()
     steps = copy.strides()
-    shape = (x.shape[0], const(run), *sizes[:-1], points[-1])
+    shape = (x.shape[0], const(read), *sizes[:-1], points[-1])
     view = Operand(copy.name, x.dtype, ZERO, shape, (steps[0], ONE, *steps[1:-2], steps[-2] * c.stride[-1]))
     raw = operand(low, c.w, op)
     outs = int_value(raw.shape[0]) or 0
     packed = whole(low.buffers[prepacked(low, "windows", raw, (1, outs, prod(c.kernel[:-1]), run), (wide, run)).buffer])
     weights = Operand(
-        packed.buffer, packed.dtype, packed.offset, tuple(packed.shape[d] for d in (0, 1, 3, 2)),
+        packed.buffer, packed.dtype, packed.offset, (*packed.shape[:2], const(read), packed.shape[2]),
         tuple(packed.strides[d] for d in (0, 1, 3, 2)),
     )  # fmt: skip
     rank = len(points)
-    return Windows(view, weights, (*c.kernel[:-1], 1), (*c.stride[:-1], 1), ((0, 0),) * rank, (*c.dilation[:-1], 1))
+    return Windows(
+        view, weights, run, (*c.kernel[:-1], 1), (*c.stride[:-1], 1), ((0, 0),) * rank, (*c.dilation[:-1], 1)
+    )

@@ -76,9 +76,10 @@ def _emit_conv(low: Lowering, op: Op, result: Buffer) -> None:
     else:
         view = _channels_dense(low, op)
         weights = conv_weights(low, op, w, groups, bool(op.attr("transposed")))
-    channels = [hint(low, n) for n in weights.shape]
+    sizes = [hint(low, n) for n in weights.shape]
+    channels = sizes[2] if runs is None else runs.run
     points = hint(low, product((result.shape[0], *result.shape[2:])))
-    plan = chosen(low, ConvShape(points, channels[2], channels[1], groups, channels[3], view.dtype))
+    plan = chosen(low, ConvShape(points, channels, sizes[1], groups, sizes[3], view.dtype))
     assert isinstance(plan, GemmPlan)
     choice = f"conv {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}, {plan.splits} parts"
     decide(low, op.outputs[0], choice, plan.reason)
