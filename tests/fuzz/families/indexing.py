@@ -79,6 +79,10 @@ def _along(g: Drawer) -> Drawn:
         f"{a}.index_copy({d}, {distinct}, {source})",
         f"{a}.index_add({d}, {distinct}, {source}, alpha=2)",
         f"{a}.index_fill({d}, {distinct}, 3)",
+        f"{a}.index_fill({d}, {distinct}, torch.tensor(1, dtype={a}.dtype))",
+        f"{a}.scatter({d}, {spread}.expand({list(region)}), {source}, reduce='add')",
+        f"{a}.scatter({d}, {spread}.expand({list(region)}), 2, reduce='multiply')",
+        f"torch.put({a}, {distinct}, {source}.flatten()[: {min(k, n)}])",
         f"{a}.select_scatter({source}.select({d}, 0), {d}, -1)",
         f"torch.slice_scatter({a}, {source}, {d}, {n - min(k, n)}, {n})",
     ]

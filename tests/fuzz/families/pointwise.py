@@ -63,6 +63,8 @@ FUNCTIONS = table(
     torch.logical_not({a})
     torch.polar({a}.abs(), {a}).real
     torch.complex({a}, {a} * 0.5).abs()
+    torch.view_as_complex(torch.stack([{a}, {a} * 0.5], -1)).abs()
+    torch.view_as_complex(torch.stack([{a}, {a} * 0.5], -1)).conj().imag
     torch.view_as_real(torch.complex({a}, {a} * 0.5) * torch.complex({a}, {a}))
     torch.special.xlog1py({a}, {a}.abs())
     torch.float_power({a}.abs(), 2)
@@ -186,6 +188,15 @@ INTEGERS = table(
     {a} << (({b}) & 3)
     {a} >> (({b}) & 3)
     {a} << 9
+    5 & {a}
+    {a} ^ 5
+    torch.bitwise_or(7, {a})
+    torch.bitwise_left_shift({a}, ({b}) & 3)
+    torch.bitwise_right_shift({a}, 2)
+    1 << ({a} & 7)
+    torch.logical_or({a}, {same})
+    {a}.div(3, rounding_mode="floor")
+    {a}.clamp(min={same})
     {a} >> 40
     {a} << {same}.abs()
     torch.pow({a}, 2)
@@ -265,6 +276,11 @@ CHOICES = table(
     {a}.clamp(min=-1)
     {a}.clamp(max=0.5)
     torch.clamp({a}, -1, 1)
+    {a}.clamp(min={same})
+    {a}.clamp(max={same}.amin())
+    F.dropout({a}, 0.5, training=False)
+    {a}.masked_fill({mask}, torch.tensor(2, dtype={a}.dtype))
+    torch.where({mask}, 2, 3)
     torch.clamp({a}, {same}.amin(), {same}.amax())
     torch.where({mask}, {a}.unsqueeze(0), 3)
     {a}.masked_scatter({mask}, {a}.flip(0))

@@ -42,6 +42,11 @@ ANY_RANK = """
     {a}.repeat_interleave(2, {d})
     {a}.tile(2)
     {a}.flip({d})
+    {a}.squeeze((0, -1))
+    {a}.contiguous().as_strided(({first},), (1,))
+    {a}.expand_as({same})
+    {a}.new_zeros(2, {first}) + 1
+    {a}.contiguous().as_strided((2, 2), (1, 1))
     {a}.roll(1, {d})
     {a}.roll(-2, {d})
     {a}.permute(*range({a}.dim())[::-1])  *2
@@ -59,6 +64,8 @@ PLANES = """
     {a}.triu()
     {a}.tril(-1)
     {a}.triu(1)
+    {a}.movedim((0, 1), (1, 0))
+    {a}.diagonal_scatter({a}.diagonal() + 1) if {a}.dtype != torch.bool else {a}.diagonal_scatter({a}.diagonal())
     {a}.flatten(0, 1)
     {a}.flatten(-2)
     {a}.mT.reshape({a}.shape)
@@ -181,6 +188,7 @@ MADE = table(
     tuple(torch.meshgrid(torch.arange({a}.shape[{d}]), torch.arange(3), indexing="ij"))
     torch.ones({a}.shape[{d}], {a}.shape[{d}]).tril().bool()
     torch.tril_indices(4, 3)
+    torch.triu_indices(3, 4, 1)
     {a} * {a}.shape[{d}]
     torch.scalar_tensor(2.5)
     torch.empty_like({a}).fill_(1)
