@@ -172,7 +172,7 @@ def _put_along(b: Builder, x: Value, dim: int, index: Value, source: Value, accu
 
 @converts("aten.index_add.default")
 def _index_add(b: Builder, x: Value, dim: int, index: Value, source: Value, *, alpha: Any = 1) -> Value:
-    scaled = source if alpha == 1 else b.pw("mul", source, alpha)
+    scaled = source if alpha == 1 else b.pw("and" if source.dtype is DType.BOOL else "mul", source, alpha)
     return _ranked_put(b, x, dim, index, b.to(scaled, x.dtype), True)
 
 

@@ -169,7 +169,8 @@ def _not(b: Builder, x: Value) -> Value:
 def _add(b: Builder, x: Arg, y: Arg, alpha: Any = 1) -> Value:
     _, result = promoted(x, y)
     if result is DType.BOOL:
-        return b.op("or", b.cast(x, result), b.cast(y, result))
+        term = b.cast(y, result)
+        return b.op("or", b.cast(x, result), term if alpha else b.op("and", term, Lit(False, result)))
     return _sum(b, "add", x, y, alpha, result)
 
 

@@ -70,6 +70,9 @@ def masked_rows() -> dict[str, Function]:
             torch.cat([table[at - 4], table]),
             torch.cat([table[4:].index_select(0, none), table * 2]),
         ),
+        "added_bools": lambda n, at, none, table: [
+            (table > 0).index_add(0, at, table[1:] > -0.5, alpha=a) for a in (1, 0, 2, 0.5)
+        ],
     }
 
 

@@ -126,6 +126,7 @@ def bool_rows() -> dict[str, Function]:
     rows["order"] = lambda x, y: (x < y, x <= y, x > y, x >= y)
     rows["where"] = lambda x, y: (torch.where(x, y, ~y), torch.where(x, 1.5, -2.0), torch.where(x, 3, 4))
     rows["arithmetic"] = lambda x, y: (x + 1, x * 2.5, x.sum(), (x & y).sum(1), x.int() - y.int())
+    rows["scaled"] = lambda x, y: (x.add(y, alpha=0), x.add(y, alpha=2), x.add(True, alpha=False))
     rows["any_all"] = lambda x, y: (x.any(), x.all(), x.any(0), x.all(1), x.any(1, keepdim=True))
     return rows
 
