@@ -338,13 +338,15 @@ def phases(nest: LoopNest) -> tuple[list[Reduce], list[Stmt], list[Stmt]]:
     outs = frozenset(r.out for r in reduces)
     stores = [s for s in body if isinstance(s, Store)]
     each = [s for s in stores if any(free_syms(e) & axes for e in s.index)]
-    late_roots = [s for s in stores if s not in each]
-    before: list[Stmt] = [s for s in _needed(body, [*reduces, *each], outs) if not isinstance(s, Reduce)]
-    # an index that is checked for its refusal alone runs where its argument does
-    before_outs = {out_of(s) for s in before}
-    after: list[Stmt] = [s for s in _needed(body, late_roots, outs) if not isinstance(s, Reduce)]
-    checks = [s for s in body if isinstance(s, Check) and s not in after and s.out not in before_outs]
-    return reduces, [*before, *checks], after
+    late_roots: list[Stmt] = [s for s in stores if s not in each]
+    # an index that is checked for its refusal alone runs where its argument can
+    used = [*_needed(body, [*reduces, *each], outs), *_needed(body, late_roots, outs)]
+    alone = [s for s in body if isinstance(s, Check) and s not in used]
+    late = [s for s in alone if any(isinstance(x, Reduce) for x in _needed(body, [s], frozenset()))]
+    early = [s for s in alone if s not in late]
+    before = [s for s in _needed(body, [*reduces, *each, *early], outs) if not isinstance(s, Reduce)]
+    after = [s for s in _needed(body, [*late_roots, *late], outs) if not isinstance(s, Reduce)]
+    return reduces, before, after
 
 
 def _needed(body: Sequence[Stmt], roots: Sequence[Stmt], stop: frozenset[str]) -> list[Stmt]:

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
+from hardtack.codegen.ir.expr import const, sym
 from hardtack.codegen.ir.graph import Lit
-from hardtack.codegen.ir.loops import exact
+from hardtack.codegen.ir.loops import Axis, Check, Load, LoopNest, Reduce, Store, exact, phases
 from hardtack.codegen.ir.plan import Launch
 from hardtack.codegen.ir.types import DType
 from tests.codegen.compare import assert_same, compile_module, eager
@@ -163,3 +164,15 @@ def test_an_example_without_rows() -> None:
     found = compile_module(module, (X[:0],), ({0: Dim("batch", max=99)},), {"batch": 0})
     for given in (X, X[:1], X[:0]):
         assert_same(found(given), eager(module, (given,)))
+
+
+def test_an_index_that_is_checked_for_its_refusal_alone() -> None:
+    """It runs where its argument can, and takes its argument along: beside a reduction, or behind one."""
+    r = Axis(sym("r", extent=4), const(4), "reduce")
+    total = (Load("x", "a", (r.sym,)), Reduce("sum", "sum", ("x",), DType.I64), Store("y", (), "sum"))
+    early = LoopNest("n", (r,), (Load("i", "b", (const(0),)), Check("c", "i", const(1)), *total))
+    late = LoopNest("n", (r,), (*total[:2], Check("c", "sum", const(1)), total[2]))
+    for nest, before, after in ((early, "icx", ""), (late, "x", "c")):
+        found = phases(nest)[1:]
+        outs = ["".join(s.out for s in part if isinstance(s, (Load, Check))) for part in found]
+        assert outs == [before, after]
