@@ -92,7 +92,11 @@ def _prologue(
     for k in readers:
         if k not in found or found[k].buffer != buffer or buffer in _read_elsewhere(groups[k]):
             return f"{groups[k].name} reads it, too"
-    outside = set(kept).union(*(g.reads() for k, g in enumerate(groups) if k != maker)) - {buffer}
+    others = [g for k, g in enumerate(groups) if k != maker]
+    changer = next((g for g in others if buffer in g.writes()), None)
+    if changer is not None:
+        return f"{changer.name} writes it, too"
+    outside = set(kept).union(*(g.reads() | g.writes() for g in others)) - {buffer}
     taken = _needed(source, buffer, outside)
     if not any(buffer in n.writes() for n in taken):
         return "what computes it computes something else, too"

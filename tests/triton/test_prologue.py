@@ -181,3 +181,14 @@ def test_what_the_epilogue_reads_stays_in_memory() -> None:
     c = compiled(f, [(128,), (128, 128)], [row(128), row(128, seed=1)])
     assert [ok for ok, _ in prologues(c)] == [True]
     assert launches(c) == 2
+
+
+def test_a_row_that_a_scatter_changes_is_read_behind_it() -> None:
+    """The copy is not computed in the product's programs: they would not see what the scatter writes."""
+
+    def changed(x: Tensor, w: Tensor) -> Tensor:
+        place, value = torch.tensor([3]), torch.tensor([5.0])
+        return F.linear(torch.index_put(x.sigmoid(), (place,), value), w)
+
+    found = compiled(changed, [(2, 16)], (row(16, torch.float32).flatten(),))
+    assert any(not accepted and reason.endswith("writes it, too") for accepted, reason in prologues(found))
