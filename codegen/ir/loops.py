@@ -344,8 +344,8 @@ def phases(nest: LoopNest) -> tuple[list[Reduce], list[Stmt], list[Stmt]]:
     alone = [s for s in body if isinstance(s, Check) and s not in used]
     late = [s for s in alone if any(isinstance(x, Reduce) for x in _needed(body, [s], frozenset()))]
     early = [s for s in alone if s not in late]
-    before = [s for s in _needed(body, [*reduces, *each, *early], outs) if not isinstance(s, Reduce)]
-    after = [s for s in _needed(body, [*late_roots, *late], outs) if not isinstance(s, Reduce)]
+    before: list[Stmt] = [s for s in _needed(body, [*reduces, *each, *early], outs) if not isinstance(s, Reduce)]
+    after: list[Stmt] = [s for s in _needed(body, [*late_roots, *late], outs) if not isinstance(s, Reduce)]
     return reduces, before, after
 
 
