@@ -87,7 +87,7 @@ def capture(
             f"what is to be exported is {given}", fix="pass a module, a function or an ExportedProgram"
         )
     if isinstance(module_or_ep, nn.Module):
-        _refuse_lazy(module_or_ep)
+        _refuse_unready(module_or_ep)
     examples = pytree.tree_leaves((args, kwargs))
     args, kwargs = _apart(module_or_ep, args, kwargs)
     module = module_or_ep if isinstance(module_or_ep, nn.Module) else _Function(module_or_ep)
@@ -135,7 +135,17 @@ def _copy(x: torch.Tensor) -> torch.Tensor:
     return x.detach().clone(memory_format=torch.contiguous_format if plain else torch.preserve_format)
 
 
-def _refuse_lazy(module: nn.Module) -> None:
+_QUANTISED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")
+
+
+def _refuse_unready(module: nn.Module) -> None:
+    """InputSpecError for a module whose parameters have no shape yet, or are packed for quantised kernels."""
+    for name, part in module.named_modules():
+        if f"{type(part).__module__}.".startswith(_QUANTISED):
+            raise InputSpecError(
+                f"{name or 'the module'} is a quantised {type(part).__name__}",
+                fix="export the module in floating point: quantised modules are not supported",
+            )
     for name, t in (*module.named_parameters(), *module.named_buffers()):
         if nn.parameter.is_lazy(t):
             raise InputSpecError(
@@ -213,6 +223,12 @@ def check_eval(module: nn.Module) -> None:
     training = [(name or "the module", m) for name, m in module.named_modules() if m.training]
     if not training:
         return
+    if not module.training and not isinstance(training[0][1], _UNLIKE_IN_TRAINING):
+        name, part = training[0]
+        raise TrainingModeError(
+            f"{name}, a {type(part).__name__}, is in training mode; the module around it is not",
+            fix="call .eval() on the whole module after its last change",
+        )
     unlike = [f"{name} ({type(m).__name__})" for name, m in training if isinstance(m, _UNLIKE_IN_TRAINING)]
     shown = ", ".join(unlike[:3]) + (f" and {len(unlike) - 3} more" if len(unlike) > 3 else "")
     what = (

@@ -63,7 +63,7 @@ class Walk:
 
     def _node(self, node: Node) -> Any:
         value = node.meta.get("val")
-        name = op_name(node.target)
+        name = user_op(node)
         after_failure = bool(self._without.intersection(node.all_input_nodes))
         if after_failure:
             self._without.add(node)
@@ -121,9 +121,9 @@ class Walk:
             return found
         if isinstance(node.meta.get("val"), (bool, int, float)):
             return node.meta["val"]
-        convert = CONVERTERS.get(name) or COMPLEX.get(name)
+        convert = None if op_name(node.target) in _WRAPPERS else CONVERTERS.get(name) or COMPLEX.get(name)
         if convert is None:
-            raise Refusal(REFUSED.get(name.rpartition(".")[0], REFUSED.get(name, "Hardtack has no conversion for it")))
+            raise Refusal(_reason(node, name))
         b = self.builder
         self._begin(node, name)
         b.stated = self._stated(node)
@@ -214,6 +214,36 @@ def op_name(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     return getattr(target, "__name__", str(target))
+
+
+_WRAPPERS = {"with_effects": 1, "auto_functionalized": 0, "auto_functionalized_v2": 0}
+"""torch's wrappers of ops that have effects or write to their arguments: the position of the op."""
+
+
+def user_op(node: Node) -> str:
+    """The name of the op that the user's program calls: of a wrapper, that of the op inside."""
+    name = op_name(node.target)
+    at = _WRAPPERS.get(name)
+    return name if at is None or at >= len(node.args) else op_name(node.args[at])
+
+
+def _reason(node: Node, name: str) -> str:
+    """Why an op without a conversion is refused."""
+    packet = name.rpartition(".")[0]
+    known = REFUSED.get(packet) or REFUSED.get(name)
+    if known is not None:
+        return known
+    if packet and not packet.startswith(_TORCH_OPS):
+        writes = " that writes to its arguments" if op_name(node.target).startswith("auto_functionalized") else ""
+        return (
+            f"a custom op{writes}: its code is unknown to the compiler; write it with torch's ops, or call it outside"
+        )
+    if op_name(node.target) == "with_effects":
+        return "it has an effect outside of the program, such as a print: leave it out of forward"
+    return "Hardtack has no conversion for it"
+
+
+_TORCH_OPS = ("aten.", "prims.", "torchvision.", "quantized_decomposed.")
 
 
 def raise_failures(failures: list[Failure]) -> None:

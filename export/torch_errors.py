@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import sys
 
 from hardtack.export.errors import CaptureError, ExportError, InputSpecError, InternalError, MutationError, SourceLine
 from hardtack.export.origin import exception_line, raised_here
@@ -42,7 +44,7 @@ def _of_a_value(text: str, where: SourceLine | None) -> ExportError:
         return CaptureError(
             "Python control flow depends on the value of a tensor",
             where,
-            "replace the branch by torch.where or torch.cond",
+            "replace the branch by torch.where or torch.cond, int(x) of a bool by x.to(torch.int64)",
         )
     return CaptureError(
         "the value of a tensor is needed as a Python number while the module is captured",
@@ -52,9 +54,10 @@ def _of_a_value(text: str, where: SourceLine | None) -> ExportError:
     )
 
 
-def _is_own(name: str) -> bool:
-    """False for the classes of Python, numpy and torch."""
-    return name.partition(".")[0] not in ("torch", "numpy") and "." in name
+def _is_dataclass(name: str) -> bool:
+    """True for the qualified name of a dataclass, as far as it can be found by name."""
+    module, _, rest = name.rpartition(".")
+    return dataclasses.is_dataclass(getattr(sys.modules.get(module), rest, None))
 
 
 _UNKNOWN_CLASS = re.compile(r"(?:Unsupported (?P<input>input) type|Found) <class '(?P<name>[^']+)'>")
@@ -66,10 +69,11 @@ def _known(text: str) -> ExportError | None:
     found = _UNKNOWN_CLASS.search(text)
     if found is not None:
         kind = found["name"].rpartition(".")[2]
-        dataclass_ = f"; torch.export.register_dataclass({kind}) makes a dataclass known"
+        known = f", or torch.export.register_dataclass({kind})" if _is_dataclass(found["name"]) else ""
+        place = "pass the tensors that it holds" if found["input"] else "return the tensors that it holds"
         return InputSpecError(
             f"the {'inputs' if found['input'] else 'outputs'} contain a {kind}, which torch cannot take apart",
-            fix="use tensors in tuples, lists and dicts" + (dataclass_ if _is_own(found["name"]) else ""),
+            fix=f"{place}, in tuples, lists and dicts{known}",
         )
     found = _PLAIN_TENSOR.search(text)
     if found is not None:
@@ -81,6 +85,11 @@ def _known(text: str) -> ExportError | None:
         return CaptureError(
             "the module holds an object of torch.classes, such as the packed weights of a quantised layer",
             fix="export the module in floating point: quantised modules are not supported",
+        )
+    if "found a fake tensor in the exported program constant's list" in text:
+        return CaptureError(
+            "forward makes a tensor that torch cannot trace: by .data, or outside of torch",
+            fix="use .detach() instead of .data, and torch's ops only",
         )
     if "expected compiled_fn to be GraphModule" in text:
         return MutationError(

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.ao.quantization import quantize_dynamic
+from transformers import DynamicCache
 
-from hardtack.export import ExportError, InputSpecError, MutationError, UnsupportedOpError, to_graphs
+from hardtack.export import (
+    CaptureError,
+    ExportError,
+    InputSpecError,
+    MutationError,
+    TrainingModeError,
+    UnsupportedOpError,
+    to_graphs,
+)
 
 X = torch.randn(8, 8)
 
@@ -23,6 +34,19 @@ class Plain:
 
     def __init__(self, x: torch.Tensor) -> None:
         self.x = x
+
+
+@dataclass
+class Fields:
+    """A dataclass that nobody has registered."""
+
+    x: torch.Tensor
+
+
+def writes_data(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y.data[0] = 1
+    return y
 
 
 class WritesAttribute(nn.Module):
@@ -67,7 +91,35 @@ class WritesInBranch(nn.Module):
             lambda p: p.x,
             (Plain(X),),
             "the inputs contain a Plain, which torch cannot take apart",
-            "use tensors in tuples, lists and dicts; torch.export.register_dataclass(Plain) makes a dataclass known",
+            "pass the tensors that it holds, in tuples, lists and dicts",
+        ),
+        (
+            InputSpecError,
+            lambda p: p.x,
+            (Fields(X),),
+            "the inputs contain a Fields, which torch cannot take apart",
+            "pass the tensors that it holds, in tuples, lists and dicts, or torch.export.register_dataclass(Fields)",
+        ),
+        (
+            InputSpecError,
+            lambda x: (x, DynamicCache()),
+            (X,),
+            "the outputs contain a DynamicCache, which torch cannot take apart",
+            "return the tensors that it holds, in tuples, lists and dicts",
+        ),
+        (
+            InputSpecError,
+            quantize_dynamic(nn.Sequential(nn.Linear(8, 2)).eval(), {nn.Linear}),
+            (X,),
+            "0 is a quantised Linear",
+            "export the module in floating point: quantised modules are not supported",
+        ),
+        (
+            CaptureError,
+            writes_data,
+            (X,),
+            "forward makes a tensor that torch cannot trace: by .data, or outside of torch",
+            "use .detach() instead of .data, and torch's ops only",
         ),
         (
             InputSpecError,
@@ -81,7 +133,7 @@ class WritesInBranch(nn.Module):
             lambda x: {1, 2},
             (X,),
             "the outputs contain a set, which torch cannot take apart",
-            "use tensors in tuples, lists and dicts",
+            "return the tensors that it holds, in tuples, lists and dicts",
         ),
         (
             MutationError,
@@ -140,3 +192,64 @@ def test_bytes_are_not_interpolated() -> None:
     assert "resizing u8 by mode linear, which torch does in fixed point: convert to a float type first" in str(
         found.value
     )
+
+
+@torch.library.custom_op("hardtack_tests::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("hardtack_tests::fill", mutates_args=("y",))
+def fill(x: torch.Tensor, y: torch.Tensor) -> None:
+    y.copy_(x)
+
+
+def fills(x: torch.Tensor) -> torch.Tensor:
+    y = torch.zeros_like(x)
+    fill(x, y)
+    return y + 1
+
+
+def prints(x: torch.Tensor) -> torch.Tensor:
+    torch.ops.aten._print("here")
+    return x + 1
+
+
+CUSTOM = "its code is unknown to the compiler; write it with torch's ops, or call it outside"
+
+
+@pytest.mark.parametrize(
+    ("function", "op", "reason", "line"),
+    [
+        (lambda x: twice(x) + 1, "hardtack_tests.twice.default", f"a custom op: {CUSTOM}", "twice(x) + 1"),
+        (fills, "hardtack_tests.fill.default", f"a custom op that writes to its arguments: {CUSTOM}", "fill(x, y)"),
+        (
+            prints,
+            "aten._print.default",
+            "it has an effect outside of the program, such as a print: leave it out of forward",
+            'torch.ops.aten._print("here")',
+        ),
+    ],
+)
+def test_ops_that_torch_wraps(function: Any, op: str, reason: str, line: str) -> None:
+    """The op that the user calls, and not torch's wrapper of it."""
+    with pytest.raises(UnsupportedOpError) as caught:
+        to_graphs(function, (X,))
+    (found,) = caught.value.ops
+    assert (found.op, found.reason) == (op, reason)
+    assert found.where is not None
+    assert line in found.where.source
+
+
+def test_a_part_in_training_mode() -> None:
+    module = nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 2))).eval()
+    module[1][0].train()
+    with pytest.raises(TrainingModeError) as caught:
+        to_graphs(module, (X,))
+    assert caught.value.what == "1.0, a Linear, is in training mode; the module around it is not"
+    assert caught.value.fix == "call .eval() on the whole module after its last change"

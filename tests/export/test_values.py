@@ -92,7 +92,7 @@ KEEP = (
         (
             lambda x, n: x if (n > 1).item() else -x,
             "Python control flow depends on the value of a tensor",
-            "replace the branch by torch.where or torch.cond",
+            "replace the branch by torch.where or torch.cond, int(x) of a bool by x.to(torch.int64)",
         ),
     ],
 )
