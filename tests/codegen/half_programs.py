@@ -1,5 +1,6 @@
 """Programs in which it shows whether every value of a half type is rounded, for every way in which values stay inside a
-kernel. Each gives the same bits on every machine: sums are exact in f32, the rest is one rounding an op."""
+kernel. Each gives the same bits on every machine: sums are exact in f32, the rest is one rounding an op. Products are
+checked against f64, because what a CPU's half product rounds depends on its instructions."""
 
 from __future__ import annotations
 
@@ -9,8 +10,27 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from tests.codegen.compare import eager
+
 HALVES = (torch.float16, torch.bfloat16)
 LARGE = {torch.float16: 60000.0, torch.bfloat16: 3e38}
+
+_exact: list[bool] = []
+
+
+def product(f: Callable[..., torch.Tensor], *args: torch.Tensor) -> torch.Tensor:
+    """f(*args); in f64 and rounded once, while `exactly` computes."""
+    return f(*(a.double() for a in args)).to(args[0].dtype) if _exact else f(*args)
+
+
+def exactly(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    """What the module gives, flattened, with its products exact."""
+    _exact.append(True)
+    try:
+        return eager(module, args)
+    finally:
+        _exact.pop()
+
 
 PROGRAMS: dict[str, Callable[..., Any]] = {
     "inlined": lambda x, w: (x + 1000) - 1000,
@@ -21,10 +41,12 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "numbers": lambda x, w: (x * 0.1, x / 0.3, x + 0.1, x.clamp(-0.1, 0.1), torch.where(x > 0, x, 0.1).float()),
     "a filled tensor": lambda x, w: (torch.full_like(x, 0.1) * 3, (torch.full_like(x, 0.1) + x).float()),
     "comparisons": lambda x, w: (torch.full_like(x, 0.1) >= 0.1, x / 3 == (x / 3).clone(), (x / 3) * 3 == x),
-    "a product": lambda x, w: ((x @ w).float(), (x @ w) - 2 * x[:, :1], x[0] @ w[:, 0]),
-    "a biased product": lambda x, w: F.linear(x, w.T, w[0] + 0.25),
-    "addmm": lambda x, w: torch.addmm(w[0] + 0.25, x, w, beta=0.5, alpha=2.0),
-    "a convolution": lambda x, w: (F.conv1d(x[None], w.T[:, :24].reshape(-1, 8, 3), w[0] + 0.25), F.avg_pool1d(x, 3)),
+    "a product": lambda x, w: ((y := product(torch.matmul, x, w)).float(), y - 2 * x[:, :1]),
+    "a row by a column": lambda x, w: product(torch.matmul, x[0], w[:, 0]),
+    "a biased product": lambda x, w: product(F.linear, x, w.T, w[0] + 0.25),
+    "addmm": lambda x, w: product(lambda *a: torch.addmm(*a, beta=0.5, alpha=2.0), w[0] + 0.25, x, w),
+    "a convolution": lambda x, w: product(F.conv1d, x[None], w.T[:, :24].reshape(-1, 8, 3), w[0] + 0.25),
+    "an average": lambda x, w: product(lambda x: F.avg_pool1d(x, 4), x),
     "padding": lambda x, w: F.pad(x, (1, 1), value=0.1).float(),
     "a sum with a factor": lambda x, w: (torch.add(x, w[0, 0], alpha=0.3), torch.sub(x, x, alpha=0.3)),
 }

@@ -9,14 +9,14 @@ import torch
 
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.types import DType
-from tests.codegen.compare import compile_module, eager, leaves
-from tests.codegen.half_programs import HALVES, PROGRAMS, Programs, same_bits, whole
+from tests.codegen.compare import compile_module, leaves
+from tests.codegen.half_programs import HALVES, PROGRAMS, Programs, exactly, same_bits, whole
 
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_values_inside_a_kernel_are_rounded(dtype: torch.dtype) -> None:
     module, args = Programs().eval(), whole(dtype)
-    same_bits(compile_module(module, args)(*args), eager(module, args))
+    same_bits(compile_module(module, args)(*args), exactly(module, args))
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -29,7 +29,7 @@ def test_alone(name: str, dtype: torch.dtype) -> None:
             return leaves(PROGRAMS[name](x, w))
 
     module, args = Alone().eval(), whole(dtype)
-    same_bits(compile_module(module, args)(*args), eager(module, args))
+    same_bits(compile_module(module, args)(*args), exactly(module, args))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import functools
 import math
 import mmap
 
+import numpy as np
 import pytest
 import torch
 
@@ -212,7 +213,9 @@ def test_rounding(simd: Library, ctype: str) -> None:
     x = values(ctype)
     for op, function in (("floor", torch.floor), ("ceil", torch.ceil), ("trunc", torch.trunc), ("round", torch.round)):
         assert_same(apply(simd, ctype, op, x, x, TYPES[ctype]), function(x))
-    assert_same(apply(simd, ctype, "sqrt", x, x, TYPES[ctype]), torch.sqrt(x.double()).to(TYPES[ctype]))
+    with np.errstate(invalid="ignore"):
+        root = torch.from_numpy(np.sqrt(x.double().numpy()))  # rounded correctly; torch's, of MKL, is not on every CPU
+    assert_same(apply(simd, ctype, "sqrt", x, x, TYPES[ctype]), root.to(TYPES[ctype]))
 
 
 @pytest.mark.parametrize("ctype", TYPES)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from hardtack.codegen.backends.triton.backend import TritonBackend
-from tests.codegen.compare import compile_module, eager
-from tests.codegen.half_programs import HALVES, Programs, same_bits, whole
+from tests.codegen.compare import compile_module
+from tests.codegen.half_programs import HALVES, Programs, exactly, same_bits, whole
 from tests.triton.simulate import Simulator
 
 
@@ -16,4 +16,4 @@ from tests.triton.simulate import Simulator
 def test_values_inside_a_kernel_are_rounded(dtype: torch.dtype) -> None:
     module, args = Programs().eval(), whole(dtype)
     compiled = compile_module(module, args, None, None, TritonBackend("sm_90"), Simulator)
-    same_bits(compiled(*args), eager(module, args))
+    same_bits(compiled(*args), exactly(module, args))
