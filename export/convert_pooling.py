@@ -7,6 +7,7 @@ from typing import Any
 
 from hardtack.codegen.ir.expr import Expr, int_value, product
 from hardtack.codegen.ir.graph import TensorType
+from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
 from hardtack.export.errors import Refusal
 from hardtack.export.table import Result, Value, converts
@@ -168,7 +169,12 @@ def _adaptive_max(n: int) -> Any:
         if not all(int_value(s) == 1 for s in values.shape[x.rank - n :]):
             return values, None
         flat = b.reshape(x, (*x.shape[: x.rank - n], product(x.shape[x.rank - n :])))
-        return values, b.reshape(b.reduce(flat, "argmax", [flat.rank - 1], False), values.shape)
+        found = b.reduce(flat, "argmax", [flat.rank - 1], False)
+        if x.dtype.is_float:  # each NaN takes over
+            last = b.where(b.op("isnan", flat), b.iota(flat.shape[-1]), -1, DType.I64)
+            last = b.reduce(last, "max", [flat.rank - 1], False)
+            found = b.where(b.pw("ge", last, 0), last, found, DType.I64)
+        return values, b.reshape(found, values.shape)
 
     return convert
 

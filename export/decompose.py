@@ -34,6 +34,8 @@ WHOLE = (
     "aten._safe_softmax.default",
     "aten.log_softmax.int",
     "aten.logsumexp.default",
+    "aten.std.correction",
+    "aten.std_mean.correction",
     "aten.silu.default",
     "aten.hardswish.default",
     "aten.hardsigmoid.default",

@@ -84,8 +84,10 @@ def _pool_index(s: Step) -> torch.Tensor:
     places = _windows(s, flat, -1).flatten(-n).long()
     usable = places >= 0
     top = windows.amax(-1, True)
-    hit = ((windows == top) | (windows != windows)) & usable
+    hit = (windows == top) & usable
     first = hit.to(torch.uint8).argmax(-1, True)
+    last_nan = torch.where(windows != windows, torch.arange(windows.shape[-1]), -1).amax(-1, True)
+    first = torch.where(last_nan >= 0, last_nan, first)
     return places.expand_as(windows).gather(-1, first).squeeze(-1)
 
 

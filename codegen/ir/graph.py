@@ -48,7 +48,8 @@ Op kinds (shapes by example; `attrs` in brackets):
   pool        [kind, kernel, stride, padding, dilation, count] x [N, C, *S] -> kind max | avg; padding (lo, hi) pairs;
               count for avg: "kernel" (divide by the kernel size), "padded" (by what lies in the padded input, as
               count_include_pad with ceil_mode) or "valid" (by what lies in the input), or an int divisor_override
-  pool_index  like pool max -> i64, the flat index into the input's spatial dims of the element taken
+  pool_index  like pool max -> i64, the flat index into the input's spatial dims of the element taken, the
+              first of equals; of the last NaN where there is one
   adaptive_pool [kind] x [N, C, *S] -> spatial sizes from the output's type; avg or max
   resize      [mode, align_corners, scales] x [N, C, *S] -> mode nearest | nearest-exact | linear | cubic; spatial sizes
               from the output's type; scales: one float or None a dim, as the user gave scale_factor

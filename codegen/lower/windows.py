@@ -43,8 +43,8 @@ def lower_reduce(low: Lowering, op: Op) -> None:
     b.done()
 
 
-def _window(low: Lowering, op: Op, b: NestBuilder, index: Idx, other: Lit) -> tuple[Arg, list[Expr]]:
-    """One element of a pooling window, masked outside the input, and its spatial index."""
+def _window(low: Lowering, op: Op, b: NestBuilder, index: Idx, other: Lit) -> tuple[Arg, list[Expr], str | None]:
+    """One element of a pooling window, masked outside the input; its spatial index; the mask."""
     x = op.inputs[0]
     assert isinstance(x, str)
     shape = low.graph.types[x].shape
@@ -55,17 +55,18 @@ def _window(low: Lowering, op: Op, b: NestBuilder, index: Idx, other: Lit) -> tu
         for o, s, p, t, d in zip(index[2:], stride, padding, taps, dilation, strict=True)  # type: ignore[call-overload]
     ]
     conditions = [c for i, n in zip(where, shape[2:], strict=True) for c in b.inside(i, n)]
-    return b.load(x, (*index[:2], *where), b.all_of(conditions), other), where
+    mask = b.all_of(conditions)
+    return b.load(x, (*index[:2], *where), mask, other), where, mask
 
 
 def lower_pool(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     if op.attr("kind") == "max":
-        value, _ = _window(low, op, b, index, lowest(out.dtype))
+        value, _, _ = _window(low, op, b, index, lowest(out.dtype))
         b.store(out.name, index, _reduced(b, "max", value, dtype=out.dtype))
         b.done()
         return
-    value, _ = _window(low, op, b, index, lit_of(0, out.dtype))
+    value, _, _ = _window(low, op, b, index, lit_of(0, out.dtype))
     b.store(out.name, index, b.cast(_average(b, b.total(b.wide(value)), _count(low, op, index)), out.dtype))
     b.done()
 
@@ -108,17 +109,23 @@ def lower_pool_index(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     x = op.inputs[0]
     assert isinstance(x, str)
-    value, where = _window(low, op, b, index, lowest(low.graph.types[x].dtype))
+    value, where, mask = _window(low, op, b, index, lowest(low.graph.types[x].dtype))
     flat: Expr = ZERO
     for i, n in zip(where, low.graph.types[x].shape[2:], strict=True):
         flat = flat * n + i
-    b.store(
-        out.name,
-        index,
-        _reduced(b, "argmax", value, b.index(flat), dtype=DType.I64)
-        if any(a.kind == "reduce" for a in b.axes)
-        else b.index(flat),
-    )
+    if all(a.kind == "parallel" for a in b.axes):
+        b.store(out.name, index, b.index(flat))
+        b.done()
+        return
+    place: Arg = b.index(flat)
+    if mask is not None:  # what lies outside comes after its equals
+        place = b.compute("where", mask, place, Lit(INT_RANGE[DType.I64][1], DType.I64))
+    found = b.reduce("argmax", value, place, dtype=DType.I64)
+    if low.graph.types[x].dtype.is_float:  # each NaN takes over, as in torch
+        broken = b.compute("where", b.compute("isnan", value), b.index(flat), Lit(-1, DType.I64))
+        last = b.reduce("max", broken, dtype=DType.I64)
+        found = b.compute("where", b.compute("ge", last, Lit(0, DType.I64)), last, found)
+    b.store(out.name, index, found)
     b.done()
 
 

@@ -98,7 +98,9 @@ def pool_suites() -> Iterator[Suite]:
     yield Suite("pool", pool_rows(), images[:1])
     sized = {k: f for k, f in pool_rows().items() if k not in ("three_dims", "one_dim")}
     yield Suite("pool_dynamic", sized, images, ({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},))
-    ints = {k: f for k, f in pool_rows().items() if k in ("max", "max_dilated", "max_ceil")}
+    ints = {k: f for k, f in pool_rows().items() if k in ("max", "max_dilated", "max_ceil", "max_index")}
+    ints["adaptive_index"] = lambda x: F.adaptive_max_pool2d(x, 1, return_indices=True)
+    ints["low_index"] = lambda x: F.max_pool2d(x.clamp_max(-math.inf), 3, 2, 1, return_indices=True)
     yield Suite(
         "pool_f64", {k: f for k, f in pool_rows().items() if "adaptive" not in k}, [[x[0].double()] for x in images[:1]]
     )

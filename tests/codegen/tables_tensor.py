@@ -38,6 +38,8 @@ def reduction_rows(dtype: torch.dtype) -> dict[str, Function]:
             rows[f"max_with_index_{d}"] = lambda x, d=d: (x.max(d), x.min(d))
         if dtype.is_floating_point:
             rows[f"softmax_{d}"] = lambda x, d=d: (F.softmax(x, d), F.log_softmax(x, d))
+    if dtype in (torch.float32, torch.bfloat16):  # whose variance leaves the type
+        rows["std_far"] = lambda x: ((x * 2.0**80).std(0), (x * 2.0**-90).std(1), (x * 2.0**100).std())
     if dtype is not torch.bool:
         rows["arg_all"] = lambda x: (x.argmax(), x.argmin())
     rows["of_computed"] = lambda x: ((x * 2 + 1).sum(1), (x * x).sum(-1), (x.transpose(0, 1) + 1).sum(0))

@@ -298,12 +298,14 @@ HT_INLINE V div_uniform(V a, V b) {
   return select(eq(better, better) & ne(q, V{}), better, q);
 }
 
-// argmax and argmin: the better value wins, NaN is best of all, the smaller index among equals.
+// argmax and argmin: the better value wins, NaN is best of all, the smaller index among equals. The index -1 is of no
+// element yet, the largest of an element that any other goes before.
 template <class V>
 struct Best {
   V value;
   vec<int64_t> index;
 };
+HT_INLINE bool nowhere(int64_t index) { return static_cast<int64_t>(static_cast<uint64_t>(index) + 1) <= 0; }
 template <class T>
 HT_INLINE bool beats(T a, T b, bool largest) {
   if (a != a) return b == b;
@@ -312,7 +314,7 @@ HT_INLINE bool beats(T a, T b, bool largest) {
 template <class V>
 HT_INLINE void take_best(Best<V>& best, V value, vec<int64_t> index, vmask on, bool largest) {
   for (int k = 0; k < W; k++) {
-    if (on[k] && (best.index[k] < 0 || beats(value[k], best.value[k], largest))) {
+    if (on[k] && (nowhere(best.index[k]) || beats(value[k], best.value[k], largest))) {
       best.value[k] = value[k];
       best.index[k] = index[k];
     }
@@ -322,19 +324,19 @@ template <class V>
 HT_INLINE int64_t best_of_lanes(const Best<V>& best, bool largest) {
   int at = 0;
   for (int k = 1; k < W; k++) {
-    if (best.index[k] < 0) continue;
-    if (best.index[at] < 0 || beats(best.value[k], best.value[at], largest) ||
+    if (nowhere(best.index[k])) continue;
+    if (nowhere(best.index[at]) || beats(best.value[k], best.value[at], largest) ||
         (!beats(best.value[at], best.value[k], largest) && best.index[k] < best.index[at])) {
       at = k;
     }
   }
-  return best.index[at] < 0 ? 0 : best.index[at];
+  return nowhere(best.index[at]) ? 0 : best.index[at];
 }
 template <class V>
 HT_INLINE void merge_best(Best<V>& a, const Best<V>& b, bool largest) {
   for (int k = 0; k < W; k++) {
-    if (b.index[k] < 0) continue;
-    if (a.index[k] < 0 || beats(b.value[k], a.value[k], largest) ||
+    if (nowhere(b.index[k])) continue;
+    if (nowhere(a.index[k]) || beats(b.value[k], a.value[k], largest) ||
         (!beats(a.value[k], b.value[k], largest) && b.index[k] < a.index[k])) {
       a.value[k] = b.value[k];
       a.index[k] = b.index[k];
