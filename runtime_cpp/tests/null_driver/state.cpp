@@ -22,6 +22,18 @@ std::string format_text(const char* format, va_list args) {
 
 size_t pages(size_t nbytes) { return (nbytes + kPage - 1) / kPage * kPage; }
 
+// Addresses without memory.
+void* reserved(size_t nbytes) {
+  return ::mmap(nullptr, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+void open(void* memory, size_t nbytes) { ::mprotect(memory, pages(nbytes), PROT_READ | PROT_WRITE); }
+
+void close(void* memory, size_t nbytes) {
+  ::mprotect(memory, pages(nbytes), PROT_NONE);
+  ::madvise(memory, pages(nbytes), MADV_DONTNEED);
+}
+
 }  // namespace
 
 // Never destroyed: other libraries may still call when the process ends.
@@ -32,10 +44,8 @@ State& State::get() {
 
 // Addresses are never used twice, so that a stale pointer is always one.
 State::State() {
-  void* heap = ::mmap(nullptr, kHeapNbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  heap_ = next_ = reinterpret_cast<uint64_t>(heap);
-  written_ = static_cast<uint8_t*>(
-      ::mmap(nullptr, kHeapNbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  heap_ = next_ = reinterpret_cast<uint64_t>(reserved(kHeapNbytes));
+  written_ = static_cast<uint8_t*>(reserved(kHeapNbytes));
   for (const char* name : {"HARDTACK_NULL_DEVICES", "HARDTACK_NULL_ARCH", "HARDTACK_NULL_FAIL", "HARDTACK_NULL_REPORT",
                            "HARDTACK_NULL_STRICT"}) {
     if (const char* value = std::getenv(name)) settings[name] = value;
@@ -74,7 +84,8 @@ uint64_t State::allocate(size_t nbytes) {
   if (next_ + size + kPage > heap_ + kHeapNbytes) return 0;
   const uint64_t address = next_;
   next_ += size + kPage;  // an unmapped page behind each
-  ::mprotect(reinterpret_cast<void*>(address), size, PROT_READ | PROT_WRITE);
+  open(reinterpret_cast<void*>(address), size);
+  open(written(address), size);
   std::memset(reinterpret_cast<void*>(address), kPoison, nbytes);
   memory[address] = nbytes;
   return address;
@@ -83,9 +94,8 @@ uint64_t State::allocate(size_t nbytes) {
 bool State::release(uint64_t address) {
   const auto at = memory.find(address);
   if (at == memory.end()) return problem("free of 0x%llx, which is not allocated", (unsigned long long)address), false;
-  ::mprotect(reinterpret_cast<void*>(address), pages(at->second), PROT_NONE);
-  ::madvise(reinterpret_cast<void*>(address), pages(at->second), MADV_DONTNEED);
-  std::memset(written(address), 0, at->second);
+  close(reinterpret_cast<void*>(address), at->second);
+  close(written(address), at->second);
   memory.erase(at);
   return true;
 }
