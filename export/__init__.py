@@ -69,7 +69,7 @@ def to_graphs(
             _check_entries(module, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes)
             for name, part in module.items():
                 captured[name] = capture(
-                    part, _of(args, name) or (), _of(kwargs, name), _of(dynamic_shapes, name), strict
+                    part, _of(args, name, ()), _of(kwargs, name), _of(dynamic_shapes, name), strict
                 )
         else:
             captured["forward"] = capture(module, args, kwargs, dynamic_shapes, strict)  # type: ignore[arg-type]
@@ -102,9 +102,10 @@ def _check_entries(module: Mapping[str, Any], **given: Any) -> None:
             )
 
 
-def _of(given: Any, name: str) -> Any:
-    """What is given for entry `name`, None for nothing."""
-    return given.get(name) if isinstance(given, Mapping) else None
+def _of(given: Any, name: str, default: Any = None) -> Any:
+    """What is given for entry `name`, `default` for nothing."""
+    found = given.get(name) if isinstance(given, Mapping) else None
+    return default if found is None else found
 
 
 def _used(entries: Mapping[str, EntryGraph], store: ConstantStore) -> ConstantStore:

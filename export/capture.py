@@ -60,8 +60,17 @@ class _Function(nn.Module):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
-        self.forward = function
+        self.forward = function if _has_signature(function) else lambda *args, **kwargs: function(*args, **kwargs)
         self.eval()
+
+
+def _has_signature(function: Callable[..., Any]) -> bool:
+    """False for functions of C++, such as torch.relu, which take what they take."""
+    try:
+        inspect.signature(function)
+    except ValueError:
+        return False
+    return True
 
 
 def capture(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from hardtack.export import (
     UnsupportedOpError,
     to_graphs,
 )
+from tests.export.checks import check
 
 X = torch.randn(8, 8)
 
@@ -253,3 +255,15 @@ def test_a_part_in_training_mode() -> None:
         to_graphs(module, (X,))
     assert caught.value.what == "1.0, a Linear, is in training mode; the module around it is not"
     assert caught.value.fix == "call .eval() on the whole module after its last change"
+
+
+@pytest.mark.parametrize("function", [torch.relu, torch.ones(8).add, partial(torch.add, alpha=2)])
+def test_functions_of_c(function: Any) -> None:
+    """They have no signature."""
+    check(function, (X, X) if isinstance(function, partial) else (X,))
+
+
+def test_a_tensor_for_the_arguments_of_an_entry() -> None:
+    with pytest.raises(InputSpecError) as caught:
+        to_graphs({"a": Sum().eval()}, {"a": X})
+    assert caught.value.what == "args is a Tensor"
