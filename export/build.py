@@ -219,9 +219,9 @@ class Builder:
         if first is const(0) and step == 1 and count is size:
             return x
         if int_value(count) != 0:
-            self.require(
-                "le", first + (count - 1) * step + 1, size, f"{self.origin.op or 'slice'} stays inside its input"
-            )
+            why = f"{self.origin.op or 'slice'} stays inside its input"
+            self.require("le", 0, first, why)  # the last element is no element of none
+            self.require("le", first + (count - 1) * step + 1, size, why)
         shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
         begin: Size = int_value(first) if int_value(first) is not None else first  # type: ignore[assignment]
         return self.op("slice", x, stated=TensorType(x.dtype, shape), dim=dim, start=begin, step=step)
