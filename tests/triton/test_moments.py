@@ -158,3 +158,23 @@ def test_an_outlier_in_one_part() -> None:
 )
 def test_ways(groups: int, each: int, points: int, scattered: bool, parts: int) -> None:
     assert plan_moments(groups, each, points, scattered)[0] == parts
+
+
+class Spreads(nn.Module):
+    """What of equal values is 0."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return F.group_norm(x, 2), F.layer_norm(x, x.shape[2:]), x.var((2, 3)), x.std((0, 2, 3))
+
+
+@pytest.mark.parametrize("part", [0, 7, 16])
+def test_equal_values_have_no_spread(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if part:
+        monkeypatch.setattr(rows, "SMALL_GROUP", 0)
+        monkeypatch.setattr(rows, "LARGEST_GROUP", 0)
+        monkeypatch.setattr(rows, "PART", part)
+    x = torch.full((2, 6, 7, 9), torch.pi / 3)
+    compiled = on_gpu(Spreads(), [x])
+    for scale in (1.0, 1e-20, 7e14):
+        for result in compiled(x * scale):
+            assert not result.any()
