@@ -15,7 +15,8 @@ def _attention(g: Drawer) -> Drawn:
     if g.dynamic:
         queries, keys = r.choice((11, queries)), r.choice((11, keys))
     fewer = r.choice((heads, heads, 1)) if heads > 1 else heads
-    q = g.input((r.choice((1, batch)), heads, queries, width), g.main, "normal")
+    # over no keys at all, eager gives the query's batch instead of the one that it broadcasts to
+    q = g.input((batch if g.dynamic else r.choice((1, batch)), heads, queries, width), g.main, "normal")
     k = g.input((batch, fewer, keys, width), g.main, "normal")
     v = g.input((batch, fewer, keys, value_width), g.main, "normal")
     mask, causal = "None", False
