@@ -96,7 +96,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "two passes over a row are joined though the second reads elsewhere",
         "cpu",
         "codegen/row_passes.py",
-        (("if not read or any(written.get(s.buffer) is not s.index[0] for s in read):", "if not read:"),),
+        (
+            (
+                "together = bool(read) and all(written.get(s.buffer) is s.index[0] for s in read)",
+                "together = bool(read)",
+            ),
+        ),
     ),
     Mutant(
         "part of a buffer inlined",
