@@ -72,6 +72,8 @@ def binary_float() -> dict[str, Function]:
     rows["add_alpha"] = lambda x, y: (torch.add(x, y, alpha=0.5), torch.sub(x, y, alpha=3))
     rows["row"] = lambda x, y: x + y[:1]
     rows["column"] = lambda x, y: x * y[:, :1]
+    rows["by_column"] = lambda x, y: [x / (z[:, :1] * f) for z in (y, y.flip(1)) for f in (1.0, 1e-12, 1e38)]
+    rows["by_largest"] = lambda x, y: (y / y.abs().amax(1, keepdim=True)).floor()
     rows["broadcast_both"] = lambda x, y: x[:, :1] - y[:1]
     rows["rank"] = lambda x, y: (x[None] + y[:, None], x * y[0])
     rows["same_twice"] = lambda x, y: (x + y, x + y, (x + y) * (x + y))
@@ -186,7 +188,11 @@ def suites() -> Iterator[Suite]:
         yield Suite(f"binary_{n}", rows, [both, *more] if not small else [args], dynamic, 1.0, True)
     for dtype in FLOATS[:2]:
         table = pairs(dtype)
-        rows = {k: v for k, v in binary_float().items() if k not in ("row", "column", "broadcast_both", "rank")}
+        rows = {
+            k: v
+            for k, v in binary_float().items()
+            if k not in ("row", "column", "by_column", "by_largest", "broadcast_both", "rank")
+        }
         rows["clamp_tensors"] = lambda x, y: (torch.clamp(x, min=y), torch.clamp(x, max=y), torch.clamp(x, y, y + 1))
         yield Suite(f"special_{str(dtype)[6:]}", rows, [[table[0], table[1]]], None, 1.0, True)
     g = torch.Generator().manual_seed(3)

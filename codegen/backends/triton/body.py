@@ -222,7 +222,7 @@ class Body:
             args = tuple(typed(a) if isinstance(a, Lit) else t for a, t in zip(s.args, args, strict=True))
         divisor = s.args[1] if s.op == "div" and s.dtype is not DType.F64 else None
         if isinstance(divisor, str) and self.dims[divisor] < dims:
-            quotient = f"({args[0]} * {self._inverse(divisor)})"
+            quotient = f"quotient({args[0]}, {self._inverse(divisor)})"
             self.define(s.out, rounded(quotient, s.dtype) if s.dtype in HALF else quotient, dims)
             return
         if s.op in INT_DIVISIONS and not types[0].is_float:
@@ -236,11 +236,13 @@ class Body:
         self.define(s.out, rounded(code, s.dtype) if rounds(s.op, s.dtype) else code, dims)
 
     def _inverse(self, divisor: str) -> str:
-        """1 / divisor, computed once for the many points that it divides."""
+        """What `quotient` needs of a divisor, computed once for the many points that it divides."""
         if divisor not in self._inverses:
-            self._inverses[divisor] = name = f"{self.prefix}{divisor}_inverse".replace(".", "_")
-            one = self.full(typed(Lit(1.0, DType.F32)), NOWHERE, self.dims[divisor])
-            self.lines.append(f"{name} = tl.div_rn({one}, {self.names[divisor]})")
+            stem = f"{self.prefix}{divisor}".replace(".", "_")
+            parts = [f"{stem}_{part}" for part in ("scale", "scaled", "inverse")]
+            self._inverses[divisor] = ", ".join(parts)
+            whole = self.full(self.names[divisor], self.dims[divisor], self.dims[divisor])
+            self.lines.append(f"{self._inverses[divisor]} = inverse({whole})")
         return self._inverses[divisor]
 
     def _divisor(self, s: Compute) -> str:

@@ -82,6 +82,24 @@ def float_floordiv(a, b):
     out = tl.where(q != 0, whole, libdevice.copysign(q - q, a / b))
     return tl.where(b == 0, a / b, out)
 ''',
+    "inverse": '''
+@triton.jit
+def inverse(b):
+    """A power of two, the negative of b times it, and the inverse of that product, which is a normal number."""
+    size = tl.abs(b)
+    scale = tl.where(size < 1e-30, 1.8446744073709552e19, tl.where(size > 1e30, 5.421010862427522e-20, b - b + 1.0))
+    scale = tl.where(b - b == 0, scale, 1.0)
+    scaled = b * scale
+    return scale, scaled * -1.0, tl.div_rn(scale - scale + 1.0, scaled)
+''',
+    "quotient": '''
+@triton.jit
+def quotient(a, scale, minus, inverse):
+    """a / b, with what `inverse` gives for b: a product, set right by what is left of a (Markstein, 1990)."""
+    q = a * inverse
+    better = tl.fma(tl.fma(q, minus, a), inverse, q)
+    return tl.where((better == better) & (q != 0), better, q) * scale
+''',
     "coarse_erf": '''
 @triton.jit
 def coarse_erf(x):
