@@ -439,8 +439,9 @@ _BOUNDS: dict[type[Expr], Callable[..., Interval]] = {
 }
 
 
-def _largest(e: Expr) -> Expr | None:
-    """An upper bound of e as a polynomial, by putting extent - 1 for each axis; None where some sign is unknown."""
+def _largest(e: Expr, digits: bool) -> Expr | None:
+    """An upper bound of e as a polynomial, by putting extent - 1 for each axis and, for `digits`, b - 1 for a % b; None
+    where some sign is unknown."""
     terms: list[Expr] = []
     for term in terms_of(e):
         c, rest = _split_coefficient(term)
@@ -461,7 +462,7 @@ def _largest(e: Expr) -> Expr | None:
                 return None
             if isinstance(f, Sym) and f.extent is not None:
                 tops.append(f.extent - 1)
-            elif isinstance(f, Mod):
+            elif isinstance(f, Mod) and digits:
                 tops.append(f.b - 1)
             else:
                 tops.append(f)
@@ -478,11 +479,22 @@ def known_in_range(e: Expr, end: Expr) -> bool:
     end_lo = bounds(end)[0]
     if hi is not None and end_lo is not None and hi < end_lo:
         return True
-    top = _largest(e)
-    if top is None:
-        return False
-    margin = bounds(end - 1 - top)[0]
-    return margin is not None and margin >= 0
+    # an extent may have a remainder of its own, which another term takes off again, or which has a bound in turn
+    by_axes = _largest(e, digits=False)
+    tops = (by_axes, _largest(e, digits=True), None if by_axes is None else _largest(by_axes, digits=True))
+    return any(top is not None and _never_negative(end - 1 - top) for top in tops)
+
+
+def _never_negative(e: Expr) -> bool:
+    """True if e >= 0 is known from bounds, whichever argument of a maximum that it subtracts is the largest."""
+    lo = bounds(e)[0]
+    if lo is not None and lo >= 0:
+        return True
+    for term in terms_of(e):
+        c, rest = _split_coefficient(term)
+        if c < 0 and isinstance(rest, Max):
+            return all(_never_negative(e - term + a * c) for a in rest.args)
+    return False
 
 
 def product(values: Iterable[ExprLike]) -> Expr:

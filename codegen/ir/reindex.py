@@ -52,7 +52,7 @@ def why_not_one_to_one(points: Sequence[Expr], sizes: Sequence[Expr], axes: Mapp
     if int_value(old) == 0:
         return None
     for e, n in zip(points, sizes, strict=True):
-        if not within(e, n):
+        if int_value(e) != 0 and not within(e, n):  # where there are points, every size has its 0
             return f"{e} may leave [0, {n})"
     lost = _unrecovered(points, axes)
     return f"{lost.name} cannot be told from {', '.join(map(str, points))}" if lost is not None else None

@@ -56,6 +56,14 @@ def one_result_rows() -> dict[str, Function]:
     }
 
 
+def rolled_rows() -> dict[str, Function]:
+    """x [n, 3], n may be 0 and less than a shift"""
+    return {
+        "roll": lambda x: (x.roll(2, 0), x.roll(-3, 0) * 2, x.roll((1, 2), (0, 1)), x.roll(5), x.sum(1).roll(2)),
+        "of_rolled": lambda x: (torch.cat([x.roll(1, 0), x.roll(-1, 0)], 1), x.roll(4, 0).sum(0), x.t().roll(-2, 1)),
+    }
+
+
 def masked_rows() -> dict[str, Function]:
     """n [5] i32 without a 0, at [3] i64 into [4], none [0] i64, table [4, 2]: refusals where nothing is read."""
     return {
@@ -90,6 +98,7 @@ def batch_rows() -> dict[str, Function]:
 def suites() -> Iterator[Suite]:
     yield Suite("no_width", no_width_rows(), [[normal(5, 4, 0), normal(33, 0)]])
     yield Suite("one_result", one_result_rows(), [[normal(6, 8)]])
+    yield Suite("rolled", rolled_rows(), [[normal(n, 3)] for n in (11, 0, 1, 2, 3)], ({0: Dim("n", min=0, max=64)},))
     n, at = torch.tensor([3, -2, 7, 1, 5], dtype=torch.int32), torch.tensor([0, 2, 1])
     none, table = torch.zeros(0, dtype=torch.int64), normal(4, 2)
     yield Suite("masked", masked_rows(), [[n, at, none, table]])
