@@ -66,7 +66,14 @@ def _unchanged(b: Builder, x: Value, *args: Any, **kwargs: Any) -> Value:
     return x
 
 
-@converts("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.device", "aten.type_as.default")
+@converts(
+    "aten._to_copy.default",
+    "aten.to.dtype",
+    "aten.to.dtype_layout",
+    "aten.to.device",
+    "aten.type_as.default",
+    "prims.convert_element_type.default",
+)
 def _to(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
     return b.to(x, b.result.dtype)
 

@@ -279,3 +279,9 @@ def _runs(function: Callable[..., Any], x: torch.Tensor, scalar: int) -> bool:
 def test_an_integer_scalar_that_torch_refuses() -> None:
     with pytest.raises(UnsupportedOpError, match=r"the scalar 300 does not fit i8 \(-128 to 127\)"):
         to_graphs(lambda x: x.clamp(min=300), (torch.tensor([1], dtype=torch.int8),))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_conversion_that_a_decomposition_writes(dtype: torch.dtype) -> None:
+    x = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
+    check(lambda x: x.renorm(2, 1, 1.0), (x,), atol=8e-3)
