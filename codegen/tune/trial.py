@@ -148,8 +148,9 @@ def _linear(t: Trial, a: str, b: str, shape: tuple[int | Expr, ...], s: GemmShap
     if not s.dtype.is_half:
         return t.op("add", (t.op("matmul", (a, b), s.dtype, shape), bias), s.dtype, shape)
     wide = DType.F32
-    y = t.op("matmul", (a, b), wide, shape, dtype=wide)
-    y = t.op("add", (y, t.op("cast", (bias,), wide, (s.n,), dtype=wide)), wide, shape)
+    # spread out before it is converted: a conversion of the vector alone would compute it in place of the result before
+    bias = t.op("cast", (t.op("expand", (bias,), s.dtype, shape),), wide, shape, dtype=wide)
+    y = t.op("add", (t.op("matmul", (a, b), wide, shape, dtype=wide), bias), wide, shape)
     return t.op("cast", (y,), s.dtype, shape, dtype=s.dtype)
 
 
