@@ -275,7 +275,8 @@ def clamp(b: Builder, x: Value, min: Arg | None = None, max: Arg | None = None) 
     for kind, limit in (("max", min), ("min", max)):
         if limit is not None:
             pair = (out, limit) if isinstance(limit, Value) else (limit, out)
-            out = b.pw(kind, *pair, dtype=result)
+            op = kind if result is not DType.BOOL else "or" if kind == "max" else "and"
+            out = b.pw(op, *pair, dtype=result)
     return out
 
 
@@ -286,7 +287,8 @@ def _clamp_max(b: Builder, x: Value, max: Arg) -> Value:
 
 @converts("aten.hardtanh.default")
 def _hardtanh(b: Builder, x: Value, min_val: float = -1, max_val: float = 1) -> Value:
-    return clamp(b, x, min_val, max_val)  # type: ignore[return-value]
+    whole = not x.dtype.is_float  # torch takes the limits in x's dtype
+    return clamp(b, x, *(int(v) if whole else v for v in (min_val, max_val)))  # type: ignore[return-value]
 
 
 @converts("aten.relu.default")

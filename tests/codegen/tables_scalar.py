@@ -110,6 +110,7 @@ def int_rows() -> dict[str, Function]:
     rows["pow"] = lambda x, y: (torch.pow(x, y & 3), x.pow(2), x.pow(3))
     rows["unary"] = lambda x, y: (x.abs(), x.sign(), x.bitwise_not(), x.logical_not(), x * x, -x)
     rows["scalars"] = lambda x, y: (x + 3, x * 2, x // 3, x % 5, 7 - x, x.clamp(2, 4), x.clamp_min(1), x.clamp_max(3))
+    rows["hardtanh"] = lambda x, y: (F.hardtanh(x, 0.0, 4.5), F.hardtanh(x, 1.9, 3.0))
     rows["where"] = lambda x, y: torch.where(x > y, x, y)
     rows["lowest"] = lambda x, y: at_lowest(torch.full_like(x, torch.iinfo(x.dtype).min), y.sign())
     rows["to_float"] = lambda x, y: (x.float() * 0.5, x.sqrt().nan_to_num(), x / y, x.double())
@@ -125,6 +126,7 @@ def bool_rows() -> dict[str, Function]:
     names = "logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor eq ne"
     rows: dict[str, Function] = {n: getattr(torch, n) for n in names.split()}
     rows["not"] = lambda x, y: (~x, x.logical_not())
+    rows["clamp"] = lambda x, y: (torch.clamp(x, min=y), torch.clamp(x, max=y))
     rows["order"] = lambda x, y: (x < y, x <= y, x > y, x >= y)
     rows["where"] = lambda x, y: (torch.where(x, y, ~y), torch.where(x, 1.5, -2.0), torch.where(x, 3, 4))
     rows["arithmetic"] = lambda x, y: (x + 1, x * 2.5, x.sum(), (x & y).sum(1), x.int() - y.int())
