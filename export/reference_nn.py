@@ -4,6 +4,8 @@ reference_ops.KERNELS.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -80,7 +82,7 @@ def _pool(s: Step) -> torch.Tensor:
 def _pool_index(s: Step) -> torch.Tensor:
     x, n = s.args[0], len(s.attr("kernel"))
     windows = _windows(s, x, _lowest(x)).flatten(-n)
-    flat = torch.arange(x[0, 0].numel()).view(x.shape[2:]).expand(1, 1, *x.shape[2:]).to(torch.float64)
+    flat = torch.arange(math.prod(x.shape[2:])).view(x.shape[2:]).expand(1, 1, *x.shape[2:]).to(torch.float64)
     places = _windows(s, flat, -1).flatten(-n).long()
     usable = places >= 0
     top = windows.amax(-1, True)

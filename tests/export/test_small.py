@@ -41,6 +41,7 @@ OPS: list[tuple[Any, tuple[int, ...], int]] = [
     (nn.ConvTranspose1d(2, 3, 3, padding=1), (1, 2, 0), 1),
     (nn.ConvTranspose2d(2, 3, 2, 3, padding=1), (1, 2, 0, 4), 2),
     (lambda x: F.avg_pool2d(x, (3, 1)), (1, 2, 0, 4), 3),
+    (lambda x: F.max_pool2d(x, 2, return_indices=True), (0, 2, 4, 4), 0),
     (nn.GRU(3, 4), (0, 2, 3), 1),
     (nn.GroupNorm(2, 4), (0, 4, 3), 0),
 ]
