@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -10,6 +9,8 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from hardtack.export.copies import copied
 
 aten = torch.ops.aten
 _SUM, _MEAN, _MAX = range(3)
@@ -114,7 +115,7 @@ def with_even_bags(ep: ExportedProgram) -> ExportedProgram:
     sum by offsets has none on a GPU."""
     if not any(_is_even(n) for n in ep.graph.nodes):
         return ep
-    module = copy.deepcopy(ep.graph_module)
+    module = copied(ep)
     for node in filter(_is_even, module.graph.nodes):
         node.update_arg(1, node.args[1].args[0])
     return ep._update(module, ep.graph_signature)
@@ -135,7 +136,7 @@ def _begins(indices: object, offsets: Node) -> bool:
     shape = indices.meta["val"].shape
     if len(shape) != 2 or offsets.target is not aten.arange.start_step:
         return False
-    start, end, step = map(_value, offsets.args)
+    start, end, step = map(_value, (*offsets.args, 1)[:3])  # a step of 1 is left out
     return all(map(statically_known_true, (start == 0, end == shape[0] * shape[1], step == shape[1])))
 
 

@@ -7,7 +7,6 @@ puts back as they are.
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
+from hardtack.export.copies import copied
 from hardtack.export.errors import MutationError
 from hardtack.export.origin import source_of
 
@@ -26,7 +26,7 @@ def with_written_windows(ep: ExportedProgram) -> ExportedProgram:
     """The program, or a copy of it where windows are written to. MutationError if those overlap or leave gaps."""
     if not any(_is_written(n) for n in ep.graph.nodes if n.target is aten.unfold.default):
         return ep
-    module = copy.deepcopy(ep.graph_module)
+    module = copied(ep)
     for node in [n for n in module.graph.nodes if n.target is aten.unfold.default and _is_written(n)]:
         _split(module.graph, node)
     return ep._update(module, ep.graph_signature)

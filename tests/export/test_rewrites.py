@@ -196,6 +196,12 @@ def test_bags_of_one_size_are_reduced_in_order(mode: str, padding: int | None) -
     assert not updated & seen
 
 
+def test_bags_of_one_element() -> None:
+    """torch leaves a step of 1 out."""
+    i = torch.tensor([[3], [1], [2]])
+    check(nn.EmbeddingBag(10, 4, mode="sum").eval(), (i,), atol=1e-6)
+
+
 def test_bags_of_one_size_vary_in_both_sizes() -> None:
     class Weighed(nn.Module):
         def __init__(self) -> None:

@@ -1,0 +1,17 @@
+"""A program's graph to be changed: torch's own copy of it may call nodes by other names than the signature does."""
+
+from __future__ import annotations
+
+import copy
+
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+
+
+def copied(ep: ExportedProgram) -> GraphModule:
+    """A copy of the program's graph module whose nodes have the program's names: a copy by itself would call an input
+    named like something of Python's (`input`, `max`) `input_1`, and the signature would not fit."""
+    module = copy.deepcopy(ep.graph_module)
+    for old, new in zip(ep.graph.nodes, module.graph.nodes, strict=True):
+        new.name = old.name
+    return module
