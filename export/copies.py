@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 def copied(ep: ExportedProgram) -> GraphModule:
     """A copy of the program's graph module whose nodes have the program's names: a copy by itself would call an input
     named like something of Python's (`input`, `max`) `input_1`, and the signature would not fit."""
-    module = copy.deepcopy(ep.graph_module)
+    module: GraphModule = copy.deepcopy(ep.graph_module)
     for old, new in zip(ep.graph.nodes, module.graph.nodes, strict=True):
         new.name = old.name
     return module
