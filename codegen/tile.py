@@ -320,8 +320,9 @@ def _without(offset: Expr, outer: set[Sym]) -> Expr | None:
 def _row_numel(buffer: str, nests: Sequence[LoopNest], outer: set[Sym]) -> Expr | None:
     """The elements of the buffer that one outer point stores; None where they, or that no more are read, is unknown."""
     sizes: set[Expr] = set()
-    made = [n for n in nests if all(a.extent is not ZERO for a in n.axes)]
-    for s in (s for n in made for s in n.stores() if s.buffer == buffer):
+    made = [s for n in nests if all(a.extent is not ZERO for a in n.parallel) for s in n.body]
+    touched = [s for s in made if isinstance(s, (Load, Store)) and s.buffer == buffer and not _never(s)]
+    for s in (s for s in touched if isinstance(s, Store)):
         top = _without(s.index[0], outer)
         for axis in sorted((y for y in free_syms(s.index[0]) if y.extent is not None), key=lambda y: y.name):
             parts = None if top is None else split_linear(top, axis)
@@ -336,9 +337,14 @@ def _row_numel(buffer: str, nests: Sequence[LoopNest], outer: set[Sym]) -> Expr 
     if len(sizes) > 1 and any(n is None for n in known):
         return None
     numel = next(iter(sizes)) if len(sizes) == 1 else const(max((n for n in known if n is not None), default=0))
-    unmasked = [s for n in made for s in n.body if isinstance(s, Store) or (isinstance(s, Load) and s.mask is None)]
-    offsets = [_without(s.index[0], outer) or ZERO for s in unmasked if s.buffer == buffer]
+    unmasked = [s for s in touched if isinstance(s, Store) or s.mask is None]
+    offsets = [_without(s.index[0], outer) or ZERO for s in unmasked]
     return numel if all(within(e, numel) for e in offsets) else None
+
+
+def _never(s: Load | Store) -> bool:
+    """True if the access is made along a reduction over nothing."""
+    return any(y.extent is ZERO for y in free_syms(s.index[0]))
 
 
 def _local_offsets(nest: LoopNest, local: Mapping[str, Callable[[Expr], Expr]]) -> LoopNest:

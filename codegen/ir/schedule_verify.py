@@ -63,9 +63,11 @@ def _verify_axes(kernel: Kernel, n: ScheduledNest) -> None:
 
 
 def _verify_accesses(kernel: Kernel, nest: LoopNest) -> None:
+    empty = {a.sym for a in nest.axes if int_value(a.extent) == 0}
+    nowhere = any(a.sym in empty for a in nest.parallel)
     for s in nest.body:
         if isinstance(s, (Load, Store)):
-            _verify_access(kernel, s, any(int_value(a.extent) == 0 for a in nest.axes))
+            _verify_access(kernel, s, nowhere or any(free_syms(e) & empty for e in s.index))
 
 
 def _verify_access(kernel: Kernel, s: Load | Store, never: bool) -> None:

@@ -10,12 +10,19 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
-from torch.export.experimental import _export_forward_backward
 
 from hardtack.export import CaptureError, ExportError, InputSpecError, InternalError, UnsupportedOpError, to_graphs
 from hardtack.export.reference import ReferenceFailure
 from hardtack.export.registry import CONVERTERS
 from tests.export.checks import check, ours
+
+
+def _joint() -> torch.export.ExportedProgram:
+    """A program with its backward pass. torch imports Triton for it, which tests/triton must have done before."""
+    from torch.export.experimental import _export_forward_backward
+
+    return _export_forward_backward(torch.export.export(_Loss(), (X,)))
+
 
 X, N = torch.randn(4, 6), torch.tensor(2)
 
@@ -180,7 +187,7 @@ def test_chunks_of_a_padded_length(dim: Any) -> None:
             "call the module once on an example, then .eval()",
         ),
         (
-            lambda: _export_forward_backward(torch.export.export(_Loss(), (X,))),
+            lambda: _joint(),
             "the program holds a backward pass, too",
             "export the module itself: only forward can be compiled",
         ),

@@ -37,7 +37,7 @@ def run(*arguments: str) -> Result:
 def test_prints_the_stage_and_stops(spec: str) -> None:
     graph = run(spec, "--stop-after", "graph")
     assert graph.exit_code == 0, graph.output
-    assert "relu: f32[2, 4] = max(x, 0.0:f32)" in graph.stdout
+    assert "relu: f32[2, 4] = max(0.0:f32, x)" in graph.stdout
     lower = run(spec, "--stop-after", "lower")
     assert "nest relu (parallel i0<2, parallel i1<4)   # aten.relu at " in lower.stdout
 
