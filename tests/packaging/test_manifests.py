@@ -157,6 +157,7 @@ def test_the_server_runs_and_its_probes_answer(file: str, bundle: str, tmp_path:
     assert folder in ("/models", "/mnt/models")
     given = [option for option in options if not re.match("--(http|grpc)-port=", option)]
     with served.Server(served.build_program(), tmp_path, *given, ready=False) as server:
+        server.told("model loaded" if bundle == "good" else "load failed")
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             asked = container[probe]["httpGet"]
             assert asked["port"] in ("http", 8000)
