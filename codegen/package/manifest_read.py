@@ -285,6 +285,8 @@ def _check_links(m: Manifest, members: set[str]) -> None:
             ("inputs", [t.name for t in e.inputs]),
         ):
             _check_unique(f"{what} of entry point {e.name!r}", names)
+        for output in e.outputs:
+            _check_row_major(e, output)
         if set(e.plans) != targets:
             _refuse(f"entry point {e.name!r} has plans for {sorted(e.plans)}; the targets are {sorted(targets)}")
     for t in m.targets:
@@ -299,6 +301,19 @@ def _check_links(m: Manifest, members: set[str]) -> None:
             _refuse(f"state {s.name!r} and its constant {s.init!r} differ in dtype or shape")
     check_recipes(m.constants, m.parameters)
     _check_members(m, members, lambda problem: _refuse(problem))
+
+
+def _check_row_major(e: EntrySpec, output: TensorSpec) -> None:
+    """As far as the numbers are known: what depends on symbols is proved of the plans."""
+    step = 1
+    for d in reversed(range(len(output.shape))):
+        size, stride = output.shape[d], output.strides[d]
+        if isinstance(stride, int) and stride != step:
+            what = f"output {output.name!r} of entry point {e.name!r}"
+            _refuse(f"{what} has the stride {stride} in dimension {d}, not {step}: outputs are dense and row-major")
+        if isinstance(size, str):
+            return
+        step *= size
 
 
 def _check_members(m: Manifest, members: set[str], refuse: Callable[[str], NoReturn]) -> None:

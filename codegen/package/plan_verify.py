@@ -187,6 +187,8 @@ def _check_syms(p: Proof, entry: EntrySpec) -> None:
 
 
 def _check_values(p: Proof) -> None:
+    for number in p.plan.outputs:
+        _check_row_major(p, p.plan.values[number])
     for index, v in enumerate(p.plan.values):
         for e in (*v.shape, *v.strides):
             lo, hi = p.ranges[e]
@@ -195,9 +197,26 @@ def _check_values(p: Proof) -> None:
         nbytes = p.nbytes(index)
         if nbytes is not None and not 0 <= nbytes < MAX_NBYTES:
             raise p.refuse(f"value {v.name!r} has {nbytes} bytes; the limit is {MAX_NBYTES - 1}")
+        if nbytes is not None and v.storage not in ("input", "constant"):
+            elements = numel_of(p.constants(v.shape) or ()) * v.dtype.nbytes
+            if elements != nbytes:
+                raise p.refuse(f"value {v.name!r} has elements of {elements} bytes; its strides reach over {nbytes}")
         if v.storage == "arena":
             _check_placed(p, v, nbytes)
     _check_nbytes(p, "the arena", p.plan.arena)
+
+
+def _check_row_major(p: Proof, v: RawValue) -> None:
+    """Whoever takes an output takes numel elements one after the other, whatever its strides say."""
+    step = 1
+    for d in reversed(range(len(v.shape))):
+        stride, size = p.constant(v.strides[d]), p.constant(v.shape[d])
+        if stride is not None and stride != step:
+            problem = f"output {v.name!r} has the stride {stride} in dimension {d}, not {step}"
+            raise p.refuse(f"{problem}: outputs are dense and row-major")
+        if size is None:
+            return
+        step *= size
 
 
 def _check_placed(p: Proof, v: RawValue, nbytes: int | None) -> None:

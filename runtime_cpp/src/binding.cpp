@@ -53,7 +53,6 @@ Status Binding::prepare(Queue* queue, size_t program_index) {
   }
   for (size_t i = 0; i < plan.inputs.size(); ++i) inputs_[i].nbytes = nbytes_[plan.inputs[i]];
   for (size_t i = 0; i < plan.outputs.size(); ++i) outputs_[i].nbytes = nbytes_[plan.outputs[i]];
-  for (const uint32_t value : program_.moves) layouts_.push_back(layout(value));
   values_.resize(plan.values.size());
   slots_.resize(program_.slot_values.size());
   for (const uint32_t e : program_.int_exprs) ints_.push_back(exprs_[e]);
@@ -79,19 +78,6 @@ Status Binding::prepare(Queue* queue, size_t program_index) {
   }
   return in_context(queue->prepare(program_index, sites, &launches_),
                     "entry \"" + std::string(plan.entry) + "\" with " + sizes_text(plan, syms_.data()));
-}
-
-Layout Binding::layout(uint32_t value) const {
-  const Value& v = program_.plan.values[value];
-  const BoundPort bound = dims(value);
-  Layout layout = {bound.shape, bound.strides, v.ndim, itemsize(v.dtype), true, nbytes_[value]};
-  int64_t numel_nbytes = layout.itemsize;
-  // Cannot overflow for dense tensors; one that would is not dense.
-  for (uint32_t d = 0; d < v.ndim; ++d) {
-    if (__builtin_mul_overflow(numel_nbytes, bound.shape[d], &numel_nbytes)) numel_nbytes = -1;
-  }
-  layout.dense = numel_nbytes == layout.nbytes;
-  return layout;
 }
 
 void Binding::evaluate_maps() {

@@ -52,11 +52,9 @@ class Binding {
   void* value(uint32_t v) const { return values_[v]; }
   /// A value's sizes and strides; nbytes is not filled.
   BoundPort dims(uint32_t value) const;
-  /// The layout of a whole value.
-  Layout layout(uint32_t value) const;
+  int64_t nbytes(uint32_t value) const { return nbytes_[value]; }
   /// What changes from run to run: the pointers of inputs and outputs.
   void io_pointers(std::vector<void*>* pointers) const;
-  const Layout& move_layout(uint32_t ordinal) const { return layouts_[ordinal]; }
   Launches& launches() const { return *launches_; }
 
   uint64_t last_used = 0;
@@ -73,7 +71,6 @@ class Binding {
   std::vector<int64_t> dims_;    // plan.dims evaluated: shapes and strides of all values
   std::vector<int64_t> nbytes_;  // by value
   std::vector<BoundPort> inputs_, outputs_;
-  std::vector<Layout> layouts_;  // of copies and fills
   std::vector<void*> values_;
   std::vector<void*> slots_;
   std::vector<int64_t> ints_;

@@ -61,16 +61,6 @@ class CpuLaunches : public Launches {
   int64_t workspace_nbytes_ = 0;
 };
 
-// Applies `leaf(to, from)` to each element of two tensors of one layout.
-template <typename Leaf>
-void for_each_element(const Layout& layout, char* to, const char* from, uint32_t dim, const Leaf& leaf) {
-  if (dim == layout.ndim) return leaf(to, from);
-  const int64_t step = layout.strides[dim] * layout.itemsize;
-  for (int64_t i = 0; i < layout.shape[dim]; ++i) {
-    for_each_element(layout, to + i * step, from + i * step, dim + 1, leaf);
-  }
-}
-
 void* allocate_aligned(size_t nbytes) {
   const size_t alignment = nbytes >= kHugePage ? kHugePage : static_cast<size_t>(kMemoryAlignment);
   const size_t rounded = (nbytes + alignment - 1) / alignment * alignment;
@@ -105,31 +95,19 @@ class CpuQueue : public Queue {
     return Status();
   }
 
-  Status copy(void* to, const void* from, const Layout& layout) override {
-    if (layout.nbytes == 0) return Status();
-    if (layout.dense) return move(to, from, layout.nbytes);
-    const size_t itemsize = static_cast<size_t>(layout.itemsize);
-    for_each_element(layout, static_cast<char*>(to), static_cast<const char*>(from), 0,
-                     [itemsize](char* out, const char* in) { std::memcpy(out, in, itemsize); });
-    return Status();
-  }
+  Status copy(void* to, const void* from, int64_t nbytes) override { return move(to, from, nbytes); }
 
-  Status fill(void* to, int64_t bits, const Layout& layout) override {
-    if (layout.nbytes == 0) return Status();
+  Status fill(void* to, int64_t bits, int64_t itemsize, int64_t nbytes) override {
+    if (nbytes == 0) return Status();
     char pattern[8];
     for (int i = 0; i < 8; ++i) pattern[i] = static_cast<char>(static_cast<uint64_t>(bits) >> (8 * i) & 0xFF);
-    const size_t itemsize = static_cast<size_t>(layout.itemsize);
     char* out = static_cast<char*>(to);
-    if (!layout.dense) {
-      for_each_element(layout, out, out, 0, [&](char* at, const char*) { std::memcpy(at, pattern, itemsize); });
-      return Status();
-    }
     // Doubles what is filled already: memcpy of growing blocks.
-    const size_t nbytes = static_cast<size_t>(layout.nbytes);
-    size_t done = itemsize;
-    std::memcpy(out, pattern, itemsize);
-    while (done < nbytes) {
-      const size_t step = done < nbytes - done ? done : nbytes - done;
+    const size_t size = static_cast<size_t>(nbytes);
+    size_t done = static_cast<size_t>(itemsize);
+    std::memcpy(out, pattern, done);
+    while (done < size) {
+      const size_t step = done < size - done ? done : size - done;
       std::memcpy(out + done, out, step);
       done += step;
     }

@@ -126,8 +126,8 @@ class CudaQueue : public Queue {
   Status fetch(void* host, const void* device, int64_t nbytes) override;
   Status send(void* device, const void* host, int64_t nbytes) override;
   Status zero(void* device, int64_t nbytes) override;
-  Status copy(void* to, const void* from, const Layout& layout) override;
-  Status fill(void* to, int64_t bits, const Layout& layout) override;
+  Status copy(void* to, const void* from, int64_t nbytes) override;
+  Status fill(void* to, int64_t bits, int64_t itemsize, int64_t nbytes) override;
   Status prepare(size_t program, const std::vector<LaunchSite>& sites, std::unique_ptr<Launches>* launches) override;
   Status synchronize(Fault* fault) override;
   Status poll(Fault* fault) override;
@@ -151,7 +151,6 @@ class CudaQueue : public Queue {
   size_t faults_nbytes() const;
   bool find_fault(Fault* fault) const;
   Status clear_faults();
-  Status fill_dense(cuda::Pointer to, uint64_t bits, int64_t itemsize, int64_t count);
 
   const CudaDevice& device_;
   const std::shared_ptr<const CudaContext> context_;

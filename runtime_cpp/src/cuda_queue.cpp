@@ -26,17 +26,6 @@ class CudaRecording : public Recording {
   cuda::GraphExec exec_;
 };
 
-// Calls `leaf(byte offset, numel)` for each stretch of elements without gaps, from the inside out.
-template <typename Leaf>
-Status for_each_stretch(const Layout& layout, uint32_t dim, int64_t offset, const Leaf& leaf) {
-  if (dim == layout.ndim) return leaf(offset, int64_t{1});
-  if (dim + 1 == layout.ndim && layout.strides[dim] == 1) return leaf(offset, layout.shape[dim]);
-  for (int64_t i = 0; i < layout.shape[dim]; ++i) {
-    HT_RETURN_IF_ERROR(for_each_stretch(layout, dim + 1, offset + i * layout.strides[dim] * layout.itemsize, leaf));
-  }
-  return Status();
-}
-
 }  // namespace
 
 CudaQueue::CudaQueue(const CudaDevice& device, bool asynchronous)
@@ -116,30 +105,16 @@ Status CudaQueue::zero(void* device, int64_t nbytes) {
   return driver_.check(driver_.fill8(address(device), 0, size_of(nbytes), stream_), "zeroing device memory");
 }
 
-Status CudaQueue::copy(void* to, const void* from, const Layout& layout) {
-  if (layout.nbytes == 0) return Status();
-  const auto move = [&](int64_t offset, int64_t nbytes) {
-    const uint64_t at = static_cast<uint64_t>(offset);
-    return driver_.check(driver_.copy(address(to) + at, address(from) + at, size_of(nbytes), stream_),
-                         "copying on the device");
-  };
-  if (layout.dense) return move(0, layout.nbytes);
-  return for_each_stretch(layout, 0, 0,
-                          [&](int64_t offset, int64_t numel) { return move(offset, numel * layout.itemsize); });
+Status CudaQueue::copy(void* to, const void* from, int64_t nbytes) {
+  if (nbytes == 0) return Status();
+  return driver_.check(driver_.copy(address(to), address(from), size_of(nbytes), stream_), "copying on the device");
 }
 
-Status CudaQueue::fill(void* to, int64_t bits, const Layout& layout) {
-  if (layout.nbytes == 0) return Status();
-  const uint64_t pattern = static_cast<uint64_t>(bits);
-  if (layout.dense) return fill_dense(address(to), pattern, layout.itemsize, layout.nbytes / layout.itemsize);
-  return for_each_stretch(layout, 0, 0, [&](int64_t offset, int64_t numel) {
-    return fill_dense(address(to) + static_cast<uint64_t>(offset), pattern, layout.itemsize, numel);
-  });
-}
-
-Status CudaQueue::fill_dense(cuda::Pointer to, uint64_t bits, int64_t itemsize, int64_t numel) {
-  const size_t count = size_of(numel);
-  const unsigned low = static_cast<unsigned>(bits), high = static_cast<unsigned>(bits >> 32);
+Status CudaQueue::fill(void* memory, int64_t bits, int64_t itemsize, int64_t nbytes) {
+  if (nbytes == 0) return Status();
+  const cuda::Pointer to = address(memory);
+  const size_t count = size_of(nbytes / itemsize);
+  const unsigned low = static_cast<unsigned>(bits), high = static_cast<unsigned>(static_cast<uint64_t>(bits) >> 32);
   cuda::Result result = cuda::kSuccess;
   if (itemsize == 1)
     result = driver_.fill8(to, static_cast<unsigned char>(low), count, stream_);

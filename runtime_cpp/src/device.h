@@ -13,16 +13,6 @@
 
 namespace hardtack::rt {
 
-/// The elements of a tensor; stride and shape arrays belong to the caller.
-struct Layout {
-  const int64_t* shape = nullptr;
-  const int64_t* strides = nullptr;  // in elements
-  uint32_t ndim = 0;
-  int64_t itemsize = 1;
-  bool dense = true;  // no gaps between elements: the whole range may be written
-  int64_t nbytes = 0;
-};
-
 /// What a launch gives a tensor map, evaluated. In elements.
 struct MapSite {
   uint32_t buffer = 0;  // among the launch's buffers
@@ -98,8 +88,9 @@ class Queue {
   virtual Status fetch(void* host, const void* device, int64_t nbytes) = 0;
   virtual Status send(void* device, const void* host, int64_t nbytes) = 0;
   virtual Status zero(void* device, int64_t nbytes) = 0;
-  virtual Status copy(void* to, const void* from, const Layout& layout) = 0;
-  virtual Status fill(void* to, int64_t bits, const Layout& layout) = 0;
+  virtual Status copy(void* to, const void* from, int64_t nbytes) = 0;
+  /// Every `itemsize` bytes of `nbytes` get the low bytes of `bits`.
+  virtual Status fill(void* to, int64_t bits, int64_t itemsize, int64_t nbytes) = 0;
 
   /// Prepares the launches of a binding of program `program`. HT_CONTRACT where a kernel cannot take the sizes.
   virtual Status prepare(size_t program, const std::vector<LaunchSite>& sites, std::unique_ptr<Launches>* launches) = 0;

@@ -88,8 +88,8 @@ class Observed {
       names.push_back(program_.plan.values[index].name);
       tensors.push_back(tensor(index));
       if (queue_.follows_pointers()) continue;
-      copies.emplace_back(static_cast<size_t>(binding_.layout(index).nbytes) + 1);
-      HT_RETURN_IF_ERROR(queue_.read(copies.back().data(), tensors.back().data, binding_.layout(index).nbytes));
+      copies.emplace_back(static_cast<size_t>(binding_.nbytes(index)) + 1);
+      HT_RETURN_IF_ERROR(queue_.read(copies.back().data(), tensors.back().data, binding_.nbytes(index)));
       tensors.back().data = copies.back().data();
     }
     out.num_values = values.size();
@@ -167,13 +167,13 @@ Status interpret(const Program& program, const Binding& binding, Queue* queue, c
         break;
       }
       case StepOp::copy: {
-        const Layout& layout = binding.move_layout(step.ordinal);
-        Status status = queue->copy(binding.value(instr.dst), binding.value(instr.src), layout);
+        Status status = queue->copy(binding.value(instr.dst), binding.value(instr.src), binding.nbytes(instr.dst));
         if (!status.ok()) return in_step(std::move(status), program, step);
         break;
       }
       case StepOp::fill: {
-        Status status = queue->fill(binding.value(instr.dst), instr.bits, binding.move_layout(step.ordinal));
+        const int64_t unit = itemsize(program.plan.values[instr.dst].dtype);
+        Status status = queue->fill(binding.value(instr.dst), instr.bits, unit, binding.nbytes(instr.dst));
         if (!status.ok()) return in_step(std::move(status), program, step);
         break;
       }

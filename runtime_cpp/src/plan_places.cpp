@@ -20,6 +20,7 @@ class Places {
       : plan_(plan), exprs_(exprs), only_constant_(only_constant), nbytes_(*nbytes) {}
 
   Status check() {
+    for (const uint32_t v : plan_.outputs) HT_RETURN_IF_ERROR(check_row_major(plan_.values[v]));
     HT_RETURN_IF_ERROR(check_sizes());
     HT_RETURN_IF_ERROR(check_arena());
     HT_RETURN_IF_ERROR(check_workspaces());
@@ -38,6 +39,35 @@ class Places {
         return error(HT_BAD_BUNDLE, "value \"%s\": a size or stride is negative, or it is not below 2^48 bytes",
                      v.name);
       }
+      HT_RETURN_IF_ERROR(check_gaps(v, nbytes_[i]));
+    }
+    return Status();
+  }
+
+  // What the plan writes has one place for each element, and nothing in between.
+  Status check_gaps(const Value& v, int64_t nbytes) const {
+    if (v.storage == Storage::input || v.storage == Storage::constant) return Status();
+    int64_t numel_nbytes = nbytes == 0 ? 0 : itemsize(v.dtype);
+    bool fits = true;
+    for (uint32_t d = 0; d < v.ndim; ++d) {
+      fits = fits && checked_mul(numel_nbytes, exprs_[plan_.shape(v)[d]], &numel_nbytes);
+    }
+    if (fits && numel_nbytes == nbytes) return Status();
+    return error(HT_BAD_BUNDLE, "value \"%s\": its strides leave gaps or overlap, it reaches over %lld bytes", v.name,
+                 static_cast<long long>(nbytes));
+  }
+
+  // Whoever takes an output takes numel elements one after the other, whatever its strides say.
+  Status check_row_major(const Value& v) const {
+    int64_t step = 1;  // -1: more than a stride can be
+    for (uint32_t d = v.ndim; d-- > 0;) {
+      const uint32_t size = plan_.shape(v)[d], stride = plan_.strides(v)[d];
+      if (known(stride) && exprs_[stride] != step) {
+        return error(HT_BAD_BUNDLE, "output \"%s\": stride %u is %lld, expected %lld: outputs are dense and row-major",
+                     v.name, d, static_cast<long long>(exprs_[stride]), static_cast<long long>(step));
+      }
+      if (!known(size)) return Status();
+      if (step < 0 || !checked_mul(step, exprs_[size], &step)) step = -1;
     }
     return Status();
   }

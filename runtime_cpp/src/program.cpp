@@ -29,9 +29,7 @@ class Lowering {
       case InstrOp::launch: launch(i, instr); break;
       case InstrOp::copy:
       case InstrOp::fill:
-        program_.steps[emit(instr.op == InstrOp::copy ? StepOp::copy : StepOp::fill, i)].ordinal =
-            static_cast<uint32_t>(program_.moves.size());
-        program_.moves.push_back(instr.dst);
+        emit(instr.op == InstrOp::copy ? StepOp::copy : StepOp::fill, i);
         ++number_;
         break;
       case InstrOp::branch: branch(i, instr); break;

@@ -21,7 +21,7 @@ struct Step {
   uint32_t instr = 0;   // in plan.instrs
   uint32_t number = 0;  // of the instruction, in order of execution; what observers see
   uint32_t target = 0;
-  uint32_t ordinal = 0;  // among the launches, or among the copies and fills
+  uint32_t ordinal = 0;  // among the launches
 };
 
 /// A buffer argument of a launch that is an input or output: its pointer changes from run to run.
@@ -34,7 +34,6 @@ struct Program {
   Plan plan;
   std::vector<Step> steps;
   std::vector<uint32_t> launches;     // plan.instrs index of each launch
-  std::vector<uint32_t> moves;        // the value that each copy or fill writes
   std::vector<uint32_t> slot_values;  // the values of all launches' buffers, one launch after the other
   std::vector<uint32_t> int_exprs;    // the expressions of all launches' ints, likewise
   std::vector<IoSlot> io_slots;

@@ -71,9 +71,8 @@ Status Session::reset() {
       continue;
     }
     // Constants lie in the device's memory, states too: a plain copy of bytes.
-    const Layout bytes = {nullptr, nullptr, 0, 1, true, state.nbytes};
     const void* init = device_.constant(static_cast<size_t>(manifest.find_constant(state.init)));
-    HT_RETURN_IF_ERROR(queue_->copy(states_[i].data, init, bytes));
+    HT_RETURN_IF_ERROR(queue_->copy(states_[i].data, init, state.nbytes));
   }
   return Status();
 }

@@ -6,8 +6,6 @@ namespace {
 
 constexpr size_t kMaxReplays = 8;  // of a bound shape
 
-Layout bytes_layout(int64_t nbytes) { return {nullptr, nullptr, 0, 1, true, nbytes}; }
-
 }  // namespace
 
 // Whether kernels can work on the tensor where it lies.
@@ -40,7 +38,7 @@ Status Session::set_inputs(const Call& call) {
       const int64_t nbytes = call.binding->input(i).nbytes;
       HT_RETURN_IF_ERROR(memory_.grow(&staged[i], nbytes, "the device copy of an input"));
       HT_RETURN_IF_ERROR(is_host(tensor.device) ? queue_->send(staged[i].data, data, nbytes)
-                                                : queue_->copy(staged[i].data, data, bytes_layout(nbytes)));
+                                                : queue_->copy(staged[i].data, data, nbytes));
       data = staged[i].data;
     }
     call.binding->set_input(i, data);
@@ -84,11 +82,7 @@ Status Session::set_output(const Call& call, size_t i) {
   Block& staged = entry.staged_outputs[i];
   HT_RETURN_IF_ERROR(memory_.grow(&staged, nbytes, "the device copy of an output"));
   call.binding->set_output(i, staged.data);
-  // What lies between the elements of a caller's buffer stays as it was.
-  const uint32_t value = model_->programs()[call.entry].plan.outputs[i];
-  if (own || call.binding->layout(value).dense) return Status();
-  return is_host(out.device) ? queue_->send(staged.data, tensor_data(out), nbytes)
-                             : queue_->copy(staged.data, tensor_data(out), bytes_layout(nbytes));
+  return Status();
 }
 
 // The pointers of this run among those of earlier ones; the one that was not used for longest makes room.
@@ -144,7 +138,7 @@ Status Session::deliver(const Call& call) {
     const bool on_host = call.outputs[i].data == nullptr || is_host(call.outputs[i].device);
     wait = wait || on_host;
     HT_RETURN_IF_ERROR(on_host ? queue_->fetch(to, entry.staged_outputs[i].data, nbytes)
-                               : queue_->copy(to, entry.staged_outputs[i].data, bytes_layout(nbytes)));
+                               : queue_->copy(to, entry.staged_outputs[i].data, nbytes));
   }
   return finish(call, wait);
 }

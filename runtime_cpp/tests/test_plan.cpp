@@ -294,6 +294,39 @@ TEST_CASE("sizes, strides and workspaces are neither negative nor 2^48") {
   CHECK(t.check() == "kernel increase_i64: a workspace of -64 bytes");
 }
 
+TEST_CASE("outputs are row-major, and what the plan writes has neither gaps nor overlaps") {
+  const auto output = [](std::vector<int64_t> shape, std::vector<int64_t> strides) {
+    Two t;
+    std::vector<int> sizes, steps;
+    std::vector<std::string> declared;
+    for (const int64_t n : shape) sizes.push_back(t.p.n(n)), declared.push_back(std::to_string(n));
+    // a sum of two numbers: of such the manifest says only a text
+    for (const int64_t n : strides) steps.push_back(t.p.op("add", {t.p.n(n), t.p.n(0)}));
+    const int y = t.p.output("y", "f32", sizes, steps);
+    t.s.entry.outputs.push_back(
+        manifest_tensor("f32", "y", declared, std::vector<std::string>(strides.size(), "\"step\"")));
+    t.p.body = {t.p.fill(t.n, 1), t.p.fill(y, 1)};
+    return t.check();
+  };
+  const std::string rule = ": outputs are dense and row-major";
+  CHECK(output({3, 4}, {4, 1}) == "");
+  CHECK(output({3, 0}, {0, 1}) == "");
+  CHECK(output({4}, {0}) == "output \"y\": stride 0 is 0, expected 1" + rule);
+  CHECK(output({4}, {2}) == "output \"y\": stride 0 is 2, expected 1" + rule);
+  CHECK(output({3, 4}, {1, 3}) == "output \"y\": stride 1 is 3, expected 1" + rule);
+  CHECK(output({1, 4}, {7, 1}) == "output \"y\": stride 0 is 7, expected 4" + rule);
+  const auto in_arena = [](int64_t rows, int64_t stride) {
+    Two t;
+    t.p.in_arena("v", "f32", {t.p.n(rows), t.p.n(2)}, {t.p.n(stride), t.p.n(1)}, t.p.n(0));
+    t.p.body = {t.p.fill(t.n, 1)};
+    return t.check();
+  };
+  CHECK(in_arena(2, 2) == "");
+  CHECK(in_arena(0, 9) == "");
+  CHECK(in_arena(2, 3) == "value \"v\": its strides leave gaps or overlap, it reaches over 20 bytes");
+  CHECK(in_arena(2, 0) == "value \"v\": its strides leave gaps or overlap, it reaches over 8 bytes");
+}
+
 TEST_CASE("copies keep dtype, shape and strides; conditions are one bool") {
   Two t;
   const int vector = t.p.in_arena("v", "i64", {t.p.n(1)}, {t.p.n(1)}, t.p.n(0));

@@ -280,6 +280,10 @@ def plan_cases() -> Iterator[tuple[str, bytes]]:
         "plan: a copy between different shapes",
         with_plan(lambda p: p["body"].append({"op": "copy", "src": 1, "dst": 4, "origin": 0})),
     )
+    yield "plan: an output whose stride is a sum of 2", with_stride(["add", [3, 3]])
+    yield "plan: an output whose stride is a product of 0", with_stride(["mul", [3, 4]])
+    yield "plan: a value with gaps", with_exprs(_set_strides, ["const", 8])
+    yield "plan: a value whose rows overlap", with_exprs(_set_strides, ["const", 2])
     yield "plan: cut short", with_member(PLAN, good_files()[PLAN][:-1])
 
 
@@ -299,6 +303,27 @@ def with_exprs(change: Callable[[Document, int], None], *nodes: Any) -> bytes:
         change(plan, base)
 
     return with_plan(edit)
+
+
+def with_stride(stride: Any) -> bytes:
+    """The good bundle with another last stride of its output y, of which the manifest says only a text."""
+    files = good_files()
+    document = json.loads(files[PLAN])
+    document["values"][4]["strides"][1] = len(document["exprs"])
+    document["exprs"].append(stride)
+    manifest = json.loads(files["manifest.json"])
+    manifest["entries"][0]["outputs"][0]["strides"][1] = "step"
+    files[PLAN] = canonical.dumps(document)
+    for m in manifest["members"]:
+        if m["name"] == PLAN:
+            m.update(nbytes=len(files[PLAN]), sha256=hashlib.sha256(files[PLAN]).hexdigest())
+    files["manifest.json"] = canonical.dumps(manifest)
+    return pack(files)
+
+
+def _set_strides(plan: Document, first: int) -> None:
+    """t has 4 rows, as far apart as the first expression added says."""
+    plan["values"][3] |= {"shape": [2, 2], "strides": [first, 3]}
 
 
 def _set_arena(plan: Document, first: int) -> None:
