@@ -79,7 +79,8 @@ def load(
     threads: int | None = None,
     *,
     target: str | None = None,
-    trusted_keys: Sequence[bytes] = (),
+    trusted_keys: Sequence[bytes] | str | os.PathLike[str] = (),
+    signed_model: str | None = None,
     verify_weights: bool = False,
     copy_weights: bool = False,
     weights: str | os.PathLike[str] | None = None,
@@ -90,7 +91,10 @@ def load(
     device: "cpu", "cuda" (the first) or "cuda:1"; on CUDA the weights are copied to the device now.
     threads: how many threads run a kernel on the CPU, the caller's counted; None: as many as this process may use.
     target: its name in the bundle ("cpu:x86-64-v3"); None: the best that this machine runs.
-    trusted_keys: ed25519 public keys, 32 bytes each; if given, the bundle must be signed by one of them.
+    trusted_keys: ed25519 public keys, 32 bytes each, or the path of a file of keys, which may give models a lowest
+    version (docs/package.md); if given, the bundle must be signed by one of them, its weights are hashed, and what was
+    hashed is what runs.
+    signed_model: the model that the signature must name, so that no other signed bundle can take its place.
     verify_weights: check the weights' hashes too, which reads the whole file.
     copy_weights: read the weights into memory; otherwise they are mapped, and the file must not be changed in place.
     weights: the weights file of a bundle that keeps them outside; None: beside the bundle, under the name it knows.
@@ -103,11 +107,22 @@ def load(
         raise TypeError("load takes the path of a file, not bytes; it may lie in memory (os.memfd_create, /dev/shm)")
     device = str(device)  # a torch.device, too
     outside = "" if weights is None else os.fspath(weights)
+    keys = [] if isinstance(trusted_keys, (str, os.PathLike)) else list(trusted_keys)
+    keys_path = os.fspath(trusted_keys) if isinstance(trusted_keys, (str, os.PathLike)) else ""
     try:
         checked = 0 if threads is None else _checked_threads(threads)
         driver = cuda_driver or ""
         native = _native.Model(
-            where, device, target or "", list(trusted_keys), verify_weights, copy_weights, outside, driver
+            where,
+            device,
+            target or "",
+            keys,
+            verify_weights,
+            copy_weights,
+            outside,
+            driver,
+            keys_path,
+            signed_model or "",
         )
         pool = _native.Pool(checked if device == "cpu" else 1)
     except _native.NativeError as error:
@@ -137,6 +152,7 @@ class Model:
         self.file_nbytes: int = info["file_nbytes"]
         self.weights_nbytes: int = info["weights_nbytes"]
         self.trusted: bool = info["trusted"]
+        self.signed_as: tuple[str, int] | None = info["signed_as"]
         self.producer: Mapping[str, str] = info["producer"]
         self.states: Mapping[str, Tensor] = {s["name"]: _state(s) for s in info["states"]}
         documents = native.entries()

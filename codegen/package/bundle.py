@@ -35,6 +35,8 @@ class VerifyReport:
     weights_nbytes: int
     nbytes: int
     signed_by: str | None
+    signed_model: str | None
+    signed_version: int | None
 
 
 class Bundle:
@@ -49,7 +51,8 @@ class Bundle:
         self._external: _Mapped | None = None
         self._tensors: dict[str, dict[str, weights.Tensor]] = {}
         self.entries = {e.name: e for e in container.read_archive(data)}
-        self.manifest: Manifest = manifest_read.parse(self._checked(self.entries["manifest.json"]))
+        self.manifest_text = self._checked(self.entries["manifest.json"])
+        self.manifest: Manifest = manifest_read.parse(self.manifest_text)
         self._specs = {m.name: m for m in self.manifest.members}
         self._check_members()
         external = self.manifest.external
@@ -63,8 +66,9 @@ class Bundle:
             self._external.close()
 
     def _checked(self, entry: Entry) -> bytes:
-        container.check_crc32(self.data, entry)
-        return bytes(self._view(entry))
+        data = bytes(self._view(entry))  # a copy first: what is checked is what is used
+        container.check_crc32(data, entry)
+        return data
 
     def _view(self, entry: Entry) -> memoryview:
         return self.data[entry.offset : entry.offset + entry.nbytes]
@@ -121,15 +125,21 @@ class Bundle:
         if found != external.sha256:
             raise LoadError(f"sha256 is {found}; the manifest says {external.sha256}", str(self.weights_path))
 
-    def check(self, name: str) -> memoryview:
-        """The bytes of a member, after its CRC-32 and sha256. Raises LoadError."""
-        entry = self.entries[name]
-        container.check_crc32(self.data, entry)
-        view = self._view(entry)
-        found = hashlib.sha256(view).hexdigest()
+    def check(self, name: str) -> None:
+        """Checks a member's CRC-32 and sha256, in place. Raises LoadError."""
+        self._check_hash(name, self.view(name))
+
+    def read(self, name: str) -> bytes:
+        """A copy of a member, after its CRC-32 and sha256: what is checked is what is used. Raises LoadError."""
+        data = bytes(self.view(name))
+        self._check_hash(name, data)
+        return data
+
+    def _check_hash(self, name: str, data: container.Buffer) -> None:
+        container.check_crc32(data, self.entries[name])
+        found = hashlib.sha256(data).hexdigest()
         if found != self._specs[name].sha256:
             raise LoadError(f"sha256 is {found}; the manifest says {self._specs[name].sha256}", name)
-        return view
 
     def entry(self, name: str) -> EntrySpec:
         """The entry point `name`. Raises LoadError, listing those there are."""
@@ -142,7 +152,7 @@ class Bundle:
     def plan(self, entry: str, target: str) -> RawPlan:
         """A plan, its member's hash checked; not proved."""
         member = self.entry(entry).plans[target]
-        return plan_read.parse(bytes(self.check(member)), member)
+        return plan_read.parse(self.read(member), member)
 
     def prove_plans(self) -> list[Proof]:
         """Proves every plan for every target. Raises LoadError."""
@@ -158,7 +168,7 @@ class Bundle:
                 if k.gpu is not None:
                     used.setdefault((k.gpu.member, arch[proof.plan.target]), set()).add(k.gpu.function)
         for (member, wanted), functions in sorted(used.items()):
-            elf.check_kernels(self.view(member), member, wanted, sorted(functions))
+            elf.check_kernels(memoryview(self.read(member)), member, wanted, sorted(functions))
         named = {member for member, _ in used}
         for name in self.entries:
             if name.startswith("kernels/") and name not in named:
@@ -233,24 +243,31 @@ def verify_bundle(path: PathLike, weights_path: PathLike | None = None) -> Verif
     Raises LoadError.
     """
     with open_bundle(path, weights_path) as bundle:
-        m = bundle.manifest
-        for name in bundle.entries:
-            if name != "manifest.json":
-                bundle.check(name)
-        bundle.check_external()
-        for t in m.targets:
-            if t.library is not None:
-                elf.check_library(bundle.view(t.library), t.library, t.name)
-        bundle.check_constants()
-        proofs = bundle.prove_plans()
-        bundle.check_kernels(proofs)
-        return VerifyReport(
-            num_members=len(bundle.entries),
-            num_plans=len(proofs),
-            num_instructions=sum(1 for p in proofs for _ in p.plan.instructions()),
-            num_libraries=sum(t.library is not None for t in m.targets),
-            num_constants=len(m.constants),
-            weights_nbytes=bundle.weights_nbytes,
-            nbytes=len(bundle.data),
-            signed_by=m.signature.public_key if m.signature else None,
-        )
+        return verify_opened(bundle)
+
+
+def verify_opened(bundle: Bundle) -> VerifyReport:
+    """The same for a bundle that is open. Raises LoadError."""
+    m = bundle.manifest
+    for name in bundle.entries:
+        if name != "manifest.json":
+            bundle.check(name)
+    bundle.check_external()
+    for t in m.targets:
+        if t.library is not None:
+            elf.check_library(memoryview(bundle.read(t.library)), t.library, t.name)
+    bundle.check_constants()
+    proofs = bundle.prove_plans()
+    bundle.check_kernels(proofs)
+    return VerifyReport(
+        num_members=len(bundle.entries),
+        num_plans=len(proofs),
+        num_instructions=sum(1 for p in proofs for _ in p.plan.instructions()),
+        num_libraries=sum(t.library is not None for t in m.targets),
+        num_constants=len(m.constants),
+        weights_nbytes=bundle.weights_nbytes,
+        nbytes=len(bundle.data),
+        signed_by=m.signature.public_key if m.signature else None,
+        signed_model=m.signature.model if m.signature else None,
+        signed_version=m.signature.version if m.signature else None,
+    )

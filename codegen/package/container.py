@@ -203,9 +203,9 @@ def read_archive(data: memoryview) -> list[Entry]:
     return entries
 
 
-def check_crc32(data: memoryview, entry: Entry) -> None:
-    """Raises LoadError when the member's bytes do not give its CRC-32."""
-    found = zlib.crc32(data[entry.offset : entry.offset + entry.nbytes])
+def check_crc32(data: Buffer, entry: Entry) -> None:
+    """Raises LoadError when `data`, the member's bytes, do not give its CRC-32."""
+    found = zlib.crc32(data)
     if found != entry.crc32:
         raise LoadError(f"CRC-32 is {found:08x}; the container says {entry.crc32:08x}", entry.name)
 

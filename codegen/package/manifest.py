@@ -106,11 +106,15 @@ class MemberSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """`public_key` and `value` in hex."""
+    """`public_key` and `value` in hex. `model` and `version`: what is signed, None for an older signature, which names
+    neither.
+    """
 
     algorithm: str
     public_key: str
     value: str
+    model: str | None = None
+    version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -196,7 +200,6 @@ def to_json(manifest: Manifest) -> bytes:
 
 def document(m: Manifest) -> dict[str, object]:
     """The manifest as what `json.dumps` takes."""
-    signature = m.signature
     return {
         "format": FORMAT,
         "producer": dict(m.producer),
@@ -223,9 +226,14 @@ def document(m: Manifest) -> dict[str, object]:
         ],
         "members": [_member_document(x) for x in m.members],
         "external": m.external and _member_document(m.external),
-        "signature": signature
-        and {"algorithm": signature.algorithm, "public_key": signature.public_key, "value": signature.value},
+        "signature": m.signature and signature_document(m.signature),
     }
+
+
+def signature_document(s: Signature) -> dict[str, object]:
+    """A signature as it stands in the manifest."""
+    named = {} if s.model is None else {"model": s.model, "version": s.version}
+    return {"algorithm": s.algorithm, "public_key": s.public_key, "value": s.value, **named}
 
 
 def _member_document(m: MemberSpec) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from hardtack.codegen.ir.types import DType
@@ -26,6 +27,7 @@ from hardtack.codegen.package.manifest import (
     TensorSpec,
 )
 from hardtack.codegen.package.recipe_read import check_recipes, fits, read_recipe
+from hardtack.codegen.package.trust import is_model_name
 
 WHERE = "manifest.json"
 _DTYPES = tuple(d.value for d in DType)
@@ -179,6 +181,10 @@ def _signature(top: Fields) -> Signature | None:
         return None
     f = Fields(raw, WHERE, "signature")
     signature = Signature(f.choice("algorithm", ("ed25519",)), _hex(f, "public_key", 32), _hex(f, "value", 64))
+    if f.has("model") or f.has("version"):
+        signature = replace(signature, model=f.text("model"), version=f.integer("version", 0))
+        if not is_model_name(f.text("model")):
+            f.refuse(f"is {signature.model!r}; it must be 1 to 255 of the characters A-Z a-z 0-9 . _ : / -", "model")
     f.done()
     return signature
 

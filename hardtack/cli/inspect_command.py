@@ -9,7 +9,7 @@ from rich.console import Console
 
 from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, size_text, table
 from hardtack.codegen.package.bundle import Bundle, open_bundle
-from hardtack.codegen.package.manifest import ConstantSpec, EntrySpec, TensorSpec, document
+from hardtack.codegen.package.manifest import ConstantSpec, EntrySpec, Signature, TensorSpec, document
 from hardtack.codegen.package.plan_read import RawGpu
 from hardtack.codegen.package.plan_text import listing
 from hardtack.codegen.package.weights import numel_of
@@ -69,7 +69,7 @@ def _print_summary(bundle: Bundle, out: Console) -> None:
     outside = f" in {m.external.name}, which goes with it" if m.external is not None else ""
     out.print(f"{bundle.path}: {size_text(len(bundle.data))}, weights {size_text(bundle.weights_nbytes)}{outside}")
     out.print("made by " + ", ".join(f"{name} {version}" for name, version in sorted(m.producer.items())))
-    out.print("signed by " + m.signature.public_key if m.signature else "not signed")
+    out.print(_signed(m.signature))
     for e in m.entries:
         _print_entry(e, out)
     targets = table("targets, best first", "name", ">code", "requires")
@@ -85,6 +85,13 @@ def _print_summary(bundle: Bundle, out: Console) -> None:
             states.add_row(s.name, f"{s.dtype}[{_dims(s.shape)}]", s.init or "zeros")
         out.print()
         out.print(states)
+
+
+def _signed(signature: Signature | None) -> str:
+    if signature is None:
+        return "not signed"
+    named = "" if signature.model is None else f" as version {signature.version} of {signature.model}"
+    return f"signed by {signature.public_key}{named}"
 
 
 def _print_entry(e: EntrySpec, out: Console) -> None:

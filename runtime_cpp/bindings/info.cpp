@@ -88,6 +88,8 @@ py::dict model_info(const ht_model* model) {
   out["weights_nbytes"] = info.weights_nbytes;
   out["has_signature"] = info.has_signature != 0;
   out["trusted"] = info.trusted != 0;
+  out["signed_as"] =
+      info.signed_model == nullptr ? py::object(py::none()) : py::make_tuple(info.signed_model, info.signed_version);
   out["targets"] = targets;
   out["states"] = states;
   out["producer"] = producer;

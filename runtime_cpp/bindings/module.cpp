@@ -12,26 +12,31 @@ namespace {
 PyObject* native_error = nullptr;
 PyObject* input_problem = nullptr;
 
-// The options of a load or a check; `keys` and `weights` must outlive them.
-ht_load_options load_options(const std::vector<std::string>& trusted_keys, const std::string& weights,
-                             std::vector<uint8_t>* keys) {
-  ht_load_options options = ht_load_options_default();
-  for (const std::string& key : trusted_keys) {
-    if (key.size() != 32) throw py::value_error("a trusted key has 32 bytes");
-    keys->insert(keys->end(), key.begin(), key.end());
-  }
-  options.require_trusted_signature = !trusted_keys.empty();
-  options.trusted_keys = reinterpret_cast<const uint8_t(*)[32]>(keys->data());
-  options.num_trusted_keys = trusted_keys.size();
-  options.weights_path = weights.empty() ? nullptr : weights.c_str();
-  return options;
-}
+// Whom a load or a check trusts; its options point into it.
+struct Trusted {
+  std::vector<std::string> keys;
+  std::string path;
+  std::string model;
+  std::vector<uint8_t> bytes;
 
-ModelHandle load(const std::string& path, const std::string& device, const std::string& target,
-                 const std::vector<std::string>& trusted_keys, bool verify_weights, bool copy_weights,
-                 const std::string& weights, const std::string& cuda_driver) {
-  std::vector<uint8_t> keys;
-  ht_load_options options = load_options(trusted_keys, weights, &keys);
+  void set(ht_load_options* options) {
+    for (const std::string& key : keys) {
+      if (key.size() != 32) throw py::value_error("a trusted key has 32 bytes");
+      bytes.insert(bytes.end(), key.begin(), key.end());
+    }
+    options->require_trusted_signature = !keys.empty();
+    options->trusted_keys = reinterpret_cast<const uint8_t(*)[32]>(bytes.data());
+    options->num_trusted_keys = keys.size();
+    options->trusted_keys_path = path.empty() ? nullptr : path.c_str();
+    options->signed_model = model.empty() ? nullptr : model.c_str();
+  }
+};
+
+ModelHandle load(const std::string& path, const std::string& device, const std::string& target, Trusted trusted,
+                 bool verify_weights, bool copy_weights, const std::string& weights, const std::string& cuda_driver) {
+  ht_load_options options = ht_load_options_default();
+  trusted.set(&options);
+  options.weights_path = weights.empty() ? nullptr : weights.c_str();
   options.device = device.c_str();
   options.target = target.empty() ? nullptr : target.c_str();
   options.verify_weights = verify_weights;
@@ -47,10 +52,12 @@ ModelHandle load(const std::string& path, const std::string& device, const std::
   return ModelHandle(model, ModelFree());
 }
 
-py::dict verify_file(const std::string& path, const std::vector<std::string>& trusted_keys,
-                     const std::string& weights) {
-  std::vector<uint8_t> keys;
-  const ht_load_options options = load_options(trusted_keys, weights, &keys);
+py::dict verify_file(const std::string& path, const std::vector<std::string>& trusted_keys, const std::string& weights,
+                     const std::string& trusted_keys_path, const std::string& signed_model) {
+  Trusted trusted = {trusted_keys, trusted_keys_path, signed_model, {}};
+  ht_load_options options = ht_load_options_default();
+  trusted.set(&options);
+  options.weights_path = weights.empty() ? nullptr : weights.c_str();
   ht_verify_report report{};
   report.struct_size = sizeof report;
   ht_status* failed = nullptr;
@@ -120,16 +127,19 @@ PYBIND11_MODULE(_native, m) {
   m.def("version", &ht_version);
   m.def("cpu_features", &ht_cpu_features);
   m.def("verify_file", &verify_file, py::arg("path"), py::arg("trusted_keys") = std::vector<std::string>(),
-        py::arg("weights") = "");
+        py::arg("weights") = "", py::arg("trusted_keys_path") = "", py::arg("signed_model") = "");
   py::class_<PyPool>(m, "Pool").def(py::init<int32_t>(), py::arg("num_threads"));
   py::class_<PyModel>(m, "Model")
       .def(py::init([](const std::string& path, const std::string& device, const std::string& target,
                        const std::vector<std::string>& keys, bool verify_weights, bool copy_weights,
-                       const std::string& weights, const std::string& cuda_driver) {
-             return PyModel(load(path, device, target, keys, verify_weights, copy_weights, weights, cuda_driver));
+                       const std::string& weights, const std::string& cuda_driver, const std::string& keys_path,
+                       const std::string& signed_model) {
+             return PyModel(load(path, device, target, {keys, keys_path, signed_model, {}}, verify_weights,
+                                 copy_weights, weights, cuda_driver));
            }),
            py::arg("path"), py::arg("device"), py::arg("target"), py::arg("trusted_keys"), py::arg("verify_weights"),
-           py::arg("copy_weights"), py::arg("weights"), py::arg("cuda_driver"))
+           py::arg("copy_weights"), py::arg("weights"), py::arg("cuda_driver"), py::arg("trusted_keys_path"),
+           py::arg("signed_model"))
       .def("info", [](const PyModel& self) { return model_info(self.get()); })
       .def("entries", [](const PyModel& self) { return entries_info(self.get()); });
   py::class_<DeviceTensor>(m, "DeviceTensor")

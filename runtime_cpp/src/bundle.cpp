@@ -5,7 +5,6 @@
 
 #include "checked.h"
 #include "cpu_features.h"
-#include "ed25519.h"
 #include "hash.h"
 #include "safetensors.h"
 
@@ -198,18 +197,6 @@ Status Bundle::verify_external() const {
 Status Bundle::check_unchanged() const {
   HT_RETURN_IF_ERROR(source_->check_unchanged());
   return external_ == nullptr ? Status() : external_->check_unchanged();
-}
-
-Status Bundle::check_signature(const TrustedKeys& keys) const {
-  const ManifestSignature& signature = manifest_.signature;
-  if (!signature.present) return error(HT_UNTRUSTED, "a trusted signature is required, but the bundle is not signed");
-  bool known = false;
-  for (size_t i = 0; i < keys.count; ++i) known = known || std::memcmp(keys.keys[i], signature.public_key, 32) == 0;
-  if (!known)
-    return error(HT_UNTRUSTED, "the bundle is signed by a key that is not among the %zu trusted ones", keys.count);
-  const std::string covered = signed_bytes(manifest_text_);
-  if (ed25519_verify(signature.value, signature.public_key, covered.data(), covered.size())) return Status();
-  return error(HT_UNTRUSTED, "the bundle's signature is not the trusted key's over this manifest");
 }
 
 bool is_for(const ManifestTarget& target, const Machine& machine) {

@@ -12,11 +12,6 @@
 
 namespace hardtack::rt {
 
-struct TrustedKeys {
-  const uint8_t (*keys)[32] = nullptr;
-  size_t count = 0;
-};
-
 /// Where the bytes of a constant start, in the bundle or in the external weights file.
 struct ConstantPlace {
   bool external = false;
@@ -53,8 +48,6 @@ class Bundle {
   Status read(const char* member, std::string* data) const;
   /// Checks CRC-32 and SHA-256 of the members that `load` does not read: weights only, or all.
   Status verify_members(bool weights_only) const;
-  /// HT_UNTRUSTED unless the manifest carries a good signature by one of the keys.
-  Status check_signature(const TrustedKeys& keys) const;
 
  private:
   Status check_members() const;

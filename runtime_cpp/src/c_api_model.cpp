@@ -1,4 +1,5 @@
 #include "c_api.h"
+#include "trust.h"
 
 using hardtack::rt::error;
 using hardtack::rt::guarded;
@@ -40,6 +41,14 @@ extern "C" {
 
 const char* ht_version(void) {
   return HT_TEXT(HT_VERSION_MAJOR) "." HT_TEXT(HT_VERSION_MINOR) "." HT_TEXT(HT_VERSION_PATCH);
+}
+
+ht_status* ht_check_trusted_keys(const char* path) {
+  return guarded([&]() -> Status {
+    hardtack::rt::Trust trust;
+    if (path == nullptr) return error(HT_INVALID_ARGUMENT, "ht_check_trusted_keys: path is null");
+    return hardtack::rt::read_trusted_keys(path, &trust);
+  });
 }
 
 ht_status* ht_model_load(const char* path, const ht_load_options* options, ht_model** model) {

@@ -6,24 +6,13 @@
 #include "checked.h"
 #include "json_parts.h"
 #include "manifest_check.h"
+#include "manifest_signature.h"
 
 namespace hardtack::rt {
 namespace {
 
 constexpr int64_t kFormat = 1;
 constexpr const char* kWhat = "manifest.json";
-
-void parse_hex(JsonReader* json, uint8_t* out, size_t nbytes) {
-  const std::string_view text = json->string_view();
-  if (text.size() != 2 * nbytes) return json->fail("a hexadecimal text of the wrong length");
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char* digits = "0123456789abcdef";
-    const char* digit = text[i] == '\0' ? nullptr : std::strchr(digits, text[i]);
-    if (digit == nullptr) return json->fail("not lower-case hexadecimal:", text.data());
-    const uint8_t value = static_cast<uint8_t>(digit - digits);
-    out[i / 2] = static_cast<uint8_t>(out[i / 2] << 4 | value);
-  }
-}
 
 std::vector<ManifestDim> parse_dims(JsonReader* json) {
   std::vector<ManifestDim> dims;
@@ -268,22 +257,6 @@ std::vector<NamedText> parse_texts(JsonReader* json) {
   return texts;
 }
 
-ManifestSignature parse_signature(JsonReader* json) {
-  ManifestSignature signature;
-  if (json->null()) return signature;
-  signature.present = true;
-  json->begin_object();
-  json->key("algorithm");
-  const char* algorithm = json->string();
-  if (std::strcmp(algorithm, "ed25519") != 0) json->fail("unknown signature algorithm", algorithm);
-  json->key("public_key");
-  parse_hex(json, signature.public_key, sizeof signature.public_key);
-  json->key("value");
-  parse_hex(json, signature.value, sizeof signature.value);
-  json->end_object();
-  return signature;
-}
-
 // A document of another format may differ anywhere, so its number is looked up first.
 Status check_format(std::string_view text) {
   TextPool pool(text.size());
@@ -360,19 +333,6 @@ Status parse_manifest(std::string_view text, Manifest* manifest) {
   parse_top(&json, manifest);
   HT_RETURN_IF_ERROR(json.finish());
   return check_manifest(manifest);
-}
-
-std::string signed_bytes(std::string_view text) {
-  TextPool pool(text.size());
-  JsonReader json(text, &pool, kWhat);
-  json.begin_object();
-  while (const char* key = json.next_key()) {
-    const std::string_view value = json.skip();
-    if (std::strcmp(key, "signature") != 0) continue;
-    const size_t at = static_cast<size_t>(value.data() - text.data());
-    return std::string(text.substr(0, at)) + "null" + std::string(text.substr(at + value.size()));
-  }
-  return std::string(text);
 }
 
 }  // namespace hardtack::rt

@@ -102,8 +102,11 @@ struct NamedText {
   const char* text = "";
 };
 
+/// `model` null: an older one, which names neither model nor version.
 struct ManifestSignature {
   bool present = false;
+  const char* model = nullptr;
+  int64_t version = 0;
   uint8_t public_key[32] = {};
   uint8_t value[64] = {};
 };
@@ -141,7 +144,11 @@ bool parse_arch(std::string_view text, int* arch);
 /// "gfx942" and the like: what a HIP target requires.
 bool is_amd_arch(std::string_view text);
 
-/// The bytes that a signature covers: the manifest with `signature` null.
+/// Whether a signature may name a model so: 1 to 255 of A-Z a-z 0-9 . _ : / -
+bool good_model_name(std::string_view name);
+
+/// The bytes that a signature covers: the manifest with the signature's `value` null, or with `signature` null where it
+/// names no model.
 std::string signed_bytes(std::string_view manifest_text);
 
 }  // namespace hardtack::rt

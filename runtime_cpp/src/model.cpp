@@ -6,6 +6,7 @@
 
 #include "elf_check.h"
 #include "plan_verify.h"
+#include "trust.h"
 
 namespace hardtack::rt {
 
@@ -47,23 +48,24 @@ Status Model::load(std::unique_ptr<Source> source, const char* path, const ht_lo
 }
 
 Status Model::open(std::unique_ptr<Source> source, const char* bundle_path, const ht_load_options& options) {
-  const bool trusted_only = options.require_trusted_signature != 0;
   DeviceName device;
   Machine machine;
+  Trust trust;
+  HT_RETURN_IF_ERROR(read_trust(options, &trust));
   HT_RETURN_IF_ERROR(parse_device(options.device, &device));
   const OpenWeights open_weights =
       options.inspect_only != 0 ? OpenWeights() : weights_opener(options.weights_path, bundle_path);
   HT_RETURN_IF_ERROR(Bundle::open(std::move(source), open_weights, &bundle_));
   HT_RETURN_IF_ERROR(check_weights_path(manifest(), options));
-  if (trusted_only) {
-    HT_RETURN_IF_ERROR(bundle_.check_signature({options.trusted_keys, options.num_trusted_keys}));
+  if (trust.required) {
+    HT_RETURN_IF_ERROR(check_signature(manifest(), bundle_.manifest_text(), trust));
     trusted_ = true;
   }
   machine.device = device.kind;
   if (options.inspect_only == 0) HT_RETURN_IF_ERROR(read_machine(device, options.cuda_driver, &machine));
   HT_RETURN_IF_ERROR(choose_target(manifest(), machine, options.target, options.inspect_only != 0, &target_));
   HT_RETURN_IF_ERROR(load_programs());
-  if (trusted_only || options.verify_weights != 0) HT_RETURN_IF_ERROR(bundle_.verify_members(true));
+  if (trust.required || options.verify_weights != 0) HT_RETURN_IF_ERROR(bundle_.verify_members(true));
   if (options.inspect_only == 0) HT_RETURN_IF_ERROR(load_device(device, options));
   HT_RETURN_IF_ERROR(bundle_.check_unchanged());
   bundle_.close_sources();
@@ -136,11 +138,13 @@ Status check_no_other_code(const Bundle& bundle, const std::set<std::string>& us
 Status verify_bundle(std::unique_ptr<Source> source, const char* path, const ht_load_options& options,
                      ht_verify_report* report) {
   Bundle bundle;
+  Trust trust;
+  HT_RETURN_IF_ERROR(read_trust(options, &trust));
   HT_RETURN_IF_ERROR(Bundle::open(std::move(source), weights_opener(options.weights_path, path), &bundle));
   const Manifest& manifest = bundle.manifest();
   HT_RETURN_IF_ERROR(check_weights_path(manifest, options));
-  if (options.require_trusted_signature != 0) {
-    HT_RETURN_IF_ERROR(bundle.check_signature({options.trusted_keys, options.num_trusted_keys}));
+  if (trust.required) {
+    HT_RETURN_IF_ERROR(check_signature(manifest, bundle.manifest_text(), trust));
     report->trusted = 1;
   }
   HT_RETURN_IF_ERROR(bundle.verify_members(false));

@@ -143,6 +143,8 @@ void build_info(const Bundle& bundle, const ManifestTarget& target, const std::v
   m.num_producers = manifest.producer.size();
   m.has_signature = manifest.signature.present ? 1 : 0;
   m.trusted = trusted ? 1 : 0;
+  m.signed_model = manifest.signature.model;
+  m.signed_version = manifest.signature.version;
 }
 
 }  // namespace hardtack::rt

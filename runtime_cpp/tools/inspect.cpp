@@ -58,7 +58,10 @@ void print_text(const Model& model, const Args& args) {
   }
   about.push_back({"weights", std::to_string(info.num_constants) + " constants", bytes_text(info.weights_nbytes)});
   if (info.external_weights != nullptr) about.push_back({"", "outside, in " + std::string(info.external_weights), ""});
-  about.push_back({"signed", info.has_signature != 0 ? "yes (not checked here)" : "no"});
+  const std::string release = info.signed_model == nullptr
+                                  ? std::string()
+                                  : ", as version " + std::to_string(info.signed_version) + " of " + info.signed_model;
+  about.push_back({"signed", info.has_signature != 0 ? "yes" + release + " (not checked here)" : "no"});
   print("bundle", about);
   Rows targets;
   for (size_t i = 0; i < info.num_targets; ++i) {
@@ -143,8 +146,13 @@ int verify(const Args& args) {
   options.require_trusted_signature = keys.empty() ? 0 : 1;
   options.trusted_keys = reinterpret_cast<const uint8_t(*)[32]>(keys.data());
   options.num_trusted_keys = keys.size();
-  const std::string weights = args.get("--weights");
+  const std::string weights = args.get("--weights"), file = args.get("--trusted-keys"),
+                    signed_model = args.get("--signed-model");
   options.weights_path = weights.empty() ? nullptr : weights.c_str();
+  options.trusted_keys_path = file.empty() ? nullptr : file.c_str();
+  options.signed_model = signed_model.empty() ? nullptr : signed_model.c_str();
+  if (!signed_model.empty() && file.empty() && keys.empty())
+    return wrong_use("--signed-model is checked against a trusted signature: give --key or --trusted-keys, too");
   ht_verify_report report = {};
   report.struct_size = sizeof report;
   const Status status(ht_verify_file(args.operands[0].c_str(), &options, &report));

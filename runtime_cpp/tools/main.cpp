@@ -43,8 +43,10 @@ const std::vector<Command>& commands() {
        "verify FILE.pkg",
        "check everything in a bundle without running it",
        "Checks the container, every checksum and hash, the plans of all targets and the form of all libraries.\n"
-       "With --key, also that the bundle is signed by one of the keys.\n",
+       "With --key or --trusted-keys, also that the bundle is signed by one of the keys.\n",
        {{"--key", "HEX", "an ed25519 public key to trust, 64 hexadecimal digits; repeat for more"},
+        {"--trusted-keys", "FILE", "keys to trust, one a line, and models with the lowest version that is trusted"},
+        {"--signed-model", "NAME", "the model that the signature must name"},
         kWeights,
         kJson,
         kHelp},

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sample
+from click.testing import CliRunner
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 import hardtack
 from hardtack import _native
+from hardtack.cli import main
 from hardtack.codegen.package import canonical, signing
 from hardtack.codegen.package.bundle import open_bundle, verify_bundle
 from hardtack.codegen.package.errors import KeyFileError, LoadError, OutputError
+from hardtack.codegen.package.signing import Release
+from hardtack.codegen.package.trust import Trust, read_trusted_keys
 from hardtack.codegen.package.writer import write_bundle
 
 CONTENT = sample.content(("x86-64-v3",))
@@ -41,19 +48,20 @@ PUBLIC = bytes.fromhex(VECTORS[0][1])
 OTHER = bytes.fromhex(VECTORS[1][1])
 
 
-def python_error(path: Path, keys: list[bytes]) -> str:
+def python_error(path: Path, keys: list[bytes], file: Path | None = None, model: str | None = None) -> str:
     try:
         verify_bundle(path)
+        trust = Trust([]) if file is None else read_trusted_keys(file)
         with open_bundle(path) as bundle:
-            signing.check_signature(bundle, keys)
+            signing.check_signature(bundle, replace(trust, keys=[*keys, *trust.keys], model=model))
     except LoadError as error:
         return str(error)
     return ""
 
 
-def runtime_error(path: Path, keys: list[bytes]) -> str:
+def runtime_error(path: Path, keys: list[bytes], file: Path | None = None, model: str | None = None) -> str:
     try:
-        report = _native.verify_file(str(path), keys)
+        report = _native.verify_file(str(path), keys, "", str(file or ""), model or "")
     except _native.NativeError as error:
         return str(error.args[1])
     assert report["trusted"]
@@ -181,3 +189,143 @@ def test_what_is_no_key_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError) as caught:
         signing.read_private_key(tmp_path / "none")
     assert str(caught.value) == f"cannot read the key {tmp_path / 'none'}: No such file or directory"
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> Path:
+    """Signed as version 7 of org/model."""
+    path = tmp_path / "released.pkg"
+    write_bundle(path, CONTENT)
+    signing.sign_bundle(path, KEY, release=Release("org/model", 7))
+    return path
+
+
+def trust_file(folder: Path, text: str) -> Path:
+    path = folder / "trusted"
+    path.write_text(text)
+    return path
+
+
+def test_a_signature_names_model_and_version(released: Path, tmp_path: Path) -> None:
+    file = trust_file(tmp_path, f"# who may sign\n\n{PUBLIC.hex()}  # release\norg/model 7\nother 9\n")
+    for model in (None, "org/model"):
+        assert python_error(released, [], file, model) == runtime_error(released, [], file, model) == ""
+    loaded = hardtack.load(released, trusted_keys=file, signed_model="org/model")
+    assert loaded.trusted
+    assert loaded.signed_as == ("org/model", 7)
+    assert verify_bundle(released).signed_version == 7
+    other = f'{released}: the bundle is signed as "org/model", not as the model "minilm" that is asked for'
+    assert (
+        python_error(released, [PUBLIC], None, "minilm") == runtime_error(released, [PUBLIC], None, "minilm") == other
+    )
+    with pytest.raises(LoadError) as caught:
+        hardtack.load(released, trusted_keys=[PUBLIC], signed_model="minilm")
+    assert str(caught.value) == other
+
+
+def test_an_older_version_is_not_trusted(released: Path, tmp_path: Path) -> None:
+    file = trust_file(tmp_path, f"{PUBLIC.hex().upper()}\norg/model 8\n")
+    problem = f"{released}: the bundle is signed as version 7 of org/model; {file} asks for 8 or later"
+    assert python_error(released, [], file) == runtime_error(released, [], file) == problem
+    with pytest.raises(LoadError) as caught:
+        hardtack.load(released, trusted_keys=file)
+    assert str(caught.value) == problem
+
+
+def test_a_signature_without_a_version_is_not_trusted_where_versions_are_asked_for(
+    signed: Path, tmp_path: Path
+) -> None:
+    file = trust_file(tmp_path, f"{PUBLIC.hex()}\norg/model 1\n")
+    problem = (
+        f"{signed}: the bundle's signature names no model and no version, and {file} has lowest versions; "
+        "sign it with --model and --model-version"
+    )
+    assert python_error(signed, [], file) == runtime_error(signed, [], file) == problem
+    problem = f'{signed}: the bundle is signed as no model, not as the model "m" that is asked for'
+    assert python_error(signed, [PUBLIC], None, "m") == runtime_error(signed, [PUBLIC], None, "m") == problem
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s.update(version=8),
+        lambda s: s.update(model="minilm"),
+        lambda s: (s.pop("model"), s.pop("version")),
+    ],
+)
+def test_model_and_version_are_covered_by_the_signature(
+    released: Path, change: Callable[[dict[str, Any]], None]
+) -> None:
+    import corpus
+
+    with open_bundle(released) as bundle:
+        files = {n: bytes(bundle.view(n)) for n in bundle.entries}
+    document = json.loads(files["manifest.json"])
+    change(document["signature"])
+    files["manifest.json"] = canonical.dumps(document)
+    released.write_bytes(corpus.pack(files))
+    problem = f"{released}: the bundle's signature is not the trusted key's over this manifest"
+    assert python_error(released, [PUBLIC]) == runtime_error(released, [PUBLIC]) == problem
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "{} holds no public key; a line of 64 hexadecimal digits is one"),
+        ("model 1\n", "{} holds no public key; a line of 64 hexadecimal digits is one"),
+        (f"{PUBLIC.hex()}\nm 1\nm 2\n", "{}: line 3: the model m stands here a second time"),
+        *(
+            (
+                f"{PUBLIC.hex()}\n{line}\n",
+                "{}: line 2: expected a public key of 64 hexadecimal digits, or the name of a model and its lowest "
+                "version",
+            )
+            for line in ("abc", "m -1", "m 01", "m 1 2", "m 9223372036854775808", "m\u00e9 1", "m " + "1" * 99)
+        ),
+    ],
+)
+def test_a_file_of_trusted_keys_that_is_none_is_refused_in_words(signed: Path, text: str, problem: str) -> None:
+    file = trust_file(signed.parent, text)
+    with pytest.raises(KeyFileError) as caught:
+        read_trusted_keys(file)
+    assert str(caught.value) == problem.format(file)
+    with pytest.raises(LoadError) as refused:
+        hardtack.load(signed, trusted_keys=file)
+    assert str(refused.value).endswith(problem.format(file))
+
+
+def test_a_file_of_trusted_keys_that_is_missing(signed: Path) -> None:
+    file = signed.parent / "none"
+    with pytest.raises(KeyFileError, match=f"^cannot open {file}: No such file or directory$"):
+        read_trusted_keys(file)
+    with pytest.raises(LoadError, match=f"cannot open {file}: No such file or directory$"):
+        hardtack.load(signed, trusted_keys=file)
+
+
+def test_a_release_needs_a_name_and_a_version_that_fit() -> None:
+    with pytest.raises(ValueError, match="it must be 1 to 255 of the characters"):
+        Release("a model", 1)
+    with pytest.raises(ValueError, match="it must be from 0 to"):
+        Release("m", -1)
+
+
+def test_sign_and_verify_as_commands(tmp_path: Path) -> None:
+    path, key = tmp_path / "m.pkg", tmp_path / "key.pem"
+    write_bundle(path, CONTENT)
+    signing.write_key(key)
+    public = Path(f"{key}.pub").read_text().strip()
+    file = trust_file(tmp_path, f"{public}\nminilm 3\n")
+    run = CliRunner()
+    half = run.invoke(main, ["sign", str(path), "--key", str(key), "--model", "minilm"])
+    assert (half.exit_code, "--model and --model-version go together" in half.output) == (2, True)
+    done = run.invoke(main, ["sign", str(path), "--key", str(key), "--model", "minilm", "--model-version", "2"])
+    assert done.output.split() == f"{path} is signed by {public} as version 2 of minilm".split()
+    old = run.invoke(main, ["verify", str(path), "--trusted-keys", str(file)])
+    assert old.exit_code == 1
+    assert f"the bundle is signed as version 2 of minilm; {file} asks for 3 or later" in old.output
+    run.invoke(main, ["sign", str(path), "--key", str(key), "--model", "minilm", "--model-version", "3"])
+    good = run.invoke(main, ["verify", str(path), "--trusted-keys", str(file), "--signed-model", "minilm"])
+    assert good.exit_code == 0, good.output
+    assert "version 3 of minilm, a trusted key" in " ".join(good.output.split())
+    alone = run.invoke(main, ["verify", str(path), "--signed-model", "minilm"])
+    assert (alone.exit_code, "give --key or --trusted-keys, too" in alone.output) == (2, True)

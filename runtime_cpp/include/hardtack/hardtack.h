@@ -142,6 +142,10 @@ typedef struct ht_load_options {
   const char* weights_path;
   /** CUDA: the path of the driver library; NULL: libcuda.so.1, found as the system finds libraries. */
   const char* cuda_driver;
+  /** A file of keys to trust, and of the lowest versions of models; read at each load. Implies
+   * require_trusted_signature; trusted_keys, where that is set too, are trusted besides. See ht_check_trusted_keys. */
+  const char* trusted_keys_path;
+  const char* signed_model; /**< the model that a trusted signature must name; NULL: any, or none */
 } ht_load_options;
 
 /** Zeros, with struct_size set. */
@@ -151,6 +155,12 @@ static inline ht_load_options ht_load_options_default(void) {
   options.struct_size = sizeof options;
   return options;
 }
+
+/** Whether `path` is a file of trusted keys, as ht_load_options.trusted_keys_path takes it. A line is a public key, 64
+ * hexadecimal digits, or the name of a model and the lowest version that is trusted; what follows a # is not read. With
+ * a lowest version in the file, a signature that names no model is not trusted. HT_IO, and HT_INVALID_ARGUMENT with the
+ * line. */
+HT_API ht_status* ht_check_trusted_keys(const char* path);
 
 /** Loads the bundle at `path`. `options` may be NULL. The caller owns the model, and gives it to ht_model_free.
  * HT_IO, HT_BAD_BUNDLE, HT_NO_TARGET, HT_UNTRUSTED, HT_DEVICE; HT_INVALID_ARGUMENT for options that make no sense. */
@@ -178,6 +188,8 @@ typedef struct ht_model_info {
   int32_t has_signature;        /**< 1: the manifest carries one */
   int32_t trusted;              /**< 1: it was checked against trusted_keys and is good */
   const char* external_weights; /**< the name of the file that holds the weights; NULL: the bundle holds them */
+  const char* signed_model;     /**< the model that the signature names; NULL: it names none, or there is none */
+  int64_t signed_version;       /**< the version beside it */
 } ht_model_info;
 
 /** Never NULL; lives as long as the model. */
