@@ -81,6 +81,8 @@ void add_per_model(CLI::App& app, std::vector<PerModel>& options) {
        [](ModelOptions& m, std::int64_t n) { m.max_sequences = static_cast<std::size_t>(n); }, 1},
       {"--sequence-idle", "Seconds after which a sequence without requests is forgotten [600]",
        [](ModelOptions& m, std::int64_t n) { m.sequence_idle = std::chrono::seconds(n); }, 1},
+      {"--max-run-ms", "Milliseconds after which a run is stopped and answered with 504; 0: never [60000]",
+       [](ModelOptions& m, std::int64_t n) { m.max_run = std::chrono::milliseconds(n); }, 0},
   };
   for (PerModel& option : options) {
     app.add_option(option.flag, option.values, option.text)

@@ -151,9 +151,13 @@ ht_status* ht_session_memory(const ht_session* session, ht_memory_info* info) {
   });
 }
 
+void ht_session_interrupt(ht_session* session) {
+  if (session != nullptr) session->session->interrupt();
+}
+
 ht_status* ht_session_set_observer(ht_session* session, ht_observer observer, void* user) {
   return exclusively(session, [&](Session& s) {
-    s.set_observer({observer, user});
+    s.set_observer(observer, user);
     return Status();
   });
 }

@@ -63,6 +63,11 @@ void step_values(const Program& program, const Step& step, std::vector<uint32_t>
   }
 }
 
+Status interrupted(const Program& program, const Step& step) {
+  return error(HT_CANCELLED, "entry \"%s\": the run was interrupted before instruction %u", program.plan.entry,
+               step.number);
+}
+
 class Observed {
  public:
   Observed(const Program& program, const Binding& binding, Queue* queue, const Observer& observer)
@@ -160,6 +165,7 @@ Status interpret(const Program& program, const Binding& binding, Queue* queue, c
     observed.start();
     switch (step.op) {
       case StepOp::launch: {
+        if (observer.stopped()) return interrupted(program, step);
         int32_t code = HT_KERNEL_OK;
         Status status = launches.run(step.ordinal, &code);
         if (!status.ok()) return in_step(std::move(status), program, step);
@@ -184,7 +190,10 @@ Status interpret(const Program& program, const Binding& binding, Queue* queue, c
         if (holds == 0) next = step.target;
         break;
       }
-      case StepOp::jump: pc = step.target; continue;
+      case StepOp::jump:
+        if (observer.stopped()) return interrupted(program, step);
+        pc = step.target;
+        continue;
     }
     if (observed.active()) HT_RETURN_IF_ERROR(observed.end(step));
     pc = next;

@@ -1,16 +1,23 @@
 // Runs a bound program. Everything has been proved: the loop only moves on, calls, and looks at what kernels return.
 #pragma once
 
+#include <atomic>
+
 #include "binding.h"
 
 namespace hardtack::rt {
 
+/// Who watches a run and may stop it.
 struct Observer {
   ht_observer call = nullptr;
   void* user = nullptr;
+  const std::atomic<bool>* stop = nullptr;  // set by any thread while the run goes on; null: nobody asks
+
+  bool stopped() const { return stop != nullptr && stop->load(std::memory_order_relaxed); }
 };
 
-/// With an observer, waits for each instruction and shows it copies of its values on the host.
+/// With an observer, waits for each instruction and shows it copies of its values on the host. HT_CANCELLED when it, or
+/// `stop`, which is looked at before each launch and each jump backwards, ended the run.
 Status interpret(const Program& program, const Binding& binding, Queue* queue, const Observer& observer);
 
 /// HT_KERNEL for launch `launch` of the program, which reported `code`.

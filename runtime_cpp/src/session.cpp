@@ -248,6 +248,7 @@ Status Session::bind(const char* entry, const ht_tensor* inputs, size_t num_inpu
 Status Session::run(const char* entry, const ht_tensor* inputs, size_t num_inputs, ht_tensor* outputs,
                     size_t num_outputs) {
   const Entered entered(queue_.get());
+  interrupted_.store(false, std::memory_order_relaxed);
   Call call;
   HT_RETURN_IF_ERROR(start(entry, inputs, num_inputs, outputs, num_outputs, &call));
   HT_RETURN_IF_ERROR(ensure_memory(call));

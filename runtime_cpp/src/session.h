@@ -44,7 +44,12 @@ class Session {
   Status write_state(const char* name, const void* data, size_t nbytes);
   void trim();
   void memory(ht_memory_info* info) const;
-  void set_observer(Observer observer) { observer_ = observer; }
+  void set_observer(ht_observer call, void* user) {
+    observer_.call = call;
+    observer_.user = user;
+  }
+  /// From any thread: stops the run that is under way.
+  void interrupt() { interrupted_.store(true, std::memory_order_relaxed); }
 
  private:
   struct OwnOutput {
@@ -110,8 +115,9 @@ class Session {
   Block arena_, workspace_;
   uint64_t generation_ = 1;  // changes when arena or workspace move
   uint64_t tick_ = 0;
-  std::vector<void*> pointers_;  // of the current run
-  Observer observer_;
+  std::vector<void*> pointers_;           // of the current run
+  std::atomic<bool> interrupted_{false};  // the run that is under way
+  Observer observer_{nullptr, nullptr, &interrupted_};
 };
 
 }  // namespace hardtack::rt

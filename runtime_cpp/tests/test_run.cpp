@@ -1,8 +1,11 @@
 // Whole runs: bundle bytes in, numbers out.
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "support/samples.h"
 
@@ -115,6 +118,27 @@ TEST_CASE("while runs until its condition fails, if takes one branch") {
     const auto out = run(&session, {Tensor::of(&flag, {})}, "branch");
     for (int i = 0; i < 4; ++i) CHECK(out[0].data<int32_t>()[i] == (flag ? 7 : 9));
   }
+}
+
+TEST_CASE("another thread ends a run whose loop has no end in sight, and the session goes on") {
+  const Model model = load(bundle_of({while_sample("ages", int64_t{1} << 62, 1), while_sample()}).build());
+  Session session = session_of(model);
+  session.interrupt();  // nothing runs: later runs are not asked
+  CHECK(*run(&session, {}, "loop")[0].data<int64_t>() == 12);
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    while (!over) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      session.interrupt();
+    }
+  });
+  auto stopped = session.run({}, "ages");
+  over = true;
+  other.join();
+  CHECK(stopped.status().code() == HT_CANCELLED);
+  CHECK(std::string(stopped.status().message()).find("entry \"ages\": the run was interrupted before instruction") ==
+        0);
+  CHECK(*run(&session, {}, "loop")[0].data<int64_t>() == 12);
 }
 
 TEST_CASE("two entries share one session and the constants") {

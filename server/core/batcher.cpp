@@ -7,6 +7,7 @@ namespace hardtack::serve {
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(100);  // how often clients that went away are looked for
+constexpr auto kGrace = std::chrono::seconds(1);        // for a run that was asked to stop
 constexpr std::size_t kMostHeads = 8;                   // first requests that a free session tries to make a batch of
 
 std::uint64_t ns_since(Clock::time_point start) {
@@ -71,6 +72,10 @@ StatisticsSnapshot Batcher::statistics() const {
   snapshot.waiting = queue_.size();
   snapshot.running = running_;
   snapshot.sequences = sequences_.size();
+  if (options_.max_run.count() > 0) {
+    const auto before = Clock::now() - options_.max_run - kGrace;
+    for (const auto& lane : lanes_) snapshot.stuck += lane->began() < before ? 1U : 0U;
+  }
   return snapshot;
 }
 
@@ -247,6 +252,7 @@ void Batcher::run(Requests& batch, Lock& lock) {
   const std::size_t requests = batch.size();
   running_ += requests;
   if (first.sequence != nullptr) first.sequence->running = true;
+  expect_end(Clock::now());
   const Failure ended = check_alive(first);
   lock.unlock();
   if (ended) {
@@ -343,11 +349,29 @@ bool Batcher::answer(Requests& refused, Lock& lock) {
   return true;
 }
 
+// The watching thread is woken only if it would look too late: once in max_run, however many runs there are.
+void Batcher::expect_end(Clock::time_point began) {
+  if (options_.max_run.count() == 0 || began + options_.max_run >= watch_until_) return;
+  watch_until_ = began + options_.max_run;
+  watch_.notify_one();
+}
+
+void Batcher::stop_long_runs(Clock::time_point now) {
+  if (options_.max_run.count() == 0) return;
+  for (const auto& lane : lanes_) lane->stop_run(now - options_.max_run);
+}
+
 Clock::time_point Batcher::next_look(Clock::time_point now) const {
   auto next = Clock::time_point::max();
   if (!sequences_.empty()) next = now + std::chrono::seconds(1);
   if (!queue_.empty()) next = now + kLook;
   for (const Pending& pending : queue_) next = std::min(next, pending.request.deadline);
+  if (options_.max_run.count() == 0) return next;
+  for (const auto& lane : lanes_) {
+    if (!in_use(lane.get())) continue;
+    const auto end = std::min(lane->began(), now) + options_.max_run;  // it may be about to begin
+    next = std::min(next, end > now ? end : now + kLook);
+  }
   return next;
 }
 
@@ -367,6 +391,7 @@ void Batcher::watch() noexcept {
   while (!ending_) {
     const auto now = Clock::now();
     Requests refused;
+    stop_long_runs(now);
     collect_overdue(now, refused);
     forget_idle_sequences(now);
     answer(refused, lock);

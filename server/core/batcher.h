@@ -4,6 +4,8 @@
 // wait in order. A session that becomes free takes the first, and with it, where the entry batches, the waiting ones that
 // fit; a batch that is not full waits for more, at most max_delay after its first request came, and not at all when that
 // one found a session idle. Requests of one sequence run one after the other, in order.
+//
+// A run that takes longer than max_run is asked to stop, which ends it at its next launch or turn of a loop.
 #ifndef HARDTACK_SERVER_CORE_BATCHER_H
 #define HARDTACK_SERVER_CORE_BATCHER_H
 
@@ -56,6 +58,8 @@ class Batcher {
   void run(Requests& batch, Lock& lock);
   void settle_states(Lane& lane, const Pending& pending);
   void collect_overdue(Clock::time_point now, Requests& refused);
+  void stop_long_runs(Clock::time_point now);
+  void expect_end(Clock::time_point began);
   bool answer(Requests& refused, Lock& lock);
   Clock::time_point next_look(Clock::time_point now) const;
   void forget_idle_sequences(Clock::time_point now);

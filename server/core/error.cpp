@@ -16,6 +16,7 @@ const char* code_name(Code code) {
     case Code::kStopping: return "stopping";
     case Code::kNoMemory: return "no_memory";
     case Code::kDeadline: return "deadline";
+    case Code::kRunLimit: return "run_limit";
     case Code::kCancelled: return "cancelled";
     case Code::kModel: return "model";
     case Code::kDevice: return "device";

@@ -23,6 +23,7 @@ enum class Code {
   kStopping,     // the server is shutting down or the version was unloaded meanwhile     HTTP 503, UNAVAILABLE
   kNoMemory,     // an allocation failed                                                  HTTP 503, RESOURCE_EXHAUSTED
   kDeadline,     // the request's deadline passed before it was started                   HTTP 504, DEADLINE_EXCEEDED
+  kRunLimit,     // the run was stopped: it took longer than a run may                     HTTP 504, DEADLINE_EXCEEDED
   kCancelled,    // the client went away before the request was started                   no answer, CANCELLED
   kModel,        // the model refused the data: an index out of range, a failed assertion HTTP 400, INVALID_ARGUMENT
   kDevice,       // the GPU or its driver failed                                          HTTP 500, INTERNAL

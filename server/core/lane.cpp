@@ -41,7 +41,8 @@ std::size_t nbytes_of(const Requests& batch) {
 
 // What another composition of the batch may not suffer from: one request's data, or the sum of the rows.
 bool may_be_one_request(const Error& error) {
-  return error.code == Code::kInvalid || error.code == Code::kModel || error.code == Code::kNoMemory;
+  return error.code == Code::kInvalid || error.code == Code::kModel || error.code == Code::kNoMemory ||
+         error.code == Code::kRunLimit;
 }
 
 }  // namespace
@@ -173,10 +174,38 @@ Failure Lane::take_outputs(Pending& pending, std::int64_t first_row, std::int64_
 Failure Lane::run_session(const Entry& entry, std::size_t nbytes) {
   std::optional<Spread::Run> run;
   if (spread_) run.emplace(*spread_, &entry, nbytes);
-  Failure failed = failure(ht_session_run(session_.get(), entry.name.c_str(), inputs_.data(), inputs_.size(),
-                                          outputs_.data(), outputs_.size()));
+  {
+    const std::lock_guard<std::mutex> lock(run_mutex_);
+    began_ = Clock::now();
+  }
+  ht_status* const status = ht_session_run(session_.get(), entry.name.c_str(), inputs_.data(), inputs_.size(),
+                                           outputs_.data(), outputs_.size());
+  {
+    const std::lock_guard<std::mutex> lock(run_mutex_);
+    began_ = Clock::time_point::max();
+  }
+  Failure failed = failure(status);
   if (run && !failed) run->succeeded();
+  if (failed && failed->code == Code::kCancelled) return why_stopped(entry);
   return failed;
+}
+
+Error Lane::why_stopped(const Entry& entry) const {
+  return {Code::kRunLimit, "the run of entry point \"" + entry.name + "\" of model \"" + version_.model() +
+                               "\" was stopped after " + std::to_string(version_.options().max_run.count()) +
+                               " ms, which is as long as a run may take here (--max-run-ms)"};
+}
+
+Clock::time_point Lane::began() const {
+  const std::lock_guard<std::mutex> lock(run_mutex_);
+  return began_;
+}
+
+// The run looks at what it is asked only after it has begun: whoever finds it late asks again.
+void Lane::stop_run(Clock::time_point before) {
+  const std::lock_guard<std::mutex> lock(run_mutex_);
+  if (began_ >= before) return;
+  session_.interrupt();
 }
 
 bool Lane::is_short(const Pending& pending) const {

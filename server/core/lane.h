@@ -4,6 +4,7 @@
 
 #include <hardtack/hardtack.hpp>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,7 +28,7 @@ struct SequenceState {
   Clock::time_point last;
 };
 
-/// Used by one thread at a time.
+/// Used by one thread at a time, but for began() and stop_run().
 class Lane {
  public:
   /// Without a pool in `workers` the session has threads of its own, as `options` say.
@@ -41,6 +42,11 @@ class Lane {
   /// Whether the last runs let expect that this one takes some 100 us at most.
   bool is_short(const Pending& pending) const;
 
+  /// When the run that is under way began; max: none is.
+  Clock::time_point began() const;
+  /// Asks the run that is under way to end with kRunLimit, if it began before `before`.
+  void stop_run(Clock::time_point before);
+
   SequenceState* held = nullptr;  // guarded like SequenceState
 
  private:
@@ -49,6 +55,7 @@ class Lane {
   Failure spill();
   Failure execute(Requests& batch, Statistics::Run& run);
   Failure run_session(const Entry& entry, std::size_t nbytes);
+  Error why_stopped(const Entry& entry) const;
   Failure fill_inputs(const Requests& batch, std::int64_t rows);
   Failure take_outputs(Pending& pending, std::int64_t first_row, std::int64_t all_rows) const;
   Failure restore(const SequenceState& sequence);
@@ -57,6 +64,8 @@ class Lane {
   const ModelVersion& version_;
   std::optional<Spread> spread_;  // over the shared pool; outlives the session
   hardtack::Session session_;
+  mutable std::mutex run_mutex_;
+  Clock::time_point began_ = Clock::time_point::max();  // under run_mutex_
   std::vector<ht_tensor> inputs_, outputs_;
   std::vector<Shape> shapes_;  // of the inputs of a batch
   struct Staging {

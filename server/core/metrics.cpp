@@ -104,6 +104,8 @@ void write_core_metrics(MetricsPage& page, const Repository& repository, const L
   each(page, rows, "hardtack_waiting_requests", "gauge", "Requests in the queue.", [](S s) { return s.waiting; });
   each(page, rows, "hardtack_running_requests", "gauge", "Requests that are being run.", [](S s) { return s.running; });
   each(page, rows, "hardtack_sequences", "gauge", "Sequences whose states are kept.", [](S s) { return s.sequences; });
+  each(page, rows, "hardtack_stuck_runs", "gauge", "Runs that have not ended though their time is over.",
+       [](S s) { return s.stuck; });
   page.family("hardtack_ready", "gauge", "1 when every model that is to be served has a ready version.");
   page.sample("hardtack_ready", "", std::uint64_t{repository.ready() ? 1U : 0U});
   const Repository::Counters counters = repository.counters();

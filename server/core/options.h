@@ -11,12 +11,13 @@ namespace hardtack::serve {
 
 /// How each version of one model runs.
 struct ModelOptions {
-  int sessions = 0;                         // runs at the same time; 0: as many as cores, at most 4
-  std::int64_t max_batch = 1;               // rows that the server puts together; 1: requests run as they came
-  std::chrono::microseconds max_delay{0};   // how long a batch that is not full waits for more
-  std::size_t max_queue = 256;              // requests that wait; one more is answered with kQueueFull at once
-  std::size_t max_sequences = 1024;         // sequences whose states are kept
-  std::chrono::seconds sequence_idle{600};  // a sequence without requests for so long is forgotten
+  int sessions = 0;                          // runs at the same time; 0: as many as cores, at most 4
+  std::int64_t max_batch = 1;                // rows that the server puts together; 1: requests run as they came
+  std::chrono::microseconds max_delay{0};    // how long a batch that is not full waits for more
+  std::size_t max_queue = 256;               // requests that wait; one more is answered with kQueueFull at once
+  std::size_t max_sequences = 1024;          // sequences whose states are kept
+  std::chrono::seconds sequence_idle{600};   // a sequence without requests for so long is forgotten
+  std::chrono::milliseconds max_run{60000};  // a run that takes longer is stopped; 0: none is
 };
 
 /// Which of a model's version folders are served.

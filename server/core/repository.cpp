@@ -11,6 +11,15 @@ namespace {
 
 std::string quoted(const std::string& name) { return "\"" + cut(name, 200) + "\""; }
 
+std::string fault_of(const ModelVersion& version) {
+  const StatisticsSnapshot now = version.statistics();
+  if (!now.device_fault.empty()) return "model " + quoted(version.model()) + ": " + now.device_fault;
+  if (now.stuck == 0) return "";
+  return "model " + quoted(version.model()) + ": " + std::to_string(now.stuck) + " of " +
+         std::to_string(version.sessions()) + " sessions do not come back from a run that was to end after " +
+         std::to_string(version.options().max_run.count()) + " ms";
+}
+
 }  // namespace
 
 Repository::Repository(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -230,18 +239,23 @@ Failure Repository::unload(const std::string& model) try {
   return from_exception();
 }
 
-std::string Repository::device_fault() const {
+std::string Repository::fault() const {
   for (const auto& version : all()) {
-    const std::string fault = version->statistics().device_fault;
-    if (!fault.empty()) return "model " + quoted(version->model()) + ": " + fault;
+    std::string fault = fault_of(*version);
+    if (!fault.empty()) return fault;
+  }
+  const std::lock_guard<std::mutex> lock(state_->thread_mutex);
+  for (const auto& version : state_->retiring) {
+    std::string fault = fault_of(*version);
+    if (!fault.empty()) return fault;
   }
   return "";
 }
 
 std::string Repository::not_ready_reason() const {
   if (state_->draining) return "the server is shutting down";
-  std::string fault = device_fault();
-  if (!fault.empty()) return fault;
+  std::string why = fault();
+  if (!why.empty()) return why;
   const std::shared_lock lock(state_->table_mutex);
   for (const auto& [name, model] : state_->table) {
     if (!model.wanted) continue;

@@ -69,9 +69,10 @@ class Repository {
   /// "model \"a\" is not ready: ...", for people; "" when ready().
   std::string not_ready_reason() const;
 
-  /// "model \"a\": ..." with what the GPU or its driver said, while nothing was answered well since; "" when devices work.
-  /// ready() is false meanwhile. A process that has lost its device does not get it back.
-  std::string device_fault() const;
+  /// Why this process is better ended: "model \"a\": ..." with what the GPU or its driver said, while nothing was
+  /// answered well since (a process that has lost its device does not get it back), or that a run does not come back
+  /// though it was asked to end. "" when all is well. ready() is false meanwhile.
+  std::string fault() const;
 
   /// ready() is false from now on, so that no more clients are sent here; requests are served as before.
   void drain();

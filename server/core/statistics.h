@@ -38,6 +38,7 @@ struct StatisticsSnapshot {
   std::uint64_t waiting = 0;                                       // requests in the queue now
   std::uint64_t running = 0;                                       // requests in a run now
   std::uint64_t sequences = 0;
+  std::uint64_t stuck = 0;   // runs that have not come back though they were asked to end
   std::string device_fault;  // why the device failed, while no request was answered well since
 };
 
@@ -56,7 +57,7 @@ class Statistics {
   /// One request of `rows` was answered well: its whole time and the part it waited; `run` is the one it was in.
   void succeeded(std::int64_t rows, std::uint64_t total_ns, std::uint64_t queue_ns, const Run& run) noexcept;
   void failed(const Error& error, std::uint64_t total_ns) noexcept;
-  /// waiting, running and sequences are left 0: the version knows them.
+  /// waiting, running, sequences and stuck are left 0: the version knows them.
   StatisticsSnapshot snapshot() const;
 
  private:

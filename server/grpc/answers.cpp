@@ -96,7 +96,7 @@ const std::string& model_of(const In& in) {
 }  // namespace
 
 Failure Answers::answer(const pb::ServerLiveRequest&, pb::ServerLiveResponse& out) const {
-  out.set_live(repository_.device_fault().empty());
+  out.set_live(repository_.fault().empty());
   return std::nullopt;
 }
 

@@ -167,7 +167,8 @@ Failure write_infer(const pb::ModelInferResponse& head, const std::vector<Raw>& 
       case Code::kTooLarge:
       case Code::kNoMemory: return ::grpc::StatusCode::RESOURCE_EXHAUSTED;
       case Code::kUnsupported: return ::grpc::StatusCode::UNIMPLEMENTED;
-      case Code::kDeadline: return ::grpc::StatusCode::DEADLINE_EXCEEDED;
+      case Code::kDeadline:
+      case Code::kRunLimit: return ::grpc::StatusCode::DEADLINE_EXCEEDED;
       case Code::kCancelled: return ::grpc::StatusCode::CANCELLED;
       case Code::kDevice:
       case Code::kInternal: return ::grpc::StatusCode::INTERNAL;

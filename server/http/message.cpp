@@ -15,7 +15,8 @@ int status_of(Code code) {
     case Code::kQueueFull:
     case Code::kStopping:
     case Code::kNoMemory: return 503;
-    case Code::kDeadline: return 504;
+    case Code::kDeadline:
+    case Code::kRunLimit: return 504;
     case Code::kCancelled: return 499;
     case Code::kDevice:
     case Code::kInternal: return 500;

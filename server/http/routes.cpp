@@ -113,7 +113,7 @@ void Routes::handle(HttpRequest&& request, Reply&& reply) {
 HttpReply Routes::health(const Path& path) const {
   const bool live = path[2] == "live";
   const std::string name = live ? "{\"live\":" : "{\"ready\":";
-  const std::string reason = live ? repository_.device_fault() : repository_.not_ready_reason();
+  const std::string reason = live ? repository_.fault() : repository_.not_ready_reason();
   if (reason.empty()) return page(name + "true}");
   HttpReply reply = page(name + "false,\"error\":");
   append_json_string(reply.text, reason);

@@ -12,6 +12,22 @@ Code code_of(Answer& answer) {
 
 }  // namespace
 
+TEST_CASE("a run without an end is stopped, and its session serves on") {
+  ModelOptions options;
+  options.max_run = std::chrono::milliseconds(30);
+  const Served served(samples::while_sample("ages", std::int64_t{1} << 62, 1), options);
+  for (const RunHere where : {RunHere::kNo, RunHere::kYes}) {
+    Response stopped = served.submit(Served::request("ages", where)).get();
+    REQUIRE(stopped.error);
+    CHECK(stopped.error->code == Code::kRunLimit);
+    CHECK(stopped.error->sentence ==
+          "the run of entry point \"ages\" of model \"m\" was stopped after 30 ms, which is as long as a run may take "
+          "here (--max-run-ms)");
+    CHECK(served.version->statistics().stuck == 0);
+  }
+  while (!served.version->idle()) std::this_thread::yield();
+}
+
 TEST_CASE("a session that is taken while refusals are answered is not taken twice") {
   const Served served(samples::while_sample());
   HeldWorker worker(served, "loop");

@@ -2,6 +2,7 @@
 
 spin(x: f32[n, 4]) -> y = x * factor, n from 0 to 64 but not 13. Without states. Each row takes about x[row, 3]
 milliseconds, and a row that starts with -1 is refused by the kernel (an assertion of the model).
+loop(turns: i64[]) -> i: counts from 0 to `turns` in a loop of the plan.
 types(f32, f64, f16, bf16, i8, i16, i32, i64, u8, bool: all [2, 3]; s: f32[]) -> the same, copied.
 """
 
@@ -20,7 +21,7 @@ from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
 from hardtack.codegen.ir.constants import ConstantData
 from hardtack.codegen.ir.expr import const, sym
 from hardtack.codegen.ir.graph import Guard
-from hardtack.codegen.ir.plan import BufferParam, Copy, KernelRecord, Launch, Plan, PlanSym, Value
+from hardtack.codegen.ir.plan import BufferParam, Copy, Fill, KernelRecord, Launch, Plan, PlanSym, Value, While
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package.content import BundleContent, EntryContent, TargetContent, TensorContent
 from hardtack.codegen.package.writer import write_bundle
@@ -41,23 +42,39 @@ extern "C" int32_t k_spin(const HtKernelArgs* args) {
   return HT_KERNEL_OK;
 }
 """
+LESS = """
+#include <hardtack/kernel_abi.h>
+extern "C" int32_t k_less(const HtKernelArgs* args) {
+  *static_cast<bool*>(args->buffers[2]) =
+      *static_cast<const int64_t*>(args->buffers[0]) < *static_cast<const int64_t*>(args->buffers[1]);
+  return HT_KERNEL_OK;
+}
+"""
+NEXT = """
+#include <hardtack/kernel_abi.h>
+extern "C" int32_t k_next(const HtKernelArgs* args) {
+  *static_cast<int64_t*>(args->buffers[0]) += 1;
+  return HT_KERNEL_OK;
+}
+"""
+SOURCES = {"k_spin": SPIN, "k_scale": sample.SCALE, "k_less": LESS, "k_next": NEXT}
 TYPES = (DType.F32, DType.F64, DType.F16, DType.BF16, DType.I8, DType.I16, DType.I32, DType.I64, DType.U8, DType.BOOL)
 NO_KWARGS = {"kind": "dict", "keys": [], "items": []}
 
 
 @cache
-def _library(unit: str) -> bytes:
-    source = {"k_spin": SPIN, "k_scale": sample.SCALE}[unit]
-    return compile_library([Unit(unit, source)], KNOWN_TARGETS[TARGET], zig_compiler(), cache=KernelCache())
+def _library(*units: str) -> bytes:
+    sources = [Unit(unit, SOURCES[unit]) for unit in units]
+    return compile_library(sources, KNOWN_TARGETS[TARGET], zig_compiler(), cache=KernelCache())
 
 
 def _content(
-    plan: Plan, entry: EntryContent, unit: str, constants: tuple[tuple[str, ConstantData], ...]
+    plan: Plan, entry: EntryContent, units: tuple[str, ...], constants: tuple[tuple[str, ConstantData], ...]
 ) -> BundleContent:
     name = f"cpu:{TARGET}"
     return BundleContent(
         entries=(entry,),
-        targets=(TargetContent(name, "cpu", KNOWN_TARGETS[TARGET].features, _library(unit)),),
+        targets=(TargetContent(name, "cpu", KNOWN_TARGETS[TARGET].features, _library(*units)),),
         plans={(entry.name, name): plan},
         constants=constants,
         states=(),
@@ -93,7 +110,32 @@ def spin(factor: float = 2.0) -> BundleContent:
         in_tree={"kind": "tuple", "items": [{"kind": "tuple", "items": [sample.LEAF]}, NO_KWARGS]},
         out_tree=sample.LEAF,
     )
-    return _content(plan, entry, "k_spin", (("factor", ConstantData(f32, np.array(factor, np.float32))),))
+    return _content(plan, entry, ("k_spin",), (("factor", ConstantData(f32, np.array(factor, np.float32))),))
+
+
+def loop() -> BundleContent:
+    """The bundle `loop`."""
+    i64, flag, zero = DType.I64, DType.BOOL, const(0)
+    values = (
+        Value("turns", i64, (), (), ("input", 0)),
+        Value("i", i64, (), (), ("output", 0)),
+        Value("go", flag, (), (), ("arena", zero)),
+    )
+    less = KernelRecord("k_less", (BufferParam(i64, "read"), BufferParam(i64, "read"), BufferParam(flag, "write")), 0)
+    following = KernelRecord("k_next", (BufferParam(i64, "readwrite"),), 0)
+    test = (Launch("k_less", ("i", "turns", "go"), (), zero, zero),)
+    body = (Fill("i", 0), While(test, "go", (Launch("k_next", ("i",), (), zero, zero),)))
+    kernels = (less, following)
+    plan = Plan("forward", f"cpu:{TARGET}", (), (), values, ("turns",), ("i",), kernels, body, const(64))
+    entry = EntryContent(
+        name="forward",
+        syms=(),
+        inputs=(TensorContent("turns", i64, (), ()),),
+        outputs=(TensorContent("i", i64, (), ()),),
+        in_tree={"kind": "tuple", "items": [{"kind": "tuple", "items": [sample.LEAF]}, NO_KWARGS]},
+        out_tree=sample.LEAF,
+    )
+    return _content(plan, entry, ("k_less", "k_next"), ())
 
 
 def types() -> BundleContent:
@@ -118,7 +160,7 @@ def types() -> BundleContent:
         in_tree={"kind": "tuple", "items": [{"kind": "tuple", "items": leaves}, NO_KWARGS]},
         out_tree={"kind": "tuple", "items": leaves},
     )
-    return _content(plan, entry, "k_scale", ())
+    return _content(plan, entry, ("k_scale",), ())
 
 
 def put(content: BundleContent, path: Path) -> Path:

@@ -12,7 +12,7 @@
  *    that come from neither a model nor a status live as long as the library.
  * 4. Any thread may call anything at any time, with one exception: a session is for one thread at a time. A second one
  *    that calls meanwhile gets HT_INVALID_ARGUMENT, and so does an observer that calls its own session; ht_session_free
- *    and ht_session_stream do not look. A model is immutable. Sessions keep their model and their pool alive: the
+ *    and ht_session_stream do not look, and ht_session_interrupt is for other threads. A model is immutable. Sessions keep their model and their pool alive: the
  *    three may be freed in any order.
  * 5. Nothing here throws, prints, starts a process or writes a file.
  * 6. Tensors are DLPack's DLTensor. Include <dlpack/dlpack.h> first and ht_tensor is that very type; otherwise it is a
@@ -60,7 +60,7 @@ typedef enum ht_code {
   HT_IO = 6,               /**< a file could not be opened, read or mapped, or changed while it was read */
   HT_OUT_OF_MEMORY = 7,    /**< an allocation failed, or would pass the session's max_nbytes */
   HT_KERNEL = 8,           /**< a kernel refused its data: an index out of range, a failed assertion of the model */
-  HT_CANCELLED = 9,        /**< the observer asked to stop */
+  HT_CANCELLED = 9,        /**< the observer or ht_session_interrupt asked to stop */
   HT_INTERNAL = 10,        /**< a bug in Hardtack */
   HT_DEVICE = 11           /**< the GPU or its driver failed; the message says when the whole process has lost it */
 } ht_code;
@@ -411,6 +411,10 @@ HT_API ht_status* ht_session_reset(ht_session* session);
 HT_API ht_status* ht_session_read_state(ht_session* session, const char* name, void* data, size_t nbytes);
 HT_API ht_status* ht_session_write_state(ht_session* session, const char* name, const void* data, size_t nbytes);
 /** @} */
+/** From any thread: asks the run that is under way in the session, if there is one, to stop. It looks before each launch
+ * and at the end of each turn of a loop, and returns HT_CANCELLED; a kernel that runs, and what is enqueued on a GPU, is
+ * not stopped. Runs that begin later are not asked. No other thread may free the session meanwhile. NULL is fine. */
+HT_API void ht_session_interrupt(ht_session* session);
 /** CUDA: waits for all runs so far; says what went wrong in them: HT_KERNEL, HT_DEVICE. On the CPU there is nothing to
  * wait for. */
 HT_API ht_status* ht_session_synchronize(ht_session* session);

@@ -216,6 +216,8 @@ class Session {
 
   /// States return to their initial values. See ht_session_reset.
   Status reset() { return Status(ht_session_reset(get())); }
+  /// From any thread: asks the run that is under way to stop. See ht_session_interrupt.
+  void interrupt() { ht_session_interrupt(get()); }
   /// CUDA: waits for all runs so far, and says what went wrong in them. See ht_session_synchronize.
   Status synchronize() { return Status(ht_session_synchronize(get())); }
   /// CUDA: later runs go to this stream, which must live as long as the session. See ht_session_set_stream.
