@@ -34,7 +34,8 @@ from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.codegen.ir.group import Decision, Group
 from hardtack.codegen.ir.group_verify import verify_group, verify_grouping
-from hardtack.codegen.ir.loops import Buffer, ControlNest, LoopNest, Nest, TemplateNest, to_text_nest
+from hardtack.codegen.ir.loops import Buffer, ControlNest, LoopNest, Nest, TemplateNest
+from hardtack.codegen.ir.nest_text import to_text_nest
 from hardtack.codegen.ir.nest_verify import verify_nest
 from hardtack.codegen.ir.plan import GpuKernel, Plan
 from hardtack.codegen.ir.store_verify import verify_written

@@ -25,8 +25,8 @@ from hardtack.codegen.ir.loops import (
     LoopNest,
     Nest,
     TemplateNest,
-    to_text_nest,
 )
+from hardtack.codegen.ir.nest_text import to_text_nest
 
 
 @dataclass(frozen=True)

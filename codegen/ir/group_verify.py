@@ -2,8 +2,8 @@
 
 Each nest is the one that fusion was given, at points that number its points one to one (its sources say which), so that
 each element is still stored once. What one member writes and another one touches is the same element at the same point:
-of the template's result in an epilogue, of the outer axes in a loop group, whose points run side by side. And across
-groups no nest runs before what it has to run behind.
+of the template's result in an epilogue, of the outer axes in a loop group, whose points run side by side. And no nest,
+in its group or across groups, runs before what it has to run behind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ def verify_group(group: Group, buffers: Mapping[str, Buffer]) -> None:
     try:
         for n in group.members():
             verify_nest(n, buffers)
-        _verify_order(group)
         if group.prologue:
             _verify_prologue(group, buffers)
         if group.siblings:
@@ -46,17 +45,6 @@ def verify_group(group: Group, buffers: Mapping[str, Buffer]) -> None:
             _verify_loops(group)
     except LoopError as e:
         raise LoopError(f"group {group.name}: {e}\n{to_text(group)}") from None
-
-
-def _verify_order(group: Group) -> None:
-    """No member reads what only a later one writes."""
-    members = group.members()
-    for k, n in enumerate(members):
-        later = set().union(*(m.writes() for m in members[k + 1 :]), set())
-        earlier = set().union(*(m.writes() for m in members[: k + 1]), set())
-        early = sorted(n.reads() & later - earlier)
-        if early:
-            raise LoopError(f"{n.name} reads {early[0]}, which a later member writes")
 
 
 def _verify_epilogue(group: Group, buffers: Mapping[str, Buffer]) -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hardtack.codegen.ir.expr import Expr, const, int_value, sym
-from hardtack.codegen.ir.expr_walk import free_syms, substitute
+from hardtack.codegen.ir.expr import const
+from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import (
-    Arg,
-    Assert,
-    Axis,
     Buffer,
     Check,
     Compute,
@@ -20,18 +17,16 @@ from hardtack.codegen.ir.loops import (
     LoopNest,
     Nest,
     Reduce,
-    Source,
     Stmt,
     Store,
     TemplateNest,
     args_of,
-    exact,
     exprs_of,
     out_of,
-    stmt_text,
-    to_text_nest,
 )
-from hardtack.codegen.ir.reindex import equal, why_not_injective, why_not_one_to_one, within
+from hardtack.codegen.ir.made_of import bodies, statements, verify_exprs, verify_walk
+from hardtack.codegen.ir.nest_text import stmt_text, to_text_nest
+from hardtack.codegen.ir.reindex import why_not_injective, within
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.ops import SCALAR_OPS, result_dtype
 
@@ -136,77 +131,7 @@ def _verify_stores(nest: LoopNest, buffers: Mapping[str, Buffer]) -> None:
 def verify_sources(nest: LoopNest) -> None:
     """Raise LoopError unless the nest computes what its sources do: at points that number theirs one to one, the same
     statements at the same elements."""
-    if not nest.sources:
-        return
-    rest = nest.body
-    for source in nest.sources:
+    for source, body in bodies(nest) if nest.sources else ():
         verify_walk(nest.axes, source)
-        body, rest = rest[: len(source.nest.body)], rest[len(source.nest.body) :]
-        _verify_body(body, source, nest.axes)
-    if rest:
-        raise LoopError(f"it computes more than what it was made of: {stmt_text(rest[0])}")
-
-
-def verify_walk(axes: tuple[Axis, ...], source: Source) -> None:
-    """Raise LoopError unless the points of `axes` are those of the source, one for one, and reduce what it reduces."""
-    nest = source.nest
-    new = {a.sym: a.extent for a in axes}
-    why = why_not_one_to_one(source.points, [a.extent for a in nest.axes], new)
-    if why is not None:
-        raise LoopError(f"it does not walk the points of {nest.name}: {why}")
-    reduced = {a.sym for a in axes if a.kind == "reduce"}
-    for axis, e in zip(nest.axes, source.points, strict=True):
-        if nest.reduced and free_syms(e) & new.keys() - {s for s in new if int_value(new[s]) == 1}:
-            inside = free_syms(e) & reduced
-            if bool(inside) != (axis.kind == "reduce") or (inside and free_syms(e) & new.keys() - reduced):
-                raise LoopError(f"it reduces other points than {nest.name} does, at {e}")
-
-
-def _verify_body(body: tuple[Stmt, ...], source: Source, axes: tuple[Axis, ...]) -> None:
-    """Every statement is the source's, over the other axes."""
-    syms: dict[Expr, Expr] = dict(zip((a.sym for a in source.nest.axes), source.points, strict=True))
-    names: dict[str, str] = {}
-    for old, new in zip(source.nest.body, body, strict=False):
-        if not same_statement(old, new, names) or len(exprs_of(old)) != len(exprs_of(new)):
-            raise LoopError(f"{stmt_text(new)} stands for: {stmt_text(old)}")
-        for was, now in zip(exprs_of(old), exprs_of(new), strict=True):
-            if not equal(renamed(was, syms, names), now):
-                raise LoopError(f"{stmt_text(new)} is at another place than: {stmt_text(old)}")
-    if len(body) != len(source.nest.body):
-        raise LoopError(f"it lacks what {source.nest.name} computes: {stmt_text(source.nest.body[len(body)])}")
-
-
-def renamed(e: Expr, syms: Mapping[Expr, Expr], names: Mapping[str, str]) -> Expr:
-    """An Expr of a source in the nest made of it: other axes, other names of checked indices."""
-    moved = {s: names[s.name] for s in free_syms(e) if s not in syms and s.name in names}
-    checked: dict[Expr, Expr] = {s: sym(name, s.lo, s.hi, s.extent) for s, name in moved.items()}
-    return substitute(e, {**syms, **checked})
-
-
-def same_statement(old: Stmt, new: Stmt, names: dict[str, str]) -> bool:
-    """True if the two are one statement, their Exprs aside; `names`: values of the old body in the new one."""
-
-    def arg(a: Arg | None) -> object:
-        return names.get(a, a) if isinstance(a, str) else exact(a)
-
-    out = out_of(old)
-    if type(old) is not type(new) or (out is None) != (out_of(new) is None):
-        return False
-    if [arg(a) for a in args_of(old)] != [a if isinstance(a, str) else exact(a) for a in args_of(new)]:
-        return False
-    if out is not None:
-        names[out] = str(out_of(new))
-    return _facts(old) == _facts(new)
-
-
-def _facts(s: Stmt) -> object:
-    """What a statement has besides names and Exprs."""
-    if isinstance(s, Load):
-        return s.buffer, s.mask is None, exact(s.other)
-    if isinstance(s, Compute):
-        return s.op, s.dtype
-    if isinstance(s, Reduce):
-        return s.kind, s.dtype
-    if isinstance(s, Store):
-        return s.buffer, s.mode
-    return s.message if isinstance(s, Assert) else None
+        for old, new, seen in statements(body, source):
+            verify_exprs(old, new, seen)

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 from hardtack.codegen.ir.expr import Expr, to_text
 from hardtack.codegen.ir.graph import Origin
-from hardtack.codegen.ir.loops import Axis, Buffer, LoopNest, TemplateNest, stmt_text
+from hardtack.codegen.ir.loops import Axis, Buffer, LoopNest, TemplateNest
+from hardtack.codegen.ir.nest_text import stmt_text
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from hardtack.codegen.ir.expr import Expr, Sym, const, int_value
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.group import Group
-from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopError, LoopNest, Source, Stmt, Store, exprs_of, stmt_text
-from hardtack.codegen.ir.nest_verify import renamed, same_statement, verify_walk
+from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopError, LoopNest, Source, Stmt, Store
+from hardtack.codegen.ir.made_of import bodies, statements, verify_exprs, verify_walk
+from hardtack.codegen.ir.nest_text import stmt_text
 from hardtack.codegen.ir.reindex import equal, within
 from hardtack.codegen.ir.schedule import Kernel, ScheduledNest, to_text_kernel
 
@@ -104,15 +105,9 @@ def verify_tiles(
     moves: dict[str, Expr] = {b: const(0) for n in members for b in n.reads() | n.writes() if b not in near}
     at = {a.sym for a in outer}
     for n in nests:
-        rest = n.body
-        for source in n.sources:
+        for source, body in bodies(n):
             verify_walk(n.axes, source)
-            body, rest = rest[: len(source.nest.body)], rest[len(source.nest.body) :]
-            if len(body) != len(source.nest.body):
-                raise LoopError(f"it lacks what {source.nest.name} computes: {stmt_text(source.nest.body[len(body)])}")
             _verify_moved(body, source, buffers, at, moves)
-        if rest:
-            raise LoopError(f"{n.name} computes more than what it was made of: {stmt_text(rest[0])}")
         _verify_passed(n)
 
 
@@ -120,18 +115,12 @@ def _verify_moved(
     body: Sequence[Stmt], source: Source, buffers: Mapping[str, Buffer], outer: set[Sym], moves: dict[str, Expr]
 ) -> None:
     """The statements are the source's, and each access is moved as others of its buffer are."""
-    syms: dict[Expr, Expr] = dict(zip((a.sym for a in source.nest.axes), source.points, strict=True))
-    names: dict[str, str] = {}
-    for old, new in zip(source.nest.body, body, strict=True):
-        if not same_statement(old, new, names):
-            raise LoopError(f"{stmt_text(new)} stands for: {stmt_text(old)}")
+    for old, new, seen in statements(body, source):
         if isinstance(old, (Load, Store)) and isinstance(new, (Load, Store)):
-            meant = renamed(buffers[old.buffer].offset(old.index), syms, names)
+            meant = seen(buffers[old.buffer].offset(old.index))
             _verify_move(old.buffer, meant - new.index[0], outer, moves, stmt_text(new))
-            continue
-        for was, now in zip(exprs_of(old), exprs_of(new), strict=True):
-            if not equal(renamed(was, syms, names), now):
-                raise LoopError(f"{stmt_text(new)} is at another point than: {stmt_text(old)}")
+        else:
+            verify_exprs(old, new, seen)
 
 
 def _verify_move(buffer: str, move: Expr, outer: set[Sym], moves: dict[str, Expr], what: str) -> None:
@@ -145,9 +134,8 @@ def _verify_move(buffer: str, move: Expr, outer: set[Sym], moves: dict[str, Expr
 
 def _verify_passed(nest: LoopNest) -> None:
     """Of a nest made of several: what an earlier one stores, a later one touches at the same point only."""
-    rest, written, read = nest.body, dict[str, Expr](), dict[str, Expr]()
-    for k, source in enumerate(nest.sources):
-        body, rest = rest[: len(source.nest.body)], rest[len(source.nest.body) :]
+    written, read = dict[str, Expr](), dict[str, Expr]()
+    for k, (_, body) in enumerate(bodies(nest)):
         accesses = [s for s in body if isinstance(s, (Load, Store))]
         for s in accesses if k else ():
             other = written.get(s.buffer, read.get(s.buffer) if isinstance(s, Store) else None)

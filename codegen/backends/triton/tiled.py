@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from hardtack.codegen.ir.expr import mod
 from hardtack.codegen.ir.graph import Origin
-from hardtack.codegen.ir.loops import Axis, Buffer, LoopNest, stmt_text
+from hardtack.codegen.ir.loops import Axis, Buffer, LoopNest
+from hardtack.codegen.ir.nest_text import stmt_text
 from hardtack.codegen.lower.views import ZERO
 
 
