@@ -6,7 +6,8 @@
     ways                how a program is run: on the CPU, on a GPU, through Triton's interpreter, as a graph
     children, hunt      programs in processes of their own, with time limits; many at once
     shrink, script      what fails becomes small, and a file to send around
-    rules, mutants      rewrites and fusions one at a time; whether faults put in on purpose are found
+    rules, rule_*       rewrites and fusions one at a time
+    mutants, sieve, mutant_hunt  faults put in on purpose; which programs may show one; how many until one is found
     report, command     what a person reads
 
 python -m tests.fuzz --help, or ./dev fuzz models --help.

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 import hardtack
-from hardtack.export import to_graphs
-from hardtack.options import Options
+from tests.fuzz.bundles import Check, Device, as_tensors, check_bundles, taken
 from tests.fuzz.judge import Oracle
-from tests.fuzz.outcome import Outcome, is_refusal, told
-from tests.fuzz.program import Program, build
-from tests.fuzz.ways import Failed, Plan, Report, bits, differs, first_calls, guarded, judge, oracle, sized_calls
+from tests.fuzz.program import Program
+from tests.fuzz.ways import Failed, Plan, Report, bits, differs, first_calls, judge, oracle, sized_calls
 
 TARGETS = ("cpu:x86-64-v3", "cpu:x86-64-v4")
 
@@ -32,77 +28,14 @@ class Loaded:
 
 
 def check_on_cpu(programs: Sequence[Program], report: Report) -> None:
-    """Exports the programs into one file. Those that are refused are left out first, so that the others share one."""
-    good = capturable(programs, report, "cpu")
-    with tempfile.TemporaryDirectory(prefix="hardtack_fuzz_") as folder:
-        check_bundle(good, Path(folder), report)
+    check_bundles(programs, Device("cpu", TARGETS, _loaded), report)
 
 
-def capturable(programs: Sequence[Program], report: Report, way: str) -> list[Program]:
-    """The programs that eager runs and that can be captured; the others are reported."""
-    good: list[Program] = []
-    for p in programs:
-
-        def check(notes: list[str], p: Program = p) -> None:
-            if oracle(p, first_calls(p)) is None:
-                raise Failed("skipped", "eager refuses the example")
-            to_graphs(build(p), p.arguments(), None, p.dynamic_shapes())
-
-        found = guarded(p, f"{way}, capture", check)
-        if found.kind == "right":
-            good.append(p)
-        else:
-            report(found)
-    return good
-
-
-def export(programs: Sequence[Program], path: Path, targets: Sequence[str]) -> None:
-    """One file with an entry point for each program: e0, e1, ..."""
-    names = [f"e{k}" for k in range(len(programs))]
-    dynamic = {n: p.dynamic_shapes() for n, p in zip(names, programs, strict=True)}
-    hardtack.export(
-        {n: build(p, n) for n, p in zip(names, programs, strict=True)},
-        {n: p.arguments() for n, p in zip(names, programs, strict=True)},
-        path=path,
-        dynamic_shapes=dynamic if any(dynamic.values()) else None,
-        targets=targets,
-        options=Options(jobs=1),
-        progress=False,
-    )
-
-
-def exported(
-    programs: Sequence[Program], path: Path, targets: Sequence[str], way: str, report: Report
-) -> list[Program]:
-    """The programs that the file has: all of them or, where the export fails, none; one alone is reported then."""
-    try:
-        export(programs, path, targets)
-    except Exception as error:
-        if len(programs) == 1:
-            kind = "refused" if is_refusal(error) else "internal"
-            report(Outcome(programs[0].seed, kind, told(error), f"{way}, compile", families=programs[0].families))
-        return []
-    return list(programs)
-
-
-def check_bundle(programs: Sequence[Program], folder: Path, report: Report) -> None:
-    if not programs:
-        return
-    path = folder / "programs.pkg"
-    if not exported(programs, path, TARGETS, "cpu", report):
-        for p in programs if len(programs) > 1 else ():
-            check_bundle([p], folder, report)
-        return
-    seeds = tuple(p.seed for p in programs) if len(programs) > 1 else ()
-    loaded = [
+def _loaded(path: Path) -> Check:
+    models = [
         (t, hardtack.load(path, threads=1, target=t), hardtack.load(path, threads=2, target=t)) for t in _runnable()
     ]
-    for k, p in enumerate(programs):
-
-        def check(notes: list[str], p: Program = p, k: int = k) -> None:
-            _check(p, [Loaded(f"e{k}", t, one, two) for t, one, two in loaded], notes)
-
-        report(replace(guarded(p, "cpu", check), bundle=seeds))
+    return lambda program, entry, notes: _check(program, [Loaded(entry, t, one, two) for t, one, two in models], notes)
 
 
 def _runnable() -> tuple[str, ...]:
@@ -141,22 +74,15 @@ def _first_session(program: Program, plan: Plan, theirs: Oracle, at: Loaded) -> 
 def _at_size(program: Program, sized: Plan, at: Loaded, first: hardtack.Session, notes: list[str]) -> None:
     """Another size: in the session that has run before, or for a program with states in one of its own."""
     (call,) = sized.calls
-    theirs = oracle(program, sized)
     one = at.one.session(at.entry) if program.writes() else first
-    try:
-        got = _call(one, call.arguments(program))
-    except (hardtack.InputError, hardtack.RunError) as error:
-        if theirs is not None and isinstance(error, hardtack.RunError):
-            raise
-        notes.append(f"{call}: {str(error)[:120]}")
+    found = taken(lambda: [_call(one, call.arguments(program))], oracle(program, sized), call, notes)
+    if found is None:
         return
-    if theirs is None:
-        notes.append(f"{call}: eager refuses, hardtack runs")
-        return
-    judge(program, theirs, [got], f"{at.target}, 1 thread")
+    theirs, got = found
+    judge(program, theirs, got, f"{at.target}, 1 thread")
     differs(
         program,
-        got,
+        got[0],
         _call(at.two.session(at.entry), call.arguments(program)),
         f"{at.target}, {call}: 1 thread and 2 threads",
     )
@@ -170,7 +96,3 @@ def _call(session: hardtack.Session, arguments: Sequence[torch.Tensor]) -> list[
         if bits(a) != b:
             raise Failed("wrong", f"input {k} was changed")
     return found
-
-
-def as_tensors(found: Any) -> list[torch.Tensor]:
-    return [o if isinstance(o, torch.Tensor) else torch.as_tensor(o) for o in found]

@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 import hardtack
-from tests.fuzz.bundle_cpu import as_tensors, capturable, exported
+from tests.fuzz.bundles import Check, Device, Outputs, as_tensors, check_bundles, taken
 from tests.fuzz.judge import Oracle
 from tests.fuzz.program import Program
-from tests.fuzz.ways import Failed, Plan, Report, differs, first_calls, guarded, judge, oracle, sized_calls
+from tests.fuzz.ways import Failed, Plan, Report, differs, first_calls, judge, oracle, sized_calls
 
 UNORDERED = re.compile(r"scatter_add|scatter_reduce|index_add|accumulate=True|embedding_bag|F\.fold")
 """Ops that may add floats up in any order on a GPU."""
 
 BROKEN = 17
 """The exit code of a process whose device has failed; the programs behind the one that did it run in others."""
-
-Outputs = list[list[torch.Tensor]]
 
 
 def target() -> str:
@@ -38,28 +34,12 @@ def target() -> str:
 
 
 def check_on_cuda(programs: Sequence[Program], report: Report) -> None:
-    good = capturable(programs, report, "cuda")
-    with tempfile.TemporaryDirectory(prefix="hardtack_fuzz_") as folder:
-        _check_bundle(good, Path(folder), report)
+    check_bundles(programs, Device("cuda", (target(),), _loaded, _end_if_broken), report)
 
 
-def _check_bundle(programs: Sequence[Program], folder: Path, report: Report) -> None:
-    if not programs:
-        return
-    path = folder / "programs.pkg"
-    if not exported(programs, path, (target(),), "cuda", report):
-        for p in programs if len(programs) > 1 else ():
-            _check_bundle([p], folder, report)
-        return
-    seeds = tuple(p.seed for p in programs) if len(programs) > 1 else ()
+def _loaded(path: Path) -> Check:
     model = hardtack.load(path, device="cuda")
-    for k, p in enumerate(programs):
-
-        def check(notes: list[str], p: Program = p, k: int = k) -> None:
-            _check(p, model, f"e{k}", notes)
-
-        report(replace(guarded(p, "cuda", check), bundle=seeds))
-        _end_if_broken()
+    return lambda program, entry, notes: _check(program, model, entry, notes)
 
 
 def _end_if_broken() -> None:
@@ -135,18 +115,11 @@ def _at_size(
     program: Program, sized: Plan, model: hardtack.Model, entry: str, first: hardtack.Session, notes: list[str]
 ) -> None:
     (call,) = sized.calls
-    theirs = oracle(program, sized)
     session = model.session(entry) if program.writes() else first
-    try:
-        host = _run(session, program, sized)
-    except (hardtack.InputError, hardtack.RunError) as error:
-        if theirs is not None and isinstance(error, hardtack.RunError):
-            raise
-        notes.append(f"{call}: {str(error)[:120]}")
+    found = taken(lambda: _run(session, program, sized), oracle(program, sized), call, notes)
+    if found is None:
         return
-    if theirs is None:
-        notes.append(f"{call}: eager refuses, hardtack runs")
-        return
+    theirs, host = found
     judge(program, theirs, host, "host tensors")
     again = model.session(entry, asynchronous=True)
     for turn in ("first", "second", "third"):

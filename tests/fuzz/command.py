@@ -79,9 +79,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run_rules(chosen.names, sys.stdout)
     if chosen.command == "mutants":
-        from tests.fuzz.mutants import run_mutants
+        from tests.fuzz.mutant_hunt import run_mutants
 
-        return run_mutants(chosen.names, most=chosen.most, jobs=chosen.jobs, seed=chosen.seed, out=sys.stdout)
+        return run_mutants(
+            chosen.names,
+            most=chosen.most,
+            jobs=chosen.jobs,
+            seed=chosen.seed,
+            seconds=chosen.seconds,
+            out=sys.stdout,
+        )
     return _models(chosen)
 
 

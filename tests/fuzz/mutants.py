@@ -1,66 +1,30 @@
-"""Faults put in on purpose: how many programs until the fuzzer finds each.
+"""Faults put in on purpose: a few words of one file changed.
 
-A mutant is a copy of the project's Python rooms and kernel templates with a few words of one file changed, in which the
-fuzzer runs as a process of its own. Half of them take out a mend of a fault that was found here; their words must be in
-the file exactly once, so that a mutant follows the code or is noticed.
+Half of the mutants take out a mend of a fault that was found here. The words must be in the file exactly once, so that
+a mutant follows the code or is noticed. mutant_hunt.py counts the programs until the fuzzer finds each.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
-
-import hardtack._native
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = {"hardtack": "hardtack", "export": "hardtack/export", "codegen": "hardtack/codegen"}
-"""Folder in the project -> where a package of them has it."""
-
-FOUND = ("wrong", "changes", "internal", "crash")
-"""Kinds of failure that count: a hang may be a busy machine."""
-
-_RUN = """
-import runpy, sys
-sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in type(f).__module__]
-sys.path[:0] = sys.argv[1:3]
-sys.argv[:] = ["fuzz", *sys.argv[3:]]
-runpy.run_module("tests.fuzz", run_name="__main__")
-"""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """what: the fault in words. way: how programs are run. edits: words of the file, and what replaces them."""
+    """what: the fault in words. way: how programs are run. edits: words of the file, and what replaces them.
+
+    calls: of a kernel template, what a kernel has in its text that may run the changed words.
+    """
 
     name: str
     what: str
     way: str
     file: str
     edits: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Hunted:
-    """found: the first seed that fails with the mutant and not without, 0 programs if none did; kind: how it fails."""
-
-    mutant: Mutant
-    programs: int
-    seed: int | None
-    kind: str
-    text: str
-
-    def __str__(self) -> str:
-        if self.seed is None:
-            return f"{self.mutant.name:34s} not found in {self.programs} programs: {self.mutant.what}"
-        found = f"found by program {self.programs} (seed {self.seed}, {self.mutant.way}), as {self.kind}"
-        return f"{self.mutant.name:34s} {found}: {self.mutant.what}\n    {' '.join(self.text.split())[:200]}"
+    calls: str = ""
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -166,6 +130,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "return bit_copy<V>(bit_copy<U>(a) << (count & static_cast<lane<U>>(width - 1)));",
             ),
         ),
+        "ht::shl",
     ),
     Mutant(
         "running sums in float",
@@ -173,6 +138,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "cpu",
         "codegen/templates/cpp/scan.h",
         (("  using type = double;", "  using type = float;"),),
+        '"scan.h"',
     ),
     Mutant(
         "sizes for the factor",
@@ -236,24 +202,14 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 
-def copy_with(mutant: Mutant, folder: Path) -> None:
-    """The package hardtack with the mutant's words, below `folder`. ValueError where they are not there once."""
-    for room, place in ROOMS.items():
-        shutil.copytree(ROOT / room, folder / place, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-    native = Path(str(hardtack._native.__file__))
-    for path in native.parent.glob(f"{native.name}*"):
-        shutil.copy(path, folder / "hardtack" / path.name)
-    for beside in ("include", "lib"):
-        if (native.parent / beside).is_dir():
-            shutil.copytree(native.parent / beside, folder / "hardtack" / beside, symlinks=True, dirs_exist_ok=True)
-    room, _, rest = mutant.file.partition("/")
-    path = folder / ROOMS[room] / rest
-    path.write_text(changed(mutant), encoding="utf-8")
+def text_of(mutant: Mutant) -> str:
+    """The mutant's file as it is."""
+    return (ROOT / mutant.file).read_text(encoding="utf-8")
 
 
 def changed(mutant: Mutant) -> str:
-    """The text of the mutant's file."""
-    text = (ROOT / mutant.file).read_text(encoding="utf-8")
+    """The mutant's file with its words. ValueError where those that they replace are not there once."""
+    text = text_of(mutant)
     for words, others in mutant.edits:
         if text.count(words) != 1:
             raise ValueError(f"mutant {mutant.name!r}: {mutant.file} has {words!r} {text.count(words)} times, not once")
@@ -261,55 +217,9 @@ def changed(mutant: Mutant) -> str:
     return text
 
 
-def hunt(mutant: Mutant, *, most: int, jobs: int, seed: int) -> Hunted:
-    """Runs programs until one fails that is right without the mutant."""
-    with tempfile.TemporaryDirectory(prefix="hardtack_mutant_") as name:
-        folder = Path(name)
-        copy_with(mutant, folder)
-        done = 0
-        while done < most:
-            records = _models(folder, _flags(mutant.way), jobs, seed + done, most - done, folder / "found.jsonl")
-            done += max(1, len(records))
-            failed = next((r for r in records if r["kind"] in FOUND), None)
-            if failed is not None and _is_right(mutant, int(str(failed["seed"]))):
-                return Hunted(mutant, done, int(str(failed["seed"])), str(failed["kind"]), str(failed["text"]))
-        return Hunted(mutant, done, None, "", "")
-
-
-def _flags(way: str) -> list[str]:
-    return {"graph": ["--graph"], "interpreter": ["--interpreter"]}.get(way, [])
-
-
-def _models(folder: Path, flags: Sequence[str], jobs: int, seed: int, count: int, log: Path) -> list[dict[str, object]]:
-    """Outcomes up to the first failure, of the package in `folder`."""
-    log.unlink(missing_ok=True)
-    arguments = ["models", *flags, "--stop", "--jobs", str(jobs), "--seed", str(seed), "--count", str(count)]
-    command = [sys.executable, "-c", _RUN, str(folder), str(ROOT), *arguments, "--together", "4", "--json", str(log)]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if ran.returncode not in (0, 1) or not log.is_file():
-        raise RuntimeError(f"the fuzzer did not run: {ran.stderr[-2000:]}")
-    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-
-
-def _is_right(mutant: Mutant, seed: int) -> bool:
-    """True if the program is right in the project as it is."""
-    with tempfile.TemporaryDirectory(prefix="hardtack_mutant_") as name:
-        plain = Path(name)
-        copy_with(Mutant(mutant.name, "", mutant.way, mutant.file, ()), plain)
-        (record,) = _models(plain, _flags(mutant.way), 1, seed, 1, plain / "found.jsonl")
-        return record["kind"] == "right"
-
-
-def run_mutants(names: Sequence[str], *, most: int, jobs: int, seed: int, out: TextIO) -> int:
-    """Every mutant, or those whose names contain one of `names`; 1 where one is not found."""
-    chosen = [m for m in MUTANTS if not names or any(n in m.name for n in names)]
-    if not chosen:
-        raise SystemExit(f"no such mutant; there are: {', '.join(m.name for m in MUTANTS)}")
-    lost = 0
-    for mutant in chosen:
-        found = hunt(mutant, most=most, jobs=jobs, seed=seed)
-        lost += found.seed is None
-        out.write(f"{found}\n")
-        out.flush()
-    out.write(f"{len(chosen)} mutants, {lost} not found\n")
-    return 1 if lost else 0
+def module_of(mutant: Mutant) -> str | None:
+    """The Python module that the mutant changes; None for a kernel template."""
+    if not mutant.file.endswith(".py"):
+        return None
+    name = mutant.file.removesuffix(".py").replace("/", ".")
+    return name if name.startswith("hardtack.") else f"hardtack.{name}"

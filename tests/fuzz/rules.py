@@ -17,11 +17,13 @@ from hardtack.export import to_graphs
 from hardtack.export.rewrite import RULES
 from tests.codegen.runner import Runner
 from tests.fuzz.captured import graph_results
+from tests.fuzz.cases import cases
 from tests.fuzz.direct import compile_program
 from tests.fuzz.hunt import outcomes
 from tests.fuzz.judge import Oracle
 from tests.fuzz.program import Program, build
-from tests.fuzz.rule_cases import FUSIONS, REWRITES, Fusion, Rewrite, nearly, triggering
+from tests.fuzz.rule_fusions import FUSIONS, Fusion
+from tests.fuzz.rule_rewrites import REWRITES, Rewrite
 from tests.fuzz.ways import Plan, Report, first_calls, guarded, judge, sized_calls
 
 TRIGGERED = "triggered"
@@ -46,7 +48,7 @@ class Tried:
 def try_rule(rule: Fusion | Rewrite, most: int | None = None) -> Tried:
     """The programs of a rule, in a child; most: so many of each kind."""
     check = checking_rewrite(rule) if isinstance(rule, Rewrite) else checking_fusion(rule)
-    made, near = triggering(rule)[:most], nearly(rule)[:most]
+    made, near = cases(rule.triggers)[:most], cases(rule.near, 5000)[:most]
     problems: list[str] = []
     counts = [0, 0]
     for k, programs in enumerate((made, near)):

@@ -1,4 +1,4 @@
-"""Mutants follow the code: each changes words that stand in its file once."""
+"""Mutants follow the code: the words of each stand in its file once, and the programs that it touches are told."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import ast
 
 import pytest
 
+from tests.fuzz.cases import case
 from tests.fuzz.mutants import MUTANTS, Mutant, changed
+from tests.fuzz.sieve import swap, touched_by
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
@@ -20,3 +22,27 @@ def test_words_that_are_gone_are_noticed() -> None:
     lost = Mutant("lost", "", "cpu", "codegen/fuse.py", (("no such words", ""),))
     with pytest.raises(ValueError, match=r"codegen/fuse.py has .no such words. 0 times, not once"):
         changed(lost)
+
+
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.file.endswith(".py")], ids=lambda m: m.name)
+def test_a_mutant_has_functions_to_change(mutant: Mutant) -> None:
+    made = swap(mutant)
+    assert made.functions
+    with made.put_in():
+        assert all(f.__code__ is code for f, _, code in made.functions)
+    assert all(f.__code__ is code for f, code, _ in made.functions)
+
+
+@pytest.mark.parametrize(
+    ("text", "touched"),
+    [
+        ("x0[2,3,4] : x0.permute(1, 2, 0).permute(0, 2, 1) * 2", ["permutations the wrong way"]),
+        ("x0[9] : x0[1::2] * 2", ["slice off by one"]),
+        ("x0[9]i32 : x0 << x0", ["shift by the width"]),
+        ("x0[9] : x0 * 2", []),
+    ],
+)
+def test_a_program_that_comes_out_the_same_is_not_run(text: str, touched: list[str]) -> None:
+    names = ("permutations the wrong way", "slice off by one", "shift by the width")
+    swaps = [swap(m) for m in MUTANTS if m.name in names]
+    assert list(touched_by(case(text), swaps)) == touched

@@ -8,7 +8,8 @@ import pytest
 from hardtack.export.rewrite import RULES
 from tests.fuzz.cases import case
 from tests.fuzz.program import source
-from tests.fuzz.rule_cases import FUSIONS, REWRITES, Fusion, Rewrite
+from tests.fuzz.rule_fusions import FUSIONS, Fusion
+from tests.fuzz.rule_rewrites import REWRITES, Rewrite
 from tests.fuzz.rules import checking_rewrite, try_rule
 
 

@@ -17,12 +17,19 @@ def _indices(g: Drawer, shape: tuple[int, ...], n: int, least: int = 0) -> str:
     return given if kind == "input" or least < 0 else f"(({given} + 1) % {n})"
 
 
-def _gathers(g: Drawer) -> Drawn:
-    r, a = g.r, g.anything()
+def _indexed(g: Drawer) -> tuple[str, torch.Tensor, int, int]:
+    """A value to be indexed: its name, itself, a dimension that is not empty, and its size."""
+    a = g.anything()
     t = g.value(a)
     d = g.dim(a) % t.dim()
-    n = t.shape[d]
-    if n == 0 or g.is_symbolic(n):
+    if t.shape[d] == 0:
+        raise Unfit
+    return a, t, d, t.shape[d]
+
+
+def _gathers(g: Drawer) -> Drawn:
+    r, (a, t, d, n) = g.r, _indexed(g)
+    if g.is_symbolic(n):
         raise Unfit
     k = r.choice((1, 1, 2, 3, 5))
     at = _indices(g, (k,), n, -n if r.random() < 0.3 else 0)
@@ -54,11 +61,8 @@ def _gathers(g: Drawer) -> Drawn:
 
 def _along(g: Drawer) -> Drawn:
     """gather and scatter, whose indices have the rank of the operand."""
-    r, a = g.r, g.anything()
-    t = g.value(a)
-    d = g.dim(a) % t.dim()
-    n = t.shape[d]
-    if n == 0 or g.has_symbols(t):
+    r, (a, t, d, n) = g.r, _indexed(g)
+    if g.has_symbols(t):
         raise Unfit
     k = r.choice((1, 2, 3, 5))
     shape = tuple(k if e == d else m if r.random() < 0.7 else max(1, m - 1) for e, m in enumerate(t.shape))

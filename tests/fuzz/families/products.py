@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tests.fuzz.draw import Drawer, Drawn, Family
 
 COLUMNS = (1, 2, 3, 8, 16, 17, 33, 65, 128)
@@ -51,33 +53,31 @@ def _with_weights(g: Drawer) -> Drawn:
     return r.choice(forms)
 
 
+OF_TWO = {
+    0: ("{a} @ {b}.mT", "{a}.mT @ {b}", "{a} @ {a}.mT", "{a}.mT @ {a}", "({a} @ {b}.mT) * 0.5 + 1"),
+    2: ("torch.mm({a}.t(), {b})", "torch.einsum('ij,ij->j', {a}, {b})", "torch.einsum('ij,kj->ikj', {a}, {b})"),
+    3: (
+        "torch.bmm({a}, {b}.transpose(1, 2))",
+        "torch.baddbmm({a} @ {a}.mT, {a}, {a}.mT, beta=0.3, alpha=0.7)",
+        "torch.einsum('bij,bkj->bik', {a}, {b})",
+        "torch.einsum('bij,bkj->ikb', {a}, {b})",
+        "torch.bmm({a}.mT, {b})",
+        "torch.addbmm({a}[0] @ {a}[0].t(), {a}, {b}.mT)",
+    ),
+    4: (
+        "torch.einsum('abij,cbkj->acik', {a}, {b})",
+        "torch.tensordot({a}, {b}, dims=([0, 1], [0, 1]))",
+        "{a}.transpose(1, 2) @ {b}.permute(0, 2, 3, 1)",
+    ),
+}
+"""Rank -> products of two values of one shape; 0: of any rank from 2 on."""
+
+
 def _with_itself(g: Drawer) -> Drawn:
-    r, a = g.r, g.floats(least=2)
-    t = g.value(a)
+    a = g.floats(least=2)
     b = g.alike(a)
-    forms = [f"{a} @ {b}.mT", f"{a}.mT @ {b}", f"{a} @ {a}.mT", f"{a}.mT @ {a}", f"({a} @ {b}.mT) * 0.5 + 1"]
-    if t.dim() == 2:
-        forms += [
-            f"torch.mm({a}.t(), {b})",
-            f"torch.einsum('ij,ij->j', {a}, {b})",
-            f"torch.einsum('ij,kj->ikj', {a}, {b})",
-        ]
-    if t.dim() == 3:
-        forms += [
-            f"torch.bmm({a}, {b}.transpose(1, 2))",
-            f"torch.baddbmm({a} @ {a}.mT, {a}, {a}.mT, beta=0.3, alpha=0.7)",
-            f"torch.einsum('bij,bkj->bik', {a}, {b})",
-            f"torch.einsum('bij,bkj->ikb', {a}, {b})",
-            f"torch.bmm({a}.mT, {b})",
-            f"torch.addbmm({a}[0] @ {a}[0].t(), {a}, {b}.mT)",
-        ]
-    if t.dim() == 4:
-        forms += [
-            f"torch.einsum('abij,cbkj->acik', {a}, {b})",
-            f"torch.tensordot({a}, {b}, dims=([0, 1], [0, 1]))",
-            f"{a}.transpose(1, 2) @ {b}.permute(0, 2, 3, 1)",
-        ]
-    return r.choice(forms)
+    forms = (*OF_TWO[0], *OF_TWO.get(g.value(a).dim(), ()))
+    return g.r.choice(forms).format(a=a, b=b)
 
 
 def _between(g: Drawer) -> Drawn:
@@ -86,8 +86,6 @@ def _between(g: Drawer) -> Drawn:
     t = g.value(a)
 
     def fits(u: object) -> bool:
-        import torch
-
         return isinstance(u, torch.Tensor) and u.dim() == 2 and u.dtype == t.dtype and u.shape[0] == t.shape[-1]
 
     b = g.operand(fits, lambda: g.input((t.shape[-1], g.r.choice(COLUMNS)), t.dtype, "normal"))
@@ -96,8 +94,6 @@ def _between(g: Drawer) -> Drawn:
 
 def _long(g: Drawer) -> Drawn:
     """A product over many elements: sums are cut in parts."""
-    import torch
-
     if g.main is torch.float64:
         return None
     depth = g.r.choice((129, 512, 1000, 2049))

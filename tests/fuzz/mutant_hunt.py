@@ -1,0 +1,157 @@
+"""How many programs until the fuzzer finds each mutant.
+
+A mutant runs as a copy of the project's Python rooms and kernel templates, in which the fuzzer is a process of its own.
+Only programs that come out different with it are run (sieve.py); all are counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+import hardtack._native
+from tests.fuzz.mutants import MUTANTS, ROOT, Mutant, changed
+from tests.fuzz.sieve import sieve
+
+ROOMS = {"hardtack": "hardtack", "export": "hardtack/export", "codegen": "hardtack/codegen"}
+"""Folder in the project -> where a package of them has it."""
+
+FOUND = ("wrong", "changes", "internal", "crash")
+"""Kinds of failure that count: a hang may be a busy machine."""
+
+ROUND = 100
+"""Programs that are drawn before those that come out different are run."""
+
+_RUN = """
+import runpy, sys
+sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in type(f).__module__]
+sys.path[:0] = sys.argv[1:3]
+sys.argv[:] = ["fuzz", *sys.argv[3:]]
+runpy.run_module("tests.fuzz", run_name="__main__")
+"""
+
+
+@dataclass(frozen=True)
+class Hunted:
+    """programs: how many were drawn, up to the first that fails with the mutant and not without; different: how many of
+    them came out different. seed: the one that fails, None if none did; kind: how it fails."""
+
+    mutant: Mutant
+    programs: int
+    different: int
+    seed: int | None = None
+    kind: str = ""
+    text: str = ""
+
+    def __str__(self) -> str:
+        drawn = f"{self.programs} programs, {self.different} of them different"
+        if self.seed is None:
+            return f"{self.mutant.name:34s} not found in {drawn}: {self.mutant.what}"
+        found = f"found as {self.kind} after {drawn} (seed {self.seed}, {self.mutant.way})"
+        return f"{self.mutant.name:34s} {found}: {self.mutant.what}\n    {' '.join(self.text.split())[:200]}"
+
+
+def copy_with(mutant: Mutant, folder: Path) -> None:
+    """The package hardtack with the mutant's words, below `folder`. ValueError where they are not there once."""
+    for room, place in ROOMS.items():
+        shutil.copytree(ROOT / room, folder / place, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    native = Path(str(hardtack._native.__file__))
+    for path in native.parent.glob(f"{native.name}*"):
+        shutil.copy(path, folder / "hardtack" / path.name)
+    for beside in ("include", "lib"):
+        if (native.parent / beside).is_dir():
+            shutil.copytree(native.parent / beside, folder / "hardtack" / beside, symlinks=True, dirs_exist_ok=True)
+    room, _, rest = mutant.file.partition("/")
+    path = folder / ROOMS[room] / rest
+    path.write_text(changed(mutant), encoding="utf-8")
+
+
+class Hunter:
+    """Hunts mutants side by side: each round draws programs once for all that are not found yet."""
+
+    def __init__(self, folder: Path, *, jobs: int, seconds: float) -> None:
+        self._folder, self._jobs, self._seconds = folder, jobs, seconds
+
+    def run(self, mutants: Sequence[Mutant], *, most: int, seed: int, out: TextIO) -> list[Hunted]:
+        """One Hunted for each mutant, in its order; each is written as it is found."""
+        hunted = {m.name: Hunted(m, 0, 0) for m in mutants}
+        for first in range(seed, seed + most, ROUND):
+            seeds = range(first, min(first + ROUND, seed + most))
+            left = [h.mutant for h in hunted.values() if h.seed is None]
+            touched = sieve(left, seeds, jobs=self._jobs, seconds=self._seconds)
+            for mutant in left:
+                found = self._round(hunted[mutant.name], seeds, touched[mutant.name])
+                hunted[mutant.name] = found
+                if found.seed is not None or seeds[-1] + 1 == seed + most:
+                    out.write(f"{found}\n")
+                    out.flush()
+        return list(hunted.values())
+
+    def _round(self, before: Hunted, seeds: range, touched: Sequence[int]) -> Hunted:
+        """Runs the programs that a mutant touches, until one fails that is right without it."""
+        mutant, left = before.mutant, list(touched)
+        while left:
+            records = _models(self._package(mutant), mutant.way, left, self._jobs)
+            failed = sorted((r for r in records if r["kind"] in FOUND), key=lambda r: int(str(r["seed"])))
+            for record in failed:
+                at = int(str(record["seed"]))
+                if _is_right(mutant.way, at):
+                    drawn = before.programs + at - seeds[0] + 1
+                    different = before.different + touched.index(at) + 1
+                    return Hunted(mutant, drawn, different, at, str(record["kind"]), str(record["text"]))
+            run = {int(str(r["seed"])) for r in records}
+            left = [s for s in left if s not in run] if run else []
+        return replace(before, programs=before.programs + len(seeds), different=before.different + len(touched))
+
+    def _package(self, mutant: Mutant) -> Path:
+        folder = self._folder / "_".join(mutant.name.split())
+        if not folder.is_dir():
+            copy_with(mutant, folder)
+        return folder
+
+
+def _models(package: Path | None, way: str, seeds: Sequence[int], jobs: int) -> list[dict[str, object]]:
+    """Outcomes up to the first failure, of the project or of another package of it."""
+    flags = {"graph": ["--graph"], "interpreter": ["--interpreter"]}.get(way, [])
+    with tempfile.TemporaryDirectory(prefix="hardtack_mutant_") as name:
+        log = Path(name) / "found.jsonl"
+        arguments = ["models", *flags, "--stop", "--jobs", str(jobs), "--seeds", ",".join(map(str, seeds))]
+        arguments += ["--together", "4", "--json", str(log)]
+        start = ["-m", "tests.fuzz"] if package is None else ["-c", _RUN, str(package), str(ROOT)]
+        ran = subprocess.run(
+            [sys.executable, *start, *arguments],
+            cwd=package or ROOT,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ran.returncode not in (0, 1) or not log.is_file():
+            raise RuntimeError(f"the fuzzer did not run: {ran.stderr[-2000:]}")
+        return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def _is_right(way: str, seed: int) -> bool:
+    """True if the program is right in the project as it is."""
+    (record,) = _models(None, way, [seed], 1)
+    return record["kind"] == "right"
+
+
+def run_mutants(names: Sequence[str], *, most: int, jobs: int, seed: int, seconds: float, out: TextIO) -> int:
+    """Every mutant, or those whose names contain one of `names`; 1 where one is not found."""
+    chosen = [m for m in MUTANTS if not names or any(n in m.name for n in names)]
+    if not chosen:
+        raise SystemExit(f"no such mutant; there are: {', '.join(m.name for m in MUTANTS)}")
+    with tempfile.TemporaryDirectory(prefix="hardtack_mutants_") as folder:
+        found = Hunter(Path(folder), jobs=jobs, seconds=seconds).run(chosen, most=most, seed=seed, out=out)
+    lost = sum(h.seed is None for h in found)
+    out.write(f"{len(chosen)} mutants, {lost} not found\n")
+    return 1 if lost else 0

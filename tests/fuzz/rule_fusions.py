@@ -1,0 +1,277 @@
+"""For each kind of fusion: programs that it must change, and programs just outside of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hardtack.codegen.backend import Backend
+from hardtack.codegen.backends.cpp.backend import CppBackend
+from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.ir.graph import Graph
+from hardtack.codegen.ir.group import Decision
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hardtack.codegen.ir.loops import Buffer, Nest
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """A part of code generation that can be left out. stage: whose text shows whether it did something.
+
+    on, off: the backend with it and without. triggers: programs that it changes; near: those that it leaves alone.
+    """
+
+    name: str
+    stage: str
+    on: Backend
+    off: Backend
+    triggers: str
+    near: str
+
+
+@dataclass(frozen=True)
+class _Apart(TritonBackend):
+    """Products stay as they are."""
+
+    def joined(self, graph: Graph, hints: Mapping[str, int]) -> tuple[Graph, tuple[Decision, ...]]:
+        return graph, ()
+
+
+@dataclass(frozen=True)
+class _Whole(TritonBackend):
+    """Reductions are not split among programs."""
+
+    def prepare(
+        self, nests: tuple[Nest, ...], buffers: Mapping[str, Buffer], hints: Mapping[str, int]
+    ) -> tuple[tuple[Nest, ...], Mapping[str, Buffer]]:
+        from hardtack.codegen.backends.triton.regroup import regroup
+
+        return regroup(nests, buffers), buffers
+
+
+CPU = CppBackend()
+GPU = TritonBackend("sm_90")
+
+INSIDE = """
+        x0[5,7] : (x0 * 2 + 1).sum(1)
+        x0[5,7] x1[3]i64<5 : (x0 * 2)[x1]
+        x0[5,7] : torch.cat([x0 * 2, x0.relu() + 1], 1)
+        """
+"""Producers that every backend computes inside their readers."""
+
+FUSIONS: tuple[Fusion, ...] = (
+    Fusion(
+        "producers inside",
+        "inline",
+        CPU,
+        replace(CPU, limits=replace(CPU.limits, largest_body=0)),
+        INSIDE
+        + """
+        x0[5,7] : (x0.exp() + 1).flip(1) * 3
+        x0[5,7] : x0.sum(1, keepdim=True) * x0 + 1; v0.cumsum(0)
+        x0[n,7] : F.pad(x0 * 2 + x0.sin(), [1, 2]) - 1
+        """,
+        """
+        x0[5,7] : x0.cumsum(0).cumsum(1)
+        x0[5,7] : x0 * 2; v0 @ v0.mT -> v0, v1
+        """,
+    ),
+    Fusion(
+        "epilogue of a product",
+        "fuse",
+        CPU,
+        replace(CPU, limits=replace(CPU.limits, epilogues=frozenset())),
+        """
+        x0[5,8] p0[16,8] p1[16] : F.linear(x0, p0, p1).relu()
+        x0[6,8] p0[16,8] x1[6,16] : F.linear(x0, p0) * x1.sigmoid()
+        x0[2,3,8] p0[16,8] : F.gelu(F.linear(x0, p0))
+        x0[3,8] p0[16,8] : F.linear(x0, p0); v0 * 2; v1 + v0 -> v0, v1, v2
+        x0[2,3,8,9] p0[4,3,3,3] p1[5,4,3,3] : F.conv2d(F.silu(F.conv2d(x0, p0)), p1)
+        x0[2,4,8,9] p0[4,1,3,3] p1[5,4,3,3] : F.conv2d(F.conv2d(x0, p0, groups=4).relu() * 2, p1)
+        x0[n,8] p0[16,8] : F.linear(x0, p0).relu() * 2
+        """,
+        """
+        x0[5,8] p0[16,8] : (F.linear(x0, p0).transpose(0, 1) * 2 + 1).contiguous()
+        x0[2,3,8] p0[16,8] : F.linear(x0, p0).view(2, 3, 4, 4).transpose(1, 2) * 2
+        x0[2,3,8,9] p0[4,3,3,3] : F.conv2d(x0, p0).relu() + 1
+        x0[5,8]bf16 p0[16,8]bf16 p1[16]bf16 : F.silu(F.linear(x0, p0, p1))
+        x0[5,8] p0[16,8] : F.linear(x0, p0).sum(1)
+        x0[5,8] p0[16,8] x1[1]i64<5 : F.linear(x0, p0)[x1] * 2
+        x0[5,8] p0[16,8] x1[1]i64<16 : F.linear(x0, p0).index_select(1, x1) * 2
+        x0[1,8] p0[16,8] x1[1]i64<1 : F.linear(x0, p0)[x1] + 1
+        x0[5,8] p0[16,8] : F.linear(x0, p0)[1:] * 2
+        x0[5,8] p0[5,8] : F.linear(x0, p0).diagonal() * 2
+        x0[4,8] p0[16,8] : F.linear(x0, p0).flip(0) + 1
+        """,
+    ),
+    Fusion(
+        "loops that share axes",
+        "fuse",
+        CPU,
+        replace(CPU, limits=replace(CPU.limits, largest_group=1)),
+        """
+        x0[5,7] : x0.softmax(1)
+        x0[5,7] : x0.softmax(0)
+        x0[5,7] : F.layer_norm(x0, (7,)) * 2
+        x0[4,5,7] : x0.softmax(2).sum(1)
+        x0[4,5,7] : x0.sum(2).softmax(1).amax(1)
+        x0[5,7] : x0.sum(1); x0.amax(1) -> v0, v1
+        x0[5,7] : x0 - x0.mean(1, keepdim=True); v0 / v0.std(1, keepdim=True)
+        x0[4,6] : x0.sum(1, keepdim=True).exp() * x0.mT.sum(0)[:, None]
+        x0[n,7] : x0.log_softmax(1).exp()
+        x0[3,5,7] : x0.mean((1, 2), keepdim=True) + x0
+        """,
+        """
+        x0[5,7] : x0.sum(0); x0.sum(1) -> v0, v1
+        x0[5,7] : x0.cumsum(0).cumsum(1)
+        """,
+    ),
+    Fusion(
+        "reductions inside loops",
+        "fuse",
+        CPU,
+        replace(CPU, limits=replace(CPU.limits, nested_reductions=False)),
+        """
+        x0[20,5,7] : x0.softmax(2).sum(1)
+        x0[20,5,7] : F.layer_norm(x0, (7,)).amax(1)
+        x0[16,4,6] : x0.sum(2) * 2; v0.softmax(1); v1.sum(1)
+        """,
+        "x0[5,7] : x0.softmax(1)",
+    ),
+    Fusion(
+        "passes over a row joined",
+        "tile",
+        CPU,
+        replace(CPU, steps=replace(CPU.steps, join_passes=False)),
+        """
+        x0[5,70] : x0.softmax(1)
+        x0[5,70] x1[5,70] : F.layer_norm(x0 + x1.sin(), (70,))
+        x0[5,70] : x0.log_softmax(1)
+        x0[n,33] : x0.softmax(1) * 2
+        """,
+        """
+        x0[5,70] : x0.sum(1)
+        x0[5,70] : (x0 - x0.amax(1, keepdim=True)).exp().flip(1).sum(1)
+        """,
+    ),
+    Fusion(
+        "axes collapsed",
+        "tile",
+        CPU,
+        replace(CPU, steps=replace(CPU.steps, collapse=False)),
+        """
+        x0[4,5,7] : x0 * 2 + 1
+        x0[4,5,7] : x0.sum((1, 2))
+        x0[4,5,7] x1[7] : x0 + x1
+        x0[4,5,7] : x0.permute(2, 0, 1) * 2
+        x0[n,5,7] : x0.relu() + x0
+        x0[3,4,5,7] : x0.softmax(1)
+        """,
+        """
+        x0[5,7] : x0[:, ::2].t() + 1
+        x0[9] : x0 * 2
+        """,
+    ),
+    Fusion(
+        "axes split",
+        "tile",
+        CPU,
+        replace(CPU, steps=replace(CPU.steps, split=False)),
+        """
+        x0[5,7] : x0.t().reshape(35) + 1
+        x0[3,4,6] : x0.transpose(0, 1).reshape(4, 18) + 1
+        x0[2,8,6] : x0.view(2, 2, 4, 6).transpose(1, 2).reshape(8, 12).sum(1)
+        x0[1,16,3,3] : F.pixel_shuffle(x0, 2) * 2
+        x0[12,5] : x0.t().reshape(60).cumsum(0)
+        x0[6,4] : x0.repeat_interleave(2, 1) + 1
+        """,
+        """
+        x0[5,7] : x0 * 2
+        x0[4,6] : x0.reshape(24).flip(0).reshape(3, 8) * 2
+        """,
+    ),
+    Fusion(
+        "GPU: producers inside",
+        "inline",
+        GPU,
+        replace(GPU, limits=replace(GPU.limits, largest_body=0)),
+        INSIDE,
+        "x0[5,7] : x0.cumsum(0).cumsum(1)",
+    ),
+    Fusion(
+        "GPU: epilogue of a product",
+        "fuse",
+        GPU,
+        replace(GPU, limits=replace(GPU.limits, epilogues=frozenset())),
+        """
+        x0[17,32] p0[48,32] p1[48] : F.linear(x0, p0, p1).relu()
+        x0[17,32]f16 p0[48,32]f16 : F.linear(x0, p0) * 2
+        x0[17,32] p0[48,32] x1[17,48] : F.linear(x0, p0) * x1.sigmoid()
+        """,
+        """
+        x0[17,32] p0[48,32] x1[1]i64<17 : F.linear(x0, p0)[x1] * 2
+        x0[17,32] p0[48,32] : F.linear(x0, p0)[1:] * 2
+        """,
+    ),
+    Fusion(
+        "GPU: row computed by a product's programs",
+        "fuse",
+        GPU,
+        replace(GPU, limits=replace(GPU.limits, row_operand=lambda _: None)),
+        """
+        x0[1,64] p0[96,64] p1[64] : F.linear(F.layer_norm(x0, (64,), p1), p0)
+        x0[1,64] p0[96,64] x1[1,64] : F.linear(x0 * x1.sigmoid(), p0)
+        x0[1,64] p0[96,64] : F.linear(F.rms_norm(x0, (64,)), p0).relu()
+        x0[1,64] p0[96,64] : x0.relu() * 2; F.linear(v0, p0) -> v0, v1
+        """,
+        """
+        x0[9,64] p0[96,64] : F.linear(F.rms_norm(x0, (64,)), p0).relu()
+        x0[1,64] p0[96,64] : F.linear(x0, p0)
+        """,
+    ),
+    Fusion(
+        "GPU: siblings in one launch",
+        "fuse",
+        GPU,
+        replace(GPU, limits=replace(GPU.limits, sibling_points=0)),
+        """
+        x0[5,7] x1[9] : x0.sum(1); x1 * 2 -> v0, v1
+        x0[5,7] x1[4,3] x2[6] : x0.t() * 2; x1.amax(0); x2.exp() -> v0, v1, v2
+        x0[5,7] x1[9] : x0.cumsum(1); x1.relu(); v0.sum(0) -> v0, v1, v2
+        """,
+        """
+        x0[5,7] : x0 @ x0.mT; v0.softmax(1) -> v1
+        x0[5,7] : x0.cumsum(0).cumsum(1)
+        """,
+    ),
+    Fusion(
+        "GPU: joined products",
+        "graph",
+        GPU,
+        _Apart("sm_90"),
+        """
+        x0[1,64] p0[64,48] p1[64,48] : x0 @ p0; x0 @ p1 -> v0, v1
+        x0[1,64] p0[48,64] p1[64,64] p2[48] : F.linear(x0, p0, p2); F.linear(x0, p1); v0.sum() + v1.sum()
+        x0[4,64]f16 p0[32,64]f16 p1[32,64]f16 p2[32,64]f16 : F.linear(x0, p0); F.linear(x0, p1); F.linear(x0, p2) -> v0, v1, v2
+        """,
+        """
+        x0[1,64] x1[1,64] p0[64,48] p1[64,48] : x0 @ p0; x1 @ p1 -> v0, v1
+        x0[1,64] x1[64,48] p1[64,48] : x0 @ x1; x0 @ p1 -> v0, v1
+        """,
+    ),
+    Fusion(
+        "GPU: reductions split",
+        "fuse",
+        GPU,
+        _Whole("sm_90"),
+        """
+        x0[70001] : x0.sum()
+        x0[2,70001] : x0.amax(1) * 2
+        x0[300,300] : x0.mean()
+        """,
+        "x0[500,40] : x0.sum(1)",
+    ),
+)

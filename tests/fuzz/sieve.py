@@ -1,0 +1,163 @@
+"""Which programs can show a fault: those whose graph, plan or kernels come out different with it.
+
+A program is captured once and taken through the compiler with each fault put in, without a compiler of C++ or Triton.
+What comes out the same runs the same, so a hunt runs only the others: most faults touch few programs.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from hardtack.api import size_hints
+from hardtack.codegen.backend import Backend
+from hardtack.codegen.backends.cpp.backend import CppBackend
+from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.ir.constants import ConstantStore
+from hardtack.codegen.ir.graph_text import to_text_graph
+from hardtack.codegen.pipeline import compile_entry
+from hardtack.export.capture import Captured, capture
+from hardtack.export.program import EntryGraph, changed_buffers, to_entry
+from tests.fuzz.children import Ended, Pool, Send
+from tests.fuzz.draw import draw
+from tests.fuzz.mutants import Mutant, changed, module_of, text_of
+from tests.fuzz.program import Program, build
+
+TOGETHER = 10
+BACKENDS: Mapping[str, Backend | None] = {"cpu": CppBackend(), "interpreter": TritonBackend("sm_90"), "graph": None}
+"""What compiles a program for each way; None: its graph is all that there is."""
+
+
+@dataclass(frozen=True)
+class Sifted:
+    """The names of the mutants with which a program comes out different."""
+
+    seed: int
+    mutants: tuple[str, ...]
+
+
+def sieve(mutants: Sequence[Mutant], seeds: Sequence[int], *, jobs: int, seconds: float) -> dict[str, list[int]]:
+    """Mutant -> the seeds that may show it, in order. A program with which a child dies or hangs may show each."""
+    found: dict[int, tuple[str, ...]] = {}
+    swaps = [swap(m) for m in mutants]
+
+    def work(task: Any, send: Send) -> None:
+        warnings.filterwarnings("ignore")
+        for seed in task:
+            send(Sifted(seed, touched_by(draw(seed), swaps)))
+
+    def on_end(ended: Ended) -> None:
+        found.update((s.seed, s.mutants) for s in ended.sent)
+
+    pool = Pool(work, jobs, seconds)
+    pool.add(seeds[k : k + TOGETHER] for k in range(0, len(seeds), TOGETHER))
+    pool.run(on_end)
+    every = tuple(m.name for m in mutants)
+    return {name: [s for s in seeds if name in found.get(s, every)] for name in every}
+
+
+def touched_by(program: Program, swaps: Sequence[Swap]) -> tuple[str, ...]:
+    """Takes a program through the compiler, as it is and with each mutant; the names of those that change something."""
+    arguments = program.arguments()
+    try:
+        captured = capture(build(program), arguments, None, program.dynamic_shapes())
+    except Exception:  # refused, whatever conversions and kernels are like
+        return ()
+    graph = _converted(captured)
+    before = {way: _made(graph, arguments, BACKENDS[way]) for way in sorted({s.mutant.way for s in swaps})}
+    names: list[str] = []
+    for each in swaps:
+        mutant, plain = each.mutant, before[each.mutant.way]
+        with each.put_in():
+            own = _converted(captured) if mutant.file.startswith("export/") else graph
+            after = _made(own, arguments, BACKENDS[mutant.way])
+        if after.text != plain.text or (mutant.calls and mutant.calls in plain.kernels):
+            names.append(mutant.name)
+    return tuple(names)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """text: stands for all that is made of a program. kernels: the sources of its kernels."""
+
+    text: str
+    kernels: str = ""
+
+
+def _converted(captured: Captured) -> EntryGraph | str:
+    """The graph, or the error that says why there is none."""
+    try:
+        return to_entry("forward", captured, ConstantStore(), changed_buffers(captured.ep))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _made(entry: EntryGraph | str, arguments: tuple[torch.Tensor, ...], backend: Backend | None) -> _Made:
+    """Graph, constants, plan and kernels, or the error that says why there are none."""
+    if isinstance(entry, str):
+        return _Made(entry)
+    keys = [(c.name, c.key) for c in entry.graph.constants]
+    text = f"{to_text_graph(entry.graph)}\n{keys}"
+    if backend is None:
+        return _Made(text)
+    try:
+        made = compile_entry(entry.graph, size_hints(entry, arguments, {}), backend)
+    except Exception as error:
+        return _Made(f"{text}\n{type(error).__name__}: {error}")
+    kernels = "\n".join(made.sources[name] for name in sorted(made.sources))
+    return _Made("\n".join((text, made.texts["plan"], kernels, repr(sorted(made.prepacks.items())))), kernels)
+
+
+@dataclass(frozen=True)
+class Swap:
+    """A mutant, and the functions of its file that are alive in this process, each with its code and the mutant's."""
+
+    mutant: Mutant
+    functions: tuple[tuple[FunctionType, CodeType, CodeType], ...]
+
+    @contextmanager
+    def put_in(self) -> Iterator[None]:
+        for function, _, code in self.functions:
+            function.__code__ = code
+        try:
+            yield
+        finally:
+            for function, code, _ in self.functions:
+                function.__code__ = code
+
+
+def swap(mutant: Mutant) -> Swap:
+    """Of a kernel template there are no functions."""
+    name = module_of(mutant)
+    if name is None:
+        return Swap(mutant, ())
+    path = str(importlib.import_module(name).__file__)
+    plain, other = (_codes(compile(t, path, "exec")) for t in (text_of(mutant), changed(mutant)))
+    codes = {code: other[key] for key, code in plain.items() if key in other and other[key] != code}
+    alive = [f for f in gc.get_objects() if type(f) is FunctionType and f.__code__.co_filename == path]
+    return Swap(mutant, tuple((f, f.__code__, codes[f.__code__]) for f in alive if f.__code__ in codes))
+
+
+def _codes(module: CodeType) -> dict[tuple[str, int], CodeType]:
+    """The functions of a module by their names and their turns among those so called, such as lambdas."""
+    found: dict[tuple[str, int], CodeType] = {}
+    turns: Counter[str] = Counter()
+
+    def walk(code: CodeType) -> None:
+        for inner in code.co_consts:
+            if isinstance(inner, CodeType):
+                found[inner.co_qualname, turns[inner.co_qualname]] = inner
+                turns[inner.co_qualname] += 1
+                walk(inner)
+
+    walk(module)
+    return found
