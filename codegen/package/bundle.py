@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from hardtack.codegen.package import container, elf, manifest_read, plan_read, weights
+from hardtack.codegen.package import container, elf, library, manifest_read, plan_read, weights
 from hardtack.codegen.package.container import Entry
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.manifest import EntrySpec, Manifest
@@ -255,7 +255,7 @@ def verify_opened(bundle: Bundle) -> VerifyReport:
     bundle.check_external()
     for t in m.targets:
         if t.library is not None:
-            elf.check_library(memoryview(bundle.read(t.library)), t.library, t.name)
+            library.check_library(memoryview(bundle.read(t.library)), t.library, t.name)
     bundle.check_constants()
     proofs = bundle.prove_plans()
     bundle.check_kernels(proofs)

@@ -1,4 +1,4 @@
-"""The form of native code: read, never run."""
+"""The form of a GPU's code: read, never run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from collections.abc import Iterable, Sequence
 from hardtack.codegen.package.errors import LoadError
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SEGMENT = struct.Struct("<IIQQQQQQ")
-_MACHINES = {62: "x86-64", 183: "aarch64"}
 _SECTION = struct.Struct("<IIQQQQIIQQ")
-_SHARED_OBJECT = 3
 _CUDA = 190
 _AMD = 224
 _AMD_PROCESSORS = {"gfx942": 0x4C}
@@ -20,27 +17,6 @@ _NOBITS = 8
 _DYNSYM = 11
 _SYMBOL = struct.Struct("<IBBHQQ")
 _DESCRIPTOR_NBYTES = 64
-
-
-def check_library(data: memoryview, where: str, target: str) -> None:
-    """Raises LoadError unless `data` is a whole 64-bit little-endian shared object for the machine of `target`."""
-    if len(data) < _HEADER.size or bytes(data[:4]) != b"\x7fELF":
-        raise LoadError("is not an ELF file", where)
-    ident, kind, machine, _, _, table, _, _, _, entry_nbytes, count, *_ = _HEADER.unpack_from(data)
-    if ident[4:7] != b"\x02\x01\x01":
-        raise LoadError("is not a 64-bit little-endian ELF file of version 1", where)
-    if kind != _SHARED_OBJECT:
-        raise LoadError(f"is an ELF file of type {kind}, not a shared object", where)
-    found = _MACHINES.get(machine, f"machine {machine}")
-    name = target.partition(":")[2]
-    if any(name.startswith(known) and known != found for known in _MACHINES.values()):
-        raise LoadError(f"is for {found}, its target is {target}", where)
-    if entry_nbytes != _SEGMENT.size or table + count * entry_nbytes > len(data):
-        raise LoadError("its program headers lie outside the file", where)
-    for index in range(count):
-        _, _, offset, _, _, nbytes, *_ = _SEGMENT.unpack_from(data, table + index * entry_nbytes)
-        if offset + nbytes > len(data):
-            raise LoadError(f"segment {index} ends at byte {offset + nbytes}, the file at {len(data)}", where)
 
 
 def check_kernels(data: memoryview, where: str, arch: str, functions: Iterable[str]) -> None:

@@ -11,106 +11,6 @@
 namespace hardtack::rt {
 namespace {
 
-std::string machine_text(int machine) {
-  if (machine == 0) return "x86-64 or aarch64";
-  if (machine == EM_X86_64) return "x86-64";
-  return machine == EM_AARCH64 ? "aarch64" : "ELF machine " + std::to_string(machine);
-}
-
-class Library {
- public:
-  Library(std::string_view data, const char* name) : data_(data), name_(name) {}
-
-  Status check(int machine) {
-    HT_RETURN_IF_ERROR(check_header(machine));
-    for (uint32_t i = 0; i < header_.e_phnum; ++i) {
-      Elf64_Phdr segment;
-      if (!read(header_.e_phoff + uint64_t{i} * sizeof segment, &segment))
-        return bad("its program headers are cut off");
-      if (segment.p_type == PT_INTERP) return bad("it names an interpreter");
-      if (segment.p_type != PT_LOAD && segment.p_type != PT_DYNAMIC) continue;
-      if (!range_inside(segment.p_offset, segment.p_filesz, data_.size()))
-        return bad("a segment lies outside the file");
-      if (segment.p_type == PT_DYNAMIC) dynamic_ = segment;
-    }
-    return dynamic_.p_filesz == 0 ? bad("it has no dynamic section") : check_dynamic();
-  }
-
- private:
-  template <typename T>
-  bool read(uint64_t offset, T* out) const {
-    if (!range_inside(offset, sizeof(T), data_.size())) return false;
-    std::memcpy(out, data_.data() + offset, sizeof(T));
-    return true;
-  }
-
-  Status bad(const char* why) const { return error(HT_BAD_BUNDLE, "library %s: %s", name_, why); }
-
-  Status check_header(int machine) {
-    if (!read(0, &header_) || std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) return bad("not an ELF file");
-    if (header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB) {
-      return bad("not a 64-bit little-endian ELF file");
-    }
-    if (header_.e_type != ET_DYN) return bad("not a shared object");
-    const bool known = header_.e_machine == EM_X86_64 || header_.e_machine == EM_AARCH64;
-    if (machine == 0 ? !known : header_.e_machine != machine) {
-      return error(HT_BAD_BUNDLE, "library %s: it is for %s, expected %s", name_,
-                   machine_text(header_.e_machine).c_str(), machine_text(machine).c_str());
-    }
-    if (header_.e_phentsize != sizeof(Elf64_Phdr)) return bad("its program headers have an unknown size");
-    return Status();
-  }
-
-  Status check_dynamic() const {
-    uint64_t strings = UINT64_MAX;
-    for (const bool second_pass : {false, true}) {
-      for (uint64_t at = 0; range_inside(at, sizeof(Elf64_Dyn), dynamic_.p_filesz); at += sizeof(Elf64_Dyn)) {
-        Elf64_Dyn entry;
-        if (!read(dynamic_.p_offset + at, &entry)) return bad("its dynamic section is cut off");
-        if (entry.d_tag == DT_NULL) break;
-        if (!second_pass) {
-          if (entry.d_tag == DT_STRTAB) strings = file_offset(entry.d_un.d_ptr);
-          if (entry.d_tag == DT_INIT || entry.d_tag == DT_INIT_ARRAY || entry.d_tag == DT_PREINIT_ARRAY) {
-            return bad("it runs code when it is loaded");
-          }
-        } else if (entry.d_tag == DT_NEEDED) {
-          HT_RETURN_IF_ERROR(check_needed(strings, entry.d_un.d_val));
-        }
-      }
-    }
-    return Status();
-  }
-
-  Status check_needed(uint64_t strings, uint64_t offset) const {
-    uint64_t at = 0;
-    if (strings == UINT64_MAX || !checked_add(strings, offset, &at) || at >= data_.size()) {
-      return bad("its dynamic section is broken");
-    }
-    const std::string_view rest = data_.substr(at);
-    const std::string_view needed = rest.substr(0, rest.find('\0'));
-    if (needed == "libm.so.6" || needed == "libc.so.6") return Status();
-    return error(HT_BAD_BUNDLE, "library %s: it needs %s; only libm.so.6 and libc.so.6 are allowed", name_,
-                 std::string(needed.substr(0, 100)).c_str());
-  }
-
-  // Where an address lies in the file; UINT64_MAX when in no segment.
-  uint64_t file_offset(uint64_t address) const {
-    for (uint32_t i = 0; i < header_.e_phnum; ++i) {
-      Elf64_Phdr segment;
-      if (!read(header_.e_phoff + uint64_t{i} * sizeof segment, &segment) || segment.p_type != PT_LOAD) continue;
-      if (address >= segment.p_vaddr && address - segment.p_vaddr < segment.p_filesz) {
-        return segment.p_offset + (address - segment.p_vaddr);
-      }
-    }
-    return UINT64_MAX;
-  }
-
-  std::string_view data_;
-  const char* name_;
-  Elf64_Ehdr header_ = {};
-  Elf64_Phdr dynamic_ = {};
-};
-
 constexpr uint16_t kMachineCuda = 190;
 constexpr uint8_t kOsAbiCuda13 = 0x41;
 constexpr uint16_t kMachineAmd = 224;
@@ -243,10 +143,6 @@ Status check_kernel_code(std::string_view data, const char* name, const char* ar
   int number = 0;
   if (parse_arch(arch, &number)) return Cubin(data, name).check(number, function);
   return CodeObject(data, name).check(arch, function);
-}
-
-Status check_library(std::string_view data, const char* name, int machine) {
-  return Library(data, name).check(machine);
 }
 
 }  // namespace hardtack::rt

@@ -1,5 +1,4 @@
-// The form of native code, read before it is used: what it is for and, of a CPU library, what it asks of the dynamic
-// linker.
+// The form of a GPU's code, read before it is used: what it is for, and which functions it has.
 #pragma once
 
 #include <string_view>
@@ -7,10 +6,6 @@
 #include "status.h"
 
 namespace hardtack::rt {
-
-/// HT_BAD_BUNDLE unless `data` is a 64-bit little-endian shared object for `machine` (62: x86-64, 183: aarch64; 0:
-/// either) that needs at most libm and libc, has no interpreter and runs no code when it is loaded.
-Status check_library(std::string_view data, const char* name, int machine);
 
 /// HT_BAD_BUNDLE unless `data` is code for a GPU of `arch` that has `function`: a cubin for "sm_90" and the like, a code
 /// object for "gfx942".

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "elf_check.h"
+#include "library_check.h"
 #include "plan_verify.h"
 #include "trust.h"
 

@@ -2,20 +2,23 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
+#include "checked.h"
 #include "cpu_features.h"
-#include "elf_check.h"
 
 namespace hardtack::rt {
 namespace {
 
 constexpr const char* kTableSymbol = "hardtack_kernels";
+constexpr uint64_t kMaxNameNbytes = 1024;
 
 Status write_all(int fd, std::string_view data) {
   while (!data.empty()) {
@@ -30,9 +33,10 @@ Status write_all(int fd, std::string_view data) {
 }  // namespace
 
 Status NativeLibrary::load(std::string_view data, const char* name, std::unique_ptr<NativeLibrary>* library) {
-  HT_RETURN_IF_ERROR(check_library(data, name, native_elf_machine()));
   std::unique_ptr<NativeLibrary> opened(new NativeLibrary());
+  HT_RETURN_IF_ERROR(check_library(data, name, native_elf_machine(), &opened->ranges_));
   HT_RETURN_IF_ERROR(opened->open(data, name));
+  HT_RETURN_IF_ERROR(opened->find_ranges(name));
   HT_RETURN_IF_ERROR(opened->check_table(name));
   *library = std::move(opened);
   return Status();
@@ -64,15 +68,49 @@ Status NativeLibrary::open(std::string_view data, const char* name) {
   return Status();
 }
 
+Status NativeLibrary::find_ranges(const char* name) {
+  link_map* map = nullptr;
+  if (::dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0) {
+    return error(HT_IO, "cannot tell where library %s lies", name);
+  }
+  for (LoadedRange& range : ranges_) range.address += map->l_addr;
+  return Status();
+}
+
+// Whether all of some bytes lie in the library; `code`: in what can be run of it.
+bool NativeLibrary::holds(const void* at, uint64_t nbytes, bool code) const {
+  const uint64_t address = reinterpret_cast<uintptr_t>(at);
+  return std::any_of(ranges_.begin(), ranges_.end(), [&](const LoadedRange& range) {
+    return (range.executable || !code) && range.address <= address &&
+           range_inside(address - range.address, nbytes, range.nbytes);
+  });
+}
+
+bool NativeLibrary::holds_text(const char* text) const {
+  const uint64_t address = reinterpret_cast<uintptr_t>(text);
+  return std::any_of(ranges_.begin(), ranges_.end(), [&](const LoadedRange& range) {
+    if (range.address > address || address - range.address >= range.nbytes) return false;
+    const size_t limit = std::min<uint64_t>(range.nbytes - (address - range.address), kMaxNameNbytes);
+    return ::strnlen(text, limit) < limit;
+  });
+}
+
+// What the library says of itself is followed no further than the library goes.
 Status NativeLibrary::check_table(const char* name) const {
+  if (!holds(table_, sizeof *table_, false))
+    return error(HT_BAD_BUNDLE, "library %s: its %s lies elsewhere", name, kTableSymbol);
   if (table_->abi_version != HT_KERNEL_ABI_VERSION) {
     return error(HT_BAD_BUNDLE, "library %s: kernel ABI version %u, this version of Hardtack calls version %u", name,
                  table_->abi_version, HT_KERNEL_ABI_VERSION);
   }
+  if (table_->count > 0 && !holds(table_->entries, uint64_t{table_->count} * sizeof(HtKernelEntry), false)) {
+    return error(HT_BAD_BUNDLE, "library %s: its table of kernels lies elsewhere", name);
+  }
   for (uint32_t i = 0; i < table_->count; ++i) {
     const HtKernelEntry& entry = table_->entries[i];
-    if (entry.name == nullptr || entry.fn == nullptr)
-      return error(HT_BAD_BUNDLE, "library %s: kernel %u is null", name, i);
+    if (!holds_text(entry.name) || !holds(reinterpret_cast<const void*>(entry.fn), 1, true)) {
+      return error(HT_BAD_BUNDLE, "library %s: the name or the code of kernel %u lies elsewhere", name, i);
+    }
     if (i > 0 && std::strcmp(table_->entries[i - 1].name, entry.name) >= 0) {
       return error(HT_BAD_BUNDLE, "library %s: kernel %s is out of order", name, entry.name);
     }

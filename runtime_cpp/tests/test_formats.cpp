@@ -6,6 +6,7 @@
 #include "elf_check.h"
 #include "hash.h"
 #include "json_reader.h"
+#include "library_check.h"
 #include "safetensors.h"
 #include "support/bundle_text.h"
 #include "zip.h"

@@ -19,6 +19,7 @@ from typing import Any
 
 import corpus_cuda
 import corpus_hip
+import corpus_libraries
 import sample
 from manifest_edits import DELETE, MANIFEST_EDITS
 
@@ -381,9 +382,15 @@ def weights_cases() -> Iterator[tuple[str, bytes]]:
     yield "weights: a header longer than the file", with_member("weights.safetensors", struct.pack("<Q", 2**40) + b"{}")
 
 
+def library_cases() -> Iterator[tuple[str, bytes]]:
+    """Libraries that would run when they are loaded, or that the dynamic linker would read or write past."""
+    for name, data in corpus_libraries.cases(good_files()[LIBRARY]):
+        yield name, with_member(LIBRARY, data)
+
+
 def cases() -> dict[str, bytes]:
     """Every bad bundle by name."""
-    parts = (container_cases, member_cases, manifest_cases, plan_cases, weights_cases)
+    parts = (container_cases, member_cases, manifest_cases, plan_cases, weights_cases, library_cases)
     out: dict[str, bytes] = {}
     for part in parts:
         for name, data in part():
@@ -400,6 +407,7 @@ def stable(text: str, path: Path) -> str:
         r"CRC-32 is [0-9a-f]{8}; the container says [0-9a-f]{8}", "CRC-32 is <a>; the container says <b>", text
     )
     text = re.sub(r"\b(?!0{32})[0-9a-f]{32}\.(cubin|hsaco)", r"<code>.\1", text)
+    text = re.sub(r"relocation 0 writes to address 0x[0-9a-f]{4,5}$", "relocation 0 writes to address <a>", text)
     return re.sub(r"segment \d+ ends at byte \d+", "segment <n> ends at byte <n>", text)
 
 
