@@ -13,6 +13,7 @@ from hardtack.export import (
     convert_norms,  # noqa: F401
     convert_pointwise,  # noqa: F401
     convert_pooling,  # noqa: F401
+    convert_powers,  # noqa: F401
     convert_reductions,  # noqa: F401
     convert_rnn,  # noqa: F401
     convert_strided,  # noqa: F401

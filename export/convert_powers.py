@@ -1,0 +1,75 @@
+"""Powers, lengths and angles: pow and its special exponents, hypot, atan2."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
+
+from hardtack.codegen.ir.types import DType
+from hardtack.export.build import Builder, literal
+from hardtack.export.convert_pointwise import Arg, nary, promoted
+from hardtack.export.table import Value, converts
+
+
+@converts("aten.pow.Tensor_Scalar")
+def _pow_scalar(b: Builder, x: Value, exponent: Any) -> Value:
+    _, result = promoted(x, exponent)
+    x = b.to(x, result)
+    # torch multiplies f16 in f32, and bf16 in bf16
+    work = b.wide(x) if x.dtype is DType.F16 else x
+    if x.dtype is DType.F16 and exponent in (0.5, -0.5):  # by C's pow: no sign of a zero, no NaN of -inf
+        work = b.where(b.pw("eq", work, -math.inf), math.inf, b.pw("add", work, 0.0), work.dtype)
+    special = _small_power(b, work, exponent) if isinstance(exponent, (int, float)) else None
+    return b.to(special, x.dtype) if special is not None else b.pw("pow", x, exponent)
+
+
+def _small_power(b: Builder, x: Value, exponent: float) -> Value | None:
+    """x to a small power by multiplication and roots, as torch computes it; None where it uses pow."""
+    if exponent == 1:
+        return x
+    if exponent == 0:
+        return b.full(x.shape, 1, x.dtype)
+    if exponent == 2:
+        return b.pw("mul", x, x)
+    if exponent == 3:
+        return b.pw("mul", b.pw("mul", x, x), x)
+    if not x.dtype.is_float:
+        return None
+    if exponent in (0.5, -0.5):
+        return b.pw("sqrt" if exponent > 0 else "rsqrt", x)
+    if exponent in (-1, -2):
+        return b.pw("reciprocal", x if exponent == -1 else b.pw("mul", x, x))
+    return None
+
+
+@converts("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+def _pow(b: Builder, x: Arg, exponent: Arg) -> Value:
+    _, result = promoted(x, exponent)
+    if isinstance(x, int) and not result.is_float:
+        return b.pw("pow", literal(x, result, wraps=True), exponent, dtype=result)
+    return nary(b, "pow", x, exponent)
+
+
+@converts("aten.atan2.default", "aten.copysign.Tensor", "aten.copysign.Scalar")
+def _float_binary(b: Builder, x: Arg, y: Arg) -> Value:
+    return nary(b, "atan2" if "atan2" in b.origin.op else "copysign", x, y, promotion=KIND.INT_TO_FLOAT)
+
+
+@converts("aten.hypot.default")
+def _hypot(b: Builder, x: Value, y: Value) -> Value:
+    """The larger times sqrt(1 + ratio^2): no overflow of the squares. Infinite if either is, also beside a NaN."""
+    _, result = promoted(x, y)
+    one, two = (b.pw("abs", b.wide(b.to(v, result))) for v in (x, y))
+    large, small = b.pw("max", one, two), b.pw("min", one, two)
+    ratio = b.pw("div", small, large)
+    length = b.pw("mul", large, b.pw("sqrt", b.pw("add", b.pw("mul", ratio, ratio), 1.0)))
+    length = b.where(b.pw("eq", large, 0.0), large, length, large.dtype)
+    infinite = b.op("or", b.op("isinf", one), b.op("isinf", two))
+    return b.to(b.where(infinite, math.inf, length, large.dtype), result)
+
+
+@converts("aten.square.default")
+def _square(b: Builder, x: Value) -> Value:
+    return b.pw("mul", x, x)
