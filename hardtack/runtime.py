@@ -284,7 +284,10 @@ class Session:
 
     def reset(self) -> None:
         """States return to their initial values."""
-        self._native.reset()
+        try:
+            self._native.reset()
+        except _native.NativeError as error:
+            _raise(error)
 
     def trim(self) -> None:
         """Gives back all memory but the states'; the next run allocates again."""
@@ -298,8 +301,12 @@ class Session:
         return memory
 
     def read_state(self, name: str) -> np.ndarray[Any, Any]:
-        """A copy of a state; bfloat16 as its bits in uint16."""
-        array: np.ndarray[Any, Any] = self._native.read_state(self._state_index(name))
+        """A copy of a state; bfloat16 as its bits in uint16. Raises RunError where a run left it half written."""
+        index = self._state_index(name)
+        try:
+            array: np.ndarray[Any, Any] = self._native.read_state(index)
+        except _native.NativeError as error:
+            _raise(error)
         return array
 
     def write_state(self, name: str, value: np.ndarray[Any, Any]) -> None:
@@ -310,7 +317,10 @@ class Session:
         dtype = np.dtype(NUMPY_DTYPE[state.dtype])
         if value.dtype != dtype or value.shape != state.shape:
             raise InputError(f"state {state} cannot take an array {value.dtype}{list(value.shape)}")
-        self._native.write_state(index, np.ascontiguousarray(value))
+        try:
+            self._native.write_state(index, np.ascontiguousarray(value))
+        except _native.NativeError as error:
+            _raise(error)
 
     def _state_index(self, name: str) -> int:
         names = list(self.model.states)
@@ -333,6 +343,7 @@ def _raise(error: Any) -> NoReturn:
         "HT_OUT_OF_MEMORY": RunError,
         "HT_CANCELLED": RunError,
         "HT_DEVICE": RunError,
+        "HT_STATES": RunError,
         "HT_BAD_BUNDLE": LoadError,
     }
     raise kinds.get(code, HardtackError)(message) from None

@@ -152,7 +152,8 @@ Status kernel_failed(const Program& program, uint32_t launch, int32_t code) {
                program.plan.entry, launch);
 }
 
-Status interpret(const Program& program, const Binding& binding, Queue* queue, const Observer& observer) {
+Status interpret(const Program& program, const Binding& binding, Queue* queue, const Observer& observer,
+                 bool* wrote_states) {
   const Step* steps = program.steps.data();
   const Instr* instrs = program.plan.instrs.data();
   Launches& launches = binding.launches();
@@ -166,6 +167,7 @@ Status interpret(const Program& program, const Binding& binding, Queue* queue, c
     switch (step.op) {
       case StepOp::launch: {
         if (observer.stopped()) return interrupted(program, step);
+        *wrote_states = *wrote_states || step.writes_state;
         int32_t code = HT_KERNEL_OK;
         Status status = launches.run(step.ordinal, &code);
         if (!status.ok()) return in_step(std::move(status), program, step);
@@ -173,11 +175,13 @@ Status interpret(const Program& program, const Binding& binding, Queue* queue, c
         break;
       }
       case StepOp::copy: {
+        *wrote_states = *wrote_states || step.writes_state;
         Status status = queue->copy(binding.value(instr.dst), binding.value(instr.src), binding.nbytes(instr.dst));
         if (!status.ok()) return in_step(std::move(status), program, step);
         break;
       }
       case StepOp::fill: {
+        *wrote_states = *wrote_states || step.writes_state;
         const int64_t unit = itemsize(program.plan.values[instr.dst].dtype);
         Status status = queue->fill(binding.value(instr.dst), instr.bits, unit, binding.nbytes(instr.dst));
         if (!status.ok()) return in_step(std::move(status), program, step);

@@ -17,8 +17,10 @@ struct Observer {
 };
 
 /// With an observer, waits for each instruction and shows it copies of its values on the host. HT_CANCELLED when it, or
-/// `stop`, which is looked at before each launch and each jump backwards, ended the run.
-Status interpret(const Program& program, const Binding& binding, Queue* queue, const Observer& observer);
+/// `stop`, which is looked at before each launch and each jump backwards, ended the run. `wrote_states`: set before the
+/// first instruction that writes a state is run.
+Status interpret(const Program& program, const Binding& binding, Queue* queue, const Observer& observer,
+                 bool* wrote_states);
 
 /// HT_KERNEL for launch `launch` of the program, which reported `code`.
 Status kernel_failed(const Program& program, uint32_t launch, int32_t code);

@@ -1,5 +1,7 @@
 #include "program.h"
 
+#include <set>
+
 namespace hardtack::rt {
 namespace {
 
@@ -77,6 +79,32 @@ class Lowering {
   uint32_t number_ = 0;
 };
 
+// Which states the plan uses, and the steps that write one.
+void find_states(Program* program) {
+  const Plan& plan = program->plan;
+  std::set<uint32_t> used, written;
+  const auto touch = [&](uint32_t v, bool write) {
+    const Value& value = plan.values[v];
+    if (value.storage != Storage::state) return false;
+    used.insert(value.at);
+    if (write) written.insert(value.at);
+    return write;
+  };
+  for (Step& step : program->steps) {
+    const Instr& i = plan.instrs[step.instr];
+    if (step.op == StepOp::test) touch(i.cond, false);
+    if (step.op == StepOp::copy) touch(i.src, false);
+    if (step.op == StepOp::copy || step.op == StepOp::fill) step.writes_state = touch(i.dst, true);
+    if (step.op != StepOp::launch) continue;
+    const BufferParam* params = plan.params.data() + plan.kernels[i.kernel].first_param;
+    for (uint32_t k = 0; k < i.num_buffers; ++k) {
+      if (touch(plan.buffers(i)[k], params[k].access != Access::read)) step.writes_state = true;
+    }
+  }
+  program->used_states.assign(used.begin(), used.end());
+  program->written_states.assign(written.begin(), written.end());
+}
+
 }  // namespace
 
 std::string no_graph_reason(const Program& program) {
@@ -95,6 +123,7 @@ Program make_program(Plan plan) {
   program.plan = std::move(plan);
   program.steps.reserve(program.plan.instrs.size());
   Lowering(&program).body(program.plan.body);
+  find_states(&program);
   return program;
 }
 

@@ -22,6 +22,7 @@ struct Step {
   uint32_t number = 0;  // of the instruction, in order of execution; what observers see
   uint32_t target = 0;
   uint32_t ordinal = 0;  // among the launches
+  bool writes_state = false;
 };
 
 /// A buffer argument of a launch that is an input or output: its pointer changes from run to run.
@@ -37,6 +38,7 @@ struct Program {
   std::vector<uint32_t> slot_values;  // the values of all launches' buffers, one launch after the other
   std::vector<uint32_t> int_exprs;    // the expressions of all launches' ints, likewise
   std::vector<IoSlot> io_slots;
+  std::vector<uint32_t> used_states, written_states;  // ascending
 };
 
 /// Why the program's launches cannot be recorded and replayed as a whole; "" where they can.

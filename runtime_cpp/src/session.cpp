@@ -14,7 +14,9 @@ Session::Session(std::shared_ptr<const Model> model, SessionConfig config, std::
       memory_(queue_.get(), device_.memory_alignment(), config_.allocator, config_.max_nbytes),
       entries_(model_->programs().size()),
       states_(model_->manifest().states.size()),
-      state_data_(states_.size()) {
+      state_data_(states_.size()),
+      unsettled_(states_.size()),
+      torn_(states_.size()) {
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Program& program = model_->programs()[i];
     const Plan& plan = program.plan;
@@ -74,7 +76,35 @@ Status Session::reset() {
     const void* init = device_.constant(static_cast<size_t>(manifest.find_constant(state.init)));
     HT_RETURN_IF_ERROR(queue_->copy(states_[i].data, init, state.nbytes));
   }
+  unsettled_.assign(states_.size(), nullptr);
+  torn_.assign(states_.size(), nullptr);
   return Status();
+}
+
+Status Session::state_error(size_t state, const char* entry) const {
+  return error(HT_STATES,
+               "%sstate \"%s\" is half written: a run of entry \"%s\" failed; reset the session, or write every state "
+               "that is",
+               entry == nullptr ? "" : ("entry \"" + std::string(entry) + "\": ").c_str(),
+               model_->manifest().states[state].name, torn_[state]);
+}
+
+// Whether the states that the entry uses are what whole runs made of them.
+Status Session::check_states(const Call& call) const {
+  const Program& program = model_->programs()[call.entry];
+  for (const uint32_t state : program.used_states) {
+    if (torn_[state] != nullptr) return state_error(state, program.plan.entry);
+  }
+  return Status();
+}
+
+// The end of a run, or of waiting: what runs that failed were writing is torn. `waited`: nothing is under way any more.
+Status Session::settle(Status status, bool waited) {
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (!status.ok() && unsettled_[i] != nullptr) torn_[i] = unsettled_[i];
+    if (!status.ok() || waited) unsettled_[i] = nullptr;
+  }
+  return status;
 }
 
 Port Session::input_port(const Call& call, size_t i) const {
@@ -251,12 +281,19 @@ Status Session::run(const char* entry, const ht_tensor* inputs, size_t num_input
   interrupted_.store(false, std::memory_order_relaxed);
   Call call;
   HT_RETURN_IF_ERROR(start(entry, inputs, num_inputs, outputs, num_outputs, &call));
+  HT_RETURN_IF_ERROR(check_states(call));
   HT_RETURN_IF_ERROR(ensure_memory(call));
   HT_RETURN_IF_ERROR(set_outputs(call));
   HT_RETURN_IF_ERROR(set_inputs(call));
   HT_RETURN_IF_ERROR(call.binding->patch_slots());
-  HT_RETURN_IF_ERROR(execute(call));
-  HT_RETURN_IF_ERROR(deliver(call));
+  bool wrote_states = false;
+  Status status = execute(call, &wrote_states);
+  const Program& program = model_->programs()[call.entry];
+  for (size_t i = 0; wrote_states && i < program.written_states.size(); ++i) {
+    unsettled_[program.written_states[i]] = program.plan.entry;
+  }
+  if (status.ok()) status = deliver(call);
+  HT_RETURN_IF_ERROR(settle(std::move(status), !queue_->asynchronous()));
   for (size_t i = 0; i < num_outputs; ++i) {
     if (outputs[i].data == nullptr) return_own(call, i);
   }
@@ -275,6 +312,8 @@ Status Session::find_state(const char* name, size_t nbytes, size_t* state) const
 Status Session::read_state(const char* name, void* data, size_t nbytes) {
   size_t state = 0;
   HT_RETURN_IF_ERROR(find_state(name, nbytes, &state));
+  HT_RETURN_IF_ERROR(synchronize());
+  if (torn_[state] != nullptr) return state_error(state, nullptr);
   const Entered entered(queue_.get());
   return queue_->read(data, states_[state].data, static_cast<int64_t>(nbytes));
 }
@@ -283,7 +322,9 @@ Status Session::write_state(const char* name, const void* data, size_t nbytes) {
   size_t state = 0;
   HT_RETURN_IF_ERROR(find_state(name, nbytes, &state));
   const Entered entered(queue_.get());
-  return queue_->write(states_[state].data, data, static_cast<int64_t>(nbytes));
+  HT_RETURN_IF_ERROR(queue_->write(states_[state].data, data, static_cast<int64_t>(nbytes)));
+  unsettled_[state] = torn_[state] = nullptr;
+  return Status();
 }
 
 void Session::trim() {

@@ -91,7 +91,7 @@ class Session {
   Status set_inputs(const Call& call);
   Status set_outputs(const Call& call);
   Status set_output(const Call& call, size_t output);
-  Status execute(const Call& call);
+  Status execute(const Call& call, bool* wrote_states);
   Status record(const Call& call, Replay* replay);
   Replay* find_replay(Binding* binding, bool* fresh);
   Status deliver(const Call& call);
@@ -100,6 +100,9 @@ class Session {
   Status check_apart(const Call& call, size_t output);
   void fill_form(const Value& value, bool on_host, ht_tensor* out) const;
   void return_own(const Call& call, size_t output);
+  Status check_states(const Call& call) const;
+  Status state_error(size_t state, const char* entry) const;
+  Status settle(Status status, bool waited);
   Status find_state(const char* name, size_t nbytes, size_t* state) const;
   Port input_port(const Call& call, size_t i) const;
   Port output_port(const Call& call, size_t i) const;
@@ -112,6 +115,8 @@ class Session {
   std::vector<EntryState> entries_;
   std::vector<Block> states_;
   std::vector<void*> state_data_;
+  std::vector<const char*> unsettled_;  // by state: the entry whose run may still be writing it; null: none
+  std::vector<const char*> torn_;       // by state: the entry whose run failed while it wrote it; null: it is whole
   Block arena_, workspace_;
   uint64_t generation_ = 1;  // changes when arena or workspace move
   uint64_t tick_ = 0;

@@ -107,22 +107,24 @@ Replay* Session::find_replay(Binding* binding, bool* fresh) {
   return found;
 }
 
-Status Session::execute(const Call& call) {
+Status Session::execute(const Call& call, bool* wrote_states) {
   const Program& program = model_->programs()[call.entry];
   if (observer_.call != nullptr || !entries_[call.entry].recordable) {
-    return interpret(program, *call.binding, queue_.get(), observer_);
+    return interpret(program, *call.binding, queue_.get(), observer_, wrote_states);
   }
   bool fresh = false;
   Replay* replay = find_replay(call.binding, &fresh);
-  if (fresh) return interpret(program, *call.binding, queue_.get(), observer_);
+  if (fresh) return interpret(program, *call.binding, queue_.get(), observer_, wrote_states);
   if (replay->recording == nullptr) HT_RETURN_IF_ERROR(record(call, replay));
+  *wrote_states = true;
   return in_context(replay->recording->replay(), "entry \"" + std::string(program.plan.entry) + "\"");
 }
 
 Status Session::record(const Call& call, Replay* replay) {
   const Program& program = model_->programs()[call.entry];
   HT_RETURN_IF_ERROR(queue_->begin_recording());
-  Status status = interpret(program, *call.binding, queue_.get(), observer_);
+  bool wrote_states = false;  // nothing is run
+  Status status = interpret(program, *call.binding, queue_.get(), observer_, &wrote_states);
   Status ended = queue_->end_recording(status.ok(), &replay->recording);
   return status.ok() ? std::move(ended) : std::move(status);
 }
@@ -166,7 +168,7 @@ Status Session::synchronize() {
   const Entered entered(queue_.get());
   Fault fault;
   Status status = queue_->synchronize(&fault);
-  return report(std::move(status), fault);
+  return settle(report(std::move(status), fault), true);
 }
 
 Status Session::set_stream(void* stream) {

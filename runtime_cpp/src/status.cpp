@@ -58,6 +58,7 @@ const char* ht_code_name(ht_code code) {
     case HT_CANCELLED: return "HT_CANCELLED";
     case HT_INTERNAL: return "HT_INTERNAL";
     case HT_DEVICE: return "HT_DEVICE";
+    case HT_STATES: return "HT_STATES";
   }
   return "unknown code";
 }

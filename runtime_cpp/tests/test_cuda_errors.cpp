@@ -125,6 +125,53 @@ TEST_CASE("cuda: a report is given once, also by an asynchronous session") {
   CHECK(session->synchronize().ok());
 }
 
+namespace {
+
+// The sum of cuda_add_sample, whose second launch comes after a fill of the state "count".
+Sample torn_sample() {
+  Sample s = cuda_add_sample();
+  const int count = s.plan.value("count", "i64", {}, {}, R"(["state","count"])");
+  s.plan.body.insert(s.plan.body.begin() + 1, s.plan.fill(count, 7));
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: a run that fails leaves a session that says so until its states are whole, replayed or not") {
+  const NullDriver driver;
+  const ht_load_options options = driver.options();
+  BundleText bundle = cuda_bundle_of({torn_sample()});
+  bundle.states = {state_json("i64", "five", "count", {})};
+  const Model model = load(bundle.build(), &options);
+  for (const bool asynchronous : {false, true}) {
+    ht_session_options session_options = ht_session_options_default();
+    session_options.asynchronous = asynchronous ? 1 : 0;
+    session_options.outputs = HT_OUTPUTS_ON_DEVICE;
+    auto session = model.new_session(&session_options);
+    REQUIRE(session.ok());
+    const float x[6] = {};
+    const std::vector<Tensor> inputs = {Tensor::of(x, {2, 3}), Tensor::of(x, {2, 3})};
+    for (int repeats : {0, 3}) {
+      int64_t count = 0;
+      REQUIRE(session->reset().ok());
+      REQUIRE(session->read_state("count", &count, sizeof count).ok());
+      CHECK(count == 5);
+      for (int i = 0; i < repeats; ++i) CHECK(session->run(inputs).ok());
+      null_set("HARDTACK_NULL_REPORT", "add_f32:4:5:1");
+      const ht_code code = session->run(inputs).status().code();
+      null_set("HARDTACK_NULL_REPORT", "");
+      CHECK(code == (asynchronous ? HT_OK : HT_KERNEL));
+      // an asynchronous session tells at the first call that waits
+      if (asynchronous) CHECK(session->read_state("count", &count, sizeof count).code() == HT_KERNEL);
+      CHECK(session->read_state("count", &count, sizeof count).code() == HT_STATES);
+      CHECK(session->run(inputs).status().code() == HT_STATES);
+      count = 5;
+      REQUIRE(session->write_state("count", &count, sizeof count).ok());
+      CHECK(session->run(inputs).ok());
+    }
+  }
+}
+
 TEST_CASE("cuda: parameters, functions and shared memory are compared with the code and the device") {
   const NullDriver driver;
   GpuText gpu;

@@ -110,6 +110,74 @@ TEST_CASE("a state starts from its constant") {
   CHECK(*run(&session, {})[0].data<int64_t>() == 1001);
 }
 
+namespace {
+
+// count += 1 and then a kernel that returns the input, or the other way round.
+Sample failing_sample(bool state_first) {
+  Sample s = count_sample();
+  PlanText& p = s.plan;
+  p.input("code", "i64", {}, {});
+  p.symbol("s0", 0, "9", 0, "null");
+  s.entry.inputs = {manifest_tensor("i64", "code", {}, {})};
+  s.entry.syms = {R"({"hi":9,"lo":0,"name":"s0"})"};
+  const std::string fail = p.launch(p.kernel("give_back", {"int"}), {}, {p.sym(0)});
+  p.body.insert(p.body.begin() + (state_first ? 1 : 0), fail);
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("a run that fails after it began to write a state leaves a session that says so until the state is whole") {
+  const Model model = load(bundle_of({failing_sample(true), gather_sample()}).build());
+  Session session = session_of(model);
+  const int64_t good = 0, bad = HT_KERNEL_ASSERT;
+  const auto count = [&](int64_t code) -> std::string {
+    auto out = session.run({Tensor::of(&code, {})}, "count");
+    if (out.ok()) return std::to_string(*(*out)[0].data<int64_t>());
+    CHECK(out.status().code() == (code == bad ? HT_KERNEL : HT_STATES));
+    return out.status().message();
+  };
+  const std::string torn =
+      "state \"count\" is half written: a run of entry \"count\" failed; reset the session, or write every state that "
+      "is";
+  CHECK(count(good) == "1");
+  CHECK(count(bad).find("an assertion of the model failed") != std::string::npos);
+  CHECK(count(good) == "entry \"count\": " + torn);
+  int64_t value = 0;
+  const Status read = session.read_state("count", &value, sizeof value);
+  CHECK(read.code() == HT_STATES);
+  CHECK(std::string(read.message()) == torn);
+  const int64_t index[] = {3};
+  CHECK(*run(&session, {Tensor::of(index, {1})}, "gather")[0].data<float>() == 40);  // it uses no state
+  REQUIRE(session.reset().ok());
+  CHECK(count(good) == "1");
+  count(bad);
+  value = 40;
+  REQUIRE(session.write_state("count", &value, sizeof value).ok());
+  CHECK(count(good) == "41");
+  REQUIRE(session.read_state("count", &value, sizeof value).ok());
+  CHECK(value == 41);
+}
+
+TEST_CASE("a run that fails before it writes a state leaves it as it was") {
+  const Model model = load(bundle_of({failing_sample(false)}).build());
+  Session session = session_of(model);
+  const int64_t good = 0, bad = HT_KERNEL_ASSERT;
+  CHECK(*run(&session, {Tensor::of(&good, {})})[0].data<int64_t>() == 1);
+  CHECK(session.run({Tensor::of(&bad, {})}).status().code() == HT_KERNEL);
+  CHECK(*run(&session, {Tensor::of(&good, {})})[0].data<int64_t>() == 2);
+}
+
+TEST_CASE("an observer that stops a run between two writes of a state leaves it torn, too") {
+  const Model model = load(bundle_of({failing_sample(true)}).build());
+  Session session = session_of(model);
+  const int64_t good = 0;
+  REQUIRE(session.set_observer([](void*, const ht_step* step) { return step->index == 0 ? 1 : 0; }, nullptr).ok());
+  CHECK(session.run({Tensor::of(&good, {})}).status().code() == HT_CANCELLED);
+  REQUIRE(session.set_observer(nullptr, nullptr).ok());
+  CHECK(session.run({Tensor::of(&good, {})}).status().code() == HT_STATES);
+}
+
 TEST_CASE("while runs until its condition fails, if takes one branch") {
   const Model model = load(bundle_of({while_sample(), branch_sample()}).build());
   Session session = session_of(model);

@@ -36,6 +36,7 @@ Code code_of(ht_code code) {
     case HT_NO_TARGET:
     case HT_IO: return Code::kInvalid;
     case HT_OUT_OF_MEMORY: return Code::kNoMemory;
+    case HT_STATES:
     case HT_KERNEL: return Code::kModel;
     case HT_CANCELLED: return Code::kCancelled;
     case HT_DEVICE: return Code::kDevice;

@@ -9,6 +9,7 @@ TRITONSERVER_Error_Code code_of(ht_code code) {
     case HT_INVALID_ARGUMENT:
     case HT_CONTRACT:
     case HT_KERNEL:
+    case HT_STATES:
     case HT_BAD_BUNDLE:
     case HT_UNTRUSTED: return TRITONSERVER_ERROR_INVALID_ARG;
     case HT_NO_TARGET: return TRITONSERVER_ERROR_UNSUPPORTED;

@@ -190,6 +190,22 @@ def test_states_belong_to_the_session(model: hardtack.Model) -> None:
     assert int(one(rows(1))["calls"]) == 5
 
 
+def test_half_written_states_are_not_used(model: hardtack.Model) -> None:
+    session = model.session("forward")
+    session.write_state("calls", np.array(1_000_000))
+    with pytest.raises(hardtack.RunError, match="an assertion of the model failed"):
+        session(rows(1))
+    torn = 'state "calls" is half written: a run of entry "forward" failed; '
+    torn += "reset the session, or write every state that is"
+    with pytest.raises(hardtack.RunError, match=f'^entry "forward": {torn}$'):
+        session(rows(1))
+    with pytest.raises(hardtack.RunError, match=f"^{torn}$"):
+        session.read_state("calls")
+    np.testing.assert_array_equal(session.run("copy", np.ones(3, np.float32)), [1, 1, 1])
+    session.reset()
+    assert int(session(rows(1))["calls"]) == 5
+
+
 def test_another_entry_point_in_the_same_session(model: hardtack.Model) -> None:
     session = model.session("copy")
     assert int(session.run("forward", rows(1))["calls"]) == 5

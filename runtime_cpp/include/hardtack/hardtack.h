@@ -62,7 +62,8 @@ typedef enum ht_code {
   HT_KERNEL = 8,           /**< a kernel refused its data: an index out of range, a failed assertion of the model */
   HT_CANCELLED = 9,        /**< the observer or ht_session_interrupt asked to stop */
   HT_INTERNAL = 10,        /**< a bug in Hardtack */
-  HT_DEVICE = 11           /**< the GPU or its driver failed; the message says when the whole process has lost it */
+  HT_DEVICE = 11,          /**< the GPU or its driver failed; the message says when the whole process has lost it */
+  HT_STATES = 12           /**< an earlier run failed while it wrote states: reset the session, or write those states */
 } ht_code;
 
 /** Why a call failed. The caller owns it, and frees it with ht_status_free, on any thread. */
@@ -386,8 +387,9 @@ HT_API void ht_session_free(ht_session* session);
  * contract like an input, be writable, and overlap neither an input nor another output; it is filled in place. On
  * success every field of an output in the session's buffer is set; shape and strides point to memory of the session.
  * After HT_CONTRACT and HT_INVALID_ARGUMENT (no such entry, a null pointer) nothing was run, nor after HT_OUT_OF_MEMORY
- * on the CPU; after HT_KERNEL, HT_CANCELLED and HT_DEVICE states and the caller's outputs may be partly written. None
- * of these ends the session; HT_DEVICE may have ended the device for the whole process, which the message says. The
+ * on the CPU; after HT_KERNEL, HT_CANCELLED and HT_DEVICE the caller's outputs may be partly written. Where states may
+ * be, too, later runs of entries that use them, and reads of them, give HT_STATES until ht_session_reset, or until
+ * ht_session_write_state has written each. None of these ends the session; HT_DEVICE may have ended the device for the whole process, which the message says. The
  * first run of a shape allocates; later ones do not. On CUDA a tensor lies on the device, where it is used in place if
  * it is aligned to 16 bytes, or on the host, from and to where it is copied. What others enqueued to make an input must
  * be done, or be earlier on the session's stream. */
@@ -407,7 +409,8 @@ HT_API ht_status* ht_session_bind(ht_session* session, const char* entry, const 
 HT_API ht_status* ht_session_reset(ht_session* session);
 /** @{ */
 /** Copies a state's bytes out or in: elements row by row, on the host; nbytes must be the state's. On CUDA it waits for
- * all runs so far. HT_CONTRACT for another nbytes, HT_INVALID_ARGUMENT for a name that is no state's, HT_DEVICE. */
+ * all runs so far. HT_CONTRACT for another nbytes, HT_INVALID_ARGUMENT for a name that is no state's, HT_DEVICE;
+ * reading gives HT_STATES for a state that a run left half written, and what went wrong in runs so far. */
 HT_API ht_status* ht_session_read_state(ht_session* session, const char* name, void* data, size_t nbytes);
 HT_API ht_status* ht_session_write_state(ht_session* session, const char* name, const void* data, size_t nbytes);
 /** @} */
