@@ -285,7 +285,8 @@ class Drawer:
         return self.weight(shape[start:], dtype, fill)
 
     def number(self, dtype: torch.dtype) -> str:
-        return repr(self.r.choice((2, 0.5, -1.25, 3, 1) if dtype.is_floating_point else (1, 2, 3, -2)))
+        """A number; of the floats some are none of a half type, or of any."""
+        return repr(self.r.choice((2, 0.5, -1.25, 3, 1, 0.1, -1.7, 1001) if dtype.is_floating_point else (1, 2, 3, -2)))
 
     def alike(self, name: str, dtype: torch.dtype | None = None) -> str:
         """A value of the same shape and dtype; itself if there is no other."""
@@ -297,6 +298,10 @@ class Drawer:
         t = self.value(name)
         found = self.pick(lambda u: u.dtype is torch.bool and u.shape == t.shape)
         return found or f"({name} > 0)"
+
+    def next_name(self, k: int = 0) -> str:
+        """What the value of the next line will be called, or of the k-th behind it."""
+        return f"v{self._count + k}"
 
     # --- lines --------------------------------------------------------------------------------------------------------
 

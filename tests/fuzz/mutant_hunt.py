@@ -1,7 +1,8 @@
 """How many programs until the fuzzer finds each mutant.
 
 A mutant runs as a copy of the project's Python rooms and kernel templates, in which the fuzzer is a process of its own.
-Only programs that come out different with it are run (sieve.py); all are counted.
+Only programs that come out of the compiler different with it are run (sieve.py); all are counted. Those that end in an
+internal error there are found without a run.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
 import hardtack._native
 from tests.fuzz.mutants import MUTANTS, ROOT, Mutant, changed
-from tests.fuzz.sieve import sieve
+from tests.fuzz.sieve import DIFFERENT, sieve
 
 ROOMS = {"hardtack": "hardtack", "export": "hardtack/export", "codegen": "hardtack/codegen"}
 """Folder in the project -> where a package of them has it."""
@@ -27,7 +28,7 @@ ROOMS = {"hardtack": "hardtack", "export": "hardtack/export", "codegen": "hardta
 FOUND = ("wrong", "changes", "internal", "crash")
 """Kinds of failure that count: a hang may be a busy machine."""
 
-ROUND = 100
+ROUND = 50
 """Programs that are drawn before those that come out different are run."""
 
 _RUN = """
@@ -77,39 +78,52 @@ def copy_with(mutant: Mutant, folder: Path) -> None:
 class Hunter:
     """Hunts mutants side by side: each round draws programs once for all that are not found yet."""
 
-    def __init__(self, folder: Path, *, jobs: int, seconds: float) -> None:
-        self._folder, self._jobs, self._seconds = folder, jobs, seconds
+    def __init__(self, folder: Path, *, jobs: int, seconds: float, out: TextIO) -> None:
+        self._folder, self._jobs, self._seconds, self._out = folder, jobs, seconds, out
 
-    def run(self, mutants: Sequence[Mutant], *, most: int, seed: int, out: TextIO) -> list[Hunted]:
+    def run(self, mutants: Sequence[Mutant], *, most: int, seed: int) -> list[Hunted]:
         """One Hunted for each mutant, in its order; each is written as it is found."""
         hunted = {m.name: Hunted(m, 0, 0) for m in mutants}
         for first in range(seed, seed + most, ROUND):
             seeds = range(first, min(first + ROUND, seed + most))
             left = [h.mutant for h in hunted.values() if h.seed is None]
             touched = sieve(left, seeds, jobs=self._jobs, seconds=self._seconds)
-            for mutant in left:
+            for mutant in sorted(left, key=lambda m: len(touched[m.name])):
                 found = self._round(hunted[mutant.name], seeds, touched[mutant.name])
                 hunted[mutant.name] = found
                 if found.seed is not None or seeds[-1] + 1 == seed + most:
-                    out.write(f"{found}\n")
-                    out.flush()
+                    self._out.write(f"{found}\n")
+                    self._out.flush()
         return list(hunted.values())
 
-    def _round(self, before: Hunted, seeds: range, touched: Sequence[int]) -> Hunted:
-        """Runs the programs that a mutant touches, until one fails that is right without it."""
-        mutant, left = before.mutant, list(touched)
+    def _round(self, before: Hunted, seeds: range, touched: Mapping[int, str]) -> Hunted:
+        """Up to the first program that ends in an internal error, or fails when it is run and is right without it."""
+        mutant = before.mutant
+        caught = next((s for s, error in touched.items() if error != DIFFERENT), None)
+        run = [s for s in touched if caught is None or s < caught]
+        found = self._first_failure(mutant, run)
+        if found is None and caught is not None:
+            found = caught, "internal", touched[caught]
+        if found is None:
+            return replace(before, programs=before.programs + len(seeds), different=before.different + len(touched))
+        at, kind, text = found
+        drawn, different = before.programs + at - seeds[0] + 1, before.different + list(touched).index(at) + 1
+        return Hunted(mutant, drawn, different, at, kind, text)
+
+    def _first_failure(self, mutant: Mutant, seeds: Sequence[int]) -> tuple[int, str, str] | None:
+        """Runs programs; the first seed that fails, how, and what it says."""
+        left = list(seeds)
         while left:
             records = _models(self._package(mutant), mutant.way, left, self._jobs)
-            failed = sorted((r for r in records if r["kind"] in FOUND), key=lambda r: int(str(r["seed"])))
-            for record in failed:
+            for record in sorted((r for r in records if r["kind"] in FOUND), key=lambda r: int(str(r["seed"]))):
                 at = int(str(record["seed"]))
-                if _is_right(mutant.way, at):
-                    drawn = before.programs + at - seeds[0] + 1
-                    different = before.different + touched.index(at) + 1
-                    return Hunted(mutant, drawn, different, at, str(record["kind"]), str(record["text"]))
+                plain = _models(None, mutant.way, [at], 1)[0]
+                if plain["kind"] == "right":
+                    return at, str(record["kind"]), str(record["text"])
+                self._out.write(f"seed {at} is {plain['kind']} without {mutant.name!r}, too: {plain['text']}\n")
             run = {int(str(r["seed"])) for r in records}
             left = [s for s in left if s not in run] if run else []
-        return replace(before, programs=before.programs + len(seeds), different=before.different + len(touched))
+        return None
 
     def _package(self, mutant: Mutant) -> Path:
         folder = self._folder / "_".join(mutant.name.split())
@@ -139,19 +153,13 @@ def _models(package: Path | None, way: str, seeds: Sequence[int], jobs: int) -> 
         return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
 
-def _is_right(way: str, seed: int) -> bool:
-    """True if the program is right in the project as it is."""
-    (record,) = _models(None, way, [seed], 1)
-    return record["kind"] == "right"
-
-
 def run_mutants(names: Sequence[str], *, most: int, jobs: int, seed: int, seconds: float, out: TextIO) -> int:
     """Every mutant, or those whose names contain one of `names`; 1 where one is not found."""
     chosen = [m for m in MUTANTS if not names or any(n in m.name for n in names)]
     if not chosen:
         raise SystemExit(f"no such mutant; there are: {', '.join(m.name for m in MUTANTS)}")
     with tempfile.TemporaryDirectory(prefix="hardtack_mutants_") as folder:
-        found = Hunter(Path(folder), jobs=jobs, seconds=seconds).run(chosen, most=most, seed=seed, out=out)
+        found = Hunter(Path(folder), jobs=jobs, seconds=seconds, out=out).run(chosen, most=most, seed=seed)
     lost = sum(h.seed is None for h in found)
     out.write(f"{len(chosen)} mutants, {lost} not found\n")
     return 1 if lost else 0

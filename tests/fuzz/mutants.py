@@ -89,11 +89,14 @@ MUTANTS: tuple[Mutant, ...] = (
         (('if dtype.is_half and kind in ("sum", "prod"):', "if False:"),),
     ),
     Mutant(
-        "rows of a window as large as read",
-        "a kernel's scratch is a row short",
+        "scratch that is too small",
+        "a kernel's scratch is an element short",
         "cpu",
         "codegen/tile.py",
-        (("        sizes.add(top + 1)\n", "        sizes.add(top)\n"),),
+        (
+            ("        sizes.add(top + 1)\n", "        sizes.add(top)\n"),
+            ("return numel if all(within(e, numel) for e in offsets) else None", "return numel"),
+        ),
     ),
     Mutant(
         "memory shared while alive",

@@ -30,6 +30,7 @@ from hardtack.export.program import EntryGraph, changed_buffers, to_entry
 from tests.fuzz.children import Ended, Pool, Send
 from tests.fuzz.draw import draw
 from tests.fuzz.mutants import Mutant, changed, module_of, text_of
+from tests.fuzz.outcome import is_refusal
 from tests.fuzz.program import Program, build
 
 TOGETHER = 10
@@ -37,17 +38,24 @@ BACKENDS: Mapping[str, Backend | None] = {"cpu": CppBackend(), "interpreter": Tr
 """What compiles a program for each way; None: its graph is all that there is."""
 
 
+DIFFERENT = ""
+"""Of a program that comes out different: whether it is wrong only a run says. Otherwise there is an internal error."""
+
+
 @dataclass(frozen=True)
 class Sifted:
-    """The names of the mutants with which a program comes out different."""
+    """touched: the name of each mutant with which a program comes out different; DIFFERENT, or the error it ends in."""
 
     seed: int
-    mutants: tuple[str, ...]
+    touched: tuple[tuple[str, str], ...]
 
 
-def sieve(mutants: Sequence[Mutant], seeds: Sequence[int], *, jobs: int, seconds: float) -> dict[str, list[int]]:
-    """Mutant -> the seeds that may show it, in order. A program with which a child dies or hangs may show each."""
-    found: dict[int, tuple[str, ...]] = {}
+def sieve(mutants: Sequence[Mutant], seeds: Sequence[int], *, jobs: int, seconds: float) -> dict[str, dict[int, str]]:
+    """Mutant -> each seed that may show it, in order, with DIFFERENT or the internal error that does.
+
+    A program with which a child dies or hangs may show each.
+    """
+    found: dict[int, dict[str, str]] = {}
     swaps = [swap(m) for m in mutants]
 
     def work(task: Any, send: Send) -> None:
@@ -56,17 +64,18 @@ def sieve(mutants: Sequence[Mutant], seeds: Sequence[int], *, jobs: int, seconds
             send(Sifted(seed, touched_by(draw(seed), swaps)))
 
     def on_end(ended: Ended) -> None:
-        found.update((s.seed, s.mutants) for s in ended.sent)
+        found.update((s.seed, dict(s.touched)) for s in ended.sent)
 
     pool = Pool(work, jobs, seconds)
     pool.add(seeds[k : k + TOGETHER] for k in range(0, len(seeds), TOGETHER))
     pool.run(on_end)
-    every = tuple(m.name for m in mutants)
-    return {name: [s for s in seeds if name in found.get(s, every)] for name in every}
+    names = tuple(m.name for m in mutants)
+    every = dict.fromkeys(names, DIFFERENT)
+    return {name: {s: found.get(s, every)[name] for s in seeds if name in found.get(s, every)} for name in names}
 
 
-def touched_by(program: Program, swaps: Sequence[Swap]) -> tuple[str, ...]:
-    """Takes a program through the compiler, as it is and with each mutant; the names of those that change something."""
+def touched_by(program: Program, swaps: Sequence[Swap]) -> tuple[tuple[str, str], ...]:
+    """Takes a program through the compiler, as it is and with each mutant: what changes something, as in Sifted."""
     arguments = program.arguments()
     try:
         captured = capture(build(program), arguments, None, program.dynamic_shapes())
@@ -74,37 +83,43 @@ def touched_by(program: Program, swaps: Sequence[Swap]) -> tuple[str, ...]:
         return ()
     graph = _converted(captured)
     before = {way: _made(graph, arguments, BACKENDS[way]) for way in sorted({s.mutant.way for s in swaps})}
-    names: list[str] = []
+    found: list[tuple[str, str]] = []
     for each in swaps:
         mutant, plain = each.mutant, before[each.mutant.way]
         with each.put_in():
             own = _converted(captured) if mutant.file.startswith("export/") else graph
             after = _made(own, arguments, BACKENDS[mutant.way])
         if after.text != plain.text or (mutant.calls and mutant.calls in plain.kernels):
-            names.append(mutant.name)
-    return tuple(names)
+            found.append((mutant.name, after.internal))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
 class _Made:
-    """text: stands for all that is made of a program. kernels: the sources of its kernels."""
+    """text: stands for all that is made of a program. kernels: its kernels' sources. internal: an error of ours."""
 
     text: str
     kernels: str = ""
+    internal: str = DIFFERENT
 
 
-def _converted(captured: Captured) -> EntryGraph | str:
+def _failed(error: Exception) -> _Made:
+    text = f"{type(error).__name__}: {error}"
+    return _Made(text, internal=DIFFERENT if is_refusal(error) else text)
+
+
+def _converted(captured: Captured) -> EntryGraph | _Made:
     """The graph, or the error that says why there is none."""
     try:
         return to_entry("forward", captured, ConstantStore(), changed_buffers(captured.ep))
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return _failed(error)
 
 
-def _made(entry: EntryGraph | str, arguments: tuple[torch.Tensor, ...], backend: Backend | None) -> _Made:
+def _made(entry: EntryGraph | _Made, arguments: tuple[torch.Tensor, ...], backend: Backend | None) -> _Made:
     """Graph, constants, plan and kernels, or the error that says why there are none."""
-    if isinstance(entry, str):
-        return _Made(entry)
+    if isinstance(entry, _Made):
+        return entry
     keys = [(c.name, c.key) for c in entry.graph.constants]
     text = f"{to_text_graph(entry.graph)}\n{keys}"
     if backend is None:
@@ -112,7 +127,7 @@ def _made(entry: EntryGraph | str, arguments: tuple[torch.Tensor, ...], backend:
     try:
         made = compile_entry(entry.graph, size_hints(entry, arguments, {}), backend)
     except Exception as error:
-        return _Made(f"{text}\n{type(error).__name__}: {error}")
+        return _failed(error)
     kernels = "\n".join(made.sources[name] for name in sorted(made.sources))
     return _Made("\n".join((text, made.texts["plan"], kernels, repr(sorted(made.prepacks.items())))), kernels)
 

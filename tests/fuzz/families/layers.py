@@ -24,6 +24,12 @@ def _image(g: Drawer, rank: int, channels: tuple[int, ...], sizes: tuple[int, ..
     return g.operand(fits, new)
 
 
+def _scale(g: Drawer, shape: tuple[int, ...]) -> str:
+    """A weight that varies along one of the dimensions."""
+    d = g.r.randrange(len(shape))
+    return g.weight(tuple(n if e == d else 1 for e, n in enumerate(shape)))
+
+
 def _convolutions(g: Drawer) -> Drawn:
     r = g.r
     rank = r.choice((1, 2, 2, 2, 3))
@@ -47,9 +53,13 @@ def _convolutions(g: Drawer) -> Drawn:
             f"groups={groups}, bias={bias}, padding_mode='{mode}', dtype={g.main})"
         )
     m = g.inner(text)
+    sides = [r.choice((0, 0, 1, 2)) for _ in range(2 * rank)]
     forms = [
         f"{m}({a})",
         f"{m}({a})",
+        f"{m}(F.pad({a}, {sides}))",
+        f"{m}(F.pad({a}, {sides}, value={r.choice((1.5, -0.25))}))",
+        f"{m}({a}) * {_scale(g, (g.value(a).shape[0], out, *[1] * rank))}",
         f"F.relu({m}({a}))",
         f"F.silu({m}({a})) + 1",
         f"{m}({a}).mean((-1,))",
@@ -58,11 +68,7 @@ def _convolutions(g: Drawer) -> Drawn:
     if rank == 2:
         norm = g.inner(f"nn.BatchNorm2d({out}, dtype={g.main})")
         forms += [f"{norm}({m}({a})).relu()", f"{m}({a}) * {g.weight((out, 1, 1))} + {g.weight((out, 1, 1))}"]
-        forms += [
-            f"{m}(F.pad({a}, [1, 1, 1, 1]))",
-            f"{m}(F.pad({a}, [0, 1, 2, 0]))",
-            f"{m}({a}).permute(0, 2, 3, 1) * 2",
-        ]
+        forms += [f"{m}(F.pad({a}, [1, 1, 1, 1]))", f"{m}({a}).permute(0, 2, 3, 1) * 2"]
     return r.choice(forms)
 
 

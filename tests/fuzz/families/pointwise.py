@@ -146,6 +146,9 @@ ARITHMETIC = table(
     F.smooth_l1_loss({a}, {same} * 0.9)
     F.huber_loss({a}, {same} * 0.9, delta=0.5)
     F.mse_loss({a}, {same} * 0.5, reduction="none")
+    {a} * {x}
+    {a} / {x}
+    {a} + {x}
     {a} * {a} + {same} * {b}
     ({a} + {b}) * 0.5 - {same}
     """,
@@ -198,7 +201,9 @@ INTEGERS = table(
     {a}.div(3, rounding_mode="floor")
     {a}.clamp(min={same})
     {a} >> 40
-    {a} << {same}.abs()
+    {a} << {same}.abs()  *2
+    {a} >> {same}.abs()
+    {a} << 31
     torch.pow({a}, 2)
     torch.pow({a}, 3)
     {a} == {b}

@@ -39,6 +39,9 @@ def _with_weights(g: Drawer) -> Drawn:
     ]
     if t.dim() == 1:
         forms += [f"torch.outer({a}, {bias})", f"torch.dot({a}, {a})", f"torch.matmul({wt}, {a})"]
+    if t.dim() > 1:
+        rows = g.weight((t.shape[-2], 1), t.dtype)
+        forms += [f"({a} @ {w}) * {rows}", f"(F.linear({a}, {wt}, {bias}) + {rows}) * {rows}"]
     if t.dim() == 2:
         forms += [
             f"torch.addmm({bias}, {a}, {w}, beta=0.5, alpha=2)",

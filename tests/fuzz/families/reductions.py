@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.fuzz.families.forms import table
+from tests.fuzz.draw import Draft, Drawer, Drawn, Family
+from tests.fuzz.families.forms import filled, table
 
 REDUCTIONS = table(
     "reductions",
@@ -148,4 +149,58 @@ SOFTMAXES = table(
     """,
 )
 
-FAMILIES = (REDUCTIONS, OF_INTEGERS, ORDERED, SOFTMAXES)
+
+def _rows(g: Drawer) -> Drawn:
+    """Rows that are made, read again in another order or as they are, and put together with what was found."""
+    r, a = g.r, g.floats(least=1)
+    d, row, found = g.dim(a), g.next_name(), g.next_name(1)
+    made = r.choice(
+        (
+            "({a} - {a}.amax(D, keepdim=True)).exp()",
+            "{a}.softmax(D)",
+            "({a} + {b}).tanh()",
+            "{a} - {a}.mean(D, keepdim=True)",
+        )
+    )
+    order = r.choice((row, f"{row}.flip({d})", f"{row}.roll(1, {d})", f"({row} * {row}.flip({d}))"))
+    read = r.choice(
+        ("{x}.sum(D, keepdim=True)", "{x}.amax(D, keepdim=True)", "{x}.mean(D, keepdim=True)", "{x}.cumsum(D)", "{x}")
+    )
+    last = r.choice(
+        (f"{row} * {found}", f"{row} - {found}", f"{row} / ({found}.abs() + 1)", f"{row}.flip({d}) + {found}")
+    )
+    return [
+        Draft(filled(g, made.replace("D", str(d)), a)),
+        Draft(read.replace("D", str(d)).format(x=order)),
+        Draft(last),
+    ]
+
+
+def _long_sums(g: Drawer) -> Drawn:
+    """Sums of many numbers of one sign: what is lost on the way adds up."""
+    r = g.r
+    n, rows = r.choice((257, 1000, 1025, 4097)), r.choice((1, 2, 3, 17))
+    d = r.choice((0, 1))
+    x = g.input((rows, n) if d else (n, rows), g.main, "positive")
+    form = r.choice(
+        (
+            "{x}.sum({d})",
+            "{x}.mean({d})",
+            "{x}.var({d})",
+            "{x}.cumsum({d})",
+            "{x}.cumsum({d}) * 0.1",
+            "{x}.logsumexp({d})",
+            "{x}.norm(2, {d})",
+        )
+    )
+    return form.format(x=x, d=d)
+
+
+FAMILIES = (
+    REDUCTIONS,
+    OF_INTEGERS,
+    ORDERED,
+    SOFTMAXES,
+    Family("rows", 1.5, _rows),
+    Family("long sums", 0.7, _long_sums),
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tests.fuzz.draw import Drawer, Drawn, Family, Unfit
 from tests.fuzz.families.forms import filled, table
 
@@ -126,6 +128,8 @@ def _joined(g: Drawer) -> Drawn:
 
     others = [n for n in g.values if fits(n)]
     parts = [a, *(g.r.choice(others) for _ in range(g.r.randint(0, 3)))]
+    if g.r.random() < 0.3:
+        parts = [_computed(g, n) for n in parts]
     g.r.shuffle(parts)
     form = g.r.choice(
         (
@@ -146,9 +150,23 @@ def _joined(g: Drawer) -> Drawn:
     return filled(g, form, a)
 
 
+def _computed(g: Drawer, a: str) -> str:
+    """A value by an expression: what is computed inside the reader of a part must not be computed beside it."""
+    t = g.value(a)
+    if t.dtype is torch.bool:
+        return f"(~{a})"
+    if t.is_floating_point():
+        return g.r.choice((f"({a} * 2 + {a}.sin())", f"({a} / ({a}.abs() + 0.5))", f"{a}.tanh()"))
+    # a divisor that is read as it is, where a mask may put anything in its place
+    by = g.weight(t.shape, t.dtype, "index", (1, 9), "buffer")
+    return g.r.choice((f"({a} // {by})", f"({a} % {by})", f"torch.div({a}, {by}, rounding_mode='trunc')", f"({a} * 3)"))
+
+
 def _padded(g: Drawer) -> Drawn:
     r, a = g.r, g.anything()
     t = g.value(a)
+    if r.random() < 0.35:
+        a = _computed(g, a)
     mode = r.choice(("constant", "constant", "constant", "reflect", "replicate", "circular"))
     if mode == "constant":
         sides = [r.choice((0, 1, 1, 2, 3, -1)) for _ in range(2 * r.randint(1, min(t.dim(), 3)))]
