@@ -95,7 +95,7 @@ def load(
     version (docs/package.md); if given, the bundle must be signed by one of them, its weights are hashed, and what was
     hashed is what runs.
     signed_model: the model that the signature must name, so that no other signed bundle can take its place.
-    verify_weights: check the weights' hashes too, which reads the whole file.
+    verify_weights: check the weights' hashes too: their file is read into memory, and what was hashed is what runs.
     copy_weights: read the weights into memory; otherwise they are mapped, and the file must not be changed in place.
     weights: the weights file of a bundle that keeps them outside; None: beside the bundle, under the name it knows.
     cuda_driver: the path of CUDA's driver library; None: libcuda.so.1, found as the system finds libraries.

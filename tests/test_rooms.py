@@ -25,7 +25,7 @@ THIRD_PARTY = {
 }
 RUNTIME_SYSTEM_HEADERS = {
     "cpuid.h", "dlfcn.h", "elf.h", "fcntl.h", "immintrin.h", "linux/futex.h", "sched.h", "stddef.h", "stdint.h",
-    "string.h", "sys/auxv.h", "sys/mman.h", "sys/stat.h", "sys/syscall.h", "unistd.h",
+    "link.h", "string.h", "sys/auxv.h", "sys/mman.h", "sys/stat.h", "sys/syscall.h", "unistd.h",
 }  # fmt: skip
 
 

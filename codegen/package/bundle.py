@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import mmap
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from hardtack.codegen.package import container, elf, library, manifest_read, pla
 from hardtack.codegen.package.container import Entry
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.manifest import EntrySpec, Manifest
+from hardtack.codegen.package.mapped import MappedFile
 from hardtack.codegen.package.output import PathLike
 from hardtack.codegen.package.plan_gpu import LIMITS
 from hardtack.codegen.package.plan_read import RawPlan
@@ -39,18 +38,32 @@ class VerifyReport:
     signed_version: int | None
 
 
+_MAX_TEXT_NBYTES = 2**28
+_MAX_CODE_HOLE_NBYTES = 2**24
+_MAX_HOLE_NBYTES = 2**30
+
+
+def _sparse(holes: int, where: str, limit: int) -> str:
+    return (
+        f"{holes} bytes {where} are holes of a sparse file; at most {limit} may be: "
+        "copy the whole file (cp --sparse=never)"
+    )
+
+
 class Bundle:
     """A bundle whose container and manifest are sound. Other members are checked as they are read.
 
     An external weights file is opened when it is first asked for: at `weights_path`, else beside the bundle.
     """
 
-    def __init__(self, path: Path, data: memoryview, weights_path: Path | None = None) -> None:
+    def __init__(self, path: Path, mapped: MappedFile, weights_path: Path | None = None) -> None:
         self.path = path
-        self.data = data
-        self._external: _Mapped | None = None
+        self.data = mapped.data
+        self._mapped = mapped
+        self._external: MappedFile | None = None
         self._tensors: dict[str, dict[str, weights.Tensor]] = {}
-        self.entries = {e.name: e for e in container.read_archive(data)}
+        self.entries = {e.name: e for e in container.read_archive(self.data)}
+        self._check_sizes()
         self.manifest_text = self._checked(self.entries["manifest.json"])
         self.manifest: Manifest = manifest_read.parse(self.manifest_text)
         self._specs = {m.name: m for m in self.manifest.members}
@@ -64,6 +77,16 @@ class Bundle:
         """Closes the external weights."""
         if self._external is not None:
             self._external.close()
+
+    def _check_sizes(self) -> None:
+        """Texts and code are read into memory: they have limits, and must be there, not holes of a sparse file."""
+        for name, entry in self.entries.items():
+            if name.startswith(("manifest.json", "plans/")) and entry.nbytes > _MAX_TEXT_NBYTES:
+                raise LoadError(f"has {entry.nbytes} bytes; at most {_MAX_TEXT_NBYTES} are read", name)
+        read = [e.offset + e.nbytes for e in self.entries.values() if not e.name.endswith(".safetensors")]
+        holes = self._mapped.hole_nbytes(0, max(read))
+        if holes > _MAX_CODE_HOLE_NBYTES:
+            raise LoadError(_sparse(holes, "before the weights", _MAX_CODE_HOLE_NBYTES))
 
     def _checked(self, entry: Entry) -> bytes:
         data = bytes(self._view(entry))  # a copy first: what is checked is what is used
@@ -99,7 +122,7 @@ class Bundle:
         if self._external is None:
             assert self.weights_path is not None
             try:
-                self._external = _Mapped(self.weights_path)
+                self._external = MappedFile(self.weights_path)
             except OSError as error:
                 why = error.strerror or error
                 problem = f"cannot open the weights: {why}; the bundle keeps {external.nbytes} bytes of them outside"
@@ -115,6 +138,18 @@ class Bundle:
         """The bytes of all weights files."""
         members = sum(e.nbytes for e in self.entries.values() if e.name.endswith(".safetensors"))
         return members + (self.manifest.external.nbytes if self.manifest.external is not None else 0)
+
+    def check_weights_are_there(self) -> None:
+        """What is hashed is no more than the files hold, but for a limit. Raises LoadError."""
+        for file in {c.file for c in self.manifest.constants}:
+            self._check_header(file)
+        holes = self._mapped.hole_nbytes(0, len(self.data))
+        if self.manifest.external is not None:
+            self.weights_file(self.manifest.external.name)
+            assert self._external is not None
+            holes += self._external.hole_nbytes(0, len(self._external.data))
+        if holes > _MAX_HOLE_NBYTES:
+            raise LoadError(_sparse(holes, "of the weights", _MAX_HOLE_NBYTES))
 
     def check_external(self) -> None:
         """The external weights, if there are, have the manifest's sha256. Raises LoadError."""
@@ -143,9 +178,9 @@ class Bundle:
 
     def entry(self, name: str) -> EntrySpec:
         """The entry point `name`. Raises LoadError, listing those there are."""
-        for e in self.manifest.entries:
-            if e.name == name:
-                return e
+        found = self.manifest.entries_by_name.get(name)
+        if found is not None:
+            return found
         known = ", ".join(e.name for e in self.manifest.entries)
         raise LoadError(f"there is no entry point {name!r}; there are: {known}", "manifest.json")
 
@@ -174,15 +209,25 @@ class Bundle:
             if name.startswith("kernels/") and name not in named:
                 raise LoadError("belongs to nothing", name)
 
+    def _check_header(self, file: str) -> None:
+        """The header of a weights file is there: text has no zeros."""
+        data = self.weights_file(file)
+        entry = self.entries.get(file)
+        mapped, start = (self._external, 0) if entry is None else (self._mapped, entry.offset)
+        assert mapped is not None
+        if mapped.hole_nbytes(start, start + weights.header_nbytes(data, file)) > 0:
+            raise LoadError("a part of its header is a hole of a sparse file", file)
+
     def tensors(self, file: str) -> dict[str, weights.Tensor]:
         """The tensors of a weights file; its bytes are not hashed."""
         if file not in self._tensors:
+            self._check_header(file)
             self._tensors[file] = weights.read(self.weights_file(file), file)
         return self._tensors[file]
 
     def constant(self, name: str) -> npt.NDArray[np.generic]:
         """A constant's content, in place; bf16 as its bits. KeyError if there is none of that name."""
-        spec = {c.name: c for c in self.manifest.constants}[name]
+        spec = self.manifest.constants_by_name[name]
         tensor = self.tensors(spec.file)[spec.tensor]
         return weights.array_of(self.weights_file(spec.file), tensor).reshape(spec.shape)
 
@@ -198,22 +243,6 @@ class Bundle:
                 raise LoadError(f"constant {c.name!r} is {c.dtype}{list(c.shape)}; its tensor is {found}", c.file)
 
 
-class _Mapped:
-    """A file's bytes, mapped. Raises OSError."""
-
-    def __init__(self, path: Path) -> None:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            self._mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
-        self.data = memoryview(self._mapping if self._mapping is not None else b"")
-
-    def close(self) -> None:
-        if self._mapping is None:
-            return
-        with suppress(BufferError):  # a view is still held: the mapping goes with it
-            self._mapping.close()
-
-
 @contextmanager
 def open_bundle(path: PathLike, weights_path: PathLike | None = None) -> Iterator[Bundle]:
     """Maps a bundle for reading; its views are good inside the `with`. Raises LoadError, which names the path.
@@ -222,12 +251,12 @@ def open_bundle(path: PathLike, weights_path: PathLike | None = None) -> Iterato
     """
     where = Path(path)
     try:
-        mapped = _Mapped(where)
+        mapped = MappedFile(where)
     except OSError as error:
         raise LoadError(f"cannot open it: {error.strerror or error}", str(where)) from None
     bundle: Bundle | None = None
     try:
-        bundle = Bundle(where, mapped.data, None if weights_path is None else Path(weights_path))
+        bundle = Bundle(where, mapped, None if weights_path is None else Path(weights_path))
         yield bundle
     except LoadError as error:
         raise error.within(str(where)) from None
@@ -249,6 +278,7 @@ def verify_bundle(path: PathLike, weights_path: PathLike | None = None) -> Verif
 def verify_opened(bundle: Bundle) -> VerifyReport:
     """The same for a bundle that is open. Raises LoadError."""
     m = bundle.manifest
+    bundle.check_weights_are_there()
     for name in bundle.entries:
         if name != "manifest.json":
             bundle.check(name)

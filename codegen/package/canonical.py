@@ -80,7 +80,8 @@ def _refuse_number(text: str) -> NoReturn:
 
 
 _FORBIDDEN = re.compile("[\0\ud800-\udfff]")
-_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+# Possessive, and a string that does not end goes to the end: each byte is looked at once.
+_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.?)*+(?:"|\Z)|[\[{]|[\]}]', re.DOTALL)
 
 
 def _depth(data: bytes) -> int:

@@ -19,6 +19,7 @@ from hardtack.codegen.package.errors import LoadError
 
 Buffer = bytes | bytearray | memoryview
 ALIGNMENT = 64
+MAX_MEMBERS = 2**20
 WEIGHTS_ALIGNMENT = 65536
 _GROUPS = ("manifest.json", "plans/", "lib/", "kernels/", "debug/")
 _NAME = re.compile(r"[A-Za-z0-9._/:-]{1,255}\Z")
@@ -224,6 +225,8 @@ def _read_end(data: memoryview) -> tuple[int, int, int]:
         if start < 0 or struct.unpack_from("<I", data, start)[0] != _END64_MAGIC:
             raise LoadError("the ZIP64 end record is missing", "container")
         count, directory_nbytes, directory_offset = _END64.unpack_from(data, start)[7:]
+    if count > MAX_MEMBERS:
+        raise LoadError(f"it has {count} members; at most {MAX_MEMBERS} are read", "container")
     if directory_offset + directory_nbytes != start:
         raise LoadError(
             f"directory of {directory_nbytes} bytes at byte {directory_offset} does not end at byte {start}, "

@@ -17,6 +17,7 @@ _NOBITS = 8
 _DYNSYM = 11
 _SYMBOL = struct.Struct("<IBBHQQ")
 _DESCRIPTOR_NBYTES = 64
+_MAX_NAME_NBYTES = 1023
 
 
 def check_kernels(data: memoryview, where: str, arch: str, functions: Iterable[str]) -> None:
@@ -40,7 +41,7 @@ def check_cubin(data: memoryview, where: str, arch: str, functions: Iterable[str
         raise LoadError("its section headers lie outside the file", where)
     _, _, _, _, offset, nbytes, *_ = sections[names_at]
     names = bytes(data[offset : offset + nbytes])
-    known = {names[s[0] : names.find(b"\0", s[0])] for s in sections}
+    known = {_name(names, s[0]) for s in sections}
     for function in functions:
         if b".text." + function.encode() not in known:
             raise LoadError(f"has no function {function!r}", where)
@@ -79,16 +80,23 @@ def _sections(data: memoryview, where: str, table: int, entry_nbytes: int, count
     return sections
 
 
-def _descriptors(data: memoryview, sections: Sequence[tuple[int, ...]]) -> set[bytes]:
+def _descriptors(data: memoryview, sections: Sequence[tuple[int, ...]]) -> set[bytes | None]:
     """The names of symbols of a kernel descriptor's size that the file defines for others."""
-    found: set[bytes] = set()
+    found: set[bytes | None] = set()
     for _, kind, _, _, offset, nbytes, link, *_ in sections:
         if kind != _DYNSYM or link >= len(sections) or sections[link][1] == _NOBITS:
             continue
         names = bytes(data[sections[link][4] : sections[link][4] + sections[link][5]])
         for at in range(offset, offset + nbytes - _SYMBOL.size + 1, _SYMBOL.size):
             name, _, _, defined_in, _, size = _SYMBOL.unpack_from(data, at)
-            end = names.find(b"\0", name)
-            if defined_in != 0 and size == _DESCRIPTOR_NBYTES and end >= 0:
-                found.add(names[name:end])
-    return found
+            if defined_in != 0 and size == _DESCRIPTOR_NBYTES:
+                found.add(_name(names, name))
+    return found - {None}
+
+
+def _name(names: bytes, at: int) -> bytes | None:
+    """The name at a place of a table of names; None for one that does not end, or not soon: names may overlap, so that
+    long ones would take more room than the file.
+    """
+    end = names.find(b"\0", at, at + _MAX_NAME_NBYTES + 1)
+    return names[at:end] if end >= 0 else None

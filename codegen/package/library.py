@@ -124,6 +124,8 @@ class _Library:
                 raise self.refuse(f"it has a segment of type 0x{kind:x}, which no library of a bundle has")
             if offset + file_nbytes > len(self.data):
                 raise self.refuse(f"segment {index} ends at byte {offset + file_nbytes}, the file at {len(self.data)}")
+            if kind != _LOAD and (address > _MAX_SPAN or nbytes > _MAX_SPAN):
+                raise self.refuse("a segment lies outside of what is loaded")
             segments.append(_Segment(kind, flags, offset, address, file_nbytes, nbytes, alignment))
         return segments
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hardtack.codegen.ir.constants import Recipe, View
 from hardtack.codegen.ir.expr import Const, Expr, to_text
@@ -131,6 +132,18 @@ class Manifest:
     members: tuple[MemberSpec, ...]
     external: MemberSpec | None = None
     signature: Signature | None = None
+
+    @cached_property
+    def constants_by_name(self) -> Mapping[str, ConstantSpec]:
+        return {c.name: c for c in self.constants}
+
+    @cached_property
+    def states_by_name(self) -> Mapping[str, StateSpec]:
+        return {s.name: s for s in self.states}
+
+    @cached_property
+    def entries_by_name(self) -> Mapping[str, EntrySpec]:
+        return {e.name: e for e in self.entries}
 
 
 def from_content(

@@ -274,8 +274,7 @@ def _agrees(p: Proof, e: int, dim: Dim) -> bool:
 
 def _check_stored(p: Proof, manifest: Manifest) -> None:
     """Constants and states are those of the manifest: dtype and numel of the one, dtype and shape of the other."""
-    constants = {c.name: c for c in manifest.constants}
-    states = {s.name: s for s in manifest.states}
+    constants, states = manifest.constants_by_name, manifest.states_by_name
     for index, v in enumerate(p.plan.values):
         if v.storage not in ("constant", "state"):
             continue

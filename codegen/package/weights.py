@@ -18,6 +18,7 @@ from hardtack.codegen.package.errors import LoadError
 
 ALIGNMENT = 256
 _PAD = "__pad_"
+_MAX_RANK = 64
 _MAX_HEADER_NBYTES = 100_000_000  # the safetensors library's own limit
 _NAMES: dict[DType, str] = {
     DType.F32: "F32",
@@ -105,22 +106,27 @@ def write(tensors: Mapping[str, ConstantData]) -> list[bytes | memoryview]:
     return [struct.pack("<Q", len(text)) + text, *pieces]
 
 
+def header_nbytes(data: memoryview, where: str) -> int:
+    """Where the header of a safetensors file ends. Raises LoadError."""
+    if len(data) < 8:
+        raise LoadError(f"has {len(data)} bytes; a safetensors file has at least 8", where)
+    (nbytes,) = struct.unpack_from("<Q", data)
+    if nbytes > min(len(data) - 8, _MAX_HEADER_NBYTES):
+        raise LoadError(f"its header of {nbytes} bytes does not fit in its {len(data)} bytes", where)
+    return 8 + int(nbytes)
+
+
 def read(data: memoryview, where: str) -> dict[str, Tensor]:
     """The member's tensors by name, padding left out. Raises LoadError unless they cover the member in order.
 
     The header's JSON may be spelled in any way: weights can be replaced by those of another writer.
     """
-    if len(data) < 8:
-        raise LoadError(f"has {len(data)} bytes; a safetensors file has at least 8", where)
-    (header_nbytes,) = struct.unpack_from("<Q", data)
-    if header_nbytes > min(len(data) - 8, _MAX_HEADER_NBYTES):
-        raise LoadError(f"its header of {header_nbytes} bytes does not fit in its {len(data)} bytes", where)
-    if (header_nbytes + 8) % ALIGNMENT:
-        raise LoadError(f"its header ends at byte {header_nbytes + 8}, not at a multiple of {ALIGNMENT}", where)
-    document = canonical.loads(bytes(data[8 : 8 + header_nbytes]), where, any_spelling=True)
+    start = header_nbytes(data, where)
+    if start % ALIGNMENT:
+        raise LoadError(f"its header ends at byte {start}, not at a multiple of {ALIGNMENT}", where)
+    document = canonical.loads(bytes(data[8:start]), where, any_spelling=True)
     header = Fields(document, where)
     assert isinstance(document, dict)
-    start = 8 + header_nbytes
     tensors = [_tensor(header, name, start) for name in document]
     _check_layout(tensors, start, len(data), where)
     return {t.name: t for t in tensors if not t.name.startswith(_PAD)}
@@ -131,19 +137,15 @@ def read_foreign(data: memoryview, where: str) -> dict[str, ConstantData]:
 
     Order, alignment and gaps are free here, and metadata is left out; every tensor lies inside the file.
     """
-    if len(data) < 8:
-        raise LoadError(f"has {len(data)} bytes; a safetensors file has at least 8", where)
-    (header_nbytes,) = struct.unpack_from("<Q", data)
-    if header_nbytes > min(len(data) - 8, _MAX_HEADER_NBYTES):
-        raise LoadError(f"its header of {header_nbytes} bytes does not fit in its {len(data)} bytes", where)
-    document = canonical.loads(bytes(data[8 : 8 + header_nbytes]), where, any_spelling=True)
+    start = header_nbytes(data, where)
+    document = canonical.loads(bytes(data[8:start]), where, any_spelling=True)
     header = Fields(document, where)
     assert isinstance(document, dict)
     out: dict[str, ConstantData] = {}
     for name in document:
         if name == "__metadata__" or name.startswith(_PAD):
             continue
-        tensor = _tensor(header, name, 8 + header_nbytes)
+        tensor = _tensor(header, name, start)
         if tensor.end > len(data):
             raise LoadError(f"tensor {name!r} ends at byte {tensor.end}, the file at {len(data)}", where)
         out[name] = ConstantData(tensor.dtype, array_of(data, tensor))
@@ -158,6 +160,8 @@ def _tensor(header: Fields, name: str, start: int) -> Tensor:
     shape = fields.all("shape", lambda v, w, p: check_int(v, w, p, 0, 2**48))
     offsets = fields.all("data_offsets", lambda v, w, p: check_int(v, w, p, 0))
     fields.done()
+    if len(shape) > _MAX_RANK:
+        raise LoadError(f"tensor {name!r} has {len(shape)} dimensions; at most {_MAX_RANK} are known", where)
     if len(offsets) != 2:
         raise LoadError(f"tensor {name!r}.data_offsets has {len(offsets)} numbers, not 2", where)
     tensor = Tensor(name, dtype, shape, start + offsets[0], start + offsets[1])

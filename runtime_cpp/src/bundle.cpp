@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "checked.h"
 #include "cpu_features.h"
@@ -12,6 +13,14 @@ namespace hardtack::rt {
 namespace {
 
 constexpr uint64_t kMaxTextNbytes = uint64_t{256} << 20;  // manifest and plans: more is no model's
+constexpr uint64_t kMaxCodeHoleNbytes = uint64_t{16} << 20;
+constexpr uint64_t kMaxHoleNbytes = uint64_t{1} << 30;
+
+Status sparse(uint64_t holes, const char* where, uint64_t limit) {
+  return error(HT_BAD_BUNDLE,
+               "%llu bytes %s are holes of a sparse file; at most %llu may be: copy the whole file (cp --sparse=never)",
+               static_cast<unsigned long long>(holes), where, static_cast<unsigned long long>(limit));
+}
 
 bool is_weights(const Member& member) { return member_group(member.name) == 5; }
 
@@ -30,6 +39,9 @@ Status read_weights_header(const Source& source, WeightsFile* file) {
   HT_RETURN_IF_ERROR(source.read(file->offset, 8, first));
   uint64_t nbytes = 0;
   HT_RETURN_IF_ERROR(weights_header_nbytes(first, file->nbytes, file->name, &nbytes));
+  if (source.hole_nbytes(file->offset, nbytes) > 0) {
+    return error(HT_BAD_BUNDLE, "member %s: a part of its header is a hole of a sparse file", file->name);
+  }
   std::string text(nbytes, '\0');
   HT_RETURN_IF_ERROR(source.read(file->offset, nbytes, text.data()));
   return parse_weights_header(text, file->nbytes, file->name, &file->header);
@@ -78,10 +90,11 @@ OpenWeights weights_opener(const char* path, const char* bundle_path) {
   };
 }
 
-Status Bundle::open(std::unique_ptr<Source> source, const OpenWeights& open_weights, Bundle* bundle) {
+Status Bundle::open(std::unique_ptr<Source> source, Bundle* bundle) {
   bundle->file_nbytes_ = source->nbytes();
   bundle->source_ = std::move(source);
   HT_RETURN_IF_ERROR(read_zip(*bundle->source_, &bundle->members_));
+  HT_RETURN_IF_ERROR(bundle->check_holes());
   for (size_t i = 0; i < bundle->members_.size(); ++i) {
     bundle->member_index_.emplace(bundle->members_[i].name, static_cast<uint32_t>(i));
   }
@@ -89,11 +102,42 @@ Status Bundle::open(std::unique_ptr<Source> source, const OpenWeights& open_weig
   if (manifest.nbytes > kMaxTextNbytes) return error(HT_BAD_BUNDLE, "manifest.json: larger than 256 MiB");
   HT_RETURN_IF_ERROR(read_member(*bundle->source_, manifest, &bundle->manifest_text_));
   HT_RETURN_IF_ERROR(parse_manifest(bundle->manifest_text_, &bundle->manifest_));
-  HT_RETURN_IF_ERROR(bundle->check_members());
-  if (!bundle->manifest_.has_external) return bundle->read_weights();
-  if (!open_weights) return Status();
-  HT_RETURN_IF_ERROR(open_weights(bundle->manifest_.external, &bundle->external_));
-  return bundle->read_weights();
+  return bundle->check_members();
+}
+
+Status Bundle::open_external(const OpenWeights& open_weights) {
+  return manifest_.has_external ? open_weights(manifest_.external, &external_) : Status();
+}
+
+// What is read into memory before its hash is known is there: text, code, and what lies between.
+Status Bundle::check_holes() const {
+  uint64_t end = 0;
+  for (const Member& member : members_) {
+    if (!is_weights(member)) end = member.data_offset + member.nbytes;
+  }
+  const uint64_t holes = source_->hole_nbytes(0, end);
+  return holes <= kMaxCodeHoleNbytes ? Status() : sparse(holes, "before the weights", kMaxCodeHoleNbytes);
+}
+
+Status Bundle::check_weights_are_there() const {
+  uint64_t holes = source_->hole_nbytes(0, source_->nbytes());
+  if (external_ != nullptr) holes += external_->hole_nbytes(0, external_->nbytes());
+  return holes <= kMaxHoleNbytes ? Status() : sparse(holes, "of the weights", kMaxHoleNbytes);
+}
+
+bool Bundle::holds_weights() const { return std::any_of(members_.begin(), members_.end(), is_weights); }
+
+Status Bundle::hold(bool hashed, bool copy, WeightBytes* bytes) {
+  if (hashed || copy) HT_RETURN_IF_ERROR(check_weights_are_there());
+  const auto take = [&](std::unique_ptr<Source>* source, std::shared_ptr<const Bytes>* held) -> Status {
+    const bool changes = !(*source)->is_immutable();
+    HT_RETURN_IF_ERROR((*source)->hold(copy || (hashed && changes), held));
+    // A mapping of a file that can change is not read from: it may end before its size.
+    if (copy || hashed) *source = open_held(*held);
+    return Status();
+  };
+  if (external_ != nullptr) HT_RETURN_IF_ERROR(take(&external_, &bytes->external));
+  return external_ == nullptr || holds_weights() ? take(&source_, &bytes->bundle) : Status();
 }
 
 // The manifest lists every member but itself, in the archive's order.
@@ -121,16 +165,18 @@ Status Bundle::read_weights() {
     if (is_weights(member)) weights.push_back({member.name.c_str(), false, member.data_offset, member.nbytes, {}});
   }
   if (external_ != nullptr) weights.push_back({manifest_.external.name, true, 0, external_->nbytes(), {}});
+  std::map<std::string_view, const WeightsFile*> by_name;
   for (WeightsFile& file : weights) {
     HT_RETURN_IF_ERROR(read_weights_header(file.external ? *external_ : *source_, &file));
+    by_name.emplace(file.name, &file);
   }
   constant_places_.reserve(manifest_.constants.size());
   for (const ManifestArray& constant : manifest_.constants) {
-    const auto file = std::find_if(weights.begin(), weights.end(),
-                                   [&](const WeightsFile& w) { return std::strcmp(w.name, constant.file) == 0; });
-    if (file == weights.end()) {
+    const auto found = by_name.find(constant.file);
+    if (found == by_name.end()) {
       return error(HT_BAD_BUNDLE, "constant \"%s\": \"%s\" holds no weights", constant.name, constant.file);
     }
+    const WeightsFile* file = found->second;
     const WeightTensor* tensor = file->header.find(constant.tensor);
     if (tensor == nullptr) {
       return error(HT_BAD_BUNDLE, "constant \"%s\": %s has no tensor \"%s\"", constant.name, constant.file,

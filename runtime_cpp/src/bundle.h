@@ -18,6 +18,15 @@ struct ConstantPlace {
   uint64_t offset = 0;
 };
 
+/// What holds the constants: the bundle, its external weights, or both. Null where there are none.
+struct WeightBytes {
+  std::shared_ptr<const Bytes> bundle, external;
+
+  const uint8_t* at(const ConstantPlace& place) const {
+    return (place.external ? external : bundle)->data() + place.offset;
+  }
+};
+
 /// Opens the external weights that a manifest names.
 using OpenWeights = std::function<Status(const ManifestMember& external, std::unique_ptr<Source>* source)>;
 
@@ -26,8 +35,17 @@ OpenWeights weights_opener(const char* path, const char* bundle_path);
 
 class Bundle {
  public:
-  /// Weights outside of the bundle are not opened with an empty `open_weights`: then it has no places of constants.
-  static Status open(std::unique_ptr<Source> source, const OpenWeights& open_weights, Bundle* bundle);
+  /// Container and manifest; no weights yet.
+  static Status open(std::unique_ptr<Source> source, Bundle* bundle);
+  /// Opens the weights outside of the bundle, where there are.
+  Status open_external(const OpenWeights& open_weights);
+  /// Takes the bytes of all weights; what is read from now on is read from these. With `hashed`, they are such as nobody
+  /// can change, with `copy` they are in memory in any case.
+  Status hold(bool hashed, bool copy, WeightBytes* bytes);
+  /// Reads the weights' headers: where each constant lies.
+  Status read_weights();
+  /// HT_BAD_BUNDLE where reading the weights would read far more than the files hold: holes of a sparse file.
+  Status check_weights_are_there() const;
 
   const Manifest& manifest() const { return manifest_; }
   const std::string& manifest_text() const { return manifest_text_; }
@@ -51,7 +69,8 @@ class Bundle {
 
  private:
   Status check_members() const;
-  Status read_weights();
+  Status check_holes() const;
+  bool holds_weights() const;
   Status verify_member(const Member& member, const ManifestMember& listed) const;
   Status verify_external() const;
 

@@ -82,20 +82,22 @@ bool CudaDevice::reaches(const ht_device& device) const {
   return type == kDlCudaManaged || (type == kDlCuda && device.device_id == context_->properties.ordinal);
 }
 
-// Reads the kernels' code while the bundle is open; a module is loaded when it is first used.
 Status CudaDevice::add_program(const Program& program) {
-  const char* arch = "";
-  for (const ManifestTarget& target : bundle_.manifest().targets) {
-    if (std::strcmp(target.name, program.plan.target) == 0) arch = target.requirements[0];
-  }
-  for (const GpuKernel& kernel : program.plan.gpu_kernels) {
-    Code& code = code_[kernel.member];
-    if (code.bytes.empty()) HT_RETURN_IF_ERROR(bundle_.read(kernel.member, &code.bytes));
-    HT_RETURN_IF_ERROR(check_kernel_code(code.bytes, kernel.member, arch, kernel.function));
-  }
+  const Manifest& manifest = bundle_.manifest();
+  arch_ = manifest.targets[static_cast<size_t>(manifest.find_target(program.plan.target))].requirements[0];
+  for (const GpuKernel& kernel : program.plan.gpu_kernels) code_[kernel.member].functions.insert(kernel.function);
   for (const GpuArg& arg : program.plan.gpu_args) has_faults_ = has_faults_ || arg.kind == GpuArgKind::status;
   programs_.push_back(&program);
   resolved_.emplace_back(program.plan.kernels.size(), nullptr);
+  return Status();
+}
+
+// Reads the kernels' code while the bundle is open; a module is loaded when it is first used.
+Status CudaDevice::read_code() {
+  for (auto& [member, code] : code_) {
+    HT_RETURN_IF_ERROR(bundle_.read(member.c_str(), &code.bytes));
+    HT_RETURN_IF_ERROR(check_kernel_code(code.bytes, member.c_str(), arch_, code.functions));
+  }
   return Status();
 }
 
@@ -199,6 +201,7 @@ void CudaDevice::place_constants() {
 }
 
 Status CudaDevice::finish_loading() {
+  HT_RETURN_IF_ERROR(read_code());
   place_constants();
   if (constants_nbytes_ == 0) return Status();
   const CudaScope scope(*context_);

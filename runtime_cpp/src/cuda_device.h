@@ -2,11 +2,12 @@
 // session does with them, cuda_launches.cpp the launches of a binding.
 #pragma once
 
+#include <map>
 #include <mutex>
-#include <unordered_map>
 
 #include "cuda_driver.h"
 #include "device.h"
+#include "elf_check.h"
 
 namespace hardtack::rt {
 
@@ -80,7 +81,8 @@ class CudaDevice : public Device {
 
  private:
   struct Code {
-    std::string bytes;  // until it is loaded
+    std::string bytes;        // until it is loaded
+    FunctionNames functions;  // that programs use
     cuda::Module module = nullptr;
   };
   struct Slot {
@@ -90,6 +92,7 @@ class CudaDevice : public Device {
   Status load(const GpuKernel& kernel, cuda::Module* module) const;
   Status check_params(const Plan& plan, const Kernel& kernel, cuda::Function function) const;
   Status allow_shared(const Kernel& kernel, const GpuKernel& gpu, Slot* slot) const;
+  Status read_code();
   void place_constants();
   Status upload() const;
 
@@ -101,8 +104,9 @@ class CudaDevice : public Device {
   bool has_faults_ = false;
   mutable std::mutex mutex_;                                   // guards the three below
   mutable std::vector<std::vector<cuda::Function>> resolved_;  // by program and kernel
-  mutable std::unordered_map<std::string, Code> code_;         // by member
-  mutable std::unordered_map<std::string, Slot> functions_;    // by member and function
+  const char* arch_ = "";                                      // that the target requires
+  mutable std::map<std::string, Code> code_;                   // by member
+  mutable std::map<std::string, Slot> functions_;              // by member and function
   std::vector<int64_t> places_;                                // of the constants; -1: no program uses it
   int64_t constants_nbytes_ = 0;
   cuda::Pointer constants_ = 0;

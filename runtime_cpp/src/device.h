@@ -152,15 +152,6 @@ class Device {
   virtual void release(void* memory) const = 0;
 };
 
-/// What holds the constants: the bundle, its external weights, or both. Null where there are none.
-struct WeightBytes {
-  std::shared_ptr<const Bytes> bundle, external;
-
-  const uint8_t* at(const ConstantPlace& place) const {
-    return (place.external ? external : bundle)->data() + place.offset;
-  }
-};
-
 /// Which device a caller wants: "cpu", "cuda" or "cuda:1".
 struct DeviceName {
   std::string kind = "cpu";

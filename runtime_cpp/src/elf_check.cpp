@@ -16,6 +16,7 @@ constexpr uint8_t kOsAbiCuda13 = 0x41;
 constexpr uint16_t kMachineAmd = 224;
 constexpr uint32_t kGfx942 = 0x4C;
 constexpr uint64_t kDescriptorNbytes = 64;
+constexpr uint64_t kMaxNameNbytes = 1023;
 
 // An ELF file of sections that holds code for a GPU.
 class KernelCode {
@@ -34,8 +35,24 @@ class KernelCode {
            read(header_.e_shoff + uint64_t{i} * sizeof *out, out);
   }
   Status bad(const char* why) const { return error(HT_BAD_BUNDLE, "kernel code %s: %s", name_, why); }
-  Status missing(const char* function) const {
-    return error(HT_BAD_BUNDLE, "kernel code %s: it has no function %s", name_, function);
+
+  // HT_BAD_BUNDLE where one of `wanted` is not among `found`.
+  Status check_found(const FunctionNames& wanted, const std::set<std::string_view>& found) const {
+    for (const std::string& function : wanted) {
+      if (found.count(function) > 0) continue;
+      return error(HT_BAD_BUNDLE, "kernel code %s: it has no function %s", name_, function.c_str());
+    }
+    return Status();
+  }
+
+  // The text at a place in a section of names; "" for one that does not end, or not soon.
+  std::string_view text(const Elf64_Shdr& names, uint64_t at) const {
+    if (at >= names.sh_size || !range_inside(names.sh_offset, names.sh_size, data_.size())) return "";
+    const uint64_t left = names.sh_size - at;
+    const std::string_view rest =
+        data_.substr(names.sh_offset + at, left < kMaxNameNbytes + 1 ? left : kMaxNameNbytes + 1);
+    const size_t end = rest.find('\0');
+    return end == std::string_view::npos ? "" : rest.substr(0, end);
   }
 
   Status check_header(uint16_t machine, const char* wrong_machine) {
@@ -68,7 +85,7 @@ class Cubin : public KernelCode {
  public:
   using KernelCode::KernelCode;
 
-  Status check(int arch, const char* function) {
+  Status check(int arch, const FunctionNames& functions) {
     HT_RETURN_IF_ERROR(check_header(kMachineCuda, "not CUDA code of 64 bits (ELF machine 190)"));
     // CUDA 13 moved the architecture's number.
     const uint32_t flags = header_.e_flags;
@@ -77,20 +94,22 @@ class Cubin : public KernelCode {
       return error(HT_BAD_BUNDLE, "kernel code %s: it is for sm_%d, its target is for sm_%d", name_, found, arch);
     }
     HT_RETURN_IF_ERROR(check_sections());
-    return find(std::string(".text.") + function) ? Status() : missing(function);
+    return find(functions);
   }
 
  private:
-  bool find(const std::string& wanted) const {
+  // A function is a section, called ".text." and its name.
+  Status find(const FunctionNames& wanted) const {
+    constexpr std::string_view kPrefix = ".text.";
+    std::set<std::string_view> found;
     Elf64_Shdr names, each;
-    if (!section(header_.e_shstrndx, &names)) return false;
-    for (uint32_t i = 0; section(i, &each); ++i) {
-      uint64_t at = 0;
-      if (!checked_add(uint64_t{names.sh_offset}, uint64_t{each.sh_name}, &at) || at >= data_.size()) continue;
-      const std::string_view rest = data_.substr(at);
-      if (rest.substr(0, rest.find('\0')) == wanted) return true;
+    for (uint32_t i = 0; section(header_.e_shstrndx, &names) && section(i, &each); ++i) {
+      const std::string_view name = text(names, each.sh_name);
+      if (name.substr(0, kPrefix.size()) != kPrefix) continue;
+      const auto at = wanted.find(name.substr(kPrefix.size()));
+      if (at != wanted.end()) found.insert(*at);
     }
-    return false;
+    return check_found(wanted, found);
   }
 };
 
@@ -99,7 +118,7 @@ class CodeObject : public KernelCode {
  public:
   using KernelCode::KernelCode;
 
-  Status check(std::string_view arch, const char* function) {
+  Status check(std::string_view arch, const FunctionNames& functions) {
     HT_RETURN_IF_ERROR(check_header(kMachineAmd, "not code for AMD GPUs of 64 bits (ELF machine 224)"));
     if (arch != "gfx942") {
       return error(HT_BAD_BUNDLE, "kernel code %s: its target is for %s; this Hardtack knows gfx942", name_,
@@ -111,38 +130,36 @@ class CodeObject : public KernelCode {
                    name_, found, kGfx942);
     }
     HT_RETURN_IF_ERROR(check_sections());
-    return find(std::string(function) + ".kd") ? Status() : missing(function);
+    return find(functions);
   }
 
  private:
-  bool find(const std::string& wanted) const {
+  Status find(const FunctionNames& wanted) const {
+    constexpr std::string_view kSuffix = ".kd";
+    std::set<std::string_view> found;
     Elf64_Shdr symbols, names;
     for (uint32_t i = 0; section(i, &symbols); ++i) {
       if (symbols.sh_type != SHT_DYNSYM || !section(symbols.sh_link, &names) || names.sh_type == SHT_NOBITS) continue;
-      Elf64_Sym each;
-      for (uint64_t at = 0; range_inside(at, sizeof each, symbols.sh_size); at += sizeof each) {
-        if (!read(symbols.sh_offset + at, &each)) return false;
-        const bool descriptor = each.st_shndx != SHN_UNDEF && each.st_size == kDescriptorNbytes;
-        if (descriptor && named(names, each.st_name, wanted)) return true;
+      for (uint64_t at = 0; range_inside(at, sizeof(Elf64_Sym), symbols.sh_size); at += sizeof(Elf64_Sym)) {
+        Elf64_Sym each;
+        if (!read(symbols.sh_offset + at, &each)) break;
+        if (each.st_shndx == SHN_UNDEF || each.st_size != kDescriptorNbytes) continue;
+        const std::string_view name = text(names, each.st_name);
+        if (name.size() < kSuffix.size() || name.substr(name.size() - kSuffix.size()) != kSuffix) continue;
+        const auto known = wanted.find(name.substr(0, name.size() - kSuffix.size()));
+        if (known != wanted.end()) found.insert(*known);
       }
     }
-    return false;
-  }
-
-  // Whether the text at a place in a section of names is `wanted`.
-  bool named(const Elf64_Shdr& names, uint64_t at, const std::string& wanted) const {
-    const uint64_t nbytes = wanted.size() + 1;
-    return range_inside(at, nbytes, names.sh_size) &&
-           std::memcmp(data_.data() + names.sh_offset + at, wanted.c_str(), nbytes) == 0;
+    return check_found(wanted, found);
   }
 };
 
 }  // namespace
 
-Status check_kernel_code(std::string_view data, const char* name, const char* arch, const char* function) {
+Status check_kernel_code(std::string_view data, const char* name, const char* arch, const FunctionNames& functions) {
   int number = 0;
-  if (parse_arch(arch, &number)) return Cubin(data, name).check(number, function);
-  return CodeObject(data, name).check(arch, function);
+  if (parse_arch(arch, &number)) return Cubin(data, name).check(number, functions);
+  return CodeObject(data, name).check(arch, functions);
 }
 
 }  // namespace hardtack::rt

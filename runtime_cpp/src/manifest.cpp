@@ -13,11 +13,14 @@ namespace {
 
 constexpr int64_t kFormat = 1;
 constexpr const char* kWhat = "manifest.json";
+constexpr size_t kMaxRank = 64;
+constexpr const char* kTooManyDims = "more than 64 dimensions";
 
 std::vector<ManifestDim> parse_dims(JsonReader* json) {
   std::vector<ManifestDim> dims;
   json->begin_array();
   while (json->next_item()) {
+    if (dims.size() == kMaxRank) json->fail(kTooManyDims);
     ManifestDim dim;
     dim.fixed = json->peek() != '"';
     if (dim.fixed) {
@@ -100,6 +103,7 @@ int64_t parse_shape(JsonReader* json, DType dtype, std::vector<int64_t>* shape) 
   int64_t nbytes = itemsize(dtype);
   json->begin_array();
   while (json->next_item()) {
+    if (shape->size() == kMaxRank) json->fail(kTooManyDims);
     const int64_t size = json->integer();
     shape->push_back(size);
     if (size < 0 || !checked_mul(nbytes, size, &nbytes) || nbytes >= kMaxNbytes) {
@@ -119,7 +123,10 @@ ManifestView parse_view(JsonReader* json, DType dtype) {
   parse_shape(json, dtype, &view.shape);
   json->key("strides");
   json->begin_array();
-  while (json->next_item()) view.strides.push_back(json->integer());
+  while (json->next_item()) {
+    if (view.strides.size() == kMaxRank) json->fail(kTooManyDims);
+    view.strides.push_back(json->integer());
+  }
   json->end_object();
   if (view.offset < 0 || view.shape.size() != view.strides.size()) json->fail("a bad view");
   return view;

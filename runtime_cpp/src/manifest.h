@@ -1,10 +1,10 @@
 // manifest.json (docs/package.md) as structs. Texts live in `texts` and end with a NUL.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "dtype.h"
@@ -47,7 +47,10 @@ struct ManifestEntry {
   std::vector<ManifestTensor> outputs;
   std::string in_tree;
   std::string out_tree;
-  std::vector<ManifestPlan> plans;
+  std::vector<ManifestPlan> plans;  // ascending by target
+
+  /// Null when there is none for the target.
+  const ManifestPlan* find_plan(std::string_view target) const;
 };
 
 /// Elements of a flat array: the one at `index` lies at offset + index . strides.
@@ -111,7 +114,8 @@ struct ManifestSignature {
   uint8_t value[64] = {};
 };
 
-using NameIndex = std::unordered_map<std::string_view, uint32_t>;
+/// Ordered, not hashed: names come from files, and hashes can be made to collide.
+using NameIndex = std::map<std::string_view, uint32_t>;
 
 struct Manifest {
   std::shared_ptr<TextPool> texts;
@@ -127,11 +131,12 @@ struct Manifest {
   std::vector<ManifestArray> states;
   std::vector<ManifestTarget> targets;
 
-  NameIndex constant_index, state_index, member_index;
+  NameIndex constant_index, state_index, member_index, target_index;
 
   /// Index by name, or -1.
   int find_constant(std::string_view name) const;
   int find_state(std::string_view name) const;
+  int find_target(std::string_view name) const;
   const ManifestMember* find_member(std::string_view name) const;
 };
 

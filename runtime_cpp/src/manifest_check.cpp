@@ -16,7 +16,6 @@ Status bad(const char* format, const char* a, const char* b) {
 // Index of `rows` by name, which must be unique.
 template <typename Rows>
 Status index_names(const Rows& rows, const char* what, NameIndex* index) {
-  index->reserve(rows.size());
   for (const auto& row : rows) {
     if (!index->emplace(row.name, static_cast<uint32_t>(index->size())).second) {
       return bad("%s \"%s\" twice", what, row.name);
@@ -62,9 +61,8 @@ Status check_entry(const Manifest& m, const ManifestEntry& entry) {
   }
   if (entry.plans.size() != m.targets.size()) return bad("entry \"%s\": not one plan for each target", entry.name);
   for (const ManifestTarget& target : m.targets) {
-    const auto found = std::find_if(entry.plans.begin(), entry.plans.end(),
-                                    [&](const ManifestPlan& p) { return std::strcmp(p.target, target.name) == 0; });
-    if (found == entry.plans.end()) return bad("entry \"%s\": no plan for target %s", entry.name, target.name);
+    const ManifestPlan* found = entry.find_plan(target.name);
+    if (found == nullptr) return bad("entry \"%s\": no plan for target %s", entry.name, target.name);
     if (std::strncmp(found->member, "plans/", 6) != 0 || m.find_member(found->member) == nullptr) {
       return bad("entry \"%s\": no member \"%s\"", entry.name, found->member);
     }
@@ -190,7 +188,6 @@ Status check_rows(const Manifest& m) {
   if (m.entries.empty()) return bad("%sno entry%s", "");
   if (m.targets.empty()) return bad("%sno target%s", "");
   HT_RETURN_IF_ERROR(check_unique(m.entries, "entry"));
-  HT_RETURN_IF_ERROR(check_unique(m.targets, "target"));
   for (const ManifestMember& member : m.members) HT_RETURN_IF_ERROR(check_digest(member));
   HT_RETURN_IF_ERROR(check_external(m));
   for (const ManifestTarget& target : m.targets) {
@@ -209,6 +206,13 @@ Status check_rows(const Manifest& m) {
 
 int Manifest::find_constant(std::string_view name) const { return find(constant_index, name); }
 int Manifest::find_state(std::string_view name) const { return find(state_index, name); }
+int Manifest::find_target(std::string_view name) const { return find(target_index, name); }
+
+const ManifestPlan* ManifestEntry::find_plan(std::string_view target) const {
+  const auto at = std::lower_bound(plans.begin(), plans.end(), target,
+                                   [](const ManifestPlan& p, std::string_view wanted) { return p.target < wanted; });
+  return at != plans.end() && at->target == target ? &*at : nullptr;
+}
 
 const ManifestMember* Manifest::find_member(std::string_view name) const {
   const int at = find(member_index, name);
@@ -219,6 +223,7 @@ Status check_manifest(Manifest* m) {
   HT_RETURN_IF_ERROR(index_names(m->constants, "constant", &m->constant_index));
   HT_RETURN_IF_ERROR(index_names(m->states, "state", &m->state_index));
   HT_RETURN_IF_ERROR(index_names(m->members, "member", &m->member_index));
+  HT_RETURN_IF_ERROR(index_names(m->targets, "target", &m->target_index));
   return check_rows(*m);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "elf_check.h"
@@ -12,10 +13,8 @@
 namespace hardtack::rt {
 
 Status load_plan(const Bundle& bundle, const ManifestEntry& entry, const char* target, Plan* plan) {
-  const auto place = std::find_if(entry.plans.begin(), entry.plans.end(),
-                                  [&](const ManifestPlan& p) { return std::strcmp(p.target, target) == 0; });
-  if (place == entry.plans.end())
-    return error(HT_BAD_BUNDLE, "entry \"%s\": no plan for target %s", entry.name, target);
+  const ManifestPlan* place = entry.find_plan(target);
+  if (place == nullptr) return error(HT_BAD_BUNDLE, "entry \"%s\": no plan for target %s", entry.name, target);
   std::string text;
   HT_RETURN_IF_ERROR(bundle.read(place->member, &text));
   HT_RETURN_IF_ERROR(parse_plan(text, place->member, plan));
@@ -54,9 +53,8 @@ Status Model::open(std::unique_ptr<Source> source, const char* bundle_path, cons
   Trust trust;
   HT_RETURN_IF_ERROR(read_trust(options, &trust));
   HT_RETURN_IF_ERROR(parse_device(options.device, &device));
-  const OpenWeights open_weights =
-      options.inspect_only != 0 ? OpenWeights() : weights_opener(options.weights_path, bundle_path);
-  HT_RETURN_IF_ERROR(Bundle::open(std::move(source), open_weights, &bundle_));
+  const bool hashed = trust.required || options.verify_weights != 0;
+  HT_RETURN_IF_ERROR(Bundle::open(std::move(source), &bundle_));
   HT_RETURN_IF_ERROR(check_weights_path(manifest(), options));
   if (trust.required) {
     HT_RETURN_IF_ERROR(check_signature(manifest(), bundle_.manifest_text(), trust));
@@ -65,13 +63,25 @@ Status Model::open(std::unique_ptr<Source> source, const char* bundle_path, cons
   machine.device = device.kind;
   if (options.inspect_only == 0) HT_RETURN_IF_ERROR(read_machine(device, options.cuda_driver, &machine));
   HT_RETURN_IF_ERROR(choose_target(manifest(), machine, options.target, options.inspect_only != 0, &target_));
+  HT_RETURN_IF_ERROR(load_weights(bundle_path, options, hashed));
   HT_RETURN_IF_ERROR(load_programs());
-  if (trust.required || options.verify_weights != 0) HT_RETURN_IF_ERROR(bundle_.verify_members(true));
+  if (hashed) HT_RETURN_IF_ERROR(bundle_.verify_members(true));
   if (options.inspect_only == 0) HT_RETURN_IF_ERROR(load_device(device, options));
   HT_RETURN_IF_ERROR(bundle_.check_unchanged());
   bundle_.close_sources();
   build_info(bundle_, target(), programs_, machine, options.inspect_only == 0 ? &bytes_ : nullptr, trusted_, &info_);
   return Status();
+}
+
+// What is hashed later is what is held here, and what is used. An inspected model uses none of it.
+Status Model::load_weights(const char* bundle_path, const ht_load_options& options, bool hashed) {
+  if (options.inspect_only != 0) {
+    if (hashed) HT_RETURN_IF_ERROR(bundle_.check_weights_are_there());
+    return manifest().has_external ? Status() : bundle_.read_weights();
+  }
+  HT_RETURN_IF_ERROR(bundle_.open_external(weights_opener(options.weights_path, bundle_path)));
+  HT_RETURN_IF_ERROR(bundle_.hold(hashed, options.copy_weights != 0, &bytes_));
+  return bundle_.read_weights();
 }
 
 Status Model::load_programs() {
@@ -84,13 +94,6 @@ Status Model::load_programs() {
 }
 
 Status Model::load_device(const DeviceName& name, const ht_load_options& options) {
-  const bool copy = options.copy_weights != 0;
-  const bool outside = bundle_.external() != nullptr;
-  HT_RETURN_IF_ERROR(
-      (outside ? *bundle_.external() : bundle_.source()).hold(copy, outside ? &bytes_.external : &bytes_.bundle));
-  if (outside && bundle_.weights_nbytes() > manifest().external.nbytes) {
-    HT_RETURN_IF_ERROR(bundle_.source().hold(copy, &bytes_.bundle));  // weights in both places
-  }
   if (name.kind == "cpu")
     HT_RETURN_IF_ERROR(make_cpu_device(bundle_, target(), bytes_, &device_));
   else
@@ -113,21 +116,20 @@ Status Model::find_entry(const char* name, size_t* entry) const {
 
 namespace {
 
-// The code that a plan's GPU kernels name; notes it in `used`.
-Status check_kernels(const Bundle& bundle, const ManifestTarget& target, const Plan& plan,
-                     std::set<std::string>* used) {
-  for (const GpuKernel& kernel : plan.gpu_kernels) {
-    std::string code;
-    HT_RETURN_IF_ERROR(bundle.read(kernel.member, &code));
-    HT_RETURN_IF_ERROR(check_kernel_code(code, kernel.member, target.requirements[0], kernel.function));
-    used->insert(kernel.member);
-  }
-  return Status();
-}
+// The code that plans name, with the architecture of their target -> the functions that they name in it.
+using UsedCode = std::map<std::pair<std::string, std::string>, FunctionNames>;
 
-Status check_no_other_code(const Bundle& bundle, const std::set<std::string>& used) {
+Status check_code(const Bundle& bundle, const UsedCode& used) {
+  std::set<std::string> members;
+  for (const auto& [place, functions] : used) {
+    const auto& [member, arch] = place;
+    std::string code;
+    HT_RETURN_IF_ERROR(bundle.read(member.c_str(), &code));
+    HT_RETURN_IF_ERROR(check_kernel_code(code, member.c_str(), arch.c_str(), functions));
+    members.insert(member);
+  }
   for (const Member& member : bundle.members()) {
-    if (member.name.compare(0, 8, "kernels/") == 0 && used.count(member.name) == 0) {
+    if (member.name.compare(0, 8, "kernels/") == 0 && members.count(member.name) == 0) {
       return error(HT_BAD_BUNDLE, "member %s: no plan names it", member.name.c_str());
     }
   }
@@ -141,30 +143,33 @@ Status verify_bundle(std::unique_ptr<Source> source, const char* path, const ht_
   Bundle bundle;
   Trust trust;
   HT_RETURN_IF_ERROR(read_trust(options, &trust));
-  HT_RETURN_IF_ERROR(Bundle::open(std::move(source), weights_opener(options.weights_path, path), &bundle));
+  HT_RETURN_IF_ERROR(Bundle::open(std::move(source), &bundle));
   const Manifest& manifest = bundle.manifest();
   HT_RETURN_IF_ERROR(check_weights_path(manifest, options));
   if (trust.required) {
     HT_RETURN_IF_ERROR(check_signature(manifest, bundle.manifest_text(), trust));
     report->trusted = 1;
   }
+  HT_RETURN_IF_ERROR(bundle.open_external(weights_opener(options.weights_path, path)));
+  HT_RETURN_IF_ERROR(bundle.check_weights_are_there());
+  HT_RETURN_IF_ERROR(bundle.read_weights());
   HT_RETURN_IF_ERROR(bundle.verify_members(false));
-  std::set<std::string> kernel_code;
+  UsedCode code;
   for (const ManifestEntry& entry : manifest.entries) {
     for (const ManifestTarget& target : manifest.targets) {
       Plan plan;
       HT_RETURN_IF_ERROR(load_plan(bundle, entry, target.name, &plan));
       ++report->num_plans;
       report->num_instructions += plan.instrs.size();
-      HT_RETURN_IF_ERROR(check_kernels(bundle, target, plan, &kernel_code));
+      for (const GpuKernel& k : plan.gpu_kernels) code[{k.member, target.requirements[0]}].insert(k.function);
     }
   }
-  HT_RETURN_IF_ERROR(check_no_other_code(bundle, kernel_code));
+  HT_RETURN_IF_ERROR(check_code(bundle, code));
   for (const ManifestTarget& target : manifest.targets) {
     if (target.library == nullptr) continue;
-    std::string code;
-    HT_RETURN_IF_ERROR(bundle.read(target.library, &code));
-    HT_RETURN_IF_ERROR(check_library(code, target.library, machine_of(target.name)));
+    std::string library;
+    HT_RETURN_IF_ERROR(bundle.read(target.library, &library));
+    HT_RETURN_IF_ERROR(check_library(library, target.library, machine_of(target.name)));
     ++report->num_libraries;
   }
   HT_RETURN_IF_ERROR(bundle.check_unchanged());

@@ -45,6 +45,7 @@ class Model {
 
  private:
   Status open(std::unique_ptr<Source> source, const char* bundle_path, const ht_load_options& options);
+  Status load_weights(const char* bundle_path, const ht_load_options& options, bool hashed);
   Status load_programs();
   Status load_device(const DeviceName& name, const ht_load_options& options);
 

@@ -102,7 +102,6 @@ class Indices {
 
 Status check_names(const Plan& plan) {
   NameIndex names;
-  names.reserve(plan.values.size());
   for (const Value& v : plan.values) {
     if (!names.emplace(v.name, 0).second) return error(HT_BAD_BUNDLE, "value \"%s\" twice", v.name);
   }
@@ -244,9 +243,8 @@ Status verify(const Manifest& manifest, const ManifestEntry& entry, const char* 
   HT_RETURN_IF_ERROR(check_tensors(*plan, entry.inputs, plan->inputs, Storage::input, "input"));
   HT_RETURN_IF_ERROR(check_tensors(*plan, entry.outputs, plan->outputs, Storage::output, "output"));
   HT_RETURN_IF_ERROR(resolve_arrays(manifest, plan));
-  const auto row = std::find_if(manifest.targets.begin(), manifest.targets.end(),
-                                [target](const ManifestTarget& t) { return std::strcmp(t.name, target) == 0; });
-  HT_RETURN_IF_ERROR(check_gpu_kernels(*plan, manifest, row->device));
+  const char* device = manifest.targets[static_cast<size_t>(manifest.find_target(target))].device;
+  HT_RETURN_IF_ERROR(check_gpu_kernels(*plan, manifest, device));
   HT_RETURN_IF_ERROR(check_flow(plan));
   plan->is_static = all_constant(*plan);
   std::vector<int64_t> nbytes;

@@ -9,14 +9,17 @@ namespace hardtack::rt {
 namespace {
 
 constexpr uint64_t kAlignment = 256;
+constexpr int kMaxRank = 64;
 constexpr uint64_t kMaxHeaderNbytes = 100000000;  // the safetensors library's own limit
 
 bool is_padding(const char* name) { return std::strncmp(name, "__pad_", 6) == 0; }
 
 void parse_shape(JsonReader* json, WeightTensor* tensor) {
   tensor->numel = 1;
+  int ndim = 0;
   json->begin_array();
   while (json->next_item()) {
+    if (++ndim > kMaxRank) json->fail("more than 64 dimensions of", tensor->name);
     const int64_t size = json->integer();
     if (size < 0 || !checked_mul(tensor->numel, size, &tensor->numel)) json->fail("a bad shape of", tensor->name);
   }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -82,7 +83,34 @@ class FileSource : public Source {
     return Status();
   }
 
+  // A sealed memfd, or a file under fs-verity. Permissions, read-only mounts and the immutable attribute do not do: who
+  // has the file open for writing already goes on writing.
+  bool is_immutable() const override {
+    const int seals = ::fcntl(fd_, F_GET_SEALS);
+    if (seals >= 0 && (seals & F_SEAL_WRITE) != 0 && (seals & F_SEAL_SHRINK) != 0) return true;
+    struct statx about;
+    return ::statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &about) == 0 && (about.stx_attributes & kVerity) != 0;
+  }
+
+  uint64_t hole_nbytes(uint64_t offset, uint64_t nbytes) const override {
+    const uint64_t end = offset + nbytes;
+    uint64_t holes = 0;
+    for (uint64_t at = offset; at < end;) {
+      const off_t data = ::lseek(fd_, static_cast<off_t>(at), SEEK_DATA);
+      if (data < 0)
+        return errno == ENXIO ? holes + end - at : holes;  // up to the file's end; or the system cannot tell
+      const uint64_t start = std::min(static_cast<uint64_t>(data), end);
+      holes += start - at;
+      const off_t hole = ::lseek(fd_, static_cast<off_t>(start), SEEK_HOLE);
+      if (hole <= data) return holes;
+      at = static_cast<uint64_t>(hole);
+    }
+    return holes;
+  }
+
  private:
+  static constexpr uint64_t kVerity = 0x00100000;  // STATX_ATTR_VERITY, which older headers lack
+
   Status changed() const {
     return error(HT_IO, "%s changed while it was loaded; replace a bundle by renaming a new file over it",
                  path_.c_str());
@@ -110,9 +138,8 @@ class CallerBytes : public Bytes {
 
 class MemorySource : public Source {
  public:
-  MemorySource(const void* data, size_t nbytes, void (*release)(void*), void* user)
-      : bytes_(std::make_shared<CallerBytes>(data, nbytes, release, user)), owned_(release != nullptr) {
-    nbytes_ = nbytes;
+  MemorySource(std::shared_ptr<const Bytes> bytes, bool stays) : bytes_(std::move(bytes)), stays_(stays) {
+    nbytes_ = bytes_->nbytes();
   }
 
   Status read(uint64_t offset, uint64_t nbytes, void* to) const override {
@@ -124,16 +151,19 @@ class MemorySource : public Source {
   Status check_unchanged() const override { return Status(); }
 
   Status hold(bool copy, std::shared_ptr<const Bytes>* bytes) const override {
-    if (owned_ && !copy) return *bytes = bytes_, Status();
+    if (stays_ && !copy) return *bytes = bytes_, Status();
     uint8_t* memory = nullptr;
     HT_RETURN_IF_ERROR(map_anonymous(nbytes_, &memory));
     *bytes = std::make_shared<Mapping>(memory, nbytes_);
     return read(0, nbytes_, memory);
   }
 
+  bool is_immutable() const override { return stays_; }
+  uint64_t hole_nbytes(uint64_t, uint64_t) const override { return 0; }
+
  private:
-  std::shared_ptr<const CallerBytes> bytes_;
-  bool owned_;
+  std::shared_ptr<const Bytes> bytes_;
+  bool stays_;  // as it is, until the last user is gone
 };
 
 }  // namespace
@@ -151,7 +181,11 @@ Status open_file(const std::string& path, std::unique_ptr<Source>* source) {
 }
 
 std::unique_ptr<Source> open_memory(const void* data, size_t nbytes, void (*release)(void*), void* user) {
-  return std::make_unique<MemorySource>(data, nbytes, release, user);
+  return std::make_unique<MemorySource>(std::make_shared<CallerBytes>(data, nbytes, release, user), release != nullptr);
+}
+
+std::unique_ptr<Source> open_held(std::shared_ptr<const Bytes> bytes) {
+  return std::make_unique<MemorySource>(std::move(bytes), true);
 }
 
 }  // namespace hardtack::rt

@@ -32,12 +32,19 @@ class Source {
   virtual Status check_unchanged() const = 0;
   /// All bytes, in place: mapped, or the caller's memory. `copy`: in memory of their own.
   virtual Status hold(bool copy, std::shared_ptr<const Bytes>* bytes) const = 0;
+  /// Whether nobody can change the bytes that `hold` gives without a copy: a file that the system itself keeps as it is,
+  /// or memory that the caller promised to leave alone.
+  virtual bool is_immutable() const = 0;
+  /// How many bytes of [offset, offset + nbytes) are holes of a sparse file: zeros that take no room there.
+  virtual uint64_t hole_nbytes(uint64_t offset, uint64_t nbytes) const = 0;
 
  protected:
   uint64_t nbytes_ = 0;
 };
 
 Status open_file(const std::string& path, std::unique_ptr<Source>* source);
+/// Bytes that are held already.
+std::unique_ptr<Source> open_held(std::shared_ptr<const Bytes> bytes);
 /// With `release`, uses the memory in place until the last user is gone; otherwise copies it when it is held.
 std::unique_ptr<Source> open_memory(const void* data, size_t nbytes, void (*release)(void*), void* user);
 

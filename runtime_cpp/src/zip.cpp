@@ -14,6 +14,8 @@ constexpr uint64_t kMax16 = 0xFFFF;
 constexpr size_t kEndNbytes = 22;
 constexpr size_t kEnd64Nbytes = 56 + 20;
 constexpr size_t kCentralNbytes = 46;
+constexpr size_t kMaxCentralNbytes = kCentralNbytes + 2 * size_t{65535};
+constexpr uint64_t kWindowNbytes = 256 * 1024;
 constexpr uint64_t kMaxMembers = 1u << 20;
 constexpr uint64_t kMaxExtra = 65535;
 constexpr uint64_t kPadBlockHeader = 4;
@@ -109,6 +111,36 @@ Status read_end(const Source& source, Directory* directory) {
   return Status();
 }
 
+// The central directory, a piece at a time: a file that says that it is large takes no more memory than it has.
+class DirectoryText {
+ public:
+  DirectoryText(const Source& source, const Directory& directory)
+      : source_(source), offset_(directory.offset), left_(directory.nbytes) {}
+
+  const char* data() const { return window_.data() + at_; }
+  size_t nbytes() const { return window_.size() - at_; }
+  void skip(size_t nbytes) { at_ += nbytes; }
+
+  // A whole central header at least, or all that is left.
+  Status fill() {
+    if (nbytes() >= kMaxCentralNbytes || left_ == 0) return Status();
+    window_.erase(0, at_);
+    at_ = 0;
+    const size_t before = window_.size(), more = std::min<uint64_t>(left_, kWindowNbytes);
+    window_.resize(before + more);
+    HT_RETURN_IF_ERROR(source_.read(offset_, more, window_.data() + before));
+    offset_ += more;
+    left_ -= more;
+    return Status();
+  }
+
+ private:
+  const Source& source_;
+  uint64_t offset_, left_;
+  std::string window_;
+  size_t at_ = 0;
+};
+
 // Reads the fields of the central header at `p` (`left` bytes) and checks that all others follow from them.
 Status parse_central(const char* p, size_t left, uint64_t index, Member* m, size_t* used) {
   const auto bad = [&](const char* what) {
@@ -135,14 +167,14 @@ Status parse_central(const char* p, size_t left, uint64_t index, Member* m, size
 }
 
 // Members follow each other without gaps: `position` is where this one's local header must be.
-Status check_place(const Source& source, const Member& previous, Member* m, uint64_t* position, uint64_t limit) {
+Status check_place(const Source& source, const Member* previous, Member* m, uint64_t* position, uint64_t limit) {
   const char* name = m->name.c_str();
   const int group = member_group(m->name);
   if (group < 0) return error(HT_BAD_BUNDLE, "member %s: no member of this name belongs into a bundle", name);
-  if (!previous.name.empty()) {
-    const int before = member_group(previous.name);
-    if (before > group || (before == group && previous.name >= m->name)) {
-      return error(HT_BAD_BUNDLE, "member %s: out of order after %s", name, previous.name.c_str());
+  if (previous != nullptr) {
+    const int before = member_group(previous->name);
+    if (before > group || (before == group && previous->name >= m->name)) {
+      return error(HT_BAD_BUNDLE, "member %s: out of order after %s", name, previous->name.c_str());
     }
   }
   if (m->header_offset != *position) return error(HT_BAD_BUNDLE, "member %s: a gap or overlap before it", name);
@@ -256,22 +288,21 @@ std::string end_records(uint64_t num_members, uint64_t offset, uint64_t nbytes) 
 Status read_zip(const Source& source, std::vector<Member>* members) {
   Directory directory;
   HT_RETURN_IF_ERROR(read_end(source, &directory));
-  std::string text(directory.nbytes, '\0');
-  HT_RETURN_IF_ERROR(source.read(directory.offset, directory.nbytes, text.data()));
-  members->clear();
-  members->reserve(directory.num_members);
-  size_t at = 0;
+  DirectoryText text(source, directory);
+  members->clear();  // and not reserved: what the end record says is not believed
   uint64_t position = 0;
   for (uint64_t i = 0; i < directory.num_members; ++i) {
     Member member;
     size_t used = 0;
-    HT_RETURN_IF_ERROR(parse_central(text.data() + at, text.size() - at, i, &member, &used));
-    at += used;
+    HT_RETURN_IF_ERROR(text.fill());
+    HT_RETURN_IF_ERROR(parse_central(text.data(), text.nbytes(), i, &member, &used));
+    text.skip(used);
     HT_RETURN_IF_ERROR(
-        check_place(source, members->empty() ? Member() : members->back(), &member, &position, directory.offset));
+        check_place(source, members->empty() ? nullptr : &members->back(), &member, &position, directory.offset));
     members->push_back(std::move(member));
   }
-  if (at != text.size()) return error(HT_BAD_BUNDLE, "bytes after the last central header");
+  HT_RETURN_IF_ERROR(text.fill());
+  if (text.nbytes() != 0) return error(HT_BAD_BUNDLE, "bytes after the last central header");
   if (position != directory.offset) return error(HT_BAD_BUNDLE, "bytes between the last member and the directory");
   if (members->empty() || members->front().name != "manifest.json") {
     return error(HT_BAD_BUNDLE, "not a bundle: the first member is not manifest.json");

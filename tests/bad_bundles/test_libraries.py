@@ -11,7 +11,7 @@ from pathlib import Path
 import corpus
 import corpus_libraries
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import hardtack
@@ -137,6 +137,7 @@ def _places() -> list[int]:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(_places()), st.integers(0, 255)), min_size=1, max_size=3))
+@example([(420, 1)])
 def test_both_readers_judge_changed_libraries_alike(tmp_path: Path, changes: list[tuple[int, int]]) -> None:
     path = tmp_path / "changed.pkg"
     code = bytearray(GOOD)

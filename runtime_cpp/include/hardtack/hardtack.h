@@ -133,7 +133,9 @@ typedef struct ht_load_options {
   int32_t require_trusted_signature;
   const uint8_t (*trusted_keys)[32]; /**< ed25519 public keys; not looked at without require_trusted_signature */
   size_t num_trusted_keys;
-  int32_t verify_weights; /**< nonzero: check the weights' hashes, too (reads the whole file) */
+  /** Nonzero: check the weights' hashes, too. Reads their file into memory, hashes that, and uses it; only a file that
+   * the system keeps as it is (a sealed memfd, fs-verity) is mapped. */
+  int32_t verify_weights;
   /** Nonzero: read the weights into memory. Otherwise they are mapped from the file: shared between processes, paged in
    * on first use. A mapped file may be replaced or removed (rename, unlink) but must not be overwritten or truncated in
    * place while a model uses it: reading a page that is gone kills the process (SIGBUS), as with every mapped file. */
