@@ -244,8 +244,10 @@ def _var(
         correction = 1 if unbiased else 0
     if not x.dtype.is_float:
         raise Refusal(f"{name} of {x.dtype}")
-    # the root of a variance that f32 does not hold may be one that it does: torch takes it in f64
-    wide = b.to(x, DType.F64) if name.startswith("std") and x.dtype is not DType.F16 else b.wide(x)
+    # torch counts in f64: the root of a variance that f32 does not hold may be one that it does, and a mean near zero
+    # keeps its digits
+    doubled = (name.startswith("std") and x.dtype is not DType.F16) or name == "var_mean"
+    wide = b.to(x, DType.F64) if doubled else b.wide(x)
     out, mean = variance(b, wide, dims_of(x, dim), keepdim, 1 if correction is None else correction)
     out = b.pw("sqrt", out) if name.startswith("std") else out
     out = b.to(out, x.dtype)

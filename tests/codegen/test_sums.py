@@ -100,6 +100,14 @@ def test_means_are_of_the_values() -> None:
         assert torch.equal(mean, equal_values((3,)))
 
 
+def test_a_mean_near_zero_keeps_its_digits() -> None:
+    """As torch's, which comes with a variance that is counted in f64."""
+    x = torch.randn(3, 136, generator=torch.Generator().manual_seed(5))
+    x -= x.double().mean(1, keepdim=True).float()
+    compiled = compile_module(Function(lambda x: torch.var_mean(x, 1)).eval(), (x,))
+    torch.testing.assert_close(compiled(x)[1], x.double().mean(1).float(), rtol=1e-6, atol=0)
+
+
 def test_nothing_is_hidden() -> None:
     """What is not a number, and a spread in the last place."""
     compiled = compile_module(Function(lambda x: x.var(1)).eval(), (torch.ones(3, 64),))
