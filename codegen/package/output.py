@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,7 +37,8 @@ def write_files(
     """Writes every file, has `check` look at the temporary ones, and only then renames them, in order.
 
     mode: the permissions, less the process's umask. Raises OutputError, and what `check` raises: then nothing has
-    changed. A process that dies between two renames leaves the first renamed.
+    changed, unless the sentence says that the files were written. A process that dies between two renames leaves the
+    first renamed.
     """
     temporary: list[Path] = []
     out = files[0][0]
@@ -49,15 +52,52 @@ def write_files(
                 os.fsync(file.fileno())
                 os.fchmod(file.fileno(), mode & ~_umask())
         check(temporary)
-        for (out, _), written in zip(files, temporary, strict=True):
-            os.replace(written, out)
-        for folder in {out.parent for out, _ in files}:
-            _sync_directory(folder)
+        _rename([(written, out) for (out, _), written in zip(files, temporary, strict=True)])
     except OSError as error:
         raise OutputError(f"cannot write {out}: {error.strerror or error}") from error
     finally:
         for left in temporary:
             left.unlink(missing_ok=True)
+    for folder in {out.parent for out, _ in files}:
+        _sync_directory(folder)
+
+
+def _rename(pairs: Sequence[tuple[Path, Path]]) -> None:
+    """Renames each file over the other, in order; where one fails, those before get their old contents back."""
+    kept: list[tuple[Path, Path | None]] = []  # what was renamed, and another name of the old contents
+    try:
+        for source, out in pairs:
+            old = _link(out) if out != pairs[-1][1] else None
+            kept.append((out, old))
+            try:
+                os.replace(source, out)
+            except OSError:
+                kept.pop()
+                if old is not None:
+                    old.unlink()
+                for earlier, before in reversed(kept):
+                    earlier.unlink() if before is None else os.replace(before, earlier)
+                raise
+    finally:
+        for _, before in kept:
+            if before is not None:
+                before.unlink(missing_ok=True)
+
+
+def _link(path: Path) -> Path | None:
+    """Another name for a file, beside it, or a copy where the file system has no links; None where there is no file."""
+    if not path.exists():
+        return None
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:200]}.", dir=path.parent)
+    os.close(handle)
+    os.unlink(name)
+    try:
+        os.link(path, name)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+            raise
+        shutil.copy2(path, name)
+    return Path(name)
 
 
 def _umask() -> int:
@@ -68,8 +108,14 @@ def _umask() -> int:
 
 
 def _sync_directory(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+    """Makes renames last. Raises OutputError."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise OutputError(
+            f"the files were written, but a power cut may undo it: cannot sync {folder}: {error.strerror or error}"
+        ) from error

@@ -172,8 +172,10 @@ Status open_file(const std::string& path, std::unique_ptr<Source>* source) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return error(HT_IO, "cannot open %s: %s", path.c_str(), std::strerror(errno));
   struct stat about;
-  if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
+  const int failed = ::fstat(fd, &about) == 0 ? 0 : errno;
+  if (failed != 0 || !S_ISREG(about.st_mode)) {
     ::close(fd);
+    if (failed != 0) return error(HT_IO, "cannot read %s: %s", path.c_str(), std::strerror(failed));
     return error(HT_IO, "%s is not a regular file", path.c_str());
   }
   *source = std::make_unique<FileSource>(fd, about, path);
