@@ -1,6 +1,8 @@
 // Runs a fuzz target without libFuzzer: each file in the arguments as it is, then --runs mutations of them all, or as many
 // as --seconds allow.
-// A mutation flips, inserts, removes or repeats bytes, or splices two files; the generator is seeded, so runs repeat.
+// A mutation flips, inserts, removes or repeats bytes, or splices two files; where a target has a mutator of its own, every
+// other one comes from it. The generator is seeded, so runs repeat.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -10,11 +12,16 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t nbytes);
+extern "C" __attribute__((weak)) size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t nbytes, size_t most_nbytes,
+                                                                unsigned seed);
 
 namespace {
+
+constexpr size_t kMostGrowth = 1U << 16;
 
 void run(const std::string& bytes) {
   LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
@@ -26,11 +33,24 @@ class Mutator {
 
   std::string mutate(const std::vector<std::string>& corpus) {
     std::string bytes = corpus[below(corpus.size())];
+    if (LLVMFuzzerCustomMutator != nullptr && below(2) == 0) return customized(std::move(bytes));
     for (size_t changes = 1 + below(4); changes > 0 && !bytes.empty(); --changes) change(&bytes, corpus);
     return bytes;
   }
 
+  void mutate(std::string* bytes) {
+    if (!bytes->empty()) change(bytes, {*bytes});
+  }
+
  private:
+  std::string customized(std::string bytes) {
+    const size_t nbytes = bytes.size();
+    bytes.resize(nbytes + kMostGrowth);
+    auto* data = reinterpret_cast<uint8_t*>(bytes.data());
+    bytes.resize(LLVMFuzzerCustomMutator(data, nbytes, bytes.size(), static_cast<unsigned>(random_())));
+    return bytes;
+  }
+
   size_t below(size_t n) { return static_cast<size_t>(random_() % n); }
 
   void change(std::string* bytes, const std::vector<std::string>& corpus) {
@@ -53,6 +73,8 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
+Mutator* mutator = nullptr;
+
 std::string read_file(const char* path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
@@ -61,6 +83,14 @@ std::string read_file(const char* path) {
 }
 
 }  // namespace
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t nbytes, size_t most_nbytes) {
+  std::string bytes(reinterpret_cast<const char*>(data), nbytes);
+  mutator->mutate(&bytes);
+  bytes.resize(std::min(bytes.size(), most_nbytes));
+  std::memcpy(data, bytes.data(), bytes.size());
+  return bytes.size();
+}
 
 int main(int argc, char** argv) {
   using Clock = std::chrono::steady_clock;
@@ -82,11 +112,12 @@ int main(int argc, char** argv) {
     return 2;
   }
   for (const std::string& bytes : corpus) run(bytes);
-  Mutator mutator(seed);
+  Mutator own(seed);
+  mutator = &own;
   const auto until = Clock::now() + std::chrono::seconds(seconds);
   long done = 0;
   while (done < runs || (seconds > 0 && Clock::now() < until)) {
-    run(mutator.mutate(corpus));
+    run(own.mutate(corpus));
     ++done;
   }
   std::printf("%zu files and %ld mutations: no fault\n", corpus.size(), done);

@@ -4,6 +4,8 @@
 #include <string_view>
 
 #include "binding.h"
+#include "custom_mutator.h"
+#include "json_mutator.h"
 #include "plan_verify.h"
 
 namespace {
@@ -23,7 +25,21 @@ void bind(const Program& program) {
   }
 }
 
+// The manifest is changed one time in four.
+std::string mutate_texts(const std::string& both, std::mt19937_64& random) {
+  const size_t zero = both.find('\0');
+  if (zero == std::string::npos) return both;
+  const std::string manifest = both.substr(0, zero), plan = both.substr(zero + 1);
+  const bool first = random() % 4 == 0;
+  return (first ? hardtack::fuzz::mutate_json(manifest, random) : manifest) + '\0' +
+         (first ? plan : hardtack::fuzz::mutate_json(plan, random));
+}
+
 }  // namespace
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t nbytes, size_t most_nbytes, unsigned seed) {
+  return hardtack::fuzz::mutate_with(mutate_texts, data, nbytes, most_nbytes, seed);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t nbytes) {
   const std::string_view all(reinterpret_cast<const char*>(data), nbytes);
