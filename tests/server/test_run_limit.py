@@ -14,8 +14,8 @@ from serving_bundles import put
 AGES = {"inputs": [{"name": "turns", "datatype": "INT64", "shape": [], "data": [1 << 62]}]}
 FEW = {"inputs": [{"name": "turns", "datatype": "INT64", "shape": [], "data": [7]}]}
 STOPPED = (
-    'the run of entry point "forward" of model "loop" was stopped after 200 ms, which is as long as a run may take here '
-    "(--max-run-ms)"
+    'the run of entry point "forward" of model "loop" was stopped after 200 ms, which is as long as a run may take '
+    "here (--max-run-ms)"
 )
 
 
