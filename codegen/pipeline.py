@@ -42,6 +42,7 @@ from hardtack.codegen.ir.store_verify import verify_written
 from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.lower.builder import Made
+from hardtack.codegen.noted import noted
 from hardtack.codegen.planning import Step, build_plan
 
 STAGES = ("graph", "lower", "inline", "fuse", "tile", "render", "plan")
@@ -79,6 +80,11 @@ def compile_entry(
     op that the backend has no kernel for.
     """
     texts = {} if record is None else record
+    with noted("in entry", f"{graph.name} for {backend.arch or backend.device}"):
+        return _compiled(graph, hints, backend, texts)
+
+
+def _compiled(graph: Graph, hints: Mapping[str, int], backend: Backend, texts: dict[str, str]) -> CompiledEntry:
     body = _compile_body(graph, hints, backend, texts)
     texts["render"] = "\n".join(f"{backend.comment} {name}\n{text}" for name, text in sorted(body.sources.items()))
     planned = build_plan(body.lowered, body.steps, body.buffers, lambda e: size_hint(e, hints))
@@ -127,7 +133,8 @@ def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend, text
     following = (*fused.groups, None)[1:]
     for g, kept, behind in zip(fused.groups, _kept_of_groups(lowered, fused), following, strict=True):
         if g.control is None:
-            rendered = backend.render(g, lowered.buffers, kept, _stem(g), hints, behind)
+            with noted("in the kernel of", ", ".join(dict.fromkeys(str(n.origin) for n in g.members()))):
+                rendered = backend.render(g, lowered.buffers, kept, _stem(g), hints, behind)
             kernels.append(rendered.listing)
             sources[rendered.launch.kernel] = rendered.text
             details[rendered.launch.kernel] = rendered.detail

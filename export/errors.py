@@ -86,7 +86,9 @@ class UnsupportedOpError(ExportError):
 
 
 class InternalError(Exception):
-    """A bug of Hardtack, not of the model or its inputs. The cause is chained; `where` is the user's line, if known."""
+    """A bug of Hardtack, not of the model or its inputs. The cause is chained, and its notes are
+    shown; `where` is the user's line, if known.
+    """
 
     def __init__(self, task: str, error: Exception, where: SourceLine | None = None) -> None:
         self.where = where
@@ -94,16 +96,20 @@ class InternalError(Exception):
         lines = [f"{task} failed with {type(error).__name__}: {text}"]
         if where is not None:
             lines.append(f"  at {where}")
+        lines += [f"  {note}" for note in getattr(error, "__notes__", ())]
         lines.append("  This is a bug of Hardtack: please report it with the traceback above")
         super().__init__("\n".join(lines))
 
 
 @contextlib.contextmanager
-def ours(task: str) -> Iterator[None]:
-    """Inside, an exception that no part of Hardtack has made for the user becomes an InternalError."""
+def ours(task: str, *known: type[Exception]) -> Iterator[None]:
+    """Inside, an exception that no part of Hardtack has made for the user becomes an InternalError; `known` are others
+    that have been.
+    """
+    said: tuple[type[Exception], ...] = (ExportError, InternalError, OSError, MemoryError, *known)
     try:
         yield
-    except (ExportError, InternalError, OSError, MemoryError):
+    except said:
         raise
     except Exception as error:
         raise InternalError(task, error) from error

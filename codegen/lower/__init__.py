@@ -12,6 +12,7 @@ from hardtack.codegen.layout import Order, row_major
 from hardtack.codegen.lower import attention, control, grouped, matrix, moments, pointwise, resize, windows
 from hardtack.codegen.lower.builder import Lowering, Made, UnsupportedOp
 from hardtack.codegen.lower.views import VIEWS, base_of
+from hardtack.codegen.noted import noted
 from hardtack.codegen.ops import SCALAR_OPS
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 
@@ -94,7 +95,8 @@ def lower_graph(
         if op.kind not in VIEWS:
             if op.kind not in rules:
                 raise UnsupportedOp(op.origin, arch, f"{op.kind} has no kernel")
-            rules[op.kind](low, op)
+            with noted("in the lowering of", op.origin):
+                rules[op.kind](low, op)
     outputs = _output_buffers(low)
     finals = {s.name: _memory_of(low, s.final) for s in graph.states if s.final is not None and s.final != s.name}
     return Lowered(graph, tuple(low.nests), low.buffers, low.prepacks, outputs, finals, in_place, tuple(low.decisions))

@@ -11,6 +11,9 @@ import torch
 from torch import nn
 
 import hardtack
+from hardtack.api import stage_texts
+from hardtack.codegen.lower import RULES
+from hardtack.codegen.lower.builder import UnsupportedOp
 from hardtack.codegen.targets import TargetError
 
 TARGETS = ("cpu:x86-64-v3",)
@@ -166,3 +169,31 @@ def test_debug_option_adds_listings_only(small: Small, tmp_path: Path) -> None:
 def test_an_export_for_nothing(tmp_path: Path, small: Small) -> None:
     with pytest.raises(TargetError, match=r'^no target to build for; "cpu" is x86-64-v4 and x86-64-v3$'):
         hardtack.export(small, path=tmp_path / "m.pkg", targets=())
+
+
+def test_a_bug_of_code_generation_says_so(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed, at which line of the model, in which entry, and that it is ours; a target that is wrong is not."""
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("of all things")
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    monkeypatch.setitem(RULES, "sin", broken)
+    for attempt in (
+        lambda: hardtack.export(model, (torch.ones(3),), path=tmp_path / "m.pkg"),
+        lambda: stage_texts("plan", model, (torch.ones(3),)),
+    ):
+        with pytest.raises(hardtack.InternalError) as caught:
+            attempt()
+        what, where, entry, last = str(caught.value).splitlines()
+        assert what == "the code generation failed with ZeroDivisionError: of all things"
+        assert where.startswith("  in the lowering of aten.sin at ")
+        assert "test_export.py:" in where
+        assert entry == "  in entry forward for cpu"
+        assert last == "  This is a bug of Hardtack: please report it with the traceback above"
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    monkeypatch.delitem(RULES, "max")
+    with pytest.raises(UnsupportedOp, match="max has no kernel"):
+        hardtack.export(torch.relu, (torch.ones(3),), path=tmp_path / "m.pkg")
