@@ -15,6 +15,7 @@ import torch
 import hardtack.codegen.ir.graph_infer_nn  # noqa: F401  (adds its rules)
 from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import Expr, as_expr, const, int_value
+from hardtack.codegen.ir.expr_walk import evaluate, free_syms
 from hardtack.codegen.ir.graph import Guard, Lit, Op, Operand, Origin, TensorType, make_attrs
 from hardtack.codegen.ir.graph_infer import derive
 from hardtack.codegen.ir.types import INT_RANGE, DType
@@ -45,7 +46,8 @@ _WRAPPING = _COMPARING | {
 
 class Builder:
     """Ops, types and guards so far, with the user's `lines` that guards come from; `origin`, `line` and `label` are
-    those of the op being converted, `stated` its torch types.
+    those of the op being converted, `stated` its torch types. `examples` are the sizes that torch
+    traced with, by symbol.
     """
 
     def __init__(self) -> None:
@@ -58,6 +60,7 @@ class Builder:
         self.label = "v"
         self.stated: tuple[TensorType | None, ...] = ()
         self.made: dict[str, tuple[Value, torch.Tensor]] = {}
+        self.examples: dict[str, int] = {}
 
     def name(self, wish: str) -> str:
         """`wish`, or wish.1, wish.2, ... if it is taken."""
@@ -81,6 +84,12 @@ class Builder:
             shape = tuple(const(int(s)) for s in content.shape)
             self.made[key] = self.declare(key, TensorType(from_torch(content.dtype), shape)), content
         return self.made[key][0]
+
+    def traced(self, size: Expr) -> int | None:
+        """What a size was while torch traced the program; None where torch has not kept that."""
+        if not all(s.name in self.examples for s in free_syms(size)):
+            return None
+        return evaluate(size, self.examples)
 
     def require(self, relation: str, a: Size, b: Size, why: str) -> None:
         """State that a relation of sizes must hold; it becomes an input check unless it is known to hold."""
@@ -306,6 +315,6 @@ def literal(value: Any, dtype: DType, wraps: bool = False) -> Lit:
         raise Refusal(f"the scalar {value} cannot be converted to {dtype}")
     whole = int(value)
     lo, hi = INT_RANGE[dtype]
-    if not (wraps or lo <= whole <= hi or (lo == 0 and -hi <= whole)) or whole.bit_length() > 64:
+    if not (wraps or (lo or -hi) <= whole <= hi) or whole.bit_length() > 64:
         raise Refusal(f"the scalar {whole} does not fit {dtype} ({lo} to {hi})")
     return Lit((whole - lo) % (hi - lo + 1) + lo, dtype)

@@ -24,11 +24,11 @@ from hardtack.export.errors import (
 from hardtack.export.guard_lines import noted_lines
 from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared
-from hardtack.export.recurrent_shapes import kept_whole
 from hardtack.export.small_runs import mattering
 from hardtack.export.small_sizes import Decision, Watch, watched
 from hardtack.export.strides import contract_order, is_dense
 from hardtack.export.torch_errors import translated
+from hardtack.export.whole_shapes import kept_whole
 from hardtack.export.window_sizes import rounded_down
 
 WRAPPED = "_wrapped_module"

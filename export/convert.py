@@ -264,6 +264,7 @@ def raise_failures(failures: list[Failure]) -> None:
 def convert_branch(walk: Walk, module: GraphModule, operands: list[Value], name: str) -> Graph:
     """The fx graph of a branch or loop body as a Graph whose inputs are `operands`' types."""
     builder = Builder()
+    builder.examples = walk.builder.examples
     inner = Walk(builder, walk.sizes, walk.failures, module)
     inputs: list[Input] = []
     places = [n for n in module.graph.nodes if n.op == "placeholder"]

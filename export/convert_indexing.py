@@ -8,7 +8,8 @@ from typing import Any
 from hardtack.codegen.ir.expr import as_expr, const, int_value, product
 from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
-from hardtack.export.convert_views import slice_start, wrapped
+from hardtack.export.convert_sums import coefficient
+from hardtack.export.convert_views import positions, slice_start, wrapped
 from hardtack.export.errors import Refusal
 from hardtack.export.table import Number, Size, Value, converts
 
@@ -133,20 +134,23 @@ def _slice_scatter(
     """x with the slice replaced by src: joined from parts for step 1, otherwise written by index."""
     at = dim % x.rank
     length = src.shape[at]
-    first = slice_start(start, x.shape[at], length)
+    if isinstance(start, Number):
+        return _put_along(b, x, at, positions(b, start, length, step), b.to(src, x.dtype), False)
+    first = slice_start(b, start, x.shape[at], length)
     src = b.to(src, x.dtype)
     if step == 1:
         return _replaced(b, x, src, at, first)
     if int_value(length) == 0:
         return x
-    positions = b.pw("add", b.pw("mul", b.iota(length), step), first)
-    return _put_along(b, x, at, positions, src, False)
+    index = b.pw("add", b.pw("mul", b.iota(length), step), first)
+    return _put_along(b, x, at, index, src, False)
 
 
 def _replaced(b: Builder, x: Value, src: Value, dim: int, first: Any) -> Value:
     """x with x[.., first : first + len(src), ..] = src."""
     begin, length, size = as_expr(first), src.shape[dim], x.shape[dim]
     rest = size - begin - length
+    b.require("le", 0, rest, f"{b.origin.op} stays inside its input")
     parts: list[Value] = []
     if begin is not const(0):
         parts.append(b.slice(x, dim, 0, begin))
@@ -162,7 +166,7 @@ def _select_scatter(b: Builder, x: Value, src: Value, dim: int, index: Size) -> 
     row = b.unsqueeze(b.to(src, x.dtype), at)
     if isinstance(index, Number):
         return _put_along(b, x, at, b.reshape(index, (1,)), row, False)
-    return _replaced(b, x, row, at, wrapped(index, x.shape[at]))
+    return _replaced(b, x, row, at, wrapped(b, index, x.shape[at]))
 
 
 def _put_along(b: Builder, x: Value, dim: int, index: Value, source: Value, accumulate: bool) -> Value:
@@ -172,7 +176,8 @@ def _put_along(b: Builder, x: Value, dim: int, index: Value, source: Value, accu
 
 @converts("aten.index_add.default")
 def _index_add(b: Builder, x: Value, dim: int, index: Value, source: Value, *, alpha: Any = 1) -> Value:
-    scaled = source if alpha == 1 else b.pw("and" if source.dtype is DType.BOOL else "mul", source, alpha)
+    factor = coefficient(b, alpha, source.dtype)
+    scaled = source if alpha == 1 else b.pw("and" if source.dtype is DType.BOOL else "mul", source, factor)
     return _ranked_put(b, x, dim, index, b.to(scaled, x.dtype), True)
 
 

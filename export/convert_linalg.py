@@ -8,9 +8,11 @@ from typing import Any
 from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.graph_infer import broadcast
+from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
 from hardtack.export.convert_pointwise import promoted
 from hardtack.export.convert_reductions import p_norm
+from hardtack.export.convert_sums import coefficient
 from hardtack.export.dtypes import from_torch
 from hardtack.export.errors import Refusal
 from hardtack.export.table import Value, converts
@@ -46,6 +48,8 @@ def broadcast_batch(b: Builder, x: Value, y: Value) -> tuple[ex.Expr, ...]:
 
 def _integer_product(b: Builder, x: Value, y: Value) -> Value:
     """Whole numbers are multiplied and summed without a GEMM."""
+    if x.dtype is DType.BOOL:
+        raise Refusal("a product of bool, which torch does not have: convert to a number type first")
     if x.rank == 1 or y.rank == 1:
         left = b.unsqueeze(x, 0) if x.rank == 1 else x
         right = b.unsqueeze(y, 1) if y.rank == 1 else y
@@ -95,7 +99,7 @@ def _linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> V
 
 
 def _scaled(b: Builder, x: Value, factor: Any) -> Value:
-    return x if factor == 1 else b.pw("mul", x, factor)
+    return x if factor == 1 else b.pw("mul", x, coefficient(b, factor, x.dtype))
 
 
 @converts("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")

@@ -24,7 +24,15 @@ from hardtack.export.table import Number, Value
 ITEMS = frozenset({"aten._local_scalar_dense.default", "aten.item.default"})
 """Ops that make a Python number of a tensor."""
 
-TAKES_POSITION = frozenset({"aten.select.int", "aten.slice.Tensor", "aten.select_scatter.default", "aten.roll.default"})
+TAKES_POSITION = frozenset(
+    {
+        "aten.select.int",
+        "aten.slice.Tensor",
+        "aten.select_scatter.default",
+        "aten.slice_scatter.default",
+        "aten.roll.default",
+    }
+)
 """Ops whose integers may be numbers of the run: their convert functions read them as indices."""
 
 _ARITHMETIC = {

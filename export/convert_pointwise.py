@@ -165,35 +165,6 @@ def _not(b: Builder, x: Value) -> Value:
     return b.op("not", b.to(x, DType.BOOL) if logical else x)
 
 
-@converts("aten.add.Tensor", "aten.add.Scalar")
-def _add(b: Builder, x: Arg, y: Arg, alpha: Any = 1) -> Value:
-    _, result = promoted(x, y)
-    if result is DType.BOOL:
-        term = b.cast(y, result)
-        return b.op("or", b.cast(x, result), term if alpha else b.op("and", term, Lit(False, result)))
-    return _sum(b, "add", x, y, alpha, result)
-
-
-def _sum(b: Builder, kind: str, x: Arg, y: Arg, alpha: Any, dtype: DType) -> Value:
-    """x + alpha * y, or -, rounded once; alpha as the half type has it."""
-    if alpha == 1:
-        return b.pw(kind, x, y, dtype=dtype)
-    work = DType.F32 if dtype.is_half else dtype
-    term = b.pw("mul", b.cast(y, dtype), b.cast(alpha, dtype), dtype=work)
-    return b.to(b.pw(kind, b.cast(x, dtype), term, dtype=work), dtype)
-
-
-@converts("aten.sub.Tensor", "aten.sub.Scalar")
-def _sub(b: Builder, x: Arg, y: Arg, alpha: Any = 1) -> Value:
-    _, result = promoted(x, y)
-    return _sum(b, "sub", x, y, alpha, result)
-
-
-@converts("aten.rsub.Tensor", "aten.rsub.Scalar")
-def _rsub(b: Builder, x: Arg, y: Arg, alpha: Any = 1) -> Value:
-    return _sub(b, y, x, alpha)  # type: ignore[return-value]
-
-
 @converts("aten.mul.Tensor", "aten.mul.Scalar")
 def _mul(b: Builder, x: Arg, y: Arg) -> Value:
     _, result = promoted(x, y)

@@ -133,57 +133,65 @@ def _tile(b: Builder, x: Value, dims: Sequence[Size]) -> Value:
     return _repeat(b, x, [1] * (x.rank - len(dims)) + list(dims))  # type: ignore[return-value]
 
 
-def bounded(index: Size | None, size: Expr, default: Size) -> Expr:
+def bounded(index: int, size: int) -> int:
     """A slice bound as Python takes it: negative from the end, limited to [0, size]."""
-    if index is None:
-        return as_expr(default)
-    if isinstance(index, int) and index >= _END:
-        return size
-    e = as_expr(index)
-    lo, hi = ex.bounds(e)
+    return max(min(index if index >= 0 else index + size, size), 0)
+
+
+def counts_from_end(b: Builder, index: Expr) -> bool:
+    """True for an index that is negative: by the bounds of its sizes, else as it was for the sizes that torch traced
+    with. Torch has settled all shapes by that reading, so it becomes an input check.
+    """
+    lo, hi = ex.bounds(index)
+    if lo is not None and lo >= 0:
+        return False
     if hi is not None and hi < 0:
-        e = e + size
-    elif lo is None or lo < 0:
-        raise Refusal(f"the slice bound {e} may be negative or not, depending on sizes")
-    return ex.maximum(ex.minimum(e, size), 0)
+        return True
+    traced = b.traced(index)
+    if traced is None:
+        raise Refusal(f"the index {index} may be negative or not, depending on sizes")
+    if traced < 0:
+        b.require("lt", index, 0, f"{b.origin.op} counts from the end")
+    else:
+        b.require("le", 0, index, f"{b.origin.op} counts from the start")
+    return traced < 0
 
 
 @converts("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def _slice(b: Builder, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     at = dim % x.rank
     if isinstance(start, Number):
-        length = b.result.shape[at]
-        steps = b.pw("add", b.pw("mul", b.iota(length), step), start)
-        return b.op("take", x, steps, dims=(at,), at=at)
-    first = slice_start(start, x.shape[at], b.result.shape[at])
+        return b.op("take", x, positions(b, start, b.result.shape[at], step), dims=(at,), at=at)
+    first = slice_start(b, start, x.shape[at], b.result.shape[at])
     return b.slice(x, at, first, b.result.shape[at], step)
 
 
-def slice_start(start: Size | None, size: Expr, length: Expr) -> Expr:
+def positions(b: Builder, start: Number, length: Expr, step: int) -> Value:
+    """The indices of a slice that begins at a number of the run; that it lies inside torch asserts."""
+    return b.pw("add", b.pw("mul", b.iota(length), step), start)
+
+
+def slice_start(b: Builder, start: Size | None, size: Expr, length: Expr) -> Expr:
     """The first index of a slice. What torch found not to be limited by the size is taken as it is; that the slice lies
     inside is then a guard."""
     if start is None:
         return const(0)
     e = as_expr(start)
-    lo, hi = ex.bounds(e)
-    if int_value(size) is not None and int_value(e) is not None:
-        return bounded(e, size, 0)
+    known, whole = int_value(size), int_value(e)
+    if known is not None and whole is not None:
+        return const(bounded(whole, known))
     if int_value(length) == 0:
         return const(0)
-    if hi is not None and hi < 0:
-        whole = e + size
+    if counts_from_end(b, e):
         # a length below -start tells that torch did not cut at 0
-        return ex.maximum(whole, 0) if length is not -e else whole
-    if lo is None or lo < 0:
-        raise Refusal(f"the slice bound {e} may be negative or not, depending on sizes")
+        return ex.maximum(e + size, 0) if length is not -e else e + size
     return e
 
 
 @converts("aten.narrow.default")
 def _narrow(b: Builder, x: Value, dim: int, start: Size, length: Size) -> Value:
     at = dim % x.rank
-    first = start + x.shape[at] if isinstance(start, int) and start < 0 else start
-    return b.slice(x, at, first, length)
+    return b.slice(x, at, wrapped(b, start, x.shape[at]), length)
 
 
 @converts("aten.select.int", "aten.select_copy.int")
@@ -191,18 +199,13 @@ def _select(b: Builder, x: Value, dim: int, index: Size) -> Value:
     at = dim % x.rank
     if isinstance(index, Number):
         return b.op("take", x, index, dims=(at,), at=at)
-    return b.select(x, at, wrapped(index, x.shape[at]))
+    return b.select(x, at, wrapped(b, index, x.shape[at]))
 
 
-def wrapped(index: Size, size: Expr) -> Expr:
+def wrapped(b: Builder, index: Size, size: Expr) -> Expr:
     """A single index, negative from the end."""
     e = as_expr(index)
-    lo, hi = ex.bounds(e)
-    if hi is not None and hi < 0:
-        return e + size
-    if lo is None or lo < 0:
-        raise Refusal(f"the index {e} may be negative or not, depending on sizes")
-    return e
+    return e + size if counts_from_end(b, e) else e
 
 
 @converts("aten.split_with_sizes.default", "aten.split_with_sizes_copy.default")

@@ -89,6 +89,18 @@ def _bind_symbols(
         unbound = [s for s in e.free_symbols if s not in sizes.symbols]
         if unbound:
             _bind_derived(out, sizes, declared, name, dim, e, unbound, b)
+    b.examples.update(_examples(out, nodes))
+
+
+def _examples(out: Interface, nodes: Mapping[str, Node]) -> dict[str, int]:
+    """The sizes that torch traced with, by symbol, as far as it has kept them."""
+    found: dict[str, int] = {}
+    for binding in out.syms:
+        value = nodes[binding.input].meta["val"]
+        size = value if binding.dim is None else value.shape[binding.dim]
+        if size.node.has_hint():
+            found[binding.sym.name] = int(size.node.hint)
+    return found
 
 
 def _bind(out: Interface, sizes: Sizes, declared: Declared, name: str, dim: int | None, e: sympy.Symbol) -> None:

@@ -179,7 +179,9 @@ def _guards(captured: Captured, sizes: Sizes, b: Builder, bindings: tuple[SymBin
     """torch's conditions and those that conversion found, each checked against the declared ranges."""
     kept: dict[tuple[object, ...], Guard] = {}
     noted = program_guards(captured.ep, captured.source, captured.decided, sizes)
-    for guard, where in [*noted, *((g, b.lines[g]) for g in b.guards)]:
+    stated = [*noted, *((g, b.lines[g]) for g in b.guards)]
+    limits = [(g, None) for g in sizes.limits]  # after `noted`, which adds some
+    for guard, where in [*stated, *limits]:
         check_guard(guard, bindings, captured.declared, where)
         kept.setdefault((guard.relation, guard.a, guard.b), guard)
     return without_implied(tuple(kept.values()))

@@ -17,6 +17,7 @@ from hardtack.export import (
     convert_reductions,  # noqa: F401
     convert_rnn,  # noqa: F401
     convert_strided,  # noqa: F401
+    convert_sums,  # noqa: F401
     convert_views,  # noqa: F401
 )
 from hardtack.export.table import CONVERTERS, REFUSED

@@ -17,6 +17,7 @@ from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import Expr, Sym
 from hardtack.codegen.ir.graph import Guard
 from hardtack.export.errors import Refusal, ValueSize
+from hardtack.export.factors import MOST, scaling
 
 _RELATIONS: dict[type, str] = {
     sympy.Eq: "eq",
@@ -24,17 +25,24 @@ _RELATIONS: dict[type, str] = {
     sympy.Le: "le",
     sympy.Lt: "lt",
 }
+_MIRRORED = {sympy.Ge: sympy.Le, sympy.Gt: sympy.Lt}
 _TEXT = {"eq": "==", "ne": "!=", "le": "<=", "lt": "<"}
 _HOLDS: dict[str, Callable[[int, int], bool]] = {"eq": int.__eq__, "ne": int.__ne__, "le": int.__le__, "lt": int.__lt__}
 _MAX_DENOMINATOR = 4096
-VALUE_SIZE = "a size depends on values of tensors: take it from the shape of an input, or make it an int input"
+VALUE_SIZE = (
+    "a size depends on values of tensors, and memory is placed before they are known: make it an int input, or keep "
+    "the whole length and mask it, as in torch.where(torch.arange(x.shape[0]) < n, ...)"
+)
 
 
 class Sizes:
-    """The symbols of one program and the conversion of torch's sizes to Exprs."""
+    """The symbols of one program and the conversion of torch's sizes to Exprs; `limits` are conditions under which the
+    Exprs are right.
+    """
 
     def __init__(self) -> None:
         self.symbols: dict[sympy.Symbol, Expr] = {}
+        self.limits: list[Guard] = []
         self._memo: dict[sympy.Basic, Expr] = {}
 
     def known(self, size: torch.SymInt | torch.SymFloat | torch.SymBool) -> bool:
@@ -103,7 +111,10 @@ class Sizes:
         return ex.floordiv(self.of(a), self._divisor(b))
 
     def _rounded(self, e: sympy.Basic) -> Expr:
-        """floor, trunc or ceil of a quotient of whole numbers, or of a size times a float that is a short fraction."""
+        """floor, trunc or ceil of a quotient of whole numbers, or of a size times a float."""
+        scaled = self._scaled(e)
+        if scaled is not None:
+            return scaled
         top, bottom = self._fraction(e.args[0])
         if isinstance(e, sf.CeilToInt):
             return ex.floordiv(top + bottom - 1, bottom)
@@ -113,6 +124,28 @@ class Sizes:
         if isinstance(e, sf.TruncToInt) and (lo is None or lo < 0):
             raise Refusal(f"the size {e} may be negative")
         return ex.floordiv(top, bottom)
+
+    def _scaled(self, e: sympy.Basic) -> Expr | None:
+        """floor, trunc or ceil of a size times a float that is no short fraction: a guard then limits the size to those
+        that have been tried. None for anything else.
+        """
+        product = e.args[0]
+        if not isinstance(product, sympy.Mul) or len(product.args) != 2 or isinstance(e, sf.RoundToInt):
+            return None
+        factor, size = product.args
+        if isinstance(size, sf.ToFloat):
+            size = size.args[0]
+        if not factor.is_Float or Fraction(float(factor)).denominator <= _MAX_DENOMINATOR or not size.is_integer:
+            return None
+        n = self.of(size)
+        lo, hi = ex.bounds(n)
+        if lo is None or lo < 0:
+            raise Refusal(f"the size {e} may be negative")
+        found = scaling(float(factor), isinstance(e, sf.CeilToInt), min(hi or MOST, MOST))
+        if found is None:
+            return None
+        self.limits += make_guards("le", n, ex.const(MOST))
+        return found.of(n)
 
     def _fraction(self, e: sympy.Basic) -> tuple[Expr, Expr]:
         """e, a real number, as (numerator, denominator)."""
@@ -147,17 +180,39 @@ class Sizes:
             return []
         if isinstance(condition, sympy.And):
             return [g for part in condition.args for g in self.guards(part)]
-        if isinstance(condition, sympy.Not):
-            return self.guards(sympy.Not(condition.args[0]))
-        a, b = condition.args[0], condition.args[1] if len(condition.args) > 1 else sympy.Integer(0)
+        if isinstance(condition, (sympy.Not, sympy.Or)):
+            return make_guards("le", self._excess(condition), ex.const(0))
+        return make_guards(*self._comparison(condition))
+
+    def _comparison(self, condition: sympy.Basic) -> tuple[str, Expr, Expr]:
+        """(relation, left side, right side)."""
         kind = type(condition)
-        if kind is sympy.Ge:
-            kind, a, b = sympy.Le, b, a
-        elif kind is sympy.Gt:
-            kind, a, b = sympy.Lt, b, a
+        if kind in (sympy.Ge, sympy.Gt):
+            return _RELATIONS[_MIRRORED[kind]], self.of(condition.args[1]), self.of(condition.args[0])
         if kind not in _RELATIONS:
-            raise Refusal(f"the condition {condition} on sizes is not a comparison")
-        return make_guards(_RELATIONS[kind], self.of(a), self.of(b))
+            raise _no_comparison(condition)
+        return _RELATIONS[kind], self.of(condition.args[0]), self.of(condition.args[1])
+
+    def _excess(self, condition: sympy.Basic) -> Expr:
+        """A number that is at most 0 exactly where the condition holds."""
+        if isinstance(condition, sympy.Not):
+            (inner,) = condition.args
+            if not isinstance(inner, (sympy.And, sympy.Or)):
+                raise _no_comparison(condition)
+            dual = ex.maximum if isinstance(inner, sympy.Or) else ex.minimum
+            return dual(*(self._excess(sympy.Not(part)) for part in inner.args))
+        if isinstance(condition, (sympy.And, sympy.Or)):
+            extreme = ex.maximum if isinstance(condition, sympy.And) else ex.minimum
+            return extreme(*map(self._excess, condition.args))
+        relation, a, b = self._comparison(condition)
+        if relation in ("le", "lt"):
+            return a - b + (relation == "lt")
+        apart = ex.maximum(a - b, b - a)
+        return apart if relation == "eq" else 1 - apart
+
+
+def _no_comparison(condition: sympy.Basic) -> Refusal:
+    return Refusal(f"the condition {condition} on sizes is not a comparison")
 
 
 def _nearest(top: Expr, bottom: Expr) -> Expr:

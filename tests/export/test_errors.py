@@ -19,6 +19,7 @@ from hardtack.export import (
     RangeError,
     TrainingModeError,
     UnsupportedOpError,
+    shapes,
     to_graphs,
 )
 from tests.export.checks import entry
@@ -139,7 +140,8 @@ class Shrunk(nn.Module):
 
 
 @pytest.mark.parametrize("dim", [ANY, Dim("B", max=64)])
-def test_a_size_fixed_by_a_condition_that_no_guard_can_say(dim: Any) -> None:
+def test_a_size_fixed_by_a_condition_that_no_guard_can_say(dim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "scaling", lambda *_: None)  # as of a factor that has no form in whole numbers
     error = refused(RangeError, Shrunk(), (X,), ({1: dim},))
     name = "B" if isinstance(dim, Dim) else "s0"
     size = int(0.7 * X.shape[1])
@@ -147,6 +149,14 @@ def test_a_size_fixed_by_a_condition_that_no_guard_can_say(dim: Any) -> None:
     assert error.what == f"the program holds only where {condition}, which no run can check"
     assert error.fix == "give sizes in place of a scale factor, or leave the dimension static"
     assert_line(error, "F.interpolate(")
+
+
+def test_a_size_fixed_by_a_condition_in_floating_point() -> None:
+    error = refused(RangeError, Shrunk(), (X,), ({1: Dim("B", max=64)},))
+    assert "the program needs (7*B)//10 == 5, but B = 0 fails" in error.what
+    assert_line(error, "F.interpolate(")
+    graph = entry(to_graphs(Shrunk().eval(), (X,), None, ({1: Dim.DYNAMIC(min=2, max=64)},))).graph
+    assert [g.text for g in graph.guards if g.relation == "eq"] == ["(7*s0)//10 == 5"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hardtack.export import to_graphs
+from hardtack.export import CaptureError, to_graphs
 from tests.export import rows_nn, rows_pointwise, rows_tensors
 from tests.export.checks import check, eager, entry, ours
 from tests.export.op_inputs import Row, randn
@@ -147,3 +147,65 @@ def test_cells_as_modules_on_a_gpu_are_traced() -> None:
         bare = table()[op.default](x @ weights[0].T, h @ weights[1].T, c if gates == 4 else h)
         want = cell(x, state, *weights)
         torch.testing.assert_close(bare[:2] if gates == 4 else bare[0], want)
+
+
+POOLS: list[Callable[[torch.Tensor], Any]] = [
+    lambda x: F.max_pool1d(x, 2),
+    lambda x: F.max_pool1d(x, 3, 2, 1),
+    lambda x: F.max_pool1d(x, 3, stride=2, padding=1, ceil_mode=True),
+    lambda x: F.max_pool1d(x, 2, 1, 0, 2),
+    lambda x: F.max_pool1d(x[0], (2,), (1,)),
+    lambda x: F.avg_pool1d(x, 3, 2, 1),
+    lambda x: F.avg_pool1d(x, 3, 2, 1, ceil_mode=True),
+]
+
+
+@pytest.mark.parametrize("dim", [torch.export.Dim.DYNAMIC, torch.export.Dim("t", min=3, max=100)])
+def test_pools_of_any_length(dim: Any) -> None:
+    others = [(randn(2, 3, n),) for n in (3, 4, 5, 9)]
+    check(_Call(lambda x: [f(x) for f in POOLS]), (randn(2, 3, 8),), ({2: dim},), others)
+
+
+SLICED: list[Callable[..., torch.Tensor]] = [
+    lambda a, b: a[:, :, ::2] @ b[:, :, ::2].mT,
+    lambda a, b: a[:, :, 1::2] @ b[:, :, 1::2].mT,
+    lambda a, b: a[:, None, :, ::2] @ b[None, :, :, ::2].mT,
+    lambda a, b: a[:, :, ::2] @ b[0, :, ::2].mT,
+    lambda a, b: a[:, :, ::2] @ b[0, 0, ::2],
+    lambda a, b: a[0, 0, ::2] @ b[:, :, ::2].mT,
+    lambda a, b: a[0, 0, ::2] @ b[0, 0, ::2],
+    lambda a, b: a[0, :, ::2] @ b[0, :, ::2].T,
+]
+
+
+def test_products_of_slices_of_any_size() -> None:
+    """Also of an odd one: torch asks by itself whether the slices can be folded into one matrix."""
+    dim = torch.export.Dim
+    k = dim("k", max=64)
+    spec = ({1: dim("m", min=1, max=64), 2: k}, {1: dim("n", min=1, max=64), 2: k})
+    sizes = [(1, 1, 2), (5, 2, 7), (3, 3, 1), (2, 2, 0)]
+    others = [(randn(2, m, k), randn(2, n, k, seed=1)) for m, n, k in sizes]
+    check(_Call(lambda a, b: [f(a, b) for f in SLICED]), (randn(2, 3, 6), randn(2, 4, 6, seed=1)), spec, others)
+
+
+def test_a_product_of_numbers_in_forward() -> None:
+    """What torch computes while it traces is computed, and not only given a shape."""
+    pair = torch.tensor([[1.0, 2.0]])
+    check(_Call(lambda x: x * (torch.tensor([[1.0, 2.0]]) @ torch.tensor([[3.0], [4.0]])).item()), (randn(3),))
+    check(_Call(lambda x: x * (pair @ pair.T) + F.max_pool1d(torch.tensor([[1.0, 5.0]]), 2).item()), (randn(3),))
+    check(_Call(lambda x: torch.vmap(lambda y: y @ y.mT)(x)), (randn(2, 3, 4),))
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (lambda x: x @ x, "matmul of shapes (2, 3) and (2, 3), which do not fit"),
+        (lambda x: x @ x.double().T, "matmul of torch.float32 and torch.float64, which must be the same dtype"),
+        (lambda x: x @ x.sum(), "both arguments to matmul need to be at least 1D"),
+    ],
+)
+def test_products_that_do_not_fit(function: Callable[..., Any], what: str) -> None:
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(function, (randn(2, 3),))
+    assert caught.value.what == f"tracing failed with RuntimeError: {what}"
+    assert caught.value.where is not None

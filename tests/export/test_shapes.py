@@ -75,7 +75,7 @@ def test_rounding(size: int, divisor: int) -> None:
 
 def test_what_is_no_size() -> None:
     with pytest.raises(Refusal, match="no short fraction"):
-        sizes().of(sf.FloorToInt(sympy.Float(0.1) * sf.ToFloat(S)))
+        sizes().of(sf.RoundToInt(sympy.Float(0.1) * sf.ToFloat(S)))
     with pytest.raises(Refusal, match="depends on values of tensors"):
         sizes().of(sympy.Symbol("u0", integer=True))
 

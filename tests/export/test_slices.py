@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from checks import entry
+from checks import assert_same, entry, ours
 from torch import Tensor, nn
 from torch.export import Dim
+from torch.export.dynamic_shapes import _DimHint
 
 from hardtack.codegen.ir.expr_walk import evaluate
-from hardtack.export import to_graphs
+from hardtack.export import RangeError, to_graphs
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "the last row": lambda x: x[-1],
@@ -22,6 +23,19 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "some rows": lambda x: x[1:3],
     "every other row from the end": lambda x: x[-4::2],
     "split off": lambda x: x.tensor_split((1, -1))[2],
+    "two rows from the size": lambda x: x[x.shape[0] - 2 :],
+    "two rows, narrowed": lambda x: x.narrow(0, x.shape[0] - 2, 2),
+    "the last row from the size": lambda x: x[x.shape[0] - 1],
+    "the third last, selected": lambda x: x.select(0, x.shape[0] - 3),
+    "the second half": lambda x: x[x.shape[0] // 2 :],
+    "all but one": lambda x: x[: x.shape[0] - 1],
+    "all but the first by a negative size": lambda x: x[1 - x.shape[0] :],
+    "a row by a negative size": lambda x: x[2 - x.shape[0]],
+    "all up to a negative size": lambda x: x[: 3 - x.shape[0]],
+    "some rows up to the last": lambda x: x[x.shape[0] - 3 : x.shape[0] - 1],
+    "every other row from the size": lambda x: x[x.shape[0] - 4 :: 2],
+    "written from the size": lambda x: x.clone().slice_scatter(x[:2], 0, x.shape[0] - 2),
+    "a row written from the size": lambda x: x.clone().select_scatter(x[0], 0, x.shape[0] - 1),
 }
 
 
@@ -34,11 +48,14 @@ class Of(nn.Module):
         return self.function(x) * 2
 
 
-@pytest.mark.parametrize("dim", [Dim("n", max=64), Dim.DYNAMIC])
+@pytest.mark.parametrize("dim", [Dim.DYNAMIC(min=0), Dim.DYNAMIC(min=1), Dim.DYNAMIC(min=2), Dim("n", max=64)])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_small_sizes(name: str, dim: object) -> None:
-    """For each size the graph has eager's shape, or a guard or the symbol's range refuses it."""
-    graph = entry(to_graphs(Of(FUNCTIONS[name]).eval(), (torch.randn(11, 3),), None, ({0: dim},))).graph
+    """For each size the graph gives eager's result, or a guard or the symbol's range refuses it."""
+    if name == "all up to a negative size" and not isinstance(dim, _DimHint):
+        pytest.skip("holds for sizes 0 and 1, and then from 4 on")
+    exported = to_graphs(Of(FUNCTIONS[name]).eval(), (torch.randn(11, 3),), None, ({0: dim},))
+    graph = entry(exported).graph
     (binding,) = graph.syms
     relations = {"le": int.__le__, "lt": int.__lt__, "eq": int.__eq__, "ne": int.__ne__}
     taken = []
@@ -49,6 +66,34 @@ def test_small_sizes(name: str, dim: object) -> None:
         ):
             continue
         taken.append(n)
-        shape = [evaluate(e, at) for e in graph.types[graph.outputs[0]].shape]
-        assert shape == list(FUNCTIONS[name](torch.randn(n, 3)).shape), n
+        x = torch.randn(n, 3)
+        assert_same(ours(exported, (x,)), [FUNCTIONS[name](x) * 2])
     assert taken[-7:] == list(range(5, 12))
+
+
+NARROWED = "the declared range of n (1 to 64) would be narrowed: the program needs 0 <= n - 2, but n = 1 fails"
+
+
+@pytest.mark.parametrize("name", ["two rows from the size", "two rows, narrowed"])
+def test_a_range_with_sizes_of_both_signs(name: str) -> None:
+    """Of one row, x[n - 2:] is counted from the end; torch has settled the shapes for the other reading."""
+    x = torch.randn(11, 3)
+    with pytest.raises(RangeError) as caught:
+        to_graphs(Of(FUNCTIONS[name]).eval(), (x,), None, ({0: Dim("n", min=1, max=64)},))
+    assert caught.value.what == NARROWED
+    assert caught.value.where is not None
+    assert caught.value.where.file == __file__
+    exported = to_graphs(Of(FUNCTIONS[name]).eval(), (x,), None, ({0: Dim("n", min=2, max=64)},))
+    assert not entry(exported).graph.guards
+    for n in (2, 3, 64):
+        y = torch.randn(n, 3)
+        assert_same(ours(exported, (y,)), [FUNCTIONS[name](y) * 2])
+
+
+def test_a_condition_with_two_ways_out() -> None:
+    """Sizes that torch accepts either way: all that it holds for run, and only those."""
+    exported = to_graphs(lambda x: x[3 - x.shape[0] :] * 2, (torch.randn(8, 3),), None, ({0: Dim("n", min=4, max=64)},))
+    assert not entry(exported).graph.guards
+    for n in (4, 5, 9):
+        x = torch.randn(n, 3)
+        assert_same(ours(exported, (x,)), [x[3 - n :] * 2])

@@ -62,6 +62,29 @@ def test_written_at_an_item() -> None:
     check(forward, (X, N), None, [(X, torch.tensor(-1))])
 
 
+class Cache(nn.Module):
+    """Rows written at a place that is data, as into a cache of keys."""
+
+    def forward(self, x: torch.Tensor, new: torch.Tensor, n: torch.Tensor) -> Any:
+        start = n.item()
+        torch._check(start >= 0)
+        torch._check(start + new.shape[0] <= x.shape[0])
+        y = x.clone()
+        y[start : start + new.shape[0]] = new
+        z = x.clone()
+        z.narrow(1, n.item(), 1).zero_()
+        return y, z, y[start : start + new.shape[0]]
+
+
+def test_written_from_an_item_on() -> None:
+    new = torch.randn(2, 6)
+    module = Cache().eval()
+    exported = check(module, (X, new, N), None, [(X, new, torch.tensor(0)), (X, new, torch.tensor(1))])
+    for at in (-1, 3):
+        with pytest.raises(ReferenceFailure):
+            ours(exported, (X, new, torch.tensor(at)))
+
+
 def test_a_number_of_sizes_is_promoted_like_a_number() -> None:
     """Not like a tensor of f64."""
     check(lambda x: x * (1 / x.shape[0]), (X.int(),), ({0: Dim.DYNAMIC},), [(X[:3].int(),)])
@@ -111,7 +134,10 @@ def test_values_that_capture_needs(function: Callable[..., Any], what: str, fix:
     assert caught.value.where.file.endswith("test_values.py")
 
 
-SIZE = "a size depends on values of tensors: take it from the shape of an input, or make it an int input"
+SIZE = (
+    "a size depends on values of tensors, and memory is placed before they are known: make it an int input, or keep "
+    "the whole length and mask it, as in torch.where(torch.arange(x.shape[0]) < n, ...)"
+)
 RESULT = "the shape of its result depends on values: use a mask and where, or fixed sizes"
 
 
@@ -286,6 +312,60 @@ def _runs(function: Callable[..., Any], x: torch.Tensor, scalar: int) -> bool:
 def test_an_integer_scalar_that_torch_refuses() -> None:
     with pytest.raises(UnsupportedOpError, match=r"the scalar 300 does not fit i8 \(-128 to 127\)"):
         to_graphs(lambda x: x.clamp(min=300), (torch.tensor([1], dtype=torch.int8),))
+
+
+SCALED: dict[str, Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]] = {
+    "add": lambda x, y, a: torch.add(x, y, alpha=a),
+    "add a number": lambda x, y, a: torch.add(x, 3, alpha=a),
+    "sub": lambda x, y, a: torch.sub(x, y, alpha=a),
+    "rsub": lambda x, y, a: torch.rsub(x, y, alpha=a),
+    "rsub a number": lambda x, y, a: torch.rsub(x, 3, alpha=a),
+    "index_add": lambda x, y, a: x.index_add(0, torch.tensor([0, 2, 2, 1]), y, alpha=a),
+    "addmm": lambda x, y, a: torch.addmm(x, y.expand(4, 4), y.expand(4, 4), alpha=a),
+}
+
+
+@pytest.mark.parametrize("alpha", [-1, 100, 200, -200, 300, 2**31, 1e6, 1e39, True])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.float16, torch.float32, torch.bool])
+def test_an_alpha_that_the_dtype_does_not_hold(dtype: torch.dtype, alpha: Any) -> None:
+    """Eager's result, or a refusal where eager refuses; index_add of torch.export takes no float for integers."""
+    x, y = torch.tensor([1, 2, 100, 0]).to(dtype), torch.tensor([3, 1, 0, 5]).to(dtype)
+    taken, refused = [], []
+    for function in SCALED.values():
+        (taken if _runs_with(function, x, y, alpha) else refused).append(function)
+    if not dtype.is_floating_point and isinstance(alpha, float):
+        taken = []
+    check(lambda x, y: [x, *(f(x, y, alpha) for f in taken)], (x, y), atol=1e-3)
+    for function in refused:
+        if dtype is torch.bool and {"sub", "rsub"} & set(function.__code__.co_names):
+            continue  # torch itself traces a difference of bool and a number
+        with pytest.raises(ExportError):
+            to_graphs(lambda x, y, f=function: f(x, y, alpha), (x, y))
+
+
+def _runs_with(function: Callable[..., Any], x: torch.Tensor, y: torch.Tensor, alpha: Any) -> bool:
+    try:
+        function(x, y, alpha)
+    except (RuntimeError, OverflowError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("dtype", "alpha", "reason"),
+    [
+        (torch.int8, 300, "the scalar 300 does not fit i8 (-128 to 127)"),
+        (torch.uint8, 300, "the scalar 300 does not fit u8 (0 to 255)"),
+        (torch.float16, 1e6, "alpha=1000000.0 does not fit f16"),
+        (torch.int32, True, "alpha=True, which torch takes for a result of bool only: give a number"),
+        (torch.bool, 2.5, "alpha=2.5 of bool: give a whole number"),
+    ],
+)
+def test_why_an_alpha_is_refused(dtype: torch.dtype, alpha: Any, reason: str) -> None:
+    x = torch.tensor([1, 2]).to(dtype)
+    with pytest.raises(UnsupportedOpError) as caught:
+        to_graphs(lambda x: torch.add(x, x, alpha=alpha), (x,))
+    assert [u.reason for u in caught.value.ops] == [reason]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -1,0 +1,117 @@
+"""Ops that torch works out in a way that fixes dynamic sizes: while a module is captured, it is told the shapes of
+their results.
+
+By itself torch runs a recurrence step by step and gives max_pool1d plain integers, both of which fixes the length to
+that of the example; matmul asks about strides whether it may fold a batch, so that a slice with a step holds only for
+some sizes. The ops reach the Graph whole, so only their shapes are needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch._meta_registrations as registrations
+import torch.utils._pytree as pytree
+from torch._C import DispatchKey
+from torch._subclasses.fake_impls import get_fast_op_impls
+
+_KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd, DispatchKey.Meta)
+
+
+def _output(x: torch.Tensor, hidden: torch.Tensor, bidirectional: bool) -> torch.Tensor:
+    return x.new_empty((*x.shape[:-1], hidden.shape[-1] * (2 if bidirectional else 1)))
+
+
+def _lstm(
+    x: torch.Tensor, hx: Any, params: Any, biases: bool, layers: int, p: float, train: bool, both: bool, *_: Any
+) -> Any:
+    return _output(x, hx[0], both), torch.empty_like(hx[0]), torch.empty_like(hx[1])
+
+
+def _gru(
+    x: torch.Tensor, hx: Any, params: Any, biases: bool, layers: int, p: float, train: bool, both: bool, *_: Any
+) -> Any:
+    return _output(x, hx, both), torch.empty_like(hx)
+
+
+_pooled: Callable[..., Any] = registrations.pooling_output_shape
+_check: Callable[..., Any] = torch._check
+
+
+def _max_pool1d(
+    x: torch.Tensor, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil: bool = False
+) -> torch.Tensor:
+    size, (k,), (p,), (d,) = x.shape[-1], _listed(kernel), _listed(padding), _listed(dilation)
+    (s,) = _listed(stride) or (k,)
+    return x.new_empty((*x.shape[:-1], _pooled(size, k, p, s, d, ceil)))
+
+
+def _matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    _check(x.dim() > 0 and y.dim() > 0, lambda: "both arguments to matmul need to be at least 1D")
+    _check(x.dtype == y.dtype, lambda: f"matmul of {x.dtype} and {y.dtype}, which must be the same dtype")
+    rows = x.shape[-2:-1]
+    columns = y.shape[-1:] if y.dim() > 1 else ()
+    inner = y.shape[-2] if y.dim() > 1 else y.shape[0]
+    _check(x.shape[-1] == inner, lambda: f"matmul of shapes {tuple(x.shape)} and {tuple(y.shape)}, which do not fit")
+    batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])  # type: ignore[no-untyped-call]
+    return x.new_empty((*batch, *rows, *columns))
+
+
+def _traced_only(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function where torch traces; the op itself of tensors with numbers in them, with which torch computes
+    meanwhile.
+    """
+
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        if all(type(x) in (torch.Tensor, torch.nn.Parameter) and not x.is_meta for x in _tensors(args)):
+            return op._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    return rule
+
+
+def _tensors(args: tuple[Any, ...]) -> list[torch.Tensor]:
+    return [x for x in pytree.tree_leaves(args) if isinstance(x, torch.Tensor)]
+
+
+def _listed(given: Any) -> tuple[int, ...]:
+    return (given,) if isinstance(given, int) else tuple(given)
+
+
+def _within(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as a rule of torch's fake tensors, run in their mode."""
+
+    def rule(mode: Any, *args: Any, **kwargs: Any) -> Any:
+        with mode:
+            return function(*args, **kwargs)
+
+    return rule
+
+
+@contextlib.contextmanager
+def kept_whole() -> Iterator[None]:
+    """Inside, torch traces these ops by their shapes only. Not for several threads at once."""
+    aten = torch.ops.aten
+    rules: dict[Any, Callable[..., Any]] = {
+        aten.lstm.input: _lstm,
+        aten.gru.input: _gru,
+        aten.max_pool1d.default: _max_pool1d,
+        aten.matmul.default: _matmul,
+    }
+    fast = get_fast_op_impls()
+    saved = {op: dict(op.py_kernels) for op in rules}
+    for op, function in rules.items():
+        fast[op] = _within(function)
+        op.py_kernels.update(dict.fromkeys(_KEYS, _traced_only(op, function)))
+        op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op in rules:
+            del fast[op]
+            op.py_kernels.clear()
+            op.py_kernels.update(saved[op])
+            op._dispatch_cache.clear()
