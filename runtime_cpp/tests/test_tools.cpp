@@ -114,6 +114,20 @@ TEST_CASE("the command teaches, and tells wrong use from bad bundles") {
   CHECK(contains(rt("verify x.pkg --key 123").output, "expected 64 hexadecimal digits"));
 }
 
+TEST_CASE("verify takes a file of trusted keys, and the model that is meant") {
+  const TemporaryFile bundle(bundle_of({add_sample()}).build());
+  const TemporaryFile keys(std::string(64, 'a') + "\nminilm 7\n");
+  const Finished refused = rt("verify " + bundle.path() + " --signed-model minilm --trusted-keys " + keys.path());
+  CHECK(refused.exit_status == 1);
+  CHECK(contains(refused.output, "a trusted signature is required, but the bundle is not signed"));
+  keys.write("minilm\n");
+  CHECK(contains(rt("verify " + bundle.path() + " --trusted-keys " + keys.path()).output,
+                 keys.path() + ": line 1: expected a public key"));
+  const Finished alone = rt("verify " + bundle.path() + " --signed-model minilm");
+  CHECK(alone.exit_status == 2);
+  CHECK(contains(alone.output, "give --key or --trusted-keys, too"));
+}
+
 TEST_CASE("weights outside of the bundle are named with --weights") {
   BundleText text = bundle_of({gather_sample()});
   text.external = "nowhere.safetensors";

@@ -69,7 +69,7 @@ def weights_files(n: int) -> bytes:
     header = b"{" + b'"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}'
     header += b" " * (-(len(header) + 8) % 256)
     data = struct.pack("<Q", len(header)) + header
-    names = [f"x{i:05}.safetensors" for i in range(n // 40)]
+    names = [f"x{LONG}{i:05}.safetensors" for i in range(n // 40)]
     files |= dict.fromkeys(names, data)
     document["members"] += [_spec(name, data) for name in names]
     row = {"dtype": "u8", "shape": [0], "file": names[-1], "tensor": "t", "recipe": None}
@@ -165,7 +165,7 @@ GROWING: dict[str, tuple[Callable[[int], bytes], int]] = {
     "symbols": (lambda n: _edited(lambda m: _symbols(m, n)), 2000),
     "requirements": (lambda n: _edited(lambda m: m["targets"][0].update(requires=["avx2"] * n)), 20000),
     "recipes": (lambda n: _edited(lambda m: m["constants"][3].update(recipe=m["constants"][3]["recipe"] * n)), 1000),
-    "weights files": (weights_files, 3000),
+    "weights files": (weights_files, 10000),
     "tensors": (tensors, 2000),
     "dimensions": (dimensions, 20000),
     "texts": (texts, 50000),

@@ -46,8 +46,8 @@ def test_time_and_memory_grow_as_the_file_does(what: str, reader: str, tmp_path:
         first, nbytes, _ = _cost(reader, path)
         seconds.append(min(first, _cost(reader, path)[0]))
         assert nbytes < 32 * MEGABYTE + NBYTES_A_BYTE[reader] * path.stat().st_size, (nbytes, path.stat().st_size)
-    # Linear: 4 times. Quadratic: 16 times. What takes no time at all tells nothing.
-    assert seconds[1] < 9 * max(seconds[0], 0.02), seconds
+    # Linear: 4 times. Quadratic: 16 times. What takes no time at all tells nothing; Python collects garbage meanwhile.
+    assert seconds[1] < {"python": 9, "runtime": 7}[reader] * max(seconds[0], 0.02), seconds
 
 
 @pytest.mark.parametrize("reader", READERS)
