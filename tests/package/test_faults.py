@@ -1,4 +1,4 @@
-"""A full disk, a broken one, signals, killed processes, no memory: the old file or the new one, an error or a result."""
+"""Full disks, broken ones, signals, killed processes, no memory: the old file or the new, an error or a result."""
 
 from __future__ import annotations
 
