@@ -126,7 +126,7 @@ struct Seconds {
   std::int64_t idle = 75, header = 10, stall = 30, drain = 30;
 };
 
-void add_network(CLI::App& app, http::HttpOptions& http, Seconds& seconds) {
+void add_network(CLI::App& app, http::HttpOptions& http, std::uint64_t& max_memory, Seconds& seconds) {
   const char* group = "Network";
   app.add_option("--host", http.host, "Address to listen on; 0.0.0.0 for all [127.0.0.1]")->group(group);
   app.add_option("--http-port", http.port, "Port; 0: one that is free, see the log [8000]")
@@ -136,6 +136,12 @@ void add_network(CLI::App& app, http::HttpOptions& http, Seconds& seconds) {
       ->group(group)
       ->check(CLI::Range(1, 256));
   app.add_option("--max-body", http.max_body, "Most bytes of a body, inflated, too [268435456]")->group(group);
+  app.add_option(
+         "--max-memory", max_memory,
+         "Most bytes of all requests, answers, states and sessions together; more are refused [what the control "
+         "group, or the machine, leaves]")
+      ->group(group)
+      ->check(CLI::PositiveNumber);
   app.add_option("--max-header", http.max_header, "Most bytes of a request's header [16384]")
       ->group(group)
       ->check(CLI::Range(256, 1 << 20));
@@ -211,7 +217,7 @@ CommandLine read_command_line(int argc, char** argv, std::optional<int>& exit_co
   app.set_version_flag("--version", std::string("hardtack-server ") + ht_version());
   add_models(app, line.repository, load, no_verify, no_control, poll);
   add_per_model(app, per_model);
-  add_network(app, line.http, seconds);
+  add_network(app, line.http, line.max_memory, seconds);
 #ifdef HARDTACK_SERVER_GRPC
   add_grpc(app, line);
 #endif

@@ -3,6 +3,7 @@
 #define HARDTACK_SERVER_COMMAND_LINE_H
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -23,6 +24,7 @@ struct CommandLine {
   rpc::GrpcOptions grpc;  // address, limits, TLS and logging as for HTTP
 #endif
   std::string log_file;
+  std::uint64_t max_memory = 0;  // of what clients make the process hold; 0: as the system's limits allow
   LogFormat log_format = LogFormat::kJson;
   Level log_level = Level::kInfo;
   std::chrono::seconds drain_timeout{30};

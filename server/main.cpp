@@ -113,7 +113,8 @@ int main(int argc, char** argv) {
 
   auto log = Log::open(line.log_file, line.log_format, line.log_level);
   if (!log.ok()) return refuse(log.error());
-  auto repository = Repository::open(line.repository, **log);
+  Budget budget(line.max_memory > 0 ? line.max_memory : budget_within(memory_limit()));
+  auto repository = Repository::open(line.repository, budget, **log);
   if (!repository.ok()) return refuse(repository.error(), **log, line);
   SharedMemory shared;
   auto grpc = start_grpc(line, **repository, shared, **log);
@@ -128,6 +129,7 @@ int main(int argc, char** argv) {
                  {"grpc_port", *grpc == nullptr ? 0 : (*grpc)->port()},
                  {"tls", line.http.tls_certificate.empty() ? "no" : "yes"},
                  {"models", line.repository.path},
+                 {"max_memory", budget.limit()},
                  {"version", ht_version()}});
 
   const int number = wait_for_signal(signals);

@@ -1,14 +1,17 @@
 #include "server/core/batcher.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace hardtack::serve {
 
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(100);  // how often clients that went away are looked for
-constexpr auto kGrace = std::chrono::seconds(1);        // for a run that was asked to stop
-constexpr std::size_t kMostHeads = 8;                   // first requests that a free session tries to make a batch of
+constexpr auto kLook = std::chrono::milliseconds(100);      // how often clients that went away are looked for
+constexpr Clock::duration kTrim = std::chrono::seconds(1);  // how often sessions that hold memory are looked at
+constexpr auto kIdle = std::chrono::seconds(10);            // after so long they give it back
+constexpr auto kGrace = std::chrono::seconds(1);            // for a run that was asked to stop
+constexpr std::size_t kMostHeads = 8;  // first requests that a free session tries to make a batch of
 
 std::uint64_t ns_since(Clock::time_point start) {
   const auto passed = Clock::now() - start;
@@ -30,9 +33,13 @@ void deliver(Pending& pending) noexcept {
 
 }  // namespace
 
-Batcher::Batcher(const ModelVersion& version, std::vector<std::unique_ptr<Lane>> lanes,
+Batcher::Batcher(const ModelVersion& version, const Budget& budget, std::vector<std::unique_ptr<Lane>> lanes,
                  std::shared_ptr<Statistics> statistics)
-    : version_(version), options_(version.options()), lanes_(std::move(lanes)), statistics_(std::move(statistics)) {
+    : version_(version),
+      budget_(budget),
+      options_(version.options()),
+      lanes_(std::move(lanes)),
+      statistics_(std::move(statistics)) {
   for (const auto& lane : lanes_) free_.push_back(lane.get());
   threads_.reserve(lanes_.size() + 1);
   try {
@@ -267,6 +274,8 @@ void Batcher::run(Requests& batch, Lock& lock) {
     first.sequence->running = false;
     leave_sequence(*first.sequence);
   }
+  lane.used = Clock::now();
+  lane.trimmed = false;
   free_.push_back(&lane);  // there is room for all
   const bool more = !queue_.empty();
   lock.unlock();
@@ -277,31 +286,23 @@ void Batcher::run(Requests& batch, Lock& lock) {
   running_ -= requests;
 }
 
-// After a run: whose states the session holds now, and whether the sequence lives on.
+// After a run: whose states the session holds now, and whether the sequence lives on. An answer that is an error ends the
+// sequence if the run moved its states.
 void Batcher::settle_states(Lane& lane, const Pending& pending) {
+  using States = Pending::States;
+  if (pending.states == States::kUntouched) return;
   SequenceState* sequence = pending.sequence;
-  const Sequence& asked = pending.request.sequence;
-  const Failure& error = pending.response.error;
-  const bool untouched = error && error->code == Code::kInvalid && !asked.start;
-  if (lane.held != nullptr && lane.held != sequence) {
-    if (lane.held->saved.size() != version_.info().num_states) {
-      // They could not be saved, and nothing was run: the session holds them still.
-      if (sequence != nullptr && asked.start) {
-        sequence->alive = false;
-        sequence->saved.clear();
-      }
-      return;
-    }
-    lane.held->holder = nullptr;
-  }
+  if (lane.held != nullptr) lane.held->holder = nullptr;  // if it is another's, they are saved
   lane.held = nullptr;
   if (sequence == nullptr) return;
-  sequence->holder = nullptr;
-  sequence->alive = untouched ? sequence->alive : !error && !asked.end;
-  if (!sequence->alive) {
-    sequence->saved.clear();
-    return;
+  if (pending.states == States::kMovedOn) {
+    sequence->alive = !pending.response.error && !pending.request.sequence.end;
+  } else if (pending.states != States::kFound) {
+    sequence->alive = sequence->alive && sequence->saved != nullptr;  // those that a new start has not replaced
+    if (sequence->alive) return;
   }
+  sequence->saved = nullptr;
+  if (!sequence->alive) return;
   sequence->holder = &lane;
   lane.held = sequence;
 }
@@ -349,10 +350,12 @@ bool Batcher::answer(Requests& refused, Lock& lock) {
   return true;
 }
 
-// The watching thread is woken only if it would look too late: once in max_run, however many runs there are.
+// The watching thread is woken only if it would look too late, however many runs there are. It looks after memory, too.
 void Batcher::expect_end(Clock::time_point began) {
-  if (options_.max_run.count() == 0 || began + options_.max_run >= watch_until_) return;
-  watch_until_ = began + options_.max_run;
+  const auto until =
+      began + (options_.max_run.count() == 0 ? kTrim : std::min<Clock::duration>(options_.max_run, kTrim));
+  if (until >= watch_until_) return;
+  watch_until_ = until;
   watch_.notify_one();
 }
 
@@ -366,9 +369,9 @@ Clock::time_point Batcher::next_look(Clock::time_point now) const {
   if (!sequences_.empty()) next = now + std::chrono::seconds(1);
   if (!queue_.empty()) next = now + kLook;
   for (const Pending& pending : queue_) next = std::min(next, pending.request.deadline);
-  if (options_.max_run.count() == 0) return next;
   for (const auto& lane : lanes_) {
-    if (!in_use(lane.get())) continue;
+    if (!lane->trimmed) next = std::min(next, now + kTrim);
+    if (!in_use(lane.get()) || options_.max_run.count() == 0) continue;
     const auto end = std::min(lane->began(), now) + options_.max_run;  // it may be about to begin
     next = std::min(next, end > now ? end : now + kLook);
   }
@@ -386,6 +389,22 @@ void Batcher::forget_idle_sequences(Clock::time_point now) {
   }
 }
 
+// Sessions keep what a run took for the next one of its shape: not when they are idle, nor when others want for it.
+void Batcher::trim_idle_lanes(Clock::time_point now, Lock& lock) {
+  const bool wanted = budget_.refused() != std::exchange(refused_, budget_.refused());
+  for (const auto& lane : lanes_) {
+    const auto found = std::find(free_.begin(), free_.end(), lane.get());
+    if (found == free_.end() || lane->trimmed || (!wanted && now - lane->used < kIdle)) continue;
+    free_.erase(found);
+    lock.unlock();
+    lane->trim();
+    lock.lock();
+    lane->trimmed = true;
+    free_.insert(free_.begin(), lane.get());
+    if (!queue_.empty()) work_.notify_one();
+  }
+}
+
 void Batcher::watch() noexcept {
   Lock lock(mutex_);
   while (!ending_) {
@@ -394,6 +413,7 @@ void Batcher::watch() noexcept {
     stop_long_runs(now);
     collect_overdue(now, refused);
     forget_idle_sequences(now);
+    trim_idle_lanes(now, lock);
     answer(refused, lock);
     watch_until_ = next_look(Clock::now());
     if (ending_) return;

@@ -23,7 +23,7 @@ namespace hardtack::serve {
 class Batcher {
  public:
   /// std::system_error: the system gives no thread more.
-  Batcher(const ModelVersion& version, std::vector<std::unique_ptr<Lane>> lanes,
+  Batcher(const ModelVersion& version, const Budget& budget, std::vector<std::unique_ptr<Lane>> lanes,
           std::shared_ptr<Statistics> statistics);
   /// Joins the threads; call it when idle.
   ~Batcher();
@@ -63,8 +63,10 @@ class Batcher {
   bool answer(Requests& refused, Lock& lock);
   Clock::time_point next_look(Clock::time_point now) const;
   void forget_idle_sequences(Clock::time_point now);
+  void trim_idle_lanes(Clock::time_point now, Lock& lock);
 
   const ModelVersion& version_;
+  const Budget& budget_;
   const ModelOptions& options_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::shared_ptr<Statistics> statistics_;
@@ -73,7 +75,8 @@ class Batcher {
   std::condition_variable work_, watch_;
   Requests queue_;
   std::vector<Lane*> free_;
-  std::size_t running_ = 0;  // requests that are being run or answered
+  std::uint64_t refused_ = 0;  // by the budget, when the watching thread looked last
+  std::size_t running_ = 0;    // requests that are being run or answered
   Clock::time_point watch_until_ = Clock::time_point::max();
   bool stopped_ = false;
   bool ending_ = false;

@@ -12,8 +12,9 @@ std::uint64_t ns_between(Clock::time_point a, Clock::time_point b) {
   return b <= a ? 0 : static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(b - a).count());
 }
 
-Error no_memory(std::size_t nbytes) {
-  return {Code::kNoMemory, "no memory for " + std::to_string(nbytes) + " bytes; try again later"};
+std::size_t aligned_up(std::size_t nbytes) {
+  constexpr std::size_t kAlignment = 64;
+  return (nbytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 Failure failure(ht_status* status) {
@@ -27,9 +28,17 @@ std::int64_t rows_of(const Requests& batch) {
   return rows;
 }
 
+// An input of shape [0,M] takes no bytes, and what is made of it may take M. Nothing for other inputs.
+std::size_t nbytes_without_zeros(const Input& input) {
+  if (input.nbytes > 0) return 0;
+  double product = itemsize(input.dtype);
+  for (const std::int64_t size : input.shape) product *= static_cast<double>(std::max<std::int64_t>(size, 1));
+  return static_cast<std::size_t>(std::min(product, 1e15));
+}
+
 std::size_t nbytes_of(const Pending& pending) {
   std::size_t nbytes = 0;
-  for (const Input& input : pending.request.inputs) nbytes += input.nbytes;
+  for (const Input& input : pending.request.inputs) nbytes += std::max(input.nbytes, nbytes_without_zeros(input));
   return nbytes;
 }
 
@@ -48,8 +57,8 @@ bool may_be_one_request(const Error& error) {
 }  // namespace
 
 Outcome<std::unique_ptr<Lane>> Lane::create(const ModelVersion& version, const ht_session_options& options,
-                                            Workers& workers) {
-  auto lane = std::unique_ptr<Lane>(new Lane(version));
+                                            Workers& workers, Budget& budget) {
+  auto lane = std::unique_ptr<Lane>(new Lane(version, budget));
   ht_session_options mine = options;
   if (workers.pool.get() != nullptr) mine.parallel = &lane->spread_.emplace(workers).parallel();
   auto session = version.bundle().new_session(&mine);
@@ -58,42 +67,107 @@ Outcome<std::unique_ptr<Lane>> Lane::create(const ModelVersion& version, const h
   return lane;
 }
 
-// The session goes on holding the states of `held` where this fails.
-Failure Lane::spill() {
-  if (held == nullptr) return std::nullopt;
-  std::vector<std::vector<std::byte>> saved =
-      std::exchange(held->saved, {});  // what they were before; its memory serves
-  saved.resize(version_.info().num_states);
-  for (std::size_t i = 0; i < saved.size(); ++i) {
-    saved[i].resize(state(i)->nbytes);
-    if (Failure failed =
-            failure(ht_session_read_state(session_.get(), state(i)->name, saved[i].data(), saved[i].size()))) {
+std::size_t Lane::states_nbytes() const {
+  std::size_t nbytes = 0;
+  for (std::size_t i = 0; i < version_.info().num_states; ++i) nbytes += state(i)->nbytes;
+  return nbytes;
+}
+
+Outcome<std::shared_ptr<std::byte>> Lane::read_states() {
+  const std::size_t nbytes = states_nbytes();
+  std::shared_ptr<std::byte> states = budget_.allocate(nbytes);
+  if (states == nullptr) return budget_.refusal("the states of a sequence", nbytes);
+  std::byte* to = states.get();
+  for (std::size_t i = 0; i < version_.info().num_states; to += state(i++)->nbytes) {
+    if (Failure failed = failure(ht_session_read_state(session_.get(), state(i)->name, to, state(i)->nbytes))) {
+      return *failed;
+    }
+  }
+  return states;
+}
+
+Failure Lane::write_states(const std::byte* states) {
+  for (std::size_t i = 0; i < version_.info().num_states; states += state(i++)->nbytes) {
+    if (Failure failed = failure(ht_session_write_state(session_.get(), state(i)->name, states, state(i)->nbytes))) {
       return failed;
     }
   }
-  held->saved = std::move(saved);
   return std::nullopt;
 }
 
-Failure Lane::restore(const SequenceState& sequence) {
-  for (std::size_t i = 0; i < sequence.saved.size(); ++i) {
-    if (Failure failed = failure(ht_session_write_state(session_.get(), state(i)->name, sequence.saved[i].data(),
-                                                        sequence.saved[i].size()))) {
-      return failed;
-    }
-  }
+// The session goes on holding the states of `held` where this fails.
+Failure Lane::spill() {
+  if (held == nullptr) return std::nullopt;
+  held->saved = nullptr;  // what they were before
+  auto saved = read_states();
+  if (!saved.ok()) return saved.error();
+  held->saved = std::move(*saved);
   return std::nullopt;
 }
 
 // The states that the request is to find: its sequence's, or the initial ones. (The batcher moves `held` afterwards.)
-Failure Lane::prepare(const Pending& pending) {
+Failure Lane::prepare(Pending& pending) {
+  before_ = nullptr;
   if (!version_.has_states()) return std::nullopt;
   SequenceState* wanted = pending.sequence;
+  const bool start = wanted == nullptr || pending.request.sequence.start;
   if (held != wanted) {
     if (Failure failed = spill()) return failed;
+    if (!start) before_ = wanted->saved;
+  } else if (wanted != nullptr && wanted->alive && pending.request.delivery && pending.request.delivery->may_fail) {
+    auto states = read_states();
+    if (!states.ok()) return states.error();
+    before_ = std::move(*states);
   }
-  if (wanted == nullptr || pending.request.sequence.start) return failure(ht_session_reset(session_.get()));
-  return held == wanted ? std::nullopt : restore(*wanted);
+  pending.states = Pending::States::kNobodys;
+  if (start) {
+    if (Failure failed = failure(ht_session_reset(session_.get()))) return failed;
+  } else if (held != wanted) {
+    if (Failure failed = write_states(wanted->saved.get())) return failed;
+  }
+  pending.states = start ? Pending::States::kInitial : Pending::States::kFound;
+  return std::nullopt;
+}
+
+// Before the states are touched: everything that can fail without the run, and the memory that the answer takes.
+Failure Lane::prepare_answer(Pending& pending) {
+  outputs_.assign(pending.entry->outputs.size(), ht_tensor{});
+  if (Failure failed = failure(ht_session_bind(session_.get(), pending.entry->name.c_str(), inputs_.data(),
+                                               inputs_.size(), outputs_.data(), outputs_.size()))) {
+    return in_words(std::move(failed));
+  }
+  if (Failure failed = make_room(pending, pending.rows)) return failed;
+  if (!pending.request.delivery) return std::nullopt;
+  return pending.request.delivery->check(pending.response.outputs);
+}
+
+// The answer cannot be made: the sequence finds what it had.
+void Lane::put_back(Pending& pending) {
+  if (pending.states == Pending::States::kMovedOn && before_ != nullptr && !write_states(before_.get())) {
+    pending.states = Pending::States::kFound;
+  } else if (pending.sequence != nullptr && pending.sequence->saved != nullptr) {
+    pending.states = Pending::States::kNobodys;
+  }
+}
+
+// What a client can do about a lack of memory.
+Failure Lane::in_words(Failure failed) const {
+  if (failed && failed->code == Code::kNoMemory && !version_.on_gpu()) {
+    failed->sentence += "; all requests together may take " + std::to_string(budget_.limit()) +
+                        " bytes (--max-memory): try again later, or send less";
+  }
+  return failed;
+}
+
+void Lane::trim() noexcept {
+  constexpr std::uint64_t kMuch = 1U << 20;
+  const ht_memory_info holds = session_.memory();
+  std::size_t staged = 0;
+  for (const Staging& one : staging_) staged += one.nbytes;
+  if (holds.arena_nbytes + holds.workspace_nbytes + holds.outputs_nbytes + holds.staging_nbytes + staged < kMuch)
+    return;
+  (void)session_.trim();
+  staging_.clear();
 }
 
 Failure Lane::fill_inputs(const Requests& batch, std::int64_t rows) {
@@ -111,8 +185,8 @@ Failure Lane::fill_inputs(const Requests& batch, std::int64_t rows) {
       for (const Pending& pending : batch) nbytes += pending.request.inputs[pending.inputs[i]].nbytes;
       if (staging_[i].nbytes < nbytes) {
         staging_[i] = {};
-        staging_[i].memory = allocate(nbytes);
-        if (staging_[i].memory == nullptr) return no_memory(nbytes);
+        staging_[i].memory = budget_.allocate(nbytes);
+        if (staging_[i].memory == nullptr) return budget_.refusal("a batch", nbytes);
         staging_[i].nbytes = nbytes;
       }
       std::byte* to = staging_[i].memory.get();
@@ -135,13 +209,11 @@ Failure Lane::fill_inputs(const Requests& batch, std::int64_t rows) {
   return std::nullopt;
 }
 
-// Copies the request's rows of what the session computed into memory of the response's own.
-Failure Lane::take_outputs(Pending& pending, std::int64_t first_row, std::int64_t all_rows) const {
+// The answer's outputs as `outputs_` describe them, and memory for them; what they hold comes later.
+Failure Lane::make_room(Pending& pending, std::int64_t all_rows) const {
   Response& response = pending.response;
-  const std::int64_t rows = pending.rows;
   response.outputs.clear();
   response.outputs.reserve(pending.outputs.size());
-  constexpr std::size_t kAlignment = 64;
   std::size_t total = 0;
   for (const std::size_t index : pending.outputs) {
     const ht_tensor& tensor = outputs_[index];
@@ -149,26 +221,30 @@ Failure Lane::take_outputs(Pending& pending, std::int64_t first_row, std::int64_
     output.name = pending.entry->outputs[index].name;
     output.dtype = tensor.dtype;
     output.shape.assign(tensor.shape, tensor.shape + tensor.ndim);
-    if (rows != all_rows) output.shape[0] = rows;
+    if (pending.rows != all_rows) output.shape[0] = pending.rows;
     output.nbytes = static_cast<std::size_t>(numel(output.shape).value_or(0)) * itemsize(tensor.dtype);
-    total += (output.nbytes + kAlignment - 1) / kAlignment * kAlignment;
+    total += aligned_up(output.nbytes);
     response.outputs.push_back(std::move(output));
   }
-  std::shared_ptr<std::byte> memory = allocate(total);
-  if (memory == nullptr) return no_memory(total);
-  std::byte* to = memory.get();
+  response.memory = budget_.allocate(total);
+  if (response.memory == nullptr) return budget_.refusal("the outputs", total);
+  return std::nullopt;
+}
+
+// Copies the request's rows of what the session computed into memory of the response's own.
+void Lane::take_outputs(Pending& pending, std::int64_t first_row, std::int64_t all_rows) const {
+  const std::int64_t rows = pending.rows;
+  auto* to = const_cast<std::byte*>(pending.response.memory.get());
   for (std::size_t i = 0; i < pending.outputs.size(); ++i) {
     const ht_tensor& tensor = outputs_[pending.outputs[i]];
-    Output& output = response.outputs[i];
+    Output& output = pending.response.outputs[i];
     const auto* from = static_cast<const std::byte*>(tensor.data) + tensor.byte_offset;
     if (rows > 0 && rows != all_rows)
       from += output.nbytes / static_cast<std::size_t>(rows) * static_cast<std::size_t>(first_row);
     if (output.nbytes > 0) std::memcpy(to, from, output.nbytes);
     output.data = to;
-    to += (output.nbytes + kAlignment - 1) / kAlignment * kAlignment;
+    to += aligned_up(output.nbytes);
   }
-  response.memory = std::move(memory);
-  return std::nullopt;
 }
 
 Failure Lane::run_session(const Entry& entry, std::size_t nbytes) {
@@ -209,28 +285,53 @@ void Lane::stop_run(Clock::time_point before) {
 }
 
 bool Lane::is_short(const Pending& pending) const {
-  return spread_ && spread_->is_short(pending.entry, nbytes_of(pending));
+  return spread_ && !pending.entry->loops && spread_->is_short(pending.entry, nbytes_of(pending));
 }
 
 Failure Lane::execute(Requests& batch, Statistics::Run& run) {
-  const Pending& first = batch.front();
+  Pending& first = batch.front();
   const auto start = Clock::now();
   run.rows = rows_of(batch);
-  if (Failure failed = prepare(first)) return failed;
   if (Failure failed = fill_inputs(batch, run.rows)) return failed;
+  if (version_.has_states()) {
+    if (Failure failed = prepare_answer(first)) return failed;
+    if (Failure failed = prepare(first)) return failed;
+  }
   const auto filled = Clock::now();
   outputs_.assign(first.entry->outputs.size(), ht_tensor{});
-  if (Failure failed = run_session(*first.entry, nbytes_of(batch))) return failed;
+  if (Failure failed = run_session(*first.entry, nbytes_of(batch))) {
+    const bool began = failed->code != Code::kInvalid && failed->code != Code::kNoMemory;
+    if (began) first.states = Pending::States::kMovedOn;
+    return in_words(std::move(failed));
+  }
+  first.states = Pending::States::kMovedOn;
   const auto ran = Clock::now();
-  std::int64_t row = 0;
-  for (Pending& pending : batch) {
-    if (Failure failed = take_outputs(pending, row, run.rows)) return failed;
-    row += pending.rows;
+  if (Failure failed = answer(batch, run.rows)) {
+    put_back(first);
+    return failed;
   }
   run.input_ns = ns_between(start, filled);
   run.infer_ns = ns_between(filled, ran);
   run.output_ns = ns_between(ran, Clock::now());
   return std::nullopt;
+}
+
+Failure Lane::answer(Requests& batch, std::int64_t rows) {
+  std::int64_t row = 0;
+  for (Pending& pending : batch) {
+    if (!version_.has_states()) {
+      if (Failure failed = make_room(pending, rows)) return failed;
+    }
+    take_outputs(pending, row, rows);
+    row += pending.rows;
+  }
+  const Pending& first = batch.front();
+  if (!first.request.delivery) return std::nullopt;
+  try {
+    return first.request.delivery->make(batch.front().response);
+  } catch (...) {
+    return from_exception();
+  }
 }
 
 void Lane::run(Requests& batch, Statistics& statistics) noexcept {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "server/core/budget.h"
 #include "server/core/pending.h"
 #include "server/core/spread.h"
 #include "server/core/statistics.h"
@@ -20,11 +21,11 @@ class Lane;
 /// States of one sequence. Guarded by the batcher's lock; `saved` belongs to whoever runs the sequence.
 struct SequenceState {
   std::string id;
-  bool alive = false;                         // started, not ended, not failed
-  bool running = false;                       // in a run now
-  int waiting = 0;                            // queued or running requests
-  Lane* holder = nullptr;                     // the lane whose session holds the states; null: they are in `saved`
-  std::vector<std::vector<std::byte>> saved;  // all of them, or none
+  bool alive = false;                // started, not ended, not failed
+  bool running = false;              // in a run now
+  int waiting = 0;                   // queued or running requests
+  Lane* holder = nullptr;            // the lane whose session holds the states; null: they are in `saved`
+  std::shared_ptr<std::byte> saved;  // all of them, one after the other; null: none
   Clock::time_point last;
 };
 
@@ -33,7 +34,7 @@ class Lane {
  public:
   /// Without a pool in `workers` the session has threads of its own, as `options` say.
   static Outcome<std::unique_ptr<Lane>> create(const ModelVersion& version, const ht_session_options& options,
-                                               Workers& workers);
+                                               Workers& workers, Budget& budget);
 
   /// Runs the requests together (several: all fit each other), counts them, and gives each its response. Where a batch is
   /// refused, each of its requests is run alone.
@@ -42,26 +43,39 @@ class Lane {
   /// Whether the last runs let expect that this one takes some 100 us at most.
   bool is_short(const Pending& pending) const;
 
+  /// Gives back what the session holds for further runs, if it is much.
+  void trim() noexcept;
+
   /// When the run that is under way began; max: none is.
   Clock::time_point began() const;
   /// Asks the run that is under way to end with kRunLimit, if it began before `before`.
   void stop_run(Clock::time_point before);
 
-  SequenceState* held = nullptr;  // guarded like SequenceState
+  SequenceState* held = nullptr;  // guarded like SequenceState, and so are these
+  Clock::time_point used;         // when its last run ended
+  bool trimmed = true;            // nothing was run since it gave its memory back
 
  private:
-  explicit Lane(const ModelVersion& version) : version_(version) {}
-  Failure prepare(const Pending& pending);
+  Lane(const ModelVersion& version, Budget& budget) : version_(version), budget_(budget) {}
+  Failure prepare(Pending& pending);
+  Failure prepare_answer(Pending& pending);
   Failure spill();
+  Outcome<std::shared_ptr<std::byte>> read_states();
+  Failure write_states(const std::byte* states);
+  void put_back(Pending& pending);
+  Failure in_words(Failure failed) const;
+  Failure answer(Requests& batch, std::int64_t rows);
   Failure execute(Requests& batch, Statistics::Run& run);
   Failure run_session(const Entry& entry, std::size_t nbytes);
   Error why_stopped(const Entry& entry) const;
   Failure fill_inputs(const Requests& batch, std::int64_t rows);
-  Failure take_outputs(Pending& pending, std::int64_t first_row, std::int64_t all_rows) const;
-  Failure restore(const SequenceState& sequence);
+  Failure make_room(Pending& pending, std::int64_t all_rows) const;
+  void take_outputs(Pending& pending, std::int64_t first_row, std::int64_t all_rows) const;
+  std::size_t states_nbytes() const;
   const ht_array_info* state(std::size_t i) const { return version_.bundle().state(i); }
 
   const ModelVersion& version_;
+  Budget& budget_;
   std::optional<Spread> spread_;  // over the shared pool; outlives the session
   hardtack::Session session_;
   mutable std::mutex run_mutex_;
@@ -72,7 +86,8 @@ class Lane {
     std::shared_ptr<std::byte> memory;
     std::size_t nbytes = 0;
   };
-  std::vector<Staging> staging_;  // one an input
+  std::vector<Staging> staging_;       // one an input
+  std::shared_ptr<std::byte> before_;  // the states that the request found; null: nobody may want them back
 };
 
 }  // namespace hardtack::serve

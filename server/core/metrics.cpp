@@ -116,6 +116,13 @@ void write_core_metrics(MetricsPage& page, const Repository& repository, const L
   page.sample("hardtack_model_unloads_total", "", counters.unloads);
   page.family("hardtack_log_lines_dropped_total", "counter", "Log lines that could not be written.");
   page.sample("hardtack_log_lines_dropped_total", "", log.dropped());
+  const Budget& budget = repository.budget();
+  page.family("hardtack_memory_bytes", "gauge", "What counts towards --max-memory.");
+  page.sample("hardtack_memory_bytes", "", budget.used());
+  page.family("hardtack_memory_limit_bytes", "gauge", "--max-memory.");
+  page.sample("hardtack_memory_limit_bytes", "", budget.limit());
+  page.family("hardtack_memory_refused_total", "counter", "Times that something did not fit into it.");
+  page.sample("hardtack_memory_refused_total", "", budget.refused());
   page.family("process_resident_memory_bytes", "gauge", "Resident memory of the server.");
   page.sample("process_resident_memory_bytes", "", resident_nbytes());
 }

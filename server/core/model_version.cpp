@@ -58,6 +58,7 @@ Entry entry_of(const hardtack::Model& bundle, std::size_t index, const ModelOpti
   Entry entry;
   entry.name = info.name;
   entry.index = index;
+  entry.loops = info.no_graph[0] != 0;
   for (std::size_t i = 0; i < info.num_inputs; ++i) entry.inputs.push_back(meta_of(*bundle.input(index, i)));
   for (std::size_t i = 0; i < info.num_outputs; ++i) entry.outputs.push_back(meta_of(*bundle.output(index, i)));
   entry.batches = options.max_batch > 1 && bundle.info().num_states == 0 && !batch_symbol(entry).empty();
@@ -82,7 +83,7 @@ ModelVersion::~ModelVersion() = default;
 
 Outcome<std::shared_ptr<ModelVersion>> ModelVersion::load(const std::string& model, std::int64_t version,
                                                           const std::string& path, const RepositoryOptions& options,
-                                                          Workers& workers,
+                                                          Workers& workers, Budget& budget,
                                                           std::shared_ptr<Statistics> statistics) try {
   auto loaded = std::shared_ptr<ModelVersion>(new ModelVersion);
   loaded->model_ = model;
@@ -101,6 +102,8 @@ Outcome<std::shared_ptr<ModelVersion>> ModelVersion::load(const std::string& mod
   auto bundle = hardtack::Model::load(path, &load);
   if (!bundle.ok()) return Error{Code::kInvalid, bundle.status().message()};
   loaded->bundle_ = std::move(*bundle);
+  loaded->weights_ = Share(budget);
+  if (!options.map_weights && !loaded->on_gpu()) loaded->weights_.charge(loaded->info().weights_nbytes);
   for (std::size_t i = 0; i < loaded->info().num_entries; ++i) {
     loaded->entries_.push_back(entry_of(loaded->bundle_, i, loaded->options_));
     if (loaded->entries_.back().name == "forward") loaded->default_entry_ = i;
@@ -114,11 +117,12 @@ Outcome<std::shared_ptr<ModelVersion>> ModelVersion::load(const std::string& mod
     session.num_threads = options.threads;
     session.max_nbytes = options.max_session_nbytes;
     session.outputs = HT_OUTPUTS_ON_HOST;
-    auto lane = Lane::create(*loaded, session, workers);
+    if (!loaded->on_gpu()) session.allocator = budget.allocator();  // a GPU's memory is no memory of the process
+    auto lane = Lane::create(*loaded, session, workers, budget);
     if (!lane.ok()) return lane.error();
     lanes.push_back(std::move(*lane));
   }
-  loaded->batcher_ = std::make_unique<Batcher>(*loaded, std::move(lanes), std::move(statistics));
+  loaded->batcher_ = std::make_unique<Batcher>(*loaded, budget, std::move(lanes), std::move(statistics));
   return loaded;
 } catch (const std::system_error& error) {
   return Error{Code::kNoMemory, "the system gives no more threads, and each session takes one: " +
@@ -174,6 +178,11 @@ void ModelVersion::submit(Request&& request, Done&& done) noexcept {
   }
   if (wrong) return batcher_->refuse(pending, *wrong);
   batcher_->submit(std::move(one));
+}
+
+Failure ModelVersion::check(const Request& request) const {
+  Form form;
+  return check_form(*this, request, form);
 }
 
 void ModelVersion::stop() { batcher_->stop(); }

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/core/budget.h"
 #include "server/core/options.h"
 #include "server/core/request.h"
 #include "server/core/statistics.h"
@@ -40,16 +41,18 @@ struct Entry {
   /// The rows of dimension 0 may be put together: options ask for it, all inputs and outputs have the same symbol there
   /// and nowhere else, and the model has no states.
   bool batches = false;
+  bool loops = false;          // it has control flow: how long it takes is up to the data
   std::int64_t max_batch = 0;  // rows, when it batches: the option or the symbol's upper bound
 };
 
 class ModelVersion {
  public:
   /// Loads the bundle, verifies it as `options` say, makes the sessions and starts the threads. Takes as long as it
-  /// takes. `workers` must outlive it. `statistics` go on over reloads of the same version.
+  /// takes. `workers` and `budget` must outlive it. `statistics` go on over reloads of the same version.
   static Outcome<std::shared_ptr<ModelVersion>> load(const std::string& model, std::int64_t version,
                                                      const std::string& path, const RepositoryOptions& options,
-                                                     Workers& workers, std::shared_ptr<Statistics> statistics);
+                                                     Workers& workers, Budget& budget,
+                                                     std::shared_ptr<Statistics> statistics);
   /// Only when idle(): joins the threads.
   ~ModelVersion();
 
@@ -76,6 +79,8 @@ class ModelVersion {
   std::int64_t max_batch_size() const { return default_entry().batches ? default_entry().max_batch : 0; }
   Shape config_shape(const TensorMeta& tensor) const;
 
+  /// What is wrong with a request whose inputs have names, types and shapes, and may have no data yet.
+  Failure check(const Request& request) const;
   /// Runs the request, or queues it. See request.h for Done. Repository::infer is what protocols call.
   void submit(Request&& request, Done&& done) noexcept;
   /// Refuses what comes from now on (kStopping); what is queued or running is finished.
@@ -88,6 +93,7 @@ class ModelVersion {
   ModelVersion();
 
   std::string model_, version_, path_;
+  Share weights_;  // in memory of this process
   ModelOptions options_;
   hardtack::Model bundle_;
   std::vector<Entry> entries_;

@@ -41,17 +41,19 @@ Failure check_input(const ModelVersion& version, const TensorMeta& meta, const I
     return Error{Code::kInvalid,
                  which + " has shape " + to_text(input.shape) + ", expected " + (wanted.empty() ? "[" : wanted) + "]"};
   }
-  if (Failure wrong = check_nbytes(input)) return wrong;
-  if (input.nbytes > 0 && (input.data == nullptr || !aligned(input.data, input.dtype))) {
-    return Error{Code::kInternal, which + " was handed over unaligned; this is a bug of the server"};
-  }
   return std::nullopt;
 }
 
-Failure order_inputs(const ModelVersion& version, Pending& pending) {
-  const std::vector<TensorMeta>& metas = pending.entry->inputs;
-  const std::vector<Input>& inputs = pending.request.inputs;
-  pending.inputs.assign(metas.size(), SIZE_MAX);
+Failure check_data(const Input& input) {
+  if (Failure wrong = check_nbytes(input)) return wrong;
+  if (input.nbytes == 0 || (input.data != nullptr && aligned(input.data, input.dtype))) return std::nullopt;
+  return Error{Code::kInternal, input_named(input.name) + " was handed over unaligned; this is a bug of the server"};
+}
+
+Failure order_inputs(const ModelVersion& version, const Request& request, Form& form) {
+  const std::vector<TensorMeta>& metas = form.entry->inputs;
+  const std::vector<Input>& inputs = request.inputs;
+  form.inputs.assign(metas.size(), SIZE_MAX);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const auto meta =
         std::find_if(metas.begin(), metas.end(), [&](const TensorMeta& m) { return m.name == inputs[i].name; });
@@ -59,49 +61,49 @@ Failure order_inputs(const ModelVersion& version, Pending& pending) {
       return Error{Code::kInvalid, of_model(version) + " has no input \"" + cut(inputs[i].name, 200) +
                                        "\"; its inputs are " + names_of(metas)};
     }
-    std::size_t& place = pending.inputs[static_cast<std::size_t>(meta - metas.begin())];
+    std::size_t& place = form.inputs[static_cast<std::size_t>(meta - metas.begin())];
     if (place != SIZE_MAX) return Error{Code::kInvalid, "input \"" + inputs[i].name + "\" is given twice"};
     place = i;
     if (Failure wrong = check_input(version, *meta, inputs[i])) return wrong;
   }
   for (std::size_t i = 0; i < metas.size(); ++i) {
-    if (pending.inputs[i] != SIZE_MAX) continue;
+    if (form.inputs[i] != SIZE_MAX) continue;
     return Error{Code::kInvalid, of_model(version) + " needs input \"" + metas[i].name +
                                      "\", which is missing; its inputs are " + names_of(metas)};
   }
   return std::nullopt;
 }
 
-Failure order_outputs(const ModelVersion& version, Pending& pending) {
-  const std::vector<TensorMeta>& metas = pending.entry->outputs;
-  if (pending.request.outputs.empty()) {
-    for (std::size_t i = 0; i < metas.size(); ++i) pending.outputs.push_back(i);
+Failure order_outputs(const ModelVersion& version, const Request& request, Form& form) {
+  const std::vector<TensorMeta>& metas = form.entry->outputs;
+  if (request.outputs.empty()) {
+    for (std::size_t i = 0; i < metas.size(); ++i) form.outputs.push_back(i);
     return std::nullopt;
   }
-  for (const std::string& name : pending.request.outputs) {
+  for (const std::string& name : request.outputs) {
     const auto meta = std::find_if(metas.begin(), metas.end(), [&](const TensorMeta& m) { return m.name == name; });
     if (meta == metas.end()) {
       return Error{Code::kInvalid,
                    of_model(version) + " has no output \"" + cut(name, 200) + "\"; its outputs are " + names_of(metas)};
     }
     const auto index = static_cast<std::size_t>(meta - metas.begin());
-    if (std::find(pending.outputs.begin(), pending.outputs.end(), index) != pending.outputs.end()) {
+    if (std::find(form.outputs.begin(), form.outputs.end(), index) != form.outputs.end()) {
       return Error{Code::kInvalid, "output \"" + name + "\" is asked for twice"};
     }
-    pending.outputs.push_back(index);
+    form.outputs.push_back(index);
   }
   return std::nullopt;
 }
 
-Failure check_rows(const ModelVersion& version, Pending& pending) {
-  if (!pending.entry->batches) return std::nullopt;
-  const std::vector<Input>& inputs = pending.request.inputs;
-  const Input& first = inputs[pending.inputs[0]];
-  pending.rows = first.shape[0];
-  for (const std::size_t i : pending.inputs) {
-    if (inputs[i].shape[0] == pending.rows) continue;
+Failure check_rows(const ModelVersion& version, const Request& request, Form& form) {
+  if (!form.entry->batches) return std::nullopt;
+  const std::vector<Input>& inputs = request.inputs;
+  const Input& first = inputs[form.inputs[0]];
+  form.rows = first.shape[0];
+  for (const std::size_t i : form.inputs) {
+    if (inputs[i].shape[0] == form.rows) continue;
     return Error{Code::kInvalid, "inputs \"" + first.name + "\" and \"" + inputs[i].name + "\" of " +
-                                     of_model(version) + " have " + std::to_string(pending.rows) + " and " +
+                                     of_model(version) + " have " + std::to_string(form.rows) + " and " +
                                      std::to_string(inputs[i].shape[0]) + " rows; they must agree"};
   }
   return std::nullopt;
@@ -119,14 +121,22 @@ Failure check_sequence(const ModelVersion& version, const Sequence& sequence) {
 
 }  // namespace
 
-Failure check_request(const ModelVersion& version, Pending& pending) {
-  auto entry = version.entry(pending.request.entry);
+Failure check_form(const ModelVersion& version, const Request& request, Form& form) {
+  auto entry = version.entry(request.entry);
   if (!entry.ok()) return entry.error();
-  pending.entry = *entry;
-  if (Failure wrong = check_sequence(version, pending.request.sequence)) return wrong;
-  if (Failure wrong = order_inputs(version, pending)) return wrong;
-  if (Failure wrong = order_outputs(version, pending)) return wrong;
-  return check_rows(version, pending);
+  form.entry = *entry;
+  if (Failure wrong = check_sequence(version, request.sequence)) return wrong;
+  if (Failure wrong = order_inputs(version, request, form)) return wrong;
+  if (Failure wrong = order_outputs(version, request, form)) return wrong;
+  return check_rows(version, request, form);
+}
+
+Failure check_request(const ModelVersion& version, Pending& pending) {
+  if (Failure wrong = check_form(version, pending.request, pending)) return wrong;
+  for (const Input& input : pending.request.inputs) {
+    if (Failure wrong = check_data(input)) return wrong;
+  }
+  return std::nullopt;
 }
 
 void Pending::fail(const Error& error) noexcept {

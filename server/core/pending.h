@@ -12,17 +12,29 @@ namespace hardtack::serve {
 
 struct SequenceState;
 
-struct Pending {
-  Request request;
-  Done done;
+/// A request's tensors as its entry point has them.
+struct Form {
   const Entry* entry = nullptr;
   std::vector<std::size_t> inputs;   // request.inputs in the entry's order
   std::vector<std::size_t> outputs;  // of the entry, in the order asked for
   std::int64_t rows = 1;             // of dimension 0 when the entry batches
-  bool found_idle = false;           // a session was free when it came: it waits for no batch
+};
+
+struct Pending : Form {
+  Request request;
+  Done done;
+  bool found_idle = false;  // a session was free when it came: it waits for no batch
   Clock::time_point queued;
   SequenceState* sequence = nullptr;  // of the batcher; null: the request stands alone
-  Response response;                  // model, version and id from the start
+  /// What the session holds after the request, as far as states go.
+  enum class States {
+    kUntouched,  // what it held before
+    kNobodys,    // nothing of use
+    kFound,      // the sequence's, as the request found them
+    kInitial,    // the initial ones, and nothing was run
+    kMovedOn     // what the run made of them
+  } states = States::kUntouched;
+  Response response;  // model, version and id from the start
 
   /// What the client is told.
   void fail(const Error& error) noexcept;
@@ -32,7 +44,10 @@ struct Pending {
 /// Requests on their way go from list to list, which takes no memory: none is lost where there is none.
 using Requests = std::list<Pending>;
 
-/// Checks names, types and shapes of `pending.request`; fills what follows from it.
+/// Checks names, types and shapes, and not the inputs' bytes, which may not be there yet.
+Failure check_form(const ModelVersion& version, const Request& request, Form& form);
+
+/// Checks all of `pending.request`; fills what follows from it.
 Failure check_request(const ModelVersion& version, Pending& pending);
 
 /// True when two requests of the same entry can be rows of one run: all sizes but the first agree.

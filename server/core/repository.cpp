@@ -24,9 +24,10 @@ std::string fault_of(const ModelVersion& version) {
 
 Repository::Repository(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-Outcome<std::unique_ptr<Repository>> Repository::open(const RepositoryOptions& options, Log& log) {
+Outcome<std::unique_ptr<Repository>> Repository::open(const RepositoryOptions& options, Budget& budget, Log& log) {
   auto state = std::make_unique<State>();
   state->options = options;
+  state->budget = &budget;
   state->log = &log;
   if (!options.own_pools) {
     auto pool = hardtack::Pool::create(options.threads);
@@ -77,6 +78,8 @@ Repository::~Repository() {
 
 const RepositoryOptions& Repository::options() const { return state_->options; }
 
+Budget& Repository::budget() const { return *state_->budget; }
+
 void Repository::infer(Request request, Done done) noexcept {
   Failure refused;
   try {
@@ -114,6 +117,12 @@ Error Repository::why_refused(const Request& request, const Error& wrong) const 
   if (request.model.empty()) return wrong;  // not even that could be read
   auto known = find(request.model, request.version);
   return known.ok() ? wrong : known.error();
+}
+
+Failure Repository::check(const Request& request) const {
+  auto known = find(request.model, request.version);
+  if (!known.ok()) return known.error();
+  return (*known)->check(request);
 }
 
 Outcome<std::shared_ptr<ModelVersion>> Repository::find(const std::string& model, const std::string& version) const {

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "server/core/budget.h"
 #include "server/core/log.h"
 #include "server/core/model_version.h"
 #include "server/core/options.h"
@@ -37,12 +38,14 @@ struct IndexEntry {
 class Repository {
  public:
   /// Looks at the files and starts to load them on a thread of its own: find() and ready() tell how far it is. A model
-  /// that does not load is no error here (it is in the index); a path that is not there is. `log` must outlive it.
-  static Outcome<std::unique_ptr<Repository>> open(const RepositoryOptions& options, Log& log);
+  /// that does not load is no error here (it is in the index); a path that is not there is. `log` and `budget` must outlive it.
+  static Outcome<std::unique_ptr<Repository>> open(const RepositoryOptions& options, Budget& budget, Log& log);
   /// Stops, and waits for the requests that were taken.
   ~Repository();
 
   const RepositoryOptions& options() const;
+  /// Of the process: what protocols hold counts, too.
+  Budget& budget() const;
 
   /// Takes a request: finds the version, checks the inputs, queues or runs it. Errors come through `done`, too.
   void infer(Request request, Done done) noexcept;
@@ -52,6 +55,9 @@ class Repository {
   Outcome<std::shared_ptr<ModelVersion>> find(const std::string& model, const std::string& version) const;
   /// What a client is told whose request is wrong: an unknown model comes before what is wrong with a request to it.
   Error why_refused(const Request& request, const Error& wrong) const;
+  /// What is wrong with a request whose inputs have names, types and shapes, and may have no data yet: ask before they
+  /// are copied.
+  Failure check(const Request& request) const;
   /// The ready versions of a model, ascending. kNotFound: no such model.
   Outcome<std::vector<std::shared_ptr<ModelVersion>>> versions(const std::string& model) const;
   /// All ready versions, by model and version.

@@ -35,6 +35,7 @@ struct ModelSlot {
 
 struct Repository::State {
   RepositoryOptions options;
+  Budget* budget = nullptr;
   Log* log = nullptr;
   Workers workers;  // without a pool with own_pools
   mutable std::shared_mutex table_mutex;

@@ -71,7 +71,8 @@ void Repository::State::load_version(const std::string& name, std::int64_t numbe
   if (!found.problem.empty()) {
     failed = Error{Code::kInvalid, found.problem};
   } else {
-    auto loaded = ModelVersion::load(name, number, found.path, options, workers, statistics);  // throws nothing
+    auto loaded =
+        ModelVersion::load(name, number, found.path, options, workers, *budget, statistics);  // throws nothing
     if (loaded.ok()) {
       fresh = std::move(*loaded);
     } else {

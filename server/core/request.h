@@ -1,8 +1,8 @@
 // One inference, whatever protocol brought it.
 //
 // Ownership. A Request is moved into Repository::infer and lives there until its Done has been called. Its inputs are
-// views; `keep_alive` holds whatever they point into (the body of an HTTP request, a protobuf message, a block from
-// allocate()) and is let go before Done is called or soon after, on any thread. A Response owns the memory of its
+// views; `keep_alive` holds whatever they point into (the body of an HTTP request, a protobuf message, a block
+// of a Budget) and is let go before Done is called or soon after, on any thread. A Response owns the memory of its
 // outputs through `memory` and is independent of the model: it may outlive version, repository and request.
 //
 // Threads. Done is called exactly once for each infer(), with a result or an error: from a worker thread of the model,
@@ -53,6 +53,19 @@ enum class RunHere {
   kYes
 };
 
+struct Output;
+struct Response;
+
+/// How the answer to a request of a sequence is made: one that cannot be made leaves the sequence's states as they were.
+struct Delivery {
+  /// Before the run, with outputs that have no data yet.
+  std::function<Failure(const std::vector<Output>&)> check;
+  /// After the run, on the thread that ran.
+  std::function<Failure(Response&)> make;
+  /// What the outputs hold decides whether make() fails: the states are copied before the run.
+  bool may_fail = false;
+};
+
 struct Request {
   std::string model;
   std::string version;               // "" means the highest that is ready
@@ -66,6 +79,7 @@ struct Request {
   /// Set by the protocol when the client has gone: a request not started is dropped (kCancelled). May be null.
   std::shared_ptr<std::atomic<bool>> cancelled;
   std::shared_ptr<const void> keep_alive;
+  std::unique_ptr<Delivery> delivery;  // null: what is done with the response is nobody's concern
   RunHere run_here = RunHere::kNo;
 };
 

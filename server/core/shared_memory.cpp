@@ -123,11 +123,11 @@ Outcome<std::shared_ptr<const SharedMemory::Open>> SharedMemory::find(const Plac
   return open;
 }
 
-Outcome<std::shared_ptr<std::byte>> SharedMemory::read(const Placement& place) const {
+Outcome<std::shared_ptr<std::byte>> SharedMemory::read(const Placement& place, Budget& budget) const {
   auto open = find(place);
   if (!open.ok()) return open.error();
-  std::shared_ptr<std::byte> memory = allocate(place.nbytes);
-  if (memory == nullptr) return Error{Code::kNoMemory, "no memory for " + std::to_string(place.nbytes) + " bytes"};
+  std::shared_ptr<std::byte> memory = budget.allocate(place.nbytes);
+  if (memory == nullptr) return budget.refusal("an input in " + region_named(place.region), place.nbytes);
   const std::uint64_t start = (*open)->region.offset + place.offset;
   std::uint64_t done = 0;
   while (done < place.nbytes) {
@@ -146,18 +146,30 @@ Failure SharedMemory::check(const Placement& place) const {
   return std::nullopt;
 }
 
-Failure SharedMemory::write(const Placement& place, const void* data, std::size_t nbytes) const {
+Failure SharedMemory::check(const Placement& place, std::size_t nbytes) const {
   auto open = find(place);
   if (!open.ok()) return open.error();
+  return check(place, nbytes, **open);
+}
+
+Failure SharedMemory::check(const Placement& place, std::size_t nbytes, const Open& open) {
   if (nbytes > place.nbytes) {
     return invalid(region_named(place.region) + ": " + std::to_string(place.nbytes) +
                    " bytes were set aside for an output of " + std::to_string(nbytes));
   }
-  const std::uint64_t start = (*open)->region.offset + place.offset;
+  const std::uint64_t end = open.region.offset + place.offset + nbytes;
   struct stat status {};
-  if (::fstat((*open)->file, &status) != 0 || static_cast<std::uint64_t>(status.st_size) < start + nbytes) {
+  if (::fstat(open.file, &status) != 0 || static_cast<std::uint64_t>(status.st_size) < end) {
     return invalid(region_named(place.region) + " became shorter than it was registered");
   }
+  return std::nullopt;
+}
+
+Failure SharedMemory::write(const Placement& place, const void* data, std::size_t nbytes) const {
+  auto open = find(place);
+  if (!open.ok()) return open.error();
+  if (Failure wrong = check(place, nbytes, **open)) return wrong;
+  const std::uint64_t start = (*open)->region.offset + place.offset;
   std::uint64_t done = 0;
   while (done < nbytes) {
     const ssize_t put = ::pwrite((*open)->file, static_cast<const std::byte*>(data) + done, nbytes - done,

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "server/core/budget.h"
 #include "server/core/error.h"
 #include "server/core/request.h"
 
@@ -51,16 +52,19 @@ class SharedMemory {
   /// In the order of names; `name` "" means all.
   Outcome<std::vector<Region>> list(const std::string& name) const;
 
-  /// A copy of the bytes in memory of its own (serve::allocate).
-  Outcome<std::shared_ptr<std::byte>> read(const Placement& place) const;
-  /// That the region has the place; for outputs, before the model runs.
+  /// A copy of the bytes in memory of its own.
+  Outcome<std::shared_ptr<std::byte>> read(const Placement& place, Budget& budget) const;
+  /// That the region has the place.
   Failure check(const Placement& place) const;
+  /// That write() would write so many bytes now.
+  Failure check(const Placement& place, std::size_t nbytes) const;
   /// Writes `nbytes` to the start of the place; kInvalid when it holds less.
   Failure write(const Placement& place, const void* data, std::size_t nbytes) const;
 
  private:
   struct Open;
   Outcome<std::shared_ptr<const Open>> find(const Placement& place) const;
+  static Failure check(const Placement& place, std::size_t nbytes, const Open& open);
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Open>> regions_;
 };

@@ -1,7 +1,5 @@
 #include "server/core/tensor.h"
 
-#include <cstdlib>
-
 namespace hardtack::serve {
 
 namespace {
@@ -51,19 +49,6 @@ std::string to_text(const Shape& shape) {
     text += std::to_string(shape[i]);
   }
   return text += ']';
-}
-
-std::shared_ptr<std::byte> allocate(std::size_t nbytes) {
-  constexpr std::size_t kAlignment = 64;
-  if (nbytes > SIZE_MAX - kAlignment) return nullptr;
-  const std::size_t rounded = nbytes == 0 ? kAlignment : (nbytes + kAlignment - 1) / kAlignment * kAlignment;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
-  if (memory == nullptr) return nullptr;
-  try {
-    return std::shared_ptr<std::byte>(memory, [](std::byte* p) { std::free(p); });
-  } catch (const std::bad_alloc&) {  // it has freed the memory
-    return nullptr;
-  }
 }
 
 }  // namespace hardtack::serve

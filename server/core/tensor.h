@@ -1,4 +1,4 @@
-// Element types as the protocol spells them, sizes that cannot overflow, and memory that inputs and outputs lie in.
+// Element types as the protocol spells them, and sizes that cannot overflow.
 #ifndef HARDTACK_SERVER_CORE_TENSOR_H
 #define HARDTACK_SERVER_CORE_TENSOR_H
 
@@ -6,8 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,9 +30,6 @@ std::optional<std::int64_t> numel(const Shape& shape);
 
 /// "[2,3]"
 std::string to_text(const Shape& shape);
-
-/// `nbytes` of memory aligned to 64 bytes, not initialised; null when there is none. Freed with the last copy.
-std::shared_ptr<std::byte> allocate(std::size_t nbytes);
 
 /// True when kernels can read elements of this type at `data` in place.
 inline bool aligned(const void* data, ht_dtype dtype) {

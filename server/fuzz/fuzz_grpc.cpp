@@ -39,7 +39,9 @@ void infer(const rpc::Bytes& bytes) {
   fuzz::Serving& all = fuzz::serving();
   Request request;
   rpc::Deliveries deliveries;
-  if (Failure wrong = rpc::read_request(bytes, kMostMessage, all.shared, request, deliveries)) return check(wrong);
+  const rpc::ReadRoom room{kMostMessage, all.shared, all.budget,
+                           [](const Request&) -> Failure { return std::nullopt; }};
+  if (Failure wrong = rpc::read_request(bytes, room, request, deliveries)) return check(wrong);
   fuzz::require(request.keep_alive != nullptr || request.inputs.empty(), "inputs are kept alive");
   for (const Input& input : request.inputs) fuzz::touch(input);
 }
@@ -49,12 +51,12 @@ void answer(const rpc::Bytes& bytes) {
   static const rpc::Answers answers(*fuzz::serving().repository, fuzz::serving().shared);
   In in;
   Out out;
-  if (Failure wrong = rpc::parse(bytes, in)) return check(wrong);
+  if (Failure wrong = rpc::parse(bytes, in, fuzz::serving().budget)) return check(wrong);
   if (Failure failed = answers.answer(in, out)) return check(failed);
   rpc::Bytes reply;
   check(rpc::write(out, reply));
   Out again;
-  fuzz::require(!rpc::parse(reply, again), "a reply is a message");
+  fuzz::require(!rpc::parse(reply, again, fuzz::serving().budget), "a reply is a message");
 }
 
 #define HARDTACK_METHOD(name) answer<pb::name##Request, pb::name##Response>

@@ -31,20 +31,20 @@ void check(const http::HttpReply& reply) {
 
 http::Routes& routes() {
   static fuzz::Serving& all = fuzz::serving();
-  static http::Routes* const only = new http::Routes(
-      *all.repository, all.shared, *all.log, kMostBody, [](const std::function<void()>& task) { task(); },
-      [](MetricsPage&) {});
+  static Background here(0);
+  static http::Routes* const only =
+      new http::Routes(*all.repository, all.shared, *all.log, kMostBody, here, here, [](MetricsPage&) {});
   return *only;
 }
 
 // The numbers of a sound JSON request reach typed memory or are refused; what was read is written as it came.
 void read_numbers(std::string_view text) {
-  auto json = http::read_infer_json(text);
+  auto json = http::read_infer_json(text, fuzz::serving().budget);
   if (!json.ok()) return fuzz::require_sentence(json.error().sentence);
   for (const http::JsonInput& input : json->inputs) {
     const auto dtype = dtype_from_protocol(input.datatype);
     if (!dtype) continue;
-    auto elements = http::to_elements(input, *dtype);
+    auto elements = http::to_elements(input, *dtype, fuzz::serving().budget);
     if (!elements.ok()) {
       fuzz::require_sentence(elements.error().sentence);
       continue;
@@ -53,7 +53,8 @@ void read_numbers(std::string_view text) {
     fuzz::touch({input.name, *dtype, input.shape, memory, elements->nbytes});
     std::string written;
     const Output output{input.name, *dtype, input.shape, memory, elements->nbytes};
-    if (http::append_elements(written, output)) continue;
+    Share share(fuzz::serving().budget);
+    if (http::append_elements(written, output, share)) continue;
     fuzz::require(nlohmann::json::parse(written, nullptr, false).is_array(), "elements are a list", written);
   }
 }
@@ -78,8 +79,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t nbyt
   }
   http::HttpRequest request = http::request_of(head);
   request.body_nbytes = std::min(nbytes - head_nbytes, kMostBody);
-  request.owner = std::shared_ptr<std::byte>(new std::byte[request.body_nbytes], std::default_delete<std::byte[]>());
-  request.body = request.owner.get();
+  const std::shared_ptr<std::byte> body(new std::byte[request.body_nbytes], std::default_delete<std::byte[]>());
+  request.owner = body;
+  request.body = body.get();
   if (request.body_nbytes > 0) std::memcpy(request.body, data + head_nbytes, request.body_nbytes);
   request.cancelled = std::make_shared<std::atomic<bool>>(false);
   read_numbers(request.text());

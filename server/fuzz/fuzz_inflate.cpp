@@ -12,6 +12,11 @@ namespace {
 
 using namespace hardtack::serve;
 
+Budget& budget() {
+  static Budget only(std::uint64_t{1} << 32);
+  return only;
+}
+
 struct Inflated {
   Failure failed;
   std::string bytes;
@@ -20,8 +25,9 @@ struct Inflated {
 http::HttpRequest body_of(std::string_view data, bool gzip) {
   http::HttpRequest request;
   request.content_encoding = gzip ? "gzip" : "deflate";
-  request.owner = std::shared_ptr<std::byte>(new std::byte[data.size()], std::default_delete<std::byte[]>());
-  request.body = request.owner.get();
+  const std::shared_ptr<std::byte> body(new std::byte[data.size()], std::default_delete<std::byte[]>());
+  request.owner = body;
+  request.body = body.get();
   request.body_nbytes = data.size();
   if (!data.empty()) std::memcpy(request.body, data.data(), data.size());
   return request;
@@ -30,7 +36,7 @@ http::HttpRequest body_of(std::string_view data, bool gzip) {
 Inflated over_http(std::string_view data, bool gzip, std::size_t limit) {
   http::HttpRequest request = body_of(data, gzip);
   Inflated result;
-  result.failed = http::decompress(request, 5, limit);
+  result.failed = http::decompress(request, 5, limit, budget());
   if (result.failed) return result;
   fuzz::require(request.body_nbytes <= limit, "the limit holds for HTTP");
   result.bytes = std::string(request.text());
@@ -49,7 +55,8 @@ Inflated over_grpc(std::string_view data, bool gzip, std::size_t limit) {
   grpc::ByteBuffer bytes(slices, 2);
   Compression(&bytes).set(gzip);
   Inflated result;
-  result.failed = rpc::inflate(bytes, limit);
+  Share share(budget());
+  result.failed = rpc::inflate(bytes, limit, share);
   if (result.failed) return result;
   fuzz::require(bytes.Length() <= limit, "the limit holds for gRPC");
   std::vector<grpc::Slice> out;
@@ -70,7 +77,7 @@ void round_trip(std::string_view data, bool gzip) {
   } else {
     reply.text = std::string(data);
   }
-  http::compress(reply, gzip ? "gzip" : "deflate");
+  http::compress(reply, gzip ? "gzip" : "deflate", budget());
   fuzz::require(reply.encoding != nullptr && reply.parts.empty(), "a reply is compressed");
   const Inflated back = over_http(reply.text, gzip, data.size() + 1);
   fuzz::require(!back.failed && back.bytes == data, "what is compressed inflates to what it was");

@@ -36,7 +36,7 @@ Serving* start() {
   options.poll = std::chrono::milliseconds(0);
   options.threads = 1;
   std::filesystem::create_directory(options.path);
-  auto repository = Repository::open(options, *made->log);
+  auto repository = Repository::open(options, made->budget, *made->log);
   std::filesystem::remove(options.path);
   require(repository.ok(), "an empty repository opens");
   made->repository = std::move(*repository);

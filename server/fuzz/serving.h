@@ -18,6 +18,7 @@ void require_sentence(std::string_view text);
 
 /// A server's inside without models and connections; one for the whole program.
 struct Serving {
+  Budget budget{std::uint64_t{1} << 32};
   std::unique_ptr<Log> log;
   std::unique_ptr<Repository> repository;
   SharedMemory shared;  // with a region "in" of 256 bytes

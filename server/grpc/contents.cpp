@@ -67,10 +67,9 @@ void view(const google::protobuf::RepeatedField<T>& list, Input& input) {
 template <typename To, typename From>
 Failure narrow(const google::protobuf::RepeatedField<From>& list, Input& input, InputMemory& memory) {
   const std::size_t nbytes = static_cast<std::size_t>(list.size()) * sizeof(To);
-  std::shared_ptr<std::byte> block = allocate(nbytes);
-  if (block == nullptr) return Error{Code::kNoMemory, "no memory for " + input_named(input.name)};
-  auto* to = reinterpret_cast<To*>(block.get());
-  memory.hold(input, std::move(block), nbytes);
+  auto block = memory.make(input, nbytes);
+  if (!block.ok()) return block.error();
+  auto* to = reinterpret_cast<To*>(*block);
   for (int i = 0; i < list.size(); ++i) {
     const From value = list[i];
     if (value < static_cast<From>(std::numeric_limits<To>::min()) ||

@@ -1,5 +1,6 @@
 #include "server/grpc/infer.h"
 
+#include <algorithm>
 #include <new>
 
 #include "server/core/input_memory.h"
@@ -36,12 +37,21 @@ Outcome<Placement> placement(const std::string& which, const Parameters& paramet
   });
 }
 
+struct Counted {
+  Share share;
+  pb::ModelInferRequest message;
+};
+
+// First what the request says (form), then what it holds (data): nothing is copied for a request that is refused.
 class RequestMaker {
  public:
-  RequestMaker(std::shared_ptr<pb::ModelInferRequest> message, const SharedMemory& shared)
-      : message_(*message), shared_(shared), memory_(std::make_shared<InputMemory>(std::move(message))) {}
+  RequestMaker(std::shared_ptr<Counted> counted, const ReadRoom& room)
+      : message_(counted->message),
+        shared_(room.shared),
+        budget_(room.budget),
+        memory_(std::make_shared<InputMemory>(std::move(counted), room.budget)) {}
 
-  Failure make(Request& request, Deliveries& deliveries) {
+  Failure form(Request& request, Deliveries& deliveries) {
     for (const auto& [name, parameter] : message_.parameters()) {
       const auto value = value_of(parameter);
       if (!value) continue;
@@ -51,13 +61,24 @@ class RequestMaker {
     for (auto& tensor : *message_.mutable_inputs()) {
       if (Failure wrong = add_input(tensor, request)) return wrong;
     }
+    for (auto& tensor : *message_.mutable_outputs()) {
+      if (Failure wrong = add_output(tensor, request, deliveries)) return wrong;
+    }
+    return std::nullopt;
+  }
+
+  Failure data(Request& request) {
+    for (int i = 0; i < message_.inputs_size(); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      Input& input = request.inputs[at];
+      if (Failure wrong = take_data(input_named(input.name), message_.inputs(i).contents(), places_[at], input)) {
+        return wrong;
+      }
+    }
     if (next_raw_ != message_.raw_input_contents_size()) {
       return invalid("the request has " + std::to_string(message_.raw_input_contents_size()) +
                      " raw_input_contents for " + std::to_string(next_raw_) +
                      " inputs; each input that is not in shared memory takes one");
-    }
-    for (auto& tensor : *message_.mutable_outputs()) {
-      if (Failure wrong = add_output(tensor, request, deliveries)) return wrong;
     }
     request.keep_alive = memory_;
     return std::nullopt;
@@ -76,8 +97,12 @@ class RequestMaker {
     input.name = std::move(*tensor.mutable_name());
     input.dtype = *dtype;
     input.shape.assign(tensor.shape().begin(), tensor.shape().end());
-    if (Failure wrong = take_data(which, tensor.contents(), *place, input)) return wrong;
+    input.nbytes = place->nbytes;
+    if (!place->region.empty()) {
+      if (Failure wrong = check_nbytes(input)) return wrong;
+    }
     request.inputs.push_back(std::move(input));
+    places_.push_back(std::move(*place));
     return std::nullopt;
   }
 
@@ -87,7 +112,7 @@ class RequestMaker {
     const bool raw = message_.raw_input_contents_size() > 0;
     if (!place.region.empty()) {
       if (typed) return invalid(which + " lies in shared memory and has contents; it must have one of them");
-      auto block = shared_.read(place);
+      auto block = shared_.read(place, budget_);
       if (!block.ok()) return block.error();
       memory_->hold(input, std::move(*block), place.nbytes);
       return std::nullopt;
@@ -125,7 +150,9 @@ class RequestMaker {
 
   pb::ModelInferRequest& message_;
   const SharedMemory& shared_;
+  Budget& budget_;
   int next_raw_ = 0;
+  std::vector<Placement> places_;  // of the inputs; an empty region: not in shared memory
   std::shared_ptr<InputMemory> memory_;
 };
 
@@ -138,16 +165,39 @@ void tell_place(const Placement& place, std::size_t nbytes, pb::ModelInferRespon
 
 }  // namespace
 
-Failure read_request(const Bytes& bytes, std::size_t limit, const SharedMemory& shared, Request& request,
-                     Deliveries& deliveries) try {
-  auto message = std::make_shared<pb::ModelInferRequest>();
-  if (Failure wrong = parse_infer(bytes, limit, *message)) return wrong;
-  request.model = message->model_name();
-  request.version = message->model_version();
-  request.id = message->id();
-  return RequestMaker(std::move(message), shared).make(request, deliveries);
+Failure read_request(const Bytes& bytes, const ReadRoom& room, Request& request, Deliveries& deliveries) try {
+  auto counted = std::make_shared<Counted>();
+  counted->share = Share(room.budget);
+  const pb::ModelInferRequest& message = counted->message;
+  if (Failure wrong = parse_infer(bytes, room.limit, counted->message, counted->share)) return wrong;
+  request.model = message.model_name();
+  request.version = message.model_version();
+  request.id = message.id();
+  RequestMaker maker(std::move(counted), room);
+  if (Failure wrong = maker.form(request, deliveries)) return wrong;
+  if (Failure wrong = room.check(request)) return wrong;
+  return maker.data(request);
 } catch (const std::bad_alloc&) {
   return Error{Code::kNoMemory, "no memory for the request"};
+}
+
+std::unique_ptr<Delivery> delivery_of(const std::shared_ptr<const Deliveries>& deliveries, const SharedMemory& shared,
+                                      bool streamed, Bytes& bytes) {
+  auto delivery = std::make_unique<Delivery>();
+  delivery->check = [deliveries, &shared](const std::vector<Output>& outputs) -> Failure {
+    for (std::size_t i = 0; i < deliveries->size(); ++i) {
+      if ((*deliveries)[i].region.empty()) continue;
+      if (Failure wrong = shared.check((*deliveries)[i], outputs[i].nbytes)) return wrong;
+    }
+    return std::nullopt;
+  };
+  delivery->make = [deliveries, &shared, streamed, &bytes](Response& response) {
+    return write_reply(std::move(response), *deliveries, shared, streamed, bytes);
+  };
+  // A region may become shorter while the model runs.
+  delivery->may_fail =
+      std::any_of(deliveries->begin(), deliveries->end(), [](const Placement& place) { return !place.region.empty(); });
+  return delivery;
 }
 
 Failure write_reply(Response&& response, const Deliveries& deliveries, const SharedMemory& shared, bool streamed,

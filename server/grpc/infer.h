@@ -2,6 +2,7 @@
 #ifndef HARDTACK_SERVER_GRPC_INFER_H
 #define HARDTACK_SERVER_GRPC_INFER_H
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,11 +16,21 @@ namespace hardtack::serve::rpc {
 /// was named: all into the reply.
 using Deliveries = std::vector<Placement>;
 
-/// Reads a message of at most `limit` bytes. Fills everything but deadlines of the call, `cancelled` and `run_here`; of a
-/// message that is refused what could be read. Inputs point into the message, which the request keeps, where alignment
-/// allows.
-Failure read_request(const Bytes& bytes, std::size_t limit, const SharedMemory& shared, Request& request,
-                     Deliveries& deliveries);
+/// What reading a request needs. `check` is asked when names, types and shapes are known, before data is copied.
+struct ReadRoom {
+  std::size_t limit;  // bytes of a message
+  const SharedMemory& shared;
+  Budget& budget;
+  std::function<Failure(const Request&)> check;
+};
+
+/// Fills everything but deadlines of the call, `cancelled` and `run_here`; of a message that is refused what could be
+/// read. Inputs point into the message, which the request keeps, where alignment allows.
+Failure read_request(const Bytes& bytes, const ReadRoom& room, Request& request, Deliveries& deliveries);
+
+/// For a request of a sequence: its reply is made in `bytes` before the states move on.
+std::unique_ptr<Delivery> delivery_of(const std::shared_ptr<const Deliveries>& deliveries, const SharedMemory& shared,
+                                      bool streamed, Bytes& bytes);
 
 /// Writes outputs that go to shared memory, and the reply's bytes. `streamed` as in write_infer.
 Failure write_reply(Response&& response, const Deliveries& deliveries, const SharedMemory& shared, bool streamed,

@@ -23,7 +23,9 @@ class Algorithm : public ::grpc::ProtoBufferReader {
 
 class Inflater {
  public:
-  Inflater(int bits, std::size_t limit) : limit_(limit) { ready_ = ::inflateInit2(&stream_, bits) == Z_OK; }
+  Inflater(int bits, std::size_t limit, Share& share) : limit_(limit), share_(share) {
+    ready_ = ::inflateInit2(&stream_, bits) == Z_OK;
+  }
   ~Inflater() {
     if (ready_) ::inflateEnd(&stream_);
   }
@@ -64,7 +66,9 @@ class Inflater {
 
   Failure grow() {
     if (room_ > limit_) return too_large();
-    slices_.emplace_back(std::min(kLargest, std::max(kFirst, room_)));
+    const std::size_t more = std::min(kLargest, std::max(kFirst, room_));
+    if (!share_.grow(more)) return share_.budget()->refusal("the inflated message", room_ + more);
+    slices_.emplace_back(more);
     room_ += slices_.back().size();
     stream_.next_out = const_cast<Bytef*>(slices_.back().begin());
     stream_.avail_out = static_cast<uInt>(slices_.back().size());
@@ -72,6 +76,7 @@ class Inflater {
   }
 
   const std::size_t limit_;
+  Share& share_;
   z_stream stream_{};
   bool ready_ = false, ended_ = false;
   std::vector<::grpc::Slice> slices_;
@@ -80,13 +85,18 @@ class Inflater {
 
 }  // namespace
 
-Failure inflate(::grpc::ByteBuffer& bytes, std::size_t limit) {
+bool is_compressed(const ::grpc::ByteBuffer& bytes) {
+  ::grpc::ByteBuffer same = bytes;  // shares the slices
+  return same.Valid() && Algorithm(&same).get() != GRPC_COMPRESS_NONE;
+}
+
+Failure inflate(::grpc::ByteBuffer& bytes, std::size_t limit, Share& share) {
   if (!bytes.Valid()) return std::nullopt;
   const auto algorithm = Algorithm(&bytes).get();
   if (algorithm == GRPC_COMPRESS_NONE) return std::nullopt;
   std::vector<::grpc::Slice> slices;
   if (!bytes.Dump(&slices).ok()) return Error{Code::kInvalid, "the compressed message cannot be read"};
-  Inflater inflater(algorithm == GRPC_COMPRESS_GZIP ? kGzip : kZlib, limit);
+  Inflater inflater(algorithm == GRPC_COMPRESS_GZIP ? kGzip : kZlib, limit, share);
   for (const ::grpc::Slice& slice : slices) {
     if (Failure wrong = inflater.add(slice)) return wrong;
   }

@@ -4,13 +4,16 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include "server/core/budget.h"
 #include "server/core/error.h"
 
 namespace hardtack::serve::rpc {
 
 /// Replaces a compressed message by what it stands for; leaves others as they are. kTooLarge beyond `limit` bytes,
-/// kInvalid for broken data.
-Failure inflate(::grpc::ByteBuffer& bytes, std::size_t limit);
+/// kInvalid for broken data, kNoMemory. `share` counts what it becomes.
+Failure inflate(::grpc::ByteBuffer& bytes, std::size_t limit, Share& share);
+
+bool is_compressed(const ::grpc::ByteBuffer& bytes);
 
 }  // namespace hardtack::serve::rpc
 

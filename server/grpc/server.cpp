@@ -8,6 +8,7 @@
 #include <climits>
 #include <thread>
 
+#include "server/core/background.h"
 #include "server/grpc/acceptor.h"
 #include "server/grpc/library_log.h"
 #include "server/grpc/service.h"
@@ -17,18 +18,23 @@ namespace hardtack::serve::rpc {
 
 namespace {
 
-constexpr int kBackgroundThreads = 2;
+constexpr int kControlThreads = 2, kParsingThreads = 2;
 // gRPC cancels calls that come while it shuts down, without a word; until then they are told to go elsewhere.
 constexpr auto kDrainGrace = std::chrono::milliseconds(250);
-constexpr std::size_t kConnectionsQuota = std::size_t{64} << 20;
+constexpr std::uint64_t kConnectionsQuota = std::uint64_t{64} << 20;
 
-void set_limits(const GrpcOptions& options, ::grpc::ServerBuilder& builder) {
-  builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<std::size_t>(options.max_message, INT_MAX)));
+// What gRPC may hold of messages that it receives: four of the largest, and where there is little memory less.
+std::uint64_t quota_of(const GrpcOptions& options, const Budget& budget) {
+  return std::min<std::uint64_t>(4 * options.max_message, budget.limit() / 8) + kConnectionsQuota;
+}
+
+void set_limits(const GrpcOptions& options, std::uint64_t most, ::grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<std::uint64_t>({options.max_message, most, INT_MAX})));
   builder.SetMaxSendMessageSize(-1);
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);  // see inflate.h
   // gRPC reads a message to its end before it looks at the size; beyond the quota it ends calls instead.
   ::grpc::ResourceQuota quota("hardtack");
-  quota.Resize(4 * options.max_message + kConnectionsQuota);
+  quota.Resize(most);
   builder.SetResourceQuota(quota);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(options.max_metadata));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_calls);
@@ -46,12 +52,16 @@ void set_limits(const GrpcOptions& options, ::grpc::ServerBuilder& builder) {
 
 struct GrpcServer::State {
   State(const GrpcOptions& options_, Repository& repository, SharedMemory& memory, Log& log)
-      : options(options_), shared(options, repository, memory, log) {}
+      : options(options_), quota(repository.budget()), shared(options, repository, memory, parsing, log) {
+    quota.charge(quota_of(options, repository.budget()));
+  }
 
   const GrpcOptions options;
+  Share quota;
+  Background parsing{kParsingThreads};
   Shared shared;
-  Background background{kBackgroundThreads};
-  std::unique_ptr<::grpc::Service> service = make_service(shared, background);
+  Background control{kControlThreads};
+  std::unique_ptr<::grpc::Service> service = make_service(shared, control);
   std::unique_ptr<Acceptor> acceptor;
   std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> entrance;
   std::unique_ptr<::grpc::Server> server;
@@ -70,7 +80,7 @@ Outcome<std::unique_ptr<GrpcServer>> GrpcServer::start(const GrpcOptions& option
   auto acceptor = Acceptor::listen(options.host, options.port, options.max_connections, log);
   if (!acceptor.ok()) return acceptor.error();
   ::grpc::ServerBuilder builder;
-  set_limits(options, builder);
+  set_limits(options, state->quota.nbytes(), builder);
   using From = ::grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   state->entrance = builder.experimental().AddExternalConnectionAcceptor(From::FROM_FD, *secrets);
   builder.RegisterService(state->service.get());

@@ -95,23 +95,38 @@ class InferCall final : public UnaryCall {
  private:
   void start() override {
     if (shared_.draining) return finish(Error{Code::kStopping, "the server is shutting down"});
+    if (!takes_long(in_)) return run(true);
+    shared_.parsing.post(number_of(*context_), [this] {
+      try {
+        run(false);
+      } catch (...) {  // before anything was handed over
+        finish(from_exception());
+      }
+    });
+  }
+
+  void run(bool on_grpc_thread) {
     Request request;
-    const Failure wrong = read_request(in_, shared_.options.max_message, shared_.memory, request, deliveries_);
+    const Failure wrong = read_request(in_, shared_.read_room(), request, *deliveries_);
     in_.Clear();
     if (wrong) return finish(shared_.repository.why_refused(request, *wrong));
     request.deadline = std::min(request.deadline, deadline_);
     request.cancelled = cancelled_;
+    const bool early = !request.sequence.id.empty();
+    if (early) request.delivery = delivery_of(deliveries_, shared_.memory, false, out_);
     Shared& shared = shared_;  // finish() may come before infer() returns, and end this
-    const bool slot = shared.take_slot();
-    request.run_here = slot ? RunHere::kYes : RunHere::kIfShort;
-    shared.repository.infer(std::move(request), [this](Response&& response) { reply(std::move(response)); });
+    const bool slot = on_grpc_thread && shared.take_slot();
+    if (on_grpc_thread) request.run_here = slot ? RunHere::kYes : RunHere::kIfShort;
+    shared.repository.infer(std::move(request),
+                            [this, early](Response&& response) { reply(std::move(response), early); });
     if (slot) shared.give_slot();
   }
 
-  void reply(Response&& response) {
+  void reply(Response&& response, bool early) {
+    if (early) return finish(std::move(response.error));  // else it is made
     Failure failed;
     try {
-      failed = write_reply(std::move(response), deliveries_, shared_.memory, false, out_);
+      failed = write_reply(std::move(response), *deliveries_, shared_.memory, false, out_);
     } catch (...) {
       failed = from_exception();
     }
@@ -120,22 +135,22 @@ class InferCall final : public UnaryCall {
 
   const Clock::time_point deadline_ = deadline_of(*context_);
   const std::shared_ptr<std::atomic<bool>> cancelled_ = std::make_shared<std::atomic<bool>>(false);
-  Deliveries deliveries_;
+  const std::shared_ptr<Deliveries> deliveries_ = std::make_shared<Deliveries>();
 };
 
 // Everything but inference: `In` and `Out` are the messages.
 template <typename In, typename Out>
 class PageCall final : public UnaryCall {
  public:
-  // Where it takes long, on a thread of `background`.
-  PageCall(Shared& shared, Context* context, const char* method, Background* background)
-      : UnaryCall(shared, context, method), background_(background) {}
+  // Where it takes long, on a thread of `control`.
+  PageCall(Shared& shared, Context* context, const char* method, Background* control)
+      : UnaryCall(shared, context, method), control_(control) {}
 
  private:
   void start() override {
-    if (Failure wrong = parse(in_, message_)) return finish(std::move(wrong));
-    if (background_ == nullptr) return finish(respond());
-    background_->post([this] { finish(respond()); });
+    if (Failure wrong = parse(in_, message_, shared_.repository.budget())) return finish(std::move(wrong));
+    if (control_ == nullptr) return finish(respond());
+    control_->post(number_of(*context_), [this] { finish(respond()); });
   }
 
   Failure respond() noexcept try {
@@ -146,14 +161,14 @@ class PageCall final : public UnaryCall {
     return from_exception();
   }
 
-  Background* background_;
+  Background* control_;
   In message_;
 };
 
 // Every method takes its message as bytes: only so a message that cannot be read gets a status and a sentence of ours.
 class Service final : public ::grpc::Service {
  public:
-  Service(Shared& shared, Background& background) : shared_(shared) {
+  Service(Shared& shared, Background& control) : shared_(shared) {
     add("ModelInfer", [this](Context* context) { return new InferCall(shared_, context, "ModelInfer"); });
     add("ModelStreamInfer", [this](Context* context) { return StreamCall::start(shared_, context); });
     // NOLINTBEGIN(bugprone-macro-parentheses): the name of a template cannot stand in parentheses
@@ -167,8 +182,8 @@ class Service final : public ::grpc::Service {
     HARDTACK_METHOD(ModelConfig, nullptr);
     HARDTACK_METHOD(ModelStatistics, nullptr);
     HARDTACK_METHOD(RepositoryIndex, nullptr);
-    HARDTACK_METHOD(RepositoryModelLoad, &background);
-    HARDTACK_METHOD(RepositoryModelUnload, &background);
+    HARDTACK_METHOD(RepositoryModelLoad, &control);
+    HARDTACK_METHOD(RepositoryModelUnload, &control);
     HARDTACK_METHOD(SystemSharedMemoryStatus, nullptr);
     HARDTACK_METHOD(SystemSharedMemoryRegister, nullptr);
     HARDTACK_METHOD(SystemSharedMemoryUnregister, nullptr);
@@ -190,10 +205,9 @@ class Service final : public ::grpc::Service {
   }
 
   template <typename In, typename Out>
-  void add_page(const char* name, Background* background) {
-    add(name, [this, name, background](Context* context) {
-      return new PageCall<In, Out>(shared_, context, name, background);
-    });
+  void add_page(const char* name, Background* control) {
+    add(name,
+        [this, name, control](Context* context) { return new PageCall<In, Out>(shared_, context, name, control); });
   }
 
   Shared& shared_;
@@ -202,14 +216,25 @@ class Service final : public ::grpc::Service {
 
 }  // namespace
 
-Shared::Shared(const GrpcOptions& options_, Repository& repository_, SharedMemory& memory_, Log& log_)
+Shared::Shared(const GrpcOptions& options_, Repository& repository_, SharedMemory& memory_, Background& parsing_,
+               Log& log_)
     : options(options_),
       repository(repository_),
       memory(memory_),
       log(log_),
       answers(repository_, memory_),
+      parsing(parsing_),
       waiting(options_.message_timeout),
       slots_(run_here_slots()) {}
+
+ReadRoom Shared::read_room() {
+  return {options.max_message, memory, repository.budget(),
+          [this](const Request& request) { return repository.check(request); }};
+}
+
+std::uint64_t number_of(const ::grpc::CallbackServerContext& context) {
+  return std::hash<std::string>()(context.peer());
+}
 
 bool Shared::take_slot() {
   int free = slots_.load();
@@ -262,8 +287,8 @@ Clock::time_point deadline_of(const ::grpc::CallbackServerContext& context) {
   return Clock::now() + (deadline - now);
 }
 
-std::unique_ptr<::grpc::Service> make_service(Shared& shared, Background& background) {
-  return std::make_unique<Service>(shared, background);
+std::unique_ptr<::grpc::Service> make_service(Shared& shared, Background& control) {
+  return std::make_unique<Service>(shared, control);
 }
 
 }  // namespace hardtack::serve::rpc

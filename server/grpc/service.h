@@ -11,10 +11,11 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "server/core/background.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/grpc/answers.h"
-#include "server/grpc/background.h"
+#include "server/grpc/infer.h"
 #include "server/grpc/server.h"
 #include "server/grpc/waiting.h"
 #include "server/grpc/wire.h"
@@ -26,13 +27,14 @@ class StreamCall;
 /// Lives as long as any call.
 class Shared {
  public:
-  Shared(const GrpcOptions& options_, Repository& repository_, SharedMemory& memory_, Log& log_);
+  Shared(const GrpcOptions& options_, Repository& repository_, SharedMemory& memory_, Background& parsing_, Log& log_);
 
   const GrpcOptions& options;
   Repository& repository;
   SharedMemory& memory;
   Log& log;
   const Answers answers;
+  Background& parsing;  // for messages that take long to read
   Waiting waiting;
 
   struct Counts {
@@ -41,6 +43,9 @@ class Shared {
     std::atomic<std::int64_t> calls{0}, streams{0};  // open
   };
   Counts counts;
+
+  /// For read_request: models are asked whether they take it.
+  ReadRoom read_room();
 
   /// Whether the calling thread of gRPC may run a model; give the slot back after it.
   bool take_slot();
@@ -64,11 +69,14 @@ class Shared {
   std::unordered_set<std::shared_ptr<StreamCall>> streams_;
 };
 
+/// Tells clients apart.
+std::uint64_t number_of(const ::grpc::CallbackServerContext& context);
+
 /// The end of the client's patience in the core's clock.
 Clock::time_point deadline_of(const ::grpc::CallbackServerContext& context);
 
 /// The service to register with a gRPC server.
-std::unique_ptr<::grpc::Service> make_service(Shared& shared, Background& background);
+std::unique_ptr<::grpc::Service> make_service(Shared& shared, Background& control);
 
 }  // namespace hardtack::serve::rpc
 

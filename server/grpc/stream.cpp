@@ -83,6 +83,17 @@ void StreamCall::OnReadDone(bool ok) {
       slot = nullptr;
     }
   }
+  if (slot == nullptr || !takes_long(incoming_)) return taken(slot);
+  try {
+    shared_.parsing.post(number_of(*context_), [self, slot] { self->taken(slot); });
+  } catch (...) {
+    reply(slot, error_bytes("", "", from_exception().sentence));
+    taken(nullptr);
+  }
+}
+
+void StreamCall::taken(const std::shared_ptr<Slot>& slot) {
+  const auto self = shared_from_this();
   if (slot != nullptr) take(slot);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -97,18 +108,24 @@ void StreamCall::take(const std::shared_ptr<Slot>& slot) try {
   if (incoming_.Valid()) shared_.counts.bytes_in += incoming_.Length();
   auto deliveries = std::make_shared<Deliveries>();
   Request request;
-  if (Failure wrong = read_request(incoming_, shared_.options.max_message, shared_.memory, request, *deliveries)) {
+  if (Failure wrong = read_request(incoming_, shared_.read_room(), request, *deliveries)) {
     const Error said = shared_.repository.why_refused(request, *wrong);
     return reply(slot, error_bytes(request.model, request.id, said.sentence));
   }
   request.deadline = std::min(request.deadline, deadline_);
   request.cancelled = cancelled_;
   const std::string model = request.model, id = request.id;
+  auto early = request.sequence.id.empty() ? nullptr : std::make_shared<Bytes>();
+  if (early != nullptr) request.delivery = delivery_of(deliveries, shared_.memory, true, *early);
   shared_.repository.infer(
-      std::move(request), [self = shared_from_this(), slot, deliveries, model, id](Response&& response) {
+      std::move(request), [self = shared_from_this(), slot, deliveries, model, id, early](Response&& response) {
         Bytes bytes;
         Failure failed;
         try {
+          if (early != nullptr && !response.error) {
+            self->reply(slot, *early);
+            return self->pump();
+          }
           failed = write_reply(std::move(response), *deliveries, self->shared_.memory, true, bytes);
         } catch (...) {
           failed = from_exception();

@@ -33,6 +33,7 @@ class StreamCall final : public ::grpc::ServerBidiReactor<Bytes, Bytes>,
 
   StreamCall(Shared& shared, ::grpc::CallbackServerContext* context);
   void take(const std::shared_ptr<Slot>& slot);
+  void taken(const std::shared_ptr<Slot>& slot);
   void reply(const std::shared_ptr<Slot>& slot, const Bytes& bytes);
   void pump();
 

@@ -96,9 +96,16 @@ void append_head(std::string& text, std::uint8_t tag, std::size_t nbytes) {
 
 }  // namespace
 
-Failure parse(const Bytes& bytes, google::protobuf::MessageLite& message) {
+bool takes_long(const Bytes& bytes) {
+  constexpr std::size_t kMost = 64U << 10;
+  if (!bytes.Valid()) return false;
+  return bytes.Length() > kMost || is_compressed(bytes);
+}
+
+Failure parse(const Bytes& bytes, google::protobuf::MessageLite& message, Budget& budget) {
   Bytes plain = bytes;  // shares the slices
-  if (Failure wrong = inflate(plain, kLargestControl)) return wrong;
+  Share inflated(budget);
+  if (Failure wrong = inflate(plain, kLargestControl, inflated)) return wrong;
   if (plain.Valid() && plain.Length() > kLargestControl) {
     return Error{Code::kTooLarge, "a " + message.GetTypeName() + " may have 1 MiB, this one has " +
                                       std::to_string(plain.Length()) + " bytes"};
@@ -106,10 +113,14 @@ Failure parse(const Bytes& bytes, google::protobuf::MessageLite& message) {
   return parse_any(plain, message);
 }
 
-Failure parse_infer(const Bytes& bytes, std::size_t limit, pb::ModelInferRequest& message) {
+Failure parse_infer(const Bytes& bytes, std::size_t limit, pb::ModelInferRequest& message, Share& share) {
+  constexpr std::size_t kFieldNbytes = 128, kSmall = 4096;
   Bytes plain = bytes;
-  if (Failure wrong = inflate(plain, limit)) return wrong;
-  if (plain.Valid() && plain.Length() > std::size_t{2} * kMostFields) {  // each takes two bytes at least
+  Share inflated(*share.budget());
+  if (Failure wrong = inflate(plain, limit, inflated)) return wrong;
+  const std::size_t nbytes = plain.Valid() ? plain.Length() : 0;
+  std::size_t fields = nbytes / 2;  // each takes two bytes at least
+  if (nbytes > kSmall) {
     ::grpc::ProtoBufferReader reader(&plain);
     CodedInputStream in(&reader);
     int left = kMostFields;
@@ -117,7 +128,9 @@ Failure parse_infer(const Bytes& bytes, std::size_t limit, pb::ModelInferRequest
       return Error{Code::kTooLarge, "the request has more than " + std::to_string(kMostFields) +
                                         " fields; send elements packed or as raw_input_contents"};
     }
+    fields = static_cast<std::size_t>(kMostFields - left);
   }
+  if (!share.grow(nbytes + fields * kFieldNbytes)) return share.budget()->refusal("the message", nbytes);
   return parse_any(plain, message);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "inference.pb.h"
+#include "server/core/budget.h"
 #include "server/core/error.h"
 
 namespace hardtack::serve::rpc {
@@ -19,11 +20,14 @@ namespace pb = ::inference;
 using Bytes = ::grpc::ByteBuffer;
 
 /// A request that is no inference: at most 1 MiB, inflated. kInvalid when the bytes are no such message.
-Failure parse(const Bytes& bytes, google::protobuf::MessageLite& message);
+Failure parse(const Bytes& bytes, google::protobuf::MessageLite& message, Budget& budget);
 
 /// An inference of at most `limit` bytes, inflated. kTooLarge, too, when so many fields are in it that memory would run
-/// out where the bytes did not.
-Failure parse_infer(const Bytes& bytes, std::size_t limit, pb::ModelInferRequest& message);
+/// out where the bytes did not. `share` counts the message; kNoMemory.
+Failure parse_infer(const Bytes& bytes, std::size_t limit, pb::ModelInferRequest& message, Share& share);
+
+/// Whether reading an inference may take so long that a thread of gRPC must not do it.
+bool takes_long(const Bytes& bytes);
 
 /// kTooLarge beyond what a message can hold.
 Failure write(const google::protobuf::MessageLite& message, Bytes& bytes);

@@ -39,9 +39,9 @@ struct Block {
   std::byte* start = nullptr;
   std::size_t capacity = 0;
 
-  bool grow(std::size_t lead, std::size_t used, std::size_t wanted) {
+  bool grow(std::size_t lead, std::size_t used, std::size_t wanted, Budget& budget) {
     const std::size_t pad = (64 - lead % 64) % 64;
-    std::shared_ptr<std::byte> fresh = allocate(wanted + pad);
+    std::shared_ptr<std::byte> fresh = budget.allocate(wanted + pad);
     if (fresh == nullptr) return false;
     if (used > 0) std::memcpy(fresh.get() + pad, start, used);
     owner = std::move(fresh);
@@ -57,7 +57,7 @@ Error too_large(std::size_t limit) {
 
 }  // namespace
 
-Failure decompress(HttpRequest& request, std::size_t json_nbytes, std::size_t limit) {
+Failure decompress(HttpRequest& request, std::size_t json_nbytes, std::size_t limit, Budget& budget) {
   const std::string& encoding = request.content_encoding;
   if (encoding.empty() || encoding == "identity") return std::nullopt;
   if (encoding != "gzip" && encoding != "deflate") {
@@ -65,17 +65,17 @@ Failure decompress(HttpRequest& request, std::size_t json_nbytes, std::size_t li
                  "Content-Encoding \"" + cut(encoding, 64) + "\" is not known; use gzip or deflate"};
   }
   std::size_t read = 0, written = 0;
+  Block out;
   const auto broken = [&] {
     return Error{Code::kInvalid, "the body is no sound " + encoding + " stream: it breaks after " +
                                      std::to_string(read) + " of " + std::to_string(request.body_nbytes) + " bytes"};
   };
-  const Error no_memory{Code::kNoMemory, "no memory to inflate the body; try again later"};
+  const auto no_memory = [&] { return budget.refusal("the inflated body", out.capacity * 2); };
   Inflater inflater(encoding == "gzip" ? kGzip : kZlib);
   z_stream* z = inflater.stream();
-  Block out;
   if (z == nullptr ||
-      !out.grow(json_nbytes, 0, std::min(limit, std::max<std::size_t>(request.body_nbytes * 4, 4096)))) {
-    return no_memory;
+      !out.grow(json_nbytes, 0, std::min(limit, std::max<std::size_t>(request.body_nbytes * 4, 4096)), budget)) {
+    return no_memory();
   }
   while (true) {
     if (written == out.capacity) {
@@ -92,7 +92,7 @@ Failure decompress(HttpRequest& request, std::size_t json_nbytes, std::size_t li
         if (result != Z_STREAM_END) return broken();
         break;
       }
-      if (!out.grow(json_nbytes, written, std::min(limit, out.capacity * 2))) return no_memory;
+      if (!out.grow(json_nbytes, written, std::min(limit, out.capacity * 2), budget)) return no_memory();
     }
     const uInt in = step(request.body_nbytes - read), room = step(out.capacity - written);
     z->next_in = reinterpret_cast<Bytef*>(request.body + read);
@@ -103,7 +103,7 @@ Failure decompress(HttpRequest& request, std::size_t json_nbytes, std::size_t li
     read += in - z->avail_in;
     written += room - z->avail_out;
     if (result == Z_STREAM_END) break;
-    if (result == Z_MEM_ERROR) return no_memory;
+    if (result == Z_MEM_ERROR) return no_memory();
     if (result != Z_OK || (in == 0 && room > 0)) {
       return broken();
     }
@@ -135,14 +135,17 @@ const char* accepted_encoding(std::string_view accept) {
   return nullptr;
 }
 
-void compress(HttpReply& reply, const char* encoding) {
+void compress(HttpReply& reply, const char* encoding, Budget& budget) {
   z_stream z{};
   const int bits = std::strcmp(encoding, "gzip") == 0 ? kGzip : kZlib;
   if (::deflateInit2(&z, Z_BEST_SPEED, Z_DEFLATED, bits, 8, Z_DEFAULT_STRATEGY) != Z_OK) return;
   std::string out;
   bool good = true;
+  Share share(budget);
   try {
-    out.resize(::deflateBound(&z, reply.body_nbytes()) + 64);
+    const std::size_t most = ::deflateBound(&z, reply.body_nbytes()) + 64;
+    good = share.grow(most);
+    if (good) out.resize(most);
   } catch (const std::bad_alloc&) {
     good = false;
   }
@@ -173,6 +176,7 @@ void compress(HttpReply& reply, const char* encoding) {
   if (!good) return;
   out.resize(written);
   reply.text = std::move(out);
+  reply.share = std::move(share);
   reply.parts.clear();
   reply.owner.reset();
   reply.encoding = encoding;

@@ -11,9 +11,10 @@
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
-#include <boost/beast/http/vector_body.hpp>
 #include <optional>
 
+#include "server/core/background.h"
+#include "server/http/body.h"
 #include "server/http/wire.h"
 
 namespace hardtack::serve::http {
@@ -26,9 +27,39 @@ using Socket = asio::ip::tcp::socket;
 using Tls = asio::ssl::stream<Socket>;
 using Error = beast::error_code;
 using HeadParser = beast::http::request_parser<beast::http::empty_body>;
-using ChunkParser = beast::http::request_parser<beast::http::vector_body<unsigned char>>;
+
+// Receives the chunks of a body, as Beast's parser wants it.
+struct CountedBody {
+  using value_type = std::shared_ptr<Body>;
+  class reader {
+   public:
+    template <bool kRequest, typename Fields>
+    reader(beast::http::header<kRequest, Fields>&, value_type& body) : body_(body) {}
+    void init(const boost::optional<std::uint64_t>&, Error& error) { error = {}; }
+    template <typename Buffers>
+    std::size_t put(const Buffers& buffers, Error& error) {
+      std::size_t taken = 0;
+      for (auto it = asio::buffer_sequence_begin(buffers); it != asio::buffer_sequence_end(buffers); ++it) {
+        const asio::const_buffer part = *it;
+        if (!body_->append(part.data(), part.size())) {
+          error = make_error_code(boost::system::errc::not_enough_memory);
+          return taken;
+        }
+        taken += part.size();
+      }
+      error = {};
+      return taken;
+    }
+    void finish(Error& error) { error = {}; }
+
+   private:
+    value_type& body_;
+  };
+};
+using ChunkParser = beast::http::request_parser<CountedBody>;
 
 constexpr std::size_t kReadStep = 64U << 10;
+constexpr std::size_t kBodyStep = std::size_t{1} << 20;  // of a body, whose memory is counted as it comes
 constexpr std::size_t kMostLingering = std::size_t{64} << 20;
 constexpr auto kLinger = std::chrono::seconds(2);
 
@@ -44,7 +75,6 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     socket_of(stream_).set_option(asio::ip::tcp::no_delay(true), ignored);
     socket_of(stream_).non_blocking(true, ignored);
     file = socket_of(stream_).native_handle();
-    ++shared_.counts.connections;
   }
   ~Connection() override { shared_.remove(this); }
 
@@ -141,15 +171,26 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
   void read_body(bool chunked, std::uint64_t length) {
     if (chunked) return read_chunks();
     if (length == 0) return handle();
-    if (!make_room(length)) return refuse(no_memory());
-    const std::size_t here = std::min<std::size_t>(length, buffer_.size());
-    std::memcpy(request_.body, buffer_.data().data(), here);
+    if (!begin_body()->reserve(length) || !body_->count_to(std::min(length, kBodyStep)))
+      return refuse(no_memory(length));
+    const std::size_t here = std::min({static_cast<std::size_t>(length), buffer_.size(), body_->size()});
+    std::memcpy(body_->data(), buffer_.data().data(), here);
     buffer_.consume(here);
-    if (here == length) return handle();
     enter(Phase::kReading, transfer_time(length));
-    asio::async_read(stream_, asio::buffer(request_.body + here, length - here),
-                     [self = this->shared_from_this(), here, length](Error error, std::size_t n) {
-                       if (!error) return self->handle();
+    read_rest(here, length);
+  }
+
+  // What of the body is not there yet, a step after the other.
+  void read_rest(std::size_t here, std::size_t length) {
+    if (here == length) return take_body();
+    const std::size_t step = std::min(length, here + kBodyStep);
+    if (!body_->count_to(step)) return refuse(no_memory(length));
+    const std::size_t known = std::min(step - here, buffer_.size());  // the head came with it
+    std::memcpy(body_->data() + here, buffer_.data().data(), known);
+    buffer_.consume(known);
+    asio::async_read(stream_, asio::buffer(body_->data() + here + known, step - here - known),
+                     [self = this->shared_from_this(), here = here + known, step, length](Error error, std::size_t n) {
+                       if (!error) return self->read_rest(step, length);
                        if (error != asio::error::eof || self->overdue) return self->read_failed(error);
                        HttpReply reply =
                            error_reply(400, "the body ended after " + std::to_string(here + n) + " of the " +
@@ -162,36 +203,39 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
   void read_chunks() {
     auto parser = std::make_shared<ChunkParser>(std::move(*parser_));
     parser->body_limit(shared_.options.max_body);
+    parser->get().body() = begin_body();
     enter(Phase::kReading, transfer_time(std::size_t{16} << 20));
     beast::http::async_read(
         stream_, buffer_, *parser, [self = this->shared_from_this(), parser](Error error, std::size_t) {
           if (self->overdue) return self->read_failed(asio::error::eof);
+          if (error == boost::system::errc::not_enough_memory) {
+            return self->refuse(self->no_memory(self->body_->size()));
+          }
           if (error) {
             return self->refuse(
                 reply_to_error(error, self->shared_.options.max_header, self->shared_.options.max_body));
           }
-          const std::vector<unsigned char>& body = parser->get().body();
-          if (!self->make_room(body.size())) return self->refuse(no_memory());
-          if (!body.empty()) std::memcpy(self->request_.body, body.data(), body.size());
-          self->handle();
+          self->take_body();
         });
   }
 
-  // Memory for the body, such that the tensors after its JSON part start on a multiple of 64.
-  bool make_room(std::size_t nbytes) {
+  // Such that the tensors after its JSON part start on a multiple of 64.
+  const std::shared_ptr<Body>& begin_body() {
     const std::string& header = request_.json_length;
     const bool number = !header.empty() && header.size() < 18 && header.find_first_not_of("0123456789") == header.npos;
-    const std::size_t lead = (64 - (number ? std::stoull(header) % 64 : 0)) % 64;
-    body_ = allocate(nbytes + lead);
-    if (body_ == nullptr) return false;
-    request_.owner = body_;
-    request_.body = body_.get() + lead;
-    request_.body_nbytes = nbytes;
-    return true;
+    body_ = std::make_shared<Body>(shared_.budget, number ? std::stoull(header) : 0);
+    return body_;
   }
 
-  static HttpReply no_memory() {
-    HttpReply reply = error_reply(503, "no memory for the body; try again later");
+  void take_body() {
+    request_.body = body_->data();
+    request_.body_nbytes = body_->size();
+    request_.owner = std::move(body_);
+    handle();
+  }
+
+  HttpReply no_memory(std::uint64_t length) const {
+    HttpReply reply = error_reply(shared_.budget.refusal("the body", length));
     reply.close = true;
     return reply;
   }
@@ -199,16 +243,29 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
   // --- handling ---
 
   void handle() {
-    body_.reset();
     shared_.counts.bytes_in += request_.body_nbytes;
     request_.arrived = arrived_;
     request_.cancelled = std::make_shared<std::atomic<bool>>(false);
     std::atomic_store(&cancelled_, request_.cancelled);
     if (shared_.options.log_requests) logged_ = request_.target.substr(0, 500);
+    request_.connection = number_;
     phase = Phase::kRunning;
     handover_ = kNobody;
-    const bool slot = shared_.take_slot();
-    request_.run_here = slot ? RunHere::kYes : RunHere::kIfShort;
+    if (!takes_long(request_)) return respond(true);
+    watch();
+    try {
+      shared_.parsing.post(number_, [self = this->shared_from_this()] { self->respond(false); });
+    } catch (...) {
+      reply_ = error_reply(from_exception());
+      reply_.close = true;
+      write();
+    }
+  }
+
+  void respond(bool on_io_thread) {
+    const bool slot = on_io_thread && shared_.take_slot();
+    request_.on_io_thread = on_io_thread;
+    if (on_io_thread) request_.run_here = slot ? RunHere::kYes : RunHere::kIfShort;
     try {
       shared_.routes.handle(std::move(request_), [self = this->shared_from_this()](HttpReply&& reply) {
         self->reply_ = std::move(reply);
@@ -216,7 +273,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
       });
     } catch (...) {  // while reading the request, as a rule for want of memory: nothing was handed over
       const serve::Error failed = from_exception();
-      reply_ = failed.code == Code::kNoMemory ? no_memory() : error_reply(failed);
+      reply_ = error_reply(failed);
       reply_.close = true;
       handover_ = kReplied;
     }
@@ -325,10 +382,11 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
   }
 
   SharedState& shared_;
+  const std::uint64_t number_ = ++shared_.counts.connections;
   Stream stream_;
   beast::flat_buffer buffer_;
   std::optional<HeadParser> parser_;
-  std::shared_ptr<std::byte> body_;
+  std::shared_ptr<Body> body_;
   HttpRequest request_;
   HttpReply reply_;
   std::string head_, logged_;

@@ -1,7 +1,6 @@
 #include "server/http/infer.h"
 
 #include <algorithm>
-#include <new>
 
 #include "server/core/input_memory.h"
 #include "server/core/protocol.h"
@@ -15,7 +14,7 @@ namespace {
 constexpr std::size_t kSmallestCompressed = 1024;  // below, a compressed reply gains nothing
 
 // How one output goes to the client.
-struct Delivery {
+struct Delivered {
   std::string name;
   bool binary = false;
   bool in_region = false;
@@ -23,9 +22,16 @@ struct Delivery {
 };
 
 struct Plan {
-  bool binary_by_default = false;
-  std::vector<Delivery> outputs;  // those asked for; empty: all, as the default says
+  Delivered others;                // outputs that were not named
+  std::vector<Delivered> outputs;  // those asked for; empty: all, as `others`
   const char* encoding = nullptr;
+
+  const Delivered& of(std::size_t output) const { return outputs.empty() ? others : outputs[output]; }
+  // JSON does not have all numbers, and a region may become shorter while the model runs.
+  bool may_fail() const {
+    return !others.binary || std::any_of(outputs.begin(), outputs.end(),
+                                         [](const Delivered& one) { return !one.binary || one.in_region; });
+  }
 };
 
 Error invalid(std::string sentence) { return {Code::kInvalid, std::move(sentence)}; }
@@ -49,12 +55,17 @@ Outcome<Placement> placement(const std::string& which, const Parameters& paramet
   });
 }
 
+// First what the request says (form), then what it holds (data): nothing is copied for a request that is refused.
 class RequestMaker {
  public:
-  RequestMaker(const HttpRequest& http, const SharedMemory& shared, std::size_t json_nbytes)
-      : http_(http), shared_(shared), next_(json_nbytes) {}
+  RequestMaker(const HttpRequest& http, const InferRoom& room, std::size_t json_nbytes)
+      : http_(http),
+        shared_(room.shared),
+        next_(json_nbytes),
+        budget_(room.repository.budget()),
+        memory_(std::make_shared<InputMemory>(http.owner, budget_)) {}
 
-  Failure make(InferJson&& json, Request& request, Plan& plan) {
+  Failure form(InferJson& json, Request& request, Plan& plan) {
     request.id = std::move(json.id);
     request.arrived = http_.arrived;
     request.cancelled = http_.cancelled;
@@ -64,24 +75,38 @@ class RequestMaker {
     }
     auto binary = flag(json.parameters, "binary_data_output", false);
     if (!binary.ok()) return binary.error();
-    plan.binary_by_default = *binary;
+    plan.others.binary = *binary;
     if (!json.has_inputs) return invalid("the request has no \"inputs\"");
-    for (JsonInput& input : json.inputs) {
+    for (const JsonInput& input : json.inputs) {
       if (Failure wrong = add_input(input, request)) return wrong;
+    }
+    for (JsonOutput& output : json.outputs) {
+      if (Failure wrong = add_output(output, request, plan)) return wrong;
+    }
+    return std::nullopt;
+  }
+
+  /// Bytes that data() will copy out of shared memory.
+  std::size_t shared_nbytes() const {
+    std::size_t sum = 0;
+    for (const Placement& place : places_) sum += place.nbytes;
+    return sum;
+  }
+
+  Failure data(InferJson& json, Request& request) {
+    for (std::size_t i = 0; i < json.inputs.size(); ++i) {
+      if (Failure wrong = take_data(json.inputs[i], places_[i], request.inputs[i])) return wrong;
     }
     if (next_ != http_.body_nbytes) {
       return invalid("the body has " + std::to_string(http_.body_nbytes - next_) +
                      " bytes after what the inputs' binary_data_size and the JSON account for");
-    }
-    for (JsonOutput& output : json.outputs) {
-      if (Failure wrong = add_output(output, request, plan)) return wrong;
     }
     request.keep_alive = memory_;
     return std::nullopt;
   }
 
  private:
-  Failure add_input(JsonInput& json, Request& request) {
+  Failure add_input(const JsonInput& json, Request& request) {
     const std::string which = input_named(json.name);
     if (json.name.empty()) return invalid("an input has no name");
     if (json.datatype.empty()) return invalid(which + " has no datatype");
@@ -95,25 +120,30 @@ class RequestMaker {
       return invalid(which + " must have exactly one of \"data\", the parameter binary_data_size and shared memory");
     }
     Input input;
-    input.name = std::move(json.name);
+    input.name = json.name;
     input.dtype = *dtype;
-    if (json.data.present) {
-      JsonInput named = std::move(json);
-      named.name = input.name;
-      auto elements = to_elements(named, *dtype);
-      if (!elements.ok()) return elements.error();
-      input.shape = std::move(named.shape);
-      memory_->hold(input, elements->memory, elements->nbytes);
-    } else if (binary) {
-      input.shape = std::move(json.shape);
-      if (Failure wrong = take_binary(which, json, input)) return wrong;
-    } else {
-      input.shape = std::move(json.shape);
-      auto block = shared_.read(*place);
-      if (!block.ok()) return block.error();
-      memory_->hold(input, *block, place->nbytes);
+    input.shape = json.shape;
+    input.nbytes = place->nbytes;
+    if (!place->region.empty()) {
+      if (Failure wrong = check_nbytes(input)) return wrong;
     }
     request.inputs.push_back(std::move(input));
+    places_.push_back(std::move(*place));
+    return std::nullopt;
+  }
+
+  Failure take_data(JsonInput& json, const Placement& place, Input& input) {
+    if (json.data.present) {
+      auto elements = to_elements(json, input.dtype, budget_);
+      if (!elements.ok()) return elements.error();
+      json.data = JsonData{};  // it is counted until the request is made, and takes no memory from here on
+      memory_->hold(input, elements->memory, elements->nbytes);
+      return std::nullopt;
+    }
+    if (place.region.empty()) return take_binary(input_named(json.name), json, input);
+    auto block = shared_.read(place, budget_);
+    if (!block.ok()) return block.error();
+    memory_->hold(input, *block, place.nbytes);
     return std::nullopt;
   }
 
@@ -135,11 +165,11 @@ class RequestMaker {
     for (const auto& [name, value] : json.parameters) {
       if (Failure wrong = check_output_parameter(json.name, name)) return wrong;
     }
-    auto binary = flag(json.parameters, "binary_data", plan.binary_by_default);
+    auto binary = flag(json.parameters, "binary_data", plan.others.binary);
     if (!binary.ok()) return binary.error();
     auto place = placement(output_named(json.name), json.parameters);
     if (!place.ok()) return place.error();
-    Delivery delivery{json.name, *binary, !place->region.empty(), *place};
+    Delivered delivery{json.name, *binary, !place->region.empty(), *place};
     if (delivery.in_region) {
       if (Failure wrong = shared_.check(delivery.place)) return wrong;
     }
@@ -151,10 +181,12 @@ class RequestMaker {
   const HttpRequest& http_;
   const SharedMemory& shared_;
   std::size_t next_;
-  std::shared_ptr<InputMemory> memory_ = std::make_shared<InputMemory>(http_.owner);
+  Budget& budget_;
+  std::shared_ptr<InputMemory> memory_;
+  std::vector<Placement> places_;  // of the inputs; an empty region: not in shared memory
 };
 
-Failure append_output(HttpReply& reply, const Output& output, const Delivery& delivery, const SharedMemory& shared) {
+Failure append_output(HttpReply& reply, const Output& output, const Delivered& delivery, const SharedMemory& shared) {
   std::string& text = reply.text;
   text += "{\"name\":";
   append_json_string(text, output.name);
@@ -172,15 +204,16 @@ Failure append_output(HttpReply& reply, const Output& output, const Delivery& de
     reply.has_json_length = true;
   } else {
     text += ",\"data\":";
-    if (Failure failed = append_elements(text, output)) return failed;
+    if (Failure failed = append_elements(text, output, reply.share)) return failed;
   }
   text += '}';
   return std::nullopt;
 }
 
-HttpReply reply_for(Response&& response, const Plan& plan, const SharedMemory& shared) {
-  if (response.error) return error_reply(*response.error);
+// The outputs as the client wants them; the error of the response is another's concern.
+Outcome<HttpReply> reply_for(Response& response, const Plan& plan, const InferRoom& room) {
   HttpReply reply;
+  reply.share = Share(room.repository.budget());
   std::string& text = reply.text;
   text.reserve(256);
   text += "{\"model_name\":";
@@ -190,22 +223,52 @@ HttpReply reply_for(Response&& response, const Plan& plan, const SharedMemory& s
   text += ",\"outputs\":[";
   for (std::size_t i = 0; i < response.outputs.size(); ++i) {
     if (i > 0) text += ',';
-    const Delivery all{"", plan.binary_by_default, false, {}};
-    const Delivery& delivery = plan.outputs.empty() ? all : plan.outputs[i];
-    if (Failure failed = append_output(reply, response.outputs[i], delivery, shared)) return error_reply(*failed);
+    if (Failure failed = append_output(reply, response.outputs[i], plan.of(i), room.shared)) return *failed;
   }
   text += "]}";
   reply.json_nbytes = text.size();
   if (reply.has_json_length) reply.content_type = "application/octet-stream";
-  reply.owner = std::move(response.memory);
-  if (plan.encoding != nullptr && reply.body_nbytes() >= kSmallestCompressed) compress(reply, plan.encoding);
+  reply.owner = response.memory;
+  if (plan.encoding != nullptr && reply.body_nbytes() >= kSmallestCompressed) {
+    compress(reply, plan.encoding, room.repository.budget());
+  }
   return reply;
 }
 
-HttpReply reply_or_error(Response&& response, const Plan& plan, const SharedMemory& shared) try {
-  return reply_for(std::move(response), plan, shared);
+HttpReply reply_or_error(Response& response, const Plan& plan, const InferRoom& room) try {
+  if (response.error) return error_reply(*response.error);
+  auto reply = reply_for(response, plan, room);
+  return reply.ok() ? std::move(*reply) : error_reply(reply.error());
 } catch (...) {
   return error_reply(from_exception());
+}
+
+// What can be known to fail before the run.
+Failure check_delivery(const std::vector<Output>& outputs, const Plan& plan, const SharedMemory& shared) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Delivered& how = plan.of(i);
+    if (!how.in_region && how.binary) continue;
+    Failure wrong = how.in_region ? shared.check(how.place, outputs[i].nbytes) : check_json_type(outputs[i]);
+    if (wrong) return wrong;
+  }
+  return std::nullopt;
+}
+
+// A reply that is made before the states of a sequence move on.
+std::unique_ptr<Delivery> delivery_of(const std::shared_ptr<const Plan>& plan, const std::shared_ptr<HttpReply>& made,
+                                      const InferRoom& room) {
+  auto delivery = std::make_unique<Delivery>();
+  delivery->check = [plan, room](const std::vector<Output>& outputs) {
+    return check_delivery(outputs, *plan, room.shared);
+  };
+  delivery->make = [plan, made, room](Response& response) -> Failure {
+    auto reply = reply_for(response, *plan, room);
+    if (!reply.ok()) return reply.error();
+    *made = std::move(*reply);
+    return std::nullopt;
+  };
+  delivery->may_fail = plan->may_fail();
+  return delivery;
 }
 
 // The bytes of the JSON part as the header says; kInvalid for a header that is no such number.
@@ -215,45 +278,94 @@ Outcome<std::size_t> json_length(const std::string& header) {
   return static_cast<std::size_t>(std::stoull(header));
 }
 
-}  // namespace
+// A request that is known to be meant for a model that takes it.
+struct Asked {
+  HttpRequest http;
+  Reply reply;
+  InferJson json;
+  Request request;
+  std::shared_ptr<Plan> plan = std::make_shared<Plan>();
+};
 
-void infer(Repository& repository, const SharedMemory& shared, std::size_t max_body, const std::string& model,
-           const std::string& version, HttpRequest&& http, Reply&& reply) {
+void run(const InferRoom& room, Asked&& asked) {
+  auto made = std::make_shared<HttpReply>();
+  const bool early = !asked.request.sequence.id.empty();
+  const std::shared_ptr<const Plan> plan = asked.plan;
+  if (early) asked.request.delivery = delivery_of(plan, made, room);
+  room.repository.infer(std::move(asked.request),
+                        [plan, early, made, reply = std::move(asked.reply), room](Response&& response) {
+                          const bool ready = early && !response.error;
+                          if (!ready) {
+                            try {
+                              *made = reply_or_error(response, *plan, room);
+                            } catch (...) {  // not even for an error
+                              made->status = 503;
+                              made->drop = true;
+                            }
+                          }
+                          reply(std::move(*made));
+                        });
+}
+
+// Where the inputs' bytes are is known; where many are to be copied, an io thread leaves it to others.
+void take_and_run(const InferRoom& room, RequestMaker& maker, Asked&& asked) {
+  if (Failure wrong = maker.data(asked.json, asked.request)) {
+    return asked.reply(error_reply(room.repository.why_refused(asked.request, *wrong)));
+  }
+  asked.json = InferJson();
+  asked.http.owner.reset();
+  run(room, std::move(asked));
+}
+
+Outcome<std::size_t> inflated_json_length(HttpRequest& http, const InferRoom& room) {
   std::size_t json_nbytes = 0;
   if (!http.json_length.empty()) {
     auto length = json_length(http.json_length);
-    if (!length.ok()) return reply(error_reply(length.error()));
+    if (!length.ok()) return length.error();
     json_nbytes = *length;
   }
-  if (Failure wrong = decompress(http, json_nbytes, max_body)) return reply(error_reply(*wrong));
-  if (http.json_length.empty()) json_nbytes = http.body_nbytes;
-  if (json_nbytes > http.body_nbytes) {
-    return reply(error_reply(400, "Inference-Header-Content-Length is " + std::to_string(json_nbytes) +
-                                      ", the body has " + std::to_string(http.body_nbytes) + " bytes"));
-  }
-  auto json = read_infer_json(http.text().substr(0, json_nbytes));
+  if (Failure wrong = decompress(http, json_nbytes, room.max_body, room.repository.budget())) return *wrong;
+  if (http.json_length.empty()) return http.body_nbytes;
+  if (json_nbytes <= http.body_nbytes) return json_nbytes;
+  return invalid("Inference-Header-Content-Length is " + std::to_string(json_nbytes) + ", the body has " +
+                 std::to_string(http.body_nbytes) + " bytes");
+}
+
+}  // namespace
+
+void infer(const InferRoom& room, const std::string& model, const std::string& version, HttpRequest&& http,
+           Reply&& reply) {
+  constexpr std::size_t kMostCopied = std::size_t{1} << 20;
+  auto json_nbytes = inflated_json_length(http, room);
+  if (!json_nbytes.ok()) return reply(error_reply(json_nbytes.error()));
+  auto json = read_infer_json(http.text().substr(0, *json_nbytes), room.repository.budget());
   if (!json.ok()) return reply(error_reply(json.error()));
-  Request request;
-  request.model = model;
-  request.version = version;
-  Plan plan;
-  plan.encoding = accepted_encoding(http.accept_encoding);
-  RequestMaker maker(http, shared, json_nbytes);
-  if (Failure wrong = maker.make(std::move(*json), request, plan)) {
-    return reply(error_reply(repository.why_refused(request, *wrong)));
+  auto asked = std::make_shared<Asked>();
+  asked->http = std::move(http);
+  asked->reply = std::move(reply);
+  asked->json = std::move(*json);
+  asked->request.model = model;
+  asked->request.version = version;
+  asked->plan->encoding = accepted_encoding(asked->http.accept_encoding);
+  auto maker = std::make_shared<RequestMaker>(asked->http, room, *json_nbytes);
+  Failure wrong = maker->form(asked->json, asked->request, *asked->plan);
+  if (wrong) {
+    wrong = room.repository.why_refused(asked->request, *wrong);
+  } else {
+    wrong = room.repository.check(asked->request);
   }
-  http.owner.reset();
-  repository.infer(std::move(request),
-                   [plan = std::move(plan), reply = std::move(reply), &shared](Response&& response) {
-                     HttpReply made;
-                     try {
-                       made = reply_or_error(std::move(response), plan, shared);
-                     } catch (...) {  // not even for an error
-                       made.status = 503;
-                       made.drop = true;
-                     }
-                     reply(std::move(made));
-                   });
+  if (wrong) return asked->reply(error_reply(*wrong));
+  if (!asked->http.on_io_thread || maker->shared_nbytes() <= kMostCopied) {
+    return take_and_run(room, *maker, std::move(*asked));
+  }
+  asked->request.run_here = RunHere::kNo;
+  room.parsing.post(asked->http.connection, [room, maker, asked] {
+    try {
+      take_and_run(room, *maker, std::move(*asked));
+    } catch (...) {
+      if (asked->reply) asked->reply(error_reply(from_exception()));
+    }
+  });
 }
 
 }  // namespace hardtack::serve::http

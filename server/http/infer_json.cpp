@@ -1,5 +1,6 @@
 #include "server/http/infer_json.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -17,6 +18,7 @@ constexpr std::size_t kDeepest = 64;        // of lists and objects
 constexpr std::size_t kMostTensors = 4096;  // inputs or outputs
 constexpr std::size_t kMostParameters = 256;
 constexpr std::size_t kMostDims = 64;
+constexpr std::size_t kParameterNbytes = 192;  // of a node of a map
 
 enum class Where {
   kNothing,
@@ -36,8 +38,11 @@ enum class Where {
 // Receives the parser's events; `where_` is what the innermost list or object is.
 class Reader {
  public:
+  explicit Reader(Budget& budget) { message.share = Share(budget); }
+
   InferJson message;
   std::string problem;
+  bool no_memory = false;
 
   // "data": null is no data: so some clients say that the input is empty and in the binary form.
   bool null() { return (in(Where::kInput) && key_ == "data") || scalar_of_no_use("null"); }
@@ -96,11 +101,11 @@ class Reader {
       case Where::kInputs:
         if (message.inputs.size() >= kMostTensors) return fail("there are too many inputs");
         message.inputs.emplace_back();
-        return enter(Where::kInput);
+        return count(2 * sizeof(JsonInput)) && enter(Where::kInput);
       case Where::kOutputs:
         if (message.outputs.size() >= kMostTensors) return fail("there are too many outputs");
         message.outputs.emplace_back();
-        return enter(Where::kOutput);
+        return count(2 * sizeof(JsonOutput)) && enter(Where::kOutput);
       case Where::kInput: return object_in(Where::kInputParameters);
       case Where::kOutput: return object_in(Where::kOutputParameters);
       case Where::kShape: return fail("a shape must be a list of whole numbers");
@@ -166,6 +171,24 @@ class Reader {
   Where where() const { return stack_.empty() ? Where::kNothing : stack_.back(); }
   bool in(Where place) const { return where() == place; }
 
+  // Counts what is kept beside the text: small things take many times their length in it.
+  bool count(std::size_t nbytes) {
+    if (message.share.grow(nbytes)) return true;
+    no_memory = true;
+    return false;
+  }
+
+  template <typename T>
+  bool push(std::vector<T>& list, T value) {
+    if (list.size() == list.capacity()) {
+      const std::size_t wanted = std::max<std::size_t>(16, 2 * list.capacity());
+      if (!count(wanted * sizeof(T))) return false;
+      list.reserve(wanted);
+    }
+    list.push_back(value);
+    return true;
+  }
+
   bool fail(std::string why) {
     problem = std::move(why);
     return false;
@@ -205,7 +228,7 @@ class Reader {
   bool set(Parameters& parameters, T value) {
     if (parameters.size() >= kMostParameters) return fail("there are too many parameters");
     parameters[key_] = Parameter(std::move(value));
-    return true;
+    return count(kParameterNbytes + key_.size());
   }
 
   // A scalar where the protocol has something else is refused; members that the protocol does not have are skipped.
@@ -259,16 +282,14 @@ class Reader {
     JsonData& data = message.inputs.back().data;
     leaf();
     data.has_bool = true;
-    data.is_real ? data.real.push_back(value ? 1 : 0) : data.whole.push_back(value ? 1 : 0);
-    return true;
+    return data.is_real ? push(data.real, value ? 1.0 : 0.0) : push(data.whole, std::int64_t{value});
   }
 
   bool data_whole(std::int64_t value) {
     JsonData& data = message.inputs.back().data;
     leaf();
     data.has_number = true;
-    data.is_real ? data.real.push_back(static_cast<double>(value)) : data.whole.push_back(value);
-    return true;
+    return data.is_real ? push(data.real, static_cast<double>(value)) : push(data.whole, value);
   }
 
   bool data_real(double value) {
@@ -276,12 +297,12 @@ class Reader {
     leaf();
     data.has_number = true;
     if (!data.is_real) {
+      if (!count(data.whole.size() * sizeof(double))) return false;
       data.real.assign(data.whole.begin(), data.whole.end());
       data.whole = {};
       data.is_real = true;
     }
-    data.real.push_back(value);
-    return true;
+    return push(data.real, value);
   }
 
   // All lists of one depth must have one length.
@@ -358,13 +379,14 @@ Failure put(const JsonInput& input, ht_dtype dtype, void* to) {
 
 }  // namespace
 
-Outcome<InferJson> read_infer_json(std::string_view text) {
-  Reader reader;
+Outcome<InferJson> read_infer_json(std::string_view text, Budget& budget) {
+  Reader reader(budget);
   if (Json::sax_parse(text.begin(), text.end(), &reader)) return std::move(reader.message);
+  if (reader.no_memory) return budget.refusal("the numbers and names of the JSON", reader.message.share.nbytes());
   return Error{Code::kInvalid, reader.problem};
 }
 
-Outcome<Elements> to_elements(const JsonInput& input, ht_dtype dtype) {
+Outcome<Elements> to_elements(const JsonInput& input, ht_dtype dtype, Budget& budget) {
   const JsonData& data = input.data;
   const std::string which = input_named(input.name);
   const auto count = numel(input.shape);
@@ -385,8 +407,8 @@ Outcome<Elements> to_elements(const JsonInput& input, ht_dtype dtype) {
   }
   Elements elements;
   elements.nbytes = data.size() * itemsize(dtype);
-  elements.memory = allocate(elements.nbytes);
-  if (elements.memory == nullptr) return Error{Code::kNoMemory, "no memory for the data of " + which};
+  elements.memory = budget.allocate(elements.nbytes);
+  if (elements.memory == nullptr) return budget.refusal("the data of " + which, elements.nbytes);
   if (Failure wrong = put(input, dtype, elements.memory.get())) return *wrong;
   return elements;
 }

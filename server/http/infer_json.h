@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/core/budget.h"
 #include "server/core/error.h"
 #include "server/core/request.h"
 
@@ -44,6 +45,7 @@ struct JsonOutput {
 };
 
 struct InferJson {
+  Share share;  // of everything here
   std::string id;
   Parameters parameters;
   bool has_inputs = false;
@@ -51,20 +53,24 @@ struct InferJson {
   std::vector<JsonOutput> outputs;
 };
 
-/// kInvalid with the place for text that is no JSON or not of the protocol's form. Members that the protocol does not
-/// have are skipped.
-Outcome<InferJson> read_infer_json(std::string_view text);
+/// kInvalid with the place for text that is no JSON or not of the protocol's form; kNoMemory. Members that the protocol
+/// does not have are skipped.
+Outcome<InferJson> read_infer_json(std::string_view text, Budget& budget);
 
 /// The data as row-major elements of `dtype`; the memory and its size in bytes. kInvalid for numbers that the type does
-/// not hold, kUnsupported for the half types, which JSON does not carry.
+/// not hold, kUnsupported for the half types, which JSON does not carry; kNoMemory.
 struct Elements {
   std::shared_ptr<std::byte> memory;
   std::size_t nbytes = 0;
 };
-Outcome<Elements> to_elements(const JsonInput& input, ht_dtype dtype);
+Outcome<Elements> to_elements(const JsonInput& input, ht_dtype dtype, Budget& budget);
 
-/// Appends `[1,2,3]`. kInvalid for values that JSON does not have (NaN, infinities), kUnsupported for the half types.
-Failure append_elements(std::string& out, const Output& output);
+/// Appends `[1,2,3]`; `share` counts the text. kUnsupported for values that JSON does not have (NaN, infinities) and for
+/// the half types; kNoMemory.
+Failure append_elements(std::string& out, const Output& output, Share& share);
+
+/// That JSON has elements of the output's type.
+Failure check_json_type(const Output& output);
 
 }  // namespace hardtack::serve::http
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/core/budget.h"
 #include "server/core/error.h"
 #include "server/core/request.h"
 
@@ -24,13 +25,15 @@ struct HttpRequest {
   std::string target;            // as it came: "/v2/models/m/infer?x=1"
   std::string content_encoding;  // lower case; "" for none
   std::string accept_encoding;
-  std::string json_length;           // the header Inference-Header-Content-Length; "" without
-  std::shared_ptr<std::byte> owner;  // of the body
+  std::string json_length;            // the header Inference-Header-Content-Length; "" without
+  std::shared_ptr<const void> owner;  // of the body
   std::byte* body = nullptr;
   std::size_t body_nbytes = 0;
   Clock::time_point arrived = Clock::now();
   std::shared_ptr<std::atomic<bool>> cancelled;
   RunHere run_here = RunHere::kNo;
+  bool on_io_thread = false;     // which must not be held up: what takes long goes to Routes' `parsing`
+  std::uint64_t connection = 0;  // a number of its own
 
   std::string_view text() const { return {reinterpret_cast<const char*>(body), body_nbytes}; }
 };
@@ -47,6 +50,7 @@ struct HttpReply {
   std::string text;
   std::vector<Part> parts;
   std::shared_ptr<const void> owner;
+  Share share;                     // of the text, where that may be long
   bool has_json_length = false;    // send the size of the JSON text: binary parts follow it
   std::size_t json_nbytes = 0;     // that size, before compression
   const char* encoding = nullptr;  // "gzip" or "deflate" once compressed

@@ -10,16 +10,52 @@ namespace hardtack::serve::http {
 
 namespace {
 
+constexpr std::size_t kLongest = 32;  // of a number and its comma
+
+// Room for one number more, counted before it is there.
+bool has_room(std::string& out, Share& share) {
+  if (out.capacity() - out.size() >= kLongest) return true;
+  const std::size_t wanted = 2 * out.capacity() + kLongest;
+  if (!share.grow(wanted)) return false;  // beside what is there, which string counts for less than it
+  out.reserve(wanted);
+  return true;
+}
+
 template <typename T>
-void append_numbers(std::string& out, const std::byte* data, std::size_t count) {
-  char text[64];
+std::to_chars_result print(char* text, T value) {
+  return std::to_chars(text, text + kLongest, value);
+}
+
+std::to_chars_result print(char* text, bool value) {
+  const std::size_t nbytes = value ? 4 : 5;
+  std::memcpy(text, value ? "true" : "false", nbytes);
+  return {text + nbytes, std::errc()};
+}
+
+template <typename T>
+bool append_numbers(std::string& out, const std::byte* data, std::size_t count, Share& share) {
+  char text[kLongest];
   for (std::size_t i = 0; i < count; ++i) {
+    if (!has_room(out, share)) return false;
     T value;
     std::memcpy(&value, data + i * sizeof(T), sizeof(T));
-    const auto end = std::to_chars(text, text + sizeof text, value).ptr;
     if (i > 0) out += ',';
-    out.append(text, end);
+    out.append(text, print(text, value).ptr);
   }
+  return true;
+}
+
+bool append_all(std::string& out, const Output& output, Share& share) {
+  const std::size_t count = output.nbytes / itemsize(output.dtype);
+  const int code = output.dtype.code, bits = output.dtype.bits;
+  if (code == 6) return append_numbers<bool>(out, output.data, count, share);
+  if (code == 2 && bits == 32) return append_numbers<float>(out, output.data, count, share);
+  if (code == 2) return append_numbers<double>(out, output.data, count, share);
+  if (code == 1) return append_numbers<std::uint8_t>(out, output.data, count, share);
+  if (bits == 64) return append_numbers<std::int64_t>(out, output.data, count, share);
+  if (bits == 32) return append_numbers<std::int32_t>(out, output.data, count, share);
+  if (bits == 16) return append_numbers<std::int16_t>(out, output.data, count, share);
+  return append_numbers<std::int8_t>(out, output.data, count, share);
 }
 
 template <typename T>
@@ -34,38 +70,28 @@ std::size_t first_not_finite(const std::byte* data, std::size_t count) {
 
 }  // namespace
 
-Failure append_elements(std::string& out, const Output& output) {
-  const std::size_t count = output.nbytes / itemsize(output.dtype);
+Failure check_json_type(const Output& output) {
   const int code = output.dtype.code, bits = output.dtype.bits;
-  const bool real = code == 2 && bits >= 32;
-  if ((code == 2 && bits == 16) || code == 4) {
-    return Error{Code::kUnsupported, "output \"" + output.name + "\" is " + protocol_name(output.dtype) +
-                                         ", which JSON does not carry; ask for it with binary_data"};
-  }
-  const std::size_t bad = !real        ? SIZE_MAX
-                          : bits == 32 ? first_not_finite<float>(output.data, count)
-                                       : first_not_finite<double>(output.data, count);
+  if (code != 4 && (code != 2 || bits != 16)) return std::nullopt;
+  return Error{Code::kUnsupported, "output \"" + output.name + "\" is " + protocol_name(output.dtype) +
+                                       ", which JSON does not carry; ask for it with binary_data"};
+}
+
+Failure append_elements(std::string& out, const Output& output, Share& share) {
+  if (Failure wrong = check_json_type(output)) return wrong;
+  const std::size_t count = output.nbytes / itemsize(output.dtype);
+  const std::size_t bad = output.dtype.code != 2    ? SIZE_MAX
+                          : output.dtype.bits == 32 ? first_not_finite<float>(output.data, count)
+                                                    : first_not_finite<double>(output.data, count);
   if (bad != SIZE_MAX) {
     return Error{Code::kUnsupported, "output \"" + output.name + "\" has NaN or infinity at element " +
                                          std::to_string(bad) +
                                          ", which JSON does not carry; ask for it with binary_data"};
   }
   out += '[';
-  if (code == 6) {
-    for (std::size_t i = 0; i < count; ++i)
-      (i > 0 ? out += ',' : out) += output.data[i] != std::byte{0} ? "true" : "false";
-  } else if (code == 2) {
-    bits == 32 ? append_numbers<float>(out, output.data, count) : append_numbers<double>(out, output.data, count);
-  } else if (code == 1) {
-    append_numbers<std::uint8_t>(out, output.data, count);
-  } else if (bits == 64) {
-    append_numbers<std::int64_t>(out, output.data, count);
-  } else if (bits == 32) {
-    append_numbers<std::int32_t>(out, output.data, count);
-  } else if (bits == 16) {
-    append_numbers<std::int16_t>(out, output.data, count);
-  } else {
-    append_numbers<std::int8_t>(out, output.data, count);
+  if (!append_all(out, output, share)) {
+    return share.budget()->refusal("output \"" + output.name + "\" as JSON (binary_data takes less)",
+                                   2 * out.capacity());
   }
   out += ']';
   return std::nullopt;

@@ -68,8 +68,8 @@ HttpReply no_such_path(const HttpRequest& request) {
 }
 
 // A small JSON object: bodies of the control endpoints. An empty body stands for {}.
-Outcome<Json> small_object(HttpRequest& request) {
-  if (Failure wrong = decompress(request, 0, kLargestControlBody)) return *wrong;
+Outcome<Json> small_object(HttpRequest& request, Budget& budget) {
+  if (Failure wrong = decompress(request, 0, kLargestControlBody, budget)) return *wrong;
   if (request.body_nbytes == 0) return Json::object();
   if (request.body_nbytes > kLargestControlBody) return Error{Code::kTooLarge, "the body passes 1 MiB"};
   std::size_t depth = 0;
@@ -86,13 +86,14 @@ Outcome<Json> small_object(HttpRequest& request) {
 
 }  // namespace
 
-Routes::Routes(Repository& repository, SharedMemory& shared, const Log& log, std::size_t max_body,
-               std::function<void(std::function<void()>)> background, std::function<void(MetricsPage&)> more_metrics)
+Routes::Routes(Repository& repository, SharedMemory& shared, const Log& log, std::size_t max_body, Background& control,
+               Background& parsing, std::function<void(MetricsPage&)> more_metrics)
     : repository_(repository),
       shared_(shared),
       log_(log),
       max_body_(max_body),
-      background_(std::move(background)),
+      control_(control),
+      parsing_(parsing),
       more_metrics_(std::move(more_metrics)) {}
 
 void Routes::handle(HttpRequest&& request, Reply&& reply) {
@@ -139,7 +140,7 @@ void Routes::models(const Path& path, HttpRequest&& request, Reply&& reply) {
   if (path.size() > next + 1 || !known || (path.size() > next && what.empty())) return reply(no_such_path(request));
   if (what == "infer") {
     if (request.method != Method::kPost) return reply(wrong_method("POST"));
-    return infer(repository_, shared_, max_body_, path[2], version, std::move(request), std::move(reply));
+    return infer({repository_, shared_, parsing_, max_body_}, path[2], version, std::move(request), std::move(reply));
   }
   reply(gets(request) ? model_page(path[2], version, what) : wrong_method("GET"));
 }
@@ -186,19 +187,19 @@ void Routes::repository(const Path& path, HttpRequest&& request, Reply&& reply) 
   const bool control_path = path.size() == 5 && path[2] == "models" && (path[4] == "load" || path[4] == "unload");
   if (!control_path) return reply(no_such_path(request));
   if (request.method != Method::kPost) return reply(wrong_method("POST"));
-  control(path[3], path[4] == "load", std::move(request), std::move(reply));
+  load_or_unload(path[3], path[4] == "load", std::move(request), std::move(reply));
 }
 
 HttpReply Routes::index(HttpRequest& request) {
-  auto body = small_object(request);
+  auto body = small_object(request, repository_.budget());
   if (!body.ok()) return error_reply(body.error());
   const auto ready = body->find("ready");
   if (ready != body->end() && !ready->is_boolean()) return error_reply(400, "\"ready\" must be true or false");
   return page(index_page(repository_.index(ready != body->end() && ready->get<bool>())));
 }
 
-void Routes::control(const std::string& model, bool load, HttpRequest&& request, Reply&& reply) {
-  auto body = small_object(request);
+void Routes::load_or_unload(const std::string& model, bool load, HttpRequest&& request, Reply&& reply) {
+  auto body = small_object(request, repository_.budget());
   if (!body.ok()) return reply(error_reply(body.error()));
   const auto parameters = body->find("parameters");
   if (load && parameters != body->end() && parameters->is_object()) {
@@ -206,7 +207,7 @@ void Routes::control(const std::string& model, bool load, HttpRequest&& request,
       if (Failure refused = check_load_parameter(name)) return reply(error_reply(*refused));
     }
   }
-  background_([this, model, load, reply = std::move(reply)] {
+  control_.post(request.connection, [this, model, load, reply = std::move(reply)] {
     Failure failed = load ? repository_.load(model) : repository_.unload(model);
     reply(failed ? error_reply(*failed) : page("{}"));
   });
@@ -236,7 +237,7 @@ HttpReply Routes::system_memory(const Path& path, HttpRequest& request) {
 }
 
 HttpReply Routes::add_region(const std::string& name, HttpRequest& request) {
-  auto body = small_object(request);
+  auto body = small_object(request, repository_.budget());
   if (!body.ok()) return error_reply(body.error());
   const auto number = [&](const char* key) -> const Json* {
     const auto found = body->find(key);

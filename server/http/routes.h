@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "server/core/background.h"
 #include "server/core/metrics.h"
 #include "server/core/repository.h"
 #include "server/core/shared_memory.h"
@@ -16,9 +17,10 @@ namespace hardtack::serve::http {
 
 class Routes {
  public:
-  /// `background` runs a task on a thread that may block (loading a model). `more_metrics` adds what others count.
-  Routes(Repository& repository, SharedMemory& shared, const Log& log, std::size_t max_body,
-         std::function<void(std::function<void()>)> background, std::function<void(MetricsPage&)> more_metrics);
+  /// Loading a model goes to `control`, and what an io thread must not do to `parsing`. `more_metrics` adds what others
+  /// count.
+  Routes(Repository& repository, SharedMemory& shared, const Log& log, std::size_t max_body, Background& control,
+         Background& parsing, std::function<void(MetricsPage&)> more_metrics);
 
   /// Calls `reply` exactly once, before it returns or later.
   void handle(HttpRequest&& request, Reply&& reply);
@@ -27,7 +29,7 @@ class Routes {
   using Path = std::vector<std::string>;
   void models(const Path& path, HttpRequest&& request, Reply&& reply);
   void repository(const Path& path, HttpRequest&& request, Reply&& reply);
-  void control(const std::string& model, bool load, HttpRequest&& request, Reply&& reply);
+  void load_or_unload(const std::string& model, bool load, HttpRequest&& request, Reply&& reply);
   HttpReply system_memory(const Path& path, HttpRequest& request);
   HttpReply cuda_memory(const Path& path, const HttpRequest& request) const;
   HttpReply add_region(const std::string& name, HttpRequest& request);
@@ -41,7 +43,8 @@ class Routes {
   SharedMemory& shared_;
   const Log& log_;
   std::size_t max_body_;
-  std::function<void(std::function<void()>)> background_;
+  Background& control_;
+  Background& parsing_;
   std::function<void(MetricsPage&)> more_metrics_;
 };
 

@@ -9,13 +9,13 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <cerrno>
 #include <cstring>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "server/core/background.h"
 #include "server/http/connection.h"
 #include "server/http/routes.h"
 #include "server/http/shared_state.h"
@@ -28,6 +28,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
+constexpr int kControlThreads = 2, kParsingThreads = 2;
 constexpr auto kSweep = std::chrono::milliseconds(100);
 
 int io_threads(const HttpOptions& options) {
@@ -45,14 +46,12 @@ class HttpServer::State {
         std::function<void(MetricsPage&)> more_metrics)
       : options(options_),
         log(log_),
-        routes(
-            repository, memory, log_, options_.max_body,
-            [this](std::function<void()> task) { asio::post(background, std::move(task)); },
-            [this, more = std::move(more_metrics)](MetricsPage& page) {
-              write_metrics(page);
-              if (more) more(page);
-            }),
-        shared(options, routes, log_, io_threads(options_) - 1) {}
+        routes(repository, memory, log_, options_.max_body, control, parsing,
+               [this, more = std::move(more_metrics)](MetricsPage& page) {
+                 write_metrics(page);
+                 if (more) more(page);
+               }),
+        shared(options, routes, parsing, repository.budget(), log_, io_threads(options_) - 1) {}
 
   Failure prepare_tls();
   Failure listen();
@@ -63,7 +62,7 @@ class HttpServer::State {
 
   const HttpOptions options;
   Log& log;
-  asio::thread_pool background{2};
+  Background control{kControlThreads}, parsing{kParsingThreads};
   Routes routes;
   SharedState shared;
   asio::io_context io{io_threads(options)};
@@ -209,7 +208,8 @@ bool HttpServer::drained() const { return state_->shared.open() == 0; }
 
 void HttpServer::stop() {
   state_->shared.shut_all();
-  state_->background.join();
+  state_->parsing.join();
+  state_->control.join();
   state_->io.stop();
   for (std::thread& thread : state_->threads) thread.join();
   state_->threads.clear();

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "server/core/background.h"
+#include "server/core/budget.h"
 #include "server/core/log.h"
 #include "server/http/routes.h"
 #include "server/http/server.h"
@@ -35,11 +37,14 @@ struct Counts {
 
 class SharedState {
  public:
-  SharedState(const HttpOptions& options_, Routes& routes_, Log& log_, int run_here_slots)
-      : options(options_), routes(routes_), log(log_), slots_(run_here_slots) {}
+  SharedState(const HttpOptions& options_, Routes& routes_, Background& parsing_, Budget& budget_, Log& log_,
+              int run_here_slots)
+      : options(options_), routes(routes_), parsing(parsing_), budget(budget_), log(log_), slots_(run_here_slots) {}
 
   const HttpOptions& options;
   Routes& routes;
+  Background& parsing;
+  Budget& budget;
   Log& log;
   Counts counts;
   std::atomic<bool> draining{false};

@@ -4,6 +4,7 @@
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/error.hpp>
 #include <cctype>
+#include <cstdlib>
 
 namespace hardtack::serve::http {
 
@@ -42,6 +43,17 @@ HttpRequest request_of(const Fields& head) {
   request.accept_encoding = lower(head[Field::accept_encoding]);
   request.json_length = text_of(head["Inference-Header-Content-Length"]);
   return request;
+}
+
+bool takes_long(const HttpRequest& request) {
+  constexpr std::size_t kMostJson = 64U << 10, kMostBytes = std::size_t{1} << 20, kMostInflated = 64;
+  const bool inflated = !request.content_encoding.empty() && request.content_encoding != "identity";
+  if (inflated) return request.body_nbytes > kMostInflated;  // of which a thousand times as much may come
+  std::uint64_t json = request.body_nbytes;
+  if (!request.json_length.empty() && request.json_length.size() < 18) {
+    json = std::strtoull(request.json_length.c_str(), nullptr, 10);
+  }
+  return json > kMostJson || request.body_nbytes > kMostBytes;
 }
 
 bool expects_continue(const Fields& head) { return beast::iequals(head[Field::expect], "100-continue"); }

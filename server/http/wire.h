@@ -29,6 +29,10 @@ std::string head_of(const HttpReply& reply, bool keep_alive);
 
 bool expects_continue(const Fields& head);
 
+/// Whether reading the body may take so long that an io thread must not do it: it is compressed, or its JSON or all of it
+/// is large.
+bool takes_long(const HttpRequest& request);
+
 }  // namespace hardtack::serve::http
 
 #endif  // HARDTACK_SERVER_HTTP_WIRE_H

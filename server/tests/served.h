@@ -27,7 +27,7 @@ struct Served {
     RepositoryOptions options;
     options.defaults = defaults;
     options.defaults.sessions = 1;
-    auto loaded = ModelVersion::load("m", 1, file.path(), options, workers, std::make_shared<Statistics>());
+    auto loaded = ModelVersion::load("m", 1, file.path(), options, workers, budget, std::make_shared<Statistics>());
     REQUIRE_MESSAGE(loaded.ok(), loaded.error().sentence);
     version = std::move(*loaded);
   }
@@ -80,6 +80,7 @@ struct Served {
 
   samples::TemporaryFile file;
   Workers workers;  // without a pool
+  Budget budget{std::uint64_t{1} << 32};
   std::shared_ptr<ModelVersion> version;
 };
 

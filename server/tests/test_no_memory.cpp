@@ -166,11 +166,12 @@ TEST_CASE("without memory a model does not load, and says so") {
   const samples::TemporaryFile file(samples::bundle_of({samples::count_sample(), samples::while_sample()}).build());
   const auto statistics = std::make_shared<Statistics>();
   Workers workers;
+  Budget budget(std::uint64_t{1} << 32);
   for (const bool rest : {false, true}) {
     bool came = true;
     for (long good = 0; came; good += 1 + good / 16) {
       const Failing failing(good, rest);
-      const auto loaded = ModelVersion::load("m", 1, file.path(), {}, workers, statistics);
+      const auto loaded = ModelVersion::load("m", 1, file.path(), {}, workers, budget, statistics);
       came = Failing::came();
       if (came && !loaded.ok()) CHECK(loaded.error().sentence.size() > 8);
     }

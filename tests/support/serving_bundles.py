@@ -3,6 +3,7 @@
 spin(x: f32[n, 4]) -> y = x * factor, n from 0 to 64 but not 13. Without states. Each row takes about x[row, 3]
 milliseconds, and a row that starts with -1 is refused by the kernel (an assertion of the model).
 loop(turns: i64[]) -> i: counts from 0 to `turns` in a loop of the plan.
+total(x: f32[n, m]) -> y[m]: the sums of the columns; any n and m.
 types(f32, f64, f16, bf16, i8, i16, i32, i64, u8, bool: all [2, 3]; s: f32[]) -> the same, copied.
 """
 
@@ -57,7 +58,19 @@ extern "C" int32_t k_next(const HtKernelArgs* args) {
   return HT_KERNEL_OK;
 }
 """
-SOURCES = {"k_spin": SPIN, "k_scale": sample.SCALE, "k_less": LESS, "k_next": NEXT}
+SUM = """
+#include <hardtack/kernel_abi.h>
+extern "C" int32_t k_sum(const HtKernelArgs* args) {
+  const float* x = static_cast<const float*>(args->buffers[0]);
+  float* y = static_cast<float*>(args->buffers[1]);
+  const int64_t n = args->ints[0], m = args->ints[1];
+  for (int64_t j = 0; j < m; ++j) y[j] = 0;
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < m; ++j) y[j] += x[i * m + j];
+  return HT_KERNEL_OK;
+}
+"""
+SOURCES = {"k_sum": SUM, "k_spin": SPIN, "k_scale": sample.SCALE, "k_less": LESS, "k_next": NEXT}
 TYPES = (DType.F32, DType.F64, DType.F16, DType.BF16, DType.I8, DType.I16, DType.I32, DType.I64, DType.U8, DType.BOOL)
 NO_KWARGS = {"kind": "dict", "keys": [], "items": []}
 
@@ -136,6 +149,28 @@ def loop() -> BundleContent:
         out_tree=sample.LEAF,
     )
     return _content(plan, entry, ("k_less", "k_next"), ())
+
+
+def total() -> BundleContent:
+    """The bundle `total`."""
+    n, m, one, zero, f32 = sym("n", 0), sym("m", 1), const(1), const(0), DType.F32
+    values = (
+        Value("x", f32, (n, m), (m, one), ("input", 0)),
+        Value("y", f32, (m,), (one,), ("output", 0)),
+    )
+    kernels = (KernelRecord("k_sum", (BufferParam(f32, "read"), BufferParam(f32, "write")), 2),)
+    body = (Launch("k_sum", ("x", "y"), (n, m), zero, zero),)
+    syms = (PlanSym(n, 0, 0), PlanSym(m, 0, 1))
+    plan = Plan("forward", f"cpu:{TARGET}", syms, (), values, ("x",), ("y",), kernels, body, zero)
+    entry = EntryContent(
+        name="forward",
+        syms=(n, m),
+        inputs=(TensorContent("x", f32, (n, m), (m, one)),),
+        outputs=(TensorContent("y", f32, (m,), (one,)),),
+        in_tree={"kind": "tuple", "items": [{"kind": "tuple", "items": [sample.LEAF]}, NO_KWARGS]},
+        out_tree=sample.LEAF,
+    )
+    return _content(plan, entry, ("k_sum",), ())
 
 
 def types() -> BundleContent:

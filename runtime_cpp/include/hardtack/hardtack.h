@@ -12,8 +12,8 @@
  *    that come from neither a model nor a status live as long as the library.
  * 4. Any thread may call anything at any time, with one exception: a session is for one thread at a time. A second one
  *    that calls meanwhile gets HT_INVALID_ARGUMENT, and so does an observer that calls its own session; ht_session_free
- *    and ht_session_stream do not look, and ht_session_interrupt is for other threads. A model is immutable. Sessions keep their model and their pool alive: the
- *    three may be freed in any order.
+ *    and ht_session_stream do not look, and ht_session_interrupt is for other threads. A model is immutable. Sessions keep
+ *    their model and their pool alive: the three may be freed in any order.
  * 5. Nothing here throws, prints, starts a process or writes a file.
  * 6. Tensors are DLPack's DLTensor. Include <dlpack/dlpack.h> first and ht_tensor is that very type; otherwise it is a
  *    struct of the same layout.

@@ -1,0 +1,46 @@
+// Threads for what takes long and must not hold up those that read and write connections.
+#ifndef HARDTACK_SERVER_CORE_BACKGROUND_H
+#define HARDTACK_SERVER_CORE_BACKGROUND_H
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace hardtack::serve {
+
+/// Clients take turns: one that posts much waits for itself. Safe from any thread.
+class Background {
+ public:
+  /// Without threads, tasks are run where they are posted.
+  explicit Background(int threads);
+  /// Does what was posted, then ends.
+  ~Background();
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  /// `client` is any number that tells clients apart. The task must not throw. std::bad_alloc: it will not run.
+  void post(std::uint64_t client, std::function<void()> task);
+  /// Does what was posted, and ends the threads; nothing may be posted any more.
+  void join();
+
+ private:
+  struct Line {
+    std::uint64_t client = 0;
+    std::deque<std::function<void()>> tasks;
+  };
+  void work();
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::list<Line> lines_;  // those with tasks, in the order in which they take turns
+  bool ending_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace hardtack::serve
+
+#endif  // HARDTACK_SERVER_CORE_BACKGROUND_H

@@ -1,0 +1,78 @@
+#include "server/core/budget.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+namespace hardtack::serve {
+
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+std::size_t rounded(std::size_t nbytes, std::size_t alignment) {
+  return nbytes == 0 ? alignment : (nbytes + alignment - 1) / alignment * alignment;
+}
+
+std::byte* counted(Budget& budget, std::size_t nbytes, std::size_t alignment) noexcept {
+  if (!budget.take(nbytes)) return nullptr;
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment, nbytes));
+  if (memory == nullptr) budget.give(nbytes);
+  return memory;
+}
+
+}  // namespace
+
+bool Budget::take(std::uint64_t nbytes, std::uint64_t most) noexcept {
+  std::uint64_t used = used_.load(std::memory_order_relaxed);
+  do {
+    if (used > most || nbytes > most - used) {
+      ++refused_;
+      return false;
+    }
+  } while (!used_.compare_exchange_weak(used, used + nbytes, std::memory_order_relaxed));
+  return true;
+}
+
+std::shared_ptr<std::byte> Budget::allocate(std::size_t nbytes) noexcept {
+  if (nbytes > SIZE_MAX / 2) return nullptr;
+  const std::size_t whole = rounded(nbytes, kAlignment);
+  std::byte* memory = counted(*this, whole, kAlignment);
+  if (memory == nullptr) return nullptr;
+  try {
+    return std::shared_ptr<std::byte>(memory, [this, whole](std::byte* p) {
+      std::free(p);
+      give(whole);
+    });
+  } catch (const std::bad_alloc&) {  // it has freed the memory
+    return nullptr;
+  }
+}
+
+ht_allocator Budget::allocator() noexcept {
+  ht_allocator functions{};
+  functions.user = this;
+  functions.allocate = [](void* user, std::size_t nbytes, std::size_t alignment) -> void* {
+    if (nbytes > SIZE_MAX / 2) return nullptr;
+    return counted(*static_cast<Budget*>(user), rounded(nbytes, alignment), alignment);
+  };
+  // Sessions ask for multiples of the alignment, so that what was counted is what is given back.
+  functions.release = [](void* user, void* memory, std::size_t nbytes) {
+    std::free(memory);
+    static_cast<Budget*>(user)->give(nbytes);
+  };
+  return functions;
+}
+
+Error Budget::refusal(const std::string& what, std::uint64_t nbytes) const {
+  const std::string wanted = "no memory for " + what + ": it takes " + std::to_string(nbytes) + " bytes";
+  if (nbytes > limit_) {
+    return {Code::kTooLarge,
+            wanted + ", and all requests together may take " + std::to_string(limit_) + " (--max-memory); send less"};
+  }
+  const std::uint64_t used = used_;
+  return {Code::kNoMemory, wanted + ", and " + std::to_string(used < limit_ ? limit_ - used : 0) + " of the server's " +
+                               std::to_string(limit_) + " are free; try again later"};
+}
+
+}  // namespace hardtack::serve

@@ -1,0 +1,41 @@
+// The body of a request while it comes in: memory that is counted as it fills.
+#ifndef HARDTACK_SERVER_HTTP_BODY_H
+#define HARDTACK_SERVER_HTTP_BODY_H
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+
+#include "server/core/budget.h"
+
+namespace hardtack::serve::http {
+
+/// Bytes that start on a multiple of 64 behind `lead` of them. One thread at a time.
+class Body {
+ public:
+  Body(Budget& budget, std::size_t lead) : share_(budget), pad_((64 - lead % 64) % 64) {}
+
+  std::byte* data() const { return memory_ == nullptr ? nullptr : memory_.get() + pad_; }
+  std::size_t size() const { return size_; }
+
+  /// Address space for a body of a known size: what nobody has written takes no memory, and is not counted.
+  bool reserve(std::size_t nbytes) noexcept;
+  /// Counts the next bytes of such a body; false: there is no memory for them. A large body leaves half of the budget to
+  /// others.
+  bool count_to(std::size_t nbytes) noexcept;
+  /// Appends to a body of unknown size; false: there is no memory.
+  bool append(const void* data, std::size_t nbytes) noexcept;
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  bool has_room(std::size_t nbytes) const;
+  Share share_;
+  std::size_t pad_, size_ = 0, capacity_ = 0;
+  std::unique_ptr<std::byte, Free> memory_;
+};
+
+}  // namespace hardtack::serve::http
+
+#endif  // HARDTACK_SERVER_HTTP_BODY_H

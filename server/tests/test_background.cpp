@@ -1,0 +1,24 @@
+#include <doctest/doctest.h>
+
+#include <future>
+
+#include "server/core/background.h"
+
+using namespace hardtack::serve;
+
+TEST_CASE("clients take turns, and all that was posted is done") {
+  std::promise<void> release;
+  std::string order;
+  {
+    Background background(1);
+    background.post(1, [until = release.get_future().share()] { until.wait(); });
+    for (const char* name : {"a", "b", "c"}) background.post(1, [&order, name] { order += name; });
+    for (const char* name : {"x", "y"}) background.post(2, [&order, name] { order += name; });
+    background.post(3, [&order] { order += "1"; });
+    release.set_value();
+  }
+  CHECK(order == "ax1byc");
+  std::string here;
+  Background(0).post(1, [&here] { here = "done"; });
+  CHECK(here == "done");
+}

@@ -1,0 +1,233 @@
+"""Clients that ask for more memory than there is: each is refused in words, and nothing ends the server."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import served
+import serving_bundles
+from served import Server, binary_body, split_answer, wait_for
+from serving_bundles import put
+
+MIB = 1 << 20
+X = np.array([[1, 2, 3, 0]], np.float32)
+
+
+def empty_rows(columns: int) -> dict[str, object]:
+    return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [0, columns], "data": []}]}
+
+
+@pytest.fixture
+def total_folder(tmp_path: Path) -> Path:
+    put(serving_bundles.total(), tmp_path / "models" / "total.pkg")
+    put(serving_bundles.spin(), tmp_path / "models" / "spin.pkg")
+    return tmp_path / "models"
+
+
+def test_an_empty_input_with_a_huge_output(program: Path, total_folder: Path) -> None:
+    with Server(program, total_folder, "--sessions", "1", "--max-memory", str(256 * MIB), "--no-grpc") as server:
+        good = server.post("/v2/models/total/infer", empty_rows(3))
+        assert (good.status, good.json()["outputs"][0]["data"]) == (200, [0, 0, 0])
+        for columns in (1 << 27, 1 << 40):
+            huge = server.post("/v2/models/total/infer", empty_rows(columns))
+            assert (huge.status, huge.headers["retry-after"]) == (503, "1")
+            assert huge.error == (
+                f"an output: cannot allocate {4 * columns} bytes; all requests together may take {256 * MIB} bytes "
+                "(--max-memory): try again later, or send less"
+            )
+        # 120 MiB in the session, and no room for as much again in the answer
+        large = server.post("/v2/models/total/infer", empty_rows(40 * MIB))
+        assert large.status == 503
+        assert large.error.startswith(f"no memory for the outputs: it takes {160 * MIB} bytes, and ")
+        assert server.metric("hardtack_memory_refused_total") >= 3
+        # what the session took for it is given back, since others wanted it
+        wait_for(lambda: server.metric("hardtack_memory_bytes") < MIB, "the memory to be given back")
+        assert server.post("/v2/models/total/infer", empty_rows(3)).status == 200
+
+
+def test_json_that_is_far_larger_than_what_it_stands_for(program: Path, total_folder: Path) -> None:
+    """4 MiB of zeros in binary are 8 MiB as text; 6 MiB of text are 24 MiB of numbers."""
+    with Server(program, total_folder, "--sessions", "1", "--max-memory", str(20 * MIB), "--no-grpc") as server:
+        wide = server.post("/v2/models/total/infer", empty_rows(2 * MIB))
+        assert wide.status == 503
+        assert wide.error.startswith('no memory for output "y" as JSON (binary_data takes less): it takes ')
+        binary = empty_rows(MIB) | {"parameters": {"binary_data_output": True}}
+        assert len(server.post("/v2/models/total/infer", binary).body) > 4 * MIB
+        wait_for(lambda: server.metric("hardtack_memory_bytes") < MIB, "the session's memory to be given back")
+        text = (
+            b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [' + b"0," * (3 * MIB) + b"0]}]}"
+        )
+        many = server.request("POST", "/v2/models/total/infer", text)
+        assert many.status in (413, 503)
+        assert many.error.startswith("no memory for the numbers and names of the JSON: it takes ")
+        wait_for(lambda: server.metric("hardtack_memory_bytes") < MIB, "the memory to be given back")
+
+
+def test_nothing_is_copied_for_a_model_that_is_not_there(program: Path, total_folder: Path) -> None:
+    """Each of the inputs would take 1 GiB, and the first of them more than there is."""
+    size = 1 << 30
+    key = f"/hardtack_memory_{os.getpid()}"
+    shm = Path("/dev/shm" + key)
+    with shm.open("wb") as file:
+        file.truncate(size)
+    try:
+        with Server(program, total_folder, "--max-memory", str(64 * MIB), "--no-grpc") as server:
+            region = {"key": key, "byte_size": size}
+            assert server.post("/v2/systemsharedmemory/region/r/register", region).status == 200
+            place = {"shared_memory_region": "r", "shared_memory_byte_size": size}
+
+            def inputs(name: str) -> list[dict[str, object]]:
+                tensor = {"datatype": "FP32", "shape": [1, size // 4], "parameters": place}
+                return [{"name": f"{name}{i or ''}"} | tensor for i in range(400)]
+
+            gone = server.post("/v2/models/gone/infer", {"inputs": inputs("x")})
+            assert (gone.status, gone.error) == (404, 'there is no model "gone"')
+            wrong = server.post("/v2/models/total/infer", {"inputs": inputs("x")})
+            assert wrong.status == 400
+            assert 'has no input "x1"' in wrong.error
+            assert server.metric("hardtack_memory_refused_total") == 0
+            large = server.post("/v2/models/total/infer", {"inputs": inputs("x")[:1]})
+            assert (large.status, large.error) == (
+                413,
+                f'no memory for an input in shared memory region "r": it takes {size} bytes, and all requests together '
+                f"may take {64 * MIB} (--max-memory); send less",
+            )
+    finally:
+        shm.unlink()
+
+
+def send_slowly(server: Server, length: int, sent: int) -> socket.socket:
+    """A connection with the beginning of a body; it is closed by the server if that refuses it."""
+    connection = server.socket()
+    head = b"POST /v2/models/total/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % length
+    with suppress(OSError):
+        connection.sendall(head + bytes(sent))
+    return connection
+
+
+def refusals(connections: list[socket.socket]) -> Iterator[str]:
+    for connection in connections:
+        connection.setblocking(False)
+        try:
+            data = connection.recv(1 << 16)
+        except OSError:
+            continue
+        if data:
+            answer, _ = split_answer(data)
+            assert answer.status == 503
+            yield answer.error
+
+
+def test_slow_bodies_leave_room_for_others(program: Path, total_folder: Path) -> None:
+    """Only what has come counts, and large bodies have half of the budget."""
+    with Server(program, total_folder, "--max-memory", str(128 * MIB), "--no-grpc") as server:
+        held = [send_slowly(server, 100 * MIB, 20 * MIB) for _ in range(12)]
+        try:
+            told = []
+            wait_for(lambda: bool(told.extend(refusals(held)) or told), "large bodies to be refused")
+            assert told[0].startswith(f"no memory for the body: it takes {100 * MIB} bytes, and ")
+            wait_for(lambda: server.metric("hardtack_memory_bytes") > 30 * MIB, "bodies to be held")
+            assert server.metric("hardtack_memory_bytes") < (64 + 12 + 1) * MIB  # each may have its first
+            assert server.infer("spin", X).status == 200
+            body, headers = binary_body([("x", "FP32", np.ones((1, 1 << 16), np.float32))])
+            assert server.request("POST", "/v2/models/total/infer", body, headers).status == 200
+        finally:
+            for connection in held:
+                connection.close()
+        wait_for(lambda: server.metric("hardtack_memory_bytes") < MIB, "the memory to be given back")
+
+
+def test_a_body_beyond_the_budget(program: Path, total_folder: Path) -> None:
+    with Server(program, total_folder, "--max-memory", str(8 * MIB), "--no-grpc") as server:
+        head = b"POST /v2/models/total/infer HTTP/1.1\r\nHost: a\r\n"
+        (plain,) = server.raw(head + b"Content-Length: %d\r\n\r\n" % (32 * MIB), bytes(8 * MIB))
+        chunk = b"%x\r\n%s\r\n" % (MIB, b" " * MIB)
+        (chunked,) = server.raw(head + b"Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 8)
+        assert plain.status == 413
+        assert plain.error == (
+            f"no memory for the body: it takes {32 * MIB} bytes, and all requests together may take {8 * MIB} "
+            "(--max-memory); send less"
+        )
+        assert chunked.status == 503
+        assert chunked.error.startswith("no memory for the body: it takes ")
+        assert server.metric("hardtack_memory_limit_bytes") == 8 * MIB
+
+
+# --- a process that has 1 GiB ---
+
+
+@pytest.fixture(params=["group", "address space"])
+def confined(request: pytest.FixtureRequest, program: Path, tmp_path: Path) -> Iterator[Path]:
+    """The server as a program that has 1 GiB: of a control group where that may be made, or of addresses."""
+    script = tmp_path / "confined"
+    if request.param == "address space":
+        script.write_text(f'#!/bin/sh\nexec prlimit --as={1 << 30} "{program.resolve()}" "$@"\n')
+        script.chmod(0o755)
+        yield script
+        return
+    root = Path("/sys/fs/cgroup/memory")
+    limit, kind = "memory.limit_in_bytes", "memory"
+    if not root.is_dir():
+        root, limit, kind = Path("/sys/fs/cgroup"), "memory.max", ""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    ours = next((line.split(":")[2] for line in lines if line.split(":")[1] == kind), "/").lstrip("/")
+    group = root / ours / f"hardtack_{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(1 << 30))
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    script.write_text(f'#!/bin/sh\necho $$ > "{group}/cgroup.procs"\nexec "{program.resolve()}" "$@"\n')
+    script.chmod(0o755)
+    yield script
+    group.rmdir()
+
+
+def flood(server: Server, stop: threading.Event, statuses: list[int]) -> None:
+    """Requests that take hundreds of MiB, as fast as they are answered."""
+    wide = np.zeros((1, 24 * MIB), np.float32)  # 96 MiB
+    binary, headers = binary_body([("x", "FP32", wide)], parameters={"binary_data_output": True})
+    text = json.dumps(empty_rows(24 * MIB)).encode()
+    numbers = (
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [' + b"0," * (24 * MIB) + b"0]}]}"
+    )
+    while not stop.is_set():
+        for body, more in ((binary, headers), (text, {}), (numbers, {})):
+            with suppress(OSError, http.client.HTTPException):  # a refusal may come while the body is sent
+                answer = server.request("POST", "/v2/models/total/infer", body, more)
+                statuses.append(answer.status)
+                if answer.status != 200:
+                    assert len(answer.error) > 20
+
+
+def test_nothing_ends_a_server_of_one_gib(confined: Path, program: Path, total_folder: Path) -> None:
+    grpc = ["--grpc-port", "0"] if served.speaks_grpc(program) else []
+    with Server(confined, total_folder, *grpc) as server:
+        limit = server.metric("hardtack_memory_limit_bytes")
+        assert (1 << 28) < limit < (1 << 30)
+        stop, statuses = threading.Event(), list[int]()
+        threads = [threading.Thread(target=flood, args=(server, stop, statuses)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        held = [send_slowly(server, 200 * MIB, 60 * MIB) for _ in range(12)]
+        for _ in range(20):
+            assert server.get("/v2/health/live").status == 200
+            assert server.infer("spin", X).status in (200, 503)
+            stop.wait(0.3)
+        stop.set()
+        for connection in held:
+            connection.close()
+        for thread in threads:
+            thread.join()
+        assert set(statuses) <= {200, 400, 413, 503}
+        assert {413, 503} & set(statuses)
+        wait_for(lambda: server.infer("spin", X).status == 200, "everything to be given back")

@@ -1,0 +1,107 @@
+"""Bodies that take long to read hold up nobody else."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import serving_bundles
+from served import Answer, Server, read_answers, speaks_grpc, wait_for
+from serving_bundles import put
+
+NUMBERS = 24 << 20  # their JSON takes seconds to read, compressed 70 KB
+
+
+@pytest.fixture(scope="module")
+def heavy() -> bytes:
+    pressed = zlib.compressobj(9, zlib.DEFLATED, 31)
+    body = pressed.compress(b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [')
+    for _ in range(NUMBERS >> 20):
+        body += pressed.compress(b"0," * (1 << 20))
+    return body + pressed.compress(b"0]}]}") + pressed.flush()
+
+
+def test_two_heavy_bodies_do_not_hold_up_health(program: Path, spin_folder: Path, heavy: bytes) -> None:
+    with Server(program, spin_folder, "--io-threads", "2") as server, ThreadPoolExecutor(3) as pool:
+
+        def send() -> Answer:
+            return server.request("POST", "/v2/models/spin/infer", heavy, {"Content-Encoding": "gzip"})
+
+        sent = [pool.submit(send) for _ in range(3)]
+        wait_for(lambda: server.metric("hardtack_memory_bytes") > 20 << 20, "the bodies to be read")
+        for _ in range(20):
+            assert server.get("/v2/health/live").status == 200
+            assert server.get("/v2/health/ready").status == 200
+            assert server.infer("spin", np.zeros((1, 4), np.float32)).status == 200
+        assert not any(one.done() for one in sent)
+        for one in sent:
+            assert one.result().status == 400
+            assert one.result().error.startswith('input "x" has 25165825 elements in its data; shape [1,4] takes 4')
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip", "chunked"])
+def test_a_large_body_is_read_as_a_small_one(server: Server, encoding: str) -> None:
+    """Beside the io threads, and to the same end."""
+    x = np.arange(64 * 4, dtype=np.float32).reshape(64, 4) % 2
+    x[:, 3] = 0
+    tensor = {"name": "x", "datatype": "FP32", "shape": [64, 4], "data": x.ravel().tolist(), "pad": " " * 200_000}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    headers = {}
+    if encoding == "gzip":
+        body, headers = gzip.compress(body), {"Content-Encoding": "gzip"}
+    if encoding == "chunked":
+        head = (
+            b"POST /v2/models/spin/infer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        )
+        parts = [body[i : i + 70_001] for i in range(0, len(body), 70_001)]
+        with server.socket() as connection:
+            connection.sendall(head + b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in parts) + b"0\r\n\r\n")
+            (answer,) = read_answers(connection)
+    else:
+        answer = server.request("POST", "/v2/models/spin/infer", body, headers)
+    assert answer.status == 200, answer.body
+    assert answer.json()["outputs"][0]["data"] == (2 * x).ravel().tolist()
+
+
+def test_large_shared_memory_is_copied_elsewhere(program: Path, tmp_path: Path) -> None:
+    put(serving_bundles.total(), tmp_path / "models" / "total.pkg")
+    x = np.ones((8, 1 << 16), np.float32)
+    key = f"/hardtack_parsing_{os.getpid()}"
+    shm = Path("/dev/shm" + key)
+    shm.write_bytes(x.tobytes())
+    try:
+        with Server(program, tmp_path / "models") as server:
+            region = {"key": key, "byte_size": x.nbytes}
+            assert server.post("/v2/systemsharedmemory/region/r/register", region).status == 200
+            place = {"shared_memory_region": "r", "shared_memory_byte_size": x.nbytes}
+            tensor = {"name": "x", "datatype": "FP32", "shape": list(x.shape), "parameters": place}
+            answer = server.post("/v2/models/total/infer", {"inputs": [tensor]})
+            assert answer.status == 200, answer.body
+            assert set(answer.json()["outputs"][0]["data"]) == {8}
+    finally:
+        shm.unlink()
+
+
+def test_grpc_reads_large_messages_elsewhere(program: Path, spin_folder: Path) -> None:
+    if not speaks_grpc(program):
+        pytest.skip("the server is built without gRPC")
+    import grpc
+    import tritonclient.grpc as triton
+
+    with Server(program, spin_folder) as server:
+        client = triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}")
+        x = np.ones((64, 4), np.float32)
+        x[:, 3] = 0
+        tensor = triton.InferInput("x", [64, 4], "FP32")
+        tensor.set_data_from_numpy(x)
+        for compression in (None, "gzip"):
+            answer = client.infer("spin", [tensor], request_id="a" * 100_000, compression_algorithm=compression)
+            assert np.array_equal(answer.as_numpy("y"), 2 * x)
+        assert grpc.__version__
+        client.close()
