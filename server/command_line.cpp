@@ -108,7 +108,14 @@ void add_models(CLI::App& app, RepositoryOptions& repository, std::string& load,
   app.add_option("--poll", poll, "Milliseconds between looks at the files; 0: never [500]")
       ->group(group)
       ->check(CLI::NonNegativeNumber);
-  app.add_flag("--no-verify", no_verify, "Do not check hashes before a bundle serves")->group(group);
+  auto* unverified = app.add_flag("--no-verify", no_verify, "Do not check hashes before a bundle serves")->group(group);
+  app.add_option(
+         "--trusted-keys", repository.trusted_keys,
+         "File of public keys and lowest versions: serve only bundles that one of the keys signed for the model "
+         "of that name. Read at each load")
+      ->group(group)
+      ->type_name("FILE")
+      ->excludes(unverified);
   app.add_flag(
          "--map-weights", repository.map_weights,
          "Map weights from the files instead of copying them: shared between processes, but replace files only by "
@@ -126,7 +133,8 @@ struct Seconds {
   std::int64_t idle = 75, header = 10, stall = 30, drain = 30;
 };
 
-void add_network(CLI::App& app, http::HttpOptions& http, std::uint64_t& max_memory, Seconds& seconds) {
+void add_network(CLI::App& app, http::HttpOptions& http, std::uint64_t& max_memory, std::string& tokens,
+                 Seconds& seconds) {
   const char* group = "Network";
   app.add_option("--host", http.host, "Address to listen on; 0.0.0.0 for all [127.0.0.1]")->group(group);
   app.add_option("--http-port", http.port, "Port; 0: one that is free, see the log [8000]")
@@ -148,6 +156,13 @@ void add_network(CLI::App& app, http::HttpOptions& http, std::uint64_t& max_memo
   app.add_option("--max-connections", http.max_connections,
                  "For HTTP and for gRPC each; one more is answered with 503, or closed [1024]")
       ->group(group);
+  app.add_option(
+         "--tokens", tokens,
+         "File with a name, a token, roles (infer,control,metrics) and perhaps requests a second in a line: who "
+         "shows none of these tokens may ask for health only. Read again when it changes [everybody may do "
+         "everything]")
+      ->group(group)
+      ->type_name("FILE");
   app.add_option("--idle-timeout", seconds.idle, "Seconds that a connection may wait for its next request [75]")
       ->group(group)
       ->check(CLI::PositiveNumber);
@@ -217,7 +232,7 @@ CommandLine read_command_line(int argc, char** argv, std::optional<int>& exit_co
   app.set_version_flag("--version", std::string("hardtack-server ") + ht_version());
   add_models(app, line.repository, load, no_verify, no_control, poll);
   add_per_model(app, per_model);
-  add_network(app, line.http, line.max_memory, seconds);
+  add_network(app, line.http, line.max_memory, line.tokens, seconds);
 #ifdef HARDTACK_SERVER_GRPC
   add_grpc(app, line);
 #endif

@@ -24,6 +24,7 @@ struct CommandLine {
   rpc::GrpcOptions grpc;  // address, limits, TLS and logging as for HTTP
 #endif
   std::string log_file;
+  std::string tokens;            // a file; "": everybody may do everything
   std::uint64_t max_memory = 0;  // of what clients make the process hold; 0: as the system's limits allow
   LogFormat log_format = LogFormat::kJson;
   Level log_level = Level::kInfo;

@@ -8,8 +8,11 @@
 #include <cstdio>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "server/command_line.h"
+#include "server/core/access.h"
+#include "server/core/file_watch.h"
 #ifdef HARDTACK_SERVER_GRPC
 #include "server/grpc/server.h"
 #endif
@@ -28,6 +31,14 @@ int refuse(const Error& error, Log& log, const CommandLine& line) {
   if (!line.log_file.empty()) log.write(Level::kError, "cannot serve", {{"reason", error.sentence}});
   log.flush();
   return refuse(error);
+}
+
+// Not only when the first model is loaded.
+Failure check_trusted_keys(const RepositoryOptions& options) {
+  if (options.trusted_keys.empty()) return std::nullopt;
+  ht_status* bad = ht_check_trusted_keys(options.trusted_keys.c_str());
+  if (bad == nullptr) return std::nullopt;
+  return from_status(bad);
 }
 
 extern "C" void at_once(int) { ::_exit(1); }
@@ -65,9 +76,9 @@ int wait_for_signal(const sigset_t& signals) {
 using GrpcServer = rpc::GrpcServer;
 
 Outcome<std::unique_ptr<GrpcServer>> start_grpc(const CommandLine& line, Repository& repository, SharedMemory& shared,
-                                                Log& log) {
+                                                Access& access, Log& log) {
   if (!line.serve_grpc) return std::unique_ptr<GrpcServer>();
-  return GrpcServer::start(line.grpc, repository, shared, log);
+  return GrpcServer::start(line.grpc, repository, shared, access, log);
 }
 #else
 struct GrpcServer {  // built without gRPC
@@ -78,7 +89,7 @@ struct GrpcServer {  // built without gRPC
   void write_metrics(MetricsPage&) const {}
 };
 
-Outcome<std::unique_ptr<GrpcServer>> start_grpc(const CommandLine&, Repository&, SharedMemory&, Log&) {
+Outcome<std::unique_ptr<GrpcServer>> start_grpc(const CommandLine&, Repository&, SharedMemory&, Access&, Log&) {
   return std::unique_ptr<GrpcServer>();
 }
 #endif
@@ -113,16 +124,23 @@ int main(int argc, char** argv) {
 
   auto log = Log::open(line.log_file, line.log_format, line.log_level);
   if (!log.ok()) return refuse(log.error());
+  if (Failure bad = check_trusted_keys(line.repository)) return refuse(*bad, **log, line);
+  auto access = Access::open(line.tokens, **log);
+  if (!access.ok()) return refuse(access.error(), **log, line);
   Budget budget(line.max_memory > 0 ? line.max_memory : budget_within(memory_limit()));
   auto repository = Repository::open(line.repository, budget, **log);
   if (!repository.ok()) return refuse(repository.error(), **log, line);
   SharedMemory shared;
-  auto grpc = start_grpc(line, **repository, shared, **log);
+  auto grpc = start_grpc(line, **repository, shared, **access, **log);
   if (!grpc.ok()) return refuse(grpc.error(), **log, line);
-  auto http = http::HttpServer::start(line.http, **repository, shared, **log, [&grpc](MetricsPage& page) {
+  auto http = http::HttpServer::start(line.http, **repository, shared, **access, **log, [&](MetricsPage& page) {
+    (*access)->write_metrics(page);
     if (*grpc != nullptr) (*grpc)->write_metrics(page);
   });
   if (!http.ok()) return refuse(http.error(), **log, line);
+  auto watch = std::make_unique<FileWatch>(std::vector<FileWatch::Watched>{
+      {{line.tokens}, [&] { (*access)->reload(); }, ""},
+      {{line.http.tls_certificate, line.http.tls_key, line.http.tls_client_ca}, [&] { (*http)->reload_tls(); }, ""}});
   (*log)->write(Level::kInfo, "listening",
                 {{"host", line.http.host},
                  {"http_port", (*http)->port()},
@@ -133,8 +151,14 @@ int main(int argc, char** argv) {
                  {"version", ht_version()}});
 
   const int number = wait_for_signal(signals);
+  watch.reset();
   (*log)->write(Level::kInfo, "draining", {{"signal", number == SIGTERM ? "SIGTERM" : "SIGINT"}});
   const bool all = drain(**repository, **http, grpc->get(), line.drain_timeout);
+  if (all && (*repository)->loading()) {
+    (*log)->write(Level::kInfo, "stopped while a model was being loaded");
+    (*log)->flush();
+    ::_exit(0);  // all requests are answered; a load may take as long as it likes
+  }
   if (all) {
     repository->reset();
     (*log)->write(Level::kInfo, "stopped");

@@ -50,7 +50,10 @@ void Background::work() {
       lines_.splice(lines_.end(), lines_, lines_.begin());
     }
     lock.unlock();
-    task();
+    try {
+      task();
+    } catch (...) {  // for want of memory it has given up its own client, and no other
+    }
     task = nullptr;  // what it holds goes without the lock
     lock.lock();
   }

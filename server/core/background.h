@@ -23,7 +23,7 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  /// `client` is any number that tells clients apart. The task must not throw. std::bad_alloc: it will not run.
+  /// `client` is any number that tells clients apart. A task that throws is given up. std::bad_alloc: it will not run.
   void post(std::uint64_t client, std::function<void()> task);
   /// Does what was posted, and ends the threads; nothing may be posted any more.
   void join();

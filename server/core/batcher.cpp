@@ -7,22 +7,17 @@ namespace hardtack::serve {
 
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(100);      // how often clients that went away are looked for
-constexpr Clock::duration kTrim = std::chrono::seconds(1);  // how often sessions that hold memory are looked at
-constexpr auto kIdle = std::chrono::seconds(10);            // after so long they give it back
-constexpr auto kGrace = std::chrono::seconds(1);            // for a run that was asked to stop
-constexpr std::size_t kMostHeads = 8;  // first requests that a free session tries to make a batch of
+constexpr auto kGrace = std::chrono::seconds(1);  // for a run that was asked to stop
+constexpr std::size_t kMostHeads = 8;             // first requests that a free session tries to make a batch of
 
 std::uint64_t ns_since(Clock::time_point start) {
   const auto passed = Clock::now() - start;
   return passed.count() < 0 ? 0 : static_cast<std::uint64_t>(std::chrono::nanoseconds(passed).count());
 }
 
-Error why_overdue(const Pending& pending) noexcept try {
-  if (pending.gone()) return {Code::kCancelled, "the client went away"};
-  return {Code::kDeadline, "the request's timeout passed before it was started"};
-} catch (...) {
-  return from_exception();
+// No two clients, and no number and text, have one.
+std::string key_of(const Request& request) {
+  return request.owner + '\0' + (request.sequence.number ? '#' : '"') + request.sequence.id;
 }
 
 // What the request points into goes first.
@@ -86,8 +81,12 @@ StatisticsSnapshot Batcher::statistics() const {
   return snapshot;
 }
 
+void Batcher::count_refused(const Request& request, const Error& error) const noexcept {
+  statistics_->failed(error, ns_since(request.arrived));
+}
+
 void Batcher::refuse(Pending& pending, const Error& error) const noexcept {
-  statistics_->failed(error, ns_since(pending.request.arrived));
+  count_refused(pending.request, error);
   pending.fail(error);
   deliver(pending);
 }
@@ -97,21 +96,73 @@ void Batcher::refuse(Pending& pending, const Error& error) const noexcept {
 Failure Batcher::admit(Pending& pending, Requests& refused) noexcept try {
   if (stopped_) return Error{Code::kStopping, "the server is shutting down"};
   if (pending.request.deadline <= Clock::now()) return why_overdue(pending);
-  const auto full = [&] { return queue_.size() >= options_.max_queue + free_.size(); };
-  if (full()) collect_overdue(Clock::now(), refused);
-  if (full()) {
-    return Error{Code::kQueueFull, "model \"" + version_.model() + "\" has " + std::to_string(queue_.size()) +
-                                       " requests waiting, and no more may; try again later"};
+  const std::uint64_t client = pending.request.client;
+  const auto is_full = [&] { return queue_.size() >= options_.max_queue + free_.size(); };
+  if (is_full()) collect_overdue(Clock::now(), refused);
+  if (is_full() && !displace(client, refused)) return full();
+  clients_.try_emplace(client);  // what takes memory, while one can be refused
+  if (Failure failed = join_sequence(pending)) {
+    forget_client(client);
+    return failed;
   }
-  return join_sequence(pending);
+  return std::nullopt;
 } catch (...) {
   return from_exception();
+}
+
+Error Batcher::full() const {
+  return {Code::kQueueFull, "model \"" + version_.model() + "\" has " + std::to_string(queue_.size()) +
+                                " requests waiting, and no more may; try again later"};
+}
+
+void Batcher::forget_client(std::uint64_t client) {
+  const auto found = clients_.find(client);
+  if (found != clients_.end() && found->second.waiting == 0) clients_.erase(found);
+}
+
+// The last request of the client that has the most, if that is more than this one would then have.
+bool Batcher::displace(std::uint64_t client, Requests& refused) {
+  const auto most = std::max_element(clients_.begin(), clients_.end(),
+                                     [](const auto& a, const auto& b) { return a.second.waiting < b.second.waiting; });
+  const auto mine = clients_.find(client);
+  const std::size_t waiting = mine == clients_.end() ? 0 : mine->second.waiting;
+  if (most == clients_.end() || most->second.waiting <= waiting + 1) return false;
+  for (auto it = queue_.end(); it != queue_.begin();) {
+    if ((--it)->request.client != most->first) continue;
+    it->displaced = true;
+    leave_queue(it, refused);
+    return true;
+  }
+  return false;
+}
+
+// Nothing here takes memory. Requests of one sequence keep their order, whichever clients they come from.
+void Batcher::enqueue(Requests& one) {
+  Pending& pending = one.front();
+  Client& client = clients_.find(pending.request.client)->second;
+  pending.turn = std::max(turn_, client.turn) + 1;
+  if (pending.sequence != nullptr) {
+    pending.turn = std::max(pending.turn, pending.sequence->turn);
+    pending.sequence->turn = pending.turn;
+  }
+  client.turn = pending.turn;
+  ++client.waiting;
+  auto place = queue_.end();
+  while (place != queue_.begin() && std::prev(place)->turn > pending.turn) --place;
+  queue_.splice(place, one);
+}
+
+void Batcher::leave_queue(Requests::iterator one, Requests& to) {
+  const auto client = clients_.find(one->request.client);
+  if (--client->second.waiting == 0) clients_.erase(client);
+  to.splice(to.end(), queue_, one);
 }
 
 Failure Batcher::join_sequence(Pending& pending) {
   const Sequence& asked = pending.request.sequence;
   if (asked.id.empty()) return std::nullopt;
-  auto found = sequences_.find(asked.id);
+  const std::string key = key_of(pending.request);
+  auto found = sequences_.find(key);
   if (found == sequences_.end() && !asked.start) {
     return Error{Code::kInvalid, "sequence \"" + asked.id + "\" is not known to model \"" + version_.model() +
                                      "\": it was not started, has ended, was idle for too long, or the model was "
@@ -123,8 +174,8 @@ Failure Batcher::join_sequence(Pending& pending) {
                                          " sequences open, and no more may; end some, or try again later"};
     }
     SequenceState fresh;
-    fresh.id = asked.id;
-    found = sequences_.emplace(asked.id, std::move(fresh)).first;
+    fresh.key = key;
+    found = sequences_.emplace(key, std::move(fresh)).first;
   }
   found->second.last = Clock::now();
   ++found->second.waiting;
@@ -136,7 +187,7 @@ void Batcher::leave_sequence(SequenceState& sequence) {
   sequence.last = Clock::now();
   if (--sequence.waiting > 0 || sequence.alive) return;
   if (sequence.holder != nullptr) sequence.holder->held = nullptr;
-  sequences_.erase(sequences_.find(sequence.id));
+  sequences_.erase(sequences_.find(sequence.key));
 }
 
 void Batcher::submit(Requests&& one) noexcept {
@@ -154,10 +205,13 @@ void Batcher::submit(Requests&& one) noexcept {
     --running_;
     return;
   }
-  if (refused.empty() && queue_.empty() && can_run(pending) && may_run_here(pending)) return run(one, lock);
+  if (refused.empty() && queue_.empty() && can_run(pending) && may_run_here(pending)) {
+    forget_client(pending.request.client);
+    return run(one, lock);
+  }
   pending.found_idle = free_.size() > queue_.size();
   const bool wake_watch = std::min(pending.request.deadline, pending.queued + kLook) < watch_until_;
-  queue_.splice(queue_.end(), one);
+  enqueue(one);
   answer(refused, lock);
   lock.unlock();
   work_.notify_one();
@@ -203,12 +257,15 @@ std::int64_t Batcher::gather(Requests::iterator first, Requests* batch) {
   const Pending& head = *first;
   std::int64_t rows = head.rows;
   auto next = std::next(first);
-  if (batch != nullptr) batch->splice(batch->end(), queue_, first);
+  if (batch != nullptr) {
+    turn_ = std::max(turn_, head.turn);
+    leave_queue(first, *batch);
+  }
   while (head.entry->batches && next != queue_.end() && rows < head.entry->max_batch) {
     const auto one = next++;
     if (rows + one->rows > head.entry->max_batch || !fits(head, *one)) continue;
     rows += one->rows;
-    if (batch != nullptr) batch->splice(batch->end(), queue_, one);
+    if (batch != nullptr) leave_queue(one, *batch);
   }
   return rows;
 }
@@ -248,7 +305,7 @@ Clock::time_point Batcher::form(Requests& batch, Requests& refused) {
 Failure Batcher::check_alive(const Pending& pending) noexcept try {
   if (pending.sequence == nullptr || pending.sequence->alive || pending.request.sequence.start) return std::nullopt;
   return Error{Code::kInvalid,
-               "sequence \"" + pending.sequence->id + "\" has ended; start it again with sequence_start"};
+               "sequence \"" + pending.request.sequence.id + "\" has ended; start it again with sequence_start"};
 } catch (...) {
   return from_exception();
 }
@@ -321,106 +378,6 @@ void Batcher::work() noexcept {
       work_.wait(lock);
     } else {
       work_.wait_until(lock, later);
-    }
-  }
-}
-
-// --- going away ---
-
-void Batcher::collect_overdue(Clock::time_point now, Requests& refused) {
-  for (auto it = queue_.begin(); it != queue_.end();) {
-    const auto one = it++;
-    if (one->gone() || one->request.deadline <= now) refused.splice(refused.end(), queue_, one);
-  }
-}
-
-// False: there is none. Else the lock was let go meanwhile.
-bool Batcher::answer(Requests& refused, Lock& lock) {
-  if (refused.empty()) return false;
-  for (const Pending& one : refused) {
-    if (one.sequence != nullptr) leave_sequence(*one.sequence);
-  }
-  const std::size_t requests = refused.size();
-  running_ += requests;
-  lock.unlock();
-  for (Pending& one : refused) refuse(one, why_overdue(one));
-  refused.clear();
-  lock.lock();
-  running_ -= requests;
-  return true;
-}
-
-// The watching thread is woken only if it would look too late, however many runs there are. It looks after memory, too.
-void Batcher::expect_end(Clock::time_point began) {
-  const auto until =
-      began + (options_.max_run.count() == 0 ? kTrim : std::min<Clock::duration>(options_.max_run, kTrim));
-  if (until >= watch_until_) return;
-  watch_until_ = until;
-  watch_.notify_one();
-}
-
-void Batcher::stop_long_runs(Clock::time_point now) {
-  if (options_.max_run.count() == 0) return;
-  for (const auto& lane : lanes_) lane->stop_run(now - options_.max_run);
-}
-
-Clock::time_point Batcher::next_look(Clock::time_point now) const {
-  auto next = Clock::time_point::max();
-  if (!sequences_.empty()) next = now + std::chrono::seconds(1);
-  if (!queue_.empty()) next = now + kLook;
-  for (const Pending& pending : queue_) next = std::min(next, pending.request.deadline);
-  for (const auto& lane : lanes_) {
-    if (!lane->trimmed) next = std::min(next, now + kTrim);
-    if (!in_use(lane.get()) || options_.max_run.count() == 0) continue;
-    const auto end = std::min(lane->began(), now) + options_.max_run;  // it may be about to begin
-    next = std::min(next, end > now ? end : now + kLook);
-  }
-  return next;
-}
-
-// A session that runs may be copying the states that it holds: they are looked at again when it is free.
-void Batcher::forget_idle_sequences(Clock::time_point now) {
-  for (auto it = sequences_.begin(); it != sequences_.end();) {
-    SequenceState& sequence = it->second;
-    const bool over =
-        sequence.waiting == 0 && now - sequence.last >= options_.sequence_idle && !in_use(sequence.holder);
-    if (over && sequence.holder != nullptr) sequence.holder->held = nullptr;
-    it = over ? sequences_.erase(it) : std::next(it);
-  }
-}
-
-// Sessions keep what a run took for the next one of its shape: not when they are idle, nor when others want for it.
-void Batcher::trim_idle_lanes(Clock::time_point now, Lock& lock) {
-  const bool wanted = budget_.refused() != std::exchange(refused_, budget_.refused());
-  for (const auto& lane : lanes_) {
-    const auto found = std::find(free_.begin(), free_.end(), lane.get());
-    if (found == free_.end() || lane->trimmed || (!wanted && now - lane->used < kIdle)) continue;
-    free_.erase(found);
-    lock.unlock();
-    lane->trim();
-    lock.lock();
-    lane->trimmed = true;
-    free_.insert(free_.begin(), lane.get());
-    if (!queue_.empty()) work_.notify_one();
-  }
-}
-
-void Batcher::watch() noexcept {
-  Lock lock(mutex_);
-  while (!ending_) {
-    const auto now = Clock::now();
-    Requests refused;
-    stop_long_runs(now);
-    collect_overdue(now, refused);
-    forget_idle_sequences(now);
-    trim_idle_lanes(now, lock);
-    answer(refused, lock);
-    watch_until_ = next_look(Clock::now());
-    if (ending_) return;
-    if (watch_until_ == Clock::time_point::max()) {
-      watch_.wait(lock);
-    } else {
-      watch_.wait_until(lock, watch_until_);
     }
   }
 }

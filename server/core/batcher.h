@@ -5,6 +5,10 @@
 // fit; a batch that is not full waits for more, at most max_delay after its first request came, and not at all when that
 // one found a session idle. Requests of one sequence run one after the other, in order.
 //
+// Clients take turns: the queue is ordered by turns, of which a client's requests take one after the other, and a client
+// that comes later begins at the turn that is on now. Where the queue is full, the client with the most requests in it
+// gives up its last for one that has fewer.
+//
 // A run that takes longer than max_run is asked to stop, which ends it at its next launch or turn of a loop.
 #ifndef HARDTACK_SERVER_CORE_BATCHER_H
 #define HARDTACK_SERVER_CORE_BATCHER_H
@@ -14,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "server/core/lane.h"
@@ -33,6 +38,8 @@ class Batcher {
   void stop();
   bool idle() const;
   StatisticsSnapshot statistics() const;
+  /// Counts a request that never came here.
+  void count_refused(const Request& request, const Error& error) const noexcept;
   /// Counts and answers a request that is not run.
   void refuse(Pending& pending, const Error& error) const noexcept;
 
@@ -46,6 +53,13 @@ class Batcher {
   void watch() noexcept;
   Failure admit(Pending& pending, Requests& refused) noexcept;
   Failure join_sequence(Pending& pending);
+  void forget_client(std::uint64_t client);
+  bool displace(std::uint64_t client, Requests& refused);
+  void enqueue(Requests& one);
+  void leave_queue(Requests::iterator one, Requests& to);
+  Error why_refused(const Pending& pending) const noexcept;
+  static Error why_overdue(const Pending& pending) noexcept;
+  Error full() const;
   static Failure check_alive(const Pending& pending) noexcept;
   void leave_sequence(SequenceState& sequence);
   bool can_run(const Pending& pending) const;
@@ -73,7 +87,13 @@ class Batcher {
 
   mutable std::mutex mutex_;
   std::condition_variable work_, watch_;
-  Requests queue_;
+  Requests queue_;  // by turn
+  struct Client {
+    std::size_t waiting = 0;  // in the queue
+    std::uint64_t turn = 0;   // of the last that came
+  };
+  std::unordered_map<std::uint64_t, Client> clients_;  // those with requests in the queue
+  std::uint64_t turn_ = 0;                             // of the last that left it
   std::vector<Lane*> free_;
   std::uint64_t refused_ = 0;  // by the budget, when the watching thread looked last
   std::size_t running_ = 0;    // requests that are being run or answered

@@ -18,13 +18,6 @@ bool is_model_name(const std::string& name) {
                      [](unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-'; });
 }
 
-std::string stamp_of_file(const fs::path& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return "gone";
-  return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino) + ":" + std::to_string(status.st_size) +
-         ":" + std::to_string(status.st_mtim.tv_sec) + "." + std::to_string(status.st_mtim.tv_nsec);
-}
-
 // The bundle and the weights that an export puts beside it.
 std::string stamp_of(const fs::path& bundle) {
   std::string stamp = stamp_of_file(bundle);
@@ -98,6 +91,13 @@ FoundVersions versions_in(const fs::path& model, std::string& unreadable) {
 }
 
 }  // namespace
+
+std::string stamp_of_file(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return "gone";
+  return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino) + ":" + std::to_string(status.st_size) +
+         ":" + std::to_string(status.st_mtim.tv_sec) + "." + std::to_string(status.st_mtim.tv_nsec);
+}
 
 std::int64_t version_number(const std::string& text) {
   const bool digits =

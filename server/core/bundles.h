@@ -25,6 +25,9 @@ using FoundModels = std::map<std::string, FoundVersions>;
 /// null, gets the models of which a folder is there and cannot be read, and why; what else is found of them is left out.
 Outcome<FoundModels> find_bundles(const std::string& path, std::map<std::string, std::string>* unreadable = nullptr);
 
+/// Changes when the file is replaced or written; "gone" for none.
+std::string stamp_of_file(const std::string& path);
+
 /// A positive number without leading zeros; 0 when the text is none.
 std::int64_t version_number(const std::string& text);
 

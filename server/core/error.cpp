@@ -12,6 +12,9 @@ const char* code_name(Code code) {
     case Code::kNotFound: return "not_found";
     case Code::kTooLarge: return "too_large";
     case Code::kUnsupported: return "unsupported";
+    case Code::kUnauthenticated: return "unauthenticated";
+    case Code::kForbidden: return "forbidden";
+    case Code::kTooMany: return "rate";
     case Code::kQueueFull: return "queue_full";
     case Code::kStopping: return "stopping";
     case Code::kNoMemory: return "no_memory";

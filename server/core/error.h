@@ -19,15 +19,18 @@ enum class Code {
   kNotFound,     // no such model, version or shared memory region                        HTTP 404, NOT_FOUND
   kTooLarge,     // over a limit of this server                                           HTTP 413, RESOURCE_EXHAUSTED
   kUnsupported,  // understood, and not done by this server                               HTTP 400, UNIMPLEMENTED
-  kQueueFull,    // the model's queue is full; try again later                            HTTP 503, UNAVAILABLE
-  kStopping,     // the server is shutting down or the version was unloaded meanwhile     HTTP 503, UNAVAILABLE
-  kNoMemory,     // an allocation failed                                                  HTTP 503, RESOURCE_EXHAUSTED
-  kDeadline,     // the request's deadline passed before it was started                   HTTP 504, DEADLINE_EXCEEDED
-  kRunLimit,     // the run was stopped: it took longer than a run may                     HTTP 504, DEADLINE_EXCEEDED
-  kCancelled,    // the client went away before the request was started                   no answer, CANCELLED
-  kModel,        // the model refused the data: an index out of range, a failed assertion HTTP 400, INVALID_ARGUMENT
-  kDevice,       // the GPU or its driver failed                                          HTTP 500, INTERNAL
-  kInternal,     // a bug                                                                 HTTP 500, INTERNAL
+  kUnauthenticated,  // it shows no token that is known                                  HTTP 401, UNAUTHENTICATED
+  kForbidden,  // its token may not do this                                              HTTP 403, PERMISSION_DENIED
+  kTooMany,    // its token passes its rate; try again later                             HTTP 429, RESOURCE_EXHAUSTED
+  kQueueFull,  // the model's queue is full; try again later                            HTTP 503, UNAVAILABLE
+  kStopping,   // the server is shutting down or the version was unloaded meanwhile     HTTP 503, UNAVAILABLE
+  kNoMemory,   // an allocation failed                                                  HTTP 503, RESOURCE_EXHAUSTED
+  kDeadline,   // the request's deadline passed before it was started                   HTTP 504, DEADLINE_EXCEEDED
+  kRunLimit,   // the run was stopped: it took longer than a run may                     HTTP 504, DEADLINE_EXCEEDED
+  kCancelled,  // the client went away before the request was started                   no answer, CANCELLED
+  kModel,      // the model refused the data: an index out of range, a failed assertion HTTP 400, INVALID_ARGUMENT
+  kDevice,     // the GPU or its driver failed                                          HTTP 500, INTERNAL
+  kInternal,   // a bug                                                                 HTTP 500, INTERNAL
 };
 inline constexpr std::size_t kNumCodes = static_cast<std::size_t>(Code::kInternal) + 1;
 

@@ -20,7 +20,8 @@ class Lane;
 
 /// States of one sequence. Guarded by the batcher's lock; `saved` belongs to whoever runs the sequence.
 struct SequenceState {
-  std::string id;
+  std::string key;                   // among all sequences of all clients
+  std::uint64_t turn = 0;            // of the last request that came
   bool alive = false;                // started, not ended, not failed
   bool running = false;              // in a run now
   int waiting = 0;                   // queued or running requests

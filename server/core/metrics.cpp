@@ -119,7 +119,7 @@ void write_core_metrics(MetricsPage& page, const Repository& repository, const L
   const Budget& budget = repository.budget();
   page.family("hardtack_memory_bytes", "gauge", "What counts towards --max-memory.");
   page.sample("hardtack_memory_bytes", "", budget.used());
-  page.family("hardtack_memory_limit_bytes", "gauge", "--max-memory.");
+  page.family("hardtack_memory_limit_bytes", "gauge", "The most that --max-memory lets it be.");
   page.sample("hardtack_memory_limit_bytes", "", budget.limit());
   page.family("hardtack_memory_refused_total", "counter", "Times that something did not fit into it.");
   page.sample("hardtack_memory_refused_total", "", budget.refused());

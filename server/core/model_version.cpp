@@ -96,6 +96,10 @@ Outcome<std::shared_ptr<ModelVersion>> ModelVersion::load(const std::string& mod
   load.target = options.target.empty() ? nullptr : options.target.c_str();
   load.verify_weights = options.verify_weights ? 1 : 0;
   load.copy_weights = options.map_weights ? 0 : 1;
+  if (!options.trusted_keys.empty()) {
+    load.trusted_keys_path = options.trusted_keys.c_str();
+    load.signed_model = model.c_str();
+  }
   if (options.verify_weights) {
     if (Failure bad = verify(path, load)) return *bad;
   }
@@ -182,7 +186,9 @@ void ModelVersion::submit(Request&& request, Done&& done) noexcept {
 
 Failure ModelVersion::check(const Request& request) const {
   Form form;
-  return check_form(*this, request, form);
+  Failure wrong = check_form(*this, request, form);
+  if (wrong) batcher_->count_refused(request, *wrong);
+  return wrong;
 }
 
 void ModelVersion::stop() { batcher_->stop(); }

@@ -79,7 +79,8 @@ class ModelVersion {
   std::int64_t max_batch_size() const { return default_entry().batches ? default_entry().max_batch : 0; }
   Shape config_shape(const TensorMeta& tensor) const;
 
-  /// What is wrong with a request whose inputs have names, types and shapes, and may have no data yet.
+  /// What is wrong with a request whose inputs have names, types and shapes, and may have no data yet; counted like
+  /// what submit() refuses.
   Failure check(const Request& request) const;
   /// Runs the request, or queues it. See request.h for Done. Repository::infer is what protocols call.
   void submit(Request&& request, Done&& done) noexcept;

@@ -36,6 +36,7 @@ struct RepositoryOptions {
   bool own_pools = false;      // a pool of `threads` for each session instead
   bool map_weights = false;    // map weights from the file: shared between processes, but the file must never be
                                // overwritten in place
+  std::string trusted_keys;    // a file; "": bundles need no signature. No model may do without
   bool verify_weights = true;  // check the hashes of everything in a bundle before it serves
   bool allow_control = true;   // load and unload by request
   bool load_all = true;        // load everything that is found at start; false: only what is asked for by request

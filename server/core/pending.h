@@ -24,6 +24,8 @@ struct Pending : Form {
   Request request;
   Done done;
   bool found_idle = false;  // a session was free when it came: it waits for no batch
+  bool displaced = false;   // it left the queue to one whose client had fewer there
+  std::uint64_t turn = 0;   // its place in the queue
   Clock::time_point queued;
   SequenceState* sequence = nullptr;  // of the batcher; null: the request stands alone
   /// What the session holds after the request, as far as states go.

@@ -9,6 +9,9 @@ namespace hardtack::serve {
 
 namespace {
 
+constexpr auto kUnload =
+    std::chrono::seconds(10);  // for the runs of a model that is taken away, beside what they may take
+
 std::string quoted(const std::string& name) { return "\"" + cut(name, 200) + "\""; }
 
 std::string fault_of(const ModelVersion& version) {
@@ -63,6 +66,7 @@ Repository::~Repository() {
   }
   state_->wake.notify_all();
   state_->looker.join();
+  state_->loaders.join();
   {
     const std::unique_lock lock(state_->table_mutex);
     for (auto& [name, model] : state_->table) {
@@ -193,7 +197,7 @@ Failure Repository::load(const std::string& model) try {
     return Error{Code::kUnsupported, "this server does not load or unload models by request (--no-control)"};
   }
   if (state_->stopping) return Error{Code::kStopping, "the server is shutting down"};
-  const std::lock_guard<std::mutex> loading(state_->load_mutex);
+  const State::Change change(*state_, model);
   std::map<std::string, std::string> unreadable;
   auto found = find_bundles(state_->options.path, &unreadable);
   if (!found.ok()) return found.error();
@@ -225,7 +229,7 @@ Failure Repository::unload(const std::string& model) try {
   }
   std::vector<std::weak_ptr<ModelVersion>> leaving;
   {
-    const std::lock_guard<std::mutex> loading(state_->load_mutex);
+    const State::Change change(*state_, model);
     const std::unique_lock lock(state_->table_mutex);
     const auto found = state_->table.find(model);
     if (found == state_->table.end()) return Error{Code::kNotFound, "there is no model " + quoted(model)};
@@ -240,8 +244,14 @@ Failure Repository::unload(const std::string& model) try {
     }
   }
   state_->log->write(Level::kInfo, "model unloaded", {{"model", model}, {"versions", leaving.size()}});
+  const auto until = Clock::now() + state_->options.of(model).max_run + kUnload;
   for (const auto& version : leaving) {
-    while (!version.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    while (!version.expired()) {
+      if (Clock::now() >= until) {
+        return Error{Code::kDeadline, "model " + quoted(model) + " is unloaded, and a run of it has not ended yet"};
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
   }
   return std::nullopt;
 } catch (...) {
@@ -296,6 +306,11 @@ bool Repository::drained(Clock::time_point until) {
     if (Clock::now() >= until) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+}
+
+bool Repository::loading() const {
+  const std::lock_guard<std::mutex> lock(state_->changing_mutex);
+  return !state_->changing.empty();
 }
 
 Repository::Counters Repository::counters() const { return {state_->loads, state_->load_failures, state_->unloads}; }

@@ -11,7 +11,7 @@
 // the log, and it is tried again when the file changes.
 //
 // Threads. Everything public is safe from any thread. load() and unload() take as long as loading takes: do not call
-// them on a thread that must stay responsive. Nothing else waits for a load.
+// them on a thread that must stay responsive. Nothing else waits for a load, the load of another model neither.
 #ifndef HARDTACK_SERVER_CORE_REPOSITORY_H
 #define HARDTACK_SERVER_CORE_REPOSITORY_H
 
@@ -86,6 +86,9 @@ class Repository {
   void stop();
   /// Waits until all are answered, at most until `until`; true when they are.
   bool drained(Clock::time_point until);
+
+  /// Something is being loaded or taken away: destroying the repository would wait for it.
+  bool loading() const;
 
   struct Counters {
     std::uint64_t loads = 0, load_failures = 0, unloads = 0;

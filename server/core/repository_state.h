@@ -8,11 +8,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "server/core/background.h"
 #include "server/core/bundles.h"
 #include "server/core/repository.h"
 #include "server/core/spread.h"
@@ -33,14 +35,32 @@ struct ModelSlot {
   bool wanted = true;  // false: unloaded by request, or not asked for yet
 };
 
+inline constexpr int kLoaders = 8;
+
 struct Repository::State {
+  /// As long as it lives, nobody else loads or takes away versions of the model.
+  class Change {
+   public:
+    Change(State& state, std::string model);  // waits for others
+    ~Change();
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+
+   private:
+    State& state_;
+    const std::string model_;
+  };
+
   RepositoryOptions options;
   Budget* budget = nullptr;
   Log* log = nullptr;
   Workers workers;  // without a pool with own_pools
   mutable std::shared_mutex table_mutex;
   std::map<std::string, ModelSlot> table;
-  std::mutex load_mutex;  // one load at a time; taken before table_mutex
+  std::mutex changing_mutex;  // taken before table_mutex
+  std::condition_variable changed;
+  std::set<std::string> followed;  // models that a loader will bring in line with their files; under changing_mutex
+  std::set<std::string> changing;  // models of which something is loaded or taken away now; under changing_mutex
   std::mutex thread_mutex;
   std::condition_variable wake, reap;
   std::list<std::shared_ptr<ModelVersion>> retiring;  // under thread_mutex
@@ -51,10 +71,14 @@ struct Repository::State {
   bool unreadable = false;                               // at the last look
   std::map<std::string, std::string> unreadable_models;  // at the last look, and why
   std::thread looker, reaper;
+  Background loaders{kLoaders};  // for what the looker finds: one file that is slow to read delays no other
 
   void watch_files();
   void look() noexcept;
+  void follow(const std::string& name, const FoundVersions& found);
+  void not_followed() noexcept;
   void follow_files();
+  bool in_line(const std::string& name, const FoundVersions& found) const;
   void apply(const std::string& name, const FoundVersions& found, bool again);
   FoundVersions chosen(const FoundVersions& found) const;
   void load_version(const std::string& name, std::int64_t number, const Found& found);

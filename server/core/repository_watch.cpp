@@ -27,6 +27,36 @@ FoundVersions Repository::State::chosen(const FoundVersions& found) const {
   return FoundVersions(std::prev(found.end(), static_cast<std::ptrdiff_t>(newest)), found.end());
 }
 
+Repository::State::Change::Change(State& state, std::string model) : state_(state), model_(std::move(model)) {
+  std::unique_lock<std::mutex> lock(state_.changing_mutex);
+  state_.changed.wait(lock, [this] { return state_.changing.count(model_) == 0; });
+  state_.changing.insert(model_);
+}
+
+Repository::State::Change::~Change() {
+  {
+    const std::lock_guard<std::mutex> lock(state_.changing_mutex);
+    state_.changing.erase(model_);
+  }
+  state_.changed.notify_all();
+}
+
+// Whether apply() would find nothing to do.
+bool Repository::State::in_line(const std::string& name, const FoundVersions& found) const {
+  const std::shared_lock lock(table_mutex);
+  const auto model = table.find(name);
+  if (found.empty() || model == table.end()) return found.empty() && model == table.end();
+  const FoundVersions wanted = chosen(found);
+  if (model->second.versions.size() != wanted.size()) return false;
+  return std::all_of(wanted.begin(), wanted.end(), [&](const auto& file) {
+    const auto slot = model->second.versions.find(file.first);
+    if (slot == model->second.versions.end()) return false;
+    const VersionSlot& is = slot->second;
+    if (is.failed_stamp == file.second.stamp) return true;
+    return is.serving != nullptr && is.stamp == file.second.stamp && is.reason.empty();
+  });
+}
+
 // Brings what serves in line with the files. `again`: files that failed to load are tried once more.
 void Repository::State::apply(const std::string& name, const FoundVersions& found, bool again) {
   const FoundVersions wanted = chosen(found);
@@ -107,7 +137,6 @@ void Repository::State::load_version(const std::string& name, std::int64_t numbe
 }
 
 void Repository::State::follow_files() {
-  const std::lock_guard<std::mutex> loading(load_mutex);
   std::map<std::string, std::string> kept;
   auto found = find_bundles(options.path, &kept);
   if (!found.ok()) {
@@ -141,10 +170,32 @@ void Repository::State::follow_files() {
   }
   for (const std::string& name : names) {
     const FoundVersions &was = seen[name], &is = now[name];
-    if (stopping) return;
-    if (same(was, is)) apply(name, is, false);  // it has stayed as it is for one look
+    if (same(was, is) && !in_line(name, is)) follow(name, is);  // it has stayed as it is for one look
   }
   seen = std::move(now);
+}
+
+// On a loader's thread. What is being loaded is looked at again when that is over.
+void Repository::State::follow(const std::string& name, const FoundVersions& found) {
+  {
+    const std::lock_guard<std::mutex> lock(changing_mutex);
+    if (changing.count(name) > 0 || !followed.insert(name).second) return;
+  }
+  loaders.post(0, [this, name, found] {
+    try {
+      const Change change(*this, name);
+      if (!stopping) apply(name, found, false);
+    } catch (...) {
+      not_followed();
+    }
+    const std::lock_guard<std::mutex> lock(changing_mutex);
+    followed.erase(name);
+  });
+}
+
+void Repository::State::not_followed() noexcept {
+  log->write(Level::kError, "the repository cannot be followed now; what serves goes on",
+             {{"reason", from_exception().sentence}});
 }
 
 // Out of memory, as a rule: what was not done is done at a later look.
@@ -152,8 +203,7 @@ void Repository::State::look() noexcept {
   try {
     follow_files();
   } catch (...) {
-    log->write(Level::kError, "the repository cannot be followed now; what serves goes on",
-               {{"reason", from_exception().sentence}});
+    not_followed();
   }
 }
 

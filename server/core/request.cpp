@@ -31,12 +31,14 @@ Failure set_timeout(Request& request, const Parameter& value) {
 Failure set_sequence_id(Request& request, const Parameter& value) {
   if (const auto* number = std::get_if<std::int64_t>(&value)) {
     request.sequence.id = *number == 0 ? "" : std::to_string(*number);
+    request.sequence.number = true;
     return std::nullopt;
   }
   const auto* text = std::get_if<std::string>(&value);
   if (text == nullptr) return wrong_type("sequence_id", "a whole number or text");
   if (text->size() > 256) return wrong_type("sequence_id", "at most 256 bytes long");
   request.sequence.id = *text;
+  request.sequence.number = false;
   return std::nullopt;
 }
 

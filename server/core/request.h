@@ -43,6 +43,7 @@ struct Sequence {
   std::string id;  // empty: none; numbers are written in decimal
   bool start = false;
   bool end = false;
+  bool number = false;  // what the client sent: 1 and "1" are two sequences
 };
 
 /// Whether the model may run on the calling thread, before infer() returns, if a session is idle and nobody waits: saves
@@ -74,6 +75,8 @@ struct Request {
   std::vector<Input> inputs;         // in any order
   std::vector<std::string> outputs;  // the names asked for, answered in this order; empty: all, in the model's order
   Sequence sequence;
+  std::string owner;         // whose sequences these are: the name of a token; "" for everybody who shows none
+  std::uint64_t client = 0;  // tells clients apart that wait for the model: a token, or else a connection
   Clock::time_point arrived = Clock::now();               // statistics and deadlines count from here
   Clock::time_point deadline = Clock::time_point::max();  // a request not started by then is answered with kDeadline
   /// Set by the protocol when the client has gone: a request not started is dropped (kCancelled). May be null.

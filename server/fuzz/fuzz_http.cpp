@@ -33,7 +33,7 @@ http::Routes& routes() {
   static fuzz::Serving& all = fuzz::serving();
   static Background here(0);
   static http::Routes* const only =
-      new http::Routes(*all.repository, all.shared, *all.log, kMostBody, here, here, [](MetricsPage&) {});
+      new http::Routes(*all.repository, all.shared, *all.access, *all.log, kMostBody, here, here, [](MetricsPage&) {});
   return *only;
 }
 

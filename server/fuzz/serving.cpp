@@ -31,6 +31,7 @@ void add_region(SharedMemory& shared) {
 Serving* start() {
   auto* made = new Serving;
   made->log = std::move(*Log::open("/dev/null", LogFormat::kJson, Level::kError));
+  made->access = std::move(*Access::open("", *made->log));
   RepositoryOptions options;
   options.path = (std::filesystem::temp_directory_path() / ("hardtack_fuzz_" + std::to_string(::getpid()))).string();
   options.poll = std::chrono::milliseconds(0);

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "server/core/access.h"
 #include "server/core/log.h"
 #include "server/core/repository.h"
 #include "server/core/shared_memory.h"
@@ -20,6 +21,7 @@ void require_sentence(std::string_view text);
 struct Serving {
   Budget budget{std::uint64_t{1} << 32};
   std::unique_ptr<Log> log;
+  std::unique_ptr<Access> access;  // for everybody
   std::unique_ptr<Repository> repository;
   SharedMemory shared;  // with a region "in" of 256 bytes
 };

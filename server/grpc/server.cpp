@@ -18,7 +18,7 @@ namespace hardtack::serve::rpc {
 
 namespace {
 
-constexpr int kControlThreads = 2, kParsingThreads = 2;
+constexpr int kControlThreads = 8, kParsingThreads = 2;
 // gRPC cancels calls that come while it shuts down, without a word; until then they are told to go elsewhere.
 constexpr auto kDrainGrace = std::chrono::milliseconds(250);
 constexpr std::uint64_t kConnectionsQuota = std::uint64_t{64} << 20;
@@ -51,8 +51,8 @@ void set_limits(const GrpcOptions& options, std::uint64_t most, ::grpc::ServerBu
 }  // namespace
 
 struct GrpcServer::State {
-  State(const GrpcOptions& options_, Repository& repository, SharedMemory& memory, Log& log)
-      : options(options_), quota(repository.budget()), shared(options, repository, memory, parsing, log) {
+  State(const GrpcOptions& options_, Repository& repository, SharedMemory& memory, Access& access, Log& log)
+      : options(options_), quota(repository.budget()), shared(options, repository, memory, access, parsing, log) {
     quota.charge(quota_of(options, repository.budget()));
   }
 
@@ -72,11 +72,11 @@ struct GrpcServer::State {
 GrpcServer::GrpcServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Outcome<std::unique_ptr<GrpcServer>> GrpcServer::start(const GrpcOptions& options, Repository& repository,
-                                                       SharedMemory& shared, Log& log) {
+                                                       SharedMemory& shared, Access& access, Log& log) {
   set_library_log(&log);
   auto secrets = credentials(options);
   if (!secrets.ok()) return secrets.error();
-  auto state = std::make_unique<State>(options, repository, shared, log);
+  auto state = std::make_unique<State>(options, repository, shared, access, log);
   auto acceptor = Acceptor::listen(options.host, options.port, options.max_connections, log);
   if (!acceptor.ok()) return acceptor.error();
   ::grpc::ServerBuilder builder;

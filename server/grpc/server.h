@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "server/core/access.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/core/repository.h"
@@ -40,7 +41,7 @@ class GrpcServer {
   /// Listens and serves. kInvalid: the address is in use or not ours, or a TLS file is bad. What is referred to must
   /// outlive the server; the repository must have answered everything before the server is stopped or destroyed.
   static Outcome<std::unique_ptr<GrpcServer>> start(const GrpcOptions& options, Repository& repository,
-                                                    SharedMemory& shared, Log& log);
+                                                    SharedMemory& shared, Access& access, Log& log);
   ~GrpcServer();
 
   std::uint16_t port() const;

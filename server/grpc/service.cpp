@@ -21,6 +21,14 @@ using Context = ::grpc::CallbackServerContext;
 // gRPC 1.51 polls with half as many threads as there are cores, from 2 to 16; one is always left for the others.
 int run_here_slots() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 2, 2U, 16U)) - 1; }
 
+// What a method asks for. Shared memory is part of inference.
+Role role_of(std::string_view method) {
+  if (method == "ServerLive" || method == "ServerReady") return Role::kNone;
+  if (method == "ModelInfer") return Role::kInfer;
+  if (method == "RepositoryModelLoad" || method == "RepositoryModelUnload") return Role::kControl;
+  return method.find("egister") != method.npos ? Role::kInfer : Role::kAny;
+}
+
 // A call with one message and one reply. To gRPC it is a stream, which is the same on the wire: of other calls gRPC says
 // nothing until their message is there.
 class UnaryCall : public ::grpc::ServerBidiReactor<Bytes, Bytes>, private Waiting::Call {
@@ -28,8 +36,14 @@ class UnaryCall : public ::grpc::ServerBidiReactor<Bytes, Bytes>, private Waitin
   UnaryCall(Shared& shared, Context* context, const char* method)
       : shared_(shared), context_(context), method_(method) {
     ++shared_.counts.calls;
-    shared_.waiting.enter(*this);
-    StartRead(&in_);
+    auto caller = admit(shared.access, *context, role_of(method));
+    if (caller.ok()) {
+      caller_ = std::move(*caller);
+      shared_.waiting.enter(*this);
+      StartRead(&in_);
+    } else {
+      finish(caller.error());
+    }
   }
 
   void OnReadDone(bool ok) final {
@@ -67,6 +81,7 @@ class UnaryCall : public ::grpc::ServerBidiReactor<Bytes, Bytes>, private Waitin
   Shared& shared_;
   Context* context_;
   const char* method_;
+  Caller caller_;
   Bytes in_, out_;
   const Clock::time_point arrived_ = Clock::now();
 
@@ -96,7 +111,7 @@ class InferCall final : public UnaryCall {
   void start() override {
     if (shared_.draining) return finish(Error{Code::kStopping, "the server is shutting down"});
     if (!takes_long(in_)) return run(true);
-    shared_.parsing.post(number_of(*context_), [this] {
+    shared_.parsing.post(caller_.number, [this] {
       try {
         run(false);
       } catch (...) {  // before anything was handed over
@@ -112,6 +127,8 @@ class InferCall final : public UnaryCall {
     if (wrong) return finish(shared_.repository.why_refused(request, *wrong));
     request.deadline = std::min(request.deadline, deadline_);
     request.cancelled = cancelled_;
+    request.client = caller_.number;
+    request.owner = caller_.name;
     const bool early = !request.sequence.id.empty();
     if (early) request.delivery = delivery_of(deliveries_, shared_.memory, false, out_);
     Shared& shared = shared_;  // finish() may come before infer() returns, and end this
@@ -150,7 +167,7 @@ class PageCall final : public UnaryCall {
   void start() override {
     if (Failure wrong = parse(in_, message_, shared_.repository.budget())) return finish(std::move(wrong));
     if (control_ == nullptr) return finish(respond());
-    control_->post(number_of(*context_), [this] { finish(respond()); });
+    control_->post(caller_.number, [this] { finish(respond()); });
   }
 
   Failure respond() noexcept try {
@@ -216,11 +233,12 @@ class Service final : public ::grpc::Service {
 
 }  // namespace
 
-Shared::Shared(const GrpcOptions& options_, Repository& repository_, SharedMemory& memory_, Background& parsing_,
-               Log& log_)
+Shared::Shared(const GrpcOptions& options_, Repository& repository_, SharedMemory& memory_, Access& access_,
+               Background& parsing_, Log& log_)
     : options(options_),
       repository(repository_),
       memory(memory_),
+      access(access_),
       log(log_),
       answers(repository_, memory_),
       parsing(parsing_),
@@ -232,8 +250,17 @@ ReadRoom Shared::read_room() {
           [this](const Request& request) { return repository.check(request); }};
 }
 
-std::uint64_t number_of(const ::grpc::CallbackServerContext& context) {
-  return std::hash<std::string>()(context.peer());
+Outcome<Caller> admit(Access& access, const ::grpc::CallbackServerContext& context, Role role) {
+  Caller caller;
+  if (access.asks()) {
+    const auto shown = context.client_metadata().find("authorization");
+    const bool none = shown == context.client_metadata().end();
+    auto known = access.admit(none ? "" : std::string_view(shown->second.data(), shown->second.size()), role);
+    if (!known.ok()) return known.error();
+    caller = std::move(*known);
+  }
+  if (caller.number == 0) caller.number = std::hash<std::string>()(context.peer());
+  return caller;
 }
 
 bool Shared::take_slot() {

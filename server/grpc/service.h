@@ -11,6 +11,7 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "server/core/access.h"
 #include "server/core/background.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
@@ -27,11 +28,13 @@ class StreamCall;
 /// Lives as long as any call.
 class Shared {
  public:
-  Shared(const GrpcOptions& options_, Repository& repository_, SharedMemory& memory_, Background& parsing_, Log& log_);
+  Shared(const GrpcOptions& options_, Repository& repository_, SharedMemory& memory_, Access& access_,
+         Background& parsing_, Log& log_);
 
   const GrpcOptions& options;
   Repository& repository;
   SharedMemory& memory;
+  Access& access;
   Log& log;
   const Answers answers;
   Background& parsing;  // for messages that take long to read
@@ -69,8 +72,8 @@ class Shared {
   std::unordered_set<std::shared_ptr<StreamCall>> streams_;
 };
 
-/// Tells clients apart.
-std::uint64_t number_of(const ::grpc::CallbackServerContext& context);
+/// Who calls, if the caller may: by the token in the metadata `authorization`, or else by connection.
+Outcome<Caller> admit(Access& access, const ::grpc::CallbackServerContext& context, Role role);
 
 /// The end of the client's patience in the core's clock.
 Clock::time_point deadline_of(const ::grpc::CallbackServerContext& context);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "server/grpc/infer.h"
 
@@ -36,6 +37,13 @@ StreamCall* StreamCall::start(Shared& shared, ::grpc::CallbackServerContext* con
   const std::shared_ptr<StreamCall> call(new StreamCall(shared, context));
   call->self_ = call;
   ++shared.counts.streams;
+  auto caller = admit(shared.access, *context, Role::kInfer);
+  if (caller.ok()) {
+    call->caller_ = std::move(*caller);
+  } else {
+    call->closed_ = true;
+    call->status_ = to_status(caller.error());
+  }
   shared.add(call);
   call->pump();
   return call.get();
@@ -85,7 +93,7 @@ void StreamCall::OnReadDone(bool ok) {
   }
   if (slot == nullptr || !takes_long(incoming_)) return taken(slot);
   try {
-    shared_.parsing.post(number_of(*context_), [self, slot] { self->taken(slot); });
+    shared_.parsing.post(caller_.number, [self, slot] { self->taken(slot); });
   } catch (...) {
     reply(slot, error_bytes("", "", from_exception().sentence));
     taken(nullptr);
@@ -108,12 +116,19 @@ void StreamCall::take(const std::shared_ptr<Slot>& slot) try {
   if (incoming_.Valid()) shared_.counts.bytes_in += incoming_.Length();
   auto deliveries = std::make_shared<Deliveries>();
   Request request;
+  const bool first = std::exchange(first_, false);  // counted with the call
+  if (!first) {
+    auto again = admit(shared_.access, *context_, Role::kInfer);
+    if (!again.ok()) return reply(slot, error_bytes("", "", again.error().sentence));
+  }
   if (Failure wrong = read_request(incoming_, shared_.read_room(), request, *deliveries)) {
     const Error said = shared_.repository.why_refused(request, *wrong);
     return reply(slot, error_bytes(request.model, request.id, said.sentence));
   }
   request.deadline = std::min(request.deadline, deadline_);
   request.cancelled = cancelled_;
+  request.client = caller_.number;
+  request.owner = caller_.name;
   const std::string model = request.model, id = request.id;
   auto early = request.sequence.id.empty() ? nullptr : std::make_shared<Bytes>();
   if (early != nullptr) request.delivery = delivery_of(deliveries, shared_.memory, true, *early);

@@ -43,6 +43,8 @@ class StreamCall final : public ::grpc::ServerBidiReactor<Bytes, Bytes>,
   const Clock::time_point deadline_;
   const std::shared_ptr<std::atomic<bool>> cancelled_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<StreamCall> self_;
+  Caller caller_;
+  bool first_ = true;  // no message came yet; of whoever reads
 
   std::mutex mutex_;
   Bytes incoming_;

@@ -1,17 +1,19 @@
 #include "server/grpc/tls.h"
 
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 namespace hardtack::serve::rpc {
 
 namespace {
+
+constexpr unsigned kRefreshSeconds = 1;  // how often gRPC looks whether the files changed
 
 // gRPC says of a bad file only that there is no server, so OpenSSL is asked first.
 Failure bad_file(const std::string& what, const std::string& path) {
@@ -38,24 +40,24 @@ Failure check_files(const GrpcOptions& options) {
   return std::nullopt;
 }
 
-std::string content_of(const std::string& path) {
-  std::ostringstream text;
-  if (!path.empty()) text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
 }  // namespace
 
 Outcome<std::shared_ptr<::grpc::ServerCredentials>> credentials(const GrpcOptions& options) {
   if (options.tls_certificate.empty()) return ::grpc::InsecureServerCredentials();
   if (Failure bad = check_files(options)) return *bad;
-  ::grpc::SslServerCredentialsOptions ssl;
-  ssl.pem_key_cert_pairs.push_back({content_of(options.tls_key), content_of(options.tls_certificate)});
-  ssl.pem_root_certs = content_of(options.tls_client_ca);
-  if (!options.tls_client_ca.empty()) {
-    ssl.client_certificate_request = GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
+  using ::grpc::experimental::FileWatcherCertificateProvider;
+  const bool asks = !options.tls_client_ca.empty();
+  auto files = asks ? std::make_shared<FileWatcherCertificateProvider>(options.tls_key, options.tls_certificate,
+                                                                       options.tls_client_ca, kRefreshSeconds)
+                    : std::make_shared<FileWatcherCertificateProvider>(options.tls_key, options.tls_certificate,
+                                                                       kRefreshSeconds);
+  ::grpc::experimental::TlsServerCredentialsOptions tls(std::move(files));
+  tls.watch_identity_key_cert_pairs();
+  if (asks) {
+    tls.watch_root_certs();
+    tls.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   }
-  return ::grpc::SslServerCredentials(ssl);
+  return ::grpc::experimental::TlsServerCredentials(tls);
 }
 
 }  // namespace hardtack::serve::rpc

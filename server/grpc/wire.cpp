@@ -176,8 +176,11 @@ Failure write_infer(const pb::ModelInferResponse& head, const std::vector<Raw>& 
       case Code::kNotReady:
       case Code::kQueueFull:
       case Code::kStopping: return ::grpc::StatusCode::UNAVAILABLE;
+      case Code::kUnauthenticated: return ::grpc::StatusCode::UNAUTHENTICATED;
+      case Code::kForbidden: return ::grpc::StatusCode::PERMISSION_DENIED;
       case Code::kNotFound: return ::grpc::StatusCode::NOT_FOUND;
       case Code::kTooLarge:
+      case Code::kTooMany:
       case Code::kNoMemory: return ::grpc::StatusCode::RESOURCE_EXHAUSTED;
       case Code::kUnsupported: return ::grpc::StatusCode::UNIMPLEMENTED;
       case Code::kDeadline:

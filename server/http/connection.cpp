@@ -15,6 +15,7 @@
 
 #include "server/core/background.h"
 #include "server/http/body.h"
+#include "server/http/chunked_body.h"
 #include "server/http/wire.h"
 
 namespace hardtack::serve::http {
@@ -28,34 +29,6 @@ using Tls = asio::ssl::stream<Socket>;
 using Error = beast::error_code;
 using HeadParser = beast::http::request_parser<beast::http::empty_body>;
 
-// Receives the chunks of a body, as Beast's parser wants it.
-struct CountedBody {
-  using value_type = std::shared_ptr<Body>;
-  class reader {
-   public:
-    template <bool kRequest, typename Fields>
-    reader(beast::http::header<kRequest, Fields>&, value_type& body) : body_(body) {}
-    void init(const boost::optional<std::uint64_t>&, Error& error) { error = {}; }
-    template <typename Buffers>
-    std::size_t put(const Buffers& buffers, Error& error) {
-      std::size_t taken = 0;
-      for (auto it = asio::buffer_sequence_begin(buffers); it != asio::buffer_sequence_end(buffers); ++it) {
-        const asio::const_buffer part = *it;
-        if (!body_->append(part.data(), part.size())) {
-          error = make_error_code(boost::system::errc::not_enough_memory);
-          return taken;
-        }
-        taken += part.size();
-      }
-      error = {};
-      return taken;
-    }
-    void finish(Error& error) { error = {}; }
-
-   private:
-    value_type& body_;
-  };
-};
 using ChunkParser = beast::http::request_parser<CountedBody>;
 
 constexpr std::size_t kReadStep = 64U << 10;
@@ -159,6 +132,11 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     const std::uint64_t length = chunked ? 0 : parser_->content_length().value_or(0);
     if (auto refusal = refuse_head(head, chunked, length, shared_.options.max_body)) return refuse(std::move(refusal));
     request_ = request_of(head);
+    if (const Failure refused = shared_.routes.admit(request_)) {
+      HttpReply reply = error_reply(*refused);
+      if (chunked || length > 0) reply.close = true;  // the body is not read
+      return reply.close ? refuse(std::move(reply)) : answer(std::move(reply));
+    }
     if (expects_continue(head) && buffer_.size() == 0 && (chunked || length > 0)) {
       return asio::async_write(stream_, asio::buffer("HTTP/1.1 100 Continue\r\n\r\n", 25),
                                [self = this->shared_from_this(), chunked, length](Error error, std::size_t) {
@@ -295,6 +273,12 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
   }
 
   // --- writing ---
+
+  // Without a body: the next request follows.
+  void answer(HttpReply reply) {
+    reply_ = std::move(reply);
+    write();
+  }
 
   void refuse(std::optional<HttpReply> reply) {
     if (!reply) return;

@@ -69,6 +69,8 @@ class RequestMaker {
     request.id = std::move(json.id);
     request.arrived = http_.arrived;
     request.cancelled = http_.cancelled;
+    request.client = http_.caller.number != 0 ? http_.caller.number : http_.connection;
+    request.owner = http_.caller.name;
     request.run_here = http_.run_here;
     for (const auto& [name, value] : json.parameters) {
       if (Failure wrong = apply_parameter(request, name, value)) return wrong;

@@ -10,6 +10,9 @@ int status_of(Code code) {
     case Code::kNotReady:
     case Code::kUnsupported:
     case Code::kModel: return 400;
+    case Code::kUnauthenticated: return 401;
+    case Code::kForbidden: return 403;
+    case Code::kTooMany: return 429;
     case Code::kNotFound: return 404;
     case Code::kTooLarge: return 413;
     case Code::kQueueFull:
@@ -28,6 +31,8 @@ const char* reason_of(int status) {
   switch (status) {
     case 200: return "OK";
     case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 403: return "Forbidden";
     case 404: return "Not Found";
     case 405: return "Method Not Allowed";
     case 408: return "Request Timeout";
@@ -35,6 +40,7 @@ const char* reason_of(int status) {
     case 413: return "Content Too Large";
     case 415: return "Unsupported Media Type";
     case 417: return "Expectation Failed";
+    case 429: return "Too Many Requests";
     case 431: return "Request Header Fields Too Large";
     case 499: return "Client Closed Request";
     case 501: return "Not Implemented";

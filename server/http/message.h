@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/core/access.h"
 #include "server/core/budget.h"
 #include "server/core/error.h"
 #include "server/core/request.h"
@@ -25,6 +26,7 @@ struct HttpRequest {
   std::string target;            // as it came: "/v2/models/m/infer?x=1"
   std::string content_encoding;  // lower case; "" for none
   std::string accept_encoding;
+  std::string authorization;
   std::string json_length;            // the header Inference-Header-Content-Length; "" without
   std::shared_ptr<const void> owner;  // of the body
   std::byte* body = nullptr;
@@ -34,6 +36,7 @@ struct HttpRequest {
   RunHere run_here = RunHere::kNo;
   bool on_io_thread = false;     // which must not be held up: what takes long goes to Routes' `parsing`
   std::uint64_t connection = 0;  // a number of its own
+  Caller caller;                 // by Routes::admit
 
   std::string_view text() const { return {reinterpret_cast<const char*>(body), body_nbytes}; }
 };

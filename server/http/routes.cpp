@@ -49,6 +49,18 @@ std::vector<std::string> segments(std::string_view target) {
   return path;
 }
 
+// What a request to this path asks for. Shared memory is part of inference.
+Role role_for(const std::vector<std::string>& path) {
+  if (path.size() == 1 && path[0] == "metrics") return Role::kMetrics;
+  if (path.size() < 2 || path[0] != "v2") return Role::kAny;
+  if (path[1] == "health") return Role::kNone;
+  const std::string& last = path.back();
+  if (path[1] == "repository") return last == "load" || last == "unload" ? Role::kControl : Role::kAny;
+  const bool shared_memory = path[1] == "systemsharedmemory" || path[1] == "cudasharedmemory";
+  if (path[1] == "models" && last == "infer") return Role::kInfer;
+  return shared_memory && last != "status" ? Role::kInfer : Role::kAny;
+}
+
 HttpReply page(std::string text) {
   HttpReply reply;
   reply.text = std::move(text);
@@ -86,15 +98,24 @@ Outcome<Json> small_object(HttpRequest& request, Budget& budget) {
 
 }  // namespace
 
-Routes::Routes(Repository& repository, SharedMemory& shared, const Log& log, std::size_t max_body, Background& control,
-               Background& parsing, std::function<void(MetricsPage&)> more_metrics)
+Routes::Routes(Repository& repository, SharedMemory& shared, Access& access, const Log& log, std::size_t max_body,
+               Background& control, Background& parsing, std::function<void(MetricsPage&)> more_metrics)
     : repository_(repository),
       shared_(shared),
+      access_(access),
       log_(log),
       max_body_(max_body),
       control_(control),
       parsing_(parsing),
       more_metrics_(std::move(more_metrics)) {}
+
+Failure Routes::admit(HttpRequest& request) {
+  if (!access_.asks()) return std::nullopt;
+  auto caller = access_.admit(request.authorization, role_for(segments(request.target)));
+  if (!caller.ok()) return caller.error();
+  request.caller = std::move(*caller);
+  return std::nullopt;
+}
 
 void Routes::handle(HttpRequest&& request, Reply&& reply) {
   const Path path = segments(request.target);

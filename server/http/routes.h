@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "server/core/access.h"
 #include "server/core/background.h"
 #include "server/core/metrics.h"
 #include "server/core/repository.h"
@@ -19,9 +20,11 @@ class Routes {
  public:
   /// Loading a model goes to `control`, and what an io thread must not do to `parsing`. `more_metrics` adds what others
   /// count.
-  Routes(Repository& repository, SharedMemory& shared, const Log& log, std::size_t max_body, Background& control,
-         Background& parsing, std::function<void(MetricsPage&)> more_metrics);
+  Routes(Repository& repository, SharedMemory& shared, Access& access, const Log& log, std::size_t max_body,
+         Background& control, Background& parsing, std::function<void(MetricsPage&)> more_metrics);
 
+  /// Whether who asks may: sets `caller`, or says why not. Comes before the body is read.
+  Failure admit(HttpRequest& request);
   /// Calls `reply` exactly once, before it returns or later.
   void handle(HttpRequest&& request, Reply&& reply);
 
@@ -41,6 +44,7 @@ class Routes {
 
   Repository& repository_;
   SharedMemory& shared_;
+  Access& access_;
   const Log& log_;
   std::size_t max_body_;
   Background& control_;

@@ -28,7 +28,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-constexpr int kControlThreads = 2, kParsingThreads = 2;
+constexpr int kControlThreads = 8, kParsingThreads = 2;
 constexpr auto kSweep = std::chrono::milliseconds(100);
 
 int io_threads(const HttpOptions& options) {
@@ -42,18 +42,18 @@ Error invalid(std::string sentence) { return {Code::kInvalid, std::move(sentence
 
 class HttpServer::State {
  public:
-  State(const HttpOptions& options_, Repository& repository, SharedMemory& memory, Log& log_,
+  State(const HttpOptions& options_, Repository& repository, SharedMemory& memory, Access& access, Log& log_,
         std::function<void(MetricsPage&)> more_metrics)
       : options(options_),
         log(log_),
-        routes(repository, memory, log_, options_.max_body, control, parsing,
+        routes(repository, memory, access, log_, options_.max_body, control, parsing,
                [this, more = std::move(more_metrics)](MetricsPage& page) {
                  write_metrics(page);
                  if (more) more(page);
                }),
         shared(options, routes, parsing, repository.budget(), log_, io_threads(options_) - 1) {}
 
-  Failure prepare_tls();
+  Outcome<std::shared_ptr<asio::ssl::context>> tls_context() const;
   Failure listen();
   void accept();
   void sweep();
@@ -66,7 +66,7 @@ class HttpServer::State {
   Routes routes;
   SharedState shared;
   asio::io_context io{io_threads(options)};
-  std::optional<asio::ssl::context> tls;
+  std::shared_ptr<asio::ssl::context> tls;  // null: plain; changed by reload_tls() while others read it
   // The acceptor is used by one thread at a time: drain() closes it while others accept.
   asio::strand<asio::io_context::executor_type> accepting = asio::make_strand(io);
   asio::basic_socket_acceptor<tcp, decltype(accepting)> acceptor{accepting};
@@ -77,25 +77,25 @@ class HttpServer::State {
   std::vector<std::thread> threads;
 };
 
-Failure HttpServer::State::prepare_tls() {
-  if (options.tls_certificate.empty()) return std::nullopt;
-  tls.emplace(asio::ssl::context::tls_server);
-  tls->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
-                   asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
+Outcome<std::shared_ptr<asio::ssl::context>> HttpServer::State::tls_context() const {
+  if (options.tls_certificate.empty()) return std::shared_ptr<asio::ssl::context>();
+  auto made = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_server);
+  made->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
+                    asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
   ErrorCode error;
   const auto bad_file = [&error](const std::string& what, const std::string& path) {
     const bool readable = ::access(path.c_str(), R_OK) == 0;
     return invalid(what + " " + path + " cannot be used: " + (readable ? error.message() : std::strerror(errno)));
   };
-  tls->use_certificate_chain_file(options.tls_certificate, error);
+  made->use_certificate_chain_file(options.tls_certificate, error);
   if (error) return bad_file("the TLS certificate", options.tls_certificate);
-  tls->use_private_key_file(options.tls_key, asio::ssl::context::pem, error);
+  made->use_private_key_file(options.tls_key, asio::ssl::context::pem, error);
   if (error) return bad_file("the TLS key", options.tls_key);
-  if (options.tls_client_ca.empty()) return std::nullopt;
-  tls->load_verify_file(options.tls_client_ca, error);
+  if (options.tls_client_ca.empty()) return made;
+  made->load_verify_file(options.tls_client_ca, error);
   if (error) return bad_file("the file of client authorities", options.tls_client_ca);
-  tls->set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert);
-  return std::nullopt;
+  made->set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert);
+  return made;
 }
 
 Failure HttpServer::State::listen() {
@@ -131,7 +131,7 @@ void HttpServer::State::accept() {
                        {{"protocol", "HTTP"}, {"max_connections", options.max_connections}});
       turn_away(socket, options.max_connections);
     } else {
-      serve(std::move(socket), tls ? &*tls : nullptr, shared);
+      serve(std::move(socket), std::atomic_load(&tls).get(), shared);
     }
     accept();
   });
@@ -178,10 +178,12 @@ void HttpServer::State::write_metrics(MetricsPage& page) const {
 HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Outcome<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options, Repository& repository,
-                                                       SharedMemory& shared, Log& log,
+                                                       SharedMemory& shared, Access& access, Log& log,
                                                        std::function<void(MetricsPage&)> more_metrics) {
-  auto state = std::make_unique<State>(options, repository, shared, log, std::move(more_metrics));
-  if (Failure failed = state->prepare_tls()) return *failed;
+  auto state = std::make_unique<State>(options, repository, shared, access, log, std::move(more_metrics));
+  auto tls = state->tls_context();
+  if (!tls.ok()) return tls.error();
+  state->tls = std::move(*tls);
   if (Failure failed = state->listen()) return *failed;
   state->accept();
   state->sweep();
@@ -194,6 +196,22 @@ Outcome<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& option
 HttpServer::~HttpServer() { stop(); }
 
 std::uint16_t HttpServer::port() const { return state_->port; }
+
+void HttpServer::reload_tls() noexcept {
+  try {
+    auto tls = state_->tls_context();
+    if (!tls.ok()) {
+      state_->log.write(Level::kError, "the files of TLS were not taken; those before go on",
+                        {{"reason", tls.error().sentence}});
+    } else if (*tls != nullptr) {
+      std::atomic_store(&state_->tls, std::move(*tls));
+      state_->log.write(Level::kInfo, "the files of TLS were read", {{"certificate", state_->options.tls_certificate}});
+    }
+  } catch (...) {
+    state_->log.write(Level::kError, "the files of TLS were not taken; those before go on",
+                      {{"reason", from_exception().sentence}});
+  }
+}
 
 void HttpServer::drain() {
   state_->shared.draining_since = Clock::now().time_since_epoch().count();

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "server/core/access.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/core/repository.h"
@@ -41,11 +42,13 @@ class HttpServer {
   /// to must outlive the server; the repository must have answered everything before the server is destroyed.
   /// `more_metrics` adds to /metrics.
   static Outcome<std::unique_ptr<HttpServer>> start(const HttpOptions& options, Repository& repository,
-                                                    SharedMemory& shared, Log& log,
+                                                    SharedMemory& shared, Access& access, Log& log,
                                                     std::function<void(MetricsPage&)> more_metrics);
   ~HttpServer();
 
   std::uint16_t port() const;
+  /// Reads the files of TLS again, for connections that come from now on; bad ones change nothing, and the log says so.
+  void reload_tls() noexcept;
   /// Listens no more. Requests on open connections are served; each reply says that it is the last, and connections that
   /// are idle a quarter of a second later are closed.
   void drain();

@@ -41,6 +41,7 @@ HttpRequest request_of(const Fields& head) {
   request.target = text_of(head.target());
   request.content_encoding = lower(head[Field::content_encoding]);
   request.accept_encoding = lower(head[Field::accept_encoding]);
+  request.authorization = text_of(head[Field::authorization]);
   request.json_length = text_of(head["Inference-Header-Content-Length"]);
   return request;
 }
@@ -104,6 +105,8 @@ std::string head_of(const HttpReply& reply, bool keep_alive) {
   if (reply.has_json_length) (head += "\r\nInference-Header-Content-Length: ") += std::to_string(reply.json_nbytes);
   if (reply.encoding != nullptr) (head += "\r\nContent-Encoding: ") += reply.encoding;
   if (reply.allow != nullptr) (head += "\r\nAllow: ") += reply.allow;
+  if (reply.status == 401) head += "\r\nWWW-Authenticate: Bearer";
+  if (reply.status == 429) head += "\r\nRetry-After: 1";
   if (reply.status == 503) head += "\r\nRetry-After: 1";
   head += keep_alive ? "\r\nConnection: keep-alive\r\n\r\n" : "\r\nConnection: close\r\n\r\n";
   return head;

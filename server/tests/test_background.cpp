@@ -11,7 +11,7 @@ TEST_CASE("clients take turns, and all that was posted is done") {
   std::string order;
   {
     Background background(1);
-    background.post(1, [until = release.get_future().share()] { until.wait(); });
+    background.post(9, [until = release.get_future().share()] { until.wait(); });
     for (const char* name : {"a", "b", "c"}) background.post(1, [&order, name] { order += name; });
     for (const char* name : {"x", "y"}) background.post(2, [&order, name] { order += name; });
     background.post(3, [&order] { order += "1"; });
