@@ -45,6 +45,7 @@ class Batcher {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  static constexpr auto kLook = std::chrono::milliseconds(100);  // how often clients that went away are looked for
 
   // Nothing here throws: what needs memory and gets none is told to the request that it was for. Requests are moved
   // between lists, and every session is given back.

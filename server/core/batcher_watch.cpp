@@ -9,7 +9,6 @@ namespace hardtack::serve {
 
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(100);      // how often clients that went away are looked for
 constexpr Clock::duration kTrim = std::chrono::seconds(1);  // how often sessions that hold memory are looked at
 constexpr auto kIdle = std::chrono::seconds(10);            // after so long they give it back
 

@@ -5,7 +5,6 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/core/error.hpp>
 #include <boost/beast/http/message.hpp>
-#include <boost/optional.hpp>
 #include <memory>
 
 #include "server/http/body.h"

@@ -50,6 +50,16 @@ def two_of(message: Any) -> Any:
     return message
 
 
+DATATYPES = {"f32": "FP32", "f64": "FP64", "f16": "FP16", "bf16": "BF16", "i8": "INT8", "i16": "INT16"}
+DATATYPES |= {"i32": "INT32", "i64": "INT64", "u8": "UINT8", "bool": "BOOL"}
+TYPES = [*(tensor(f"x_{name}", t, [2, 3]) for name, t in DATATYPES.items()), tensor("x_s", "FP32", [])]
+
+
+def of_types(first: Any) -> list[Any]:
+    """All inputs of the model types, one of them in another form and before the others."""
+    return [first, *(other for other in TYPES if other.name != first.name)]
+
+
 BAD: list[tuple[Any, str, str]] = [
     (request("nobody", X), "NOT_FOUND", 'there is no model "nobody"'),
     (request("nobody"), "NOT_FOUND", 'there is no model "nobody"'),
@@ -87,9 +97,9 @@ BAD: list[tuple[Any, str, str]] = [
         'input "x" has contents and the request has raw_input_contents; it must have one of them',
     ),
     (
-        request(inputs=[tensor("x", "FP32", [2, 4]), tensor("z", "FP32", [1])], raw_input_contents=[X.tobytes()]),
+        request("types", inputs=TYPES, raw_input_contents=[b"\0" * 24]),
         "INVALID_ARGUMENT",
-        'input "z" has no data: the request has 1 raw_input_contents, '
+        'input "x_f64" has no data: the request has 1 raw_input_contents, '
         "and each input that is not in shared memory takes one",
     ),
     (
@@ -111,14 +121,14 @@ BAD: list[tuple[Any, str, str]] = [
         'input "x" has datatype BYTES; models here take numbers only, so encode text in the client (a tokenizer)',
     ),
     (
-        request(inputs=[tensor("x", "INT8", [2], int_contents=[1, 128])]),
+        request("types", inputs=of_types(tensor("x_i8", "INT8", [2, 3], int_contents=[1, 128, 0, 0, 0, 0]))),
         "INVALID_ARGUMENT",
-        'input "x": element 1 is 128, which INT8 does not hold',
+        'input "x_i8": element 1 is 128, which INT8 does not hold',
     ),
     (
-        request(inputs=[tensor("x", "UINT8", [1], uint_contents=[256])]),
+        request("types", inputs=of_types(tensor("x_u8", "UINT8", [2, 3], uint_contents=[256, 0, 0, 0, 0, 0]))),
         "INVALID_ARGUMENT",
-        'input "x": element 0 is 256, which UINT8 does not hold',
+        'input "x_u8": element 0 is 256, which UINT8 does not hold',
     ),
     (
         request(inputs=[tensor("x", "INT64", [2, 4])], raw_input_contents=[b"\0" * 64]),
