@@ -21,6 +21,8 @@ WHOLE = (
     "aten.scaled_dot_product_attention.default",
     "aten.lstm.input",
     "aten.gru.input",
+    "aten.rnn_tanh.input",
+    "aten.rnn_relu.input",
     "aten.linear.default",
     "aten.matmul.default",
     "aten.addmm.default",

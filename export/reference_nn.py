@@ -9,6 +9,7 @@ import math
 import torch
 import torch.nn.functional as F
 
+from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.export.reference import Step
 from hardtack.export.reference_ops import KERNELS
 
@@ -125,7 +126,8 @@ def _recurrent(s: Step) -> tuple[torch.Tensor, ...]:
         y, h, c = torch.lstm(x, first, weights, has_bias, 1, 0.0, False, False, False)
         out: tuple[torch.Tensor, ...] = (y, h[0], c[0])
     else:
-        y, h = torch.gru(x, first[0], weights, has_bias, 1, 0.0, False, False, False)
+        layer = getattr(torch, s.op.kind)  # gru, rnn_tanh, rnn_relu
+        y, h = layer(x, first[0], weights, has_bias, 1, 0.0, False, False, False)
         out = (y, h[0])
     return (out[0].flip(0), *out[1:]) if s.attr("reverse") else out
 
@@ -138,7 +140,6 @@ KERNELS.update(
         "pool_index": _pool_index,
         "adaptive_pool": _adaptive,
         "resize": _resize,
-        "lstm": _recurrent,
-        "gru": _recurrent,
+        **dict.fromkeys(GATES, _recurrent),
     }
 )

@@ -31,7 +31,7 @@ def _lstm(
     return _output(x, hx[0], both), torch.empty_like(hx[0]), torch.empty_like(hx[1])
 
 
-def _gru(
+def _one_state(
     x: torch.Tensor, hx: Any, params: Any, biases: bool, layers: int, p: float, train: bool, both: bool, *_: Any
 ) -> Any:
     return _output(x, hx, both), torch.empty_like(hx)
@@ -97,7 +97,9 @@ def kept_whole() -> Iterator[None]:
     aten = torch.ops.aten
     rules: dict[Any, Callable[..., Any]] = {
         aten.lstm.input: _lstm,
-        aten.gru.input: _gru,
+        aten.gru.input: _one_state,
+        aten.rnn_tanh.input: _one_state,
+        aten.rnn_relu.input: _one_state,
         aten.max_pool1d.default: _max_pool1d,
         aten.matmul.default: _matmul,
     }

@@ -55,7 +55,8 @@ Op kinds (shapes by example; `attrs` in brackets):
               from the output's type; scales: one float or None a dim, as the user gave scale_factor
   sort        [dim, descending] x -> values, i64 indices; stable; NaN counts as largest
   topk        [dim, largest] x -> values, i64 indices, sorted; k from the output's type
-  lstm, gru   [reverse, has_bias] x [T, B, I], h0 [B, H], (c0 [B, H] for lstm,) w_ih [G*H, I], w_hh [G*H, H], b_ih,
+  lstm, gru, rnn_tanh, rnn_relu
+              [reverse, has_bias] x [T, B, I], h0 [B, H], (c0 [B, H] for lstm,) w_ih [G*H, I], w_hh [G*H, H], b_ih,
               b_hh [G*H] -> y [T, B, H], hT [B, H] (, cT [B, H]); one layer, one direction; torch's gate order
   assert      [message] condition (bool, any shape) -> (); the run fails with the message where it is false
   cond        [then, orelse] predicate (bool scalar), operands... -> outputs; both branches are Graphs whose inputs are

@@ -175,8 +175,12 @@ def _adaptive(c: Case) -> Types:
     return _resized(c)
 
 
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+"""Recurrences, with the number of rows of weights for each hidden unit."""
+
+
 def _recurrent(c: Case) -> Types:
-    gates, states = (4, 2) if c.op.kind == "lstm" else (3, 1)
+    gates, states = GATES[c.op.kind], 2 if c.op.kind == "lstm" else 1
     has_bias = bool(c.attr("has_bias"))
     need(isinstance(c.attr("reverse"), bool), "a recurrent op needs reverse")
     need(len(c.args) == 1 + states + (4 if has_bias else 2), f"{c.op.kind} with {len(c.args)} operands")
@@ -242,8 +246,7 @@ RULES.update(
         "pool_index": _pool_index,
         "adaptive_pool": _adaptive,
         "resize": _resize,
-        "lstm": _recurrent,
-        "gru": _recurrent,
+        **dict.fromkeys(GATES, _recurrent),
         "cond": _cond,
         "while": _while,
     }

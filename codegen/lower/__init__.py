@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hardtack.codegen.ir.graph import Graph, Op, uses
+from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import Buffer, Nest
 from hardtack.codegen.layout import Order, row_major
@@ -37,8 +38,7 @@ RULES: dict[str, Callable[[Lowering, Op], None]] = {
     "grouped_matmul": grouped.grouped_as_reduction,
     "conv": matrix.lower_conv,
     "attention": attention.lower_attention,
-    "lstm": matrix.lower_recurrent,
-    "gru": matrix.lower_recurrent,
+    **dict.fromkeys(GATES, matrix.lower_recurrent),
     "sort": matrix.lower_sorted,
     "topk": matrix.lower_sorted,
     "scan": matrix.lower_scan,

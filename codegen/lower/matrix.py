@@ -8,6 +8,7 @@ from __future__ import annotations
 from hardtack.codegen.ir.expr import Expr, const, int_value, sym
 from hardtack.codegen.ir.graph import Op, make_attrs
 from hardtack.codegen.ir.graph import Operand as GraphOperand
+from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.codegen.ir.loops import Arg, Axis, Buffer, Operand, TemplateNest
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.layout import channels_last
@@ -271,9 +272,9 @@ def lower_recurrent(low: Lowering, op: Op) -> None:
     ih = operand(low, w_ih, op)
     ih_t = Operand(ih.buffer, ih.dtype, ih.offset, ih.shape[::-1], ih.strides[::-1])
     template(low, op, "gemm_packed", projected, (flat, pack_matrix(low, ih_t)))
-    gated = with_biases(low, op, projected, biases, lstm)
+    gated = with_biases(low, op, projected, biases)
     hidden = int_value(low.graph.types[w_hh].shape[1]) or 0
-    count = 4 if lstm else 3
+    count = GATES[op.kind]
     packed = (-(-hidden // PANEL), count, hidden, PANEL)
     weights = prepacked(low, "recurrent", operand(low, w_hh, op), packed, (count,))
     states = []
@@ -282,7 +283,7 @@ def lower_recurrent(low: Lowering, op: Op) -> None:
             view = operand(low, name, op)
             states.append(view if view.strides[-1] is ONE or view.shape[-1] is ONE else copied(low, name, op, None))
     extra: tuple[Operand, ...] = ()
-    if biases and not lstm:
+    if biases and op.kind == "gru":
         whole_bias = operand(low, biases[1], op)
         extra = (
             Operand(whole_bias.buffer, whole_bias.dtype, whole_bias.offset + 2 * hidden, (const(hidden),), (ONE,)),
@@ -291,7 +292,7 @@ def lower_recurrent(low: Lowering, op: Op) -> None:
     template(low, op, op.kind, y, views, tuple(op.outputs[1:]), reverse=op.attr("reverse"))
 
 
-def with_biases(low: Lowering, op: Op, projected: Buffer, biases: list[str], lstm: bool) -> Buffer:
+def with_biases(low: Lowering, op: Op, projected: Buffer, biases: list[str]) -> Buffer:
     """The projections with b_ih, and with b_hh but for the GRU's n gate, which adds it inside the reset."""
     if not biases:
         return projected
@@ -300,9 +301,10 @@ def with_biases(low: Lowering, op: Op, projected: Buffer, biases: list[str], lst
     row, gate = b.loop(gated.shape, gated.order)
     value = b.load_buffer(projected.name, (row, gate))
     value = b.compute("add", value, b.load(biases[0], (gate,)))
-    first_two = projected.shape[1] // 3 * 2
-    mask = None if lstm else b.compute("lt", b.index(gate), b.index(first_two))
-    hidden_bias = b.load(biases[1], (gate,), mask, None if lstm else lit_of(0, projected.dtype))
+    mask, other = None, None
+    if op.kind == "gru":
+        mask, other = b.compute("lt", b.index(gate), b.index(projected.shape[1] // 3 * 2)), lit_of(0, projected.dtype)
+    hidden_bias = b.load(biases[1], (gate,), mask, other)
     b.store(gated.name, (row, gate), b.compute("add", value, hidden_bias))
     b.done()
     return gated

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.codegen.lower import RULES as CPU_RULES
 from hardtack.codegen.lower.attention import attention_as_reductions
 from hardtack.codegen.lower.builder import Lowering
@@ -13,7 +14,7 @@ from hardtack.codegen.lower.matrix import conv_as_reduction, matmul_as_reduction
 from hardtack.codegen.lower.ordered import lower_put_last, lower_scatter_last
 from hardtack.codegen.lower.pointwise import lower_cat_selected
 
-TEMPLATES_ONLY = ("lstm", "gru", "sort", "topk", "scan")
+TEMPLATES_ONLY = (*GATES, "sort", "topk", "scan")
 """Graph op kinds that only a template computes."""
 
 RULES: Mapping[str, Callable[[Lowering, Op], None]] = {

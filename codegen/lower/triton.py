@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from hardtack.codegen.ir.expr import Expr, bounds, const, int_value, product
 from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import Buffer, Operand
 from hardtack.codegen.ir.types import DType
@@ -222,12 +223,12 @@ def lower_recurrent(low: Lowering, op: Op) -> None:
     ih = operand(low, w_ih, op)
     ih_t = Operand(ih.buffer, ih.dtype, ih.offset, ih.shape[::-1], ih.strides[::-1])
     emit_gemm(low, op, projected, flat, ih_t, is_constant(low, w_ih))
-    gated = matrix.with_biases(low, op, projected, biases, lstm)
+    gated = matrix.with_biases(low, op, projected, biases)
     views = [whole(gated), operand(low, w_hh, op)]
     for name in states:
         view = operand(low, name, op)
         views.append(view if view.strides[-1] is ONE or view.shape[-1] is ONE else copied(low, name, op, None))
-    if biases and not lstm:
+    if biases and op.kind == "gru":
         bias, hidden = operand(low, biases[1], op), y.shape[2]
         views.append(Operand(bias.buffer, bias.dtype, bias.offset + hidden * 2 * bias.strides[0], (hidden,), (ONE,)))
     decide(low, y.name, f"{op.kind} by sequences", "one program keeps the state of a block of sequences")
@@ -292,8 +293,7 @@ RULES: dict[str, Callable[[Lowering, Op], None]] = {
     "cat": lower_cat,
     "matmul": lower_matmul,
     "attention": lower_attention,
-    "lstm": lower_recurrent,
-    "gru": lower_recurrent,
+    **dict.fromkeys(GATES, lower_recurrent),
     "sort": lower_sorted,
     "topk": lower_sorted,
     "scan": lower_scan,

@@ -315,6 +315,9 @@ def recurrent_rows() -> dict[str, nn.Module]:
         "gru": nn.GRU(10, 20, batch_first=True),
         "gru_two_layers": nn.GRU(10, 7, 2, bidirectional=True),
         "gru_no_bias": nn.GRU(10, 32, bias=False, batch_first=True),
+        "rnn": nn.RNN(10, 20, batch_first=True),
+        "rnn_relu_two_layers": nn.RNN(10, 33, 2, bidirectional=True, nonlinearity="relu"),
+        "rnn_no_bias": nn.RNN(10, 7, bias=False),
         "lstm_head": Head(nn.LSTM(10, 20, batch_first=True), nn.Linear(20, 4)),
         "gru_after_linear": Head(nn.GRU(10, 20), nn.Linear(20, 4)),
     }

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hardtack.export import CaptureError, to_graphs
+from hardtack.export import CaptureError, UnsupportedOpError, to_graphs
 from tests.export import rows_nn, rows_pointwise, rows_tensors
 from tests.export.checks import check, eager, entry, ours
 from tests.export.op_inputs import Row, randn
@@ -119,16 +119,29 @@ def test_dynamic_images(module: nn.Module, other: tuple[int, ...]) -> None:
     check(module.eval(), (randn(2, 3, 12, 10),), spec, [(randn(*other),)])
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN_TANH", "RNN_RELU"])
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("both", [False, True])
 def test_recurrent(kind: str, layers: int, both: bool) -> None:
     torch.manual_seed(1)
-    module = getattr(nn, kind)(5, 6, layers, batch_first=both, bidirectional=both, bias=layers == 1).eval()
+    name, _, nonlinearity = kind.partition("_")
+    more = {"nonlinearity": nonlinearity.lower()} if nonlinearity else {}
+    module = getattr(nn, name)(5, 6, layers, batch_first=both, bidirectional=both, bias=layers == 1, **more).eval()
     any_size = torch.export.Dim.DYNAMIC
     others = [(randn(1, 2, 5),), (randn(7, 1, 5),)]
     exported = check(module, (randn(4, 3, 5),), ({0: any_size, 1: any_size},), others)
     assert [g.text for g in entry(exported).graph.guards] == [f"{kind.lower()} needs a step: 1 <= s{int(both)}"]
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_plain_recurrence_of_doubles(nonlinearity: str, bias: bool) -> None:
+    module = nn.RNN(5, 6, 2, bidirectional=True, nonlinearity=nonlinearity, bias=bias).double().eval()
+    any_size = torch.export.Dim.DYNAMIC
+    check(module, (randn(4, 3, 5).double(),), ({1: any_size},), [(randn(4, 7, 5).double(),)], atol=1e-12)
+    check(module, (randn(4, 5).double(),))
+    with pytest.raises(UnsupportedOpError, match=f"rnn_{nonlinearity} of f64: it is computed in f32"):
+        to_graphs(module, (randn(4, 3, 5).double(),), None, ({0: any_size},))
 
 
 def test_cells_as_modules_on_a_gpu_are_traced() -> None:

@@ -67,6 +67,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "lstm": lambda: cases.recurrent("lstm", 20, 33, 128, 256, F32),
     "lstm halves": lambda: cases.recurrent("lstm", 20, 64, 128, 256, BF16, reverse=True),
     "gru": lambda: cases.recurrent("gru", 20, 5, 100, 130, F32, dynamic=True),
+    "rnn_tanh": lambda: cases.recurrent("rnn_tanh", 20, 33, 128, 256, F32),
+    "rnn_relu halves": lambda: cases.recurrent("rnn_relu", 20, 64, 128, 256, BF16, reverse=True),
     "gru f64": lambda: cases.recurrent("gru", 5, 5, 20, 30, F64),
 }
 """Name -> a case."""

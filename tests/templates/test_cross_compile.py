@@ -12,7 +12,7 @@ from tests.templates.cpu_kernels import AARCH64, compile_bytes
 SOURCES = {
     "attention": {"attend": test_attention.SOURCE},
     "recurrent": {
-        kind: test_recurrent.SOURCE % {"name": kind, "kind": test_recurrent.KINDS[kind]} for kind in ("LSTM", "GRU")
+        kind: test_recurrent.SOURCE % {"name": kind, "kind": cell} for kind, cell in test_recurrent.KINDS.items()
     },
     "sort": {f"sort_{t}": test_sort_scan.SORT % {"t": t} for t in ("float", "int64_t", "bf16")},
     "scan": {"scan_float": test_sort_scan.SCAN % {"t": "float", "out": "float"}},

@@ -1,4 +1,4 @@
-"""recurrent.h against torch.nn.LSTM and torch.nn.GRU."""
+"""recurrent.h against torch.nn.LSTM, GRU and RNN."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ extern "C" int32_t %(name)s(const HtKernelArgs* args) {
 }
 """
 TARGETS = runnable_targets()
-KINDS = {"LSTM": "kLstm", "GRU": "kGru"}
+KINDS = {"LSTM": "kLstm", "GRU": "kGru", "RNN_TANH": "kTanh", "RNN_RELU": "kRelu"}
 
 
 @functools.cache
@@ -59,7 +59,7 @@ def run(
 ) -> list[torch.Tensor]:
     """y, h and, for an LSTM, c of one direction."""
     kind, hidden = layer.mode, layer.hidden_size
-    gates = 4 if kind == "LSTM" else 3
+    gates = {"LSTM": 4, "GRU": 3}.get(kind, 1)
     suffix = "_reverse" if direction else ""
     w_ih, w_hh, b_ih, b_hh = (
         getattr(layer, f"{name}_l0{suffix}").detach() for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -98,7 +98,9 @@ CASES = [  # steps, batch, hidden
 def test_matches_torch(target: CpuTarget, kind: str, case: tuple[int, int, int], given: bool) -> None:
     steps, batch, hidden = case
     torch.manual_seed(steps + hidden)
-    layer = getattr(torch.nn, kind)(10, hidden, bidirectional=True).eval()
+    name, _, nonlinearity = kind.partition("_")
+    more = {"nonlinearity": nonlinearity.lower()} if nonlinearity else {}
+    layer = getattr(torch.nn, name)(10, hidden, bidirectional=True, **more).eval()
     x = torch.randn(steps, batch, 10)
     states = [torch.randn(2, batch, hidden) for _ in range(2 if kind == "LSTM" else 1)] if given else None
     for direction in (0, 1):

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from hardtack.codegen.ir.expr import Expr, sym
 from hardtack.codegen.ir.graph import Graph, Lit
+from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.codegen.ir.types import DType
 from hardtack.export.dtypes import TORCH_DTYPE
 from tests.triton.template_runs import GraphOf
@@ -355,9 +356,9 @@ def recurrent(
     reverse: bool = False,
     dynamic: bool = False,
 ) -> Case:
-    """One layer of an lstm or gru in one direction."""
+    """One layer of a recurrence in one direction."""
     lstm = kind == "lstm"
-    gates = 4 if lstm else 3
+    gates = GATES[kind]
     sizes: dict[str, int] = {}
     t, b = _dims([steps, batch], [0, 1] if dynamic else [], sizes)
     g = GraphOf()
@@ -390,6 +391,8 @@ def recurrent(
                 gi, gf, gg, go = (x + y for x, y in zip(left, right, strict=True))
                 c = gf.sigmoid() * c + gi.sigmoid() * gg.tanh()
                 h = go.sigmoid() * c.tanh()
+            elif gates == 1:
+                h = (left[0] + right[0]).tanh() if kind == "rnn_tanh" else (left[0] + right[0]).relu()
             else:
                 r, z = ((x + y).sigmoid() for x, y in zip(left[:2], right[:2], strict=True))
                 n = (left[2] + r * right[2]).tanh()

@@ -66,6 +66,8 @@ PLAIN: dict[str, Callable[[], cases.Case]] = {
     "scan f64": lambda: cases.scan([8, 500, 3], 1, F64, "prod"),
     "lstm": lambda: cases.recurrent("lstm", 5, 33, 128, 256, BF16),
     "gru": lambda: cases.recurrent("gru", 5, 33, 128, 256, F32, dynamic=True),
+    "rnn_tanh": lambda: cases.recurrent("rnn_tanh", 5, 33, 128, 256, F32),
+    "rnn_relu": lambda: cases.recurrent("rnn_relu", 5, 33, 128, 256, BF16, reverse=True),
     "gru f64": lambda: cases.recurrent("gru", 5, 5, 20, 30, F64),
 }
 

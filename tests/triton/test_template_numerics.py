@@ -258,7 +258,7 @@ def test_long_scans_carry_over() -> None:
 
 @settings(max_examples=12)
 @given(
-    kind=st.sampled_from(("lstm", "gru")),
+    kind=st.sampled_from(("lstm", "gru", "rnn_tanh", "rnn_relu")),
     steps=st.integers(0, 4),
     batch=st.integers(0, 18),
     width=st.integers(1, 20),

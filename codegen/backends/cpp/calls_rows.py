@@ -61,9 +61,12 @@ def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
     return Call(("attention.h",), setup, "(ht::attention(args, attention, output), HT_KERNEL_OK)", const(0), nbytes)
 
 
+_CELLS = {"lstm": "kLstm", "gru": "kGru", "rnn_tanh": "kTanh", "rnn_relu": "kRelu"}
+
+
 def _recurrent(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     lstm = anchor.kind == "lstm"
-    cell = "kLstm" if lstm else "kGru"
+    cell = _CELLS[anchor.kind]
     projected, _, *rest = anchor.operands
     steps, batch, hidden = (p.add(x, a.extent) for x, a in zip(("steps", "batch", "hidden"), anchor.axes, strict=True))
     width = projected.shape[-1]
@@ -71,7 +74,7 @@ def _recurrent(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
     h0, c0 = rest[0], rest[1] if lstm else None
     h0_stride = p.add("h0_stride", h0.strides[0])
     c0_stride = p.add("c0_stride", c0.strides[0]) if c0 is not None else "0"
-    bias = pointers[3] if not lstm and len(pointers) > 3 else "nullptr"
+    bias = pointers[3] if anchor.kind == "gru" and len(pointers) > 3 else "nullptr"
     y_step = p.add("y_step", anchor.axes[1].extent * anchor.axes[2].extent)
     fields = [
         f"ht::CellKind::{cell}",
@@ -140,8 +143,7 @@ def _scan(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
 
 CALLS = {
     "attention": _attention,
-    "lstm": _recurrent,
-    "gru": _recurrent,
+    **dict.fromkeys(_CELLS, _recurrent),
     "sort": _sorted,
     "topk": _sorted,
     "scan": _scan,

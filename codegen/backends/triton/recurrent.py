@@ -1,4 +1,4 @@
-"""LSTM and GRU as Triton kernels: recurrent.triton, one program for a block of sequences."""
+"""Recurrences as Triton kernels: recurrent.triton, one program for a block of sequences."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from hardtack.codegen.backends.triton.gemm import ceil_div
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
+from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.ir.types import DType
 
-LSTM_GATES, GRU_GATES = 4, 3
 BLOCK_B = 16
 
 
@@ -21,7 +21,7 @@ def render_recurrent(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKer
     anchor = kernel.anchor
     assert anchor is not None
     lstm = anchor.kind == "lstm"
-    gates = LSTM_GATES if lstm else GRU_GATES
+    gates = GATES[anchor.kind]
     sketch = Sketch(kernel, buffers)
     w, h0 = anchor.operands[1], anchor.operands[2]
     steps, batch, hidden = (a.extent for a in anchor.axes)
@@ -42,7 +42,7 @@ def render_recurrent(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKer
         "h_out": sketch.pointer(anchor.results[0]),
         "zero": [f"acc{g} = tl.zeros((BLOCK_B, BLOCK_H), {work})" for g in range(gates)],
         "products": _products(sketch, gates, w.dtype),
-        "cell": _lstm(sketch, work) if lstm else _gru(sketch, work, len(anchor.operands) > 3),
+        "cell": _cell(sketch, work),
         "final": _final_cell(sketch) if lstm else [],
     }
     wide = w.dtype in (DType.F32, DType.F64)
@@ -87,6 +87,19 @@ def _gate(g: int, work: str) -> str:
 
 def _sigmoid(text: str) -> str:
     return f"1.0 / (1.0 + tl.exp(-({text})))"
+
+
+def _cell(sketch: Sketch, work: str) -> list[str]:
+    anchor = sketch.kernel.anchor
+    assert anchor is not None
+    if anchor.kind == "lstm":
+        return _lstm(sketch, work)
+    if anchor.kind == "gru":
+        return _gru(sketch, work, len(anchor.operands) > 3)
+    total = f"acc0 + {_gate(0, work)}"
+    if anchor.kind == "rnn_tanh":
+        return [f"fresh = libdevice.tanh({total})"]
+    return [f"fresh = {total}", "fresh = tl.where(fresh < 0, 0.0, fresh)"]  # NaN stays
 
 
 def _lstm(sketch: Sketch, work: str) -> list[str]:

@@ -12,6 +12,7 @@ from hardtack.codegen.backends.triton.grouped import render_grouped
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.backends.triton.recurrent import render_recurrent
 from hardtack.codegen.backends.triton.rows import render_count, render_merge, render_scan, render_sort
+from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.codegen.ir.loops import Buffer, TemplateNest
 from hardtack.codegen.ir.schedule import Kernel
 
@@ -22,8 +23,7 @@ RENDERERS: dict[str, Callable[[Kernel, Mapping[str, Buffer]], TritonKernel]] = {
     "depthwise": render_depthwise,
     "attention": render_attention,
     "attention_combine": render_combine,
-    "lstm": render_recurrent,
-    "gru": render_recurrent,
+    **dict.fromkeys(GATES, render_recurrent),
     "scan": render_scan,
     "sort_rows": render_sort,
     "sort_merge": render_merge,

@@ -1,4 +1,4 @@
-// LSTM and GRU over time, for one layer and one direction, for float.
+// LSTM, GRU and plain recurrences over time, for one layer and one direction, for float.
 //
 // The products of the inputs with their weights, for all steps, come from a GEMM before; what is left is, step by step,
 // the product of the hidden state with the recurrent weights and the gates. The recurrent weights are packed in blocks of
@@ -6,7 +6,7 @@
 //
 //   packed[(block * gates + gate) * hidden * kPanel + k * kPanel + j] = W_hh[gate * hidden + block * kPanel + j][k]
 //
-// with 0 for units past the last; gates in torch's order (LSTM: i, f, g, o; GRU: r, z, n), and ceil(hidden / 32) blocks.
+// with 0 for units past the last; gates in torch's order (LSTM: i, f, g, o; GRU: r, z, n; else one); ceil(hidden / 32) blocks.
 // The result does not depend on how the work is split.
 #ifndef HARDTACK_TEMPLATES_RECURRENT_H
 #define HARDTACK_TEMPLATES_RECURRENT_H
@@ -18,7 +18,7 @@
 
 namespace ht {
 
-enum class CellKind { kLstm, kGru };
+enum class CellKind { kLstm, kGru, kTanh, kRelu };
 
 // Strides in elements; the last axis of every tensor is dense. No workspace is used.
 struct Recurrent {
@@ -44,6 +44,10 @@ struct Recurrent {
 namespace detail {
 
 constexpr int kLstmGates = 4, kGruGates = 3;
+
+constexpr int gates_of(CellKind kind) {
+  return kind == CellKind::kLstm ? kLstmGates : kind == CellKind::kGru ? kGruGates : 1;
+}
 
 HT_INLINE int64_t time_of(const Recurrent& a, int64_t step) { return a.reverse ? a.steps - 1 - step : step; }
 
@@ -85,10 +89,18 @@ HT_INLINE void gru_units(const Recurrent& a, const CellRow& r, int lane0, int64_
   store_n(r.y + unit, fma(update, h - fresh, fresh), n);
 }
 
+// h' = tanh(x + h W_hh^T), or the positive part of it, which keeps NaN.
+template <CellKind kind>
+HT_INLINE void plain_units(const CellRow& r, int lane0, int64_t unit, int n) {
+  const vec<float> sum = load_n(r.x + unit, n) + load(r.tile + lane0), zero = {};
+  if constexpr (kind == CellKind::kTanh) store_n(r.y + unit, vtanh(sum), n);
+  else store_n(r.y + unit, sum < zero ? zero : sum, n);
+}
+
 // One step for rows [row, row + mr) and the units of one block.
 template <CellKind kind>
 __attribute__((noinline)) void cell_tile(const Recurrent& a, int64_t step, int64_t row, int mr, int64_t block) {
-  constexpr int gates = kind == CellKind::kLstm ? kLstmGates : kGruGates;
+  constexpr int gates = gates_of(kind);
   constexpr int64_t ld = gates * kPanel;
   alignas(64) float tile[kMaxRows * ld];
   const float* h[kMaxRows];
@@ -113,7 +125,8 @@ __attribute__((noinline)) void cell_tile(const Recurrent& a, int64_t step, int64
       if (left <= 0) break;
       const int n = static_cast<int>(left < W ? left : W);
       if constexpr (kind == CellKind::kLstm) lstm_units(a, cell, lane0, unit, n);
-      else gru_units(a, cell, lane0, unit, n);
+      else if constexpr (kind == CellKind::kGru) gru_units(a, cell, lane0, unit, n);
+      else plain_units<kind>(cell, lane0, unit, n);
     }
   }
 }
@@ -157,7 +170,7 @@ constexpr int64_t kStepWork = 200000;
 
 template <CellKind kind>
 HT_INLINE void recurrent(const HtKernelArgs* args, const Recurrent& a) {
-  constexpr int gates = kind == CellKind::kLstm ? detail::kLstmGates : detail::kGruGates;
+  constexpr int gates = detail::gates_of(kind);
   const int64_t blocks = ceil_div(a.hidden, kPanel), workers = args->parallel->nworkers;
   const int64_t weights = gates * a.hidden * a.hidden;
   const bool large = weights * a.batch >= kStepWork;
