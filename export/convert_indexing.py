@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from hardtack.codegen.ir.expr import as_expr, const, int_value, product
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.export.build import Builder
 from hardtack.export.convert_sums import coefficient
 from hardtack.export.convert_views import positions, slice_start, wrapped
@@ -88,7 +89,7 @@ def _gather(b: Builder, x: Value, dim: int, index: Value, *, sparse_grad: bool =
     return b.op("gather", x, index, dim=dim % x.rank)
 
 
-_REDUCTIONS = {"add": "sum", "multiply": "prod", "sum": "sum", "prod": "prod", "amax": "amax", "amin": "amin"}
+_REDUCTIONS = {"add": "sum", "multiply": "prod", **{k: k for k in ("sum", "prod", "amax", "amin", "mean")}}
 
 
 @converts(
@@ -110,21 +111,41 @@ def _scatter(
     reduce: str | None = None,
     include_self: bool = True,
 ) -> Value:
-    """x with src added, multiplied or put in at index along dim."""
+    """x with src added, multiplied, compared, averaged or put in at index along dim; without x's own elements there,
+    unless `include_self`.
+    """
     name = reduce or reduce_by
     kind = "sum" if "scatter_add" in b.origin.op else "none" if name is None else _REDUCTIONS.get(name)
-    if kind is None or not include_self:
-        raise Refusal(f"scatter with reduce={name!r}, include_self={include_self}")
+    if kind is None:
+        raise Refusal(f"scatter with reduce={name!r}")
     if x.rank == 0:
         x, index = b.reshape(x, (1,)), b.reshape(index, (1,))
         src = b.reshape(src, (1,)) if isinstance(src, Value) else src
-        return b.reshape(_scatter_along(b, x, 0, index, src, kind), ())
-    return _scatter_along(b, x, dim % x.rank, index, src, kind)
+        return b.reshape(_scatter_along(b, x, 0, index, src, kind, include_self), ())
+    return _scatter_along(b, x, dim % x.rank, index, src, kind, include_self)
 
 
-def _scatter_along(b: Builder, x: Value, dim: int, index: Value, src: Any, kind: str) -> Value:
+def _scatter_along(b: Builder, x: Value, dim: int, index: Value, src: Any, kind: str, include_self: bool) -> Value:
     source = b.to(src, x.dtype) if isinstance(src, Value) else b.full(index.shape, src, x.dtype)
-    return b.op("scatter", x, index, source, dim=dim, reduce=kind)
+    if not include_self:
+        blank = b.full(index.shape, _identity(x.dtype, kind), x.dtype)
+        x = b.op("scatter", x, index, blank, dim=dim, reduce="none")
+    if kind != "mean":
+        return b.op("scatter", x, index, source, dim=dim, reduce=kind)
+    if x.dtype is DType.BOOL:
+        raise Refusal("scatter_reduce by mean of bool, which torch does not have: convert to a number type first")
+    total = b.op("scatter", x, index, source, dim=dim, reduce="sum")
+    each = b.full(index.shape, 1, x.dtype)
+    hits = b.op("scatter", b.full(x.shape, int(include_self), x.dtype), index, each, dim=dim, reduce="sum")
+    return b.pw("div" if x.dtype.is_float else "floordiv", total, b.where(b.pw("eq", hits, 0), 1, hits, x.dtype))
+
+
+def _identity(dtype: DType, kind: str) -> bool | int | float:
+    """What does not count beside another element."""
+    if kind in ("amax", "amin"):
+        lo, hi = (-math.inf, math.inf) if dtype.is_float else INT_RANGE.get(dtype, (False, True))
+        return lo if kind == "amax" else hi
+    return 1 if kind == "prod" else 0
 
 
 @converts("aten.slice_scatter.default")

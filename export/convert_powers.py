@@ -1,4 +1,4 @@
-"""Powers, lengths and angles: pow and its special exponents, hypot, atan2."""
+"""Powers, lengths, angles and neighbours: pow and its special exponents, hypot, atan2, nextafter."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.export.build import Builder, literal
 from hardtack.export.convert_pointwise import Arg, nary, promoted
+from hardtack.export.errors import Refusal
 from hardtack.export.table import Value, converts
 
 
@@ -73,3 +74,23 @@ def _hypot(b: Builder, x: Value, y: Value) -> Value:
 @converts("aten.square.default")
 def _square(b: Builder, x: Value) -> Value:
     return b.pw("mul", x, x)
+
+
+_BITS = {DType.F32: DType.I32, DType.F64: DType.I64, DType.BF16: DType.I16}
+
+
+@converts("aten.nextafter.default")
+def _nextafter(b: Builder, x: Value, y: Value) -> Value:
+    """The float next to x towards y: the next whole number of its bits, up as it grows away from 0; y if they are
+    equal.
+    """
+    _, result = promoted(x, y)
+    if result not in _BITS:
+        raise Refusal(f"nextafter of {result}, which torch does not have: convert to another float type first")
+    bits, (x, y) = _BITS[result], (b.to(v, result) for v in (x, y))
+    away = b.op("eq", b.pw("gt", y, x), b.pw("gt", x, 0.0))
+    moved = b.pw("add", b.op("bitcast", x, dtype=bits), b.where(away, 1, -1, bits))
+    least = b.where(b.pw("gt", y, 0.0), 1, INT_RANGE[bits][0] + 1, bits)  # beside 0, with the sign of y
+    found = b.op("bitcast", b.where(b.pw("eq", x, 0.0), least, moved, bits), dtype=result)
+    found = b.where(b.pw("eq", x, y), y, found, result)
+    return b.where(b.op("or", b.op("isnan", x), b.op("isnan", y)), math.nan, found, result)

@@ -58,6 +58,17 @@ def unary_float() -> dict[str, Function]:
     return rows
 
 
+def next_floats(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    """By their bits: a neighbour is within any tolerance."""
+    found: list[torch.Tensor] = []
+    for dtype, bits in ((torch.float32, torch.int32), (torch.float64, torch.int64), (torch.bfloat16, torch.int16)):
+        a, b = x.to(dtype), y.to(dtype)
+        ends = torch.where(a > 0, torch.inf, a)
+        pairs = ((a, b), (b, a), (a * 0, b), (a * 0, -b), (a, a), (ends, b), (a, ends), (-ends, -a), (a, b[:1]))
+        found += [torch.nextafter(p, q).nan_to_num(9.0).view(bits) for p, q in pairs]
+    return found
+
+
 def binary_float() -> dict[str, Function]:
     names = "add sub mul div maximum minimum atan2 copysign eq ne lt le gt ge fmax fmin hypot"
     rows: dict[str, Function] = {n: getattr(torch, n) for n in names.split()}
@@ -66,6 +77,7 @@ def binary_float() -> dict[str, Function]:
     rows["remainder"], rows["fmod"] = torch.remainder, torch.fmod
     rows["pow"] = lambda x, y: (torch.pow(x, y), torch.pow(x.abs(), y))
     rows["where"] = lambda x, y: torch.where(x > y, x, y * 2)
+    rows["nextafter"] = next_floats
     rows["lerp"] = lambda x, y: torch.lerp(x, y, 0.25)
     rows["addcmul"] = lambda x, y: torch.addcmul(x, x, y, value=0.5)
     rows["logical"] = lambda x, y: (torch.logical_and(x, y), torch.logical_or(x, y), torch.logical_xor(x, y))

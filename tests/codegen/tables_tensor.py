@@ -244,6 +244,22 @@ def index_rows() -> dict[str, Function]:
         "scatter_reduce": lambda x, i, j, k, m, t: tuple(
             x.scatter_reduce(2, k, x[..., :3] + 1, r, include_self=True) for r in ("sum", "prod", "amax", "amin")
         ),
+        "scatter_reduce_without_self": lambda x, i, j, k, m, t: tuple(
+            x.scatter_reduce(2, k, x[..., :3] + 1, r, include_self=s)
+            for r, s in (
+                ("sum", False),
+                ("prod", False),
+                ("amax", False),
+                ("amin", False),
+                ("mean", False),
+                ("mean", True),
+            )
+        ),
+        "scatter_reduce_of_integers": lambda x, i, j, k, m, t: tuple(
+            k.scatter_reduce(2, k % 3, k * 5 - 7, r, include_self=s)
+            for r in ("sum", "prod", "amax", "amin", "mean")
+            for s in (False, True)
+        ),
         "masked": lambda x, i, j, k, m, t: (x.masked_fill(m[..., None], 0.0), torch.where(m[..., None], x, -x)),
         "one_hot": lambda x, i, j, k, m, t: F.one_hot(k[..., 0], 7).sum(1),
         "assign": lambda x, i, j, k, m, t: index_assigned(x, i, j),

@@ -88,6 +88,7 @@ BINARY = [
     "logical_xor",
     "xlogy",
     "hypot",
+    "nextafter",
     "logaddexp",
 ]
 

@@ -123,6 +123,7 @@ ARITHMETIC = table(
     torch.remainder(2.5, {a}.abs() + 0.5)
     torch.atan2({a}, {same})
     torch.hypot({a}, {b})
+    torch.nextafter({a}, {b})
     torch.copysign({a}, {b})
     torch.copysign({a}, -1.0)
     torch.pow({a}.abs() + 0.2, {b})
