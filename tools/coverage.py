@@ -19,8 +19,8 @@ LEAST_LINES, LEAST_BRANCHES = 95.0, 90.0
 """Per cent, of all files together that read or prove bundles."""
 # fmt: off
 PROOF = frozenset({
-    "binding", "bundle", "contract", "crc32", "ed25519", "elf", "expr", "json", "manifest", "native", "plan", "program",
-    "safetensors", "sha256", "sha512", "source", "zip",
+    "binding", "bundle", "contract", "crc32", "ed25519", "elf", "expr", "json", "library", "manifest", "native", "plan",
+    "program", "safetensors", "sha256", "sha512", "source", "trust", "zip",
 })
 # fmt: on
 """First words of the names of files in runtime_cpp/src that read or prove bundles."""

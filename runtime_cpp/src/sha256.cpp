@@ -88,9 +88,9 @@ __attribute__((target("sha,sse4.1,ssse3"))) void compress_sha_ni(uint32_t state[
 }
 #endif
 
-void compress_best(uint32_t state[8], const uint8_t* data, size_t num_blocks) {
+void compress_best(uint32_t state[8], const uint8_t* data, size_t num_blocks, [[maybe_unused]] bool portable) {
 #if defined(__x86_64__)
-  if (cpu_has_sha()) return compress_sha_ni(state, data, num_blocks);
+  if (!portable && cpu_has_sha()) return compress_sha_ni(state, data, num_blocks);
 #endif
   compress(state, data, num_blocks);
 }
@@ -105,11 +105,11 @@ void Sha256::update(const void* data, size_t nbytes) {
     const size_t take = nbytes < 64 - pending ? nbytes : 64 - pending;
     if (take > 0) std::memcpy(block_ + pending, bytes, take);
     if (pending + take < 64) return;
-    compress_best(state_, block_, 1);
+    compress_best(state_, block_, 1, portable_);
     bytes += take;
     nbytes -= take;
   }
-  if (nbytes >= 64) compress_best(state_, bytes, nbytes / 64);
+  if (nbytes >= 64) compress_best(state_, bytes, nbytes / 64, portable_);
   if (nbytes % 64 > 0) std::memcpy(block_, bytes + nbytes / 64 * 64, nbytes % 64);
 }
 

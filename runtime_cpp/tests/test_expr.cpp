@@ -139,6 +139,28 @@ TEST_CASE("bounds hold for every value: brute force over small ranges") {
   }
 }
 
+TEST_CASE("symbols without bounds: a bound is claimed only where there is one") {
+  Builder b;
+  const uint32_t any = b.sym(0), size = b.sym(1), few = b.sym(2), three = b.n(3);
+  const uint32_t sum = b.add(ExprOp::add, 0, {any, few}), sizes = b.add(ExprOp::mul, 0, {size, few});
+  const uint32_t product = b.add(ExprOp::mul, 0, {any, few}), quotient = b.add(ExprOp::div, 0, {any, three});
+  const uint32_t half = b.add(ExprOp::div, 0, {size, three}), rest = b.add(ExprOp::mod, 0, {any, three});
+  const uint32_t modulo = b.add(ExprOp::mod, 0, {few, size}), none = b.add(ExprOp::mul, 0, {size, b.n(0)});
+  REQUIRE(b.table.analyse({{}, {1, INT64_MAX}, {2, 9}}).ok());
+  const auto is = [&](uint32_t e, int64_t lo, int64_t hi) {
+    return b.table.bounds(e).lo == lo && b.table.bounds(e).hi == hi;
+  };
+  CHECK(is(sum, INT64_MIN, INT64_MAX));
+  CHECK(is(sizes, 2, INT64_MAX));
+  CHECK(is(product, INT64_MIN, INT64_MAX));
+  CHECK(is(quotient, INT64_MIN, INT64_MAX));
+  CHECK(is(half, 0, INT64_MAX));
+  CHECK(is(rest, 0, 2));
+  CHECK(is(modulo, 0, 9));
+  CHECK(is(none, 0, 0));
+  CHECK(std::string(fault_text(ExprFault::none)) == "no fault");
+}
+
 TEST_CASE("an expression refers only to earlier ones and known symbols") {
   Builder later;
   later.add(ExprOp::add, 0, {0, 1});
