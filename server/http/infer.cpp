@@ -103,9 +103,11 @@ class RequestMaker {
       return invalid("the body has " + std::to_string(http_.body_nbytes - next_) +
                      " bytes after what the inputs' binary_data_size and the JSON account for");
     }
-    request.keep_alive = memory_;
     return std::nullopt;
   }
+
+  /// What the inputs point into, which the maker has no more.
+  std::shared_ptr<const void> take_memory() { return std::move(memory_); }
 
  private:
   Failure add_input(const JsonInput& json, Request& request) {
@@ -256,23 +258,6 @@ Failure check_delivery(const std::vector<Output>& outputs, const Plan& plan, con
   return std::nullopt;
 }
 
-// A reply that is made before the states of a sequence move on.
-std::unique_ptr<Delivery> delivery_of(const std::shared_ptr<const Plan>& plan, const std::shared_ptr<HttpReply>& made,
-                                      const InferRoom& room) {
-  auto delivery = std::make_unique<Delivery>();
-  delivery->check = [plan, room](const std::vector<Output>& outputs) {
-    return check_delivery(outputs, *plan, room.shared);
-  };
-  delivery->make = [plan, made, room](Response& response) -> Failure {
-    auto reply = reply_for(response, *plan, room);
-    if (!reply.ok()) return reply.error();
-    *made = std::move(*reply);
-    return std::nullopt;
-  };
-  delivery->may_fail = plan->may_fail();
-  return delivery;
-}
-
 // The bytes of the JSON part as the header says; kInvalid for a header that is no such number.
 Outcome<std::size_t> json_length(const std::string& header) {
   const bool digits = header.size() <= 18 && header.find_first_not_of("0123456789") == std::string::npos;
@@ -280,43 +265,64 @@ Outcome<std::size_t> json_length(const std::string& header) {
   return static_cast<std::size_t>(std::stoull(header));
 }
 
-// A request that is known to be meant for a model that takes it.
+// A request on its way, from its body to its reply: one block of memory for all of it.
 struct Asked {
+  Asked(HttpRequest&& http_, Reply&& reply_, InferJson&& json_, const InferRoom& room_, std::size_t json_nbytes)
+      : http(std::move(http_)),
+        reply(std::move(reply_)),
+        json(std::move(json_)),
+        room(room_),
+        maker(http, room, json_nbytes) {}
+
   HttpRequest http;
   Reply reply;
   InferJson json;
+  const InferRoom room;
+  RequestMaker maker;
   Request request;
-  std::shared_ptr<Plan> plan = std::make_shared<Plan>();
+  Plan plan;
+  HttpReply made;  // of a sequence, before its states move on
 };
 
-void run(const InferRoom& room, Asked&& asked) {
-  auto made = std::make_shared<HttpReply>();
-  const bool early = !asked.request.sequence.id.empty();
-  const std::shared_ptr<const Plan> plan = asked.plan;
-  if (early) asked.request.delivery = delivery_of(plan, made, room);
-  room.repository.infer(std::move(asked.request),
-                        [plan, early, made, reply = std::move(asked.reply), room](Response&& response) {
-                          const bool ready = early && !response.error;
-                          if (!ready) {
-                            try {
-                              *made = reply_or_error(response, *plan, room);
-                            } catch (...) {  // not even for an error
-                              made->status = 503;
-                              made->drop = true;
-                            }
-                          }
-                          reply(std::move(*made));
-                        });
+// A reply that is made before the states of a sequence move on.
+std::unique_ptr<Delivery> delivery_of(const std::shared_ptr<Asked>& asked) {
+  auto delivery = std::make_unique<Delivery>();
+  delivery->check = [asked](const std::vector<Output>& outputs) {
+    return check_delivery(outputs, asked->plan, asked->room.shared);
+  };
+  delivery->make = [asked](Response& response) -> Failure {
+    auto reply = reply_for(response, asked->plan, asked->room);
+    if (!reply.ok()) return reply.error();
+    asked->made = std::move(*reply);
+    return std::nullopt;
+  };
+  delivery->may_fail = asked->plan.may_fail();
+  return delivery;
 }
 
-// Where the inputs' bytes are is known; where many are to be copied, an io thread leaves it to others.
-void take_and_run(const InferRoom& room, RequestMaker& maker, Asked&& asked) {
-  if (Failure wrong = maker.data(asked.json, asked.request)) {
-    return asked.reply(error_reply(room.repository.why_refused(asked.request, *wrong)));
+// Copies what is to be copied, and hands the request over.
+void take_and_run(const std::shared_ptr<Asked>& asked) {
+  Repository& repository = asked->room.repository;
+  if (Failure wrong = asked->maker.data(asked->json, asked->request)) {
+    return asked->reply(error_reply(repository.why_refused(asked->request, *wrong)));
   }
-  asked.json = InferJson();
-  asked.http.owner.reset();
-  run(room, std::move(asked));
+  asked->json = InferJson();
+  asked->http.owner.reset();
+  const bool early = !asked->request.sequence.id.empty();
+  if (early) asked->request.delivery = delivery_of(asked);
+  Request request = std::move(asked->request);
+  request.keep_alive = asked->maker.take_memory();
+  repository.infer(std::move(request), [asked, early](Response&& response) {
+    if (!early || response.error) {
+      try {
+        asked->made = reply_or_error(response, asked->plan, asked->room);
+      } catch (...) {  // not even for an error
+        asked->made.status = 503;
+        asked->made.drop = true;
+      }
+    }
+    asked->reply(std::move(asked->made));
+  });
 }
 
 Outcome<std::size_t> inflated_json_length(HttpRequest& http, const InferRoom& room) {
@@ -342,30 +348,20 @@ void infer(const InferRoom& room, const std::string& model, const std::string& v
   if (!json_nbytes.ok()) return reply(error_reply(json_nbytes.error()));
   auto json = read_infer_json(http.text().substr(0, *json_nbytes), room.repository.budget());
   if (!json.ok()) return reply(error_reply(json.error()));
-  auto asked = std::make_shared<Asked>();
-  asked->http = std::move(http);
-  asked->reply = std::move(reply);
-  asked->json = std::move(*json);
+  const auto asked = std::make_shared<Asked>(std::move(http), std::move(reply), std::move(*json), room, *json_nbytes);
   asked->request.model = model;
   asked->request.version = version;
-  asked->plan->encoding = accepted_encoding(asked->http.accept_encoding);
-  auto maker = std::make_shared<RequestMaker>(asked->http, room, *json_nbytes);
-  Failure wrong = maker->form(asked->json, asked->request, *asked->plan);
-  if (wrong) {
-    wrong = room.repository.why_refused(asked->request, *wrong);
-  } else {
-    wrong = room.repository.check(asked->request);
-  }
+  asked->plan.encoding = accepted_encoding(asked->http.accept_encoding);
+  Failure wrong = asked->maker.form(asked->json, asked->request, asked->plan);
+  wrong = wrong ? room.repository.why_refused(asked->request, *wrong) : room.repository.check(asked->request);
   if (wrong) return asked->reply(error_reply(*wrong));
-  if (!asked->http.on_io_thread || maker->shared_nbytes() <= kMostCopied) {
-    return take_and_run(room, *maker, std::move(*asked));
-  }
+  if (!asked->http.on_io_thread || asked->maker.shared_nbytes() <= kMostCopied) return take_and_run(asked);
   asked->request.run_here = RunHere::kNo;
-  room.parsing.post(asked->http.connection, [room, maker, asked] {
+  room.parsing.post(asked->http.connection, [asked] {
     try {
-      take_and_run(room, *maker, std::move(*asked));
+      take_and_run(asked);
     } catch (...) {
-      if (asked->reply) asked->reply(error_reply(from_exception()));
+      asked->reply(error_reply(from_exception()));
     }
   });
 }
