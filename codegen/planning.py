@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import Graph, Origin
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.plan import (
+    Access,
     BufferParam,
+    Call,
     Copy,
     If,
     Instr,
@@ -28,10 +30,12 @@ from hardtack.codegen.memory import Item, MemoryPlan, plan_memory, verify_memory
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One launch of a rendered kernel. `buffers` are in the order of its parameters; `grid` and `maps` as in Launch."""
+    """One launch of a rendered kernel. `buffers` are in the order of its parameters, `accesses` are what it does to
+    each; `grid` and `maps` as in Launch."""
 
     kernel: str
     buffers: tuple[str, ...]
+    accesses: tuple[tuple[Access, ...], ...]
     writes: frozenset[str]
     reads: frozenset[str]
     ints: tuple[Expr, ...]
@@ -208,11 +212,13 @@ def _plan_syms(graph: Graph) -> tuple[PlanSym, ...]:
 
 def _records(steps: Sequence[Step], buffers: Mapping[str, Buffer]) -> tuple[KernelRecord, ...]:
     records: dict[str, KernelRecord] = {}
+    calls: dict[str, dict[Call, None]] = {}
     for x in launches_of(steps):
         params = tuple(BufferParam(buffers[b].dtype, _access(b, x)) for b in x.buffers)
         record = KernelRecord(x.kernel, params, len(x.ints))
         assert records.setdefault(x.kernel, record) == record, f"kernel {x.kernel} has two calling conventions"
-    return tuple(records[n] for n in sorted(records))
+        calls.setdefault(x.kernel, {})[Call(x.ints, x.accesses, x.shared, x.per_worker, x.grid)] = None
+    return tuple(replace(records[n], calls=tuple(calls[n])) for n in sorted(records))
 
 
 def _access(buffer: str, x: KernelLaunch) -> str:

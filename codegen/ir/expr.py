@@ -439,7 +439,7 @@ _BOUNDS: dict[type[Expr], Callable[..., Interval]] = {
 }
 
 
-def _largest(e: Expr, digits: bool) -> Expr | None:
+def largest(e: Expr, digits: bool) -> Expr | None:
     """An upper bound of e as a polynomial, by putting extent - 1 for each axis and, for `digits`, b - 1 for a % b; None
     where some sign is unknown."""
     terms: list[Expr] = []
@@ -480,8 +480,8 @@ def known_in_range(e: Expr, end: Expr) -> bool:
     if hi is not None and end_lo is not None and hi < end_lo:
         return True
     # an extent may have a remainder of its own, which another term takes off again, or which has a bound in turn
-    by_axes = _largest(e, digits=False)
-    tops = (by_axes, _largest(e, digits=True), None if by_axes is None else _largest(by_axes, digits=True))
+    by_axes = largest(e, digits=False)
+    tops = (by_axes, largest(e, digits=True), None if by_axes is None else largest(by_axes, digits=True))
     return any(top is not None and _never_negative(end - 1 - top) for top in tops)
 
 

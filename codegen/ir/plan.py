@@ -18,7 +18,7 @@ from hardtack.codegen.ir.expr import to_text as expr_text
 from hardtack.codegen.ir.graph import Guard, Origin
 from hardtack.codegen.ir.types import DType
 
-FORMAT = 1
+FORMAT = 2
 Storage = tuple[str, int] | tuple[str, str] | tuple[str, Expr]
 
 
@@ -92,13 +92,42 @@ class GpuKernel:
 
 
 @dataclass(frozen=True)
+class Access:
+    """Elements of a buffer: from `offset` on, `shape` of them, `strides` apart. fills: the kernel writes each of them,
+    whatever the data; else it touches no others, reading or writing."""
+
+    fills: bool
+    offset: Expr
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+
+
+def span(numel: Expr, fills: bool = False) -> Access:
+    """The first `numel` elements."""
+    return Access(fills, const(0), (numel,), (const(1),))
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a kernel may be launched with, fields as in Launch, and what it then accesses, buffer by buffer."""
+
+    ints: tuple[Expr, ...]
+    accesses: tuple[tuple[Access, ...], ...]
+    shared: Expr = const(0)
+    per_worker: Expr = const(0)
+    grid: tuple[Expr, Expr, Expr] | None = None
+
+
+@dataclass(frozen=True)
 class KernelRecord:
-    """A kernel's calling contract: its buffers in order, then `num_ints` integers. `gpu` on GPU targets only."""
+    """A kernel's calling contract: its buffers in order, then `num_ints` integers, and the calls that it is made for.
+    `gpu` on GPU targets only."""
 
     name: str
     buffers: tuple[BufferParam, ...]
     num_ints: int
     gpu: GpuKernel | None = None
+    calls: tuple[Call, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -283,10 +312,23 @@ class _Writer:
         }
         return out | {"exprs": self.exprs, "origins": self.origins}
 
-    @staticmethod
-    def kernel(k: KernelRecord) -> dict[str, object]:
+    def call(self, c: Call) -> dict[str, object]:
+        out: dict[str, object] = {
+            "ints": self.exprs_of(c.ints),
+            "accesses": [[self.access(a) for a in accesses] for accesses in c.accesses],
+        }
+        if c.grid is None:
+            return out | {"shared": self.expr(c.shared), "per_worker": self.expr(c.per_worker)}
+        return out | {"grid": self.exprs_of(c.grid)}
+
+    def access(self, a: Access) -> list[object]:
+        kind = "fill" if a.fills else "touch"
+        return [kind, self.expr(a.offset), self.exprs_of(a.shape), self.exprs_of(a.strides)]
+
+    def kernel(self, k: KernelRecord) -> dict[str, object]:
         params: list[list[object]] = [["buffer", b.dtype.value, b.access] for b in k.buffers]
-        out: dict[str, object] = {"name": k.name, "params": params + [["int"]] * k.num_ints}
+        calls = [self.call(c) for c in k.calls]
+        out: dict[str, object] = {"name": k.name, "params": params + [["int"]] * k.num_ints, "calls": calls}
         return out if k.gpu is None else out | {"gpu": _gpu_document(k.gpu)}
 
 

@@ -14,6 +14,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package import canonical
 from hardtack.codegen.package.canonical import Fields, check_int, check_text, kind_of
 from hardtack.codegen.package.errors import LoadError
+from hardtack.codegen.package.plan_calls import RawCall, read_call
 
 _DTYPES = tuple(d.value for d in DType)
 _ACCESSES = ("read", "write", "readwrite")
@@ -97,6 +98,7 @@ class RawKernel:
     buffers: tuple[tuple[DType, str], ...]
     num_ints: int
     gpu: RawGpu | None
+    calls: tuple[RawCall, ...]
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,8 @@ class _Reader:
         top = self.top
         version = top.integer("format")
         if version != FORMAT:
-            top.refuse(f"is {version}; this reader knows format {FORMAT}", "format")
+            advice = "export the model again" if version < FORMAT else "update hardtack"
+            top.refuse(f"is {version}; this reader knows format {FORMAT}: {advice}", "format")
         plan = RawPlan(
             where=self.where,
             entry=top.text("entry"),
@@ -282,9 +285,13 @@ class _Reader:
                 f.refuse("is a buffer after an int", f"params[{i}]")
             buffers.append((DType(param[1]), param[2]))
         gpu = self._gpu(Fields(f.raw("gpu"), f.where, f"{f.path}.gpu")) if f.has("gpu") else None
-        kernel = RawKernel(f.text("name"), tuple(buffers), num_ints, gpu)
+        calls = tuple(read_call(c, self._check_expr, len(buffers), num_ints) for c in f.each("calls"))
+        kernel = RawKernel(f.text("name"), tuple(buffers), num_ints, gpu, calls)
         f.done()
         return kernel
+
+    def _check_expr(self, value: object, path: str) -> int:
+        return self._check_index(value, self.where, path, "exprs")
 
     def _gpu(self, f: Fields) -> RawGpu:
         gpu = RawGpu(

@@ -12,6 +12,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package.canonical import INT64_MAX, INT64_MIN
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.manifest import Dim, EntrySpec, Manifest, StateSpec, TensorSpec
+from hardtack.codegen.package.plan_access import check_accesses
 from hardtack.codegen.package.plan_flow import check_arena, check_flow
 from hardtack.codegen.package.plan_gpu import check_gpu
 from hardtack.codegen.package.plan_read import RawExpr, RawPlan, RawValue
@@ -70,6 +71,7 @@ def verify(plan: RawPlan, manifest: Manifest, entry: EntrySpec, target: str) -> 
     members = {m.name for m in manifest.members}
     check_gpu(plan, device, members, proof.ranges, proof.constant, proof.nbytes)
     check_flow(plan)
+    check_accesses(plan, proof.nbytes, proof.constant)
     check_arena(plan, proof.nbytes, proof.constant)
     return proof
 

@@ -48,6 +48,7 @@ Status Binding::prepare(Queue* queue, size_t program_index) {
   } else {
     Status places = check_places(plan, exprs_.data(), false, &nbytes_);
     if (places.ok()) places = check_gpu_launches(plan, exprs_.data(), false, nbytes_);
+    if (places.ok()) places = check_accesses(plan, exprs_.data(), false, nbytes_);
     HT_RETURN_IF_ERROR(in_context(std::move(places),
                                   "entry \"" + std::string(plan.entry) + "\" with " + sizes_text(plan, syms_.data())));
   }

@@ -3,17 +3,17 @@
 #include <cstring>
 
 #include "json_parts.h"
+#include "plan_calls_read.h"
 #include "plan_gpu_read.h"
 
 namespace hardtack::rt {
 namespace {
 
-constexpr int64_t kFormat = 1;
-constexpr uint32_t kMaxRank = 64;
+constexpr int64_t kFormat = 2;
 
 class PlanParser {
  public:
-  PlanParser(JsonReader* json, Plan* plan) : json_(*json), plan_(*plan), gpu_(json, plan) {}
+  PlanParser(JsonReader* json, Plan* plan) : json_(*json), plan_(*plan), gpu_(json, plan), calls_(json, plan) {}
 
   // Keys come sorted, so the order below is that of the text.
   void parse() {
@@ -27,7 +27,13 @@ class PlanParser {
     json_.key("exprs");
     parse_list(&json_, [this] { parse_expr(); });
     json_.key("format");
-    if (json_.integer() != kFormat && json_.ok()) json_.fail("another plan format than 1");
+    const int64_t format = json_.integer();
+    if (format != kFormat && json_.ok()) {
+      const std::string what = "the plan's format is " + std::to_string(format) + ", this runtime reads " +
+                               std::to_string(kFormat) + ": " +
+                               (format < kFormat ? "export the model again" : "update it");
+      json_.fail(what.c_str());
+    }
     json_.key("guards");
     parse_list(&json_, [this] { parse_guard(); });
     json_.key("inputs");
@@ -106,7 +112,7 @@ class PlanParser {
     const char* next = json_.next_key();
     i->has_grid = next != nullptr && std::strcmp(next, "grid") == 0;
     if (i->has_grid) {
-      gpu_.parse_grid(i);
+      gpu_.parse_grid(i->grid);
       json_.key("ints");
     } else if (next == nullptr || std::strcmp(next, "ints") != 0) {
       return json_.fail("a launch has neither a grid nor ints after its buffers");
@@ -275,6 +281,10 @@ class PlanParser {
     Kernel k;
     k.first_param = next_row(plan_.params);
     json_.begin_object();
+    json_.key("calls");
+    k.first_call = next_row(plan_.calls);
+    parse_list(&json_, [this] { calls_.parse(); });
+    k.num_calls = next_row(plan_.calls) - k.first_call;
     const char* first = json_.next_key();
     if (first != nullptr && std::strcmp(first, "gpu") == 0) {
       k.gpu = next_row(plan_.gpu_kernels);
@@ -336,6 +346,7 @@ class PlanParser {
   JsonReader& json_;
   Plan& plan_;
   GpuPlanParser gpu_;
+  CallParser calls_;
 };
 
 }  // namespace

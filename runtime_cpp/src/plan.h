@@ -15,6 +15,7 @@
 namespace hardtack::rt {
 
 constexpr uint32_t kNone = 0xFFFFFFFF;
+constexpr uint32_t kMaxRank = 64;
 
 struct PlanSym {
   const char* name = "";
@@ -78,8 +79,31 @@ struct GpuKernel {
   uint32_t first_map = 0, num_maps = 0;            // plan.tensor_maps[first_map, + num_maps)
 };
 
+/// Elements of a buffer, in elements: each is written (`fills`), or no others are touched.
+struct AccessBox {
+  bool fills = false;
+  uint32_t offset = 0;  // expression
+  uint32_t first_dim = 0,
+           ndim = 0;  // plan.access_dims[first_dim, + ndim) are the shape's expressions, then the strides'
+};
+
+/// What a kernel may be launched with, fields as in Instr, and what it then accesses.
+struct Call {
+  uint32_t first_int = 0, num_ints = 0;  // plan.call_ints
+  uint32_t shared = 0, per_worker = 0;
+  bool has_grid = false;
+  uint32_t grid[3] = {};
+  uint32_t first_list = 0, num_lists = 0;  // plan.access_lists, one a buffer
+};
+
+/// The accesses of one buffer: plan.accesses[first, + count).
+struct AccessList {
+  uint32_t first = 0, count = 0;
+};
+
 struct Kernel {
   const char* name = "";
+  uint32_t first_call = 0, num_calls = 0;     // plan.calls
   uint32_t first_param = 0, num_buffers = 0;  // plan.params[first_param, + num_buffers)
   uint32_t num_ints = 0;
   uint32_t gpu = kNone;  // in plan.gpu_kernels; kNone on the CPU
@@ -97,6 +121,7 @@ enum class InstrOp : uint8_t { launch, copy, fill, branch, loop };
 struct Instr {
   InstrOp op = InstrOp::launch;
   uint32_t kernel = 0;
+  uint32_t call = kNone;                                  // in plan.calls; after verify_plan
   uint32_t first_arg = 0, num_buffers = 0, num_ints = 0;  // plan.args: buffers (values), then ints (expressions)
   uint32_t shared = 0, per_worker = 0;                    // expressions; on the CPU
   bool has_grid = false;                                  // a launch on a GPU
@@ -130,6 +155,11 @@ struct Plan {
   std::vector<uint32_t> inputs, outputs;  // values
   std::vector<Kernel> kernels;
   std::vector<BufferParam> params;
+  std::vector<Call> calls;
+  std::vector<uint32_t> call_ints;  // expressions
+  std::vector<AccessList> access_lists;
+  std::vector<AccessBox> accesses;
+  std::vector<uint32_t> access_dims;  // expressions
   std::vector<GpuKernel> gpu_kernels;
   std::vector<GpuArg> gpu_args;
   std::vector<TensorMap> tensor_maps;

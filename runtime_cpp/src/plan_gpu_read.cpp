@@ -87,9 +87,9 @@ TensorMap GpuPlanParser::parse_tensor_map() {
   return m;
 }
 
-void GpuPlanParser::parse_grid(Instr* i) {
+void GpuPlanParser::parse_grid(uint32_t (&grid)[3]) {
   json_.begin_array();
-  for (uint32_t& extent : i->grid) {
+  for (uint32_t& extent : grid) {
     json_.item();
     extent = json_.index();
   }

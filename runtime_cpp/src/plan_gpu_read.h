@@ -11,7 +11,7 @@ class GpuPlanParser {
   /// The value of a kernel's key `gpu`.
   GpuKernel parse_kernel();
   /// The value of a launch's key `grid`.
-  void parse_grid(Instr* i);
+  void parse_grid(uint32_t (&grid)[3]);
   /// A launch's key `maps` and its value.
   void parse_map_sources(Instr* i);
 

@@ -24,6 +24,10 @@ class Indices {
     for (const uint32_t v : plan_.outputs) HT_RETURN_IF_ERROR(value(v, "outputs"));
     for (const Value& v : plan_.values) HT_RETURN_IF_ERROR(storage(v));
     for (const PlanSym& s : plan_.syms) HT_RETURN_IF_ERROR(sym(s));
+    for (const Call& c : plan_.calls) HT_RETURN_IF_ERROR(call(c));
+    for (const uint32_t e : plan_.call_ints) HT_RETURN_IF_ERROR(expr(e, "a call"));
+    for (const uint32_t e : plan_.access_dims) HT_RETURN_IF_ERROR(expr(e, "an access"));
+    for (const AccessBox& a : plan_.accesses) HT_RETURN_IF_ERROR(expr(a.offset, "an access"));
     for (const Instr& i : plan_.instrs) HT_RETURN_IF_ERROR(instr(i));
     return Status();
   }
@@ -64,6 +68,13 @@ class Indices {
                    v.name);
     }
     if (s.lo > s.hi) return error(HT_BAD_BUNDLE, "symbol \"%s\": its range is empty", s.name);
+    return Status();
+  }
+
+  Status call(const Call& c) const {
+    for (const uint32_t e : {c.shared, c.per_worker, c.grid[0], c.grid[1], c.grid[2]}) {
+      HT_RETURN_IF_ERROR(expr(e, "a call"));
+    }
     return Status();
   }
 
@@ -220,8 +231,13 @@ bool all_constant(const Plan& plan) {
       if (!exprs.is_constant(i.grid[axis])) return false;
     }
   }
-  for (const uint32_t e : plan.map_dims) {
-    if (!exprs.is_constant(e)) return false;
+  for (const std::vector<uint32_t>* list : {&plan.map_dims, &plan.access_dims}) {
+    for (const uint32_t e : *list) {
+      if (!exprs.is_constant(e)) return false;
+    }
+  }
+  for (const AccessBox& a : plan.accesses) {
+    if (!exprs.is_constant(a.offset)) return false;
   }
   for (const MapSource& m : plan.map_sources) {
     if (!exprs.is_constant(m.offset)) return false;
@@ -249,7 +265,9 @@ Status verify(const Manifest& manifest, const ManifestEntry& entry, const char* 
   plan->is_static = all_constant(*plan);
   std::vector<int64_t> nbytes;
   HT_RETURN_IF_ERROR(check_places(*plan, plan->exprs.constants().data(), true, &nbytes));
-  return check_gpu_launches(*plan, plan->exprs.constants().data(), true, nbytes);
+  HT_RETURN_IF_ERROR(check_gpu_launches(*plan, plan->exprs.constants().data(), true, nbytes));
+  HT_RETURN_IF_ERROR(find_calls(plan));
+  return check_accesses(*plan, plan->exprs.constants().data(), true, nbytes);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 //   plan_verify.cpp  indices, symbols, values, agreement with the manifest
 //   plan_flow.cpp    definitions before uses, writes, launch arguments; finds the lifetimes
 //   plan_gpu.cpp     kernels and launches of a CUDA or HIP target
+//   plan_access.cpp  launches are declared calls, what they access lies inside the values and has been written
 //   plan_places.cpp  sizes and places for given expression values: at load where constant, else for each new shape
 #pragma once
 
@@ -27,8 +28,13 @@ Status check_places(const Plan& plan, const int64_t* exprs, bool only_constant, 
 Status check_gpu_launches(const Plan& plan, const int64_t* exprs, bool only_constant,
                           const std::vector<int64_t>& nbytes);
 
+/// What launches access: inside the values, and written as a whole before it is read. The same arguments.
+Status check_accesses(const Plan& plan, const int64_t* exprs, bool only_constant, const std::vector<int64_t>& nbytes);
+
 // Parts of verify_plan.
 Status check_flow(Plan* plan);
+/// Finds the call that each launch is one of.
+Status find_calls(Plan* plan);
 /// Records of GPU kernels are there for a CUDA target only, and sound; launches fit them.
 Status check_gpu_kernels(const Plan& plan, const Manifest& manifest, const char* device);
 

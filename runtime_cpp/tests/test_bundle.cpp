@@ -12,8 +12,8 @@ namespace {
 // RFC 8032's first test key, and its signature over the manifest of signed_bundle with the signature null.
 constexpr const char* kPublicKey = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
 constexpr const char* kSignature =
-    "d5a625349a3f2fecb107a82193f0a341650cdebbb597d1f0ce6979890e4509d4"
-    "49fbbe458ac62809f2db6a8e0d1ce09b68a505268cff532514a461a0dfece005";
+    "dad04e6a149d4979c74b813518144be7a1bf224d7995b1249ec6b55ebae896e69357365d07c9265ea6cac0b1e6b5b96de361e8233babfa5c0b"
+    "475b4de81b1306";
 
 // The error for a bundle whose manifest has `from` replaced; the members keep their bytes.
 std::string changed_manifest(const BundleText& bundle, const std::string& from, const std::string& to) {

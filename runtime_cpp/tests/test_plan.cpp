@@ -347,8 +347,10 @@ TEST_CASE("the text is exactly the format") {
     return std::string(rt::parse_plan(json, "p", &plan).message());
   };
   CHECK(error_of(good) == "");
-  CHECK(error_of(replaced(good, "\"format\":1", "\"format\":2")).find("another plan format than 1") !=
-        std::string::npos);
+  CHECK(error_of(replaced(good, "\"format\":2", "\"format\":1"))
+            .find("the plan's format is 1, this runtime reads 2: export the model again") != std::string::npos);
+  CHECK(error_of(replaced(good, "\"format\":2", "\"format\":3"))
+            .find("the plan's format is 3, this runtime reads 2: update it") != std::string::npos);
   CHECK(error_of(replaced(good, "\"guards\":[],", "")).find("expected key \"guards\"") != std::string::npos);
   CHECK(error_of(replaced(good, "\"guards\":[],", "\"guards\":[],\"more\":1,")).find("expected key \"inputs\"") !=
         std::string::npos);

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sample
 import sample_cuda
 from null_driver import NullDriver
 
@@ -214,6 +215,7 @@ def triton_content(code: bytes) -> BundleContent:
     gpu = GpuKernel(kernel_member(code), "add_one", 128, 0, args)
     kernel = KernelRecord("k_add", (BufferParam(f32, "read"), BufferParam(f32, "write")), 1, gpu)
     launch = Launch("k_add", ("x", "y"), (n * 4,), grid=((n * 4 + 255) // 256, one, one))
+    kernel = sample.declared(kernel, (n * 4, n * 4), launch)
     plan = Plan(
         "forward", "cuda:sm_90", (PlanSym(n, 0, 0),), (), values, ("x",), ("y",), (kernel,), (launch,), const(0)
     )

@@ -6,6 +6,8 @@ copy(x: f32[3]) -> x
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,9 +17,9 @@ from hardtack.codegen.backends.cpp.compiler import zig_compiler
 from hardtack.codegen.backends.cpp.targets import KNOWN_TARGETS
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
 from hardtack.codegen.ir.constants import ConstantData, ModuleTensor, Recipe, View
-from hardtack.codegen.ir.expr import const, sym
+from hardtack.codegen.ir.expr import Expr, const, sym
 from hardtack.codegen.ir.graph import Guard, Origin
-from hardtack.codegen.ir.plan import BufferParam, Copy, KernelRecord, Launch, Plan, PlanSym, Value
+from hardtack.codegen.ir.plan import BufferParam, Call, Copy, KernelRecord, Launch, Plan, PlanSym, Value, span
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package.content import BundleContent, EntryContent, StateContent, TargetContent, TensorContent
 
@@ -56,6 +58,13 @@ def library(target: str) -> bytes:
     return compile_library(units, KNOWN_TARGETS[target], zig_compiler(), cache=KernelCache())
 
 
+def declared(kernel: KernelRecord, numels: Sequence[Expr], *launches: Launch) -> KernelRecord:
+    """The kernel with a call for each launch: it accesses so many elements of each buffer, and fills what it writes."""
+    accesses = tuple((span(n, p.access == "write"),) for n, p in zip(numels, kernel.buffers, strict=True))
+    calls = [Call(i.ints, accesses, i.shared, i.per_worker, i.grid) for i in launches]
+    return replace(kernel, calls=tuple(dict.fromkeys(calls)))
+
+
 def forward_plan(target: str) -> Plan:
     """The plan of the entry point `forward`."""
     shape, strides = (N, FOUR), (FOUR, ONE)
@@ -69,14 +78,15 @@ def forward_plan(target: str) -> Plan:
         Value("before", i64, (), (), ("output", 1)),
     )
     read, write = BufferParam(f32, "read"), BufferParam(f32, "write")
-    kernels = (
-        KernelRecord("k_scale", (read, read, write), 2),
-        KernelRecord("k_count", (BufferParam(i64, "readwrite"), BufferParam(i64, "write")), 0),
-    )
     body = (
         Launch("k_scale", ("x", "scale", "t"), (N, FOUR), ZERO, ZERO, ORIGIN),
         Launch("k_scale", ("t", "scale", "y"), (N, FOUR), ZERO, ZERO, ORIGIN),
         Launch("k_count", ("calls", "before"), (), ZERO, ZERO),
+    )
+    counts = KernelRecord("k_count", (BufferParam(i64, "readwrite"), BufferParam(i64, "write")), 0)
+    kernels = (
+        declared(KernelRecord("k_scale", (read, read, write), 2), (N * 4, FOUR, N * 4), *body[:2]),
+        declared(counts, (ONE, ONE), body[2]),
     )
     guard = Guard("ne", N, const(13), "n must not be 13")
     syms = (PlanSym(N, 0, 0),)

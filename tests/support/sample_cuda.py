@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from cubin import I32, I64, MAP, POINTER, cubin
+from sample import declared
 
 from hardtack.codegen.ir.constants import ConstantData
 from hardtack.codegen.ir.expr import Expr, const, sym
@@ -77,6 +78,7 @@ def forward_plan() -> Plan:
         return Launch("k_scale", (source, "scale", target), (N,), origin=ORIGIN, grid=(N, ONE, ONE), maps=maps)
 
     body = (launch("x", "t"), launch("t", "y"))
+    kernel = declared(kernel, (N * 4, FOUR, N * 4), *body)
     return Plan("forward", TARGET, (PlanSym(N, 0, 0),), (), values, ("x",), ("y",), (kernel,), body, const(64 * 16))
 
 
@@ -106,7 +108,8 @@ def with_constants(arrays: Mapping[str, np.ndarray[Any, Any]]) -> BundleContent:
     args = (*(("buffer", k) for k in range(len(names))), ("scratch",), ("null",))
     gpu = GpuKernel(kernel_member(code), "read_all", 32, 0, args)
     launch = Launch("k_read", names, (), grid=(ONE, ONE, ONE))
-    kernels = (KernelRecord("k_read", params, 0, gpu),)
+    numels = (*(const(a.size) for a in arrays.values()), FOUR, FOUR)
+    kernels = (declared(KernelRecord("k_read", params, 0, gpu), numels, launch),)
     plan = Plan("forward", TARGET, (), (), tuple(values), ("x",), ("y",), kernels, (launch,), ZERO)
     x, y = (TensorContent(name, DType.F32, (FOUR,), (ONE,)) for name in ("x", "y"))
     (entry,) = base.entries

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import sample_cuda
 from hsaco import hsaco
+from sample import declared
 from sample_cuda import FOUR, ONE, ORIGIN, N
 
 from hardtack.codegen.ir.plan import BufferParam, GpuKernel, KernelRecord, Launch, Plan, PlanSym, Value
@@ -34,6 +35,7 @@ def forward_plan() -> Plan:
     )
     kernel = KernelRecord("k_scale", (read, read, write), 1, gpu)
     launch = Launch("k_scale", ("x", "scale", "y"), (N,), origin=ORIGIN, grid=(N, ONE, ONE))
+    kernel = declared(kernel, (N * 4, FOUR, N * 4), launch)
     return Plan("forward", TARGET, (PlanSym(N, 0, 0),), (), values, ("x",), ("y",), (kernel,), (launch,), ONE * 0)
 
 

@@ -108,10 +108,9 @@ def spin(factor: float = 2.0) -> BundleContent:
         Value("factor", f32, (), (), ("constant", "factor")),
         Value("y", f32, (n, four), (four, one), ("output", 0)),
     )
-    kernels = (
-        KernelRecord("k_spin", (BufferParam(f32, "read"), BufferParam(f32, "read"), BufferParam(f32, "write")), 1),
-    )
+    kernel = KernelRecord("k_spin", (BufferParam(f32, "read"), BufferParam(f32, "read"), BufferParam(f32, "write")), 1)
     body = (Launch("k_spin", ("x", "factor", "y"), (n,), zero, zero, sample.ORIGIN),)
+    kernels = (sample.declared(kernel, (n * 4, one, n * 4), *body),)
     guard = Guard("ne", n, const(13), "n must not be 13")
     plan = Plan("forward", f"cpu:{TARGET}", (PlanSym(n, 0, 0),), (guard,), values, ("x",), ("y",), kernels, body, zero)
     matrix = {"dtype": f32, "shape": (n, four), "strides": (four, one)}
@@ -137,8 +136,10 @@ def loop() -> BundleContent:
     less = KernelRecord("k_less", (BufferParam(i64, "read"), BufferParam(i64, "read"), BufferParam(flag, "write")), 0)
     following = KernelRecord("k_next", (BufferParam(i64, "readwrite"),), 0)
     test = (Launch("k_less", ("i", "turns", "go"), (), zero, zero),)
-    body = (Fill("i", 0), While(test, "go", (Launch("k_next", ("i",), (), zero, zero),)))
-    kernels = (less, following)
+    turn = (Launch("k_next", ("i",), (), zero, zero),)
+    body = (Fill("i", 0), While(test, "go", turn))
+    one = const(1)
+    kernels = (sample.declared(less, (one, one, one), *test), sample.declared(following, (one,), *turn))
     plan = Plan("forward", f"cpu:{TARGET}", (), (), values, ("turns",), ("i",), kernels, body, const(64))
     entry = EntryContent(
         name="forward",

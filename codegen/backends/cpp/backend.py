@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from hardtack.codegen.accesses import accesses_of
 from hardtack.codegen.backend import NAME, Rendered, named, visible
 from hardtack.codegen.backends.cpp import loops, templates
 from hardtack.codegen.fuse import CPU_LIMITS, FusionLimits
@@ -61,7 +62,8 @@ class CppBackend:
             source, ints = loops.render(k, buffers, NAME), tuple(loops.kernel_syms(k))
             shared, per_worker = const(0), loops.worker_nbytes(k, buffers)
         name, text = named(stem, source)
+        memory = tuple(b.name for b in k.buffers)
         launch = KernelLaunch(
-            name, tuple(b.name for b in k.buffers), k.writes, k.reads, ints, shared, per_worker, k.origin
+            name, memory, accesses_of(group, buffers, memory), k.writes, k.reads, ints, shared, per_worker, k.origin
         )
         return Rendered(visible(launch, group), text, to_text_kernel(replace(k, name=name)))

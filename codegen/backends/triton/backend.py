@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from hardtack.codegen.accesses import accesses_of
 from hardtack.codegen.backend import Rendered, named, visible
 from hardtack.codegen.backends.triton import loops, templates
 from hardtack.codegen.backends.triton.early import begun_early
@@ -93,8 +94,8 @@ class TritonBackend:
         kernel = self._finished(begun_early(kernel, self.arch, following))
         name, source = named(stem, kernel.text, _settings(kernel))
         launch = KernelLaunch(
-            name, kernel.buffers, kernel.writes, kernel.reads, kernel.ints, const(0), const(0), kernel.origin,
-            kernel.grid, kernel.maps,
+            name, kernel.buffers, accesses_of(group, buffers, kernel.buffers), kernel.writes, kernel.reads, kernel.ints,
+            const(0), const(0), kernel.origin, kernel.grid, kernel.maps,
         )  # fmt: skip
         listing = re.sub(rf"^kernel {re.escape(stem)}\b", f"kernel {name}", listing)
         return Rendered(visible(launch, group), source, listing, replace(kernel, name=name, text=source))

@@ -90,7 +90,7 @@ Sample cuda_add_sample(const GpuText& gpu) {
   const int s0 = p.sym(0), one = p.n(1), three = p.n(3);
   const int numel = p.op("mul", {three, s0});
   p.value("w", "f32", {three}, {one}, R"(["constant","w"])");
-  p.kernels[0] = "{\"gpu\":" + gpu.json() + "," + p.kernels[0].substr(1);
+  p.kernels[0] = replaced(p.kernels[0], "\"name\":", "\"gpu\":" + gpu.json() + ",\"name\":");
   p.body = {p.gpu_launch(0, {0, 1, 3}, {numel}, {s0, one, one}), p.gpu_launch(0, {3, 0, 2}, {numel}, {s0, one, one})};
   return s;
 }

@@ -7,6 +7,15 @@ namespace {
 
 std::string text(int64_t value) { return std::to_string(value); }
 
+// How many elements of each buffer the test kernels access; kernels.c has them.
+std::vector<int> numels(PlanText* p, const std::string& kernel, size_t num_buffers, const std::vector<int>& ints) {
+  const bool sized = !ints.empty() && (kernel.find("_f32") != std::string::npos);
+  std::vector<int> out(num_buffers, sized ? ints[0] : p->n(1));
+  if (kernel.find("sum_rows") == 0 && ints.size() > 1) out[0] = p->op("mul", ints);
+  if (kernel.find("gather") == 0 && ints.size() > 1) out[0] = ints[1];
+  return out;
+}
+
 }  // namespace
 
 std::string join(const std::vector<std::string>& parts) {
@@ -88,19 +97,44 @@ int PlanText::kernel(const std::string& name, const std::vector<std::string>& pa
                                      : "readwrite") +
                     "\"]");
   }
-  kernels.push_back("{\"name\":\"" + name + "\",\"params\":" + join(parts) + "}");
+  kernels.push_back("{\"calls\":[],\"name\":\"" + name + "\",\"params\":" + join(parts) + "}");
   return static_cast<int>(kernels.size()) - 1;
+}
+
+// Each launch is a call that its kernel declares.
+void PlanText::declare(int kernel, size_t num_buffers, const std::vector<int>& ints, const std::string& head,
+                       const std::string& tail) {
+  if (static_cast<size_t>(kernel) >= kernels.size()) return;
+  std::string& record = kernels[static_cast<size_t>(kernel)];
+  const size_t name = record.find("\"name\":\"") + 8, params = record.find("\"params\"");
+  const std::vector<int> counts = numels(this, record.substr(name, record.find('"', name) - name), num_buffers, ints);
+  std::vector<std::string> lists;
+  size_t param = params;
+  for (const int count : counts) {
+    param = record.find("[\"buffer\"", param + 1);
+    const std::string item = param == std::string::npos ? "" : record.substr(param, record.find(']', param) - param);
+    const bool fills = item.find("\"write\"") != std::string::npos;
+    lists.push_back(std::string("[[\"") + (fills ? "fill" : "touch") + "\"," + text(n(0)) + ",[" + text(count) + "],[" +
+                    text(n(1)) + "]]]");
+  }
+  const std::string call = "{\"accesses\":" + join(lists) + head + ",\"ints\":" + numbers(ints) + tail + "}";
+  if (record.find(call) != std::string::npos) return;
+  const size_t at = record.find("\"calls\":[") + 9;
+  record.insert(at, call + (record[at] == ']' ? "" : ","));
 }
 
 std::string PlanText::launch(int kernel, const std::vector<int>& buffers, const std::vector<int>& ints, int64_t shared,
                              int64_t per_worker) {
+  declare(kernel, buffers.size(), ints, "",
+          ",\"per_worker\":" + text(n(per_worker)) + ",\"shared\":" + text(n(shared)));
   return "{\"buffers\":" + numbers(buffers) + ",\"ints\":" + numbers(ints) + ",\"kernel\":" + text(kernel) +
          ",\"op\":\"launch\",\"origin\":0,\"per_worker\":" + text(n(per_worker)) + ",\"shared\":" + text(n(shared)) +
          "}";
 }
 
 std::string PlanText::gpu_launch(int kernel, const std::vector<int>& buffers, const std::vector<int>& ints,
-                                 const std::vector<int>& grid, const std::string& maps) const {
+                                 const std::vector<int>& grid, const std::string& maps) {
+  declare(kernel, buffers.size(), ints, ",\"grid\":" + numbers(grid), "");
   return "{\"buffers\":" + numbers(buffers) + ",\"grid\":" + numbers(grid) + ",\"ints\":" + numbers(ints) +
          ",\"kernel\":" + text(kernel) + ",\"maps\":" + maps + ",\"op\":\"launch\",\"origin\":0}";
 }
@@ -128,7 +162,7 @@ std::string PlanText::loop(const std::vector<std::string>& cond_body, int cond,
 std::string PlanText::json() {
   if (arena < 0) arena = n(0);
   return "{\"arena\":" + text(arena) + ",\"body\":" + join(body) + ",\"entry\":\"" + entry +
-         "\",\"exprs\":" + join(exprs) + ",\"format\":1,\"guards\":" + join(guards) + ",\"inputs\":" + numbers(inputs) +
+         "\",\"exprs\":" + join(exprs) + ",\"format\":2,\"guards\":" + join(guards) + ",\"inputs\":" + numbers(inputs) +
          ",\"kernels\":" + join(kernels) + ",\"origins\":" + join(origins) + ",\"outputs\":" + numbers(outputs) +
          ",\"syms\":" + join(syms) + ",\"target\":\"" + target + "\",\"values\":" + join(values) + "}";
 }

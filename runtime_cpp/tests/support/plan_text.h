@@ -39,20 +39,24 @@ class PlanText {
 
   void symbol(const std::string& name, int64_t lo, const std::string& hi, int input, const std::string& dim);
   void guard(const std::string& relation, int a, int b, const std::string& text);
-  /// `params`: "r:f32", "w:f32", "rw:i64", then "int". Returns the kernel's number.
+  /// `params`: "r:f32", "w:f32", "rw:i64", then "int". Returns the kernel's number. Launches declare their calls.
   int kernel(const std::string& name, const std::vector<std::string>& params);
 
   std::string launch(int kernel, const std::vector<int>& buffers, const std::vector<int>& ints, int64_t shared = 0,
                      int64_t per_worker = 0);
   /// On a GPU; `grid` are expressions, `maps` is JSON.
   std::string gpu_launch(int kernel, const std::vector<int>& buffers, const std::vector<int>& ints,
-                         const std::vector<int>& grid, const std::string& maps = "[]") const;
+                         const std::vector<int>& grid, const std::string& maps = "[]");
   std::string copy(int src, int dst) const;
   std::string fill(int dst, int64_t bits) const;
   std::string branch(int cond, const std::vector<std::string>& then, const std::vector<std::string>& orelse) const;
   std::string loop(const std::vector<std::string>& cond_body, int cond, const std::vector<std::string>& body) const;
 
   std::string json();
+
+ private:
+  void declare(int kernel, size_t num_buffers, const std::vector<int>& ints, const std::string& head,
+               const std::string& tail);
 };
 
 }  // namespace hardtack::testing

@@ -1,0 +1,119 @@
+"""What a kernel accesses of each buffer, found from the nests and the template that it was made of.
+
+The plan carries it (docs/plan.md, "Calls"), and readers prove that it lies inside the values and that what is read was
+written. So a fill must be exact: an element that might not be written belongs to none. A touch may be too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from hardtack.codegen.ir.expr import Expr, Sym, add, bounds, const, int_value, largest, product
+from hardtack.codegen.ir.expr_walk import free_syms, split_linear
+from hardtack.codegen.ir.group import Group
+from hardtack.codegen.ir.loops import Buffer, Load, LoopNest, Nest, Store, TemplateNest
+from hardtack.codegen.ir.plan import Access, span
+from hardtack.codegen.ir.reindex import equal
+
+ZERO, ONE = const(0), const(1)
+
+
+def accesses_of(group: Group, buffers: Mapping[str, Buffer], memory: Sequence[str]) -> tuple[tuple[Access, ...], ...]:
+    """What the group's kernel does to each buffer of `memory`. The group has been verified."""
+    found: dict[str, dict[Access, None]] = {b: {} for b in memory}
+    for nest in group.members():
+        for name, access in _of_nest(nest, buffers):
+            if name in found:
+                found[name][access] = None
+    return tuple(_shortened(buffers[b], tuple(found[b])) for b in memory)
+
+
+def _shortened(buffer: Buffer, accesses: tuple[Access, ...]) -> tuple[Access, ...]:
+    """Without touches of what is there as a whole anyway."""
+    fills = tuple(a for a in accesses if a.fills)
+    whole = span(buffer.numel())
+    if span(buffer.numel(), True) in fills:
+        return (span(buffer.numel(), True),)
+    touches = (whole,) if whole in accesses else tuple(a for a in accesses if not a.fills)
+    return (*fills, *touches)
+
+
+def _of_nest(nest: Nest, buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, Access]]:
+    if isinstance(nest, TemplateNest):
+        for o in nest.operands:
+            yield o.buffer, Access(False, o.offset, o.shape, o.strides)
+        yield nest.result, span(product(a.extent for a in nest.axes), True)
+        for name in nest.results:  # each template writes its further results as a whole, too
+            yield name, span(buffers[name].numel(), True)
+    elif isinstance(nest, LoopNest):
+        for s in nest.body:
+            if isinstance(s, Load):
+                yield s.buffer, _touched(s, buffers[s.buffer])
+            elif isinstance(s, Store):
+                yield s.buffer, _filled(nest, s, buffers[s.buffer]) or _touched(s, buffers[s.buffer])
+
+
+def _touched(s: Load | Store, buffer: Buffer) -> Access:
+    """A box that has each element: up to a number where one is known, else all of a dimension."""
+    sizes: list[Expr] = []
+    for e, n in zip(s.index, buffer.shape, strict=True):
+        top = largest(e, digits=True)
+        end, least = int_value(top + 1) if top is not None else None, bounds(n)[0]
+        sizes.append(const(end) if end is not None and least is not None and 0 <= end < least else n)
+    return _box(False, buffer, [ZERO] * len(sizes), sizes)
+
+
+def _filled(nest: LoopNest, s: Store, buffer: Buffer) -> Access | None:
+    """The box of which a store writes each element; None where that is not known."""
+    if nest.serial or s.mode != "set":
+        return None
+    reduced = {a.sym for a in nest.reduced}
+    each = any(free_syms(e) & reduced for e in s.index)
+    axes = {a.sym: a.extent for a in (nest.axes if each else nest.parallel)}
+    if any(y not in axes and y.extent is not None for e in s.index for y in free_syms(e)):
+        return None  # an index that data decides
+    lows, sizes = [], []
+    for e, n in zip(s.index, buffer.shape, strict=True):
+        low, size = _range(e, axes) or (ZERO, n)
+        lows.append(low)
+        sizes.append(size)
+    # as many points as elements, no element twice, none outside: all of them
+    if equal(product(axes.values()), product(sizes)):
+        return _box(True, buffer, lows, sizes)
+    return _spread(s, axes, buffer)
+
+
+def _range(e: Expr, axes: Mapping[Sym, Expr]) -> tuple[Expr, Expr] | None:
+    """The least value and the number of values up to the largest, where e is linear in the axes."""
+    low, high = e, e
+    for axis in sorted(free_syms(e) & axes.keys(), key=lambda y: y.name):
+        below, above = split_linear(low, axis), split_linear(high, axis)
+        if below is None or above is None or free_syms(below[0]) & axes.keys():
+            return None
+        least, most = bounds(below[0])
+        if least is not None and least >= 0:
+            low, high = below[1], add(above[1], above[0] * (axes[axis] - 1))
+        elif most is not None and most <= 0:
+            low, high = add(below[1], below[0] * (axes[axis] - 1)), above[1]
+        else:
+            return None
+    return low, high - low + 1
+
+
+def _spread(s: Store, axes: Mapping[Sym, Expr], buffer: Buffer) -> Access | None:
+    """A box with gaps: the offset is linear in the axes, each of which is one dimension of it."""
+    offset = buffer.offset(s.index)
+    strides: list[Expr] = []
+    for axis in axes:
+        parts = split_linear(offset, axis)
+        if parts is None or free_syms(parts[0]) & axes.keys():
+            return None
+        strides.append(parts[0])
+        offset = parts[1]
+    return Access(True, offset, tuple(axes.values()), tuple(strides))
+
+
+def _box(fills: bool, buffer: Buffer, lows: Sequence[Expr], sizes: Sequence[Expr]) -> Access:
+    if all(a is b for a, b in zip(sizes, buffer.shape, strict=True)):
+        return span(buffer.numel(), fills)
+    return Access(fills, buffer.offset(tuple(lows)), tuple(sizes), buffer.strides())

@@ -1,0 +1,142 @@
+"""What kernels declare to access: what they really write on the CPU, and that readers put parts together soundly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hardtack.codegen.ir.expr import Expr, const
+from hardtack.codegen.ir.plan import Access, Launch
+from hardtack.codegen.package.plan_access import Box, Written, box_of
+from tests.codegen.compare import compile_module
+from tests.codegen.runner import Runner
+from tests.codegen.tables import suites_by_name
+
+Array = npt.NDArray[Any]
+SUITES = suites_by_name()
+KINDS = ("batch_dynamic", "matmul", "norm", "index", "recurrent", "sort", "conv")
+
+
+def elements(a: Access, number: Any) -> Array:
+    """The indices of the elements of a box."""
+    out = np.array([number(a.offset)])
+    for n, s in zip(a.shape, a.strides, strict=True):
+        out = (out[:, None] + np.arange(number(n)) * number(s)).reshape(-1)
+    return out
+
+
+class AccessRunner(Runner):
+    """Runs each launch twice, with other bytes in what it fills: all of it must come out alike, all else stay."""
+
+    def _launch(self, launch: Launch, arrays: Mapping[str, Array], number: Any) -> None:
+        record = next(k for k in self.compiled.plan.kernels if k.name == launch.kernel)
+        passed = (launch.ints, launch.shared, launch.per_worker)
+        (call,) = (c for c in record.calls if (c.ints, c.shared, c.per_worker) == passed)
+        written = [
+            (b, p.access, a)
+            for b, p, a in zip(launch.buffers, record.buffers, call.accesses, strict=True)
+            if p.access != "read"
+        ]
+        before = {b: arrays[b].copy() for b, _, _ in written}
+        results: list[dict[str, Array]] = []
+        for poison in (0x5A, 0xA5):
+            for b, access, accesses in written:
+                np.copyto(arrays[b], before[b])
+                flat = arrays[b].reshape(-1)
+                for a in accesses:
+                    if a.fills and access == "write":
+                        flat[elements(a, number)] = np.full(flat.itemsize, poison, np.uint8).view(flat.dtype)[0]
+            super()._launch(launch, arrays, number)
+            results.append({b: arrays[b].reshape(-1).copy() for b, _, _ in written})
+        for b, _, accesses in written:
+            what = f"{launch.kernel} {b}"
+            one, two, old = (x[b].reshape(-1).view(np.uint8).reshape(x[b].size, -1) for x in (*results, before))
+            may = np.zeros(len(one), bool)
+            for a in accesses:
+                at = elements(a, number)
+                may[at] = True
+                if a.fills:
+                    assert (one[at] == two[at]).all(), f"{what}: it does not write all that it declares to fill"
+            assert (one[~may] == old[~may]).all(), f"{what}: it writes what it does not declare to touch"
+
+
+@pytest.mark.parametrize("suite", [s for s in SUITES if s.startswith(KINDS)])
+def test_kernels_write_what_they_declare(suite: str) -> None:
+    compiled = replace(SUITES[suite], runner=AccessRunner).compiled()
+    for args in SUITES[suite].inputs:
+        compiled(*args)
+
+
+class Joined(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.cat([x, y, x.flip(1)], 1), torch.stack([x.cumsum(1), x.cumsum(0)], 1)
+
+
+def test_a_launch_that_fills_less_than_it_declares_is_found() -> None:
+    x, y = torch.ones(3, 4), torch.ones(3, 5)
+    compiled = compile_module(Joined().eval(), (x, y), runner=AccessRunner)
+    compiled(x, y)
+    plan = compiled.entry.plan
+    more = [replace(k, calls=tuple(replace(c, accesses=_whole(c.accesses)) for c in k.calls)) for k in plan.kernels]
+    compiled.runner.compiled = replace(compiled.entry, plan=replace(plan, kernels=tuple(more)))
+    with pytest.raises(AssertionError, match=r"it does not write all that it declares to fill"):
+        compiled(x, y)
+
+
+def _whole(accesses: tuple[tuple[Access, ...], ...]) -> tuple[tuple[Access, ...], ...]:
+    """Fills of parts made fills of the 39 elements of the concatenation."""
+    whole = Access(True, const(0), (const(39),), (const(1),))
+    return tuple(tuple(whole if a.fills and len(a.shape) > 1 else a for a in x) for x in accesses)
+
+
+SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(-6, 6)), max_size=3)
+
+
+def members(box: Box) -> set[int]:
+    found = {box.offset}
+    for n, s in box.dims:
+        found = {e + i * s for e in found for i in range(n)}
+    return found
+
+
+@given(st.integers(0, 20), SIZES)
+def test_a_box_keeps_its_elements(offset: int, dims: list[tuple[int, int]]) -> None:
+    wanted = {e.item() for e in elements(_access(offset, dims), int_of)}
+    assert members(box_of(offset, [n for n, _ in dims], [s for _, s in dims])) == wanted
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), SIZES), max_size=6), st.integers(1, 12))
+def test_what_counts_as_whole_is_whole(parts: list[tuple[int, list[tuple[int, int]]]], numel: int) -> None:
+    written, found = Written(set(), {}), set()
+    for offset, dims in parts:
+        box = box_of(offset, [n for n, _ in dims], [s for _, s in dims])
+        if min(members(box)) >= 0 and max(members(box)) < numel:
+            written.add(0, numel, box)
+            found |= members(box)
+    if 0 in written.whole:
+        assert found == set(range(numel))
+
+
+@given(st.permutations(range(7)), st.integers(1, 4), st.integers(1, 3))
+def test_the_pieces_of_a_concatenation_are_whole_in_any_order(order: list[int], rows: int, width: int) -> None:
+    written = Written(set(), {})
+    for k in order:
+        assert 0 not in written.whole
+        written.add(0, rows * 7 * width, box_of(k * width, [rows, width], [7 * width, 1]))
+    assert 0 in written.whole
+
+
+def _access(offset: int, dims: list[tuple[int, int]]) -> Access:
+    return Access(True, const(offset), tuple(const(n) for n, _ in dims), tuple(const(s) for _, s in dims))
+
+
+def int_of(e: Expr) -> int:
+    return int(repr(e))
