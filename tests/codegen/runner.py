@@ -179,7 +179,9 @@ class Runner:
         return flat
 
     def _launch(self, launch: Launch, arrays: Mapping[str, Array], number: object) -> None:
-        pointers = (ctypes.c_void_p * max(1, len(launch.buffers)))(*(arrays[b].ctypes.data for b in launch.buffers))
+        # what is empty has no address, as a tensor of torch's has none
+        addresses = [arrays[b].ctypes.data if arrays[b].size else None for b in launch.buffers]
+        pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         values = [number(e) for e in launch.ints]  # type: ignore[operator]
         ints = (ctypes.c_int64 * max(1, len(values)))(*values)
         stride = -(-number(launch.per_worker) // 64) * 64  # type: ignore[operator]

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch.export import Dim
 
 from tests.codegen.compare import assert_same, compile_module, eager, leaves
+from tests.codegen.runner import KernelFailed
 
 PROGRAMS: dict[str, tuple[Callable[..., object], tuple[tuple[int, ...], ...]]] = {
     "scans": (lambda x: [f(x, d) for d in range(3) for f in (torch.cumsum, torch.cumprod)], ((3, 4, 5),)),
@@ -97,3 +98,34 @@ def test_dynamic(name: str) -> None:
     for zero in [[at] for at in free if _runs(name, [at])] + [free]:
         args = _arguments(name, zero)
         assert_same(compiled(*args), eager(module, args))
+
+
+INDEXED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "take": lambda x, i: torch.take(x, i % 7),
+    "rows": lambda x, i: x[i] * 2,
+    "summed rows": lambda x, i: x[i].sum(1),
+    "gather": lambda x, i: x.gather(0, i[:, None]),
+    "put": lambda x, i: x.index_put((i,), torch.ones(2, 4096)),
+    "beside a product": lambda x, i: F.linear(torch.ones(2, 5), torch.ones(4096, 5)) + x[i],
+}
+"""Programs that index the first dimension of x, which may be 0, by i."""
+
+
+class Indexed(torch.nn.Module):
+    """One of them as a module."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.f = INDEXED[name]
+
+    def forward(self, x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return self.f(x, i)
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_an_index_into_nothing_is_refused_before_anything_is_read(name: str) -> None:
+    module, i = Indexed(name).eval(), torch.tensor([1, 2])
+    compiled = compile_module(module, (torch.ones(7, 4096), i), ({0: Dim.DYNAMIC}, {}))
+    assert_same(compiled(torch.ones(3, 4096), i), eager(module, (torch.ones(3, 4096), i)))
+    with pytest.raises(KernelFailed):
+        compiled(torch.ones(0, 4096), i)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from hardtack.codegen.backends.cpp.accumulators import Accumulators
 from hardtack.codegen.backends.cpp.body import Body, Place, storage_type
 from hardtack.codegen.backends.cpp.spelling import expr, register_type, symbol
-from hardtack.codegen.ir.expr import Expr, Sym, const, int_value, maximum
+from hardtack.codegen.ir.expr import Expr, Sym, bounds, const, int_value, maximum, product
 from hardtack.codegen.ir.expr_walk import free_syms
-from hardtack.codegen.ir.loops import Axis, Buffer, dtypes, exprs_of, phases
+from hardtack.codegen.ir.loops import Axis, Buffer, Check, dtypes, exprs_of, phases
 from hardtack.codegen.ir.schedule import Kernel, ScheduledNest
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.views import ONE
@@ -88,6 +88,19 @@ def prologue(kernel: Kernel) -> list[str]:
     return lines
 
 
+def empty_checks(kernel: Kernel) -> list[tuple[Expr, Expr]]:
+    """(points, size) of each index that is checked against a size that may be 0. Where there are points all of them are
+    out of range, and there is not even an element 0 to read: such a kernel fails before it begins."""
+    found: dict[tuple[Expr, Expr], None] = {}
+    for nest in (*kernel.prologue, *(n.nest for n in kernel.nests)):
+        _, _, late = phases(nest)
+        for s in nest.body:
+            if isinstance(s, Check) and (bounds(s.size)[0] or 0) < 1:
+                axes = nest.parallel if s in late else nest.axes
+                found[product(a.extent for a in axes), s.size] = None
+    return list(found)
+
+
 def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> str:
     """The kernel's C++ source; `name` is the function."""
     places = places_of(kernel, buffers)
@@ -119,6 +132,7 @@ def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> str:
             [
                 *prologue(kernel),
                 "ht::Status status;",
+                *(refusal(expr(points), expr(size)) for points, size in empty_checks(kernel)),
                 *([blocks_line(kernel)] if kernel.flat else []),
                 *grid,
                 "return status.code;",
@@ -128,6 +142,10 @@ def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def refusal(points: str, size: str) -> str:
+    return f"if ({points} > 0 && {size} <= 0) return HT_KERNEL_INDEX_OUT_OF_RANGE;"
 
 
 def _grid(kernel: Kernel) -> tuple[Expr, tuple[Axis, ...]]:

@@ -13,7 +13,7 @@ from hardtack.codegen.backends.cpp import calls_conv, calls_rows
 from hardtack.codegen.backends.cpp.body import storage_type
 from hardtack.codegen.backends.cpp.call import Call, Parameters, panels, tile_nbytes
 from hardtack.codegen.backends.cpp.epilogue import epilogue
-from hardtack.codegen.backends.cpp.loops import indent
+from hardtack.codegen.backends.cpp.loops import empty_checks, indent, refusal
 from hardtack.codegen.fuse import EPILOGUE_TEMPLATES
 from hardtack.codegen.ir.expr import Expr, const, minimum, product
 from hardtack.codegen.ir.loops import Buffer, Operand, TemplateNest
@@ -58,6 +58,10 @@ def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> Rendered
     if anchor.kind in EPILOGUE_TEMPLATES:
         functor = epilogue(kernel, buffers, parameters)
         lines, construction = ["namespace {", *functor.definition, "}  // namespace", ""], [functor.construction]
+    refusals = [
+        refusal(parameters.add(f"points{k}", points), parameters.add(f"size{k}", size))
+        for k, (points, size) in enumerate(empty_checks(kernel))
+    ]
     arguments: list[str] = []
     for k, b in enumerate(kernel.buffers):
         t, const_ = storage_type(b.dtype), "" if b.name in kernel.writes else "const "
@@ -72,6 +76,7 @@ def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> Rendered
             [
                 *arguments,
                 "ht::Status status;",
+                *refusals,
                 *construction,
                 *setup,
                 f"const int32_t code = {call_text};",
