@@ -207,7 +207,7 @@ class Library {
     }
     const uint64_t start = s->p_offset + (dynamic.p_vaddr - s->p_vaddr);
     for (uint64_t at = 0; range_inside(at, sizeof(Elf64_Dyn), dynamic.p_filesz); at += sizeof(Elf64_Dyn)) {
-      Elf64_Dyn entry;
+      Elf64_Dyn entry = {};
       static_cast<void>(read(start + at, &entry));
       if (entry.d_tag == DT_NULL) return check_tags();
       HT_RETURN_IF_ERROR(take_tag(entry.d_tag, entry.d_un.d_val));

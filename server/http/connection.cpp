@@ -230,7 +230,6 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     phase = Phase::kRunning;
     handover_ = kNobody;
     if (!takes_long(request_)) return respond(true);
-    watch();
     try {
       shared_.parsing.post(number_, [self = this->shared_from_this()] { self->respond(false); });
     } catch (...) {
@@ -256,7 +255,8 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
       handover_ = kReplied;
     }
     if (slot) shared_.give_slot();
-    if (handover_ != kReplied) watch();
+    // What is read elsewhere is not watched: a client that has ended only its own side would be taken for one that is gone.
+    if (on_io_thread && handover_ != kReplied) watch();
     if (handover_.exchange(kHandled) == kReplied) write();
   }
 

@@ -159,8 +159,9 @@ def total() -> BundleContent:
         Value("x", f32, (n, m), (m, one), ("input", 0)),
         Value("y", f32, (m,), (one,), ("output", 0)),
     )
-    kernels = (KernelRecord("k_sum", (BufferParam(f32, "read"), BufferParam(f32, "write")), 2),)
+    kernel = KernelRecord("k_sum", (BufferParam(f32, "read"), BufferParam(f32, "write")), 2)
     body = (Launch("k_sum", ("x", "y"), (n, m), zero, zero),)
+    kernels = (sample.declared(kernel, (n * m, m), *body),)
     syms = (PlanSym(n, 0, 0), PlanSym(m, 0, 1))
     plan = Plan("forward", f"cpu:{TARGET}", syms, (), values, ("x",), ("y",), kernels, body, zero)
     entry = EntryContent(
