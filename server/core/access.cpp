@@ -113,7 +113,7 @@ Outcome<Access::Tokens> Access::read(const std::string& path) {
   std::size_t number = 0;
   for (std::string line; std::getline(file, line);) {
     const auto bad = [&, at = ++number](const std::string& why) {
-      return Error{Code::kInvalid, path + ", line " + std::to_string(at) + ": " + why};
+      return Error{Code::kInvalid, std::string(path).append(", line " + std::to_string(at) + ": ").append(why)};
     };
     std::istringstream fields(line.substr(0, line.find('#')));
     auto token = std::make_shared<Token>();

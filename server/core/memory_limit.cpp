@@ -26,7 +26,7 @@ std::uint64_t limit_in(const std::string& path) {
 std::uint64_t limit_of_group(const std::string& root, std::string group, const std::string& file) {
   std::uint64_t least = limit_in(root + "/" + file);
   while (!group.empty() && group != "/") {
-    least = std::min(least, limit_in(root + group + "/" + file));
+    least = std::min(least, limit_in(std::string(root).append(group).append("/").append(file)));
     group = group.substr(0, group.rfind('/'));
   }
   return least;
