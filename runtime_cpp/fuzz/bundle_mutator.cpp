@@ -6,6 +6,7 @@
 
 #include "hash.h"
 #include "json_mutator.h"
+#include "support/zip_writer.h"
 #include "zip.h"
 
 namespace hardtack::fuzz {
@@ -25,21 +26,6 @@ Members read_members(const std::string& bytes) {
     members.emplace_back(member.name, std::move(data));
   }
   return members;
-}
-
-std::string write_members(const Members& members) {
-  std::string bytes, directory;
-  for (const auto& [name, data] : members) {
-    rt::Member member;
-    member.name = name;
-    member.nbytes = data.size();
-    member.header_offset = bytes.size();
-    member.crc32 = rt::crc32(0, data.data(), data.size());
-    bytes += rt::local_header(member) + data;
-    directory += rt::central_header(member);
-  }
-  const size_t offset = bytes.size();
-  return bytes + directory + rt::end_records(members.size(), offset, directory.size());
 }
 
 /// The header alone: its length stands in front, and tensors lie at the offsets that it names.
@@ -93,7 +79,7 @@ std::string mutate_bundle(const std::string& bytes, std::mt19937_64& random) {
       members[random() % (random() % 2 == 0 ? 1 : members.size())];  // the manifest holds the most rules
   data = mutate_member(name, data, random);
   members.front().second = manifest_of(members.front().second, members);
-  return write_members(members);
+  return testing::write_zip(members);
 }
 
 }  // namespace hardtack::fuzz

@@ -102,21 +102,6 @@ std::string BundleText::build_with(const std::string& manifest_text) const {
   return write_zip(all);
 }
 
-std::string write_zip(const std::vector<std::pair<std::string, std::string>>& all) {
-  std::string out, directory;
-  for (const auto& [name, bytes] : all) {
-    rt::Member member;
-    member.name = name;
-    member.nbytes = bytes.size();
-    member.header_offset = out.size();
-    member.crc32 = rt::crc32(0, bytes.data(), bytes.size());
-    out += rt::local_header(member) + bytes;
-    directory += rt::central_header(member);
-  }
-  const size_t offset = out.size();
-  return out + directory + rt::end_records(all.size(), offset, directory.size());
-}
-
 std::string write_safetensors(const std::vector<ConstantText>& tensors) {
   std::string header, data;
   for (const ConstantText& t : tensors) {

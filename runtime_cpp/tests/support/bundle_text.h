@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/plan_text.h"
+#include "support/zip_writer.h"
 
 namespace hardtack::testing {
 
@@ -55,8 +56,6 @@ class BundleText {
   std::vector<std::pair<std::string, std::string>> ordered_members() const;
 };
 
-/// The container alone: members in the given order.
-std::string write_zip(const std::vector<std::pair<std::string, std::string>>& members);
 /// A weights member with these tensors, in name order.
 std::string write_safetensors(const std::vector<ConstantText>& tensors);
 std::string state_json(const std::string& dtype, const std::string& init, const std::string& name,
