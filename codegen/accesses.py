@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hardtack.codegen.ir.expr import Expr, Sym, add, bounds, const, int_value, largest, product
+from hardtack.codegen.ir.expr import Expr, FloorDiv, Sym, add, bounds, const, int_value, largest, maximum, product
 from hardtack.codegen.ir.expr_walk import free_syms, split_linear
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Buffer, Load, LoopNest, Nest, Store, TemplateNest
@@ -26,6 +26,45 @@ def accesses_of(group: Group, buffers: Mapping[str, Buffer], memory: Sequence[st
             if name in found:
                 found[name][access] = None
     return tuple(_shortened(buffers[b], tuple(found[b])) for b in memory)
+
+
+Accesses = tuple[tuple[Access, ...], ...]
+
+
+def tighter(a: Accesses, b: Accesses) -> Accesses:
+    """What a kernel accesses, of what two launches with the same ints were given: what holds of one holds of both.
+
+    Raises ValueError where neither is known to lie inside the other.
+    """
+    return tuple(
+        tuple(_tighter(x, y) for x, y in zip(one, other, strict=True)) for one, other in zip(a, b, strict=True)
+    )
+
+
+def _tighter(x: Access, y: Access) -> Access:
+    if x == y or _flat(x) == _flat(y):
+        return x
+    if not (x.fills or y.fills):
+        for one, other in ((x, y), (y, x)):
+            least = bounds(_last(other) - _last(one))[0]
+            if one.offset is other.offset and least is not None and least >= 0:
+                return one
+    raise ValueError(f"one kernel and the same ints, but other accesses: {x} and {y}")
+
+
+def _flat(a: Access) -> Access:
+    """As one dimension, where the box has no gaps: a whole buffer, or as many rows of a longer one."""
+    dense: Expr = ONE
+    for n, stride in zip(reversed(a.shape), reversed(a.strides), strict=True):
+        if stride is not dense:
+            return a
+        dense = dense * n
+    return Access(a.fills, a.offset, (product(a.shape),), (ONE,))
+
+
+def _last(a: Access) -> Expr:
+    """The last element of a box whose strides are not negative."""
+    return add(a.offset, *((n - 1) * stride for n, stride in zip(a.shape, a.strides, strict=True)))
 
 
 def _shortened(buffer: Buffer, accesses: tuple[Access, ...]) -> tuple[Access, ...]:
@@ -54,13 +93,32 @@ def _of_nest(nest: Nest, buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, A
 
 
 def _touched(s: Load | Store, buffer: Buffer) -> Access:
-    """A box that has each element: up to a number where one is known, else all of a dimension."""
-    sizes: list[Expr] = []
-    for e, n in zip(s.index, buffer.shape, strict=True):
-        top = largest(e, digits=True)
-        end, least = int_value(top + 1) if top is not None else None, bounds(n)[0]
-        sizes.append(const(end) if end is not None and least is not None and 0 <= end < least else n)
+    """A box that has each element: up to the largest index where it is known, else all of a dimension.
+
+    Not wider than need be: the same kernel may be launched on a part of one buffer and on the whole of another.
+    """
+    sizes = [_end(e, n) or n for e, n in zip(s.index, buffer.shape, strict=True)]
     return _box(False, buffer, [ZERO] * len(sizes), sizes)
+
+
+def _end(e: Expr, size: Expr) -> Expr | None:
+    """One more than the largest value of an index, if that is known not to pass the size of the dimension."""
+    for digits in (False, True):
+        top = _top(e, digits)
+        if top is None or any(y.extent is not None for y in free_syms(top)):
+            continue
+        end, left = top + 1, bounds(size - top - 1)[0]
+        if left is not None and left >= 0:
+            least = bounds(end)[0]
+            return end if least is not None and least >= 0 else maximum(end, ZERO)
+    return None
+
+
+def _top(e: Expr, digits: bool) -> Expr | None:
+    if isinstance(e, FloorDiv) and int_value(e.b) is not None:
+        top = _top(e.a, digits)
+        return None if top is None else top // e.b
+    return largest(e, digits)
 
 
 def _filled(nest: LoopNest, s: Store, buffer: Buffer) -> Access | None:

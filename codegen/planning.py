@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hardtack.codegen.accesses import tighter
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import Graph, Origin
 from hardtack.codegen.ir.loops import Buffer
@@ -212,13 +213,15 @@ def _plan_syms(graph: Graph) -> tuple[PlanSym, ...]:
 
 def _records(steps: Sequence[Step], buffers: Mapping[str, Buffer]) -> tuple[KernelRecord, ...]:
     records: dict[str, KernelRecord] = {}
-    calls: dict[str, dict[Call, None]] = {}
+    calls: dict[str, dict[Call, Call]] = {}  # by what a launch passes
     for x in launches_of(steps):
         params = tuple(BufferParam(buffers[b].dtype, _access(b, x)) for b in x.buffers)
         record = KernelRecord(x.kernel, params, len(x.ints))
         assert records.setdefault(x.kernel, record) == record, f"kernel {x.kernel} has two calling conventions"
-        calls.setdefault(x.kernel, {})[Call(x.ints, x.accesses, x.shared, x.per_worker, x.grid)] = None
-    return tuple(replace(records[n], calls=tuple(calls[n])) for n in sorted(records))
+        passed, known = Call(x.ints, (), x.shared, x.per_worker, x.grid), calls.setdefault(x.kernel, {})
+        accesses = tighter(known[passed].accesses, x.accesses) if passed in known else x.accesses
+        known[passed] = replace(passed, accesses=accesses)
+    return tuple(replace(records[n], calls=tuple(calls[n].values())) for n in sorted(records))
 
 
 def _access(buffer: str, x: KernelLaunch) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardtack.codegen.ir.expr import Expr, const
-from hardtack.codegen.ir.plan import Access, Launch
+import hardtack
+from hardtack.codegen.accesses import tighter
+from hardtack.codegen.ir.expr import Expr, const, sym
+from hardtack.codegen.ir.plan import Access, Launch, span
 from hardtack.codegen.package.plan_access import Box, Written, box_of
 from tests.codegen.compare import compile_module
 from tests.codegen.runner import Runner
@@ -140,3 +143,37 @@ def _access(offset: int, dims: list[tuple[int, int]]) -> Access:
 
 def int_of(e: Expr) -> int:
     return int(repr(e))
+
+
+class Parts(torch.nn.Module):
+    """Each op twice: on a tensor, and on the first rows of a longer one, by the same kernel with the same ints."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        n, z = x.shape[0], x.cumsum(1)
+        long = torch.cat([x, x * 2]).cumsum(1)
+        pieces = (z, long[:n])
+        soft = [p.softmax(1).cumsum(1) for p in pieces]
+        rolled = [torch.roll(p, 1, 0).cumsum(0) for p in pieces]
+        picked = [p[:, torch.tensor([0, 2, 1])].cumsum(1) for p in pieces]
+        return *soft, *rolled, *picked, torch.cat([p.exp().cumsum(1) for p in pieces]), long
+
+
+def test_a_kernel_reads_a_whole_buffer_and_a_part_of_another(tmp_path: Path) -> None:
+    example = torch.randn(5, 7, generator=torch.Generator().manual_seed(1))
+    bundle = tmp_path / "m.pkg"
+    module = Parts().eval()
+    hardtack.export(module, (example,), path=bundle, dynamic_shapes=({0: torch.export.Dim("n", min=0, max=100)},))
+    session = hardtack.load(bundle).session()
+    for n in (5, 1, 9, 0):
+        x = torch.randn(n, 7, generator=torch.Generator().manual_seed(n))
+        for got, want in zip(session(x.numpy()), module(x), strict=True):
+            torch.testing.assert_close(torch.as_tensor(got), want)
+
+
+def test_accesses_that_cannot_both_be_so_are_refused() -> None:
+    n, m = sym("n", 1, 9), sym("m", 1, 9)
+    with pytest.raises(ValueError, match="one kernel and the same ints, but other accesses"):
+        tighter(((span(n),),), ((span(m),),))
+    assert tighter(((span(n + m),),), ((span(n),),)) == ((span(n),),)
+    rows = Access(True, const(0), (n, const(4)), (const(4), const(1)))
+    assert tighter(((rows,),), ((span(n * 4, True),),)) == ((rows,),)
