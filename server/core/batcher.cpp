@@ -99,12 +99,14 @@ Failure Batcher::admit(Pending& pending, Requests& refused) noexcept try {
   const std::uint64_t client = pending.request.client;
   const auto is_full = [&] { return queue_.size() >= options_.max_queue + free_.size(); };
   if (is_full()) collect_overdue(Clock::now(), refused);
-  if (is_full() && !displace(client, refused)) return full();
+  if (is_full() && largest_beside(client) == nullptr) return full();
   clients_.try_emplace(client);  // what takes memory, while one can be refused
   if (Failure failed = join_sequence(pending)) {
     forget_client(client);
     return failed;
   }
+  const std::uint64_t* most = largest_beside(client);
+  if (is_full() && most != nullptr) displace(*most, refused);
   return std::nullopt;
 } catch (...) {
   return from_exception();
@@ -120,20 +122,22 @@ void Batcher::forget_client(std::uint64_t client) {
   if (found != clients_.end() && found->second.waiting == 0) clients_.erase(found);
 }
 
-// The last request of the client that has the most, if that is more than this one would then have.
-bool Batcher::displace(std::uint64_t client, Requests& refused) {
+// The client that has the most requests waiting, if that is more than this one would then have; null if nobody is.
+const std::uint64_t* Batcher::largest_beside(std::uint64_t client) const {
   const auto most = std::max_element(clients_.begin(), clients_.end(),
                                      [](const auto& a, const auto& b) { return a.second.waiting < b.second.waiting; });
   const auto mine = clients_.find(client);
   const std::size_t waiting = mine == clients_.end() ? 0 : mine->second.waiting;
-  if (most == clients_.end() || most->second.waiting <= waiting + 1) return false;
+  return most == clients_.end() || most->second.waiting <= waiting + 1 ? nullptr : &most->first;
+}
+
+// The last request of a client.
+void Batcher::displace(std::uint64_t client, Requests& refused) {
   for (auto it = queue_.end(); it != queue_.begin();) {
-    if ((--it)->request.client != most->first) continue;
+    if ((--it)->request.client != client) continue;
     it->displaced = true;
-    leave_queue(it, refused);
-    return true;
+    return leave_queue(it, refused);
   }
-  return false;
 }
 
 // Nothing here takes memory. Requests of one sequence keep their order, whichever clients they come from.

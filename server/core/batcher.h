@@ -55,7 +55,8 @@ class Batcher {
   Failure admit(Pending& pending, Requests& refused) noexcept;
   Failure join_sequence(Pending& pending);
   void forget_client(std::uint64_t client);
-  bool displace(std::uint64_t client, Requests& refused);
+  const std::uint64_t* largest_beside(std::uint64_t client) const;
+  void displace(std::uint64_t client, Requests& refused);
   void enqueue(Requests& one);
   void leave_queue(Requests::iterator one, Requests& to);
   Error why_refused(const Pending& pending) const noexcept;

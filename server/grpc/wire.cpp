@@ -28,10 +28,25 @@ Error no_message(const google::protobuf::MessageLite& message) {
   return {Code::kInvalid, "the request's bytes are no message " + message.GetTypeName()};
 }
 
+// How many numbers a packed list of so many bytes has; the stream stands behind it then. False: it has not so many bytes.
+bool count_numbers(CodedInputStream& in, std::uint32_t nbytes, std::size_t& numbers) {
+  while (nbytes > 0) {
+    const void* data = nullptr;
+    int there = 0;
+    if (!in.GetDirectBufferPointer(&data, &there)) return false;
+    const int n = static_cast<int>(std::min<std::uint32_t>(nbytes, static_cast<std::uint32_t>(there)));
+    const auto* bytes = static_cast<const std::uint8_t*>(data);
+    numbers += static_cast<std::size_t>(std::count_if(bytes, bytes + n, [](std::uint8_t b) { return b < 0x80; }));
+    in.Skip(n);
+    nbytes -= static_cast<std::uint32_t>(n);
+  }
+  return true;
+}
+
 // An empty message takes two bytes to send and a hundred to keep. Counts what is kept each for itself: fields of the
 // request, of its inputs and outputs, and of the inputs' contents. False: too many. Bytes that make no sense end the
-// count; parsing refuses them.
-bool count_fields(CodedInputStream& in, int depth, int& left) {
+// count; parsing refuses them. `numbers`: those of packed lists, one byte of which may become eight.
+bool count_fields(CodedInputStream& in, int depth, int& left, std::size_t& numbers) {
   while (const std::uint32_t tag = in.ReadTag()) {
     if (--left < 0) return false;
     const std::uint32_t field = tag >> 3;
@@ -51,11 +66,12 @@ bool count_fields(CodedInputStream& in, int depth, int& left) {
         if (!in.ReadVarint32(&length) || length > INT_MAX) return true;
         const bool inside = (depth == 0 && (field == 5 || field == 6)) || (depth == 1 && field == 5);
         if (!inside) {
-          if (!in.Skip(static_cast<int>(length))) return true;
+          const bool shape = depth == 1 && field == 3, contents = depth == 2 && field >= 2 && field <= 5;
+          if (shape || contents ? !count_numbers(in, length, numbers) : !in.Skip(static_cast<int>(length))) return true;
           break;
         }
         const auto limit = in.PushLimit(static_cast<int>(length));
-        if (!count_fields(in, depth + 1, left)) return false;
+        if (!count_fields(in, depth + 1, left, numbers)) return false;
         if (in.BytesUntilLimit() != 0) return true;
         in.PopLimit(limit);
         break;
@@ -114,23 +130,26 @@ Failure parse(const Bytes& bytes, google::protobuf::MessageLite& message, Budget
 }
 
 Failure parse_infer(const Bytes& bytes, std::size_t limit, pb::ModelInferRequest& message, Share& share) {
-  constexpr std::size_t kFieldNbytes = 128, kSmall = 4096;
+  // a list of numbers grows by doubling, and a shape is copied once more
+  constexpr std::size_t kFieldNbytes = 128, kNumberNbytes = 3 * sizeof(std::int64_t), kSmall = 4096;
   Bytes plain = bytes;
   Share inflated(*share.budget());
   if (Failure wrong = inflate(plain, limit, inflated)) return wrong;
   const std::size_t nbytes = plain.Valid() ? plain.Length() : 0;
-  std::size_t fields = nbytes / 2;  // each takes two bytes at least
+  std::size_t fields = nbytes / 2, numbers = nbytes;  // a field takes two bytes at least
   if (nbytes > kSmall) {
     ::grpc::ProtoBufferReader reader(&plain);
     CodedInputStream in(&reader);
     int left = kMostFields;
-    if (!count_fields(in, 0, left)) {
+    numbers = 0;
+    if (!count_fields(in, 0, left, numbers)) {
       return Error{Code::kTooLarge, "the request has more than " + std::to_string(kMostFields) +
                                         " fields; send elements packed or as raw_input_contents"};
     }
     fields = static_cast<std::size_t>(kMostFields - left);
   }
-  if (!share.grow(nbytes + fields * kFieldNbytes)) return share.budget()->refusal("the message", nbytes);
+  const std::size_t counted = nbytes + fields * kFieldNbytes + numbers * kNumberNbytes;
+  if (!share.grow(counted)) return share.budget()->refusal("the message", counted);
   return parse_any(plain, message);
 }
 

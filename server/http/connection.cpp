@@ -132,7 +132,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     const std::uint64_t length = chunked ? 0 : parser_->content_length().value_or(0);
     if (auto refusal = refuse_head(head, chunked, length, shared_.options.max_body)) return refuse(std::move(refusal));
     request_ = request_of(head);
-    if (const Failure refused = shared_.routes.admit(request_)) {
+    if (const Failure refused = shared_.routes.admit(request_, chunked || length > 0)) {
       HttpReply reply = error_reply(*refused);
       if (chunked || length > 0) reply.close = true;  // the body is not read
       return reply.close ? refuse(std::move(reply)) : answer(std::move(reply));
@@ -255,7 +255,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
       handover_ = kReplied;
     }
     if (slot) shared_.give_slot();
-    // What is read elsewhere is not watched: a client that has ended only its own side would be taken for one that is gone.
+    // What `parsing` reads is not watched: a client that has ended only its own side would be taken for one that is gone.
     if (on_io_thread && handover_ != kReplied) watch();
     if (handover_.exchange(kHandled) == kReplied) write();
   }
@@ -263,12 +263,13 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
   // Notes when the client goes away while its request waits. Bytes of a next request end the watch.
   void watch() {
     if (watching_.exchange(true)) return;
-    socket_of(stream_).async_wait(Socket::wait_read, [self = this->shared_from_this()](Error error) {
+    auto cancelled = std::atomic_load(&cancelled_);  // of this request, however late the watch ends
+    socket_of(stream_).async_wait(Socket::wait_read, [self = this->shared_from_this(), cancelled](Error error) {
       self->watching_ = false;
       if (error || self->phase != Phase::kRunning) return;
       char byte = 0;
       const ssize_t n = ::recv(self->file, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) *std::atomic_load(&self->cancelled_) = true;
+      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) *cancelled = true;
     });
   }
 
@@ -290,7 +291,10 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
   }
 
   void write() {
-    if (reply_.drop) return finish_log();
+    if (reply_.drop) {
+      ::shutdown(file, SHUT_RDWR);  // a watch may hold the connection
+      return finish_log();
+    }
     const bool last = reply_.close || !keep_alive_ || shared_.draining;
     reply_.close = last;
     enter(Phase::kWriting, transfer_time(reply_.body_nbytes()));

@@ -109,9 +109,11 @@ Routes::Routes(Repository& repository, SharedMemory& shared, Access& access, con
       parsing_(parsing),
       more_metrics_(std::move(more_metrics)) {}
 
-Failure Routes::admit(HttpRequest& request) {
+Failure Routes::admit(HttpRequest& request, bool has_body) {
   if (!access_.asks()) return std::nullopt;
-  auto caller = access_.admit(request.authorization, role_for(segments(request.target)));
+  Role role = role_for(segments(request.target));
+  if (role == Role::kNone && has_body) role = Role::kAny;  // who may ask without a token sends nothing to be kept
+  auto caller = access_.admit(request.authorization, role);
   if (!caller.ok()) return caller.error();
   request.caller = std::move(*caller);
   return std::nullopt;

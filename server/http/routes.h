@@ -23,8 +23,8 @@ class Routes {
   Routes(Repository& repository, SharedMemory& shared, Access& access, const Log& log, std::size_t max_body,
          Background& control, Background& parsing, std::function<void(MetricsPage&)> more_metrics);
 
-  /// Whether who asks may: sets `caller`, or says why not. Comes before the body is read.
-  Failure admit(HttpRequest& request);
+  /// Whether who asks may: sets `caller`, or says why not. Comes before the body, if there is one, is read.
+  Failure admit(HttpRequest& request, bool has_body);
   /// Calls `reply` exactly once, before it returns or later.
   void handle(HttpRequest&& request, Reply&& reply);
 

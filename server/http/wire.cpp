@@ -5,6 +5,7 @@
 #include <boost/beast/http/error.hpp>
 #include <cctype>
 #include <cstdlib>
+#include <string_view>
 
 namespace hardtack::serve::http {
 
@@ -51,7 +52,10 @@ bool takes_long(const HttpRequest& request) {
   const bool inflated = !request.content_encoding.empty() && request.content_encoding != "identity";
   if (inflated) return request.body_nbytes > kMostInflated;  // of which a thousand times as much may come
   std::uint64_t json = request.body_nbytes;
-  if (!request.json_length.empty() && request.json_length.size() < 18) {
+  const std::string_view target = request.target;
+  const bool infers =
+      target.size() > 6 && target.substr(target.size() - 6) == "/infer";  // nobody else reads the header
+  if (infers && !request.json_length.empty() && request.json_length.size() < 18) {
     json = std::strtoull(request.json_length.c_str(), nullptr, 10);
   }
   return json > kMostJson || request.body_nbytes > kMostBytes;

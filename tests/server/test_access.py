@@ -94,6 +94,15 @@ def test_a_refused_body_is_not_read(guarded: Server) -> None:
     assert [a.status for a in guarded.raw(asked + asked)] == [401, 401]  # the connection goes on
 
 
+def test_who_shows_no_token_sends_nothing_to_be_kept(guarded: Server) -> None:
+    """Not even where no token is asked for."""
+    head = b"POST /v2/health/live HTTP/1.1\r\nHost: a\r\n%s\r\n"
+    for body in (b"Content-Length: 100000000\r\n", b"Transfer-Encoding: chunked\r\n"):
+        (answer,) = guarded.raw(head % body)
+        assert (answer.status, answer.headers["connection"]) == (401, "close")
+    assert guarded.get("/v2/health/live").status == 200
+
+
 def count(server: Server, token: str, start: bool = False) -> Answer:
     item = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 1, 1, 1]}
     request = {"inputs": [item], "parameters": {"sequence_id": 7, "sequence_start": start}}

@@ -280,6 +280,27 @@ def test_a_message_that_inflates_to_much_costs_little(server: Server, calls: Cal
     np.testing.assert_array_equal(raw(reply), x)
 
 
+@pytest.mark.parametrize("where", ["contents", "shape"])
+def test_packed_numbers_count_as_what_they_become(program: Path, spin_folder: Path, where: str) -> None:
+    """A byte for each number on the wire, eight and more in memory."""
+    many = pb.ModelInferRequest(model_name="spin")
+    tensor = many.inputs.add(name="x", datatype="INT64")
+    (tensor.shape if where == "shape" else tensor.contents.int64_contents).extend([0] * 8_000_000)
+    limit = 100 << 20
+    with Server(program, spin_folder, "--max-memory", str(limit)) as server, Calls(server) as calls:
+        before = peak_nbytes(server)
+        with pytest.raises(grpc.RpcError) as refused:
+            calls.method("ModelInfer")(many.SerializeToString(), timeout=30, compression=grpc.Compression.Gzip)
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert re.fullmatch(
+            rf"no memory for the message: it takes 200\d{{6}} bytes, and all requests together may take {limit} "
+            r"\(--max-memory\); send less",
+            refused.value.details(),
+        )
+        assert peak_nbytes(server) - before < 40_000_000
+        assert raw(calls.infer(x=X))[0, 0] == 2 * X[0, 0]
+
+
 @pytest.fixture
 def narrow(program: Path, spin_folder: Path) -> Iterator[tuple[Server, Calls]]:
     """One session, one request that waits."""
