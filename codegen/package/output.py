@@ -63,25 +63,32 @@ def write_files(
 
 
 def _rename(pairs: Sequence[tuple[Path, Path]]) -> None:
-    """Renames each file over the other, in order; where one fails, those before get their old contents back."""
-    kept: list[tuple[Path, Path | None]] = []  # what was renamed, and another name of the old contents
+    """Renames each file over the other, in order; where one fails, or is interrupted, those before are put back."""
+    before: list[Path | None] = []  # another name of what was there, for all but the last
     try:
+        for _, out in pairs[:-1]:
+            before.append(_link(out))
         for source, out in pairs:
-            old = _link(out) if out != pairs[-1][1] else None
-            kept.append((out, old))
-            try:
-                os.replace(source, out)
-            except OSError:
-                kept.pop()
-                if old is not None:
-                    old.unlink()
-                for earlier, before in reversed(kept):
-                    earlier.unlink() if before is None else os.replace(before, earlier)
-                raise
-    finally:
-        for _, before in kept:
-            if before is not None:
-                before.unlink(missing_ok=True)
+            os.replace(source, out)
+    except BaseException:
+        if pairs[-1][0].exists():  # else all are renamed
+            _put_back(pairs, before)
+        _unlink(before)
+        raise
+    _unlink(before)
+
+
+def _put_back(pairs: Sequence[tuple[Path, Path]], before: Sequence[Path | None]) -> None:
+    """Undoes what was renamed. Where that fails, old contents keep their other names: they have no more than these."""
+    for (source, out), old in zip(pairs, before, strict=False):
+        if not source.exists():
+            out.unlink() if old is None else os.replace(old, out)
+
+
+def _unlink(paths: Sequence[Path | None]) -> None:
+    for path in paths:
+        if path is not None:
+            path.unlink(missing_ok=True)
 
 
 def _link(path: Path) -> Path | None:
@@ -96,7 +103,11 @@ def _link(path: Path) -> Path | None:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
             raise
-        shutil.copy2(path, name)
+        try:
+            shutil.copy2(path, name)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
     return Path(name)
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from faulty import ERROR, JOBS, KILL, SHORT, Outcome
 
+from hardtack.codegen.package.output import write_files
+
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 WRITTEN = "the files were written, but a power cut may undo it: cannot sync "
 
@@ -76,3 +78,26 @@ def test_a_file_is_the_old_one_or_the_new_one(outcomes: Sequence[Outcome]) -> No
 def test_nothing_is_left_beside_it(outcomes: Sequence[Outcome]) -> None:
     for o in outcomes:
         assert not o.left or o.end == f"signal {signal.SIGKILL.value}", o
+
+
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("old", [True, False])
+def test_an_interrupt_between_two_renames_puts_the_first_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, old: bool
+) -> None:
+    files = [tmp_path / "m.safetensors", tmp_path / "m.pkg"]
+    for file in files if old else ():
+        file.write_bytes(b"old")
+    calls: list[str] = []
+
+    def interrupted(source: str, target: str) -> None:
+        calls.append(target)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        os.rename(source, target)
+
+    monkeypatch.setattr("hardtack.codegen.package.output.os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_files([(file, lambda out: out.write(b"new")) for file in files])
+    assert sorted(p.name for p in tmp_path.iterdir()) == (["m.pkg", "m.safetensors"] if old else [])
+    assert all(file.read_bytes() == b"old" for file in tmp_path.iterdir())
