@@ -23,7 +23,13 @@ std::byte* counted(Budget& budget, std::size_t nbytes, std::size_t alignment) no
 
 }  // namespace
 
-bool Budget::take(std::uint64_t nbytes, std::uint64_t most) noexcept {
+std::uint64_t Budget::most(Part part) const noexcept {
+  const std::uint64_t charged = std::min<std::uint64_t>(charged_, limit_);
+  return charged + share_of(part, limit_ - charged);
+}
+
+bool Budget::take(std::uint64_t nbytes, Part part) noexcept {
+  const std::uint64_t most = this->most(part);
   std::uint64_t used = used_.load(std::memory_order_relaxed);
   do {
     if (used > most || nbytes > most - used) {
@@ -64,15 +70,19 @@ ht_allocator Budget::allocator() noexcept {
   return functions;
 }
 
-Error Budget::refusal(const std::string& what, std::uint64_t nbytes) const {
+Error Budget::refusal(const std::string& what, std::uint64_t nbytes, Part part) const {
   const std::string wanted = "no memory for " + what + ": it takes " + std::to_string(nbytes) + " bytes";
-  if (nbytes > limit_) {
-    return {Code::kTooLarge,
-            wanted + ", and all requests together may take " + std::to_string(limit_) + " (--max-memory); send less"};
+  if (!may_fit(nbytes, part)) {
+    const char* who = part == Part::kAll ? ", and all requests together may take "
+                                         : ", and it may take half of what all requests together may, ";
+    return {Code::kTooLarge, wanted + who + std::to_string(share_of(part, limit_)) + " (--max-memory); send less"};
   }
-  const std::uint64_t used = used_;
-  return {Code::kNoMemory, wanted + ", and " + std::to_string(used < limit_ ? limit_ - used : 0) + " of the server's " +
-                               std::to_string(limit_) + " are free; try again later"};
+  const std::uint64_t used = used_, most = this->most(part);
+  const std::string free = std::to_string(used < most ? most - used : 0);
+  return {Code::kNoMemory, wanted + ", and " + free + " of the server's " + std::to_string(limit_) +
+                               (part == Part::kAll ? " are free; try again later"
+                                                   : " are free for it, beside the half that is left to others; try "
+                                                     "again later")};
 }
 
 }  // namespace hardtack::serve

@@ -25,12 +25,18 @@ class Budget {
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
-  /// Counts so many bytes more; false, and nothing is counted, where they do not fit below `most`.
-  bool take(std::uint64_t nbytes, std::uint64_t most) noexcept;
-  bool take(std::uint64_t nbytes) noexcept { return take(nbytes, limit_); }
-  /// Counts them whether they fit or not.
-  void charge(std::uint64_t nbytes) noexcept { used_ += nbytes; }
+  /// How much of the budget something may have.
+  enum class Part {
+    kAll,
+    kHalf  // of what is not charged: the rest is left to others, however long a client holds it
+  };
+
+  /// Counts so many bytes more; false, and nothing is counted, where they do not fit.
+  bool take(std::uint64_t nbytes, Part part = Part::kAll) noexcept;
   void give(std::uint64_t nbytes) noexcept { used_ -= nbytes; }
+  /// Counts what is there whether it fits or not, and stays as a rule.
+  void charge(std::uint64_t nbytes) noexcept { used_ += nbytes, charged_ += nbytes; }
+  void discharge(std::uint64_t nbytes) noexcept { used_ -= nbytes, charged_ -= nbytes; }
 
   /// Memory that is counted while it lives, aligned to 64 bytes, not initialised; null when there is none. Freed with the
   /// last copy.
@@ -38,8 +44,10 @@ class Budget {
   /// The same for the sessions of a model on the CPU.
   ht_allocator allocator() noexcept;
 
+  /// Whether so many bytes fit when nothing else is counted.
+  bool may_fit(std::uint64_t nbytes, Part part = Part::kAll) const { return nbytes <= share_of(part, limit_); }
   /// What a client is told: kTooLarge for what never fits, else kNoMemory. `what`: "the body".
-  Error refusal(const std::string& what, std::uint64_t nbytes) const;
+  Error refusal(const std::string& what, std::uint64_t nbytes, Part part = Part::kAll) const;
 
   std::uint64_t limit() const { return limit_; }
   std::uint64_t used() const { return used_; }
@@ -47,8 +55,10 @@ class Budget {
   std::uint64_t refused() const { return refused_; }
 
  private:
+  static std::uint64_t share_of(Part part, std::uint64_t nbytes) { return part == Part::kAll ? nbytes : nbytes / 2; }
+  std::uint64_t most(Part part) const noexcept;
   const std::uint64_t limit_;
-  std::atomic<std::uint64_t> used_{0}, refused_{0};
+  std::atomic<std::uint64_t> used_{0}, charged_{0}, refused_{0};
 };
 
 /// Bytes that are counted as long as this lives.
@@ -56,39 +66,50 @@ class Share {
  public:
   Share() = default;
   explicit Share(Budget& budget) : budget_(&budget) {}
-  Share(Share&& other) noexcept : budget_(other.budget_), nbytes_(other.nbytes_) { other.nbytes_ = 0; }
+  Share(Share&& other) noexcept
+      : budget_(other.budget_),
+        nbytes_(std::exchange(other.nbytes_, 0)),
+        charged_nbytes_(std::exchange(other.charged_nbytes_, 0)) {}
   Share& operator=(Share&& other) noexcept {
     if (this == &other) return *this;
     clear();
     budget_ = other.budget_;
     nbytes_ = std::exchange(other.nbytes_, 0);
+    charged_nbytes_ = std::exchange(other.charged_nbytes_, 0);
     return *this;
   }
   ~Share() { clear(); }
 
   /// Counts so many more; false: they do not fit.
-  bool grow(std::uint64_t nbytes) noexcept {
-    if (budget_ == nullptr || !budget_->take(nbytes)) return false;
+  bool grow(std::uint64_t nbytes, Budget::Part part = Budget::Part::kAll) noexcept {
+    if (budget_ == nullptr || !budget_->take(nbytes, part)) return false;
     nbytes_ += nbytes;
     return true;
   }
   /// Counts so many in all.
-  bool grow_to(std::uint64_t nbytes) noexcept { return nbytes <= nbytes_ || grow(nbytes - nbytes_); }
-  /// Counts so many more, whether they fit or not.
+  bool grow_to(std::uint64_t nbytes, Budget::Part part = Budget::Part::kAll) noexcept {
+    return nbytes <= nbytes_ || grow(nbytes - nbytes_, part);
+  }
+  /// Counts so many less; there must be as many.
+  void shrink(std::uint64_t nbytes) noexcept {
+    budget_->give(nbytes);
+    nbytes_ -= nbytes;
+  }
+  /// Counts so many more, whether they fit or not: Budget::charge.
   void charge(std::uint64_t nbytes) noexcept {
     budget_->charge(nbytes);
-    nbytes_ += nbytes;
+    charged_nbytes_ += nbytes;
   }
   void clear() noexcept {
-    if (nbytes_ > 0) budget_->give(nbytes_);
-    nbytes_ = 0;
+    if (nbytes_ > 0) budget_->give(std::exchange(nbytes_, 0));
+    if (charged_nbytes_ > 0) budget_->discharge(std::exchange(charged_nbytes_, 0));
   }
-  std::uint64_t nbytes() const { return nbytes_; }
+  std::uint64_t nbytes() const { return nbytes_ + charged_nbytes_; }
   Budget* budget() const { return budget_; }
 
  private:
   Budget* budget_ = nullptr;
-  std::uint64_t nbytes_ = 0;
+  std::uint64_t nbytes_ = 0, charged_nbytes_ = 0;
 };
 
 /// Where a process learns how much memory it may have; tests name other files.

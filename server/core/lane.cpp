@@ -31,7 +31,7 @@ std::int64_t rows_of(const Requests& batch) {
 // An input of shape [0,M] takes no bytes, and what is made of it may take M. Nothing for other inputs.
 std::size_t nbytes_without_zeros(const Input& input) {
   if (input.nbytes > 0) return 0;
-  double product = itemsize(input.dtype);
+  auto product = static_cast<double>(itemsize(input.dtype));
   for (const std::int64_t size : input.shape) product *= static_cast<double>(std::max<std::int64_t>(size, 1));
   return static_cast<std::size_t>(std::min(product, 1e15));
 }

@@ -47,6 +47,16 @@ Failure set_sequence_id(Request& request, const Parameter& value) {
 void tell(const Done& done, Response&& response) noexcept try { done(std::move(response)); } catch (...) {
 }
 
+Failure set_id(Request& request, std::string id) {
+  constexpr std::size_t kLongest = 4096;
+  if (id.size() > kLongest) {
+    return Error{Code::kInvalid, "the request's id has " + std::to_string(id.size()) + " bytes; it may have " +
+                                     std::to_string(kLongest)};
+  }
+  request.id = std::move(id);
+  return std::nullopt;
+}
+
 Failure apply_parameter(Request& request, std::string_view name, const Parameter& value) {
   if (name == "timeout") return set_timeout(request, value);
   if (name == "sequence_id") return set_sequence_id(request, value);

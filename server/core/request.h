@@ -86,6 +86,10 @@ struct Request {
   RunHere run_here = RunHere::kNo;
 };
 
+/// The id that the client gave the request. kInvalid for one that is too long: it is copied from place to place, and not
+/// counted.
+Failure set_id(Request& request, std::string id);
+
 /// A parameter of a request as JSON or protobuf carry it.
 using Parameter = std::variant<bool, std::int64_t, double, std::string>;
 

@@ -168,11 +168,11 @@ void tell_place(const Placement& place, std::size_t nbytes, pb::ModelInferRespon
 Failure read_request(const Bytes& bytes, const ReadRoom& room, Request& request, Deliveries& deliveries) try {
   auto counted = std::make_shared<Counted>();
   counted->share = Share(room.budget);
-  const pb::ModelInferRequest& message = counted->message;
-  if (Failure wrong = parse_infer(bytes, room.limit, counted->message, counted->share)) return wrong;
-  request.model = message.model_name();
-  request.version = message.model_version();
-  request.id = message.id();
+  pb::ModelInferRequest& message = counted->message;
+  if (Failure wrong = parse_infer(bytes, room.limit, message, counted->share)) return wrong;
+  request.model = std::move(*message.mutable_model_name());
+  request.version = std::move(*message.mutable_model_version());
+  if (Failure wrong = set_id(request, std::move(*message.mutable_id()))) return wrong;
   RequestMaker maker(std::move(counted), room);
   if (Failure wrong = maker.form(request, deliveries)) return wrong;
   if (Failure wrong = room.check(request)) return wrong;

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "server/core/budget.h"
+#include "server/core/error.h"
 
 namespace hardtack::serve::http {
 
@@ -18,21 +19,24 @@ class Body {
   std::byte* data() const { return memory_ == nullptr ? nullptr : memory_.get() + pad_; }
   std::size_t size() const { return size_; }
 
-  /// Address space for a body of a known size: what nobody has written takes no memory, and is not counted.
+  /// Address space for a body of a known size: what nobody has written takes no memory, and is not counted. False: it never
+  /// fits, or there is none.
   bool reserve(std::size_t nbytes) noexcept;
   /// Counts the next bytes of such a body; false: there is no memory for them. A large body leaves half of the budget to
   /// others.
   bool count_to(std::size_t nbytes) noexcept;
   /// Appends to a body of unknown size; false: there is no memory.
   bool append(const void* data, std::size_t nbytes) noexcept;
+  /// Why one of these said no.
+  Error refusal() const;
 
  private:
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
-  bool has_room(std::size_t nbytes) const;
   Share share_;
   std::size_t pad_, size_ = 0, capacity_ = 0;
+  std::size_t wanted_ = 0;  // in all, when it last asked for memory
   std::unique_ptr<std::byte, Free> memory_;
 };
 

@@ -38,9 +38,11 @@ struct Block {
   std::shared_ptr<std::byte> owner;
   std::byte* start = nullptr;
   std::size_t capacity = 0;
+  std::size_t most = 0;  // that it had, or asked for: beside what is there, until it is copied
 
   bool grow(std::size_t lead, std::size_t used, std::size_t wanted, Budget& budget) {
     const std::size_t pad = (64 - lead % 64) % 64;
+    most = capacity + wanted + pad;
     std::shared_ptr<std::byte> fresh = budget.allocate(wanted + pad);
     if (fresh == nullptr) return false;
     if (used > 0) std::memcpy(fresh.get() + pad, start, used);
@@ -70,7 +72,7 @@ Failure decompress(HttpRequest& request, std::size_t json_nbytes, std::size_t li
     return Error{Code::kInvalid, "the body is no sound " + encoding + " stream: it breaks after " +
                                      std::to_string(read) + " of " + std::to_string(request.body_nbytes) + " bytes"};
   };
-  const auto no_memory = [&] { return budget.refusal("the inflated body", out.capacity * 2); };
+  const auto no_memory = [&] { return budget.refusal("the inflated body", out.most); };
   Inflater inflater(encoding == "gzip" ? kGzip : kZlib);
   z_stream* z = inflater.stream();
   if (z == nullptr ||

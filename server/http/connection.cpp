@@ -149,8 +149,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
   void read_body(bool chunked, std::uint64_t length) {
     if (chunked) return read_chunks();
     if (length == 0) return handle();
-    if (!begin_body()->reserve(length) || !body_->count_to(std::min(length, kBodyStep)))
-      return refuse(no_memory(length));
+    if (!begin_body()->reserve(length) || !body_->count_to(std::min(length, kBodyStep))) return refuse(no_memory());
     const std::size_t here = std::min({static_cast<std::size_t>(length), buffer_.size(), body_->size()});
     std::memcpy(body_->data(), buffer_.data().data(), here);
     buffer_.consume(here);
@@ -162,7 +161,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
   void read_rest(std::size_t here, std::size_t length) {
     if (here == length) return take_body();
     const std::size_t step = std::min(length, here + kBodyStep);
-    if (!body_->count_to(step)) return refuse(no_memory(length));
+    if (!body_->count_to(step)) return refuse(no_memory());
     const std::size_t known = std::min(step - here, buffer_.size());  // the head came with it
     std::memcpy(body_->data() + here, buffer_.data().data(), known);
     buffer_.consume(known);
@@ -187,7 +186,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
         stream_, buffer_, *parser, [self = this->shared_from_this(), parser](Error error, std::size_t) {
           if (self->overdue) return self->read_failed(asio::error::eof);
           if (error == boost::system::errc::not_enough_memory) {
-            return self->refuse(self->no_memory(self->body_->size()));
+            return self->refuse(self->no_memory());
           }
           if (error) {
             return self->refuse(
@@ -212,8 +211,8 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     handle();
   }
 
-  HttpReply no_memory(std::uint64_t length) const {
-    HttpReply reply = error_reply(shared_.budget.refusal("the body", length));
+  HttpReply no_memory() const {
+    HttpReply reply = error_reply(body_->refusal());
     reply.close = true;
     return reply;
   }

@@ -66,7 +66,7 @@ class RequestMaker {
         memory_(std::make_shared<InputMemory>(http.owner, budget_)) {}
 
   Failure form(InferJson& json, Request& request, Plan& plan) {
-    request.id = std::move(json.id);
+    if (Failure wrong = set_id(request, std::move(json.id))) return wrong;
     request.arrived = http_.arrived;
     request.cancelled = http_.cancelled;
     request.client = http_.caller.number != 0 ? http_.caller.number : http_.connection;

@@ -1,12 +1,12 @@
 #include "server/http/infer_json.h"
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "server/core/protocol.h"
 #include "server/core/text.h"
+#include "server/http/json_text.h"
 
 namespace hardtack::serve::http {
 
@@ -19,6 +19,7 @@ constexpr std::size_t kMostTensors = 4096;  // inputs or outputs
 constexpr std::size_t kMostParameters = 256;
 constexpr std::size_t kMostDims = 64;
 constexpr std::size_t kParameterNbytes = 192;  // of a node of a map
+constexpr std::size_t kSmallText = 64;         // counted with what holds it
 
 enum class Where {
   kNothing,
@@ -42,7 +43,7 @@ class Reader {
 
   InferJson message;
   std::string problem;
-  bool no_memory = false;
+  std::size_t lacking = 0;  // bytes, where there was no memory for them
 
   // "data": null is no data: so some clients say that the input is empty and in the binary form.
   bool null() { return (in(Where::kInput) && key_ == "data") || scalar_of_no_use("null"); }
@@ -77,11 +78,11 @@ class Reader {
 
   bool string(std::string& value) {
     if (in(Where::kData)) return fail(of_input() + "has text in its data; models here take numbers only");
-    if (Parameters* parameters = here()) return set(*parameters, std::move(value));
-    if (in(Where::kRoot) && key_ == "id") return message.id = std::move(value), true;
-    if (in(Where::kInput) && key_ == "name") return message.inputs.back().name = std::move(value), true;
-    if (in(Where::kInput) && key_ == "datatype") return message.inputs.back().datatype = std::move(value), true;
-    if (in(Where::kOutput) && key_ == "name") return message.outputs.back().name = std::move(value), true;
+    if (Parameters* parameters = here()) return count(value.capacity()) && set(*parameters, std::move(value));
+    if (in(Where::kRoot) && key_ == "id") return keep(message.id, value);
+    if (in(Where::kInput) && key_ == "name") return keep(message.inputs.back().name, value);
+    if (in(Where::kInput) && key_ == "datatype") return keep(message.inputs.back().datatype, value);
+    if (in(Where::kOutput) && key_ == "name") return keep(message.outputs.back().name, value);
     return scalar_of_no_use("text");
   }
 
@@ -174,8 +175,14 @@ class Reader {
   // Counts what is kept beside the text: small things take many times their length in it.
   bool count(std::size_t nbytes) {
     if (message.share.grow(nbytes)) return true;
-    no_memory = true;
+    lacking = message.share.nbytes() + nbytes;
     return false;
+  }
+
+  // The request copies it.
+  bool keep(std::string& to, std::string& value) {
+    to = std::move(value);
+    return to.capacity() <= kSmallText || count(2 * to.capacity());
   }
 
   template <typename T>
@@ -228,7 +235,7 @@ class Reader {
   bool set(Parameters& parameters, T value) {
     if (parameters.size() >= kMostParameters) return fail("there are too many parameters");
     parameters[key_] = Parameter(std::move(value));
-    return count(kParameterNbytes + key_.size());
+    return count(kParameterNbytes + key_.capacity());
   }
 
   // A scalar where the protocol has something else is refused; members that the protocol does not have are skipped.
@@ -322,95 +329,16 @@ class Reader {
   std::size_t leaf_depth_ = 0;         // how many lists are open around each number
 };
 
-Error half_type(const std::string& which, ht_dtype dtype) {
-  return {Code::kUnsupported,
-          which + " is " + protocol_name(dtype) + ", which JSON does not carry; use the binary form"};
-}
-
-template <typename T>
-Failure put_whole(const JsonInput& input, T* to) {
-  const JsonData& data = input.data;
-  if (data.is_real) {
-    return Error{Code::kInvalid, input_named(input.name) + " is " + input.datatype +
-                                     (data.too_big ? " and its data has a number beyond 64 bits"
-                                                   : " and its data has numbers with a fraction or exponent")};
-  }
-  for (std::size_t i = 0; i < data.whole.size(); ++i) {
-    const std::int64_t value = data.whole[i];
-    if (value < static_cast<std::int64_t>(std::numeric_limits<T>::min()) ||
-        value > static_cast<std::int64_t>(std::numeric_limits<T>::max())) {
-      return Error{Code::kInvalid, input_named(input.name) + ": element " + std::to_string(i) + " is " +
-                                       std::to_string(value) + ", which " + input.datatype + " does not hold"};
-    }
-    to[i] = static_cast<T>(value);
-  }
-  return std::nullopt;
-}
-
-template <typename T>
-Failure put_real(const JsonInput& input, T* to) {
-  const JsonData& data = input.data;
-  if (data.is_real) {
-    for (std::size_t i = 0; i < data.real.size(); ++i) {
-      to[i] = static_cast<T>(data.real[i]);
-      if (to[i] - to[i] != 0) {
-        return Error{Code::kInvalid, input_named(input.name) + ": element " + std::to_string(i) + " is too large for " +
-                                         input.datatype};
-      }
-    }
-  } else {
-    for (std::size_t i = 0; i < data.whole.size(); ++i) to[i] = static_cast<T>(data.whole[i]);
-  }
-  return std::nullopt;
-}
-
-Failure put(const JsonInput& input, ht_dtype dtype, void* to) {
-  const int bits = dtype.bits;
-  if (dtype.code == 6) return put_whole<bool>(input, static_cast<bool*>(to));
-  if (dtype.code == 2 && bits == 32) return put_real(input, static_cast<float*>(to));
-  if (dtype.code == 2 && bits == 64) return put_real(input, static_cast<double*>(to));
-  if (dtype.code == 0 && bits == 64) return put_whole(input, static_cast<std::int64_t*>(to));
-  if (dtype.code == 0 && bits == 32) return put_whole(input, static_cast<std::int32_t*>(to));
-  if (dtype.code == 0 && bits == 16) return put_whole(input, static_cast<std::int16_t*>(to));
-  if (dtype.code == 0 && bits == 8) return put_whole(input, static_cast<std::int8_t*>(to));
-  if (dtype.code == 1 && bits == 8) return put_whole(input, static_cast<std::uint8_t*>(to));
-  return half_type(input_named(input.name), dtype);
-}
-
 }  // namespace
 
 Outcome<InferJson> read_infer_json(std::string_view text, Budget& budget) {
+  Share parser(budget);
+  const std::size_t parser_takes = parser_nbytes(text);
+  if (!parser.grow(parser_takes)) return budget.refusal("the longest string or number of the JSON", parser_takes);
   Reader reader(budget);
   if (Json::sax_parse(text.begin(), text.end(), &reader)) return std::move(reader.message);
-  if (reader.no_memory) return budget.refusal("the numbers and names of the JSON", reader.message.share.nbytes());
+  if (reader.lacking > 0) return budget.refusal("the numbers and names of the JSON", reader.lacking);
   return Error{Code::kInvalid, reader.problem};
-}
-
-Outcome<Elements> to_elements(const JsonInput& input, ht_dtype dtype, Budget& budget) {
-  const JsonData& data = input.data;
-  const std::string which = input_named(input.name);
-  const auto count = numel(input.shape);
-  if (!count)
-    return Error{Code::kInvalid, which + " has shape " + to_text(input.shape) + "; sizes must fit and not be negative"};
-  if (data.ragged) return Error{Code::kInvalid, which + ": the lists of its data have different lengths"};
-  const bool flat = data.nesting.size() <= 1;
-  if (data.size() != static_cast<std::size_t>(*count)) {
-    return Error{Code::kInvalid, which + " has " + std::to_string(data.size()) + " elements in its data; shape " +
-                                     to_text(input.shape) + " takes " + std::to_string(*count)};
-  }
-  if (!flat && *count > 0 && data.nesting != input.shape) {
-    return Error{Code::kInvalid, which + ": its data is nested like " + to_text(data.nesting) + ", its shape is " +
-                                     to_text(input.shape)};
-  }
-  if (data.has_bool && dtype.code != 6) {
-    return Error{Code::kInvalid, which + " is " + input.datatype + " and its data has true or false"};
-  }
-  Elements elements;
-  elements.nbytes = data.size() * itemsize(dtype);
-  elements.memory = budget.allocate(elements.nbytes);
-  if (elements.memory == nullptr) return budget.refusal("the data of " + which, elements.nbytes);
-  if (Failure wrong = put(input, dtype, elements.memory.get())) return *wrong;
-  return elements;
 }
 
 }  // namespace hardtack::serve::http

@@ -45,7 +45,7 @@ struct JsonOutput {
 };
 
 struct InferJson {
-  Share share;  // of everything here
+  Share share;  // of everything here, but for what is small
   std::string id;
   Parameters parameters;
   bool has_inputs = false;

@@ -12,10 +12,12 @@ namespace {
 
 constexpr std::size_t kLongest = 32;  // of a number and its comma
 
+std::size_t wanted_for_more(const std::string& out) { return 2 * out.capacity() + kLongest; }
+
 // Room for one number more, counted before it is there.
 bool has_room(std::string& out, Share& share) {
   if (out.capacity() - out.size() >= kLongest) return true;
-  const std::size_t wanted = 2 * out.capacity() + kLongest;
+  const std::size_t wanted = wanted_for_more(out);
   if (!share.grow(wanted)) return false;  // beside what is there, which string counts for less than it
   out.reserve(wanted);
   return true;
@@ -91,7 +93,7 @@ Failure append_elements(std::string& out, const Output& output, Share& share) {
   out += '[';
   if (!append_all(out, output, share)) {
     return share.budget()->refusal("output \"" + output.name + "\" as JSON (binary_data takes less)",
-                                   2 * out.capacity());
+                                   share.nbytes() + wanted_for_more(out));
   }
   out += ']';
   return std::nullopt;

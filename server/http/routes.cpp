@@ -16,6 +16,7 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kMostSegments = 16;
 constexpr std::size_t kLargestControlBody = 1U << 20;
+constexpr std::size_t kTreeNbytes = 40;  // of a byte of JSON as a tree: "{}," is an element of a list and a map
 
 int hex(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -79,11 +80,21 @@ HttpReply no_such_path(const HttpRequest& request) {
   return error_reply(404, "there is nothing at " + cut(request.target, 200) + "; the API starts at /v2");
 }
 
+// A JSON object that is counted while it lives.
+struct Object {
+  Share share;
+  Json json = Json::object();
+};
+
 // A small JSON object: bodies of the control endpoints. An empty body stands for {}.
-Outcome<Json> small_object(HttpRequest& request, Budget& budget) {
+Outcome<Object> small_object(HttpRequest& request, Budget& budget) {
   if (Failure wrong = decompress(request, 0, kLargestControlBody, budget)) return *wrong;
-  if (request.body_nbytes == 0) return Json::object();
+  Object object;
+  object.share = Share(budget);
+  if (request.body_nbytes == 0) return object;
   if (request.body_nbytes > kLargestControlBody) return Error{Code::kTooLarge, "the body passes 1 MiB"};
+  const std::size_t nbytes = request.body_nbytes * kTreeNbytes;
+  if (!object.share.grow(nbytes)) return budget.refusal("the JSON", nbytes);
   std::size_t depth = 0;
   const Json::parser_callback_t shallow = [&depth](int level, Json::parse_event_t, Json&) {
     depth = std::max(depth, static_cast<std::size_t>(level));
@@ -93,7 +104,8 @@ Outcome<Json> small_object(HttpRequest& request, Budget& budget) {
   if (json.is_discarded() || !json.is_object() || depth >= 32) {
     return Error{Code::kInvalid, "the body must be a JSON object, nested less than 32 deep"};
   }
-  return json;
+  object.json = std::move(json);
+  return object;
 }
 
 }  // namespace
@@ -216,16 +228,16 @@ void Routes::repository(const Path& path, HttpRequest&& request, Reply&& reply) 
 HttpReply Routes::index(HttpRequest& request) {
   auto body = small_object(request, repository_.budget());
   if (!body.ok()) return error_reply(body.error());
-  const auto ready = body->find("ready");
-  if (ready != body->end() && !ready->is_boolean()) return error_reply(400, "\"ready\" must be true or false");
-  return page(index_page(repository_.index(ready != body->end() && ready->get<bool>())));
+  const auto ready = body->json.find("ready");
+  if (ready != body->json.end() && !ready->is_boolean()) return error_reply(400, "\"ready\" must be true or false");
+  return page(index_page(repository_.index(ready != body->json.end() && ready->get<bool>())));
 }
 
 void Routes::load_or_unload(const std::string& model, bool load, HttpRequest&& request, Reply&& reply) {
   auto body = small_object(request, repository_.budget());
   if (!body.ok()) return reply(error_reply(body.error()));
-  const auto parameters = body->find("parameters");
-  if (load && parameters != body->end() && parameters->is_object()) {
+  const auto parameters = body->json.find("parameters");
+  if (load && parameters != body->json.end() && parameters->is_object()) {
     for (const auto& [name, value] : parameters->items()) {
       if (Failure refused = check_load_parameter(name)) return reply(error_reply(*refused));
     }
@@ -263,16 +275,16 @@ HttpReply Routes::add_region(const std::string& name, HttpRequest& request) {
   auto body = small_object(request, repository_.budget());
   if (!body.ok()) return error_reply(body.error());
   const auto number = [&](const char* key) -> const Json* {
-    const auto found = body->find(key);
-    return found != body->end() && found->is_number_unsigned() ? &*found : nullptr;
+    const auto found = body->json.find(key);
+    return found != body->json.end() && found->is_number_unsigned() ? &*found : nullptr;
   };
-  const auto key = body->find("key");
-  if (key == body->end() || !key->is_string())
+  const auto key = body->json.find("key");
+  if (key == body->json.end() || !key->is_string())
     return error_reply(400, "\"key\" must be the name of the shared memory object");
   if (number("byte_size") == nullptr) return error_reply(400, "\"byte_size\" must be a whole number");
-  if (body->contains("offset") && number("offset") == nullptr)
+  if (body->json.contains("offset") && number("offset") == nullptr)
     return error_reply(400, "\"offset\" must be a whole number");
-  const std::uint64_t offset = body->contains("offset") ? number("offset")->get<std::uint64_t>() : 0;
+  const std::uint64_t offset = body->json.contains("offset") ? number("offset")->get<std::uint64_t>() : 0;
   if (Failure failed =
           shared_.add({name, key->get<std::string>(), offset, number("byte_size")->get<std::uint64_t>()})) {
     return error_reply(*failed);

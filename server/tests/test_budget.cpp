@@ -3,9 +3,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <thread>
+#include <vector>
 
 #include "server/core/budget.h"
 
@@ -39,7 +42,8 @@ TEST_CASE("a budget counts what is taken until it is given back") {
   CHECK(budget.refused() == 2);
   budget.charge(50);  // is there, whether it fits or not
   CHECK_FALSE(budget.take(1));
-  budget.give(1050);
+  budget.discharge(50);
+  budget.give(1000);
   CHECK(budget.used() == 0);
   {
     const auto memory = budget.allocate(100);
@@ -50,6 +54,41 @@ TEST_CASE("a budget counts what is taken until it is given back") {
     CHECK(budget.allocate(std::numeric_limits<std::size_t>::max()) == nullptr);
   }
   CHECK(budget.used() == 0);
+}
+
+TEST_CASE("what may have half of a budget has half of what is not charged, however many ask") {
+  using Part = Budget::Part;
+  Budget budget(1000);
+  budget.charge(200);
+  CHECK(budget.take(400, Part::kHalf));
+  CHECK_FALSE(budget.take(1, Part::kHalf));
+  CHECK(budget.refused() == 1);
+  const Error now = budget.refusal("the body", 500, Part::kHalf), never = budget.refusal("the body", 501, Part::kHalf);
+  CHECK(now.code == Code::kNoMemory);
+  CHECK(now.sentence ==
+        "no memory for the body: it takes 500 bytes, and 0 of the server's 1000 are free for it, beside the half that "
+        "is left to others; try again later");
+  CHECK(never.code == Code::kTooLarge);
+  CHECK(never.sentence ==
+        "no memory for the body: it takes 501 bytes, and it may take half of what all requests together may, 500 "
+        "(--max-memory); send less");
+  CHECK(budget.take(400));
+  budget.discharge(200);
+  budget.give(800);
+  // Looking first and counting then would let several in.
+  constexpr int kThreads = 8;
+  std::atomic<int> ready{0}, taken{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      ++ready;
+      while (ready < kThreads) std::this_thread::yield();
+      for (int turn = 0; turn < 1000; ++turn) taken += budget.take(1, Part::kHalf) ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(taken == 500);
+  CHECK(budget.used() == 500);
 }
 
 TEST_CASE("a share is given back with its holder, wherever that was moved") {
@@ -65,9 +104,15 @@ TEST_CASE("a share is given back with its holder, wherever that was moved") {
     Share third(budget);
     CHECK(third.grow(100));
     third = std::move(second);
-    CHECK(budget.used() == 300);
+    third.charge(900);  // weights
+    CHECK((budget.used() == 1200 && third.nbytes() == 1200));
+    third.shrink(100);
+    Share fourth = std::move(third);
+    CHECK((budget.used() == 1100 && third.nbytes() == 0));
+    CHECK_FALSE(budget.take(1));
   }
   CHECK(budget.used() == 0);
+  CHECK(budget.take(500, Budget::Part::kHalf));
   CHECK_FALSE(Share().grow(1));
 }
 

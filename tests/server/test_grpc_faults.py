@@ -209,6 +209,12 @@ def test_bad_requests(calls: Calls, message: Any, code: str, sentence: str) -> N
     np.testing.assert_array_equal(raw(calls.infer(x=X)), X * 2)  # on the same connection
 
 
+def test_an_id_that_is_too_long(calls: Calls) -> None:
+    assert len(calls.infer(x=X, id="a" * 4096).id) == 4096
+    sentence = "the request's id has 4097 bytes; it may have 4096"
+    assert calls.refusal("ModelInfer", request(x=X, id="a" * 4097)) == ("INVALID_ARGUMENT", sentence)
+
+
 def test_a_model_that_refuses_its_data(calls: Calls) -> None:
     code, sentence = calls.refusal("ModelInfer", request(x=np.array([[-1, 0, 0, 0]], np.float32)))
     assert code == "INVALID_ARGUMENT"

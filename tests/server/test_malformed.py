@@ -35,6 +35,8 @@ DOCUMENTS: list[tuple[object, int, str]] = [
     ({"inputs": [GOOD], "outputs": [[]]}, 400, "inputs and outputs must be objects"),
     ({"inputs": [GOOD], "parameters": []}, 400, '"parameters" must be an object'),
     ({"inputs": [GOOD], "id": {}}, 200, ""),
+    ({"inputs": [GOOD], "id": "a" * 4096}, 200, ""),
+    ({"inputs": [GOOD], "id": "a" * 4097}, 400, "the request's id has 4097 bytes; it may have 4096"),
     ({"inputs": []}, 400, 'model "spin" (version 1) needs input "x", which is missing; its inputs are "x"'),
     ({"inputs": [GOOD, GOOD]}, 400, 'input "x" is given twice'),
     (request(name=None), 400, "an input has no name"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -72,6 +73,55 @@ def test_json_that_is_far_larger_than_what_it_stands_for(program: Path, total_fo
         wait_for(lambda: server.metric("hardtack_memory_bytes") < MIB, "the memory to be given back")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"note": "' + b"a" * MIB + b'", "inputs": []}',
+        b'{"note": "' + b'\\"' * (MIB // 2) + b'", "inputs": []}',
+        b'{"inputs": [], "' + b"a" * MIB + b'": 1}',
+        b'{"inputs": [], "note": [1, 2, ' + b"7" * MIB + b"]}",
+        b'{"id": "' + b"a" * MIB,
+    ],
+    ids=["string", "escapes", "key", "number", "no end"],
+)
+def test_the_parser_counts_what_it_holds(program: Path, total_folder: Path, text: bytes) -> None:
+    """Of what is skipped, too: a string or number is whole before anybody can tell that nobody wants it."""
+    with Server(program, total_folder, "--max-memory", str(8 * MIB), "--no-grpc") as server:
+        answer = server.request("POST", "/v2/models/total/infer", text)
+        assert answer.status == 413
+        assert re.fullmatch(
+            "no memory for the longest string or number of the JSON: it takes 10485[0-9]{3} bytes, and all requests "
+            rf"together may take {8 * MIB} \(--max-memory\); send less",
+            answer.error,
+        )
+
+
+def test_names_of_the_json_are_counted(program: Path, total_folder: Path) -> None:
+    """Names of 64 KiB, which the request copies; texts of 128 KiB in parameters."""
+    name = "a" * (64 << 10)
+    tensors = [{"name": name}] * 100
+    parameters = {str(i): name * 2 for i in range(60)}
+    with Server(program, total_folder, "--max-memory", str(16 * MIB), "--no-grpc") as server:
+        for request in ({"inputs": tensors}, {"outputs": tensors}, {"parameters": parameters, "inputs": []}):
+            answer = server.post("/v2/models/total/infer", request)
+            assert answer.status == 503, answer.body
+            assert answer.error.startswith("no memory for the numbers and names of the JSON: it takes ")
+        wait_for(lambda: server.metric("hardtack_memory_bytes") < MIB, "the memory to be given back")
+
+
+def test_what_is_asked_of_the_repository_is_counted(program: Path, total_folder: Path) -> None:
+    text = b'{"a": [' + b"{}," * (MIB // 4) + b"{}]}"
+    with Server(program, total_folder, "--max-memory", str(16 * MIB), "--no-grpc") as server:
+        answer = server.request("POST", "/v2/repository/index", text)
+        assert (answer.status, answer.error) == (
+            413,
+            f"no memory for the JSON: it takes {40 * len(text)} bytes, and all requests together may take {16 * MIB} "
+            "(--max-memory); send less",
+        )
+        assert server.post("/v2/repository/index", {"ready": True}).status == 200
+        wait_for(lambda: server.metric("hardtack_memory_bytes") < MIB, "the memory to be given back")
+
+
 def test_nothing_is_copied_for_a_model_that_is_not_there(program: Path, total_folder: Path) -> None:
     """Each of the inputs would take 1 GiB, and the first of them more than there is."""
     size = 1 << 30
@@ -130,11 +180,16 @@ def refusals(connections: list[socket.socket]) -> Iterator[str]:
 def test_slow_bodies_leave_room_for_others(program: Path, total_folder: Path) -> None:
     """Only what has come counts, and large bodies have half of the budget."""
     with Server(program, total_folder, "--max-memory", str(128 * MIB), "--no-grpc") as server:
-        held = [send_slowly(server, 100 * MIB, 20 * MIB) for _ in range(12)]
+        held = [send_slowly(server, 60 * MIB, 20 * MIB) for _ in range(12)]
         try:
             told = []
             wait_for(lambda: bool(told.extend(refusals(held)) or told), "large bodies to be refused")
-            assert told[0].startswith(f"no memory for the body: it takes {100 * MIB} bytes, and ")
+            assert re.fullmatch(
+                f"no memory for the body: it takes {60 * MIB} bytes, and [0-9]+ of the server's {128 * MIB} are free "
+                "for it, beside the half that is left to others; try again later",
+                told[0],
+            )
+            assert server.metric("hardtack_memory_refused_total") >= 1
             wait_for(lambda: server.metric("hardtack_memory_bytes") > 30 * MIB, "bodies to be held")
             assert server.metric("hardtack_memory_bytes") < (64 + 12 + 1) * MIB  # each may have its first
             assert server.infer("spin", X).status == 200
@@ -150,15 +205,18 @@ def test_a_body_beyond_the_budget(program: Path, total_folder: Path) -> None:
     with Server(program, total_folder, "--max-memory", str(8 * MIB), "--no-grpc") as server:
         head = b"POST /v2/models/total/infer HTTP/1.1\r\nHost: a\r\n"
         (plain,) = server.raw(head + b"Content-Length: %d\r\n\r\n" % (32 * MIB), bytes(8 * MIB))
+        (half,) = server.raw(head + b"Content-Length: %d\r\n\r\n" % (4 * MIB + 1))  # refused before any of it comes
         chunk = b"%x\r\n%s\r\n" % (MIB, b" " * MIB)
         (chunked,) = server.raw(head + b"Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 8)
-        assert plain.status == 413
-        assert plain.error == (
-            f"no memory for the body: it takes {32 * MIB} bytes, and all requests together may take {8 * MIB} "
-            "(--max-memory); send less"
-        )
-        assert chunked.status == 503
-        assert chunked.error.startswith("no memory for the body: it takes ")
+        for answer, nbytes in ((plain, 32 * MIB), (half, 4 * MIB + 1), (chunked, "[0-9]+")):
+            assert answer.status == 413
+            assert re.fullmatch(
+                f"no memory for the body: it takes {nbytes} bytes, and it may take half of what all requests together "
+                rf"may, {4 * MIB} \(--max-memory\); send less",
+                answer.error,
+            )
+        enough, headers = binary_body([("x", "FP32", np.ones((1, (3 * MIB) // 8), np.float32))])
+        assert server.request("POST", "/v2/models/total/infer", enough, headers).status == 200
         assert server.metric("hardtack_memory_limit_bytes") == 8 * MIB
 
 
