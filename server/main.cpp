@@ -138,9 +138,7 @@ int main(int argc, char** argv) {
     if (*grpc != nullptr) (*grpc)->write_metrics(page);
   });
   if (!http.ok()) return refuse(http.error(), **log, line);
-  auto watch = std::make_unique<FileWatch>(std::vector<FileWatch::Watched>{
-      {{line.tokens}, [&] { (*access)->reload(); }, ""},
-      {{line.http.tls_certificate, line.http.tls_key, line.http.tls_client_ca}, [&] { (*http)->reload_tls(); }, ""}});
+  auto watch = std::make_unique<FileWatch>(std::vector<FileWatch::Watched>{(*access)->watched(), (*http)->watched()});
   (*log)->write(Level::kInfo, "listening",
                 {{"host", line.http.host},
                  {"http_port", (*http)->port()},

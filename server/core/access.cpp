@@ -185,14 +185,15 @@ Outcome<Caller> Access::check(std::string_view authorization, Role role) {
 }
 
 // Who was counted before goes on being counted, and does not begin with a fresh second.
-void Access::reload() noexcept {
-  if (path_.empty()) return;
+bool Access::reload() noexcept {
+  constexpr const char* kNotTaken = "the file of tokens was not taken; those known before go on";
+  if (path_.empty()) return true;
   try {
     auto fresh = read(path_);
     if (!fresh.ok()) {
-      log_.write(Level::kError, "the file of tokens was not taken; those known before go on",
-                 {{"reason", fresh.error().sentence}});
-      return;
+      const bool later = is_unreadable({path_});
+      if (!later || unreadable_.is_due()) log_.write(Level::kError, kNotTaken, {{"reason", fresh.error().sentence}});
+      return !later;
     }
     const auto before = tokens();
     for (auto& token : *fresh) {
@@ -206,10 +207,15 @@ void Access::reload() noexcept {
     log_.write(Level::kInfo, "tokens read", {{"path", path_}, {"tokens", now->size()}});
     const std::lock_guard<std::mutex> lock(mutex_);
     tokens_ = std::move(now);
+    return true;
   } catch (...) {
-    log_.write(Level::kError, "the file of tokens was not taken; those known before go on",
-               {{"reason", from_exception().sentence}});
+    log_.write_seldom(unreadable_, Level::kError, kNotTaken, {{"reason", from_exception().sentence}});
+    return false;
   }
+}
+
+FileWatch::Watched Access::watched() {
+  return {{path_}, stamp_, [this] { return reload(); }};
 }
 
 void Access::write_metrics(MetricsPage& page) const {

@@ -1,5 +1,10 @@
 #include "server/core/file_watch.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 
 #include "server/core/bundles.h"
@@ -10,7 +15,9 @@ namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(500);
 
-std::string stamp_of(const std::vector<std::string>& paths) {
+}  // namespace
+
+std::string stamp_of_files(const std::vector<std::string>& paths) {
   std::string stamp;
   for (const std::string& path : paths) {
     if (!path.empty()) stamp += stamp_of_file(path) + " ";
@@ -18,10 +25,16 @@ std::string stamp_of(const std::vector<std::string>& paths) {
   return stamp;
 }
 
-}  // namespace
+bool is_unreadable(const std::vector<std::string>& paths) {
+  return std::any_of(paths.begin(), paths.end(), [](const std::string& path) {
+    const int file = path.empty() ? -1 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return !path.empty() && errno != ENOENT;
+    ::close(file);
+    return false;
+  });
+}
 
 FileWatch::FileWatch(std::vector<Watched> all) : all_(std::move(all)) {
-  for (Watched& one : all_) one.stamp = stamp_of(one.paths);
   thread_ = std::thread([this] { work(); });
 }
 
@@ -40,10 +53,8 @@ void FileWatch::work() noexcept {
   while (!wake_.wait_for(lock, kLook, [this] { return ending_; })) {
     for (Watched& one : all_) {
       try {
-        std::string now = stamp_of(one.paths);
-        if (now == one.stamp) continue;
-        one.stamp = std::move(now);
-        one.changed();
+        std::string now = stamp_of_files(one.paths);
+        if (now != one.stamp && one.changed()) one.stamp = std::move(now);
       } catch (...) {
       }
     }

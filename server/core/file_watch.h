@@ -11,12 +11,19 @@
 
 namespace hardtack::serve {
 
+/// Changes when one of these files is replaced or written; "" is no file. What stands for what was read is taken before
+/// the files are read.
+std::string stamp_of_files(const std::vector<std::string>& paths);
+
+/// Whether one of these files is there and cannot be opened, so that it may be read at another time.
+bool is_unreadable(const std::vector<std::string>& paths);
+
 class FileWatch {
  public:
   struct Watched {
     std::vector<std::string> paths;  // "" is no file
-    std::function<void()> changed;   // on the watch's thread; must not throw
-    std::string stamp;               // of all
+    std::string stamp;               // stamp_of_files before they were read
+    std::function<bool()> changed;   // on the watch's thread. False: they could not be read, and are to be tried again
   };
   /// Looks at the files twice a second.
   explicit FileWatch(std::vector<Watched> all);

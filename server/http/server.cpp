@@ -61,6 +61,8 @@ class HttpServer::State {
   void write_metrics(MetricsPage& page) const;
 
   const HttpOptions options;
+  const std::vector<std::string> tls_files{options.tls_certificate, options.tls_key, options.tls_client_ca};
+  const std::string tls_stamp = stamp_of_files(tls_files);  // before they are read
   Log& log;
   Background control{kControlThreads}, parsing{kParsingThreads};
   Routes routes;
@@ -73,7 +75,7 @@ class HttpServer::State {
   asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, decltype(accepting)> retry{accepting};
   asio::steady_timer sweeper{io};
   std::uint16_t port = 0;
-  Seldom unaccepted, refused;
+  Seldom unaccepted, refused, unreadable;
   std::vector<std::thread> threads;
 };
 
@@ -197,20 +199,30 @@ HttpServer::~HttpServer() { stop(); }
 
 std::uint16_t HttpServer::port() const { return state_->port; }
 
-void HttpServer::reload_tls() noexcept {
+bool HttpServer::reload_tls() noexcept {
+  constexpr const char* kNotTaken = "the files of TLS were not taken; those before go on";
+  State& state = *state_;
   try {
-    auto tls = state_->tls_context();
+    auto tls = state.tls_context();
     if (!tls.ok()) {
-      state_->log.write(Level::kError, "the files of TLS were not taken; those before go on",
-                        {{"reason", tls.error().sentence}});
-    } else if (*tls != nullptr) {
-      std::atomic_store(&state_->tls, std::move(*tls));
-      state_->log.write(Level::kInfo, "the files of TLS were read", {{"certificate", state_->options.tls_certificate}});
+      const bool later = is_unreadable(state.tls_files);
+      if (!later || state.unreadable.is_due()) {
+        state.log.write(Level::kError, kNotTaken, {{"reason", tls.error().sentence}});
+      }
+      return !later;
     }
+    if (*tls == nullptr) return true;
+    std::atomic_store(&state.tls, std::move(*tls));
+    state.log.write(Level::kInfo, "the files of TLS were read", {{"certificate", state.options.tls_certificate}});
+    return true;
   } catch (...) {
-    state_->log.write(Level::kError, "the files of TLS were not taken; those before go on",
-                      {{"reason", from_exception().sentence}});
+    state.log.write_seldom(state.unreadable, Level::kError, kNotTaken, {{"reason", from_exception().sentence}});
+    return false;
   }
+}
+
+FileWatch::Watched HttpServer::watched() {
+  return {state_->tls_files, state_->tls_stamp, [this] { return reload_tls(); }};
 }
 
 void HttpServer::drain() {

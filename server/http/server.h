@@ -14,6 +14,7 @@
 #include <string>
 
 #include "server/core/access.h"
+#include "server/core/file_watch.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/core/repository.h"
@@ -48,7 +49,10 @@ class HttpServer {
 
   std::uint16_t port() const;
   /// Reads the files of TLS again, for connections that come from now on; bad ones change nothing, and the log says so.
-  void reload_tls() noexcept;
+  /// False: they cannot be read now.
+  bool reload_tls() noexcept;
+  /// The files of TLS, as they were at the start.
+  FileWatch::Watched watched();
   /// Listens no more. Requests on open connections are served; each reply says that it is the last, and connections that
   /// are idle a quarter of a second later are closed.
   void drain();
