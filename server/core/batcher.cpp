@@ -72,6 +72,7 @@ StatisticsSnapshot Batcher::statistics() const {
   StatisticsSnapshot snapshot = statistics_->snapshot();
   const Lock lock(mutex_);
   snapshot.waiting = queue_.size();
+  snapshot.clients = clients_.size();
   snapshot.running = running_;
   snapshot.sequences = sequences_.size();
   if (options_.max_run.count() > 0) {
@@ -93,7 +94,21 @@ void Batcher::refuse(Pending& pending, const Error& error) const noexcept {
 
 // --- coming in ---
 
-Failure Batcher::admit(Pending& pending, Requests& refused) noexcept try {
+// Who is refused leaves nothing behind.
+Failure Batcher::admit(Pending& pending, Requests& refused) noexcept {
+  Failure failed;
+  try {
+    failed = enter(pending, refused);
+  } catch (...) {
+    failed = from_exception();
+  }
+  if (!failed) return std::nullopt;
+  if (pending.sequence != nullptr) leave_sequence(*std::exchange(pending.sequence, nullptr));
+  forget_client(pending.request.client);
+  return failed;
+}
+
+Failure Batcher::enter(Pending& pending, Requests& refused) {
   if (stopped_) return Error{Code::kStopping, "the server is shutting down"};
   if (pending.request.deadline <= Clock::now()) return why_overdue(pending);
   const std::uint64_t client = pending.request.client;
@@ -101,15 +116,10 @@ Failure Batcher::admit(Pending& pending, Requests& refused) noexcept try {
   if (is_full()) collect_overdue(Clock::now(), refused);
   if (is_full() && largest_beside(client) == nullptr) return full();
   clients_.try_emplace(client);  // what takes memory, while one can be refused
-  if (Failure failed = join_sequence(pending)) {
-    forget_client(client);
-    return failed;
-  }
+  if (Failure failed = join_sequence(pending)) return failed;
   const std::uint64_t* most = largest_beside(client);
   if (is_full() && most != nullptr) displace(*most, refused);
   return std::nullopt;
-} catch (...) {
-  return from_exception();
 }
 
 Error Batcher::full() const {

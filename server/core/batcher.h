@@ -53,6 +53,7 @@ class Batcher {
   void work() noexcept;
   void watch() noexcept;
   Failure admit(Pending& pending, Requests& refused) noexcept;
+  Failure enter(Pending& pending, Requests& refused);
   Failure join_sequence(Pending& pending);
   void forget_client(std::uint64_t client);
   const std::uint64_t* largest_beside(std::uint64_t client) const;

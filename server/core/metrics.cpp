@@ -102,6 +102,8 @@ void write_core_metrics(MetricsPage& page, const Repository& repository, const L
   each(page, rows, "hardtack_compute_seconds_total", "counter", "Time of requests in runs of the model.",
        [](S s) { return seconds(s.compute_infer); });
   each(page, rows, "hardtack_waiting_requests", "gauge", "Requests in the queue.", [](S s) { return s.waiting; });
+  each(page, rows, "hardtack_waiting_clients", "gauge", "Clients that have requests in the queue.",
+       [](S s) { return s.clients; });
   each(page, rows, "hardtack_running_requests", "gauge", "Requests that are being run.", [](S s) { return s.running; });
   each(page, rows, "hardtack_sequences", "gauge", "Sequences whose states are kept.", [](S s) { return s.sequences; });
   each(page, rows, "hardtack_stuck_runs", "gauge", "Runs that have not ended though their time is over.",

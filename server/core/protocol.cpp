@@ -50,6 +50,18 @@ Outcome<ht_dtype> input_dtype(const std::string& input, std::string_view datatyp
                    "\"; the protocol has BOOL, UINT8, INT8, INT16, INT32, INT64, FP16, BF16, FP32 and FP64"};
 }
 
+Outcome<Input> make_input(std::string name, ht_dtype dtype, Shape shape, const Placement& place) {
+  Input input;
+  input.name = std::move(name);
+  input.dtype = dtype;
+  input.shape = std::move(shape);
+  input.nbytes = place.nbytes;
+  if (!place.region.empty()) {
+    if (Failure wrong = check_nbytes(input)) return *wrong;
+  }
+  return input;
+}
+
 Failure check_nbytes(const Input& input) {
   const auto count = numel(input.shape);
   if (!count) {

@@ -7,6 +7,7 @@
 
 #include "server/core/error.h"
 #include "server/core/request.h"
+#include "server/core/shared_memory.h"
 
 namespace hardtack::serve {
 
@@ -39,6 +40,9 @@ Outcome<ht_dtype> input_dtype(const std::string& input, std::string_view datatyp
 
 /// That an input has the bytes that its dtype and shape say.
 Failure check_nbytes(const Input& input);
+
+/// An input whose data comes later, or lies in shared memory. kInvalid: the place there has not the input's size.
+Outcome<Input> make_input(std::string name, ht_dtype dtype, Shape shape, const Placement& place);
 
 }  // namespace hardtack::serve
 

@@ -36,6 +36,7 @@ struct StatisticsSnapshot {
   std::array<std::uint64_t, kNumCodes> fails_by_code{};            // requests, by Code
   std::array<std::uint64_t, kLatencyBounds.size() + 1> latency{};  // requests answered well, not cumulative
   std::uint64_t waiting = 0;                                       // requests in the queue now
+  std::uint64_t clients = 0;                                       // from whom they are
   std::uint64_t running = 0;                                       // requests in a run now
   std::uint64_t sequences = 0;
   std::uint64_t stuck = 0;   // runs that have not come back though they were asked to end
@@ -57,7 +58,7 @@ class Statistics {
   /// One request of `rows` was answered well: its whole time and the part it waited; `run` is the one it was in.
   void succeeded(std::int64_t rows, std::uint64_t total_ns, std::uint64_t queue_ns, const Run& run) noexcept;
   void failed(const Error& error, std::uint64_t total_ns) noexcept;
-  /// waiting, running, sequences and stuck are left 0: the version knows them.
+  /// waiting, clients, running, sequences and stuck are left 0: the version knows them.
   StatisticsSnapshot snapshot() const;
 
  private:

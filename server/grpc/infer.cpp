@@ -93,15 +93,10 @@ class RequestMaker {
     if (!dtype.ok()) return dtype.error();
     auto place = placement(which, tensor.parameters());
     if (!place.ok()) return place.error();
-    Input input;
-    input.name = std::move(*tensor.mutable_name());
-    input.dtype = *dtype;
-    input.shape.assign(tensor.shape().begin(), tensor.shape().end());
-    input.nbytes = place->nbytes;
-    if (!place->region.empty()) {
-      if (Failure wrong = check_nbytes(input)) return wrong;
-    }
-    request.inputs.push_back(std::move(input));
+    auto input =
+        make_input(std::move(*tensor.mutable_name()), *dtype, {tensor.shape().begin(), tensor.shape().end()}, *place);
+    if (!input.ok()) return input.error();
+    request.inputs.push_back(std::move(*input));
     places_.push_back(std::move(*place));
     return std::nullopt;
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <list>
 #include <new>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -131,12 +132,11 @@ class InferCall final : public UnaryCall {
     request.owner = caller_.name;
     const bool early = !request.sequence.id.empty();
     if (early) request.delivery = delivery_of(deliveries_, shared_.memory, false, out_);
-    Shared& shared = shared_;  // finish() may come before infer() returns, and end this
-    const bool slot = on_grpc_thread && shared.take_slot();
-    if (on_grpc_thread) request.run_here = slot ? RunHere::kYes : RunHere::kIfShort;
-    shared.repository.infer(std::move(request),
-                            [this, early](Response&& response) { reply(std::move(response), early); });
-    if (slot) shared.give_slot();
+    std::optional<Slots::Taken> slot;
+    if (on_grpc_thread) request.run_here = slot.emplace(shared_.slots) ? RunHere::kYes : RunHere::kIfShort;
+    // finish() may come before infer() returns, and end this
+    shared_.repository.infer(std::move(request),
+                             [this, early](Response&& response) { reply(std::move(response), early); });
   }
 
   void reply(Response&& response, bool early) {
@@ -243,7 +243,7 @@ Shared::Shared(const GrpcOptions& options_, Repository& repository_, SharedMemor
       answers(repository_, memory_),
       parsing(parsing_),
       waiting(options_.message_timeout),
-      slots_(run_here_slots()) {}
+      slots(run_here_slots()) {}
 
 ReadRoom Shared::read_room() {
   return {options.max_message, memory, repository.budget(),
@@ -259,15 +259,8 @@ Outcome<Caller> admit(Access& access, const ::grpc::CallbackServerContext& conte
     if (!known.ok()) return known.error();
     caller = std::move(*known);
   }
-  if (caller.number == 0) caller.number = std::hash<std::string>()(context.peer());
+  caller.number = caller.client(std::hash<std::string>()(context.peer()));
   return caller;
-}
-
-bool Shared::take_slot() {
-  int free = slots_.load();
-  while (free > 0 && !slots_.compare_exchange_weak(free, free - 1)) {
-  }
-  return free > 0;
 }
 
 void Shared::add(const std::shared_ptr<StreamCall>& stream) {

@@ -15,6 +15,7 @@
 #include "server/core/background.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
+#include "server/core/slots.h"
 #include "server/grpc/answers.h"
 #include "server/grpc/infer.h"
 #include "server/grpc/server.h"
@@ -50,9 +51,7 @@ class Shared {
   /// For read_request: models are asked whether they take it.
   ReadRoom read_room();
 
-  /// Whether the calling thread of gRPC may run a model; give the slot back after it.
-  bool take_slot();
-  void give_slot() { ++slots_; }
+  Slots slots;  // of gRPC's threads that run a model
 
   /// New inferences are refused from end_streams() on.
   std::atomic<bool> draining{false};
@@ -67,12 +66,11 @@ class Shared {
              const ::grpc::Status& status);
 
  private:
-  std::atomic<int> slots_;
   std::mutex mutex_;
   std::unordered_set<std::shared_ptr<StreamCall>> streams_;
 };
 
-/// Who calls, if the caller may: by the token in the metadata `authorization`, or else by connection.
+/// Who calls, if the caller may, by the token in the metadata `authorization`; `number` is Caller::client.
 Outcome<Caller> admit(Access& access, const ::grpc::CallbackServerContext& context, Role role);
 
 /// The end of the client's patience in the core's clock.

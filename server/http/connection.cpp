@@ -222,15 +222,14 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
   void handle() {
     shared_.counts.bytes_in += request_.body_nbytes;
     request_.arrived = arrived_;
-    request_.cancelled = std::make_shared<std::atomic<bool>>(false);
-    std::atomic_store(&cancelled_, request_.cancelled);
+    cancelled_ = request_.cancelled = std::make_shared<std::atomic<bool>>(false);
     if (shared_.options.log_requests) logged_ = request_.target.substr(0, 500);
     request_.connection = number_;
     phase = Phase::kRunning;
     handover_ = kNobody;
     if (!takes_long(request_)) return respond(true);
     try {
-      shared_.parsing.post(number_, [self = this->shared_from_this()] { self->respond(false); });
+      shared_.parsing.post(request_.client(), [self = this->shared_from_this()] { self->respond(false); });
     } catch (...) {
       reply_ = error_reply(from_exception());
       reply_.close = true;
@@ -239,10 +238,10 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
   }
 
   void respond(bool on_io_thread) {
-    const bool slot = on_io_thread && shared_.take_slot();
     request_.on_io_thread = on_io_thread;
-    if (on_io_thread) request_.run_here = slot ? RunHere::kYes : RunHere::kIfShort;
     try {
+      std::optional<Slots::Taken> slot;
+      if (on_io_thread) request_.run_here = slot.emplace(shared_.slots) ? RunHere::kYes : RunHere::kIfShort;
       shared_.routes.handle(std::move(request_), [self = this->shared_from_this()](HttpReply&& reply) {
         self->reply_ = std::move(reply);
         if (self->handover_.exchange(kReplied) == kHandled) self->write();
@@ -253,22 +252,22 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
       reply_.close = true;
       handover_ = kReplied;
     }
-    if (slot) shared_.give_slot();
     // What `parsing` reads is not watched: a client that has ended only its own side would be taken for one that is gone.
     if (on_io_thread && handover_ != kReplied) watch();
     if (handover_.exchange(kHandled) == kReplied) write();
   }
 
-  // Notes when the client goes away while its request waits. Bytes of a next request end the watch.
+  // Notes when the client goes away while its request waits. Bytes of a next request end the watch; where those came with
+  // this one, the watch goes on for the next.
   void watch() {
+    std::atomic_store(&watched_, cancelled_);
     if (watching_.exchange(true)) return;
-    auto cancelled = std::atomic_load(&cancelled_);  // of this request, however late the watch ends
-    socket_of(stream_).async_wait(Socket::wait_read, [self = this->shared_from_this(), cancelled](Error error) {
+    socket_of(stream_).async_wait(Socket::wait_read, [self = this->shared_from_this()](Error error) {
       self->watching_ = false;
       if (error || self->phase != Phase::kRunning) return;
       char byte = 0;
       const ssize_t n = ::recv(self->file, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) *cancelled = true;
+      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) *std::atomic_load(&self->watched_) = true;
     });
   }
 
@@ -379,7 +378,8 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
   std::string head_, logged_;
   std::vector<asio::const_buffer> unsent_;
   Clock::time_point arrived_;
-  std::shared_ptr<std::atomic<bool>> cancelled_;  // of the request that runs; the watch reads it, too
+  std::shared_ptr<std::atomic<bool>> cancelled_;  // of the request that runs
+  std::shared_ptr<std::atomic<bool>> watched_;    // of the last that is watched; read by the watch, on any thread
   std::atomic<int> handover_{kNobody};
   std::atomic<bool> watching_{false};
   bool keep_alive_ = true, is_head_ = false, linger_ = false;

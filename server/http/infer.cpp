@@ -69,7 +69,7 @@ class RequestMaker {
     if (Failure wrong = set_id(request, std::move(json.id))) return wrong;
     request.arrived = http_.arrived;
     request.cancelled = http_.cancelled;
-    request.client = http_.caller.number != 0 ? http_.caller.number : http_.connection;
+    request.client = http_.client();
     request.owner = http_.caller.name;
     request.run_here = http_.run_here;
     for (const auto& [name, value] : json.parameters) {
@@ -123,15 +123,9 @@ class RequestMaker {
     if (json.data.present + binary + !place->region.empty() != 1) {
       return invalid(which + " must have exactly one of \"data\", the parameter binary_data_size and shared memory");
     }
-    Input input;
-    input.name = json.name;
-    input.dtype = *dtype;
-    input.shape = json.shape;
-    input.nbytes = place->nbytes;
-    if (!place->region.empty()) {
-      if (Failure wrong = check_nbytes(input)) return wrong;
-    }
-    request.inputs.push_back(std::move(input));
+    auto input = make_input(json.name, *dtype, json.shape, *place);
+    if (!input.ok()) return input.error();
+    request.inputs.push_back(std::move(*input));
     places_.push_back(std::move(*place));
     return std::nullopt;
   }
@@ -357,7 +351,7 @@ void infer(const InferRoom& room, const std::string& model, const std::string& v
   if (wrong) return asked->reply(error_reply(*wrong));
   if (!asked->http.on_io_thread || asked->maker.shared_nbytes() <= kMostCopied) return take_and_run(asked);
   asked->request.run_here = RunHere::kNo;
-  room.parsing.post(asked->http.connection, [asked] {
+  room.parsing.post(asked->http.client(), [asked] {
     try {
       take_and_run(asked);
     } catch (...) {

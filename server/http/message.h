@@ -38,6 +38,7 @@ struct HttpRequest {
   std::uint64_t connection = 0;  // a number of its own
   Caller caller;                 // by Routes::admit
 
+  std::uint64_t client() const { return caller.client(connection); }
   std::string_view text() const { return {reinterpret_cast<const char*>(body), body_nbytes}; }
 };
 

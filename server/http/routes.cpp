@@ -242,7 +242,7 @@ void Routes::load_or_unload(const std::string& model, bool load, HttpRequest&& r
       if (Failure refused = check_load_parameter(name)) return reply(error_reply(*refused));
     }
   }
-  control_.post(request.connection, [this, model, load, reply = std::move(reply)] {
+  control_.post(request.client(), [this, model, load, reply = std::move(reply)] {
     Failure failed = load ? repository_.load(model) : repository_.unload(model);
     reply(failed ? error_reply(*failed) : page("{}"));
   });

@@ -12,6 +12,7 @@
 #include "server/core/background.h"
 #include "server/core/budget.h"
 #include "server/core/log.h"
+#include "server/core/slots.h"
 #include "server/http/routes.h"
 #include "server/http/server.h"
 
@@ -39,7 +40,7 @@ class SharedState {
  public:
   SharedState(const HttpOptions& options_, Routes& routes_, Background& parsing_, Budget& budget_, Log& log_,
               int run_here_slots)
-      : options(options_), routes(routes_), parsing(parsing_), budget(budget_), log(log_), slots_(run_here_slots) {}
+      : options(options_), routes(routes_), parsing(parsing_), budget(budget_), log(log_), slots(run_here_slots) {}
 
   const HttpOptions& options;
   Routes& routes;
@@ -47,17 +48,9 @@ class SharedState {
   Budget& budget;
   Log& log;
   Counts counts;
+  Slots slots;  // of io threads that run a model
   std::atomic<bool> draining{false};
   std::atomic<Clock::rep> draining_since{0};
-
-  /// Whether the calling io thread may run a model; give the slot back after it.
-  bool take_slot() {
-    int free = slots_.load();
-    while (free > 0 && !slots_.compare_exchange_weak(free, free - 1)) {
-    }
-    return free > 0;
-  }
-  void give_slot() { ++slots_; }
 
   void add(const std::shared_ptr<Swept>& connection);
   void remove(const Swept* connection);
@@ -69,7 +62,6 @@ class SharedState {
 
  private:
   std::vector<std::shared_ptr<Swept>> all() const;
-  std::atomic<int> slots_;
   mutable std::mutex mutex_;
   std::unordered_map<const Swept*, std::weak_ptr<Swept>> connections_;
 };

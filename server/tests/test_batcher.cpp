@@ -85,3 +85,29 @@ TEST_CASE("a sequence is not forgotten while the session that holds its states r
   caller.join();
   CHECK_FALSE(longer.get().error);
 }
+
+TEST_CASE("a request that is refused displaces nobody") {
+  ModelOptions options;
+  options.max_queue = 2;
+  const Served served(samples::count_sample(), options);
+  HeldWorker worker(served, "count");
+  const auto ask = [&](std::uint64_t client, bool start) {
+    Request request = Served::request("count");
+    request.client = client;
+    if (client != 1) request.sequence = {"s", start, false};
+    return served.submit(std::move(request));
+  };
+  std::vector<Answer> many;
+  for (int i = 0; i < 3; ++i) many.push_back(ask(1, false));  // as many as may wait while a session is free
+  Answer unknown = ask(2, false);
+  CHECK(code_of(unknown) == Code::kInvalid);
+  const StatisticsSnapshot now = served.version->statistics();
+  CHECK((now.waiting == 3 && now.clients == 1));
+  Answer good = ask(2, true);
+  CHECK(code_of(many.back()) == Code::kQueueFull);
+  CHECK(served.version->statistics().clients == 2);
+  worker.release();
+  CHECK_FALSE(good.get().error);
+  CHECK_FALSE(many[0].get().error);
+  CHECK_FALSE(many[1].get().error);
+}

@@ -98,6 +98,7 @@ TEST_CASE("without memory a request is answered, and what other sequences have c
     with_each_failing([&](long good, bool rest) {
       CHECK(counted(served.submit(count("a", true)).get()) == 1);
       Asked asked(count("b", true, where));
+      asked.request.client = 7;
       bool came = false;
       {
         const Failing failing(good, rest);
@@ -114,6 +115,7 @@ TEST_CASE("without memory a request is answered, and what other sequences have c
       }
       while (served.num_taken() > 0) std::this_thread::yield();
       CHECK(served.version->statistics().sequences == 0);
+      CHECK(served.version->statistics().clients == 0);
       requests += 5;
       return came;
     });

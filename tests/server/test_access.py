@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import socket
 import ssl
 import subprocess
 import time
@@ -201,6 +203,40 @@ def test_grpc(guarded: Server, program: Path) -> None:
     assert "has not the role infer" in str(answers[0])
     client.stop_stream()
     client.close()
+
+
+# --- turns ---
+
+
+def test_a_token_is_one_client_on_however_many_connections(program: Path, spin_folder: Path, tokens: Path) -> None:
+    """Large bodies are read by few threads. Who comes behind twelve of another token's waits for those that are being
+    read, and not for all."""
+    large = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [' + b"0," * (4 << 20) + b"0]}]}"
+    small = large[: large.index(b"0,")] + b"0," * (64 << 10) + b"0]}]}"
+    with Server(program, spin_folder, "--tokens", str(tokens), "--no-grpc") as server:
+        heads = {
+            token: f"POST /v2/models/spin/infer HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n"
+            for token in (APP, OTHER)
+        }
+
+        def open_with(token: str, body: bytes, keep: int) -> socket.socket:
+            connection = server.socket()
+            connection.sendall(heads[token].encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body[:-keep])
+            return connection
+
+        many = [open_with(APP, large, 1) for _ in range(12)]
+        for connection in many:
+            connection.sendall(large[-1:])
+        time.sleep(0.1)  # they wait to be read
+        one = open_with(OTHER, small, 1)
+        one.sendall(small[-1:])
+        assert one.recv(12) == b"HTTP/1.1 400"
+        unread = [connection for connection in many if not select.select([connection], [], [], 0)[0]]
+        assert len(unread) > 4
+        for connection in many:
+            assert connection.recv(12) == b"HTTP/1.1 400"
+            connection.close()
+        one.close()
 
 
 # --- signed bundles ---

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import signal
 import socket
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from served import Answer, Server, wait_for
+from served import Answer, Server, read_answers, wait_for
 
 LONG = 400.0  # milliseconds that the model is kept busy: far more than everything else here takes
 
@@ -161,6 +163,53 @@ def test_a_client_that_goes_away_is_not_computed_for(
         assert result(stays.result()) == [4.0]
         assert server.statistics("spin")["execution_count"] == 2
         assert server.metric("hardtack_requests_total", 'model="spin",version="1",result="cancelled"') == 3
+
+
+def pipelined(first: float, *, compressed: bool = False) -> bytes:
+    """One of several requests that travel together."""
+    item = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [first, 0, 0, 0]}
+    body = json.dumps({"inputs": [item]}).encode()
+    head = b"POST /v2/models/spin/infer HTTP/1.1\r\nHost: a\r\n"
+    if compressed:
+        body, head = gzip.compress(body), head + b"Content-Encoding: gzip\r\n"
+    return head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_who_is_gone_is_told_by_the_request_that_is_watched(
+    program: Path, spin_folder: Path, pool: ThreadPoolExecutor, compressed: bool
+) -> None:
+    """Two requests come at once, so that the watch for the first goes on while the second waits. The client ends its
+    own side: a small request is dropped, a compressed one is not watched, and answered."""
+    with Server(program, spin_folder, "--sessions", "1") as server, server.socket() as connection:
+        busy = Busy(server, pool)
+        connection.sendall(pipelined(1) + pipelined(2, compressed=compressed))
+        wait_for(lambda: waiting(server) == 1, "the first request to wait")
+        behind = busy.queue(rows(3, busy=LONG))
+        data = connection.recv(1 << 16)
+        assert b'"data":[2,0,0,0]' in data
+        wait_for(lambda: waiting(server) == 1 and running(server) == 1, "the second request to wait")
+        connection.shutdown(socket.SHUT_WR)
+        answers = read_answers(connection)
+        assert [answer.status for answer in answers] == ([200] if compressed else [])
+        assert compressed or not behind.done()
+        assert result(behind.result()) == [6.0]
+
+
+def test_a_client_that_is_gone_holds_up_no_drain(program: Path, spin_folder: Path, pool: ThreadPoolExecutor) -> None:
+    """Its request is dropped, and with it its connection, before the run that it waited for is over."""
+    with Server(program, spin_folder, "--sessions", "1", "--log-requests") as server:
+        busy = Busy(server, pool)
+        leaving = server.socket()
+        leaving.sendall(pipelined(1) + pipelined(2))
+        wait_for(lambda: waiting(server) == 1, "the request to wait")
+        server.process.send_signal(signal.SIGTERM)
+        server.told("draining")
+        leaving.close()
+        wait_for(lambda: any(line["status"] == 499 for line in server.events("request")), "the request to be dropped")
+        assert not busy.first.done()
+        assert result(busy.first.result()) == [0.0]
+        assert server.process.wait(10) == 0
 
 
 def test_other_requests_are_served_while_models_run(program: Path, spin_folder: Path, pool: ThreadPoolExecutor) -> None:
