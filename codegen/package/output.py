@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,13 +32,15 @@ def check_output(path: PathLike) -> Path:
 
 
 def write_files(
-    files: Sequence[tuple[Path, Write]], check: Callable[[Sequence[Path]], None] = lambda paths: None, mode: int = 0o666
+    files: Sequence[tuple[Path, Write]],
+    check: Callable[[Sequence[Path]], None] = lambda paths: None,
+    private: Collection[Path] = (),
 ) -> None:
     """Writes every file, has `check` look at the temporary ones, and only then renames them, in order.
 
-    mode: the permissions, less the process's umask. Raises OutputError, and what `check` raises: then nothing has
-    changed, unless the sentence says that the files were written. A process that dies between two renames leaves the
-    first renamed.
+    private: those of the files that only their owner may read and write; others have 0666, less the process's umask.
+    Raises OutputError, and what `check` raises: then nothing has changed, unless the sentence says that the files were
+    written. A process that dies between two renames leaves the first renamed.
     """
     temporary: list[Path] = []
     out = files[0][0]
@@ -50,7 +52,7 @@ def write_files(
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
-                os.fchmod(file.fileno(), mode & ~_umask())
+                os.fchmod(file.fileno(), (0o600 if out in private else 0o666) & ~_umask())
         check(temporary)
         _rename([(written, out) for (out, _), written in zip(files, temporary, strict=True)])
     except OSError as error:

@@ -45,7 +45,7 @@ def write_key(path: PathLike) -> tuple[Path, bytes]:
     """A new private key at `path` (PEM, PKCS #8, readable by its owner only) and its public key beside it, in hex.
 
     Returns the path of the public key, `path` with .pub after it, and its 32 bytes. Raises OutputError, also where one
-    of the files exists: a key that is gone cannot be had again.
+    of the files exists: a key that is gone cannot be had again. Both are written, or none.
     """
     out = check_output(path)
     beside = check_output(out.with_name(f"{out.name}.pub"))
@@ -59,8 +59,7 @@ def write_key(path: PathLike) -> tuple[Path, bytes]:
     def write_public(file: BinaryIO) -> None:
         file.write(public.hex().encode() + b"\n")
 
-    write_files([(out, lambda file: file.write(private))], mode=0o600)
-    write_files([(beside, write_public)])
+    write_files([(out, lambda file: file.write(private)), (beside, write_public)], private=(out,))
     return beside, public
 
 

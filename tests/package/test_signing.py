@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
+import os
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +27,13 @@ from hardtack.codegen.package.errors import KeyFileError, LoadError, OutputError
 from hardtack.codegen.package.signing import Release
 from hardtack.codegen.package.trust import Trust, read_trusted_keys
 from hardtack.codegen.package.writer import write_bundle
+
+
+def current_umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
 
 CONTENT = sample.content(("x86-64-v3",))
 # RFC 8032, section 7.1: secret key, public key, message, signature
@@ -168,6 +178,7 @@ def test_keys_are_written_for_their_owner_only_and_read_back(tmp_path: Path) -> 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert signing.public_bytes(signing.read_private_key(path)) == public
     assert beside.read_text() == f"{public.hex()}\n"
+    assert stat.S_IMODE(beside.stat().st_mode) & 0o444 == 0o444 & ~current_umask()
     pem = tmp_path / "public.pem"
     key = signing.read_private_key(path).public_key()
     pem.write_bytes(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
@@ -176,6 +187,23 @@ def test_keys_are_written_for_their_owner_only_and_read_back(tmp_path: Path) -> 
     with pytest.raises(OutputError) as caught:
         signing.write_key(path)
     assert str(caught.value) == f"cannot write {path}: it exists, and a key is never replaced; name another file"
+
+
+@pytest.mark.parametrize(("call", "at"), [("os.fsync", 1), ("os.fsync", 2), ("os.replace", 1), ("os.replace", 2)])
+def test_of_a_key_pair_both_files_are_written_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, at: int
+) -> None:
+    real, calls = getattr(os, call.removeprefix("os.")), itertools.count(1)
+
+    def full(*args: Any) -> Any:
+        if next(calls) == at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*args)
+
+    monkeypatch.setattr(f"hardtack.codegen.package.output.{call}", full)
+    with pytest.raises(OutputError, match=r"cannot write .*: No space left on device"):
+        signing.write_key(tmp_path / "release.pem")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_no_key_is_refused_in_words(tmp_path: Path) -> None:
