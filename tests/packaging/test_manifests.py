@@ -17,6 +17,9 @@ import pytest
 import served
 import serving_bundles
 import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from hardtack.codegen.package import signing
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = ROOT / "build" / "deploy"
@@ -99,14 +102,17 @@ def check_model(kind: str, value: dict[str, Any], where: str) -> None:
     model(**given)  # refuses when one that is required is missing
 
 
-def pod(container: dict[str, Any]) -> dict[str, Any]:
-    spec = {"containers": [{"name": "x", **container}]}
+def pod(container: dict[str, Any], **more: Any) -> dict[str, Any]:
+    spec = {"containers": [{"name": "x", **container}], **more}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
 
 
 # Types of Kubernetes that KServe's kinds contain, in a document of Kubernetes that has the same.
 OF_KUBERNETES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "V1Container": pod,
+    "V1PodSecurityContext": lambda value: pod({}, securityContext=value),
+    "V1Volume": lambda value: pod({}, volumes=[value]),
+    "V1VolumeMount": lambda value: pod({"volumeMounts": [value]}),
     "V1ResourceRequirements": lambda value: pod({"resources": value}),
     "V1ObjectMeta": lambda value: {"apiVersion": "v1", "kind": "ConfigMap", "metadata": value},
 }
@@ -135,6 +141,9 @@ def changed(path: Path, old: str, new: str) -> list[dict[str, Any]]:
         ("kserve/serving-runtime.yaml", "containerPort: 8000", "port: 8000", "port"),
         ("kserve/inference-service.yaml", "maxReplicas: 4", "maxReplicas: four", "is no int"),
         ("kserve/inference-service.yaml", "requests: {cpu", "request: {cpu", "request"),
+        ("kserve/inference-service.yaml", "secretName: hardtack-access", "name: hardtack-access", "name"),
+        ("kserve/inference-service.yaml", "mountPath:", "path:", "path"),
+        ("access/secret.yaml", "stringData:", "strings:", "strings"),
     ],
 )
 def test_mistakes_are_found(schemas: Path, file: str, old: str, new: str, complaint: str) -> None:
@@ -143,26 +152,101 @@ def test_mistakes_are_found(schemas: Path, file: str, old: str, new: str, compla
         check_all(found)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("bundle", ["good", "bad"])
-@pytest.mark.parametrize("file", ["kubernetes/hardtack-server.yaml", "kserve/serving-runtime.yaml"])
-def test_the_server_runs_and_its_probes_answer(file: str, bundle: str, tmp_path: Path) -> None:
-    """As its manifest has it, but for folder and ports. A bad bundle makes pods unready, and restarts none."""
-    serving_bundles.put(serving_bundles.spin(), tmp_path / "spin.pkg")
-    if bundle == "bad":
-        (tmp_path / "spin.pkg").write_bytes(b"no bundle")
+# --- the server as its manifests run it ---
+
+SECRET = documents(ROOT / "deploy" / "access" / "secret.yaml")[0]
+TOKENS = {"app": "app-secret-0123456789", "prometheus": "prometheus-secret-0123"}
+
+
+def container_of(file: str) -> dict[str, Any]:
+    """What is run: for KServe the runtime's container, with what the InferenceService adds."""
     document = documents(ROOT / "deploy" / file)[0]
     (container,) = document["spec"].get("template", document)["spec"]["containers"]
+    if file.startswith("kserve"):
+        model = documents(ROOT / "deploy" / "kserve" / "inference-service.yaml")[0]["spec"]["predictor"]["model"]
+        container = container | {"args": container["args"] + model["args"], "volumeMounts": model["volumeMounts"]}
+    return dict(container)
+
+
+def options_of(container: dict[str, Any], access: Path) -> list[str]:
+    """Its arguments without folder and ports, and with `access` in the place of the mounted Secret."""
     folder, *options = container["args"]
     assert folder in ("/models", "/mnt/models")
+    mount = next(m["mountPath"] for m in container["volumeMounts"] if m["name"] == "access")
     given = [option for option in options if not re.match("--(http|grpc)-port=", option)]
-    with served.Server(served.build_program(), tmp_path, *given, ready=False) as server:
+    return [option.replace(f"={mount}/", f"={access}/") for option in given]
+
+
+def filled_in(folder: Path) -> Ed25519PrivateKey:
+    """The Secret's files as a user makes them of deploy/access/secret.yaml."""
+    key = Ed25519PrivateKey.generate()
+    tokens, keys = (SECRET["stringData"][name] for name in ("tokens", "trusted-keys"))
+    for name, token in TOKENS.items():
+        tokens, count = re.subn(rf"(?m)^({name} +)FILL-ME-IN", rf"\g<1>{token}", tokens)
+        assert count == 1
+    (folder / "tokens").write_text(tokens)
+    (folder / "trusted-keys").write_text(keys.replace("FILL-ME-IN", signing.public_bytes(key).hex()))
+    return key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bundle", ["good", "bad", "unsigned"])
+@pytest.mark.parametrize("file", ["kubernetes/hardtack-server.yaml", "kserve/serving-runtime.yaml"])
+def test_the_server_runs_and_its_probes_answer(file: str, bundle: str, tmp_path: Path) -> None:
+    """As its manifest has it, but for folders and ports. A bad bundle makes pods unready, and restarts none."""
+    models = tmp_path / "models"
+    serving_bundles.put(serving_bundles.spin(), models / "spin.pkg")
+    key = filled_in(tmp_path)
+    if bundle == "good":
+        signing.sign_bundle(models / "spin.pkg", key, release=signing.Release("spin", 1))
+    if bundle == "bad":
+        (models / "spin.pkg").write_bytes(b"no bundle")
+    container = container_of(file)
+    with served.Server(served.build_program(), models, *options_of(container, tmp_path), ready=False) as server:
         server.told("model loaded" if bundle == "good" else "load failed")
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             asked = container[probe]["httpGet"]
             assert asked["port"] in ("http", 8000)
             status = server.get(asked["path"]).status
-            assert status == (503 if (probe, bundle) == ("readinessProbe", "bad") else 200), probe
+            assert status == (503 if probe == "readinessProbe" and bundle != "good" else 200), probe
+        for path, name in (("/v2/models/spin", "app"), ("/metrics", "prometheus")):
+            headers = {"Authorization": f"Bearer {TOKENS[name]}"}
+            assert server.get(path).status == 401
+            assert server.request("GET", path, headers=headers).status == (
+                400 if name == "app" and bundle != "good" else 200
+            )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("tokens", "line 2: a token has from 16 to 512 characters"),
+        ("trusted-keys", "line 2: expected a public key of 64 hexadecimal digits, or the name of a model and its"),
+    ],
+)
+def test_a_secret_that_was_not_filled_in_is_refused(name: str, why: str, tmp_path: Path) -> None:
+    filled_in(tmp_path)
+    (tmp_path / name).write_text(SECRET["stringData"][name])
+    options = options_of(container_of("kubernetes/hardtack-server.yaml"), tmp_path)
+    command = [served.build_program(), tmp_path, "--http-port=0", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert why in done.stderr
+
+
+@pytest.mark.parametrize("file", ["kubernetes/hardtack-server.yaml", "kserve/inference-service.yaml"])
+def test_the_secret_is_where_the_options_look(file: str) -> None:
+    document = documents(ROOT / "deploy" / file)[0]
+    pod_spec = document["spec"]["template"]["spec"] if "template" in document["spec"] else document["spec"]["predictor"]
+    container = pod_spec["containers"][0] if "containers" in pod_spec else pod_spec["model"]
+    (volume,) = (v["secret"] for v in pod_spec["volumes"] if v["name"] == "access")
+    (mount,) = (m for m in container["volumeMounts"] if m["name"] == "access")
+    assert volume["secretName"] == SECRET["metadata"]["name"]
+    assert (volume["defaultMode"], pod_spec["securityContext"]["fsGroup"]) == (0o440, 65532)
+    assert "subPath" not in mount  # what is mounted so does not follow the Secret
+    looked = {a.split("=")[1] for a in container["args"] if a.startswith(("--tokens=", "--trusted-keys="))}
+    assert looked == {f"{mount['mountPath']}/{name}" for name in SECRET["stringData"]}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(ROOT / "deploy").as_posix())
@@ -171,7 +255,7 @@ def test_the_server_takes_the_options(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     given = set(re.findall(r"^ +- (--[a-z-]+)", text, re.MULTILINE))
     assert given <= known
-    assert given or path.name == "inference-service.yaml"
+    assert given or path.name == "secret.yaml"
     pages = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
     for asked in re.findall(r"path: (/[\w/]+), port", text):
         assert f"`{asked}`" in pages
