@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hardtack.codegen.ir.expr import Expr, FloorDiv, Sym, add, bounds, const, int_value, largest, maximum, product
+from hardtack.codegen.ir.expr import (
+    Expr,
+    FloorDiv,
+    Sym,
+    add,
+    bounds,
+    const,
+    divide_exactly,
+    largest,
+    maximum,
+    product,
+    terms_of,
+)
 from hardtack.codegen.ir.expr_walk import free_syms, split_linear
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Buffer, Load, LoopNest, Nest, Store, TemplateNest
@@ -115,10 +127,14 @@ def _end(e: Expr, size: Expr) -> Expr | None:
 
 
 def _top(e: Expr, digits: bool) -> Expr | None:
-    if isinstance(e, FloorDiv) and int_value(e.b) is not None:
-        top = _top(e.a, digits)
-        return None if top is None else top // e.b
-    return largest(e, digits)
+    """An upper bound of an index, one of its digits, or a quotient: e.a < k * b means e.a // b < k."""
+    if not isinstance(e, FloorDiv):
+        return largest(e, digits)
+    least, top = bounds(e.b)[0], _top(e.a, digits)
+    if top is None or least is None or least < 1:
+        return None
+    exact = divide_exactly(top + 1, e.b)
+    return top // e.b if exact is None else exact - 1
 
 
 def _filled(nest: LoopNest, s: Store, buffer: Buffer) -> Access | None:
@@ -142,12 +158,12 @@ def _filled(nest: LoopNest, s: Store, buffer: Buffer) -> Access | None:
 
 
 def _range(e: Expr, axes: Mapping[Sym, Expr]) -> tuple[Expr, Expr] | None:
-    """The least value and the number of values up to the largest, where e is linear in the axes."""
+    """The least value and the number of values up to the largest, where e is linear in the axes, or a digit of one."""
     low, high = e, e
     for axis in sorted(free_syms(e) & axes.keys(), key=lambda y: y.name):
         below, above = split_linear(low, axis), split_linear(high, axis)
         if below is None or above is None or free_syms(below[0]) & axes.keys():
-            return None
+            return _digits(e, axes)
         least, most = bounds(below[0])
         if least is not None and least >= 0:
             low, high = below[1], add(above[1], above[0] * (axes[axis] - 1))
@@ -156,6 +172,18 @@ def _range(e: Expr, axes: Mapping[Sym, Expr]) -> tuple[Expr, Expr] | None:
         else:
             return None
     return low, high - low + 1
+
+
+def _digits(e: Expr, axes: Mapping[Sym, Expr]) -> tuple[Expr, Expr] | None:
+    """The same where e is a term without axes and others that are never negative: (i // 12) % 8 + 16 has 16 to 23."""
+    low = add(*(t for t in terms_of(e) if not free_syms(t) & axes.keys()))
+    varying = e - low
+    least = bounds(varying)[0]
+    if least is None or least < 0:
+        return None
+    tops = (_top(varying, digits) for digits in (True, False))
+    top = next((t for t in tops if t is not None and not free_syms(t) & axes.keys()), None)
+    return None if top is None else (low, top + 1)
 
 
 def _spread(s: Store, axes: Mapping[Sym, Expr], buffer: Buffer) -> Access | None:

@@ -79,7 +79,7 @@ def _probes(items: Sequence[Item]) -> Iterator[Mapping[str, int]]:
     """The same try for every symbol, within its bounds."""
     syms = sorted(frozenset().union(*(free_syms(i.nbytes) for i in items)), key=lambda s: s.name)
     for size in _PROBES if syms else (0,):
-        yield {s.name: min(max(size, s.lo), size if s.hi is None else s.hi) for s in syms}
+        yield {s.name: max(size, s.lo) if s.hi is None else min(max(size, s.lo), s.hi) for s in syms}
 
 
 def aligned(nbytes: Expr) -> Expr:

@@ -176,6 +176,7 @@ class Sizes:
         """
         if isinstance(condition, torch.SymBool):
             condition = condition.node.expr
+        condition = _plain(condition)
         if condition in (True, sympy.true):
             return []
         if isinstance(condition, sympy.And):
@@ -195,6 +196,7 @@ class Sizes:
 
     def _excess(self, condition: sympy.Basic) -> Expr:
         """A number that is at most 0 exactly where the condition holds."""
+        condition = _plain(condition)
         if isinstance(condition, sympy.Not):
             (inner,) = condition.args
             if not isinstance(inner, (sympy.And, sympy.Or)):
@@ -209,6 +211,12 @@ class Sizes:
             return a - b + (relation == "lt")
         apart = ex.maximum(a - b, b - a)
         return apart if relation == "eq" else 1 - apart
+
+
+def _plain(condition: sympy.Basic) -> sympy.Basic:
+    """A comparison for one that is negated: torch keeps some as it has noted them."""
+    negated = isinstance(condition, sympy.Not) and condition.args[0].is_Relational
+    return condition.args[0].negated if negated else condition
 
 
 def _no_comparison(condition: sympy.Basic) -> Refusal:

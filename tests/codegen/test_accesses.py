@@ -83,6 +83,30 @@ class Joined(torch.nn.Module):
         return torch.cat([x, y, x.flip(1)], 1), torch.stack([x.cumsum(1), x.cumsum(0)], 1)
 
 
+class Pieces(torch.nn.Module):
+    """A product whose rows are one axis of the kernel and three dimensions of what its epilogue writes a part of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up = torch.nn.Linear(10, 17), torch.nn.Linear(10, 17)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.gate(x).sigmoid() * self.up(x)
+        return torch.cat([y, y, y], -3)
+
+
+@pytest.mark.parametrize("dynamic", [None, 0, 1, 2])
+def test_parts_that_a_kernel_writes_by_the_digits_of_an_axis_are_declared(dynamic: int | None) -> None:
+    x = torch.randn(3, 8, 12, 10, generator=torch.Generator().manual_seed(1))
+    shapes = None if dynamic is None else ({dynamic: torch.export.Dim("n", min=0)},)
+    compiled = compile_module(Pieces().eval(), (x,), shapes, runner=AccessRunner)
+    compiled(x)
+    kernels = [
+        k for k in compiled.entry.plan.kernels for c in k.calls if sum(a.fills for x in c.accesses for a in x) == 3
+    ]
+    assert kernels, "no kernel fills three parts of one buffer"
+
+
 def test_a_launch_that_fills_less_than_it_declares_is_found() -> None:
     x, y = torch.ones(3, 4), torch.ones(3, 5)
     compiled = compile_module(Joined().eval(), (x, y), runner=AccessRunner)

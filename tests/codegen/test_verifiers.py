@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from hardtack.codegen.ir.expr import Expr, const, sym
+from hardtack.codegen.ir.expr_walk import evaluate
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.group_verify import verify_group, verify_grouping
 from hardtack.codegen.ir.loops import (
@@ -336,3 +337,10 @@ def test_broken_layouts() -> None:
     broken("b at 1048576, 100 bytes of", b=1 << 20)
     with pytest.raises(LayoutError, match="the layout is not of these values"):
         verify_memory(items[:2], plan)
+
+
+def test_a_layout_is_tried_at_sizes_that_its_symbols_take() -> None:
+    """From 3 on, the rows are longer than the 64 bytes, and the planner may say so; at 1 they are not."""
+    n = sym("n", 3, None)
+    items = [Item("rows", 64 * n, 1, 5), Item("one", const(64), 2, 3), Item("less", 224 * n - 224, 5, 7)]
+    verify_memory(items, plan_memory(items, lambda e: evaluate(e, {"n": 9})))

@@ -62,6 +62,21 @@ def test_same_value_as_torch(tree: sympy.Basic, s: int, t: int) -> None:
     assert evaluate(sizes().of(tree), {"s": s, "t": t}) == expected
 
 
+@pytest.mark.parametrize("relation", [sympy.Eq, sympy.Ne, sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge])
+def test_a_negated_comparison_is_the_opposite_one(relation: Any) -> None:
+    """torch keeps some as it has noted them, where sympy would turn them around."""
+    plain = relation(S, T, evaluate=False)
+    (want,), (got,) = sizes().guards(plain.negated), sizes().guards(sympy.Not(plain, evaluate=False))
+    assert got == want
+    either = sympy.Or(sympy.Not(plain, evaluate=False), sympy.Eq(S, 7), evaluate=False)
+    (guard,) = sizes().guards(either)
+    for s in range(10):
+        for t in range(1, 4):
+            values = {"s": s, "t": t}
+            holds = not bool(plain.subs({S: s, T: t}, simultaneous=True)) or s == 7
+            assert (evaluate(guard.a, values) <= evaluate(guard.b, values)) == holds
+
+
 @pytest.mark.parametrize("size", range(14))
 @pytest.mark.parametrize("divisor", [2, 3])
 def test_rounding(size: int, divisor: int) -> None:
