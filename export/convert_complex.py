@@ -242,7 +242,11 @@ def _matmul(b: Builder, x: Any, y: Any) -> ComplexValue:
 
 
 def _matrices(b: Builder, n: Size, rows: Size, columns: Size, like: Value) -> tuple[Value, Value]:
-    """cos and sin of 2 pi j k / n, for j < rows and k < columns; the angle is reduced before it is rounded."""
+    """cos and sin of 2 pi j k / n, for j < rows and k < columns.
+
+    The angle is what is left of the nearest quarter turn, reduced before it is rounded: 0, 1 and -1 are exact, and
+    equal samples cancel as they do in eager.
+    """
     fixed = int_value(n)
     if fixed is None:
         return _computed_matrices(b, n, rows, columns, like)
@@ -250,17 +254,30 @@ def _matrices(b: Builder, n: Size, rows: Size, columns: Size, like: Value) -> tu
         raise Refusal(f"a Fourier transform of {fixed} points: at most {_LARGEST_TRANSFORM} are supported")
     height, width = int_value(rows) or 0, int_value(columns) or 0
     turns = (torch.arange(height)[:, None] * torch.arange(width)) % fixed
-    angle = turns.double() * (2 * math.pi / fixed)
+    quarters = (8 * turns + fixed) // (2 * fixed)
+    angle = (4 * turns - quarters * fixed).double() * (math.pi / 2 / fixed)
+    odd, one = quarters % 2 == 1, torch.ones((), dtype=torch.float64)
+    cos = torch.where(odd, angle.sin(), angle.cos()) * torch.where((quarters + 1) % 4 > 1, -one, one)
+    sin = torch.where(odd, angle.cos(), angle.sin()) * torch.where(quarters % 4 > 1, -one, one)
     names = [f"dft_{fixed}_{height}_{width}_{kind}" for kind in ("cos", "sin")]
     dtype = TORCH_DTYPE[like.dtype]
-    return b.constant(names[0], angle.cos().to(dtype)), b.constant(names[1], angle.sin().to(dtype))
+    return b.constant(names[0], cos.to(dtype)), b.constant(names[1], sin.to(dtype))
 
 
 def _computed_matrices(b: Builder, n: Size, rows: Size, columns: Size, like: Value) -> tuple[Value, Value]:
     """The same for a dynamic number of points, computed during the run."""
     turns = b.pw("remainder", b.pw("mul", b.unsqueeze(b.iota(rows), 1), b.iota(columns)), n)
-    angle = b.pw("div", b.pw("mul", b.to(turns, DType.F64), 2 * math.pi), n)
-    return b.to(b.pw("cos", angle), like.dtype), b.to(b.pw("sin", angle), like.dtype)
+    quarters = b.pw("floordiv", b.pw("add", b.pw("mul", turns, 8), n), 2 * as_expr(n))
+    rest = b.pw("sub", b.pw("mul", turns, 4), b.pw("mul", quarters, n))
+    angle = b.pw("div", b.pw("mul", b.to(rest, DType.F64), math.pi / 2), n)
+    odd = b.pw("eq", b.pw("remainder", quarters, 2), 1)
+
+    def part(at_even: str, at_odd: str, shift: int) -> Value:
+        size = b.where(odd, b.pw(at_odd, angle), b.pw(at_even, angle), DType.F64)
+        minus = b.pw("gt", b.pw("remainder", b.pw("add", quarters, shift), 4), 1)
+        return b.to(b.where(minus, b.pw("neg", size), size, DType.F64), like.dtype)
+
+    return part("cos", "sin", 1), part("sin", "cos", 0)
 
 
 def _length(b: Builder, x: Value, dim: int) -> Size:

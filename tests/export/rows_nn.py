@@ -197,6 +197,11 @@ ROWS: list[Row] = [
         (X,),
     ),
     (
+        "fourier_of_samples_that_cancel",
+        lambda x: (torch.fft.rfft(x).real == 0, torch.fft.fft(x).imag == 0, torch.fft.ifft(x).real == 0),
+        (torch.tensor([[1.0, 0.25, 1.0, -1.5], [0.0, 0.5, 0.0, 0.5], [1.0, 0.25, -1.0, -1.5]]).repeat(4, 1),),
+    ),
+    (
         "fourier_2d",
         lambda x: (torch.fft.fft2(x).real, torch.fft.irfft2(torch.fft.rfft2(x) * 2, s=(9, 10), norm="ortho")),
         (IMAGE,),
