@@ -2,8 +2,8 @@
 
 A result within 4 ulps of eager's is right. For any other, the program is run again in eager: ten times disturbed by an
 ulp, six times by four ulps, once in float64. The numbers found span an interval, which is widened by eight times what
-one ulp did and by four times eager's own error. Integers and booleans must be among those found. Where a NaN or an
-infinity comes and goes, anything is right.
+one ulp did and by four times eager's own error. Integers and booleans must be among those found; the bits of floats
+are judged as those are, since their steps are ulps. Where a NaN or an infinity comes and goes, anything is right.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import torch
 
 from tests.fuzz.disturb import ULP, Disturbed
-from tests.fuzz.program import Program, build, widened
+from tests.fuzz.program import Program, behind, build, widened
 from tests.fuzz.tensors import Sizes
 
 NEAR_RUNS, FAR_RUNS, FAR_ULPS, WIDER, OWN = 10, 6, 4.0, 8.0, 4.0
 CLOSE_ULPS = 4.0
+BITS, VIEW = frozenset({torch.int16, torch.int32, torch.int64}), ".view(torch.int"
 
 Results = list[list[torch.Tensor]]
 """By call, by output."""
@@ -128,7 +129,11 @@ class Oracle:
         exact = None
         if self._exact is not None and self._exact[c][o].shape == w.shape:
             exact = self._exact[c][o]
-        wrong = far & _outside(g, w, near, wide, exact)
+        if w.dtype in BITS and any(VIEW in line.text for line in behind(self.program, o)):
+            outside = _outside_bits(g, near, wide)
+        else:
+            outside = _outside(g, w, near, wide, exact)
+        wrong = far & outside
         return _told(g, w, near, exact, wrong) if bool(wrong.any()) else None
 
 
@@ -167,6 +172,15 @@ def _outside(
     off = (ours < finite.amin(0) - margin) | (ours > finite.amax(0) + margin) | ~ours.isfinite()
     special = torch.where(nan[0], ~ours.isnan(), ours != found[0])
     return steady & torch.where(nan[0] | infinite[0], special, off)
+
+
+def _outside_bits(g: torch.Tensor, near: Sequence[torch.Tensor], wide: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The same of floats that are seen as integers; anything where the sign of a float comes and goes."""
+    found, ours = torch.stack([*near, *wide]).long(), g.long()
+    close = found[: len(near)]
+    steady = ((found < 0) == (found[0] < 0)).all(0)
+    margin = int(WIDER) * (close.amax(0) - close.amin(0)).clamp(0, 2**56) + int(CLOSE_ULPS)
+    return steady & ((found.amin(0) - ours > margin) | (ours - found.amax(0) > margin) | ((ours < 0) != (found[0] < 0)))
 
 
 def _own_error(w: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:

@@ -106,6 +106,18 @@ class Program:
         )
 
 
+def behind(program: Program, output: int) -> list[Line]:
+    """The lines that an output is made of, and those that write in place to what it is made of."""
+    wanted, found = {program.outputs[output]}, [False] * len(program.lines)
+    while True:
+        before = len(wanted)
+        for k, line in enumerate(program.lines):
+            found[k] = found[k] or bool(wanted & (set(line.targets) or line.names()))
+            wanted |= line.names() if found[k] else set()
+        if len(wanted) == before:
+            return [line for line, k in zip(program.lines, found, strict=True) if k]
+
+
 def source(program: Program, room: str = "") -> str:
     """The module as Python text, class Model. room: makes the names of its weights differ from other programs'."""
     setup = [w.statement() for w in program.weights]

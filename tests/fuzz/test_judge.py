@@ -85,6 +85,26 @@ def test_integers_are_compared_exactly() -> None:
     assert verdict(program("x0 > 0", dtype="float32"), lambda t: ~t) is not None
 
 
+@pytest.mark.parametrize(("dtype", "bits"), [("float32", "int32"), ("float64", "int64"), ("bfloat16", "int16")])
+def test_the_bits_of_floats_are_judged_in_ulps(dtype: str, bits: str) -> None:
+    """A sum of 300 numbers in another order has other bits: a few ulps away, not thousands, and not another sign."""
+    p = program("x0.exp().sum(-1)", f"v0.view(torch.{bits})", dtype=dtype)
+    assert verdict(p, lambda t: t + 3) is None
+    assert verdict(p, lambda t: t + (2000 if dtype != "bfloat16" else 100)) is not None
+    assert verdict(p, lambda t: t ^ torch.iinfo(t.dtype).min) is not None
+    exact = program("x0 * 2", f"v0.view(torch.{bits})", "v1.bitwise_and(7)", "x0.argmax(1)", dtype=dtype)
+    assert verdict(exact, lambda t: (t + 1) % 300) is not None, "an index beside them is not made of bits"
+
+
+@pytest.mark.parametrize("formula", ["tanh", "none"])
+def test_gelu_of_negative_numbers_keeps_few_digits(formula: str) -> None:
+    """1 + tanh(y) for y near -2 is 0.04: an ulp of tanh is 28 of that. Eager has the same formula, another tanh."""
+    p = program(f"F.gelu(x0 * 0.1 - 2.4, approximate='{formula}')", dtype="float64")
+    assert verdict(p, lambda t: t * (1 + 5e-15)) is None
+    assert verdict(p, lambda t: t * (1 + 1e-12)) is not None
+    assert verdict(program("F.gelu(x0.abs() + 1)"), lambda t: t * (1 + 1e-5)) is not None
+
+
 def test_floor_of_a_number_that_rounding_moves_is_right() -> None:
     p = program("((x0 * 0.1) / 0.1 - x0).floor()", fill="positive")
     assert verdict(p, lambda t: torch.where(t == 0, -1.0, t)) is None
