@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import sympy
 import torch
 import torch.utils._pytree as pytree
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+from hardtack.export.conditions import shape_env
 from hardtack.export.decompose import decompose
 from hardtack.export.dynamic import Prepared, prepare
 from hardtack.export.errors import (
@@ -21,6 +23,7 @@ from hardtack.export.errors import (
     InputSpecError,
     TrainingModeError,
 )
+from hardtack.export.float_folds import Folds, folds_noted
 from hardtack.export.guard_lines import noted_lines
 from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared
@@ -46,13 +49,14 @@ class Captured:
     """A captured program: decomposed, with what was declared of its dynamic dimensions.
 
     `source` is the program as torch.export gave it, before decomposition; `decided` the conditions on sizes that torch
-    noted nowhere, because they hold from size 2 on.
+    noted nowhere, because they hold from size 2 on; `folded` the numbers that are not rounded where the program's are.
     """
 
     ep: ExportedProgram
     source: ExportedProgram
     declared: Declared = field(default_factory=Declared)
     decided: tuple[Decision, ...] = ()
+    folded: frozenset[sympy.Basic] = frozenset()
 
 
 class _Function(nn.Module):
@@ -106,13 +110,14 @@ def capture(
     if kwargs and dynamic_shapes is not None:
         module, dynamic_shapes = with_explicit_keywords(module, args, kwargs, dynamic_shapes)
     prepared = prepare(module.forward, args, kwargs or {}, dynamic_shapes)
-    ep, watch = _export(module, prepared, strict)
-    if not strict and _buffer_entered_twice(ep):
-        strict = True
+    with folds_noted() as folds:
         ep, watch = _export(module, prepared, strict)
+        if not strict and _buffer_entered_twice(ep):
+            strict = True
+            ep, watch = _export(module, prepared, strict)
     _refuse_places(ep, examples)
     decided = mattering(watch, ep, module, prepared)
-    return replace(_finish(ep, prepared), decided=decided)
+    return replace(_finish(ep, prepared, folds), decided=decided)
 
 
 def _apart(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
@@ -317,15 +322,19 @@ def _from_torchscript(module: Any, args: tuple[Any, ...], kwargs: Any, dynamic_s
     return found
 
 
-def _finish(ep: ExportedProgram, prepared: Prepared) -> Captured:
+def _finish(ep: ExportedProgram, prepared: Prepared, before: Folds | None = None) -> Captured:
+    """`before`: what was noted of numbers while the program was traced; decomposition traces what is left of them."""
     try:
-        with kept_whole(), rounded_down():
+        with kept_whole(), rounded_down(), folds_noted() as folds:
             plain = decompose(ep)
     except ExportError:
         raise
     except Exception as error:  # decompositions raise what their Python code raises
         raise translated(error) from error
-    return Captured(plain, ep, _declared(plain, prepared))
+    env = shape_env(ep) or shape_env(plain)
+    noted = folds.found | (before.found if before is not None else set())
+    folded = frozenset(env.replace(e) for e in noted) if env is not None else frozenset[sympy.Basic]()
+    return Captured(plain, ep, _declared(plain, prepared), folded=folded)
 
 
 def _declared(ep: ExportedProgram, prepared: Prepared) -> Declared:

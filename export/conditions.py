@@ -14,12 +14,13 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from hardtack.codegen.ir.expr import Expr, FloorDiv, Mul, Sym, children, const, int_value, terms_of, to_text
+from hardtack.codegen.ir.expr import Expr, FloorDiv, Mul, Sym, children, const, int_value, terms_of
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.graph import Guard
 from hardtack.export.errors import RangeError, Refusal, SourceLine
 from hardtack.export.origin import user_frame
 from hardtack.export.shapes import Sizes, make_guards
+from hardtack.export.size_text import size_text
 from hardtack.export.small_sizes import Decision
 
 _SPECIALISED = 2
@@ -56,27 +57,30 @@ def program_guards(
         try:
             guards = sizes.guards(expression)
         except Refusal:
-            if _asked_by_user(found.sloc):
-                raise
-            if isinstance(expression, sympy.Eq) and expression.free_symbols <= sizes.symbols.keys():
-                raise RangeError(
-                    f"the program holds only where {_equation(expression, sizes)}, which no run can check",
-                    where,
-                    "give sizes in place of a scale factor, or leave the dimension static",
-                ) from None
+            known = isinstance(expression, sympy.Eq) and expression.free_symbols <= sizes.symbols.keys()
+            if known or _asked_by_user(found.sloc):
+                raise _unchecked(expression, sizes, where) from None
             continue  # about a symbol that no input has, or in no whole numbers: torch's own bookkeeping
-        for guard in guards:
-            if _asked_by_user(found.sloc) or _matters(guard):
-                yield guard, where
+        kept = [g for g in guards if _asked_by_user(found.sloc) or _matters(g)]
+        yield from ((g, where) for g in kept)
+        if kept:
+            yield from ((g, None) for g in sizes.limits_of(expression))
     for decision in decided:
-        for guard in sizes.guards(env.replace(decision.expr)):
-            yield guard, _user_line(decision.sloc)
+        expression = env.replace(decision.expr)
+        try:
+            guards = sizes.guards(expression)
+        except Refusal:
+            raise _unchecked(expression, sizes, _user_line(decision.sloc)) from None
+        yield from ((g, _user_line(decision.sloc)) for g in guards)
+        yield from ((g, None) for g in sizes.limits_of(expression))
 
 
-def _equation(e: sympy.Eq, sizes: Sizes) -> str:
-    """The equation, about the inputs' sizes by their names."""
-    named = e.xreplace({s: sympy.Symbol(to_text(sizes.symbols[s])) for s in e.free_symbols})
-    return f"{named.lhs} == {named.rhs}"
+def _unchecked(condition: sympy.Basic, sizes: Sizes, where: SourceLine | None) -> RangeError:
+    return RangeError(
+        f"the program holds only where {size_text(condition, sizes.symbols)}, which no run can check",
+        where,
+        "give sizes in place of a scale factor, or leave the dimension static",
+    )
 
 
 def _user_line(sloc: Any) -> SourceLine | None:

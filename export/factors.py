@@ -1,6 +1,6 @@
-"""Sizes that a model computes in floating point from another size, such as int(0.7 * n), in whole numbers.
+"""Sizes that a model computes in floating point from another size, such as math.floor(0.7 * n), in whole numbers.
 
-Neither 7/10 nor the double next to it tells what int(0.7 * n) is for each n, because the product is rounded: 0.7 * 70
+Neither 7/10 nor the double next to it tells what floor(0.7 * n) is for each n, because the product is rounded: 0.7 * 70
 is 49, 0.7 * 90 just below 63. So every n of its range is tried, with the same arithmetic. A result differs from that of
 the short fraction next to the factor only where the fraction gives a whole number, for a few ranges of n: one between
 two powers of 2.

@@ -57,7 +57,7 @@ def to_entry(
     ep = captured.ep
     _refuse_input_mutation(ep)
     _refuse_specialised(ep, captured.declared)
-    b, sizes = Builder(), Sizes()
+    b, sizes = Builder(), Sizes(captured.folded)
     face = read_inputs(ep, b, sizes, store, state_names, captured.declared)
     failures: list[Failure] = []
     walk = Walk(b, sizes, failures, ep.graph_module)
@@ -180,7 +180,7 @@ def _guards(captured: Captured, sizes: Sizes, b: Builder, bindings: tuple[SymBin
     kept: dict[tuple[object, ...], Guard] = {}
     noted = program_guards(captured.ep, captured.source, captured.decided, sizes)
     stated = [*noted, *((g, b.lines[g]) for g in b.guards)]
-    limits = [(g, None) for g in sizes.limits]  # after `noted`, which adds some
+    limits = [(g, None) for g in sizes.limits]
     for guard, where in [*stated, *limits]:
         check_guard(guard, bindings, captured.declared, where)
         kept.setdefault((guard.relation, guard.a, guard.b), guard)

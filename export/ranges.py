@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from hardtack.codegen.ir.expr import Sym, to_text
+from hardtack.codegen.ir.expr import Sym
 from hardtack.codegen.ir.expr_walk import evaluate, free_syms
 from hardtack.codegen.ir.graph import Guard, SymBinding
 from hardtack.export.errors import RangeError, SourceLine
@@ -186,8 +186,8 @@ def _holds_later(guard: Guard, ranges: Mapping[Sym, DimRange | None]) -> bool:
 
 
 def _readable(guard: Guard) -> str:
-    text = {"eq": "==", "ne": "!=", "le": "<=", "lt": "<"}[guard.relation]
-    return f"{to_text(guard.a)} {text} {to_text(guard.b)}"
+    """The condition without the reason that may stand before it."""
+    return guard.text.rpartition(": ")[2]
 
 
 def renamed(guard: Guard, reason: str) -> Guard:

@@ -1,4 +1,4 @@
-"""torch's symbolic sizes as Exprs: the only file that knows sympy.
+"""torch's symbolic sizes as Exprs.
 
 A `Sizes` holds the symbols of one program: which Sym stands for which of torch's symbols, and turns any size that torch
 computed into an Expr, any condition on sizes into Guards.
@@ -6,6 +6,8 @@ computed into an Expr, any condition on sizes into Guards.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 
@@ -14,10 +16,12 @@ import torch
 from torch.utils._sympy import functions as sf
 
 from hardtack.codegen.ir import expr as ex
-from hardtack.codegen.ir.expr import Expr, Sym
+from hardtack.codegen.ir.expr import Expr, Sym, int_value
 from hardtack.codegen.ir.graph import Guard
 from hardtack.export.errors import Refusal, ValueSize
 from hardtack.export.factors import MOST, scaling
+from hardtack.export.float_folds import MAX_DENOMINATOR, is_short, within
+from hardtack.export.size_text import size_text
 
 _RELATIONS: dict[type, str] = {
     sympy.Eq: "eq",
@@ -28,22 +32,29 @@ _RELATIONS: dict[type, str] = {
 _MIRRORED = {sympy.Ge: sympy.Le, sympy.Gt: sympy.Lt}
 _TEXT = {"eq": "==", "ne": "!=", "le": "<=", "lt": "<"}
 _HOLDS: dict[str, Callable[[int, int], bool]] = {"eq": int.__eq__, "ne": int.__ne__, "le": int.__le__, "lt": int.__lt__}
-_MAX_DENOMINATOR = 4096
 VALUE_SIZE = (
     "a size depends on values of tensors, and memory is placed before they are known: make it an int input, or keep "
     "the whole length and mask it, as in torch.where(torch.arange(x.shape[0]) < n, ...)"
 )
 
 
+_Fraction = tuple[Expr, Expr, bool]
+"""(numerator, denominator, whether floating point has it exactly for all sizes). One that it has not is rounded for
+some sizes, but for none for which it is a whole number or a half: so it goes down or up as the fraction does.
+"""
+
+
 class Sizes:
     """The symbols of one program and the conversion of torch's sizes to Exprs; `limits` are conditions under which the
-    Exprs are right.
+    Exprs that `of` gave are right. `folded`: expressions that are not rounded where the program's numbers are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folded: frozenset[sympy.Basic] = frozenset()) -> None:
         self.symbols: dict[sympy.Symbol, Expr] = {}
-        self.limits: list[Guard] = []
+        self.limits: dict[Guard, None] = {}
+        self._folded = folded
         self._memo: dict[sympy.Basic, Expr] = {}
+        self._tried: dict[sympy.Basic, list[Guard]] = {}
 
     def known(self, size: torch.SymInt | torch.SymFloat | torch.SymBool) -> bool:
         """True if only sizes of inputs make up the expression; false for one that contains the value of a tensor."""
@@ -59,6 +70,16 @@ class Sizes:
             size = sympy_of(size)
         if isinstance(size, int):
             return ex.const(size)
+        found = self._of(size)
+        self.limits.update(dict.fromkeys(self.limits_of(size)))
+        return found
+
+    def limits_of(self, e: sympy.Basic) -> list[Guard]:
+        """The conditions under which the Exprs of e's parts are right."""
+        parts = sympy.preorder_traversal(e) if self._tried else ()
+        return [g for part in parts for g in self._tried.get(part, ())]
+
+    def _of(self, size: sympy.Basic) -> Expr:
         if size not in self._memo:
             self._memo[size] = self._convert(size)
         return self._memo[size]
@@ -75,19 +96,19 @@ class Sizes:
                 raise ValueSize(VALUE_SIZE)
             return self.symbols[e]
         if isinstance(e, sympy.Add):
-            return ex.add(*map(self.of, e.args))
+            return ex.add(*map(self._of, e.args))
         if isinstance(e, sympy.Mul):
             return self._product(e)
         if isinstance(e, (sympy.Pow, sf.PowByNatural)) and e.args[1].is_Integer and int(e.args[1]) >= 0:
-            return ex.mul(*([self.of(e.args[0])] * int(e.args[1])))
+            return ex.mul(*([self._of(e.args[0])] * int(e.args[1])))
         if isinstance(e, (sf.FloorDiv, sf.CleanDiv)):
             return self._divide(e.args[0], e.args[1])
         if isinstance(e, (sf.Mod, sf.PythonMod, sympy.Mod)):
-            return ex.mod(self.of(e.args[0]), self._divisor(e.args[1]))
+            return ex.mod(self._of(e.args[0]), self._divisor(e.args[1]))
         if isinstance(e, (sf.Max, sympy.Max)):
-            return ex.maximum(*map(self.of, e.args))
+            return ex.maximum(*map(self._of, e.args))
         if isinstance(e, (sf.Min, sympy.Min)):
-            return ex.minimum(*map(self.of, e.args))
+            return ex.minimum(*map(self._of, e.args))
         if isinstance(e, (sf.FloorToInt, sf.TruncToInt, sf.CeilToInt, sf.RoundToInt)):
             return self._rounded(e)
         raise Refusal(f"the size {e} cannot be written with whole numbers ({type(e).__name__})")
@@ -96,26 +117,28 @@ class Sizes:
         """A product; torch's rational factors are divisions that it knows to be exact."""
         numerator, denominator = e.as_numer_denom()
         if denominator == 1:
-            return ex.mul(*map(self.of, e.args))
+            return ex.mul(*map(self._of, e.args))
         return self._divide(numerator, denominator)
 
     def _divisor(self, e: sympy.Basic) -> Expr:
         """A divisor: positive by the symbols' bounds, or made so (a size of 0 divides nothing)."""
-        d = self.of(e)
+        d = self._of(e)
         lo = ex.bounds(d)[0]
         return d if lo is not None and lo >= 1 else ex.maximum(d, 1)
 
     def _divide(self, a: sympy.Basic, b: sympy.Basic) -> Expr:
         if b.is_Integer and int(b) < 0:
-            return ex.floordiv(-self.of(a), -int(b))
-        return ex.floordiv(self.of(a), self._divisor(b))
+            return ex.floordiv(-self._of(a), -int(b))
+        return ex.floordiv(self._of(a), self._divisor(b))
 
     def _rounded(self, e: sympy.Basic) -> Expr:
-        """floor, trunc or ceil of a quotient of whole numbers, or of a size times a float."""
+        """floor, trunc, ceil or round of a size times a float, or of a fraction as floating point has it."""
+        if within(e.args[0], self._folded):
+            raise self._rounded_often(e)
         scaled = self._scaled(e)
         if scaled is not None:
             return scaled
-        top, bottom = self._fraction(e.args[0])
+        top, bottom, _ = self._fraction(e.args[0])
         if isinstance(e, sf.CeilToInt):
             return ex.floordiv(top + bottom - 1, bottom)
         if isinstance(e, sf.RoundToInt):
@@ -135,40 +158,61 @@ class Sizes:
         factor, size = product.args
         if isinstance(size, sf.ToFloat):
             size = size.args[0]
-        if not factor.is_Float or Fraction(float(factor)).denominator <= _MAX_DENOMINATOR or not size.is_integer:
+        if not factor.is_Float or is_short(factor) or not size.is_integer:
             return None
-        n = self.of(size)
+        n = self._of(size)
         lo, hi = ex.bounds(n)
         if lo is None or lo < 0:
             raise Refusal(f"the size {e} may be negative")
         found = scaling(float(factor), isinstance(e, sf.CeilToInt), min(hi or MOST, MOST))
         if found is None:
             return None
-        self.limits += make_guards("le", n, ex.const(MOST))
+        self._tried[e] = make_guards("le", n, ex.const(MOST))
         return found.of(n)
 
-    def _fraction(self, e: sympy.Basic) -> tuple[Expr, Expr]:
-        """e, a real number, as (numerator, denominator)."""
+    def _fraction(self, e: sympy.Basic) -> _Fraction:
+        """e, a real number. Refusal where floating point may give another whole number than the fraction is."""
         if isinstance(e, (sf.IntTrueDiv, sf.FloatTrueDiv)):
-            (a, b), (c, d) = self._fraction(e.args[0]), self._fraction(e.args[1])
-            return a * d, b * c
+            return self._quotient(self._fraction(e.args[0]), self._fraction(e.args[1]), e)
         if isinstance(e, sf.ToFloat):
             return self._fraction(e.args[0])
         if e.is_Float or e.is_Rational:
             value = Fraction(float(e)) if e.is_Float else Fraction(int(e.p), int(e.q))
-            if value.denominator > _MAX_DENOMINATOR:
+            if value.denominator > MAX_DENOMINATOR:
                 raise Refusal(f"the size factor {e} is no short fraction: give sizes instead of a scale factor")
-            return ex.const(value.numerator), ex.const(value.denominator)
-        if isinstance(e, sympy.Mul):
-            top, bottom = ex.const(1), ex.const(1)
-            parts = [self._fraction(a) for a in e.args]
-            return ex.mul(top, *(p[0] for p in parts)), ex.mul(bottom, *(p[1] for p in parts))
-        if isinstance(e, sympy.Add):
-            total: tuple[Expr, Expr] = (ex.const(0), ex.const(1))
-            for a, b in map(self._fraction, e.args):
-                total = (total[0] * b + a * total[1], total[1] * b)
-            return total
-        return self.of(e), ex.const(1)
+            return ex.const(value.numerator), ex.const(value.denominator), _is_power(value.denominator)
+        if isinstance(e, (sympy.Mul, sympy.Add)):
+            combine = self._times if isinstance(e, sympy.Mul) else self._plus
+            return functools.reduce(lambda x, y: combine(x, y, e), map(self._fraction, e.args))
+        return self._of(e), ex.const(1), True
+
+    def _quotient(self, x: _Fraction, y: _Fraction, e: sympy.Basic) -> _Fraction:
+        (a, b, _), (c, d, exact) = x, y
+        if not exact:
+            raise self._rounded_often(e)
+        divisor = int_value(b * c)
+        return a * d, b * c, x[2] and divisor is not None and _is_power(abs(divisor))
+
+    def _times(self, x: _Fraction, y: _Fraction, e: sympy.Basic) -> _Fraction:
+        """A rounded number times m / 2^k: no whole number of it is missed where m has no factor of the divisor."""
+        (a, b, _), (c, d, exact) = (x, y) if y[2] else (y, x)
+        bottom, factor = int_value(b), int_value(c)
+        whole = bottom is not None and factor is not None and math.gcd(factor, _odd(bottom)) == 1
+        if not exact or not ((x[2] and y[2]) or whole):
+            raise self._rounded_often(e)
+        return a * c, b * d, x[2] and y[2]
+
+    def _plus(self, x: _Fraction, y: _Fraction, e: sympy.Basic) -> _Fraction:
+        (a, b, _), (c, d, _) = x, y
+        if not (x[2] or y[2]):
+            raise self._rounded_often(e)
+        return a * d + c * b, b * d, x[2] and y[2]
+
+    def _rounded_often(self, e: sympy.Basic) -> Refusal:
+        return Refusal(
+            f"the size {size_text(e, self.symbols)} is rounded more than once in floating point, and which of the "
+            "results would be right is not known: compute it in whole numbers, as in n * 7 // 100, or with one factor"
+        )
 
     def guards(self, condition: sympy.Basic | torch.SymBool) -> list[Guard]:
         """A condition on sizes as Guards that all must hold; [] for one that always does. Refusal if it has no such
@@ -183,16 +227,18 @@ class Sizes:
             return [g for part in condition.args for g in self.guards(part)]
         if isinstance(condition, (sympy.Not, sympy.Or)):
             return make_guards("le", self._excess(condition), ex.const(0))
-        return make_guards(*self._comparison(condition))
+        sides = self._comparison(condition)
+        text = size_text(condition, self.symbols) if within(condition, self._tried.keys()) else ""
+        return make_guards(*sides, text)
 
     def _comparison(self, condition: sympy.Basic) -> tuple[str, Expr, Expr]:
         """(relation, left side, right side)."""
         kind = type(condition)
         if kind in (sympy.Ge, sympy.Gt):
-            return _RELATIONS[_MIRRORED[kind]], self.of(condition.args[1]), self.of(condition.args[0])
+            return _RELATIONS[_MIRRORED[kind]], self._of(condition.args[1]), self._of(condition.args[0])
         if kind not in _RELATIONS:
             raise _no_comparison(condition)
-        return _RELATIONS[kind], self.of(condition.args[0]), self.of(condition.args[1])
+        return _RELATIONS[kind], self._of(condition.args[0]), self._of(condition.args[1])
 
     def _excess(self, condition: sympy.Basic) -> Expr:
         """A number that is at most 0 exactly where the condition holds."""
@@ -219,6 +265,15 @@ def _plain(condition: sympy.Basic) -> sympy.Basic:
     return condition.args[0].negated if negated else condition
 
 
+def _is_power(n: int) -> bool:
+    return n > 0 and n & (n - 1) == 0
+
+
+def _odd(n: int) -> int:
+    """n without its factors of 2."""
+    return n // (n & -n) if n else 0
+
+
 def _no_comparison(condition: sympy.Basic) -> Refusal:
     return Refusal(f"the condition {condition} on sizes is not a comparison")
 
@@ -232,8 +287,10 @@ def _nearest(top: Expr, bottom: Expr) -> Expr:
     return up - (1 - ex.minimum(rest, 1)) * ex.mod(up, 2)
 
 
-def make_guards(relation: str, a: Expr, b: Expr) -> list[Guard]:
-    """[Guard], or [] for a condition that always holds by form or by bounds. Refusal for one that never does."""
+def make_guards(relation: str, a: Expr, b: Expr, text: str = "") -> list[Guard]:
+    """[Guard], or [] for a condition that always holds by form or by bounds. Refusal for one that never does. text: how
+    to say it, by default as the Exprs are.
+    """
     lo, hi = ex.bounds(a - b)
     if (relation == "eq" and a is b) or (relation == "ne" and (lo or 0) > 0):
         return []
@@ -244,7 +301,7 @@ def make_guards(relation: str, a: Expr, b: Expr) -> list[Guard]:
         if not _HOLDS[relation](x, y):
             raise Refusal(f"{x} {_TEXT[relation]} {y} never holds")
         return []
-    return [Guard(relation, a, b, f"{ex.to_text(a)} {_TEXT[relation]} {ex.to_text(b)}")]
+    return [Guard(relation, a, b, text or f"{ex.to_text(a)} {_TEXT[relation]} {ex.to_text(b)}")]
 
 
 def sympy_of(size: torch.SymInt | torch.SymFloat | torch.SymBool) -> sympy.Basic:
