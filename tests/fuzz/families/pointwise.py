@@ -202,7 +202,8 @@ INTEGERS = table(
     {a}.div(3, rounding_mode="floor")
     {a}.clamp(min={same})
     {a} >> 40
-    {a} << {same}.abs()  *2
+    {a} << {same}.abs()
+    {a} << ({same}.abs() * 2)
     {a} >> {same}.abs()
     {a} << 31
     torch.pow({a}, 2)
