@@ -1,7 +1,8 @@
 """The conditions on sizes under which torch traced a program, as Guards.
 
 torch notes many that do not matter here: that a size is not 0 or 1, that a stride differs from another. Kept are
-equalities, upper bounds and lower bounds above 2, and every condition that a line of the user's code asked for.
+equalities, upper bounds and lower bounds above 2, every condition that a line of the user's code asked for, and those
+that torch notes nowhere (small_sizes.py). A RangeError tells of one that matters and has no form in whole numbers.
 """
 
 from __future__ import annotations

@@ -197,8 +197,8 @@ def _put_along(b: Builder, x: Value, dim: int, index: Value, source: Value, accu
 
 @converts("aten.index_add.default")
 def _index_add(b: Builder, x: Value, dim: int, index: Value, source: Value, *, alpha: Any = 1) -> Value:
-    if isinstance(alpha, float) and not source.dtype.is_float:
-        alpha = bool(alpha) if source.dtype is DType.BOOL else int(alpha)  # sums refuse it; here torch casts
+    if isinstance(alpha, float) and source.dtype is DType.BOOL:
+        alpha = bool(alpha)  # sums refuse it; here torch casts
     factor = coefficient(b, alpha, source.dtype)
     scaled = source if alpha == 1 else b.pw("and" if source.dtype is DType.BOOL else "mul", source, factor)
     return _ranked_put(b, x, dim, index, b.to(scaled, x.dtype), True)

@@ -76,7 +76,7 @@ def _square(b: Builder, x: Value) -> Value:
     return b.pw("mul", x, x)
 
 
-_BITS = {DType.F32: DType.I32, DType.F64: DType.I64, DType.BF16: DType.I16}
+_BITS = {DType.F32: DType.I32, DType.F64: DType.I64, DType.F16: DType.I16, DType.BF16: DType.I16}
 
 
 @converts("aten.nextafter.default")
@@ -86,7 +86,7 @@ def _nextafter(b: Builder, x: Value, y: Value) -> Value:
     """
     _, result = promoted(x, y)
     if result not in _BITS:
-        raise Refusal(f"nextafter of {result}, which torch does not have: convert to another float type first")
+        raise Refusal(f"nextafter of {result}, which torch does not have: convert to a float type first")
     bits, (x, y) = _BITS[result], (b.to(v, result) for v in (x, y))
     away = b.op("eq", b.pw("gt", y, x), b.pw("gt", x, 0.0))
     moved = b.pw("add", b.op("bitcast", x, dtype=bits), b.where(away, 1, -1, bits))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from hardtack.codegen.ir.graph import Lit
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.export.build import Builder
 from hardtack.export.convert_pointwise import Arg, promoted
 from hardtack.export.dtypes import TORCH_DTYPE
@@ -52,7 +52,8 @@ def _sum(b: Builder, kind: str, x: Arg, y: Arg, alpha: Any, dtype: DType) -> Val
 @converts("aten.sub.Tensor", "aten.sub.Scalar")
 def _sub(b: Builder, x: Arg, y: Arg, alpha: Any = 1) -> Value:
     _, result = promoted(x, y)
-    if alpha != 1 and isinstance(alpha, (int, float)) and not isinstance(alpha, bool):
+    lowest = result is DType.I64 and alpha == INT_RANGE[result][0]  # which has no negative
+    if alpha != 1 and isinstance(alpha, (int, float)) and not isinstance(alpha, bool) and not lowest:
         return _sum(b, "add", x, y, -alpha, result)  # as torch does: of i8, alpha=128 fits
     return _sum(b, "sub", x, y, alpha, result)
 

@@ -15,8 +15,6 @@ from hardtack.export.dtypes import from_torch
 from hardtack.export.errors import Refusal
 from hardtack.export.table import Number, Result, Size, Value, converts
 
-_END = 2**63 - 1
-
 
 @converts(
     "aten.view.default",

@@ -61,7 +61,8 @@ def unary_float() -> dict[str, Function]:
 def next_floats(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     """By their bits: a neighbour is within any tolerance."""
     found: list[torch.Tensor] = []
-    for dtype, bits in ((torch.float32, torch.int32), (torch.float64, torch.int64), (torch.bfloat16, torch.int16)):
+    kinds = {torch.float32: torch.int32, torch.float64: torch.int64}
+    for dtype, bits in (kinds | dict.fromkeys((torch.float16, torch.bfloat16), torch.int16)).items():
         a, b = x.to(dtype), y.to(dtype)
         ends = torch.where(a > 0, torch.inf, a)
         pairs = ((a, b), (b, a), (a * 0, b), (a * 0, -b), (a, a), (ends, b), (a, ends), (-ends, -a), (a, b[:1]))

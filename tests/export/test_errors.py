@@ -139,6 +139,23 @@ class Shrunk(nn.Module):
         return F.interpolate(x[None], scale_factor=0.7, mode="area")
 
 
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_a_recurrence_without_a_step(kind: Any, strict: bool) -> None:
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(kind(3, 4).eval(), (torch.zeros(0, 2, 3),), strict=strict)
+    assert caught.value.what == (
+        "a recurrence (RNN, LSTM or GRU) gets a sequence without a step, which eager PyTorch refuses, too"
+    )
+    assert caught.value.fix == "give an example with one step or more"
+
+
+def test_a_list_without_a_tensor() -> None:
+    """Not said of a recurrence."""
+    with pytest.raises(CaptureError, match="cat expects at least one tensor, but received zero"):
+        to_graphs(lambda x: torch.cat([]), (X,))
+
+
 @pytest.mark.parametrize("dim", [ANY, Dim("B", max=64)])
 def test_a_size_fixed_by_a_condition_that_no_guard_can_say(dim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "scaling", lambda *_: None)  # as of a factor that has no form in whole numbers

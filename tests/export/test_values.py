@@ -343,6 +343,15 @@ def test_an_alpha_that_the_dtype_does_not_hold(dtype: torch.dtype, alpha: Any) -
             to_graphs(lambda x, y, f=function: f(x, y, alpha), (x, y))
 
 
+@pytest.mark.parametrize("alpha", [-(2**63), 2**63 - 1, 1 - 2**63])
+def test_the_outermost_alphas(alpha: int) -> None:
+    """The lowest has no negative, by which a difference is computed."""
+    x, y = torch.tensor([1, 2, -3, 2**62]), torch.tensor([1, 5, -7, 3])
+    check(
+        lambda x, y: [torch.add(x, y, alpha=alpha), torch.sub(x, y, alpha=alpha), torch.rsub(x, y, alpha=alpha)], (x, y)
+    )
+
+
 def _runs_with(function: Callable[..., Any], x: torch.Tensor, y: torch.Tensor, alpha: Any) -> bool:
     try:
         function(x, y, alpha)
