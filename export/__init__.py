@@ -16,19 +16,18 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from hardtack.codegen.ir.constants import ConstantStore, ModuleTensor
+from hardtack.codegen.noted import InternalError, ours
 from hardtack.export.capture import Captured, capture
 from hardtack.export.errors import (
     CaptureError,
     ExportError,
     InputSpecError,
-    InternalError,
     MutationError,
     RangeError,
     SourceLine,
     TrainingModeError,
     Unsupported,
     UnsupportedOpError,
-    ours,
 )
 from hardtack.export.program import EntryGraph, changed_buffers, to_entry
 from hardtack.export.rewrite import RULES, Rule
@@ -61,7 +60,7 @@ def to_graphs(
     use them. rules: what simplifies the graphs. Raises ExportError and its subclasses, and InternalError for what is a
     bug of Hardtack.
     """
-    with ours("the export"), warnings.catch_warnings():
+    with ours("the export", ExportError), warnings.catch_warnings():
         # torch warns about its own way of copying pytrees; users can do nothing about it
         warnings.filterwarnings("ignore", category=FutureWarning, message=".*treespec.*")
         captured: dict[str, Captured] = {}

@@ -12,11 +12,12 @@ from torch.fx import GraphModule, Node
 
 from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.graph import Graph, Input, TensorType
+from hardtack.codegen.noted import InternalError
 from hardtack.export.build import Builder
 from hardtack.export.convert_complex import COMPLEX, complex_result, convert_complex, has_complex
 from hardtack.export.convert_numbers import ITEMS, item, number_of, refuse_as_size
 from hardtack.export.dtypes import from_torch
-from hardtack.export.errors import ExportError, InternalError, Refusal, Unsupported, UnsupportedOpError, ValueSize
+from hardtack.export.errors import ExportError, Refusal, Unsupported, UnsupportedOpError, ValueSize
 from hardtack.export.origin import origin_of, source_of
 from hardtack.export.registry import CONVERTERS, REFUSED
 from hardtack.export.shapes import Sizes

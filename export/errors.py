@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -83,36 +82,6 @@ class UnsupportedOpError(ExportError):
             f"{len(ops)} {noun} of this model cannot be exported:\n{listing}",
             fix="replace them by supported ops, or move them out of the exported module",
         )
-
-
-class InternalError(Exception):
-    """A bug of Hardtack, not of the model or its inputs. The cause is chained, and its notes are
-    shown; `where` is the user's line, if known.
-    """
-
-    def __init__(self, task: str, error: Exception, where: SourceLine | None = None) -> None:
-        self.where = where
-        text = " ".join(str(error).split())[:400]
-        lines = [f"{task} failed with {type(error).__name__}: {text}"]
-        if where is not None:
-            lines.append(f"  at {where}")
-        lines += [f"  {note}" for note in getattr(error, "__notes__", ())]
-        lines.append("  This is a bug of Hardtack: please report it with the traceback above")
-        super().__init__("\n".join(lines))
-
-
-@contextlib.contextmanager
-def ours(task: str, *known: type[Exception]) -> Iterator[None]:
-    """Inside, an exception that no part of Hardtack has made for the user becomes an InternalError; `known` are others
-    that have been.
-    """
-    said: tuple[type[Exception], ...] = (ExportError, InternalError, OSError, MemoryError, *known)
-    try:
-        yield
-    except said:
-        raise
-    except Exception as error:
-        raise InternalError(task, error) from error
 
 
 class Refusal(Exception):

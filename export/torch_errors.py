@@ -7,7 +7,8 @@ import re
 import sys
 import traceback
 
-from hardtack.export.errors import CaptureError, ExportError, InputSpecError, InternalError, MutationError, SourceLine
+from hardtack.codegen.noted import InternalError
+from hardtack.export.errors import CaptureError, ExportError, InputSpecError, MutationError, SourceLine
 from hardtack.export.origin import exception_line, raised_here
 
 

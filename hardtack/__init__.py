@@ -43,11 +43,12 @@ __all__ = [
     "replace_weights",
 ]
 _PLACES = {
+    "hardtack.codegen.noted": ("InternalError",),
     "hardtack.codegen.package.errors": ("LoadError", "OutputError", "ReplaceError"),
     "hardtack.errors": ("HardtackError", "InputError", "RunError"),
     "hardtack.export.errors": (
         "ExportError", "CaptureError", "TrainingModeError", "InputSpecError", "RangeError", "MutationError",
-        "UnsupportedOpError", "InternalError",
+        "UnsupportedOpError",
     ),
     "hardtack.options": ("Options",),
     "hardtack.runtime": ("Entry", "Model", "Session", "Size", "Tensor", "load"),

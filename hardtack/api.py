@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,16 +12,10 @@ import torch
 from torch.export import ExportedProgram
 
 import hardtack
-from hardtack.codegen.backends.cpp.cache import CacheError
-from hardtack.codegen.backends.cpp.compiler import CompilerError, find_compiler
-from hardtack.codegen.backends.cpp.targets import TargetError
-from hardtack.codegen.backends.cpp.toolchain import ToolchainError
-from hardtack.codegen.backends.triton.compile import TritonError
+from hardtack.codegen.backends.cpp.compiler import find_compiler
 from hardtack.codegen.build import Built, Source, build_content
 from hardtack.codegen.ir.graph_text import to_text_graph
-from hardtack.codegen.lower.builder import UnsupportedOp
 from hardtack.codegen.package.content import BundleContent
-from hardtack.codegen.package.errors import LoadError, OutputError
 from hardtack.codegen.package.output import check_output
 from hardtack.codegen.package.writer import write_bundle
 from hardtack.codegen.pipeline import compile_entry
@@ -30,22 +23,13 @@ from hardtack.codegen.targets import parse_targets
 from hardtack.codegen.tune.choice import KIND
 from hardtack.codegen.tune.table import read_table
 from hardtack.export import EntryGraph, Exported, to_graphs
-from hardtack.export.errors import ours
+from hardtack.generation import generation
 from hardtack.options import Options
 from hardtack.progress import stages
 from hardtack.trees import flattener
 
 FUSIONS = ("inline", "fuse")
 """Kinds of decisions that are counted as fusions."""
-
-
-_KNOWN = (UnsupportedOp, TargetError, CompilerError, ToolchainError, CacheError, TritonError, LoadError, OutputError)
-"""What code generation says to users."""
-
-
-def _generation() -> contextlib.AbstractContextManager[None]:
-    """Inside, anything else is an InternalError."""
-    return ours("the code generation", *_KNOWN)
 
 
 @dataclass(frozen=True)
@@ -115,7 +99,7 @@ def export(
     with stages(progress) as stage:
         stage.report("capture", 0, 0)
         exported = to_graphs(module, args, kwargs, dynamic_shapes, strict=chosen.strict)
-        with _generation():
+        with generation():
             sources = sources_of(exported, module, args, kwargs)
             built = build_content(
                 sources,
@@ -169,7 +153,7 @@ def stage_texts(
     sources = sources_of(exported, module, args, kwargs)
     if stage == "graph":
         return {name: to_text_graph(s.graph) for name, s in sources.items()}
-    with _generation():
+    with generation():
         return {name: compile_entry(s.graph, s.hints, backend).texts[stage] for name, s in sources.items()}
 
 
@@ -181,7 +165,7 @@ def tuning_keys(
     exported = to_graphs(module, args, kwargs, dynamic_shapes)
     found: dict[str, None] = {}
     for s in sources_of(exported, module, args, kwargs).values():
-        with _generation():
+        with generation():
             decisions = compile_entry(s.graph, s.hints, backend).decisions
         found |= dict.fromkeys(d.subject for d in decisions if d.kind == KIND)
     return list(found)

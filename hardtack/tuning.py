@@ -26,6 +26,7 @@ from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr import const
 from hardtack.codegen.ir.graph import Graph, Op, State, TensorType, make_attrs
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.noted import InternalError
 from hardtack.codegen.package.content import Tree
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.writer import write_bundle
@@ -35,6 +36,7 @@ from hardtack.codegen.tune.candidates import Plan, candidates
 from hardtack.codegen.tune.choice import KIND, family_of, plan_fields, plan_text, shape_of
 from hardtack.codegen.tune.table import TableEntry, TuningTable
 from hardtack.codegen.tune.trial import Trial, make_trial
+from hardtack.generation import generation
 from hardtack.timing import Sample, Timer
 
 TOLERANCE: Mapping[DType, float] = {DType.F64: 1e-12, DType.F32: 1e-5, DType.F16: 4e-3, DType.BF16: 3e-2}
@@ -118,15 +120,17 @@ class Tuner:
         kernels: dict[str, TritonKernel] = {}
         for table in tables:
             (backend,) = parse_targets([self.target]).backends(table).values()
-            details = compile_entry(trial.graph, trial.hints, backend).details.values()
+            with generation():
+                details = compile_entry(trial.graph, trial.hints, backend).details.values()
             kernels |= {k.name: k for k in details if isinstance(k, TritonKernel)}
-        with contextlib.suppress(TritonError):
+        with contextlib.suppress(TritonError), generation():
             compile_kernels(list(kernels.values()), self.arch, jobs=jobs)
 
     def _key_of(self, trial: Trial) -> str | None:
         """The key that the trial's graph has in the pipeline: sizes are known there that may vary in a model."""
         (backend,) = parse_targets([self.target]).backends().values()
-        decisions = compile_entry(trial.graph, trial.hints, backend).decisions
+        with generation():
+            decisions = compile_entry(trial.graph, trial.hints, backend).decisions
         keys = {d.subject for d in decisions if d.kind == KIND}
         return keys.pop() if len(keys) == 1 else None
 
@@ -134,7 +138,8 @@ class Tuner:
         """Writes a bundle with the table's plan; gives the problem of a kernel that does not compile."""
         source = Source(trial.graph, _in_tree(len(trial.graph.inputs)), {"kind": "leaf", "index": 0}, trial.hints)
         try:
-            built = build_content({"trial": source}, trial.store, [self.target], jobs=1, tuning=table)
+            with generation():
+                built = build_content({"trial": source}, trial.store, [self.target], jobs=1, tuning=table)
         except TritonError as error:
             return str(error).splitlines()[-1]
         refused = [d for d in built.decisions if d.kind == KIND and not d.accepted]
@@ -225,6 +230,9 @@ def _outcome(tuner: Tuner, key: str, made: Future[Prepared | Tuned]) -> Tuned:
     """What became of a key; whatever goes wrong with it is no reason to leave the others."""
     try:
         return tuner.timed(made.result())
+    except InternalError as error:
+        told = "; ".join(line.strip() for line in error.what.splitlines())
+        return Tuned(key, problem=f"{told}; this is a bug of Hardtack, please report it")
     except Exception as error:
         return Tuned(key, problem=f"{type(error).__name__}: {error}")
 
@@ -239,7 +247,8 @@ def device_target(device: str, wanted: str | None, cuda_driver: str | None = Non
     source = Source(graph, _in_tree(0), {"kind": "leaf", "index": 0})
     with tempfile.TemporaryDirectory(prefix="hardtack_tune_") as folder:
         path = Path(folder) / "probe.pkg"
-        write_bundle(path, build_content({"probe": source}, ConstantStore(), targets).content)
+        with generation():
+            write_bundle(path, build_content({"probe": source}, ConstantStore(), targets).content)
         try:
             return hardtack.load(path, device, cuda_driver=cuda_driver).target
         except LoadError as error:

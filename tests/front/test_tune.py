@@ -13,9 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 from null_driver import NullDriver
 
+import hardtack
 from hardtack import timing, tuning
 from hardtack.cli import main
 from hardtack.codegen.backends.triton.compile import toolchain
+from hardtack.codegen.lower import triton
 from hardtack.codegen.package.bundle import open_bundle
 from hardtack.codegen.tune import candidates as candidate_lists
 from hardtack.codegen.tune.choice import plan_fields, shape_of
@@ -182,6 +184,25 @@ def test_wrong_candidates_are_excluded(sample: Sample, problem: str) -> None:
 def test_a_key_whose_first_candidate_fails_is_told() -> None:
     tuned = Tuner("cuda:sm_90", answering(Sample(problem="no memory"), good_sample(1.0))).tune(KEYS[0])
     assert (tuned.chosen, tuned.problem) == (None, "the cost model's choice cannot be timed: no memory")
+
+
+def test_a_bug_of_the_compiler_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a key, so that the others are timed all the same; of the device's probe at once."""
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("of all things")
+
+    monkeypatch.setitem(triton.RULES, "matmul", broken)
+    table = TuningTable("sm_90", TRITON)
+    made, (tuned,), left = tuning.tune(KEYS[:1], Tuner("cuda:sm_90", answering()), table)
+    assert (made, left, tuned.chosen) == (table, [], None)
+    what, where, *_, last = tuned.problem.split("; ")
+    assert what == "the code generation failed with ZeroDivisionError: of all things"
+    assert where.startswith("in the lowering of ")
+    assert last == "this is a bug of Hardtack, please report it"
+    monkeypatch.setattr(tuning, "build_content", broken)
+    with pytest.raises(hardtack.InternalError, match="the code generation failed with ZeroDivisionError"):
+        tuning.device_target("cuda:0", "cuda:sm_90")
 
 
 def test_what_a_device_refuses_is_told(driver: NullDriver) -> None:

@@ -1,0 +1,22 @@
+"""Calls of the compiler: what it says to users, and everything else as a bug of Hardtack."""
+
+from __future__ import annotations
+
+import contextlib
+
+from hardtack.codegen.backends.cpp.cache import CacheError
+from hardtack.codegen.backends.cpp.compiler import CompilerError
+from hardtack.codegen.backends.cpp.targets import TargetError
+from hardtack.codegen.backends.cpp.toolchain import ToolchainError
+from hardtack.codegen.backends.triton.compile import TritonError
+from hardtack.codegen.lower.builder import UnsupportedOp
+from hardtack.codegen.noted import ours
+from hardtack.codegen.package.errors import LoadError, OutputError
+
+_KNOWN = (UnsupportedOp, TargetError, CompilerError, ToolchainError, CacheError, TritonError, LoadError, OutputError)
+"""What code generation says to users."""
+
+
+def generation() -> contextlib.AbstractContextManager[None]:
+    """Inside, anything else is an InternalError."""
+    return ours("the code generation", *_KNOWN)
