@@ -184,8 +184,8 @@ def creation_rows() -> dict[str, Function]:
     }
 
 
-def suites() -> Iterator[Suite]:
-    """All suites of this file."""
+def float_suites() -> Iterator[Suite]:
+    """Of one argument and of two, with sizes that vary where that is quick."""
     for dtype in FLOATS:
         n = str(dtype).removeprefix("torch.")
         args = [special(5, 37, dtype, 1), special(5, 37, dtype, 2)]
@@ -201,16 +201,19 @@ def suites() -> Iterator[Suite]:
         if small:
             del rows["div_trunc"]  # eager rounds the quotient to 16 bits before it truncates
         yield Suite(f"binary_{n}", rows, [both, *more] if not small else [args], dynamic, 1.0, True)
+
+
+def special_suites() -> Iterator[Suite]:
+    """Every special value with every other; rows that take other shapes apart have no place here."""
+    shaped = ("row", "column", "by_column", "by_largest", "broadcast_both", "rank")
     for dtype in FLOATS[:2]:
-        table = pairs(dtype)
-        rows = {
-            k: v
-            for k, v in binary_float().items()
-            if k not in ("row", "column", "by_column", "by_largest", "broadcast_both", "rank")
-        }
+        rows = {k: v for k, v in binary_float().items() if k not in shaped}
         rows["clamp_tensors"] = lambda x, y: (torch.clamp(x, min=y), torch.clamp(x, max=y), torch.clamp(x, y, y + 1))
-        yield Suite(f"special_{str(dtype)[6:]}", rows, [[table[0], table[1]]], None, 1.0, True)
-    g = torch.Generator().manual_seed(3)
+        yield Suite(f"special_{str(dtype)[6:]}", rows, [list(pairs(dtype))], None, 1.0, True)
+
+
+def int_suites(g: torch.Generator) -> Iterator[Suite]:
+    """The ends of each type's range among random numbers, by divisors that are never 0."""
     for dtype in INTS:
         low = 0 if dtype is torch.uint8 else -40
         x = torch.randint(low, 40, (5, 33), generator=g).to(dtype)
@@ -221,11 +224,16 @@ def suites() -> Iterator[Suite]:
         x[0, :4] = torch.tensor([edge.min, edge.max, edge.min + 1, edge.max - 1], dtype=dtype)
         y[0, :4] = torch.tensor([2, 3, 7, 5], dtype=dtype)
         yield Suite(f"int_{str(dtype)[6:]}", int_rows(), [[x, y]])
+
+
+def bool_suite(g: torch.Generator) -> Suite:
     b = torch.rand(4, 37, generator=g) > 0.5
     c = torch.rand(4, 37, generator=g) > 0.5
-    yield Suite(
-        "bool", bool_rows(), [[b, c], [b[:0], c[:0]], [b[:1, :1], c[:1, :1]]], ({0: Dim.AUTO, 1: Dim.AUTO},) * 2
-    )
+    dynamic = ({0: Dim.AUTO, 1: Dim.AUTO},) * 2
+    return Suite("bool", bool_rows(), [[b, c], [b[:0], c[:0]], [b[:1, :1], c[:1, :1]]], dynamic)
+
+
+def cast_suites(g: torch.Generator) -> Iterator[Suite]:
     values = torch.randint(-100, 100, (3, 37), generator=g)
     sources = [values.to(d) if d is not torch.uint8 else values.abs().to(d) for d in DTYPES[:-1]]
     sources[:4] = [s + torch.rand(3, 37, generator=g).to(s.dtype) for s in sources[:4]]
@@ -233,28 +241,44 @@ def suites() -> Iterator[Suite]:
     far = torch.tensor(OUTSIDE, dtype=torch.float64)
     to_int = {k: f for k, f in cast_rows().items() if "float" in k.split("_to_")[0] and "int" in k.split("_to_")[1]}
     yield Suite("casts_outside", to_int, [[*(far.to(d) for d in FLOATS)]])
+
+
+def creation_suites(g: torch.Generator) -> Iterator[Suite]:
     x = torch.randn(5, 7, generator=g)
     yield Suite("creation", creation_rows(), [[x]])
     yield Suite("creation_dynamic", creation_rows(), [[x], [x[:1, :1]], [x[:2, :4]]], ({0: Dim.AUTO, 1: Dim.AUTO},))
-    yield Suite(
-        "bitcast",
-        {
-            "views": lambda x, y: (
-                x.view(torch.int32),
-                (x * 2).view(torch.int32) & 255,
-                y.view(torch.float32),
-                (y >> 1).view(torch.float32),
-            ),
-            "halves": lambda x, y: [
-                z
-                for half in (torch.float16, torch.bfloat16)
-                for z in (
-                    x.to(half).view(torch.int16),
-                    (x.to(half) * 3).view(torch.int16) + 1,
-                    y.to(torch.int16).bitwise_and(0x3FFF).view(half),
-                    x.to(half).view(torch.float16).view(torch.bfloat16) * 2,
-                )
-            ],
-        },
-        [[torch.randn(3, 20, generator=g), torch.randint(0, 1 << 30, (3, 20), generator=g, dtype=torch.int32)]],
-    )
+
+
+def bitcast_rows() -> dict[str, Function]:
+    """The bits of one dtype as another of its size."""
+    return {
+        "views": lambda x, y: (
+            x.view(torch.int32),
+            (x * 2).view(torch.int32) & 255,
+            y.view(torch.float32),
+            (y >> 1).view(torch.float32),
+        ),
+        "halves": lambda x, y: [
+            z
+            for half in (torch.float16, torch.bfloat16)
+            for z in (
+                x.to(half).view(torch.int16),
+                (x.to(half) * 3).view(torch.int16) + 1,
+                y.to(torch.int16).bitwise_and(0x3FFF).view(half),
+                x.to(half).view(torch.float16).view(torch.bfloat16) * 2,
+            )
+        ],
+    }
+
+
+def suites() -> Iterator[Suite]:
+    """All suites of this file."""
+    g = torch.Generator().manual_seed(3)
+    yield from float_suites()
+    yield from special_suites()
+    yield from int_suites(g)
+    yield bool_suite(g)
+    yield from cast_suites(g)
+    yield from creation_suites(g)
+    x, y = torch.randn(3, 20, generator=g), torch.randint(0, 1 << 30, (3, 20), generator=g, dtype=torch.int32)
+    yield Suite("bitcast", bitcast_rows(), [[x, y]])
