@@ -65,7 +65,11 @@ def _tighter(x: Access, y: Access) -> Access:
 
 
 def _flat(a: Access) -> Access:
-    """As one dimension, where the box has no gaps: a whole buffer, or as many rows of a longer one."""
+    """As one dimension, where the box has no gaps: a whole buffer, or as many rows of a longer one. Else without
+    dimensions of one element, whose strides say nothing.
+    """
+    several = [(n, stride) for n, stride in zip(a.shape, a.strides, strict=True) if n is not ONE]
+    a = Access(a.fills, a.offset, tuple(n for n, _ in several), tuple(stride for _, stride in several))
     dense: Expr = ONE
     for n, stride in zip(reversed(a.shape), reversed(a.strides), strict=True):
         if stride is not dense:

@@ -16,6 +16,7 @@ import torch
 import torch._meta_registrations as registrations
 import torch.utils._pytree as pytree
 from torch._C import DispatchKey
+from torch._decomp import meta_table
 from torch._subclasses.fake_impls import get_fast_op_impls
 
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd, DispatchKey.Meta)
@@ -105,15 +106,18 @@ def kept_whole() -> Iterator[None]:
     }
     fast = get_fast_op_impls()
     saved = {op: dict(op.py_kernels) for op in rules}
+    metas = {op: meta_table[op] for op in rules if op in meta_table}
     for op, function in rules.items():
-        fast[op] = _within(function)
+        fast[op] = _within(function)  # where a size is symbolic
+        meta_table[op] = function  # elsewhere: torch decomposes no op that it has a rule for
         op.py_kernels.update(dict.fromkeys(_KEYS, _traced_only(op, function)))
         op._dispatch_cache.clear()
     try:
         yield
     finally:
         for op in rules:
-            del fast[op]
+            del fast[op], meta_table[op]
             op.py_kernels.clear()
             op.py_kernels.update(saved[op])
             op._dispatch_cache.clear()
+        meta_table.update(metas)

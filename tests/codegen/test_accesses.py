@@ -199,5 +199,7 @@ def test_accesses_that_cannot_both_be_so_are_refused() -> None:
     with pytest.raises(ValueError, match="one kernel and the same ints, but other accesses"):
         tighter(((span(n),),), ((span(m),),))
     assert tighter(((span(n + m),),), ((span(n),),)) == ((span(n),),)
+    one = [Access(True, const(0), (const(1), n), (const(stride), const(2))) for stride in (34, 17)]
+    assert tighter(((one[0],),), ((one[1],),)) == ((one[0],),), "the stride of a dimension of one element says nothing"
     rows = Access(True, const(0), (n, const(4)), (const(4), const(1)))
     assert tighter(((rows,),), ((span(n * 4, True),),)) == ((rows,),)

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from hardtack.codegen.ir.expr import int_value
 from hardtack.export import CaptureError, UnsupportedOpError, to_graphs
 from tests.export import rows_nn, rows_pointwise, rows_tensors
 from tests.export.checks import check, eager, entry, ours
@@ -131,6 +132,25 @@ def test_recurrent(kind: str, layers: int, both: bool) -> None:
     others = [(randn(1, 2, 5),), (randn(7, 1, 5),)]
     exported = check(module, (randn(4, 3, 5),), ({0: any_size, 1: any_size},), others)
     assert [g.text for g in entry(exported).graph.guards] == [f"{kind.lower()} needs a step: 1 <= s{int(both)}"]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_states_of_fixed_sizes_have_their_shapes(kind: Any) -> None:
+    """torch 2.11 works out (layers, 1, B, H) for an LSTM's on CPUs: what follows must not be traced with that."""
+    recurrent = kind(5, 6, 2)
+
+    class Behind(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.recurrent = recurrent
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            states = self.recurrent(x)[1]
+            return tuple(F.softshrink(s) + s[-1] for s in (states if isinstance(states, tuple) else (states,)))
+
+    exported = check(Behind().eval(), (randn(4, 3, 5),))
+    graph = entry(exported).graph
+    assert {tuple(map(int_value, graph.types[o].shape)) for o in graph.outputs} == {(2, 3, 6)}
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
