@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hardtack.codegen.package.canonical import INT64_MAX
 from hardtack.codegen.package.errors import KeyFileError, LoadError
 from hardtack.codegen.package.manifest import Signature
 from hardtack.codegen.package.output import PathLike
@@ -15,7 +16,6 @@ from hardtack.codegen.package.output import PathLike
 _KEY = re.compile("[0-9a-fA-F]{64}")
 _MODEL = re.compile("[A-Za-z0-9._:/-]{1,255}")
 _VERSION = re.compile("0|[1-9][0-9]{0,18}")
-_MAX_VERSION = 2**63 - 1
 _MAX_NBYTES = 2**20
 
 
@@ -52,8 +52,8 @@ def read_trusted_keys(path: PathLike) -> Trust:
         raise KeyFileError(f"{where}: a file of trusted keys has at most {_MAX_NBYTES} bytes")
     keys: list[bytes] = []
     lowest: dict[str, int] = {}
-    for number, line in enumerate(data.decode("latin-1").split("\n"), 1):
-        words = line.partition("#")[0].split()
+    for number, line in enumerate(data.split(b"\n"), 1):
+        words = [word.decode("latin-1") for word in line.partition(b"#")[0].split()]  # at ASCII's white space alone
         if len(words) == 1 and _KEY.fullmatch(words[0]):
             keys.append(bytes.fromhex(words[0]))
         elif words:
@@ -68,7 +68,7 @@ def read_trusted_keys(path: PathLike) -> Trust:
 
 def _lowest(words: Sequence[str], where: str) -> tuple[str, int]:
     good = len(words) == 2 and is_model_name(words[0]) and _VERSION.fullmatch(words[1]) is not None
-    if not good or int(words[1]) > _MAX_VERSION:
+    if not good or int(words[1]) > INT64_MAX:
         raise KeyFileError(
             f"{where}expected a public key of 64 hexadecimal digits, or the name of a model and its lowest version"
         )

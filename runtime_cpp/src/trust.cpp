@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <locale>
 #include <memory>
 #include <sstream>
 
@@ -42,6 +43,7 @@ bool parse_version(const std::string& text, int64_t* version) {
 
 Status parse_line(const std::string& line, Trust* trust) {
   std::istringstream words(line.substr(0, line.find('#')));
+  words.imbue(std::locale::classic());  // white space is what ASCII has, whatever the host's language
   std::string first, second, third;
   words >> first >> second >> third;
   if (first.empty()) return Status();

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <locale>
 #include <set>
 
 #include "c_api.h"
@@ -163,6 +164,17 @@ TEST_CASE("a sealed file is mapped, and shared, even where it is hashed") {
     CHECK(is_mapped("memfd:bundle") == sealed);
     ::close(fd);
   }
+}
+
+TEST_CASE("the language of the host does not say what separates words in a file of trusted keys") {
+  std::vector<std::ctype_base::mask> table(std::ctype<char>::classic_table(),
+                                           std::ctype<char>::classic_table() + std::ctype<char>::table_size);
+  table[0xA0] |= std::ctype_base::space;
+  const std::locale before = std::locale::global(std::locale(std::locale(), new std::ctype<char>(table.data())));
+  const TemporaryFile keys(std::string(64, 'a') + "\nminilm\xA0" + "7\n");
+  const Outcome o = outcome(ht_check_trusted_keys(keys.path().c_str()));
+  std::locale::global(before);
+  CHECK(o.code == HT_INVALID_ARGUMENT);
 }
 
 TEST_CASE("a file of trusted keys is checked in words, and only where signatures are") {

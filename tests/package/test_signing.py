@@ -230,7 +230,7 @@ def released(tmp_path: Path) -> Path:
 
 def trust_file(folder: Path, text: str) -> Path:
     path = folder / "trusted"
-    path.write_text(text)
+    path.write_bytes(text.encode("latin-1"))
     return path
 
 
@@ -249,6 +249,11 @@ def test_a_signature_names_model_and_version(released: Path, tmp_path: Path) -> 
     with pytest.raises(LoadError) as caught:
         hardtack.load(released, trusted_keys=[PUBLIC], signed_model="minilm")
     assert str(caught.value) == other
+
+
+def test_white_space_in_a_file_of_trusted_keys_is_that_of_ascii(released: Path, tmp_path: Path) -> None:
+    file = trust_file(tmp_path, f"\r\n\v{PUBLIC.hex()}\f\r\n\torg/model \v7\t\r\n# \x85\xa0\x1c")
+    assert python_error(released, [], file) == runtime_error(released, [], file) == ""
 
 
 def test_an_older_version_is_not_trusted(released: Path, tmp_path: Path) -> None:
@@ -308,7 +313,10 @@ def test_model_and_version_are_covered_by_the_signature(
                 "{}: line 2: expected a public key of 64 hexadecimal digits, or the name of a model and its lowest "
                 "version",
             )
-            for line in ("abc", "m -1", "m 01", "m 1 2", "m 9223372036854775808", "m\u00e9 1", "m " + "1" * 99)
+            for line in (
+                *("abc", "m -1", "m 01", "m 1 2", "m 9223372036854775808", "m\u00e9 1", "m " + "1" * 99),
+                *("m\x1c1", "m\x1f1", "m\x851", "m\xa01", f"{PUBLIC.hex()}\x1d"),  # white space, but not ASCII's
+            )
         ),
     ],
 )
