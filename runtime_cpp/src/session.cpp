@@ -98,7 +98,13 @@ Status Session::check_states(const Call& call) const {
   return Status();
 }
 
-// The end of a run, or of waiting: what runs that failed were writing is torn. `waited`: nothing is under way any more.
+void Session::mark_states(const Call& call, std::vector<const char*>* states) const {
+  const Program& program = model_->programs()[call.entry];
+  for (const uint32_t state : program.written_states) (*states)[state] = program.plan.entry;
+}
+
+// What the device said of the runs that it was given: where one failed, what they were writing is torn. `waited`:
+// nothing is under way any more.
 Status Session::settle(Status status, bool waited) {
   for (size_t i = 0; i < states_.size(); ++i) {
     if (!status.ok() && unsettled_[i] != nullptr) torn_[i] = unsettled_[i];
@@ -286,14 +292,12 @@ Status Session::run(const char* entry, const ht_tensor* inputs, size_t num_input
   HT_RETURN_IF_ERROR(set_outputs(call));
   HT_RETURN_IF_ERROR(set_inputs(call));
   HT_RETURN_IF_ERROR(call.binding->patch_slots());
-  bool wrote_states = false;
+  bool wrote_states = false, wait = false;
   Status status = execute(call, &wrote_states);
-  const Program& program = model_->programs()[call.entry];
-  for (size_t i = 0; wrote_states && i < program.written_states.size(); ++i) {
-    unsettled_[program.written_states[i]] = program.plan.entry;
-  }
-  if (status.ok()) status = deliver(call);
-  HT_RETURN_IF_ERROR(settle(std::move(status), !queue_->asynchronous()));
+  if (status.ok()) status = deliver(call, &wait);
+  if (!status.ok()) return break_off(call, wrote_states, std::move(status));
+  if (wrote_states) mark_states(call, &unsettled_);
+  HT_RETURN_IF_ERROR(settle(finish(call, wait), wait));
   for (size_t i = 0; i < num_outputs; ++i) {
     if (outputs[i].data == nullptr) return_own(call, i);
   }

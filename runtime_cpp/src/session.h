@@ -94,7 +94,8 @@ class Session {
   Status execute(const Call& call, bool* wrote_states);
   Status record(const Call& call, Replay* replay);
   Replay* find_replay(Binding* binding, bool* fresh);
-  Status deliver(const Call& call);
+  Status deliver(const Call& call, bool* wait);
+  Status break_off(const Call& call, bool wrote_states, Status status);
   Status finish(const Call& call, bool wait);
   Status report(Status status, const Fault& fault) const;
   Status check_apart(const Call& call, size_t output);
@@ -102,6 +103,7 @@ class Session {
   void return_own(const Call& call, size_t output);
   Status check_states(const Call& call) const;
   Status state_error(size_t state, const char* entry) const;
+  void mark_states(const Call& call, std::vector<const char*>* states) const;
   Status settle(Status status, bool waited);
   Status find_state(const char* name, size_t nbytes, size_t* state) const;
   Port input_port(const Call& call, size_t i) const;

@@ -109,6 +109,8 @@ Replay* Session::find_replay(Binding* binding, bool* fresh) {
 
 Status Session::execute(const Call& call, bool* wrote_states) {
   const Program& program = model_->programs()[call.entry];
+  // What an observer is shown, and the error that it ends with, are of this run alone.
+  if (observer_.call != nullptr && queue_->asynchronous()) HT_RETURN_IF_ERROR(synchronize());
   if (observer_.call != nullptr || !entries_[call.entry].recordable) {
     return interpret(program, *call.binding, queue_.get(), observer_, wrote_states);
   }
@@ -129,20 +131,28 @@ Status Session::record(const Call& call, Replay* replay) {
   return status.ok() ? std::move(ended) : std::move(status);
 }
 
-// Enqueues the way of staged outputs to their callers, and waits unless nobody needs to.
-Status Session::deliver(const Call& call) {
+// Enqueues the way of staged outputs to their callers, and says whether somebody needs the run's end at once.
+Status Session::deliver(const Call& call, bool* wait) {
   const EntryState& entry = entries_[call.entry];
-  bool wait = !queue_->asynchronous();
+  *wait = !queue_->asynchronous();
   for (size_t i = 0; i < entry.destinations.size(); ++i) {
     void* to = entry.destinations[i];
     if (to == nullptr) continue;
     const int64_t nbytes = call.binding->output(i).nbytes;
     const bool on_host = call.outputs[i].data == nullptr || is_host(call.outputs[i].device);
-    wait = wait || on_host;
+    *wait = *wait || on_host;
     HT_RETURN_IF_ERROR(on_host ? queue_->fetch(to, entry.staged_outputs[i].data, nbytes)
                                : queue_->copy(to, entry.staged_outputs[i].data, nbytes));
   }
-  return finish(call, wait);
+  return Status();
+}
+
+// A run that could not be enqueued to its end. What was enqueued before is waited for: nothing writes the caller's memory
+// any more, and whether earlier runs left their states whole is known. If one of them failed, that came first.
+Status Session::break_off(const Call& call, bool wrote_states, Status status) {
+  Status earlier = synchronize();
+  if (wrote_states) mark_states(call, &torn_);
+  return earlier.ok() ? std::move(status) : std::move(earlier);
 }
 
 Status Session::finish(const Call& call, bool wait) {

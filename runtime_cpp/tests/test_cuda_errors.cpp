@@ -172,6 +172,53 @@ TEST_CASE("cuda: a run that fails leaves a session that says so until its states
   }
 }
 
+TEST_CASE("cuda: a run that breaks off says nothing of what an earlier one is still writing") {
+  const NullDriver driver;
+  const ht_load_options options = driver.options();
+  Sample other = cuda_add_sample();
+  other.plan.entry = other.entry.name = "other";
+  BundleText bundle = cuda_bundle_of({torn_sample(), other});
+  bundle.states = {state_json("i64", "five", "count", {})};
+  const Model model = load(bundle.build(), &options);
+  ht_session_options session_options = ht_session_options_default();
+  session_options.asynchronous = 1;
+  session_options.outputs = HT_OUTPUTS_ON_DEVICE;
+  auto session = model.new_session(&session_options);
+  REQUIRE(session.ok());
+  const float x[6] = {};
+  const std::vector<Tensor> inputs = {Tensor::of(x, {2, 3}), Tensor::of(x, {2, 3})};
+  const auto started = [&](const std::string& report) {
+    REQUIRE(session->reset().ok());
+    null_set("HARDTACK_NULL_REPORT", report);
+    CHECK(session->run(inputs, "forward").ok());
+    null_set("HARDTACK_NULL_REPORT", "");
+  };
+  const auto broken_off = [&] {
+    null_set("HARDTACK_NULL_FAIL", "cuLaunchKernelEx=701");
+    const ht_code code = session->run(inputs, "other").status().code();
+    null_set("HARDTACK_NULL_FAIL", "");
+    return code;
+  };
+  int64_t count = 0;
+  started("");
+  CHECK(broken_off() == HT_DEVICE);
+  REQUIRE(session->read_state("count", &count, sizeof count).ok());
+  CHECK(count == 7);
+  CHECK(session->run(inputs, "forward").ok());
+
+  started("add_f32:4:5:1");
+  CHECK(broken_off() == HT_KERNEL);  // what the earlier run reports came first
+  CHECK(session->read_state("count", &count, sizeof count).code() == HT_STATES);
+
+  // nor is it what an observer sees
+  started("add_f32:4:5:1");
+  REQUIRE(session->set_observer([](void*, const ht_step*) { return 0; }, nullptr).ok());
+  const auto observed = session->run(inputs, "other");
+  CHECK(std::string(observed.status().message()).find("entry \"forward\", instruction ") == 0);
+  CHECK(session->read_state("count", &count, sizeof count).code() == HT_STATES);
+  CHECK(session->run(inputs, "other").ok());
+}
+
 TEST_CASE("cuda: parameters, functions and shared memory are compared with the code and the device") {
   const NullDriver driver;
   GpuText gpu;
