@@ -28,6 +28,22 @@ class TensorSpec:
     strides: tuple[Dim, ...]
 
 
+def row_major_problem(output: str, shape: Sequence[int | None], strides: Sequence[int | None]) -> str:
+    """What is wrong with the strides of an output, "" if nothing is; None: not known, and left to whoever knows it.
+
+    Whoever takes an output takes numel elements one after the other, whatever its strides say.
+    """
+    step = 1
+    for d in reversed(range(len(shape))):
+        stride, size = strides[d], shape[d]
+        if stride is not None and stride != step:
+            return f"{output} has the stride {stride} in dimension {d}, not {step}: outputs are dense and row-major"
+        if size is None:
+            break
+        step *= size
+    return ""
+
+
 @dataclass(frozen=True)
 class SymSpec:
     """A symbol and its inclusive bounds; hi None: no upper bound."""

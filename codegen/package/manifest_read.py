@@ -25,6 +25,7 @@ from hardtack.codegen.package.manifest import (
     SymSpec,
     TargetSpec,
     TensorSpec,
+    row_major_problem,
 )
 from hardtack.codegen.package.recipe_read import check_recipes, fits, read_recipe
 from hardtack.codegen.package.trust import is_model_name
@@ -292,7 +293,9 @@ def _check_links(m: Manifest, members: set[str]) -> None:
         ):
             _check_unique(f"{what} of entry point {e.name!r}", names)
         for output in e.outputs:
-            _check_row_major(e, output)
+            what = f"output {output.name!r} of entry point {e.name!r}"
+            if problem := row_major_problem(what, _known(output.shape), _known(output.strides)):
+                _refuse(problem)
         if set(e.plans) != targets:
             _refuse(f"entry point {e.name!r} has plans for {sorted(e.plans)}; the targets are {sorted(targets)}")
     for t in m.targets:
@@ -309,17 +312,8 @@ def _check_links(m: Manifest, members: set[str]) -> None:
     _check_members(m, members, lambda problem: _refuse(problem))
 
 
-def _check_row_major(e: EntrySpec, output: TensorSpec) -> None:
-    """As far as the numbers are known: what depends on symbols is proved of the plans."""
-    step = 1
-    for d in reversed(range(len(output.shape))):
-        size, stride = output.shape[d], output.strides[d]
-        if isinstance(stride, int) and stride != step:
-            what = f"output {output.name!r} of entry point {e.name!r}"
-            _refuse(f"{what} has the stride {stride} in dimension {d}, not {step}: outputs are dense and row-major")
-        if isinstance(size, str):
-            return
-        step *= size
+def _known(dims: Sequence[Dim]) -> list[int | None]:
+    return [n if isinstance(n, int) else None for n in dims]
 
 
 def _check_members(m: Manifest, members: set[str], refuse: Callable[[str], NoReturn]) -> None:

@@ -5,81 +5,16 @@ values, and each element of what is read, and of every output, has been written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.plan_calls import RawAccess, RawCall
-from hardtack.codegen.package.plan_read import RawInstr, RawPlan
+from hardtack.codegen.package.plan_read import RawInstr, RawKernel, RawPlan
+from hardtack.codegen.package.plan_written import Branching, Written, box_of
 
 Known = Callable[[int], int | None]
+Key = tuple[object, ...]
 MAX_WORK = 2**24
 """Dimensions looked at: many launches may share a call of many accesses."""
-MAX_PARTS = 64
-"""Parts of a value that are kept apart; a value in more pieces than that counts as not written."""
-
-
-@dataclass(frozen=True)
-class Box:
-    """The elements offset + sum(i * stride), i below each size: sizes above 1, strides descending and positive."""
-
-    offset: int
-    dims: tuple[tuple[int, int], ...]
-
-
-def box_of(offset: int, shape: Iterable[int], strides: Iterable[int]) -> Box:
-    """Without dimensions that say nothing, and with those joined that continue each other."""
-    dims: list[tuple[int, int]] = []
-    for size, stride in sorted(zip(shape, strides, strict=True), key=lambda d: -abs(d[1])):
-        if size == 1 or stride == 0:
-            continue
-        if stride < 0:
-            offset += (size - 1) * stride
-        dims.append((size, abs(stride)))
-    joined: list[tuple[int, int]] = []
-    for size, stride in dims:
-        if joined and joined[-1][1] == size * stride:
-            joined[-1] = (joined[-1][0] * size, stride)
-        else:
-            joined.append((size, stride))
-    return Box(offset, tuple(joined))
-
-
-def union_of(a: Box, b: Box) -> Box | None:
-    """The elements of both, where they are a box: one goes on in one dimension where the other ends."""
-    if b.offset < a.offset:
-        a, b = b, a
-    distance = b.offset - a.offset
-    if distance == 0:
-        return a if a == b else None
-    for step in dict.fromkeys((*(s for _, s in (*a.dims, *b.dims)), 1)):
-        rest = tuple(d for d in a.dims if d[1] != step)
-        if rest != tuple(d for d in b.dims if d[1] != step):
-            continue
-        first, second = (next((n for n, s in x.dims if s == step), 1) for x in (a, b))
-        if distance == first * step:
-            return box_of(a.offset, [*(n for n, _ in rest), first + second], [*(s for _, s in rest), step])
-    return None
-
-
-@dataclass
-class Written:
-    """On one path: which values are whole, and the parts of the others."""
-
-    whole: set[int]
-    parts: dict[int, list[Box]]
-
-    def copy(self) -> Written:
-        return Written(set(self.whole), {v: list(parts) for v, parts in self.parts.items()})
-
-    def add(self, v: int, numel: int, box: Box) -> None:
-        parts = self.parts.setdefault(v, [])
-        while (found := next(((p, u) for p in parts if (u := union_of(p, box))), None)) is not None:
-            parts.remove(found[0])
-            box = found[1]
-        if box == box_of(0, [numel], [1]):
-            self.whole.add(v)
-        if len(parts) < MAX_PARTS:
-            parts.append(box)
 
 
 def check_accesses(plan: RawPlan, nbytes: Known, constant: Known) -> None:
@@ -90,75 +25,89 @@ def check_accesses(plan: RawPlan, nbytes: Known, constant: Known) -> None:
 class _Check:
     def __init__(self, plan: RawPlan, nbytes: Known, constant: Known) -> None:
         self.plan, self.nbytes, self.constant, self.work = plan, nbytes, constant, 0
-        self.calls = [{self._key(c.given(), c.grid): c for c in k.calls} for k in plan.kernels]
+        self.calls = [self._calls(n, kernel) for n, kernel in enumerate(plan.kernels)]
+        given = {n for n, v in enumerate(plan.values) if v.storage in ("input", "constant", "state")}
+        self.written = Written(Branching(given | {n for n in range(len(plan.values)) if nbytes(n) in (0, None)}))
 
     def check(self) -> None:
-        given = {n for n, v in enumerate(self.plan.values) if v.storage in ("input", "constant", "state")}
-        given |= {n for n in range(len(self.plan.values)) if self.nbytes(n) in (0, None)}
-        written = Written(given, {})
-        self._body(self.plan.body, written)
+        self._body(self.plan.body)
         for v in self.plan.outputs:
-            if v not in written.whole:
+            if v not in self.written.whole.members:
                 raise LoadError(f"output {self.plan.values[v].name!r} is not written as a whole", self.plan.where)
 
-    def _key(self, given: Iterable[int], grid: tuple[int, ...]) -> tuple[object, ...]:
+    def _calls(self, number: int, kernel: RawKernel) -> dict[Key, RawCall]:
+        """By what a launch passes."""
+        calls: dict[Key, RawCall] = {}
+        for n, call in enumerate(kernel.calls):
+            path = f"kernels[{number}].calls[{n}]"
+            for buffer, ((_, access), boxes) in enumerate(zip(kernel.buffers, call.accesses, strict=True)):
+                if access == "read" and any(box.fills for box in boxes):
+                    problem = f"buffer {buffer} is filled, but its parameter is only read"
+                    raise LoadError(f"{path}: {problem}", self.plan.where)
+            if calls.setdefault(self._key(call.given(), call.grid), call) is not call:
+                raise LoadError(f"{path} has the {_passed(call.grid)} of an earlier call", self.plan.where)
+        return calls
+
+    def _key(self, given: Iterable[int], grid: tuple[int, ...]) -> Key:
         """Equal for launches that pass the same: numbers by value, all else by their expression."""
         numbers = ((e, self.constant(e)) for e in given)
         return (bool(grid), *((None, n) if n is not None else (e, None) for e, n in numbers))
 
-    def _body(self, body: Iterable[RawInstr], written: Written) -> None:
+    def _body(self, body: Iterable[RawInstr]) -> None:
         for i in body:
             if i.op == "launch":
-                self._launch(i, written)
+                self._launch(i)
             elif i.op == "copy":
-                self._read(i, i.src, written)
-                written.whole.add(i.dst)
+                self._read(i, i.src)
+                self.written.whole.add(i.dst)
             elif i.op == "fill":
-                written.whole.add(i.dst)
+                self.written.whole.add(i.dst)
             elif i.op == "if":
-                self._read(i, i.cond, written)
-                then, orelse = written.copy(), written.copy()
-                self._body(i.body, then)
-                self._body(i.orelse, orelse)
-                written.whole |= then.whole & orelse.whole
+                self._read(i, i.cond)
+                for v in self._branch(i.body) & self._branch(i.orelse):
+                    self.written.whole.add(v)
             else:
-                self._body(i.cond_body, written)
-                self._read(i, i.cond, written)
-                self._body(i.body, written.copy())
+                self._body(i.cond_body)
+                self._read(i, i.cond)
+                self._branch(i.body)
 
-    def _read(self, i: RawInstr, v: int, written: Written) -> None:
-        if v not in written.whole:
+    def _branch(self, body: Iterable[RawInstr]) -> set[int]:
+        """What becomes whole in it."""
+        entered = self.written.enter()
+        self._body(body)
+        return self.written.leave(entered)
+
+    def _read(self, i: RawInstr, v: int) -> None:
+        if v not in self.written.whole.members:
             name = self.plan.values[v].name
             raise LoadError(f"{i.path}: value {name!r} is read before all of it is written", self.plan.where)
 
-    def _launch(self, i: RawInstr, written: Written) -> None:
+    def _launch(self, i: RawInstr) -> None:
         kernel = self.plan.kernels[i.kernel]
         passed = (*i.ints, *(i.grid or (i.shared, i.per_worker)))
         call = self.calls[i.kernel].get(self._key(passed, i.grid))
         if call is None:
-            what = "ints and grid" if i.grid else "ints and workspaces"
-            raise LoadError(f"{i.path}: kernel {kernel.name!r} declares no call with these {what}", self.plan.where)
+            problem = f"kernel {kernel.name!r} declares no call with these {_passed(i.grid)}"
+            raise LoadError(f"{i.path}: {problem}", self.plan.where)
         for v, (_, access) in zip(i.buffers, kernel.buffers, strict=True):
             if access != "write":
-                self._read(i, v, written)
+                self._read(i, v)
         idle = 0 in [self.constant(e) for e in i.grid]
         for n, v in enumerate(i.buffers):
-            self._buffer(i, call, n, v, idle, written)
+            self._buffer(i, call, n, v, idle)
 
-    def _buffer(self, i: RawInstr, call: RawCall, n: int, v: int, idle: bool, written: Written) -> None:
+    def _buffer(self, i: RawInstr, call: RawCall, n: int, v: int, idle: bool) -> None:
         nbytes, value = self.nbytes(v), self.plan.values[v]
         for access in call.accesses[n]:
-            if access.fills and self.plan.kernels[i.kernel].buffers[n][1] == "read":
-                raise LoadError(f"{i.path}: buffer {n} is filled, but its parameter is only read", self.plan.where)
+            self.work += 1 + len(access.shape)
+            if self.work + self.written.work > MAX_WORK:
+                name = self.plan.kernels[i.kernel].name
+                raise LoadError(f"{i.path}: the accesses of kernel {name!r} are too many to be proved", self.plan.where)
             known = self._numbers(access)
             if known is None or nbytes is None:
                 if access.fills:
-                    written.whole.add(v)  # proved when a session binds a shape
+                    self.written.whole.add(v)  # proved when a session binds a shape
                 continue
-            self.work += (1 + len(written.parts.get(v, ()))) * (1 + len(access.shape))
-            if self.work > MAX_WORK:
-                name = self.plan.kernels[i.kernel].name
-                raise LoadError(f"{i.path}: the accesses of kernel {name!r} are too many to be proved", self.plan.where)
             offset, shape, strides = known
             if min(shape, default=1) < 0:
                 raise LoadError(f"{i.path}: an access of buffer {n} has the size {min(shape)}", self.plan.where)
@@ -170,7 +119,7 @@ class _Check:
                 problem = f"accesses elements {first} to {last} of value {value.name!r}, which has {nbytes} bytes"
                 raise LoadError(f"{i.path}: kernel {self.plan.kernels[i.kernel].name!r} {problem}", self.plan.where)
             if access.fills and not idle:
-                written.add(v, nbytes // value.dtype.nbytes, box_of(offset, shape, strides))
+                self.written.add(v, nbytes // value.dtype.nbytes, box_of(offset, shape, strides))
 
     def _numbers(self, a: RawAccess) -> tuple[int, list[int], list[int]] | None:
         offset = self.constant(a.offset)
@@ -178,3 +127,7 @@ class _Check:
         if offset is None or len(shape) != len(a.shape) or len(strides) != len(a.strides):
             return None
         return offset, shape, strides
+
+
+def _passed(grid: tuple[int, ...]) -> str:
+    return "ints and grid" if grid else "ints and workspaces"

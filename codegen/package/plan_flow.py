@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.plan_read import RawInstr, RawPlan
+from hardtack.codegen.package.plan_written import Branching
 
 Known = Callable[[int], int | None]
 
@@ -26,29 +28,36 @@ def accesses(plan: RawPlan, i: RawInstr) -> tuple[list[int], list[int]]:
 
 def check_flow(plan: RawPlan) -> None:
     """Raises LoadError for a use before definition, a write to an input or constant, or an output left undefined."""
-    initial = {n for n, v in enumerate(plan.values) if v.storage in ("input", "constant", "state")}
-    defined = _check_body(plan, plan.body, initial)
+    defined = Branching({n for n, v in enumerate(plan.values) if v.storage in ("input", "constant", "state")})
+    _check_body(plan, plan.body, defined)
     for v in plan.outputs:
-        if v not in defined:
+        if v not in defined.members:
             raise LoadError(f"output {plan.values[v].name!r} is not defined at the end", plan.where)
 
 
-def _check_body(plan: RawPlan, body: Iterable[RawInstr], before: set[int]) -> set[int]:
-    """What is defined after `body`, given what is before it."""
-    defined = set(before)
+def _check_body(plan: RawPlan, body: Iterable[RawInstr], defined: Branching) -> None:
+    """Adds what `body` defines to what is defined before it."""
     for i in body:
         if i.op == "while":
             # the test runs at least once, the body perhaps never; a later round sees no less than the first
-            defined = _check_body(plan, i.cond_body, defined)
-            _check_instr(plan, i, defined)
-            _check_body(plan, i.body, defined)
+            _check_body(plan, i.cond_body, defined)
+            _check_instr(plan, i, defined.members)
+            _check_branch(plan, i.body, defined)
             continue
-        _check_instr(plan, i, defined)
+        _check_instr(plan, i, defined.members)
         if i.op == "if":
-            defined = _check_body(plan, i.body, defined) & _check_body(plan, i.orelse, defined)
+            new = _check_branch(plan, i.body, defined) & _check_branch(plan, i.orelse, defined)
         else:
-            defined.update(accesses(plan, i)[1])
-    return defined
+            new = set(accesses(plan, i)[1])
+        for v in new:
+            defined.add(v)
+
+
+def _check_branch(plan: RawPlan, body: Iterable[RawInstr], defined: Branching) -> set[int]:
+    """What `body` defines, which is forgotten behind it."""
+    entered = defined.enter()
+    _check_body(plan, body, defined)
+    return defined.leave(entered)
 
 
 def _check_instr(plan: RawPlan, i: RawInstr, defined: set[int]) -> None:
@@ -57,23 +66,22 @@ def _check_instr(plan: RawPlan, i: RawInstr, defined: set[int]) -> None:
         if v not in defined:
             raise LoadError(f"{i.path}: value {plan.values[v].name!r} is used before it is defined", plan.where)
     arguments = list(i.buffers) if i.op == "launch" else [*reads, *writes]
+    times = Counter(arguments)
+    states: dict[int | str, list[int]] = {}  # values of one state share its bytes
+    for v in times:
+        if plan.values[v].storage == "state":
+            states.setdefault(plan.values[v].at, []).append(v)
     for v in writes:
         value = plan.values[v]
         if value.storage in ("input", "constant"):
             place = {"input": "an input", "constant": "a constant"}[value.storage]
             raise LoadError(f"{i.path}: writes value {value.name!r}, which is stored in {place}", plan.where)
-        if arguments.count(v) > 1:
+        if times[v] > 1:
             raise LoadError(f"{i.path}: value {value.name!r} is written and given twice", plan.where)
-        _check_state_alias(plan, i, v, arguments)
-
-
-def _check_state_alias(plan: RawPlan, i: RawInstr, written: int, arguments: list[int]) -> None:
-    """Values of one state share its bytes: a launch that writes one may not see another."""
-    w = plan.values[written]
-    for v in arguments:
-        other = plan.values[v]
-        if v != written and w.storage == other.storage == "state" and w.at == other.at:
-            raise LoadError(f"{i.path}: values {w.name!r} and {other.name!r} share state {w.at!r}", plan.where)
+        shared = states[value.at] if value.storage == "state" else [v]
+        if len(shared) > 1:
+            other = plan.values[shared[0] if shared[0] != v else shared[1]]
+            raise LoadError(f"{i.path}: values {value.name!r} and {other.name!r} share state {value.at!r}", plan.where)
 
 
 @dataclass
@@ -84,6 +92,9 @@ class _Lifetimes:
     clock: int = 0
     first: dict[int, int] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
+    loops: int = 0
+    touched: list[int] = field(default_factory=list)
+    """What is used inside the loops around the current place."""
 
     def walk(self, body: Iterable[RawInstr]) -> None:
         for i in body:
@@ -101,39 +112,88 @@ class _Lifetimes:
             self.first.setdefault(v, self.clock)
         for v in (*reads, *writes):
             self.last[v] = self.clock
+        if self.loops:
+            self.touched += reads + writes
 
     def _loop(self, i: RawInstr) -> None:
-        start = self.clock
-        defined_before = set(self.first)
+        start, mark = self.clock, len(self.touched)
+        self.loops += 1
         self.walk(i.cond_body)
         self.clock += 1
         self._touch(i)
         self.walk(i.body)
         self.clock += 1
-        for v, used in self.last.items():
+        for v in self.touched[mark:]:
             # what was defined outside is needed by the next round until the loop ends
-            if used > start and v in defined_before:
+            if self.first.get(v, start + 1) <= start:
                 self.last[v] = self.clock
+        self.loops -= 1
+        if not self.loops:
+            self.touched.clear()
+
+
+class _Places:
+    """A set of numbers, in blocks of bits, that finds the neighbours of a number."""
+
+    def __init__(self, count: int) -> None:
+        self.blocks = [0] * (count // _BITS + 1)
+        self.filled = 0  # a bit for each block that is not empty
+
+    def flip(self, n: int) -> None:
+        """Puts the number in, or takes it out."""
+        block = n // _BITS
+        self.blocks[block] ^= 1 << n % _BITS
+        self.filled &= ~(1 << block)
+        self.filled |= (self.blocks[block] != 0) << block
+
+    def neighbours(self, n: int) -> list[int]:
+        """The largest number below `n` and the smallest above, if there are any."""
+        block, bit = divmod(n, _BITS)
+        near: list[int] = []
+        below, above = self.blocks[block] & ((1 << bit) - 1), self.blocks[block] >> bit + 1
+        other = self.filled & ((1 << block) - 1)
+        if below or other:
+            at = block if below else other.bit_length() - 1
+            near.append(at * _BITS + (below or self.blocks[at]).bit_length() - 1)
+        other = self.filled >> block + 1
+        if above:
+            near.append(n + _lowest(above) + 1)
+        elif other:
+            at = block + 1 + _lowest(other)
+            near.append(at * _BITS + _lowest(self.blocks[at]))
+        return near
+
+
+_BITS = 1024
+
+
+def _lowest(bits: int) -> int:
+    return (bits & -bits).bit_length() - 1
 
 
 def check_arena(plan: RawPlan, nbytes: Known, constant: Known) -> None:
-    """Raises LoadError where two values that are alive together overlap, as far as places are known at load."""
+    """Raises LoadError where two values that are alive together overlap, as far as places are known at load.
+
+    What is alive is apart so far, so a new value may only touch its neighbours.
+    """
     lives = _Lifetimes(plan)
     lives.walk(plan.body)
-    placed: list[tuple[int, int, int]] = []  # (first, value, offset)
-    for v, value in enumerate(plan.values):
-        if value.storage != "arena" or v not in lives.first:
-            continue
-        assert isinstance(value.at, int)
-        offset, size = constant(value.at), nbytes(v)
-        if offset is not None and size:
-            placed.append((lives.first[v], v, offset))
+    placed: list[tuple[int, int]] = []  # (offset, value)
+    for v in lives.first:
+        value = plan.values[v]
+        offset = constant(value.at) if value.storage == "arena" and isinstance(value.at, int) else None
+        if offset is not None and nbytes(v):
+            placed.append((offset, v))
     placed.sort()
-    alive: list[tuple[int, int]] = []
-    for first, v, offset in placed:
-        alive = [(w, at) for w, at in alive if lives.last[w] >= first]
-        for w, at in alive:
-            if offset < at + (nbytes(w) or 0) and at < offset + (nbytes(v) or 0):
-                a, b = plan.values[w].name, plan.values[v].name
+    alive, ends = _Places(len(placed)), sorted((lives.last[v], n) for n, (_, v) in enumerate(placed))
+    ended = 0
+    for first, v, n in sorted((lives.first[v], v, n) for n, (_, v) in enumerate(placed)):
+        while ends[ended][0] < first:
+            alive.flip(ends[ended][1])
+            ended += 1
+        for other in alive.neighbours(n):
+            low, high = min(n, other), max(n, other)
+            if placed[low][0] + (nbytes(placed[low][1]) or 0) > placed[high][0]:
+                a, b = plan.values[placed[other][1]].name, plan.values[v].name
                 raise LoadError(f"values {a!r} and {b!r} are alive together and overlap in the arena", plan.where)
-        alive.append((v, offset))
+        alive.flip(n)

@@ -14,7 +14,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package import canonical
 from hardtack.codegen.package.canonical import Fields, check_int, check_text, kind_of
 from hardtack.codegen.package.errors import LoadError
-from hardtack.codegen.package.plan_calls import RawCall, read_call
+from hardtack.codegen.package.plan_calls import MAX_RANK, RawCall, read_call
 
 _DTYPES = tuple(d.value for d in DType)
 _ACCESSES = ("read", "write", "readwrite")
@@ -258,6 +258,8 @@ class _Reader:
         shape, strides = self._indices(f, "shape", "exprs"), self._indices(f, "strides", "exprs")
         if len(shape) != len(strides):
             f.refuse(f"has {len(strides)} strides for {len(shape)} dimensions")
+        if len(shape) > MAX_RANK:
+            f.refuse(f"has {len(shape)} dimensions; at most {MAX_RANK} are known", "shape")
         storage = f.items("storage")
         if len(storage) != 2 or storage[0] not in _STORAGES:
             f.refuse("is not one of input, output, constant, state and arena with its place", "storage")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package.canonical import INT64_MAX, INT64_MIN
 from hardtack.codegen.package.errors import LoadError
-from hardtack.codegen.package.manifest import Dim, EntrySpec, Manifest, StateSpec, TensorSpec
+from hardtack.codegen.package.manifest import Dim, EntrySpec, Manifest, StateSpec, TensorSpec, row_major_problem
 from hardtack.codegen.package.plan_access import check_accesses
 from hardtack.codegen.package.plan_flow import check_arena, check_flow
 from hardtack.codegen.package.plan_gpu import check_gpu
@@ -26,15 +26,15 @@ Range = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class Proof:
-    """What is known of a plan's expressions: `ranges`, one an expression."""
+    """What is known of a plan's expressions: `ranges`, one an expression; `fixed`: those that no symbol is in."""
 
     plan: RawPlan
     ranges: tuple[Range, ...]
+    fixed: tuple[bool, ...]
 
     def constant(self, e: int) -> int | None:
-        """The expression's value where it does not depend on the symbols."""
-        lo, hi = self.ranges[e]
-        return lo if lo == hi else None
+        """The value of an expression that no symbol is in; the runtime, too, counts no other as a number."""
+        return self.ranges[e][0] if self.fixed[e] else None
 
     def constants(self, es: tuple[int, ...]) -> tuple[int, ...] | None:
         """The values of all of them, or None where one depends on the symbols."""
@@ -57,7 +57,7 @@ class Proof:
 
 def verify(plan: RawPlan, manifest: Manifest, entry: EntrySpec, target: str) -> Proof:
     """Proves `plan` sound as the plan of `entry` for `target`. Raises LoadError."""
-    proof = Proof(plan, tuple(_ranges(plan)))
+    proof = Proof(plan, tuple(_ranges(plan)), _fixed(plan))
     for what, found, wanted in (("entry", plan.entry, entry.name), ("target", plan.target, target)):
         if found != wanted:
             raise proof.refuse(f"{what} is {found!r}; the manifest says {wanted!r}")
@@ -89,6 +89,13 @@ def _ranges(plan: RawPlan) -> list[Range]:
                 raise LoadError(f"exprs[{index}] ({e.kind}) has the divisor {top}; it must be at least 1", plan.where)
         out.append((lo, hi))
     return out
+
+
+def _fixed(plan: RawPlan) -> tuple[bool, ...]:
+    out: list[bool] = []
+    for e in plan.exprs:
+        out.append(e.kind != "sym" and (e.kind == "const" or all(out[a] for a in e.args)))
+    return tuple(out)
 
 
 def _range(plan: RawPlan, e: RawExpr, known: list[Range]) -> Range:
@@ -178,19 +185,22 @@ def _check_syms(p: Proof, entry: EntrySpec) -> None:
     found = [(s.name, s.lo, s.hi) for s in p.plan.syms]
     if found != listed:
         raise p.refuse(f"its symbols {found} are not the manifest's {listed}")
-    for s in p.plan.syms:
+    for number, s in enumerate(p.plan.syms):
         value = p.plan.values[p.plan.inputs[s.input]]
         if s.dim is None and (value.shape or value.dtype is not DType.I64):
             raise p.refuse(f"symbol {s.name!r} is the value of input {s.input}, which is not a rank-0 i64")
         if s.dim is not None and s.dim >= len(value.shape):
             raise p.refuse(f"symbol {s.name!r} is dimension {s.dim} of input {s.input}, which has {len(value.shape)}")
-        if s.dim is not None and p.plan.exprs[value.shape[s.dim]] != RawExpr("sym", (p.plan.syms.index(s),)):
+        if s.dim is not None and p.plan.exprs[value.shape[s.dim]] != RawExpr("sym", (number,)):
             raise p.refuse(f"symbol {s.name!r} does not stand alone as dimension {s.dim} of input {s.input}")
 
 
 def _check_values(p: Proof) -> None:
     for number in p.plan.outputs:
-        _check_row_major(p, p.plan.values[number])
+        v = p.plan.values[number]
+        shape, strides = ([p.constant(e) for e in dims] for dims in (v.shape, v.strides))
+        if problem := row_major_problem(f"output {v.name!r}", shape, strides):
+            raise p.refuse(problem)
     for index, v in enumerate(p.plan.values):
         for e in (*v.shape, *v.strides):
             lo, hi = p.ranges[e]
@@ -206,19 +216,6 @@ def _check_values(p: Proof) -> None:
         if v.storage == "arena":
             _check_placed(p, v, nbytes)
     _check_nbytes(p, "the arena", p.plan.arena)
-
-
-def _check_row_major(p: Proof, v: RawValue) -> None:
-    """Whoever takes an output takes numel elements one after the other, whatever its strides say."""
-    step = 1
-    for d in reversed(range(len(v.shape))):
-        stride, size = p.constant(v.strides[d]), p.constant(v.shape[d])
-        if stride is not None and stride != step:
-            problem = f"output {v.name!r} has the stride {stride} in dimension {d}, not {step}"
-            raise p.refuse(f"{problem}: outputs are dense and row-major")
-        if size is None:
-            return
-        step *= size
 
 
 def _check_placed(p: Proof, v: RawValue, nbytes: int | None) -> None:
@@ -268,7 +265,7 @@ def _agrees(p: Proof, e: int, dim: Dim) -> bool:
     """Constants are equal, a symbol is that symbol; longer texts need only be no constant."""
     node = p.plan.exprs[e]
     if isinstance(dim, int):
-        return p.constant(e) == dim
+        return p.ranges[e] == (dim, dim)
     if node.kind == "sym":
         return p.plan.syms[node.args[0]].name == dim
     return node.kind != "const"

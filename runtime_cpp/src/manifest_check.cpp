@@ -35,26 +35,18 @@ int find(const NameIndex& index, std::string_view name) {
   return at == index.end() ? -1 : static_cast<int>(at->second);
 }
 
-// As far as the numbers are known: what depends on symbols is proved of the plans.
-Status check_row_major(const ManifestEntry& entry, const ManifestTensor& output) {
-  int64_t step = 1;  // -1: more than a stride can be
-  for (size_t d = output.shape.size(); d-- > 0;) {
-    const ManifestDim &size = output.shape[d], &stride = output.strides[d];
-    if (stride.fixed && stride.value != step) {
-      return error(HT_BAD_BUNDLE,
-                   "entry \"%s\": output \"%s\" has the stride %lld in dimension %zu, expected %lld: outputs are dense "
-                   "and row-major",
-                   entry.name, output.name, static_cast<long long>(stride.value), d, static_cast<long long>(step));
-    }
-    if (!size.fixed) break;
-    if (step < 0 || !checked_mul(step, size.value, &step)) step = -1;
-  }
-  return Status();
+KnownDims known_dims(const std::vector<ManifestDim>& dims) {
+  KnownDims known;
+  for (const ManifestDim& dim : dims) known.push_back(dim.fixed ? std::optional<int64_t>(dim.value) : std::nullopt);
+  return known;
 }
 
 Status check_entry(const Manifest& m, const ManifestEntry& entry) {
   HT_RETURN_IF_ERROR(check_unique(entry.inputs, "input"));
-  for (const ManifestTensor& output : entry.outputs) HT_RETURN_IF_ERROR(check_row_major(entry, output));
+  for (const ManifestTensor& output : entry.outputs) {
+    Status row_major = check_row_major(output.name, known_dims(output.shape), known_dims(output.strides));
+    HT_RETURN_IF_ERROR(in_context(std::move(row_major), "entry \"" + std::string(entry.name) + "\""));
+  }
   HT_RETURN_IF_ERROR(check_unique(entry.syms, "symbol"));
   for (const ManifestSym& sym : entry.syms) {
     if (sym.lo > sym.hi) return bad("entry \"%s\": symbol \"%s\" has an empty range", entry.name, sym.name);
@@ -217,6 +209,20 @@ const ManifestPlan* ManifestEntry::find_plan(std::string_view target) const {
 const ManifestMember* Manifest::find_member(std::string_view name) const {
   const int at = find(member_index, name);
   return at < 0 ? nullptr : &members[static_cast<size_t>(at)];
+}
+
+Status check_row_major(const char* output, const KnownDims& shape, const KnownDims& strides) {
+  int64_t step = 1;  // -1: more than a stride can be
+  for (size_t d = shape.size(); d-- > 0;) {
+    if (strides[d] && *strides[d] != step) {
+      return error(HT_BAD_BUNDLE,
+                   "output \"%s\" has the stride %lld in dimension %zu, expected %lld: outputs are dense and row-major",
+                   output, static_cast<long long>(*strides[d]), d, static_cast<long long>(step));
+    }
+    if (!shape[d]) break;
+    if (step < 0 || !checked_mul(step, *shape[d], &step)) step = -1;
+  }
+  return Status();
 }
 
 Status check_manifest(Manifest* m) {

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "checked.h"
+#include "manifest_check.h"
 #include "plan_verify.h"
 
 namespace hardtack::rt {
@@ -20,7 +21,7 @@ class Places {
       : plan_(plan), exprs_(exprs), only_constant_(only_constant), nbytes_(*nbytes) {}
 
   Status check() {
-    for (const uint32_t v : plan_.outputs) HT_RETURN_IF_ERROR(check_row_major(plan_.values[v]));
+    HT_RETURN_IF_ERROR(check_outputs());
     HT_RETURN_IF_ERROR(check_sizes());
     HT_RETURN_IF_ERROR(check_arena());
     HT_RETURN_IF_ERROR(check_workspaces());
@@ -39,13 +40,13 @@ class Places {
         return error(HT_BAD_BUNDLE, "value \"%s\": a size or stride is negative, or it is not below 2^48 bytes",
                      v.name);
       }
-      HT_RETURN_IF_ERROR(check_gaps(v, nbytes_[i]));
+      HT_RETURN_IF_ERROR(check_reach(v, nbytes_[i]));
     }
     return Status();
   }
 
-  // What the plan writes has one place for each element, and nothing in between.
-  Status check_gaps(const Value& v, int64_t nbytes) const {
+  // Copies, fills and hosts take what the plan writes as numel * itemsize bytes; nothing goes by its strides.
+  Status check_reach(const Value& v, int64_t nbytes) const {
     if (v.storage == Storage::input || v.storage == Storage::constant) return Status();
     int64_t numel_nbytes = nbytes == 0 ? 0 : itemsize(v.dtype);
     bool fits = true;
@@ -53,21 +54,23 @@ class Places {
       fits = fits && checked_mul(numel_nbytes, exprs_[plan_.shape(v)[d]], &numel_nbytes);
     }
     if (fits && numel_nbytes == nbytes) return Status();
-    return error(HT_BAD_BUNDLE, "value \"%s\": its strides leave gaps or overlap, it reaches over %lld bytes", v.name,
-                 static_cast<long long>(nbytes));
+    return error(HT_BAD_BUNDLE, "value \"%s\": its strides reach over %lld bytes, its elements have %s", v.name,
+                 static_cast<long long>(nbytes), fits ? std::to_string(numel_nbytes).c_str() : "more");
   }
 
-  // Whoever takes an output takes numel elements one after the other, whatever its strides say.
-  Status check_row_major(const Value& v) const {
-    int64_t step = 1;  // -1: more than a stride can be
-    for (uint32_t d = v.ndim; d-- > 0;) {
-      const uint32_t size = plan_.shape(v)[d], stride = plan_.strides(v)[d];
-      if (known(stride) && exprs_[stride] != step) {
-        return error(HT_BAD_BUNDLE, "output \"%s\": stride %u is %lld, expected %lld: outputs are dense and row-major",
-                     v.name, d, static_cast<long long>(exprs_[stride]), static_cast<long long>(step));
-      }
-      if (!known(size)) return Status();
-      if (step < 0 || !checked_mul(step, exprs_[size], &step)) step = -1;
+  KnownDims known_dims(const uint32_t* exprs, uint32_t ndim) const {
+    KnownDims dims;
+    for (uint32_t d = 0; d < ndim; ++d) {
+      dims.push_back(known(exprs[d]) ? std::optional<int64_t>(exprs_[exprs[d]]) : std::nullopt);
+    }
+    return dims;
+  }
+
+  Status check_outputs() const {
+    for (const uint32_t index : plan_.outputs) {
+      const Value& v = plan_.values[index];
+      HT_RETURN_IF_ERROR(
+          check_row_major(v.name, known_dims(plan_.shape(v), v.ndim), known_dims(plan_.strides(v), v.ndim)));
     }
     return Status();
   }

@@ -4,6 +4,7 @@
 //   plan_flow.cpp    definitions before uses, writes, launch arguments; finds the lifetimes
 //   plan_gpu.cpp     kernels and launches of a CUDA or HIP target
 //   plan_access.cpp  launches are declared calls, what they access lies inside the values and has been written
+//   plan_written.cpp the elements that are written so far
 //   plan_places.cpp  sizes and places for given expression values: at load where constant, else for each new shape
 #pragma once
 

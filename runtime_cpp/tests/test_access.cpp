@@ -71,6 +71,10 @@ TEST_CASE("parts that make up the whole output, in any order and form") {
   CHECK(check({{0, {0}, {1}}, {0, {12}, {1}}}) == "");
   CHECK(check({{0, {3, 1}, {4, 1}}, {3, {3}, {4}}, {1, {3, 2}, {4, 1}}}) == "");
   CHECK(check({{0, {4}, {1}}, {8, {4}, {1}}, {4, {4}, {1}}}) == "");
+  CHECK(check({{0, {12, 1}, {1, INT64_MIN}}}) == "");
+  CHECK(check({{0, {7, 6}, {1, 1}}}) == "");
+  CHECK(check({{0, {3, 3, 2}, {4, 1, 1}}}) == "");
+  CHECK(check({{0, {2, 2}, {1, 1}}, {3, {9}, {1}}}) == "");
 }
 
 TEST_CASE("parts that leave an element, or go too far") {
@@ -104,6 +108,25 @@ TEST_CASE("a plan cannot make its proof long") {
   CHECK(load_message(parts.s) == "");
   for (int i = 0; i < 4096; ++i) p.body.push_back(launch);
   CHECK(load_message(parts.s) == "kernel scale_f32: its accesses are too many to be proved");
+}
+
+TEST_CASE("what a branch wrote is undone part by part") {
+  Parts parts({{0, {3}, {1}}, {3, {3}, {1}}, {6, {3}, {1}}, {9, {3}, {1}}, {0, {12}, {1}}});
+  PlanText& p = parts.s.plan;
+  const int flag = p.input("flag", "bool", {}, {});
+  parts.s.entry.inputs = {manifest_tensor("bool", "flag", {}, {})};
+  const std::vector<std::string>& l = parts.launches;
+  const auto message = [&](const std::vector<std::string>& body) {
+    p.body = body;
+    return load_message(parts.s);
+  };
+  const std::string not_whole = "output \"y\" is not written as a whole";
+  const std::string inner = p.branch(flag, {l[1], l[2], l[3]}, {l[2]});
+  CHECK(message({l[0], p.branch(flag, {inner}, {}), l[1], l[2], l[3]}) == "");
+  CHECK(message({l[0], p.branch(flag, {l[2], inner, inner}, {l[4]}), l[1], l[2]}) == not_whole);
+  CHECK(message({l[0], p.branch(flag, {l[2], inner, l[1], l[3]}, {l[4]})}) == "");
+  CHECK(message({l[2], l[0], p.branch(flag, {l[1]}, {l[3], l[1], l[1]}), l[3]}) == not_whole);
+  CHECK(message({l[2], l[0], p.branch(flag, {l[1]}, {l[3], l[1], l[1]}), l[3], l[1]}) == "");
 }
 
 TEST_CASE("what one branch leaves out is not written behind the if, what both write is") {

@@ -271,9 +271,9 @@ TEST_CASE("an output whose strides depend on sizes is proved row-major when a sh
   auto out = session.run({Tensor::of(x, {2, 2})});
   REQUIRE(!out.ok());
   CHECK(out.status().code() == HT_BAD_BUNDLE);
-  CHECK(
-      std::string(out.status().message()) ==
-      "entry \"rows\" with s0 = 2, s1 = 2: output \"out\": stride 0 is 2, expected 1: outputs are dense and row-major");
+  CHECK(std::string(out.status().message()) ==
+        "entry \"rows\" with s0 = 2, s1 = 2: output \"out\" has the stride 2 in dimension 0, expected 1: outputs are "
+        "dense and row-major");
 }
 
 TEST_CASE("bind tells the outputs' sizes and runs nothing") {

@@ -217,6 +217,7 @@ def manifest_cases() -> Iterator[tuple[str, bytes]]:
         yield f"manifest: {what}", pack({**good_files(), "manifest.json": changed})
 
 
+SIXTY_FIVE = {"name": "t", "dtype": "f32", "shape": [3] * 65, "strides": [3] * 65, "storage": ["arena", 4]}
 PLAN_EDITS: dict[str, tuple[str, object]] = {
     "format 1": ("format", 1),
     "format 3": ("format", 3),
@@ -267,6 +268,7 @@ PLAN_EDITS: dict[str, tuple[str, object]] = {
     "an access at no expression": ("kernels/0/calls/0/accesses/0/0/1", 99),
     "an access of a size of no expression": ("kernels/0/calls/0/accesses/0/0/2/0", 99),
     "a fill of what is only read": ("kernels/0/calls/0/accesses/0/0/0", "fill"),
+    "a value of 65 dimensions": ("values/3", SIXTY_FIVE),
     "an access that leaves its value": ("kernels/1/calls/0/accesses/1/0/2/0", 2),
     "an access behind its value": ("kernels/1/calls/0/accesses/1", [["touch", 4, [3], [3]], ["fill", 3, [3], [3]]]),
     "an output that is only touched": ("kernels/1/calls/0/accesses/1/0/0", "touch"),
@@ -285,6 +287,21 @@ def plan_cases() -> Iterator[tuple[str, bytes]]:
     for what, (path, value) in PLAN_EDITS.items():
         yield f"plan: {what}", with_plan(setter(path, value))
 
+    def more_calls(kernel: int, **change: object) -> bytes:
+        def edit(plan: Document) -> None:
+            calls = plan["kernels"][kernel]["calls"]
+            calls.append({**deepcopy(calls[0]), **change})
+
+        return with_plan(edit)
+
+    yield "plan: a call of a kernel twice", more_calls(1)
+    yield "plan: a call that differs in its accesses only", more_calls(1, accesses=[[], []])
+    fills_input = [[["fill", 4, [3], [3]]], [], []]
+    yield (
+        "plan: a fill of what is only read in a call that nothing launches",
+        more_calls(0, ints=[4, 4], accesses=fills_input),
+    )
+    yield "plan: a launch that passes a symbol for a number", symbol_for_a_number()
     yield "plan: an arena of -1", with_exprs(_set_arena, ["const", -1])
     yield "plan: an arena of 2^48", with_exprs(_set_arena, ["const", 2**48])
     yield "plan: an arena too small", with_exprs(_small_arena, ["const", 4], ["const", 8])
@@ -328,20 +345,39 @@ def with_exprs(change: Callable[[Document, int], None], *nodes: Any) -> bytes:
     return with_plan(edit)
 
 
-def with_stride(stride: Any) -> bytes:
-    """The good bundle with another last stride of its output y, of which the manifest says only a text."""
+def with_both(edit_plan: Callable[[Document], None], edit_manifest: Callable[[Document], None]) -> bytes:
+    """The good bundle with the plan of `forward` and the manifest edited."""
     files = good_files()
     document = json.loads(files[PLAN])
-    document["values"][4]["strides"][1] = len(document["exprs"])
-    document["exprs"].append(stride)
+    edit_plan(document)
     manifest = json.loads(files["manifest.json"])
-    manifest["entries"][0]["outputs"][0]["strides"][1] = "step"
+    edit_manifest(manifest)
     files[PLAN] = canonical.dumps(document)
     for m in manifest["members"]:
         if m["name"] == PLAN:
             m.update(nbytes=len(files[PLAN]), sha256=hashlib.sha256(files[PLAN]).hexdigest())
     files["manifest.json"] = canonical.dumps(manifest)
     return pack(files)
+
+
+def with_stride(stride: Any) -> bytes:
+    """The good bundle with another last stride of its output y, of which the manifest says only a text."""
+
+    def edit(plan: Document) -> None:
+        plan["values"][4]["strides"][1] = len(plan["exprs"])
+        plan["exprs"].append(stride)
+
+    return with_both(edit, setter("entries/0/outputs/0/strides/1", "step"))
+
+
+def symbol_for_a_number() -> bytes:
+    """A launch passes n, which can only be 4, where its kernel's call has a 4."""
+
+    def edit(plan: Document) -> None:
+        plan["syms"][0].update(lo=4, hi=4)
+        plan["kernels"][0]["calls"][0]["ints"][0] = 2
+
+    return with_both(edit, lambda m: m["entries"][0]["syms"][0].update(lo=4, hi=4))
 
 
 def _set_strides(plan: Document, first: int) -> None:

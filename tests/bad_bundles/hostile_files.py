@@ -6,9 +6,10 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import corpus
 import corpus_cuda
@@ -150,6 +151,121 @@ def relocations(n: int) -> bytes:
     return corpus.with_member(LIBRARY, bytes(library) + first * n)
 
 
+class _Body:
+    """A plan to which values of the arena, calls and instructions are added."""
+
+    def __init__(self, plan: Document) -> None:
+        self.plan = plan
+        self.numbers: dict[int, int] = {}
+        self.flag = self.value("flag", "bool", ())
+        plan["body"].insert(0, self.fill(self.flag))
+        plan["arena"] = self.number(2**40)
+
+    def number(self, n: int) -> int:
+        """The expression of a number."""
+        if n not in self.numbers:
+            self.plan["exprs"].append(["const", n])
+            self.numbers[n] = len(self.plan["exprs"]) - 1
+        return self.numbers[n]
+
+    def value(self, name: str, dtype: str, shape: tuple[int, ...], nbytes: int = 64) -> int:
+        """A value at the next offset, row-major if it has one dimension."""
+        values = self.plan["values"]
+        offset = self.number(2**20 + nbytes * len(values))
+        sizes, strides = [self.number(n) for n in shape], [self.number(1)] * len(shape)
+        values.append({"name": name, "dtype": dtype, "shape": sizes, "strides": strides, "storage": ["arena", offset]})
+        return len(values) - 1
+
+    def fill(self, value: int) -> Document:
+        return {"op": "fill", "dst": value, "bits": 1, "origin": 0}
+
+    def branch(self, *then: Document) -> Document:
+        return {"op": "if", "cond": self.flag, "then": list(then), "else": [], "origin": 0}
+
+    def kernel(self, access: str, *calls: list[Any]) -> int:
+        """A kernel of as many buffers as there are accesses in a call; its int is the number of the call."""
+        nothing = self.number(0)
+        records = [
+            {"ints": [self.number(n)], "shared": nothing, "per_worker": nothing, "accesses": [[a] for a in accesses]}
+            for n, accesses in enumerate(calls)
+        ]
+        params = [["buffer", "f32", access]] * len(calls[0]) + [["int"]]
+        self.plan["kernels"].append({"name": f"z{len(self.plan['kernels'])}", "params": params, "calls": records})
+        return len(self.plan["kernels"]) - 1
+
+    def launch(self, kernel: int, buffers: list[int], call: int) -> Document:
+        nothing = self.number(0)
+        launch = {"op": "launch", "kernel": kernel, "buffers": buffers, "ints": [self.number(call)], "origin": 0}
+        return {**launch, "shared": nothing, "per_worker": nothing}
+
+    def parts(self) -> list[Document]:
+        """Launches that fill as many parts of one value as are kept, of 40 dimensions, none where another ends, and one
+        that fills another.
+        """
+        shape = [self.number(2)] * 40
+        strides = [self.number(101 + 2 * d) for d in range(40)]
+        calls = [[["fill", self.number(n * 2**14), shape, strides]] for n in range(65)]
+        kernel, value = self.kernel("write", *calls), self.value("parts", "f32", (2**24,), 2**26)
+        return [self.launch(kernel, [value], n) for n in range(65)]
+
+
+def _body(edit: Callable[[_Body, int], list[Document]]) -> Callable[[int], bytes]:
+    """The good bundle with the instructions that `edit` gives for n."""
+
+    def change(plan: Document, n: int) -> None:
+        plan["body"][1:1] = edit(_Body(plan), n)
+
+    return lambda n: corpus.with_plan(lambda plan: change(plan, n))
+
+
+def _parts(b: _Body, n: int) -> list[Document]:
+    *first, last = b.parts()
+    return first + [last] * n
+
+
+def _parts_in_branches(b: _Body, n: int) -> list[Document]:
+    *first, last = b.parts()
+    return [*first, b.branch(*[b.branch(last), last] * n)]
+
+
+def _branches(b: _Body, n: int) -> list[Document]:
+    values = [b.value(f"w{i}", "f32", ()) for i in range(n)]
+    return [b.fill(v) for v in values] + [b.branch(b.fill(values[0]))] * n
+
+
+def _alive(b: _Body, n: int) -> list[Document]:
+    values = [b.value(f"w{i}", "f32", ()) for i in range(n)]
+    return [b.fill(v) for v in values] * 2
+
+
+def _buffers(b: _Body, n: int) -> list[Document]:
+    values = [b.value(f"w{i}", "f32", (1,)) for i in range(n)]
+    one = ["fill", b.number(0), [b.number(1)], [b.number(1)]]
+    return [b.launch(b.kernel("write", [one] * n), values, 0)]
+
+
+parts = _body(_parts)
+
+
+def filled_by(numel: int, boxes: Sequence[tuple[int, Sequence[tuple[int, int]]]], in_branch: int) -> bytes:
+    """A value that launches fill, each a box (offset; sizes and strides), and that is read then. The last `in_branch`
+    of them stand in both branches of an `if`, in the one from first to last, in the other from last to first.
+    """
+
+    def edit(b: _Body, n: int) -> list[Document]:
+        calls = [
+            [["fill", b.number(at), [b.number(size) for size, _ in dims], [b.number(stride) for _, stride in dims]]]
+            for at, dims in boxes
+        ]
+        kernel, value, other = b.kernel("write", *calls), b.value("w", "f32", (n,)), b.value("v", "f32", (n,))
+        launches = [b.launch(kernel, [value], n) for n in range(len(boxes))]
+        split = max(0, len(launches) - in_branch)
+        both = {**b.branch(*launches[split:]), "else": launches[split:][::-1]}
+        return [*launches[:split], both, {"op": "copy", "src": value, "dst": other, "origin": 0}]
+
+    return _body(edit)(numel)
+
+
 GROWING: dict[str, tuple[Callable[[int], bytes], int]] = {
     "targets": (targets, 5000),
     "entries": (_rows("entries", lambda row, i: None), 500),
@@ -174,6 +290,11 @@ GROWING: dict[str, tuple[Callable[[int], bytes], int]] = {
     "kernels": (kernels, 400),
     "sections": (sections, 10000),
     "program headers": (relocations, 16000),
+    "parts of a value": (parts, 1500),
+    "parts of a value in branches": (_body(_parts_in_branches), 750),
+    "branches": (_body(_branches), 2000),
+    "values that are alive together": (_body(_alive), 2000),
+    "buffers of a launch": (_body(_buffers), 2000),
 }
 """What grows -> how it is made, and the n to begin with."""
 
@@ -181,10 +302,6 @@ GROWING: dict[str, tuple[Callable[[int], bytes], int]] = {
 def _tensors(m: Document, key: str, n: int) -> None:
     row = m["entries"][0][key][0]
     m["entries"][0][key] += [{**row, "name": f"z{LONG}{i:07}"} for i in range(n)]
-
-
-def _aliases(m: Document, n: int) -> None:
-    m["parameters"][-1]["aliases"] = [f"{LONG}{i:07}" for i in range(n)]
 
 
 def _symbols(m: Document, n: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import corpus
 import corpus_cuda
 import corpus_hip
+import hostile_files
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -161,3 +162,37 @@ def test_both_readers_judge_changed_plans_alike(tmp_path: Path, device: str, dat
     path.write_bytes(WITH_PLAN[device](_changes(data)))
     python, runtime = corpus.python_error(path), corpus.runtime_error(path)
     assert (python == "") == (runtime == ""), f"python: {python or 'sound'}\nruntime: {runtime or 'sound'}"
+
+
+Part = tuple[int, list[tuple[int, int]]]
+
+
+def _inside(part: Part) -> bool:
+    """Whether a box of so many elements and strides lies inside a value of 12."""
+    reaches = [(size - 1) * stride for size, stride in part[1]]
+    ends = part[0] + sum(min(r, 0) for r in reaches), part[0] + sum(max(r, 0) for r in reaches)
+    return 0 <= ends[0] <= ends[1] < 12
+
+
+PARTS = st.lists(
+    st.tuples(st.integers(0, 9), st.lists(st.tuples(st.integers(1, 6), st.integers(-2, 6)), max_size=3)).filter(
+        _inside
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(PARTS, st.integers(0, 2))
+def test_both_readers_put_parts_together_alike(tmp_path: Path, parts: list[Part], in_branch: int) -> None:
+    path = tmp_path / "parts.pkg"
+    path.write_bytes(hostile_files.filled_by(12, parts, in_branch))
+    python, runtime = corpus.python_error(path), corpus.runtime_error(path)
+    assert (python == "") == (runtime == ""), f"python: {python or 'sound'}\nruntime: {runtime or 'sound'}"
+
+
+def test_a_stride_of_a_size_of_one_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "good.pkg"
+    path.write_bytes(hostile_files.filled_by(12, [(0, [(12, 1), (1, -(2**63))])], 0))
+    assert corpus.python_error(path) == corpus.runtime_error(path) == ""

@@ -51,6 +51,16 @@ def test_time_and_memory_grow_as_the_file_does(what: str, reader: str, tmp_path:
 
 
 @pytest.mark.parametrize("reader", READERS)
+def test_a_proof_ends(reader: str, tmp_path: Path) -> None:
+    path = tmp_path / "long.pkg"
+    path.write_bytes(hostile_files.parts(7000))
+    seconds, nbytes, error = _cost(reader, path)
+    assert "too many to be proved" in error
+    assert nbytes < 32 * MEGABYTE + NBYTES_A_BYTE[reader] * path.stat().st_size
+    assert seconds < 5  # against minutes of comparing dimensions
+
+
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("what", hostile_files.SPARSE)
 def test_a_sparse_file_costs_what_is_there(what: str, reader: str, tmp_path: Path) -> None:
     path = tmp_path / "sparse.pkg"
