@@ -11,14 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import hardtack
 from hardtack.codegen.accesses import tighter
-from hardtack.codegen.ir.expr import Expr, const, sym
+from hardtack.codegen.ir.expr import const, sym
 from hardtack.codegen.ir.plan import Access, Launch, span
-from hardtack.codegen.package.plan_access import Box, Written, box_of
 from tests.codegen.compare import compile_module
 from tests.codegen.runner import Runner
 from tests.codegen.tables import suites_by_name
@@ -122,51 +119,6 @@ def _whole(accesses: tuple[tuple[Access, ...], ...]) -> tuple[tuple[Access, ...]
     """Fills of parts made fills of the 39 elements of the concatenation."""
     whole = Access(True, const(0), (const(39),), (const(1),))
     return tuple(tuple(whole if a.fills and len(a.shape) > 1 else a for a in x) for x in accesses)
-
-
-SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(-6, 6)), max_size=3)
-
-
-def members(box: Box) -> set[int]:
-    found = {box.offset}
-    for n, s in box.dims:
-        found = {e + i * s for e in found for i in range(n)}
-    return found
-
-
-@given(st.integers(0, 20), SIZES)
-def test_a_box_keeps_its_elements(offset: int, dims: list[tuple[int, int]]) -> None:
-    wanted = {e.item() for e in elements(_access(offset, dims), int_of)}
-    assert members(box_of(offset, [n for n, _ in dims], [s for _, s in dims])) == wanted
-
-
-@given(st.lists(st.tuples(st.integers(0, 8), SIZES), max_size=6), st.integers(1, 12))
-def test_what_counts_as_whole_is_whole(parts: list[tuple[int, list[tuple[int, int]]]], numel: int) -> None:
-    written, found = Written(set(), {}), set()
-    for offset, dims in parts:
-        box = box_of(offset, [n for n, _ in dims], [s for _, s in dims])
-        if min(members(box)) >= 0 and max(members(box)) < numel:
-            written.add(0, numel, box)
-            found |= members(box)
-    if 0 in written.whole:
-        assert found == set(range(numel))
-
-
-@given(st.permutations(range(7)), st.integers(1, 4), st.integers(1, 3))
-def test_the_pieces_of_a_concatenation_are_whole_in_any_order(order: list[int], rows: int, width: int) -> None:
-    written = Written(set(), {})
-    for k in order:
-        assert 0 not in written.whole
-        written.add(0, rows * 7 * width, box_of(k * width, [rows, width], [7 * width, 1]))
-    assert 0 in written.whole
-
-
-def _access(offset: int, dims: list[tuple[int, int]]) -> Access:
-    return Access(True, const(offset), tuple(const(n) for n, _ in dims), tuple(const(s) for _, s in dims))
-
-
-def int_of(e: Expr) -> int:
-    return int(repr(e))
 
 
 class Parts(torch.nn.Module):

@@ -55,6 +55,27 @@ def test_what_is_cut_in_two_is_put_together(dims: list[tuple[int, int]], at: int
     assert union_of(boxed(0, cut(size)), boxed(size * stride, cut(2))) == boxed(0, cut(size + 2))
 
 
+@given(st.lists(st.tuples(st.integers(0, 8), DIMS), max_size=6), st.integers(1, 12))
+def test_what_counts_as_whole_is_whole(parts: list[tuple[int, list[tuple[int, int]]]], numel: int) -> None:
+    written, found = Written(Branching(set())), set()
+    for offset, dims in parts:
+        box = boxed(offset, dims)
+        if min(inside(box)) >= 0 and max(inside(box)) < numel:
+            written.add(0, numel, box)
+            found |= inside(box)
+    if 0 in written.whole.members:
+        assert found == set(range(numel))
+
+
+@given(st.permutations(range(7)), st.integers(1, 4), st.integers(1, 3))
+def test_the_pieces_of_a_concatenation_are_whole_in_any_order(order: list[int], rows: int, width: int) -> None:
+    written = Written(Branching(set()))
+    for k in order:
+        assert 0 not in written.whole.members
+        written.add(0, rows * 7 * width, boxed(k * width, [(rows, 7 * width), (width, 1)]))
+    assert 0 in written.whole.members
+
+
 def test_a_value_is_whole_when_its_parts_are_all_there() -> None:
     written = Written(Branching(set()))
     for n in range(MAX_PARTS):
