@@ -16,6 +16,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from hardtack.export.conditions import shape_env
 from hardtack.export.decompose import decompose
+from hardtack.export.dense_operands import dense_operands, writes_through
 from hardtack.export.dynamic import Prepared, prepare
 from hardtack.export.errors import (
     CaptureError,
@@ -115,6 +116,8 @@ def capture(
         if not strict and _buffer_entered_twice(ep):
             strict = True
             ep, watch = _export(module, prepared, strict)
+        if writes_through(ep):
+            ep, watch = _export(module, prepared, strict, dense=False)
     _refuse_places(ep, examples)
     decided = mattering(watch, ep, module, prepared)
     return replace(_finish(ep, prepared, folds), decided=decided)
@@ -253,8 +256,8 @@ def check_eval(module: nn.Module) -> None:
     raise TrainingModeError(what, fix="call .eval() on the module before exporting")
 
 
-def _export(module: nn.Module, prepared: Prepared, strict: bool) -> tuple[ExportedProgram, Watch]:
-    with torch.no_grad(), noted_lines(), kept_whole(), rounded_down(), watched() as watch:
+def _export(module: nn.Module, prepared: Prepared, strict: bool, dense: bool = True) -> tuple[ExportedProgram, Watch]:
+    with torch.no_grad(), noted_lines(), kept_whole(), dense_operands(dense), rounded_down(), watched() as watch:
         try:
             ep = torch.export.export(
                 module, prepared.args, prepared.kwargs, dynamic_shapes=prepared.hints, strict=strict
@@ -325,7 +328,7 @@ def _from_torchscript(module: Any, args: tuple[Any, ...], kwargs: Any, dynamic_s
 def _finish(ep: ExportedProgram, prepared: Prepared, before: Folds | None = None) -> Captured:
     """`before`: what was noted of numbers while the program was traced; decomposition traces what is left of them."""
     try:
-        with kept_whole(), rounded_down(), folds_noted() as folds:
+        with kept_whole(), dense_operands(not writes_through(ep)), rounded_down(), folds_noted() as folds:
             plain = decompose(ep)
     except ExportError:
         raise

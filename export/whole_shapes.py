@@ -61,7 +61,7 @@ def _matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x.new_empty((*batch, *rows, *columns))
 
 
-def _traced_only(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+def traced_only(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function where torch traces; the op itself of tensors with numbers in them, with which torch computes
     meanwhile.
     """
@@ -82,7 +82,7 @@ def _listed(given: Any) -> tuple[int, ...]:
     return (given,) if isinstance(given, int) else tuple(given)
 
 
-def _within(function: Callable[..., Any]) -> Callable[..., Any]:
+def within_mode(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as a rule of torch's fake tensors, run in their mode."""
 
     def rule(mode: Any, *args: Any, **kwargs: Any) -> Any:
@@ -108,9 +108,9 @@ def kept_whole() -> Iterator[None]:
     saved = {op: dict(op.py_kernels) for op in rules}
     metas = {op: meta_table[op] for op in rules if op in meta_table}
     for op, function in rules.items():
-        fast[op] = _within(function)  # where a size is symbolic
+        fast[op] = within_mode(function)  # where a size is symbolic
         meta_table[op] = function  # elsewhere: torch decomposes no op that it has a rule for
-        op.py_kernels.update(dict.fromkeys(_KEYS, _traced_only(op, function)))
+        op.py_kernels.update(dict.fromkeys(_KEYS, traced_only(op, function)))
         op._dispatch_cache.clear()
     try:
         yield
