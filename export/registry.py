@@ -16,6 +16,7 @@ from hardtack.export import (
     convert_powers,  # noqa: F401
     convert_reductions,  # noqa: F401
     convert_rnn,  # noqa: F401
+    convert_special,  # noqa: F401
     convert_strided,  # noqa: F401
     convert_sums,  # noqa: F401
     convert_views,  # noqa: F401

@@ -54,6 +54,11 @@ def unary_float() -> dict[str, Function]:
     rows["nan_to_num"] = lambda x: torch.nan_to_num(x, 1.0, 2.0, 3.0)
     rows["masked_fill"] = lambda x: x.masked_fill(x > 0.5, -7.0)
     rows["logit"] = lambda x: torch.logit(x, 0.1)
+    s = torch.special
+    rows["bessel"] = lambda x: [f(y) for f in (torch.i0, s.i0e, s.i1, s.i1e) for y in (x, x * 9)]
+    rows["digamma"] = lambda x: [torch.digamma(y) for y in (x, x * 5, x.abs() * 40)]
+    # eager's is infinite at no negative integer, and of f64 has the accuracy of f32
+    rows["trigamma"] = lambda x: [torch.polygamma(1, y) for y in (x.float().clamp_min(-0.9), x.abs().float() * 40)]
     rows["erfinv"] = lambda x: torch.erfinv(x.clamp(-0.875, 0.875))
     return rows
 
