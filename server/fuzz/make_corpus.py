@@ -32,6 +32,13 @@ def document(**more: Any) -> bytes:
     return json.dumps({"id": "é", "inputs": [{**INPUT, "data": [[1, 2, 3, 4.5], [5, 6, -7e3, 8]]}], **more}).encode()
 
 
+def sequence(**parameters: Any) -> bytes:
+    """A request of a sequence of the model that keeps a state."""
+    tensor = {"name": "x", "datatype": "FP32", "shape": [4], "data": [1, 2, 3, 4]}
+    body = {"inputs": [tensor], "parameters": {"sequence_id": "a"} | parameters}
+    return http("POST", "/v2/models/s/infer", json.dumps(body).encode())
+
+
 def http_seeds() -> dict[str, bytes]:
     binary = {**INPUT, "parameters": {"binary_data_size": 32}}
     text = json.dumps({"inputs": [binary], "outputs": [{"name": "y", "parameters": {"binary_data": True}}]}).encode()
@@ -42,15 +49,45 @@ def http_seeds() -> dict[str, bytes]:
         {"name": "u", "datatype": "UINT8", "shape": [1, 2], "data": [[0, 255]]},
         {"name": "s", "datatype": "FP64", "shape": [], "data": 1.5e300},
     ]
+    half = {"datatype": "FP16", "shape": [2], "parameters": {"binary_data_size": 4}}
+    plain = {"FP32": [0.5, -1], "FP64": [1e300, 2], "INT64": [-1, 2], "INT32": [3, 4], "INT16": [5, 6], "INT8": [7, 8]}
+    plain |= {"UINT8": [9, 255], "BOOL": [True, False]}
+    names = ["f32", "f64", "i64", "i32", "i16", "i8", "u8", "bool"]
+    all_types = [
+        {"name": f"x_{name}", "datatype": kind, "shape": [2], "data": data}
+        for name, (kind, data) in zip(names, plain.items(), strict=True)
+    ]
+    all_types += [{"name": "x_f16", **half}, {"name": "x_bf16", **half, "datatype": "BF16"}]
+    outputs = [{"name": "y_f16", "parameters": {"binary_data": True}}, *({"name": f"y_{name}"} for name in names)]
+    entry = json.dumps({"inputs": all_types, "outputs": outputs, "parameters": {"entry": "types"}}).encode()
+    many = {"name": "x", "datatype": "FP32", "shape": [64, 4], "data": [i / 7 for i in range(256)]}
     region = b'{"key": "/k", "offset": 0, "byte_size": 8}'
     zlib_in = {"Content_Encoding": "deflate", "Accept_Encoding": "gzip;q=1"}
     shared = {"inputs": [{**INPUT, "parameters": inside}], "outputs": [{"name": "y", "parameters": inside}]}
+    bad_outputs = [{"name": "y", "parameters": {**inside, "shared_memory_byte_size": 8}}]
     parameters = {"timeout": 10, "sequence_id": "a", "sequence_start": True, "entry": "f", "binary_data_output": True}
     return {
         "json": http("POST", INFER, document(outputs=[{"name": "y"}], parameters=parameters)),
         "types": http("POST", "/v2/models/m/versions/1/infer", json.dumps({"inputs": types}).encode()),
+        "plain": http("POST", INFER, document()),
+        "entry": http("POST", INFER, entry + b"abcdefgh", Inference_Header_Content_Length=str(len(entry))),
+        "compressed": http("POST", INFER, json.dumps({"inputs": [many]}).encode(), Accept_Encoding="deflate"),
+        "guard": http("POST", INFER, json.dumps({"inputs": [{**many, "shape": [13, 4], "data": [0] * 52}]}).encode()),
+        "start": sequence(sequence_start=True),
+        "next": sequence(),
+        "end": sequence(sequence_end=True, binary_data_output=True),
+        "number": sequence(sequence_id=7, sequence_start=True, sequence_end=True),
+        "alone": sequence(sequence_id=""),
+        "statistics": http("GET", "/v2/models/m/versions/1/stats"),
+        "all": http("GET", "/v2/models/stats"),
+        "config": http("GET", "/v2/models/s/config"),
+        "ready": http("GET", "/v2/models/m/ready"),
+        "model": http("GET", "/v2/models/m"),
+        "server": http("GET", "/v2"),
         "binary": http("POST", INFER, text + ROWS, Inference_Header_Content_Length=str(len(text))),
         "shared": http("POST", INFER, json.dumps(shared).encode()),
+        "shared-in": http("POST", INFER, json.dumps({"inputs": shared["inputs"]}).encode()),
+        "shared-bad": http("POST", INFER, json.dumps({**shared, "outputs": bad_outputs}).encode()),
         "gzip": http("POST", INFER, gzip.compress(document(), mtime=0), Content_Encoding="gzip"),
         "deflate": http("POST", INFER, zlib.compress(document()), **zlib_in),
         "chunked": http("POST", INFER, b"3\r\nabc\r\n0\r\n\r\n", Transfer_Encoding="chunked", Expect="100-continue"),

@@ -6,8 +6,8 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <string>
+#include <thread>
 
 #include "server/core/protocol.h"
 #include "server/core/text.h"
@@ -33,14 +33,20 @@ Serving* start() {
   made->log = std::move(*Log::open("/dev/null", LogFormat::kJson, Level::kError));
   made->access = std::move(*Access::open("", *made->log));
   RepositoryOptions options;
-  options.path = (std::filesystem::temp_directory_path() / ("hardtack_fuzz_" + std::to_string(::getpid()))).string();
+  options.path = HARDTACK_FUZZ_MODELS;
   options.poll = std::chrono::milliseconds(0);
   options.threads = 1;
-  std::filesystem::create_directory(options.path);
+  options.allow_control = false;  // what one input unloads the next would miss
+  options.defaults.sessions = 1;
+  options.defaults.max_sequences = 4;
+  options.models["m"] = options.defaults;
+  options.models["m"].max_batch = 8;
   auto repository = Repository::open(options, made->budget, *made->log);
-  std::filesystem::remove(options.path);
-  require(repository.ok(), "an empty repository opens");
+  require(repository.ok(), "the repository opens");
   made->repository = std::move(*repository);
+  const auto until = Clock::now() + std::chrono::seconds(20);
+  while (!made->repository->ready() && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  require(made->repository->ready(), "the models load", made->repository->not_ready_reason());
   add_region(made->shared);
   return made;
 }

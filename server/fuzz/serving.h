@@ -1,4 +1,5 @@
-// What the fuzz targets have in common: a repository without models, and checks that end the program.
+// What the fuzz targets have in common: a repository with the models of make_models.py, and checks that end the
+// program.
 #ifndef HARDTACK_SERVER_FUZZ_SERVING_H
 #define HARDTACK_SERVER_FUZZ_SERVING_H
 
@@ -17,9 +18,9 @@ void require(bool holds, const char* what, std::string_view about = {});
 /// What people are told is a sentence in UTF-8.
 void require_sentence(std::string_view text);
 
-/// A server's inside without models and connections; one for the whole program.
+/// A server's inside without connections; one for the whole program.
 struct Serving {
-  Budget budget{std::uint64_t{1} << 32};
+  Budget budget{std::uint64_t{4} << 20};  // the largest messages do not fit
   std::unique_ptr<Log> log;
   std::unique_ptr<Access> access;  // for everybody
   std::unique_ptr<Repository> repository;
