@@ -12,7 +12,8 @@ constexpr size_t kMaxParts = 64;  // of a value that are kept apart; one in more
 BoxDim joint(const Box& a, const Box& b) {
   const std::vector<BoxDim>&x = a.dims, &y = b.dims;
   const int64_t distance = b.offset - a.offset;
-  const auto [in_x, in_y] = std::mismatch(x.begin(), x.end(), y.begin(), y.end());
+  const auto differ = std::mismatch(x.begin(), x.end(), y.begin(), y.end());
+  const auto in_x = differ.first, in_y = differ.second;
   const auto ends_alike = [&](std::ptrdiff_t skip_x, std::ptrdiff_t skip_y) {
     return std::equal(in_x + skip_x, x.end(), in_y + skip_y, y.end());
   };
@@ -67,7 +68,7 @@ Box make_box(int64_t offset, const std::vector<BoxDim>& dims) {
     if (d.stride < 0) box.offset += (d.size - 1) * d.stride;
     sorted.push_back({d.size, std::abs(d.stride)});
   }
-  std::stable_sort(sorted.begin(), sorted.end(), [](const BoxDim& a, const BoxDim& b) { return a.stride > b.stride; });
+  std::sort(sorted.begin(), sorted.end(), [](const BoxDim& a, const BoxDim& b) { return a.stride > b.stride; });
   std::vector<BoxDim> apart;  // without two of one stride: together they reach every multiple of it
   for (const BoxDim& d : sorted) {
     if (!apart.empty() && apart.back().stride == d.stride)
