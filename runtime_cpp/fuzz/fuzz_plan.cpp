@@ -1,27 +1,23 @@
 // A manifest and a plan without hashes in the way: the input is both texts, separated by a zero byte. A plan that
-// passes is bound to a few sizes, as a session would.
+// passes is bound to a few sizes, as a session would, and run.
 #include <cstring>
 #include <string_view>
 
-#include "binding.h"
 #include "custom_mutator.h"
 #include "json_mutator.h"
+#include "plan_runner.h"
 #include "plan_verify.h"
 
 namespace {
 
 using namespace hardtack::rt;
 
-void bind(const Program& program) {
-  for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{1} << 33, INT64_MAX}) {
+void run(const Manifest& manifest, const Program& program) {
+  for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{8}, int64_t{1} << 33, INT64_MAX}) {
     std::vector<int64_t> syms;
     for (const PlanSym& sym : program.plan.syms) syms.push_back(size < sym.lo ? sym.lo : size > sym.hi ? sym.hi : size);
-    std::unique_ptr<Binding> binding;
-    const Status created = Binding::create(program, syms, &binding);
-    if (!created.ok()) continue;
-    std::vector<int64_t> nbytes;
-    const Status placed = check_places(program.plan, binding->exprs(), false, &nbytes);
-    static_cast<void>(placed.ok());
+    hardtack::fuzz::run_program(manifest, program, syms);
+    if (syms.empty()) return;
   }
 }
 
@@ -51,6 +47,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t nbytes) {
   if (!parse_plan(plan_text, "plan", &plan).ok() || !has_manifest) return 0;
   const ManifestEntry& entry = manifest.entries.front();
   if (!verify_plan(manifest, entry, manifest.targets.front().name, &plan).ok()) return 0;
-  bind(make_program(std::move(plan)));
+  run(manifest, make_program(std::move(plan)));
   return 0;
 }
