@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-import traceback
 
 from hardtack.codegen.noted import InternalError
 from hardtack.export.errors import CaptureError, ExportError, InputSpecError, MutationError, SourceLine
@@ -20,7 +19,7 @@ def translated(error: Exception) -> ExportError | InternalError:
     where = exception_line(error)
     name = type(error).__name__
     first = _first_sentence(text) or name
-    known = _known(text) or _in_a_recurrence(error, where)
+    known = _known(text)
     if known is not None:
         return known
     if name in _OF_VALUES or "data-dependent" in text:
@@ -104,18 +103,6 @@ def _known(text: str) -> ExportError | None:
             fix="return the new value from the branch, and write it to the buffer outside",
         )
     return None
-
-
-def _in_a_recurrence(error: Exception, where: SourceLine | None) -> ExportError | None:
-    """torch takes recurrences apart by steps, and fails to join none."""
-    inside = any(f.name == "_rnn_helper" for f in traceback.extract_tb(error.__traceback__))
-    if not inside or "received zero" not in str(error):
-        return None
-    return CaptureError(
-        "a recurrence (RNN, LSTM or GRU) gets a sequence without a step, which eager PyTorch refuses, too",
-        where,
-        "give an example with one step or more",
-    )
 
 
 def _first_sentence(text: str) -> str:

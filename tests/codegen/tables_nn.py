@@ -332,7 +332,30 @@ class Head(nn.Module):
         return self.head(self.rnn(x.relu())[0]).softmax(-1)
 
 
+def written_out_rows() -> dict[str, nn.Module]:
+    """x [3, 6, 10], a fixed number of steps."""
+    torch.manual_seed(4)
+    return {
+        "lstm_projected": nn.LSTM(10, 20, proj_size=7, batch_first=True),
+        "lstm_projected_two_layers": nn.LSTM(10, 9, 2, proj_size=8, batch_first=True, bidirectional=True),
+        "lstm_projected_no_bias": nn.LSTM(10, 8, bias=False, proj_size=1, batch_first=True),
+        "projected_head": Head(nn.LSTM(10, 20, proj_size=5, batch_first=True), nn.Linear(5, 4)),
+    }
+
+
 def recurrent_suites() -> Iterator[Suite]:
+    yield Suite(
+        "recurrent_written_out",
+        written_out_rows(),
+        [[normal(n, 6, 10)] for n in (3, 1, 0, 5)],
+        ({0: Dim.AUTO},),
+        20.0,
+    )
+    yield Suite(
+        "recurrent_written_out_f16", {k: f.half() for k, f in written_out_rows().items()}, [[normal(3, 6, 10).half()]]
+    )
+    rows = recurrent_rows() | written_out_rows()
+    yield Suite("recurrent_f64", {k: f.double() for k, f in rows.items()}, [[normal(3, 6, 10, dtype=torch.float64)]])
     yield Suite("recurrent", recurrent_rows(), [[normal(3, 6, 10)]], None, 20.0)
     yield Suite("recurrent_f16", {k: f.half() for k, f in recurrent_rows().items()}, [[normal(3, 6, 10).half()]])
     yield Suite(

@@ -7,6 +7,7 @@ and other sizes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -160,8 +161,30 @@ def test_plain_recurrence_of_doubles(nonlinearity: str, bias: bool) -> None:
     any_size = torch.export.Dim.DYNAMIC
     check(module, (randn(4, 3, 5).double(),), ({1: any_size},), [(randn(4, 7, 5).double(),)], atol=1e-12)
     check(module, (randn(4, 5).double(),))
-    with pytest.raises(UnsupportedOpError, match=f"rnn_{nonlinearity} of f64: it is computed in f32"):
+    with pytest.raises(UnsupportedOpError, match=f"rnn_{nonlinearity} of f64 takes a fixed number of steps"):
         to_graphs(module, (randn(4, 3, 5).double(),), None, ({0: any_size},))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, partial(nn.LSTM, proj_size=3)])
+def test_recurrence_of_doubles(kind: Any, bias: bool) -> None:
+    torch.manual_seed(2)
+    module = kind(5, 6, 2, bidirectional=True, bias=bias).double().eval()
+    any_size = torch.export.Dim.DYNAMIC
+    others = [(randn(4, n, 5).double(),) for n in (7, 1, 0)]
+    check(module, (randn(4, 3, 5).double(),), ({1: any_size},), others, atol=1e-12)
+    check(module, (randn(4, 5).double(),))
+
+
+def test_projections_take_a_fixed_number_of_steps() -> None:
+    module = nn.LSTM(5, 6, proj_size=3, batch_first=True).eval()
+    any_size = torch.export.Dim.DYNAMIC
+    check(module, (randn(4, 3, 5),), ({0: any_size},), [(randn(1, 3, 5),), (randn(9, 3, 5),)])
+    with pytest.raises(UnsupportedOpError) as caught:
+        to_graphs(module, (randn(4, 3, 5),), None, ({1: any_size},))
+    assert [u.reason for u in caught.value.ops] == [
+        "lstm of projections (proj_size) takes a fixed number of steps: leave that dimension static"
+    ]
 
 
 def test_cells_as_modules_on_a_gpu_are_traced() -> None:
