@@ -101,7 +101,9 @@ def test_grpc_reads_large_messages_elsewhere(program: Path, spin_folder: Path) -
         tensor = triton.InferInput("x", [64, 4], "FP32")
         tensor.set_data_from_numpy(x)
         for compression in (None, "gzip"):
-            answer = client.infer("spin", [tensor], request_id="a" * 100_000, compression_algorithm=compression)
+            answer = client.infer(
+                "spin", [tensor], parameters={"note": "a" * 100_000}, compression_algorithm=compression
+            )
             assert np.array_equal(answer.as_numpy("y"), 2 * x)
         assert grpc.__version__
         client.close()
