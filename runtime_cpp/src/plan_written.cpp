@@ -69,14 +69,15 @@ Box make_box(int64_t offset, const std::vector<BoxDim>& dims) {
     sorted.push_back({d.size, std::abs(d.stride)});
   }
   std::sort(sorted.begin(), sorted.end(), [](const BoxDim& a, const BoxDim& b) { return a.stride > b.stride; });
-  std::vector<BoxDim> apart;  // without two of one stride: together they reach every multiple of it
+  size_t num_apart = 0;  // strides: together, two dimensions of one stride reach every multiple of it
   for (const BoxDim& d : sorted) {
-    if (!apart.empty() && apart.back().stride == d.stride)
-      apart.back().size += d.size - 1;
+    if (num_apart > 0 && sorted[num_apart - 1].stride == d.stride)
+      sorted[num_apart - 1].size += d.size - 1;
     else
-      apart.push_back(d);
+      sorted[num_apart++] = d;
   }
-  for (const BoxDim& d : apart) {
+  sorted.resize(num_apart);
+  for (const BoxDim& d : sorted) {
     if (!box.dims.empty() && box.dims.back().stride == d.size * d.stride)
       box.dims.back() = {box.dims.back().size * d.size, d.stride};
     else
