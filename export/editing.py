@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 
 from hardtack.codegen.ir.expr import Expr
@@ -59,7 +60,12 @@ class Edit:
 
     def keep(self, op: Op) -> None:
         """An op as it is, but for renamed operands."""
-        self.ops.append(replace(op, inputs=tuple(map(self.resolve, op.inputs))))
+        self.ops.append(self.resolved(op))
+
+    def resolved(self, op: Op) -> Op:
+        """The op with renamed operands; itself if it has none."""
+        inputs = tuple(map(self.resolve, op.inputs))
+        return op if all(map(operator.is_, inputs, op.inputs)) else replace(op, inputs=inputs)
 
     def emit(
         self, kind: str, /, *inputs: Operand, like: Op, attrs: Attrs = (), stated: TensorType | None = None

@@ -1,4 +1,5 @@
-"""Graph -> Graph simplifications, in a fixed order; each rule is a pure function, and the graph is verified after each.
+"""Graph -> Graph simplifications, in a fixed order; each rule is a pure function, and the graph is verified after
+each that changes it.
 
 Folding comes first, so that rules see constants; scales and shifts move into products before attention is looked
 for, so that a model's own batch norms do not hide it; folding and cleaning come last.
@@ -6,8 +7,9 @@ for, so that a model's own batch norms do not hide it; folding and cleaning come
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph import Graph
@@ -58,7 +60,14 @@ RULES: tuple[Rule, ...] = (
 
 
 def simplify(graph: Graph, store: ConstantStore, rules: Sequence[Rule] = RULES) -> Graph:
-    """The graph after the rules, in order."""
+    """A verified graph after the rules, in order."""
     for rule in rules:
-        graph = verify_graph(rule.apply(graph, store))
+        found = rule.apply(graph, store)
+        graph = found if _same(found, graph) else verify_graph(found)
     return graph
+
+
+def _same(a: Graph, b: Graph) -> bool:
+    """True if a rule has changed nothing. Ops must be the same objects: equal ones may hold 0.0 and -0.0."""
+    ops = len(a.ops) == len(b.ops) and all(map(operator.is_, a.ops, b.ops))
+    return ops and replace(a, ops=()) == replace(b, ops=())

@@ -56,7 +56,7 @@ def merge_views(graph: Graph) -> Graph:
     edit = Edit(graph)
     producer: dict[str, Op] = {}
     for op in graph.ops:
-        new = _merged(replace(op, inputs=tuple(map(edit.resolve, op.inputs))), producer)
+        new = _merged(edit.resolved(op), producer)
         if _changes_nothing(new, edit):
             edit.renamed[new.outputs[0]] = str(new.inputs[0])
             continue

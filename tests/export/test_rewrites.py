@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from hardtack.export import to_graphs
+from hardtack.codegen.ir.graph import Graph
+from hardtack.codegen.ir.graph_verify import GraphError, verify_graph
+from hardtack.export import rewrite, to_graphs
 from tests.export.checks import check, entry, kinds
 
 ANY = Dim.DYNAMIC
@@ -214,3 +217,27 @@ def test_bags_of_one_size_vary_in_both_sizes() -> None:
     sizes = {0: ANY, 1: ANY}
     exported = check(Weighed().eval(), (torch.randint(0, 10, (3, 5)), torch.randn(3, 5)), (sizes, sizes), atol=1e-6)
     assert not {"scatter", "put"} & set(kinds(exported))
+
+
+def test_a_graph_is_verified_after_each_rule_that_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most rules change nothing; what they leave has been verified."""
+    module = nn.Sequential(nn.Conv2d(4, 8, 3), _norm(8), nn.GELU(), nn.Flatten(), nn.LazyLinear(3))
+    module(torch.randn(1, 4, 6, 6))
+    exported = to_graphs(module.eval(), (torch.randn(2, 4, 6, 6),))
+    graph, seen = entry(exported).graph, list[Graph]()
+
+    def noted(graph: Graph) -> Graph:
+        seen.append(graph)
+        return verify_graph(graph)
+
+    monkeypatch.setattr(rewrite, "verify_graph", noted)
+    assert rewrite.simplify(graph, exported.store) == graph
+    assert not seen
+    (first, *others) = graph.ops
+    for changed in (replace(graph, ops=(replace(first), *others)), replace(graph, output_names=("other",))):
+        rule = rewrite.Rule("changes", lambda graph, store, changed=changed: changed)  # type: ignore[misc]
+        rewrite.simplify(graph, exported.store, [rule])
+        assert seen.pop() is changed
+    broken = rewrite.Rule("breaks", lambda graph, store: replace(graph, ops=()))
+    with pytest.raises(GraphError):
+        rewrite.simplify(graph, exported.store, [broken])
