@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -54,9 +55,9 @@ def load_tensor(store: ConstantStore, key: str) -> torch.Tensor:
 
 
 def nbytes(t: TensorType) -> int | None:
-    """Bytes of a tensor of constant shape, else None."""
-    numel = ex.int_value(ex.product(t.shape))
-    return None if numel is None else numel * t.dtype.nbytes
+    """Bytes of a tensor of constant shape, else None; also where a dimension beside the symbolic one is 0."""
+    sizes = [ex.int_value(s) for s in t.shape]
+    return None if None in sizes else math.prod(s or 0 for s in sizes) * t.dtype.nbytes
 
 
 def fold(graph: Graph, store: ConstantStore) -> Graph:

@@ -280,6 +280,12 @@ def _computed_matrices(b: Builder, n: Size, rows: Size, columns: Size, like: Val
     return part("cos", "sin", 1), part("sin", "cos", 0)
 
 
+def _own_conjugate(b: Builder, frequencies: Size, n: Size) -> Value:
+    """Where a real signal's spectrum has no imaginary part: at frequency 0, and at n / 2 where n is even."""
+    k = b.iota(frequencies)
+    return b.op("or", b.pw("eq", k, 0), b.pw("eq", b.pw("mul", k, 2), n))
+
+
 def _length(b: Builder, x: Value, dim: int) -> Size:
     n = x.shape[dim]
     b.require("le", 1, n, "a Fourier transform needs an element")
@@ -305,6 +311,7 @@ def _fft_r2c(b: Builder, x: Value, dim: Sequence[int], normalization: int, onesi
     cos, sin = _matrices(b, n, n, floordiv(n, 2) + 1 if onesided else n, x)
     rows = b.swap(x, at, -1)
     re, im = product(b, rows, cos), b.pw("neg", product(b, rows, sin))
+    im = b.where(_own_conjugate(b, im.shape[-1], n), 0.0, im, im.dtype)  # also where a sample is infinite
     out = ComplexValue(*(b.swap(_normalised(b, t, n, normalization), at, -1) for t in (re, im)))
     return _fft_c2c(b, out, dim[:-1], normalization, True) if len(dim) > 1 else out
 
@@ -333,9 +340,7 @@ def _fft_c2r(b: Builder, x: ComplexValue, dim: Sequence[int], normalization: int
     parts = [b.swap(b.slice(t, at, 0, half), at, -1) for t in (x.re, x.im)]
     cos, sin = _matrices(b, n, half, n, x.re)
     # 2 for each frequency but the first and, where n is even, the last
-    k = b.iota(half)
-    alone = b.op("or", b.pw("eq", k, 0), b.pw("eq", b.pw("mul", k, 2), n))
-    weight = b.where(alone, 1.0, 2.0, x.re.dtype)
+    weight = b.where(_own_conjugate(b, half, n), 1.0, 2.0, x.re.dtype)
     weighted = [b.pw("mul", p, weight) for p in parts]
     out = b.pw("sub", product(b, weighted[0], cos), product(b, weighted[1], sin))
     return b.swap(_normalised(b, out, n, normalization), at, -1)

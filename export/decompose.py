@@ -15,6 +15,8 @@ from torch import Tensor
 from torch._decomp import get_decompositions
 
 from hardtack.export.bags import embedding_bag, with_even_bags
+from hardtack.export.dropouts import with_dropouts_as_views
+from hardtack.export.errors import CaptureError
 from hardtack.export.written_windows import with_written_windows
 
 WHOLE = (
@@ -179,6 +181,23 @@ OWN: dict[str, Callable[..., Any]] = {
 vision-language models."""
 
 
+_ONE_DTYPE = ("aten.huber_loss.default", "aten.soft_margin_loss.default")
+"""Losses of which eager gives the input's dtype, and torch.export the one that both operands are converted to."""
+
+
+def _of_one_dtype(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(x: Tensor, target: Tensor, *rest: Any, **more: Any) -> Any:
+        if x.dtype != target.dtype:
+            _, op, _ = _parts(name)
+            raise CaptureError(
+                f"{op} of {x.dtype} and {target.dtype}: eager gives {x.dtype}, torch.export another dtype",
+                fix="convert both to one dtype",
+            )
+        return plain(x, target, *rest, **more)
+
+    return rule
+
+
 def table() -> dict[Any, Callable[..., Any]]:
     """torch's default decompositions without those of WHOLE, with those of TAKEN_APART and OWN; a fresh dict."""
     return dict(_table())
@@ -192,6 +211,10 @@ def _table() -> dict[Any, Callable[..., Any]]:
             del found[op]
     extra = [getattr(getattr(torch.ops.aten, name), overload) for _, name, overload in map(_parts, TAKEN_APART)]
     found.update(get_decompositions(extra))
+    for name in _ONE_DTYPE:
+        _, op, overload = _parts(name)
+        target = getattr(getattr(torch.ops.aten, op), overload)
+        found[target] = _of_one_dtype(name, found[target])
     for name, decomposition in OWN.items():
         _, op, overload = _parts(name)
         found[getattr(getattr(torch.ops.aten, op), overload)] = decomposition
@@ -207,4 +230,5 @@ _WHOLE = frozenset(WHOLE)
 
 def decompose(ep: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program in core ops and WHOLE ones, functional: mutation is listed in its signature."""
-    return with_even_bags(with_written_windows(ep)).run_decompositions(table())  # type: ignore[no-any-return]
+    prepared = with_even_bags(with_written_windows(with_dropouts_as_views(ep)))
+    return prepared.run_decompositions(table())  # type: ignore[no-any-return]

@@ -202,6 +202,11 @@ ROWS: list[Row] = [
         (torch.tensor([[1.0, 0.25, 1.0, -1.5], [0.0, 0.5, 0.0, 0.5], [1.0, 0.25, -1.0, -1.5]]).repeat(4, 1),),
     ),
     (
+        "fourier_of_infinities",
+        lambda x: (torch.fft.rfft(x).imag[:, ::2], torch.fft.fft(x).imag[:, ::2], torch.fft.rfft(x[:, :2]).imag),
+        (torch.tensor([[1.0, float("inf"), 2.0, -1.0], [float("nan"), 1.0, 2.0, 3.0]]),),
+    ),
+    (
         "fourier_2d",
         lambda x: (torch.fft.fft2(x).real, torch.fft.irfft2(torch.fft.rfft2(x) * 2, s=(9, 10), norm="ortho")),
         (IMAGE,),

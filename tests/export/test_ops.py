@@ -135,6 +135,12 @@ def test_recurrent(kind: str, layers: int, both: bool) -> None:
     assert [g.text for g in entry(exported).graph.guards] == [f"{kind.lower()} needs a step: 1 <= s{int(both)}"]
 
 
+def test_a_constant_without_elements_and_of_dynamic_size() -> None:
+    """5 * n * 0 numbers are none at any n; the shape is not known all the same."""
+    x = torch.zeros(5, 11, 0)
+    check(lambda x: torch.ones_like(x).cumsum(1), (x,), ({1: torch.export.Dim.DYNAMIC},), [(torch.zeros(5, 3, 0),)])
+
+
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 def test_states_of_fixed_sizes_have_their_shapes(kind: Any) -> None:
     """torch 2.11 works out (layers, 1, B, H) for an LSTM's on CPUs: what follows must not be traced with that."""

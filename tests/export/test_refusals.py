@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.ao.quantization import quantize_dynamic
 from transformers import DynamicCache
@@ -122,6 +123,13 @@ class WritesInBranch(nn.Module):
             (X,),
             "forward makes a tensor that torch cannot trace: by .data, or outside of torch",
             "use .detach() instead of .data, and torch's ops only",
+        ),
+        (
+            CaptureError,
+            lambda x: F.huber_loss(x.half(), x),
+            (X,),
+            "huber_loss of torch.float16 and torch.float32: eager gives torch.float16, torch.export another dtype",
+            "convert both to one dtype",
         ),
         (
             InputSpecError,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
@@ -150,3 +151,25 @@ def test_examples_that_are_views() -> None:
     call = (torch.randn(3, 6), torch.randn(8, 6))
     assert_same(ours(exported, call), eager(lambda x, y: (x * 2, y + 1), call))
     assert set(feed(graph, call)) == {"x", "y"}
+
+
+DROPPED = nn.Dropout(0.3).eval()
+
+
+@pytest.mark.parametrize(
+    "drop", [DROPPED, lambda y: F.dropout(y, 0.5, training=False), lambda y: F.dropout(y, 0.0, training=True)]
+)
+def test_dropout_outside_of_training_gives_the_tensor_itself(drop: Any) -> None:
+    def written(x: torch.Tensor) -> Any:
+        y = x * 2
+        z = drop(y)
+        y[0].add_(1)
+        z[1].mul_(3)
+        return z, y, drop(x)
+
+    def in_a_branch(x: torch.Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda t: written(t)[0] * 1, lambda t: t + 1, (x,))
+
+    check(written, (X,))
+    check(in_a_branch, (X.abs(),))
+    check(lambda x: torch.cond(x.sum() > 0, drop, lambda t: t + 1, (x,)), (X.abs(),))

@@ -4,6 +4,8 @@ The result of each inexact op is changed by about an ulp of its dtype, and so ar
 numbers up: what that does to a result is how much of it is not determined. Ops that move, compare or select values are
 left alone: they are exact everywhere. The sum of k equal numbers errs the same way k times: results of such ops are
 changed by sqrt(k) / 4 ulps. gelu is taken apart: where 1 + tanh(y) cancels, an ulp of tanh is many of the result.
+Products of many numbers are taken in other orders, which decide whether they overflow. Every other run has norms as
+float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise.
 """
 
 from __future__ import annotations
@@ -49,12 +51,15 @@ ADDING = frozenset(
 )
 
 
+WIDER = frozenset("native_layer_norm native_group_norm std std_mean var var_mean _fused_rms_norm".split())
+
+
 class Disturbed(TorchDispatchMode):
     """Runs ops with their roundings changed at random by up to `ulps`."""
 
     def __init__(self, seed: int, ulps: float = 1.0) -> None:
         super().__init__()
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator, self._wider = torch.Generator().manual_seed(seed), seed % 2 == 1
         self._ulps = ulps
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -62,6 +67,10 @@ class Disturbed(TorchDispatchMode):
         if name == "gelu":
             with self:
                 return _gelu(*args, **(kwargs or {}))
+        if name == "prod":
+            args = (self._reordered(*args[:2]), *args[1:])
+        if name in WIDER and self._wider:
+            return _in_double(func, args, kwargs or {})
         in_place = name.endswith("_") and not name.endswith("__")
         if name in ADDING and not in_place:
             args = tree_map_only(torch.Tensor, self._changed, args)
@@ -75,6 +84,12 @@ class Disturbed(TorchDispatchMode):
 
     def _changed(self, x: torch.Tensor, more: float = 1.0) -> torch.Tensor:
         return x * self._factor(x, more) if x.dtype in ULP and x.numel() else x
+
+    def _reordered(self, x: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+        """With what a product over `dim`, or over all dimensions, takes in another order."""
+        for d in range(x.dim()) if dim is None else [dim] * (x.dim() > 0):
+            x = x.index_select(d, torch.randperm(x.shape[d], generator=self._generator))
+        return x
 
     def _changed_in_place(self, x: Any) -> Any:
         if isinstance(x, torch.Tensor) and x.dtype in ULP and x.numel():
@@ -90,6 +105,12 @@ class Disturbed(TorchDispatchMode):
             return (1 + steps.double() * ULP[x.dtype]).to(x.dtype)
         part = torch.rand(x.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
         return (1 + part * (self._ulps * more * 1.5 * ULP[x.dtype])).to(x.dtype)
+
+
+def _in_double(func: Any, args: Any, kwargs: Any) -> Any:
+    given = [a for a in tree_leaves(args) if isinstance(a, torch.Tensor)]
+    out = func(*tree_map_only(torch.Tensor, torch.Tensor.double, args), **kwargs)
+    return tree_map_only(torch.Tensor, lambda x: x.to(given[0].dtype), out)
 
 
 def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:

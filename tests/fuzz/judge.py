@@ -142,7 +142,8 @@ def _not_close(g: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return g != w
     a, b = g.double(), w.double()
     same = (a == b) | (a.isnan() & b.isnan())
-    return ~(same | (b.isfinite() & ((a - b).abs() <= CLOSE_ULPS * ULP[w.dtype] * b.abs())))
+    step = CLOSE_ULPS * (ULP[w.dtype] * b.abs()).clamp(min=torch.finfo(w.dtype).smallest_normal * ULP[w.dtype])
+    return ~(same | (b.isfinite() & ((a - b).abs() <= step)))
 
 
 def _outside(

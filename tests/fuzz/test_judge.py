@@ -105,6 +105,25 @@ def test_gelu_of_negative_numbers_keeps_few_digits(formula: str) -> None:
     assert verdict(program("F.gelu(x0.abs() + 1)"), lambda t: t * (1 + 1e-5)) is not None
 
 
+def test_a_norm_over_one_element_is_its_bias_or_eagers_noise() -> None:
+    p = program("F.layer_norm(x0, (1,))", "torch.count_nonzero(v0)", dtype="float16", shape=(9, 1))
+    assert verdict(p, lambda t: t * 0) is None
+    assert verdict(p, lambda t: t * 0 + 10) is not None
+    assert verdict(program("F.layer_norm(x0, (300,))"), lambda t: t * (1 + 1e-4)) is not None
+
+
+def test_the_order_of_factors_decides_what_overflows() -> None:
+    """Large factors first: infinity, then times 0 NaN; small ones first: 0."""
+    p = program("torch.cat([x0.exp() * 1e3, x0.exp() * 1e-3], 1).flatten().prod()")
+    assert verdict(p, lambda t: t * 0) is None
+    assert verdict(program("x0.exp().prod(0)"), lambda t: t * 0) is not None
+
+
+def test_denormal_numbers_have_steps_of_their_own() -> None:
+    assert verdict(program("x0 * 0 + 5e-324", dtype="float64"), lambda t: t * 0) is None
+    assert verdict(program("x0 * 0 + 1e-40"), lambda t: t * 0) is not None
+
+
 def test_floor_of_a_number_that_rounding_moves_is_right() -> None:
     p = program("((x0 * 0.1) / 0.1 - x0).floor()", fill="positive")
     assert verdict(p, lambda t: torch.where(t == 0, -1.0, t)) is None

@@ -183,9 +183,8 @@ def _fourier(g: Drawer) -> Drawn:
     a = g.floats(least=1)
     if g.value(a).dtype is not torch.float32:
         raise Unfit
-    return g.r.choice(
-        (f"torch.fft.rfft({a}).abs()", f"torch.view_as_real(torch.fft.rfft({a}))", f"torch.fft.rfft({a}).real")
-    )
+    spectrum = f"torch.fft.rfft({a}.nan_to_num(0, 9, -9))"
+    return g.r.choice((f"{spectrum}.abs()", f"torch.view_as_real({spectrum})", f"{spectrum}.real"))
 
 
 FAMILIES = (
