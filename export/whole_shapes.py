@@ -92,6 +92,16 @@ def within_mode(function: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
+def _from_the_front(norm: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's rule of vector_norm with dimensions counted from the front: torch 2.11 keeps negative ones of size 1."""
+
+    def rule(x: torch.Tensor, order: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+        dims = [d % x.dim() for d in _listed(dim)] if dim is not None and x.dim() else dim
+        return norm(x, order, dims, keepdim, dtype=dtype)
+
+    return rule
+
+
 @contextlib.contextmanager
 def kept_whole() -> Iterator[None]:
     """Inside, torch traces these ops by their shapes only. Not for several threads at once."""
@@ -104,9 +114,11 @@ def kept_whole() -> Iterator[None]:
         aten.max_pool1d.default: _max_pool1d,
         aten.matmul.default: _matmul,
     }
-    fast = get_fast_op_impls()
-    saved = {op: dict(op.py_kernels) for op in rules}
-    metas = {op: meta_table[op] for op in rules if op in meta_table}
+    norm, fast = aten.linalg_vector_norm.default, get_fast_op_impls()
+    saved = {op: dict(op.py_kernels) for op in (*rules, norm)}
+    metas = {op: meta_table[op] for op in saved if op in meta_table}
+    meta_table[norm] = norm.py_kernels[DispatchKey.Meta] = _from_the_front(norm.py_kernels[DispatchKey.Meta])
+    norm._dispatch_cache.clear()
     for op, function in rules.items():
         fast[op] = within_mode(function)  # where a size is symbolic
         meta_table[op] = function  # elsewhere: torch decomposes no op that it has a rule for
@@ -116,7 +128,9 @@ def kept_whole() -> Iterator[None]:
         yield
     finally:
         for op in rules:
-            del fast[op], meta_table[op]
+            del fast[op]
+        for op in saved:
+            del meta_table[op]
             op.py_kernels.clear()
             op.py_kernels.update(saved[op])
             op._dispatch_cache.clear()

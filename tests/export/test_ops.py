@@ -135,6 +135,19 @@ def test_recurrent(kind: str, layers: int, both: bool) -> None:
     assert [g.text for g in entry(exported).graph.guards] == [f"{kind.lower()} needs a step: 1 <= s{int(both)}"]
 
 
+@pytest.mark.parametrize("dims", [(-4,), (0, -3), (-4, -3), (0, 1), (-2,)])
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_norms_over_single_elements_lose_their_dimensions(dims: tuple[int, ...], order: int) -> None:
+    """torch 2.11 traces what follows with others: with all of them, or without dimensions that are there."""
+
+    def behind(x: torch.Tensor) -> torch.Tensor:
+        y = torch.linalg.vector_norm(x, order, dims)
+        return F.glu(torch.cat([y, y], -2), -2).mT
+
+    check(behind, (randn(1, 1, 7, 8),))
+    check(behind, (randn(1, 1, 7, 8),), ({2: torch.export.Dim.DYNAMIC},), [(randn(1, 1, 3, 8),)])
+
+
 def test_a_constant_without_elements_and_of_dynamic_size() -> None:
     """5 * n * 0 numbers are none at any n; the shape is not known all the same."""
     x = torch.zeros(5, 11, 0)
