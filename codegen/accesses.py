@@ -35,7 +35,7 @@ def accesses_of(group: Group, buffers: Mapping[str, Buffer], memory: Sequence[st
     found: dict[str, dict[Access, None]] = {b: {} for b in memory}
     for nest in group.members():
         for name, access in _of_nest(nest, buffers):
-            if name in found:
+            if name in found and buffers[name].numel() is not ZERO:  # of a product over no batch: as of one over some
                 found[name][access] = None
     return tuple(_shortened(buffers[b], tuple(found[b])) for b in memory)
 

@@ -58,7 +58,7 @@ class AccessRunner(Runner):
             results.append({b: arrays[b].reshape(-1).copy() for b, _, _ in written})
         for b, _, accesses in written:
             what = f"{launch.kernel} {b}"
-            one, two, old = (x[b].reshape(-1).view(np.uint8).reshape(x[b].size, -1) for x in (*results, before))
+            one, two, old = (x[b].reshape(-1).view(np.uint8).reshape(-1, x[b].itemsize) for x in (*results, before))
             may = np.zeros(len(one), bool)
             for a in accesses:
                 at = elements(a, number)
@@ -144,6 +144,17 @@ def test_a_kernel_reads_a_whole_buffer_and_a_part_of_another(tmp_path: Path) -> 
         x = torch.randn(n, 7, generator=torch.Generator().manual_seed(n))
         for got, want in zip(session(x.numpy()), module(x), strict=True):
             torch.testing.assert_close(torch.as_tensor(got), want)
+
+
+@pytest.mark.parametrize("target", ["cpu:x86-64-v3", "cuda:sm_90"])
+def test_nothing_is_accessed_of_what_has_no_elements(tmp_path: Path, target: str) -> None:
+    """Writing a bundle verifies its plan. A product over no batch is launched on no block."""
+
+    class Batches(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.einsum("bij,bkj->ikb", x, x), x @ x
+
+    hardtack.export(Batches().eval(), (torch.zeros(0, 3, 3),), path=tmp_path / "m.pkg", targets=[target])
 
 
 def test_accesses_that_cannot_both_be_so_are_refused() -> None:
