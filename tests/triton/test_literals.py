@@ -14,6 +14,7 @@ from hardtack.codegen.backends.triton.spelling import argument, number, typed
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.types import DType
 from tests.codegen.compare import compile_module, eager
+from tests.codegen.runner import KernelFailed
 from tests.triton.simulate import Simulator
 
 ODD, MOST = 2**53 + 1, 2**63 - 1
@@ -77,3 +78,16 @@ def test_negative_zero_has_its_bits(dtype: DType) -> None:
     literal = Lit(-0.0, dtype)
     assert number(literal) == typed(literal)
     assert "bitcast=True" in number(literal)
+
+
+class ByZero(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x % 0, torch.div(x, 0, rounding_mode="floor")
+
+
+def test_a_division_by_zero_fails_where_there_is_something_to_divide() -> None:
+    none, some = torch.zeros(0, dtype=torch.int32), torch.ones(3, dtype=torch.int32)
+    for got in compile_module(ByZero().eval(), (none,), backend=TritonBackend("sm_90"), runner=Simulator)(none):
+        assert got.numel() == 0
+    with pytest.raises(KernelFailed, match="returned 2"):
+        compile_module(ByZero().eval(), (some,), backend=TritonBackend("sm_90"), runner=Simulator)(some)

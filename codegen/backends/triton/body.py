@@ -249,8 +249,10 @@ class Body:
         """An integer divisor, a 0 reported and replaced by 1."""
         b = s.args[1]
         if isinstance(b, Lit):
-            assert b.value != 0, "a division by a literal 0"
-            return typed(b)
+            if b.value == 0:  # each point fails, if there is one
+                a = typed(s.args[0]) if isinstance(s.args[0], Lit) else self.names[s.args[0]]
+                self.fail_where(f"({a} == {a})", self.dims_of(s.args[:1]), ASSERT_FAILED)
+            return typed(b if b.value else Lit(1, b.dtype))
         self.fail_where(f"({self.names[b]} == 0)", self.dims[b], ASSERT_FAILED)
         name = f"{self.prefix}{s.out}_by".replace(".", "_")
         self.lines.append(f"{name} = tl.where({self.names[b]} == 0, {typed(Lit(1, self.types[b]))}, {self.names[b]})")
