@@ -24,6 +24,7 @@ from hardtack.export.errors import (
     InputSpecError,
     TrainingModeError,
 )
+from hardtack.export.expanded_writes import refuse_expanded_writes
 from hardtack.export.float_folds import Folds, folds_noted
 from hardtack.export.guard_lines import noted_lines
 from hardtack.export.origin import source_of
@@ -327,6 +328,7 @@ def _from_torchscript(module: Any, args: tuple[Any, ...], kwargs: Any, dynamic_s
 
 def _finish(ep: ExportedProgram, prepared: Prepared, before: Folds | None = None) -> Captured:
     """`before`: what was noted of numbers while the program was traced; decomposition traces what is left of them."""
+    refuse_expanded_writes(ep)
     try:
         with kept_whole(), dense_operands(not writes_through(ep)), rounded_down(), folds_noted() as folds:
             plain = decompose(ep)

@@ -173,3 +173,38 @@ def test_dropout_outside_of_training_gives_the_tensor_itself(drop: Any) -> None:
     check(written, (X,))
     check(in_a_branch, (X.abs(),))
     check(lambda x: torch.cond(x.sum() > 0, drop, lambda t: t + 1, (x,)), (X.abs(),))
+
+
+def expanded_rows(x: torch.Tensor) -> torch.Tensor:
+    y = (x * 2).unsqueeze(0).expand(3, -1, -1)
+    y[:1] = y[-1:] + 1
+    return y
+
+
+def expanded_columns(x: torch.Tensor) -> torch.Tensor:
+    rows, columns = torch.meshgrid(x[0] * 2, x[1] * 2, indexing="ij")
+    rows[0].fill_(3)
+    return rows + columns
+
+
+@pytest.mark.parametrize("function", [expanded_rows, expanded_columns])
+def test_writes_to_expanded_tensors_are_refused(function: Any) -> None:
+    with pytest.raises(MutationError) as caught:
+        to_graphs(function, (X,))
+    assert caught.value.what == (
+        "forward writes in place to an expanded tensor, of which several elements are one number"
+    )
+    assert caught.value.fix == "clone it before it is written to"
+
+
+def test_a_write_beside_an_expanded_tensor_is_seen_in_it() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        z, w = y.unsqueeze(0).expand(3, -1, -1), y.expand(4, 6)
+        y[0].add_(1)
+        w[1].mul_(2)
+        copied = z.clone()
+        copied[:1] = 0
+        return z, copied, y
+
+    check(function, (X,))

@@ -1,0 +1,59 @@
+"""Writes in place through an expanded tensor, of which several elements are one number in memory.
+
+torch.export writes them back as x + sum(y - x), which loses digits and makes NaN of infinities; so they are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from hardtack.export.errors import MutationError
+from hardtack.export.origin import source_of
+
+
+def refuse_expanded_writes(ep: ExportedProgram) -> None:
+    """MutationError for the first write to a view of an expanded tensor; of the program before it is decomposed."""
+    for module in ep.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+            for written in _written(node):
+                if _is_expanded(written):
+                    raise MutationError(
+                        "forward writes in place to an expanded tensor, of which several elements are one number",
+                        source_of(node),
+                        "clone it before it is written to",
+                    )
+
+
+def _written(node: Node) -> list[Node]:
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return []
+    given = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
+    changed = (given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+    return [x for x in changed if isinstance(x, Node)]
+
+
+def _is_expanded(node: Node) -> bool:
+    """True if this or a view that it is made from, up to the tensor that owns the memory, repeats elements."""
+    place = _storage(node)
+    while place is not None:
+        value = node.meta["val"]
+        if any(stride == 0 and size != 1 for size, stride in zip(value.shape, value.stride(), strict=True)):
+            return True
+        source = node.args[0] if node.args else None
+        source = source[0] if isinstance(source, (list, tuple)) and source else source
+        if not isinstance(source, Node) or _storage(source) != place:
+            return False
+        node = source
+    return False
+
+
+def _storage(node: Node) -> Any:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    return value.untyped_storage()._cdata
