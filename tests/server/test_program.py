@@ -169,8 +169,8 @@ def test_a_model_that_wants_more_threads_than_there_are(program: Path, models: P
     limited.write_text(f'#!/bin/sh\nexec prlimit --as=1000000000 "{program.resolve()}" "$@"\n')
     limited.chmod(0o755)
     with Server(limited, models, "--sessions", "1", "--sessions", "spin=1000", ready=False) as server:
-        wait_for(lambda: len(server.events("model loaded")) == 2, "the other models")
-        wait_for(lambda: bool(server.events("load failed")), "the load to fail")
+        wait_for(lambda: len(server.events("model loaded")) == 2, "the other models", 90)
+        wait_for(lambda: bool(server.events("load failed")), "the load to fail", 90)
         (told,) = server.events("load failed")
         assert (told["model"], told["reason"]) == (
             "spin",
