@@ -23,6 +23,7 @@ from torch._subclasses.fake_impls import get_fast_op_impls
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from hardtack.export.aliases import aliased_operands, written_operands
 from hardtack.export.whole_shapes import traced_only, within_mode
 
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd, DispatchKey.Meta)
@@ -65,7 +66,7 @@ def _of_dense(op: OpOverload) -> Callable[..., Any]:
 
 def writes_through(ep: ExportedProgram) -> bool:
     """True if a program writes in place to a result of one of these ops, or to a view of one."""
-    left = [t for n in ep.graph.nodes for t in _aliased(n, lambda info: info.is_write)]
+    left = [t for n in ep.graph.nodes for t in written_operands(n)]
     seen: set[Node] = set()
     while left:
         node = left.pop()
@@ -73,20 +74,8 @@ def writes_through(ep: ExportedProgram) -> bool:
             return True
         if node not in seen:
             seen.add(node)
-            left += _aliased(node, lambda info: True)
+            left += aliased_operands(node)
     return False
-
-
-def _aliased(node: Node, wanted: Callable[[Any], bool]) -> list[Node]:
-    """The operands of which an op's schema says that it writes to them or gives views of them."""
-    if not isinstance(node.target, OpOverload):
-        return []
-    found: list[Node] = []
-    for position, argument in enumerate(node.target._schema.arguments):
-        if argument.alias_info is not None and wanted(argument.alias_info):
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            found += [x for x in pytree.tree_leaves(given) if isinstance(x, Node)]
-    return found
 
 
 def _by_example(original: Callable[..., bool]) -> Callable[..., bool]:

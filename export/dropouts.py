@@ -9,6 +9,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
+from hardtack.export.aliases import written_operands
 from hardtack.export.copies import copied
 
 aten = torch.ops.aten
@@ -33,12 +34,7 @@ def _written(module: GraphModule) -> list[GraphModule]:
     a branch whose result is a view of what it is given.
     """
     graphs = [m for m in module.modules() if isinstance(m, GraphModule)]
-    return [m for m in graphs if any(_writes(n) for n in m.graph.nodes)]
-
-
-def _writes(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and bool(schema.is_mutable)
+    return [m for m in graphs if any(written_operands(n) for n in m.graph.nodes)]
 
 
 def _drops_nothing(node: Node) -> bool:

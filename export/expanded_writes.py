@@ -11,6 +11,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
+from hardtack.export.aliases import written_operands
 from hardtack.export.errors import MutationError
 from hardtack.export.origin import source_of
 
@@ -19,22 +20,13 @@ def refuse_expanded_writes(ep: ExportedProgram) -> None:
     """MutationError for the first write to a view of an expanded tensor; of the program before it is decomposed."""
     for module in ep.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, GraphModule) else ():
-            for written in _written(node):
+            for written in written_operands(node):
                 if _is_expanded(written):
                     raise MutationError(
                         "forward writes in place to an expanded tensor, of which several elements are one number",
                         source_of(node),
                         "clone it before it is written to",
                     )
-
-
-def _written(node: Node) -> list[Node]:
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.is_mutable:
-        return []
-    given = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
-    changed = (given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
-    return [x for x in changed if isinstance(x, Node)]
 
 
 def _is_expanded(node: Node) -> bool:

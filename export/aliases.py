@@ -1,0 +1,31 @@
+"""What a torch op says of its operands: which it writes to, and of which it gives views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.utils._pytree as pytree
+from torch._ops import OpOverload
+from torch.fx import Node
+
+
+def written_operands(node: Node) -> list[Node]:
+    """The operands that the node's op writes to; [] for a node that is no op."""
+    return _operands(node, lambda info: bool(info.is_write))
+
+
+def aliased_operands(node: Node) -> list[Node]:
+    """The operands that the node's op writes to or gives views of."""
+    return _operands(node, lambda info: True)
+
+
+def _operands(node: Node, wanted: Callable[[Any], bool]) -> list[Node]:
+    if not isinstance(node.target, OpOverload):
+        return []
+    found: list[Node] = []
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.alias_info is not None and wanted(argument.alias_info):
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            found += [x for x in pytree.tree_leaves(given) if isinstance(x, Node)]
+    return found
