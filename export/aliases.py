@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch.utils._pytree as pytree
 from torch._ops import OpOverload
+from torch.export import ExportedProgram
 from torch.fx import Node
 
 
@@ -18,6 +19,18 @@ def written_operands(node: Node) -> list[Node]:
 def aliased_operands(node: Node) -> list[Node]:
     """The operands that the node's op writes to or gives views of."""
     return _operands(node, lambda info: True)
+
+
+def written_views(ep: ExportedProgram, targets: Collection[OpOverload]) -> list[Node]:
+    """The nodes of these ops whose result, or a view of it, the program writes to in place."""
+    left = [t for n in ep.graph.nodes for t in written_operands(n)]
+    seen: dict[Node, None] = {}
+    while left:
+        node = left.pop()
+        if node not in seen:
+            seen[node] = None
+            left += aliased_operands(node)
+    return [n for n in seen if n.target in targets]
 
 
 def _operands(node: Node, wanted: Callable[[Any], bool]) -> list[Node]:

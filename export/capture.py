@@ -31,6 +31,7 @@ from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared
 from hardtack.export.small_runs import mattering
 from hardtack.export.small_sizes import Decision, Watch, watched
+from hardtack.export.small_views import view_decisions
 from hardtack.export.strides import contract_order, is_dense
 from hardtack.export.torch_errors import translated
 from hardtack.export.whole_shapes import kept_whole
@@ -92,7 +93,7 @@ def capture(
     """
     if isinstance(module_or_ep, ExportedProgram):
         _refuse_training(module_or_ep)
-        return _finish(module_or_ep, Prepared((), {}, None))
+        return _given(module_or_ep)
     if isinstance(module_or_ep, torch.jit.ScriptModule):
         return _finish(_from_torchscript(module_or_ep, args, kwargs, dynamic_shapes), Prepared(args, {}, None))
     if isinstance(module_or_ep, type) or not callable(module_or_ep):
@@ -120,8 +121,19 @@ def capture(
         if writes_through(ep):
             ep, watch = _export(module, prepared, strict, dense=False)
     _refuse_places(ep, examples)
-    decided = mattering(watch, ep, module, prepared)
-    return replace(_finish(ep, prepared, folds), decided=decided)
+    found = _finish(ep, prepared, folds)
+    decisions = (*watch.decisions.values(), *view_decisions(ep))
+    return replace(found, decided=mattering(decisions, found.ep, module, prepared))
+
+
+def _given(ep: ExportedProgram) -> Captured:
+    """A program that torch.export made, which is its own oracle for small sizes; without examples nothing is tried."""
+    found = _finish(ep, Prepared((), {}, None))
+    decisions = tuple(view_decisions(ep))
+    if decisions and ep.example_inputs is not None:
+        args, kwargs = ep.example_inputs
+        decisions = mattering(decisions, found.ep, ep.module(), Prepared(args, dict(kwargs), None))
+    return replace(found, decided=decisions)
 
 
 def _apart(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:

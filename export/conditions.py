@@ -7,7 +7,6 @@ that torch notes nowhere (small_sizes.py). A RangeError tells of one that matter
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,13 +18,12 @@ from hardtack.codegen.ir.expr import Expr, FloorDiv, Mul, Sym, children, const, 
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.graph import Guard
 from hardtack.export.errors import RangeError, Refusal, SourceLine
-from hardtack.export.origin import user_frame
+from hardtack.export.origin import asked_line, frame_line, user_frame
 from hardtack.export.shapes import Sizes, make_guards
 from hardtack.export.size_text import size_text
 from hardtack.export.small_sizes import Decision
 
 _SPECIALISED = 2
-_PLACE = re.compile(r"^(?:(?P<source>.*?)  # )?(?P<file>.+):(?P<line>\d+) in ")
 
 
 def shape_env(ep: ExportedProgram) -> Any:
@@ -51,7 +49,7 @@ def program_guards(
     if env is None:
         return
     for found in env.guards:
-        where = _user_line(found.sloc)
+        where = asked_line(found.sloc)
         expression = env.simplify(found.expr)
         if expression in (True, sympy.true):
             continue
@@ -71,8 +69,8 @@ def program_guards(
         try:
             guards = sizes.guards(expression)
         except Refusal:
-            raise _unchecked(expression, sizes, _user_line(decision.sloc)) from None
-        yield from ((g, _user_line(decision.sloc)) for g in guards)
+            raise _unchecked(expression, sizes, decision.where) from None
+        yield from ((g, decision.where) for g in guards)
         yield from ((g, None) for g in sizes.limits_of(expression))
 
 
@@ -84,28 +82,9 @@ def _unchecked(condition: sympy.Basic, sizes: Sizes, where: SourceLine | None) -
     )
 
 
-def _user_line(sloc: Any) -> SourceLine | None:
-    """The user's line behind a condition: the frame that asked for it, or the one that called torch."""
-    for frame in (getattr(sloc, "framework_loc", None), getattr(sloc, "maybe_user_loc", None)):
-        found = _as_line(frame)
-        if found is not None and user_frame([found]) is not None:
-            return found
-    return None
-
-
-def _as_line(frame: Any) -> SourceLine | None:
-    """A FrameSummary, or the text `source  # file:line in function`."""
-    if frame is None:
-        return None
-    if isinstance(frame, str):
-        match = _PLACE.search(frame)
-        return SourceLine(match["file"], int(match["line"]), (match["source"] or "").strip()) if match else None
-    return SourceLine(frame.filename, frame.lineno or 0, frame.line or "")
-
-
 def _asked_by_user(sloc: Any) -> bool:
     """True for a comparison that a line of the user's code makes; false for one made inside of a torch op."""
-    found = _as_line(getattr(sloc, "framework_loc", None))
+    found = frame_line(getattr(sloc, "framework_loc", None))
     return found is not None and (user_frame([found]) is not None or "_dynamo/" in found.file)
 
 
@@ -169,5 +148,5 @@ def fixing_line(ep: ExportedProgram, size: int) -> SourceLine | None:
     env = shape_env(ep)
     for found in env.guards if env is not None else ():
         if isinstance(found.expr, sympy.Eq) and sympy.Integer(size) in found.expr.args:
-            return _user_line(found.sloc)
+            return asked_line(found.sloc)
     return None

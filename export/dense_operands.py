@@ -21,9 +21,8 @@ from torch._C import DispatchKey
 from torch._ops import OpOverload
 from torch._subclasses.fake_impls import get_fast_op_impls
 from torch.export import ExportedProgram
-from torch.fx import Node
 
-from hardtack.export.aliases import aliased_operands, written_operands
+from hardtack.export.aliases import written_views
 from hardtack.export.whole_shapes import traced_only, within_mode
 
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd, DispatchKey.Meta)
@@ -66,16 +65,7 @@ def _of_dense(op: OpOverload) -> Callable[..., Any]:
 
 def writes_through(ep: ExportedProgram) -> bool:
     """True if a program writes in place to a result of one of these ops, or to a view of one."""
-    left = [t for n in ep.graph.nodes for t in written_operands(n)]
-    seen: set[Node] = set()
-    while left:
-        node = left.pop()
-        if node.target in _ops():
-            return True
-        if node not in seen:
-            seen.add(node)
-            left += aliased_operands(node)
-    return False
+    return bool(written_views(ep, _ops()))
 
 
 def _by_example(original: Callable[..., bool]) -> Callable[..., bool]:

@@ -23,6 +23,7 @@ from hardtack.codegen.ir.graph import Origin
 from hardtack.export.errors import SourceLine
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.*)$')
+_PLACE = re.compile(r"^(?:(?P<source>.*?)  # )?(?P<file>.+):(?P<line>\d+) in ")
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _OWN = str(Path(__file__).parent) + os.sep
 _CAPTURE = _OWN + "capture.py"
@@ -50,6 +51,27 @@ def is_users(file: str) -> bool:
 def user_frame(found: list[SourceLine]) -> SourceLine | None:
     """The innermost frame outside of torch and of this package."""
     return next((frame for frame in reversed(found) if is_users(frame.file)), None)
+
+
+def asked_line(sloc: Any) -> SourceLine | None:
+    """The user's line behind a condition on sizes: the frame that asked for it, or the one that called torch. `sloc` is
+    torch's note of both.
+    """
+    for frame in (getattr(sloc, "framework_loc", None), getattr(sloc, "maybe_user_loc", None)):
+        found = frame_line(frame)
+        if found is not None and user_frame([found]) is not None:
+            return found
+    return None
+
+
+def frame_line(frame: Any) -> SourceLine | None:
+    """Of a FrameSummary, or the text `source  # file:line in function`."""
+    if frame is None:
+        return None
+    if isinstance(frame, str):
+        match = _PLACE.search(frame)
+        return SourceLine(match["file"], int(match["line"]), (match["source"] or "").strip()) if match else None
+    return SourceLine(frame.filename, frame.lineno or 0, frame.line or "")
 
 
 def source_of(node: Node) -> SourceLine | None:

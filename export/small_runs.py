@@ -1,4 +1,4 @@
-"""Which of the comparisons that torch decided by itself matter: the captured program against the module itself, run on
+"""Which of the decisions that torch made by itself matter: the captured program against the module itself, run on
 inputs of the small sizes.
 
 A comparison may change nothing, like a flag that is not used or a broadcast written out. So the program as captured and
@@ -9,6 +9,7 @@ the results are equal, the size needs no condition.
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from typing import Any
 
 import sympy
@@ -20,27 +21,29 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from hardtack.export.conditions import shape_env
 from hardtack.export.dynamic import Prepared
-from hardtack.export.small_sizes import Decision, Trial, Watch
+from hardtack.export.small_sizes import Decision, Trial
 
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range")
 _TOLERANCE = 1e-3
 
 
-def mattering(watch: Watch, ep: ExportedProgram, module: nn.Module, prepared: Prepared) -> tuple[Decision, ...]:
-    """The conditions without which the program would differ from the module, or run where the module itself fails: of
-    a decision that fails for harmless sizes, too, only what excludes the others.
+def mattering(
+    decisions: Collection[Decision], ep: ExportedProgram, module: nn.Module, prepared: Prepared
+) -> tuple[Decision, ...]:
+    """The conditions without which the decomposed program would differ from the module, or run where the module itself
+    fails: of a decision that fails for harmless sizes, too, only what excludes the others.
     """
     env = shape_env(ep)
-    trials = sorted({t for d in watch.decisions.values() for t in d.fails})
+    trials = sorted({t for d in decisions for t in d.fails})
     wrong = {t for t in trials if not _equals_eager(t, ep, module, prepared)}
     out: list[Decision] = []
-    for d in watch.decisions.values():
+    for d in decisions:
         if wrong.issuperset(d.fails):
             out.append(d)
             continue
         for trial in sorted(wrong.intersection(d.fails)):
             apart = sympy.Ne(_symbol(env, trial), trial[1], evaluate=False)
-            out.append(Decision(apart, d.sloc, (trial,)))
+            out.append(Decision(apart, d.where, (trial,)))
     return tuple(out)
 
 

@@ -17,7 +17,9 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from hardtack.export.errors import SourceLine
 from hardtack.export.guard_lines import asking_frame
+from hardtack.export.origin import asked_line
 
 _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], type]] = {
     "__lt__": (operator.lt, sympy.Lt),
@@ -35,12 +37,12 @@ Trial = tuple[str, int]
 
 @dataclass(frozen=True)
 class Decision:
-    """A condition on sizes that torch took to hold. `sloc` is torch's note of who asked, `fails` says where it does
+    """A condition on sizes that torch took to hold. `where` is the user's line that asked, `fails` says where it does
     not hold.
     """
 
     expr: sympy.Basic
-    sloc: Any
+    where: SourceLine | None
     fails: tuple[Trial, ...]
 
 
@@ -82,7 +84,7 @@ class Watch:
 
     def _note(self, env: ShapeEnv, holds: sympy.Basic, fails: tuple[Trial, ...]) -> None:
         if fails:
-            self.decisions.setdefault(holds, Decision(holds, env._get_sloc(), fails))
+            self.decisions.setdefault(holds, Decision(holds, asked_line(env._get_sloc()), fails))
 
 
 def _expr(size: Any) -> Any:

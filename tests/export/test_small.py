@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from hardtack.export import to_graphs
+from hardtack.export import RangeError, to_graphs
 from hardtack.export.reference import ReferenceFailure
 from tests.export.checks import assert_same, check, eager, entry, ours
 
@@ -96,3 +96,58 @@ def test_pixels_in_pairs() -> None:
 def test_the_sentence_of_a_negative_size() -> None:
     graph = entry(to_graphs(lambda x: x.diagonal(1), (torch.randn(9, 5),), None, ({1: Dim.DYNAMIC},))).graph
     assert "aten.diagonal has a result: 0 <= min(9, s0 - 1)" in [g.text for g in graph.guards]
+
+
+def _written(view: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
+    def forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        view(y).exp_().mul_(0.5)
+        return y, y + 1
+
+    return forward
+
+
+VIEWS_OF_ONE = [
+    lambda y: y.t().reshape(-1),
+    lambda y: y[:, :3].contiguous(),
+    lambda y: y[:1].expand(y.shape[0], 4).flatten(),
+]
+"""A view of y where y has one row, a copy elsewhere."""
+
+
+@pytest.mark.parametrize("view", VIEWS_OF_ONE)
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_view_of_one_row_only_is_written(view: Callable[[torch.Tensor], torch.Tensor], traced: bool) -> None:
+    """torch decides between view and copy for sizes from 2 on; no line of the model asks."""
+    forward, x = _written(view), (torch.randn(5, 4),)
+    program: Any = forward
+    if traced:
+        program = torch.export.export(_Called(forward), x, dynamic_shapes=(({0: Dim.DYNAMIC},),), strict=False)
+        exported = to_graphs(program)
+    else:
+        exported = check(forward, x, ({0: Dim.DYNAMIC},), [(torch.randn(3, 4),)])
+    assert_same(ours(exported, (torch.randn(7, 4).fill_(0.25),)), eager(forward, (torch.full((7, 4), 0.25),)))
+    with pytest.raises(ReferenceFailure, match=r"guard .* != 1 fails"):
+        ours(exported, (torch.randn(1, 4),))
+
+
+class _Called(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)
+
+
+def test_a_view_of_any_size_is_written_for_one_row_too() -> None:
+    """What is a view for all sizes needs no condition: the program is tried with one row."""
+    check(_written(lambda y: y.reshape(-1)), (torch.randn(5, 4),), ({0: Dim.DYNAMIC},), [(torch.randn(1, 4),)])
+
+
+def test_the_sentence_of_a_view_of_one_row_only() -> None:
+    with pytest.raises(RangeError) as caught:
+        to_graphs(_written(VIEWS_OF_ONE[0]), (torch.randn(5, 4),), None, ({0: Dim("n", min=1)},))
+    assert caught.value.what == (
+        "the declared range of n (from 1) would be narrowed: the program needs n != 1, but n = 1 fails"
+    )

@@ -1,0 +1,40 @@
+"""Views that sizes decide: reshape, flatten and contiguous give a view of their operand where its strides fit, a copy
+elsewhere.
+
+torch decides it for sizes from 2 on. At size 1 more strides fit: x.t().reshape(-1) is a view of x where one side is 1.
+The elements are the same; who writes to them in place can tell. What is noted here, small_runs.py tries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sympy
+import torch
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from hardtack.export.aliases import written_views
+from hardtack.export.origin import source_of
+from hardtack.export.small_sizes import Decision
+
+
+def _ops() -> tuple[OpOverload, ...]:
+    aten = torch.ops.aten
+    return aten.reshape.default, aten.flatten.using_ints, aten.contiguous.default
+
+
+def view_decisions(ep: ExportedProgram) -> Iterator[Decision]:
+    """That no symbol of such a node is 1, where the program, not yet decomposed, writes to the node's result."""
+    for node in written_views(ep, _ops()):
+        for symbol in sorted(_symbols(node.args[0]), key=str):
+            yield Decision(sympy.Ne(symbol, 1, evaluate=False), source_of(node), ((str(symbol), 1),))
+
+
+def _symbols(node: object) -> set[sympy.Symbol]:
+    value = node.meta.get("val") if isinstance(node, Node) else None
+    if not isinstance(value, torch.Tensor):
+        return set()
+    sizes = [s for s in (*value.shape, *value.stride()) if isinstance(s, torch.SymInt)]
+    return {symbol for size in sizes for symbol in size.node.expr.free_symbols}
