@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from hardtack.codegen.ir.expr import as_expr, const, int_value, product
+from hardtack.codegen.ir.expr import as_expr, const, int_value, never_negative, product
 from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.export.build import Builder
 from hardtack.export.convert_sums import coefficient
@@ -152,7 +152,7 @@ def _identity(dtype: DType, kind: str) -> bool | int | float:
 def _slice_scatter(
     b: Builder, x: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Value:
-    """x with the slice replaced by src: joined from parts for step 1, otherwise written by index."""
+    """x with the slice replaced by src."""
     at = dim % x.rank
     length = src.shape[at]
     if isinstance(start, Number):
@@ -168,10 +168,15 @@ def _slice_scatter(
 
 
 def _replaced(b: Builder, x: Value, src: Value, dim: int, first: Any) -> Value:
-    """x with x[.., first : first + len(src), ..] = src."""
+    """x with x[.., first : first + len(src), ..] = src: joined from parts where the sizes alone say that it lies inside
+    of x, written by index where a guard says so.
+    """
     begin, length, size = as_expr(first), src.shape[dim], x.shape[dim]
     rest = size - begin - length
-    b.require("le", 0, rest, f"{b.origin.op} stays inside its input")
+    for end in (begin, rest):
+        b.require("le", 0, end, f"{b.origin.op} stays inside its input")
+    if not all(map(never_negative, (begin, length, rest))):
+        return _put_along(b, x, dim, positions(b, begin, length, 1), src, False)
     parts: list[Value] = []
     if begin is not const(0):
         parts.append(b.slice(x, dim, 0, begin))

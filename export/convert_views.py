@@ -164,8 +164,8 @@ def _slice(b: Builder, x: Value, dim: int = 0, start: Any = None, end: Any = Non
     return b.slice(x, at, first, b.result.shape[at], step)
 
 
-def positions(b: Builder, start: Number, length: Expr, step: int) -> Value:
-    """The indices of a slice that begins at a number of the run; that it lies inside torch asserts."""
+def positions(b: Builder, start: Number | Expr, length: Expr, step: int) -> Value:
+    """The indices of a slice that begins at a number of the run, or of the sizes; that it lies inside torch asserts."""
     return b.pw("add", b.pw("mul", b.iota(length), step), start)
 
 

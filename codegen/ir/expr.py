@@ -482,18 +482,22 @@ def known_in_range(e: Expr, end: Expr) -> bool:
     # an extent may have a remainder of its own, which another term takes off again, or which has a bound in turn
     by_axes = largest(e, digits=False)
     tops = (by_axes, largest(e, digits=True), None if by_axes is None else largest(by_axes, digits=True))
-    return any(top is not None and _never_negative(end - 1 - top) for top in tops)
+    return any(top is not None and never_negative(end - 1 - top) for top in tops)
 
 
-def _never_negative(e: Expr) -> bool:
-    """True if e >= 0 is known from bounds, whichever argument of a maximum that it subtracts is the largest."""
+def never_negative(e: Expr) -> bool:
+    """True if e >= 0 is known from bounds, whichever argument of a maximum that it subtracts is the largest. With a
+    quotient of a and b in place of c*(a // b): what is above -1 is not below 0, and a // b is at most a / b.
+    """
     lo = bounds(e)[0]
     if lo is not None and lo >= 0:
         return True
     for term in terms_of(e):
         c, rest = _split_coefficient(term)
         if c < 0 and isinstance(rest, Max):
-            return all(_never_negative(e - term + a * c) for a in rest.args)
+            return all(never_negative(e - term + a * c) for a in rest.args)
+        if c < 0 and isinstance(rest, FloorDiv) and isinstance(rest.b, Const):
+            return never_negative((e - term) * rest.b + rest.a * c + (rest.b - 1))
     return False
 
 
