@@ -248,10 +248,21 @@ def _var(
     # keeps its digits
     doubled = (name.startswith("std") and x.dtype is not DType.F16) or name == "var_mean"
     wide = b.to(x, DType.F64) if doubled else b.wide(x)
-    out, mean = variance(b, wide, dims_of(x, dim), keepdim, 1 if correction is None else correction)
+    dims = dims_of(x, dim)
+    out, mean = variance(b, wide, dims, keepdim, 1 if correction is None else correction)
     out = b.pw("sqrt", out) if name.startswith("std") else out
     out = b.to(out, x.dtype)
-    return (out, b.to(mean, x.dtype)) if name.endswith("_mean") else out
+    return (out, b.to(_of_one(b, mean, wide, dims), x.dtype)) if name.endswith("_mean") else out
+
+
+def _of_one(b: Builder, mean: Value, x: Value, dims: Sequence[int]) -> Value:
+    """The mean; of one element that element, which may be infinite, so that its distance from itself is no number."""
+    count = ex.product(x.shape[d] for d in dims)
+    lo, hi = ex.bounds(count)
+    if (lo is not None and lo > 1) or hi == 0:
+        return mean
+    plain = b.reshape(b.mean(x, dims, True), mean.shape)
+    return b.where(b.pw("eq", b.cast(count, DType.I64), 1), plain, mean, x.dtype)
 
 
 @converts("aten.linalg_vector_norm.default")

@@ -116,3 +116,13 @@ def test_nothing_is_hidden() -> None:
     (got,) = compiled(x)
     assert got[:2].isnan().all()
     assert got[2].item() == pytest.approx(x[2].double().var().item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_the_mean_beside_a_variance_of_one_number_is_that_number(dynamic: bool) -> None:
+    """Also of an infinite one, whose distance from itself is no number."""
+    module = Function(lambda x: torch.var_mean(x, 1, correction=0)).eval()
+    x = torch.tensor([[math.inf], [-math.inf], [2.5], [math.nan]])
+    example = x.expand(4, 3).contiguous() if dynamic else x
+    compiled = compile_module(module, (example,), ({1: Dim.DYNAMIC},) if dynamic else None)
+    assert torch.equal(compiled(x)[1].nan_to_num(7.0, 8.0, 9.0), x[:, 0].nan_to_num(7.0, 8.0, 9.0))
