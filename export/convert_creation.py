@@ -138,17 +138,12 @@ def _triangle_indices(b: Builder, row: int, col: int, offset: int = 0, **_: Any)
     return b.to(b.cat([b.unsqueeze(b.cat(p, 0), 0) for p in parts], 0), b.result.dtype)
 
 
-@converts("aten.fill.Scalar", "aten.fill.Tensor")
-def _fill(b: Builder, x: Value, value: Any) -> Value:
-    if isinstance(value, Value):
-        return b.expand(b.to(value, x.dtype), x.shape)
-    return b.full(x.shape, value, x.dtype)
-
-
-@converts("aten.copy.default")
-def _copy(b: Builder, x: Value, source: Value, non_blocking: bool = False) -> Value:
-    """x with all its elements replaced: source in x's shape and dtype."""
-    return b.expand(b.to(source, x.dtype), x.shape)
+@converts("aten.fill.Scalar", "aten.fill.Tensor", "aten.copy.default")
+def _copy(b: Builder, x: Value, source: Any, non_blocking: bool = False) -> Value:
+    """x with all its elements replaced: source, a tensor or a number, in x's shape and dtype."""
+    if isinstance(source, Value):
+        return b.expand(b.to(source, x.dtype), x.shape)
+    return b.full(x.shape, source, x.dtype)
 
 
 @converts(

@@ -16,6 +16,11 @@ ROWS: list[Row] = [
     ("permute", lambda x: (x.permute(2, 0, 1), x.transpose(0, 2), x.mT, x.movedim(0, 2), x.swapaxes(0, 1)), (X,)),
     ("slice", lambda x: (x[1:], x[:, 1:3], x[..., ::2], x[..., -3:], x[:, :-1], x[0], x[..., -1], x[5:]), (X,)),
     ("split", lambda x: (*x.split(3, 2), *x.chunk(3, 1), *x.unbind(0), *torch.tensor_split(x, 3, 2)), (X,)),
+    (
+        "copy_",
+        lambda x: (x.clone().copy_(0.5), x.int().copy_(2.5), x.to(torch.bool).copy_(x[0]), x.half().copy_(x)),
+        (X,),
+    ),
     ("cat", lambda x: (torch.cat([x, x * 2], 1), torch.stack([x, x], -1), torch.hstack([x, x])), (X,)),
     ("cat_promoted", lambda x, y: torch.cat([x, y]), (X, WHOLE)),
     ("expand", lambda x: (x[:, :1].expand(3, 5, 8), x.repeat(2, 1, 3), x.tile(2), x.broadcast_to(2, 3, 4, 8)), (X,)),
