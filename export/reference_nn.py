@@ -30,7 +30,7 @@ def _conv(s: Step) -> torch.Tensor:
             grow[2 * (n - 1 - i)] = -lo
         out = F.pad(out, grow)
         return out if bias is None else out + bias.view(-1, *([1] * n))
-    if all(lo == hi for lo, hi in pads):
+    if all(lo == hi for lo, hi in pads) and 0 not in x.shape[2:]:  # torch takes no empty image, whatever its padding
         return _CONV[n - 1](x, w, bias, s.attr("stride"), [lo for lo, _ in pads], s.attr("dilation"), s.attr("groups"))
     padded = F.pad(x, [v for pair in reversed(pads) for v in pair])
     return _CONV[n - 1](padded, w, bias, s.attr("stride"), 0, s.attr("dilation"), s.attr("groups"))

@@ -72,6 +72,7 @@ REWRITES: tuple[Rewrite, ...] = (
         "fold_padding",
         """
         x0[2,3,8,9] p0[4,3,3,3] : F.conv2d(F.pad(x0, [1, 1, 1, 1]), p0)
+        x0[1,2,n,6] p0[4,2,3,3] : F.conv2d(F.pad(x0, [1, 1, 2, 2]), p0)
         x0[2,3,8,9] p0[4,3,3,3] : F.conv2d(F.pad(x0, [0, 1, 2, 0]), p0, stride=2)
         x0[1,2,7] p0[4,2,3] : F.conv1d(F.pad(x0, [2, 0]), p0, padding=1)
         """,
