@@ -79,6 +79,8 @@ class Disturbed(TorchDispatchMode):
             return out
         if in_place:
             return self._changed_in_place(out)
+        if name == "linspace" and out.numel():  # a line that begins and ends far from zero is near it by cancellation
+            return out + out.abs().amax() * (self._factor(out) - 1)
         more = _terms(args, out) ** 0.5 / 4 if name in ADDING else 1.0
         return tree_map_only(torch.Tensor, lambda x: x if x._is_view() else self._changed(x, max(1.0, more)), out)
 

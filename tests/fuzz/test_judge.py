@@ -70,6 +70,58 @@ def test_a_row_of_another_place_is_wrong() -> None:
     assert verdict(program("x0.cumsum(0)"), lambda t: t.roll(1, 0)) is not None
 
 
+def _next(t: torch.Tensor) -> torch.Tensor:
+    """One element of the numbers around 1 is the next that its type has."""
+    at = (t.abs() - 1).abs().argmin()
+    t.view(-1)[at] = t.view(-1)[at].nextafter(torch.tensor(9.0, dtype=t.dtype))
+    return t
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("x0 * 0.1",),
+        ("x0 / 3 + 1",),
+        ("2 - x0.flip(0)", "v0.t().contiguous() * v0.amax()"),
+        ("x0.relu().clone()", "v0[1:].mul_(0.3)", "v0.masked_fill(v0 > 1, 0.7)"),
+        ("torch.where((x0 * 0.3 > 0.1).any(0), x0, x0 * 0.7)",),
+        ("(x0 * 1000).to(torch.int32)", "v0 % 7", "x0 * v1"),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_what_rounds_once_is_eagers_to_the_last_bit(lines: tuple[str, ...], dtype: str) -> None:
+    p = program(*lines, dtype=dtype)
+    assert verdict(p, lambda t: t) is None
+    assert verdict(p, _next) is not None
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("x0.exp()",),
+        ("x0.sum(-1)", "x0 * v0[:, None]"),
+        ("torch.add(x0, x0, alpha=0.3)",),
+        ("x0 * 1", "v0.view(-1)[:9].sigmoid_()", "v0 + 1"),
+        ("torch.where(x0.exp() > 1, x0, -x0)",),
+        ("x0 * float(x0[0, 0].sin())",),
+        ("torch.index_put(x0, (torch.zeros(300, dtype=torch.long),), x0[:1], accumulate=True)",),
+        ("torch.round(x0, decimals=2)",),
+        ("torch.complex(x0, x0) * torch.complex(x0, x0 + 1)", "torch.view_as_real(v0)"),
+    ],
+)
+def test_what_may_round_otherwise_is_right_a_bit_off(lines: tuple[str, ...]) -> None:
+    assert verdict(program(*lines), _next) is None
+
+
+def test_a_number_rounded_to_a_half_type_first_is_wrong() -> None:
+    """Off by half an ulp of the number: within a few ulps of the product, which is what other ops may be off by."""
+    p = program("x0 * 0.1", dtype="bfloat16")
+    x = p.arguments()[0]
+    found = verdict(p, lambda t: x * torch.tensor(0.1, dtype=torch.bfloat16).expand(300))
+    assert found is not None
+    assert found.endswith("where each op rounds once at most")
+
+
 def test_an_index_that_a_tie_decides_is_right() -> None:
     """The two largest differ by rounding only: which of them is first is not determined."""
     p = program("x0.exp()", "torch.cat([v0[:, :1], (x0[:, :1] * 0.5).exp().square()], 1)", "v1.argmax(1)")
@@ -120,14 +172,21 @@ def test_the_order_of_factors_decides_what_overflows() -> None:
 
 
 def test_denormal_numbers_have_steps_of_their_own() -> None:
-    assert verdict(program("x0 * 0 + 5e-324", dtype="float64"), lambda t: t * 0) is None
-    assert verdict(program("x0 * 0 + 1e-40"), lambda t: t * 0) is not None
+    assert verdict(program("x0.cos() * 0 + 5e-324", dtype="float64"), lambda t: t * 0) is None
+    assert verdict(program("x0.cos() * 0 + 1e-40"), lambda t: t * 0) is not None
 
 
 def test_floor_of_a_number_that_rounding_moves_is_right() -> None:
-    p = program("((x0 * 0.1) / 0.1 - x0).floor()", fill="positive")
+    p = program("((x0.sqrt() * 0.1) / 0.1 - x0.sqrt()).floor()", fill="positive")
     assert verdict(p, lambda t: torch.where(t == 0, -1.0, t)) is None
     assert verdict(p, lambda t: t + 2) is not None
+
+
+def test_a_line_through_zero_has_the_ulps_of_its_ends() -> None:
+    """Eager has 1 - 6 * step in one rounding, -3e-8, where two give 0."""
+    p = program("torch.linspace(-1, 1, 13) + x0[0, 0] * 0")
+    assert verdict(p, lambda t: torch.where(t.abs() < 1e-6, 0.0, t)) is None
+    assert verdict(p, lambda t: t + 1e-5) is not None
 
 
 def test_nan_and_infinities_must_be_where_eager_has_them() -> None:
