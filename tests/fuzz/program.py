@@ -139,7 +139,7 @@ def space(*, plain: bool = True) -> dict[str, Any]:
     names = {"torch": torch, "F": F, "nn": nn, "math": math, "inf": math.inf, "nan": math.nan, **FILLS}
     if plain:
         return {**names, "cond": _cond, "while_loop": _while_loop}
-    return {**names, "cond": torch.cond, "while_loop": torch.ops.higher_order.while_loop}
+    return {**names, "cond": torch.cond, "while_loop": torch._higher_order_ops.while_loop}
 
 
 def _cond(condition: torch.Tensor, then: Any, orelse: Any, operands: tuple[torch.Tensor, ...]) -> Any:

@@ -63,7 +63,7 @@ def script(program: Program, outcome: Outcome, way: str) -> str:
     parts = [_HEAD.format(title=f"Seed {program.seed}: {outcome.kind}, {outcome.way}. {told}"), ""]
     parts += [sources(body + "".join(calls)), ""]
     if "cond(" in body or "while_loop(" in body:
-        parts += ["cond, while_loop = torch.cond, torch.ops.higher_order.while_loop", ""]
+        parts += ["cond, while_loop = torch.cond, torch._higher_order_ops.while_loop", ""]
     parts += ["", body, "", "CALLS = [", *(f"    {call}," for call in calls), "]"]
     return "\n".join(parts) + _RUN + _running(program, way)
 

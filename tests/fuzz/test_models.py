@@ -15,6 +15,7 @@ import torch
 
 from tests.fuzz.children import Ended, Pool, Send
 from tests.fuzz.draw import draw
+from tests.fuzz.families import control
 from tests.fuzz.hunt import Hunt, outcomes, way_named
 from tests.fuzz.outcome import Outcome
 from tests.fuzz.program import Program, from_json, source, to_json
@@ -81,6 +82,13 @@ def test_sizes_and_dtypes_are_drawn() -> None:
     assert any(p.dynamic == "auto" for p in programs)
     assert any(p.writes() for p in programs)
     assert any(0 in i.shape for p in programs for i in p.inputs)
+
+
+def test_conditionals_and_loops_are_exported() -> None:
+    """Spelled as torch.export does not know it, a family would be refused whole, which is no failure."""
+    programs = [p for p in (draw(s, control.FAMILIES) for s in range(20)) if len(p.lines) < 3][:3]
+    assert {f for p in programs for f in p.families} == {"conditionals", "loops"}
+    assert [o.kind for o in outcomes(way_named("graph"), programs, seconds=SECONDS)] == ["right"] * 3
 
 
 def test_what_dies_is_told_from_what_hangs() -> None:
