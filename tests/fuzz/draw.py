@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -37,7 +37,8 @@ class Draft:
     writes: bool = False
 
 
-Drawn = str | Draft | Sequence[Draft] | None
+Drawn = str | Draft | Iterable[Draft] | None
+"""Of a generator's drafts each is kept before the next is asked for, so that it can look at their values."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +287,9 @@ class Drawer:
 
     def number(self, dtype: torch.dtype) -> str:
         """A number; of the floats some are none of a half type, or of any."""
-        return repr(self.r.choice((2, 0.5, -1.25, 3, 1, 0.1, -1.7, 1001) if dtype.is_floating_point else (1, 2, 3, -2)))
+        return repr(
+            self.r.choice((2, 0.5, -1.25, 3, 1, 0.1, -1.7, 1 / 3, 1001) if dtype.is_floating_point else (1, 2, 3, -2))
+        )
 
     def alike(self, name: str, dtype: torch.dtype | None = None) -> str:
         """A value of the same shape and dtype; itself if there is no other."""

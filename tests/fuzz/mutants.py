@@ -72,7 +72,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "a nest that writes a part of its buffer is computed inside its reader",
         "cpu",
         "codegen/inline.py",
-        (('            return "it writes a part of its buffer"\n', "            seen.add(Sym)  # type: ignore\n"),),
+        (
+            ('            return "it writes a part of its buffer"\n', "            seen.add(Sym)  # type: ignore\n"),
+            ("if len(writers[target]) > 1 else None", "if False else None"),
+        ),
     ),
     Mutant(
         "divisor under a mask",

@@ -37,6 +37,12 @@ def positive(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Ten
     return (torch.randn(shape, generator=g, dtype=torch.float64).abs() + 0.1).to(dtype)
 
 
+def level(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """One positive number everywhere: what a sum of many loses is lost each time."""
+    value = torch.rand((), generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.05
+    return value.expand(shape).clone().to(dtype)
+
+
 def special(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:
     """Normal random numbers with NaN, infinities, zeros of both signs, tiny and large ones between them."""
     g = torch.Generator().manual_seed(seed)
@@ -57,7 +63,7 @@ def permutation(shape: tuple[int, ...], dtype: torch.dtype, seed: int, n: int) -
     return found[: torch.Size(shape).numel()].reshape(shape).to(dtype)
 
 
-FILLS = {f.__name__: f for f in (normal, quarters, positive, special, index, permutation)}
+FILLS = {f.__name__: f for f in (normal, quarters, positive, level, special, index, permutation)}
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTS = ("int64", "int32", "int16", "int8", "uint8")
 DTYPES = {name: getattr(torch, name) for name in (*FLOATS, *INTS, "bool")}

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from tests.fuzz.draw import Family
-from tests.fuzz.families import attention, control, indexing, layers, pointwise, products, reductions, views, writes
+from tests.fuzz.families import (
+    attention,
+    behind,
+    control,
+    indexing,
+    layers,
+    losses,
+    pointwise,
+    products,
+    reductions,
+    views,
+    writes,
+)
 
 FAMILIES: tuple[Family, ...] = (
     *pointwise.FAMILIES,
+    *losses.FAMILIES,
     *reductions.FAMILIES,
     *views.FAMILIES,
     *indexing.FAMILIES,
     *products.FAMILIES,
+    *behind.FAMILIES,
     *layers.FAMILIES,
     *attention.FAMILIES,
     *writes.FAMILIES,

@@ -51,11 +51,15 @@ def _written_out(g: Drawer, q: str, k: str, v: str, mask: str, kind: str) -> str
 
 def _block(g: Drawer) -> Drawn:
     """A layer of a transformer around a value."""
-    r, a = g.r, g.floats(rank=3)
+    r = g.r
+
+    def fits(t: torch.Tensor) -> bool:
+        even = t.dim() == 3 and t.shape[-1] % 2 == 0 and t.shape[-1] > 0 and not g.is_symbolic(t.shape[-1])
+        return even and t.dtype == g.main and t.numel() <= 20_000
+
+    a = g.operand(fits, lambda: g.input((r.choice((1, 2)), g.size() % 100, r.choice((2, 4, 8, 16))), g.main))
     t = g.value(a)
     width = t.shape[-1]
-    if g.is_symbolic(width) or width % 2 or width == 0 or t.numel() > 20_000:
-        return None
     w, o = g.weight((3 * width, width), t.dtype), g.weight((width, width), t.dtype)
     heads = r.choice((1, 2))
     parts = f"F.linear({a}, {w}).unflatten(-1, (3, {heads}, {width // heads})).permute(2, 0, 3, 1, 4)"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 
 from tests.fuzz.draw import Drawer, Drawn, Family, Unfit
+from tests.fuzz.families.forms import scale
 
 
-def _image(g: Drawer, rank: int, channels: tuple[int, ...], sizes: tuple[int, ...]) -> str:
+def image(g: Drawer, rank: int, channels: tuple[int, ...], sizes: tuple[int, ...]) -> str:
     """[N, C, *spatial]"""
     r = g.r
 
@@ -24,16 +25,10 @@ def _image(g: Drawer, rank: int, channels: tuple[int, ...], sizes: tuple[int, ..
     return g.operand(fits, new)
 
 
-def _scale(g: Drawer, shape: tuple[int, ...]) -> str:
-    """A weight that varies along one of the dimensions."""
-    d = g.r.randrange(len(shape))
-    return g.weight(tuple(n if e == d else 1 for e, n in enumerate(shape)))
-
-
-def _convolutions(g: Drawer) -> Drawn:
+def convolution(g: Drawer, rank: int) -> tuple[str, str, int]:
+    """A module, what it may be given, and its output channels."""
     r = g.r
-    rank = r.choice((1, 2, 2, 2, 3))
-    a = _image(g, rank, (1, 2, 3, 4, 6, 8, 16, 17, 32), (3, 4, 5, 7, 8, 9, 16, 17) if rank < 3 else (3, 4, 5, 6))
+    a = image(g, rank, (1, 2, 3, 4, 6, 8, 16, 17, 32), (3, 4, 5, 7, 8, 9, 16, 17) if rank < 3 else (3, 4, 5, 6))
     channels = g.value(a).shape[1]
     groups = r.choice([n for n in (1, 1, 2, 3, 4, channels) if n and channels % n == 0])
     out = groups * r.choice((1, 2, 3, 4, 8, 16))
@@ -52,14 +47,20 @@ def _convolutions(g: Drawer) -> Drawn:
             f"nn.Conv{rank}d({channels}, {out}, {kernel}, stride={stride}, padding={padding}, dilation={dilation}, "
             f"groups={groups}, bias={bias}, padding_mode='{mode}', dtype={g.main})"
         )
-    m = g.inner(text)
+    return g.inner(text), a, out
+
+
+def _convolutions(g: Drawer) -> Drawn:
+    r = g.r
+    rank = r.choice((1, 2, 2, 2, 3))
+    m, a, out = convolution(g, rank)
     sides = [r.choice((0, 0, 1, 2)) for _ in range(2 * rank)]
     forms = [
         f"{m}({a})",
         f"{m}({a})",
         f"{m}(F.pad({a}, {sides}))",
         f"{m}(F.pad({a}, {sides}, value={r.choice((1.5, -0.25))}))",
-        f"{m}({a}) * {_scale(g, (g.value(a).shape[0], out, *[1] * rank))}",
+        f"{m}({a}) * {scale(g, (g.value(a).shape[0], out, *[1] * rank), g.main)}",
         f"F.relu({m}({a}))",
         f"F.silu({m}({a})) + 1",
         f"{m}({a}).mean((-1,))",
@@ -75,7 +76,7 @@ def _convolutions(g: Drawer) -> Drawn:
 def _pools(g: Drawer) -> Drawn:
     r = g.r
     rank = r.choice((1, 2, 2, 2, 3))
-    a = _image(g, rank, (1, 3, 4, 16), (4, 5, 7, 9, 16) if rank < 3 else (3, 4, 5))
+    a = image(g, rank, (1, 3, 4, 16), (4, 5, 7, 9, 16) if rank < 3 else (3, 4, 5))
     kernel = tuple(r.choice((1, 2, 3)) for _ in range(rank))
     stride, ceil = r.choice((1, 2, 3)), r.random() < 0.5
     padding = r.choice((0, 0, 1)) if min(kernel) > 1 else 0
@@ -139,7 +140,7 @@ def _norms(g: Drawer) -> Drawn:
 def _resized(g: Drawer) -> Drawn:
     r = g.r
     rank = r.choice((1, 2, 2, 2, 3))
-    a = _image(g, rank, (1, 3, 4), (2, 3, 5, 7, 8))
+    a = image(g, rank, (1, 3, 4), (2, 3, 5, 7, 8))
     smooth = {1: ("linear",), 2: ("bilinear", "bilinear", "bicubic"), 3: ("trilinear",)}[rank]
     mode = r.choice(("nearest", "nearest-exact", "area", *smooth))
     options = f", mode='{mode}'"
@@ -167,7 +168,8 @@ def _recurrences(g: Drawer) -> Drawn:
         steps = 11
     kind = r.choice(("LSTM", "GRU", "LSTM", "GRU", "RNN"))
     first, alone = r.random() < 0.5, r.random() < 0.15
-    more = ", proj_size=2" if kind == "LSTM" and r.random() < 0.15 else ""
+    more = ", proj_size=2" if kind == "LSTM" and r.random() < 0.3 else ""
+    more += ", nonlinearity='relu'" if kind == "RNN" and r.random() < 0.4 else ""
     m = g.inner(
         f"nn.{kind}({width}, {hidden}, {r.choice((1, 2))}, batch_first={first}, bidirectional={r.random() < 0.4}, "
         f"bias={r.random() < 0.8}, dtype={g.main}{more})"
@@ -192,6 +194,6 @@ FAMILIES = (
     Family("pools", 3, _pools),
     Family("norms", 3, _norms),
     Family("resizing", 2, _resized),
-    Family("recurrences", 0.7, _recurrences),
-    Family("transforms", 0.2, _fourier),
+    Family("recurrences", 1, _recurrences),
+    Family("transforms", 0.5, _fourier),
 )

@@ -69,6 +69,13 @@ FUNCTIONS = table(
     torch.special.xlog1py({a}, {a}.abs())
     torch.float_power({a}.abs(), 2)
     torch.ldexp({a}, torch.tensor(2))
+    torch.i0({a}.clamp(-9, 9))
+    torch.special.i0e({a})
+    torch.special.i1({a}.clamp(-9, 9))
+    torch.special.i1e({a})
+    torch.digamma({a}.abs() + 0.3)
+    torch.polygamma(0, {a}.abs() + 0.3)
+    torch.polygamma(1, {a}.abs() + 0.3)
     """,
 )
 
@@ -143,13 +150,15 @@ ARITHMETIC = table(
     torch.addcdiv({a}, {same}, {a}.abs() + 1, value=0.5)
     torch.where({a} > {b}, {a}, {b})
     torch.isclose({a}, {a} + 1e-6)
-    F.mse_loss({a}, {same} * 0.5)
-    F.smooth_l1_loss({a}, {same} * 0.9)
-    F.huber_loss({a}, {same} * 0.9, delta=0.5)
-    F.mse_loss({a}, {same} * 0.5, reduction="none")
-    {a} * {x}
-    {a} / {x}
-    {a} + {x}
+    {a} * {x}  *3
+    {a} / {x}  *2
+    {a} + {x}  *2
+    {x} - {a}
+    {x} / ({a}.abs() + 0.5)
+    {a} * {x} + {b}  *2
+    ({a} + {x}) * {x}
+    {a} + {there}
+    {a} * {there} - {a}
     {a} * {a} + {same} * {b}
     ({a} + {b}) * 0.5 - {same}
     """,
@@ -173,7 +182,7 @@ COMPARISONS = table(
 
 INTEGERS = table(
     "integers",
-    4,
+    3.5,
     lambda g: g.ints(),
     """
     {a} + {b}  *2
@@ -182,30 +191,14 @@ INTEGERS = table(
     {a} & {b}
     {a} | {b}
     {a} ^ {b}
-    torch.floor_divide({a}, (({b}) | 1))
-    torch.remainder({a}, (({b}) | 1))
-    torch.fmod({a}, (({b}) | 1))
-    torch.div({a}, (({b}) | 1))
-    torch.div({a}, (({b}) | 1), rounding_mode="trunc")
     torch.maximum({a}, {same})
     torch.minimum({a}, {same})
-    {a} << (({b}) & 3)
-    {a} >> (({b}) & 3)
-    {a} << 9
     5 & {a}
     {a} ^ 5
     torch.bitwise_or(7, {a})
-    torch.bitwise_left_shift({a}, ({b}) & 3)
-    torch.bitwise_right_shift({a}, 2)
-    1 << ({a} & 7)
     torch.logical_or({a}, {same})
-    {a}.div(3, rounding_mode="floor")
     {a}.clamp(min={same})
-    {a} >> 40
-    {a} << {same}.abs()
-    {a} << ({same}.abs() * 2)
-    {a} >> {same}.abs()
-    {a} << 31
+    {a} + {there}
     torch.pow({a}, 2)
     torch.pow({a}, 3)
     {a} == {b}
@@ -218,10 +211,6 @@ INTEGERS = table(
     {a}.clamp(min=-1)
     {a} + True
     {a} * 0.5
-    {a} // 3
-    {a} // -4
-    {a} % -4
-    {a} % 2.5
     {a}.square()
     {a} == 3
     {a} < -1
@@ -229,12 +218,47 @@ INTEGERS = table(
     torch.sin({a})
     {a}.relu()
     3 - {a}
-    7 // ({a} | 1)
-    {a} / 3
     {a} + 0.5
     torch.logical_and({a}, {b})
     torch.where({a} > 2, {a}, -1)
     torch.where({mask}, {a}, {b})
+    """,
+)
+
+DIVISIONS = table(
+    "divisions of integers",
+    1.2,
+    lambda g: g.ints(),
+    """
+    {a} // {by}  *2
+    {a} % {by}  *2
+    torch.fmod({a}, {by})
+    torch.div({a}, {by})
+    torch.div({a}, {by}, rounding_mode="trunc")
+    torch.div({a}, {by}, rounding_mode="floor")
+    torch.floor_divide({a}, {by})
+    torch.remainder({a}, {by})
+    {a} % 2.5
+    7 // ({a} | 1)
+    {a} / 3
+    F.pad({a} // {by}, (1, 2))
+    torch.where({mask}, {a} % {by}, {a})
+    """,
+)
+
+SHIFTS = table(
+    "shifts",
+    1,
+    lambda g: g.ints(),
+    """
+    {a} << {bits}  *4
+    {a} >> {bits}  *4
+    torch.bitwise_left_shift({a}, {bits})
+    torch.bitwise_right_shift({a}, {bits})
+    1 << ({a} & 7)
+    -1 << {a}
+    5 >> {a}
+    ({a} << {bits}) >> {i}
     """,
 )
 
@@ -315,6 +339,8 @@ def _rounded(g: Drawer) -> Drawn:
             f"({a}.to({half}) * 3).to({g.main}) / 3",
             f"{a}.to({half}).float()",
             f"({a}.to({half}).exp() * 2 - 1).to({g.main})",
+            f"{a}.to({half}) * {g.number(g.main)}",
+            f"({a}.to({half}) + {g.number(g.main)}) * {g.number(g.main)}",
         )
     )
 
@@ -325,8 +351,10 @@ FAMILIES = (
     ARITHMETIC,
     COMPARISONS,
     INTEGERS,
+    DIVISIONS,
+    SHIFTS,
     BOOLEANS,
     CHOICES,
     Family("casts", 2, _cast),
-    Family("roundings", 0.6, _rounded),
+    Family("roundings", 1, _rounded),
 )

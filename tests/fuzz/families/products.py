@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tests.fuzz.draw import Drawer, Drawn, Family
+from tests.fuzz.families.forms import scale
 
 COLUMNS = (1, 2, 3, 8, 16, 17, 33, 65, 128)
 
@@ -40,8 +41,8 @@ def _with_weights(g: Drawer) -> Drawn:
     if t.dim() == 1:
         forms += [f"torch.outer({a}, {bias})", f"torch.dot({a}, {a})", f"torch.matmul({wt}, {a})"]
     if t.dim() > 1:
-        rows = g.weight((t.shape[-2], 1), t.dtype)
-        forms += [f"({a} @ {w}) * {rows}", f"(F.linear({a}, {wt}, {bias}) + {rows}) * {rows}"]
+        one, other = (scale(g, (*t.shape[:-1], n), t.dtype) for _ in range(2))
+        forms += [f"({a} @ {w}) * {one}", f"(F.linear({a}, {wt}, {bias}) + {one}) * {other}"]
     if t.dim() == 2:
         forms += [
             f"torch.addmm({bias}, {a}, {w}, beta=0.5, alpha=2)",

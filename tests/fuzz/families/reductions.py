@@ -144,7 +144,6 @@ SOFTMAXES = table(
     F.cosine_similarity({a}, {same}, {d})
     ({a} * 0.5 + {b}).softmax({d})
     {a}.softmax({d}) * {same}
-    F.cross_entropy({a}, {same}.softmax(1))
     torch.special.log_softmax({a}, {d})
     """,
 )
@@ -177,18 +176,20 @@ def _rows(g: Drawer) -> Drawn:
 
 
 def _long_sums(g: Drawer) -> Drawn:
-    """Sums of many numbers of one sign: what is lost on the way adds up."""
+    """Sums of many numbers of one sign, or of one number: what is lost on the way adds up."""
     r = g.r
-    n, rows = r.choice((257, 1000, 1025, 4097)), r.choice((1, 2, 3, 17))
+    n, rows = r.choice(((257, 17), (1000, 3), (1025, 2), (4097, 17), (20_000, 1), (20_011, 2), (65_537, 1)))
     d = r.choice((0, 1))
-    x = g.input((rows, n) if d else (n, rows), g.main, "positive")
+    x = g.input((rows, n) if d else (n, rows), g.main, r.choice(("positive", "level")))
     form = r.choice(
         (
             "{x}.sum({d})",
             "{x}.mean({d})",
             "{x}.var({d})",
             "{x}.cumsum({d})",
+            "{x}.cumsum({d})",
             "{x}.cumsum({d}) * 0.1",
+            "({x} * 0.7).cumsum({d})",
             "{x}.logsumexp({d})",
             "{x}.norm(2, {d})",
         )
@@ -202,5 +203,5 @@ FAMILIES = (
     ORDERED,
     SOFTMAXES,
     Family("rows", 1.5, _rows),
-    Family("long sums", 0.7, _long_sums),
+    Family("long sums", 1, _long_sums),
 )

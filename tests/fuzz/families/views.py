@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tests.fuzz.draw import Drawer, Drawn, Family, Unfit
-from tests.fuzz.families.forms import filled, table
+from tests.fuzz.families.forms import divisor, filled, rows, table
 
 ANY_RANK = """
     {a}.transpose({d}, {e})  *3
@@ -45,10 +45,10 @@ ANY_RANK = """
     {a}.tile(2)
     {a}.flip({d})
     {a}.squeeze((0, -1))
-    {a}.contiguous().as_strided(({first},), (1,))
+    {a}.clone(memory_format=torch.contiguous_format).as_strided(({first},), (1,))
     {a}.expand_as({same})
     {a}.new_zeros(2, {first}) + 1
-    {a}.contiguous().as_strided((2, 2), (1, 1))
+    {a}.clone(memory_format=torch.contiguous_format).as_strided((2, 2), (1, 1))
     {a}.roll(1, {d})
     {a}.roll(-2, {d})
     {a}.permute(*range({a}.dim())[::-1])  *2
@@ -82,16 +82,8 @@ def _view(g: Drawer) -> Drawn:
     return filled(g, g.r.choice(_ROWS_2 if g.value(a).dim() > 1 else _ROWS), a)
 
 
-def _rows(text: str) -> list[str]:
-    found: list[str] = []
-    for row in text.strip().splitlines():
-        form, _, times = row.strip().partition("  *")
-        found += [form] * int(times or 1)
-    return found
-
-
-_ROWS = _rows(ANY_RANK)
-_ROWS_2 = _rows(ANY_RANK + PLANES)
+_ROWS = rows(ANY_RANK)
+_ROWS_2 = rows(ANY_RANK + PLANES)
 
 
 def _permuted(g: Drawer) -> Drawn:
@@ -157,17 +149,18 @@ def _computed(g: Drawer, a: str) -> str:
         return f"(~{a})"
     if t.is_floating_point():
         return g.r.choice((f"({a} * 2 + {a}.sin())", f"({a} / ({a}.abs() + 0.5))", f"{a}.tanh()"))
-    # a divisor that is read as it is, where a mask may put anything in its place
-    by = g.weight(t.shape, t.dtype, "index", (1, 9), "buffer")
-    return g.r.choice((f"({a} // {by})", f"({a} % {by})", f"torch.div({a}, {by}, rounding_mode='trunc')", f"({a} * 3)"))
+    # a mask may put anything in a divisor's place
+    by = divisor(g, a)
+    quotients = (f"({a} // {by})", f"({a} % {by})", f"torch.div({a}, {by}, rounding_mode='trunc')")
+    return g.r.choice((*quotients, f"torch.fmod({a}, {by})", f"({a} * 3)"))
 
 
 def _padded(g: Drawer) -> Drawn:
-    r, a = g.r, g.anything()
+    r, a = g.r, g.ints(least=1) if g.r.random() < 0.35 else g.anything()
     t = g.value(a)
-    if r.random() < 0.35:
+    if r.random() < (0.35 if t.is_floating_point() else 0.7):
         a = _computed(g, a)
-    mode = r.choice(("constant", "constant", "constant", "reflect", "replicate", "circular"))
+    mode = r.choice(("constant",) * 5 + ("reflect", "replicate", "circular"))
     if mode == "constant":
         sides = [r.choice((0, 1, 1, 2, 3, -1)) for _ in range(2 * r.randint(1, min(t.dim(), 3)))]
         value = r.choice((0, 1.5, "-inf")) if t.is_floating_point() else 1
@@ -213,6 +206,10 @@ MADE = table(
     torch.zeros_like({a}, dtype=torch.int32)
     torch.arange({a}.shape[{d}])[:, None] >= torch.arange({a}.shape[{d}])
     torch.hann_window(9)
+    torch.hamming_window(5, False)
+    torch.bartlett_window(6)
+    torch.blackman_window(7)
+    torch.kaiser_window(6)
     """,
 )
 
@@ -222,6 +219,6 @@ FAMILIES = (
     Family("slices", 2, _sliced),
     Family("joins", 3.5, _joined),
     Family("paddings", 2, _padded),
-    Family("bits", 0.3, _bits),
+    Family("bits", 0.6, _bits),
     MADE,
 )

@@ -8,6 +8,8 @@ from tests.fuzz.draw import Draft, Drawer, Drawn, Family, Unfit
 
 PARTS = (
     "{a}", "{a}[0]", "{a}[..., ::2]", "{a}.select({d}, -1)", "{a}[1:]", "{a}.transpose(0, -1)", "{a}.mT", "{a}.diagonal()",
+    "{a}.tensor_split(2, {d})[1]", "{a}.tensor_split(3)[0]", "{a}.unsafe_chunk(2, {d})[0]", "{a}.chunk(2, {d})[-1]",
+    "{a}.split(2, {d})[0]", "{a}.unbind({d})[-1]", "{a}.unflatten(0, (1, -1))[0]", "{a}.swapaxes(0, -1)[:1]",
     "{a}[..., :1].squeeze(-1)", "{a}.view(-1)", "{a}.unsqueeze(0)[:, :1]", "{a}.narrow({d}, 0, 1)", "{a}.flatten(0)",
 )  # fmt: skip
 WRITES = (
