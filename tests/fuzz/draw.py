@@ -66,7 +66,7 @@ class Unfit(Exception):
 
 
 def regime(r: random.Random) -> Regime:
-    main = r.choices(FLOATS, (70, 10, 10, 10))[0]
+    main = r.choices(FLOATS, (64, 13, 13, 10))[0]
     sizes = r.choices(tuple(SIZES), (60, 22, 6, 12))[0]
     dynamic = r.choices(("", "named", "auto"), (72, 18, 10))[0]
     return Regime(main, sizes, dynamic, dynamic != "" and r.random() < 0.3, 120_000 if sizes == "long" else 30_000)
@@ -287,9 +287,8 @@ class Drawer:
 
     def number(self, dtype: torch.dtype) -> str:
         """A number; of the floats some are none of a half type, or of any."""
-        return repr(
-            self.r.choice((2, 0.5, -1.25, 3, 1, 0.1, -1.7, 1 / 3, 1001) if dtype.is_floating_point else (1, 2, 3, -2))
-        )
+        floats = (2, 0.5, -1.25, 3, 1, 0.1, 0.1, 0.7, -1.7, 1 / 3, 1 / 3, 1001)
+        return repr(self.r.choice(floats if dtype.is_floating_point else (1, 2, 3, -2)))
 
     def alike(self, name: str, dtype: torch.dtype | None = None) -> str:
         """A value of the same shape and dtype; itself if there is no other."""

@@ -20,4 +20,4 @@ def _loop(g: Drawer) -> Drawn:
     )
 
 
-FAMILIES = (Family("conditionals", 0.4, _conditional), Family("loops", 0.3, _loop))
+FAMILIES = (Family("conditionals", 0.6, _conditional), Family("loops", 0.4, _loop))

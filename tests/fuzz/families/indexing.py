@@ -144,7 +144,8 @@ def _searches(g: Drawer) -> Drawn:
 
 def _of_products(g: Drawer) -> Drawn:
     """One row, a few rows or a diagonal of a product, by indices that are data."""
-    r, a = g.r, g.floats(least=2)
+    r = g.r
+    a = g.floats(rank=2) if r.random() < 0.5 else g.floats(least=2)
     t = g.value(a)
     m, depth = t.shape[-2], t.shape[-1]
     if m == 0 or g.has_symbols(t):
@@ -209,7 +210,7 @@ FAMILIES = (
     Family("gathers and scatters along", 3, _along),
     Family("puts", 1.5, _puts),
     Family("embeddings", 1, _embeddings),
-    Family("searches", 0.5, _searches),
+    Family("searches", 0.8, _searches),
     Family("indices of products", 1.5, _of_products),
     Family("computed indices", 1, _computed),
     SCALARS,

@@ -128,6 +128,6 @@ FAMILIES = (
     Family("products with weights", 4, _with_weights),
     Family("products with itself", 1.8, _with_itself),
     Family("products of values", 1.2, _between),
-    Family("long products", 0.6, _long),
-    Family("bilinear", 0.2, _bilinear),
+    Family("long products", 0.8, _long),
+    Family("bilinear", 0.4, _bilinear),
 )
