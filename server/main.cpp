@@ -12,6 +12,7 @@
 
 #include "server/command_line.h"
 #include "server/core/access.h"
+#include "server/core/contain.h"
 #include "server/core/file_watch.h"
 #ifdef HARDTACK_SERVER_GRPC
 #include "server/grpc/server.h"
@@ -94,8 +95,7 @@ Outcome<std::unique_ptr<GrpcServer>> start_grpc(const CommandLine&, Repository&,
 }
 #endif
 
-bool drain(Repository& repository, http::HttpServer& http, GrpcServer* grpc, std::chrono::seconds longest) {
-  const auto until = Clock::now() + longest;
+bool drain(Repository& repository, http::HttpServer& http, GrpcServer* grpc, Clock::time_point until) {
   const auto drained = [&] { return http.drained() && (grpc == nullptr || grpc->drained()); };
   repository.drain();
   http.drain();
@@ -109,12 +109,17 @@ bool drain(Repository& repository, http::HttpServer& http, GrpcServer* grpc, std
   return true;
 }
 
-}  // namespace
+// Whether all is answered. What fails for want of memory is begun again: each step may be done twice.
+bool drain(Repository& repository, http::HttpServer& http, GrpcServer* grpc, std::chrono::seconds longest, Log& log) {
+  const auto until = Clock::now() + longest;
+  bool all = false;
+  while (!contain(log, "the drain", [&] { all = drain(repository, http, grpc, until); }) && Clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return all;
+}
 
-int main(int argc, char** argv) {
-  std::optional<int> exit_code;
-  const CommandLine line = read_command_line(argc, argv, exit_code);
-  if (exit_code) return *exit_code;
+int serve(const CommandLine& line) {
   // Bodies come and go on several threads: few arenas, and large blocks given back, keep the memory from creeping up.
   mallopt(M_ARENA_MAX, 2);
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
@@ -138,7 +143,8 @@ int main(int argc, char** argv) {
     if (*grpc != nullptr) (*grpc)->write_metrics(page);
   });
   if (!http.ok()) return refuse(http.error(), **log, line);
-  auto watch = std::make_unique<FileWatch>(std::vector<FileWatch::Watched>{(*access)->watched(), (*http)->watched()});
+  auto watch =
+      std::make_unique<FileWatch>(std::vector<FileWatch::Watched>{(*access)->watched(), (*http)->watched()}, **log);
   (*log)->write(Level::kInfo, "listening",
                 {{"host", line.http.host},
                  {"http_port", (*http)->port()},
@@ -151,7 +157,7 @@ int main(int argc, char** argv) {
   const int number = wait_for_signal(signals);
   watch.reset();
   (*log)->write(Level::kInfo, "draining", {{"signal", number == SIGTERM ? "SIGTERM" : "SIGINT"}});
-  const bool all = drain(**repository, **http, grpc->get(), line.drain_timeout);
+  const bool all = drain(**repository, **http, grpc->get(), line.drain_timeout, **log);
   if (all && (*repository)->loading()) {
     (*log)->write(Level::kInfo, "stopped while a model was being loaded");
     (*log)->flush();
@@ -166,4 +172,14 @@ int main(int argc, char** argv) {
   (*log)->write(Level::kError, "not all requests were answered in time", {{"seconds", line.drain_timeout.count()}});
   (*log)->flush();
   ::_exit(1);  // runs that do not end hold threads; there is nothing left to wait for
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  std::optional<int> exit_code;
+  const CommandLine line = read_command_line(argc, argv, exit_code);
+  return exit_code ? *exit_code : serve(line);
+} catch (...) {  // before it serves, for want of memory as a rule
+  return refuse(from_exception());
 }

@@ -2,10 +2,17 @@
 
 #include <algorithm>
 
+#include "server/core/contain.h"
+
 namespace hardtack::serve {
 
-Background::Background(int threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+Background::Background(int threads, Log& log) : log_(log) {
+  try {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  } catch (...) {
+    join();
+    throw;
+  }
 }
 
 Background::~Background() { join(); }
@@ -50,10 +57,7 @@ void Background::work() {
       lines_.splice(lines_.end(), lines_, lines_.begin());
     }
     lock.unlock();
-    try {
-      task();
-    } catch (...) {  // for want of memory it has given up its own client, and no other
-    }
+    contain(log_, "a task", task);
     task = nullptr;  // what it holds goes without the lock
     lock.lock();
   }

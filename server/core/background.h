@@ -11,19 +11,21 @@
 #include <thread>
 #include <vector>
 
+#include "server/core/log.h"
+
 namespace hardtack::serve {
 
 /// Clients take turns: one that posts much waits for itself. Safe from any thread.
 class Background {
  public:
-  /// Without threads, tasks are run where they are posted.
-  explicit Background(int threads);
+  /// Without threads, tasks are run where they are posted. `log` must outlive this.
+  Background(int threads, Log& log);
   /// Does what was posted, then ends.
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  /// `client` is any number that tells clients apart. A task that throws is given up. std::bad_alloc: it will not run.
+  /// `client` is any number that tells clients apart. A task that throws is given up (contain()). std::bad_alloc: it will not run.
   void post(std::uint64_t client, std::function<void()> task);
   /// Does what was posted, and ends the threads; nothing may be posted any more.
   void join();
@@ -34,6 +36,7 @@ class Background {
     std::deque<std::function<void()>> tasks;
   };
   void work();
+  Log& log_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::list<Line> lines_;  // those with tasks, in the order in which they take turns

@@ -1,9 +1,12 @@
 #include "server/core/bundles.h"
 
+#include <dirent.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 namespace hardtack::serve {
@@ -28,12 +31,23 @@ std::string stamp_of(const fs::path& bundle) {
   return stamp;
 }
 
-// The entries of a folder, sorted; hidden ones (editors, Kubernetes' ..data) are no models.
+struct CloseFolder {
+  void operator()(DIR* folder) const { ::closedir(folder); }
+};
+
+// The entries of a folder, sorted; hidden ones (editors, Kubernetes' ..data) are no models. Not by directory_iterator:
+// libstdc++'s takes memory where it may not throw.
 std::vector<fs::path> entries_of(const fs::path& folder, std::error_code& failed) {
   std::vector<fs::path> paths;
-  for (fs::directory_iterator it(folder, failed), end; !failed && it != end; it.increment(failed)) {
-    if (it->path().filename().string()[0] != '.') paths.push_back(it->path());
+  errno = 0;
+  const std::unique_ptr<DIR, CloseFolder> open(::opendir(folder.c_str()));
+  while (open != nullptr) {
+    errno = 0;
+    const dirent* entry = ::readdir(open.get());
+    if (entry == nullptr) break;
+    if (entry->d_name[0] != '.') paths.push_back(folder / entry->d_name);
   }
+  failed.assign(errno, std::generic_category());
   std::sort(paths.begin(), paths.end());
   return paths;
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "server/core/bundles.h"
+#include "server/core/contain.h"
 
 namespace hardtack::serve {
 
@@ -34,7 +35,7 @@ bool is_unreadable(const std::vector<std::string>& paths) {
   });
 }
 
-FileWatch::FileWatch(std::vector<Watched> all) : all_(std::move(all)) {
+FileWatch::FileWatch(std::vector<Watched> all, Log& log) : log_(log), all_(std::move(all)) {
   thread_ = std::thread([this] { work(); });
 }
 
@@ -52,11 +53,10 @@ void FileWatch::work() noexcept {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!wake_.wait_for(lock, kLook, [this] { return ending_; })) {
     for (Watched& one : all_) {
-      try {
+      contain(log_, "a look at files", [&] {
         std::string now = stamp_of_files(one.paths);
         if (now != one.stamp && one.changed()) one.stamp = std::move(now);
-      } catch (...) {
-      }
+      });
     }
   }
 }

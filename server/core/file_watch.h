@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "server/core/log.h"
+
 namespace hardtack::serve {
 
 /// Changes when one of these files is replaced or written; "" is no file. What stands for what was read is taken before
@@ -25,14 +27,15 @@ class FileWatch {
     std::string stamp;               // stamp_of_files before they were read
     std::function<bool()> changed;   // on the watch's thread. False: they could not be read, and are to be tried again
   };
-  /// Looks at the files twice a second.
-  explicit FileWatch(std::vector<Watched> all);
+  /// Looks at the files twice a second. `log` must outlive this.
+  FileWatch(std::vector<Watched> all, Log& log);
   ~FileWatch();
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;
 
  private:
   void work() noexcept;
+  Log& log_;
   std::vector<Watched> all_;
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -241,6 +241,13 @@ void Log::write(Level level, std::string_view event, std::initializer_list<Field
   writer_->tell_later(1);
 }
 
+void Log::caught(std::string_view what) noexcept {
+  ++exceptions_;
+  if (told_.is_due()) {
+    write(Level::kError, "something was given up", {{"what", what}, {"reason", from_exception().sentence}});
+  }
+}
+
 void Log::flush() {
   std::unique_lock<std::mutex> lock(writer_->mutex);
   writer_->ended.wait_for(lock, std::chrono::seconds(1), [&] { return writer_->lines.empty() && !writer_->writing; });

@@ -57,11 +57,16 @@ class Log {
   void write_seldom(Seldom& when, Level level, std::string_view event, std::initializer_list<Field> fields) noexcept {
     if (when.is_due()) write(level, event, fields);
   }
+  /// From within `catch`, where nobody waits for the exception: counts it and, at most every ten seconds, says that `what`
+  /// was given up. See contain().
+  void caught(std::string_view what) noexcept;
   bool writes(Level level) const { return level >= least_; }
   /// Waits until what is queued was written, at most a second.
   void flush();
   /// Lines that could not be written since the start.
   std::uint64_t dropped() const;
+  /// Exceptions that were caught() since the start.
+  std::uint64_t exceptions() const { return exceptions_; }
 
  private:
   struct Writer;
@@ -69,6 +74,8 @@ class Log {
   std::unique_ptr<Writer> writer_;
   LogFormat format_;
   Level least_;
+  Seldom told_;
+  std::atomic<std::uint64_t> exceptions_{0};
 };
 
 }  // namespace hardtack::serve

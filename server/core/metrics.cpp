@@ -118,6 +118,9 @@ void write_core_metrics(MetricsPage& page, const Repository& repository, const L
   page.sample("hardtack_model_unloads_total", "", counters.unloads);
   page.family("hardtack_log_lines_dropped_total", "counter", "Log lines that could not be written.");
   page.sample("hardtack_log_lines_dropped_total", "", log.dropped());
+  page.family("hardtack_exceptions_total", "counter",
+              "Exceptions that ended one connection, call or look at files; for want of memory, as a rule.");
+  page.sample("hardtack_exceptions_total", "", log.exceptions());
   const Budget& budget = repository.budget();
   page.family("hardtack_memory_bytes", "gauge", "What counts towards --max-memory.");
   page.sample("hardtack_memory_bytes", "", budget.used());

@@ -28,10 +28,9 @@ std::string fault_of(const ModelVersion& version) {
 Repository::Repository(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Outcome<std::unique_ptr<Repository>> Repository::open(const RepositoryOptions& options, Budget& budget, Log& log) {
-  auto state = std::make_unique<State>();
+  auto state = std::make_unique<State>(log);
   state->options = options;
   state->budget = &budget;
-  state->log = &log;
   if (!options.own_pools) {
     auto pool = hardtack::Pool::create(options.threads);
     if (!pool.ok()) return Error{Code::kInvalid, pool.status().message()};

@@ -38,6 +38,8 @@ struct ModelSlot {
 inline constexpr int kLoaders = 8;
 
 struct Repository::State {
+  explicit State(Log& log_) : log(&log_), loaders(kLoaders, log_) {}
+
   /// As long as it lives, nobody else loads or takes away versions of the model.
   class Change {
    public:
@@ -53,7 +55,7 @@ struct Repository::State {
 
   RepositoryOptions options;
   Budget* budget = nullptr;
-  Log* log = nullptr;
+  Log* log;
   Workers workers;  // without a pool with own_pools
   mutable std::shared_mutex table_mutex;
   std::map<std::string, ModelSlot> table;
@@ -71,7 +73,7 @@ struct Repository::State {
   bool unreadable = false;                               // at the last look
   std::map<std::string, std::string> unreadable_models;  // at the last look, and why
   std::thread looker, reaper;
-  Background loaders{kLoaders};  // for what the looker finds: one file that is slow to read delays no other
+  Background loaders;  // for what the looker finds: one file that is slow to read delays no other
 
   void watch_files();
   void look() noexcept;

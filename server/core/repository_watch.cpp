@@ -181,16 +181,24 @@ void Repository::State::follow(const std::string& name, const FoundVersions& fou
     const std::lock_guard<std::mutex> lock(changing_mutex);
     if (changing.count(name) > 0 || !followed.insert(name).second) return;
   }
-  loaders.post(0, [this, name, found] {
-    try {
-      const Change change(*this, name);
-      if (!stopping) apply(name, found, false);
-    } catch (...) {
-      not_followed();
-    }
+  const auto over = [this](const std::string& model) {
     const std::lock_guard<std::mutex> lock(changing_mutex);
-    followed.erase(name);
-  });
+    followed.erase(model);
+  };
+  try {
+    loaders.post(0, [this, over, name, found] {
+      try {
+        const Change change(*this, name);
+        if (!stopping) apply(name, found, false);
+      } catch (...) {
+        not_followed();
+      }
+      over(name);
+    });
+  } catch (...) {  // else no later look would follow it
+    over(name);
+    throw;
+  }
 }
 
 void Repository::State::not_followed() noexcept {

@@ -37,7 +37,7 @@ void check(const http::HttpReply& reply) {
 
 http::Routes& routes() {
   static fuzz::Serving& all = fuzz::serving();
-  static Background here(0);
+  static Background here(0, *all.log);
   static http::Routes* const only =
       new http::Routes(*all.repository, all.shared, *all.access, *all.log, kMostBody, here, here, [](MetricsPage&) {});
   return *only;

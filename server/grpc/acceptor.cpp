@@ -15,6 +15,8 @@
 #include <cstring>
 #include <utility>
 
+#include "server/core/contain.h"
+
 namespace hardtack::serve::rpc {
 
 namespace {
@@ -107,14 +109,18 @@ void Acceptor::close() {
   ::close(std::exchange(listener_, -1));
 }
 
-void Acceptor::run(const HandOver& hand_over) {
+void Acceptor::run(const HandOver& hand_over) noexcept {
   std::array<epoll_event, 64> ready{};
   while (true) {
     const int count = ::epoll_wait(events_, ready.data(), static_cast<int>(ready.size()), -1);
     for (int i = 0; i < count; ++i) {
       const int file = ready[static_cast<std::size_t>(i)].data.fd;
       if (file == wake_) return;
-      file == listener_ ? accept(hand_over) : forget(file);
+      if (file != listener_) {
+        forget(file);
+      } else if (!contain(log_, "a connection that came", [&] { accept(hand_over); })) {
+        std::this_thread::sleep_for(kPause);
+      }
     }
   }
 }
@@ -137,14 +143,21 @@ void Acceptor::accept(const HandOver& hand_over) {
   }
   // gRPC shuts a connection down before it closes its descriptor, which shows on this one, too.
   const int watched = ::fcntl(file, F_DUPFD_CLOEXEC, 0);
+  try {
+    if (watched >= 0) watched_.insert(watched);
+  } catch (...) {
+    ::close(watched);
+    ::close(file);
+    throw;
+  }
   if (watched < 0 || !watch(events_, watched, 0)) {
     log_.write_seldom(unaccepted_, Level::kError, "a connection cannot be accepted",
                       {{"reason", std::strerror(errno)}});
+    watched_.erase(watched);
     if (watched >= 0) ::close(watched);
     ::close(file);
     return;
   }
-  watched_.insert(watched);
   ++counts_.accepted;
   ++counts_.open;
   hand_over(listener_, file);

@@ -45,7 +45,7 @@ class Acceptor {
  private:
   Acceptor(std::size_t most, Log& log) : most_(most), log_(log) {}
   Failure open(const std::string& host, std::uint16_t port);
-  void run(const HandOver& hand_over);
+  void run(const HandOver& hand_over) noexcept;
   void accept(const HandOver& hand_over);
   void forget(int watched);
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "server/core/background.h"
+#include "server/core/contain.h"
 #include "server/grpc/acceptor.h"
 #include "server/grpc/library_log.h"
 #include "server/grpc/service.h"
@@ -52,15 +53,19 @@ void set_limits(const GrpcOptions& options, std::uint64_t most, ::grpc::ServerBu
 
 struct GrpcServer::State {
   State(const GrpcOptions& options_, Repository& repository, SharedMemory& memory, Access& access, Log& log)
-      : options(options_), quota(repository.budget()), shared(options, repository, memory, access, parsing, log) {
+      : options(options_),
+        quota(repository.budget()),
+        parsing(kParsingThreads, log),
+        shared(options, repository, memory, access, parsing, log),
+        control(kControlThreads, log) {
     quota.charge(quota_of(options, repository.budget()));
   }
 
   const GrpcOptions options;
   Share quota;
-  Background parsing{kParsingThreads};
+  Background parsing;
   Shared shared;
-  Background control{kControlThreads};
+  Background control;
   std::unique_ptr<::grpc::Service> service = make_service(shared, control);
   std::unique_ptr<Acceptor> acceptor;
   std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> entrance;
@@ -107,7 +112,9 @@ void GrpcServer::drain(Clock::time_point until) {
     const auto deadline =
         std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(left);
     state->acceptor->close();
-    state->shared.end_streams();
+    while (!contain(state->shared.log, "the end of all streams", [state] { state->shared.end_streams(); })) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
     std::this_thread::sleep_until(
         std::min<std::chrono::system_clock::time_point>(deadline, std::chrono::system_clock::now() + kDrainGrace));
     state->server->Shutdown(deadline);

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "server/core/contain.h"
 #include "server/grpc/infer.h"
 #include "server/grpc/stream.h"
 
@@ -31,27 +32,31 @@ Role role_of(std::string_view method) {
 }
 
 // A call with one message and one reply. To gRPC it is a stream, which is the same on the wire: of other calls gRPC says
-// nothing until their message is there.
+// nothing until their message is there. What happens to a call throws nothing: gRPC would swallow it, and the call never end.
 class UnaryCall : public ::grpc::ServerBidiReactor<Bytes, Bytes>, private Waiting::Call {
  public:
   UnaryCall(Shared& shared, Context* context, const char* method)
-      : shared_(shared), context_(context), method_(method) {
+      : shared_(shared), context_(context), method_(method) {}
+
+  // Once it is made as a whole, the first that is done to this.
+  void begin() noexcept {
     ++shared_.counts.calls;
-    auto caller = admit(shared.access, *context, role_of(method));
-    if (caller.ok()) {
+    try {
+      auto caller = admit(shared_.access, *context_, role_of(method_));
+      if (!caller.ok()) return finish(caller.error());
       caller_ = std::move(*caller);
       shared_.waiting.enter(*this);
-      StartRead(&in_);
-    } else {
-      finish(caller.error());
+    } catch (...) {
+      return finish(from_exception());
     }
+    StartRead(&in_);
   }
 
   void OnReadDone(bool ok) final {
     if (!shared_.waiting.leave(*this)) return;
-    if (!ok) return finish(Error{Code::kInvalid, "the call ended without a message"});
-    took();
+    if (!ok) return finish(said(Code::kInvalid, "the call ended without a message"));
     try {
+      took();
       start();
     } catch (...) {  // before anything was handed over
       finish(from_exception());
@@ -63,16 +68,17 @@ class UnaryCall : public ::grpc::ServerBidiReactor<Bytes, Bytes>, private Waitin
   }
 
   // Once, as the last that is done to this.
-  void finish(Failure failed) {
-    if (failed) {
-      ::grpc::Status status = to_status(*failed);
-      shared_.ended(*context_, method_, arrived_, status);
-      return Finish(std::move(status));
+  void finish(Failure failed) noexcept {
+    ::grpc::Status status = failed ? to_status(*failed) : ::grpc::Status();
+    shared_.ended(*context_, method_, arrived_, status);
+    if (!failed) {
+      ++shared_.counts.messages_out;
+      shared_.counts.bytes_out += out_.Length();
     }
-    ++shared_.counts.messages_out;
-    shared_.counts.bytes_out += out_.Length();
-    shared_.ended(*context_, method_, arrived_, ::grpc::Status::OK);
-    StartWriteAndFinish(&out_, {}, ::grpc::Status::OK);
+    const bool well = contain(shared_.log, "the end of a call", [&] {
+      failed ? Finish(std::move(status)) : StartWriteAndFinish(&out_, {}, std::move(status));
+    });
+    if (!well) context_->TryCancel();  // gRPC itself found no memory: the client is told so much, and the call is lost
   }
 
  protected:
@@ -87,7 +93,7 @@ class UnaryCall : public ::grpc::ServerBidiReactor<Bytes, Bytes>, private Waitin
   const Clock::time_point arrived_ = Clock::now();
 
  private:
-  void give_up() final { finish(Error{Code::kDeadline, "the request's message did not arrive in time"}); }
+  void give_up() noexcept final { finish(said(Code::kDeadline, "the request's message did not arrive in time")); }
 
   void took() {
     ++shared_.counts.messages_in;
@@ -182,11 +188,18 @@ class PageCall final : public UnaryCall {
   In message_;
 };
 
+template <typename Call>
+Call* begun(std::unique_ptr<Call> call) {
+  call->begin();
+  return call.release();
+}
+
 // Every method takes its message as bytes: only so a message that cannot be read gets a status and a sentence of ours.
 class Service final : public ::grpc::Service {
  public:
   Service(Shared& shared, Background& control) : shared_(shared) {
-    add("ModelInfer", [this](Context* context) { return new InferCall(shared_, context, "ModelInfer"); });
+    add("ModelInfer",
+        [this](Context* context) { return begun(std::make_unique<InferCall>(shared_, context, "ModelInfer")); });
     add("ModelStreamInfer", [this](Context* context) { return StreamCall::start(shared_, context); });
     // NOLINTBEGIN(bugprone-macro-parentheses): the name of a template cannot stand in parentheses
 #define HARDTACK_METHOD(name, where) add_page<pb::name##Request, pb::name##Response>(#name, where)
@@ -223,8 +236,9 @@ class Service final : public ::grpc::Service {
 
   template <typename In, typename Out>
   void add_page(const char* name, Background* control) {
-    add(name,
-        [this, name, control](Context* context) { return new PageCall<In, Out>(shared_, context, name, control); });
+    add(name, [this, name, control](Context* context) {
+      return begun(std::make_unique<PageCall<In, Out>>(shared_, context, name, control));
+    });
   }
 
   Shared& shared_;
@@ -290,14 +304,16 @@ void Shared::end_streams() {
 }
 
 void Shared::ended(const ::grpc::CallbackServerContext& context, const char* method, Clock::time_point arrived,
-                   const ::grpc::Status& status) {
+                   const ::grpc::Status& status) noexcept {
   const auto code = static_cast<std::size_t>(status.error_code());
   ++counts.by_status[std::min(code, counts.by_status.size() - 1)];
   if (!options.log_requests) return;
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - arrived).count();
-  log.write(
-      Level::kInfo, "call",
-      {{"method", method}, {"peer", context.peer()}, {"status", code}, {"error", status.error_message()}, {"ms", ms}});
+  contain(log, "a line of the log", [&] {
+    const std::string peer = context.peer(), error = status.error_message();
+    log.write(Level::kInfo, "call",
+              {{"method", method}, {"peer", peer}, {"status", code}, {"error", error}, {"ms", ms}});
+  });
 }
 
 Clock::time_point deadline_of(const ::grpc::CallbackServerContext& context) {

@@ -63,7 +63,7 @@ class Shared {
 
   /// Counts a call and writes its line of the log.
   void ended(const ::grpc::CallbackServerContext& context, const char* method, Clock::time_point arrived,
-             const ::grpc::Status& status);
+             const ::grpc::Status& status) noexcept;
 
  private:
   std::mutex mutex_;

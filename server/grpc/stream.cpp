@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "server/core/contain.h"
 #include "server/grpc/infer.h"
 
 namespace hardtack::serve::rpc {
@@ -37,30 +38,50 @@ StreamCall* StreamCall::start(Shared& shared, ::grpc::CallbackServerContext* con
   const std::shared_ptr<StreamCall> call(new StreamCall(shared, context));
   call->self_ = call;
   ++shared.counts.streams;
-  auto caller = admit(shared.access, *context, Role::kInfer);
-  if (caller.ok()) {
-    call->caller_ = std::move(*caller);
-  } else {
-    call->closed_ = true;
-    call->status_ = to_status(caller.error());
+  try {
+    auto caller = admit(shared.access, *context, Role::kInfer);
+    if (caller.ok()) {
+      call->caller_ = std::move(*caller);
+    } else {
+      call->closed_ = true;
+      call->status_ = to_status(caller.error());
+    }
+    shared.add(call);
+  } catch (...) {
+    call->give_up();
   }
-  shared.add(call);
   call->pump();
   return call.get();
 }
 
-void StreamCall::end() {
+void StreamCall::end() noexcept {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closed_) return;
     closed_ = true;
-    status_ = to_status({Code::kStopping, "the server is shutting down"});
+    status_ = to_status(said(Code::kStopping, "the server is shutting down"));
   }
   pump();
 }
 
+// Not even an error can be said: from within `catch`; pump() follows. The stream ends, and answers that come are too late.
+void StreamCall::give_up() noexcept {
+  const ::grpc::Status status = to_status(from_exception());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = true;
+  if (status_.ok()) status_ = status;
+  while (slots_.size() > (writing_ ? 1U : 0U)) slots_.pop_back();
+}
+
+// Where gRPC itself finds no memory, the client is told so much, and the stream is lost.
+void StreamCall::pump() noexcept {
+  const auto self = shared_from_this();
+  if (!contain(shared_.log, "a stream", [this] { do_next(); })) context_->TryCancel();
+}
+
 // Does what can be done next. Finish comes last and without the lock: it may end this.
-void StreamCall::pump() {
+void StreamCall::do_next() {
+  ::grpc::Status status;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!writing_ && !slots_.empty() && slots_.front()->ready) {
@@ -74,28 +95,32 @@ void StreamCall::pump() {
     }
     if (!closed_ || !slots_.empty() || finished_) return;
     finished_ = true;
+    std::swap(status, status_);
   }
-  shared_.ended(*context_, "ModelStreamInfer", arrived_, status_);
-  Finish(status_);
+  shared_.ended(*context_, "ModelStreamInfer", arrived_, status);
+  Finish(std::move(status));
 }
 
 void StreamCall::OnReadDone(bool ok) {
   const auto self = shared_from_this();
-  auto slot = std::make_shared<Slot>();
-  {
+  std::shared_ptr<Slot> slot;
+  try {
+    auto made = std::make_shared<Slot>();
     const std::lock_guard<std::mutex> lock(mutex_);
     if (ok && !finished_) {
-      slots_.push_back(slot);
+      slots_.push_back(made);
+      slot = std::move(made);
     } else {
       closed_ = true;
-      slot = nullptr;
     }
+  } catch (...) {
+    give_up();
   }
   if (slot == nullptr || !takes_long(incoming_)) return taken(slot);
   try {
     shared_.parsing.post(caller_.number, [self, slot] { self->taken(slot); });
   } catch (...) {
-    reply(slot, error_bytes("", "", from_exception().sentence));
+    refuse(slot, "", "", from_exception().sentence);
     taken(nullptr);
   }
 }
@@ -111,7 +136,7 @@ void StreamCall::taken(const std::shared_ptr<Slot>& slot) {
 }
 
 // Reads and runs the message in incoming_, which nobody else touches while reading_ is set.
-void StreamCall::take(const std::shared_ptr<Slot>& slot) try {
+void StreamCall::take(const std::shared_ptr<Slot>& slot) noexcept try {
   ++shared_.counts.messages_in;
   if (incoming_.Valid()) shared_.counts.bytes_in += incoming_.Length();
   auto deliveries = std::make_shared<Deliveries>();
@@ -119,11 +144,11 @@ void StreamCall::take(const std::shared_ptr<Slot>& slot) try {
   const bool first = std::exchange(first_, false);  // counted with the call
   if (!first) {
     auto again = admit(shared_.access, *context_, Role::kInfer);
-    if (!again.ok()) return reply(slot, error_bytes("", "", again.error().sentence));
+    if (!again.ok()) return refuse(slot, "", "", again.error().sentence);
   }
   if (Failure wrong = read_request(incoming_, shared_.read_room(), request, *deliveries)) {
     const Error said = shared_.repository.why_refused(request, *wrong);
-    return reply(slot, error_bytes(request.model, request.id, said.sentence));
+    return refuse(slot, request.model, request.id, said.sentence);
   }
   request.deadline = std::min(request.deadline, deadline_);
   request.cancelled = cancelled_;
@@ -137,19 +162,25 @@ void StreamCall::take(const std::shared_ptr<Slot>& slot) try {
         Bytes bytes;
         Failure failed;
         try {
-          if (early != nullptr && !response.error) {
-            self->reply(slot, *early);
-            return self->pump();
-          }
-          failed = write_reply(std::move(response), *deliveries, self->shared_.memory, true, bytes);
+          const bool made = early != nullptr && !response.error;
+          if (!made) failed = write_reply(std::move(response), *deliveries, self->shared_.memory, true, bytes);
+          if (!failed) self->reply(slot, made ? *early : bytes);
         } catch (...) {
           failed = from_exception();
         }
-        self->reply(slot, failed ? error_bytes(model, id, failed->sentence) : bytes);
+        if (failed) self->refuse(slot, model, id, failed->sentence);
         self->pump();
       });
 } catch (...) {  // before anything was handed over
-  reply(slot, error_bytes("", "", from_exception().sentence));
+  refuse(slot, "", "", from_exception().sentence);
+}
+
+// A request that failed; the stream goes on, if there is memory to say so.
+void StreamCall::refuse(const std::shared_ptr<Slot>& slot, const std::string& model, const std::string& id,
+                        const std::string& sentence) noexcept try {
+  reply(slot, error_bytes(model, id, sentence));
+} catch (...) {
+  give_up();
 }
 
 void StreamCall::reply(const std::shared_ptr<Slot>& slot, const Bytes& bytes) {
@@ -180,7 +211,7 @@ void StreamCall::OnCancel() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     closed_ = true;
-    if (status_.ok()) status_ = to_status({Code::kCancelled, "the client went away"});
+    if (status_.ok()) status_ = to_status(said(Code::kCancelled, "the client went away"));
   }
   pump();
 }

@@ -18,7 +18,7 @@ class StreamCall final : public ::grpc::ServerBidiReactor<Bytes, Bytes>,
   static StreamCall* start(Shared& shared, ::grpc::CallbackServerContext* context);
 
   /// Reads no more; ends the stream with UNAVAILABLE when what was read is answered.
-  void end();
+  void end() noexcept;
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -32,10 +32,14 @@ class StreamCall final : public ::grpc::ServerBidiReactor<Bytes, Bytes>,
   };
 
   StreamCall(Shared& shared, ::grpc::CallbackServerContext* context);
-  void take(const std::shared_ptr<Slot>& slot);
+  void take(const std::shared_ptr<Slot>& slot) noexcept;
   void taken(const std::shared_ptr<Slot>& slot);
   void reply(const std::shared_ptr<Slot>& slot, const Bytes& bytes);
-  void pump();
+  void refuse(const std::shared_ptr<Slot>& slot, const std::string& model, const std::string& id,
+              const std::string& sentence) noexcept;
+  void give_up() noexcept;
+  void pump() noexcept;
+  void do_next();
 
   Shared& shared_;
   ::grpc::CallbackServerContext* context_;

@@ -34,7 +34,7 @@ bool Waiting::leave(Call& call) {
   return true;
 }
 
-void Waiting::watch() {
+void Waiting::watch() noexcept {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!wake_.wait_for(lock, kLook, [this] { return ending_; })) {
     const auto before = Clock::now() - longest_;

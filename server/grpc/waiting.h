@@ -18,7 +18,7 @@ class Waiting {
    public:
     virtual ~Call() = default;
     /// The message has not come in time. Nobody else ends this call now: leave() is false from now on.
-    virtual void give_up() = 0;
+    virtual void give_up() noexcept = 0;
 
    private:
     friend class Waiting;
@@ -37,7 +37,7 @@ class Waiting {
   bool leave(Call& call);
 
  private:
-  void watch();
+  void watch() noexcept;
 
   const Clock::duration longest_;
   std::mutex mutex_;

@@ -187,7 +187,11 @@ Failure write_infer(const pb::ModelInferResponse& head, const std::vector<Raw>& 
   return std::nullopt;
 }
 
-::grpc::Status to_status(const Error& error) {
+Error said(Code code, const char* sentence) noexcept try { return {code, sentence}; } catch (...) {
+  return {code, ""};
+}
+
+::grpc::Status to_status(const Error& error) noexcept {
   const auto code = [&] {
     switch (error.code) {
       case Code::kInvalid:
@@ -210,7 +214,11 @@ Failure write_infer(const pb::ModelInferResponse& head, const std::vector<Raw>& 
     }
     return ::grpc::StatusCode::INTERNAL;
   }();
-  return ::grpc::Status(code, cut(error.sentence, kLongestStatus));
+  try {
+    return ::grpc::Status(code, cut(error.sentence, kLongestStatus));
+  } catch (...) {
+    return ::grpc::Status(code, "");  // takes no memory
+  }
 }
 
 }  // namespace hardtack::serve::rpc

@@ -43,7 +43,11 @@ struct Raw {
 Failure write_infer(const pb::ModelInferResponse& head, const std::vector<Raw>& raw,
                     const std::shared_ptr<const void>& owner, bool streamed, Bytes& bytes);
 
-::grpc::Status to_status(const Error& error);
+/// An error of ours; without the sentence where there is no memory for it.
+Error said(Code code, const char* sentence) noexcept;
+
+/// In the terms of gRPC; without the sentence where there is no memory for it.
+::grpc::Status to_status(const Error& error) noexcept;
 
 }  // namespace hardtack::serve::rpc
 

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "server/core/background.h"
+#include "server/core/contain.h"
 #include "server/http/body.h"
 #include "server/http/chunked_body.h"
 #include "server/http/wire.h"
@@ -55,7 +56,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     enter(Phase::kReading, shared_.options.header_timeout);
     if constexpr (std::is_same_v<Stream, Tls>) {
       stream_.async_handshake(asio::ssl::stream_base::server, [self = this->shared_from_this()](Error error) {
-        if (!error) self->next_request();
+        if (!error) self->attempt([&] { self->next_request(); });
       });
     } else {
       next_request();
@@ -64,6 +65,12 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
 
  private:
   enum Handover { kNobody, kHandled, kReplied };
+
+  // One step, on whatever thread: what it throws, for want of memory as a rule, ends this connection and nothing else.
+  template <typename Step>
+  void attempt(const Step& step) noexcept {
+    if (!contain(shared_.log, "a connection", step)) ::shutdown(file, SHUT_RDWR);  // a watch may hold it
+  }
 
   void enter(Phase next, Clock::duration longest) {
     until = (Clock::now() + longest).time_since_epoch().count();
@@ -87,19 +94,22 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     }
     // A pipelined request: not from here, or a long pipeline would fill the stack.
     enter(Phase::kReading, shared_.options.header_timeout);
-    asio::post(stream_.get_executor(), [self = this->shared_from_this()] { self->parse_head(); });
+    asio::post(stream_.get_executor(),
+               [self = this->shared_from_this()] { self->attempt([&] { self->parse_head(); }); });
   }
 
   void read_some() {
     stream_.async_read_some(buffer_.prepare(std::min<std::size_t>(kReadStep, shared_.options.max_header + 4096)),
                             [self = this->shared_from_this()](Error error, std::size_t n) {
-                              if (error) return self->read_failed(error);
-                              if (self->phase == Phase::kIdle) {
-                                self->enter(Phase::kReading, self->shared_.options.header_timeout);
-                              }
-                              self->buffer_.commit(n);
-                              self->parse_head();
+                              self->attempt([&] { self->read(error, n); });
                             });
+  }
+
+  void read(Error error, std::size_t n) {
+    if (error) return read_failed(error);
+    if (phase == Phase::kIdle) enter(Phase::kReading, shared_.options.header_timeout);
+    buffer_.commit(n);
+    parse_head();
   }
 
   void parse_head() {
@@ -140,7 +150,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     if (expects_continue(head) && buffer_.size() == 0 && (chunked || length > 0)) {
       return asio::async_write(stream_, asio::buffer("HTTP/1.1 100 Continue\r\n\r\n", 25),
                                [self = this->shared_from_this(), chunked, length](Error error, std::size_t) {
-                                 if (!error) self->read_body(chunked, length);
+                                 if (!error) self->attempt([&] { self->read_body(chunked, length); });
                                });
     }
     read_body(chunked, length);
@@ -165,16 +175,19 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     const std::size_t known = std::min(step - here, buffer_.size());  // the head came with it
     std::memcpy(body_->data() + here, buffer_.data().data(), known);
     buffer_.consume(known);
-    asio::async_read(stream_, asio::buffer(body_->data() + here + known, step - here - known),
-                     [self = this->shared_from_this(), here = here + known, step, length](Error error, std::size_t n) {
-                       if (!error) return self->read_rest(step, length);
-                       if (error != asio::error::eof || self->overdue) return self->read_failed(error);
-                       HttpReply reply =
-                           error_reply(400, "the body ended after " + std::to_string(here + n) + " of the " +
-                                                std::to_string(length) + " bytes of its Content-Length");
-                       reply.close = true;
-                       self->refuse(std::move(reply));
-                     });
+    asio::async_read(
+        stream_, asio::buffer(body_->data() + here + known, step - here - known),
+        [self = this->shared_from_this(), here = here + known, step, length](Error error, std::size_t n) {
+          self->attempt([&] { error ? self->body_ended(error, here + n, length) : self->read_rest(step, length); });
+        });
+  }
+
+  void body_ended(Error error, std::size_t here, std::size_t length) {
+    if (error != asio::error::eof || overdue) return read_failed(error);
+    HttpReply reply = error_reply(400, "the body ended after " + std::to_string(here) + " of the " +
+                                           std::to_string(length) + " bytes of its Content-Length");
+    reply.close = true;
+    refuse(std::move(reply));
   }
 
   void read_chunks() {
@@ -182,18 +195,17 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     parser->body_limit(shared_.options.max_body);
     parser->get().body() = begin_body();
     enter(Phase::kReading, transfer_time(std::size_t{16} << 20));
-    beast::http::async_read(
-        stream_, buffer_, *parser, [self = this->shared_from_this(), parser](Error error, std::size_t) {
-          if (self->overdue) return self->read_failed(asio::error::eof);
-          if (error == boost::system::errc::not_enough_memory) {
-            return self->refuse(self->no_memory());
-          }
-          if (error) {
-            return self->refuse(
-                reply_to_error(error, self->shared_.options.max_header, self->shared_.options.max_body));
-          }
-          self->take_body();
-        });
+    beast::http::async_read(stream_, buffer_, *parser,
+                            [self = this->shared_from_this(), parser](Error error, std::size_t) {
+                              self->attempt([&] { self->chunks_ended(error); });
+                            });
+  }
+
+  void chunks_ended(Error error) {
+    if (overdue) return read_failed(asio::error::eof);
+    if (error == boost::system::errc::not_enough_memory) return refuse(no_memory());
+    if (error) return refuse(reply_to_error(error, shared_.options.max_header, shared_.options.max_body));
+    take_body();
   }
 
   // Such that the tensors after its JSON part start on a multiple of 64.
@@ -229,7 +241,8 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     handover_ = kNobody;
     if (!takes_long(request_)) return respond(true);
     try {
-      shared_.parsing.post(request_.client(), [self = this->shared_from_this()] { self->respond(false); });
+      shared_.parsing.post(request_.client(),
+                           [self = this->shared_from_this()] { self->attempt([&] { self->respond(false); }); });
     } catch (...) {
       reply_ = error_reply(from_exception());
       reply_.close = true;
@@ -244,7 +257,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
       if (on_io_thread) request_.run_here = slot.emplace(shared_.slots) ? RunHere::kYes : RunHere::kIfShort;
       shared_.routes.handle(std::move(request_), [self = this->shared_from_this()](HttpReply&& reply) {
         self->reply_ = std::move(reply);
-        if (self->handover_.exchange(kReplied) == kHandled) self->write();
+        if (self->handover_.exchange(kReplied) == kHandled) self->attempt([&] { self->write(); });
       });
     } catch (...) {  // while reading the request, as a rule for want of memory: nothing was handed over
       const serve::Error failed = from_exception();
@@ -312,7 +325,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
       join_unsent();
     }
     asio::async_write(stream_, unsent_, [self = this->shared_from_this()](Error error, std::size_t) {
-      error ? self->finish_log() : self->written();
+      self->attempt([&] { error ? self->finish_log() : self->written(); });
     });
   }
 
@@ -363,7 +376,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     buffer_.consume(buffer_.size());
     stream_.async_read_some(buffer_.prepare(kReadStep),
                             [self = this->shared_from_this(), read](Error error, std::size_t n) {
-                              if (!error) self->linger(read + n);
+                              if (!error) self->attempt([&] { self->linger(read + n); });
                             });
   }
 

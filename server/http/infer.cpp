@@ -233,7 +233,7 @@ Outcome<HttpReply> reply_for(Response& response, const Plan& plan, const InferRo
   return reply;
 }
 
-HttpReply reply_or_error(Response& response, const Plan& plan, const InferRoom& room) try {
+HttpReply reply_or_error(Response& response, const Plan& plan, const InferRoom& room) noexcept try {
   if (response.error) return error_reply(*response.error);
   auto reply = reply_for(response, plan, room);
   return reply.ok() ? std::move(*reply) : error_reply(reply.error());
@@ -308,12 +308,7 @@ void take_and_run(const std::shared_ptr<Asked>& asked) {
   request.keep_alive = asked->maker.take_memory();
   repository.infer(std::move(request), [asked, early](Response&& response) {
     if (!early || response.error) {
-      try {
-        asked->made = reply_or_error(response, asked->plan, asked->room);
-      } catch (...) {  // not even for an error
-        asked->made.status = 503;
-        asked->made.drop = true;
-      }
+      asked->made = reply_or_error(response, asked->plan, asked->room);
     }
     asked->reply(std::move(asked->made));
   });

@@ -59,18 +59,23 @@ void append_json_string(std::string& out, std::string_view text) {
   out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-HttpReply error_reply(int status, std::string_view sentence) {
+HttpReply error_reply(int status, std::string_view sentence) noexcept try {
   HttpReply reply;
   reply.status = status;
   reply.text = "{\"error\":";
   append_json_string(reply.text, sentence);
   reply.text += '}';
   return reply;
+} catch (...) {
+  HttpReply reply;
+  reply.status = 503;
+  reply.drop = true;
+  return reply;
 }
 
-HttpReply error_reply(const Error& error) {
+HttpReply error_reply(const Error& error) noexcept {
   HttpReply reply = error_reply(status_of(error.code), error.sentence);
-  reply.drop = error.code == Code::kCancelled;
+  reply.drop = reply.drop || error.code == Code::kCancelled;
   return reply;
 }
 

@@ -59,7 +59,7 @@ struct HttpReply {
   std::size_t json_nbytes = 0;     // that size, before compression
   const char* encoding = nullptr;  // "gzip" or "deflate" once compressed
   const char* allow = nullptr;     // for 405
-  bool drop = false;               // the client is gone: close, write nothing
+  bool drop = false;               // the client is gone, or there is no memory to answer: close, write nothing
   bool close = false;
 
   std::size_t body_nbytes() const {
@@ -75,9 +75,9 @@ using Reply = std::function<void(HttpReply&&)>;
 int status_of(Code code);
 const char* reason_of(int status);
 
-/// {"error": sentence}
-HttpReply error_reply(int status, std::string_view sentence);
-HttpReply error_reply(const Error& error);
+/// {"error": sentence}; where there is no memory even for that, one that drops the connection.
+HttpReply error_reply(int status, std::string_view sentence) noexcept;
+HttpReply error_reply(const Error& error) noexcept;
 
 /// Appends a JSON string. Bytes that are not UTF-8 become U+FFFD.
 void append_json_string(std::string& out, std::string_view text);

@@ -1,4 +1,4 @@
-// What the protocol tells about a model, as JSON text.
+// What the protocol tells about models and shared memory, as JSON text.
 #ifndef HARDTACK_SERVER_HTTP_PAGES_H
 #define HARDTACK_SERVER_HTTP_PAGES_H
 
@@ -8,6 +8,7 @@
 
 #include "server/core/model_version.h"
 #include "server/core/repository.h"
+#include "server/core/shared_memory.h"
 
 namespace hardtack::serve::http {
 
@@ -17,6 +18,7 @@ std::string metadata_page(const ModelVersion& version, const std::vector<std::sh
 std::string config_page(const ModelVersion& version);
 std::string statistics_page(const std::vector<std::shared_ptr<ModelVersion>>& versions);
 std::string index_page(const std::vector<IndexEntry>& rows);
+std::string regions_page(const std::vector<Region>& regions);
 
 }  // namespace hardtack::serve::http
 

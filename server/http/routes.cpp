@@ -1,10 +1,8 @@
 #include "server/http/routes.h"
 
-#include <nlohmann/json.hpp>
-
 #include "server/core/protocol.h"
 #include "server/core/text.h"
-#include "server/http/compression.h"
+#include "server/http/control_json.h"
 #include "server/http/infer.h"
 #include "server/http/pages.h"
 
@@ -12,11 +10,7 @@ namespace hardtack::serve::http {
 
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::size_t kMostSegments = 16;
-constexpr std::size_t kLargestControlBody = 1U << 20;
-constexpr std::size_t kTreeNbytes = 40;  // of a byte of JSON as a tree: "{}," is an element of a list and a map
 
 int hex(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -78,34 +72,6 @@ bool gets(const HttpRequest& request) { return request.method == Method::kGet ||
 
 HttpReply no_such_path(const HttpRequest& request) {
   return error_reply(404, "there is nothing at " + cut(request.target, 200) + "; the API starts at /v2");
-}
-
-// A JSON object that is counted while it lives.
-struct Object {
-  Share share;
-  Json json = Json::object();
-};
-
-// A small JSON object: bodies of the control endpoints. An empty body stands for {}.
-Outcome<Object> small_object(HttpRequest& request, Budget& budget) {
-  if (Failure wrong = decompress(request, 0, kLargestControlBody, budget)) return *wrong;
-  Object object;
-  object.share = Share(budget);
-  if (request.body_nbytes == 0) return object;
-  if (request.body_nbytes > kLargestControlBody) return Error{Code::kTooLarge, "the body passes 1 MiB"};
-  const std::size_t nbytes = request.body_nbytes * kTreeNbytes;
-  if (!object.share.grow(nbytes)) return budget.refusal("the JSON", nbytes);
-  std::size_t depth = 0;
-  const Json::parser_callback_t shallow = [&depth](int level, Json::parse_event_t, Json&) {
-    depth = std::max(depth, static_cast<std::size_t>(level));
-    return level < 32;
-  };
-  Json json = Json::parse(request.text(), shallow, false);
-  if (json.is_discarded() || !json.is_object() || depth >= 32) {
-    return Error{Code::kInvalid, "the body must be a JSON object, nested less than 32 deep"};
-  }
-  object.json = std::move(json);
-  return object;
 }
 
 }  // namespace
@@ -226,25 +192,26 @@ void Routes::repository(const Path& path, HttpRequest&& request, Reply&& reply) 
 }
 
 HttpReply Routes::index(HttpRequest& request) {
-  auto body = small_object(request, repository_.budget());
+  auto body = read_control_json(request, repository_.budget());
   if (!body.ok()) return error_reply(body.error());
-  const auto ready = body->json.find("ready");
-  if (ready != body->json.end() && !ready->is_boolean()) return error_reply(400, "\"ready\" must be true or false");
-  return page(index_page(repository_.index(ready != body->json.end() && ready->get<bool>())));
+  const ControlValue* ready = body->find("ready");
+  if (ready == nullptr) return page(index_page(repository_.index(false)));
+  const bool* only = std::get_if<bool>(ready);
+  if (only == nullptr) return error_reply(400, "\"ready\" must be true or false");
+  return page(index_page(repository_.index(*only)));
 }
 
 void Routes::load_or_unload(const std::string& model, bool load, HttpRequest&& request, Reply&& reply) {
-  auto body = small_object(request, repository_.budget());
+  auto body = read_control_json(request, repository_.budget());
   if (!body.ok()) return reply(error_reply(body.error()));
-  const auto parameters = body->json.find("parameters");
-  if (load && parameters != body->json.end() && parameters->is_object()) {
-    for (const auto& [name, value] : parameters->items()) {
+  if (load) {
+    for (const std::string& name : body->parameters) {
       if (Failure refused = check_load_parameter(name)) return reply(error_reply(*refused));
     }
   }
   control_.post(request.client(), [this, model, load, reply = std::move(reply)] {
     Failure failed = load ? repository_.load(model) : repository_.unload(model);
-    reply(failed ? error_reply(*failed) : page("{}"));
+    reply(failed ? error_reply(*failed) : page("{}"));  // so short a page takes no memory
   });
 }
 
@@ -258,11 +225,7 @@ HttpReply Routes::system_memory(const Path& path, HttpRequest& request) {
     if (!gets(request)) return wrong_method("GET");
     auto regions = shared_.list(region);
     if (!regions.ok()) return error_reply(regions.error());
-    nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (const Region& one : *regions) {
-      list.push_back({{"name", one.name}, {"key", one.key}, {"offset", one.offset}, {"byte_size", one.nbytes}});
-    }
-    return page(list.dump(-1, ' ', false, Json::error_handler_t::replace));
+    return page(regions_page(*regions));
   }
   if (what != "unregister" && !(what == "register" && named)) return no_such_path(request);
   if (request.method != Method::kPost) return wrong_method("POST");
@@ -272,21 +235,18 @@ HttpReply Routes::system_memory(const Path& path, HttpRequest& request) {
 }
 
 HttpReply Routes::add_region(const std::string& name, HttpRequest& request) {
-  auto body = small_object(request, repository_.budget());
+  auto body = read_control_json(request, repository_.budget());
   if (!body.ok()) return error_reply(body.error());
-  const auto number = [&](const char* key) -> const Json* {
-    const auto found = body->json.find(key);
-    return found != body->json.end() && found->is_number_unsigned() ? &*found : nullptr;
+  const ControlValue *key = body->find("key"), *nbytes = body->find("byte_size"), *offset = body->find("offset");
+  const auto is_number = [](const ControlValue* value) {
+    return value != nullptr && std::holds_alternative<std::uint64_t>(*value);
   };
-  const auto key = body->json.find("key");
-  if (key == body->json.end() || !key->is_string())
+  if (key == nullptr || !std::holds_alternative<std::string>(*key))
     return error_reply(400, "\"key\" must be the name of the shared memory object");
-  if (number("byte_size") == nullptr) return error_reply(400, "\"byte_size\" must be a whole number");
-  if (body->json.contains("offset") && number("offset") == nullptr)
-    return error_reply(400, "\"offset\" must be a whole number");
-  const std::uint64_t offset = body->json.contains("offset") ? number("offset")->get<std::uint64_t>() : 0;
-  if (Failure failed =
-          shared_.add({name, key->get<std::string>(), offset, number("byte_size")->get<std::uint64_t>()})) {
+  if (!is_number(nbytes)) return error_reply(400, "\"byte_size\" must be a whole number");
+  if (offset != nullptr && !is_number(offset)) return error_reply(400, "\"offset\" must be a whole number");
+  const std::uint64_t start = offset == nullptr ? 0 : std::get<std::uint64_t>(*offset);
+  if (Failure failed = shared_.add({name, std::get<std::string>(*key), start, std::get<std::uint64_t>(*nbytes)})) {
     return error_reply(*failed);
   }
   return page("{}");

@@ -3,12 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -16,7 +14,9 @@
 #include <vector>
 
 #include "server/core/background.h"
+#include "server/core/contain.h"
 #include "server/http/connection.h"
+#include "server/http/listener.h"
 #include "server/http/routes.h"
 #include "server/http/shared_state.h"
 
@@ -29,7 +29,6 @@ using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
 constexpr int kControlThreads = 8, kParsingThreads = 2;
-constexpr auto kSweep = std::chrono::milliseconds(100);
 
 int io_threads(const HttpOptions& options) {
   if (options.io_threads > 0) return options.io_threads;
@@ -52,30 +51,27 @@ class HttpServer::State {
                  if (more) more(page);
                }),
         shared(options, routes, parsing, repository.budget(), log_, io_threads(options_) - 1) {}
+  ~State() { stop(); }
 
   Outcome<std::shared_ptr<asio::ssl::context>> tls_context() const;
-  Failure listen();
-  void accept();
-  void sweep();
-  void serve_connections();
+  void start();
+  void stop() noexcept;
+  void begin(tcp::socket&& socket);
+  void serve_connections() noexcept;
   void write_metrics(MetricsPage& page) const;
 
   const HttpOptions options;
   const std::vector<std::string> tls_files{options.tls_certificate, options.tls_key, options.tls_client_ca};
   const std::string tls_stamp = stamp_of_files(tls_files);  // before they are read
   Log& log;
-  Background control{kControlThreads}, parsing{kParsingThreads};
+  Background control{kControlThreads, log}, parsing{kParsingThreads, log};
   Routes routes;
   SharedState shared;
   asio::io_context io{io_threads(options)};
   std::shared_ptr<asio::ssl::context> tls;  // null: plain; changed by reload_tls() while others read it
-  // The acceptor is used by one thread at a time: drain() closes it while others accept.
-  asio::strand<asio::io_context::executor_type> accepting = asio::make_strand(io);
-  asio::basic_socket_acceptor<tcp, decltype(accepting)> acceptor{accepting};
-  asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, decltype(accepting)> retry{accepting};
-  asio::steady_timer sweeper{io};
-  std::uint16_t port = 0;
-  Seldom unaccepted, refused, unreadable;
+  Listener listener{io, log};
+  Seldom refused, unreadable;
+  asio::executor_work_guard<asio::io_context::executor_type> open_end = asio::make_work_guard(io);
   std::vector<std::thread> threads;
 };
 
@@ -100,64 +96,36 @@ Outcome<std::shared_ptr<asio::ssl::context>> HttpServer::State::tls_context() co
   return made;
 }
 
-Failure HttpServer::State::listen() {
-  ErrorCode error;
-  const std::string where = options.host + ":" + std::to_string(options.port);
-  const auto found =
-      tcp::resolver(io).resolve(options.host, std::to_string(options.port), tcp::resolver::passive, error);
-  if (error || found.empty()) return invalid("the address " + where + " is not known: " + error.message());
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-  if (error) return invalid("cannot listen on " + where + ": " + error.message());
-  port = acceptor.local_endpoint(error).port();
-  return std::nullopt;
-}
-
-void HttpServer::State::accept() {
-  acceptor.async_accept(io, [this](ErrorCode error, tcp::socket socket) {
-    if (error == asio::error::operation_aborted || shared.draining) return;
-    if (error) {  // out of file descriptors, as a rule: trying again at once would only burn the CPU
-      log.write_seldom(unaccepted, Level::kError, "a connection cannot be accepted", {{"reason", error.message()}});
-      retry.expires_after(kSweep);
-      retry.async_wait([this](ErrorCode stopped) {
-        if (!stopped) accept();
-      });
-      return;
-    }
-    if (shared.open() >= options.max_connections) {
-      ++shared.counts.refused;
-      log.write_seldom(refused, Level::kWarning, "connections beyond --max-connections are refused",
-                       {{"protocol", "HTTP"}, {"max_connections", options.max_connections}});
-      turn_away(socket, options.max_connections);
-    } else {
-      serve(std::move(socket), std::atomic_load(&tls).get(), shared);
-    }
-    accept();
-  });
-}
-
-void HttpServer::State::sweep() {
-  sweeper.expires_after(kSweep);
-  sweeper.async_wait([this](ErrorCode stopped) {
-    if (stopped) return;
-    shared.sweep();
-    sweep();
-  });
-}
-
-// What runs out of memory while it handles a connection ends that connection.
-void HttpServer::State::serve_connections() {
-  while (true) {
-    try {
-      io.run();
-      return;
-    } catch (const std::exception& error) {
-      log.write(Level::kError, "a connection was given up", {{"reason", error.what()}});
-    }
+void HttpServer::State::begin(tcp::socket&& socket) {
+  if (shared.draining) return;
+  if (shared.open() >= options.max_connections) {
+    ++shared.counts.refused;
+    log.write_seldom(refused, Level::kWarning, "connections beyond --max-connections are refused",
+                     {{"protocol", "HTTP"}, {"max_connections", options.max_connections}});
+    return turn_away(socket, options.max_connections);
   }
+  serve(std::move(socket), std::atomic_load(&tls).get(), shared);
+}
+
+// A connection's own steps throw nothing (Connection::attempt); Asio finds no memory between them, as a rule.
+void HttpServer::State::serve_connections() noexcept {
+  while (!contain(log, "a connection", [this] { io.run(); })) {
+  }
+}
+
+void HttpServer::State::start() {
+  listener.start([this](tcp::socket&& socket) { begin(std::move(socket)); }, [this] { shared.sweep(); });
+  for (int i = 0; i < io_threads(options); ++i) threads.emplace_back([this] { serve_connections(); });
+}
+
+void HttpServer::State::stop() noexcept {
+  listener.stop();
+  contain(log, "the connections that are left", [this] { shared.shut_all(); });
+  parsing.join();
+  control.join();
+  io.stop();
+  for (std::thread& thread : threads) thread.join();
+  threads.clear();
 }
 
 void HttpServer::State::write_metrics(MetricsPage& page) const {
@@ -186,18 +154,14 @@ Outcome<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& option
   auto tls = state->tls_context();
   if (!tls.ok()) return tls.error();
   state->tls = std::move(*tls);
-  if (Failure failed = state->listen()) return *failed;
-  state->accept();
-  state->sweep();
-  for (int i = 0; i < io_threads(options); ++i) {
-    state->threads.emplace_back([raw = state.get()] { raw->serve_connections(); });
-  }
+  if (Failure failed = state->listener.open(options.host, options.port)) return *failed;
+  state->start();
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
 }
 
-HttpServer::~HttpServer() { stop(); }
+HttpServer::~HttpServer() = default;
 
-std::uint16_t HttpServer::port() const { return state_->port; }
+std::uint16_t HttpServer::port() const { return state_->listener.port(); }
 
 bool HttpServer::reload_tls() noexcept {
   constexpr const char* kNotTaken = "the files of TLS were not taken; those before go on";
@@ -228,21 +192,11 @@ FileWatch::Watched HttpServer::watched() {
 void HttpServer::drain() {
   state_->shared.draining_since = Clock::now().time_since_epoch().count();
   state_->shared.draining = true;
-  asio::post(state_->accepting, [raw = state_.get()] {
-    ErrorCode ignored;
-    raw->acceptor.close(ignored);
-  });
+  state_->listener.close();
 }
 
 bool HttpServer::drained() const { return state_->shared.open() == 0; }
 
-void HttpServer::stop() {
-  state_->shared.shut_all();
-  state_->parsing.join();
-  state_->control.join();
-  state_->io.stop();
-  for (std::thread& thread : state_->threads) thread.join();
-  state_->threads.clear();
-}
+void HttpServer::stop() { state_->stop(); }
 
 }  // namespace hardtack::serve::http

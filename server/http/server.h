@@ -3,7 +3,7 @@
 // Threads. A few io threads serve all connections; any of them may handle any connection, one at a time each. All may run a
 // model themselves (Request::run_here), so that a small model costs no thread switch; what may take long, all but one, so
 // that one thread is left for the others. Results from worker threads are written by those. Bodies that take long to read
-// (Background) are read by threads of their own.
+// (Background) are read by threads of their own. One more thread accepts and sweeps (Listener).
 #ifndef HARDTACK_SERVER_HTTP_SERVER_H
 #define HARDTACK_SERVER_HTTP_SERVER_H
 

@@ -7,10 +7,11 @@
 using namespace hardtack::serve;
 
 TEST_CASE("clients take turns, and all that was posted is done") {
+  const auto log = std::move(*Log::open("/dev/null", LogFormat::kJson, Level::kError));
   std::promise<void> release;
   std::string order;
   {
-    Background background(1);
+    Background background(1, *log);
     background.post(9, [until = release.get_future().share()] { until.wait(); });
     for (const char* name : {"a", "b", "c"}) background.post(1, [&order, name] { order += name; });
     for (const char* name : {"x", "y"}) background.post(2, [&order, name] { order += name; });
@@ -19,6 +20,18 @@ TEST_CASE("clients take turns, and all that was posted is done") {
   }
   CHECK(order == "ax1byc");
   std::string here;
-  Background(0).post(1, [&here] { here = "done"; });
+  Background(0, *log).post(1, [&here] { here = "done"; });
   CHECK(here == "done");
+}
+
+TEST_CASE("a task that throws is given up, and the next is done") {
+  const auto log = std::move(*Log::open("/dev/null", LogFormat::kJson, Level::kError));
+  bool next = false;
+  {
+    Background background(1, *log);
+    background.post(1, [] { throw std::bad_alloc(); });
+    background.post(1, [&next] { next = true; });
+  }
+  CHECK(next);
+  CHECK(log->exceptions() == 1);
 }

@@ -62,23 +62,28 @@ TEST_CASE("what changes after it was read, and before anybody watches, is read a
     read.set_value();
     return done;
   };
-  const FileWatch watch({watched});
+  const FileWatch watch({watched}, *log);
   REQUIRE(read.get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready);
   CHECK(admits(**access, "second-0123456789abcdef"));
 }
 
 TEST_CASE("what cannot be read is tried again, and what was read is not") {
   const File file("a");
+  const auto log = silent_log();
   std::promise<void> third;
   std::atomic<int> calls{0};
-  const FileWatch watch({{{file.path, ""}, "another", [&] {
+  const FileWatch watch({{{file.path, ""},
+                          "another",
+                          [&] {
                             if (++calls == 2) throw std::bad_alloc();
                             if (calls == 3) third.set_value();
                             return calls == 3;  // a fourth call would set the promise again, and throw
-                          }}});
+                          }}},
+                        *log);
   REQUIRE(third.get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready);
   std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // two looks more
   CHECK(calls == 3);
+  CHECK(log->exceptions() == 1);
 }
 
 TEST_CASE("tokens that cannot be read now are told apart from tokens that are bad") {

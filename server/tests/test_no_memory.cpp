@@ -1,36 +1,11 @@
 // Where an allocation fails, whichever it is, each request is answered once and each session given back.
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "server/tests/failing.h"
 #include "server/tests/served.h"
 
 using namespace hardtack::serve;
 using namespace hardtack::serve::testing;
 
 namespace {
-
-std::atomic<long> left{-1};           // allocations that succeed before one fails; negative: none fails
-std::atomic<bool> rest_fails{false};  // and all behind that one, too
-
-bool fails() {
-  if (left < 0) return false;
-  const long now = left--;
-  if (now == 0 && rest_fails) left = 0;
-  return now == 0;
-}
-
-// While it lives, allocation number `good` fails, counted from 0, or that and all behind it.
-class Failing {
- public:
-  Failing(long good, bool rest) {
-    rest_fails = rest;
-    left = good;
-  }
-  ~Failing() { left = -1; }
-  /// Whether there were so many.
-  static bool came() { return rest_fails ? left == 0 : left < 0; }
-};
 
 // What a test needs to ask, made before allocations fail.
 struct Asked {
@@ -69,27 +44,7 @@ Request add_request() {
   return request;
 }
 
-// Calls `turn` with the first allocation failing, then the second, ... until there are no more.
-void with_each_failing(const std::function<bool(long good, bool rest)>& turn) {
-  for (const bool rest : {false, true}) {
-    long good = 0;
-    while (turn(good, rest)) ++good;
-    CHECK(good > 2);
-  }
-}
-
 }  // namespace
-
-[[gnu::noinline]] void* operator new(std::size_t nbytes) {
-  void* memory = fails() ? nullptr : std::malloc(nbytes == 0 ? 1 : nbytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-[[gnu::noinline]] void* operator new(std::size_t nbytes, const std::nothrow_t&) noexcept {
-  return fails() ? nullptr : std::malloc(nbytes == 0 ? 1 : nbytes);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 TEST_CASE("without memory a request is answered, and what other sequences have counted stays") {
   const Served served(samples::count_sample());

@@ -1,29 +1,16 @@
 // Who takes turns with whom, over HTTP.
 #include <doctest/doctest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <future>
 
 #include "server/http/routes.h"
+#include "server/tests/folder.h"
 
 using namespace hardtack::serve;
 
-namespace {
-
-namespace fs = std::filesystem;
-
-struct Folder {
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-  const fs::path path = fs::temp_directory_path() / ("hardtack_turns_" + std::to_string(::getpid()));
-};
-
-}  // namespace
-
 TEST_CASE("a token is one client on however many connections it comes; others are their connections") {
-  const Folder folder;
+  const testing::Folder folder;
   std::ofstream(folder.path / "tokens") << "a token-a-0123456789 control\nb token-b-0123456789 control\n";
   const auto log = std::move(*Log::open("/dev/null", LogFormat::kJson, Level::kError));
   Budget budget(std::uint64_t{1} << 30);
@@ -38,7 +25,7 @@ TEST_CASE("a token is one client on however many connections it comes; others ar
     std::promise<void> release;
     std::string order;
     {
-      Background control(1), parsing(0);
+      Background control(1, *log), parsing(0, *log);
       http::Routes routes(*repository, shared, **access, *log, 1000, control, parsing, [](MetricsPage&) {});
       control.post(0, [until = release.get_future().share()] { until.wait(); });
       const auto load = [&](std::uint64_t connection, const char* token) {

@@ -15,6 +15,7 @@ import pytest
 from faulty import ERROR, JOBS, KILL, SHORT, Outcome
 
 from hardtack.codegen.package.output import write_files
+from tests.support.builds import build_faults
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 WRITTEN = "the files were written, but a power cut may undo it: cannot sync "
@@ -23,9 +24,7 @@ WRITTEN = "the files were written, but a power cut may undo it: cannot sync "
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Outcome]:
     folder = tmp_path_factory.mktemp("faults")
-    library = folder / "faults.so"
-    build = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-o", str(library), str(SUPPORT / "faults.cpp"), "-ldl"]
-    subprocess.run(build, check=True)
+    library = build_faults(folder)
     done = subprocess.run(
         [sys.executable, str(SUPPORT / "faulty.py"), str(library), str(folder / "files")],
         env=os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},

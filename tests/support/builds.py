@@ -24,3 +24,12 @@ def bring_up_to_date(target: str, *options: str) -> Path:
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
     return RELEASE
+
+
+def build_faults(folder: Path) -> Path:
+    """Compiles faults.cpp, a library for LD_PRELOAD that makes calls fail."""
+    library = folder / "faults.so"
+    source = ROOT / "tests" / "support" / "faults.cpp"
+    build = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+    subprocess.run(build, check=True)
+    return library

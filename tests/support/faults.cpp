@@ -1,5 +1,7 @@
 // A library that is loaded before the others (LD_PRELOAD) and makes one call of the system or of the allocator fail: what a full
-// disk, a broken one, a signal or a killed process do. Nothing happens until faults_arm is called.
+// disk, a broken one, a signal or a killed process do. Nothing happens until faults_arm is called, or, in a program that
+// cannot call it, until a signal comes: with FAULTS_IN=PROGRAM, SIGUSR2 makes the next allocation fail that the program's own
+// code asks for, at the next SIGUSR2 the second, and so on; SIGUSR1 ends it. A line on standard error says that it is done.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -9,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -24,8 +27,9 @@ char call_name[32];  // the call that fails
 long fails_at = 0;   // the number of the call that fails, from 1; 0: none
 int kind = kError;
 int number = 0;  // errno
-long seen = 0;
-bool armed = false;
+std::atomic<long> seen{0};
+std::atomic<bool> armed{false};
+char program[64];  // whose allocations fail; empty: those of the runtime
 
 bool below_folder(const char* path) { return path != nullptr && std::strncmp(path, folder, std::strlen(folder)) == 0; }
 
@@ -72,8 +76,43 @@ bool from_runtime() {
   return false;
 }
 
+/// Whether `program` itself asks for memory, perhaps through the standard library, and no other library in between.
+bool from_program() {
+  void* frames[24];
+  const int depth = ::backtrace(frames, 24);
+  Dl_info mine, about;
+  ::dladdr(reinterpret_cast<void*>(&from_program), &mine);
+  for (int i = 0; i < depth; ++i) {
+    if (::dladdr(frames[i], &about) == 0 || about.dli_fbase == mine.dli_fbase) continue;
+    if (std::strstr(about.dli_fname, "libstdc++") == nullptr) return std::strstr(about.dli_fname, program) != nullptr;
+  }
+  return false;
+}
+
+bool from_here() { return program[0] == '\0' ? from_runtime() : from_program(); }
+
+void on_signal(int signal) {
+  constexpr char kArmed[] = "faults: armed\n", kDisarmed[] = "faults: disarmed\n";
+  armed = false;
+  if (signal == SIGUSR1) return (void)!::write(STDERR_FILENO, kDisarmed, sizeof kDisarmed - 1);
+  ++fails_at;
+  seen = 0;
+  armed = true;
+  (void)!::write(STDERR_FILENO, kArmed, sizeof kArmed - 1);
+}
+
+[[gnu::constructor]] void read_environment() {
+  const char* name = std::getenv("FAULTS_IN");
+  if (name == nullptr) return;
+  from_runtime();
+  std::snprintf(program, sizeof program, "%s", name);
+  std::snprintf(call_name, sizeof call_name, "new");
+  ::signal(SIGUSR1, on_signal);
+  ::signal(SIGUSR2, on_signal);
+}
+
 void* allocate(std::size_t nbytes) {
-  if (armed && std::strcmp(call_name, "new") == 0 && from_runtime() && is_due("new")) throw std::bad_alloc();
+  if (armed && std::strcmp(call_name, "new") == 0 && from_here() && is_due("new")) throw std::bad_alloc();
   if (void* memory = std::malloc(nbytes == 0 ? 1 : nbytes)) return memory;
   throw std::bad_alloc();
 }
