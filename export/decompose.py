@@ -17,6 +17,7 @@ from torch._decomp import get_decompositions
 from hardtack.export.bags import embedding_bag, with_even_bags
 from hardtack.export.dropouts import with_dropouts_as_views
 from hardtack.export.errors import CaptureError
+from hardtack.export.grid_samples import grid_sample
 from hardtack.export.written_windows import with_written_windows
 
 WHOLE = (
@@ -112,7 +113,6 @@ TAKEN_APART = (
     "aten.dist.default",
     "aten.permute_copy.default",
     "aten.unbind_copy.int",
-    "aten.grid_sampler_2d.default",
 )
 """Ops that torch's default table leaves whole although torch has a decomposition for them."""
 
@@ -174,6 +174,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten._embedding_bag_forward_only.default": embedding_bag,
     "aten.masked_scatter.default": _masked_scatter,
     "aten.nonzero_static.default": _nonzero_static,
+    "aten.grid_sampler_2d.default": grid_sample,
+    "aten.grid_sampler_3d.default": grid_sample,
     "aten._thnn_fused_lstm_cell.default": _lstm_cell,
     "aten._thnn_fused_gru_cell.default": _gru_cell,
 }

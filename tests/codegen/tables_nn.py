@@ -125,6 +125,11 @@ def resize_rows(align: bool) -> dict[str, Function]:
             F.interpolate(x, scale_factor=2.5, mode="bicubic", align_corners=align),
         ),
         "linear": lambda x: F.interpolate(x[0], 23, mode="linear", align_corners=align),
+        "places": lambda x: [
+            F.grid_sample(x, x[..., :2].tanh() * 1.2, mode, padding, align)
+            for mode, padding in (("bilinear", "zeros"), ("nearest", "border"), ("bicubic", "reflection"))
+        ],
+        "places of three": lambda x: F.grid_sample(x[:, None], x[:, None, ..., :3].tanh(), align_corners=align),
         "trilinear": lambda x: F.interpolate(x[None], (4, 9, 7), mode="trilinear", align_corners=align),
     }
     if not align:

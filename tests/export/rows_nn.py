@@ -163,8 +163,16 @@ ROWS: list[Row] = [
     ),
     (
         "grid_sample",
-        lambda x, g: [F.grid_sample(x, g.tanh() * 1.1, mode=m, align_corners=False) for m in ("bilinear", "nearest")],
+        lambda x, g: [
+            F.grid_sample(x, g.tanh() * 1.1, m, p, align_corners=False)
+            for m, p in (("bilinear", "zeros"), ("nearest", "border"), ("bicubic", "reflection"))
+        ],
         (IMAGE, randn(2, 5, 6, 2)),
+    ),
+    (
+        "grid_sample_3d",
+        lambda x, g: [F.grid_sample(x, g, m, "border", align_corners=True) for m in ("bilinear", "nearest")],
+        (randn(1, 2, 3, 4, 5), randn(1, 2, 3, 2, 3)),
     ),
     (
         "attention",
