@@ -35,7 +35,8 @@ def accesses_of(group: Group, buffers: Mapping[str, Buffer], memory: Sequence[st
     found: dict[str, dict[Access, None]] = {b: {} for b in memory}
     for nest in group.members():
         for name, access in _of_nest(nest, buffers):
-            if name in found and buffers[name].numel() is not ZERO:  # of a product over no batch: as of one over some
+            empty = buffers[name].numel() is ZERO or ZERO in access.shape
+            if name in found and not empty:  # of a product over no batch: as of one over some
                 found[name][access] = None
     return tuple(_shortened(buffers[b], tuple(found[b])) for b in memory)
 

@@ -157,6 +157,19 @@ def test_nothing_is_accessed_of_what_has_no_elements(tmp_path: Path, target: str
     hardtack.export(Batches().eval(), (torch.zeros(0, 3, 3),), path=tmp_path / "m.pkg", targets=[target])
 
 
+def test_one_kernel_copies_nothing_out_of_something_and_out_of_nothing(tmp_path: Path) -> None:
+    class Copies(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.none = torch.nn.Buffer(torch.zeros(0))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x[..., -4:-3], self.none.clone()
+
+    hardtack.export(Copies().eval(), (torch.randn(3),), path=tmp_path / "m.pkg")
+    assert [r.shape for r in hardtack.load(tmp_path / "m.pkg")(torch.randn(3))] == [(0,), (0,)]
+
+
 def test_accesses_that_cannot_both_be_so_are_refused() -> None:
     n, m = sym("n", 1, 9), sym("m", 1, 9)
     with pytest.raises(ValueError, match="one kernel and the same ints, but other accesses"):
