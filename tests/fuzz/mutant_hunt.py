@@ -87,6 +87,8 @@ class Hunter:
         for first in range(seed, seed + most, ROUND):
             seeds = range(first, min(first + ROUND, seed + most))
             left = [h.mutant for h in hunted.values() if h.seed is None]
+            if not left:
+                break
             touched = sieve(left, seeds, jobs=self._jobs, seconds=self._seconds)
             for mutant in sorted(left, key=lambda m: len(touched[m.name])):
                 found = self._round(hunted[mutant.name], seeds, touched[mutant.name])

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import io
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from tests.fuzz import mutant_hunt
 from tests.fuzz.cases import case
 from tests.fuzz.mutants import MUTANTS, Mutant, changed
 from tests.fuzz.sieve import DIFFERENT, swap, touched_by
@@ -51,3 +55,17 @@ def test_a_program_that_comes_out_the_same_is_not_run(text: str, touched: list[s
 def test_what_a_verifier_catches_needs_no_run() -> None:
     (caught,) = touched_by(case("x0[5,70] : x0.softmax(1)"), [swap(m) for m in MUTANTS if m.name.startswith("scratch")])
     assert caught[1].startswith("LoopError: kernel ")
+
+
+def test_a_hunt_ends_when_all_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drawn: list[range] = []
+
+    def found_at_once(mutants: Sequence[Mutant], seeds: range, **_: object) -> dict[str, dict[int, str]]:
+        drawn.append(seeds)
+        return {m.name: {seeds[0]: "LoopError: caught"} for m in mutants}
+
+    monkeypatch.setattr(mutant_hunt, "sieve", found_at_once)
+    hunter = mutant_hunt.Hunter(tmp_path, jobs=1, seconds=9, out=io.StringIO())
+    found = hunter.run(MUTANTS[:2], most=10 * mutant_hunt.ROUND, seed=5)
+    assert [(h.programs, h.seed, h.kind) for h in found] == [(1, 5, "internal")] * 2
+    assert drawn == [range(5, 5 + mutant_hunt.ROUND)]
