@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from tests.fuzz.children import Ended, Pool, Send
-from tests.fuzz.draw import draw
-from tests.fuzz.families import control
+from tests.fuzz.draw import Family, draw
+from tests.fuzz.families import FAMILIES, control
 from tests.fuzz.hunt import Hunt, outcomes, way_named
 from tests.fuzz.outcome import Outcome
 from tests.fuzz.program import Program, from_json, source, to_json
@@ -82,6 +82,12 @@ def test_sizes_and_dtypes_are_drawn() -> None:
     assert any(p.dynamic == "auto" for p in programs)
     assert any(p.writes() for p in programs)
     assert any(0 in i.shape for p in programs for i in p.inputs)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
+def test_every_family_has_lines_that_eager_takes(family: Family) -> None:
+    """Alone, too: a family that needs what others make would be rare."""
+    assert any(family.name in draw(s, [family]).families for s in range(8))
 
 
 def test_conditionals_and_loops_are_exported() -> None:

@@ -143,9 +143,9 @@ def shift(g: Drawer, a: str) -> str:
 def rows(text: str) -> list[str]:
     """The lines of a text; one that ends in `  *n` is there n times."""
     found: list[str] = []
-    for row in text.strip().splitlines():
+    for row in text.splitlines():
         form, _, times = row.strip().partition("  *")
-        found += [form] * int(times or 1)
+        found += [form] * int(times or 1) if form else []
     return found
 
 
