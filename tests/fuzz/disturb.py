@@ -4,20 +4,27 @@ The result of each inexact op is changed by about an ulp of its dtype, and so ar
 numbers up: what that does to a result is how much of it is not determined. Ops that move, compare or select values are
 left alone: they are exact everywhere. The sum of k equal numbers errs the same way k times: results of such ops are
 changed by sqrt(k) / 4 ulps. gelu is taken apart: where 1 + tanh(y) cancels, an ulp of tanh is many of the result.
+addcmul and addcdiv are, too: what is added may be rounded first, and what is left of two that cancel is that rounding.
 Products of many numbers are taken in other orders, which decide whether they overflow. Every other run has norms as
-float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise.
+float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise. Attention of half types
+has other operands: a GPU rounds its probabilities to their type, as flash attention does, where eager on a CPU may
+keep all in f32.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+HALF = (torch.float16, torch.bfloat16)
 ULP = {torch.float32: 2.0**-23, torch.float64: 2.0**-52, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 """What the number behind 1 is larger by."""
 
@@ -61,12 +68,22 @@ class Disturbed(TorchDispatchMode):
         super().__init__()
         self._generator, self._wider = torch.Generator().manual_seed(seed), seed % 2 == 1
         self._ulps = ulps
+        self._attention = _HalfAttention(self._changed)
+
+    def __enter__(self) -> Disturbed:
+        self._attention.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        self._attention.__exit__(*raised)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
-        if name == "gelu":
+        if name in PARTS:
             with self:
-                return _gelu(*args, **(kwargs or {}))
+                return PARTS[name](*args, **(kwargs or {}))
         if name == "prod":
             args = (self._reordered(*args[:2]), *args[1:])
         if name in WIDER and self._wider:
@@ -101,7 +118,7 @@ class Disturbed(TorchDispatchMode):
 
     def _factor(self, x: torch.Tensor, more: float = 1.0) -> torch.Tensor:
         """1 and a little: whole ulps for half types, which are added up in f32, any part of one for the others."""
-        if x.dtype in (torch.float16, torch.bfloat16):
+        if x.dtype in HALF:
             most = max(1, round(self._ulps))
             steps = torch.randint(-most, most + 1, x.shape, generator=self._generator)
             return (1 + steps.double() * ULP[x.dtype]).to(x.dtype)
@@ -117,12 +134,36 @@ def _in_double(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """By its formula; of half types in f32, as eager has it."""
-    y = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    y = x.float() if x.dtype in HALF else x
     if approximate == "none":
         part = (y * math.sqrt(0.5)).erf()
     else:
         part = (math.sqrt(2 / math.pi) * (y + 0.044715 * y * y * y)).tanh()
     return (y * 0.5 * (part + 1)).to(x.dtype)
+
+
+def _addcmul(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: float = 1) -> torch.Tensor:
+    return x + a * b * value
+
+
+def _addcdiv(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: float = 1) -> torch.Tensor:
+    return x + a / b * value
+
+
+PARTS = {"gelu": _gelu, "addcmul": _addcmul, "addcdiv": _addcdiv}
+
+
+class _HalfAttention(TorchFunctionMode):
+    """Gives attention of half types other operands, before eager takes it apart into ops of f32."""
+
+    def __init__(self, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self._changed = changed
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is F.scaled_dot_product_attention:
+            args = tuple(self._changed(a) if isinstance(a, torch.Tensor) and a.dtype in HALF else a for a in args)
+        return func(*args, **(kwargs or {}))
 
 
 def _terms(args: Any, out: Any) -> int:

@@ -206,3 +206,19 @@ def test_cancellation_leaves_what_the_rounding_leaves() -> None:
     p = program("(x0.exp() + 1000) - 1000")
     assert verdict(p, lambda t: t + 2.0**-14) is None
     assert verdict(p, lambda t: t + 2.0**-8) is not None
+
+
+def test_attention_may_round_its_probabilities_to_their_half_type() -> None:
+    """As flash attention does, where eager keeps all in f32."""
+    p = program("F.scaled_dot_product_attention(x0, x0, x0)", "v0 * 3", dtype="bfloat16")
+    (x,) = p.arguments()
+    logits = (x.float() @ x.mT.float()) / x.shape[-1] ** 0.5
+    rounded = (logits.softmax(-1).bfloat16().float() @ x.float()).bfloat16() * 3
+    assert verdict(p, lambda _: rounded) is None
+    assert verdict(p, lambda t: t + t.abs().amax() / 8)
+
+
+def test_what_is_left_of_an_addend_and_a_product_is_their_rounding() -> None:
+    p = program("x0 * x0 * -0.5", "torch.addcmul(v0, x0, x0, value=0.5)", "torch.addcdiv(v1, v0, x0)")
+    assert verdict(p, lambda t: t + torch.finfo(t.dtype).eps / 2) is None
+    assert verdict(p, lambda t: t + 1e-3)
