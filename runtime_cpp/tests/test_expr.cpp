@@ -1,6 +1,8 @@
 // Expressions: values, faults, bounds.
 #include <doctest/doctest.h>
 
+#include <optional>
+
 #include "checked.h"
 #include "expr.h"
 
@@ -172,4 +174,48 @@ TEST_CASE("an expression refers only to earlier ones and known symbols") {
   lonely.n(1);
   lonely.add(ExprOp::add, 0, {0});
   CHECK(std::string(lonely.table.analyse({}).message()) == "expression 1: wrong number of operands, 1");
+}
+
+TEST_CASE("a node is a constant, a symbol, or an operation with as many operands as it takes") {
+  Builder negative;
+  negative.sym(-1);
+  CHECK(std::string(negative.table.analyse({{0, 1}}).message()) == "expression 0: no symbol -1");
+  Builder leaf;
+  leaf.add(ExprOp::constant, 1, {0});
+  CHECK(std::string(leaf.table.analyse({}).message()) == "expression 0: wrong number of operands, 1");
+  Builder three;
+  const uint32_t n = three.n(2);
+  three.add(ExprOp::div, 0, {n, n, n});
+  CHECK(std::string(three.table.analyse({}).message()) == "expression 1: wrong number of operands, 3");
+}
+
+TEST_CASE("bounds of sums and products beyond 64 bits, and of what has no bounds") {
+  constexpr int64_t kLow = INT64_MIN, kHigh = INT64_MAX, kHuge = int64_t{1} << 62;
+  // The bounds of an operation on two symbols of these ranges; nothing: it has no value that fits.
+  const auto of = [](ExprOp op, Interval a, Interval b) -> std::optional<Interval> {
+    Builder builder;
+    const uint32_t x = builder.sym(0), y = builder.sym(1);
+    const uint32_t both = builder.add(op, 0, {x, y});
+    if (!builder.table.analyse({a, b}).ok()) return std::nullopt;
+    return builder.table.bounds(both);
+  };
+  const auto is = [](const std::optional<Interval>& found, int64_t lo, int64_t hi) {
+    return found && found->lo == lo && found->hi == hi;
+  };
+  CHECK(is(of(ExprOp::add, {-kHuge, 5}, {-kHuge - 9, 5}), kLow, 10));
+  CHECK(is(of(ExprOp::add, {0, kHuge}, {0, kHuge}), 0, kHigh));
+  CHECK_FALSE(of(ExprOp::add, {-kHuge - 1, -kHuge}, {-kHuge - 9, -kHuge - 1}));
+  CHECK_FALSE(of(ExprOp::add, {kHuge, kHuge + 1}, {kHuge, kHuge + 1}));
+  CHECK(is(of(ExprOp::add, {1, 2}, {3, kHigh}), 4, kHigh));
+  CHECK(is(of(ExprOp::add, {1, 2}, {kLow, 3}), kLow, 5));
+  CHECK(is(of(ExprOp::mul, {2, 3}, {4, kHigh}), 8, kHigh));
+  CHECK(is(of(ExprOp::mul, {0, 0}, {4, kHigh}), 0, 0));
+  CHECK(is(of(ExprOp::mul, {4, kHigh}, {0, 0}), 0, 0));
+  CHECK(is(of(ExprOp::mul, {4, kHigh}, {-1, 2}), kLow, kHigh));
+  CHECK(is(of(ExprOp::mul, {-1, 2}, {4, kHigh}), kLow, kHigh));
+  CHECK_FALSE(of(ExprOp::mul, {-kHuge, -kHuge + 1}, {4, 5}));
+  CHECK_FALSE(of(ExprOp::div, {1, 9}, {-5, 0}));
+  CHECK_FALSE(of(ExprOp::mod, {1, 9}, {-5, 0}));
+  CHECK(is(of(ExprOp::mod, {1, 9}, {-5, kHigh}), 0, 9));
+  CHECK(is(of(ExprOp::div, {-7, -2}, {2, 4}), -4, -1));
 }

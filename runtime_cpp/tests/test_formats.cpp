@@ -47,6 +47,7 @@ TEST_CASE("canonical JSON is accepted") {
     CHECK_MESSAGE(json_error(text).empty(), text << ": " << json_error(text));
   }
   CHECK(decoded(R"("\u00e9\ud83d\ude00\n\"\\\u007f/")") == "\xC3\xA9\xF0\x9F\x98\x80\n\"\\\x7F/");
+  CHECK(decoded(R"("\u0001\u20ac\ufb01")") == "\x01\xE2\x82\xAC\xEF\xAC\x81");
 }
 
 TEST_CASE("everything else is refused") {
@@ -73,6 +74,25 @@ TEST_CASE("everything else is refused") {
       {"\"abc", "doc: byte 4: a string does not end"},
       {"{\"a\":1,}", "doc: byte 7: expected a string, found \"}\""},
       {"", "doc: byte 0: expected an integer, found the end"},
+      {"{\"a\" 1}", "doc: byte 4: expected \":\", found \" 1}\""},
+      {"{\"a", "doc: byte 3: a string does not end"},
+      {"\"\\", "doc: byte 2: a string does not end"},
+      {"nul", "doc: byte 0: expected a value, found \"nul\""},
+      {"1E5", "doc: byte 0: expected an integer, found \"1E5\""},
+      {"99999999999999999999", "doc: byte 0: not a 64-bit integer"},
+      {R"("\u00)", "doc: byte 3: a bad \\u escape in a string"},
+      {R"("\u00g0")", "doc: byte 5: a bad \\u escape in a string"},
+      {R"("\u00:0")", "doc: byte 5: a bad \\u escape in a string"},
+      {R"("\u00 0")", "doc: byte 5: a bad \\u escape in a string"},
+      {R"("\ud83d\n1234")", "doc: byte 7: a lone surrogate in a string"},
+      {R"("\ud83d\u00zz")", "doc: byte 11: a lone surrogate in a string"},
+      {R"("\ud83d\u0041")", "doc: byte 13: a lone surrogate in a string"},
+      {R"("\ud83d\uffff")", "doc: byte 13: a lone surrogate in a string"},
+      {R"("\u0008")", "doc: byte 7: a character in a string is escaped but need not be"},
+      {R"("\u0009")", "doc: byte 7: a character in a string is escaped but need not be"},
+      {R"("\u000a")", "doc: byte 7: a character in a string is escaped but need not be"},
+      {R"("\u000c")", "doc: byte 7: a character in a string is escaped but need not be"},
+      {R"("\u000d")", "doc: byte 7: a character in a string is escaped but need not be"},
   };
   for (const auto& [text, message] : cases)
     CHECK_MESSAGE(json_error(text) == message, text << ": " << json_error(text));
@@ -82,7 +102,10 @@ TEST_CASE("everything else is refused") {
 
 TEST_CASE("lenient JSON takes whitespace, UTF-8 and any order, still no fractions") {
   CHECK(json_error(" { \"b\" : 1 ,\n\"a\":\"\xC3\xA9\\/\" } ", JsonReader::Mode::lenient).empty());
+  CHECK(json_error("[\r1,\t\"\\u0041\\u00E9\"]", JsonReader::Mode::lenient).empty());
   CHECK_FALSE(json_error("[1.0]", JsonReader::Mode::lenient).empty());
+  CHECK(json_error("\"\\u00G0\"", JsonReader::Mode::lenient) == "doc: byte 5: a bad \\u escape in a string");
+  CHECK(json_error("\"\\u00@0\"", JsonReader::Mode::lenient) == "doc: byte 5: a bad \\u escape in a string");
 }
 
 TEST_CASE("SHA-256 and CRC-32 of known texts, in any pieces") {
@@ -228,7 +251,37 @@ TEST_CASE("any other archive is refused with the member's name") {
   CHECK(zip_error(write_zip({{"manifest.json", ""}, {"plans/a", ""}, {"plans/a", ""}})) ==
         "member plans/a: out of order after plans/a");
   CHECK(zip_error(write_zip({{"manifest.json", ""}, {"plans/../x", ""}})) == "member 1: its name is not allowed");
-  CHECK(zip_error(write_zip({{"manifest.json", ""}, {"plans/a b", ""}})) == "member 1: its name is not allowed");
+  for (const std::string name : {"", "plans//a", "plans/./a", "plans/a b", "/plans/a"}) {
+    CHECK_MESSAGE(zip_error(write_zip({{"manifest.json", ""}, {name, ""}})) == "member 1: its name is not allowed",
+                  name);
+  }
+  CHECK(zip_error(write_zip({{"manifest.json", ""}, {std::string("plans/\0a", 8), ""}})) ==
+        "member 1: its name is not allowed");
+  CHECK(zip_error(write_zip({{"manifest.json", ""}, {"weights.safetensors", ""}, {"plans/a", ""}})) ==
+        "member plans/a: out of order after weights.safetensors");
+}
+
+TEST_CASE("an end record that tells of another directory than the one that is there") {
+  const std::vector<std::pair<std::string, std::string>> files = {{"manifest.json", "{}"}, {"plans/a.json", "x"}};
+  const std::string good = write_zip(files);
+  const std::string body = good.substr(0, good.size() - 22);
+  const size_t start = good.find("PK\1\2");
+  const std::string elsewhere = "the central directory does not lie where the end record says";
+  CHECK(zip_error(body + end_records(2, start, body.size() - start)).empty());
+  CHECK(zip_error(body + end_records(1, start, body.size() - start)) == "bytes after the last central header");
+  CHECK(zip_error(body + end_records(3, start, body.size() - start)) == elsewhere);
+  const std::string long_name = write_zip({{"manifest.json", "{}"}, {"plans/" + std::string(99, 'a'), "x"}});
+  const size_t names = long_name.find("PK\1\2"), directory = long_name.size() - 22 - names;
+  CHECK(zip_error(long_name.substr(0, long_name.size() - 22) + end_records(3, names, directory)) ==
+        "member 2: its central header is cut off");
+  CHECK(zip_error(good.substr(0, start) + "x" + body.substr(start) + end_records(2, start + 1, body.size() - start)) ==
+        "bytes between the last member and the directory");
+  CHECK(zip_error(end_records(65535, 0, 0).substr(76)) == "the ZIP64 end record is missing");
+  CHECK(zip_error(end_records(1, 0, 0xFFFFFFFF).substr(76)) == "the ZIP64 end record is missing");
+  CHECK(zip_error(end_records(1, 0xFFFFFFFF, 0).substr(76)) == "the ZIP64 end record is missing");
+  CHECK(zip_error(body + end_records(uint64_t{1} << 40, start, body.size() - start)) == elsewhere);
+  CHECK(zip_error(body + end_records(65536, start, body.size() - start)) == elsewhere);
+  CHECK(zip_error(body + end_records(2, start + 1, body.size() - start)) == elsewhere);
 }
 
 TEST_CASE("every changed byte of the headers is noticed") {
@@ -288,6 +341,43 @@ TEST_CASE("weights headers: tensors by name, everything else refused") {
   std::string huge = good;
   huge[7] = '\x7f';
   CHECK(weights_error(huge).find("does not fit into its") != std::string::npos);
+}
+
+TEST_CASE("weights headers: what is said of a tensor is whole, said once and possible") {
+  // The header alone, padded to 256 bytes, of a member of so many bytes.
+  const auto refusal = [](const std::string& json, uint64_t member_nbytes = 256) {
+    const std::string header = "\xf8" + std::string(7, '\0') + json + std::string(248 - json.size(), ' ');
+    WeightsHeader out;
+    return std::string(parse_weights_header(header, member_nbytes, "w", &out).message());
+  };
+  CHECK(refusal(R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})") == "");
+  const std::string missing = "dtype, shape or data_offsets is missing of \"a\"";
+  for (const char* some :
+       {R"({"a":{}})", R"({"a":{"dtype":"F32"}})", R"({"a":{"dtype":"F32","shape":[1]}})",
+        R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", R"({"a":{"shape":[1],"data_offsets":[0,4]}})"}) {
+    CHECK_MESSAGE(refusal(some).find(missing) != std::string::npos, some << ": " << refusal(some));
+  }
+  CHECK(refusal(R"({"a":{"dtype":"F32","dtype":"F32"}})").find("key twice: \"dtype\"") != std::string::npos);
+  CHECK(refusal(R"({"a":{"dtype":"F32","more":1}})").find("unknown key \"more\"") != std::string::npos);
+  CHECK(refusal(R"({"a":{"shape":[-1]}})").find("a bad shape of \"a\"") != std::string::npos);
+  CHECK(refusal(R"({"a":{"shape":[4294967296,4294967296]}})").find("a bad shape of \"a\"") != std::string::npos);
+  std::string dims = "1";
+  for (int i = 0; i < 64; ++i) dims += ",1";
+  CHECK(refusal(R"({"a":{"shape":[)" + dims + "]}}").find("more than 64 dimensions of \"a\"") != std::string::npos);
+  for (const char* range : {"[-4,0]", "[4,0]", "[0,8]", "[0,3]"}) {
+    const std::string text = refusal(std::string(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":)") + range + "}}");
+    CHECK_MESSAGE(text.find("shape and data_offsets do not agree") != std::string::npos, text);
+  }
+  uint64_t nbytes = 0;
+  const uint8_t small[8] = {0xF8}, large[8] = {0xF8, 0, 0, 0, 1};
+  CHECK(weights_header_nbytes(small, 256, "w", &nbytes).ok());
+  CHECK_FALSE(weights_header_nbytes(small, 7, "w", &nbytes).ok());
+  CHECK(std::string(weights_header_nbytes(large, uint64_t{1} << 40, "w", &nbytes).message()) ==
+        "member w: its header of 4294967544 bytes does not fit into its 1099511627776 bytes");
+  WeightsHeader out;
+  CHECK(std::string(parse_weights_header("short", 256, "w", &out).message()) == "member w: too short");
+  CHECK(std::string(parse_weights_header(std::string_view("\xf8\0\0\0\0\0\0\0{}", 10), 256, "w", &out).message()) ==
+        "member w: its header is cut off");
 }
 
 TEST_CASE("libraries: the test kernels pass, anything else says why not") {

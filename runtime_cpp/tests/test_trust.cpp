@@ -180,12 +180,25 @@ TEST_CASE("the language of the host does not say what separates words in a file 
 TEST_CASE("a file of trusted keys is checked in words, and only where signatures are") {
   const TemporaryFile keys(std::string(64, 'a') + "  # release\n\nminilm 7\n");
   CHECK(outcome(ht_check_trusted_keys(keys.path().c_str())).message == "");
-  keys.write("minilm seven\n");
-  Outcome o = outcome(ht_check_trusted_keys(keys.path().c_str()));
-  CHECK(o.code == HT_INVALID_ARGUMENT);
-  CHECK(o.message == keys.path() +
-                         ": line 1: expected a public key of 64 hexadecimal digits, or the name of a model and its "
-                         "lowest version");
+  keys.write(std::string(32, 'F') + std::string(32, '0'));
+  CHECK(outcome(ht_check_trusted_keys(keys.path().c_str())).message == "");
+  const std::string key(63, 'a');
+  Outcome o;
+  for (const std::string& line : {std::string("minilm seven"), std::string("minilm 07"), std::string("minilm -1"),
+                                  std::string("minilm 9223372036854775808"), std::string("minilm 92233720368547758070"),
+                                  std::string("minilm"), std::string("minilm 1 2"), key, key + "g", key + "G",
+                                  key + "/", key + ":", key + "@", key + "a 1 2", std::string(256, 'm') + " 1"}) {
+    keys.write(line + "\n");
+    o = outcome(ht_check_trusted_keys(keys.path().c_str()));
+    CHECK(o.code == HT_INVALID_ARGUMENT);
+    CHECK_MESSAGE(o.message == keys.path() +
+                                   ": line 1: expected a public key of 64 hexadecimal digits, or the name of a model "
+                                   "and its lowest version",
+                  line);
+  }
+  keys.write(std::string((1 << 20) + 1, '\n'));
+  o = outcome(ht_check_trusted_keys(keys.path().c_str()));
+  CHECK(o.message == keys.path() + " has 1048577 bytes; a file of trusted keys has at most 1048576");
   o = outcome(ht_check_trusted_keys("/nowhere/keys"));
   CHECK(o.code == HT_IO);
   CHECK(o.message == "cannot open /nowhere/keys: No such file or directory");

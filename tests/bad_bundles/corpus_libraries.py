@@ -125,6 +125,27 @@ def _endless_chain(lib: Library) -> None:
     lib.hash_word(words, 2**31)
 
 
+def _pack(lib: Library, form: str, at: int, value: int) -> None:
+    """Changes a field of the file's header."""
+    struct.pack_into(form, lib.data, at, value)
+
+
+def _empty_segment(lib: Library) -> None:
+    header = lib.headers(LOAD)[-1]
+    lib.put(header, FILE_NBYTES, 0)
+    lib.put(header, NBYTES, 0)
+
+
+def _nothing_to_load(lib: Library) -> None:
+    for header in lib.headers(LOAD):
+        lib.put(header, TYPE, 0)
+
+
+def _longer_dynamic(lib: Library) -> None:
+    (header,) = lib.headers(DYNAMIC)
+    lib.put(header, NBYTES, lib.get(header, NBYTES) + 16)
+
+
 # x86-64: 37 is R_X86_64_IRELATIVE, 7 R_X86_64_JUMP_SLOT, 1 R_X86_64_64, 16 R_X86_64_DTPMOD64
 CHANGES: dict[str, Change] = {
     "a symbol of a function that tells its address": lambda lib: lib.symbol("<B", 4, 0x1A),
@@ -190,6 +211,25 @@ CHANGES: dict[str, Change] = {
     "what is read-only elsewhere": _header(RELRO, ADDRESS, 0x100000),
     "what is read-only, far away": _header(RELRO, NBYTES, 2**63),
     "program headers elsewhere": _header(6, ADDRESS, 0x48),
+    "of 32 bits": lambda lib: _pack(lib, "<B", 4, 1),
+    "of the other byte order": lambda lib: _pack(lib, "<B", 5, 2),
+    "of another version": lambda lib: _pack(lib, "<B", 6, 0),
+    "for ARM of 32 bits": lambda lib: _pack(lib, "<H", 18, 40),
+    "for aarch64": lambda lib: _pack(lib, "<H", 18, 183),
+    "program headers of 64 bytes": lambda lib: _pack(lib, "<H", 54, 64),
+    "no program headers": lambda lib: _pack(lib, "<H", 56, 0),
+    "a segment aligned to 2^40": _header(LOAD, ALIGNMENT, 2**40),
+    "a segment of nothing": _empty_segment,
+    "nothing to load": _nothing_to_load,
+    "a dynamic section with more in memory": _longer_dynamic,
+    "a dynamic section that is read-only": _header(DYNAMIC, PERMISSIONS, 4),
+    "no names": lambda lib: lib.set_tag(STRSZ, STRSZ, 0),
+    "symbols of another size": lambda lib: lib.set_tag(11, 11, 25),
+    "relocations of another size": lambda lib: lib.set_tag(9, 9, 25),
+    "half a relocation": lambda lib: lib.set_tag(RELASZ, RELASZ, lib.value(RELASZ) + 1),
+    "a hash table without a filter": lambda lib: lib.hash_word(2, 0),
+    "a hash table with a wide shift": lambda lib: lib.hash_word(3, 32),
+    "a hash table from the first symbol on": lambda lib: lib.hash_word(1, 0),
 }
 
 

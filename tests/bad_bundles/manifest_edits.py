@@ -12,6 +12,7 @@ for _ in range(40):
 Document = dict[str, Any]
 PLAN = "plans/forward.cpu:x86-64-v3.json"
 EXTERNAL: Document = {"name": "b.safetensors", "nbytes": 0, "sha256": "00" * 32}
+SIGNATURE: Document = {"algorithm": "ed25519", "public_key": "00" * 32, "value": "00" * 64}
 MANIFEST_EDITS: dict[str, tuple[str, object]] = {
     "format 2": ("format", 2),
     "format as text": ("format", "1"),
@@ -86,4 +87,24 @@ MANIFEST_EDITS: dict[str, tuple[str, object]] = {
     "a view with a stride too few": ("constants/1/recipe/0/views/0/strides", [1]),
     "an unknown signature": ("signature", {"algorithm": "rot13", "public_key": "00" * 32, "value": "00" * 64}),
     "a short signature": ("signature", {"algorithm": "ed25519", "public_key": "00" * 32, "value": "00"}),
+    "a signature in upper case": ("signature", SIGNATURE | {"public_key": "A" * 64}),
+    "a signature with NUL": ("signature", SIGNATURE | {"public_key": "0" * 63 + "\0"}),
+    "a signature without its value": ("signature", {"algorithm": "ed25519", "public_key": "00" * 32}),
+    "a signature without its key": ("signature", {"algorithm": "ed25519", "value": "00" * 64}),
+    "a signature of no algorithm": ("signature", {"public_key": "00" * 32, "value": "00" * 64}),
+    "a signature of a model without a version": ("signature", SIGNATURE | {"model": "m"}),
+    "a signature of a version without a model": ("signature", SIGNATURE | {"version": 1}),
+    "a signature of a negative version": ("signature", SIGNATURE | {"model": "m", "version": -1}),
+    "a signature of a model without a name": ("signature", SIGNATURE | {"model": "", "version": 1}),
+    "a signature of a model with a long name": ("signature", SIGNATURE | {"model": "m" * 256, "version": 1}),
+    "a signature of a model with a space": ("signature", SIGNATURE | {"model": "a b", "version": 1}),
+    "a signature with an unknown key": ("signature", SIGNATURE | {"when": 1}),
+    "a signature that is no object": ("signature", 1),
+    "an input of 65 dimensions": ("entries/1/inputs/0/shape", [3] * 65),
+    "a constant of 65 dimensions": ("constants/0/shape", [1] * 65),
+    "a constant of a negative size": ("constants/0/shape", [-1]),
+    "a constant whose size wraps": ("constants/0/shape", [2**62, 4]),
+    "a view of 65 dimensions": ("constants/1/recipe/0/views/0/strides", [1] * 65),
+    "no plans": ("entries/0/plans", {}),
+    "a plan that is a library": ("entries/0/plans/cpu:x86-64-v3", "lib/x86-64-v3.so"),
 }

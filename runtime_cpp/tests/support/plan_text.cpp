@@ -114,8 +114,9 @@ void PlanText::declare(int kernel, size_t num_buffers, const std::vector<int>& i
     param = record.find("[\"buffer\"", param + 1);
     const std::string item = param == std::string::npos ? "" : record.substr(param, record.find(']', param) - param);
     const bool fills = item.find("\"write\"") != std::string::npos;
-    lists.push_back(std::string("[[\"") + (fills ? "fill" : "touch") + "\"," + text(n(0)) + ",[" + text(count) + "],[" +
-                    text(n(1)) + "]]]");
+    const std::string one = text(n(1)), zero = text(n(0));
+    lists.push_back(std::string("[[\"") + (fills ? "fill" : "touch") + "\"," + zero + ",[" + text(count) + "],[" + one +
+                    "]]]");
   }
   const std::string call = "{\"accesses\":" + join(lists) + head + ",\"ints\":" + numbers(ints) + tail + "}";
   if (record.find(call) != std::string::npos) return;
@@ -125,11 +126,12 @@ void PlanText::declare(int kernel, size_t num_buffers, const std::vector<int>& i
 
 std::string PlanText::launch(int kernel, const std::vector<int>& buffers, const std::vector<int>& ints, int64_t shared,
                              int64_t per_worker) {
-  declare(kernel, buffers.size(), ints, "",
-          ",\"per_worker\":" + text(n(per_worker)) + ",\"shared\":" + text(n(shared)));
+  // One after the other: in one expression compilers differ in what they call first, and so in the numbers.
+  const std::string of_all = text(n(shared)), of_each = text(n(per_worker));
+  const std::string workspaces = "\"per_worker\":" + of_each + ",\"shared\":" + of_all;
+  declare(kernel, buffers.size(), ints, "", "," + workspaces);
   return "{\"buffers\":" + numbers(buffers) + ",\"ints\":" + numbers(ints) + ",\"kernel\":" + text(kernel) +
-         ",\"op\":\"launch\",\"origin\":0,\"per_worker\":" + text(n(per_worker)) + ",\"shared\":" + text(n(shared)) +
-         "}";
+         ",\"op\":\"launch\",\"origin\":0," + workspaces + "}";
 }
 
 std::string PlanText::gpu_launch(int kernel, const std::vector<int>& buffers, const std::vector<int>& ints,

@@ -48,8 +48,8 @@ Sample while_sample(const char* entry, int64_t end, int64_t step) {
   p.arena = p.n(128);
   const int less = p.kernel("less_i64", {"r:i64", "w:bool", "int"});
   const int increase = p.kernel("increase_i64", {"rw:i64", "int"});
-  p.body = {p.fill(i, 0), p.loop({p.launch(less, {i, go}, {p.n(end)})}, go, {p.launch(increase, {i}, {p.n(step)})}),
-            p.copy(i, n)};
+  const std::string increased = p.launch(increase, {i}, {p.n(step)}), compared = p.launch(less, {i, go}, {p.n(end)});
+  p.body = {p.fill(i, 0), p.loop({compared}, go, {increased}), p.copy(i, n)};
   s.entry.outputs = {manifest_tensor("i64", "n", {}, {})};
   return s;
 }
@@ -59,7 +59,8 @@ Sample branch_sample() {
   PlanText& p = s.plan;
   p.entry = s.entry.name = "branch";
   const int flag = p.input("flag", "bool", {}, {});
-  const int out = p.output("out", "i32", {p.n(4)}, {p.n(1)});
+  const int one = p.n(1), four = p.n(4);
+  const int out = p.output("out", "i32", {four}, {one});
   p.body = {p.branch(flag, {p.fill(out, 7)}, {p.fill(out, 9)})};
   s.entry.inputs = {manifest_tensor("bool", "flag", {}, {})};
   s.entry.outputs = {manifest_tensor("i32", "out", {"4"}, {"1"})};
