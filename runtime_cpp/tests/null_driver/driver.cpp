@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "state.h"
 
@@ -83,6 +84,7 @@ HT_NULL_API void ht_null_set(const char* name, const char* value) {
   State& state = State::get();
   const std::lock_guard<std::mutex> lock(state.mutex);
   state.settings[name] = value;
+  state.calls = 0;
 }
 
 // Texts stay good until the next call on the same thread.
@@ -92,6 +94,7 @@ HT_NULL_API const char* ht_null_take(const char* what) {
   const std::lock_guard<std::mutex> lock(state.mutex);
   text.clear();
   if (std::strcmp(what, "leaks") == 0) return (text = state.leaks()).c_str();
+  if (std::strcmp(what, "calls") == 0) return (text = std::to_string(state.calls)).c_str();
   std::vector<std::string>& lines = std::strcmp(what, "log") == 0 ? state.log : state.problems;
   for (const std::string& line : lines) text += line + "\n";
   lines.clear();
@@ -396,14 +399,15 @@ HT_NULL_API Result cuStreamBeginCapture_v2(Stream stream, int mode) {
   return kSuccess;
 }
 
+// A capture ends here whatever happens, as with the real driver; one that failed gives no graph.
 HT_NULL_API Result cuStreamEndCapture(Stream stream, Graph* graph) {
-  HT_NULL_CALL("cuStreamEndCapture");
+  const Call call("cuStreamEndCapture");
   StreamState* known = stream_of(call.state, stream);
   if (known == nullptr || known->recording == nullptr) return kInvalidValue;
-  auto* made = new GraphState{std::move(*known->recording)};
-  delete known->recording;
-  known->recording = nullptr;
+  const std::unique_ptr<std::vector<std::function<void()>>> recorded(std::exchange(known->recording, nullptr));
   capturing = nullptr;
+  if (call.error != 0) return call.error;
+  auto* made = new GraphState{std::move(*recorded)};
   call.state.graphs.insert(made);
   *graph = reinterpret_cast<Graph>(made);
   return kSuccess;

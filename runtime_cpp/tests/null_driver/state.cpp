@@ -71,11 +71,14 @@ int State::number(const char* setting, int otherwise) const {
   return at == settings.end() || at->second.empty() ? otherwise : std::atoi(at->second.c_str());
 }
 
-int State::injected(const char* function) const {
+int State::injected(const char* function) {
   const auto at = settings.find("HARDTACK_NULL_FAIL");
   if (at == settings.end()) return 0;
   const size_t equals = at->second.find('=');
   if (equals == std::string::npos || at->second.substr(0, equals) != function) return 0;
+  ++calls;
+  const size_t number = at->second.find('@');
+  if (number != std::string::npos && std::atoi(at->second.c_str() + number + 1) != calls) return 0;
   return std::atoi(at->second.c_str() + equals + 1);
 }
 

@@ -5,7 +5,8 @@
 // Settings, from the environment when the library is loaded or from ht_null_set:
 //   HARDTACK_NULL_DEVICES  how many devices there are (1)
 //   HARDTACK_NULL_ARCH     their architecture (90)
-//   HARDTACK_NULL_FAIL     "cuMemAlloc_v2=2": calls of that function fail with that error
+//   HARDTACK_NULL_FAIL     "cuMemAlloc_v2=2": calls of that function fail with that error; "cuMemAlloc_v2=2@3": the third
+//                          call since this was set fails, and no other
 //   HARDTACK_NULL_REPORT   "add_one:4:5:1": launches of add_one report code 1 as kernels do, through the status pointer
 //                          and the site that are parameters 4 and 5
 //   HARDTACK_NULL_STRICT   1: problems and leaks end the process with status 3 when it exits
@@ -78,8 +79,9 @@ class State {
   /// Something that a caller of the driver must not do.
   void problem(const char* format, ...) __attribute__((format(printf, 2, 3)));
   int number(const char* setting, int otherwise) const;
-  /// The error that the settings want from `function`, or 0.
-  int injected(const char* function) const;
+  /// The error that the settings want from this call of `function`, or 0.
+  int injected(const char* function);
+  int calls = 0;  // of the function that is to fail, since the settings changed
 
   uint64_t allocate(size_t nbytes);
   bool release(uint64_t address);

@@ -43,7 +43,8 @@ BundleText cuda_bundle_of(const std::vector<Sample>& samples, const GpuText& gpu
 
 /// The null driver: its settings, and what it has seen since the last time.
 void null_set(const std::string& name, const std::string& value);
-std::string null_take(const std::string& what);  // "log", "problems", "leaks"
+/// "log", "problems", "leaks"; "calls": how many there were of the function that is to fail, since a setting changed.
+std::string null_take(const std::string& what);
 
 /// A test's stay with the null driver: settings are back at their defaults at the end, and nothing is left behind.
 class NullDriver {
