@@ -23,8 +23,9 @@ Way = Callable[[Sequence[Program], Report], None]
 SIZES = tuple((("n", n), ("m", m)) for n, m in ((1, 1), (2, 3), (37, 5), (0, 1), (130, 23), (16, 1), (5, 64), (257, 2)))
 """Sizes that programs with dynamic dimensions are run at beside the example's."""
 
-MOST_NUMEL = 2**22
-"""Of all inputs together; a cube of 257 would take a minute, in eager's seventeen runs and in all ways of ours."""
+MOST_NUMEL = 2**19
+"""Of all inputs together; a cube of 257, or an image of that behind 64 channels, would take minutes, in eager's
+seventeen runs and in all ways of ours."""
 
 
 class Failed(Exception):
