@@ -6,7 +6,9 @@ instead is infinite, that is no number; here it is the element that becomes 0.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,7 +46,8 @@ class _Image:
     def unbounded(self, place: Tensor, k: int) -> Tensor:
         """The coordinate along dimension k of a place."""
         n = self.sizes[k]
-        return (place + 1) * ((n - 1) * 0.5) if self.align else (place + 1) * (n * 0.5) - 0.5
+        found: Tensor = (place + 1) * ((n - 1) * 0.5) if self.align else (place + 1) * (n * 0.5) - 0.5
+        return found
 
     def bounded(self, c: Tensor, k: int) -> Tensor:
         """The coordinate that is read in place of one outside of the image. What is no number is, as in eager, the
@@ -79,16 +82,12 @@ class _Image:
 
 def _linear(image: _Image, at: Sequence[Tensor]) -> Tensor:
     below = [c.floor() for c in at]
-    total: Tensor | None = None
+    parts: list[Tensor] = []
     for corner in itertools.product((0, 1), repeat=len(at)):
-        weight: Tensor | None = None
-        for c, low, high in zip(at, below, corner, strict=True):
-            share = c - low if high else low + 1 - c
-            weight = share if weight is None else weight * share
-        part = image.read([low + high for low, high in zip(below, corner, strict=True)]) * weight
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+        shares = [c - low if high else low + 1 - c for c, low, high in zip(at, below, corner, strict=True)]
+        weight = functools.reduce(operator.mul, shares)
+        parts.append(image.read([low + high for low, high in zip(below, corner, strict=True)]) * weight)
+    return functools.reduce(operator.add, parts)
 
 
 def _cubic(image: _Image, at: Sequence[Tensor]) -> Tensor:

@@ -4,7 +4,9 @@ The result of each inexact op is changed by about an ulp of its dtype, and so ar
 numbers up: what that does to a result is how much of it is not determined. Ops that move, compare or select values are
 left alone: they are exact everywhere. The sum of k equal numbers errs the same way k times: results of such ops are
 changed by sqrt(k) / 4 ulps. gelu is taken apart: where 1 + tanh(y) cancels, an ulp of tanh is many of the result.
-addcmul and addcdiv are, too: what is added may be rounded first, and what is left of two that cancel is that rounding.
+So are addcmul, addcdiv and lerp, whose product may be rounded before it is added, and log_softmax, whose logarithm of
+about 1 is the rounding of a sum. Resizing reads at places that are rounded: it has the ulps of its largest element, as
+many as the image is long. Prefix sums may err the same way at each step.
 Products of many numbers are taken in other orders, which decide whether they overflow. Every other run has norms as
 float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise. Attention of half types
 has other operands: a GPU rounds its probabilities to their type, as flash attention does, where eager on a CPU may
@@ -58,6 +60,8 @@ ADDING = frozenset(
 )
 
 
+PREFIXES = frozenset("cumsum cumprod logcumsumexp".split())
+RESIZED = ("upsample_bi", "_upsample_bi", "upsample_linear", "upsample_trilinear")
 WIDER = frozenset("native_layer_norm native_group_norm std std_mean var var_mean _fused_rms_norm".split())
 
 
@@ -81,9 +85,10 @@ class Disturbed(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
-        if name in PARTS:
+        if name.removesuffix("_") in PARTS:
             with self:
-                return PARTS[name](*args, **(kwargs or {}))
+                out = PARTS[name.removesuffix("_")](*args, **(kwargs or {}))
+            return args[0].copy_(out) if name.endswith("_") else out
         if name == "prod":
             args = (self._reordered(*args[:2]), *args[1:])
         if name in WIDER and self._wider:
@@ -98,7 +103,11 @@ class Disturbed(TorchDispatchMode):
             return self._changed_in_place(out)
         if name == "linspace" and out.numel():  # a line that begins and ends far from zero is near it by cancellation
             return out + out.abs().amax() * (self._factor(out) - 1)
-        more = _terms(args, out) ** 0.5 / 4 if name in ADDING else 1.0
+        if name.startswith(RESIZED) and out.numel() and out.dtype not in HALF:  # those are resized in f32
+            largest = args[0].nan_to_num(0, 0, 0).abs().amax()
+            out = out + largest * (self._factor(out, max(args[0].shape)) - 1)
+        terms = _terms(args, out) if name in ADDING else 0
+        more = terms / 4 if name in PREFIXES else terms**0.5 / 4
         return tree_map_only(torch.Tensor, lambda x: x if x._is_view() else self._changed(x, max(1.0, more)), out)
 
     def _changed(self, x: torch.Tensor, more: float = 1.0) -> torch.Tensor:
@@ -150,7 +159,18 @@ def _addcdiv(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: float 
     return x + a / b * value
 
 
-PARTS = {"gelu": _gelu, "addcmul": _addcmul, "addcdiv": _addcdiv}
+def _lerp(x: torch.Tensor, end: torch.Tensor, weight: Any) -> torch.Tensor:
+    near = weight.abs() < 0.5 if isinstance(weight, torch.Tensor) else torch.tensor(abs(weight) < 0.5)
+    return torch.where(near, x + weight * (end - x), end - (end - x) * (1 - weight))
+
+
+def _log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    y = x.float() if x.dtype in HALF else x
+    shifted = y - y.amax(dim, keepdim=True) if y.numel() else y
+    return (shifted - shifted.exp().sum(dim, keepdim=True).log()).to(torch.float32 if half_to_float else x.dtype)
+
+
+PARTS = {"gelu": _gelu, "addcmul": _addcmul, "addcdiv": _addcdiv, "lerp": _lerp, "_log_softmax": _log_softmax}
 
 
 class _HalfAttention(TorchFunctionMode):

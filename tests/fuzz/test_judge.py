@@ -222,3 +222,36 @@ def test_what_is_left_of_an_addend_and_a_product_is_their_rounding() -> None:
     p = program("x0 * x0 * -0.5", "torch.addcmul(v0, x0, x0, value=0.5)", "torch.addcdiv(v1, v0, x0)")
     assert verdict(p, lambda t: t + torch.finfo(t.dtype).eps / 2) is None
     assert verdict(p, lambda t: t + 1e-3)
+
+
+def test_a_lerp_of_what_cancels_is_the_rounding_of_its_product() -> None:
+    p = program("x0 * -3", "torch.lerp(x0, v0, 0.25)", dtype="float64")
+    (x,) = p.arguments()
+    assert verdict(p, lambda t: t + x * 2.0**-53) is None
+    assert verdict(p, lambda t: t + x * 1e-10)
+
+
+def test_the_logarithm_of_about_one_is_the_rounding_of_a_sum() -> None:
+    p = program("(x0 * 8).log_softmax(-1)")
+    assert verdict(p, lambda t: t - 2.0**-24) is None
+    assert verdict(p, lambda t: t * (1 + 1e-3))
+
+
+def test_a_place_between_elements_is_rounded() -> None:
+    line = "F.interpolate(x0[None], size=7, mode='linear', align_corners=True)"
+    p = program(line, "v0 - v0.mean()", dtype="float64")
+    assert verdict(p, lambda t: t + 1e-14) is None
+    assert verdict(p, lambda t: t + 1e-9)
+
+
+def test_prefix_sums_may_err_the_same_way_at_each_step() -> None:
+    p = program("(x0 * 0 + 0.1).cumsum(-1)", dtype="float64")
+    exact = torch.arange(1, 301, dtype=torch.float64) * 0.1
+    assert verdict(p, lambda t: exact.expand_as(t)) is None
+    assert verdict(p, lambda t: t * (1 + 1e-12))
+
+
+def test_a_product_over_one_element_is_not_determined() -> None:
+    p = program("x0[:, :1]", "torch.einsum('ik,jk->ij', v0, v0)")
+    assert verdict(p, lambda t: t * (1 + 2.0**-23)) is None
+    assert verdict(p, lambda t: t * (1 + 1e-5))
