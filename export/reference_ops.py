@@ -137,7 +137,9 @@ def _take(s: Step) -> torch.Tensor:
     x, indices, dims, at = s.args[0], s.args[1:], s.attr("dims"), s.attr("at")
     rest = [d for d in range(x.dim()) if d not in dims]
     indices = list(torch.broadcast_tensors(*(i.long() for i in indices)))  # type: ignore[no-untyped-call]
-    picked = x.permute(*dims, *rest)[tuple(indices)]
+    shape = (*indices[0].shape, *(x.shape[d] for d in rest))
+    # torch looks up an index into no element also where it picks none
+    picked = x.permute(*dims, *rest)[tuple(indices)] if 0 not in shape else x.new_empty(shape)
     n = indices[0].dim()
     return picked.permute([*range(n, n + at), *range(n), *range(n + at, picked.dim())])
 

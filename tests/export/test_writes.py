@@ -65,6 +65,12 @@ def test_a_view_of_another_size_is_written(body: str) -> None:
     check(_writer(body), (X,), ({0: ANY},), [(torch.randn(rows, 6),)])
 
 
+def test_the_diagonals_of_no_matrix_are_written() -> None:
+    """Nothing is read where nothing is written, at whatever index."""
+    args, dims = (torch.randn(3, 1, 1),), ({0: ANY},)
+    check(_writer("y.diagonal().mul_(2)"), args, dims, [(torch.randn(0, 1, 1),)])
+
+
 @pytest.mark.parametrize("rest", [0, 1, 2])
 def test_what_lies_in_no_window_stays(rest: int) -> None:
     """torch's way to write windows back makes it zero."""
