@@ -20,10 +20,13 @@ from hardtack.export.table import Size, Value, converts
 @converts("aten.diagonal.default")
 def _diagonal(b: Builder, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     """Elements [.., i, i + offset, ..], the diagonal last."""
-    rows = b.iota(b.result.shape[-1])
+    turned, stated = b.permute(x, _plane_last(x.rank, dim1, dim2)), b.result.shape[-1]
+    length = ex.minimum(turned.shape[-2] - max(0, -offset), turned.shape[-1] - max(0, offset))
+    if stated not in (length, ex.maximum(length, 0)):  # of (n, 1) torch takes it for 1, which it is from n = 1 on
+        b.same(stated, length)
+    rows = b.iota(stated)
     lower = b.pw("add", rows, max(0, -offset)) if offset < 0 else rows
     upper = b.pw("add", rows, offset) if offset > 0 else rows
-    turned = b.permute(x, _plane_last(x.rank, dim1, dim2))
     return b.op("take", turned, lower, upper, dims=(x.rank - 2, x.rank - 1), at=x.rank - 2)
 
 

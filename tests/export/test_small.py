@@ -22,6 +22,8 @@ from tests.export.checks import assert_same, check, eager, entry, ours
 OPS: list[tuple[Any, tuple[int, ...], int]] = [
     (lambda x: x.diagonal(1), (0, 0), 1),
     (lambda x: x.diagonal(-1), (0, 9), 1),
+    (lambda x: x.diagonal(), (0, 1), 1),
+    (lambda x: x.mT.diagonal(2), (0, 3), 5),
     (lambda x: torch.zeros(x.shape[0] - 2, 3) + x.sum(), (0, 3), 4),
     (lambda x: torch.arange(1, x.shape[0]), (0, 3), 3),
     (lambda x: x[1:], (0, 3), 1),
