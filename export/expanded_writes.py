@@ -34,7 +34,7 @@ def _is_expanded(node: Node) -> bool:
     place = _storage(node)
     while place is not None:
         value = node.meta["val"]
-        if any(stride == 0 and size != 1 for size, stride in zip(value.shape, value.stride(), strict=True)):
+        if any(_is(0, stride) and not _is(1, size) for size, stride in zip(value.shape, value.stride(), strict=True)):
             return True
         source = node.args[0] if node.args else None
         source = source[0] if isinstance(source, (list, tuple)) and source else source
@@ -42,6 +42,11 @@ def _is_expanded(node: Node) -> bool:
             return False
         node = source
     return False
+
+
+def _is(number: int, size: int | torch.SymInt) -> bool:
+    """True if the size or stride is known to be this number; no question is asked about one that is data."""
+    return bool((size.node.expr if isinstance(size, torch.SymInt) else size) == number)
 
 
 def _storage(node: Node) -> Any:

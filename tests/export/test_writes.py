@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from hardtack.export import CaptureError, MutationError, UnsupportedOpError, to_graphs
+from hardtack.export import CaptureError, ExportError, MutationError, UnsupportedOpError, to_graphs
 from hardtack.export.reference import outputs, run
 from tests.export.checks import assert_same, check, eager, entry, feed, kinds, ours
 
@@ -63,12 +63,6 @@ def test_a_view_is_written(body: str, dims: dict[int, Any]) -> None:
 def test_a_view_of_another_size_is_written(body: str) -> None:
     rows = 3 if "(-1, 0, 1)" in body else 5
     check(_writer(body), (X,), ({0: ANY},), [(torch.randn(rows, 6),)])
-
-
-def test_the_diagonals_of_no_matrix_are_written() -> None:
-    """Nothing is read where nothing is written, at whatever index."""
-    args, dims = (torch.randn(3, 1, 1),), ({0: ANY},)
-    check(_writer("y.diagonal().mul_(2)"), args, dims, [(torch.randn(0, 1, 1),)])
 
 
 @pytest.mark.parametrize("rest", [0, 1, 2])
@@ -201,6 +195,18 @@ def test_writes_to_expanded_tensors_are_refused(function: Any) -> None:
         "forward writes in place to an expanded tensor, of which several elements are one number"
     )
     assert caught.value.fix == "clone it before it is written to"
+
+
+def test_a_write_to_rows_that_data_choose_is_refused_in_words() -> None:
+    """No question is asked about a stride that is data."""
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = x[x[:, 0] > 0]
+        y.unsqueeze(0)[:, :1].mul_(2)
+        return y
+
+    with pytest.raises(ExportError, match="depends on"):
+        to_graphs(forward, (torch.ones(3, 40),))
 
 
 def test_a_write_beside_an_expanded_tensor_is_seen_in_it() -> None:
