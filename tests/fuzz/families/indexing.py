@@ -184,7 +184,7 @@ SCALARS = table(
     {a}[torch.tensor(0)]
     {a}.index_select(0, torch.tensor([0, 0]))
     {a}[torch.arange({a}.shape[0]).flip(0)]
-    {a}[torch.arange({a}.shape[0]) % 2 == 0] * 0
+    {a}[torch.arange({a}.shape[0]) // 2]
     torch.unravel_index(torch.tensor([1]), (2, 3))[0]
     """,
 )

@@ -168,7 +168,7 @@ def _recurrences(g: Drawer) -> Drawn:
         steps = 11
     kind = r.choice(("LSTM", "GRU", "LSTM", "GRU", "RNN"))
     first, alone = r.random() < 0.5, r.random() < 0.15
-    more = ", proj_size=2" if kind == "LSTM" and r.random() < 0.3 else ""
+    more = ", proj_size=2" if kind == "LSTM" and r.random() < 0.3 and not g.dynamic else ""
     more += ", nonlinearity='relu'" if kind == "RNN" and r.random() < 0.4 else ""
     m = g.inner(
         f"nn.{kind}({width}, {hidden}, {r.choice((1, 2))}, batch_first={first}, bidirectional={r.random() < 0.4}, "
