@@ -7,6 +7,7 @@
 #include "binding.h"
 #include "cpu_queue.h"
 #include "interpreter.h"
+#include "plan_contract.h"
 #include "plan_shadow.h"
 
 namespace hardtack::fuzz {
@@ -21,13 +22,17 @@ constexpr int32_t kNumWorkers = 3;
 
 [[noreturn]] void unused() { std::abort(); }
 
-// Where constants lie; nobody asks it for more.
+// Where constants lie, and that tensors lie on the host; nobody asks it for more.
 class Constants : public Device {
  public:
   explicit Constants(const std::vector<void*>& constants) : constants_(constants) {}
   const void* constant(size_t constant) const override { return constants_[constant]; }
-  ht_device dl_device() const override { unused(); }
-  bool reaches(const ht_device&) const override { unused(); }
+  ht_device dl_device() const override {
+    ht_device host = {};
+    host.device_type = static_cast<decltype(host.device_type)>(1);
+    return host;
+  }
+  bool reaches(const ht_device& device) const override { return is_host(device); }
   int64_t memory_alignment() const override { unused(); }
   Status add_program(const Program&) override { unused(); }
   Status open_queue(const QueueOptions&, std::unique_ptr<Queue>*) const override { unused(); }
@@ -76,6 +81,8 @@ class Run {
         std::vector<HtKernelFn>(plan_.kernels.size(), [](const HtKernelArgs* args) { return current->kernel(*args); })};
     NumberedQueue queue(kernels, parallel);
     if (!binding_->prepare(&queue, 0).ok() || !place()) return;
+    const std::vector<void*> none;
+    check_contract(manifest_, program_, *binding_, syms, pointers_, Constants(none), random_);
     shadow_ = std::make_unique<PlanShadow>(plan_, *binding_);
     current = this;
     const Observer observer = {
@@ -134,6 +141,7 @@ class Run {
       const size_t n = input ? i : i - plan_.inputs.size();
       char* data = allocate(input ? binding_->input(n).nbytes : binding_->output(n).nbytes);
       if (data == nullptr) return false;
+      pointers_.push_back(data);
       input ? binding_->set_input(n, data) : binding_->set_output(n, data);
     }
     std::vector<void*> constants(manifest_.constants.size()), states(manifest_.states.size());
@@ -158,6 +166,7 @@ class Run {
   std::unique_ptr<Binding> binding_;
   std::unique_ptr<PlanShadow> shadow_;
   std::vector<std::unique_ptr<char[]>> blocks_;
+  std::vector<void*> pointers_;  // of inputs, then of outputs
   int64_t total_nbytes_ = 0;
   uint64_t num_elements_ = 0;
   int num_steps_ = 0;
