@@ -75,7 +75,7 @@ void StreamCall::give_up() noexcept {
 
 // Where gRPC itself finds no memory, the client is told so much, and the stream is lost.
 void StreamCall::pump() noexcept {
-  const auto self = shared_from_this();
+  const auto self = weak_from_this().lock();
   if (!contain(shared_.log, "a stream", [this] { do_next(); })) context_->TryCancel();
 }
 
