@@ -17,7 +17,7 @@ import pytest
 import sample
 import serving_bundles
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from served import Answer, Server, speaks_grpc, wait_for
+from served import HANG, Answer, Server, speaks_grpc, wait_for
 from serving_bundles import put
 
 from hardtack.codegen.package.signing import Release, sign_bundle
@@ -165,7 +165,7 @@ def test_a_rate(program: Path, spin_folder: Path, tokens: Path) -> None:
 def test_lines_that_are_no_tokens(program: Path, spin_folder: Path, tokens: Path, line: str, why: str) -> None:
     tokens.write_text(line + "\n")
     command = [program, spin_folder, "--http-port", "0", "--tokens", tokens]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
     number = 2 if "\n" in line else 1
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         1,
@@ -275,9 +275,9 @@ def test_only_signed_bundles_serve(program: Path, tmp_path: Path, keys: tuple[Ed
 def test_trusted_keys_that_cannot_be_used(program: Path, spin_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("abc\n")
     command = [program, spin_folder, "--http-port", "0", "--trusted-keys", tmp_path / "keys"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
     assert (done.returncode, "line 1" in done.stderr) == (1, True), done.stderr
-    both = subprocess.run([*command, "--no-verify"], capture_output=True, text=True, timeout=30, check=False)
+    both = subprocess.run([*command, "--no-verify"], capture_output=True, text=True, timeout=HANG, check=False)
     assert (both.returncode, "--no-verify excludes --trusted-keys" in both.stderr) == (2, True), both.stderr
 
 
@@ -292,7 +292,7 @@ def certify(folder: Path, name: str) -> None:
 
 
 def shown(port: int) -> str:
-    return ssl.get_server_certificate(("127.0.0.1", port), timeout=10)
+    return ssl.get_server_certificate(("127.0.0.1", port), timeout=HANG)
 
 
 def test_certificates_are_read_again(program: Path, spin_folder: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from served import Answer, Server, read_answers, wait_for
+from served import HANG, Answer, Server, read_answers, wait_for
 
 LONG = 400.0  # milliseconds that the model is kept busy: far more than everything else here takes
 
@@ -209,7 +209,7 @@ def test_a_client_that_is_gone_holds_up_no_drain(program: Path, spin_folder: Pat
         wait_for(lambda: any(line["status"] == 499 for line in server.events("request")), "the request to be dropped")
         assert not busy.first.done()
         assert result(busy.first.result()) == [0.0]
-        assert server.process.wait(10) == 0
+        assert server.process.wait(HANG) == 0
 
 
 def test_other_requests_are_served_while_models_run(program: Path, spin_folder: Path, pool: ThreadPoolExecutor) -> None:

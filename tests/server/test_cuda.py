@@ -16,7 +16,7 @@ import pytest
 import sample_cuda
 import served
 from grpc_calls import Calls, raw, request
-from served import Answer, Array, Server, binary_body, wait_for
+from served import HANG, Answer, Array, Server, binary_body, wait_for
 from serving_bundles import put
 
 NOTHING = 0xCD
@@ -78,7 +78,7 @@ def test_requests_become_batches(server: Server) -> None:
     def batches() -> set[int]:
         return {int(b["batch_size"]) for b in server.statistics("scale")["batch_stats"]}
 
-    until = time.monotonic() + 20
+    until = time.monotonic() + HANG
     with ThreadPoolExecutor(8) as pool:
         while max(batches(), default=0) <= 6:  # a request has 6 rows at most
             assert all(pool.map(lambda i: answers(server, i % 6 + 1), range(64)))

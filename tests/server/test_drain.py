@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import serving_bundles
 from grpc_calls import Calls, request
-from served import Answer, Server, split_answer, wait_for
+from served import HANG, Answer, Server, split_answer, wait_for
 from serving_bundles import put
 
 SLOW = np.array([[1, 2, 3, 500]], np.float32)
@@ -63,7 +63,7 @@ def begin_drain(server: Server) -> None:
 
 
 def start(calls: Calls) -> Any:
-    return calls.method("ModelInfer").future(request(x=SLOW).SerializeToString(), timeout=60)
+    return calls.method("ModelInfer").future(request(x=SLOW).SerializeToString(), timeout=HANG)
 
 
 def running(server: Server) -> Future[Answer]:
@@ -91,7 +91,7 @@ def test_replies_to_clients_that_broke_off_are_dropped(program: Path, folder: Pa
             else:
                 connection.close()
         assert answer.result().status == 200
-        assert server.process.wait(60) == 0
+        assert server.process.wait(HANG) == 0
         dropped = [line for line in server.events("request") if line["status"] == 499]
         assert len(dropped) == 12
         for connection in gone[2::3]:
@@ -108,7 +108,7 @@ def test_a_client_that_breaks_off_in_the_middle_of_its_reply(program: Path, fold
             if i % 2:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             connection.close()
-        assert server.process.wait(60) == 0
+        assert server.process.wait(HANG) == 0
 
 
 def test_a_client_that_reads_slowly_gets_all(program: Path, folder: Path, sockets: ExitStack) -> None:
@@ -122,7 +122,7 @@ def test_a_client_that_reads_slowly_gets_all(program: Path, folder: Path, socket
         answer, rest = split_answer(data)
         assert (answer.status, rest) == (200, b"")
         assert answer.body[-4 * LARGE :] == bytes(4 * LARGE)
-        assert server.process.wait(60) == 0
+        assert server.process.wait(HANG) == 0
 
 
 def test_a_client_that_does_not_read_is_given_up(program: Path, folder: Path, sockets: ExitStack) -> None:
@@ -140,7 +140,7 @@ def test_a_client_that_does_not_read_is_given_up(program: Path, folder: Path, so
         wait_for(stuck, "no more replies")
         assert answered[-1] < 40
         begin_drain(server)
-        assert server.process.wait(60) == 0
+        assert server.process.wait(HANG) == 0
 
 
 def test_a_client_that_does_not_read_outlasts_the_drain(program: Path, folder: Path, sockets: ExitStack) -> None:
@@ -150,7 +150,7 @@ def test_a_client_that_does_not_read_outlasts_the_drain(program: Path, folder: P
     wait_for(lambda: server.statistics("total")["execution_count"] == 1, "the reply")
     begun = time.monotonic()
     begin_drain(server)
-    assert server.process.wait(60) == 1
+    assert server.process.wait(HANG) == 1
     assert time.monotonic() - begun >= 2
     (told,) = server.told("not all requests were answered in time")
     assert told["seconds"] == 2
@@ -168,7 +168,7 @@ def test_grpc_calls_that_are_cancelled(program: Path, folder: Path) -> None:
             call.cancel()
         assert answer.result().status == 200
         assert waiting[5].result()  # a reply
-        assert server.process.wait(60) == 0
+        assert server.process.wait(HANG) == 0
         assert all(call.cancelled() for call in waiting[:5])
 
 
@@ -180,5 +180,5 @@ def test_grpc_clients_that_vanish(program: Path, folder: Path) -> None:
             wait_for(lambda: server.metric("hardtack_waiting_requests", LABELS) == 3, "calls that wait")
             begin_drain(server)
         assert answer.result().status == 200
-        assert server.process.wait(60) == 0
+        assert server.process.wait(HANG) == 0
         assert all(call.done() for call in waiting)

@@ -16,7 +16,7 @@ import tritonclient.grpc as triton
 import tritonclient.utils.shared_memory as triton_memory
 from grpc_calls import Calls, raw, request, tensor
 from protocol_arrays import ARRAYS, NAMES, SCALAR, X
-from served import Server, wait_for
+from served import HANG, Server, wait_for
 from tritonclient.grpc import model_config_pb2 as config_pb
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
@@ -256,7 +256,7 @@ def test_both_protocols_serve_the_same_model_at_once(server: Server) -> None:
 
 def test_a_second_server_does_not_share_the_port(program: Path, models: Path, server: Server) -> None:
     command = [str(program), str(models), "--http-port", "0", "--grpc-port", str(server.grpc_port)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 1
     where = f"127.0.0.1:{server.grpc_port}"
     assert f"cannot listen on {where} for gRPC: Address already in use\n" in done.stderr
@@ -297,6 +297,6 @@ def test_tls_files_that_cannot_be_used(program: Path, spin_folder: Path, tmp_pat
         tls = ["--tls-certificate", str(tmp_path / pem), "--tls-key", str(tmp_path / key)]
         ports = ["--http-port", "0", "--grpc-port", "0"]
         command = [str(program), str(spin_folder), *ports, *tls]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
         assert done.returncode == 1
         assert sentence.format(tmp_path) in done.stderr

@@ -17,7 +17,7 @@ import served
 from grpc_calls import SERVICE, Calls, raw, request, tensor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from served import Server
+from served import HANG, Server
 from tritonclient.grpc import service_pb2 as pb
 
 X = np.array([[1, 2, 3, 0]], np.float32)
@@ -70,7 +70,7 @@ def is_well(calls: Calls) -> None:
 
 def answered(calls: Calls, method: str, data: bytes) -> None:
     """Sends bytes as the message of a method."""
-    call = calls.method(method).future(data, timeout=30)
+    call = calls.method(method).future(data, timeout=HANG)
     assert call.code().name in LEGAL, (call.code(), call.details())
     assert call.code() == grpc.StatusCode.OK or len(call.details()) > 10, call.details()
     is_well(calls)
@@ -175,7 +175,7 @@ def test_requests_of_any_form(calls: Calls, message: Any) -> None:
 )
 def test_streams_of_anything(calls: Calls, messages: list[bytes]) -> None:
     """Each message gets one reply, in order, and the stream ends well."""
-    replies = list(calls.stream()(iter([*messages, GOOD]), timeout=30))
+    replies = list(calls.stream()(iter([*messages, GOOD]), timeout=HANG))
     assert len(replies) == len(messages) + 1
     for message, reply in zip(messages, replies[:-1], strict=True):
         assert reply.error_message == "" or len(reply.error_message) > 10
@@ -233,7 +233,7 @@ def test_what_is_cut_stays_text(calls: Calls) -> None:
     """Long names are cut in sentences, and never within a character: protobuf would not take the reply."""
     name = "a" * 199 + "éé"
     wrong = request(inputs=[tensor(name, "FP33", [1])])
-    (reply,) = calls.stream()(iter([wrong]), timeout=30)
+    (reply,) = calls.stream()(iter([wrong]), timeout=HANG)
     assert reply.error_message.startswith(f'input "{"a" * 199}" has datatype "FP33"; the protocol has BOOL')
     assert calls.refusal("ModelInfer", wrong)[1] == reply.error_message
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import served
 from grpc_calls import SERVICE, Calls, raw, request
-from served import Server, wait_for
+from served import HANG, Server, wait_for
 
 X = np.array([[1, 2, 3, 0]], np.float32)
 CONNECTIONS = "hardtack_grpc_connections"
@@ -36,7 +36,7 @@ def strict(program: Path, models: Path) -> Iterator[Server]:
 
 def connect(server: Server) -> socket.socket:
     """A connection of HTTP/2 without calls."""
-    connection = socket.create_connection(("127.0.0.1", server.grpc_port), timeout=20)
+    connection = socket.create_connection(("127.0.0.1", server.grpc_port), timeout=HANG)
     connection.sendall(http2.PREFACE + http2.frame(http2.SETTINGS, 0, 0, b""))
     return connection
 
@@ -62,7 +62,7 @@ def test_one_connection_too_many(strict: Server) -> None:
         assert (told["level"], told["protocol"], told["max_connections"]) == ("warning", "gRPC", 4)
         held.pop().close()
         wait_for(lambda: strict.metric(CONNECTIONS) <= 3, "a place to be free")
-        reply = calls.method("ModelInfer")(request(x=X).SerializeToString(), timeout=20, wait_for_ready=True)
+        reply = calls.method("ModelInfer")(request(x=X).SerializeToString(), timeout=HANG, wait_for_ready=True)
     assert reply
     for one in held:
         one.close()
@@ -71,11 +71,11 @@ def test_one_connection_too_many(strict: Server) -> None:
 
 def test_a_connection_that_says_nothing_is_closed(strict: Server) -> None:
     for begun in (b"", http2.PREFACE[:10], http2.PREFACE):
-        with socket.create_connection(("127.0.0.1", strict.grpc_port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", strict.grpc_port), timeout=HANG) as connection:
             connection.sendall(begun)
             start = time.monotonic()
             while is_served(connection):
-                assert time.monotonic() - start < 8
+                assert time.monotonic() - start < HANG
     wait_for(lambda: strict.metric(CONNECTIONS) == 0, "the connections to go")
 
 
@@ -113,7 +113,7 @@ def test_half_open_clients_leave_nothing_behind(server: Server) -> None:
     whole = http2.frame(http2.DATA, http2.END_STREAM, 1, good)
     for part in (b"", opening, opening + headers, opening + headers + whole[:30], opening + headers + whole):
         for reset in (False, True):
-            connection = socket.create_connection(("127.0.0.1", server.grpc_port), timeout=10)
+            connection = socket.create_connection(("127.0.0.1", server.grpc_port), timeout=HANG)
             connection.sendall(part)
             if reset:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -133,7 +133,7 @@ def test_a_client_that_does_not_read(server: Server) -> None:
             yield request(x=large).SerializeToString()
 
     with Calls(server) as lazy, Calls(server) as calls:
-        stream = lazy.stream()(asked(), timeout=60)
+        stream = lazy.stream()(asked(), timeout=HANG)
         next(stream)
         for _ in range(20):
             np.testing.assert_array_equal(raw(calls.infer(x=X)), X * 2)
@@ -156,7 +156,7 @@ def test_killed_and_started_again_on_the_same_ports(program: Path, spin_folder: 
             with Server(program, spin_folder, *ports) as again:
                 assert (again.port, again.grpc_port) == (server.port, server.grpc_port)
                 assert again.infer("spin", X).status == 200
-                reply = calls.method("ModelInfer")(request(x=X).SerializeToString(), timeout=20, wait_for_ready=True)
+                reply = calls.method("ModelInfer")(request(x=X).SerializeToString(), timeout=HANG, wait_for_ready=True)
                 assert reply
 
 
@@ -173,7 +173,7 @@ def test_every_request_is_answered_and_counted_once(program: Path, spin_folder: 
         for turn in range(60):
             x, late, gone = (X, bad, slow, X)[(turn + number) % 4], turn % 3 == 0, turn % 7 == 0
             found[0] += server.infer("spin", x).status in (200, 400)
-            call = calls.method("ModelInfer").future(request(x=x).SerializeToString(), timeout=0.003 if late else 30)
+            call = calls.method("ModelInfer").future(request(x=x).SerializeToString(), timeout=0.003 if late else HANG)
             if gone:
                 call.cancel()
             code = call.code()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 from grpc_calls import Calls, raw, request
-from served import Server, wait_for
+from served import HANG, Server, wait_for
 
 X = np.array([[1, 2, 3, 0], [4, 5, 6, 0]], np.float32)
 
@@ -52,7 +52,7 @@ def rows(i: int, busy: float = 0) -> Any:
 def test_replies_come_in_the_order_of_requests(calls: Calls) -> None:
     """300 at once: more than are read ahead; every tenth takes longer than those after it."""
     asked = [request(x=rows(i, 3 if i % 10 == 0 else 0), id=f"job {i}") for i in range(300)]
-    replies = list(calls.stream()(iter(asked), timeout=60))
+    replies = list(calls.stream()(iter(asked), timeout=HANG))
     assert [r.error_message for r in replies] == [""] * 300
     assert [r.infer_response.id for r in replies] == [f"job {i}" for i in range(300)]
     assert [raw(r.infer_response)[0, 0] for r in replies] == [2.0 * i for i in range(300)]
@@ -68,7 +68,7 @@ def test_a_failed_request_does_not_end_the_stream(calls: Calls) -> None:
         request(x=np.array([[-1, 0, 0, 0]], np.float32), id="d"),
         request(x=X, id="e"),
     ]
-    replies = list(calls.stream()(iter(asked), timeout=30))
+    replies = list(calls.stream()(iter(asked), timeout=HANG))
     assert [r.infer_response.id for r in replies] == ["a", "b", "", "c", "d", "e"]
     sentences = [r.error_message for r in replies]
     assert sentences[:3] == [
@@ -83,7 +83,7 @@ def test_a_failed_request_does_not_end_the_stream(calls: Calls) -> None:
 
 def test_a_conversation(calls: Calls) -> None:
     sent = Sent()
-    replies = calls.stream()(sent, timeout=30)
+    replies = calls.stream()(sent, timeout=HANG)
     for i in range(5):
         sent.put(request(x=rows(i)))
         assert raw(next(replies).infer_response)[0, 0] == 2 * i
@@ -99,9 +99,9 @@ def test_tritonclient_streams_a_sequence(server: Server) -> None:
         x.set_data_from_numpy(rows(0))
         for i in range(10):
             client.async_stream_infer("count", [x], sequence_id=99, sequence_start=i == 0, sequence_end=i == 9)
-        got = [results.get(timeout=30) for _ in range(10)]
+        got = [results.get(timeout=HANG) for _ in range(10)]
         client.async_stream_infer("count", [x], sequence_id=99)
-        _, error = results.get(timeout=30)
+        _, error = results.get(timeout=HANG)
         client.stop_stream()
     assert [e for _, e in got] == [None] * 10
     counts = [int(r.as_numpy("calls")) for r, _ in got]
@@ -111,7 +111,9 @@ def test_tritonclient_streams_a_sequence(server: Server) -> None:
 
 def test_requests_of_one_stream_become_one_run(program: Path, spin_folder: Path) -> None:
     with Server(program, spin_folder, "--sessions", "1", "--max-batch", "16") as server, Calls(server) as calls:
-        replies = list(calls.stream()(iter([request(x=rows(i, 100 if i == 0 else 0)) for i in range(17)]), timeout=30))
+        replies = list(
+            calls.stream()(iter([request(x=rows(i, 100 if i == 0 else 0)) for i in range(17)]), timeout=HANG)
+        )
         assert [raw(r.infer_response)[0, 0] for r in replies] == [2.0 * i for i in range(17)]
         assert server.statistics("spin")["execution_count"] < 17
 
@@ -120,7 +122,7 @@ def test_a_cancelled_stream_leaves_nothing_behind(program: Path, spin_folder: Pa
     label = 'model="spin",version="1"'
     with Server(program, spin_folder, "--sessions", "1") as server, Calls(server) as calls:
         sent = Sent()
-        stream = calls.stream()(sent, timeout=30)
+        stream = calls.stream()(sent, timeout=HANG)
         for i in range(5):
             sent.put(request(x=rows(i, 800 if i == 0 else 0)))
         wait_for(lambda: server.metric("hardtack_waiting_requests", label) == 4, "requests that wait")
@@ -135,8 +137,8 @@ def test_a_cancelled_stream_leaves_nothing_behind(program: Path, spin_folder: Pa
 def test_sigterm_ends_streams_after_their_answers(program: Path, spin_folder: Path) -> None:
     with Server(program, spin_folder, "--sessions", "1") as server, Calls(server) as calls:
         sent, idle = Sent(), Sent()
-        busy = calls.stream()(sent, timeout=30)
-        silent = calls.stream()(idle, timeout=30)
+        busy = calls.stream()(sent, timeout=HANG)
+        silent = calls.stream()(idle, timeout=HANG)
         for i in range(3):
             sent.put(request(x=rows(i, 300)))
         wait_for(

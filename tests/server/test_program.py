@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import served
-from served import Answer, Server, wait_for
+from served import HANG, Answer, Server, wait_for
 
 X = np.array([[1, 2, 3, 0]], np.float32)
 SLOW = np.array([[1, 2, 3, 500]], np.float32)
 
 
 def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=HANG, check=False)
 
 
 def refuses_connections(server: Server) -> bool:
@@ -66,7 +66,7 @@ def test_a_signal_finishes_what_was_begun(program: Path, spin_folder: Path) -> N
         for thread in threads:
             thread.join()
         assert [r.status for r in replies] == [200] * 3
-        assert server.process.wait(10) == 0
+        assert server.process.wait(HANG) == 0
         assert server.events("stopped")
 
 
@@ -122,7 +122,7 @@ def test_logs_are_json_lines(program: Path, spin_folder: Path, tmp_path: Path) -
     process = subprocess.Popen([program, spin_folder, "--http-port", "0", "--log-file", file, "--log-format", "text"])
     wait_for(lambda: file.exists() and "model loaded" in file.read_text(), "the log file")
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(HANG) == 0
     assert file.read_text().splitlines()[-1].endswith(" info stopped")
 
 
@@ -169,8 +169,8 @@ def test_a_model_that_wants_more_threads_than_there_are(program: Path, models: P
     limited.write_text(f'#!/bin/sh\nexec prlimit --as=1000000000 "{program.resolve()}" "$@"\n')
     limited.chmod(0o755)
     with Server(limited, models, "--sessions", "1", "--sessions", "spin=1000", ready=False) as server:
-        wait_for(lambda: len(server.events("model loaded")) == 2, "the other models", 90)
-        wait_for(lambda: bool(server.events("load failed")), "the load to fail", 90)
+        wait_for(lambda: len(server.events("model loaded")) == 2, "the other models")
+        wait_for(lambda: bool(server.events("load failed")), "the load to fail")
         (told,) = server.events("load failed")
         assert (told["model"], told["reason"]) == (
             "spin",

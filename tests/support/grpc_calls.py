@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import numpy as np
 import numpy.typing as npt
-from served import Server
+from served import HANG, Server
 from tritonclient.grpc import service_pb2 as pb
 
 Array = npt.NDArray[Any]
@@ -34,17 +34,17 @@ class Calls:
         """Takes and gives bytes."""
         return self.channel.unary_unary(SERVICE + name)
 
-    def call(self, name: str, message: Any, timeout: float = 30, **more: Any) -> Any:
+    def call(self, name: str, message: Any, timeout: float = HANG, **more: Any) -> Any:
         """Sends a message, or bytes, and gives the reply's message."""
         data = message if isinstance(message, bytes) else message.SerializeToString()
         reply = getattr(pb, name + "Response")()
         reply.ParseFromString(self.method(name)(data, timeout=timeout, **more))
         return reply
 
-    def infer(self, *args: Any, timeout: float = 30, **more: Any) -> Any:
+    def infer(self, *args: Any, timeout: float = HANG, **more: Any) -> Any:
         return self.call("ModelInfer", request(*args, **more), timeout)
 
-    def refusal(self, name: str, message: Any, timeout: float = 30) -> tuple[str, str]:
+    def refusal(self, name: str, message: Any, timeout: float = HANG) -> tuple[str, str]:
         """The code and the sentence of a call that must fail."""
         try:
             reply = self.call(name, message, timeout)

@@ -31,7 +31,7 @@ def message(payload: bytes, flag: int = 0, nbytes: int | None = None) -> bytes:
     return struct.pack(">BI", flag, len(payload) if nbytes is None else nbytes) + payload
 
 
-def ask(port: int, headers: bytes, body: bytes, more: bytes = b"", seconds: float = 20) -> tuple[int | None, str]:
+def ask(port: int, headers: bytes, body: bytes, more: bytes = b"", seconds: float = 120) -> tuple[int | None, str]:
     """Makes a call and gives its status and sentence; None when the server ended the connection or the stream instead.
 
     `more` is sent before the call: frames, or bytes that are none. Raises TimeoutError when nothing comes

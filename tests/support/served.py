@@ -23,6 +23,8 @@ import numpy.typing as npt
 from tests.support.builds import bring_up_to_date
 
 ROOT = Path(__file__).resolve().parents[2]
+HANG = 120.0
+"""Seconds that nothing takes: not on a busy machine, not with a server that counts or that a sanitizer slows down."""
 Array = npt.NDArray[Any]
 
 
@@ -54,7 +56,7 @@ class Answer:
         return str(self.json()["error"])
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = HANG) -> None:
     """Fails when the condition does not come true."""
     until = time.monotonic() + seconds
     while not condition():
@@ -113,7 +115,7 @@ class Server:
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         try:
-            return self.process.wait(20)
+            return self.process.wait(HANG)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -121,7 +123,7 @@ class Server:
     # --- requests ---
 
     def request(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG)
         try:
             with contextlib.suppress(BrokenPipeError):  # a server that refuses before it has everything says why
                 connection.request(method, path, body, headers or {})
@@ -153,7 +155,7 @@ class Server:
         return float(found[1]) if found else 0.0
 
     def socket(self) -> socket.socket:
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=HANG)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
