@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import serving_bundles
 from grpc_calls import Calls, request
-from served import HANG, Answer, Server, split_answer, wait_for
+from served import HANG, Answer, Server, speaks_grpc, split_answer, wait_for
 from serving_bundles import put
 
 SLOW = np.array([[1, 2, 3, 500]], np.float32)
@@ -60,6 +60,11 @@ def ask_large(server: Server) -> socket.socket:
 def begin_drain(server: Server) -> None:
     server.process.send_signal(signal.SIGTERM)
     wait_for(lambda: bool(server.events("draining")), "the drain")
+
+
+def skip_without_grpc(program: Path) -> None:
+    if not speaks_grpc(program):
+        pytest.skip("the server was built without gRPC")
 
 
 def start(calls: Calls) -> Any:
@@ -157,6 +162,7 @@ def test_a_client_that_does_not_read_outlasts_the_drain(program: Path, folder: P
 
 
 def test_grpc_calls_that_are_cancelled(program: Path, folder: Path) -> None:
+    skip_without_grpc(program)
     with Server(program, folder, "--sessions", "1") as server, Calls(server) as calls:
         answer = running(server)
         waiting = [start(calls) for _ in range(6)]
@@ -173,6 +179,7 @@ def test_grpc_calls_that_are_cancelled(program: Path, folder: Path) -> None:
 
 
 def test_grpc_clients_that_vanish(program: Path, folder: Path) -> None:
+    skip_without_grpc(program)
     with Server(program, folder, "--sessions", "1") as server:
         answer = running(server)
         with Calls(server) as calls:

@@ -14,7 +14,7 @@ import grpc
 import numpy as np
 import pytest
 from grpc_calls import Calls, raw
-from served import Server, wait_for
+from served import Server, speaks_grpc, wait_for
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.support.builds import build_faults
@@ -35,6 +35,8 @@ SERVED = {
 
 @pytest.fixture
 def served(program: Path, models: Path, tmp_path: Path) -> Iterator[Server]:
+    if not speaks_grpc(program):
+        pytest.skip("the server was built without gRPC")
     if any(mark in program.read_bytes() for mark in (b"__asan_init", b"__tsan_init")):
         pytest.skip("the program has an allocator of its own")
     library = build_faults(tmp_path)
