@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -56,6 +57,25 @@ def one_result_rows() -> dict[str, Function]:
     }
 
 
+def choice_rows() -> dict[str, Function]:
+    """x [45], also NaN: a choice between a maximum and its bound is no maximum of both, of which a NaN stays."""
+
+    def choices(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        positive, above, below, kept = x.relu(), x.clamp(min=1), x.clamp(max=1), torch.where(x < 0, 0.0, x)
+        return (
+            torch.where(positive > 0, positive, 0.0),
+            torch.where(above > 1, above, 1.0),
+            torch.where(below < 1, below, 1.0),
+            torch.where((positive < 0) | (positive > 0), positive, 0.0),
+            torch.where(kept > 0, kept, 0.0),
+            torch.where(~(positive > 0), 0.0, positive),
+            torch.where(positive <= 0, 0.0, positive),
+            torch.where(above != 1, above, 1.0),
+        )
+
+    return {"choices": choices}
+
+
 def rolled_rows() -> dict[str, Function]:
     """x [n, 3], n may be 0 and less than a shift"""
     return {
@@ -98,6 +118,9 @@ def batch_rows() -> dict[str, Function]:
 def suites() -> Iterator[Suite]:
     yield Suite("no_width", no_width_rows(), [[normal(5, 4, 0), normal(33, 0)]])
     yield Suite("one_result", one_result_rows(), [[normal(6, 8)]])
+    some = torch.tensor([math.nan, 1, -1, 0, 0.5, 2, -3, 1.5, math.nan]).repeat(5)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        yield Suite(f"choices_{str(dtype)[6:]}", choice_rows(), [[some.to(dtype)]])
     yield Suite("rolled", rolled_rows(), [[normal(n, 3)] for n in (11, 0, 1, 2, 3)], ({0: Dim("n", min=0, max=64)},))
     n, at = torch.tensor([3, -2, 7, 1, 5], dtype=torch.int32), torch.tensor([0, 2, 1])
     none, table = torch.zeros(0, dtype=torch.int64), normal(4, 2)

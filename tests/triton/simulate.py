@@ -84,6 +84,7 @@ def load_kernel(kernel: TritonKernel) -> Any:
     number = next(_counter)
     text = kernel.text.replace(LIBDEVICE, "libdevice = None")
     text = re.sub(r'tl\.inline_asm_elementwise\("ex2[^)]*\)', "tl.exp2(y)", text)
+    text = re.sub(r'tl\.inline_asm_elementwise\("mov[^)]*\)', "x", text)
     text = re.sub(r'tl\.inline_asm_elementwise\("rcp[^)]*\)', "(1.0 / x)", text)
     text = re.sub(r'tl\.inline_asm_elementwise\(\s*"\{ \.reg \.f32 t; neg[^)]*\)', "tl.fma(0.0 - a, b, x)", text)
     for builtin in ("gdc_wait", "gdc_launch_dependents"):

@@ -45,7 +45,7 @@ class Body:
 
     vector: the axis whose points fill the lanes, None where there is none. cnt: the C++ name of the lane count (Full or
     Part). prefix keeps the values of several nests apart. unrounded: for values of half types what they were rounded
-    from, which a store to memory rounds by itself.
+    from, which a store to memory rounds by itself. chosen: values that are one of two others.
     """
 
     places: Mapping[str, Place]
@@ -59,6 +59,7 @@ class Body:
     lane_syms: dict[Sym, str] = field(default_factory=dict)
     scalar_syms: dict[Sym, str] = field(default_factory=dict)
     unrounded: dict[str, str] = field(default_factory=dict)
+    chosen: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if self.vector is not None:
@@ -132,6 +133,10 @@ class Body:
 
     def _compute(self, s: Compute) -> None:
         args, types = tuple(self.arg(a) for a in s.args), tuple(self.dtype(a) for a in s.args)
+        if s.op == "where" and s.dtype.is_float:
+            args = tuple(f"ht::opaque({t})" if a in self.chosen else t for t, a in zip(args, s.args, strict=True))
+        if s.op in ("max", "min", "where"):
+            self.chosen.add(s.out)
         uniform = all(self.is_uniform(a) for a in s.args)
         narrowed = s.op == "cast" and s.dtype.is_half and types[0] is DType.F32
         if narrowed:

@@ -97,7 +97,7 @@ class Body:
 
     coordinates: every axis and graph symbol that the statements mention (a graph symbol left out is a variable of its
     own name). prefix keeps the values of several nests apart. known: loads of constant memory that are at hand.
-    coarse: values that are rounded to 16 bits in the end.
+    coarse: values that are rounded to 16 bits in the end. chosen: values that are one of two others.
     """
 
     places: Mapping[str, Place]
@@ -111,6 +111,7 @@ class Body:
     checks: bool = False
     known: dict[tuple[str, Expr], tuple[str, frozenset[int]]] = field(default_factory=dict)
     coarse: frozenset[str] = frozenset()
+    chosen: set[str] = field(default_factory=set)
     _terms: dict[Expr, str] = field(default_factory=dict)
     _inverses: dict[str, str] = field(default_factory=dict)
 
@@ -232,6 +233,11 @@ class Body:
                 self.full(typed(a) if isinstance(a, Lit) else t, self.dims_of([a]), dims)
                 for t, a in zip(args, s.args, strict=True)
             )
+        if s.op == "where" and s.dtype.is_float:
+            hide = "opaque_wide" if s.dtype is DType.F64 else "opaque"
+            args = tuple(f"{hide}({t})" if a in self.chosen else t for t, a in zip(args, s.args, strict=True))
+        if s.op in ("max", "min", "where"):
+            self.chosen.add(s.out)
         code = compute(s.op, args, types, s.dtype, s.out in self.coarse)
         self.define(s.out, rounded(code, s.dtype) if rounds(s.op, s.dtype) else code, dims)
 

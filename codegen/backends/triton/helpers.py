@@ -189,6 +189,18 @@ def less_product(x, a, b):
         "{ .reg .f32 t; neg.f32 t, $2; fma.rn.f32 $0, t, $3, $1; }", "=f,f,f,f", [x, a, b], tl.float32, True, 1
     )
 ''',
+    "opaque": '''
+@triton.jit
+def opaque(x):
+    """x, of which the compiler then knows nothing: LLVM takes a choice of a maximum for a maximum, also of a NaN."""
+    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+''',
+    "opaque_wide": '''
+@triton.jit
+def opaque_wide(x):
+    """The same for f64."""
+    return tl.inline_asm_elementwise("mov.b64 $0, $1;", "=d,d", [x], tl.float64, True, 1)
+''',
     "larger": """
 @triton.jit
 def larger(a, b):
@@ -232,6 +244,18 @@ def best_smallest(a, i, b, j):
 }
 """name -> definition."""
 HIP_HELPERS: dict[str, str] = {
+    "opaque": '''
+@triton.jit
+def opaque(x):
+    """x; nothing is known that hides it."""
+    return x
+''',
+    "opaque_wide": '''
+@triton.jit
+def opaque_wide(x):
+    """x; nothing is known that hides it."""
+    return x
+''',
     "tile_product": '''
 @triton.jit
 def tile_product(left, right, total=None):

@@ -103,6 +103,29 @@ HT_INLINE vmask mask_of(V v) {
 // True in the first n lanes.
 HT_INLINE vmask first_n(int n) { return iota<int32_t>() < bcast<int32_t>(n); }
 
+namespace detail {
+template <class V>
+HT_INLINE void hide(V& v) {
+#if defined(__x86_64__)
+  asm("" : "+v"(v));
+#elif defined(__aarch64__)
+  asm("" : "+w"(v));
+#endif
+}
+}  // namespace detail
+
+// v, of which the compiler then knows nothing. clang takes max(max(v, c), c) for max(v, c) also where the outer one is a
+// comparison and a choice, which give c for a NaN.
+template <class V>
+HT_INLINE V opaque(V v) {
+  struct Registers {
+    vec<float> of[sizeof(V) / HT_VEC_BYTES];
+  };
+  auto registers = bit_copy<Registers>(v);
+  for (auto& r : registers.of) detail::hide(r);
+  return bit_copy<V>(registers);
+}
+
 template <class V>
 HT_INLINE V select(vmask m, V a, V b) {
   return __builtin_convertvector(m, mask_lanes<V>) ? a : b;
