@@ -60,6 +60,8 @@ ADDING = frozenset(
 )
 
 
+GAMMAS = frozenset("digamma polygamma lgamma mvlgamma".split())
+"""Functions that are zero between numbers, by the difference of parts of about 1."""
 PREFIXES = frozenset("cumsum cumprod logcumsumexp".split())
 RESIZED = ("upsample_bi", "_upsample_bi", "upsample_linear", "upsample_trilinear")
 WIDER = frozenset("native_layer_norm native_group_norm std std_mean var var_mean _fused_rms_norm".split())
@@ -106,6 +108,8 @@ class Disturbed(TorchDispatchMode):
         if name.startswith(RESIZED) and out.numel() and out.dtype not in HALF:  # those are resized in f32
             largest = args[0].nan_to_num(0, 0, 0).abs().amax()
             out = out + largest * (self._factor(out, max(args[0].shape)) - 1)
+        if name in GAMMAS and out.numel():
+            out = out + (self._factor(out) - 1)
         terms = _terms(args, out) if name in ADDING else 0
         more = terms / 4 if name in PREFIXES else terms**0.5 / 4
         return tree_map_only(torch.Tensor, lambda x: x if x._is_view() else self._changed(x, max(1.0, more)), out)

@@ -255,3 +255,9 @@ def test_a_product_over_one_element_is_not_determined() -> None:
     p = program("x0[:, :1]", "torch.einsum('ik,jk->ij', v0, v0)")
     assert verdict(p, lambda t: t * (1 + 2.0**-23)) is None
     assert verdict(p, lambda t: t * (1 + 1e-5))
+
+
+def test_a_function_is_near_its_zero_by_cancellation() -> None:
+    p = program("torch.digamma(x0 * 1e-3 + 1.4616321449683623)", "v0 * 3", dtype="float64")
+    assert verdict(p, lambda t: t + 2.0**-51) is None
+    assert verdict(p, lambda t: t + 1e-9)

@@ -75,7 +75,7 @@ FUNCTIONS = table(
     torch.special.i1e({a})
     torch.digamma({a}.abs() + 0.3)
     torch.polygamma(0, {a}.abs() + 0.3)
-    torch.polygamma(1, {a}.abs() + 0.3)
+    torch.polygamma(1, {a}.float().abs() + 0.3)
     """,
 )
 
