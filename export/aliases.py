@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.utils._pytree as pytree
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
+
+
+@dataclass(frozen=True)
+class _View:
+    """What torch should say of an operand that is given back as it is."""
+
+    is_write: bool = False
+
+
+_UNSTATED = {(torch.ops.aten.sum_to_size.default, 0): _View()}
+"""By op and position: the operand itself where there is nothing to add up, which its schema does not say."""
 
 
 def written_operands(node: Node) -> list[Node]:
@@ -21,8 +34,8 @@ def aliased_operands(node: Node) -> list[Node]:
     return _operands(node, lambda info: True)
 
 
-def written_views(ep: ExportedProgram, targets: Collection[OpOverload]) -> list[Node]:
-    """The nodes of these ops whose result, or a view of it, the program writes to in place."""
+def written_views(ep: ExportedProgram) -> list[Node]:
+    """The nodes whose result, or a view of it, the program writes to in place."""
     left = [t for n in ep.graph.nodes for t in written_operands(n)]
     seen: dict[Node, None] = {}
     while left:
@@ -30,7 +43,7 @@ def written_views(ep: ExportedProgram, targets: Collection[OpOverload]) -> list[
         if node not in seen:
             seen[node] = None
             left += aliased_operands(node)
-    return [n for n in seen if n.target in targets]
+    return list(seen)
 
 
 def _operands(node: Node, wanted: Callable[[Any], bool]) -> list[Node]:
@@ -38,7 +51,8 @@ def _operands(node: Node, wanted: Callable[[Any], bool]) -> list[Node]:
         return []
     found: list[Node] = []
     for position, argument in enumerate(node.target._schema.arguments):
-        if argument.alias_info is not None and wanted(argument.alias_info):
+        info = argument.alias_info or _UNSTATED.get((node.target, position))
+        if info is not None and wanted(info):
             given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
             found += [x for x in pytree.tree_leaves(given) if isinstance(x, Node)]
     return found

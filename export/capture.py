@@ -14,6 +14,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+from hardtack.export.aliases import written_operands
 from hardtack.export.conditions import shape_env
 from hardtack.export.decompose import decompose
 from hardtack.export.dense_operands import dense_operands, writes_through
@@ -316,9 +317,7 @@ def _has_storage(t: torch.Tensor) -> bool:
 def _written_in_place(ep: ExportedProgram, name: str) -> bool:
     """True if an op of the undecomposed program writes to the placeholder."""
     node = next((n for n in ep.graph.nodes if n.name == name), None)
-    return node is not None and any(
-        isinstance(u.target, torch._ops.OpOverload) and u.target._schema.is_mutable for u in node.users
-    )
+    return node is not None and any(node in written_operands(u) for u in node.users)
 
 
 def _from_torchscript(module: Any, args: tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) -> ExportedProgram:

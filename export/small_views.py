@@ -1,5 +1,5 @@
-"""Views that sizes decide: reshape, flatten and contiguous give a view of their operand where its strides fit, a copy
-elsewhere.
+"""Views that sizes decide: reshape, flatten, ravel or contiguous give a view of their operand where its strides fit, a
+copy elsewhere; sum_to_size gives its operand where there is nothing to add up.
 
 torch decides it for sizes from 2 on. At size 1 more strides fit: x.t().reshape(-1) is a view of x where one side is 1.
 The elements are the same; who writes to them in place can tell. What is noted here, small_runs.py tries.
@@ -20,14 +20,17 @@ from hardtack.export.origin import source_of
 from hardtack.export.small_sizes import Decision
 
 
-def _ops() -> tuple[OpOverload, ...]:
-    aten = torch.ops.aten
-    return aten.reshape.default, aten.flatten.using_ints, aten.contiguous.default
+def _may_copy(node: Node) -> bool:
+    """True for an op that torch makes of others, such as reshape; one of its own views is a view at every size."""
+    if not isinstance(node.target, OpOverload):
+        return False
+    name: str = node.target.name()  # type: ignore[no-untyped-call]
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
 
 
 def view_decisions(ep: ExportedProgram) -> Iterator[Decision]:
     """That no symbol of such a node is 1, where the program, not yet decomposed, writes to the node's result."""
-    for node in written_views(ep, _ops()):
+    for node in filter(_may_copy, written_views(ep)):
         for symbol in sorted(_symbols(node.args[0]), key=str):
             yield Decision(sympy.Ne(symbol, 1, evaluate=False), source_of(node), ((str(symbol), 1),))
 
