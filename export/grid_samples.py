@@ -17,6 +17,8 @@ from torch import Tensor
 
 _HALF = (torch.float16, torch.bfloat16)
 _OUTSIDE = -100.0
+"""A coordinate of no element."""
+
 _CUBIC = -0.75
 """The slope of the cubic convolution at 1 that torch has (Keys 1981)."""
 

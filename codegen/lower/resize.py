@@ -144,10 +144,10 @@ def _position(b: NestBuilder, mode: str, align_corners: bool, d: Dim, work: DTyp
     )
     if mode == "nearest":
         return b.compute("mul", at, step)
-    half = b.compute("add", at, Lit(0.5, work))
+    centre = b.compute("add", at, Lit(0.5, work))
     if mode == "nearest-exact":
-        return b.compute("mul", half, step)
-    position = b.compute("fma", half, step, Lit(-0.5, work))  # as compilers make torch's kernels
+        return b.compute("mul", centre, step)
+    position = b.compute("fma", centre, step, Lit(-0.5, work))  # as compilers make torch's kernels
     return position if mode == "cubic" else b.compute("max", position, Lit(0.0, work))
 
 
