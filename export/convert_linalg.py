@@ -137,13 +137,16 @@ def _trilinear(
     sumdim: Sequence[int],
     unroll_dim: int = 1,
 ) -> Value:
-    """The product of three tensors, each with dims of size 1 put in, summed over some dims."""
+    """The product of three tensors, each with dims of size 1 put in, summed over some dims. The sum is of products with
+    i3, which eager rounds as little as those of a matrix product.
+    """
     parts: list[Value] = []
     for t, dims in ((i1, expand1), (i2, expand2), (i3, expand3)):
         for d in sorted(dims):
             t = b.unsqueeze(t, d)
         parts.append(t)
-    return b.reduce(b.pw("mul", b.pw("mul", parts[0], parts[1]), parts[2]), "sum", list(sumdim), False)
+    terms = b.pw("mul", b.wide(b.pw("mul", parts[0], parts[1])), b.wide(parts[2]))
+    return b.to(b.reduce(terms, "sum", list(sumdim), False), i1.dtype)
 
 
 @converts("aten.outer.default")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hardtack.codegen.ir import expr as ex
@@ -257,19 +257,32 @@ def _var(
 
 def _of_one(b: Builder, mean: Value, x: Value, dims: Sequence[int]) -> Value:
     """The mean; of one element that element, which may be infinite, so that its distance from itself is no number."""
+    return _unless_one(b, mean, x, dims, lambda: b.mean(x, dims, True))
+
+
+def _unless_one(b: Builder, many: Value, x: Value, dims: Sequence[int], one: Callable[[], Value]) -> Value:
+    """What is reduced over dims: `one` where they hold a single element, `many` elsewhere."""
     count = ex.product(x.shape[d] for d in dims)
     lo, hi = ex.bounds(count)
     if (lo is not None and lo > 1) or hi == 0:
-        return mean
-    plain = b.reshape(b.mean(x, dims, True), mean.shape)
-    return b.where(b.pw("eq", b.cast(count, DType.I64), 1), plain, mean, x.dtype)
+        return many
+    alone = b.reshape(one(), many.shape)
+    if lo == hi == 1:
+        return alone
+    return b.where(b.pw("eq", b.cast(count, DType.I64), 1), alone, many, many.dtype)
 
 
 @converts("aten.linalg_vector_norm.default")
 def _norm(b: Builder, x: Value, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    """The p-norm (sum |x|^p)^(1/p); p of 0 counts, p of infinity takes the extreme."""
+    """The p-norm (sum |x|^p)^(1/p); p of 0 counts, p of infinity takes the extreme. That of one number is its distance
+    from 0, whose power might overflow or vanish.
+    """
     result = from_torch(dtype) if dtype is not None else b.result.dtype
-    return b.to(p_norm(b, b.wide(b.to(x, result)), float(ord), dims_of(x, dim), keepdim), result)
+    wide, dims, p = b.wide(b.to(x, result)), dims_of(x, dim), float(ord)
+    out = p_norm(b, wide, p, dims, keepdim)
+    if p not in (0.0, 1.0, math.inf, -math.inf):
+        out = _unless_one(b, out, wide, dims, lambda: p_norm(b, wide, 1.0, dims, keepdim))
+    return b.to(out, result)
 
 
 def p_norm(b: Builder, x: Value, p: float, dims: Sequence[int], keepdim: bool) -> Value:

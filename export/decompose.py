@@ -18,6 +18,7 @@ from hardtack.export.bags import embedding_bag, with_even_bags
 from hardtack.export.dropouts import with_dropouts_as_views
 from hardtack.export.errors import CaptureError
 from hardtack.export.grid_samples import grid_sample
+from hardtack.export.written_reshapes import with_written_reshapes
 from hardtack.export.written_windows import with_written_windows
 
 WHOLE = (
@@ -232,5 +233,5 @@ _WHOLE = frozenset(WHOLE)
 
 def decompose(ep: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program in core ops and WHOLE ones, functional: mutation is listed in its signature."""
-    prepared = with_even_bags(with_written_windows(with_dropouts_as_views(ep)))
+    prepared = with_even_bags(with_written_windows(with_written_reshapes(with_dropouts_as_views(ep))))
     return prepared.run_decompositions(table())  # type: ignore[no-any-return]

@@ -1,6 +1,7 @@
-"""Writes in place through an expanded tensor, of which several elements are one number in memory.
+"""Writes in place through a tensor of which several elements are one number in memory: expanded, or of as_strided.
 
-torch.export writes them back as x + sum(y - x), which loses digits and makes NaN of infinities; so they are refused.
+torch.export writes them back as x + sum(y - x), which loses digits and makes NaN of infinities, and those of as_strided
+element by element, so that one of before may be written over a new one. So they are refused.
 """
 
 from __future__ import annotations
@@ -17,24 +18,23 @@ from hardtack.export.origin import source_of
 
 
 def refuse_expanded_writes(ep: ExportedProgram) -> None:
-    """MutationError for the first write to a view of an expanded tensor; of the program before it is decomposed."""
+    """MutationError for the first write to a view of such a tensor; of the program before it is decomposed."""
     for module in ep.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, GraphModule) else ():
             for written in written_operands(node):
-                if _is_expanded(written):
+                if _repeats(written):
                     raise MutationError(
-                        "forward writes in place to an expanded tensor, of which several elements are one number",
+                        "forward writes in place to a tensor of which several elements are one number in memory",
                         source_of(node),
                         "clone it before it is written to",
                     )
 
 
-def _is_expanded(node: Node) -> bool:
+def _repeats(node: Node) -> bool:
     """True if this or a view that it is made from, up to the tensor that owns the memory, repeats elements."""
     place = _storage(node)
     while place is not None:
-        value = node.meta["val"]
-        if any(_is(0, stride) and not _is(1, size) for size, stride in zip(value.shape, value.stride(), strict=True)):
+        if _is_expanded(node.meta["val"]) or (node.target in _BY_PLACE and _overlaps(node.meta["val"])):
             return True
         source = node.args[0] if node.args else None
         source = source[0] if isinstance(source, (list, tuple)) and source else source
@@ -42,6 +42,27 @@ def _is_expanded(node: Node) -> bool:
             return False
         node = source
     return False
+
+
+_BY_PLACE = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_.default)
+
+
+def _is_expanded(x: torch.Tensor) -> bool:
+    return any(_is(0, stride) and not _is(1, size) for size, stride in zip(x.shape, x.stride(), strict=True))
+
+
+def _overlaps(x: torch.Tensor) -> bool:
+    """True unless each dimension steps over all that the ones of smaller strides reach; by the example's sizes."""
+    reached = 0
+    for stride, size in sorted((_example(t), _example(n)) for n, t in zip(x.shape, x.stride(), strict=True)):
+        if size > 1 and stride <= reached:
+            return True
+        reached += (size - 1) * stride
+    return False
+
+
+def _example(size: int | torch.SymInt) -> int:
+    return int(size.node.hint) if isinstance(size, torch.SymInt) else size
 
 
 def _is(number: int, size: int | torch.SymInt) -> bool:

@@ -98,6 +98,8 @@ def _adaptive(s: Step) -> torch.Tensor:
     x, kind = s.args[0], s.attr("kind")
     n = x.dim() - 2
     name = f"adaptive_{kind}_pool{n}d"
+    if 0 in s.shape:  # torch takes a batch of none, and no channels only without a batch
+        return x.new_empty(s.shape)
     out: torch.Tensor = getattr(F, name)(x, s.shape[2:])
     return out
 

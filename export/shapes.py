@@ -289,8 +289,9 @@ def _nearest(top: Expr, bottom: Expr) -> Expr:
 
 def make_guards(relation: str, a: Expr, b: Expr, text: str = "") -> list[Guard]:
     """[Guard], or [] for a condition that always holds by form or by bounds. Refusal for one that never does. text: how
-    to say it, by default as the Exprs are.
+    to say it, by default as the Exprs are, with nothing subtracted: n < 12 for -12 < -n.
     """
+    a, b = _without_differences(a, b)
     lo, hi = ex.bounds(a - b)
     if (relation == "eq" and a is b) or (relation == "ne" and (lo or 0) > 0):
         return []
@@ -302,6 +303,19 @@ def make_guards(relation: str, a: Expr, b: Expr, text: str = "") -> list[Guard]:
             raise Refusal(f"{x} {_TEXT[relation]} {y} never holds")
         return []
     return [Guard(relation, a, b, text or f"{ex.to_text(a)} {_TEXT[relation]} {ex.to_text(b)}")]
+
+
+def _without_differences(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """Both sides with the sizes that are subtracted from one added to the other, so that each grows with its sizes."""
+    moved = [
+        t for t in (*ex.terms_of(a), *ex.terms_of(b)) if isinstance(t, ex.Mul) and (ex.int_value(t.factors[0]) or 0) < 0
+    ]
+    for term in moved:
+        a, b = a - term, b - term
+    offset = sum(ex.int_value(t) or 0 for t in ex.terms_of(a))
+    if moved and ex.int_value(b) is not None and offset:
+        a, b = a - offset, b - offset
+    return a, b
 
 
 def sympy_of(size: torch.SymInt | torch.SymFloat | torch.SymBool) -> sympy.Basic:

@@ -243,6 +243,9 @@ def cast_suites(g: torch.Generator) -> Iterator[Suite]:
     sources = [values.to(d) if d is not torch.uint8 else values.abs().to(d) for d in DTYPES[:-1]]
     sources[:4] = [s + torch.rand(3, 37, generator=g).to(s.dtype) for s in sources[:4]]
     yield Suite("casts", cast_rows(), [[*sources, values > 0]])
+    beside_ties = 1 + torch.tensor([s * 2.0**-k for k in (8, 9, 11, 12) for s in (1, -1)], dtype=torch.float64)
+    beside_ties = torch.cat([beside_ties + 2.0**-40, beside_ties - 2.0**-40])
+    yield Suite("casts_by_way_of_f32", {"halves": lambda x: (x.half(), x.bfloat16(), (x * 3).half())}, [[beside_ties]])
     far = torch.tensor(OUTSIDE, dtype=torch.float64)
     to_int = {k: f for k, f in cast_rows().items() if "float" in k.split("_to_")[0] and "int" in k.split("_to_")[1]}
     yield Suite("casts_outside", to_int, [[*(far.to(d) for d in FLOATS)]])

@@ -54,7 +54,17 @@ ROWS: list[Row] = [
         ],
         (IMAGE, randn(4)),
     ),
+    (
+        "bilinear_half",
+        lambda x, w: F.bilinear((x.half() + 1001) * 2, (x.half() + 1001) * 2, w.half()),
+        (X, randn(3, 8, 8)),
+    ),
     ("group_norm", lambda x, w: (F.group_norm(x, 2, w, w), F.instance_norm(x), F.group_norm(x, 4)), (IMAGE, randn(4))),
+    (
+        "pool_of_constant_nothing",
+        lambda x: F.adaptive_avg_pool3d(torch.ones(0, 4, 5, 6).cumsum(0), 2) * x.sum(),
+        (X,),
+    ),
     ("batch_norm", lambda x, w: F.batch_norm(x, w, w.abs() + 0.1, w, w), (IMAGE, randn(4))),
     ("softmax", lambda x: (x.softmax(1), x.log_softmax(2), F.softmin(x, 0)), (X,)),
     ("local_response_norm", lambda x: F.local_response_norm(x, 3), (IMAGE,)),

@@ -71,6 +71,11 @@ ROWS: list[Row] = [
         (X,),
     ),
     ("norms", lambda x: [torch.linalg.vector_norm(x, p, 2) for p in (2, 1, 0, 3, torch.inf, -torch.inf)], (X,)),
+    (
+        "norms_of_one",
+        lambda x: [torch.linalg.vector_norm(x * s, p, 2, True) / s for p in (2, 3, -2, 0.5, 0) for s in (1e-30, 1e30)],
+        (X[:, :, :1],),
+    ),
     ("normalize", lambda x: (F.normalize(x, dim=2), F.cosine_similarity(x, x.flip(1), 2), x.norm()), (X,)),
     ("scans", lambda x: (x.cumsum(1), x.cumprod(2), x.logcumsumexp(1), x.cummax(2).values, x.cummin(1).values), (X,)),
     ("scan_indices", lambda x: (x.cummax(2).indices, x.cummin(1).indices), (WHOLE % 4,)),

@@ -104,6 +104,13 @@ def test_guards_are_left_out_when_they_always_hold() -> None:
         make_guards("eq", const(3), const(4))
 
 
+def test_guards_subtract_no_sizes() -> None:
+    n, m = sym("n", 0, 64), sym("m", 0, 64)
+    assert [g.text for g in make_guards("lt", const(-12), n * -1)] == ["n < 12"]
+    assert [g.text for g in make_guards("le", n * 2 - m + 3, const(0))] == ["2*n + 3 <= m"]
+    assert [g.text for g in make_guards("le", const(2), n - 3)] == ["2 <= n - 3"]
+
+
 def test_guards_that_follow_from_an_equality() -> None:
     n = sym("n", 0, None)
     fixed = Guard("eq", n // 4 - 1, const(79), "")

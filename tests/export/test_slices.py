@@ -90,6 +90,20 @@ def test_a_range_with_sizes_of_both_signs(name: str) -> None:
         assert_same(ours(exported, (y,)), [FUNCTIONS[name](y) * 2])
 
 
+@pytest.mark.parametrize("rows", [slice(-12, 2), slice(None, -12), slice(None, None, None)])
+def test_a_range_in_which_a_slice_from_the_end_begins_before_the_start(rows: slice) -> None:
+    """Behind the twelfth row x[-12:2] begins elsewhere than torch has taken it to begin."""
+    x = torch.randn(11, 3)
+    declared = ({0: Dim("n", max=64)},)
+    if rows == slice(None):
+        assert not entry(to_graphs(lambda x: x[rows] * 2, (x,), None, declared)).graph.guards
+        return
+    with pytest.raises(RangeError, match="the program needs n < 12, but n = 13 fails"):
+        to_graphs(lambda x: x[rows] * 2, (x,), None, declared)
+    graph = entry(to_graphs(lambda x: x[rows] * 2, (x,), None, ({0: Dim.DYNAMIC},))).graph
+    assert [b.sym.hi for b in graph.syms] == [11]
+
+
 def test_a_condition_with_two_ways_out() -> None:
     """Sizes that torch accepts either way: all that it holds for run, and only those."""
     exported = to_graphs(lambda x: x[3 - x.shape[0] :] * 2, (torch.randn(8, 3),), None, ({0: Dim("n", min=4, max=64)},))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -187,14 +188,78 @@ def expanded_columns(x: torch.Tensor) -> torch.Tensor:
     return rows + columns
 
 
-@pytest.mark.parametrize("function", [expanded_rows, expanded_columns])
-def test_writes_to_expanded_tensors_are_refused(function: Any) -> None:
+def overlapping_rows(x: torch.Tensor) -> torch.Tensor:
+    y = (x * 2).as_strided((2, 2), (1, 1))
+    y[:1] = y[-1:].clone()
+    return y + 0
+
+
+@pytest.mark.parametrize("function", [expanded_rows, expanded_columns, overlapping_rows])
+def test_writes_to_repeated_elements_are_refused(function: Any) -> None:
     with pytest.raises(MutationError) as caught:
         to_graphs(function, (X,))
     assert caught.value.what == (
-        "forward writes in place to an expanded tensor, of which several elements are one number"
+        "forward writes in place to a tensor of which several elements are one number in memory"
     )
     assert caught.value.fix == "clone it before it is written to"
+
+
+def test_writes_through_as_strided_without_repetition_are_compiled() -> None:
+    def transposed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        z = y.as_strided((6, 1, 2), (1, 1, 12))
+        z[1:] = z[:-1].clone()
+        return y, z
+
+    check(transposed, (X,))
+
+
+def _flattened(y: torch.Tensor) -> torch.Tensor:
+    return y.flatten()
+
+
+def _beside_a_transposed_write(view: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x * 2
+    y.transpose(0, 1).masked_fill_(y.transpose(0, 1) > 0, 3)
+    z = y.clone()
+    view(z).mul_(2)
+    w = view(y.t())
+    w.add_(1)
+    return y, z, w
+
+
+VIEWS_BY_STRIDES = [
+    _flattened,
+    torch.ravel,
+    lambda y: y.reshape(-1, 1),
+    lambda y: y.contiguous(),
+    lambda y: y.reshape_as(y.new_empty(1, *y.shape)),
+    lambda y: y.unflatten(1, (1, -1)).flatten(1),
+]
+"""Views of a row-major tensor, copies of a transposed one."""
+
+
+@pytest.mark.parametrize("view", VIEWS_BY_STRIDES)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_write_in_place_is_seen_where_strides_make_a_view(view: Any, dynamic: bool) -> None:
+    """Whatever strides torch gives to what it makes of y for the write in place before."""
+    function = partial(_beside_a_transposed_write, view)
+    shapes = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},) if dynamic else None
+    check(function, (X,), shapes, [(torch.randn(6, 5),), (torch.randn(3, 2),)] if dynamic else [])
+
+
+def test_writes_by_strides_that_torch_cannot_follow_are_refused() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.transpose(0, 1).masked_fill_(y.transpose(0, 1) > 0, 3)
+        y.flatten().mul_(2)
+        return y
+
+    with pytest.raises(MutationError) as caught:
+        to_graphs(function, (X,))
+    assert caught.value.what == (
+        "forward writes in place to a view of a tensor, and then by other strides to another view of it"
+    )
 
 
 def test_a_write_to_rows_that_data_choose_is_refused_in_words() -> None:

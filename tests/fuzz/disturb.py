@@ -49,13 +49,14 @@ EXACT = frozenset(
 )
 ADDING = frozenset(
     """
-    _adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _embedding_bag _fft_r2c _fft_c2c _log_softmax _softmax
-    _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu _trilinear adaptive_avg_pool1d
-    addbmm addmm addmv avg_pool2d avg_pool3d baddbmm bmm col2im convolution cumsum cumprod dot gru index_add
-    linalg_vector_norm linear logcumsumexp logsumexp lstm mean mkldnn_rnn_layer mm mv nansum native_batch_norm
-    native_group_norm native_layer_norm prod rnn_relu rnn_tanh scatter_add scatter_reduce std std_mean sum
-    upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_trilinear3d var var_mean _upsample_bilinear2d_aa
-    _upsample_bicubic2d_aa mkldnn_convolution mkldnn_linear _fused_rms_norm _weight_int4pack_mm vdot
+    _adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _embedding_bag _embedding_bag_forward_only _fft_r2c
+    _fft_c2c _log_softmax _softmax _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu
+    _trilinear adaptive_avg_pool1d addbmm addmm addmv avg_pool2d avg_pool3d baddbmm bmm col2im convolution cumsum
+    cumprod dot gru index_add linalg_vector_norm linear logcumsumexp logsumexp lstm mean mkldnn_rnn_layer mm mv nansum
+    native_batch_norm native_group_norm native_layer_norm prod rnn_relu rnn_tanh scatter_add scatter_reduce std std_mean
+    sum upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_trilinear3d var var_mean
+    _upsample_bilinear2d_aa _upsample_bicubic2d_aa mkldnn_convolution mkldnn_linear _fused_rms_norm _weight_int4pack_mm
+    vdot
     """.split()
 )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
+from hardtack.export.strides import contract_order, is_dense
 from tests.fuzz.disturb import ULP, Disturbed
 from tests.fuzz.once import Determined
 from tests.fuzz.program import Program, behind, build, widened
@@ -37,12 +38,22 @@ class Call:
     def arguments(self, program: Program) -> tuple[torch.Tensor, ...]:
         return program.arguments(self._sizes(), self.salt)
 
+    def taken(self, program: Program) -> tuple[torch.Tensor, ...]:
+        """The arguments as a program takes them: of transposed ones, copies in row-major order (docs/contract.md)."""
+        orders = (contract_order(x) for x in program.arguments())
+        return tuple(_laid_out(x, order) for x, order in zip(self.arguments(program), orders, strict=True))
+
     def _sizes(self) -> Sizes | None:
         return None if self.sizes is None else dict(self.sizes)
 
     def __str__(self) -> str:
         at = "the example's sizes" if self.sizes is None else ", ".join(f"{s} = {n}" for s, n in self.sizes)
         return f"{at}, inputs {self.salt}"
+
+
+def _laid_out(x: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    back = [order.index(d) for d in range(x.dim())]
+    return x if is_dense(x, order) else x.permute(order).contiguous().permute(back)
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,7 @@ def eager(program: Program, calls: Sequence[Call], disturbed: Disturbed | None =
     found: Results = []
     with torch.no_grad():
         for call in calls:
-            arguments = call.arguments(program)
+            arguments = call.taken(program)
             if disturbed is None:
                 out = module(*arguments)
             else:
@@ -79,7 +90,7 @@ def determined(program: Program, calls: Sequence[Call]) -> list[list[bool]]:
     mode = Determined()
     with torch.no_grad():
         for call in calls:
-            arguments = call.arguments(program)
+            arguments = call.taken(program)
             with mode:
                 out = module(*arguments)
             found.append([mode.holds(o) and not free for o, free in zip(out, loose, strict=True)])

@@ -38,6 +38,15 @@ def test_another_order_of_additions_is_right(dtype: str) -> None:
     assert verdict(p, lambda _: x[:, order].sum(-1)) is None
 
 
+def test_eager_gets_the_inputs_as_a_program_takes_them() -> None:
+    """A transposed example counts as row-major, so contiguous() gives the tensor itself."""
+    x = TensorSpec("x0", (5, 7), "float32", "normal", 2, "permuted")
+    lines = (Line("x0.clone()", ("v0",)), Line("v0.contiguous().zero_()", ()))
+    oracle = Oracle(Program(0, (x,), (), (), lines, ("v0",)), CALLS)
+    assert not x.make({}).is_contiguous()
+    assert oracle.want[0][0].count_nonzero() == 0
+
+
 def test_the_bias_of_equal_addends_is_right() -> None:
     """One number added up 300 times errs the same way each time."""
     p = program("x0[:, :1].expand(5, 300).sum(-1)")

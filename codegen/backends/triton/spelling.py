@@ -243,8 +243,8 @@ def _cast(a: str, source: DType, target: DType) -> str:
         return a
     if target is DType.BOOL:
         return f"({a} != 0)"
-    if target in HALF:
-        return rounded(a if source in (DType.F32, DType.F64, *HALF) else f"{a}.to(tl.float32)", target)
+    if target in HALF:  # eager comes from float64 by way of f32, and rounds twice
+        return rounded(a if source in (DType.F32, *HALF) else f"{a}.to(tl.float32)", target)
     if source.is_float and not target.is_float:
         wide = target is DType.I64 or (target is DType.U8 and source is DType.F64)
         whole = f"whole_i{64 if wide else 32}({a})"
