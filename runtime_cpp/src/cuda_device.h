@@ -19,12 +19,12 @@ class CudaContext {
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
 
-  /// Makes it this thread's context; false where it is already, as after any use of torch, and nothing needs a `pop`.
+  /// Makes it this thread's context; false where nothing needs a `pop`: where it is already, as after any use of torch, or
+  /// cannot be, which the driver says at each call that follows.
   bool push() const {
     cuda::Context current = nullptr;
     if (driver.context_current(&current) == cuda::kSuccess && current == handle_) return false;
-    driver.context_push(handle_);
-    return true;
+    return driver.context_push(handle_) == cuda::kSuccess;
   }
   void pop() const {
     cuda::Context ignored = nullptr;

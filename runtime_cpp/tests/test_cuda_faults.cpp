@@ -170,3 +170,24 @@ TEST_CASE("cuda: each call of the driver fails once, wherever it comes") {
   }
   CHECK(tried > 100);
 }
+
+TEST_CASE("cuda: a context that cannot be made current is told of, and no other is taken off") {
+  const std::string bytes = bundle().build();
+  for (const bool asynchronous : {false, true}) {
+    for (int number = 1; number < 5; ++number) {
+      CAPTURE(number);
+      CAPTURE(asynchronous);
+      const NullDriver driver;
+      const ht_load_options options = driver.options();
+      Work work;
+      null_set("HARDTACK_NULL_FAIL", "cuCtxPushCurrent_v2=201@" + std::to_string(number));
+      work.open(bytes, options, asynchronous);
+      if (work.session) work.use(asynchronous);
+      CHECK(std::stoi("0" + null_take("calls")) >= number);
+      null_set("HARDTACK_NULL_FAIL", "");
+      CHECK_MESSAGE(work.failed.message.find("(201: ") != std::string::npos, work.failed.message);
+      CHECK(null_take("problems") == "");
+      check_afterwards(work, bytes, options, asynchronous);
+    }
+  }
+}

@@ -15,6 +15,7 @@ constexpr Result kInvalidValue = 1, kInvalidContext = 201, kInvalidImage = 200, 
                  kCaptureUnsupported = 900;
 
 thread_local std::vector<Context> current;
+thread_local bool refused = false;  // the last context was not made current, as the test asked
 thread_local void* capturing = nullptr;
 
 // The start of every function: the lock, the injected error, and for most of them a current context.
@@ -22,7 +23,7 @@ struct Call {
   explicit Call(const char* name, bool needs_context = true, bool in_capture = true)
       : state(State::get()), lock(state.mutex), error(state.injected(name)) {
     if (needs_context && current.empty()) {
-      state.problem("%s: no context is current", name);
+      if (!refused) state.problem("%s: no context is current", name);
       error = kInvalidContext;
     } else if (!in_capture && capturing != nullptr) {
       state.problem("%s: during a capture", name);
@@ -173,10 +174,16 @@ HT_NULL_API Result cuDevicePrimaryCtxRelease_v2(DeviceId) {
   return kSuccess;
 }
 
-HT_NULL_API Result cuCtxPushCurrent_v2(Context context) { return current.push_back(context), kSuccess; }
+HT_NULL_API Result cuCtxPushCurrent_v2(Context context) {
+  Call call("cuCtxPushCurrent_v2", false);
+  refused = call.error != 0;
+  if (!refused) current.push_back(context);
+  return call.error;
+}
 
 HT_NULL_API Result cuCtxPopCurrent_v2(Context* context) {
-  HT_NULL_CALL("cuCtxPopCurrent_v2");
+  HT_NULL_CALL("cuCtxPopCurrent_v2", false);
+  if (current.empty()) return call.state.problem("a context is taken off that was not put on"), kInvalidContext;
   *context = current.back();
   current.pop_back();
   return kSuccess;
