@@ -10,6 +10,7 @@ made of begins with the strides that it had. Where later writes change them once
 from __future__ import annotations
 
 import torch
+import torch.utils._pytree as pytree
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
@@ -44,7 +45,7 @@ def _may_copy(node: Node) -> bool:
     if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):
         return False
     operands = aliased_operands(node)
-    return len(operands) == 1 and operands[0] is node.args[0] and (not _is_view(node) or _is_reshaped(node))
+    return len(operands) == 1 and operands[0] in node.args[:1] and (not _is_view(node) or _is_reshaped(node))
 
 
 def _is_view(node: Node) -> bool:
@@ -63,15 +64,19 @@ def _owner(view: Node) -> Node:
 def _settle(graph: Graph, owner: Node) -> None:
     """Row-major in the functional program, too, if the result of this op is."""
     value = owner.meta["val"]
-    if (
-        owner.op != "call_function"
-        or not isinstance(value, torch.Tensor)
-        or not is_dense(value, tuple(range(value.dim())))
-    ):
+    if owner.op != "call_function" or not _has_its_memory(owner) or not is_dense(value, tuple(range(value.dim()))):
         return
     plain = _before(graph, owner)
     owner.target, owner.args = aten.clone.default, (plain,)
     owner.kwargs = {"memory_format": torch.contiguous_format}
+
+
+def _has_its_memory(node: Node) -> bool:
+    """True for a tensor that lies in the memory of no operand; a part of a list, such as chunk's, does."""
+    value = node.meta["val"]
+    given = pytree.tree_leaves([n.meta.get("val") for n in node.all_input_nodes])
+    places = [x.untyped_storage()._cdata for x in given if isinstance(x, torch.Tensor)]
+    return isinstance(value, torch.Tensor) and value.untyped_storage()._cdata not in places
 
 
 def _before(graph: Graph, node: Node) -> Node:

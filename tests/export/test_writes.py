@@ -38,6 +38,8 @@ WRITES = [
     "y.unfold(0, 3, 3)[0].zero_()",
     "y.t().unfold(1, 3, 3).select(-1, 1).add_(2)",
     "a, b = y.chunk(2); a.zero_(); b.add_(a)",
+    "a, b = y.chunk(2); a.flatten().mul_(2); b.contiguous()[1:].zero_(); a.t().reshape(-1).add_(1)",
+    "a, b = y.tensor_split(2, 1); a.flatten().mul_(2); b[0].ravel().neg_()",
     "a = y.split(2, 1); a[0].zero_(); a[1].add_(a[2])",
     "y[1:][1:][:, 1:].t()[0].add_(3)",
     "y.t()[torch.tensor([0, 1])] = 1.0",
