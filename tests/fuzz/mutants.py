@@ -194,6 +194,46 @@ MUTANTS: tuple[Mutant, ...] = (
         (("if not dtype.is_half or all(_of_half(a, dtype) for a in (x, y)):", "if True:"),),
     ),
     Mutant(
+        "sizes that are subtracted",
+        "a condition on sizes that are subtracted is taken for torch's bookkeeping about small ones",
+        "graph",
+        "export/shapes.py",
+        (("    a, b = _without_differences(a, b)\n", ""),),
+    ),
+    Mutant(
+        "views of other strides",
+        "flatten is a view or a copy by the strides of the functional program",
+        "graph",
+        "export/decompose.py",
+        (("with_written_reshapes(with_dropouts_as_views(ep))", "with_dropouts_as_views(ep)"),),
+    ),
+    Mutant(
+        "products rounded before their sum",
+        "bilinear rounds the products that it adds up",
+        "graph",
+        "export/convert_linalg.py",
+        (
+            (
+                'b.pw("mul", b.wide(b.pw("mul", parts[0], parts[1])), b.wide(parts[2]))',
+                'b.pw("mul", b.pw("mul", parts[0], parts[1]), parts[2])',
+            ),
+        ),
+    ),
+    Mutant(
+        "power of one number",
+        "the norm of one number is the root of its power",
+        "graph",
+        "export/convert_reductions.py",
+        (("    if p not in (0.0, 1.0, math.inf, -math.inf):\n", "    if False:\n"),),
+    ),
+    Mutant(
+        "GPU: one rounding for two",
+        "float64 becomes a half type at once",
+        "interpreter",
+        "codegen/backends/triton/spelling.py",
+        (("a if source in (DType.F32, *HALF) else", "a if source in (DType.F32, DType.F64, *HALF) else"),),
+    ),
+    Mutant(
         "GPU: another walk's value",
         "a nest that joins another's walk reads before the store",
         "interpreter",

@@ -329,8 +329,13 @@ def _cast(g: Drawer) -> Drawn:
     return f"{a}.to(torch.{name})"
 
 
+_BESIDE_TIES = (
+    "(({a}.to({half}).double() + ({a}.to({half}).view(torch.int16) + 1).view({half}).double()) / 2 + 1e-9).to({half})"
+)
+
+
 def _rounded(g: Drawer) -> Drawn:
-    """Half types on the way: each rounding of eager's must be there."""
+    """Half types on the way: each rounding of eager's must be there, and those that it does in two steps."""
     a = g.floats()
     half = g.r.choice(("torch.float16", "torch.bfloat16"))
     return g.r.choice(
@@ -339,6 +344,7 @@ def _rounded(g: Drawer) -> Drawn:
             f"({a}.to({half}) * 3).to({g.main}) / 3",
             f"{a}.to({half}).float()",
             f"({a}.to({half}).exp() * 2 - 1).to({g.main})",
+            _BESIDE_TIES.format(a=a, half=half),
             f"{a}.to({half}) * {g.number(g.main)}",
             f"({a}.to({half}) + {g.number(g.main)}) * {g.number(g.main)}",
         )

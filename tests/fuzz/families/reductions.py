@@ -197,6 +197,13 @@ def _long_sums(g: Drawer) -> Drawn:
     return form.format(x=x, d=d)
 
 
+def _norms_of_one(g: Drawer) -> Drawn:
+    """Norms of one number, whose power is beyond what its type holds."""
+    a, r = g.floats(least=1), g.r
+    of = f"{a}[..., :1] * {r.choice((1e-25, 1e25))}"
+    return f"torch.linalg.vector_norm({of}, {r.choice((2, 2, 3, -1, 0.5))}, -1, {r.random() < 0.5})"
+
+
 FAMILIES = (
     REDUCTIONS,
     OF_INTEGERS,
@@ -204,4 +211,5 @@ FAMILIES = (
     SOFTMAXES,
     Family("rows", 1.5, _rows),
     Family("long sums", 1, _long_sums),
+    Family("norms of one number", 0.4, _norms_of_one),
 )

@@ -11,6 +11,7 @@ PARTS = (
     "{a}.tensor_split(2, {d})[1]", "{a}.tensor_split(3)[0]", "{a}.unsafe_chunk(2, {d})[0]", "{a}.chunk(2, {d})[-1]",
     "{a}.split(2, {d})[0]", "{a}.unbind({d})[-1]", "{a}.unflatten(0, (1, -1))[0]", "{a}.swapaxes(0, -1)[:1]",
     "{a}[..., :1].squeeze(-1)", "{a}.view(-1)", "{a}.unsqueeze(0)[:, :1]", "{a}.narrow({d}, 0, 1)", "{a}.flatten(0)",
+    "{a}.ravel()", "{a}.reshape(-1, 1)", "{a}.contiguous()",
 )  # fmt: skip
 WRITES = (
     ".add_(1)", ".mul_(0.5)", ".relu_()", ".copy_(X)", ".zero_()", ".fill_(2)", ".sub_((X).mean())", ".neg_()", ".clamp_(-1, 1)",
@@ -32,6 +33,16 @@ def _written(g: Drawer) -> Drawn:
         return Draft(f"{a}[{a} > 1] = 0.25", True)
     if k < 0.32:
         return Draft(f"{a}[:1] = {a}[-1:].clone()", True)
+    if (
+        k < 0.5 and g.value(a).dim() > 1
+    ):  # the strides of what torch makes of {a} for such a write may be others than those of {a}
+        across, copy = f"{a}.transpose(0, -1)", g.next_name()
+        flat = r.choice((f"{copy}.flatten()", f"{copy}.ravel()", f"{copy}.reshape(-1)", f"{copy}.contiguous()"))
+        return [
+            Draft(f"{across}.masked_fill_({across} > 0, 3)", True),
+            Draft(f"{a}.clone()"),
+            Draft(f"{flat}.mul_(0.5)", True),
+        ]
     return Draft(part + r.choice(WRITES).replace("X", part), True)
 
 
