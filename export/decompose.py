@@ -16,7 +16,7 @@ from torch._decomp import get_decompositions
 
 from hardtack.export.bags import embedding_bag, with_even_bags
 from hardtack.export.dropouts import with_dropouts_as_views
-from hardtack.export.errors import CaptureError
+from hardtack.export.errors import CaptureError, MutationError
 from hardtack.export.grid_samples import grid_sample
 from hardtack.export.written_reshapes import with_written_reshapes
 from hardtack.export.written_windows import with_written_windows
@@ -232,6 +232,18 @@ _WHOLE = frozenset(WHOLE)
 
 
 def decompose(ep: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program in core ops and WHOLE ones, functional: mutation is listed in its signature."""
-    prepared = with_even_bags(with_written_windows(with_written_reshapes(with_dropouts_as_views(ep))))
-    return prepared.run_decompositions(table())  # type: ignore[no-any-return]
+    """The program in core ops and WHOLE ones, functional: mutation is listed in its signature. MutationError for writes
+    in place that torch cannot follow.
+    """
+    traced = with_dropouts_as_views(ep)
+    settled = with_written_reshapes(traced)
+    prepared = with_even_bags(with_written_windows(settled))
+    try:
+        return prepared.run_decompositions(table())  # type: ignore[no-any-return]
+    except ValueError as error:
+        if settled is traced or "Cannot view a tensor" not in str(error):
+            raise
+        raise MutationError(
+            "forward writes in place to a view of a tensor, and then by other strides to another view of it",
+            fix="write to the tensor itself, or to a clone of it",
+        ) from error

@@ -52,7 +52,12 @@ def _is_expanded(x: torch.Tensor) -> bool:
 
 
 def _overlaps(x: torch.Tensor) -> bool:
-    """True unless each dimension steps over all that the ones of smaller strides reach; by the example's sizes."""
+    """True unless each dimension steps over all that the ones of smaller strides reach; by the example's sizes, so True
+    where those are data.
+    """
+    numbers = [s for s in (*x.shape, *x.stride()) if isinstance(s, torch.SymInt)]
+    if not all(s.node.has_hint() for s in numbers):
+        return True
     reached = 0
     for stride, size in sorted((_example(t), _example(n)) for n, t in zip(x.shape, x.stride(), strict=True)):
         if size > 1 and stride <= reached:

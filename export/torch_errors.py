@@ -97,11 +97,6 @@ def _known(text: str) -> ExportError | None:
             "two buffers of the module share memory, and forward writes to it",
             fix="register one buffer, and take views of it in forward",
         )
-    if "Cannot view a tensor with shape" in text:
-        return MutationError(
-            "forward writes in place to a view of a tensor, and then by other strides to another view of it",
-            fix="write to the tensor itself, or to a clone of it",
-        )
     if "is not functional" in text:
         return MutationError(
             "a branch of torch.cond or the body of a loop writes to a tensor in place",

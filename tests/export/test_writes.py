@@ -264,6 +264,16 @@ def test_writes_by_strides_that_torch_cannot_follow_are_refused() -> None:
     )
 
 
+def test_a_view_that_eager_refuses_is_no_matter_of_writes() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.flatten().mul_(2)
+        return y.t().view(-1)
+
+    with pytest.raises(CaptureError, match="tracing failed with"):
+        to_graphs(function, (X,))
+
+
 def test_a_write_to_rows_that_data_choose_is_refused_in_words() -> None:
     """No question is asked about a stride that is data."""
 

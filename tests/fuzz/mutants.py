@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 class Mutant:
     """what: the fault in words. way: how programs are run. edits: words of the file, and what replaces them.
 
-    calls: of a kernel template, what a kernel has in its text that may run the changed words.
+    calls: of a kernel template, what a kernel has in its text that may run the changed words. captures: the words run
+    while a program is captured.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Mutant:
     file: str
     edits: tuple[tuple[str, str], ...]
     calls: str = ""
+    captures: bool = False
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -205,7 +207,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "flatten is a view or a copy by the strides of the functional program",
         "graph",
         "export/decompose.py",
-        (("with_written_reshapes(with_dropouts_as_views(ep))", "with_dropouts_as_views(ep)"),),
+        (("    settled = with_written_reshapes(traced)\n", "    settled = traced\n"),),
+        captures=True,
     ),
     Mutant(
         "products rounded before their sum",

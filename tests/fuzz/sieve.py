@@ -1,6 +1,7 @@
 """Which programs can show a fault: those whose graph, plan or kernels come out different with it.
 
-A program is captured once and taken through the compiler with each fault put in, without a compiler of C++ or Triton.
+A program is captured, once and again with each fault in capture itself, and taken through the compiler with each fault
+put in, without a compiler of C++ or Triton.
 What comes out the same runs the same, so a hunt runs only the others: most faults touch few programs.
 """
 
@@ -78,7 +79,7 @@ def touched_by(program: Program, swaps: Sequence[Swap]) -> tuple[tuple[str, str]
     """Takes a program through the compiler, as it is and with each mutant: what changes something, as in Sifted."""
     arguments = program.arguments()
     try:
-        captured = capture(build(program), arguments, None, program.dynamic_shapes())
+        captured = _captured(program)
     except Exception:  # refused, whatever conversions and kernels are like
         return ()
     graph = _converted(captured)
@@ -87,7 +88,9 @@ def touched_by(program: Program, swaps: Sequence[Swap]) -> tuple[tuple[str, str]
     for each in swaps:
         mutant, plain = each.mutant, before[each.mutant.way]
         with each.put_in():
-            own = _converted(captured) if mutant.file.startswith("export/") else graph
+            own = graph
+            if mutant.file.startswith("export/"):
+                own = _captured_and_converted(program) if mutant.captures else _converted(captured)
             after = _made(own, arguments, BACKENDS[mutant.way])
         if after.text != plain.text or (mutant.calls and mutant.calls in plain.kernels):
             found.append((mutant.name, after.internal))
@@ -106,6 +109,18 @@ class _Made:
 def _failed(error: Exception) -> _Made:
     text = f"{type(error).__name__}: {error}"
     return _Made(text, internal=DIFFERENT if is_refusal(error) else text)
+
+
+def _captured(program: Program) -> Captured:
+    return capture(build(program), program.arguments(), None, program.dynamic_shapes())
+
+
+def _captured_and_converted(program: Program) -> EntryGraph | _Made:
+    try:
+        captured = _captured(program)
+    except Exception as error:
+        return _failed(error)
+    return _converted(captured)
 
 
 def _converted(captured: Captured) -> EntryGraph | _Made:
