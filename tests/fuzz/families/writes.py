@@ -33,9 +33,8 @@ def _written(g: Drawer) -> Drawn:
         return Draft(f"{a}[{a} > 1] = 0.25", True)
     if k < 0.32:
         return Draft(f"{a}[:1] = {a}[-1:].clone()", True)
-    if (
-        k < 0.5 and g.value(a).dim() > 1
-    ):  # the strides of what torch makes of {a} for such a write may be others than those of {a}
+    if k < 0.5 and g.value(a).dim() > 1:
+        # what torch makes of {a} for such a write may have other strides than {a} has
         across, copy = f"{a}.transpose(0, -1)", g.next_name()
         flat = r.choice((f"{copy}.flatten()", f"{copy}.ravel()", f"{copy}.reshape(-1)", f"{copy}.contiguous()"))
         return [
