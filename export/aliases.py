@@ -46,6 +46,14 @@ def written_views(ep: ExportedProgram) -> list[Node]:
     return list(seen)
 
 
+def is_composite(node: Node) -> bool:
+    """True for an op that torch makes of others, such as reshape; one of its own views is a view at every size."""
+    if not isinstance(node.target, OpOverload):
+        return False
+    name: str = node.target.name()  # type: ignore[no-untyped-call]
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
+
+
 def _operands(node: Node, wanted: Callable[[Any], bool]) -> list[Node]:
     if not isinstance(node.target, OpOverload):
         return []

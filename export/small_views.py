@@ -11,26 +11,17 @@ from collections.abc import Iterator
 
 import sympy
 import torch
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from hardtack.export.aliases import written_views
+from hardtack.export.aliases import is_composite, written_views
 from hardtack.export.origin import source_of
 from hardtack.export.small_sizes import Decision
 
 
-def _may_copy(node: Node) -> bool:
-    """True for an op that torch makes of others, such as reshape; one of its own views is a view at every size."""
-    if not isinstance(node.target, OpOverload):
-        return False
-    name: str = node.target.name()  # type: ignore[no-untyped-call]
-    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
-
-
 def view_decisions(ep: ExportedProgram) -> Iterator[Decision]:
     """That no symbol of such a node is 1, where the program, not yet decomposed, writes to the node's result."""
-    for node in filter(_may_copy, written_views(ep)):
+    for node in filter(is_composite, written_views(ep)):
         for symbol in sorted(_symbols(node.args[0]), key=str):
             yield Decision(sympy.Ne(symbol, 1, evaluate=False), source_of(node), ((str(symbol), 1),))
 

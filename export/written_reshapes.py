@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import torch
 import torch.utils._pytree as pytree
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from hardtack.export.aliases import aliased_operands, written_views
+from hardtack.export.aliases import aliased_operands, is_composite, written_views
 from hardtack.export.copies import copied
 from hardtack.export.strides import is_dense
 
@@ -39,10 +38,7 @@ def with_written_reshapes(ep: ExportedProgram) -> ExportedProgram:
 
 def _may_copy(node: Node) -> bool:
     """True for an op that torch makes of others and whose one result has the elements of its one operand in order."""
-    if not isinstance(node.target, OpOverload) or not isinstance(node.meta.get("val"), torch.Tensor):
-        return False
-    name: str = node.target.name()  # type: ignore[no-untyped-call]
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):
+    if not is_composite(node) or not isinstance(node.meta.get("val"), torch.Tensor):
         return False
     operands = aliased_operands(node)
     return len(operands) == 1 and operands[0] in node.args[:1] and (not _is_view(node) or _is_reshaped(node))
