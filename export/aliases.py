@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,20 +31,66 @@ def written_operands(node: Node) -> list[Node]:
 
 
 def aliased_operands(node: Node) -> list[Node]:
-    """The operands that the node's op writes to or gives views of."""
+    """The operands that the node's op writes to or gives views of; of a part of a list, those of the list's op."""
+    if node.target is operator.getitem and isinstance(node.args[0], Node):
+        node = node.args[0]
     return _operands(node, lambda info: True)
 
 
 def written_views(ep: ExportedProgram) -> list[Node]:
-    """The nodes whose result, or a view of it, the program writes to in place."""
-    left = [t for n in ep.graph.nodes for t in written_operands(n)]
+    """The nodes whose result matters as a view: through it, or a view of it, the program writes in place, or it is used
+    behind a write to what it may be a view of.
+    """
+    nodes = list(ep.graph.nodes)
+    if not any(map(written_operands, nodes)):
+        return []
+    place = {n: i for i, n in enumerate(nodes)}
+    families = _families(nodes)
+    writes: dict[Node, list[Node]] = {}
+    for node in nodes:
+        for target in written_operands(node):
+            writes.setdefault(families[target], []).append(node)
+    last = _last_uses(nodes, place)
+    behind = [n for n in nodes if any(place[n] < place[w] < last[n] for w in writes.get(families[n], ()))]
+    return list(dict.fromkeys([*_written_through(nodes), *behind]))
+
+
+def _written_through(nodes: list[Node]) -> Iterable[Node]:
+    """What writes go to, and what that is a view of."""
+    left = [t for n in nodes for t in written_operands(n)]
     seen: dict[Node, None] = {}
     while left:
         node = left.pop()
         if node not in seen:
             seen[node] = None
             left += aliased_operands(node)
-    return list(seen)
+    return seen
+
+
+def _families(nodes: list[Node]) -> dict[Node, Node]:
+    """By node one of those that may share its memory, the same for all of them."""
+    parents: dict[Node, Node] = {}
+
+    def root(node: Node) -> Node:
+        while parents[node] is not node:
+            parents[node] = parents[parents[node]]
+            node = parents[node]
+        return node
+
+    for node in nodes:
+        parents[node] = node
+        for x in aliased_operands(node):
+            parents[root(x)] = node
+    return {n: root(n) for n in nodes}
+
+
+def _last_uses(nodes: list[Node], place: dict[Node, int]) -> dict[Node, int]:
+    """By node the place of the last node that uses it, or a view of it; its own where none does."""
+    found: dict[Node, int] = {}
+    for node in reversed(nodes):
+        views = [found[u] for u in node.users if node in aliased_operands(u)]
+        found[node] = max([place[node], *(place[u] for u in node.users), *views])
+    return found
 
 
 def is_composite(node: Node) -> bool:

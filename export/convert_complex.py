@@ -204,27 +204,41 @@ def _mul(b: Builder, x: Any, y: Any) -> ComplexValue:
 
 
 def times(b: Builder, x: Any, y: Any) -> ComplexValue:
-    """(a + p i)(c + q i) = ac - pq + (aq + pc) i."""
+    """(a + p i)(c + q i) = ac - pq + (aq + pc) i, of half types rounded once."""
     (a, p), (c, q) = _parts(x), _parts(y)
     if p is None or q is None:
         parts, factor = ((c, q), a) if p is None else ((a, p), c)
         return ComplexValue(_sum(b, "mul", parts[0], factor), _sum(b, "mul", parts[1], factor))
-    re = b.pw("sub", _sum(b, "mul", a, c), _sum(b, "mul", p, q))
-    return ComplexValue(re, b.pw("add", _sum(b, "mul", a, q), _sum(b, "mul", p, c)))
+    a, p, c, q = (b.wide(t) if isinstance(t, Value) else t for t in (a, p, c, q))
+    re = b.pw("sub", b.pw("mul", a, c), b.pw("mul", p, q))
+    im = b.pw("add", b.pw("mul", a, q), b.pw("mul", p, c))
+    return ComplexValue(b.to(re, b.result.dtype), b.to(im, b.result.dtype))
 
 
 @_complex("div.Tensor")
 def _div(b: Builder, x: Any, y: Any) -> ComplexValue:
-    """By a real number part by part; by z as a product with conj(z) / |z|^2."""
+    """By a real number part by part; by z as a product with conj(z) / |z|^2, both divided by the larger part of z
+    before, whose square may be too large or too small for a number.
+    """
     if isinstance(y, complex):
         return times(b, x, 1 / y)
-    c, q = _parts(y)
+    (a, p), (c, q) = _parts(x), _parts(y)
     if q is None:
-        a, p = _parts(x)
         return ComplexValue(_sum(b, "div", a, c), _sum(b, "div", p, c))
-    size = b.pw("add", b.pw("mul", c, c), b.pw("mul", q, q))
-    inverse = ComplexValue(b.pw("div", c, size), b.pw("neg", b.pw("div", q, size)))
-    return times(b, x, inverse)
+    scale = b.pw("max", b.pw("abs", c), b.pw("abs", q))
+    c, q = b.pw("div", c, scale), b.pw("div", q, scale)
+    square = b.pw("add", b.pw("mul", c, c), b.pw("mul", q, q))
+    conjugate = ComplexValue(c, b.pw("neg", q))
+    rest = b.full(scale.shape, 0, c.dtype) if p is None else b.pw("div", p, scale)
+    scaled = ComplexValue(b.pw("div", a, scale), rest)
+    out = times(b, scaled, conjugate)
+    return ComplexValue(b.pw("div", out.re, square), b.pw("div", out.im, square))
+
+
+@_complex("reciprocal.default")
+def _reciprocal(b: Builder, x: ComplexValue) -> ComplexValue:
+    found: ComplexValue = _div(b, 1.0, x)
+    return found
 
 
 @_complex("mm.default", "bmm.default", "matmul.default")

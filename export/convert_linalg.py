@@ -137,16 +137,20 @@ def _trilinear(
     sumdim: Sequence[int],
     unroll_dim: int = 1,
 ) -> Value:
-    """The product of three tensors, each with dims of size 1 put in, summed over some dims. The sum is of products with
-    i3, which eager rounds as little as those of a matrix product.
+    """The product of three tensors, each with dims of size 1 put in, summed over some dims. As in eager, what i3 does
+    not have is summed first, and rounded to i1's dtype; the products of each sum are not.
     """
     parts: list[Value] = []
     for t, dims in ((i1, expand1), (i2, expand2), (i3, expand3)):
         for d in sorted(dims):
             t = b.unsqueeze(t, d)
-        parts.append(t)
-    terms = b.pw("mul", b.wide(b.pw("mul", parts[0], parts[1])), b.wide(parts[2]))
-    return b.to(b.reduce(terms, "sum", list(sumdim), False), i1.dtype)
+        parts.append(b.wide(t))
+    first = [d for d in sumdim if d in expand3]
+    left = b.pw("mul", parts[0], parts[1])
+    if first:
+        left = b.reduce(left, "sum", first, True)
+    left = b.wide(b.to(left, i1.dtype))
+    return b.to(b.reduce(b.pw("mul", left, parts[2]), "sum", list(sumdim), False), i1.dtype)
 
 
 @converts("aten.outer.default")

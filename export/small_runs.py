@@ -42,25 +42,28 @@ def mattering(
             out.append(d)
             continue
         for trial in sorted(wrong.intersection(d.fails)):
-            apart = sympy.Ne(_symbol(env, trial), trial[1], evaluate=False)
-            out.append(Decision(apart, d.where, (trial,)))
+            apart = [sympy.Ne(_symbol(env, name), size, evaluate=False) for name, size in trial]
+            out.append(Decision(sympy.Or(*apart), d.where, (trial,)))
     return tuple(out)
 
 
-def _symbol(env: Any, trial: Trial) -> sympy.Symbol | None:
+def _symbol(env: Any, name: str) -> sympy.Symbol | None:
     """None for a symbol that only the body of a loop has, which torch traced apart."""
-    return next((s for s in env.var_to_range if str(s) == trial[0]), None)
+    return next((s for s in env.var_to_range if str(s) == name), None)
 
 
 def _equals_eager(trial: Trial, ep: ExportedProgram, module: nn.Module, prepared: Prepared) -> bool:
     env = shape_env(ep)
     if env is None:
         return True
-    found = _symbol(env, trial)
-    symbol = None if found is None else env.replace(found)
-    if symbol is None or symbol.is_number:
-        return True  # no size of the program, or one that has become constant
-    inputs = _cut(ep, prepared, symbol, trial[1])
+    sizes: dict[sympy.Symbol, sympy.Integer] = {}
+    for name, size in trial:
+        known = _symbol(env, name)
+        symbol = None if known is None else env.replace(known)
+        if symbol is None or symbol.is_number:
+            return True  # no size of the program, or one that has become constant
+        sizes[symbol] = sympy.Integer(size)
+    inputs = _cut(ep, prepared, sizes)
     if inputs is None:
         return False
     try:
@@ -84,14 +87,14 @@ def _copy(x: Any) -> Any:
     return x.clone() if isinstance(x, torch.Tensor) else x
 
 
-def _cut(ep: ExportedProgram, prepared: Prepared, symbol: sympy.Symbol, size: int) -> list[Any] | None:
-    """The leaves of the example inputs with `symbol` at `size`; None if they cannot be had by cutting."""
+def _cut(ep: ExportedProgram, prepared: Prepared, sizes: dict[sympy.Symbol, sympy.Integer]) -> list[Any] | None:
+    """The leaves of the example inputs at these sizes; None if they cannot be had by cutting."""
     env = shape_env(ep)
     keywords = _spec(ep).children()[1].context
     leaves = pytree.tree_leaves((prepared.args, {k: prepared.kwargs[k] for k in keywords}))
     nodes = {n.name: n for n in ep.graph.nodes if n.op == "placeholder"}
     users = [s.arg.name for s in ep.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
-    values = {s: env.backed_var_to_val[s] for s in env.backed_var_to_val} | {symbol: sympy.Integer(size)}
+    values = {**env.backed_var_to_val, **sizes}
     noise = torch.Generator().manual_seed(0)
     out: list[Any] = []
     for leaf, name in zip(leaves, users, strict=True):

@@ -31,8 +31,8 @@ _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], type]] = {
 }
 _EXTREMES: dict[str, Callable[[Any, Any], Any]] = {"__sym_max__": max, "__sym_min__": min}
 
-Trial = tuple[str, int]
-"""A symbol's name and a size that it might have."""
+Trial = tuple[tuple[str, int], ...]
+"""Names of symbols, each with a size that it might have; the others are as in the example."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ class Watch:
         symbols = {str(s): s for s in x.free_symbols | y.free_symbols}
         fails = _trials(env, symbols.values(), lambda at: found.xreplace(at) != extreme(x.xreplace(at), y.xreplace(at)))
         for trial in fails:
-            self._note(env, sympy.Ne(symbols[trial[0]], trial[1], evaluate=False), (trial,))
+            ((name, size),) = trial
+            self._note(env, sympy.Ne(symbols[name], size, evaluate=False), (trial,))
 
     def _note(self, env: ShapeEnv, holds: sympy.Basic, fails: tuple[Trial, ...]) -> None:
         if fails:
@@ -103,7 +104,7 @@ def _trials(env: ShapeEnv, symbols: Any, differs: Callable[[dict[Any, Any]], boo
         for size in (0, 1):
             try:
                 if differs({**{s: examples[s] for s in symbols}, symbol: sympy.Integer(size)}):
-                    found.append((str(symbol), size))
+                    found.append(((str(symbol), size),))
             except (KeyError, TypeError, ZeroDivisionError):
                 continue  # a symbol of a tensor's value, or a size that the model itself divides by
     return tuple(found)

@@ -3,7 +3,7 @@ elsewhere.
 
 torch makes a program functional by writing new tensors for old ones, whose strides may be others than those of the
 tensor that was written to: y.flatten() behind y.transpose(0, 1).zero_() is then a copy, where it was a view. So what
-each was when the module ran is put down in the program before it is decomposed, and the tensor that such a view was
+each is in eager mode is put down in the program before it is decomposed, and the tensor that such a view was
 made of begins with the strides that it had. Where later writes change them once more, torch refuses the view.
 """
 
@@ -16,6 +16,7 @@ from torch.fx import Graph, Node
 
 from hardtack.export.aliases import aliased_operands, is_composite, written_views
 from hardtack.export.copies import copied
+from hardtack.export.eager_views import is_view, share_memory
 from hardtack.export.strides import is_dense
 
 aten = torch.ops.aten
@@ -23,7 +24,7 @@ aten = torch.ops.aten
 
 def with_written_reshapes(ep: ExportedProgram) -> ExportedProgram:
     """The program, or a copy of it in which each written result of such an op is a view or a copy, as it was traced."""
-    found = {n.name: _is_view(n) for n in written_views(ep) if _may_copy(n)}
+    found = {n.name: is_view(n) for n in written_views(ep) if _may_copy(n)}
     if not found:
         return ep
     module = copied(ep)
@@ -41,18 +42,14 @@ def _may_copy(node: Node) -> bool:
     if not is_composite(node) or not isinstance(node.meta.get("val"), torch.Tensor):
         return False
     operands = aliased_operands(node)
-    return len(operands) == 1 and operands[0] in node.args[:1] and (not _is_view(node) or _is_reshaped(node))
-
-
-def _is_view(node: Node) -> bool:
-    """True if the result lies in its operand's memory."""
-    (x,) = aliased_operands(node)
-    return bool(x.meta["val"].untyped_storage()._cdata == node.meta["val"].untyped_storage()._cdata)
+    if len(operands) != 1 or operands[0] not in node.args[:1]:
+        return False
+    return not share_memory(operands[0].meta["val"], node.meta["val"]) or _is_reshaped(node)
 
 
 def _owner(view: Node) -> Node:
     """The tensor that a view is made of, in the end."""
-    while len(aliased_operands(view)) == 1 and _is_view(view):
+    while len(aliased_operands(view)) == 1 and is_view(view):
         (view,) = aliased_operands(view)
     return view
 

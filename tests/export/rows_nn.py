@@ -56,7 +56,7 @@ ROWS: list[Row] = [
     ),
     (
         "bilinear_half",
-        lambda x, w: F.bilinear((x.half() + 1001) * 2, (x.half() + 1001) * 2, w.half()),
+        lambda x, w: [F.bilinear(h, h, w.half()) for h in ((x.half() + 1001) * 2, x.half() * 3)],
         (X, randn(3, 8, 8)),
     ),
     ("group_norm", lambda x, w: (F.group_norm(x, 2, w, w), F.instance_norm(x), F.group_norm(x, 4)), (IMAGE, randn(4))),
@@ -238,6 +238,8 @@ ROWS: list[Row] = [
     ),
     ("complex_made", lambda x: _complex_made(x), (X,)),
     ("complex", lambda x: _complex_parts(torch.complex(x, x.flip(0))), (X,)),
+    ("complex_half", lambda x: _complex_products((x * 200).half()), (X,)),
+    ("complex_quotients", lambda x: [_complex_quotients(x * s) for s in (1e-25, 1.0, 1e25)], (X,)),
 ]
 
 
@@ -260,6 +262,17 @@ def _complex_made(x: torch.Tensor) -> list[torch.Tensor]:
         *(x.sum(dtype=c), x.mean(dtype=c), x.cumsum(0, dtype=c), x * 1j, x + (1 + 2j), 1j - x, x - 2j, x / (1 + 2j)),
     )
     return [torch.view_as_real(z) for z in made]
+
+
+def _complex_products(x: torch.Tensor) -> torch.Tensor:
+    """Parts that float16 has, as differences of products that it has not."""
+    return torch.view_as_real(torch.complex(x, x * 0.5) * torch.complex(x, x))
+
+
+def _complex_quotients(x: torch.Tensor) -> list[torch.Tensor]:
+    """Of numbers whose squares float32 does not have."""
+    z = torch.complex(x, x.flip(0))
+    return [torch.view_as_real(q) for q in (z / z.roll(1), x / z, (1 / z) * x)]
 
 
 def _complex_parts(z: torch.Tensor) -> tuple[torch.Tensor, ...]:
