@@ -59,7 +59,8 @@ Failure SharedMemory::add(const Region& region) {
   const std::size_t slash = region.key.find('/', 1);
   if (region.key.size() < 2 || region.key.size() > 255 || slash != std::string::npos ||
       region.key.find('\0') != std::string::npos || region.key == "/." || region.key == "/..") {
-    return invalid(region_named(region.name) + ": key \"" + region.key + "\" is no name for shm_open, like \"/input\"");
+    return invalid(region_named(region.name) + ": key \"" + cut(region.key, 200) +
+                   "\" is no name for shm_open, like \"/input\"");
   }
   auto open = std::make_shared<Open>();
   open->region = region;

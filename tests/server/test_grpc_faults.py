@@ -239,6 +239,12 @@ def test_a_model_that_refuses_its_data(calls: Calls) -> None:
             "INVALID_ARGUMENT",
             'shared memory region "a": key "/../etc" is no name for shm_open, like "/input"',
         ),
+        (
+            "SystemSharedMemoryRegister",
+            pb.SystemSharedMemoryRegisterRequest(name="a", key="/" + "é" * 5000, byte_size=1),
+            "INVALID_ARGUMENT",
+            f'shared memory region "a": key "/{"é" * 99}" is no name for shm_open, like "/input"',
+        ),
         ("ServerLive", b"\x0b", "INVALID_ARGUMENT", "the request's bytes are no message inference.ServerLiveRequest"),
         (
             "RepositoryModelLoad",
