@@ -30,6 +30,7 @@ from hardtack.export.float_folds import Folds, folds_noted
 from hardtack.export.guard_lines import noted_lines
 from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared
+from hardtack.export.small_classes import class_decisions
 from hardtack.export.small_runs import mattering
 from hardtack.export.small_sizes import Decision, Watch, watched
 from hardtack.export.small_views import view_decisions
@@ -123,14 +124,14 @@ def capture(
             ep, watch = _export(module, prepared, strict, dense=False)
     _refuse_places(ep, examples)
     found = _finish(ep, prepared, folds)
-    decisions = (*watch.decisions.values(), *view_decisions(ep))
+    decisions = (*watch.decisions.values(), *view_decisions(ep), *class_decisions(ep))
     return replace(found, decided=mattering(decisions, found.ep, module, prepared))
 
 
 def _given(ep: ExportedProgram) -> Captured:
     """A program that torch.export made, which is its own oracle for small sizes; without examples nothing is tried."""
     found = _finish(ep, Prepared((), {}, None))
-    decisions = tuple(view_decisions(ep))
+    decisions = (*view_decisions(ep), *class_decisions(ep))
     if decisions and ep.example_inputs is not None:
         args, kwargs = ep.example_inputs
         decisions = mattering(decisions, found.ep, ep.module(), Prepared(args, dict(kwargs), None))

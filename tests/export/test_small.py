@@ -100,6 +100,22 @@ def test_the_sentence_of_a_negative_size() -> None:
     assert "aten.diagonal has a result: 0 <= min(9, s0 - 1)" in [g.text for g in graph.guards]
 
 
+@pytest.mark.parametrize("shape", [(2, 0, 3), (0,)])
+def test_cross_entropy_over_no_classes(shape: tuple[int, ...]) -> None:
+    """Eager gives NaN; torch.export divides n * classes by classes."""
+    dim = shape.index(0)
+
+    def call(classes: int) -> tuple[torch.Tensor]:
+        return (torch.randn([n or classes for n in shape]),)
+
+    exported = check(
+        lambda x: F.cross_entropy(x, x.softmax(dim)), call(5), ({dim: Dim.DYNAMIC},), [call(n) for n in (1, 2, 9)]
+    )
+    with pytest.raises(ReferenceFailure, match=r"guard .* fails"):
+        ours(exported, (torch.randn(shape),))
+    check(lambda x: F.cross_entropy(x, x.softmax(dim), reduction="none"), call(5), ({dim: Dim.DYNAMIC},))
+
+
 def _written(view: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
     def forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x * 2
