@@ -23,6 +23,7 @@ from torch._subclasses.fake_impls import get_fast_op_impls
 from torch.export import ExportedProgram
 
 from hardtack.export.aliases import written_views
+from hardtack.export.strides import example_size
 from hardtack.export.whole_shapes import traced_only, within_mode
 
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd, DispatchKey.Meta)
@@ -72,16 +73,10 @@ def _by_example(original: Callable[..., bool]) -> Callable[..., bool]:
     """The question about sizes and strides as one about those of the example, where there are some."""
 
     def function(*given: Any) -> bool:
-        found = [[_example(s) for s in numbers] for numbers in given]
+        found = [[example_size(s) for s in numbers] for numbers in given]
         return original(*(given if any(None in numbers for numbers in found) else found))
 
     return function
-
-
-def _example(size: int | torch.SymInt) -> int | None:
-    if not isinstance(size, torch.SymInt):
-        return size
-    return int(size.node.hint) if size.node.has_hint() else None
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 from hardtack.export.aliases import written_operands
 from hardtack.export.errors import MutationError
 from hardtack.export.origin import source_of
+from hardtack.export.strides import example_size
 
 
 def refuse_expanded_writes(ep: ExportedProgram) -> None:
@@ -55,19 +56,16 @@ def _overlaps(x: torch.Tensor) -> bool:
     """True unless each dimension steps over all that the ones of smaller strides reach; by the example's sizes, so True
     where those are data.
     """
-    numbers = [s for s in (*x.shape, *x.stride()) if isinstance(s, torch.SymInt)]
-    if not all(s.node.has_hint() for s in numbers):
-        return True
-    reached = 0
-    for stride, size in sorted((_example(t), _example(n)) for n, t in zip(x.shape, x.stride(), strict=True)):
+    reached, steps = 0, []
+    for size, stride in zip(map(example_size, x.shape), map(example_size, x.stride()), strict=True):
+        if size is None or stride is None:
+            return True
+        steps.append((stride, size))
+    for stride, size in sorted(steps):
         if size > 1 and stride <= reached:
             return True
         reached += (size - 1) * stride
     return False
-
-
-def _example(size: int | torch.SymInt) -> int:
-    return int(size.node.hint) if isinstance(size, torch.SymInt) else size
 
 
 def _is(number: int, size: int | torch.SymInt) -> bool:

@@ -53,6 +53,13 @@ def is_dense(t: torch.Tensor, order: tuple[int, ...]) -> bool:
     return True
 
 
+def example_size(size: int | torch.SymInt) -> int | None:
+    """A size or stride as in the example; None for one that data decide."""
+    if not isinstance(size, torch.SymInt):
+        return size
+    return int(size.node.hint) if size.node.has_hint() else None
+
+
 def _without_max(e: Any) -> Any:
     """A stride as torch writes it, max(1, size) * ..., without the max that only matters for empty tensors."""
     if isinstance(e, int):
