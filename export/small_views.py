@@ -47,9 +47,6 @@ def _decisions(node: Node) -> Iterator[Decision]:
 _AT_ONCE = 3
 """How many sizes are taken to be 1 at once."""
 
-_AT_MOST = 8
-"""How many sizes of a symbol are tried that make one number 1."""
-
 Assignment = tuple[tuple[sympy.Symbol, sympy.Integer], ...]
 
 
@@ -62,8 +59,8 @@ def _stays(node: Node, at: Mapping[sympy.Symbol, sympy.Integer], usual: bool) ->
 
 
 def _ones(value: object) -> dict[sympy.Expr, Assignment]:
-    """The dynamic sizes and strides of a tensor, of one symbol each, and the symbols, by what makes them 1. In place of
-    one that several sizes do, such as n // 4, stands n - size + 1 for each of them.
+    """The dynamic sizes and strides of a tensor, of one symbol each, and the symbols, with what makes them 1. One that
+    several sizes do, such as n // 4, comes with the largest; for the smallest, which may be 1, stands n - size + 1.
     """
     if not isinstance(value, torch.Tensor):
         return {}
@@ -74,9 +71,9 @@ def _ones(value: object) -> dict[sympy.Expr, Assignment]:
             continue
         (symbol,) = number.free_symbols
         sizes = [sympy.Integer(n) for n in range(1, int(env.backed_var_to_val.get(symbol, 0)) + 1)]
-        fits = [n for n in sizes if number.xreplace({symbol: n}) == 1][:_AT_MOST]
-        for n in fits:
-            found.setdefault(((symbol, n),), number if len(fits) == 1 else symbol - n + 1)
+        fits = [n for n in sizes if number.xreplace({symbol: n}) == 1]
+        for n in (*fits[:1], *fits[-1:]):
+            found.setdefault(((symbol, n),), number if n == fits[-1] else symbol - n + 1)
     return {number: at for at, number in found.items()}
 
 

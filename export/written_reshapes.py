@@ -23,7 +23,7 @@ aten = torch.ops.aten
 
 
 def with_written_reshapes(ep: ExportedProgram) -> ExportedProgram:
-    """The program, or a copy of it in which each written result of such an op is a view or a copy, as it was traced."""
+    """The program, or a copy of it in which each written result of such an op is a view or a copy, as in eager."""
     found = {n.name: is_view(n) for n in written_views(ep) if _may_copy(n)}
     if not found:
         return ep

@@ -73,6 +73,27 @@ def _copied_first(x: torch.Tensor) -> Pair:
     return flat, y
 
 
+def test_a_size_that_is_one_for_many_sizes() -> None:
+    """x.shape[0] // 16 is 1 from 16 to 31: the last of them counts, and the first."""
+
+    def function(x: torch.Tensor) -> Pair:
+        y = x * 2
+        flat = y[: x.shape[0] // 16].t().reshape(-1)
+        flat.neg_()
+        return y, flat
+
+    exported = to_graphs(function, (torch.randn(50, 3),), None, ({0: Dim.DYNAMIC},))
+    for n in range(2, 70):
+        x = torch.randn(n, 3)
+        try:
+            found = ours(exported, (x.clone(),))
+        except ReferenceFailure:
+            assert n < 32
+            continue
+        assert n < 16 or n > 31
+        assert_same(found, eager(function, (x,)))
+
+
 EXACT = {
     **{(f, dims): set() for f in (_read_behind, _same_shape) for dims in ((2,), (0, 1), (0, 1, 2))},
     (_split, (0, 1)): {(1, 1, 5)},
