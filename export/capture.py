@@ -19,6 +19,7 @@ from hardtack.export.conditions import shape_env
 from hardtack.export.decompose import decompose
 from hardtack.export.dense_operands import dense_operands, writes_through
 from hardtack.export.dynamic import Prepared, prepare
+from hardtack.export.eager_layouts import refuse_other_layouts
 from hardtack.export.errors import (
     CaptureError,
     ExportError,
@@ -123,6 +124,7 @@ def capture(
         if writes_through(ep):
             ep, watch = _export(module, prepared, strict, dense=False)
     _refuse_places(ep, examples)
+    refuse_other_layouts(ep, prepared)
     found = _finish(ep, prepared, folds)
     decisions = (*watch.decisions.values(), *view_decisions(ep), *class_decisions(ep))
     return replace(found, decided=mattering(decisions, found.ep, module, prepared))
@@ -132,9 +134,11 @@ def _given(ep: ExportedProgram) -> Captured:
     """A program that torch.export made, which is its own oracle for small sizes; without examples nothing is tried."""
     found = _finish(ep, Prepared((), {}, None))
     decisions = (*view_decisions(ep), *class_decisions(ep))
-    if decisions and ep.example_inputs is not None:
+    if ep.example_inputs is not None:
         args, kwargs = ep.example_inputs
-        decisions = mattering(decisions, found.ep, ep.module(), Prepared(args, dict(kwargs), None))
+        prepared = Prepared(args, dict(kwargs), None)
+        refuse_other_layouts(ep, prepared)
+        decisions = mattering(decisions, found.ep, ep.module(), prepared) if decisions else ()
     return replace(found, decided=decisions)
 
 

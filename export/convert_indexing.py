@@ -157,7 +157,7 @@ def _slice_scatter(
     length = src.shape[at]
     if isinstance(start, Number):
         return _put_along(b, x, at, positions(b, start, length, step), b.to(src, x.dtype), False)
-    first = slice_start(b, start, x.shape[at], length)
+    first = slice_start(b, (start, end, step), x.shape[at], length)
     src = b.to(src, x.dtype)
     if step == 1:
         return _replaced(b, x, src, at, first)

@@ -5,6 +5,7 @@ tensor.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hardtack.codegen.ir import expr as ex
@@ -131,11 +132,6 @@ def _tile(b: Builder, x: Value, dims: Sequence[Size]) -> Value:
     return _repeat(b, x, [1] * (x.rank - len(dims)) + list(dims))  # type: ignore[return-value]
 
 
-def bounded(index: int, size: int) -> int:
-    """A slice bound as Python takes it: negative from the end, limited to [0, size]."""
-    return max(min(index if index >= 0 else index + size, size), 0)
-
-
 def counts_from_end(b: Builder, index: Expr) -> bool:
     """True for an index that is negative: by the bounds of its sizes, else as it was for the sizes that torch traced
     with. Torch has settled all shapes by that reading, so it becomes an input check.
@@ -160,7 +156,7 @@ def _slice(b: Builder, x: Value, dim: int = 0, start: Any = None, end: Any = Non
     at = dim % x.rank
     if isinstance(start, Number):
         return b.op("take", x, positions(b, start, b.result.shape[at], step), dims=(at,), at=at)
-    first = slice_start(b, start, x.shape[at], b.result.shape[at])
+    first = slice_start(b, (start, end, step), x.shape[at], b.result.shape[at])
     return b.slice(x, at, first, b.result.shape[at], step)
 
 
@@ -169,21 +165,67 @@ def positions(b: Builder, start: Number | Expr, length: Expr, step: int) -> Valu
     return b.pw("add", b.pw("mul", b.iota(length), step), start)
 
 
-def slice_start(b: Builder, start: Size | None, size: Expr, length: Expr) -> Expr:
-    """The first index of a slice. What torch found not to be limited by the size is taken as it is; that the slice lies
-    inside is then a guard."""
-    if start is None:
-        return const(0)
-    e = as_expr(start)
-    known, whole = int_value(size), int_value(e)
-    if known is not None and whole is not None:
-        return const(bounded(whole, known))
-    if int_value(length) == 0:
-        return const(0)
-    if counts_from_end(b, e):
-        # a length below -start tells that torch did not cut at 0
-        return ex.maximum(e + size, 0) if length is not -e else e + size
-    return e
+def slice_start(b: Builder, bounds: tuple[Any, Any, int], size: Expr, length: Expr) -> Expr:
+    """The first index of the slice [start:end:step] of a dimension, which has `length` elements for the sizes that
+    torch traced with.
+
+    For others, a bound may lie outside of the dimension where it lay inside, or the reverse, and the slice be shorter
+    or longer. What keeps the length as it is becomes an input check.
+    """
+    start, end, step = bounds
+    if isinstance(end, Number):
+        raise Refusal("a slice ends at a number that the run computes")
+    first = _SliceBound(const(0), const(0), None) if start is None else _slice_bound(b, start, size)
+    stop = _SliceBound(size, size, None) if _is_open(end) else _slice_bound(b, end, size)
+    if first is None or stop is None:  # of sizes that are data: the slice lies inside, or is refused
+        return as_expr(start or 0)
+    if _count(first.traced, stop.traced, step) is length or int_value(length) == 0:
+        for bound in (first, stop):
+            if bound.outside is not None:
+                b.require("le", *bound.outside, f"{b.origin.op} is cut where its input ends")
+        if int_value(length) == 0:
+            b.require("le", stop.traced, first.traced, f"{b.origin.op} is empty")
+        return first.traced
+    count = ex.maximum(_count(first.limited, stop.limited, step), 0)
+    b.require("eq", count, length, f"{b.origin.op} has the size that torch traced")
+    return first.limited
+
+
+@dataclass(frozen=True)
+class _SliceBound:
+    """A bound of a slice. `traced`: as for the sizes that torch traced with, which holds for others while the first of
+    `outside` is at most the second (always, if None). `limited`: for all sizes.
+    """
+
+    traced: Expr
+    limited: Expr
+    outside: tuple[Expr, Expr] | None
+
+
+def _slice_bound(b: Builder, index: Size, size: Expr) -> _SliceBound | None:
+    """None where torch has kept no sizes that it traced with."""
+    e = as_expr(index)
+    from_end = counts_from_end(b, e)
+    at, limit = (e + size, const(0)) if from_end else (e, size)
+    limited = ex.maximum(at, limit) if from_end else ex.minimum(at, limit)
+    outside = (at, limit) if from_end else (limit, at)
+    room = b.traced(outside[1] - outside[0])
+    if room is None:
+        return None
+    return _SliceBound(limit, limited, outside) if room > 0 else _SliceBound(at, limited, None)
+
+
+_OPEN_END = 2**62
+"""torch writes x[n:] as x[n : 2**63 - 1]."""
+
+
+def _is_open(end: Any) -> bool:
+    return end is None or (int_value(as_expr(end)) or 0) >= _OPEN_END
+
+
+def _count(first: Expr, stop: Expr, step: int) -> Expr:
+    """How many elements lie between two bounds."""
+    return ex.floordiv(stop - first + (step - 1), step)
 
 
 @converts("aten.narrow.default")

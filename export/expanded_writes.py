@@ -1,7 +1,8 @@
 """Writes in place through a tensor of which several elements are one number in memory: expanded, or of as_strided.
 
 torch.export writes them back as x + sum(y - x), which loses digits and makes NaN of infinities, and those of as_strided
-element by element, so that one of before may be written over a new one. So they are refused.
+element by element, so that one of before may be written over a new one. So they are refused; so is diagonal_scatter of
+windows that overlap, whose result repeats elements in eager mode, too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ def refuse_expanded_writes(ep: ExportedProgram) -> None:
                         source_of(node),
                         "clone it before it is written to",
                     )
+            if node.target in _SCATTERS and _keeps_overlap(node.args[0].meta["val"]):
+                raise MutationError(
+                    "forward replaces a part of a tensor of which several elements are one number in memory",
+                    source_of(node),
+                    "clone it before",
+                )
 
 
 def _repeats(node: Node) -> bool:
@@ -43,6 +50,18 @@ def _repeats(node: Node) -> bool:
             return False
         node = source
     return False
+
+
+_SCATTERS = (
+    torch.ops.aten.diagonal_scatter.default,
+    torch.ops.aten.select_scatter.default,
+    torch.ops.aten.slice_scatter.default,
+)
+
+
+def _keeps_overlap(x: torch.Tensor) -> bool:
+    """True if elements of a copy that eager mode makes share memory, too; those of an expanded tensor do not."""
+    return not _is_expanded(x) and _overlaps(x)
 
 
 _BY_PLACE = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_.default)

@@ -22,14 +22,17 @@ def _conv(s: Step) -> torch.Tensor:
     bias = s.args[2] if len(s.args) == 3 else None
     n, pads = x.dim() - 2, s.attr("padding")
     if s.attr("transposed"):
-        out = _TRANSPOSED[n - 1](x, w, None, s.attr("stride"), 0, 0, s.attr("groups"), s.attr("dilation"))
+        wide = torch.promote_types(x.dtype, torch.float32)  # rounded once, behind the bias
+        out = _TRANSPOSED[n - 1](
+            x.to(wide), w.to(wide), None, s.attr("stride"), 0, 0, s.attr("groups"), s.attr("dilation")
+        )
         grow = [
             v for (_, hi), e in reversed(list(zip(pads, s.attr("output_padding"), strict=True))) for v in (0, e - hi)
         ]
         for i, (lo, _) in enumerate(pads):
             grow[2 * (n - 1 - i)] = -lo
         out = F.pad(out, grow)
-        return out if bias is None else out + bias.view(-1, *([1] * n))
+        return (out if bias is None else out + bias.view(-1, *([1] * n))).to(x.dtype)
     if all(lo == hi for lo, hi in pads) and 0 not in x.shape[2:]:  # torch takes no empty image, whatever its padding
         return _CONV[n - 1](x, w, bias, s.attr("stride"), [lo for lo, _ in pads], s.attr("dilation"), s.attr("groups"))
     padded = F.pad(x, [v for pair in reversed(pads) for v in pair])

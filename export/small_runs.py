@@ -9,7 +9,7 @@ the results are equal, the size needs no condition.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sympy
@@ -71,7 +71,7 @@ def _equals_eager(trial: Trial, ep: ExportedProgram, module: nn.Module, prepared
             shared = {id(p): p for p in module.parameters()}
             args, kwargs = pytree.tree_unflatten([_copy(x) for x in inputs], _spec(ep))
             want = pytree.tree_leaves(copy.deepcopy(module, shared)(*args, **kwargs))
-            found = _run(ep, inputs)
+            found = run_program(ep, inputs)
     except Exception:  # whatever the model raises: it does not take this size, or the program does not
         return False
     return len(found) == len(want) and all(_same(f, w) for f, w in zip(found, want, strict=True))
@@ -83,6 +83,12 @@ def _spec(ep: ExportedProgram) -> pytree.TreeSpec:
     return spec
 
 
+def example_leaves(ep: ExportedProgram, prepared: Prepared) -> list[Any]:
+    """The example inputs in the order in which the program takes them."""
+    keywords = _spec(ep).children()[1].context
+    return pytree.tree_leaves((prepared.args, {k: prepared.kwargs[k] for k in keywords}))
+
+
 def _copy(x: Any) -> Any:
     return x.clone() if isinstance(x, torch.Tensor) else x
 
@@ -90,8 +96,7 @@ def _copy(x: Any) -> Any:
 def _cut(ep: ExportedProgram, prepared: Prepared, sizes: dict[sympy.Symbol, sympy.Integer]) -> list[Any] | None:
     """The leaves of the example inputs at these sizes; None if they cannot be had by cutting."""
     env = shape_env(ep)
-    keywords = _spec(ep).children()[1].context
-    leaves = pytree.tree_leaves((prepared.args, {k: prepared.kwargs[k] for k in keywords}))
+    leaves = example_leaves(ep, prepared)
     nodes = {n.name: n for n in ep.graph.nodes if n.op == "placeholder"}
     users = [s.arg.name for s in ep.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     values = {**env.backed_var_to_val, **sizes}
@@ -115,7 +120,7 @@ def _cut(ep: ExportedProgram, prepared: Prepared, sizes: dict[sympy.Symbol, symp
     return out
 
 
-class _Unchecked(torch.fx.Interpreter):
+class Unchecked(torch.fx.Interpreter):
     """Runs a program without the checks that keep it from small sizes."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -124,8 +129,8 @@ class _Unchecked(torch.fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
 
-def _run(ep: ExportedProgram, inputs: list[Any]) -> list[Any]:
-    """The program's results for the leaves of its inputs."""
+def run_program(ep: ExportedProgram, inputs: Sequence[Any], interpreter: type[Unchecked] = Unchecked) -> list[Any]:
+    """The program's results for the leaves of its inputs, which stay as they are, like its state."""
     rest = iter(inputs)
     flat: list[Any] = []
     for spec in ep.graph_signature.input_specs:
@@ -134,7 +139,7 @@ def _run(ep: ExportedProgram, inputs: list[Any]) -> list[Any]:
         else:
             assert spec.target is not None
             flat.append(_copy(ep.constants.get(spec.target, ep.state_dict.get(spec.target))))
-    found = _Unchecked(ep.graph_module).run(*flat)
+    found = interpreter(ep.graph_module).run(*flat)
     kinds = [s.kind for s in ep.graph_signature.output_specs]
     return [f for f, kind in zip(found, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
 

@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 def with_written_reshapes(ep: ExportedProgram) -> ExportedProgram:
     """The program, or a copy of it in which each written result of such an op is a view or a copy, as in eager."""
-    found = {n.name: is_view(n) for n in written_views(ep) if _may_copy(n)}
+    found = {n.name: is_view(n) for n in written_reshapes(ep)}
     if not found:
         return ep
     module = copied(ep)
@@ -35,6 +35,11 @@ def with_written_reshapes(ep: ExportedProgram) -> ExportedProgram:
         (_as_view if found[node.name] else _as_copy)(module.graph, node)
     module.recompile()
     return ep._update(module, ep.graph_signature)
+
+
+def written_reshapes(ep: ExportedProgram) -> list[Node]:
+    """The nodes whose result matters as a view, and which strides decide to be one or a copy."""
+    return [n for n in written_views(ep) if _may_copy(n)]
 
 
 def _may_copy(node: Node) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from torch.export import Dim
 from torch.export.dynamic_shapes import _DimHint
 
 from hardtack.codegen.ir.expr_walk import evaluate
+from hardtack.codegen.ir.graph import Graph
 from hardtack.export import RangeError, to_graphs
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -56,19 +58,45 @@ def test_small_sizes(name: str, dim: object) -> None:
         pytest.skip("holds for sizes 0 and 1, and then from 4 on")
     exported = to_graphs(Of(FUNCTIONS[name]).eval(), (torch.randn(11, 3),), None, ({0: dim},))
     graph = entry(exported).graph
-    (binding,) = graph.syms
-    relations = {"le": int.__le__, "lt": int.__lt__, "eq": int.__eq__, "ne": int.__ne__}
     taken = []
     for n in range(12):
-        at = {binding.sym.name: n}
-        if n < binding.sym.lo or not all(
-            relations[g.relation](evaluate(g.a, at), evaluate(g.b, at)) for g in graph.guards
-        ):
+        if _refuses(graph, n):
             continue
         taken.append(n)
         x = torch.randn(n, 3)
         assert_same(ours(exported, (x,)), [FUNCTIONS[name](x) * 2])
     assert taken[-7:] == list(range(5, 12))
+
+
+@pytest.mark.parametrize("example", [4, 7])
+@pytest.mark.parametrize("step", [1, 2])
+def test_bounds_on_either_side(step: int, example: int) -> None:
+    """Of every pair of bounds, from the start and from the end, each size has eager's elements or is refused: x[-3:-1]
+    of two rows is one row.
+    """
+    x, declared = torch.arange(12.0), Dim("n", max=64)
+    taken: dict[int, int] = {}
+    for start, end in itertools.product((None, -5, -3, -1, 0, 1, 3, 5), (-5, -3, -1, 0, 1, 3, 5)):
+        try:
+            exported = to_graphs(lambda x: x[start:end:step] * 2, (x[:example].clone(),), None, ({0: declared},))  # noqa: B023
+        except RangeError:  # it is cut at the example's size, and is not at others
+            continue
+        for n in range(12):
+            if not _refuses(entry(exported).graph, n):
+                taken[n] = taken.get(n, 0) + 1
+                assert_same(ours(exported, (x[:n],)), [x[:n][start:end:step] * 2])
+    assert taken[7] > 20
+    assert taken[1] > 5
+
+
+def _refuses(graph: Graph, n: int) -> bool:
+    """True if the one dynamic size must not be n."""
+    (binding,) = graph.syms
+    relations = {"le": int.__le__, "lt": int.__lt__, "eq": int.__eq__, "ne": int.__ne__}
+    at = {binding.sym.name: n}
+    return n < binding.sym.lo or not all(
+        relations[g.relation](evaluate(g.a, at), evaluate(g.b, at)) for g in graph.guards
+    )
 
 
 NARROWED = "the declared range of n (1 to 64) would be narrowed: the program needs 0 <= n - 2, but n = 1 fails"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -284,6 +285,43 @@ def test_a_write_to_rows_that_data_choose_is_refused_in_words() -> None:
 
     with pytest.raises(ExportError, match="depends on"):
         to_graphs(forward, (torch.ones(3, 40),))
+
+
+def test_a_view_in_eager_that_is_traced_as_a_copy_is_refused() -> None:
+    """relu of an image of one pixel is row-major in eager mode, so cat is, too; torch traces both as channels_last."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = torch.cat([x, x * 2, torch.relu(x)], 2)
+        y.contiguous().mul_(0.5)
+        return y
+
+    image = torch.randn(3, 2, 1, 1).to(memory_format=torch.channels_last)
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(function, (image,))
+    assert caught.value.what == "forward writes in place to what is a view in eager mode, and was traced as a copy"
+    assert caught.value.where is not None
+    assert caught.value.where.source == "y.contiguous().mul_(0.5)"
+    check(function, (torch.randn(3, 2, 2, 2).to(memory_format=torch.channels_last),), None, [])
+
+
+@pytest.mark.parametrize(
+    "scatter",
+    [
+        lambda w: w.diagonal_scatter(w.diagonal() + 1),
+        lambda w: w.select_scatter(w[0] + 1, 0, 0),
+        lambda w: w.slice_scatter(w[:1] + 1, 0, 0, 1),
+    ],
+)
+def test_a_scatter_into_windows_that_overlap_is_refused(scatter: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """In eager mode the copy overlaps like the windows, and more than the part is replaced."""
+    with pytest.raises(MutationError) as caught:
+        to_graphs(lambda x: scatter(x.unfold(0, 3, 1)), (torch.randn(6),))
+    assert caught.value.what == (
+        "forward replaces a part of a tensor of which several elements are one number in memory"
+    )
+    check(lambda x: scatter(x.unfold(0, 3, 3)), (torch.randn(7),), None, [])
+    check(lambda x: scatter(x.unfold(0, 3, 1).clone()), (torch.randn(7),), None, [])
+    check(lambda x: scatter(x.expand(4, 6)), (torch.randn(6),), None, [])
 
 
 def test_a_write_beside_an_expanded_tensor_is_seen_in_it() -> None:

@@ -264,6 +264,32 @@ MUTANTS: tuple[Mutant, ...] = (
         captures=True,
     ),
     Mutant(
+        "layouts as traced",
+        "a view is one, or a copy, by the strides that torch.export traced",
+        "graph",
+        "export/eager_layouts.py",
+        (("    if not traced:\n", "    if True:\n"),),
+        captures=True,
+    ),
+    Mutant(
+        "scatters into windows",
+        "diagonal_scatter of windows that overlap replaces single elements",
+        "graph",
+        "export/expanded_writes.py",
+        (("return not _is_expanded(x) and _overlaps(x)", "return False"),),
+        captures=True,
+    ),
+    Mutant(
+        "slices that begin before the start",
+        "a slice that begins before the start is as long as others",
+        "graph",
+        "export/convert_views.py",
+        (
+            ("else _SliceBound(at, limited, None)", "else _SliceBound(limited, limited, None)"),
+            ('    b.require("eq", count, length, f"{b.origin.op} has the size that torch traced")\n', ""),
+        ),
+    ),
+    Mutant(
         "power of one number",
         "the norm of one number is the root of its power",
         "graph",

@@ -101,8 +101,11 @@ def _sliced(g: Drawer) -> Drawn:
     d, t = g.dim(a), g.value(a)
     n = t.shape[d]
     if g.is_symbolic(n):  # at the other sizes these begin and end elsewhere, or the program takes those sizes not
-        ends = [g.r.choice(("", -n - 1, n + 1, g.r.randint(-n, n), g.r.randint(-3, 3))) for _ in range(2)]
-        return f"{a}.narrow({d}, 0, 1)" if g.r.random() < 0.5 else f"{a}[{':, ' * (d % t.dim())}{ends[0]}:{ends[1]}]"
+        few = (g.r.randint(-4, 3), g.r.randint(-4, 3))
+        ends = [g.r.choice(("", -n - 1, n + 1, g.r.randint(-n, n), *few)) for _ in range(2)]
+        step = g.r.choice(("", "", "", ":2"))
+        whole = f"{a}[{':, ' * (d % t.dim())}{ends[0]}:{ends[1]}{step}]"
+        return f"{a}.narrow({d}, 0, 1)" if g.r.random() < 0.25 else whole
     lo, hi = sorted((g.r.randint(-n - 1, n + 1), g.r.randint(-n - 1, n + 1)))
     at = ":, " * (d % t.dim())
     return f"{a}[{at}{lo}:{hi}{g.r.choice(('', '', ':2', ':3'))}]"

@@ -1,0 +1,53 @@
+"""Views and copies as the example inputs have them in eager mode, against what torch.export traced.
+
+Which of the two reshape, flatten or contiguous gives depends on strides. torch traces those of tensors without
+elements, and for some ops they are others than in eager mode: relu of a channels_last image of one pixel is row-major,
+and traced as channels_last. A write in place through such a view would then be lost, or reach too far.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from hardtack.export.aliases import aliased_operands
+from hardtack.export.dynamic import Prepared
+from hardtack.export.eager_views import is_view, share_memory
+from hardtack.export.errors import CaptureError
+from hardtack.export.origin import source_of
+from hardtack.export.small_runs import Unchecked, example_leaves, run_program
+from hardtack.export.written_reshapes import written_reshapes
+
+
+def refuse_other_layouts(ep: ExportedProgram, prepared: Prepared) -> None:
+    """CaptureError for the first written view that is a copy in eager mode, or the reverse. Runs the program, not yet
+    decomposed, on its example inputs, if it has such views at all.
+    """
+    traced = {n.name: is_view(n) for n in written_reshapes(ep)}
+    if not traced:
+        return
+    found: dict[str, bool] = {}
+
+    class Observed(Unchecked):
+        def run_node(self, n: Node) -> Any:
+            made = super().run_node(n)
+            if n.name in traced:
+                found[n.name] = share_memory(self.env[aliased_operands(n)[0]], made)
+            return made
+
+    try:
+        with torch.no_grad():
+            run_program(ep, example_leaves(ep, prepared), Observed)
+    except Exception:  # whatever the model raises for its own example; what ran before that is known
+        pass
+    for node in ep.graph.nodes:
+        if node.name in found and found[node.name] is not traced[node.name]:
+            kind, other = ("view", "copy") if found[node.name] else ("copy", "view")
+            raise CaptureError(
+                f"forward writes in place to what is a {kind} in eager mode, and was traced as a {other}",
+                source_of(node),
+                "call .clone() on the tensor before, or write to the tensor itself",
+            )
