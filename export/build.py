@@ -277,6 +277,8 @@ class Builder:
         return self.op("reduce", x, kind=kind, dims=order, keepdim=bool(keepdim))
 
     def _reduce_scalar(self, x: Value, kind: str) -> Value:
+        if kind == "sum" and x.dtype.is_float:
+            return self.pw("add", x, 0.0)  # a sum begins at 0, to which -0 adds nothing
         return self.full((), 0, DType.I64) if kind.startswith("arg") else x
 
     def mean(self, x: Value, dims: Sequence[int], keepdim: bool) -> Value:

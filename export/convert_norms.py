@@ -27,8 +27,15 @@ def softmax(b: Builder, x: Value, dim: int) -> Value:
 
 @converts("aten._softmax.default", "aten.softmax.int")
 def _softmax(b: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
+    return b.to(softmax(b, _source(b, x, dtype), dim), b.result.dtype)
+
+
+def _source(b: Builder, x: Value, dtype: Any) -> Value:
+    """What a softmax is of: x in the dtype that is asked for, halves in f32. Refusal for one of integers."""
     source = b.to(x, from_torch(dtype)) if dtype not in (None, True, False) else x
-    return b.to(softmax(b, b.wide(source), dim), b.result.dtype)
+    if not source.dtype.is_float:
+        raise Refusal(f"torch has no softmax of {source.dtype.value}: convert the tensor to a floating dtype")
+    return b.wide(source)
 
 
 @converts("aten._safe_softmax.default")
@@ -42,7 +49,7 @@ def _safe_softmax(b: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
 @converts("aten._log_softmax.default", "aten.log_softmax.int")
 def _log_softmax(b: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
     """x - max - log(sum(e^(x - max)))."""
-    source = b.wide(b.to(x, from_torch(dtype)) if dtype not in (None, True, False) else x)
+    source = _source(b, x, dtype)
     if source.rank == 0:
         return b.full((), 0.0, b.result.dtype)
     if int_value(source.shape[dim % source.rank]) == 0:

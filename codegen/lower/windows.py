@@ -36,8 +36,9 @@ def lower_reduce(low: Lowering, op: Op) -> None:
     if kind in ("argmax", "argmin"):
         args = (value, b.index(reduced[dims[0]]))
     if not b.axes or all(a.kind == "parallel" for a in b.axes):
-        # every reduced dimension has size 1
-        b.store(out.name, index, args[-1] if kind.startswith("arg") else value)
+        # every reduced dimension has size 1; a sum begins at 0, to which -0 adds nothing
+        single = b.compute("add", value, Lit(0.0, out.dtype)) if kind == "sum" and out.dtype.is_float else value
+        b.store(out.name, index, args[-1] if kind.startswith("arg") else single)
     else:
         b.store(out.name, index, b.reduce(kind, *args, dtype=out.dtype))
     b.done()

@@ -57,6 +57,15 @@ def one_result_rows() -> dict[str, Function]:
     }
 
 
+def zero_sum_rows() -> dict[str, Function]:
+    """x [8, 1], y [2, 4], z [3, 64], n [], all -0: a sum begins at 0, to which -0 adds nothing."""
+    return {
+        "of_one": lambda x, y, z, n: (x.sum(1), x.mean(1, True), x[:1].sum(0) * 2, n.sum(), n.mean()),
+        "of_two": lambda x, y, z, n: (y.sum(0), y.mean(-2, True), y.sum(1), y.sum(), y.t().sum(1)),
+        "of_many": lambda x, y, z, n: (z.sum(1), z.mean(0), z[:, :33].sum(1), z.nansum(1), z.cumsum(1)[:, 3]),
+    }
+
+
 def choice_rows() -> dict[str, Function]:
     """x [45], also NaN: a choice between a maximum and its bound is no maximum of both, of which a NaN stays."""
 
@@ -117,6 +126,10 @@ def batch_rows() -> dict[str, Function]:
 
 def suites() -> Iterator[Suite]:
     yield Suite("no_width", no_width_rows(), [[normal(5, 4, 0), normal(33, 0)]])
+    zeros = [-torch.zeros(s) for s in ((8, 1), (2, 4), (3, 64), ())]
+    for dtype in (torch.float32, torch.float16, torch.float64):
+        given = [[t.to(dtype) for t in zeros]]
+        yield Suite(f"zero_sums_{str(dtype)[6:]}", zero_sum_rows(), given, signs=True)
     yield Suite("one_result", one_result_rows(), [[normal(6, 8)]])
     some = torch.tensor([math.nan, 1, -1, 0, 0.5, 2, -3, 1.5, math.nan]).repeat(5)
     for dtype in (torch.float32, torch.float64, torch.bfloat16):

@@ -204,6 +204,13 @@ def test_bytes_are_not_interpolated() -> None:
     )
 
 
+def test_a_softmax_of_integers_is_refused_as_in_torch() -> None:
+    """In torch by a run; one of no elements, which runs, is refused here, too."""
+    with pytest.raises(UnsupportedOpError) as found:
+        to_graphs(lambda x: x.softmax(-1), (torch.zeros(0, 3, dtype=torch.bool),))
+    assert found.value.ops[0].reason == "torch has no softmax of bool: convert the tensor to a floating dtype"
+
+
 @torch.library.custom_op("hardtack_tests::twice", mutates_args=())
 def twice(x: torch.Tensor) -> torch.Tensor:
     return x * 2

@@ -102,6 +102,8 @@ class Accumulator:
         elif r.kind == "sum" or (not self.dtype.is_float and r.kind != "prod"):
             narrow = self.dtype.is_int and self.dtype.nbytes < 4
             code = f"tl.{r.kind}({v}, {axis}{keep})" + (f".to({REGISTER[self.dtype]})" if narrow else "")
+            if self.dtype.is_float:
+                code = f"({code} + 0.0)"  # Triton begins with the first element, and a sum of -0 is 0
         else:
             helper = {"prod": "times", "max": "larger", "min": "smaller"}[r.kind]
             code = f"tl.reduce({v}, {axis}, {helper}{keep})"
