@@ -3,6 +3,9 @@
     python -m bench.serving                 overhead, throughput beside Triton, latency at half load
     python -m bench.serving --sentences     MiniLM: sentences a second, by length and limit of the batch
     python -m bench.serving --soak 600      64 clients at saturation, mixed sizes, the bundle replaced every 5 s
+    python -m bench.serving --beside PROGRAM --rounds 70 --seconds 0.2
+                                            another build of the server in turn with this one: ratios, with intervals;
+                                            with --their-bundle where it reads older bundles only
 
 One load generator (bench/serving_load), on one thread, drives all systems and checks every answer against eager
 PyTorch. They take turns, so that all meet the same weather; figures are medians over the turns. Stops with exit status
@@ -23,6 +26,7 @@ from statistics import median
 import torch
 
 from bench import machine, serving_models
+from bench.serving_beside import TITLES, Build, beside
 from bench.serving_cases import Case
 from bench.serving_soak import soak
 from bench.serving_systems import TRITON_MODELS, Endpoint, Load, Result, middle, triton
@@ -179,10 +183,21 @@ def _measure(bench: Bench, end: Endpoint, cases: Sequence[Case]) -> Callable[[],
     return lambda: bench.load.run(end, cases, 64, bench.seconds)
 
 
+def compare_builds(bench: Bench, program: Path, bundle: Path | None) -> None:
+    """This tree's server beside another program, each with its own bundle of the same perceptron."""
+    put_model(bench.folder / "theirs", "mlp", bundle or bench.bundle)
+    ours, other = Build(bench.program, bench.folder / "models"), Build(program, bench.folder / "theirs")
+    table(TITLES, beside(bench.load, bench.cases, ours, other, bench.rounds, bench.seconds))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sentences", action="store_true", help="only the sentence embeddings")
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="only the soak")
+    parser.add_argument("--beside", type=Path, metavar="PROGRAM", help="only this server beside another build of it")
+    parser.add_argument(
+        "--their-bundle", type=Path, metavar="BUNDLE", help="the perceptron as the other build reads it"
+    )
     parser.add_argument("--mlp", default="784,512,512,10", help="sizes of the perceptron's layers [784,512,512,10]")
     parser.add_argument("--seconds", type=float, default=2, help="of a turn of one system [2]")
     parser.add_argument("--rounds", type=int, default=5, help="turns that count [5]")
@@ -194,6 +209,8 @@ def main() -> None:
             with bench.server("--max-batch", "64", "--max-queue", "1024", "--poll", "200") as server:
                 cases = bench.cases_of([1, 2, 3, 5, 8, 13, 21, 34, 64])
                 soak(server, bench.load, bench.bundle, bench.place, cases, chosen.soak)
+        elif chosen.beside:
+            compare_builds(bench, chosen.beside, chosen.their_bundle)
         elif chosen.sentences:
             sentences(bench)
         else:

@@ -12,6 +12,7 @@ import torch
 from bench import measure as measuring
 from bench import models, report
 from bench.measure import Measured, Result, Settings, geometric_mean
+from bench.serving_beside import interval
 from bench.worker import Failed, difference, timed
 
 
@@ -31,6 +32,12 @@ def test_ratio_is_the_median_over_rounds() -> None:
     m = measured("m", eager=[10.0, 40.0, 9.0], hardtack=[5.0, 4.0, 3.0])
     assert m.ratio("eager", "hardtack") == 3.0
     assert math.isnan(m.ratio("ort", "hardtack"))
+
+
+def test_an_interval_is_the_median_and_the_order_statistics_around_it() -> None:
+    values = [0.9, *(1 + i / 1000 for i in range(68)), 3.0]
+    assert interval(values) == "1.034 (1.026 to 1.042)"
+    assert interval([2.0]) == "2.000 (2.000 to 2.000)"
 
 
 def test_best_ignores_what_failed() -> None:
