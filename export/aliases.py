@@ -55,6 +55,11 @@ def written_views(ep: ExportedProgram) -> list[Node]:
     return list(dict.fromkeys([*_written_through(nodes), *behind]))
 
 
+def written_inputs(ep: ExportedProgram) -> set[str]:
+    """The names of the inputs and of the states that the program, not yet decomposed, may write to in place."""
+    return {n.name for n in _written_through(list(ep.graph.nodes)) if n.op == "placeholder"}
+
+
 def _written_through(nodes: list[Node]) -> Iterable[Node]:
     """What writes go to, and what that is a view of."""
     left = [t for n in nodes for t in written_operands(n)]

@@ -179,13 +179,14 @@ def slice_start(b: Builder, bounds: tuple[Any, Any, int], size: Expr, length: Ex
     stop = _SliceBound(size, size, None) if _is_open(end) else _slice_bound(b, end, size)
     if first is None or stop is None:  # of sizes that are data: the slice lies inside, or is refused
         return as_expr(start or 0)
-    if _count(first.traced, stop.traced, step) is length or int_value(length) == 0:
+    empty = int_value(length) == 0
+    if empty or _count(first.traced, stop.traced, step) is length:
         for bound in (first, stop):
             if bound.outside is not None:
                 b.require("le", *bound.outside, f"{b.origin.op} is cut where its input ends")
-        if int_value(length) == 0:
+        if empty:
             b.require("le", stop.traced, first.traced, f"{b.origin.op} is empty")
-        return first.traced
+        return const(0) if empty else first.traced
     count = ex.maximum(_count(first.limited, stop.limited, step), 0)
     b.require("eq", count, length, f"{b.origin.op} has the size that torch traced")
     return first.limited

@@ -19,6 +19,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+from hardtack.export.aliases import written_inputs
 from hardtack.export.conditions import shape_env
 from hardtack.export.dynamic import Prepared
 from hardtack.export.small_sizes import Decision, Trial
@@ -131,14 +132,15 @@ class Unchecked(torch.fx.Interpreter):
 
 def run_program(ep: ExportedProgram, inputs: Sequence[Any], interpreter: type[Unchecked] = Unchecked) -> list[Any]:
     """The program's results for the leaves of its inputs, which stay as they are, like its state."""
-    rest = iter(inputs)
+    rest, written = iter(inputs), written_inputs(ep)
     flat: list[Any] = []
     for spec in ep.graph_signature.input_specs:
         if spec.kind is InputKind.USER_INPUT:
-            flat.append(_copy(next(rest)))
+            given = next(rest)
         else:
             assert spec.target is not None
-            flat.append(_copy(ep.constants.get(spec.target, ep.state_dict.get(spec.target))))
+            given = ep.constants.get(spec.target, ep.state_dict.get(spec.target))
+        flat.append(_copy(given) if spec.arg.name in written else given)  # weights may be large
     found = interpreter(ep.graph_module).run(*flat)
     kinds = [s.kind for s in ep.graph_signature.output_specs]
     return [f for f, kind in zip(found, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]

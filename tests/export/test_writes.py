@@ -305,6 +305,38 @@ def test_a_view_in_eager_that_is_traced_as_a_copy_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    "write",
+    [
+        lambda y: y.reshape(-1).mul_(2),
+        lambda y: y.chunk(2)[1].flatten().add_(1),
+        lambda y: y[1:].contiguous().zero_(),
+        lambda y: y.t().unbind(0)[0].ravel().copy_(y[:, 1].clone()),
+        lambda y: y.index_put_((torch.tensor([0]),), y.flatten()[:6].clone()),
+    ],
+)
+def test_the_run_of_a_program_with_written_views_leaves_state_and_examples_alone(
+    write: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """Written views are looked at in a run on the example, which is the program's own state."""
+
+    class Cache(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cache = nn.Buffer(X.clone())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.clone()
+            write(self.cache), write(y), y.flatten().add_(self.cache.flatten())
+            return y
+
+    module, x = Cache().eval(), X.clone()
+    to_graphs(module, (x,))
+    assert torch.equal(module.cache, X)
+    assert torch.equal(x, X)
+    check(module, (x,), None, [])
+
+
+@pytest.mark.parametrize(
     "scatter",
     [
         lambda w: w.diagonal_scatter(w.diagonal() + 1),
