@@ -98,6 +98,7 @@ TEST_CASE("a request that is refused displaces nobody") {
     return served.submit(std::move(request));
   };
   std::vector<Answer> many;
+  many.reserve(3);
   for (int i = 0; i < 3; ++i) many.push_back(ask(1, false));  // as many as may wait while a session is free
   Answer unknown = ask(2, false);
   CHECK(code_of(unknown) == Code::kInvalid);
