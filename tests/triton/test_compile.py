@@ -119,6 +119,22 @@ def test_integers_take_32_bits_where_their_bounds_allow() -> None:
     assert [a.type for a in unbounded.arguments if a.role[0] == "int"] == ["i64"]
 
 
+class Nearest(nn.Module):
+    """One program computes 20,736 places in 64 bits, and reads them again in another order."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = F.interpolate(x, scale_factor=2.3, mode="nearest")
+        return torch.view_as_real(torch.fft.rfft(y.nan_to_num(0, 9, -9))), torch.isclose(y, y + 1e-6)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "gfx942"])
+def test_long_rows_of_wide_values_fit_shared_memory(arch: str, tmp_path: Path) -> None:
+    x = torch.ones(1, 4, 8, 7, 8).to(memory_format=torch.channels_last_3d)
+    graph = to_graphs(Nearest().eval(), (x,), {}, None, False).entries["forward"].graph
+    compiled = compile_entry(graph, {}, TritonBackend(arch)).details.values()
+    compile_kernels([k for k in compiled if isinstance(k, TritonKernel)], arch, cache=KernelCache(tmp_path))
+
+
 def test_a_kernel_that_does_not_compile_is_kept_and_named(tmp_path: Path) -> None:
     (first, *_) = kernels()
     broken = dataclasses.replace(first, text=first.text.replace("tl.store(", "tl.no_such_function("))

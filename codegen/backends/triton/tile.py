@@ -22,6 +22,7 @@ from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import (
     Axis,
     Buffer,
+    Compute,
     Load,
     LoopNest,
     Store,
@@ -38,6 +39,8 @@ SQUARE_BLOCK = 32
 """Points along each of two tile dimensions."""
 LONGEST_ROW = 32768
 """Elements of a row that one program holds in registers."""
+LONGEST_ROW_NBYTES = 4 * LONGEST_ROW
+"""Of a value of such a row: where it goes from one layout of Triton's to another, all of it lies in shared memory."""
 ROW_TILE = 2048
 """Elements of the tile of a program that holds short rows, and of a chunk."""
 THREAD_NBYTES = 32
@@ -243,7 +246,8 @@ def _rows(
     last = group.outer[-1] if group.outer else outer
     rows, run = (size_hint(a.extent, hints) for a in (outer, last))
     across = _across(nests, [n for n, _ in moved], outer, last, rows, run)
-    blocks = _row_blocks(outer, list(inner.values()), across, hints)
+    longest = LONGEST_ROW_NBYTES // _widest([n for n, a in moved if a is not None], buffers)
+    blocks = _row_blocks(outer, list(inner.values()), across, longest, hints)
     dims = {e: replace(blocks[1][e], axis=a) for e, a in inner.items()}
     tiled = [TileNest(n, None if a is None else replace(dims[a.extent], axis=a)) for n, a in moved]
     storage, tiled = place_values(group, tiled, kept)
@@ -264,15 +268,24 @@ def _warps(elements: int, busy: bool, nests: Sequence[LoopNest], buffers: Mappin
     return min(32 if elements > LONGEST_ROW // 2 else 16, max(1, elements // (32 * each)))
 
 
+def _widest(nests: Sequence[LoopNest], buffers: Mapping[str, Buffer]) -> int:
+    """Bytes of the widest element that is loaded or computed, at least 4. What numbers the points does not count:
+    Triton computes it anew in each layout."""
+    dtypes = [buffers[s.buffer].dtype for n in nests for s in n.loads()]
+    dtypes += [s.dtype for n in nests for s in n.body if isinstance(s, Compute)]
+    return max([4, *(d.nbytes for d in dtypes)])
+
+
 def _row_blocks(
-    outer: Axis, inner: Sequence[Axis], across: bool, hints: Mapping[str, int]
+    outer: Axis, inner: Sequence[Axis], across: bool, longest_row: int, hints: Mapping[str, int]
 ) -> tuple[int, dict[Expr, Dim]]:
-    """Points of x in a tile, and for each inner extent its tile dimension. across: memory is contiguous along x."""
+    """Points of x in a tile, and for each inner extent its tile dimension. across: memory is contiguous along x;
+    longest_row: elements of a row that is held whole."""
     rows = size_hint(outer.extent, hints)
     longest = max(size_hint(a.extent, hints) for a in inner)
     least = min(16, _power(rows)) if across else 1
     whole = all(
-        int_value(a.extent) is not None and _power(int_value(a.extent) or 1) <= LONGEST_ROW // least for a in inner
+        int_value(a.extent) is not None and _power(int_value(a.extent) or 1) <= longest_row // least for a in inner
     )
     if across:
         x = min(COLUMNS, _power(rows))
