@@ -117,8 +117,8 @@ Failure Batcher::enter(Pending& pending, Requests& refused) {
   if (is_full() && largest_beside(client) == nullptr) return full();
   clients_.try_emplace(client);  // what takes memory, while one can be refused
   if (Failure failed = join_sequence(pending)) return failed;
-  const std::uint64_t* most = largest_beside(client);
-  if (is_full() && most != nullptr) displace(*most, refused);
+  if (!is_full()) return std::nullopt;
+  if (const std::uint64_t* most = largest_beside(client)) displace(*most, refused);
   return std::nullopt;
 }
 

@@ -21,9 +21,9 @@ std::string of_model(const ModelVersion& version) {
 }
 
 Failure check_input(const ModelVersion& version, const TensorMeta& meta, const Input& input) {
-  const std::string which = "input \"" + input.name + "\" of " + of_model(version);
+  const auto which = [&] { return "input \"" + input.name + "\" of " + of_model(version); };
   if (!same_dtype(meta.dtype, input.dtype)) {
-    return Error{Code::kInvalid, which + " is " + meta.datatype + ", " + protocol_name(input.dtype) + " was sent"};
+    return Error{Code::kInvalid, which() + " is " + meta.datatype + ", " + protocol_name(input.dtype) + " was sent"};
   }
   bool good = meta.shape.size() == input.shape.size();
   for (std::size_t d = 0; good && d < meta.shape.size(); ++d) {
@@ -38,8 +38,8 @@ Failure check_input(const ModelVersion& version, const TensorMeta& meta, const I
       wanted += " from " + std::to_string(dim.lo);
       if (dim.hi != INT64_MAX) wanted += " to " + std::to_string(dim.hi);
     }
-    return Error{Code::kInvalid,
-                 which + " has shape " + to_text(input.shape) + ", expected " + (wanted.empty() ? "[" : wanted) + "]"};
+    return Error{Code::kInvalid, which() + " has shape " + to_text(input.shape) + ", expected " +
+                                     (wanted.empty() ? "[" : wanted) + "]"};
   }
   return std::nullopt;
 }
