@@ -108,6 +108,7 @@ def capture(
     if isinstance(module_or_ep, nn.Module):
         _refuse_unready(module_or_ep)
     examples = pytree.tree_leaves((args, kwargs))
+    as_given = Prepared(args, dict(kwargs or {}), None)
     args, kwargs = _apart(module_or_ep, args, kwargs)
     module = module_or_ep if isinstance(module_or_ep, nn.Module) else _Function(module_or_ep)
     check_eval(module)
@@ -124,7 +125,7 @@ def capture(
         if writes_through(ep):
             ep, watch = _export(module, prepared, strict, dense=False)
     _refuse_places(ep, examples)
-    refuse_other_layouts(ep, prepared)
+    refuse_other_layouts(ep, prepared, as_given if _relaid(examples) else None)
     found = _finish(ep, prepared, folds)
     decisions = (*watch.decisions.values(), *view_decisions(ep), *class_decisions(ep))
     return replace(found, decided=mattering(decisions, found.ep, module, prepared))
@@ -164,6 +165,11 @@ def _apart(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[An
 
 def _laid_out(x: torch.Tensor) -> bool:
     return x.layout is not torch.strided or is_dense(x, contract_order(x))
+
+
+def _relaid(examples: list[Any]) -> bool:
+    """True if _apart gives one of the examples other strides."""
+    return any(isinstance(x, torch.Tensor) and not _laid_out(x) for x in examples)
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:

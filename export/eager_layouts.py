@@ -22,13 +22,37 @@ from hardtack.export.small_runs import Unchecked, example_leaves, run_program
 from hardtack.export.written_reshapes import written_reshapes
 
 
-def refuse_other_layouts(ep: ExportedProgram, prepared: Prepared) -> None:
+def refuse_other_layouts(ep: ExportedProgram, prepared: Prepared, laid_out: Prepared | None = None) -> None:
     """CaptureError for the first written view that is a copy in eager mode, or the reverse. Runs the program, not yet
     decomposed, on its example inputs, if it has such views at all.
+
+    laid_out: the examples with the strides that the caller gave them, where those of `prepared` are the contract's. A
+    program that means something else with them is refused, too.
     """
     traced = {n.name: is_view(n) for n in written_reshapes(ep)}
     if not traced:
         return
+    if found := _first_other(ep, traced, example_leaves(ep, prepared)):
+        node, kind, other = found
+        raise CaptureError(
+            f"forward writes in place to what is a {kind} in eager mode, and was traced as a {other}",
+            source_of(node),
+            "call .clone() on the tensor before, or write to the tensor itself",
+        )
+    if laid_out is None:
+        return
+    if found := _first_other(ep, traced, example_leaves(ep, laid_out)):
+        node, kind, other = found
+        raise CaptureError(
+            f"forward writes in place to what is a {kind} for the example as it is laid out, and a {other} for a "
+            "row-major one, as the program takes",
+            source_of(node),
+            "call .contiguous() on the example, or .clone() on the tensor before",
+        )
+
+
+def _first_other(ep: ExportedProgram, traced: dict[str, bool], leaves: list[Any]) -> tuple[Node, str, str] | None:
+    """The first node that is a view or copy otherwise than traced; what it is for these inputs, and what it is not."""
     found: dict[str, bool] = {}
 
     class Observed(Unchecked):
@@ -40,14 +64,10 @@ def refuse_other_layouts(ep: ExportedProgram, prepared: Prepared) -> None:
 
     try:
         with torch.no_grad():
-            run_program(ep, example_leaves(ep, prepared), Observed)
+            run_program(ep, leaves, Observed)
     except Exception:  # whatever the model raises for its own example; what ran before that is known
         pass
     for node in ep.graph.nodes:
         if node.name in found and found[node.name] is not traced[node.name]:
-            kind, other = ("view", "copy") if found[node.name] else ("copy", "view")
-            raise CaptureError(
-                f"forward writes in place to what is a {kind} in eager mode, and was traced as a {other}",
-                source_of(node),
-                "call .clone() on the tensor before, or write to the tensor itself",
-            )
+            return (node, "view", "copy") if found[node.name] else (node, "copy", "view")
+    return None

@@ -304,6 +304,36 @@ def test_a_view_in_eager_that_is_traced_as_a_copy_is_refused() -> None:
     check(function, (torch.randn(3, 2, 2, 2).to(memory_format=torch.channels_last),), None, [])
 
 
+class Sorted(nn.Module):
+    """sort gives its values the strides of x; by reshape and flatten they are then a view or a copy."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, _ = x.sort(dim=1)
+        y.flatten().mul_(2)
+        return y
+
+
+@pytest.mark.parametrize("keyword", [False, True])
+@pytest.mark.parametrize("other", [X.t().contiguous().t(), X.t().contiguous().t()[:, 1:]])
+def test_a_write_that_depends_on_the_strides_of_the_example_is_refused(other: torch.Tensor, keyword: bool) -> None:
+    def export(x: torch.Tensor) -> None:
+        to_graphs(Sorted().eval(), () if keyword else (x,), {"x": x} if keyword else None)
+
+    given = other.stride()
+    with pytest.raises(CaptureError) as caught:
+        export(other)
+    assert caught.value.what == (
+        "forward writes in place to what is a copy for the example as it is laid out, and a view for a row-major one, "
+        "as the program takes"
+    )
+    assert caught.value.where is not None
+    assert caught.value.where.source == "y.flatten().mul_(2)"
+    assert caught.value.fix == "call .contiguous() on the example, or .clone() on the tensor before"
+    assert other.stride() == given
+    export(other.contiguous())
+    check(lambda x: Sorted()(x), (X[:, 1:],), None, [])
+
+
 @pytest.mark.parametrize(
     "write",
     [
