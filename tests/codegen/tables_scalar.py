@@ -33,8 +33,9 @@ def unary_float() -> dict[str, Function]:
         n: getattr(F, n)
         for n in ["silu", "hardswish", "hardsigmoid", "mish", "selu", "celu", "elu", "softplus", "relu6", "logsigmoid"]
     }
-    # eager's float gelu(inf) is NaN, and gelu(-inf) by tanh; of 16 bits, GPUs make gelu(-0.0) a positive zero
-    rows["gelu"] = lambda x: F.gelu(x.nan_to_num(0.0, 9.0, -9.0) + 0.0)
+    # eager's float gelu(inf) is NaN, and gelu(-inf) by tanh; of 16 bits, GPUs make gelu(-0.0) a positive zero, and of
+    # 32 bits CPUs with AVX2 alone the zeros of large negative numbers, where AVX-512 has negative ones
+    rows["gelu"] = lambda x: F.gelu(x.nan_to_num(0.0, 9.0, -9.0) + 0.0) + 0.0
     rows["gelu_tanh"] = lambda x: F.gelu(x.clamp_min(-1e4) + 0.0, approximate="tanh")
     rows["leaky_relu"] = lambda x: F.leaky_relu(x, 0.1)
     rows["hardtanh"] = lambda x: F.hardtanh(x, -0.5, 0.75)
