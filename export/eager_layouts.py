@@ -2,7 +2,8 @@
 
 Which of the two reshape, flatten or contiguous gives depends on strides. torch traces those of tensors without
 elements, and for some ops they are others than in eager mode: relu of a channels_last image of one pixel is row-major,
-and traced as channels_last. A write in place through such a view would then be lost, or reach too far.
+and traced as channels_last. A write in place through such a view would then be lost, or reach too far. So it would be
+where an example is transposed, which torch traces as the row-major tensor that callers will give.
 """
 
 from __future__ import annotations
