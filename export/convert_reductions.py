@@ -11,6 +11,7 @@ from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.graph import TensorType
 from hardtack.codegen.ir.types import DType
 from hardtack.export.build import Builder
+from hardtack.export.convert_pointwise import promoted
 from hardtack.export.dtypes import from_torch
 from hardtack.export.errors import Refusal
 from hardtack.export.table import Result, Value, converts
@@ -177,12 +178,15 @@ def _cummax(b: Builder, x: Value, dim: int) -> Result:
 
 @converts("aten.bucketize.Tensor", "aten.searchsorted.Tensor")
 def _bucketize(b: Builder, first: Value, second: Value, *rest: Any, right: bool = False, **options: Any) -> Value:
-    """How many boundaries lie below each value (or at it, with `right`): counted, which serves short boundary lists."""
+    """How many boundaries lie below each value (or at it, with `right`): counted, which serves short boundary lists.
+
+    Compared in the dtype that both promote to, as torch does: 2^24 + 1 is at a boundary of 2^24 in float32.
+    """
     x, boundaries = (first, second) if "bucketize" in b.origin.op else (second, first)
     if options.get("sorter") is not None or options.get("side") not in (None, "left", "right"):
         raise Refusal("searchsorted with a sorter: sort the boundaries first")
     right = right or options.get("side") == "right"
-    dtype = DType.F64 if x.dtype.is_float != boundaries.dtype.is_float else x.dtype
+    _, dtype = promoted(boundaries, x)
     wide = boundaries if boundaries.rank == 1 else b.unsqueeze(boundaries, -2)
     below = b.pw("le" if right else "lt", wide, b.unsqueeze(x, -1), dtype=dtype)
     if x.dtype.is_float:

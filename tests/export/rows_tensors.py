@@ -93,6 +93,23 @@ ROWS: list[Row] = [
         lambda x: (torch.bucketize(x, torch.tensor([-1.0, 0.0, 0.5])), torch.searchsorted(torch.arange(8.0), x)),
         (X,),
     ),
+    (
+        "bucketize_promotes",
+        lambda x, i, one: (
+            torch.bucketize(x.bfloat16(), torch.tensor([0.334, 1.419])),
+            torch.bucketize(x.bfloat16(), torch.tensor([0.334, 1.419]), right=True),
+            torch.bucketize(i, torch.tensor([2.0**24])),
+            torch.bucketize(i.to(torch.uint8), torch.tensor([40, 300])),
+            torch.bucketize(one, torch.tensor([1.0])),
+            torch.bucketize(one[None], torch.tensor([1.0])),
+            torch.searchsorted(torch.tensor([44, 45], dtype=torch.uint8), i[3]),
+        ),
+        (
+            torch.linspace(0.3, 1.5, 400),
+            torch.tensor([2**24, 2**24 + 1, 45, 300]),
+            torch.tensor(1.00000001, dtype=torch.float64),
+        ),
+    ),
     ("count_nonzero", lambda x: (torch.count_nonzero(x > 0), torch.count_nonzero(x, 1)), (X,)),
     ("cdist", lambda x: (torch.cdist(x, x[:, :2]), torch.cdist(x, x, p=1.0)), (X,)),
     ("embedding", lambda i, w: (F.embedding(i, w), w[i], w.index_select(0, i[0])), (IDS, randn(50, 6))),

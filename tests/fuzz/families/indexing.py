@@ -135,7 +135,8 @@ def _embeddings(g: Drawer) -> Drawn:
 def _searches(g: Drawer) -> Drawn:
     a = g.floats()
     t = g.value(a)
-    sorted_ = f"{g.weight((7,), t.dtype)}.sort()[0]"
+    dtype = t.dtype if g.r.random() < 0.6 else g.r.choice((torch.float32, torch.float64, torch.bfloat16, torch.int64))
+    sorted_ = f"{g.weight((7,), dtype)}.sort()[0]"
     right = g.r.random() < 0.5
     return g.r.choice(
         (f"torch.searchsorted({sorted_}, {a}, right={right})", f"torch.bucketize({a}, {sorted_}, right={right})")
