@@ -245,7 +245,12 @@ class Builder:
         return self.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
 
     def cat(self, parts: Sequence[Value], dim: int) -> Value:
-        return parts[0] if len(parts) == 1 else self.op("cat", *parts, dim=dim % parts[0].rank)
+        if len(parts) == 1:
+            return parts[0]
+        first, at = parts[0].shape, dim % parts[0].rank
+        # sizes that a guard makes equal get one form: each part is stored up to its own
+        same = [self.expand(x, (*first[:at], x.shape[at], *first[at + 1 :])) for x in parts]
+        return self.op("cat", *same, dim=at)
 
     def pad(self, x: Value, lo: Sequence[Size], hi: Sequence[Size], value: Scalar = 0) -> Value:
         """x with constant borders; negative widths crop."""

@@ -65,7 +65,7 @@ def to_entry(
     walk.run(ep.graph.nodes)
     raise_failures(failures)
     add_made(face, b, store)
-    values, out_tree, finals = _outputs(ep, walk)
+    values, out_tree, finals = _outputs(ep, walk, face)
     bindings = tuple(face.syms)
     guards = _guards(captured, sizes, b, bindings)
     names = tuple(_unique(leaf_names(out_tree, "output")))
@@ -145,7 +145,7 @@ def _fixed_size(size: Any) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _outputs(ep: ExportedProgram, walk: Walk) -> tuple[list[Value], Tree, dict[str, str]]:
+def _outputs(ep: ExportedProgram, walk: Walk, face: Interface) -> tuple[list[Value], Tree, dict[str, str]]:
     """The output values, the output tree, and the value that each changed buffer takes."""
     output = next(n for n in ep.graph.nodes if n.op == "output")
     values: list[Value] = []
@@ -156,7 +156,10 @@ def _outputs(ep: ExportedProgram, walk: Walk) -> tuple[list[Value], Tree, dict[s
         if isinstance(value, ComplexValue):
             raise InputSpecError(f"output {spec.arg.name} is complex", fix="return torch.view_as_real of it")
         if spec.kind in _CHANGES:
-            finals[plain_name(str(spec.target))] = value.name
+            target = plain_name(str(spec.target))
+            # the state's own form of sizes that a guard makes equal
+            shape = walk.builder.types[face.states[target][0]].shape
+            finals[target] = walk.builder.expand(value, shape).name
         elif isinstance(spec.arg, ConstantArgument) or not (
             isinstance(value, Value) or isinstance(spec.arg, SymIntArgument)
         ):

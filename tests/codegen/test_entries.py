@@ -35,6 +35,32 @@ def test_outputs_that_are_inputs_constants_views_and_duplicates() -> None:
         assert_same(compiled(given), eager(Aliases(), [given]))
 
 
+class EqualByGuard(nn.Module):
+    """Sizes that a condition makes equal (an even number of rows; seven of them at least) in forms of their own."""
+
+    state: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(2, 7))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        pairs, diagonal = x.view(-1, 2).flatten(), y.diagonal(-1, 0, 1)
+        joined = torch.cat([self.state, diagonal])
+        self.state.copy_(diagonal)
+        first, second = x.chunk(2)
+        return torch.stack([pairs, x]), torch.cat([first[None], second[None]]), joined, self.state + 1
+
+
+def test_sizes_that_a_guard_makes_equal_are_joined_and_stored() -> None:
+    given = [torch.randn(8), torch.randn(8, 11, 2)]
+    module = EqualByGuard().eval()
+    compiled = compile_module(module, given, ({0: Dim.DYNAMIC}, {1: Dim.DYNAMIC}))
+    for x, y in ((8, 11), (12, 7), (2, 30)):
+        args = [torch.randn(x), torch.randn(8, y, 2)]
+        assert_same(compiled(*args), eager(module, args))
+
+
 class Counter(nn.Module):
     """Buffers mutated in place in every way."""
 
