@@ -107,6 +107,11 @@ def capture(
         )
     if isinstance(module_or_ep, nn.Module):
         _refuse_unready(module_or_ep)
+    if not isinstance(kwargs, Mapping | None):
+        raise InputSpecError(
+            f"kwargs is a {type(kwargs).__name__}",
+            fix="pass a dict of example inputs by argument's name; a file's path as path=...",
+        )
     examples = pytree.tree_leaves((args, kwargs))
     as_given = Prepared(args, dict(kwargs or {}), None)
     args, kwargs = _apart(module_or_ep, args, kwargs)

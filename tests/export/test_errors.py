@@ -282,6 +282,13 @@ def test_input_specs(args: tuple[Any, ...], spec: Any, what: str) -> None:
     assert what in refused(InputSpecError, Sum(), args, spec).what
 
 
+def test_keyword_arguments_are_a_mapping() -> None:
+    with pytest.raises(InputSpecError) as caught:
+        to_graphs(Sum().eval(), (X, X), "model.pkg")  # type: ignore[arg-type]
+    assert caught.value.what == "kwargs is a str"
+    assert caught.value.fix == "pass a dict of example inputs by argument's name; a file's path as path=..."
+
+
 def test_weights_without_data() -> None:
     error = refused(InputSpecError, nn.Linear(8, 2, device="meta"), (X.to("meta"),))
     assert "meta device" in error.what
