@@ -3,7 +3,7 @@
     python -m bench.serving                 overhead, throughput beside Triton, latency at half load
     python -m bench.serving --sentences     MiniLM: sentences a second, by length and limit of the batch
     python -m bench.serving --soak 600      64 clients at saturation, mixed sizes, the bundle replaced every 5 s
-    python -m bench.serving --beside PROGRAM --rounds 70 --seconds 0.2
+    python -m bench.serving --beside PROGRAM --starts 21 --rounds 7 --seconds 0.2
                                             another build of the server in turn with this one: ratios, with intervals;
                                             with --their-bundle where it reads older bundles only
 
@@ -183,11 +183,11 @@ def _measure(bench: Bench, end: Endpoint, cases: Sequence[Case]) -> Callable[[],
     return lambda: bench.load.run(end, cases, 64, bench.seconds)
 
 
-def compare_builds(bench: Bench, program: Path, bundle: Path | None) -> None:
+def compare_builds(bench: Bench, program: Path, bundle: Path | None, starts: int) -> None:
     """This tree's server beside another program, each with its own bundle of the same perceptron."""
     put_model(bench.folder / "theirs", "mlp", bundle or bench.bundle)
     ours, other = Build(bench.program, bench.folder / "models"), Build(program, bench.folder / "theirs")
-    table(TITLES, beside(bench.load, bench.cases, ours, other, bench.rounds, bench.seconds))
+    table(TITLES, beside(bench.load, bench.cases, (ours, other), starts, bench.rounds, bench.seconds))
 
 
 def main() -> None:
@@ -198,6 +198,7 @@ def main() -> None:
     parser.add_argument(
         "--their-bundle", type=Path, metavar="BUNDLE", help="the perceptron as the other build reads it"
     )
+    parser.add_argument("--starts", type=int, default=21, help="of both builds, with the rounds in each [21]")
     parser.add_argument("--mlp", default="784,512,512,10", help="sizes of the perceptron's layers [784,512,512,10]")
     parser.add_argument("--seconds", type=float, default=2, help="of a turn of one system [2]")
     parser.add_argument("--rounds", type=int, default=5, help="turns that count [5]")
@@ -210,7 +211,7 @@ def main() -> None:
                 cases = bench.cases_of([1, 2, 3, 5, 8, 13, 21, 34, 64])
                 soak(server, bench.load, bench.bundle, bench.place, cases, chosen.soak)
         elif chosen.beside:
-            compare_builds(bench, chosen.beside, chosen.their_bundle)
+            compare_builds(bench, chosen.beside, chosen.their_bundle, chosen.starts)
         elif chosen.sentences:
             sentences(bench)
         else:
