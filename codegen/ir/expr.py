@@ -452,8 +452,7 @@ def largest(e: Expr, digits: bool) -> Expr | None:
         if c < 0:
             if any((bounds(f)[0] or -1) < 0 and bounds(f)[0] != 0 for f in factors):
                 return None
-            low = mul(c, *(const(bounds(f)[0] or 0) for f in factors))
-            terms.append(low)
+            terms.append(mul(c, *(_least_factor(f, digits) for f in factors)))
             continue
         tops: list[Expr] = []
         for f in factors:
@@ -470,12 +469,18 @@ def largest(e: Expr, digits: bool) -> Expr | None:
     return add(*terms)
 
 
+def _least_factor(f: Expr, digits: bool) -> Expr:
+    """What a factor is at least: axes and digits by their bounds, anything else exactly."""
+    varies = (isinstance(f, Sym) and f.extent is not None) or (isinstance(f, Mod) and digits)
+    return const(bounds(f)[0] or 0) if varies else f
+
+
 @cache
 def known_in_range(e: Expr, end: Expr) -> bool:
     """True if 0 <= e < end is known from bounds and extents."""
-    lo, hi = bounds(e)
-    if lo is None or lo < 0:
+    if not never_negative(e):
         return False
+    hi = bounds(e)[1]
     end_lo = bounds(end)[0]
     if hi is not None and end_lo is not None and hi < end_lo:
         return True

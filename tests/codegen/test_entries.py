@@ -49,7 +49,8 @@ class EqualByGuard(nn.Module):
         joined = torch.cat([self.state, diagonal])
         self.state.copy_(diagonal)
         first, second = x.chunk(2)
-        return torch.stack([pairs, x]), torch.cat([first[None], second[None]]), joined, self.state + 1
+        halves = torch.cat([first[None], second[None]]), torch.cat([second, first]) + x
+        return torch.stack([pairs, x]), *halves, joined, self.state + 1
 
 
 def test_sizes_that_a_guard_makes_equal_are_joined_and_stored() -> None:

@@ -201,3 +201,8 @@ def test_divisions_that_bounds_settle() -> None:
     assert mod(B * N + A, N) is A
     assert floordiv(B * 4 + 3, 4) is B
     assert (A // 4) * 4 + A % 4 is A
+    size = sym("size")
+    half = (size + 1) // 2
+    assert known_in_range(sym("i", extent=half) + size - half, size)  # the second half behind the first
+    assert not known_in_range(sym("i", extent=half) + size - half + 1, size)
+    assert not known_in_range(sym("i", extent=half) + size - half - 1, size)
