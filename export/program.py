@@ -20,6 +20,7 @@ from hardtack.export.conditions import fixing_line, program_guards, without_impl
 from hardtack.export.convert import Failure, Walk, raise_failures
 from hardtack.export.errors import InputSpecError, MutationError, RangeError
 from hardtack.export.interface import Interface, add_made, plain_name, read_inputs, states_of
+from hardtack.export.literal_sizes import state_literals
 from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared, check_guard
 from hardtack.export.rewrite import RULES, Rule, simplify
@@ -58,6 +59,7 @@ def to_entry(
     _refuse_input_mutation(ep)
     _refuse_specialised(ep, captured.declared)
     b, sizes = Builder(), Sizes(captured.folded)
+    state_literals(ep, sizes)
     face = read_inputs(ep, b, sizes, store, state_names, captured.declared)
     failures: list[Failure] = []
     walk = Walk(b, sizes, failures, ep.graph_module)

@@ -64,6 +64,10 @@ class Sizes:
         """From now on `symbol` means `value`."""
         self.symbols[symbol] = value
 
+    def state(self, size: sympy.Basic, number: int) -> None:
+        """From now on `size` means `number`, wherever it stands in other expressions, too."""
+        self._memo[size] = ex.const(number)
+
     def of(self, size: int | torch.SymInt | sympy.Basic) -> Expr:
         """A size as an Expr. Refusal for sizes that depend on tensor values or need floating point."""
         if isinstance(size, torch.SymInt):

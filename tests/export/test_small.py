@@ -95,6 +95,24 @@ def test_pixels_in_pairs() -> None:
         ours(exported, (torch.randn(1, 1, 7, 4),))
 
 
+def test_sizes_that_the_model_gives_as_numbers_stay_numbers() -> None:
+    """torch makes s0 // (s0 // 2) of the 2 in view(-1, 2, 1), which no elements turn into 0 // 0."""
+
+    def forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows, columns = x.view(-1, 2, 1), x.view(-1, 1, 2)
+        return rows, (rows @ columns).sum(0), x.unflatten(0, (-1, 4)) * 2, x.reshape(1, -1, 1, 4).sum(1)
+
+    others = [(torch.randn(n),) for n in (0, 4, 12)]
+    exported = check(forward, (torch.randn(8),), ({0: Dim.DYNAMIC},), others)
+    graph = entry(exported).graph
+    assert [str(graph.types[o]) for o in graph.outputs] == [
+        "f32[s0//2, 2, 1]",
+        "f32[2, 2]",
+        "f32[s0//4, 4]",
+        "f32[1, 1, 4]",
+    ]
+
+
 def test_the_sentence_of_a_negative_size() -> None:
     graph = entry(to_graphs(lambda x: x.diagonal(1), (torch.randn(9, 5),), None, ({1: Dim.DYNAMIC},))).graph
     assert "aten.diagonal has a result: 0 <= min(9, s0 - 1)" in [g.text for g in graph.guards]
