@@ -39,9 +39,9 @@ def beside(
 ) -> list[tuple[str, ...]]:
     """Rows of ratios, the first build's to the second's, by protocol and number of clients.
 
-    A process keeps its speed for life: where its pages lie in the caches makes up to 5% either way. So both servers
-    are started `starts` times; each start gives the median of the ratios of its `pairs` of turns, and a row the median
-    of those, with the interval that holds the true median 19 times of 20.
+    A process keeps its speed for life, and starts of one build differ by 10% and more. So both servers are started
+    `starts` times; each start gives the median of the ratios of its `pairs` of turns, and a row the median of those,
+    with the interval that holds the true median 19 times of 20.
     """
     found: dict[str, list[list[float]]] = {}
     for start in range(starts):

@@ -31,8 +31,8 @@ class Mapping : public Bytes {
 
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 
-// Memory for weights, on huge pages where there are whole ones: kernels stream them, and with small pages a process is
-// up to 5% slower or faster than the next by where its pages happen to lie in the caches.
+// Memory for weights, on huge pages where there are whole ones: kernels stream them, which misses the TLB at each small
+// page.
 Status map_anonymous(uint64_t nbytes, uint8_t** data) {
   const uint64_t spare = nbytes >= kHugePage ? kHugePage : 0;  // to begin at a huge page; given back below
   void* memory = ::mmap(nullptr, nbytes + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
