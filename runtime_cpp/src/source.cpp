@@ -29,26 +29,13 @@ class Mapping : public Bytes {
   ~Mapping() override { ::munmap(const_cast<uint8_t*>(data_), nbytes_); }
 };
 
-constexpr uint64_t kHugePage = uint64_t{2} << 20;
-
-// Memory for weights, on huge pages where there are whole ones: kernels stream them, which misses the TLB at each small
-// page.
 Status map_anonymous(uint64_t nbytes, uint8_t** data) {
-  const uint64_t spare = nbytes >= kHugePage ? kHugePage : 0;  // to begin at a huge page; given back below
-  void* memory = ::mmap(nullptr, nbytes + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     return error(HT_OUT_OF_MEMORY, "cannot get %llu bytes for the bundle: %s", static_cast<unsigned long long>(nbytes),
                  std::strerror(errno));
   }
   *data = static_cast<uint8_t*>(memory);
-  if (spare == 0) return Status();
-  const uint64_t before = -reinterpret_cast<uintptr_t>(memory) % kHugePage;
-  const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  const uint64_t used = (before + nbytes + page - 1) / page * page;
-  if (before > 0) ::munmap(*data, before);
-  if (used < nbytes + spare) ::munmap(*data + used, nbytes + spare - used);
-  *data += before;
-  ::madvise(*data, nbytes, MADV_HUGEPAGE);  // a kernel without huge pages ignores it
   return Status();
 }
 
