@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.fuzz.bundle_cuda import with_tiny_of
 from tests.fuzz.judge import Call, Oracle
 from tests.fuzz.program import Line, Program
 from tests.fuzz.tensors import TensorSpec
@@ -270,3 +271,9 @@ def test_a_function_is_near_its_zero_by_cancellation() -> None:
     p = program("torch.digamma(x0 * 1e-3 + 1.4616321449683623)", "v0 * 3", dtype="float64")
     assert verdict(p, lambda t: t + 2.0**-51) is None
     assert verdict(p, lambda t: t + 1e-9)
+
+
+def test_only_numbers_too_small_for_an_atomic_sum_are_taken_for_eagers() -> None:
+    want, got = torch.tensor([2e-40, 2e-40, 2e-40, 1.0, 0.0]), torch.tensor([0.0, 1e-40, 1.0, 0.0, 1e-37])
+    assert with_tiny_of(want, got).tolist() == [want[0].item(), want[1].item(), 1.0, 0.0, got[4].item()]
+    assert with_tiny_of(want.double(), got.double()).tolist() == got.double().tolist()
