@@ -164,7 +164,7 @@ def _abs(b: Builder, x: ComplexValue) -> Value:
 
 @_complex("angle.default")
 def _angle(b: Builder, x: ComplexValue) -> Value:
-    return b.pw("atan2", x.im, x.re)
+    return b.pw("atan2", *(b.to(part, b.result.dtype) for part in (x.im, x.re)))
 
 
 @_complex("exp.default")

@@ -132,6 +132,8 @@ def _triangle_indices(b: Builder, row: int, col: int, offset: int = 0, **_: Any)
 
     make = torch.tril_indices if "tril" in b.origin.op else torch.triu_indices
     rows, columns = (list(map(int, part)) for part in make(row, col, offset))
+    if not rows:
+        return b.full((2, 0), 0, b.result.dtype)
     if len(rows) > 4096:
         raise Refusal(f"{len(rows)} triangle indices written out: build them with torch.tril on a mask")
     parts = [[b.full((1,), v, DType.I64) for v in part] for part in (rows, columns)]

@@ -88,8 +88,8 @@ def _grouped_mm(
 @converts("aten.linear.default")
 def _linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> Value:
     """x @ weight^T + bias, on x flattened to rows."""
-    if weight.rank == 1:
-        out = product(b, x, weight)
+    if weight.rank == 1 or not x.dtype.is_float:
+        out = product(b, x, weight if weight.rank == 1 else b.swap(weight, 0, 1))
         return b.pw("add", out, bias) if bias is not None else out
     rows = x if x.rank == 2 else b.reshape(x, (ex.product(x.shape[:-1]), x.shape[-1]))
     out = b.matmul(rows, b.swap(weight, 0, 1), wide=bias is not None)
@@ -174,6 +174,8 @@ def _convolution(
 ) -> Value:
     """x [N, C, *S] or [C, *S]; see Graph's conv."""
     spatial = weight.rank - 2
+    if not x.dtype.is_float:
+        raise Refusal(f"a convolution of {x.dtype}: convert its operands to a float type")
     if not 1 <= spatial <= 3:
         raise Refusal(f"convolution over {spatial} dims")
     batched = x.rank == weight.rank

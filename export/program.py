@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from hardtack.export.convert import Failure, Walk, raise_failures
 from hardtack.export.errors import InputSpecError, MutationError, RangeError
 from hardtack.export.interface import Interface, add_made, plain_name, read_inputs, states_of
 from hardtack.export.literal_sizes import state_literals
+from hardtack.export.lower_bounds import raised
 from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared, check_guard
 from hardtack.export.rewrite import RULES, Rule, simplify
@@ -55,12 +56,28 @@ def to_entry(
     rules: Sequence[Rule] = RULES,
 ) -> EntryGraph:
     """Convert a program. Constants go to `store`; the buffers in state_names become states; rules simplify it."""
-    ep = captured.ep
+    ep, declared = captured.ep, captured.declared
     _refuse_input_mutation(ep)
-    _refuse_specialised(ep, captured.declared)
+    _refuse_specialised(ep, declared)
+    while True:
+        found = _convert(name, captured, declared, store, state_names)
+        higher = raised(found.graph.guards, found.graph.syms)
+        if not higher:
+            break
+        # again, with bounds that conversion itself can use; each turn raises one, and none beyond what a guard asks
+        declared = replace(declared, least={**declared.least, **higher})
+    verify_graph(found.graph)
+    return replace(found, graph=simplify(found.graph, store, rules))
+
+
+def _convert(
+    name: str, captured: Captured, declared: Declared, store: ConstantStore, state_names: frozenset[str]
+) -> EntryGraph:
+    """The entry's graph, as it was captured."""
+    ep = captured.ep
     b, sizes = Builder(), Sizes(captured.folded)
     state_literals(ep, sizes)
-    face = read_inputs(ep, b, sizes, store, state_names, captured.declared)
+    face = read_inputs(ep, b, sizes, store, state_names, declared)
     failures: list[Failure] = []
     walk = Walk(b, sizes, failures, ep.graph_module)
     walk.env.update(face.env)
@@ -69,22 +86,19 @@ def to_entry(
     add_made(face, b, store)
     values, out_tree, finals = _outputs(ep, walk, face)
     bindings = tuple(face.syms)
-    guards = _guards(captured, sizes, b, bindings)
-    names = tuple(_unique(leaf_names(out_tree, "output")))
     graph = Graph(
         name=name,
         inputs=tuple(face.inputs),
         outputs=tuple(v.name for v in values),
-        output_names=names,
+        output_names=tuple(_unique(leaf_names(out_tree, "output"))),
         constants=tuple(face.constants),
         states=states_of(face, finals, lambda key: not store[key].array.any()),
         ops=tuple(b.ops),
         syms=bindings,
-        guards=guards,
+        guards=_guards(captured, sizes, b, bindings),
         types=dict(b.types),
     )
-    verify_graph(graph)
-    return EntryGraph(simplify(graph, store, rules), _in_tree(ep, face), out_tree)
+    return EntryGraph(graph, _in_tree(ep, face), out_tree)
 
 
 def _in_tree(ep: ExportedProgram, face: Interface) -> Tree:

@@ -78,11 +78,13 @@ class DimRange:
 class Declared:
     """The declared dynamic dimensions: by (input name, dim), None as dim for an integer input.
 
-    `ranges` are torch's, used for programs that were exported elsewhere, by (input name, dim) too.
+    `ranges` are torch's, used for programs that were exported elsewhere, by (input name, dim) too; `least` are lowest
+    sizes that the program's own conditions tell (lower_bounds.py).
     """
 
     dims: dict[tuple[str, int | None], DimRange] = field(default_factory=dict)
     ranges: dict[tuple[str, int | None], tuple[int, int | None]] = field(default_factory=dict)
+    least: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
 
     def same_dim(self, a: tuple[str, int | None], b: tuple[str, int | None]) -> bool:
         """True if two dimensions were declared by the same named Dim: their sizes are equal by contract."""
@@ -97,9 +99,9 @@ class Declared:
         lo, hi = self.ranges.get((name, dim), (0, None))
         wish = found.name if found is not None and found.name and found.formula is None else f"s{position}"
         if found is not None and found.kind == "named" and found.formula is None:
-            return wish, found.lo or 0, found.hi
+            return wish, max(found.lo or 0, self.least.get((name, dim), 0)), found.hi
         # torch's lowest size for a dynamic dimension is 2, which no user asked for
-        return wish, lo if lo > _LAST_TORCH_DEFAULT else 0, hi
+        return wish, max(lo if lo > _LAST_TORCH_DEFAULT else 0, self.least.get((name, dim), 0)), hi
 
 
 def samples(lo: int, hi: int | None) -> list[int]:
@@ -110,7 +112,9 @@ def samples(lo: int, hi: int | None) -> list[int]:
 
 
 def assignments(syms: list[Sym], ranges: Mapping[Sym, DimRange | None]) -> Iterator[dict[str, int]]:
-    """Sizes for all of syms at once, as the declarations allow them: dimensions derived from one root move together."""
+    """Sizes for all of syms at once, as the declarations and the symbols' bounds allow them: dimensions derived from
+    one root move together.
+    """
     roots: dict[str, list[int]] = {}
     for s in syms:
         found = ranges.get(s)
@@ -120,7 +124,9 @@ def assignments(syms: list[Sym], ranges: Mapping[Sym, DimRange | None]) -> Itera
             roots.setdefault(found.name if found is not None and found.name else s.name, samples(s.lo, s.hi))
     for values in itertools.islice(itertools.product(*roots.values()), _MANY):
         by_root = dict(zip(roots, values, strict=True))
-        yield {s.name: _size(s, ranges.get(s), by_root) for s in syms}
+        sizes = {s.name: _size(s, ranges.get(s), by_root) for s in syms}
+        if all(s.lo <= sizes[s.name] and (s.hi is None or sizes[s.name] <= s.hi) for s in syms):
+            yield sizes
 
 
 def _size(s: Sym, found: DimRange | None, by_root: Mapping[str, int]) -> int:

@@ -72,15 +72,21 @@ def _pool(s: Step) -> torch.Tensor:
     dims = list(range(-n, 0))
     if s.attr("kind") == "max":
         return _windows(s, x, _lowest(x)).amax(dims)
-    total, count = _windows(s, x, 0).sum(dims), s.attr("count")
-    if isinstance(count, int):
-        return total / count
-    if count == "valid":
-        return total / _windows(s, torch.ones_like(x[:1, :1]), 0).sum(dims)
-    size = 1
-    for k in s.attr("kernel"):
-        size *= k
-    return total / size
+    return _quotient(_windows(s, x, 0).sum(dims), _count(s, x))
+
+
+def _quotient(total: torch.Tensor, count: torch.Tensor | int) -> torch.Tensor:
+    return total / count if total.is_floating_point() else torch.div(total, count, rounding_mode="trunc")
+
+
+def _count(s: Step, x: torch.Tensor) -> torch.Tensor | int:
+    """What an average divides by."""
+    kernel = s.attr("kernel")
+    if isinstance(s.attr("count"), int):
+        return int(s.attr("count"))
+    if s.attr("count") == "valid":
+        return _windows(s, torch.ones_like(x[:1, :1]), 0).sum(list(range(-len(kernel), 0)))
+    return int(math.prod(kernel))
 
 
 def _pool_index(s: Step) -> torch.Tensor:

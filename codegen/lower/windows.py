@@ -73,8 +73,10 @@ def lower_pool(low: Lowering, op: Op) -> None:
 
 
 def _average(b: NestBuilder, total: Arg, count: Expr) -> Arg:
-    """total / count in total's type; by a constant as a product."""
+    """total / count in total's type; by a constant as a product. Integers are rounded towards zero."""
     dtype, known = b.dtype(total), int_value(count)
+    if not dtype.is_float:
+        return b.compute("truncdiv", total, b.cast(b.index(count), dtype))
     if known is not None:
         return b.compute("mul", total, lit_of(1.0 / known, dtype))
     return b.compute("div", total, b.cast(b.index(count), dtype))

@@ -104,6 +104,11 @@ def pool_suites() -> Iterator[Suite]:
     yield Suite(
         "pool_f64", {k: f for k, f in pool_rows().items() if "adaptive" not in k}, [[x[0].double()] for x in images[:1]]
     )
+    kept = ("max", "max_dilated", "max_index", "avg", "avg_ceil")
+    whole = {k: f for k, f in pool_rows().items() if k in kept}
+    whole["one_dim"] = lambda x: (F.avg_pool1d(x[0], 4, 3, 1), F.lp_pool2d(x, 2, 2))
+    whole["three_dims"] = lambda x: F.avg_pool3d(x, (2, 3, 2))
+    yield Suite("pool_i64", whole, [[(normal(2, 5, 13, 16) * 9).long()]])
     yield Suite(
         "pool_nan",
         ints,

@@ -1,6 +1,7 @@
-"""How much of torch's own op suite converts: one sample of each OpInfo entry through export, Graph and reference.
+"""How much of torch's own op suite converts: one sample of each OpInfo entry through export, Graph and reference, or
+with --bundle through a file that this CPU runs.
 
-    python tests/export/opinfo_coverage.py [--samples N] [--dtype float32] [--only TEXT] [--verbose]
+    python tests/export/opinfo_coverage.py [--samples N] [--dtype float32] [--bundle] [--only TEXT] [--verbose]
 
 Needs the package expecttest. Prints one line for each entry that is not equal to eager, and the totals: equal,
 refused (an ExportError, with its reason), different, crashed. Not a test: a map of what is missing.
@@ -12,12 +13,16 @@ import argparse
 import collections
 import signal
 import sys
+import tempfile
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
+import hardtack
 from hardtack.export import ExportError, to_graphs
 from hardtack.export.reference import outputs, run
 
@@ -46,18 +51,32 @@ def prepare(op: Any, sample: Any) -> tuple[Sample, tuple[torch.Tensor, ...]]:
     return Sample(op, leaves, spec), tensors
 
 
-def judge(op: Any, sample: Any) -> tuple[str, str]:
+def through_graph(module: Sample, tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    """The results of the captured graph, op by op."""
+    exported = to_graphs(module, tensors)
+    graph = exported.entries["forward"].graph
+    values = run(graph, exported.store, {i.name: t for i, t in zip(graph.inputs, tensors, strict=True)})
+    return list(outputs(graph, values))
+
+
+def through_bundle(module: Sample, tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    """The results of compiled kernels."""
+    with tempfile.TemporaryDirectory(prefix="hardtack_opinfo_") as folder:
+        path = Path(folder) / "op.pkg"
+        hardtack.export(module, tensors, path=path, targets=["cpu"], progress=False)
+        found = pytree.tree_leaves(hardtack.load(path, device="cpu").session()(*tensors))
+    return [torch.as_tensor(t) for t in found]
+
+
+def judge(op: Any, sample: Any, through: Callable[..., list[torch.Tensor]]) -> tuple[str, str]:
     """(verdict, detail) of one sample."""
     module, tensors = prepare(op, sample)
     with torch.no_grad():
         want = [w for w in pytree.tree_leaves(module(*(t.clone() for t in tensors))) if isinstance(w, torch.Tensor)]
     try:
-        exported = to_graphs(module, tensors)
+        got = through(module, tensors)
     except ExportError as error:
         return "refused", " ".join(str(error).split())[:180]
-    graph = exported.entries["forward"].graph
-    values = run(graph, exported.store, {i.name: t for i, t in zip(graph.inputs, tensors, strict=True)})
-    got = outputs(graph, values)
     if len(got) != len(want):
         return "different", f"{len(got)} outputs, eager {len(want)}"
     for g, w in zip(got, want, strict=True):
@@ -77,6 +96,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=1)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--bundle", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
@@ -85,6 +105,7 @@ def main() -> int:
 
     totals: collections.Counter[str] = collections.Counter()
     signal.signal(signal.SIGALRM, _timeout)
+    through = through_bundle if options.bundle else through_graph
     entries: list[Any] = list(op_db)
     for op in entries:
         name = f"{op.name}.{op.variant_test_name}".rstrip(".")
@@ -96,7 +117,7 @@ def main() -> int:
             samples: Any = op.sample_inputs("cpu", dtype)
             for i, sample in zip(range(options.samples), samples, strict=False):
                 signal.alarm(_SECONDS)
-                verdict, detail = judge(op.op, sample)
+                verdict, detail = judge(op.op, sample, through)
                 if verdict != "equal":
                     detail = f"sample {i}: {detail}"
                     break

@@ -34,6 +34,11 @@ ROWS: list[Row] = [
         (randn(24, 16).bfloat16(), randn(3, 16, 8).bfloat16(), torch.tensor([8, 8, 24], dtype=torch.int32)),
     ),
     ("int_matmul", lambda x: (x @ x.mT, x[0] @ x[0].T), (WHOLE,)),
+    (
+        "linear_of_integers",
+        lambda x: (F.linear(x, x[0]), F.linear(x, x[0], x[0, :, 0]), F.linear(x, x[0, 0])),
+        (WHOLE,),
+    ),
     ("tensordot", lambda x: (torch.tensordot(x, x, ([1, 2], [1, 2])), torch.kron(x[0], x[0])), (X,)),
     (
         "layer_norm",
@@ -123,6 +128,17 @@ ROWS: list[Row] = [
             F.avg_pool2d(x, 2, divisor_override=3),
         ),
         (IMAGE,),
+    ),
+    (
+        "avg_pool_of_integers",
+        lambda x: (
+            F.avg_pool1d(x, 2),
+            F.avg_pool2d(x, 3, 2, 1),
+            F.avg_pool2d(x, 3, 2, 1, True, False),
+            F.avg_pool2d(x, 2, divisor_override=-3),
+            F.lp_pool2d(x, 2, 2),
+        ),
+        (WHOLE,),
     ),
     (
         "avg_pool_ceil",

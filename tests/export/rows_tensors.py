@@ -53,6 +53,7 @@ ROWS: list[Row] = [
     ("eye", lambda x: (x @ torch.eye(8), torch.eye(3, 5)), (X,)),
     ("tril", lambda x: (x.tril(), x.triu(1), x.tril(-1), torch.ones(4, 4).triu(2) + x[..., :4]), (X,)),
     ("tril_indices", lambda x: torch.tril_indices(4, 8) + 0 * x[0, 0, 0].long(), (X,)),
+    ("no_indices", lambda x: (torch.tril_indices(0, 3) + 1, torch.triu_indices(2, 3, 7), x.long().angle()), (X,)),
     ("one_hot", lambda i: F.one_hot(i, 50), (IDS,)),
     ("sum", lambda x: (x.sum(), x.sum(1), x.sum((0, 2), keepdim=True), x.sum(dtype=torch.float64)), (X,)),
     ("sum_int", lambda x: (x.sum(), x.to(torch.int8).sum(1), x.prod(2), x.float().mean(1)), (WHOLE % 3,)),

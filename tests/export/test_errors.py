@@ -199,9 +199,10 @@ def test_ranges_that_hold(module: nn.Module, dim: Any) -> None:
     to_graphs(module.eval(), (X,), None, ({0: dim},))
 
 
-def test_lower_bound_becomes_a_guard() -> None:
+def test_a_condition_becomes_a_lower_bound() -> None:
     graph = entry(to_graphs(MoreThanFive().eval(), (X,), None, ({0: Dim("B")},))).graph
-    assert [g.text for g in graph.guards] == ["5 < B"]
+    assert [(b.sym.name, b.sym.lo, b.sym.hi) for b in graph.syms] == [("B", 6, None)]
+    assert graph.guards == ()
 
 
 def test_two_names_for_equal_sizes() -> None:
@@ -357,18 +358,19 @@ def test_code_that_treats_a_small_size_apart(
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize(
-    ("module", "guards"),
+    ("module", "least", "guards"),
     [
-        (_more_than_one, ["1 < s0"]),
-        (_is_one, ["s0 != 1"]),
-        (_any_row, ["s0 != 0"]),
-        (_any_element, ["0 < 8*s0"]),
-        (_not_seven, ["s0 != 7"]),
-        (Divides(), ["s0 != 0"]),
-        (Squeezed(), ["squeeze would drop a dimension of size 1: s0 != 1"]),
-        (Largest(), ["max needs an element: 1 <= s0"]),
+        (_more_than_one, 2, []),
+        (_is_one, 0, ["s0 != 1"]),
+        (_any_row, 1, []),
+        (_any_element, 1, []),
+        (_not_seven, 0, ["s0 != 7"]),
+        (Divides(), 1, []),
+        (Squeezed(), 0, ["squeeze would drop a dimension of size 1: s0 != 1"]),
+        (Largest(), 1, []),
     ],
 )
-def test_small_sizes_become_input_checks(module: nn.Module, guards: list[str], strict: bool) -> None:
+def test_small_sizes_become_input_checks(module: nn.Module, least: int, guards: list[str], strict: bool) -> None:
     graph = entry(to_graphs(module.eval(), (X,), None, ({0: ANY},), strict)).graph
+    assert [b.sym.lo for b in graph.syms] == [least]
     assert [g.text for g in graph.guards] == guards

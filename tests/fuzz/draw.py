@@ -19,7 +19,10 @@ from tests.fuzz.tensors import DTYPES, FLOATS, INTS, TensorSpec
 
 MOST_NUMEL = 300_000
 SYMBOLS = {"n": 11, "m": 19}
-"""Symbol -> its size in the example: sizes that no static dimension has, so that a size says whether it is dynamic."""
+EVEN_SYMBOLS = {"n": 12, "m": 20}
+"""Symbol -> its size in the example: sizes that no static dimension has, so that a size says whether it is dynamic.
+What halves a size wants an even one.
+"""
 LENGTHS = (1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 10, 12, 16, 20)
 SIZES = {
     "small": (1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 13, 16, 17),
@@ -52,13 +55,23 @@ class Family:
 
 @dataclass(frozen=True)
 class Regime:
-    """What a program is like. main: the dtype of most of its tensors; dynamic: "", "named" or "auto"."""
+    """What a program is like. main: the dtype of most of its tensors; dynamic: "" or as Program has it; even: dynamic
+    sizes are even in the example.
+    """
 
     main: str
     sizes: str
     dynamic: str
     two_symbols: bool
     most_numel: int
+    even: bool
+
+    def symbols(self) -> dict[str, int]:
+        """Each symbol's size in the example; {} for a program of fixed sizes."""
+        if not self.dynamic:
+            return {}
+        sizes = EVEN_SYMBOLS if self.even else SYMBOLS
+        return dict(sizes) if self.two_symbols else {"n": sizes["n"]}
 
 
 class Unfit(Exception):
@@ -68,8 +81,9 @@ class Unfit(Exception):
 def regime(r: random.Random) -> Regime:
     main = r.choices(FLOATS, (64, 13, 13, 10))[0]
     sizes = r.choices(tuple(SIZES), (60, 22, 6, 12))[0]
-    dynamic = r.choices(("", "named", "auto"), (72, 18, 10))[0]
-    return Regime(main, sizes, dynamic, dynamic != "" and r.random() < 0.3, 120_000 if sizes == "long" else 30_000)
+    dynamic = r.choices(("", "named", "open", "auto"), (70, 10, 8, 12))[0]
+    two, even = dynamic != "" and r.random() < 0.3, dynamic != "" and r.random() < 0.4
+    return Regime(main, sizes, dynamic, two, 120_000 if sizes == "long" else 30_000, even)
 
 
 @dataclass
@@ -117,8 +131,12 @@ class Drawer:
     def value(self, name: str) -> torch.Tensor:
         return self.values[name]
 
+    def symbol(self) -> int:
+        """The first dynamic size."""
+        return self.regime.symbols()["n"]
+
     def is_symbolic(self, size: int) -> bool:
-        return self.dynamic and size in SYMBOLS.values()
+        return size in self.regime.symbols().values()
 
     def has_symbols(self, t: torch.Tensor) -> bool:
         return any(self.is_symbolic(n) for n in t.shape)
@@ -130,7 +148,8 @@ class Drawer:
 
     def size(self) -> int:
         if self.dynamic and self.r.random() < 0.35:
-            return SYMBOLS["m"] if self.regime.two_symbols and self.r.random() < 0.4 else SYMBOLS["n"]
+            sizes = self.regime.symbols()
+            return sizes["m"] if "m" in sizes and self.r.random() < 0.4 else sizes["n"]
         n = self.r.choice(SIZES[self.regime.sizes])
         return n if not self.is_symbolic(n) else n + 1
 
@@ -155,7 +174,7 @@ class Drawer:
             dtype = self.main if r.random() < 0.75 else DTYPES[r.choice(tuple(DTYPES))]
         sizes = self.shape() if shape is None else tuple(shape)
         fills = ["normal"] * 8 + (["quarters", "quarters", "positive", "special"] if dtype.is_floating_point else [])
-        symbols = {n: s for s, n in SYMBOLS.items() if self.dynamic and (s == "n" or self.regime.two_symbols)}
+        symbols = {n: s for s, n in self.regime.symbols().items()}
         spec = TensorSpec(
             f"x{len(self._state.inputs)}",
             tuple(symbols.get(n, n) for n in sizes),
@@ -165,7 +184,7 @@ class Drawer:
             r.choice(("dense", "dense", "dense", "permuted", "strided", "expanded", "offset", "channels_last")),
             limits,
         )
-        made = spec.make(SYMBOLS)
+        made = spec.make(self.regime.symbols())
         self._state.inputs.append(spec)
         self.values[spec.name] = made
         self._state.frozen.add(made.untyped_storage().data_ptr())
@@ -366,7 +385,7 @@ class Drawer:
             tuple(i for i in s.inners if f"self.{i.name}" in read),
             tuple(s.lines),
             outputs,
-            tuple((name, n) for name, n in SYMBOLS.items() if name in used),
+            tuple((name, n) for name, n in self.regime.symbols().items() if name in used),
             self.regime.dynamic if used else "",
             tuple(line.family for line in s.lines),
         )

@@ -71,7 +71,9 @@ class Inner:
 
 @dataclass(frozen=True)
 class Program:
-    """One module. sizes: each symbol's size in the example; dynamic: "", "named" or "auto"."""
+    """One module. sizes: each symbol's size in the example; dynamic: "", "named" (Dim("n", max=1024), or twice such a
+    one where the example's sizes are even), "open" (Dim("n")) or "auto" (Dim.DYNAMIC).
+    """
 
     seed: int
     inputs: tuple[TensorSpec, ...]
@@ -98,12 +100,20 @@ class Program:
         """As torch.export takes them; None for a program of fixed sizes."""
         if not self.dynamic or not any(i.symbols() for i in self.inputs):
             return None
-        named = {s: torch.export.Dim(s, max=1024) for s, _ in self.sizes}
-        auto = torch.export.Dim.DYNAMIC
-        return tuple(
-            {d: (named[s] if self.dynamic == "named" else auto) for d, s in i.symbols().items()} or None
-            for i in self.inputs
-        )
+        dims = {s: self.dim(s) for s, _ in self.sizes}
+        return tuple({d: dims[s] for d, s in i.symbols().items()} or None for i in self.inputs)
+
+    def dim(self, symbol: str) -> Any:
+        """How the program declares a dynamic size."""
+        return eval(self.dim_text(symbol), {"torch": torch})
+
+    def dim_text(self, symbol: str) -> str:
+        if self.dynamic == "auto":
+            return "torch.export.Dim.DYNAMIC"
+        if self.dynamic == "open":
+            return f'torch.export.Dim("{symbol}")'
+        even = not self.example_sizes()[symbol] % 2
+        return f'2 * torch.export.Dim("half_{symbol}", max=512)' if even else f'torch.export.Dim("{symbol}", max=1024)'
 
 
 def behind(program: Program, output: int) -> list[Line]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.fuzz.outcome import Outcome
 from tests.fuzz.program import Program, source
 from tests.fuzz.tensors import Sizes, TensorSpec, sources
-from tests.fuzz.ways import SIZES
+from tests.fuzz.ways import sizes_of
 
 _HEAD = '''"""{title}"""
 
@@ -72,8 +72,7 @@ def _calls(program: Program, outcome: Outcome) -> list[tuple[Sizes, int]]:
     """The example three times, as a session gets it, and the sizes at which it failed."""
     found: list[tuple[Sizes, int]] = [(program.example_sizes(), salt) for salt in (0, 1, 0)]
     if program.dynamic_shapes() is not None:
-        used = program.example_sizes()
-        rows = ({s: n for s, n in row if s in used} for row in SIZES)
+        rows = map(dict, sizes_of(program))
         found += [(row, 0) for row in rows if all(f"{s} = {n}" in outcome.text for s, n in row.items())]
     return found
 
@@ -95,8 +94,4 @@ def _running(program: Program, way: str) -> str:
 
 
 def _dims(program: Program, spec: TensorSpec) -> str:
-    def dim(symbol: str) -> str:
-        named = f'torch.export.Dim("{symbol}", max=1024)'
-        return named if program.dynamic == "named" else "torch.export.Dim.DYNAMIC"
-
-    return f"{{{', '.join(f'{d}: {dim(s)}' for d, s in spec.symbols().items())}}}"
+    return f"{{{', '.join(f'{d}: {program.dim_text(s)}' for d, s in spec.symbols().items())}}}"

@@ -21,7 +21,9 @@ Report = Callable[[Outcome], None]
 Way = Callable[[Sequence[Program], Report], None]
 
 SIZES = tuple((("n", n), ("m", m)) for n, m in ((1, 1), (2, 3), (37, 5), (0, 1), (130, 23), (16, 1), (5, 64), (257, 2)))
-"""Sizes that programs with dynamic dimensions are run at beside the example's."""
+"""Sizes that programs with dynamic dimensions are run at beside the example's; all but one row are made even where the
+example's are.
+"""
 
 MOST_NUMEL = 2**19
 """Of all inputs together; a cube of 257, or an image of that behind 64 channels, would take minutes, in eager's
@@ -53,9 +55,18 @@ def sized_calls(program: Program) -> tuple[Plan, ...]:
     """One call at each other size; () for a program of fixed sizes."""
     if program.dynamic_shapes() is None:
         return ()
-    used = {name for name, _ in program.sizes}
-    sizes = dict.fromkeys(tuple((s, n) for s, n in row if s in used) for row in SIZES)
-    return tuple(Plan((Call(row, 0),)) for row in sizes if _numel(program, dict(row)) <= MOST_NUMEL)
+    return tuple(Plan((Call(row, 0),)) for row in sizes_of(program) if _numel(program, dict(row)) <= MOST_NUMEL)
+
+
+def sizes_of(program: Program) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """Each row of sizes at which the program is run beside the example's."""
+    used = program.example_sizes()
+    even = not any(n % 2 for n in used.values())
+    rows = (tuple((s, n + (even and n != _ODD and n % 2)) for s, n in row if s in used) for row in SIZES)
+    return tuple(dict.fromkeys(rows))
+
+
+_ODD = 37
 
 
 def _numel(program: Program, sizes: dict[str, int]) -> int:

@@ -13,6 +13,7 @@ from tests.fuzz.families import (
     pointwise,
     products,
     reductions,
+    sizes,
     views,
     writes,
 )
@@ -22,6 +23,7 @@ FAMILIES: tuple[Family, ...] = (
     *losses.FAMILIES,
     *reductions.FAMILIES,
     *views.FAMILIES,
+    *sizes.FAMILIES,
     *indexing.FAMILIES,
     *products.FAMILIES,
     *behind.FAMILIES,

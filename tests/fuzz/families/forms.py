@@ -7,7 +7,8 @@
 {last}    a's last size, {first} its first, {s} that at {d}   {main}    the program's main dtype
 {there}   a's own elements, read at other places              {one}     a tensor with one index of a's first dimension
 {scale}   a weight that varies along some of a's dimensions   {by}      integers to divide by, none of them 0
-{bits}    counts to shift by, also the width and beyond
+{bits}    counts to shift by, also the width and beyond        {at}      ":, " up to {d}, to be followed by a slice
+{size}    a size of any value, as {s} is one of a's
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Slots(dict[str, str]):
             at = self["d"] if key == "s" else _SIZES[key]
             n = t.shape[int(at)]
             return f"{a}.shape[{at}]" if g.is_symbolic(n) else str(n)
+        if key == "at":
+            return ":, " * (int(self["d"]) % max(1, t.dim()))
         simple: dict[str, Callable[[], object]] = {
             "b": lambda: there(g, a) if g.r.random() < 0.12 else g.partner(a),
             "same": lambda: g.alike(a),
@@ -58,6 +61,7 @@ class Slots(dict[str, str]):
             "scale": lambda: scale(g, tuple(t.shape), t.dtype),
             "by": lambda: divisor(g, a),
             "bits": lambda: shift(g, a),
+            "size": lambda: size(g),
         }
         return str(simple[key]())
 
@@ -82,6 +86,15 @@ def there(g: Drawer, a: str) -> str:
     if d % t.dim() != e % t.dim() and t.shape[d] == t.shape[e]:
         forms += [f"{a}.transpose({d}, {e})"] * 2
     return g.r.choice(forms)
+
+
+def size(g: Drawer) -> str:
+    """A size of some value; a dynamic one, if there is any."""
+    name = g.pick(g.has_symbols, 0.3) or g.anything()
+    shape = g.value(name).shape
+    found = [d for d, n in enumerate(shape) if g.is_symbolic(n)] or list(range(len(shape)))
+    d = g.r.choice(found)
+    return f"{name}.shape[{d}]" if g.is_symbolic(shape[d]) else str(shape[d])
 
 
 def one_index(g: Drawer, a: str) -> str:

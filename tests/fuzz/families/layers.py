@@ -16,10 +16,10 @@ def image(g: Drawer, rank: int, channels: tuple[int, ...], sizes: tuple[int, ...
         return t.dtype == g.main and t.dim() == rank + 2 and not g.is_symbolic(t.shape[1]) and t.numel() > 0
 
     def new() -> str:
-        batch = 11 if g.dynamic and r.random() < 0.5 else r.choice((1, 2, 3))
+        batch = g.symbol() if g.dynamic and r.random() < 0.5 else r.choice((1, 2, 3))
         spatial = [r.choice(sizes) for _ in range(rank)]
         if g.dynamic and r.random() < 0.3:
-            spatial[0] = 11
+            spatial[0] = g.symbol()
         return g.input((batch, r.choice(channels), *spatial), g.main)
 
     return g.operand(fits, new)
