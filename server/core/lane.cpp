@@ -247,9 +247,9 @@ void Lane::take_outputs(Pending& pending, std::int64_t first_row, std::int64_t a
   }
 }
 
-Failure Lane::run_session(const Entry& entry, std::size_t nbytes) {
+Failure Lane::run_session(const Entry& entry, std::size_t nbytes, std::uint64_t client) {
   std::optional<Spread::Run> run;
-  if (spread_) run.emplace(*spread_, &entry, nbytes);
+  if (spread_) run.emplace(*spread_, &entry, nbytes, client);
   {
     const std::lock_guard<std::mutex> lock(run_mutex_);
     began_ = Clock::now();
@@ -299,7 +299,7 @@ Failure Lane::execute(Requests& batch, Statistics::Run& run) {
   }
   const auto filled = Clock::now();
   outputs_.assign(first.entry->outputs.size(), ht_tensor{});
-  if (Failure failed = run_session(*first.entry, nbytes_of(batch))) {
+  if (Failure failed = run_session(*first.entry, nbytes_of(batch), first.request.client)) {
     const bool began = failed->code != Code::kInvalid && failed->code != Code::kNoMemory;
     if (began) first.states = Pending::States::kMovedOn;
     return in_words(std::move(failed));

@@ -67,7 +67,7 @@ class Lane {
   Failure in_words(Failure failed) const;
   Failure answer(Requests& batch, std::int64_t rows);
   Failure execute(Requests& batch, Statistics::Run& run);
-  Failure run_session(const Entry& entry, std::size_t nbytes);
+  Failure run_session(const Entry& entry, std::size_t nbytes, std::uint64_t client);
   Error why_stopped(const Entry& entry) const;
   Failure fill_inputs(const Requests& batch, std::int64_t rows);
   Failure make_room(Pending& pending, std::int64_t all_rows) const;

@@ -2,21 +2,26 @@
 //
 // Requests are work for several threads already: a run that takes workers while other runs want the processors, or that
 // is over before they are awake, delays others and gains nothing. So a session's parallel regions go to the shared pool
-// only while no other session runs, and only if a run of that kind takes long enough to be worth it.
+// only while no other session runs, and only if a run of that kind takes long enough to be worth it: longer where
+// several clients ask at once, since what a spread run gains there is taken from the next one.
 #ifndef HARDTACK_SERVER_CORE_SPREAD_H
 #define HARDTACK_SERVER_CORE_SPREAD_H
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <hardtack/hardtack.hpp>
 
 namespace hardtack::serve {
 
-/// The pool that all sessions share, and how many of them run now.
+/// The pool that all sessions share, how many of them run now, and how crowded it has been lately.
 struct Workers {
   hardtack::Pool pool;  // empty: each session has threads of its own
   std::atomic<int> running{0};
+  std::atomic<std::uint64_t> client{0};  // whose the last run was
+  // The part of the last runs, some tens, that began while another was under way or behind another client's.
+  std::atomic<double> crowd{0};
 };
 
 /// The threads of one session; used by one thread at a time. Must outlive the session.
@@ -36,9 +41,10 @@ class Spread {
   bool is_short(const void* kind, std::size_t nbytes) const;
 
   /// Lives as long as a run of the session. Runs of the same `kind` take time in proportion to `nbytes`, about.
+  /// `client`: any number that tells apart those who ask; 0 where that is not known.
   class Run {
    public:
-    Run(Spread& spread, const void* kind, std::size_t nbytes);
+    Run(Spread& spread, const void* kind, std::size_t nbytes, std::uint64_t client);
     ~Run();
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
@@ -53,15 +59,21 @@ class Spread {
   };
 
  private:
+  static double note(Workers& workers, std::uint64_t client);
+  bool is_worth_it(bool crowded, const void* kind, std::size_t nbytes) const;
+
   using Task = void (*)(void* closure, std::int64_t index, std::int32_t worker);
   static void run_entry(void* spread, std::int64_t num_tasks, Task task, void* closure);
 
   Workers& workers_;
   HtParallel parallel_;
   const void* kind_ = nullptr;  // of the last run
-  double ns_per_nbyte_ = 0;     // of the last runs, on one thread; 0: not known
-  int doubt_ = 0;               // more with each run that was long, less with each that was short
-  bool long_ = true;            // the run that is under way
+  // Nanoseconds a byte of the last runs on one thread, at least and at most: a run that was spread tells no more. 0: not
+  // known.
+  double least_ = 0, most_ = 0;
+  int doubt_ = 0;            // more with each run that was long, less with each that was short
+  bool long_ = true;         // the run that is under way is worth spreading
+  bool was_spread_ = false;  // some of its regions have been
 };
 
 }  // namespace hardtack::serve

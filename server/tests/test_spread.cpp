@@ -39,7 +39,7 @@ std::size_t num_threads(const Spread& spread, std::size_t expected) {
 }
 
 void succeed(Spread& spread, std::size_t nbytes) {
-  Spread::Run run(spread, &kKind, nbytes);
+  Spread::Run run(spread, &kKind, nbytes, 1);
   run.succeeded();
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("a run whose kind is not known is spread over the pool") {
   TwoThreads two;
   Spread spread(two.workers);
   CHECK(spread.parallel().nworkers == 2);
-  const Spread::Run run(spread, &kKind, 1);
+  const Spread::Run run(spread, &kKind, 1, 1);
   CHECK(num_threads(spread, 2) == 2);
 }
 
@@ -67,33 +67,76 @@ TEST_CASE("runs that are short stay on their thread, by the bytes they take in")
   Spread spread(two.workers);
   succeed(spread, kMuch);
   {
-    const Spread::Run run(spread, &kKind, 1);
+    const Spread::Run run(spread, &kKind, 1, 1);
     CHECK(num_threads(spread, 1) == 1);
   }
   {
-    const Spread::Run run(spread, &kOther, 1);
+    const Spread::Run run(spread, &kOther, 1, 1);
     CHECK(num_threads(spread, 2) == 2);
   }
-  const Spread::Run run(spread, &kOther, kMuch);
+  const Spread::Run run(spread, &kOther, kMuch, 1);
   CHECK(num_threads(spread, 2) == 2);
 }
 
 TEST_CASE("while another session runs, a run stays on its thread") {
   TwoThreads two;
   Spread spread(two.workers), other(two.workers);
-  const Spread::Run run(spread, &kKind, 1);
+  const Spread::Run run(spread, &kKind, 1, 1);
   {
-    const Spread::Run meanwhile(other, &kKind, 1);
+    const Spread::Run meanwhile(other, &kKind, 1, 1);
     CHECK(num_threads(spread, 1) == 1);
   }
   CHECK(num_threads(spread, 2) == 2);
+}
+
+// A run that takes about a nanosecond a byte.
+void take_a_nanosecond_a_byte(Spread& spread) {
+  Spread::Run run(spread, &kKind, 10'000'000, 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  run.succeeded();
+}
+
+TEST_CASE("a run that others make wait for no thread of its own counts as long as it took") {
+  TwoThreads two;
+  Spread spread(two.workers), other(two.workers);
+  {
+    const Spread::Run meanwhile(other, &kKind, 1, 1);
+    take_a_nanosecond_a_byte(spread);
+  }
+  CHECK(spread.is_short(&kKind, 60'000));
+  CHECK_FALSE(spread.is_short(&kKind, 110'000));
+}
+
+TEST_CASE("a run of some tens of microseconds is spread where one client asks, and not where several do") {
+  TwoThreads two;
+  Spread spread(two.workers), other(two.workers);
+  const auto begin = [&](std::uint64_t client) { const Spread::Run run(spread, &kKind, 60'000, client); };
+  const auto check = [&](std::size_t threads, std::uint64_t client, std::size_t nbytes = 60'000) {
+    const Spread::Run run(spread, &kKind, nbytes, client);
+    CHECK(num_threads(spread, threads) == threads);
+  };
+  for (int i = 0; i < 100; ++i) begin(1);
+  take_a_nanosecond_a_byte(spread);
+  CHECK(spread.is_short(&kKind, 60'000));
+  check(2, 1);
+  check(1, 1, 20'000);
+  for (std::uint64_t i = 0; i < 20; ++i) begin(i);
+  check(1, 1);
+  check(1, 2);
+  for (int i = 0; i < 100; ++i) begin(1);
+  check(2, 1);
+  for (int i = 0; i < 20; ++i) {
+    const Spread::Run meanwhile(other, &kKind, 1, 1);
+    begin(1);
+  }
+  check(1, 1);
 }
 
 TEST_CASE("runs without bytes are not all short") {
   TwoThreads two;
   Spread spread(two.workers);
   {
-    Spread::Run run(spread, &kKind, 0);
+    Spread::Run run(spread, &kKind, 0, 1);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     run.succeeded();
   }
@@ -103,7 +146,7 @@ TEST_CASE("runs without bytes are not all short") {
 TEST_CASE("a run that failed tells nothing about the next") {
   TwoThreads two;
   Spread spread(two.workers);
-  { const Spread::Run run(spread, &kKind, kMuch); }
+  { const Spread::Run run(spread, &kKind, kMuch, 1); }
   CHECK_FALSE(spread.is_short(&kKind, 1));
   succeed(spread, kMuch);
   CHECK(spread.is_short(&kKind, 1));
@@ -114,7 +157,7 @@ TEST_CASE("where the data decides how long a run takes, few long ones are taken 
   Spread spread(two.workers);
   const auto run = [&](bool takes_long) {
     const bool taken_for_short = spread.is_short(&kKind, 1);
-    Spread::Run one(spread, &kKind, 1);
+    Spread::Run one(spread, &kKind, 1, 1);
     if (takes_long) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     one.succeeded();
     return taken_for_short;

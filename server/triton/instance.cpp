@@ -133,7 +133,7 @@ Outcome Instance::run_joined(Session* session, const std::vector<Request*>& grou
   times->compute_start = now_ns();
   *states_good = false;
   std::optional<serve::Spread::Run> running;
-  if (spread_) running.emplace(*spread_, this, staging_.nbytes());
+  if (spread_) running.emplace(*spread_, this, staging_.nbytes(), 0);
   const Status status =
       session->run(model_.contract.entry.c_str(), inputs.data(), inputs.size(), outputs_.data(), outputs_.size());
   if (running && status.ok()) running->succeeded();
