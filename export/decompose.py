@@ -170,6 +170,25 @@ def _nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return torch.where(found.unsqueeze(1), rows, fill_value)
 
 
+def _reduced(loss: Tensor, reduction: int) -> Tensor:
+    """0, 1, 2: none, mean, sum."""
+    if reduction == 0:
+        return loss
+    return loss.mean() if reduction == 1 else loss.sum()
+
+
+def _huber_loss(x: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0) -> Tensor:
+    """Each step rounded to the dtype as eager does: a loss beyond 65504 in float16 is infinity before the mean."""
+    z = (x - target).abs()
+    limit = torch.full((), delta, dtype=x.dtype, device=x.device)
+    return _reduced(torch.where(z < limit, z * 0.5 * z, limit * (z - limit * 0.5)), reduction)
+
+
+def _soft_margin_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
+    """log(1 + exp(-x * target)), each step rounded to the dtype as eager does: exp of 12 is infinity in float16."""
+    return _reduced((-x * target).exp().log1p(), reduction)
+
+
 OWN: dict[str, Callable[..., Any]] = {
     "aten._embedding_bag.default": embedding_bag,
     "aten._embedding_bag_forward_only.default": embedding_bag,
@@ -184,7 +203,7 @@ OWN: dict[str, Callable[..., Any]] = {
 vision-language models."""
 
 
-_ONE_DTYPE = ("aten.huber_loss.default", "aten.soft_margin_loss.default")
+_ONE_DTYPE = {"aten.huber_loss.default": _huber_loss, "aten.soft_margin_loss.default": _soft_margin_loss}
 """Losses of which eager gives the input's dtype, and torch.export the one that both operands are converted to."""
 
 
@@ -214,10 +233,9 @@ def _table() -> dict[Any, Callable[..., Any]]:
             del found[op]
     extra = [getattr(getattr(torch.ops.aten, name), overload) for _, name, overload in map(_parts, TAKEN_APART)]
     found.update(get_decompositions(extra))
-    for name in _ONE_DTYPE:
+    for name, plain in _ONE_DTYPE.items():
         _, op, overload = _parts(name)
-        target = getattr(getattr(torch.ops.aten, op), overload)
-        found[target] = _of_one_dtype(name, found[target])
+        found[getattr(getattr(torch.ops.aten, op), overload)] = _of_one_dtype(name, plain)
     for name, decomposition in OWN.items():
         _, op, overload = _parts(name)
         found[getattr(getattr(torch.ops.aten, op), overload)] = decomposition

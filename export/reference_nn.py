@@ -72,6 +72,8 @@ def _pool(s: Step) -> torch.Tensor:
     dims = list(range(-n, 0))
     if s.attr("kind") == "max":
         return _windows(s, x, _lowest(x)).amax(dims)
+    if x.dtype in (torch.float16, torch.bfloat16):  # the sum of a window may lie beyond what a half type holds
+        return _quotient(_windows(s, x.float(), 0).sum(dims), _count(s, x)).to(x.dtype)
     return _quotient(_windows(s, x, 0).sum(dims), _count(s, x))
 
 

@@ -283,8 +283,10 @@ def verify_opened(bundle: Bundle) -> VerifyReport:
         if name != "manifest.json":
             bundle.check(name)
     bundle.check_external()
+    checked: set[tuple[str, str | None]] = set()  # targets may share a library
     for t in m.targets:
-        if t.library is not None:
+        if t.library is not None and (t.library, library.machine_of(t.name)) not in checked:
+            checked.add((t.library, library.machine_of(t.name)))
             library.check_library(memoryview(bundle.read(t.library)), t.library, t.name)
     bundle.check_constants()
     proofs = bundle.prove_plans()

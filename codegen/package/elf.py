@@ -63,6 +63,8 @@ def check_hsaco(data: memoryview, where: str, arch: str, functions: Iterable[str
         wanted = _AMD_PROCESSORS[arch]
         raise LoadError(f"is for AMD processor {flags & 0xFF:#x}, its target is for {arch} ({wanted:#x})", where)
     sections = _sections(data, where, table, entry_nbytes, count)
+    if sum(kind == _DYNSYM for _, kind, *_ in sections) > 1:  # many on one another would take longer than the file is
+        raise LoadError("it has several tables of dynamic symbols", where)
     known = _descriptors(data, sections)
     for function in functions:
         if function.encode() + b".kd" not in known:

@@ -16,6 +16,7 @@ from hardtack.codegen.package.errors import LoadError
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _DYNAMIC = struct.Struct("<QQ")
+_NOTE_HEADER = struct.Struct("<III")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 _MACHINES = {62: "x86-64", 183: "aarch64"}
@@ -66,9 +67,19 @@ class _Segment:
         return (self.end + self.alignment - 1) & -self.alignment
 
 
+def _aligned(n: int, alignment: int) -> int:
+    return -(-n // alignment) * alignment
+
+
 def check_library(data: memoryview, where: str, target: str) -> None:
     """Raises LoadError unless `data` is a shared object for the machine of `target` that runs nothing when loaded."""
     _Library(data, where).check(target)
+
+
+def machine_of(target: str) -> str | None:
+    """The machine that the name of a CPU target begins with, as in cpu:x86-64-v3; None where it says none."""
+    name = target.partition(":")[2]
+    return next((m for m in _MACHINES.values() if name.startswith(m)), None)
 
 
 class _Library:
@@ -105,8 +116,7 @@ class _Library:
         if kind != _SHARED_OBJECT:
             raise self.refuse(f"is an ELF file of type {kind}, not a shared object")
         found = _MACHINES.get(machine, f"machine {machine}")
-        name = target.partition(":")[2]
-        if any(name.startswith(known) and known != found for known in _MACHINES.values()) or machine not in _MACHINES:
+        if machine not in _MACHINES or machine_of(target) not in (None, found):
             raise self.refuse(f"is for {found}, its target is {target}")
         if entry_nbytes != _SEGMENT.size or table + count * entry_nbytes > len(self.data):
             raise self.refuse("its program headers lie outside the file")
@@ -158,11 +168,30 @@ class _Library:
             if not inside:
                 raise self.refuse("what is to be made read-only lies outside of what is loaded")
         if s.kind in (_NOTE, _PROPERTY, _EH_FRAME):
-            self.place(s.address, max(s.file_nbytes, s.nbytes), "a segment that is read")
+            at = self.place(s.address, max(s.file_nbytes, s.nbytes), "a segment that is read")
+            if s.kind != _EH_FRAME:
+                self._check_notes(at, s)
         if s.kind == _PHDR:
             at = self.place(s.address, max(s.file_nbytes, s.nbytes), "the segment of its program headers")
             if at != table or s.nbytes != count * _SEGMENT.size:
                 raise self.refuse("the segment of its program headers is elsewhere")
+
+    def _check_notes(self, start: int, s: _Segment) -> None:
+        """Each note of a segment ends in it: the linker goes from one to the next, and through the properties in them,
+        by the sizes that they say.
+        """
+        if s.file_nbytes != s.nbytes:
+            raise self.refuse("a segment of notes has more in memory")
+        alignment = 8 if s.alignment == 8 else 4
+        at = 0
+        while at < s.nbytes:
+            if at + _NOTE_HEADER.size > s.nbytes:
+                raise self.refuse("a note lies outside of its segment")
+            name_nbytes, nbytes, _ = _NOTE_HEADER.unpack_from(self.data, start + at)
+            descriptor = _aligned(at + _NOTE_HEADER.size + name_nbytes, alignment)
+            if descriptor + nbytes > s.nbytes:
+                raise self.refuse("a note lies outside of its segment")
+            at = _aligned(descriptor + nbytes, alignment)
 
     def place(self, address: int, nbytes: int, what: str) -> int:
         """Where in the file `nbytes` at an address lie: all of them in one segment that nothing writes to."""

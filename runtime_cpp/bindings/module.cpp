@@ -106,7 +106,12 @@ class PyModel {
 void check(ht_status* failed) {
   if (failed == nullptr) return;
   const std::unique_ptr<ht_status, void (*)(ht_status*)> owned(failed, ht_status_free);
-  const py::tuple arguments = py::make_tuple(ht_code_name(ht_status_code(failed)), ht_status_message(failed));
+  // A message may hold a name out of a file that is no UTF-8.
+  const char* message = ht_status_message(failed);
+  PyObject* text = PyUnicode_DecodeUTF8(message, static_cast<Py_ssize_t>(std::strlen(message)), "replace");
+  if (text == nullptr) throw py::error_already_set();
+  const py::tuple arguments =
+      py::make_tuple(ht_code_name(ht_status_code(failed)), py::reinterpret_steal<py::str>(text));
   PyErr_SetObject(native_error, arguments.ptr());
   throw py::error_already_set();
 }

@@ -138,8 +138,11 @@ class CodeObject : public KernelCode {
     constexpr std::string_view kSuffix = ".kd";
     std::set<std::string_view> found;
     Elf64_Shdr symbols, names;
+    int num_tables = 0;  // many that lie on one another would take more time than the file has bytes
     for (uint32_t i = 0; section(i, &symbols); ++i) {
-      if (symbols.sh_type != SHT_DYNSYM || !section(symbols.sh_link, &names) || names.sh_type == SHT_NOBITS) continue;
+      if (symbols.sh_type != SHT_DYNSYM) continue;
+      if (++num_tables > 1) return bad("it has several tables of dynamic symbols");
+      if (!section(symbols.sh_link, &names) || names.sh_type == SHT_NOBITS) continue;
       for (uint64_t at = 0; range_inside(at, sizeof(Elf64_Sym), symbols.sh_size); at += sizeof(Elf64_Sym)) {
         Elf64_Sym each;
         if (!read(symbols.sh_offset + at, &each)) break;

@@ -167,11 +167,29 @@ class Library {
         HT_RETURN_IF_ERROR(place(s.p_vaddr, nbytes, "the segment of its program headers", &at));
         if (at == header_.e_phoff && s.p_memsz == header_.e_phnum * sizeof(Elf64_Phdr)) return Status();
         return bad("the segment of its program headers is elsewhere");
+      case PT_GNU_EH_FRAME: return place(s.p_vaddr, nbytes, "a segment that is read", &at);
       case PT_NOTE:
-      case PT_GNU_EH_FRAME:
-      case kGnuProperty: return place(s.p_vaddr, nbytes, "a segment that is read", &at);
+      case kGnuProperty:
+        HT_RETURN_IF_ERROR(place(s.p_vaddr, nbytes, "a segment that is read", &at));
+        return s.p_filesz == s.p_memsz ? check_notes(at, s) : bad("a segment of notes has more in memory");
       default: return Status();
     }
+  }
+
+  // Each note of a segment ends in it: the linker goes from one to the next, and through the properties in them, by the
+  // sizes that they say.
+  Status check_notes(uint64_t start, const Elf64_Phdr& s) const {
+    const uint64_t alignment = s.p_align == 8 ? 8 : 4;
+    const auto aligned = [alignment](uint64_t n) { return (n + alignment - 1) & ~(alignment - 1); };
+    for (uint64_t at = 0; at < s.p_filesz;) {
+      Elf64_Nhdr note = {};
+      if (!range_inside(at, sizeof note, s.p_filesz)) return bad("a note lies outside of its segment");
+      static_cast<void>(read(start + at, &note));
+      const uint64_t descriptor = aligned(at + sizeof note + note.n_namesz);
+      if (!range_inside(descriptor, note.n_descsz, s.p_filesz)) return bad("a note lies outside of its segment");
+      at = aligned(descriptor + note.n_descsz);
+    }
+    return Status();
   }
 
   // The segment that has all of some bytes in the file; null where there is none.

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <string_view>
+#include <utility>
 
 #include "elf_check.h"
 #include "library_check.h"
@@ -165,12 +167,14 @@ Status verify_bundle(std::unique_ptr<Source> source, const char* path, const ht_
     }
   }
   HT_RETURN_IF_ERROR(check_code(bundle, code));
+  std::set<std::pair<std::string_view, int>> checked;  // targets may share a library
   for (const ManifestTarget& target : manifest.targets) {
     if (target.library == nullptr) continue;
+    ++report->num_libraries;
+    if (!checked.emplace(target.library, machine_of(target.name)).second) continue;
     std::string library;
     HT_RETURN_IF_ERROR(bundle.read(target.library, &library));
     HT_RETURN_IF_ERROR(check_library(library, target.library, machine_of(target.name)));
-    ++report->num_libraries;
   }
   HT_RETURN_IF_ERROR(bundle.check_unchanged());
   report->num_members = bundle.members().size();

@@ -5,6 +5,13 @@
 #include "checked.h"
 
 namespace hardtack::rt {
+namespace {
+
+// What beside an entry's run may leave a state half written.
+constexpr char kReset[] = "a reset";
+constexpr char kWrite[] = "a write";
+
+}  // namespace
 
 Session::Session(std::shared_ptr<const Model> model, SessionConfig config, std::unique_ptr<Queue> queue)
     : model_(std::move(model)),
@@ -66,6 +73,7 @@ Status Session::init_states() {
 Status Session::reset() {
   const Entered entered(queue_.get());
   const Manifest& manifest = model_->manifest();
+  torn_.assign(states_.size(), kReset);  // until all are written: between two of them they are of different times
   for (size_t i = 0; i < states_.size(); ++i) {
     const ManifestArray& state = manifest.states[i];
     if (state.init == nullptr) {
@@ -82,11 +90,12 @@ Status Session::reset() {
 }
 
 Status Session::state_error(size_t state, const char* entry) const {
-  return error(HT_STATES,
-               "%sstate \"%s\" is half written: a run of entry \"%s\" failed; reset the session, or write every state "
-               "that is",
+  const char* writer = torn_[state];
+  const bool by_run = writer != kReset && writer != kWrite;
+  return error(HT_STATES, "%sstate \"%s\" is half written: %s failed; reset the session, or write every state that is",
                entry == nullptr ? "" : ("entry \"" + std::string(entry) + "\": ").c_str(),
-               model_->manifest().states[state].name, torn_[state]);
+               model_->manifest().states[state].name,
+               by_run ? ("a run of entry \"" + std::string(writer) + "\"").c_str() : writer);
 }
 
 // Whether the states that the entry uses are what whole runs made of them.
@@ -281,6 +290,23 @@ Status Session::bind(const char* entry, const ht_tensor* inputs, size_t num_inpu
   return Status();
 }
 
+// A run that ends before its end, by an error or because memory for telling of it fails, leaves torn what it wrote.
+class Session::Unfinished {
+ public:
+  Unfinished(Session* session, const Call& call) : session_(session), call_(call) {}
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+  ~Unfinished() {
+    if (wrote_states) session_->mark_states(call_, &session_->torn_);
+  }
+
+  bool wrote_states = false;
+
+ private:
+  Session* session_;
+  const Call& call_;
+};
+
 Status Session::run(const char* entry, const ht_tensor* inputs, size_t num_inputs, ht_tensor* outputs,
                     size_t num_outputs) {
   const Entered entered(queue_.get());
@@ -292,12 +318,14 @@ Status Session::run(const char* entry, const ht_tensor* inputs, size_t num_input
   HT_RETURN_IF_ERROR(set_outputs(call));
   HT_RETURN_IF_ERROR(set_inputs(call));
   HT_RETURN_IF_ERROR(call.binding->patch_slots());
-  bool wrote_states = false, wait = false;
-  Status status = execute(call, &wrote_states);
+  bool wait = false;
+  Unfinished unfinished(this, call);
+  Status status = execute(call, &unfinished.wrote_states);
   if (status.ok()) status = deliver(call, &wait);
-  if (!status.ok()) return break_off(call, wrote_states, std::move(status));
-  if (wrote_states) mark_states(call, &unsettled_);
+  if (!status.ok()) return break_off(std::move(status));
+  if (unfinished.wrote_states) mark_states(call, &unsettled_);
   HT_RETURN_IF_ERROR(settle(finish(call, wait), wait));
+  unfinished.wrote_states = false;
   for (size_t i = 0; i < num_outputs; ++i) {
     if (outputs[i].data == nullptr) return_own(call, i);
   }
@@ -326,6 +354,7 @@ Status Session::write_state(const char* name, const void* data, size_t nbytes) {
   size_t state = 0;
   HT_RETURN_IF_ERROR(find_state(name, nbytes, &state));
   const Entered entered(queue_.get());
+  torn_[state] = kWrite;
   HT_RETURN_IF_ERROR(queue_->write(states_[state].data, data, static_cast<int64_t>(nbytes)));
   unsettled_[state] = torn_[state] = nullptr;
   return Status();

@@ -67,6 +67,7 @@ class Session {
     std::vector<OwnOutput> own;  // what the last run returned
     std::vector<int64_t> syms;   // of the current call
   };
+  class Unfinished;
   struct Call {
     size_t entry = 0;
     const ht_tensor* inputs = nullptr;
@@ -95,7 +96,7 @@ class Session {
   Status record(const Call& call, Replay* replay);
   Replay* find_replay(Binding* binding, bool* fresh);
   Status deliver(const Call& call, bool* wait);
-  Status break_off(const Call& call, bool wrote_states, Status status);
+  Status break_off(Status status);
   Status finish(const Call& call, bool wait);
   Status report(Status status, const Fault& fault) const;
   Status check_apart(const Call& call, size_t output);
@@ -118,7 +119,7 @@ class Session {
   std::vector<Block> states_;
   std::vector<void*> state_data_;
   std::vector<const char*> unsettled_;  // by state: the entry whose run may still be writing it; null: none
-  std::vector<const char*> torn_;       // by state: the entry whose run failed while it wrote it; null: it is whole
+  std::vector<const char*> torn_;       // by state: the entry whose run failed while it wrote it, or what else did
   Block arena_, workspace_;
   uint64_t generation_ = 1;  // changes when arena or workspace move
   uint64_t tick_ = 0;

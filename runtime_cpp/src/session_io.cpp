@@ -149,9 +149,8 @@ Status Session::deliver(const Call& call, bool* wait) {
 
 // A run that could not be enqueued to its end. What was enqueued before is waited for: nothing writes the caller's memory
 // any more, and whether earlier runs left their states whole is known. If one of them failed, that came first.
-Status Session::break_off(const Call& call, bool wrote_states, Status status) {
+Status Session::break_off(Status status) {
   Status earlier = synchronize();
-  if (wrote_states) mark_states(call, &torn_);
   return earlier.ok() ? std::move(status) : std::move(earlier);
 }
 

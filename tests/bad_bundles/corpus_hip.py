@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -58,6 +59,17 @@ def with_grid(value: int) -> Files:
     return with_plan(edit)
 
 
+def with_symbol_tables(code: bytes, n: int) -> bytes:
+    """A code object whose table of symbols has n section headers."""
+    (table,) = struct.unpack_from("<Q", code, 40)
+    (count,) = struct.unpack_from("<H", code, 60)
+    headers = code[table : table + 64 * count] + code[table + 64 : table + 128] * (n - 1)
+    made = bytearray(code + bytes(-len(code) % 8) + headers)
+    struct.pack_into("<Q", made, 40, len(made) - len(headers))
+    struct.pack_into("<H", made, 60, count + n - 1)
+    return bytes(made)
+
+
 def cases() -> Iterator[tuple[str, Files]]:
     """Every bad bundle by name, as its files."""
     cubin = next(iter(sample_cuda.content().kernels))
@@ -79,6 +91,7 @@ def cases() -> Iterator[tuple[str, Files]]:
     yield "hip: code of CUDA", with_member(CODE, sample_cuda.CODE)
     yield "hip: code for another processor", with_member(CODE, hsaco("scale_kernel", 0x3F))
     yield "hip: a function without a descriptor", with_member(CODE, hsaco("scale_kernel", descriptor_nbytes=32))
+    yield "hip: code with two tables of symbols", with_member(CODE, with_symbol_tables(good_files()[CODE], 2))
     yield "hip: code that is cut short", with_member(CODE, good_files()[CODE][:-1])
     yield "hip: code that no plan names", with_member(f"kernels/{'1' * 32}.hsaco", good_files()[CODE])
     yield "hip: code of CUDA beside it", with_member(f"kernels/{'1' * 32}.cubin", sample_cuda.CODE)

@@ -84,6 +84,18 @@ def _header(kind: int, field: int, value: int, index: int = 0) -> Change:
     return lambda lib: lib.put(lib.headers(kind)[index], field, value)
 
 
+def _notes(kind: int, file_nbytes: int = 64, nbytes: int | None = None) -> Change:
+    """The ELF header is a segment of notes, too: as one, its first is of 1,179,403,647 bytes."""
+
+    def change(lib: Library) -> None:
+        (header,) = lib.headers(STACK)
+        values = {TYPE: kind, FILE_NBYTES: file_nbytes, NBYTES: file_nbytes if nbytes is None else nbytes, ALIGNMENT: 8}
+        for field, value in values.items():
+            lib.put(header, field, value)
+
+    return change
+
+
 def _load_on_another(lib: Library) -> None:
     """The second segment is mapped over the first."""
     header = lib.headers(LOAD)[1]
@@ -218,6 +230,10 @@ CHANGES: dict[str, Change] = {
     "for aarch64": lambda lib: _pack(lib, "<H", 18, 183),
     "program headers of 64 bytes": lambda lib: _pack(lib, "<H", 54, 64),
     "no program headers": lambda lib: _pack(lib, "<H", 56, 0),
+    "a note that ends outside of its segment": _notes(4),
+    "a property that ends outside of its segment": _notes(0x6474E553),
+    "a segment with half a note": _notes(4, 8),
+    "notes with more in memory": _notes(4, 0, 8),
     "a segment aligned to 2^40": _header(LOAD, ALIGNMENT, 2**40),
     "a segment of nothing": _empty_segment,
     "nothing to load": _nothing_to_load,

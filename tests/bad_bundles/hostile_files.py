@@ -13,8 +13,10 @@ from typing import Any
 
 import corpus
 import corpus_cuda
+import corpus_hip
 from corpus import LIBRARY, PLAN, Document, pack
 from cubin import cubin
+from hsaco import hsaco
 
 from hardtack.codegen.package import canonical, container
 from hardtack.codegen.package.container import Entry, Member, central_header, end_records, lay_out, local_header
@@ -139,6 +141,30 @@ def sections(n: int) -> bytes:
     struct.pack_into("<Q", code, 40, table_at)
     struct.pack_into("<HHH", code, 58, 64, n, 1)
     return pack(corpus_cuda.with_member(corpus_cuda.CODE, bytes(code)))
+
+
+def symbol_tables(n: int) -> bytes:
+    """Code of n symbols that n tables have, all in one place."""
+    code = hsaco("scale_kernel", num_symbols=n)
+    return pack(corpus_hip.with_member(corpus_hip.CODE, corpus_hip.with_symbol_tables(code, n)))
+
+
+def shared_library(n: int) -> bytes:
+    """n targets of one library that grows with n, too."""
+
+    def edit(m: Document) -> None:
+        (first,) = (t for t in m["targets"] if t["library"] == LIBRARY)
+        m["targets"] += [{**first, "name": f"{first['name']}{i:05}"} for i in range(n)]
+        for e in m["entries"]:
+            e["plans"] |= {t["name"]: e["plans"][first["name"]] for t in m["targets"]}
+
+    files = corpus.good_files()
+    member = {**files, LIBRARY: files[LIBRARY] + bytes(4000 * n)}
+    document = json.loads(files["manifest.json"])
+    (spec,) = (s for s in document["members"] if s["name"] == LIBRARY)
+    spec.update(_spec(LIBRARY, member[LIBRARY]))
+    edit(document)
+    return pack({**member, "manifest.json": canonical.dumps(document)})
 
 
 def relocations(n: int) -> bytes:
@@ -289,6 +315,8 @@ GROWING: dict[str, tuple[Callable[[int], bytes], int]] = {
     "debug members": (debug_members, 1000),
     "kernels": (kernels, 400),
     "sections": (sections, 10000),
+    "tables of symbols": (symbol_tables, 1000),
+    "targets of one library": (shared_library, 250),
     "program headers": (relocations, 16000),
     "parts of a value": (parts, 1500),
     "parts of a value in branches": (_body(_parts_in_branches), 750),

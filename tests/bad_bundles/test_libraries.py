@@ -146,3 +146,11 @@ def test_both_readers_judge_changed_libraries_alike(tmp_path: Path, changes: lis
     path.write_bytes(corpus.with_member(corpus.LIBRARY, bytes(code)))
     python, runtime = corpus.python_error(path), corpus.runtime_error(path)
     assert (python == "") == (runtime == ""), f"python: {python or 'sound'}\nruntime: {runtime or 'sound'}"
+
+
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    """The error is told, with a mark where its bytes are none of UTF-8."""
+    path = tmp_path / "bad.pkg"
+    path.write_bytes(corpus.with_member(corpus.LIBRARY, GOOD.replace(b"k_scale\0", b"a\xf2scale\0")))
+    with pytest.raises(hardtack.LoadError, match=r"library lib/x86-64-v3\.so: kernel a�scale is out of order"):
+        hardtack.load(path)

@@ -27,6 +27,9 @@ from hardtack.export import ExportError, to_graphs
 from hardtack.export.reference import outputs, run
 
 _SECONDS = 20
+# Relative and absolute, of an op's result beside eager's; of what is no float, too.
+_TOLERANCES = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+_TOLERANCE = 2e-4
 
 
 class Sample(torch.nn.Module):
@@ -80,8 +83,9 @@ def judge(op: Any, sample: Any, through: Callable[..., list[torch.Tensor]]) -> t
     if len(got) != len(want):
         return "different", f"{len(got)} outputs, eager {len(want)}"
     for g, w in zip(got, want, strict=True):
+        tolerance = _TOLERANCES.get(w.dtype, _TOLERANCE)
         try:
-            torch.testing.assert_close(g, w, equal_nan=True, rtol=2e-4, atol=2e-4)
+            torch.testing.assert_close(g, w, equal_nan=True, rtol=tolerance, atol=tolerance)
         except AssertionError as error:
             return "different", " ".join(str(error).split())[:160]
     return "equal", ""

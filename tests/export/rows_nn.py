@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 
@@ -58,6 +60,20 @@ ROWS: list[Row] = [
             for found in f(x.to(d), *((w.to(e), w.to(e)) if e else (None, None)))
         ],
         (IMAGE, randn(4)),
+    ),
+    (
+        "losses_beyond_a_half",  # infinite on the way, before a mean that is not
+        lambda x, y: [
+            loss(x, y, reduction=reduction)
+            for loss in (F.soft_margin_loss, partial(F.huber_loss, delta=300.0), F.mse_loss, F.smooth_l1_loss)
+            for reduction in ("none", "mean", "sum")
+        ],
+        tuple((t * 300).half() for t in (randn(8, 10), randn(8, 10))),
+    ),
+    (
+        "windows_beyond_a_half",
+        lambda x: (F.avg_pool1d(x, 3, 1), F.avg_pool2d(x, 3, 2)),
+        (randn(1, 6, 6).half() + 60000,),
     ),
     (
         "bilinear_half",

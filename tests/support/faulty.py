@@ -100,6 +100,28 @@ def load_trusted(path: Path) -> None:
     check(hardtack.load(path, trusted_keys=[signing.public_bytes(KEY)]))
 
 
+def run(path: Path) -> None:
+    """Runs that fail leave the states as they were, or say that they are lost."""
+    session = hardtack.load(path).session("forward")
+    session.observe(lambda step: None)
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    for _ in range(3):
+        before = int(session.read_state("calls"))
+        try:
+            session(x)
+        except (MemoryError, hardtack.RunError):
+            assert state_is_lost(session) or int(session.read_state("calls")) == before
+            raise
+
+
+def state_is_lost(session: hardtack.Session) -> bool:
+    try:
+        session.read_state("calls")
+    except hardtack.RunError as error:
+        return "is half written" in str(error)
+    return False
+
+
 JOBS: dict[str, tuple[tuple[tuple[str, int, int], ...], Callable[[Path], object]]] = {
     "write": (WRITES, lambda path: write_bundle(path, CONTENT)),
     "write with weights outside": (WRITES, lambda path: write_bundle(path, CONTENT, external=True)),
@@ -109,6 +131,7 @@ JOBS: dict[str, tuple[tuple[tuple[str, int, int], ...], Callable[[Path], object]
     "load a signed bundle": (READS, load_trusted),
     "load with weights outside": (READS, load),
     "verify": (READS, verify_bundle),
+    "run": ((("new", ERROR, 0),), run),
 }
 """What is done to the bundle m.pkg of a folder, and the calls that fail meanwhile."""
 

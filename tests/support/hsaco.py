@@ -7,13 +7,18 @@ import struct
 GFX942 = 0x4C
 
 
-def hsaco(function: str, processor: int = GFX942, machine: int = 224, descriptor_nbytes: int = 64) -> bytes:
-    """A code object with `function` and its kernel descriptor, which is a symbol of `descriptor_nbytes`."""
+def hsaco(
+    function: str, processor: int = GFX942, machine: int = 224, descriptor_nbytes: int = 64, num_symbols: int = 0
+) -> bytes:
+    """A code object with `function` and its kernel descriptor, which is a symbol of `descriptor_nbytes`, behind symbols
+    without a name.
+    """
     names = b"\0" + function.encode() + b"\0" + function.encode() + b".kd\0"
     code = struct.pack("<IBBHQQ", 1, 0x12, 3, 3, 0, 64)
     descriptor = struct.pack("<IBBHQQ", 2 + len(function), 0x11, 3, 3, 0, descriptor_nbytes)
     dynsym, dynstr, text, shstrtab = 11, 3, 1, 3
-    sections = [("", 0, b"", 0), (".dynsym", dynsym, bytes(24) + code + descriptor, 2), (".dynstr", dynstr, names, 0)]
+    symbols = bytes(24 * (1 + num_symbols)) + code + descriptor
+    sections = [("", 0, b"", 0), (".dynsym", dynsym, symbols, 2), (".dynstr", dynstr, names, 0)]
     sections += [(".text", text, bytes(128), 0), (".shstrtab", shstrtab, b"", 0)]
     titles = b"".join(name.encode() + b"\0" for name, *_ in sections)
     sections[-1] = (".shstrtab", shstrtab, titles, 0)
