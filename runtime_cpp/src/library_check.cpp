@@ -80,10 +80,11 @@ class Library {
     return true;
   }
 
-  Status bad(const std::string& why) const { return error(HT_BAD_BUNDLE, "library %s: %s", name_, why.c_str()); }
+  Status bad(const char* why) const { return error(HT_BAD_BUNDLE, "library %s: %s", name_, why); }
 
+  // Not inlined: the library would hold it once for each sentence.
   template <typename... Values>
-  Status error_of(const char* format, Values... values) const {
+  [[gnu::noinline]] Status error_of(const char* format, Values... values) const {
     return in_context(error(HT_BAD_BUNDLE, format, values...), std::string("library ") + name_);
   }
 
@@ -204,7 +205,7 @@ class Library {
   Status place(uint64_t address, uint64_t nbytes, const char* what, uint64_t* at) const {
     const Elf64_Phdr* s = find(address, nbytes);
     if (s == nullptr || (s->p_flags & PF_W) != 0) {
-      return bad(std::string(what) + " lies outside of what is loaded read-only");
+      return error(HT_BAD_BUNDLE, "library %s: %s lies outside of what is loaded read-only", name_, what);
     }
     *at = s->p_offset + (address - s->p_vaddr);
     return Status();
