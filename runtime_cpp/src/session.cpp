@@ -1,6 +1,8 @@
 #include "session.h"
 
 #include <cstring>
+#include <exception>
+#include <new>
 
 #include "checked.h"
 
@@ -114,11 +116,15 @@ void Session::mark_states(const Call& call, std::vector<const char*>* states) co
 
 // What the device said of the runs that it was given: where one failed, what they were writing is torn. `waited`:
 // nothing is under way any more.
-Status Session::settle(Status status, bool waited) {
+void Session::settle_states(bool whole, bool waited) {
   for (size_t i = 0; i < states_.size(); ++i) {
-    if (!status.ok() && unsettled_[i] != nullptr) torn_[i] = unsettled_[i];
-    if (!status.ok() || waited) unsettled_[i] = nullptr;
+    if (!whole && unsettled_[i] != nullptr) torn_[i] = unsettled_[i];
+    if (!whole || waited) unsettled_[i] = nullptr;
   }
+}
+
+Status Session::settle(Status status, bool waited) {
+  settle_states(status.ok(), waited);
   return status;
 }
 
@@ -290,19 +296,33 @@ Status Session::bind(const char* entry, const ht_tensor* inputs, size_t num_inpu
   return Status();
 }
 
-// A run that ends before its end, by an error or because memory for telling of it fails, leaves torn what it wrote.
+// A run that ends before its end, by an error or because memory fails on the way, leaves torn what it wrote. Behind an
+// exception nobody has waited for the device, which may still write the caller's memory.
 class Session::Unfinished {
  public:
   Unfinished(Session* session, const Call& call) : session_(session), call_(call) {}
   Unfinished(const Unfinished&) = delete;
   Unfinished& operator=(const Unfinished&) = delete;
   ~Unfinished() {
+    if (std::uncaught_exceptions() > 0) wait();
     if (wrote_states) session_->mark_states(call_, &session_->torn_);
   }
 
   bool wrote_states = false;
 
  private:
+  // Without a word of what failed there: there is no memory for one.
+  void wait() const {
+    bool whole = false;
+    try {
+      Fault fault;
+      whole = session_->queue_->synchronize(&fault).ok() && fault.code == HT_KERNEL_OK;
+    } catch (const std::bad_alloc&) {
+      whole = false;
+    }
+    session_->settle_states(whole, true);
+  }
+
   Session* session_;
   const Call& call_;
 };

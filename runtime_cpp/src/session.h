@@ -105,6 +105,7 @@ class Session {
   Status check_states(const Call& call) const;
   Status state_error(size_t state, const char* entry) const;
   void mark_states(const Call& call, std::vector<const char*>* states) const;
+  void settle_states(bool whole, bool waited);
   Status settle(Status status, bool waited);
   Status find_state(const char* name, size_t nbytes, size_t* state) const;
   Port input_port(const Call& call, size_t i) const;

@@ -6,30 +6,32 @@
 #include <map>
 #include <new>
 
+#include "support/cubin.h"
 #include "support/samples.h"
 
 using namespace hardtack;
 using namespace hardtack::testing;
 
 namespace {
-std::atomic<int64_t> num_news{0};
+std::atomic<int64_t> num_news{0}, news_left{-1};  // the one behind so many fails; -1: none does
 }
 
 // The library and the tests share these; what aligned_alloc gives is seen through the caller's allocator below.
 // Sanitizers bring their own, so there the count stays 0.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-void* operator new(size_t nbytes) {
+[[gnu::noinline]] void* operator new(size_t nbytes) {
   num_news.fetch_add(1, std::memory_order_relaxed);
+  if (news_left >= 0 && news_left-- == 0) throw std::bad_alloc();
   if (void* memory = std::malloc(nbytes == 0 ? 1 : nbytes)) return memory;
   throw std::bad_alloc();
 }
-void* operator new(size_t nbytes, const std::nothrow_t&) noexcept {
+[[gnu::noinline]] void* operator new(size_t nbytes, const std::nothrow_t&) noexcept {
   num_news.fetch_add(1, std::memory_order_relaxed);
   return std::malloc(nbytes == 0 ? 1 : nbytes);
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 #endif
 
 namespace {
@@ -195,3 +197,33 @@ TEST_CASE("the shapes kept ready are bounded") {
   }
   CHECK(session->memory().num_cached_shapes == 3);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("cuda: where memory fails behind a launch, the device is waited for") {
+  const std::string bytes = cuda_bundle_of({cuda_add_sample()}).build();
+  int num_failed = 0;
+  for (int64_t n = 0;; ++n) {
+    CAPTURE(n);
+    const NullDriver driver;
+    const ht_load_options options = driver.options();
+    const Model model = load(bytes, &options);
+    auto session = model.new_session();
+    REQUIRE(session.ok());
+    Add add;
+    null_take("log");
+    null_set("HARDTACK_NULL_FAIL", "cuLaunchKernelEx=1@2");  // of which a sentence is made, behind the first launch
+    news_left = n;
+    const Status status = add.run(&*session, 2);
+    const bool failed = news_left.exchange(-1) < 0;
+    null_set("HARDTACK_NULL_FAIL", "");
+    if (!failed) break;
+    CHECK(status.code() == HT_OUT_OF_MEMORY);
+    const std::string log = null_take("log");
+    const size_t launch = log.rfind("launch add_f32");
+    if (launch == std::string::npos) continue;
+    ++num_failed;
+    CHECK_MESSAGE(log.find("synchronize", launch) != std::string::npos, log);
+  }
+  CHECK(num_failed > 0);
+}
+#endif
