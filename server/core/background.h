@@ -4,7 +4,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <list>
 #include <mutex>
@@ -18,6 +17,13 @@ namespace hardtack::serve {
 /// Clients take turns: one that posts much waits for itself. Safe from any thread.
 class Background {
  public:
+  /// Who waits for a task. `has_left` is asked when its turn comes, from any thread, and does not throw: a task that nobody
+  /// may wait for any more is done only while no other is posted; else `drop` is called in its place.
+  struct Waiter {
+    std::function<bool()> has_left;
+    std::function<void()> drop;
+  };
+
   /// Without threads, tasks are run where they are posted. `log` must outlive this.
   Background(int threads, Log& log);
   /// Does what was posted, then ends.
@@ -26,20 +32,26 @@ class Background {
   Background& operator=(const Background&) = delete;
 
   /// `client` is any number that tells clients apart. A task that throws is given up (contain()). std::bad_alloc: it will not run.
-  void post(std::uint64_t client, std::function<void()> task);
+  void post(std::uint64_t client, std::function<void()> task, Waiter waiter = {});
   /// Does what was posted, and ends the threads; nothing may be posted any more.
   void join();
 
  private:
+  struct Task {
+    std::function<void()> run;
+    Waiter waiter;
+  };
   struct Line {
     std::uint64_t client = 0;
-    std::deque<std::function<void()>> tasks;
+    std::list<Task> tasks;
   };
   void work();
+  std::list<Task> next(std::list<Task>* dropped);
   Log& log_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::list<Line> lines_;  // those with tasks, in the order in which they take turns
+  std::list<Line> lines_;   // those with tasks, in the order in which they take turns
+  std::list<Task> behind_;  // whose clients have left
   bool ending_ = false;
   std::vector<std::thread> threads_;
 };

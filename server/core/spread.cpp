@@ -52,11 +52,11 @@ Spread::Run::~Run() { --spread_.workers_.running; }
 
 // What took long because the thread had to wait for a processor would look like long work: a run counts for at most
 // twice the last.
-void Spread::Run::succeeded() {
-  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start_;
-  const double least = took.count() / static_cast<double>(nbytes_);
+void Spread::Run::succeeded(std::chrono::nanoseconds took) {
+  const auto ns = static_cast<double>(took.count());
+  const double least = ns / static_cast<double>(nbytes_);
   const double most = least * (spread_.was_spread_ && spread_.parallel_.nworkers > 1 ? 2 : 1);
-  const bool was_long = took.count() > kLongNs;
+  const bool was_long = ns > kLongNs;
   spread_.doubt_ = was_long ? std::min(spread_.doubt_ + kDoubt, kMostDoubt) : std::max(spread_.doubt_ - 1, 0);
   spread_.most_ = spread_.most_ == 0 ? most : std::min(most, 2 * spread_.most_);
   spread_.least_ = std::min(least, spread_.most_);

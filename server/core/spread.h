@@ -50,7 +50,9 @@ class Spread {
     Run& operator=(const Run&) = delete;
 
     /// At its end, if it did all its work: only such runs tell how long the next may take.
-    void succeeded();
+    void succeeded() { succeeded(std::chrono::steady_clock::now() - start_); }
+    /// The same of a run that took so long.
+    void succeeded(std::chrono::nanoseconds took);
 
    private:
     Spread& spread_;

@@ -1,5 +1,6 @@
 #include "server/http/connection.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <boost/asio/buffer.hpp>
@@ -30,7 +31,14 @@ using Tls = asio::ssl::stream<Socket>;
 using Error = beast::error_code;
 using HeadParser = beast::http::request_parser<beast::http::empty_body>;
 
-using ChunkParser = beast::http::request_parser<CountedBody>;
+// Trailers are passed over: Beast would keep them beside the head, and throws where one is long.
+class ChunkParser : public beast::http::request_parser<CountedBody> {
+ public:
+  explicit ChunkParser(HeadParser&& head) : beast::http::request_parser<CountedBody>(std::move(head)) {}
+
+ private:
+  void on_field_impl(beast::http::field, beast::string_view, beast::string_view, Error& error) override { error = {}; }
+};
 
 constexpr std::size_t kReadStep = 64U << 10;
 constexpr std::size_t kBodyStep = std::size_t{1} << 20;  // of a body, whose memory is counted as it comes
@@ -48,6 +56,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     Error ignored;
     socket_of(stream_).set_option(asio::ip::tcp::no_delay(true), ignored);
     socket_of(stream_).non_blocking(true, ignored);
+    buffer_.max_size(shared.options.max_header + kReadStep);  // of a chunk's head and of trailers, too
     file = socket_of(stream_).native_handle();
   }
   ~Connection() override { shared_.remove(this); }
@@ -241,8 +250,9 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     handover_ = kNobody;
     if (!takes_long(request_)) return respond(true);
     try {
-      shared_.parsing.post(request_.client(),
-                           [self = this->shared_from_this()] { self->attempt([&] { self->respond(false); }); });
+      const auto self = this->shared_from_this();
+      shared_.parsing.post(request_.client(), [self] { self->attempt([&] { self->respond(false); }); },
+                           {[self] { return self->has_left(); }, [self] { self->attempt([&] { self->give_up(); }); }});
     } catch (...) {
       reply_ = error_reply(from_exception());
       reply_.close = true;
@@ -252,6 +262,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
 
   void respond(bool on_io_thread) {
     request_.on_io_thread = on_io_thread;
+    if (!on_io_thread && shared_.draining && has_left()) return give_up();
     try {
       std::optional<Slots::Taken> slot;
       if (on_io_thread) request_.run_here = slot.emplace(shared_.slots) ? RunHere::kYes : RunHere::kIfShort;
@@ -282,6 +293,18 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
       const ssize_t n = ::recv(self->file, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
       if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) *std::atomic_load(&self->watched_) = true;
     });
+  }
+
+  // Whether the client has ended its side, at least. One that goes on reading gets its answer if nobody else waits then.
+  bool has_left() const {
+    pollfd socket{file, POLLRDHUP, 0};
+    return ::poll(&socket, 1, 0) > 0 && (socket.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+  }
+
+  void give_up() {
+    request_ = HttpRequest{};
+    reply_ = error_reply(serve::Error{Code::kCancelled, "the client went away"});
+    write();
   }
 
   // --- writing ---

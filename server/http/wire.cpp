@@ -48,7 +48,7 @@ HttpRequest request_of(const Fields& head) {
 }
 
 bool takes_long(const HttpRequest& request) {
-  constexpr std::size_t kMostJson = 64U << 10, kMostBytes = std::size_t{1} << 20, kMostInflated = 64;
+  constexpr std::size_t kMostJson = 8U << 10, kMostBytes = std::size_t{1} << 20, kMostInflated = 64;
   const bool inflated = !request.content_encoding.empty() && request.content_encoding != "identity";
   if (inflated) return request.body_nbytes > kMostInflated;  // of which a thousand times as much may come
   std::uint64_t json = request.body_nbytes;
@@ -67,10 +67,12 @@ std::optional<HttpReply> refuse_head(const Fields& head, bool chunked, std::uint
                                      std::size_t max_body) {
   if (head.version() >= 11 && head.count(Field::host) != 1)
     return closing(400, "a request of HTTP/1.1 needs one Host header");
+  if (head.count(Field::authorization) > 1) return closing(400, "a request has one Authorization header at most");
   if (head.count(Field::transfer_encoding) > 0) {
     if (!chunked || !beast::iequals(head[Field::transfer_encoding], "chunked")) {
       return closing(501, "Transfer-Encoding must be chunked or absent; compress with Content-Encoding");
     }
+    if (head.version() < 11) return closing(400, "a request of HTTP/1.0 has no Transfer-Encoding");
     if (head.count(Field::content_length) > 0)
       return closing(400, "a request has Content-Length or Transfer-Encoding, not both");
   }

@@ -24,6 +24,25 @@ TEST_CASE("clients take turns, and all that was posted is done") {
   CHECK(here == "done");
 }
 
+TEST_CASE("tasks whose clients have left are done while no other is posted, and dropped else") {
+  const auto log = std::move(*Log::open("/dev/null", LogFormat::kJson, Level::kError));
+  std::promise<void> release;
+  std::string order;
+  {
+    Background background(1, *log);
+    background.post(9, [until = release.get_future().share()] { until.wait(); });
+    for (const char* name : {"a", "b", "c"}) {
+      const bool left = *name != 'b';
+      const Background::Waiter waiter{[left] { return left; }, [&order] { order += "-"; }};
+      background.post(
+          1, [&order, name] { order += name; }, waiter);
+    }
+    for (const char* name : {"x", "y"}) background.post(2, [&order, name] { order += name; });
+    release.set_value();
+  }
+  CHECK(order == "-xbyc");
+}
+
 TEST_CASE("a task that throws is given up, and the next is done") {
   const auto log = std::move(*Log::open("/dev/null", LogFormat::kJson, Level::kError));
   bool next = false;

@@ -89,11 +89,9 @@ TEST_CASE("while another session runs, a run stays on its thread") {
   CHECK(num_threads(spread, 2) == 2);
 }
 
-// A run that takes about a nanosecond a byte.
 void take_a_nanosecond_a_byte(Spread& spread) {
   Spread::Run run(spread, &kKind, 10'000'000, 1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  run.succeeded();
+  run.succeeded(std::chrono::milliseconds(10));
 }
 
 TEST_CASE("a run that others make wait for no thread of its own counts as long as it took") {
@@ -137,8 +135,7 @@ TEST_CASE("runs without bytes are not all short") {
   Spread spread(two.workers);
   {
     Spread::Run run(spread, &kKind, 0, 1);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    run.succeeded();
+    run.succeeded(std::chrono::milliseconds(1));
   }
   CHECK_FALSE(spread.is_short(&kKind, 0));
 }
@@ -158,8 +155,7 @@ TEST_CASE("where the data decides how long a run takes, few long ones are taken 
   const auto run = [&](bool takes_long) {
     const bool taken_for_short = spread.is_short(&kKind, 1);
     Spread::Run one(spread, &kKind, 1, 1);
-    if (takes_long) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    one.succeeded();
+    one.succeeded(takes_long ? std::chrono::nanoseconds(std::chrono::milliseconds(1)) : std::chrono::nanoseconds(50));
     return taken_for_short;
   };
   // So short that one long run at most doubles what is expected: it does not reach the limit for long.

@@ -289,6 +289,7 @@ def test_the_connection_survives_what_http_allows(server: Server) -> None:
     assert [a.status for a in server.raw(wrong + nothing + wrong + fine)] == [400, 404, 400, 200]
 
 
+CHUNKED = b"POST /v2/models/spin/infer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 HEADS = [
     (b"HELLO\r\n\r\n", 400, "this is no sound HTTP: bad method"),
     (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "this is no sound HTTP: bad method"),
@@ -301,6 +302,10 @@ HEADS = [
     (b"POST /v2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501, "Transfer-Encoding must be chunked or absent; compress with Content-Encoding"),
     (b"POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: cake\r\n\r\nabc", 417, "the only expectation that is met is 100-continue"),
     (b"POST /v2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n", 400, "this is no sound HTTP: bad chunk"),
+    (b"POST /v2 HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "a request of HTTP/1.0 has no Transfer-Encoding"),
+    (b"GET /v2 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n", 400, "a request has one Authorization header at most"),
+    (CHUNKED + b"0\r\nX: " + b"x" * 200_000 + b"\r\n\r\n", 431, "the request's header passes this server's limit of 4096 bytes"),
+    (CHUNKED + b"1;x=" + b"x" * 200_000 + b"\r\na\r\n0\r\n\r\n", 431, "the request's header passes this server's limit of 4096 bytes"),
     (b"GET /v2 HTTP/1.1\r\nHo", 400, "the request ended before it was complete"),
     (b"POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", 400, "the body ended after 3 of the 10 bytes of its Content-Length"),
     (b"GET /v2 HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 5000 + b"\r\n\r\n", 431, "the request's header passes this server's limit of 4096 bytes"),
@@ -313,6 +318,13 @@ HEADS = [
 def test_heads(server: Server, data: bytes, status: int, sentence: str) -> None:
     (answer,) = server.raw(data)
     assert (answer.status, answer.error, answer.headers["connection"]) == (status, sentence, "close")
+
+
+def test_trailers_are_passed_over(server: Server) -> None:
+    good = json.dumps({"inputs": [GOOD]}).encode()
+    head = CHUNKED.replace(b"/v2/models/spin/infer", INFER.encode())
+    data = head + b"%x\r\n%s\r\n0\r\nContent-Encoding: gzip\r\nHost: b\r\n\r\n" % (len(good), good)
+    assert [a.status for a in server.raw(data + data)] == [200, 200]
 
 
 def test_a_body_beyond_its_length_is_the_next_request(server: Server) -> None:

@@ -45,6 +45,34 @@ def test_two_heavy_bodies_do_not_hold_up_health(program: Path, spin_folder: Path
             assert one.result().error.startswith('input "x" has 25165825 elements in its data; shape [1,4] takes 4')
 
 
+def test_bodies_of_clients_that_are_gone_hold_up_nobody(program: Path, spin_folder: Path, heavy: bytes) -> None:
+    """Dropped where others wait, and at the end of the server."""
+    head = b"POST /v2/models/spin/infer HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+    bomb = head % len(heavy) + heavy
+    with Server(program, spin_folder, "--io-threads", "2", "--log-requests", "--drain-timeout", "60") as server:
+
+        def leave(count: int) -> None:
+            gone = [server.socket() for _ in range(count)]
+            for one in gone:
+                one.sendall(bomb)
+            wait_for(lambda: server.metric("hardtack_memory_bytes") > (count - 6) * len(heavy), "the bodies to come")
+            for one in gone:
+                one.close()
+
+        def given_up() -> int:
+            return sum(line["status"] == 499 for line in server.events("request"))
+
+        leave(40)
+        x = np.zeros((1, 4), np.float32)
+        pad = {"parameters": {"note": "a" * 100_000}}  # read beside the io threads, too
+        assert server.infer("spin", x, **pad).status == 200
+        wait_for(lambda: given_up() > 30, "what nobody waits for to be dropped")
+        before = given_up()
+        leave(40)
+        assert server.stop() == 0
+        assert given_up() > before + 30
+
+
 @pytest.mark.parametrize("encoding", ["", "gzip", "chunked"])
 def test_a_large_body_is_read_as_a_small_one(server: Server, encoding: str) -> None:
     """Beside the io threads, and to the same end."""
