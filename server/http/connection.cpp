@@ -248,7 +248,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
     request_.connection = number_;
     phase = Phase::kRunning;
     handover_ = kNobody;
-    if (!takes_long(request_)) return respond(true);
+    if (!takes_long(request_) && (!shared_.behind || is_about_health(request_))) return respond(true);
     try {
       const auto self = this->shared_from_this();
       shared_.parsing.post(request_.client(), [self] { self->attempt([&] { self->respond(false); }); },

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <cerrno>
 #include <cstring>
@@ -29,6 +31,7 @@ using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
 constexpr int kControlThreads = 8, kParsingThreads = 2;
+constexpr auto kLongWait = std::chrono::milliseconds(10);  // 64 clients of small models wait for 1 or 2
 
 int io_threads(const HttpOptions& options) {
   if (options.io_threads > 0) return options.io_threads;
@@ -58,6 +61,7 @@ class HttpServer::State {
   void stop() noexcept;
   void begin(tcp::socket&& socket);
   void serve_connections() noexcept;
+  void measure_wait();
   void write_metrics(MetricsPage& page) const;
 
   const HttpOptions options;
@@ -71,6 +75,8 @@ class HttpServer::State {
   std::shared_ptr<asio::ssl::context> tls;  // null: plain; changed by reload_tls() while others read it
   Listener listener{io, log};
   Seldom refused, unreadable;
+  Clock::time_point asked;  // when what is `waiting` was posted
+  std::atomic<bool> waiting{false};
   asio::executor_work_guard<asio::io_context::executor_type> open_end = asio::make_work_guard(io);
   std::vector<std::thread> threads;
 };
@@ -114,8 +120,33 @@ void HttpServer::State::serve_connections() noexcept {
 }
 
 void HttpServer::State::start() {
-  listener.start([this](tcp::socket&& socket) { begin(std::move(socket)); }, [this] { shared.sweep(); });
+  const auto look = [this] {
+    measure_wait();
+    shared.sweep();
+  };
+  listener.start([this](tcp::socket&& socket) { begin(std::move(socket)); }, look);
   for (int i = 0; i < io_threads(options); ++i) threads.emplace_back([this] { serve_connections(); });
+}
+
+// Hundreds of connections that all have a request for an io thread make each of them wait for the others: how long is
+// seen from what is posted to those threads, again and again.
+void HttpServer::State::measure_wait() {
+  const auto note = [this](bool behind) {
+    if (behind && !shared.behind.exchange(behind)) ++shared.counts.behind;
+    shared.behind = behind;
+  };
+  if (waiting) return note(true);
+  asked = Clock::now();
+  waiting = true;
+  try {
+    asio::post(io, [this, note] {
+      note(Clock::now() - asked > kLongWait);
+      waiting = false;
+    });
+  } catch (...) {
+    waiting = false;
+    throw;
+  }
 }
 
 void HttpServer::State::stop() noexcept {
@@ -140,6 +171,8 @@ void HttpServer::State::write_metrics(MetricsPage& page) const {
   page.sample("hardtack_http_connections_total", "", shared.counts.connections.load());
   page.family("hardtack_http_connections_refused_total", "counter", "HTTP connections beyond the limit.");
   page.sample("hardtack_http_connections_refused_total", "", shared.counts.refused.load());
+  page.family("hardtack_http_behind_total", "counter", "Times that the io threads fell behind: requests left them.");
+  page.sample("hardtack_http_behind_total", "", shared.counts.behind.load());
   page.family("hardtack_http_body_bytes_total", "counter", "Bytes of bodies.");
   page.sample("hardtack_http_body_bytes_total", "direction=\"in\"", shared.counts.bytes_in.load());
   page.sample("hardtack_http_body_bytes_total", "direction=\"out\"", shared.counts.bytes_out.load());

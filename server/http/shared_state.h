@@ -33,7 +33,7 @@ class Swept {
 
 struct Counts {
   std::array<std::atomic<std::uint64_t>, 600> by_status{};
-  std::atomic<std::uint64_t> connections{0}, refused{0}, bytes_in{0}, bytes_out{0};
+  std::atomic<std::uint64_t> connections{0}, refused{0}, bytes_in{0}, bytes_out{0}, behind{0};
 };
 
 class SharedState {
@@ -48,7 +48,8 @@ class SharedState {
   Budget& budget;
   Log& log;
   Counts counts;
-  Slots slots;  // of io threads that run a model
+  Slots slots;                      // of io threads that run a model
+  std::atomic<bool> behind{false};  // the io threads: what is not about health is done elsewhere
   std::atomic<bool> draining{false};
   std::atomic<Clock::rep> draining_since{0};
 

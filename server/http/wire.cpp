@@ -61,6 +61,8 @@ bool takes_long(const HttpRequest& request) {
   return json > kMostJson || request.body_nbytes > kMostBytes;
 }
 
+bool is_about_health(const HttpRequest& request) { return request.target.rfind("/v2/health/", 0) == 0; }
+
 bool expects_continue(const Fields& head) { return beast::iequals(head[Field::expect], "100-continue"); }
 
 std::optional<HttpReply> refuse_head(const Fields& head, bool chunked, std::uint64_t content_length,

@@ -33,6 +33,9 @@ bool expects_continue(const Fields& head);
 /// is large.
 bool takes_long(const HttpRequest& request);
 
+/// Whether it asks if the server lives or is ready, which takes no time.
+bool is_about_health(const HttpRequest& request);
+
 }  // namespace hardtack::serve::http
 
 #endif  // HARDTACK_SERVER_HTTP_WIRE_H

@@ -7,6 +7,7 @@ import json
 import os
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,25 @@ def test_bodies_of_clients_that_are_gone_hold_up_nobody(program: Path, spin_fold
         leave(40)
         assert server.stop() == 0
         assert given_up() > before + 30
+
+
+def test_hundreds_of_connections_do_not_hold_up_health(program: Path, tmp_path: Path) -> None:
+    """Requests leave the io threads when those fall behind, and are answered as before."""
+    put(serving_bundles.total(), tmp_path / "total.pkg")
+    wide = {"name": "x", "datatype": "FP32", "shape": [0, 20_000], "data": []}  # a reply of 20,000 zeros
+    body = json.dumps({"inputs": [wide]}).encode()
+    one = b"POST /v2/models/total/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    last = one.replace(b"Host: a", b"Host: a\r\nConnection: close")
+    with Server(program, tmp_path, "--io-threads", "1", "--no-grpc") as server, ExitStack() as sockets:
+        many = [sockets.enter_context(server.socket()) for _ in range(200)]
+        for connection in many:
+            connection.sendall(one + last)
+        assert server.get("/v2/health/live").status == 200
+        answers = [answer for connection in many for answer in read_answers(connection)]
+        assert len(answers) == 2 * len(many)
+        assert {answer.status for answer in answers} == {200}
+        assert {len(answer.json()["outputs"][0]["data"]) for answer in answers[::50]} == {20_000}
+        assert server.metric("hardtack_http_behind_total") >= 1
 
 
 @pytest.mark.parametrize("encoding", ["", "gzip", "chunked"])
