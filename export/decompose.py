@@ -204,7 +204,9 @@ vision-language models."""
 
 
 _ONE_DTYPE = {"aten.huber_loss.default": _huber_loss, "aten.soft_margin_loss.default": _soft_margin_loss}
-"""Losses of which eager gives the input's dtype, and torch.export the one that both operands are converted to."""
+"""Losses of which eager gives the input's dtype, and torch.export the one that both operands are converted to; torch's
+own decompositions of them round once where eager rounds each step.
+"""
 
 
 def _of_one_dtype(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -48,8 +48,10 @@ def ask(server: Server, model: str, inputs: list[object], times: int = 1, **more
     return connection
 
 
-def ask_slow(server: Server) -> socket.socket:
-    return ask(server, "spin", [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": SLOW.ravel().tolist()}])
+def ask_slow(server: Server, pad_nbytes: int = 0) -> socket.socket:
+    """With a large pad, the body is not read by the io threads."""
+    x = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": SLOW.ravel().tolist()}
+    return ask(server, "spin", [x], parameters={"pad": "a" * pad_nbytes})
 
 
 def ask_large(server: Server) -> socket.socket:
@@ -84,7 +86,7 @@ def test_replies_to_clients_that_broke_off_are_dropped(program: Path, folder: Pa
     """Requests that wait when their clients go, before the signal and after it: who is there is waited for."""
     with Server(program, folder, "--sessions", "1", "--log-requests") as server:
         answer = running(server)
-        gone = [sockets.enter_context(ask_slow(server)) for _ in range(12)]
+        gone = [sockets.enter_context(ask_slow(server, 100_000 * (i % 2))) for i in range(12)]
         wait_for(lambda: server.metric("hardtack_waiting_requests", LABELS) == 12, "requests to wait")
         for i, connection in enumerate(gone):
             if i == 6:
