@@ -276,8 +276,7 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
       reply_.close = true;
       handover_ = kReplied;
     }
-    // A client that ended its side while `parsing` read what it sent may have ended only that: it is not watched.
-    if (handover_ != kReplied && (on_io_thread || !has_left())) watch();
+    if (handover_ != kReplied) watch();
     if (handover_.exchange(kHandled) == kReplied) write();
   }
 
