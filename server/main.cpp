@@ -1,6 +1,7 @@
 // The program hardtack-server: puts repository and protocols together, waits for a signal, drains.
 
 #include <malloc.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -61,6 +62,20 @@ void raise_file_limit() {
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
   files.rlim_cur = files.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// Five dozen threads would have half a GiB of addresses at the usual 8 MiB each; kernels and parsers need some kilobytes.
+// Call it before any thread is made.
+void limit_stacks() {
+  constexpr std::size_t kStack = std::size_t{1} << 20;
+  pthread_attr_t attributes;
+  if (pthread_getattr_default_np(&attributes) != 0) return;
+  std::size_t nbytes = 0;
+  if (pthread_attr_getstacksize(&attributes, &nbytes) == 0 && nbytes > kStack &&
+      pthread_attr_setstacksize(&attributes, kStack) == 0) {
+    pthread_setattr_default_np(&attributes);
+  }
+  pthread_attr_destroy(&attributes);
 }
 
 int wait_for_signal(const sigset_t& signals) {
@@ -125,6 +140,7 @@ int serve(const CommandLine& line) {
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   mallopt(M_TRIM_THRESHOLD, 4 << 20);
   raise_file_limit();
+  limit_stacks();
   const sigset_t signals = hold_signals();
 
   auto log = Log::open(line.log_file, line.log_format, line.log_level);
@@ -132,7 +148,8 @@ int serve(const CommandLine& line) {
   if (Failure bad = check_trusted_keys(line.repository)) return refuse(*bad, **log, line);
   auto access = Access::open(line.tokens, **log);
   if (!access.ok()) return refuse(access.error(), **log, line);
-  Budget budget(line.max_memory > 0 ? line.max_memory : budget_within(memory_limit()));
+  Budget budget(line.max_memory > 0 ? line.max_memory : budget_within(memory_limit()),
+                addresses_are_limited() ? Budget::Unwritten::kCounted : Budget::Unwritten::kFree);
   auto repository = Repository::open(line.repository, budget, **log);
   if (!repository.ok()) return refuse(repository.error(), **log, line);
   SharedMemory shared;

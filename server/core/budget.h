@@ -21,7 +21,10 @@ namespace hardtack::serve {
 
 class Budget {
  public:
-  explicit Budget(std::uint64_t limit) : limit_(limit) {}
+  /// What memory costs that is asked for and not written.
+  enum class Unwritten { kFree, kCounted };
+
+  explicit Budget(std::uint64_t limit, Unwritten unwritten = Unwritten::kFree) : limit_(limit), unwritten_(unwritten) {}
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
@@ -50,6 +53,7 @@ class Budget {
   Error refusal(const std::string& what, std::uint64_t nbytes, Part part = Part::kAll) const;
 
   std::uint64_t limit() const { return limit_; }
+  Unwritten unwritten() const { return unwritten_; }
   std::uint64_t used() const { return used_; }
   /// How often something did not fit.
   std::uint64_t refused() const { return refused_; }
@@ -58,6 +62,7 @@ class Budget {
   static std::uint64_t share_of(Part part, std::uint64_t nbytes) { return part == Part::kAll ? nbytes : nbytes / 2; }
   std::uint64_t most(Part part) const noexcept;
   const std::uint64_t limit_;
+  const Unwritten unwritten_;
   std::atomic<std::uint64_t> used_{0}, charged_{0}, refused_{0};
 };
 
@@ -120,6 +125,9 @@ struct MemoryFiles {
 
 /// The least of the limits of this process's control groups (version 2 and 1), of its address space, and of the machine.
 std::uint64_t memory_limit(const MemoryFiles& files = {});
+
+/// Whether this process has a limit of addresses (RLIMIT_AS), which also what nobody writes takes of.
+bool addresses_are_limited();
 
 /// What of such a limit is left for what a Budget counts: the rest is for the program itself, its threads and connections.
 std::uint64_t budget_within(std::uint64_t limit);

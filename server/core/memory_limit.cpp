@@ -51,14 +51,22 @@ std::uint64_t limit_of_groups(const MemoryFiles& files) {
   return least;
 }
 
-std::uint64_t left_of_address_space() {
+std::uint64_t limit_of_addresses() {
   rlimit space{};
-  if (::getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY) return kNone;
+  return ::getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY ? kNone : space.rlim_cur;
+}
+
+// Less what stacks of threads and heaps of malloc will take as addresses, and never as memory.
+std::uint64_t left_of_address_space() {
+  constexpr std::uint64_t kStacksAndHeaps = std::uint64_t{160} << 20;
+  const std::uint64_t limit = limit_of_addresses();
+  if (limit == kNone) return kNone;
   std::ifstream file("/proc/self/statm");
   std::uint64_t pages = 0;
   file >> pages;
-  const std::uint64_t used = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return space.rlim_cur > used ? space.rlim_cur - used : 0;
+  const std::uint64_t used =
+      pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) + std::min(kStacksAndHeaps, limit / 4);
+  return limit > used ? limit - used : 0;
 }
 
 }  // namespace
@@ -68,6 +76,8 @@ std::uint64_t memory_limit(const MemoryFiles& files) {
   const std::uint64_t physical = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   return std::min({physical == 0 ? kNone : physical, limit_of_groups(files), left_of_address_space()});
 }
+
+bool addresses_are_limited() { return limit_of_addresses() != kNone; }
 
 std::uint64_t budget_within(std::uint64_t limit) {
   constexpr std::uint64_t kProgram = std::uint64_t{256} << 20;

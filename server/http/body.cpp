@@ -20,7 +20,9 @@ Budget::Part part_of(std::size_t nbytes) { return nbytes > kLarge ? Budget::Part
 
 bool Body::reserve(std::size_t nbytes) noexcept {
   wanted_ = nbytes + pad_;
-  if (!share_.budget()->may_fit(wanted_, part_of(wanted_))) return false;
+  const Budget& budget = *share_.budget();
+  if (!budget.may_fit(wanted_, part_of(wanted_))) return false;
+  if (budget.unwritten() == Budget::Unwritten::kCounted && !share_.grow_to(wanted_, part_of(wanted_))) return false;
   memory_.reset(aligned_memory(wanted_));
   capacity_ = nbytes;
   return memory_ != nullptr;

@@ -19,8 +19,8 @@ class Body {
   std::byte* data() const { return memory_ == nullptr ? nullptr : memory_.get() + pad_; }
   std::size_t size() const { return size_; }
 
-  /// Address space for a body of a known size: what nobody has written takes no memory, and is not counted. False: it never
-  /// fits, or there is none.
+  /// Address space for a body of a known size: what nobody has written takes no memory, and is counted only if the Budget
+  /// says so. False: it does not fit, or there is none.
   bool reserve(std::size_t nbytes) noexcept;
   /// Counts the next bytes of such a body; false: there is no memory for them. A large body leaves half of the budget to
   /// others.

@@ -394,12 +394,19 @@ class Connection : public Swept, public std::enable_shared_from_this<Connection<
 
   // The client may still be sending what was refused: closing at once would reset the connection before it reads why.
   void linger(std::size_t read) {
-    if (read > kMostLingering) return;
+    if (read > kMostLingering || overdue) return reset();
     buffer_.consume(buffer_.size());
     stream_.async_read_some(buffer_.prepare(kReadStep),
                             [self = this->shared_from_this(), read](Error error, std::size_t n) {
-                              if (!error) self->attempt([&] { self->linger(read + n); });
+                              if (!error || self->overdue) self->attempt([&] { self->linger(read + n); });
                             });
+  }
+
+  // Where its window is closed, a client that still sends would else learn only after a minute that nobody reads.
+  void reset() {
+    Error ignored;
+    stream_.set_option(asio::socket_base::linger(true, 0), ignored);
+    stream_.close(ignored);
   }
 
   SharedState& shared_;

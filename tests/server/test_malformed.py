@@ -346,3 +346,11 @@ def test_a_refused_large_body_still_gets_its_answer(server: Server) -> None:
             connection.sendall(bytes(100_000))
         connection.shutdown(socket.SHUT_WR)
         assert [a.status for a in read_answers(connection)] == [413]
+
+
+def test_a_refused_client_that_sends_on_and_on_is_reset(server: Server) -> None:
+    """The server reads some of it, and then lets the client know; a closed window would keep it waiting for a minute."""
+    with server.socket() as connection:
+        connection.sendall(b"POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 900000000\r\n\r\n")
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            connection.sendall(bytes(300_000_000))

@@ -267,21 +267,39 @@ def flood(server: Server, stop: threading.Event, statuses: list[int]) -> None:
                     assert len(answer.error) > 20
 
 
+def flood_streams(server: Server, stop: threading.Event) -> None:
+    """Streams of messages of 36 MB whose answers nobody reads for a while."""
+    import grpc
+    from grpc_calls import Calls, request
+
+    message = request("total", np.zeros((1, 9_000_000), np.float32)).SerializeToString()
+    while not stop.is_set():
+        with Calls(server) as calls, suppress(grpc.RpcError):
+            answers = calls.stream()(iter([message] * 16), timeout=10)
+            stop.wait(1)
+            for _ in answers:
+                if stop.is_set():
+                    answers.cancel()
+
+
 def test_nothing_ends_a_server_of_one_gib(confined: Path, program: Path, total_folder: Path) -> None:
-    grpc = ["--grpc-port", "0"] if served.speaks_grpc(program) else []
-    with Server(confined, total_folder, *grpc) as server:
+    speaks_grpc = served.speaks_grpc(program)
+    with Server(confined, total_folder, *(["--grpc-port", "0"] if speaks_grpc else [])) as server:
         limit = server.metric("hardtack_memory_limit_bytes")
         assert (1 << 28) < limit < (1 << 30)
         stop, statuses = threading.Event(), list[int]()
         threads = [threading.Thread(target=flood, args=(server, stop, statuses)) for _ in range(4)]
+        threads += [threading.Thread(target=flood_streams, args=(server, stop)) for _ in range(2 * speaks_grpc)]
         for thread in threads:
             thread.start()
-        held = [send_slowly(server, 200 * MIB, 60 * MIB) for _ in range(12)]
-        for _ in range(20):
-            assert server.get("/v2/health/live").status == 200
-            assert server.infer("spin", X).status in (200, 503)
-            stop.wait(0.3)
-        stop.set()
+        try:
+            held = [send_slowly(server, 200 * MIB, 30 * MIB) for _ in range(12)]
+            for _ in range(8):
+                assert server.get("/v2/health/live").status == 200
+                assert server.infer("spin", X).status in (200, 503)
+                stop.wait(0.3)
+        finally:
+            stop.set()
         for connection in held:
             connection.close()
         for thread in threads:
