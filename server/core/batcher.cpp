@@ -113,7 +113,7 @@ Failure Batcher::enter(Pending& pending, Requests& refused) {
   if (pending.request.deadline <= Clock::now()) return why_overdue(pending);
   const std::uint64_t client = pending.request.client;
   const auto is_full = [&] { return queue_.size() >= options_.max_queue + free_.size(); };
-  if (is_full()) collect_overdue(Clock::now(), refused);
+  if (is_full()) collect_overdue(Clock::now(), refused, {});  // who stays comes first
   if (is_full() && largest_beside(client) == nullptr) return full();
   clients_.try_emplace(client);  // what takes memory, while one can be refused
   if (Failure failed = join_sequence(pending)) return failed;
@@ -305,7 +305,7 @@ Clock::time_point Batcher::form(Requests& batch, Requests& refused) {
   const auto now = Clock::now();
   std::size_t heads = 0;
   for (auto it = queue_.begin(); it != queue_.end() && heads < kMostHeads; ++it) {
-    if (it->gone() || it->request.deadline <= now) {
+    if (it->gone(now) || it->request.deadline <= now) {
       collect_overdue(now, refused);
       return later;
     }

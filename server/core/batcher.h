@@ -74,7 +74,7 @@ class Batcher {
   std::int64_t gather(Requests::iterator first, Requests* batch);
   void run(Requests& batch, Lock& lock);
   void settle_states(Lane& lane, const Pending& pending);
-  void collect_overdue(Clock::time_point now, Requests& refused);
+  void collect_overdue(Clock::time_point now, Requests& refused, Clock::duration grace = Pending::kGrace);
   void stop_long_runs(Clock::time_point now);
   void expect_end(Clock::time_point began);
   bool answer(Requests& refused, Lock& lock);

@@ -15,16 +15,16 @@ constexpr auto kIdle = std::chrono::seconds(10);            // after so long the
 }  // namespace
 
 Error Batcher::why_overdue(const Pending& pending) noexcept try {
-  if (pending.gone()) return {Code::kCancelled, "the client went away"};
+  if (pending.gone(Clock::now(), {})) return {Code::kCancelled, "the client went away"};
   return {Code::kDeadline, "the request's timeout passed before it was started"};
 } catch (...) {
   return from_exception();
 }
 
-void Batcher::collect_overdue(Clock::time_point now, Requests& refused) {
+void Batcher::collect_overdue(Clock::time_point now, Requests& refused, Clock::duration grace) {
   for (auto it = queue_.begin(); it != queue_.end();) {
     const auto one = it++;
-    if (one->gone() || one->request.deadline <= now) leave_queue(one, refused);
+    if (one->gone(now, grace) || one->request.deadline <= now) leave_queue(one, refused);
   }
 }
 

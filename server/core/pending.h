@@ -40,7 +40,12 @@ struct Pending : Form {
 
   /// What the client is told.
   void fail(const Error& error) noexcept;
-  bool gone() const { return request.cancelled != nullptr && request.cancelled->load(std::memory_order_relaxed); }
+  /// Whether it has waited and its client went away. What is started at once is answered: the client may have ended only its
+  /// own side.
+  bool gone(Clock::time_point now, Clock::duration grace = kGrace) const {
+    return request.cancelled != nullptr && request.cancelled->load(std::memory_order_relaxed) && now - queued >= grace;
+  }
+  static constexpr Clock::duration kGrace = std::chrono::milliseconds(100);
 };
 
 /// Requests on their way go from list to list, which takes no memory: none is lost where there is none.

@@ -79,7 +79,7 @@ struct Request {
   std::uint64_t client = 0;  // tells clients apart that wait for the model: a token, or else a connection
   Clock::time_point arrived = Clock::now();               // statistics and deadlines count from here
   Clock::time_point deadline = Clock::time_point::max();  // a request not started by then is answered with kDeadline
-  /// Set by the protocol when the client has gone: a request not started is dropped (kCancelled). May be null.
+  /// Set by the protocol when the client has gone: a request that waits is dropped (kCancelled). May be null.
   std::shared_ptr<std::atomic<bool>> cancelled;
   std::shared_ptr<const void> keep_alive;
   std::unique_ptr<Delivery> delivery;  // null: what is done with the response is nobody's concern

@@ -1,3 +1,4 @@
+#include "server/core/pending.h"
 #include "server/tests/served.h"
 
 using namespace hardtack::serve;
@@ -37,8 +38,8 @@ TEST_CASE("a session that is taken while refusals are answered is not taken twic
   std::thread caller;
   Answer gone = served.submit(std::move(request), [&] { caller = served.start_long(longer); });
   Answer stays = served.submit(Served::request("loop"));
-  // The watching thread, woken by these, has looked then and will not before long: the worker finds the client gone.
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  // The watching thread has looked then and will not before long: the worker finds that the client is gone, and has waited.
+  std::this_thread::sleep_for(Pending::kGrace + std::chrono::milliseconds(20));
   *cancelled = true;
   worker.release();
   CHECK(code_of(gone) == Code::kCancelled);

@@ -195,6 +195,16 @@ def test_who_is_gone_is_told_by_the_request_that_is_watched(
         assert result(behind.result()) == [6.0]
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_who_ends_its_own_side_is_answered_by_a_model_that_is_free(
+    program: Path, spin_folder: Path, compressed: bool
+) -> None:
+    with Server(program, spin_folder, "--sessions", "1") as server:
+        for _ in range(50):
+            (answer,) = server.raw(pipelined(1, compressed=compressed))
+            assert answer.json()["outputs"][0]["data"] == [2, 0, 0, 0]
+
+
 def test_a_client_that_is_gone_holds_up_no_drain(program: Path, spin_folder: Path, pool: ThreadPoolExecutor) -> None:
     """Its request is dropped, and with it its connection, before the run that it waited for is over."""
     with Server(program, spin_folder, "--sessions", "1", "--log-requests") as server:
