@@ -1,6 +1,7 @@
 #include "server/http/infer.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "server/core/input_memory.h"
 #include "server/core/protocol.h"
@@ -272,6 +273,7 @@ struct Asked {
   Reply reply;
   InferJson json;
   const InferRoom room;
+  const std::thread::id came_on = std::this_thread::get_id();
   RequestMaker maker;
   Request request;
   Plan plan;
@@ -294,6 +296,32 @@ std::unique_ptr<Delivery> delivery_of(const std::shared_ptr<Asked>& asked) {
   return delivery;
 }
 
+// Numbers as text and compressed bytes take microseconds a KiB; bytes as they are take none.
+bool takes_long(const Response& response, const Plan& plan) {
+  constexpr std::size_t kMost = 8U << 10;
+  std::size_t nbytes = 0;
+  for (std::size_t i = 0; i < response.outputs.size(); ++i) {
+    const Delivered& how = plan.of(i);
+    if (!how.in_region && (!how.binary || plan.encoding != nullptr)) nbytes += response.outputs[i].nbytes;
+  }
+  return nbytes > kMost;
+}
+
+// Makes the reply where it holds up no connection: not on the io thread that the request came on and was run on.
+void deliver(const std::shared_ptr<Asked>& asked, Response&& response) {
+  const bool here = asked->http.on_io_thread && asked->came_on == std::this_thread::get_id();
+  if (!here || response.error || !takes_long(response, asked->plan)) {
+    return asked->reply(reply_or_error(response, asked->plan, asked->room));
+  }
+  try {
+    asked->room.parsing.post(asked->http.client(), [asked, run = std::make_shared<Response>(std::move(response))] {
+      asked->reply(reply_or_error(*run, asked->plan, asked->room));
+    });
+  } catch (...) {
+    asked->reply(error_reply(from_exception()));
+  }
+}
+
 // Copies what is to be copied, and hands the request over.
 void take_and_run(const std::shared_ptr<Asked>& asked) {
   Repository& repository = asked->room.repository;
@@ -307,9 +335,7 @@ void take_and_run(const std::shared_ptr<Asked>& asked) {
   Request request = std::move(asked->request);
   request.keep_alive = asked->maker.take_memory();
   repository.infer(std::move(request), [asked, early](Response&& response) {
-    if (!early || response.error) {
-      asked->made = reply_or_error(response, asked->plan, asked->room);
-    }
+    if (!early || response.error) return deliver(asked, std::move(response));
     asked->reply(std::move(asked->made));
   });
 }
