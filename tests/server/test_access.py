@@ -259,7 +259,8 @@ def test_only_signed_bundles_serve(program: Path, tmp_path: Path, keys: tuple[Ed
     sign_bundle(models / "renamed.pkg", key, release=Release("good", 3))
     arguments = ("--trusted-keys", str(file), "--poll", "50", "--max-queue", "good=8")
     with Server(program, models, *arguments, ready=False) as server:
-        wait_for(lambda: len(server.events("load failed")) == 3, "the loads")
+        server.told("load failed", 3)
+        server.told("model loaded")
         assert server.post("/v2/models/good/infer", X).status == 200
         for name in ("unsigned", "stranger", "renamed"):
             assert server.post(f"/v2/models/{name}/infer", X).status == 400
