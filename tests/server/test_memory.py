@@ -223,15 +223,33 @@ def test_a_body_beyond_the_budget(program: Path, total_folder: Path) -> None:
 # --- a process that has 1 GiB ---
 
 
+def within_addresses(program: Path, folder: Path) -> Path:
+    """The server as a program that has 1 GiB of addresses."""
+    script = folder / "within_addresses"
+    script.write_text(f'#!/bin/sh\nexec prlimit --as={1 << 30} "{program.resolve()}" "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_an_announced_body_counts_where_its_addresses_cost(
+    program: Path, total_folder: Path, tmp_path: Path, limited: bool
+) -> None:
+    with Server(within_addresses(program, tmp_path) if limited else program, total_folder, "--no-grpc") as server:
+        before = server.metric("hardtack_memory_bytes")
+        with send_slowly(server, 200 * MIB, 8 * MIB):
+            wait_for(lambda: server.metric("hardtack_memory_bytes") >= before + 8 * MIB, "the body to come")
+            assert (server.metric("hardtack_memory_bytes") >= before + 200 * MIB) == limited
+        wait_for(lambda: server.metric("hardtack_memory_bytes") == before, "the body to be given back")
+
+
 @pytest.fixture(params=["group", "address space"])
 def confined(request: pytest.FixtureRequest, program: Path, tmp_path: Path) -> Iterator[Path]:
     """The server as a program that has 1 GiB: of a control group where that may be made, or of addresses."""
-    script = tmp_path / "confined"
     if request.param == "address space":
-        script.write_text(f'#!/bin/sh\nexec prlimit --as={1 << 30} "{program.resolve()}" "$@"\n')
-        script.chmod(0o755)
-        yield script
+        yield within_addresses(program, tmp_path)
         return
+    script = tmp_path / "confined"
     root = Path("/sys/fs/cgroup/memory")
     limit, kind = "memory.limit_in_bytes", "memory"
     if not root.is_dir():
