@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hardtack.codegen.backends.triton.backend import TritonBackend
 from tests.codegen.compare import Compiled, assert_same, compile_module, eager
+from tests.codegen.runner import KernelFailed
 from tests.triton.simulate import Simulator
 
 
@@ -121,6 +122,20 @@ def test_a_sum_in_parts_computes_the_row_in_each() -> None:
     c = compiled(lambda x, s, w: F.linear(rms_norm(x, s), w), [(2048,), (6, 2048)], [row(2048, torch.float32)])
     assert any("parts" in v.name for v in c.entry.plan.values)
     assert [ok for ok, _ in prologues(c)] == [True]
+
+
+def test_a_division_by_zero_in_the_row_is_reported() -> None:
+    def f(x: Tensor, y: Tensor, z: Tensor, w: Tensor) -> Tensor:
+        return F.linear(torch.cat([x // y, z]), w)
+
+    x, y, z = torch.arange(1500), torch.arange(1500) % 7 - 8, row(501, torch.float32)[0]
+    module = Layer(f, [(3, 2001)], torch.float32).eval()
+    got = compile_module(module, [x, y, z], backend=TritonBackend("sm_90"), runner=Simulator)
+    assert [ok for ok, _ in prologues(got)] == [True]
+    assert_same(got(x, y, z), eager(module, [x, y, z]), 4)
+    y[1499] = 0
+    with pytest.raises(KernelFailed, match="returned 2 at launch"):
+        got(x, y, z)
 
 
 REFUSED: dict[str, tuple[Callable[..., object], list[tuple[int, ...]], list[Tensor], str]] = {
