@@ -30,9 +30,12 @@ _NONE = (None, 0)
 
 
 def _bound(guard: Guard) -> tuple[Sym | None, int]:
-    """(symbol, its lowest size) of a guard that says no more than that; (None, 0) of any other."""
+    """(symbol, its lowest size) of a guard that tells one; (None, 0) of any other."""
     if guard.relation == "ne" and isinstance(guard.a, Sym):
         return (guard.a, guard.a.lo + 1) if int_value(guard.b) == guard.a.lo else _NONE
+    if guard.relation == "eq":  # one of the two differences grows with its symbol
+        above = _solved(guard.b - guard.a, 0)
+        return above if above[0] is not None else _solved(guard.a - guard.b, 0)
     if guard.relation not in ("le", "lt"):
         return _NONE
     return _solved(guard.b - guard.a, int(guard.relation == "lt"))

@@ -44,12 +44,28 @@ def test_a_bound_is_the_first_size_for_which_the_condition_holds(relation: str, 
 
 
 @pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (N, ex.const(2)),
+        (ex.const(2), N),
+        (9 - N, ex.const(2)),
+        (2 * ex.floordiv(N, 2) - 1, ex.const(9)),
+        (ex.const(6), ex.floordiv(2 * N + 2, 3)),
+    ],
+)
+def test_an_equality_tells_the_first_size_for_which_it_holds(a: ex.Expr, b: ex.Expr) -> None:
+    holds = [evaluate(a, {"n": n}) == evaluate(b, {"n": n}) for n in range(60)]
+    assert bounds(Guard("eq", a, b, "")) == {("x", 0): holds.index(True)}
+
+
+@pytest.mark.parametrize(
     ("relation", "a", "b"),
     [
         ("le", N, ex.const(2)),
         ("le", ex.const(2), N + M),
         ("le", ex.const(2), 9 - N),
-        ("eq", N, ex.const(2)),
+        ("eq", 9 - N + M, ex.const(2)),
+        ("eq", ex.mod(N, 5), ex.const(2)),
         ("ne", N, ex.const(2)),
         ("le", ex.const(3), ex.mod(N, 5)),
         ("le", ex.const(2), M),
@@ -96,3 +112,23 @@ def test_parts_in_front_of_what_a_bound_leaves(module: nn.Module, least: int, tm
     assert str(caught.value) == (
         f'input "x" (0 of entry "forward"): dimension 0 is {least - 1}, expected at least {least} (n)'
     )
+
+
+class Halved(nn.Module):
+    """That n // 2 is at least 1 follows from the sizes of the parts alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        half = x.narrow(-1, x.shape[-1] // 4, x.shape[-1] // 2).flip(-1)
+        return torch.split(torch.cat([half, half[:, 1:]], 1), [5, 4], 1)[1]
+
+
+def test_parts_whose_sizes_are_given(tmp_path: Path) -> None:
+    path = tmp_path / "m.pkg"
+    hardtack.export(Halved().eval(), (torch.randn(3, 11),), path=path, dynamic_shapes=({1: torch.export.Dim.DYNAMIC},))
+    session = hardtack.load(path).session()
+    for n in (10, 11):
+        x = torch.randn(3, n)
+        assert torch.equal(torch.as_tensor(session(x)), Halved()(x))
+    for n in (9, 12):
+        with pytest.raises(hardtack.InputError):
+            session(torch.randn(3, n))
