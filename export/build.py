@@ -19,6 +19,7 @@ from hardtack.codegen.ir.expr_walk import evaluate, free_syms
 from hardtack.codegen.ir.graph import Guard, Lit, Op, Operand, Origin, TensorType, make_attrs
 from hardtack.codegen.ir.graph_infer import derive
 from hardtack.codegen.ir.types import INT_RANGE, DType
+from hardtack.codegen.ops import SCALAR_OPS
 from hardtack.export.dtypes import from_torch
 from hardtack.export.errors import Refusal, SourceLine
 from hardtack.export.shapes import make_guards
@@ -132,6 +133,8 @@ class Builder:
         self, kind: str, /, *operands: Arg, stated: Sequence[TensorType] = (), **attrs: object
     ) -> tuple[Value, ...]:
         """Emit an op of any kind; `stated` gives output types where the kind leaves them open."""
+        if kind in SCALAR_OPS:
+            operands = self._with_ones(operands)
         inputs = tuple(self._operand(o) for o in operands)
         op = Op(kind, inputs, make_attrs(**attrs), (), self.origin)
         types = tuple(self._type(o) for o in inputs)
@@ -145,6 +148,29 @@ class Builder:
     def op(self, kind: str, /, *operands: Arg, stated: TensorType | None = None, **attrs: object) -> Value:
         """Emit an op with one output."""
         return self.multi(kind, *operands, stated=() if stated is None else (stated,), **attrs)[0]
+
+    def _with_ones(self, operands: tuple[Arg, ...]) -> tuple[Arg, ...]:
+        """The operands of a pointwise op, each cut to the ones of its shape that the others have not."""
+        shapes = {o.shape for o in operands if isinstance(o, Value)}
+        if len(shapes) < 2:
+            return operands
+        rank = max(map(len, shapes))
+        sizes = [{s[d] for s in shapes if len(s) >= -d} for d in range(-rank, 0)]
+        target = [next((s for s in found if self.traced(s) != 1), None) for found in sizes]
+        return tuple(self.cut_to_ones(o, target) if isinstance(o, Value) else o for o in operands)
+
+    def cut_to_ones(self, x: Value, target: Sequence[Expr | None]) -> Value:
+        """x with a 1 where its size is 1 for every size that torch knows and `target`, to which it is broadcast, has
+        another: min(1, n - 1), of n from 2 on. None in `target`: there x stays as it is.
+        """
+        shape = x.shape
+        for d in range(-min(x.rank, len(target)), 0):
+            size, wanted = shape[d], target[d]
+            broadcast = wanted is not None and wanted is not size and self.traced(wanted) != 1
+            if broadcast and int_value(size) is None and self.traced(size) == 1:
+                self.require("eq", size, 1, f"{self.origin.op or 'an op'} broadcasts it")
+                x = self.slice(x, x.rank + d, 0, 1)
+        return x
 
     def _operand(self, o: Arg) -> Operand:
         if isinstance(o, Value):
@@ -220,7 +246,9 @@ class Builder:
 
     def expand(self, x: Value, shape: Sequence[Size]) -> Value:
         target = tuple(as_expr(s) for s in shape)
-        return x if target == x.shape else self.op("expand", x, stated=TensorType(x.dtype, target))
+        if target == x.shape:
+            return x
+        return self.op("expand", self.cut_to_ones(x, target), stated=TensorType(x.dtype, target))
 
     def slice(self, x: Value, dim: int, start: Size, length: Size, step: int = 1) -> Value:
         """length elements of dim from start, every step-th. What is not known to lie inside becomes an input check."""

@@ -21,7 +21,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.proxy import TracerBase
 
-from hardtack.export.origin import calling_line, is_users
+from hardtack.export.origin import GENERATED, calling_line, is_users
 
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _OWN = str(Path(__file__).parent) + os.sep
@@ -51,7 +51,7 @@ def asking_frame() -> FrameType | None:
         return None
     if file.startswith(_STRICT):
         return frame
-    asked = before not in _IN_CPP and (file.startswith(_NN) or not file.startswith((_TORCH, "<")))
+    asked = before not in _IN_CPP and (file.startswith(_NN) or not file.startswith((_TORCH, *GENERATED)))
     return frame if asked else None
 
 

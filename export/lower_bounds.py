@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hardtack.codegen.ir.expr import Add, Expr, FloorDiv, Mul, Sym, int_value
+from hardtack.codegen.ir.expr import Add, Expr, FloorDiv, Min, Mul, Sym, int_value
 from hardtack.codegen.ir.graph import Guard, SymBinding
 
 Place = tuple[str, int | None]
@@ -51,6 +51,10 @@ def _solved(e: Expr, least: int) -> tuple[Sym | None, int]:
     if isinstance(e, Mul) and len(e.factors) == 2:
         factor = int_value(e.factors[0]) or 0
         return _solved(e.factors[1], -(-least // factor)) if factor > 0 else _NONE
+    if isinstance(e, Min):  # at least so much where each of its arguments is
+        free = [a for a in e.args if int_value(a) is None]
+        low = any((int_value(a) or 0) < least for a in e.args if a not in free)
+        return _solved(free[0], least) if len(free) == 1 and not low else _NONE
     if isinstance(e, FloorDiv):
         divisor = int_value(e.b) or 0
         return _solved(e.a, least * divisor) if divisor > 0 else _NONE

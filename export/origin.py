@@ -27,6 +27,9 @@ _PLACE = re.compile(r"^(?:(?P<source>.*?)  # )?(?P<file>.+):(?P<line>\d+) in ")
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _OWN = str(Path(__file__).parent) + os.sep
 _CAPTURE = _OWN + "capture.py"
+GENERATED = ("<eval_with_key>", "<frozen ")
+"""Code without a file that is torch's or Python's own. Other such code is somebody's: typed at a prompt, in `exec`,
+from a torch.package."""
 _NO_MODULE = ("_empty_nn_module_stack", "_export_root")
 """Torch's names for nodes that stand in no module."""
 
@@ -44,8 +47,8 @@ def frames(text: str) -> list[SourceLine]:
 
 
 def is_users(file: str) -> bool:
-    """False for files of torch and of this package, and for code without a file."""
-    return not file.startswith((_TORCH, _OWN, "torch/", "<"))
+    """False for files of torch and of this package, and for code that torch or Python made."""
+    return not file.startswith((_TORCH, _OWN, "torch/", *GENERATED))
 
 
 def user_frame(found: list[SourceLine]) -> SourceLine | None:
