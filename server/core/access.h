@@ -36,6 +36,12 @@ struct Caller {
   std::uint64_t client(std::uint64_t connection) const { return number != 0 ? number : connection; }
 };
 
+/// Whether `owner`, a token's name, with `mine` of `most` places may take one more where `all` are taken: while more are free
+/// than it has, so that others find some. Where there are no tokens, all are one's.
+inline bool leaves_a_share(const std::string& owner, std::size_t mine, std::size_t all, std::size_t most) {
+  return owner.empty() || mine < most - all;
+}
+
 class Access {
  public:
   /// Reads the file at `path`; "" for none. kInvalid names the line. `log` must outlive it.

@@ -6,9 +6,9 @@
 
 namespace hardtack::serve {
 
-Background::Background(int threads, Log& log) : log_(log) {
+Background::Background(int threads, Log& log) : log_(log), running_(static_cast<std::size_t>(threads)) {
   try {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    for (std::size_t i = 0; i < running_.size(); ++i) threads_.emplace_back([this, i] { work(i); });
   } catch (...) {
     join();
     throw;
@@ -43,40 +43,57 @@ void Background::post(std::uint64_t client, std::function<void()> task, Waiter w
   wake_.notify_one();
 }
 
-// The next task, of a client that is still there if one is. Nothing here takes memory.
-std::list<Background::Task> Background::next(std::list<Task>* dropped) {
+// At the end nobody comes any more.
+bool Background::may_run(std::uint64_t client) const {
+  const auto running = std::count(running_.begin(), running_.end(), std::optional(client));
+  return ending_ || running_.size() < 2 || static_cast<std::size_t>(running) + 1 < running_.size();
+}
+
+Background::Lines::iterator Background::first_to_run() {
+  return std::find_if(lines_.begin(), lines_.end(), [this](const Line& one) { return may_run(one.client); });
+}
+
+bool Background::may_run_any() const {
+  return std::any_of(lines_.begin(), lines_.end(), [this](const Line& one) { return may_run(one.client); }) ||
+         (!behind_.empty() && may_run(kGone));
+}
+
+// The next task, of a client that is still there if one is; none if all may not run yet. Nothing here takes memory.
+std::list<Background::Task> Background::next(std::size_t thread, std::list<Task>* dropped) {
   std::list<Task> found;
-  while (found.empty() && !lines_.empty()) {
-    Line& line = lines_.front();
-    const auto first = line.tasks.begin();
+  for (auto line = first_to_run(); found.empty() && line != lines_.end(); line = first_to_run()) {
+    const auto first = line->tasks.begin();
     std::list<Task>& to = first->waiter.has_left && first->waiter.has_left() ? behind_ : found;
-    to.splice(to.end(), line.tasks, first);
-    if (line.tasks.empty()) {
-      lines_.pop_front();
+    to.splice(to.end(), line->tasks, first);
+    if (!found.empty()) running_[thread] = line->client;
+    if (line->tasks.empty()) {
+      lines_.erase(line);
     } else {
-      lines_.splice(lines_.end(), lines_, lines_.begin());
+      lines_.splice(lines_.end(), lines_, line);
     }
   }
-  if (found.empty()) {
-    found.splice(found.end(), behind_, behind_.begin());
-  } else {
+  if (!found.empty()) {
     dropped->swap(behind_);
+  } else if (!behind_.empty() && may_run(kGone)) {
+    running_[thread] = kGone;
+    found.splice(found.end(), behind_, behind_.begin());
   }
   return found;
 }
 
-void Background::work() {
+void Background::work(std::size_t thread) {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return ending_ || !lines_.empty() || !behind_.empty(); });
+    wake_.wait(lock, [this] { return may_run_any() || (ending_ && lines_.empty() && behind_.empty()); });
     if (lines_.empty() && behind_.empty()) return;
-    std::list<Task> dropped, task = next(&dropped);
+    std::list<Task> dropped, task = next(thread, &dropped);
     lock.unlock();
     for (const Task& each : dropped) contain(log_, "a task", each.waiter.drop);
     dropped.clear();
-    contain(log_, "a task", task.front().run);
+    for (const Task& each : task) contain(log_, "a task", each.run);
     task.clear();  // what it holds goes without the lock
     lock.lock();
+    running_[thread].reset();
   }
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -14,7 +15,8 @@
 
 namespace hardtack::serve {
 
-/// Clients take turns: one that posts much waits for itself. Safe from any thread.
+/// Clients take turns: one that posts much waits for itself. Of several threads one client has all but one at most, however
+/// long its tasks take. Safe from any thread.
 class Background {
  public:
   /// Who waits for a task. `has_left` is asked when its turn comes, from any thread, and does not throw: a task that nobody
@@ -45,14 +47,21 @@ class Background {
     std::uint64_t client = 0;
     std::list<Task> tasks;
   };
-  void work();
-  std::list<Task> next(std::list<Task>* dropped);
+  using Lines = std::list<Line>;
+  static constexpr std::uint64_t kGone = UINT64_MAX;  // all clients that have left are one
+
+  void work(std::size_t thread);
+  bool may_run(std::uint64_t client) const;
+  bool may_run_any() const;
+  Lines::iterator first_to_run();
+  std::list<Task> next(std::size_t thread, std::list<Task>* dropped);
   Log& log_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::list<Line> lines_;   // those with tasks, in the order in which they take turns
+  Lines lines_;             // those with tasks, in the order in which they take turns
   std::list<Task> behind_;  // whose clients have left
   bool ending_ = false;
+  std::vector<std::optional<std::uint64_t>> running_;  // whose task each thread runs
   std::vector<std::thread> threads_;
 };
 

@@ -1,7 +1,10 @@
 #include "server/core/batcher.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "server/core/access.h"
 
 namespace hardtack::serve {
 
@@ -18,6 +21,12 @@ std::uint64_t ns_since(Clock::time_point start) {
 // No two clients, and no number and text, have one.
 std::string key_of(const Request& request) {
   return request.owner + '\0' + (request.sequence.number ? '#' : '"') + request.sequence.id;
+}
+
+// The sequences of `owner` among all; without counting where there are enough for everybody.
+std::size_t num_of(const std::string& owner, const std::map<std::string, SequenceState>& all, std::size_t most) {
+  if (all.size() < most - all.size()) return 0;
+  return static_cast<std::size_t>(std::distance(all.lower_bound(owner + '\0'), all.lower_bound(owner + '\1')));
 }
 
 // What the request points into goes first.
@@ -186,6 +195,14 @@ Failure Batcher::join_sequence(Pending& pending) {
     if (sequences_.size() >= options_.max_sequences) {
       return Error{Code::kQueueFull, "model \"" + version_.model() + "\" has " + std::to_string(sequences_.size()) +
                                          " sequences open, and no more may; end some, or try again later"};
+    }
+    const std::string& owner = pending.request.owner;
+    const std::size_t mine = num_of(owner, sequences_, options_.max_sequences);
+    if (!leaves_a_share(owner, mine, sequences_.size(), options_.max_sequences)) {
+      return Error{Code::kQueueFull, "token \"" + owner + "\" has " + std::to_string(mine) + " sequences of model \"" +
+                                         version_.model() +
+                                         "\" open, and the places that are left are for others; end some, or try again "
+                                         "later"};
     }
     SequenceState fresh;
     fresh.key = key;

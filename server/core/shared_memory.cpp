@@ -7,7 +7,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
+#include "server/core/access.h"
 #include "server/core/protocol.h"
 #include "server/core/tensor.h"
 #include "server/core/text.h"
@@ -25,7 +27,7 @@ std::string region_named(const std::string& name) { return "shared memory region
 
 }  // namespace
 
-Outcome<Placement> placement_of(const std::string& which, const FindParameter& find) {
+Outcome<Placement> placement_of(const std::string& which, const std::string& owner, const FindParameter& find) {
   const auto region = find("shared_memory_region");
   if (!region) return Placement{};
   const auto* name = std::get_if<std::string>(&*region);
@@ -38,7 +40,7 @@ Outcome<Placement> placement_of(const std::string& which, const FindParameter& f
   if (!nbytes.ok()) return nbytes.error();
   auto offset = size_parameter(which, "shared_memory_offset", find("shared_memory_offset").value_or(std::int64_t{0}));
   if (!offset.ok()) return offset.error();
-  return Placement{*name, *offset, *nbytes};
+  return Placement{owner, *name, *offset, *nbytes};
 }
 
 struct SharedMemory::Open {
@@ -83,26 +85,41 @@ Failure SharedMemory::add(const Region& region) {
     return Error{Code::kTooLarge,
                  std::to_string(kMostRegions) + " shared memory regions are registered; that is the most"};
   }
-  if (!regions_.emplace(region.name, std::move(open)).second) {
+  const auto [first, end] = all_of(region.owner);
+  const auto mine = static_cast<std::size_t>(std::distance(first, end));
+  if (!leaves_a_share(region.owner, mine, regions_.size(), kMostRegions)) {
+    return Error{Code::kTooLarge, "token \"" + region.owner + "\" has registered " + std::to_string(mine) +
+                                      " shared memory regions; the " + std::to_string(kMostRegions - regions_.size()) +
+                                      " that are left are for others"};
+  }
+  if (!regions_.emplace(key_of(region.owner, region.name), std::move(open)).second) {
     return invalid(region_named(region.name) + " is registered already; unregister it first");
   }
   return std::nullopt;
 }
 
-void SharedMemory::remove(const std::string& name) {
+std::pair<SharedMemory::Regions::const_iterator, SharedMemory::Regions::const_iterator> SharedMemory::all_of(
+    const std::string& owner) const {
+  return {regions_.lower_bound(owner + '\0'), regions_.lower_bound(owner + '\1')};
+}
+
+void SharedMemory::remove(const std::string& owner, const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (name.empty()) {
-    regions_.clear();
+    const auto [first, end] = all_of(owner);
+    regions_.erase(first, end);
   } else {
-    regions_.erase(name);
+    regions_.erase(key_of(owner, name));
   }
 }
 
-Outcome<std::vector<Region>> SharedMemory::list(const std::string& name) const {
+Outcome<std::vector<Region>> SharedMemory::list(const std::string& owner, const std::string& name) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<Region> result;
-  for (const auto& [key, open] : regions_) {
-    if (name.empty() || key == name) result.push_back(open->region);
+  const auto [first, end] = all_of(owner);
+  for (auto it = first; it != end; ++it) {
+    const Region& region = it->second->region;
+    if (name.empty() || region.name == name) result.push_back(region);
   }
   if (!name.empty() && result.empty()) return Error{Code::kNotFound, region_named(name) + " is not registered"};
   return result;
@@ -112,7 +129,7 @@ Outcome<std::shared_ptr<const SharedMemory::Open>> SharedMemory::find(const Plac
   std::shared_ptr<const Open> open;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = regions_.find(place.region);
+    const auto found = regions_.find(key_of(place.owner, place.region));
     if (found == regions_.end()) return invalid(region_named(place.region) + " is not registered");
     open = found->second;
   }

@@ -1,4 +1,4 @@
-// POSIX shared memory that clients registered, by name.
+// POSIX shared memory that clients registered, by name. Each token has names of its own; who shows none ("") shares them.
 //
 // Regions are read and written with pread and pwrite, never mapped: a client that shrinks its region gets an error, the
 // server cannot be killed by it (SIGBUS). All functions are safe from any thread. Errors: kInvalid, kNotFound.
@@ -22,6 +22,7 @@ namespace hardtack::serve {
 
 /// A region as the client registered it.
 struct Region {
+  std::string owner;  // as Request::owner
   std::string name;
   std::string key;  // as shm_open takes it: "/input"
   std::uint64_t offset = 0;
@@ -30,6 +31,7 @@ struct Region {
 
 /// Bytes of a region: what the parameters shared_memory_region, _offset and _byte_size say.
 struct Placement {
+  std::string owner;  // of the region
   std::string region;
   std::uint64_t offset = 0;
   std::uint64_t nbytes = 0;
@@ -38,19 +40,19 @@ struct Placement {
 /// The parameter of a tensor that has this name; nothing without.
 using FindParameter = std::function<std::optional<Parameter>(const char* name)>;
 
-/// Where a tensor (`which`, as input_named has it) lies by its parameters; an empty region: not in shared memory.
+/// Where a tensor (`which`, as input_named has it) of `owner` lies by its parameters; an empty region: not in shared memory.
 /// kInvalid: a parameter of the wrong type, or no size.
-Outcome<Placement> placement_of(const std::string& which, const FindParameter& find);
+Outcome<Placement> placement_of(const std::string& which, const std::string& owner, const FindParameter& find);
 
 class SharedMemory {
  public:
-  /// Opens the object and checks that it is long enough. A name that is registered already is refused.
+  /// Opens the object and checks that it is long enough. A name that its owner has registered already is refused.
   Failure add(const Region& region);
-  /// `name` "" forgets all. An unknown name is fine, as the protocol's servers have it. Requests that use the region
-  /// meanwhile finish.
-  void remove(const std::string& name);
-  /// In the order of names; `name` "" means all.
-  Outcome<std::vector<Region>> list(const std::string& name) const;
+  /// `name` "" forgets all of the owner's. An unknown name is fine, as the protocol's servers have it. Requests that use the
+  /// region meanwhile finish.
+  void remove(const std::string& owner, const std::string& name);
+  /// The owner's, in the order of names; `name` "" means all.
+  Outcome<std::vector<Region>> list(const std::string& owner, const std::string& name) const;
 
   /// A copy of the bytes in memory of its own.
   Outcome<std::shared_ptr<std::byte>> read(const Placement& place, Budget& budget) const;
@@ -63,10 +65,13 @@ class SharedMemory {
 
  private:
   struct Open;
+  using Regions = std::map<std::string, std::shared_ptr<const Open>>;  // by key_of()
+  static std::string key_of(const std::string& owner, const std::string& name) { return owner + '\0' + name; }
+  std::pair<Regions::const_iterator, Regions::const_iterator> all_of(const std::string& owner) const;
   Outcome<std::shared_ptr<const Open>> find(const Placement& place) const;
   static Failure check(const Placement& place, std::size_t nbytes, const Open& open);
   mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<const Open>> regions_;
+  Regions regions_;
 };
 
 }  // namespace hardtack::serve

@@ -48,7 +48,8 @@ void infer(const rpc::Bytes& bytes) {
 
 template <typename In, typename Out>
 void answer(const rpc::Bytes& bytes) {
-  static const rpc::Answers answers(*fuzz::serving().repository, fuzz::serving().shared);
+  static const Caller nobody;
+  static const rpc::Answers answers(*fuzz::serving().repository, fuzz::serving().shared, nobody);
   In in;
   Out out;
   if (Failure wrong = rpc::parse(bytes, in, fuzz::serving().budget)) return check(wrong);

@@ -22,7 +22,7 @@ void add_region(SharedMemory& shared) {
   const std::string key = "/hardtack_fuzz_" + std::to_string(::getpid());
   const int file = ::shm_open(key.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
   require(file >= 0 && ::ftruncate(file, kRegionNbytes) == 0, "a shared memory object can be made");
-  const Failure failed = shared.add({"in", key, 0, kRegionNbytes});
+  const Failure failed = shared.add({"", "in", key, 0, kRegionNbytes});
   ::close(file);
   ::shm_unlink(key.c_str());
   require(!failed, "the region can be registered");

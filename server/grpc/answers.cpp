@@ -168,7 +168,7 @@ Failure Answers::answer(const pb::RepositoryIndexRequest& in, pb::RepositoryInde
 
 Failure Answers::answer(const pb::SystemSharedMemoryStatusRequest& in,
                         pb::SystemSharedMemoryStatusResponse& out) const {
-  auto regions = shared_.list(in.name());
+  auto regions = shared_.list(caller_.name, in.name());
   if (!regions.ok()) return regions.error();
   for (const Region& region : *regions) {
     auto& status = (*out.mutable_regions())[region.name];
@@ -182,12 +182,12 @@ Failure Answers::answer(const pb::SystemSharedMemoryStatusRequest& in,
 
 Failure Answers::answer(const pb::SystemSharedMemoryRegisterRequest& in,
                         pb::SystemSharedMemoryRegisterResponse&) const {
-  return shared_.add({in.name(), in.key(), in.offset(), in.byte_size()});
+  return shared_.add({caller_.name, in.name(), in.key(), in.offset(), in.byte_size()});
 }
 
 Failure Answers::answer(const pb::SystemSharedMemoryUnregisterRequest& in,
                         pb::SystemSharedMemoryUnregisterResponse&) const {
-  shared_.remove(in.name());
+  shared_.remove(caller_.name, in.name());
   return std::nullopt;
 }
 

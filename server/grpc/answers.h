@@ -3,6 +3,7 @@
 #define HARDTACK_SERVER_GRPC_ANSWERS_H
 
 #include "inference.pb.h"
+#include "server/core/access.h"
 #include "server/core/repository.h"
 #include "server/core/shared_memory.h"
 
@@ -10,10 +11,11 @@ namespace hardtack::serve::rpc {
 
 namespace pb = ::inference;
 
-/// One answer() for each method; safe from any thread.
+/// What one caller is told: an answer() for each method.
 class Answers {
  public:
-  Answers(Repository& repository, SharedMemory& shared) : repository_(repository), shared_(shared) {}
+  Answers(Repository& repository, SharedMemory& shared, const Caller& caller)
+      : repository_(repository), shared_(shared), caller_(caller) {}
 
   Failure answer(const pb::ServerLiveRequest& in, pb::ServerLiveResponse& out) const;
   Failure answer(const pb::ServerReadyRequest& in, pb::ServerReadyResponse& out) const;
@@ -37,6 +39,7 @@ class Answers {
  private:
   Repository& repository_;
   SharedMemory& shared_;
+  const Caller& caller_;
 };
 
 }  // namespace hardtack::serve::rpc

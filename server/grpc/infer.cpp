@@ -29,9 +29,9 @@ std::optional<Parameter> value_of(const pb::InferParameter& parameter) {
   }
 }
 
-Outcome<Placement> placement(const std::string& which, const Parameters& parameters) {
+Outcome<Placement> placement(const std::string& which, const std::string& owner, const Parameters& parameters) {
   if (parameters.empty()) return Placement{};
-  return placement_of(which, [&](const char* name) {
+  return placement_of(which, owner, [&](const char* name) {
     const auto found = parameters.find(name);
     return found == parameters.end() ? std::nullopt : value_of(found->second);
   });
@@ -91,7 +91,7 @@ class RequestMaker {
     if (tensor.datatype().empty()) return invalid(which + " has no datatype");
     auto dtype = input_dtype(tensor.name(), tensor.datatype());
     if (!dtype.ok()) return dtype.error();
-    auto place = placement(which, tensor.parameters());
+    auto place = placement(which, request.owner, tensor.parameters());
     if (!place.ok()) return place.error();
     auto input =
         make_input(std::move(*tensor.mutable_name()), *dtype, {tensor.shape().begin(), tensor.shape().end()}, *place);
@@ -133,7 +133,7 @@ class RequestMaker {
     for (const auto& [name, parameter] : tensor.parameters()) {
       if (Failure wrong = check_output_parameter(tensor.name(), name)) return wrong;
     }
-    auto place = placement(output_named(tensor.name()), tensor.parameters());
+    auto place = placement(output_named(tensor.name()), request.owner, tensor.parameters());
     if (!place.ok()) return place.error();
     if (!place->region.empty()) {
       if (Failure wrong = shared_.check(*place)) return wrong;

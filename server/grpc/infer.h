@@ -24,8 +24,8 @@ struct ReadRoom {
   std::function<Failure(const Request&)> check;
 };
 
-/// Fills everything but deadlines of the call, `cancelled` and `run_here`; of a message that is refused what could be
-/// read. Inputs point into the message, which the request keeps, where alignment allows.
+/// Fills everything but `owner`, which must be set, deadlines of the call, `client`, `cancelled` and `run_here`; of a message
+/// that is refused what could be read. Inputs point into the message, which the request keeps, where alignment allows.
 Failure read_request(const Bytes& bytes, const ReadRoom& room, Request& request, Deliveries& deliveries);
 
 /// For a request of a sequence: its reply is made in `bytes` before the states move on.

@@ -19,7 +19,7 @@ namespace hardtack::serve::rpc {
 
 namespace {
 
-constexpr int kControlThreads = 8, kParsingThreads = 2;
+constexpr int kControlThreads = 8, kParsingThreads = 3;
 // gRPC cancels calls that come while it shuts down, without a word; until then they are told to go elsewhere.
 constexpr auto kDrainGrace = std::chrono::milliseconds(250);
 constexpr std::uint64_t kConnectionsQuota = std::uint64_t{64} << 20;

@@ -129,13 +129,13 @@ class InferCall final : public UnaryCall {
 
   void run(bool on_grpc_thread) {
     Request request;
+    request.owner = caller_.name;
     const Failure wrong = read_request(in_, shared_.read_room(), request, *deliveries_);
     in_.Clear();
     if (wrong) return finish(shared_.repository.why_refused(request, *wrong));
     request.deadline = std::min(request.deadline, deadline_);
     request.cancelled = cancelled_;
     request.client = caller_.number;
-    request.owner = caller_.name;
     const bool early = !request.sequence.id.empty();
     if (early) request.delivery = delivery_of(deliveries_, shared_.memory, false, out_);
     std::optional<Slots::Taken> slot;
@@ -178,7 +178,8 @@ class PageCall final : public UnaryCall {
 
   Failure respond() noexcept try {
     Out out;
-    if (Failure failed = shared_.answers.answer(message_, out)) return failed;
+    const Answers answers(shared_.repository, shared_.memory, caller_);
+    if (Failure failed = answers.answer(message_, out)) return failed;
     return write(out, out_);
   } catch (...) {
     return from_exception();
@@ -254,7 +255,6 @@ Shared::Shared(const GrpcOptions& options_, Repository& repository_, SharedMemor
       memory(memory_),
       access(access_),
       log(log_),
-      answers(repository_, memory_),
       parsing(parsing_),
       waiting(options_.message_timeout),
       slots(run_here_slots()) {}

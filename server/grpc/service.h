@@ -37,7 +37,6 @@ class Shared {
   SharedMemory& memory;
   Access& access;
   Log& log;
-  const Answers answers;
   Background& parsing;  // for messages that take long to read
   Waiting waiting;
 

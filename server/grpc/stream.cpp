@@ -141,6 +141,7 @@ void StreamCall::take(const std::shared_ptr<Slot>& slot) noexcept try {
   if (incoming_.Valid()) shared_.counts.bytes_in += incoming_.Length();
   auto deliveries = std::make_shared<Deliveries>();
   Request request;
+  request.owner = caller_.name;
   const bool first = std::exchange(first_, false);  // counted with the call
   if (!first) {
     auto again = admit(shared_.access, *context_, Role::kInfer);
@@ -153,7 +154,6 @@ void StreamCall::take(const std::shared_ptr<Slot>& slot) noexcept try {
   request.deadline = std::min(request.deadline, deadline_);
   request.cancelled = cancelled_;
   request.client = caller_.number;
-  request.owner = caller_.name;
   const std::string model = request.model, id = request.id;
   auto early = request.sequence.id.empty() ? nullptr : std::make_shared<Bytes>();
   if (early != nullptr) request.delivery = delivery_of(deliveries, shared_.memory, true, *early);

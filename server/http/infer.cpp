@@ -49,8 +49,8 @@ Outcome<bool> flag(const Parameters& parameters, const char* name, bool otherwis
   return invalid("parameter \"" + std::string(name) + "\" must be true or false");
 }
 
-Outcome<Placement> placement(const std::string& which, const Parameters& parameters) {
-  return placement_of(which, [&](const char* name) {
+Outcome<Placement> placement(const std::string& which, const std::string& owner, const Parameters& parameters) {
+  return placement_of(which, owner, [&](const char* name) {
     const Parameter* value = find(parameters, name);
     return value == nullptr ? std::nullopt : std::optional<Parameter>(*value);
   });
@@ -118,7 +118,7 @@ class RequestMaker {
     if (!json.has_shape) return invalid(which + " has no shape");
     auto dtype = input_dtype(json.name, json.datatype);
     if (!dtype.ok()) return dtype.error();
-    auto place = placement(which, json.parameters);
+    auto place = placement(which, request.owner, json.parameters);
     if (!place.ok()) return place.error();
     const bool binary = find(json.parameters, "binary_data_size") != nullptr;
     if (json.data.present + binary + !place->region.empty() != 1) {
@@ -166,7 +166,7 @@ class RequestMaker {
     }
     auto binary = flag(json.parameters, "binary_data", plan.others.binary);
     if (!binary.ok()) return binary.error();
-    auto place = placement(output_named(json.name), json.parameters);
+    auto place = placement(output_named(json.name), request.owner, json.parameters);
     if (!place.ok()) return place.error();
     Delivered delivery{json.name, *binary, !place->region.empty(), *place};
     if (delivery.in_region) {

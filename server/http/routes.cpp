@@ -223,14 +223,14 @@ HttpReply Routes::system_memory(const Path& path, HttpRequest& request) {
   const std::string& what = path.back();
   if (what == "status") {
     if (!gets(request)) return wrong_method("GET");
-    auto regions = shared_.list(region);
+    auto regions = shared_.list(request.caller.name, region);
     if (!regions.ok()) return error_reply(regions.error());
     return page(regions_page(*regions));
   }
   if (what != "unregister" && !(what == "register" && named)) return no_such_path(request);
   if (request.method != Method::kPost) return wrong_method("POST");
   if (what == "register") return add_region(region, request);
-  shared_.remove(region);
+  shared_.remove(request.caller.name, region);
   return page("{}");
 }
 
@@ -246,9 +246,8 @@ HttpReply Routes::add_region(const std::string& name, HttpRequest& request) {
   if (!is_number(nbytes)) return error_reply(400, "\"byte_size\" must be a whole number");
   if (offset != nullptr && !is_number(offset)) return error_reply(400, "\"offset\" must be a whole number");
   const std::uint64_t start = offset == nullptr ? 0 : std::get<std::uint64_t>(*offset);
-  if (Failure failed = shared_.add({name, std::get<std::string>(*key), start, std::get<std::uint64_t>(*nbytes)})) {
-    return error_reply(*failed);
-  }
+  const Region region{request.caller.name, name, std::get<std::string>(*key), start, std::get<std::uint64_t>(*nbytes)};
+  if (Failure failed = shared_.add(region)) return error_reply(*failed);
   return page("{}");
 }
 

@@ -30,7 +30,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-constexpr int kControlThreads = 8, kParsingThreads = 2;
+constexpr int kControlThreads = 8, kParsingThreads = 3;
 constexpr auto kLongWait = std::chrono::milliseconds(10);  // 64 clients of small models wait for 1 or 2
 
 int io_threads(const HttpOptions& options) {

@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <future>
+#include <thread>
 
 #include "server/core/background.h"
 
@@ -53,4 +55,51 @@ TEST_CASE("a task that throws is given up, and the next is done") {
   }
   CHECK(next);
   CHECK(log->exceptions() == 1);
+}
+
+TEST_CASE("one client never has all threads") {
+  const auto log = std::move(*Log::open("/dev/null", LogFormat::kJson, Level::kError));
+  std::promise<void> release;
+  const auto until = release.get_future().share();
+  std::atomic<int> begun = 0;
+  std::promise<void> other, third;
+  const auto hold = [&, until] {
+    ++begun;
+    until.wait();
+  };
+  {
+    Background background(3, *log);
+    for (int i = 0; i < 5; ++i) background.post(1, hold);
+    background.post(2, [&] { other.set_value(); });
+    other.get_future().wait();  // while the tasks of the first do not end
+    while (begun < 2) std::this_thread::yield();
+    background.post(3, [&] { third.set_value(); });
+    third.get_future().wait();
+    CHECK(begun == 2);
+    release.set_value();
+  }
+  CHECK(begun == 5);
+}
+
+TEST_CASE("tasks of clients that have left do not have all threads, either") {
+  const auto log = std::move(*Log::open("/dev/null", LogFormat::kJson, Level::kError));
+  std::promise<void> release;
+  const auto until = release.get_future().share();
+  std::atomic<int> begun = 0, dropped = 0;
+  std::promise<void> other;
+  {
+    Background background(3, *log);
+    const Background::Waiter waiter{[] { return true; }, [&] { ++dropped; }};
+    const auto hold = [&, until] {
+      ++begun;
+      until.wait();
+    };
+    for (std::uint64_t client = 1; client < 6; ++client) background.post(client, hold, waiter);
+    while (begun < 2) std::this_thread::yield();
+    background.post(9, [&] { other.set_value(); });
+    other.get_future().wait();
+    CHECK(begun == 2);
+    release.set_value();
+  }
+  CHECK(begun + dropped == 5);
 }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import select
 import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -121,6 +123,115 @@ def test_sequences_are_each_tokens_own(guarded: Server) -> None:
     assert (stolen.status, stolen.error[:27]) == (400, 'sequence "7" is not known t')
     assert calls(count(guarded, OTHER, start=True)) == 5
     assert [calls(count(guarded, APP)), calls(count(guarded, APP)), calls(count(guarded, OTHER))] == [6, 7, 6]
+
+
+def test_no_token_takes_all_places_for_sequences(program: Path, tmp_path: Path, tokens: Path) -> None:
+    folder = tmp_path / "states"
+    put(sample.content(("x86-64-v3",)), folder / "count.pkg")
+
+    def start(server: Server, token: str, number: int) -> Answer:
+        item = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 1, 1, 1]}
+        request = {"inputs": [item], "parameters": {"sequence_id": 1 + number, "sequence_start": True}}
+        return server.post("/v2/models/count/infer", request, bearer(token))
+
+    with Server(program, folder, "--tokens", str(tokens), "--max-sequences", "4") as server:
+        answers = [start(server, APP, k) for k in range(3)]
+        assert [a.status for a in answers] == [200, 200, 503]
+        assert answers[2].error == (
+            'token "app" has 2 sequences of model "count" open, and the places that are left are for others; '
+            "end some, or try again later"
+        )
+        assert [start(server, APP, k).status for k in range(2)] == [200, 200]  # it has these
+        assert [start(server, OTHER, k).status for k in range(2)] == [200, 503]
+
+
+@pytest.fixture
+def region(tmp_path: Path) -> Iterator[Callable[[str, float], str]]:
+    """Makes a shared memory object of four equal floats; its key."""
+    made: list[Path] = []
+
+    def make(name: str, value: float) -> str:
+        path = Path("/dev/shm") / f"{tmp_path.name}_{os.getpid()}_{name}"
+        path.write_bytes(np.full(4, value, np.float32).tobytes())
+        made.append(path)
+        return f"/{path.name}"
+
+    yield make
+    for path in made:
+        path.unlink()
+
+
+PLACE = {"shared_memory_region": "r", "shared_memory_byte_size": 16}
+PLACED = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "parameters": PLACE}]}
+MEMORY = "/v2/systemsharedmemory"
+
+
+def test_regions_are_each_tokens_own(guarded: Server, region: Callable[[str, float], str]) -> None:
+    def registered(token: str) -> list[str]:
+        answer = guarded.request("GET", f"{MEMORY}/status", b"", bearer(token))
+        return [r["key"] for r in json.loads(answer.body)]
+
+    keys = {APP: region("app", 3), OTHER: region("other", 5)}
+    for token, key in keys.items():
+        stolen = guarded.post("/v2/models/spin/infer", PLACED, bearer(token))
+        assert (stolen.status, stolen.error) == (400, 'shared memory region "r" is not registered')
+        made = guarded.post(f"{MEMORY}/region/r/register", {"key": key, "byte_size": 16}, bearer(token))
+        assert made.status == 200, made.body
+    for token, value in ((APP, 3), (OTHER, 5)):
+        answer = guarded.post("/v2/models/spin/infer", PLACED, bearer(token))
+        assert answer.json()["outputs"][0]["data"] == [2 * value] * 4
+        assert registered(token) == [keys[token]]
+    missing = guarded.request("GET", f"{MEMORY}/region/x/status", b"", bearer(APP))
+    assert (missing.status, missing.error) == (404, 'shared memory region "x" is not registered')
+    assert guarded.post(f"{MEMORY}/unregister", None, bearer(OTHER)).status == 200
+    assert (registered(APP), registered(OTHER)) == ([keys[APP]], [])
+    answer = guarded.post("/v2/models/spin/infer", PLACED, bearer(APP))
+    assert answer.json()["outputs"][0]["data"] == [6] * 4
+
+
+def test_no_token_takes_all_regions(guarded: Server, region: Callable[[str, float], str]) -> None:
+    body = {"key": region("many", 1), "byte_size": 16}
+
+    def register(name: int, token: str) -> Answer:
+        return guarded.post(f"{MEMORY}/region/r{name}/register", body, bearer(token))
+
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 5000:
+        pytest.skip("a process may not open so many files here")
+    last = next(a for k in range(4096) if (a := register(k, APP)).status != 200)
+    assert (last.status, last.error) == (
+        413,
+        'token "app" has registered 2048 shared memory regions; the 2048 that are left are for others',
+    )
+    assert register(0, OTHER).status == 200
+    assert guarded.post(f"{MEMORY}/unregister", None, bearer(APP)).status == 200
+    assert register(0, APP).status == 200
+
+
+def test_regions_are_each_tokens_own_over_grpc(
+    program: Path, guarded: Server, region: Callable[[str, float], str]
+) -> None:
+    if not speaks_grpc(program):
+        pytest.skip("the server is built without gRPC")
+    import tritonclient.grpc as triton
+    from tritonclient.utils import InferenceServerException
+
+    with triton.InferenceServerClient(f"127.0.0.1:{guarded.grpc_port}") as client:
+
+        def said(token: str) -> dict[str, str]:
+            return {"authorization": f"Bearer {token}"}
+
+        keys = {APP: region("app", 3), OTHER: region("other", 5)}
+        for token, key in keys.items():
+            client.register_system_shared_memory("r", key, 16, headers=said(token))
+        client.unregister_system_shared_memory(headers=said(OTHER))
+        assert not client.get_system_shared_memory_status(headers=said(OTHER)).regions
+        assert [*client.get_system_shared_memory_status(headers=said(APP)).regions] == ["r"]
+        placed = triton.InferInput("x", [1, 4], "FP32")
+        placed.set_shared_memory("r", 16)
+        got = client.infer("spin", [placed], headers=said(APP)).as_numpy("y")
+        np.testing.assert_array_equal(got, np.full((1, 4), 6, np.float32))
+        with pytest.raises(InferenceServerException, match='region "r" is not registered'):
+            client.infer("spin", [placed], headers=said(OTHER))
 
 
 def test_the_file_is_read_again(guarded: Server, tokens: Path) -> None:

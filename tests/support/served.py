@@ -148,9 +148,9 @@ class Server:
     def statistics(self, model: str, version: str = "1") -> dict[str, Any]:
         return dict(self.get(f"/v2/models/{model}/versions/{version}/stats").json()["model_stats"][0])
 
-    def metric(self, name: str, labels: str = "") -> float:
+    def metric(self, name: str, labels: str = "", headers: dict[str, str] | None = None) -> float:
         """The value of one sample; 0 when it is not there."""
-        text = self.get("/metrics").body.decode()
+        text = self.request("GET", "/metrics", b"", headers or {}).body.decode()
         found = re.search(rf"^{re.escape(name + (f'{{{labels}}}' if labels else ''))} (\S+)$", text, re.MULTILINE)
         return float(found[1]) if found else 0.0
 
