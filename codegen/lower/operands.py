@@ -54,9 +54,12 @@ def whole(buffer: Buffer) -> Operand:
 
 
 def is_constant(low: Lowering, value: str) -> bool:
-    """True if the value is a constant, of the graph or made at export, or a view of one."""
+    """True if the value is a constant, of the graph or made at export, or a view of one whose place and sizes are known."""
     base = base_of(low.producers, value)
-    return base in low.constants or base in low.prepacks
+    if base not in low.constants and base not in low.prepacks:
+        return False
+    view = try_operand(low, value)
+    return view is None or all(int_value(e) is not None for e in (view.offset, *view.shape, *view.strides))
 
 
 def prepacked(low: Lowering, kind: str, source: Operand, shape: tuple[int, ...], params: tuple[int, ...]) -> Operand:

@@ -244,11 +244,14 @@ def matmul_suites() -> Iterator[Suite]:
     yield Suite("matmul", matmul_rows(weights), args, None, 60.0)
     doubles = {k: t.double() for k, t in weights.items()}
     yield Suite("matmul_f64", matmul_rows(doubles), [[a.double() for a in args[0]]], None, 60.0)
+    long = normal(520, 37, seed=13)
     dynamic = {
         "mm": lambda a, b: (a[0] @ b[0].t(), a @ b.transpose(1, 2)),
         "linear": lambda a, b: (F.linear(a, weights["n40"]).relu(), F.linear(a.flatten(0, 1), weights["n40"]) * 2),
         "weight": lambda a, b: (a @ weights["k37"]).softmax(-1),
         "scores": lambda a, b: (a @ b.transpose(1, 2)).softmax(-1) @ b,
+        "piece": lambda a, b: (F.linear(a, long[: a.shape[1]]), a.transpose(1, 2) @ long[: a.shape[1]]),
+        "piece_from": lambda a, b: F.linear(a, long[a.shape[1] : a.shape[1] + 8]),
     }
     shapes = ((3, 5, 4), (1, 1, 1), (2, 33, 2), (1, 2, 90))
     many = [[normal(n, s, 37), normal(n, t, 37, seed=2)] for n, s, t in shapes]
