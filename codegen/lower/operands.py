@@ -54,7 +54,7 @@ def whole(buffer: Buffer) -> Operand:
 
 
 def is_constant(low: Lowering, value: str) -> bool:
-    """True if the value is a constant, of the graph or made at export, or a view of one whose place and sizes are known."""
+    """True if the value is a constant, of the graph or made at export, or a view of one with known place and sizes."""
     base = base_of(low.producers, value)
     if base not in low.constants and base not in low.prepacks:
         return False

@@ -49,7 +49,9 @@ def test_two_heavy_bodies_do_not_hold_up_health(program: Path, spin_folder: Path
 def test_heavy_bodies_of_one_token_leave_a_thread_to_others(
     program: Path, spin_folder: Path, heavy: bytes, tmp_path: Path
 ) -> None:
-    (tmp_path / "tokens").write_text("heavy heavy-secret-0123456789 infer\nlight light-secret-0123456789 infer,metrics\n")
+    (tmp_path / "tokens").write_text(
+        "heavy heavy-secret-0123456789 infer\nlight light-secret-0123456789 infer,metrics\n"
+    )
     rights = {n: {"Authorization": f"Bearer {n}-secret-0123456789"} for n in ("heavy", "light")}
     item = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0, 0, 0, 0]}
     body = {"inputs": [item], "parameters": {"note": "a" * 100_000}}  # read beside the io threads, too
@@ -60,7 +62,9 @@ def test_heavy_bodies_of_one_token_leave_a_thread_to_others(
             return server.request("POST", "/v2/models/spin/infer", heavy, more)
 
         sent = [pool.submit(send) for _ in range(4)]
-        wait_for(lambda: server.metric("hardtack_memory_bytes", headers=rights["light"]) > 40 << 20, "two bodies to be read")
+        wait_for(
+            lambda: server.metric("hardtack_memory_bytes", headers=rights["light"]) > 40 << 20, "two bodies to be read"
+        )
         assert server.post("/v2/models/spin/infer", body, rights["light"]).status == 200
         assert not any(one.done() for one in sent)
         assert [one.result().status for one in sent] == [400] * 4
