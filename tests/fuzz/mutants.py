@@ -280,6 +280,14 @@ MUTANTS: tuple[Mutant, ...] = (
         captures=True,
     ),
     Mutant(
+        "questions at a prompt",
+        "conditions of a model without a file are torch's own",
+        "graph",
+        "export/guard_lines.py",
+        (("not file.startswith((_TORCH, *GENERATED))", 'not file.startswith((_TORCH, "<"))'),),
+        captures=True,
+    ),
+    Mutant(
         "slices that begin before the start",
         "a slice that begins before the start is as long as others",
         "graph",
