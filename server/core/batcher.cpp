@@ -23,9 +23,9 @@ std::string key_of(const Request& request) {
   return request.owner + '\0' + (request.sequence.number ? '#' : '"') + request.sequence.id;
 }
 
-// The sequences of `owner` among all; without counting where there are enough for everybody.
+// The sequences of `owner` among all; without counting where there are enough for everybody, or no tokens.
 std::size_t num_of(const std::string& owner, const std::map<std::string, SequenceState>& all, std::size_t most) {
-  if (all.size() < most - all.size()) return 0;
+  if (owner.empty() || all.size() < most - all.size()) return 0;
   return static_cast<std::size_t>(std::distance(all.lower_bound(owner + '\0'), all.lower_bound(owner + '\1')));
 }
 
