@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from served import HANG, Answer, Server, read_answers, wait_for
 
-LONG = 400.0  # milliseconds that the model is kept busy: far more than everything else here takes
+LONG = 1000.0  # milliseconds that the model is kept busy: far more than everything else here takes
 
 
 def rows(*firsts: float, busy: float = 0) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
@@ -185,7 +185,7 @@ def test_who_is_gone_is_told_by_the_request_that_is_watched(
         busy = Busy(server, pool)
         connection.sendall(pipelined(1) + pipelined(2, compressed=compressed))
         wait_for(lambda: waiting(server) == 1, "the first request to wait")
-        behind = busy.queue(rows(3, busy=LONG))
+        behind = busy.queue(rows(3, busy=2 * LONG))
         data = connection.recv(1 << 16)
         assert b'"data":[2,0,0,0]' in data
         wait_for(lambda: waiting(server) == 1 and running(server) == 1, "the second request to wait")

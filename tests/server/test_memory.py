@@ -61,6 +61,7 @@ def test_json_that_is_far_larger_than_what_it_stands_for(program: Path, total_fo
         wide = server.post("/v2/models/total/infer", empty_rows(2 * MIB))
         assert wide.status == 503
         assert wide.error.startswith('no memory for output "y" as JSON (binary_data takes less): it takes ')
+        wait_for(lambda: server.metric("hardtack_memory_bytes") < 14 * MIB, "the text to be given back")
         binary = empty_rows(MIB) | {"parameters": {"binary_data_output": True}}
         assert len(server.post("/v2/models/total/infer", binary).body) > 4 * MIB
         wait_for(lambda: server.metric("hardtack_memory_bytes") < MIB, "the session's memory to be given back")
