@@ -15,7 +15,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
+from hardtack.codegen.ir.expr import sym
+from hardtack.codegen.ir.graph import Origin, TensorType
+from hardtack.codegen.ir.types import DType
 from hardtack.export import RangeError, to_graphs
+from hardtack.export.build import Builder
 from hardtack.export.reference import ReferenceFailure
 from tests.export.checks import assert_same, check, eager, entry, ours
 
@@ -116,6 +120,14 @@ def test_sizes_that_the_model_gives_as_numbers_stay_numbers() -> None:
 def test_a_size_that_would_be_negative() -> None:
     graph = entry(to_graphs(lambda x: x.diagonal(1), (torch.randn(9, 5),), None, ({1: Dim.DYNAMIC},))).graph
     assert [b.sym.lo for b in graph.syms] == [1]
+
+
+def test_the_sentence_of_a_negative_size() -> None:
+    """Of two sizes no lowest one follows: the condition itself is said."""
+    b = Builder()
+    b.origin = Origin(op="aten.diagonal")
+    b.require_sizes(TensorType(DType.F32, (sym("n") - sym("m"),)))
+    assert [g.text for g in b.guards] == ["aten.diagonal has a result: m <= n"]
 
 
 @pytest.mark.parametrize("shape", [(2, 0, 3), (0,)])
