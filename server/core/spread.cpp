@@ -6,24 +6,61 @@ namespace hardtack::serve {
 
 namespace {
 
-constexpr double kLongNs = 100e3;       // waking a worker and letting it look for more work costs tens of microseconds
-constexpr double kLongForOneNs = 40e3;  // where one client asks, workers are still awake, and nobody else wants them
+constexpr double kLongNs = 100e3;  // waking a worker and letting it look for more work costs tens of microseconds
+constexpr double kGainNs = 25e3;   // and keeping it awake costs as much of its processor, which a client may want
+constexpr double kSurelyNs = 1e6;  // worth it without a trial, which would cost more than it tells
 constexpr double kCrowded = 0.1, kMemory = 1.0 / 32;
 // A thread that loses its processor makes one run long now and then; more than one in kDoubt is the model's doing.
 constexpr int kDoubt = 8, kMostDoubt = 3 * kDoubt;
+// Of so many runs kTrials in a row are done the other way: in a row, since the first of them finds workers asleep.
+constexpr std::uint64_t kPeriod = 1024, kTrials = 8;
+constexpr int kRecent = 8;  // runs that a pace is a mean of, about
 
 }  // namespace
 
+double Spread::Pace::of(std::size_t nbytes) const {
+  return ns_ * static_cast<double>(std::max<std::size_t>(nbytes, 1));
+}
+
+// What took long because the thread had to wait for a processor would look like long work: a run counts for at most
+// twice those before it.
+void Spread::Pace::add(double ns, std::size_t nbytes) {
+  const double found = std::max(ns, 1.0) / static_cast<double>(std::max<std::size_t>(nbytes, 1));
+  count_ = std::min(count_ + 1, kRecent);
+  ns_ += ((count_ == 1 ? found : std::min(found, 2 * ns_)) - ns_) / count_;
+}
+
+// Two threads do at most twice as much as one.
+double Spread::Kind::alone_ns(std::size_t nbytes) const {
+  return alone.known() ? alone.of(nbytes) : 2 * spread.of(nbytes);
+}
+
+double Spread::Kind::gained_ns(std::size_t nbytes) const {
+  return alone_ns(nbytes) - (spread.known() ? spread.of(nbytes) : alone_ns(nbytes) / 2);
+}
+
 bool Spread::is_short(const void* kind, std::size_t nbytes) const {
-  const auto counted = static_cast<double>(std::max<std::size_t>(nbytes, 1));
-  return kind == kind_ && most_ > 0 && most_ * counted <= kLongNs && doubt_ <= kDoubt;
+  const auto found = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& one) { return one.id == kind; });
+  if (found == kinds_.end()) return false;
+  const double expected = found->alone_ns(nbytes);
+  return expected > 0 && expected <= kLongNs && found->doubt <= kDoubt;
 }
 
 // Where it is crowded, a run that may be short stays on its thread, if only to tell how long it takes there.
-bool Spread::is_worth_it(bool crowded, const void* kind, std::size_t nbytes) const {
-  const auto counted = static_cast<double>(std::max<std::size_t>(nbytes, 1));
-  if (kind != kind_ || most_ == 0) return true;
-  return crowded ? least_ * counted > kLongNs : most_ * counted > kLongForOneNs || doubt_ > kDoubt;
+bool Spread::Kind::is_worth_it(bool crowded, std::size_t nbytes) const {
+  const double expected = alone_ns(nbytes);
+  if (expected == 0 || (!crowded && expected > kSurelyNs)) return true;
+  if (crowded) return (alone.known() ? alone : spread).of(nbytes) > kLongNs;
+  return (gained_ns(nbytes) >= kGainNs) != is_trial(nbytes);
+}
+
+bool Spread::Kind::is_trial(std::size_t nbytes) const { return runs % kPeriod < kTrials && alone_ns(nbytes) > kGainNs; }
+
+Spread::Kind& Spread::kind_of(const void* id) {
+  const auto found = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& one) { return one.id == id; });
+  if (found != kinds_.end()) return *found;
+  kinds_.emplace_back().id = id;
+  return kinds_.back();
 }
 
 // Two runs may note themselves at once: one of them is forgotten then, of some tens.
@@ -37,34 +74,26 @@ double Spread::note(Workers& workers, std::uint64_t client) {
 }
 
 Spread::Run::Run(Spread& spread, const void* kind, std::size_t nbytes, std::uint64_t client)
-    : spread_(spread), nbytes_(std::max<std::size_t>(nbytes, 1)) {
+    : spread_(spread), kind_(kind), nbytes_(nbytes) {
+  Kind& known = spread.kind_of(kind);  // may throw, before the run counts
   const bool crowded = note(spread.workers_, client) > kCrowded;
-  spread.long_ = spread.is_worth_it(crowded, kind, nbytes_);
+  spread.may_spread_ = known.is_worth_it(crowded, nbytes);
   spread.was_spread_ = false;
-  if (spread.kind_ != kind) {
-    spread.least_ = spread.most_ = 0;
-    spread.doubt_ = 0;
-  }
-  spread.kind_ = kind;
+  ++known.runs;
 }
 
 Spread::Run::~Run() { --spread_.workers_.running; }
 
-// What took long because the thread had to wait for a processor would look like long work: a run counts for at most
-// twice the last.
 void Spread::Run::succeeded(std::chrono::nanoseconds took) {
   const auto ns = static_cast<double>(took.count());
-  const double least = ns / static_cast<double>(nbytes_);
-  const double most = least * (spread_.was_spread_ && spread_.parallel_.nworkers > 1 ? 2 : 1);
-  const bool was_long = ns > kLongNs;
-  spread_.doubt_ = was_long ? std::min(spread_.doubt_ + kDoubt, kMostDoubt) : std::max(spread_.doubt_ - 1, 0);
-  spread_.most_ = spread_.most_ == 0 ? most : std::min(most, 2 * spread_.most_);
-  spread_.least_ = std::min(least, spread_.most_);
+  Kind& known = spread_.kind_of(kind_);
+  known.doubt = ns > kLongNs ? std::min(known.doubt + kDoubt, kMostDoubt) : std::max(known.doubt - 1, 0);
+  (spread_.was_spread_ && spread_.parallel_.nworkers > 1 ? known.spread : known.alone).add(ns, nbytes_);
 }
 
 void Spread::run_entry(void* spread, std::int64_t num_tasks, Task task, void* closure) {
   Spread& self = *static_cast<Spread*>(spread);
-  if (self.long_ && self.workers_.running == 1) {
+  if (self.may_spread_ && self.workers_.running == 1) {
     self.was_spread_ = true;
     const HtParallel& shared = *self.workers_.pool.parallel();
     shared.run(shared.pool, num_tasks, task, closure);

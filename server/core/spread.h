@@ -2,8 +2,8 @@
 //
 // Requests are work for several threads already: a run that takes workers while other runs want the processors, or that
 // is over before they are awake, delays others and gains nothing. So a session's parallel regions go to the shared pool
-// only while no other session runs, and only if a run of that kind takes long enough to be worth it: longer where
-// several clients ask at once, since what a spread run gains there is taken from the next one.
+// only while no other session runs, and only where that has been seen to gain something: runs of a kind are timed both
+// ways, and where several clients ask at once, only long ones are spread, since what one gains is taken from the next.
 #ifndef HARDTACK_SERVER_CORE_SPREAD_H
 #define HARDTACK_SERVER_CORE_SPREAD_H
 
@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <hardtack/hardtack.hpp>
+#include <vector>
 
 namespace hardtack::serve {
 
@@ -36,8 +37,8 @@ class Spread {
   /// For ht_session_options.parallel.
   const HtParallel& parallel() const { return parallel_; }
 
-  /// Whether the last runs of this kind let expect that one is over before it is worth waking another thread. Where the
-  /// time depends on the data, two long runs close to each other are enough for a no, until several short ones follow.
+  /// Whether the last runs of this kind let expect that one is over, on one thread, before another would be awake. Where
+  /// the time depends on the data, two long runs close to each other are enough for a no, until several short ones follow.
   bool is_short(const void* kind, std::size_t nbytes) const;
 
   /// Lives as long as a run of the session. Runs of the same `kind` take time in proportion to `nbytes`, about.
@@ -49,6 +50,9 @@ class Spread {
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
+    /// Whether it takes the pool's other threads while no other session runs.
+    bool may_spread() const { return spread_.may_spread_; }
+
     /// At its end, if it did all its work: only such runs tell how long the next may take.
     void succeeded() { succeeded(std::chrono::steady_clock::now() - start_); }
     /// The same of a run that took so long.
@@ -56,25 +60,47 @@ class Spread {
 
    private:
     Spread& spread_;
+    const void* const kind_;
     const std::size_t nbytes_;
     const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   };
 
  private:
+  // Nanoseconds a byte that runs took lately.
+  class Pace {
+   public:
+    bool known() const { return ns_ > 0; }
+    double of(std::size_t nbytes) const;
+    void add(double ns, std::size_t nbytes);
+
+   private:
+    double ns_ = 0;
+    int count_ = 0;
+  };
+
+  // What is known of the runs of one kind.
+  struct Kind {
+    double alone_ns(std::size_t nbytes) const;   // on one thread; 0: not known
+    double gained_ns(std::size_t nbytes) const;  // by other threads
+    bool is_worth_it(bool crowded, std::size_t nbytes) const;
+    bool is_trial(std::size_t nbytes) const;
+
+    const void* id = nullptr;
+    Pace alone, spread;
+    int doubt = 0;           // more with each run that was long, less with each that was short
+    std::uint64_t runs = 0;  // that have begun
+  };
+
   static double note(Workers& workers, std::uint64_t client);
-  bool is_worth_it(bool crowded, const void* kind, std::size_t nbytes) const;
+  Kind& kind_of(const void* id);
 
   using Task = void (*)(void* closure, std::int64_t index, std::int32_t worker);
   static void run_entry(void* spread, std::int64_t num_tasks, Task task, void* closure);
 
   Workers& workers_;
   HtParallel parallel_;
-  const void* kind_ = nullptr;  // of the last run
-  // Nanoseconds a byte of the last runs on one thread, at least and at most: a run that was spread tells no more. 0: not
-  // known.
-  double least_ = 0, most_ = 0;
-  int doubt_ = 0;            // more with each run that was long, less with each that was short
-  bool long_ = true;         // the run that is under way is worth spreading
+  std::vector<Kind> kinds_;  // few: a model's entry points
+  bool may_spread_ = true;   // the run that is under way
   bool was_spread_ = false;  // some of its regions have been
 };
 

@@ -1,9 +1,11 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "server/core/spread.h"
 
@@ -138,6 +140,62 @@ TEST_CASE("runs without bytes are not all short") {
     run.succeeded(std::chrono::milliseconds(1));
   }
   CHECK_FALSE(spread.is_short(&kKind, 0));
+}
+
+// Whether each of some runs was spread, of which one takes so long on one thread or spread.
+std::vector<bool> spread_of(Spread& spread, int count, std::chrono::microseconds alone,
+                            std::chrono::microseconds shared) {
+  std::vector<bool> found;
+  for (int i = 0; i < count; ++i) {
+    Spread::Run run(spread, &kKind, 1000, 1);
+    found.push_back(run.may_spread());
+    CHECK(num_threads(spread, run.may_spread() ? 2 : 1) == (run.may_spread() ? 2 : 1));
+    run.succeeded(found.back() ? shared : alone);
+  }
+  return found;
+}
+
+TEST_CASE("of one client's runs those are spread that have been seen to gain by it") {
+  using us = std::chrono::microseconds;
+  const auto share = [](us alone, us shared) {
+    TwoThreads two;
+    Spread spread(two.workers);
+    const auto found = spread_of(spread, 3000, alone, shared);
+    return std::count(found.begin() + 100, found.end(), true);
+  };
+  CHECK(share(us(60), us(30)) >= 2800);
+  CHECK(share(us(600), us(320)) >= 2800);
+  CHECK(share(us(5000), us(2600)) == 2900);  // for sure, without trials
+  CHECK(share(us(60), us(50)) <= 100);
+  CHECK(share(us(400), us(400)) <= 100);
+  CHECK(share(us(40), us(20)) <= 100);
+  CHECK(share(us(20), us(5)) == 0);
+}
+
+TEST_CASE("what runs gain is found again when it changes") {
+  using us = std::chrono::microseconds;
+  TwoThreads two;
+  Spread spread(two.workers);
+  const auto share = [&](us alone, us shared) {
+    (void)spread_of(spread, 6000, alone, shared);
+    const auto found = spread_of(spread, 1000, alone, shared);
+    return std::count(found.begin(), found.end(), true);
+  };
+  CHECK(share(us(80), us(40)) >= 900);
+  CHECK(share(us(80), us(90)) <= 100);
+  CHECK(share(us(80), us(40)) >= 900);
+}
+
+TEST_CASE("what is known of one kind of run stays while another kind runs") {
+  TwoThreads two;
+  Spread spread(two.workers);
+  succeed(spread, kMuch);
+  {
+    Spread::Run run(spread, &kOther, 1, 1);
+    run.succeeded(std::chrono::milliseconds(5));
+  }
+  CHECK(spread.is_short(&kKind, 1));
+  CHECK_FALSE(spread.is_short(&kOther, 1));
 }
 
 TEST_CASE("a run that failed tells nothing about the next") {
