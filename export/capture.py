@@ -32,7 +32,9 @@ from hardtack.export.guard_lines import noted_lines
 from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared
 from hardtack.export.small_classes import class_decisions
+from hardtack.export.small_guards import guard_decisions
 from hardtack.export.small_runs import mattering
+from hardtack.export.small_shapes import shape_decisions
 from hardtack.export.small_sizes import Decision, Watch, watched
 from hardtack.export.small_views import view_decisions
 from hardtack.export.strides import contract_order, is_dense
@@ -132,20 +134,25 @@ def capture(
     _refuse_places(ep, examples)
     refuse_other_layouts(ep, prepared, as_given if _relaid(examples) else None)
     found = _finish(ep, prepared, folds)
-    decisions = (*watch.decisions.values(), *view_decisions(ep), *class_decisions(ep))
+    decisions = (*watch.decisions.values(), *_program_decisions(ep))
     return replace(found, decided=mattering(decisions, found.ep, module, prepared))
 
 
 def _given(ep: ExportedProgram) -> Captured:
     """A program that torch.export made, which is its own oracle for small sizes; without examples nothing is tried."""
     found = _finish(ep, Prepared((), {}, None))
-    decisions = (*view_decisions(ep), *class_decisions(ep))
+    decisions = _program_decisions(ep)
     if ep.example_inputs is not None:
         args, kwargs = ep.example_inputs
         prepared = Prepared(args, dict(kwargs), None)
         refuse_other_layouts(ep, prepared)
         decisions = mattering(decisions, found.ep, ep.module(), prepared) if decisions else ()
     return replace(found, decided=decisions)
+
+
+def _program_decisions(ep: ExportedProgram) -> tuple[Decision, ...]:
+    """What can be told of other sizes from a program that is not yet decomposed."""
+    return (*view_decisions(ep), *class_decisions(ep), *shape_decisions(ep), *guard_decisions(ep))
 
 
 def _apart(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:

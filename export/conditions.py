@@ -1,8 +1,9 @@
 """The conditions on sizes under which torch traced a program, as Guards.
 
 torch notes many that do not matter here: that a size is not 0 or 1, that a stride differs from another. Kept are
-equalities, upper bounds and lower bounds above 2, every condition that a line of the user's code asked for, and those
-that torch notes nowhere (small_sizes.py). A RangeError tells of one that matters and has no form in whole numbers.
+equalities, upper bounds and lower bounds above 2, every condition that a line of the user's code asked for, those that
+torch notes nowhere (small_sizes.py, small_shapes.py), and of the others those without which a run goes wrong
+(small_guards.py). A RangeError tells of one that matters and has no form in whole numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from hardtack.codegen.ir.expr import Expr, FloorDiv, Mul, Sym, children, const, int_value, terms_of
+from hardtack.codegen.ir.equalities import solved
+from hardtack.codegen.ir.expr import Expr, Mul, children, int_value
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.graph import Guard
 from hardtack.export.errors import RangeError, Refusal, SourceLine
@@ -50,17 +52,17 @@ def program_guards(
         return
     for found in env.guards:
         where = asked_line(found.sloc)
-        expression = env.simplify(found.expr)
+        expression = env.replace(found.expr)  # not simplified: torch would take ranges that it has not noted for given
         if expression in (True, sympy.true):
             continue
         try:
             guards = sizes.guards(expression)
         except Refusal:
             known = isinstance(expression, sympy.Eq) and expression.free_symbols <= sizes.symbols.keys()
-            if known or _asked_by_user(found.sloc):
+            if known or asked_by_user(found.sloc):
                 raise _unchecked(expression, sizes, where) from None
             continue  # about a symbol that no input has, or in no whole numbers: torch's own bookkeeping
-        kept = [g for g in guards if _asked_by_user(found.sloc) or _matters(g)]
+        kept = [g for g in guards if asked_by_user(found.sloc) or _matters(g)]
         yield from ((g, where) for g in kept)
         if kept:
             yield from ((g, None) for g in sizes.limits_of(expression))
@@ -82,7 +84,7 @@ def _unchecked(condition: sympy.Basic, sizes: Sizes, where: SourceLine | None) -
     )
 
 
-def _asked_by_user(sloc: Any) -> bool:
+def asked_by_user(sloc: Any) -> bool:
     """True for a comparison that a line of the user's code makes; false for one made inside of a torch op."""
     found = frame_line(getattr(sloc, "framework_loc", None))
     return found is not None and (user_frame([found]) is not None or "_dynamo/" in found.file)
@@ -114,10 +116,10 @@ def without_implied(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
     known: dict[Expr, Expr] = {}
     for g in guards:
         if g.relation == "eq":
-            known.update(_solved(g))
+            known.update(solved(g))
     kept: list[Guard] = []
     for g in guards:
-        if known and not (g.relation == "eq" and _solved(g)):
+        if known and not (g.relation == "eq" and solved(g)):
             try:
                 if not make_guards(g.relation, substitute(g.a, known), substitute(g.b, known)):
                     continue
@@ -125,22 +127,6 @@ def without_implied(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
                 pass  # contradicts the equalities: no size is accepted, and the guard says why
         kept.append(g)
     return tuple(kept)
-
-
-def _solved(g: Guard) -> dict[Expr, Expr]:
-    """{a quotient or symbol: its constant value} where the equality says that; {} where it says something else."""
-    difference = g.a - g.b
-    terms = terms_of(difference)
-    free = [t for t in terms if int_value(t) is None]
-    if len(free) != 1:
-        return {}
-    rest = sum(int_value(t) or 0 for t in terms if t is not free[0])
-    if isinstance(free[0], (Sym, FloorDiv)):
-        return {free[0]: const(-rest)}
-    if isinstance(free[0], Mul) and len(free[0].factors) == 2 and isinstance(free[0].factors[1], (Sym, FloorDiv)):
-        factor = int_value(free[0].factors[0]) or 1
-        return {free[0].factors[1]: const(-rest // factor)} if rest % factor == 0 else {}
-    return {}
 
 
 def fixing_line(ep: ExportedProgram, size: int) -> SourceLine | None:

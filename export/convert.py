@@ -22,7 +22,7 @@ from hardtack.export.origin import origin_of, source_of
 from hardtack.export.registry import CONVERTERS, REFUSED
 from hardtack.export.shapes import Sizes
 from hardtack.export.strides import row_major
-from hardtack.export.symfloat import float_scalar
+from hardtack.export.symfloat import bool_scalar, float_scalar
 from hardtack.export.table import Value
 
 
@@ -129,6 +129,8 @@ class Walk:
         self._begin(node, name)
         b.stated = self._stated(node)
         args = tuple(self.operand(a) for a in node.args)
+        if name.startswith("aten.") and not name.startswith("aten._assert"):
+            args = tuple(bool_scalar(b, self.sizes, a) if isinstance(a, torch.SymBool) else a for a in args)
         refuse_as_size(node, args)
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
         becomes_complex = name == "aten._to_copy.default" and node.meta["val"].dtype.is_complex

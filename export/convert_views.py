@@ -29,16 +29,21 @@ from hardtack.export.table import Number, Result, Size, Value, converts
 )
 def _reshaped(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
     """The same elements in row-major order; torch has worked out the shape."""
-    return b.reshape(x, b.result.shape)
+    shape = b.result.shape
+    b.require("eq", ex.product(x.shape), ex.product(shape), "a view has as many elements")
+    return b.reshape(x, shape)
 
 
 @converts("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
 def _squeezed(b: Builder, x: Value, dims: int | Sequence[int] | None = None) -> Value:
-    """x without the named dims of size 1, by default all. A dynamic one stays, so its size must not be 1."""
+    """x without the named dims of size 1, by default all. A dynamic one goes or stays as it did in the example."""
     named = range(x.rank) if dims is None else [dims] if isinstance(dims, int) else dims
     for dim in named:
         if x.rank and int_value(x.shape[dim]) is None:
-            b.require("ne", x.shape[dim], 1, "squeeze would drop a dimension of size 1")
+            if b.traced(x.shape[dim]) == 1:
+                b.require("eq", x.shape[dim], 1, "squeeze drops the dimension")
+            else:
+                b.require("ne", x.shape[dim], 1, "squeeze would drop a dimension of size 1")
     return b.reshape(x, b.result.shape)
 
 
@@ -152,20 +157,26 @@ def counts_from_end(b: Builder, index: Expr) -> bool:
 
 
 @converts("aten.slice.Tensor", "aten.slice_copy.Tensor")
-def _slice(b: Builder, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
+def _slice(b: Builder, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: Size = 1) -> Value:
     at = dim % x.rank
+    if isinstance(step, Number):
+        raise Refusal("a slice has a step that the run computes")
+    if isinstance(step, Expr):
+        b.require("le", 1, step, "the step of a slice is positive")
     if isinstance(start, Number):
         return b.op("take", x, positions(b, start, b.result.shape[at], step), dims=(at,), at=at)
     first = slice_start(b, (start, end, step), x.shape[at], b.result.shape[at])
+    if isinstance(step, Expr):
+        return b.op("take", x, positions(b, first, b.result.shape[at], step), dims=(at,), at=at)
     return b.slice(x, at, first, b.result.shape[at], step)
 
 
-def positions(b: Builder, start: Number | Expr, length: Expr, step: int) -> Value:
+def positions(b: Builder, start: Number | Expr, length: Expr, step: Size) -> Value:
     """The indices of a slice that begins at a number of the run, or of the sizes; that it lies inside torch asserts."""
     return b.pw("add", b.pw("mul", b.iota(length), step), start)
 
 
-def slice_start(b: Builder, bounds: tuple[Any, Any, int], size: Expr, length: Expr) -> Expr:
+def slice_start(b: Builder, bounds: tuple[Any, Any, Size], size: Expr, length: Expr) -> Expr:
     """The first index of the slice [start:end:step] of a dimension, which has `length` elements for the sizes that
     torch traced with.
 
@@ -224,9 +235,9 @@ def _is_open(end: Any) -> bool:
     return end is None or (int_value(as_expr(end)) or 0) >= _OPEN_END
 
 
-def _count(first: Expr, stop: Expr, step: int) -> Expr:
+def _count(first: Expr, stop: Expr, step: Size) -> Expr:
     """How many elements lie between two bounds."""
-    return ex.floordiv(stop - first + (step - 1), step)
+    return ex.floordiv(stop - first + (as_expr(step) - 1), step)
 
 
 @converts("aten.narrow.default")

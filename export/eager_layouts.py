@@ -65,7 +65,7 @@ def _first_other(ep: ExportedProgram, traced: dict[str, bool], leaves: list[Any]
 
     try:
         with torch.no_grad():
-            run_program(ep, leaves, Observed)
+            run_program(ep, leaves, {}, Observed)
     except Exception:  # whatever the model raises for its own example; what ran before that is known
         pass
     for node in ep.graph.nodes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import operator
 from dataclasses import replace
 
+from hardtack.codegen.ir.equalities import equality
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import Constant, Graph, Op, Operand, TensorType
 from hardtack.codegen.ir.graph_infer import derive, literal_type
-from hardtack.codegen.ir.graph_verify import equality
 
 Attrs = tuple[tuple[str, object], ...]
 

@@ -36,10 +36,16 @@ _NN = _TORCH + "nn" + os.sep
 _STRICT = tuple(_TORCH + os.path.join("_dynamo", p) for p in ("variables" + os.sep, "symbolic_convert.py", "utils.py"))
 
 
+_LAYOUT_ASKED: list[FrameType] = []
+"""Who asks for a tensor's layout, outermost first: torch's C++ compares its sizes and strides then."""
+
+
 def asking_frame() -> FrameType | None:
     """The frame that asks torch about a size right now, if it is of the model, of torch.nn, or of torch's bytecode
     analysis, which stands for the model.
     """
+    if _LAYOUT_ASKED:
+        return _LAYOUT_ASKED[-1]
     frame: FrameType | None = sys._getframe(1)
     before = ""
     while frame is not None:
@@ -53,6 +59,20 @@ def asking_frame() -> FrameType | None:
         return frame
     asked = before not in _IN_CPP and (file.startswith(_NN) or not file.startswith((_TORCH, *GENERATED)))
     return frame if asked else None
+
+
+def _is_contiguous(self: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+    frame = asking_frame()
+    if frame is None or _LAYOUT_ASKED:
+        return _ASK_LAYOUT(self, *args, **kwargs)
+    _LAYOUT_ASKED.append(frame)
+    try:
+        return _ASK_LAYOUT(self, *args, **kwargs)
+    finally:
+        _LAYOUT_ASKED.pop()
+
+
+_ASK_LAYOUT = torch.Tensor.is_contiguous
 
 
 @contextlib.contextmanager
@@ -74,11 +94,13 @@ def noted_lines() -> Iterator[None]:
         return place, extra
 
     ShapeEnv._get_stack_summary = complete  # type: ignore[method-assign]
+    torch.Tensor.is_contiguous = _is_contiguous  # type: ignore[assignment, method-assign]
     kept = TracerBase._filter_traceback_frames
     TracerBase._filter_traceback_frames = _of_the_model  # type: ignore[method-assign]
     try:
         yield
     finally:
+        del torch.Tensor.is_contiguous  # that of its C++ class is there again
         ShapeEnv._get_stack_summary = original  # type: ignore[method-assign]
         TracerBase._filter_traceback_frames = kept  # type: ignore[method-assign]
 

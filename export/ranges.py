@@ -148,9 +148,17 @@ def counterexample(guard: Guard, ranges: Mapping[Sym, DimRange | None]) -> dict[
     """Sizes within their declared ranges for which the guard fails; None if none of the tried ones does."""
     syms = sorted(free_syms(guard.a) | free_syms(guard.b), key=lambda s: s.name)
     for values in assignments(syms, ranges):
-        if not _COMPARE[guard.relation](evaluate(guard.a, values), evaluate(guard.b, values)):
+        if not _holds(guard, values):
             return values
     return None
+
+
+def _holds(guard: Guard, values: Mapping[str, int]) -> bool:
+    """False, too, where a size that it divides by is 0."""
+    try:
+        return _COMPARE[guard.relation](evaluate(guard.a, values), evaluate(guard.b, values))
+    except ZeroDivisionError:
+        return False
 
 
 def check_guard(guard: Guard, bindings: tuple[SymBinding, ...], declared: Declared, where: SourceLine | None) -> None:
@@ -187,7 +195,7 @@ def _holds_later(guard: Guard, ranges: Mapping[Sym, DimRange | None]) -> bool:
     syms = list(free_syms(guard.a) | free_syms(guard.b))
     if len(syms) != 1:
         return False
-    results = [_COMPARE[guard.relation](evaluate(guard.a, v), evaluate(guard.b, v)) for v in assignments(syms, ranges)]
+    results = [_holds(guard, v) for v in assignments(syms, ranges)]
     return len(results) > 2 and results == sorted(results) and results.count(True) > len(results) // 2
 
 

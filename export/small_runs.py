@@ -1,16 +1,19 @@
 """Which of the decisions that torch made by itself matter: the captured program against the module itself, run on
-inputs of the small sizes.
+inputs of other sizes.
 
 A comparison may change nothing, like a flag that is not used or a broadcast written out. So the program as captured and
-the module in eager mode run on the same inputs, the example cut to size 0 or 1 with its floats replaced by noise. Where
-the results are equal, the size needs no condition.
+the module in eager mode run on the same inputs, the example cut or repeated to a size at which the comparison fails,
+with its floats replaced by noise. Where the results are equal, the size needs no condition.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
-from typing import Any
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
 
 import sympy
 import torch
@@ -22,27 +25,33 @@ from torch.export.graph_signature import InputKind, OutputKind
 from hardtack.export.aliases import written_inputs
 from hardtack.export.conditions import shape_env
 from hardtack.export.dynamic import Prepared
-from hardtack.export.small_sizes import Decision, Trial
+from hardtack.export.small_sizes import NO_NUMBER, Decision, Trial
 
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range")
 _TOLERANCE = 1e-3
+_ROUNDING = 10.0
+"""Of small inputs, the part of the usual difference that rounding alone explains."""
 
 
 def mattering(
     decisions: Collection[Decision], ep: ExportedProgram, module: nn.Module, prepared: Prepared
 ) -> tuple[Decision, ...]:
     """The conditions without which the decomposed program would differ from the module, or run where the module itself
-    fails: of a decision that fails for harmless sizes, too, only what excludes the others.
+    fails: of a decision that fails for harmless sizes, too, only what excludes the others, if it is one size alone.
     """
     env = shape_env(ep)
+    if env is None:
+        return ()
     trials = sorted({t for d in decisions for t in d.fails})
-    wrong = {t for t in trials if not _equals_eager(t, ep, module, prepared)}
+    runs = _Trials(ep, module, prepared)
+    verdicts: dict[Trial, Verdict] = {t: runs.verdict(t) for t in trials}
     out: list[Decision] = []
     for d in decisions:
-        if wrong.issuperset(d.fails):
+        wrong = {t for t in d.fails if verdicts[t] == "apart" or (verdicts[t] == "refused" and d.asked)}
+        if wrong and (not d.asked or len(wrong) == len(d.fails) or any(len(trial) > 1 for trial in wrong)):
             out.append(d)
             continue
-        for trial in sorted(wrong.intersection(d.fails)):
+        for trial in sorted(wrong):
             apart = [sympy.Ne(_symbol(env, name), size, evaluate=False) for name, size in trial]
             out.append(Decision(sympy.Or(*apart), d.where, (trial,)))
     return tuple(out)
@@ -53,29 +62,66 @@ def _symbol(env: Any, name: str) -> sympy.Symbol | None:
     return next((s for s in env.var_to_range if str(s) == name), None)
 
 
-def _equals_eager(trial: Trial, ep: ExportedProgram, module: nn.Module, prepared: Prepared) -> bool:
-    env = shape_env(ep)
-    if env is None:
-        return True
-    sizes: dict[sympy.Symbol, sympy.Integer] = {}
-    for name, size in trial:
-        known = _symbol(env, name)
-        symbol = None if known is None else env.replace(known)
-        if symbol is None or symbol.is_number:
-            return True  # no size of the program, or one that has become constant
-        sizes[symbol] = sympy.Integer(size)
-    inputs = _cut(ep, prepared, sizes)
-    if inputs is None:
-        return False
-    try:
-        with torch.no_grad():
-            shared = {id(p): p for p in module.parameters()}
-            args, kwargs = pytree.tree_unflatten([_copy(x) for x in inputs], _spec(ep))
-            want = pytree.tree_leaves(copy.deepcopy(module, shared)(*args, **kwargs))
-            found = run_program(ep, inputs)
-    except Exception:  # whatever the model raises: it does not take this size, or the program does not
-        return False
-    return len(found) == len(want) and all(_same(f, w) for f, w in zip(found, want, strict=True))
+Verdict = Literal["equal", "apart", "refused"]
+
+
+@dataclass
+class _Trials:
+    """Runs of the program and of the module on inputs of other sizes."""
+
+    ep: ExportedProgram
+    module: nn.Module
+    prepared: Prepared
+
+    def verdict(self, trial: Trial) -> Verdict:
+        """Whether the program's results at these sizes are the module's. "refused": the module has none, or the inputs
+        cannot be had.
+        """
+        env = shape_env(self.ep)
+        sizes: dict[sympy.Symbol, sympy.Integer] = {}
+        for name, size in trial:
+            known = _symbol(env, name)
+            symbol = None if known is None else env.replace(known)
+            if symbol is None or symbol.is_number:
+                return "equal"  # no size of the program, or one that has become constant
+            sizes[symbol] = sympy.Integer(size)
+        distance = self._distance(sizes)
+        if distance is None:
+            return "refused"
+        return "equal" if distance <= _TOLERANCE or distance <= _ROUNDING * self._usual else "apart"
+
+    @cached_property
+    def _usual(self) -> float:
+        """How far the program is from the module at the example's sizes: by rounding alone."""
+        found = self._distance({})
+        return found if found is not None and math.isfinite(found) else 0.0
+
+    def _distance(self, sizes: Mapping[sympy.Symbol, sympy.Integer]) -> float | None:
+        """The largest difference of two results; infinite for other shapes, dtypes or integers, and for a program that
+        fails. None where the module has no results.
+        """
+        values = {**shape_env(self.ep).backed_var_to_val, **sizes}
+        try:
+            inputs = _resized(self.ep, self.prepared, values)
+        except NO_NUMBER:
+            return None
+        if inputs is None:
+            return None
+        try:
+            with torch.no_grad():
+                shared = {id(p): p for p in self.module.parameters()}
+                args, kwargs = pytree.tree_unflatten([_copy(x) for x in inputs], _spec(self.ep))
+                want = pytree.tree_leaves(copy.deepcopy(self.module, shared)(*args, **kwargs))
+        except Exception:  # whatever the model raises: it does not take this size
+            return None
+        try:
+            with torch.no_grad():
+                found = run_program(self.ep, inputs, values)
+        except Exception:  # whatever its ops raise: what holds for larger sizes does not hold for these
+            return math.inf
+        if len(found) != len(want):
+            return math.inf
+        return max((_apart(f, w) for f, w in zip(found, want, strict=True)), default=0.0)
 
 
 def _spec(ep: ExportedProgram) -> pytree.TreeSpec:
@@ -94,13 +140,11 @@ def _copy(x: Any) -> Any:
     return x.clone() if isinstance(x, torch.Tensor) else x
 
 
-def _cut(ep: ExportedProgram, prepared: Prepared, sizes: dict[sympy.Symbol, sympy.Integer]) -> list[Any] | None:
-    """The leaves of the example inputs at these sizes; None if they cannot be had by cutting."""
-    env = shape_env(ep)
+def _resized(ep: ExportedProgram, prepared: Prepared, values: Mapping[sympy.Symbol, Any]) -> list[Any] | None:
+    """The leaves of the example inputs at these sizes, cut or repeated; None if there are none of such sizes."""
     leaves = example_leaves(ep, prepared)
     nodes = {n.name: n for n in ep.graph.nodes if n.op == "placeholder"}
     users = [s.arg.name for s in ep.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
-    values = {**env.backed_var_to_val, **sizes}
     noise = torch.Generator().manual_seed(0)
     out: list[Any] = []
     for leaf, name in zip(leaves, users, strict=True):
@@ -111,9 +155,10 @@ def _cut(ep: ExportedProgram, prepared: Prepared, sizes: dict[sympy.Symbol, symp
         if isinstance(leaf, torch.Tensor):
             for dim, n in enumerate(stated.shape):
                 wanted = int(n.node.expr.xreplace(values)) if isinstance(n, torch.SymInt) else n
-                if not 0 <= wanted <= leaf.shape[dim]:
+                if wanted < 0 or (wanted > 0 and not leaf.shape[dim]):
                     return None
-                leaf = leaf.narrow(dim, 0, wanted)
+                if wanted != leaf.shape[dim]:
+                    leaf = leaf.index_select(dim, torch.arange(wanted, device=leaf.device) % max(leaf.shape[dim], 1))
             leaf = leaf.contiguous()
             if leaf.dtype.is_floating_point:
                 leaf = torch.randn(leaf.shape, generator=noise).to(leaf)  # of its dtype, where it is
@@ -122,7 +167,21 @@ def _cut(ep: ExportedProgram, prepared: Prepared, sizes: dict[sympy.Symbol, symp
 
 
 class Unchecked(torch.fx.Interpreter):
-    """Runs a program without the checks that keep it from small sizes."""
+    """Runs a program without the checks that keep it from small sizes, and with the numbers that torch made of sizes,
+    as kernels will. values: symbol -> size; {} to compute the numbers as the program does.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, values: Mapping[sympy.Symbol, Any]) -> None:
+        super().__init__(module)
+        self._values = values
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        number = n.meta.get("val")
+        if n.op == "call_function" and isinstance(number, torch.SymInt):
+            found = number.node.expr.xreplace(self._values)
+            if found.is_number:
+                return int(found)
+        return super().run_node(n)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if getattr(target, "__name__", "").startswith(_CHECKS):
@@ -130,7 +189,12 @@ class Unchecked(torch.fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
 
-def run_program(ep: ExportedProgram, inputs: Sequence[Any], interpreter: type[Unchecked] = Unchecked) -> list[Any]:
+def run_program(
+    ep: ExportedProgram,
+    inputs: Sequence[Any],
+    values: Mapping[sympy.Symbol, Any],
+    interpreter: type[Unchecked] = Unchecked,
+) -> list[Any]:
     """The program's results for the leaves of its inputs, which stay as they are, like its state."""
     rest, written = iter(inputs), written_inputs(ep)
     flat: list[Any] = []
@@ -141,14 +205,22 @@ def run_program(ep: ExportedProgram, inputs: Sequence[Any], interpreter: type[Un
             assert spec.target is not None
             given = ep.constants.get(spec.target, ep.state_dict.get(spec.target))
         flat.append(_copy(given) if spec.arg.name in written else given)  # weights may be large
-    found = interpreter(ep.graph_module).run(*flat)
+    found = interpreter(ep.graph_module, values).run(*flat)
     kinds = [s.kind for s in ep.graph_signature.output_specs]
     return [f for f, kind in zip(found, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
 
 
-def _same(a: Any, b: Any) -> bool:
+def _apart(a: Any, b: Any) -> float:
+    """How far two results differ, in parts of what they are beyond 1."""
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return type(a) is type(b) and bool(a == b)
+        return 0.0 if type(a) is type(b) and bool(a == b) else math.inf
     if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return torch.allclose(a, b, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
+        return math.inf
+    if torch.equal(a, b) or not a.numel():
+        return 0.0
+    if not (a.is_floating_point() or a.is_complex()):
+        return math.inf
+    x, y = (t.to(torch.complex128 if t.is_complex() else torch.float64) for t in (a, b))
+    alike = (x == y) | ((x != x) & (y != y))
+    apart = torch.where(alike, 0.0, (x - y).abs() / (1 + y.abs()))
+    return float(apart.nan_to_num(nan=math.inf).max())

@@ -1,4 +1,4 @@
-"""Comparisons of sizes in the model's code that sizes 0 and 1 would decide otherwise.
+"""Comparisons of sizes in the model's code, and numbers made of sizes, that small sizes would decide otherwise.
 
 torch gives every dynamic size a range from 2, and takes a comparison that holds from there on for decided, without a
 condition: of `a(x) if x.shape[0] > 1 else b(x)` only a is captured. Inside of `watched()` each such comparison is noted
@@ -8,8 +8,9 @@ with the sizes that fail it; small_runs.py finds out for which of these the prog
 from __future__ import annotations
 
 import contextlib
+import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +30,17 @@ _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], type]] = {
     "__eq__": (operator.eq, sympy.Eq),
     "__ne__": (operator.ne, sympy.Ne),
 }
-_EXTREMES: dict[str, Callable[[Any, Any], Any]] = {"__sym_max__": max, "__sym_min__": min}
+_NUMBERS: dict[str, Callable[..., Any]] = {"__sym_max__": max, "__sym_min__": min, "__abs__": abs}
+
+NO_NUMBER = (KeyError, TypeError, ValueError, ArithmeticError, AssertionError)
+"""What sympy and torch's functions raise where an expression is no number: for the value of a tensor, a size by which
+something is divided that is 0, a power of a negative one.
+"""
+SMALL = (0, 1)
+_TOGETHER = 3
+"""Of how many symbols small sizes are tried at once."""
+_MOST = 4
+"""How many such trials there are, from the largest sizes to the smallest."""
 
 Trial = tuple[tuple[str, int], ...]
 """Names of symbols, each with a size that it might have; the others are as in the example."""
@@ -38,12 +49,13 @@ Trial = tuple[tuple[str, int], ...]
 @dataclass(frozen=True)
 class Decision:
     """A condition on sizes that torch took to hold. `where` is the user's line that asked, `fails` says where it does
-    not hold.
+    not hold. `asked`: the model asked; else sizes that eager refuses, too, tell nothing.
     """
 
     expr: sympy.Basic
     where: SourceLine | None
     fails: tuple[Trial, ...]
+    asked: bool = True
 
 
 @dataclass
@@ -53,35 +65,46 @@ class Watch:
     decisions: dict[sympy.Basic, Decision] = field(default_factory=dict)
 
     def evaluated(self, env: ShapeEnv, expr: sympy.Basic, given: Any) -> None:
-        """Note a comparison that torch has answered."""
-        if given not in (True, False) or not expr.free_symbols or asking_frame() is None:
+        """Note a comparison that torch has answered, or a number that an op takes as a constant."""
+        if not expr.free_symbols:
             return
-        answer = bool(given)
-        holds = expr if answer else sympy.Not(expr)
+        if isinstance(given, (int, sympy.Integer)) and not isinstance(given, bool):
+            holds = sympy.Eq(expr, given, evaluate=False)
+            fails = _trials(env, expr.free_symbols, lambda at: expr.xreplace(at) != given)
+        elif given in (True, False) and asking_frame() is not None:
+            answer = bool(given)
+            holds = expr if answer else sympy.Not(expr)
+            fails = _trials(env, expr.free_symbols, lambda at: bool(expr.xreplace(at)) is not answer)
+        else:
+            return
         if not any(g.expr == holds for g in env.guards):
-            self._note(env, holds, _trials(env, expr.free_symbols, lambda at: bool(expr.xreplace(at)) is not answer))
+            self._note(env, holds, fails)
 
-    def compared(self, name: str, a: Any, b: Any, given: Any) -> None:
+    def compared(self, name: str, sizes: tuple[Any, ...], given: Any) -> None:
         """Note a comparison that has become constant, because sympy knows that sizes are positive."""
         constant = given.node.expr if isinstance(given, torch.SymBool) else given
         if constant not in (True, False) or asking_frame() is None:
             return
-        env, x, y, answer = a.node.shape_env, _expr(a), _expr(b), bool(constant)
+        env, answer = sizes[0].node.shape_env, bool(constant)
+        x, y = map(_expr, sizes)
         compare, relation = _COMPARISONS[name]
         fails = _trials(env, x.free_symbols | y.free_symbols, lambda at: _compare(compare, x, y, at) is not answer)
         unevaluated = relation(x, y, evaluate=False)
         self._note(env, unevaluated if answer else sympy.Not(unevaluated, evaluate=False), fails)
 
-    def chosen(self, name: str, a: Any, b: Any, given: Any) -> None:
-        """Note the larger or smaller of two sizes, if sympy has decided it because sizes are positive."""
+    def computed(self, name: str, sizes: tuple[Any, ...], given: Any) -> None:
+        """Note the larger or smaller of two sizes, or a magnitude, that sympy decided because sizes are positive."""
         if asking_frame() is None:
             return
-        env, x, y, found, extreme = a.node.shape_env, _expr(a), _expr(b), _expr(given), _EXTREMES[name]
-        symbols = {str(s): s for s in x.free_symbols | y.free_symbols}
-        fails = _trials(env, symbols.values(), lambda at: found.xreplace(at) != extreme(x.xreplace(at), y.xreplace(at)))
+        env, found, number = sizes[0].node.shape_env, _expr(given), _NUMBERS[name]
+        exprs = [_expr(size) for size in sizes]
+        symbols = {str(s): s for e in exprs for s in e.free_symbols}
+        fails = _trials(
+            env, symbols.values(), lambda at: found.xreplace(at) != number(*(e.xreplace(at) for e in exprs))
+        )
         for trial in fails:
-            ((name, size),) = trial
-            self._note(env, sympy.Ne(symbols[name], size, evaluate=False), (trial,))
+            apart = [sympy.Ne(symbols[s], size, evaluate=False) for s, size in trial]
+            self._note(env, sympy.Or(*apart), (trial,))
 
     def _note(self, env: ShapeEnv, holds: sympy.Basic, fails: tuple[Trial, ...]) -> None:
         if fails:
@@ -96,18 +119,24 @@ def _compare(compare: Callable[[Any, Any], Any], x: Any, y: Any, at: dict[Any, A
     return bool(compare(x.xreplace(at), y.xreplace(at)))
 
 
-def _trials(env: ShapeEnv, symbols: Any, differs: Callable[[dict[Any, Any]], bool]) -> tuple[Trial, ...]:
-    """The small sizes, one symbol at a time and the others as in the example, for which `differs`."""
+def _trials(env: ShapeEnv, symbols: Iterable[Any], differs: Callable[[dict[Any, Any]], bool]) -> tuple[Trial, ...]:
+    """Small sizes for which `differs`: of one symbol, the others as in the example, then of all."""
+    named = {str(s): s for s in sorted(symbols, key=str)}
     examples = env.backed_var_to_val
-    found: list[Trial] = []
-    for symbol in sorted(symbols, key=str):
-        for size in (0, 1):
-            try:
-                if differs({**{s: examples[s] for s in symbols}, symbol: sympy.Integer(size)}):
-                    found.append(((str(symbol), size),))
-            except (KeyError, TypeError, ZeroDivisionError):
-                continue  # a symbol of a tensor's value, or a size that the model itself divides by
-    return tuple(found)
+
+    def fails(trial: Trial) -> bool:
+        try:
+            return differs({s: examples[s] for s in named.values()} | {named[s]: sympy.Integer(n) for s, n in trial})
+        except NO_NUMBER:
+            return False
+
+    alone = [trial for name in named for size in SMALL if fails(trial := ((name, size),))]
+    if len(named) > _TOGETHER:
+        return tuple(alone)
+    rows = sorted(itertools.product(range(8 - 2 * len(named)), repeat=len(named)), key=sum, reverse=True)
+    together = (tuple(zip(named, row, strict=True)) for row in rows if sum(n in SMALL for n in row) > 0)
+    new = [t for t in together if len(t) > 1 and not any((pair,) in alone for pair in t) and fails(t)]
+    return (*alone, *dict.fromkeys(new[k * (len(new) - 1) // (_MOST - 1)] for k in range(_MOST) if new))
 
 
 @contextlib.contextmanager
@@ -115,7 +144,8 @@ def watched() -> Iterator[Watch]:
     """Inside, comparisons of sizes are noted. Not for several threads at once."""
     watch = Watch()
     evaluate = ShapeEnv.evaluate_sym_node
-    saved = {(t, n): getattr(t, n) for t in (torch.SymInt, torch.SymFloat) for n in (*_COMPARISONS, *_EXTREMES)}
+    names = (*_COMPARISONS, *_NUMBERS)
+    saved = {(t, n): getattr(t, n) for t in (torch.SymInt, torch.SymFloat) for n in names if hasattr(t, n)}
 
     def evaluated(self: ShapeEnv, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
         given = evaluate(self, sym_node, *args, **kwargs)
@@ -123,10 +153,10 @@ def watched() -> Iterator[Watch]:
         return given
 
     def observed(original: Callable[..., Any], name: str) -> Callable[..., Any]:
-        def method(a: Any, b: Any) -> Any:
-            given = original(a, b)
-            if given is not NotImplemented and getattr(a.node, "shape_env", None) is not None:
-                (watch.compared if name in _COMPARISONS else watch.chosen)(name, a, b, given)
+        def method(*sizes: Any) -> Any:
+            given = original(*sizes)
+            if given is not NotImplemented and getattr(sizes[0].node, "shape_env", None) is not None:
+                (watch.compared if name in _COMPARISONS else watch.computed)(name, sizes, given)
             return given
 
         return method

@@ -60,13 +60,14 @@ _COMPARISONS = {
 }
 
 
-def bool_scalar(b: Builder, sizes: Sizes, value: torch.SymBool) -> Value:
-    """A comparison of sizes as a bool scalar, computed during the run."""
+def bool_scalar(b: Builder, sizes: Sizes, value: torch.SymBool) -> Number:
+    """A comparison of sizes, computed during the run."""
     e = sympy_of(value)
     if type(e) not in _COMPARISONS:
         raise Refusal(f"the condition {e} on sizes is not a comparison")
     left, right = (b.tensor(b.cast(sizes.of(a), DType.I64)) for a in e.args)
-    return b.op(_COMPARISONS[type(e)], left, right)
+    found = b.op(_COMPARISONS[type(e)], left, right)
+    return Number(found.name, found.type)
 
 
 def _operand(b: Builder, sizes: Sizes, e: sympy.Basic) -> Value:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import hardtack.codegen.ir.graph_infer_nn  # noqa: F401  (adds its rules)
+from hardtack.codegen.ir.equalities import equality
 from hardtack.codegen.ir.expr import Expr, as_expr
 from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.graph import Graph, Guard, Lit, Op, TensorType
@@ -20,16 +21,6 @@ _RELATIONS = ("eq", "ne", "le", "lt")
 
 class GraphError(Exception):
     """A malformed Graph: what is wrong, and where."""
-
-
-def equality(guards: tuple[Guard, ...]) -> Same:
-    """a == b by normal form, or because one of `guards` states it (up to sign)."""
-    stated = {d for g in guards if g.relation == "eq" for d in (g.a - g.b, g.b - g.a)}
-
-    def same(a: Expr, b: Expr) -> bool:
-        return a is b or (bool(stated) and a - b in stated)
-
-    return same
 
 
 def verify_graph(graph: Graph) -> Graph:

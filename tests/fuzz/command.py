@@ -6,14 +6,19 @@ import argparse
 import os
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.fuzz.program import Program
 
 EPILOG = """
 examples
   ./dev fuzz models                          600 programs on this CPU, seeds never tried before
   ./dev fuzz models --graph --count 20000    the captured graph alone: no kernel is compiled, a hundred times as many
   ./dev fuzz models --device cuda --jobs 14  on this machine's GPU, 14 processes at once
+  ./dev fuzz models --sizes --graph          each number that models make of sizes, used in each way, at sizes from 0
   ./dev fuzz models --interpreter            the GPU's kernels without a GPU
   ./dev fuzz models --show 17                the program of seed 17
   ./dev fuzz models --seeds 17,23            these programs, in one file
@@ -43,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     ways.add_argument("--graph", action="store_true", help="the captured graph alone, op by op; nothing is compiled")
     ways.add_argument("--interpreter", action="store_true", help="GPU kernels through Triton's interpreter")
     ways.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where compiled programs run")
+    models.add_argument("--sizes", action="store_true", help="no random programs: numbers made of sizes, by their uses")
     models.add_argument("--count", type=int, help="how many programs (600; 5000 with --graph)")
     models.add_argument("--seed", type=int, help="the first seed; without it, one at random")
     models.add_argument("--seeds", help="these seeds, with commas between, in one file")
@@ -93,25 +99,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _models(chosen: argparse.Namespace) -> int:
-    from tests.fuzz.draw import draw
     from tests.fuzz.hunt import Hunt, way_named
+    from tests.fuzz.idioms import sample
     from tests.fuzz.outcome import Outcome
     from tests.fuzz.program import source
     from tests.fuzz.report import Summary
 
+    draw = _drawing(chosen)
     if chosen.show is not None:
         print(source(draw(chosen.show)), end="")
         return 0
     name = "graph" if chosen.graph else "interpreter" if chosen.interpreter else chosen.device
     if chosen.shrink is not None:
-        return _shrink(name, chosen.shrink, chosen.seconds)
+        return _shrink(name, draw(chosen.shrink), chosen.seconds)
     if chosen.seeds:
         seeds = [int(s) for s in chosen.seeds.split(",")]
         together = chosen.together or len(seeds)
     else:
         first = chosen.seed if chosen.seed is not None else random.SystemRandom().randrange(10**6) * 1000
         count = chosen.count or (5000 if name == "graph" else 600)
-        seeds = list(range(first, first + count))
+        seeds = sample(count, chosen.seed or 0) if chosen.sizes else list(range(first, first + count))
         together = chosen.together or (40 if name == "graph" else 6)
     print(f"{len(seeds)} programs from seed {seeds[0]}, {name}, {chosen.jobs} at once")
     log = chosen.json.open("a", encoding="utf-8") if chosen.json else None
@@ -124,21 +131,27 @@ def _models(chosen: argparse.Namespace) -> int:
 
     hunt = Hunt(way_named(name), draw, jobs=chosen.jobs, seconds=chosen.seconds, on_outcome=on_outcome)
     hunt.run(seeds, together, chosen.minutes)
-    summary.close({"graph": " --graph", "interpreter": " --interpreter", "cuda": " --device cuda"}.get(name, ""))
+    flags = {"graph": " --graph", "interpreter": " --interpreter", "cuda": " --device cuda"}.get(name, "")
+    summary.close(flags + (" --sizes" if chosen.sizes else ""))
     return 1 if summary.failures else 0
 
 
-def _shrink(way: str, seed: int, seconds: float) -> int:
+def _drawing(chosen: argparse.Namespace) -> Callable[[int], Program]:
+    """What a seed's program is drawn by."""
     from tests.fuzz.draw import draw
+    from tests.fuzz.idioms import idiom
+
+    return idiom if chosen.sizes else draw
+
+
+def _shrink(way: str, program: Program, seconds: float) -> int:
     from tests.fuzz.hunt import way_named
     from tests.fuzz.script import script
     from tests.fuzz.shrink import shrink
 
-    found = shrink(
-        draw(seed), way_named(way), seconds=seconds, say=lambda text: print(text, file=sys.stderr, flush=True)
-    )
+    found = shrink(program, way_named(way), seconds=seconds, say=lambda text: print(text, file=sys.stderr, flush=True))
     if not found.outcome.failed:
-        print(f"seed {seed} is {found.outcome.kind} {found.outcome.text}")
+        print(f"seed {program.seed} is {found.outcome.kind} {found.outcome.text}")
         return 0
     print(script(found.program, found.outcome, way), end="")
     return 1

@@ -6,7 +6,9 @@ x0, x1, ... are inputs, v0, v1, ... values, self.p0 parameters and buffers, self
 from __future__ import annotations
 
 import json
+import linecache
 import math
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -72,7 +74,8 @@ class Inner:
 @dataclass(frozen=True)
 class Program:
     """One module. sizes: each symbol's size in the example; dynamic: "", "named" (Dim("n", max=1024), or twice such a
-    one where the example's sizes are even), "open" (Dim("n")) or "auto" (Dim.DYNAMIC).
+    one where the example's sizes are even), "open" (Dim("n")) or "auto" (Dim.DYNAMIC). rows: other sizes to be run at;
+    those of ways.SIZES if there are none.
     """
 
     seed: int
@@ -84,6 +87,7 @@ class Program:
     sizes: tuple[tuple[str, int], ...] = ()
     dynamic: str = ""
     families: tuple[str, ...] = field(default=(), compare=False)
+    rows: tuple[tuple[tuple[str, int], ...], ...] = ()
 
     def example_sizes(self) -> dict[str, int]:
         return dict(self.sizes)
@@ -163,9 +167,14 @@ def _while_loop(condition: Any, body: Any, carried: tuple[torch.Tensor, ...]) ->
 
 
 def build(program: Program, room: str = "", *, plain: bool = False) -> nn.Module:
-    """The module, in eval mode and without gradients. plain: to run in eager; otherwise to export."""
-    names = space(plain=plain)
-    exec(compile(source(program, room), f"<program {program.seed}>", "exec"), names)
+    """The module, in eval mode and without gradients. plain: to run in eager; otherwise to export.
+
+    Half of all programs are in a file, as far as Python can tell, the others as if typed at a prompt.
+    """
+    names, text = space(plain=plain), source(program, room)
+    name = os.path.abspath(f"program_{program.seed}.py") if program.seed % 2 else f"<program {program.seed}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    exec(compile(text, name, "exec"), names)
     model = names["Model"]()
     assert isinstance(model, nn.Module)
     return model.eval().requires_grad_(False)
@@ -227,4 +236,5 @@ def from_json(text: str) -> Program:
         sizes=tuple((s, n) for s, n in d["sizes"]),
         dynamic=d["dynamic"],
         families=tuple(d["families"]),
+        rows=tuple(tuple((s, n) for s, n in row) for row in d["rows"]),
     )

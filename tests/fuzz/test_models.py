@@ -17,6 +17,7 @@ from tests.fuzz.children import Ended, Pool, Send
 from tests.fuzz.draw import Family, draw
 from tests.fuzz.families import FAMILIES, control
 from tests.fuzz.hunt import Hunt, outcomes, way_named
+from tests.fuzz.idioms import idiom, sample
 from tests.fuzz.outcome import Outcome
 from tests.fuzz.program import Program, from_json, source, to_json
 from tests.fuzz.script import script
@@ -39,6 +40,15 @@ def check(way: str, seeds: Sequence[int]) -> None:
 
 def test_graphs_of_a_fixed_sample() -> None:
     check("graph", GRAPHS)
+
+
+def test_numbers_made_of_sizes() -> None:
+    """Of the tables of idioms.py; `./dev fuzz models --sizes --graph --count 11310` takes all."""
+    programs = [idiom(seed) for seed in sample(90, 40)]
+    found = outcomes(way_named("graph"), programs, seconds=SECONDS)
+    failed = [f"{o.seed} {o.kind}, {o.way}: {o.text}" for o in found if o.failed]
+    assert not failed, "\n".join(failed)
+    assert sum(o.kind == "right" for o in found) >= 40
 
 
 def test_a_fixed_sample_in_one_file_on_the_cpu() -> None:
