@@ -10,12 +10,13 @@ from typing import Any
 
 import sympy
 from torch.export import ExportedProgram
+from torch.utils._sympy import functions as sf
 
 from hardtack.export.conditions import asked_by_user, shape_env
 from hardtack.export.origin import asked_line
 from hardtack.export.small_sizes import NO_NUMBER, Decision, Trial
 
-_SIZES = (3, 2, 5, 4, 7, 1, 0)
+_SIZES = (3, 2, 5, 4, 7, 16, 1, 0)
 """Tried in this order, one symbol at a time: first those that torch did not look at by itself."""
 _MOST = 2
 """Sizes tried of each condition."""
@@ -36,7 +37,12 @@ def guard_decisions(ep: ExportedProgram) -> Iterator[Decision]:
 
 
 def _is_left_out(expr: sympy.Basic) -> bool:
-    return isinstance(expr, sympy.Ne) or any(_multiplies(e) for e in sympy.preorder_traversal(expr))
+    """True, too, for conditions on numbers that floating point makes of sizes."""
+    plain = all(isinstance(f, _WHOLE) for f in expr.atoms(sympy.Function))
+    return isinstance(expr, sympy.Ne) or not plain or any(_multiplies(e) for e in sympy.preorder_traversal(expr))
+
+
+_WHOLE = (sf.FloorDiv, sf.CleanDiv, sf.Mod, sf.PythonMod, sf.Max, sf.Min)
 
 
 def _multiplies(e: sympy.Basic) -> bool:

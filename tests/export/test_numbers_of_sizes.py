@@ -38,6 +38,7 @@ ONE: list[tuple[Callable[[torch.Tensor], Any], int, tuple[int, ...]]] = [
     (lambda x: WEIGHT[: x.shape[0] * x.shape[0]].tensor_split(2)[1], 2, (0, 2, 4, 6)),
     (lambda x: x + 1 if WEIGHT[:, : x.shape[0] ** 2 - x.shape[0]].is_contiguous() else x - 1, 5, (3, 4)),
     (lambda x: x + 1 if WEIGHT[:, : x.shape[0] >> 1].is_contiguous() else x - 1, 5, (4, 5)),
+    (lambda x: x + 1 if WEIGHT[:, : round(x.shape[0] / 3)].is_contiguous() else x - 1, 5, (5,)),
     # what a comparison gives, as a number
     (lambda x: x * (x.shape[0] > 3), 8, (0, 1, 3, 4)),
     (lambda x: (x.shape[0] == 3) * x.to(torch.int64), 8, (0, 1, 3, 4)),
@@ -53,7 +54,7 @@ ONE: list[tuple[Callable[[torch.Tensor], Any], int, tuple[int, ...]]] = [
 @pytest.mark.parametrize(("function", "example", "runs"), ONE)
 def test_one_size(function: Callable[[torch.Tensor], Any], example: int, runs: tuple[int, ...]) -> None:
     exported = to_graphs(function, (torch.randn(example, 3),), None, ({0: Dim.DYNAMIC},))
-    compare(exported, function, [(n,) for n in range(10)], {(n,) for n in (*runs, example)})
+    compare(exported, function, [(n,) for n in (*range(10), 16)], {(n,) for n in (*runs, example)})
 
 
 TWO: list[tuple[Callable[..., Any], tuple[int, int], set[tuple[int, int]]]] = [
