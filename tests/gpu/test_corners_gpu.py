@@ -51,6 +51,18 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], bool]] = {
 }
 
 
+def test_probabilities_that_only_bfloat16_has(tmp_path: Path, target: str) -> None:
+    """Subnormal ones, which f32 has too: above 0 where eager's are."""
+    x = torch.tensor([[0.0, -87.5, -88.5, -90.0, -95.0]], device="cuda").expand(40, 5).bfloat16().contiguous()
+
+    class Shares(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            shares = x.softmax(-1)
+            return shares, shares > 0, x.exp() > 0
+
+    check(Shares().cuda().eval(), [(x,)], tmp_path, target)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_corners(name: str, tmp_path: Path, target: str) -> None:
     make, shape, varies = CASES[name]

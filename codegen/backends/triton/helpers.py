@@ -155,7 +155,7 @@ def coarse_tanh(x):
     "coarse_sigmoid": """
 @triton.jit
 def coarse_sigmoid(x):
-    return coarse_inverse(1.0 + coarse_exp(-x))
+    return coarse_inverse(1.0 + coarse_exp2(x * -1.4426950408889634))
 """,
     "coarse_inverse": '''
 @triton.jit
@@ -166,8 +166,8 @@ def coarse_inverse(x):
     "coarse_exp": '''
 @triton.jit
 def coarse_exp(x):
-    """exp, with subnormal results as zeros."""
-    return coarse_exp2(x * 1.4426950408889634)
+    """exp, with subnormal results, which bfloat16 has as f32 has them."""
+    return tl.inline_asm_elementwise("ex2.approx.f32 $0, $1;", "=f,f", [x * 1.4426950408889634], tl.float32, True, 1)
 ''',
     "coarse_exp2": '''
 @triton.jit
