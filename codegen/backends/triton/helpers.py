@@ -167,7 +167,8 @@ def coarse_inverse(x):
 @triton.jit
 def coarse_exp(x):
     """exp, with subnormal results, which bfloat16 has as f32 has them."""
-    return tl.inline_asm_elementwise("ex2.approx.f32 $0, $1;", "=f,f", [x * 1.4426950408889634], tl.float32, True, 1)
+    y = x * 1.4426950408889634
+    return tl.inline_asm_elementwise("ex2.approx.f32 $0, $1;", "=f,f", [y], tl.float32, True, 1)
 ''',
     "coarse_exp2": '''
 @triton.jit
