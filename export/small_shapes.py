@@ -18,6 +18,7 @@ import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from hardtack.export.conditions import shape_env
 from hardtack.export.origin import source_of
@@ -98,10 +99,9 @@ def _runs(node: Node) -> bool:
 
 
 def _depends_on_data(node: Node) -> bool:
-    leaves = pytree.tree_leaves([n.meta.get("val") for n in (node, *node.all_input_nodes)])
-    numbers = [n for t in leaves for n in (t.shape if isinstance(t, torch.Tensor) else (t,))]
-    syms = [n for n in numbers if isinstance(n, (torch.SymInt, torch.SymFloat, torch.SymBool))]
-    return any(str(s).startswith(("u", "zuf")) for n in syms for s in n.node.expr.free_symbols)
+    values = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
+    kinds = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+    return any(free_unbacked_symbols(v) for v in pytree.tree_leaves(values) if isinstance(v, kinds))
 
 
 def _stated(x: Any, at: Assignment) -> Any:

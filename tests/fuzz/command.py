@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     ways.add_argument("--interpreter", action="store_true", help="GPU kernels through Triton's interpreter")
     ways.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where compiled programs run")
     models.add_argument("--sizes", action="store_true", help="no random programs: numbers made of sizes, by their uses")
-    models.add_argument("--count", type=int, help="how many programs (600; 5000 with --graph)")
+    models.add_argument("--count", type=int, help="how many programs (600; with --graph 5000, or all of --sizes)")
     models.add_argument("--seed", type=int, help="the first seed; without it, one at random")
     models.add_argument("--seeds", help="these seeds, with commas between, in one file")
     models.add_argument("--together", type=int, help="programs in a file (6; 40 with --graph)")
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _models(chosen: argparse.Namespace) -> int:
     from tests.fuzz.hunt import Hunt, way_named
-    from tests.fuzz.idioms import sample
+    from tests.fuzz.idioms import COUNT, sample
     from tests.fuzz.outcome import Outcome
     from tests.fuzz.program import source
     from tests.fuzz.report import Summary
@@ -117,7 +117,7 @@ def _models(chosen: argparse.Namespace) -> int:
         together = chosen.together or len(seeds)
     else:
         first = chosen.seed if chosen.seed is not None else random.SystemRandom().randrange(10**6) * 1000
-        count = chosen.count or (5000 if name == "graph" else 600)
+        count = chosen.count or ((COUNT if chosen.sizes else 5000) if name == "graph" else 600)
         seeds = sample(count, chosen.seed or 0) if chosen.sizes else list(range(first, first + count))
         together = chosen.together or (40 if name == "graph" else 6)
     print(f"{len(seeds)} programs from seed {seeds[0]}, {name}, {chosen.jobs} at once")

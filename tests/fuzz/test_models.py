@@ -43,7 +43,7 @@ def test_graphs_of_a_fixed_sample() -> None:
 
 
 def test_numbers_made_of_sizes() -> None:
-    """Of the tables of idioms.py; `./dev fuzz models --sizes --graph --count 11310` takes all."""
+    """Of the tables of idioms.py; `./dev fuzz models --sizes --graph` takes all."""
     programs = [idiom(seed) for seed in sample(90, 40)]
     found = outcomes(way_named("graph"), programs, seconds=SECONDS)
     failed = [f"{o.seed} {o.kind}, {o.way}: {o.text}" for o in found if o.failed]
