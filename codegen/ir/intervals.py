@@ -35,8 +35,7 @@ def _product(a: Interval, b: Interval) -> Interval:
 
 def floordiv(a: Interval, b: Interval) -> Interval:
     """a // b rounded down, b >= 1."""
-    (alo, ahi), (blo, bhi) = a, b
-    blo = max(1, blo or 1)
+    (alo, ahi), (blo, bhi) = a, _from_one(b)
     lo = None if alo is None else (alo // blo if alo < 0 else (0 if bhi is None else alo // bhi))
     hi = None if ahi is None else (ahi // blo if ahi >= 0 else (-1 if bhi is None else ahi // bhi))
     return lo, hi
@@ -44,11 +43,17 @@ def floordiv(a: Interval, b: Interval) -> Interval:
 
 def mod(a: Interval, b: Interval) -> Interval:
     """a % b, b >= 1."""
-    (alo, ahi), (_, bhi) = a, b
+    (alo, ahi), (_, bhi) = a, _from_one(b)
     hi = None if bhi is None else bhi - 1
     if alo is not None and alo >= 0 and ahi is not None:
         hi = ahi if hi is None else min(hi, ahi)
     return 0, hi
+
+
+def _from_one(divisor: Interval) -> tuple[int, int | None]:
+    """What a divisor is where it divides: one that can be 0 at most is the extent of a loop that takes no step."""
+    lo, hi = divisor
+    return max(1, lo or 1), (None if hi is None else max(1, hi))
 
 
 def minimum(*parts: Interval) -> Interval:
