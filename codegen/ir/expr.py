@@ -449,6 +449,9 @@ def largest(e: Expr, digits: bool) -> Expr | None:
             terms.append(term)
             continue
         factors = _factors_of(rest)
+        if not any(_varies(f, digits) for f in factors):
+            terms.append(term)
+            continue
         if c < 0:
             if any((bounds(f)[0] or -1) < 0 and bounds(f)[0] != 0 for f in factors):
                 return None
@@ -471,8 +474,11 @@ def largest(e: Expr, digits: bool) -> Expr | None:
 
 def _least_factor(f: Expr, digits: bool) -> Expr:
     """What a factor is at least: axes and digits by their bounds, anything else exactly."""
-    varies = (isinstance(f, Sym) and f.extent is not None) or (isinstance(f, Mod) and digits)
-    return const(bounds(f)[0] or 0) if varies else f
+    return const(bounds(f)[0] or 0) if _varies(f, digits) else f
+
+
+def _varies(f: Expr, digits: bool) -> bool:
+    return (isinstance(f, Sym) and f.extent is not None) or (isinstance(f, Mod) and digits)
 
 
 @cache
@@ -492,7 +498,9 @@ def known_in_range(e: Expr, end: Expr) -> bool:
 
 def never_negative(e: Expr) -> bool:
     """True if e >= 0 is known from bounds, whichever argument of a maximum that it subtracts is the largest. With a
-    quotient of a and b in place of c*(a // b): what is above -1 is not below 0, and a // b is at most a / b.
+    quotient of a and b in place of c*(a // b): what is above -1 is not below 0, and a // b is at most a / b, at least
+    (a - b + 1) / b. A minimum is at most each of its arguments, and a % b at most b - 1, and a where that is not
+    negative.
     """
     lo = bounds(e)[0]
     if lo is not None and lo >= 0:
@@ -503,6 +511,17 @@ def never_negative(e: Expr) -> bool:
             return all(never_negative(e - term + a * c) for a in rest.args)
         if c < 0 and isinstance(rest, FloorDiv) and isinstance(rest.b, Const):
             return never_negative((e - term) * rest.b + rest.a * c + (rest.b - 1))
+    for term in terms_of(e):
+        c, rest = _split_coefficient(term)
+        if c < 0 and isinstance(rest, Min):
+            return any(never_negative(e - term + a * c) for a in rest.args)
+        if c < 0 and isinstance(rest, Mod):
+            tops = [rest.b - 1, *([rest.a] if never_negative(rest.a) else [])]
+            return any(never_negative(e - term + top * c) for top in tops)
+    for term in terms_of(e):
+        c, rest = _split_coefficient(term)
+        if c > 0 and isinstance(rest, FloorDiv) and isinstance(rest.b, Const):
+            return never_negative((e - term) * rest.b + (rest.a - rest.b + 1) * c + (rest.b - 1))
     return False
 
 

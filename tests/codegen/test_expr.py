@@ -6,11 +6,25 @@ import math
 import pickle
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardtack.codegen.axes import join, mixed_radix, split_into
-from hardtack.codegen.ir.expr import Expr, as_expr, bounds, const, floordiv, known_in_range, maximum, minimum, mod, sym
+from hardtack.codegen.ir.expr import (
+    Expr,
+    as_expr,
+    bounds,
+    const,
+    floordiv,
+    known_in_range,
+    maximum,
+    minimum,
+    mod,
+    never_negative,
+    sym,
+    to_text,
+)
 from hardtack.codegen.ir.expr_walk import evaluate, free_syms, split_linear, substitute
 from hardtack.codegen.ir.loops import Axis
 from hardtack.codegen.lower.views import delinearize, reshape_index
@@ -92,6 +106,37 @@ def test_what_is_known_is_true(t: Tree, u: Tree, env: dict[str, int]) -> None:
         assert 0 <= x < y
     if a is b:
         assert x == y
+
+
+@settings(max_examples=400, deadline=None)
+@given(trees, trees, st.sampled_from([-2, -1, 1, 3]), environments())
+def test_what_is_known_not_to_be_negative_is_not(t: Tree, u: Tree, c: int, env: dict[str, int]) -> None:
+    if never_negative(build(t) + build(u) * c):
+        assert plain(t, env) + plain(u, env) * c >= 0
+
+
+@pytest.mark.parametrize(
+    "e",
+    [
+        N + floordiv(-N, 4),
+        N - minimum(2, N),
+        N - mod(N, 2),
+        floordiv(2 * N + 3, 6) - mod(floordiv(2 * N + 3, 6), 2),
+        M - floordiv(M + 1, 2) + minimum(0, N - 1),
+    ],
+    ids=to_text,
+)
+def test_what_parts_of_a_size_leave_is_not_negative(e: Expr) -> None:
+    assert never_negative(e)
+    assert not never_negative(e - 10)
+
+
+def test_parts_of_a_size_lie_within_it_one_behind_the_other() -> None:
+    quarter, digit, two = -floordiv(-N, 4), mod(N, 2), minimum(2, N)
+    for part in (quarter, digit, two):
+        assert known_in_range(sym("i", extent=part) + N - part, N), part
+        assert not known_in_range(sym("i", extent=part) + N - part + 1, N), part
+    assert known_in_range(sym("i", extent=N - 1) + quarter + 1, N + quarter)
 
 
 @settings(max_examples=300, deadline=None)
