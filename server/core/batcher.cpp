@@ -119,10 +119,10 @@ Failure Batcher::admit(Pending& pending, Requests& refused) noexcept {
 
 Failure Batcher::enter(Pending& pending, Requests& refused) {
   if (stopped_) return Error{Code::kStopping, "the server is shutting down"};
-  if (pending.request.deadline <= Clock::now()) return why_overdue(pending);
+  if (pending.request.deadline <= pending.queued) return why_overdue(pending);
   const std::uint64_t client = pending.request.client;
   const auto is_full = [&] { return queue_.size() >= options_.max_queue + free_.size(); };
-  if (is_full()) collect_overdue(Clock::now(), refused, {});  // who stays comes first
+  if (is_full()) collect_overdue(pending.queued, refused, {});  // who stays comes first
   if (is_full() && largest_beside(client) == nullptr) return full();
   clients_.try_emplace(client);  // what takes memory, while one can be refused
   if (Failure failed = join_sequence(pending)) return failed;

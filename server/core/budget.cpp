@@ -4,11 +4,11 @@
 #include <cstdlib>
 #include <new>
 
+#include "server/core/memory.h"
+
 namespace hardtack::serve {
 
 namespace {
-
-constexpr std::size_t kAlignment = 64;
 
 std::size_t rounded(std::size_t nbytes, std::size_t alignment) {
   return nbytes == 0 ? alignment : (nbytes + alignment - 1) / alignment * alignment;
@@ -42,12 +42,16 @@ bool Budget::take(std::uint64_t nbytes, Part part) noexcept {
 
 std::shared_ptr<std::byte> Budget::allocate(std::size_t nbytes) noexcept {
   if (nbytes > SIZE_MAX / 2) return nullptr;
-  const std::size_t whole = rounded(nbytes, kAlignment);
-  std::byte* memory = counted(*this, whole, kAlignment);
-  if (memory == nullptr) return nullptr;
+  const std::size_t whole = std::max(kAlignment, aligned_up(nbytes));
+  if (!take(whole)) return nullptr;
+  auto* const block = static_cast<std::byte*>(std::malloc(whole + kAlignment));
+  if (block == nullptr) {
+    give(whole);
+    return nullptr;
+  }
   try {
-    return std::shared_ptr<std::byte>(memory, [this, whole](std::byte* p) {
-      std::free(p);
+    return std::shared_ptr<std::byte>(aligned_place(block), [this, whole, block](std::byte*) {
+      std::free(block);
       give(whole);
     });
   } catch (const std::bad_alloc&) {  // it has freed the memory

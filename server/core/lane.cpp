@@ -4,17 +4,14 @@
 #include <cstring>
 #include <utility>
 
+#include "server/core/memory.h"
+
 namespace hardtack::serve {
 
 namespace {
 
 std::uint64_t ns_between(Clock::time_point a, Clock::time_point b) {
   return b <= a ? 0 : static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(b - a).count());
-}
-
-std::size_t aligned_up(std::size_t nbytes) {
-  constexpr std::size_t kAlignment = 64;
-  return (nbytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 Failure failure(ht_status* status) {
@@ -247,12 +244,13 @@ void Lane::take_outputs(Pending& pending, std::int64_t first_row, std::int64_t a
   }
 }
 
-Failure Lane::run_session(const Entry& entry, std::size_t nbytes, std::uint64_t client) {
+Failure Lane::run_session(const Entry& entry, std::size_t nbytes, std::uint64_t client, Times& times) {
   std::optional<Spread::Run> run;
   if (spread_) run.emplace(*spread_, &entry, nbytes, client);
+  times.began = Clock::now();
   {
     const std::lock_guard<std::mutex> lock(run_mutex_);
-    began_ = Clock::now();
+    began_ = times.began;
   }
   ht_status* const status = ht_session_run(session_.get(), entry.name.c_str(), inputs_.data(), inputs_.size(),
                                            outputs_.data(), outputs_.size());
@@ -260,8 +258,9 @@ Failure Lane::run_session(const Entry& entry, std::size_t nbytes, std::uint64_t 
     const std::lock_guard<std::mutex> lock(run_mutex_);
     began_ = Clock::time_point::max();
   }
+  times.ran = Clock::now();
   Failure failed = failure(status);
-  if (run && !failed) run->succeeded();
+  if (run && !failed) run->succeeded(times.ran - times.began);
   if (failed && failed->code == Code::kCancelled) return why_stopped(entry);
   return failed;
 }
@@ -288,32 +287,24 @@ bool Lane::is_short(const Pending& pending) const {
   return spread_ && !pending.entry->loops && spread_->is_short(pending.entry, nbytes_of(pending));
 }
 
-Failure Lane::execute(Requests& batch, Statistics::Run& run) {
+Failure Lane::execute(Requests& batch, Times& times) {
   Pending& first = batch.front();
-  const auto start = Clock::now();
-  run.rows = rows_of(batch);
-  if (Failure failed = fill_inputs(batch, run.rows)) return failed;
+  const std::int64_t rows = rows_of(batch);
+  if (Failure failed = fill_inputs(batch, rows)) return failed;
   if (version_.has_states()) {
     if (Failure failed = prepare_answer(first)) return failed;
     if (Failure failed = prepare(first)) return failed;
   }
-  const auto filled = Clock::now();
   outputs_.assign(first.entry->outputs.size(), ht_tensor{});
-  if (Failure failed = run_session(*first.entry, nbytes_of(batch), first.request.client)) {
+  if (Failure failed = run_session(*first.entry, nbytes_of(batch), first.request.client, times)) {
     const bool began = failed->code != Code::kInvalid && failed->code != Code::kNoMemory;
     if (began) first.states = Pending::States::kMovedOn;
     return in_words(std::move(failed));
   }
   first.states = Pending::States::kMovedOn;
-  const auto ran = Clock::now();
-  if (Failure failed = answer(batch, run.rows)) {
-    put_back(first);
-    return failed;
-  }
-  run.input_ns = ns_between(start, filled);
-  run.infer_ns = ns_between(filled, ran);
-  run.output_ns = ns_between(ran, Clock::now());
-  return std::nullopt;
+  Failure failed = answer(batch, rows);
+  if (failed) put_back(first);
+  return failed;
 }
 
 Failure Lane::answer(Requests& batch, std::int64_t rows) {
@@ -335,11 +326,11 @@ Failure Lane::answer(Requests& batch, std::int64_t rows) {
 }
 
 void Lane::run(Requests& batch, Statistics& statistics) noexcept {
-  const auto start = Clock::now();
-  Statistics::Run numbers;
+  Times times;
+  times.start = Clock::now();
   Failure failed;
   try {
-    failed = execute(batch, numbers);
+    failed = execute(batch, times);
   } catch (...) {
     failed = from_exception();
   }
@@ -353,15 +344,17 @@ void Lane::run(Requests& batch, Statistics& statistics) noexcept {
     }
     return;
   }
-  if (!failed) statistics.ran(numbers);
   const auto end = Clock::now();
+  const Statistics::Run numbers{rows_of(batch), ns_between(times.start, times.began),
+                                ns_between(times.began, times.ran), ns_between(times.ran, end)};
+  if (!failed) statistics.ran(numbers);
   for (Pending& pending : batch) {
     const std::uint64_t total = ns_between(pending.request.arrived, end);
     if (failed) {
       pending.fail(*failed);
       statistics.failed(*failed, total);
     } else {
-      statistics.succeeded(pending.rows, total, ns_between(pending.request.arrived, start), numbers);
+      statistics.succeeded(pending.rows, total, ns_between(pending.request.arrived, times.start), numbers);
     }
   }
 }

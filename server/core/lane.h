@@ -66,8 +66,11 @@ class Lane {
   void put_back(Pending& pending);
   Failure in_words(Failure failed) const;
   Failure answer(Requests& batch, std::int64_t rows);
-  Failure execute(Requests& batch, Statistics::Run& run);
-  Failure run_session(const Entry& entry, std::size_t nbytes, std::uint64_t client);
+  struct Times {
+    Clock::time_point start, began, ran;  // of the whole, and of the session's run
+  };
+  Failure execute(Requests& batch, Times& times);
+  Failure run_session(const Entry& entry, std::size_t nbytes, std::uint64_t client, Times& times);
   Error why_stopped(const Entry& entry) const;
   Failure fill_inputs(const Requests& batch, std::int64_t rows);
   Failure make_room(Pending& pending, std::int64_t all_rows) const;

@@ -1,6 +1,7 @@
 #include "server/core/model_version.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <system_error>
 #include <thread>
@@ -66,6 +67,11 @@ Entry entry_of(const hardtack::Model& bundle, std::size_t index, const ModelOpti
   return entry;
 }
 
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
 int default_sessions() {
   return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMostDefaultSessions));
 }
@@ -78,7 +84,7 @@ Failure verify(const std::string& path, const ht_load_options& options) {
 
 }  // namespace
 
-ModelVersion::ModelVersion() = default;
+ModelVersion::ModelVersion() : number_(next_number()) {}
 ModelVersion::~ModelVersion() = default;
 
 Outcome<std::shared_ptr<ModelVersion>> ModelVersion::load(const std::string& model, std::int64_t version,
@@ -184,9 +190,8 @@ void ModelVersion::submit(Request&& request, Done&& done) noexcept {
   batcher_->submit(std::move(one));
 }
 
-Failure ModelVersion::check(const Request& request) const {
-  Form form;
-  Failure wrong = check_form(*this, request, form);
+Failure ModelVersion::check(Request& request) const {
+  Failure wrong = check_form(*this, request);
   if (wrong) batcher_->count_refused(request, *wrong);
   return wrong;
 }

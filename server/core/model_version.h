@@ -79,9 +79,12 @@ class ModelVersion {
   std::int64_t max_batch_size() const { return default_entry().batches ? default_entry().max_batch : 0; }
   Shape config_shape(const TensorMeta& tensor) const;
 
+  /// No other version of this process has it, nor had.
+  std::uint64_t number() const { return number_; }
+
   /// What is wrong with a request whose inputs have names, types and shapes, and may have no data yet; counted like
-  /// what submit() refuses.
-  Failure check(const Request& request) const;
+  /// what submit() refuses. If nothing is, submit() does not look at them again.
+  Failure check(Request& request) const;
   /// Runs the request, or queues it. See request.h for Done. Repository::infer is what protocols call.
   void submit(Request&& request, Done&& done) noexcept;
   /// Refuses what comes from now on (kStopping); what is queued or running is finished.
@@ -93,6 +96,7 @@ class ModelVersion {
  private:
   ModelVersion();
 
+  const std::uint64_t number_;
   std::string model_, version_, path_;
   Share weights_;  // in memory of this process
   ModelOptions options_;

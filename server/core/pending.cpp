@@ -1,6 +1,7 @@
 #include "server/core/pending.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "server/core/protocol.h"
@@ -77,7 +78,8 @@ Failure order_inputs(const ModelVersion& version, const Request& request, Form& 
 Failure order_outputs(const ModelVersion& version, const Request& request, Form& form) {
   const std::vector<TensorMeta>& metas = form.entry->outputs;
   if (request.outputs.empty()) {
-    for (std::size_t i = 0; i < metas.size(); ++i) form.outputs.push_back(i);
+    form.outputs.resize(metas.size());
+    std::iota(form.outputs.begin(), form.outputs.end(), std::size_t{0});
     return std::nullopt;
   }
   for (const std::string& name : request.outputs) {
@@ -121,18 +123,25 @@ Failure check_sequence(const ModelVersion& version, const Sequence& sequence) {
 
 }  // namespace
 
-Failure check_form(const ModelVersion& version, const Request& request, Form& form) {
+Failure check_form(const ModelVersion& version, Request& request) {
   auto entry = version.entry(request.entry);
   if (!entry.ok()) return entry.error();
+  Form form;
   form.entry = *entry;
   if (Failure wrong = check_sequence(version, request.sequence)) return wrong;
   if (Failure wrong = order_inputs(version, request, form)) return wrong;
   if (Failure wrong = order_outputs(version, request, form)) return wrong;
-  return check_rows(version, request, form);
+  if (Failure wrong = check_rows(version, request, form)) return wrong;
+  form.checked_by = version.number();
+  request.form = std::move(form);
+  return std::nullopt;
 }
 
 Failure check_request(const ModelVersion& version, Pending& pending) {
-  if (Failure wrong = check_form(version, pending.request, pending)) return wrong;
+  if (pending.request.form.checked_by != version.number()) {
+    if (Failure wrong = check_form(version, pending.request)) return wrong;
+  }
+  static_cast<Form&>(pending) = std::move(pending.request.form);
   for (const Input& input : pending.request.inputs) {
     if (Failure wrong = check_data(input)) return wrong;
   }

@@ -12,14 +12,6 @@ namespace hardtack::serve {
 
 struct SequenceState;
 
-/// A request's tensors as its entry point has them.
-struct Form {
-  const Entry* entry = nullptr;
-  std::vector<std::size_t> inputs;   // request.inputs in the entry's order
-  std::vector<std::size_t> outputs;  // of the entry, in the order asked for
-  std::int64_t rows = 1;             // of dimension 0 when the entry batches
-};
-
 struct Pending : Form {
   Request request;
   Done done;
@@ -51,10 +43,10 @@ struct Pending : Form {
 /// Requests on their way go from list to list, which takes no memory: none is lost where there is none.
 using Requests = std::list<Pending>;
 
-/// Checks names, types and shapes, and not the inputs' bytes, which may not be there yet.
-Failure check_form(const ModelVersion& version, const Request& request, Form& form);
+/// Checks names, types and shapes, and not the inputs' bytes, which may not be there yet; fills `request.form`.
+Failure check_form(const ModelVersion& version, Request& request);
 
-/// Checks all of `pending.request`; fills what follows from it.
+/// Checks all of `pending.request`, save for what this version has checked before; fills what follows from it.
 Failure check_request(const ModelVersion& version, Pending& pending);
 
 /// True when two requests of the same entry can be rows of one run: all sizes but the first agree.

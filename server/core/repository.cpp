@@ -122,7 +122,7 @@ Error Repository::why_refused(const Request& request, const Error& wrong) const 
   return known.ok() ? wrong : known.error();
 }
 
-Failure Repository::check(const Request& request) const {
+Failure Repository::check(Request& request) const {
   auto known = find(request.model, request.version);
   if (!known.ok()) return known.error();
   return (*known)->check(request);

@@ -57,7 +57,7 @@ class Repository {
   Error why_refused(const Request& request, const Error& wrong) const;
   /// What is wrong with a request whose inputs have names, types and shapes, and may have no data yet: ask before they
   /// are copied.
-  Failure check(const Request& request) const;
+  Failure check(Request& request) const;
   /// The ready versions of a model, ascending. kNotFound: no such model.
   Outcome<std::vector<std::shared_ptr<ModelVersion>>> versions(const std::string& model) const;
   /// All ready versions, by model and version.

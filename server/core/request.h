@@ -56,6 +56,16 @@ enum class RunHere {
 
 struct Output;
 struct Response;
+struct Entry;
+
+/// A request's tensors as its entry point has them.
+struct Form {
+  std::uint64_t checked_by = 0;  // ModelVersion::number(); 0: nobody has checked it
+  const Entry* entry = nullptr;
+  std::vector<std::size_t> inputs;   // Request::inputs in the entry's order
+  std::vector<std::size_t> outputs;  // of the entry, in the order asked for
+  std::int64_t rows = 1;             // of dimension 0 when the entry batches
+};
 
 /// How the answer to a request of a sequence is made: one that cannot be made leaves the sequence's states as they were.
 struct Delivery {
@@ -75,15 +85,17 @@ struct Request {
   std::vector<Input> inputs;         // in any order
   std::vector<std::string> outputs;  // the names asked for, answered in this order; empty: all, in the model's order
   Sequence sequence;
-  std::string owner;         // whose sequences these are: the name of a token; "" for everybody who shows none
-  std::uint64_t client = 0;  // tells clients apart that wait for the model: a token, or else a connection
-  Clock::time_point arrived = Clock::now();               // statistics and deadlines count from here
+  std::string owner;            // whose sequences these are: the name of a token; "" for everybody who shows none
+  std::uint64_t client = 0;     // tells clients apart that wait for the model: a token, or else a connection
+  Clock::time_point arrived{};  // set by who made it: statistics and deadlines count from here
   Clock::time_point deadline = Clock::time_point::max();  // a request not started by then is answered with kDeadline
   /// Set by the protocol when the client has gone: a request that waits is dropped (kCancelled). May be null.
   std::shared_ptr<std::atomic<bool>> cancelled;
   std::shared_ptr<const void> keep_alive;
   std::unique_ptr<Delivery> delivery;  // null: what is done with the response is nobody's concern
   RunHere run_here = RunHere::kNo;
+  /// By Repository::check: what was checked is not changed behind it, save for the inputs' data.
+  Form form;
 };
 
 /// The id that the client gave the request. kInvalid for one that is too long: it is copied from place to place, and not

@@ -12,8 +12,8 @@ constexpr double kSurelyNs = 1e6;  // worth it without a trial, which would cost
 constexpr double kCrowded = 0.1, kMemory = 1.0 / 32;
 // A thread that loses its processor makes one run long now and then; more than one in kDoubt is the model's doing.
 constexpr int kDoubt = 8, kMostDoubt = 3 * kDoubt;
-// Of so many runs kTrials in a row are done the other way: in a row, since the first of them finds workers asleep.
-constexpr std::uint64_t kPeriod = 1024, kTrials = 8;
+// In a row, since the first of them finds workers asleep; of a thousand runs so many would be seen in the slowest percent.
+constexpr std::uint64_t kTrials = 8, kLongestPeriod = 16384;
 constexpr int kRecent = 8;  // runs that a pace is a mean of, about
 
 }  // namespace
@@ -46,15 +46,30 @@ bool Spread::is_short(const void* kind, std::size_t nbytes) const {
   return expected > 0 && expected <= kLongNs && found->doubt <= kDoubt;
 }
 
+// The longer the same way has been the better one, the rarer; where it changes, as in the beginning.
+bool Spread::Trials::next(bool gains) {
+  if (gains != gains_) {
+    gains_ = gains;
+    period_ = kPeriod;
+    run_ = kTrials;
+  }
+  if (run_ == period_) {
+    run_ = 0;
+    period_ = std::min(2 * period_, kLongestPeriod);
+  }
+  return run_++ < kTrials;
+}
+
 // Where it is crowded, a run that may be short stays on its thread, if only to tell how long it takes there.
-bool Spread::Kind::is_worth_it(bool crowded, std::size_t nbytes) const {
+bool Spread::Kind::choose(bool crowded, std::size_t nbytes) {
   const double expected = alone_ns(nbytes);
   if (expected == 0 || (!crowded && expected > kSurelyNs)) return true;
   if (crowded) return (alone.known() ? alone : spread).of(nbytes) > kLongNs;
-  return (gained_ns(nbytes) >= kGainNs) != is_trial(nbytes);
+  const bool gains = gained_ns(nbytes) >= kGainNs;
+  const bool is_trial = trials.next(gains) && expected > kGainNs;
+  if (is_trial && trials.is_first()) (gains ? alone : spread).begin_anew();
+  return gains != is_trial;
 }
-
-bool Spread::Kind::is_trial(std::size_t nbytes) const { return runs % kPeriod < kTrials && alone_ns(nbytes) > kGainNs; }
 
 Spread::Kind& Spread::kind_of(const void* id) {
   const auto found = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& one) { return one.id == id; });
@@ -77,9 +92,8 @@ Spread::Run::Run(Spread& spread, const void* kind, std::size_t nbytes, std::uint
     : spread_(spread), kind_(kind), nbytes_(nbytes) {
   Kind& known = spread.kind_of(kind);  // may throw, before the run counts
   const bool crowded = note(spread.workers_, client) > kCrowded;
-  spread.may_spread_ = known.is_worth_it(crowded, nbytes);
+  spread.may_spread_ = known.choose(crowded, nbytes);
   spread.was_spread_ = false;
-  ++known.runs;
 }
 
 Spread::Run::~Run() { --spread_.workers_.running; }

@@ -7,6 +7,7 @@
 #ifndef HARDTACK_SERVER_CORE_SPREAD_H
 #define HARDTACK_SERVER_CORE_SPREAD_H
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -54,41 +55,52 @@ class Spread {
     bool may_spread() const { return spread_.may_spread_; }
 
     /// At its end, if it did all its work: only such runs tell how long the next may take.
-    void succeeded() { succeeded(std::chrono::steady_clock::now() - start_); }
-    /// The same of a run that took so long.
     void succeeded(std::chrono::nanoseconds took);
 
    private:
     Spread& spread_;
     const void* const kind_;
     const std::size_t nbytes_;
-    const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   };
 
  private:
+  static constexpr std::uint64_t kPeriod = 1024;
+
   // Nanoseconds a byte that runs took lately.
   class Pace {
    public:
     bool known() const { return ns_ > 0; }
     double of(std::size_t nbytes) const;
     void add(double ns, std::size_t nbytes);
+    // What comes from now on counts for more than what came before.
+    void begin_anew() { count_ = std::min(count_, 1); }
 
    private:
     double ns_ = 0;
     int count_ = 0;
   };
 
+  // Which runs are done the other way, to see whether it is still the worse one.
+  class Trials {
+   public:
+    bool next(bool gains);
+    bool is_first() const { return run_ == 1; }  // of those in a row
+
+   private:
+    std::uint64_t run_ = 0, period_ = kPeriod;
+    bool gains_ = true;
+  };
+
   // What is known of the runs of one kind.
   struct Kind {
     double alone_ns(std::size_t nbytes) const;   // on one thread; 0: not known
     double gained_ns(std::size_t nbytes) const;  // by other threads
-    bool is_worth_it(bool crowded, std::size_t nbytes) const;
-    bool is_trial(std::size_t nbytes) const;
+    bool choose(bool crowded, std::size_t nbytes);
 
     const void* id = nullptr;
     Pace alone, spread;
-    int doubt = 0;           // more with each run that was long, less with each that was short
-    std::uint64_t runs = 0;  // that have begun
+    Trials trials;
+    int doubt = 0;  // more with each run that was long, less with each that was short
   };
 
   static double note(Workers& workers, std::uint64_t client);

@@ -21,7 +21,7 @@ struct ReadRoom {
   std::size_t limit;  // bytes of a message
   const SharedMemory& shared;
   Budget& budget;
-  std::function<Failure(const Request&)> check;
+  std::function<Failure(Request&)> check;
 };
 
 /// Fills everything but `owner`, which must be set, deadlines of the call, `client`, `cancelled` and `run_here`; of a message

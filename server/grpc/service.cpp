@@ -129,6 +129,7 @@ class InferCall final : public UnaryCall {
 
   void run(bool on_grpc_thread) {
     Request request;
+    request.arrived = Clock::now();
     request.owner = caller_.name;
     const Failure wrong = read_request(in_, shared_.read_room(), request, *deliveries_);
     in_.Clear();
@@ -261,7 +262,7 @@ Shared::Shared(const GrpcOptions& options_, Repository& repository_, SharedMemor
 
 ReadRoom Shared::read_room() {
   return {options.max_message, memory, repository.budget(),
-          [this](const Request& request) { return repository.check(request); }};
+          [this](Request& request) { return repository.check(request); }};
 }
 
 Outcome<Caller> admit(Access& access, const ::grpc::CallbackServerContext& context, Role role) {

@@ -141,6 +141,7 @@ void StreamCall::take(const std::shared_ptr<Slot>& slot) noexcept try {
   if (incoming_.Valid()) shared_.counts.bytes_in += incoming_.Length();
   auto deliveries = std::make_shared<Deliveries>();
   Request request;
+  request.arrived = Clock::now();
   request.owner = caller_.name;
   const bool first = std::exchange(first_, false);  // counted with the call
   if (!first) {

@@ -8,15 +8,16 @@
 
 #include "server/core/budget.h"
 #include "server/core/error.h"
+#include "server/core/memory.h"
 
 namespace hardtack::serve::http {
 
 /// Bytes that start on a multiple of 64 behind `lead` of them. One thread at a time.
 class Body {
  public:
-  Body(Budget& budget, std::size_t lead) : share_(budget), pad_((64 - lead % 64) % 64) {}
+  Body(Budget& budget, std::size_t lead) : share_(budget), lead_(lead % kAlignment) {}
 
-  std::byte* data() const { return memory_ == nullptr ? nullptr : memory_.get() + pad_; }
+  std::byte* data() const;
   std::size_t size() const { return size_; }
 
   /// Address space for a body of a known size: what nobody has written takes no memory, and is counted only if the Budget
@@ -34,10 +35,12 @@ class Body {
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
+  using Memory = std::unique_ptr<std::byte, Free>;
+
   Share share_;
-  std::size_t pad_, size_ = 0, capacity_ = 0;
+  std::size_t lead_, size_ = 0, capacity_ = 0;
   std::size_t wanted_ = 0;  // in all, when it last asked for memory
-  std::unique_ptr<std::byte, Free> memory_;
+  Memory memory_;
 };
 
 }  // namespace hardtack::serve::http

@@ -39,7 +39,10 @@ enum class Where {
 // Receives the parser's events; `where_` is what the innermost list or object is.
 class Reader {
  public:
-  explicit Reader(Budget& budget) { message.share = Share(budget); }
+  explicit Reader(Budget& budget) {
+    message.share = Share(budget);
+    stack_.reserve(8);
+  }
 
   InferJson message;
   std::string problem;

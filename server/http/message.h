@@ -31,7 +31,7 @@ struct HttpRequest {
   std::shared_ptr<const void> owner;  // of the body
   std::byte* body = nullptr;
   std::size_t body_nbytes = 0;
-  Clock::time_point arrived = Clock::now();
+  Clock::time_point arrived{};
   std::shared_ptr<std::atomic<bool>> cancelled;
   RunHere run_here = RunHere::kNo;
   bool on_io_thread = false;     // which must not be held up: what takes long goes to Routes' `parsing`

@@ -1,5 +1,7 @@
 #include "server/http/routes.h"
 
+#include <algorithm>
+
 #include "server/core/protocol.h"
 #include "server/core/text.h"
 #include "server/http/control_json.h"
@@ -18,6 +20,21 @@ int hex(char c) {
   return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
+// "a%20b" -> "a b"
+std::string decoded(std::string_view segment) {
+  std::string text;
+  for (std::size_t at = 0; at < segment.size();) {
+    const std::size_t percent = std::min(segment.find('%', at), segment.size());
+    text += segment.substr(at, percent - at);
+    at = percent;
+    if (at == segment.size()) break;
+    const bool escape = at + 2 < segment.size() && hex(segment[at + 1]) >= 0 && hex(segment[at + 2]) >= 0;
+    text += escape ? static_cast<char>(hex(segment[at + 1]) * 16 + hex(segment[at + 2])) : '%';
+    at += escape ? 3 : 1;
+  }
+  return text;
+}
+
 // "/v2/models/a%20b?x" -> {"v2", "models", "a b"}; empty for a target that is no path.
 std::vector<std::string> segments(std::string_view target) {
   std::vector<std::string> path;
@@ -28,18 +45,12 @@ std::vector<std::string> segments(std::string_view target) {
   }
   target = target.substr(0, target.find_first_of("?#"));
   if (target.empty() || target[0] != '/') return path;
-  std::string segment;
-  for (std::size_t i = 1; i <= target.size(); ++i) {
-    if (i == target.size() || target[i] == '/') {
-      if (i < target.size() || !segment.empty()) path.push_back(std::move(segment));
-      segment.clear();
-      if (path.size() > kMostSegments) return {};
-    } else if (target[i] == '%' && i + 2 < target.size() && hex(target[i + 1]) >= 0 && hex(target[i + 2]) >= 0) {
-      segment += static_cast<char>(hex(target[i + 1]) * 16 + hex(target[i + 2]));
-      i += 2;
-    } else {
-      segment += target[i];
-    }
+  path.reserve(6);  // those of /v2/models/M/versions/V/infer
+  for (std::size_t at = 1; at < target.size();) {
+    const std::size_t end = std::min(target.find('/', at), target.size());
+    if (path.size() == kMostSegments) return {};
+    path.push_back(decoded(target.substr(at, end - at)));
+    at = end + 1;
   }
   return path;
 }

@@ -16,11 +16,14 @@ using Field = beast::http::field;
 
 std::string text_of(beast::string_view text) { return std::string(text.data(), text.size()); }
 
-std::string lower(beast::string_view text) {
-  std::string result = text_of(text);
-  std::transform(result.begin(), result.end(), result.begin(),
+// Of a field that is there twice, the first that says something counts.
+void set_once(std::string& to, beast::string_view value) {
+  if (to.empty()) to.assign(value.data(), value.size());
+}
+
+void to_lower(std::string& text) {
+  std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
 }
 
 HttpReply closing(int status, const std::string& sentence) {
@@ -40,10 +43,21 @@ HttpRequest request_of(const Fields& head) {
     default: request.method = Method::kOther;
   }
   request.target = text_of(head.target());
-  request.content_encoding = lower(head[Field::content_encoding]);
-  request.accept_encoding = lower(head[Field::accept_encoding]);
-  request.authorization = text_of(head[Field::authorization]);
-  request.json_length = text_of(head["Inference-Header-Content-Length"]);
+  for (const auto& field : head) {
+    switch (field.name()) {
+      case Field::content_encoding: set_once(request.content_encoding, field.value()); break;
+      case Field::accept_encoding: set_once(request.accept_encoding, field.value()); break;
+      case Field::authorization: set_once(request.authorization, field.value()); break;
+      case Field::unknown:
+        if (beast::iequals(field.name_string(), "Inference-Header-Content-Length")) {
+          set_once(request.json_length, field.value());
+        }
+        break;
+      default: break;
+    }
+  }
+  to_lower(request.content_encoding);
+  to_lower(request.accept_encoding);
   return request;
 }
 

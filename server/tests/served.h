@@ -37,6 +37,7 @@ struct Served {
 
   static Request request(const char* entry, RunHere run_here = RunHere::kNo) {
     Request request;
+    request.arrived = Clock::now();
     request.entry = entry;
     request.run_here = run_here;
     request.cancelled = std::make_shared<std::atomic<bool>>(false);

@@ -113,3 +113,16 @@ TEST_CASE("a request that is refused displaces nobody") {
   CHECK_FALSE(many[0].get().error);
   CHECK_FALSE(many[1].get().error);
 }
+
+TEST_CASE("what one version has checked another checks again") {
+  const Served before(samples::count_sample()), after(samples::while_sample("loop"));
+  Request request = Served::request("count");
+  request.sequence = {"s", true, false};
+  REQUIRE_FALSE(before.version->check(request));
+  Request copy = Served::request("count");
+  copy.form = request.form;
+  Response refused = after.submit(std::move(copy)).get();
+  REQUIRE(refused.error);
+  CHECK(refused.error->sentence.find("has no entry point \"count\"") != std::string::npos);
+  CHECK_FALSE(before.submit(std::move(request)).get().error);
+}

@@ -42,7 +42,7 @@ std::size_t num_threads(const Spread& spread, std::size_t expected) {
 
 void succeed(Spread& spread, std::size_t nbytes) {
   Spread::Run run(spread, &kKind, nbytes, 1);
-  run.succeeded();
+  run.succeeded(std::chrono::microseconds(1));
 }
 
 struct TwoThreads {
@@ -117,6 +117,7 @@ TEST_CASE("a run of some tens of microseconds is spread where one client asks, a
   };
   for (int i = 0; i < 100; ++i) begin(1);
   take_a_nanosecond_a_byte(spread);
+  for (int i = 0; i < 8; ++i) begin(1);  // are done the other way
   CHECK(spread.is_short(&kKind, 60'000));
   check(2, 1);
   check(1, 1, 20'000);
@@ -177,13 +178,29 @@ TEST_CASE("what runs gain is found again when it changes") {
   TwoThreads two;
   Spread spread(two.workers);
   const auto share = [&](us alone, us shared) {
-    (void)spread_of(spread, 6000, alone, shared);
+    (void)spread_of(spread, 20'000, alone, shared);
     const auto found = spread_of(spread, 1000, alone, shared);
     return std::count(found.begin(), found.end(), true);
   };
   CHECK(share(us(80), us(40)) >= 900);
   CHECK(share(us(80), us(90)) <= 100);
   CHECK(share(us(80), us(40)) >= 900);
+}
+
+TEST_CASE("the longer the same way is the better one, the fewer runs are done the other way") {
+  using us = std::chrono::microseconds;
+  const auto others = [](us alone, us shared, bool spread_is_better) {
+    TwoThreads two;
+    Spread spread(two.workers);
+    (void)spread_of(spread, 100, alone, shared);
+    const auto early = spread_of(spread, 4000, alone, shared);
+    (void)spread_of(spread, 20'000, alone, shared);
+    const auto late = spread_of(spread, 20'000, alone, shared);
+    CHECK(std::count(early.begin(), early.end(), !spread_is_better) == 16);
+    CHECK(std::count(late.begin(), late.end(), !spread_is_better) == 8);
+  };
+  others(us(60), us(30), true);
+  others(us(60), us(50), false);
 }
 
 TEST_CASE("what is known of one kind of run stays while another kind runs") {

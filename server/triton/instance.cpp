@@ -1,6 +1,7 @@
 #include "instance.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -136,9 +137,9 @@ Outcome Instance::run_joined(Session* session, const std::vector<Request*>& grou
   if (spread_) running.emplace(*spread_, this, staging_.nbytes(), 0);
   const Status status =
       session->run(model_.contract.entry.c_str(), inputs.data(), inputs.size(), outputs_.data(), outputs_.size());
-  if (running && status.ok()) running->succeeded();
-  running.reset();
   times->compute_end = now_ns();
+  if (running && status.ok()) running->succeeded(std::chrono::nanoseconds(times->compute_end - times->compute_start));
+  running.reset();
   // What breaks the contract is refused before anything runs.
   *states_good = status.ok() || status.code() == HT_CONTRACT || status.code() == HT_INVALID_ARGUMENT;
   if (!status.ok()) return from_status(status);
