@@ -26,6 +26,7 @@ from hardtack.export.aliases import written_inputs
 from hardtack.export.conditions import shape_env
 from hardtack.export.dynamic import Prepared
 from hardtack.export.small_sizes import NO_NUMBER, Decision, Trial
+from hardtack.export.strides import contract_order, laid_out
 
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range")
 _TOLERANCE = 1e-3
@@ -153,15 +154,16 @@ def _resized(ep: ExportedProgram, prepared: Prepared, values: Mapping[sympy.Symb
             out.append(int(stated.node.expr.xreplace(values)))
             continue
         if isinstance(leaf, torch.Tensor):
+            order = contract_order(leaf)
             for dim, n in enumerate(stated.shape):
                 wanted = int(n.node.expr.xreplace(values)) if isinstance(n, torch.SymInt) else n
                 if wanted < 0 or (wanted > 0 and not leaf.shape[dim]):
                     return None
                 if wanted != leaf.shape[dim]:
                     leaf = leaf.index_select(dim, torch.arange(wanted, device=leaf.device) % max(leaf.shape[dim], 1))
-            leaf = leaf.contiguous()
             if leaf.dtype.is_floating_point:
                 leaf = torch.randn(leaf.shape, generator=noise).to(leaf)  # of its dtype, where it is
+            leaf = laid_out(leaf, order)
         out.append(leaf)
     return out
 

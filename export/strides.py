@@ -53,6 +53,11 @@ def is_dense(t: torch.Tensor, order: tuple[int, ...]) -> bool:
     return True
 
 
+def laid_out(t: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """The tensor, or a copy that is contiguous in that order of dimensions."""
+    return t.permute(order).contiguous().permute([order.index(d) for d in range(t.dim())])
+
+
 def example_size(size: int | torch.SymInt) -> int | None:
     """A size or stride as in the example; None for one that data decide."""
     if not isinstance(size, torch.SymInt):

@@ -181,6 +181,14 @@ def test_a_view_of_one_row_only_is_written(view: Callable[[torch.Tensor], torch.
         ours(exported, (torch.randn(1, 4),))
 
 
+def test_a_view_of_one_column_of_a_channels_last_input_is_written() -> None:
+    """The sizes tried are laid out as the example is: row-major, the module differs from the program at every size."""
+    x = torch.randn(5, 1, 2).permute(1, 2, 0)
+    exported = check(_written(torch.ravel), (x,), ({2: Dim.DYNAMIC},), [(torch.randn(3, 1, 2).permute(1, 2, 0),)])
+    with pytest.raises(ReferenceFailure, match=r"guard .* != 1 fails"):
+        ours(exported, (torch.randn(1, 1, 2).permute(1, 2, 0),))
+
+
 class _Called(nn.Module):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()

@@ -323,6 +323,14 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        "small sizes laid out otherwise",
+        "small sizes are tried in row-major order, whatever the layout of the example",
+        "graph",
+        "export/small_runs.py",
+        (("order = contract_order(leaf)\n", "order = tuple(range(leaf.dim()))\n"),),
+        captures=True,
+    ),
 )
 
 
