@@ -34,7 +34,7 @@ from hardtack.export.ranges import Declared
 from hardtack.export.small_classes import class_decisions
 from hardtack.export.small_guards import guard_decisions
 from hardtack.export.small_runs import mattering
-from hardtack.export.small_shapes import shape_decisions
+from hardtack.export.small_shapes import shape_decisions, with_other_shapes
 from hardtack.export.small_sizes import Decision, Watch, watched
 from hardtack.export.small_views import view_decisions
 from hardtack.export.strides import contract_order, is_dense
@@ -134,7 +134,8 @@ def capture(
     _refuse_places(ep, examples)
     refuse_other_layouts(ep, prepared, as_given if _relaid(examples) else None)
     found = _finish(ep, prepared, folds)
-    decisions = (*watch.decisions.values(), *_program_decisions(ep))
+    asked, own = ([d for d in watch.decisions.values() if d.asked is by_model] for by_model in (True, False))
+    decisions = (*asked, *with_other_shapes(ep, own), *_program_decisions(ep))
     return replace(found, decided=mattering(decisions, found.ep, module, prepared))
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -43,6 +44,25 @@ def shape_decisions(ep: ExportedProgram) -> Iterator[Decision]:
             trial: Trial = tuple((str(s), int(n)) for s, n in small.items())
             apart = [sympy.Ne(s, n, evaluate=False) for s, n in small.items()]
             yield Decision(sympy.Or(*apart), source_of(where), (trial,), asked=False)
+
+
+def with_other_shapes(ep: ExportedProgram, decisions: Iterable[Decision]) -> Iterator[Decision]:
+    """Of comparisons of several sizes that torch made for itself, those that fail where its shapes are wrong, with
+    these sizes alone: elsewhere they change nothing that a program could tell.
+    """
+    env = shape_env(ep)
+    if env is None:
+        return
+    symbols = {str(s): env.replace(s) for s in env.var_to_range}
+    known: dict[Trial, bool] = {}
+    for decision in decisions:
+        for trial in decision.fails:
+            if trial not in known:
+                small = {symbols[name]: sympy.Integer(n) for name, n in trial if name in symbols}
+                known[trial] = len(trial) > 1 and _first_other(ep, {**env.backed_var_to_val, **small}) is not None
+        fails = tuple(t for t in decision.fails if known[t])
+        if fails:
+            yield replace(decision, fails=fails)
 
 
 def _input_symbols(ep: ExportedProgram) -> list[sympy.Symbol]:

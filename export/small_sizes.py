@@ -39,8 +39,10 @@ something is divided that is 0, a power of a negative one.
 SMALL = (0, 1)
 _TOGETHER = 3
 """Of how many symbols small sizes are tried at once."""
-_MOST = 4
-"""How many such trials there are, from the largest sizes to the smallest."""
+_MOST = 8
+"""How many such trials there are, first those with the fewest sizes of 0, of which there is nothing to see, then the
+largest.
+"""
 
 Trial = tuple[tuple[str, int], ...]
 """Names of symbols, each with a size that it might have; the others are as in the example."""
@@ -63,22 +65,36 @@ class Watch:
     """What was decided while a module was captured, by condition."""
 
     decisions: dict[sympy.Basic, Decision] = field(default_factory=dict)
+    _seen: set[tuple[sympy.Basic, bool]] = field(default_factory=set)
+    """Of torch's own comparisons, and whether they held."""
 
     def evaluated(self, env: ShapeEnv, expr: sympy.Basic, given: Any) -> None:
-        """Note a comparison that torch has answered, or a number that an op takes as a constant."""
+        """Note a comparison that torch has answered, or a number that an op takes as a constant.
+
+        What torch asks for itself is noted of several sizes only, for small_shapes.py to look at.
+        """
         if not expr.free_symbols:
             return
+        asked = True
         if isinstance(given, (int, sympy.Integer)) and not isinstance(given, bool):
             holds = sympy.Eq(expr, given, evaluate=False)
             fails = _trials(env, expr.free_symbols, lambda at: expr.xreplace(at) != given)
-        elif given in (True, False) and asking_frame() is not None:
-            answer = bool(given)
+        elif given in (True, False):
+            answer, asked = bool(given), asking_frame() is not None
+            if not asked and not self._is_new(expr, answer):
+                return
             holds = expr if answer else sympy.Not(expr)
             fails = _trials(env, expr.free_symbols, lambda at: bool(expr.xreplace(at)) is not answer)
         else:
             return
         if not any(g.expr == holds for g in env.guards):
-            self._note(env, holds, fails)
+            self._note(env, holds, fails, asked)
+
+    def _is_new(self, expr: sympy.Basic, answer: bool) -> bool:
+        """Whether a comparison of several sizes, which torch asks thousands of times, comes for the first time."""
+        new = len(expr.free_symbols) > 1 and (expr, answer) not in self._seen
+        self._seen.add((expr, answer))
+        return new
 
     def compared(self, name: str, sizes: tuple[Any, ...], given: Any) -> None:
         """Note a comparison that has become constant, because sympy knows that sizes are positive."""
@@ -106,9 +122,10 @@ class Watch:
             apart = [sympy.Ne(symbols[s], size, evaluate=False) for s, size in trial]
             self._note(env, sympy.Or(*apart), (trial,))
 
-    def _note(self, env: ShapeEnv, holds: sympy.Basic, fails: tuple[Trial, ...]) -> None:
-        if fails:
-            self.decisions.setdefault(holds, Decision(holds, asked_line(env._get_sloc()), fails))
+    def _note(self, env: ShapeEnv, holds: sympy.Basic, fails: tuple[Trial, ...], asked: bool = True) -> None:
+        known = self.decisions.get(holds)
+        if fails and (known is None or (asked and not known.asked)):
+            self.decisions[holds] = Decision(holds, asked_line(env._get_sloc()), fails, asked)
 
 
 def _expr(size: Any) -> Any:
@@ -133,7 +150,8 @@ def _trials(env: ShapeEnv, symbols: Iterable[Any], differs: Callable[[dict[Any, 
     alone = [trial for name in named for size in SMALL if fails(trial := ((name, size),))]
     if len(named) > _TOGETHER:
         return tuple(alone)
-    rows = sorted(itertools.product(range(8 - 2 * len(named)), repeat=len(named)), key=sum, reverse=True)
+    rows = list(itertools.product(range(8 - 2 * len(named)), repeat=len(named)))
+    rows.sort(key=lambda row: (row.count(0), -sum(row)))
     together = (tuple(zip(named, row, strict=True)) for row in rows if sum(n in SMALL for n in row) > 0)
     new = [t for t in together if len(t) > 1 and not any((pair,) in alone for pair in t) and fails(t)]
     return (*alone, *dict.fromkeys(new[k * (len(new) - 1) // (_MOST - 1)] for k in range(_MOST) if new))

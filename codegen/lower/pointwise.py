@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hardtack.codegen.ir.expr import Expr, as_expr, maximum, minimum, mod
+from hardtack.codegen.ir.expr import Expr, as_expr, int_value, maximum, minimum, mod, sym
 from hardtack.codegen.ir.graph import Graph, Lit, Op
 from hardtack.codegen.ir.loops import Arg, Assert
+from hardtack.codegen.ir.reindex import within
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
 from hardtack.codegen.lower.views import ZERO, Idx
@@ -41,8 +42,44 @@ def copy_value(low: Lowering, source: str, target: str, op: Op) -> None:
     b.done()
 
 
+MOST_SELECTED = 8
+"""Pieces of a cat that one nest chooses among where it need not."""
+
+
 def lower_cat(low: Lowering, op: Op) -> None:
     """One nest a piece, each writing its part of the result."""
+    if _fit(low, op):
+        _lower_cat_by_parts(low, op)
+    else:
+        _lower_cat_selected(low, op)
+
+
+def lower_cat_selected(low: Lowering, op: Op) -> None:
+    """One nest that chooses each element's piece: unlike writes by parts, it can be computed inside its readers."""
+    if len(op.inputs) <= MOST_SELECTED or not _fit(low, op):
+        _lower_cat_selected(low, op)
+    else:
+        _lower_cat_by_parts(low, op)
+
+
+def _fit(low: Lowering, op: Op) -> bool:
+    """Whether each part is known to lie within the result by the form of its sizes: not for x[n - m:] and x[:n - m],
+    whose place is there only where m is at most n.
+    """
+    dim = op.attr("dim")
+    assert isinstance(dim, int)
+    whole = low.graph.types[op.outputs[0]].shape[dim]
+    at: Expr = ZERO
+    for piece in op.inputs:
+        assert isinstance(piece, str)
+        size = low.graph.types[piece].shape[dim]
+        if int_value(size) != 0 and not within(sym("i", 0, None, extent=size) + at, whole):
+            return False
+        at = at + size
+    return True
+
+
+def _lower_cat_by_parts(low: Lowering, op: Op) -> None:
     out = low.buffers[op.outputs[0]]
     dim = op.attr("dim")
     assert isinstance(dim, int)
@@ -58,15 +95,7 @@ def lower_cat(low: Lowering, op: Op) -> None:
         at = at + shape[dim]
 
 
-MOST_SELECTED = 8
-"""Pieces of a cat that one nest chooses among."""
-
-
-def lower_cat_selected(low: Lowering, op: Op) -> None:
-    """One nest that chooses each element's piece: unlike writes by parts, it can be computed inside its readers."""
-    if len(op.inputs) > MOST_SELECTED:
-        lower_cat(low, op)
-        return
+def _lower_cat_selected(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     dim = op.attr("dim")
     assert isinstance(dim, int)

@@ -267,6 +267,20 @@ def index_rows() -> dict[str, Function]:
     }
 
 
+def rotated_rows() -> dict[str, Function]:
+    """x [n, 3] and y [m, 3]: parts of a cat whose places are in the result only where m is at most n."""
+
+    def turned(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        k = x.shape[0] - y.shape[0]
+        return [x[k:], x[:k]]
+
+    return {
+        "two": lambda x, y: torch.cat(turned(x, y)),
+        "behind": lambda x, y: torch.cat(turned(x.relu(), y)).sum(1) + 1,
+        "ten": lambda x, y: torch.cat([*turned(x, y), *[y[:1]] * 8]),
+    }
+
+
 def index_assigned(x: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
     y = x.clone()
     y[i] = 1.0
@@ -306,6 +320,8 @@ def suites() -> Iterator[Suite]:
     sizes = ((4, 5, 6), (1, 1, 6), (2, 1, 6), (1, 9, 6), (3, 2, 6))
     args = [[torch.randn(s, generator=g)] for s in sizes]
     yield Suite("views_dynamic", dynamic_view_rows(), args, ({0: Dim.AUTO, 1: Dim.AUTO},), 5.0)
+    pairs = [[torch.randn(n, 3, generator=g), torch.randn(m, 3, generator=g)] for n, m in ((7, 5), (9, 1), (40, 2))]
+    yield Suite("cat_rotated", rotated_rows(), pairs, ({0: Dim.AUTO}, {0: Dim.AUTO}))
     i = torch.tensor([3, -5, 0, -1])
     j = torch.tensor([-6, 5, 2, 2])
     k = torch.randint(0, 7, (5, 6, 3), generator=g)

@@ -63,6 +63,9 @@ TWO: list[tuple[Callable[..., Any], tuple[int, int], set[tuple[int, int]]]] = [
     (lambda x, y: y[0] + sorted([x.shape[0] * y.shape[0], 1, 3])[1], (7, 9), {(2, 2), (4, 1)}),
     (lambda x, y: y[0] + 1 if x.shape[0] * y.shape[0] == 3 else y[0] - 1, (7, 9), {(2, 2), (1, 2)}),
     (lambda x, y: y[0] + abs(x.shape[0] * y.shape[0] - 1), (7, 9), {(2, 2), (1, 2)}),
+    # what torch asks for itself before a model asks for the layout of what it made
+    (lambda x, y: x + 1 if WEIGHT[:, : x.shape[0] * y.shape[0]].is_contiguous() else x - 1, (7, 9), {(2, 2), (1, 4)}),
+    (lambda x, y: x + 1 if WEIGHT[:, : x.shape[0] + y.shape[0]].is_contiguous() else x - 1, (7, 9), {(2, 2), (1, 3)}),
 ]
 """The same of two inputs, of which one alone is never small enough."""
 
