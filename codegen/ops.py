@@ -145,10 +145,15 @@ def accepts(op: ScalarOp, dtype: DType) -> bool:
     return kind in op.domain
 
 
+class UndefinedOp(ValueError):
+    """A scalar op of dtypes that the table does not have for it."""
+
+
 def result_dtype(op: ScalarOp, args: tuple[DType, ...], attr: DType | None) -> DType:
     """The dtype of op(args). `attr` is the op's dtype attribute, needed where result is "attr".
 
-    Raises ValueError, with the op and the dtypes, for a combination that the table does not have.
+    Raises UndefinedOp, with the op and the dtypes, for a combination that the table does not have, and ValueError for
+    another count of arguments.
     """
     if len(args) != op.arity:
         raise ValueError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
@@ -156,7 +161,7 @@ def result_dtype(op: ScalarOp, args: tuple[DType, ...], attr: DType | None) -> D
     if op.name == "where" and args[0] is not DType.BOOL:
         raise ValueError(f"where needs a bool condition, got {args[0]}")
     if any(d is not data[0] for d in data) or not accepts(op, data[0]):
-        raise ValueError(f"{op.name} is not defined on ({', '.join(map(str, args))})")
+        raise UndefinedOp(f"{op.name} is not defined on ({', '.join(map(str, args))})")
     if op.result == "bool":
         return DType.BOOL
     if op.result == "attr":

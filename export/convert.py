@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.graph import Graph, Input, TensorType
 from hardtack.codegen.noted import InternalError
+from hardtack.codegen.ops import UndefinedOp
 from hardtack.export.build import Builder
 from hardtack.export.convert_complex import COMPLEX, complex_result, convert_complex, has_complex
 from hardtack.export.convert_numbers import ITEMS, item, number_of, refuse_as_size
@@ -80,9 +81,12 @@ class Walk:
             if isinstance(value, torch.SymBool) or (isinstance(value, (bool, int, float)) and not _is_torch_op(node)):
                 return value
             return self._call(node, name)
-        except Refusal as refusal:
+        except (Refusal, UndefinedOp) as refusal:
             if not (isinstance(refusal, ValueSize) and after_failure):
-                self.failures.append(Failure(name, str(refusal), node))
+                reason = str(refusal)
+                if isinstance(refusal, UndefinedOp):  # torch.export takes what eager mode refuses when it runs
+                    reason = f"it is made of others, and {refusal}: convert its operands first"
+                self.failures.append(Failure(name, reason, node))
             self._without.add(node)
             return self._stand_in(node)
         except ExportError:

@@ -17,8 +17,8 @@ from hardtack.export.table import Result, Value, converts
 
 def softmax(b: Builder, x: Value, dim: int) -> Value:
     """e^(x - max) / sum of it, along dim, in x's own dtype."""
-    if x.rank == 0:
-        return b.full((), 1.0, x.dtype)
+    if x.rank == 0:  # 1, but for an infinity or a NaN
+        return b.reshape(softmax(b, b.reshape(x, (1,)), 0), ())
     if int_value(x.shape[dim % x.rank]) == 0:
         return x
     shifted = b.pw("exp", b.pw("sub", x, b.reduce(x, "max", [dim], True, empty_ok=True)))
@@ -48,15 +48,18 @@ def _safe_softmax(b: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
 
 @converts("aten._log_softmax.default", "aten.log_softmax.int")
 def _log_softmax(b: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
-    """x - max - log(sum(e^(x - max)))."""
-    source = _source(b, x, dtype)
-    if source.rank == 0:
-        return b.full((), 0.0, b.result.dtype)
-    if int_value(source.shape[dim % source.rank]) == 0:
-        return b.to(source, b.result.dtype)
-    shifted = b.pw("sub", source, b.reduce(source, "max", [dim], True, empty_ok=True))
+    return b.to(_logarithm(b, _source(b, x, dtype), dim), b.result.dtype)
+
+
+def _logarithm(b: Builder, x: Value, dim: int) -> Value:
+    """Of a softmax: x - max - log(sum(e^(x - max)))."""
+    if x.rank == 0:
+        return b.reshape(_logarithm(b, b.reshape(x, (1,)), 0), ())
+    if int_value(x.shape[dim % x.rank]) == 0:
+        return x
+    shifted = b.pw("sub", x, b.reduce(x, "max", [dim], True, empty_ok=True))
     total = b.pw("log", b.reduce(b.pw("exp", shifted), "sum", [dim], True))
-    return b.to(b.pw("sub", shifted, total), b.result.dtype)
+    return b.pw("sub", shifted, total)
 
 
 def normalised(b: Builder, x: Value, dims: Sequence[int], eps: float) -> tuple[Value, Value, Value]:

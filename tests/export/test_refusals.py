@@ -217,6 +217,21 @@ def test_a_softmax_of_integers_is_refused_as_in_torch() -> None:
     assert found.value.ops[0].reason == "torch has no softmax of bool: convert the tensor to a floating dtype"
 
 
+@pytest.mark.parametrize(
+    ("function", "part"),
+    [
+        (F.gelu, "erf is not defined on (i64)"),
+        (F.silu, "sigmoid is not defined on (i64)"),
+        (lambda x: torch.hypot(x, x), "div is not defined on (i64, i64)"),
+        (lambda x: F.glu(x, 0), "sigmoid is not defined on (i64)"),
+    ],
+)
+def test_what_eager_refuses_of_integers_is_refused_in_words(function: Any, part: str) -> None:
+    with pytest.raises(UnsupportedOpError) as found:
+        to_graphs(function, (torch.ones(4, 2, dtype=torch.int64),))
+    assert found.value.ops[0].reason == f"it is made of others, and {part}: convert its operands first"
+
+
 @torch.library.custom_op("hardtack_tests::twice", mutates_args=())
 def twice(x: torch.Tensor) -> torch.Tensor:
     return x * 2
