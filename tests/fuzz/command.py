@@ -6,7 +6,7 @@ import argparse
 import os
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ examples
   ./dev fuzz models --graph --count 20000    the captured graph alone: no kernel is compiled, a hundred times as many
   ./dev fuzz models --device cuda --jobs 14  on this machine's GPU, 14 processes at once
   ./dev fuzz models --sizes --graph          each number that models make of sizes, used in each way, at sizes from 0
+  ./dev fuzz models --writes --graph         writes in place through views of views, of tensors laid out in each way
   ./dev fuzz models --interpreter            the GPU's kernels without a GPU
   ./dev fuzz models --show 17                the program of seed 17
   ./dev fuzz models --seeds 17,23            these programs, in one file
@@ -48,8 +49,17 @@ def parser() -> argparse.ArgumentParser:
     ways.add_argument("--graph", action="store_true", help="the captured graph alone, op by op; nothing is compiled")
     ways.add_argument("--interpreter", action="store_true", help="GPU kernels through Triton's interpreter")
     ways.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where compiled programs run")
-    models.add_argument("--sizes", action="store_true", help="no random programs: numbers made of sizes, by their uses")
-    models.add_argument("--count", type=int, help="how many programs (600; with --graph 5000, or all of --sizes)")
+    sweeps = models.add_mutually_exclusive_group()
+    for sweep, what in (
+        ("sizes", "numbers made of sizes, by their uses"),
+        ("writes", "writes in place, by their views"),
+    ):
+        sweeps.add_argument(
+            f"--{sweep}", dest="sweep", action="store_const", const=sweep, help=f"no random programs: {what}"
+        )
+    models.add_argument(
+        "--count", type=int, help="how many programs (600; with --graph 5000, 11310 sizes, 20000 writes)"
+    )
     models.add_argument("--seed", type=int, help="the first seed; without it, one at random")
     models.add_argument("--seeds", help="these seeds, with commas between, in one file")
     models.add_argument("--together", type=int, help="programs in a file (6; 40 with --graph)")
@@ -100,12 +110,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _models(chosen: argparse.Namespace) -> int:
     from tests.fuzz.hunt import Hunt, way_named
-    from tests.fuzz.idioms import COUNT, sample
     from tests.fuzz.outcome import Outcome
     from tests.fuzz.program import source
     from tests.fuzz.report import Summary
+    from tests.fuzz.sweeps import SWEEPS
 
-    draw = _drawing(chosen)
+    sweep = SWEEPS.get(chosen.sweep)
+    draw = _draw if sweep is None else sweep.program
     if chosen.show is not None:
         print(source(draw(chosen.show)), end="")
         return 0
@@ -117,8 +128,8 @@ def _models(chosen: argparse.Namespace) -> int:
         together = chosen.together or len(seeds)
     else:
         first = chosen.seed if chosen.seed is not None else random.SystemRandom().randrange(10**6) * 1000
-        count = chosen.count or ((COUNT if chosen.sizes else 5000) if name == "graph" else 600)
-        seeds = sample(count, chosen.seed or 0) if chosen.sizes else list(range(first, first + count))
+        count = chosen.count or ((5000 if sweep is None else sweep.usual) if name == "graph" else 600)
+        seeds = list(range(first, first + count)) if sweep is None else sweep.sample(count, chosen.seed or 0)
         together = chosen.together or (40 if name == "graph" else 6)
     print(f"{len(seeds)} programs from seed {seeds[0]}, {name}, {chosen.jobs} at once")
     log = chosen.json.open("a", encoding="utf-8") if chosen.json else None
@@ -132,16 +143,15 @@ def _models(chosen: argparse.Namespace) -> int:
     hunt = Hunt(way_named(name), draw, jobs=chosen.jobs, seconds=chosen.seconds, on_outcome=on_outcome)
     hunt.run(seeds, together, chosen.minutes)
     flags = {"graph": " --graph", "interpreter": " --interpreter", "cuda": " --device cuda"}.get(name, "")
-    summary.close(flags + (" --sizes" if chosen.sizes else ""))
+    summary.close(flags + (f" --{chosen.sweep}" if chosen.sweep else ""))
     return 1 if summary.failures else 0
 
 
-def _drawing(chosen: argparse.Namespace) -> Callable[[int], Program]:
-    """What a seed's program is drawn by."""
+def _draw(seed: int) -> Program:
+    """The random program of a seed."""
     from tests.fuzz.draw import draw
-    from tests.fuzz.idioms import idiom
 
-    return idiom if chosen.sizes else draw
+    return draw(seed)
 
 
 def _shrink(way: str, program: Program, seconds: float) -> int:

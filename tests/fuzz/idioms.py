@@ -308,9 +308,3 @@ def idiom(seed: int) -> Program:
         dynamic=kind if symbols else "",
         rows=tuple(tuple((s, n) for s, n in zip(named, row, strict=True) if s in symbols) for row in ROWS),
     )
-
-
-def sample(count: int, first: int = 0) -> list[int]:
-    """So many seeds from `first` on, evenly over the pairs."""
-    step = max(1, COUNT // count) | 1
-    return [first + k * step for k in range(count)]

@@ -17,11 +17,11 @@ from tests.fuzz.children import Ended, Pool, Send
 from tests.fuzz.draw import Family, draw
 from tests.fuzz.families import FAMILIES, control
 from tests.fuzz.hunt import Hunt, outcomes, way_named
-from tests.fuzz.idioms import idiom, sample
 from tests.fuzz.outcome import Outcome
 from tests.fuzz.program import Program, from_json, source, to_json
 from tests.fuzz.script import script
 from tests.fuzz.shrink import shrink
+from tests.fuzz.sweeps import SWEEPS
 from tests.fuzz.ways import Failed, Report, first_calls, guarded, oracle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,13 +42,14 @@ def test_graphs_of_a_fixed_sample() -> None:
     check("graph", GRAPHS)
 
 
-def test_numbers_made_of_sizes() -> None:
-    """Of the tables of idioms.py; `./dev fuzz models --sizes --graph` takes all."""
-    programs = [idiom(seed) for seed in sample(90, 40)]
+@pytest.mark.parametrize(("sweep", "count"), [("sizes", 90), ("writes", 120)])
+def test_a_sample_of_each_sweep(sweep: str, count: int) -> None:
+    """Of the tables of idioms.py and written.py; `./dev fuzz models --graph` with their names takes more."""
+    programs = [SWEEPS[sweep].program(seed) for seed in SWEEPS[sweep].sample(count, 40)]
     found = outcomes(way_named("graph"), programs, seconds=SECONDS)
     failed = [f"{o.seed} {o.kind}, {o.way}: {o.text}" for o in found if o.failed]
     assert not failed, "\n".join(failed)
-    assert sum(o.kind == "right" for o in found) >= 40
+    assert sum(o.kind == "right" for o in found) >= count * 0.4
 
 
 def test_a_fixed_sample_in_one_file_on_the_cpu() -> None:

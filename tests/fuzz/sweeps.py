@@ -1,0 +1,31 @@
+"""Programs that are no draws: tables whose entries are combined, each combination a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.fuzz import idioms, written
+from tests.fuzz.program import Program
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """program: that of a seed; after `total` seeds they come again in another form. usual: how many run with --graph,
+    unless more are asked for.
+    """
+
+    program: Callable[[int], Program]
+    total: int
+    usual: int
+
+    def sample(self, count: int, first: int = 0) -> list[int]:
+        """So many seeds from `first` on, evenly over the combinations."""
+        step = max(1, self.total // count) | 1
+        return [first + k * step for k in range(count)]
+
+
+SWEEPS = {
+    "sizes": Sweep(idioms.idiom, idioms.COUNT, idioms.COUNT),
+    "writes": Sweep(written.written, written.COUNT, 20_000),
+}
