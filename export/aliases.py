@@ -21,8 +21,13 @@ class _View:
     is_write: bool = False
 
 
-_UNSTATED = {(torch.ops.aten.sum_to_size.default, 0): _View()}
-"""By op and position: the operand itself where there is nothing to add up, which its schema does not say."""
+_GIVES_BACK = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in ("sum_to_size", "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+)
+"""Ops that give back their first operand where there is nothing to add up or to drop, which their schemas do not say;
+as traced, it may be a copy.
+"""
 
 
 def written_operands(node: Node) -> list[Node]:
@@ -109,10 +114,21 @@ def is_composite(node: Node) -> bool:
 def _operands(node: Node, wanted: Callable[[Any], bool]) -> list[Node]:
     if not isinstance(node.target, OpOverload):
         return []
+    arguments = node.target._schema.arguments
+    stated = any(a.alias_info is not None for a in arguments)
     found: list[Node] = []
-    for position, argument in enumerate(node.target._schema.arguments):
-        info = argument.alias_info or _UNSTATED.get((node.target, position))
-        if info is not None and wanted(info):
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            found += [x for x in pytree.tree_leaves(given) if isinstance(x, Node)]
+    for position, argument in enumerate(arguments):
+        given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+        operands = [x for x in pytree.tree_leaves(given) if isinstance(x, Node)]
+        if argument.alias_info is not None:
+            found += operands if wanted(argument.alias_info) else []
+        elif not stated and wanted(_View()):
+            back = node.target in _GIVES_BACK and position == 0
+            found += operands if back else [x for x in operands if _memory(x) & _memory(node)]
     return found
+
+
+def _memory(node: Node) -> set[int]:
+    """Where a node's tensors lie: of type_as, atleast_2d or einsum, schemas say nothing of views."""
+    values = [t for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
+    return {t.untyped_storage()._cdata for t in values if t.layout is torch.strided}

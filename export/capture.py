@@ -37,7 +37,7 @@ from hardtack.export.small_runs import mattering
 from hardtack.export.small_shapes import shape_decisions, with_other_shapes
 from hardtack.export.small_sizes import Decision, Watch, watched
 from hardtack.export.small_views import view_decisions
-from hardtack.export.strides import contract_order, is_dense
+from hardtack.export.strides import contract_order, laid_out
 from hardtack.export.torch_errors import translated
 from hardtack.export.whole_shapes import kept_whole
 from hardtack.export.window_sizes import rounded_down
@@ -177,7 +177,10 @@ def _apart(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[An
 
 
 def _laid_out(x: torch.Tensor) -> bool:
-    return x.layout is not torch.strided or is_dense(x, contract_order(x))
+    """Whether it has the contract's strides, those of dimensions of size 1 as well: what eager mode makes of a tensor
+    that is both row-major and channels_last hangs on them.
+    """
+    return x.layout is not torch.strided or x.stride() == laid_out(x.detach().to("meta"), contract_order(x)).stride()
 
 
 def _relaid(examples: list[Any]) -> bool:

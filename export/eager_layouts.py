@@ -20,6 +20,7 @@ from hardtack.export.eager_views import is_view, share_memory
 from hardtack.export.errors import CaptureError
 from hardtack.export.origin import source_of
 from hardtack.export.small_runs import Unchecked, example_leaves, run_program
+from hardtack.export.strides import otherwise_strided
 from hardtack.export.written_reshapes import written_reshapes
 
 
@@ -40,15 +41,20 @@ def refuse_other_layouts(ep: ExportedProgram, prepared: Prepared, laid_out: Prep
             source_of(node),
             "call .clone() on the tensor before, or write to the tensor itself",
         )
-    if laid_out is None:
-        return
-    if found := _first_other(ep, traced, example_leaves(ep, laid_out)):
+    if laid_out is not None and (found := _first_other(ep, traced, example_leaves(ep, laid_out))):
         node, kind, other = found
         raise CaptureError(
             f"forward writes in place to what is a {kind} for the example as it is laid out, and a {other} for a "
             "row-major one, as the program takes",
             source_of(node),
             "call .contiguous() on the example, or .clone() on the tensor before",
+        )
+    if found := _first_other(ep, traced, list(map(otherwise_strided, example_leaves(ep, prepared)))):
+        raise CaptureError(
+            "forward writes in place to what is a view or a copy by the strides of dimensions of size 1, which are the "
+            "caller's choice",
+            source_of(found[0]),
+            "call .clone() on the tensor before, or write to the tensor itself",
         )
 
 

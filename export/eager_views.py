@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import sympy
 import torch
 import torch.utils._pytree as pytree
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Node
 
@@ -22,17 +23,19 @@ Sizes = Mapping[sympy.Symbol, sympy.Integer]
 
 def is_view(node: Node, sizes: Sizes | None = None) -> bool:
     """True if the node's result lies in the memory of its one aliased operand, for the example's sizes with `sizes` in
-    place of them. As traced, for an op that torch does not make of others or where data decide.
+    place of them. As traced, for a part of a list and where data decide.
 
     Raises what the op raises for sizes that it does not take.
     """
     (x,) = aliased_operands(node)
-    if is_composite(node):
+    if is_composite(node) and x in node.args:
         with FakeTensorMode():
             given = pytree.tree_map(lambda a: _example(a, sizes or {}), (node.args, node.kwargs))
             if not any(leaf is _UNKNOWN for leaf in pytree.tree_leaves(given)):
                 args, kwargs = given
                 return share_memory(args[node.args.index(x)], node.target(*args, **kwargs))  # type: ignore[operator]
+    elif isinstance(node.target, OpOverload) and not is_composite(node):
+        return True  # an op of torch's own that gives views gives nothing else
     return share_memory(x.meta["val"], node.meta["val"])
 
 

@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from hardtack.export.shapes import Sizes, sympy_of
+from hardtack.export.small_sizes import NO_NUMBER
 
 aten = torch.ops.aten
 _VIEWS = (
@@ -41,8 +42,23 @@ def _given(node: Node) -> Iterator[tuple[sympy.Basic, int]]:
     for made, given in zip(_sizes_of(node, value), _arguments(node), strict=False):
         if isinstance(made, torch.SymInt) and isinstance(given, int) and given >= 0:
             expression = sympy_of(made)
-            if not isinstance(expression, sympy.Symbol) and not expression.is_number:
+            if not isinstance(expression, sympy.Symbol) and not expression.is_number and _stays(made, given):
                 yield expression, given
+
+
+def _stays(size: torch.SymInt, number: int) -> bool:
+    """Whether the size is this number for multiples of the example's sizes, too: not one that a condition fixes, as
+    n // 2 == 1 does, which has to be checked.
+    """
+    examples = size.node.shape_env.backed_var_to_val
+    expression = size.node.expr
+    if not expression.free_symbols <= examples.keys():
+        return False
+    scaled = ({s: k * examples[s] for s in expression.free_symbols} for k in (2, 3))
+    try:
+        return all(expression.xreplace(sizes) == number for sizes in scaled)
+    except NO_NUMBER:
+        return False
 
 
 def _arguments(node: Node) -> Sequence[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +27,7 @@ from hardtack.export.aliases import written_inputs
 from hardtack.export.conditions import shape_env
 from hardtack.export.dynamic import Prepared
 from hardtack.export.small_sizes import NO_NUMBER, Decision, Trial
-from hardtack.export.strides import contract_order, laid_out
+from hardtack.export.strides import contract_order, laid_out, otherwise_strided
 
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range")
 _TOLERANCE = 1e-3
@@ -94,12 +95,12 @@ class _Trials:
     @cached_property
     def _usual(self) -> float:
         """How far the program is from the module at the example's sizes: by rounding alone."""
-        found = self._distance({})
+        found = self._distance({}, others=False)
         return found if found is not None and math.isfinite(found) else 0.0
 
-    def _distance(self, sizes: Mapping[sympy.Symbol, sympy.Integer]) -> float | None:
+    def _distance(self, sizes: Mapping[sympy.Symbol, sympy.Integer], others: bool = True) -> float | None:
         """The largest difference of two results; infinite for other shapes, dtypes or integers, and for a program that
-        fails. None where the module has no results.
+        fails. None where the module has no results. others: also of inputs with other strides that callers may give.
         """
         values = {**shape_env(self.ep).backed_var_to_val, **sizes}
         try:
@@ -108,6 +109,14 @@ class _Trials:
             return None
         if inputs is None:
             return None
+        found = self._distance_for(inputs, values)
+        again = [otherwise_strided(x) for x in inputs] if others else inputs
+        if found is None or all(map(operator.is_, inputs, again)):
+            return found
+        other = self._distance_for(again, values)
+        return None if other is None else max(found, other)
+
+    def _distance_for(self, inputs: list[Any], values: Mapping[sympy.Symbol, Any]) -> float | None:
         try:
             with torch.no_grad():
                 shared = {id(p): p for p in self.module.parameters()}

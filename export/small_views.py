@@ -20,6 +20,7 @@ from hardtack.export.aliases import aliased_operands, is_composite, written_view
 from hardtack.export.eager_views import is_view
 from hardtack.export.origin import source_of
 from hardtack.export.small_sizes import Decision
+from hardtack.export.strides import is_dense
 
 
 def view_decisions(ep: ExportedProgram) -> Iterator[Decision]:
@@ -33,15 +34,21 @@ def view_decisions(ep: ExportedProgram) -> Iterator[Decision]:
 
 def _decisions(node: Node) -> Iterator[Decision]:
     usual, found = is_view(node), list[set[sympy.Expr]]()
-    ones = _ones(aliased_operands(node)[0].meta.get("val"))
+    operand = aliased_operands(node)[0].meta.get("val")
+    ones = _ones(operand)
+    # of channels_last and row-major, one size of 1 can make the same; eager mode then chooses by what it is given
+    plain = not isinstance(operand, torch.Tensor) or is_dense(operand, tuple(range(operand.dim())))
     for count in range(1, _AT_ONCE + 1):
         for numbers in itertools.combinations(sorted(ones, key=str), count):
             at = _joined(ones[n] for n in numbers)
-            if at is None or any(known <= set(numbers) for known in found) or _stays(node, at, usual):
+            if at is None or any(known <= set(numbers) for known in found):
                 continue
-            found.append(set(numbers))
+            other = not _stays(node, at, usual)
+            if not other and (plain or count > 1):
+                continue
+            found += [set(numbers)] if other else []
             trial = tuple((str(s), int(n)) for s, n in sorted(at.items(), key=str))
-            yield Decision(sympy.Ne(sympy.prod(numbers), 1, evaluate=False), source_of(node), (trial,))
+            yield Decision(sympy.Ne(sympy.prod(numbers), 1, evaluate=False), source_of(node), (trial,), asked=other)
 
 
 _AT_ONCE = 3

@@ -54,8 +54,22 @@ def is_dense(t: torch.Tensor, order: tuple[int, ...]) -> bool:
 
 
 def laid_out(t: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """The tensor, or a copy that is contiguous in that order of dimensions."""
-    return t.permute(order).contiguous().permute([order.index(d) for d in range(t.dim())])
+    """A copy that is contiguous in that order of dimensions, to the last stride of a dimension of size 1."""
+    plain = t.permute(order).clone(memory_format=torch.contiguous_format)
+    return plain.permute([order.index(d) for d in range(t.dim())])
+
+
+def otherwise_strided(x: Any) -> Any:
+    """A tensor that is both row-major and channels_last, because sizes are 1, with the strides of the other of the two,
+    which say the same of its elements; anything else as it is. Eager mode may lay out what it makes of one by them.
+    """
+    if not isinstance(x, torch.Tensor) or x.layout is not torch.strided or x.dim() < 3:
+        return x
+    orders = tuple(range(x.dim())), (0, *range(2, x.dim()), 1)
+    if not all(x.permute(order).is_contiguous() for order in orders):
+        return x
+    strides = [laid_out(torch.empty(x.shape, device="meta"), order).stride() for order in orders]
+    return x.as_strided(x.shape, strides[1] if x.stride() == strides[0] else strides[0])
 
 
 def example_size(size: int | torch.SymInt) -> int | None:

@@ -117,6 +117,23 @@ def test_sizes_that_the_model_gives_as_numbers_stay_numbers() -> None:
     ]
 
 
+def test_a_size_that_a_condition_fixes_is_no_literal() -> None:
+    """n // 2 == 1 is what torch asks of this example; the program ran for n = 4, and its results had n = 2's shape."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.mT.clone()
+        w = y.tensor_split(2, -1)[0].mT.reshape(-1)
+        w.add_(w)
+        return w, y
+
+    def image(n: int) -> tuple[torch.Tensor]:
+        return (torch.randn(1, 2, n, 1).to(memory_format=torch.channels_last),)
+
+    exported = check(function, image(2), ({2: Dim.DYNAMIC},))
+    with pytest.raises(ReferenceFailure, match=r"guard .* == 1 fails"):
+        ours(exported, image(4))
+
+
 def test_a_size_that_would_be_negative() -> None:
     graph = entry(to_graphs(lambda x: x.diagonal(1), (torch.randn(9, 5),), None, ({1: Dim.DYNAMIC},))).graph
     assert [b.sym.lo for b in graph.syms] == [1]

@@ -13,7 +13,7 @@ from torch import nn
 from torch.export import Dim
 
 from hardtack.export import CaptureError, ExportError, MutationError, UnsupportedOpError, to_graphs
-from hardtack.export.reference import outputs, run
+from hardtack.export.reference import ReferenceFailure, outputs, run
 from tests.export.checks import assert_same, check, eager, entry, feed, kinds, ours
 
 ANY = Dim.DYNAMIC
@@ -290,18 +290,75 @@ def test_a_write_to_rows_that_data_choose_is_refused_in_words() -> None:
 def test_a_view_in_eager_that_is_traced_as_a_copy_is_refused() -> None:
     """relu of an image of one pixel is row-major in eager mode, so cat is, too; torch traces both as channels_last."""
 
-    def function(x: torch.Tensor) -> torch.Tensor:
+    def function(image: torch.Tensor) -> torch.Tensor:
+        x = F.avg_pool2d(image, 2)
         y = torch.cat([x, x * 2, torch.relu(x)], 2)
         y.contiguous().mul_(0.5)
         return y
 
-    image = torch.randn(3, 2, 1, 1).to(memory_format=torch.channels_last)
+    image = torch.randn(3, 2, 2, 2).to(memory_format=torch.channels_last)
     with pytest.raises(CaptureError) as caught:
         to_graphs(function, (image,))
     assert caught.value.what == "forward writes in place to what is a view in eager mode, and was traced as a copy"
     assert caught.value.where is not None
     assert caught.value.where.source == "y.contiguous().mul_(0.5)"
-    check(function, (torch.randn(3, 2, 2, 2).to(memory_format=torch.channels_last),), None, [])
+    check(function, (torch.randn(3, 2, 4, 4).to(memory_format=torch.channels_last),), None, [])
+
+
+def _joined_and_written(x: torch.Tensor) -> torch.Tensor:
+    y = torch.cat([x, x.flip(0)], -1)
+    y.reshape(-1).mul_(2)
+    return y
+
+
+@pytest.mark.parametrize("given", [torch.contiguous_format, torch.channels_last])
+def test_strides_of_dimensions_of_size_1_decide_nothing(given: torch.memory_format) -> None:
+    """An image of one pixel is row-major and channels_last at once; cat is laid out by the strides that say nothing."""
+    image = torch.randn(5, 2, 1, 1).to(memory_format=given)
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(_joined_and_written, (image,))
+    assert caught.value.what == "forward writes in place to what is a " + (
+        "view or a copy by the strides of dimensions of size 1, which are the caller's choice"
+        if given is torch.contiguous_format
+        else "copy for the example as it is laid out, and a view for a row-major one, as the program takes"
+    )
+    check(_joined_and_written, (torch.randn(5, 2, 3, 1).to(memory_format=given),), None, [])
+
+
+@pytest.mark.parametrize("given", [torch.contiguous_format, torch.channels_last])
+def test_strides_of_one_row_decide_nothing(given: torch.memory_format) -> None:
+    """The same where only one size of the range makes both layouts one."""
+    x = torch.randn(1, 2, 3, 1).to(memory_format=torch.channels_last)
+    exported = check(_joined_and_written, (x,), ({2: Dim.DYNAMIC},), [(x[:, :, :2].clone(),)])
+    with pytest.raises(ReferenceFailure, match=r"guard .* != 1 fails"):
+        ours(exported, (torch.randn(1, 2, 1, 1).to(memory_format=given),))
+
+
+GIVEN_BACK = [
+    lambda y: y.type_as(y),
+    torch.atleast_2d,
+    lambda y: F.dropout(y, 0.5, False),
+    lambda y: F.dropout1d(y, 0.5, False),
+    lambda y: F.alpha_dropout(y, 0.5, False),
+    lambda y: torch.einsum("ij->ji", y).t(),
+    lambda y: torch.broadcast_tensors(y, y[:1])[0],
+    lambda y: y.sum_to_size(y.shape),
+]
+"""The tensor itself or a view of it, of which torch's schemas say nothing."""
+
+
+@pytest.mark.parametrize("before", [lambda y: y, lambda y: y.broadcast_to(y.shape), lambda y: y.mT.reshape(-1, 1)])
+@pytest.mark.parametrize("given", GIVEN_BACK)
+@pytest.mark.parametrize("behind", [lambda v: v, lambda v: v.to(v.dtype), torch.ravel, lambda v: v[:, :1].mT])
+def test_a_write_to_what_is_given_back(before: Any, given: Any, behind: Any) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        v = given(before(y))
+        w = behind(v)
+        w.copy_(w.flip(0) * 3)
+        return y, v
+
+    check(function, (torch.randn(4, 3),), ({0: Dim.DYNAMIC},), [(torch.randn(n, 3),) for n in (2, 6)])
 
 
 class Sorted(nn.Module):
