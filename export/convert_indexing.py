@@ -62,7 +62,7 @@ def _index_put(
         return _masked_put(b, x, indices[0], values, accumulate)
     dims, chosen = _chosen(b, indices)
     values, order = b.to(values, x.dtype), list(range(x.rank))
-    if index_position(dims) != dims[0]:
+    if dims != tuple(range(dims[0], dims[0] + len(dims))):
         order = [*dims, *(d for d in order if d not in dims)]
         x, dims = b.permute(x, order), tuple(range(len(dims)))
     out = b.op("put", x, values, *chosen, dims=dims, accumulate=bool(accumulate))

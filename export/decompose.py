@@ -109,7 +109,6 @@ WHOLE = (
 
 
 TAKEN_APART = (
-    "aten.ldexp.Tensor",
     "aten.narrow_copy.default",
     "aten.dist.default",
     "aten.permute_copy.default",
@@ -189,9 +188,25 @@ def _soft_margin_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
     return _reduced((-x * target).exp().log1p(), reduction)
 
 
+def _ldexp(x: Tensor, exponent: Tensor) -> Tensor:
+    """x * 2^exponent. Of integers and one exponent in a half type torch traces float32, and eager gives the half."""
+    whole = not (x.is_floating_point() or x.is_complex())
+    if whole and exponent.dim() == 0 and exponent.dtype in (torch.float16, torch.bfloat16):
+        raise _other_dtype("ldexp", x, exponent, exponent.dtype)
+    return x * torch.pow(2.0, exponent)
+
+
+def _other_dtype(op: str, x: Tensor, y: Tensor, eager: torch.dtype) -> CaptureError:
+    return CaptureError(
+        f"{op} of {x.dtype} and {y.dtype}: eager gives {eager}, torch.export another dtype",
+        fix="convert both to one dtype",
+    )
+
+
 OWN: dict[str, Callable[..., Any]] = {
     "aten._embedding_bag.default": embedding_bag,
     "aten._embedding_bag_forward_only.default": embedding_bag,
+    "aten.ldexp.Tensor": _ldexp,
     "aten.masked_scatter.default": _masked_scatter,
     "aten.nonzero_static.default": _nonzero_static,
     "aten.grid_sampler_2d.default": grid_sample,
@@ -199,8 +214,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten._thnn_fused_lstm_cell.default": _lstm_cell,
     "aten._thnn_fused_gru_cell.default": _gru_cell,
 }
-"""Ops that torch has no decomposition for: of modules on a GPU, bags of embeddings, and masked_scatter of
-vision-language models."""
+"""Ops that torch has no decomposition for, or none that is right for all dtypes."""
 
 
 _ONE_DTYPE = {"aten.huber_loss.default": _huber_loss, "aten.soft_margin_loss.default": _soft_margin_loss}
@@ -213,10 +227,7 @@ def _of_one_dtype(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     def rule(x: Tensor, target: Tensor, *rest: Any, **more: Any) -> Any:
         if x.dtype != target.dtype:
             _, op, _ = _parts(name)
-            raise CaptureError(
-                f"{op} of {x.dtype} and {target.dtype}: eager gives {x.dtype}, torch.export another dtype",
-                fix="convert both to one dtype",
-            )
+            raise _other_dtype(op, x, target, x.dtype)
         return plain(x, target, *rest, **more)
 
     return rule

@@ -285,6 +285,8 @@ def index_assigned(x: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.T
     y = x.clone()
     y[i] = 1.0
     y[:, j] = y[:, j] * 2
+    y[i, :, j] = 3.0  # the indices' dimensions come first, since they are not adjacent
+    y[i[:2], None, j[:2]] += x[0, 0, 0]
     return y.sum(0) + x[0]
 
 

@@ -132,6 +132,13 @@ class WritesInBranch(nn.Module):
             "convert both to one dtype",
         ),
         (
+            CaptureError,
+            lambda x: torch.ldexp(x.long(), x.sum().half()),
+            (X,),
+            "ldexp of torch.int64 and torch.float16: eager gives torch.float16, torch.export another dtype",
+            "convert both to one dtype",
+        ),
+        (
             InputSpecError,
             Plain,
             (X,),

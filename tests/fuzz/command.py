@@ -20,6 +20,8 @@ examples
   ./dev fuzz models --device cuda --jobs 14  on this machine's GPU, 14 processes at once
   ./dev fuzz models --sizes --graph          each number that models make of sizes, used in each way, at sizes from 0
   ./dev fuzz models --writes --graph         writes in place through views of views, of tensors laid out in each way
+  ./dev fuzz models --indices --graph        reads and writes by index, each form of one with each value
+  ./dev fuzz models --dtypes --graph         ops of two operands in each pair of dtypes
   ./dev fuzz models --interpreter            the GPU's kernels without a GPU
   ./dev fuzz models --show 17                the program of seed 17
   ./dev fuzz models --seeds 17,23            these programs, in one file
@@ -53,12 +55,14 @@ def parser() -> argparse.ArgumentParser:
     for sweep, what in (
         ("sizes", "numbers made of sizes, by their uses"),
         ("writes", "writes in place, by their views"),
+        ("indices", "reads and writes by index, by what is written"),
+        ("dtypes", "ops of two, by the dtypes of their operands"),
     ):
         sweeps.add_argument(
             f"--{sweep}", dest="sweep", action="store_const", const=sweep, help=f"no random programs: {what}"
         )
     models.add_argument(
-        "--count", type=int, help="how many programs (600; with --graph 5000, 11310 sizes, 20000 writes)"
+        "--count", type=int, help="how many programs (600; with --graph 5000, 11310 sizes, 20000 writes, 11400 indices)"
     )
     models.add_argument("--seed", type=int, help="the first seed; without it, one at random")
     models.add_argument("--seeds", help="these seeds, with commas between, in one file")

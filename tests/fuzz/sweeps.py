@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz import idioms, written
+from tests.fuzz import assigned, idioms, promoted, written
 from tests.fuzz.program import Program
 
 
@@ -28,4 +28,6 @@ class Sweep:
 SWEEPS = {
     "sizes": Sweep(idioms.idiom, idioms.COUNT, idioms.COUNT),
     "writes": Sweep(written.written, written.COUNT, 20_000),
+    "indices": Sweep(assigned.assigned, assigned.COUNT, assigned.COUNT),
+    "dtypes": Sweep(promoted.promoted, promoted.COUNT, promoted.COUNT),
 }

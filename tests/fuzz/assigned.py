@@ -1,0 +1,147 @@
+"""Reads and writes by index: each form of an index, with each value that is written there, in each dtype.
+
+Python's subscripts become slices, selects, gathers, masks and scatters, and torch.export takes each apart in its own
+way; the value is broadcast and converted on its way. Each combination is a program, run at sizes from 0 on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tests.fuzz.cases import case
+from tests.fuzz.families.forms import rows
+from tests.fuzz.program import Program
+
+INDICES = rows("""
+    0
+    -1
+    1:
+    :-1
+    -2:
+    ::2
+    1::3
+    2:2
+    None
+    ...
+    ..., 0
+    ..., -1
+    ..., None
+    ..., 1:3
+    None, ..., 1:
+    :, 1
+    :, 1:4:2
+    0, 2
+    -1, 1:
+    [0, 1]
+    [-1, 0]
+    [0, 1], [1, 2]
+    :, [2, 0]
+    p0
+    p0, 1
+    p0, 1:3
+    :, p0
+    :, :, None, p0
+    p0, p1
+    p0[:, None], p1
+    p0, :, p0
+    :, p1, p0
+    p0, p1, p0
+    p0, ..., p0
+    0, :, p0
+    p0, :, 0
+    p0, None, p1
+    None, p0
+    p0, [1]
+    p0[0]
+    p0[0], p1
+    p0[:0]
+    torch.tensor(0)
+    torch.tensor([1])
+    -p0 - 1
+    x0 > 0
+    x0[:, 0] > 0
+    :, p2
+    0, p2
+    p2.nonzero_static(size=2)[:, 0]
+    x0.shape[0] - 1
+    x0.shape[0] // 2:
+    :x0.shape[0] - 1
+    x0.shape[0] // 2, 1:
+    torch.arange(x0.shape[0])
+    torch.arange(x0.shape[0]), 0
+    torch.arange(x0.shape[0] - 1, -1, -1), 1:
+""")
+
+VALUES = rows("""
+    1
+    2.5
+    True
+    -3
+    inf
+    v0[{i}] * 2
+    v0[{i}].flip(0)
+    v0.sum()
+    v0.amax()
+    torch.tensor(3)
+    torch.tensor(2.5)
+    torch.tensor([7])
+    torch.ones_like(v0[{i}])
+    v0[{i}].to(torch.float16)
+    v0[{i}].to(torch.float64) / 3
+    v0[{i}].long()
+    v0[{i}] > 0
+    v0[{i}][:1].clone()
+    x1[0]
+    p1[0]
+""")
+
+STATEMENTS = rows("""
+    !v0[{i}] = {x}
+    !v0[{i}] += {x}
+    !v0[{i}] *= {x}
+    !v0[{i}].copy_({x})
+    !v0[{i}].fill_({x})
+    !v0.index_put_(({i},), {x}, accumulate=True)
+    !v0.mT[{i}] = {x}
+    !v0[1:][{i}] = {x}
+    v0[{i}] * {x}
+    torch.where(x0 > 0, v0, {x})[{i}]
+""")
+
+DTYPES = ("", "f16", "bf16", "f64", "i64", "i32", "u8", "bool")
+SHAPES = ("n,5", "n,5,3", "n,5")
+KINDS = ("auto", "open", "named", "")
+EXAMPLES = (6, 3, 4, 9)
+ROWS = (0, 1, 2, 3, 5, 7)
+
+COUNT = math.prod(map(len, (INDICES, VALUES, STATEMENTS)))
+_STRIDE = 7919
+"""Prime to COUNT: seeds next to each other are combinations far from each other."""
+
+
+def assigned(seed: int) -> Program:
+    """The program of a seed: COUNT of them, then the same again in another dtype, with another example."""
+    turn, k = divmod(seed, COUNT)
+    k = k * _STRIDE % COUNT
+    rest, at = divmod(k, len(INDICES))
+    statement, value = divmod(rest, len(VALUES))
+    dtype = DTYPES[(seed + turn) % len(DTYPES)]
+    tensors_alone = "index_put_" in STATEMENTS[statement] and not INDICES[at].startswith(
+        ("p", "torch.", "x0 ", "x0[:, 0]")
+    )
+    index = "p0" if tensors_alone else INDICES[at]
+    text = STATEMENTS[statement].replace("{x}", VALUES[value]).replace("{i}", index)
+    shape = SHAPES[(seed // 5 + turn) % len(SHAPES)]
+    tensors = f"x0[{shape}]{dtype} x1[2]{dtype} p0[3]i64<3 p1[3]i64<5 p2[5]bool"
+    found = case(f"{tensors} : x0.clone(); {text} -> v0{'' if text.startswith('!') else ', v1'}", seed)
+    kind = KINDS[(seed // len(DTYPES) + turn) % len(KINDS)]
+    used = " ".join(line.text for line in found.lines)
+    return replace(
+        found,
+        inputs=tuple(i for i in found.inputs if i.name in used),
+        weights=tuple(w for w in found.weights if w.name in used),
+        sizes=(("n", EXAMPLES[(seed // 3 + turn) % len(EXAMPLES)]),),
+        dynamic=kind,
+        rows=tuple((("n", n),) for n in ROWS) if kind else (),
+    )
