@@ -48,13 +48,13 @@ def _safe_softmax(b: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
 
 @converts("aten._log_softmax.default", "aten.log_softmax.int")
 def _log_softmax(b: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
-    return b.to(_logarithm(b, _source(b, x, dtype), dim), b.result.dtype)
+    return b.to(log_softmax(b, _source(b, x, dtype), dim), b.result.dtype)
 
 
-def _logarithm(b: Builder, x: Value, dim: int) -> Value:
-    """Of a softmax: x - max - log(sum(e^(x - max)))."""
+def log_softmax(b: Builder, x: Value, dim: int) -> Value:
+    """x - max - log(sum(e^(x - max))), along dim, in x's own dtype."""
     if x.rank == 0:
-        return b.reshape(_logarithm(b, b.reshape(x, (1,)), 0), ())
+        return b.reshape(log_softmax(b, b.reshape(x, (1,)), 0), ())
     if int_value(x.shape[dim % x.rank]) == 0:
         return x
     shifted = b.pw("sub", x, b.reduce(x, "max", [dim], True, empty_ok=True))
