@@ -17,7 +17,7 @@ from torch.fx import Graph, Node
 from hardtack.export.aliases import aliased_operands, is_composite, written_views
 from hardtack.export.copies import copied
 from hardtack.export.eager_views import is_view, share_memory
-from hardtack.export.strides import is_dense
+from hardtack.export.strides import example_size, is_dense
 
 aten = torch.ops.aten
 
@@ -86,9 +86,15 @@ def _before(graph: Graph, node: Node) -> Node:
 
 
 def _is_reshaped(node: Node) -> bool:
-    """True for a result that Tensor.view gives, too: with other sizes at the same place, and strides to fit."""
+    """True for a result that Tensor.view gives, too: with other sizes at the same place, and strides to fit. Asked of
+    the example's sizes first: of symbolic ones torch gives a view of what is permuted as if it were row-major.
+    """
     x, out = node.args[0].meta["val"], node.meta["val"]  # type: ignore[union-attr]
+    sizes, strides, wanted = (list(map(example_size, t)) for t in (x.shape, x.stride(), out.shape))
+    if None in (*sizes, *strides, *wanted):
+        return False
     try:
+        torch.empty_strided(sizes, strides, device="meta").view(wanted)  # type: ignore[arg-type]
         plain = x.view(out.shape)
     except (RuntimeError, ValueError):
         return False

@@ -334,6 +334,19 @@ def test_strides_of_one_row_decide_nothing(given: torch.memory_format) -> None:
         ours(exported, (torch.randn(1, 2, 1, 1).to(memory_format=given),))
 
 
+def _through_a_moved_dimension(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x.mT.contiguous() + 1
+    moved = y.permute(2, 1, 0).movedim(0, -1)
+    moved.masked_fill_(moved > 0, 3)
+    return y, moved
+
+
+@pytest.mark.parametrize("dynamic", [None, ({1: Dim.DYNAMIC},)])
+def test_a_dimension_that_is_moved_is_no_reshape(dynamic: Any) -> None:
+    """torch takes a permuted tensor without elements for one that has a view of the moved one's sizes."""
+    check(_through_a_moved_dimension, (torch.randn(3, 2, 1),), dynamic, [(torch.randn(3, 5, 1),)] if dynamic else [])
+
+
 GIVEN_BACK = [
     lambda y: y.type_as(y),
     torch.atleast_2d,
