@@ -114,9 +114,10 @@ class _Trials:
         if found is None or all(map(operator.is_, inputs, again)):
             return found
         other = self._distance_for(again, values)
-        return None if other is None else max(found, other)
+        return found if other is None else max(found, other)  # a module may refuse one of the two, as view() does
 
     def _distance_for(self, inputs: list[Any], values: Mapping[sympy.Symbol, Any]) -> float | None:
+        """The same for these inputs, of the sizes that `values` says."""
         try:
             with torch.no_grad():
                 shared = {id(p): p for p in self.module.parameters()}

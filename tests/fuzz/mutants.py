@@ -355,6 +355,14 @@ MUTANTS: tuple[Mutant, ...] = (
         (("if others else inputs", "if False else inputs"),),
         captures=True,
     ),
+    Mutant(
+        "moved dimensions as reshapes",
+        "a permuted tensor without elements is asked whether a moved dimension is a reshape",
+        "graph",
+        "export/written_reshapes.py",
+        (('        torch.empty_strided(sizes, strides, device="meta").view(wanted)  # type: ignore[arg-type]\n', ""),),
+        captures=True,
+    ),
 )
 
 
