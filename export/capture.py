@@ -33,10 +33,11 @@ from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared
 from hardtack.export.small_classes import class_decisions
 from hardtack.export.small_guards import guard_decisions
-from hardtack.export.small_runs import mattering
+from hardtack.export.small_runs import differs_by_strides, mattering
 from hardtack.export.small_shapes import shape_decisions, with_other_shapes
 from hardtack.export.small_sizes import Decision, Watch, watched
 from hardtack.export.small_views import view_decisions
+from hardtack.export.stride_questions import StrideQuestions
 from hardtack.export.strides import contract_order, laid_out
 from hardtack.export.torch_errors import translated
 from hardtack.export.whole_shapes import kept_whole
@@ -134,9 +135,24 @@ def capture(
     _refuse_places(ep, examples)
     refuse_other_layouts(ep, prepared, as_given if _relaid(examples) else None)
     found = _finish(ep, prepared, folds)
+    _refuse_strides_that_matter(found, module, prepared, watch.strides)
     asked, own = ([d for d in watch.decisions.values() if d.asked is by_model] for by_model in (True, False))
     decisions = (*asked, *with_other_shapes(ep, own), *_program_decisions(ep))
     return replace(found, decided=mattering(decisions, found.ep, module, prepared))
+
+
+def _refuse_strides_that_matter(
+    found: Captured, module: nn.Module, prepared: Prepared, questions: StrideQuestions
+) -> None:
+    """CaptureError for a model that asks for strides which are the caller's choice, and does something else then."""
+    writes = any(map(written_operands, found.source.graph.nodes))
+    where = questions.asked or (questions.copied if writes else None)
+    if where is not None and differs_by_strides(found.ep, module, prepared):
+        raise CaptureError(
+            "what forward gives depends on the strides of dimensions of size 1, which are the caller's choice",
+            where,
+            "ask for shapes instead of strides, and call .clone() on what is written in place",
+        )
 
 
 def _given(ep: ExportedProgram) -> Captured:

@@ -9,7 +9,7 @@ import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 from torch._prims_common import elementwise_dtypes
 
-from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.expr import Expr, const
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.types import DType, half_value
 from hardtack.export.build import Builder
@@ -57,6 +57,11 @@ def _of_half(a: Arg, dtype: DType) -> bool:
     if isinstance(a, Value):
         return a.rank > 0 or a.dtype is dtype
     return not isinstance(a, Expr) and half_value(float(a), dtype) == a
+
+
+def _is_one(a: Arg) -> bool:
+    """True for a number and for a tensor of one element, whatever its rank."""
+    return not isinstance(a, Value) or all(n is const(1) for n in a.shape)
 
 
 def shaped(b: Builder, x: Value) -> Value:
@@ -191,9 +196,11 @@ def _div_mode(b: Builder, x: Arg, y: Arg, rounding_mode: str | None = None) -> V
     _, result = promoted(x, y)
     if rounding_mode == "floor":
         return scaled(b, "floordiv", x, y, result)
-    if result.is_float:
-        return b.pw("trunc", scaled(b, "div", x, y, result))
-    return b.pw("truncdiv", x, y, dtype=result)
+    if not result.is_float:
+        return b.pw("truncdiv", x, y, dtype=result)
+    if result.is_half and _is_one(y):  # torch divides by one number in f32 and rounds what is left of the fraction
+        return b.to(b.pw("trunc", b.pw("div", x, y, dtype=DType.F32)), result)
+    return b.pw("trunc", scaled(b, "div", x, y, result))
 
 
 @converts("aten.floor_divide.default", "aten.floor_divide.Scalar")

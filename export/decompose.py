@@ -188,12 +188,49 @@ def _soft_margin_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
     return _reduced((-x * target).exp().log1p(), reduction)
 
 
+def _bce_with_logits(
+    x: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    """(1 - target) x - (1 + (pos_weight - 1) target) log(sigmoid(x)), in the target's dtype, rounded to it at each
+    step, as eager does in place; torch's own decomposition rounds once, and that of 2.11 to what both are converted to.
+    """
+    log_sigmoid = torch.nn.functional.logsigmoid(x)
+    if pos_weight is not None:
+        log_sigmoid = (log_sigmoid * ((pos_weight - 1) * target + 1)).to(x.dtype)
+    loss = (((1 - target) * x).to(target.dtype) - log_sigmoid).to(target.dtype)
+    return _reduced(loss if weight is None else (loss * weight).to(target.dtype), reduction)
+
+
 def _ldexp(x: Tensor, exponent: Tensor) -> Tensor:
-    """x * 2^exponent. Of integers and one exponent in a half type torch traces float32, and eager gives the half."""
+    """x * 2^exponent. Of floats and integers it is exact, in x's dtype, however large the exponent; what else there is
+    goes by a power in the dtype that eager takes. Of integers and one exponent in a half type torch traces float32, and
+    eager gives the half.
+    """
+    if x.is_floating_point() and not exponent.is_floating_point() and exponent.dtype is not torch.bool:
+        return _scaled(x, exponent)
     whole = not (x.is_floating_point() or x.is_complex())
     if whole and exponent.dim() == 0 and exponent.dtype in (torch.float16, torch.bfloat16):
         raise _other_dtype("ldexp", x, exponent, exponent.dtype)
-    return x * torch.pow(2.0, exponent)
+    if whole or x.dtype is torch.float32:
+        return x * torch.pow(2.0, exponent)
+    return x * torch.full((), 2.0, dtype=x.dtype, device=x.device).pow(exponent)
+
+
+def _scaled(x: Tensor, exponent: Tensor) -> Tensor:
+    """x * 2^exponent, rounded where the result is subnormal only. Smaller types go through float64, which holds all
+    powers that matter to them; float64 takes three factors, of which the first two round only what becomes 0.
+    """
+    power = exponent.to(torch.int32).long()  # as eager does: an int64 of 2^32 is 0
+    if x.dtype is not torch.float64:
+        return (x.double() * _power_of_two(power.clamp(-1022, 1023))).to(x.dtype)
+    power = power.clamp(-2200, 2200)
+    part = torch.div(power, 3, rounding_mode="trunc")
+    return x * _power_of_two(part) * _power_of_two(part) * _power_of_two(power - 2 * part)
+
+
+def _power_of_two(power: Tensor) -> Tensor:
+    """2^power in float64 by its bits: 11 of exponent, which begins at 1023, before 52 of fraction."""
+    return ((power + 1023) << 52).view(torch.float64)
 
 
 def _other_dtype(op: str, x: Tensor, y: Tensor, eager: torch.dtype) -> CaptureError:
@@ -206,6 +243,7 @@ def _other_dtype(op: str, x: Tensor, y: Tensor, eager: torch.dtype) -> CaptureEr
 OWN: dict[str, Callable[..., Any]] = {
     "aten._embedding_bag.default": embedding_bag,
     "aten._embedding_bag_forward_only.default": embedding_bag,
+    "aten.binary_cross_entropy_with_logits.default": _bce_with_logits,
     "aten.ldexp.Tensor": _ldexp,
     "aten.masked_scatter.default": _masked_scatter,
     "aten.nonzero_static.default": _nonzero_static,

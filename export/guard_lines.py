@@ -107,8 +107,8 @@ def noted_lines() -> Iterator[None]:
 
 def _of_the_model(self: TracerBase, user_stack_summary: traceback.StackSummary) -> traceback.StackSummary:
     """The frames of an op's call below ours that are the model's: torch by itself keeps those of functions called
-    `forward`, none of an exported function.
+    `forward`, none of an exported function. Our modes stand between the model and torch.
     """
     stack = list(user_stack_summary)
-    ours = max((i for i, f in enumerate(stack) if f.filename.startswith(_OWN)), default=-1)
-    return traceback.StackSummary.from_list(f for f in stack[ours + 1 :] if is_users(f.filename))
+    ours = [i for i, f in enumerate(stack) if f.filename.startswith(_OWN) and f.name != "__torch_function__"]
+    return traceback.StackSummary.from_list(f for f in stack[max(ours, default=-1) + 1 :] if is_users(f.filename))

@@ -51,6 +51,11 @@ def is_users(file: str) -> bool:
     return not file.startswith((_TORCH, _OWN, "torch/", *GENERATED))
 
 
+def is_own(file: str) -> bool:
+    """True for files of this package."""
+    return file.startswith(_OWN)
+
+
 def user_frame(found: list[SourceLine]) -> SourceLine | None:
     """The innermost frame outside of torch and of this package."""
     return next((frame for frame in reversed(found) if is_users(frame.file)), None)

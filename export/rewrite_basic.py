@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hardtack.codegen.ir.graph import Graph, Op, make_attrs
+from hardtack.codegen.ir.graph_infer import same_numel
 from hardtack.export.editing import Edit
 
 
@@ -52,11 +53,13 @@ def common_subexpressions(graph: Graph) -> Graph:
 
 
 def merge_views(graph: Graph) -> Graph:
-    """reshape of reshape, permute of permute, expand of expand become one; views that change nothing vanish."""
+    """reshape of reshape, permute of permute, expand of expand become one; views that change nothing vanish. Two
+    reshapes stay two where each is right by a guard of its own, and no guard says that of both together.
+    """
     edit = Edit(graph)
     producer: dict[str, Op] = {}
     for op in graph.ops:
-        new = _merged(edit.resolved(op), producer)
+        new = _merged(edit.resolved(op), producer, edit)
         if _changes_nothing(new, edit):
             edit.renamed[new.outputs[0]] = str(new.inputs[0])
             continue
@@ -65,12 +68,15 @@ def merge_views(graph: Graph) -> Graph:
     return edit.done()
 
 
-def _merged(op: Op, producer: dict[str, Op]) -> Op:
+def _merged(op: Op, producer: dict[str, Op], edit: Edit) -> Op:
     source = producer.get(op.inputs[0]) if op.inputs and isinstance(op.inputs[0], str) else None
     if source is None or source.kind != op.kind:
         return op
-    if op.kind in ("reshape", "expand"):
+    if op.kind == "expand":
         return replace(op, inputs=source.inputs)
+    if op.kind == "reshape":
+        before, after = edit.types[str(source.inputs[0])], edit.types[op.outputs[0]]
+        return replace(op, inputs=source.inputs) if same_numel(before, after, edit.same) else op
     if op.kind == "permute":
         inner, outer = source.attr("dims"), op.attr("dims")
         assert isinstance(inner, tuple)

@@ -59,6 +59,15 @@ def mattering(
     return tuple(out)
 
 
+def differs_by_strides(ep: ExportedProgram, module: nn.Module, prepared: Prepared) -> bool:
+    """True if the module gives something else than the decomposed program for the example's sizes, where the inputs
+    have other strides in dimensions of size 1.
+    """
+    if all(otherwise_strided(x) is x for x in example_leaves(ep, prepared)):
+        return False
+    return _Trials(ep, module, prepared).verdict(()) == "apart"
+
+
 def _symbol(env: Any, name: str) -> sympy.Symbol | None:
     """None for a symbol that only the body of a loop has, which torch traced apart."""
     return next((s for s in env.var_to_range if str(s) == name), None)
@@ -102,7 +111,8 @@ class _Trials:
         """The largest difference of two results; infinite for other shapes, dtypes or integers, and for a program that
         fails. None where the module has no results. others: also of inputs with other strides that callers may give.
         """
-        values = {**shape_env(self.ep).backed_var_to_val, **sizes}
+        env = shape_env(self.ep)
+        values = {**(env.backed_var_to_val if env is not None else {}), **sizes}
         try:
             inputs = _resized(self.ep, self.prepared, values)
         except NO_NUMBER:

@@ -21,6 +21,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from hardtack.export.errors import SourceLine
 from hardtack.export.guard_lines import asking_frame
 from hardtack.export.origin import asked_line
+from hardtack.export.stride_questions import StrideQuestions
 
 _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], type]] = {
     "__lt__": (operator.lt, sympy.Lt),
@@ -62,9 +63,10 @@ class Decision:
 
 @dataclass
 class Watch:
-    """What was decided while a module was captured, by condition."""
+    """What was decided while a module was captured, by condition, and what it asked of strides."""
 
     decisions: dict[sympy.Basic, Decision] = field(default_factory=dict)
+    strides: StrideQuestions = field(default_factory=StrideQuestions)
     _seen: set[tuple[sympy.Basic, bool]] = field(default_factory=set)
     """Of torch's own comparisons, and whether they held."""
 
@@ -159,7 +161,7 @@ def _trials(env: ShapeEnv, symbols: Iterable[Any], differs: Callable[[dict[Any, 
 
 @contextlib.contextmanager
 def watched() -> Iterator[Watch]:
-    """Inside, comparisons of sizes are noted. Not for several threads at once."""
+    """Inside, comparisons of sizes and questions about strides are noted. Not for several threads at once."""
     watch = Watch()
     evaluate = ShapeEnv.evaluate_sym_node
     names = (*_COMPARISONS, *_NUMBERS)
@@ -183,7 +185,8 @@ def watched() -> Iterator[Watch]:
     for (type_, name), original in saved.items():
         setattr(type_, name, observed(original, name))
     try:
-        yield watch
+        with watch.strides:
+            yield watch
     finally:
         ShapeEnv.evaluate_sym_node = evaluate  # type: ignore[method-assign]
         for (type_, name), original in saved.items():

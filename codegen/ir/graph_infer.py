@@ -104,17 +104,21 @@ def _iota(c: Case) -> Types:
 
 
 def _reshape(c: Case) -> Types:
-    before, after = product(c.args[0].shape), product(c.stated[0].shape)
-    # equal numbers of elements by form, or dim by dim where guards tell that sizes agree
+    before, after = c.args[0], c.stated[0]
     need(
-        before is after or c.same(before, after) or c.same_shape(_squeezed(c.args[0]), _squeezed(c.stated[0])),
-        f"reshape of {before} elements to {after}",
+        same_numel(before, after, c.same),
+        f"reshape of {product(before.shape)} elements to {product(after.shape)}",
     )
-    return (TensorType(c.args[0].dtype, c.stated[0].shape),)
+    return (TensorType(before.dtype, after.shape),)
 
 
-def _squeezed(t: TensorType) -> list[Expr]:
-    return [s for s in t.shape if int_value(s) != 1]
+def same_numel(a: TensorType, b: TensorType, same: Same) -> bool:
+    """Equal numbers of elements by form, or dim by dim where guards tell that sizes agree."""
+    x, y = product(a.shape), product(b.shape)
+    if x is y or same(x, y):
+        return True
+    left, right = ([n for n in t.shape if int_value(n) != 1] for t in (a, b))
+    return len(left) == len(right) and all(map(same, left, right))
 
 
 def _permute(c: Case) -> Types:

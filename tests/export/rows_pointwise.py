@@ -92,6 +92,9 @@ BINARY = [
     "logaddexp",
 ]
 
+LATTICE = torch.arange(-300, 300).reshape(60, 10) * 0.0723
+"""Whose quotients by 0.0723 are near whole numbers, and on either side of them before they are rounded."""
+
 ROWS: list[Row] = [
     *((n, getattr(torch, n, None) or getattr(F, n), (X,)) for n in UNARY),
     *((n, getattr(torch, n), (X.abs() + 1.01,)) for n in POSITIVE),
@@ -113,6 +116,43 @@ ROWS: list[Row] = [
         "float_division",
         lambda a: (torch.div(a, 0.7, rounding_mode="trunc"), torch.div(a, 0.7, rounding_mode="floor")),
         (X,),
+    ),
+    (
+        "half_division_by_one",
+        lambda a, one: tuple(torch.div(a, y, rounding_mode="trunc") for y in (one, one[0], 0.0723, a.flip(0))),
+        (LATTICE.half(), torch.tensor([0.0723]).half()),
+    ),
+    (
+        "half_division_by_one_bf16",
+        lambda a, one: (torch.div(a, one, rounding_mode="trunc"), torch.div(a, one[0], rounding_mode="trunc")),
+        (LATTICE.bfloat16(), torch.tensor([0.0723]).bfloat16()),
+    ),
+    *(
+        (
+            f"ldexp_{kind}",
+            lambda x, e: (torch.ldexp(x, e), torch.ldexp(x.double(), e), torch.ldexp(x.sum(), e)),
+            (x, e.mT),
+        )
+        for kind, x, e in (
+            ("half", X.half(), torch.tensor([[0, 3, -20, 2**31 - 1]]).int()),
+            ("bf16", X.bfloat16(), torch.tensor([[255, 7, 0, 130]], dtype=torch.uint8)),
+            ("wrapped", X, torch.tensor([[2**32 + 1, -(2**40), 200, -140]])),
+        )
+    ),
+    ("ldexp_far", torch.ldexp, (X.double() * 2.0**-1000, torch.tensor([[2000, -60, -73, 1070]]).mT)),
+    (
+        "ldexp_of_a_half_power",
+        lambda x, e: (torch.ldexp(x.double(), e), torch.ldexp(x, e)),
+        (X, torch.tensor(1.3).half()),
+    ),
+    (
+        "bce_dtypes",
+        lambda x, t: (
+            F.binary_cross_entropy_with_logits(x, t.half(), reduction="none"),
+            F.binary_cross_entropy_with_logits(x.bfloat16(), t, pos_weight=t[0] + 1),
+            F.binary_cross_entropy_with_logits(x, t.double(), weight=t, reduction="sum"),
+        ),
+        (X, X.sigmoid()),
     ),
     ("bool_arithmetic", lambda a: (a + a, a * a, a + 1, a.sum(), a.float()), (BOOL,)),
     ("bitwise", lambda a, b: (a & b, a | b, a ^ b, ~a, a << 2, a >> 1), (WHOLE, WHOLE.flip(0))),

@@ -164,6 +164,21 @@ def test_chains_of_views() -> None:
     assert kinds(exported) == ["reshape"]
 
 
+class ReshapedTwice(nn.Module):
+    """Reshapes that are right by a condition each, which do not add up to one that the verifier knows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.cat([x, x.flip(0)], -1)
+        z = y.reshape(y.shape[::-1])
+        z.flatten().add_(z.flatten())
+        z.mul_(2)
+        return y
+
+
+def test_reshapes_that_are_right_by_conditions_of_their_own_stay_two() -> None:
+    check(ReshapedTwice().eval(), (torch.randn(8, 4, 2),), ({0: Dim.DYNAMIC},))
+
+
 def test_dead_ops_are_left_out() -> None:
     exported = to_graphs(lambda x: (x.sort(0), x + 1)[1], (torch.randn(3),))
     assert kinds(exported) == ["add"]

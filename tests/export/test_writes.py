@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -332,6 +333,49 @@ def test_strides_of_one_row_decide_nothing(given: torch.memory_format) -> None:
     exported = check(_joined_and_written, (x,), ({2: Dim.DYNAMIC},), [(x[:, :, :2].clone(),)])
     with pytest.raises(ReferenceFailure, match=r"guard .* != 1 fails"):
         ours(exported, (torch.randn(1, 2, 1, 1).to(memory_format=given),))
+
+
+def _contiguous_and_written(x: torch.Tensor) -> torch.Tensor:
+    y = torch.cat([x, x.flip(0)], -1)
+    y.contiguous().mul_(0.5)
+    return y
+
+
+def _by_strides(x: torch.Tensor) -> torch.Tensor:
+    y = torch.cat([x, x.flip(0)], -1)
+    return y * 2 if y.is_contiguous() else y
+
+
+def _by_the_first_stride(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if torch.cat([x, x], -1).stride(-1) == 1 else x
+
+
+@pytest.mark.parametrize("given", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("function", [_contiguous_and_written, _by_strides, _by_the_first_stride])
+def test_questions_about_strides_that_decide_nothing_are_refused(
+    function: Callable[[torch.Tensor], torch.Tensor], given: torch.memory_format
+) -> None:
+    """torch notes nothing of contiguous() where it gives its tensor back, nor of what was asked of strides."""
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(function, (torch.randn(5, 2, 1, 1).to(memory_format=given),))
+    assert caught.value.what == (
+        "what forward gives depends on the strides of dimensions of size 1, which are the caller's choice"
+    )
+    assert caught.value.where is not None
+    assert caught.value.where.source in inspect.getsource(function)
+    assert caught.value.fix == "ask for shapes instead of strides, and call .clone() on what is written in place"
+    check(function, (torch.randn(5, 2, 3, 1).to(memory_format=given),), None, [])
+
+
+def test_a_grey_image_may_be_asked_for_its_strides() -> None:
+    """Where both layouts give the same, the module exports."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2 if x.is_contiguous() else x * 2.0
+        y.contiguous().relu_()
+        return y.reshape(y.shape[0], -1)
+
+    check(function, (torch.randn(2, 1, 6, 6),))
 
 
 def _through_a_moved_dimension(x: torch.Tensor) -> tuple[torch.Tensor, ...]:

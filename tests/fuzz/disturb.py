@@ -4,9 +4,9 @@ The result of each inexact op is changed by about an ulp of its dtype, and so ar
 numbers up: what that does to a result is how much of it is not determined. Ops that move, compare or select values are
 left alone: they are exact everywhere. The sum of k equal numbers errs the same way k times: results of such ops are
 changed by sqrt(k) / 4 ulps. gelu is taken apart: where 1 + tanh(y) cancels, an ulp of tanh is many of the result.
-So are addcmul, addcdiv and lerp, whose product may be rounded before it is added, and log_softmax, whose logarithm of
-about 1 is the rounding of a sum. Resizing reads at places that are rounded: it has the ulps of its largest element, as
-many as the image is long. Prefix sums may err the same way at each step.
+So are logaddexp, whose two parts may cancel, addcmul, addcdiv and lerp, whose product may be rounded before it is
+added, and log_softmax, whose logarithm of about 1 is the rounding of a sum. Resizing reads at places that are rounded:
+it has the ulps of its largest element, as many as the image is long. Prefix sums may err the same way at each step.
 Products of many numbers are taken in other orders, which decide whether they overflow. Every other run has norms as
 float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise. Attention of half types
 has other operands: a GPU rounds its probabilities to their type, as flash attention does, where eager on a CPU may
@@ -175,7 +175,21 @@ def _log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor
     return (shifted - shifted.exp().sum(dim, keepdim=True).log()).to(torch.float32 if half_to_float else x.dtype)
 
 
-PARTS = {"gelu": _gelu, "addcmul": _addcmul, "addcdiv": _addcdiv, "lerp": _lerp, "_log_softmax": _log_softmax}
+def _logaddexp(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    largest = torch.maximum(x, y)
+    wide = largest.float() if largest.dtype in HALF else largest
+    rest = -(x - y).to(wide.dtype).abs()
+    return torch.where(rest.isnan(), largest, wide + rest.exp().log1p()).to(largest.dtype)
+
+
+PARTS = {
+    "logaddexp": _logaddexp,
+    "gelu": _gelu,
+    "addcmul": _addcmul,
+    "addcdiv": _addcdiv,
+    "lerp": _lerp,
+    "_log_softmax": _log_softmax,
+}
 
 
 class _HalfAttention(TorchFunctionMode):

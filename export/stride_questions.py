@@ -1,0 +1,53 @@
+"""What a model asks of strides while it is traced. The answer leaves no trace: of x.contiguous(), where x is
+contiguous, torch notes nothing, and of x.is_contiguous() only what the model does behind it.
+
+A tensor that is both row-major and channels_last, because sizes are 1, has strides that are the caller's choice, and
+eager mode lays out what it makes of one by them: a model that asks may then do something else.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from types import FrameType
+from typing import Any
+
+import torch.nn
+from torch.overrides import TorchFunctionMode
+
+from hardtack.export.errors import SourceLine
+from hardtack.export.origin import frame_line, is_own, is_users
+
+_NN = torch.nn.__path__[0]
+
+_QUESTIONS = ("is_contiguous", "stride")
+_COPIES = ("contiguous", "to")
+"""Methods that give a tensor back as it is, or a copy with other strides."""
+
+
+class StrideQuestions(TorchFunctionMode):
+    """Notes the first of each kind while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: SourceLine | None = None
+        self.copied: SourceLine | None = None
+        """Where one of _COPIES was called, which matters to who writes to what it gave."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "").lstrip("_")  # guard_lines.py puts a function of its own over a method
+        if name in _QUESTIONS and self.asked is None:
+            self.asked = _models_line()
+        elif name in _COPIES and self.copied is None and (name == "contiguous" or "memory_format" in (kwargs or {})):
+            self.copied = _models_line()
+        return func(*args, **(kwargs or {}))
+
+
+def _models_line() -> SourceLine | None:
+    """The line of the model or of torch.nn that calls right now, through nothing but the modes of torch's tracer."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (is_own(frame.f_code.co_filename) or frame.f_code.co_name == "__torch_function__"):
+        frame = frame.f_back
+    if frame is None or not (is_users(frame.f_code.co_filename) or frame.f_code.co_filename.startswith(_NN)):
+        return None
+    return frame_line(traceback.FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
