@@ -44,6 +44,8 @@ class Walk:
         self.env: dict[Node, Any] = {}
         self.node: Node | None = None
         self._without: set[Node] = set()
+        self._otherwise: set[Node] = set()
+        """What has, or is made of what has, another dtype than torch states."""
 
     def run(self, nodes: Iterable[Node]) -> None:
         """Convert every node but placeholders and output."""
@@ -121,6 +123,7 @@ class Walk:
     def _call(self, node: Node, name: str) -> Any:
         if node.target is operator.getitem:
             found = self.operand(node.args[0])[node.args[1]]
+            self._otherwise.update({node} if node.args[0] in self._otherwise else ())
             if found is None and node.users:
                 raise Refusal(f"output {node.args[1]} of {node.args[0]} is not supported, only its others are")
             return found
@@ -145,7 +148,12 @@ class Walk:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and value.dtype.is_complex:
             return complex_result(b, name, args, kwargs)
-        return convert(b, *args, **({"walk": self} if name in NEEDS_WALK else {}), **kwargs)
+        found = convert(b, *args, **({"walk": self} if name in NEEDS_WALK else {}), **kwargs)
+        if name in _STATED_OTHERWISE or self._otherwise.intersection(node.all_input_nodes):
+            self._otherwise.add(node)
+        else:
+            _check(found, b.stated)
+        return found
 
     def _begin(self, node: Node, name: str) -> None:
         """What the builder says of the ops that it makes from now on."""
@@ -181,6 +189,22 @@ class Walk:
             return self.sizes.of(size)
         except Refusal:
             return const(1)
+
+
+def _check(found: Any, stated: tuple[TensorType | None, ...]) -> None:
+    """ValueError unless each result has the dtype, the rank and the constant sizes that torch states."""
+    values = found if isinstance(found, (tuple, list)) else (found,)
+    for value, type_ in zip(values, stated, strict=False):
+        if not isinstance(value, Value) or type_ is None:
+            continue
+        sizes = [(int_value(a), int_value(b)) for a, b in zip(value.shape, type_.shape, strict=False)]
+        apart = any(a != b for a, b in sizes if a is not None and b is not None)
+        if value.dtype is not type_.dtype or value.rank != len(type_.shape) or apart:
+            raise ValueError(f"a result of {TensorType(value.dtype, value.shape)}, and torch states {type_}")
+
+
+_STATED_OTHERWISE = frozenset({"aten.native_group_norm.default", "aten.native_layer_norm.default"})
+"""Ops of which torch states another dtype than eager gives: these moments of half types are f32."""
 
 
 NEEDS_WALK = frozenset(

@@ -91,7 +91,9 @@ def _leaky_relu(b: Builder, x: Value, negative_slope: Any = 0.01) -> Value:
 @converts("aten.prelu.default", "aten._prelu_kernel.default")
 def _prelu(b: Builder, x: Value, weight: Value) -> Value:
     """weight has one entry, or one a channel (dim 1)."""
-    if weight.rank == 1 and x.rank > 1:
+    if x.rank == 0:
+        weight = b.reshape(weight, ())
+    elif weight.rank == 1 and x.rank > 1:
         weight = b.reshape(weight, (weight.shape[0], *([1] * (x.rank - 2))))
     return b.where(b.pw("gt", x, 0.0), x, b.pw("mul", x, weight), x.dtype)
 

@@ -45,8 +45,11 @@ def nary(b: Builder, kind: str, *args: Arg, promotion: KIND = KIND.DEFAULT) -> V
 
 
 def scaled(b: Builder, kind: str, x: Arg, y: Arg, dtype: DType) -> Value:
-    """A product or quotient in `dtype`. With a half type a number counts as it is, in f32, as in torch; every other op
-    takes the nearest value of the half type."""
+    """A product or quotient in `dtype`. With a half type the second operand counts as it is, in f32, if it is a number,
+    as in torch; the first and those of every other op are the nearest value of the half type.
+    """
+    if isinstance(x, Value) and dtype.is_half:
+        x = b.to(x, dtype)
     if not dtype.is_half or all(_of_half(a, dtype) for a in (x, y)):
         return b.pw(kind, x, y, dtype=dtype)
     return b.to(b.pw(kind, x, y, dtype=DType.F32), dtype)

@@ -123,6 +123,11 @@ ROWS: list[Row] = [
         (LATTICE.half(), torch.tensor([0.0723]).half()),
     ),
     (
+        "one_number_on_either_side_of_halves",
+        lambda x, s: (s * x, s / x, x * s, x / s, torch.div(s, x, rounding_mode="floor"), torch.fmod(s, x)),
+        (LATTICE.half() + 1, torch.tensor(1.2345678)),
+    ),
+    (
         "half_division_by_one_bf16",
         lambda a, one: (torch.div(a, one, rounding_mode="trunc"), torch.div(a, one[0], rounding_mode="trunc")),
         (LATTICE.bfloat16(), torch.tensor([0.0723]).bfloat16()),

@@ -22,6 +22,10 @@ OTHERS: dict[str, Callable[[torch.Tensor], Any]] = {
     "normalize": lambda x: F.normalize(x, dim=0),
     "cosine": lambda x: F.cosine_similarity(x, x * 2, dim=0),
     "norms": lambda x: tuple(torch.linalg.vector_norm(x, p) for p in (0, 1, 2, 3, math.inf, -math.inf)),
+    "activations": lambda x: (
+        F.prelu(x, torch.tensor([0.25], dtype=x.dtype)),
+        *(f(x) for f in (F.celu, F.hardswish, F.softshrink, F.logsigmoid, F.mish, F.gelu, F.softsign, F.hardtanh)),
+    ),
     "kthvalue": lambda x: x.kthvalue(1, 0),
     "losses": lambda x: (F.mse_loss(x, x * 2), F.l1_loss(x, x * 2), F.huber_loss(x, x * 2), F.smooth_l1_loss(x, x * 2)),
     "divergence": lambda x: F.kl_div(x, x.softmax(0), reduction="sum"),

@@ -7,6 +7,7 @@ changed by sqrt(k) / 4 ulps. gelu is taken apart: where 1 + tanh(y) cancels, an 
 So are logaddexp, whose two parts may cancel, addcmul, addcdiv and lerp, whose product may be rounded before it is
 added, and log_softmax, whose logarithm of about 1 is the rounding of a sum. Resizing reads at places that are rounded:
 it has the ulps of its largest element, as many as the image is long. Prefix sums may err the same way at each step.
+Fourier transforms err by ulps of their largest number, and batch norms have their moments as sums in pairs.
 Products of many numbers are taken in other orders, which decide whether they overflow. Every other run has norms as
 float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise. Attention of half types
 has other operands: a GPU rounds its probabilities to their type, as flash attention does, where eager on a CPU may
@@ -96,6 +97,8 @@ class Disturbed(TorchDispatchMode):
             args = (self._reordered(*args[:2]), *args[1:])
         if name in WIDER and self._wider:
             return _in_double(func, args, kwargs or {})
+        if name == "native_batch_norm" and self._wider and args[3] is None and args[5]:
+            return _batch_norm(*args)
         in_place = name.endswith("_") and not name.endswith("__")
         if name in ADDING and not in_place:
             args = tree_map_only(torch.Tensor, self._changed, args)
@@ -109,6 +112,8 @@ class Disturbed(TorchDispatchMode):
         if name.startswith(RESIZED) and out.numel() and out.dtype not in HALF:  # those are resized in f32
             largest = args[0].nan_to_num(0, 0, 0).abs().amax()
             out = out + largest * (self._factor(out, max(args[0].shape)) - 1)
+        if name.startswith("_fft") and out.numel():  # each result adds up all that there is
+            return self._transformed(out)
         if name in GAMMAS and out.numel():
             out = out + (self._factor(out) - 1)
         terms = _terms(args, out) if name in ADDING else 0
@@ -117,6 +122,12 @@ class Disturbed(TorchDispatchMode):
 
     def _changed(self, x: torch.Tensor, more: float = 1.0) -> torch.Tensor:
         return x * self._factor(x, more) if x.dtype in ULP and x.numel() else x
+
+    def _transformed(self, x: torch.Tensor) -> torch.Tensor:
+        """A Fourier transform that errs by ulps of its largest number."""
+        parts = torch.view_as_real(x) if x.is_complex() else x
+        changed = parts + parts.nan_to_num(0, 0, 0).abs().amax() * (self._factor(parts) - 1)
+        return torch.view_as_complex(changed) if x.is_complex() else changed
 
     def _reordered(self, x: torch.Tensor, dim: int | None = None) -> torch.Tensor:
         """With what a product over `dim`, or over all dimensions, takes in another order."""
@@ -144,6 +155,21 @@ def _in_double(func: Any, args: Any, kwargs: Any) -> Any:
     given = [a for a in tree_leaves(args) if isinstance(a, torch.Tensor)]
     out = func(*tree_map_only(torch.Tensor, torch.Tensor.double, args), **kwargs)
     return tree_map_only(torch.Tensor, lambda x: x.to(given[0].dtype), out)
+
+
+def _batch_norm(
+    x: torch.Tensor, weight: Any, bias: Any, mean: None, var: None, training: bool, momentum: float, eps: float
+) -> tuple[torch.Tensor, ...]:
+    """By moments that are added up in pairs: of float64 eager adds the squares up one behind the other."""
+    dims, shape = [d for d in range(x.dim()) if d != 1], [-1 if d == 1 else 1 for d in range(x.dim())]
+    wide = x.float() if x.dtype in HALF else x
+    middle = wide.mean(dims)
+    apart = wide - middle.view(shape)
+    inverse = (apart.square().mean(dims) + eps).rsqrt()
+    out = apart * inverse.view(shape)
+    out = out if weight is None else out * weight.view(shape)
+    out = out if bias is None else out + bias.view(shape)
+    return out.to(x.dtype), middle, inverse
 
 
 def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:

@@ -31,6 +31,22 @@ def test_eager_itself_is_right() -> None:
     assert verdict(program("x0.softmax(-1)", "v0 @ v0.mT"), lambda t: t) is None
 
 
+def test_moments_that_are_more_exact_than_eagers_are_right() -> None:
+    """Of float64, eager's batch norm adds the squares up one behind the other, and is 20 ulps off."""
+    p = program("x0.floor()", "F.instance_norm(v0)", dtype="float64", shape=(1, 1, 29, 29))
+    x = p.arguments()[0].floor()
+    apart = x - x.mean()
+    assert verdict(p, lambda _: apart / (apart.square().mean() + 1e-5).sqrt()) is None
+    assert verdict(p, lambda _: apart / (apart.square().mean() + torch.tensor(1e-5).double()).sqrt()) is not None
+
+
+def test_a_transform_is_as_exact_as_its_largest_number() -> None:
+    """sin(pi), which is no 0 in eager's transform."""
+    p = program("torch.view_as_real(torch.fft.rfft(torch.eye(66).reshape(33, 132)))", "v0 + x0[0, 0] * 0")
+    assert verdict(p, lambda t: t + 5e-8) is None
+    assert verdict(p, lambda t: t + 1e-5) is not None
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_another_order_of_additions_is_right(dtype: str) -> None:
     p = program("x0.sum(-1)", dtype=dtype)

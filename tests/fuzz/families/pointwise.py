@@ -59,7 +59,7 @@ FUNCTIONS = table(
     torch.isnan({a})
     torch.isinf({a})
     torch.isfinite({a})
-    torch.signbit({a})
+    torch.signbit({a}.nan_to_num(0))
     torch.logical_not({a})
     torch.polar({a}.abs(), {a}).real
     torch.complex({a}, {a} * 0.5).abs()
@@ -131,7 +131,7 @@ ARITHMETIC = table(
     torch.atan2({a}, {same})
     torch.hypot({a}, {b})
     torch.nextafter({a}, {b})
-    torch.copysign({a}, {b})
+    torch.copysign({a}, {b}.nan_to_num(0))
     torch.copysign({a}, -1.0)
     torch.pow({a}.abs() + 0.2, {b})
     torch.pow({a}, 2)
