@@ -4,10 +4,10 @@ The result of each inexact op is changed by about an ulp of its dtype, and so ar
 numbers up: what that does to a result is how much of it is not determined. Ops that move, compare or select values are
 left alone: they are exact everywhere. The sum of k equal numbers errs the same way k times: results of such ops are
 changed by sqrt(k) / 4 ulps. gelu is taken apart: where 1 + tanh(y) cancels, an ulp of tanh is many of the result.
-So are logaddexp, whose two parts may cancel, addcmul, addcdiv and lerp, whose product may be rounded before it is
-added, and log_softmax, whose logarithm of about 1 is the rounding of a sum. Resizing reads at places that are rounded:
-it has the ulps of its largest element, as many as the image is long. Prefix sums may err the same way at each step.
-Fourier transforms err by ulps of their largest number, and batch norms have their moments as sums in pairs.
+So are logaddexp, whose two parts may cancel, addcmul, addcdiv, lerp and sums with alpha, whose product may be rounded
+before it is added, and log_softmax, whose logarithm of about 1 is the rounding of a sum. Resizing reads at places that
+are rounded: it has the ulps of its largest element, as many as the image is long. Prefix sums may err the same way at
+each step. Fourier transforms err by ulps of their largest number, and batch norms have their moments as sums in pairs.
 Products of many numbers are taken in other orders, which decide whether they overflow. Every other run has norms as
 float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise. Attention of half types
 has other operands: a GPU rounds its probabilities to their type, as flash attention does, where eager on a CPU may
@@ -92,6 +92,10 @@ class Disturbed(TorchDispatchMode):
         if name.removesuffix("_") in PARTS:
             with self:
                 out = PARTS[name.removesuffix("_")](*args, **(kwargs or {}))
+            return args[0].copy_(out) if name.endswith("_") else out
+        if (kwargs or {}).get("alpha", 1) != 1 and name.removesuffix("_") in ("add", "sub", "rsub"):
+            with self:
+                out = _scaled_sum(name.removesuffix("_"), *args, **(kwargs or {}))
             return args[0].copy_(out) if name.endswith("_") else out
         if name == "prod":
             args = (self._reordered(*args[:2]), *args[1:])
@@ -180,6 +184,15 @@ def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     else:
         part = (math.sqrt(2 / math.pi) * (y + 0.044715 * y * y * y)).tanh()
     return (y * 0.5 * (part + 1)).to(x.dtype)
+
+
+def _scaled_sum(name: str, x: torch.Tensor, y: Any, *, alpha: float) -> torch.Tensor:
+    """x and alpha * y, which is rounded before it is added, or is not."""
+    dtype = torch.result_type(x, y)
+    if dtype in HALF:
+        x, y = (t.float() if isinstance(t, torch.Tensor) else t for t in (x, y))
+    out = {"add": lambda: x + y * alpha, "sub": lambda: x - y * alpha, "rsub": lambda: y - x * alpha}[name]()
+    return out.to(dtype)
 
 
 def _addcmul(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: float = 1) -> torch.Tensor:
