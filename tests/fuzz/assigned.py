@@ -6,10 +6,10 @@ way; the value is broadcast and converted on its way. Each combination is a prog
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from tests.fuzz.cases import case
+from tests.fuzz.combinations import combination, in_turn, number_of
 from tests.fuzz.families.forms import rows
 from tests.fuzz.program import Program
 
@@ -115,33 +115,25 @@ KINDS = ("auto", "open", "named", "")
 EXAMPLES = (6, 3, 4, 9)
 ROWS = (0, 1, 2, 3, 5, 7)
 
-COUNT = math.prod(map(len, (INDICES, VALUES, STATEMENTS)))
-_STRIDE = 7919
-"""Prime to COUNT: seeds next to each other are combinations far from each other."""
+COUNT = number_of(STATEMENTS, VALUES, INDICES)
 
 
 def assigned(seed: int) -> Program:
     """The program of a seed: COUNT of them, then the same again in another dtype, with another example."""
-    turn, k = divmod(seed, COUNT)
-    k = k * _STRIDE % COUNT
-    rest, at = divmod(k, len(INDICES))
-    statement, value = divmod(rest, len(VALUES))
-    dtype = DTYPES[(seed + turn) % len(DTYPES)]
-    tensors_alone = "index_put_" in STATEMENTS[statement] and not INDICES[at].startswith(
-        ("p", "torch.", "x0 ", "x0[:, 0]")
-    )
-    index = "p0" if tensors_alone else INDICES[at]
-    text = STATEMENTS[statement].replace("{x}", VALUES[value]).replace("{i}", index)
-    shape = SHAPES[(seed // 5 + turn) % len(SHAPES)]
+    turn, (statement, value, index) = combination(seed, STATEMENTS, VALUES, INDICES)
+    dtype, shape = in_turn(DTYPES, seed + turn), in_turn(SHAPES, seed // 5 + turn)
+    if "index_put_" in statement and not index.startswith(("p", "torch.", "x0 ", "x0[:, 0]")):
+        index = "p0"  # it takes tensors alone
+    text = statement.replace("{x}", value).replace("{i}", index)
     tensors = f"x0[{shape}]{dtype} x1[2]{dtype} p0[3]i64<3 p1[3]i64<5 p2[5]bool"
     found = case(f"{tensors} : x0.clone(); {text} -> v0{'' if text.startswith('!') else ', v1'}", seed)
-    kind = KINDS[(seed // len(DTYPES) + turn) % len(KINDS)]
+    kind = in_turn(KINDS, seed // len(DTYPES) + turn)
     used = " ".join(line.text for line in found.lines)
     return replace(
         found,
         inputs=tuple(i for i in found.inputs if i.name in used),
         weights=tuple(w for w in found.weights if w.name in used),
-        sizes=(("n", EXAMPLES[(seed // 3 + turn) % len(EXAMPLES)]),),
+        sizes=(("n", in_turn(EXAMPLES, seed // 3 + turn)),),
         dynamic=kind,
         rows=tuple((("n", n),) for n in ROWS) if kind else (),
     )

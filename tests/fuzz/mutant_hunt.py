@@ -56,7 +56,8 @@ class Hunted:
         drawn = f"{self.programs} programs, {self.different} of them different"
         if self.seed is None:
             return f"{self.mutant.name:34s} not found in {drawn}: {self.mutant.what}"
-        found = f"found as {self.kind} after {drawn} (seed {self.seed}, {self.mutant.way})"
+        way = f"{self.mutant.way}{f', --{self.mutant.sweep}' if self.mutant.sweep else ''}"
+        found = f"found as {self.kind} after {drawn} (seed {self.seed}, {way})"
         return f"{self.mutant.name:34s} {found}: {self.mutant.what}\n    {' '.join(self.text.split())[:200]}"
 
 
@@ -76,10 +77,13 @@ def copy_with(mutant: Mutant, folder: Path) -> None:
 
 
 class Hunter:
-    """Hunts mutants side by side: each round draws programs once for all that are not found yet."""
+    """Hunts mutants side by side: each round draws programs once for all that are not found yet.
 
-    def __init__(self, folder: Path, *, jobs: int, seconds: float, out: TextIO) -> None:
-        self._folder, self._jobs, self._seconds, self._out = folder, jobs, seconds, out
+    sweep: whose programs, as Mutant has it.
+    """
+
+    def __init__(self, folder: Path, *, jobs: int, seconds: float, out: TextIO, sweep: str = "") -> None:
+        self._folder, self._jobs, self._seconds, self._out, self._sweep = folder, jobs, seconds, out, sweep
 
     def run(self, mutants: Sequence[Mutant], *, most: int, seed: int) -> list[Hunted]:
         """One Hunted for each mutant, in its order; each is written as it is found."""
@@ -89,7 +93,7 @@ class Hunter:
             left = [h.mutant for h in hunted.values() if h.seed is None]
             if not left:
                 break
-            touched = sieve(left, seeds, jobs=self._jobs, seconds=self._seconds)
+            touched = sieve(left, seeds, sweep=self._sweep, jobs=self._jobs, seconds=self._seconds)
             for mutant in sorted(left, key=lambda m: len(touched[m.name])):
                 found = self._round(hunted[mutant.name], seeds, touched[mutant.name])
                 hunted[mutant.name] = found
@@ -116,10 +120,10 @@ class Hunter:
         """Runs programs; the first seed that fails, how, and what it says."""
         left = list(seeds)
         while left:
-            records = _models(self._package(mutant), mutant.way, left, self._jobs)
+            records = _models(self._package(mutant), mutant, left, self._jobs)
             for record in sorted((r for r in records if r["kind"] in FOUND), key=lambda r: int(str(r["seed"]))):
                 at = int(str(record["seed"]))
-                plain = _models(None, mutant.way, [at], 1)[0]
+                plain = _models(None, mutant, [at], 1)[0]
                 if plain["kind"] == "right":
                     return at, str(record["kind"]), str(record["text"])
                 self._out.write(f"seed {at} is {plain['kind']} without {mutant.name!r}, too: {plain['text']}\n")
@@ -134,9 +138,10 @@ class Hunter:
         return folder
 
 
-def _models(package: Path | None, way: str, seeds: Sequence[int], jobs: int) -> list[dict[str, object]]:
-    """Outcomes up to the first failure, of the project or of another package of it."""
-    flags = {"graph": ["--graph"], "interpreter": ["--interpreter"]}.get(way, [])
+def _models(package: Path | None, mutant: Mutant, seeds: Sequence[int], jobs: int) -> list[dict[str, object]]:
+    """Outcomes up to the first failure, of the project or of another package of it, run as the mutant's are."""
+    flags = {"graph": ["--graph"], "interpreter": ["--interpreter"]}.get(mutant.way, [])
+    flags += [f"--{mutant.sweep}"] if mutant.sweep else []
     with tempfile.TemporaryDirectory(prefix="hardtack_mutant_") as name:
         log = Path(name) / "found.jsonl"
         arguments = ["models", *flags, "--stop", "--jobs", str(jobs), "--seeds", ",".join(map(str, seeds))]
@@ -160,8 +165,11 @@ def run_mutants(names: Sequence[str], *, most: int, jobs: int, seed: int, second
     chosen = [m for m in MUTANTS if not names or any(n in m.name for n in names)]
     if not chosen:
         raise SystemExit(f"no such mutant; there are: {', '.join(m.name for m in MUTANTS)}")
+    found: list[Hunted] = []
     with tempfile.TemporaryDirectory(prefix="hardtack_mutants_") as folder:
-        found = Hunter(Path(folder), jobs=jobs, seconds=seconds, out=out).run(chosen, most=most, seed=seed)
+        for sweep in dict.fromkeys(m.sweep for m in chosen):
+            hunter = Hunter(Path(folder), jobs=jobs, seconds=seconds, out=out, sweep=sweep)
+            found += hunter.run([m for m in chosen if m.sweep == sweep], most=most, seed=seed)
     lost = sum(h.seed is None for h in found)
     out.write(f"{len(chosen)} mutants, {lost} not found\n")
     return 1 if lost else 0

@@ -17,7 +17,7 @@ class Mutant:
     """what: the fault in words. way: how programs are run. edits: words of the file, and what replaces them.
 
     calls: of a kernel template, what a kernel has in its text that may run the changed words. captures: the words run
-    while a program is captured.
+    while a program is captured. sweep: whose programs are drawn, one of SWEEPS; random ones if there is none.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Mutant:
     edits: tuple[tuple[str, str], ...]
     calls: str = ""
     captures: bool = False
+    sweep: str = ""
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -330,6 +331,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/small_runs.py",
         (("order = contract_order(leaf)\n", "order = tuple(range(leaf.dim()))\n"),),
         captures=True,
+        sweep="writes",
     ),
     Mutant(
         "views by schemas alone",
@@ -338,6 +340,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/aliases.py",
         (("[x for x in operands if _memory(x) & _memory(node)]", "[]"),),
         captures=True,
+        sweep="writes",
     ),
     Mutant(
         "sizes fixed by a condition as literals",
@@ -346,6 +349,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/literal_sizes.py",
         ((" and not expression.is_number and _stays(made, given):", " and not expression.is_number:"),),
         captures=True,
+        sweep="writes",
     ),
     Mutant(
         "one of two layouts",
@@ -354,6 +358,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/small_runs.py",
         (("if others else inputs", "if False else inputs"),),
         captures=True,
+        sweep="writes",
     ),
     Mutant(
         "moved dimensions as reshapes",
@@ -362,6 +367,46 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/written_reshapes.py",
         (('        torch.empty_strided(sizes, strides, device="meta").view(wanted)  # type: ignore[arg-type]\n', ""),),
         captures=True,
+        sweep="writes",
+    ),
+    Mutant(
+        "one number first as it is",
+        "a number of another type before a half tensor is not rounded to the half type",
+        "graph",
+        "export/convert_pointwise.py",
+        (("    if isinstance(x, Value) and dtype.is_half:\n", "    if False:\n"),),
+        sweep="dtypes",
+    ),
+    Mutant(
+        "division by one number rounded twice",
+        "a quotient of half types by one number is rounded before its fraction is cut",
+        "graph",
+        "export/convert_pointwise.py",
+        (("if result.is_half and _is_one(y):", "if False:"),),
+        sweep="dtypes",
+    ),
+    Mutant(
+        "ldexp as a product",
+        "ldexp of floats and integers is a product with a power in float32",
+        "graph",
+        "export/decompose.py",
+        (
+            (
+                "    if x.is_floating_point() and not exponent.is_floating_point() and exponent.dtype",
+                "    if exponent.dtype is None and exponent.dtype",
+            ),
+        ),
+        captures=True,
+        sweep="dtypes",
+    ),
+    Mutant(
+        "questions about strides unheard",
+        "a model that asks for strides is not run with others that callers may give",
+        "graph",
+        "export/capture.py",
+        (("if where is not None and differs_by_strides(found.ep, module, prepared):", "if False:"),),
+        captures=True,
+        sweep="writes",
     ),
 )
 

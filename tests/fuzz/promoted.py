@@ -6,9 +6,8 @@ place another one.
 
 from __future__ import annotations
 
-import math
-
 from tests.fuzz.cases import case
+from tests.fuzz.combinations import combination, number_of
 from tests.fuzz.families.forms import rows
 from tests.fuzz.program import Program
 
@@ -99,21 +98,16 @@ OPS = rows("""
 DTYPES = ("", "f16", "bf16", "f64", "i64", "i32", "u8", "bool")
 OTHERS = (*(f"x1[3,4]{d}" for d in DTYPES), *(f"x1[]{d}" for d in DTYPES), "2", "-3", "0.5", "1e10", "True", "300")
 
-COUNT = math.prod(map(len, (OPS, DTYPES, OTHERS)))
-_STRIDE = 7919
-"""Prime to COUNT: seeds next to each other are combinations far from each other."""
+COUNT = number_of(OPS, OTHERS, DTYPES)
 
 
 def promoted(seed: int) -> Program:
     """The program of a seed: COUNT of them, then the same again with operands that trade places."""
-    turn, k = divmod(seed, COUNT)
-    rest, dtype = divmod(k * _STRIDE % COUNT, len(DTYPES))
-    op, other = divmod(rest, len(OTHERS))
-    given, text = OTHERS[other], OPS[op]
+    turn, (text, given, dtype) = combination(seed, OPS, OTHERS, DTYPES)
     tensor = given.startswith("x1")
     a, b = ("x1" if tensor else f"({given})"), "v0"
     if text.startswith("!") or turn % 2 == 0:
         a, b = b, a
     text = text.replace("{a}", a).replace("{b}", b)
     outputs = "v0" if text.startswith("!") else "v1"
-    return case(f"x0[3,4]{DTYPES[dtype]} {given if tensor else ''} : x0.clone(); {text} -> {outputs}", seed)
+    return case(f"x0[3,4]{dtype} {given if tensor else ''} : x0.clone(); {text} -> {outputs}", seed)

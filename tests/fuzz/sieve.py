@@ -33,6 +33,7 @@ from tests.fuzz.draw import draw
 from tests.fuzz.mutants import Mutant, changed, module_of, text_of
 from tests.fuzz.outcome import is_refusal
 from tests.fuzz.program import Program, build
+from tests.fuzz.sweeps import SWEEPS
 
 TOGETHER = 10
 BACKENDS: Mapping[str, Backend | None] = {"cpu": CppBackend(), "interpreter": TritonBackend("sm_90"), "graph": None}
@@ -51,18 +52,22 @@ class Sifted:
     touched: tuple[tuple[str, str], ...]
 
 
-def sieve(mutants: Sequence[Mutant], seeds: Sequence[int], *, jobs: int, seconds: float) -> dict[str, dict[int, str]]:
-    """Mutant -> each seed that may show it, in order, with DIFFERENT or the internal error that does.
+def sieve(
+    mutants: Sequence[Mutant], seeds: Sequence[int], *, sweep: str, jobs: int, seconds: float
+) -> dict[str, dict[int, str]]:
+    """Mutant -> each seed that may show it, in order, with DIFFERENT or the internal error that does. sweep: whose
+    programs the seeds are; random ones for "".
 
     A program with which a child dies or hangs may show each.
     """
     found: dict[int, dict[str, str]] = {}
     swaps = [swap(m) for m in mutants]
+    program = SWEEPS[sweep].program if sweep else draw
 
     def work(task: Any, send: Send) -> None:
         warnings.filterwarnings("ignore")
         for seed in task:
-            send(Sifted(seed, touched_by(draw(seed), swaps)))
+            send(Sifted(seed, touched_by(program(seed), swaps)))
 
     def on_end(ended: Ended) -> None:
         found.update((s.seed, dict(s.touched)) for s in ended.sent)

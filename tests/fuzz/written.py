@@ -6,10 +6,10 @@ seen by others; a compiler sees the strides of one example. Each combination is 
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from tests.fuzz.cases import case
+from tests.fuzz.combinations import combination, in_turn, number_of
 from tests.fuzz.families.forms import rows
 from tests.fuzz.program import Program
 
@@ -116,30 +116,23 @@ KINDS = ("auto", "open", "named", "auto", "")
 EXAMPLES = (5, 2, 3, 8)
 ROWS = ((0,), (1,), (2,), (3,), (4,), (7,))
 
-COUNT = math.prod(map(len, (TENSORS, SOURCES, VIEWS, VIEWS)))
-_STRIDE = 7919
-"""Prime to COUNT: seeds next to each other are combinations far from each other."""
+COUNT = number_of(TENSORS, SOURCES, VIEWS, VIEWS)
 
 
 def written(seed: int) -> Program:
     """The program of a seed: COUNT of them, then the same again with another write, example and result."""
-    turn, k = divmod(seed, COUNT)
-    k = k * _STRIDE % COUNT
-    rest, inner = divmod(k, len(VIEWS))
-    rest, outer = divmod(rest, len(VIEWS))
-    tensor, source = divmod(rest, len(SOURCES))
-    spec, layout = TENSORS[tensor].split()
-    write = WRITES[(seed + turn) % len(WRITES)].replace("{w}", "v2")
-    outputs, _, more = RESULTS[(seed // len(WRITES) + turn) % len(RESULTS)].partition(" -> ")
+    turn, (tensor, source, outer, inner) = combination(seed, TENSORS, SOURCES, VIEWS, VIEWS)
+    spec, layout = tensor.split()
+    write = in_turn(WRITES, seed + turn).replace("{w}", "v2")
+    outputs, _, more = in_turn(RESULTS, seed // len(WRITES) + turn).partition(" -> ")
     names = {"{y}": "v0", "{v}": "v1", "{w}": "v2"}
-    statements = [SOURCES[source], VIEWS[outer].replace("{a}", "v0"), VIEWS[inner].replace("{a}", "v1"), f"!v2{write}"]
+    statements = [source, outer.replace("{a}", "v0"), inner.replace("{a}", "v1"), f"!v2{write}"]
     statements += [s.removeprefix("v3 = ") for s in more.split("; ") if s]
     text = f"{spec} : {'; '.join(statements)} -> {outputs}"
     for name, value in names.items():
         text = text.replace(name, value)
     found = case(text, seed)
-    kind = KINDS[(seed + turn) % len(KINDS)]
-    example = EXAMPLES[(seed // 3 + turn) % len(EXAMPLES)]
+    kind, example = in_turn(KINDS, seed + turn), in_turn(EXAMPLES, seed // 3 + turn)
     return replace(
         found,
         inputs=tuple(replace(i, layout=layout) for i in found.inputs),
