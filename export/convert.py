@@ -45,7 +45,7 @@ class Walk:
         self.node: Node | None = None
         self._without: set[Node] = set()
         self._otherwise: set[Node] = set()
-        """What has, or is made of what has, another dtype than torch states."""
+        """What has another dtype than torch states: an op of _STATED_OTHERWISE, or what is made of its results."""
 
     def run(self, nodes: Iterable[Node]) -> None:
         """Convert every node but placeholders and output."""
@@ -123,9 +123,10 @@ class Walk:
     def _call(self, node: Node, name: str) -> Any:
         if node.target is operator.getitem:
             found = self.operand(node.args[0])[node.args[1]]
-            self._otherwise.update({node} if node.args[0] in self._otherwise else ())
             if found is None and node.users:
                 raise Refusal(f"output {node.args[1]} of {node.args[0]} is not supported, only its others are")
+            if node.args[0] in self._otherwise and _unlike(found, self._stated(node)):
+                self._otherwise.add(node)
             return found
         if isinstance(node.meta.get("val"), (bool, int, float)):
             return node.meta["val"]
@@ -149,10 +150,10 @@ class Walk:
         if isinstance(value, torch.Tensor) and value.dtype.is_complex:
             return complex_result(b, name, args, kwargs)
         found = convert(b, *args, **({"walk": self} if name in NEEDS_WALK else {}), **kwargs)
-        if name in _STATED_OTHERWISE or self._otherwise.intersection(node.all_input_nodes):
-            self._otherwise.add(node)
-        else:
-            _check(found, b.stated)
+        unlike = _unlike(found, b.stated)
+        if unlike and name not in _STATED_OTHERWISE and not self._otherwise.intersection(node.all_input_nodes):
+            raise ValueError(unlike)
+        self._otherwise.update({node} if unlike else ())
         return found
 
     def _begin(self, node: Node, name: str) -> None:
@@ -191,8 +192,8 @@ class Walk:
             return const(1)
 
 
-def _check(found: Any, stated: tuple[TensorType | None, ...]) -> None:
-    """ValueError unless each result has the dtype, the rank and the constant sizes that torch states."""
+def _unlike(found: Any, stated: tuple[TensorType | None, ...]) -> str:
+    """How the first result differs from what torch states, in dtype, rank or a constant size; "" if none does."""
     values = found if isinstance(found, (tuple, list)) else (found,)
     for value, type_ in zip(values, stated, strict=False):
         if not isinstance(value, Value) or type_ is None:
@@ -200,7 +201,8 @@ def _check(found: Any, stated: tuple[TensorType | None, ...]) -> None:
         sizes = [(int_value(a), int_value(b)) for a, b in zip(value.shape, type_.shape, strict=False)]
         apart = any(a != b for a, b in sizes if a is not None and b is not None)
         if value.dtype is not type_.dtype or value.rank != len(type_.shape) or apart:
-            raise ValueError(f"a result of {TensorType(value.dtype, value.shape)}, and torch states {type_}")
+            return f"a result of {TensorType(value.dtype, value.shape)}, and torch states {type_}"
+    return ""
 
 
 _STATED_OTHERWISE = frozenset({"aten.native_group_norm.default", "aten.native_layer_norm.default"})

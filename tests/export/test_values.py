@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
+from hardtack.codegen.ir.types import DType
 from hardtack.export import CaptureError, ExportError, InputSpecError, InternalError, UnsupportedOpError, to_graphs
 from hardtack.export.reference import ReferenceFailure
 from hardtack.export.registry import CONVERTERS
@@ -250,6 +251,25 @@ def test_our_own_bugs_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "x.sin() + 1" in source
     assert last == "  This is a bug of Hardtack: please report it with the traceback above"
     assert isinstance(caught.value.__cause__, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        (lambda b, x: b.to(x, DType.F64), "f64[4, 6]"),
+        (lambda b, x: b.unsqueeze(x, 0), "f32[1, 4, 6]"),
+        (lambda b, x: b.reshape(x, (6, 4)), "f32[6, 4]"),
+    ],
+)
+def test_a_conversion_that_gives_another_type_than_torch_states_is_ours(
+    wrong: Any, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CONVERTERS, "aten.sin.default", wrong)
+    with pytest.raises(InternalError) as caught:
+        to_graphs(lambda x: x.sin().sum(), (torch.randn(4, 6),))
+    assert str(caught.value).splitlines()[0] == (
+        f"the conversion of aten.sin.default failed with ValueError: a result of {found}, and torch states f32[4, 6]"
+    )
 
 
 def test_a_stand_in_leads_to_no_bug_report(monkeypatch: pytest.MonkeyPatch) -> None:
