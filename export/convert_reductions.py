@@ -42,7 +42,8 @@ def _mean(b: Builder, x: Value, dim: Any = None, keepdim: bool = False, *, dtype
 @converts("aten.any.default", "aten.any.dim", "aten.any.dims", "aten.all.default", "aten.all.dim", "aten.all.dims")
 def _any(b: Builder, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
     kind = "any" if ".any" in b.origin.op else "all"
-    return b.to(b.reduce(b.to(x, DType.BOOL), kind, dims_of(x, dim), keepdim), b.result.dtype)
+    none = isinstance(dim, (list, tuple)) and not dim  # over no dimension, where other reductions take () for all
+    return b.to(b.reduce(b.to(x, DType.BOOL), kind, [] if none else dims_of(x, dim), keepdim), b.result.dtype)
 
 
 def extreme(b: Builder, x: Value, kind: str, dims: Sequence[int], keepdim: bool) -> Value:

@@ -65,6 +65,11 @@ ROWS: list[Row] = [
     ),
     ("first_of_equals", lambda x: (x.argmax(2), x.argmin(2), x.max(2).indices), (WHOLE % 3,)),
     ("any_all", lambda x: ((x > 1).any(), (x > 0).all(1), (x > 2).any(2, keepdim=True)), (X,)),
+    (
+        "any_over_no_dimension",
+        lambda x: (x.any(()), x.all((), keepdim=True), x.any(dim=None), (x > 0).to(torch.uint8).all(())),
+        (X.round(),),
+    ),
     ("bool_extremes", lambda x: (x.max(), x.min(), x.amax(1), x.max(1).values, x.any(2)), (BOOL,)),
     (
         "variance",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz import assigned, idioms, promoted, written
+from tests.fuzz import assigned, idioms, promoted, reduced, written
 from tests.fuzz.program import Program
 
 
@@ -29,5 +29,6 @@ SWEEPS = {
     "sizes": Sweep(idioms.idiom, idioms.COUNT, idioms.COUNT),
     "writes": Sweep(written.written, written.COUNT, 20_000),
     "indices": Sweep(assigned.assigned, assigned.COUNT, assigned.COUNT),
+    "reductions": Sweep(reduced.reduced, reduced.COUNT, 20_000),
     "dtypes": Sweep(promoted.promoted, promoted.COUNT, promoted.COUNT),
 }

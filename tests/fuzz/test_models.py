@@ -42,9 +42,11 @@ def test_graphs_of_a_fixed_sample() -> None:
     check("graph", GRAPHS)
 
 
-@pytest.mark.parametrize(("sweep", "count"), [("sizes", 90), ("writes", 60), ("indices", 60), ("dtypes", 80)])
+@pytest.mark.parametrize(
+    ("sweep", "count"), [("sizes", 90), ("writes", 60), ("indices", 60), ("dtypes", 80), ("reductions", 80)]
+)
 def test_a_sample_of_each_sweep(sweep: str, count: int) -> None:
-    """Of the tables of idioms.py, written.py, assigned.py, promoted.py; `./dev fuzz models --graph` takes more."""
+    """Of the tables of idioms.py, written.py, assigned.py, promoted.py, reduced.py; `./dev fuzz models --graph` takes more."""
     programs = [SWEEPS[sweep].program(seed) for seed in SWEEPS[sweep].sample(count, 40)]
     found = outcomes(way_named("graph"), programs, seconds=SECONDS)
     failed = [f"{o.seed} {o.kind}, {o.way}: {o.text}" for o in found if o.failed]
