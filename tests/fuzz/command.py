@@ -22,6 +22,7 @@ examples
   ./dev fuzz models --writes --graph         writes in place through views of views, of tensors laid out in each way
   ./dev fuzz models --indices --graph        reads and writes by index, each form of one with each value
   ./dev fuzz models --reductions --graph     reductions, scans and sorts over each dimension, in each dtype
+  ./dev fuzz models --functions              functions of one tensor in each dtype, of infinities, NaN and zeros, too
   ./dev fuzz models --dtypes --graph         ops of two operands in each pair of dtypes
   ./dev fuzz models --interpreter            the GPU's kernels without a GPU
   ./dev fuzz models --show 17                the program of seed 17
@@ -58,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
         ("writes", "writes in place, by their views"),
         ("indices", "reads and writes by index, by what is written"),
         ("reductions", "reductions, scans and sorts, by their dimensions"),
+        ("functions", "functions of one tensor, by dtype, of special numbers"),
         ("dtypes", "ops of two, by the dtypes of their operands"),
     ):
         sweeps.add_argument(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz import assigned, idioms, promoted, reduced, written
+from tests.fuzz import assigned, functions, idioms, promoted, reduced, written
 from tests.fuzz.program import Program
 
 
@@ -30,5 +30,6 @@ SWEEPS = {
     "writes": Sweep(written.written, written.COUNT, 20_000),
     "indices": Sweep(assigned.assigned, assigned.COUNT, assigned.COUNT),
     "reductions": Sweep(reduced.reduced, reduced.COUNT, 20_000),
+    "functions": Sweep(functions.function, functions.COUNT, functions.COUNT),
     "dtypes": Sweep(promoted.promoted, promoted.COUNT, promoted.COUNT),
 }
