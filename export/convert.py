@@ -151,7 +151,8 @@ class Walk:
             return complex_result(b, name, args, kwargs)
         found = convert(b, *args, **({"walk": self} if name in NEEDS_WALK else {}), **kwargs)
         unlike = _unlike(found, b.stated)
-        if unlike and name not in _STATED_OTHERWISE and not self._otherwise.intersection(node.all_input_nodes):
+        other_dtypes = name in _STATED_OTHERWISE or bool(self._otherwise.intersection(node.all_input_nodes))
+        if unlike and not (other_dtypes and not _unlike(found, b.stated, dtypes=False)):
             raise ValueError(unlike)
         self._otherwise.update({node} if unlike else ())
         return found
@@ -192,15 +193,18 @@ class Walk:
             return const(1)
 
 
-def _unlike(found: Any, stated: tuple[TensorType | None, ...]) -> str:
-    """How the first result differs from what torch states, in dtype, rank or a constant size; "" if none does."""
+def _unlike(found: Any, stated: tuple[TensorType | None, ...], dtypes: bool = True) -> str:
+    """How the first result differs from what torch states, in dtype (if asked), rank or a constant size; "" if none
+    does.
+    """
     values = found if isinstance(found, (tuple, list)) else (found,)
     for value, type_ in zip(values, stated, strict=False):
         if not isinstance(value, Value) or type_ is None:
             continue
         sizes = [(int_value(a), int_value(b)) for a, b in zip(value.shape, type_.shape, strict=False)]
         apart = any(a != b for a, b in sizes if a is not None and b is not None)
-        if value.dtype is not type_.dtype or value.rank != len(type_.shape) or apart:
+        other = dtypes and value.dtype is not type_.dtype
+        if other or value.rank != len(type_.shape) or apart:
             return f"a result of {TensorType(value.dtype, value.shape)}, and torch states {type_}"
     return ""
 
