@@ -116,10 +116,10 @@ ROWS = (0, 1, 2, 3, 5, 17)
 COUNT = number_of(SHAPES, SOURCES, REDUCTIONS, DTYPES)
 
 
-def reduced(seed: int) -> Program:
+def reduction(seed: int) -> Program:
     """The program of a seed: COUNT of them, then the same again at another example, with sizes declared otherwise."""
-    turn, (shape, made, reduction, dtype) = combination(seed, SHAPES, SOURCES, REDUCTIONS, DTYPES)
-    found = case(f"x0[{shape}]{dtype} : {made}; {reduction.replace('{a}', 'v0')}", seed)
+    turn, (shape, made, form, dtype) = combination(seed, SHAPES, SOURCES, REDUCTIONS, DTYPES)
+    found = case(f"x0[{shape}]{dtype} : {made}; {form.replace('{a}', 'v0')}", seed)
     kind = in_turn(KINDS, seed + turn)
     return replace(
         found,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz import assigned, functions, idioms, promoted, reduced, written
+from tests.fuzz import assigned, functions, idioms, promoted, reductions, written
 from tests.fuzz.program import Program
 
 
@@ -29,7 +29,7 @@ SWEEPS = {
     "sizes": Sweep(idioms.idiom, idioms.COUNT, idioms.COUNT),
     "writes": Sweep(written.written, written.COUNT, 20_000),
     "indices": Sweep(assigned.assigned, assigned.COUNT, assigned.COUNT),
-    "reductions": Sweep(reduced.reduced, reduced.COUNT, 20_000),
+    "reductions": Sweep(reductions.reduction, reductions.COUNT, 20_000),
     "functions": Sweep(functions.function, functions.COUNT, functions.COUNT),
     "dtypes": Sweep(promoted.promoted, promoted.COUNT, promoted.COUNT),
 }
