@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.export import Dim
 
+from hardtack.codegen.backends.cpp.cache import KernelCache
+from hardtack.codegen.backends.cpp.compiler import find_compiler
+from hardtack.codegen.backends.cpp.targets import AARCH64, X86_64_V3, X86_64_V4, CpuTarget
+from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
 from tests.codegen.compare import compile_module, leaves
 
 
@@ -46,6 +51,27 @@ def test_long_sums(name: str, dynamic: bool) -> None:
         (got,) = compiled(x)
         exact = x.double().sum(dims)
         assert ((got.double() - exact).abs() / exact.abs()).max().item() < 6e-7
+
+
+@pytest.mark.parametrize("target", [X86_64_V3, X86_64_V4, AARCH64], ids=lambda t: t.name)
+def test_compilers_come_to_an_end(target: CpuTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """clang 21 took forever over 8 bytes, and over 5 to 8 comparisons, that AVX-512 adds up in int32."""
+    monkeypatch.setattr("hardtack.codegen.backends.cpp.toolchain._COMPILE_SECONDS", 120)
+    units = {}
+    for n in range(3, 18):
+        numbers = torch.arange(3 * n, dtype=torch.uint8).view(3, n)
+        for f in (lambda x: x.sum(1, dtype=torch.int32), lambda x: (x.float() < 20).sum(1, dtype=torch.int32)):
+            compiled = compile_module(Function(f).eval(), (numbers,))
+            assert torch.equal(compiled(numbers)[0], f(numbers))
+            units |= compiled.entry.sources
+    library = compile_library(
+        [Unit(name, text) for name, text in units.items()],
+        target,
+        find_compiler(),
+        cache=KernelCache(tmp_path),
+        jobs=2,
+    )
+    assert library.startswith(b"\x7fELF")
 
 
 def test_the_sum_of_one_line_to_the_last_digit() -> None:

@@ -273,6 +273,17 @@ def test_compile_error_names_the_kernel_and_keeps_its_source(cache: KernelCache)
     assert kept.read_text() == bad.source
 
 
+def test_a_compiler_that_does_not_end_is_an_error(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hardtack.codegen.backends.cpp.toolchain._COMPILE_SECONDS", 0.001)
+    with pytest.raises(ToolchainError) as caught:
+        build(cache, [add("slow", 1)])
+    message = str(caught.value)
+    assert re.match(r"kernel \S+ does not compile for x86-64-v3 with ziglang ", message)  # any of the units
+    (kept,) = (line for line in message.splitlines() if line.startswith("its source is kept in "))
+    assert "\nthe compiler did not end within 0.001 s\n" in message
+    assert Path(kept.removeprefix("its source is kept in ")).is_file()
+
+
 def test_missing_symbol_is_a_link_error(cache: KernelCache) -> None:
     source = '#include <hardtack/kernel_abi.h>\nextern "C" double cbrt(double);\n'
     source += 'extern "C" int32_t k(const HtKernelArgs* a) { return cbrt(a->ints[0]); }\n'

@@ -9,6 +9,7 @@ from tests.fuzz.bundle_cuda import with_tiny_of
 from tests.fuzz.judge import Call, Oracle
 from tests.fuzz.program import Line, Program
 from tests.fuzz.tensors import TensorSpec
+from tests.fuzz.ways import same_bits
 
 CALLS = [Call()]
 
@@ -307,3 +308,11 @@ def test_only_numbers_too_small_for_an_atomic_sum_are_taken_for_eagers() -> None
     want, got = torch.tensor([2e-40, 2e-40, 2e-40, 1.0, 0.0]), torch.tensor([0.0, 1e-40, 1.0, 0.0, 1e-37])
     assert with_tiny_of(want, got).tolist() == [want[0].item(), want[1].item(), 1.0, 0.0, got[4].item()]
     assert with_tiny_of(want.double(), got.double()).tolist() == got.double().tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_runs_are_compared_by_bits_but_for_those_of_a_nan(dtype: torch.dtype) -> None:
+    nan, zero = torch.tensor([float("nan"), 0.0], dtype=dtype).split(1)
+    assert same_bits([nan], [-nan]) is None
+    assert same_bits([zero], [-zero]) == 0
+    assert same_bits([nan], [zero]) == 0

@@ -84,8 +84,12 @@ def oracle(program: Program, plan: Plan) -> Oracle | None:
 
 
 def bits(t: torch.Tensor) -> bytes:
-    """The elements as they lie in memory, row by row."""
+    """The elements as they lie in memory, row by row; of a NaN, no bits of which are promised, always the same."""
     t = t.detach().cpu()
+    if t.is_complex():
+        t = torch.view_as_real(t.resolve_conj())
+    if t.is_floating_point():
+        t = torch.where(t.isnan(), torch.nan, t)
     return (t.view(torch.int16) if t.dtype is torch.bfloat16 else t).numpy().tobytes()
 
 

@@ -28,6 +28,7 @@ _TABLE = "hardtack_kernels"
 _SUPPORT = "support"
 _SHARED_PREFIX = "templates/"  # no kernel's name holds a slash
 _ERROR_LINES = 12
+_COMPILE_SECONDS = 1800  # for one unit, on a busy machine: a fault of a compiler may keep it busy for ever
 
 # Every template includes this header, and it includes the compiler's intrinsics: 130 ms of parsing in every unit, or 20
 # when read in precompiled form.
@@ -284,17 +285,24 @@ class _Build:
         command += self.compiler.include_flags(self.includes)
         if precompiled is not None and _PRECOMPILED in job.headers:
             command += self.compiler.precompiled_flags(precompiled)
-        result = _run([*command, "-c", "unit.cpp", "-o", "unit.o"], folder)
+        try:
+            result = _run([*command, "-c", "unit.cpp", "-o", "unit.o"], folder, _COMPILE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise self._compile_error(unit, f"the compiler did not end within {_COMPILE_SECONDS} s") from None
         if result.returncode != 0:
-            name = unit.name.replace("/", "-")
-            kept = self.cache.keep_source(f"{name}.{self.target.name}.cpp", unit.source)
-            raise ToolchainError(
-                f"kernel {unit.name} does not compile for {self.target.name} with {self.compiler.version}:\n"
-                f"{_first_lines(result.stderr)}\nits source is kept in {kept}"
-            )
+            raise self._compile_error(unit, _first_lines(result.stderr))
         data = (folder / "unit.o").read_bytes()
         self.cache.put(job.key, data)
         return data
+
+    def _compile_error(self, unit: Unit, why: str) -> ToolchainError:
+        """An error that says ``why``, and where the unit's source is kept."""
+        name = unit.name.replace("/", "-")
+        kept = self.cache.keep_source(f"{name}.{self.target.name}.cpp", unit.source)
+        return ToolchainError(
+            f"kernel {unit.name} does not compile for {self.target.name} with {self.compiler.version}:\n"
+            f"{why}\nits source is kept in {kept}"
+        )
 
     def link(self, objects: Sequence[bytes]) -> bytes:
         """One shared object out of ``objects``."""
@@ -327,7 +335,8 @@ def _environment() -> Mapping[str, str]:
     return {**kept, "LC_ALL": "C"}
 
 
-def _run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], folder: Path, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs a compiler or linker, for ``seconds`` at most. Raises ToolchainError and subprocess.TimeoutExpired."""
     try:
         return subprocess.run(
             command,
@@ -338,6 +347,7 @@ def _run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[st
             text=True,
             errors="replace",
             check=False,
+            timeout=seconds,
         )
     except OSError as error:
         raise ToolchainError(f"cannot run {command[0]}: {error.strerror or error}") from error
