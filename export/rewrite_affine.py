@@ -120,6 +120,9 @@ def _fold_into(graph: Graph, kind: str, fold: Fold) -> Graph:
         if parts is None or target is None or not _along(facts.shape(parts[1]), rank, _channel_dim(target, rank)):
             edit.keep(op)
             continue
+        if facts.shape(op.outputs[0]) != facts.shape(target.outputs[0]):  # a constant that one channel is broadcast to
+            edit.keep(op)
+            continue
         made = fold(facts, edit, op, target, parts[1])
         if made is None:
             edit.keep(op)

@@ -59,6 +59,19 @@ def test_no_folding_where_the_convolution_has_another_use() -> None:
     assert kinds(check(Both().eval(), (torch.randn(1, 3, 4, 4),), atol=1e-4)) == ["conv", "mul", "add"]
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_no_folding_of_a_scale_that_one_channel_is_broadcast_to(bias: bool) -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.scale = nn.Linear(3, 1, bias=bias), nn.Parameter(torch.randn(8))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.linear(x) * self.scale
+
+    assert "mul" in kinds(check(Outer().eval(), (torch.randn(6, 3),), ({0: ANY},)))
+
+
 def test_no_folding_of_a_scale_that_varies_in_space() -> None:
     conv, scale = nn.Conv2d(3, 4, 1).eval(), torch.randn(1, 1, 4, 4)
     assert kinds(check(lambda x: conv(x) * scale, (torch.randn(1, 3, 4, 4),))) == ["conv", "mul"]

@@ -265,3 +265,20 @@ def test_a_size_of_at_most_one_that_is_not_broadcast_may_be_none() -> None:
     for n in (1, 2, 5):
         args = torch.randn(n, 1), torch.randn(1)
         assert_same(ours(exported, args), f(*args))
+
+
+def test_attention_runs_without_keys_as_products() -> None:
+    """The fused kernel of torch 2.11 divides by the number of keys, which ended the process that exports."""
+    runs: list[tuple[int, bool]] = []
+
+    class Attention(nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor) -> Any:
+            if not torch.compiler.is_exporting():
+                runs.append((k.shape[2], torch.backends.cuda.flash_sdp_enabled()))
+            return F.scaled_dot_product_attention(q, k, k), torch.cat([k[:, :, :1], k[:, :, 1:]], 2)
+
+    to_graphs(
+        Attention().eval(), (torch.randn(2, 4, 5, 8), torch.randn(2, 4, 11, 8)), {}, ({}, {2: Dim.DYNAMIC}), False
+    )
+    assert (0, False) in runs
+    assert not any(fused for _, fused in runs)
