@@ -120,7 +120,8 @@ def _fold_into(graph: Graph, kind: str, fold: Fold) -> Graph:
         if parts is None or target is None or not _along(facts.shape(parts[1]), rank, _channel_dim(target, rank)):
             edit.keep(op)
             continue
-        if facts.shape(op.outputs[0]) != facts.shape(target.outputs[0]):  # a constant that one channel is broadcast to
+        # one channel that is broadcast to the constant has no room for it in its weight
+        if facts.shape(op.outputs[0]) != facts.shape(target.outputs[0]):
             edit.keep(op)
             continue
         made = fold(facts, edit, op, target, parts[1])

@@ -313,8 +313,8 @@ HT_INLINE T fold(typename VecOf<T, N>::type v, Op op) {
     const T lo = v[0], hi = v[1];
     return op(lo, hi);
   } else if constexpr (N == 4) {
-    // The order of halves, spelt out: of a sum of two halves of 8 bytes clang 21 makes an instruction selection without end
-    // where the lanes are few bits wide (bytes, booleans) and a constant mask leaves some of them (AVX-512).
+    // The order of halves, spelt out: with two vectors of 8 bytes clang 21's instruction selection never ends where the
+    // lanes are known to be small (bytes, booleans) and a constant mask leaves some of them (AVX-512).
     return op(op(static_cast<T>(v[0]), static_cast<T>(v[2])), op(static_cast<T>(v[1]), static_cast<T>(v[3])));
   } else {
     using Half = typename VecOf<T, N / 2>::type;
