@@ -8,11 +8,10 @@ with its floats replaced by noise. Where the results are equal, the size needs n
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -23,9 +22,9 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hardtack.export.aliases import written_inputs
+from hardtack.export.attention_check import AttentionCheck
 from hardtack.export.conditions import shape_env
 from hardtack.export.dynamic import Prepared
 from hardtack.export.small_sizes import NO_NUMBER, Decision, Trial
@@ -131,29 +130,20 @@ class _Trials:
     def _distance_for(self, inputs: list[Any], values: Mapping[sympy.Symbol, Any]) -> float | None:
         """The same for these inputs, of the sizes that `values` says."""
         try:
-            with _eager_mode():
+            with torch.no_grad(), AttentionCheck():
                 shared = {id(p): p for p in self.module.parameters()}
                 args, kwargs = pytree.tree_unflatten([_copy(x) for x in inputs], _spec(self.ep))
                 want = pytree.tree_leaves(copy.deepcopy(self.module, shared)(*args, **kwargs))
         except Exception:  # whatever the model raises: it does not take this size
             return None
         try:
-            with _eager_mode():
+            with torch.no_grad(), AttentionCheck():
                 found = run_program(self.ep, inputs, values)
         except Exception:  # whatever its ops raise: what holds for larger sizes does not hold for these
             return math.inf
         if len(found) != len(want):
             return math.inf
         return max((_apart(f, w) for f, w in zip(found, want, strict=True)), default=0.0)
-
-
-@contextlib.contextmanager
-def _eager_mode() -> Iterator[None]:
-    """No gradients, and attention as products and a softmax: torch 2.11's fused kernel for CPUs divides by the number
-    of its keys, so that a run without any ends the process.
-    """
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        yield
 
 
 def _spec(ep: ExportedProgram) -> pytree.TreeSpec:

@@ -267,18 +267,34 @@ def test_a_size_of_at_most_one_that_is_not_broadcast_may_be_none() -> None:
         assert_same(ours(exported, args), f(*args))
 
 
-def test_attention_runs_without_keys_as_products() -> None:
-    """The fused kernel of torch 2.11 divides by the number of keys, which ended the process that exports."""
-    runs: list[tuple[int, bool]] = []
+def test_attention_is_not_tried_with_other_numbers_of_keys_and_values() -> None:
+    """torch's fused kernel reads beyond the shorter ones, or, in 2.11, ends the process that exports."""
+    refused: set[tuple[int, int]] = set()
 
     class Attention(nn.Module):
-        def forward(self, q: torch.Tensor, k: torch.Tensor) -> Any:
-            if not torch.compiler.is_exporting():
-                runs.append((k.shape[2], torch.backends.cuda.flash_sdp_enabled()))
-            return F.scaled_dot_product_attention(q, k, k), torch.cat([k[:, :, :1], k[:, :, 1:]], 2)
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+            try:
+                if not torch.compiler.is_exporting():  # torch 2.13 would note that the two are equal
+                    F.scaled_dot_product_attention(q, k, v)
+            except ValueError:
+                refused.add((k.shape[2], v.shape[2]))
+                raise
+            return v * 2 if v.shape[2] != 1 else v + v
 
-    to_graphs(
-        Attention().eval(), (torch.randn(2, 4, 5, 8), torch.randn(2, 4, 11, 8)), {}, ({}, {2: Dim.DYNAMIC}), False
-    )
-    assert (0, False) in runs
-    assert not any(fused for _, fused in runs)
+    heads = [torch.randn(2, 4, n, 8) for n in (5, 11, 11)]
+    to_graphs(Attention().eval(), tuple(heads), {}, ({}, {2: Dim.DYNAMIC}, {2: Dim.DYNAMIC}), False)
+    assert refused == {(11, 1)}
+
+
+def test_views_of_attention_are_tried_in_the_layout_of_its_kernel() -> None:
+    """A view that torch traces there fails where attention runs as products, as it does for one token and no keys."""
+
+    class Attention(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            heads = x.unflatten(-1, (4, 8)).transpose(1, 2)
+            out = F.scaled_dot_product_attention(heads, heads, heads, is_causal=bool(x.shape[1] > 1))
+            return out.transpose(1, 2).reshape(*x.shape[:2], -1).contiguous()
+
+    example, dynamic = torch.randn(2, 6, 32), ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},)
+    others = [(torch.randn(rows, tokens, 32),) for rows, tokens in ((1, 1), (1, 5), (3, 1), (4, 9))]
+    check(Attention().eval(), (example,), dynamic, others)
