@@ -273,15 +273,19 @@ def test_compile_error_names_the_kernel_and_keeps_its_source(cache: KernelCache)
     assert kept.read_text() == bad.source
 
 
-def test_a_compiler_that_does_not_end_is_an_error(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hardtack.codegen.backends.cpp.toolchain._COMPILE_SECONDS", 0.001)
+@pytest.mark.parametrize(("name", "called"), [(None, "ziglang"), ("g++", "gcc")])
+def test_a_compiler_that_does_not_end_is_an_error(
+    name: str | None, called: str, cache: KernelCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hardtack.codegen.backends.cpp.toolchain._COMPILE_SECONDS", 5)
+    lines = ("#if __INCLUDE_LEVEL__ < 60", "#include __FILE__", "#include __FILE__", "#endif")  # 2^60 in all
     with pytest.raises(ToolchainError) as caught:
-        build(cache, [add("slow", 1)])
+        build(cache, [Unit("endless", "\n".join(lines))], compiler=find_compiler(name))
     message = str(caught.value)
-    assert re.match(r"kernel \S+ does not compile for x86-64-v3 with ziglang ", message)  # any of the units
+    assert message.startswith(f"kernel endless does not compile for x86-64-v3 with {called} ")
+    assert "\nthe compiler did not end within 5 s\n" in message
     (kept,) = (line for line in message.splitlines() if line.startswith("its source is kept in "))
-    assert "\nthe compiler did not end within 0.001 s\n" in message
-    assert Path(kept.removeprefix("its source is kept in ")).is_file()
+    assert Path(kept.removeprefix("its source is kept in ")).read_text() == "\n".join(lines)
 
 
 def test_missing_symbol_is_a_link_error(cache: KernelCache) -> None:

@@ -169,6 +169,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "scale that one channel is broadcast to",
+        "a product of one channel times a vector takes one number of it into its weights",
+        "graph",
+        "export/rewrite_affine.py",
+        (("if facts.shape(op.outputs[0]) != facts.shape(target.outputs[0]):", "if False:"),),
+    ),
+    Mutant(
         "permutations the wrong way",
         "two permutations are merged in the wrong order",
         "graph",
