@@ -116,13 +116,14 @@ def _mish(b: Builder, x: Value) -> Value:
     return b.pw("mul", x, b.pw("tanh", b.pw("add", b.pw("max", x, 0.0), small)))
 
 
-@converts("aten.log_sigmoid.default", "aten.log_sigmoid_forward.default")
-def _log_sigmoid(b: Builder, x: Value) -> Any:
+@converts("aten.log_sigmoid.default", has_buffer=False)
+@converts("aten.log_sigmoid_forward.default", has_buffer=True)
+def _log_sigmoid(b: Builder, x: Value, *, has_buffer: bool) -> Any:
     """min(x, 0) - log(1 + e^-|x|)."""
     w = b.wide(x)
     small = b.pw("log1p", b.pw("exp", b.pw("neg", b.pw("abs", w))))
     out = b.to(b.pw("sub", b.pw("min", w, 0.0), small), x.dtype)
-    return (out, None) if "forward" in b.origin.op else out
+    return (out, None) if has_buffer else out
 
 
 @converts("aten.logit.default")

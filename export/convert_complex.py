@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,9 +39,11 @@ COMPLEX: dict[str, Callable[..., Any]] = {}
 """op name -> convert function for calls with a complex operand."""
 
 
-def _complex(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _complex(*names: str, **which: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """As `converts`, for calls with a complex operand."""
+
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        COMPLEX.update({f"aten.{name}": function for name in names})
+        COMPLEX.update({f"aten.{name}": partial(function, **which) for name in names})
         return function
 
     return register
@@ -179,11 +182,11 @@ def _parts(x: Any) -> tuple[Any, Any]:
     return (x.real, x.imag) if isinstance(x, complex) else (x, None)
 
 
-@_complex("add.Tensor", "sub.Tensor")
-def _add(b: Builder, x: Any, y: Any, alpha: Any = 1) -> ComplexValue:
+@_complex("add.Tensor", kind="add")
+@_complex("sub.Tensor", kind="sub")
+def _add(b: Builder, x: Any, y: Any, alpha: Any = 1, *, kind: str) -> ComplexValue:
     if alpha != 1:
         raise Refusal("a complex sum with alpha")
-    kind = "add" if ".add" in b.origin.op else "sub"
     (a, p), (c, q) = _parts(x), _parts(y)
     re = _sum(b, kind, a, c)
     if p is None or q is None:

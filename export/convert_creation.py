@@ -24,22 +24,24 @@ def _full(b: Builder, source: Any, *rest: Any, **_: Any) -> Value:
     return b.full(b.result.shape, fill, b.result.dtype)
 
 
-_WINDOWS: dict[str, Any] = {
-    str(overload): overload
+_WINDOWS = [
+    overload
     for name in ("hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window")
     for overload in (getattr(getattr(torch.ops.aten, name), o) for o in getattr(torch.ops.aten, name).overloads())
     if not str(overload).endswith("out")
-}
+]
 
 
-@converts(*_WINDOWS)
-def _window(b: Builder, size: Any, *args: Any, **_: Any) -> Value:
+def _window(b: Builder, size: Any, *args: Any, op: Any, **_: Any) -> Value:
     """A window function of fixed length, which torch before 2.13 leaves whole."""
     if isinstance(size, (Value, Expr)):
         raise Refusal("a window whose length is dynamic: make it of fixed length in the module's constructor")
-    op = _WINDOWS.get(b.origin.op) or _WINDOWS[f"{b.origin.op}.default"]
     content = op(size, *args, dtype=TORCH_DTYPE[b.result.dtype])
     return b.constant("_".join([op._schema.name.removeprefix("aten::"), *map(str, (size, *args))]), content)
+
+
+for _overload in _WINDOWS:
+    converts(str(_overload), op=_overload)(_window)
 
 
 _LIKE = ("", "_like")
@@ -118,19 +120,18 @@ def _eye(b: Builder, *_: Any, **__: Any) -> Value:
     return b.to(hit, b.result.dtype)
 
 
-@converts("aten.tril.default", "aten.triu.default")
-def _triangle(b: Builder, x: Value, diagonal: Any = 0) -> Value:
+@converts("aten.tril.default", side="le")
+@converts("aten.triu.default", side="ge")
+def _triangle(b: Builder, x: Value, diagonal: Any = 0, *, side: str) -> Value:
     """Elements with column - row on the kept side of `diagonal`; 0 elsewhere."""
     rows = b.pw("add", b.unsqueeze(b.iota(x.shape[-2]), 1), diagonal)
-    kept = b.op("le" if "tril" in b.origin.op else "ge", b.iota(x.shape[-1]), rows)
+    kept = b.op(side, b.iota(x.shape[-1]), rows)
     return b.where(kept, x, 0, x.dtype)
 
 
-@converts("aten.tril_indices.default", "aten.triu_indices.default")
-def _triangle_indices(b: Builder, row: int, col: int, offset: int = 0, **_: Any) -> Value:
-    import torch
-
-    make = torch.tril_indices if "tril" in b.origin.op else torch.triu_indices
+@converts("aten.tril_indices.default", make=torch.tril_indices)
+@converts("aten.triu_indices.default", make=torch.triu_indices)
+def _triangle_indices(b: Builder, row: int, col: int, offset: int = 0, *, make: Any, **_: Any) -> Value:
     rows, columns = (list(map(int, part)) for part in make(row, col, offset))
     if not rows:
         return b.full((2, 0), 0, b.result.dtype)

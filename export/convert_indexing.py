@@ -97,7 +97,6 @@ _REDUCTIONS = {"add": "sum", "multiply": "prod", **{k: k for k in ("sum", "prod"
     "aten.scatter.value",
     "aten.scatter.reduce",
     "aten.scatter.value_reduce",
-    "aten.scatter_add.default",
     "aten.scatter_reduce.two",
 )
 def _scatter(
@@ -115,7 +114,7 @@ def _scatter(
     unless `include_self`.
     """
     name = reduce or reduce_by
-    kind = "sum" if "scatter_add" in b.origin.op else "none" if name is None else _REDUCTIONS.get(name)
+    kind = "none" if name is None else _REDUCTIONS.get(name)
     if kind is None:
         raise Refusal(f"scatter with reduce={name!r}")
     if x.rank == 0:
@@ -123,6 +122,11 @@ def _scatter(
         src = b.reshape(src, (1,)) if isinstance(src, Value) else src
         return b.reshape(_scatter_along(b, x, 0, index, src, kind, include_self), ())
     return _scatter_along(b, x, dim % x.rank, index, src, kind, include_self)
+
+
+@converts("aten.scatter_add.default")
+def _scatter_add(b: Builder, x: Value, dim: int, index: Value, src: Value) -> Value:
+    return _scatter(b, x, dim, index, src, "add")
 
 
 def _scatter_along(b: Builder, x: Value, dim: int, index: Value, src: Any, kind: str, include_self: bool) -> Value:

@@ -79,7 +79,8 @@ def affine(
     return x
 
 
-@converts("aten.layer_norm.default", "aten.native_layer_norm.default")
+@converts("aten.layer_norm.default", has_statistics=False)
+@converts("aten.native_layer_norm.default", has_statistics=True)
 def _layer_norm(
     b: Builder,
     x: Value,
@@ -88,11 +89,13 @@ def _layer_norm(
     bias: Value | None = None,
     eps: float = 1e-5,
     cudnn_enable: bool = True,
+    *,
+    has_statistics: bool,
 ) -> Result:
     dims = list(range(x.rank - len(normalized_shape), x.rank))
     wide, mean, scale = normalised(b, b.wide(x), dims, eps)
     out = b.to(affine(b, wide, weight, bias), x.dtype)
-    return (out, *_as_statistics(b, x, weight, mean, scale)) if "native" in b.origin.op else out
+    return (out, *_as_statistics(b, x, weight, mean, scale)) if has_statistics else out
 
 
 def _as_statistics(b: Builder, x: Value, weight: Value | None, *found: Value) -> tuple[Value, ...]:
@@ -100,9 +103,16 @@ def _as_statistics(b: Builder, x: Value, weight: Value | None, *found: Value) ->
     return tuple(b.to(v, x.dtype if weight is None else weight.dtype) for v in found)
 
 
-@converts("aten.rms_norm.default", "aten._fused_rms_norm.default")
+@converts("aten.rms_norm.default", has_scale=False)
+@converts("aten._fused_rms_norm.default", has_scale=True)
 def _rms_norm(
-    b: Builder, x: Value, normalized_shape: Sequence[Any], weight: Value | None = None, eps: float | None = None
+    b: Builder,
+    x: Value,
+    normalized_shape: Sequence[Any],
+    weight: Value | None = None,
+    eps: float | None = None,
+    *,
+    has_scale: bool,
 ) -> Result:
     """x / sqrt(mean(x^2) + eps) * weight; eps None is the dtype's machine epsilon (of the dtype that is computed
     in).
@@ -113,7 +123,7 @@ def _rms_norm(
         eps = 2.0**-52 if wide.dtype is DType.F64 else 2.0**-23
     scale = b.pw("rsqrt", b.pw("add", b.mean(b.pw("mul", wide, wide), dims, True), eps))
     out = b.to(affine(b, b.pw("mul", wide, scale), weight, None), b.result.dtype)
-    return (out, scale) if "fused" in b.origin.op else out
+    return (out, scale) if has_scale else out
 
 
 @converts("aten.group_norm.default")

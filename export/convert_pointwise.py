@@ -167,10 +167,14 @@ def _signbit(b: Builder, x: Value) -> Value:
     return b.pw("lt", b.pw("copysign", b.cast(1.0, x.dtype), x), 0.0)
 
 
-@converts("aten.bitwise_not.default", "aten.logical_not.default")
-def _not(b: Builder, x: Value) -> Value:
-    logical = (b.origin.op or "").startswith("aten.logical")
-    return b.op("not", b.to(x, DType.BOOL) if logical else x)
+@converts("aten.bitwise_not.default")
+def _bitwise_not(b: Builder, x: Value) -> Value:
+    return b.op("not", x)
+
+
+@converts("aten.logical_not.default")
+def _logical_not(b: Builder, x: Value) -> Value:
+    return b.op("not", b.to(x, DType.BOOL))
 
 
 @converts("aten.mul.Tensor", "aten.mul.Scalar")
@@ -195,7 +199,7 @@ def divide(b: Builder, x: Arg, y: Arg, dtype: DType) -> Value:
 @converts("aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def _div_mode(b: Builder, x: Arg, y: Arg, rounding_mode: str | None = None) -> Value:
     if rounding_mode is None:
-        return _div(b, x, y)  # type: ignore[return-value]
+        return _div(b, x, y)
     _, result = promoted(x, y)
     if rounding_mode == "floor":
         return scaled(b, "floordiv", x, y, result)
@@ -232,14 +236,15 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     converts(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_comparison(_name))
 
 
-@converts("aten.maximum.default", "aten.minimum.default", "aten.fmax.default", "aten.fmin.default")
-def _extreme(b: Builder, x: Arg, y: Arg) -> Value:
-    name = b.origin.op
-    kind = "max" if "max" in name else "min"
+@converts("aten.maximum.default", kind="max", skips_nan=False)
+@converts("aten.minimum.default", kind="min", skips_nan=False)
+@converts("aten.fmax.default", kind="max", skips_nan=True)
+@converts("aten.fmin.default", kind="min", skips_nan=True)
+def _extreme(b: Builder, x: Arg, y: Arg, *, kind: str, skips_nan: bool) -> Value:
     _, result = promoted(x, y)
     if result is DType.BOOL:
         return b.op("or" if kind == "max" else "and", b.cast(x, result), b.cast(y, result))
-    if not result.is_float or "aten.f" not in name:
+    if not (result.is_float and skips_nan):
         return b.pw(kind, x, y, dtype=result)
     left, right = b.cast(x, result), b.cast(y, result)
     kept = b.where(b.op("isnan", right), left, b.pw(kind, right, left), result)  # of two zeros the left one
@@ -263,23 +268,23 @@ def clamp(b: Builder, x: Value, min: Arg | None = None, max: Arg | None = None) 
 
 @converts("aten.clamp_max.default", "aten.clamp_max.Tensor")
 def _clamp_max(b: Builder, x: Value, max: Arg) -> Value:
-    return clamp(b, x, None, max)  # type: ignore[return-value]
+    return clamp(b, x, None, max)
 
 
 @converts("aten.hardtanh.default")
 def _hardtanh(b: Builder, x: Value, min_val: float = -1, max_val: float = 1) -> Value:
     whole = not x.dtype.is_float  # torch takes the limits in x's dtype
-    return clamp(b, x, *(int(v) if whole else v for v in (min_val, max_val)))  # type: ignore[return-value]
+    return clamp(b, x, *(int(v) if whole else v for v in (min_val, max_val)))
 
 
 @converts("aten.relu.default")
 def _relu(b: Builder, x: Value) -> Value:
-    return clamp(b, x, 0)  # type: ignore[return-value]
+    return clamp(b, x, 0)
 
 
 @converts("aten.relu6.default")
 def _relu6(b: Builder, x: Value) -> Value:
-    return clamp(b, x, 0, 6)  # type: ignore[return-value]
+    return clamp(b, x, 0, 6)
 
 
 def _bitwise(kind: str, logical: bool) -> Any:

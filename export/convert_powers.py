@@ -53,9 +53,10 @@ def _pow(b: Builder, x: Arg, exponent: Arg) -> Value:
     return nary(b, "pow", x, exponent)
 
 
-@converts("aten.atan2.default", "aten.copysign.Tensor", "aten.copysign.Scalar")
-def _float_binary(b: Builder, x: Arg, y: Arg) -> Value:
-    return nary(b, "atan2" if "atan2" in b.origin.op else "copysign", x, y, promotion=KIND.INT_TO_FLOAT)
+@converts("aten.atan2.default", kind="atan2")
+@converts("aten.copysign.Tensor", "aten.copysign.Scalar", kind="copysign")
+def _float_binary(b: Builder, x: Arg, y: Arg, *, kind: str) -> Value:
+    return nary(b, kind, x, y, promotion=KIND.INT_TO_FLOAT)
 
 
 @converts("aten.hypot.default")

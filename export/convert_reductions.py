@@ -25,9 +25,9 @@ def dims_of(x: Value, dim: int | Sequence[int] | None) -> list[int]:
     return sorted({d % x.rank for d in chosen}) if x.rank else []
 
 
-@converts("aten.sum.default", "aten.sum.dim_IntList", "aten.prod.default", "aten.prod.dim_int")
-def _sum(b: Builder, x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    kind = "sum" if ".sum" in b.origin.op else "prod"
+@converts("aten.sum.default", "aten.sum.dim_IntList", kind="sum")
+@converts("aten.prod.default", "aten.prod.dim_int", kind="prod")
+def _sum(b: Builder, x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, kind: str) -> Value:
     result = b.result.dtype
     wide = b.wide(b.to(x, result))
     return b.to(b.reduce(wide, kind, dims_of(x, dim), keepdim), result)
@@ -39,9 +39,9 @@ def _mean(b: Builder, x: Value, dim: Any = None, keepdim: bool = False, *, dtype
     return b.to(b.mean(b.wide(b.to(x, result)), dims_of(x, dim), keepdim), result)
 
 
-@converts("aten.any.default", "aten.any.dim", "aten.any.dims", "aten.all.default", "aten.all.dim", "aten.all.dims")
-def _any(b: Builder, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    kind = "any" if ".any" in b.origin.op else "all"
+@converts("aten.any.default", "aten.any.dim", "aten.any.dims", kind="any")
+@converts("aten.all.default", "aten.all.dim", "aten.all.dims", kind="all")
+def _any(b: Builder, x: Value, dim: Any = None, keepdim: bool = False, *, kind: str) -> Value:
     none = isinstance(dim, (list, tuple)) and not dim  # over no dimension, where other reductions take () for all
     return b.to(b.reduce(b.to(x, DType.BOOL), kind, [] if none else dims_of(x, dim), keepdim), b.result.dtype)
 
@@ -53,9 +53,10 @@ def extreme(b: Builder, x: Value, kind: str, dims: Sequence[int], keepdim: bool)
     return b.reduce(x, kind, dims, keepdim)
 
 
-@converts("aten.amax.default", "aten.amin.default", "aten.max.default", "aten.min.default")
-def _amax(b: Builder, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    return extreme(b, x, "max" if "max" in b.origin.op else "min", dims_of(x, dim), keepdim)
+@converts("aten.amax.default", "aten.max.default", kind="max")
+@converts("aten.amin.default", "aten.min.default", kind="min")
+def _amax(b: Builder, x: Value, dim: Any = None, keepdim: bool = False, *, kind: str) -> Value:
+    return extreme(b, x, kind, dims_of(x, dim), keepdim)
 
 
 @converts("aten.aminmax.default")
@@ -64,9 +65,9 @@ def _aminmax(b: Builder, x: Value, *, dim: Any = None, keepdim: bool = False) ->
     return extreme(b, x, "min", dims, keepdim), extreme(b, x, "max", dims, keepdim)
 
 
-@converts("aten.max.dim", "aten.min.dim")
-def _max_dim(b: Builder, x: Value, dim: int, keepdim: bool = False) -> Result:
-    kind = "max" if ".max" in b.origin.op else "min"
+@converts("aten.max.dim", kind="max")
+@converts("aten.min.dim", kind="min")
+def _max_dim(b: Builder, x: Value, dim: int, keepdim: bool = False, *, kind: str) -> Result:
     return extreme(b, x, kind, dims_of(x, dim), keepdim), arg_extreme(b, x, kind, dim, keepdim)
 
 
@@ -76,18 +77,18 @@ def arg_extreme(b: Builder, x: Value, kind: str, dim: int, keepdim: bool) -> Val
     return b.reduce(plain, f"arg{kind}", dims_of(x, dim), keepdim)
 
 
-@converts("aten.argmax.default", "aten.argmin.default")
-def _argmax(b: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
-    kind = "max" if "argmax" in b.origin.op else "min"
+@converts("aten.argmax.default", kind="max")
+@converts("aten.argmin.default", kind="min")
+def _argmax(b: Builder, x: Value, dim: int | None = None, keepdim: bool = False, *, kind: str) -> Value:
     if dim is not None:
         return arg_extreme(b, x, kind, dim, keepdim)
     flat = arg_extreme(b, b.reshape(x, (ex.product(x.shape),)), kind, 0, False)
     return b.reshape(flat, b.result.shape)
 
 
-@converts("aten.cumsum.default", "aten.cumprod.default")
-def _cumsum(b: Builder, x: Value, dim: int, *, dtype: Any = None) -> Value:
-    kind = "sum" if "sum" in b.origin.op else "prod"
+@converts("aten.cumsum.default", kind="sum")
+@converts("aten.cumprod.default", kind="prod")
+def _cumsum(b: Builder, x: Value, dim: int, *, dtype: Any = None, kind: str) -> Value:
     result = b.result.dtype
     wide = b.wide(b.to(x, result))
     return b.to(b.op("scan", wide, kind=kind, dim=dim % x.rank), result) if x.rank else b.to(wide, result)
@@ -159,11 +160,11 @@ def _median_all(b: Builder, x: Value) -> Value:
     return found[0] or flat
 
 
-@converts("aten.cummax.default", "aten.cummin.default")
-def _cummax(b: Builder, x: Value, dim: int) -> Result:
+@converts("aten.cummax.default", kind="max")
+@converts("aten.cummin.default", kind="min")
+def _cummax(b: Builder, x: Value, dim: int, *, kind: str) -> Result:
     """The running extreme; the index of its last occurrence so far is the running maximum of the positions that reach
     it."""
-    kind = "max" if "cummax" in b.origin.op else "min"
     if x.rank == 0:
         return x, b.full((), 0, DType.I64)
     at = dim % x.rank
@@ -177,13 +178,17 @@ def _cummax(b: Builder, x: Value, dim: int) -> Result:
     return b.to(values, x.dtype), index
 
 
-@converts("aten.bucketize.Tensor", "aten.searchsorted.Tensor")
-def _bucketize(b: Builder, first: Value, second: Value, *rest: Any, right: bool = False, **options: Any) -> Value:
+@converts("aten.searchsorted.Tensor")
+def _searchsorted(b: Builder, boundaries: Value, x: Value, *rest: Any, **options: Any) -> Value:
+    return _bucketize(b, x, boundaries, *rest, **options)
+
+
+@converts("aten.bucketize.Tensor")
+def _bucketize(b: Builder, x: Value, boundaries: Value, *rest: Any, right: bool = False, **options: Any) -> Value:
     """How many boundaries lie below each value (or at it, with `right`): counted, which serves short boundary lists.
 
     Compared in the dtype that both promote to, as torch does: 2^24 + 1 is at a boundary of 2^24 in float32.
     """
-    x, boundaries = (first, second) if "bucketize" in b.origin.op else (second, first)
     if options.get("sorter") is not None or options.get("side") not in (None, "left", "right"):
         raise Refusal("searchsorted with a sorter: sort the boundaries first")
     right = right or options.get("side") == "right"
@@ -233,20 +238,23 @@ def variance(b: Builder, x: Value, dims: Sequence[int], keepdim: bool, correctio
     return b.reshape(out, shape), b.reshape(mean, shape)
 
 
-@converts(
-    *(f"aten.{name}.{form}" for name in ("var", "std") for form in ("correction", "dim", "default")),
-    "aten.var_mean.correction",
-    "aten.std_mean.correction",
-)
-def _var(
-    b: Builder, x: Value, dim: Any = None, *rest: Any, correction: Any = None, keepdim: bool = False, **kw: Any
-) -> Result:
-    name = b.origin.op.split(".")[1]
-    if not b.origin.op.endswith(".correction"):
-        unbiased = dim if isinstance(dim, bool) else rest[0] if rest else kw.get("unbiased", True)
-        dim = None if isinstance(dim, bool) else dim
-        keepdim = rest[1] if len(rest) > 1 else keepdim
-        correction = 1 if unbiased else 0
+@converts("aten.var.default", name="var")
+@converts("aten.std.default", name="std")
+def _var_of_all(b: Builder, x: Value, unbiased: bool = True, *, name: str) -> Result:
+    return _var(b, x, correction=int(unbiased), name=name)
+
+
+@converts("aten.var.dim", name="var")
+@converts("aten.std.dim", name="std")
+def _var_along(b: Builder, x: Value, dim: Any, unbiased: bool = True, keepdim: bool = False, *, name: str) -> Result:
+    return _var(b, x, dim, correction=int(unbiased), keepdim=keepdim, name=name)
+
+
+@converts("aten.var.correction", name="var")
+@converts("aten.std.correction", name="std")
+@converts("aten.var_mean.correction", name="var_mean")
+@converts("aten.std_mean.correction", name="std_mean")
+def _var(b: Builder, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False, name: str) -> Result:
     if not x.dtype.is_float:
         raise Refusal(f"{name} of {x.dtype}")
     # torch counts in f64: the root of a variance that f32 does not hold may be one that it does, and a mean near zero

@@ -135,6 +135,8 @@ def _lstm(b: Builder, x: Value, hx: Sequence[Value], params: Sequence[Value], *r
     return _layers(b, "lstm", x, hx, params, *rest)
 
 
-@converts("aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
-def _one_state(b: Builder, x: Value, hx: Value, params: Sequence[Value], *rest: Any) -> Result:
-    return _layers(b, b.origin.op.split(".")[1], x, [hx], params, *rest)
+@converts("aten.gru.input", cell="gru")
+@converts("aten.rnn_tanh.input", cell="rnn_tanh")
+@converts("aten.rnn_relu.input", cell="rnn_relu")
+def _one_state(b: Builder, x: Value, hx: Value, params: Sequence[Value], *rest: Any, cell: str) -> Result:
+    return _layers(b, cell, x, [hx], params, *rest)

@@ -60,4 +60,4 @@ def _sub(b: Builder, x: Arg, y: Arg, alpha: Any = 1) -> Value:
 
 @converts("aten.rsub.Tensor", "aten.rsub.Scalar")
 def _rsub(b: Builder, x: Arg, y: Arg, alpha: Any = 1) -> Value:
-    return _sub(b, y, x, alpha)  # type: ignore[return-value]
+    return _sub(b, y, x, alpha)

@@ -61,11 +61,15 @@ def _squeezed(b: Builder, x: Value, dims: int | Sequence[int] | None = None) -> 
     "aten.real.default",
     "aten.conj.default",
     "aten._conj.default",
-    "aten.dropout.default",
 )
 def _unchanged(b: Builder, x: Value, *args: Any, **kwargs: Any) -> Value:
-    """A copy of a value is that value; so is dropout of a model in evaluation."""
-    if b.origin.op == "aten.dropout" and args[1] and args[0]:
+    """A copy of a value is that value."""
+    return x
+
+
+@converts("aten.dropout.default")
+def _dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
+    if train and p:
         raise Refusal("dropout is active: call .eval() on the module before exporting")
     return x
 
@@ -134,7 +138,7 @@ def _repeat(b: Builder, x: Value, repeats: Sequence[Size]) -> Value:
 
 @converts("aten.tile.default")
 def _tile(b: Builder, x: Value, dims: Sequence[Size]) -> Value:
-    return _repeat(b, x, [1] * (x.rank - len(dims)) + list(dims))  # type: ignore[return-value]
+    return _repeat(b, x, [1] * (x.rank - len(dims)) + list(dims))
 
 
 def counts_from_end(b: Builder, index: Expr) -> bool:
@@ -312,10 +316,10 @@ def _widths(x: Value, pad: Sequence[Size]) -> tuple[list[Size], list[Size]]:
     return lo, hi
 
 
-@converts(*(f"aten.{kind}_pad{n}d.default" for kind in ("reflection", "replication") for n in (1, 2, 3)))
-def _mirrored_pad(b: Builder, x: Value, padding: Sequence[Size]) -> Value:
+@converts(*(f"aten.reflection_pad{n}d.default" for n in (1, 2, 3)), mode="reflect")
+@converts(*(f"aten.replication_pad{n}d.default" for n in (1, 2, 3)), mode="replicate")
+def _mirrored_pad(b: Builder, x: Value, padding: Sequence[Size], *, mode: str) -> Value:
     lo, hi = _widths(x, padding)
-    mode = "reflect" if "reflection" in b.origin.op else "replicate"
     return _moded_pad(b, x, lo, hi, mode)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import TensorType
@@ -55,6 +56,7 @@ Scalar = bool | int | float | Expr
 Size = int | Expr
 Result = Value | ComplexValue | tuple["Value | None", ...] | list[Value] | None
 Convert = Callable[..., Result]
+Some = TypeVar("Some", bound=Convert)
 
 CONVERTERS: dict[str, Convert] = {}
 """op name, as `aten.add.Tensor` -> convert function."""
@@ -63,13 +65,15 @@ REFUSED: dict[str, str] = {}
 """op name, overload left off -> why it is refused."""
 
 
-def converts(*names: str) -> Callable[[Convert], Convert]:
-    """Register the decorated function for ops of these names."""
+def converts(*names: str, **which: Any) -> Callable[[Some], Some]:
+    """Register the decorated function for ops of these names. which: keywords that tell one group of ops from another
+    that the same function serves.
+    """
 
-    def register(function: Convert) -> Convert:
+    def register(function: Some) -> Some:
         for name in names:
             assert name not in CONVERTERS, name
-            CONVERTERS[name] = function
+            CONVERTERS[name] = partial(function, **which) if which else function
         return function
 
     return register

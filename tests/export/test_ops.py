@@ -28,7 +28,7 @@ GROUP = 12
 GROUPS = [ROWS[i : i + GROUP] for i in range(0, len(ROWS), GROUP)]
 
 
-class _Rows(nn.Module):
+class RowsModule(nn.Module):
     """Several rows as one module, which is exported once: the inputs of all rows in a line."""
 
     def __init__(self, rows: list[Row]) -> None:
@@ -47,7 +47,7 @@ class _Rows(nn.Module):
 @pytest.mark.parametrize("rows", GROUPS, ids=[f"{g[0][0]}-{g[-1][0]}" for g in GROUPS])
 def test_static(rows: list[Row]) -> None:
     """Every row's outputs; a failure names the output by the row's name."""
-    module, inputs = _Rows(rows), tuple(t for row in rows for t in row[2])
+    module, inputs = RowsModule(rows), tuple(t for row in rows for t in row[2])
     exported = to_graphs(module, inputs)
     names = entry(exported).graph.output_names
     got, want = ours(exported, inputs), eager(module, inputs)
