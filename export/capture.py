@@ -135,19 +135,21 @@ def capture(
     _refuse_places(ep, examples)
     refuse_other_layouts(ep, prepared, as_given if _relaid(examples) else None)
     found = _finish(ep, prepared, folds)
-    _refuse_strides_that_matter(found, module, prepared, watch.strides)
+    _refuse_strides_that_matter(found, module, prepared, watch.strides, strict)
     asked, own = ([d for d in watch.decisions.values() if d.asked is by_model] for by_model in (True, False))
     decisions = (*asked, *with_other_shapes(ep, own), *_program_decisions(ep))
     return replace(found, decided=mattering(decisions, found.ep, module, prepared))
 
 
 def _refuse_strides_that_matter(
-    found: Captured, module: nn.Module, prepared: Prepared, questions: StrideQuestions
+    found: Captured, module: nn.Module, prepared: Prepared, questions: StrideQuestions, strict: bool
 ) -> None:
-    """CaptureError for a model that asks for strides which are the caller's choice, and does something else then."""
+    """CaptureError for a model that asks for strides which are the caller's choice, and does something else then.
+    strict: any model may have asked; torch's bytecode analysis has answered.
+    """
     writes = any(map(written_operands, found.source.graph.nodes))
     where = questions.asked or (questions.copied if writes else None)
-    if where is not None and differs_by_strides(found.ep, module, prepared):
+    if (where is not None or strict) and differs_by_strides(found.ep, module, prepared):
         raise CaptureError(
             "what forward gives depends on the strides of dimensions of size 1, which are the caller's choice",
             where,
@@ -314,7 +316,14 @@ def check_eval(module: nn.Module) -> None:
 
 
 def _export(module: nn.Module, prepared: Prepared, strict: bool, dense: bool = True) -> tuple[ExportedProgram, Watch]:
-    with torch.no_grad(), noted_lines(), kept_whole(), dense_operands(dense), rounded_down(), watched() as watch:
+    with (
+        torch.no_grad(),
+        noted_lines(strict),
+        kept_whole(),
+        dense_operands(dense),
+        rounded_down(),
+        watched(strict) as watch,
+    ):
         try:
             ep = torch.export.export(
                 module, prepared.args, prepared.kwargs, dynamic_shapes=prepared.hints, strict=strict

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+import torch._dynamo.variables.tensor  # it remembers all methods of tensors as it is imported: before one is replaced
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.proxy import TracerBase
 
@@ -76,8 +77,10 @@ _ASK_LAYOUT = torch.Tensor.is_contiguous
 
 
 @contextlib.contextmanager
-def noted_lines() -> Iterator[None]:
-    """Complete what torch.fx's ShapeEnv notes of a condition's origin, for the time of a capture."""
+def noted_lines(strict: bool = False) -> Iterator[None]:
+    """Complete what torch.fx's ShapeEnv notes of a condition's origin, for the time of a capture. strict: by torch's
+    bytecode analysis, which answers is_contiguous() by itself.
+    """
     original = ShapeEnv._get_stack_summary
 
     def complete(self: ShapeEnv, *args: Any, **kwargs: Any) -> Any:
@@ -94,13 +97,15 @@ def noted_lines() -> Iterator[None]:
         return place, extra
 
     ShapeEnv._get_stack_summary = complete  # type: ignore[method-assign]
-    torch.Tensor.is_contiguous = _is_contiguous  # type: ignore[assignment, method-assign]
+    if not strict:
+        torch.Tensor.is_contiguous = _is_contiguous  # type: ignore[assignment, method-assign]
     kept = TracerBase._filter_traceback_frames
     TracerBase._filter_traceback_frames = _of_the_model  # type: ignore[method-assign]
     try:
         yield
     finally:
-        del torch.Tensor.is_contiguous  # that of its C++ class is there again
+        if not strict:
+            del torch.Tensor.is_contiguous  # that of its C++ class is there again
         ShapeEnv._get_stack_summary = original  # type: ignore[method-assign]
         TracerBase._filter_traceback_frames = kept  # type: ignore[method-assign]
 

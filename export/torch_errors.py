@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+from pathlib import Path
+
+import torch
 
 from hardtack.codegen.noted import InternalError
 from hardtack.export.errors import CaptureError, ExportError, InputSpecError, MutationError, SourceLine
@@ -19,7 +22,7 @@ def translated(error: Exception) -> ExportError | InternalError:
     where = exception_line(error)
     name = type(error).__name__
     first = _first_sentence(text) or name
-    known = _known(text)
+    known = _known(text, where)
     if known is not None:
         return known
     if name in _OF_VALUES or "data-dependent" in text:
@@ -62,18 +65,31 @@ def _is_dataclass(name: str) -> bool:
 
 
 _UNKNOWN_CLASS = re.compile(r"(?:Unsupported (?P<input>input) type|Found) <class '(?P<name>[^']+)'>")
+_UNHASHABLE = re.compile(r"unhashable type: '(?P<name>\w+)'")
 _PLAIN_TENSOR = re.compile(r"Constant (?P<name>\S+) is mutated in the forward method")
 
 
-def _known(text: str) -> ExportError | None:
-    """torch's text as our own sentence, where torch's does not say what to do."""
+def _refused_class(text: str, where: SourceLine | None) -> tuple[str, bool] | None:
+    """(its name, whether it is among the inputs) of the class of a value that torch cannot take apart."""
     found = _UNKNOWN_CLASS.search(text)
     if found is not None:
-        kind = found["name"].rpartition(".")[2]
-        known = f", or torch.export.register_dataclass({kind})" if _is_dataclass(found["name"]) else ""
-        place = "pass the tensors that it holds" if found["input"] else "return the tensors that it holds"
+        return found["name"], found["input"] is not None
+    found = _UNHASHABLE.fullmatch(text)
+    if found is not None and where is not None and Path(where.file).name == "weakref.py":
+        return found["name"], False  # torch 2.11 looks each result up that it does not know
+    return None
+
+
+def _known(text: str, where: SourceLine | None) -> ExportError | None:
+    """torch's text as our own sentence, where torch's does not say what to do."""
+    refused = _refused_class(text, where)
+    if refused is not None:
+        name, is_input = refused
+        kind = name.rpartition(".")[2]
+        known = f", or torch.export.register_dataclass({kind})" if _is_dataclass(name) else ""
+        place = "pass the tensors that it holds" if is_input else "return the tensors that it holds"
         return InputSpecError(
-            f"the {'inputs' if found['input'] else 'outputs'} contain a {kind}, which torch cannot take apart",
+            f"the {'inputs' if is_input else 'outputs'} contain a {kind}, which torch cannot take apart",
             fix=f"{place}, in tuples, lists and dicts{known}",
         )
     found = _PLAIN_TENSOR.search(text)
@@ -97,7 +113,12 @@ def _known(text: str) -> ExportError | None:
             "two buffers of the module share memory, and forward writes to it",
             fix="register one buffer, and take views of it in forward",
         )
-    if "is not functional" in text:
+    if "n=copy_, n.args[0]=empty_permuted" in text:
+        return CaptureError(
+            f"an op writes in place to a view in a way that torch {torch.__version__} cannot trace",
+            fix="take torch 2.12 or newer, or give the result a name: y = y.index_fill(..), y = y.diagonal_scatter(..)",
+        )
+    if "is not functional" in text or "Encountered input mutation during higher order op tracing" in text:
         return MutationError(
             "a branch of torch.cond or the body of a loop writes to a tensor in place",
             fix="return the new value from the branch, and write it to the buffer outside",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +18,7 @@ from torch.export import Dim
 from hardtack.export import CaptureError, ExportError, MutationError, UnsupportedOpError, to_graphs
 from hardtack.export.reference import ReferenceFailure, outputs, run
 from tests.export.checks import assert_same, check, eager, entry, feed, kinds, ours
+from tests.support.torch_versions import refused_before
 
 ANY = Dim.DYNAMIC
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
@@ -52,19 +55,26 @@ WRITES = [
 ]
 
 
+def _marked(bodies: list[str]) -> list[Any]:
+    old = refused_before(2, 12, CaptureError, "cannot trace index_fill_ of a view")
+    return [pytest.param(b, marks=old) if "index_fill_" in b else b for b in bodies]
+
+
 def _writer(body: str) -> Any:
     space: dict[str, Any] = {"torch": torch}
     exec("def f(x):\n    y = x.clone()\n    " + "\n    ".join(body.split("; ")) + "\n    return y, x + 1", space)
     return space["f"]
 
 
-@pytest.mark.parametrize("body", WRITES)
+@pytest.mark.parametrize("body", _marked(WRITES))
 @pytest.mark.parametrize("dims", [{}, {0: ANY}])
 def test_a_view_is_written(body: str, dims: dict[int, Any]) -> None:
     check(_writer(body), (X,), (dims,))
 
 
-@pytest.mark.parametrize("body", [w for w in WRITES if not {"chunk", "split", "unbind", "shape", "="} & set(w.split())])
+@pytest.mark.parametrize(
+    "body", _marked([w for w in WRITES if not {"chunk", "split", "unbind", "shape", "="} & set(w.split())])
+)
 def test_a_view_of_another_size_is_written(body: str) -> None:
     rows = 3 if "(-1, 0, 1)" in body else 5
     check(_writer(body), (X,), ({0: ANY},), [(torch.randn(rows, 6),)])
@@ -350,24 +360,27 @@ def _by_the_first_stride(x: torch.Tensor) -> torch.Tensor:
     return x * 2 if torch.cat([x, x], -1).stride(-1) == 1 else x
 
 
+@pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("given", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("function", [_contiguous_and_written, _by_strides, _by_the_first_stride])
 def test_questions_about_strides_that_decide_nothing_are_refused(
-    function: Callable[[torch.Tensor], torch.Tensor], given: torch.memory_format
+    function: Callable[[torch.Tensor], torch.Tensor], given: torch.memory_format, strict: bool
 ) -> None:
     """torch notes nothing of contiguous() where it gives its tensor back, nor of what was asked of strides."""
     with pytest.raises(CaptureError) as caught:
-        to_graphs(function, (torch.randn(5, 2, 1, 1).to(memory_format=given),))
+        to_graphs(function, (torch.randn(5, 2, 1, 1).to(memory_format=given),), strict=strict)
     assert caught.value.what == (
         "what forward gives depends on the strides of dimensions of size 1, which are the caller's choice"
     )
-    assert caught.value.where is not None
-    assert caught.value.where.source in inspect.getsource(function)
+    if not strict:
+        assert caught.value.where is not None
+        assert caught.value.where.source in inspect.getsource(function)
     assert caught.value.fix == "ask for shapes instead of strides, and call .clone() on what is written in place"
-    check(function, (torch.randn(5, 2, 3, 1).to(memory_format=given),), None, [])
+    check(function, (torch.randn(5, 2, 3, 1).to(memory_format=given),), None, [], strict=strict)
 
 
-def test_a_grey_image_may_be_asked_for_its_strides() -> None:
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_grey_image_may_be_asked_for_its_strides(strict: bool) -> None:
     """Where both layouts give the same, the module exports."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
@@ -375,7 +388,20 @@ def test_a_grey_image_may_be_asked_for_its_strides() -> None:
         y.contiguous().relu_()
         return y.reshape(y.shape[0], -1)
 
-    check(function, (torch.randn(2, 1, 6, 6),))
+    check(function, (torch.randn(2, 1, 6, 6),), strict=strict)
+
+
+def test_torch_forgets_how_an_export_asked_for_layouts() -> None:
+    """Its bytecode analysis remembers the methods of tensors for as long as a process lives."""
+    program = """
+import torch
+from hardtack.export import to_graphs
+to_graphs(lambda x: x * 2 if x.is_contiguous() else x, (torch.randn(3, 4),))
+from torch._dynamo.variables.tensor import all_tensor_attrs
+assert all_tensor_attrs["is_contiguous"] is torch._C.TensorBase.is_contiguous, all_tensor_attrs["is_contiguous"]
+assert "is_contiguous" not in torch.Tensor.__dict__
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def _through_a_moved_dimension(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
