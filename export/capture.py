@@ -24,6 +24,7 @@ from hardtack.export.errors import (
     CaptureError,
     ExportError,
     InputSpecError,
+    SourceLine,
     TrainingModeError,
 )
 from hardtack.export.expanded_writes import refuse_expanded_writes
@@ -33,7 +34,7 @@ from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared
 from hardtack.export.small_classes import class_decisions
 from hardtack.export.small_guards import guard_decisions
-from hardtack.export.small_runs import differs_by_strides, mattering
+from hardtack.export.small_runs import differs_as_laid_out, differs_by_strides, mattering
 from hardtack.export.small_shapes import shape_decisions, with_other_shapes
 from hardtack.export.small_sizes import Decision, Watch, watched
 from hardtack.export.small_views import view_decisions
@@ -133,27 +134,40 @@ def capture(
         if writes_through(ep):
             ep, watch = _export(module, prepared, strict, dense=False)
     _refuse_places(ep, examples)
-    refuse_other_layouts(ep, prepared, as_given if _relaid(examples) else None)
+    laid_out = as_given if _relaid(examples) else None
+    refuse_other_layouts(ep, prepared, laid_out)
     found = _finish(ep, prepared, folds)
-    _refuse_strides_that_matter(found, module, prepared, watch.strides, strict)
+    _refuse_strides_that_matter(found, module, prepared, laid_out, None if strict else watch.strides)
     asked, own = ([d for d in watch.decisions.values() if d.asked is by_model] for by_model in (True, False))
     decisions = (*asked, *with_other_shapes(ep, own), *_program_decisions(ep))
     return replace(found, decided=mattering(decisions, found.ep, module, prepared))
 
 
 def _refuse_strides_that_matter(
-    found: Captured, module: nn.Module, prepared: Prepared, questions: StrideQuestions, strict: bool
+    found: Captured, module: nn.Module, prepared: Prepared, laid_out: Prepared | None, questions: StrideQuestions | None
 ) -> None:
     """CaptureError for a model that asks for strides which are the caller's choice, and does something else then.
-    strict: any model may have asked; torch's bytecode analysis has answered.
+
+    laid_out: the examples with the strides that the caller gave them, where those of `prepared` are the contract's.
+    questions: None if any model may have asked, because torch's bytecode analysis has answered.
     """
-    writes = any(map(written_operands, found.source.graph.nodes))
-    where = questions.asked or (questions.copied if writes else None)
-    if (where is not None or strict) and differs_by_strides(found.ep, module, prepared):
+    where: SourceLine | None = None
+    if questions is not None:
+        writes = any(map(written_operands, found.source.graph.nodes))
+        where = questions.asked or (questions.copied if writes else None)
+        if where is None:
+            return
+    if differs_by_strides(found.ep, module, prepared):
         raise CaptureError(
             "what forward gives depends on the strides of dimensions of size 1, which are the caller's choice",
             where,
             "ask for shapes instead of strides, and call .clone() on what is written in place",
+        )
+    if laid_out is not None and differs_as_laid_out(found.ep, module, laid_out):
+        raise CaptureError(
+            "what forward gives depends on the strides of an example that is not row-major, as the program takes it",
+            where,
+            "call .contiguous() on the example, or ask for shapes, not strides, and .clone() what is written in place",
         )
 
 

@@ -69,6 +69,16 @@ def differs_by_strides(ep: ExportedProgram, module: nn.Module, prepared: Prepare
     return _Trials(ep, module, prepared).verdict(()) == "apart"
 
 
+def differs_as_laid_out(ep: ExportedProgram, module: nn.Module, given: Prepared) -> bool:
+    """True if the module gives something else than the decomposed program for the example with the strides that the
+    caller gave it.
+    """
+    runs, env = _Trials(ep, module, given), shape_env(ep)
+    values = env.backed_var_to_val if env is not None else {}
+    distance = runs.distance_for(example_leaves(ep, given), values)
+    return distance is not None and not runs.is_rounding(distance)
+
+
 def _symbol(env: Any, name: str) -> sympy.Symbol | None:
     """None for a symbol that only the body of a loop has, which torch traced apart."""
     return next((s for s in env.var_to_range if str(s) == name), None)
@@ -100,7 +110,10 @@ class _Trials:
         distance = self._distance(sizes)
         if distance is None:
             return "refused"
-        return "equal" if distance <= _TOLERANCE or distance <= _ROUNDING * self._usual else "apart"
+        return "equal" if self.is_rounding(distance) else "apart"
+
+    def is_rounding(self, distance: float) -> bool:
+        return distance <= _TOLERANCE or distance <= _ROUNDING * self._usual
 
     @cached_property
     def _usual(self) -> float:
@@ -120,15 +133,15 @@ class _Trials:
             return None
         if inputs is None:
             return None
-        found = self._distance_for(inputs, values)
+        found = self.distance_for(inputs, values)
         again = [otherwise_strided(x) for x in inputs] if others else inputs
         if found is None or all(map(operator.is_, inputs, again)):
             return found
-        other = self._distance_for(again, values)
+        other = self.distance_for(again, values)
         return found if other is None else max(found, other)  # a module may refuse one of the two, as view() does
 
-    def _distance_for(self, inputs: list[Any], values: Mapping[sympy.Symbol, Any]) -> float | None:
-        """The same for these inputs, of the sizes that `values` says."""
+    def distance_for(self, inputs: list[Any], values: Mapping[sympy.Symbol, Any]) -> float | None:
+        """The largest difference for these inputs, of the sizes that `values` says, as _distance has it."""
         try:
             with torch.no_grad(), AttentionCheck():
                 shared = {id(p): p for p in self.module.parameters()}

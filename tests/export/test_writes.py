@@ -391,6 +391,37 @@ def test_a_grey_image_may_be_asked_for_its_strides(strict: bool) -> None:
     check(function, (torch.randn(2, 1, 6, 6),), strict=strict)
 
 
+def _contiguous_behind_a_write(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    z = y.contiguous()
+    y[:1].sigmoid_()
+    return z
+
+
+def _by_the_last_stride(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.stride(-1) == 1 else x
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("function", [_contiguous_behind_a_write, _by_the_last_stride])
+def test_a_transposed_example_that_is_asked_for_its_strides_is_refused(
+    function: Callable[[torch.Tensor], torch.Tensor], strict: bool
+) -> None:
+    """torch traces the row-major tensor that callers will give, of which contiguous() is no copy."""
+    x = torch.randn(3, 4).t()
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(function, (x,), strict=strict)
+    assert caught.value.what == (
+        "what forward gives depends on the strides of an example that is not row-major, as the program takes it"
+    )
+    assert strict or caught.value.where is not None
+    assert caught.value.fix == (
+        "call .contiguous() on the example, or ask for shapes, not strides, and .clone() what is written in place"
+    )
+    check(function, (x.contiguous(),), strict=strict)
+    check(lambda x: _contiguous_behind_a_write(x) if x.dim() > 2 else x.contiguous() * 2, (x,), strict=strict)
+
+
 def test_torch_forgets_how_an_export_asked_for_layouts() -> None:
     """Its bytecode analysis remembers the methods of tensors for as long as a process lives."""
     program = """
