@@ -496,32 +496,44 @@ def known_in_range(e: Expr, end: Expr) -> bool:
     return any(top is not None and never_negative(end - 1 - top) for top in tops)
 
 
+_SUBSTITUTIONS = 256
+"""Of one question: more are no proof in reasonable time, for each minimum of a sum doubles them."""
+
+
 def never_negative(e: Expr) -> bool:
     """True if e >= 0 is known from bounds, whichever argument of a maximum that it subtracts is the largest. With a
     quotient of a and b in place of c*(a // b): what is above -1 is not below 0, and a // b is at most a / b, at least
     (a - b + 1) / b. A minimum is at most each of its arguments, and a % b at most b - 1, and a where that is not
-    negative.
+    negative. False, too, where this takes more than _SUBSTITUTIONS.
     """
+    return _never_negative(e, [_SUBSTITUTIONS])
+
+
+def _never_negative(e: Expr, left: list[int]) -> bool:
+    """left: how many substitutions may still be made."""
     lo = bounds(e)[0]
     if lo is not None and lo >= 0:
         return True
+    left[0] -= 1
+    if left[0] < 0:
+        return False
     for term in terms_of(e):
         c, rest = _split_coefficient(term)
         if c < 0 and isinstance(rest, Max):
-            return all(never_negative(e - term + a * c) for a in rest.args)
+            return all(_never_negative(e - term + a * c, left) for a in rest.args)
         if c < 0 and isinstance(rest, FloorDiv) and isinstance(rest.b, Const):
-            return never_negative((e - term) * rest.b + rest.a * c + (rest.b - 1))
+            return _never_negative((e - term) * rest.b + rest.a * c + (rest.b - 1), left)
     for term in terms_of(e):
         c, rest = _split_coefficient(term)
         if c < 0 and isinstance(rest, Min):
-            return any(never_negative(e - term + a * c) for a in rest.args)
+            return any(_never_negative(e - term + a * c, left) for a in rest.args)
         if c < 0 and isinstance(rest, Mod):
-            tops = [rest.b - 1, *([rest.a] if never_negative(rest.a) else [])]
-            return any(never_negative(e - term + top * c) for top in tops)
+            tops = [rest.b - 1, *([rest.a] if _never_negative(rest.a, left) else [])]
+            return any(_never_negative(e - term + top * c, left) for top in tops)
     for term in terms_of(e):
         c, rest = _split_coefficient(term)
         if c > 0 and isinstance(rest, FloorDiv) and isinstance(rest.b, Const):
-            return never_negative((e - term) * rest.b + (rest.a - rest.b + 1) * c + (rest.b - 1))
+            return _never_negative((e - term) * rest.b + (rest.a - rest.b + 1) * c + (rest.b - 1), left)
     return False
 
 

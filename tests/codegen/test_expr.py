@@ -131,6 +131,18 @@ def test_what_parts_of_a_size_leave_is_not_negative(e: Expr) -> None:
     assert not never_negative(e - 10)
 
 
+def test_signs_of_long_sums_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each minimum that is taken off doubles the ways in which a sum may be known not to be negative."""
+    rest = sum((mod(M, 2) * minimum(1, maximum(0, floordiv(M, 10) - 2**k)) for k in range(40)), const(0))
+    asked: list[Expr] = []
+    find_bounds = bounds
+    monkeypatch.setattr("hardtack.codegen.ir.expr.bounds", lambda e: asked.append(e) or find_bounds(e))
+    for k in range(40):
+        rest -= minimum(1, maximum(0, floordiv(M, 10) - 2**k))
+    assert not never_negative(rest)
+    assert len(asked) < 20_000
+
+
 def test_parts_of_a_size_lie_within_it_one_behind_the_other() -> None:
     quarter, digit, two = -floordiv(-N, 4), mod(N, 2), minimum(2, N)
     for part in (quarter, digit, two):

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.export import Dim
 
+from hardtack.api import stage_texts
 from hardtack.codegen.ir.expr import sym
 from hardtack.codegen.ir.expr_walk import evaluate
 from hardtack.export import RangeError, UnsupportedOpError, to_graphs
@@ -173,3 +175,23 @@ def test_the_limit_of_a_condition_that_does_not_matter() -> None:
         return x + 1
 
     assert not entry(check(forward, (torch.randn(90),), ({0: Dim.DYNAMIC},))).graph.guards
+
+
+@pytest.mark.parametrize("target", ["cpu:x86-64-v3", "cuda:sm_90"])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "area", "bilinear"])
+def test_scales_of_any_size_are_lowered(mode: str, target: str) -> None:
+    """A size without an upper bound has dozens of places where the product rounds: each is a term of the size."""
+    module = _Resized(mode)
+    texts = stage_texts(
+        "plan", module.eval(), (torch.randn(1, 2, 5, 7),), dynamic_shapes=({2: Dim.DYNAMIC},), target=target
+    )
+    assert list(texts) == ["forward"]
+
+
+class _Resized(nn.Module):
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.mode = mode
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, scale_factor=2.3, mode=self.mode)

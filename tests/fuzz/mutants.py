@@ -359,6 +359,14 @@ MUTANTS: tuple[Mutant, ...] = (
         sweep="writes",
     ),
     Mutant(
+        "transposed examples",
+        "a model that asks for strides is not tried with those of the example",
+        "graph",
+        "export/capture.py",
+        (("if laid_out is not None and differs_as_laid_out(found.ep, module, laid_out):", "if False:"),),
+        captures=True,
+    ),
+    Mutant(
         "one of two layouts",
         "a tensor that is row-major and channels_last at once is tried with the strides of one of them",
         "graph",
@@ -411,7 +419,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a model that asks for strides is not run with others that callers may give",
         "graph",
         "export/capture.py",
-        (("if where is not None and differs_by_strides(found.ep, module, prepared):", "if False:"),),
+        (("    if differs_by_strides(found.ep, module, prepared):", "    if False:"),),
         captures=True,
         sweep="writes",
     ),
