@@ -18,7 +18,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-import torch._dynamo.variables.tensor  # it remembers all methods of tensors as it is imported: before one is replaced
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.proxy import TracerBase
 
@@ -81,6 +80,8 @@ def noted_lines(strict: bool = False) -> Iterator[None]:
     """Complete what torch.fx's ShapeEnv notes of a condition's origin, for the time of a capture. strict: by torch's
     bytecode analysis, which answers is_contiguous() by itself.
     """
+    import torch._dynamo.variables.tensor  # remembers all methods of tensors as it is imported: before one is replaced
+
     original = ShapeEnv._get_stack_summary
 
     def complete(self: ShapeEnv, *args: Any, **kwargs: Any) -> Any:
