@@ -44,7 +44,11 @@ def main() -> int:
             for name, root in (("ours", ROOT), ("theirs", given.other))
         }
         workers = {name: started(tree, sys.argv[1:]) for name, tree in trees.items()}
-        return compared(*(map(json.loads, worker.stdout or ()) for worker in workers.values()))
+        try:
+            return compared(*(map(json.loads, worker.stdout or ()) for worker in workers.values()))
+        finally:
+            for worker in workers.values():
+                worker.kill()
 
 
 def linked(tree: Path, root: Path) -> Path:
@@ -126,7 +130,7 @@ def every_item(programs: int) -> Iterator[tuple[str, Callable[[], Model]]]:
 
 
 def stages(module: Any, args: Any, dynamic: Any) -> dict[str, str]:
-    """ "target stage" -> the hash of the texts of all entry points."""
+    """Target, entry point and stage -> the hash of the text."""
     from hardtack.api import sources_of
     from hardtack.codegen.pipeline import compile_entry
     from hardtack.codegen.targets import parse_targets

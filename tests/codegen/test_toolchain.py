@@ -288,6 +288,12 @@ def test_a_compiler_that_does_not_end_is_an_error(
     assert Path(kept.removeprefix("its source is kept in ")).read_text() == "\n".join(lines)
 
 
+def test_a_limit_that_cannot_be_raised_stays(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shell refuses to set a limit above one that an administrator has set, as it refuses a negative one."""
+    monkeypatch.setattr("hardtack.codegen.backends.cpp.toolchain._COMPILE_SECONDS", "-1x")
+    assert build(cache, [add("limited", 1)]).startswith(b"\x7fELF")
+
+
 def test_missing_symbol_is_a_link_error(cache: KernelCache) -> None:
     source = '#include <hardtack/kernel_abi.h>\nextern "C" double cbrt(double);\n'
     source += 'extern "C" int32_t k(const HtKernelArgs* a) { return cbrt(a->ints[0]); }\n'

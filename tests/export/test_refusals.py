@@ -22,6 +22,7 @@ from hardtack.export import (
     UnsupportedOpError,
     to_graphs,
 )
+from hardtack.export.torch_errors import translated
 from tests.export.checks import check
 
 X = torch.randn(8, 8)
@@ -310,3 +311,24 @@ def test_a_tensor_for_the_arguments_of_an_entry() -> None:
     with pytest.raises(InputSpecError) as caught:
         to_graphs({"a": Sum().eval()}, {"a": X})
     assert caught.value.what == "args is a Tensor"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "fix"),
+    [
+        (
+            "n=copy_, n.args[0]=empty_permuted, placeholders={arg1_1, arg0_1}, graph=graph():",
+            f"an op writes in place to a view in a way that torch {torch.__version__} cannot trace",
+            "take torch 2.12 or newer, or give the result a name: y = y.index_fill(..), y = y.diagonal_scatter(..)",
+        ),
+        (
+            "This higher order operator doesn't work: Encountered input mutation during higher order op tracing",
+            "a branch of torch.cond or the body of a loop writes to a tensor in place",
+            "return the new value from the branch, and write it to the buffer outside",
+        ),
+    ],
+)
+def test_what_torch_2_11_says_badly(text: str, what: str, fix: str) -> None:
+    found = translated(AssertionError(text))
+    assert isinstance(found, ExportError)
+    assert (found.what, found.fix) == (what, fix)

@@ -338,10 +338,10 @@ def _environment() -> Mapping[str, str]:
 
 def _run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs a compiler or linker. The shell limits its processor time and that of the programs that it starts, so that
-    they end even where the process that exports has been killed.
+    they end even where the process that exports has been killed. Where a lower limit is set, it stays.
     """
     return subprocess.run(
-        ["/bin/sh", "-c", f'ulimit -t {_COMPILE_SECONDS} && exec "$@"', "sh", *command],
+        ["/bin/sh", "-c", f'ulimit -t {_COMPILE_SECONDS} 2>/dev/null || :; exec "$@"', "sh", *command],
         cwd=folder,
         env=_environment(),
         stdin=subprocess.DEVNULL,
