@@ -39,7 +39,8 @@ def check_bundles(programs: Sequence[Program], device: Device, report: Report) -
     """Exports the programs into one file. Those that are refused are left out first, so that the others share one."""
     good = capturable(programs, report, device.name)
     with tempfile.TemporaryDirectory(prefix="hardtack_fuzz_") as folder:
-        _check_bundle(good, device, Path(folder), report)
+        for strict in (False, True):
+            _check_bundle([p for p in good if p.strict is strict], device, Path(folder), report)
 
 
 def _check_bundle(programs: Sequence[Program], device: Device, folder: Path, report: Report) -> None:
@@ -69,7 +70,7 @@ def capturable(programs: Sequence[Program], report: Report, way: str) -> list[Pr
         def check(notes: list[str], p: Program = p) -> None:
             if oracle(p, first_calls(p)) is None:
                 raise Failed("skipped", "eager refuses the example")
-            to_graphs(build(p), p.arguments(), None, p.dynamic_shapes())
+            to_graphs(build(p), p.arguments(), None, p.dynamic_shapes(), p.strict)
 
         found = guarded(p, f"{way}, capture", check)
         if found.kind == "right":
@@ -80,7 +81,7 @@ def capturable(programs: Sequence[Program], report: Report, way: str) -> list[Pr
 
 
 def export(programs: Sequence[Program], path: Path, targets: Sequence[str]) -> None:
-    """One file with an entry point for each program: e0, e1, ..."""
+    """One file with an entry point for each program: e0, e1, ...; all of them strict, or none."""
     names = [f"e{k}" for k in range(len(programs))]
     dynamic = {n: p.dynamic_shapes() for n, p in zip(names, programs, strict=True)}
     hardtack.export(
@@ -89,7 +90,7 @@ def export(programs: Sequence[Program], path: Path, targets: Sequence[str]) -> N
         path=path,
         dynamic_shapes=dynamic if any(dynamic.values()) else None,
         targets=targets,
-        options=Options(jobs=1),
+        options=Options(jobs=1, strict=programs[0].strict),
         progress=False,
     )
 

@@ -24,7 +24,7 @@ def _check(program: Program, notes: list[str]) -> None:
     first = oracle(program, plan)
     if first is None:
         raise Failed("skipped", "eager refuses the example")
-    exported = to_graphs(build(program), program.arguments(), None, program.dynamic_shapes())
+    exported = to_graphs(build(program), program.arguments(), None, program.dynamic_shapes(), program.strict)
     judge(program, first, graph_results(program, exported, plan), "graph")
     for sized in sized_calls(program):
         theirs = oracle(program, sized)

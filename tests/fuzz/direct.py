@@ -47,7 +47,7 @@ def compile_program(
 ) -> Direct:
     """Capture, compile and load, with the example's sizes as hints as in an export."""
     arguments = program.arguments()
-    exported = capture(build(program), arguments, None, program.dynamic_shapes())
+    exported = capture(build(program), arguments, None, program.dynamic_shapes(), program.strict)
     (found,) = exported.entries.values()
     entry = compile_entry(found.graph, size_hints(found, arguments, {}), backend)
     loaded = Compiled(exported, found.graph, entry, runner(found.graph, entry, exported.store))

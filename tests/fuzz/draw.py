@@ -388,6 +388,7 @@ class Drawer:
             tuple((name, n) for name, n in self.regime.symbols().items() if name in used),
             self.regime.dynamic if used else "",
             tuple(line.family for line in s.lines),
+            strict=r.random() < 0.08,
         )
 
     def _outputs(self) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ class Inner:
 class Program:
     """One module. sizes: each symbol's size in the example; dynamic: "", "named" (Dim("n", max=1024), or twice such a
     one where the example's sizes are even), "open" (Dim("n")) or "auto" (Dim.DYNAMIC). rows: other sizes to be run at;
-    those of ways.SIZES if there are none.
+    those of ways.SIZES if there are none. strict: captured by following Python bytecode (Options.strict).
     """
 
     seed: int
@@ -88,6 +88,7 @@ class Program:
     dynamic: str = ""
     families: tuple[str, ...] = field(default=(), compare=False)
     rows: tuple[tuple[tuple[str, int], ...], ...] = ()
+    strict: bool = False
 
     def example_sizes(self) -> dict[str, int]:
         return dict(self.sizes)
@@ -237,4 +238,5 @@ def from_json(text: str) -> Program:
         dynamic=d["dynamic"],
         families=tuple(d["families"]),
         rows=tuple(tuple((s, n) for s, n in row) for row in d["rows"]),
+        strict=d["strict"],
     )

@@ -38,7 +38,7 @@ def show(way, found, want):
 _GRAPH = """from hardtack.export import to_graphs
 from hardtack.export.reference import outputs, run
 
-exported = to_graphs(Model().eval(), CALLS[0], None, {dynamic})
+exported = to_graphs(Model().eval(), CALLS[0], None, {dynamic}, strict={strict})
 graph = exported.entries["forward"].graph
 for k, given in enumerate(CALLS):
     values = run(graph, exported.store, {{i.name: t for i, t in zip(graph.inputs, given)}})
@@ -46,7 +46,10 @@ for k, given in enumerate(CALLS):
         show(f"the graph, call {{k}}", outputs(graph, values), Model().eval()(*given))
 """
 
-_FILE = """hardtack.export(Model().eval(), CALLS[0], path="program.pkg", dynamic_shapes={dynamic}, targets={targets})
+_FILE = """options = hardtack.Options(strict={strict})
+hardtack.export(
+    Model().eval(), CALLS[0], path="program.pkg", dynamic_shapes={dynamic}, targets={targets}, options=options
+)
 for target, threads in {ways}:
     session = hardtack.load("program.pkg", device="{device}", target=target, threads=threads).session()
     model = Model().eval()
@@ -86,11 +89,13 @@ def _running(program: Program, way: str) -> str:
     if program.dynamic_shapes() is not None:
         dynamic = f"({', '.join(_dims(program, i) for i in program.inputs)},)"
     if way == "graph":
-        return _GRAPH.format(dynamic=dynamic)
+        return _GRAPH.format(dynamic=dynamic, strict=program.strict)
     if way == "cpu":
         ways = [(t, n) for t in ("cpu:x86-64-v3", "cpu:x86-64-v4") for n in (1, 2)]
-        return _FILE.format(dynamic=dynamic, targets=("cpu",), ways=ways, device="cpu")
-    return _FILE.format(dynamic=dynamic, targets=("cuda:sm_90",), ways=[("cuda:sm_90", 1)], device="cuda")
+        targets, device = ("cpu",), "cpu"
+    else:
+        ways, targets, device = [("cuda:sm_90", 1)], ("cuda:sm_90",), "cuda"
+    return _FILE.format(dynamic=dynamic, targets=targets, strict=program.strict, ways=ways, device=device)
 
 
 def _dims(program: Program, spec: TensorSpec) -> str:

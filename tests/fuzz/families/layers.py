@@ -140,7 +140,12 @@ def _norms(g: Drawer) -> Drawn:
 def _resized(g: Drawer) -> Drawn:
     r = g.r
     rank = r.choice((1, 2, 2, 2, 3))
-    a = image(g, rank, (1, 3, 4), (2, 3, 5, 7, 8))
+    sizes = (2, 3, 5, 7, 8)
+    if g.dynamic and r.random() < 0.5:  # the scale times a size that may have no upper bound
+        spatial = [g.symbol() if r.random() < 0.6 else r.choice(sizes) for _ in range(rank)]
+        a = g.input((r.choice((1, 2)), r.choice((1, 3)), *spatial), g.main)
+    else:
+        a = image(g, rank, (1, 3, 4), sizes)
     smooth = {1: ("linear",), 2: ("bilinear", "bilinear", "bicubic"), 3: ("trilinear",)}[rank]
     mode = r.choice(("nearest", "nearest-exact", "area", *smooth))
     options = f", mode='{mode}'"

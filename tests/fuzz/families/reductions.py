@@ -87,6 +87,9 @@ OF_INTEGERS = table(
     {a}.all({d})
     {a}.float().mean({d})
     {a}.sum({d}, dtype=torch.int32)
+    {a}.to(torch.int8).sum({ds}, dtype=torch.int32)
+    ({a} > 1).sum({ds}, dtype=torch.int32)
+    {a}.to(torch.uint8).sum({ds}, keepdim=True, dtype=torch.int16)
     {a}.cummax({d})[0]
     tuple({a}.sort(dim={d}, stable=True))
     {a}.argsort(dim={d}, stable=True, descending=True)

@@ -37,11 +37,10 @@ def _written(g: Drawer) -> Drawn:
         # what torch makes of {a} for such a write may have other strides than {a} has
         across, copy = f"{a}.transpose(0, -1)", g.next_name()
         flat = r.choice((f"{copy}.flatten()", f"{copy}.ravel()", f"{copy}.reshape(-1)", f"{copy}.contiguous()"))
-        return [
-            Draft(f"{across}.masked_fill_({across} > 0, 3)", True),
-            Draft(f"{a}.clone()"),
-            Draft(f"{flat}.mul_(0.5)", True),
-        ]
+        across_first = [Draft(f"{across}.masked_fill_({across} > 0, 3)", True)] if r.random() < 0.7 else []
+        if r.random() < 0.4:  # whether `flat` is a view shows behind a write to what it is of
+            return [*across_first, Draft(f"{a}.clone()"), Draft(flat), Draft(f"{copy}[:1].mul_(0.5)", True)]
+        return [*across_first, Draft(f"{a}.clone()"), Draft(f"{flat}.mul_(0.5)", True)]
     return Draft(part + r.choice(WRITES).replace("X", part), True)
 
 
