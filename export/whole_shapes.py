@@ -3,7 +3,8 @@ their results.
 
 By itself torch runs a recurrence step by step and gives max_pool1d plain integers, both of which fixes the length to
 that of the example; matmul asks about strides whether it may fold a batch, so that a slice with a step holds only for
-some sizes. The ops reach the Graph whole, so only their shapes are needed.
+some sizes. The ops reach the Graph whole, so only shapes are needed, and the strides of eager's results, which decide
+what views of them are.
 """
 
 from __future__ import annotations
@@ -22,20 +23,28 @@ from torch._subclasses.fake_impls import get_fast_op_impls
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd, DispatchKey.Meta)
 
 
-def _output(x: torch.Tensor, hidden: torch.Tensor, bidirectional: bool) -> torch.Tensor:
-    return x.new_empty((*x.shape[:-1], hidden.shape[-1] * (2 if bidirectional else 1)))
+def _output(x: torch.Tensor, hidden: torch.Tensor, both: bool, batch_first: bool) -> torch.Tensor:
+    """[T, N, C] in memory; batch_first: a view of it as [N, T, C], as eager gives, so that a write to what contiguous()
+    makes of it writes to a copy.
+    """
+    steps, batch = x.shape[1::-1] if batch_first else x.shape[:2]
+    found = x.new_empty((steps, batch, hidden.shape[-1] * (2 if both else 1)))
+    return found.transpose(0, 1) if batch_first else found
 
 
-def _lstm(
-    x: torch.Tensor, hx: Any, params: Any, biases: bool, layers: int, p: float, train: bool, both: bool, *_: Any
-) -> Any:
-    return _output(x, hx[0], both), torch.empty_like(hx[0]), torch.empty_like(hx[1])
+def _state(like: torch.Tensor) -> torch.Tensor:
+    return like.new_empty(like.shape)
+
+
+def _lstm(x: torch.Tensor, hx: Any, params: Any, biases: bool, layers: int, p: float, train: bool, *how: bool) -> Any:
+    return _output(x, hx[0], *how), _state(hx[0]), _state(hx[1])
 
 
 def _one_state(
-    x: torch.Tensor, hx: Any, params: Any, biases: bool, layers: int, p: float, train: bool, both: bool, *_: Any
+    x: torch.Tensor, hx: Any, params: Any, biases: bool, layers: int, p: float, train: bool, *how: bool
 ) -> Any:
-    return _output(x, hx, both), torch.empty_like(hx)
+    """how: both directions or one, batch_first."""
+    return _output(x, hx, *how), _state(hx)
 
 
 _pooled: Callable[..., Any] = registrations.pooling_output_shape
