@@ -45,6 +45,9 @@ class Exported:
     tensors: dict[str, ModuleTensor]
 
 
+_LISTS_OF_PARAMETERS = r"The tensor attributes (self(\.\w+)*\._flat_weights\[\d+\](, )?)+ were assigned during export"
+
+
 def to_graphs(
     module: Module | Mapping[str, Module],
     args: tuple[Any, ...] | Mapping[str, tuple[Any, ...]] = (),
@@ -61,8 +64,10 @@ def to_graphs(
     bug of Hardtack.
     """
     with ours("the export", ExportError), warnings.catch_warnings():
-        # torch warns about its own way of copying pytrees; users can do nothing about it
+        # torch warns about its own way of copying pytrees, and about lists that its own recurrent modules keep of their
+        # parameters; users can do nothing about either
         warnings.filterwarnings("ignore", category=FutureWarning, message=".*treespec.*")
+        warnings.filterwarnings("ignore", category=UserWarning, message=_LISTS_OF_PARAMETERS)
         captured: dict[str, Captured] = {}
         if isinstance(module, Mapping):
             _check_entries(module, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes)

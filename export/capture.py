@@ -19,7 +19,7 @@ from hardtack.export.conditions import shape_env
 from hardtack.export.decompose import decompose
 from hardtack.export.dense_operands import dense_operands, writes_through
 from hardtack.export.dynamic import Prepared, prepare
-from hardtack.export.eager_layouts import refuse_other_layouts
+from hardtack.export.eager_layouts import first_other_strides, refuse_other_layouts, strides_traced_wrong
 from hardtack.export.errors import (
     CaptureError,
     ExportError,
@@ -34,11 +34,10 @@ from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared
 from hardtack.export.small_classes import class_decisions
 from hardtack.export.small_guards import guard_decisions
-from hardtack.export.small_runs import differs_as_laid_out, differs_by_strides, mattering
+from hardtack.export.small_runs import differs_as_laid_out, differs_by_strides, differs_on_example, mattering
 from hardtack.export.small_shapes import shape_decisions, with_other_shapes
 from hardtack.export.small_sizes import Decision, Watch, watched
 from hardtack.export.small_views import view_decisions
-from hardtack.export.stride_questions import StrideQuestions
 from hardtack.export.strides import contract_order, laid_out
 from hardtack.export.torch_errors import translated
 from hardtack.export.whole_shapes import kept_whole
@@ -131,32 +130,41 @@ def capture(
         if not strict and _buffer_entered_twice(ep):
             strict = True
             ep, watch = _export(module, prepared, strict)
-        if writes_through(ep):
+        other = first_other_strides(ep, prepared) if _asks(ep, strict, watch) else None
+        if (other is not None and not strict) or writes_through(ep):
             ep, watch = _export(module, prepared, strict, dense=False)
+            other = first_other_strides(ep, prepared) if _asks(ep, strict, watch) else None
     _refuse_places(ep, examples)
     laid_out = as_given if _relaid(examples) else None
     refuse_other_layouts(ep, prepared, laid_out)
     found = _finish(ep, prepared, folds)
-    _refuse_strides_that_matter(found, module, prepared, laid_out, None if strict else watch.strides)
+    if other is not None and (not strict or differs_on_example(found.ep, module, prepared)):
+        raise strides_traced_wrong(other)
+    if _asks(ep, strict, watch):
+        _refuse_strides_that_matter(found, module, prepared, laid_out, watch.strides.where)
     asked, own = ([d for d in watch.decisions.values() if d.asked is by_model] for by_model in (True, False))
     decisions = (*asked, *with_other_shapes(ep, own), *_program_decisions(ep))
     return replace(found, decided=mattering(decisions, found.ep, module, prepared))
 
 
+def _asks(ep: ExportedProgram, strict: bool, watch: Watch) -> bool:
+    """True if the model asks for strides, or writes in place where contiguous() gave a tensor back as it is. Any model
+    may, where torch's bytecode analysis has answered.
+    """
+    questions = watch.strides
+    if strict or questions.asked is not None:
+        return True
+    return questions.copied is not None and any(map(written_operands, ep.graph.nodes))
+
+
 def _refuse_strides_that_matter(
-    found: Captured, module: nn.Module, prepared: Prepared, laid_out: Prepared | None, questions: StrideQuestions | None
+    found: Captured, module: nn.Module, prepared: Prepared, laid_out: Prepared | None, where: SourceLine | None
 ) -> None:
     """CaptureError for a model that asks for strides which are the caller's choice, and does something else then.
 
     laid_out: the examples with the strides that the caller gave them, where those of `prepared` are the contract's.
-    questions: None if any model may have asked, because torch's bytecode analysis has answered.
+    where: the line that asks, if it is known.
     """
-    where: SourceLine | None = None
-    if questions is not None:
-        writes = any(map(written_operands, found.source.graph.nodes))
-        where = questions.asked or (questions.copied if writes else None)
-        if where is None:
-            return
     if differs_by_strides(found.ep, module, prepared):
         raise CaptureError(
             "what forward gives depends on the strides of dimensions of size 1, which are the caller's choice",

@@ -2,8 +2,10 @@
 
 Which of the two reshape, flatten or contiguous gives depends on strides. torch traces those of tensors without
 elements, and for some ops they are others than in eager mode: relu of a channels_last image of one pixel is row-major,
-and traced as channels_last. A write in place through such a view would then be lost, or reach too far. So it would be
-where an example is transposed, which torch traces as the row-major tensor that callers will give.
+and traced as channels_last; a transposed matrix divided by a tensor without dimensions and rounded down stays
+transposed, and is traced as row-major. A write in place through such a view would then be lost, or reach too far. So it
+would be where an example is transposed, which torch traces as the row-major tensor that callers will give. Of
+contiguous(), where nothing is to be copied, nothing is traced at all, nor of what a model asks.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from hardtack.export.eager_views import is_view, share_memory
 from hardtack.export.errors import CaptureError
 from hardtack.export.origin import source_of
 from hardtack.export.small_runs import Unchecked, example_leaves, run_program
-from hardtack.export.strides import otherwise_strided
+from hardtack.export.strides import example_size, otherwise_strided
 from hardtack.export.written_reshapes import written_reshapes
 
 
@@ -58,6 +60,39 @@ def refuse_other_layouts(ep: ExportedProgram, prepared: Prepared, laid_out: Prep
         )
 
 
+def first_other_strides(ep: ExportedProgram, prepared: Prepared) -> Node | None:
+    """The first node whose result has other strides in eager mode than torch traced, for the example inputs, on which
+    the program, not yet decomposed, is run; those of dimensions of size 1 and of results without elements do not count.
+    """
+    found: list[Node] = []
+
+    class Observed(Unchecked):
+        def run_node(self, n: Node) -> Any:
+            made = super().run_node(n)
+            if not found and isinstance(made, torch.Tensor) and _is_laid_out_otherwise(made, n.meta.get("val")):
+                found.append(n)
+            return made
+
+    _run_on_examples(ep, example_leaves(ep, prepared), Observed)
+    return found[0] if found else None
+
+
+def strides_traced_wrong(node: Node) -> CaptureError:
+    """The error for a model that asks for strides, where torch traced the node with others than eager mode has."""
+    return CaptureError(
+        f"what forward gives may depend on the strides of what {node.target} gives, which torch.export has wrong",
+        source_of(node),
+        "call .contiguous() on the tensors that it is given, or ask for shapes instead of strides",
+    )
+
+
+def _is_laid_out_otherwise(made: torch.Tensor, traced: object) -> bool:
+    if not isinstance(traced, torch.Tensor) or made.layout is not torch.strided or not made.numel():
+        return False
+    strides = zip(made.shape, made.stride(), map(example_size, traced.stride()), strict=True)
+    return any(n > 1 and expected is not None and stride != expected for n, stride, expected in strides)
+
+
 def _first_other(ep: ExportedProgram, traced: dict[str, bool], leaves: list[Any]) -> tuple[Node, str, str] | None:
     """The first node that is a view or copy otherwise than traced; what it is for these inputs, and what it is not."""
     found: dict[str, bool] = {}
@@ -69,12 +104,16 @@ def _first_other(ep: ExportedProgram, traced: dict[str, bool], leaves: list[Any]
                 found[n.name] = share_memory(self.env[aliased_operands(n)[0]], made)
             return made
 
-    try:
-        with torch.no_grad():
-            run_program(ep, leaves, {}, Observed)
-    except Exception:  # whatever the model raises for its own example; what ran before that is known
-        pass
+    _run_on_examples(ep, leaves, Observed)
     for node in ep.graph.nodes:
         if node.name in found and found[node.name] is not traced[node.name]:
             return (node, "view", "copy") if found[node.name] else (node, "copy", "view")
     return None
+
+
+def _run_on_examples(ep: ExportedProgram, leaves: list[Any], interpreter: type[Unchecked]) -> None:
+    try:
+        with torch.no_grad():
+            run_program(ep, leaves, {}, interpreter)
+    except Exception:  # whatever the model raises for its own example; what ran before that is known
+        pass

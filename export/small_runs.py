@@ -69,6 +69,16 @@ def differs_by_strides(ep: ExportedProgram, module: nn.Module, prepared: Prepare
     return _Trials(ep, module, prepared).verdict(()) == "apart"
 
 
+def differs_on_example(ep: ExportedProgram, module: nn.Module, prepared: Prepared) -> bool:
+    """True if the module gives something else than the decomposed program for the example itself, by more than the
+    rounding of float32.
+    """
+    env = shape_env(ep)
+    values = env.backed_var_to_val if env is not None else {}
+    distance = _Trials(ep, module, prepared).distance_for(example_leaves(ep, prepared), values)
+    return distance is not None and distance > _TOLERANCE
+
+
 def differs_as_laid_out(ep: ExportedProgram, module: nn.Module, given: Prepared) -> bool:
     """True if the module gives something else than the decomposed program for the example with the strides that the
     caller gave it.

@@ -21,8 +21,6 @@ from hardtack.export.origin import frame_line, is_own, is_users
 _NN = torch.nn.__path__[0]
 
 _QUESTIONS = ("is_contiguous", "stride")
-_COPIES = ("contiguous", "to")
-"""Methods that give a tensor back as it is, or a copy with other strides."""
 
 
 class StrideQuestions(TorchFunctionMode):
@@ -32,15 +30,22 @@ class StrideQuestions(TorchFunctionMode):
         super().__init__()
         self.asked: SourceLine | None = None
         self.copied: SourceLine | None = None
-        """Where one of _COPIES was called, which matters to who writes to what it gave."""
+        """Where contiguous() or to(memory_format=..) gave a tensor back as it is, which matters to who writes to it."""
+
+    @property
+    def where(self) -> SourceLine | None:
+        """The line that asks; that of a copy, if none does."""
+        return self.asked or self.copied
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "").lstrip("_")  # guard_lines.py puts a function of its own over a method
         if name in _QUESTIONS and self.asked is None:
             self.asked = _models_line()
-        elif name in _COPIES and self.copied is None and (name == "contiguous" or "memory_format" in (kwargs or {})):
+        made = func(*args, **(kwargs or {}))
+        copies = name == "contiguous" or (name == "to" and "memory_format" in (kwargs or {}))
+        if copies and made is args[0] and self.copied is None:
             self.copied = _models_line()
-        return func(*args, **(kwargs or {}))
+        return made
 
 
 def _models_line() -> SourceLine | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -76,3 +78,57 @@ def test_a_part_that_is_written_to(name: str, strict: bool) -> None:
     check(forward, (x,), ({2: Dim.DYNAMIC},), [(torch.randn(2, 3, n),) for n in (4, 10)], strict=strict)
     with pytest.raises(RangeError, match=r"the program needs n == 2\*\(\(n \+ 1\)//2\)"):
         to_graphs(forward, (x,), None, ({2: Dim("n", min=4, max=32)},), strict)
+
+
+class _Recurrent(torch.nn.Module):
+    """Writes to a recurrence's result behind contiguous() of it, which is a copy where that result is transposed."""
+
+    def __init__(self, kind: str, batch_first: bool, both: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn = getattr(torch.nn, kind)(4, 3, 2, batch_first=batch_first, bidirectional=both)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = self.rnn(x)[0].clone()
+        z = y.contiguous()
+        y[:1].mul_(0.5)
+        flat = y.reshape(-1)
+        flat.add_(1)
+        return y, z, flat
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_what_a_recurrence_gives_is_laid_out_as_in_eager(kind: str, batch_first: bool, both: bool) -> None:
+    """With batch_first its result is [steps, batch, features] in memory."""
+    module = _Recurrent(kind, batch_first, both).eval()
+    check(module, (torch.randn(2, 5, 4),))
+    check(module, (torch.randn(5, 2, 4).transpose(0, 1),))
+    check(module, (torch.randn(1, 5, 4),))
+    others = [(torch.randn(2, n, 4),) for n in (2, 3, 7)]
+    check(module, (torch.randn(2, 5, 4),), ({1: Dim("n", min=2, max=64)},), others)
+
+
+def test_recurrences_are_captured_without_a_warning() -> None:
+    """torch warns of lists that its own modules keep of their parameters."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        to_graphs(_Recurrent("LSTM", True, False).eval(), (torch.randn(2, 5, 4),))
+
+
+LAYOUTS = tuple(itertools.permutations(range(3)))
+
+
+@pytest.mark.parametrize("order", LAYOUTS, ids=str)
+def test_products_and_pools_of_permuted_tensors_are_row_major(order: tuple[int, int, int]) -> None:
+    shape = [(2, 3, 4)[d] for d in order]
+
+    def forward(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        z = x.permute([order.index(d) for d in range(3)])
+        results = (z @ y, y.mT @ z.mT, z @ y[:, 0], F.max_pool1d(z, 2))
+        for made in results:
+            made.reshape(-1)[:3].mul_(2)
+        return results
+
+    check(forward, (torch.randn(shape), torch.randn(4, 5)))

@@ -402,6 +402,51 @@ def _by_the_last_stride(x: torch.Tensor) -> torch.Tensor:
     return x * 2 if x.stride(-1) == 1 else x
 
 
+def _copied_and_written(y: torch.Tensor) -> torch.Tensor:
+    z = y.contiguous()
+    y[:1].mul_(2)
+    return z
+
+
+def _asked(y: torch.Tensor) -> torch.Tensor:
+    return y * 2 if y.is_contiguous() else y + 1
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("use", [_copied_and_written, _asked])
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        (lambda x, y: torch.div(x, y, rounding_mode="floor"), "aten.div.Tensor_mode"),
+        (torch.copysign, "aten.copysign.Tensor"),
+    ],
+    ids=["div", "copysign"],
+)
+def test_strides_that_torch_traces_unlike_eager_are_refused(
+    op: Callable[..., torch.Tensor], name: str, use: Callable[[torch.Tensor], torch.Tensor], strict: bool
+) -> None:
+    """A transposed matrix stays so in eager mode, where torch traces a row-major result: what contiguous() gives
+    is a copy then, of which nothing is traced.
+    """
+
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return use(op((x * 2).t(), y))
+
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(forward, (torch.randn(3, 4), torch.tensor(0.5)), strict=strict)
+    assert caught.value.what == (
+        f"what forward gives may depend on the strides of what {name} gives, which torch.export has wrong"
+    )
+    assert (
+        caught.value.fix == "call .contiguous() on the tensors that it is given, or ask for shapes instead of strides"
+    )
+    check(lambda x, y: use(op((x * 2).t().contiguous(), y)), (torch.randn(3, 4), torch.tensor(0.5)), strict=strict)
+
+
+def test_what_is_not_asked_for_its_strides_may_be_traced_with_others() -> None:
+    check(lambda x, y: torch.copysign((x * 2).t(), y) + 1, (torch.randn(3, 4), torch.tensor(-0.5)))
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("function", [_contiguous_behind_a_write, _by_the_last_stride])
 def test_a_transposed_example_that_is_asked_for_its_strides_is_refused(
