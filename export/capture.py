@@ -19,7 +19,7 @@ from hardtack.export.conditions import shape_env
 from hardtack.export.decompose import decompose
 from hardtack.export.dense_operands import dense_operands, writes_through
 from hardtack.export.dynamic import Prepared, prepare
-from hardtack.export.eager_layouts import first_other_strides, refuse_other_layouts, strides_traced_wrong
+from hardtack.export.eager_layouts import first_other_strides, refuse_other_layouts
 from hardtack.export.errors import (
     CaptureError,
     ExportError,
@@ -130,16 +130,12 @@ def capture(
         if not strict and _buffer_entered_twice(ep):
             strict = True
             ep, watch = _export(module, prepared, strict)
-        other = first_other_strides(ep, prepared) if _asks(ep, strict, watch) else None
-        if (other is not None and not strict) or writes_through(ep):
+        if writes_through(ep):
             ep, watch = _export(module, prepared, strict, dense=False)
-            other = first_other_strides(ep, prepared) if _asks(ep, strict, watch) else None
     _refuse_places(ep, examples)
     laid_out = as_given if _relaid(examples) else None
     refuse_other_layouts(ep, prepared, laid_out)
     found = _finish(ep, prepared, folds)
-    if other is not None and (not strict or differs_on_example(found.ep, module, prepared)):
-        raise strides_traced_wrong(other)
     if _asks(ep, strict, watch):
         _refuse_strides_that_matter(found, module, prepared, laid_out, watch.strides.where)
     asked, own = ([d for d in watch.decisions.values() if d.asked is by_model] for by_model in (True, False))
@@ -160,11 +156,20 @@ def _asks(ep: ExportedProgram, strict: bool, watch: Watch) -> bool:
 def _refuse_strides_that_matter(
     found: Captured, module: nn.Module, prepared: Prepared, laid_out: Prepared | None, where: SourceLine | None
 ) -> None:
-    """CaptureError for a model that asks for strides which are the caller's choice, and does something else then.
+    """CaptureError for a model that asks for strides which are the caller's choice, or which were traced unlike they
+    are in eager mode, and does something else then.
 
     laid_out: the examples with the strides that the caller gave them, where those of `prepared` are the contract's.
     where: the line that asks, if it is known.
     """
+    other = first_other_strides(found.source, prepared)
+    if other is not None and differs_on_example(found.ep, module, prepared):
+        raise CaptureError(
+            f"what forward gives depends on the strides of what {other.target} gives, which is traced with others "
+            "than in eager mode",
+            source_of(other),
+            "call .contiguous() on the tensors that it is given, or ask for shapes instead of strides",
+        )
     if differs_by_strides(found.ep, module, prepared):
         raise CaptureError(
             "what forward gives depends on the strides of dimensions of size 1, which are the caller's choice",

@@ -77,15 +77,6 @@ def first_other_strides(ep: ExportedProgram, prepared: Prepared) -> Node | None:
     return found[0] if found else None
 
 
-def strides_traced_wrong(node: Node) -> CaptureError:
-    """The error for a model that asks for strides, where torch traced the node with others than eager mode has."""
-    return CaptureError(
-        f"what forward gives may depend on the strides of what {node.target} gives, which torch.export has wrong",
-        source_of(node),
-        "call .contiguous() on the tensors that it is given, or ask for shapes instead of strides",
-    )
-
-
 def _is_laid_out_otherwise(made: torch.Tensor, traced: object) -> bool:
     if not isinstance(traced, torch.Tensor) or made.layout is not torch.strided or not made.numel():
         return False

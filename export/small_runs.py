@@ -32,6 +32,8 @@ from hardtack.export.strides import contract_order, laid_out, otherwise_strided
 
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range")
 _TOLERANCE = 1e-3
+_ULPS = 16
+"""How many ulps of 1 the results of a program and of its module may be apart."""
 _ROUNDING = 10.0
 """Of small inputs, the part of the usual difference that rounding alone explains."""
 
@@ -70,13 +72,15 @@ def differs_by_strides(ep: ExportedProgram, module: nn.Module, prepared: Prepare
 
 
 def differs_on_example(ep: ExportedProgram, module: nn.Module, prepared: Prepared) -> bool:
-    """True if the module gives something else than the decomposed program for the example itself, by more than the
-    rounding of float32.
+    """True if the module gives something else than the decomposed program for the example itself, by more than rounding
+    explains in the coarsest dtype of a result.
     """
     env = shape_env(ep)
     values = env.backed_var_to_val if env is not None else {}
     distance = _Trials(ep, module, prepared).distance_for(example_leaves(ep, prepared), values)
-    return distance is not None and distance > _TOLERANCE
+    results = [n.meta.get("val") for n in ep.graph.output_node().all_input_nodes]
+    floats = [t.dtype for t in results if isinstance(t, torch.Tensor) and t.dtype.is_floating_point]
+    return distance is not None and distance > max(_TOLERANCE, *(_ULPS * torch.finfo(d).eps for d in floats), 0.0)
 
 
 def differs_as_laid_out(ep: ExportedProgram, module: nn.Module, given: Prepared) -> bool:

@@ -435,7 +435,8 @@ def test_strides_that_torch_traces_unlike_eager_are_refused(
     with pytest.raises(CaptureError) as caught:
         to_graphs(forward, (torch.randn(3, 4), torch.tensor(0.5)), strict=strict)
     assert caught.value.what == (
-        f"what forward gives may depend on the strides of what {name} gives, which torch.export has wrong"
+        f"what forward gives depends on the strides of what {name} gives, which is traced with others than in "
+        "eager mode"
     )
     assert (
         caught.value.fix == "call .contiguous() on the tensors that it is given, or ask for shapes instead of strides"
@@ -443,8 +444,25 @@ def test_strides_that_torch_traces_unlike_eager_are_refused(
     check(lambda x, y: use(op((x * 2).t().contiguous(), y)), (torch.randn(3, 4), torch.tensor(0.5)), strict=strict)
 
 
-def test_what_is_not_asked_for_its_strides_may_be_traced_with_others() -> None:
-    check(lambda x, y: torch.copysign((x * 2).t(), y) + 1, (torch.randn(3, 4), torch.tensor(-0.5)))
+def test_strides_that_are_traced_unlike_eager_and_change_nothing_are_no_matter() -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = torch.copysign((x * 2).t(), y)
+        z = z if z.is_contiguous() else z.contiguous()
+        return z + 1
+
+    check(forward, (torch.randn(3, 4), torch.tensor(-0.5)))
+
+
+def test_a_part_of_a_dynamic_size_that_is_asked_whether_it_is_contiguous() -> None:
+    """It is copied while it is traced, so that no size must be even; a view has a step."""
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = x[:, ::2].flatten()
+        return y * 2 if y.is_contiguous() else y + 1
+
+    with pytest.raises(CaptureError, match=r"depends on the strides of what aten\.flatten\.using_ints gives"):
+        to_graphs(forward, (torch.randn(5, 8),), None, ({1: torch.export.Dim.DYNAMIC},))
+    check(forward, (torch.randn(5, 8),))
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -423,6 +423,27 @@ MUTANTS: tuple[Mutant, ...] = (
         captures=True,
         sweep="writes",
     ),
+    Mutant(
+        "recurrences row-major",
+        "with batch_first the result of a recurrence is traced as row-major, and is transposed in eager",
+        "graph",
+        "export/whole_shapes.py",
+        (
+            (
+                "return found.transpose(0, 1) if batch_first",
+                "return x.new_empty((batch, steps, found.shape[-1])) if batch_first",
+            ),
+        ),
+        captures=True,
+    ),
+    Mutant(
+        "strides asked as traced",
+        "what a model asks of strides is answered by those that torch traced",
+        "graph",
+        "export/capture.py",
+        (("    if other is not None and differs_on", "    if False and differs_on"),),
+        captures=True,
+    ),
 )
 
 
