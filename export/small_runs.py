@@ -75,21 +75,18 @@ def differs_on_example(ep: ExportedProgram, module: nn.Module, prepared: Prepare
     """True if the module gives something else than the decomposed program for the example itself, by more than rounding
     explains in the coarsest dtype of a result.
     """
-    env = shape_env(ep)
-    values = env.backed_var_to_val if env is not None else {}
-    distance = _Trials(ep, module, prepared).distance_for(example_leaves(ep, prepared), values)
+    distance = _Trials(ep, module, prepared).distance_as_given()
     results = [n.meta.get("val") for n in ep.graph.output_node().all_input_nodes]
     floats = [t.dtype for t in results if isinstance(t, torch.Tensor) and t.dtype.is_floating_point]
-    return distance is not None and distance > max(_TOLERANCE, *(_ULPS * torch.finfo(d).eps for d in floats), 0.0)
+    return distance is not None and distance > max([_TOLERANCE, *(_ULPS * torch.finfo(d).eps for d in floats)])
 
 
 def differs_as_laid_out(ep: ExportedProgram, module: nn.Module, given: Prepared) -> bool:
     """True if the module gives something else than the decomposed program for the example with the strides that the
     caller gave it.
     """
-    runs, env = _Trials(ep, module, given), shape_env(ep)
-    values = env.backed_var_to_val if env is not None else {}
-    distance = runs.distance_for(example_leaves(ep, given), values)
+    runs = _Trials(ep, module, given)
+    distance = runs.distance_as_given()
     return distance is not None and not runs.is_rounding(distance)
 
 
@@ -153,6 +150,12 @@ class _Trials:
             return found
         other = self.distance_for(again, values)
         return found if other is None else max(found, other)  # a module may refuse one of the two, as view() does
+
+    def distance_as_given(self) -> float | None:
+        """The largest difference for the example inputs as they are, as _distance has it."""
+        env = shape_env(self.ep)
+        values = env.backed_var_to_val if env is not None else {}
+        return self.distance_for(example_leaves(self.ep, self.prepared), values)
 
     def distance_for(self, inputs: list[Any], values: Mapping[sympy.Symbol, Any]) -> float | None:
         """The largest difference for these inputs, of the sizes that `values` says, as _distance has it."""
