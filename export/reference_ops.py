@@ -117,9 +117,15 @@ def _first_extreme(x: torch.Tensor, kind: str, dim: int, keep: bool) -> torch.Te
 
 
 def _moments(s: Step) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of f64 by sums in pairs: torch.var_mean updates a mean number by number, and errs more."""
     x, groups = s.args[0].to(s.dtype), s.attr("groups")
-    var, mean = torch.var_mean(x.reshape(x.shape[0], groups, math.prod(x.shape[1:]) // groups), 2, correction=0)
-    return mean, var
+    x = x.reshape(x.shape[0], groups, math.prod(x.shape[1:]) // groups)
+    if x.dtype is not torch.float64 or not x.shape[2]:
+        var, mean = torch.var_mean(x, 2, correction=0)
+        return mean, var
+    mean = x.mean(2, keepdim=True)
+    mean = torch.where(mean.isfinite(), mean + (x - mean).mean(2, keepdim=True), mean)
+    return mean.squeeze(2), (x - mean).square().mean(2)
 
 
 def _scan(s: Step) -> torch.Tensor:

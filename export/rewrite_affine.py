@@ -8,11 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import torch
+
+from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, make_attrs
+from hardtack.export.constants import load_tensor
+from hardtack.export.dtypes import TORCH_DTYPE
 from hardtack.export.editing import Edit, Facts
 
 Shape = tuple[Expr, ...]
+
+_LARGEST_SCALE = 2.0**60
+"""Of f32 a weight of 1e-20 times the least scale is still a normal number, with all of its bits."""
 
 
 def _split(facts: Facts, op: Op) -> tuple[str, Operand] | None:
@@ -50,7 +58,35 @@ def _scalable(facts: Facts, value: Operand) -> Op | None:
     return op
 
 
-def distribute_scale(graph: Graph) -> Graph:
+def _plain_scale(facts: Facts, store: ConstantStore, weight: Operand, scale: Operand, *, zeros: bool) -> bool:
+    """True if x * (weight * scale) is (x * weight) * scale: no weight overflows, and none that matters loses bits."""
+    weights, sizes = _tensor(facts, store, weight), _tensor(facts, store, scale).double().abs()
+    if not weights.dtype.is_floating_point or not weights.numel() or not sizes.numel():
+        return True
+    usual = (sizes >= 1 / _LARGEST_SCALE) & (sizes <= _LARGEST_SCALE)
+    largest = max(abs(float(weights.amin())), abs(float(weights.amax()))) * float(sizes.amax())
+    return bool((usual | (sizes == 0) if zeros else usual).all()) and largest <= torch.finfo(weights.dtype).max
+
+
+def _tensor(facts: Facts, store: ConstantStore, value: Operand) -> torch.Tensor:
+    """The elements of a constant, or a number."""
+    if isinstance(value, str):
+        return load_tensor(store, facts.constants[value].key)
+    assert isinstance(value, Lit)
+    return torch.tensor(value.value, dtype=TORCH_DTYPE[value.dtype])
+
+
+def _hides_zeros(facts: Facts, store: ConstantStore, value: str) -> bool:
+    """True if the sign of a zero in value does not matter, since what is added to it right behind is never -0."""
+    users = facts.users.get(value, [])
+    parts = _split(facts, users[0]) if facts.used_once(value) and users[0].kind == "add" else None
+    if parts is None:
+        return False
+    added = _tensor(facts, store, parts[1])
+    return not bool(((added == 0) & added.signbit()).any())
+
+
+def distribute_scale(graph: Graph, store: ConstantStore) -> Graph:
     """(x + c) * s = x * s + c * s, for x made by a conv or matmul that can take the scale."""
     facts, edit = Facts(graph), Edit(graph)
     for op in graph.ops:
@@ -65,7 +101,7 @@ def distribute_scale(graph: Graph) -> Graph:
         fits = target is not None and all(
             _along(facts.shape(c), len(shape), _channel_dim(target, len(shape))) for c in (scale, inner[1])
         )
-        if not fits:
+        if target is None or not fits or not _plain_scale(facts, store, target.inputs[1], scale, zeros=False):
             edit.keep(op)
             continue
         scaled = edit.emit("mul", inner[0], scale, like=op)
@@ -98,9 +134,18 @@ def merge_shifts(graph: Graph) -> Graph:
     return edit.done()
 
 
-def fold_scale(graph: Graph) -> Graph:
-    """conv(x, w, b) * s = conv(x, w * s, b * s), and (x @ w) * s = x @ (w * s)."""
-    return _fold_into(graph, "mul", _scaled)
+def fold_scale(graph: Graph, store: ConstantStore) -> Graph:
+    """conv(x, w, b) * s = conv(x, w * s, b * s), and (x @ w) * s = x @ (w * s).
+
+    A zero in s keeps no sign of the product: it is folded only where something is added behind.
+    """
+
+    def scaled(facts: Facts, edit: Edit, op: Op, target: Op, scale: Operand) -> str | None:
+        zeros = _hides_zeros(facts, store, op.outputs[0])
+        plain = all(_plain_scale(facts, store, w, scale, zeros=zeros) for w in target.inputs[1:])
+        return _scaled(facts, edit, op, target, scale) if plain else None
+
+    return _fold_into(graph, "mul", scaled)
 
 
 def fold_shift(graph: Graph) -> Graph:

@@ -14,7 +14,7 @@ from torch.export import Dim
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.graph_verify import GraphError, verify_graph
 from hardtack.export import rewrite, to_graphs
-from tests.export.checks import check, entry, kinds
+from tests.export.checks import check, entry, kinds, ours
 
 ANY = Dim.DYNAMIC
 
@@ -75,6 +75,29 @@ def test_no_folding_of_a_scale_that_one_channel_is_broadcast_to(bias: bool) -> N
 def test_no_folding_of_a_scale_that_varies_in_space() -> None:
     conv, scale = nn.Conv2d(3, 4, 1).eval(), torch.randn(1, 1, 4, 4)
     assert kinds(check(lambda x: conv(x) * scale, (torch.randn(1, 3, 4, 4),))) == ["conv", "mul"]
+
+
+@pytest.mark.parametrize("scale", [0.0, float("inf"), 1e-42, 1e25], ids=str)
+def test_no_folding_of_a_scale_that_a_weight_cannot_take(scale: float) -> None:
+    """Folded, a weight would be infinite, of one bit, or its zeros those of another sign."""
+    weight, x = torch.tensor([[1e14, -2e14], [3e14, 4e14]]), torch.tensor([[3e-10, 1e-12], [-2e-10, 5e-12]])
+    factor = torch.tensor([scale, 1.0])
+    found = check(lambda x: (x @ weight) * factor, (x,))
+    assert kinds(found) == ["matmul", "mul"]
+    got, want = ours(found, (x,))[0], (x @ weight) * factor
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=0)
+    assert torch.equal(got.signbit(), want.signbit())
+
+
+def test_a_scale_of_zero_is_folded_where_something_is_added_behind() -> None:
+    weight, factor, shift = torch.randn(3, 2), torch.tensor([0.0, 2.0]), torch.tensor([0.0, 1.0])
+    assert kinds(check(lambda x: (x @ weight) * factor + shift, (torch.randn(4, 3),))) == ["matmul", "add"]
+    assert "mul" in kinds(check(lambda x: (x @ weight) * factor + -shift, (torch.randn(4, 3),)))
+
+
+def test_no_distribution_of_a_scale_that_a_weight_cannot_take() -> None:
+    weight, shift = torch.randn(3, 2), torch.randn(2)
+    assert kinds(check(lambda x: (x @ weight + shift) * 0.0, (torch.randn(4, 3),))) == ["matmul", "add", "mul"]
 
 
 def test_zero_padding_becomes_the_convolutions() -> None:

@@ -99,6 +99,11 @@ class Disturbed(TorchDispatchMode):
             return args[0].copy_(out) if name.endswith("_") else out
         if name == "prod":
             args = (self._reordered(*args[:2]), *args[1:])
+            if self._wider and len(args) == 1 and not kwargs and args[0].dtype in (torch.float32, torch.float64):
+                args = (self._product_of_rows(args[0]),)
+        if name in IN_PAIRS and self._wider and args[0].dtype is torch.float64 and args[0].numel():
+            with self:
+                return IN_PAIRS[name](*args, **(kwargs or {}))
         if name in WIDER and self._wider:
             return _in_double(func, args, kwargs or {})
         if name == "native_batch_norm" and self._wider and args[3] is None and args[5]:
@@ -137,6 +142,13 @@ class Disturbed(TorchDispatchMode):
         """With what a product over `dim`, or over all dimensions, takes in another order."""
         for d in range(x.dim()) if dim is None else [dim] * (x.dim() > 0):
             x = x.index_select(d, torch.randperm(x.shape[d], generator=self._generator))
+        return x
+
+    def _product_of_rows(self, x: torch.Tensor) -> torch.Tensor:
+        """With rows along some of the dimensions multiplied each by itself: of parts, one overflows, another is 0."""
+        for d in range(x.dim()):
+            if bool(torch.rand((), generator=self._generator) < 0.5):
+                x = x.prod(d, keepdim=True)
         return x
 
     def _changed_in_place(self, x: Any) -> Any:
@@ -183,6 +195,7 @@ def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
         part = (y * math.sqrt(0.5)).erf()
     else:
         part = (math.sqrt(2 / math.pi) * (y + 0.044715 * y * y * y)).tanh()
+    part = torch.where(y.isinf(), y.sign(), part)  # exactly: gelu of -inf is NaN each time
     return (y * 0.5 * (part + 1)).to(x.dtype)
 
 
@@ -220,6 +233,39 @@ def _logaddexp(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     rest = -(x - y).to(wide.dtype).abs()
     return torch.where(rest.isnan(), largest, wide + rest.exp().log1p()).to(largest.dtype)
 
+
+def _spread(
+    x: torch.Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Variance and mean, in two passes."""
+    dims = [d % x.dim() for d in dim] if dim else list(range(x.dim()))
+    mean = x.mean(dims, True)
+    mean = mean + (x - mean).mean(dims, True)
+    count = math.prod(x.shape[d] for d in dims) - (1 if correction is None else correction)
+    var = (x - mean).square().sum(dims, keepdim) / max(count, 0.0)
+    return var, mean if keepdim else mean.squeeze(dims)
+
+
+def _vector_norm(x: torch.Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, **dtype: Any) -> torch.Tensor:
+    if ord != 2:
+        return torch.linalg.vector_norm(x, ord, dim, keepdim, **dtype)
+    return x.square().sum(dim, keepdim).sqrt().to(dtype.get("dtype"))
+
+
+def _renorm(x: torch.Tensor, p: float, dim: int, maxnorm: float) -> torch.Tensor:
+    rest = [d for d in range(x.dim()) if d != dim % x.dim()]
+    norm = _vector_norm(x, p, rest, keepdim=True)
+    return x * torch.where(norm > maxnorm, maxnorm / (norm + 1e-7), 1.0)
+
+
+IN_PAIRS: dict[str, Callable[..., Any]] = {
+    "var_mean": _spread,
+    "var": lambda *args, **kwargs: _spread(*args, **kwargs)[0],
+    "std": lambda *args, **kwargs: _spread(*args, **kwargs)[0].sqrt(),
+    "linalg_vector_norm": _vector_norm,
+    "renorm": _renorm,
+}
+"""Of f64, with sums in pairs: eager adds squares up one behind the other, or updates a mean number by number."""
 
 PARTS = {
     "logaddexp": _logaddexp,

@@ -95,6 +95,7 @@ REWRITES: tuple[Rewrite, ...] = (
         x0[5,6] p0[6,4] p1[5,1] p2[4] : (x0 @ p0 + p1) * p2
         x0[5,6] p0[6,4] p1[4] p2[4] : x0 @ p0 + p1; v0 * p2 -> v0, v1
         x0[5,6] p1[6] p2[6] : (x0 + p1) * p2
+        x0[5,6] p0[6,4] p1[4] : (x0 @ p0 + p1) * 1e-30
         """,
     ),
     Rewrite(
@@ -106,6 +107,7 @@ REWRITES: tuple[Rewrite, ...] = (
         x0[5,6] p0[4,6] : F.linear(x0, p0) * 0.25
         x0[2,3,6,7] p0[3,4,3,3] p1[4] : F.conv_transpose2d(x0, p0) * p1.view(1, 4, 1, 1)
         x0[2,3,6,7] p0[4,3,3,3] p1[4] p2[4] p3[4] : F.batch_norm(F.conv2d(x0, p0), p1, p2.abs() + 0.1, p3, p1)
+        x0[5,6] p0[4,6] p1[4] : F.linear(x0, p0) * 0.0 + p1
         """,
         """
         x0[5,6] p0[6,4] p1[5,1] : (x0 @ p0) * p1
@@ -113,6 +115,9 @@ REWRITES: tuple[Rewrite, ...] = (
         x0[5,6] p0[6,4] p1[4] : x0 @ p0; v0 * p1 -> v0, v1
         x0[2,4,6,7] p0[4,2,3,3] p1[4] : F.conv_transpose2d(x0, p0, groups=2) * p1.view(1, 4, 1, 1)
         x0[4,3,6,4] p0[4,3,3,3] p1[4,1,1,1] : F.conv2d(x0, p0) * p1
+        x0[5,6] p0[6,4] : (x0 @ p0) * 0.0
+        x0[5,6] p0[6,4] : (x0 @ p0) * 1e-30 * 1e25
+        x0[5,6] p0[6,4] : (x0 * 1e-25) @ (p0 * 1e30) * 1e12
         """,
     ),
     Rewrite(

@@ -316,3 +316,43 @@ def test_runs_are_compared_by_bits_but_for_those_of_a_nan(dtype: torch.dtype) ->
     assert same_bits([nan], [-nan]) is None
     assert same_bits([zero], [-zero]) == 0
     assert same_bits([nan], [zero]) == 0
+
+
+def test_a_choice_that_rounding_makes_once_in_many_runs_is_right() -> None:
+    """Two exponentials five ulps apart: one disturbed run in forty."""
+    p = program("x0.exp().view(torch.int32) - x0.exp().view(torch.int32)", "v0 == 5", shape=(1, 4))
+    assert verdict(p, lambda t: t) is None
+    assert verdict(p, lambda t: ~t) is None
+    never = program("x0.exp().view(torch.int32) - x0.exp().view(torch.int32)", "v0 == 50", shape=(1, 4))
+    assert verdict(never, lambda t: ~t) is not None
+
+
+def test_spreads_of_float64_that_are_more_exact_than_eagers_are_right() -> None:
+    level = program("x0.std(1)", dtype="float64", fill="level", shape=(1, 4096))
+    assert float(Oracle(level, CALLS).want[0][0]) > 0
+    assert verdict(level, lambda t: t * 0) is None
+    assert verdict(level, lambda t: t + 1e-12) is not None
+    long = program("x0.flatten().repeat(200)[None].renorm(2, 0, 1.0)", dtype="float64")
+    y = long.arguments()[0].flatten().repeat(200)[None]
+    assert verdict(long, lambda _: y / (y.square().sum().sqrt() + 1e-7)) is None
+    assert verdict(long, lambda t: t * (1 + 1e-11)) is not None
+
+
+def test_rows_of_factors_may_be_multiplied_first() -> None:
+    """One row overflows, another is zero: NaN, where eager, which takes both by turns, has zero."""
+    p = program("torch.cat([x0[:1].abs() + 1.5, x0[1:].abs() * 0.3])", "v0.prod()", shape=(6, 1200))
+    assert float(Oracle(p, CALLS).want[0][0]) == 0
+    assert verdict(p, lambda t: t * float("nan")) is None
+    few = program("x0.abs() * 0.3", "v0.prod()", shape=(2, 3))
+    assert verdict(few, lambda t: t * float("nan")) is not None
+
+
+def test_gelu_of_an_infinity_is_one_thing_for_each_sign() -> None:
+    """Infinity and NaN by its formula; in the lanes of a vector eager has NaN for both."""
+    p = program(
+        "F.gelu(torch.where(x0 > 1, math.inf, torch.where(x0 < -1, -math.inf, x0)))", "v0.sort(dim=1, stable=True)[1]"
+    )
+    (x,) = p.arguments()
+    limits = torch.where(x > 1, torch.inf, torch.where(x < -1, torch.nan, torch.nn.functional.gelu(x)))
+    assert verdict(p, lambda _: limits.sort(dim=1, stable=True)[1]) is None
+    assert verdict(p, lambda t: t.flip(1)) is not None
