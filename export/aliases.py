@@ -11,7 +11,11 @@ import torch
 import torch.utils._pytree as pytree
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 from torch.fx import Node
+
+CHANGES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+"""Results of a program that are what states become."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph import Graph, Guard, SymBinding
 from hardtack.codegen.ir.graph_verify import verify_graph
 from hardtack.codegen.ir.types import DType
+from hardtack.export.aliases import CHANGES
 from hardtack.export.build import Builder
 from hardtack.export.capture import Captured
 from hardtack.export.conditions import fixing_line, program_guards, without_implied
@@ -39,13 +40,10 @@ class EntryGraph:
     out_tree: Tree
 
 
-_CHANGES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
-
-
 def changed_buffers(ep: ExportedProgram) -> frozenset[str]:
     """The buffers, and parameters, that a run of the program changes."""
     specs = ep.graph_signature.output_specs
-    return frozenset(plain_name(s.target) for s in specs if s.kind in _CHANGES and s.target is not None)
+    return frozenset(plain_name(s.target) for s in specs if s.kind in CHANGES and s.target is not None)
 
 
 def to_entry(
@@ -171,7 +169,7 @@ def _outputs(ep: ExportedProgram, walk: Walk, face: Interface) -> tuple[list[Val
         value = walk.operand(arg)
         if isinstance(value, ComplexValue):
             raise InputSpecError(f"output {spec.arg.name} is complex", fix="return torch.view_as_real of it")
-        if spec.kind in _CHANGES:
+        if spec.kind in CHANGES:
             target = plain_name(str(spec.target))
             # the state's own form of sizes that a guard makes equal
             shape = walk.builder.types[face.states[target][0]].shape

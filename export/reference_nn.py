@@ -18,25 +18,30 @@ _TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
 
 def _conv(s: Step) -> torch.Tensor:
+    """Of half types in f32, rounded once behind the bias: oneDNN's kernels for 16 bits multiply infinities by zeros."""
     x, w = s.args[:2]
     bias = s.args[2] if len(s.args) == 3 else None
+    wide = torch.promote_types(x.dtype, torch.float32)
+    out = (_transposed if s.attr("transposed") else _plain)(s, x.to(wide), w.to(wide))
+    return (out if bias is None else out + bias.view(-1, *([1] * (x.dim() - 2)))).to(x.dtype)
+
+
+def _transposed(s: Step, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     n, pads = x.dim() - 2, s.attr("padding")
-    if s.attr("transposed"):
-        wide = torch.promote_types(x.dtype, torch.float32)  # rounded once, behind the bias
-        out = _TRANSPOSED[n - 1](
-            x.to(wide), w.to(wide), None, s.attr("stride"), 0, 0, s.attr("groups"), s.attr("dilation")
-        )
-        grow = [
-            v for (_, hi), e in reversed(list(zip(pads, s.attr("output_padding"), strict=True))) for v in (0, e - hi)
-        ]
-        for i, (lo, _) in enumerate(pads):
-            grow[2 * (n - 1 - i)] = -lo
-        out = F.pad(out, grow)
-        return (out if bias is None else out + bias.view(-1, *([1] * n))).to(x.dtype)
-    if all(lo == hi for lo, hi in pads) and 0 not in x.shape[2:]:  # torch takes no empty image, whatever its padding
-        return _CONV[n - 1](x, w, bias, s.attr("stride"), [lo for lo, _ in pads], s.attr("dilation"), s.attr("groups"))
-    padded = F.pad(x, [v for pair in reversed(pads) for v in pair])
-    return _CONV[n - 1](padded, w, bias, s.attr("stride"), 0, s.attr("dilation"), s.attr("groups"))
+    out = _TRANSPOSED[n - 1](x, w, None, s.attr("stride"), 0, 0, s.attr("groups"), s.attr("dilation"))
+    grow = [v for (_, hi), e in reversed(list(zip(pads, s.attr("output_padding"), strict=True))) for v in (0, e - hi)]
+    for i, (lo, _) in enumerate(pads):
+        grow[2 * (n - 1 - i)] = -lo
+    return F.pad(out, grow)
+
+
+def _plain(s: Step, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    n, pads = x.dim() - 2, s.attr("padding")
+    own = all(lo == hi for lo, hi in pads) and 0 not in x.shape[2:]  # torch takes no empty image, whatever its padding
+    if not own:
+        x = F.pad(x, [v for pair in reversed(pads) for v in pair])
+    padding = [lo for lo, _ in pads] if own else 0
+    return _CONV[n - 1](x, w, None, s.attr("stride"), padding, s.attr("dilation"), s.attr("groups"))
 
 
 def _attention(s: Step) -> torch.Tensor:

@@ -8,9 +8,7 @@ with its floats replaced by noise. Where the results are equal, the size needs n
 
 from __future__ import annotations
 
-import copy
 import math
-import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,10 +21,11 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from hardtack.export.aliases import written_inputs
+from hardtack.export.aliases import CHANGES, written_inputs
 from hardtack.export.attention_check import AttentionCheck
 from hardtack.export.conditions import shape_env
 from hardtack.export.dynamic import Prepared
+from hardtack.export.eager_runs import Results, run_module
 from hardtack.export.small_sizes import NO_NUMBER, Decision, Trial
 from hardtack.export.strides import contract_order, laid_out, otherwise_strided
 
@@ -34,6 +33,8 @@ _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_co
 _TOLERANCE = 1e-3
 _ULPS = 16
 """How many ulps of 1 the results of a program and of its module may be apart."""
+_NOISE = (1.0, -4.0)
+"""What normal random numbers are multiplied by: of few elements all may be positive, or within a clamp's limits."""
 _ROUNDING = 10.0
 """Of small inputs, the part of the usual difference that rounding alone explains."""
 
@@ -127,6 +128,12 @@ class _Trials:
         return distance <= _TOLERANCE or distance <= _ROUNDING * self._usual
 
     @cached_property
+    def _written(self) -> set[str]:
+        """The names of the states that the program changes."""
+        changes = [s.target for s in self.ep.graph_signature.output_specs if s.kind in CHANGES]
+        return {name for target in changes for name in _names(self.ep, str(target))}
+
+    @cached_property
     def _usual(self) -> float:
         """How far the program is from the module at the example's sizes: by rounding alone."""
         found = self._distance({}, others=False)
@@ -138,18 +145,22 @@ class _Trials:
         """
         env = shape_env(self.ep)
         values = {**(env.backed_var_to_val if env is not None else {}), **sizes}
-        try:
-            inputs = _resized(self.ep, self.prepared, values)
-        except NO_NUMBER:
-            return None
-        if inputs is None:
-            return None
-        found = self.distance_for(inputs, values)
-        again = [otherwise_strided(x) for x in inputs] if others else inputs
-        if found is None or all(map(operator.is_, inputs, again)):
-            return found
-        other = self.distance_for(again, values)
-        return found if other is None else max(found, other)  # a module may refuse one of the two, as view() does
+        found: list[float | None] = []
+        for factor in _NOISE:
+            try:
+                inputs = _resized(self.ep, self.prepared, values, factor)
+            except NO_NUMBER:
+                return None
+            if inputs is None:
+                return None
+            found.append(self.distance_for(inputs, values))
+            again = [otherwise_strided(x) for x in inputs] if others else inputs
+            if found[-1] is not None and any(a is not x for a, x in zip(again, inputs, strict=True)):
+                found.append(self.distance_for(again, values))
+            if not any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in inputs):
+                break
+        # a module may refuse some of them, as view() does other strides
+        return max((d for d in found if d is not None), default=None)
 
     def distance_as_given(self) -> float | None:
         """The largest difference for the example inputs as they are, as _distance has it."""
@@ -158,22 +169,32 @@ class _Trials:
         return self.distance_for(example_leaves(self.ep, self.prepared), values)
 
     def distance_for(self, inputs: list[Any], values: Mapping[sympy.Symbol, Any]) -> float | None:
-        """The largest difference for these inputs, of the sizes that `values` says, as _distance has it."""
+        """The largest difference for these inputs, of the sizes that `values` says, as _distance has it; that of what
+        becomes of states, too.
+        """
+        count = 2 if self._written else 1  # the first finds states as they are at the beginning, often zeros
         try:
-            with torch.no_grad(), AttentionCheck():
-                shared = {id(p): p for p in self.module.parameters()}
-                args, kwargs = pytree.tree_unflatten([_copy(x) for x in inputs], _spec(self.ep))
-                want = pytree.tree_leaves(copy.deepcopy(self.module, shared)(*args, **kwargs))
+            calls = [pytree.tree_unflatten([_copy(x) for x in inputs], _spec(self.ep)) for _ in range(count)]
+            want = run_module(self.module, calls, self._written)
         except Exception:  # whatever the model raises: it does not take this size
             return None
+        found: list[Results] = []
         try:
             with torch.no_grad(), AttentionCheck():
-                found = run_program(self.ep, inputs, values)
+                for _ in range(count):
+                    found.append(run_program(self.ep, inputs, values, states=found[-1].states if found else {}))
         except Exception:  # whatever its ops raise: what holds for larger sizes does not hold for these
             return math.inf
-        if len(found) != len(want):
+        return max(self._apart(f, w) for f, w in zip(found, want, strict=True))
+
+    def _apart(self, found: Results, want: Results) -> float:
+        if len(found.outputs) != len(want.outputs):
             return math.inf
-        return max((_apart(f, w) for f, w in zip(found, want, strict=True)), default=0.0)
+        pairs = list(zip(found.outputs, want.outputs, strict=True))
+        for name in {**found.states, **want.states}:
+            before = _given(self.ep, name)
+            pairs.append((found.states.get(name, before), want.states.get(name, before)))
+        return max((_apart(f, w) for f, w in pairs), default=0.0)
 
 
 def _spec(ep: ExportedProgram) -> pytree.TreeSpec:
@@ -192,8 +213,12 @@ def _copy(x: Any) -> Any:
     return x.clone() if isinstance(x, torch.Tensor) else x
 
 
-def _resized(ep: ExportedProgram, prepared: Prepared, values: Mapping[sympy.Symbol, Any]) -> list[Any] | None:
-    """The leaves of the example inputs at these sizes, cut or repeated; None if there are none of such sizes."""
+def _resized(
+    ep: ExportedProgram, prepared: Prepared, values: Mapping[sympy.Symbol, Any], factor: float
+) -> list[Any] | None:
+    """The leaves of the example inputs at these sizes, cut or repeated, floats as normal random numbers times `factor`;
+    None if there are none of such sizes.
+    """
     leaves = example_leaves(ep, prepared)
     nodes = {n.name: n for n in ep.graph.nodes if n.op == "placeholder"}
     users = [s.arg.name for s in ep.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
@@ -213,7 +238,7 @@ def _resized(ep: ExportedProgram, prepared: Prepared, values: Mapping[sympy.Symb
                 if wanted != leaf.shape[dim]:
                     leaf = leaf.index_select(dim, torch.arange(wanted, device=leaf.device) % max(leaf.shape[dim], 1))
             if leaf.dtype.is_floating_point:
-                leaf = torch.randn(leaf.shape, generator=noise).to(leaf)  # of its dtype, where it is
+                leaf = (torch.randn(leaf.shape, generator=noise) * factor).to(leaf)  # of its dtype, where it is
             leaf = laid_out(leaf, order)
         out.append(leaf)
     return out
@@ -247,8 +272,12 @@ def run_program(
     inputs: Sequence[Any],
     values: Mapping[sympy.Symbol, Any],
     interpreter: type[Unchecked] = Unchecked,
-) -> list[Any]:
-    """The program's results for the leaves of its inputs, which stay as they are, like its state."""
+    *,
+    states: Mapping[str, torch.Tensor] | None = None,
+) -> Results:
+    """What the program gives for the leaves of its inputs, which stay as they are, like its states. states: what these
+    are at the beginning, where that is not what was captured.
+    """
     rest, written = iter(inputs), written_inputs(ep)
     flat: list[Any] = []
     for spec in ep.graph_signature.input_specs:
@@ -256,11 +285,24 @@ def run_program(
             given = next(rest)
         else:
             assert spec.target is not None
-            given = ep.constants.get(spec.target, ep.state_dict.get(spec.target))
+            given = (states or {}).get(spec.target, _given(ep, spec.target))
         flat.append(_copy(given) if spec.arg.name in written else given)  # weights may be large
     found = interpreter(ep.graph_module, values).run(*flat)
-    kinds = [s.kind for s in ep.graph_signature.output_specs]
-    return [f for f, kind in zip(found, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
+    pairs = list(zip(found, ep.graph_signature.output_specs, strict=True))
+    outputs = [f for f, spec in pairs if spec.kind is OutputKind.USER_OUTPUT]
+    states = {name: f for f, spec in pairs if spec.kind in CHANGES for name in _names(ep, str(spec.target))}
+    return Results(outputs, states)
+
+
+def _names(ep: ExportedProgram, target: str) -> list[str]:
+    """All names of the tensor that one names."""
+    tensor = _given(ep, target)
+    return [name for name, t in {**ep.state_dict, **ep.constants}.items() if t is tensor]
+
+
+def _given(ep: ExportedProgram, name: str) -> Any:
+    """A weight, a state or a constant of a program, as it was captured."""
+    return ep.constants.get(name, ep.state_dict.get(name))
 
 
 def _apart(a: Any, b: Any) -> float:

@@ -200,6 +200,34 @@ def test_a_view_of_one_row_only_is_written(view: Callable[[torch.Tensor], torch.
         ours(exported, (torch.randn(1, 4),))
 
 
+WRITES_FOR_SOME = [
+    lambda v: v.masked_fill_(v > 0, 3),
+    lambda v: v.masked_fill_(v < 0, 3),
+    lambda v: v.clamp_(-2.5, 2.5),
+    lambda v: v.abs_(),
+]
+"""Writes that change some numbers only: of a row of two, perhaps none."""
+
+
+@pytest.mark.parametrize("write", WRITES_FOR_SOME)
+def test_a_view_of_one_row_only_is_written_for_some_numbers(write: Callable[[torch.Tensor], Any]) -> None:
+    def forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.t() * 1
+        write(y[1:].ravel())
+        return y, y + 1
+
+    exported = check(forward, (torch.randn(5, 3),), ({0: Dim.DYNAMIC},), [(torch.randn(3, 3),)])
+    with pytest.raises(ReferenceFailure, match=r"guard .* != 1 fails"):
+        ours(exported, (torch.randn(1, 3),))
+
+
+@pytest.mark.parametrize("other", [torch.relu, lambda x: -F.relu(-x), lambda x: x.clamp(-2.5, 2.5)])
+def test_a_branch_for_one_row_that_differs_for_some_numbers(other: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    exported = check(lambda x: x * 1 if x.shape[0] > 1 else other(x), (torch.randn(5, 3),), ({0: Dim.DYNAMIC},))
+    with pytest.raises(ReferenceFailure, match=r"guard .* fails"):
+        ours(exported, (torch.randn(1, 3),))
+
+
 def test_a_view_of_one_column_of_a_channels_last_input_is_written() -> None:
     """The sizes tried are laid out as the example is: row-major, the module differs from the program at every size."""
     x = torch.randn(5, 1, 2).permute(1, 2, 0)
