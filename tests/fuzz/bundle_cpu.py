@@ -56,10 +56,9 @@ def _check(program: Program, loaded: Sequence[Loaded], notes: list[str]) -> None
 
 def _first_session(program: Program, plan: Plan, theirs: Oracle, at: Loaded) -> hardtack.Session:
     one, two = at.one.session(at.entry), at.two.session(at.entry)
-    got = [_call(one, call.arguments(program)) for call in plan.calls]
+    got = _calls(one, program, plan)
     judge(program, theirs, got, f"{at.target}, 1 thread")
-    again = [_call(two, call.arguments(program)) for call in plan.calls]
-    for call, a, b in zip(plan.calls, got, again, strict=True):
+    for call, a, b in zip(plan.calls, got, _calls(two, program, plan), strict=True):
         differs(program, a, b, f"{at.target}, {call}: 1 thread and 2 threads")
     one.reset()
     differs(
@@ -73,19 +72,18 @@ def _first_session(program: Program, plan: Plan, theirs: Oracle, at: Loaded) -> 
 
 def _at_size(program: Program, sized: Plan, at: Loaded, first: hardtack.Session, notes: list[str]) -> None:
     """Another size: in the session that has run before, or for a program with states in one of its own."""
-    (call,) = sized.calls
-    one = at.one.session(at.entry) if program.writes() else first
-    found = taken(lambda: [_call(one, call.arguments(program))], oracle(program, sized), call, notes)
+    one, two = at.one.session(at.entry) if program.writes() else first, at.two.session(at.entry)
+    found = taken(lambda: _calls(one, program, sized), oracle(program, sized), sized.calls[0], notes)
     if found is None:
         return
     theirs, got = found
     judge(program, theirs, got, f"{at.target}, 1 thread")
-    differs(
-        program,
-        got[0],
-        _call(at.two.session(at.entry), call.arguments(program)),
-        f"{at.target}, {call}: 1 thread and 2 threads",
-    )
+    for call, a, b in zip(sized.calls, got, _calls(two, program, sized), strict=True):
+        differs(program, a, b, f"{at.target}, {call}: 1 thread and 2 threads")
+
+
+def _calls(session: hardtack.Session, program: Program, plan: Plan) -> list[list[torch.Tensor]]:
+    return [_call(session, call.arguments(program)) for call in plan.calls]
 
 
 def _call(session: hardtack.Session, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -134,7 +134,7 @@ def _two_streams(
 def _at_size(
     program: Program, sized: Plan, model: hardtack.Model, entry: str, first: hardtack.Session, notes: list[str]
 ) -> None:
-    (call,) = sized.calls
+    call = sized.calls[0]
     session = model.session(entry) if program.writes() else first
     found = taken(lambda: _run(session, program, sized), oracle(program, sized), call, notes)
     if found is None:

@@ -280,7 +280,17 @@ COMPUTED = rows("""
     torch.cdist(p0[:{e}], x0)
     p0[:{e}].relu() if p0[:{e}].shape[0] > 1 else p0[:{e}].sigmoid()
 """)
-USES = DECISIONS + COUNTS + CUTS + MADE + COMPUTED
+STATES = rows("""
+    x0 + p1.clone() + 0 * (p1.add_(1) if {e} > 1 else p1)
+    x0 + p1.clone() + 0 * (p1 if {e} > 1 else p1.sub_(1))
+    x0 + p1.clone() + 0 * p1.add_(1 if {e} > 1 else 2)
+    x0 + p1.clone() + 0 * p1.add_({e})
+    x0 + p1.clone() + 0 * p1.copy_(p0[:{e}].sum(0))
+    x0 + p1.clone() + 0 * p1[:{e}].add_(1).sum()
+    x0 + p1.clone() + 0 * p0[:{e}, :1].t().reshape(-1).add_(p1.add_(1)[0]).sum() + p0[:1]
+""")
+"""What a call leaves behind, of which only the next one tells."""
+USES = DECISIONS + COUNTS + CUTS + MADE + COMPUTED + STATES
 """{e}: the number. What eager refuses at a size is no program there."""
 
 COUNT = len(NUMBERS) * len(USES)
@@ -294,7 +304,8 @@ def idiom(seed: int) -> Program:
     turn, pair = divmod(seed, COUNT)
     number, use = NUMBERS[pair // len(USES)], USES[pair % len(USES)]
     number = number.replace("{s}", "x0.shape[0]").replace("{t}", "x1.shape[0]")
-    found = case(f"x0[n,3] x1[m,3] p0[2100,3] : {use.replace('{e}', f'({number})')}", seed)
+    state = " p1[3]" if "p1" in use else ""
+    found = case(f"x0[n,3] x1[m,3] p0[2100,3]{state} : {use.replace('{e}', f'({number})')}", seed)
     inputs = tuple(i for i in found.inputs if any(i.name in line.text for line in found.lines))
     symbols = {s for i in inputs for s in i.symbols().values()}
     named = ("n", "m")

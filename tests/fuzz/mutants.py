@@ -444,6 +444,32 @@ MUTANTS: tuple[Mutant, ...] = (
         (("    if other is not None and differs_on", "    if False and differs_on"),),
         captures=True,
     ),
+    Mutant(
+        "states untried",
+        "what a size does to states is not compared",
+        "graph",
+        "export/small_runs.py",
+        (("        for name in {**found.states, **want.states}:\n", "        for name in ():\n"),),
+        captures=True,
+        sweep="sizes",
+    ),
+    Mutant(
+        "noise of one sign",
+        "small sizes are tried with a few numbers near zero",
+        "graph",
+        "export/small_runs.py",
+        (("        for factor in _NOISE:\n", "        for factor in _NOISE[:1]:\n"),),
+        captures=True,
+        sweep="writes",
+    ),
+    Mutant(
+        "any factor in weights",
+        "a factor of zero, or one that weights cannot take, is folded into them",
+        "graph",
+        "export/rewrite_affine.py",
+        (("target, scale) if plain else None", "target, scale)"),),
+        captures=True,
+    ),
 )
 
 

@@ -21,6 +21,7 @@ from torch import nn
 from tests.fuzz.tensors import FILLS, Sizes, TensorSpec, in_double
 
 NAMES = re.compile(r"\b(?:[xv]\d+|self\.[pm]\d+)\b")
+_IN_PLACE = re.compile(r"\.\w*[a-z0-9]_\(")
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,9 @@ class Program:
         return tuple(i.make(sizes if sizes is not None else self.example_sizes(), salt) for i in self.inputs)
 
     def writes(self) -> bool:
-        """True if a buffer may be changed by forward."""
-        return any(not line.targets and "self.p" in line.text for line in self.lines)
+        """True if a buffer may be changed by forward, by itself or through a view."""
+        reads = any("self.p" in line.text for line in self.lines)
+        return reads and any(not line.targets or _IN_PLACE.search(line.text) for line in self.lines)
 
     def dynamic_shapes(self) -> tuple[Any, ...] | None:
         """As torch.export takes them; None for a program of fixed sizes."""

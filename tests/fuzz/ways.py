@@ -52,10 +52,12 @@ def first_calls(program: Program) -> Plan:
 
 
 def sized_calls(program: Program) -> tuple[Plan, ...]:
-    """One call at each other size; () for a program of fixed sizes."""
+    """One call at each other size, or two where the first may leave something behind; () for fixed sizes."""
     if program.dynamic_shapes() is None:
         return ()
-    return tuple(Plan((Call(row, 0),)) for row in sizes_of(program) if _numel(program, dict(row)) <= MOST_NUMEL)
+    count = 2 if program.writes() else 1
+    rows = [row for row in sizes_of(program) if _numel(program, dict(row)) <= MOST_NUMEL]
+    return tuple(Plan((Call(row, 0),) * count) for row in rows)
 
 
 def sizes_of(program: Program) -> tuple[tuple[tuple[str, int], ...], ...]:
