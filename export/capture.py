@@ -17,7 +17,6 @@ from torch.export.graph_signature import InputKind, OutputKind
 from hardtack.export.aliases import written_operands
 from hardtack.export.conditions import shape_env
 from hardtack.export.decompose import decompose
-from hardtack.export.dense_operands import dense_operands, writes_through
 from hardtack.export.dynamic import Prepared, prepare
 from hardtack.export.eager_layouts import first_other_strides, refuse_other_layouts
 from hardtack.export.errors import (
@@ -28,20 +27,23 @@ from hardtack.export.errors import (
     TrainingModeError,
 )
 from hardtack.export.expanded_writes import refuse_expanded_writes
-from hardtack.export.float_folds import Folds, folds_noted
-from hardtack.export.guard_lines import noted_lines
+from hardtack.export.float_folds import Folds
 from hardtack.export.origin import source_of
 from hardtack.export.ranges import Declared
 from hardtack.export.small_classes import class_decisions
 from hardtack.export.small_guards import guard_decisions
 from hardtack.export.small_runs import differs_as_laid_out, differs_by_strides, differs_on_example, mattering
 from hardtack.export.small_shapes import shape_decisions, with_other_shapes
-from hardtack.export.small_sizes import Decision, Watch, watched
+from hardtack.export.small_sizes import Decision, Watch
 from hardtack.export.small_views import view_decisions
 from hardtack.export.strides import contract_order, laid_out
 from hardtack.export.torch_errors import translated
-from hardtack.export.whole_shapes import kept_whole
-from hardtack.export.window_sizes import rounded_down
+from hardtack.export.torch_patches.dense_operands import dense_operands, writes_through
+from hardtack.export.torch_patches.float_arithmetic import folds_noted
+from hardtack.export.torch_patches.guard_lines import noted_lines
+from hardtack.export.torch_patches.size_comparisons import watched
+from hardtack.export.torch_patches.whole_shapes import kept_whole
+from hardtack.export.torch_patches.window_sizes import rounded_down
 
 WRAPPED = "_wrapped_module"
 """The name under which a module is wrapped; it is left out of the names of parameters."""

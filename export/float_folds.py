@@ -1,27 +1,20 @@
 """Arithmetic with floats of which torch's expression keeps the factors, but not the roundings between them.
 
 0.1 * (0.7 * n) is rounded twice, and 7.0 for n = 100; sympy makes it 0.07 * n, which is rounded once and less than 7.
-Inside of `folds_noted()` the results are noted of which that may be the case.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import sympy
-from torch.fx.experimental.sym_node import SymNode
 from torch.utils._sympy import functions as sf
 
 MAX_DENOMINATOR = 4096
 """Floats that are fractions up to this one are exact, and so are products and sums of them with sizes."""
-
-_METHODS = ("_add", "_sub", "_mul", "_neg")
-"""The methods of torch's numbers whose results sympy takes apart; a quotient stays one."""
 
 
 @dataclass
@@ -60,27 +53,3 @@ def _rounded_once(a: sympy.Basic, b: sympy.Basic) -> bool:
     if not a.is_Float:
         a, b = b, a
     return bool(a.is_Float) and (isinstance(b, sf.ToFloat) or b.is_integer or math.frexp(abs(float(a)))[0] == 0.5)
-
-
-@contextlib.contextmanager
-def folds_noted() -> Iterator[Folds]:
-    """Inside, torch's arithmetic with sizes is watched. Not for several threads at once."""
-    folds = Folds()
-    saved = {name: getattr(SymNode, name) for name in _METHODS}
-
-    def observed(original: Callable[..., Any], name: str) -> Callable[..., Any]:
-        def method(*nodes: Any) -> Any:
-            given = original(*nodes)
-            if getattr(given, "pytype", None) is float:
-                folds.computed(name, tuple(sympy.sympify(n.expr) for n in nodes), given.expr)
-            return given
-
-        return method
-
-    for name, original in saved.items():
-        setattr(SymNode, name, observed(original, name))
-    try:
-        yield folds
-    finally:
-        for name, original in saved.items():
-            setattr(SymNode, name, original)

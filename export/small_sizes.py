@@ -1,16 +1,16 @@
 """Comparisons of sizes in the model's code, and numbers made of sizes, that small sizes would decide otherwise.
 
 torch gives every dynamic size a range from 2, and takes a comparison that holds from there on for decided, without a
-condition: of `a(x) if x.shape[0] > 1 else b(x)` only a is captured. Inside of `watched()` each such comparison is noted
-with the sizes that fail it; small_runs.py finds out for which of these the program is wrong.
+condition: of `a(x) if x.shape[0] > 1 else b(x)` only a is captured. While a module is captured each such comparison is
+noted (torch_patches/size_comparisons.py) with the sizes that fail it; small_runs.py finds out for which of these the
+program is wrong.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,11 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hardtack.export.errors import SourceLine
-from hardtack.export.guard_lines import asking_frame
 from hardtack.export.origin import asked_line
 from hardtack.export.stride_questions import StrideQuestions
+from hardtack.export.torch_patches.guard_lines import asking_frame
 
-_COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], type]] = {
+COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], type]] = {
     "__lt__": (operator.lt, sympy.Lt),
     "__le__": (operator.le, sympy.Le),
     "__gt__": (operator.gt, sympy.Gt),
@@ -31,7 +31,7 @@ _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], type]] = {
     "__eq__": (operator.eq, sympy.Eq),
     "__ne__": (operator.ne, sympy.Ne),
 }
-_NUMBERS: dict[str, Callable[..., Any]] = {"__sym_max__": max, "__sym_min__": min, "__abs__": abs}
+NUMBERS: dict[str, Callable[..., Any]] = {"__sym_max__": max, "__sym_min__": min, "__abs__": abs}
 
 NO_NUMBER = (KeyError, TypeError, ValueError, ArithmeticError, AssertionError)
 """What sympy and torch's functions raise where an expression is no number: for the value of a tensor, a size by which
@@ -105,7 +105,7 @@ class Watch:
             return
         env, answer = sizes[0].node.shape_env, bool(constant)
         x, y = map(_expr, sizes)
-        compare, relation = _COMPARISONS[name]
+        compare, relation = COMPARISONS[name]
         fails = _trials(env, x.free_symbols | y.free_symbols, lambda at: _compare(compare, x, y, at) is not answer)
         unevaluated = relation(x, y, evaluate=False)
         self._note(env, unevaluated if answer else sympy.Not(unevaluated, evaluate=False), fails)
@@ -114,7 +114,7 @@ class Watch:
         """Note the larger or smaller of two sizes, or a magnitude, that sympy decided because sizes are positive."""
         if asking_frame() is None:
             return
-        env, found, number = sizes[0].node.shape_env, _expr(given), _NUMBERS[name]
+        env, found, number = sizes[0].node.shape_env, _expr(given), NUMBERS[name]
         exprs = [_expr(size) for size in sizes]
         symbols = {str(s): s for e in exprs for s in e.free_symbols}
         fails = _trials(
@@ -157,40 +157,3 @@ def _trials(env: ShapeEnv, symbols: Iterable[Any], differs: Callable[[dict[Any, 
     together = (tuple(zip(named, row, strict=True)) for row in rows if sum(n in SMALL for n in row) > 0)
     new = [t for t in together if len(t) > 1 and not any((pair,) in alone for pair in t) and fails(t)]
     return (*alone, *dict.fromkeys(new[k * (len(new) - 1) // (_MOST - 1)] for k in range(_MOST) if new))
-
-
-@contextlib.contextmanager
-def watched(strict: bool = False) -> Iterator[Watch]:
-    """Inside, comparisons of sizes and questions about strides are noted. Not for several threads at once.
-
-    strict: torch's bytecode analysis answers what is asked of strides, and in torch 2.11 cannot look into a mode.
-    """
-    watch = Watch()
-    evaluate = ShapeEnv.evaluate_sym_node
-    names = (*_COMPARISONS, *_NUMBERS)
-    saved = {(t, n): getattr(t, n) for t in (torch.SymInt, torch.SymFloat) for n in names if hasattr(t, n)}
-
-    def evaluated(self: ShapeEnv, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
-        given = evaluate(self, sym_node, *args, **kwargs)
-        watch.evaluated(self, sym_node.expr, given)
-        return given
-
-    def observed(original: Callable[..., Any], name: str) -> Callable[..., Any]:
-        def method(*sizes: Any) -> Any:
-            given = original(*sizes)
-            if given is not NotImplemented and getattr(sizes[0].node, "shape_env", None) is not None:
-                (watch.compared if name in _COMPARISONS else watch.computed)(name, sizes, given)
-            return given
-
-        return method
-
-    ShapeEnv.evaluate_sym_node = evaluated  # type: ignore[method-assign]
-    for (type_, name), original in saved.items():
-        setattr(type_, name, observed(original, name))
-    try:
-        with contextlib.nullcontext() if strict else watch.strides:
-            yield watch
-    finally:
-        ShapeEnv.evaluate_sym_node = evaluate  # type: ignore[method-assign]
-        for (type_, name), original in saved.items():
-            setattr(type_, name, original)

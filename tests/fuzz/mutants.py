@@ -291,7 +291,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "questions at a prompt",
         "conditions of a model without a file are torch's own",
         "graph",
-        "export/guard_lines.py",
+        "export/torch_patches/guard_lines.py",
         (("not file.startswith((_TORCH, *GENERATED))", 'not file.startswith((_TORCH, "<"))'),),
         captures=True,
     ),
@@ -427,7 +427,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "recurrences row-major",
         "with batch_first the result of a recurrence is traced as row-major, and is transposed in eager",
         "graph",
-        "export/whole_shapes.py",
+        "export/torch_patches/whole_shapes.py",
         (
             (
                 "return found.transpose(0, 1) if batch_first",

@@ -22,9 +22,28 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.proxy import TracerBase
 
 from hardtack.export.origin import GENERATED, calling_line, is_users
+from hardtack.export.torch_patches.patch import Patch
+
+PATCHES = (
+    Patch(
+        name="lines of conditions",
+        replaces=("ShapeEnv._get_stack_summary",),
+        why="a condition that an operator asks for is noted with a line of torch's, not with that of the model",
+    ),
+    Patch(
+        name="questions about layouts",
+        replaces=("Tensor.is_contiguous",),
+        why="what is_contiguous() compares is asked by C++, and looks as if no line of the model had asked",
+    ),
+    Patch(
+        name="lines of ops",
+        replaces=("TracerBase._filter_traceback_frames",),
+        why="an op's trace is that of functions called forward: none for a function that is exported by itself",
+    ),
+)
 
 _TORCH = str(Path(torch.__file__).parent) + os.sep
-_OWN = str(Path(__file__).parent) + os.sep
+_OWN = str(Path(__file__).parents[1]) + os.sep
 _IN_CPP = {
     _TORCH + os.path.join("fx", "experimental", f"{name}.py")
     for name in ("symbolic_shapes", "sym_node", "recording", "proxy_tensor")

@@ -24,7 +24,22 @@ from torch.export import ExportedProgram
 
 from hardtack.export.aliases import written_views
 from hardtack.export.strides import example_size
-from hardtack.export.whole_shapes import traced_only, within_mode
+from hardtack.export.torch_patches.patch import Patch
+from hardtack.export.torch_patches.whole_shapes import traced_only, within_mode
+
+PATCHES = (
+    Patch(
+        name="reshapes of parts",
+        replaces=("rules of aten.reshape, aten.flatten and aten.einsum",),
+        why="whether x[:, ::2].flatten() is a view is a condition on the sizes: the program would hold for even ones",
+        issues=(146315,),
+    ),
+    Patch(
+        name="layouts of images",
+        replaces=("torch._prims_common.are_strides_like_channels_last_or_false",),
+        why="whether an image is laid out channels-last is asked of dynamic strides, and a condition each time",
+    ),
+)
 
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd, DispatchKey.Meta)
 

@@ -20,6 +20,34 @@ from torch._C import DispatchKey
 from torch._decomp import meta_table
 from torch._subclasses.fake_impls import get_fast_op_impls
 
+from hardtack.export.torch_patches.patch import Patch
+
+PATCHES = (
+    Patch(
+        name="recurrences",
+        replaces=("rules of aten.lstm, aten.gru, aten.rnn_tanh and aten.rnn_relu",),
+        why="the steps are run one by one, which fixes their number",
+        issues=(115092, 126339),
+    ),
+    Patch(
+        name="pools of rows",
+        replaces=("rules of aten.max_pool1d",),
+        why="the result's length is computed in C++ with plain integers, which fixes it",
+    ),
+    Patch(
+        name="products of matrices",
+        replaces=("rules of aten.matmul",),
+        why="whether a batch may be folded is asked of strides: a slice with a step holds for some sizes only",
+    ),
+    Patch(
+        name="norms over the last dimension",
+        replaces=("rules of aten.linalg_vector_norm",),
+        why="dimensions of size 1 that are counted from the end are kept",
+        until=(2, 13),
+        issues=(182181, 183121),
+    ),
+)
+
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd, DispatchKey.Meta)
 
 

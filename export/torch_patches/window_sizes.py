@@ -11,6 +11,17 @@ from collections.abc import Iterator
 
 import torch._meta_registrations as registrations
 
+from hardtack.export.torch_patches.patch import Patch
+
+PATCHES = (
+    Patch(
+        name="sizes of windows",
+        replaces=("torch._meta_registrations.div_rtn",),
+        why="a division asks for its remainder and for signs, and each answer is a condition on the size",
+        until=(2, 13),
+    ),
+)
+
 
 @contextlib.contextmanager
 def rounded_down() -> Iterator[None]:

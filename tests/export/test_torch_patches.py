@@ -1,0 +1,189 @@
+"""Each change to torch's insides is still needed: what goes wrong without it, in every torch that is supported.
+
+A failure here says that torch does something by itself now: the change goes, or `until` names the version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.export import Dim, ExportedProgram
+
+from hardtack.export.conditions import shape_env
+from hardtack.export.torch_patches import (
+    dense_operands,
+    float_arithmetic,
+    guard_lines,
+    size_comparisons,
+    whole_shapes,
+    window_sizes,
+)
+from hardtack.export.torch_patches.patch import SUPPORTED, Patch
+from tests.support.torch_versions import TORCH
+
+FILES: tuple[ModuleType, ...] = (
+    dense_operands,
+    float_arithmetic,
+    guard_lines,
+    size_comparisons,
+    whole_shapes,
+    window_sizes,
+)
+PATCHES: dict[str, Patch] = {patch.name: patch for file in FILES for patch in file.PATCHES}
+
+ANY = Dim.AUTO
+
+
+class _Called(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)
+
+
+def _exported(function: Callable[..., Any], x: torch.Tensor, dims: tuple[int, ...]) -> ExportedProgram:
+    """By torch.export alone."""
+    shapes = ((dict.fromkeys(dims, ANY),),)
+    with torch.no_grad():
+        return torch.export.export(_Called(function).eval(), (x,), dynamic_shapes=shapes, strict=False)
+
+
+def _refuses(function: Callable[..., Any], x: torch.Tensor, dims: tuple[int, ...], other: torch.Tensor) -> bool:
+    """True if a program that was exported for x does not take `other`, which the function itself takes."""
+    function(other)
+    program = _exported(function, x, dims).module()
+    try:
+        program(other)
+    except AssertionError as error:
+        return "Guard failed" in str(error)
+    return False
+
+
+def _conditions(ep: ExportedProgram) -> set[str]:
+    env = shape_env(ep)
+    return set() if env is None else {str(guard.expr) for guard in env.guards}
+
+
+def _reshapes_of_parts() -> bool:
+    return _refuses(lambda x: x[:, ::2].flatten(), torch.randn(3, 6), (0, 1), torch.randn(3, 5))
+
+
+def _layouts_of_images() -> bool:
+    def run(x: torch.Tensor) -> Any:
+        return F.group_norm(x.permute(0, 3, 1, 2), 1)
+
+    x = torch.randn(3, 4, 6, 8)
+    without = _conditions(_exported(run, x, (0, 1, 2, 3)))
+    with dense_operands.dense_operands(wanted=False):
+        return bool(without - _conditions(_exported(run, x, (0, 1, 2, 3))))
+
+
+def _float_arithmetic() -> bool:
+    """0.1 * (0.7 * n) as one product with 0.07, or what that is rounded to."""
+    ep = _exported(lambda x: x.sum() * (0.1 * (0.7 * x.shape[0])), torch.ones(50), (0,))
+    values = [n.meta.get("val") for n in ep.graph.nodes]
+    return any("0.06999" in str(v) or "0.07*" in str(v) for v in values if isinstance(v, torch.SymFloat))
+
+
+def _lines_of_conditions() -> bool:
+    env = shape_env(_exported(lambda x: x.reshape(2, -1), torch.randn(6, 3), (0,)))
+    assert env is not None
+    assert env.guards
+    return all(__file__ not in str(guard.sloc) for guard in env.guards)
+
+
+def _questions_about_layouts() -> bool:
+    def run(x: torch.Tensor) -> Any:
+        return x * 2 if x[:, : x.shape[1] // 2].is_contiguous() else x * 3
+
+    env = shape_env(_exported(run, torch.randn(6, 4), (0, 1)))
+    assert env is not None
+    assert env.guards
+    return all(__file__ not in str(guard.sloc) for guard in env.guards)
+
+
+def _lines_of_ops() -> bool:
+    def run(x: torch.Tensor) -> Any:
+        return x.relu()
+
+    (relu,) = (n for n in _exported(run, torch.randn(6), (0,)).graph.nodes if n.op == "call_function")
+    return "return x.relu()" not in relu.meta["stack_trace"]
+
+
+def _comparisons_of_sizes() -> bool:
+    ep = _exported(lambda x: x * 2 if x.shape[0] > 1 else x * 3, torch.ones(4), (0,))
+    return bool(ep.module()(torch.ones(1))[0] == 2)
+
+
+def _recurrences() -> bool:
+    return all(
+        _refuses(recurrence, torch.randn(5, 2, 3), (0,), torch.randn(7, 2, 3))
+        for recurrence in (nn.LSTM(3, 4), nn.GRU(3, 4), nn.RNN(3, 4), nn.RNN(3, 4, nonlinearity="relu"))
+    )
+
+
+def _pools_of_rows() -> bool:
+    return _refuses(lambda x: F.max_pool1d(x, 2), torch.randn(1, 2, 8), (2,), torch.randn(1, 2, 11))
+
+
+def _products_of_matrices() -> bool:
+    weight = torch.randn(3, 4)
+    return _refuses(lambda x: x[:, ::2] @ weight, torch.randn(2, 6, 3), (0, 1), torch.randn(2, 5, 3))
+
+
+def _norms_over_the_last_dimension() -> bool:
+    ep = _exported(lambda x: torch.linalg.vector_norm(x, dim=-1), torch.randn(4, 1), (0,))
+    return ep.graph.output_node().args[0][0].meta["val"].dim() == 2
+
+
+def _sizes_of_windows() -> bool:
+    return _refuses(lambda x: F.max_pool2d(x, 2), torch.randn(1, 2, 14, 14), (2, 3), torch.randn(1, 2, 13, 13))
+
+
+GOES_WRONG: dict[str, Callable[[], bool]] = {
+    "reshapes of parts": _reshapes_of_parts,
+    "layouts of images": _layouts_of_images,
+    "float arithmetic": _float_arithmetic,
+    "lines of conditions": _lines_of_conditions,
+    "questions about layouts": _questions_about_layouts,
+    "lines of ops": _lines_of_ops,
+    "comparisons of sizes": _comparisons_of_sizes,
+    "recurrences": _recurrences,
+    "pools of rows": _pools_of_rows,
+    "products of matrices": _products_of_matrices,
+    "norms over the last dimension": _norms_over_the_last_dimension,
+    "sizes of windows": _sizes_of_windows,
+}
+"""By name of a change: whether torch alone goes wrong."""
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_torch_still_goes_wrong_without(name: str) -> None:
+    patch = PATCHES[name]
+    if patch.is_needed(TORCH):
+        assert GOES_WRONG[name](), f"torch {torch.__version__} does without {patch.replaces}: leave the change out"
+    else:
+        assert not GOES_WRONG[name](), f"torch {torch.__version__} needs {patch.replaces}, too: mend `until`"
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_some_torch_that_is_supported_needs(name: str) -> None:
+    patch = PATCHES[name]
+    assert patch.is_needed(SUPPORTED[0]), f"no torch from {SUPPORTED[0]} on needs it: delete the change and its test"
+    assert GOES_WRONG.keys() == PATCHES.keys()
+
+
+def test_the_supported_versions_are_those_of_the_package() -> None:
+    (major, oldest), (_, newest) = SUPPORTED
+    pyproject = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'"torch>={major}.{oldest},<{major}.{newest + 1}"' in pyproject
+    assert SUPPORTED[0] <= TORCH <= SUPPORTED[1]
