@@ -13,6 +13,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import Node
 
 from hardtack.export.aliases import written_operands
 from hardtack.export.conditions import shape_env
@@ -35,6 +36,7 @@ from hardtack.export.small_guards import guard_decisions
 from hardtack.export.small_runs import differs_as_laid_out, differs_by_strides, differs_on_example, mattering
 from hardtack.export.small_shapes import shape_decisions, with_other_shapes
 from hardtack.export.small_sizes import Decision, Watch
+from hardtack.export.small_strides import stride_decisions
 from hardtack.export.small_views import view_decisions
 from hardtack.export.strides import contract_order, laid_out
 from hardtack.export.torch_errors import translated
@@ -138,34 +140,42 @@ def capture(
     laid_out = as_given if _relaid(examples) else None
     refuse_other_layouts(ep, prepared, laid_out)
     found = _finish(ep, prepared, folds)
-    if _asks(ep, strict, watch):
-        _refuse_strides_that_matter(found, module, prepared, laid_out, watch.strides.where)
+    asks, writes = _asks(ep, strict, watch), any(map(written_operands, ep.graph.nodes))
+    other = first_other_strides(found.source, prepared) if asks or writes else None
+    if asks:
+        _refuse_strides_that_matter(found, module, prepared, laid_out, other, watch.strides.where)
     asked, own = ([d for d in watch.decisions.values() if d.asked is by_model] for by_model in (True, False))
-    decisions = (*asked, *with_other_shapes(ep, own), *_program_decisions(ep))
+    decisions = [*asked, *with_other_shapes(ep, own), *_program_decisions(ep)]
+    if watch.strides.asked is not None or other is not None:
+        decisions += stride_decisions(ep, watch.strides.where or (None if other is None else source_of(other)))
     return replace(found, decided=mattering(decisions, found.ep, module, prepared))
 
 
 def _asks(ep: ExportedProgram, strict: bool, watch: Watch) -> bool:
-    """True if the model asks for strides, or writes in place where contiguous() gave a tensor back as it is. Any model
-    may, where torch's bytecode analysis has answered.
+    """True if the model asks for strides, reads memory by its place, or writes in place where contiguous() gave a
+    tensor back as it is. Any model may ask, where torch's bytecode analysis has answered.
     """
     questions = watch.strides
-    if strict or questions.asked is not None:
+    if strict or questions.asked is not None or _reads_places(ep) is not None:
         return True
     return questions.copied is not None and any(map(written_operands, ep.graph.nodes))
 
 
 def _refuse_strides_that_matter(
-    found: Captured, module: nn.Module, prepared: Prepared, laid_out: Prepared | None, where: SourceLine | None
+    found: Captured,
+    module: nn.Module,
+    prepared: Prepared,
+    laid_out: Prepared | None,
+    other: Node | None,
+    where: SourceLine | None,
 ) -> None:
     """CaptureError for a model that asks for strides which are the caller's choice, or which were traced unlike they
     are in eager mode, and does something else then.
 
     laid_out: the examples with the strides that the caller gave them, where those of `prepared` are the contract's.
-    where: the line that asks, if it is known.
+    other: the first of the program's results with other strides than traced. where: the line that asks, if it is known.
     """
-    other = first_other_strides(found.source, prepared)
-    if other is not None and differs_on_example(found.ep, module, prepared):
+    if other is not None and (_reads_places(found.source) or differs_on_example(found.ep, module, prepared)):
         raise CaptureError(
             f"what forward gives depends on the strides of what {other.target} gives, which is traced with others "
             "than in eager mode",
@@ -268,13 +278,18 @@ def _refuse_training(ep: ExportedProgram) -> None:
 
 def _refuse_places(ep: ExportedProgram, examples: list[Any]) -> None:
     """CaptureError for as_strided where an example is laid out unlike the tensors that callers will give."""
-    found = next((n for n in ep.graph.nodes if "as_strided" in str(n.target)), None)
+    found = _reads_places(ep)
     if found is not None and any(isinstance(x, torch.Tensor) and not _fills_its_memory(x) for x in examples):
         raise CaptureError(
             "as_strided reads memory by its place, and an example input is not contiguous or a part of another tensor",
             source_of(found),
             "call .clone(memory_format=torch.contiguous_format) on the example",
         )
+
+
+def _reads_places(ep: ExportedProgram) -> Node | None:
+    """The first op that reads or writes memory by its place, where the strides are that torch traced."""
+    return next((n for n in ep.graph.nodes if "as_strided" in str(n.target)), None)
 
 
 def _fills_its_memory(x: torch.Tensor) -> bool:

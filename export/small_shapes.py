@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from hardtack.export.conditions import shape_env
+from hardtack.export.errors import SourceLine
 from hardtack.export.origin import source_of
 from hardtack.export.small_sizes import NO_NUMBER, SMALL, Decision, Trial
 
@@ -35,15 +36,23 @@ def shape_decisions(ep: ExportedProgram) -> Iterator[Decision]:
     env = shape_env(ep)
     if env is None:
         return
-    symbols = _input_symbols(ep)
-    alone: list[Assignment] = [{s: sympy.Integer(n)} for s in symbols for n in SMALL]
-    together = [{s: sympy.Integer(n) for s in symbols} for n in SMALL] if len(symbols) > 1 else []
-    for small in (*alone, *together):
+    for small in small_sizes_of(ep, SMALL):
         where = _first_other(ep, {**env.backed_var_to_val, **small})
         if where is not None:
-            trial: Trial = tuple((str(s), int(n)) for s, n in small.items())
-            apart = [sympy.Ne(s, n, evaluate=False) for s, n in small.items()]
-            yield Decision(sympy.Or(*apart), source_of(where), (trial,), asked=False)
+            yield apart_from(small, source_of(where))
+
+
+def small_sizes_of(ep: ExportedProgram, sizes: Sequence[int]) -> list[Assignment]:
+    """Each of these sizes for each dynamic size of the inputs alone, the others as in the example, and for all."""
+    symbols = _input_symbols(ep)
+    alone: list[Assignment] = [{s: sympy.Integer(n)} for s in symbols for n in sizes]
+    return alone + ([{s: sympy.Integer(n) for s in symbols} for n in sizes] if len(symbols) > 1 else [])
+
+
+def apart_from(small: Assignment, where: SourceLine | None) -> Decision:
+    """That the sizes are not these, which nobody asked."""
+    trial: Trial = tuple((str(s), int(n)) for s, n in small.items())
+    return Decision(sympy.Or(*(sympy.Ne(s, n, evaluate=False) for s, n in small.items())), where, (trial,), asked=False)
 
 
 def with_other_shapes(ep: ExportedProgram, decisions: Iterable[Decision]) -> Iterator[Decision]:

@@ -11,10 +11,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.export import Dim
 
 from hardtack.export import CaptureError, to_graphs
-from tests.export.checks import check
+from hardtack.export.reference import ReferenceFailure
+from tests.export.checks import check, ours
 
 
 def _contiguous_and_written(x: torch.Tensor) -> torch.Tensor:
@@ -168,3 +170,29 @@ assert all_tensor_attrs["is_contiguous"] is torch._C.TensorBase.is_contiguous, a
 assert "is_contiguous" not in torch.Tensor.__dict__
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x + sum(x[:, 1:].flip(-1).stride()), lambda x: x * x[:, :1].expand_as(x).view_as(x).stride(0)],
+)
+def test_a_number_made_of_strides_is_tried_for_one_row(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """torch answers with the stride of many rows; that of a single one is anything."""
+    exported = check(function, (torch.randn(5, 3),), ({0: Dim.DYNAMIC},))
+    with pytest.raises(ReferenceFailure, match=r"guard .* fails"):
+        ours(exported, (torch.randn(1, 3),))
+
+
+def test_places_in_what_is_traced_with_other_strides_are_refused() -> None:
+    """logsigmoid of a transposed matrix is row-major in eager mode, and traced as transposed."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.logsigmoid(x.mT).as_strided((2,), (1,)) * 2
+
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(function, (torch.randn(5, 3),))
+    assert caught.value.what == (
+        "what forward gives depends on the strides of what aten.log_sigmoid.default gives, which is traced with "
+        "others than in eager mode"
+    )
+    check(lambda x: F.logsigmoid(x).as_strided((2,), (1,)) * 2, (torch.randn(5, 3),))

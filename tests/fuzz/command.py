@@ -20,6 +20,7 @@ examples
   ./dev fuzz models --device cuda --jobs 14  on this machine's GPU, 14 processes at once
   ./dev fuzz models --sizes --graph          each number that models make of sizes, used in each way, at sizes from 0
   ./dev fuzz models --writes --graph         writes in place through views of views, of tensors laid out in each way
+  ./dev fuzz models --strides --graph        what a model asks of strides, of each op's result in each layout
   ./dev fuzz models --indices --graph        reads and writes by index, each form of one with each value
   ./dev fuzz models --reductions --graph     reductions, scans and sorts over each dimension, in each dtype
   ./dev fuzz models --functions              functions of one tensor in each dtype, of infinities, NaN and zeros, too
@@ -57,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     for sweep, what in (
         ("sizes", "numbers made of sizes, by their uses"),
         ("writes", "writes in place, by their views"),
+        ("strides", "questions and writes that strides decide, by op and layout"),
         ("indices", "reads and writes by index, by what is written"),
         ("reductions", "reductions, scans and sorts, by their dimensions"),
         ("functions", "functions of one tensor, by dtype, of special numbers"),
@@ -66,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
             f"--{sweep}", dest="sweep", action="store_const", const=sweep, help=f"no random programs: {what}"
         )
     models.add_argument(
-        "--count", type=int, help="how many programs (600; with --graph 5000, 11310 sizes, 20000 writes, 11400 indices)"
+        "--count", type=int, help="how many programs (600; with --graph 5000, 11716 sizes, 20000 writes and strides)"
     )
     models.add_argument("--seed", type=int, help="the first seed; without it, one at random")
     models.add_argument("--seeds", help="these seeds, with commas between, in one file")

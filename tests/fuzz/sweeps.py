@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz import assigned, functions, idioms, promoted, reductions, written
+from tests.fuzz import assigned, functions, idioms, promoted, reductions, strided, written
 from tests.fuzz.program import Program
 
 
@@ -28,6 +28,7 @@ class Sweep:
 SWEEPS = {
     "sizes": Sweep(idioms.idiom, idioms.COUNT, idioms.COUNT),
     "writes": Sweep(written.written, written.COUNT, 20_000),
+    "strides": Sweep(strided.strided, strided.COUNT, 20_000),
     "indices": Sweep(assigned.assigned, assigned.COUNT, assigned.COUNT),
     "reductions": Sweep(reductions.reduction, reductions.COUNT, 20_000),
     "functions": Sweep(functions.function, functions.COUNT, functions.COUNT),
