@@ -32,8 +32,8 @@ Call = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def run_module(module: nn.Module, calls: Sequence[Call], written: Collection[str]) -> list[Results]:
-    """What a copy of the module gives for these calls, one behind the other. Raises what the module raises, and
-    RuntimeError where it writes to a parameter that is not among `written`.
+    """What a copy of the module gives for these calls, one behind the other, as far as it takes them: a cache may be
+    full. Raises what it raises at the first, and RuntimeError where that writes to a parameter not among `written`.
     """
     named = list(module.named_parameters(remove_duplicate=False))
     copied = {id(p) for name, p in named if name in written}
@@ -42,7 +42,12 @@ def run_module(module: nn.Module, calls: Sequence[Call], written: Collection[str
     first = {name: (t, t._version) for name, t in _tensors(own)}
     with torch.no_grad(), AttentionCheck(), _ReadOnly(shared.values()):
         for args, kwargs in calls:
-            outputs = pytree.tree_leaves(own(*args, **kwargs))
+            try:
+                outputs = pytree.tree_leaves(own(*args, **kwargs))
+            except Exception:  # whatever the model raises
+                if not found:
+                    raise
+                break
             changed = {name: t for name, t in _tensors(own) if name not in first or _is_changed(t, *first[name])}
             found.append(Results(_kept(outputs), {name: t.clone() for name, t in changed.items()}))
     return found

@@ -104,6 +104,19 @@ def test_states_that_one_row_changes_like_many() -> None:
     assert_same(ours(exported, one), eager(module, one))
 
 
+def test_a_state_that_is_full_after_one_call() -> None:
+    def forward(m: Any, x: torch.Tensor) -> Any:
+        rows = x * 2 if x.shape[0] > 1 else x + x
+        m.weight[:1].view(1).index_copy_(0, m.place, rows.sum().view(1))
+        m.place.add_(1)
+        return rows
+
+    module = _Module(forward).eval().requires_grad_(False)
+    module.place = nn.Buffer(torch.zeros(1, dtype=torch.int64))
+    exported = to_graphs(module, (torch.randn(5, 4),), None, ROWS)
+    assert_same(ours(exported, (torch.ones(1, 4),))[:1], [torch.full((1, 4), 2.0)])
+
+
 def _writes_a_weight_of_one_row(m: Any, x: torch.Tensor) -> Any:
     if x.shape[0] == 1:
         m.weight.view(2, 2)[0].fill_(3)
