@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from hardtack.codegen.backend import Backend
 from hardtack.codegen.backends.cpp.backend import CppBackend
+from hardtack.codegen.backends.triton.backend import TritonBackend
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.export import to_graphs
 
@@ -40,16 +44,64 @@ class ResidualBlock(nn.Module):
         return F.relu(self.b(y) + y).mean((2, 3))
 
 
-def compiled(module: nn.Module, *args: torch.Tensor, dynamic: object = None) -> CompiledEntry:
+class LinearGelu(nn.Module):
+    """A product with an epilogue."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(rows, columns).bfloat16()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(self.linear(x))
+
+
+class Attention(nn.Module):
+    """Written out, with a mask."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return (q @ k.mT * 0.125 + mask).softmax(-1) @ v
+
+
+class ConvRelu(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(32, 64, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.conv(x))
+
+
+def compiled(
+    module: nn.Module, *args: torch.Tensor, dynamic: object = None, backend: Backend | None = None
+) -> CompiledEntry:
     """Compiled, not built."""
     torch.manual_seed(0)
-    return compile_entry(to_graphs(module.eval(), args, {}, dynamic, False).entries["forward"].graph, {}, CppBackend())
+    graph = to_graphs(module.eval(), args, {}, dynamic, False).entries["forward"].graph
+    return compile_entry(graph, {}, backend or CppBackend())
 
 
-def golden_cases() -> dict[str, CompiledEntry]:
+def _on_gpu(module: nn.Module, *args: torch.Tensor) -> CompiledEntry:
+    return compiled(module, *args, backend=TritonBackend("sm_90"))
+
+
+def _half(*shape: int) -> torch.Tensor:
+    return torch.randn(shape).bfloat16()
+
+
+GOLDEN: dict[str, Callable[[], CompiledEntry]] = {
+    "softmax": lambda: compiled(Softmax(), torch.randn(40, 33)),
+    "feedforward": lambda: compiled(Feedforward(), torch.randn(2, 10, 48)),
+    "residual_block": lambda: compiled(ResidualBlock(), torch.randn(2, 32, 9, 9)),
+    "gpu_gemm_epilogue": lambda: _on_gpu(LinearGelu(512, 1024), _half(256, 512)),
+    "gpu_attention": lambda: _on_gpu(Attention(), *(_half(2, 8, 200, 64) for _ in range(3)), _half(200, 200)),
+    "gpu_one_row": lambda: _on_gpu(LinearGelu(512, 1024), _half(1, 512)),
+    "gpu_convolution": lambda: _on_gpu(ConvRelu(), torch.randn(2, 32, 14, 14)),
+    "gpu_reduction": lambda: _on_gpu(Softmax(), torch.randn(40, 3000)),
+}
+"""What is compiled, by the name of the file with its stages' texts."""
+
+
+def golden_texts(name: str) -> dict[str, str]:
+    """By stage."""
     torch.manual_seed(0)
-    return {
-        "softmax": compiled(Softmax(), torch.randn(40, 33)),
-        "feedforward": compiled(Feedforward(), torch.randn(2, 10, 48)),
-        "residual_block": compiled(ResidualBlock(), torch.randn(2, 32, 9, 9)),
-    }
+    return GOLDEN[name]().texts

@@ -17,9 +17,9 @@ from hardtack.codegen.ir.loops import Axis, Check, Load, LoopNest, Reduce, Store
 from hardtack.codegen.ir.plan import Launch
 from hardtack.codegen.ir.types import DType
 from tests.codegen.compare import assert_same, compile_module, eager
-from tests.codegen.graphs import Feedforward, ResidualBlock, Softmax, compiled, golden_cases
+from tests.codegen.graphs import GOLDEN, Feedforward, ResidualBlock, Softmax, compiled, golden_texts
 
-GOLDEN = Path(__file__).parent / "golden"
+TEXTS = Path(__file__).parent / "golden"
 
 
 class Of(nn.Module):
@@ -94,13 +94,13 @@ def test_inlining_says_what_it_does_and_why_not() -> None:
     assert {d.kind for d in entry.decisions} <= {"inline", "fuse", "layout"}
 
 
-@pytest.mark.parametrize("name", ["softmax", "feedforward", "residual_block"])
+@pytest.mark.parametrize("name", GOLDEN)
 def test_stages_have_the_texts_on_record(name: str, update_golden: bool) -> None:
-    texts = golden_cases()[name].texts
+    texts = golden_texts(name)
     found = "".join(f"==== {stage} ====\n{texts[stage].rstrip()}\n\n" for stage in ("fuse", "tile", "render", "plan"))
     # kernels are named by the hash of their text, which comments and line numbers of tests do not change
     found = re.sub(r" at \S*?:\d+", " at SOURCE", found)
-    path = GOLDEN / f"{name}.txt"
+    path = TEXTS / f"{name}.txt"
     if update_golden:
         path.parent.mkdir(exist_ok=True)
         path.write_text(found)
