@@ -255,6 +255,6 @@ def _by_statistics(
     return affine(b, x, scale, shift, (x.shape[1], *([1] * (x.rank - 2))))
 
 
-@converts("aten.renorm.default")
-def _renorm(b: Builder, x: Value, p: Any, dim: int, maxnorm: Any) -> Value:
+@converts("aten.embedding_renorm.default")
+def _embedding_renorm(b: Builder, weight: Value, indices: Value, max_norm: float, norm_type: float) -> Value:
     raise Refusal("renorm changes an embedding during the run: use max_norm=None")

@@ -98,9 +98,14 @@ class Hunter:
                 found = self._round(hunted[mutant.name], seeds, touched[mutant.name])
                 hunted[mutant.name] = found
                 if found.seed is not None or seeds[-1] + 1 == seed + most:
-                    self._out.write(f"{found}\n")
-                    self._out.flush()
+                    self._say(str(found))
+            lost = sum(h.seed is None for h in hunted.values())
+            self._say(f"{seeds[-1] + 1 - seed} programs, {len(mutants) - lost} of {len(mutants)} mutants found")
         return list(hunted.values())
+
+    def _say(self, text: str) -> None:
+        self._out.write(f"{text}\n")
+        self._out.flush()
 
     def _round(self, before: Hunted, seeds: range, touched: Mapping[int, str]) -> Hunted:
         """Up to the first program that ends in an internal error, or fails when it is run and is right without it."""
