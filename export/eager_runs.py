@@ -88,14 +88,20 @@ class _ReadOnly(TorchFunctionMode):
 
 
 def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    """The tensors that a call writes to, by its name: those of its first argument, and out=."""
+    """The tensors that a call writes to, by its name: those of its first argument, and out=. What the functions of
+    torch.nn.functional call is not seen, so that their arguments tell, of which torch gives all but tensors by keyword.
+    """
     name = getattr(func, "__name__", "").partition(".")[0]
     targets: list[Any] = [kwargs.get("out")]
     if func in (F.embedding, F.embedding_bag):
         targets += args[1:2] if kwargs.get("max_norm") is not None else []
-    elif name in _IN_PLACE or (name.endswith("_") and not name.endswith("__") and name not in _HARMLESS):
+    elif kwargs.get("inplace") or name in _IN_PLACE or _ends_as_in_place(name):
         targets += args[:1]
     return (t for t in pytree.tree_leaves(targets) if isinstance(t, torch.Tensor))
+
+
+def _ends_as_in_place(name: str) -> bool:
+    return name.endswith("_") and not name.endswith("__") and name not in _HARMLESS
 
 
 def _memory(t: torch.Tensor) -> int:

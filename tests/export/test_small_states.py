@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
@@ -135,14 +136,34 @@ def _writes_a_weight_as_a_result(m: Any, x: torch.Tensor) -> Any:
     return x * 2
 
 
+def _shortens_rows_of_a_weight_of_one_row(m: Any, x: torch.Tensor) -> Any:
+    rows = m.weight.view(2, 2).add(0) if x.shape[0] > 1 else F.embedding(torch.tensor([0, 1]), m.ones, None, 0.1)
+    return x * 2 + rows.sum() * 0
+
+
+def _writes_in_a_function_of_one_row(m: Any, x: torch.Tensor) -> Any:
+    if x.shape[0] == 1:
+        F.threshold(m.weight, 1.0, 3.0, inplace=True)
+    return x * 2
+
+
 @pytest.mark.parametrize(
-    "forward", [_writes_a_weight_of_one_row, _assigns_a_weight_of_one_row, _writes_a_weight_as_a_result]
+    "forward",
+    [
+        _shortens_rows_of_a_weight_of_one_row,
+        _writes_in_a_function_of_one_row,
+        _writes_a_weight_of_one_row,
+        _assigns_a_weight_of_one_row,
+        _writes_a_weight_as_a_result,
+    ],
 )
 def test_a_weight_that_only_one_row_changes_stays_as_it_is(forward: Forward) -> None:
     """The sizes are tried on a copy, but of the weights, which may be large."""
     module = _Module(forward).eval().requires_grad_(False)
+    module.ones = nn.Parameter(torch.ones(2, 3), requires_grad=False)
     exported = to_graphs(module, (torch.randn(5, 4),), None, ROWS)
     assert not module.weight.any()
+    assert torch.equal(module.ones, torch.ones(2, 3))
     with pytest.raises(ReferenceFailure, match=r"fails|expected 2 to"):
         ours(exported, (torch.randn(1, 4),))
 
