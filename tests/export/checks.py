@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch import nn
 
 from hardtack.codegen.ir.graph import Graph
 from hardtack.export import EntryGraph, Exported, to_graphs
 from hardtack.export.reference import outputs, run
+
+
+class Called(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)
 
 
 def entry(exported: Exported) -> EntryGraph:

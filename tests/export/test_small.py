@@ -21,7 +21,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.export import RangeError, to_graphs
 from hardtack.export.build import Builder
 from hardtack.export.reference import ReferenceFailure
-from tests.export.checks import assert_same, check, eager, entry, ours
+from tests.export.checks import Called, assert_same, check, eager, entry, ours
 from tests.support.torch_versions import refused_before
 
 OPS: list[tuple[Any, tuple[int, ...], int]] = [
@@ -191,7 +191,7 @@ def test_a_view_of_one_row_only_is_written(view: Callable[[torch.Tensor], torch.
     forward, x = _written(view), (torch.randn(5, 4),)
     program: Any = forward
     if traced:
-        program = torch.export.export(_Called(forward), x, dynamic_shapes=(({0: Dim.DYNAMIC},),), strict=False)
+        program = torch.export.export(Called(forward), x, dynamic_shapes=(({0: Dim.DYNAMIC},),), strict=False)
         exported = to_graphs(program)
     else:
         exported = check(forward, x, ({0: Dim.DYNAMIC},), [(torch.randn(3, 4),)])
@@ -234,15 +234,6 @@ def test_a_view_of_one_column_of_a_channels_last_input_is_written() -> None:
     exported = check(_written(torch.ravel), (x,), ({2: Dim.DYNAMIC},), [(torch.randn(3, 1, 2).permute(1, 2, 0),)])
     with pytest.raises(ReferenceFailure, match=r"guard .* != 1 fails"):
         ours(exported, (torch.randn(1, 1, 2).permute(1, 2, 0),))
-
-
-class _Called(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> Any:
-        return self.function(*args)
 
 
 def test_a_view_of_any_size_is_written_for_one_row_too() -> None:

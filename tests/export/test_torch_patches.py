@@ -5,9 +5,10 @@ A failure here says that torch does something by itself now: the change goes, or
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,45 +17,28 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from hardtack.export import torch_patches
 from hardtack.export.conditions import shape_env
-from hardtack.export.torch_patches import (
-    dense_operands,
-    float_arithmetic,
-    guard_lines,
-    size_comparisons,
-    whole_shapes,
-    window_sizes,
-)
+from hardtack.export.torch_patches.dense_operands import dense_operands
 from hardtack.export.torch_patches.patch import SUPPORTED, Patch
+from tests.export.checks import Called
 from tests.support.torch_versions import TORCH
 
-FILES: tuple[ModuleType, ...] = (
-    dense_operands,
-    float_arithmetic,
-    guard_lines,
-    size_comparisons,
-    whole_shapes,
-    window_sizes,
-)
+FILES = [
+    importlib.import_module(f"{torch_patches.__name__}.{found.name}")
+    for found in pkgutil.iter_modules(torch_patches.__path__)
+    if found.name != "patch"
+]
 PATCHES: dict[str, Patch] = {patch.name: patch for file in FILES for patch in file.PATCHES}
 
 ANY = Dim.AUTO
-
-
-class _Called(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> Any:
-        return self.function(*args)
 
 
 def _exported(function: Callable[..., Any], x: torch.Tensor, dims: tuple[int, ...]) -> ExportedProgram:
     """By torch.export alone."""
     shapes = ((dict.fromkeys(dims, ANY),),)
     with torch.no_grad():
-        return torch.export.export(_Called(function).eval(), (x,), dynamic_shapes=shapes, strict=False)
+        return torch.export.export(Called(function).eval(), (x,), dynamic_shapes=shapes, strict=False)
 
 
 def _refuses(function: Callable[..., Any], x: torch.Tensor, dims: tuple[int, ...], other: torch.Tensor) -> bool:
@@ -83,7 +67,7 @@ def _layouts_of_images() -> bool:
 
     x = torch.randn(3, 4, 6, 8)
     without = _conditions(_exported(run, x, (0, 1, 2, 3)))
-    with dense_operands.dense_operands(wanted=False):
+    with dense_operands(wanted=False):
         return bool(without - _conditions(_exported(run, x, (0, 1, 2, 3))))
 
 
