@@ -16,6 +16,11 @@ from hardtack.export.table import Value, converts
 
 @converts("aten.pow.Tensor_Scalar")
 def _pow_scalar(b: Builder, x: Value, exponent: Any) -> Value:
+    if x.dtype is DType.BOOL and isinstance(exponent, bool):
+        raise Refusal(
+            "a power of booleans by a boolean is boolean in eager, and int64 where torch.export traces it: write "
+            "x | True for ** False, and x.clone() for ** True"
+        )
     _, result = promoted(x, exponent)
     x = b.to(x, result)
     # torch multiplies f16 in f32, and bf16 in bf16

@@ -332,3 +332,20 @@ def test_what_torch_2_11_says_badly(text: str, what: str, fix: str) -> None:
     found = translated(AssertionError(text))
     assert isinstance(found, ExportError)
     assert (found.what, found.fix) == (what, fix)
+
+
+@pytest.mark.parametrize("exponent", [False, True])
+def test_a_power_of_booleans_by_a_boolean_is_refused(exponent: bool) -> None:
+    """Eager gives booleans; torch.export traces int64, and goes on with it."""
+
+    class Power(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x**exponent
+
+    assert (torch.tensor([True]) ** exponent).dtype is torch.bool, "what the message says of eager"
+    with pytest.raises(ExportError) as raised:
+        to_graphs(Power().eval(), (torch.tensor([True, False]),))
+    assert (
+        "a power of booleans by a boolean is boolean in eager, and int64 where torch.export traces it: write "
+        "x | True for ** False, and x.clone() for ** True"
+    ) in str(raised.value)

@@ -11,7 +11,8 @@ each step. Fourier transforms err by ulps of their largest number, and batch nor
 Products of many numbers are taken in other orders, which decide whether they overflow. Every other run has norms as
 float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise. Attention of half types
 has other operands: a GPU rounds its probabilities to their type, as flash attention does, where eager on a CPU may
-keep all in f32.
+keep all in f32. Of zeros of both signs either may be the largest of many: eager has the first in a window of pooling,
+and elsewhere one that its vectors decide; GPUs have +0 (docs/contract.md).
 """
 
 from __future__ import annotations
@@ -64,9 +65,24 @@ ADDING = frozenset(
 
 GAMMAS = frozenset("digamma polygamma lgamma mvlgamma".split())
 """Functions that are zero between numbers, by the difference of parts of about 1."""
+LARGEST = frozenset(
+    """
+    amax amin aminmax max min max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d
+    """.split()
+)
+"""Functions that choose one of many numbers, of zeros of both signs any."""
 PREFIXES = frozenset("cumsum cumprod logcumsumexp".split())
 RESIZED = ("upsample_bi", "_upsample_bi", "upsample_linear", "upsample_trilinear")
 WIDER = frozenset("native_layer_norm native_group_norm std std_mean var var_mean _fused_rms_norm".split())
+
+
+def chooses_between_zeros(func: Any, args: Any) -> bool:
+    """True if an op chooses the largest or smallest of numbers among which are zeros of both signs."""
+    given = [a for a in args if isinstance(a, torch.Tensor)]
+    if func.overloadpacket.__name__ not in LARGEST or len(given) != 1 or not given[0].is_floating_point():
+        return False
+    zeros = given[0][given[0] == 0]
+    return 0 < int(zeros.signbit().sum()) < zeros.numel()
 
 
 class Disturbed(TorchDispatchMode):
@@ -112,12 +128,14 @@ class Disturbed(TorchDispatchMode):
         if name in ADDING and not in_place:
             args = tree_map_only(torch.Tensor, self._changed, args)
         out = func(*args, **(kwargs or {}))
+        if chooses_between_zeros(func, args):
+            return tree_map_only(torch.Tensor, self._other_zeros, out)
         if name in EXACT:
             return out
         if in_place:
             return self._changed_in_place(out)
-        if name == "linspace" and out.numel():  # a line that begins and ends far from zero is near it by cancellation
-            return out + out.abs().amax() * (self._factor(out) - 1)
+        if name == "linspace" and out.numel():
+            return self._line(out)
         if name.startswith(RESIZED) and out.numel() and out.dtype not in HALF:  # those are resized in f32
             largest = args[0].nan_to_num(0, 0, 0).abs().amax()
             out = out + largest * (self._factor(out, max(args[0].shape)) - 1)
@@ -131,6 +149,18 @@ class Disturbed(TorchDispatchMode):
 
     def _changed(self, x: torch.Tensor, more: float = 1.0) -> torch.Tensor:
         return x * self._factor(x, more) if x.dtype in ULP and x.numel() else x
+
+    def _other_zeros(self, x: torch.Tensor) -> torch.Tensor:
+        """x with zeros of any sign."""
+        if not x.is_floating_point():
+            return x
+        return torch.where((x == 0) & (torch.rand(x.shape, generator=self._generator) < 0.5), -x, x)
+
+    def _line(self, x: torch.Tensor) -> torch.Tensor:
+        """A `linspace`: one that begins and ends far from zero is near it by cancellation, or just there."""
+        largest = x.abs().amax()
+        zero = (x.abs() <= largest * ULP.get(x.dtype, 0.0)) & (torch.rand(x.shape, generator=self._generator) < 0.25)
+        return torch.where(zero, 0.0, x + largest * (self._factor(x) - 1)) if x.dtype in ULP else x
 
     def _transformed(self, x: torch.Tensor) -> torch.Tensor:
         """A Fourier transform that errs by ulps of its largest number."""

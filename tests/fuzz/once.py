@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tests.fuzz.disturb import EXACT
+from tests.fuzz.disturb import EXACT, chooses_between_zeros
 
 ONCE = frozenset(("add", "sub", "mul", "div", "rsub"))
 USUAL = {"accumulate": False, "alpha": 1, "decimals": 0, "reduce": None, "rounding_mode": None}
@@ -51,7 +51,7 @@ class Determined(TorchDispatchMode):
 
 def _rounds_once(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
     name = func.overloadpacket.__name__
-    if name not in EXACT and name.removesuffix("_") not in ONCE:
+    if (name not in EXACT and name.removesuffix("_") not in ONCE) or chooses_between_zeros(func, args):
         return False
     names = [a.name for a in func._schema.arguments]
     given = dict(zip(names, args, strict=False)) | (kwargs or {})

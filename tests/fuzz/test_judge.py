@@ -356,3 +356,21 @@ def test_gelu_of_an_infinity_is_one_thing_for_each_sign() -> None:
     limits = torch.where(x > 1, torch.inf, torch.where(x < -1, torch.nan, torch.nn.functional.gelu(x)))
     assert verdict(p, lambda _: limits.sort(dim=1, stable=True)[1]) is None
     assert verdict(p, lambda t: t.flip(1)) is not None
+
+
+def test_a_count_of_zeros_in_a_line_through_zero_is_right() -> None:
+    p = program("torch.linspace(-1, 1, 15)", "torch.linalg.vector_norm(v0, 0)")
+    assert float(Oracle(p, CALLS).want[0][0]) == 15
+    assert verdict(p, lambda t: t - 1) is None
+    assert verdict(p, lambda t: t - 12) is not None
+
+
+def test_either_of_two_zeros_may_be_the_largest_of_a_window() -> None:
+    """The second of the window in bits: eager has the first, a GPU the positive one."""
+    p = program("torch.where(x0 > 0, 0.0, -0.0)", "F.max_pool2d(v0[None], (1, 2))[0]", "v1.view(torch.int32)")
+    (x,) = p.arguments()
+    both = torch.where((x[:, ::2] > 0) | (x[:, 1::2] > 0), 0, -(2**31)).to(torch.int32)
+    assert not torch.equal(Oracle(p, CALLS).want[0][0], both)
+    assert verdict(p, lambda _: both) is None
+    one = program("torch.where(x0 > 0, 0.0, 1.0)", "v0.amin(1)", "v1.view(torch.int32)")
+    assert verdict(one, lambda t: torch.where(t == 0, -(2**31), t)) is not None, "no zero of the other sign is there"
