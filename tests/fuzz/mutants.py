@@ -365,6 +365,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/capture.py",
         (("if laid_out is not None and differs_as_laid_out(found.ep, module, laid_out):", "if False:"),),
         captures=True,
+        sweep="strides",
     ),
     Mutant(
         "one of two layouts",
@@ -443,6 +444,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/capture.py",
         (("    if other is not None and (_reads", "    if False and (_reads"),),
         captures=True,
+        sweep="strides",
     ),
     Mutant(
         "states untried",
