@@ -12,7 +12,8 @@ Products of many numbers are taken in other orders, which decide whether they ov
 float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise. Attention of half types
 has other operands: a GPU rounds its probabilities to their type, as flash attention does, where eager on a CPU may
 keep all in f32. Of zeros of both signs either may be the largest of many: eager has the first in a window of pooling,
-and elsewhere one that its vectors decide; GPUs have +0 (docs/contract.md).
+and elsewhere one that its vectors decide; GPUs have +0 (docs/contract.md). Of either sign is a zero that is a product
+of matrices, too: some begin with +0, others with their first product. gelu of -inf in 16 bits is its limit or NaN.
 """
 
 from __future__ import annotations
@@ -65,6 +66,9 @@ ADDING = frozenset(
 
 GAMMAS = frozenset("digamma polygamma lgamma mvlgamma".split())
 """Functions that are zero between numbers, by the difference of parts of about 1."""
+PRODUCTS = frozenset(
+    "addbmm addmm addmv baddbmm bmm convolution dot linear mkldnn_convolution mkldnn_linear mm mv vdot".split()
+)
 LARGEST = frozenset(
     """
     amax amin aminmax max min max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d
@@ -108,6 +112,8 @@ class Disturbed(TorchDispatchMode):
         if name.removesuffix("_") in PARTS:
             with self:
                 out = PARTS[name.removesuffix("_")](*args, **(kwargs or {}))
+            if name == "gelu" and out.dtype in HALF and self._wider:
+                out = torch.where(args[0] == -math.inf, 0.0, out)
             return args[0].copy_(out) if name.endswith("_") else out
         if (kwargs or {}).get("alpha", 1) != 1 and name.removesuffix("_") in ("add", "sub", "rsub"):
             with self:
@@ -143,6 +149,8 @@ class Disturbed(TorchDispatchMode):
             return self._transformed(out)
         if name in GAMMAS and out.numel():
             out = out + (self._factor(out) - 1)
+        if name in PRODUCTS:
+            out = tree_map_only(torch.Tensor, self._other_zeros, out)
         terms = _terms(args, out) if name in ADDING else 0
         more = terms / 4 if name in PREFIXES else terms**0.5 / 4
         return tree_map_only(torch.Tensor, lambda x: x if x._is_view() else self._changed(x, max(1.0, more)), out)

@@ -374,3 +374,19 @@ def test_either_of_two_zeros_may_be_the_largest_of_a_window() -> None:
     assert verdict(p, lambda _: both) is None
     one = program("torch.where(x0 > 0, 0.0, 1.0)", "v0.amin(1)", "v1.view(torch.int32)")
     assert verdict(one, lambda t: torch.where(t == 0, -(2**31), t)) is not None, "no zero of the other sign is there"
+
+
+def test_a_zero_that_is_a_product_of_matrices_has_either_sign() -> None:
+    p = program("torch.where(x0[:, :1] > 0, 0.0, -0.0)", "v0 @ (x0[:1, :4].abs() + 1)", "torch.atan2(v1, v1 * 0 - 1)")
+    assert verdict(p, torch.neg) is None
+    assert verdict(p, lambda t: t + 100) is not None
+    sums = program("torch.where(x0 > 0, 0.0, -0.0)", "v0 + v0", "torch.atan2(v1, v1 * 0 - 1)")
+    assert verdict(sums, torch.neg) is not None, "of two numbers it is determined"
+
+
+def test_gelu_of_minus_infinity_in_16_bits_is_its_limit_or_nan() -> None:
+    """NaN in eager on CPUs, 0 on GPUs; in f32 it is NaN on both."""
+    for dtype, right in (("bfloat16", True), ("float32", False)):
+        p = program("torch.where(x0 > 2, -math.inf, x0)", "F.gelu(v0)", dtype=dtype)
+        assert Oracle(p, CALLS).want[0][0].isnan().any()
+        assert (verdict(p, lambda t: t.nan_to_num(0.0)) is None) is right
