@@ -1,5 +1,5 @@
-"""Packed weights and workspace sizes, as the templates' headers document them; written again here in Python so that the
-tests hold the headers to their word.
+"""Packed weights as the templates' headers document them, written again here in Python so that the tests hold the
+headers to their word; and the workspaces that plans give the templates, which tests surround by guards.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
+from hardtack.codegen.backends.cpp import workspace
+from hardtack.codegen.ir.expr import Expr, int_value
 from tests.templates.cpu_kernels import Workspace
 
-PANEL = 32
+PANEL = workspace.number("kPanel")
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -43,19 +45,21 @@ def pack_conv_transposed(weight: torch.Tensor, groups: int) -> torch.Tensor:
     return pack_conv(swapped, groups)
 
 
-def _tile(m: int, n: int) -> int:
-    return 4 * min(m, 192) * PANEL * min(ceil_div(n, PANEL), 8)
+def nbytes(size: Expr) -> int:
+    """A workspace by numbers that are all known."""
+    found = int_value(size)
+    assert found is not None
+    return found
 
 
 def gemm_packed_workspace(m: int, n: int) -> Workspace:
     """gemm.h."""
-    return Workspace(0, _tile(m, n))
+    return Workspace(0, nbytes(workspace.gemm_nbytes(m, n)))
 
 
 def gemm_dynamic_workspace(m: int, n: int, k: int) -> Workspace:
     """gemm.h."""
-    depth = min(k, 768)
-    return Workspace(0, _tile(m, n) + 4 * (12 * depth + PANEL * min(ceil_div(n, PANEL) * depth, 3072)))
+    return Workspace(0, nbytes(workspace.gemm_dynamic_nbytes(m, n, k)))
 
 
 @dataclass(frozen=True)
@@ -106,29 +110,34 @@ class Conv:
         """conv.h."""
         if self.c > 1 and stride_c != 1:
             return True
-        return self.groups == 1 and self.dilation[1] == 1 and self.kernel[1] > 1 and self.c < 16
+        return (
+            self.groups == 1 and self.dilation[1] == 1 and self.kernel[1] > 1 and self.c < workspace.number("kShortTap")
+        )
 
     def workspace(self, stride_c: int) -> Workspace:
         """conv.h."""
         oh, ow = self.out_size()
         height, width = (
-            max(0, (out - 1) * self.stride[i] + (self.kernel[i] - 1) * self.dilation[i] + 1)
+            workspace.window_extent(out, self.stride[i], self.kernel[i], self.dilation[i])
             for i, out in enumerate((oh, ow))
         )
-        shared = 4 * self.n * height * width * self.c if self.packs_input(stride_c) else 0
-        return Workspace(shared, _tile(self.n * oh * ow, self.oc // self.groups))
+        copy = nbytes(workspace.conv_input_nbytes(self.n, height, width, self.c))
+        tile = workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups)
+        return Workspace(copy if self.packs_input(stride_c) else 0, nbytes(tile))
 
     def transposed_workspace(self, stride_c: int) -> Workspace:
         """conv_transposed.h."""
         oh, ow = self.transposed_out_size()
-        return Workspace(self._copy(stride_c), _tile(self.n * oh * ow, self.oc // self.groups))
+        tile = workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups)
+        return Workspace(self._copy(stride_c), nbytes(tile))
 
     def depthwise_workspace(self, stride_c: int) -> Workspace:
         """depthwise.h."""
         return Workspace(self._copy(stride_c), 0)
 
     def _copy(self, stride_c: int) -> int:
-        return 4 * self.n * self.c * self.size[0] * self.size[1] if self.c > 1 and stride_c != 1 else 0
+        copy = nbytes(workspace.conv_input_nbytes(self.n, *self.size, self.c))
+        return copy if self.c > 1 and stride_c != 1 else 0
 
     def input(self) -> torch.Tensor:
         """Random input [n, c, h, w], channels-last in memory or not."""

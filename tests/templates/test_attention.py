@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from hardtack.codegen.backends.cpp.targets import CpuTarget
+from hardtack.codegen.backends.cpp.workspace import attention_nbytes
 from tests.templates.cpu_kernels import Library, Workspace, load_library, runnable_targets
+from tests.templates.layouts import nbytes
 
 SOURCE = """
 #include "attention.h"
@@ -38,12 +40,6 @@ def library(target: CpuTarget) -> Library:
     return load_library({"attend": SOURCE}, target)
 
 
-def worker_nbytes(tk: int, d: int, dv: int) -> int:
-    """The formula in attention.h."""
-    keys, columns = min(256, -(-tk // 32) * 32), -(-dv // 32) * 32
-    return 4 * (keys * (d + columns + 12) + 96 * (columns + 2))
-
-
 def attend(
     target: CpuTarget,
     q: torch.Tensor,
@@ -66,7 +62,7 @@ def attend(
     ints = [batch, heads, kv_heads, tq, tk, d, dv, kind, int(causal)]
     ints += [*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *mask_strides, *out.stride()[:3]]
     factor = torch.tensor([scale if scale is not None else d**-0.5])
-    workspace = Workspace(per_worker=worker_nbytes(tk, d, dv))
+    workspace = Workspace(per_worker=nbytes(attention_nbytes(tk, d, dv)))
     assert library(target).call("attend", [q, k, v, mask, out, factor], ints, workspace, nworkers) == 0
     return out
 

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from hardtack.codegen.backends.cpp.targets import CpuTarget
+from hardtack.codegen.backends.cpp.workspace import sort_nbytes
 from tests.templates.cpu_kernels import Library, Workspace, load_library, runnable_targets
+from tests.templates.layouts import nbytes
 
 TYPES = {
     "bf16": torch.bfloat16,
@@ -94,7 +96,7 @@ def sort_rows(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     outer, n, inner = x.shape
     values, indices = x.new_empty(outer, k, inner), torch.empty(outer, k, inner, dtype=torch.int64)
-    workspace = Workspace(per_worker=(32 if x.element_size() == 8 else 16) * n)
+    workspace = Workspace(per_worker=nbytes(sort_nbytes(n, x.element_size())))
     ints = [outer, n, inner, k, int(descending)]
     assert library(TARGET).call(f"sort_{kind}", [x, values, indices], ints, workspace, nworkers) == 0
     return values, indices

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hardtack.codegen.backends.cpp.call import Call, Parameters, tile_nbytes
-from hardtack.codegen.ir.expr import Expr, const, int_value, maximum, product
+from hardtack.codegen.backends.cpp.call import Call, Parameters
+from hardtack.codegen.backends.cpp.workspace import conv_input_nbytes, gemm_nbytes, number, window_extent
+from hardtack.codegen.ir.expr import Expr, const, int_value, product
 from hardtack.codegen.ir.loops import Operand, TemplateNest
 from hardtack.codegen.lower.views import ONE
 
@@ -59,11 +60,6 @@ def _shape(anchor: TemplateNest, p: Parameters) -> tuple[str, dict[str, Expr]]:
     return f"const ht::ConvShape shape{{{', '.join(names)}}};", fields
 
 
-def _window(outputs: Expr, stride: Expr, taps: Expr, dilation: Expr) -> Expr:
-    """conv.h: max(0, (outputs - 1) * stride + (taps - 1) * dilation + 1)."""
-    return maximum(0, (outputs - 1) * stride + (taps - 1) * dilation + 1)
-
-
 def _channels_apart(x: Operand) -> bool:
     """True if the template may find the channels not side by side, and copies the input."""
     return x.strides[1] is not ONE and x.shape[1] is not ONE
@@ -72,27 +68,32 @@ def _channels_apart(x: Operand) -> bool:
 def _conv(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     setup, f = _shape(anchor, p)
     x = anchor.operands[0]
-    few = (int_value(f["c"]) or 0) < 16 and f["groups"] is ONE and f["dilation_w"] is ONE and f["kw"] is not ONE
+    few = (
+        (int_value(f["c"]) or 0) < number("kShortTap")
+        and f["groups"] is ONE
+        and f["dilation_w"] is ONE
+        and f["kw"] is not ONE
+    )
     shared: Expr = const(0)
     if _channels_apart(x) or few:
-        height = _window(f["oh"], f["stride_h"], f["kh"], f["dilation_h"])
-        width = _window(f["ow"], f["stride_w"], f["kw"], f["dilation_w"])
-        shared = f["n"] * height * width * f["c"] * 4
+        height = window_extent(f["oh"], f["stride_h"], f["kh"], f["dilation_h"])
+        width = window_extent(f["ow"], f["stride_w"], f["kw"], f["dilation_w"])
+        shared = conv_input_nbytes(f["n"], height, width, f["c"])
     m = product((f["n"], f["oh"], f["ow"]))
-    per_worker = tile_nbytes(m, f["oc"] // f["groups"])
+    per_worker = gemm_nbytes(m, f["oc"] // f["groups"])
     call = f"ht::conv2d(args, shape, {pointers[0]}, {pointers[1]}, epilogue)"
     return Call(("conv.h",), (setup,), call, shared, per_worker)
 
 
 def _copied_input(x: Operand, f: dict[str, Expr]) -> Expr:
-    """n * h * w * c floats, where channels are not side by side."""
-    return product((f["n"], f["h"], f["w"], f["c"], 4)) if _channels_apart(x) else const(0)
+    """The shared workspace for the input, where channels are not side by side."""
+    return conv_input_nbytes(f["n"], f["h"], f["w"], f["c"]) if _channels_apart(x) else const(0)
 
 
 def _conv_transposed(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     setup, f = _shape(anchor, p)
     m = product((f["n"], f["oh"], f["ow"]))
-    per_worker = tile_nbytes(m, f["oc"] // f["groups"])
+    per_worker = gemm_nbytes(m, f["oc"] // f["groups"])
     call = f"ht::conv_transposed2d(args, shape, {pointers[0]}, {pointers[1]}, epilogue)"
     return Call(("conv_transposed.h",), (setup,), call, _copied_input(anchor.operands[0], f), per_worker)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hardtack.codegen.backends.cpp.body import storage_type
-from hardtack.codegen.backends.cpp.call import Call, Parameters, panels
-from hardtack.codegen.ir.expr import Expr, const, minimum, product
+from hardtack.codegen.backends.cpp.call import Call, Parameters
+from hardtack.codegen.backends.cpp.workspace import attention_nbytes, sort_nbytes
+from hardtack.codegen.ir.expr import Expr, const, product
 from hardtack.codegen.ir.loops import Buffer, Operand, TemplateNest
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.matrix import PANEL
 from hardtack.codegen.lower.views import ONE
 
 
@@ -56,9 +56,8 @@ def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
         f"const ht::Attention attention{{{', '.join(fields)}}};",
         f"const ht::StridedOutput output{{RESULT, {{{', '.join(out)}}}}};",
     )
-    keys, columns = minimum(panels(tk) * PANEL, 256), panels(e) * PANEL
-    nbytes = (keys * (d + columns + 12) + (columns + 2) * 96) * 4
-    return Call(("attention.h",), setup, "(ht::attention(args, attention, output), HT_KERNEL_OK)", const(0), nbytes)
+    call = "(ht::attention(args, attention, output), HT_KERNEL_OK)"
+    return Call(("attention.h",), setup, call, const(0), attention_nbytes(tk, d, e))
 
 
 _CELLS = {"lstm": "kLstm", "gru": "kGru", "rnn_tanh": "kTanh", "rnn_relu": "kRelu"}
@@ -120,8 +119,7 @@ def _sorted(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Cal
     source = f"reinterpret_cast<const {element}*>({pointers[0]})"
     target = f"reinterpret_cast<{element}*>(RESULT)"
     call = f"ht::sort_rows<{element}>(args, {source}, {', '.join(sizes)}, {k}, {descending}, {target}, EXTRA0)"
-    nbytes = n * (32 if x.dtype.nbytes == 8 else 16)
-    return Call(("sort.h",), (), f"({call}, HT_KERNEL_OK)", const(0), nbytes)
+    return Call(("sort.h",), (), f"({call}, HT_KERNEL_OK)", const(0), sort_nbytes(n, x.dtype.nbytes))
 
 
 def _scan(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:

@@ -1,7 +1,6 @@
 """Template kernels as C++: a call of a template from templates/cpp with the epilogue of the group.
 
-One function a template: it gives the sizes as parameters, the call, and the workspace that the template's header asks
-for.
+One function a template: it gives the sizes as parameters, the call, and the workspace.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from dataclasses import dataclass
 
 from hardtack.codegen.backends.cpp import calls_conv, calls_rows
 from hardtack.codegen.backends.cpp.body import storage_type
-from hardtack.codegen.backends.cpp.call import Call, Parameters, panels, tile_nbytes
+from hardtack.codegen.backends.cpp.call import Call, Parameters
 from hardtack.codegen.backends.cpp.epilogue import epilogue
 from hardtack.codegen.backends.cpp.loops import empty_checks, indent, refusal
+from hardtack.codegen.backends.cpp.workspace import gemm_dynamic_nbytes, gemm_nbytes
 from hardtack.codegen.fuse import EPILOGUE_TEMPLATES
-from hardtack.codegen.ir.expr import Expr, const, minimum, product
+from hardtack.codegen.ir.expr import Expr, const, product
 from hardtack.codegen.ir.loops import Buffer, Operand, TemplateNest
 from hardtack.codegen.ir.schedule import Kernel
-from hardtack.codegen.lower.matrix import PANEL
 from hardtack.codegen.lower.views import ONE
 
 
@@ -95,7 +94,7 @@ def _gemm_packed(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Cal
     sizes = [p.add("lda", left.strides[-2]), p.add("rows", m), p.add("columns", n), p.add("depth", k)]
     lda, rows, columns, depth = sizes
     call = f"ht::gemm_packed(args, {pointers[0]}, {lda}, {pointers[1]}, {rows}, {columns}, {depth}, epilogue)"
-    return Call(("gemm.h",), (), call, const(0), tile_nbytes(m, n))
+    return Call(("gemm.h",), (), call, const(0), gemm_nbytes(m, n))
 
 
 def _batch_strides(o: Operand) -> tuple[Expr, ...]:
@@ -115,10 +114,8 @@ def _gemm_dynamic(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Ca
         strides = (*_batch_strides(o), *o.strides[-2:])
         spelled = [p.add(f"{side}_stride{i}", s) for i, s in enumerate(strides)]
         setup.append(f"const ht::MatrixBatch {side}{{{', '.join([pointer, *spelled])}}};")
-    depth = minimum(k, 768)
-    packed = minimum(panels(n) * depth, 3072)
-    per_worker = tile_nbytes(m, n) + (depth * 12 + packed * PANEL) * 4
-    return Call(("gemm.h",), tuple(setup), "ht::gemm_dynamic(args, shape, a, b, epilogue)", const(0), per_worker)
+    call = "ht::gemm_dynamic(args, shape, a, b, epilogue)"
+    return Call(("gemm.h",), tuple(setup), call, const(0), gemm_dynamic_nbytes(m, n, k))
 
 
 CALLS: dict[str, Callable[[TemplateNest, Sequence[str], Parameters], Call]] = {

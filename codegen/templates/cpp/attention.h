@@ -15,12 +15,11 @@
 #include "simd.h"
 #include "transpose.h"
 #include "vmath_exp.h"
+#include "workspace.h"
 
 namespace ht {
 
-constexpr int kKeyBlock = 256;   // keys packed at once
-constexpr int kQueryBlock = 96;  // query rows of a task
-constexpr int kDotRows = 3;      // up to so many rows, keys are read in place and packing does not pay
+constexpr int kDotRows = 3;  // up to so many rows, keys are read in place and packing does not pay
 static_assert(kKeyBlock % kPanel == 0 && kQueryBlock % kMaxRows == 0, "blocks are whole tiles");
 
 enum class MaskKind { kNone, kAdd, kKeep };  // kAdd: float, added; kKeep: bool bytes, false excludes the key
@@ -117,13 +116,12 @@ inline void set_up(AttentionTask& t, const Attention& a, const AttentionPlan& pl
                 a.mask_kind == MaskKind::kNone ? nullptr : static_cast<const char*>(a.mask) + at * mask_nbytes, head,
                 query};
   }
-  const int64_t keys = a.tk < kKeyBlock ? (a.tk + kPanel - 1) / kPanel * kPanel : kKeyBlock;
-  t.columns = (a.dv + kPanel - 1) / kPanel * kPanel;
+  t.columns = panels_of(a.dv) * kPanel;
   t.kt = work;
-  t.vp = t.kt + keys * a.d;
-  t.p = t.vp + keys * t.columns;
-  t.o = t.p + keys * 12;
-  t.peak = t.o + kQueryBlock * t.columns;
+  t.vp = t.kt + packed_keys_numel(a.tk, a.d);
+  t.p = t.vp + packed_values_numel(a.tk, a.dv);
+  t.o = t.p + scores_numel(a.tk);
+  t.peak = t.o + query_rows_numel(a.dv);
   t.sum = t.peak + kQueryBlock;
 }
 
@@ -334,8 +332,8 @@ HT_INLINE void emit_rows(const AttentionTask& t, const Output& output) {
 }  // namespace detail
 
 // Computes `a` and hands every W columns of a result row to `output` (StridedOutput, or a functor with its signature
-// that fuses what follows). Workspace of a worker, rounded up to 64 bytes:
-//   4 * (K * (d + D + 12) + 96 * (D + 2)), K = min(256, ceil32(tk)), D = ceil32(dv)
+// that fuses what follows). Workspace of a worker: the parts that set_up lays out one behind
+// the other, kQueryBlock floats for each of the last two
 template <class Output>
 HT_INLINE void attention(const HtKernelArgs* args, const Attention& a, const Output& output) {
   if (a.batch == 0 || a.heads == 0 || a.tq == 0 || a.dv == 0) return;

@@ -23,14 +23,10 @@
 
 #include "micro.h"
 #include "parallel.h"
+#include "workspace.h"
 
 namespace ht {
 
-constexpr int64_t kDepth = 768;          // longest k block
-constexpr int64_t kMaxTaps = 64;         // most taps in a k block
-constexpr int64_t kChunkRows = 192;      // most rows in a unit
-constexpr int64_t kChunkPanels = 8;      // most panels in a unit
-constexpr int64_t kChunkDepth = 3072;    // most panels * k in a unit's part of B: 384 KiB
 constexpr int64_t kSerialWork = 1 << 20; // multiplications below which waking other threads does not pay
 constexpr int64_t kUnitWork = 1 << 18;   // multiplications below which a unit is not cut further
 
@@ -74,16 +70,9 @@ struct PanelView {
   int64_t ldb;
 };
 
-constexpr int64_t panels_of(int64_t n) { return ceil_div(n, kPanel); }
-
 // Panels in a unit of a product of depth k.
 constexpr int64_t chunk_panels(int64_t n, int64_t k) {
   return least(panels_of(n), most(1, least(kChunkPanels, kChunkDepth / most(1, least(k, kDepth)))));
-}
-
-// Bytes of a worker's tile: 4 * min(m, 192) * 32 * min(ceil(n / 32), 8).
-constexpr int64_t tile_nbytes(int64_t m, int64_t n) {
-  return 4 * least(m, kChunkRows) * kPanel * least(panels_of(n), kChunkPanels);
 }
 
 // How the product is cut. Rows are cut into blocks of nearly equal height, none higher than the tallest microkernel.
@@ -187,20 +176,19 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, int64_t batch,
   }
 }
 
-// The whole product. A worker's workspace holds tile_nbytes(m, n), then the source's scratch.
+// The whole product. A worker's workspace holds tile_numel(m, n) sums, then the source's scratch.
 template <class Source, class Epi>
 int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& epi, int64_t batches, int64_t m,
                    int64_t n, KAxis k) {
   if (batches == 0 || m == 0 || n == 0) return HT_KERNEL_OK;
   const Grid grid = make_grid(batches, m, n, k.taps * k.kc, args->parallel->nworkers);
-  const int64_t scratch_at = tile_nbytes(m, n) / static_cast<int64_t>(sizeof(float));
   parallel_for(args, ceil_div(grid.units, grid.units_per_task), [&](int64_t task, int32_t worker) {
     float* tile = reinterpret_cast<float*>(worker_workspace(args, worker));
     const int64_t end = least(grid.units, (task + 1) * grid.units_per_task);
     for (int64_t unit = task * grid.units_per_task; unit < end; unit++) {
       const int64_t row_chunk = unit % grid.row_chunks, rest = unit / grid.row_chunks;
       const Range panels = part_of(grid.panels, rest % grid.panel_chunks, grid.panel_chunks);
-      run_unit(source, epi, rest / grid.panel_chunks, grid.rows(row_chunk), panels, n, k, tile, tile + scratch_at);
+      run_unit(source, epi, rest / grid.panel_chunks, grid.rows(row_chunk), panels, n, k, tile, tile + tile_numel(m, n));
     }
   });
   return HT_KERNEL_OK;

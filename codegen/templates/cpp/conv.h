@@ -158,12 +158,7 @@ struct ConvSource {
 // contiguous, and when a tap would be too short to keep the microkernel busy. With one group and no dilation the taps
 // of a filter row then lie side by side and are one tap.
 constexpr bool conv_packs_input(const ConvShape& s) {
-  return s.c > 1 && s.x_stride_c != 1 ? true : s.groups == 1 && s.dilation_w == 1 && s.kw > 1 && s.c < 16;
-}
-
-// Input rows or columns that `outputs` windows cover.
-constexpr int64_t window_extent(int64_t outputs, int64_t stride, int64_t taps, int64_t dilation) {
-  return most(0, (outputs - 1) * stride + (taps - 1) * dilation + 1);
+  return s.c > 1 && s.x_stride_c != 1 ? true : s.groups == 1 && s.dilation_w == 1 && s.kw > 1 && s.c < kShortTap;
 }
 
 namespace detail {
@@ -237,9 +232,8 @@ HT_INLINE void use_packed_input(ConvSource& v, const ConvShape& s, const float* 
 }  // namespace detail
 
 // acc[m, channel] = sum over kh, kw, c of input times weight, to the epilogue.
-// Shared workspace, if conv_packs_input: 4 * n * max(0, (oh - 1) * stride_h + (kh - 1) * dilation_h + 1)
-//                                              * max(0, (ow - 1) * stride_w + (kw - 1) * dilation_w + 1) * c
-// Workspace of a worker: 4 * min(n * oh * ow, 192) * 32 * min(ceil(oc / groups / 32), 8)
+// Shared workspace, if conv_packs_input: n * c floats times the window_extent of the height and of the width.
+// Workspace of a worker: tile_numel(n * oh * ow, oc / groups) floats
 template <class Epi>
 int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const float* x, const float* panels, const Epi& epi) {
   if (s.n == 0 || s.oh == 0 || s.ow == 0 || s.oc == 0) return HT_KERNEL_OK;

@@ -38,8 +38,8 @@ HT_INLINE ConvAxis transposed_axis(int64_t phase, int64_t outputs, int64_t size,
 
 }  // namespace detail
 
-// Shared workspace, if conv_transposed_packs_input: 4 * n * h * w * c
-// Workspace of a worker: 4 * min(n * oh * ow, 192) * 32 * min(ceil(oc / groups / 32), 8)
+// Shared workspace, if conv_transposed_packs_input: n * h * w * c floats
+// Workspace of a worker: tile_numel(n * oh * ow, oc / groups) floats
 template <class Epi>
 int32_t conv_transposed2d(const HtKernelArgs* args, const ConvShape& s, const float* x, const float* panels,
                           const Epi& epi) {

@@ -144,7 +144,7 @@ struct Depthwise {
 }  // namespace detail
 
 // KW and SW, when not 0, are s.kw and s.stride_w, known when the kernel is compiled; dilation_w is then 1. Worth it for
-// 3 and 5 with strides 1 and 2. Shared workspace, if depthwise_packs_input: 4 * n * h * w * c; none for workers.
+// 3 and 5 with strides 1 and 2. Shared workspace, if depthwise_packs_input: n * h * w * c floats; none for workers.
 template <int KW = 0, int SW = 0, class Epi>
 int32_t depthwise2d(const HtKernelArgs* args, const ConvShape& s, const float* x, const float* weights,
                     const Epi& epi) {

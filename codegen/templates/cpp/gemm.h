@@ -35,7 +35,7 @@ struct PackedGemm {
 };
 
 // acc[m, n] = sum over k of a[m * lda + k] * weights[k, n], to the epilogue as batch 0.
-// Workspace of a worker: 4 * min(m, 192) * 32 * min(ceil(n / 32), 8)
+// Workspace of a worker: tile_numel(m, n) floats
 template <class Epi>
 int32_t gemm_packed(const HtKernelArgs* args, const float* a, int64_t lda, const float* b_panels, int64_t m, int64_t n,
                     int64_t k, const Epi& epi) {
@@ -84,7 +84,7 @@ struct DynamicGemm {
   HT_MEMBER PanelView panels(int64_t batch, Range p, const KBlock& kb, float* scratch) const {
     const float* from = matrix(b, batch) + kb.c * b.row_stride;
     if (b_in_place()) return {from + p.begin * kPanel, kPanel, b.row_stride};
-    float* packed = scratch + kMaxRows * least(shape.k, kDepth);
+    float* packed = scratch + copied_rows_numel(shape.k);
     for (int64_t i = p.begin; i < p.end; i++) {
       const int64_t columns = least(kPanel, shape.n - i * kPanel);
       pack_panel(packed + (i - p.begin) * kb.kc * kPanel, from + i * kPanel * b.column_stride, b.row_stride,
@@ -99,9 +99,8 @@ struct DynamicGemm {
 };
 
 // acc[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]. A unit's part of B is packed by the worker that
-// needs it, at most once for 192 rows.
-// Workspace of a worker: 4 * (min(m, 192) * 32 * min(ceil(n / 32), 8) + 12 * min(k, 768)
-//                             + 32 * min(ceil(n / 32) * min(k, 768), 3072))
+// needs it, at most once for kChunkRows rows.
+// Workspace of a worker: tile_numel(m, n) + copied_rows_numel(k) + packed_panels_numel(n, k) floats
 template <class Epi>
 int32_t gemm_dynamic(const HtKernelArgs* args, const DynamicShape& shape, const MatrixBatch& a, const MatrixBatch& b,
                      const Epi& epi) {

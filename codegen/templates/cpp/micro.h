@@ -1,7 +1,7 @@
 // The matrix multiplication microkernel that gemm.h and conv.h share.
 //
 // It multiplies up to kMaxRows rows, each given by pointers, with one panel of packed weights and leaves the sums in a
-// tile in memory. A panel holds 32 columns: panel[k * 32 + column]. The k axis is a list of taps of kc consecutive
+// tile in memory. A panel holds kPanel columns: panel[k * kPanel + column]. The k axis is a list of taps of kc consecutive
 // elements: a GEMM has one tap, a convolution one for each filter position, so that one microkernel serves both.
 //
 // Every sum runs over k in ascending order in one accumulator, whatever the blocking: results do not depend on how the
@@ -10,6 +10,7 @@
 #define HARDTACK_TEMPLATES_MICRO_H
 
 #include "simd.h"
+#include "workspace.h"
 
 #if defined(__clang__)
 #define HT_UNROLL_2 _Pragma("clang loop unroll_count(2)")
@@ -21,14 +22,13 @@
 
 namespace ht {
 
-constexpr int kPanel = 32;  // columns in a panel of packed weights
-
 // Rows of the tallest microkernel: with two vectors a row, the accumulators and operands fill the register file.
 #if defined(HT_AVX512)
 constexpr int kMaxRows = 12;
 #else
 constexpr int kMaxRows = 6;
 #endif
+static_assert(kMaxRows <= kMostRows, "workspaces have room for the tallest tile");
 
 // Vectors of W columns that a microkernel of mr rows computes at once. Low tiles take a whole panel row, so that B
 // streams through once; AVX2 has registers for 6 x 2 accumulators, NEON for 6 x 4.

@@ -8,6 +8,7 @@
 
 #include "parallel.h"
 #include "simd.h"
+#include "workspace.h"
 
 namespace ht {
 
@@ -157,11 +158,12 @@ HT_INLINE void emit_sorted(const T* x, int64_t stride, const Item* items, int64_
 // Of every row of x [outer, n, inner] along its middle axis, the k first elements in ascending or descending order, with
 // their indices; k = n sorts. values and indices are [outer, k, inner], either may be null. NaN counts as the greatest.
 // Equal elements come in the order of their indices. n is below 2^32.
-// Workspace of a worker: 32 * n for 8-byte types, 16 * n for shorter ones.
+// Workspace of a worker: n items, and n that they are merged into.
 template <class T>
 inline void sort_rows(const HtKernelArgs* args, const T* x, int64_t outer, int64_t n, int64_t inner, int64_t k,
                       bool descending, T* values, int64_t* indices) {
   using Item = detail::SortItem<detail::key_type<T>>;
+  static_assert(sizeof(Item) == (sizeof(T) == 8 ? kWideItemNbytes : kItemNbytes), "workspaces are for such items");
   if (k == 0) return;
   // Short rows go in batches, so that a task is worth handing out.
   const int64_t rows = outer * inner, batch = most(1, 2048 / n);

@@ -1,0 +1,70 @@
+// Blocking numbers of the templates, and how many elements the parts of workspaces have: what a plan
+// asks the runtime for. Written by codegen/backends/cpp/workspace.py; change them there.
+#ifndef HARDTACK_TEMPLATES_WORKSPACE_H
+#define HARDTACK_TEMPLATES_WORKSPACE_H
+
+#include "parallel.h"
+
+namespace ht {
+
+constexpr int64_t kPanel = 32;                // columns in a panel of packed weights
+constexpr int64_t kMostRows = 12;             // rows of the tallest microkernel of any target
+constexpr int64_t kDepth = 768;               // longest k block
+constexpr int64_t kMaxTaps = 64;              // most taps in a k block
+constexpr int64_t kChunkRows = 192;           // most rows in a unit of a product
+constexpr int64_t kChunkPanels = 8;           // most panels in a unit
+constexpr int64_t kChunkDepth = 3072;         // most panels * k in a unit's part of B: 384 KiB
+constexpr int64_t kShortTap = 16;             // channels below which the taps of a filter row are laid side by side
+constexpr int64_t kKeyBlock = 256;            // keys of attention packed at once
+constexpr int64_t kQueryBlock = 96;           // query rows of a task of attention
+constexpr int64_t kItemNbytes = 8;            // a key and an index that a sort moves
+constexpr int64_t kWideItemNbytes = 16;       // the same for keys of 8 bytes
+
+// Panels that n columns fill.
+constexpr int64_t panels_of(int64_t n) {
+  return (n + 31) / 32;
+}
+
+// A worker's sums of a product of m rows and n columns.
+constexpr int64_t tile_numel(int64_t m, int64_t n) {
+  return 32*least(192, m)*least(8, ((n + 31) / 32));
+}
+
+// Rows of A, copied where they are not dense.
+constexpr int64_t copied_rows_numel(int64_t k) {
+  return 12*least(768, k);
+}
+
+// A unit's part of B, packed.
+constexpr int64_t packed_panels_numel(int64_t n, int64_t k) {
+  return 32*least(3072, (((n + 31) / 32)*least(768, k)));
+}
+
+// A block of keys of d elements, transposed.
+constexpr int64_t packed_keys_numel(int64_t tk, int64_t d) {
+  return d*least(256, (32*((tk + 31) / 32)));
+}
+
+// A block of values of dv elements, in panels.
+constexpr int64_t packed_values_numel(int64_t tk, int64_t dv) {
+  return 32*((dv + 31) / 32)*least(256, (32*((tk + 31) / 32)));
+}
+
+// Scores of a tile's rows with a block.
+constexpr int64_t scores_numel(int64_t tk) {
+  return 12*least(256, (32*((tk + 31) / 32)));
+}
+
+// What a task has of its result so far.
+constexpr int64_t query_rows_numel(int64_t dv) {
+  return 3072*((dv + 31) / 32);
+}
+
+// Input rows or columns that so many windows cover.
+constexpr int64_t window_extent(int64_t outputs, int64_t stride, int64_t taps, int64_t dilation) {
+  return most(0, ((-1*dilation) + (-1*stride) + (dilation*taps) + (outputs*stride) + 1));
+}
+
+}  // namespace ht
+
+#endif  // HARDTACK_TEMPLATES_WORKSPACE_H
