@@ -64,6 +64,14 @@ def _float_binary(b: Builder, x: Arg, y: Arg, *, kind: str) -> Value:
     return nary(b, kind, x, y, promotion=KIND.INT_TO_FLOAT)
 
 
+@converts("aten.angle.default")
+def _angle(b: Builder, x: Value) -> Value:
+    """Of a real number: pi if it is less than zero, which -0 is not; a NaN stays one."""
+    dtype = b.result.dtype
+    angle = b.where(b.pw("lt", x, 0), math.pi, 0.0, dtype)
+    return b.where(b.op("isnan", x), x, angle, dtype) if x.dtype.is_float else angle
+
+
 @converts("aten.hypot.default")
 def _hypot(b: Builder, x: Value, y: Value) -> Value:
     """The larger times sqrt(1 + ratio^2): no overflow of the squares. Infinite if either is, also beside a NaN."""

@@ -52,6 +52,7 @@ def unary_float() -> dict[str, Function]:
     rows["pow_scalar"] = lambda x: (x.pow(2), x.pow(3), x.abs().pow(0.5), x.pow(-1), x.pow(0), 2.0**x)
     rows["scalar_arithmetic"] = lambda x: (x + 1, x * 0.1, x / 3, x - 2, 1 / x, x // 2, x % 3, x % -3, torch.fmod(x, 2))
     rows["negative_zero"] = lambda x: (x * 0.0, x * -0.0, torch.where(x > 0, 0.0, -0.0), torch.where(x > 0, -0.0, 0.0))
+    rows["angle"] = lambda x: torch.angle(x)
     rows["nan_to_num"] = lambda x: torch.nan_to_num(x, 1.0, 2.0, 3.0)
     rows["masked_fill"] = lambda x: x.masked_fill(x > 0.5, -7.0)
     rows["logit"] = lambda x: torch.logit(x, 0.1)

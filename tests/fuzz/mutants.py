@@ -394,6 +394,19 @@ MUTANTS: tuple[Mutant, ...] = (
         sweep="dtypes",
     ),
     Mutant(
+        "the angle of minus zero",
+        "the angle of a real number is that of a complex one, which is pi for -0",
+        "graph",
+        "export/convert_powers.py",
+        (
+            (
+                'angle = b.where(b.pw("lt", x, 0), math.pi, 0.0, dtype)',
+                'angle = b.pw("atan2", b.full(x.shape, 0, dtype), b.to(x, dtype))',
+            ),
+        ),
+        sweep="functions",
+    ),
+    Mutant(
         "division by one number rounded twice",
         "a quotient of half types by one number is rounded before its fraction is cut",
         "graph",
