@@ -11,11 +11,10 @@ from collections.abc import Mapping
 
 from hardtack.codegen.ir.expr import as_expr, const
 from hardtack.codegen.ir.graph import Graph, Op, uses
-from hardtack.codegen.ops import SCALAR_OPS
+from hardtack.codegen.ir.graph_ops import Order as Kept
+from hardtack.codegen.ir.graph_ops import facts
 
 Order = tuple[int, ...]
-SPATIAL = frozenset({"conv", "pool", "pool_index", "adaptive_pool", "resize"})
-FOLLOWS = frozenset({"cat", "pad", "slice", "reduce"})
 
 
 def row_major(rank: int) -> Order:
@@ -59,21 +58,21 @@ def _order_of_strides(graph: Graph, name: str, strides: tuple[object, ...]) -> O
 
 
 def _order(graph: Graph, op: Op, rank: int, orders: Mapping[str, Order]) -> Order:
-    if op.kind in SPATIAL and rank >= 3:
+    kept = facts(op).order
+    if kept is Kept.CHANNELS_LAST and rank >= 3:
         return channels_last(rank)
-    if op.kind == "attention":
+    if kept is Kept.HEADS_INSIDE:
         return (*range(rank - 3), rank - 2, rank - 3, rank - 1)
-    if op.kind in SCALAR_OPS or op.kind in FOLLOWS:
+    if kept in (Kept.OF_OPERAND, Kept.OF_EQUAL):
         for name in uses(op):
             order = orders[name]
-            if len(order) == rank and order != row_major(rank) and _spans(graph, name, op):
+            reordered = len(order) == rank and order != row_major(rank)
+            if reordered and (kept is Kept.OF_OPERAND or _spans(graph, name, op)):
                 return order
     return row_major(rank)
 
 
 def _spans(graph: Graph, operand: str, op: Op) -> bool:
     """True if the operand is as large as the result: a broadcast vector does not decide the layout."""
-    if op.kind in FOLLOWS:
-        return True
     a, b = graph.types[operand].shape, graph.types[op.outputs[0]].shape
     return all(x is y for x, y in zip(a, b, strict=True))

@@ -20,6 +20,9 @@ class ScalarOp:
     result: "same" (as the arguments), "bool", "attr" (given by the op's `dtype` attribute).
     domain: the kinds it accepts, a subset of "fib" (float, int, bool).
     cost: rough number of simple instructions for one element, used to choose between storing and computing again.
+    facts: letters. e: exact, of a half type for values of it, or it rounds itself; any other result is rounded. s: an
+        error of its arguments is not larger in the result than that of a sum or product. z: an integer divisor of 0 is
+        an HT_KERNEL_ASSERT.
     """
 
     name: str
@@ -27,79 +30,92 @@ class ScalarOp:
     result: str
     domain: str
     cost: int
+    facts: str
     doc: str
 
+    @property
+    def is_exact(self) -> bool:
+        return "e" in self.facts
 
-def _rows(*rows: tuple[str, int, str, str, int, str]) -> dict[str, ScalarOp]:
+    @property
+    def is_steady(self) -> bool:
+        return "s" in self.facts
+
+    @property
+    def asserts_divisor(self) -> bool:
+        return "z" in self.facts
+
+
+def _rows(*rows: tuple[str, int, str, str, int, str, str]) -> dict[str, ScalarOp]:
     return {row[0]: ScalarOp(*row) for row in rows}
 
 
 SCALAR_OPS: dict[str, ScalarOp] = _rows(
-    ("add", 2, "same", "fi", 1, "a + b"),
-    ("sub", 2, "same", "fi", 1, "a - b"),
-    ("mul", 2, "same", "fi", 1, "a * b"),
-    ("div", 2, "same", "f", 4, "a / b in floating point"),
-    ("floordiv", 2, "same", "fi", 8, "a / b rounded down; an integer b of 0 is an HT_KERNEL_ASSERT"),
-    ("truncdiv", 2, "same", "fi", 8, "a / b rounded towards zero; an integer b of 0 is an HT_KERNEL_ASSERT"),
-    ("remainder", 2, "same", "fi", 8, "a - floordiv(a, b) * b: the result has b's sign"),
-    ("fmod", 2, "same", "fi", 8, "the remainder with a's sign, as C's fmod"),
-    ("pow", 2, "same", "fi", 30, "a to the power of b"),
-    ("max", 2, "same", "fi", 1, "the larger, b of equals; NaN if either is"),
-    ("min", 2, "same", "fi", 1, "the smaller, b of equals; NaN if either is"),
-    ("atan2", 2, "same", "f", 30, "the angle of (b, a)"),
-    ("copysign", 2, "same", "f", 2, "a with b's sign"),
-    ("and", 2, "same", "ib", 1, "bitwise, or logical for bool"),
-    ("or", 2, "same", "ib", 1, "bitwise, or logical for bool"),
-    ("xor", 2, "same", "ib", 1, "bitwise, or logical for bool"),
-    ("shl", 2, "same", "i", 1, "a << b; 0 where b is negative or not below the width"),
-    ("shr", 2, "same", "i", 1, "a >> b, arithmetic for signed types; only the sign is left for such b"),
-    ("eq", 2, "bool", "fib", 1, "a == b"),
-    ("ne", 2, "bool", "fib", 1, "a != b"),
-    ("lt", 2, "bool", "fib", 1, "a < b"),
-    ("le", 2, "bool", "fib", 1, "a <= b"),
-    ("gt", 2, "bool", "fib", 1, "a > b"),
-    ("ge", 2, "bool", "fib", 1, "a >= b"),
-    ("where", 3, "same", "fib", 1, "a ? b : c; a is bool, b and c have the result's dtype"),
-    ("fma", 3, "same", "f", 1, "a * b + c, rounded once or twice"),
-    ("neg", 1, "same", "fi", 1, "-a"),
-    ("abs", 1, "same", "fi", 1, "|a|"),
-    ("sign", 1, "same", "fi", 2, "-1, 0 or 1; 0 for NaN"),
-    ("not", 1, "same", "ib", 1, "bitwise, or logical for bool"),
-    ("floor", 1, "same", "f", 1, "rounded down"),
-    ("ceil", 1, "same", "f", 1, "rounded up"),
-    ("trunc", 1, "same", "f", 1, "rounded towards zero"),
-    ("round", 1, "same", "f", 1, "rounded to nearest, ties to even"),
-    ("sqrt", 1, "same", "f", 6, "square root"),
-    ("rsqrt", 1, "same", "f", 8, "1 / sqrt(a)"),
-    ("reciprocal", 1, "same", "f", 4, "1 / a"),
-    ("exp", 1, "same", "f", 12, "e^a"),
-    ("exp2", 1, "same", "f", 12, "2^a"),
-    ("expm1", 1, "same", "f", 20, "e^a - 1"),
-    ("log", 1, "same", "f", 14, "natural logarithm"),
-    ("log2", 1, "same", "f", 14, "logarithm to base 2"),
-    ("log10", 1, "same", "f", 14, "logarithm to base 10"),
-    ("log1p", 1, "same", "f", 20, "log(1 + a)"),
-    ("sin", 1, "same", "f", 20, "sine of a, in radians"),
-    ("cos", 1, "same", "f", 20, "cosine of a, in radians"),
-    ("tan", 1, "same", "f", 26, "tangent of a, in radians"),
-    ("asin", 1, "same", "f", 24, "inverse sine"),
-    ("acos", 1, "same", "f", 24, "inverse cosine"),
-    ("atan", 1, "same", "f", 20, "inverse tangent"),
-    ("sinh", 1, "same", "f", 24, "hyperbolic sine"),
-    ("cosh", 1, "same", "f", 24, "hyperbolic cosine"),
-    ("tanh", 1, "same", "f", 20, "hyperbolic tangent"),
-    ("asinh", 1, "same", "f", 30, "inverse hyperbolic sine"),
-    ("acosh", 1, "same", "f", 30, "inverse hyperbolic cosine"),
-    ("atanh", 1, "same", "f", 30, "inverse hyperbolic tangent"),
-    ("erf", 1, "same", "f", 20, "error function"),
-    ("erfc", 1, "same", "f", 30, "1 - erf(a)"),
-    ("erfinv", 1, "same", "f", 40, "inverse error function"),
-    ("lgamma", 1, "same", "f", 60, "log |gamma(a)|"),
-    ("sigmoid", 1, "same", "f", 14, "1 / (1 + e^-a)"),
-    ("isnan", 1, "bool", "f", 1, "a is NaN"),
-    ("isinf", 1, "bool", "f", 1, "a is infinite"),
-    ("cast", 1, "attr", "fib", 1, "a as attribute `dtype`: float to int as below, anything to bool is a != 0"),
-    ("bitcast", 1, "attr", "fi", 1, "the same bits as attribute `dtype`, of the same size"),
+    ("add", 2, "same", "fi", 1, "s", "a + b"),
+    ("sub", 2, "same", "fi", 1, "s", "a - b"),
+    ("mul", 2, "same", "fi", 1, "s", "a * b"),
+    ("div", 2, "same", "f", 4, "s", "a / b in floating point"),
+    ("floordiv", 2, "same", "fi", 8, "z", "a / b rounded down; an integer b of 0 is an HT_KERNEL_ASSERT"),
+    ("truncdiv", 2, "same", "fi", 8, "z", "a / b rounded towards zero; an integer b of 0 is an HT_KERNEL_ASSERT"),
+    ("remainder", 2, "same", "fi", 8, "z", "a - floordiv(a, b) * b: the result has b's sign"),
+    ("fmod", 2, "same", "fi", 8, "z", "the remainder with a's sign, as C's fmod"),
+    ("pow", 2, "same", "fi", 30, "", "a to the power of b"),
+    ("max", 2, "same", "fi", 1, "es", "the larger, b of equals; NaN if either is"),
+    ("min", 2, "same", "fi", 1, "es", "the smaller, b of equals; NaN if either is"),
+    ("atan2", 2, "same", "f", 30, "", "the angle of (b, a)"),
+    ("copysign", 2, "same", "f", 2, "e", "a with b's sign"),
+    ("and", 2, "same", "ib", 1, "", "bitwise, or logical for bool"),
+    ("or", 2, "same", "ib", 1, "", "bitwise, or logical for bool"),
+    ("xor", 2, "same", "ib", 1, "", "bitwise, or logical for bool"),
+    ("shl", 2, "same", "i", 1, "", "a << b; 0 where b is negative or not below the width"),
+    ("shr", 2, "same", "i", 1, "", "a >> b, arithmetic for signed types; only the sign is left for such b"),
+    ("eq", 2, "bool", "fib", 1, "e", "a == b"),
+    ("ne", 2, "bool", "fib", 1, "e", "a != b"),
+    ("lt", 2, "bool", "fib", 1, "e", "a < b"),
+    ("le", 2, "bool", "fib", 1, "e", "a <= b"),
+    ("gt", 2, "bool", "fib", 1, "e", "a > b"),
+    ("ge", 2, "bool", "fib", 1, "e", "a >= b"),
+    ("where", 3, "same", "fib", 1, "es", "a ? b : c; a is bool, b and c have the result's dtype"),
+    ("fma", 3, "same", "f", 1, "s", "a * b + c, rounded once or twice"),
+    ("neg", 1, "same", "fi", 1, "es", "-a"),
+    ("abs", 1, "same", "fi", 1, "e", "|a|"),
+    ("sign", 1, "same", "fi", 2, "e", "-1, 0 or 1; 0 for NaN"),
+    ("not", 1, "same", "ib", 1, "", "bitwise, or logical for bool"),
+    ("floor", 1, "same", "f", 1, "e", "rounded down"),
+    ("ceil", 1, "same", "f", 1, "e", "rounded up"),
+    ("trunc", 1, "same", "f", 1, "e", "rounded towards zero"),
+    ("round", 1, "same", "f", 1, "e", "rounded to nearest, ties to even"),
+    ("sqrt", 1, "same", "f", 6, "", "square root"),
+    ("rsqrt", 1, "same", "f", 8, "", "1 / sqrt(a)"),
+    ("reciprocal", 1, "same", "f", 4, "", "1 / a"),
+    ("exp", 1, "same", "f", 12, "", "e^a"),
+    ("exp2", 1, "same", "f", 12, "", "2^a"),
+    ("expm1", 1, "same", "f", 20, "", "e^a - 1"),
+    ("log", 1, "same", "f", 14, "", "natural logarithm"),
+    ("log2", 1, "same", "f", 14, "", "logarithm to base 2"),
+    ("log10", 1, "same", "f", 14, "", "logarithm to base 10"),
+    ("log1p", 1, "same", "f", 20, "", "log(1 + a)"),
+    ("sin", 1, "same", "f", 20, "", "sine of a, in radians"),
+    ("cos", 1, "same", "f", 20, "", "cosine of a, in radians"),
+    ("tan", 1, "same", "f", 26, "", "tangent of a, in radians"),
+    ("asin", 1, "same", "f", 24, "", "inverse sine"),
+    ("acos", 1, "same", "f", 24, "", "inverse cosine"),
+    ("atan", 1, "same", "f", 20, "", "inverse tangent"),
+    ("sinh", 1, "same", "f", 24, "", "hyperbolic sine"),
+    ("cosh", 1, "same", "f", 24, "", "hyperbolic cosine"),
+    ("tanh", 1, "same", "f", 20, "s", "hyperbolic tangent"),
+    ("asinh", 1, "same", "f", 30, "", "inverse hyperbolic sine"),
+    ("acosh", 1, "same", "f", 30, "", "inverse hyperbolic cosine"),
+    ("atanh", 1, "same", "f", 30, "", "inverse hyperbolic tangent"),
+    ("erf", 1, "same", "f", 20, "", "error function"),
+    ("erfc", 1, "same", "f", 30, "", "1 - erf(a)"),
+    ("erfinv", 1, "same", "f", 40, "", "inverse error function"),
+    ("lgamma", 1, "same", "f", 60, "", "log |gamma(a)|"),
+    ("sigmoid", 1, "same", "f", 14, "s", "1 / (1 + e^-a)"),
+    ("isnan", 1, "bool", "f", 1, "e", "a is NaN"),
+    ("isinf", 1, "bool", "f", 1, "e", "a is infinite"),
+    ("cast", 1, "attr", "fib", 1, "es", "a as attribute `dtype`: float to int as below, anything to bool is a != 0"),
+    ("bitcast", 1, "attr", "fi", 1, "e", "the same bits as attribute `dtype`, of the same size"),
 )
 """name -> ScalarOp.
 
@@ -107,36 +123,13 @@ A cast of a float to an integer truncates. What the type cannot hold gives what 
 all that leaves i32 or i64 the lowest integer; i8, i16 and u8 the low bits of the i32 (u8 of an f64: of the i64).
 """
 
-INT_DIVISIONS = frozenset({"floordiv", "truncdiv", "remainder", "fmod"})
+INT_DIVISIONS = frozenset(name for name, row in SCALAR_OPS.items() if row.asserts_divisor)
 """The ops whose integer divisor of 0 is an HT_KERNEL_ASSERT."""
-
-
-EXACT = frozenset(
-    [
-        *(
-            "max",
-            "min",
-            "copysign",
-            "where",
-            "neg",
-            "abs",
-            "sign",
-            "floor",
-            "ceil",
-            "trunc",
-            "round",
-            "cast",
-            "bitcast",
-        ),
-        *("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf"),
-    ]
-)
-"""Ops that give values of a half type for values of it, or that round themselves; all others are rounded to it."""
 
 
 def rounds(op: str, dtype: DType) -> bool:
     """True if a result of `dtype` is computed in f32 and then rounded."""
-    return dtype.is_half and op not in EXACT
+    return dtype.is_half and not SCALAR_OPS[op].is_exact
 
 
 def accepts(op: ScalarOp, dtype: DType) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from hardtack.codegen.fuse import size_hint
 from hardtack.codegen.ir.expr import int_value, product
 from hardtack.codegen.ir.graph import Graph, Op
+from hardtack.codegen.ir.graph_ops import Elements, facts
 from hardtack.codegen.lower.views import ONE
 from hardtack.codegen.ops import SCALAR_OPS
 from hardtack.codegen.tune.choice import Tuning, key_of
@@ -21,8 +22,6 @@ PRODUCT_FLOOR = 3e-6
 """Seconds that the smallest product takes on an H200, its launch included: it starts, waits for memory, stores."""
 NEST_FLOOR = 1.9e-6
 """Likewise of a kernel that computes element by element."""
-ELSEWHERE = frozenset({"slice", "flip", "cat", "gather", "take"})
-"""Kinds whose elements come from other places of what they read."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +128,10 @@ def _computed_from(graph: Graph, value: str, readers: Mapping[str, Sequence[Op]]
     while todo:
         at = todo.pop()
         for op in readers.get(at, ()):
-            if op.kind in ELSEWHERE:
+            if facts(op).elements is Elements.PICKED:
                 return set()
             out = op.outputs[0] if op.outputs else ""
-            moved = op.kind in ("reshape", "permute")
+            moved = facts(op).elements is Elements.KEPT
             computed = op.kind in SCALAR_OPS and product(graph.types[out].shape) is numel
             if out in seen or not (moved or computed):
                 continue

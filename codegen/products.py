@@ -19,10 +19,11 @@ from dataclasses import dataclass, field, replace
 
 from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, Origin, TensorType, make_attrs, uses
+from hardtack.codegen.ir.graph_ops import is_view
 from hardtack.codegen.ir.graph_verify import verify_graph
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.views import ONE, VIEWS
+from hardtack.codegen.lower.views import ONE
 from hardtack.codegen.product_profit import Branch, profit
 from hardtack.codegen.tune.choice import Tuning
 
@@ -280,7 +281,7 @@ def _alone_behind(
     """The op behind a value and its views, if nothing else reads any of them."""
     while isinstance(value, str) and value in producers and value not in kept and len(readers[value]) == 1:
         made = producers[value]
-        if made.kind not in VIEWS:
+        if not is_view(made):
             return made
         value = made.inputs[0]
     return None

@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 
-import hardtack.codegen.ir.graph_infer_nn  # noqa: F401  (adds its rules)
 from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import Expr, as_expr, const, int_value
 from hardtack.codegen.ir.expr_walk import evaluate, free_syms
 from hardtack.codegen.ir.graph import Guard, Lit, Op, Operand, Origin, TensorType, make_attrs
-from hardtack.codegen.ir.graph_infer import derive
+from hardtack.codegen.ir.graph_ops import derive
 from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.codegen.ops import SCALAR_OPS
 from hardtack.export.dtypes import from_torch

@@ -13,6 +13,8 @@ from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.constants import NUMPY_DTYPE, ConstantStore, Recipe, View
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import Constant, Graph, Op, Operand, TensorType, uses
+from hardtack.codegen.ir.graph_ops import View as Viewed
+from hardtack.codegen.ir.graph_ops import facts
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.ops import SCALAR_OPS
 from hardtack.export.dtypes import TORCH_DTYPE, from_torch
@@ -21,7 +23,6 @@ from hardtack.export.errors import InputSpecError
 _GROWTH = 4
 _FREE_NBYTES = 1 << 20
 _SOURCES = ("full", "iota")
-_MOVES = ("reshape", "permute", "expand", "slice")
 _NEVER = ("assert", "cond", "while")
 
 
@@ -117,7 +118,7 @@ def _behind(x: Operand, known: Mapping[str, Constant], pending: Mapping[str, Op]
 
 def _moved(op: Op, source: Constant, operand: object, value: torch.Tensor) -> Recipe | None:
     """The recipe of what an op made by moving elements of one constant, found in the strides that torch gave it."""
-    if op.kind not in _MOVES or source.recipe is None or not isinstance(operand, torch.Tensor):
+    if facts(op).view is not Viewed.STRIDED or source.recipe is None or not isinstance(operand, torch.Tensor):
         return None
     if value.numel() and value.untyped_storage().data_ptr() != operand.untyped_storage().data_ptr():
         return source.recipe if op.kind == "reshape" else None

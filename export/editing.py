@@ -8,7 +8,8 @@ from dataclasses import replace
 from hardtack.codegen.ir.equalities import equality
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import Constant, Graph, Op, Operand, TensorType
-from hardtack.codegen.ir.graph_infer import derive, literal_type
+from hardtack.codegen.ir.graph_infer import literal_type
+from hardtack.codegen.ir.graph_ops import derive
 
 Attrs = tuple[tuple[str, object], ...]
 

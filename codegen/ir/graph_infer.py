@@ -1,10 +1,8 @@
 """The output types of a Graph op, from its operands' types: the rules that the graph verifier holds every op to.
 
-    derive(op, args, stated, same) -> types      args: one TensorType an operand; stated: the types that the graph gives
-
-Kinds whose output shape is free within limits (reshape, expand, slice, resize, ...) are checked against `stated`; all
-others are computed. `same(a, b)` decides whether two Exprs are equal: by normal form, or because a guard says so. A
-rule raises ValueError with one sentence for an op that breaks it.
+graph_ops.py says which kind has which. Kinds whose output shape is free within limits (reshape, expand, slice, resize,
+...) are checked against `stated`; all others are computed. `same(a, b)` decides whether two Exprs are equal: by normal
+form, or because a guard says so. A rule raises ValueError with one sentence for an op that breaks it.
 """
 
 from __future__ import annotations
@@ -83,7 +81,7 @@ def broadcast(shapes: Sequence[Sequence[Expr]], same: Same) -> tuple[Expr, ...]:
     return tuple(out)
 
 
-def _pointwise(c: Case) -> Types:
+def pointwise_types(c: Case) -> Types:
     row = SCALAR_OPS[c.op.kind]
     attr = c.attr("dtype") if row.result == "attr" else None
     need(attr is None or isinstance(attr, DType), f"attribute dtype is not a DType: {attr!r}")
@@ -93,17 +91,17 @@ def _pointwise(c: Case) -> Types:
     return (TensorType(dtype, broadcast([a.shape for a in c.args], c.same)),)
 
 
-def _full(c: Case) -> Types:
+def full_types(c: Case) -> Types:
     need(c.args[0].shape == (), "the fill value is not a scalar")
     return (TensorType(c.args[0].dtype, c.stated[0].shape),)
 
 
-def _iota(c: Case) -> Types:
+def iota_types(c: Case) -> Types:
     c.dim("dim", len(c.stated[0].shape))
     return (TensorType(DType.I64, c.stated[0].shape),)
 
 
-def _reshape(c: Case) -> Types:
+def reshape_types(c: Case) -> Types:
     before, after = c.args[0], c.stated[0]
     need(
         same_numel(before, after, c.same),
@@ -121,13 +119,13 @@ def same_numel(a: TensorType, b: TensorType, same: Same) -> bool:
     return len(left) == len(right) and all(map(same, left, right))
 
 
-def _permute(c: Case) -> Types:
+def permute_types(c: Case) -> Types:
     dims = c.ints("dims")
     need(sorted(dims) == list(range(len(c.args[0].shape))), f"dims {dims} are not a permutation of the input's dims")
     return (TensorType(c.args[0].dtype, tuple(c.args[0].shape[d] for d in dims)),)
 
 
-def _expand(c: Case) -> Types:
+def expand_types(c: Case) -> Types:
     source, target = c.args[0].shape, c.stated[0].shape
     need(len(source) <= len(target), f"expand cannot lower the rank from {len(source)} to {len(target)}")
     for s, t in zip(reversed(source), reversed(target), strict=False):
@@ -135,7 +133,7 @@ def _expand(c: Case) -> Types:
     return (TensorType(c.args[0].dtype, target),)
 
 
-def _slice(c: Case) -> Types:
+def slice_types(c: Case) -> Types:
     x, dim, step = c.args[0], c.dim("dim", len(c.args[0].shape)), c.int_attr("step")
     need(step >= 1, f"step {step} is not positive; use flip")
     start = c.attr("start")
@@ -150,13 +148,13 @@ def _slice(c: Case) -> Types:
     return (TensorType(x.dtype, target),)
 
 
-def _flip(c: Case) -> Types:
+def flip_types(c: Case) -> Types:
     rank = len(c.args[0].shape)
     need(all(0 <= d < rank for d in c.ints("dims")), f"dims {c.ints('dims')} are outside of rank {rank}")
     return (c.args[0],)
 
 
-def _cat(c: Case) -> Types:
+def cat_types(c: Case) -> Types:
     first = c.args[0]
     dim = c.dim("dim", len(first.shape))
     total: Expr = const(0)
@@ -169,7 +167,7 @@ def _cat(c: Case) -> Types:
     return (TensorType(first.dtype, (*first.shape[:dim], total, *first.shape[dim + 1 :])),)
 
 
-def _pad(c: Case) -> Types:
+def pad_types(c: Case) -> Types:
     x, mode = c.args[0], c.attr("mode")
     lo, hi = _widths(c, "lo"), _widths(c, "hi")
     need(len(lo) == len(hi) == len(x.shape), "pad needs one width a dim in lo and in hi")
@@ -187,7 +185,7 @@ def _widths(c: Case, name: str) -> tuple[Expr, ...]:
     return tuple(as_expr(w) for w in value)  # type: ignore[attr-defined]
 
 
-def _reduce(c: Case) -> Types:
+def reduce_types(c: Case) -> Types:
     x, kind, dims = c.args[0], c.attr("kind"), c.ints("dims")
     rank = len(x.shape)
     need(
@@ -210,7 +208,7 @@ def _reduce(c: Case) -> Types:
     return (TensorType(DType.I64 if kind in ("argmax", "argmin") else x.dtype, tuple(shape)),)
 
 
-def _moments(c: Case) -> Types:
+def moments_types(c: Case) -> Types:
     x, groups = c.args[0], c.int_attr("groups")
     need(len(x.shape) >= 2 and x.dtype.is_float, f"moments of {x}")
     channels = int_value(x.shape[1])
@@ -219,7 +217,7 @@ def _moments(c: Case) -> Types:
     return (found, found)
 
 
-def _scan(c: Case) -> Types:
+def scan_types(c: Case) -> Types:
     kind = c.attr("kind")
     need(kind in ("sum", "prod", "max", "min", "logsumexp"), f"unknown scan {kind!r}")
     need(kind != "logsumexp" or c.args[0].dtype.is_float, f"logsumexp of {c.args[0]}")
@@ -227,12 +225,12 @@ def _scan(c: Case) -> Types:
     return (c.args[0],)
 
 
-def _sort(c: Case) -> Types:
+def sort_types(c: Case) -> Types:
     c.dim("dim", len(c.args[0].shape))
     return c.args[0], TensorType(DType.I64, c.args[0].shape)
 
 
-def _topk(c: Case) -> Types:
+def topk_types(c: Case) -> Types:
     x, out = c.args[0], c.stated[0]
     dim = c.dim("dim", len(x.shape))
     rest = [c.same(a, b) for i, (a, b) in enumerate(zip(x.shape, out.shape, strict=True)) if i != dim]
@@ -242,7 +240,7 @@ def _topk(c: Case) -> Types:
     return TensorType(x.dtype, out.shape), TensorType(DType.I64, out.shape)
 
 
-def _assert(c: Case) -> Types:
+def assert_types(c: Case) -> Types:
     need(c.args[0].dtype is DType.BOOL, f"assert on {c.args[0].dtype}, expected bool")
     need(isinstance(c.attr("message"), str), "assert needs a message")
     return ()
@@ -259,37 +257,3 @@ def literal_type(value: object) -> TensorType:
         return TensorType(value.dtype, ())
     as_expr(value)  # type: ignore[arg-type]
     return TensorType(DType.I64, ())
-
-
-RULES: dict[str, Callable[[Case], Types]] = {
-    **dict.fromkeys(SCALAR_OPS, _pointwise),
-    "full": _full,
-    "iota": _iota,
-    "reshape": _reshape,
-    "permute": _permute,
-    "expand": _expand,
-    "slice": _slice,
-    "flip": _flip,
-    "cat": _cat,
-    "pad": _pad,
-    "reduce": _reduce,
-    "moments": _moments,
-    "scan": _scan,
-    "sort": _sort,
-    "topk": _topk,
-    "assert": _assert,
-}
-"""kind -> rule; graph_infer_nn adds the rest."""
-
-
-def derive(op: Op, args: Types, stated: Types, same: Same) -> Types:
-    """The output types of `op`. ValueError, with a sentence, if the op is malformed or its kind unknown."""
-    rule = RULES.get(op.kind)
-    if rule is None:
-        raise ValueError(f"unknown op kind {op.kind!r}")
-    try:
-        return rule(Case(op, args, stated, same))
-    except KeyError as missing:
-        raise ValueError(str(missing.args[0])) from missing
-    except IndexError as missing:
-        raise ValueError(f"{op.kind} has too few operands or outputs") from missing

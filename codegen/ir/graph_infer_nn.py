@@ -1,6 +1,6 @@
 """The type rules of the larger Graph ops: matmul, convolution, attention, pooling, indexing, recurrence, control flow.
 
-Imported for its effect on graph_infer.RULES; see there for what a rule is.
+graph_infer.py says what a rule is.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.graph import Graph, TensorType
-from hardtack.codegen.ir.graph_infer import RULES, Case, Types, broadcast, need, window_size
+from hardtack.codegen.ir.graph_infer import Case, Types, broadcast, need, window_size
 from hardtack.codegen.ir.types import DType
 
 
-def _matmul(c: Case) -> Types:
+def matmul_types(c: Case) -> Types:
     a, b = c.args
     need(a.dtype is b.dtype and a.dtype.is_float, f"matmul of {a.dtype} and {b.dtype}")
     need(len(a.shape) == len(b.shape) >= 2, f"matmul of ranks {len(a.shape)} and {len(b.shape)}")
@@ -25,7 +25,7 @@ def _matmul(c: Case) -> Types:
     return (TensorType(dtype, (*a.shape[:-1], b.shape[-1])),)  # type: ignore[arg-type]
 
 
-def _grouped(c: Case) -> Types:
+def grouped_types(c: Case) -> Types:
     a, b, ends = c.args
     need(a.dtype is b.dtype and a.dtype.is_float, f"grouped matmul of {a.dtype} and {b.dtype}")
     ranks = tuple(len(t.shape) for t in c.args)
@@ -42,7 +42,7 @@ def _pairs(value: object, count: int) -> tuple[tuple[int, int], ...]:
     return value  # type: ignore[return-value]
 
 
-def _conv(c: Case) -> Types:
+def conv_types(c: Case) -> Types:
     x, w = c.args[0], c.args[1]
     spatial = len(x.shape) - 2
     need(1 <= spatial <= 3 and len(w.shape) == len(x.shape), f"conv of {x} by {w}")
@@ -70,7 +70,7 @@ def _conv(c: Case) -> Types:
     return (TensorType(x.dtype, (x.shape[0], out_channels, *sizes)),)
 
 
-def _attention(c: Case) -> Types:
+def attention_types(c: Case) -> Types:
     q, k, v = c.args[:3]
     need(len(q.shape) == len(k.shape) == len(v.shape) == 4, "attention operands are not of rank 4")
     need(q.dtype is k.dtype is v.dtype and q.dtype.is_float, "attention operands differ in dtype or are not float")
@@ -95,7 +95,7 @@ def _index_shape(c: Case, indices: Types) -> tuple[Expr, ...]:
     return broadcast([i.shape for i in indices], c.same)
 
 
-def _take(c: Case) -> Types:
+def take_types(c: Case) -> Types:
     x, indices, dims, at = c.args[0], c.args[1:], c.ints("dims"), c.int_attr("at")
     need(len(dims) == len(indices) == len(set(dims)), f"take along dims {dims} with {len(indices)} indices")
     need(all(0 <= d < len(x.shape) for d in dims), f"take along dims {dims} of rank {len(x.shape)}")
@@ -104,7 +104,7 @@ def _take(c: Case) -> Types:
     return (TensorType(x.dtype, (*rest[:at], *_index_shape(c, indices), *rest[at:])),)
 
 
-def _put(c: Case) -> Types:
+def put_types(c: Case) -> Types:
     x, value, indices, dims = c.args[0], c.args[1], c.args[2:], c.ints("dims")
     first = dims[0] if dims else 0
     adjacent = dims == tuple(range(first, first + len(indices))) and 0 <= first <= len(x.shape) - len(dims)
@@ -115,14 +115,14 @@ def _put(c: Case) -> Types:
     return (x,)
 
 
-def _gather(c: Case) -> Types:
+def gather_types(c: Case) -> Types:
     x, index = c.args
     c.dim("dim", len(x.shape))
     need(index.dtype.is_int and len(index.shape) == len(x.shape), f"gather from {x} by {index}")
     return (TensorType(x.dtype, index.shape),)
 
 
-def _scatter(c: Case) -> Types:
+def scatter_types(c: Case) -> Types:
     x, index, src = c.args
     c.dim("dim", len(x.shape))
     need(c.attr("reduce") in ("none", "sum", "prod", "amax", "amin"), f"unknown scatter reduction {c.attr('reduce')!r}")
@@ -144,14 +144,14 @@ def _pooled(c: Case) -> TensorType:
     return TensorType(x.dtype, (*x.shape[:2], *sizes))
 
 
-def _pool(c: Case) -> Types:
+def pool_types(c: Case) -> Types:
     count = c.attr("count")
     need(c.attr("kind") in ("max", "avg"), f"unknown pool {c.attr('kind')!r}")
     need(count in ("kernel", "padded", "valid") or isinstance(count, int), f"unknown count {count!r}")
     return (_pooled(c),)
 
 
-def _pool_index(c: Case) -> Types:
+def pool_index_types(c: Case) -> Types:
     return (TensorType(DType.I64, _pooled(c).shape),)
 
 
@@ -162,7 +162,7 @@ def _resized(c: Case) -> Types:
     return (TensorType(x.dtype, out.shape),)
 
 
-def _resize(c: Case) -> Types:
+def resize_types(c: Case) -> Types:
     need(c.attr("mode") in ("nearest", "nearest-exact", "linear", "cubic"), f"unknown resize mode {c.attr('mode')!r}")
     need(isinstance(c.attr("align_corners"), bool), "resize needs align_corners")
     scales = c.attr("scales")
@@ -170,7 +170,7 @@ def _resize(c: Case) -> Types:
     return _resized(c)
 
 
-def _adaptive(c: Case) -> Types:
+def adaptive_types(c: Case) -> Types:
     need(c.attr("kind") in ("max", "avg"), f"unknown pool {c.attr('kind')!r}")
     return _resized(c)
 
@@ -179,7 +179,7 @@ GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 """Recurrences, with the number of rows of weights for each hidden unit."""
 
 
-def _recurrent(c: Case) -> Types:
+def recurrent_types(c: Case) -> Types:
     gates, states = GATES[c.op.kind], 2 if c.op.kind == "lstm" else 1
     has_bias = bool(c.attr("has_bias"))
     need(isinstance(c.attr("reverse"), bool), "a recurrent op needs reverse")
@@ -212,7 +212,7 @@ def _fits(c: Case, graph: Graph, args: Types, name: str) -> None:
     need(ok, f"{name} takes ({', '.join(map(str, given))}), given ({', '.join(map(str, args))})")
 
 
-def _cond(c: Case) -> Types:
+def cond_types(c: Case) -> Types:
     need(c.args[0] == TensorType(DType.BOOL, ()), f"the predicate is {c.args[0]}, expected a bool scalar")
     branches = [_graph_attr(c, "then"), _graph_attr(c, "orelse")]
     for graph, name in zip(branches, ("then", "orelse"), strict=True):
@@ -222,7 +222,7 @@ def _cond(c: Case) -> Types:
     return a
 
 
-def _while(c: Case) -> Types:
+def while_types(c: Case) -> Types:
     test, body = _graph_attr(c, "cond"), _graph_attr(c, "body")
     _fits(c, test, c.args, "cond")
     _fits(c, body, c.args, "body")
@@ -230,24 +230,3 @@ def _while(c: Case) -> Types:
     carried = tuple(body.types[o] for o in body.outputs)
     need(carried == c.args[: len(carried)], f"body gives ({', '.join(map(str, carried))})")
     return carried
-
-
-RULES.update(
-    {
-        "matmul": _matmul,
-        "grouped_matmul": _grouped,
-        "conv": _conv,
-        "attention": _attention,
-        "take": _take,
-        "put": _put,
-        "gather": _gather,
-        "scatter": _scatter,
-        "pool": _pool,
-        "pool_index": _pool_index,
-        "adaptive_pool": _adaptive,
-        "resize": _resize,
-        **dict.fromkeys(GATES, _recurrent),
-        "cond": _cond,
-        "while": _while,
-    }
-)

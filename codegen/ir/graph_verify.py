@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import hardtack.codegen.ir.graph_infer_nn  # noqa: F401  (adds its rules)
 from hardtack.codegen.ir.equalities import equality
 from hardtack.codegen.ir.expr import Expr, as_expr
 from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.graph import Graph, Guard, Lit, Op, TensorType
-from hardtack.codegen.ir.graph_infer import Same, derive, literal_type
+from hardtack.codegen.ir.graph_infer import Same, literal_type
+from hardtack.codegen.ir.graph_ops import derive
 from hardtack.codegen.ir.graph_text import op_lines
 from hardtack.codegen.ir.types import INT_RANGE, DType
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from hardtack.codegen.ir.graph import Graph, Op, uses
 from hardtack.codegen.ir.graph_infer_nn import GATES
+from hardtack.codegen.ir.graph_ops import facts, is_view
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import Buffer, Nest
 from hardtack.codegen.layout import Order, row_major
 from hardtack.codegen.lower import attention, control, grouped, matrix, moments, pointwise, resize, windows
 from hardtack.codegen.lower.builder import Lowering, Made, UnsupportedOp
-from hardtack.codegen.lower.views import VIEWS, base_of
+from hardtack.codegen.lower.views import base_of
 from hardtack.codegen.noted import noted
 from hardtack.codegen.ops import SCALAR_OPS
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
@@ -83,7 +84,7 @@ def lower_graph(
     buffers = {
         name: Buffer(name, t.dtype, t.shape, orders[name])
         for name, t in graph.types.items()
-        if name not in producers or producers[name].kind not in VIEWS
+        if not is_view(producers.get(name))
     }
     in_place = _updated_in_place(graph, producers)
     constants = frozenset(c.name for c in graph.constants)
@@ -92,7 +93,7 @@ def lower_graph(
         tuning=tuning,
     )  # fmt: skip
     for op in graph.ops:
-        if op.kind not in VIEWS:
+        if not is_view(op):
             if op.kind not in rules:
                 raise UnsupportedOp(op.origin, arch, f"{op.kind} has no kernel")
             with noted("in the lowering of", op.origin):
@@ -103,11 +104,11 @@ def lower_graph(
 
 
 def _updated_in_place(graph: Graph, producers: Mapping[str, Op]) -> dict[str, str]:
-    """put results that may live in their state's own memory: the state is read by nothing else."""
+    """What writes a state may live in that state's own memory, if nothing else reads the state."""
     readers: dict[str, int] = {}
     for op in graph.ops:
         for name in uses(op):
-            if op.kind not in VIEWS:
+            if not is_view(op):
                 base = base_of(producers, name)
                 readers[base] = readers.get(base, 0) + 1
     exposed = {base_of(producers, o) for o in graph.outputs}
@@ -116,8 +117,10 @@ def _updated_in_place(graph: Graph, producers: Mapping[str, Op]) -> dict[str, st
     out: dict[str, str] = {}
     for s in graph.states:
         final = producers.get(s.final or "")
-        alone = final is not None and final.kind == "put" and final.inputs[0] == s.name and readers.get(s.name) == 1
-        if alone and s.name not in exposed and s.final not in graph.outputs and s.final is not None:
+        if final is None or s.final is None or not facts(final).writes_in_place:
+            continue
+        alone = final.inputs[0] == s.name and readers.get(s.name) == 1
+        if alone and s.name not in exposed and s.final not in graph.outputs:
             out[s.final] = s.name
     return out
 

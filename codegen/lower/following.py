@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from hardtack.codegen.ir.graph_ops import Elements, facts
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.ops import SCALAR_OPS
 
 HEAVY_COST = 10
 """Of a scalar op: exponentials and everything that takes one."""
-_SAME_PLACE = frozenset({"reshape", "permute"})
-"""Views that keep every element."""
 
 
 def heavy_behind(low: Lowering, value: str) -> bool:
@@ -19,7 +18,7 @@ def heavy_behind(low: Lowering, value: str) -> bool:
             row = SCALAR_OPS.get(op.kind)
             if row is not None and row.cost >= HEAVY_COST:
                 return True
-            if (row is not None or op.kind in _SAME_PLACE) and op.outputs[0] not in seen:
+            if (row is not None or facts(op).elements is Elements.KEPT) and op.outputs[0] not in seen:
                 seen.add(op.outputs[0])
                 todo.append(op.outputs[0])
     return False

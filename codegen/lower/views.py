@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from hardtack.codegen.ir.expr import Expr, as_expr, const, floordiv, mod
 from hardtack.codegen.ir.graph import Graph, Op
+from hardtack.codegen.ir.graph_ops import is_view
 
 Idx = tuple[Expr, ...]
 Shape = tuple[Expr, ...]
@@ -94,7 +95,7 @@ def _flip(op: Op, index: Idx, in_shape: Shape, out_shape: Shape) -> Idx:
     return tuple(in_shape[d] - 1 - i if d in dims else i for d, i in enumerate(index))
 
 
-VIEWS: dict[str, Callable[[Op, Idx, Shape, Shape], Idx]] = {
+INDEX_MAPS: dict[str, Callable[[Op, Idx, Shape, Shape], Idx]] = {
     "reshape": lambda op, index, in_shape, out_shape: reshape_index(out_shape, in_shape, index),
     "permute": _permute,
     "expand": lambda op, index, in_shape, out_shape: broadcast_index(in_shape, index),
@@ -107,10 +108,10 @@ VIEWS: dict[str, Callable[[Op, Idx, Shape, Shape], Idx]] = {
 def resolve(graph: Graph, producers: Mapping[str, Op], value: str, index: Idx) -> tuple[str, Idx]:
     """The value in memory, and the index into it, behind `value[index]`."""
     op = producers.get(value)
-    while op is not None and op.kind in VIEWS:
+    while op is not None and is_view(op):
         source = op.inputs[0]
         assert isinstance(source, str), "a view of a scalar literal"
-        index = VIEWS[op.kind](op, index, graph.types[source].shape, graph.types[value].shape)
+        index = INDEX_MAPS[op.kind](op, index, graph.types[source].shape, graph.types[value].shape)
         value, op = source, producers.get(source)
     return value, index
 
@@ -118,7 +119,7 @@ def resolve(graph: Graph, producers: Mapping[str, Op], value: str, index: Idx) -
 def base_of(producers: Mapping[str, Op], value: str) -> str:
     """The value in memory that a view looks at; the value itself if it is no view."""
     op = producers.get(value)
-    while op is not None and op.kind in VIEWS:
+    while op is not None and is_view(op):
         source = op.inputs[0]
         assert isinstance(source, str)
         value, op = source, producers.get(source)

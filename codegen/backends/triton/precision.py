@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from hardtack.codegen.backends.triton.spelling import HALF
 from hardtack.codegen.backends.triton.tiled import TiledKernel
 from hardtack.codegen.ir.loops import Buffer, Compute, Load, LoopNest, Reduce, Store, args_of, out_of
+from hardtack.codegen.ops import SCALAR_OPS
 
-ARITHMETIC = frozenset({"add", "sub", "mul", "div", "where", "max", "min", "neg", "fma", "cast", "tanh", "sigmoid"})
-"""Ops that pass an error of their arguments on without making it larger than that of a sum or product."""
+STEADY = frozenset(name for name, row in SCALAR_OPS.items() if row.is_steady)
 
 
 def coarse_values(kernel: TiledKernel, buffers: Mapping[str, Buffer]) -> tuple[frozenset[str], ...]:
@@ -35,7 +35,7 @@ def coarse_in(
                 good = inside.get(s.buffer, buffers[s.buffer].dtype in HALF)
             elif isinstance(s, (Compute, Reduce)):
                 rounds = isinstance(s, Compute) and s.dtype in HALF
-                passes = isinstance(s, Reduce) or (isinstance(s, Compute) and s.op in ARITHMETIC)
+                passes = isinstance(s, Reduce) or (isinstance(s, Compute) and s.op in STEADY)
                 good = rounds or (passes and s.out not in fine)
             else:
                 good = out_of(s) is None
