@@ -96,7 +96,8 @@ def build_content(
     built += [TargetContent(target_name(arch), machine_of(arch).device, (arch,), None) for arch in chosen.gpu]
     constants = _constants(sources, compiled, store)
     by_entry = {name: tuple(_of(compiled, None, name).values()) for name in sources}
-    parameters, recipes = replaceable(sources, by_entry, store, tensors or {})
+    graphs = {name: source.graph for name, source in sources.items()}
+    parameters, recipes = replaceable(graphs, by_entry, store, tensors or {})
     content = BundleContent(
         entries=tuple(_entry(n, s, by_entry[n][0].plan) for n, s in sources.items()),
         targets=tuple(built),

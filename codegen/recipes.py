@@ -8,17 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hardtack.codegen.ir.constants import ConstantStore, ModuleTensor, Packing, Recipe, View
 from hardtack.codegen.ir.expr import int_value
-from hardtack.codegen.ir.graph import Constant
+from hardtack.codegen.ir.graph import Constant, Graph
 from hardtack.codegen.lower.builder import Made, Prepack
 from hardtack.codegen.pipeline import CompiledEntry
-
-if TYPE_CHECKING:
-    from hardtack.codegen.build import Source
-
 
 Recipes = tuple[Recipe, ...]
 """Of a constant: one for each part that is made of a tensor; empty where none is."""
@@ -30,19 +25,19 @@ def init_name(state: str) -> str:
 
 
 def replaceable(
-    sources: Mapping[str, Source],
+    graphs: Mapping[str, Graph],
     compiled: Mapping[str, Sequence[CompiledEntry]],
     store: ConstantStore,
     tensors: Mapping[str, ModuleTensor],
 ) -> tuple[dict[str, ModuleTensor], dict[str, Recipes]]:
     """The tensors that can be replaced, by name in order, and constant -> recipes of its parts that are made of them.
 
-    compiled: every entry point as it was compiled, once for each backend.
+    graphs: every entry point before lowering; compiled: as it was compiled, once for each backend.
     """
     fixed = set(store.inlined)
     recipes: dict[str, Recipes] = {}
-    for name, source in sources.items():
-        by_name = {c.name: c for c in source.graph.constants}
+    for name, graph in graphs.items():
+        by_name = {c.name: c for c in graph.constants}
         for c in by_name.values():
             if c.recipe is None:
                 fixed.update(c.tensors)
@@ -51,9 +46,9 @@ def replaceable(
                 _put(recipes, fixed, stored, _alone(by_name[stored].recipe))
             for made, request in entry.prepacks.items():
                 _put(recipes, fixed, made, _recipes(request, by_name))
-        for s in source.graph.states:
+        for s in graph.states:
             if s.init is not None:
-                shape = tuple(int_value(n) or 0 for n in source.graph.types[s.name].shape)
+                shape = tuple(int_value(n) or 0 for n in graph.types[s.name].shape)
                 known = s.name in tensors and tensors[s.name].shape == shape
                 _put(recipes, fixed, init_name(s.name), _alone(Recipe(s.name) if known else None))
     fixed.update(alias for name in tuple(fixed) if name in tensors for alias in tensors[name].aliases)
