@@ -1,4 +1,4 @@
-"""hardtack.export: PyTorch modules become Graphs. The only package of Hardtack that imports torch.
+"""hardtack.exporter: PyTorch modules become Graphs. The only package of Hardtack that imports torch.
 
 exported = to_graphs(module.eval(), (example,), dynamic_shapes=({0: Dim("batch", max=64)},))
 exported.entries["forward"].graph, exported.store
@@ -17,8 +17,8 @@ from torch.export import ExportedProgram
 
 from hardtack.codegen.ir.constants import ConstantStore, ModuleTensor
 from hardtack.codegen.noted import InternalError, ours
-from hardtack.export.capture import Captured, capture
-from hardtack.export.errors import (
+from hardtack.exporter.capture.capture import Captured, capture
+from hardtack.exporter.errors import (
     CaptureError,
     ExportError,
     InputSpecError,
@@ -29,9 +29,9 @@ from hardtack.export.errors import (
     Unsupported,
     UnsupportedOpError,
 )
-from hardtack.export.program import EntryGraph, changed_buffers, to_entry
-from hardtack.export.rewrite import RULES, Rule
-from hardtack.export.tensors import constants_apart, module_tensors
+from hardtack.exporter.program import EntryGraph, changed_buffers, to_entry
+from hardtack.exporter.rewrite.rules import RULES, Rule
+from hardtack.exporter.tensors import constants_apart, module_tensors
 
 Module = nn.Module | ExportedProgram | Callable[..., Any]
 

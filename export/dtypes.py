@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from hardtack.codegen.ir.types import DType
-from hardtack.export.errors import Refusal
+from hardtack.exporter.errors import Refusal
 
 TORCH_DTYPE: dict[DType, torch.dtype] = {
     DType.F32: torch.float32,

@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Node
 
-from hardtack.export.aliases import aliased_operands, is_composite
+from hardtack.exporter.aliases import aliased_operands, is_composite
 
 Sizes = Mapping[sympy.Symbol, sympy.Integer]
 

@@ -16,16 +16,16 @@ from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.constants import ConstantStore, Recipe
 from hardtack.codegen.ir.graph import Constant, Input, State, SymBinding, TensorType
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.capture import WRAPPED
-from hardtack.export.constants import store_tensor, tensor_type
-from hardtack.export.dtypes import from_torch
-from hardtack.export.errors import InputSpecError, Refusal
-from hardtack.export.ranges import Declared
-from hardtack.export.shapes import Sizes, new_symbol, sympy_of
-from hardtack.export.strides import contract_strides
-from hardtack.export.table import ComplexValue, Value
-from hardtack.export.tree import Tree, const_leaf
+from hardtack.exporter.capture.capture import WRAPPED
+from hardtack.exporter.constants import store_tensor, tensor_type
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.table import ComplexValue, Value
+from hardtack.exporter.dtypes import from_torch
+from hardtack.exporter.errors import InputSpecError, Refusal
+from hardtack.exporter.sizes.ranges import Declared
+from hardtack.exporter.sizes.shapes import Sizes, new_symbol, sympy_of
+from hardtack.exporter.sizes.strides import contract_strides
+from hardtack.exporter.tree import Tree, const_leaf
 
 
 @dataclass

@@ -20,13 +20,13 @@ import torch
 from torch.fx import Node
 
 from hardtack.codegen.ir.graph import Origin
-from hardtack.export.errors import SourceLine
+from hardtack.exporter.errors import SourceLine
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.*)$')
 _PLACE = re.compile(r"^(?:(?P<source>.*?)  # )?(?P<file>.+):(?P<line>\d+) in ")
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _OWN = str(Path(__file__).parent) + os.sep
-_CAPTURE = _OWN + "capture.py"
+_CAPTURE = str(Path(__file__).parent / "capture" / "capture.py")
 GENERATED = ("<eval_with_key>", "<frozen ")
 """Code without a file that is torch's or Python's own. Other such code is somebody's: typed at a prompt, in `exec`,
 from a torch.package."""

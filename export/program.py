@@ -14,21 +14,21 @@ from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph import Graph, Guard, SymBinding
 from hardtack.codegen.ir.graph_verify import verify_graph
 from hardtack.codegen.ir.types import DType
-from hardtack.export.aliases import CHANGES
-from hardtack.export.build import Builder
-from hardtack.export.capture import Captured
-from hardtack.export.conditions import fixing_line, program_guards, without_implied
-from hardtack.export.convert import Failure, Walk, raise_failures
-from hardtack.export.errors import InputSpecError, MutationError, RangeError
-from hardtack.export.interface import Interface, add_made, plain_name, read_inputs, states_of
-from hardtack.export.literal_sizes import state_literals
-from hardtack.export.lower_bounds import raised
-from hardtack.export.origin import source_of
-from hardtack.export.ranges import Declared, check_guard
-from hardtack.export.rewrite import RULES, Rule, simplify
-from hardtack.export.shapes import Sizes, sympy_of
-from hardtack.export.table import ComplexValue, Value
-from hardtack.export.tree import Tree, const_leaf, describe, leaf_names
+from hardtack.exporter.aliases import CHANGES
+from hardtack.exporter.capture.capture import Captured
+from hardtack.exporter.capture.conditions import fixing_line, program_guards, without_implied
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.table import ComplexValue, Value
+from hardtack.exporter.convert.walk import Failure, Walk, raise_failures
+from hardtack.exporter.errors import InputSpecError, MutationError, RangeError
+from hardtack.exporter.interface import Interface, add_made, plain_name, read_inputs, states_of
+from hardtack.exporter.origin import source_of
+from hardtack.exporter.rewrite.rules import RULES, Rule, simplify
+from hardtack.exporter.sizes.literals import state_literals
+from hardtack.exporter.sizes.lower_bounds import raised
+from hardtack.exporter.sizes.ranges import Declared, check_guard
+from hardtack.exporter.sizes.shapes import Sizes, sympy_of
+from hardtack.exporter.tree import Tree, const_leaf, describe, leaf_names
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from torch.export.graph_signature import InputKind
 from hardtack.codegen.ir.constants import ModuleTensor
 from hardtack.codegen.ir.graph import Constant, Graph
 from hardtack.codegen.ir.graph_verify import verify_graph
-from hardtack.export.dtypes import TORCH_DTYPE, from_torch
-from hardtack.export.editing import Edit
-from hardtack.export.interface import lifted_tensor, plain_name
+from hardtack.exporter.dtypes import TORCH_DTYPE, from_torch
+from hardtack.exporter.interface import lifted_tensor, plain_name
+from hardtack.exporter.rewrite.edit import Edit
 
 _KINDS = (InputKind.PARAMETER, InputKind.BUFFER)
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from hardtack.export.errors import InputSpecError
+from hardtack.exporter.errors import InputSpecError
 
 Tree = dict[str, Any]
 LEAF: Tree = {"kind": "leaf", "index": -1}

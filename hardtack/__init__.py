@@ -4,20 +4,20 @@
     model = hardtack.load("m.pkg")                          needs numpy
     y = model(x)
 
-`hardtack.export` is the function above and also the package of that name, which holds the exporter's parts.
+The exporter's parts are in the package hardtack.exporter.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hardtack.api import export
     from hardtack.codegen.package.errors import LoadError, OutputError, ReplaceError
     from hardtack.errors import HardtackError, InputError, RunError
-    from hardtack.export.errors import ExportError
+    from hardtack.exporter.errors import ExportError
     from hardtack.options import Options
     from hardtack.runtime import Entry, Model, Session, Size, Tensor, load
     from hardtack.weights import replace_weights
@@ -43,10 +43,11 @@ __all__ = [
     "replace_weights",
 ]
 _PLACES = {
+    "hardtack.api": ("export",),
     "hardtack.codegen.noted": ("InternalError",),
     "hardtack.codegen.package.errors": ("LoadError", "OutputError", "ReplaceError"),
     "hardtack.errors": ("HardtackError", "InputError", "RunError"),
-    "hardtack.export.errors": (
+    "hardtack.exporter.errors": (
         "ExportError", "CaptureError", "TrainingModeError", "InputSpecError", "RangeError", "MutationError",
         "UnsupportedOpError",
     ),
@@ -59,8 +60,6 @@ _MODULE_OF = {name: module for module, names in _PLACES.items() for name in name
 
 def __getattr__(name: str) -> Any:
     """Imports what is asked for when it is first asked for: the runtime and the exporter need not both be there."""
-    if name == "export":
-        return _import("hardtack.export")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'hardtack' has no attribute {name!r}")
     value = getattr(_import(_MODULE_OF[name]), name)
@@ -75,32 +74,3 @@ def _import(module: str) -> ModuleType:
         if error.name == "torch":
             raise ImportError("exporting needs torch; to install it: pip install 'hardtack[export]'") from error
         raise
-
-
-class _ByName(ModuleType):
-    """A module that pickles as its name, as plain ones do with cloudpickle: Ray sends functions that name it."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return importlib.import_module, (self.__name__,)
-
-
-class _ExportPackage(_ByName):
-    """The package hardtack.export, callable as the function of the same name."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """hardtack.api.export."""
-        from hardtack.api import export
-
-        return export(*args, **kwargs)
-
-
-class _Hardtack(_ByName):
-    """This package. The import system sets the attribute `export` to the subpackage, whoever imports it first."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "export" and type(value) is ModuleType:
-            value.__class__ = _ExportPackage
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Hardtack

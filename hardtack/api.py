@@ -22,7 +22,7 @@ from hardtack.codegen.pipeline import compile_entry
 from hardtack.codegen.targets import parse_targets
 from hardtack.codegen.tune.choice import KIND
 from hardtack.codegen.tune.table import read_table
-from hardtack.export import EntryGraph, Exported, to_graphs
+from hardtack.exporter import EntryGraph, Exported, to_graphs
 from hardtack.generation import generation
 from hardtack.options import Options
 from hardtack.progress import stages

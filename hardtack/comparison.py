@@ -12,8 +12,8 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from hardtack.errors import InputError
-from hardtack.export import EntryGraph, Exported, to_graphs
-from hardtack.export.reference import run as run_reference
+from hardtack.exporter import EntryGraph, Exported, to_graphs
+from hardtack.exporter.reference.interpreter import run as run_reference
 from hardtack.runtime import Model, Step
 from hardtack.trees import flattener
 

@@ -1,4 +1,4 @@
-"""What the front door raises. LoadError comes from hardtack.codegen.package, ExportError from hardtack.export."""
+"""What the front door raises. LoadError comes from hardtack.codegen.package, ExportError from hardtack.exporter."""
 
 from __future__ import annotations
 

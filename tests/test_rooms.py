@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = {"hardtack": ROOT / "hardtack", "hardtack.export": ROOT / "export", "hardtack.codegen": ROOT / "codegen"}
+PACKAGES = {"hardtack": ROOT / "hardtack", "hardtack.exporter": ROOT / "export", "hardtack.codegen": ROOT / "codegen"}
 
 # Files of the front door that work on models and therefore need torch; all others load without it.
 NEEDS_TORCH = {"hardtack.api", "hardtack.comparison"}
@@ -20,7 +20,7 @@ NEEDS_TORCH = {"hardtack.api", "hardtack.comparison"}
 COMPILES_TRITON = "hardtack.codegen.backends.triton.worker"
 THIRD_PARTY = {
     "hardtack": {"numpy", "click", "rich", "torch"},
-    "hardtack.export": {"torch", "sympy", "numpy"},
+    "hardtack.exporter": {"torch", "sympy", "numpy"},
     "hardtack.codegen": {"numpy", "cryptography"},
 }
 RUNTIME_SYSTEM_HEADERS = {
@@ -69,7 +69,30 @@ MODULES = dict(modules())
 
 
 def test_modules_are_found() -> None:
-    assert {"hardtack.api", "hardtack.export.convert", "hardtack.codegen.ir.plan"} <= MODULES.keys()
+    assert {"hardtack.api", "hardtack.exporter.convert.walk", "hardtack.codegen.ir.plan"} <= MODULES.keys()
+
+
+def uses(path: Path) -> set[str]:
+    """The modules of the project that a file's import statements name, wherever they stand: of `from package import x`
+    the module x where it is one, the package elsewhere.
+    """
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            inner = {f"{node.module}.{a.name}" for a in node.names}
+            found |= (inner & MODULES.keys()) | ({node.module} if inner - MODULES.keys() else set())
+    return {n for n in found if n.startswith("hardtack.")}
+
+
+def test_imports_name_what_is_there() -> None:
+    """In an editable install the project's folders can be imported by their own names, too, as second copies:
+    hardtack.export.errors beside hardtack.exporter.errors.
+    """
+    others = (p for folder in ("tests", "tools", "bench", "examples") for p in sorted((ROOT / folder).rglob("*.py")))
+    found = {f"{path}: {n}" for path in (*MODULES.values(), *others) for n in uses(path) if n not in MODULES}
+    assert {f for f in found if not f.endswith(": hardtack._native")} == set()
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -95,13 +118,66 @@ def test_only_signing_needs_cryptography() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_between_rooms(module: str) -> None:
-    """codegen knows no other room, export knows codegen, the front door knows both; none knows the front door."""
+    """codegen knows no other room, the exporter knows codegen, the front door knows both; none knows the front door."""
     found = {name for name in imports(MODULES[module]) if name.partition(".")[0] == "hardtack"}
     rooms = {room_of(name) for name in found}
     if room_of(module) == "hardtack.codegen":
         assert rooms <= {"hardtack.codegen"}
-    if room_of(module) == "hardtack.export":
-        assert rooms <= {"hardtack.codegen", "hardtack.export"}
+    if room_of(module) == "hardtack.exporter":
+        assert rooms <= {"hardtack.codegen", "hardtack.exporter"}
+
+
+@pytest.mark.parametrize("room", ["hardtack.exporter", "hardtack.codegen"])
+def test_no_circle_between_modules(room: str) -> None:
+    """Not even one that an import inside of a function, or for types only, would hide: what is left over has a place
+    below both.
+    """
+    rest = {m: uses(p) for m, p in MODULES.items() if room_of(m) == room}
+    while free := {m for m, found in rest.items() if not found & rest.keys()}:
+        rest = {m: found for m, found in rest.items() if m not in free}
+    assert {m: sorted(found & rest.keys()) for m, found in rest.items()} == {}
+
+
+# The folders of export/, and which of the others each may import; capture takes programs apart as its last step, and
+# rewrites fold constants by the reference interpreter.
+STAGES: dict[str, set[str]] = {
+    "sizes": set(),
+    "decompose": {"sizes"},
+    "capture": {"sizes", "decompose"},
+    "convert": {"sizes"},
+    "reference": set(),
+    "rewrite": {"reference"},
+}
+# Files beside them: what all stages know, and knows none of them; what calls the stages, and is known to none.
+BELOW_STAGES = {"aliases", "constants", "dtypes", "eager_views", "errors", "origin", "tree"}
+ABOVE_STAGES = {"", "interface", "program", "tensors"}
+
+
+def place_in_exporter(module: str) -> str:
+    """The folder or file at the top of export/ that a module lies in; "" for the package itself."""
+    return module.removeprefix("hardtack.exporter").removeprefix(".").partition(".")[0]
+
+
+EXPORTER = [m for m in MODULES if room_of(m) == "hardtack.exporter"]
+
+
+@pytest.mark.parametrize("module", EXPORTER)
+def test_imports_between_stages_of_the_exporter(module: str) -> None:
+    own = place_in_exporter(module)
+    found = {n for n in uses(MODULES[module]) if room_of(n) == "hardtack.exporter"}
+    if own in BELOW_STAGES:
+        assert {place_in_exporter(n) for n in found} <= BELOW_STAGES
+    elif own not in ABOVE_STAGES:
+        assert {place_in_exporter(n) for n in found} <= {own, *BELOW_STAGES, *STAGES[own]}
+
+
+def test_the_stages_of_the_exporter_are_all_there() -> None:
+    assert {place_in_exporter(m) for m in EXPORTER} == {*STAGES, *BELOW_STAGES, *ABOVE_STAGES}
+    for stage in STAGES:
+        folder = PACKAGES["hardtack.exporter"] / stage
+        assert all(ast.get_docstring(ast.parse(p.read_text(encoding="utf-8"))) for p in folder.rglob("__init__.py"))
+        files = [p.name for p in folder.rglob("*.py") if p.name != "__init__.py"]
+        assert len(set(files)) == len(files), stage
 
 
 def loads(module: str) -> set[str]:
@@ -127,7 +203,7 @@ def test_only_the_exporting_files_load_torch(module: str) -> None:
 
 
 def test_the_chain_to_torch_is_seen() -> None:
-    assert "hardtack.export.capture" in loads("hardtack.api")
+    assert "hardtack.exporter.capture.capture" in loads("hardtack.api")
 
 
 def test_the_intermediate_forms_know_no_stage() -> None:

@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -57,9 +58,18 @@ def linked(tree: Path, root: Path) -> Path:
 
     package = tree / "hardtack"
     package.mkdir(parents=True)
-    for item in (*(root / "hardtack").iterdir(), root / "export", root / "codegen", Path(hardtack._native.__file__)):
+    for item in (*(root / "hardtack").iterdir(), Path(hardtack._native.__file__)):
         (package / item.name).symlink_to(item)
+    for place, folder in rooms(root).items():
+        (tree / place).symlink_to(root / folder)
     return tree
+
+
+def rooms(root: Path) -> dict[str, str]:
+    """Where a tree's rooms are installed -> their folders, as its pyproject.toml says; without hardtack itself."""
+    wheel = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["scikit-build"]["wheel"]
+    places = {**wheel["packages"], **{place: folder for folder, place in wheel.get("force-include", {}).items()}}
+    return {place: folder for place, folder in places.items() if place != "hardtack"}
 
 
 def started(tree: Path, arguments: list[str]) -> subprocess.Popen[str]:
@@ -106,7 +116,7 @@ def work(tree: Path, programs: int, bundles: bool) -> None:
 
 def every_item(programs: int) -> Iterator[tuple[str, Callable[[], Model]]]:
     """(name, what makes the model)."""
-    from tests.export.test_ops import GROUPS, RowsModule
+    from tests.export.rows import GROUPS, RowsModule
     from tests.fuzz.draw import draw
     from tests.fuzz.program import build
     from tests.models import zoo
@@ -131,10 +141,9 @@ def every_item(programs: int) -> Iterator[tuple[str, Callable[[], Model]]]:
 
 def stages(module: Any, args: Any, dynamic: Any) -> dict[str, str]:
     """Target, entry point and stage -> the hash of the text."""
-    from hardtack.api import sources_of
+    from hardtack.api import sources_of, to_graphs  # by whichever name the tree's exporter has
     from hardtack.codegen.pipeline import compile_entry
     from hardtack.codegen.targets import parse_targets
-    from hardtack.export import to_graphs
     from hardtack.generation import generation
 
     exported = to_graphs(module, args, None, dynamic)

@@ -19,7 +19,7 @@ import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.common_methods_invocations import op_db
 
-from hardtack.export.torch_patches.whole_shapes import kept_whole
+from hardtack.exporter.capture.torch_patches.whole_shapes import kept_whole
 
 
 def main() -> None:

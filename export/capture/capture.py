@@ -15,37 +15,37 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from hardtack.export.aliases import written_operands
-from hardtack.export.conditions import shape_env
-from hardtack.export.decompose import decompose
-from hardtack.export.dynamic import Prepared, prepare
-from hardtack.export.eager_layouts import first_other_strides, refuse_other_layouts
-from hardtack.export.errors import (
+from hardtack.exporter.aliases import written_operands
+from hardtack.exporter.capture.conditions import shape_env
+from hardtack.exporter.capture.dynamic_shapes import Prepared, prepare
+from hardtack.exporter.capture.eager_layouts import first_other_strides, refuse_other_layouts
+from hardtack.exporter.capture.expanded_writes import refuse_expanded_writes
+from hardtack.exporter.capture.small.classes import class_decisions
+from hardtack.exporter.capture.small.guards import guard_decisions
+from hardtack.exporter.capture.small.runs import differs_as_laid_out, differs_by_strides, differs_on_example, mattering
+from hardtack.exporter.capture.small.shapes import shape_decisions, with_other_shapes
+from hardtack.exporter.capture.small.sizes import Decision, Watch
+from hardtack.exporter.capture.small.strides import stride_decisions
+from hardtack.exporter.capture.small.views import view_decisions
+from hardtack.exporter.capture.torch_errors import translated
+from hardtack.exporter.capture.torch_patches.dense_operands import dense_operands, writes_through
+from hardtack.exporter.capture.torch_patches.float_arithmetic import folds_noted
+from hardtack.exporter.capture.torch_patches.guard_lines import noted_lines
+from hardtack.exporter.capture.torch_patches.size_comparisons import watched
+from hardtack.exporter.capture.torch_patches.whole_shapes import kept_whole
+from hardtack.exporter.capture.torch_patches.window_sizes import rounded_down
+from hardtack.exporter.decompose.decompositions import decompose
+from hardtack.exporter.errors import (
     CaptureError,
     ExportError,
     InputSpecError,
     SourceLine,
     TrainingModeError,
 )
-from hardtack.export.expanded_writes import refuse_expanded_writes
-from hardtack.export.float_folds import Folds
-from hardtack.export.origin import source_of
-from hardtack.export.ranges import Declared
-from hardtack.export.small_classes import class_decisions
-from hardtack.export.small_guards import guard_decisions
-from hardtack.export.small_runs import differs_as_laid_out, differs_by_strides, differs_on_example, mattering
-from hardtack.export.small_shapes import shape_decisions, with_other_shapes
-from hardtack.export.small_sizes import Decision, Watch
-from hardtack.export.small_strides import stride_decisions
-from hardtack.export.small_views import view_decisions
-from hardtack.export.strides import contract_order, laid_out
-from hardtack.export.torch_errors import translated
-from hardtack.export.torch_patches.dense_operands import dense_operands, writes_through
-from hardtack.export.torch_patches.float_arithmetic import folds_noted
-from hardtack.export.torch_patches.guard_lines import noted_lines
-from hardtack.export.torch_patches.size_comparisons import watched
-from hardtack.export.torch_patches.whole_shapes import kept_whole
-from hardtack.export.torch_patches.window_sizes import rounded_down
+from hardtack.exporter.origin import source_of
+from hardtack.exporter.sizes.float_folds import Folds
+from hardtack.exporter.sizes.ranges import Declared
+from hardtack.exporter.sizes.strides import contract_order, laid_out
 
 WRAPPED = "_wrapped_module"
 """The name under which a module is wrapped; it is left out of the names of parameters."""

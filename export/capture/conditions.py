@@ -2,8 +2,8 @@
 
 torch notes many that do not matter here: that a size is not 0 or 1, that a stride differs from another. Kept are
 equalities, upper bounds and lower bounds above 2, every condition that a line of the user's code asked for, those that
-torch notes nowhere (small_sizes.py, small_shapes.py), and of the others those without which a run goes wrong
-(small_guards.py). A RangeError tells of one that matters and has no form in whole numbers.
+torch notes nowhere (small/sizes.py, small/shapes.py), and of the others those without which a run goes wrong
+(small/guards.py). A RangeError tells of one that matters and has no form in whole numbers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from hardtack.codegen.ir.equalities import solved
 from hardtack.codegen.ir.expr import Expr, Mul, children, int_value
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.graph import Guard
-from hardtack.export.errors import RangeError, Refusal, SourceLine
-from hardtack.export.origin import asked_line, frame_line, user_frame
-from hardtack.export.shapes import Sizes, make_guards
-from hardtack.export.size_text import size_text
-from hardtack.export.small_sizes import Decision
+from hardtack.exporter.capture.small.sizes import Decision
+from hardtack.exporter.errors import RangeError, Refusal, SourceLine
+from hardtack.exporter.origin import asked_line, frame_line, user_frame
+from hardtack.exporter.sizes.shapes import Sizes, make_guards
+from hardtack.exporter.sizes.text import size_text
 
 _SPECIALISED = 2
 

@@ -17,8 +17,8 @@ import torch.utils._pytree as pytree
 from torch.export import Dim
 from torch.export.dynamic_shapes import _DerivedDim, _DimHint, _DimHintType
 
-from hardtack.export.errors import InputSpecError
-from hardtack.export.ranges import DimRange
+from hardtack.exporter.errors import InputSpecError
+from hardtack.exporter.sizes.ranges import DimRange
 
 
 @dataclass

@@ -16,14 +16,14 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from hardtack.export.aliases import aliased_operands
-from hardtack.export.dynamic import Prepared
-from hardtack.export.eager_views import is_view, share_memory
-from hardtack.export.errors import CaptureError
-from hardtack.export.origin import source_of
-from hardtack.export.small_runs import Unchecked, example_leaves, run_program
-from hardtack.export.strides import example_size, otherwise_strided
-from hardtack.export.written_reshapes import written_reshapes
+from hardtack.exporter.aliases import aliased_operands
+from hardtack.exporter.capture.dynamic_shapes import Prepared
+from hardtack.exporter.capture.small.runs import Unchecked, example_leaves, run_program
+from hardtack.exporter.decompose.reshape_writes import written_reshapes
+from hardtack.exporter.eager_views import is_view, share_memory
+from hardtack.exporter.errors import CaptureError
+from hardtack.exporter.origin import source_of
+from hardtack.exporter.sizes.strides import example_size, otherwise_strided
 
 
 def refuse_other_layouts(ep: ExportedProgram, prepared: Prepared, laid_out: Prepared | None = None) -> None:

@@ -17,7 +17,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from hardtack.export.attention_check import AttentionCheck
+from hardtack.exporter.capture.attention_check import AttentionCheck
 
 
 @dataclass(frozen=True)

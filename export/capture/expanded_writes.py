@@ -13,10 +13,10 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from hardtack.export.aliases import written_operands
-from hardtack.export.errors import MutationError
-from hardtack.export.origin import source_of
-from hardtack.export.strides import example_size
+from hardtack.exporter.aliases import written_operands
+from hardtack.exporter.errors import MutationError
+from hardtack.exporter.origin import source_of
+from hardtack.exporter.sizes.strides import example_size
 
 
 def refuse_expanded_writes(ep: ExportedProgram) -> None:

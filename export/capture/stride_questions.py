@@ -15,8 +15,8 @@ from typing import Any
 import torch.nn
 from torch.overrides import TorchFunctionMode
 
-from hardtack.export.errors import SourceLine
-from hardtack.export.origin import frame_line, is_own, is_users
+from hardtack.exporter.errors import SourceLine
+from hardtack.exporter.origin import frame_line, is_own, is_users
 
 _NN = torch.nn.__path__[0]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from hardtack.codegen.noted import InternalError
-from hardtack.export.errors import CaptureError, ExportError, InputSpecError, MutationError, SourceLine
-from hardtack.export.origin import exception_line, raised_here
+from hardtack.exporter.errors import CaptureError, ExportError, InputSpecError, MutationError, SourceLine
+from hardtack.exporter.origin import exception_line, raised_here
 
 
 def translated(error: Exception) -> ExportError | InternalError:

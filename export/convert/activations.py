@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from hardtack.export.build import Builder
-from hardtack.export.convert_pointwise import scalar_of
-from hardtack.export.table import Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.pointwise import scalar_of
+from hardtack.exporter.convert.table import Value, converts
 
 
 def widened(formula: Callable[..., Value]) -> Any:

@@ -6,9 +6,9 @@ import math
 
 from hardtack.codegen.ir.expr import int_value, product
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.errors import Refusal
-from hardtack.export.table import Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.table import Value, converts
+from hardtack.exporter.errors import Refusal
 
 
 @converts("aten.scaled_dot_product_attention.default")

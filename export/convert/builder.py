@@ -19,10 +19,10 @@ from hardtack.codegen.ir.graph import Guard, Lit, Op, Operand, Origin, TensorTyp
 from hardtack.codegen.ir.graph_ops import derive
 from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.codegen.ops import SCALAR_OPS
-from hardtack.export.dtypes import from_torch
-from hardtack.export.errors import Refusal, SourceLine
-from hardtack.export.shapes import make_guards
-from hardtack.export.table import Number, Scalar, Size, Value
+from hardtack.exporter.convert.table import Number, Scalar, Size, Value
+from hardtack.exporter.dtypes import from_torch
+from hardtack.exporter.errors import Refusal, SourceLine
+from hardtack.exporter.sizes.shapes import make_guards
 
 Arg = Value | Scalar | Lit
 _COMPARING = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})

@@ -15,11 +15,11 @@ import torch
 
 from hardtack.codegen.ir.expr import as_expr, floordiv, int_value
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.convert_linalg import product
-from hardtack.export.dtypes import TORCH_DTYPE
-from hardtack.export.errors import Refusal
-from hardtack.export.table import CONVERTERS, ComplexValue, Size, Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.linalg import product
+from hardtack.exporter.convert.table import CONVERTERS, ComplexValue, Size, Value, converts
+from hardtack.exporter.dtypes import TORCH_DTYPE
+from hardtack.exporter.errors import Refusal
 
 _LARGEST_TRANSFORM = 4096
 

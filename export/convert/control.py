@@ -11,10 +11,10 @@ from torch.fx import GraphModule
 from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.errors import Refusal
-from hardtack.export.symfloat import bool_scalar
-from hardtack.export.table import Result, Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.symfloat import bool_scalar
+from hardtack.exporter.convert.table import Result, Value, converts
+from hardtack.exporter.errors import Refusal
 
 
 def _tensors(b: Builder, operands: Sequence[Any], what: str) -> list[Value]:
@@ -31,10 +31,9 @@ def _tensors(b: Builder, operands: Sequence[Any], what: str) -> list[Value]:
 
 
 def _branch(walk: Any, module: Any, operands: list[Value], name: str) -> Graph:
-    from hardtack.export.convert import convert_branch
-
     assert isinstance(module, GraphModule)
-    return convert_branch(walk, module, operands, name)
+    found: Graph = walk.branch(module, operands, name)
+    return found
 
 
 @converts("cond")
@@ -62,11 +61,9 @@ def _while(b: Builder, test: Any, body: Any, carried: Sequence[Any], extra: Sequ
 @converts("map_impl")
 def _map(b: Builder, body: Any, mapped: Sequence[Any], extra: Sequence[Any] = (), *, walk: Any) -> Result:
     """A map over a constant number of rows: the body once a row, results stacked."""
-    from hardtack.export.convert import inline
-
     xs, rest = _tensors(b, mapped, "map"), _tensors(b, extra, "map")
     count = int_value(xs[0].shape[0])
     if count is None or not 1 <= count <= 64:
         raise Refusal(f"map over {xs[0].shape[0]} rows: only constant numbers from 1 to 64 are unrolled")
-    rows = [inline(walk, body, [*(b.select(x, 0, i) for x in xs), *rest]) for i in range(count)]
+    rows = [walk.inline(body, [*(b.select(x, 0, i) for x in xs), *rest]) for i in range(count)]
     return tuple(b.cat([b.unsqueeze(r[j], 0) for r in rows], 0) for j in range(len(rows[0])))

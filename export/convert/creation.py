@@ -9,10 +9,10 @@ import torch
 
 from hardtack.codegen.ir.expr import Expr, as_expr, floordiv
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.dtypes import TORCH_DTYPE
-from hardtack.export.errors import Refusal
-from hardtack.export.table import Value, converts, refuses
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.table import Value, converts, refuses
+from hardtack.exporter.dtypes import TORCH_DTYPE
+from hardtack.exporter.errors import Refusal
 
 
 @converts("aten.full.default", "aten.full_like.default", "aten.new_full.default")

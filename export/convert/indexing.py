@@ -8,11 +8,11 @@ from typing import Any
 
 from hardtack.codegen.ir.expr import as_expr, const, int_value, never_negative, product
 from hardtack.codegen.ir.types import INT_RANGE, DType
-from hardtack.export.build import Builder
-from hardtack.export.convert_sums import coefficient
-from hardtack.export.convert_views import positions, slice_start, wrapped
-from hardtack.export.errors import Refusal
-from hardtack.export.table import Number, Size, Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.sums import coefficient
+from hardtack.exporter.convert.table import Number, Size, Value, converts
+from hardtack.exporter.convert.views import positions, slice_start, wrapped
+from hardtack.exporter.errors import Refusal
 
 
 def _integer(b: Builder, index: Value) -> Value:

@@ -9,13 +9,13 @@ from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.graph_infer import broadcast
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.convert_pointwise import promoted
-from hardtack.export.convert_reductions import p_norm
-from hardtack.export.convert_sums import coefficient
-from hardtack.export.dtypes import from_torch
-from hardtack.export.errors import Refusal
-from hardtack.export.table import Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.pointwise import promoted
+from hardtack.exporter.convert.reductions import p_norm
+from hardtack.exporter.convert.sums import coefficient
+from hardtack.exporter.convert.table import Value, converts
+from hardtack.exporter.dtypes import from_torch
+from hardtack.exporter.errors import Refusal
 
 
 def product(b: Builder, x: Value, y: Value, wide: bool = False) -> Value:

@@ -8,11 +8,11 @@ from typing import Any
 from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.convert_reductions import centred, variance
-from hardtack.export.dtypes import from_torch
-from hardtack.export.errors import Refusal
-from hardtack.export.table import Result, Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.reductions import centred, variance
+from hardtack.exporter.convert.table import Result, Value, converts
+from hardtack.exporter.dtypes import from_torch
+from hardtack.exporter.errors import Refusal
 
 
 def softmax(b: Builder, x: Value, dim: int) -> Value:

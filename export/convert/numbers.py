@@ -16,10 +16,10 @@ from torch.fx import Node
 
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.errors import Refusal, ValueSize
-from hardtack.export.shapes import VALUE_SIZE
-from hardtack.export.table import Number, Value
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.table import Number, Value
+from hardtack.exporter.errors import Refusal, ValueSize
+from hardtack.exporter.sizes.shapes import VALUE_SIZE
 
 ITEMS = frozenset({"aten._local_scalar_dense.default", "aten.item.default"})
 """Ops that make a Python number of a tensor."""

@@ -12,10 +12,10 @@ from torch._prims_common import elementwise_dtypes
 from hardtack.codegen.ir.expr import Expr, const
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.types import DType, half_value
-from hardtack.export.build import Builder
-from hardtack.export.dtypes import TORCH_DTYPE, from_torch
-from hardtack.export.errors import Refusal
-from hardtack.export.table import Number, Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.table import Number, Value, converts
+from hardtack.exporter.dtypes import TORCH_DTYPE, from_torch
+from hardtack.exporter.errors import Refusal
 
 Arg = Value | bool | int | float | Expr
 _NUMBERS: dict[DType, bool | int | float] = {DType.BOOL: True, DType.I64: 1, DType.F64: 1.0}

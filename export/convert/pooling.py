@@ -8,9 +8,9 @@ from typing import Any
 from hardtack.codegen.ir.expr import Expr, int_value, product
 from hardtack.codegen.ir.graph import TensorType
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.errors import Refusal
-from hardtack.export.table import Result, Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.table import Result, Value, converts
+from hardtack.exporter.errors import Refusal
 
 
 def _each(values: Sequence[int], count: int, default: Sequence[int] | None = None) -> tuple[int, ...]:

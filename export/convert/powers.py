@@ -8,10 +8,10 @@ from typing import Any
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
 from hardtack.codegen.ir.types import INT_RANGE, DType
-from hardtack.export.build import Builder, literal
-from hardtack.export.convert_pointwise import Arg, nary, promoted
-from hardtack.export.errors import Refusal
-from hardtack.export.table import Value, converts
+from hardtack.exporter.convert.builder import Builder, literal
+from hardtack.exporter.convert.pointwise import Arg, nary, promoted
+from hardtack.exporter.convert.table import Value, converts
+from hardtack.exporter.errors import Refusal
 
 
 @converts("aten.pow.Tensor_Scalar")

@@ -10,11 +10,11 @@ from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.graph import TensorType
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.convert_pointwise import promoted
-from hardtack.export.dtypes import from_torch
-from hardtack.export.errors import Refusal
-from hardtack.export.table import Result, Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.pointwise import promoted
+from hardtack.exporter.convert.table import Result, Value, converts
+from hardtack.exporter.dtypes import from_torch
+from hardtack.exporter.errors import Refusal
 
 
 def dims_of(x: Value, dim: int | Sequence[int] | None) -> list[int]:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from hardtack.export import (
-    convert_activations,  # noqa: F401
-    convert_attention,  # noqa: F401
-    convert_complex,  # noqa: F401
-    convert_control,  # noqa: F401
-    convert_creation,  # noqa: F401
-    convert_indexing,  # noqa: F401
-    convert_linalg,  # noqa: F401
-    convert_norms,  # noqa: F401
-    convert_pointwise,  # noqa: F401
-    convert_pooling,  # noqa: F401
-    convert_powers,  # noqa: F401
-    convert_reductions,  # noqa: F401
-    convert_rnn,  # noqa: F401
-    convert_special,  # noqa: F401
-    convert_strided,  # noqa: F401
-    convert_sums,  # noqa: F401
-    convert_views,  # noqa: F401
+from hardtack.exporter.convert import (
+    activations,  # noqa: F401
+    attention,  # noqa: F401
+    complex,  # noqa: F401
+    control,  # noqa: F401
+    creation,  # noqa: F401
+    indexing,  # noqa: F401
+    linalg,  # noqa: F401
+    norms,  # noqa: F401
+    pointwise,  # noqa: F401
+    pooling,  # noqa: F401
+    powers,  # noqa: F401
+    reductions,  # noqa: F401
+    rnn,  # noqa: F401
+    special,  # noqa: F401
+    strided_views,  # noqa: F401
+    sums,  # noqa: F401
+    views,  # noqa: F401
 )
-from hardtack.export.table import CONVERTERS, REFUSED
+from hardtack.exporter.convert.table import CONVERTERS, REFUSED
 
 __all__ = ["CONVERTERS", "REFUSED"]

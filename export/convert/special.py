@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.convert_pointwise import Arg, promoted
-from hardtack.export.errors import Refusal
-from hardtack.export.table import Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.pointwise import Arg, promoted
+from hardtack.exporter.convert.table import Value, converts
+from hardtack.exporter.errors import Refusal
 
 _I0_SMALL = (
     0.33839763720473803,

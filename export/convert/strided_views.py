@@ -10,11 +10,11 @@ import torch
 from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import Expr, as_expr, const, int_value
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.errors import Refusal
-from hardtack.export.shapes import Sizes
-from hardtack.export.strides import is_dense
-from hardtack.export.table import Size, Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.table import Size, Value, converts
+from hardtack.exporter.errors import Refusal
+from hardtack.exporter.sizes.shapes import Sizes
+from hardtack.exporter.sizes.strides import is_dense
 
 
 @converts("aten.diagonal.default")

@@ -9,11 +9,11 @@ import torch
 
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.types import INT_RANGE, DType
-from hardtack.export.build import Builder
-from hardtack.export.convert_pointwise import Arg, promoted
-from hardtack.export.dtypes import TORCH_DTYPE
-from hardtack.export.errors import Refusal
-from hardtack.export.table import Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.pointwise import Arg, promoted
+from hardtack.exporter.convert.table import Value, converts
+from hardtack.exporter.dtypes import TORCH_DTYPE
+from hardtack.exporter.errors import Refusal
 
 
 @converts("aten.add.Tensor", "aten.add.Scalar")

@@ -8,10 +8,10 @@ from torch.utils._sympy import functions as sf
 
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.errors import Refusal
-from hardtack.export.shapes import Sizes, sympy_of
-from hardtack.export.table import Number, Value
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.table import Number, Value
+from hardtack.exporter.errors import Refusal
+from hardtack.exporter.sizes.shapes import Sizes, sympy_of
 
 _UNARY = {"sqrt": "sqrt", "exp": "exp", "log": "log", "log2": "log2", "cos": "cos", "sin": "sin", "tanh": "tanh"}
 _BINARY = {

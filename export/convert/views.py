@@ -11,10 +11,10 @@ from typing import Any
 from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import Expr, as_expr, const, int_value
 from hardtack.codegen.ir.types import DType
-from hardtack.export.build import Builder
-from hardtack.export.dtypes import from_torch
-from hardtack.export.errors import Refusal
-from hardtack.export.table import Number, Result, Size, Value, converts
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.table import Number, Result, Size, Value, converts
+from hardtack.exporter.dtypes import from_torch
+from hardtack.exporter.errors import Refusal
 
 
 @converts(

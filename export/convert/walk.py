@@ -14,17 +14,17 @@ from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.graph import Graph, Input, TensorType
 from hardtack.codegen.noted import InternalError
 from hardtack.codegen.ops import UndefinedOp
-from hardtack.export.build import Builder
-from hardtack.export.convert_complex import COMPLEX, complex_result, convert_complex, has_complex
-from hardtack.export.convert_numbers import ITEMS, item, number_of, refuse_as_size
-from hardtack.export.dtypes import from_torch
-from hardtack.export.errors import ExportError, Refusal, Unsupported, UnsupportedOpError, ValueSize
-from hardtack.export.origin import origin_of, source_of
-from hardtack.export.registry import CONVERTERS, REFUSED
-from hardtack.export.shapes import Sizes
-from hardtack.export.strides import row_major
-from hardtack.export.symfloat import bool_scalar, float_scalar
-from hardtack.export.table import Value
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.complex import COMPLEX, complex_result, convert_complex, has_complex
+from hardtack.exporter.convert.numbers import ITEMS, item, number_of, refuse_as_size
+from hardtack.exporter.convert.registry import CONVERTERS, REFUSED
+from hardtack.exporter.convert.symfloat import bool_scalar, float_scalar
+from hardtack.exporter.convert.table import Value
+from hardtack.exporter.dtypes import from_torch
+from hardtack.exporter.errors import ExportError, Refusal, Unsupported, UnsupportedOpError, ValueSize
+from hardtack.exporter.origin import origin_of, source_of
+from hardtack.exporter.sizes.shapes import Sizes
+from hardtack.exporter.sizes.strides import row_major
 
 
 @dataclass
@@ -64,6 +64,50 @@ class Walk:
         if isinstance(x, slice):
             return slice(self.operand(x.start), self.operand(x.stop), self.operand(x.step))
         return x
+
+    def branch(self, module: GraphModule, operands: list[Value], name: str) -> Graph:
+        """The fx graph of a branch or loop body as a Graph whose inputs are `operands`' types."""
+        builder = Builder()
+        builder.examples = self.builder.examples
+        inner = Walk(builder, self.sizes, self.failures, module)
+        inputs: list[Input] = []
+        places = [n for n in module.graph.nodes if n.op == "placeholder"]
+        for place, operand in zip(places, operands, strict=True):
+            value = builder.declare(place.name, operand.type)
+            inputs.append(Input(value.name, row_major(operand.shape)))
+            inner.env[place] = value
+        inner.run(module.graph.nodes)
+        output = next(n for n in module.graph.nodes if n.op == "output")
+        if builder.made:
+            raise Refusal(f"a Fourier transform inside of {name}")
+        results = inner.operand(output.args[0])
+        values = list(results) if isinstance(results, list) else [results]
+        if not all(isinstance(v, Value) for v in values):
+            raise Refusal(f"{name} returns something that is no tensor")
+        return Graph(
+            name=name,
+            inputs=tuple(inputs),
+            outputs=tuple(v.name for v in values),
+            output_names=tuple(f"output_{i}" for i in range(len(values))),
+            constants=(),
+            states=(),
+            ops=tuple(builder.ops),
+            syms=(),
+            guards=tuple(builder.guards),
+            types=builder.types,
+        )
+
+    def inline(self, module: GraphModule, operands: list[Value]) -> list[Value]:
+        """The ops of an fx graph emitted here, with its placeholders standing for `operands`."""
+        inner = Walk(self.builder, self.sizes, self.failures, module)
+        places = [n for n in module.graph.nodes if n.op == "placeholder"]
+        inner.env.update(zip(places, operands, strict=True))
+        inner.run(module.graph.nodes)
+        results = inner.operand(next(n for n in module.graph.nodes if n.op == "output").args[0])
+        values = results if isinstance(results, list) else [results]
+        if not all(isinstance(v, Value) for v in values):
+            raise Refusal("the mapped function returns something that is no tensor")
+        return values
 
     def _node(self, node: Node) -> Any:
         value = node.meta.get("val")
@@ -296,49 +340,3 @@ def raise_failures(failures: list[Failure]) -> None:
     raise UnsupportedOpError(
         [Unsupported(op, reason, source_of(found[0].node), len(found)) for (op, reason), found in groups.items()]
     )
-
-
-def convert_branch(walk: Walk, module: GraphModule, operands: list[Value], name: str) -> Graph:
-    """The fx graph of a branch or loop body as a Graph whose inputs are `operands`' types."""
-    builder = Builder()
-    builder.examples = walk.builder.examples
-    inner = Walk(builder, walk.sizes, walk.failures, module)
-    inputs: list[Input] = []
-    places = [n for n in module.graph.nodes if n.op == "placeholder"]
-    for place, operand in zip(places, operands, strict=True):
-        value = builder.declare(place.name, operand.type)
-        inputs.append(Input(value.name, row_major(operand.shape)))
-        inner.env[place] = value
-    inner.run(module.graph.nodes)
-    output = next(n for n in module.graph.nodes if n.op == "output")
-    if builder.made:
-        raise Refusal(f"a Fourier transform inside of {name}")
-    results = inner.operand(output.args[0])
-    values = list(results) if isinstance(results, list) else [results]
-    if not all(isinstance(v, Value) for v in values):
-        raise Refusal(f"{name} returns something that is no tensor")
-    return Graph(
-        name=name,
-        inputs=tuple(inputs),
-        outputs=tuple(v.name for v in values),
-        output_names=tuple(f"output_{i}" for i in range(len(values))),
-        constants=(),
-        states=(),
-        ops=tuple(builder.ops),
-        syms=(),
-        guards=tuple(builder.guards),
-        types=builder.types,
-    )
-
-
-def inline(walk: Walk, module: GraphModule, operands: list[Value]) -> list[Value]:
-    """The ops of an fx graph emitted here, with its placeholders standing for `operands`."""
-    inner = Walk(walk.builder, walk.sizes, walk.failures, module)
-    places = [n for n in module.graph.nodes if n.op == "placeholder"]
-    inner.env.update(zip(places, operands, strict=True))
-    inner.run(module.graph.nodes)
-    results = inner.operand(next(n for n in module.graph.nodes if n.op == "output").args[0])
-    values = results if isinstance(results, list) else [results]
-    if not all(isinstance(v, Value) for v in values):
-        raise Refusal("the mapped function returns something that is no tensor")
-    return values

@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from hardtack.export.copies import copied
+from hardtack.exporter.decompose.copies import copied
 
 aten = torch.ops.aten
 _SUM, _MEAN, _MAX = range(3)

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
 
-from hardtack.export.bags import embedding_bag, with_even_bags
-from hardtack.export.dropouts import with_dropouts_as_views
-from hardtack.export.errors import CaptureError, MutationError
-from hardtack.export.grid_samples import grid_sample
-from hardtack.export.written_reshapes import with_written_reshapes
-from hardtack.export.written_windows import with_written_windows
+from hardtack.exporter.decompose.bags import embedding_bag, with_even_bags
+from hardtack.exporter.decompose.dropouts import with_dropouts_as_views
+from hardtack.exporter.decompose.grid_samples import grid_sample
+from hardtack.exporter.decompose.reshape_writes import with_written_reshapes
+from hardtack.exporter.decompose.window_writes import with_written_windows
+from hardtack.exporter.errors import CaptureError, MutationError
 
 WHOLE = (
     "aten.scaled_dot_product_attention.default",

@@ -9,8 +9,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from hardtack.export.aliases import written_operands
-from hardtack.export.copies import copied
+from hardtack.exporter.aliases import written_operands
+from hardtack.exporter.decompose.copies import copied
 
 aten = torch.ops.aten
 

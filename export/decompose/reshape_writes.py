@@ -14,10 +14,10 @@ import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from hardtack.export.aliases import aliased_operands, is_composite, written_views
-from hardtack.export.copies import copied
-from hardtack.export.eager_views import is_view, share_memory
-from hardtack.export.strides import example_size, is_dense
+from hardtack.exporter.aliases import aliased_operands, is_composite, written_views
+from hardtack.exporter.decompose.copies import copied
+from hardtack.exporter.eager_views import is_view, share_memory
+from hardtack.exporter.sizes.strides import example_size, is_dense
 
 aten = torch.ops.aten
 

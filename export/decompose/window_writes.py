@@ -15,9 +15,9 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from hardtack.export.copies import copied
-from hardtack.export.errors import MutationError
-from hardtack.export.origin import source_of
+from hardtack.exporter.decompose.copies import copied
+from hardtack.exporter.errors import MutationError
+from hardtack.exporter.origin import source_of
 
 aten = torch.ops.aten
 

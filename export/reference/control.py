@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
-from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph import Graph
-from hardtack.export.reference import Step, outputs, run
+from hardtack.exporter.reference.step import Step
 
 
-def run_control(step: Step, store: ConstantStore) -> tuple[torch.Tensor, ...]:
-    """Run a cond's chosen branch, or a while's body as long as its condition gives true."""
+def run_control(
+    step: Step, run: Callable[[Graph, Sequence[torch.Tensor]], list[torch.Tensor]]
+) -> tuple[torch.Tensor, ...]:
+    """Run a cond's chosen branch, or a while's body as long as its condition gives true.
+
+    run: gives the outputs of a graph inside of the op for its inputs, both in order.
+    """
 
     def call(name: str, args: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         graph = step.op.attr(name)
         assert isinstance(graph, Graph)
-        inputs = {i.name: a for i, a in zip(graph.inputs, args, strict=True)}
-        return tuple(outputs(graph, run(graph, store, inputs, sizes=step.sizes)))
+        return tuple(run(graph, args))
 
     if step.op.kind == "cond":
         return call("then" if bool(step.args[0]) else "orelse", step.args[1:])

@@ -5,59 +5,19 @@ The meaning of each kind is that of codegen.ir.graph's grammar; the functions he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from hardtack.codegen.ir.constants import ConstantStore
-from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.expr_walk import evaluate
-from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, TensorType
-from hardtack.export.constants import load_tensor
-from hardtack.export.dtypes import TORCH_DTYPE
-
-
-class ReferenceFailure(Exception):
-    """A graph cannot be run on the given inputs."""
-
-
-Env = Mapping[str, int]
-Run = Callable[["Step"], Any]
-
-
-class Step:
-    """One op at run time: operands as tensors, attributes with sizes put in, stated output shapes as ints."""
-
-    def __init__(self, op: Op, args: Sequence[Any], types: Sequence[TensorType], sizes: Env) -> None:
-        self.op, self.types, self.sizes = op, types, sizes
-        self.args: list[torch.Tensor] = [self._tensor(a) for a in args]
-
-    def _tensor(self, a: Any) -> torch.Tensor:
-        if isinstance(a, Lit):
-            return torch.tensor(a.value, dtype=TORCH_DTYPE[a.dtype])
-        if isinstance(a, Expr):
-            return torch.tensor(evaluate(a, self.sizes), dtype=torch.int64)
-        assert isinstance(a, torch.Tensor)
-        return a
-
-    def attr(self, name: str) -> Any:
-        return self.value(self.op.attr(name))
-
-    def value(self, v: Any) -> Any:
-        """An attribute with its Exprs evaluated."""
-        if isinstance(v, tuple):
-            return tuple(self.value(i) for i in v)
-        return evaluate(v, self.sizes) if isinstance(v, Expr) else v
-
-    @property
-    def shape(self) -> list[int]:
-        """The first output's shape."""
-        return [evaluate(s, self.sizes) for s in self.types[0].shape]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return TORCH_DTYPE[self.types[0].dtype]
+from hardtack.codegen.ir.graph import Graph, Op, Operand, TensorType
+from hardtack.exporter.constants import load_tensor
+from hardtack.exporter.dtypes import TORCH_DTYPE
+from hardtack.exporter.reference import nn  # noqa: F401  (adds its kinds to KERNELS)
+from hardtack.exporter.reference.control import run_control
+from hardtack.exporter.reference.ops import KERNELS
+from hardtack.exporter.reference.step import Env, ReferenceFailure, Step
 
 
 def bind_sizes(graph: Graph, inputs: Mapping[str, torch.Tensor]) -> dict[str, int]:
@@ -130,13 +90,14 @@ def run_op(
     store: ConstantStore | None = None,
 ) -> tuple[torch.Tensor, ...]:
     """The outputs of one op. args: a tensor for each value operand; literals and Exprs as they stand in the graph."""
-    import hardtack.export.reference_nn  # noqa: F401  (adds its kinds)
-    from hardtack.export.reference_control import run_control
-    from hardtack.export.reference_ops import KERNELS
-
     step = Step(op, args, types, sizes)
     if op.kind in ("cond", "while"):
-        return run_control(step, store or ConstantStore())
+
+        def nested(graph: Graph, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            inputs = {i.name: a for i, a in zip(graph.inputs, given, strict=True)}
+            return outputs(graph, run(graph, store or ConstantStore(), inputs, sizes=sizes))
+
+        return run_control(step, nested)
     found = KERNELS[op.kind](step)
     results = found if isinstance(found, tuple) else (found,)
     for result, t in zip(results, types, strict=True):

@@ -1,5 +1,5 @@
 """Convolution, attention, pooling, resizing and recurrence of the reference interpreter; adds to
-reference_ops.KERNELS.
+ops.KERNELS.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from hardtack.codegen.ir.graph_infer_nn import GATES
-from hardtack.export.reference import Step
-from hardtack.export.reference_ops import KERNELS
+from hardtack.exporter.reference.ops import KERNELS
+from hardtack.exporter.reference.step import Step
 
 _CONV = (F.conv1d, F.conv2d, F.conv3d)
 _TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)

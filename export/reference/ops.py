@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from hardtack.codegen.ops import SCALAR_OPS
-from hardtack.export.reference import ReferenceFailure, Step
+from hardtack.exporter.reference.step import ReferenceFailure, Step
 
 _SCALAR: dict[str, Callable[..., torch.Tensor]] = {
     "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),

@@ -13,9 +13,9 @@ import torch
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, make_attrs
-from hardtack.export.constants import load_tensor
-from hardtack.export.dtypes import TORCH_DTYPE
-from hardtack.export.editing import Edit, Facts
+from hardtack.exporter.constants import load_tensor
+from hardtack.exporter.dtypes import TORCH_DTYPE
+from hardtack.exporter.rewrite.edit import Edit, Facts
 
 Shape = tuple[Expr, ...]
 

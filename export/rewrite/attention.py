@@ -11,8 +11,8 @@ from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr import const, int_value, product
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, make_attrs
 from hardtack.codegen.ir.types import DType
-from hardtack.export.constants import load_tensor
-from hardtack.export.editing import Edit, Facts
+from hardtack.exporter.constants import load_tensor
+from hardtack.exporter.rewrite.edit import Edit, Facts
 
 _VANISHING = -1e9
 

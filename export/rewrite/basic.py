@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hardtack.codegen.ir.graph import Graph, Op, make_attrs
 from hardtack.codegen.ir.graph_infer import same_numel
-from hardtack.export.editing import Edit
+from hardtack.exporter.rewrite.edit import Edit
 
 
 def remove_dead(graph: Graph) -> Graph:

@@ -14,8 +14,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from hardtack.export.shapes import Sizes, sympy_of
-from hardtack.export.small_sizes import NO_NUMBER
+from hardtack.exporter.sizes.shapes import NO_NUMBER, Sizes, sympy_of
 
 aten = torch.ops.aten
 _VIEWS = (

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from hardtack.codegen.ir.expr import Sym
 from hardtack.codegen.ir.expr_walk import evaluate, free_syms
 from hardtack.codegen.ir.graph import Guard, SymBinding
-from hardtack.export.errors import RangeError, SourceLine
+from hardtack.exporter.errors import RangeError, SourceLine
 
 _SAMPLES = (
     0,

@@ -18,10 +18,10 @@ from torch.utils._sympy import functions as sf
 from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import Expr, Sym, int_value
 from hardtack.codegen.ir.graph import Guard
-from hardtack.export.errors import Refusal, ValueSize
-from hardtack.export.factors import MOST, scaling
-from hardtack.export.float_folds import MAX_DENOMINATOR, is_short, within
-from hardtack.export.size_text import size_text
+from hardtack.exporter.errors import Refusal, ValueSize
+from hardtack.exporter.sizes.factors import MOST, scaling
+from hardtack.exporter.sizes.float_folds import MAX_DENOMINATOR, is_short, within
+from hardtack.exporter.sizes.text import size_text
 
 _RELATIONS: dict[type, str] = {
     sympy.Eq: "eq",
@@ -36,6 +36,10 @@ VALUE_SIZE = (
     "a size depends on values of tensors, and memory is placed before they are known: make it an int input, or keep "
     "the whole length and mask it, as in torch.where(torch.arange(x.shape[0]) < n, ...)"
 )
+NO_NUMBER = (KeyError, TypeError, ValueError, ArithmeticError, AssertionError)
+"""What sympy and torch's functions raise where an expression is no number: for the value of a tensor, a size by which
+something is divided that is 0, a power of a negative one.
+"""
 
 
 _Fraction = tuple[Expr, Expr, bool]

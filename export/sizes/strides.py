@@ -9,7 +9,7 @@ import torch
 from torch.utils._sympy.functions import Max
 
 from hardtack.codegen.ir.expr import Expr, const
-from hardtack.export.shapes import sympy_of
+from hardtack.exporter.sizes.shapes import sympy_of
 
 
 def row_major(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:

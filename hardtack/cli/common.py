@@ -34,8 +34,8 @@ def known_errors() -> tuple[type[Exception], ...]:
     """Errors that say all there is to say: shown without a traceback, exit status 1."""
     errors: list[type[Exception]] = [LoadError, OutputError, ReplaceError, KeyFileError]
     errors += [InputError, RunError, HardtackError]
-    if "hardtack.export.errors" in sys.modules:
-        errors.append(sys.modules["hardtack.export.errors"].ExportError)
+    if "hardtack.exporter.errors" in sys.modules:
+        errors.append(sys.modules["hardtack.exporter.errors"].ExportError)
     known = (
         ("backends.cpp.toolchain", "ToolchainError"),
         ("backends.cpp.compiler", "CompilerError"),

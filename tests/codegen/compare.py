@@ -15,7 +15,7 @@ from hardtack.codegen.backend import Backend
 from hardtack.codegen.backends.cpp.backend import CppBackend
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
-from hardtack.export import Exported, to_graphs
+from hardtack.exporter import Exported, to_graphs
 from tests.codegen.runner import Runner
 
 Tensors = Sequence[torch.Tensor]
@@ -67,7 +67,7 @@ class Compiled:
 
     def __call__(self, *args: torch.Tensor) -> list[torch.Tensor]:
         """The outputs for these inputs; states keep their content."""
-        from hardtack.export.dtypes import TORCH_DTYPE
+        from hardtack.exporter.dtypes import TORCH_DTYPE
 
         found = self.runner(*(to_numpy(a) for a in args))
         dtypes = [TORCH_DTYPE[self.graph.types[o].dtype] for o in self.graph.outputs]

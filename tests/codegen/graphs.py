@@ -12,7 +12,7 @@ from hardtack.codegen.backend import Backend
 from hardtack.codegen.backends.cpp.backend import CppBackend
 from hardtack.codegen.backends.triton.backend import TritonBackend
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
-from hardtack.export import to_graphs
+from hardtack.exporter import to_graphs
 
 
 class Softmax(nn.Module):

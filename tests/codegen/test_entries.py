@@ -217,7 +217,7 @@ _BUILD = """
 import hashlib, torch
 from torch import nn
 from torch.export import Dim
-from hardtack.export import to_graphs
+from hardtack.exporter import to_graphs
 from hardtack.codegen.backends.cpp.backend import CppBackend
 from hardtack.codegen.ir.plan import to_json
 from hardtack.codegen.pipeline import compile_entry

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-import hardtack.export.reference_nn  # noqa: F401  # adds its kinds to KERNELS
+import hardtack.exporter.reference.nn  # noqa: F401  # adds its kinds to KERNELS
 from hardtack.codegen.ir import graph
 from hardtack.codegen.ir.graph import Graph, Op
 from hardtack.codegen.ir.graph_ops import GRAPH_OPS, Elements, View, facts
 from hardtack.codegen.lower import RULES
 from hardtack.codegen.lower.views import INDEX_MAPS
 from hardtack.codegen.ops import SCALAR_OPS
-from hardtack.export import to_graphs
-from hardtack.export.reference import run_op
-from hardtack.export.reference_ops import KERNELS
+from hardtack.exporter import to_graphs
+from hardtack.exporter.reference.interpreter import run_op
+from hardtack.exporter.reference.ops import KERNELS
 from tests.codegen.compare import Table
 from tests.codegen.tables import suites_by_name
 

@@ -30,7 +30,7 @@ from hardtack.codegen.ir.schedule_verify import verify_kernel
 from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import lower_graph
 from hardtack.codegen.tile import tile
-from hardtack.export import to_graphs
+from hardtack.exporter import to_graphs
 
 Point = Mapping[str, int]
 

@@ -10,8 +10,8 @@ import torch.utils._pytree as pytree
 from torch import nn
 
 from hardtack.codegen.ir.graph import Graph
-from hardtack.export import EntryGraph, Exported, to_graphs
-from hardtack.export.reference import outputs, run
+from hardtack.exporter import EntryGraph, Exported, to_graphs
+from hardtack.exporter.reference.interpreter import outputs, run
 
 
 class Called(nn.Module):

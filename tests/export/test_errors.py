@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from hardtack.export import (
+from hardtack.exporter import (
     CaptureError,
     ExportError,
     InputSpecError,
@@ -19,9 +19,9 @@ from hardtack.export import (
     RangeError,
     TrainingModeError,
     UnsupportedOpError,
-    shapes,
     to_graphs,
 )
+from hardtack.exporter.sizes import shapes
 from tests.export.checks import entry
 
 ANY = Dim.DYNAMIC

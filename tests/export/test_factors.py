@@ -16,8 +16,8 @@ from torch.export import Dim
 from hardtack.api import stage_texts
 from hardtack.codegen.ir.expr import sym
 from hardtack.codegen.ir.expr_walk import evaluate
-from hardtack.export import RangeError, UnsupportedOpError, to_graphs
-from hardtack.export.factors import MOST, scaling
+from hardtack.exporter import RangeError, UnsupportedOpError, to_graphs
+from hardtack.exporter.sizes.factors import MOST, scaling
 from tests.export.checks import check, entry
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.export import Dim
 
-from hardtack.export import to_graphs
+from hardtack.exporter import to_graphs
 from tests.export.checks import assert_same, ours
 
 MODES = ("bilinear", "nearest", "bicubic")

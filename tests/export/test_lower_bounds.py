@@ -12,7 +12,7 @@ import hardtack
 from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr_walk import evaluate
 from hardtack.codegen.ir.graph import Guard, SymBinding
-from hardtack.export.lower_bounds import raised
+from hardtack.exporter.sizes.lower_bounds import raised
 
 N = ex.sym("n")
 M = ex.sym("m", 2, 9)

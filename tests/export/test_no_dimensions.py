@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hardtack.export import to_graphs
+from hardtack.exporter import to_graphs
 from tests.export.checks import ours
 
 ALONG = """sum prod mean amax amin std var std_mean var_mean softmax log_softmax logsumexp cumsum cumprod cummax cummin

@@ -15,8 +15,8 @@ from torch.export import Dim
 from hardtack.codegen.ir.equalities import equality
 from hardtack.codegen.ir.expr import const, floordiv, minimum, sym
 from hardtack.codegen.ir.graph import Guard
-from hardtack.export import to_graphs
-from hardtack.export.reference import ReferenceFailure
+from hardtack.exporter import to_graphs
+from hardtack.exporter.reference.step import ReferenceFailure
 from tests.export.checks import assert_same, eager, ours
 
 WEIGHT = torch.randn(64, 3)

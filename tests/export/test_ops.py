@@ -16,32 +16,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from hardtack.codegen.ir.expr import int_value
-from hardtack.export import CaptureError, UnsupportedOpError, to_graphs
-from tests.export import rows_nn, rows_pointwise, rows_tensors
+from hardtack.exporter import CaptureError, UnsupportedOpError, to_graphs
 from tests.export.checks import check, eager, entry, ours
 from tests.export.op_inputs import Row, randn
-
-ROWS: list[Row] = [*rows_pointwise.ROWS, *rows_tensors.ROWS, *rows_nn.ROWS]
-
-
-GROUP = 12
-GROUPS = [ROWS[i : i + GROUP] for i in range(0, len(ROWS), GROUP)]
-
-
-class RowsModule(nn.Module):
-    """Several rows as one module, which is exported once: the inputs of all rows in a line."""
-
-    def __init__(self, rows: list[Row]) -> None:
-        super().__init__()
-        self.rows = rows
-        self.eval()
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        rest = list(tensors)
-        found: dict[str, Any] = {}
-        for name, function, inputs in self.rows:
-            found[name] = function(*(rest.pop(0) for _ in inputs))
-        return found
+from tests.export.rows import GROUPS, RowsModule
 
 
 @pytest.mark.parametrize("rows", GROUPS, ids=[f"{g[0][0]}-{g[-1][0]}" for g in GROUPS])
@@ -210,7 +188,7 @@ def test_projections_take_a_fixed_number_of_steps() -> None:
 
 def test_cells_as_modules_on_a_gpu_are_traced() -> None:
     """There torch makes one op of a cell's pointwise part."""
-    from hardtack.export.decompose import table
+    from hardtack.exporter.decompose.decompositions import table
 
     x, h, c = randn(3, 5), randn(3, 4, seed=1), randn(3, 4, seed=2)
     for op, gates in ((torch.ops.aten._thnn_fused_lstm_cell, 4), (torch.ops.aten._thnn_fused_gru_cell, 3)):

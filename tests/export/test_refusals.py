@@ -13,7 +13,7 @@ from torch import nn
 from torch.ao.quantization import quantize_dynamic
 from transformers import DynamicCache
 
-from hardtack.export import (
+from hardtack.exporter import (
     CaptureError,
     ExportError,
     InputSpecError,
@@ -22,7 +22,7 @@ from hardtack.export import (
     UnsupportedOpError,
     to_graphs,
 )
-from hardtack.export.torch_errors import translated
+from hardtack.exporter.capture.torch_errors import translated
 from tests.export.checks import check
 
 X = torch.randn(8, 8)

@@ -13,7 +13,8 @@ from torch.export import Dim
 
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.graph_verify import GraphError, verify_graph
-from hardtack.export import rewrite, to_graphs
+from hardtack.exporter import to_graphs
+from hardtack.exporter.rewrite import rules
 from tests.export.checks import check, entry, kinds, ours
 
 ANY = Dim.DYNAMIC
@@ -281,14 +282,14 @@ def test_a_graph_is_verified_after_each_rule_that_changes_it(monkeypatch: pytest
         seen.append(graph)
         return verify_graph(graph)
 
-    monkeypatch.setattr(rewrite, "verify_graph", noted)
-    assert rewrite.simplify(graph, exported.store) == graph
+    monkeypatch.setattr(rules, "verify_graph", noted)
+    assert rules.simplify(graph, exported.store) == graph
     assert not seen
     (first, *others) = graph.ops
     for changed in (replace(graph, ops=(replace(first), *others)), replace(graph, output_names=("other",))):
-        rule = rewrite.Rule("changes", lambda graph, store, changed=changed: changed)  # type: ignore[misc]
-        rewrite.simplify(graph, exported.store, [rule])
+        rule = rules.Rule("changes", lambda graph, store, changed=changed: changed)  # type: ignore[misc]
+        rules.simplify(graph, exported.store, [rule])
         assert seen.pop() is changed
-    broken = rewrite.Rule("breaks", lambda graph, store: replace(graph, ops=()))
+    broken = rules.Rule("breaks", lambda graph, store: replace(graph, ops=()))
     with pytest.raises(GraphError):
-        rewrite.simplify(graph, exported.store, [broken])
+        rules.simplify(graph, exported.store, [broken])

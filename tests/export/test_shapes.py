@@ -15,10 +15,10 @@ from torch.utils._sympy import functions as sf
 from hardtack.codegen.ir.expr import const, sym
 from hardtack.codegen.ir.expr_walk import evaluate
 from hardtack.codegen.ir.graph import Guard
-from hardtack.export.conditions import without_implied
-from hardtack.export.errors import Refusal
-from hardtack.export.ranges import samples
-from hardtack.export.shapes import Sizes, make_guards
+from hardtack.exporter.capture.conditions import without_implied
+from hardtack.exporter.errors import Refusal
+from hardtack.exporter.sizes.ranges import samples
+from hardtack.exporter.sizes.shapes import Sizes, make_guards
 
 S, T = (sympy.Symbol(n, integer=True, positive=True) for n in ("s", "t"))
 

@@ -14,7 +14,7 @@ from torch.export.dynamic_shapes import _DimHint
 
 from hardtack.codegen.ir.expr_walk import evaluate
 from hardtack.codegen.ir.graph import Graph
-from hardtack.export import RangeError, to_graphs
+from hardtack.exporter import RangeError, to_graphs
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "the last row": lambda x: x[-1],

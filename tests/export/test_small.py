@@ -18,9 +18,9 @@ from torch.export import Dim
 from hardtack.codegen.ir.expr import sym
 from hardtack.codegen.ir.graph import Origin, TensorType
 from hardtack.codegen.ir.types import DType
-from hardtack.export import RangeError, to_graphs
-from hardtack.export.build import Builder
-from hardtack.export.reference import ReferenceFailure
+from hardtack.exporter import RangeError, to_graphs
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.reference.step import ReferenceFailure
 from tests.export.checks import Called, assert_same, check, eager, entry, ours
 from tests.support.torch_versions import refused_before
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from hardtack.export import UnsupportedOpError, to_graphs
-from hardtack.export.reference import ReferenceFailure
+from hardtack.exporter import UnsupportedOpError, to_graphs
+from hardtack.exporter.reference.step import ReferenceFailure
 from tests.export.checks import assert_same, eager, ours
 
 ROWS = ({0: Dim.DYNAMIC},)

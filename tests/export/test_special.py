@@ -8,7 +8,8 @@ import mpmath
 import pytest
 import torch
 
-from hardtack.export import UnsupportedOpError, convert_special, to_graphs
+from hardtack.exporter import UnsupportedOpError, to_graphs
+from hardtack.exporter.convert import special
 from tests.export.checks import check, ours
 
 mpmath.mp.dps = 40
@@ -80,8 +81,8 @@ def test_the_coefficients(order: int) -> None:
         return mpmath.exp(-x) * mpmath.besseli(order, x) * mpmath.sqrt(x)
 
     tables = (
-        (convert_special._I0_SMALL, convert_special._I0_LARGE),
-        (convert_special._I1_SMALL, convert_special._I1_LARGE),
+        (special._I0_SMALL, special._I0_LARGE),
+        (special._I1_SMALL, special._I1_LARGE),
     )[order]
     for function, table in zip((small, large), tables, strict=True):
         angles = [mpmath.pi * (k + mpmath.mpf(1) / 2) / 80 for k in range(80)]

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch.export import Dim
 
-from hardtack.export import CaptureError, to_graphs
-from hardtack.export.reference import ReferenceFailure
+from hardtack.exporter import CaptureError, to_graphs
+from hardtack.exporter.reference.step import ReferenceFailure
 from tests.export.checks import check, ours
 
 
@@ -163,7 +163,7 @@ def test_torch_forgets_how_an_export_asked_for_layouts() -> None:
     """Its bytecode analysis remembers the methods of tensors for as long as a process lives."""
     program = """
 import torch
-from hardtack.export import to_graphs
+from hardtack.exporter import to_graphs
 to_graphs(lambda x: x * 2 if x.is_contiguous() else x, (torch.randn(3, 4),))
 from torch._dynamo.variables.tensor import all_tensor_attrs
 assert all_tensor_attrs["is_contiguous"] is torch._C.TensorBase.is_contiguous, all_tensor_attrs["is_contiguous"]

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.export import Dim
 
-from hardtack.export import RangeError, to_graphs
+from hardtack.exporter import RangeError, to_graphs
 from tests.export.checks import assert_same, check, entry, ours
 
 PARTS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import hardtack.export.table as table
-from hardtack.export.table import CONVERTERS, converts
+import hardtack.exporter.convert.table as table
+from hardtack.exporter.convert.table import CONVERTERS, converts
 
 EXPORT = Path(__file__).resolve().parents[2] / "export"
 
@@ -29,7 +29,9 @@ def test_one_function_is_told_which_of_its_ops_it_serves(monkeypatch: pytest.Mon
     assert limit(None, "x", kind="any") == "any(x)"
 
 
-@pytest.mark.parametrize("path", sorted(EXPORT.glob("*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", sorted(EXPORT.rglob("*.py")), ids=lambda p: p.relative_to(EXPORT).with_suffix("").as_posix()
+)
 def test_provenance_decides_nothing(path: Path) -> None:
     """Where an op comes from is text for people: a converter that reads it would do something else when another calls
     it.

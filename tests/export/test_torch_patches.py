@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
-from hardtack.export import torch_patches
-from hardtack.export.conditions import shape_env
-from hardtack.export.torch_patches.dense_operands import dense_operands
-from hardtack.export.torch_patches.patch import SUPPORTED, Patch
+from hardtack.exporter.capture import torch_patches
+from hardtack.exporter.capture.conditions import shape_env
+from hardtack.exporter.capture.torch_patches.dense_operands import dense_operands
+from hardtack.exporter.capture.torch_patches.patch import SUPPORTED, Patch
 from tests.export.checks import Called
 from tests.support.torch_versions import TORCH
 

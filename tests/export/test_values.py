@@ -12,9 +12,9 @@ from torch import nn
 from torch.export import Dim
 
 from hardtack.codegen.ir.types import DType
-from hardtack.export import CaptureError, ExportError, InputSpecError, InternalError, UnsupportedOpError, to_graphs
-from hardtack.export.reference import ReferenceFailure
-from hardtack.export.registry import CONVERTERS
+from hardtack.exporter import CaptureError, ExportError, InputSpecError, InternalError, UnsupportedOpError, to_graphs
+from hardtack.exporter.convert.registry import CONVERTERS
+from hardtack.exporter.reference.step import ReferenceFailure
 from tests.export.checks import check, ours
 from tests.support.torch_versions import refused_before
 

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from hardtack.export import CaptureError, ExportError, MutationError, UnsupportedOpError, to_graphs
-from hardtack.export.reference import ReferenceFailure, outputs, run
+from hardtack.exporter import CaptureError, ExportError, MutationError, UnsupportedOpError, to_graphs
+from hardtack.exporter.reference.interpreter import outputs, run
+from hardtack.exporter.reference.step import ReferenceFailure
 from tests.export.checks import assert_same, check, eager, entry, feed, kinds, ours
 from tests.support.torch_versions import refused_before
 

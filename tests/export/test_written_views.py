@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.export import Dim
 
-from hardtack.export import to_graphs
-from hardtack.export.reference import ReferenceFailure
+from hardtack.exporter import to_graphs
+from hardtack.exporter.reference.step import ReferenceFailure
 from tests.export.checks import assert_same, eager, ours
 
 Pair = tuple[torch.Tensor, torch.Tensor]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from hardtack.export import to_graphs
-from hardtack.export.reference import outputs, run
+from hardtack.exporter import to_graphs
+from hardtack.exporter.reference.interpreter import outputs, run
 from tests.export.checks import assert_same, eager, entry, feed
 from tests.models import media, trained_vision, zoo
 

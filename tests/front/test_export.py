@@ -138,16 +138,15 @@ def test_place_is_refused_before_the_model_is_looked_at(tmp_path: Path) -> None:
 def test_errors_are_the_exporters(tmp_path: Path) -> None:
     with pytest.raises(hardtack.ExportError):
         hardtack.export(Small().train(), ARGS, SHIFT, path=tmp_path / "m.pkg", targets=TARGETS)
-    from hardtack.export.errors import TrainingModeError
+    from hardtack.exporter.errors import TrainingModeError
 
     assert hardtack.TrainingModeError is TrainingModeError
 
 
-def test_package_is_callable_whoever_imports_it_first() -> None:
-    import hardtack.export.errors as errors
+def test_the_name_is_the_functions() -> None:
+    from hardtack.api import export
 
-    assert callable(hardtack.export)
-    assert hardtack.export.errors is errors
+    assert hardtack.export is export
 
 
 def test_options_are_checked() -> None:

@@ -54,7 +54,7 @@ def test_what_is_in_it(wheel: Path) -> None:
         names = archive.namelist()
     for wanted in (
         "hardtack/__init__.py",
-        "hardtack/export/__init__.py",
+        "hardtack/exporter/__init__.py",
         "hardtack/codegen/package/bundle.py",
         "hardtack/codegen/templates/cpp/simd.h",
         "hardtack/codegen/templates/cpp/support.cpp",

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import hardtack
-from hardtack.export import to_graphs
+from hardtack.exporter import to_graphs
 from hardtack.options import Options
 from tests.fuzz.judge import Call, Oracle
 from tests.fuzz.outcome import Outcome, is_refusal, told

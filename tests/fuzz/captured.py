@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from hardtack.export import Exported, to_graphs
-from hardtack.export.reference import ReferenceFailure, outputs, run
+from hardtack.exporter import Exported, to_graphs
+from hardtack.exporter.reference.interpreter import outputs, run
+from hardtack.exporter.reference.step import ReferenceFailure
 from tests.fuzz.program import Program, build
 from tests.fuzz.ways import Failed, Plan, Report, first_calls, guarded, judge, oracle, sized_calls
 

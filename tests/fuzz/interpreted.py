@@ -6,7 +6,7 @@ import tests.triton.interpreter  # noqa: F401  # isort: skip  # first: it choose
 from collections.abc import Sequence
 
 from hardtack.codegen.backends.triton.backend import TritonBackend
-from hardtack.export.reference import ReferenceFailure
+from hardtack.exporter.reference.step import ReferenceFailure
 from tests.fuzz.direct import compile_program
 from tests.fuzz.program import Program
 from tests.fuzz.ways import Failed, Report, first_calls, guarded, judge, oracle, sized_calls

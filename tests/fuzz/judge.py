@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hardtack.export.strides import contract_order, is_dense, laid_out, otherwise_strided
+from hardtack.exporter.sizes.strides import contract_order, is_dense, laid_out, otherwise_strided
 from tests.fuzz.disturb import ULP, Disturbed
 from tests.fuzz.once import Determined
 from tests.fuzz.program import Program, behind, build, widened

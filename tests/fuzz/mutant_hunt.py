@@ -19,11 +19,8 @@ from pathlib import Path
 from typing import TextIO
 
 import hardtack._native
-from tests.fuzz.mutants import MUTANTS, ROOT, Mutant, changed
+from tests.fuzz.mutants import MUTANTS, ROOMS, ROOT, Mutant, changed
 from tests.fuzz.sieve import DIFFERENT, sieve
-
-ROOMS = {"hardtack": "hardtack", "export": "hardtack/export", "codegen": "hardtack/codegen"}
-"""Folder in the project -> where a package of them has it."""
 
 FOUND = ("wrong", "changes", "internal", "crash")
 """Kinds of failure that count: a hang may be a busy machine."""

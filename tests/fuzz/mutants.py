@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+ROOMS = {"hardtack": "hardtack", "export": "hardtack/exporter", "codegen": "hardtack/codegen"}
+"""Folder in the project -> where a package of them has it."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "scale along any dimension",
         "a scale is folded into a product along whatever dimension it varies",
         "graph",
-        "export/rewrite_affine.py",
+        "export/rewrite/affine.py",
         (
             (
                 "return len(shape) <= rank and all(int_value(s) == 1 for i, s in enumerate(padded) if i != dim)",
@@ -172,49 +174,49 @@ MUTANTS: tuple[Mutant, ...] = (
         "scale that one channel is broadcast to",
         "a product of one channel times a vector takes one number of it into its weights",
         "graph",
-        "export/rewrite_affine.py",
+        "export/rewrite/affine.py",
         (("if facts.shape(op.outputs[0]) != facts.shape(target.outputs[0]):", "if False:"),),
     ),
     Mutant(
         "permutations the wrong way",
         "two permutations are merged in the wrong order",
         "graph",
-        "export/rewrite_basic.py",
+        "export/rewrite/basic.py",
         (("make_attrs(dims=[inner[d] for d in outer])", "make_attrs(dims=[outer[d] for d in inner])"),),
     ),
     Mutant(
         "equal but for attributes",
         "ops on equal operands are taken for equal whatever their attributes",
         "graph",
-        "export/rewrite_basic.py",
+        "export/rewrite/basic.py",
         (("tuple(map(repr, inputs)), repr(op.attrs), tuple", "tuple(map(repr, inputs)), tuple"),),
     ),
     Mutant(
         "padding of any value",
         "what is padded with other numbers than zero becomes a convolution's padding",
         "graph",
-        "export/rewrite_affine.py",
+        "export/rewrite/affine.py",
         (("isinstance(value, Lit) and value.value == 0", "isinstance(value, Lit)"),),
     ),
     Mutant(
         "numbers rounded to half first",
         "a number beside a half tensor is rounded before it multiplies",
         "graph",
-        "export/convert_pointwise.py",
+        "export/convert/pointwise.py",
         (("if not dtype.is_half or all(_of_half(a, dtype) for a in (x, y)):", "if True:"),),
     ),
     Mutant(
         "sizes that are subtracted",
         "a condition on sizes that are subtracted is taken for torch's bookkeeping about small ones",
         "graph",
-        "export/shapes.py",
+        "export/sizes/shapes.py",
         (("    a, b = _without_differences(a, b)\n", ""),),
     ),
     Mutant(
         "views of other strides",
         "flatten is a view or a copy by the strides of the functional program",
         "graph",
-        "export/decompose.py",
+        "export/decompose/decompositions.py",
         (("    settled = with_written_reshapes(traced)\n", "    settled = traced\n"),),
         captures=True,
     ),
@@ -222,21 +224,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "products rounded before their sum",
         "bilinear rounds the products that it adds up",
         "graph",
-        "export/convert_linalg.py",
+        "export/convert/linalg.py",
         (("        parts.append(b.wide(t))\n", "        parts.append(t)\n"),),
     ),
     Mutant(
         "sums of bilinear rounded once",
         "bilinear keeps the sums over its first operand as they are",
         "graph",
-        "export/convert_linalg.py",
+        "export/convert/linalg.py",
         (("    left = b.wide(b.to(left, i1.dtype))\n", ""),),
     ),
     Mutant(
         "complex halves rounded early",
         "complex numbers of half types are multiplied in half types",
         "graph",
-        "export/convert_complex.py",
+        "export/convert/complex.py",
         (("(b.wide(t) if isinstance(t, Value) else t for t in (a, p, c, q))", "(a, p, c, q)"),),
     ),
     Mutant(
@@ -267,7 +269,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "one small size at a time",
         "a view that two sizes of 1 make is not tried",
         "graph",
-        "export/small_views.py",
+        "export/capture/small/views.py",
         (("range(1, _AT_ONCE + 1)", "range(1, 2)"),),
         captures=True,
     ),
@@ -275,7 +277,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "layouts as traced",
         "a view is one, or a copy, by the strides that torch.export traced",
         "graph",
-        "export/eager_layouts.py",
+        "export/capture/eager_layouts.py",
         (("    if not traced:\n", "    if True:\n"),),
         captures=True,
     ),
@@ -283,7 +285,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "scatters into windows",
         "diagonal_scatter of windows that overlap replaces single elements",
         "graph",
-        "export/expanded_writes.py",
+        "export/capture/expanded_writes.py",
         (("return not _is_expanded(x) and _overlaps(x)", "return False"),),
         captures=True,
     ),
@@ -291,7 +293,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "questions at a prompt",
         "conditions of a model without a file are torch's own",
         "graph",
-        "export/torch_patches/guard_lines.py",
+        "export/capture/torch_patches/guard_lines.py",
         (("not file.startswith((_TORCH, *GENERATED))", 'not file.startswith((_TORCH, "<"))'),),
         captures=True,
     ),
@@ -299,7 +301,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "slices that begin before the start",
         "a slice that begins before the start is as long as others",
         "graph",
-        "export/convert_views.py",
+        "export/convert/views.py",
         (
             ("else _SliceBound(at, limited, None)", "else _SliceBound(limited, limited, None)"),
             ('    b.require("eq", count, length, f"{b.origin.op} has the size that torch traced")\n', ""),
@@ -309,7 +311,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "power of one number",
         "the norm of one number is the root of its power",
         "graph",
-        "export/convert_reductions.py",
+        "export/convert/reductions.py",
         (("    if p not in (0.0, 1.0, math.inf, -math.inf):\n", "    if False:\n"),),
     ),
     Mutant(
@@ -335,7 +337,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "small sizes laid out otherwise",
         "small sizes are tried in row-major order, whatever the layout of the example",
         "graph",
-        "export/small_runs.py",
+        "export/capture/small/runs.py",
         (("order = contract_order(leaf)\n", "order = tuple(range(leaf.dim()))\n"),),
         captures=True,
         sweep="writes",
@@ -353,7 +355,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "sizes fixed by a condition as literals",
         "a size that a condition fixes for the example is taken for a number of the model",
         "graph",
-        "export/literal_sizes.py",
+        "export/sizes/literals.py",
         ((" and not expression.is_number and _stays(made, given):", " and not expression.is_number:"),),
         captures=True,
         sweep="writes",
@@ -362,7 +364,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "transposed examples",
         "a model that asks for strides is not tried with those of the example",
         "graph",
-        "export/capture.py",
+        "export/capture/capture.py",
         (("if laid_out is not None and differs_as_laid_out(found.ep, module, laid_out):", "if False:"),),
         captures=True,
         sweep="strides",
@@ -371,7 +373,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "one of two layouts",
         "a tensor that is row-major and channels_last at once is tried with the strides of one of them",
         "graph",
-        "export/small_runs.py",
+        "export/capture/small/runs.py",
         (("if others else inputs", "if False else inputs"),),
         captures=True,
         sweep="writes",
@@ -380,7 +382,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "moved dimensions as reshapes",
         "a permuted tensor without elements is asked whether a moved dimension is a reshape",
         "graph",
-        "export/written_reshapes.py",
+        "export/decompose/reshape_writes.py",
         (('        torch.empty_strided(sizes, strides, device="meta").view(wanted)  # type: ignore[arg-type]\n', ""),),
         captures=True,
         sweep="writes",
@@ -389,7 +391,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "one number first as it is",
         "a number of another type before a half tensor is not rounded to the half type",
         "graph",
-        "export/convert_pointwise.py",
+        "export/convert/pointwise.py",
         (("    if isinstance(x, Value) and dtype.is_half:\n", "    if False:\n"),),
         sweep="dtypes",
     ),
@@ -397,7 +399,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the angle of minus zero",
         "the angle of a real number is that of a complex one, which is pi for -0",
         "graph",
-        "export/convert_powers.py",
+        "export/convert/powers.py",
         (
             (
                 'angle = b.where(b.pw("lt", x, 0), math.pi, 0.0, dtype)',
@@ -410,7 +412,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "division by one number rounded twice",
         "a quotient of half types by one number is rounded before its fraction is cut",
         "graph",
-        "export/convert_pointwise.py",
+        "export/convert/pointwise.py",
         (("if result.is_half and _is_one(y):", "if False:"),),
         sweep="dtypes",
     ),
@@ -418,7 +420,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "ldexp as a product",
         "ldexp of floats and integers is a product with a power in float32",
         "graph",
-        "export/decompose.py",
+        "export/decompose/decompositions.py",
         (
             (
                 "    if x.is_floating_point() and not exponent.is_floating_point() and exponent.dtype",
@@ -432,7 +434,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "questions about strides unheard",
         "a model that asks for strides is not run with others that callers may give",
         "graph",
-        "export/capture.py",
+        "export/capture/capture.py",
         (("    if differs_by_strides(found.ep, module, prepared):", "    if False:"),),
         captures=True,
         sweep="writes",
@@ -441,7 +443,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "recurrences row-major",
         "with batch_first the result of a recurrence is traced as row-major, and is transposed in eager",
         "graph",
-        "export/torch_patches/whole_shapes.py",
+        "export/capture/torch_patches/whole_shapes.py",
         (
             (
                 "return found.transpose(0, 1) if batch_first",
@@ -454,7 +456,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "strides asked as traced",
         "what a model asks of strides is answered by those that torch traced",
         "graph",
-        "export/capture.py",
+        "export/capture/capture.py",
         (("    if other is not None and (_reads", "    if False and (_reads"),),
         captures=True,
         sweep="strides",
@@ -463,7 +465,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "states untried",
         "what a size does to states is not compared",
         "graph",
-        "export/small_runs.py",
+        "export/capture/small/runs.py",
         (("        for name in {**found.states, **want.states}:\n", "        for name in ():\n"),),
         captures=True,
         sweep="sizes",
@@ -472,7 +474,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "noise of one sign",
         "small sizes are tried with a few numbers near zero",
         "graph",
-        "export/small_runs.py",
+        "export/capture/small/runs.py",
         (("        for factor in _NOISE:\n", "        for factor in _NOISE[:1]:\n"),),
         captures=True,
         sweep="writes",
@@ -481,7 +483,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "any factor in weights",
         "a factor of zero, or one that weights cannot take, is folded into them",
         "graph",
-        "export/rewrite_affine.py",
+        "export/rewrite/affine.py",
         (("target, scale) if plain else None", "target, scale)"),),
         captures=True,
     ),
@@ -507,5 +509,5 @@ def module_of(mutant: Mutant) -> str | None:
     """The Python module that the mutant changes; None for a kernel template."""
     if not mutant.file.endswith(".py"):
         return None
-    name = mutant.file.removesuffix(".py").replace("/", ".")
-    return name if name.startswith("hardtack.") else f"hardtack.{name}"
+    room, _, rest = mutant.file.removesuffix(".py").partition("/")
+    return f"{ROOMS[room]}/{rest}".replace("/", ".")

@@ -7,7 +7,7 @@ import traceback
 from dataclasses import asdict, dataclass
 
 from hardtack.codegen.lower.builder import UnsupportedOp
-from hardtack.export import ExportError
+from hardtack.exporter import ExportError
 
 FAILURES = ("wrong", "changes", "internal", "crash", "hang")
 KINDS = ("right", "refused", "skipped", *FAILURES)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A rule of export/rewrite.py, by name."""
+    """A rule of export/rewrite/rules.py, by name."""
 
     name: str
     triggers: str

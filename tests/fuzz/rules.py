@@ -13,8 +13,8 @@ from typing import TextIO
 
 from hardtack.codegen.backend import Backend
 from hardtack.codegen.ir.graph_text import to_text_graph
-from hardtack.export import to_graphs
-from hardtack.export.rewrite import RULES
+from hardtack.exporter import to_graphs
+from hardtack.exporter.rewrite.rules import RULES
 from tests.codegen.runner import Runner
 from tests.fuzz.captured import graph_results
 from tests.fuzz.cases import cases

@@ -35,8 +35,8 @@ def show(way, found, want):
 
 """
 
-_GRAPH = """from hardtack.export import to_graphs
-from hardtack.export.reference import outputs, run
+_GRAPH = """from hardtack.exporter import to_graphs
+from hardtack.exporter.reference.interpreter import outputs, run
 
 exported = to_graphs(Model().eval(), CALLS[0], None, {dynamic}, strict={strict})
 graph = exported.entries["forward"].graph

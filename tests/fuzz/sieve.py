@@ -26,8 +26,8 @@ from hardtack.codegen.backends.triton.backend import TritonBackend
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.codegen.pipeline import compile_entry
-from hardtack.export.capture import Captured, capture
-from hardtack.export.program import EntryGraph, changed_buffers, to_entry
+from hardtack.exporter.capture.capture import Captured, capture
+from hardtack.exporter.program import EntryGraph, changed_buffers, to_entry
 from tests.fuzz.children import Ended, Pool, Send
 from tests.fuzz.draw import draw
 from tests.fuzz.mutants import Mutant, changed, module_of, text_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tests.triton.interpreter  # noqa: F401  # isort: skip  # first: it chooses the interpreter
 import pytest
 
-from hardtack.export.rewrite import RULES
+from hardtack.exporter.rewrite.rules import RULES
 from tests.fuzz.cases import case
 from tests.fuzz.program import source
 from tests.fuzz.rule_fusions import FUSIONS, Fusion

@@ -14,7 +14,7 @@ from hardtack.codegen.ir.expr import Expr, sym
 from hardtack.codegen.ir.graph import Graph, Lit
 from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.codegen.ir.types import DType
-from hardtack.export.dtypes import TORCH_DTYPE
+from hardtack.exporter.dtypes import TORCH_DTYPE
 from tests.triton.template_runs import GraphOf
 
 Tensors = Mapping[str, torch.Tensor]

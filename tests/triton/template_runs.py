@@ -27,7 +27,7 @@ from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.prepack import made
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
-from hardtack.export.dtypes import TORCH_DTYPE
+from hardtack.exporter.dtypes import TORCH_DTYPE
 
 _folder = tempfile.TemporaryDirectory(prefix="hardtack_triton_")
 _counter = itertools.count()

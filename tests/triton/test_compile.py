@@ -30,7 +30,7 @@ from hardtack.codegen.package.bundle import open_bundle, verify_bundle
 from hardtack.codegen.pipeline import compile_entry
 from hardtack.codegen.targets import TargetError, parse_targets
 from hardtack.codegen.tune.machine import target_name
-from hardtack.export import to_graphs
+from hardtack.exporter import to_graphs
 
 
 class Small(nn.Module):

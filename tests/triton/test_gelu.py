@@ -10,7 +10,7 @@ import torch
 
 from hardtack.codegen.ir.graph import Graph, Lit
 from hardtack.codegen.ir.types import DType
-from hardtack.export.dtypes import TORCH_DTYPE
+from hardtack.exporter.dtypes import TORCH_DTYPE
 from tests.triton import template_runs
 from tests.triton.template_runs import GraphOf
 

@@ -17,7 +17,7 @@ from hardtack.codegen.backends.triton.compile import compile_kernels
 from hardtack.codegen.backends.triton.halves import halves_apart
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.pipeline import compile_entry
-from hardtack.export import to_graphs
+from hardtack.exporter import to_graphs
 
 APART = (
     "\t{ .reg .b16 %half<4>; mov.b32 {%half0, %half1}, %r1; mov.b32 {%half2, %half3}, %r2; "

@@ -21,7 +21,7 @@ from hardtack.codegen.products import KIND
 from hardtack.codegen.tune.choice import Tuning, key_of, plan_fields
 from hardtack.codegen.tune.gemm import GemmShape, plan_gemm
 from hardtack.codegen.tune.table import TableEntry, TuningTable
-from hardtack.export import to_graphs
+from hardtack.exporter import to_graphs
 from tests.codegen.compare import Compiled, assert_same, eager
 from tests.models.test_bundles import load
 from tests.triton.test_loops import normal, on_gpu

@@ -10,8 +10,8 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from hardtack.export.origin import source_of
-from hardtack.export.small_sizes import Decision
+from hardtack.exporter.capture.small.sizes import Decision
+from hardtack.exporter.origin import source_of
 
 
 def class_decisions(ep: ExportedProgram) -> Iterator[Decision]:

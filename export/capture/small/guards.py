@@ -12,9 +12,10 @@ import sympy
 from torch.export import ExportedProgram
 from torch.utils._sympy import functions as sf
 
-from hardtack.export.conditions import asked_by_user, shape_env
-from hardtack.export.origin import asked_line
-from hardtack.export.small_sizes import NO_NUMBER, Decision, Trial
+from hardtack.exporter.capture.conditions import asked_by_user, shape_env
+from hardtack.exporter.capture.small.sizes import Decision, Trial
+from hardtack.exporter.origin import asked_line
+from hardtack.exporter.sizes.shapes import NO_NUMBER
 
 _SIZES = (3, 2, 5, 4, 7, 16, 1, 0)
 """Tried in this order, one symbol at a time: first those that torch did not look at by itself."""

@@ -21,13 +21,14 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from hardtack.export.aliases import CHANGES, written_inputs
-from hardtack.export.attention_check import AttentionCheck
-from hardtack.export.conditions import shape_env
-from hardtack.export.dynamic import Prepared
-from hardtack.export.eager_runs import Results, run_module
-from hardtack.export.small_sizes import NO_NUMBER, Decision, Trial
-from hardtack.export.strides import contract_order, laid_out, otherwise_strided
+from hardtack.exporter.aliases import CHANGES, written_inputs
+from hardtack.exporter.capture.attention_check import AttentionCheck
+from hardtack.exporter.capture.conditions import shape_env
+from hardtack.exporter.capture.dynamic_shapes import Prepared
+from hardtack.exporter.capture.eager_runs import Results, run_module
+from hardtack.exporter.capture.small.sizes import Decision, Trial
+from hardtack.exporter.sizes.shapes import NO_NUMBER
+from hardtack.exporter.sizes.strides import contract_order, laid_out, otherwise_strided
 
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range")
 _TOLERANCE = 1e-3

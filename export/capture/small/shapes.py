@@ -2,7 +2,7 @@
 
 torch computes sizes for dynamic sizes from 2 on: x[:1] has one row, x[:-1] one row less than x. Where x is empty that
 is not so, and what the model makes of these numbers is wrong there. So each op of the program runs once more at these
-sizes, without data, and where its results have other sizes than torch wrote down, small_runs.py tries the model.
+sizes, without data, and where its results have other sizes than torch wrote down, runs.py tries the model.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from hardtack.export.conditions import shape_env
-from hardtack.export.errors import SourceLine
-from hardtack.export.origin import source_of
-from hardtack.export.small_sizes import NO_NUMBER, SMALL, Decision, Trial
+from hardtack.exporter.capture.conditions import shape_env
+from hardtack.exporter.capture.small.sizes import SMALL, Decision, Trial
+from hardtack.exporter.errors import SourceLine
+from hardtack.exporter.origin import source_of
+from hardtack.exporter.sizes.shapes import NO_NUMBER
 
 Assignment = dict[sympy.Symbol, sympy.Integer]
 

@@ -2,7 +2,7 @@
 
 torch gives every dynamic size a range from 2, and takes a comparison that holds from there on for decided, without a
 condition: of `a(x) if x.shape[0] > 1 else b(x)` only a is captured. While a module is captured each such comparison is
-noted (torch_patches/size_comparisons.py) with the sizes that fail it; small_runs.py finds out for which of these the
+noted (torch_patches/size_comparisons.py) with the sizes that fail it; runs.py finds out for which of these the
 program is wrong.
 """
 
@@ -18,10 +18,11 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from hardtack.export.errors import SourceLine
-from hardtack.export.origin import asked_line
-from hardtack.export.stride_questions import StrideQuestions
-from hardtack.export.torch_patches.guard_lines import asking_frame
+from hardtack.exporter.capture.stride_questions import StrideQuestions
+from hardtack.exporter.capture.torch_patches.guard_lines import asking_frame
+from hardtack.exporter.errors import SourceLine
+from hardtack.exporter.origin import asked_line
+from hardtack.exporter.sizes.shapes import NO_NUMBER
 
 COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], type]] = {
     "__lt__": (operator.lt, sympy.Lt),
@@ -33,10 +34,6 @@ COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], type]] = {
 }
 NUMBERS: dict[str, Callable[..., Any]] = {"__sym_max__": max, "__sym_min__": min, "__abs__": abs}
 
-NO_NUMBER = (KeyError, TypeError, ValueError, ArithmeticError, AssertionError)
-"""What sympy and torch's functions raise where an expression is no number: for the value of a tensor, a size by which
-something is divided that is 0, a power of a negative one.
-"""
 SMALL = (0, 1)
 _TOGETHER = 3
 """Of how many symbols small sizes are tried at once."""
@@ -73,7 +70,7 @@ class Watch:
     def evaluated(self, env: ShapeEnv, expr: sympy.Basic, given: Any) -> None:
         """Note a comparison that torch has answered, or a number that an op takes as a constant.
 
-        What torch asks for itself is noted of several sizes only, for small_shapes.py to look at.
+        What torch asks for itself is noted of several sizes only, for shapes.py to look at.
         """
         if not expr.free_symbols:
             return

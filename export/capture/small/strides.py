@@ -2,7 +2,7 @@
 
 Those of dimensions of size 1 are anything, and torch answers with those of larger ones; of an op whose result torch
 lays out otherwise than eager mode does, it traces the wrong views at some sizes, although at the example's sizes the
-two do the same. Nothing tells which sizes these are, so small ones are tried by small_runs.py.
+two do the same. Nothing tells which sizes these are, so small ones are tried by runs.py.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from torch.export import ExportedProgram
 
-from hardtack.export.errors import SourceLine
-from hardtack.export.small_shapes import apart_from, small_sizes_of
-from hardtack.export.small_sizes import Decision
+from hardtack.exporter.capture.small.shapes import apart_from, small_sizes_of
+from hardtack.exporter.capture.small.sizes import Decision
+from hardtack.exporter.errors import SourceLine
 
 _SIZES = (1, 2)
 """With 2 of them, x[1:] has one row."""

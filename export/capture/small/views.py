@@ -3,7 +3,7 @@ copy elsewhere; sum_to_size gives its operand where there is nothing to add up.
 
 torch decides it for sizes from 2 on. At size 1 more strides fit: x.t().reshape(-1) is a view of x where one side is 1,
 x[:, 1:].t().reshape(-1) where x has two columns.
-The elements are the same; who writes to them in place can tell. What is noted here, small_runs.py tries.
+The elements are the same; who writes to them in place can tell. What is noted here, runs.py tries.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from hardtack.export.aliases import aliased_operands, is_composite, written_views
-from hardtack.export.eager_views import is_view
-from hardtack.export.origin import source_of
-from hardtack.export.small_sizes import Decision
-from hardtack.export.strides import is_dense
+from hardtack.exporter.aliases import aliased_operands, is_composite, written_views
+from hardtack.exporter.capture.small.sizes import Decision
+from hardtack.exporter.eager_views import is_view
+from hardtack.exporter.origin import source_of
+from hardtack.exporter.sizes.strides import is_dense
 
 
 def view_decisions(ep: ExportedProgram) -> Iterator[Decision]:

@@ -22,10 +22,10 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_impls import get_fast_op_impls
 from torch.export import ExportedProgram
 
-from hardtack.export.aliases import written_views
-from hardtack.export.strides import example_size
-from hardtack.export.torch_patches.patch import Patch
-from hardtack.export.torch_patches.whole_shapes import traced_only, within_mode
+from hardtack.exporter.aliases import written_views
+from hardtack.exporter.capture.torch_patches.patch import Patch
+from hardtack.exporter.capture.torch_patches.whole_shapes import traced_only, within_mode
+from hardtack.exporter.sizes.strides import example_size
 
 PATCHES = (
     Patch(

@@ -1,5 +1,5 @@
 """Results of torch's arithmetic with sizes and floats are noted where its expression keeps the factors, but not the
-roundings between them; see float_folds.py.
+roundings between them; see sizes/float_folds.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import sympy
 from torch.fx.experimental.sym_node import SymNode
 
-from hardtack.export.float_folds import Folds
-from hardtack.export.torch_patches.patch import Patch
+from hardtack.exporter.capture.torch_patches.patch import Patch
+from hardtack.exporter.sizes.float_folds import Folds
 
 PATCHES = (
     Patch(

@@ -21,8 +21,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.proxy import TracerBase
 
-from hardtack.export.origin import GENERATED, calling_line, is_users
-from hardtack.export.torch_patches.patch import Patch
+from hardtack.exporter.capture.torch_patches.patch import Patch
+from hardtack.exporter.origin import GENERATED, calling_line, is_users
 
 PATCHES = (
     Patch(

@@ -1,4 +1,4 @@
-"""Comparisons of sizes, and numbers made of them, are noted when torch decides them; see small_sizes.py."""
+"""Comparisons of sizes, and numbers made of them, are noted when torch decides them; see small/sizes.py."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from hardtack.export.small_sizes import COMPARISONS, NUMBERS, Watch
-from hardtack.export.torch_patches.patch import Patch
+from hardtack.exporter.capture.small.sizes import COMPARISONS, NUMBERS, Watch
+from hardtack.exporter.capture.torch_patches.patch import Patch
 
 PATCHES = (
     Patch(

@@ -20,7 +20,7 @@ from torch._C import DispatchKey
 from torch._decomp import meta_table
 from torch._subclasses.fake_impls import get_fast_op_impls
 
-from hardtack.export.torch_patches.patch import Patch
+from hardtack.exporter.capture.torch_patches.patch import Patch
 
 PATCHES = (
     Patch(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import torch._meta_registrations as registrations
 
-from hardtack.export.torch_patches.patch import Patch
+from hardtack.exporter.capture.torch_patches.patch import Patch
 
 PATCHES = (
     Patch(
