@@ -49,6 +49,7 @@ _make_importable()
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
+from hardtack.codegen.machine.data import gpu_of  # noqa: E402
 from hardtack.codegen.tune.choice import tuning_for  # noqa: E402
 from tests.gpu.template_sizes import BF16, CASES, F16, F32  # noqa: E402
 from tests.triton import template_cases as cases  # noqa: E402
@@ -239,7 +240,9 @@ def time_pair(name: str, make: Callable[[], tuple[cases.Case, Callable[..., Run]
     decisions: tuple[str, ...] = ()
     for _ in range(count):
         tensors = {k: v.cuda() for k, v in case.tensors.items()}
-        prepared = prepare(case.graph, tensors, case.sizes, arch(), device="cuda", tuning=tuning_for(arch(), None))
+        prepared = prepare(
+            case.graph, tensors, case.sizes, arch(), device="cuda", tuning=tuning_for(gpu_of(arch()), None)
+        )
         decisions = prepared.decisions
         parts = main_kernels(prepared)
         ours.append(lambda parts=parts: [p() for p in parts])  # type: ignore[misc]

@@ -1,52 +1,80 @@
-"""Backend: what the pipeline asks of a kind of device. backends/cpp and backends/triton have one each.
+"""Backend: what the pipeline and the build ask of a kind of device. backends/cpp and backends/triton have one each.
 
-The stages are the same for all; a backend says which rules lower an op, how far fusion may go, what happens to nests
-before they are fused, and how a group becomes a kernel.
+The stages are the same for all; a backend says for which machines, which rules lower an op, which passes run between
+the stages and how far fusion may go, how a group becomes a kernel, and how kernels become machine code.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
-from hardtack.codegen.fuse import FusionLimits
-from hardtack.codegen.ir.graph import Graph, Op
-from hardtack.codegen.ir.group import Decision, Group
-from hardtack.codegen.ir.loops import Buffer, Nest
+from hardtack.codegen.cache import KernelCache
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.group import Group
+from hardtack.codegen.ir.loops import Buffer
+from hardtack.codegen.ir.plan import GpuKernel
 from hardtack.codegen.lower.builder import Lowering
-from hardtack.codegen.planning import KernelLaunch
+from hardtack.codegen.machine.machine import Machine
+from hardtack.codegen.passes.passes import Context, Passes
+from hardtack.codegen.plan.planner import KernelLaunch
+from hardtack.codegen.schedule.fusion_limits import FusionLimits
 from hardtack.codegen.tune.choice import Tuning
 
 NAME = "@KERNEL@"
 """Stands for a kernel's name in its text: the name ends with the hash of the text."""
+CompileProgress = Callable[[int, int], None]
+"""progress(done, total), in kernels."""
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """One kernel. `text`: its source, named; `listing`: its loop tree; `detail`: what the backend's compiler needs."""
+    """One kernel. `text`: its source, named; `detail`: what the backend's compiler needs besides."""
 
     launch: KernelLaunch
     text: str
-    listing: str
     detail: object = None
 
 
+@dataclass(frozen=True)
+class MachineCode:
+    """What became of the kernels for one machine.
+
+    requires: what a device must have to run it: CPU features by the compilers' -m flags, or the one GPU architecture.
+    library: the shared object with all kernels, or None: then each kernel has a member of the bundle. records: kernel
+    name -> how a GPU launches it; None where the runtime calls it. members: member name -> its bytes.
+    """
+
+    requires: tuple[str, ...]
+    library: bytes | None = field(default=None, repr=False)
+    records: Mapping[str, GpuKernel] | None = None
+    members: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+
 class Backend(Protocol):
-    """See the module's docstring. `device` is "cpu", "cuda" or "hip", `arch` the GPU architecture or ""."""
+    """See the module's docstring."""
 
     @property
-    def device(self) -> str:
-        """The kind of device."""
+    def machines(self) -> tuple[Machine, ...]:
+        """What one compilation serves, best first: several only where no stage tells them apart."""
 
     @property
-    def arch(self) -> str:
-        """What it is built for."""
+    def key(self) -> str:
+        """The name of the compilation: "cpu", or the target's."""
+
+    @property
+    def subfolder(self) -> str:
+        """Where its dumps lie in the folder of dumps; "" for the folder itself."""
 
     @property
     def comment(self) -> str:
         """What begins a comment in its sources."""
+
+    @property
+    def suffix(self) -> str:
+        """How the name of a file with a source ends."""
 
     @property
     def limits(self) -> FusionLimits:
@@ -60,20 +88,42 @@ class Backend(Protocol):
     def tuning(self) -> Tuning:
         """The tables that choose plans of templates."""
 
-    def joined(self, graph: Graph, hints: Mapping[str, int]) -> tuple[Graph, tuple[Decision, ...]]:
-        """The graph with products of one activation joined where the device gains by that (products.py)."""
+    def passes(self) -> Passes:
+        """Its passes, by name, in their order."""
 
-    def prepare(
-        self, nests: tuple[Nest, ...], buffers: Mapping[str, Buffer], hints: Mapping[str, int]
-    ) -> tuple[tuple[Nest, ...], Mapping[str, Buffer]]:
-        """The nests as they go into fusion, with all buffers."""
+    def schedule(
+        self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], name: str, context: Context
+    ) -> Any:
+        """A group with its loops or tiles decided: the IR that kernel passes change. `kept`: buffers that something
+        outside of the group reads. Control flow has no kernel."""
 
-    def render(
-        self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], stem: str, hints: Mapping[str, int],
-        following: Group | None = None,
-    ) -> Rendered:  # fmt: skip
-        """A group as a kernel whose name starts with `stem`. `kept`: buffers that something outside of it reads;
-        `following`: the group that runs next, as far as that is known."""
+    def verify(self, kernel: Any, group: Group, buffers: Mapping[str, Buffer]) -> None:
+        """Raise LoopError unless the scheduled kernel computes the group."""
+
+    def listing(self, kernel: Any) -> str:
+        """The scheduled kernel as text."""
+
+    def render(self, kernel: Any, group: Group, buffers: Mapping[str, Buffer]) -> Rendered:
+        """Print a scheduled kernel, whose name becomes that of the result, with the hash of its text behind it."""
+
+    def tools(self) -> Mapping[str, str]:
+        """What makes machine code, with versions, for the manifest. Raises CompilerError or TritonError where it is
+        missing or not a supported version: asked before any work is done."""
+
+    def compile(
+        self,
+        kernels: Mapping[str, Rendered],
+        machine: Machine,
+        *,
+        cache: KernelCache,
+        jobs: int | None = None,
+        progress: CompileProgress | None = None,
+    ) -> MachineCode:
+        """The kernels, by name, for one of the machines. `jobs`: compilers that run at once; None: one a core.
+
+        Raises ToolchainError or TritonError where a kernel does not compile, CacheError for a cache that cannot be
+        used.
+        """
 
 
 def named(stem: str, text: str, rest: str = "") -> tuple[str, str]:

@@ -6,14 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hardtack.codegen.backend import Backend
-from hardtack.codegen.backends.cpp.cache import KernelCache
-from hardtack.codegen.backends.cpp.compiler import Compiler, find_compiler
-from hardtack.codegen.backends.cpp.targets import CpuTarget
-from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
-from hardtack.codegen.backends.triton.compile import GpuCode, compile_kernels, toolchain
-from hardtack.codegen.backends.triton.kernel import TritonKernel
-from hardtack.codegen.dump import dump_folder, origins_of, write_dump
+from hardtack.codegen.backend import Backend, MachineCode, Rendered
+from hardtack.codegen.cache import KernelCache
+from hardtack.codegen.dump.folder import dump_folder, origins_of, write_dump
 from hardtack.codegen.ir.constants import ConstantData, ConstantStore, ModuleTensor
 from hardtack.codegen.ir.expr import Expr, int_value, product
 from hardtack.codegen.ir.graph import Graph
@@ -28,11 +23,8 @@ from hardtack.codegen.package.content import (
     Tree,
 )
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
-from hardtack.codegen.prepack import made, sources_of
+from hardtack.codegen.plan.prepack import made, sources_of
 from hardtack.codegen.recipes import init_name, replaceable
-from hardtack.codegen.targets import Targets, parse_targets
-from hardtack.codegen.tune.machine import machine_of, target_name
-from hardtack.codegen.tune.table import TuningTable
 
 Progress = Callable[[str, int, int], None]
 """progress(what, done, total)."""
@@ -52,7 +44,7 @@ class Source:
 class Built:
     """The content of a bundle, and what is worth telling about how it was made.
 
-    compiled: by entry point and "cpu" or the GPU target's name.
+    compiled: by entry point and the backend's key.
     """
 
     content: BundleContent
@@ -63,52 +55,46 @@ class Built:
 def build_content(
     sources: Mapping[str, Source],
     store: ConstantStore,
-    targets: Sequence[str],
+    backends: Sequence[Backend],
     *,
-    compiler: Compiler | None = None,
     cache: KernelCache | None = None,
     jobs: int | None = None,
     tensors: Mapping[str, ModuleTensor] | None = None,
     producer: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     dump: Path | None = None,
-    tuning: TuningTable | None = None,
 ) -> Built:
-    """Compile every entry point for every target. `dump`: where to write every stage; None: where HARDTACK_DUMP says.
+    """Compile every entry point for every machine of the backends. `dump`: where to write every stage; None: where
+    HARDTACK_DUMP says.
 
     tensors: the module's parameters and buffers; those that can be replaced in the bundle become its parameters.
-    tuning: the user's table of plans for kernels; it comes before the one that is shipped.
 
-    Raises TargetError for an unknown target or a table for none of the targets, UnsupportedOp for an op that a target
-    has no kernel for, ToolchainError and TritonError where a kernel does not compile, or its compiler is missing.
+    Raises UnsupportedOp for an op that a backend has no kernel for, CompilerError, ToolchainError and TritonError where
+    a kernel does not compile, or its compiler is missing.
     """
-    chosen = parse_targets(targets)
-    used_compiler = (compiler or find_compiler()) if chosen.cpu else None
+    tools = _tools(backends)
     report = progress or (lambda what, done, total: None)
-    backends = chosen.backends(tuning)
     compiled = _generate(sources, backends, dump or dump_folder(), report)
-    kernels = cache or KernelCache()
-    libraries: dict[str, bytes] = {}
-    if used_compiler is not None:
-        libraries = _libraries(_of(compiled, "cpu"), chosen.cpu, used_compiler, kernels, jobs, report)
-    codes = {target_name(a): _codes(_of(compiled, target_name(a)), a, kernels, jobs, report) for a in chosen.gpu}
-    built = [TargetContent(f"cpu:{t.name}", "cpu", t.features, libraries[t.name]) for t in chosen.cpu]
-    built += [TargetContent(target_name(arch), machine_of(arch).device, (arch,), None) for arch in chosen.gpu]
+    codes = _codes(compiled, backends, cache or KernelCache(), jobs, report)
     constants = _constants(sources, compiled, store)
     by_entry = {name: tuple(_of(compiled, None, name).values()) for name in sources}
     graphs = {name: source.graph for name, source in sources.items()}
     parameters, recipes = replaceable(graphs, by_entry, store, tensors or {})
     content = BundleContent(
         entries=tuple(_entry(n, s, by_entry[n][0].plan) for n, s in sources.items()),
-        targets=tuple(built),
-        plans=_plans(compiled, chosen, codes),
+        targets=tuple(
+            TargetContent(m.target, m.device, codes[m.target].requires, codes[m.target].library)
+            for b in backends
+            for m in b.machines
+        ),
+        plans=_plans(compiled, backends, codes),
         constants=tuple(sorted(constants.items())),
         states=_states(sources),
         parameters=parameters,
         recipes={name: r for name, r in recipes.items() if name in constants},
-        producer={**(producer or {}), **_tools(used_compiler, chosen), **_tables(backends)},
+        producer={**(producer or {}), **tools, **_tables(backends)},
         numerics={"accumulate": "f32", "fp_contract": "off"},
-        kernels={c.record.member: c.code for found in codes.values() for c in found.values()},
+        kernels={member: code for found in codes.values() for member, code in found.members.items()},
     )
     return Built(content, compiled, tuple(d for e in compiled.values() for d in e.decisions))
 
@@ -117,31 +103,30 @@ Compiled = Mapping[tuple[str, str], CompiledEntry]
 
 
 def _generate(
-    sources: Mapping[str, Source], backends: Mapping[str, Backend], dumped: Path | None, report: Progress
+    sources: Mapping[str, Source], backends: Sequence[Backend], dumped: Path | None, report: Progress
 ) -> dict[tuple[str, str], CompiledEntry]:
     """Every entry point for every backend."""
     compiled: dict[tuple[str, str], CompiledEntry] = {}
     total = len(sources) * len(backends)
     for name, source in sources.items():
-        for key, backend in backends.items():
+        for backend in backends:
             report("generate", len(compiled), total)
             texts: dict[str, str] = {}
             try:
-                compiled[name, key] = compile_entry(source.graph, source.hints, backend, texts)
+                compiled[name, backend.key] = compile_entry(source.graph, source.hints, backend, texts)
             finally:
                 if dumped is not None:  # what there is of it, also where a stage fails
-                    _dump(dumped, name, key, source, texts, compiled.get((name, key)))
+                    _dump(dumped, name, backend, source, texts, compiled.get((name, backend.key)))
     report("generate", total, total)
     return compiled
 
 
 def _dump(
-    folder: Path, name: str, key: str, source: Source, texts: Mapping[str, str], entry: CompiledEntry | None
+    folder: Path, name: str, backend: Backend, source: Source, texts: Mapping[str, str], entry: CompiledEntry | None
 ) -> None:
     """The dump of one entry point for one backend; without `entry`, of the stages that were reached."""
-    below = folder if key == "cpu" else folder / key.replace(":", "_")
     decisions, kernels = ((), {}) if entry is None else (entry.decisions, entry.sources)
-    write_dump(below, name, texts, decisions, kernels, origins_of(source.graph), "cpp" if key == "cpu" else "py")
+    write_dump(folder / backend.subfolder, name, texts, decisions, kernels, origins_of(source.graph), backend.suffix)
 
 
 def _of(compiled: Compiled, key: str | None, entry: str | None = None) -> dict[str, CompiledEntry]:
@@ -152,72 +137,48 @@ def _of(compiled: Compiled, key: str | None, entry: str | None = None) -> dict[s
 
 
 def _plans(
-    compiled: Compiled, chosen: Targets, codes: Mapping[str, Mapping[str, GpuCode]]
+    compiled: Compiled, backends: Sequence[Backend], codes: Mapping[str, MachineCode]
 ) -> dict[tuple[str, str], Plan]:
+    """Entry point and target -> plan."""
     plans: dict[tuple[str, str], Plan] = {}
+    served = {b.key: b.machines for b in backends}
     for (name, key), entry in compiled.items():
-        if key == "cpu":
-            for t in chosen.cpu:
-                plans[name, f"cpu:{t.name}"] = entry.for_target(f"cpu:{t.name}")
-        else:
-            records = {n: c.record for n, c in codes[key].items()}
-            plans[name, key] = entry.for_target(key, records)
+        for m in served[key]:
+            plans[name, m.target] = entry.for_target(m.target, codes[m.target].records)
     return plans
 
 
-def _tools(compiler: Compiler | None, chosen: Targets) -> dict[str, str]:
-    """What made the code, with versions."""
-    tools = {} if compiler is None else {"compiler": compiler.version}
-    if chosen.gpu:
-        found = {arch: toolchain(arch) for arch in chosen.gpu}
-        tools["triton"] = next(iter(found.values())).triton
-        if assemblers := {t.ptxas for t in found.values() if t.ptxas is not None}:
-            tools["ptxas"] = ", ".join(sorted(assemblers))
-    return tools
+def _tools(backends: Sequence[Backend]) -> dict[str, str]:
+    """What makes the code, with versions."""
+    found: dict[str, set[str]] = {}
+    for backend in backends:
+        for name, version in backend.tools().items():
+            found.setdefault(name, set()).add(version)
+    return {name: ", ".join(sorted(versions)) for name, versions in found.items()}
 
 
-def _tables(backends: Mapping[str, Backend]) -> dict[str, str]:
+def _tables(backends: Sequence[Backend]) -> dict[str, str]:
     """The tuning tables that plans were looked up in, with their hashes."""
-    used = [f"{key} {b.tuning}" for key, b in backends.items() if b.tuning.levels]
+    used = [f"{b.key} {b.tuning}" for b in backends if b.tuning.levels]
     return {"tuning": "; ".join(used)} if used else {}
 
 
 def _codes(
-    compiled: Mapping[str, CompiledEntry], arch: str, cache: KernelCache, jobs: int | None, report: Progress
-) -> dict[str, GpuCode]:
-    """The kernels of all entry points for one GPU architecture, by name."""
-    kernels: dict[str, TritonKernel] = {}
-    for entry in compiled.values():
-        for name, detail in entry.details.items():
-            assert isinstance(detail, TritonKernel)
-            kernels[name] = detail
-    ordered = [kernels[n] for n in sorted(kernels)]
-    return compile_kernels(
-        ordered, arch, cache=cache, jobs=jobs, progress=lambda done, total: report("compile", done, total)
-    )
+    compiled: Compiled, backends: Sequence[Backend], cache: KernelCache, jobs: int | None, report: Progress
+) -> dict[str, MachineCode]:
+    """Target -> the machine code of the kernels of all entry points."""
+    codes: dict[str, MachineCode] = {}
+    for backend in backends:
+        kernels: dict[str, Rendered] = {}
+        for entry in _of(compiled, backend.key).values():
+            kernels.update(entry.kernels)
+        for k, machine in enumerate(backend.machines):
 
+            def progress(done: int, total: int, before: int = k, of: int = len(backend.machines)) -> None:
+                report("compile", before * total + done, of * total)
 
-def _libraries(
-    compiled: Mapping[str, CompiledEntry],
-    targets: Sequence[CpuTarget],
-    compiler: Compiler,
-    cache: KernelCache,
-    jobs: int | None,
-    report: Progress,
-) -> dict[str, bytes]:
-    """One library a target, with the kernels of all entry points."""
-    sources: dict[str, str] = {}
-    for entry in compiled.values():
-        sources.update(entry.sources)
-    units = [Unit(name, text) for name, text in sorted(sources.items())]
-    out: dict[str, bytes] = {}
-    for k, t in enumerate(targets):
-
-        def progress(done: int, total: int, before: int = k) -> None:
-            report("compile", before * total + done, len(targets) * total)
-
-        out[t.name] = compile_library(units, t, compiler, cache=cache, jobs=jobs, progress=progress)
-    return out
+            codes[machine.target] = backend.compile(kernels, machine, cache=cache, jobs=jobs, progress=progress)
+    return codes
 
 
 def _entry(name: str, source: Source, plan: Plan) -> EntryContent:

@@ -1,73 +1,75 @@
-"""The pipeline: Graph -> plan and kernel sources, stage by stage. Read it as the table of contents of the compiler.
+"""The pipeline: Graph -> plan and kernel sources. Read it as the table of contents of the compiler.
 
-    products  first: everything behind it sees one product where there were several; GPUs only
-    layout    next: lowering writes indices in terms of memory order
+Stages make one IR of another, and are the same for all devices:
+
+    layout    lowering writes indices in terms of memory order
     lower     each op becomes nests; views are gone afterwards
-    inline    before fusing: what is computed in place needs no kernel and shortens every list that follows
-    fuse      on stored values only; decides which of them leave memory again (grouping.py has its steps)
+    fuse      nests become groups, on stored values only
     tile      per group: loops, lanes, scratch
     render    per kernel: C++ or Triton text, named by its content, so that equal kernels are compiled once
     plan      last: lifetimes are known once kernels are
 
-What differs from device to device is asked of a Backend (backend.py).
+Between them run passes, which keep their IR: a Backend lists its own (backend.py, passes/passes.py). After each stage
+and each pass the result is verified and its text recorded; HARDTACK_DUMP names a folder for the texts.
 
 Branches of conditionals and bodies of loops go through the same stages, as graphs of their own, inside their group's
 turn.
-
-After each stage its result is verified and its text recorded; HARDTACK_DUMP names a folder for the texts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hardtack.codegen.backend import Backend
-from hardtack.codegen.control import control_steps, renamed_buffer
-from hardtack.codegen.fuse import Fused, size_hint
-from hardtack.codegen.grouping import group_nests
-from hardtack.codegen.inline import inline
+from hardtack.codegen.backend import Backend, Rendered
+from hardtack.codegen.hints import size_hint
 from hardtack.codegen.ir import group as group_ir
 from hardtack.codegen.ir import plan as plan_ir
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.graph_text import to_text_graph
+from hardtack.codegen.ir.graph_verify import verify_graph
 from hardtack.codegen.ir.group import Decision, Group
 from hardtack.codegen.ir.group_verify import verify_group, verify_grouping
-from hardtack.codegen.ir.loops import Buffer, ControlNest, LoopNest, Nest, TemplateNest
+from hardtack.codegen.ir.loops import Buffer, LoopNest
 from hardtack.codegen.ir.nest_text import to_text_nest
 from hardtack.codegen.ir.nest_verify import verify_nest
+from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
 from hardtack.codegen.ir.plan import GpuKernel, Plan
 from hardtack.codegen.ir.store_verify import verify_written
-from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.lower.builder import Made
-from hardtack.codegen.noted import noted
-from hardtack.codegen.planning import Step, build_plan
-
-STAGES = ("graph", "lower", "inline", "fuse", "tile", "render", "plan")
+from hardtack.codegen.lower.layout import choose_orders
+from hardtack.codegen.notes import noted
+from hardtack.codegen.passes.passes import Context, Decisions, Scope
+from hardtack.codegen.plan.control_steps import control_steps, renamed_buffer
+from hardtack.codegen.plan.planner import Step, build_plan
+from hardtack.codegen.schedule.fuse import fuse
 
 
 @dataclass(frozen=True)
 class CompiledEntry:
-    """One entry point, compiled for one backend. The plan names no target: C++ sources serve every CPU target.
+    """One entry point, compiled for one backend. The plan names no target: a backend may serve several.
 
-    sources: kernel name -> C++ or Triton. details: kernel name -> what the backend's compiler needs besides.
-    constants: the names of the graph's constants that the plan reads; prepacks: those made from them. texts: stage ->
-    its result as text.
+    kernels: by name. constants: the names of the graph's constants that the plan reads; prepacks: those made from them.
+    texts: stage -> its result as text.
     """
 
     plan: Plan
-    sources: Mapping[str, str]
-    details: Mapping[str, object]
+    kernels: Mapping[str, Rendered]
     constants: tuple[str, ...]
     prepacks: Mapping[str, Made]
     decisions: tuple[Decision, ...]
     texts: Mapping[str, str] = field(repr=False)
 
-    def for_target(self, target: str, gpu: Mapping[str, GpuKernel] | None = None) -> Plan:
-        """The plan under a target's name. `gpu`: for a GPU target how each kernel is launched, by its name."""
-        kernels = tuple(replace(k, gpu=gpu[k.name]) if gpu is not None else k for k in self.plan.kernels)
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """Kernel name -> C++ or Triton."""
+        return {name: kernel.text for name, kernel in self.kernels.items()}
+
+    def for_target(self, target: str, records: Mapping[str, GpuKernel] | None = None) -> Plan:
+        """The plan under a target's name. `records`: how a GPU launches each kernel, by its name."""
+        kernels = tuple(replace(k, gpu=records[k.name]) if records is not None else k for k in self.plan.kernels)
         return replace(self.plan, target=target, kernels=kernels)
 
 
@@ -80,19 +82,19 @@ def compile_entry(
     op that the backend has no kernel for.
     """
     texts = {} if record is None else record
-    with noted("in entry", f"{graph.name} for {backend.arch or backend.device}"):
+    with noted("in entry", f"{graph.name} for {backend.key}"):
         return _compiled(graph, hints, backend, texts)
 
 
 def _compiled(graph: Graph, hints: Mapping[str, int], backend: Backend, texts: dict[str, str]) -> CompiledEntry:
     body = _compile_body(graph, hints, backend, texts)
-    texts["render"] = "\n".join(f"{backend.comment} {name}\n{text}" for name, text in sorted(body.sources.items()))
+    texts["render"] = "\n".join(f"{backend.comment} {name}\n{k.text}" for name, k in sorted(body.kernels.items()))
     planned = build_plan(body.lowered, body.steps, body.buffers, lambda e: size_hint(e, hints))
     texts["plan"] = plan_ir.to_text(planned.plan)
     read = {v.storage[1] for v in planned.plan.values if v.storage[0] == "constant"}
     constants = tuple(c.name for c in graph.constants if c.name in read)
     prepacks = {n: p for n, p in body.lowered.prepacks.items() if n in read}
-    return CompiledEntry(planned.plan, body.sources, body.details, constants, prepacks, body.decisions, texts)
+    return CompiledEntry(planned.plan, body.kernels, constants, prepacks, body.decisions, texts)
 
 
 @dataclass(frozen=True)
@@ -102,43 +104,35 @@ class _Body:
     lowered: Lowered
     steps: tuple[Step, ...]
     buffers: Mapping[str, Buffer]
-    sources: Mapping[str, str]
-    details: Mapping[str, object]
+    kernels: Mapping[str, Rendered]
     decisions: tuple[Decision, ...]
+
+
+def context_of(backend: Backend, hints: Mapping[str, int]) -> Context:
+    """What passes may look at."""
+    return Context(hints, backend.machines[0], backend.tuning, backend.limits)
 
 
 def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend, texts: dict[str, str]) -> _Body:
     """`texts` takes the stages' texts."""
-    graph, joined = backend.joined(graph, hints)
-    texts["graph"] = to_text_graph(graph) + _reasons(joined)
-    lowered = lower_graph(graph, choose_orders(graph), backend.rules, backend.arch, hints, backend.tuning)
-    _verify(lowered, texts, "lower", lowered.decisions)
-    nests, inlined = inline(lowered.nests, lowered.buffers, _kept(lowered), backend.limits.largest_body)
-    nests, prepared = backend.prepare(nests, lowered.buffers, hints)
-    lowered = replace(lowered, nests=nests, buffers=prepared)
-    _verify(lowered, texts, "inline", inlined)
-    nests = tuple(map(_rooted, nests))
-    constants = frozenset((*(c.name for c in graph.constants), *lowered.prepacks))
-    fused = group_nests(nests, lowered.buffers, _kept(lowered), constants, hints, backend.limits)
-    texts["fuse"] = "\n\n".join(group_ir.to_text(g) for g in fused.groups) + _reasons(fused.decisions)
-    verify_grouping(nests, fused.groups, lowered.in_place)
-    for g in fused.groups:
-        verify_group(g, lowered.buffers)
+    context, decisions = context_of(backend, hints), list[Decision]()
+    graph = run_graph_passes(graph, backend, context, decisions, texts)
+    lowered = lower_graph(graph, choose_orders(graph), backend.rules, context.machine, hints, backend.tuning)
+    decisions += lowered.decisions
+    lowered = run_nest_passes(lowered, backend, context, decisions, texts)
+    groups = fused_groups(lowered, backend, context, decisions, texts)
     buffers = dict(lowered.buffers)
-    sources: dict[str, str] = {}
-    details: dict[str, object] = {}
-    decisions = [*joined, *lowered.decisions, *inlined, *fused.decisions]
+    rendered: dict[str, Rendered] = {}
     steps: list[Step] = []
-    kernels: list[str] = []
-    following = (*fused.groups, None)[1:]
-    for g, kept, behind in zip(fused.groups, _kept_of_groups(lowered, fused), following, strict=True):
+    listings: list[dict[str, str]] = []
+    branches: dict[str, str] = {}
+    for g, kept, behind in zip(groups, _kept_of_groups(lowered, groups), (*groups, None)[1:], strict=True):
         if g.control is None:
             with noted("in the kernel of", ", ".join(dict.fromkeys(str(n.origin) for n in g.members()))):
-                rendered = backend.render(g, lowered.buffers, kept, _stem(g), hints, behind)
-            kernels.append(rendered.listing)
-            sources[rendered.launch.kernel] = rendered.text
-            details[rendered.launch.kernel] = rendered.detail
-            steps.append(rendered.launch)
+                kernel, listing = kernel_of(g, lowered.buffers, kept, behind, backend, context)
+            listings.append(listing)
+            rendered[kernel.launch.kernel] = kernel
+            steps.append(kernel.launch)
             continue
         parts: list[_Body] = []
         for k, branch in enumerate(g.control.branches):
@@ -146,14 +140,93 @@ def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend, text
             part = _compile_body(branch, hints, backend, inside)
             parts.append(part)
             for stage, text in inside.items():
-                texts[stage] = texts.get(stage, "") + f"\n-- {g.name}, {branch.name}\n{text}"
-            sources.update(part.sources)
-            details.update(part.details)
+                branches[stage] = branches.get(stage, "") + f"\n-- {g.name}, {branch.name}\n{text}"
+            rendered.update(part.kernels)
             decisions += part.decisions
             buffers |= {renamed_buffer(g.control, k, n): _renamed(b, g.control, k) for n, b in part.buffers.items()}
         steps += control_steps(g.control, [(p.lowered, p.steps) for p in parts])
-    texts["tile"] = "\n".join(kernels) + texts.get("tile", "")
-    return _Body(lowered, tuple(steps), buffers, sources, details, tuple(decisions))
+    for stage in ("tile", *(p.name for p in backend.passes().kernels)):
+        texts[stage] = "\n".join(listing[stage] for listing in listings)
+    for stage, text in branches.items():
+        texts[stage] = texts.get(stage, "") + text
+    return _Body(lowered, tuple(steps), buffers, rendered, tuple(decisions))
+
+
+def run_graph_passes(
+    graph: Graph, backend: Backend, context: Context, decisions: list[Decision], texts: dict[str, str]
+) -> Graph:
+    """The graph as it is lowered. `decisions` and `texts` take what there is to tell."""
+    texts["graph"] = to_text_graph(graph) + "\n"
+    for p in backend.passes().graph:
+        graph, found = p.run(graph, context)
+        verify_graph(graph)
+        decisions += found
+        texts[p.name] = to_text_graph(graph) + _reasons(found)
+    return graph
+
+
+def run_nest_passes(
+    lowered: Lowered, backend: Backend, context: Context, decisions: list[Decision], texts: dict[str, str]
+) -> Lowered:
+    """The nests as they are fused, verified from the lowering on."""
+    _verify(lowered, texts, "lower", lowered.decisions)
+    scope = _scope(lowered)
+    for p in backend.passes().nests:
+        nests, buffers, found = p.run(lowered.nests, lowered.buffers, scope, context)
+        lowered = replace(lowered, nests=nests, buffers=buffers)
+        decisions += found
+        _verify(lowered, texts, p.name, found)
+        lowered = replace(lowered, nests=tuple(map(_rooted, nests)))
+    return lowered
+
+
+def fused_groups(
+    lowered: Lowered, backend: Backend, context: Context, decisions: list[Decision], texts: dict[str, str]
+) -> tuple[Group, ...]:
+    """The nests as groups in execution order."""
+    scope = _scope(lowered)
+
+    def verified(stage: str, groups: tuple[Group, ...], found: Decisions) -> tuple[Group, ...]:
+        texts[stage] = "\n\n".join(group_ir.to_text(g) for g in groups) + _reasons(found)
+        decisions.extend(found)
+        verify_grouping(lowered.nests, groups, lowered.in_place)
+        for g in groups:
+            verify_group(g, lowered.buffers)
+        return groups
+
+    fused = fuse(lowered.nests, lowered.buffers, context.hints, context.limits)
+    groups = verified("fuse", fused.groups, fused.decisions)
+    for p in backend.passes().groups:
+        groups = verified(p.name, *p.run(groups, lowered.buffers, scope, context))
+    return groups
+
+
+def kernel_of(
+    group: Group,
+    buffers: Mapping[str, Buffer],
+    kept: frozenset[str],
+    following: Group | None,
+    backend: Backend,
+    context: Context,
+) -> tuple[Rendered, dict[str, str]]:
+    """A group's kernel; and what it was after each of the stages that make it, under the name that it has at last."""
+    stem = _stem(group)
+    kernel = backend.schedule(group, buffers, kept, stem, context)
+    backend.verify(kernel, group, buffers)
+    listings = {"tile": backend.listing(kernel)}
+    for p in backend.passes().kernels:
+        made = p.run(kernel, buffers, following, context)
+        p.verify(kernel, made, buffers)
+        kernel = made
+        listings[p.name] = backend.listing(kernel)
+    rendered = backend.render(kernel, group, buffers)
+    head = re.compile(rf"^kernel {re.escape(stem)}\b")
+    return rendered, {k: head.sub(f"kernel {rendered.launch.kernel}", text) for k, text in listings.items()}
+
+
+def _scope(lowered: Lowered) -> Scope:
+    constants = frozenset((*(c.name for c in lowered.graph.constants), *lowered.prepacks))
+    return Scope(_kept(lowered), constants, lowered.in_place)
 
 
 def _renamed(buffer: Buffer, control: ControlNest, branch: int) -> Buffer:
@@ -181,19 +254,19 @@ def _reasons(decisions: tuple[Decision, ...]) -> str:
     return "\n\n" + "\n".join(map(str, decisions)) + "\n" if decisions else "\n"
 
 
-def _kept_of_groups(lowered: Lowered, fused: Fused) -> list[frozenset[str]]:
+def _kept_of_groups(lowered: Lowered, groups: Sequence[Group]) -> list[frozenset[str]]:
     """For each group the buffers that must be in memory: the others it alone reads and writes."""
     users: dict[str, set[int]] = {}
-    for k, g in enumerate(fused.groups):
+    for k, g in enumerate(groups):
         for b in g.reads() | g.writes():
             users.setdefault(b, set()).add(k)
     kept = _kept(lowered)
-    return [kept | {b for b, where in users.items() if where != {k}} for k in range(len(fused.groups))]
+    return [kept | {b for b, where in users.items() if where != {k}} for k in range(len(groups))]
 
 
 def _stem(g: Group) -> str:
     """A readable name: the template, or the framework ops that the kernel computes."""
     ops = [n.origin.op for n in g.members() if n.origin.op]
     words = [re.sub(r"\W+", "_", op.removeprefix("aten.").split(".")[0]) for op in dict.fromkeys(ops)]
-    head = [g.anchor.kind] if isinstance(g.anchor, TemplateNest) else []
+    head = [g.anchor.template.label] if isinstance(g.anchor, TemplateNest) else []
     return "_".join([*head, *words])[:48].strip("_") or "kernel"

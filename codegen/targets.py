@@ -1,60 +1,84 @@
-"""The targets that an export may name: CPUs ("cpu", "cpu:x86-64-v3") and GPUs ("cuda:sm_90", "hip:gfx942")."""
+"""The targets that an export may name: CPUs ("cpu", "cpu:x86-64-v3") and GPUs ("cuda:sm_90", "hip:gfx942").
+
+Texts become machines here, where they enter, and machines backends; behind that nobody reads a target's name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hardtack.codegen.backend import Backend
-from hardtack.codegen.backends.cpp.backend import CppBackend
-from hardtack.codegen.backends.cpp.targets import CpuTarget, TargetError, parse_target
-from hardtack.codegen.backends.triton.backend import TritonBackend
-from hardtack.codegen.backends.triton.compile import ARCHITECTURES, toolchain
+from hardtack.codegen.backends.cpp.compiler import find_compiler
+from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.machine.data import CPUS, DEFAULT_CPUS, GPUS, H200
+from hardtack.codegen.machine.host import native_cpu
+from hardtack.codegen.machine.machine import Cpu, Gpu, Machine, TargetError
 from hardtack.codegen.tune.choice import tuning_for
-from hardtack.codegen.tune.machine import target_name
 from hardtack.codegen.tune.table import TuningTable
 
-GPU_TARGETS = {target_name(arch): arch for arch in ARCHITECTURES}
-"""Name -> architecture."""
+GPU_TARGETS = {gpu.target: gpu for gpu in GPUS.values()}
+"""Name -> machine."""
+STAGES = tuple(dict.fromkeys((*TritonBackend(H200).passes().stages, *CppBackend().passes().stages)))
+"""Of all backends: what has a text, in order."""
+_NAMED = {cpu.target: cpu for cpu in CPUS.values()} | GPU_TARGETS
 
 
-@dataclass(frozen=True)
-class Targets:
-    """What to build for, in the order given, each once. gpu: architectures."""
+def parse_targets(names: Sequence[str]) -> tuple[Machine, ...]:
+    """What the texts name, in their order, each once.
 
-    cpu: tuple[CpuTarget, ...]
-    gpu: tuple[str, ...]
-
-    def backends(self, tuning: TuningTable | None = None) -> dict[str, Backend]:
-        """A backend for all CPU targets under "cpu", and one for each GPU target under its name.
-
-        tuning: the user's table. Raises TargetError where none of the targets is of its architecture.
-        """
-        if tuning is not None and tuning.arch not in self.gpu:
-            named = ", ".join((*(f"cpu:{t.name}" for t in self.cpu), *map(target_name, self.gpu)))
-            raise TargetError(f"the tuning table is for {target_name(tuning.arch)}; the targets are {named}")
-        found: dict[str, Backend] = {"cpu": CppBackend()} if self.cpu else {}
-        return found | {target_name(arch): TritonBackend(arch, tuning=tuning_for(arch, tuning)) for arch in self.gpu}
-
-
-def parse_targets(names: Sequence[str]) -> Targets:
-    """The targets that the texts name.
-
-    Raises TargetError, listing the known ones, for an unknown target, and TritonError for a GPU target where Triton is
-    missing or not a supported version.
+    Raises TargetError, listing the known ones, for an unknown one.
     """
     if not names:
         raise TargetError('no target to build for; "cpu" is x86-64-v4 and x86-64-v3')
-    cpu: dict[str, CpuTarget] = {}
-    gpu: dict[str, None] = {}
+    found: dict[str, Machine] = {}
     for text in names:
-        if text in GPU_TARGETS:
-            toolchain(GPU_TARGETS[text])
-            gpu[GPU_TARGETS[text]] = None
-        else:
-            for t in parse_target(text, tuple(GPU_TARGETS)):
-                cpu.setdefault(t.name, t)
-    return Targets(tuple(cpu.values()), tuple(gpu))
+        for machine in _named(text):
+            found.setdefault(machine.target, machine)
+    return tuple(found.values())
 
 
-__all__ = ["GPU_TARGETS", "TargetError", "Targets", "parse_targets"]
+def _named(text: str) -> tuple[Machine, ...]:
+    if text == "cpu":
+        return DEFAULT_CPUS
+    if text == "cpu:native":
+        return (native_cpu(),)
+    if text in _NAMED:
+        return (_NAMED[text],)
+    known = ", ".join(("cpu", *(cpu.target for cpu in CPUS.values()), "cpu:native", *GPU_TARGETS))
+    raise TargetError(f"unknown target {text!r}; known targets: {known}")
+
+
+def backends_for(
+    names: Sequence[str], tuning: TuningTable | None = None, compiler: str | None = None
+) -> tuple[Backend, ...]:
+    """The backends of the targets: one for the CPUs of each layout, then one for each GPU.
+
+    tuning: the user's table, which comes before the one that is shipped. compiler: for CPUs, as find_compiler has it.
+    Raises TargetError for an unknown target, or where none is of the table's architecture, CompilerError for a compiler
+    that is not there.
+    """
+    machines = parse_targets(names)
+    gpus = [m for m in machines if isinstance(m, Gpu)]
+    if tuning is not None and tuning.arch not in (gpu.name for gpu in gpus):
+        named = ", ".join(m.target for m in sorted(machines, key=lambda m: isinstance(m, Gpu)))
+        raise TargetError(f"the tuning table is for {GPUS[tuning.arch].target}; the targets are {named}")
+    layouts: dict[str, list[Cpu]] = {}
+    for m in machines:
+        if isinstance(m, Cpu):
+            layouts.setdefault(m.layout, []).append(m)
+    found = find_compiler(compiler) if compiler is not None and layouts else None
+    cpus = [CppBackend(tuple(group), found) for group in layouts.values()]
+    return (*cpus, *(TritonBackend(gpu, tuning=tuning_for(gpu, tuning)) for gpu in gpus))
+
+
+def stage_backend(target: str, stage: str, tuning: TuningTable | None = None) -> Backend:
+    """The backend of one target. Raises TargetError where it has no such stage."""
+    backend = backends_for([target], tuning)[0]
+    if stage not in backend.passes().stages:
+        known = ", ".join(backend.passes().stages)
+        raise TargetError(f"there is no stage {stage} for target {target}; its stages are {known}")
+    return backend
+
+
+__all__ = ["GPU_TARGETS", "STAGES", "TargetError", "backends_for", "parse_targets", "stage_backend"]

@@ -16,7 +16,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from hardtack.codegen.ir.constants import ConstantStore, ModuleTensor
-from hardtack.codegen.noted import InternalError, ours
+from hardtack.codegen.notes import InternalError, ours
 from hardtack.exporter.capture.capture import Captured, capture
 from hardtack.exporter.errors import (
     CaptureError,

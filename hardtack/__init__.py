@@ -44,7 +44,7 @@ __all__ = [
 ]
 _PLACES = {
     "hardtack.api": ("export",),
-    "hardtack.codegen.noted": ("InternalError",),
+    "hardtack.codegen.notes": ("InternalError",),
     "hardtack.codegen.package.errors": ("LoadError", "OutputError", "ReplaceError"),
     "hardtack.errors": ("HardtackError", "InputError", "RunError"),
     "hardtack.exporter.errors": (

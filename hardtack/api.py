@@ -12,14 +12,13 @@ import torch
 from torch.export import ExportedProgram
 
 import hardtack
-from hardtack.codegen.backends.cpp.compiler import find_compiler
 from hardtack.codegen.build import Built, Source, build_content
 from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.codegen.package.content import BundleContent
 from hardtack.codegen.package.output import check_output
 from hardtack.codegen.package.writer import write_bundle
 from hardtack.codegen.pipeline import compile_entry
-from hardtack.codegen.targets import parse_targets
+from hardtack.codegen.targets import backends_for, stage_backend
 from hardtack.codegen.tune.choice import KIND
 from hardtack.codegen.tune.table import read_table
 from hardtack.exporter import EntryGraph, Exported, to_graphs
@@ -94,8 +93,9 @@ def export(
     if isinstance(targets, str):
         targets = (targets,)
     table = read_table(chosen.tuning) if chosen.tuning is not None else None
-    parse_targets(targets).backends(table)
-    compiler = find_compiler(chosen.compiler) if parse_targets(targets).cpu else None
+    backends = backends_for(targets, table, chosen.compiler)
+    for backend in backends:
+        backend.tools()  # what is missing is told before any work is done
     with stages(progress) as stage:
         stage.report("capture", 0, 0)
         exported = to_graphs(module, args, kwargs, dynamic_shapes, strict=chosen.strict)
@@ -104,13 +104,11 @@ def export(
             built = build_content(
                 sources,
                 exported.store,
-                targets,
-                compiler=compiler,
+                backends,
                 jobs=chosen.jobs,
                 tensors=exported.tensors,
                 producer={"hardtack": hardtack.__version__, "torch": torch.__version__},
                 progress=stage.report,
-                tuning=table,
             )
         stage.report("write", 0, 0)
         content = with_debug(built) if chosen.debug else built.content
@@ -143,12 +141,13 @@ def stage_texts(
     target: str = "cpu",
     tuning: str | None = None,
 ) -> dict[str, str]:
-    """Entry point -> the text of one stage of pipeline.STAGES. No compiler of kernels runs and nothing is written.
+    """Entry point -> the text of one of a target's stages. No compiler of kernels runs and nothing is written.
 
-    tuning: the path of a tuning table. The other arguments and ExportError are as for `export`.
+    tuning: the path of a tuning table. The other arguments and ExportError are as for `export`. Raises TargetError
+    for a stage that the target does not have.
     """
     table = read_table(tuning) if tuning is not None else None
-    (backend,) = parse_targets([target]).backends(table).values()
+    backend = stage_backend(target, stage, table)
     exported = to_graphs(module, args, kwargs, dynamic_shapes, strict=strict)
     sources = sources_of(exported, module, args, kwargs)
     if stage == "graph":
@@ -161,7 +160,7 @@ def tuning_keys(
     module: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None, target: str
 ) -> list[str]:
     """What a tuning table can decide of a model: the keys of its template kernels on a GPU target, each once."""
-    (backend,) = parse_targets([target]).backends().values()
+    (backend,) = backends_for([target])
     exported = to_graphs(module, args, kwargs, dynamic_shapes)
     found: dict[str, None] = {}
     for s in sources_of(exported, module, args, kwargs).values():

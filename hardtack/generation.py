@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 
-from hardtack.codegen.backends.cpp.cache import CacheError
 from hardtack.codegen.backends.cpp.compiler import CompilerError
-from hardtack.codegen.backends.cpp.targets import TargetError
 from hardtack.codegen.backends.cpp.toolchain import ToolchainError
 from hardtack.codegen.backends.triton.compile import TritonError
+from hardtack.codegen.cache import CacheError
 from hardtack.codegen.lower.builder import UnsupportedOp
-from hardtack.codegen.noted import ours
+from hardtack.codegen.machine.machine import TargetError
+from hardtack.codegen.notes import ours
 from hardtack.codegen.package.errors import LoadError, OutputError
 
 _KNOWN = (UnsupportedOp, TargetError, CompilerError, ToolchainError, CacheError, TritonError, LoadError, OutputError)

@@ -19,19 +19,21 @@ from typing import Any
 import numpy as np
 
 import hardtack
-from hardtack.codegen.backends.triton.compile import TritonError, compile_kernels
-from hardtack.codegen.backends.triton.kernel import TritonKernel
+from hardtack.codegen.backend import Backend, Rendered
+from hardtack.codegen.backends.triton.compile import TritonError
 from hardtack.codegen.build import Source, build_content
+from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr import const
 from hardtack.codegen.ir.graph import Graph, Op, State, TensorType, make_attrs
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.noted import InternalError
+from hardtack.codegen.machine.machine import Gpu
+from hardtack.codegen.notes import InternalError
 from hardtack.codegen.package.content import Tree
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.writer import write_bundle
 from hardtack.codegen.pipeline import compile_entry
-from hardtack.codegen.targets import GPU_TARGETS, parse_targets
+from hardtack.codegen.targets import GPU_TARGETS, backends_for
 from hardtack.codegen.tune.candidates import Plan, candidates
 from hardtack.codegen.tune.choice import KIND, family_of, plan_fields, plan_text, shape_of
 from hardtack.codegen.tune.table import TableEntry, TuningTable
@@ -83,8 +85,13 @@ class Tuner:
     jobs: int = 1
 
     @property
-    def arch(self) -> str:
-        return self.target.removeprefix("cuda:")
+    def machine(self) -> Gpu:
+        return GPU_TARGETS[self.target]
+
+    def backend(self, table: TuningTable | None = None) -> Backend:
+        """What compiles for the target, with a table that comes before the one that is shipped."""
+        (found,) = backends_for([self.target], table)
+        return found
 
     def tune(self, key: str) -> Tuned:
         """Times the candidates of one key. What goes wrong with a candidate is told of it and excludes it."""
@@ -94,12 +101,12 @@ class Tuner:
     def prepare(self, key: str, folder: Path, jobs: int) -> Prepared | Tuned:
         """Compiles the candidates of a key; a Tuned that says why there are none. Any number of threads may do it."""
         shape = shape_of(key)
-        plans = candidates(shape, self.arch)
+        plans = candidates(shape, self.machine)
         trial = make_trial(shape)
         built_key = self._key_of(trial)
         if built_key is None or family_of(shape_of(built_key)) != family_of(shape):
             return Tuned(key, problem="the op on its own has another kernel")
-        tables = [TuningTable(self.arch, "", {built_key: TableEntry(plan_fields(p), 0)}) for p in plans]
+        tables = [TuningTable(self.machine.name, "", {built_key: TableEntry(plan_fields(p), 0)}) for p in plans]
         self._compile(trial, tables, jobs)
         problems = [self._build(trial, t, folder / f"{k}.pkg") for k, t in enumerate(tables)]
         return Prepared(key, trial, plans, tuple(problems), folder)
@@ -117,20 +124,17 @@ class Tuner:
     def _compile(self, trial: Trial, tables: Sequence[TuningTable], jobs: int) -> None:
         """The kernels of all candidates into the cache, by workers that are started once. What does not compile is told
         where its bundle is built."""
-        kernels: dict[str, TritonKernel] = {}
+        kernels: dict[str, Rendered] = {}
         for table in tables:
-            (backend,) = parse_targets([self.target]).backends(table).values()
             with generation():
-                details = compile_entry(trial.graph, trial.hints, backend).details.values()
-            kernels |= {k.name: k for k in details if isinstance(k, TritonKernel)}
+                kernels |= compile_entry(trial.graph, trial.hints, self.backend(table)).kernels
         with contextlib.suppress(TritonError), generation():
-            compile_kernels(list(kernels.values()), self.arch, jobs=jobs)
+            self.backend().compile(kernels, self.machine, cache=KernelCache(), jobs=jobs)
 
     def _key_of(self, trial: Trial) -> str | None:
         """The key that the trial's graph has in the pipeline: sizes are known there that may vary in a model."""
-        (backend,) = parse_targets([self.target]).backends().values()
         with generation():
-            decisions = compile_entry(trial.graph, trial.hints, backend).decisions
+            decisions = compile_entry(trial.graph, trial.hints, self.backend()).decisions
         keys = {d.subject for d in decisions if d.kind == KIND}
         return keys.pop() if len(keys) == 1 else None
 
@@ -139,7 +143,7 @@ class Tuner:
         source = Source(trial.graph, _in_tree(len(trial.graph.inputs)), {"kind": "leaf", "index": 0}, trial.hints)
         try:
             with generation():
-                built = build_content({"trial": source}, trial.store, [self.target], jobs=1, tuning=table)
+                built = build_content({"trial": source}, trial.store, [self.backend(table)], jobs=1)
         except TritonError as error:
             return str(error).splitlines()[-1]
         refused = [d for d in built.decisions if d.kind == KIND and not d.accepted]
@@ -248,7 +252,7 @@ def device_target(device: str, wanted: str | None, cuda_driver: str | None = Non
     with tempfile.TemporaryDirectory(prefix="hardtack_tune_") as folder:
         path = Path(folder) / "probe.pkg"
         with generation():
-            write_bundle(path, build_content({"probe": source}, ConstantStore(), targets).content)
+            write_bundle(path, build_content({"probe": source}, ConstantStore(), backends_for(targets)).content)
         try:
             return hardtack.load(path, device, cuda_driver=cuda_driver).target
         except LoadError as error:

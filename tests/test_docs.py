@@ -19,7 +19,7 @@ def sentences(where: str) -> str:
     if where == "runtime":
         files = sorted((ROOT / "runtime_cpp" / "src").glob("*.[ch]*"))
     else:
-        files = [*sorted((ROOT / "export").rglob("*.py")), ROOT / "codegen" / "noted.py"]
+        files = [*sorted((ROOT / "export").rglob("*.py")), ROOT / "codegen" / "notes.py"]
     text = "\n".join(f.read_text(encoding="utf-8") for f in files)
     text = re.sub(r'"\s*\n\s*f?"', "", text)
     text = text.replace('\\"', '"').replace("\\n", "")

@@ -95,6 +95,13 @@ def test_imports_name_what_is_there() -> None:
     assert {f for f in found if not f.endswith(": hardtack._native")} == set()
 
 
+@pytest.mark.parametrize("room", ["hardtack.exporter", "hardtack.codegen"])
+def test_no_two_files_of_a_room_have_one_name(room: str) -> None:
+    """A file is found by its name, in an editor as in a traceback."""
+    names = [p.name for p in PACKAGES[room].rglob("*.py") if p.name != "__init__.py"]
+    assert sorted(n for n in set(names) if names.count(n) > 1) == []
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_third_party_imports(module: str) -> None:
     ours = {"hardtack", "__future__"} | sys.stdlib_module_names
@@ -206,12 +213,58 @@ def test_the_chain_to_torch_is_seen() -> None:
     assert "hardtack.exporter.capture.capture" in loads("hardtack.api")
 
 
+# The folders of codegen/ in the order of the flow, and which of the others each may import.
+CODEGEN_STAGES: dict[str, set[str]] = {
+    "machine": set(),
+    "ir": {"machine"},
+    "tune": {"machine", "ir"},
+    "lower": {"machine", "ir", "tune"},
+    "schedule": {"machine", "ir"},
+    "passes": {"machine", "ir", "tune", "lower", "schedule"},
+    "plan": {"ir", "lower"},
+    "package": {"ir", "lower", "plan"},
+    "backends": {"machine", "ir", "tune", "lower", "schedule", "passes", "plan", "package"},
+    "dump": {"ir"},
+    "templates": set(),
+}
+# Files beside them, and two of package/, that any may import: they know nothing but ir.
+CODEGEN_BELOW = {"ops", "hints", "notes", "cache", "package.canonical", "package.errors"}
+# What calls the stages.
+CODEGEN_ABOVE = {"", "backend", "build", "pipeline", "recipes", "targets"}
+
+
+def place_in_codegen(module: str) -> str:
+    """The folder or file at the top of codegen/ that a module lies in, or one of CODEGEN_BELOW."""
+    inside = module.removeprefix("hardtack.codegen").removeprefix(".")
+    return inside if inside in CODEGEN_BELOW else inside.partition(".")[0]
+
+
+CODEGEN = [m for m in MODULES if room_of(m) == "hardtack.codegen"]
+
+
+@pytest.mark.parametrize("module", CODEGEN)
+def test_imports_between_stages_of_the_code_generator(module: str) -> None:
+    own = place_in_codegen(module)
+    found = {place_in_codegen(n) for n in uses(MODULES[module]) if room_of(n) == "hardtack.codegen"}
+    if own in CODEGEN_BELOW:
+        assert found <= {"ir", *CODEGEN_BELOW}
+    elif own not in CODEGEN_ABOVE:
+        renderer = {"backend"} if own == "backends" else set()
+        assert found - {own, *CODEGEN_STAGES[own], *CODEGEN_BELOW, *renderer} <= {""}
+
+
+def test_the_stages_of_the_code_generator_are_all_there() -> None:
+    folders = {p.name for p in PACKAGES["hardtack.codegen"].iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert folders == set(CODEGEN_STAGES)
+    assert {place_in_codegen(m) for m in CODEGEN} <= {*CODEGEN_STAGES, *CODEGEN_BELOW, *CODEGEN_ABOVE}
+
+
 def test_the_intermediate_forms_know_no_stage() -> None:
-    """codegen/ir imports nothing of codegen but itself and the table of scalar ops."""
+    """codegen/ir imports nothing of codegen but itself and tables of facts: of scalar ops, of machines."""
     for module, path in MODULES.items():
         if module.startswith("hardtack.codegen.ir."):
             inside = {n for n in imports(path) if n.startswith("hardtack.codegen.")}
-            allowed = ("hardtack.codegen.ir", "hardtack.codegen.ops")
+            allowed = ("hardtack.codegen.ir", "hardtack.codegen.ops", "hardtack.codegen.machine.machine")
             assert not {n for n in inside if not n.startswith(allowed)}, module
 
 

@@ -143,7 +143,6 @@ def stages(module: Any, args: Any, dynamic: Any) -> dict[str, str]:
     """Target, entry point and stage -> the hash of the text."""
     from hardtack.api import sources_of, to_graphs  # by whichever name the tree's exporter has
     from hardtack.codegen.pipeline import compile_entry
-    from hardtack.codegen.targets import parse_targets
     from hardtack.generation import generation
 
     exported = to_graphs(module, args, None, dynamic)
@@ -151,11 +150,22 @@ def stages(module: Any, args: Any, dynamic: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     with generation():
         for target in TARGETS:
-            (backend,) = parse_targets([target]).backends().values()
+            backend = backend_of(target)
             for entry, s in sources.items():
                 texts = compile_entry(s.graph, s.hints, backend).texts
                 found |= {f"{target} {entry} {stage}": digest(text.encode()) for stage, text in texts.items()}
     return found
+
+
+def backend_of(target: str) -> Any:
+    """The backend of a target, in this tree or one before 2026-11-26."""
+    from hardtack.codegen import targets
+
+    if hasattr(targets, "backends_for"):
+        (backend,) = targets.backends_for([target])
+    else:
+        (backend,) = targets.parse_targets([target]).backends().values()
+    return backend
 
 
 def bundle(module: Any, args: Any, dynamic: Any) -> str:

@@ -10,18 +10,7 @@ import numpy.typing as npt
 
 from hardtack.codegen.ir.types import DType
 
-NUMPY_DTYPE: dict[DType, np.dtype[np.generic]] = {
-    DType.F32: np.dtype("<f4"),
-    DType.F64: np.dtype("<f8"),
-    DType.F16: np.dtype("<f2"),
-    DType.BF16: np.dtype("<u2"),  # numpy has no bfloat16: its bits
-    DType.I8: np.dtype("i1"),
-    DType.I16: np.dtype("<i2"),
-    DType.I32: np.dtype("<i4"),
-    DType.I64: np.dtype("<i8"),
-    DType.U8: np.dtype("u1"),
-    DType.BOOL: np.dtype("?"),
-}
+NUMPY_DTYPE: dict[DType, np.dtype[np.generic]] = {dtype: dtype.numpy for dtype in DType}
 """The numpy dtype that holds a DType's elements."""
 
 
@@ -36,7 +25,7 @@ class View:
 
 @dataclass(frozen=True)
 class Packing:
-    """A layout of codegen/prepack.py and its numbers."""
+    """A layout of codegen/plan/prepack.py and its numbers."""
 
     kind: str
     params: tuple[int, ...] = ()

@@ -578,3 +578,6 @@ def _text(e: Expr) -> str:
 
 def _atom(e: Expr) -> str:
     return _text(e) if isinstance(e, (Const, Sym, Min, Max)) else f"({_text(e)})"
+
+
+ZERO, ONE = const(0), const(1)

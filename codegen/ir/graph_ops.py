@@ -18,7 +18,7 @@ from hardtack.codegen.ops import SCALAR_OPS
 
 
 class Order(Enum):
-    """In which order of dimensions a result is kept in memory; codegen/layout.py."""
+    """In which order of dimensions a result is kept in memory; codegen/lower/layout.py."""
 
     ROW_MAJOR = "row-major"
     CHANNELS_LAST = "(N, *S, C) from rank 3 on"

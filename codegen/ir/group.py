@@ -19,14 +19,9 @@ from dataclasses import dataclass
 
 from hardtack.codegen.ir.expr import Expr, Sym, bounds, int_value
 from hardtack.codegen.ir.expr_walk import split_linear
-from hardtack.codegen.ir.loops import (
-    Axis,
-    ControlNest,
-    LoopNest,
-    Nest,
-    TemplateNest,
-)
+from hardtack.codegen.ir.loops import Axis, LoopNest
 from hardtack.codegen.ir.nest_text import to_text_nest
+from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
 
 
 @dataclass(frozen=True)
@@ -87,17 +82,6 @@ class Group:
             found |= n.reads() - written
             written |= n.writes()
         return found
-
-
-@dataclass(frozen=True)
-class RowOperand:
-    """The first operand of a template whose programs can compute it themselves: a row of `length` elements, dense in a
-    buffer of its own. columns: results for which a program uses each element once; programs: how many there are."""
-
-    buffer: str
-    length: int
-    columns: int
-    programs: int
 
 
 def same_digit(a: Expr, b: Expr, axis: Sym) -> bool:

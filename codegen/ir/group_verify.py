@@ -12,17 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hardtack.codegen.ir.expr import Expr, const
 from hardtack.codegen.ir.group import Group, conflicts, same_digit, to_text
-from hardtack.codegen.ir.loops import (
-    Assert,
-    Buffer,
-    Check,
-    LoopError,
-    LoopNest,
-    Nest,
-    Reduce,
-    TemplateNest,
-)
+from hardtack.codegen.ir.loops import Assert, Buffer, Check, LoopError, LoopNest, Reduce
 from hardtack.codegen.ir.nest_verify import verify_nest
+from hardtack.codegen.ir.nests import Nest, TemplateNest
 from hardtack.codegen.ir.reindex import equal
 from hardtack.codegen.ir.store_verify import apart
 

@@ -1,7 +1,6 @@
-"""LoopNest: one loop over a space of axes with a flat body; TemplateNest: an op done by a template kernel; ControlNest:
-a conditional or loop that the plan executes.
+"""LoopNest: one loop over a space of axes with a flat body.
 
-    Nest     ::= LoopNest(name, axes, body, serial, origin) | TemplateNest(...) | ControlNest(...)
+    LoopNest ::= LoopNest(name, axes, body, serial, origin)        the other kinds of nests are in nests.py
     Axis     ::= Axis(sym, extent, kind)         kind: parallel | reduce; reduce axes come last
     Stmt     ::= Load(out, buffer, index, mask, other)     out = mask ? buffer[index] : other
                | Compute(out, op, args)                     a row of ops.SCALAR_OPS
@@ -25,12 +24,12 @@ A nest is data: inlining, comparing, hashing and printing walk the same list. Va
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hardtack.codegen.ir.expr import Expr, Sym, const
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
-from hardtack.codegen.ir.graph import Graph, Lit, Origin
+from hardtack.codegen.ir.graph import Lit, Origin
 from hardtack.codegen.ir.types import DType
 
 
@@ -182,72 +181,6 @@ class LoopNest:
         return {s.buffer for s in self.stores()}
 
 
-@dataclass(frozen=True)
-class Operand:
-    """A template's tensor argument: a buffer through an affine view: offset and one stride (elements) a view dim."""
-
-    buffer: str
-    dtype: DType
-    offset: Expr
-    shape: tuple[Expr, ...]
-    strides: tuple[Expr, ...]
-
-
-@dataclass(frozen=True)
-class TemplateNest:
-    """An op that a template kernel computes: `kind` names the template, `attrs` its parameters.
-
-    `axes` span the output (all parallel), outermost first in the order of `result`'s memory; `result` is the buffer
-    that takes the output, dim by dim. An epilogue reads the result at exactly the point (axes). `results`: further
-    outputs.
-    """
-
-    name: str
-    kind: str
-    axes: tuple[Axis, ...]
-    operands: tuple[Operand, ...]
-    result: str
-    results: tuple[str, ...]
-    attrs: tuple[tuple[str, object], ...]
-    origin: Origin = field(default=Origin(), compare=False)
-
-    def attr(self, name: str) -> object:
-        return dict(self.attrs)[name]
-
-    def reads(self) -> set[str]:
-        return {o.buffer for o in self.operands}
-
-    def writes(self) -> set[str]:
-        return {self.result, *self.results}
-
-
-@dataclass(frozen=True)
-class ControlNest:
-    """A conditional or a loop, done by the plan: its branches are graphs of their own, compiled to their own kernels.
-
-    kind cond: branches (then, orelse), both take `operands`; `predicate` is a bool buffer with one element.
-    kind while: branches (cond, body), both take `results` (the carried values, which start as the first operands) and
-    the operands left over. `operands` and `results` are row-major buffers.
-    """
-
-    name: str
-    kind: str
-    predicate: str | None
-    operands: tuple[str, ...]
-    results: tuple[str, ...]
-    branches: tuple[Graph, ...]
-    origin: Origin = field(default=Origin(), compare=False)
-
-    def reads(self) -> set[str]:
-        return {*self.operands, *((self.predicate,) if self.predicate is not None else ())}
-
-    def writes(self) -> set[str]:
-        return set(self.results)
-
-
-Nest = LoopNest | TemplateNest | ControlNest
-
-
 def args_of(stmt: Stmt) -> tuple[Arg, ...]:
     """The SSA arguments of a statement, masks included, index symbols not."""
     if isinstance(stmt, Load):
@@ -364,19 +297,3 @@ def _needed(body: Sequence[Stmt], roots: Sequence[Stmt], stop: frozenset[str]) -
 
 class LoopError(AssertionError):
     """A nest breaks the grammar: a bug of ours, never the user's."""
-
-
-def walk_buffers(nests: Iterable[Nest]) -> Iterator[str]:
-    """Every buffer that the nests mention, in order of first mention."""
-    seen: dict[str, None] = {}
-    for n in nests:
-        names: Iterable[str]
-        if isinstance(n, ControlNest):
-            names = (*sorted(n.reads()), *n.results)
-        elif isinstance(n, TemplateNest):
-            names = (*(o.buffer for o in n.operands), n.result, *n.results)
-        else:
-            names = (s.buffer for s in n.body if isinstance(s, (Load, Store)))
-        for name in names:
-            seen.setdefault(name)
-    return iter(seen)

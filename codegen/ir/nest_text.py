@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hardtack.codegen.ir.expr import Expr, to_text
-from hardtack.codegen.ir.loops import Assert, Check, Compute, ControlNest, Index, Load, Nest, Reduce, Stmt, TemplateNest
+from hardtack.codegen.ir.loops import Assert, Check, Compute, Index, Load, Reduce, Stmt
+from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
 
 
 def to_text_nest(nest: Nest) -> str:
@@ -15,9 +16,10 @@ def to_text_nest(nest: Nest) -> str:
         return f"control {nest.name}: {nest.kind}({given}) -> {', '.join(nest.results)}   # {nest.origin}"
     if isinstance(nest, TemplateNest):
         ops = ", ".join(f"{o.buffer}[{to_text(o.offset)}; {_exprs(o.strides)}]" for o in nest.operands)
-        attrs = ", ".join(f"{k}={v}" for k, v in nest.attrs)
+        attrs = ", ".join(f"{k}={v}" for k, v in nest.template.parameters())
         axes = ", ".join(f"{a.sym.name}<{to_text(a.extent)}" for a in nest.axes)
-        return f"template {nest.name}: {nest.kind}({ops}) over ({axes}) -> {nest.result} [{attrs}]   # {nest.origin}"
+        call = f"template {nest.name}: {nest.template.label}({ops}) over ({axes})"
+        return f"{call} -> {nest.result} [{attrs}]   # {nest.origin}"
     axes = ", ".join(f"{a.kind} {a.sym.name}<{to_text(a.extent)}" for a in nest.axes)
     head = f"nest {nest.name} ({axes}){' serial' if nest.serial else ''}   # {nest.origin}"
     return "\n".join([head, *("  " + stmt_text(s) for s in nest.body)])

@@ -10,22 +10,20 @@ from hardtack.codegen.ir.loops import (
     Buffer,
     Check,
     Compute,
-    ControlNest,
     Index,
     Load,
     LoopError,
     LoopNest,
-    Nest,
     Reduce,
     Stmt,
     Store,
-    TemplateNest,
     args_of,
     exprs_of,
     out_of,
 )
 from hardtack.codegen.ir.made_of import bodies, statements, verify_exprs, verify_walk
 from hardtack.codegen.ir.nest_text import stmt_text, to_text_nest
+from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
 from hardtack.codegen.ir.reindex import why_not_injective, within
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.ops import SCALAR_OPS, result_dtype
@@ -33,17 +31,30 @@ from hardtack.codegen.ops import SCALAR_OPS, result_dtype
 
 def verify_nest(nest: Nest, buffers: Mapping[str, Buffer]) -> None:
     """Raise LoopError, with the nest's text, where a nest breaks the rules of the module's grammar."""
-    if isinstance(nest, (TemplateNest, ControlNest)):
-        for name in nest.reads() | nest.writes():
-            if name not in buffers:
-                raise LoopError(f"{nest.kind} {nest.name}: unknown buffer {name}\n{to_text_nest(nest)}")
-        return
+    what = (
+        nest.template.label
+        if isinstance(nest, TemplateNest)
+        else "control"
+        if isinstance(nest, ControlNest)
+        else "nest"
+    )
     try:
+        if not isinstance(nest, LoopNest):
+            _verify_buffers(nest, buffers)
+            return
         _verify_loop_nest(nest, buffers)
         _verify_stores(nest, buffers)
         verify_sources(nest)
     except LoopError as e:
-        raise LoopError(f"nest {nest.name}: {e}\n{to_text_nest(nest)}") from None
+        raise LoopError(f"{what} {nest.name}: {e}\n{to_text_nest(nest)}") from None
+
+
+def _verify_buffers(nest: TemplateNest | ControlNest, buffers: Mapping[str, Buffer]) -> None:
+    for name in nest.reads() | nest.writes():
+        if name not in buffers:
+            raise LoopError(f"unknown buffer {name}")
+    if isinstance(nest, TemplateNest):
+        nest.template.verify(nest, buffers)
 
 
 def _verify_loop_nest(nest: LoopNest, buffers: Mapping[str, Buffer]) -> None:

@@ -14,13 +14,14 @@ its nests run at the same point, its last outer axis is the vector axis, and val
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hardtack.codegen.ir.expr import Expr, to_text
 from hardtack.codegen.ir.graph import Origin
-from hardtack.codegen.ir.loops import Axis, Buffer, LoopNest, TemplateNest
+from hardtack.codegen.ir.loops import Axis, Buffer, Compute, Load, LoopNest, Stmt
 from hardtack.codegen.ir.nest_text import stmt_text
+from hardtack.codegen.ir.nests import TemplateNest
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,32 @@ class Storage:
 
     kind: str  # "memory" | "scratch" | "register"
     numel: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Addend:
+    """The vector that is first added to a product: the accumulators start from it. nest: its number in the kernel.
+    sums: the load of the anchor's result. vector: what is added, an element for each column: its load, and its
+    conversion. total: their sum."""
+
+    nest: int
+    sums: Load
+    vector: tuple[Stmt, ...]
+    total: Compute
+
+    def without(self, body: Iterable[Stmt]) -> list[Stmt]:
+        """The nest's body where the accumulators hold the total already."""
+        loaded = Load(self.total.out, self.sums.buffer, self.sums.index)
+        return [loaded if s is self.sums else s for s in body if s not in self.vector and s is not self.total]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How a kernel runs beside its neighbours. waits: it is launched before the one in front has ended, and waits for
+    its end where it first needs what others wrote. lets_next: it lets the next one start before it ends itself."""
+
+    waits: bool = False
+    lets_next: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +73,8 @@ class ScheduledNest:
 @dataclass(frozen=True)
 class Kernel:
     """See the module's grammar. `buffers`: the memory buffers, in the order of the kernel's parameters; `prologue`:
-    what each program of a template computes for its first operand; `constants`: what of its reads no kernel writes."""
+    what each program of a template computes for its first operand; `constants`: what of its reads no kernel writes;
+    `addend`: of GPUs, whose accumulators start from it."""
 
     name: str
     outer: tuple[Axis, ...]
@@ -61,6 +89,8 @@ class Kernel:
     anchor: TemplateNest | None = None
     prologue: tuple[LoopNest, ...] = ()
     constants: frozenset[str] = frozenset()
+    addend: Addend | None = None
+    overlap: Overlap = Overlap()
 
 
 def to_text_kernel(kernel: Kernel) -> str:
@@ -74,8 +104,12 @@ def to_text_kernel(kernel: Kernel) -> str:
     for p in kernel.prologue:
         lines.append(f"  nest {p.name} in each program")
         lines += ["    " + stmt_text(s) for s in p.body]
+    if kernel.overlap.waits:
+        lines.append(f"  begins beside the kernel in front{', lets the next one start' * kernel.overlap.lets_next}")
+    if kernel.addend is not None:
+        lines += ["  sums start from:", *("    " + stmt_text(s) for s in kernel.addend.vector)]
     if kernel.anchor is not None:
-        lines.append(f"  template {kernel.anchor.kind} {kernel.anchor.name}, epilogue:")
+        lines.append(f"  template {kernel.anchor.template.label} {kernel.anchor.name}, epilogue:")
     for n in kernel.nests:
         roles = [f"serial {a.sym.name}<{to_text(a.extent)}" for a in n.serial]
         if n.vector is not None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from hardtack.codegen.ir.expr import Expr, add, bounds, const, known_in_range, product
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
-from hardtack.codegen.ir.loops import Buffer, LoopError, LoopNest, Nest, Store
+from hardtack.codegen.ir.loops import Buffer, LoopError, LoopNest, Store
+from hardtack.codegen.ir.nests import Nest
 from hardtack.codegen.ir.reindex import equal
 
 Index = tuple[Expr, ...]

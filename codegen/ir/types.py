@@ -15,10 +15,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class DTypeInfo:
-    """What the stages need to know of an element type: `nbytes` of one element, and its kind."""
+    """An element type. nbytes: of one element. kind: float, int or bool. numpy: what holds its elements there.
+    safetensors: its name in files of weights."""
 
     nbytes: int
-    kind: str  # "float" | "int" | "bool"
+    kind: str
+    numpy: str
+    safetensors: str
 
 
 class DType(Enum):
@@ -41,6 +44,16 @@ class DType(Enum):
         return _INFO[self].nbytes
 
     @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The numpy dtype that holds its elements."""
+        return np.dtype(_INFO[self].numpy)
+
+    @property
+    def safetensors(self) -> str:
+        """Its name in files of weights."""
+        return _INFO[self].safetensors
+
+    @property
     def is_float(self) -> bool:
         return _INFO[self].kind == "float"
 
@@ -59,26 +72,24 @@ class DType(Enum):
 
 
 _INFO: dict[DType, DTypeInfo] = {
-    DType.F32: DTypeInfo(4, "float"),
-    DType.F64: DTypeInfo(8, "float"),
-    DType.F16: DTypeInfo(2, "float"),
-    DType.BF16: DTypeInfo(2, "float"),
-    DType.I8: DTypeInfo(1, "int"),
-    DType.I16: DTypeInfo(2, "int"),
-    DType.I32: DTypeInfo(4, "int"),
-    DType.I64: DTypeInfo(8, "int"),
-    DType.U8: DTypeInfo(1, "int"),
-    DType.BOOL: DTypeInfo(1, "bool"),
+    DType.F32: DTypeInfo(4, "float", "<f4", "F32"),
+    DType.F64: DTypeInfo(8, "float", "<f8", "F64"),
+    DType.F16: DTypeInfo(2, "float", "<f2", "F16"),
+    DType.BF16: DTypeInfo(2, "float", "<u2", "BF16"),  # numpy has no bfloat16: its bits
+    DType.I8: DTypeInfo(1, "int", "i1", "I8"),
+    DType.I16: DTypeInfo(2, "int", "<i2", "I16"),
+    DType.I32: DTypeInfo(4, "int", "<i4", "I32"),
+    DType.I64: DTypeInfo(8, "int", "<i8", "I64"),
+    DType.U8: DTypeInfo(1, "int", "u1", "U8"),
+    DType.BOOL: DTypeInfo(1, "bool", "?", "BOOL"),
 }
 
 INT_RANGE: dict[DType, tuple[int, int]] = {
-    DType.I8: (-(2**7), 2**7 - 1),
-    DType.I16: (-(2**15), 2**15 - 1),
-    DType.I32: (-(2**31), 2**31 - 1),
-    DType.I64: (-(2**63), 2**63 - 1),
-    DType.U8: (0, 255),
+    d: (int(np.iinfo(_INFO[d].numpy).min), int(np.iinfo(_INFO[d].numpy).max)) for d in DType if d.is_int
 }
 """Smallest and largest value of each integer type."""
+HALF = (DType.F16, DType.BF16)
+"""The types of 16 bits."""
 
 
 def half_value(value: float, dtype: DType) -> float:

@@ -6,47 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hardtack.codegen.ir.graph import Graph, Op, uses
-from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.codegen.ir.graph_ops import facts, is_view
 from hardtack.codegen.ir.group import Decision
-from hardtack.codegen.ir.loops import Buffer, Nest
-from hardtack.codegen.layout import Order, row_major
-from hardtack.codegen.lower import attention, control, grouped, matrix, moments, pointwise, resize, windows
+from hardtack.codegen.ir.loops import Buffer
+from hardtack.codegen.ir.nests import Nest
+from hardtack.codegen.lower import pointwise
 from hardtack.codegen.lower.builder import Lowering, Made, UnsupportedOp
+from hardtack.codegen.lower.layout import Order, row_major
 from hardtack.codegen.lower.views import base_of
-from hardtack.codegen.noted import noted
-from hardtack.codegen.ops import SCALAR_OPS
+from hardtack.codegen.machine.machine import Machine
+from hardtack.codegen.notes import noted
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
-
-RULES: dict[str, Callable[[Lowering, Op], None]] = {
-    **dict.fromkeys(SCALAR_OPS, pointwise.lower_scalar),
-    "full": pointwise.lower_full,
-    "iota": pointwise.lower_iota,
-    "cat": pointwise.lower_cat,
-    "pad": pointwise.lower_pad,
-    "take": pointwise.lower_take,
-    "put": pointwise.lower_put,
-    "gather": pointwise.lower_gather,
-    "scatter": pointwise.lower_scatter,
-    "assert": pointwise.lower_assert,
-    "reduce": windows.lower_reduce,
-    "moments": moments.lower_moments,
-    "pool": windows.lower_pool,
-    "pool_index": windows.lower_pool_index,
-    "adaptive_pool": windows.lower_adaptive_pool,
-    "resize": resize.lower_resize,
-    "matmul": matrix.lower_matmul,
-    "grouped_matmul": grouped.grouped_as_reduction,
-    "conv": matrix.lower_conv,
-    "attention": attention.lower_attention,
-    **dict.fromkeys(GATES, matrix.lower_recurrent),
-    "sort": matrix.lower_sorted,
-    "topk": matrix.lower_sorted,
-    "scan": matrix.lower_scan,
-    "cond": control.lower_cond,
-    "while": control.lower_while,
-}
-"""Graph op kind -> its rule on the CPU. Views (lower/views.py) have none."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +41,7 @@ def lower_graph(
     graph: Graph,
     orders: Mapping[str, Order],
     rules: Mapping[str, Callable[[Lowering, Op], None]],
-    arch: str,
+    machine: Machine,
     hints: Mapping[str, int],
     tuning: Tuning = NO_TUNING,
 ) -> Lowered:
@@ -89,13 +59,13 @@ def lower_graph(
     in_place = _updated_in_place(graph, producers)
     constants = frozenset(c.name for c in graph.constants)
     low = Lowering(
-        graph, producers, buffers, constants=constants, in_place=frozenset(in_place), arch=arch, hints=hints,
+        graph, producers, buffers, machine, constants=constants, in_place=frozenset(in_place), hints=hints,
         tuning=tuning,
     )  # fmt: skip
     for op in graph.ops:
         if not is_view(op):
             if op.kind not in rules:
-                raise UnsupportedOp(op.origin, arch, f"{op.kind} has no kernel")
+                raise UnsupportedOp(op.origin, machine.name, f"{op.kind} has no kernel")
             with noted("in the lowering of", op.origin):
                 rules[op.kind](low, op)
     outputs = _output_buffers(low)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from hardtack.codegen.ir.constants import View
-from hardtack.codegen.ir.expr import Const, Expr, Sym, as_expr, bounds, known_in_range, sym
+from hardtack.codegen.ir.expr import ONE, ZERO, Const, Expr, Sym, as_expr, bounds, known_in_range, sym
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, Origin, uses
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import (
@@ -19,14 +19,15 @@ from hardtack.codegen.ir.loops import (
     Index,
     Load,
     LoopNest,
-    Nest,
     Reduce,
     Stmt,
     Store,
     exact,
 )
+from hardtack.codegen.ir.nests import Nest
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.views import ONE, ZERO, Idx, broadcast_index, resolve
+from hardtack.codegen.lower.views import Idx, broadcast_index, resolve
+from hardtack.codegen.machine.machine import Machine
 from hardtack.codegen.ops import SCALAR_OPS, result_dtype
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 
@@ -76,23 +77,28 @@ Made = Prepack | Join
 class Lowering:
     """A graph on its way to nests. `buffers` has every value that may be in memory; views have none.
 
-    arch: the GPU architecture, "" on the CPU. hints: example sizes of symbols by name, for decisions of profit.
-    tuning: where plans of templates come from, before the cost model. owners: lower/ordered.py's buffers, by places.
+    machine: what it is built for; of CPUs of one layout, the first. hints: example sizes of symbols by name, for
+    decisions of profit. tuning: where plans of templates come from, before the cost model. owners: lower/ordered.py's
+    buffers, by places.
     """
 
     graph: Graph
     producers: Mapping[str, Op]
     buffers: dict[str, Buffer]
+    machine: Machine
     nests: list[Nest] = field(default_factory=list)
     prepacks: dict[str, Made] = field(default_factory=dict)
     constants: frozenset[str] = frozenset()
     in_place: frozenset[str] = frozenset()
     counter: int = 0
-    arch: str = ""
     hints: Mapping[str, int] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     tuning: Tuning = NO_TUNING
     owners: dict[tuple[object, ...], str] = field(default_factory=dict)
+
+    def decide(self, subject: str, choice: str, reason: str) -> None:
+        """Record a choice of kernel."""
+        self.decisions.append(Decision("template", subject, choice, True, reason))
 
     def fresh(self, stem: str) -> str:
         """A buffer or nest name that nothing else has."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hardtack.codegen.ir.graph import Graph, Op, Operand
-from hardtack.codegen.ir.loops import ControlNest
-from hardtack.codegen.layout import row_major
+from hardtack.codegen.ir.nests import ControlNest
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
+from hardtack.codegen.lower.layout import row_major
 
 
 def in_memory(low: Lowering, value: Operand, op: Op) -> str:

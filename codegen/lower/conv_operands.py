@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd, prod
 
-from hardtack.codegen.ir.expr import Expr, const, int_value, product
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, const, int_value, product
 from hardtack.codegen.ir.graph import Lit, Op
-from hardtack.codegen.ir.loops import Operand
-from hardtack.codegen.layout import channels_last
+from hardtack.codegen.ir.nests import Operand
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
+from hardtack.codegen.lower.layout import channels_last
 from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked, try_operand, whole
-from hardtack.codegen.lower.views import ONE, ZERO
-from hardtack.codegen.tune.conv import FEW_CHANNELS
+from hardtack.codegen.tune.conv_plan import FEW_CHANNELS
 
 WIDEST_PADDING = 3
 """How many times as many channels a padded copy may have."""

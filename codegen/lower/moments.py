@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.expr import Expr, const, floordiv, int_value, maximum, minimum, mod, product
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, const, floordiv, int_value, maximum, minimum, mod, product
 from hardtack.codegen.ir.graph import Lit, Op
 from hardtack.codegen.ir.loops import Arg, Buffer
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
 from hardtack.codegen.lower.operands import try_operand
-from hardtack.codegen.lower.views import ONE, ZERO, delinearize
+from hardtack.codegen.lower.views import delinearize
 
 NOISE = 2.0**-18
 """Of a mean square: what is left of it below this share, once the mean is exact, is rounding alone."""

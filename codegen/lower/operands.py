@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Iterable
 
 from hardtack.codegen.ir.constants import View
-from hardtack.codegen.ir.expr import Expr, const, int_value, sym
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, const, int_value, product, sym
 from hardtack.codegen.ir.expr_walk import split_linear
 from hardtack.codegen.ir.graph import Lit, Op, uses
-from hardtack.codegen.ir.loops import Buffer, Operand, exact
+from hardtack.codegen.ir.loops import Buffer, exact
+from hardtack.codegen.ir.nests import Operand
 from hardtack.codegen.lower.builder import Join, JoinPart, Lowering, NestBuilder, Prepack
-from hardtack.codegen.lower.views import ONE, ZERO, base_of
+from hardtack.codegen.lower.views import base_of
 
 
 def try_operand(low: Lowering, value: str) -> Operand | None:
@@ -124,3 +125,20 @@ def _known(sizes: Iterable[Expr]) -> tuple[int, ...]:
     numbers = [int_value(e) for e in sizes]
     assert all(n is not None for n in numbers), "constants have constant sizes"
     return tuple(n for n in numbers if n is not None)
+
+
+def row_major_operand(low: Lowering, x: str, op: Op) -> Operand:
+    """The value dense and row-major, copied where it is not."""
+    view = try_operand(low, x)
+    step: Expr = ONE
+    for n, stride in reversed(list(zip(view.shape, view.strides, strict=True))) if view is not None else ():
+        if n is not ONE and stride is not step:
+            view = None
+            break
+        step = step * n
+    return view or copied(low, x, op, None)
+
+
+def around(shape: tuple[Expr, ...], dim: int) -> tuple[Expr, Expr, Expr]:
+    """A dense shape as (outer, length, inner) around a dimension; a scalar is one row of one element."""
+    return product(shape[:dim]), shape[dim] if shape else ONE, product(shape[dim + 1 :])

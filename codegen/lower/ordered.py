@@ -6,12 +6,12 @@ whose number stayed: points that hit one element all write the same. Where indic
 
 from __future__ import annotations
 
-from hardtack.codegen.ir.expr import Expr, product
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, product
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of
 from hardtack.codegen.lower.pointwise import broadcast_shape, copy_value, lower_put, lower_scatter, put_parts
-from hardtack.codegen.lower.views import ONE, ZERO, Idx, broadcast_index, delinearize
+from hardtack.codegen.lower.views import Idx, broadcast_index, delinearize
 
 
 def lower_put_last(low: Lowering, op: Op) -> None:

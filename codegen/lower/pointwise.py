@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hardtack.codegen.ir.expr import Expr, as_expr, int_value, maximum, minimum, mod, sym
+from hardtack.codegen.ir.expr import ZERO, Expr, as_expr, int_value, maximum, minimum, mod, sym
 from hardtack.codegen.ir.graph import Graph, Lit, Op
 from hardtack.codegen.ir.loops import Arg, Assert
 from hardtack.codegen.ir.reindex import within
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
-from hardtack.codegen.lower.views import ZERO, Idx
+from hardtack.codegen.lower.views import Idx
 
 
 def lower_scalar(low: Lowering, op: Op) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hardtack.codegen.ir.expr import Expr, as_expr, const, floordiv, mod
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, as_expr, floordiv, mod
 from hardtack.codegen.ir.graph import Graph, Op
 from hardtack.codegen.ir.graph_ops import is_view
 
 Idx = tuple[Expr, ...]
 Shape = tuple[Expr, ...]
-ONE, ZERO = const(1), const(0)
 
 
 def reshape_index(out_shape: Shape, in_shape: Shape, index: Idx) -> Idx:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hardtack.codegen.ir.expr import Expr, as_expr, const, floordiv, int_value, maximum, minimum
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, as_expr, const, floordiv, int_value, maximum, minimum
 from hardtack.codegen.ir.graph import Lit, Op
 from hardtack.codegen.ir.loops import Arg
 from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
-from hardtack.codegen.lower.views import ONE, ZERO, Idx
+from hardtack.codegen.lower.views import Idx
 
 
 def lowest(dtype: DType) -> Lit:

@@ -22,7 +22,7 @@ from hardtack.codegen.package.errors import LoadError, ReplaceError
 from hardtack.codegen.package.manifest import WEIGHTS, ConstantSpec, Manifest, ParameterSpec, to_json
 from hardtack.codegen.package.output import PathLike, check_output
 from hardtack.codegen.package.writer import Parts, Written, external_name, spec_of, write_parts
-from hardtack.codegen.prepack import PACKINGS, pack, place, viewed
+from hardtack.codegen.plan.prepack import PACKINGS, pack, place, viewed
 
 Array = npt.NDArray[np.generic]
 

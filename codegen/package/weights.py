@@ -20,19 +20,7 @@ ALIGNMENT = 256
 _PAD = "__pad_"
 _MAX_RANK = 64
 _MAX_HEADER_NBYTES = 100_000_000  # the safetensors library's own limit
-_NAMES: dict[DType, str] = {
-    DType.F32: "F32",
-    DType.F64: "F64",
-    DType.F16: "F16",
-    DType.BF16: "BF16",
-    DType.I8: "I8",
-    DType.I16: "I16",
-    DType.I32: "I32",
-    DType.I64: "I64",
-    DType.U8: "U8",
-    DType.BOOL: "BOOL",
-}
-_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_DTYPES = {dtype.safetensors: dtype for dtype in DType}
 
 
 @dataclass(frozen=True)
@@ -95,7 +83,7 @@ def write(tensors: Mapping[str, ConstantData]) -> list[bytes | memoryview]:
             offset, pads = offset + gap, pads + 1
         end = offset + data.nbytes
         header[name] = {
-            "dtype": _NAMES[tensors[name].dtype],
+            "dtype": tensors[name].dtype.safetensors,
             "shape": list(tensors[name].array.shape),
             "data_offsets": [offset, end],
         }

@@ -9,16 +9,17 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.tune.attention import (
+from hardtack.codegen.machine.machine import Gpu
+from hardtack.codegen.tune.attention_plan import (
     KEYS_OF_A_PART,
     AttentionPlan,
     AttentionShape,
     head_blocks,
     plan_attention,
 )
-from hardtack.codegen.tune.attention import MOST_SPLITS as MOST_ATTENTION_SPLITS
-from hardtack.codegen.tune.conv import ConvShape, as_product, fitted, plan_conv
-from hardtack.codegen.tune.gemm import (
+from hardtack.codegen.tune.attention_plan import MOST_SPLITS as MOST_ATTENTION_SPLITS
+from hardtack.codegen.tune.conv_plan import ConvShape, as_product, fitted, plan_conv
+from hardtack.codegen.tune.gemm_plan import (
     MOST_SPLITS,
     PAIR_ROWS,
     VECTOR_NUMEL,
@@ -30,7 +31,6 @@ from hardtack.codegen.tune.gemm import (
     ranked,
     streamable,
 )
-from hardtack.codegen.tune.machine import Machine, machine_of
 
 Shape = GemmShape | ConvShape | AttentionShape
 Plan = GemmPlan | AttentionPlan
@@ -50,26 +50,26 @@ RESERVED_NBYTES = 2048
 """Shared memory that pipelines leave for barriers and for layouts of results."""
 
 
-def plan_by_cost(shape: Shape, arch: str) -> Plan:
+def plan_by_cost(shape: Shape, machine: Gpu) -> Plan:
     """What the cost model chooses."""
     if isinstance(shape, GemmShape):
-        return plan_gemm(shape, arch)
-    return plan_conv(shape, arch) if isinstance(shape, ConvShape) else plan_attention(shape, arch)
+        return plan_gemm(shape, machine)
+    return plan_conv(shape, machine) if isinstance(shape, ConvShape) else plan_attention(shape, machine)
 
 
-def candidates(shape: Shape, arch: str) -> tuple[Plan, ...]:
+def candidates(shape: Shape, machine: Gpu) -> tuple[Plan, ...]:
     """At most MOST different legal plans in a fixed order, the cost model's choice first."""
-    first = plan_by_cost(shape, arch)
+    first = plan_by_cost(shape, machine)
     others: Iterable[Plan]
     if isinstance(shape, AttentionShape):
         assert isinstance(first, AttentionPlan)
         others = _attentions(first)
     else:
         assert isinstance(first, GemmPlan)
-        others = _gemms(first, shape, arch) if isinstance(shape, GemmShape) else _convs(first, shape, arch)
+        others = _gemms(first, shape, machine) if isinstance(shape, GemmShape) else _convs(first, shape, machine)
     out: dict[tuple[object, ...], Plan] = {_identity(first): first}
     for p in others:
-        if problem(p, shape, arch) == "":
+        if problem(p, shape, machine) == "":
             out.setdefault(_identity(p), p)
     return tuple(out.values())[:MOST]
 
@@ -78,8 +78,7 @@ def _identity(p: Plan) -> tuple[object, ...]:
     return tuple(getattr(p, f.name) for f in fields(p) if f.name != "reason")
 
 
-def _gemms(first: GemmPlan, s: GemmShape, arch: str) -> list[GemmPlan]:
-    machine = machine_of(arch)
+def _gemms(first: GemmPlan, s: GemmShape, machine: Gpu) -> list[GemmPlan]:
     if first.variant == "outer":
         return []
     if first.variant == "vector":
@@ -87,7 +86,7 @@ def _gemms(first: GemmPlan, s: GemmShape, arch: str) -> list[GemmPlan]:
     return [*_good(s, machine), *_neighbours(first)]
 
 
-def _good(s: GemmShape, machine: Machine) -> list[GemmPlan]:
+def _good(s: GemmShape, machine: Gpu) -> list[GemmPlan]:
     """What the cost model ranks first."""
     best = ranked(s, machine)[:RANKED]
     return [p for p in best if estimate(p, s, machine) <= WORSE * estimate(best[0], s, machine)]
@@ -116,8 +115,8 @@ def _vectors(p: GemmPlan) -> list[GemmPlan]:
     return [*out, *(replace(p, warps=n) for n in (2, 8))]
 
 
-def _convs(first: GemmPlan, s: ConvShape, arch: str) -> list[GemmPlan]:
-    machine, product = machine_of(arch), as_product(s)
+def _convs(first: GemmPlan, s: ConvShape, machine: Gpu) -> list[GemmPlan]:
+    product = as_product(s)
     found = [fitted(p, s) for p in _good(product, machine)]
     deeper = [replace(first, block_k=k) for k in (first.block_k * 2, first.block_k // 2)]
     return [*found, *deeper, *_neighbours(first)]
@@ -149,10 +148,12 @@ def _attentions(p: AttentionPlan) -> list[AttentionPlan]:
     return [*tiles, *splits]
 
 
-def problem(plan: Plan, shape: Shape, arch: str) -> str:
-    """Why `plan` is not legal for `shape` on `arch`; "" if it is."""
+def problem(plan: Plan, shape: Shape, machine: Gpu) -> str:
+    """Why `plan` is not legal for `shape` on a machine; "" if it is."""
     if isinstance(shape, AttentionShape):
-        return _attention_problem(plan, shape, arch) if isinstance(plan, AttentionPlan) else "not a plan of attention"
+        return (
+            _attention_problem(plan, shape, machine) if isinstance(plan, AttentionPlan) else "not a plan of attention"
+        )
     if not isinstance(plan, GemmPlan):
         return "not a plan of products"
     if isinstance(shape, ConvShape):
@@ -160,11 +161,11 @@ def problem(plan: Plan, shape: Shape, arch: str) -> str:
             return f"convolutions have no variant {plan.variant!r}"
         if plan.variant == "flat" and plan.splits != 1:
             return "the variant flat is not split"
-        return _tile_problem(plan, shape.dtype, arch)
-    return _gemm_problem(plan, shape, arch)
+        return _tile_problem(plan, shape.dtype, machine)
+    return _gemm_problem(plan, shape, machine)
 
 
-def _gemm_problem(p: GemmPlan, s: GemmShape, arch: str) -> str:
+def _gemm_problem(p: GemmPlan, s: GemmShape, machine: Gpu) -> str:
     if not s.splittable and p.splits != 1:
         return "this product is not split"
     if (p.variant == "outer") != (s.dtype is DType.F64):
@@ -181,22 +182,22 @@ def _gemm_problem(p: GemmPlan, s: GemmShape, arch: str) -> str:
             return f"a row of {s.k} elements is held whole, by a persistent grid"
         return _power_problem(p, {"block_n": 1, "block_k": 16})
     if p.variant == "stream":
-        if not streamable(s, machine_of(arch)):
-            return f"bulk copies cannot read these operands on {arch}"
+        if not streamable(s, machine):
+            return f"bulk copies cannot read these operands on {machine.name}"
         if p.programs < 0 or (p.splits != 1 and p.programs > 0):
             return "a persistent grid is not split"
     elif p.variant != "tile":
         return f"products have no variant {p.variant!r}"
-    return _tile_problem(p, s.dtype, arch)
+    return _tile_problem(p, s.dtype, machine)
 
 
-def _tile_problem(p: GemmPlan, dtype: DType, arch: str) -> str:
+def _tile_problem(p: GemmPlan, dtype: DType, machine: Gpu) -> str:
     """What both products and convolutions in tiles must keep to."""
     if p.group_m < 1:
         return f"group_m is {p.group_m}; it must be at least 1"
     pair = p.variant == "stream" and p.block_m == PAIR_ROWS and not p.programs
     sizes = _power_problem(p, {"block_n": 16, "block_k": 16} | ({} if pair else {"block_m": 16}))
-    return sizes or _room_problem(p.block_m * p.block_n, p.warps, p.shared_nbytes(dtype.nbytes), arch)
+    return sizes or _room_problem(p.block_m * p.block_n, p.warps, p.shared_nbytes(dtype.nbytes), machine)
 
 
 def _power_problem(p: Plan, least: dict[str, int]) -> str:
@@ -214,14 +215,16 @@ def _power_problem(p: Plan, least: dict[str, int]) -> str:
     return "" if 1 <= p.splits <= most else f"splits is {p.splits}; it must be from 1 to {most}"
 
 
-def _room_problem(accumulators: int, warps: int, shared_nbytes: int, arch: str) -> str:
+def _room_problem(accumulators: int, warps: int, shared_nbytes: int, machine: Gpu) -> str:
     if accumulators > MOST_ACCUMULATORS * 32 * warps:
         return f"{accumulators} sums do not fit in the registers of {warps} warps"
-    most = machine_of(arch).shared_nbytes - RESERVED_NBYTES
-    return "" if shared_nbytes <= most else f"it takes {shared_nbytes} bytes of shared memory; {arch} has {most}"
+    most = machine.shared_nbytes - RESERVED_NBYTES
+    return (
+        "" if shared_nbytes <= most else f"it takes {shared_nbytes} bytes of shared memory; {machine.name} has {most}"
+    )
 
 
-def _attention_problem(p: AttentionPlan, s: AttentionShape, arch: str) -> str:
+def _attention_problem(p: AttentionPlan, s: AttentionShape, machine: Gpu) -> str:
     if (p.block_d, p.block_e) != head_blocks(s):
         return "heads of {} and {} elements need blocks of {} and {}".format(s.d, s.e, *head_blocks(s))
     if p.packed and s.heads <= s.kv_heads:
@@ -230,4 +233,4 @@ def _attention_problem(p: AttentionPlan, s: AttentionShape, arch: str) -> str:
         return f"{s.tk} keys are not split in {p.splits}"
     shared = (p.block_m * p.block_d + p.stages * p.block_n * (p.block_d + p.block_e)) * s.dtype.nbytes
     sizes = _power_problem(p, {"block_m": 16, "block_n": 16})
-    return sizes or _room_problem(p.block_m * (p.block_n + p.block_e), p.warps, shared, arch)
+    return sizes or _room_problem(p.block_m * (p.block_n + p.block_e), p.warps, shared, machine)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields, replace
 
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.tune.attention import AttentionPlan, AttentionShape
+from hardtack.codegen.machine.machine import Gpu
+from hardtack.codegen.tune.attention_plan import AttentionPlan, AttentionShape
 from hardtack.codegen.tune.candidates import Plan, Shape, plan_by_cost, problem
-from hardtack.codegen.tune.conv import ConvShape
-from hardtack.codegen.tune.gemm import GemmPlan, GemmShape
+from hardtack.codegen.tune.conv_plan import ConvShape
+from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
 from hardtack.codegen.tune.table import PlanFields, TuningTable, shipped_table
 
 FAMILIES: dict[str, tuple[type[Shape], type[Plan]]] = {
@@ -31,7 +32,7 @@ class Tuning:
 
     levels: tuple[tuple[str, TuningTable], ...] = ()
 
-    def choose(self, shape: Shape, arch: str) -> tuple[Plan, tuple[Decision, ...]]:
+    def choose(self, shape: Shape, machine: Gpu) -> tuple[Plan, tuple[Decision, ...]]:
         """The plan for a shape, and how it came about. An entry that is not legal is passed over, with a Decision."""
         key, decisions = key_of(shape), list[Decision]()
         plain = key.removesuffix(HEAVY)
@@ -43,13 +44,13 @@ class Tuning:
             reason = f"{level} table: {entry.measured_ns / 1000:.2f} us, measured with Triton {table.triton}"
             reason += "" if found == key else ", without what is computed behind it here"
             plan = plan_of(shape, entry.plan, reason)
-            why_not = plan if isinstance(plan, str) else problem(plan, shape, arch)
+            why_not = plan if isinstance(plan, str) else problem(plan, shape, machine)
             if why_not == "":
                 assert not isinstance(plan, str)
                 return plan, (*decisions, Decision(KIND, key, plan_text(plan), True, reason))
             what = ",".join(f"{k}={v}" for k, v in sorted(entry.plan.items()))
             decisions.append(Decision(KIND, key, what, False, f"{level} table: not legal any more: {why_not}"))
-        by_cost = plan_by_cost(shape, arch)
+        by_cost = plan_by_cost(shape, machine)
         plan = replace(by_cost, reason=f"cost model: {by_cost.reason}")
         return plan, (*decisions, Decision(KIND, key, plan_text(plan), True, plan.reason))
 
@@ -61,10 +62,10 @@ NO_TUNING = Tuning()
 """No tables: the cost model chooses."""
 
 
-def tuning_for(arch: str, user: TuningTable | None) -> Tuning:
-    """The levels for an architecture. `user`: a table that is left out where it is for another one."""
-    shipped = shipped_table(arch)
-    levels = [("user", user)] if user is not None and user.arch == arch else []
+def tuning_for(machine: Gpu, user: TuningTable | None) -> Tuning:
+    """The levels for a machine. `user`: a table that is left out where it is for another one."""
+    shipped = shipped_table(machine.name)
+    levels = [("user", user)] if user is not None and user.arch == machine.name else []
     return Tuning((*levels, *((("shipped", shipped),) if shipped is not None else ())))
 
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hardtack.codegen.machine.data import CUDA_ARCHITECTURES
 from hardtack.codegen.package import canonical
 from hardtack.codegen.package.canonical import Fields
 from hardtack.codegen.package.errors import LoadError
-from hardtack.codegen.tune.machine import CUDA_ARCHITECTURES
 
 FORMAT = 1
 SHIPPED = Path(__file__).with_name("tables")

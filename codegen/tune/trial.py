@@ -22,10 +22,10 @@ from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr import Expr, const, sym
 from hardtack.codegen.ir.graph import Constant, Graph, Input, Lit, Op, State, SymBinding, TensorType, make_attrs
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.tune.attention import AttentionShape
+from hardtack.codegen.tune.attention_plan import AttentionShape
 from hardtack.codegen.tune.candidates import Shape
-from hardtack.codegen.tune.conv import ConvShape
-from hardtack.codegen.tune.gemm import GemmShape
+from hardtack.codegen.tune.conv_plan import ConvShape
+from hardtack.codegen.tune.gemm_plan import GemmShape
 
 REPEATS = 20
 LIMIT_NBYTES = 128 << 20

@@ -23,10 +23,10 @@ from hardtack.exporter.capture.expanded_writes import refuse_expanded_writes
 from hardtack.exporter.capture.small.classes import class_decisions
 from hardtack.exporter.capture.small.guards import guard_decisions
 from hardtack.exporter.capture.small.runs import differs_as_laid_out, differs_by_strides, differs_on_example, mattering
-from hardtack.exporter.capture.small.shapes import shape_decisions, with_other_shapes
 from hardtack.exporter.capture.small.sizes import Decision, Watch
-from hardtack.exporter.capture.small.strides import stride_decisions
-from hardtack.exporter.capture.small.views import view_decisions
+from hardtack.exporter.capture.small.small_shapes import shape_decisions, with_other_shapes
+from hardtack.exporter.capture.small.small_strides import stride_decisions
+from hardtack.exporter.capture.small.small_views import view_decisions
 from hardtack.exporter.capture.torch_errors import translated
 from hardtack.exporter.capture.torch_patches.dense_operands import dense_operands, writes_through
 from hardtack.exporter.capture.torch_patches.float_arithmetic import folds_noted

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from hardtack.codegen.noted import InternalError
+from hardtack.codegen.notes import InternalError
 from hardtack.exporter.errors import CaptureError, ExportError, InputSpecError, MutationError, SourceLine
 from hardtack.exporter.origin import exception_line, raised_here
 

@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 
 from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.graph import Graph, Input, TensorType
-from hardtack.codegen.noted import InternalError
+from hardtack.codegen.notes import InternalError
 from hardtack.codegen.ops import UndefinedOp
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.complex import COMPLEX, complex_result, convert_complex, has_complex

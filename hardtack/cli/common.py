@@ -39,7 +39,7 @@ def known_errors() -> tuple[type[Exception], ...]:
     known = (
         ("backends.cpp.toolchain", "ToolchainError"),
         ("backends.cpp.compiler", "CompilerError"),
-        ("backends.cpp.cache", "CacheError"),
+        ("cache", "CacheError"),
         ("backends.triton.compile", "TritonError"),
         ("lower.builder", "UnsupportedOp"),
     )

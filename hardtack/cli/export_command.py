@@ -8,7 +8,7 @@ import click
 
 from hardtack.cli.common import WrongUse, check_target_path, console, json_option, print_json, size_text, table
 from hardtack.cli.spec import HELP, load_spec
-from hardtack.codegen.pipeline import STAGES
+from hardtack.codegen.targets import STAGES
 
 
 @click.command(name="export", help=f"Compile a model into a bundle.\n\n{HELP}")
@@ -61,6 +61,7 @@ def command(
     if stop_after is not None:
         _check_targets(targets, None)
         _check_targets(targets[:1], tuning)
+        _check_stage(targets[0], stop_after)
         _print_stage(stop_after, spec, strict, targets[0], tuning, as_json)
         return
 
@@ -68,6 +69,7 @@ def command(
         raise WrongUse("name the bundle to write with -o, or a stage with --stop-after")
     check_target_path(output)
     _check_targets(targets, tuning)
+    _check_tools(targets, compiler)
     found = load_spec(spec)
     from hardtack.api import export
     from hardtack.options import Options
@@ -101,18 +103,42 @@ def command(
 
 
 def _check_targets(targets: tuple[str, ...], tuning: str | None) -> None:
-    """WrongUse for a target that is not known, that cannot be built for on this machine, or that the table is not for.
+    """WrongUse for a target that is not known, or that the table is not for.
 
     Raises LoadError for a file that is no tuning table.
     """
-    from hardtack.codegen.backends.triton.compile import TritonError
-    from hardtack.codegen.targets import TargetError, parse_targets
+    from hardtack.codegen.targets import TargetError, backends_for
     from hardtack.codegen.tune.table import read_table
 
     table = read_table(tuning) if tuning is not None else None
     try:
-        parse_targets(targets).backends(table)
-    except (TargetError, TritonError) as error:
+        backends_for(targets, table)
+    except TargetError as error:
+        raise WrongUse(str(error)) from None
+
+
+def _check_stage(target: str, stage: str) -> None:
+    """WrongUse for a stage that the target does not have."""
+    from hardtack.codegen.targets import TargetError, stage_backend
+
+    try:
+        stage_backend(target, stage)
+    except TargetError as error:
+        raise WrongUse(str(error)) from None
+
+
+def _check_tools(targets: tuple[str, ...], compiler: str | None) -> None:
+    """WrongUse for a target whose kernels cannot be compiled on this machine.
+
+    Raises CompilerError where no compiler for CPUs is there.
+    """
+    from hardtack.codegen.backends.triton.compile import TritonError
+    from hardtack.codegen.targets import backends_for
+
+    try:
+        for backend in backends_for(targets, compiler=compiler):
+            backend.tools()
+    except TritonError as error:
         raise WrongUse(str(error)) from None
 
 

@@ -37,13 +37,13 @@ def command(
     check_target_path(output)
     _check_target(target)
     from hardtack import timing, tuning
-    from hardtack.codegen.backends.triton.compile import toolchain
     from hardtack.codegen.package.output import write_files
+    from hardtack.codegen.targets import backends_for
     from hardtack.progress import stages
 
     found_target = tuning.device_target(device, target)
-    arch = found_target.removeprefix("cuda:")
-    begun = _begun(Path(output), arch, toolchain(arch).triton)
+    (backend,) = backends_for([found_target])
+    begun = _begun(Path(output), backend.machines[0].name, backend.tools()["triton"])
     found = load_spec(spec)
     from hardtack.api import tuning_keys
 
@@ -71,10 +71,10 @@ def command(
 
 def _check_target(target: str | None) -> None:
     """WrongUse for a target that is not a GPU's, or where Triton is missing."""
-    from hardtack.codegen.backends.triton.compile import TritonError, toolchain
-    from hardtack.codegen.tune.machine import CUDA_ARCHITECTURES, target_name
+    from hardtack.codegen.backends.triton.compile import TritonError
+    from hardtack.codegen.targets import GPU_TARGETS, backends_for
 
-    known = {target_name(arch): arch for arch in CUDA_ARCHITECTURES}
+    known = [name for name, gpu in GPU_TARGETS.items() if gpu.device == "cuda"]
     if target is not None and target.startswith("hip:"):
         raise WrongUse(
             f"cannot tune for target {target!r}: kernels are timed on a device, and Hardtack runs none for hip"
@@ -82,7 +82,8 @@ def _check_target(target: str | None) -> None:
     if target is not None and target not in known:
         raise WrongUse(f"cannot tune for target {target!r}; known targets: {', '.join(known)}")
     try:
-        toolchain(CUDA_ARCHITECTURES[0] if target is None else known[target])
+        for backend in backends_for([target or known[0]]):
+            backend.tools()
     except TritonError as error:
         raise WrongUse(str(error)) from None
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import zig_compiler
-from hardtack.codegen.backends.cpp.targets import KNOWN_TARGETS
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
+from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.ir.expr import Expr, const, sym
 from hardtack.codegen.ir.graph import Guard
 from hardtack.codegen.ir.plan import Copy, Plan, PlanSym, Value
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.machine.data import CPUS
 from hardtack.codegen.package.content import BundleContent, EntryContent, StateContent, TargetContent, TensorContent
 from hardtack.codegen.package.writer import write_bundle
 
@@ -57,7 +57,7 @@ def copies(made: EntryContent, target: str, *more: Value, body: tuple[Copy, ...]
 
 def library(target: str) -> bytes:
     """For a CPU there is one, though nothing of it is called."""
-    return compile_library([Unit("k_none", KERNEL)], KNOWN_TARGETS[target], zig_compiler(), cache=KernelCache())
+    return compile_library([Unit("k_none", KERNEL)], CPUS[target], zig_compiler(), cache=KernelCache())
 
 
 def content(
@@ -69,7 +69,7 @@ def content(
     plans = {(one.name, f"cpu:{t}"): copies(one, t, *more, body=body) for one in made for t in TARGETS}
     return BundleContent(
         entries=made,
-        targets=tuple(TargetContent(f"cpu:{t}", "cpu", KNOWN_TARGETS[t].features, library(t)) for t in TARGETS),
+        targets=tuple(TargetContent(f"cpu:{t}", "cpu", CPUS[t].features, library(t)) for t in TARGETS),
         plans=plans,
         constants=(),
         states=states,

@@ -15,10 +15,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import hardtack
-from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import Compiler, system_compiler, zig_compiler
-from hardtack.codegen.backends.cpp.targets import KNOWN_TARGETS, native_target
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library, include_dirs
+from hardtack.codegen.cache import KernelCache
+from hardtack.codegen.machine.data import CPUS
+from hardtack.codegen.machine.host import native_cpu
 from hardtack.codegen.package.library import check_library
 
 GOOD = corpus.good_files()[corpus.LIBRARY]
@@ -42,7 +43,7 @@ COMPILERS = [zig_compiler(), *(system_compiler(name) for name in ("g++", "clang+
 @pytest.mark.parametrize("compiler", COMPILERS, ids=lambda c: c.version.split()[0])
 def test_libraries_of_compilers_are_accepted(compiler: Compiler, tmp_path: Path) -> None:
     cache = KernelCache(tmp_path)
-    for target in KNOWN_TARGETS.values() if compiler.arch is None else [native_target()]:
+    for target in CPUS.values() if compiler.arch is None else [native_cpu()]:
         data = compile_library([Unit("k", KERNEL)], target, compiler, cache=cache)
         check_library(memoryview(data), "lib", f"cpu:{target.name}")
         path = tmp_path / "m.pkg"

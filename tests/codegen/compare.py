@@ -12,7 +12,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from hardtack.codegen.backend import Backend
-from hardtack.codegen.backends.cpp.backend import CppBackend
+from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.exporter import Exported, to_graphs

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from hardtack.codegen.backend import Backend
-from hardtack.codegen.backends.cpp.backend import CppBackend
-from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.machine.data import H200
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.exporter import to_graphs
 
@@ -81,7 +82,7 @@ def compiled(
 
 
 def _on_gpu(module: nn.Module, *args: torch.Tensor) -> CompiledEntry:
-    return compiled(module, *args, backend=TritonBackend("sm_90"))
+    return compiled(module, *args, backend=TritonBackend(H200))
 
 
 def _half(*shape: int) -> torch.Tensor:

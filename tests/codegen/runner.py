@@ -13,17 +13,17 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import find_compiler
-from hardtack.codegen.backends.cpp.targets import native_target
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
+from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.ir.constants import NUMPY_DTYPE, ConstantStore
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.expr_walk import evaluate
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.plan import Copy, If, Instr, Launch, Value, While
+from hardtack.codegen.machine.host import native_cpu
 from hardtack.codegen.pipeline import CompiledEntry
-from hardtack.codegen.prepack import made
+from hardtack.codegen.plan.prepack import made
 
 Array = npt.NDArray[np.generic]
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)
@@ -63,7 +63,7 @@ def _reversed_tasks(pool, ntasks, task, closure):  # type: ignore[no-untyped-def
 @cache
 def _build(sources: tuple[tuple[str, str], ...]) -> ctypes.CDLL:
     units = [Unit(n, s) for n, s in sources]
-    library = compile_library(units, native_target(), find_compiler(), cache=KernelCache())
+    library = compile_library(units, native_cpu(), find_compiler(), cache=KernelCache())
     fd, path = tempfile.mkstemp(suffix=".so")
     with os.fdopen(fd, "wb") as f:
         f.write(library)

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import hardtack
-from hardtack.codegen.accesses import tighter
 from hardtack.codegen.ir.expr import const, sym
 from hardtack.codegen.ir.plan import Access, Launch, span
+from hardtack.codegen.plan.accesses import tighter
 from tests.codegen.compare import compile_module
 from tests.codegen.runner import Runner
 from tests.codegen.tables import suites_by_name

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from hardtack.codegen.backends.cpp.backend import CppBackend
+from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.build import Source, build_content
-from hardtack.codegen.dump import VARIABLE, dump_folder, origins_of, write_dump
-from hardtack.codegen.dump_links import Column, Line, link
-from hardtack.codegen.dump_page import page
+from hardtack.codegen.dump.folder import VARIABLE, dump_folder, origins_of, write_dump
+from hardtack.codegen.dump.links import Column, Line, link
+from hardtack.codegen.dump.page import page
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr import const, sym
 from hardtack.codegen.ir.graph import Constant, Graph, Input, Lit, Op, Origin, SymBinding, TensorType, make_attrs
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.pipeline import STAGES, CompiledEntry, compile_entry
+from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 
 LAYERS = 2
 WIDTH = 64
@@ -66,7 +66,7 @@ def dump(folder: Path, graph: Graph, compiled: CompiledEntry, name: str = "forwa
 
 def test_files(tmp_path: Path, graph: Graph, compiled: CompiledEntry) -> None:
     out = dump(tmp_path, graph, compiled).parent
-    stages = [f"{k:02d}-{stage}.txt" for k, stage in enumerate(STAGES, start=1)]
+    stages = [f"{k:02d}-{stage}.txt" for k, stage in enumerate(CppBackend().passes().stages, start=1)]
     found = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file())
     kernels = [f"kernels/{name}.cpp" for name in compiled.sources]
     assert found == sorted([*stages, *kernels, "decisions.txt", "index.html"])
@@ -192,10 +192,10 @@ def test_a_compilation_that_fails_leaves_the_stages_before(
     def broken(*arguments: object) -> None:
         raise AssertionError("no tiles")
 
-    monkeypatch.setattr("hardtack.codegen.backends.cpp.backend.tile_template", broken)
+    monkeypatch.setattr("hardtack.codegen.backends.cpp.cpp_backend.tile_template", broken)
     tree = {"kind": "tuple", "items": []}
     with pytest.raises(AssertionError, match="no tiles"):
-        build_content({"forward": Source(graph, tree, tree)}, ConstantStore(), ("cpu",), dump=tmp_path)
+        build_content({"forward": Source(graph, tree, tree)}, ConstantStore(), [CppBackend()], dump=tmp_path)
     found = sorted(p.name for p in (tmp_path / "forward").glob("0*.txt"))
     assert found == ["01-graph.txt", "02-lower.txt", "03-inline.txt", "04-fuse.txt"]
     assert (tmp_path / "forward" / "index.html").exists()

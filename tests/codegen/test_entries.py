@@ -218,7 +218,7 @@ import hashlib, torch
 from torch import nn
 from torch.export import Dim
 from hardtack.exporter import to_graphs
-from hardtack.codegen.backends.cpp.backend import CppBackend
+from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.ir.plan import to_json
 from hardtack.codegen.pipeline import compile_entry
 torch.manual_seed(0)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardtack.codegen.axes import join, mixed_radix, split_into
 from hardtack.codegen.ir.expr import (
     Expr,
     as_expr,
@@ -28,6 +27,7 @@ from hardtack.codegen.ir.expr import (
 from hardtack.codegen.ir.expr_walk import evaluate, free_syms, split_linear, substitute
 from hardtack.codegen.ir.loops import Axis
 from hardtack.codegen.lower.views import delinearize, reshape_index
+from hardtack.codegen.schedule.axes import join, mixed_radix, split_into
 
 N = sym("n", 1, 9)
 M = sym("m", 2, None)

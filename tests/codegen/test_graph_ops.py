@@ -13,7 +13,7 @@ import hardtack.exporter.reference.nn  # noqa: F401  # adds its kinds to KERNELS
 from hardtack.codegen.ir import graph
 from hardtack.codegen.ir.graph import Graph, Op
 from hardtack.codegen.ir.graph_ops import GRAPH_OPS, Elements, View, facts
-from hardtack.codegen.lower import RULES
+from hardtack.codegen.lower.cpu_rules import RULES
 from hardtack.codegen.lower.views import INDEX_MAPS
 from hardtack.codegen.ops import SCALAR_OPS
 from hardtack.exporter import to_graphs

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hardtack.codegen.ir.expr import Const, Expr, const, sym
 from hardtack.codegen.ir.expr_walk import evaluate
-from hardtack.codegen.memory import ALIGNMENT, Item, MemoryPlan, aligned, plan_memory
+from hardtack.codegen.plan.memory import ALIGNMENT, Item, MemoryPlan, aligned, plan_memory
 
 N, M = sym("n", 0, None), sym("m", 1, 64)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import pytest
 import torch
@@ -13,23 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from hardtack.codegen.backends.cpp.backend import CppBackend
-from hardtack.codegen.backends.triton.backend import TritonBackend
-from hardtack.codegen.backends.triton.tile import tile as triton_tile
-from hardtack.codegen.backends.triton.tiled_verify import verify_tiled
-from hardtack.codegen.fuse import FusionLimits
-from hardtack.codegen.grouping import group_nests
-from hardtack.codegen.inline import inline
+from hardtack.codegen.backend import Backend
+from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.ir.expr import Expr, Sym, const, sym
 from hardtack.codegen.ir.expr_walk import evaluate, substitute
-from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.group import Group
-from hardtack.codegen.ir.loops import Buffer, Check, Load, LoopNest, Store, TemplateNest
+from hardtack.codegen.ir.loops import Buffer, Check, Load, LoopNest, Store
+from hardtack.codegen.ir.nests import TemplateNest
 from hardtack.codegen.ir.reindex import equal, why_not_injective, why_not_one_to_one
-from hardtack.codegen.ir.schedule_verify import verify_kernel
-from hardtack.codegen.layout import choose_orders
-from hardtack.codegen.lower import lower_graph
-from hardtack.codegen.tile import tile
+from hardtack.codegen.lower import Lowered, lower_graph
+from hardtack.codegen.lower.layout import choose_orders
+from hardtack.codegen.machine.data import H200
+from hardtack.codegen.pipeline import context_of, fused_groups, run_graph_passes, run_nest_passes
 from hardtack.exporter import to_graphs
 
 Point = Mapping[str, int]
@@ -175,36 +171,25 @@ MODULES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
 def test_groups_touch_what_their_nests_meant(name: str, device: str) -> None:
     module, args = MODULES[name]
     (entry,) = to_graphs(module, args, {}, None, False).entries.values()
-    backend = CppBackend() if device == "cpu" else TritonBackend("sm_90")
-    graph, _ = backend.joined(entry.graph, {})
-    low = lower_graph(graph, choose_orders(graph), backend.rules, backend.arch, {})
-    kept = frozenset((*low.outputs, *low.finals.values()))
-    nests, _ = inline(low.nests, low.buffers, kept)
-    nests, buffers = backend.prepare(nests, low.buffers, {})
-    check_groups(graph, nests, buffers, kept, backend.limits, device)
+    backend = CppBackend() if device == "cpu" else TritonBackend(H200)
+    context = context_of(backend, {})
+    graph = run_graph_passes(entry.graph, backend, context, [], {})
+    low = lower_graph(graph, choose_orders(graph), backend.rules, backend.machines[0], {})
+    check_groups(run_nest_passes(low, backend, context, [], {}), backend)
 
 
-def check_groups(
-    graph: Graph,
-    nests: Sequence[object],
-    buffers: Mapping[str, Buffer],
-    kept: frozenset[str],
-    limits: FusionLimits,
-    device: str,
-) -> None:
+def check_groups(low: Lowered, backend: Backend) -> None:
     """Every access of each nest, fused and tiled, is one of the nest's before; nothing is read before it is written."""
-    constants = frozenset(c.name for c in graph.constants)
-    fused = group_nests(nests, buffers, kept, constants, {}, limits)  # type: ignore[arg-type]
-    before = {n.name: n for n in nests if isinstance(n, LoopNest)}
-    for group in fused.groups:
+    context, buffers = context_of(backend, {}), low.buffers
+    before = {n.name: n for n in low.nests if isinstance(n, LoopNest)}
+    kept = frozenset((*low.outputs, *low.finals.values()))
+    for group in fused_groups(low, backend, context, [], {}):
         for g in group.siblings or (group,):
             for n in (*g.prologue, *g.nests):
                 assert accesses(n, buffers) == accesses(before[n.name], buffers), n.name
             check_order(g, buffers)
-            if g.anchor is None and g.nests and device == "cpu":
-                verify_kernel(tile(g, buffers, kept, "k"), g, buffers)
-            elif g.anchor is None and g.nests:
-                verify_tiled(triton_tile(g, buffers, kept, "k", {}), g, buffers)
+            if g.anchor is None and g.nests:
+                backend.verify(backend.schedule(g, buffers, kept, "k", context), g, buffers)
 
 
 def offset_of(s: Load | Store, buffers: Mapping[str, Buffer]) -> Expr:

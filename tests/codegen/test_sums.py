@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch.export import Dim
 
-from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import find_compiler
-from hardtack.codegen.backends.cpp.targets import AARCH64, X86_64_V3, X86_64_V4, CpuTarget
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
+from hardtack.codegen.cache import KernelCache
+from hardtack.codegen.machine.data import AARCH64, X86_64_V3, X86_64_V4
+from hardtack.codegen.machine.machine import Cpu
 from tests.codegen.compare import compile_module, leaves
 
 
@@ -54,7 +55,7 @@ def test_long_sums(name: str, dynamic: bool) -> None:
 
 
 @pytest.mark.parametrize("target", [X86_64_V3, X86_64_V4, AARCH64], ids=lambda t: t.name)
-def test_compilers_come_to_an_end(target: CpuTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compilers_come_to_an_end(target: Cpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """clang 21 took forever over 8 bytes, and over 5 to 8 comparisons, that AVX-512 adds up in int32."""
     monkeypatch.setattr("hardtack.codegen.backends.cpp.toolchain._COMPILE_SECONDS", 120)
     units = {}

@@ -14,18 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from hardtack.codegen.backends.cpp.cache import CacheError, KernelCache, default_cache_dir
 from hardtack.codegen.backends.cpp.compiler import Compiler, CompilerError, find_compiler, system_compiler
-from hardtack.codegen.backends.cpp.targets import (
-    AARCH64,
-    X86_64_V3,
-    X86_64_V4,
-    CpuTarget,
-    TargetError,
-    native_target,
-    parse_target,
-)
 from hardtack.codegen.backends.cpp.toolchain import ToolchainError, Unit, compile_library, include_dirs, table_source
+from hardtack.codegen.cache import CacheError, KernelCache, default_cache_dir
+from hardtack.codegen.machine.data import AARCH64, X86_64_V3, X86_64_V4
+from hardtack.codegen.machine.host import native_cpu
+from hardtack.codegen.machine.machine import Cpu, TargetError
+from hardtack.codegen.targets import parse_targets
 
 ADD = """
 #include "simd.h"
@@ -52,9 +47,7 @@ def cache(tmp_path: Path) -> KernelCache:
     return KernelCache(tmp_path / "cache")
 
 
-def build(
-    cache: KernelCache, units: list[Unit], target: CpuTarget = X86_64_V3, compiler: Compiler | None = None
-) -> bytes:
+def build(cache: KernelCache, units: list[Unit], target: Cpu = X86_64_V3, compiler: Compiler | None = None) -> bytes:
     return compile_library(units, target, compiler or find_compiler(), cache=cache, jobs=2)
 
 
@@ -87,7 +80,7 @@ class Elf:
 
 
 @pytest.mark.parametrize("target", [X86_64_V4, X86_64_V3, AARCH64], ids=lambda target: target.name)
-def test_library_exports_one_symbol_and_needs_nothing(cache: KernelCache, target: CpuTarget) -> None:
+def test_library_exports_one_symbol_and_needs_nothing(cache: KernelCache, target: Cpu) -> None:
     big_copy = """
 #include <hardtack/kernel_abi.h>
 struct Block { char bytes[5000]; };
@@ -125,7 +118,7 @@ def test_same_bytes_from_other_folders(tmp_path: Path) -> None:
 
 
 def test_table_is_sorted_and_kernels_run(cache: KernelCache, tmp_path: Path) -> None:
-    if not set(X86_64_V3.features) <= set(native_target().features):
+    if not set(X86_64_V3.features) <= set(native_cpu().features):
         pytest.skip("this machine does not run x86-64-v3")
     path = tmp_path / "kernels.so"
     path.write_bytes(build(cache, [add("b", 2), add("a", 1), add("B", 3)]))
@@ -226,10 +219,12 @@ def test_cache_drops_what_was_used_least_recently(tmp_path: Path) -> None:
 def test_concurrent_builds_share_a_cache(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
-        "from hardtack.codegen.backends.cpp import cache, compiler, targets, toolchain\n"
+        "from hardtack.codegen import cache\n"
+        "from hardtack.codegen.backends.cpp import compiler, toolchain\n"
+        "from hardtack.codegen.machine import data as machines\n"
         f"source = {ADD!r}\n"
         "units = [toolchain.Unit(f'k{i}', source % {'name': f'k{i}', 'constant': i}) for i in range(4)]\n"
-        "data = toolchain.compile_library(units, targets.X86_64_V3, compiler.find_compiler(),\n"
+        "data = toolchain.compile_library(units, machines.X86_64_V3, compiler.find_compiler(),\n"
         "    cache=cache.KernelCache(Path(sys.argv[1])), jobs=1)\n"
         "import hashlib; print(hashlib.sha256(data).hexdigest())\n"
     )
@@ -374,16 +369,17 @@ def test_environment_does_not_reach_the_compiler(tmp_path: Path, monkeypatch: py
     assert build(KernelCache(tmp_path / "b"), [add("one", 1)]) == want
 
 
-def test_parse_target() -> None:
-    assert parse_target("cpu") == (X86_64_V4, X86_64_V3)
-    assert parse_target("cpu:x86-64-v3") == (X86_64_V3,)
-    assert parse_target("cpu:aarch64") == (AARCH64,)
-    assert parse_target("cpu:native")[0].name == "native"
+def test_parse_targets() -> None:
+    assert parse_targets(["cpu"]) == (X86_64_V4, X86_64_V3)
+    assert parse_targets(["cpu:x86-64-v3"]) == (X86_64_V3,)
+    assert parse_targets(["cpu:aarch64"]) == (AARCH64,)
+    assert parse_targets(["cpu:native"])[0].name == "native"
     for text in ("cpu:x86-64-v9", "gpu", "", "cpu:", "cuda:native"):
         with pytest.raises(TargetError) as caught:
-            parse_target(text)
+            parse_targets([text])
         assert str(caught.value) == (
-            f"unknown target {text!r}; known targets: cpu, cpu:x86-64-v4, cpu:x86-64-v3, cpu:aarch64, cpu:native"
+            f"unknown target {text!r}; known targets: cpu, cpu:x86-64-v4, cpu:x86-64-v3, cpu:aarch64, cpu:native, "
+            "cuda:sm_80, cuda:sm_90, cuda:sm_100, hip:gfx942"
         )
 
 
@@ -391,21 +387,21 @@ V3_FLAGS = "pni ssse3 sse4_1 sse4_2 popcnt avx avx2 bmi1 bmi2 f16c fma abm movbe
 
 
 def test_native_target_takes_what_the_host_has() -> None:
-    v3 = native_target("x86_64", f"flags\t\t: fpu {V3_FLAGS} avx_vnni sse9\n")
+    v3 = native_cpu("x86_64", f"flags\t\t: fpu {V3_FLAGS} avx_vnni sse9\n")
     assert v3.features == (*X86_64_V3.features, "avxvnni")
     assert v3.flags_clang == ("-march=x86-64-v3", "-mavxvnni")
     assert v3.vector_nbytes == 32
-    v4 = native_target(
+    v4 = native_cpu(
         "x86_64", f"flags : {V3_FLAGS} avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni avx512_bf16\n"
     )
     assert v4.features == (*X86_64_V4.features, "avx512vnni", "avx512bf16")
     assert v4.vector_nbytes == 64
-    assert native_target("aarch64").features == ("neon",)
+    assert native_cpu("aarch64").features == ("neon",)
     with pytest.raises(TargetError, match="this machine's CPU lacks avx2, fma, which x86-64-v3 needs"):
-        native_target("x86_64", "flags : " + V3_FLAGS.replace("avx2 ", "").replace("fma ", ""))
+        native_cpu("x86_64", "flags : " + V3_FLAGS.replace("avx2 ", "").replace("fma ", ""))
     with pytest.raises(TargetError, match="this machine is riscv64; Hardtack knows x86_64 and aarch64"):
-        native_target("riscv64")
+        native_cpu("riscv64")
 
 
 def test_native_builds(cache: KernelCache) -> None:
-    assert build(cache, [add("plus", 1)], native_target())
+    assert build(cache, [add("plus", 1)], native_cpu())

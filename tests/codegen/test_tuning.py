@@ -10,19 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardtack.codegen.backends.triton.backend import TritonBackend
 from hardtack.codegen.backends.triton.kernel import TritonKernel
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.machine.data import A100, CUDA_ARCHITECTURES, GPUS, H200, gpu_of
+from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
-from hardtack.codegen.targets import TargetError, parse_targets
+from hardtack.codegen.targets import TargetError, backends_for
 from hardtack.codegen.tune import choice, table
-from hardtack.codegen.tune.attention import AttentionShape
+from hardtack.codegen.tune.attention_plan import AttentionShape
 from hardtack.codegen.tune.candidates import MOST, Shape, candidates, plan_by_cost, problem
 from hardtack.codegen.tune.choice import KIND, Tuning, key_of, plan_fields, shape_of, tuning_for
-from hardtack.codegen.tune.conv import ConvShape
-from hardtack.codegen.tune.gemm import GemmPlan, GemmShape
-from hardtack.codegen.tune.machine import CUDA_ARCHITECTURES
+from hardtack.codegen.tune.conv_plan import ConvShape
+from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
 from hardtack.codegen.tune.table import TableEntry, TuningTable, parse_table, read_table
 from hardtack.codegen.tune.trial import make_trial
 
@@ -56,13 +57,13 @@ def user(shape: Shape, plan: Any, **changed: Any) -> Tuning:
 
 
 @settings(max_examples=300)
-@given(SHAPES, st.sampled_from(CUDA_ARCHITECTURES))
-def test_candidates_are_few_different_legal_and_led_by_the_cost_model(shape: Shape, arch: str) -> None:
-    found = candidates(shape, arch)
-    assert found == candidates(shape, arch)
-    assert found[0] == plan_by_cost(shape, arch)
+@given(SHAPES, st.sampled_from([GPUS[arch] for arch in CUDA_ARCHITECTURES]))
+def test_candidates_are_few_different_legal_and_led_by_the_cost_model(shape: Shape, machine: Gpu) -> None:
+    found = candidates(shape, machine)
+    assert found == candidates(shape, machine)
+    assert found[0] == plan_by_cost(shape, machine)
     assert 1 <= len(found) <= MOST
-    assert [problem(p, shape, arch) for p in found] == [""] * len(found)
+    assert [problem(p, shape, machine) for p in found] == [""] * len(found)
     assert len({tuple(sorted(plan_fields(p).items())) for p in found}) == len(found)
 
 
@@ -74,7 +75,7 @@ def test_large_shapes_have_choices() -> None:
         AttentionShape(1, 32, 8, 1024, 1024, 128, 128, BF16, True),
     ]
     for shape in shapes:
-        assert len(candidates(shape, "sm_90")) >= 6, shape
+        assert len(candidates(shape, H200)) >= 6, shape
 
 
 @given(SHAPES)
@@ -136,7 +137,7 @@ def test_shipped_tables_are_canonical_and_legal() -> None:
         shipped = read_table(path)
         assert path.name == f"{shipped.arch}.json"
         for key in shipped.entries:
-            _, decisions = Tuning((("shipped", shipped),)).choose(shape_of(key), shipped.arch)
+            _, decisions = Tuning((("shipped", shipped),)).choose(shape_of(key), gpu_of(shipped.arch))
             assert [d.accepted for d in decisions] == [True], decisions[0]
 
 
@@ -145,15 +146,15 @@ def test_the_users_table_comes_before_the_shipped_one_and_that_before_costs(monk
     shipped = table_of({KEY: TableEntry(plan_fields(theirs), 2_000)})
     monkeypatch.setattr(choice, "shipped_table", lambda arch: shipped if arch == "sm_90" else None)
     given_table = table_of({KEY: TableEntry(plan_fields(mine), 1_500)})
-    costed = plan_by_cost(GEMM, "sm_80")
+    costed = plan_by_cost(GEMM, A100)
     reasons = {
-        "user table: 1.50 us, measured with Triton 3.6.0": (tuning_for("sm_90", given_table), mine),
-        "shipped table: 2.00 us, measured with Triton 3.6.0": (tuning_for("sm_90", None), theirs),
-        f"cost model: {costed.reason}": (tuning_for("sm_80", given_table), costed),
+        "user table: 1.50 us, measured with Triton 3.6.0": (tuning_for(H200, given_table), mine),
+        "shipped table: 2.00 us, measured with Triton 3.6.0": (tuning_for(H200, None), theirs),
+        f"cost model: {costed.reason}": (tuning_for(A100, given_table), costed),
     }
     for reason, (tuning, plan) in reasons.items():
-        arch = "sm_80" if reason.startswith("cost") else "sm_90"
-        got, (decision,) = tuning.choose(GEMM, arch)
+        machine = A100 if reason.startswith("cost") else H200
+        got, (decision,) = tuning.choose(GEMM, machine)
         assert got == replace(plan, reason=reason)
         assert (decision.kind, decision.subject, decision.accepted, decision.reason) == (KIND, KEY, True, reason)
 
@@ -176,10 +177,10 @@ def test_the_users_table_comes_before_the_shipped_one_and_that_before_costs(monk
     ],
 )
 def test_an_entry_that_is_not_legal_is_passed_over(changed: dict[str, Any], why: str) -> None:
-    plan, (refused, taken) = user(GEMM, OTHER, **changed).choose(GEMM, "sm_90")
+    plan, (refused, taken) = user(GEMM, OTHER, **changed).choose(GEMM, H200)
     assert (refused.accepted, refused.reason) == (False, f"user table: not legal any more: {why}")
     assert refused.subject == taken.subject == KEY
-    assert taken.reason == plan.reason == f"cost model: {plan_by_cost(GEMM, 'sm_90').reason}"
+    assert taken.reason == plan.reason == f"cost model: {plan_by_cost(GEMM, H200).reason}"
 
 
 def test_a_costly_epilogue_has_an_entry_of_its_own_or_takes_the_plain_one() -> None:
@@ -188,33 +189,33 @@ def test_a_costly_epilogue_has_an_entry_of_its_own_or_takes_the_plain_one() -> N
     assert (shape_of(KEY), shape_of(f"{KEY} heavy=1")) == (GEMM, heavy)
     plain, own = replace(OTHER, block_m=64), OTHER
     entry = TableEntry(plan_fields(plain), 1_000)
-    plan, (decision,) = Tuning((("user", table_of({KEY: entry})),)).choose(heavy, "sm_90")
+    plan, (decision,) = Tuning((("user", table_of({KEY: entry})),)).choose(heavy, H200)
     told = "user table: 1.00 us, measured with Triton 3.6.0, without what is computed behind it here"
     assert (plan, decision.subject, decision.reason) == (replace(plain, reason=told), key_of(heavy), told)
     both = table_of({KEY: entry, key_of(heavy): TableEntry(plan_fields(own), 2_000)})
     for shape, wanted in ((GEMM, plain), (heavy, own)):
-        plan, _ = Tuning((("user", both),)).choose(shape, "sm_90")
+        plan, _ = Tuning((("user", both),)).choose(shape, H200)
         assert replace(plan, reason="") == wanted
 
 
 def test_a_row_that_can_be_held_is_held() -> None:
     row = GemmShape(1, 1, 3072, 2048, BF16, depth_first=True, one_row=True)
-    plan = plan_by_cost(row, "sm_90")
+    plan = plan_by_cost(row, H200)
     assert isinstance(plan, GemmPlan)
     assert plan.block_k >= row.k
     assert plan.programs > 0
     why = "a row of 2048 elements is held whole, by a persistent grid"
     for change in ({"block_k": 1024}, {"programs": 0}, {"splits": 2}):
-        assert problem(replace(plan, **change), row, "sm_90") == why  # type: ignore[arg-type]
+        assert problem(replace(plan, **change), row, H200) == why  # type: ignore[arg-type]
     for other in (replace(row, k=9000), replace(row, dtype=DType.F32), replace(row, depth_first=False)):
-        assert plan_by_cost(other, "sm_90").programs == 0  # type: ignore[union-attr]
+        assert plan_by_cost(other, H200).programs == 0  # type: ignore[union-attr]
 
 
 def test_illegal_plans_of_other_families() -> None:
     attention = AttentionShape(1, 8, 8, 64, 64, 64, 64, BF16, False)
-    plan = plan_by_cost(attention, "sm_90")
+    plan = plan_by_cost(attention, H200)
     why = [
-        problem(replace(plan, **change), attention, "sm_90")  # type: ignore[arg-type]
+        problem(replace(plan, **change), attention, H200)  # type: ignore[arg-type]
         for change in ({"block_d": 32}, {"packed": True}, {"splits": 4}, {"block_n": 8})
     ]
     assert why == [
@@ -224,22 +225,22 @@ def test_illegal_plans_of_other_families() -> None:
         "block_n is 8; it must be a power of two of at least 16",
     ]
     conv = ConvShape(64, 3, 32, 1, 9, BF16)
-    flat = plan_by_cost(conv, "sm_90")
+    flat = plan_by_cost(conv, H200)
     assert isinstance(flat, GemmPlan)
-    assert problem(replace(flat, splits=2), conv, "sm_90") == "the variant flat is not split"
-    assert problem(replace(flat, variant="tile"), conv, "sm_90") == "convolutions have no variant 'tile'"
-    assert problem(flat, attention, "sm_90") == "not a plan of attention"
-    assert problem(plan, conv, "sm_90") == "not a plan of products"
+    assert problem(replace(flat, splits=2), conv, H200) == "the variant flat is not split"
+    assert problem(replace(flat, variant="tile"), conv, H200) == "convolutions have no variant 'tile'"
+    assert problem(flat, attention, H200) == "not a plan of attention"
+    assert problem(plan, conv, H200) == "not a plan of products"
 
 
 def compiled(shape: Shape, tuning: Tuning) -> CompiledEntry:
     trial = make_trial(shape)
-    return compile_entry(trial.graph, trial.hints, TritonBackend("sm_90", tuning=tuning))
+    return compile_entry(trial.graph, trial.hints, TritonBackend(H200, tuning=tuning))
 
 
 def test_a_forced_plan_reaches_the_kernel() -> None:
     entry = compiled(GEMM, user(GEMM, replace(OTHER, splits=1)))
-    kernels = [d for d in entry.details.values() if isinstance(d, TritonKernel)]
+    kernels = [k.detail for k in entry.kernels.values() if isinstance(k.detail, TritonKernel)]
     (kernel,) = kernels  # all repetitions are one kernel
     blocks = {"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 8}
     assert (kernel.constexprs, kernel.num_warps, kernel.num_stages) == (blocks, 4, 3)
@@ -265,7 +266,7 @@ def test_a_forced_plan_reaches_the_kernel() -> None:
 def test_a_trial_is_the_op_of_its_key(shape: Shape) -> None:
     entry = compiled(shape, Tuning())
     assert {d.subject for d in entry.decisions if d.kind == KIND} == {key_of(shape)}
-    for plan in candidates(shape, "sm_90")[:3]:
+    for plan in candidates(shape, H200)[:3]:
         forced = compiled(shape, user(shape, plan))
         assert all(d.accepted for d in forced.decisions if d.kind == KIND)
 
@@ -278,7 +279,7 @@ def test_rows_that_vary_stay_so_in_a_trial() -> None:
 
 def test_a_table_for_none_of_the_targets_is_refused() -> None:
     with pytest.raises(TargetError) as caught:
-        parse_targets(["cpu:x86-64-v3", "cuda:sm_80"]).backends(table_of({}))
+        backends_for(["cpu:x86-64-v3", "cuda:sm_80"], table_of({}))
     assert str(caught.value) == (
         "the tuning table is for cuda:sm_90; the targets are cpu:x86-64-v3, cuda:sm_80"
     )  # fmt: skip

@@ -12,8 +12,8 @@ from torch import nn
 
 import hardtack
 from hardtack.api import stage_texts
-from hardtack.codegen.lower import RULES
 from hardtack.codegen.lower.builder import UnsupportedOp
+from hardtack.codegen.lower.cpu_rules import RULES
 from hardtack.codegen.targets import TargetError
 
 TARGETS = ("cpu:x86-64-v3",)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hardtack.cli import main
-from hardtack.codegen.pipeline import STAGES
+from hardtack.codegen.targets import STAGES
 
 MODEL = """
 import torch

@@ -17,7 +17,8 @@ import hardtack
 from hardtack import timing, tuning
 from hardtack.cli import main
 from hardtack.codegen.backends.triton.compile import toolchain
-from hardtack.codegen.lower import triton
+from hardtack.codegen.lower import gpu_rules
+from hardtack.codegen.machine.data import H200
 from hardtack.codegen.package.bundle import open_bundle
 from hardtack.codegen.tune import candidates as candidate_lists
 from hardtack.codegen.tune.choice import plan_fields, shape_of
@@ -46,13 +47,13 @@ KEYS = [
     f"gemm batch=1 m=40 n={n} k={k} dtype=f32 depth_first=1 one_row=0 streamable=1 splittable=1"
     for n, k in ((96, 64), (32, 96))
 ]
-TRITON = toolchain("sm_90").triton
+TRITON = toolchain(H200).triton
 
 
 @pytest.fixture(autouse=True)
 def short_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two candidates a key: every one is compiled."""
-    monkeypatch.setattr(tuning, "candidates", lambda s, arch: candidate_lists.candidates(s, arch)[:2])
+    monkeypatch.setattr(tuning, "candidates", lambda s, machine: candidate_lists.candidates(s, machine)[:2])
 
 
 @pytest.fixture
@@ -192,7 +193,7 @@ def test_a_bug_of_the_compiler_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setitem(triton.RULES, "matmul", broken)
+    monkeypatch.setitem(gpu_rules.RULES, "matmul", broken)
     table = TuningTable("sm_90", TRITON)
     made, (tuned,), left = tuning.tune(KEYS[:1], Tuner("cuda:sm_90", answering()), table)
     assert (made, left, tuned.chosen) == (table, [], None)
@@ -241,7 +242,7 @@ def test_tables_grow_key_by_key_and_do_not_depend_on_order() -> None:
 @pytest.fixture
 def table_file(tmp_path: Path) -> Path:
     """A table that chooses the second candidate of one key."""
-    plan = candidate_lists.candidates(shape_of(KEYS[0]), "sm_90")[1]
+    plan = candidate_lists.candidates(shape_of(KEYS[0]), H200)[1]
     made = TuningTable("sm_90", TRITON, {KEYS[0]: TableEntry(plan_fields(plan), 1000)})
     path = tmp_path / "mine.json"
     path.write_bytes(made.to_json())

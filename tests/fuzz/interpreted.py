@@ -5,14 +5,13 @@ from __future__ import annotations
 import tests.triton.interpreter  # noqa: F401  # isort: skip  # first: it chooses the interpreter
 from collections.abc import Sequence
 
-from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.machine.data import H200
 from hardtack.exporter.reference.step import ReferenceFailure
 from tests.fuzz.direct import compile_program
 from tests.fuzz.program import Program
 from tests.fuzz.ways import Failed, Report, first_calls, guarded, judge, oracle, sized_calls
 from tests.triton.simulate import Simulator
-
-ARCH = "sm_90"
 
 
 def check_interpreted(programs: Sequence[Program], report: Report) -> None:
@@ -25,7 +24,7 @@ def _check(program: Program, notes: list[str]) -> None:
     theirs = oracle(program, plan)
     if theirs is None:
         raise Failed("skipped", "eager refuses the example")
-    made = compile_program(program, TritonBackend(ARCH), Simulator)
+    made = compile_program(program, TritonBackend(H200), Simulator)
     judge(program, theirs, made.run(plan.calls), "interpreter")
     for sized in sized_calls(program)[:4]:
         at = oracle(program, sized)

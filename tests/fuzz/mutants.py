@@ -37,7 +37,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "row by an index that is data",
         "an index that is data is taken for a product's row axis",
         "cpu",
-        "codegen/fuse.py",
+        "codegen/schedule/fuse.py",
         (
             ("if isinstance(read, Sym) and read in own and read.extent", "if isinstance(read, Sym) and read.extent"),
             (
@@ -50,21 +50,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "epilogue at another point",
         "an epilogue reads the result at another point than the one just computed",
         "cpu",
-        "codegen/fuse.py",
+        "codegen/schedule/fuse.py",
         (("if buffers[s.buffer].offset(s.index) is not _written_offset(group, s.buffer, buffers):", "if False:"),),
     ),
     Mutant(
         "outer axes that do not agree",
         "a loop reads what another outer point writes",
         "cpu",
-        "codegen/fuse.py",
+        "codegen/schedule/fuse.py",
         (("        if not same:\n            return k\n    return len(outer)", "    return len(outer)"),),
     ),
     Mutant(
         "passes over different places",
         "two passes over a row are joined though the second reads elsewhere",
         "cpu",
-        "codegen/row_passes.py",
+        "codegen/schedule/row_walks.py",
         (
             (
                 "together = bool(read) and all(written.get(s.buffer) is s.index[0] for s in read)",
@@ -76,7 +76,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "part of a buffer inlined",
         "a nest that writes a part of its buffer is computed inside its reader",
         "cpu",
-        "codegen/inline.py",
+        "codegen/passes/shared/inline.py",
         (
             ('            return "it writes a part of its buffer"\n', "            seen.add(Sym)  # type: ignore\n"),
             ("if len(writers[target]) > 1 else None", "if False else None"),
@@ -86,7 +86,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "divisor under a mask",
         "an integer is divided by what a pad does not read",
         "cpu",
-        "codegen/inline.py",
+        "codegen/passes/shared/inline.py",
         (("if isinstance(s, Compute) and s.op in INT_DIVISIONS and", "if False and isinstance(s, Compute) and"),),
     ),
     Mutant(
@@ -100,7 +100,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "scratch that is too small",
         "a kernel's scratch is an element short",
         "cpu",
-        "codegen/tile.py",
+        "codegen/schedule/tile.py",
         (
             ("        sizes.add(top + 1)\n", "        sizes.add(top)\n"),
             ("return numel if all(within(e, numel) for e in offsets) else None", "return numel"),
@@ -110,7 +110,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "memory shared while alive",
         "a value's memory is given away one step early",
         "cpu",
-        "codegen/memory.py",
+        "codegen/plan/memory.py",
         (
             (
                 "return self.first <= other.last and other.first <= self.last",
@@ -269,7 +269,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "one small size at a time",
         "a view that two sizes of 1 make is not tried",
         "graph",
-        "export/capture/small/views.py",
+        "export/capture/small/small_views.py",
         (("range(1, _AT_ONCE + 1)", "range(1, 2)"),),
         captures=True,
     ),
@@ -318,14 +318,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "GPU: one rounding for two",
         "float64 becomes a half type at once",
         "interpreter",
-        "codegen/backends/triton/spelling.py",
+        "codegen/backends/triton/triton_spelling.py",
         (("a if source in (DType.F32, *HALF) else", "a if source in (DType.F32, DType.F64, *HALF) else"),),
     ),
     Mutant(
         "GPU: another walk's value",
         "a nest that joins another's walk reads before the store",
         "interpreter",
-        "codegen/backends/triton/passing.py",
+        "codegen/schedule/gpu_values.py",
         (
             (
                 "if s.buffer in stored and (reduces or s.index[0] is not value_offset.get(s.buffer)):",

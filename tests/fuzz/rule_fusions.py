@@ -6,15 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hardtack.codegen.backend import Backend
-from hardtack.codegen.backends.cpp.backend import CppBackend
-from hardtack.codegen.backends.triton.backend import TritonBackend
-from hardtack.codegen.ir.graph import Graph
-from hardtack.codegen.ir.group import Decision
+from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.machine.data import H200
+from hardtack.codegen.passes.gpu.split_reductions import SPLIT_REDUCTIONS
+from hardtack.codegen.passes.passes import Passes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hardtack.codegen.ir.loops import Buffer, Nest
+    pass
 
 
 @dataclass(frozen=True)
@@ -36,24 +35,21 @@ class Fusion:
 class _Apart(TritonBackend):
     """Products stay as they are."""
 
-    def joined(self, graph: Graph, hints: Mapping[str, int]) -> tuple[Graph, tuple[Decision, ...]]:
-        return graph, ()
+    def passes(self) -> Passes:
+        return replace(super().passes(), graph=())
 
 
 @dataclass(frozen=True)
 class _Whole(TritonBackend):
     """Reductions are not split among programs."""
 
-    def prepare(
-        self, nests: tuple[Nest, ...], buffers: Mapping[str, Buffer], hints: Mapping[str, int]
-    ) -> tuple[tuple[Nest, ...], Mapping[str, Buffer]]:
-        from hardtack.codegen.backends.triton.regroup import regroup
-
-        return regroup(nests, buffers), buffers
+    def passes(self) -> Passes:
+        every = super().passes()
+        return replace(every, nests=tuple(p for p in every.nests if p is not SPLIT_REDUCTIONS))
 
 
 CPU = CppBackend()
-GPU = TritonBackend("sm_90")
+GPU = TritonBackend(H200)
 
 INSIDE = """
         x0[5,7] : (x0 * 2 + 1).sum(1)
@@ -83,7 +79,7 @@ FUSIONS: tuple[Fusion, ...] = (
         "epilogue of a product",
         "fuse",
         CPU,
-        replace(CPU, limits=replace(CPU.limits, epilogues=frozenset())),
+        replace(CPU, limits=replace(CPU.limits, epilogues=False)),
         """
         x0[5,8] p0[16,8] p1[16] : F.linear(x0, p0, p1).relu()
         x0[6,8] p0[16,8] x1[6,16] : F.linear(x0, p0) * x1.sigmoid()
@@ -197,7 +193,7 @@ FUSIONS: tuple[Fusion, ...] = (
         "GPU: producers inside",
         "inline",
         GPU,
-        replace(GPU, limits=replace(GPU.limits, largest_body=0)),
+        replace(GPU, fusion=replace(GPU.fusion, largest_body=0)),
         INSIDE,
         "x0[5,7] : x0.cumsum(0).cumsum(1)",
     ),
@@ -205,7 +201,7 @@ FUSIONS: tuple[Fusion, ...] = (
         "GPU: epilogue of a product",
         "fuse",
         GPU,
-        replace(GPU, limits=replace(GPU.limits, epilogues=frozenset())),
+        replace(GPU, fusion=replace(GPU.fusion, epilogues=False)),
         """
         x0[17,32] p0[48,32] p1[48] : F.linear(x0, p0, p1).relu()
         x0[17,32]f16 p0[48,32]f16 : F.linear(x0, p0) * 2
@@ -218,25 +214,26 @@ FUSIONS: tuple[Fusion, ...] = (
     ),
     Fusion(
         "GPU: row computed by a product's programs",
-        "fuse",
+        "prologues",
         GPU,
-        replace(GPU, limits=replace(GPU.limits, row_operand=lambda _: None)),
+        replace(GPU, fusion=replace(GPU.fusion, prologues=False)),
         """
         x0[1,64] p0[96,64] p1[64] : F.linear(F.layer_norm(x0, (64,), p1), p0)
         x0[1,64] p0[96,64] x1[1,64] : F.linear(x0 * x1.sigmoid(), p0)
         x0[1,64] p0[96,64] : F.linear(F.rms_norm(x0, (64,)), p0).relu()
-        x0[1,64] p0[96,64] : x0.relu() * 2; F.linear(v0, p0) -> v0, v1
+        x0[1,64] p0[96,64] : x0.relu() * 2; F.linear(v0, p0)
         """,
         """
+        x0[1,64] p0[96,64] : x0.relu() * 2; F.linear(v0, p0) -> v0, v1
         x0[9,64] p0[96,64] : F.linear(F.rms_norm(x0, (64,)), p0).relu()
         x0[1,64] p0[96,64] : F.linear(x0, p0)
         """,
     ),
     Fusion(
         "GPU: siblings in one launch",
-        "fuse",
+        "siblings",
         GPU,
-        replace(GPU, limits=replace(GPU.limits, sibling_points=0)),
+        replace(GPU, fusion=replace(GPU.fusion, sibling_points=0)),
         """
         x0[5,7] x1[9] : x0.sum(1); x1 * 2 -> v0, v1
         x0[5,7] x1[4,3] x2[6] : x0.t() * 2; x1.amax(0); x2.exp() -> v0, v1, v2
@@ -249,11 +246,11 @@ FUSIONS: tuple[Fusion, ...] = (
     ),
     Fusion(
         "GPU: joined products",
-        "graph",
+        "lower",
         GPU,
-        _Apart("sm_90"),
+        _Apart(H200),
         """
-        x0[1,64] p0[64,48] p1[64,48] : x0 @ p0; x0 @ p1 -> v0, v1
+        x0[1,64] p0[64,48] p1[64,48] : x0 @ p0; x0 @ p1; v0 * v1
         x0[1,64] p0[48,64] p1[64,64] p2[48] : F.linear(x0, p0, p2); F.linear(x0, p1); v0.sum() + v1.sum()
         x0[4,64]f16 p0[32,64]f16 p1[32,64]f16 p2[32,64]f16 : F.linear(x0, p0); F.linear(x0, p1); F.linear(x0, p2) -> v0, v1, v2
         """,
@@ -266,7 +263,7 @@ FUSIONS: tuple[Fusion, ...] = (
         "GPU: reductions split",
         "fuse",
         GPU,
-        _Whole("sm_90"),
+        _Whole(H200),
         """
         x0[70001] : x0.sum()
         x0[2,70001] : x0.amax(1) * 2

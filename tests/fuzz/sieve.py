@@ -21,10 +21,11 @@ import torch
 
 from hardtack.api import size_hints
 from hardtack.codegen.backend import Backend
-from hardtack.codegen.backends.cpp.backend import CppBackend
-from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph_text import to_text_graph
+from hardtack.codegen.machine.data import H200
 from hardtack.codegen.pipeline import compile_entry
 from hardtack.exporter.capture.capture import Captured, capture
 from hardtack.exporter.program import EntryGraph, changed_buffers, to_entry
@@ -36,7 +37,7 @@ from tests.fuzz.program import Program, build
 from tests.fuzz.sweeps import SWEEPS
 
 TOGETHER = 10
-BACKENDS: Mapping[str, Backend | None] = {"cpu": CppBackend(), "interpreter": TritonBackend("sm_90"), "graph": None}
+BACKENDS: Mapping[str, Backend | None] = {"cpu": CppBackend(), "interpreter": TritonBackend(H200), "graph": None}
 """What compiles a program for each way; None: its graph is all that there is."""
 
 

@@ -23,8 +23,8 @@ def test_a_mutant_changes_what_stands_there(mutant: Mutant) -> None:
 
 
 def test_words_that_are_gone_are_noticed() -> None:
-    lost = Mutant("lost", "", "cpu", "codegen/fuse.py", (("no such words", ""),))
-    with pytest.raises(ValueError, match=r"codegen/fuse.py has .no such words. 0 times, not once"):
+    lost = Mutant("lost", "", "cpu", "codegen/schedule/fuse.py", (("no such words", ""),))
+    with pytest.raises(ValueError, match=r"codegen/schedule/fuse.py has .no such words. 0 times, not once"):
         changed(lost)
 
 

@@ -12,15 +12,15 @@ from functools import cache
 
 import numpy as np
 
-from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import zig_compiler
-from hardtack.codegen.backends.cpp.targets import KNOWN_TARGETS
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
+from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.ir.constants import ConstantData, ModuleTensor, Recipe, View
 from hardtack.codegen.ir.expr import Expr, const, sym
 from hardtack.codegen.ir.graph import Guard, Origin
 from hardtack.codegen.ir.plan import BufferParam, Call, Copy, KernelRecord, Launch, Plan, PlanSym, Value, span
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.machine.data import CPUS
 from hardtack.codegen.package.content import BundleContent, EntryContent, StateContent, TargetContent, TensorContent
 
 SCALE = """
@@ -55,7 +55,7 @@ ORIGIN = Origin("model.py", 12, "y = x * self.scale * self.scale", "aten.mul.Ten
 def library(target: str) -> bytes:
     """The sample's kernels, compiled for `target`."""
     units = [Unit("k_scale", SCALE), Unit("k_count", COUNT)]
-    return compile_library(units, KNOWN_TARGETS[target], zig_compiler(), cache=KernelCache())
+    return compile_library(units, CPUS[target], zig_compiler(), cache=KernelCache())
 
 
 def declared(kernel: KernelRecord, numels: Sequence[Expr], *launches: Launch) -> KernelRecord:
@@ -124,7 +124,7 @@ def content(targets: tuple[str, ...] = TARGETS) -> BundleContent:
     scale = np.array([1.0, 2.0, 3.0, 0.5], np.float32)
     return BundleContent(
         entries=(forward, copy),
-        targets=tuple(TargetContent(f"cpu:{t}", "cpu", KNOWN_TARGETS[t].features, library(t)) for t in targets),
+        targets=tuple(TargetContent(f"cpu:{t}", "cpu", CPUS[t].features, library(t)) for t in targets),
         plans={(e, f"cpu:{t}"): plan(f"cpu:{t}") for t in targets for e, plan in PLANS.items()},
         constants=(
             ("layer.scale", ConstantData(f32, scale)),

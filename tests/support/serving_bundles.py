@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 import sample
 
-from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import zig_compiler
-from hardtack.codegen.backends.cpp.targets import KNOWN_TARGETS
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
+from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.ir.constants import ConstantData
 from hardtack.codegen.ir.expr import const, sym
 from hardtack.codegen.ir.graph import Guard
 from hardtack.codegen.ir.plan import BufferParam, Copy, Fill, KernelRecord, Launch, Plan, PlanSym, Value, While
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.machine.data import CPUS
 from hardtack.codegen.package.content import BundleContent, EntryContent, TargetContent, TensorContent
 from hardtack.codegen.package.writer import write_bundle
 
@@ -78,7 +78,7 @@ NO_KWARGS = {"kind": "dict", "keys": [], "items": []}
 @cache
 def _library(*units: str) -> bytes:
     sources = [Unit(unit, SOURCES[unit]) for unit in units]
-    return compile_library(sources, KNOWN_TARGETS[TARGET], zig_compiler(), cache=KernelCache())
+    return compile_library(sources, CPUS[TARGET], zig_compiler(), cache=KernelCache())
 
 
 def _content(
@@ -87,7 +87,7 @@ def _content(
     name = f"cpu:{TARGET}"
     return BundleContent(
         entries=(entry,),
-        targets=(TargetContent(name, "cpu", KNOWN_TARGETS[TARGET].features, _library(*units)),),
+        targets=(TargetContent(name, "cpu", CPUS[TARGET].features, _library(*units)),),
         plans={(entry.name, name): plan},
         constants=constants,
         states=(),

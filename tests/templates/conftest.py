@@ -10,17 +10,18 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from hardtack.codegen.backends.cpp.targets import CpuTarget, native_target
+from hardtack.codegen.machine.host import native_cpu
+from hardtack.codegen.machine.machine import Cpu
 from tests.templates import sources
 from tests.templates.cpu_kernels import Library, load_library, runnable_targets
 
 
-def _builds() -> list[tuple[CpuTarget, str | None]]:
-    builds: list[tuple[CpuTarget, str | None]] = [(target, None) for target in runnable_targets()]
+def _builds() -> list[tuple[Cpu, str | None]]:
+    builds: list[tuple[Cpu, str | None]] = [(target, None) for target in runnable_targets()]
     best = builds[0][0]
     if shutil.which("g++"):
         builds.append((best, "g++"))
-    if native_target().arch == "x86_64":
+    if native_cpu().arch == "x86_64":
         # Not a target of Hardtack's: 16-byte vectors, as on aarch64, without intrinsics.
         flags = ("-march=x86-64-v2",)
         builds.append((dataclasses.replace(best, name="x86-64-v2", flags_clang=flags, flags_gcc=flags), None))
@@ -31,13 +32,13 @@ def _builds() -> list[tuple[CpuTarget, str | None]]:
 BUILDS = _builds()
 
 
-def build_name(build: tuple[CpuTarget, str | None]) -> str:
+def build_name(build: tuple[Cpu, str | None]) -> str:
     """For test ids."""
     return f"{build[0].name}-{build[1] or 'zig'}"
 
 
 @functools.cache
-def _library(target: CpuTarget, compiler: str | None) -> Library:
+def _library(target: Cpu, compiler: str | None) -> Library:
     return load_library(sources.ALL, target, compiler)
 
 

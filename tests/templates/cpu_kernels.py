@@ -17,10 +17,12 @@ from pathlib import Path
 
 import torch
 
-from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import find_compiler
-from hardtack.codegen.backends.cpp.targets import AARCH64, KNOWN_TARGETS, CpuTarget, native_target
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
+from hardtack.codegen.cache import KernelCache
+from hardtack.codegen.machine.data import AARCH64, CPUS
+from hardtack.codegen.machine.host import native_cpu
+from hardtack.codegen.machine.machine import Cpu
 
 _GUARD_NBYTES = 256
 _GUARD_BYTE = 0xA5
@@ -63,10 +65,10 @@ class Workspace:
     per_worker: int = 0
 
 
-def runnable_targets() -> list[CpuTarget]:
+def runnable_targets() -> list[Cpu]:
     """The known targets that this machine can run."""
-    here = native_target()
-    return [t for t in KNOWN_TARGETS.values() if t.arch == here.arch and set(t.features) <= set(here.features)]
+    here = native_cpu()
+    return [t for t in CPUS.values() if t.arch == here.arch and set(t.features) <= set(here.features)]
 
 
 def _run_serially(_pool: int, ntasks: int, task: Callable[..., None], closure: int) -> None:
@@ -174,13 +176,13 @@ def _cache_dir() -> Path:
     return Path(os.environ.get("HARDTACK_TEST_CACHE", Path(tempfile.gettempdir()) / f"hardtack-test-{os.getuid()}"))
 
 
-def compile_bytes(sources: Mapping[str, str], target: CpuTarget, compiler: str | None = None) -> bytes:
+def compile_bytes(sources: Mapping[str, str], target: Cpu, compiler: str | None = None) -> bytes:
     """A library of ``sources``: kernel name to C++ source."""
     units = [Unit(name, source) for name, source in sources.items()]
     return compile_library(units, target, find_compiler(compiler), cache=KernelCache(_cache_dir()), jobs=2)
 
 
-def load_library(sources: Mapping[str, str], target: CpuTarget, compiler: str | None = None) -> Library:
+def load_library(sources: Mapping[str, str], target: Cpu, compiler: str | None = None) -> Library:
     """The same, loaded into this process."""
     data = compile_bytes(sources, target, compiler)
     path = _cache_dir() / f"{hashlib.sha256(data).hexdigest()}.so"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from hardtack.codegen.backends.cpp import workspace
 from hardtack.codegen.ir.expr import Expr, int_value
+from hardtack.codegen.lower import workspace
 from tests.templates.cpu_kernels import Workspace
 
 PANEL = workspace.number("kPanel")

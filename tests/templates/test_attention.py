@@ -7,8 +7,8 @@ import functools
 import pytest
 import torch
 
-from hardtack.codegen.backends.cpp.targets import CpuTarget
-from hardtack.codegen.backends.cpp.workspace import attention_nbytes
+from hardtack.codegen.lower.workspace import attention_nbytes
+from hardtack.codegen.machine.machine import Cpu
 from tests.templates.cpu_kernels import Library, Workspace, load_library, runnable_targets
 from tests.templates.layouts import nbytes
 
@@ -36,12 +36,12 @@ TARGETS = runnable_targets()
 
 
 @functools.cache
-def library(target: CpuTarget) -> Library:
+def library(target: Cpu) -> Library:
     return load_library({"attend": SOURCE}, target)
 
 
 def attend(
-    target: CpuTarget,
+    target: Cpu,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -102,7 +102,7 @@ SHAPES = [
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("mode", ["plain", "causal", "bool", "float"])
-def test_matches_torch(target: CpuTarget, shape: tuple[int, ...], mode: str) -> None:
+def test_matches_torch(target: Cpu, shape: tuple[int, ...], mode: str) -> None:
     q, k, v = tensors(*shape)
     batch, heads, tq, tk = shape[0], shape[1], shape[3], shape[4]
     mask = None
@@ -118,7 +118,7 @@ def test_matches_torch(target: CpuTarget, shape: tuple[int, ...], mode: str) -> 
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_strided_views_and_scale(target: CpuTarget) -> None:
+def test_strided_views_and_scale(target: Cpu) -> None:
     """Heads interleaved in one projection, as transformers lay them out; values dense in place."""
     torch.manual_seed(0)
     qkv = torch.randn(2, 50, 3, 4, 32)
@@ -129,7 +129,7 @@ def test_strided_views_and_scale(target: CpuTarget) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize("tq", [1, 40])
-def test_rows_that_see_nothing_are_zero(target: CpuTarget, tq: int) -> None:
+def test_rows_that_see_nothing_are_zero(target: Cpu, tq: int) -> None:
     q, k, v = tensors(1, 2, 2, tq, 600, 16, 16)
     mask = torch.ones(tq, 600, dtype=torch.bool)
     mask[tq // 2] = False  # nothing at all
@@ -144,7 +144,7 @@ def test_rows_that_see_nothing_are_zero(target: CpuTarget, tq: int) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_large_scores_and_nan(target: CpuTarget) -> None:
+def test_large_scores_and_nan(target: Cpu) -> None:
     q, k, v = tensors(1, 1, 1, 20, 300, 8, 8)
     q, k = q * 300, k * 300
     torch.testing.assert_close(attend(target, q, k, v), reference(q, k, v, None, False, None), rtol=2e-5, atol=2e-6)

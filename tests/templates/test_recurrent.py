@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-from hardtack.codegen.backends.cpp.targets import CpuTarget
+from hardtack.codegen.machine.machine import Cpu
 from tests.templates.cpu_kernels import Library, load_library, runnable_targets
 
 SOURCE = """
@@ -36,7 +36,7 @@ KINDS = {"LSTM": "kLstm", "GRU": "kGru", "RNN_TANH": "kTanh", "RNN_RELU": "kRelu
 
 
 @functools.cache
-def library(target: CpuTarget) -> Library:
+def library(target: Cpu) -> Library:
     return load_library({kind: SOURCE % {"name": kind, "kind": KINDS[kind]} for kind in KINDS}, target)
 
 
@@ -50,7 +50,7 @@ def pack(weight: torch.Tensor, gates: int) -> torch.Tensor:
 
 
 def run(
-    target: CpuTarget,
+    target: Cpu,
     layer: torch.nn.RNNBase,
     x: torch.Tensor,
     states: list[torch.Tensor] | None,
@@ -95,7 +95,7 @@ CASES = [  # steps, batch, hidden
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("given", [False, True], ids=["zeros", "states"])
-def test_matches_torch(target: CpuTarget, kind: str, case: tuple[int, int, int], given: bool) -> None:
+def test_matches_torch(target: Cpu, kind: str, case: tuple[int, int, int], given: bool) -> None:
     steps, batch, hidden = case
     torch.manual_seed(steps + hidden)
     name, _, nonlinearity = kind.partition("_")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from hardtack.codegen.backends.cpp.targets import CpuTarget
+from hardtack.codegen.machine.machine import Cpu
 from tests.templates.conftest import BUILDS, build_name
 from tests.templates.cpu_kernels import Library, load_library
 
@@ -135,7 +135,7 @@ def _sources() -> dict[str, str]:
 
 
 @functools.cache
-def _load(target: CpuTarget, compiler: str | None) -> Library:
+def _load(target: Cpu, compiler: str | None) -> Library:
     return load_library(_sources(), target, compiler)
 
 

@@ -7,8 +7,8 @@ import functools
 import pytest
 import torch
 
-from hardtack.codegen.backends.cpp.targets import CpuTarget
-from hardtack.codegen.backends.cpp.workspace import sort_nbytes
+from hardtack.codegen.lower.workspace import sort_nbytes
+from hardtack.codegen.machine.machine import Cpu
 from tests.templates.cpu_kernels import Library, Workspace, load_library, runnable_targets
 from tests.templates.layouts import nbytes
 
@@ -62,7 +62,7 @@ SHAPES = [(1, 1, 1), (3, 17, 1), (2, 49, 5), (1, 1000, 1), (4, 300, 3), (70, 33,
 
 
 @functools.cache
-def library(target: CpuTarget) -> Library:
+def library(target: Cpu) -> Library:
     sources = {f"sort_{t}": SORT % {"t": t} for t in TYPES}
     for t, dtype in TYPES.items():
         sources[f"scan_{t}"] = SCAN % {"t": t, "out": t if dtype.is_floating_point else "int64_t"}

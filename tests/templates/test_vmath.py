@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from hardtack.codegen.backends.cpp.targets import CpuTarget
+from hardtack.codegen.machine.machine import Cpu
 from tests.templates.cpu_kernels import Library, load_library, runnable_targets
 
 Array = npt.NDArray[np.floating]
@@ -47,7 +47,7 @@ extern "C" int32_t %(name)s(const HtKernelArgs* args) {
 
 
 @functools.cache
-def library(target: CpuTarget) -> Library:
+def library(target: Cpu) -> Library:
     sources = {}
     for f in [*UNARY, *BINARY, "exp_nonpositive"]:
         more = ", load_n(y + i, m)" if f in BINARY else ""
@@ -56,7 +56,7 @@ def library(target: CpuTarget) -> Library:
     return load_library(sources, target)
 
 
-def call(target: CpuTarget, name: str, x: Array, y: Array | None = None) -> Array:
+def call(target: Cpu, name: str, x: Array, y: Array | None = None) -> Array:
     a, b = torch.from_numpy(x), torch.from_numpy(x if y is None else y)
     out = torch.empty_like(a)
     kind = "float" if x.dtype == np.float32 else "double"
@@ -112,7 +112,7 @@ def in_wider(name: str, *inputs: Array) -> Array:
 @pytest.mark.parametrize("target", runnable_targets(), ids=lambda target: target.name)
 @pytest.mark.parametrize("name", UNARY)
 @pytest.mark.filterwarnings("ignore:.*encountered in cast")
-def test_float_unary(target: CpuTarget, name: str) -> None:
+def test_float_unary(target: Cpu, name: str) -> None:
     x = samples(np.float32, 40_000)
     if name == "lgamma":  # torch's own double lgamma is not good enough near the negative zeros
         with np.errstate(invalid="ignore"):
@@ -137,7 +137,7 @@ def pairs(dtype: npt.DTypeLike, name: str, count: int) -> tuple[Array, Array]:
 @pytest.mark.parametrize("target", runnable_targets(), ids=lambda target: target.name)
 @pytest.mark.parametrize("name", BINARY)
 @pytest.mark.filterwarnings("ignore:.*encountered in cast")
-def test_float_binary(target: CpuTarget, name: str) -> None:
+def test_float_binary(target: Cpu, name: str) -> None:
     x, y = pairs(np.float32, name, 40_000)
     assert_close(name, call(target, name, x, y), in_wider(name, x, y), BINARY[name][0], x, y)
 
@@ -214,7 +214,7 @@ def test_double_by_mpmath(name: str) -> None:
 
 
 @pytest.mark.parametrize("target", runnable_targets(), ids=lambda target: target.name)
-def test_lgamma_between_the_negative_integers(target: CpuTarget) -> None:
+def test_lgamma_between_the_negative_integers(target: Cpu) -> None:
     x = -np.random.default_rng(6).uniform(0, 30, 300)
     want = np.array([float(mpmath.re(mpmath.loggamma(mpmath.mpf(v)))) for v in x])
     np.testing.assert_allclose(call(target, "lgamma", x), want, rtol=1e-14, atol=2e-14)

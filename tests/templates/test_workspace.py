@@ -6,7 +6,8 @@ import itertools
 
 import torch
 
-from hardtack.codegen.backends.cpp import workspace
+from hardtack.codegen.backends.cpp import workspace_header
+from hardtack.codegen.lower import workspace
 from tests.templates.cpu_kernels import load_library, runnable_targets
 from tests.templates.layouts import nbytes
 
@@ -14,8 +15,8 @@ _SIZES = (0, 1, 31, 32, 33, 191, 193, 768, 769, 5000)
 
 
 def test_the_header_is_current() -> None:
-    assert workspace.path().read_text(encoding="utf-8") == workspace.header(), (
-        "write it again: python -m hardtack.codegen.backends.cpp.workspace"
+    assert workspace_header.path().read_text(encoding="utf-8") == workspace_header.header(), (
+        "write it again: python -m hardtack.codegen.backends.cpp.workspace_header"
     )
 
 

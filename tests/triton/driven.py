@@ -20,12 +20,13 @@ from cubin import cubin
 from null_driver import NullDriver
 
 import hardtack
-from hardtack.codegen import build
 from hardtack.codegen.backends.triton import compile as triton_compile
 from hardtack.codegen.backends.triton.compile import GpuCode, code_of
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.backends.triton.ptx import Param
 from hardtack.codegen.ir.plan import GpuKernel
+from hardtack.codegen.machine.data import gpu_of
+from hardtack.codegen.machine.machine import Gpu
 from tests.triton.accesses import checked
 from tests.triton.simulate import descriptor, load_kernel, pointed
 
@@ -52,7 +53,7 @@ def code_without_compiling(kernel: TritonKernel, arch: str) -> GpuCode:
         "parameters": f"({', '.join(map(_declared, expected))})",
         "metadata": metadata,
     }
-    return code_of(kernel, arch, answer)
+    return code_of(kernel, gpu_of(arch), answer)
 
 
 def _declared(p: Param) -> str:
@@ -73,13 +74,13 @@ class Driven:
     def export(self, modules: Any, args: Any, path: Path, dynamic: Any = None) -> hardtack.Model:
         """Modules by entry, or one, as a bundle, loaded on the null driver."""
 
-        def compiled(kernels: list[TritonKernel], arch: str, **_: Any) -> dict[str, GpuCode]:
-            found = {k.name: code_without_compiling(k, arch) for k in kernels}
+        def compiled(kernels: list[TritonKernel], machine: Gpu, **_: Any) -> dict[str, GpuCode]:
+            found = {k.name: code_without_compiling(k, machine.name) for k in kernels}
             self.kernels |= {k.name: (k, found[k.name].record) for k in kernels}
             return found
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(build, "compile_kernels", compiled)
+            patch.setattr("hardtack.codegen.backends.triton.triton_backend.compile_kernels", compiled)
             hardtack.export(modules, args, path=path, dynamic_shapes=dynamic, targets=(TARGET,))
         return hardtack.load(path, device="cuda", cuda_driver=self.driver.path)
 

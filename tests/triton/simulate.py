@@ -125,8 +125,8 @@ class Simulator(Runner):
         return {name: load_kernel(kernel) for name, kernel in self._details().items()}
 
     def _details(self) -> Mapping[str, TritonKernel]:
-        found = {n: d for n, d in self.compiled.details.items() if isinstance(d, TritonKernel)}
-        assert found.keys() == self.compiled.sources.keys()
+        found = {n: k.detail for n, k in self.compiled.kernels.items() if isinstance(k.detail, TritonKernel)}
+        assert found.keys() == self.compiled.kernels.keys()
         return found
 
     def _launch(self, launch: Launch, arrays: Mapping[str, Array], number: Any) -> None:

@@ -7,25 +7,25 @@ import itertools
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from hardtack.codegen.backends.triton.backend import TritonBackend
 from hardtack.codegen.backends.triton.kernel import TritonKernel
-from hardtack.codegen.grouping import group_nests
-from hardtack.codegen.inline import inline
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.ir.expr import Expr, const
 from hardtack.codegen.ir.expr_walk import evaluate
 from hardtack.codegen.ir.graph import Constant, Graph, Input, Op, TensorType, make_attrs
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import Lowered, lower_graph
-from hardtack.codegen.prepack import made
+from hardtack.codegen.lower.layout import choose_orders
+from hardtack.codegen.machine.data import gpu_of
+from hardtack.codegen.pipeline import context_of, fused_groups, kernel_of, run_nest_passes
+from hardtack.codegen.plan.prepack import made
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 from hardtack.exporter.dtypes import TORCH_DTYPE
 
@@ -90,22 +90,21 @@ class GraphOf:
 
 def lowered(graph: Graph, arch: str, hints: Mapping[str, int], tuning: Tuning = NO_TUNING) -> Lowered:
     """The graph as nests, as the pipeline prepares them for fusion."""
-    backend = TritonBackend(arch, tuning=tuning)
-    low = lower_graph(graph, choose_orders(graph), backend.rules, arch, hints, backend.tuning)
-    nests, _ = inline(low.nests, low.buffers, frozenset(low.outputs))
-    prepared, buffers = backend.prepare(nests, low.buffers, hints)
-    return replace(low, nests=prepared, buffers=buffers)
+    backend = TritonBackend(gpu_of(arch), tuning=tuning)
+    low = lower_graph(graph, choose_orders(graph), backend.rules, backend.machine, hints, backend.tuning)
+    return run_nest_passes(low, backend, context_of(backend, hints), [], {})
 
 
 def kernels(low: Lowered, arch: str, hints: Mapping[str, int]) -> list[tuple[Group, TritonKernel]]:
     """Every group's kernel."""
-    backend = TritonBackend(arch)
-    constants = frozenset((*(c.name for c in low.graph.constants), *low.prepacks))
-    fused = group_nests(low.nests, low.buffers, frozenset(low.outputs), constants, hints, backend.limits)
+    backend = TritonBackend(gpu_of(arch))
+    context = context_of(backend, hints)
+    groups = fused_groups(low, backend, context, [], {})
     out = []
-    for k, (g, following) in enumerate(zip(fused.groups, (*fused.groups, None)[1:], strict=True)):
-        users = {b for i, other in enumerate(fused.groups) if i != k for b in other.reads() | other.writes()}
-        rendered = backend.render(g, low.buffers, frozenset({*low.outputs, *users}), "kernel", hints, following)
+    for k, (g, following) in enumerate(zip(groups, (*groups, None)[1:], strict=True)):
+        users = {b for i, other in enumerate(groups) if i != k for b in other.reads() | other.writes()}
+        kept = frozenset({*low.outputs, *users})
+        rendered, _ = kernel_of(g, low.buffers, kept, following, backend, context)
         assert isinstance(rendered.detail, TritonKernel)
         out.append((g, rendered.detail))
     return out

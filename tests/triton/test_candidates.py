@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.machine.data import H200
 from hardtack.codegen.tune.candidates import candidates
 from hardtack.codegen.tune.choice import KIND, Tuning, plan_fields, shape_of
 from hardtack.codegen.tune.table import TableEntry, TuningTable
@@ -34,7 +35,7 @@ def test_every_candidate(name: str) -> None:
     case = CASES[name]()
     want = case.want(case.tensors)
     (key,) = {d.subject for d in template_runs.lowered(case.graph, "sm_90", {}).decisions if d.kind == KIND}
-    plans = candidates(shape_of(key), "sm_90")
+    plans = candidates(shape_of(key), H200)
     assert len(plans) > 3
     for plan in plans:
         table = TuningTable("sm_90", "3.6.0", {key: TableEntry(plan_fields(plan), 1)})

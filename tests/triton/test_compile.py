@@ -19,17 +19,17 @@ from torch import nn
 from torch.export import Dim
 
 import hardtack
-from hardtack.codegen.backends.cpp.cache import KernelCache
-from hardtack.codegen.backends.triton.backend import TritonBackend
-from hardtack.codegen.backends.triton.compile import ARCHITECTURES, TritonError, compile_kernels, toolchain
+from hardtack.codegen.backends.triton.compile import TritonError, compile_kernels, toolchain
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.backends.triton.ptx import AbiError, Param, check, params
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.lower.builder import Lowering, UnsupportedOp
+from hardtack.codegen.machine.data import H200, MI300X, gpu_of
 from hardtack.codegen.package.bundle import open_bundle, verify_bundle
 from hardtack.codegen.pipeline import compile_entry
-from hardtack.codegen.targets import TargetError, parse_targets
-from hardtack.codegen.tune.machine import target_name
+from hardtack.codegen.targets import GPU_TARGETS, TargetError, parse_targets
 from hardtack.exporter import to_graphs
 
 
@@ -52,22 +52,22 @@ ROWS = ({0: Dim("rows", min=1, max=4096)}, None)
 def kernels(arch: str = "sm_90") -> list[TritonKernel]:
     torch.manual_seed(0)
     graph = to_graphs(Small().eval(), ARGS, {}, ROWS, False).entries["forward"].graph
-    details = compile_entry(graph, {}, TritonBackend(arch)).details
-    return [d for _, d in sorted(details.items()) if isinstance(d, TritonKernel)]
+    found = compile_entry(graph, {}, TritonBackend(gpu_of(arch))).kernels
+    return [k.detail for _, k in sorted(found.items()) if isinstance(k.detail, TritonKernel)]
 
 
 def test_a_bundle_for_every_architecture_and_a_cpu(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    targets = [*map(target_name, ARCHITECTURES), "cpu:x86-64-v3"]
+    targets = [*GPU_TARGETS, "cpu:x86-64-v3"]
     info = hardtack.export(Small().eval(), ARGS, path=tmp_path / "m.pkg", dynamic_shapes=ROWS, targets=targets)
     report = verify_bundle(tmp_path / "m.pkg")
     assert report.num_plans == len(targets)
-    assert info.targets == ("cpu:x86-64-v3", *map(target_name, ARCHITECTURES))
+    assert info.targets == ("cpu:x86-64-v3", *GPU_TARGETS)
     with open_bundle(tmp_path / "m.pkg") as bundle:
         assert set(bundle.manifest.producer) == {"hardtack", "torch", "compiler", "triton", "ptxas", "tuning"}
         assert bundle.manifest.producer["triton"] == importlib.metadata.version("triton")
-        for arch in ARCHITECTURES:
-            plan = bundle.plan("forward", target_name(arch))
+        for target in GPU_TARGETS:
+            plan = bundle.plan("forward", target)
             assert plan.kernels
             assert all(k.gpu is not None and k.gpu.function == k.name for k in plan.kernels)
             checked = [k.gpu for k in plan.kernels if k.gpu is not None and ("status", 0, 0) in k.gpu.args]
@@ -78,10 +78,11 @@ _CHILD = """
 import sys
 from tests.triton.test_compile import kernels
 from pathlib import Path
-from hardtack.codegen.backends.cpp.cache import KernelCache
+from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.backends.triton.compile import compile_kernels
+from hardtack.codegen.machine.data import gpu_of
 for arch in sys.argv[2:]:
-    found = compile_kernels(kernels(arch), arch, cache=KernelCache(Path(sys.argv[1])))
+    found = compile_kernels(kernels(arch), gpu_of(arch), cache=KernelCache(Path(sys.argv[1])))
     print(sorted((n, c.record.member) for n, c in found.items()))
 """
 
@@ -103,9 +104,9 @@ def test_the_same_bytes_in_two_folders_under_any_environment(tmp_path: Path) -> 
 
 def test_a_second_compilation_comes_from_the_cache(tmp_path: Path) -> None:
     cache = KernelCache(tmp_path)
-    first = compile_kernels(kernels()[:2], "sm_90", cache=cache)
+    first = compile_kernels(kernels()[:2], H200, cache=cache)
     seen: list[tuple[int, int]] = []
-    again = compile_kernels(kernels()[:2], "sm_90", cache=cache, progress=lambda *at: seen.append(at))
+    again = compile_kernels(kernels()[:2], H200, cache=cache, progress=lambda *at: seen.append(at))
     assert again == first
     assert seen == [(2, 2)], "both were there at once"
 
@@ -114,7 +115,8 @@ def test_integers_take_32_bits_where_their_bounds_allow() -> None:
     sizes = {a.type for k in kernels() for a in k.arguments if a.role[0] == "int"}
     assert sizes == {"i32"}
     graph = to_graphs(nn.ReLU().eval(), (torch.ones(5, 24),), {}, ({0: Dim.AUTO},), False).entries["forward"].graph
-    (unbounded,) = compile_entry(graph, {}, TritonBackend("sm_90")).details.values()
+    (rendered,) = compile_entry(graph, {}, TritonBackend(H200)).kernels.values()
+    unbounded = rendered.detail
     assert isinstance(unbounded, TritonKernel)
     assert [a.type for a in unbounded.arguments if a.role[0] == "int"] == ["i64"]
 
@@ -131,15 +133,16 @@ class Nearest(nn.Module):
 def test_long_rows_of_wide_values_fit_shared_memory(arch: str, tmp_path: Path) -> None:
     x = torch.ones(1, 4, 8, 7, 8).to(memory_format=torch.channels_last_3d)
     graph = to_graphs(Nearest().eval(), (x,), {}, None, False).entries["forward"].graph
-    compiled = compile_entry(graph, {}, TritonBackend(arch)).details.values()
-    compile_kernels([k for k in compiled if isinstance(k, TritonKernel)], arch, cache=KernelCache(tmp_path))
+    backend = TritonBackend(gpu_of(arch))
+    kernels = compile_entry(graph, {}, backend).kernels
+    assert backend.compile(kernels, backend.machine, cache=KernelCache(tmp_path)).records is not None
 
 
 def test_a_kernel_that_does_not_compile_is_kept_and_named(tmp_path: Path) -> None:
     (first, *_) = kernels()
     broken = dataclasses.replace(first, text=first.text.replace("tl.store(", "tl.no_such_function("))
     with pytest.raises(TritonError) as caught:
-        compile_kernels([broken], "sm_90", cache=KernelCache(tmp_path))
+        compile_kernels([broken], H200, cache=KernelCache(tmp_path))
     path = tmp_path / "failed" / f"{first.name}.py"
     assert str(caught.value).startswith(f"Triton cannot compile kernel {first.name} for sm_90 ({path}):\n")
     assert "no_such_function" in str(caught.value)
@@ -176,17 +179,17 @@ def test_parameters_that_cannot_be_read() -> None:
 def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(TritonError) as caught:
-        parse_targets(["cuda:sm_90"])
+        TritonBackend(H200).tools()
     assert str(caught.value) == ("target cuda:sm_90 needs Triton to compile kernels: pip install triton==3.6.0")
     with pytest.raises(TritonError, match=r"^target hip:gfx942 needs Triton to compile kernels: "):
-        parse_targets(["hip:gfx942"])
+        TritonBackend(MI300X).tools()
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "3.10.0", "4.0.0"])
 def test_versions_of_triton_outside_the_list(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
     with pytest.raises(TritonError) as caught:
-        toolchain("sm_90")
+        toolchain(H200)
     assert str(caught.value) == (
         f"Triton {version} is installed; Hardtack knows the calling conventions of 3.6 to 3.9: "
         "pip install triton==3.6.0"
@@ -218,5 +221,5 @@ class WithoutRules(TritonBackend):
 def test_an_op_without_a_kernel_names_the_line() -> None:
     graph = to_graphs(Rectified().eval(), (torch.ones(3),), {}, None, False).entries["forward"].graph
     with pytest.raises(UnsupportedOp) as caught:
-        compile_entry(graph, {}, WithoutRules("sm_90"))
+        compile_entry(graph, {}, WithoutRules(H200))
     assert re.fullmatch(r"aten\.relu at \S*test_compile\.py:\d+: max has no kernel on sm_90", str(caught.value))

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.machine.data import H200
 from tests.codegen.compare import assert_same, compile_module, eager
 from tests.triton.simulate import Simulator
 
@@ -29,5 +30,5 @@ def test_what_is_not_finite_stays_in_its_windows(name: str) -> None:
     x = torch.randn(1, module.in_channels, *size, generator=torch.Generator().manual_seed(0))
     flat = x.view(-1)
     flat[5], flat[40 % flat.numel()], flat[-1] = float("nan"), float("inf"), -float("inf")
-    found = compile_module(module, (x,), backend=TritonBackend("sm_90"), runner=Simulator)(x)
+    found = compile_module(module, (x,), backend=TritonBackend(H200), runner=Simulator)(x)
     assert_same(found, eager(module, (x,)), 4)

@@ -8,9 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardtack.codegen.ir.loops import TemplateNest
+from hardtack.codegen.ir.nests import TemplateNest
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.tune.conv import LONGEST_TAPS, DepthwisePlan, plan_depthwise, row_taps
+from hardtack.codegen.lower.gpu_conv import TiledDepthwise
+from hardtack.codegen.machine.data import H200
+from hardtack.codegen.tune.conv_plan import LONGEST_TAPS, DepthwisePlan, plan_depthwise, row_taps
 from tests.triton import template_cases as cases
 from tests.triton.template_runs import lowered, run
 
@@ -23,7 +25,7 @@ def check(case: cases.Case) -> None:
 
 def plan_of(case: cases.Case) -> DepthwisePlan:
     nests = lowered(case.graph, "sm_90", case.sizes).nests
-    (plan,) = [n.attr("plan") for n in nests if isinstance(n, TemplateNest)]
+    (plan,) = [n.template.plan for n in nests if isinstance(n, TemplateNest) and isinstance(n.template, TiledDepthwise)]
     assert isinstance(plan, DepthwisePlan)
     return plan
 
@@ -69,7 +71,7 @@ def test_few_outputs_share_the_rows_of_a_filter() -> None:
 
 
 def test_many_outputs_walk_the_rows_of_a_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hardtack.codegen.tune.conv.FULL_WARPS", 0.001)
+    monkeypatch.setattr("hardtack.codegen.tune.conv_plan.FULL_WARPS", 0.001)
     case = cases.convolution([2, 40, 9, 17], 40, [3, 3], DType.F32, 40, padding=1)
     plan = plan_of(case)
     assert (plan.share, plan.warps) == (1, 4)
@@ -98,5 +100,5 @@ def test_padding_reads_nothing() -> None:
 
 @pytest.mark.parametrize("width", [1, 7, 14, 56, 112])
 def test_runs_waste_little(width: int) -> None:
-    plan = plan_depthwise(width, width, 96, (7, 7), 1, "sm_90")
+    plan = plan_depthwise(width, width, 96, (7, 7), 1, H200)
     assert -(-width // plan.run) * plan.run <= 1.15 * width

@@ -11,7 +11,7 @@ import torch
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.tune.choice import KIND, Tuning, plan_fields
-from hardtack.codegen.tune.gemm import GemmPlan
+from hardtack.codegen.tune.gemm_plan import GemmPlan
 from hardtack.codegen.tune.table import TableEntry, TuningTable
 from tests.triton import template_cases as cases
 from tests.triton import template_runs

@@ -6,7 +6,8 @@ import tests.triton.interpreter  # noqa: F401  # isort: skip  # first: it choose
 import pytest
 import torch
 
-from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.machine.data import H200
 from tests.codegen.compare import compile_module
 from tests.codegen.half_programs import HALVES, Programs, exactly, same_bits, whole
 from tests.triton.simulate import Simulator
@@ -15,5 +16,5 @@ from tests.triton.simulate import Simulator
 @pytest.mark.parametrize("dtype", HALVES)
 def test_values_inside_a_kernel_are_rounded(dtype: torch.dtype) -> None:
     module, args = Programs().eval(), whole(dtype)
-    compiled = compile_module(module, args, None, None, TritonBackend("sm_90"), Simulator)
+    compiled = compile_module(module, args, None, None, TritonBackend(H200), Simulator)
     same_bits(compiled(*args), exactly(module, args))

@@ -11,11 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hardtack.codegen.backends.cpp.cache import KernelCache
-from hardtack.codegen.backends.triton.backend import TritonBackend
 from hardtack.codegen.backends.triton.compile import compile_kernels
 from hardtack.codegen.backends.triton.halves import halves_apart
 from hardtack.codegen.backends.triton.kernel import TritonKernel
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.cache import KernelCache
+from hardtack.codegen.machine.data import H200
 from hardtack.codegen.pipeline import compile_entry
 from hardtack.exporter import to_graphs
 
@@ -58,11 +59,11 @@ def test_machine_code_adds_no_pairs(tmp_path: Path) -> None:
     assert triton.submodule_search_locations
     x = torch.ones(2, 4, 5, 8, 7, dtype=torch.float16)
     graph = to_graphs(Area().eval(), (x,), {}, None, False).entries["forward"].graph
-    details = compile_entry(graph, {}, TritonBackend("sm_90")).details
-    kernels = [d for d in details.values() if isinstance(d, TritonKernel)]
+    found = compile_entry(graph, {}, TritonBackend(H200)).kernels.values()
+    kernels = [k.detail for k in found if isinstance(k.detail, TritonKernel)]
     disassembler = Path(triton.submodule_search_locations[0]) / "backends" / "nvidia" / "bin" / "nvdisasm"
     (tmp_path / "code").mkdir()
-    for name, code in compile_kernels(kernels, "sm_90", cache=KernelCache(tmp_path / "cache")).items():
+    for name, code in compile_kernels(kernels, H200, cache=KernelCache(tmp_path / "cache")).items():
         path = tmp_path / "code" / name
         path.write_bytes(code.code)
         said = subprocess.run([disassembler, "-c", path], check=True, capture_output=True, text=True).stdout

@@ -21,9 +21,9 @@ from hardtack.codegen.backends.triton.amdgcn import params
 from hardtack.codegen.backends.triton.compile import TritonError, code_of
 from hardtack.codegen.backends.triton.helpers import HELPERS, module_head
 from hardtack.codegen.backends.triton.ptx import AbiError, Param
+from hardtack.codegen.machine.data import MI300X
 from hardtack.codegen.package.bundle import open_bundle, verify_bundle
 from hardtack.codegen.package.plan_read import RawGpu
-from hardtack.codegen.tune.machine import machine_of
 from tests.models.test_bundles import load
 from tests.triton.test_compile import kernels
 
@@ -253,6 +253,6 @@ def test_too_much_shared_memory_is_refused_when_a_bundle_is_made() -> None:
     (first, *_) = kernels("gfx942")
     answer = {"code": "", "parameters": METADATA, "metadata": {"profile_scratch_size": 0, "shared": 65537}}
     with pytest.raises(TritonError) as caught:
-        code_of(first, "gfx942", answer)
-    limit = machine_of("gfx942").shared_nbytes
+        code_of(first, MI300X, answer)
+    limit = MI300X.shared_nbytes
     assert str(caught.value) == f"kernel {first.name} takes 65537 bytes of shared memory; gfx942 has {limit}"

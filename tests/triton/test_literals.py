@@ -9,10 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hardtack.codegen.backends.triton.backend import TritonBackend
-from hardtack.codegen.backends.triton.spelling import argument, number, typed
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.backends.triton.triton_spelling import argument, number, typed
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.machine.data import H200
 from tests.codegen.compare import compile_module, eager
 from tests.codegen.runner import KernelFailed
 from tests.triton.simulate import Simulator
@@ -49,7 +50,7 @@ def test_every_place() -> None:
     d = torch.tensor([0.0, -0.0, 1.0, -3.5, 5e-324, 1e300, 0.25, -1e-310], dtype=torch.float64)
     args = (d, d.float().clone(), torch.arange(8) - 4)
     module = Literals().eval()
-    got = compile_module(module, args, None, None, TritonBackend("sm_90"), Simulator)(*args)
+    got = compile_module(module, args, None, None, TritonBackend(H200), Simulator)(*args)
     for k, (g, w) in enumerate(zip(got, eager(module, args), strict=True)):
         torch.testing.assert_close(g, w, rtol=0, atol=0, equal_nan=True, msg=lambda m, k=k: f"output {k}: {m}")
         if g.dtype.is_floating_point:
@@ -87,7 +88,7 @@ class ByZero(torch.nn.Module):
 
 def test_a_division_by_zero_fails_where_there_is_something_to_divide() -> None:
     none, some = torch.zeros(0, dtype=torch.int32), torch.ones(3, dtype=torch.int32)
-    for got in compile_module(ByZero().eval(), (none,), backend=TritonBackend("sm_90"), runner=Simulator)(none):
+    for got in compile_module(ByZero().eval(), (none,), backend=TritonBackend(H200), runner=Simulator)(none):
         assert got.numel() == 0
     with pytest.raises(KernelFailed, match="returned 2"):
-        compile_module(ByZero().eval(), (some,), backend=TritonBackend("sm_90"), runner=Simulator)(some)
+        compile_module(ByZero().eval(), (some,), backend=TritonBackend(H200), runner=Simulator)(some)

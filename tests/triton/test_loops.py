@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
 
-from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.machine.data import H200
 from tests.codegen.compare import Compiled, assert_same, compile_module, eager
 from tests.codegen.runner import KernelFailed
 from tests.triton.simulate import Simulator
@@ -22,7 +23,7 @@ from tests.triton.simulate import Simulator
 
 def on_gpu(module: nn.Module, args: Sequence[torch.Tensor], dynamic: Any = None) -> Compiled:
     """The module as GPU kernels, run by the interpreter."""
-    return compile_module(module.eval(), args, dynamic, None, TritonBackend("sm_90"), Simulator)
+    return compile_module(module.eval(), args, dynamic, None, TritonBackend(H200), Simulator)
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from hardtack.codegen.backends.triton.backend import TritonBackend
-from hardtack.codegen.tune import rows
-from hardtack.codegen.tune.rows import plan_moments
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.machine.data import H200
+from hardtack.codegen.tune import row_plan as rows
+from hardtack.codegen.tune.row_plan import plan_moments
 from tests.codegen.compare import Compiled, assert_same, compile_module, eager
 from tests.triton.simulate import Simulator, launches_of
 
@@ -36,7 +37,7 @@ class Norm(nn.Module):
 
 def on_gpu(module: nn.Module, args: Sequence[torch.Tensor], dynamic: Any = None) -> Compiled:
     hints = {f"s{k}": 6 for k in range(10)}
-    return compile_module(module.eval(), args, dynamic, hints, TritonBackend("sm_90"), Simulator)
+    return compile_module(module.eval(), args, dynamic, hints, TritonBackend(H200), Simulator)
 
 
 def launches(compiled: Compiled) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.machine.data import H200
 from tests.codegen.tables import suites_by_name
 from tests.triton.simulate import Simulator
 
@@ -24,7 +25,7 @@ SUITES = suites_by_name()
 @pytest.mark.parametrize("name", CHOSEN)
 def test_suite_equals_eager(name: str) -> None:
     suite = SUITES[name]
-    suite.backend, suite.runner = TritonBackend("sm_90"), Simulator
+    suite.backend, suite.runner = TritonBackend(H200), Simulator
     failed: list[str] = []
     for row in suite.functions:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,15 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.backends.triton.triton_backend import PASSES, TritonBackend
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.plan import Launch
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Join
+from hardtack.codegen.machine.data import H200
+from hardtack.codegen.passes.gpu.join_products import KIND
 from hardtack.codegen.pipeline import compile_entry
-from hardtack.codegen.products import KIND
 from hardtack.codegen.tune.choice import Tuning, key_of, plan_fields
-from hardtack.codegen.tune.gemm import GemmShape, plan_gemm
+from hardtack.codegen.tune.gemm_plan import GemmShape, plan_gemm
 from hardtack.codegen.tune.table import TableEntry, TuningTable
 from hardtack.exporter import to_graphs
 from tests.codegen.compare import Compiled, assert_same, eager
@@ -163,7 +165,7 @@ def test_a_set_that_gains_nothing_stays_apart() -> None:
         shapes = Large()
     module, x = shapes.to_empty(device="cpu").eval(), torch.zeros(4096, 2048, dtype=torch.bfloat16)
     (found,) = to_graphs(module, (x,), {}, None, False).entries.values()
-    entry = compile_entry(found.graph, {}, TritonBackend("sm_90"))
+    entry = compile_entry(found.graph, {}, TritonBackend(H200))
     (refused,) = [d for d in entry.decisions if d.kind == KIND]
     assert not refused.accepted
     assert "us apart" in refused.reason
@@ -175,13 +177,13 @@ def test_measured_times_decide_where_a_table_has_them_all(joined_ns: int, accept
     module = SelfAttention((False, False, False)).bfloat16().eval()
     (found,) = to_graphs(module, (normal(2, 24, 48).bfloat16(),), {}, None, False).entries.values()
     shapes = {n: GemmShape(1, 48, n, 48, DType.BF16, streamable=True) for n in (64, 32, 128)}
-    plans = {n: plan_fields(plan_gemm(s, "sm_90")) for n, s in shapes.items()}
+    plans = {n: plan_fields(plan_gemm(s, H200)) for n, s in shapes.items()}
     times = {64: 4000, 32: 2000, 128: joined_ns}  # apart: 4 + 2 + 2 us
 
     def decided(columns: Sequence[int]) -> Decision:
         entries = {key_of(shapes[n]): TableEntry(plans[n], times[n]) for n in columns}
         tuning = Tuning((("user", TuningTable("sm_90", "3.6.0", entries)),))
-        entry = compile_entry(found.graph, {}, TritonBackend("sm_90", tuning=tuning))
+        entry = compile_entry(found.graph, {}, TritonBackend(H200, tuning=tuning))
         (decision,) = [d for d in entry.decisions if d.kind == KIND]
         return decision
 
@@ -202,7 +204,7 @@ def test_models_of_the_zoo(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert decisions(joined).count(("3 products", True)) == LAYERS
     assert_same(joined(*model.args), eager(model.module, model.args))
     with monkeypatch.context() as m:
-        m.setattr(TritonBackend, "joined", lambda self, graph, hints: (graph, ()))
+        m.setattr(TritonBackend, "passes", lambda self: replace(PASSES, graph=()))
         apart = on_gpu(copy.deepcopy(model.module), model.args)
     assert len(kernels(joined)) <= len(kernels(apart)) - 2 * LAYERS
     copies = [c.entry.texts["fuse"].count(".copy") for c in (joined, apart)]

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hardtack.codegen.backends.triton.backend import TritonBackend
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.machine.data import H200
 from tests.codegen.compare import Compiled, assert_same, compile_module, eager
 from tests.codegen.runner import KernelFailed
 from tests.triton.simulate import Simulator
@@ -39,7 +40,7 @@ def compiled(
 ) -> Compiled:
     """The function as GPU kernels, compared with eager torch in the interpreter."""
     module = Layer(f, shapes, args[0].dtype).eval()
-    got = compile_module(module, args, backend=TritonBackend("sm_90"), runner=Simulator)
+    got = compile_module(module, args, backend=TritonBackend(H200), runner=Simulator)
     assert_same(got(*args), eager(module, args), tolerance)
     return got
 
@@ -113,7 +114,7 @@ def test_the_row_is_rounded_where_memory_would_round_it() -> None:
     module = Layer(f, [(width, width)], torch.bfloat16).eval()
     module.weights[0].copy_(3 * torch.eye(width))
     args = [row(width), row(width, seed=1)]
-    got = compile_module(module, args, backend=TritonBackend("sm_90"), runner=Simulator)
+    got = compile_module(module, args, backend=TritonBackend(H200), runner=Simulator)
     assert launches(got) == 1
     assert torch.equal(got(*args)[0], module(*args))
 
@@ -130,7 +131,7 @@ def test_a_division_by_zero_in_the_row_is_reported() -> None:
 
     x, y, z = torch.arange(1500), torch.arange(1500) % 7 - 8, row(501, torch.float32)[0]
     module = Layer(f, [(3, 2001)], torch.float32).eval()
-    got = compile_module(module, [x, y, z], backend=TritonBackend("sm_90"), runner=Simulator)
+    got = compile_module(module, [x, y, z], backend=TritonBackend(H200), runner=Simulator)
     assert [ok for ok, _ in prologues(got)] == [True]
     assert_same(got(x, y, z), eager(module, [x, y, z]), 4)
     y[1499] = 0
@@ -182,7 +183,7 @@ REFUSED: dict[str, tuple[Callable[..., object], list[tuple[int, ...]], list[Tens
 def test_rows_that_stay_kernels(name: str) -> None:
     f, shapes, args, reason = REFUSED[name]
     module = Layer(f, shapes, args[0].dtype).eval()
-    c = compile_module(module, args, backend=TritonBackend("sm_90"), runner=Simulator)
+    c = compile_module(module, args, backend=TritonBackend(H200), runner=Simulator)
     ((accepted, said),) = prologues(c)
     assert not accepted
     assert reason in said

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from hardtack.codegen.backends.triton.backend import TritonBackend
-from hardtack.codegen.grouping import group_nests
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.group_verify import verify_group
 from hardtack.codegen.ir.loops import LoopError
 from hardtack.codegen.ir.plan import Launch
-from hardtack.codegen.layout import choose_orders
 from hardtack.codegen.lower import lower_graph
+from hardtack.codegen.lower.layout import choose_orders
+from hardtack.codegen.machine.data import H200
+from hardtack.codegen.pipeline import context_of, fused_groups
 from tests.codegen.compare import Compiled, assert_same, compile_module, eager
 from tests.codegen.runner import KernelFailed
 from tests.triton.simulate import Simulator
@@ -37,7 +38,7 @@ class Of(nn.Module):
 
 def on_gpu(f: Callable[..., object] | nn.Module, args: Sequence[Tensor], dynamic: Any = None) -> Compiled:
     module = f if isinstance(f, nn.Module) else Of(f)
-    return compile_module(module.eval(), args, dynamic, None, TritonBackend("sm_90"), Simulator)
+    return compile_module(module.eval(), args, dynamic, None, TritonBackend(H200), Simulator)
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
@@ -127,10 +128,9 @@ def test_updates_of_two_caches_share_a_launch_and_check_their_index() -> None:
 def test_siblings_that_share_a_written_buffer_are_a_bug() -> None:
     args = [numbers(1000), numbers(70)]
     c = on_gpu(lambda x, y: (x.exp(), y.sin()), args)
-    backend = TritonBackend("sm_90")
-    low = lower_graph(c.graph, choose_orders(c.graph), backend.rules, "sm_90", {}, backend.tuning)
-    kept = frozenset(low.outputs)
-    (joined,) = group_nests(low.nests, low.buffers, kept, frozenset(), {}, backend.limits).groups
+    backend = TritonBackend(H200)
+    low = lower_graph(c.graph, choose_orders(c.graph), backend.rules, H200, {}, backend.tuning)
+    (joined,) = fused_groups(low, backend, context_of(backend, {}), [], {})
     verify_group(joined, low.buffers)
     twice = Group("twice", (), (), siblings=(joined.siblings[0], joined.siblings[0]))
     with pytest.raises(LoopError, match=r"the siblings .* share .*, which is written"):

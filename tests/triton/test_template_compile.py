@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.triton.compile import GpuCode, compile_kernels
 from hardtack.codegen.backends.triton.kernel import TritonKernel
+from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.tune.machine import CUDA_ARCHITECTURES
+from hardtack.codegen.machine.data import CUDA_ARCHITECTURES, gpu_of
 from tests.triton import template_cases as cases
 from tests.triton.template_runs import kernels, lowered
 
@@ -91,7 +91,9 @@ Compiled = tuple[str, dict[str, GpuCode]]
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     arch = str(request.param)
     every = {k.name: k for group in found(arch).values() for k in group}
-    cubins = compile_kernels(list(every.values()), arch, cache=KernelCache(tmp_path_factory.mktemp("cache")), jobs=2)
+    cubins = compile_kernels(
+        list(every.values()), gpu_of(arch), cache=KernelCache(tmp_path_factory.mktemp("c")), jobs=2
+    )
     assert cubins.keys() == every.keys()
     return arch, cubins
 
@@ -125,7 +127,7 @@ def test_f32_is_not_rounded_to_tf32(compiled: Compiled, name: str, tmp_path: Pat
     (kernel,) = [k for k in found(arch)[name] if "tl.dot" in k.text]
     assert '"tf32x3"' in kernel.text
     rounded = replace(kernel, text=kernel.text.replace('"tf32x3"', '"tf32"'))
-    once = compile_kernels([rounded], arch, cache=KernelCache(tmp_path / "cache"), jobs=1)[kernel.name]
+    once = compile_kernels([rounded], gpu_of(arch), cache=KernelCache(tmp_path / "cache"), jobs=1)[kernel.name]
     codes = [assembly(code, tmp_path) for code in (cubins[kernel.name], once)]
     exact, coarse = (len(re.findall(TF32[arch], code)) for code in codes)
     assert coarse > 0

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.tune import attention as attention_plans
-from hardtack.codegen.tune import gemm as gemm_plans
-from hardtack.codegen.tune import rows as row_plans
+from hardtack.codegen.tune import attention_plan as attention_plans
+from hardtack.codegen.tune import gemm_plan as gemm_plans
+from hardtack.codegen.tune import row_plan as row_plans
 from tests.triton import template_cases as cases
 from tests.triton.template_runs import kernels, lowered, run
 
@@ -117,7 +117,7 @@ def test_one_row(n, k, dtype, transposed, epilogue, batch, constant) -> None:  #
 @pytest.mark.parametrize("m", [1, 20])
 def test_long_sums_of_few_results_are_split(m: int, transposed: bool) -> None:
     case = cases.gemm(m, 24, 2100, DType.F32, transposed=transposed, epilogue=True)
-    (plan,) = [n.attr("plan") for n in lowered(case.graph, "sm_90", {}).nests if hasattr(n, "attrs")]
+    (plan,) = [n.template.plan for n in lowered(case.graph, "sm_90", {}).nests if hasattr(n, "template")]
     assert plan.splits > 1  # type: ignore[attr-defined]
     check(case)
 

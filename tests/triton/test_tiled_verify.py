@@ -10,11 +10,12 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from hardtack.codegen.backends.triton import backend, tiled_verify
-from hardtack.codegen.backends.triton.tiled import TiledKernel, TileNest
-from hardtack.codegen.backends.triton.tiled_verify import verify_tiled
+from hardtack.codegen.backends.triton import triton_backend as backend
+from hardtack.codegen.ir import tiled_verify
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Buffer, LoopError
+from hardtack.codegen.ir.tiled import TiledKernel, TileNest
+from hardtack.codegen.ir.tiled_verify import verify_tiled
 from tests.triton.test_loops import normal, on_gpu
 
 Found = tuple[TiledKernel, Group, Mapping[str, Buffer]]

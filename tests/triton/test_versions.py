@@ -16,10 +16,10 @@ import pytest
 from null_driver import ROOT, NullDriver
 
 import hardtack
-from hardtack.codegen.backends.triton.compile import ARCHITECTURES, SUPPORTED
+from hardtack.codegen.backends.triton.compile import SUPPORTED
 from hardtack.codegen.ir.plan import GpuKernel
+from hardtack.codegen.machine.data import CUDA_ARCHITECTURES, GPUS, gpu_of
 from hardtack.codegen.package.bundle import open_bundle, verify_bundle
-from hardtack.codegen.tune.machine import CUDA_ARCHITECTURES, target_name
 from tests.triton.version_models import ENTRIES
 
 FOLDER = ROOT / "build" / "triton"
@@ -42,7 +42,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     paths = os.pathsep.join([str(FOLDER / version), str(ROOT)])
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TRITON_")}  # other tests interpret
     environment |= {"PYTHONPATH": paths, "HARDTACK_CACHE": str(folder / "cache")}
-    command = [sys.executable, "-m", "tests.triton.version_models", str(path), *ARCHITECTURES]
+    command = [sys.executable, "-m", "tests.triton.version_models", str(path), *GPUS]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return version, path
@@ -50,7 +50,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def records(path: Path, entry: str, arch: str) -> list[GpuKernel]:
     with open_bundle(path) as bundle:
-        return [k.gpu for k in bundle.plan(entry, target_name(arch)).kernels if k.gpu is not None]
+        return [k.gpu for k in bundle.plan(entry, gpu_of(arch).target).kernels if k.gpu is not None]
 
 
 def test_dev_installs_a_version_of_every_line() -> None:
@@ -76,13 +76,13 @@ def test_both_readers_accept_the_records(built: tuple[str, Path]) -> None:
     version, path = built
     with open_bundle(path) as bundle:
         assert bundle.manifest.producer["triton"] == version
-    assert verify_bundle(path).num_plans == len(ENTRIES) * len(ARCHITECTURES)
+    assert verify_bundle(path).num_plans == len(ENTRIES) * len(GPUS)
     command = [str(Path(sys.executable).parent / "hardtack-rt"), "verify", str(path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", GPUS)
 def test_the_kernels_are_those_meant(built: tuple[str, Path], arch: str) -> None:
     """Each kind of argument and attribute is there where the architecture has it."""
     _, path = built

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import hardtack
-from hardtack.codegen.tune.machine import target_name
+from hardtack.codegen.machine.data import gpu_of
 
 HALF = torch.bfloat16
 
@@ -92,7 +92,7 @@ def main(path: str, *architectures: str) -> None:
     torch.manual_seed(0)
     modules = {name: make().eval() for name, (make, _) in ENTRIES.items()}
     inputs = {name: args for name, (_, args) in ENTRIES.items()}
-    hardtack.export(modules, inputs, path=Path(path), targets=[target_name(a) for a in architectures])
+    hardtack.export(modules, inputs, path=Path(path), targets=[gpu_of(a).target for a in architectures])
 
 
 if __name__ == "__main__":

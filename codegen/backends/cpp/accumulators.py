@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hardtack.codegen.backends.cpp.body import Body
-from hardtack.codegen.backends.cpp.spelling import COMBINE, HORIZONTAL, identity, literal, register_type
+from hardtack.codegen.backends.cpp.cpp_body import Body
+from hardtack.codegen.backends.cpp.cpp_spelling import COMBINE, HORIZONTAL, identity, literal, register_type
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import Reduce
 from hardtack.codegen.ir.types import DType

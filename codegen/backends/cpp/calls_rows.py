@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from hardtack.codegen.backends.cpp.body import storage_type
 from hardtack.codegen.backends.cpp.call import Call, Parameters
-from hardtack.codegen.backends.cpp.workspace import attention_nbytes, sort_nbytes
-from hardtack.codegen.ir.expr import Expr, const, product
-from hardtack.codegen.ir.loops import Buffer, Operand, TemplateNest
+from hardtack.codegen.backends.cpp.cpp_body import storage_type
+from hardtack.codegen.ir.expr import ONE, Expr, const, product
+from hardtack.codegen.ir.loops import Buffer
+from hardtack.codegen.ir.nests import Operand, Template, TemplateNest
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.views import ONE
+from hardtack.codegen.lower.cpu_attention import Attention
+from hardtack.codegen.lower.cpu_rows import Scan, Sort
+from hardtack.codegen.lower.operands import around
+from hardtack.codegen.lower.recurrence import Recurrence
 
 
 def _padded(values: Sequence[Expr], rank: int, neutral: Expr) -> list[Expr]:
@@ -25,10 +28,10 @@ def _strides(o: Operand, rank: int) -> list[Expr]:
 
 def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     q, k, v = anchor.operands[:3]
-    order = anchor.attr("order")
-    assert isinstance(order, tuple)
-    sizes = [axis.extent for _, axis in sorted(zip(order, anchor.axes, strict=True), key=lambda pair: pair[0])]
-    result = Buffer(anchor.result, q.dtype, tuple(sizes), order)
+    what = anchor.template
+    assert isinstance(what, Attention)
+    sizes = what.shape(anchor)
+    result = Buffer(anchor.result, q.dtype, sizes, what.order)
     batch, (h, t, e) = product(sizes[:-3]), sizes[-3:]
     tk, d, kv_heads = k.shape[-2], q.shape[-1], k.shape[-3]
     names = [
@@ -48,24 +51,23 @@ def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
         kind = "kKeep" if mask.dtype is DType.BOOL else "kAdd"
         steps = [p.add(f"mask_stride{i}", x) for i, x in enumerate(_strides(mask, 4))]
         fields += [f"ht::MaskKind::{kind}", pointers[3], "{" + ", ".join(steps) + "}"]
-    scale = anchor.attr("scale")
-    assert isinstance(scale, float)
-    fields += ["true" if anchor.attr("causal") else "false", f"static_cast<float>({scale.hex()})"]
+    fields += ["true" if what.causal else "false", f"static_cast<float>({what.scale.hex()})"]
     out = [p.add(f"out_stride{i}", x) for i, x in enumerate(_padded(result.strides()[:-1], 3, const(0)))]
     setup = (
         f"const ht::Attention attention{{{', '.join(fields)}}};",
         f"const ht::StridedOutput output{{RESULT, {{{', '.join(out)}}}}};",
     )
     call = "(ht::attention(args, attention, output), HT_KERNEL_OK)"
-    return Call(("attention.h",), setup, call, const(0), attention_nbytes(tk, d, e))
+    return Call(("attention.h",), setup, call)
 
 
 _CELLS = {"lstm": "kLstm", "gru": "kGru", "rnn_tanh": "kTanh", "rnn_relu": "kRelu"}
 
 
 def _recurrent(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
-    lstm = anchor.kind == "lstm"
-    cell = _CELLS[anchor.kind]
+    what = anchor.template
+    assert isinstance(what, Recurrence)
+    lstm, cell = what.cell == "lstm", _CELLS[what.cell]
     projected, _, *rest = anchor.operands
     steps, batch, hidden = (p.add(x, a.extent) for x, a in zip(("steps", "batch", "hidden"), anchor.axes, strict=True))
     width = projected.shape[-1]
@@ -73,14 +75,14 @@ def _recurrent(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
     h0, c0 = rest[0], rest[1] if lstm else None
     h0_stride = p.add("h0_stride", h0.strides[0])
     c0_stride = p.add("c0_stride", c0.strides[0]) if c0 is not None else "0"
-    bias = pointers[3] if anchor.kind == "gru" and len(pointers) > 3 else "nullptr"
+    bias = pointers[3] if what.cell == "gru" and len(pointers) > 3 else "nullptr"
     y_step = p.add("y_step", anchor.axes[1].extent * anchor.axes[2].extent)
     fields = [
         f"ht::CellKind::{cell}",
         steps,
         batch,
         hidden,
-        "true" if anchor.attr("reverse") else "false",
+        "true" if what.reverse else "false",
         pointers[0],
         f"{{{sizes[0]}, {sizes[1]}}}",
         pointers[1],
@@ -100,32 +102,28 @@ def _recurrent(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
     return Call(("recurrent.h",), setup, f"(ht::recurrent<ht::CellKind::{cell}>(args, recurrent), HT_KERNEL_OK)")
 
 
-def _rows(anchor: TemplateNest, p: Parameters, shape: Sequence[Expr]) -> tuple[list[str], Expr]:
-    """outer, n, inner of `shape` around the dimension, as parameters; and n."""
-    dim = anchor.attr("dim")
-    assert isinstance(dim, int)
-    parts = (product(shape[:dim]), shape[dim] if shape else ONE, product(shape[dim + 1 :]))
-    return [p.add(x, e) for x, e in zip(("outer", "length", "inner"), parts, strict=True)], parts[1]
+def _rows(p: Parameters, shape: tuple[Expr, ...], dim: int) -> list[str]:
+    """outer, n, inner of `shape` around the dimension, as parameters."""
+    return [p.add(x, e) for x, e in zip(("outer", "length", "inner"), around(shape, dim), strict=True)]
 
 
 def _sorted(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
-    x = anchor.operands[0]
-    sizes, n = _rows(anchor, p, x.shape)
-    dim = anchor.attr("dim")
-    assert isinstance(dim, int)
-    k = p.add("count", anchor.axes[dim].extent if anchor.axes else ONE)
+    x, what = anchor.operands[0], anchor.template
+    assert isinstance(what, Sort)
+    sizes = _rows(p, x.shape, what.dim)
+    k = p.add("count", anchor.axes[what.dim].extent if anchor.axes else ONE)
     element = "uint8_t" if x.dtype is DType.BOOL else storage_type(x.dtype)
-    descending = "true" if anchor.attr("descending") else "false"
+    descending = "true" if what.descending else "false"
     source = f"reinterpret_cast<const {element}*>({pointers[0]})"
     target = f"reinterpret_cast<{element}*>(RESULT)"
     call = f"ht::sort_rows<{element}>(args, {source}, {', '.join(sizes)}, {k}, {descending}, {target}, EXTRA0)"
-    return Call(("sort.h",), (), f"({call}, HT_KERNEL_OK)", const(0), sort_nbytes(n, x.dtype.nbytes))
+    return Call(("sort.h",), (), f"({call}, HT_KERNEL_OK)")
 
 
 def _scan(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
-    x = anchor.operands[0]
-    sizes, _ = _rows(anchor, p, x.shape)
-    kind = str(anchor.attr("scan"))
+    what = anchor.template
+    assert isinstance(what, Scan)
+    sizes, kind = _rows(p, anchor.operands[0].shape, what.dim), what.scan
     if kind == "logsumexp":
         call = f"ht::scan_logsumexp(args, {pointers[0]}, RESULT, {', '.join(sizes)})"
         return Call(("scan_log.h",), (), f"({call}, HT_KERNEL_OK)")
@@ -139,11 +137,10 @@ def _scan(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     return Call(("scan.h",), (), f"({call}, HT_KERNEL_OK)")
 
 
-CALLS = {
-    "attention": _attention,
-    **dict.fromkeys(_CELLS, _recurrent),
-    "sort": _sorted,
-    "topk": _sorted,
-    "scan": _scan,
+CALLS: dict[type[Template], Callable[[TemplateNest, Sequence[str], Parameters], Call]] = {
+    Attention: _attention,
+    Recurrence: _recurrent,
+    Sort: _sorted,
+    Scan: _scan,
 }
-"""Template kind -> how it is called. RESULT and EXTRA<k> stand for the pointers of the outputs."""
+"""Template -> how it is called. RESULT and EXTRA<k> stand for the pointers of the outputs."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hardtack.codegen.backends.cpp.targets import CpuTarget
+from hardtack.codegen.machine.machine import Cpu
 
 # Of 0.13 to 0.17, the fastest to compile with. 0.17.0 (clang 22.1.8) miscompiles narrowing vector stores under a
 # constant mask of one lane; simd.h works around it, and around it only.
@@ -75,7 +75,7 @@ class Compiler:
     arch: str | None
     builtin_include: Path | None = None
 
-    def compile_flags(self, target: CpuTarget) -> tuple[str, ...]:
+    def compile_flags(self, target: Cpu) -> tuple[str, ...]:
         """The flags that decide what an object holds. Raises CompilerError for a target that this compiler lacks."""
         if self.arch is not None and self.arch != target.arch:
             raise CompilerError(
@@ -115,7 +115,7 @@ class Compiler:
         """With ``compile_flags``: starts a unit with the precompiled header at ``path``."""
         return ("-include-pch", str(path))
 
-    def link_flags(self, target: CpuTarget) -> tuple[str, ...]:
+    def link_flags(self, target: Cpu) -> tuple[str, ...]:
         """The flags of the link for ``target``, less the output and the objects."""
         if self.kind == "zig":
             z_flags = [part for word in _LINKER_Z for part in ("-z", word)]

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from hardtack.codegen.backends.cpp.body import Body, Place, storage_type
-from hardtack.codegen.backends.cpp.loops import indent
-from hardtack.codegen.backends.cpp.spelling import register_type, symbol
-from hardtack.codegen.ir.expr import Const, Expr, Sym, children, const, sym
+from hardtack.codegen.backends.cpp.cpp_body import Body, Place, storage_type
+from hardtack.codegen.backends.cpp.cpp_loops import indent
+from hardtack.codegen.backends.cpp.cpp_spelling import register_type, symbol
+from hardtack.codegen.ir.expr import ONE, Const, Expr, Sym, children, const, sym
 from hardtack.codegen.ir.expr_walk import free_syms, rebuild
 from hardtack.codegen.ir.loops import Buffer, Index, Load, Stmt, Store, dtypes, exprs_of
 from hardtack.codegen.ir.schedule import Kernel
-from hardtack.codegen.lower.views import ONE
 
 SMALLEST_PARAMETER = 4
 """Constants from here on become parameters of the kernel; smaller ones are strides of interleaved data and the like."""

@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.cpp.compiler import Compiler
-from hardtack.codegen.backends.cpp.targets import CpuTarget
+from hardtack.codegen.cache import KernelCache
+from hardtack.codegen.machine.machine import Cpu
 
 _KEY_VERSION = "hardtack-object-2"  # changes when a key would otherwise miss a change in this file
 _KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -74,7 +74,7 @@ def include_dirs() -> tuple[Path, ...]:
 
 def compile_library(
     units: Sequence[Unit],
-    target: CpuTarget,
+    target: Cpu,
     compiler: Compiler,
     *,
     cache: KernelCache,
@@ -204,7 +204,7 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _fingerprint(compiler: Compiler, target: CpuTarget) -> str:
+def _fingerprint(compiler: Compiler, target: Cpu) -> str:
     return _digest(_KEY_VERSION, compiler.version, *compiler.compile_flags(target))
 
 
@@ -218,7 +218,7 @@ class _Build:
     """One library under way, in a scratch folder of its own."""
 
     scratch: Path
-    target: CpuTarget
+    target: Cpu
     compiler: Compiler
     cache: KernelCache
     includes: tuple[Path, ...]

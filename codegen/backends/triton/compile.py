@@ -25,19 +25,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hardtack.codegen.backends.cpp.cache import KernelCache
 from hardtack.codegen.backends.triton import amdgcn, ptx
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.backends.triton.ptx import AbiError, Param, check
+from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.ir.plan import GpuArg, GpuKernel, TensorMap
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.package.content import kernel_member
-from hardtack.codegen.tune.machine import MACHINES, machine_of, target_name
 
 TRITON_REQUIREMENT = "triton==3.6.0"
 SUPPORTED = ("3.6", "3.7", "3.8", "3.9")
 """Triton versions whose calling convention is known."""
-ARCHITECTURES = tuple(MACHINES)
 OPTIONS = {
     "enable_fp_fusion": False,  # a*b+c is fused where the text says fma, and nowhere else
     "default_dot_input_precision": "ieee",
@@ -75,23 +74,21 @@ class Toolchain:
     ptxas: str | None
 
 
-def toolchain(arch: str) -> Toolchain:
-    """What compiles for `arch`. Raises TritonError when triton is not installed or not a supported version."""
+def toolchain(machine: Gpu) -> Toolchain:
+    """What compiles for a machine. Raises TritonError when triton is not installed or not a supported version."""
     package = _package()
     if package is None:
-        raise TritonError(
-            f"target {target_name(arch)} needs Triton to compile kernels: pip install {TRITON_REQUIREMENT}"
-        )
+        raise TritonError(f"target {machine.target} needs Triton to compile kernels: pip install {TRITON_REQUIREMENT}")
     version = importlib.metadata.version("triton")
     if ".".join(version.split(".")[:2]) not in SUPPORTED:
         raise TritonError(
             f"Triton {version} is installed; Hardtack knows the calling conventions of {SUPPORTED[0]} to "
             f"{SUPPORTED[-1]}: pip install {TRITON_REQUIREMENT}"
         )
-    if machine_of(arch).device == "hip":
+    if machine.device == "hip":
         return Toolchain(version, None)
     folder = package / "backends" / "nvidia" / "bin"
-    own = folder / ("ptxas-blackwell" if arch == "sm_100" else "ptxas")
+    own = folder / ("ptxas-blackwell" if machine.name == "sm_100" else "ptxas")
     return Toolchain(version, _ptxas_version(own))
 
 
@@ -114,7 +111,7 @@ def _ptxas_version(path: Path) -> str:
 
 def compile_kernels(
     kernels: Sequence[TritonKernel],
-    arch: str,
+    machine: Gpu,
     *,
     cache: KernelCache | None = None,
     jobs: int | None = None,
@@ -125,10 +122,10 @@ def compile_kernels(
     Raises TritonError where Triton is missing or a kernel does not compile or fit, AbiError where its parameters are
     not those that its text declares.
     """
-    tools = toolchain(arch)
+    tools = toolchain(machine)
     cache = cache or KernelCache()
     report = progress or (lambda done, total: None)
-    keys = {k.name: _key(k, arch, tools) for k in kernels}
+    keys = {k.name: _key(k, machine, tools) for k in kernels}
     answers: dict[str, dict[str, Any]] = {}
     missing: list[TritonKernel] = []
     for k in kernels:
@@ -138,20 +135,21 @@ def compile_kernels(
         else:
             answers[k.name] = json.loads(stored)
     report(len(answers), len(kernels))
-    for kernel, answer in _compiled(missing, arch, jobs):
+    for kernel, answer in _compiled(missing, machine, jobs):
         if "error" in answer:
             path = cache.keep_source(f"{kernel.name}.py", kernel.text)
-            raise TritonError(f"Triton cannot compile kernel {kernel.name} for {arch} ({path}):\n{answer['error']}")
+            raise TritonError(
+                f"Triton cannot compile kernel {kernel.name} for {machine.name} ({path}):\n{answer['error']}"
+            )
         answers[kernel.name] = answer
         cache.put(keys[kernel.name], json.dumps(answer).encode())
         report(len(answers), len(kernels))
     if missing:
         cache.trim()
-    return {k.name: code_of(k, arch, answers[k.name]) for k in kernels}
+    return {k.name: code_of(k, machine, answers[k.name]) for k in kernels}
 
 
-def _job(kernel: TritonKernel, arch: str) -> dict[str, object]:
-    machine = machine_of(arch)
+def _job(kernel: TritonKernel, machine: Gpu) -> dict[str, object]:
     options: dict[str, object] = {
         **OPTIONS,
         **BACKEND_OPTIONS[machine.device],
@@ -169,20 +167,20 @@ def _job(kernel: TritonKernel, arch: str) -> dict[str, object]:
         "divisible": [at for at, a in enumerate(kernel.arguments) if a.divisible],
         "target": [
             machine.device,
-            int(arch.removeprefix("sm_")) if machine.device == "cuda" else arch,
+            int(machine.name.removeprefix("sm_")) if machine.device == "cuda" else machine.name,
             machine.warp_size,
         ],
         "options": options,
     }
 
 
-def _key(kernel: TritonKernel, arch: str, tools: Toolchain) -> str:
-    text = json.dumps([_LAYOUT, tools.triton, tools.ptxas, _job(kernel, arch)], sort_keys=True)
+def _key(kernel: TritonKernel, machine: Gpu, tools: Toolchain) -> str:
+    text = json.dumps([_LAYOUT, tools.triton, tools.ptxas, _job(kernel, machine)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _compiled(
-    kernels: Sequence[TritonKernel], arch: str, jobs: int | None
+    kernels: Sequence[TritonKernel], machine: Gpu, jobs: int | None
 ) -> Iterator[tuple[TritonKernel, dict[str, Any]]]:
     """Each kernel with its worker's answer, as they come."""
     todo: queue.SimpleQueue[TritonKernel | None] = queue.SimpleQueue()
@@ -191,7 +189,7 @@ def _compiled(
     for k in (*kernels, *[None] * workers):
         todo.put(k)
     with tempfile.TemporaryDirectory(prefix="hardtack_compile_") as home:
-        threads = [threading.Thread(target=_serve, args=(todo, done, arch, f"{home}/{w}")) for w in range(workers)]
+        threads = [threading.Thread(target=_serve, args=(todo, done, machine, f"{home}/{w}")) for w in range(workers)]
         if kernels:
             for t in threads:
                 t.start()
@@ -211,7 +209,7 @@ def _compiled(
 def _serve(
     todo: queue.SimpleQueue[TritonKernel | None],
     done: queue.SimpleQueue[tuple[TritonKernel, dict[str, Any]]],
-    arch: str,
+    machine: Gpu,
     home: str,
 ) -> None:
     """One worker process, fed until the queue says None."""
@@ -235,7 +233,7 @@ def _serve(
     listener.start()
     while (kernel := todo.get()) is not None:
         try:
-            process.stdin.write(json.dumps(_job(kernel, arch)) + "\n")
+            process.stdin.write(json.dumps(_job(kernel, machine)) + "\n")
             process.stdin.flush()
             line = process.stdout.readline()
         except OSError:
@@ -255,19 +253,19 @@ _NBYTES = {"i32": 4, "i64": 8}
 _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]")
 
 
-def code_of(kernel: TritonKernel, arch: str, answer: Mapping[str, Any]) -> GpuCode:
+def code_of(kernel: TritonKernel, machine: Gpu, answer: Mapping[str, Any]) -> GpuCode:
     """A worker's answer as code and launch record.
 
     AbiError where the parameters are not those declared, TritonError for more shared memory than a block can have.
     """
     code = base64.b64decode(answer["code"])
     meta = answer["metadata"]
-    machine = machine_of(arch)
     if meta["profile_scratch_size"]:
         raise AbiError(f"kernel {kernel.name} wants memory for profiling, which nothing asked for")
     if int(meta["shared"]) > machine.shared_nbytes:
         raise TritonError(
-            f"kernel {kernel.name} takes {meta['shared']} bytes of shared memory; {arch} has {machine.shared_nbytes}"
+            f"kernel {kernel.name} takes {meta['shared']} bytes of shared memory; "
+            f"{machine.name} has {machine.shared_nbytes}"
         )
     args, expected, maps = _arguments(kernel, meta)
     read = ptx.params if machine.device == "cuda" else amdgcn.params

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hardtack.codegen.backends.triton.conv import DIMS, ints
-from hardtack.codegen.backends.triton.gemm import ceil_div
-from hardtack.codegen.backends.triton.kernel import TritonKernel
+from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
 from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
+from hardtack.codegen.backends.triton.triton_conv import DIMS
+from hardtack.codegen.backends.triton.triton_gemm import ceil_div
 from hardtack.codegen.ir.expr import Expr, int_value, product
-from hardtack.codegen.ir.loops import Buffer, TemplateNest
+from hardtack.codegen.ir.loops import Buffer
+from hardtack.codegen.ir.nests import TemplateNest
 from hardtack.codegen.ir.schedule import Kernel
-from hardtack.codegen.tune.conv import DepthwisePlan, row_taps
+from hardtack.codegen.lower.gpu_conv import TiledDepthwise
+from hardtack.codegen.tune.conv_plan import DepthwisePlan, row_taps
 
 INDENT = "    "
 
@@ -67,17 +69,13 @@ class _Window:
 
 def render_depthwise(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operands: x [N, C, *S] and the weights [C, taps] through strides."""
-    anchor = kernel.anchor
-    assert anchor is not None
-    plan = anchor.attr("plan")
-    assert isinstance(plan, DepthwisePlan)
+    anchor, what = anchored(kernel, TiledDepthwise)
+    plan = what.plan
     sketch = Sketch(kernel, buffers)
     x, w = anchor.operands
     n = kernel.outer[2].extent
     sizes = [a.extent for a in anchor.axes[1:-1]]
-    window = _Window(
-        sketch, anchor, plan, sizes, *(ints(anchor, k) for k in ("kernel", "stride", "padding", "dilation"))
-    )
+    window = _Window(sketch, anchor, plan, sizes, what.kernel, what.stride, what.before, what.dilation)
     runs = product((anchor.axes[0].extent, *sizes[:-1], window.run_count))
     holes: dict[str, str | list[str]] = {
         "columns": sketch.i32("columns", n),

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from hardtack.codegen.ir.expr import Expr, const
 from hardtack.codegen.ir.graph import Origin
+from hardtack.codegen.ir.nests import Template, TemplateNest
 from hardtack.codegen.ir.plan import MapSource
+from hardtack.codegen.ir.schedule import Kernel
+
+T = TypeVar("T", bound=Template)
 
 ONE_PROGRAM: tuple[Expr, Expr, Expr] = (const(1), const(1), const(1))
 NAME = "@KERNEL@"
@@ -54,3 +59,10 @@ class TritonKernel:
     dependent: bool = False
     maps: tuple[MapSource, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
+
+
+def anchored(kernel: Kernel, what: type[T]) -> tuple[TemplateNest, T]:
+    """The template that a kernel is made of, and its parameters."""
+    assert kernel.anchor is not None
+    assert isinstance(kernel.anchor.template, what)
+    return kernel.anchor, kernel.anchor.template

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hardtack.codegen.backends.triton.body import Body, Coordinate, Place, Tile
-from hardtack.codegen.backends.triton.precision import coarse_in
 from hardtack.codegen.backends.triton.reduce import Accumulator
 from hardtack.codegen.backends.triton.sketch import Sketch
-from hardtack.codegen.backends.triton.spelling import MEMORY, symbol
+from hardtack.codegen.backends.triton.triton_body import Body, Coordinate, Place, Tile
+from hardtack.codegen.backends.triton.triton_spelling import MEMORY, symbol
 from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import LoopNest, dtypes, exprs_of, out_of, phases
-from hardtack.codegen.tune.machine import power_of_two_from
+from hardtack.codegen.passes.gpu.precision import coarse_in
+from hardtack.codegen.tune.sizes import power_of_two_from
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardtack.codegen.backends.triton.body import Body
-from hardtack.codegen.backends.triton.spelling import REGISTER, argument, identity, number, typed
+from hardtack.codegen.backends.triton.triton_body import Body
+from hardtack.codegen.backends.triton.triton_spelling import REGISTER, argument, number, typed
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import Reduce
+from hardtack.codegen.ir.neutral import neutral_value
 from hardtack.codegen.ir.types import INT_RANGE, DType
 
 LAST = INT_RANGE[DType.I64][1]
@@ -29,7 +30,7 @@ class Accumulator:
         self.dtype = self.body.dtype(r.args[0]) if self.is_arg else r.dtype
         # spread along all dimensions, so that what is left is a scalar of a tile of one dimension and no other shape
         self.dims = self.body.tile.dims
-        self.neutral = identity(r.kind, self.dtype)
+        self.neutral = neutral_value(r.kind, self.dtype)
 
     def values(self) -> list[str]:
         """The arguments for every point of the tile, neutral ones where a point is not there."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hardtack.codegen.backends.triton.kernel import NAME, Argument, TritonKernel
-from hardtack.codegen.backends.triton.loops import indent, render
-from hardtack.codegen.backends.triton.tiled import TiledKernel, to_text
+from hardtack.codegen.backends.triton.triton_loops import indent, render
 from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.loops import Buffer
+from hardtack.codegen.ir.tiled import SharedLaunch
 
 _HEAD = f"@triton.jit\ndef {NAME}("
 
 
-def render_siblings(tiles: Sequence[TiledKernel], buffers: Mapping[str, Buffer], name: str) -> TritonKernel:
+def render_siblings(launch: SharedLaunch, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """The Triton source and launch of kernels that need nothing from each other."""
-    parts = [render(t, buffers, part=True) for t in tiles]
+    parts = [render(t, buffers, part=True) for t in launch.parts]
     memory = tuple(dict.fromkeys(b for p in parts for b in p.buffers))
     shared = _arguments(parts, memory)
     ints: list[Expr] = list(dict.fromkeys(e for p in parts for e in p.ints))
@@ -42,7 +42,7 @@ def render_siblings(tiles: Sequence[TiledKernel], buffers: Mapping[str, Buffer],
     head = [f"{_HEAD}{', '.join(a.name for a in arguments)}):", *indent(lines), ""]
     body = "\n\n".join([*(text.replace(NAME, n, 1) for text, n in functions.items()), "\n".join(head)])
     return TritonKernel(
-        name,
+        launch.name,
         body,
         tuple(arguments),
         {},
@@ -88,10 +88,3 @@ def _given(p: TritonKernel, memory: Sequence[str]) -> list[str]:
 
 def _less(start: str) -> str:
     return "program" if start == "0" else f"program - {start}"
-
-
-def siblings_text(tiles: Sequence[TiledKernel], name: str) -> str:
-    """The tiles of all parts as a listing."""
-    lines = [f"kernel {name} grid (shared by {len(tiles)} parts)"]
-    lines += indent([line for t in tiles for line in to_text(t).splitlines()])
-    return "\n".join(lines) + "\n"

@@ -13,17 +13,16 @@ from functools import cache
 from math import gcd
 from pathlib import Path
 
-from hardtack.codegen.backends.triton.addend import Addend, first_addend
-from hardtack.codegen.backends.triton.body import Body, Coordinate, Place, Tile
-from hardtack.codegen.backends.triton.gelu import with_gelus
 from hardtack.codegen.backends.triton.kernel import NAME, Argument, TritonKernel
-from hardtack.codegen.backends.triton.precision import coarse_in
-from hardtack.codegen.backends.triton.spelling import HALF, pointer_type, rounded, symbol
+from hardtack.codegen.backends.triton.triton_body import Body, Coordinate, Place, Tile
+from hardtack.codegen.backends.triton.triton_spelling import pointer_type, rounded, symbol
 from hardtack.codegen.ir.expr import Add, Const, Expr, Mul, const, int_value
 from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import Buffer, dtypes, exprs_of, out_of
 from hardtack.codegen.ir.plan import MapSource
 from hardtack.codegen.ir.schedule import Kernel
+from hardtack.codegen.ir.types import HALF
+from hardtack.codegen.passes.gpu.precision import coarse_in
 
 FOLDER = Path(__file__).resolve().parents[2] / "templates" / "triton"
 NARROW = 2**31
@@ -75,7 +74,6 @@ class Sketch:
     buffers: Mapping[str, Buffer]
     ints: dict[str, tuple[Expr, str]] = field(default_factory=dict)
     checks: bool = False
-    addend: Addend | None = None
     maps: list[tuple[str, str, MapSource]] = field(default_factory=list)
 
     def map(self, name: str, k: int, block: tuple[int, int]) -> bool:
@@ -132,10 +130,9 @@ class Sketch:
         They use `n` and `n_inside` as the epilogue does, which has less to do where a bias is in the accumulators.
         """
         kernel = self.kernel
-        self.addend = first_addend(kernel)
-        if self.addend is None:
+        if kernel.addend is None:
             return [f"{name} = tl.zeros(({rows}, BLOCK_N), dtype=tl.float32)" for name, rows in accumulators]
-        vector, column = self.addend.vector, kernel.outer[-1].sym
+        vector, column = kernel.addend.vector, kernel.outer[-1].sym
         tile = Tile(("1", "BLOCK_N"), {1: "n_inside"})
         types = dtypes(vector, self.buffers)
         body = Body(self._places(), types, tile, {column: Coordinate("n", frozenset({1}))}, prefix="first_")
@@ -179,8 +176,8 @@ class Sketch:
                     self.ints[symbol(s)] = (s, "i64")
             types = dtypes(nest.body, self.buffers)
             body = Body(places, types, tile, coordinates, prefix=f"n{k}_", coarse=coarse[k])
-            rest = with_gelus(nest, coarse[k]).body
-            for x in self.addend.without(rest) if self.addend is not None and self.addend.nest == k else rest:
+            first = kernel.addend if kernel.addend is not None and kernel.addend.nest == k else None
+            for x in nest.body if first is None else first.without(nest.body):
                 body.write(x)
             lines += body.lines
             self.checks = self.checks or body.checks

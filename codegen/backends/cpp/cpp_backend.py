@@ -1,0 +1,121 @@
+"""CPUs as a Backend: C++ kernels, the same for every CPU of one layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hardtack.codegen.backend import NAME, CompileProgress, MachineCode, Rendered, named, visible
+from hardtack.codegen.backends.cpp import cpp_loops as loops
+from hardtack.codegen.backends.cpp import cpp_templates as templates
+from hardtack.codegen.backends.cpp.compiler import Compiler, find_compiler
+from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
+from hardtack.codegen.cache import KernelCache
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.group import Group
+from hardtack.codegen.ir.loops import Buffer
+from hardtack.codegen.ir.nests import Workspace
+from hardtack.codegen.ir.schedule import Kernel, to_text_kernel
+from hardtack.codegen.ir.schedule_verify import verify_kernel
+from hardtack.codegen.lower import cpu_rules
+from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.machine.data import DEFAULT_CPUS
+from hardtack.codegen.machine.machine import Cpu, Machine
+from hardtack.codegen.passes.passes import Context, Passes
+from hardtack.codegen.passes.shared.inline import INLINE
+from hardtack.codegen.plan.accesses import accesses_of
+from hardtack.codegen.plan.planner import KernelLaunch
+from hardtack.codegen.schedule.fusion_limits import CPU_LIMITS, FusionLimits
+from hardtack.codegen.schedule.tile import ALL_STEPS, TileSteps, tile, tile_template
+from hardtack.codegen.tune.choice import NO_TUNING, Tuning
+
+USUAL_LAYOUT = DEFAULT_CPUS[0].layout
+
+
+@dataclass(frozen=True)
+class CppBackend:
+    """See hardtack.codegen.backend.Backend. machines: of one layout. compiler: None for the pinned one."""
+
+    machines: tuple[Cpu, ...] = DEFAULT_CPUS
+    compiler: Compiler | None = None
+    comment: str = "//"
+    suffix: str = "cpp"
+    limits: FusionLimits = CPU_LIMITS
+    tuning: Tuning = NO_TUNING
+    steps: TileSteps = ALL_STEPS
+
+    def __post_init__(self) -> None:
+        assert len({m.layout for m in self.machines}) == 1, "CPUs that kernels must tell apart are compiled apart"
+
+    @property
+    def key(self) -> str:
+        layout = self.machines[0].layout
+        return "cpu" if layout == USUAL_LAYOUT else f"cpu:{layout}"
+
+    @property
+    def subfolder(self) -> str:
+        return "" if self.key == "cpu" else self.key.replace(":", "_")
+
+    @property
+    def rules(self) -> Mapping[str, Callable[[Lowering, Op], None]]:
+        return cpu_rules.RULES
+
+    def passes(self) -> Passes:
+        return Passes(nests=(INLINE,))
+
+    def schedule(
+        self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], name: str, context: Context
+    ) -> Kernel:
+        if group.anchor is not None:
+            return tile_template(group, buffers, kept, name)
+        return tile(group, buffers, kept, name, self.steps)
+
+    def verify(self, kernel: Kernel, group: Group, buffers: Mapping[str, Buffer]) -> None:
+        verify_kernel(kernel, group, buffers)
+
+    def listing(self, kernel: Kernel) -> str:
+        return to_text_kernel(kernel)
+
+    def render(self, kernel: Kernel, group: Group, buffers: Mapping[str, Buffer]) -> Rendered:
+        if kernel.anchor is not None:
+            rendered = templates.render(kernel, buffers, NAME)
+            source, ints = rendered.source, rendered.ints
+            workspace = kernel.anchor.template.workspace(kernel.anchor)
+        else:
+            source, ints = loops.render(kernel, buffers, NAME), tuple(loops.kernel_syms(kernel))
+            workspace = Workspace(per_worker=loops.worker_nbytes(kernel, buffers))
+        name, text = named(kernel.name, source)
+        memory = tuple(b.name for b in kernel.buffers)
+        accesses = accesses_of(group, buffers, memory)
+        launch = KernelLaunch(
+            name,
+            memory,
+            accesses,
+            kernel.writes,
+            kernel.reads,
+            ints,
+            workspace.shared,
+            workspace.per_worker,
+            kernel.origin,
+        )
+        return Rendered(visible(launch, group), text)
+
+    def tools(self) -> Mapping[str, str]:
+        return {"compiler": self._compiler().version}
+
+    def compile(
+        self,
+        kernels: Mapping[str, Rendered],
+        machine: Machine,
+        *,
+        cache: KernelCache,
+        jobs: int | None = None,
+        progress: CompileProgress | None = None,
+    ) -> MachineCode:
+        assert isinstance(machine, Cpu)
+        units = [Unit(name, kernel.text) for name, kernel in sorted(kernels.items())]
+        library = compile_library(units, machine, self._compiler(), cache=cache, jobs=jobs, progress=progress)
+        return MachineCode(machine.features, library)
+
+    def _compiler(self) -> Compiler:
+        return self.compiler or find_compiler()

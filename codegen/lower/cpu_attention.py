@@ -1,0 +1,60 @@
+"""Attention on CPUs: the template for f32, loops for every other dtype."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.expr import ONE, Expr
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.nests import Operand, Template, TemplateNest, Workspace
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.attention_sums import attention_as_reductions
+from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.operands import copied, operand
+from hardtack.codegen.lower.template import first_that_can, template
+from hardtack.codegen.lower.workspace import attention_nbytes
+
+
+@dataclass(frozen=True)
+class Attention(Template):
+    """attention.h: q [B, H, T, D], k [B, G, S, D] and v [B, G, S, E], dense in their last dimension, and perhaps a mask
+    [B, H, T, S]; broadcast by strides.
+
+    scale: of the scores. order: of the result's dimensions in memory.
+    """
+
+    scale: float
+    causal: bool
+    order: tuple[int, ...]
+
+    kind = "attention"
+    roles = ("q", "k", "v", "mask?")
+    dtypes = (DType.F32,)
+
+    def shape(self, nest: TemplateNest) -> tuple[Expr, ...]:
+        """The result's, [B, H, T, E]."""
+        in_order = sorted(zip(self.order, nest.axes, strict=True), key=lambda pair: pair[0])
+        return tuple(axis.extent for _, axis in in_order)
+
+    def workspace(self, nest: TemplateNest) -> Workspace:
+        q, k, _ = nest.operands[:3]
+        return Workspace(per_worker=attention_nbytes(k.shape[-2], q.shape[-1], self.shape(nest)[-1]))
+
+
+def lower_attention(low: Lowering, op: Op) -> None:
+    """softmax(q k^T * scale + mask) v; a query that no key answers gives zeros."""
+    out = low.buffers[op.outputs[0]]
+    if first_that_can(low, op, (Attention,)) is None:
+        attention_as_reductions(low, op)
+        return
+    views: list[Operand] = []
+    for x in op.inputs:
+        assert isinstance(x, str)
+        view = operand(low, x, op)
+        is_mask = len(views) == 3
+        if not is_mask and view.strides[-1] is not ONE and view.shape[-1] is not ONE:
+            view = copied(low, x, op, None)
+        views.append(view)
+    scale = op.attr("scale")
+    assert isinstance(scale, float)
+    template(low, op, Attention(scale, bool(op.attr("causal")), out.order), out, tuple(views))

@@ -1,0 +1,189 @@
+"""Convolutions on CPUs: of up to two spatial dimensions by constant weights; all others are loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hardtack.codegen.ir.expr import ONE, Expr, const, int_value, product
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.loops import Buffer
+from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest, Workspace
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.layout import channels_last
+from hardtack.codegen.lower.operands import copied, prepacked, try_operand
+from hardtack.codegen.lower.sums import conv_as_reduction, conv_result, finish_conv, ints_of, pairs_of
+from hardtack.codegen.lower.template import first_that_can, template
+from hardtack.codegen.lower.workspace import PANEL, conv_input_nbytes, gemm_nbytes, number, window_extent
+from hardtack.codegen.machine.machine import Machine
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Window(Template):
+    """A convolution of x [N, C, (H,) W] by packed weights. Each field has a number a spatial dimension, padding a pair
+    (before, after)."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    roles = ("x", "weights")
+    dtypes = (DType.F32,)
+    takes_epilogue = True
+
+    @classmethod
+    def why_not(cls, request: Request, machine: Machine) -> str | None:
+        if not request.constant[1]:
+            return "the weights are no constant"
+        if len(request.result.shape) > 4:
+            return "three spatial dimensions have no template"
+        return super().why_not(request, machine)
+
+    def sizes(self, nest: TemplateNest) -> dict[str, Expr]:
+        """The fields of templates/cpp/conv.h's ConvShape, in their order; one spatial dimension is the horizontal."""
+        x = nest.operands[0]
+        n, *out, oc = (a.extent for a in nest.axes)
+        oh, ow = _vertical_first(out, ONE)
+        h, w = _vertical_first(x.shape[2:], ONE)
+        stride_h, stride_w = _vertical_first(x.strides[2:], const(0))
+        kernel, stride, dilation = (_vertical_first(v, 1) for v in (self.kernel, self.stride, self.dilation))
+        pad = _vertical_first([before for before, _ in self.padding], 0)
+        return {
+            "n": n,
+            "h": h,
+            "w": w,
+            "c": x.shape[1],
+            "oh": oh,
+            "ow": ow,
+            "oc": oc,
+            "kh": const(kernel[0]),
+            "kw": const(kernel[1]),
+            "stride_h": const(stride[0]),
+            "stride_w": const(stride[1]),
+            "pad_top": const(pad[0]),
+            "pad_left": const(pad[1]),
+            "dilation_h": const(dilation[0]),
+            "dilation_w": const(dilation[1]),
+            "groups": const(self.groups),
+            "x_stride_n": x.strides[0],
+            "x_stride_h": stride_h,
+            "x_stride_w": stride_w,
+            "x_stride_c": x.strides[1],
+        }
+
+
+def _vertical_first(values: Sequence[T], neutral: T) -> tuple[T, T]:
+    return (neutral, values[0]) if len(values) == 1 else (values[0], values[1])
+
+
+def _channels_apart(x: Operand) -> bool:
+    """True if the template may find the channels not side by side, and copies the input."""
+    return x.strides[1] is not ONE and x.shape[1] is not ONE
+
+
+def _copied_input(x: Operand, f: dict[str, Expr]) -> Expr:
+    """The shared workspace for the input, where channels are not side by side."""
+    return conv_input_nbytes(f["n"], f["h"], f["w"], f["c"]) if _channels_apart(x) else const(0)
+
+
+def _sums_of_worker(f: dict[str, Expr]) -> Expr:
+    return gemm_nbytes(product((f["n"], f["oh"], f["ow"])), f["oc"] // f["groups"])
+
+
+class Conv(Window):
+    """conv.h: weights as [groups][ceil(Og/32)][K...][Cg][32]."""
+
+    kind = "conv"
+
+    def workspace(self, nest: TemplateNest) -> Workspace:
+        f = self.sizes(nest)
+        shared: Expr = const(0)
+        few = (
+            (int_value(f["c"]) or 0) < number("kShortTap")
+            and f["groups"] is ONE
+            and f["dilation_w"] is ONE
+            and f["kw"] is not ONE
+        )
+        if _channels_apart(nest.operands[0]) or few:
+            height = window_extent(f["oh"], f["stride_h"], f["kh"], f["dilation_h"])
+            width = window_extent(f["ow"], f["stride_w"], f["kw"], f["dilation_w"])
+            shared = conv_input_nbytes(f["n"], height, width, f["c"])
+        return Workspace(shared, _sums_of_worker(f))
+
+
+class TransposedConv(Window):
+    """conv_transposed.h: weights as [groups][ceil(Og/32)][K...][Cg][32]."""
+
+    kind = "conv_transposed"
+
+    def workspace(self, nest: TemplateNest) -> Workspace:
+        f = self.sizes(nest)
+        return Workspace(_copied_input(nest.operands[0], f), _sums_of_worker(f))
+
+
+class Depthwise(Window):
+    """depthwise.h: one filter a channel, weights as [K...][C]."""
+
+    kind = "depthwise"
+
+    def workspace(self, nest: TemplateNest) -> Workspace:
+        return Workspace(_copied_input(nest.operands[0], self.sizes(nest)))
+
+
+def lower_conv(low: Lowering, op: Op) -> None:
+    what = first_that_can(low, op, (_kind_of(low, op),))
+    if what is None:
+        conv_as_reduction(low, op)
+        return
+    out = low.buffers[op.outputs[0]]
+    bias = op.inputs[2] if len(op.inputs) > 2 else None
+    # templates write channels-last, which an output of the graph is not; a bias is an ordinary pointwise nest over the
+    # template's result, which grouping makes an epilogue
+    direct = bias is None and out.order == channels_last(len(out.shape))
+    result = out if direct else conv_result(low, out, bias)
+    _emit(low, op, what, result)
+    if not direct:
+        finish_conv(low, op, result, out, bias)
+
+
+def _kind_of(low: Lowering, op: Op) -> type[Window]:
+    """Which template a convolution is for."""
+    if op.attr("transposed"):
+        return TransposedConv
+    outs, ins = (int_value(n) for n in low.graph.type_of(op.inputs[1]).shape[:2])
+    groups = op.attr("groups")
+    return Depthwise if isinstance(groups, int) and groups > 1 and outs == groups and ins == 1 else Conv
+
+
+def _emit(low: Lowering, op: Op, what: type[Window], result: Buffer) -> None:
+    x, w, groups = op.inputs[0], op.inputs[1], op.attr("groups")
+    assert isinstance(x, str) and isinstance(w, str) and isinstance(groups, int)
+    w_view = try_operand(low, w)
+    assert w_view is not None, "a constant's views are folded at export"
+    w_shape = [int_value(e) or 0 for e in w_view.shape]
+    view = try_operand(low, x)
+    # a copy costs one pass; a few channels are gathered by the template, which packs its patches anyway
+    few = what is Conv and groups == 1 and w_shape[1] <= 4
+    if view is None or (view.strides[1] is not ONE and view.shape[1] is not ONE and not few):
+        view = copied(low, x, op, channels_last(len(result.shape)))
+    window = what(tuple(w_shape[2:]), ints_of(op, "stride"), pairs_of(op, "padding"), ints_of(op, "dilation"), groups)
+    template(low, op, window, result, (view, _pack_conv(low, w_view, window)))
+
+
+def _pack_conv(low: Lowering, w: Operand, window: Window) -> Operand:
+    """Conv: [groups][ceil(Og/32)][K...][Cg][32]; Depthwise: [K...][C]; see templates/cpp/conv.h."""
+    shape, groups = [int_value(e) or 0 for e in w.shape], window.groups
+    taps = shape[2:]
+    if isinstance(window, Depthwise):
+        return prepacked(low, "depthwise", w, (*taps, shape[0]), ())
+    if isinstance(window, TransposedConv):
+        packed = (groups, -(-shape[1] // PANEL), *taps, shape[0] // groups, PANEL)
+        return prepacked(low, "conv_transposed", w, packed, (groups,))
+    packed = (groups, -(-(shape[0] // groups) // PANEL), *taps, shape[1], PANEL)
+    return prepacked(low, "conv", w, packed, (groups,))

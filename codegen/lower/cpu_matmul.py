@@ -1,0 +1,116 @@
+"""Matrix products on CPUs: by a constant matrix in packed panels, or of two values; other dtypes are loops."""
+
+from __future__ import annotations
+
+from hardtack.codegen.ir.expr import ONE, Expr, int_value, product
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest, Workspace
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.operands import copied, operand, prepacked
+from hardtack.codegen.lower.sums import matmul_as_reduction
+from hardtack.codegen.lower.template import first_that_can, template
+from hardtack.codegen.lower.workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
+from hardtack.codegen.machine.machine import Machine
+
+
+class PackedGemm(Template):
+    """gemm.h: a [.., M, K], its rows dense, times a constant matrix in panels [ceil(N/32), K, 32]."""
+
+    kind = "gemm_packed"
+    roles = ("a", "panels")
+    dtypes = (DType.F32,)
+    takes_epilogue = True
+
+    @classmethod
+    def why_not(cls, request: Request, machine: Machine) -> str | None:
+        if not request.constant[1]:
+            return "the matrix is no constant"
+        if any(n is not ONE for n in request.result.shape[:-2]):
+            return "a batch of matrices is not packed"
+        return super().why_not(request, machine)
+
+    def workspace(self, nest: TemplateNest) -> Workspace:
+        rows, columns = product(a.extent for a in nest.axes[:-1]), nest.axes[-1].extent
+        return Workspace(per_worker=gemm_nbytes(rows, columns))
+
+
+class DynamicGemm(Template):
+    """gemm.h: a [(B, (B2,)) M, K] times b [(B, (B2,)) K, N], neither known before the run."""
+
+    kind = "gemm_dynamic"
+    roles = ("a", "b")
+    dtypes = (DType.F32,)
+    takes_epilogue = True
+
+    def batch_axes(self, nest: TemplateNest) -> int:
+        return len(nest.axes) - 2
+
+    def workspace(self, nest: TemplateNest) -> Workspace:
+        rows, columns, depth = nest.axes[-2].extent, nest.axes[-1].extent, nest.operands[0].shape[-1]
+        return Workspace(per_worker=gemm_dynamic_nbytes(rows, columns, depth))
+
+
+def lower_matmul(low: Lowering, op: Op) -> None:
+    a, b = op.inputs
+    assert isinstance(a, str) and isinstance(b, str)
+    out = low.buffers[op.outputs[0]]
+    chosen = first_that_can(low, op, (PackedGemm, DynamicGemm))
+    if chosen is None:
+        matmul_as_reduction(low, op)
+        return
+    a_view, b_view = operand(low, a, op), operand(low, b, op)
+    if chosen is PackedGemm:
+        template(low, op, PackedGemm(), out, (_unit_last(low, a, a_view, op), pack_matrix(low, b_view)))
+    else:
+        template(low, op, DynamicGemm(), out, _in_two_batch_dims(low, op, a_view, b_view))
+
+
+def _in_two_batch_dims(low: Lowering, op: Op, a: Operand, b: Operand) -> tuple[Operand, Operand]:
+    """The operands with their leading dimensions joined into two at most: the template steps through no more. Where
+    strides stand against it, a is copied, then b."""
+    views = [a, b]
+    for side, name in enumerate(op.inputs):
+        if len(_batch_joined(*views)[0].shape) <= 4:
+            break
+        assert isinstance(name, str)
+        views[side] = copied(low, name, op, None)
+    return _batch_joined(*views)
+
+
+def _batch_joined(a: Operand, b: Operand) -> tuple[Operand, Operand]:
+    """Leading dimensions that follow one another evenly in both operands as one; those of size 1 left out."""
+    lead = len(a.shape) - 2
+    sizes: list[Expr] = []
+    steps: list[list[Expr]] = []
+    for n, *step in zip(a.shape[:lead], a.strides[:lead], b.strides[:lead], strict=True):
+        if n is ONE:
+            continue
+        if sizes and all(outer is inner * n for outer, inner in zip(steps[-1], step, strict=True)):
+            sizes[-1], steps[-1] = sizes[-1] * n, step
+        else:
+            sizes.append(n)
+            steps.append(step)
+    return tuple(  # type: ignore[return-value]
+        Operand(
+            o.buffer,
+            o.dtype,
+            o.offset,
+            (*sizes, *o.shape[lead:]),
+            (*(step[side] for step in steps), *o.strides[lead:]),
+        )
+        for side, o in enumerate((a, b))
+    )
+
+
+def _unit_last(low: Lowering, value: str, view: Operand, op: Op) -> Operand:
+    """The packed GEMM reads rows whose elements lie side by side."""
+    good = view.strides[-1] is ONE or view.shape[-1] is ONE
+    return view if good else copied(low, value, op, None)
+
+
+def pack_matrix(low: Lowering, b_view: Operand) -> Operand:
+    """A constant [.., K, N] as panels [ceil(N/32), K, 32]; leading dimensions have size 1."""
+    k, n = (int_value(e) or 0 for e in b_view.shape[-2:])
+    matrix = Operand(b_view.buffer, b_view.dtype, b_view.offset, b_view.shape[-2:], b_view.strides[-2:])
+    return prepacked(low, "panels", matrix, (-(-n // PANEL), k, PANEL), ())

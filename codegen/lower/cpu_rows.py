@@ -1,0 +1,73 @@
+"""Sorting and scans on CPUs, along any dimension of a dense value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.nests import Template, TemplateNest, Workspace
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.operands import around, row_major_operand
+from hardtack.codegen.lower.template import template
+from hardtack.codegen.lower.workspace import sort_nbytes
+
+
+@dataclass(frozen=True)
+class Sort(Template):
+    """sort.h: x, dense and row-major, sorted along `dim`; the results are the values and their i64 places in x.
+
+    top: only as many as the result has, as topk does.
+    """
+
+    dim: int
+    descending: bool
+    top: bool
+
+    kind = "sort"
+    roles = ("x",)
+    dtypes = tuple(DType)
+
+    @property
+    def label(self) -> str:
+        return "topk" if self.top else "sort"
+
+    def workspace(self, nest: TemplateNest) -> Workspace:
+        x = nest.operands[0]
+        return Workspace(per_worker=sort_nbytes(around(x.shape, self.dim)[1], x.dtype.nbytes))
+
+
+@dataclass(frozen=True)
+class Scan(Template):
+    """scan.h: x, dense and row-major; each element with all before it along `dim`. scan: sum, prod, max, min or
+    logsumexp."""
+
+    scan: str
+    dim: int
+
+    kind = "scan"
+    roles = ("x",)
+    dtypes = tuple(DType)
+
+
+def lower_sorted(low: Lowering, op: Op) -> None:
+    """sort and topk along a dimension: rows are gathered to the end first where it is not the last."""
+    x = op.inputs[0]
+    assert isinstance(x, str)
+    dim = op.attr("dim")
+    assert isinstance(dim, int)
+    view = row_major_operand(low, x, op)
+    values, indices = low.buffers[op.outputs[0]], low.buffers[op.outputs[1]]
+    top = op.kind == "topk"
+    what = Sort(dim, bool(op.attr("largest" if top else "descending")), top)
+    template(low, op, what, values, (view,), (indices.name,))
+
+
+def lower_scan(low: Lowering, op: Op) -> None:
+    x = op.inputs[0]
+    assert isinstance(x, str)
+    out = low.buffers[op.outputs[0]]
+    view = row_major_operand(low, x, op)
+    dim = op.attr("dim")
+    assert isinstance(dim, int)
+    template(low, op, Scan(str(op.attr("kind")), dim), out, (view,))

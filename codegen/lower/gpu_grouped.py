@@ -1,0 +1,56 @@
+"""Lowering for GPUs of grouped products: a template, where the number of groups is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.expr import ONE, int_value
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.nests import Request, Template
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.grouped_sums import grouped_as_reduction
+from hardtack.codegen.lower.operands import operand
+from hardtack.codegen.lower.plans import chosen, hint
+from hardtack.codegen.lower.template import first_that_can, template
+from hardtack.codegen.machine.machine import Machine
+from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
+
+
+@dataclass(frozen=True)
+class Grouped(Template):
+    """Rows of a [M, K] by the matrices b [G, K, N], of which the i64 or i32 ends [G] say where each one's rows end,
+    ascending."""
+
+    plan: GemmPlan
+
+    kind = "grouped"
+    roles = ("a", "b", "ends")
+    dtypes = (DType.F32, DType.F16, DType.BF16)
+    takes_epilogue = True
+
+    @classmethod
+    def why_not(cls, request: Request, machine: Machine) -> str | None:
+        if not int_value(request.operands[1].shape[0]):
+            return "the number of groups is not known"
+        return super().why_not(request, machine)
+
+
+def lower_grouped(low: Lowering, op: Op) -> None:
+    """One template that finds each program's group; f64, which has no tensor cores, as a reduction."""
+    a, w, ends = op.inputs
+    assert isinstance(a, str) and isinstance(w, str) and isinstance(ends, str)
+    out = low.buffers[op.outputs[0]]
+    if first_that_can(low, op, (Grouped,)) is None:
+        grouped_as_reduction(low, op)
+        return
+    groups = int_value(low.graph.types[w].shape[0]) or 1
+    views = tuple(operand(low, x, op) for x in (a, w, ends))
+    m, n, k = (hint(low, e) for e in (*out.shape, views[0].shape[-1]))
+    shape = GemmShape(
+        groups, -(-m // groups), n, k, out.dtype, depth_first=views[1].strides[-2] is ONE, splittable=False
+    )
+    plan = chosen(low, shape)
+    assert isinstance(plan, GemmPlan)
+    low.decide(out.name, f"grouped {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
+    template(low, op, Grouped(plan), out, views)

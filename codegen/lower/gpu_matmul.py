@@ -1,0 +1,190 @@
+"""Matrix products on GPUs: one template, in variants that the plan names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, const, int_value, product
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.loops import Buffer
+from hardtack.codegen.ir.nests import Operand, RowOperand, Template, TemplateNest
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.builder import Lowering, NestBuilder
+from hardtack.codegen.lower.following import heavy_behind
+from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked
+from hardtack.codegen.lower.plans import chosen, hint
+from hardtack.codegen.lower.template import template
+from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
+
+FLOATS = (DType.F32, DType.F64, DType.F16, DType.BF16)
+
+
+@dataclass(frozen=True)
+class Gemm(Template):
+    """a [..., M, K] times b [..., K, N].
+
+    constant: b is known at export. batch: leading axes of the result that number the batch; with a plan that splits K
+    the first of them numbers the parts.
+    """
+
+    plan: GemmPlan
+    constant: bool
+    batch: int
+
+    kind = "gemm"
+    roles = ("a", "b")
+    dtypes = FLOATS
+    takes_epilogue = True
+
+    def batch_axes(self, nest: TemplateNest) -> int:
+        return self.batch
+
+    @property
+    def takes_addend(self) -> bool:
+        return self.plan.variant in ("tile", "stream")
+
+    def holds_row(self, nest: TemplateNest) -> bool:
+        """True if a program holds all of a's only row while it walks b's columns."""
+        rows, length = product(x.extent for x in nest.axes[:-1]), int_value(nest.operands[0].shape[-1])
+        one = self.plan.variant == "vector" and self.plan.programs > 0 and rows is ONE
+        return one and length is not None and length <= self.plan.block_k
+
+    def row_operand(self, nest: TemplateNest) -> RowOperand | None:
+        """a of a one-row product, where it is a buffer's only content."""
+        plan, a = self.plan, nest.operands[0]
+        if plan.variant != "vector":
+            return None
+        rows, columns = product(x.extent for x in nest.axes[:-1]), int_value(nest.axes[-1].extent)
+        length = int_value(a.shape[-1])
+        one = rows is const(plan.splits) and product(a.shape[:-1]) is ONE
+        dense = a.offset is ZERO and a.strides[-1] is ONE
+        if not one or columns is None or length is None or length < 2 or not dense:
+            return None
+        tiles = -(-columns // plan.block_n)
+        if not self.holds_row(nest):
+            return RowOperand(a.buffer, length, plan.block_n, plan.splits * tiles)
+        programs = min(tiles, plan.programs)
+        return RowOperand(a.buffer, length, -(-columns // programs), programs)
+
+
+def lower_matmul(low: Lowering, op: Op) -> None:
+    a, b = op.inputs
+    assert isinstance(a, str) and isinstance(b, str)
+    out = low.buffers[op.outputs[0]]
+    a_view, b_view = operand(low, a, op), operand(low, b, op)
+    if is_constant(low, b) and (a_view.dtype is DType.F32 or product(a_view.shape[:-1]) is ONE):
+        b_view = _by_columns(low, b_view)
+    emit_gemm(low, op, out, a_view, b_view, is_constant(low, b), lambda: copied(low, a, op, None))
+
+
+def _by_columns(low: Lowering, b: Operand) -> Operand:
+    """A constant matrix with K innermost: one row times it reads long runs of memory, and TF32 has no other order."""
+    k, n = b.shape[-2:]
+    if b.strides[-2] is ONE or k is ONE or n is ONE or product(b.shape[:-2]) is not ONE:
+        return b
+    matrix = Operand(b.buffer, b.dtype, b.offset, (k, n), b.strides[-2:])
+    packed = prepacked(low, "columns", matrix, (int_value(n) or 0, int_value(k) or 0), ())
+    lead = len(b.shape) - 2
+    return Operand(packed.buffer, b.dtype, ZERO, b.shape, (*(ZERO,) * lead, ONE, k))
+
+
+def emit_gemm(
+    low: Lowering,
+    op: Op,
+    out: Buffer,
+    a: Operand,
+    b: Operand,
+    constant: bool,
+    copy_a: Callable[[], Operand] | None = None,
+) -> None:
+    """out [..., M, N] = a [..., M, K] b [..., K, N]. Leading dimensions along which b is the same become rows.
+
+    copy_a: gives a as a row-major copy, for rows that are not evenly spaced.
+    """
+    if copy_a is not None and _shared(b) and _foldable(a, b) > 0:
+        a = copy_a()
+    lead = _foldable(a, b)
+    a = Operand(
+        a.buffer,
+        a.dtype,
+        a.offset,
+        (*a.shape[:lead], product(a.shape[lead:-1]), a.shape[-1]),
+        (*a.strides[:lead], _row_stride(a), a.strides[-1]),
+    )
+    b = Operand(b.buffer, b.dtype, b.offset, (*b.shape[:lead], *b.shape[-2:]), (*b.strides[:lead], *b.strides[-2:]))
+    # of another op the product is a part, and what is computed of it is not in the graph
+    heavy = op.kind in ("matmul", "conv") and heavy_behind(low, op.outputs[0])
+    shape = gemm_shape(low, out, a, b, heavy)
+    plan = chosen(low, shape)
+    assert isinstance(plan, GemmPlan)
+    low.decide(out.name, f"gemm {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
+    if plan.splits == 1:
+        template(low, op, Gemm(plan, constant, lead), out, (a, b))
+        return
+    by_part = (0, *(d + 1 for d in out.order))
+    parts = low.temporary(f"{out.name}.parts", DType.F32, (const(plan.splits), *out.shape), by_part)
+    template(low, op, Gemm(plan, constant, lead + 1), parts, (a, b))
+    add_parts(low, op, parts, out)
+
+
+def _shared(b: Operand) -> bool:
+    """True if all matrices of the batch are one."""
+    return all(n is ONE or int_value(s) == 0 for n, s in zip(b.shape[:-2], b.strides[:-2], strict=True))
+
+
+def _foldable(a: Operand, b: Operand) -> int:
+    """How many leading dimensions stay a batch; those behind them join the rows of a."""
+    lead = len(a.shape) - 2
+    row = _row_stride(a)
+    while lead > 0:
+        d = lead - 1
+        shared = b.shape[d] is ONE or int_value(b.strides[d]) == 0
+        following = row * product(a.shape[lead:-1])
+        if not (a.shape[d] is ONE or (shared and a.strides[d] is following)):
+            break
+        lead = d
+    return lead
+
+
+def _row_stride(a: Operand) -> Expr:
+    """Elements from one row to the next: the stride of the innermost row dimension that is not 1."""
+    for n, s in zip(reversed(a.shape[:-1]), reversed(a.strides[:-1]), strict=True):
+        if n is not ONE:
+            return s
+    return a.strides[-2]
+
+
+def gemm_shape(low: Lowering, out: Buffer, a: Operand, b: Operand, heavy: bool) -> GemmShape:
+    """What the plan of a product depends on. heavy: behind one of several rows, as GemmShape has it."""
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    return GemmShape(
+        hint(low, product(a.shape[:-2])),
+        hint(low, m),
+        hint(low, n),
+        hint(low, k),
+        a.dtype,
+        depth_first=b.strides[-2] is ONE,
+        one_row=m is ONE,
+        streamable=_streamable(a) and _streamable(b),
+        heavy=heavy and m is not ONE,
+    )
+
+
+def _streamable(o: Operand) -> bool:
+    """True if bulk copies can read the matrix: one dense dimension, all else in steps of 16 bytes."""
+    unit = 16 // o.dtype.nbytes
+    rows, columns = o.strides[-2:]
+    other = rows if columns is ONE else columns
+    dense = columns is ONE or rows is ONE
+    return dense and other is not ONE and int_value(other % unit) == 0 and int_value(o.offset % unit) == 0
+
+
+def add_parts(low: Lowering, op: Op, parts: Buffer, out: Buffer) -> None:
+    """out = the sum of `parts` [S, ...] over its first dimension."""
+    b = NestBuilder(low, out.name, op.origin)
+    index = b.loop(out.shape, out.order)
+    part = b.axis(parts.shape[0], "reduce")
+    total = b.reduce("sum", b.load_buffer(parts.name, (part, *index)), dtype=parts.dtype)
+    b.store(out.name, index, b.cast(total, out.dtype))
+    b.done()

@@ -1,0 +1,113 @@
+"""Products and convolutions of any rank, dtype and weights as loops: sums over channels, taps, the inner dimension."""
+
+from __future__ import annotations
+
+from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.graph import Operand as GraphOperand
+from hardtack.codegen.ir.loops import Arg, Buffer
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
+from hardtack.codegen.lower.layout import channels_last
+
+
+def matmul_as_reduction(low: Lowering, op: Op) -> None:
+    """Any rank and dtype: a sum over the inner dimension."""
+    a, b_name = op.inputs
+    assert isinstance(a, str)
+    b, out, index = start(low, op)
+    k = b.axis(low.graph.types[a].shape[-1], "reduce")
+    left = b.wide(b.load(a, (*index[:-1], k)))
+    right = b.wide(b.load(b_name, (*index[:-2], k, index[-1])))
+    b.store(out.name, index, b.cast(b.total(b.compute("mul", left, right)), out.dtype))
+    b.done()
+
+
+def conv_as_reduction(low: Lowering, op: Op) -> None:
+    """Any rank, dtype and weights: sums over channels and taps, and the bias."""
+    out = low.buffers[op.outputs[0]]
+    bias = op.inputs[2] if len(op.inputs) > 2 else None
+    result = out if bias is None else conv_result(low, out, bias)
+    _taps_and_channels(low, op, result)
+    if bias is not None:
+        finish_conv(low, op, result, out, bias)
+
+
+def conv_result(low: Lowering, out: Buffer, bias: GraphOperand | None) -> Buffer:
+    """What a convolution writes before its bias is added, channels-last: of half types in f32, to be rounded once."""
+    dtype = DType.F32 if bias is not None and out.dtype.is_half else out.dtype
+    return low.temporary(f"{out.name}.conv", dtype, out.shape, channels_last(len(out.shape)))
+
+
+def finish_conv(low: Lowering, op: Op, result: Buffer, out: Buffer, bias: GraphOperand | None) -> None:
+    """out = result + bias, in out's own order."""
+    b = NestBuilder(low, out.name, op.origin)
+    index = b.loop(out.shape, out.order)
+    value: Arg = b.load_buffer(result.name, index)
+    if bias is not None:
+        value = b.compute("add", value, b.cast(b.load(bias, (index[1],)), result.dtype))
+    b.store(out.name, index, b.cast(value, out.dtype))
+    b.done()
+
+
+def ints_of(op: Op, name: str) -> tuple[int, ...]:
+    """An attribute that has a number for each spatial dimension."""
+    value = op.attr(name)
+    assert isinstance(value, tuple)
+    return tuple(int(v) for v in value)
+
+
+def pairs_of(op: Op, name: str) -> tuple[tuple[int, int], ...]:
+    """An attribute that has (before, after) for each spatial dimension."""
+    value = op.attr(name)
+    assert isinstance(value, tuple)
+    return tuple((int(before), int(after)) for before, after in value)
+
+
+def _taps_and_channels(low: Lowering, op: Op, result: Buffer) -> None:
+    """Any rank, dtype and weights: a masked sum over channels and taps."""
+    x, w = op.inputs[:2]
+    assert isinstance(x, str) and isinstance(w, str)
+    b = NestBuilder(low, result.name, op.origin)
+    index = b.loop(result.shape, result.order)
+    x_shape, w_shape = low.graph.types[x].shape, low.graph.types[w].shape
+    groups, transposed = op.attr("groups"), bool(op.attr("transposed"))
+    assert isinstance(groups, int)
+    per_group_out = w_shape[1] if transposed else floordiv_exact(w_shape[0], groups)
+    per_group_in = floordiv_exact(w_shape[0], groups) if transposed else w_shape[1]
+    taps = [b.axis(n, "reduce") for n in w_shape[2:]]
+    c = b.axis(per_group_in, "reduce")
+    group = index[1] // per_group_out
+    geometry = zip(
+        index[2:],
+        taps,
+        ints_of(op, "stride"),
+        op.attr("padding"),
+        ints_of(op, "dilation"),
+        x_shape[2:],
+        strict=True,  # type: ignore[call-overload]
+    )
+    where: list[Expr] = []
+    conditions: list[str] = []
+    for o, t, s, p, d, n in geometry:
+        if transposed:
+            reach = o + p[0] - t * d
+            if s != 1:
+                conditions.append(b.compute("eq", b.index(reach % s), lit_of(0, DType.I64)))
+            at = reach // s
+        else:
+            at = o * s - p[0] + t * d
+        conditions += b.inside(at, n)
+        where.append(at)
+    channel = group * per_group_in + c
+    zero = lit_of(0, low.graph.types[x].dtype)
+    value = b.wide(b.load(x, (index[0], channel, *where), b.all_of(conditions), zero))
+    inner = (channel, index[1] % per_group_out) if transposed else (index[1], c)
+    term = b.compute("mul", value, b.wide(b.load(w, (*inner, *taps))))
+    b.store(result.name, index, b.cast(b.total(term), result.dtype))
+    b.done()
+
+
+def floordiv_exact(n: Expr, divisor: int) -> Expr:
+    """n / divisor for a size that is a multiple of it."""
+    return n // divisor

@@ -1,0 +1,135 @@
+"""The blocking numbers of the C++ templates and the sizes of their workspaces, written once.
+
+A plan has the sizes as Exprs; the templates find their places by the same formulas in workspace.h, which
+backends/cpp/workspace_header.py writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.expr import Expr, ExprLike, Sym, const, maximum, minimum, sym
+from hardtack.codegen.ir.expr_walk import substitute
+
+FLOAT_NBYTES = 4
+PANEL = 32
+"""Columns of a packed panel: one layout for every CPU (templates/cpp/gemm.h)."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A constant of the templates."""
+
+    name: str
+    value: int
+    what: str
+
+
+NUMBERS = (
+    Number("kPanel", PANEL, "columns in a panel of packed weights"),
+    Number("kMostRows", 12, "rows of the tallest microkernel of any target"),
+    Number("kDepth", 768, "longest k block"),
+    Number("kMaxTaps", 64, "most taps in a k block"),
+    Number("kChunkRows", 192, "most rows in a unit of a product"),
+    Number("kChunkPanels", 8, "most panels in a unit"),
+    Number("kChunkDepth", 3072, "most panels * k in a unit's part of B: 384 KiB"),
+    Number("kShortTap", 16, "channels below which the taps of a filter row are laid side by side"),
+    Number("kKeyBlock", 256, "keys of attention packed at once"),
+    Number("kQueryBlock", 96, "query rows of a task of attention"),
+    Number("kItemNbytes", 8, "a key and an index that a sort moves"),
+    Number("kWideItemNbytes", 16, "the same for keys of 8 bytes"),
+)
+_VALUES = {n.name: n.value for n in NUMBERS}
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A number of elements, rows or columns, by sizes."""
+
+    name: str
+    sizes: tuple[Sym, ...]
+    value: Expr
+    what: str
+
+    def __call__(self, *sizes: ExprLike) -> Expr:
+        given: Mapping[Expr, ExprLike] = dict(zip(self.sizes, sizes, strict=True))
+        return substitute(self.value, given)
+
+
+_M, _N, _K, _D, _DV, _TK = (sym(name) for name in ("m", "n", "k", "d", "dv", "tk"))
+
+
+def _panels(n: Expr) -> Expr:
+    return (n + (PANEL - 1)) // PANEL
+
+
+panels_of = Formula("panels_of", (_N,), _panels(_N), "Panels that n columns fill.")
+tile_numel = Formula(
+    "tile_numel",
+    (_M, _N),
+    minimum(_M, _VALUES["kChunkRows"]) * minimum(_panels(_N), _VALUES["kChunkPanels"]) * PANEL,
+    "A worker's sums of a product of m rows and n columns.",
+)
+_DEPTH = minimum(_K, _VALUES["kDepth"])
+copied_rows_numel = Formula(
+    "copied_rows_numel", (_K,), _DEPTH * _VALUES["kMostRows"], "Rows of A, copied where they are not dense."
+)
+packed_panels_numel = Formula(
+    "packed_panels_numel",
+    (_N, _K),
+    minimum(_panels(_N) * _DEPTH, _VALUES["kChunkDepth"]) * PANEL,
+    "A unit's part of B, packed.",
+)
+_KEYS = minimum(_panels(_TK) * PANEL, _VALUES["kKeyBlock"])
+packed_keys_numel = Formula("packed_keys_numel", (_TK, _D), _KEYS * _D, "A block of keys of d elements, transposed.")
+packed_values_numel = Formula(
+    "packed_values_numel", (_TK, _DV), _KEYS * _panels(_DV) * PANEL, "A block of values of dv elements, in panels."
+)
+scores_numel = Formula("scores_numel", (_TK,), _KEYS * _VALUES["kMostRows"], "Scores of a tile's rows with a block.")
+query_rows_numel = Formula(
+    "query_rows_numel", (_DV,), _panels(_DV) * (PANEL * _VALUES["kQueryBlock"]), "What a task has of its result so far."
+)
+_OUTPUTS, _STRIDE, _TAPS, _DILATION = (sym(name) for name in ("outputs", "stride", "taps", "dilation"))
+window_extent = Formula(
+    "window_extent",
+    (_OUTPUTS, _STRIDE, _TAPS, _DILATION),
+    maximum(0, (_OUTPUTS - 1) * _STRIDE + (_TAPS - 1) * _DILATION + 1),
+    "Input rows or columns that so many windows cover.",
+)
+
+FORMULAS = (
+    *(panels_of, tile_numel, copied_rows_numel, packed_panels_numel, packed_keys_numel, packed_values_numel),
+    *(scores_numel, query_rows_numel, window_extent),
+)
+
+
+def number(name: str) -> int:
+    """The value of a blocking number."""
+    return _VALUES[name]
+
+
+def gemm_nbytes(m: ExprLike, n: ExprLike) -> Expr:
+    """A worker's workspace for a product with packed weights, and for a convolution of m places and n channels."""
+    return tile_numel(m, n) * FLOAT_NBYTES
+
+
+def gemm_dynamic_nbytes(m: ExprLike, n: ExprLike, k: ExprLike) -> Expr:
+    """A worker's workspace for a product of two values."""
+    return (tile_numel(m, n) + copied_rows_numel(k) + packed_panels_numel(n, k)) * FLOAT_NBYTES
+
+
+def conv_input_nbytes(n: ExprLike, height: ExprLike, width: ExprLike, channels: ExprLike) -> Expr:
+    """The shared workspace for a copy of a convolution's input, channels last."""
+    return const(FLOAT_NBYTES) * n * height * width * channels
+
+
+def attention_nbytes(tk: ExprLike, d: ExprLike, dv: ExprLike) -> Expr:
+    """A worker's workspace for attention over tk keys of d elements and values of dv."""
+    packed = packed_keys_numel(tk, d) + packed_values_numel(tk, dv) + scores_numel(tk)
+    return (packed + query_rows_numel(dv) + 2 * _VALUES["kQueryBlock"]) * FLOAT_NBYTES
+
+
+def sort_nbytes(n: ExprLike, element_nbytes: int) -> Expr:
+    """A worker's workspace for sorting rows of n elements: items, and those that they are merged into."""
+    return const(2 * _VALUES["kWideItemNbytes" if element_nbytes == 8 else "kItemNbytes"]) * n

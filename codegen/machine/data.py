@@ -1,0 +1,109 @@
+"""Every machine that kernels are built for: the numbers of chips stand here and nowhere else."""
+
+from __future__ import annotations
+
+from hardtack.codegen.machine.machine import Cpu, Gpu, Waits, WarpgroupRates
+
+# The x86-64 psABI micro-architecture levels, less what every 64-bit CPU of the level below has. The names are those of
+# gcc's and clang's -m flags, which are also the names that the runtime checks.
+_FEATURES_V3 = (
+    "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe",
+)  # fmt: skip
+_FEATURES_V4 = (*_FEATURES_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+# Compilers prefer 256-bit vectors on most 512-bit CPUs, and clang then splits every 64-byte operation in two.
+_WIDE = "-mprefer-vector-width=512"
+_FLAGS_V4 = ("-march=x86-64-v4", _WIDE)
+_FLAGS_V3 = ("-march=x86-64-v3",)
+_FLAGS_AARCH64 = ("-march=armv8-a", "-mno-outline-atomics")
+
+X86_64_V4 = Cpu("x86-64-v4", "x86_64-linux-gnu", 64, _FEATURES_V4, _FLAGS_V4, _FLAGS_V4)
+X86_64_V3 = Cpu("x86-64-v3", "x86_64-linux-gnu", 32, _FEATURES_V3, _FLAGS_V3, _FLAGS_V3)
+AARCH64 = Cpu("aarch64", "aarch64-linux-gnu", 16, ("neon",), _FLAGS_AARCH64, _FLAGS_AARCH64)
+
+CPUS = {cpu.name: cpu for cpu in (X86_64_V4, X86_64_V3, AARCH64)}
+"""Name -> Cpu, of those that are the same wherever a bundle is built."""
+DEFAULT_CPUS = (X86_64_V4, X86_64_V3)
+"""What the target "cpu" stands for, widest first."""
+
+# Measured on an H200, and taken for the other cards.
+_STORE_RATE = 6e10
+_WAITS = Waits(
+    product_floor_s=3e-6,
+    nest_floor_s=1.9e-6,
+    launch_s=1.2e-6,
+    fill_s=2.4e-6,
+    stream_fill_s=6e-7,
+    step_latency_s=2.8e-7,
+)
+
+A100 = Gpu(
+    name="sm_80",
+    multiprocessors=108,
+    shared_nbytes=163 << 10,
+    half_flops=2.9e12,
+    f32_flops=1.8e11,
+    bandwidth=1.9e12,
+    transfer=9e10,
+    clock_hz=1.41e9,
+    warpgroup=None,
+    dependent_launch=False,
+    store_rate=_STORE_RATE,
+    waits=_WAITS,
+)
+H200 = Gpu(
+    name="sm_90",
+    multiprocessors=132,
+    shared_nbytes=227 << 10,
+    half_flops=6.1e12,
+    f32_flops=3.9e11,
+    bandwidth=2.8e12,
+    transfer=1.4e11,
+    clock_hz=1.7e9,
+    warpgroup=WarpgroupRates(columns=2, read_cycles=16, read_cycles_a_column=0.25),
+    dependent_launch=True,
+    store_rate=_STORE_RATE,
+    waits=_WAITS,
+)
+B200 = Gpu(
+    # twice the products in a cycle, of 128 rows at a time, so that what they read of B counts half: its data sheet
+    name="sm_100",
+    multiprocessors=148,
+    shared_nbytes=227 << 10,
+    half_flops=1.4e13,
+    f32_flops=5.0e11,
+    bandwidth=7.5e12,
+    transfer=1.2e11,
+    clock_hz=1.85e9,
+    warpgroup=WarpgroupRates(columns=4, read_cycles=16, read_cycles_a_column=0.125),
+    dependent_launch=True,
+    store_rate=_STORE_RATE,
+    waits=_WAITS,
+)
+MI300X = Gpu(
+    name="gfx942",  # all of its data sheet: nothing was measured there
+    multiprocessors=304,
+    shared_nbytes=64 << 10,
+    half_flops=4.3e12,
+    f32_flops=5.4e11,
+    bandwidth=5.3e12,
+    transfer=9e10,
+    clock_hz=2.1e9,
+    warpgroup=None,
+    dependent_launch=False,
+    device="hip",
+    warp_size=64,
+    store_rate=_STORE_RATE,
+    waits=_WAITS,
+)
+
+GPUS = {gpu.name: gpu for gpu in (A100, H200, B200, MI300X)}
+"""Architecture -> Gpu. H200 stands for the H100, too."""
+CUDA_ARCHITECTURES = tuple(gpu.name for gpu in GPUS.values() if gpu.device == "cuda")
+"""Those that kernels can be timed on."""
+
+
+def gpu_of(arch: str) -> Gpu:
+    """The machine of a GPU architecture; KeyError with the known names for another one."""
+    if arch not in GPUS:
+        raise KeyError(f"no GPU architecture {arch!r}; known are {', '.join(GPUS)}")
+    return GPUS[arch]

@@ -1,0 +1,130 @@
+"""Machine: the frozen data of one target. Stages take it as an argument; data.py has those that there are.
+
+A Cpu is an instruction set, which many processors have; a Gpu an architecture, with the figures of the card that it is
+mostly found in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MOST_THREADS = 1024
+"""Of one block, on every GPU."""
+
+
+class TargetError(ValueError):
+    """A target that does not exist, or that this machine cannot give."""
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """One instruction set to compile for.
+
+    triple: clang's -target; flags_clang, flags_gcc select the instruction set. vector_nbytes: the width of the
+    templates' vectors. features: what a CPU must have to run the result, by the names that the runtime checks.
+    layout: how kernels find packed weights, and which templates there are. CPUs of one layout are served by one plan
+    and one text of each kernel; those of another are compiled apart, and what both pack alike is stored once.
+    """
+
+    name: str
+    triple: str
+    vector_nbytes: int
+    features: tuple[str, ...]
+    flags_clang: tuple[str, ...]
+    flags_gcc: tuple[str, ...]
+    layout: str = "panels"
+
+    @property
+    def device(self) -> str:
+        """The kind of device."""
+        return "cpu"
+
+    @property
+    def target(self) -> str:
+        """The target's name in a bundle, such as "cpu:x86-64-v4"."""
+        return f"cpu:{self.name}"
+
+    @property
+    def arch(self) -> str:
+        """The machine part of the triple: "x86_64" or "aarch64"."""
+        return self.triple.split("-", 1)[0]
+
+
+@dataclass(frozen=True)
+class WarpgroupRates:
+    """Products of four warps together, 64 rows by 16 of K at a time, of 16-bit numbers.
+
+    columns: results of a row that a cycle adds to. read_cycles, read_cycles_a_column: what reading the operands from
+    shared memory takes, A again for each step.
+    """
+
+    columns: float
+    read_cycles: float
+    read_cycles_a_column: float
+
+    def cycles(self, columns: int) -> float:
+        """Of one step for a tile of so many columns: bound by products, or by what they read."""
+        return max(columns / self.columns, self.read_cycles + columns * self.read_cycles_a_column)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Seconds in which a GPU does nothing for a kernel.
+
+    product_floor_s, nest_floor_s: of the smallest product and the smallest loop, launch included. launch_s: of a second
+    kernel besides what it reads. fill_s: of a program besides its steps: until its first operands are there, and its
+    last store; stream_fill_s: what bulk copies add to that. step_latency_s: from the request of a tile's operands to
+    their arrival.
+    """
+
+    product_floor_s: float
+    nest_floor_s: float
+    launch_s: float
+    fill_s: float
+    stream_fill_s: float
+    step_latency_s: float
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU architecture, for the device "cuda" or "hip". Rates are rough: they only rank choices.
+
+    shared_nbytes: shared memory of one block. half_flops, f32_flops: per second and multiprocessor, in tensor cores and
+    in ordinary ones; tensor cores take TF32 at half the rate of 16 bits. bandwidth: bytes a second of the memory.
+    transfer, store_rate: bytes a second that one multiprocessor gets out of the second-level cache, and that it stores
+    while all others do, too. clock_hz: cycles a second. warpgroup: None where products are of single warps.
+    dependent_launch: a kernel may begin beside the one in front of it. warp_size: threads of a warp.
+    """
+
+    name: str
+    multiprocessors: int
+    shared_nbytes: int
+    half_flops: float
+    f32_flops: float
+    bandwidth: float
+    transfer: float
+    store_rate: float
+    clock_hz: float
+    warpgroup: WarpgroupRates | None
+    dependent_launch: bool
+    waits: Waits
+    device: str = "cuda"
+    warp_size: int = 32
+
+    @property
+    def target(self) -> str:
+        """The target's name, such as "cuda:sm_90"."""
+        return f"{self.device}:{self.name}"
+
+    @property
+    def splits_f32(self) -> bool:
+        """True if f32 products run on tensor cores, each operand as the sum of two TF32 numbers."""
+        return self.device == "cuda"
+
+    @property
+    def most_warps(self) -> int:
+        """Of one block."""
+        return MOST_THREADS // self.warp_size
+
+
+Machine = Cpu | Gpu

@@ -1,0 +1,48 @@
+"""Which f32 values of a kernel only ever become results of 16 bits: cheaper functions are good enough for these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hardtack.codegen.ir.loops import Buffer, Compute, Load, LoopNest, Reduce, Store, args_of, out_of
+from hardtack.codegen.ir.tiled import TiledKernel
+from hardtack.codegen.ir.types import HALF
+from hardtack.codegen.ops import SCALAR_OPS
+
+STEADY = frozenset(name for name, row in SCALAR_OPS.items() if row.is_steady)
+
+
+def coarse_values(kernel: TiledKernel, buffers: Mapping[str, Buffer]) -> tuple[frozenset[str], ...]:
+    """For each nest the values whose every use ends in a rounding to 16 bits."""
+    registers = frozenset(b for b, where in kernel.storage.items() if where == "register")
+    return coarse_in([n.nest for n in kernel.nests], registers, buffers)
+
+
+def coarse_in(
+    nests: Sequence[LoopNest], registers: frozenset[str], buffers: Mapping[str, Buffer]
+) -> tuple[frozenset[str], ...]:
+    """The same of nests that one kernel computes in order. registers: the buffers that do not leave it."""
+    # a buffer that stays inside the kernel is as coarse as its loads; one that leaves it, as its dtype
+    inside = dict.fromkeys(registers, True)
+    found: list[frozenset[str]] = []
+    for nest in reversed(nests):
+        fine: set[str] = set()
+        seen: set[str] = set()
+        for s in reversed(nest.body):
+            used = {a for a in args_of(s) if isinstance(a, str)}
+            seen |= used
+            if isinstance(s, Store):
+                good = inside.get(s.buffer, buffers[s.buffer].dtype in HALF)
+            elif isinstance(s, (Compute, Reduce)):
+                rounds = isinstance(s, Compute) and s.dtype in HALF
+                passes = isinstance(s, Reduce) or (isinstance(s, Compute) and s.op in STEADY)
+                good = rounds or (passes and s.out not in fine)
+            else:
+                good = out_of(s) is None
+            if not good:
+                fine |= used
+        for s in nest.body:
+            if isinstance(s, Load) and s.buffer in inside and s.out in fine:
+                inside[s.buffer] = False
+        found.append(frozenset(seen - fine))
+    return tuple(reversed(found))

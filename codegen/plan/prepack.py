@@ -1,0 +1,155 @@
+"""Packing of constants at export, in numpy: what a template reads is laid out once, not at every load.
+
+`made(request, content)` gives the constant for a request of the lowering: a packed one, whose layouts are those that
+templates/cpp/gemm.h, conv.h and depthwise.h name, or one that is joined of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
+
+from hardtack.codegen.ir.constants import View
+from hardtack.codegen.lower.builder import Join, Made, Prepack
+from hardtack.codegen.lower.workspace import PANEL
+
+Array = npt.NDArray[np.generic]
+
+
+def sources_of(request: Made) -> tuple[str, ...]:
+    """The constants of the graph that a request reads."""
+    return tuple(dict.fromkeys(p.source for p in request.parts)) if isinstance(request, Join) else (request.source,)
+
+
+def made(request: Made, content: Callable[[str], Array]) -> Array:
+    """The constant that the request asks for. `content`: name -> a constant of the graph, of any shape."""
+    if isinstance(request, Prepack):
+        return pack(request, content(request.source))
+    out = np.zeros(request.shape, content(request.parts[0].source).dtype)
+    for part in request.parts:
+        place(out, part.into, viewed(content(part.source), part.view))
+    return out
+
+
+def pack(request: Prepack, source: Array) -> Array:
+    """The packed constant. `source`: the constant that the request names, of any shape."""
+    view = viewed(source, View(request.offset, request.shape, request.strides))
+    return PACKINGS[request.kind](view, request.params)
+
+
+def viewed(array: Array, view: View) -> Array:
+    """The elements that a view picks of an array that is seen flat and row-major. It must lie inside."""
+    return _strided(np.ascontiguousarray(array).reshape(-1), view, writeable=False)
+
+
+def place(out: Array, into: View, values: Array) -> None:
+    """Writes values, as many as the view has, row-major, where the view of the contiguous `out` says."""
+    _strided(out.reshape(-1), into, writeable=True)[...] = values.reshape(into.shape)
+
+
+def _strided(flat: Array, view: View, writeable: bool) -> Array:
+    if 0 in view.shape:
+        return np.empty(view.shape, flat.dtype)
+    strides = tuple(s * flat.itemsize for s in view.strides)
+    return as_strided(flat[view.offset :], view.shape, strides, writeable=writeable)
+
+
+def _to_panels(columns_last: Array) -> Array:
+    """[..., N] -> [ceil(N/32), ..., 32], zeros in the columns that do not exist."""
+    n = columns_last.shape[-1]
+    count = -(-n // PANEL)
+    padded = np.zeros((*columns_last.shape[:-1], count * PANEL), columns_last.dtype)
+    padded[..., :n] = columns_last
+    split = padded.reshape(*columns_last.shape[:-1], count, PANEL)
+    return np.ascontiguousarray(np.moveaxis(split, -2, 0))
+
+
+def _matrix(view: Array, params: tuple[int, ...]) -> Array:
+    """[K, N] -> [ceil(N/32), K, 32]."""
+    return _to_panels(view)
+
+
+def _conv(view: Array, params: tuple[int, ...]) -> Array:
+    """[O, Cg, *taps] -> [groups, ceil(Og/32), *taps, Cg, 32]."""
+    (groups,) = params
+    per_group = view.reshape(groups, view.shape[0] // groups, *view.shape[1:])
+    # taps, then input channels, then output channels
+    moved = [np.moveaxis(g, (0, 1), (-1, -2)) for g in per_group]
+    return np.stack([_to_panels(g) for g in moved])
+
+
+def _conv_transposed(view: Array, params: tuple[int, ...]) -> Array:
+    """[C, Og, *taps] -> [groups, ceil(Og/32), *taps, C/groups, 32]."""
+    (groups,) = params
+    per_group = view.reshape(groups, view.shape[0] // groups, *view.shape[1:])
+    moved = [np.moveaxis(g, (0, 1), (-2, -1)) for g in per_group]
+    return np.stack([_to_panels(g) for g in moved])
+
+
+def _depthwise(view: Array, params: tuple[int, ...]) -> Array:
+    """[C, 1, *taps] -> [*taps, C]."""
+    return np.ascontiguousarray(np.moveaxis(view[:, 0], 0, -1))
+
+
+def _recurrent(view: Array, params: tuple[int, ...]) -> Array:
+    """[gates * H, H] -> [ceil(H/32), gates, H, 32]: a panel has one gate of 32 hidden units."""
+    (gates,) = params
+    hidden = view.shape[1]
+    per_gate = view.reshape(gates, hidden, hidden)  # [gate, unit, k]
+    panels = [_to_panels(np.swapaxes(g, 0, 1)) for g in per_gate]  # [blocks, k, 32] each
+    return np.ascontiguousarray(np.stack(panels, axis=1))
+
+
+def _columns(view: Array, params: tuple[int, ...]) -> Array:
+    """[K, N] -> [N, K]: what a column takes part in lies side by side, as in the weight of a linear layer."""
+    return np.ascontiguousarray(view.T)
+
+
+def _taps_conv(view: Array, params: tuple[int, ...]) -> Array:
+    """[O, Cg, *taps] -> [groups, Og, taps, Cg]."""
+    (groups,) = params
+    out, channels = view.shape[:2]
+    return np.ascontiguousarray(np.moveaxis(view.reshape(groups, out // groups, channels, -1), 2, 3))
+
+
+def _taps_transposed(view: Array, params: tuple[int, ...]) -> Array:
+    """[C, Og, *taps] -> [groups, Og, taps, C/groups]."""
+    (groups,) = params
+    channels, out = view.shape[:2]
+    return np.ascontiguousarray(np.moveaxis(view.reshape(groups, channels // groups, out, -1), 1, 3))
+
+
+def _filters(view: Array, params: tuple[int, ...]) -> Array:
+    """[O, C, *taps] -> [O, C * taps]."""
+    return np.ascontiguousarray(view).reshape(view.shape[0], -1)
+
+
+def _windows(view: Array, params: tuple[int, ...]) -> Array:
+    """[O, C, *taps] -> [1, O, all taps but those of the last dimension, run]: a run has the taps of the last dimension,
+    `wide` channels each, and zeros where there are none."""
+    wide, run = params
+    moved = np.moveaxis(view, 1, -1)  # [O, *taps, C]
+    padded = np.zeros((*moved.shape[:-1], wide), view.dtype)
+    padded[..., : moved.shape[-1]] = moved
+    rows = padded.reshape(view.shape[0], -1, moved.shape[-2] * wide)
+    out = np.zeros((1, *rows.shape[:2], run), view.dtype)
+    out[0, :, :, : rows.shape[2]] = rows
+    return out
+
+
+PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
+    "panels": _matrix,
+    "conv": _conv,
+    "conv_transposed": _conv_transposed,
+    "depthwise": _depthwise,
+    "recurrent": _recurrent,
+    "columns": _columns,
+    "taps_conv": _taps_conv,
+    "taps_transposed": _taps_transposed,
+    "filters": _filters,
+    "windows": _windows,
+}
+"""Prepack kind -> its function."""

@@ -1,0 +1,199 @@
+"""Passes: their names, and that each kernel pass's verifier refuses what computes something else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.ir.graph import Lit
+from hardtack.codegen.ir.loops import Compute, Load, LoopError, LoopNest, Store
+from hardtack.codegen.ir.schedule import Kernel, Overlap
+from hardtack.codegen.ir.tiled import TiledKernel
+from hardtack.codegen.lower import lower_graph
+from hardtack.codegen.lower.layout import choose_orders
+from hardtack.codegen.machine.data import A100, GPUS, H200
+from hardtack.codegen.passes.gpu.addend import START_FROM_ADDEND, verify_addend
+from hardtack.codegen.passes.gpu.dependent_launch import verify_overlap
+from hardtack.codegen.passes.gpu.gelu import FUSE_GELU, GpuKernelIr, verify_gelus
+from hardtack.codegen.pipeline import context_of, fused_groups, run_graph_passes, run_nest_passes
+from hardtack.codegen.targets import STAGES
+from hardtack.exporter import to_graphs
+
+HALF = torch.bfloat16
+
+
+class Layer(nn.Module):
+    """A product with a bias and a GELU behind it, in 16 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 96)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(self.linear(x))
+
+
+class Alone(nn.Module):
+    """Two GELUs that are loops of their own."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return F.gelu(x), F.gelu(x.flip(0), approximate="tanh")
+
+
+def scheduled(module: nn.Module, *args: torch.Tensor, backend: TritonBackend | None = None) -> tuple[Any, list[Any]]:
+    """The buffers, and the kernels before any kernel pass."""
+    backend = backend or TritonBackend(H200)
+    (entry,) = to_graphs(module.eval(), args).entries.values()
+    context = context_of(backend, {})
+    graph = run_graph_passes(entry.graph, backend, context, [], {})
+    low = lower_graph(graph, choose_orders(graph), backend.rules, backend.machine, {})
+    low = run_nest_passes(low, backend, context, [], {})
+    groups = fused_groups(low, backend, context, [], {})
+    kept = frozenset(low.outputs)
+    return low.buffers, [backend.schedule(g, low.buffers, kept, "k", context) for g in groups]
+
+
+def test_names_are_words_and_each_is_of_one_thing() -> None:
+    for backend in (CppBackend(), *map(TritonBackend, GPUS.values())):
+        stages = backend.passes().stages
+        assert len(set(stages)) == len(stages)
+        assert all(name.isalpha() and name.islower() for name in stages)
+        assert set(stages) <= set(STAGES)
+        assert [s for s in STAGES if s in stages] == list(stages), "one order for all"
+
+
+def test_the_page_of_a_gpu() -> None:
+    assert " ".join(TritonBackend(H200).passes().stages) == (
+        "graph products lower inline neutral regroup split fuse prologues siblings tile gelu addend overlap render plan"
+    )
+    assert " ".join(CppBackend().passes().stages) == "graph lower inline fuse tile render plan"
+
+
+def gelus(kernel: GpuKernelIr) -> list[str]:
+    nests = kernel.nests if isinstance(kernel, (Kernel, TiledKernel)) else [n for p in kernel.parts for n in p.nests]
+    return [s.op for n in nests for s in n.nest.body if isinstance(s, Compute) and s.op.startswith("gelu")]
+
+
+@pytest.mark.parametrize("module", [Layer().to(HALF), Alone()], ids=["epilogue", "loops"])
+def test_gelus_are_found_and_verified(module: nn.Module) -> None:
+    backend = TritonBackend(H200)
+    buffers, kernels = scheduled(module, torch.ones(128, 64, dtype=HALF))
+    found: list[str] = []
+    for kernel in kernels:
+        made = FUSE_GELU.run(kernel, buffers, None, context_of(backend, {}))
+        FUSE_GELU.verify(kernel, made, buffers)
+        found += gelus(made)
+    assert sorted(found) == (["gelu"] if isinstance(module, Layer) else ["gelu", "gelu_tanh"])
+
+
+def _edited(kernel: Any, edit: Any) -> Any:
+    nests = tuple(replace(n, nest=replace(n.nest, body=edit(n.nest))) for n in kernel.nests)
+    return replace(kernel, nests=nests)
+
+
+def _other_gelu(nest: LoopNest) -> tuple[Any, ...]:
+    return tuple(replace(s, op="gelu_tanh") if isinstance(s, Compute) and s.op == "gelu" else s for s in nest.body)
+
+
+def _of_another_value(nest: LoopNest) -> tuple[Any, ...]:
+    body: list[Any] = []
+    for s in nest.body:
+        if isinstance(s, Compute) and s.op == "gelu":
+            body.append(Compute("twice", "mul", (s.args[0], Lit(2.0, s.dtype)), s.dtype))
+            s = replace(s, args=("twice",))
+        body.append(s)
+    return tuple(body)
+
+
+def _without_stores(nest: LoopNest) -> tuple[Any, ...]:
+    return tuple(s for s in nest.body if not isinstance(s, Store))
+
+
+def _without_its_argument(nest: LoopNest) -> tuple[Any, ...]:
+    used = [s.args[0] for s in nest.body if isinstance(s, Compute) and s.op == "gelu"]
+    return tuple(s for s in nest.body if getattr(s, "out", None) not in used)
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (_of_another_value, "has computed nothing like: twice"),
+        (_without_stores, "does no more: store"),
+        (_without_its_argument, "which nothing computes any more"),
+    ],
+)
+def test_a_gelu_of_something_else_is_refused(edit: Any, why: str) -> None:
+    buffers, (kernel,) = scheduled(Layer().to(HALF), torch.ones(128, 64, dtype=HALF))
+    made = FUSE_GELU.run(kernel, buffers, None, context_of(TritonBackend(H200), {}))
+    with pytest.raises(LoopError, match=why):
+        verify_gelus(kernel, _edited(made, edit), buffers)
+
+
+def test_the_other_formula_is_refused() -> None:
+    """The two differ by up to 5e-4."""
+    buffers, (kernel,) = scheduled(Layer().to(HALF), torch.ones(128, 64, dtype=HALF))
+    made = FUSE_GELU.run(kernel, buffers, None, context_of(TritonBackend(H200), {}))
+    with pytest.raises(LoopError, match=r"gelu_tanh\(.*and was"):
+        verify_gelus(kernel, _edited(made, _other_gelu), buffers)
+
+
+def with_addend() -> tuple[Any, Kernel, Kernel]:
+    buffers, (kernel,) = scheduled(Layer().to(HALF), torch.ones(128, 64, dtype=HALF))
+    made = START_FROM_ADDEND.run(kernel, buffers, None, context_of(TritonBackend(H200), {}))
+    verify_addend(kernel, made, buffers)
+    assert made.addend is not None
+    return buffers, kernel, made
+
+
+def test_a_product_starts_from_its_bias() -> None:
+    _, _, made = with_addend()
+    assert made.addend is not None
+    load = made.addend.vector[0]
+    assert isinstance(load, Load)
+    assert load.buffer == "linear.bias"
+
+
+def test_an_addend_that_is_not_added_first_is_refused() -> None:
+    buffers, kernel, made = with_addend()
+    a = made.addend
+    assert a is not None
+    rows = kernel.nests[a.nest].nest.stores()[0].index
+    for wrong in (
+        replace(a, total=replace(a.total, op="mul")),
+        replace(a, vector=(replace(a.vector[0], index=rows), *a.vector[1:])),  # type: ignore[call-arg]
+    ):
+        with pytest.raises(LoopError, match="not of the nest that reads the results"):
+            verify_addend(kernel, replace(made, addend=wrong), buffers)
+    with pytest.raises(LoopError, match="another one"):
+        verify_addend(kernel, replace(made, addend=None, name="other"), buffers)
+
+
+def test_a_value_that_is_needed_without_the_addend_is_refused() -> None:
+    buffers, kernel, made = with_addend()
+    a = made.addend
+    assert a is not None
+    n = kernel.nests[a.nest]
+    more = Compute("more", "mul", (a.sums.out, Lit(2.0, a.total.dtype)), a.total.dtype)
+    at = n.nest.body.index(a.total)
+    nest = replace(n.nest, body=(*n.nest.body[:at], more, *n.nest.body[at:]))
+    nests = tuple(replace(n, nest=nest) if k == a.nest else x for k, x in enumerate(kernel.nests))
+    with pytest.raises(LoopError, match="needed without the addend"):
+        verify_addend(replace(kernel, nests=nests), replace(made, nests=nests), buffers)
+
+
+def test_overlap() -> None:
+    buffers, (kernel,) = scheduled(Layer().to(HALF), torch.ones(128, 64, dtype=HALF))
+    with pytest.raises(LoopError, match="does not wait"):
+        verify_overlap(kernel, replace(kernel, overlap=Overlap(False, True)), buffers)
+    with pytest.raises(LoopError, match="another one"):
+        verify_overlap(kernel, replace(kernel, overlap=Overlap(True), serial=True), buffers)
+    backend = TritonBackend(A100)
+    (launch,) = (p for p in backend.passes().kernels if p.name == "overlap")
+    assert launch.run(kernel, buffers, None, context_of(backend, {})) is kernel, "an A100 launches one after the other"
