@@ -114,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seed=chosen.seed,
             seconds=chosen.seconds,
             out=sys.stdout,
+            log=chosen.json,
         )
     return _models(chosen)
 

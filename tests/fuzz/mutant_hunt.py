@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -40,7 +40,8 @@ runpy.run_module("tests.fuzz", run_name="__main__")
 @dataclass(frozen=True)
 class Hunted:
     """programs: how many were drawn, up to the first that fails with the mutant and not without; different: how many of
-    them came out different. seed: the one that fails, None if none did; kind: how it fails."""
+    them came out different. seed: the one that fails, None if none did; kind: how it fails. refused: it is refused
+    without the mutant, which takes a refusal out."""
 
     mutant: Mutant
     programs: int
@@ -48,13 +49,14 @@ class Hunted:
     seed: int | None = None
     kind: str = ""
     text: str = ""
+    refused: bool = False
 
     def __str__(self) -> str:
         drawn = f"{self.programs} programs, {self.different} of them different"
         if self.seed is None:
             return f"{self.mutant.name:34s} not found in {drawn}: {self.mutant.what}"
         way = f"{self.mutant.way}{f', --{self.mutant.sweep}' if self.mutant.sweep else ''}"
-        found = f"found as {self.kind} after {drawn} (seed {self.seed}, {way})"
+        found = f"found as {self.kind}{' and refused without' * self.refused} after {drawn} (seed {self.seed}, {way})"
         return f"{self.mutant.name:34s} {found}: {self.mutant.what}\n    {' '.join(self.text.split())[:200]}"
 
 
@@ -111,23 +113,25 @@ class Hunter:
         run = [s for s in touched if caught is None or s < caught]
         found = self._first_failure(mutant, run)
         if found is None and caught is not None:
-            found = caught, "internal", touched[caught]
+            found = caught, "internal", touched[caught], False
         if found is None:
             return replace(before, programs=before.programs + len(seeds), different=before.different + len(touched))
-        at, kind, text = found
+        at, kind, text, refused = found
         drawn, different = before.programs + at - seeds[0] + 1, before.different + list(touched).index(at) + 1
-        return Hunted(mutant, drawn, different, at, kind, text)
+        return Hunted(mutant, drawn, different, at, kind, text, refused)
 
-    def _first_failure(self, mutant: Mutant, seeds: Sequence[int]) -> tuple[int, str, str] | None:
-        """Runs programs; the first seed that fails, how, and what it says."""
+    def _first_failure(self, mutant: Mutant, seeds: Sequence[int]) -> tuple[int, str, str, bool] | None:
+        """Runs programs; the first seed that fails, how, what it says, and whether it is refused without the mutant: a
+        wrong number in place of a refusal is one, too."""
         left = list(seeds)
         while left:
             records = _models(self._package(mutant), mutant, left, self._jobs)
             for record in sorted((r for r in records if r["kind"] in FOUND), key=lambda r: int(str(r["seed"]))):
                 at = int(str(record["seed"]))
                 plain = _models(None, mutant, [at], 1)[0]
-                if plain["kind"] == "right":
-                    return at, str(record["kind"]), str(record["text"])
+                refused = plain["kind"] == "refused" and record["kind"] in ("wrong", "changes")
+                if plain["kind"] == "right" or refused:
+                    return at, str(record["kind"]), str(record["text"]), refused
                 self._out.write(f"seed {at} is {plain['kind']} without {mutant.name!r}, too: {plain['text']}\n")
             run = {int(str(r["seed"])) for r in records}
             left = [s for s in left if s not in run] if run else []
@@ -162,8 +166,11 @@ def _models(package: Path | None, mutant: Mutant, seeds: Sequence[int], jobs: in
         return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
 
-def run_mutants(names: Sequence[str], *, most: int, jobs: int, seed: int, seconds: float, out: TextIO) -> int:
-    """Every mutant, or those whose names contain one of `names`; 1 where one is not found."""
+def run_mutants(
+    names: Sequence[str], *, most: int, jobs: int, seed: int, seconds: float, out: TextIO, log: Path | None = None
+) -> int:
+    """Every mutant, or those whose names contain one of `names`; 1 where one is not found. log: takes a line of JSON
+    for each."""
     chosen = [m for m in MUTANTS if not names or any(n in m.name for n in names)]
     if not chosen:
         raise SystemExit(f"no such mutant; there are: {', '.join(m.name for m in MUTANTS)}")
@@ -172,6 +179,9 @@ def run_mutants(names: Sequence[str], *, most: int, jobs: int, seed: int, second
         for sweep in dict.fromkeys(m.sweep for m in chosen):
             hunter = Hunter(Path(folder), jobs=jobs, seconds=seconds, out=out, sweep=sweep)
             found += hunter.run([m for m in chosen if m.sweep == sweep], most=most, seed=seed)
+    if log is not None:
+        with log.open("a", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps({**asdict(h), 'mutant': h.mutant.name})}\n" for h in found)
     lost = sum(h.seed is None for h in found)
     out.write(f"{len(chosen)} mutants, {lost} not found\n")
     return 1 if lost else 0

@@ -82,24 +82,30 @@ def sieve(
 
 
 def touched_by(program: Program, swaps: Sequence[Swap]) -> tuple[tuple[str, str], ...]:
-    """Takes a program through the compiler, as it is and with each mutant: what changes something, as in Sifted."""
+    """Takes a program through the compiler, as it is and with each mutant: what changes something, as in Sifted.
+
+    A program that is refused while it is captured can show only what changes capture: a refusal that is lost.
+    """
     arguments = program.arguments()
+    captured: Captured | None = None
     try:
         captured = _captured(program)
-    except Exception:  # refused, whatever conversions and kernels are like
-        return ()
-    graph = _converted(captured)
+        graph = _converted(captured)
+    except Exception as error:
+        graph = _failed(error)
     before = {way: _made(graph, arguments, BACKENDS[way]) for way in sorted({s.mutant.way for s in swaps})}
     found: list[tuple[str, str]] = []
     for each in swaps:
         mutant, plain = each.mutant, before[each.mutant.way]
+        if captured is None and not mutant.captures:
+            continue
         with each.put_in():
             own = graph
             if mutant.file.startswith("export/"):
-                own = _captured_and_converted(program) if mutant.captures else _converted(captured)
+                own = _captured_and_converted(program) if mutant.captures or not captured else _converted(captured)
             after = _made(own, arguments, BACKENDS[mutant.way])
         if after.text != plain.text or (mutant.calls and mutant.calls in plain.kernels):
-            found.append((mutant.name, after.internal))
+            found.append((mutant.name, after.internal if captured is not None else DIFFERENT))
     return tuple(found)
 
 
@@ -118,7 +124,7 @@ def _failed(error: Exception) -> _Made:
 
 
 def _captured(program: Program) -> Captured:
-    return capture(build(program), program.arguments(), None, program.dynamic_shapes())
+    return capture(build(program), program.arguments(), None, program.dynamic_shapes(), program.strict)
 
 
 def _captured_and_converted(program: Program) -> EntryGraph | _Made:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import io
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.fuzz import mutant_hunt
+from hardtack.exporter.errors import CaptureError
+from tests.fuzz import mutant_hunt, sieve
 from tests.fuzz.cases import case
 from tests.fuzz.mutants import MUTANTS, Mutant, changed
+from tests.fuzz.program import Program
 from tests.fuzz.sieve import DIFFERENT, swap, touched_by
 
 
@@ -69,3 +73,41 @@ def test_a_hunt_ends_when_all_are_found(monkeypatch: pytest.MonkeyPatch, tmp_pat
     found = hunter.run(MUTANTS[:2], most=10 * mutant_hunt.ROUND, seed=5)
     assert [(h.programs, h.seed, h.kind) for h in found] == [(1, 5, "internal")] * 2
     assert drawn == [range(5, 5 + mutant_hunt.ROUND)]
+
+
+def test_a_program_that_is_refused_may_show_a_lost_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else a mutant changes, it is not asked of a program that is refused without it."""
+    strides = [swap(m) for m in MUTANTS if m.name in ("strides asked as traced", "slice off by one")]
+    program = case("x0[6,4]t : x0.stride(0) * x0.sum()")
+    monkeypatch.setattr(sieve, "_captured", _refusing_once(sieve._captured))
+    assert touched_by(program, strides) == (("strides asked as traced", DIFFERENT),)
+
+
+def _refusing_once(captured: Callable[[Program], Any]) -> Callable[[Program], Any]:
+    turns = iter([True])
+
+    def asked(program: Program) -> Any:
+        if next(turns, False):
+            raise CaptureError("refused")
+        return captured(program)
+
+    return asked
+
+
+def test_a_wrong_number_in_place_of_a_refusal_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def models(package: Path | None, mutant: Mutant, seeds: Sequence[int], jobs: int) -> list[dict[str, object]]:
+        kind = "wrong" if package is not None else "refused"
+        return [{"seed": s, "kind": kind, "text": "1 of 2 elements"} for s in seeds]
+
+    monkeypatch.setattr(
+        mutant_hunt, "sieve", lambda mutants, seeds, **_: {m.name: {seeds[0]: DIFFERENT} for m in mutants}
+    )
+    monkeypatch.setattr(mutant_hunt, "_models", models)
+    monkeypatch.setattr(mutant_hunt, "copy_with", lambda mutant, folder: folder.mkdir())
+    log = tmp_path / "found.jsonl"
+    out = io.StringIO()
+    name = MUTANTS[0].name
+    assert mutant_hunt.run_mutants([name], most=1, jobs=1, seed=7, seconds=9, out=out, log=log) == 0
+    assert "found as wrong and refused without after 1 programs, 1 of them different (seed 7, cpu)" in out.getvalue()
+    (line,) = (json.loads(text) for text in log.read_text().splitlines())
+    assert (line["mutant"], line["seed"], line["kind"], line["refused"]) == (name, 7, "wrong", True)
