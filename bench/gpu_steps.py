@@ -10,11 +10,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench.gpu_models import build, names
+from bench import gpu_models, gpu_others
 
 
 @click.command()
-@click.argument("model", type=click.Choice(names()))
+@click.argument("model", type=click.Choice((*gpu_models.names(), *gpu_others.names())))
 @click.option("--top", default=25, show_default=True, help="How many kernels to list.")
 @click.option("--runs", default=10, show_default=True, help="How many runs are summed up.")
 def main(model: str, top: int, runs: int) -> None:
@@ -25,7 +25,7 @@ def main(model: str, top: int, runs: int) -> None:
     import hardtack
 
     torch.set_grad_enabled(False)
-    case = build(model)
+    case = gpu_others.build_any(model)
     major, minor = torch.cuda.get_device_capability()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.pkg"

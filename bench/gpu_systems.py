@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 
@@ -80,22 +81,37 @@ class Hardtack(System):
     """A bundle for this GPU, loaded into this process; inputs and outputs are torch tensors on the device."""
 
     name = "hardtack"
+    tuning: str | None = None
+    """As in hardtack.Options."""
 
     def prepare(self, case: Case, threads: int) -> Run:
         import hardtack
 
-        path = self.folder / f"{case.name}.gpu.pkg"
+        path = self.folder / f"{case.name}.{self.name}.gpu.pkg"
         major, minor = torch.cuda.get_device_capability()
-        self.made(
-            path, lambda: hardtack.export(case.module, case.args, path=path, targets=(f"cuda:sm_{major}{minor}",))
-        )
+        jobs = max(1, (os.cpu_count() or 1) // 4)  # others compile at the same time
+        options = hardtack.Options(tuning=self.tuning, jobs=jobs)
+
+        def make() -> None:
+            target = f"cuda:sm_{major}{minor}"
+            info = hardtack.export(case.module, case.args, path=path, targets=(target,), options=options)
+            self.shapes = info.num_tuned, info.num_shapes
+
+        self.made(path, make)
         session = hardtack.load(path, device="cuda:0").session(asynchronous=True)  # as every call of torch is
         for _ in range(_WARM_UP):  # the second run captures the graph
             session(*case.args)
         return lambda: session(*case.args)
 
 
+class Untuned(Hardtack):
+    """The same without a tuning table, the one that comes with Hardtack included: the cost model chooses every plan."""
+
+    name = "untuned"
+    tuning = "none"
+
+
 SYSTEMS: Mapping[str, type[System]] = {
-    s.name: s for s in (Eager, EagerGraph, Compile, ReduceOverhead, MaxAutotune, AOTInductor, Hardtack)
+    s.name: s for s in (Eager, EagerGraph, Compile, ReduceOverhead, MaxAutotune, AOTInductor, Hardtack, Untuned)
 }
 PEERS = ("eager", "graph", "compile", "reduce", "max", "aoti")

@@ -51,6 +51,7 @@ import torch.nn.functional as F  # noqa: E402
 
 from hardtack.codegen.machine.data import gpu_of  # noqa: E402
 from hardtack.codegen.tune.choice import tuning_for  # noqa: E402
+from hardtack.codegen.tune.table import SHIPPED_ALONE  # noqa: E402
 from tests.gpu.template_sizes import BF16, CASES, F16, F32  # noqa: E402
 from tests.triton import template_cases as cases  # noqa: E402
 from tests.triton.template_runs import Prepared, prepare  # noqa: E402
@@ -241,7 +242,7 @@ def time_pair(name: str, make: Callable[[], tuple[cases.Case, Callable[..., Run]
     for _ in range(count):
         tensors = {k: v.cuda() for k, v in case.tensors.items()}
         prepared = prepare(
-            case.graph, tensors, case.sizes, arch(), device="cuda", tuning=tuning_for(gpu_of(arch()), None)
+            case.graph, tensors, case.sizes, arch(), device="cuda", tuning=tuning_for(gpu_of(arch()), SHIPPED_ALONE)
         )
         decisions = prepared.decisions
         parts = main_kernels(prepared)

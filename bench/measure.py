@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -19,6 +21,7 @@ class Result:
     """One system on one model with one number of threads.
 
     Times in ms; rounds[i] is the median of round i; error is the largest over the largest value that eager gives.
+    shapes: of a System.
     """
 
     rounds: list[float] = field(default_factory=list)
@@ -27,6 +30,7 @@ class Result:
     export_seconds: float | None = None
     first_ms: float = math.nan
     failure: str | None = None
+    shapes: tuple[int, int] | None = None
 
     @property
     def ms(self) -> float:
@@ -61,7 +65,8 @@ class Settings:
     realtime: systems run at real-time priority, for a machine that is busy with other things; takes root's rights.
     gpu: the models and systems of the GPU benchmark; a round's second figure is then the time of runs that are not
     waited for. choosing: of these, the systems that time kernels while they prepare, which then have the device alone.
-    tolerance: the largest error over the largest value of an output that counts as right.
+    tolerance: the largest error over the largest value of an output that counts as right; tolerance_f32: the
+    same for models whose names end with _f32.
     """
 
     folder: Path
@@ -73,26 +78,69 @@ class Settings:
     gpu: bool = False
     choosing: frozenset[str] = frozenset()
     tolerance: float = 1e-3
+    tolerance_f32: float = 1e-3
+
+    def allowed(self, model: str) -> float:
+        return self.tolerance_f32 if model.endswith("_f32") else self.tolerance
 
 
 def measure(
     model: str, systems: Sequence[str], threads: Sequence[int], settings: Settings, report: Progress
 ) -> list[Measured]:
     """`model` under eager and `systems`, once for every number of threads. Raises Failed when eager cannot run it."""
-    names = ("eager", *(s for s in systems if s != "eager"))
-    workers: dict[str, Worker] = {}
     failures: dict[str, str] = {}
-    try:
-        for name in names:
-            workers[name] = Worker(model, name, settings.folder, settings.keep, settings.timeout_s, settings.gpu)
+    with _started(model, systems, settings) as workers:
         out = []
         for count in threads:
-            results = {name: Result(failure=failures.get(name)) for name in names}
+            results = {name: Result(failure=failures.get(name)) for name in workers}
             _prepare(model, workers, results, count, settings, report)
             failures |= {name: r.failure for name, r in results.items() if r.failure is not None}
             _rounds(model, workers, results, count, settings, report)
             out.append(Measured(model, count, results))
         return out
+
+
+def measure_together(
+    models: Sequence[str], systems: Sequence[str], threads: int, settings: Settings, report: Progress
+) -> Iterator[Measured]:
+    """All models made ready at once, on as many cores as there are, then timed one after the other, while
+    nothing compiles. Takes the memory of all of them. One that eager cannot run is reported and left out.
+    """
+    begin = time.perf_counter()
+
+    def ready(model: str, workers: dict[str, Worker]) -> dict[str, Result]:
+        results = {name: Result() for name in workers}
+        _prepare(model, workers, results, threads, settings, lambda text: None)
+        for name in [n for n, r in results.items() if r.failure is not None]:
+            workers[name].close()  # one that was not ready in time would go on
+        report(f"{model} is ready after {time.perf_counter() - begin:.0f} s")
+        return results
+
+    with ExitStack() as stack:
+        workers = {m: stack.enter_context(_started(m, systems, settings)) for m in models}
+        with ThreadPoolExecutor(len(models)) as pool:
+            made = {m: pool.submit(ready, m, workers[m]) for m in models}
+        for model, results in made.items():
+            try:
+                found = results.result()
+            except Failed as failed:
+                report(f"{model} is left out: eager fails: {failed}")
+                continue
+            _rounds(model, workers[model], found, threads, settings, lambda text: None)
+            yield Measured(model, threads, found)
+        for started in workers.values():
+            for worker in started.values():
+                worker.hang_up()  # all at once, before each is waited for
+
+
+@contextmanager
+def _started(model: str, systems: Sequence[str], settings: Settings) -> Iterator[dict[str, Worker]]:
+    """A process for eager and for each system."""
+    workers: dict[str, Worker] = {}
+    try:
+        for name in ("eager", *(s for s in systems if s != "eager")):
+            workers[name] = Worker(model, name, settings.folder, settings.keep, settings.timeout_s, settings.gpu)
+        yield workers
     finally:
         for worker in workers.values():
             worker.close()
@@ -120,8 +168,8 @@ def _prepare(
             else:
                 made = expected if name == "eager" else workers[name].prepare(threads)
             result.error = difference(made.outputs, expected.outputs)
-            result.export_seconds, result.first_ms = made.export_seconds, made.first_ms
-            if not result.error <= settings.tolerance:
+            result.export_seconds, result.first_ms, result.shapes = made.export_seconds, made.first_ms, made.shapes
+            if not result.error <= settings.allowed(model):
                 result.failure = f"differs from eager by {result.error:.1e} of the largest value"
         except Failed as failed:
             result.failure = str(failed)

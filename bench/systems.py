@@ -21,6 +21,7 @@ class System(ABC):
 
     folder: where its files go. keep: use a file that is already there instead of making it again.
     export_seconds: how long the last `prepare` took to make the model ready ahead of its first run; None: not made.
+    shapes: of what Hardtack then made for a GPU, those that a tuning table has, and all.
     """
 
     name: str
@@ -29,6 +30,7 @@ class System(ABC):
         self.folder = folder
         self.keep = keep
         self.export_seconds: float | None = None
+        self.shapes: tuple[int, int] | None = None
 
     @abstractmethod
     def prepare(self, case: Case, threads: int) -> Run:

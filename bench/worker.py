@@ -34,11 +34,15 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model made ready. export_seconds: None where nothing was exported or an earlier file served."""
+    """A model made ready.
+
+    export_seconds: None where nothing was exported or an earlier file served. shapes: of a System.
+    """
 
     outputs: Outputs
     export_seconds: float | None
     first_ms: float
+    shapes: tuple[int, int] | None = None
 
 
 class Worker:
@@ -66,8 +70,12 @@ class Worker:
         middle, smallest = self._ask(("round", (seconds, realtime)))
         return middle, smallest
 
-    def close(self) -> None:
+    def hang_up(self) -> None:
+        """Tells the process to end; `close` waits for it."""
         self._pipe.close()
+
+    def close(self) -> None:
+        self.hang_up()
         self._process.join(5)
         if self._process.is_alive():
             self._process.kill()
@@ -133,7 +141,7 @@ class _Server:
         first_ms = (time.perf_counter() - begin) * 1e3
         gc.collect()
         gc.freeze()
-        return Prepared(as_arrays(outputs), self._system.export_seconds, first_ms)
+        return Prepared(as_arrays(outputs), self._system.export_seconds, first_ms, self._system.shapes)
 
     def round(self, seconds: float, realtime: bool) -> tuple[float, float]:
         assert self._run is not None
@@ -147,10 +155,10 @@ class _GpuServer(_Server):
 
     @staticmethod
     def _made(model: str, system: str, folder: Path, keep: bool) -> tuple[Case, System]:
-        from bench.gpu_models import build
+        from bench.gpu_others import build_any
         from bench.gpu_systems import SYSTEMS
 
-        return build(model), SYSTEMS[system](folder, keep)
+        return build_any(model), SYSTEMS[system](folder, keep)
 
     def round(self, seconds: float, realtime: bool) -> tuple[float, float]:
         """Milliseconds a run: the median of runs that are waited for, and the mean of runs one behind the other."""

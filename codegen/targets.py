@@ -15,7 +15,7 @@ from hardtack.codegen.machine.data import CPUS, DEFAULT_CPUS, GPUS, H200
 from hardtack.codegen.machine.host import native_cpu
 from hardtack.codegen.machine.machine import Cpu, Gpu, Machine, TargetError
 from hardtack.codegen.tune.choice import tuning_for
-from hardtack.codegen.tune.table import TuningTable
+from hardtack.codegen.tune.table import NONE, SHIPPED_ALONE, Tables
 
 GPU_TARGETS = {gpu.target: gpu for gpu in GPUS.values()}
 """Name -> machine."""
@@ -50,19 +50,20 @@ def _named(text: str) -> tuple[Machine, ...]:
 
 
 def backends_for(
-    names: Sequence[str], tuning: TuningTable | None = None, compiler: str | None = None
+    names: Sequence[str], tuning: Tables = SHIPPED_ALONE, compiler: str | None = None
 ) -> tuple[Backend, ...]:
     """The backends of the targets: one for the CPUs of each layout, then one for each GPU.
 
-    tuning: the user's table, which comes before the one that is shipped. compiler: for CPUs, as find_compiler has it.
-    Raises TargetError for an unknown target, or where none is of the table's architecture, CompilerError for a compiler
-    that is not there.
+    compiler: for CPUs, as find_compiler has it. Raises TargetError for an unknown target, or where what is said about
+    tables concerns none, CompilerError for a compiler that is not there.
     """
     machines = parse_targets(names)
     gpus = [m for m in machines if isinstance(m, Gpu)]
-    if tuning is not None and tuning.arch not in (gpu.name for gpu in gpus):
-        named = ", ".join(m.target for m in sorted(machines, key=lambda m: isinstance(m, Gpu)))
-        raise TargetError(f"the tuning table is for {GPUS[tuning.arch].target}; the targets are {named}")
+    named = ", ".join(m.target for m in sorted(machines, key=lambda m: isinstance(m, Gpu)))
+    if tuning.user is not None and tuning.user.arch not in (gpu.name for gpu in gpus):
+        raise TargetError(f"the tuning table is for {GPUS[tuning.user.arch].target}; the targets are {named}")
+    if not tuning.shipped and not gpus:
+        raise TargetError(f'the tuning "{NONE}" is for GPU targets, others have no tables; the targets are {named}')
     layouts: dict[str, list[Cpu]] = {}
     for m in machines:
         if isinstance(m, Cpu):
@@ -72,7 +73,7 @@ def backends_for(
     return (*cpus, *(TritonBackend(gpu, tuning=tuning_for(gpu, tuning)) for gpu in gpus))
 
 
-def stage_backend(target: str, stage: str, tuning: TuningTable | None = None) -> Backend:
+def stage_backend(target: str, stage: str, tuning: Tables = SHIPPED_ALONE) -> Backend:
     """The backend of one target. Raises TargetError where it has no such stage."""
     backend = backends_for([target], tuning)[0]
     if stage not in backend.passes().stages:

@@ -19,8 +19,8 @@ from hardtack.codegen.package.output import check_output
 from hardtack.codegen.package.writer import write_bundle
 from hardtack.codegen.pipeline import compile_entry
 from hardtack.codegen.targets import backends_for, stage_backend
-from hardtack.codegen.tune.choice import KIND
-from hardtack.codegen.tune.table import read_table
+from hardtack.codegen.tune.choice import KIND, shapes_in_tables
+from hardtack.codegen.tune.table import read_tables
 from hardtack.exporter import EntryGraph, Exported, to_graphs
 from hardtack.generation import generation
 from hardtack.options import Options
@@ -33,8 +33,10 @@ FUSIONS = ("inline", "fuse")
 
 @dataclass(frozen=True)
 class ExportInfo:
-    """What an export made. Sizes in bytes; `seconds` by stage; `decisions` counts fusions taken and refused.
+    """What an export made. Sizes in bytes; `seconds` by stage.
 
+    num_fused, num_refused: fusions. num_shapes: the shapes of products, convolutions and attentions on GPU targets, to
+    which a tuning table may give plans; num_tuned: those to which one did.
     weights_path: the weights file beside the bundle, where Options.weights asked for one.
     """
 
@@ -50,6 +52,8 @@ class ExportInfo:
     num_launches: int
     num_fused: int
     num_refused: int
+    num_shapes: int
+    num_tuned: int
     seconds: Mapping[str, float]
 
     def __str__(self) -> str:
@@ -92,8 +96,7 @@ def export(
     out = check_output(path)
     if isinstance(targets, str):
         targets = (targets,)
-    table = read_table(chosen.tuning) if chosen.tuning is not None else None
-    backends = backends_for(targets, table, chosen.compiler)
+    backends = backends_for(targets, read_tables(chosen.tuning), chosen.compiler)
     for backend in backends:
         backend.tools()  # what is missing is told before any work is done
     with stages(progress) as stage:
@@ -113,6 +116,9 @@ def export(
         stage.report("write", 0, 0)
         content = with_debug(built) if chosen.debug else built.content
         written = write_bundle(out, content, external=chosen.weights == "external")
+    tabled = {
+        (key, s): found for (_, key), c in built.compiled.items() for s, found in shapes_in_tables(c.decisions).items()
+    }
     return ExportInfo(
         path=written.path,
         weights_path=written.weights_path,
@@ -126,6 +132,8 @@ def export(
         num_launches=sum(len(c.plan.body) for c in built.compiled.values()),
         num_fused=sum(d.accepted for d in built.decisions if d.kind in FUSIONS),
         num_refused=sum(not d.accepted for d in built.decisions if d.kind in FUSIONS),
+        num_shapes=len(tabled),
+        num_tuned=sum(tabled.values()),
         seconds=stage.seconds,
     )
 
@@ -143,11 +151,10 @@ def stage_texts(
 ) -> dict[str, str]:
     """Entry point -> the text of one of a target's stages. No compiler of kernels runs and nothing is written.
 
-    tuning: the path of a tuning table. The other arguments and ExportError are as for `export`. Raises TargetError
+    tuning: as in Options. The other arguments and ExportError are as for `export`. Raises TargetError
     for a stage that the target does not have.
     """
-    table = read_table(tuning) if tuning is not None else None
-    backend = stage_backend(target, stage, table)
+    backend = stage_backend(target, stage, read_tables(tuning))
     exported = to_graphs(module, args, kwargs, dynamic_shapes, strict=strict)
     sources = sources_of(exported, module, args, kwargs)
     if stage == "graph":

@@ -14,7 +14,8 @@ class Options:
     jobs: how many compilers run at once; None: one a core.
     debug: keep a listing of every stage in the bundle, under debug/.
     weights: "embedded" in the bundle; "external", in the file <its stem>.safetensors beside it, which goes with it.
-    tuning: the path of a tuning table, as `hardtack tune` writes it: its plans come before the shipped table's.
+    tuning: the path of a tuning table, as `hardtack tune` writes it: its plans come before the shipped table's. "none":
+    no table at all, not even the shipped one; the cost model chooses every plan.
     """
 
     strict: bool = False

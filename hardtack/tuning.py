@@ -36,7 +36,7 @@ from hardtack.codegen.pipeline import compile_entry
 from hardtack.codegen.targets import GPU_TARGETS, backends_for
 from hardtack.codegen.tune.candidates import Plan, candidates
 from hardtack.codegen.tune.choice import KIND, family_of, plan_fields, plan_text, shape_of
-from hardtack.codegen.tune.table import TableEntry, TuningTable
+from hardtack.codegen.tune.table import TableEntry, Tables, TuningTable
 from hardtack.codegen.tune.trial import Trial, make_trial
 from hardtack.generation import generation
 from hardtack.timing import Sample, Timer
@@ -90,7 +90,7 @@ class Tuner:
 
     def backend(self, table: TuningTable | None = None) -> Backend:
         """What compiles for the target, with a table that comes before the one that is shipped."""
-        (found,) = backends_for([self.target], table)
+        (found,) = backends_for([self.target], Tables(table))
         return found
 
     def tune(self, key: str) -> Tuned:

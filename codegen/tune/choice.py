@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 
 from hardtack.codegen.ir.group import Decision
@@ -12,7 +12,7 @@ from hardtack.codegen.tune.attention_plan import AttentionPlan, AttentionShape
 from hardtack.codegen.tune.candidates import Plan, Shape, plan_by_cost, problem
 from hardtack.codegen.tune.conv_plan import ConvShape
 from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
-from hardtack.codegen.tune.table import PlanFields, TuningTable, shipped_table
+from hardtack.codegen.tune.table import PlanFields, Tables, TuningTable, shipped_table
 
 FAMILIES: dict[str, tuple[type[Shape], type[Plan]]] = {
     "gemm": (GemmShape, GemmPlan),
@@ -24,6 +24,8 @@ HEAVY = " heavy=1"
 """The end of the key of a product with a costly epilogue. A table without it is asked for the product alone."""
 KIND = "tuning"
 """Of the Decisions that are made here: subject is the key, partner the plan's fields."""
+_BY_COST = "cost model: "
+"""How the reason of a plan begins that no table has."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Tuning:
             what = ",".join(f"{k}={v}" for k, v in sorted(entry.plan.items()))
             decisions.append(Decision(KIND, key, what, False, f"{level} table: not legal any more: {why_not}"))
         by_cost = plan_by_cost(shape, machine)
-        plan = replace(by_cost, reason=f"cost model: {by_cost.reason}")
+        plan = replace(by_cost, reason=f"{_BY_COST}{by_cost.reason}")
         return plan, (*decisions, Decision(KIND, key, plan_text(plan), True, plan.reason))
 
     def __str__(self) -> str:
@@ -62,11 +64,16 @@ NO_TUNING = Tuning()
 """No tables: the cost model chooses."""
 
 
-def tuning_for(machine: Gpu, user: TuningTable | None) -> Tuning:
-    """The levels for a machine. `user`: a table that is left out where it is for another one."""
-    shipped = shipped_table(machine.name)
+def tuning_for(machine: Gpu, tables: Tables) -> Tuning:
+    """The levels for a machine. The user's table is left out where it is for another one."""
+    user, shipped = tables.user, shipped_table(machine.name) if tables.shipped else None
     levels = [("user", user)] if user is not None and user.arch == machine.name else []
     return Tuning((*levels, *((("shipped", shipped),) if shipped is not None else ())))
+
+
+def shapes_in_tables(decisions: Iterable[Decision]) -> Mapping[str, bool]:
+    """The key of every shape that got a plan -> whether a table gave it."""
+    return {d.subject: not d.reason.startswith(_BY_COST) for d in decisions if d.kind == KIND and d.accepted}
 
 
 def family_of(shape: Shape) -> str:

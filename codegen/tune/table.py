@@ -18,6 +18,8 @@ from hardtack.codegen.package.canonical import Fields
 from hardtack.codegen.package.errors import LoadError
 
 FORMAT = 1
+NONE = "none"
+"""What is named in the place of a table where an export shall look into none. A file of that name is "./none"."""
 SHIPPED = Path(__file__).with_name("tables")
 PlanFields = Mapping[str, str | int | bool]
 
@@ -47,6 +49,17 @@ class TuningTable:
     def sha256(self) -> str:
         """Of its bytes, in hex."""
         return hashlib.sha256(self.to_json()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables that an export looks into. user: before the shipped one. shipped: whether that one is asked at all."""
+
+    user: TuningTable | None = None
+    shipped: bool = True
+
+
+SHIPPED_ALONE = Tables()
 
 
 def parse_table(data: bytes, where: str) -> TuningTable:
@@ -85,6 +98,13 @@ def read_table(path: str | Path) -> TuningTable:
     except OSError as error:
         raise LoadError(f"cannot read the tuning table: {error.strerror or error}", str(path)) from None
     return parse_table(data, str(path))
+
+
+def read_tables(name: str | None) -> Tables:
+    """What Options.tuning names: the path of the user's table, NONE, or None. Raises LoadError as read_table."""
+    if name is None:
+        return SHIPPED_ALONE
+    return Tables(shipped=False) if name == NONE else Tables(read_table(name))
 
 
 def shipped_table(arch: str) -> TuningTable | None:

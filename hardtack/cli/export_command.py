@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import click
 
 from hardtack.cli.common import WrongUse, check_target_path, console, json_option, print_json, size_text, table
 from hardtack.cli.spec import HELP, load_spec
 from hardtack.codegen.targets import STAGES
+from hardtack.codegen.tune.table import NONE
+
+
+class _TableName(click.Path):
+    """The path of a file that is there, or "none"."""
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        return value if value == NONE else super().convert(value, param, ctx)
 
 
 @click.command(name="export", help=f"Compile a model into a bundle.\n\n{HELP}")
@@ -37,9 +48,10 @@ from hardtack.codegen.targets import STAGES
 )
 @click.option(
     "--tuning",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="A table of hardtack tune: its plans for GPU kernels come first.",
+    type=_TableName(exists=True, dir_okay=False),
+    metavar="FILE|none",
+    help="A table of hardtack tune: its plans for GPU kernels come first. none: look into no table, not even into the "
+    "one that comes with Hardtack.",
 )
 @click.option(
     "--stop-after", type=click.Choice(STAGES), help="Print the text of this stage and stop; nothing is written."
@@ -98,21 +110,23 @@ def command(
         f"{info.num_kernels} kernels in {info.num_launches} launches; "
         f"{info.num_fused} fusions made, {info.num_refused} refused"
     )
+    if info.num_shapes:
+        shown.print(f"shapes on GPUs: {info.num_shapes}, of which a tuning table has {info.num_tuned}")
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in info.seconds.items())
     shown.print(f"time: {times}")
 
 
 def _check_targets(targets: tuple[str, ...], tuning: str | None) -> None:
-    """WrongUse for a target that is not known, or that the table is not for.
+    """WrongUse for a target that is not known, or that --tuning is not for.
 
     Raises LoadError for a file that is no tuning table.
     """
     from hardtack.codegen.targets import TargetError, backends_for
-    from hardtack.codegen.tune.table import read_table
+    from hardtack.codegen.tune.table import read_tables
 
-    table = read_table(tuning) if tuning is not None else None
+    tables = read_tables(tuning)
     try:
-        backends_for(targets, table)
+        backends_for(targets, tables)
     except TargetError as error:
         raise WrongUse(str(error)) from None
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
+from bench import gpu_report, models, report
 from bench import measure as measuring
-from bench import models, report
 from bench.measure import Measured, Result, Settings, geometric_mean
 from bench.serving_beside import interval
 from bench.worker import Failed, difference, timed
@@ -115,14 +116,84 @@ def test_gpu_models_are_what_they_say() -> None:
     assert decoder.layers[1].keys[0, :, 4].abs().max() == 0
 
 
-def test_the_gpu_table_says_who_is_ahead() -> None:
-    from bench import gpu
+def test_models_are_made_ready_together_and_then_timed(tmp_path: Path) -> None:
+    pytest.importorskip("hardtack._native")
+    told: list[str] = []
+    settings = Settings(tmp_path, 2, 0.01)
+    found = list(
+        measuring.measure_together(("mlp_b1", "no such model", "mlp_b64"), ("hardtack",), 1, settings, told.append)
+    )
+    assert [(m.model, len(m.results["hardtack"].rounds)) for m in found] == [("mlp_b1", 2), ("mlp_b64", 2)]
+    assert sorted(t.split(" after")[0] for t in told[:2]) == ["mlp_b1 is ready", "mlp_b64 is ready"]
+    assert told[2:] == ["no such model is left out: eager fails: KeyError: 'no such model'"]
 
-    results = {"eager": Result([4.0, 4.0], 3.0), "hardtack": Result([2.0, 2.0], 1.0)}
-    found = [Measured("softmax", 0, results)]
-    assert gpu.rows_of(found, ("eager", "hardtack"), 4e12) == [
-        ("softmax", "4.00 / 3.00", "2.00 / 1.00", "2.00 (eager)", "13%")
+
+def on_gpu(model: str, shapes: tuple[int, int], **ms: float) -> Measured:
+    """Two rounds of the same time; runs one behind the other take 1 ms less."""
+    results = {name: Result([t, t], t - 1, 0.01) for name, t in ms.items()}
+    results["hardtack"].shapes = shapes
+    return Measured(model, 0, results)
+
+
+def test_the_gpu_table_says_who_is_ahead() -> None:
+    found, systems = [on_gpu("softmax", (0, 0), eager=4.0, hardtack=2.0)], ("eager", "hardtack")
+    assert gpu_report.columns_of(systems) == (
+        "model", "eager", "hardtack", "best peer / hardtack", "in the table", "of copy"
+    )  # fmt: skip
+    assert gpu_report.rows_of(found, systems, 4e12) == [
+        ("softmax", "4.00 / 3.00", "2.00 / 1.00", "2.00 (eager)", "0 of 0", "13%")
     ]
-    assert gpu.sentences(found, ("eager", "hardtack")) == [
-        "Hardtack is 2.00 times as fast as the best peer, geometric mean of 1; a peer is ahead on 0."
+    assert gpu_report.sentences(found, systems) == [
+        "Hardtack is 2.00 times as fast as the best peer, geometric mean of 1; a peer is ahead on 0.",
+        "The tuning table has 0 of 0 shapes, and none of 1 of 1 models.",
     ]
+
+
+def test_the_gpu_table_says_what_the_tuning_table_did() -> None:
+    systems = ("eager", "graph", "hardtack", "untuned")
+    found = [
+        on_gpu("known", (3, 4), eager=9.0, graph=8.0, hardtack=2.0, untuned=4.0),
+        on_gpu("unknown", (0, 5), eager=3.0, graph=6.0, hardtack=4.0, untuned=4.0),
+    ]
+    assert gpu_report.rows_of(found, systems, 4e12)[0][5:] == ("4.00 (graph)", "2.00 (graph)", "3 of 4", "")
+    assert gpu_report.line(found[1], systems) == (
+        "unknown: eager 3.00 / 2.00; graph 6.00 / 5.00 (off by 1.0e-02); hardtack 4.00 / 3.00 (off by 1.0e-02); "
+        "untuned 4.00 / 3.00 (off by 1.0e-02); in the table: 0 of 5"
+    )
+    assert gpu_report.sentences(found, systems) == [
+        "Hardtack is 1.73 times as fast as the best peer, geometric mean of 2; a peer is ahead on 1.",
+        "Without a tuning table it is 1.22 times as fast as the best peer, geometric mean of 2; a peer is ahead on 1.",
+        "The tuning table has 3 of 9 shapes, and none of 1 of 2 models.",
+        "Where it has some, it makes the model 2.00 times as fast, geometric mean of 1.",
+    ]
+    page = gpu_report.page(found, systems, 4e12, "A GPU.")
+    assert page.startswith("A GPU.\n\nCopy: 4.00 TB/s.\n\n| model | eager | graph | hardtack | untuned |")
+    assert (
+        "| unknown | 3.00 / 2.00 | 6.00 / 5.00 | 4.00 / 3.00 | 4.00 / 3.00 | 0.75 (eager) | 0.75 (eager) | 0 of 5 |  |"
+        in page
+    )
+
+
+def test_a_wrong_result_on_a_gpu_is_no_timing() -> None:
+    found = on_gpu("m", (0, 1), eager=2.0, hardtack=1.0)
+    found.results["hardtack"] = Result(error=0.5, failure="differs from eager by 5.0e-01 of the largest value")
+    assert gpu_report.line(found, ("eager", "hardtack")).endswith(
+        "hardtack FAILS: differs from eager by 5.0e-01 of the largest value; in the table: -"
+    )
+    assert gpu_report.rows_of([found], ("eager", "hardtack"), 4e12) == [("m", "2.00 / 1.00", "-", "- (eager)", "", "")]
+    settings = Settings(Path(), tolerance=0.06, tolerance_f32=0.01)
+    assert (settings.allowed("m"), settings.allowed("m_f32")) == (0.06, 0.01)
+
+
+def test_the_gpu_command_names_its_sets() -> None:
+    from bench import gpu, gpu_models, gpu_others
+
+    listed = CliRunner().invoke(gpu.main, ["--list"]).stdout.split()
+    others = CliRunner().invoke(gpu.main, ["--others", "--list"]).stdout.split()
+    assert (tuple(listed), tuple(others)) == (gpu_models.names(), gpu_others.names())
+    wrong = CliRunner().invoke(gpu.main, ["--others", "--models", "mlp_b1"])
+    assert wrong.exit_code == 2
+    assert "'mlp_b1' is not one of roberta_448_s77_b5, " in wrong.stderr
+    alone = CliRunner().invoke(gpu.main, ["--together", "--systems", "max,hardtack"])
+    assert alone.exit_code == 2
+    assert "max times kernels, which takes the GPU alone" in alone.stderr

@@ -21,10 +21,10 @@ from hardtack.codegen.targets import TargetError, backends_for
 from hardtack.codegen.tune import choice, table
 from hardtack.codegen.tune.attention_plan import AttentionShape
 from hardtack.codegen.tune.candidates import MOST, Shape, candidates, plan_by_cost, problem
-from hardtack.codegen.tune.choice import KIND, Tuning, key_of, plan_fields, shape_of, tuning_for
+from hardtack.codegen.tune.choice import KIND, Tuning, key_of, plan_fields, shape_of, shapes_in_tables, tuning_for
 from hardtack.codegen.tune.conv_plan import ConvShape
 from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
-from hardtack.codegen.tune.table import TableEntry, TuningTable, parse_table, read_table
+from hardtack.codegen.tune.table import TableEntry, Tables, TuningTable, parse_table, read_table
 from hardtack.codegen.tune.trial import make_trial
 
 BF16 = DType.BF16
@@ -148,15 +148,17 @@ def test_the_users_table_comes_before_the_shipped_one_and_that_before_costs(monk
     given_table = table_of({KEY: TableEntry(plan_fields(mine), 1_500)})
     costed = plan_by_cost(GEMM, A100)
     reasons = {
-        "user table: 1.50 us, measured with Triton 3.6.0": (tuning_for(H200, given_table), mine),
-        "shipped table: 2.00 us, measured with Triton 3.6.0": (tuning_for(H200, None), theirs),
-        f"cost model: {costed.reason}": (tuning_for(A100, given_table), costed),
+        "user table: 1.50 us, measured with Triton 3.6.0": (tuning_for(H200, Tables(given_table)), mine),
+        "shipped table: 2.00 us, measured with Triton 3.6.0": (tuning_for(H200, Tables()), theirs),
+        f"cost model: {costed.reason}": (tuning_for(A100, Tables(given_table)), costed),
     }
+    assert tuning_for(H200, Tables(shipped=False)) == Tuning()
     for reason, (tuning, plan) in reasons.items():
         machine = A100 if reason.startswith("cost") else H200
         got, (decision,) = tuning.choose(GEMM, machine)
         assert got == replace(plan, reason=reason)
         assert (decision.kind, decision.subject, decision.accepted, decision.reason) == (KIND, KEY, True, reason)
+        assert shapes_in_tables([decision]) == {KEY: machine is H200}
 
 
 @pytest.mark.parametrize(
@@ -279,10 +281,20 @@ def test_rows_that_vary_stay_so_in_a_trial() -> None:
 
 def test_a_table_for_none_of_the_targets_is_refused() -> None:
     with pytest.raises(TargetError) as caught:
-        backends_for(["cpu:x86-64-v3", "cuda:sm_80"], table_of({}))
+        backends_for(["cpu:x86-64-v3", "cuda:sm_80"], Tables(table_of({})))
     assert str(caught.value) == (
         "the tuning table is for cuda:sm_90; the targets are cpu:x86-64-v3, cuda:sm_80"
     )  # fmt: skip
+
+
+def test_no_table_is_asked_for_where_there_are_none() -> None:
+    with pytest.raises(TargetError) as caught:
+        backends_for(["cpu:x86-64-v3"], Tables(shipped=False))
+    assert str(caught.value) == (
+        'the tuning "none" is for GPU targets, others have no tables; the targets are cpu:x86-64-v3'
+    )
+    found = backends_for(["cpu:x86-64-v3", "cuda:sm_90"], Tables(shipped=False))
+    assert [b.tuning.levels for b in found] == [(), ()]
 
 
 def test_plans_have_the_fields_that_tables_can_hold() -> None:

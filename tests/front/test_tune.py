@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner, Result
 from null_driver import NullDriver
 
@@ -20,6 +21,7 @@ from hardtack.codegen.backends.triton.compile import toolchain
 from hardtack.codegen.lower import gpu_rules
 from hardtack.codegen.machine.data import H200
 from hardtack.codegen.package.bundle import open_bundle
+from hardtack.codegen.targets import TargetError
 from hardtack.codegen.tune import candidates as candidate_lists
 from hardtack.codegen.tune.choice import plan_fields, shape_of
 from hardtack.codegen.tune.table import TableEntry, TuningTable, read_table
@@ -271,6 +273,38 @@ def test_an_export_takes_a_table_and_records_it(model_file: Path, table_file: Pa
     assert f"user table: 1.00 us, measured with Triton {TRITON}" in texts[1]
     assert "user table" not in texts[0]
     assert texts[0].count("cost model: ") > texts[1].count("cost model: ") > 0
+
+
+def test_an_export_without_any_table(tmp_path: Path) -> None:
+    """A shape that the shipped table has gets the cost model's plan, and no table is recorded."""
+    module = torch.nn.Linear(512, 512, bias=False, dtype=torch.bfloat16).eval()
+    args = (torch.ones(64, 512, dtype=torch.bfloat16),)
+    infos = {
+        tuning: hardtack.export(
+            module,
+            args,
+            path=tmp_path / f"{tuning}.pkg",
+            targets=("cuda:sm_90",),
+            options=hardtack.Options(tuning=tuning),
+        )
+        for tuning in (None, "none")
+    }
+    assert {t: (i.num_shapes, i.num_tuned) for t, i in infos.items()} == {None: (1, 1), "none": (1, 0)}
+    assert "tuning" in producer_of(infos[None].path)
+    assert "tuning" not in producer_of(infos["none"].path)
+
+
+def test_the_command_without_any_table(model_file: Path, table_file: Path, tmp_path: Path) -> None:
+    spec, out = f"{model_file}:make", tmp_path / "m.pkg"
+    arguments = ("export", spec, "--target", "cuda:sm_90", "--tuning")
+    assert "\nshapes on GPUs: 2, of which a tuning table has 1\n" in good(*arguments, table_file, "-o", out)
+    assert "\nshapes on GPUs: 2, of which a tuning table has 0\n" in good(*arguments, "none", "-o", out)
+    assert "table: " not in good(*arguments, "none", "--stop-after", "lower")
+    assert refused("export", spec, "-o", out, "--target", "cpu:x86-64-v3", "--tuning", "none") == (
+        'the tuning "none" is for GPU targets, others have no tables; the targets are cpu:x86-64-v3'
+    )
+    with pytest.raises(TargetError, match='the tuning "none" is for GPU targets'):
+        hardtack.export(torch.nn.ReLU(), (torch.ones(2),), path=out, options=hardtack.Options(tuning="none"))
 
 
 def test_an_export_refuses_tables(model_file: Path, table_file: Path, tmp_path: Path) -> None:
