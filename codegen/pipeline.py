@@ -113,10 +113,12 @@ def context_of(backend: Backend, hints: Mapping[str, int]) -> Context:
     return Context(hints, backend.machines[0], backend.tuning, backend.limits)
 
 
-def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend, texts: dict[str, str]) -> _Body:
-    """`texts` takes the stages' texts."""
+def _compile_body(
+    graph: Graph, hints: Mapping[str, int], backend: Backend, texts: dict[str, str], around: tuple[Graph, ...] = ()
+) -> _Body:
+    """`texts` takes the stages' texts. around: the graphs that a branch or a body lies in."""
     context, decisions = context_of(backend, hints), list[Decision]()
-    graph = run_graph_passes(graph, backend, context, decisions, texts)
+    graph = run_graph_passes(graph, backend, context, decisions, texts, around)
     lowered = lower_graph(graph, choose_orders(graph), backend.rules, context.machine, hints, backend.tuning)
     decisions += lowered.decisions
     lowered = run_nest_passes(lowered, backend, context, decisions, texts)
@@ -137,7 +139,7 @@ def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend, text
         parts: list[_Body] = []
         for k, branch in enumerate(g.control.branches):
             inside: dict[str, str] = {}
-            part = _compile_body(branch, hints, backend, inside)
+            part = _compile_body(branch, hints, backend, inside, (*around, graph))
             parts.append(part)
             for stage, text in inside.items():
                 branches[stage] = branches.get(stage, "") + f"\n-- {g.name}, {branch.name}\n{text}"
@@ -153,13 +155,19 @@ def _compile_body(graph: Graph, hints: Mapping[str, int], backend: Backend, text
 
 
 def run_graph_passes(
-    graph: Graph, backend: Backend, context: Context, decisions: list[Decision], texts: dict[str, str]
+    graph: Graph,
+    backend: Backend,
+    context: Context,
+    decisions: list[Decision],
+    texts: dict[str, str],
+    around: tuple[Graph, ...] = (),
 ) -> Graph:
-    """The graph as it is lowered. `decisions` and `texts` take what there is to tell."""
+    """The graph as it is lowered. `decisions` and `texts` take what there is to tell; around: as in verify_graph."""
     texts["graph"] = to_text_graph(graph) + "\n"
     for p in backend.passes().graph:
-        graph, found = p.run(graph, context)
-        verify_graph(graph)
+        made, found = p.run(graph, context)
+        if made is not graph:
+            graph = verify_graph(made, around)
         decisions += found
         texts[p.name] = to_text_graph(graph) + _reasons(found)
     return graph
@@ -168,14 +176,17 @@ def run_graph_passes(
 def run_nest_passes(
     lowered: Lowered, backend: Backend, context: Context, decisions: list[Decision], texts: dict[str, str]
 ) -> Lowered:
-    """The nests as they are fused, verified from the lowering on."""
-    _verify(lowered, texts, "lower", lowered.decisions)
+    """The nests as they are fused, verified from the lowering on: after a pass those that it has made."""
+    _verify(lowered, ())
+    texts["lower"] = _nests_text(lowered.nests) + _reasons(lowered.decisions)
     scope = _scope(lowered)
     for p in backend.passes().nests:
-        nests, buffers, found = p.run(lowered.nests, lowered.buffers, scope, context)
+        before = lowered.nests
+        nests, buffers, found = p.run(before, lowered.buffers, scope, context)
         lowered = replace(lowered, nests=nests, buffers=buffers)
         decisions += found
-        _verify(lowered, texts, p.name, found)
+        _verify(lowered, before)
+        texts[p.name] = _nests_text(nests) + _reasons(found)
         lowered = replace(lowered, nests=tuple(map(_rooted, nests)))
     return lowered
 
@@ -183,15 +194,18 @@ def run_nest_passes(
 def fused_groups(
     lowered: Lowered, backend: Backend, context: Context, decisions: list[Decision], texts: dict[str, str]
 ) -> tuple[Group, ...]:
-    """The nests as groups in execution order."""
-    scope = _scope(lowered)
+    """The nests as groups in execution order, verified from fusion on: after a pass those that it has made."""
+    scope, known = _scope(lowered), dict[int, Group]()
 
     def verified(stage: str, groups: tuple[Group, ...], found: Decisions) -> tuple[Group, ...]:
-        texts[stage] = "\n\n".join(group_ir.to_text(g) for g in groups) + _reasons(found)
+        texts[stage] = "\n\n".join(map(group_ir.to_text, groups)) + _reasons(found)
         decisions.extend(found)
-        verify_grouping(lowered.nests, groups, lowered.in_place)
-        for g in groups:
+        made = [g for g in groups if id(g) not in known]
+        if made:
+            verify_grouping(lowered.nests, groups, lowered.in_place)
+        for g in made:
             verify_group(g, lowered.buffers)
+        known.update((id(g), g) for g in made)
         return groups
 
     fused = fuse(lowered.nests, lowered.buffers, context.hints, context.limits)
@@ -217,8 +231,8 @@ def kernel_of(
     for p in backend.passes().kernels:
         made = p.run(kernel, buffers, following, context)
         p.verify(kernel, made, buffers)
-        kernel = made
-        listings[p.name] = backend.listing(kernel)
+        same, kernel = made == kernel, made
+        listings[p.name] = next(reversed(listings.values())) if same else backend.listing(kernel)
     rendered = backend.render(kernel, group, buffers)
     head = re.compile(rf"^kernel {re.escape(stem)}\b")
     return rendered, {k: head.sub(f"kernel {rendered.launch.kernel}", text) for k, text in listings.items()}
@@ -238,16 +252,23 @@ def _kept(lowered: Lowered) -> frozenset[str]:
     return frozenset((*lowered.outputs, *lowered.finals.values(), *lowered.in_place))
 
 
-def _verify(lowered: Lowered, texts: dict[str, str], stage: str, decisions: tuple[Decision, ...] = ()) -> None:
-    texts[stage] = "\n\n".join(to_text_nest(n) for n in lowered.nests) + _reasons(decisions)
-    for n in lowered.nests:
+def _verify(lowered: Lowered, known: Sequence[Nest]) -> None:
+    """known: nests that were verified before, in front of the pass that kept them."""
+    old = set(map(id, known))
+    made = [n for n in lowered.nests if id(n) not in old]
+    for n in made:
         verify_nest(n, lowered.buffers)
-    verify_written(lowered.nests, lowered.buffers, frozenset(lowered.in_place))
+    if made or len(lowered.nests) != len(known):
+        verify_written(lowered.nests, lowered.buffers, frozenset(lowered.in_place))
+
+
+def _nests_text(nests: Sequence[Nest]) -> str:
+    return "\n\n".join(map(to_text_nest, nests))
 
 
 def _rooted(nest: Nest) -> Nest:
     """The nest as its own source: what it was made of has been verified."""
-    return replace(nest, sources=()) if isinstance(nest, LoopNest) else nest
+    return replace(nest, sources=()) if isinstance(nest, LoopNest) and nest.sources else nest
 
 
 def _reasons(decisions: tuple[Decision, ...]) -> str:

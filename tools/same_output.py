@@ -1,9 +1,12 @@
-"""Whether another tree of this project makes the same of every model: same_output.py OTHER [--programs N] [--bundles]
+"""Whether another tree of this project makes the same of every model:
+
+    same_output.py OTHER [--programs N] [--bundles] [--stages render,plan]
 
 For changes that no user may see. In both trees the zoo, the tables of ops and N random programs are captured and
 lowered for a CPU and a GPU, and the texts of all stages are compared; with --bundles, the zoo's files for a CPU, too,
-byte for byte. Prints what differs, by its first stage, and exits with 1 if anything does. Models, tables and programs
-are this tree's, so that the other one may be older.
+byte for byte; with --stages, these texts alone, where the two have other passes. Prints what differs, by its first
+stage, and exits with 1 if anything does. Models, tables and programs are this tree's, so that the other one may be
+older.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ def main() -> int:
     parser.add_argument("other", type=Path, help="the root of the other tree")
     parser.add_argument("--programs", type=int, default=300, help="random programs, as of ./dev fuzz models")
     parser.add_argument("--bundles", action="store_true", help="compile the zoo for a CPU, and compare the files")
+    parser.add_argument("--stages", default="", help="these stages alone, by name, such as render,plan")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker is not None:
@@ -46,7 +50,9 @@ def main() -> int:
         }
         workers = {name: started(tree, sys.argv[1:]) for name, tree in trees.items()}
         try:
-            return compared(*(map(json.loads, worker.stdout or ()) for worker in workers.values()))
+            found = (map(json.loads, worker.stdout or ()) for worker in workers.values())
+            wanted = [name for name in given.stages.split(",") if name]
+            return compared(*(map(partial(only, wanted), items) for items in found))
         finally:
             for worker in workers.values():
                 worker.kill()
@@ -77,6 +83,11 @@ def started(tree: Path, arguments: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0"}
     )
+
+
+def only(wanted: list[str], item: dict[str, Any]) -> dict[str, Any]:
+    """An item's texts of the stages that are wanted, all for none; and what has no stage."""
+    return {k: v for k, v in item.items() if not wanted or " " not in k or k.rpartition(" ")[2] in wanted}
 
 
 def compared(ours: Iterator[dict[str, Any]], theirs: Iterator[dict[str, Any]]) -> int:

@@ -5,7 +5,7 @@ A graph that fails is a bug of the stage that made it, never the user's; the err
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hardtack.codegen.ir.equalities import equality
 from hardtack.codegen.ir.expr import Expr, as_expr
@@ -23,9 +23,11 @@ class GraphError(Exception):
     """A malformed Graph: what is wrong, and where."""
 
 
-def verify_graph(graph: Graph) -> Graph:
-    """The same graph, proved well formed. Raises GraphError."""
-    return _verify(graph, frozenset(), ())
+def verify_graph(graph: Graph, around: Sequence[Graph] = ()) -> Graph:
+    """The same graph, proved well formed. around: of a branch or a body, the graphs that it lies in, whose symbols and
+    guards it may use. Raises GraphError."""
+    syms = frozenset(b.sym.name for g in around for b in g.syms)
+    return _verify(graph, syms, tuple(guard for g in around for guard in g.guards))
 
 
 def _verify(graph: Graph, outer_syms: frozenset[str], outer_guards: tuple[Guard, ...]) -> Graph:

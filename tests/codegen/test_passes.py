@@ -22,7 +22,7 @@ from hardtack.codegen.machine.data import A100, GPUS, H200
 from hardtack.codegen.passes.gpu.addend import START_FROM_ADDEND, verify_addend
 from hardtack.codegen.passes.gpu.dependent_launch import verify_overlap
 from hardtack.codegen.passes.gpu.gelu import FUSE_GELU, GpuKernelIr, verify_gelus
-from hardtack.codegen.pipeline import context_of, fused_groups, run_graph_passes, run_nest_passes
+from hardtack.codegen.pipeline import compile_entry, context_of, fused_groups, run_graph_passes, run_nest_passes
 from hardtack.codegen.targets import STAGES
 from hardtack.exporter import to_graphs
 
@@ -197,3 +197,24 @@ def test_overlap() -> None:
     backend = TritonBackend(A100)
     (launch,) = (p for p in backend.passes().kernels if p.name == "overlap")
     assert launch.run(kernel, buffers, None, context_of(backend, {})) is kernel, "an A100 launches one after the other"
+
+
+class Branches(nn.Module):
+    """Branches whose sizes are the outer graph's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = (nn.Linear(64, 64, bias=False) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return cond(x.sum() > 0, lambda x: self.a(x) * self.b(x), lambda x: x + 1, (x,))
+
+
+cond: Any = torch.cond
+
+
+def test_a_pass_on_a_branch_is_verified_with_the_sizes_around_it() -> None:
+    rows = ({0: torch.export.Dim("rows", min=1, max=9)},)
+    (entry,) = to_graphs(Branches().eval(), (torch.ones(4, 64),), dynamic_shapes=rows).entries.values()
+    made = compile_entry(entry.graph, {"rows": 4}, TritonBackend(H200))
+    assert made.texts["products"].count("f32[rows, 64]") > 4, "both branches are there"

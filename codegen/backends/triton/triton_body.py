@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hardtack.codegen.backends.triton.triton_spelling import (
-    LIBDEVICE,
     MEMORY,
     OPERATORS,
     argument,
     compute,
+    is_of_libdevice,
     number,
     rounded,
     symbol,
@@ -227,7 +227,7 @@ class Body:
             return
         if s.op in INT_DIVISIONS and not types[0].is_float:
             args = (typed(s.args[0]) if isinstance(s.args[0], Lit) else args[0], self._divisor(s))
-        if s.op in LIBDEVICE or s.op in ("floordiv", "remainder"):
+        if is_of_libdevice(s.op) or s.op in ("floordiv", "remainder"):
             args = tuple(
                 self.full(typed(a) if isinstance(a, Lit) else t, self.dims_of([a]), dims)
                 for t, a in zip(args, s.args, strict=True)

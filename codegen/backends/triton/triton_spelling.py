@@ -119,7 +119,7 @@ TL = {
     "fma": "tl.fma",
     "where": "tl.where",
 }
-LIBDEVICE = {"round": "nearbyint"}
+RENAMED = {"round": "nearbyint"}
 """Op -> its function of libdevice, where that has another name."""
 OPERATORS = {
     "add": "+",
@@ -144,6 +144,20 @@ BOOL_OPERATORS = {
     "ge": "({0} | ({1} ^ True))",
     "not": "({0} ^ True)",
 }
+
+
+SPELLED = frozenset(
+    [
+        *("cast", "bitcast", "max", "min", "shl", "shr", "div", "floordiv", "truncdiv", "remainder"),
+        *("neg", "not", "sqrt", "reciprocal", "sigmoid", "isnan", "isinf", "sign", "gelu", "gelu_tanh"),
+    ]
+)
+"""Ops that `compute` writes out, as it does operators and functions of Triton; all others are libdevice's."""
+
+
+def is_of_libdevice(op: str) -> bool:
+    """True for a function of libdevice, whose arguments must be of one shape."""
+    return op not in SPELLED and op not in TL and op not in OPERATORS
 
 
 COARSE = {
@@ -197,7 +211,7 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
         "isinf": f'(tl.abs({a}) == float("inf"))',
         "sign": f"(({a} > 0).to({REGISTER[t]}) - ({a} < 0).to({REGISTER[t]}))",
     }
-    return simple.get(op) or f"libdevice.{LIBDEVICE.get(op, op)}({', '.join(args)})"
+    return simple.get(op) or f"libdevice.{RENAMED.get(op, op)}({', '.join(args)})"
 
 
 def rounded(a: str, half: DType) -> str:

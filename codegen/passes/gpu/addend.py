@@ -70,27 +70,38 @@ def verify_addend(before: GpuKernelIr, after: GpuKernelIr, buffers: Buffers) -> 
         return
     if replace(after, addend=None) != before or after.anchor is None:
         raise LoopError("the kernel is another one")
-    a, anchor = after.addend, after.anchor
-    body = after.nests[a.nest].nest.body
-    made = {out_of(s): s for s in (*a.vector, a.sums)}
-    if any(s not in body for s in (*a.vector, a.sums, a.total)) or a.sums.buffer != anchor.result:
+    _verify_sum(after, after.addend)
+    _verify_readers(after, after.addend)
+
+
+def _verify_sum(kernel: Kernel, a: Addend) -> None:
+    """The addend is a vector with an element a column, and what is added first to the template's results."""
+    assert kernel.anchor is not None
+    body = kernel.nests[a.nest].nest.body
+    if any(s not in body for s in (*a.vector, a.sums, a.total)) or a.sums.buffer != kernel.anchor.result:
         raise LoopError("the addend is not of the nest that reads the results")
     if (a.total.op, a.total.dtype) != ("add", DType.F32) or set(a.total.args) != {a.sums.out, out_of(a.vector[-1])}:
         raise LoopError(f"the addend is not what is added first: {stmt_text(a.total)}")
-    columns = after.outer[-1].sym
+    column = kernel.outer[-1].sym
     for s in (*a.vector, a.sums):
         if isinstance(s, Load) and s.mask is not None:
             raise LoopError(f"the addend is not there for every result: {stmt_text(s)}")
-        if s is not a.sums and any(
-            y.extent is not None and y is not columns for e in exprs_of(s) for y in free_syms(e)
-        ):
+        rows = (y for e in exprs_of(s) for y in free_syms(e) if y.extent is not None and y is not column)
+        if s is not a.sums and any(rows):
             raise LoopError(f"the addend differs from row to row: {stmt_text(s)}")
-    for k, n in enumerate(after.nests):
+
+
+def _verify_readers(kernel: Kernel, a: Addend) -> None:
+    """Nothing else reads the results, or what the addend is made of."""
+    assert kernel.anchor is not None
+    parts = (*a.vector, a.sums, a.total)
+    made = {out_of(s) for s in (*a.vector, a.sums)}
+    for k, n in enumerate(kernel.nests):
         for s in n.nest.body:
-            if k == a.nest and s in (*a.vector, a.sums, a.total):
+            if k == a.nest and s in parts:
                 continue
             inside = k == a.nest and any(x in made for x in args_of(s))
-            if inside or (isinstance(s, Load) and s.buffer == anchor.result):
+            if inside or (isinstance(s, Load) and s.buffer == kernel.anchor.result):
                 raise LoopError(f"the results are needed without the addend: {stmt_text(s)}")
 
 
