@@ -136,17 +136,17 @@ def _compile_body(
             rendered[kernel.launch.kernel] = kernel
             steps.append(kernel.launch)
             continue
-        parts: list[_Body] = []
+        parts = []
         for k, branch in enumerate(g.control.branches):
             inside: dict[str, str] = {}
             part = _compile_body(branch, hints, backend, inside, (*around, graph))
-            parts.append(part)
+            parts.append((part.lowered, part.steps))
             for stage, text in inside.items():
                 branches[stage] = branches.get(stage, "") + f"\n-- {g.name}, {branch.name}\n{text}"
             rendered.update(part.kernels)
             decisions += part.decisions
             buffers |= {renamed_buffer(g.control, k, n): _renamed(b, g.control, k) for n, b in part.buffers.items()}
-        steps += control_steps(g.control, [(p.lowered, p.steps) for p in parts])
+        steps += control_steps(g.control, parts)
     for stage in ("tile", *(p.name for p in backend.passes().kernels)):
         texts[stage] = "\n".join(listing[stage] for listing in listings)
     for stage, text in branches.items():

@@ -70,6 +70,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from hardtack.codegen.ir.constants import Recipe
 from hardtack.codegen.ir.expr import Expr, Sym, to_text
@@ -137,6 +138,30 @@ class Op:
             if key == name:
                 return value
         raise KeyError(f"{self.kind} has no attribute {name!r}")
+
+    def value(self, k: int) -> str:
+        """The name of operand k, which is no scalar literal."""
+        name = self.inputs[k]
+        assert isinstance(name, str), f"operand {k} of {self.kind} is {name}"
+        return name
+
+    def int_attr(self, name: str) -> int:
+        """An attribute that is a number, as its type rule has made sure of."""
+        found = self.attr(name)
+        assert isinstance(found, int), f"{name} of {self.kind} is {found!r}"
+        return found
+
+    def float_attr(self, name: str) -> float:
+        """Likewise."""
+        found = self.attr(name)
+        assert isinstance(found, float), f"{name} of {self.kind} is {found!r}"
+        return found
+
+    def tuple_attr(self, name: str) -> tuple[Any, ...]:
+        """Likewise, of numbers or pairs."""
+        found = self.attr(name)
+        assert isinstance(found, tuple), f"{name} of {self.kind} is {found!r}"
+        return found
 
 
 def make_attrs(**attrs: object) -> tuple[tuple[str, object], ...]:

@@ -54,8 +54,7 @@ def _plain(low: Lowering, op: Op) -> _Conv | None:
     """None where the channels are in groups, or the convolution is transposed."""
     if op.attr("groups") != 1 or op.attr("transposed"):
         return None
-    x, w = op.inputs[:2]
-    assert isinstance(x, str) and isinstance(w, str)
+    x, w = op.value(0), op.value(1)
     kernel = tuple(int_value(n) or 0 for n in low.graph.types[w].shape[2:])
     return _Conv(x, w, kernel, *(op.attr(name) for name in ("stride", "padding", "dilation")))  # type: ignore[arg-type]
 

@@ -55,6 +55,5 @@ def lower_attention(low: Lowering, op: Op) -> None:
         if not is_mask and view.strides[-1] is not ONE and view.shape[-1] is not ONE:
             view = copied(low, x, op, None)
         views.append(view)
-    scale = op.attr("scale")
-    assert isinstance(scale, float)
+    scale = op.float_attr("scale")
     template(low, op, Attention(scale, bool(op.attr("causal")), out.order), out, tuple(views))

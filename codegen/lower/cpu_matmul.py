@@ -52,8 +52,7 @@ class DynamicGemm(Template):
 
 
 def lower_matmul(low: Lowering, op: Op) -> None:
-    a, b = op.inputs
-    assert isinstance(a, str) and isinstance(b, str)
+    a, b = op.value(0), op.value(1)
     out = low.buffers[op.outputs[0]]
     chosen = first_that_can(low, op, (PackedGemm, DynamicGemm))
     if chosen is None:

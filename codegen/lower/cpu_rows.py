@@ -52,10 +52,8 @@ class Scan(Template):
 
 def lower_sorted(low: Lowering, op: Op) -> None:
     """sort and topk along a dimension: rows are gathered to the end first where it is not the last."""
-    x = op.inputs[0]
-    assert isinstance(x, str)
-    dim = op.attr("dim")
-    assert isinstance(dim, int)
+    x = op.value(0)
+    dim = op.int_attr("dim")
     view = row_major_operand(low, x, op)
     values, indices = low.buffers[op.outputs[0]], low.buffers[op.outputs[1]]
     top = op.kind == "topk"
@@ -64,10 +62,8 @@ def lower_sorted(low: Lowering, op: Op) -> None:
 
 
 def lower_scan(low: Lowering, op: Op) -> None:
-    x = op.inputs[0]
-    assert isinstance(x, str)
+    x = op.value(0)
     out = low.buffers[op.outputs[0]]
     view = row_major_operand(low, x, op)
-    dim = op.attr("dim")
-    assert isinstance(dim, int)
+    dim = op.int_attr("dim")
     template(low, op, Scan(str(op.attr("kind")), dim), out, (view,))

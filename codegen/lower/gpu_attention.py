@@ -69,10 +69,8 @@ def lower_attention(low: Lowering, op: Op) -> None:
     batch, heads, kv_heads, tq, tk = (hint(low, x) for x in (*q.shape[:2], k.shape[1], q.shape[2], k.shape[2]))
     causal = bool(op.attr("causal"))
     plan = chosen(low, AttentionShape(batch, heads, kv_heads, tq, tk, d, e, out.dtype, causal))
-    assert isinstance(plan, AttentionPlan)
     low.decide(out.name, f"attention {plan.block_m}x{plan.block_n}, {plan.splits} parts", plan.reason)
-    scale = op.attr("scale")
-    assert isinstance(scale, float)
+    scale = op.float_attr("scale")
     what = TiledAttention(plan, scale, causal)
     if plan.splits == 1:
         template(low, op, what, out, tuple(views))

@@ -70,9 +70,7 @@ class TiledDepthwise(TiledWindow):
 
 def lower_conv(low: Lowering, op: Op) -> None:
     """The convolution, channels-last; then the bias and the output's own layout as an ordinary nest."""
-    x, w = op.inputs[0], op.inputs[1]
-    assert isinstance(x, str) and isinstance(w, str)
-    out = low.buffers[op.outputs[0]]
+    w, out = op.value(1), low.buffers[op.outputs[0]]
     if first_that_can(low, op, (TiledConv,)) is None:
         conv_as_reduction(low, op)
         return
@@ -96,8 +94,7 @@ def lower_conv(low: Lowering, op: Op) -> None:
 
 def _channels_dense(low: Lowering, op: Op) -> Operand:
     """The input of a convolution with its channels side by side, copied where they are not."""
-    x = op.inputs[0]
-    assert isinstance(x, str)
+    x = op.value(0)
     view = try_operand(low, x)
     if view is None or (view.strides[1] is not ONE and view.shape[1] is not ONE):
         view = copied(low, x, op, channels_last(len(view.shape if view is not None else low.graph.types[x].shape)))
@@ -125,7 +122,6 @@ def _emit_conv(low: Lowering, op: Op, result: Buffer) -> None:
     channels = sizes[2] if runs is None else runs.run
     points = hint(low, product((result.shape[0], *result.shape[2:])))
     plan = chosen(low, ConvShape(points, channels, sizes[1], groups, sizes[3], view.dtype))
-    assert isinstance(plan, GemmPlan)
     choice = f"conv {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}, {plan.splits} parts"
     low.decide(op.outputs[0], choice, plan.reason)
     target = result

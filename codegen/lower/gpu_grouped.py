@@ -51,6 +51,5 @@ def lower_grouped(low: Lowering, op: Op) -> None:
         groups, -(-m // groups), n, k, out.dtype, depth_first=views[1].strides[-2] is ONE, splittable=False
     )
     plan = chosen(low, shape)
-    assert isinstance(plan, GemmPlan)
     low.decide(out.name, f"grouped {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
     template(low, op, Grouped(plan), out, views)

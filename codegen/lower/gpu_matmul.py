@@ -11,7 +11,7 @@ from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Operand, RowOperand, Template, TemplateNest
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
-from hardtack.codegen.lower.following import heavy_behind
+from hardtack.codegen.lower.heavy_readers import heavy_behind
 from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked
 from hardtack.codegen.lower.plans import chosen, hint
 from hardtack.codegen.lower.template import template
@@ -69,8 +69,7 @@ class Gemm(Template):
 
 
 def lower_matmul(low: Lowering, op: Op) -> None:
-    a, b = op.inputs
-    assert isinstance(a, str) and isinstance(b, str)
+    a, b = op.value(0), op.value(1)
     out = low.buffers[op.outputs[0]]
     a_view, b_view = operand(low, a, op), operand(low, b, op)
     if is_constant(low, b) and (a_view.dtype is DType.F32 or product(a_view.shape[:-1]) is ONE):
@@ -117,7 +116,6 @@ def emit_gemm(
     heavy = op.kind in ("matmul", "conv") and heavy_behind(low, op.outputs[0])
     shape = gemm_shape(low, out, a, b, heavy)
     plan = chosen(low, shape)
-    assert isinstance(plan, GemmPlan)
     low.decide(out.name, f"gemm {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
     if plan.splits == 1:
         template(low, op, Gemm(plan, constant, lead), out, (a, b))

@@ -76,12 +76,10 @@ class BlockScan(Template):
 
 def lower_sorted(low: Lowering, op: Op) -> None:
     """sort and topk: one kernel for short rows, else runs that are merged, or by counting."""
-    x = op.inputs[0]
-    assert isinstance(x, str)
+    x = op.value(0)
     view = row_major_operand(low, x, op)
     values, indices = (low.buffers[o] for o in op.outputs)
-    dim = op.attr("dim")
-    assert isinstance(dim, int)
+    dim = op.int_attr("dim")
     shape = view.shape or (ONE,)
     length, lines = shape[dim], product((*shape[:dim], *shape[dim + 1 :]))
     known = int_value(length)
@@ -107,8 +105,7 @@ def lower_sorted(low: Lowering, op: Op) -> None:
 
 
 def lower_scan(low: Lowering, op: Op) -> None:
-    x = op.inputs[0]
-    assert isinstance(x, str)
+    x = op.value(0)
     view, dim = row_major_operand(low, x, op), op.attr("dim")
     assert isinstance(dim, int)
     length = view.shape[dim] if view.shape else ONE

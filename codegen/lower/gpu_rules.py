@@ -14,8 +14,8 @@ from hardtack.codegen.lower.gpu_grouped import lower_grouped
 from hardtack.codegen.lower.gpu_matmul import lower_matmul
 from hardtack.codegen.lower.gpu_recurrence import lower_recurrent
 from hardtack.codegen.lower.gpu_rows import lower_moments, lower_scan, lower_sorted
+from hardtack.codegen.lower.last_writes import lower_put_last, lower_scatter_last
 from hardtack.codegen.lower.operands import join_constants
-from hardtack.codegen.lower.ordered import lower_put_last, lower_scatter_last
 from hardtack.codegen.lower.pointwise import lower_cat_selected
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 from hardtack.codegen.hints import size_hint
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.machine.machine import Gpu
+from hardtack.codegen.tune.attention_plan import AttentionPlan, AttentionShape
 from hardtack.codegen.tune.candidates import Plan, Shape
+from hardtack.codegen.tune.conv_plan import ConvShape
+from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
 
 
 def hint(low: Lowering, e: Expr) -> int:
@@ -18,6 +23,14 @@ def gpu(low: Lowering) -> Gpu:
     """The machine that the graph is lowered for."""
     assert isinstance(low.machine, Gpu), f"a rule for GPUs on {low.machine.target}"
     return low.machine
+
+
+@overload
+def chosen(low: Lowering, shape: GemmShape | ConvShape) -> GemmPlan: ...
+
+
+@overload
+def chosen(low: Lowering, shape: AttentionShape) -> AttentionPlan: ...
 
 
 def chosen(low: Lowering, shape: Shape) -> Plan:

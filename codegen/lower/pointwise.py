@@ -29,8 +29,7 @@ def lower_full(low: Lowering, op: Op) -> None:
 
 def lower_iota(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
-    dim = op.attr("dim")
-    assert isinstance(dim, int)
+    dim = op.int_attr("dim")
     b.store(out.name, index, b.index(index[dim]))
     b.done()
 
@@ -66,8 +65,7 @@ def _fit(low: Lowering, op: Op) -> bool:
     """Whether each part is known to lie within the result by the form of its sizes: not for x[n - m:] and x[:n - m],
     whose place is there only where m is at most n.
     """
-    dim = op.attr("dim")
-    assert isinstance(dim, int)
+    dim = op.int_attr("dim")
     whole = low.graph.types[op.outputs[0]].shape[dim]
     at: Expr = ZERO
     for piece in op.inputs:
@@ -81,8 +79,7 @@ def _fit(low: Lowering, op: Op) -> bool:
 
 def _lower_cat_by_parts(low: Lowering, op: Op) -> None:
     out = low.buffers[op.outputs[0]]
-    dim = op.attr("dim")
-    assert isinstance(dim, int)
+    dim = op.int_attr("dim")
     at: Expr = ZERO
     for piece in op.inputs:
         assert isinstance(piece, str)
@@ -97,8 +94,7 @@ def _lower_cat_by_parts(low: Lowering, op: Op) -> None:
 
 def _lower_cat_selected(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
-    dim = op.attr("dim")
-    assert isinstance(dim, int)
+    dim = op.int_attr("dim")
     ends: list[Expr] = []
     for piece in op.inputs:
         assert isinstance(piece, str)
@@ -119,8 +115,7 @@ def _lower_cat_selected(low: Lowering, op: Op) -> None:
 
 def lower_pad(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
-    x = op.inputs[0]
-    assert isinstance(x, str)
+    x = op.value(0)
     shape = low.graph.types[x].shape
     lo, mode = op.attr("lo"), op.attr("mode")
     assert isinstance(lo, tuple)
@@ -224,8 +219,7 @@ def lower_scatter(low: Lowering, op: Op) -> None:
     assert isinstance(x, str) and isinstance(picks, str)
     out = low.buffers[op.outputs[0]]
     copy_value(low, x, out.name, op)
-    dim = op.attr("dim")
-    assert isinstance(dim, int)
+    dim = op.int_attr("dim")
     shape = low.graph.types[picks].shape
     b = NestBuilder(low, low.fresh(out.name), op.origin)
     index = b.loop(shape, tuple(range(len(shape))))
@@ -237,8 +231,7 @@ def lower_scatter(low: Lowering, op: Op) -> None:
 
 
 def lower_assert(low: Lowering, op: Op) -> None:
-    condition = op.inputs[0]
-    assert isinstance(condition, str)
+    condition = op.value(0)
     shape = low.graph.types[condition].shape
     b = NestBuilder(low, low.fresh("assert"), op.origin)
     index = b.loop(shape, tuple(range(len(shape))))

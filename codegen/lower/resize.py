@@ -42,11 +42,9 @@ class Dim:
 
 def lower_resize(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
-    x = op.inputs[0]
-    assert isinstance(x, str)
+    x = op.value(0)
     sizes = low.graph.types[x].shape[2:]
-    scales = op.attr("scales")
-    assert isinstance(scales, tuple)
+    scales = op.tuple_attr("scales")
     mode, align = str(op.attr("mode")), bool(op.attr("align_corners"))
     work = DType.F64 if out.dtype is DType.F64 else DType.F32
     small = _small(b, out.shape[2:])

@@ -66,8 +66,7 @@ def pairs_of(op: Op, name: str) -> tuple[tuple[int, int], ...]:
 
 def _taps_and_channels(low: Lowering, op: Op, result: Buffer) -> None:
     """Any rank, dtype and weights: a masked sum over channels and taps."""
-    x, w = op.inputs[:2]
-    assert isinstance(x, str) and isinstance(w, str)
+    x, w = op.value(0), op.value(1)
     b = NestBuilder(low, result.name, op.origin)
     index = b.loop(result.shape, result.order)
     x_shape, w_shape = low.graph.types[x].shape, low.graph.types[w].shape

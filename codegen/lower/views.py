@@ -76,8 +76,7 @@ def broadcast_index(shape: Shape, index: Idx) -> Idx:
 
 
 def _permute(op: Op, index: Idx, in_shape: Shape, out_shape: Shape) -> Idx:
-    dims = op.attr("dims")
-    assert isinstance(dims, tuple)
+    dims = op.tuple_attr("dims")
     source: dict[int, Expr] = dict(zip(dims, index, strict=True))
     return tuple(source[d] for d in range(len(dims)))
 
@@ -89,8 +88,7 @@ def _slice(op: Op, index: Idx, in_shape: Shape, out_shape: Shape) -> Idx:
 
 
 def _flip(op: Op, index: Idx, in_shape: Shape, out_shape: Shape) -> Idx:
-    dims = op.attr("dims")
-    assert isinstance(dims, tuple)
+    dims = op.tuple_attr("dims")
     return tuple(in_shape[d] - 1 - i if d in dims else i for d, i in enumerate(index))
 
 
@@ -119,7 +117,6 @@ def base_of(producers: Mapping[str, Op], value: str) -> str:
     """The value in memory that a view looks at; the value itself if it is no view."""
     op = producers.get(value)
     while op is not None and is_view(op):
-        source = op.inputs[0]
-        assert isinstance(source, str)
+        source = op.value(0)
         value, op = source, producers.get(source)
     return value

@@ -18,8 +18,7 @@ def lowest(dtype: DType) -> Lit:
 
 
 def lower_reduce(low: Lowering, op: Op) -> None:
-    x = op.inputs[0]
-    assert isinstance(x, str)
+    x = op.value(0)
     b, out, index = start(low, op)
     shape = low.graph.types[x].shape
     kind, dims = str(op.attr("kind")), op.attr("dims")
@@ -46,8 +45,7 @@ def lower_reduce(low: Lowering, op: Op) -> None:
 
 def _window(low: Lowering, op: Op, b: NestBuilder, index: Idx, other: Lit) -> tuple[Arg, list[Expr], str | None]:
     """One element of a pooling window, masked outside the input; its spatial index; the mask."""
-    x = op.inputs[0]
-    assert isinstance(x, str)
+    x = op.value(0)
     shape = low.graph.types[x].shape
     kernel, stride, padding, dilation = (op.attr(k) for k in ("kernel", "stride", "padding", "dilation"))
     taps = [b.axis(as_expr(k), "reduce") for k in kernel]  # type: ignore[attr-defined]
@@ -92,8 +90,7 @@ def _count(low: Lowering, op: Op, index: Idx) -> Expr:
     count = op.attr("count")
     if isinstance(count, int):
         return const(count)
-    x = op.inputs[0]
-    assert isinstance(x, str)
+    x = op.value(0)
     sizes = low.graph.types[x].shape[2:]
     total: Expr = ONE
     rows = zip(index[2:], op.attr("kernel"), op.attr("stride"), op.attr("padding"), sizes, strict=True)  # type: ignore[call-overload]
@@ -110,8 +107,7 @@ def _count(low: Lowering, op: Op, index: Idx) -> Expr:
 
 def lower_pool_index(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
-    x = op.inputs[0]
-    assert isinstance(x, str)
+    x = op.value(0)
     value, where, mask = _window(low, op, b, index, lowest(low.graph.types[x].dtype))
     flat: Expr = ZERO
     for i, n in zip(where, low.graph.types[x].shape[2:], strict=True):
@@ -135,8 +131,7 @@ def lower_pool_index(low: Lowering, op: Op) -> None:
 def lower_adaptive_pool(low: Lowering, op: Op) -> None:
     """Output o takes the inputs from floor(o*n/m) to ceil((o+1)*n/m)."""
     b, out, index = start(low, op)
-    x = op.inputs[0]
-    assert isinstance(x, str)
+    x = op.value(0)
     sizes = low.graph.types[x].shape[2:]
     where: list[Expr] = []
     conditions: list[str] = []

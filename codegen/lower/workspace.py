@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hardtack.codegen.ir.expr import Expr, ExprLike, Sym, const, maximum, minimum, sym
 from hardtack.codegen.ir.expr_walk import substitute
+from hardtack.codegen.machine.data import CPUS
 
 FLOAT_NBYTES = 4
 PANEL = 32
@@ -28,7 +29,7 @@ class Number:
 
 NUMBERS = (
     Number("kPanel", PANEL, "columns in a panel of packed weights"),
-    Number("kMostRows", 12, "rows of the tallest microkernel of any target"),
+    Number("kMostRows", max(cpu.micro_rows for cpu in CPUS.values()), "rows of the tallest microkernel of any target"),
     Number("kDepth", 768, "longest k block"),
     Number("kMaxTaps", 64, "most taps in a k block"),
     Number("kChunkRows", 192, "most rows in a unit of a product"),

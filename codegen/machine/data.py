@@ -16,9 +16,9 @@ _FLAGS_V4 = ("-march=x86-64-v4", _WIDE)
 _FLAGS_V3 = ("-march=x86-64-v3",)
 _FLAGS_AARCH64 = ("-march=armv8-a", "-mno-outline-atomics")
 
-X86_64_V4 = Cpu("x86-64-v4", "x86_64-linux-gnu", 64, _FEATURES_V4, _FLAGS_V4, _FLAGS_V4)
-X86_64_V3 = Cpu("x86-64-v3", "x86_64-linux-gnu", 32, _FEATURES_V3, _FLAGS_V3, _FLAGS_V3)
-AARCH64 = Cpu("aarch64", "aarch64-linux-gnu", 16, ("neon",), _FLAGS_AARCH64, _FLAGS_AARCH64)
+X86_64_V4 = Cpu("x86-64-v4", "x86_64-linux-gnu", 64, _FEATURES_V4, _FLAGS_V4, _FLAGS_V4, micro_rows=12)
+X86_64_V3 = Cpu("x86-64-v3", "x86_64-linux-gnu", 32, _FEATURES_V3, _FLAGS_V3, _FLAGS_V3, micro_rows=6)
+AARCH64 = Cpu("aarch64", "aarch64-linux-gnu", 16, ("neon",), _FLAGS_AARCH64, _FLAGS_AARCH64, micro_rows=6)
 
 CPUS = {cpu.name: cpu for cpu in (X86_64_V4, X86_64_V3, AARCH64)}
 """Name -> Cpu, of those that are the same wherever a bundle is built."""

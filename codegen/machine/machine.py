@@ -22,8 +22,10 @@ class Cpu:
 
     triple: clang's -target; flags_clang, flags_gcc select the instruction set. vector_nbytes: the width of the
     templates' vectors. features: what a CPU must have to run the result, by the names that the runtime checks.
-    layout: how kernels find packed weights, and which templates there are. CPUs of one layout are served by one plan
-    and one text of each kernel; those of another are compiled apart, and what both pack alike is stored once.
+    micro_rows: of the tallest microkernel of a product: its accumulators, two vectors a row, and operands fill the
+    vector registers. layout: how kernels find packed weights, and which templates there are. CPUs of one layout are
+    served by one plan and one text of each kernel; those of another are compiled apart, and what both pack alike is
+    stored once.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Cpu:
     features: tuple[str, ...]
     flags_clang: tuple[str, ...]
     flags_gcc: tuple[str, ...]
+    micro_rows: int
     layout: str = "panels"
 
     @property
@@ -52,7 +55,7 @@ class Cpu:
 
 @dataclass(frozen=True)
 class WarpgroupRates:
-    """Products of four warps together, 64 rows by 16 of K at a time, of 16-bit numbers.
+    """Products of four warps together (wgmma), 64 rows by 16 of K at a time, of 16-bit numbers.
 
     columns: results of a row that a cycle adds to. read_cycles, read_cycles_a_column: what reading the operands from
     shared memory takes, A again for each step.
@@ -89,11 +92,12 @@ class Waits:
 class Gpu:
     """A GPU architecture, for the device "cuda" or "hip". Rates are rough: they only rank choices.
 
-    shared_nbytes: shared memory of one block. half_flops, f32_flops: per second and multiprocessor, in tensor cores and
-    in ordinary ones; tensor cores take TF32 at half the rate of 16 bits. bandwidth: bytes a second of the memory.
-    transfer, store_rate: bytes a second that one multiprocessor gets out of the second-level cache, and that it stores
-    while all others do, too. clock_hz: cycles a second. warpgroup: None where products are of single warps.
-    dependent_launch: a kernel may begin beside the one in front of it. warp_size: threads of a warp.
+    multiprocessors: streaming multiprocessors (SMs). shared_nbytes: shared memory of one block. half_flops,
+    f32_flops: per second and multiprocessor, in tensor cores and in ordinary ones; tensor cores take TF32 at half
+    the rate of 16 bits. bandwidth: bytes a second of the memory. transfer, store_rate: bytes a second that one
+    multiprocessor gets out of the second-level cache, and that it stores while all others do, too. clock_hz: cycles
+    a second. warpgroup: None where products are of single warps. dependent_launch: a kernel may begin beside the
+    one in front of it. warp_size: threads of a warp.
     """
 
     name: str

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from hardtack.codegen.package import container, elf, library, manifest_read, plan_read, weights
 from hardtack.codegen.package.container import Entry
 from hardtack.codegen.package.errors import LoadError
+from hardtack.codegen.package.file_map import MappedFile
 from hardtack.codegen.package.manifest import EntrySpec, Manifest
-from hardtack.codegen.package.mapped import MappedFile
 from hardtack.codegen.package.output import PathLike
 from hardtack.codegen.package.plan_gpu import LIMITS
 from hardtack.codegen.package.plan_read import RawPlan

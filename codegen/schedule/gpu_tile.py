@@ -18,7 +18,7 @@ from hardtack.codegen.ir.expr_walk import free_syms, split_linear, substitute
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Axis, Buffer, Compute, Load, LoopNest, Store, exprs_of, substitute_axes
 from hardtack.codegen.ir.nests import walk_buffers
-from hardtack.codegen.ir.tiled import Dim, TiledKernel, TileNest
+from hardtack.codegen.ir.tiles import Dim, TiledKernel, TileNest
 from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.schedule.axes import points, split_into
 from hardtack.codegen.schedule.gpu_values import passes_of, place_values

@@ -10,7 +10,7 @@ from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Check, LoopNest, phases
 from hardtack.codegen.ir.nests import walk_buffers
-from hardtack.codegen.ir.tiled import TileNest
+from hardtack.codegen.ir.tiles import TileNest
 
 
 def place_values(

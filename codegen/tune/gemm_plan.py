@@ -38,8 +38,8 @@ STREAM_TILES = (
     (64, 16, 64, 4, 10, False),
 )
 """(m, n, k, warps, stages, persistent). Three and four stages of 128 x 128 leave room for a second program on a
-multiprocessor, as do the smaller tiles with fewer stages. Copies have no warps of their own: what Triton 3.6 makes of
-that for 128 x 128 never ended on an H200."""
+multiprocessor, as do the smaller tiles with fewer stages. Copies have no warps of their own (warp specialisation):
+what Triton 3.6 makes of that for 128 x 128 never ended on an H200."""
 VECTOR_NUMEL = 8192
 """Elements of B that one program of the one-row kernel holds at a time."""
 LONGEST_HELD = 8192
@@ -48,9 +48,10 @@ LONGEST_HELD = 8192
 
 @dataclass(frozen=True)
 class GemmPlan:
-    """variant: tile (tensor cores where they take the dtype), stream (the same with bulk copies), vector (one
-    row), outer (no tensor cores). splits: parts of K computed apart and added afterwards. programs: of a persistent
-    grid, at most; 0: one for each tile. A vector plan with programs holds a row of up to block_k elements."""
+    """variant: tile (tensor cores where they take the dtype), stream (the same with bulk copies), vector (one row),
+    outer (no tensor cores). splits: parts of K computed apart and added afterwards (split-K). programs: of a
+    persistent grid, at most; 0: one for each tile. A vector plan with programs holds a row of up to block_k
+    elements."""
 
     variant: str
     block_m: int
@@ -239,7 +240,7 @@ def step_seconds(p: GemmPlan, dtype: DType, machine: Gpu) -> float:
 
 
 def residents(p: GemmPlan, dtype: DType, machine: Gpu) -> int:
-    """Programs that a multiprocessor holds at a time: as shared memory and registers allow."""
+    """Programs that a multiprocessor holds at a time, its occupancy: as shared memory and registers allow."""
     shared = p.shared_nbytes(dtype.nbytes) + 2048
     if dtype is DType.F32 and machine.splits_f32:
         # the two parts of a tile of B, as if they lay in shared memory: it ranks 64 x 64 x 32 before 64 x 64 x 64, that

@@ -15,7 +15,7 @@ from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import Compute, Load, LoopError, LoopNest, Store
 from hardtack.codegen.ir.schedule import Kernel, Overlap
-from hardtack.codegen.ir.tiled import TiledKernel
+from hardtack.codegen.ir.tiles import TiledKernel
 from hardtack.codegen.lower import lower_graph
 from hardtack.codegen.lower.layout import choose_orders
 from hardtack.codegen.machine.data import A100, GPUS, H200

@@ -27,11 +27,11 @@ class Started:
 def way_named(name: str) -> Way:
     """The way of running called `name`; what it needs is imported now."""
     if name == "graph":
-        from tests.fuzz.captured import check_graphs
+        from tests.fuzz.graph_way import check_graphs
 
         return check_graphs
     if name == "interpreter":
-        from tests.fuzz.interpreted import check_interpreted
+        from tests.fuzz.interpreter_way import check_interpreted
 
         return check_interpreted
     if name == "cuda":

@@ -17,9 +17,9 @@ from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.exporter import to_graphs
 from hardtack.exporter.rewrite.rules import RULES
 from tests.codegen.runner import Runner
-from tests.fuzz.captured import graph_results
 from tests.fuzz.cases import cases
 from tests.fuzz.direct import compile_program
+from tests.fuzz.graph_way import graph_results
 from tests.fuzz.hunt import outcomes
 from tests.fuzz.judge import Oracle
 from tests.fuzz.program import Program, build

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz import assigned, functions, idioms, promoted, reductions, strided, written
+from tests.fuzz import dtype_pairs, functions, idioms, index_forms, reductions, stride_forms, view_writes
 from tests.fuzz.program import Program
 
 
@@ -27,10 +27,10 @@ class Sweep:
 
 SWEEPS = {
     "sizes": Sweep(idioms.idiom, idioms.COUNT, idioms.COUNT),
-    "writes": Sweep(written.written, written.COUNT, 20_000),
-    "strides": Sweep(strided.strided, strided.COUNT, 20_000),
-    "indices": Sweep(assigned.assigned, assigned.COUNT, assigned.COUNT),
+    "writes": Sweep(view_writes.view_write, view_writes.COUNT, 20_000),
+    "strides": Sweep(stride_forms.stride_form, stride_forms.COUNT, 20_000),
+    "indices": Sweep(index_forms.index_form, index_forms.COUNT, index_forms.COUNT),
     "reductions": Sweep(reductions.reduction, reductions.COUNT, 20_000),
     "functions": Sweep(functions.function, functions.COUNT, functions.COUNT),
-    "dtypes": Sweep(promoted.promoted, promoted.COUNT, promoted.COUNT),
+    "dtypes": Sweep(dtype_pairs.dtype_pair, dtype_pairs.COUNT, dtype_pairs.COUNT),
 }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 import torch
 
 from hardtack.codegen.backends.cpp import workspace_header
 from hardtack.codegen.lower import workspace
+from hardtack.codegen.machine.machine import Cpu
 from tests.templates.cpu_kernels import load_library, runnable_targets
 from tests.templates.layouts import nbytes
 
@@ -40,3 +42,17 @@ extern "C" int32_t numbers(const HtKernelArgs* args) {{
         assert library.call("numbers", [out], list(ints)) == 0
         want = [nbytes(f(*ints[: len(f.sizes)])) for f in workspace.FORMULAS]
         assert out.tolist() == want, ints
+
+
+@pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.name)
+def test_microkernels_are_as_tall_as_the_machine_says(target: Cpu) -> None:
+    source = """
+#include "micro.h"
+extern "C" int32_t rows(const HtKernelArgs* args) {
+  *static_cast<int64_t*>(args->buffers[0]) = ht::kMaxRows;
+  return HT_KERNEL_OK;
+}
+"""
+    out = torch.zeros(1, dtype=torch.int64)
+    assert load_library({"rows": source}, target).call("rows", [out], []) == 0
+    assert out.item() == target.micro_rows

@@ -8,7 +8,7 @@ from hardtack.codegen.backends.triton.kernel import NAME, Argument, TritonKernel
 from hardtack.codegen.backends.triton.triton_loops import indent, render
 from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.loops import Buffer
-from hardtack.codegen.ir.tiled import SharedLaunch
+from hardtack.codegen.ir.tiles import SharedLaunch
 
 _HEAD = f"@triton.jit\ndef {NAME}("
 

@@ -20,8 +20,8 @@ from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.schedule import to_text_kernel
 from hardtack.codegen.ir.schedule_verify import verify_kernel
-from hardtack.codegen.ir.tiled import SharedLaunch, TiledKernel, to_text, to_text_shared
-from hardtack.codegen.ir.tiled_verify import verify_tiled
+from hardtack.codegen.ir.tiles import SharedLaunch, TiledKernel, to_text, to_text_shared
+from hardtack.codegen.ir.tiles_verify import verify_tiled
 from hardtack.codegen.lower import gpu_rules
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.machine.machine import Gpu, Machine

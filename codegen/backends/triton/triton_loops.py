@@ -13,7 +13,7 @@ from hardtack.codegen.backends.triton.triton_spelling import pointer_type, symbo
 from hardtack.codegen.ir.expr import ONE, ZERO, Expr, Sym, bounds, const, floordiv, mod
 from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import Buffer, Compute, Load, LoopNest, Store, dtypes, exprs_of, out_of, phases
-from hardtack.codegen.ir.tiled import Dim, TiledKernel, TileNest
+from hardtack.codegen.ir.tiles import Dim, TiledKernel, TileNest
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.passes.gpu.precision import coarse_values
 

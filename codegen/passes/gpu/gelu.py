@@ -23,7 +23,7 @@ from hardtack.codegen.ir.loops import (
 )
 from hardtack.codegen.ir.nest_text import stmt_text
 from hardtack.codegen.ir.schedule import Kernel
-from hardtack.codegen.ir.tiled import SharedLaunch, TiledKernel
+from hardtack.codegen.ir.tiles import SharedLaunch, TiledKernel
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.passes.gpu.precision import coarse_in, coarse_values
 from hardtack.codegen.passes.passes import Buffers, Context, KernelPass

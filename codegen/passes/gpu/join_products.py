@@ -83,8 +83,7 @@ def _siblings(graph: Graph, readers: Mapping[str, Sequence[Op]]) -> list[list[_P
     for op in graph.ops:
         if op.kind != "matmul":
             continue
-        a, w = op.inputs
-        assert isinstance(a, str) and isinstance(w, str)
+        a, w = op.value(0), op.value(1)
         left, right = graph.types[a], graph.types[w]
         plain = len(left.shape) == len(right.shape) == 2 and left.dtype is right.dtype
         if plain and left.dtype.is_float and w in constants and len(readers[w]) == 1 and w not in kept:
@@ -183,8 +182,7 @@ class _Emitter:
 def _joined(products: Sequence[_Product], types: dict[str, TensorType]) -> tuple[list[Op], list[Op]]:
     """The ops that compute the joined product, and the slices of it; `types` takes their types."""
     head = products[0].op
-    a = head.inputs[0]
-    assert isinstance(a, str)
+    a = head.value(0)
     emit = _Emitter(types[a].dtype, head.origin, types)
     rows = types[a].shape[0]
     columns = [int_value(types[p.weight].shape[1]) or 0 for p in products]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hardtack.codegen.ir.loops import Buffer, Compute, Load, LoopNest, Reduce, Store, args_of, out_of
-from hardtack.codegen.ir.tiled import TiledKernel
+from hardtack.codegen.ir.tiles import TiledKernel
 from hardtack.codegen.ir.types import HALF
 from hardtack.codegen.ops import SCALAR_OPS
 

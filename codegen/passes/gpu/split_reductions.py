@@ -1,4 +1,5 @@
-"""Splits a long reduction with few results in two: partial results of many programs, and their reduction."""
+"""Splits a long reduction with few results in two, as split-K does a product: partial results of many programs, and
+their reduction."""
 
 from __future__ import annotations
 

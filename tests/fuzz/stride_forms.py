@@ -146,7 +146,7 @@ ROWS = ((0,), (1,), (2,), (3,), (4,), (7,))
 COUNT = number_of(TENSORS, LAYOUTS, OPS, QUESTIONS)
 
 
-def strided(seed: int) -> Program:
+def stride_form(seed: int) -> Program:
     """The program of a seed: COUNT of them, then the same again at another example, with sizes declared otherwise."""
     turn, (tensor, layout, op, question) = combination(seed, TENSORS, LAYOUTS, OPS, QUESTIONS)
     spec, order = tensor.split()

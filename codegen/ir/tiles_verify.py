@@ -12,7 +12,7 @@ from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Buffer, LoopError
 from hardtack.codegen.ir.reindex import equal
 from hardtack.codegen.ir.schedule_verify import verify_tiles
-from hardtack.codegen.ir.tiled import TiledKernel, TileNest, to_text
+from hardtack.codegen.ir.tiles import TiledKernel, TileNest, to_text
 
 
 def verify_tiled(kernel: TiledKernel, group: Group, buffers: Mapping[str, Buffer]) -> None:

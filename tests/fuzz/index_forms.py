@@ -118,7 +118,7 @@ ROWS = (0, 1, 2, 3, 5, 7)
 COUNT = number_of(STATEMENTS, VALUES, INDICES)
 
 
-def assigned(seed: int) -> Program:
+def index_form(seed: int) -> Program:
     """The program of a seed: COUNT of them, then the same again in another dtype, with another example."""
     turn, (statement, value, index) = combination(seed, STATEMENTS, VALUES, INDICES)
     dtype, shape = in_turn(DTYPES, seed + turn), in_turn(SHAPES, seed // 5 + turn)

@@ -101,7 +101,7 @@ OTHERS = (*(f"x1[3,4]{d}" for d in DTYPES), *(f"x1[]{d}" for d in DTYPES), "2", 
 COUNT = number_of(OPS, OTHERS, DTYPES)
 
 
-def promoted(seed: int) -> Program:
+def dtype_pair(seed: int) -> Program:
     """The program of a seed: COUNT of them, then the same again with operands that trade places."""
     turn, (text, given, dtype) = combination(seed, OPS, OTHERS, DTYPES)
     tensor = given.startswith("x1")

@@ -11,11 +11,11 @@ from torch import nn
 from torch.export import Dim
 
 from hardtack.codegen.backends.triton import triton_backend as backend
-from hardtack.codegen.ir import tiled_verify
+from hardtack.codegen.ir import tiles_verify as tiled_verify
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Buffer, LoopError
-from hardtack.codegen.ir.tiled import TiledKernel, TileNest
-from hardtack.codegen.ir.tiled_verify import verify_tiled
+from hardtack.codegen.ir.tiles import TiledKernel, TileNest
+from hardtack.codegen.ir.tiles_verify import verify_tiled
 from tests.triton.test_loops import normal, on_gpu
 
 Found = tuple[TiledKernel, Group, Mapping[str, Buffer]]

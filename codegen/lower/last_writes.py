@@ -60,8 +60,7 @@ def lower_scatter_last(low: Lowering, op: Op) -> None:
     assert isinstance(picks, str)
     out = low.buffers[op.outputs[0]]
     copy_value(low, x, out.name, op)
-    dim = op.attr("dim")
-    assert isinstance(dim, int)
+    dim = op.int_attr("dim")
     shape = low.graph.types[picks].shape
     key = ("scatter", picks, dim, out.shape)
     passes = (True,) if key in low.owners else (False, True)

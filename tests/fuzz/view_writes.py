@@ -119,7 +119,7 @@ ROWS = ((0,), (1,), (2,), (3,), (4,), (7,))
 COUNT = number_of(TENSORS, SOURCES, VIEWS, VIEWS)
 
 
-def written(seed: int) -> Program:
+def view_write(seed: int) -> Program:
     """The program of a seed: COUNT of them, then the same again with another write, example and result."""
     turn, (tensor, source, outer, inner) = combination(seed, TENSORS, SOURCES, VIEWS, VIEWS)
     spec, layout = tensor.split()
