@@ -21,7 +21,7 @@ from hardtack.codegen.lower.layout import choose_orders
 from hardtack.codegen.machine.data import A100, GPUS, H200
 from hardtack.codegen.passes.gpu.addend import START_FROM_ADDEND, verify_addend
 from hardtack.codegen.passes.gpu.dependent_launch import verify_overlap
-from hardtack.codegen.passes.gpu.gelu import FUSE_GELU, GpuKernelIr, verify_gelus
+from hardtack.codegen.passes.gpu.gelu import FUSE_GELU, GpuKernelIr, verify_gelus, with_gelus
 from hardtack.codegen.pipeline import compile_entry, context_of, fused_groups, run_graph_passes, run_nest_passes
 from hardtack.codegen.targets import STAGES
 from hardtack.exporter import to_graphs
@@ -121,9 +121,14 @@ def _without_its_argument(nest: LoopNest) -> tuple[Any, ...]:
     return tuple(s for s in nest.body if getattr(s, "out", None) not in used)
 
 
+def _stored_twice(nest: LoopNest) -> tuple[Any, ...]:
+    return (*nest.body, *(s for s in nest.body if isinstance(s, Store)))
+
+
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
+        (_stored_twice, "at another place, or twice: store"),
         (_of_another_value, "has computed nothing like: twice"),
         (_without_stores, "does no more: store"),
         (_without_its_argument, "which nothing computes any more"),
@@ -134,6 +139,30 @@ def test_a_gelu_of_something_else_is_refused(edit: Any, why: str) -> None:
     made = FUSE_GELU.run(kernel, buffers, None, context_of(TritonBackend(H200), {}))
     with pytest.raises(LoopError, match=why):
         verify_gelus(kernel, _edited(made, edit), buffers)
+
+
+def test_a_kernel_with_a_gelu_is_otherwise_the_one_before() -> None:
+    buffers, (kernel,) = scheduled(Layer().to(HALF), torch.ones(128, 64, dtype=HALF))
+    made: Any = FUSE_GELU.run(kernel, buffers, None, context_of(TritonBackend(H200), {}))
+    with pytest.raises(LoopError, match="the kernel is another one"):
+        verify_gelus(kernel, replace(made, name="other"), buffers)
+    with pytest.raises(LoopError, match="the kernel is another one"):
+        verify_gelus(kernel, replace(made, nests=made.nests[:-1]), buffers)
+    nests = tuple(replace(n, nest=replace(n.nest, axes=())) for n in made.nests)
+    with pytest.raises(LoopError, match="is another nest"):
+        verify_gelus(kernel, replace(made, nests=nests), buffers)
+
+
+def test_a_gelu_of_which_all_bits_are_needed_is_refused() -> None:
+    """Where the result is f32, the pass leaves the ops as they are."""
+    buffers, (kernel,) = scheduled(Layer(), torch.ones(128, 64))
+    assert FUSE_GELU.run(kernel, buffers, None, context_of(TritonBackend(H200), {})) == kernel
+    every = frozenset(s.out for n in kernel.nests for s in n.nest.body if isinstance(s, Compute))
+    nests = tuple(replace(n, nest=with_gelus(n.nest, every)) for n in kernel.nests)
+    made = replace(kernel, nests=nests)
+    assert gelus(made) == ["gelu"]
+    with pytest.raises(LoopError, match=r"needs all bits of: .*gelu\("):
+        verify_gelus(kernel, made, buffers)
 
 
 def test_the_other_formula_is_refused() -> None:

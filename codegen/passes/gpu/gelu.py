@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hardtack.codegen.ir.graph import Lit
@@ -106,20 +106,37 @@ def _used(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
 
 
 def _run(kernel: GpuKernelIr, buffers: Buffers, following: Group | None, context: Context) -> GpuKernelIr:
+    nests = zip(_nests(kernel), _coarse(kernel, buffers), strict=True)
+    return _with_nests(kernel, [with_gelus(nest, coarse) for nest, coarse in nests])
+
+
+def _coarse(kernel: GpuKernelIr, buffers: Buffers) -> Sequence[frozenset[str]]:
+    """For each nest the values that are rounded to 16 bits wherever they go."""
     if isinstance(kernel, SharedLaunch):
-        return replace(kernel, parts=tuple(_of_tiles(part, buffers) for part in kernel.parts))
+        return [coarse for part in kernel.parts for coarse in coarse_values(part, buffers)]
     if isinstance(kernel, TiledKernel):
-        return _of_tiles(kernel, buffers)
+        return coarse_values(kernel, buffers)
     registers = frozenset(b for b, where in kernel.storage.items() if where.kind == "register")
-    coarse = coarse_in([n.nest for n in kernel.nests], registers, buffers)
-    made = (replace(n, nest=with_gelus(n.nest, c)) for n, c in zip(kernel.nests, coarse, strict=True))
-    return replace(kernel, nests=tuple(made))
+    return coarse_in([n.nest for n in kernel.nests], registers, buffers)
 
 
-def _of_tiles(kernel: TiledKernel, buffers: Buffers) -> TiledKernel:
-    coarse = {id(n): c for n, c in zip(kernel.nests, coarse_values(kernel, buffers), strict=True)}
-    passes = tuple(tuple(replace(n, nest=with_gelus(n.nest, coarse[id(n)])) for n in p) for p in kernel.passes)
-    return replace(kernel, passes=passes)
+def _nests(kernel: GpuKernelIr) -> list[LoopNest]:
+    parts = kernel.parts if isinstance(kernel, SharedLaunch) else (kernel,)
+    return [n.nest for part in parts for n in part.nests]
+
+
+def _with_nests(kernel: GpuKernelIr, nests: Sequence[LoopNest]) -> GpuKernelIr:
+    """The kernel with these nests in place of its own, in their order."""
+    left = iter(nests)
+    if isinstance(kernel, SharedLaunch):
+        return replace(kernel, parts=tuple(_with_tiles(part, left) for part in kernel.parts))
+    if isinstance(kernel, TiledKernel):
+        return _with_tiles(kernel, left)
+    return replace(kernel, nests=tuple(replace(n, nest=next(left)) for n in kernel.nests))
+
+
+def _with_tiles(kernel: TiledKernel, nests: Iterator[LoopNest]) -> TiledKernel:
+    return replace(kernel, passes=tuple(tuple(replace(n, nest=next(nests)) for n in p) for p in kernel.passes))
 
 
 _DEFINITIONS: Mapping[str, Callable[[float], float]] = {
@@ -140,26 +157,49 @@ _OFF = 1e-5
 
 
 def verify_gelus(before: GpuKernelIr, after: GpuKernelIr, buffers: Buffers) -> None:
-    """Raise LoopError unless each nest does what it did before: the same statements, but for those that GELUs took the
-    place of, each of which is computed from its argument, as it was, at some numbers."""
-    for old, new in zip(_nests(before), _nests(after), strict=True):
-        known = {s.out: s for s in old.body if isinstance(s, Compute)}
-        defined: set[str] = set()
-        for s in new.body:
-            missing = [a for a in args_of(s) if isinstance(a, str) and a not in defined]
-            if missing:
-                raise LoopError(f"{new.name} uses {missing[0]}, which nothing computes any more")
-            if s not in old.body:
-                _verify_gelu(new.name, s, known)
-            defined.add(out_of(s) or "")
-        if lost := [s for s in old.body if isinstance(s, (Store, Check, Assert, Reduce)) and s not in new.body]:
-            raise LoopError(f"{new.name} does no more: {stmt_text(lost[0])}")
+    """Raise LoopError unless the kernel is the one before, but for values that GELUs compute in place of other ops:
+    each is rounded to 16 bits wherever it goes, and is computed from its argument, as it was, at some numbers."""
+    olds, news = _nests(before), _nests(after)
+    if len(olds) != len(news) or _with_nests(after, olds) != before:
+        raise LoopError("the kernel is another one")
+    for old, new, coarse in zip(olds, news, _coarse(before, buffers), strict=True):
+        if replace(new, body=old.body) != old:
+            raise LoopError(f"{new.name} is another nest")
+        _verify_body(old, new, coarse)
 
 
-def _verify_gelu(nest: str, s: Stmt, known: Mapping[str, Compute]) -> None:
+def _verify_body(old: LoopNest, new: LoopNest, coarse: frozenset[str]) -> None:
+    """What is left of the statements stands in its order, once, and everything that does something is left."""
+    known = {s.out: s for s in old.body if isinstance(s, Compute)}
+    left = list(old.body)
+    defined: set[str] = set()
+    for s in new.body:
+        missing = [a for a in args_of(s) if isinstance(a, str) and a not in defined]
+        if missing:
+            raise LoopError(f"{new.name} uses {missing[0]}, which nothing computes any more")
+        was = s
+        if s not in old.body:
+            _verify_gelu(new.name, s, known, coarse)
+            was = known[out_of(s) or ""]
+        if was not in left:
+            raise LoopError(f"{new.name} does at another place, or twice: {stmt_text(s)}")
+        dropped, left = left[: left.index(was)], left[left.index(was) + 1 :]
+        _verify_dropped(new.name, dropped)
+        defined.add(out_of(s) or "")
+    _verify_dropped(new.name, left)
+
+
+def _verify_dropped(nest: str, dropped: Sequence[Stmt]) -> None:
+    if lost := [s for s in dropped if isinstance(s, (Store, Check, Assert, Reduce))]:
+        raise LoopError(f"{nest} does no more: {stmt_text(lost[0])}")
+
+
+def _verify_gelu(nest: str, s: Stmt, known: Mapping[str, Compute], coarse: frozenset[str]) -> None:
     meaning = _DEFINITIONS.get(s.op) if isinstance(s, Compute) else None
     if meaning is None or not isinstance(s, Compute) or not isinstance(s.args[0], str) or s.out not in known:
         raise LoopError(f"{nest} has computed nothing like: {stmt_text(s)}")
+    if s.out not in coarse:
+        raise LoopError(f"{nest} needs all bits of: {stmt_text(s)}")
     for x in _SAMPLES:
         was = _value(s.out, s.args[0], x, known)
         if was is None or abs(was - meaning(x)) > _OFF * max(1.0, abs(x)):
@@ -177,11 +217,6 @@ def _value(arg: Arg, argument: str, x: float, known: Mapping[str, Compute]) -> f
         return None
     args = [_value(a, argument, x, known) for a in s.args]
     return None if None in args else _OPS[s.op](*args)
-
-
-def _nests(kernel: GpuKernelIr) -> list[LoopNest]:
-    parts = kernel.parts if isinstance(kernel, SharedLaunch) else (kernel,)
-    return [n.nest for part in parts for n in part.nests]
 
 
 FUSE_GELU = KernelPass("gelu", _run, verify_gelus)
