@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -198,7 +198,7 @@ class _Reader:
         found = _range(spec)
         if found is not None:
             self._within(self.name, value, found)
-            self.dims[self.name, self.leaf, None] = found
+            self.dims[self.name, self.leaf, None] = replace(found, example=value)
         self.leaf += 1
         return max(value, 2) if found is not None else value, _hint(found)
 
@@ -234,7 +234,7 @@ class _Reader:
             if found is None:
                 continue
             self._within(f"dimension {at} of {self.name}", value.shape[at], found)
-            self.dims[self.name, self.leaf, at] = found
+            self.dims[self.name, self.leaf, at] = replace(found, example=value.shape[at])
             hints[at] = _hint(found)
             value = _at_least_two(value, at)
         self.leaf += 1

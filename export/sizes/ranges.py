@@ -9,7 +9,7 @@ input checks. One declared `Dim.AUTO` may even become constant.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hardtack.codegen.ir.expr import Sym
@@ -56,7 +56,7 @@ class DimRange:
 
     kind: "named", "dynamic" or "auto". lo and hi are the declared bounds, None where the user gave none. `formula`
     tells a dimension derived from another (`2 * B`): its size as a function of the root's; name, lo and hi are then
-    the root's.
+    the root's. example: its size in the example; the program was captured with 2 in place of 0 and 1.
     """
 
     kind: str
@@ -64,6 +64,7 @@ class DimRange:
     lo: int | None = None
     hi: int | None = None
     formula: Callable[[int], int] | None = None
+    example: int | None = None
 
     @property
     def text(self) -> str:
@@ -183,6 +184,39 @@ def check_guard(guard: Guard, bindings: tuple[SymBinding, ...], declared: Declar
         f"the declared range of {dims} would be narrowed: the program needs {_readable(guard)}, but {values} fails",
         where,
         "declare a range for which this holds, or change the line so that it does not depend on the size",
+    )
+
+
+def check_example(bindings: Sequence[SymBinding], guards: Sequence[Guard], declared: Declared) -> None:
+    """RangeError where the program does not take the example itself: sizes of 0 and 1 were captured as 2."""
+    sizes = {b.sym.name: found.example for b in bindings if (found := declared.dims.get((b.input, b.dim)))}
+    at = {name: size for name, size in sizes.items() if size is not None}
+    for b in bindings:
+        size = at.get(b.sym.name, b.sym.lo)
+        if size < b.sym.lo:
+            raise _own_example(f"{_place(b.input, b.dim)} to be {b.sym.lo} or more", size)
+    for guard in guards:
+        names = {s.name for s in free_syms(guard.a) | free_syms(guard.b)}
+        if names and names <= set(at) and not _holds(guard, at):
+            raise _own_example(_readable(guard), *(at[n] for n in sorted(names)))
+
+
+def check_example_of_fixed(name: str, dim: int | None, fixed: int, found: DimRange) -> None:
+    """The same of a size that has become constant."""
+    if found.example is not None and found.example != fixed:
+        raise _own_example(f"{_place(name, dim)} to be {fixed}", found.example)
+
+
+def _place(name: str, dim: int | None) -> str:
+    return f"dimension {dim} of input {name}" if dim is not None else f"input {name}"
+
+
+def _own_example(needs: str, *sizes: int) -> RangeError:
+    were = ", ".join(map(str, sizes))
+    return RangeError(
+        f"the program does not take its own example: it needs {needs}, and the example has {were}",
+        None,
+        "declare the dimension static, or give an example of size 2 or more",
     )
 
 
