@@ -35,6 +35,9 @@ _WAITS = Waits(
     stream_fill_s=6e-7,
     step_latency_s=2.8e-7,
 )
+_REGISTERS = 65536
+_PROGRAM_NBYTES = 1024
+_MOST_PROGRAMS = 8  # more than that are never what a multiprocessor waits for
 
 A100 = Gpu(
     name="sm_80",
@@ -47,6 +50,9 @@ A100 = Gpu(
     clock_hz=1.41e9,
     warpgroup=None,
     dependent_launch=False,
+    registers=_REGISTERS,
+    program_nbytes=_PROGRAM_NBYTES,
+    most_programs=_MOST_PROGRAMS,
     store_rate=_STORE_RATE,
     waits=_WAITS,
 )
@@ -61,6 +67,9 @@ H200 = Gpu(
     clock_hz=1.7e9,
     warpgroup=WarpgroupRates(columns=2, read_cycles=16, read_cycles_a_column=0.25),
     dependent_launch=True,
+    registers=_REGISTERS,
+    program_nbytes=_PROGRAM_NBYTES,
+    most_programs=_MOST_PROGRAMS,
     store_rate=_STORE_RATE,
     waits=_WAITS,
 )
@@ -76,6 +85,9 @@ B200 = Gpu(
     clock_hz=1.85e9,
     warpgroup=WarpgroupRates(columns=4, read_cycles=16, read_cycles_a_column=0.125),
     dependent_launch=True,
+    registers=_REGISTERS,
+    program_nbytes=_PROGRAM_NBYTES,
+    most_programs=_MOST_PROGRAMS,
     store_rate=_STORE_RATE,
     waits=_WAITS,
 )
@@ -92,6 +104,9 @@ MI300X = Gpu(
     dependent_launch=False,
     device="hip",
     warp_size=64,
+    registers=2 * _REGISTERS,
+    program_nbytes=_PROGRAM_NBYTES,
+    most_programs=_MOST_PROGRAMS,
     store_rate=_STORE_RATE,
     waits=_WAITS,
 )

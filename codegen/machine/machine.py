@@ -97,7 +97,9 @@ class Gpu:
     the rate of 16 bits. bandwidth: bytes a second of the memory. transfer, store_rate: bytes a second that one
     multiprocessor gets out of the second-level cache, and that it stores while all others do, too. clock_hz: cycles
     a second. warpgroup: None where products are of single warps. dependent_launch: a kernel may begin beside the
-    one in front of it. warp_size: threads of a warp.
+    one in front of it. warp_size: threads of a warp. registers, program_nbytes, most_programs: what decides how many
+    programs a multiprocessor holds beside each other: its 32-bit registers, shared memory that each program takes for
+    itself, and the most that are worth counting.
     """
 
     name: str
@@ -111,6 +113,9 @@ class Gpu:
     clock_hz: float
     warpgroup: WarpgroupRates | None
     dependent_launch: bool
+    registers: int
+    program_nbytes: int
+    most_programs: int
     waits: Waits
     device: str = "cuda"
     warp_size: int = 32

@@ -251,18 +251,18 @@ def _rows(
     grid = (Dim(outer, blocks[0]),) if group.outer else ()
     elements = blocks[0] * max(d.block for d in dims.values())
     busy = size_hint(outer.extent, hints) >= 8 * blocks[0] * machine.multiprocessors
-    warps = _warps(elements, busy, [n.nest for n in tiled if n.inner is not None], buffers)
+    warps = _warps(elements, busy, [n.nest for n in tiled if n.inner is not None], buffers, machine)
     walked = any(d.looped for d in dims.values())
-    ahead = 0 if busy or walked else AHEAD_REGISTERS * 32 * warps // elements
+    ahead = 0 if busy or walked else AHEAD_REGISTERS * machine.warp_size * warps // elements
     return _kernel(group, grid, passes_of(tiled), storage, buffers, name, min(warps, machine.most_warps), ahead=ahead)
 
 
-def _warps(elements: int, busy: bool, nests: Sequence[LoopNest], buffers: Mapping[str, Buffer]) -> int:
+def _warps(elements: int, busy: bool, nests: Sequence[LoopNest], buffers: Mapping[str, Buffer], machine: Gpu) -> int:
     """So many that a thread loads THREAD_NBYTES of the narrowest buffer, or twice that where there are many programs,
     whose barriers then weigh less; never more than 32 elements."""
     narrow = min((buffers[s.buffer].dtype.nbytes for n in nests for s in n.loads()), default=4)
     each = THREAD_NBYTES * (2 if busy else 1) // max(2, narrow)
-    return min(32 if elements > LONGEST_ROW // 2 else 16, max(1, elements // (32 * each)))
+    return min(32 if elements > LONGEST_ROW // 2 else 16, max(1, elements // (machine.warp_size * each)))
 
 
 def _widest(nests: Sequence[LoopNest], buffers: Mapping[str, Buffer]) -> int:

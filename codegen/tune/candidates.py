@@ -216,7 +216,7 @@ def _power_problem(p: Plan, least: dict[str, int]) -> str:
 
 
 def _room_problem(accumulators: int, warps: int, shared_nbytes: int, machine: Gpu) -> str:
-    if accumulators > MOST_ACCUMULATORS * 32 * warps:
+    if accumulators > MOST_ACCUMULATORS * machine.warp_size * warps:
         return f"{accumulators} sums do not fit in the registers of {warps} warps"
     most = machine.shared_nbytes - RESERVED_NBYTES
     return (

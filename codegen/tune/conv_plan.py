@@ -90,11 +90,12 @@ def plan_depthwise(
     total = lines * -(-width // run)
     points = total * padded[block_n]
     enough = FULL_WARPS * machine.multiprocessors
-    each = 4 if points >= 2 * enough * 32 * 4 else 2
+    warp = machine.warp_size
+    each = 4 if points >= 2 * enough * warp * 4 else 2
     share = 1
-    while share < rows and 2 * share * points <= enough * 32 * each:
+    while share < rows and 2 * share * points <= enough * warp * each:
         share *= 2
     most = 4 if share == 1 and each == 4 else 1
-    runs = min(power_of_two_from(total), max(1, most * 32 * each // (share * block_n)))
-    warps = max(1, runs * share * block_n // (32 * each))
+    runs = min(power_of_two_from(total), max(1, most * warp * each // (share * block_n)))
+    warps = max(1, runs * share * block_n // (warp * each))
     return DepthwisePlan(run, runs, share, block_n, warps, f"{rows} rows of {taps} taps, {share} at a time")

@@ -241,13 +241,17 @@ def step_seconds(p: GemmPlan, dtype: DType, machine: Gpu) -> float:
 
 def residents(p: GemmPlan, dtype: DType, machine: Gpu) -> int:
     """Programs that a multiprocessor holds at a time, its occupancy: as shared memory and registers allow."""
-    shared = p.shared_nbytes(dtype.nbytes) + 2048
+    shared = p.shared_nbytes(dtype.nbytes) + 2 * machine.program_nbytes  # its own, and barriers with what aligns them
     if dtype is DType.F32 and machine.splits_f32:
         # the two parts of a tile of B, as if they lay in shared memory: it ranks 64 x 64 x 32 before 64 x 64 x 64, that
         # took 46 us in place of 39 for 512 x 3072 x 768 on an H200
         shared += 2 * p.block_n * p.block_k * dtype.nbytes
-    registers = 32 * p.warps * min(255, p.block_m * p.block_n // (32 * p.warps) + 64)
-    return max(1, min((machine.shared_nbytes + 1024) // shared, 65536 // registers, 8))
+    threads = machine.warp_size * p.warps
+    registers = threads * min(255, p.block_m * p.block_n // threads + 64)
+    room = (
+        machine.shared_nbytes + machine.program_nbytes
+    )  # of a multiprocessor: one program has what one block may have
+    return max(1, min(room // shared, machine.registers // registers, machine.most_programs))
 
 
 def estimate(p: GemmPlan, s: GemmShape, machine: Gpu) -> float:
