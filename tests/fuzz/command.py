@@ -25,6 +25,7 @@ examples
   ./dev fuzz models --reductions --graph     reductions, scans and sorts over each dimension, in each dtype
   ./dev fuzz models --functions              functions of one tensor in each dtype, of infinities, NaN and zeros, too
   ./dev fuzz models --dtypes --graph         ops of two operands in each pair of dtypes
+  ./dev fuzz models --mends --graph          forms in which wrong numbers were found, with other numbers around them
   ./dev fuzz models --interpreter            the GPU's kernels without a GPU
   ./dev fuzz models --show 17                the program of seed 17
   ./dev fuzz models --seeds 17,23            these programs, in one file
@@ -63,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
         ("reductions", "reductions, scans and sorts, by their dimensions"),
         ("functions", "functions of one tensor, by dtype, of special numbers"),
         ("dtypes", "ops of two, by the dtypes of their operands"),
+        ("mends", "forms in which wrong numbers were found, with other numbers around them"),
     ):
         sweeps.add_argument(
             f"--{sweep}", dest="sweep", action="store_const", const=sweep, help=f"no random programs: {what}"

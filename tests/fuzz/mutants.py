@@ -240,6 +240,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "graph",
         "export/convert/complex.py",
         (("(b.wide(t) if isinstance(t, Value) else t for t in (a, p, c, q))", "(a, p, c, q)"),),
+        sweep="mends",
     ),
     Mutant(
         "views as traced",
@@ -248,6 +249,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/eager_views.py",
         (("    if is_composite(node) and x in node.args:\n", "    if False:\n"),),
         captures=True,
+        sweep="mends",
     ),
     Mutant(
         "views read behind a write",
@@ -256,6 +258,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/aliases.py",
         (("    behind = [n for n in nodes if any(", "    behind = [n for n in nodes if False and any("),),
         captures=True,
+        sweep="mends",
     ),
     Mutant(
         "parts of lists",
@@ -264,6 +267,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/aliases.py",
         (("    if node.target is operator.getitem and", "    if False and"),),
         captures=True,
+        sweep="mends",
     ),
     Mutant(
         "one small size at a time",
@@ -272,6 +276,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/capture/small/small_views.py",
         (("range(1, _AT_ONCE + 1)", "range(1, 2)"),),
         captures=True,
+        sweep="mends",
     ),
     Mutant(
         "layouts as traced",
@@ -280,6 +285,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/capture/eager_layouts.py",
         (("    if not traced:\n", "    if True:\n"),),
         captures=True,
+        sweep="mends",
     ),
     Mutant(
         "scatters into windows",
@@ -288,6 +294,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/capture/expanded_writes.py",
         (("return not _is_expanded(x) and _overlaps(x)", "return False"),),
         captures=True,
+        sweep="mends",
     ),
     Mutant(
         "questions at a prompt",
@@ -296,6 +303,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/capture/torch_patches/guard_lines.py",
         (("not file.startswith((_TORCH, *GENERATED))", 'not file.startswith((_TORCH, "<"))'),),
         captures=True,
+        sweep="mends",
     ),
     Mutant(
         "slices that begin before the start",
@@ -306,6 +314,7 @@ MUTANTS: tuple[Mutant, ...] = (
             ("else _SliceBound(at, limited, None)", "else _SliceBound(limited, limited, None)"),
             ('    b.require("eq", count, length, f"{b.origin.op} has the size that torch traced")\n', ""),
         ),
+        sweep="mends",
     ),
     Mutant(
         "power of one number",
@@ -313,6 +322,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "graph",
         "export/convert/reductions.py",
         (("    if p not in (0.0, 1.0, math.inf, -math.inf):\n", "    if False:\n"),),
+        sweep="mends",
     ),
     Mutant(
         "GPU: one rounding for two",
@@ -393,7 +403,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "graph",
         "export/convert/pointwise.py",
         (("    if isinstance(x, Value) and dtype.is_half:\n", "    if False:\n"),),
-        sweep="dtypes",
+        sweep="mends",
     ),
     Mutant(
         "the angle of minus zero",
@@ -406,7 +416,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 'angle = b.pw("atan2", b.full(x.shape, 0, dtype), b.to(x, dtype))',
             ),
         ),
-        sweep="functions",
+        sweep="mends",
     ),
     Mutant(
         "division by one number rounded twice",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz import dtype_pairs, functions, idioms, index_forms, reductions, stride_forms, view_writes
+from tests.fuzz import dtype_pairs, functions, idioms, index_forms, mend_forms, reductions, stride_forms, view_writes
 from tests.fuzz.program import Program
 
 
@@ -33,4 +33,5 @@ SWEEPS = {
     "reductions": Sweep(reductions.reduction, reductions.COUNT, 20_000),
     "functions": Sweep(functions.function, functions.COUNT, functions.COUNT),
     "dtypes": Sweep(dtype_pairs.dtype_pair, dtype_pairs.COUNT, dtype_pairs.COUNT),
+    "mends": Sweep(mend_forms.mend_form, mend_forms.COUNT, 2_000),
 }

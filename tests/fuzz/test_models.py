@@ -52,10 +52,11 @@ def test_graphs_of_a_fixed_sample() -> None:
         ("dtypes", 80),
         ("reductions", 80),
         ("functions", 80),
+        ("mends", 80),
     ],
 )
 def test_a_sample_of_each_sweep(sweep: str, count: int) -> None:
-    """Of the tables of idioms.py, written.py, strided.py, assigned.py, promoted.py, reductions.py and functions.py."""
+    """Of the tables that sweeps.py has."""
     programs = [SWEEPS[sweep].program(seed) for seed in SWEEPS[sweep].sample(count, 40)]
     found = outcomes(way_named("graph"), programs, seconds=SECONDS)
     failed = [f"{o.seed} {o.kind}, {o.way}: {o.text}" for o in found if o.failed]

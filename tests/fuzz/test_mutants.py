@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from hardtack.exporter.errors import CaptureError
-from tests.fuzz import mutant_hunt, sieve
+from tests.fuzz import mend_forms, mutant_hunt, sieve
 from tests.fuzz.cases import case
 from tests.fuzz.mutants import MUTANTS, Mutant, changed
-from tests.fuzz.program import Program
+from tests.fuzz.program import Program, build
 from tests.fuzz.sieve import DIFFERENT, swap, touched_by
 
 
@@ -111,3 +111,19 @@ def test_a_wrong_number_in_place_of_a_refusal_is_found(monkeypatch: pytest.Monke
     assert "found as wrong and refused without after 1 programs, 1 of them different (seed 7, cpu)" in out.getvalue()
     (line,) = (json.loads(text) for text in log.read_text().splitlines())
     assert (line["mutant"], line["seed"], line["kind"], line["refused"]) == (name, 7, "wrong", True)
+
+
+def test_every_form_of_a_mend_is_a_program_that_eager_runs() -> None:
+    forms = [form for family in mend_forms.FORMS.values() for form in family]
+    assert len(set(forms)) == len(forms)
+    lost = set(range(len(forms)))
+    for seed in range(12 * len(forms)):
+        k = seed % len(forms)
+        if k in lost:
+            program = mend_forms.mend_form(seed)
+            try:
+                build(program)(*program.arguments())
+            except (RuntimeError, ValueError, IndexError):  # some sizes are too small for some forms
+                continue
+            lost.discard(k)
+    assert not [forms[k] for k in lost]
