@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from hardtack.errors import InputError
 from hardtack.exporter import EntryGraph, Exported, to_graphs
-from hardtack.exporter.reference.interpreter import run as run_reference
+from hardtack.exporter.reference import run as run_reference
 from hardtack.runtime import Model, Step
 from hardtack.trees import flattener
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+import hardtack.exporter.reference.nn  # noqa: F401  (adds its kinds to KERNELS)
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr_walk import evaluate
 from hardtack.codegen.ir.graph import Graph, Op, Operand, TensorType
 from hardtack.exporter.constants import load_tensor
 from hardtack.exporter.dtypes import TORCH_DTYPE
-from hardtack.exporter.reference import nn  # noqa: F401  (adds its kinds to KERNELS)
 from hardtack.exporter.reference.control_flow import run_control
 from hardtack.exporter.reference.ops import KERNELS
 from hardtack.exporter.reference.step import Env, ReferenceFailure, Step

@@ -17,7 +17,7 @@ from hardtack.codegen.ir.graph_ops import facts
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.ops import SCALAR_OPS
 from hardtack.exporter.constants import load_tensor, store_tensor
-from hardtack.exporter.reference.interpreter import run_op
+from hardtack.exporter.reference import run_op
 
 _GROWTH = 4
 _FREE_NBYTES = 1 << 20

@@ -17,7 +17,7 @@ from hardtack.codegen.lower.cpu_rules import RULES
 from hardtack.codegen.lower.views import INDEX_MAPS
 from hardtack.codegen.ops import SCALAR_OPS
 from hardtack.exporter import to_graphs
-from hardtack.exporter.reference.interpreter import run_op
+from hardtack.exporter.reference import run_op
 from hardtack.exporter.reference.ops import KERNELS
 from tests.codegen.compare import Table
 from tests.codegen.tables import suites_by_name

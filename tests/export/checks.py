@@ -11,7 +11,7 @@ from torch import nn
 
 from hardtack.codegen.ir.graph import Graph
 from hardtack.exporter import EntryGraph, Exported, to_graphs
-from hardtack.exporter.reference.interpreter import outputs, run
+from hardtack.exporter.reference import outputs, run
 
 
 class Called(nn.Module):

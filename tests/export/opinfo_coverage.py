@@ -24,7 +24,7 @@ import torch.utils._pytree as pytree
 
 import hardtack
 from hardtack.exporter import ExportError, to_graphs
-from hardtack.exporter.reference.interpreter import outputs, run
+from hardtack.exporter.reference import outputs, run
 
 _SECONDS = 20
 # Relative and absolute, of an op's result beside eager's; of what is no float, too.

@@ -14,8 +14,7 @@ from torch.export import Dim
 from hardtack.codegen.ir.expr import bounds
 from hardtack.codegen.ir.graph import Graph
 from hardtack.exporter import to_graphs
-from hardtack.exporter.reference.interpreter import outputs, run
-from hardtack.exporter.reference.step import ReferenceFailure
+from hardtack.exporter.reference import ReferenceFailure, outputs, run
 from tests.export.checks import assert_same, check, eager, entry, feed, kinds
 
 ANY = Dim.DYNAMIC

@@ -16,7 +16,7 @@ from hardtack.codegen.ir.equalities import equality
 from hardtack.codegen.ir.expr import const, floordiv, minimum, sym
 from hardtack.codegen.ir.graph import Guard
 from hardtack.exporter import to_graphs
-from hardtack.exporter.reference.step import ReferenceFailure
+from hardtack.exporter.reference import ReferenceFailure
 from tests.export.checks import assert_same, eager, ours
 
 WEIGHT = torch.randn(64, 3)

@@ -20,7 +20,7 @@ from hardtack.codegen.ir.graph import Origin, TensorType
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter import RangeError, to_graphs
 from hardtack.exporter.convert.builder import Builder
-from hardtack.exporter.reference.step import ReferenceFailure
+from hardtack.exporter.reference import ReferenceFailure
 from tests.export.checks import Called, assert_same, check, eager, entry, ours
 from tests.support.torch_versions import refused_before
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.export import Dim
 
 from hardtack.exporter import UnsupportedOpError, to_graphs
-from hardtack.exporter.reference.step import ReferenceFailure
+from hardtack.exporter.reference import ReferenceFailure
 from tests.export.checks import assert_same, eager, ours
 
 ROWS = ({0: Dim.DYNAMIC},)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch.export import Dim
 
 from hardtack.exporter import CaptureError, to_graphs
-from hardtack.exporter.reference.step import ReferenceFailure
+from hardtack.exporter.reference import ReferenceFailure
 from tests.export.checks import check, ours
 
 

@@ -14,7 +14,7 @@ from torch.export import Dim
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter import CaptureError, ExportError, InputSpecError, InternalError, UnsupportedOpError, to_graphs
 from hardtack.exporter.convert.registry import CONVERTERS
-from hardtack.exporter.reference.step import ReferenceFailure
+from hardtack.exporter.reference import ReferenceFailure
 from tests.export.checks import check, ours
 from tests.support.torch_versions import refused_before
 

@@ -13,8 +13,7 @@ from torch import nn
 from torch.export import Dim
 
 from hardtack.exporter import CaptureError, ExportError, MutationError, UnsupportedOpError, to_graphs
-from hardtack.exporter.reference.interpreter import outputs, run
-from hardtack.exporter.reference.step import ReferenceFailure
+from hardtack.exporter.reference import ReferenceFailure, outputs, run
 from tests.export.checks import assert_same, check, eager, entry, feed, kinds, ours
 from tests.support.torch_versions import refused_before
 

@@ -12,7 +12,7 @@ import torch
 from torch.export import Dim
 
 from hardtack.exporter import to_graphs
-from hardtack.exporter.reference.step import ReferenceFailure
+from hardtack.exporter.reference import ReferenceFailure
 from tests.export.checks import assert_same, eager, ours
 
 Pair = tuple[torch.Tensor, torch.Tensor]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hardtack.exporter import to_graphs
-from hardtack.exporter.reference.interpreter import outputs, run
+from hardtack.exporter.reference import outputs, run
 from tests.export.checks import assert_same, eager, entry, feed
 from tests.models import media, trained_vision, zoo
 

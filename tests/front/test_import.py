@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 WITHOUT_TORCH = """
 import sys
 
@@ -92,3 +94,45 @@ def test_the_package_is_sent_by_its_name() -> None:
     class.
     """
     assert run("print(type(hardtack))") == "<class 'module'>\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import hardtack.export",
+        "from hardtack import export",
+        "from hardtack.export import to_graphs, ExportError",
+        "from hardtack.export.reference import run, ReferenceFailure",
+        "from hardtack.export import errors",
+        "hardtack.export; import hardtack.export.sizes.ranges",
+        "importlib.import_module('hardtack.export')",
+    ],
+)
+def test_the_name_export_is_the_function_whoever_imports_it(line: str) -> None:
+    program = f"""
+import importlib, sys, hardtack
+{line}
+from hardtack.api import export
+assert hardtack.export is export
+from hardtack import export as again
+assert again is export
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_the_package_export_held_is_the_same_in_exporter() -> None:
+    program = """
+import warnings, hardtack
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    from hardtack.export import to_graphs
+    from hardtack.export.errors import CaptureError
+import hardtack.exporter, hardtack.exporter.errors
+assert to_graphs is hardtack.exporter.to_graphs and CaptureError is hardtack.exporter.errors.CaptureError
+print(*(f"{w.category.__name__} in {w.filename}: {w.message}" for w in found if "hardtack" in str(w.message)))
+"""
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed == (
+        "DeprecationWarning in <string>: hardtack.export is a function; the exporter's parts are in hardtack.exporter: "
+        "import them from there\n"
+    )

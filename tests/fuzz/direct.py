@@ -11,7 +11,7 @@ from hardtack.api import size_hints
 from hardtack.codegen.backend import Backend
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.exporter import Exported, to_graphs
-from hardtack.exporter.reference.interpreter import bind_sizes
+from hardtack.exporter.reference import bind_sizes
 from tests.codegen.compare import Compiled
 from tests.codegen.runner import Runner
 from tests.fuzz.judge import Call

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from hardtack.exporter import Exported, to_graphs
-from hardtack.exporter.reference.interpreter import outputs, run
-from hardtack.exporter.reference.step import ReferenceFailure
+from hardtack.exporter.reference import ReferenceFailure, outputs, run
 from tests.fuzz.program import Program, build
 from tests.fuzz.ways import Failed, Plan, Report, first_calls, guarded, judge, oracle, sized_calls
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.machine.data import H200
-from hardtack.exporter.reference.step import ReferenceFailure
+from hardtack.exporter.reference import ReferenceFailure
 from tests.fuzz.direct import compile_program
 from tests.fuzz.program import Program
 from tests.fuzz.ways import Failed, Report, first_calls, guarded, judge, oracle, sized_calls

@@ -36,7 +36,7 @@ def show(way, found, want):
 """
 
 _GRAPH = """from hardtack.exporter import to_graphs
-from hardtack.exporter.reference.interpreter import outputs, run
+from hardtack.exporter.reference import outputs, run
 
 exported = to_graphs(Model().eval(), CALLS[0], None, {dynamic}, strict={strict})
 graph = exported.entries["forward"].graph
