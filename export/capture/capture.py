@@ -175,12 +175,19 @@ def _refuse_strides_that_matter(
     laid_out: the examples with the strides that the caller gave them, where those of `prepared` are the contract's.
     other: the first of the program's results with other strides than traced. where: the line that asks, if it is known.
     """
-    if other is not None and (_reads_places(found.source) or differs_on_example(found.ep, module, prepared)):
+    apart = differs_on_example(found.ep, module, prepared)
+    if other is not None and (apart or _reads_places(found.source)):
         raise CaptureError(
             f"what forward gives depends on the strides of what {other.target} gives, which is traced with others "
             "than in eager mode",
             source_of(other),
             "call .contiguous() on the tensors that it is given, or ask for shapes instead of strides",
+        )
+    if apart:
+        raise CaptureError(
+            "what forward asks of strides was answered otherwise than in eager mode",
+            where,
+            "ask for shapes instead of strides, and call .clone() on what is written in place",
         )
     if differs_by_strides(found.ep, module, prepared):
         raise CaptureError(

@@ -196,3 +196,27 @@ def test_places_in_what_is_traced_with_other_strides_are_refused() -> None:
         "others than in eager mode"
     )
     check(lambda x: F.logsigmoid(x).as_strided((2,), (1,)) * 2, (torch.randn(5, 3),))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [lambda x: x + x[:1], lambda x: x.argsort(-1).float(), lambda x: x.unfold(0, 2, 1)[..., 0] + 0],
+    ids=["add", "argsort", "unfold"],
+)
+def test_strides_of_one_column_that_torch_traces_unlike_eager_are_refused(
+    op: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """Of a dynamic size torch traces a result's stride in a dimension of size 1 as 1, where eager has that of what the
+    result was made of. The strides were the same, but for those, and the difference passed for the usual rounding.
+    """
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        made = op(x.mT.contiguous())
+        return made + sum(made.stride())
+
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(forward, (torch.randn(8, 1, 5),), dynamic_shapes=({0: Dim("n")},))
+    assert caught.value.what == "what forward asks of strides was answered otherwise than in eager mode"
+    assert caught.value.where is not None
+    assert caught.value.where.source == "return made + sum(made.stride())"
+    assert caught.value.fix == "ask for shapes instead of strides, and call .clone() on what is written in place"
