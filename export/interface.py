@@ -73,22 +73,28 @@ def _bind_symbols(
     out: Interface, users: list[InputSpec], nodes: Mapping[str, Node], sizes: Sizes, declared: Declared, b: Builder
 ) -> None:
     """Every symbol is bound by the first dimension that is that symbol alone; then those that stand in sums and
-    products.
+    products. An integer that the program has for a number, or for what other inputs say, is bound, too, and compared:
+    nothing else reads what callers give there.
     """
     compound: list[tuple[str, int | None, sympy.Basic]] = []
+    given: list[tuple[str, sympy.Basic]] = []
     for spec in users:
         for dim, size in _dims(nodes[spec.arg.name].meta.get("val")):
             e = sympy_of(size) if isinstance(size, torch.SymInt) else None
-            if e is None or e.is_number:
+            if e is None:
                 continue
-            if not isinstance(e, sympy.Symbol):
-                compound.append((spec.arg.name, dim, e))
-            elif e not in sizes.symbols:
+            if isinstance(e, sympy.Symbol) and e not in sizes.symbols:
                 _bind(out, sizes, declared, spec.arg.name, dim, e)
-    for name, dim, e in compound:
+            elif dim is None:
+                given.append((spec.arg.name, e))
+            elif not isinstance(e, sympy.Symbol) and not e.is_number:
+                compound.append((spec.arg.name, dim, e))
+    for name, dim, e in [*compound, *((name, None, e) for name, e in given)]:
         unbound = [s for s in e.free_symbols if s not in sizes.symbols]
         if unbound:
             _bind_derived(out, sizes, declared, name, dim, e, unbound, b)
+        elif dim is None:
+            _bind_known(out, sizes, declared, name, e, b)
     b.examples.update(_examples(out, nodes))
 
 
@@ -105,7 +111,8 @@ def _examples(out: Interface, nodes: Mapping[str, Node]) -> dict[str, int]:
 
 def _bind(out: Interface, sizes: Sizes, declared: Declared, name: str, dim: int | None, e: sympy.Symbol) -> None:
     wish, lo, hi = declared.symbol(name, dim, len(out.syms))
-    twin = next((s.sym for s in out.syms if declared.same_dim((s.input, s.dim), (name, dim))), None)
+    sized = [s for s in out.syms if s.dim is not None and dim is not None]
+    twin = next((s.sym for s in sized if declared.same_dim((s.input, s.dim), (name, dim))), None)
     if twin is not None:
         sizes.bind(e, twin)
         return
@@ -139,6 +146,13 @@ def _bind_derived(
     offset = size - sizes.of(rest)
     sizes.bind(unbound[0], ex.floordiv(offset, a))
     b.require("eq", ex.mod(offset, a), 0, f"dimension {dim} of input {name} is {e}")
+
+
+def _bind_known(out: Interface, sizes: Sizes, declared: Declared, name: str, e: sympy.Basic, b: Builder) -> None:
+    """An integer input whose value other inputs, or the program, tell: a symbol of its own, which must be equal."""
+    own = sympy.Symbol(f"_{name}", integer=True)
+    _bind(out, sizes, declared, name, None, own)
+    b.require("eq", sizes.of(own), sizes.of(e), f"input {name}")
 
 
 def _user_input(out: Interface, spec: InputSpec, nodes: Mapping[str, Node], b: Builder, sizes: Sizes) -> None:

@@ -26,7 +26,8 @@ from hardtack.exporter.origin import source_of
 from hardtack.exporter.rewrite.rules import RULES, Rule, simplify
 from hardtack.exporter.sizes.literals import state_literals
 from hardtack.exporter.sizes.lower_bounds import raised
-from hardtack.exporter.sizes.ranges import Declared, check_example, check_example_of_fixed, check_guard
+from hardtack.exporter.sizes.own_example import check_example, check_fixed, place_text
+from hardtack.exporter.sizes.ranges import Declared, check_guard
 from hardtack.exporter.sizes.shapes import Sizes, sympy_of
 from hardtack.exporter.tree import Tree, const_leaf, describe, leaf_names
 
@@ -64,7 +65,7 @@ def to_entry(
             break
         # again, with bounds that conversion itself can use; each turn raises one, and none beyond what a guard asks
         declared = replace(declared, least={**declared.least, **higher})
-    check_example(found.graph.syms, found.graph.guards, declared)
+    check_example(found.graph, declared)
     verify_graph(found.graph)
     return replace(found, graph=simplify(found.graph, store, rules))
 
@@ -135,16 +136,16 @@ def _refuse_specialised(ep: ExportedProgram, declared: Declared) -> None:
     for (name, dim), found in declared.dims.items():
         value = nodes[name].meta.get("val") if name in users else None
         size = value.shape[dim] if isinstance(value, torch.Tensor) and dim is not None else value
-        place = f"dimension {dim} of input {name}" if dim is not None else f"input {name}"
+        place = place_text((name, dim))
         fixed = _fixed_size(size)
+        if fixed is not None:
+            check_fixed((name, dim), fixed, found, fixing_line(ep, fixed))
         if fixed is not None and found.kind != "auto":
             raise RangeError(
                 f"{place} was declared {found.text}, but the program holds only for size {fixed}",
                 fixing_line(ep, fixed),
                 f"declare it static, or change the line that needs {fixed}",
             )
-        if fixed is not None:
-            check_example_of_fixed(name, dim, fixed, found)
         if fixed is None and isinstance(size, torch.SymInt) and found.kind == "named" and found.formula is None:
             first = owner.setdefault(size.node.expr, (found.name, place))
             if first[0] != found.name:

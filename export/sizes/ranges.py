@@ -9,7 +9,7 @@ input checks. One declared `Dim.AUTO` may even become constant.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from hardtack.codegen.ir.expr import Sym
@@ -149,13 +149,13 @@ def counterexample(guard: Guard, ranges: Mapping[Sym, DimRange | None]) -> dict[
     """Sizes within their declared ranges for which the guard fails; None if none of the tried ones does."""
     syms = sorted(free_syms(guard.a) | free_syms(guard.b), key=lambda s: s.name)
     for values in assignments(syms, ranges):
-        if not _holds(guard, values):
+        if not holds(guard, values):
             return values
     return None
 
 
-def _holds(guard: Guard, values: Mapping[str, int]) -> bool:
-    """False, too, where a size that it divides by is 0."""
+def holds(guard: Guard, values: Mapping[str, int]) -> bool:
+    """Whether the guard does at these sizes; false, too, where a size that it divides by is 0."""
     try:
         return _COMPARE[guard.relation](evaluate(guard.a, values), evaluate(guard.b, values))
     except ZeroDivisionError:
@@ -181,42 +181,9 @@ def check_guard(guard: Guard, bindings: tuple[SymBinding, ...], declared: Declar
     dims = ", ".join(sorted((by_sym[s] or DimRange("auto")).text for s in named))
     values = ", ".join(f"{k} = {v}" for k, v in bad.items())
     raise RangeError(
-        f"the declared range of {dims} would be narrowed: the program needs {_readable(guard)}, but {values} fails",
+        f"the declared range of {dims} would be narrowed: the program needs {readable(guard)}, but {values} fails",
         where,
         "declare a range for which this holds, or change the line so that it does not depend on the size",
-    )
-
-
-def check_example(bindings: Sequence[SymBinding], guards: Sequence[Guard], declared: Declared) -> None:
-    """RangeError where the program does not take the example itself: sizes of 0 and 1 were captured as 2."""
-    sizes = {b.sym.name: found.example for b in bindings if (found := declared.dims.get((b.input, b.dim)))}
-    at = {name: size for name, size in sizes.items() if size is not None}
-    for b in bindings:
-        size = at.get(b.sym.name, b.sym.lo)
-        if size < b.sym.lo:
-            raise _own_example(f"{_place(b.input, b.dim)} to be {b.sym.lo} or more", size)
-    for guard in guards:
-        names = {s.name for s in free_syms(guard.a) | free_syms(guard.b)}
-        if names and names <= set(at) and not _holds(guard, at):
-            raise _own_example(_readable(guard), *(at[n] for n in sorted(names)))
-
-
-def check_example_of_fixed(name: str, dim: int | None, fixed: int, found: DimRange) -> None:
-    """The same of a size that has become constant."""
-    if found.example is not None and found.example != fixed:
-        raise _own_example(f"{_place(name, dim)} to be {fixed}", found.example)
-
-
-def _place(name: str, dim: int | None) -> str:
-    return f"dimension {dim} of input {name}" if dim is not None else f"input {name}"
-
-
-def _own_example(needs: str, *sizes: int) -> RangeError:
-    were = ", ".join(map(str, sizes))
-    return RangeError(
-        f"the program does not take its own example: it needs {needs}, and the example has {were}",
-        None,
-        "declare the dimension static, or give an example of size 2 or more",
     )
 
 
@@ -229,11 +196,11 @@ def _holds_later(guard: Guard, ranges: Mapping[Sym, DimRange | None]) -> bool:
     syms = list(free_syms(guard.a) | free_syms(guard.b))
     if len(syms) != 1:
         return False
-    results = [_holds(guard, v) for v in assignments(syms, ranges)]
+    results = [holds(guard, v) for v in assignments(syms, ranges)]
     return len(results) > 2 and results == sorted(results) and results.count(True) > len(results) // 2
 
 
-def _readable(guard: Guard) -> str:
+def readable(guard: Guard) -> str:
     """The condition without the reason that may stand before it."""
     return guard.text.rpartition(": ")[2]
 

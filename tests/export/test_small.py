@@ -319,28 +319,3 @@ def test_views_of_attention_are_tried_in_the_layout_of_its_kernel() -> None:
     example, dynamic = torch.randn(2, 6, 32), ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},)
     others = [(torch.randn(rows, tokens, 32),) for rows, tokens in ((1, 1), (1, 5), (3, 1), (4, 9))]
     check(Attention().eval(), (example,), dynamic, others)
-
-
-def _first_twelve_from_the_end(x: torch.Tensor) -> torch.Tensor:
-    return x[-12:2] * 2
-
-
-@pytest.mark.parametrize(
-    ("function", "dim", "needs", "size"),
-    [
-        (_first_twelve_from_the_end, Dim.DYNAMIC, "dimension 0 of input x to be 2 or more", 1),
-        (lambda x: x.view(2, -1), Dim.AUTO, "dimension 0 of input x to be 2", 1),
-        (lambda x: x.view(2, -1), Dim.AUTO, "dimension 0 of input x to be 2", 0),
-    ],
-)
-def test_a_program_that_does_not_take_its_own_example_is_refused(
-    function: Callable[[torch.Tensor], torch.Tensor], dim: Any, needs: str, size: int
-) -> None:
-    """An example of size 1 is captured as one of size 2: what comes out must hold for 1, too."""
-    with pytest.raises(RangeError) as caught:
-        to_graphs(function, (torch.randn(size, 4),), None, ({0: dim},))
-    assert caught.value.what == (
-        f"the program does not take its own example: it needs {needs}, and the example has {size}"
-    )
-    assert caught.value.fix == "declare the dimension static, or give an example of size 2 or more"
-    check(function, (torch.randn(2, 4),), ({0: dim},))
