@@ -17,7 +17,8 @@ from torch.export import ExportedProgram
 
 from hardtack.codegen.ir.constants import ConstantStore, ModuleTensor
 from hardtack.codegen.notes import InternalError, ours
-from hardtack.exporter.capture.capture import Captured, capture
+from hardtack.exporter.capture.capture import Captured
+from hardtack.exporter.capture.capture import capture as _capture  # not to hide the package capture
 from hardtack.exporter.errors import (
     CaptureError,
     ExportError,
@@ -72,11 +73,11 @@ def to_graphs(
         if isinstance(module, Mapping):
             _check_entries(module, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes)
             for name, part in module.items():
-                captured[name] = capture(
+                captured[name] = _capture(
                     part, _of(args, name, ()), _of(kwargs, name), _of(dynamic_shapes, name), strict
                 )
         else:
-            captured["forward"] = capture(module, args, kwargs, dynamic_shapes, strict)  # type: ignore[arg-type]
+            captured["forward"] = _capture(module, args, kwargs, dynamic_shapes, strict)  # type: ignore[arg-type]
         store = ConstantStore()
         changed = frozenset[str]().union(*(changed_buffers(c.ep) for c in captured.values()))
         entries = {name: to_entry(name, c, store, changed, rules) for name, c in captured.items()}

@@ -2,7 +2,7 @@
 
 torch notes many that do not matter here: that a size is not 0 or 1, that a stride differs from another. Kept are
 equalities, upper bounds and lower bounds above 2, every condition that a line of the user's code asked for, those that
-torch notes nowhere (small/sizes.py, small/shapes.py), and of the others those without which a run goes wrong
+torch notes nowhere (small/sizes.py, small/small_shapes.py), and of the others those without which a run goes wrong
 (small/guards.py). A RangeError tells of one that matters and has no form in whole numbers.
 """
 

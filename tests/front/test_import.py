@@ -104,16 +104,20 @@ def test_the_package_is_sent_by_its_name() -> None:
         "from hardtack.export import to_graphs, ExportError",
         "from hardtack.export.reference import run, ReferenceFailure",
         "from hardtack.export import errors",
-        "hardtack.export; import hardtack.export.sizes.ranges",
+        "hardtack.export; import hardtack.export.errors",
+        "from hardtack.export import *",
         "importlib.import_module('hardtack.export')",
     ],
 )
 def test_the_name_export_is_the_function_whoever_imports_it(line: str) -> None:
     program = f"""
-import importlib, sys, hardtack
+import importlib.util, sys, hardtack
 {line}
+import pickle
 from hardtack.api import export
-assert hardtack.export is export
+assert hardtack.export is export and pickle.loads(pickle.dumps(export)) is export
+assert importlib.util.find_spec("hardtack.export").name == "hardtack.export"
+assert "re" not in globals()
 from hardtack import export as again
 assert again is export
 """

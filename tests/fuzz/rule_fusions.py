@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from hardtack.codegen.backend import Backend
 from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
@@ -11,9 +10,6 @@ from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.machine.data import H200
 from hardtack.codegen.passes.gpu.split_reductions import SPLIT_REDUCTIONS
 from hardtack.codegen.passes.passes import Passes
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

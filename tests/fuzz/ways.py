@@ -1,8 +1,8 @@
 """Ways of running a program. Each gives one Outcome a program; the first thing wrong ends it.
 
 Bundles      exported together into one file and loaded: bundle_cpu.py, bundle_cuda.py
-graphs       the captured graph, op by op in the reference interpreter: captured.py
-interpreter  the GPU backend's kernels in Triton's interpreter: interpreted.py
+graphs       the captured graph, op by op in the reference interpreter: graph_way.py
+interpreter  the GPU backend's kernels in Triton's interpreter: interpreter_way.py
 """
 
 from __future__ import annotations

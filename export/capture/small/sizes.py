@@ -70,7 +70,7 @@ class Watch:
     def evaluated(self, env: ShapeEnv, expr: sympy.Basic, given: Any) -> None:
         """Note a comparison that torch has answered, or a number that an op takes as a constant.
 
-        What torch asks for itself is noted of several sizes only, for shapes.py to look at.
+        What torch asks for itself is noted of several sizes only, for small_shapes.py to look at.
         """
         if not expr.free_symbols:
             return
