@@ -25,7 +25,7 @@ from hardtack.exporter.capture.small.guards import guard_decisions
 from hardtack.exporter.capture.small.runs import differs_as_laid_out, differs_by_strides, differs_on_example, mattering
 from hardtack.exporter.capture.small.sizes import Decision, Watch
 from hardtack.exporter.capture.small.small_shapes import shape_decisions, with_other_shapes
-from hardtack.exporter.capture.small.small_strides import stride_decisions
+from hardtack.exporter.capture.small.small_strides import layout_decisions, stride_decisions
 from hardtack.exporter.capture.small.small_views import view_decisions
 from hardtack.exporter.capture.torch_errors import translated
 from hardtack.exporter.capture.torch_patches.dense_operands import dense_operands, writes_through
@@ -145,7 +145,7 @@ def capture(
     if asks:
         _refuse_strides_that_matter(found, module, prepared, laid_out, other, watch.strides.where)
     asked, own = ([d for d in watch.decisions.values() if d.asked is by_model] for by_model in (True, False))
-    decisions = [*asked, *with_other_shapes(ep, own), *_program_decisions(ep)]
+    decisions = [*asked, *with_other_shapes(ep, own), *_program_decisions(ep), *layout_decisions(ep)]
     if watch.strides.asked is not None or other is not None:
         decisions += stride_decisions(ep, watch.strides.where or (None if other is None else source_of(other)))
     return replace(found, decided=mattering(decisions, found.ep, module, prepared))

@@ -220,3 +220,22 @@ def test_strides_of_one_column_that_torch_traces_unlike_eager_are_refused(
     assert caught.value.where is not None
     assert caught.value.where.source == "return made + sum(made.stride())"
     assert caught.value.fix == "ask for shapes instead of strides, and call .clone() on what is written in place"
+
+
+@pytest.mark.parametrize("dims", [(2,), (2, 3)])
+def test_sizes_at_which_an_image_is_laid_out_twice(dims: tuple[int, ...]) -> None:
+    """An image of one pixel is row-major and channels_last at once, and eager mode makes channels_last of it what was
+    traced as row-major: ravel() is a copy then. The program is not for that size.
+    """
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = torch.cat([x, x.roll(1, 0)], -1)
+        y.ravel().add_(1)
+        return y
+
+    shape = (4, 3, 5, 6 if len(dims) > 1 else 1)
+    exported = check(
+        forward, (torch.randn(shape),), (dict.fromkeys(dims, Dim.DYNAMIC),), [(torch.randn(4, 3, 2, shape[3]),)]
+    )
+    with pytest.raises(ReferenceFailure):
+        ours(exported, (torch.randn(4, 3, *(1 for _ in dims), *shape[2 + len(dims) :]),))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -35,25 +36,37 @@ Results = list[list[torch.Tensor]]
 
 @dataclass(frozen=True)
 class Call:
-    """One call's inputs, by sizes (None: the example's) and salt."""
+    """One call's inputs, by sizes (None: the example's) and salt.
+
+    layout: how eager has them. "taken": as a program takes them, of transposed ones copies in row-major order
+    (docs/contract.md). "other": with the other strides that callers may give dimensions of size 1. "given": as they
+    lie in the example. The result is the same, or the model is refused.
+    """
 
     sizes: tuple[tuple[str, int], ...] | None = None
     salt: int = 0
+    layout: Literal["taken", "other", "given"] = "taken"
 
     def arguments(self, program: Program) -> tuple[torch.Tensor, ...]:
-        return program.arguments(self._sizes(), self.salt)
+        given = program.arguments(self._sizes(), self.salt)
+        return tuple(map(otherwise_strided, self._taken(program, given))) if self.layout == "other" else given
 
-    def taken(self, program: Program) -> tuple[torch.Tensor, ...]:
-        """The arguments as a program takes them: of transposed ones, copies in row-major order (docs/contract.md)."""
+    def oracle_arguments(self, program: Program) -> tuple[torch.Tensor, ...]:
+        """The same for eager."""
+        given = self.arguments(program)
+        return self._taken(program, given) if self.layout == "taken" else given
+
+    def _taken(self, program: Program, given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         orders = (contract_order(x) for x in program.arguments())
-        return tuple(_laid_out(x, order) for x, order in zip(self.arguments(program), orders, strict=True))
+        return tuple(_laid_out(x, order) for x, order in zip(given, orders, strict=True))
 
     def _sizes(self) -> Sizes | None:
         return None if self.sizes is None else dict(self.sizes)
 
     def __str__(self) -> str:
         at = "the example's sizes" if self.sizes is None else ", ".join(f"{s} = {n}" for s, n in self.sizes)
-        return f"{at}, inputs {self.salt}"
+        layout = "" if self.layout == "taken" else f", {self.layout} strides"
+        return f"{at}, inputs {self.salt}{layout}"
 
 
 def _laid_out(x: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
@@ -77,7 +90,7 @@ def eager(program: Program, calls: Sequence[Call], disturbed: Disturbed | None =
     found: Results = []
     with torch.no_grad():
         for call in calls:
-            arguments = call.taken(program)
+            arguments = call.oracle_arguments(program)
             if disturbed is None:
                 out = module(*arguments)
             else:
@@ -96,7 +109,7 @@ def determined(program: Program, calls: Sequence[Call]) -> list[list[bool]]:
     mode = Determined()
     with torch.no_grad():
         for call in calls:
-            arguments = call.taken(program)
+            arguments = call.oracle_arguments(program)
             with mode:
                 out = module(*arguments)
             found.append([mode.holds(o) and not free for o, free in zip(out, loose, strict=True)])

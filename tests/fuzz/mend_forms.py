@@ -32,6 +32,8 @@ VIEWS = rows("""
     x0[{n},{m},{k}] : x0.mT.clone(); v0.tensor_split(2, -1)[0].mT.reshape(-1); !v1.{in_place} -> v1, v0
     x0[{n},{m},{k}] : x0 * 2; v0.swapaxes(0, 2).ravel(); !v0[..., {c}:].{in_place} -> v0, v1
     x0[{n},{m},{k}] : x0 * 2; v0[::2].flatten(); !v0[:{c}].{in_place} -> v0, v1
+    x0[{k},{n},1] : x0.mT.contiguous() + 1; v0.permute(2, 1, 0).movedim(0, -1); !v1.{in_place} -> v0, v1
+    x0[{n},{k}] : x0.clone(); !v0.t().reshape(-1)[:{c}].{in_place} -> v0
 """)
 """One memory or two: what is written through, and what is read behind it."""
 
@@ -49,6 +51,7 @@ IMAGES = rows("""
     x0[{one},2,{n},1] : torch.cat([x0, x0.flip(0)], -1); !v0.reshape(-1).{in_place} -> v0
     x0[{b},{m},{n},{one}] : torch.cat([x0, x0.roll(1, 0)], -1); !v0.ravel().{in_place} -> v0
     x0[{n},{m},{k},{one}] : x0 * 2 if x0.is_contiguous() else x0 * 3
+    x0[{n},{m},1,{one}] : x0 + x0.stride(2)
     x0[{n},{m},{k},{one}] : x0 + x0.stride({d})
     x0[{n},{m},{k},{one}] : x0.relu(); v0 + v0.stride({d})
     x0[{n},{m},{k},{one}] : x0 * 2; v0 * 2 if v0.is_contiguous(memory_format=torch.channels_last) else v0 * 3
@@ -85,6 +88,8 @@ STRIDES = rows("""
     x0[{n},{k}] : x0 * 2 if x0.is_contiguous() else x0 * 3
     x0[{n},{k}] : x0 + x0.stride({d})
     x0[{n},{k}] : x0 + (x0.stride(0) > x0.stride(1))
+    x0[{n},{m},1,{one}] : x0 + x0.stride(2)
+    x0[{k},1,5] : x0.mT.contiguous(); v0 + v0[:{c}].sum(0); v1 + sum(v1.stride())
     x0[{n},{k}] : (x0 * 2).t(); v0 * 2 if v0.is_contiguous() else v0 * 3
     x0[{n},{k}] : x0.relu(); v0 + v0.stride({d})
     x0[{n},{k}] : x0.exp(); v0 * 2 if v0.is_contiguous() else v0 * 3
@@ -120,6 +125,9 @@ ROUNDINGS = rows("""
     x0[{b},8] p0[{k},8] : F.linear(x0 * 1e25, p0 * 1e15) * 0.
     x0[{b},8] p0[{k},8] : F.linear(x0 * 1e10, p0 * 1e-20) * 1e-30 * 1e30
     x0[{b},4,6] p0[{k},4,3] : F.conv1d(x0 * 1e25, p0 * 1e15) * 0.
+    x0[{b},8] p0[{k},8] p1[{k}] : F.linear(x0, p0 * 1e30) * (p1 * 1e10)
+    x0[{b},8] p0[{k},8] p1[{k}] : F.linear(x0 * 1e20, p0 * 1e-30) * (p1 * 1e-20)
+    x0[{b},4,6] p0[{k},4,3] p1[{k},1] : F.conv1d(x0 * 1e-30, p0 * 1e30) * (p1 * 1e10)
     x0[{b},{k}] : torch.angle(x0.round() * -0.)
 """)
 """Steps that are rounded in eager show where one of them is infinite or vanishes, beyond what an ulp may change."""

@@ -122,7 +122,8 @@ class Hunter:
 
     def _first_failure(self, mutant: Mutant, seeds: Sequence[int]) -> tuple[int, str, str, bool] | None:
         """Runs programs; the first seed that fails, how, what it says, and whether it is refused without the mutant: a
-        wrong number in place of a refusal is one, too."""
+        wrong number in place of a refusal is one, too, and so is a refusal of what is right without: where another
+        rule refuses what a mutant would do wrong, that is all there is to see."""
         left = list(seeds)
         while left:
             records = _models(self._package(mutant), mutant, left, self._jobs)
@@ -133,6 +134,10 @@ class Hunter:
                 if plain["kind"] == "right" or refused:
                     return at, str(record["kind"]), str(record["text"]), refused
                 self._out.write(f"seed {at} is {plain['kind']} without {mutant.name!r}, too: {plain['text']}\n")
+            refusals = {int(str(r["seed"])): str(r["text"]) for r in records if r["kind"] == "refused"}
+            plain_ones = _models(None, mutant, sorted(refusals), self._jobs) if refusals else []
+            for at in sorted(int(str(r["seed"])) for r in plain_ones if r["kind"] == "right"):
+                return at, "refused", refusals[at], False
             run = {int(str(r["seed"])) for r in records}
             left = [s for s in left if s not in run] if run else []
         return None

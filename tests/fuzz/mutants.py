@@ -206,13 +206,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (("if not dtype.is_half or all(_of_half(a, dtype) for a in (x, y)):", "if True:"),),
     ),
     Mutant(
-        "sizes that are subtracted",
-        "a condition on sizes that are subtracted is taken for torch's bookkeeping about small ones",
-        "graph",
-        "export/sizes/shapes.py",
-        (("    a, b = _without_differences(a, b)\n", ""),),
-    ),
-    Mutant(
         "views of other strides",
         "flatten is a view or a copy by the strides of the functional program",
         "graph",
@@ -226,13 +219,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "graph",
         "export/convert/linalg.py",
         (("        parts.append(b.wide(t))\n", "        parts.append(t)\n"),),
-    ),
-    Mutant(
-        "sums of bilinear rounded once",
-        "bilinear keeps the sums over its first operand as they are",
-        "graph",
-        "export/convert/linalg.py",
-        (("    left = b.wide(b.to(left, i1.dtype))\n", ""),),
     ),
     Mutant(
         "complex halves rounded early",
@@ -368,7 +354,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/sizes/literals.py",
         ((" and not expression.is_number and _stays(made, given):", " and not expression.is_number:"),),
         captures=True,
-        sweep="writes",
+        sweep="mends",
     ),
     Mutant(
         "transposed examples",
@@ -377,7 +363,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/capture/capture.py",
         (("if laid_out is not None and differs_as_laid_out(found.ep, module, laid_out):", "if False:"),),
         captures=True,
-        sweep="strides",
+        sweep="mends",
     ),
     Mutant(
         "one of two layouts",
@@ -386,7 +372,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/capture/small/runs.py",
         (("if others else inputs", "if False else inputs"),),
         captures=True,
-        sweep="writes",
+        sweep="mends",
     ),
     Mutant(
         "moved dimensions as reshapes",
@@ -395,7 +381,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/decompose/reshape_writes.py",
         (('        torch.empty_strided(sizes, strides, device="meta").view(wanted)  # type: ignore[arg-type]\n', ""),),
         captures=True,
-        sweep="writes",
+        sweep="mends",
     ),
     Mutant(
         "one number first as it is",
@@ -424,7 +410,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "graph",
         "export/convert/pointwise.py",
         (("if result.is_half and _is_one(y):", "if False:"),),
-        sweep="dtypes",
+        sweep="mends",
     ),
     Mutant(
         "ldexp as a product",
@@ -447,7 +433,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/capture/capture.py",
         (("    if differs_by_strides(found.ep, module, prepared):", "    if False:"),),
         captures=True,
-        sweep="writes",
+        sweep="mends",
     ),
     Mutant(
         "recurrences row-major",
@@ -461,13 +447,17 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
         captures=True,
+        sweep="mends",
     ),
     Mutant(
         "strides asked as traced",
         "what a model asks of strides is answered by those that torch traced",
         "graph",
         "export/capture/capture.py",
-        (("    if other is not None and (_reads", "    if False and (_reads"),),
+        (
+            ("    apart = differs_on_example(found.ep, module, prepared)\n", "    apart = False\n"),
+            ("    if other is not None and (apart", "    if False and (apart"),
+        ),
         captures=True,
         sweep="strides",
     ),
@@ -487,7 +477,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/capture/small/runs.py",
         (("        for factor in _NOISE:\n", "        for factor in _NOISE[:1]:\n"),),
         captures=True,
-        sweep="writes",
+        sweep="mends",
     ),
     Mutant(
         "any factor in weights",
@@ -496,6 +486,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "export/rewrite/affine.py",
         (("target, scale) if plain else None", "target, scale)"),),
         captures=True,
+        sweep="mends",
     ),
 )
 

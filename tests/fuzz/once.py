@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from tests.fuzz.disturb import EXACT, chooses_between_zeros
 
 ONCE = frozenset(("add", "sub", "mul", "div", "rsub"))
-USUAL = {"accumulate": False, "alpha": 1, "decimals": 0, "reduce": None, "rounding_mode": None}
+USUAL = {"accumulate": False, "alpha": 1, "decimals": 0, "reduce": None}
 """Arguments with which, if they are others, an op of EXACT or ONCE rounds more than once, or in an order of its own."""
 
 

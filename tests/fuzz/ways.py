@@ -8,8 +8,9 @@ interpreter  the GPU backend's kernels in Triton's interpreter: interpreter_way.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -46,9 +47,24 @@ class Plan:
 
 
 def first_calls(program: Program) -> Plan:
-    """The same inputs again after others, so that what a run leaves behind shows."""
+    """The same inputs again after others, so that what a run leaves behind shows; then with other strides."""
     salts = (0, 1, 0) if any(not i.limits for i in program.inputs) else (0, 0)
-    return Plan(tuple(Call(None, k) for k in salts))
+    return Plan((*(Call(None, k) for k in salts), *_laid_out_otherwise(program, None, ("other", "given"))))
+
+
+def _laid_out_otherwise(
+    program: Program, sizes: tuple[tuple[str, int], ...] | None, layouts: Sequence[Literal["other", "given"]]
+) -> Iterator[Call]:
+    """The same inputs in those layouts that differ from how a program takes them, and that eager takes: view() may not.
+    Of an expanded example eager reads memory that is not the tensor's, in a median.
+    """
+    strides = [x.stride() for x in Call(sizes).oracle_arguments(program)]
+    expanded = any(i.layout == "expanded" for i in program.inputs)
+    for layout in layouts:
+        call = Call(sizes, 0, layout)
+        differs = [x.stride() for x in call.oracle_arguments(program)] != strides
+        if differs and not expanded and oracle(program, Plan((call,))) is not None:
+            yield call
 
 
 def sized_calls(program: Program) -> tuple[Plan, ...]:
@@ -57,7 +73,7 @@ def sized_calls(program: Program) -> tuple[Plan, ...]:
         return ()
     count = 2 if program.writes() else 1
     rows = [row for row in sizes_of(program) if _numel(program, dict(row)) <= MOST_NUMEL]
-    return tuple(Plan((Call(row, 0),) * count) for row in rows)
+    return tuple(Plan((Call(row, 0),) * count + (*_laid_out_otherwise(program, row, ("other",)),)) for row in rows)
 
 
 def sizes_of(program: Program) -> tuple[tuple[tuple[str, int], ...], ...]:

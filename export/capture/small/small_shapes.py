@@ -45,7 +45,7 @@ def shape_decisions(ep: ExportedProgram) -> Iterator[Decision]:
 
 def small_sizes_of(ep: ExportedProgram, sizes: Sequence[int]) -> list[Assignment]:
     """Each of these sizes for each dynamic size of the inputs alone, the others as in the example, and for all."""
-    symbols = _input_symbols(ep)
+    symbols = input_symbols(ep)
     alone: list[Assignment] = [{s: sympy.Integer(n)} for s in symbols for n in sizes]
     return alone + ([{s: sympy.Integer(n) for s in symbols} for n in sizes] if len(symbols) > 1 else [])
 
@@ -75,7 +75,7 @@ def with_other_shapes(ep: ExportedProgram, decisions: Iterable[Decision]) -> Ite
             yield replace(decision, fails=fails)
 
 
-def _input_symbols(ep: ExportedProgram) -> list[sympy.Symbol]:
+def input_symbols(ep: ExportedProgram) -> list[sympy.Symbol]:
     found: dict[sympy.Symbol, None] = {}
     for node in ep.graph.find_nodes(op="placeholder"):
         value = node.meta.get("val")
