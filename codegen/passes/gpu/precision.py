@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hardtack.codegen.ir.loops import Buffer, Compute, Load, LoopNest, Reduce, Store, args_of, out_of
+from hardtack.codegen.ir.loops import Buffer, Compute, Load, LoopNest, Reduce, Store, args_of
 from hardtack.codegen.ir.tiles import TiledKernel
 from hardtack.codegen.ir.types import HALF
 from hardtack.codegen.ops import SCALAR_OPS
@@ -35,10 +35,9 @@ def coarse_in(
                 good = inside.get(s.buffer, buffers[s.buffer].dtype in HALF)
             elif isinstance(s, (Compute, Reduce)):
                 rounds = isinstance(s, Compute) and s.dtype in HALF
-                passes = isinstance(s, Reduce) or (isinstance(s, Compute) and s.op in STEADY)
-                good = rounds or (passes and s.out not in fine)
+                good = rounds or (_is_steady(s) and s.out not in fine)
             else:
-                good = out_of(s) is None
+                good = False
             if not good:
                 fine |= used
         for s in nest.body:
@@ -46,3 +45,10 @@ def coarse_in(
                 inside[s.buffer] = False
         found.append(frozenset(seen - fine))
     return tuple(reversed(found))
+
+
+def _is_steady(s: Compute | Reduce) -> bool:
+    """True if the result is as coarse as the arguments: not an index or a whole number made of them, which jump."""
+    if isinstance(s, Reduce):
+        return not s.kind.startswith("arg")
+    return s.op in STEADY and s.dtype.is_float
