@@ -230,9 +230,13 @@ def kernel_of(
     listings = {"tile": backend.listing(kernel)}
     for p in backend.passes().kernels:
         made = p.run(kernel, buffers, following, context)
+        if made is kernel:
+            listings[p.name] = next(reversed(listings.values()))
+            continue
         p.verify(kernel, made, buffers)
-        same, kernel = made == kernel, made
-        listings[p.name] = next(reversed(listings.values())) if same else backend.listing(kernel)
+        backend.verify(made, None, buffers)
+        kernel = made
+        listings[p.name] = backend.listing(kernel)
     rendered = backend.render(kernel, group, buffers)
     head = re.compile(rf"^kernel {re.escape(stem)}\b")
     return rendered, {k: head.sub(f"kernel {rendered.launch.kernel}", text) for k, text in listings.items()}
