@@ -40,6 +40,7 @@ def verify_kernel(kernel: Kernel, group: Group | None, buffers: Mapping[str, Buf
                 verify_nest_of_kernel(nest, buffers)
             return
         near = frozenset(b for b, where in kernel.storage.items() if where.kind != "memory")
+        verify_tiles(kernel.prologue, group.prologue, buffers, near=near)
         verify_tiles([n.nest for n in kernel.nests], group.nests, buffers, kernel.outer, near)
     except LoopError as e:
         raise LoopError(f"kernel {kernel.name}: {e}\n{to_text_kernel(kernel)}") from None
