@@ -97,8 +97,9 @@ class Backend(Protocol):
         """A group with its loops or tiles decided: the IR that kernel passes change. `kept`: buffers that something
         outside of the group reads. Control flow has no kernel."""
 
-    def verify(self, kernel: Any, group: Group, buffers: Mapping[str, Buffer]) -> None:
-        """Raise LoopError unless the scheduled kernel computes the group."""
+    def verify(self, kernel: Any, group: Group | None, buffers: Mapping[str, Buffer]) -> None:
+        """Raise LoopError where the scheduled kernel breaks the rules of its IR, or does not compute the group. None: a
+        pass has made it of a kernel that does, as its own verifier has seen to."""
 
     def listing(self, kernel: Any) -> str:
         """The scheduled kernel as text."""

@@ -1,5 +1,8 @@
 """The scalar op table: every operation that may stand in a pointwise graph op or in a loop nest's Compute.
 
+Passes on kernels of GPUs make a few more, which have a table beside it: COARSE_OPS. No graph and no nest has these, and
+no CPU needs to spell them.
+
 One row an op: its name, how many arguments, how the result's dtype follows, and whether it is cheap enough to be
 computed again rather than stored. Semantics are torch's for the same dtype: floats follow IEEE (max and min propagate
 NaN), integers wrap, comparisons give bool. Arguments of one op have one dtype unless the row says otherwise;
@@ -18,7 +21,7 @@ class ScalarOp:
     """A row of the table.
 
     result: "same" (as the arguments), "bool", "attr" (given by the op's `dtype` attribute).
-    domain: the kinds it accepts, a subset of "fib" (float, int, bool).
+    domain: the kinds it accepts, a subset of "fib" (float, int, bool), or "h" (floats that registers hold as f32).
     cost: rough number of simple instructions for one element, used to choose between storing and computing again.
     facts: letters. e: exact, of a half type for values of it, or it rounds itself; any other result is rounded. s: an
         error of its arguments is not larger in the result than that of a sum or product. z: an integer divisor of 0 is
@@ -123,19 +126,37 @@ A cast of a float to an integer truncates. What the type cannot hold gives what 
 all that leaves i32 or i64 the lowest integer; i8, i16 and u8 the low bits of the i32 (u8 of an f64: of the i64).
 """
 
+COARSE_OPS: dict[str, ScalarOp] = _rows(
+    ("coarse_erf", 1, "same", "h", 12, "", "erf within 1.5e-7"),
+    ("coarse_exp", 1, "same", "h", 2, "", "e^a, as 2^(a * log2(e))"),
+    ("coarse_gelu", 1, "same", "h", 10, "", "a / 2 * (1 + erf(a / sqrt(2))) within 2^-14 of its value and 5e-8"),
+    ("coarse_gelu_tanh", 1, "same", "h", 11, "", "GELU by tanh, a / 2 * (1 + tanh(..)), likewise"),
+    ("coarse_sigmoid", 1, "same", "h", 4, "s", "1 / (1 + e^-a) likewise"),
+    ("coarse_tanh", 1, "same", "h", 10, "s", "tanh within 3e-7, of small a within 2e-6 of its value"),
+)
+"""Functions of f32 with more digits than 16 bits hold, and fewer than f32 does, for results that are rounded to 16 bits
+wherever they go (coarse_verify.py); backends/triton/helpers.py has the definitions."""
+
+COARSE_FORMS = {"erf": "coarse_erf", "exp": "coarse_exp", "sigmoid": "coarse_sigmoid", "tanh": "coarse_tanh"}
+"""Op -> the coarse one that is meant to be the same function. The GELUs stand for several ops: passes/gpu/gelu.py."""
+
+KERNEL_OPS = SCALAR_OPS | COARSE_OPS
+"""What a kernel may compute once passes have been there."""
+
 INT_DIVISIONS = frozenset(name for name, row in SCALAR_OPS.items() if row.asserts_divisor)
 """The ops whose integer divisor of 0 is an HT_KERNEL_ASSERT."""
 
 
 def rounds(op: str, dtype: DType) -> bool:
     """True if a result of `dtype` is computed in f32 and then rounded."""
-    return dtype.is_half and not SCALAR_OPS[op].is_exact
+    return dtype.is_half and not KERNEL_OPS[op].is_exact
 
 
 def accepts(op: ScalarOp, dtype: DType) -> bool:
     """True if `op` is defined on arguments of `dtype`."""
-    kind = "f" if dtype.is_float else "b" if dtype is DType.BOOL else "i"
-    return kind in op.domain
+    if dtype.is_float:
+        return "f" in op.domain or ("h" in op.domain and dtype is not DType.F64)
+    return ("b" if dtype is DType.BOOL else "i") in op.domain
 
 
 class UndefinedOp(ValueError):

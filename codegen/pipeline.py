@@ -177,12 +177,12 @@ def run_nest_passes(
     lowered: Lowered, backend: Backend, context: Context, decisions: list[Decision], texts: dict[str, str]
 ) -> Lowered:
     """The nests as they are fused, verified from the lowering on: after a pass those that it has made."""
-    _verify(lowered, ())
+    _verify(lowered, None)
     texts["lower"] = _nests_text(lowered.nests) + _reasons(lowered.decisions)
     scope = _scope(lowered)
     for p in backend.passes().nests:
-        before = lowered.nests
-        nests, buffers, found = p.run(before, lowered.buffers, scope, context)
+        before = lowered
+        nests, buffers, found = p.run(before.nests, before.buffers, scope, context)
         lowered = replace(lowered, nests=nests, buffers=buffers)
         decisions += found
         _verify(lowered, before)
@@ -195,17 +195,18 @@ def fused_groups(
     lowered: Lowered, backend: Backend, context: Context, decisions: list[Decision], texts: dict[str, str]
 ) -> tuple[Group, ...]:
     """The nests as groups in execution order, verified from fusion on: after a pass those that it has made."""
-    scope, known = _scope(lowered), dict[int, Group]()
+    scope, known, order = _scope(lowered), dict[int, Group](), list[int]()
 
     def verified(stage: str, groups: tuple[Group, ...], found: Decisions) -> tuple[Group, ...]:
         texts[stage] = "\n\n".join(map(group_ir.to_text, groups)) + _reasons(found)
         decisions.extend(found)
         made = [g for g in groups if id(g) not in known]
-        if made:
+        if [*map(id, groups)] != order:
             verify_grouping(lowered.nests, groups, lowered.in_place)
         for g in made:
             verify_group(g, lowered.buffers)
         known.update((id(g), g) for g in made)
+        order[:] = map(id, groups)
         return groups
 
     fused = fuse(lowered.nests, lowered.buffers, context.hints, context.limits)
@@ -230,9 +231,13 @@ def kernel_of(
     listings = {"tile": backend.listing(kernel)}
     for p in backend.passes().kernels:
         made = p.run(kernel, buffers, following, context)
+        if made is kernel:
+            listings[p.name] = next(reversed(listings.values()))
+            continue
         p.verify(kernel, made, buffers)
-        same, kernel = made == kernel, made
-        listings[p.name] = next(reversed(listings.values())) if same else backend.listing(kernel)
+        backend.verify(made, None, buffers)
+        kernel = made
+        listings[p.name] = backend.listing(kernel)
     rendered = backend.render(kernel, group, buffers)
     head = re.compile(rf"^kernel {re.escape(stem)}\b")
     return rendered, {k: head.sub(f"kernel {rendered.launch.kernel}", text) for k, text in listings.items()}
@@ -252,14 +257,24 @@ def _kept(lowered: Lowered) -> frozenset[str]:
     return frozenset((*lowered.outputs, *lowered.finals.values(), *lowered.in_place))
 
 
-def _verify(lowered: Lowered, known: Sequence[Nest]) -> None:
-    """known: nests that were verified before, in front of the pass that kept them."""
-    old = set(map(id, known))
-    made = [n for n in lowered.nests if id(n) not in old]
-    for n in made:
-        verify_nest(n, lowered.buffers)
-    if made or len(lowered.nests) != len(known):
+def _verify(lowered: Lowered, before: Lowered | None) -> None:
+    """before: in front of a pass, verified. A nest that the pass kept is verified again where a buffer that it names is
+    another one; what is written, where any nest or buffer is, or stands at another place."""
+    old = () if before is None else before.nests
+    known = set(map(id, old))
+    others = frozenset() if before is None else _other_buffers(before.buffers, lowered.buffers)
+    for n in lowered.nests:
+        if id(n) not in known or (others and others & (n.reads() | n.writes())):
+            verify_nest(n, lowered.buffers)
+    if others or [*map(id, lowered.nests)] != [*map(id, old)]:
         verify_written(lowered.nests, lowered.buffers, frozenset(lowered.in_place))
+
+
+def _other_buffers(before: Mapping[str, Buffer], after: Mapping[str, Buffer]) -> frozenset[str]:
+    """Those that were there and are not as they were: new ones are named by new nests only."""
+    if before is after:
+        return frozenset()
+    return frozenset(b for b, was in before.items() if (now := after.get(b)) is not was and now != was)
 
 
 def _nests_text(nests: Sequence[Nest]) -> str:

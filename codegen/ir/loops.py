@@ -3,7 +3,7 @@
     LoopNest ::= LoopNest(name, axes, body, serial, origin)        the other kinds of nests are in nests.py
     Axis     ::= Axis(sym, extent, kind)         kind: parallel | reduce; reduce axes come last
     Stmt     ::= Load(out, buffer, index, mask, other)     out = mask ? buffer[index] : other
-               | Compute(out, op, args)                     a row of ops.SCALAR_OPS
+               | Compute(out, op, args)                     a row of ops.SCALAR_OPS; in kernels also of ops.COARSE_OPS
                | Index(out, expr)                           an Expr as an i64 value
                | Check(out, arg, size)                      arg as an index into [0, size): negatives count from the end
                | Assert(arg, message)                       the run fails where arg is false

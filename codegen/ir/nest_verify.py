@@ -26,7 +26,7 @@ from hardtack.codegen.ir.nest_text import stmt_text, to_text_nest
 from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
 from hardtack.codegen.ir.reindex import why_not_injective, within
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.ops import SCALAR_OPS, result_dtype
+from hardtack.codegen.ops import KERNEL_OPS, SCALAR_OPS, ScalarOp, result_dtype
 
 
 def verify_nest(nest: Nest, buffers: Mapping[str, Buffer]) -> None:
@@ -61,6 +61,20 @@ def _verify_loop_nest(nest: LoopNest, buffers: Mapping[str, Buffer]) -> None:
     kinds = [a.kind for a in nest.axes]
     if kinds != sorted(kinds):
         raise LoopError("parallel axes must come before reduce axes")
+    ranks = {b: len(buffers[b].shape) for b in nest.reads() | nest.writes() if b in buffers}
+    _verify_body(nest, buffers, ranks, SCALAR_OPS)
+
+
+def verify_nest_of_kernel(nest: LoopNest, buffers: Mapping[str, Buffer]) -> None:
+    """Raise LoopError where the values of a nest that a pass on kernels has made break the grammar: accesses have one
+    linear offset there, and ops may be those that only passes make."""
+    _verify_body(nest, buffers, dict.fromkeys(nest.reads() | nest.writes(), 1), KERNEL_OPS)
+
+
+def _verify_body(
+    nest: LoopNest, buffers: Mapping[str, Buffer], ranks: Mapping[str, int], ops: Mapping[str, ScalarOp]
+) -> None:
+    """ranks: how many indices an access of each known buffer has."""
     types: dict[str, DType] = {}
     axis_names = {a.sym.name for a in nest.axes}
     after_reduce: set[str] = set()
@@ -69,7 +83,7 @@ def _verify_loop_nest(nest: LoopNest, buffers: Mapping[str, Buffer]) -> None:
         for a in args_of(s):
             if isinstance(a, str) and a not in types:
                 raise LoopError(f"{a} is used before it is defined in: {stmt_text(s)}")
-        _verify_indices(s, axis_names, types, buffers)
+        _verify_indices(s, axis_names, types, ranks)
         _verify_stored(s, types, buffers)
         late = any(a in after_reduce for a in args_of(s)) or isinstance(s, Reduce)
         if late and not isinstance(s, Reduce):
@@ -80,21 +94,21 @@ def _verify_loop_nest(nest: LoopNest, buffers: Mapping[str, Buffer]) -> None:
         if out is not None:
             if out in types:
                 raise LoopError(f"{out} is defined twice")
-            types[out] = _verified_dtype(s, types, buffers)
+            types[out] = _verified_dtype(s, types, buffers, ops)
             if late:
                 after_reduce.add(out)
 
 
-def _verify_indices(s: Stmt, axis_names: set[str], types: Mapping[str, DType], buffers: Mapping[str, Buffer]) -> None:
+def _verify_indices(s: Stmt, axis_names: set[str], types: Mapping[str, DType], ranks: Mapping[str, int]) -> None:
     for e in exprs_of(s):
         for y in free_syms(e):
             if y.extent is not None and y.name not in axis_names and y.name not in types:
                 raise LoopError(f"unknown axis or index {y.name} in: {stmt_text(s)}")
     if isinstance(s, (Load, Store)):
-        if s.buffer not in buffers:
+        if s.buffer not in ranks:
             raise LoopError(f"unknown buffer {s.buffer} in: {stmt_text(s)}")
-        if len(s.index) != len(buffers[s.buffer].shape):
-            raise LoopError(f"{s.buffer} has rank {len(buffers[s.buffer].shape)} in: {stmt_text(s)}")
+        if len(s.index) != ranks[s.buffer]:
+            raise LoopError(f"{s.buffer} has rank {ranks[s.buffer]} in: {stmt_text(s)}")
 
 
 def _verify_stored(s: Stmt, types: Mapping[str, DType], buffers: Mapping[str, Buffer]) -> None:
@@ -107,7 +121,9 @@ def _verify_stored(s: Stmt, types: Mapping[str, DType], buffers: Mapping[str, Bu
         raise LoopError(f"a {s.kind} in {s.dtype} in: {stmt_text(s)}")
 
 
-def _verified_dtype(s: Stmt, types: Mapping[str, DType], buffers: Mapping[str, Buffer]) -> DType:
+def _verified_dtype(
+    s: Stmt, types: Mapping[str, DType], buffers: Mapping[str, Buffer], ops: Mapping[str, ScalarOp]
+) -> DType:
     if isinstance(s, Load):
         return buffers[s.buffer].dtype
     if isinstance(s, (Index, Check)):
@@ -115,7 +131,12 @@ def _verified_dtype(s: Stmt, types: Mapping[str, DType], buffers: Mapping[str, B
     assert isinstance(s, (Compute, Reduce))
     args = tuple(types[a] if isinstance(a, str) else a.dtype for a in s.args)
     if isinstance(s, Compute):
-        got = result_dtype(SCALAR_OPS[s.op], args, s.dtype)
+        if s.op not in ops:
+            raise LoopError(f"unknown op {s.op} in: {stmt_text(s)}")
+        try:
+            got = result_dtype(ops[s.op], args, s.dtype)
+        except ValueError as e:
+            raise LoopError(f"{e} in: {stmt_text(s)}") from None
         if got is not s.dtype:
             raise LoopError(f"dtype {s.dtype} where {s.op} gives {got} in: {stmt_text(s)}")
     return s.dtype

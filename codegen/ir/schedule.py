@@ -8,7 +8,8 @@
               its reduce axes                               role serial
     Storage  ::= memory | scratch(numel) | register
 
-Loads and stores have one linear element offset instead of an index a dimension. A flat kernel has no inner axes: all
+Loads and stores have one linear element offset instead of an index a dimension; on GPUs passes may have put ops of
+ops.COARSE_OPS into nests, a prologue's too. A flat kernel has no inner axes: all
 its nests run at the same point, its last outer axis is the vector axis, and values pass between nests in registers.
 """
 

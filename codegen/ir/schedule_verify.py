@@ -14,13 +14,14 @@ from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopError, LoopNest, Source, Stmt, Store
 from hardtack.codegen.ir.made_of import bodies, statements, verify_exprs, verify_walk
 from hardtack.codegen.ir.nest_text import stmt_text
+from hardtack.codegen.ir.nest_verify import verify_nest_of_kernel
 from hardtack.codegen.ir.reindex import equal, within
 from hardtack.codegen.ir.schedule import Kernel, ScheduledNest, to_text_kernel
 
 
-def verify_kernel(kernel: Kernel, group: Group, buffers: Mapping[str, Buffer]) -> None:
+def verify_kernel(kernel: Kernel, group: Group | None, buffers: Mapping[str, Buffer]) -> None:
     """Raise LoopError, with the loop tree's text, where a kernel breaks the rules of its grammar or does not compute
-    the group."""
+    the group. group: None behind a pass on kernels, as in verify_tiled."""
     try:
         memory = {b for b, where in kernel.storage.items() if where.kind == "memory"}
         if {b.name for b in kernel.buffers} != memory or len(kernel.buffers) != len(memory):
@@ -34,7 +35,12 @@ def verify_kernel(kernel: Kernel, group: Group, buffers: Mapping[str, Buffer]) -
             _verify_axes(kernel, n)
             _verify_accesses(kernel, n.nest)
         _verify_registers(kernel)
+        if group is None:
+            for nest in (*kernel.prologue, *(n.nest for n in kernel.nests)):
+                verify_nest_of_kernel(nest, buffers)
+            return
         near = frozenset(b for b, where in kernel.storage.items() if where.kind != "memory")
+        verify_tiles(kernel.prologue, group.prologue, buffers, near=near)
         verify_tiles([n.nest for n in kernel.nests], group.nests, buffers, kernel.outer, near)
     except LoopError as e:
         raise LoopError(f"kernel {kernel.name}: {e}\n{to_text_kernel(kernel)}") from None

@@ -1,5 +1,7 @@
 """TiledKernel: a group with its tiles decided, ready to be printed as Triton. Renderers decide nothing any more.
 
+Nests are those of loops.py with one linear offset an access; passes may have put ops of ops.COARSE_OPS in.
+
 TiledKernel ::= name, grid: (Dim...), passes: ((TileNest...)...), storage: {buffer: memory | register | both}
 SharedLaunch ::= name, parts: (TiledKernel...)       kernels that need nothing from each other, as one launch
 Dim         ::= Dim(axis, block, looped)

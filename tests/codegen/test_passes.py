@@ -21,12 +21,14 @@ from hardtack.codegen.lower.layout import choose_orders
 from hardtack.codegen.machine.data import A100, GPUS, H200
 from hardtack.codegen.passes.gpu.addend import START_FROM_ADDEND, verify_addend
 from hardtack.codegen.passes.gpu.dependent_launch import verify_overlap
-from hardtack.codegen.passes.gpu.gelu import FUSE_GELU, GpuKernelIr, verify_gelus, with_gelus
+from hardtack.codegen.passes.gpu.gelu import FUSE_GELU, verify_gelus, with_gelus
+from hardtack.codegen.passes.gpu.kernel_nests import GpuKernelIr
 from hardtack.codegen.pipeline import compile_entry, context_of, fused_groups, run_graph_passes, run_nest_passes
 from hardtack.codegen.targets import STAGES
 from hardtack.exporter import to_graphs
 
 HALF = torch.bfloat16
+BOTH = ["coarse_gelu", "coarse_gelu_tanh"]
 
 
 class Layer(nn.Module):
@@ -71,14 +73,15 @@ def test_names_are_words_and_each_is_of_one_thing() -> None:
 
 def test_the_page_of_a_gpu() -> None:
     assert " ".join(TritonBackend(H200).passes().stages) == (
-        "graph products lower inline neutral regroup split fuse prologues siblings tile gelu addend overlap render plan"
+        "graph products lower inline neutral regroup split fuse prologues siblings"
+        " tile gelu coarse addend overlap render plan"
     )
     assert " ".join(CppBackend().passes().stages) == "graph lower inline fuse tile render plan"
 
 
 def gelus(kernel: GpuKernelIr) -> list[str]:
     nests = kernel.nests if isinstance(kernel, (Kernel, TiledKernel)) else [n for p in kernel.parts for n in p.nests]
-    return [s.op for n in nests for s in n.nest.body if isinstance(s, Compute) and s.op.startswith("gelu")]
+    return [s.op for n in nests for s in n.nest.body if isinstance(s, Compute) and s.op.startswith("coarse_gelu")]
 
 
 @pytest.mark.parametrize("module", [Layer().to(HALF), Alone()], ids=["epilogue", "loops"])
@@ -90,7 +93,7 @@ def test_gelus_are_found_and_verified(module: nn.Module) -> None:
         made = FUSE_GELU.run(kernel, buffers, None, context_of(backend, {}))
         FUSE_GELU.verify(kernel, made, buffers)
         found += gelus(made)
-    assert sorted(found) == (["gelu"] if isinstance(module, Layer) else ["gelu", "gelu_tanh"])
+    assert sorted(found) == (["coarse_gelu"] if isinstance(module, Layer) else BOTH)
 
 
 def _edited(kernel: Any, edit: Any) -> Any:
@@ -99,13 +102,13 @@ def _edited(kernel: Any, edit: Any) -> Any:
 
 
 def _other_gelu(nest: LoopNest) -> tuple[Any, ...]:
-    return tuple(replace(s, op="gelu_tanh") if isinstance(s, Compute) and s.op == "gelu" else s for s in nest.body)
+    return tuple(replace(s, op=BOTH[1]) if isinstance(s, Compute) and s.op == BOTH[0] else s for s in nest.body)
 
 
 def _of_another_value(nest: LoopNest) -> tuple[Any, ...]:
     body: list[Any] = []
     for s in nest.body:
-        if isinstance(s, Compute) and s.op == "gelu":
+        if isinstance(s, Compute) and s.op == "coarse_gelu":
             body.append(Compute("twice", "mul", (s.args[0], Lit(2.0, s.dtype)), s.dtype))
             s = replace(s, args=("twice",))
         body.append(s)
@@ -117,7 +120,7 @@ def _without_stores(nest: LoopNest) -> tuple[Any, ...]:
 
 
 def _without_its_argument(nest: LoopNest) -> tuple[Any, ...]:
-    used = [s.args[0] for s in nest.body if isinstance(s, Compute) and s.op == "gelu"]
+    used = [s.args[0] for s in nest.body if isinstance(s, Compute) and s.op == "coarse_gelu"]
     return tuple(s for s in nest.body if getattr(s, "out", None) not in used)
 
 
@@ -160,8 +163,8 @@ def test_a_gelu_of_which_all_bits_are_needed_is_refused() -> None:
     every = frozenset(s.out for n in kernel.nests for s in n.nest.body if isinstance(s, Compute))
     nests = tuple(replace(n, nest=with_gelus(n.nest, every)) for n in kernel.nests)
     made = replace(kernel, nests=nests)
-    assert gelus(made) == ["gelu"]
-    with pytest.raises(LoopError, match=r"needs all bits of: .*gelu\("):
+    assert gelus(made) == ["coarse_gelu"]
+    with pytest.raises(LoopError, match="needs all bits of a coarse result in: store"):
         verify_gelus(kernel, made, buffers)
 
 

@@ -85,3 +85,20 @@ def test_is_left_as_it_is(kind: str) -> None:
     """Results in f32, and what only looks similar."""
     assert "coarse_gelu" not in text_of(gelu_graph(DType.F32, 64, kind))
     assert "coarse_gelu" not in text_of(gelu_graph(DType.BF16, 64, kind, factor=0.7))
+
+
+@pytest.mark.parametrize(("between", "coarse"), [(DType.F64, True), (DType.I32, False), (DType.BOOL, False)])
+def test_what_jumps_is_of_all_digits(between: DType, coarse: bool) -> None:
+    """Whether a sigmoid is 0 or 1 as a whole number: a coarse one is 0 below 1.2e-38, and eager's is not."""
+    g = GraphOf()
+    g.input("x", DType.F32, [64])
+    y = g.cast(g.op("sigmoid", "x", dtype=DType.F32, shape=[64]), between)
+    assert ("coarse_sigmoid(" in text_of(g.done(g.cast(y, DType.BF16)))) == coarse
+
+
+def test_where_the_largest_is_is_of_all_digits() -> None:
+    g = GraphOf()
+    g.input("x", DType.F32, [8, 64])
+    y = g.op("tanh", "x", dtype=DType.F32, shape=[8, 64])
+    at = g.op("reduce", y, dtype=DType.I64, shape=[8], kind="argmax", dims=(1,), keepdim=False)
+    assert "coarse_tanh(" not in text_of(g.done(g.cast(at, DType.F16)))

@@ -70,7 +70,7 @@ class CppBackend:
             return tile_template(group, buffers, kept, name)
         return tile(group, buffers, kept, name, self.steps)
 
-    def verify(self, kernel: Kernel, group: Group, buffers: Mapping[str, Buffer]) -> None:
+    def verify(self, kernel: Kernel, group: Group | None, buffers: Mapping[str, Buffer]) -> None:
         verify_kernel(kernel, group, buffers)
 
     def listing(self, kernel: Kernel) -> str:

@@ -17,7 +17,6 @@ from hardtack.codegen.backends.triton.triton_spelling import MEMORY, symbol
 from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import LoopNest, dtypes, exprs_of, out_of, phases
-from hardtack.codegen.passes.gpu.precision import coarse_in
 from hardtack.codegen.tune.sizes import power_of_two_from
 
 
@@ -90,8 +89,6 @@ class _Writer:
         assert length is not None
         self.sketch, self.row, self.length = sketch, anchor.operands[0].buffer, length
         private = frozenset(b for n in nests for b in n.writes())
-        found = coarse_in(nests, private - {self.row}, buffers)
-        self.coarse = {n.name: c for n, c in zip(nests, found, strict=True)}
         mentioned = {s for n in nests for x in n.body for e in exprs_of(x) for s in free_syms(e)}
         for s in sorted(mentioned, key=lambda s: s.name):
             if s.extent is None:
@@ -144,7 +141,6 @@ class _Writer:
                 {a.sym: at for a in n.axes},
                 f"{stem}{number}_",
                 known=known,
-                coarse=self.coarse[n.name],
             )
             reduces, before, after = phases(n)
             for s in before if reduces else n.body:

@@ -22,7 +22,6 @@ from hardtack.codegen.ir.loops import Buffer, dtypes, exprs_of, out_of
 from hardtack.codegen.ir.plan import MapSource
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.ir.types import HALF
-from hardtack.codegen.passes.gpu.precision import coarse_in
 
 FOLDER = Path(__file__).resolve().parents[2] / "templates" / "triton"
 NARROW = 2**31
@@ -155,8 +154,6 @@ class Sketch:
         result = places[anchor.result]
         result.register, result.dims, result.written = accumulator, both, True
         lines: list[str] = []
-        registers = frozenset(b for b, where in kernel.storage.items() if where.kind == "register")
-        coarse = coarse_in([scheduled.nest for scheduled in kernel.nests], registers, self.buffers)
         if result.pointer:
             row = f"batch * {self.i64('rows_out', m.extent)} + m"
             place = f"{result.pointer} + ({row}) * {self.i64('columns_out', n.extent)} + n"
@@ -175,7 +172,7 @@ class Sketch:
                 if s.extent is None:
                     self.ints[symbol(s)] = (s, "i64")
             types = dtypes(nest.body, self.buffers)
-            body = Body(places, types, tile, coordinates, prefix=f"n{k}_", coarse=coarse[k])
+            body = Body(places, types, tile, coordinates, prefix=f"n{k}_")
             first = kernel.addend if kernel.addend is not None and kernel.addend.nest == k else None
             for x in nest.body if first is None else first.without(nest.body):
                 body.write(x)

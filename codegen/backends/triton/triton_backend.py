@@ -26,10 +26,12 @@ from hardtack.codegen.lower import gpu_rules
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.machine.machine import Gpu, Machine
 from hardtack.codegen.passes.gpu.addend import START_FROM_ADDEND
+from hardtack.codegen.passes.gpu.coarse import TAKE_COARSE_FORMS
 from hardtack.codegen.passes.gpu.dependent_launch import LAUNCH_DEPENDENT
-from hardtack.codegen.passes.gpu.gelu import FUSE_GELU, GpuKernelIr
+from hardtack.codegen.passes.gpu.gelu import FUSE_GELU
 from hardtack.codegen.passes.gpu.join_products import JOIN_PRODUCTS
 from hardtack.codegen.passes.gpu.join_siblings import JOIN_SIBLINGS
+from hardtack.codegen.passes.gpu.kernel_nests import GpuKernelIr
 from hardtack.codegen.passes.gpu.neutral_reductions import NEUTRAL_REDUCTIONS
 from hardtack.codegen.passes.gpu.regroup import REGROUP
 from hardtack.codegen.passes.gpu.split_reductions import SPLIT_REDUCTIONS
@@ -55,7 +57,7 @@ PASSES = Passes(
     graph=(JOIN_PRODUCTS,),
     nests=(INLINE, NEUTRAL_REDUCTIONS, REGROUP, SPLIT_REDUCTIONS),
     groups=(TAKE_PROLOGUES, JOIN_SIBLINGS),
-    kernels=(FUSE_GELU, START_FROM_ADDEND, LAUNCH_DEPENDENT),
+    kernels=(FUSE_GELU, TAKE_COARSE_FORMS, START_FROM_ADDEND, LAUNCH_DEPENDENT),
 )
 PROGRAMS_REDUCING = 8
 """Of one multiprocessor: with more, a kernel of its own reduces a row sooner than each of them."""
@@ -105,9 +107,10 @@ class TritonBackend:
             return tile_template(group, buffers, kept, name)
         return tile(group, buffers, kept, name, context.hints, self.machine)
 
-    def verify(self, kernel: GpuKernelIr, group: Group, buffers: Mapping[str, Buffer]) -> None:
+    def verify(self, kernel: GpuKernelIr, group: Group | None, buffers: Mapping[str, Buffer]) -> None:
         if isinstance(kernel, SharedLaunch):
-            for part, g in zip(kernel.parts, group.siblings, strict=True):
+            groups = [None] * len(kernel.parts) if group is None else group.siblings
+            for part, g in zip(kernel.parts, groups, strict=True):
                 verify_tiled(part, g, buffers)
         elif isinstance(kernel, TiledKernel):
             verify_tiled(kernel, group, buffers)

@@ -96,7 +96,7 @@ class Body:
 
     coordinates: every axis and graph symbol that the statements mention (a graph symbol left out is a variable of its
     own name). prefix keeps the values of several nests apart. known: loads of constant memory that are at hand.
-    coarse: values that are rounded to 16 bits in the end. chosen: values that are one of two others.
+    chosen: values that are one of two others.
     """
 
     places: Mapping[str, Place]
@@ -109,7 +109,6 @@ class Body:
     dims: dict[str, frozenset[int]] = field(default_factory=dict)
     checks: bool = False
     known: dict[tuple[str, Expr], tuple[str, frozenset[int]]] = field(default_factory=dict)
-    coarse: frozenset[str] = frozenset()
     chosen: set[str] = field(default_factory=set)
     _terms: dict[Expr, str] = field(default_factory=dict)
     _inverses: dict[str, str] = field(default_factory=dict)
@@ -237,7 +236,7 @@ class Body:
             args = tuple(f"{hide}({t})" if a in self.chosen else t for t, a in zip(args, s.args, strict=True))
         if s.op in ("max", "min", "where"):
             self.chosen.add(s.out)
-        code = compute(s.op, args, types, s.dtype, s.out in self.coarse)
+        code = compute(s.op, args, types, s.dtype)
         self.define(s.out, rounded(code, s.dtype) if rounds(s.op, s.dtype) else code, dims)
 
     def _inverse(self, divisor: str) -> str:

@@ -15,7 +15,6 @@ from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import Buffer, Compute, Load, LoopNest, Store, dtypes, exprs_of, out_of, phases
 from hardtack.codegen.ir.tiles import Dim, TiledKernel, TileNest
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.passes.gpu.precision import coarse_values
 
 INDENT = "    "
 
@@ -111,12 +110,6 @@ class _Writer:
     checks: bool = False
     sizes: dict[Expr, str] = field(default_factory=dict)
     known: dict[tuple[str, Expr], tuple[str, frozenset[int]]] = field(default_factory=dict)
-    coarse: dict[str, frozenset[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        found = coarse_values(self.kernel, self.buffers)
-        self.coarse = {n.nest.name: c for n, c in zip(self.kernel.nests, found, strict=True)}
-
     head: list[str] = field(default_factory=list)
 
     def size(self, e: Expr) -> str:
@@ -239,15 +232,7 @@ class _Writer:
                 place.dims = self.registers.get(b, NOWHERE)
             places[b] = place
         types = dtypes(nest.body, self.buffers)
-        return Body(
-            places,
-            types,
-            self._tile_of(n.inner),
-            dict(self.coordinates),
-            prefix,
-            known=self.known,
-            coarse=self.coarse[n.nest.name],
-        )
+        return Body(places, types, self._tile_of(n.inner), dict(self.coordinates), prefix, known=self.known)
 
     def _finish(self, body: Body) -> None:
         self.checks = self.checks or body.checks

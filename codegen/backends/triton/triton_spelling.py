@@ -12,6 +12,7 @@ import numpy as np
 from hardtack.codegen.ir.expr import Sym
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.types import HALF, DType
+from hardtack.codegen.ops import COARSE_OPS
 
 STORAGE: dict[DType, str] = {
     DType.F32: "fp32",
@@ -149,7 +150,8 @@ BOOL_OPERATORS = {
 SPELLED = frozenset(
     [
         *("cast", "bitcast", "max", "min", "shl", "shr", "div", "floordiv", "truncdiv", "remainder"),
-        *("neg", "not", "sqrt", "reciprocal", "sigmoid", "isnan", "isinf", "sign", "gelu", "gelu_tanh"),
+        *("neg", "not", "sqrt", "reciprocal", "sigmoid", "isnan", "isinf", "sign"),
+        *COARSE_OPS,
     ]
 )
 """Ops that `compute` writes out, as it does operators and functions of Triton; all others are libdevice's."""
@@ -160,20 +162,9 @@ def is_of_libdevice(op: str) -> bool:
     return op not in SPELLED and op not in TL and op not in OPERATORS
 
 
-COARSE = {
-    "erf": "coarse_erf",
-    "exp": "coarse_exp",
-    "gelu": "coarse_gelu",
-    "gelu_tanh": "coarse_gelu_tanh",
-    "sigmoid": "coarse_sigmoid",
-    "tanh": "coarse_tanh",
-}
-"""Functions of f32 for results that are rounded to 16 bits: helpers.py."""
-
-
-def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DType, coarse: bool = False) -> str:
-    """A scalar op. `args` are Triton expressions, `types` their dtypes, `dtype` the result's.
-    coarse: the result is rounded to 16 bits in the end. The caller rounds what ops.rounds names.
+def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DType) -> str:
+    """A scalar op. `args` are Triton expressions, `types` their dtypes, `dtype` the result's. The caller rounds what
+    ops.rounds names.
 
     Quotients are rounded correctly. Integer divisors are nonzero here; the caller sees to it.
     """
@@ -194,8 +185,8 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
         return f"shift_{'left' if op == 'shl' else 'right'}({args[0]}, {args[1]}, {t.nbytes * 8})"
     if op in ("div", "floordiv", "truncdiv", "remainder", "fmod"):
         return _division(op, args, t)
-    if coarse and op in COARSE and t in (DType.F32, *HALF):
-        return f"{COARSE[op]}({args[0]})"
+    if op in COARSE_OPS:
+        return f"{op}({args[0]})"  # a helper
     if op in TL and not (op == "abs" and t is DType.U8):
         return f"{TL[op]}({', '.join(args)})"
     a = args[0]

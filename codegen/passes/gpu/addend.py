@@ -13,7 +13,7 @@ from hardtack.codegen.ir.loops import Compute, Load, LoopError, Stmt, args_of, e
 from hardtack.codegen.ir.nest_text import stmt_text
 from hardtack.codegen.ir.schedule import Addend, Kernel
 from hardtack.codegen.ir.types import HALF, DType
-from hardtack.codegen.passes.gpu.gelu import GpuKernelIr
+from hardtack.codegen.passes.gpu.kernel_nests import GpuKernelIr
 from hardtack.codegen.passes.passes import Buffers, Context, KernelPass
 
 
@@ -58,7 +58,10 @@ def _by_column(load: Load, column: Sym) -> bool:
 
 
 def _run(kernel: GpuKernelIr, buffers: Buffers, following: Group | None, context: Context) -> GpuKernelIr:
-    return replace(kernel, addend=first_addend(kernel)) if isinstance(kernel, Kernel) else kernel
+    if not isinstance(kernel, Kernel):
+        return kernel
+    found = first_addend(kernel)
+    return kernel if found is None else replace(kernel, addend=found)
 
 
 def verify_addend(before: GpuKernelIr, after: GpuKernelIr, buffers: Buffers) -> None:

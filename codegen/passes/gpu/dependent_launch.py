@@ -16,7 +16,7 @@ from hardtack.codegen.ir.loops import LoopError
 from hardtack.codegen.ir.schedule import Overlap
 from hardtack.codegen.lower.gpu_matmul import Gemm
 from hardtack.codegen.machine.machine import Gpu
-from hardtack.codegen.passes.gpu.gelu import GpuKernelIr
+from hardtack.codegen.passes.gpu.kernel_nests import GpuKernelIr
 from hardtack.codegen.passes.passes import Buffers, Context, KernelPass
 
 
