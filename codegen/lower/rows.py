@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hardtack.codegen.ir.expr import ONE, Expr
 from hardtack.codegen.ir.nests import Request, Template, TemplateNest
@@ -11,17 +11,23 @@ from hardtack.codegen.ir.roles import Memory, Role, Sizes, differ, exceeds, need
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.machine.machine import Machine
 
+RESULT = Role("result", "*shape")
+
+
+def _added(first: DType) -> tuple[DType, ...]:
+    return (first, DType.I64) if first.is_int else (first,)
+
 
 @dataclass(frozen=True)
 class AnyScan(Template):
     """Each element of x, dense and row-major, with all before it along `dim`. scan: sum, prod, max, min, or of floats
-    logsumexp."""
+    logsumexp. Sums and products of integers may be i64."""
 
     scan: str
     dim: int
 
     roles = (Role("x", "*shape", memory=Memory.WHOLE),)
-    results = (Role("result", "*shape"),)
+    results = (RESULT,)
     dtypes = tuple(d for d in DType if d is not DType.BOOL)
 
     @classmethod
@@ -30,6 +36,9 @@ class AnyScan(Template):
         if kind == "logsumexp" and not dtype.is_float:
             return f"the template {cls.kind} takes no logsumexp of {dtype}"
         return super().why_not(request, machine)
+
+    def result_roles(self, nest: TemplateNest) -> tuple[Role, ...]:
+        return (replace(RESULT, dtypes=_added),) if self.scan in ("sum", "prod") else self.results
 
     def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
         verify_dim(self.dim, sizes.many("shape"))

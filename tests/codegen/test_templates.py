@@ -149,6 +149,20 @@ def test_a_recurrence_by_weights_that_are_given_is_refused_at_the_users_line() -
     assert [n.template.label for n in low.nests if isinstance(n, TemplateNest)] == ["gemm", "rnn_tanh"]
 
 
+def test_the_hidden_bias_of_a_gru_is_dense() -> None:
+    """Its kernel knows no strides; a part of every other element was read as if it were of neighbours."""
+
+    def steps(x: torch.Tensor, h: torch.Tensor, w: torch.Tensor, r: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.gru(x, h, [w, r, b[::2], b[::2]], True, 1, 0.0, False, False, False)[0]
+
+    args = (torch.ones(5, 3, 7), torch.zeros(1, 3, 20), torch.ones(60, 7), torch.ones(60, 20), torch.ones(120))
+    low = lowered(steps, *args, backend=GPU)
+    (nest,) = [n for n in low.nests if isinstance(n, TemplateNest) and n.template.label == "gru"]
+    bias = nest.operands[3]
+    assert (bias.shape, bias.strides, bias.offset) == ((const(20),), (const(1),), const(40))
+    assert low.buffers[bias.buffer].shape == (const(60),)
+
+
 @pytest.mark.parametrize(
     "template", sorted(set(classes()), key=repr), ids=lambda c: f"{c.__module__[-3:]}.{c.__name__}"
 )
