@@ -70,11 +70,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from hardtack.codegen.ir.constants import Recipe
-from hardtack.codegen.ir.expr import Expr, Sym, to_text
+from hardtack.codegen.ir.expr import Expr, Sym, as_expr, to_text
 from hardtack.codegen.ir.types import DType, half_value
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -145,23 +147,36 @@ class Op:
         assert isinstance(name, str), f"operand {k} of {self.kind} is {name}"
         return name
 
-    def int_attr(self, name: str) -> int:
-        """An attribute that is a number, as its type rule has made sure of."""
+    def attr_of(self, name: str, of: type[T]) -> T:
+        """The attribute `name`, which is of a type, as the kind's type rule has made sure of."""
         found = self.attr(name)
-        assert isinstance(found, int), f"{name} of {self.kind} is {found!r}"
+        assert isinstance(found, of), f"{name} of {self.kind} is {found!r}"
         return found
+
+    def int_attr(self, name: str) -> int:
+        """An attribute that is a number."""
+        return self.attr_of(name, int)
 
     def float_attr(self, name: str) -> float:
         """Likewise."""
+        return self.attr_of(name, float)
+
+    def bool_attr(self, name: str) -> bool:
+        """An attribute that is true or false."""
+        return self.attr_of(name, bool)
+
+    def str_attr(self, name: str) -> str:
+        """An attribute that is a word, or a message."""
+        return self.attr_of(name, str)
+
+    def expr_attr(self, name: str) -> Expr:
+        """An attribute that is a size: a number, or an Expr."""
         found = self.attr(name)
-        assert isinstance(found, float), f"{name} of {self.kind} is {found!r}"
-        return found
+        return found if isinstance(found, Expr) else as_expr(self.int_attr(name))
 
     def tuple_attr(self, name: str) -> tuple[Any, ...]:
-        """Likewise, of numbers or pairs."""
-        found = self.attr(name)
-        assert isinstance(found, tuple), f"{name} of {self.kind} is {found!r}"
-        return found
+        """An attribute that has several numbers or pairs."""
+        return self.attr_of(name, tuple)
 
 
 def make_attrs(**attrs: object) -> tuple[tuple[str, object], ...]:

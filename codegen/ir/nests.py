@@ -3,7 +3,8 @@
     Nest         ::= LoopNest(...)                       loops.py
                    | TemplateNest(name, template, axes, operands, result, results, origin)
                    | ControlNest(name, kind, predicate, operands, results, branches, origin)
-    Template     ::= a frozen dataclass, one class a template: its fields are the kernel's parameters
+    Template     ::= a frozen dataclass, one class a template: its fields are the kernel's parameters; its operands and
+                     results are Roles (roles.py)
     Operand      ::= Operand(buffer, dtype, offset, shape, strides)
 
 A template's class stands in the file of codegen/lower/ that emits it; a backend has a table from the class to what
@@ -19,8 +20,9 @@ from typing import ClassVar
 from hardtack.codegen.ir.expr import Expr, const
 from hardtack.codegen.ir.graph import Graph, Op, Origin, TensorType
 from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopError, LoopNest, Store
+from hardtack.codegen.ir.roles import Extent, Role, Sizes, need, verify_inside, verify_memory
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.machine.machine import Machine
+from hardtack.codegen.machine.machine import Cpu, Gpu, Machine
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,15 @@ class Workspace:
 class Template:
     """A kernel that is written by hand, with its parameters; see the module's grammar.
 
-    kind: its name in texts and names of kernels. roles: of its operands in order; those that end with "?" may be left
-    out, the last ones first. dtypes: that the first operand may have. takes_epilogue: nests behind it can be computed
-    of its results in registers, point by point.
+    kind: its name in texts and names of kernels. machine: the kind that it is for. roles: of its operands in order; the
+    last ones may be optional. results: of the result and of further ones. dtypes: that the first operand may have.
+    takes_epilogue: nests behind it can be computed of its results in registers, point by point.
     """
 
     kind: ClassVar[str]
-    roles: ClassVar[tuple[str, ...]]
+    machine: ClassVar[type[Cpu] | type[Gpu]]
+    roles: ClassVar[tuple[Role, ...]]
+    results: ClassVar[tuple[Role, ...]]
     dtypes: ClassVar[tuple[DType, ...]]
     takes_epilogue: ClassVar[bool] = False
 
@@ -85,7 +89,13 @@ class Template:
     @classmethod
     def why_not(cls, request: Request, machine: Machine) -> str | None:
         """Why the template cannot compute an op on a machine; None if it can."""
-        dtype = request.operands[0].dtype
+        return cls.why_not_of(request.operands[0].dtype, machine)
+
+    @classmethod
+    def why_not_of(cls, dtype: DType, machine: Machine) -> str | None:
+        """Why it cannot compute anything of a first operand of that dtype on a machine; None if it can."""
+        if not isinstance(machine, cls.machine):
+            return f"the template {cls.kind} is for {'CPUs' if cls.machine is Cpu else 'GPUs'}"
         return None if dtype in cls.dtypes else f"the template {cls.kind} takes no {dtype}"
 
     def batch_axes(self, nest: TemplateNest) -> int:
@@ -109,23 +119,74 @@ class Template:
         """The fields by name, in the alphabet's order."""
         return tuple(sorted((f.name, getattr(self, f.name)) for f in fields(self)))
 
+    def operand_roles(self) -> tuple[Role, ...]:
+        """The roles of the operands, where parameters have a say in them."""
+        return self.roles
+
+    def result_roles(self, nest: TemplateNest) -> tuple[Role, ...]:
+        """The roles of the results, where parameters or their number have a say in them."""
+        return self.results
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        """What the parameters and axes say of names in roles. LoopError for parameters that are wrong by themselves;
+        no operand but the first has been looked at."""
+        return {}
+
+    def verify_order(self, order: tuple[int, ...]) -> None:
+        """Raise LoopError for an order of the result's dimensions in memory in which the kernel does not write it."""
+        need(order == tuple(range(len(order))), f"its result is in the order {order}, expected row-major")
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        """Raise LoopError for sizes that roles agree in, but not with the parameters or what the kernel can do."""
+
     def verify(self, nest: TemplateNest, buffers: Mapping[str, Buffer]) -> None:
         """Raise LoopError for a nest that breaks what the class says of it."""
-        least = sum(not role.endswith("?") for role in self.roles)
-        if not least <= len(nest.operands) <= len(self.roles):
-            raise LoopError(f"it has {len(nest.operands)} operands, expected {', '.join(self.roles)}")
-        if nest.operands[0].dtype not in self.dtypes:
-            raise LoopError(
-                f"its first operand is {nest.operands[0].dtype}, expected {', '.join(map(str, self.dtypes))}"
-            )
-        for role, o in zip(self.roles, nest.operands, strict=False):
-            if o.dtype is not buffers[o.buffer].dtype:
-                raise LoopError(f"its operand {role} is {o.dtype}, but the buffer {buffers[o.buffer].dtype}")
-            if len(o.shape) != len(o.strides):
-                raise LoopError(f"its operand {role} has {len(o.shape)} dimensions and {len(o.strides)} strides")
+        roles, results = self.operand_roles(), self.result_roles(nest)
+        least = sum(not role.optional for role in roles)
+        if not least <= len(nest.operands) <= len(roles):
+            raise LoopError(f"it has {len(nest.operands)} operands, expected {', '.join(map(str, roles))}")
+        if 1 + len(nest.results) != len(results):
+            raise LoopError(f"it has {1 + len(nest.results)} results, expected {', '.join(map(str, results))}")
+        first = nest.operands[0].dtype
+        if first not in self.dtypes:
+            raise LoopError(f"its first operand is {first}, expected {', '.join(map(str, self.dtypes))}")
         result = buffers[nest.result]
         if tuple(a.extent for a in nest.axes) != tuple(result.shape[d] for d in result.order):
             raise LoopError(f"its axes are not the dimensions of {result.name} in the order of memory")
+        self.verify_order(result.order)
+        sizes = Sizes(self.extents(nest))
+        for role, o in zip(roles, nest.operands, strict=False):
+            _verify_operand(role, o, first, buffers[o.buffer], sizes)
+        for role, name in zip(results, (nest.result, *nest.results), strict=True):
+            _verify_result(role, buffers[name], first, sizes, name == nest.result)
+        sizes.agree()
+        self.verify_sizes(nest, sizes)
+
+
+def _verify_operand(role: Role, o: Operand, first: DType, buffer: Buffer, sizes: Sizes) -> None:
+    whose = f"its operand {role.name}"
+    if o.dtype is not buffer.dtype:
+        raise LoopError(f"{whose} is {o.dtype}, but the buffer {buffer.dtype}")
+    _verify_dtype(role, o.dtype, first, whose)
+    if len(o.shape) != len(o.strides):
+        raise LoopError(f"{whose} has {len(o.shape)} dimensions and {len(o.strides)} strides")
+    sizes.take(role, o.shape, whose)
+    verify_memory(role, o.shape, o.strides, whose)
+    verify_inside(o.shape, o.strides, o.offset, buffer.shape, whose)
+
+
+def _verify_result(role: Role, buffer: Buffer, first: DType, sizes: Sizes, is_first: bool) -> None:
+    """The template's class says in which order the first one may lie; the others are row-major."""
+    whose = f"its {role.name}"
+    _verify_dtype(role, buffer.dtype, first, whose)
+    sizes.take(role, buffer.shape, whose)
+    need(is_first or buffer.order == tuple(range(len(buffer.order))), f"{whose} is not row-major")
+
+
+def _verify_dtype(role: Role, dtype: DType, first: DType, whose: str) -> None:
+    allowed = role.dtypes(first)
+    if dtype not in allowed:
+        raise LoopError(f"{whose} is {dtype}, expected {', '.join(map(str, allowed))}")
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def _score(low: Lowering, op: Op, scores: Buffer, q: str, k: str) -> None:
     value: Arg = _reduced(b, "sum", b.compute("mul", left, right), scores.dtype)
     value = b.compute("mul", value, Lit(scale, scores.dtype))
     never = Lit(-math.inf, scores.dtype)
-    if op.attr("causal"):
+    if op.bool_attr("causal"):
         value = b.compute("where", b.compute("le", b.index(s), b.index(t)), value, never)
     for mask in op.inputs[3:]:
         given = b.broadcast(mask, index)

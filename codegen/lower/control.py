@@ -26,9 +26,7 @@ def in_memory(low: Lowering, value: Operand, op: Op) -> str:
 
 
 def _branches(op: Op, *names: str) -> tuple[Graph, ...]:
-    found = tuple(op.attr(n) for n in names)
-    assert all(isinstance(g, Graph) for g in found)
-    return found  # type: ignore[return-value]
+    return tuple(op.attr_of(n, Graph) for n in names)
 
 
 def lower_cond(low: Lowering, op: Op) -> None:

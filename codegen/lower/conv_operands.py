@@ -12,6 +12,7 @@ from hardtack.codegen.ir.expr import ONE, ZERO, Expr, const, int_value, product
 from hardtack.codegen.ir.graph import Lit, Op
 from hardtack.codegen.ir.nests import Operand
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
+from hardtack.codegen.lower.convolution import geometry
 from hardtack.codegen.lower.layout import channels_last
 from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked, try_operand, whole
 from hardtack.codegen.tune.conv_plan import FEW_CHANNELS
@@ -52,11 +53,12 @@ class _Conv:
 
 def _plain(low: Lowering, op: Op) -> _Conv | None:
     """None where the channels are in groups, or the convolution is transposed."""
-    if op.attr("groups") != 1 or op.attr("transposed"):
+    given = geometry(op)
+    if given.groups != 1 or given.transposed:
         return None
     x, w = op.value(0), op.value(1)
     kernel = tuple(int_value(n) or 0 for n in low.graph.types[w].shape[2:])
-    return _Conv(x, w, kernel, *(op.attr(name) for name in ("stride", "padding", "dilation")))  # type: ignore[arg-type]
+    return _Conv(x, w, kernel, given.stride, given.padding, given.dilation)
 
 
 def as_product(low: Lowering, op: Op) -> tuple[Operand, Operand] | None:

@@ -9,33 +9,34 @@ from typing import TypeVar
 from hardtack.codegen.ir.expr import ONE, Expr, const, int_value, product
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.loops import Buffer
-from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest, Workspace
+from hardtack.codegen.ir.nests import Operand, Request, TemplateNest, Workspace
+from hardtack.codegen.ir.roles import Extent, Memory, Role, need
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.convolution import Convolution, geometry, group_size
 from hardtack.codegen.lower.layout import channels_last
 from hardtack.codegen.lower.operands import copied, prepacked, try_operand
-from hardtack.codegen.lower.sums import conv_as_reduction, conv_result, finish_conv, ints_of, pairs_of
+from hardtack.codegen.lower.sums import conv_as_reduction, conv_result, finish_conv
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.lower.workspace import PANEL, conv_input_nbytes, gemm_nbytes, number, window_extent
-from hardtack.codegen.machine.machine import Machine
+from hardtack.codegen.machine.machine import Cpu, Machine
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Window(Template):
-    """A convolution of x [N, C, (H,) W] by packed weights. Each field has a number a spatial dimension, padding a pair
-    (before, after)."""
+class Window(Convolution):
+    """A convolution of x [N, C, (H,) W] by packed weights."""
 
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    dilation: tuple[int, ...]
     groups: int
 
-    roles = ("x", "weights")
+    machine = Cpu
+    roles = (
+        Role("x", "N groups*C *S"),
+        Role("weights", f"groups O/{PANEL} *kernel C {PANEL}", memory=Memory.WHOLE),
+    )
+    results = (Role("result", "N groups*O *P"),)
     dtypes = (DType.F32,)
-    takes_epilogue = True
 
     @classmethod
     def why_not(cls, request: Request, machine: Machine) -> str | None:
@@ -44,6 +45,11 @@ class Window(Template):
         if len(request.result.shape) > 4:
             return "three spatial dimensions have no template"
         return super().why_not(request, machine)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        need(len(self.kernel) <= 2, f"it has {len(self.kernel)} spatial dimensions")
+        outputs = group_size(nest.axes[-1].extent, self.groups)
+        return {**super().extents(nest), "groups": const(self.groups), "O": outputs}
 
     def sizes(self, nest: TemplateNest) -> dict[str, Expr]:
         """The fields of templates/cpp/conv.h's ConvShape, in their order; one spatial dimension is the horizontal."""
@@ -122,6 +128,10 @@ class TransposedConv(Window):
 
     kind = "conv_transposed"
 
+    @property
+    def spreads(self) -> bool:
+        return True
+
     def workspace(self, nest: TemplateNest) -> Workspace:
         f = self.sizes(nest)
         return Workspace(_copied_input(nest.operands[0], f), _sums_of_worker(f))
@@ -131,6 +141,8 @@ class Depthwise(Window):
     """depthwise.h: one filter a channel, weights as [K...][C]."""
 
     kind = "depthwise"
+    roles = (Role("x", "N groups *S"), Role("weights", "*kernel groups", memory=Memory.WHOLE))
+    results = (Role("result", "N groups *P"),)
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         return Workspace(_copied_input(nest.operands[0], self.sizes(nest)))
@@ -154,25 +166,24 @@ def lower_conv(low: Lowering, op: Op) -> None:
 
 def _kind_of(low: Lowering, op: Op) -> type[Window]:
     """Which template a convolution is for."""
-    if op.attr("transposed"):
+    window = geometry(op)
+    if window.transposed:
         return TransposedConv
     outs, ins = (int_value(n) for n in low.graph.type_of(op.inputs[1]).shape[:2])
-    groups = op.attr("groups")
-    return Depthwise if isinstance(groups, int) and groups > 1 and outs == groups and ins == 1 else Conv
+    return Depthwise if window.groups > 1 and outs == window.groups and ins == 1 else Conv
 
 
 def _emit(low: Lowering, op: Op, what: type[Window], result: Buffer) -> None:
-    x, w, groups = op.inputs[0], op.inputs[1], op.attr("groups")
-    assert isinstance(x, str) and isinstance(w, str) and isinstance(groups, int)
+    x, w, given = op.value(0), op.value(1), geometry(op)
     w_view = try_operand(low, w)
     assert w_view is not None, "a constant's views are folded at export"
     w_shape = [int_value(e) or 0 for e in w_view.shape]
     view = try_operand(low, x)
     # a copy costs one pass; a few channels are gathered by the template, which packs its patches anyway
-    few = what is Conv and groups == 1 and w_shape[1] <= 4
+    few = what is Conv and given.groups == 1 and w_shape[1] <= 4
     if view is None or (view.strides[1] is not ONE and view.shape[1] is not ONE and not few):
         view = copied(low, x, op, channels_last(len(result.shape)))
-    window = what(tuple(w_shape[2:]), ints_of(op, "stride"), pairs_of(op, "padding"), ints_of(op, "dilation"), groups)
+    window = what(tuple(w_shape[2:]), given.stride, given.padding, given.dilation, given.groups)
     template(low, op, window, result, (view, _pack_conv(low, w_view, window)))
 
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from hardtack.codegen.ir.expr import ONE, Expr, int_value, product
-from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.graph import Op, uses
+from hardtack.codegen.ir.loops import LoopError
 from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest, Workspace
+from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.operands import copied, operand, prepacked
 from hardtack.codegen.lower.sums import matmul_as_reduction
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.lower.workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
-from hardtack.codegen.machine.machine import Machine
+from hardtack.codegen.machine.machine import Cpu, Machine
 
 
 class PackedGemm(Template):
     """gemm.h: a [.., M, K], its rows dense, times a constant matrix in panels [ceil(N/32), K, 32]."""
 
     kind = "gemm_packed"
-    roles = ("a", "panels")
+    machine = Cpu
+    roles = (
+        Role("a", "*ones M K", memory=Memory.ROWS),
+        Role("panels", f"N/{PANEL} K {PANEL}", memory=Memory.WHOLE),
+    )
+    results = (Role("result", "*rows N"),)
     dtypes = (DType.F32,)
     takes_epilogue = True
 
@@ -34,12 +41,20 @@ class PackedGemm(Template):
         rows, columns = product(a.extent for a in nest.axes[:-1]), nest.axes[-1].extent
         return Workspace(per_worker=gemm_nbytes(rows, columns))
 
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        return {"M": product(a.extent for a in nest.axes[:-1])}
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        need(not differ(product(sizes.many("ones")), ONE), "its operand a is a batch of matrices")
+
 
 class DynamicGemm(Template):
     """gemm.h: a [(B, (B2,)) M, K] times b [(B, (B2,)) K, N], neither known before the run."""
 
     kind = "gemm_dynamic"
-    roles = ("a", "b")
+    machine = Cpu
+    roles = (Role("a", "*batch M K"), Role("b", "*batch K N"))
+    results = (Role("result", "*outer M N"),)
     dtypes = (DType.F32,)
     takes_epilogue = True
 
@@ -49,6 +64,12 @@ class DynamicGemm(Template):
     def workspace(self, nest: TemplateNest) -> Workspace:
         rows, columns, depth = nest.axes[-2].extent, nest.axes[-1].extent, nest.operands[0].shape[-1]
         return Workspace(per_worker=gemm_dynamic_nbytes(rows, columns, depth))
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        batch, outer = sizes.many("batch"), sizes.many("outer")
+        need(len(batch) <= 2, f"its batch has {len(batch)} dimensions, of which it steps through two")
+        if differ(product(batch), product(outer)):
+            raise LoopError(f"its batch is of {product(batch)}, expected {product(outer)}")
 
 
 def lower_matmul(low: Lowering, op: Op) -> None:
@@ -69,10 +90,9 @@ def _in_two_batch_dims(low: Lowering, op: Op, a: Operand, b: Operand) -> tuple[O
     """The operands with their leading dimensions joined into two at most: the template steps through no more. Where
     strides stand against it, a is copied, then b."""
     views = [a, b]
-    for side, name in enumerate(op.inputs):
+    for side, name in enumerate(uses(op)):
         if len(_batch_joined(*views)[0].shape) <= 4:
             break
-        assert isinstance(name, str)
         views[side] = copied(low, name, op, None)
     return _batch_joined(*views)
 

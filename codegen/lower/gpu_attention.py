@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hardtack.codegen.ir.expr import ONE, const, int_value
-from hardtack.codegen.ir.graph import Op
-from hardtack.codegen.ir.nests import Operand, Request, Template
+from hardtack.codegen.ir.graph import Op, uses
+from hardtack.codegen.ir.loops import LoopError
+from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest
+from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, only
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.attention import AnyAttention, verify_heads_inside
 from hardtack.codegen.lower.attention_sums import attention_as_reductions
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.operands import copied, operand, whole
-from hardtack.codegen.lower.plans import chosen, hint
+from hardtack.codegen.lower.plans import chosen, hint, verify_plan
 from hardtack.codegen.lower.template import first_that_can, template
-from hardtack.codegen.machine.machine import Machine
+from hardtack.codegen.machine.machine import Gpu, Machine
 from hardtack.codegen.tune.attention_plan import LARGEST_HEAD, AttentionPlan, AttentionShape
+
+PARTS = Role("parts", "parts B H T E", only(DType.F32))
+WEIGHTS = Role("weights", "parts B H T", only(DType.F32))
 
 
 @dataclass(frozen=True)
-class TiledAttention(Template):
-    """q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], dense in their last dimension, and perhaps a mask [B, H, T, S];
-    broadcast by strides. The result is [B, H, T, E], or with a plan that splits the keys [parts, B, H, T, E] and the
-    parts' weights [parts, B, H, T].
+class TiledAttention(AnyAttention):
+    """See AnyAttention. With a plan that splits the keys the results are [parts, B, H, T, E] and the parts' weights
+    [parts, B, H, T].
 
     scale: of the scores.
     """
@@ -31,24 +36,43 @@ class TiledAttention(Template):
     causal: bool
 
     kind = "attention"
-    roles = ("q", "k", "v", "mask?")
+    machine = Gpu
     dtypes = (DType.F32, DType.F16, DType.BF16)
 
     @classmethod
     def why_not(cls, request: Request, machine: Machine) -> str | None:
         heads = [t.shape[3] for t in (request.operands[0], request.operands[2])]
         sizes = [int_value(n) for n in heads]
-        if any(n is None or not 0 < n <= LARGEST_HEAD for n in sizes) or request.result.dtype not in cls.dtypes:
+        if any(n is None or not 0 < n <= LARGEST_HEAD for n in sizes):
             return f"heads of {heads[0]} and {heads[1]} elements in {request.result.dtype}"
-        return None
+        return super().why_not(request, machine)
+
+    def result_roles(self, nest: TemplateNest) -> tuple[Role, ...]:
+        return self.results if self.plan.splits == 1 else (PARTS, WEIGHTS)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        verify_plan(self.plan)
+        return {"parts": const(self.plan.splits)}
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        super().verify_sizes(nest, sizes)
+        for name, block in (("D", self.plan.block_d), ("E", self.plan.block_e)):
+            length = int_value(sizes[name])
+            if length is None or not 0 < length <= block:
+                raise LoopError(f"its plan is for {name} up to {block}, not {sizes[name]}")
 
 
 class AttentionCombine(Template):
-    """Parts of attention [parts, B, H, T, E] and their weights [parts, B, H, T] as one result [B, H, T, E]."""
+    """Parts of attention and their weights as one result."""
 
     kind = "attention_combine"
-    roles = ("values", "weights")
+    machine = Gpu
+    roles = (replace(PARTS, memory=Memory.WHOLE), replace(WEIGHTS, memory=Memory.WHOLE))
+    results = (Role("result", "B H T E", only(DType.F32, DType.F16, DType.BF16)),)
     dtypes = (DType.F32,)
+
+    def verify_order(self, order: tuple[int, ...]) -> None:
+        verify_heads_inside(order)
 
 
 def lower_attention(low: Lowering, op: Op) -> None:
@@ -60,14 +84,13 @@ def lower_attention(low: Lowering, op: Op) -> None:
         return
     d, e = int_value(q.shape[3]) or 0, int_value(v.shape[3]) or 0
     views: list[Operand] = []
-    for x in op.inputs:
-        assert isinstance(x, str)
+    for x in uses(op):
         view = operand(low, x, op)
         if len(views) < 3 and view.strides[-1] is not ONE and view.shape[-1] is not ONE:
             view = copied(low, x, op, None)
         views.append(view)
     batch, heads, kv_heads, tq, tk = (hint(low, x) for x in (*q.shape[:2], k.shape[1], q.shape[2], k.shape[2]))
-    causal = bool(op.attr("causal"))
+    causal = op.bool_attr("causal")
     plan = chosen(low, AttentionShape(batch, heads, kv_heads, tq, tk, d, e, out.dtype, causal))
     low.decide(out.name, f"attention {plan.block_m}x{plan.block_n}, {plan.splits} parts", plan.reason)
     scale = op.float_attr("scale")

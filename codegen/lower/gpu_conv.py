@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from hardtack.codegen.ir.expr import ONE, Expr, const, int_value, product
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.loops import Buffer
-from hardtack.codegen.ir.nests import Operand, Template, TemplateNest
+from hardtack.codegen.ir.nests import Operand, TemplateNest
+from hardtack.codegen.ir.roles import Extent, Role, need, only, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower import conv_operands
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.convolution import Convolution, geometry, verify_parts_channels_last
 from hardtack.codegen.lower.gpu_matmul import add_parts, emit_gemm
 from hardtack.codegen.lower.layout import channels_last
 from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked, try_operand, whole
-from hardtack.codegen.lower.plans import chosen, gpu, hint
-from hardtack.codegen.lower.sums import conv_as_reduction, conv_result, finish_conv, ints_of, pairs_of
+from hardtack.codegen.lower.plans import chosen, gpu, hint, verify_plan
+from hardtack.codegen.lower.sums import conv_as_reduction, conv_result, finish_conv
 from hardtack.codegen.lower.template import first_that_can, template
+from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.tune.conv_plan import ConvShape, DepthwisePlan, plan_depthwise
 from hardtack.codegen.tune.gemm_plan import GemmPlan
 
 
-@dataclass(frozen=True)
-class TiledWindow(Template):
-    """A convolution's geometry: a number a spatial dimension, of padding a pair (before, after)."""
+class TiledWindow(Convolution):
+    """See Convolution."""
 
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    dilation: tuple[int, ...]
-
+    machine = Gpu
     dtypes = (DType.F32, DType.F16, DType.BF16)
-    takes_epilogue = True
 
     @property
     def before(self) -> tuple[int, ...]:
@@ -52,10 +50,28 @@ class TiledConv(TiledWindow):
     batch: int
 
     kind = "conv"
-    roles = ("x", "weights")
+    roles = (Role("x", "N groups*C *S"), Role("weights", "groups O C taps"))
+
+    @property
+    def spreads(self) -> bool:
+        return self.transposed
 
     def batch_axes(self, nest: TemplateNest) -> int:
         return self.batch
+
+    def result_roles(self, nest: TemplateNest) -> tuple[Role, ...]:
+        if self.plan.splits == 1:
+            return (Role("result", "N groups*O *P", summed),)
+        return (Role("result", "parts N groups*O *P", only(DType.F32)),)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        verify_plan(self.plan)
+        need(self.batch == int(self.plan.splits > 1), f"its batch has {self.batch} axes for {self.plan.splits} parts")
+        need(self.plan.variant in ("taps", "flat"), f"it has no variant {self.plan.variant}")
+        return {**super().extents(nest), "parts": const(self.plan.splits), "taps": const(prod(self.kernel))}
+
+    def verify_order(self, order: tuple[int, ...]) -> None:
+        (verify_parts_channels_last if self.batch else super().verify_order)(order)
 
 
 @dataclass(frozen=True)
@@ -65,22 +81,26 @@ class TiledDepthwise(TiledWindow):
     plan: DepthwisePlan
 
     kind = "depthwise"
-    roles = ("x", "weights")
+    roles = (Role("x", "N C *S"), Role("weights", "C taps"))
+    results = (Role("result", "N C *P", summed),)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        verify_plan(self.plan)
+        return {**super().extents(nest), "taps": const(prod(self.kernel))}
 
 
 def lower_conv(low: Lowering, op: Op) -> None:
     """The convolution, channels-last; then the bias and the output's own layout as an ordinary nest."""
     w, out = op.value(1), low.buffers[op.outputs[0]]
-    if first_that_can(low, op, (TiledConv,)) is None:
+    shape, window = low.graph.types[w].shape, geometry(op)
+    depthwise = int_value(shape[0]) == window.groups > 1 and shape[1] is ONE and not window.transposed
+    if first_that_can(low, op, (TiledDepthwise if depthwise else TiledConv,)) is None:
         conv_as_reduction(low, op)
         return
     order = channels_last(len(out.shape))
     bias = op.inputs[2] if len(op.inputs) > 2 else None
     direct = bias is None and out.order == order
     result = out if direct else conv_result(low, out, bias)
-    shape, groups = low.graph.types[w].shape, op.attr("groups")
-    assert isinstance(groups, int)
-    depthwise = int_value(shape[0]) == groups > 1 and shape[1] is ONE and not op.attr("transposed")
     matrices = conv_operands.as_product(low, op)
     if matrices is not None:
         emit_gemm(low, op, result, *matrices, is_constant(low, w))
@@ -108,16 +128,16 @@ def _kernel(low: Lowering, op: Op) -> tuple[int, ...]:
 
 def _emit_conv(low: Lowering, op: Op, result: Buffer) -> None:
     """The template conv, over a copy with longer runs where the channels are few."""
-    w, groups = op.inputs[1], op.attr("groups")
-    assert isinstance(w, str) and isinstance(groups, int)
+    w, given = op.value(1), geometry(op)
+    groups, transposed = given.groups, given.transposed
     runs = conv_operands.windows(low, op)
     if runs is not None:
         view, weights = runs.x, runs.weights
         window = (runs.kernel, runs.stride, runs.padding, runs.dilation)
     else:
         view = _channels_dense(low, op)
-        window = (_kernel(low, op), ints_of(op, "stride"), pairs_of(op, "padding"), ints_of(op, "dilation"))
-        weights = conv_weights(low, op, w, groups, bool(op.attr("transposed")))
+        window = (_kernel(low, op), given.stride, given.padding, given.dilation)
+        weights = conv_weights(low, op, w, groups, transposed)
     sizes = [hint(low, n) for n in weights.shape]
     channels = sizes[2] if runs is None else runs.run
     points = hint(low, product((result.shape[0], *result.shape[2:])))
@@ -128,7 +148,7 @@ def _emit_conv(low: Lowering, op: Op, result: Buffer) -> None:
     if plan.splits > 1:
         by_part = (0, *(d + 1 for d in result.order))
         target = low.temporary(f"{op.outputs[0]}.parts", DType.F32, (const(plan.splits), *result.shape), by_part)
-    what = TiledConv(*window, plan, bool(op.attr("transposed")), int(plan.splits > 1))
+    what = TiledConv(*window, plan, transposed, int(plan.splits > 1))
     template(low, op, what, target, (view, weights))
     if plan.splits > 1:
         add_parts(low, op, target, result)
@@ -144,12 +164,12 @@ def _emit_depthwise(low: Lowering, op: Op, result: Buffer, x: Operand, w: str) -
     else:
         each = conv_weights(low, op, w, int_value(result.shape[1]) or 0, False)
         filters = Operand(each.buffer, each.dtype, each.offset, each.shape[::3], each.strides[::3])
-    kernel, stride = _kernel(low, op), ints_of(op, "stride")
+    kernel, given = _kernel(low, op), geometry(op)
     lines = hint(low, product((result.shape[0], *result.shape[2:-1])))
     width, lanes = hint(low, result.shape[-1]), hint(low, filters.shape[0])
-    plan = plan_depthwise(lines, width, lanes, kernel, stride[-1], gpu(low))
+    plan = plan_depthwise(lines, width, lanes, kernel, given.stride[-1], gpu(low))
     low.decide(result.name, f"depthwise {plan.runs} runs of {plan.run} by {plan.block_n}", plan.reason)
-    what = TiledDepthwise(kernel, stride, pairs_of(op, "padding"), ints_of(op, "dilation"), plan)
+    what = TiledDepthwise(kernel, given.stride, given.padding, given.dilation, plan)
     template(low, op, what, result, (x, filters))
 
 

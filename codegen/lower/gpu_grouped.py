@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hardtack.codegen.ir.expr import ONE, int_value
-from hardtack.codegen.ir.graph import Op
-from hardtack.codegen.ir.nests import Request, Template
+from hardtack.codegen.ir.graph import Op, uses
+from hardtack.codegen.ir.nests import Request, Template, TemplateNest
+from hardtack.codegen.ir.roles import Role, Sizes, need, only
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.grouped_sums import grouped_as_reduction
 from hardtack.codegen.lower.operands import operand
-from hardtack.codegen.lower.plans import chosen, hint
+from hardtack.codegen.lower.plans import chosen, hint, verify_plan
 from hardtack.codegen.lower.template import first_that_can, template
-from hardtack.codegen.machine.machine import Machine
+from hardtack.codegen.machine.machine import Gpu, Machine
 from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
 
 
@@ -25,7 +26,9 @@ class Grouped(Template):
     plan: GemmPlan
 
     kind = "grouped"
-    roles = ("a", "b", "ends")
+    machine = Gpu
+    roles = (Role("a", "M K"), Role("b", "G K N"), Role("ends", "G", only(DType.I32, DType.I64)))
+    results = (Role("result", "M N"),)
     dtypes = (DType.F32, DType.F16, DType.BF16)
     takes_epilogue = True
 
@@ -35,11 +38,15 @@ class Grouped(Template):
             return "the number of groups is not known"
         return super().why_not(request, machine)
 
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        verify_plan(self.plan)
+        need(self.plan.splits == 1, f"its sums are in {self.plan.splits} parts, which nothing adds up")
+        need(bool(int_value(sizes["G"])), f"its number of groups, {sizes['G']}, is not known")
+
 
 def lower_grouped(low: Lowering, op: Op) -> None:
     """One template that finds each program's group; f64, which has no tensor cores, as a reduction."""
-    a, w, ends = op.inputs
-    assert isinstance(a, str) and isinstance(w, str) and isinstance(ends, str)
+    a, w, ends = uses(op)
     out = low.buffers[op.outputs[0]]
     if first_that_can(low, op, (Grouped,)) is None:
         grouped_as_reduction(low, op)

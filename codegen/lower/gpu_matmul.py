@@ -7,17 +7,22 @@ from dataclasses import dataclass
 
 from hardtack.codegen.ir.expr import ONE, ZERO, Expr, const, int_value, product
 from hardtack.codegen.ir.graph import Op
-from hardtack.codegen.ir.loops import Buffer
+from hardtack.codegen.ir.loops import Buffer, LoopError
 from hardtack.codegen.ir.nests import Operand, RowOperand, Template, TemplateNest
+from hardtack.codegen.ir.roles import Extent, Role, Sizes, need, only, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
 from hardtack.codegen.lower.heavy_readers import heavy_behind
 from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked
-from hardtack.codegen.lower.plans import chosen, hint
-from hardtack.codegen.lower.template import template
+from hardtack.codegen.lower.plans import chosen, hint, verify_plan
+from hardtack.codegen.lower.sums import matmul_as_reduction
+from hardtack.codegen.lower.template import first_that_can, template
+from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
 
 FLOATS = (DType.F32, DType.F64, DType.F16, DType.BF16)
+VARIANTS = ("tile", "stream", "vector", "outer")
+"""Of GemmPlan."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +38,34 @@ class Gemm(Template):
     batch: int
 
     kind = "gemm"
-    roles = ("a", "b")
+    machine = Gpu
+    roles = (Role("a", "*batch M K"), Role("b", "*batch K N"))
     dtypes = FLOATS
     takes_epilogue = True
 
     def batch_axes(self, nest: TemplateNest) -> int:
         return self.batch
+
+    def result_roles(self, nest: TemplateNest) -> tuple[Role, ...]:
+        return (Role("result", "*axes", summed if self.plan.splits == 1 else only(DType.F32)),)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        """Of the axes, since a result may be channels-last: the last one numbers the columns."""
+        verify_plan(self.plan)
+        parts, axes = int(self.plan.splits > 1), [a.extent for a in nest.axes]
+        need(parts <= self.batch < len(axes), f"its batch has {self.batch} of {len(axes)} axes")
+        if parts and axes[0] is not const(self.plan.splits):
+            raise LoopError(f"it has {self.plan.splits} parts on {axes[0]}")
+        batch, rows = tuple(axes[parts : self.batch]), product(axes[self.batch : -1])
+        return {"*batch": batch, "M": rows, "N": axes[-1]}
+
+    def verify_order(self, order: tuple[int, ...]) -> None:
+        """Any will do: the kernel knows batch, rows and columns."""
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        variant, dtype = self.plan.variant, nest.operands[0].dtype
+        need(variant in VARIANTS, f"it has no variant {variant}")
+        need((variant == "outer") >= (dtype is DType.F64), f"its variant {variant} takes no f64")
 
     @property
     def takes_addend(self) -> bool:
@@ -71,10 +98,14 @@ class Gemm(Template):
 def lower_matmul(low: Lowering, op: Op) -> None:
     a, b = op.value(0), op.value(1)
     out = low.buffers[op.outputs[0]]
+    if first_that_can(low, op, (Gemm,)) is None:
+        matmul_as_reduction(low, op)
+        return
     a_view, b_view = operand(low, a, op), operand(low, b, op)
-    if is_constant(low, b) and (a_view.dtype is DType.F32 or product(a_view.shape[:-1]) is ONE):
+    constant = is_constant(low, b)
+    if constant and (a_view.dtype is DType.F32 or product(a_view.shape[:-1]) is ONE):
         b_view = _by_columns(low, b_view)
-    emit_gemm(low, op, out, a_view, b_view, is_constant(low, b), lambda: copied(low, a, op, None))
+    emit_gemm(low, op, out, a_view, b_view, constant, lambda: copied(low, a, op, None))
 
 
 def _by_columns(low: Lowering, b: Operand) -> Operand:

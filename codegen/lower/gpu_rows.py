@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from hardtack.codegen.ir.expr import ONE, Expr, bounds, int_value, product
+from hardtack.codegen.ir.expr import ONE, Expr, bounds, const, int_value, product
 from hardtack.codegen.ir.graph import Op
-from hardtack.codegen.ir.nests import Template
+from hardtack.codegen.ir.nests import Template, TemplateNest
+from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, exceeds, need, only
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower import moments
 from hardtack.codegen.lower.builder import Lowering
-from hardtack.codegen.lower.operands import row_major_operand, whole
-from hardtack.codegen.lower.plans import hint
-from hardtack.codegen.lower.template import template
+from hardtack.codegen.lower.operands import around, row_major_operand, whole
+from hardtack.codegen.lower.plans import hint, is_power_of_two
+from hardtack.codegen.lower.rows import AnyScan, verify_dim, verify_kept
+from hardtack.codegen.lower.template import demand, template
+from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.tune.row_plan import plan_moments, plan_scan, plan_sort
+
+X = Role("x", "*shape", memory=Memory.WHOLE)
+ITEMS = Role("items", "lines length", only(DType.I64), Memory.WHOLE)
+SORTED = (Role("values", "*kept"), Role("places", "*kept", only(DType.I64)))
 
 
 @dataclass(frozen=True)
@@ -24,11 +32,34 @@ class SortedRows(Template):
     shape: tuple[Expr, ...]
     descending: bool
 
+    machine = Gpu
+    roles: ClassVar[tuple[Role, ...]] = (X,)
+    results = SORTED
     dtypes = tuple(DType)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        verify_dim(self.dim, self.shape)
+        _, length, _ = around(self.shape, self.dim)
+        lines = product((*self.shape[: self.dim], *self.shape[self.dim + 1 :]))
+        scalar = not nest.operands[0].shape and product(self.shape) is ONE
+        return {"*shape": () if scalar else self.shape, "lines": lines, "length": length}
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        if nest.results:
+            verify_kept(sizes.many("shape"), sizes.many("kept"), self.dim, True)
+
+
+class Runs(SortedRows):
+    """Sorts whose result may be items, one step of several."""
+
+    dtypes = tuple(d for d in DType if d.nbytes < 8)
+
+    def result_roles(self, nest: TemplateNest) -> tuple[Role, ...]:
+        return self.results if nest.results else (ITEMS,)
 
 
 @dataclass(frozen=True)
-class SortRows(SortedRows):
+class SortRows(Runs):
     """Rows that one program holds, block_r of up to block_n elements: values and their i64 places in x; as the first
     step of a merge, sorted runs of items [lines, length] of i64, the key in the upper half and the place in the lower.
     """
@@ -37,17 +68,28 @@ class SortRows(SortedRows):
     block_r: int
 
     kind = "sort_rows"
-    roles = ("x",)
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        super().verify_sizes(nest, sizes)
+        need(is_power_of_two(self.block_n) and is_power_of_two(self.block_r), "its blocks are no powers of two")
+        short = not nest.results or not exceeds(sizes["length"], const(self.block_n))
+        need(short, f"its rows have {sizes['length']} elements, a program sorts {self.block_n}")
 
 
 @dataclass(frozen=True)
-class SortMerge(SortedRows):
+class SortMerge(Runs):
     """Items in sorted runs of `run` as items in runs twice as long, or as values and places."""
 
     run: int
 
     kind = "sort_merge"
-    roles = ("x", "items")
+    roles = (X, ITEMS)
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        super().verify_sizes(nest, sizes)
+        need(is_power_of_two(self.run), f"its runs have {self.run} elements, no power of two")
+        last = not nest.results or not exceeds(sizes["length"], const(2 * self.run))
+        need(last, f"its rows have {sizes['length']} elements, of which it sorts {2 * self.run}")
 
 
 @dataclass(frozen=True)
@@ -57,21 +99,24 @@ class SortCount(SortedRows):
     block_n: int
 
     kind = "sort_count"
-    roles = ("x",)
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        super().verify_sizes(nest, sizes)
+        need(is_power_of_two(self.block_n), f"its blocks have {self.block_n} elements, no power of two")
 
 
 @dataclass(frozen=True)
-class BlockScan(Template):
-    """Each element of x, dense and row-major, with all before it along `dim`. scan: sum, prod, max, min or logsumexp.
-    block: elements of a line and lines that a program holds."""
+class BlockScan(AnyScan):
+    """See AnyScan. block: elements of a line and lines that a program holds."""
 
-    scan: str
-    dim: int
     block: tuple[int, int]
 
     kind = "scan"
-    roles = ("x",)
-    dtypes = tuple(DType)
+    machine = Gpu
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        super().verify_sizes(nest, sizes)
+        need(len(self.block) == 2 and all(map(is_power_of_two, self.block)), f"its blocks are {self.block}")
 
 
 def lower_sorted(low: Lowering, op: Op) -> None:
@@ -85,7 +130,7 @@ def lower_sorted(low: Lowering, op: Op) -> None:
     known = int_value(length)
     plan = plan_sort(hint(low, length), bounds(length)[1], known is not None, hint(low, lines), view.dtype)
     low.decide(values.name, f"{op.kind} by {plan.way}", plan.reason)
-    rows = (dim, shape, bool(op.attr("descending" if op.kind == "sort" else "largest")))
+    rows = (dim, shape, op.bool_attr("descending" if op.kind == "sort" else "largest"))
     results = (indices.name,)
     if plan.way == "count":
         template(low, op, SortCount(*rows, plan.block_n), values, (view,), results)
@@ -105,12 +150,11 @@ def lower_sorted(low: Lowering, op: Op) -> None:
 
 
 def lower_scan(low: Lowering, op: Op) -> None:
-    x = op.value(0)
-    view, dim = row_major_operand(low, x, op), op.attr("dim")
-    assert isinstance(dim, int)
+    demand(low, op, BlockScan)
+    view, dim = row_major_operand(low, op.value(0), op), op.int_attr("dim")
     length = view.shape[dim] if view.shape else ONE
     block = plan_scan(hint(low, length), hint(low, product(view.shape[dim + 1 :])))
-    template(low, op, BlockScan(str(op.attr("kind")), dim, block), low.buffers[op.outputs[0]], (view,))
+    template(low, op, BlockScan(op.str_attr("kind"), dim, block), low.buffers[op.outputs[0]], (view,))
 
 
 def lower_moments(low: Lowering, op: Op) -> None:

@@ -16,15 +16,14 @@ from hardtack.codegen.lower.views import Idx, broadcast_index, delinearize
 
 def lower_put_last(low: Lowering, op: Op) -> None:
     """As pointwise.lower_put."""
-    x, value, *picks = op.inputs
-    assert isinstance(x, str)
+    _, value, *picks = op.inputs
     pick_shape = broadcast_shape(low.graph, tuple(picks))
-    if op.attr("accumulate") or product(pick_shape) is ONE:
+    if op.bool_attr("accumulate") or product(pick_shape) is ONE:
         lower_put(low, op)
         return
     out = low.buffers[op.outputs[0]]
     if out.name not in low.in_place:
-        copy_value(low, x, out.name, op)
+        copy_value(low, op.value(0), out.name, op)
     front, picked, rest = put_parts(low, op)
     key = ("put", tuple(picks), picked)
     owners = low.owners.get(key)
@@ -52,12 +51,10 @@ def lower_put_last(low: Lowering, op: Op) -> None:
 
 def lower_scatter_last(low: Lowering, op: Op) -> None:
     """As pointwise.lower_scatter."""
-    x, picks, source = op.inputs
-    if op.attr("reduce") != "none":
+    if op.str_attr("reduce") != "none":
         lower_scatter(low, op)
         return
-    assert isinstance(x, str)
-    assert isinstance(picks, str)
+    x, picks, source = op.value(0), op.value(1), op.inputs[2]
     out = low.buffers[op.outputs[0]]
     copy_value(low, x, out.name, op)
     dim = op.int_attr("dim")

@@ -31,9 +31,7 @@ class Moments:
 
     @property
     def x(self) -> str:
-        value = self.op.inputs[0]
-        assert isinstance(value, str)
-        return value
+        return self.op.value(0)
 
     @property
     def shape(self) -> tuple[Expr, ...]:

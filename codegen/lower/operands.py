@@ -77,15 +77,13 @@ def prepacked(low: Lowering, kind: str, source: Operand, shape: tuple[int, ...],
 
 def join_constants(low: Lowering, op: Op) -> bool:
     """A `cat` of constants, views of them, and zeros as a constant that is made at export; False for any other cat."""
-    out, dim = low.buffers[op.outputs[0]], op.attr("dim")
-    assert isinstance(dim, int)
+    out, dim = low.buffers[op.outputs[0]], op.int_attr("dim")
     if any(int_value(n) is None for n in out.shape):
         return False
     parts: list[JoinPart] = []
     zeros: set[str] = set()
     at = 0
-    for piece in op.inputs:
-        assert isinstance(piece, str)
+    for piece in uses(op):
         source = try_operand(low, piece) if is_constant(low, piece) else None
         if source is not None and source.buffer in low.constants and _once(source):
             view = _numbers(source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hardtack.codegen.ir.expr import ZERO, Expr, as_expr, int_value, maximum, minimum, mod, sym
-from hardtack.codegen.ir.graph import Graph, Lit, Op
+from hardtack.codegen.ir.graph import Graph, Lit, Op, uses
 from hardtack.codegen.ir.loops import Arg, Assert
 from hardtack.codegen.ir.reindex import within
 from hardtack.codegen.ir.types import DType
@@ -68,8 +68,7 @@ def _fit(low: Lowering, op: Op) -> bool:
     dim = op.int_attr("dim")
     whole = low.graph.types[op.outputs[0]].shape[dim]
     at: Expr = ZERO
-    for piece in op.inputs:
-        assert isinstance(piece, str)
+    for piece in uses(op):
         size = low.graph.types[piece].shape[dim]
         if int_value(size) != 0 and not within(sym("i", 0, None, extent=size) + at, whole):
             return False
@@ -81,8 +80,7 @@ def _lower_cat_by_parts(low: Lowering, op: Op) -> None:
     out = low.buffers[op.outputs[0]]
     dim = op.int_attr("dim")
     at: Expr = ZERO
-    for piece in op.inputs:
-        assert isinstance(piece, str)
+    for piece in uses(op):
         shape = low.graph.types[piece].shape
         b = NestBuilder(low, low.fresh(out.name), op.origin)
         index = b.loop(shape, out.order)
@@ -96,8 +94,7 @@ def _lower_cat_selected(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     dim = op.int_attr("dim")
     ends: list[Expr] = []
-    for piece in op.inputs:
-        assert isinstance(piece, str)
+    for piece in uses(op):
         ends.append((ends[-1] if ends else ZERO) + low.graph.types[piece].shape[dim])
     value: Arg = lit_of(0, out.dtype)
     at = b.index(index[dim])
@@ -117,8 +114,7 @@ def lower_pad(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     x = op.value(0)
     shape = low.graph.types[x].shape
-    lo, mode = op.attr("lo"), op.attr("mode")
-    assert isinstance(lo, tuple)
+    lo, mode = op.tuple_attr("lo"), op.str_attr("mode")
     source = tuple(i - as_expr(p) for i, p in zip(index, lo, strict=True))
     if mode == "constant":
         conditions = [c for i, n in zip(source, shape, strict=True) for c in b.inside(i, n)]
@@ -126,7 +122,7 @@ def lower_pad(low: Lowering, op: Op) -> None:
         assert isinstance(other, Lit)
         value = b.load(x, source, b.all_of(conditions), lit_of(other.value, out.dtype))
     else:
-        value = b.load(x, tuple(_fold_index(str(mode), i, n) for i, n in zip(source, shape, strict=True)))
+        value = b.load(x, tuple(_fold_index(mode, i, n) for i, n in zip(source, shape, strict=True)))
     b.store(out.name, index, value)
     b.done()
 
@@ -144,9 +140,8 @@ def _fold_index(mode: str, i: Expr, n: Expr) -> Expr:
 
 def lower_take(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
-    x, picks = op.inputs[0], op.inputs[1:]
-    dims, at = op.attr("dims"), op.attr("at")
-    assert isinstance(x, str) and isinstance(dims, tuple) and isinstance(at, int)
+    x, picks = op.value(0), op.inputs[1:]
+    dims, at = op.tuple_attr("dims"), op.int_attr("at")
     rank = index_rank(low.graph, picks)
     picked = index[at : at + rank]
     rest = list(index[:at] + index[at + rank :])
@@ -164,9 +159,7 @@ def index_rank(graph: Graph, picks: tuple[object, ...]) -> int:
 
 def lower_gather(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
-    x, picks = op.inputs
-    dim = op.attr("dim")
-    assert isinstance(x, str) and isinstance(dim, int)
+    x, picks, dim = op.value(0), op.value(1), op.int_attr("dim")
     at = b.check(b.load(picks, index), low.graph.types[x].shape[dim])
     b.store(out.name, index, b.load(x, tuple(at if d == dim else i for d, i in enumerate(index))))
     b.done()
@@ -174,11 +167,10 @@ def lower_gather(low: Lowering, op: Op) -> None:
 
 def lower_put(low: Lowering, op: Op) -> None:
     """A copy of x, then the values in order: where two indices agree the later one wins, or both add up."""
-    x, value, *picks = op.inputs
-    assert isinstance(x, str)
+    _, value, *picks = op.inputs
     out = low.buffers[op.outputs[0]]
     if out.name not in low.in_place:
-        copy_value(low, x, out.name, op)
+        copy_value(low, op.value(0), out.name, op)
     front, picked, rest = put_parts(low, op)
     pick_shape = broadcast_shape(low.graph, tuple(picks))
     shape = (*front, *pick_shape, *rest)
@@ -187,16 +179,14 @@ def lower_put(low: Lowering, op: Op) -> None:
     at = index[len(front) : len(front) + len(pick_shape)]
     symbols = [b.check(b.broadcast(p, at), n) for p, n in zip(picks, picked, strict=True)]
     target: Idx = (*index[: len(front)], *symbols, *index[len(front) + len(pick_shape) :])
-    b.store(out.name, target, b.broadcast(value, index), "add" if op.attr("accumulate") else "set")
+    b.store(out.name, target, b.broadcast(value, index), "add" if op.bool_attr("accumulate") else "set")
     b.done(serial=True)
 
 
 def put_parts(low: Lowering, op: Op) -> tuple[tuple[Expr, ...], tuple[Expr, ...], tuple[Expr, ...]]:
     """The sizes of what a put writes to: dims before those that are indexed, these, and those behind."""
-    x, dims = op.inputs[0], op.attr("dims")
-    assert isinstance(x, str)
-    assert isinstance(dims, tuple)
-    shape, first = low.graph.types[x].shape, int(dims[0])
+    dims = op.tuple_attr("dims")
+    shape, first = low.graph.types[op.value(0)].shape, int(dims[0])
     return shape[:first], shape[first : first + len(dims)], shape[first + len(dims) :]
 
 
@@ -215,8 +205,7 @@ SCATTER_MODES = {"none": "set", "sum": "add", "prod": "mul", "amax": "max", "ami
 
 
 def lower_scatter(low: Lowering, op: Op) -> None:
-    x, picks, source = op.inputs
-    assert isinstance(x, str) and isinstance(picks, str)
+    x, picks, source = op.value(0), op.value(1), op.inputs[2]
     out = low.buffers[op.outputs[0]]
     copy_value(low, x, out.name, op)
     dim = op.int_attr("dim")
@@ -226,7 +215,7 @@ def lower_scatter(low: Lowering, op: Op) -> None:
     at = b.check(b.load(picks, index), out.shape[dim])
     target = tuple(at if d == dim else i for d, i in enumerate(index))
     value: Arg = b.load(source, index)
-    b.store(out.name, target, value, SCATTER_MODES[str(op.attr("reduce"))])
+    b.store(out.name, target, value, SCATTER_MODES[op.str_attr("reduce")])
     b.done(serial=True)
 
 
@@ -235,5 +224,5 @@ def lower_assert(low: Lowering, op: Op) -> None:
     shape = low.graph.types[condition].shape
     b = NestBuilder(low, low.fresh("assert"), op.origin)
     index = b.loop(shape, tuple(range(len(shape))))
-    b.body.append(Assert(b.cast(b.load(condition, index), DType.BOOL), str(op.attr("message"))))
+    b.body.append(Assert(b.cast(b.load(condition, index), DType.BOOL), op.str_attr("message")))
     b.done(serial=True)

@@ -45,7 +45,7 @@ def lower_resize(low: Lowering, op: Op) -> None:
     x = op.value(0)
     sizes = low.graph.types[x].shape[2:]
     scales = op.tuple_attr("scales")
-    mode, align = str(op.attr("mode")), bool(op.attr("align_corners"))
+    mode, align = op.str_attr("mode"), op.bool_attr("align_corners")
     work = DType.F64 if out.dtype is DType.F64 else DType.F32
     small = _small(b, out.shape[2:])
     dims = [Dim(o, n, m, s, work, small) for o, n, m, s in zip(index[2:], sizes, out.shape[2:], scales, strict=True)]

@@ -8,13 +8,13 @@ from hardtack.codegen.ir.graph import Operand as GraphOperand
 from hardtack.codegen.ir.loops import Arg, Buffer
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
+from hardtack.codegen.lower.convolution import geometry
 from hardtack.codegen.lower.layout import channels_last
 
 
 def matmul_as_reduction(low: Lowering, op: Op) -> None:
     """Any rank and dtype: a sum over the inner dimension."""
-    a, b_name = op.inputs
-    assert isinstance(a, str)
+    a, b_name = op.value(0), op.value(1)
     b, out, index = start(low, op)
     k = b.axis(low.graph.types[a].shape[-1], "reduce")
     left = b.wide(b.load(a, (*index[:-1], k)))
@@ -50,45 +50,23 @@ def finish_conv(low: Lowering, op: Op, result: Buffer, out: Buffer, bias: GraphO
     b.done()
 
 
-def ints_of(op: Op, name: str) -> tuple[int, ...]:
-    """An attribute that has a number for each spatial dimension."""
-    value = op.attr(name)
-    assert isinstance(value, tuple)
-    return tuple(int(v) for v in value)
-
-
-def pairs_of(op: Op, name: str) -> tuple[tuple[int, int], ...]:
-    """An attribute that has (before, after) for each spatial dimension."""
-    value = op.attr(name)
-    assert isinstance(value, tuple)
-    return tuple((int(before), int(after)) for before, after in value)
-
-
 def _taps_and_channels(low: Lowering, op: Op, result: Buffer) -> None:
     """Any rank, dtype and weights: a masked sum over channels and taps."""
     x, w = op.value(0), op.value(1)
     b = NestBuilder(low, result.name, op.origin)
     index = b.loop(result.shape, result.order)
     x_shape, w_shape = low.graph.types[x].shape, low.graph.types[w].shape
-    groups, transposed = op.attr("groups"), bool(op.attr("transposed"))
-    assert isinstance(groups, int)
+    given = geometry(op)
+    groups, transposed = given.groups, given.transposed
     per_group_out = w_shape[1] if transposed else floordiv_exact(w_shape[0], groups)
     per_group_in = floordiv_exact(w_shape[0], groups) if transposed else w_shape[1]
     taps = [b.axis(n, "reduce") for n in w_shape[2:]]
     c = b.axis(per_group_in, "reduce")
     group = index[1] // per_group_out
-    geometry = zip(
-        index[2:],
-        taps,
-        ints_of(op, "stride"),
-        op.attr("padding"),
-        ints_of(op, "dilation"),
-        x_shape[2:],
-        strict=True,  # type: ignore[call-overload]
-    )
+    dims = zip(index[2:], taps, given.stride, given.padding, given.dilation, x_shape[2:], strict=True)
     where: list[Expr] = []
     conditions: list[str] = []
-    for o, t, s, p, d, n in geometry:
+    for o, t, s, p, d, n in dims:
         if transposed:
             reach = o + p[0] - t * d
             if s != 1:

@@ -9,7 +9,7 @@ from hardtack.codegen.ir.expr import sym
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.loops import Axis, Buffer
 from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest
-from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.builder import Lowering, UnsupportedOp
 from hardtack.codegen.lower.operands import is_constant
 
 T = TypeVar("T", bound=Template)
@@ -23,7 +23,14 @@ def template(
     operands: tuple[Operand, ...],
     results: tuple[str, ...] = (),
 ) -> None:
-    """Emit a TemplateNest whose axes walk `result` in memory order."""
+    """Emit a TemplateNest whose axes walk `result` in memory order.
+
+    Raises UnsupportedOp where the class does not take the dtype on the machine: the last one to ask. A rule that has
+    something else for such an op has asked before (first_that_can).
+    """
+    why = what.why_not_of(operands[0].dtype, low.machine)
+    if why is not None:
+        raise UnsupportedOp(op.origin, low.machine.name, why)
     axes = tuple(Axis(sym(f"i{d}", extent=result.shape[d]), result.shape[d]) for d in result.order)
     low.emit(TemplateNest(result.name, what, axes, operands, result.name, results, op.origin))
 
@@ -33,6 +40,13 @@ def request(low: Lowering, op: Op) -> Request:
     constant = tuple(isinstance(x, str) and is_constant(low, x) for x in op.inputs)
     types = tuple(low.graph.type_of(x) for x in op.inputs)
     return Request(op, types, constant, low.graph.types[op.outputs[0]])
+
+
+def demand(low: Lowering, op: Op, what: type[Template]) -> None:
+    """Raise UnsupportedOp, with the reason, where a template does not compute an op that nothing else computes."""
+    why = what.why_not(request(low, op), low.machine)
+    if why is not None:
+        raise UnsupportedOp(op.origin, low.machine.name, why)
 
 
 def first_that_can(low: Lowering, op: Op, candidates: Sequence[type[T]]) -> type[T] | None:

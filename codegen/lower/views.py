@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hardtack.codegen.ir.expr import ONE, ZERO, Expr, as_expr, floordiv, mod
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, floordiv, mod
 from hardtack.codegen.ir.graph import Graph, Op
 from hardtack.codegen.ir.graph_ops import is_view
 
@@ -82,9 +82,8 @@ def _permute(op: Op, index: Idx, in_shape: Shape, out_shape: Shape) -> Idx:
 
 
 def _slice(op: Op, index: Idx, in_shape: Shape, out_shape: Shape) -> Idx:
-    dim, start, step = op.attr("dim"), op.attr("start"), op.attr("step")
-    assert isinstance(dim, int) and isinstance(start, (int, Expr)) and isinstance(step, int)
-    return tuple(i * step + as_expr(start) if d == dim else i for d, i in enumerate(index))
+    dim, start, step = op.int_attr("dim"), op.expr_attr("start"), op.int_attr("step")
+    return tuple(i * step + start if d == dim else i for d, i in enumerate(index))
 
 
 def _flip(op: Op, index: Idx, in_shape: Shape, out_shape: Shape) -> Idx:
@@ -106,8 +105,7 @@ def resolve(graph: Graph, producers: Mapping[str, Op], value: str, index: Idx) -
     """The value in memory, and the index into it, behind `value[index]`."""
     op = producers.get(value)
     while op is not None and is_view(op):
-        source = op.inputs[0]
-        assert isinstance(source, str), "a view of a scalar literal"
+        source = op.value(0)
         index = INDEX_MAPS[op.kind](op, index, graph.types[source].shape, graph.types[value].shape)
         value, op = source, producers.get(source)
     return value, index

@@ -21,10 +21,9 @@ def lower_reduce(low: Lowering, op: Op) -> None:
     x = op.value(0)
     b, out, index = start(low, op)
     shape = low.graph.types[x].shape
-    kind, dims = str(op.attr("kind")), op.attr("dims")
-    assert isinstance(dims, tuple)
+    kind, dims = op.str_attr("kind"), op.tuple_attr("dims")
     kept = list(index)
-    if op.attr("keepdim"):
+    if op.bool_attr("keepdim"):
         kept = [i for d, i in enumerate(index) if d not in dims]
     base = low.buffers.get(x)
     order = base.order if base is not None else tuple(range(len(shape)))
@@ -47,12 +46,9 @@ def _window(low: Lowering, op: Op, b: NestBuilder, index: Idx, other: Lit) -> tu
     """One element of a pooling window, masked outside the input; its spatial index; the mask."""
     x = op.value(0)
     shape = low.graph.types[x].shape
-    kernel, stride, padding, dilation = (op.attr(k) for k in ("kernel", "stride", "padding", "dilation"))
-    taps = [b.axis(as_expr(k), "reduce") for k in kernel]  # type: ignore[attr-defined]
-    where = [
-        o * s - p[0] + t * d
-        for o, s, p, t, d in zip(index[2:], stride, padding, taps, dilation, strict=True)  # type: ignore[call-overload]
-    ]
+    kernel, stride, padding, dilation = (op.tuple_attr(k) for k in ("kernel", "stride", "padding", "dilation"))
+    taps = [b.axis(as_expr(k), "reduce") for k in kernel]
+    where = [o * s - p[0] + t * d for o, s, p, t, d in zip(index[2:], stride, padding, taps, dilation, strict=True)]
     conditions = [c for i, n in zip(where, shape[2:], strict=True) for c in b.inside(i, n)]
     mask = b.all_of(conditions)
     return b.load(x, (*index[:2], *where), mask, other), where, mask
@@ -60,7 +56,7 @@ def _window(low: Lowering, op: Op, b: NestBuilder, index: Idx, other: Lit) -> tu
 
 def lower_pool(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
-    if op.attr("kind") == "max":
+    if op.str_attr("kind") == "max":
         value, _, _ = _window(low, op, b, index, lowest(out.dtype))
         b.store(out.name, index, _reduced(b, "max", value, dtype=out.dtype))
         b.done()
@@ -93,8 +89,8 @@ def _count(low: Lowering, op: Op, index: Idx) -> Expr:
     x = op.value(0)
     sizes = low.graph.types[x].shape[2:]
     total: Expr = ONE
-    rows = zip(index[2:], op.attr("kernel"), op.attr("stride"), op.attr("padding"), sizes, strict=True)  # type: ignore[call-overload]
-    for o, k, s, p, n in rows:
+    kernel, stride, padding = (op.tuple_attr(k) for k in ("kernel", "stride", "padding"))
+    for o, k, s, p, n in zip(index[2:], kernel, stride, padding, sizes, strict=True):
         first = o * s - p[0]
         if count == "kernel":
             total = total * k
@@ -146,7 +142,7 @@ def lower_adaptive_pool(low: Lowering, op: Op) -> None:
             conditions.append(b.compute("lt", b.index(i), b.index(end)))
         where.append(i)
         count = count * (n if m is ONE else width)
-    is_max = op.attr("kind") == "max"
+    is_max = op.str_attr("kind") == "max"
     other = lowest(out.dtype) if is_max else lit_of(0, out.dtype)
     value = b.load(x, (*index[:2], *where), b.all_of(conditions), other)
     if is_max:

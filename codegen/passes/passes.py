@@ -14,7 +14,7 @@ from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.group import Decision, Group
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Nest
-from hardtack.codegen.machine.machine import Machine
+from hardtack.codegen.machine.machine import Gpu, Machine
 from hardtack.codegen.schedule.fusion_limits import FusionLimits
 from hardtack.codegen.tune.choice import Tuning
 
@@ -30,6 +30,12 @@ class Context:
     machine: Machine
     tuning: Tuning
     limits: FusionLimits
+
+    @property
+    def gpu(self) -> Gpu:
+        """The machine, for a pass of GPUs."""
+        assert isinstance(self.machine, Gpu), f"a pass of GPUs on {self.machine.target}"
+        return self.machine
 
 
 @dataclass(frozen=True)

@@ -125,8 +125,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "codegen/lower/views.py",
         (
             (
-                "i * step + as_expr(start) if d == dim else i",
-                "i * step + as_expr(start) + (step > 1) if d == dim else i",
+                "i * step + start if d == dim else i",
+                "i * step + start + (step > 1) if d == dim else i",
             ),
         ),
     ),

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hardtack.codegen.backends.cpp.epilogue import Parameters
+from hardtack.codegen.ir.nests import Template, TemplateNest
+
+T = TypeVar("T", bound=Template)
 
 
 @dataclass(frozen=True)
@@ -16,4 +20,10 @@ class Call:
     call: str
 
 
-__all__ = ["Call", "Parameters"]
+def parameters(anchor: TemplateNest, what: type[T]) -> T:
+    """The template that a nest is of, by the class that has the call."""
+    assert isinstance(anchor.template, what), f"{anchor.template} is called as {what.__name__}"
+    return anchor.template
+
+
+__all__ = ["Call", "Parameters", "parameters"]

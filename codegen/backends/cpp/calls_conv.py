@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hardtack.codegen.backends.cpp.call import Call, Parameters
+from hardtack.codegen.backends.cpp.call import Call, Parameters, parameters
 from hardtack.codegen.ir.expr import ONE, Expr, int_value
 from hardtack.codegen.ir.nests import Template, TemplateNest
 from hardtack.codegen.lower.cpu_conv import Conv, Depthwise, TransposedConv, Window
@@ -12,8 +12,7 @@ from hardtack.codegen.lower.cpu_conv import Conv, Depthwise, TransposedConv, Win
 
 def _shape(anchor: TemplateNest, p: Parameters) -> tuple[str, dict[str, Expr]]:
     """The ConvShape as a C++ initialiser, and its fields."""
-    assert isinstance(anchor.template, Window)
-    fields = anchor.template.sizes(anchor)
+    fields = parameters(anchor, Window).sizes(anchor)
     names = [p.add(f"conv_{k}", v) for k, v in fields.items()]
     return f"const ht::ConvShape shape{{{', '.join(names)}}};", fields
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hardtack.codegen.backends.cpp.call import Call, Parameters
+from hardtack.codegen.backends.cpp.call import Call, Parameters, parameters
 from hardtack.codegen.backends.cpp.cpp_body import storage_type
 from hardtack.codegen.ir.expr import ONE, Expr, const, product
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Operand, Template, TemplateNest
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.cpu_attention import Attention
+from hardtack.codegen.lower.cpu_recurrence import PackedRecurrence
 from hardtack.codegen.lower.cpu_rows import Scan, Sort
 from hardtack.codegen.lower.operands import around
-from hardtack.codegen.lower.recurrence import Recurrence
 
 
 def _padded(values: Sequence[Expr], rank: int, neutral: Expr) -> list[Expr]:
@@ -28,8 +28,7 @@ def _strides(o: Operand, rank: int) -> list[Expr]:
 
 def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     q, k, v = anchor.operands[:3]
-    what = anchor.template
-    assert isinstance(what, Attention)
+    what = parameters(anchor, Attention)
     sizes = what.shape(anchor)
     result = Buffer(anchor.result, q.dtype, sizes, what.order)
     batch, (h, t, e) = product(sizes[:-3]), sizes[-3:]
@@ -65,8 +64,7 @@ _CELLS = {"lstm": "kLstm", "gru": "kGru", "rnn_tanh": "kTanh", "rnn_relu": "kRel
 
 
 def _recurrent(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
-    what = anchor.template
-    assert isinstance(what, Recurrence)
+    what = parameters(anchor, PackedRecurrence)
     lstm, cell = what.cell == "lstm", _CELLS[what.cell]
     projected, _, *rest = anchor.operands
     steps, batch, hidden = (p.add(x, a.extent) for x, a in zip(("steps", "batch", "hidden"), anchor.axes, strict=True))
@@ -108,8 +106,7 @@ def _rows(p: Parameters, shape: tuple[Expr, ...], dim: int) -> list[str]:
 
 
 def _sorted(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
-    x, what = anchor.operands[0], anchor.template
-    assert isinstance(what, Sort)
+    x, what = anchor.operands[0], parameters(anchor, Sort)
     sizes = _rows(p, x.shape, what.dim)
     k = p.add("count", anchor.axes[what.dim].extent if anchor.axes else ONE)
     element = "uint8_t" if x.dtype is DType.BOOL else storage_type(x.dtype)
@@ -121,8 +118,7 @@ def _sorted(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Cal
 
 
 def _scan(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
-    what = anchor.template
-    assert isinstance(what, Scan)
+    what = parameters(anchor, Scan)
     sizes, kind = _rows(p, anchor.operands[0].shape, what.dim), what.scan
     if kind == "logsumexp":
         call = f"ht::scan_logsumexp(args, {pointers[0]}, RESULT, {', '.join(sizes)})"
@@ -139,7 +135,7 @@ def _scan(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
 
 CALLS: dict[type[Template], Callable[[TemplateNest, Sequence[str], Parameters], Call]] = {
     Attention: _attention,
-    Recurrence: _recurrent,
+    PackedRecurrence: _recurrent,
     Sort: _sorted,
     Scan: _scan,
 }

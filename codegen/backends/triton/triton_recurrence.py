@@ -11,7 +11,7 @@ from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.recurrence import Recurrence
+from hardtack.codegen.lower.gpu_recurrence import TiledRecurrence
 
 BLOCK_B = 16
 
@@ -19,7 +19,7 @@ BLOCK_B = 16
 def render_recurrent(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operands: projected inputs [T * B, gates * H], w_hh [gates * H, H] through strides, h0 [B, H] (, c0 for lstm; the
     n gate's hidden bias [H] for a gru with biases). Results: y [T, B, H], hT (, cT)."""
-    anchor, what = anchored(kernel, Recurrence)
+    anchor, what = anchored(kernel, TiledRecurrence)
     gates = GATES[what.cell]
     sketch = Sketch(kernel, buffers)
     w, h0 = anchor.operands[1], anchor.operands[2]

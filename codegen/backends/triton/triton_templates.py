@@ -19,8 +19,8 @@ from hardtack.codegen.lower.gpu_attention import AttentionCombine, TiledAttentio
 from hardtack.codegen.lower.gpu_conv import TiledConv, TiledDepthwise
 from hardtack.codegen.lower.gpu_grouped import Grouped
 from hardtack.codegen.lower.gpu_matmul import Gemm
+from hardtack.codegen.lower.gpu_recurrence import TiledRecurrence
 from hardtack.codegen.lower.gpu_rows import BlockScan, SortCount, SortMerge, SortRows
-from hardtack.codegen.lower.recurrence import Recurrence
 
 RENDERERS: dict[type[Template], Callable[[Kernel, Mapping[str, Buffer]], TritonKernel]] = {
     Gemm: render_gemm,
@@ -29,7 +29,7 @@ RENDERERS: dict[type[Template], Callable[[Kernel, Mapping[str, Buffer]], TritonK
     TiledDepthwise: render_depthwise,
     TiledAttention: render_attention,
     AttentionCombine: render_combine,
-    Recurrence: render_recurrent,
+    TiledRecurrence: render_recurrent,
     BlockScan: render_scan,
     SortRows: render_sort,
     SortMerge: render_merge,

@@ -15,7 +15,6 @@ from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import LoopError
 from hardtack.codegen.ir.schedule import Overlap
 from hardtack.codegen.lower.gpu_matmul import Gemm
-from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.passes.gpu.kernel_nests import GpuKernelIr
 from hardtack.codegen.passes.passes import Buffers, Context, KernelPass
 
@@ -27,8 +26,7 @@ def fetches_ahead(group: Group | None) -> bool:
 
 
 def _run(kernel: GpuKernelIr, buffers: Buffers, following: Group | None, context: Context) -> GpuKernelIr:
-    assert isinstance(context.machine, Gpu)
-    if not context.machine.dependent_launch:
+    if not context.gpu.dependent_launch:
         return kernel
     return replace(kernel, overlap=Overlap(True, fetches_ahead(following)))
 

@@ -259,10 +259,8 @@ def scale_in_attention(graph: Graph) -> Graph:
         made = _alone_behind(op.inputs[0], producers, readers, kept) if op.kind == "attention" else None
         factor = _power_of_two(made) if made is not None else None
         if made is not None and factor is not None:
-            scale = op.attr("scale")
-            assert isinstance(scale, float) and isinstance(made.inputs[0], str)
-            scales[op.outputs[0]] = scale * factor
-            renamed[made.outputs[0]] = made.inputs[0]
+            scales[op.outputs[0]] = op.float_attr("scale") * factor
+            renamed[made.outputs[0]] = made.value(0)
     ops: list[Op] = []
     for op in graph.ops:
         name = op.outputs[0] if op.outputs else ""
@@ -294,8 +292,7 @@ def _power_of_two(op: Op) -> float | None:
 
 
 def _run(graph: Graph, context: Context) -> tuple[Graph, Decisions]:
-    assert isinstance(context.machine, Gpu)
-    return join_products(graph, context.hints, context.machine, context.tuning)
+    return join_products(graph, context.hints, context.gpu, context.tuning)
 
 
 JOIN_PRODUCTS = GraphPass("products", _run)

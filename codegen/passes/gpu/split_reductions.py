@@ -48,12 +48,11 @@ def split_reductions(
     out: list[Nest] = []
     more = dict(buffers)
     for n in nests:
-        parts = _parts(n, buffers, hints, machine) if isinstance(n, LoopNest) and n.reduced and not n.serial else 1
-        if parts == 1:
+        if not isinstance(n, LoopNest) or not n.reduced or n.serial:
             out.append(n)
-        else:
-            assert isinstance(n, LoopNest)
-            out += _split(n, parts, more)
+            continue
+        parts = _parts(n, buffers, hints, machine)
+        out += _split(n, parts, more) if parts > 1 else [n]
     return tuple(out), more
 
 
@@ -180,8 +179,7 @@ def _types(r: Reduce, body: list[Stmt], buffers: Mapping[str, Buffer]) -> list[D
 def _run(
     nests: tuple[Nest, ...], buffers: Buffers, scope: Scope, context: Context
 ) -> tuple[tuple[Nest, ...], Buffers, Decisions]:
-    assert isinstance(context.machine, Gpu)
-    return (*split_reductions(nests, buffers, context.hints, context.machine), ())
+    return (*split_reductions(nests, buffers, context.hints, context.gpu), ())
 
 
 SPLIT_REDUCTIONS = NestPass("split", _run)

@@ -1,0 +1,301 @@
+"""Every template as the lowering emits it for a small model, and the ways in which such a nest can be broken."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+import hardtack.codegen.lower
+from hardtack.codegen.backend import Backend
+from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
+from hardtack.codegen.backends.triton.triton_backend import TritonBackend
+from hardtack.codegen.ir.expr import const, sym
+from hardtack.codegen.ir.loops import Axis, Buffer
+from hardtack.codegen.ir.nests import Operand, Template, TemplateNest
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower import Lowered, lower_graph
+from hardtack.codegen.lower.cpu_attention import Attention
+from hardtack.codegen.lower.cpu_conv import Conv, Depthwise, TransposedConv
+from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm
+from hardtack.codegen.lower.cpu_recurrence import PackedRecurrence
+from hardtack.codegen.lower.cpu_rows import Scan, Sort
+from hardtack.codegen.lower.gpu_attention import AttentionCombine, TiledAttention
+from hardtack.codegen.lower.gpu_conv import TiledConv, TiledDepthwise
+from hardtack.codegen.lower.gpu_grouped import Grouped
+from hardtack.codegen.lower.gpu_matmul import Gemm
+from hardtack.codegen.lower.gpu_recurrence import TiledRecurrence
+from hardtack.codegen.lower.gpu_rows import BlockScan, SortCount, SortMerge, SortRows
+from hardtack.codegen.lower.layout import choose_orders
+from hardtack.codegen.machine.data import H200
+from hardtack.exporter import to_graphs
+
+CPU, GPU = CppBackend(), TritonBackend(H200)
+
+
+def classes(of: type[Template] = Template) -> Iterator[type[Template]]:
+    """Every template: those without a kind are what several have in common."""
+    for module in pkgutil.iter_modules(hardtack.codegen.lower.__path__):
+        importlib.import_module(f"hardtack.codegen.lower.{module.name}")
+    for found in of.__subclasses__():
+        if hasattr(found, "kind") and found.__module__.startswith("hardtack."):
+            yield found
+        yield from classes(found)
+
+
+def lowered(function: Any, *args: Any, backend: Backend | None = None, dynamic: Any = None) -> Lowered:
+    """A function's or a module's nests."""
+    backend = backend or CPU
+    (entry,) = to_graphs(function, args, dynamic_shapes=dynamic).entries.values()
+    return lower_graph(entry.graph, choose_orders(entry.graph), backend.rules, backend.machines[0], {}, backend.tuning)
+
+
+def ones(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(shape, dtype=dtype)
+
+
+def half(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, dtype=torch.bfloat16)
+
+
+def _conv(channels: int, outs: int, *kernel: int, **options: Any) -> torch.nn.Module:
+    made: torch.nn.Module = (torch.nn.Conv1d, torch.nn.Conv2d)[len(kernel) - 1](
+        channels, outs, kernel, bias=False, **options
+    )
+    return made.eval()
+
+
+def _turned(*kernel: int, **options: Any) -> torch.nn.Module:
+    return torch.nn.ConvTranspose2d(4, 32, kernel, bias=False, **options).eval()
+
+
+def _attention(causal: bool = False, **options: Any) -> Callable[..., torch.Tensor]:
+    return lambda q, k, v, mask=None: F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, **options)
+
+
+def _heads(dtype: torch.dtype, keys: int, mask: torch.Tensor | None = None) -> tuple[torch.Tensor, ...]:
+    """[2, 6, 5, 16] queries over `keys` keys of 3 heads, whose values have 8 elements."""
+    given = (ones(2, 6, 5, 16, dtype=dtype), ones(2, 3, keys, 16, dtype=dtype), ones(2, 3, keys, 8, dtype=dtype))
+    return (*given, mask) if mask is not None else given
+
+
+def _grouped(a: torch.Tensor, b: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    return torch._grouped_mm(a, b, offs=ends)  # type: ignore[no-any-return]
+
+
+GQA = _attention(enable_gqa=True)
+ENDS = torch.tensor([8, 16, 24], dtype=torch.int32)
+IMAGE = ones(2, 4, 9, 10)
+
+
+class Rnn(torch.nn.Module):
+    """A recurrence's y alone."""
+
+    def __init__(self, cell: torch.nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.cell(x)[0]  # type: ignore[no-any-return]
+
+
+STEPS = (ones(5, 3, 7),)
+
+
+def _rnn(kind: type[torch.nn.RNNBase], **options: Any) -> torch.nn.Module:
+    return Rnn(kind(7, 20, **options)).eval()
+
+
+@dataclass(frozen=True)
+class Program:
+    """A model, and which of its nests is meant, where several are of one class."""
+
+    backend: Backend
+    module: Any
+    args: tuple[torch.Tensor, ...]
+    at: int = 0
+
+    def nest(self, of: type[Template]) -> tuple[TemplateNest, dict[str, Buffer]]:
+        low = lowered(self.module, *self.args, backend=self.backend)
+        found = [n for n in low.nests if isinstance(n, TemplateNest) and type(n.template) is of]
+        return found[self.at], dict(low.buffers)
+
+
+PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
+    "packed": (PackedGemm, Program(CPU, torch.nn.Linear(7, 64).eval(), (ones(5, 7),))),
+    "dynamic": (DynamicGemm, Program(CPU, torch.matmul, (ones(2, 5, 7), ones(2, 7, 3)))),
+    "attention": (Attention, Program(CPU, GQA, _heads(torch.float32, 10, ones(5, 10)))),
+    "lstm": (PackedRecurrence, Program(CPU, _rnn(torch.nn.LSTM), STEPS)),
+    "gru": (PackedRecurrence, Program(CPU, _rnn(torch.nn.GRU), STEPS)),
+    "rnn": (PackedRecurrence, Program(CPU, _rnn(torch.nn.RNN), STEPS)),
+    "conv": (Conv, Program(CPU, _conv(4, 64, 3, 2, groups=2, padding=1, stride=2), (IMAGE,))),
+    "conv 1d": (Conv, Program(CPU, _conv(4, 32, 3, padding=1), (ones(2, 4, 9),))),
+    "transposed": (TransposedConv, Program(CPU, _turned(3, 2, stride=(3, 2), output_padding=1), (IMAGE,))),
+    "depthwise": (Depthwise, Program(CPU, _conv(6, 6, 3, 2, groups=6, dilation=2), (ones(2, 6, 9, 11),))),
+    "sort": (Sort, Program(CPU, lambda x: torch.sort(x, 1), (ones(3, 5, 2),))),
+    "topk": (Sort, Program(CPU, lambda x: torch.topk(x, 4, 1), (ones(3, 5, 2),))),
+    "scan": (Scan, Program(CPU, lambda x: torch.cumsum(x, 1), (ones(3, 5, 2),))),
+    "gemm": (Gemm, Program(GPU, torch.nn.Linear(7, 40).eval(), (ones(5, 7),))),
+    "gemm in a batch": (Gemm, Program(GPU, torch.matmul, (half(2, 5, 7), half(2, 7, 3)))),
+    "gemm in parts": (Gemm, Program(GPU, torch.matmul, (half(5, 8192), half(8192, 6)))),
+    "tiled attention": (TiledAttention, Program(GPU, GQA, _heads(torch.bfloat16, 10, ones(5, 10) > 0))),
+    "attention in parts": (TiledAttention, Program(GPU, GQA, _heads(torch.bfloat16, 512))),
+    "combine": (AttentionCombine, Program(GPU, GQA, _heads(torch.bfloat16, 512))),
+    "tiled gru": (TiledRecurrence, Program(GPU, _rnn(torch.nn.GRU), STEPS)),
+    "tiled lstm": (TiledRecurrence, Program(GPU, _rnn(torch.nn.LSTM), STEPS)),
+    "tiled conv": (TiledConv, Program(GPU, _conv(4, 6, 3, 2, groups=2, padding=1, stride=2), (IMAGE,))),
+    "tiled conv in parts": (TiledConv, Program(GPU, _conv(512, 6, 3, 3), (ones(1, 512, 4, 5),))),
+    "tiled transposed": (TiledConv, Program(GPU, _turned(3, 2, stride=(3, 2), output_padding=1), (IMAGE,))),
+    "tiled depthwise": (TiledDepthwise, Program(GPU, _conv(6, 6, 3, 2, groups=6, dilation=2), (ones(2, 6, 9, 11),))),
+    "grouped": (Grouped, Program(GPU, _grouped, (half(24, 16), half(3, 16, 8), ENDS))),
+    "rows": (SortRows, Program(GPU, lambda x: torch.topk(x, 4, 1), (ones(3, 5, 2),))),
+    "runs": (SortRows, Program(GPU, lambda x: torch.sort(x, 1), (ones(3, 5000),))),
+    "first merge": (SortMerge, Program(GPU, lambda x: torch.sort(x, 1), (ones(3, 5000),))),
+    "last merge": (SortMerge, Program(GPU, lambda x: torch.sort(x, 1), (ones(3, 5000),), -1)),
+    "count": (SortCount, Program(GPU, lambda x: torch.sort(x, 1), (ones(3, 5, 2).double(),))),
+    "block scan": (BlockScan, Program(GPU, lambda x: torch.cumsum(x, 1), (ones(3, 5, 2),))),
+}
+"""Name -> the template that it has, and a model for which the lowering emits it. Sizes differ, so that no two can be
+exchanged."""
+
+
+@cache
+def nest_of(name: str) -> tuple[TemplateNest, dict[str, Buffer]]:
+    """The nest of a program, with the buffers."""
+    of, program = PROGRAMS[name]
+    return program.nest(of)
+
+
+Broken = tuple[str, TemplateNest, dict[str, Buffer]]
+
+
+def broken(nest: TemplateNest, buffers: Mapping[str, Buffer]) -> Iterator[Broken]:
+    """The nest with one thing changed, each with what it was. All that other rules of nests would find is adapted:
+    buffers have the dtypes of operands, and axes are those of the result."""
+    for what, changed in _fields(nest.template):
+        yield what, replace(nest, template=changed), dict(buffers)
+    ops = nest.operands
+    for k in range(len(ops)):
+        yield f"operand {k} left out", replace(nest, operands=(*ops[:k], *ops[k + 1 :])), dict(buffers)
+        for what, changed_operand in _operands(ops[k], buffers[ops[k].buffer]):
+            yield (
+                f"operand {k} {what}",
+                replace(nest, operands=(*ops[:k], changed_operand, *ops[k + 1 :])),
+                dict(buffers),
+            )
+        for dtype in DType:
+            if dtype is not ops[k].dtype:
+                name = ops[k].buffer
+                retyped = tuple(replace(o, dtype=dtype) if o.buffer == name else o for o in ops)
+                typed = {**buffers, name: replace(buffers[name], dtype=dtype)}
+                yield f"operand {k} of {dtype}", replace(nest, operands=retyped), typed
+    yield "one operand more", replace(nest, operands=(*ops, ops[-1])), dict(buffers)
+    if len(ops) > 1:
+        yield "operands turned around", replace(nest, operands=ops[::-1]), dict(buffers)
+    yield from _results(nest, buffers)
+
+
+def _operands(o: Operand, buffer: Buffer) -> Iterator[tuple[str, Operand]]:
+    rank = len(o.shape)
+    for d in range(rank):
+        longer = (*o.shape[:d], o.shape[d] + 1, *o.shape[d + 1 :])
+        yield f"longer in dim {d}", replace(o, shape=longer)
+        shorter = (*o.shape[:d], o.shape[d] - 1, *o.shape[d + 1 :])
+        yield f"shorter in dim {d}", replace(o, shape=shorter)
+        if o.strides[d] is not const(0) and o.shape[d] is not const(1):
+            steps = (*o.strides[:d], o.strides[d] * 100_000, *o.strides[d + 1 :])
+            yield f"with steps outside in dim {d}", replace(o, strides=steps)
+        without = (*o.shape[:d], *o.shape[d + 1 :]), (*o.strides[:d], *o.strides[d + 1 :])
+        yield f"without dim {d}", replace(o, shape=without[0], strides=without[1])
+        for e in range(d):
+            order = list(range(rank))
+            order[d], order[e] = e, d
+            swapped = tuple(o.shape[x] for x in order)
+            if swapped == o.shape:
+                continue
+            yield f"with sizes {e} and {d} exchanged", replace(o, shape=swapped)
+            yield (
+                f"with dims {e} and {d} exchanged",
+                replace(o, shape=swapped, strides=tuple(o.strides[x] for x in order)),
+            )
+    yield "with one dim more", replace(o, shape=(const(2), *o.shape), strides=(const(0), *o.strides))
+    yield "behind its buffer", replace(o, offset=buffer.numel())
+    yield "before its buffer", replace(o, offset=const(-1))
+
+
+def _results(nest: TemplateNest, buffers: Mapping[str, Buffer]) -> Iterator[Broken]:
+    for name in (nest.result, *nest.results):
+        whose = "result" if name == nest.result else f"result {nest.results.index(name) + 1}"
+        buffer = buffers[name]
+        for what, changed in _buffers(buffer):
+            axes = tuple(
+                Axis(a.sym, changed.shape[d]) for a, d in zip(_axes(nest, changed), changed.order, strict=True)
+            )
+            yield (
+                f"{whose} {what}",
+                replace(nest, axes=axes) if name == nest.result else nest,
+                {**buffers, name: changed},
+            )
+    for k in range(len(nest.results)):
+        kept = (*nest.results[:k], *nest.results[k + 1 :])
+        yield f"result {k + 1} left out", replace(nest, results=kept), dict(buffers)
+    yield "one result more", replace(nest, results=(*nest.results, nest.result)), dict(buffers)
+
+
+def _axes(nest: TemplateNest, changed: Buffer) -> tuple[Axis, ...]:
+    """As many axes as the changed result has dimensions."""
+    more = tuple(Axis(sym(f"more{k}", extent=1), const(1)) for k in range(len(changed.shape)))
+    return (*nest.axes, *more)[: len(changed.shape)]
+
+
+def _buffers(b: Buffer) -> Iterator[tuple[str, Buffer]]:
+    rank = len(b.shape)
+    for d in range(rank):
+        yield f"longer in dim {d}", replace(b, shape=(*b.shape[:d], b.shape[d] + 1, *b.shape[d + 1 :]))
+        for e in range(d):
+            order = list(b.order)
+            i, j = order.index(d), order.index(e)
+            order[i], order[j] = order[j], order[i]
+            yield f"with dims {e} and {d} exchanged in memory", replace(b, order=tuple(order))
+    yield "with one dim more", replace(b, shape=(*b.shape, const(2)), order=(*b.order, rank))
+    for dtype in DType:
+        if dtype is not b.dtype:
+            yield f"of {dtype}", replace(b, dtype=dtype)
+
+
+def _fields(what: Any, within: str = "") -> Iterator[tuple[str, Any]]:
+    """A frozen dataclass with one of its numbers, words or sizes changed; plans inside of it likewise."""
+    for f in fields(what):
+        value = getattr(what, f.name)
+        name = f"{within}{f.name}"
+        if is_dataclass(value):
+            for inner, changed in _fields(value, f"{name}."):
+                yield inner, replace(what, **{f.name: changed})
+            continue
+        for how, changed in _values(value):
+            yield f"{name} {how}", replace(what, **{f.name: changed})
+
+
+def _values(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, bool):
+        yield "turned", not value
+    elif isinstance(value, int):
+        yield "larger", value + 1
+        yield "far smaller", value - 100
+    elif isinstance(value, float):
+        yield "larger", value + 1.0
+    elif isinstance(value, str):
+        yield "misspelt", "nonsense"
+    elif isinstance(value, tuple):
+        yield "shorter", value[:-1]
+        for k in range(len(value)):
+            larger = tuple(n + 1 for n in value[k]) if isinstance(value[k], tuple) else value[k] + 1
+            yield f"larger in {k}", (*value[:k], larger, *value[k + 1 :])
+    else:
+        raise AssertionError(f"no way to break {value!r}")
