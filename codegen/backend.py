@@ -58,7 +58,7 @@ class Backend(Protocol):
 
     @property
     def machines(self) -> tuple[Machine, ...]:
-        """What one compilation serves, best first: several only where no stage tells them apart."""
+        """What one compilation serves: several only where no stage tells them apart."""
 
     @property
     def key(self) -> str:

@@ -51,7 +51,7 @@ def main() -> int:
         workers = {name: started(tree, sys.argv[1:]) for name, tree in trees.items()}
         try:
             found = (map(json.loads, worker.stdout or ()) for worker in workers.values())
-            wanted = [name for name in given.stages.split(",") if name]
+            wanted = known(given.stages)
             return compared(*(map(partial(only, wanted), items) for items in found))
         finally:
             for worker in workers.values():
@@ -83,6 +83,16 @@ def started(tree: Path, arguments: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0"}
     )
+
+
+def known(stages: str) -> list[str]:
+    """The names given; SystemExit for one that no target has."""
+    from hardtack.codegen.targets import STAGES
+
+    given = [s for s in stages.split(",") if s]
+    if unknown := sorted(set(given) - set(STAGES)):
+        raise SystemExit(f"no stage is called {', '.join(unknown)}; there are {', '.join(STAGES)}")
+    return given
 
 
 def only(wanted: list[str], item: dict[str, Any]) -> dict[str, Any]:

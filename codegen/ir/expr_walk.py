@@ -102,3 +102,9 @@ def split_linear(e: Expr, s: Sym) -> tuple[Expr, Expr] | None:
             return None
         coefficient.append(q)
     return add(*coefficient), add(*rest)
+
+
+def stride_along(offset: Expr, s: Sym) -> Expr | None:
+    """How far a step of s moves an offset; None where that is not the same everywhere by form."""
+    parts = split_linear(offset, s)
+    return None if parts is None else parts[0]

@@ -1,6 +1,6 @@
 """The kinds of Graph ops, each with what the stages of the compiler know of it. codegen/ops.py has the same of scalars.
 
-A stage asks this table and has no list of kinds of its own. What a kind is lowered to is registered by the rooms that
+A stage asks this table and lists nothing that it says. What a kind is lowered to is registered by the rooms that
 lower (codegen/lower/), its meaning by the reference interpreter; tests/codegen/test_graph_ops.py holds them together.
 """
 

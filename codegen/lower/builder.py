@@ -78,8 +78,8 @@ class Lowering:
     """A graph on its way to nests. `buffers` has every value that may be in memory; views have none.
 
     machine: what it is built for; of CPUs of one layout, the first. hints: example sizes of symbols by name, for
-    decisions of profit. tuning: where plans of templates come from, before the cost model. owners: lower/ordered.py's
-    buffers, by places.
+    decisions of profit. tuning: where plans of templates come from, before the cost model. owners: the buffers of
+    lower/last_writes.py, by places.
     """
 
     graph: Graph

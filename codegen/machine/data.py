@@ -1,6 +1,10 @@
-"""Every machine that kernels are built for: the numbers of chips stand here and nowhere else."""
+"""Every machine that kernels are built for. A number of a chip stands here; what kernels were written for, and from
+what size on another one is taken, stands with them.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from hardtack.codegen.machine.machine import Cpu, Gpu, Waits, WarpgroupRates
 
@@ -25,37 +29,6 @@ CPUS = {cpu.name: cpu for cpu in (X86_64_V4, X86_64_V3, AARCH64)}
 DEFAULT_CPUS = (X86_64_V4, X86_64_V3)
 """What the target "cpu" stands for, widest first."""
 
-# Measured on an H200, and taken for the other cards.
-_STORE_RATE = 6e10
-_WAITS = Waits(
-    product_floor_s=3e-6,
-    nest_floor_s=1.9e-6,
-    launch_s=1.2e-6,
-    fill_s=2.4e-6,
-    stream_fill_s=6e-7,
-    step_latency_s=2.8e-7,
-)
-_REGISTERS = 65536
-_PROGRAM_NBYTES = 1024
-_MOST_PROGRAMS = 8  # more than that are never what a multiprocessor waits for
-
-A100 = Gpu(
-    name="sm_80",
-    multiprocessors=108,
-    shared_nbytes=163 << 10,
-    half_flops=2.9e12,
-    f32_flops=1.8e11,
-    bandwidth=1.9e12,
-    transfer=9e10,
-    clock_hz=1.41e9,
-    warpgroup=None,
-    dependent_launch=False,
-    registers=_REGISTERS,
-    program_nbytes=_PROGRAM_NBYTES,
-    most_programs=_MOST_PROGRAMS,
-    store_rate=_STORE_RATE,
-    waits=_WAITS,
-)
 H200 = Gpu(
     name="sm_90",
     multiprocessors=132,
@@ -67,32 +40,48 @@ H200 = Gpu(
     clock_hz=1.7e9,
     warpgroup=WarpgroupRates(columns=2, read_cycles=16, read_cycles_a_column=0.25),
     dependent_launch=True,
-    registers=_REGISTERS,
-    program_nbytes=_PROGRAM_NBYTES,
-    most_programs=_MOST_PROGRAMS,
-    store_rate=_STORE_RATE,
-    waits=_WAITS,
+    registers=65536,
+    program_nbytes=1024,
+    most_programs=8,  # more than that are never what a multiprocessor waits for
+    store_rate=6e10,
+    waits=Waits(
+        product_floor_s=3e-6,
+        nest_floor_s=1.9e-6,
+        launch_s=1.2e-6,
+        fill_s=2.4e-6,
+        stream_fill_s=6e-7,
+        step_latency_s=2.8e-7,
+    ),
 )
-B200 = Gpu(
+# What is not said of the others is taken from the H200, on which it was measured.
+A100 = replace(
+    H200,
+    name="sm_80",
+    multiprocessors=108,
+    shared_nbytes=163 << 10,
+    half_flops=2.9e12,
+    f32_flops=1.8e11,
+    bandwidth=1.9e12,
+    transfer=9e10,
+    clock_hz=1.41e9,
+    warpgroup=None,
+    dependent_launch=False,
+)
+B200 = replace(
+    H200,
     # twice the products in a cycle, of 128 rows at a time, so that what they read of B counts half: its data sheet
     name="sm_100",
     multiprocessors=148,
-    shared_nbytes=227 << 10,
     half_flops=1.4e13,
     f32_flops=5.0e11,
     bandwidth=7.5e12,
     transfer=1.2e11,
     clock_hz=1.85e9,
     warpgroup=WarpgroupRates(columns=4, read_cycles=16, read_cycles_a_column=0.125),
-    dependent_launch=True,
-    registers=_REGISTERS,
-    program_nbytes=_PROGRAM_NBYTES,
-    most_programs=_MOST_PROGRAMS,
-    store_rate=_STORE_RATE,
-    waits=_WAITS,
 )
-MI300X = Gpu(
-    name="gfx942",  # all of its data sheet: nothing was measured there
+MI300X = replace(
+    H200,
+    name="gfx942",  # its data sheet: nothing was measured there
     multiprocessors=304,
     shared_nbytes=64 << 10,
     half_flops=4.3e12,
@@ -104,11 +93,7 @@ MI300X = Gpu(
     dependent_launch=False,
     device="hip",
     warp_size=64,
-    registers=2 * _REGISTERS,
-    program_nbytes=_PROGRAM_NBYTES,
-    most_programs=_MOST_PROGRAMS,
-    store_rate=_STORE_RATE,
-    waits=_WAITS,
+    registers=131072,
 )
 
 GPUS = {gpu.name: gpu for gpu in (A100, H200, B200, MI300X)}

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hardtack.codegen.hints import size_hint
-from hardtack.codegen.ir.expr import ONE, ZERO, Expr, FloorDiv, Max, Min, Mod, Sym, bounds, children, int_value, sym
-from hardtack.codegen.ir.expr_walk import free_syms, split_linear, substitute
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, FloorDiv, Max, Min, Mod, bounds, children, int_value, sym
+from hardtack.codegen.ir.expr_walk import free_syms, stride_along, substitute
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Axis, Buffer, Compute, Load, LoopNest, Store, exprs_of, substitute_axes
 from hardtack.codegen.ir.nests import walk_buffers
+from hardtack.codegen.ir.powers import power_of_two_from
 from hardtack.codegen.ir.tiles import Dim, TiledKernel, TileNest
 from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.schedule.axes import points, split_into
@@ -145,11 +146,6 @@ def _one_axis(name: str, axes: Sequence[Axis], kind: str = "parallel") -> tuple[
     return Axis(s, extent, kind), split_into([a.sym for a in axes], s)
 
 
-def _power(n: int) -> int:
-    """The least power of two that is not below n."""
-    return 1 << max(0, (n - 1).bit_length())
-
-
 # flat groups
 
 
@@ -180,8 +176,8 @@ def _flat(
     elif group.outer:
         axis, swap = _one_axis("x", group.outer)
         total = size_hint(axis.extent, hints)
-        block = min(FLAT_BLOCK, max(128, _power(total // (2 * machine.multiprocessors))))
-        dims.append(Dim(axis, min(block, _power(int_value(axis.extent) or block))))
+        block = min(FLAT_BLOCK, max(128, power_of_two_from(total // (2 * machine.multiprocessors))))
+        dims.append(Dim(axis, min(block, power_of_two_from(int_value(axis.extent) or block))))
     axes = tuple(d.axis for d in dims)
     moved = [substitute_axes(n, axes, swap) for n in nests]
     tiled = [TileNest(n, None) for n in moved]
@@ -189,13 +185,8 @@ def _flat(
     points_of_tile = 1
     for d in dims:
         points_of_tile *= d.block
-    warps = min(4, max(1, points_of_tile // 256))
+    warps = min(4, max(1, points_of_tile // (8 * machine.warp_size)))
     return _kernel(group, tuple(dims), [[n] for n in tiled], storage, buffers, name, warps)
-
-
-def _stride(offset: Expr, s: Sym) -> Expr | None:
-    parts = split_linear(offset, s)
-    return None if parts is None else parts[0]
 
 
 def _other_axis(nests: Sequence[LoopNest], outer: Sequence[Axis], hints: Mapping[str, int]) -> int | None:
@@ -207,7 +198,7 @@ def _other_axis(nests: Sequence[LoopNest], outer: Sequence[Axis], hints: Mapping
         for s in n.body:
             if isinstance(s, (Load, Store)):
                 for k, axis in enumerate(outer):
-                    along[k] += _stride(s.index[0], axis.sym) is ONE
+                    along[k] += stride_along(s.index[0], axis.sym) is ONE
     wide = [size_hint(a.extent, hints) >= SQUARE_BLOCK // 2 for a in outer]
     best = max(range(len(outer) - 1), key=lambda k: along[k])
     return best if along[best] and along[-1] and wide[best] and wide[-1] else None
@@ -280,24 +271,25 @@ def _row_blocks(
     longest_row: elements of a row that is held whole."""
     rows = size_hint(outer.extent, hints)
     longest = max(size_hint(a.extent, hints) for a in inner)
-    least = min(16, _power(rows)) if across else 1
+    least = min(16, power_of_two_from(rows)) if across else 1
     whole = all(
-        int_value(a.extent) is not None and _power(int_value(a.extent) or 1) <= longest_row // least for a in inner
+        int_value(a.extent) is not None and power_of_two_from(int_value(a.extent) or 1) <= longest_row // least
+        for a in inner
     )
     if across:
-        x = min(COLUMNS, _power(rows))
+        x = min(COLUMNS, power_of_two_from(rows))
         if whole:
-            x = max(least, min(x, 2 * ROW_TILE // _power(longest)))
+            x = max(least, min(x, 2 * ROW_TILE // power_of_two_from(longest)))
         chunk = max(16, 2 * ROW_TILE // x)
     else:
         chunk = ROW_TILE
-        x = max(1, ROW_TILE // 2 // _power(longest)) if whole else 1
-        while x > 1 and x * _power(longest) > LEAST_TILE and rows < x * machine.multiprocessors:
+        x = max(1, ROW_TILE // 2 // power_of_two_from(longest)) if whole else 1
+        while x > 1 and x * power_of_two_from(longest) > LEAST_TILE and rows < x * machine.multiprocessors:
             x //= 2
     dims: dict[Expr, Dim] = {}
     for a in inner:
         n = int_value(a.extent)
-        block = _power(n or 1) if whole else min(chunk, _power(n) if n is not None else chunk)
+        block = power_of_two_from(n or 1) if whole else min(chunk, power_of_two_from(n) if n is not None else chunk)
         looped = not whole and (n is None or n > block)
         dims[a.extent] = Dim(a, block, looped)
     return x, dims
@@ -311,9 +303,9 @@ def _across(nests: Sequence[LoopNest], moved: Sequence[LoopNest], outer: Axis, l
         inner = {a.sym for a in after.axes} - {outer.sym}
         for s, t in zip(before.body, after.body, strict=True):
             if isinstance(s, (Load, Store)) and isinstance(t, (Load, Store)) and free_syms(t.index[0]) & inner:
-                along = rows >= 16 and _stride(t.index[0], outer.sym) is ONE
-                count += along or (run >= 16 and _stride(s.index[0], last.sym) is ONE)
-                count -= any(_stride(t.index[0], r) is ONE for r in inner)
+                along = rows >= 16 and stride_along(t.index[0], outer.sym) is ONE
+                count += along or (run >= 16 and stride_along(s.index[0], last.sym) is ONE)
+                count -= any(stride_along(t.index[0], r) is ONE for r in inner)
     return count > 0
 
 

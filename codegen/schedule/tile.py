@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hardtack.codegen.ir.expr import ONE, ZERO, Expr, FloorDiv, Mod, Sym, bounds, children, const, int_value, mod, sym
-from hardtack.codegen.ir.expr_walk import free_syms, split_linear, substitute
+from hardtack.codegen.ir.expr_walk import free_syms, split_linear, stride_along, substitute
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopNest, Stmt, Store, exprs_of, source_of, substitute_axes
 from hardtack.codegen.ir.nests import walk_buffers
@@ -243,14 +243,9 @@ def _demoted(nests: list[LoopNest], outer: tuple[Axis, ...]) -> tuple[list[LoopN
         for s in n.loads():
             if not n.reduced:
                 continue
-            along += _stride(s.index[0], last) is ONE
-            across += any(_stride(s.index[0], a.sym) is ONE for a in n.reduced)
+            along += stride_along(s.index[0], last) is ONE
+            across += any(stride_along(s.index[0], a.sym) is ONE for a in n.reduced)
     return (nests, outer[:-1]) if along > across else (nests, outer)
-
-
-def _stride(offset: Expr, s: Sym) -> Expr | None:
-    parts = split_linear(offset, s)
-    return None if parts is None else parts[0]
 
 
 def _blocked(nests: list[LoopNest], outer: tuple[Axis, ...]) -> tuple[list[LoopNest], tuple[Axis, ...]]:
@@ -361,7 +356,7 @@ def _votes(nest: LoopNest, axis: Sym) -> int:
     """Loads that are contiguous along the axis, minus those that would be gathered."""
     total = 0
     for s in nest.loads():
-        stride = _stride(s.index[0], axis)
+        stride = stride_along(s.index[0], axis)
         total += 2 if stride is ONE else 0 if stride is ZERO else -1
     return total
 

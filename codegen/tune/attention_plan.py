@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hardtack.codegen.ir.powers import power_of_two_from
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.machine.machine import Gpu
-from hardtack.codegen.tune.sizes import power_of_two_from
 
 LARGEST_HEAD = 256
 """Elements of a head that a program keeps in registers."""

@@ -22,6 +22,7 @@ from hardtack.codegen.tune.conv_plan import ConvShape, as_product, fitted, plan_
 from hardtack.codegen.tune.gemm_plan import (
     MOST_SPLITS,
     PAIR_ROWS,
+    RESERVED_NBYTES,
     VECTOR_NUMEL,
     GemmPlan,
     GemmShape,
@@ -46,8 +47,6 @@ WORSE = 1.4
 MOST_ACCUMULATORS = 256
 """Registers of a thread that sums may take."""
 MOST_STAGES = 12
-RESERVED_NBYTES = 2048
-"""Shared memory that pipelines leave for barriers and for layouts of results."""
 
 
 def plan_by_cost(shape: Shape, machine: Gpu) -> Plan:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hardtack.codegen.ir.powers import power_of_two_from
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape, plan_gemm
-from hardtack.codegen.tune.sizes import power_of_two_from
 
 FEW_CHANNELS = 16
 """Input channels below which taps and channels are walked as one."""

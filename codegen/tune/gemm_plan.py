@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from hardtack.codegen.ir.powers import power_of_two_from
 from hardtack.codegen.ir.types import HALF, DType
 from hardtack.codegen.machine.machine import Gpu
-from hardtack.codegen.tune.sizes import power_of_two_from
 
+RESERVED_NBYTES = 2048
+"""Shared memory that pipelines leave for barriers and for layouts of results."""
 SMALLEST_SPLIT = 256
 """Terms of a sum below which a part of it is not worth a kernel of its own."""
 MOST_SPLITS = 32
@@ -133,12 +135,12 @@ def holds_row(s: GemmShape) -> bool:
 
 def _held(s: GemmShape, machine: Gpu) -> GemmPlan:
     """A row that each program holds while it walks columns. A thread has 32 elements of B, and no more registers than
-    leave room for 1024 threads: on an H200 fewer programs lose a tenth of the bandwidth."""
+    leave room for MOST_THREADS on a multiprocessor: on an H200 fewer programs lose a tenth of the bandwidth."""
     block_k = max(256, power_of_two_from(s.k))
     warps = 16 if block_k > 4096 else max(1, min(8, block_k // 256))
-    most = max(1, 1024 * warps // block_k)
+    most = max(1, 32 * machine.warp_size * warps // block_k)
     block_n = next((b for b in (4, 2) if b <= most and s.n >= b * 2 * machine.multiprocessors), 1)
-    tiles, programs = -(-s.n // block_n), 32 // warps * machine.multiprocessors
+    tiles, programs = -(-s.n // block_n), machine.most_warps // warps * machine.multiprocessors
     if programs < tiles < 2 * programs:
         programs = -(-tiles // 2)  # two blocks each, not two for some and one for others
     reason = "a row that is held, against columns that lie side by side along K"
@@ -183,7 +185,7 @@ def tiles(s: GemmShape, machine: Gpu) -> list[GemmPlan]:
     for block_m, block_n, block_k, warps, stages in tiles:
         depth = min(block_k, max(32 if s.dtype is not DType.F32 else 16, power_of_two_from(s.k)))
         plan = GemmPlan("tile", block_m, block_n, depth, warps, _useful(stages, s.k, depth), 1, why)
-        while plan.shared_nbytes(item) > machine.shared_nbytes - 2048:
+        while plan.shared_nbytes(item) > machine.shared_nbytes - RESERVED_NBYTES:
             plan = replace(plan, stages=plan.stages - 1)
         if plan.stages >= 2:
             out.append(plan)

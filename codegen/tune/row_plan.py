@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hardtack.codegen.ir.powers import power_of_two_from
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.tune.sizes import power_of_two_from
 
 LONGEST_SORT = 2048
 """Elements that one program sorts; longer rows are merged from such runs."""

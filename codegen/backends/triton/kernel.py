@@ -15,8 +15,6 @@ from hardtack.codegen.ir.schedule import Kernel
 T = TypeVar("T", bound=Template)
 
 ONE_PROGRAM: tuple[Expr, Expr, Expr] = (const(1), const(1), const(1))
-NAME = "@KERNEL@"
-"""Stands for the kernel's name in its text: the name ends with the hash of the text."""
 
 
 @dataclass(frozen=True)

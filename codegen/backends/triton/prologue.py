@@ -17,7 +17,7 @@ from hardtack.codegen.backends.triton.triton_spelling import MEMORY, symbol
 from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import LoopNest, dtypes, exprs_of, out_of, phases
-from hardtack.codegen.tune.sizes import power_of_two_from
+from hardtack.codegen.ir.powers import power_of_two_from
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hardtack.codegen.backends.triton.kernel import NAME, Argument, TritonKernel
+from hardtack.codegen.backend import NAME
+from hardtack.codegen.backends.triton.kernel import Argument, TritonKernel
 from hardtack.codegen.backends.triton.triton_loops import indent, render
 from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.loops import Buffer

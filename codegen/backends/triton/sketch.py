@@ -13,7 +13,8 @@ from functools import cache
 from math import gcd
 from pathlib import Path
 
-from hardtack.codegen.backends.triton.kernel import NAME, Argument, TritonKernel
+from hardtack.codegen.backend import NAME
+from hardtack.codegen.backends.triton.kernel import Argument, TritonKernel
 from hardtack.codegen.backends.triton.triton_body import Body, Coordinate, Place, Tile
 from hardtack.codegen.backends.triton.triton_spelling import pointer_type, rounded, symbol
 from hardtack.codegen.ir.expr import Add, Const, Expr, Mul, const, int_value

@@ -11,11 +11,11 @@ from hardtack.codegen.backends.triton.triton_gemm import ceil_div
 from hardtack.codegen.ir.expr import ONE, ZERO, const, int_value
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import TemplateNest
+from hardtack.codegen.ir.powers import power_of_two_from
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.gpu_attention import AttentionCombine, TiledAttention
 from hardtack.codegen.tune.attention_plan import AttentionPlan
-from hardtack.codegen.tune.sizes import power_of_two_from
 
 LOG2E = math.log2(math.e)
 

@@ -11,11 +11,11 @@ from hardtack.codegen.backends.triton.waits import WAIT_HERE
 from hardtack.codegen.ir.expr import ONE, Expr, int_value, minimum
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Operand
+from hardtack.codegen.ir.powers import power_of_two_from
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.gpu_matmul import Gemm
 from hardtack.codegen.tune.gemm_plan import GemmPlan
-from hardtack.codegen.tune.sizes import power_of_two_from
 
 FILES = {"tile": "gemm", "outer": "gemm_outer", "vector": "gemm_vector"}
 

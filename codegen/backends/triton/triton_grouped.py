@@ -9,9 +9,9 @@ from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
 from hardtack.codegen.backends.triton.triton_gemm import ceil_div, scaled
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.loops import Buffer
+from hardtack.codegen.ir.powers import power_of_two_from
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.lower.gpu_grouped import Grouped
-from hardtack.codegen.tune.sizes import power_of_two_from
 
 
 def render_grouped(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:

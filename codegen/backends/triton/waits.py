@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hardtack.codegen.backends.triton.kernel import NAME, TritonKernel
+from hardtack.codegen.backend import NAME
+from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.ir.schedule import Overlap
 
 WAIT_HERE = "@WAIT@"

@@ -261,6 +261,8 @@ def scale_in_attention(graph: Graph) -> Graph:
         if made is not None and factor is not None:
             scales[op.outputs[0]] = op.float_attr("scale") * factor
             renamed[made.outputs[0]] = made.value(0)
+    if not renamed:
+        return graph
     ops: list[Op] = []
     for op in graph.ops:
         name = op.outputs[0] if op.outputs else ""

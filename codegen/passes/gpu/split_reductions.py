@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hardtack.codegen.hints import size_hint
 from hardtack.codegen.ir.expr import ONE, ZERO, Expr, Sym, const, floordiv, mod, sym
-from hardtack.codegen.ir.expr_walk import free_syms, split_linear
+from hardtack.codegen.ir.expr_walk import free_syms, stride_along
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import (
     Arg,
@@ -80,8 +80,7 @@ def _varies(load: Load, nest: LoopNest) -> bool:
 
 
 def _stride(buffers: Mapping[str, Buffer], load: Load, s: Sym) -> Expr | None:
-    parts = split_linear(buffers[load.buffer].offset(load.index), s)
-    return None if parts is None else parts[0]
+    return stride_along(buffers[load.buffer].offset(load.index), s)
 
 
 def _split(nest: LoopNest, parts: int, buffers: dict[str, Buffer]) -> list[Nest]:

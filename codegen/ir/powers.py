@@ -1,4 +1,4 @@
-"""Sizes of tiles."""
+"""Powers of two: the sizes of tiles."""
 
 from __future__ import annotations
 
