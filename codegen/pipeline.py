@@ -36,7 +36,7 @@ from hardtack.codegen.ir.nest_text import to_text_nest
 from hardtack.codegen.ir.nest_verify import verify_nest
 from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
 from hardtack.codegen.ir.plan import GpuKernel, Plan
-from hardtack.codegen.ir.store_verify import verify_written
+from hardtack.codegen.ir.store_verify import Memory, verify_written
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.lower.builder import Made
 from hardtack.codegen.lower.layout import choose_orders
@@ -238,6 +238,17 @@ def kernel_of(
     return rendered, {k: head.sub(f"kernel {rendered.launch.kernel}", text) for k, text in listings.items()}
 
 
+def memory_of(lowered: Lowered) -> Memory:
+    """What the nests find in memory, and what they must leave there."""
+    graph = lowered.graph
+    given = [x.name for part in (graph.inputs, graph.constants, graph.states) for x in part]
+    return Memory(
+        frozenset((*given, *lowered.prepacks)),
+        lowered.in_place,
+        frozenset((*lowered.outputs, *lowered.finals.values())),
+    )
+
+
 def _scope(lowered: Lowered) -> Scope:
     constants = frozenset((*(c.name for c in lowered.graph.constants), *lowered.prepacks))
     return Scope(_kept(lowered), constants, lowered.in_place)
@@ -259,7 +270,7 @@ def _verify(lowered: Lowered, known: Sequence[Nest]) -> None:
     for n in made:
         verify_nest(n, lowered.buffers)
     if made or len(lowered.nests) != len(known):
-        verify_written(lowered.nests, lowered.buffers, frozenset(lowered.in_place))
+        verify_written(lowered.nests, lowered.buffers, memory_of(lowered))
 
 
 def _nests_text(nests: Sequence[Nest]) -> str:
