@@ -108,9 +108,9 @@ class TritonBackend:
     def verify(self, kernel: GpuKernelIr, group: Group, buffers: Mapping[str, Buffer]) -> None:
         if isinstance(kernel, SharedLaunch):
             for part, g in zip(kernel.parts, group.siblings, strict=True):
-                verify_tiled(part, g, buffers)
+                verify_tiled(part, g, buffers, self.machine.most_warps)
         elif isinstance(kernel, TiledKernel):
-            verify_tiled(kernel, group, buffers)
+            verify_tiled(kernel, group, buffers, self.machine.most_warps)
         else:
             verify_kernel(kernel, group, buffers)
 
