@@ -43,6 +43,7 @@ from hardtack.codegen.lower.layout import choose_orders
 from hardtack.codegen.notes import noted
 from hardtack.codegen.passes.passes import Context, Decisions, Scope
 from hardtack.codegen.plan.control_steps import control_steps, renamed_buffer
+from hardtack.codegen.plan.launch_verify import verify_launch
 from hardtack.codegen.plan.planner import Step, build_plan
 from hardtack.codegen.schedule.fuse import fuse
 
@@ -234,6 +235,7 @@ def kernel_of(
         same, kernel = made == kernel, made
         listings[p.name] = next(reversed(listings.values())) if same else backend.listing(kernel)
     rendered = backend.render(kernel, group, buffers)
+    verify_launch(rendered.launch, group, kept)
     head = re.compile(rf"^kernel {re.escape(stem)}\b")
     return rendered, {k: head.sub(f"kernel {rendered.launch.kernel}", text) for k, text in listings.items()}
 
