@@ -188,6 +188,19 @@ def _unreduced(k: Kernel) -> Kernel:
     return replace(k, nests=(replace(k.nests[0], vector_reduces=False), k.nests[1]))
 
 
+def _half_of_the_rows(k: Kernel) -> Kernel:
+    return replace(k, outer=(replace(ROW, extent=const(4)),))
+
+
+def _in_order(k: Kernel) -> Kernel:
+    nests = (replace(n, nest=replace(n.nest, serial=True)) for n in k.nests)
+    return replace(k, nests=tuple(nests))
+
+
+def _of_a_template(k: Kernel) -> Kernel:
+    return replace(k, anchor=GEMM)
+
+
 def _two_indices(k: Kernel) -> Kernel:
     nest = k.nests[1].nest
     body = (Load("a", "e", (ROW.sym, COLUMN.sym)), *nest.body[1:])
@@ -239,6 +252,9 @@ def _other_op(s: Stmt) -> Stmt:
             "a = load e[-1*c + 15] is not where its nest meant, by 16*o0 + 2*c - 15",
         ),
         (_dropped_loop, "the loops of y are not its axes"),
+        (_half_of_the_rows, "the loops of s are not its axes"),
+        (_in_order, "s must run in order, and many workers run it"),
+        (_of_a_template, "the outer axes are not the 1, 8, 16 points of e"),
         (_unreduced, "the reduce loops of s are not its reduce axes"),
         (_two_indices, "e is accessed by 2 indices instead of one offset"),
         (lambda k: _with_storage(k, "e", Storage("memory")), "the parameters are not the buffers in memory"),
