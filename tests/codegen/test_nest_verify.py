@@ -95,9 +95,26 @@ def test_loads_that_may_be_right(index: Expr) -> None:
     verified(Load("a", "rows", (index,)), Store("copy", (K,), "a"), axes=(FREE,))
 
 
+def _masked(condition: str, *args: Arg, at: Expr = C + 4) -> tuple[Stmt, ...]:
+    """A load at column `at` where a condition holds; the values "at" and "first" are at and the flag of the row."""
+    return (
+        Index("at", at),
+        Load("first", "flags", (R,)),
+        Compute("in", condition, args, BOOL),
+        Load("a", "x", (R, at), "in", Lit(0.0, F32)),
+        KEPT,
+    )
+
+
 def test_a_mask_keeps_a_load_in_its_buffer() -> None:
-    inside = (Index("at", C + 100), Compute("in", "lt", ("at", Lit(8, I64)), BOOL))
-    verified(*inside, Load("a", "x", (R, C + 100), "in", Lit(0.0, F32)), KEPT)
+    verified(*_masked("lt", "at", Lit(8, I64)))
+    verified(*_masked("lt", "at", Lit(8, I64), at=C + 100))
+    verified(*_masked("and", "first", Lit(True, BOOL)))  # which depends on what is read
+
+
+@pytest.mark.parametrize("condition", ["le", "ge"])
+def test_a_mask_that_does_not(condition: str) -> None:
+    refused("j + 4 leaves [0, 8) in: a = load x[i, j + 4] if in else 0.0:f32", *_masked(condition, "at", Lit(8, I64)))
 
 
 def test_a_nest_without_points_loads_nothing() -> None:
