@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hardtack.codegen.ir.expr import Expr, add, bounds, const, known_in_range, product
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.loops import Buffer, LoopError, LoopNest, Store
-from hardtack.codegen.ir.nests import Nest, walk_buffers
+from hardtack.codegen.ir.nests import Nest
 from hardtack.codegen.ir.reindex import equal
 
 Index = tuple[Expr, ...]
@@ -36,31 +36,35 @@ def verify_written(nests: Sequence[Nest], buffers: Mapping[str, Buffer], memory:
 
     nests: of one graph, in their order.
     """
-    _verify_given(nests, memory)
+    touched = [(n, n.reads(), n.writes()) for n in nests]
+    _verify_given(touched, memory)
     elsewhere = memory.given | memory.in_place.keys()
-    made = {b: _Written(buffers[b]) for b in (*walk_buffers(nests), *sorted(memory.wanted)) if b not in elsewhere}
-    for n in nests:
-        for b in sorted(n.reads() & made.keys()):
+    names = set(memory.wanted).union(*(x for _, *both in touched for x in both)) - elsewhere
+    made = {b: _Written(buffers[b]) for b in sorted(names)}
+    for n, reads, writes in touched:
+        for b in sorted(reads - elsewhere):
             if not made[b].whole:
                 raise LoopError(f"{n.name} reads {b}, of which {made[b].numel} elements of {made[b].all} are written")
-        for b in sorted(n.writes() & made.keys()):
+        for b in sorted(writes - elsewhere):
             made[b].take(n)
     for b, written in made.items():
         if not written.whole:
             raise LoopError(f"{b} has {written.all} elements, of which {written.numel} are written")
 
 
-def _verify_given(nests: Sequence[Nest], memory: Memory) -> None:
+def _verify_given(touched: Sequence[tuple[Nest, set[str], set[str]]], memory: Memory) -> None:
     """What has content of its own keeps it, and a state that is changed in place is read as it is then."""
     taken = {state: b for b, state in memory.in_place.items()}
     changed: set[str] = set()
-    for n in nests:
-        for b in sorted(n.writes() & memory.given):
+    for n, reads, writes in touched:
+        for b in sorted(writes & memory.given):
             raise LoopError(f"{n.name} writes {b}, which is given")
-        for b in sorted(n.reads() & taken.keys()):
+        if not taken:
+            continue
+        for b in sorted(reads & taken.keys()):
             raise LoopError(f"{n.name} reads {b}, whose memory {taken[b]} takes")
-        changed |= n.writes() & memory.in_place.keys()
-        for b in sorted(n.reads() & memory.in_place.keys() - changed):
+        changed |= writes & memory.in_place.keys()
+        for b in sorted(reads & memory.in_place.keys() - changed):
             raise LoopError(f"{n.name} reads {b} before it is written")
     for b in sorted(memory.in_place.keys() - changed):
         raise LoopError(f"nothing writes {b}")
@@ -73,14 +77,12 @@ class _Written:
     buffer: Buffer
     numel: Expr = const(0)
     parts: list[Index] = field(default_factory=list)
-    whole: bool = False
+    all: Expr = field(init=False)
+    whole: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.all = self.buffer.numel()
         self.whole = self.all is const(0)
-
-    @property
-    def all(self) -> Expr:
-        return self.buffer.numel()
 
     def take(self, nest: Nest) -> None:
         """What a nest writes."""

@@ -24,10 +24,11 @@ Types = Mapping[str, DType]
 
 def verify_axes(axes: Sequence[Axis]) -> None:
     """Raise LoopError where an axis stands twice, or has another length than its symbol says."""
-    names = [a.sym.name for a in axes]
+    names: set[str] = set()
     for a in axes:
-        if names.count(a.sym.name) > 1:
+        if a.sym.name in names:
             raise LoopError(f"the axis {a.sym.name} stands twice")
+        names.add(a.sym.name)
         if a.kind not in ("parallel", "reduce"):
             raise LoopError(f"the axis {a.sym.name} is of the kind {a.kind}")
         if a.sym.extent is not a.extent:

@@ -13,13 +13,13 @@ from hardtack.codegen.plan.planner import KernelLaunch
 def verify_launch(launch: KernelLaunch, group: Group, kept: frozenset[str]) -> None:
     """Raise LoopError unless a group's launch does with memory what the group does. kept: buffers that something
     outside of the group touches."""
-    memory = frozenset(launch.buffers)
-    for needed, what in ((group.writes() & kept, "written"), (group.reads_from_outside(), "read")):
+    memory, writes, reads = frozenset(launch.buffers), group.writes(), group.reads_from_outside()
+    for needed, what in ((writes & kept, "written"), (reads, "read")):
         if needed - memory:
             raise LoopError(f"kernel {launch.kernel}: {min(needed - memory)} is {what} outside, and not in memory")
     for given, touched, what in (
-        (launch.writes, group.writes() & memory, "writes"),
-        (launch.reads, group.reads_from_outside(), "reads"),
+        (launch.writes, writes & memory, "writes"),
+        (launch.reads, reads, "reads"),
     ):
         if given != touched:
             name = min(given ^ touched)
