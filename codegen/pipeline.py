@@ -36,13 +36,14 @@ from hardtack.codegen.ir.nest_text import to_text_nest
 from hardtack.codegen.ir.nest_verify import verify_nest
 from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
 from hardtack.codegen.ir.plan import GpuKernel, Plan
-from hardtack.codegen.ir.store_verify import verify_written
+from hardtack.codegen.ir.store_verify import Memory, verify_written
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.lower.builder import Made
 from hardtack.codegen.lower.layout import choose_orders
 from hardtack.codegen.notes import noted
 from hardtack.codegen.passes.passes import Context, Decisions, Scope
 from hardtack.codegen.plan.control_steps import control_steps, renamed_buffer
+from hardtack.codegen.plan.launch_verify import verify_launch
 from hardtack.codegen.plan.planner import Step, build_plan
 from hardtack.codegen.schedule.fuse import fuse
 
@@ -239,8 +240,20 @@ def kernel_of(
         kernel = made
         listings[p.name] = backend.listing(kernel)
     rendered = backend.render(kernel, group, buffers)
+    verify_launch(rendered.launch, group, kept)
     head = re.compile(rf"^kernel {re.escape(stem)}\b")
     return rendered, {k: head.sub(f"kernel {rendered.launch.kernel}", text) for k, text in listings.items()}
+
+
+def memory_of(lowered: Lowered) -> Memory:
+    """What the nests find in memory, and what they must leave there."""
+    graph = lowered.graph
+    given = [x.name for part in (graph.inputs, graph.constants, graph.states) for x in part]
+    return Memory(
+        frozenset((*given, *lowered.prepacks)),
+        lowered.in_place,
+        frozenset((*lowered.outputs, *lowered.finals.values())),
+    )
 
 
 def _scope(lowered: Lowered) -> Scope:
@@ -267,7 +280,7 @@ def _verify(lowered: Lowered, before: Lowered | None) -> None:
         if id(n) not in known or (others and others & (n.reads() | n.writes())):
             verify_nest(n, lowered.buffers)
     if others or [*map(id, lowered.nests)] != [*map(id, old)]:
-        verify_written(lowered.nests, lowered.buffers, frozenset(lowered.in_place))
+        verify_written(lowered.nests, lowered.buffers, memory_of(lowered))
 
 
 def _other_buffers(before: Mapping[str, Buffer], after: Mapping[str, Buffer]) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hardtack.codegen.ir.bounds_verify import verify_bounds
 from hardtack.codegen.ir.expr import const
 from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import (
@@ -24,8 +25,9 @@ from hardtack.codegen.ir.loops import (
 from hardtack.codegen.ir.made_of import bodies, statements, verify_exprs, verify_walk
 from hardtack.codegen.ir.nest_text import stmt_text, to_text_nest
 from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
-from hardtack.codegen.ir.reindex import why_not_injective, within
+from hardtack.codegen.ir.reindex import equal, why_not_injective, within
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.value_verify import verify_axes, verify_values
 from hardtack.codegen.ops import KERNEL_OPS, SCALAR_OPS, ScalarOp, result_dtype
 
 
@@ -45,6 +47,7 @@ def verify_nest(nest: Nest, buffers: Mapping[str, Buffer]) -> None:
         _verify_loop_nest(nest, buffers)
         _verify_stores(nest, buffers)
         verify_sources(nest)
+        verify_bounds(nest, buffers)
     except LoopError as e:
         raise LoopError(f"{what} {nest.name}: {e}\n{to_text_nest(nest)}") from None
 
@@ -61,6 +64,7 @@ def _verify_loop_nest(nest: LoopNest, buffers: Mapping[str, Buffer]) -> None:
     kinds = [a.kind for a in nest.axes]
     if kinds != sorted(kinds):
         raise LoopError("parallel axes must come before reduce axes")
+    verify_axes(nest.axes)
     ranks = {b: len(buffers[b].shape) for b in nest.reads() | nest.writes() if b in buffers}
     _verify_body(nest, buffers, ranks, SCALAR_OPS)
 
@@ -85,6 +89,7 @@ def _verify_body(
                 raise LoopError(f"{a} is used before it is defined in: {stmt_text(s)}")
         _verify_indices(s, axis_names, types, ranks)
         _verify_stored(s, types, buffers)
+        verify_values(s, types, buffers[s.buffer].dtype if isinstance(s, (Load, Store)) else None, nest.axes)
         late = any(a in after_reduce for a in args_of(s)) or isinstance(s, Reduce)
         if late and not isinstance(s, Reduce):
             used = {y.name for e in exprs_of(s) for y in free_syms(e)}
@@ -146,6 +151,7 @@ def _verify_stores(nest: LoopNest, buffers: Mapping[str, Buffer]) -> None:
     """Points that run in any order set no element twice, and none outside of its buffer."""
     if nest.serial or any(a.extent is const(0) for a in nest.axes):
         return
+    _verify_own_reads(nest)
     reduced = {a.sym for a in nest.reduced}
     for s in nest.stores():
         if s.mode != "set":
@@ -158,6 +164,15 @@ def _verify_stores(nest: LoopNest, buffers: Mapping[str, Buffer]) -> None:
         for e, n in zip(s.index, buffers[s.buffer].shape, strict=True):
             if free_syms(e) & axes.keys() and not within(e, n):
                 raise LoopError(f"{e} may leave [0, {n}) in: {stmt_text(s)}")
+
+
+def _verify_own_reads(nest: LoopNest) -> None:
+    """What a point reads of a buffer that the nest stores is its own element."""
+    written = nest.writes()
+    for load in nest.loads():
+        for s in nest.stores() if load.buffer in written else ():
+            if s.buffer == load.buffer and not all(map(equal, s.index, load.index)):
+                raise LoopError(f"other points store what is read in: {stmt_text(load)}")
 
 
 def verify_sources(nest: LoopNest) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hardtack.codegen.ir.expr import Expr, Sym, const, int_value
+from hardtack.codegen.ir.expr import Expr, Sym, const, int_value, product
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopError, LoopNest, Source, Stmt, Store
 from hardtack.codegen.ir.made_of import bodies, statements, verify_exprs, verify_walk
 from hardtack.codegen.ir.nest_text import stmt_text
 from hardtack.codegen.ir.nest_verify import verify_nest_of_kernel
+from hardtack.codegen.ir.nests import TemplateNest
 from hardtack.codegen.ir.reindex import equal, within
 from hardtack.codegen.ir.schedule import Kernel, ScheduledNest, to_text_kernel
 
@@ -29,6 +30,8 @@ def verify_kernel(kernel: Kernel, group: Group | None, buffers: Mapping[str, Buf
         for names, what in ((kernel.writes, "written"), (kernel.reads, "read")):
             if not names <= memory:
                 raise LoopError(f"{min(names - memory)} is {what} outside, and not in memory")
+        if kernel.anchor is not None:
+            _verify_result(kernel, kernel.anchor)
         for p in kernel.prologue:
             _verify_accesses(kernel, p)
         for n in kernel.nests:
@@ -46,6 +49,15 @@ def verify_kernel(kernel: Kernel, group: Group | None, buffers: Mapping[str, Buf
         raise LoopError(f"kernel {kernel.name}: {e}\n{to_text_kernel(kernel)}") from None
 
 
+def _verify_result(kernel: Kernel, anchor: TemplateNest) -> None:
+    """The outer axes of a template's kernel number its result: the batch, the rows and the columns."""
+    batch = anchor.template.batch_axes(anchor)
+    parts = (anchor.axes[:batch], anchor.axes[batch:-1], anchor.axes[-1:])
+    meant = [product(a.extent for a in part) for part in parts]
+    if [a.extent for a in kernel.outer] != meant:
+        raise LoopError(f"the outer axes are not the {', '.join(map(str, meant))} points of {anchor.name}")
+
+
 def _verify_registers(kernel: Kernel) -> None:
     """A register is one element: all nests access it at one offset."""
     at: dict[str, Expr] = {}
@@ -55,14 +67,16 @@ def _verify_registers(kernel: Kernel) -> None:
 
 
 def _verify_axes(kernel: Kernel, n: ScheduledNest) -> None:
-    """Outer, serial, vector and reduce axes are together the nest's, each once."""
+    """Outer, serial, vector and reduce axes are together the nest's, each once and as long."""
+    if n.nest.serial and not kernel.serial:
+        raise LoopError(f"{n.nest.name} must run in order, and many workers run it")
     if kernel.flat:
         if n.serial or n.reduce or not kernel.outer or n.vector != kernel.outer[-1] or n.nest.axes != kernel.outer:
             raise LoopError(f"{n.nest.name} has loops of its own in a flat kernel")
         return
     lanes = () if n.vector is None else (n.vector,)
     loops = (*kernel.outer, *n.serial, *lanes, *n.reduce)
-    if sorted(a.sym.name for a in loops) != sorted(a.sym.name for a in n.nest.axes):
+    if len(loops) != len(n.nest.axes) or set(loops) != set(n.nest.axes):
         raise LoopError(f"the loops of {n.nest.name} are not its axes")
     reduced = {*n.reduce, *(lanes if n.vector_reduces else ())}
     if reduced != set(n.nest.reduced):

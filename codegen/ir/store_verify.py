@@ -2,7 +2,8 @@
 
 A nest's own stores hit no element twice (nest_verify.py). So a buffer is whole once one nest has stored as many
 elements as it has, or several have stored parts that have nothing in common. Later nests may change what is there, in
-their order.
+their order. What has content of its own is not written; a state's memory is changed through one name, and read through
+no other.
 """
 
 from __future__ import annotations
@@ -19,21 +20,54 @@ from hardtack.codegen.ir.reindex import equal
 Index = tuple[Expr, ...]
 
 
-def verify_written(nests: Sequence[Nest], buffers: Mapping[str, Buffer], given: frozenset[str]) -> None:
+@dataclass(frozen=True)
+class Memory:
+    """What there is before the first nest, and what is read behind the last one. given: buffers with content of their
+    own: inputs, constants, states, prepacked weights. in_place: those that share a state's memory, with its name;
+    wanted: outputs, and what states take over."""
+
+    given: frozenset[str]
+    in_place: Mapping[str, str] = field(default_factory=dict)
+    wanted: frozenset[str] = frozenset()
+
+
+def verify_written(nests: Sequence[Nest], buffers: Mapping[str, Buffer], memory: Memory) -> None:
     """Raise LoopError where a nest reads what nests before it have not written, or a buffer is never whole.
 
-    nests: of one graph, in their order. given: buffers with content of their own, or that share a state's memory.
+    nests: of one graph, in their order.
     """
-    made = {b: _Written(buffers[b]) for n in nests for b in sorted(n.writes()) if b not in given}
-    for n in nests:
-        for b in sorted(n.reads()):
-            if b in made and not made[b].whole:
+    touched = [(n, n.reads(), n.writes()) for n in nests]
+    _verify_given(touched, memory)
+    elsewhere = memory.given | memory.in_place.keys()
+    names = set(memory.wanted).union(*(x for _, *both in touched for x in both)) - elsewhere
+    made = {b: _Written(buffers[b]) for b in sorted(names)}
+    for n, reads, writes in touched:
+        for b in sorted(reads - elsewhere):
+            if not made[b].whole:
                 raise LoopError(f"{n.name} reads {b}, of which {made[b].numel} elements of {made[b].all} are written")
-        for b in sorted(n.writes() & made.keys()):
+        for b in sorted(writes - elsewhere):
             made[b].take(n)
     for b, written in made.items():
         if not written.whole:
             raise LoopError(f"{b} has {written.all} elements, of which {written.numel} are written")
+
+
+def _verify_given(touched: Sequence[tuple[Nest, set[str], set[str]]], memory: Memory) -> None:
+    """What has content of its own keeps it, and a state that is changed in place is read as it is then."""
+    taken = {state: b for b, state in memory.in_place.items()}
+    changed: set[str] = set()
+    for n, reads, writes in touched:
+        for b in sorted(writes & memory.given):
+            raise LoopError(f"{n.name} writes {b}, which is given")
+        if not taken:
+            continue
+        for b in sorted(reads & taken.keys()):
+            raise LoopError(f"{n.name} reads {b}, whose memory {taken[b]} takes")
+        changed |= writes & memory.in_place.keys()
+        for b in sorted(reads & memory.in_place.keys() - changed):
+            raise LoopError(f"{n.name} reads {b} before it is written")
+    for b in sorted(memory.in_place.keys() - changed):
+        raise LoopError(f"nothing writes {b}")
 
 
 @dataclass
@@ -43,11 +77,12 @@ class _Written:
     buffer: Buffer
     numel: Expr = const(0)
     parts: list[Index] = field(default_factory=list)
-    whole: bool = False
+    all: Expr = field(init=False)
+    whole: bool = field(init=False)
 
-    @property
-    def all(self) -> Expr:
-        return self.buffer.numel()
+    def __post_init__(self) -> None:
+        self.all = self.buffer.numel()
+        self.whole = self.all is const(0)
 
     def take(self, nest: Nest) -> None:
         """What a nest writes."""

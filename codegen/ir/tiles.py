@@ -19,6 +19,13 @@ from hardtack.codegen.ir.loops import Axis, Buffer, LoopNest
 from hardtack.codegen.ir.nest_text import stmt_text
 from hardtack.codegen.ir.schedule import Overlap
 
+ATOMIC = {
+    "add": ("f32", "f64", "i32", "i64"),
+    "max": ("i32", "i64"),
+    "min": ("i32", "i64"),
+}
+"""Update modes that the memory does by itself, by dtype; others run point after point."""
+
 
 @dataclass(frozen=True)
 class Dim:
@@ -106,3 +113,12 @@ def to_text_shared(launch: SharedLaunch) -> str:
     lines = [f"kernel {launch.name} grid (shared by {len(launch.parts)} parts)"]
     lines += [f"    {line}" for part in launch.parts for line in to_text(part).splitlines()]
     return "\n".join(lines) + "\n"
+
+
+def needs_order(nest: LoopNest, buffers: Mapping[str, Buffer]) -> bool:
+    """True if two points may update one element in a way that memory can't do by itself.
+
+    Of two that set an element one wins, as on GPUs in torch.
+    """
+    modes = [(s.mode, buffers[s.buffer].dtype.value) for s in nest.stores() if s.mode != "set"]
+    return any(dtype not in ATOMIC.get(mode, ()) for mode, dtype in modes)

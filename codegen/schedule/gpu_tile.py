@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hardtack.codegen.hints import size_hint
-from hardtack.codegen.ir.expr import ONE, ZERO, Expr, FloorDiv, Max, Min, Mod, bounds, children, int_value, sym
-from hardtack.codegen.ir.expr_walk import free_syms, stride_along, substitute
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, int_value, sym
+from hardtack.codegen.ir.expr_walk import free_syms, stride_along
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Axis, Buffer, Compute, Load, LoopNest, Store, exprs_of, substitute_axes
 from hardtack.codegen.ir.nests import walk_buffers
 from hardtack.codegen.ir.powers import power_of_two_from
-from hardtack.codegen.ir.tiles import Dim, TiledKernel, TileNest
+from hardtack.codegen.ir.tiles import Dim, TiledKernel, TileNest, needs_order
+from hardtack.codegen.ir.width import fits_32_bits
 from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.schedule.axes import points, split_into
 from hardtack.codegen.schedule.gpu_values import passes_of, place_values
@@ -43,12 +44,6 @@ AHEAD_REGISTERS = 64
 """Registers of a thread for what a program loads before it needs it; with many programs, others run meanwhile."""
 COLUMNS = 64
 """Neighbouring rows that a program takes where memory is contiguous along them."""
-ATOMIC = {
-    "add": ("f32", "f64", "i32", "i64"),
-    "max": ("i32", "i64"),
-    "min": ("i32", "i64"),
-}
-"""Update modes that the memory does by itself, by dtype; others run point after point."""
 
 
 def tile(
@@ -64,20 +59,11 @@ def tile(
     depth = len(group.outer)
     # a tile has a point for an axis of none, too: what would walk it leaves the kernel
     nests = [linearized(n, buffers) for n in group.nests if all(a.extent is not ZERO for a in n.axes[depth:])]
-    if any(n.serial and _needs_order(n, buffers) for n in nests):
+    if any(n.serial and needs_order(n, buffers) for n in nests):
         return _serial(group, nests, buffers, name)
     if all(len(n.axes) == depth for n in nests):
         return _flat(group, nests, buffers, kept, name, hints, machine)
     return _rows(group, nests, buffers, kept, name, hints, machine)
-
-
-def _needs_order(nest: LoopNest, buffers: Mapping[str, Buffer]) -> bool:
-    """True if two points may update one element in a way that memory can't do by itself.
-
-    Of two that set an element one wins, as on GPUs in torch.
-    """
-    modes = [(s.mode, buffers[s.buffer].dtype.value) for s in nest.stores() if s.mode != "set"]
-    return any(dtype not in ATOMIC.get(mode, ()) for mode, dtype in modes)
 
 
 def _kernel(
@@ -110,33 +96,6 @@ def _kernel(
         group.members()[0].origin,
         ahead,
     )
-
-
-def fits_32_bits(e: Expr) -> bool:
-    """True if e, and what it divides and compares on the way, is known to lie within 32 bits."""
-    lo, hi = bounds(_bounded(e))
-    if lo is None or hi is None or lo < -(1 << 31) or hi >= 1 << 31:
-        return False
-    if isinstance(e, (FloorDiv, Mod, Min, Max)):
-        return all(map(fits_32_bits, children(e)))
-    return all(map(_parts_fit, children(e)))
-
-
-def _bounded(e: Expr) -> Expr:
-    """e with each axis of unknown length replaced by one as long as its extent may become."""
-    swap: dict[Expr, Expr] = {}
-    for s in free_syms(e):
-        if s.hi is None and s.extent is not None:
-            longest = bounds(s.extent)[1]
-            swap[s] = sym(f"{s.name}.", 0, None if longest is None else max(0, longest - 1))
-    return substitute(e, swap) if swap else e
-
-
-def _parts_fit(e: Expr) -> bool:
-    """As fits_32_bits, for a part of a sum or product, which may wrap around: the whole does not."""
-    if isinstance(e, (FloorDiv, Mod, Min, Max)):
-        return all(map(fits_32_bits, children(e)))
-    return all(map(_parts_fit, children(e)))
 
 
 def _one_axis(name: str, axes: Sequence[Axis], kind: str = "parallel") -> tuple[Axis, dict[Expr, Expr]]:

@@ -28,7 +28,7 @@ from hardtack.codegen.ir.loops import (
 from hardtack.codegen.ir.nests import Operand, Template, TemplateNest
 from hardtack.codegen.ir.schedule import Kernel, Storage
 from hardtack.codegen.ir.schedule_verify import verify_kernel
-from hardtack.codegen.ir.store_verify import verify_written
+from hardtack.codegen.ir.store_verify import Memory, verify_written
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.plan.memory import Item, LayoutError, MemoryPlan, plan_memory, verify_memory
 from hardtack.codegen.schedule.tile import tile
@@ -188,6 +188,19 @@ def _unreduced(k: Kernel) -> Kernel:
     return replace(k, nests=(replace(k.nests[0], vector_reduces=False), k.nests[1]))
 
 
+def _half_of_the_rows(k: Kernel) -> Kernel:
+    return replace(k, outer=(replace(ROW, extent=const(4)),))
+
+
+def _in_order(k: Kernel) -> Kernel:
+    nests = (replace(n, nest=replace(n.nest, serial=True)) for n in k.nests)
+    return replace(k, nests=tuple(nests))
+
+
+def _of_a_template(k: Kernel) -> Kernel:
+    return replace(k, anchor=GEMM)
+
+
 def _two_indices(k: Kernel) -> Kernel:
     nest = k.nests[1].nest
     body = (Load("a", "e", (ROW.sym, COLUMN.sym)), *nest.body[1:])
@@ -239,6 +252,9 @@ def _other_op(s: Stmt) -> Stmt:
             "a = load e[-1*c + 15] is not where its nest meant, by 16*o0 + 2*c - 15",
         ),
         (_dropped_loop, "the loops of y are not its axes"),
+        (_half_of_the_rows, "the loops of s are not its axes"),
+        (_in_order, "s must run in order, and many workers run it"),
+        (_of_a_template, "the outer axes are not the 1, 8, 16 points of e"),
         (_unreduced, "the reduce loops of s are not its reduce axes"),
         (_two_indices, "e is accessed by 2 indices instead of one offset"),
         (lambda k: _with_storage(k, "e", Storage("memory")), "the parameters are not the buffers in memory"),
@@ -268,10 +284,25 @@ def _copy(target: str, rows: int, at: int, source: str = "x") -> LoopNest:
     return LoopNest(f"{target}{at}", (row, COLUMN), body)
 
 
+GIVEN = Memory(frozenset({"x"}))
+TAKEN = Memory(frozenset({"x", "s"}), {"e": "s"})
+"""The memory of the state s is e's."""
+
+
+def _update(target: str, source: str = "x") -> LoopNest:
+    """As _copy of all rows, where points run in order."""
+    return replace(_copy(target, 8, 0, source), serial=True)
+
+
 def test_buffers_that_are_whole_when_they_are_read() -> None:
-    verify_written([_copy("e", 8, 0), _copy("y", 8, 0, "e")], BUFFERS, frozenset())
-    verify_written([_copy("e", 5, 3), _copy("e", 3, 0), _copy("y", 8, 0, "e")], BUFFERS, frozenset())
-    verify_written([_copy("e", 5, 3)], BUFFERS, frozenset({"e"}))
+    verify_written([_copy("e", 8, 0), _copy("y", 8, 0, "e")], BUFFERS, GIVEN)
+    verify_written([_copy("e", 5, 3), _copy("e", 3, 0), _copy("y", 8, 0, "e")], BUFFERS, GIVEN)
+    verify_written([_update("e"), _copy("y", 8, 0, "e")], BUFFERS, replace(TAKEN, wanted=frozenset({"e", "y"})))
+
+
+def test_a_buffer_without_elements_is_whole() -> None:
+    none = Buffer("none", F32, (const(0), const(16)), (0, 1))
+    verify_written([_copy("y", 8, 0, "none")], BUFFERS | {"none": none}, GIVEN)
 
 
 @pytest.mark.parametrize(
@@ -279,20 +310,38 @@ def test_buffers_that_are_whole_when_they_are_read() -> None:
     [
         ([_copy("e", 5, 0)], "e has 128 elements, of which 80 are written"),
         ([_copy("y", 8, 0, "e"), _copy("e", 8, 0)], "y0 reads e, of which 0 elements of 128 are written"),
+        ([_copy("y", 8, 0, "e")], "y0 reads e, of which 0 elements of 128 are written"),
         (
             [_copy("e", 3, 0), _copy("y", 8, 0, "e"), _copy("e", 5, 3)],
             "y0 reads e, of which 48 elements of 128 are written",
         ),
         ([_copy("e", 5, 0), _copy("e", 3, 4)], "e4 stores e at (i + 4, c), which is stored at (i, c), too"),
-        (
-            [replace(_copy("e", 8, 0), serial=True)],
-            "e0 changes e, of which 0 elements of 128 are written",
-        ),
+        ([_update("e")], "e0 changes e, of which 0 elements of 128 are written"),
+        ([_copy("x", 8, 0)], "x0 writes x, which is given"),
     ],
 )
 def test_buffers_that_are_not(nests: list[LoopNest], message: str) -> None:
     with pytest.raises(LoopError, match=re.escape(message)):
-        verify_written(nests, BUFFERS, frozenset())
+        verify_written(nests, BUFFERS, GIVEN)
+
+
+def test_an_output_that_nothing_writes() -> None:
+    for nests in ([], [_copy("e", 8, 0)]):
+        with pytest.raises(LoopError, match="y has 128 elements, of which 0 are written"):
+            verify_written(nests, BUFFERS, replace(GIVEN, wanted=frozenset({"y"})))
+
+
+@pytest.mark.parametrize(
+    ("nests", "message"),
+    [
+        ([_copy("y", 8, 0, "e"), _update("e")], "y0 reads e before it is written"),
+        ([_copy("y", 8, 0)], "nothing writes e"),
+        ([_update("e"), _copy("y", 8, 0, "s")], "y0 reads s, whose memory e takes"),
+    ],
+)
+def test_a_state_in_whose_memory_another_value_is(nests: list[LoopNest], message: str) -> None:
+    with pytest.raises(LoopError, match=re.escape(message)):
+        verify_written(nests, BUFFERS, TAKEN)
 
 
 @pytest.mark.parametrize(

@@ -111,9 +111,9 @@ class TritonBackend:
         if isinstance(kernel, SharedLaunch):
             groups = [None] * len(kernel.parts) if group is None else group.siblings
             for part, g in zip(kernel.parts, groups, strict=True):
-                verify_tiled(part, g, buffers)
+                verify_tiled(part, g, buffers, self.machine.most_warps)
         elif isinstance(kernel, TiledKernel):
-            verify_tiled(kernel, group, buffers)
+            verify_tiled(kernel, group, buffers, self.machine.most_warps)
         else:
             verify_kernel(kernel, group, buffers)
 
