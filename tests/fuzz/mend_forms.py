@@ -34,6 +34,7 @@ VIEWS = rows("""
     x0[{n},{m},{k}] : x0 * 2; v0[::2].flatten(); !v0[:{c}].{in_place} -> v0, v1
     x0[{k},{n},1] : x0.mT.contiguous() + 1; v0.permute(2, 1, 0).movedim(0, -1); !v1.{in_place} -> v0, v1
     x0[{n},{k}] : x0.clone(); !v0.t().reshape(-1)[:{c}].{in_place} -> v0
+    x0[{n},{k}] : x0.clone(); !v0.t().reshape(-1)[:1].relu_() -> v0
 """)
 """One memory or two: what is written through, and what is read behind it."""
 
@@ -88,7 +89,6 @@ STRIDES = rows("""
     x0[{n},{k}] : x0 * 2 if x0.is_contiguous() else x0 * 3
     x0[{n},{k}] : x0 + x0.stride({d})
     x0[{n},{k}] : x0 + (x0.stride(0) > x0.stride(1))
-    x0[{n},{m},1,{one}] : x0 + x0.stride(2)
     x0[{k},1,5] : x0.mT.contiguous(); v0 + v0[:{c}].sum(0); v1 + sum(v1.stride())
     x0[{n},{k}] : (x0 * 2).t(); v0 * 2 if v0.is_contiguous() else v0 * 3
     x0[{n},{k}] : x0.relu(); v0 + v0.stride({d})
