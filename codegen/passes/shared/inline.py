@@ -48,6 +48,7 @@ def inline(
     `largest_body`: statements after which a nest takes no more producers but copies.
     """
     work: list[Nest | None] = list(nests)
+    reads = [n.reads() for n in nests]
     decisions: list[Decision] = []
     writers = _writers(nests)
     for at, producer in enumerate(nests):
@@ -55,7 +56,7 @@ def inline(
         if not isinstance(current, LoopNest) or not current.writes():
             continue
         (target, *_) = sorted(current.writes())
-        readers = [i for i in range(at + 1, len(work)) if (n := work[i]) is not None and target in n.reads()]
+        readers = [i for i in range(at + 1, len(work)) if work[i] is not None and target in reads[i]]
         if not readers:
             continue
         why_not = why_illegal(current, buffers) or (
@@ -71,7 +72,8 @@ def inline(
         for i in loops:
             consumer = work[i]
             assert isinstance(consumer, LoopNest)
-            work[i] = inline_into(consumer, current, target)
+            work[i] = joined = inline_into(consumer, current, target)
+            reads[i] = joined.reads()
         decisions.append(Decision("inline", producer.name, partner, True, "computed where it is used"))
         if not stored_anyway:
             work[at] = None
