@@ -239,7 +239,7 @@ CODEGEN_STAGES: dict[str, set[str]] = {
     "templates": set(),
 }
 # Files beside them, and two of package/, that any may import: they know nothing but ir.
-CODEGEN_BELOW = {"ops", "hints", "notes", "cache", "package.canonical", "package.errors"}
+CODEGEN_BELOW = {"ops", "hints", "notes", "discovery", "cache", "package.canonical", "package.errors"}
 # What calls the stages.
 CODEGEN_ABOVE = {"", "backend", "build", "pipeline", "recipes", "targets"}
 

@@ -6,6 +6,7 @@ from hardtack.codegen.ir.graph import Graph, Op, Operand
 from hardtack.codegen.ir.nests import ControlNest
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
 from hardtack.codegen.lower.layout import row_major
+from hardtack.codegen.lower.rules import lowers
 
 
 def in_memory(low: Lowering, value: Operand, op: Op) -> str:
@@ -29,12 +30,14 @@ def _branches(op: Op, *names: str) -> tuple[Graph, ...]:
     return tuple(op.attr_of(n, Graph) for n in names)
 
 
+@lowers("cond")
 def lower_cond(low: Lowering, op: Op) -> None:
     predicate, *operands = (in_memory(low, x, op) for x in op.inputs)
     branches = _branches(op, "then", "orelse")
     low.emit(ControlNest(op.outputs[0], "cond", predicate, tuple(operands), op.outputs, branches, op.origin))
 
 
+@lowers("while")
 def lower_while(low: Lowering, op: Op) -> None:
     operands = tuple(in_memory(low, x, op) for x in op.inputs)
     branches = _branches(op, "cond", "body")

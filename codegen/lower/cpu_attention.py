@@ -13,6 +13,7 @@ from hardtack.codegen.lower.attention import AnyAttention
 from hardtack.codegen.lower.attention_sums import attention_as_reductions
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.operands import copied, operand
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.lower.workspace import attention_nbytes
 from hardtack.codegen.machine.machine import Cpu
@@ -44,6 +45,7 @@ class Attention(AnyAttention):
         need(order == self.order, f"its result is in the order {order}, expected {self.order}")
 
 
+@lowers("attention", on=Cpu)
 def lower_attention(low: Lowering, op: Op) -> None:
     """softmax(q k^T * scale + mask) v; a query that no key answers gives zeros."""
     out = low.buffers[op.outputs[0]]

@@ -16,6 +16,7 @@ from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.convolution import Convolution, geometry, group_size
 from hardtack.codegen.lower.layout import channels_last
 from hardtack.codegen.lower.operands import copied, prepacked, try_operand
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import conv_as_reduction, conv_result, finish_conv
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.lower.workspace import PANEL, conv_input_nbytes, gemm_nbytes, number, window_extent
@@ -148,6 +149,7 @@ class Depthwise(Window):
         return Workspace(_copied_input(nest.operands[0], self.sizes(nest)))
 
 
+@lowers("conv", on=Cpu)
 def lower_conv(low: Lowering, op: Op) -> None:
     what = first_that_can(low, op, (_kind_of(low, op),))
     if what is None:

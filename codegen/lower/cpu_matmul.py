@@ -10,6 +10,7 @@ from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.operands import copied, operand, prepacked
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import matmul_as_reduction
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.lower.workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
@@ -72,6 +73,7 @@ class DynamicGemm(Template):
             raise LoopError(f"its batch is of {product(batch)}, expected {product(outer)}")
 
 
+@lowers("matmul", on=Cpu)
 def lower_matmul(low: Lowering, op: Op) -> None:
     a, b = op.value(0), op.value(1)
     out = low.buffers[op.outputs[0]]

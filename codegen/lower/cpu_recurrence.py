@@ -21,6 +21,7 @@ from hardtack.codegen.lower.recurrence import (
     states_of,
     with_biases,
 )
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import demand, template
 from hardtack.codegen.lower.workspace import PANEL
 from hardtack.codegen.machine.machine import Cpu, Machine
@@ -42,6 +43,7 @@ class PackedRecurrence(AnyRecurrence):
         return super().why_not(request, machine)
 
 
+@lowers(*GATES, on=Cpu)
 def lower_recurrent(low: Lowering, op: Op) -> None:
     """Input projections of all steps in one GEMM, then the recurrence."""
     demand(low, op, PackedRecurrence)

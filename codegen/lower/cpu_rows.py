@@ -11,6 +11,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.operands import around, row_major_operand
 from hardtack.codegen.lower.rows import AnyScan, verify_kept
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import demand, template
 from hardtack.codegen.lower.workspace import sort_nbytes
 from hardtack.codegen.machine.machine import Cpu
@@ -53,6 +54,7 @@ class Scan(AnyScan):
     machine = Cpu
 
 
+@lowers("sort", "topk", on=Cpu)
 def lower_sorted(low: Lowering, op: Op) -> None:
     """sort and topk along a dimension: rows are gathered to the end first where it is not the last."""
     demand(low, op, Sort)
@@ -65,6 +67,7 @@ def lower_sorted(low: Lowering, op: Op) -> None:
     template(low, op, what, values, (view,), (indices.name,))
 
 
+@lowers("scan", on=Cpu)
 def lower_scan(low: Lowering, op: Op) -> None:
     demand(low, op, Scan)
     x = op.value(0)

@@ -15,6 +15,7 @@ from hardtack.codegen.lower.attention_sums import attention_as_reductions
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.operands import copied, operand, whole
 from hardtack.codegen.lower.plans import chosen, hint, verify_plan
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Gpu, Machine
 from hardtack.codegen.tune.attention_plan import LARGEST_HEAD, AttentionPlan, AttentionShape
@@ -75,6 +76,7 @@ class AttentionCombine(Template):
         verify_heads_inside(order)
 
 
+@lowers("attention", on=Gpu)
 def lower_attention(low: Lowering, op: Op) -> None:
     """softmax(q k^T * scale + mask) v; a query that no key answers gives zeros."""
     out = low.buffers[op.outputs[0]]

@@ -18,6 +18,7 @@ from hardtack.codegen.lower.gpu_matmul import add_parts, emit_gemm
 from hardtack.codegen.lower.layout import channels_last
 from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked, try_operand, whole
 from hardtack.codegen.lower.plans import chosen, gpu, hint, verify_plan
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import conv_as_reduction, conv_result, finish_conv
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Gpu
@@ -89,6 +90,7 @@ class TiledDepthwise(TiledWindow):
         return {**super().extents(nest), "taps": const(prod(self.kernel))}
 
 
+@lowers("conv", on=Gpu)
 def lower_conv(low: Lowering, op: Op) -> None:
     """The convolution, channels-last; then the bias and the output's own layout as an ordinary nest."""
     w, out = op.value(1), low.buffers[op.outputs[0]]

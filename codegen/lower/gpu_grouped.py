@@ -13,6 +13,7 @@ from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.grouped_sums import grouped_as_reduction
 from hardtack.codegen.lower.operands import operand
 from hardtack.codegen.lower.plans import chosen, hint, verify_plan
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Gpu, Machine
 from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
@@ -44,6 +45,7 @@ class Grouped(Template):
         need(bool(int_value(sizes["G"])), f"its number of groups, {sizes['G']}, is not known")
 
 
+@lowers("grouped_matmul", on=Gpu)
 def lower_grouped(low: Lowering, op: Op) -> None:
     """One template that finds each program's group; f64, which has no tensor cores, as a reduction."""
     a, w, ends = uses(op)

@@ -15,6 +15,7 @@ from hardtack.codegen.lower.builder import Lowering, NestBuilder
 from hardtack.codegen.lower.heavy_readers import heavy_behind
 from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked
 from hardtack.codegen.lower.plans import chosen, hint, verify_plan
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import matmul_as_reduction
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Gpu
@@ -95,6 +96,7 @@ class Gemm(Template):
         return RowOperand(a.buffer, length, -(-columns // programs), programs)
 
 
+@lowers("matmul", on=Gpu)
 def lower_matmul(low: Lowering, op: Op) -> None:
     a, b = op.value(0), op.value(1)
     out = low.buffers[op.outputs[0]]

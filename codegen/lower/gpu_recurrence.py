@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.codegen.ir.roles import Role
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.gpu_matmul import FLOATS, emit_gemm
@@ -17,6 +18,7 @@ from hardtack.codegen.lower.recurrence import (
     states_of,
     with_biases,
 )
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import demand, template
 from hardtack.codegen.machine.machine import Gpu
 
@@ -30,6 +32,7 @@ class TiledRecurrence(AnyRecurrence):
     dtypes = FLOATS
 
 
+@lowers(*GATES, on=Gpu)
 def lower_recurrent(low: Lowering, op: Op) -> None:
     """Input projections of all steps in one product, then the recurrence."""
     demand(low, op, TiledRecurrence)

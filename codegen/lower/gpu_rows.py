@@ -15,6 +15,7 @@ from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.operands import around, row_major_operand, whole
 from hardtack.codegen.lower.plans import hint, is_power_of_two
 from hardtack.codegen.lower.rows import AnyScan, verify_dim, verify_kept
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import demand, template
 from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.tune.row_plan import plan_moments, plan_scan, plan_sort
@@ -119,6 +120,7 @@ class BlockScan(AnyScan):
         need(len(self.block) == 2 and all(map(is_power_of_two, self.block)), f"its blocks are {self.block}")
 
 
+@lowers("sort", "topk", on=Gpu)
 def lower_sorted(low: Lowering, op: Op) -> None:
     """sort and topk: one kernel for short rows, else runs that are merged, or by counting."""
     x = op.value(0)
@@ -149,6 +151,7 @@ def lower_sorted(low: Lowering, op: Op) -> None:
         items, run = target, 2 * run
 
 
+@lowers("scan", on=Gpu)
 def lower_scan(low: Lowering, op: Op) -> None:
     demand(low, op, BlockScan)
     view, dim = row_major_operand(low, op.value(0), op), op.int_attr("dim")
@@ -157,6 +160,7 @@ def lower_scan(low: Lowering, op: Op) -> None:
     template(low, op, BlockScan(op.str_attr("kind"), dim, block), low.buffers[op.outputs[0]], (view,))
 
 
+@lowers("moments", on=Gpu)
 def lower_moments(low: Lowering, op: Op) -> None:
     """A program for each group, or parts of all groups."""
     m = moments.Moments(low, op)

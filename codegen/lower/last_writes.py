@@ -11,9 +11,12 @@ from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of
 from hardtack.codegen.lower.pointwise import broadcast_shape, copy_value, lower_put, lower_scatter, put_parts
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.views import Idx, broadcast_index, delinearize
+from hardtack.codegen.machine.machine import Gpu
 
 
+@lowers("put", on=Gpu)
 def lower_put_last(low: Lowering, op: Op) -> None:
     """As pointwise.lower_put."""
     _, value, *picks = op.inputs
@@ -49,6 +52,7 @@ def lower_put_last(low: Lowering, op: Op) -> None:
     b.done(serial=True)
 
 
+@lowers("scatter", on=Gpu)
 def lower_scatter_last(low: Lowering, op: Op) -> None:
     """As pointwise.lower_scatter."""
     if op.str_attr("reduce") != "none":

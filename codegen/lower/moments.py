@@ -16,6 +16,7 @@ from hardtack.codegen.ir.loops import Arg, Buffer
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
 from hardtack.codegen.lower.operands import try_operand
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.views import delinearize
 
 NOISE = 2.0**-18
@@ -108,6 +109,7 @@ def corrected(m: Moments, b: NestBuilder, mean: Arg, far: Arg, squares: Arg) -> 
     return b.compute("add", mean, shift), b.compute("where", noise, Lit(0.0, dtype), spread)
 
 
+@lowers("moments")
 def lower_moments(low: Lowering, op: Op) -> None:
     """By channel, then by group: the mean, then the distances from it."""
     m = Moments(low, op)

@@ -8,9 +8,14 @@ from hardtack.codegen.ir.loops import Arg, Assert
 from hardtack.codegen.ir.reindex import within
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
+from hardtack.codegen.lower.operands import join_constants
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.views import Idx
+from hardtack.codegen.machine.machine import Gpu
+from hardtack.codegen.ops import SCALAR_OPS
 
 
+@lowers(*SCALAR_OPS)
 def lower_scalar(low: Lowering, op: Op) -> None:
     """Any row of the scalar op table, operands broadcast."""
     b, out, index = start(low, op)
@@ -20,6 +25,7 @@ def lower_scalar(low: Lowering, op: Op) -> None:
     b.done()
 
 
+@lowers("full")
 def lower_full(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     value = b.broadcast(op.inputs[0], index)
@@ -27,6 +33,7 @@ def lower_full(low: Lowering, op: Op) -> None:
     b.done()
 
 
+@lowers("iota")
 def lower_iota(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     dim = op.int_attr("dim")
@@ -45,6 +52,7 @@ MOST_SELECTED = 8
 """Pieces of a cat that one nest chooses among where it need not."""
 
 
+@lowers("cat")
 def lower_cat(low: Lowering, op: Op) -> None:
     """One nest a piece, each writing its part of the result."""
     if _fit(low, op):
@@ -110,6 +118,14 @@ def _lower_cat_selected(low: Lowering, op: Op) -> None:
     b.done()
 
 
+@lowers("cat", on=Gpu)
+def lower_cat_joined(low: Lowering, op: Op) -> None:
+    """A cat of constants is made at export, as joined products have it; any other one selects by index."""
+    if not join_constants(low, op):
+        lower_cat_selected(low, op)
+
+
+@lowers("pad")
 def lower_pad(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     x = op.value(0)
@@ -138,6 +154,7 @@ def _fold_index(mode: str, i: Expr, n: Expr) -> Expr:
     return mod(i + n, n)
 
 
+@lowers("take")
 def lower_take(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     x, picks = op.value(0), op.inputs[1:]
@@ -157,6 +174,7 @@ def index_rank(graph: Graph, picks: tuple[object, ...]) -> int:
     return max(len(graph.type_of(p).shape) for p in picks)  # type: ignore[arg-type]
 
 
+@lowers("gather")
 def lower_gather(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     x, picks, dim = op.value(0), op.value(1), op.int_attr("dim")
@@ -165,6 +183,7 @@ def lower_gather(low: Lowering, op: Op) -> None:
     b.done()
 
 
+@lowers("put")
 def lower_put(low: Lowering, op: Op) -> None:
     """A copy of x, then the values in order: where two indices agree the later one wins, or both add up."""
     _, value, *picks = op.inputs
@@ -204,6 +223,7 @@ def broadcast_shape(graph: Graph, operands: tuple[object, ...]) -> tuple[Expr, .
 SCATTER_MODES = {"none": "set", "sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
+@lowers("scatter")
 def lower_scatter(low: Lowering, op: Op) -> None:
     x, picks, source = op.value(0), op.value(1), op.inputs[2]
     out = low.buffers[op.outputs[0]]
@@ -219,6 +239,7 @@ def lower_scatter(low: Lowering, op: Op) -> None:
     b.done(serial=True)
 
 
+@lowers("assert")
 def lower_assert(low: Lowering, op: Op) -> None:
     condition = op.value(0)
     shape = low.graph.types[condition].shape

@@ -14,6 +14,7 @@ from hardtack.codegen.ir.graph import Lit, Op
 from hardtack.codegen.ir.loops import Arg
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, start
+from hardtack.codegen.lower.rules import lowers
 
 SMALL = 128
 """Height and width of a result that torch's kernel for small results takes, together."""
@@ -40,6 +41,7 @@ class Dim:
     small: Known
 
 
+@lowers("resize")
 def lower_resize(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     x = op.value(0)

@@ -7,6 +7,7 @@ from hardtack.codegen.ir.graph import Lit, Op
 from hardtack.codegen.ir.loops import Arg
 from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
+from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.views import Idx
 
 
@@ -17,6 +18,7 @@ def lowest(dtype: DType) -> Lit:
     return Lit(False, dtype) if dtype is DType.BOOL else Lit(INT_RANGE[dtype][0], dtype)
 
 
+@lowers("reduce")
 def lower_reduce(low: Lowering, op: Op) -> None:
     x = op.value(0)
     b, out, index = start(low, op)
@@ -54,6 +56,7 @@ def _window(low: Lowering, op: Op, b: NestBuilder, index: Idx, other: Lit) -> tu
     return b.load(x, (*index[:2], *where), mask, other), where, mask
 
 
+@lowers("pool")
 def lower_pool(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     if op.str_attr("kind") == "max":
@@ -101,6 +104,7 @@ def _count(low: Lowering, op: Op, index: Idx) -> Expr:
     return total
 
 
+@lowers("pool_index")
 def lower_pool_index(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     x = op.value(0)
@@ -124,6 +128,7 @@ def lower_pool_index(low: Lowering, op: Op) -> None:
     b.done()
 
 
+@lowers("adaptive_pool")
 def lower_adaptive_pool(low: Lowering, op: Op) -> None:
     """Output o takes the inputs from floor(o*n/m) to ceil((o+1)*n/m)."""
     b, out, index = start(low, op)

@@ -13,8 +13,9 @@ import hardtack.exporter.reference.nn  # noqa: F401  # adds its kinds to KERNELS
 from hardtack.codegen.ir import graph
 from hardtack.codegen.ir.graph import Graph, Op
 from hardtack.codegen.ir.graph_ops import GRAPH_OPS, Elements, View, facts
-from hardtack.codegen.lower.cpu_rules import RULES
+from hardtack.codegen.lower.rules import rules_on
 from hardtack.codegen.lower.views import INDEX_MAPS
+from hardtack.codegen.machine.machine import Cpu, Gpu
 from hardtack.codegen.ops import SCALAR_OPS
 from hardtack.exporter import to_graphs
 from hardtack.exporter.reference import run_op
@@ -65,8 +66,9 @@ def test_every_kind_has_a_row() -> None:
     assert set(KERNELS) | CONTROL == set(GRAPH_OPS)
     views = {kind for kind, row in GRAPH_OPS.items() if row.view is not View.NONE}
     assert views == set(INDEX_MAPS)
-    assert set(RULES) | views == set(GRAPH_OPS)
-    assert not set(RULES) & views
+    for machine in (Cpu, Gpu):
+        assert set(rules_on(machine)) | views == set(GRAPH_OPS)
+        assert not set(rules_on(machine)) & views
 
 
 def _ops(g: Graph) -> Iterator[Op]:

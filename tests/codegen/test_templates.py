@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from hardtack.codegen.backend import Backend
+from hardtack.codegen.backends.cpp.call import spellers
 from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
-from hardtack.codegen.backends.cpp.cpp_templates import CALLS
-from hardtack.codegen.backends.triton.triton_templates import RENDERERS
+from hardtack.codegen.backends.triton.triton_templates import renderers
 from hardtack.codegen.build import Source, build_content
 from hardtack.codegen.ir.expr import const
 from hardtack.codegen.ir.graph import Graph
@@ -36,7 +36,7 @@ from tests.triton.template_runs import GraphOf
 
 def test_every_template_has_a_renderer() -> None:
     every = set(classes())
-    assert set(CALLS) | set(RENDERERS) == every
+    assert set(spellers()) | set(renderers()) == every
     assert all(c.__module__.startswith("hardtack.codegen.lower.") for c in every), "it stands with its lowering"
 
 

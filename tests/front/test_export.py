@@ -13,7 +13,8 @@ from torch import nn
 import hardtack
 from hardtack.api import stage_texts
 from hardtack.codegen.lower.builder import UnsupportedOp
-from hardtack.codegen.lower.cpu_rules import RULES
+from hardtack.codegen.lower.rules import rules_on
+from hardtack.codegen.machine.machine import Cpu
 from hardtack.codegen.targets import TargetError
 
 TARGETS = ("cpu:x86-64-v3",)
@@ -179,7 +180,7 @@ def test_a_bug_of_code_generation_says_so(small: Small, tmp_path: Path, monkeypa
     def model(x: torch.Tensor) -> torch.Tensor:
         return x.sin()
 
-    monkeypatch.setitem(RULES, "sin", broken)
+    monkeypatch.setitem(rules_on(Cpu), "sin", broken)
     for attempt in (
         lambda: hardtack.export(model, (torch.ones(3),), path=tmp_path / "m.pkg"),
         lambda: stage_texts("plan", model, (torch.ones(3),)),
@@ -193,6 +194,6 @@ def test_a_bug_of_code_generation_says_so(small: Small, tmp_path: Path, monkeypa
         assert entry == "  in entry forward for cpu"
         assert last == "  This is a bug of Hardtack: please report it with the traceback above"
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    monkeypatch.delitem(RULES, "max")
+    monkeypatch.delitem(rules_on(Cpu), "max")
     with pytest.raises(UnsupportedOp, match="max has no kernel"):
         hardtack.export(torch.relu, (torch.ones(3),), path=tmp_path / "m.pkg")

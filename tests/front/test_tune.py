@@ -18,8 +18,9 @@ import hardtack
 from hardtack import timing, tuning
 from hardtack.cli import main
 from hardtack.codegen.backends.triton.compile import toolchain
-from hardtack.codegen.lower import gpu_rules
+from hardtack.codegen.lower.rules import rules_on
 from hardtack.codegen.machine.data import H200
+from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.package.bundle import open_bundle
 from hardtack.codegen.targets import TargetError
 from hardtack.codegen.tune import candidates as candidate_lists
@@ -195,7 +196,7 @@ def test_a_bug_of_the_compiler_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setitem(gpu_rules.RULES, "matmul", broken)
+    monkeypatch.setitem(rules_on(Gpu), "matmul", broken)
     table = TuningTable("sm_90", TRITON)
     made, (tuned,), left = tuning.tune(KEYS[:1], Tuner("cuda:sm_90", answering()), table)
     assert (made, left, tuned.chosen) == (table, [], None)

@@ -1,11 +1,19 @@
-"""What a template's call is made of, shared by the files that spell the calls."""
+"""What a template's call is made of. Each is registered for its template where it is spelled, in a file calls_*.py.
+
+    @calls(PackedGemm)
+    def call_gemm_packed(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call: ...
+
+RESULT and EXTRA<k> stand in a call for the pointers of the outputs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from hardtack.codegen.backends.cpp.epilogue import Parameters
+from hardtack.codegen.discovery import load_modules
 from hardtack.codegen.ir.nests import Template, TemplateNest
 
 T = TypeVar("T", bound=Template)
@@ -20,10 +28,32 @@ class Call:
     call: str
 
 
+Speller = Callable[[TemplateNest, Sequence[str], Parameters], Call]
+"""(anchor, the pointers of its operands, the kernel's parameters) -> its call."""
+_SPELLERS: dict[type[Template], Speller] = {}
+
+
+def calls(template: type[Template]) -> Callable[[Speller], Speller]:
+    """Registers what spells the call of a template."""
+
+    def register(speller: Speller) -> Speller:
+        assert template not in _SPELLERS, f"{template.__name__} has a call already"
+        _SPELLERS[template] = speller
+        return speller
+
+    return register
+
+
+def spellers() -> Mapping[type[Template], Speller]:
+    """Template -> what spells its call."""
+    load_modules("hardtack.codegen.backends.cpp", "calls_")
+    return _SPELLERS
+
+
 def parameters(anchor: TemplateNest, what: type[T]) -> T:
     """The template that a nest is of, by the class that has the call."""
     assert isinstance(anchor.template, what), f"{anchor.template} is called as {what.__name__}"
     return anchor.template
 
 
-__all__ = ["Call", "Parameters", "parameters"]
+__all__ = ["Call", "Parameters", "calls", "parameters", "spellers"]

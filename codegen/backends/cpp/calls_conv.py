@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from hardtack.codegen.backends.cpp.call import Call, Parameters, parameters
+from hardtack.codegen.backends.cpp.call import Call, Parameters, calls, parameters
 from hardtack.codegen.ir.expr import ONE, Expr, int_value
-from hardtack.codegen.ir.nests import Template, TemplateNest
+from hardtack.codegen.ir.nests import TemplateNest
 from hardtack.codegen.lower.cpu_conv import Conv, Depthwise, TransposedConv, Window
 
 
@@ -17,17 +17,20 @@ def _shape(anchor: TemplateNest, p: Parameters) -> tuple[str, dict[str, Expr]]:
     return f"const ht::ConvShape shape{{{', '.join(names)}}};", fields
 
 
+@calls(Conv)
 def _conv(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     setup, _ = _shape(anchor, p)
     return Call(("conv.h",), (setup,), f"ht::conv2d(args, shape, {pointers[0]}, {pointers[1]}, epilogue)")
 
 
+@calls(TransposedConv)
 def _conv_transposed(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     setup, _ = _shape(anchor, p)
     call = f"ht::conv_transposed2d(args, shape, {pointers[0]}, {pointers[1]}, epilogue)"
     return Call(("conv_transposed.h",), (setup,), call)
 
 
+@calls(Depthwise)
 def _depthwise(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     setup, f = _shape(anchor, p)
     kw, sw = int_value(f["kw"]), int_value(f["stride_w"])
@@ -36,11 +39,3 @@ def _depthwise(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
     return Call(
         ("depthwise.h",), (setup,), f"ht::depthwise2d{sizes}(args, shape, {pointers[0]}, {pointers[1]}, epilogue)"
     )
-
-
-CALLS: dict[type[Template], Callable[[TemplateNest, Sequence[str], Parameters], Call]] = {
-    Conv: _conv,
-    TransposedConv: _conv_transposed,
-    Depthwise: _depthwise,
-}
-"""Template -> how it is called."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from hardtack.codegen.backends.cpp.call import Call, Parameters, parameters
+from hardtack.codegen.backends.cpp.call import Call, Parameters, calls, parameters
 from hardtack.codegen.backends.cpp.cpp_body import storage_type
 from hardtack.codegen.ir.expr import ONE, Expr, const, product
 from hardtack.codegen.ir.loops import Buffer
-from hardtack.codegen.ir.nests import Operand, Template, TemplateNest
+from hardtack.codegen.ir.nests import Operand, TemplateNest
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.cpu_attention import Attention
 from hardtack.codegen.lower.cpu_recurrence import PackedRecurrence
@@ -26,6 +26,7 @@ def _strides(o: Operand, rank: int) -> list[Expr]:
     return _padded(strides, rank, const(0))
 
 
+@calls(Attention)
 def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     q, k, v = anchor.operands[:3]
     what = parameters(anchor, Attention)
@@ -63,6 +64,7 @@ def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
 _CELLS = {"lstm": "kLstm", "gru": "kGru", "rnn_tanh": "kTanh", "rnn_relu": "kRelu"}
 
 
+@calls(PackedRecurrence)
 def _recurrent(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     what = parameters(anchor, PackedRecurrence)
     lstm, cell = what.cell == "lstm", _CELLS[what.cell]
@@ -105,6 +107,7 @@ def _rows(p: Parameters, shape: tuple[Expr, ...], dim: int) -> list[str]:
     return [p.add(x, e) for x, e in zip(("outer", "length", "inner"), around(shape, dim), strict=True)]
 
 
+@calls(Sort)
 def _sorted(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     x, what = anchor.operands[0], parameters(anchor, Sort)
     sizes = _rows(p, x.shape, what.dim)
@@ -117,6 +120,7 @@ def _sorted(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Cal
     return Call(("sort.h",), (), f"({call}, HT_KERNEL_OK)")
 
 
+@calls(Scan)
 def _scan(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     what = parameters(anchor, Scan)
     sizes, kind = _rows(p, anchor.operands[0].shape, what.dim), what.scan
@@ -131,12 +135,3 @@ def _scan(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
         nowhere = "static_cast<int64_t*>(nullptr)"
         call = f"ht::scan_extreme(args, {largest}, {pointers[0]}, RESULT, {nowhere}, {', '.join(sizes)})"
     return Call(("scan.h",), (), f"({call}, HT_KERNEL_OK)")
-
-
-CALLS: dict[type[Template], Callable[[TemplateNest, Sequence[str], Parameters], Call]] = {
-    Attention: _attention,
-    PackedRecurrence: _recurrent,
-    Sort: _sorted,
-    Scan: _scan,
-}
-"""Template -> how it is called. RESULT and EXTRA<k> stand for the pointers of the outputs."""

@@ -17,8 +17,8 @@ from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Workspace
 from hardtack.codegen.ir.schedule import Kernel, to_text_kernel
 from hardtack.codegen.ir.schedule_verify import verify_kernel
-from hardtack.codegen.lower import cpu_rules
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.rules import rules_on
 from hardtack.codegen.machine.data import DEFAULT_CPUS
 from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.passes.passes import Context, Passes
@@ -58,7 +58,7 @@ class CppBackend:
 
     @property
     def rules(self) -> Mapping[str, Callable[[Lowering, Op], None]]:
-        return cpu_rules.RULES
+        return rules_on(Cpu)
 
     def passes(self) -> Passes:
         return Passes(nests=(INLINE,))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
 from hardtack.codegen.backends.triton.sketch import Sketch, divisor, fill, read, strides_of
 from hardtack.codegen.backends.triton.triton_gemm import ceil_div
+from hardtack.codegen.backends.triton.triton_templates import renders
 from hardtack.codegen.ir.expr import ONE, ZERO, const, int_value
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import TemplateNest
@@ -20,6 +21,7 @@ from hardtack.codegen.tune.attention_plan import AttentionPlan
 LOG2E = math.log2(math.e)
 
 
+@renders(TiledAttention)
 def render_attention(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operands: q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], dense in their last dimension, and perhaps a mask
     [B, H, T, S], broadcast by strides; the result [B, H, T, E], or with splits [parts, B, H, T, E] and the weights."""
@@ -225,6 +227,7 @@ def _output(
     return lines
 
 
+@renders(AttentionCombine)
 def render_combine(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operands: values [parts, B, H, T, E] and weights [parts, B, H, T] in f32; the result [B, H, T, E]."""
     anchor, _ = anchored(kernel, AttentionCombine)

@@ -22,8 +22,8 @@ from hardtack.codegen.ir.schedule import to_text_kernel
 from hardtack.codegen.ir.schedule_verify import verify_kernel
 from hardtack.codegen.ir.tiles import SharedLaunch, TiledKernel, to_text, to_text_shared
 from hardtack.codegen.ir.tiles_verify import verify_tiled
-from hardtack.codegen.lower import gpu_rules
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.rules import rules_on
 from hardtack.codegen.machine.machine import Gpu, Machine
 from hardtack.codegen.passes.gpu.addend import START_FROM_ADDEND
 from hardtack.codegen.passes.gpu.coarse import TAKE_COARSE_FORMS
@@ -91,7 +91,7 @@ class TritonBackend:
 
     @property
     def rules(self) -> Mapping[str, Callable[[Lowering, Op], None]]:
-        return gpu_rules.RULES
+        return rules_on(Gpu)
 
     def passes(self) -> Passes:
         return PASSES

@@ -1,4 +1,4 @@
-"""Convolutions as Triton kernels: conv.triton, for all but depthwise ones (depthwise.py).
+"""Convolutions as Triton kernels: conv.triton, for all but depthwise ones (triton_depthwise.py).
 
 Results are channels-last: row m of the tile is an output point of an image, column n an output channel.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
 from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
 from hardtack.codegen.backends.triton.triton_gemm import ceil_div
+from hardtack.codegen.backends.triton.triton_templates import renders
 from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import TemplateNest
@@ -132,6 +133,7 @@ def _range(sketch: Sketch, steps: Expr, splits: int) -> list[str]:
     ]
 
 
+@renders(TiledConv)
 def render_conv(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operands: x [N, C, *S] and the weights [groups, O/groups, C/groups, taps] through strides."""
     anchor, conv = anchored(kernel, TiledConv)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
 from hardtack.codegen.backends.triton.prologue import render_held, render_prologue
 from hardtack.codegen.backends.triton.sketch import Sketch, batch_lines, fill, read, strides_of
+from hardtack.codegen.backends.triton.triton_templates import renders
 from hardtack.codegen.backends.triton.waits import WAIT_HERE
 from hardtack.codegen.ir.expr import ONE, Expr, int_value, minimum
 from hardtack.codegen.ir.loops import Buffer
@@ -20,6 +21,7 @@ from hardtack.codegen.tune.gemm_plan import GemmPlan
 FILES = {"tile": "gemm", "outer": "gemm_outer", "vector": "gemm_vector"}
 
 
+@renders(Gemm)
 def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operands: a [..., M, K] and b [..., K, N], their leading dimensions the batch; see lower/gpu_matmul.py."""
     anchor, gemm = anchored(kernel, Gemm)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
 from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
 from hardtack.codegen.backends.triton.triton_gemm import ceil_div, scaled
+from hardtack.codegen.backends.triton.triton_templates import renders
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.powers import power_of_two_from
@@ -14,6 +15,7 @@ from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.lower.gpu_grouped import Grouped
 
 
+@renders(Grouped)
 def render_grouped(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operands: a [M, K], b [G, K, N] and the rows [G] at which the groups end, ascending.
 

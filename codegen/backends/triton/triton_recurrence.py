@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
 from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
 from hardtack.codegen.backends.triton.triton_gemm import ceil_div
+from hardtack.codegen.backends.triton.triton_templates import renders
 from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.schedule import Kernel
@@ -16,6 +17,7 @@ from hardtack.codegen.lower.gpu_recurrence import TiledRecurrence
 BLOCK_B = 16
 
 
+@renders(TiledRecurrence)
 def render_recurrent(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operands: projected inputs [T * B, gates * H], w_hh [gates * H, H] through strides, h0 [B, H] (, c0 for lstm; the
     n gate's hidden bias [H] for a gru with biases). Results: y [T, B, H], hT (, cT)."""

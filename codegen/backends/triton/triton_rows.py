@@ -8,6 +8,7 @@ from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
 from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
 from hardtack.codegen.backends.triton.triton_gemm import ceil_div
 from hardtack.codegen.backends.triton.triton_spelling import MEMORY, REGISTER, number
+from hardtack.codegen.backends.triton.triton_templates import renders
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import TemplateNest
@@ -21,6 +22,7 @@ Holes = dict[str, str | list[str]]
 COMBINE = {"sum": "plus", "prod": "times", "max": "larger", "min": "smaller", "logsumexp": "log_plus"}
 
 
+@renders(BlockScan)
 def render_scan(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operand: x, dense and row-major; the result likewise. Floats are summed in f32, f64 in f64."""
     anchor, what = anchored(kernel, BlockScan)
@@ -90,6 +92,7 @@ def _common(sketch: Sketch, rows: SortedRows) -> tuple[Holes, Expr, Expr]:
     return holes, outer * inner, length
 
 
+@renders(SortRows)
 def render_sort(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operand: x, dense and row-major. Results: values and i64 indices; for the first step of a merge, sorted runs of
     items [lines, length] of i64, the key in the upper half and the index in the lower."""
@@ -110,6 +113,7 @@ def render_sort(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     return sketch.finish(fill(read("sort_rows"), holes), constexprs, programs, warps, 1)
 
 
+@renders(SortMerge)
 def render_merge(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operands: x, then items in runs of `run`. The result: items in runs twice as long, or values and indices."""
     anchor, what = anchored(kernel, SortMerge)
@@ -126,6 +130,7 @@ def render_merge(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     return sketch.finish(fill(read("sort_merge"), holes), constexprs, lines * ceil_div(length, 512), 4, 1)
 
 
+@renders(SortCount)
 def render_count(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operand: x, dense and row-major. Results: values and i64 indices."""
     anchor, what = anchored(kernel, SortCount)

@@ -13,6 +13,7 @@ from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
 from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
 from hardtack.codegen.backends.triton.triton_conv import DIMS
 from hardtack.codegen.backends.triton.triton_gemm import ceil_div
+from hardtack.codegen.backends.triton.triton_templates import renders
 from hardtack.codegen.ir.expr import Expr, int_value, product
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import TemplateNest
@@ -67,6 +68,7 @@ class _Window:
         return ceil_div(self.sizes[-1], self.plan.run)
 
 
+@renders(TiledDepthwise)
 def render_depthwise(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operands: x [N, C, *S] and the weights [C, taps] through strides."""
     anchor, what = anchored(kernel, TiledDepthwise)

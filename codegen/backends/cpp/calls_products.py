@@ -1,0 +1,42 @@
+"""Calls of products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hardtack.codegen.backends.cpp.call import Call, Parameters, calls
+from hardtack.codegen.ir.expr import ONE, Expr, const, product
+from hardtack.codegen.ir.nests import Operand, TemplateNest
+from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm
+
+
+@calls(PackedGemm)
+def _gemm_packed(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
+    left = a.operands[0]
+    m, n, k = product(x.extent for x in a.axes[:-1]), a.axes[-1].extent, left.shape[-1]
+    sizes = [p.add("lda", left.strides[-2]), p.add("rows", m), p.add("columns", n), p.add("depth", k)]
+    lda, rows, columns, depth = sizes
+    call = f"ht::gemm_packed(args, {pointers[0]}, {lda}, {pointers[1]}, {rows}, {columns}, {depth}, epilogue)"
+    return Call(("gemm.h",), (), call)
+
+
+def _batch_strides(o: Operand) -> tuple[Expr, ...]:
+    """(outer, inner) strides of up to two batch dimensions."""
+    return (*(const(0),) * (4 - len(o.strides)), *o.strides[:-2])
+
+
+@calls(DynamicGemm)
+def _gemm_dynamic(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
+    left, right = a.operands
+    batch = (*(ONE,) * (4 - len(left.shape)), *left.shape[:-2])
+    m, n, k = a.axes[-2].extent, a.axes[-1].extent, left.shape[-1]
+    names = [
+        p.add(x, e) for x, e in zip(("outer", "inner", "rows", "columns", "depth"), (*batch, m, n, k), strict=True)
+    ]
+    setup = [f"const ht::DynamicShape shape{{{', '.join(names)}}};"]
+    for side, o, pointer in (("a", left, pointers[0]), ("b", right, pointers[1])):
+        strides = (*_batch_strides(o), *o.strides[-2:])
+        spelled = [p.add(f"{side}_stride{i}", s) for i, s in enumerate(strides)]
+        setup.append(f"const ht::MatrixBatch {side}{{{', '.join([pointer, *spelled])}}};")
+    call = "ht::gemm_dynamic(args, shape, a, b, epilogue)"
+    return Call(("gemm.h",), tuple(setup), call)
