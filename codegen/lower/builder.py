@@ -79,7 +79,7 @@ class Lowering:
 
     machine: what it is built for; of CPUs of one layout, the first. hints: example sizes of symbols by name, for
     decisions of profit. tuning: where plans of templates come from, before the cost model. owners: the buffers of
-    lower/last_writes.py, by places.
+    lower/gpu_last_writes.py, by places.
     """
 
     graph: Graph

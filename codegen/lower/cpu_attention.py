@@ -12,10 +12,10 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.attention import AnyAttention
 from hardtack.codegen.lower.attention_sums import attention_as_reductions
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.cpu_workspace import attention_nbytes
 from hardtack.codegen.lower.operands import copied, operand
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import first_that_can, template
-from hardtack.codegen.lower.workspace import attention_nbytes
 from hardtack.codegen.machine.machine import Cpu
 
 

@@ -14,12 +14,12 @@ from hardtack.codegen.ir.roles import Extent, Memory, Role, need
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.convolution import Convolution, geometry, group_size
+from hardtack.codegen.lower.cpu_workspace import PANEL, conv_input_nbytes, gemm_nbytes, number, window_extent
 from hardtack.codegen.lower.layout import channels_last
 from hardtack.codegen.lower.operands import copied, prepacked, try_operand
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import conv_as_reduction, conv_result, finish_conv
 from hardtack.codegen.lower.template import first_that_can, template
-from hardtack.codegen.lower.workspace import PANEL, conv_input_nbytes, gemm_nbytes, number, window_extent
 from hardtack.codegen.machine.machine import Cpu, Machine
 
 T = TypeVar("T")

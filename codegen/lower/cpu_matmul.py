@@ -9,11 +9,11 @@ from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest, 
 from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.cpu_workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
 from hardtack.codegen.lower.operands import copied, operand, prepacked
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import matmul_as_reduction
 from hardtack.codegen.lower.template import first_that_can, template
-from hardtack.codegen.lower.workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
 from hardtack.codegen.machine.machine import Cpu, Machine
 
 

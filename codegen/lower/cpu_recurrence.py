@@ -10,6 +10,7 @@ from hardtack.codegen.ir.roles import Memory, Role
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.cpu_matmul import PackedGemm, pack_matrix
+from hardtack.codegen.lower.cpu_workspace import PANEL
 from hardtack.codegen.lower.operands import operand, prepacked, whole
 from hardtack.codegen.lower.recurrence import (
     PROJECTED,
@@ -23,7 +24,6 @@ from hardtack.codegen.lower.recurrence import (
 )
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import demand, template
-from hardtack.codegen.lower.workspace import PANEL
 from hardtack.codegen.machine.machine import Cpu, Machine
 
 

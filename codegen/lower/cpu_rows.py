@@ -9,11 +9,11 @@ from hardtack.codegen.ir.nests import Template, TemplateNest, Workspace
 from hardtack.codegen.ir.roles import Memory, Role, Sizes, only
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.cpu_workspace import sort_nbytes
 from hardtack.codegen.lower.operands import around, row_major_operand
 from hardtack.codegen.lower.rows import AnyScan, verify_kept
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import demand, template
-from hardtack.codegen.lower.workspace import sort_nbytes
 from hardtack.codegen.machine.machine import Cpu
 
 

@@ -13,8 +13,8 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.attention import AnyAttention, verify_heads_inside
 from hardtack.codegen.lower.attention_sums import attention_as_reductions
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.gpu_plans import chosen, hint, verify_plan
 from hardtack.codegen.lower.operands import copied, operand, whole
-from hardtack.codegen.lower.plans import chosen, hint, verify_plan
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Gpu, Machine

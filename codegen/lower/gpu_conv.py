@@ -11,13 +11,13 @@ from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Operand, TemplateNest
 from hardtack.codegen.ir.roles import Extent, Role, need, only, summed
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower import conv_operands
+from hardtack.codegen.lower import gpu_conv_operands
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.convolution import Convolution, geometry, verify_parts_channels_last
 from hardtack.codegen.lower.gpu_matmul import add_parts, emit_gemm
+from hardtack.codegen.lower.gpu_plans import chosen, gpu, hint, verify_plan
 from hardtack.codegen.lower.layout import channels_last
 from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked, try_operand, whole
-from hardtack.codegen.lower.plans import chosen, gpu, hint, verify_plan
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import conv_as_reduction, conv_result, finish_conv
 from hardtack.codegen.lower.template import first_that_can, template
@@ -103,7 +103,7 @@ def lower_conv(low: Lowering, op: Op) -> None:
     bias = op.inputs[2] if len(op.inputs) > 2 else None
     direct = bias is None and out.order == order
     result = out if direct else conv_result(low, out, bias)
-    matrices = conv_operands.as_product(low, op)
+    matrices = gpu_conv_operands.as_product(low, op)
     if matrices is not None:
         emit_gemm(low, op, result, *matrices, is_constant(low, w))
     elif depthwise:
@@ -132,7 +132,7 @@ def _emit_conv(low: Lowering, op: Op, result: Buffer) -> None:
     """The template conv, over a copy with longer runs where the channels are few."""
     w, given = op.value(1), geometry(op)
     groups, transposed = given.groups, given.transposed
-    runs = conv_operands.windows(low, op)
+    runs = gpu_conv_operands.windows(low, op)
     if runs is not None:
         view, weights = runs.x, runs.weights
         window = (runs.kernel, runs.stride, runs.padding, runs.dilation)

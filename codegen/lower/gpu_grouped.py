@@ -10,9 +10,9 @@ from hardtack.codegen.ir.nests import Request, Template, TemplateNest
 from hardtack.codegen.ir.roles import Role, Sizes, need, only
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.gpu_plans import chosen, hint, verify_plan
 from hardtack.codegen.lower.grouped_sums import grouped_as_reduction
 from hardtack.codegen.lower.operands import operand
-from hardtack.codegen.lower.plans import chosen, hint, verify_plan
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Gpu, Machine

@@ -12,9 +12,9 @@ from hardtack.codegen.ir.nests import Operand, RowOperand, Template, TemplateNes
 from hardtack.codegen.ir.roles import Extent, Role, Sizes, need, only, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
-from hardtack.codegen.lower.heavy_readers import heavy_behind
+from hardtack.codegen.lower.gpu_heavy_readers import heavy_behind
+from hardtack.codegen.lower.gpu_plans import chosen, hint, verify_plan
 from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked
-from hardtack.codegen.lower.plans import chosen, hint, verify_plan
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import matmul_as_reduction
 from hardtack.codegen.lower.template import first_that_can, template

@@ -12,8 +12,8 @@ from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, exceeds, need
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower import moments
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.gpu_plans import hint, is_power_of_two
 from hardtack.codegen.lower.operands import around, row_major_operand, whole
-from hardtack.codegen.lower.plans import hint, is_power_of_two
 from hardtack.codegen.lower.rows import AnyScan, verify_dim, verify_kept
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import demand, template

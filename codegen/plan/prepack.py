@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from hardtack.codegen.ir.constants import View
 from hardtack.codegen.lower.builder import Join, Made, Prepack
-from hardtack.codegen.lower.workspace import PANEL
+from hardtack.codegen.lower.cpu_workspace import PANEL
 
 Array = npt.NDArray[np.generic]
 

@@ -1,12 +1,15 @@
-"""Changing the axes of a nest: renaming them, splitting one into several, joining several into one."""
+"""Changing the axes of a nest: renaming them, splitting one into several, joining several into one; its indices as
+element offsets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hardtack.codegen.ir.expr import ONE, ZERO, Expr, Sym, floordiv, mod, product
 from hardtack.codegen.ir.expr_walk import free_syms, split_linear
-from hardtack.codegen.ir.loops import Axis
+from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopNest, Stmt, Store, source_of
 
 
 def mixed_radix(e: Expr) -> tuple[Sym, ...] | None:
@@ -62,3 +65,14 @@ def join(axes: Sequence[Axis]) -> Expr:
 def points(axes: Sequence[Axis]) -> Expr:
     """How many points the axes span."""
     return product(a.extent for a in axes)
+
+
+def linearized(nest: LoopNest, buffers: Mapping[str, Buffer]) -> LoopNest:
+    """Every index as one element offset; the nest as it was is the source of all that is made of it."""
+
+    def flat(s: Stmt) -> Stmt:
+        if isinstance(s, (Load, Store)):
+            return replace(s, index=(buffers[s.buffer].offset(s.index),))
+        return s
+
+    return replace(nest, body=tuple(flat(s) for s in nest.body), sources=(source_of(nest),))

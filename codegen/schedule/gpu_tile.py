@@ -22,9 +22,8 @@ from hardtack.codegen.ir.powers import power_of_two_from
 from hardtack.codegen.ir.tiles import Dim, TiledKernel, TileNest, needs_order
 from hardtack.codegen.ir.width import fits_32_bits
 from hardtack.codegen.machine.machine import Gpu
-from hardtack.codegen.schedule.axes import points, split_into
+from hardtack.codegen.schedule.axes import linearized, points, split_into
 from hardtack.codegen.schedule.gpu_values import passes_of, place_values
-from hardtack.codegen.schedule.tile import linearized
 
 FLAT_BLOCK = 1024
 """Points of a program of a flat kernel."""

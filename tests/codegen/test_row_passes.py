@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from hardtack.codegen.ir.expr import Expr, const, sym
 from hardtack.codegen.ir.loops import Axis, Check, Compute, Load, LoopNest, Reduce, Store
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.schedule.row_walks import joined_passes
+from hardtack.codegen.schedule.cpu_row_walks import joined_passes
 from tests.codegen.compare import Table, assert_same, compile_module, eager
 
 F32 = DType.F32

@@ -31,7 +31,7 @@ from hardtack.codegen.ir.schedule_verify import verify_kernel
 from hardtack.codegen.ir.store_verify import Memory, verify_written
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.plan.memory import Item, LayoutError, MemoryPlan, plan_memory, verify_memory
-from hardtack.codegen.schedule.tile import tile
+from hardtack.codegen.schedule.cpu_tile import tile
 
 F32 = DType.F32
 BUFFERS = {n: Buffer(n, F32, (const(8), const(16)), (0, 1)) for n in ("x", "e", "y")} | {

@@ -64,7 +64,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "passes over different places",
         "two passes over a row are joined though the second reads elsewhere",
         "cpu",
-        "codegen/schedule/row_walks.py",
+        "codegen/schedule/cpu_row_walks.py",
         (
             (
                 "together = bool(read) and all(written.get(s.buffer) is s.index[0] for s in read)",
@@ -100,7 +100,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "scratch that is too small",
         "a kernel's scratch is an element short",
         "cpu",
-        "codegen/schedule/tile.py",
+        "codegen/schedule/cpu_tile.py",
         (
             ("        sizes.add(top + 1)\n", "        sizes.add(top)\n"),
             ("return numel if all(within(e, numel) for e in offsets) else None", "return numel"),

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from hardtack.codegen.ir.expr import Expr, int_value
-from hardtack.codegen.lower import workspace
+from hardtack.codegen.lower import cpu_workspace
 from tests.templates.cpu_kernels import Workspace
 
-PANEL = workspace.number("kPanel")
+PANEL = cpu_workspace.number("kPanel")
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -54,12 +54,12 @@ def nbytes(size: Expr) -> int:
 
 def gemm_packed_workspace(m: int, n: int) -> Workspace:
     """gemm.h."""
-    return Workspace(0, nbytes(workspace.gemm_nbytes(m, n)))
+    return Workspace(0, nbytes(cpu_workspace.gemm_nbytes(m, n)))
 
 
 def gemm_dynamic_workspace(m: int, n: int, k: int) -> Workspace:
     """gemm.h."""
-    return Workspace(0, nbytes(workspace.gemm_dynamic_nbytes(m, n, k)))
+    return Workspace(0, nbytes(cpu_workspace.gemm_dynamic_nbytes(m, n, k)))
 
 
 @dataclass(frozen=True)
@@ -111,24 +111,27 @@ class Conv:
         if self.c > 1 and stride_c != 1:
             return True
         return (
-            self.groups == 1 and self.dilation[1] == 1 and self.kernel[1] > 1 and self.c < workspace.number("kShortTap")
+            self.groups == 1
+            and self.dilation[1] == 1
+            and self.kernel[1] > 1
+            and self.c < cpu_workspace.number("kShortTap")
         )
 
     def workspace(self, stride_c: int) -> Workspace:
         """conv.h."""
         oh, ow = self.out_size()
         height, width = (
-            workspace.window_extent(out, self.stride[i], self.kernel[i], self.dilation[i])
+            cpu_workspace.window_extent(out, self.stride[i], self.kernel[i], self.dilation[i])
             for i, out in enumerate((oh, ow))
         )
-        copy = nbytes(workspace.conv_input_nbytes(self.n, height, width, self.c))
-        tile = workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups)
+        copy = nbytes(cpu_workspace.conv_input_nbytes(self.n, height, width, self.c))
+        tile = cpu_workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups)
         return Workspace(copy if self.packs_input(stride_c) else 0, nbytes(tile))
 
     def transposed_workspace(self, stride_c: int) -> Workspace:
         """conv_transposed.h."""
         oh, ow = self.transposed_out_size()
-        tile = workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups)
+        tile = cpu_workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups)
         return Workspace(self._copy(stride_c), nbytes(tile))
 
     def depthwise_workspace(self, stride_c: int) -> Workspace:
@@ -136,7 +139,7 @@ class Conv:
         return Workspace(self._copy(stride_c), 0)
 
     def _copy(self, stride_c: int) -> int:
-        copy = nbytes(workspace.conv_input_nbytes(self.n, *self.size, self.c))
+        copy = nbytes(cpu_workspace.conv_input_nbytes(self.n, *self.size, self.c))
         return copy if self.c > 1 and stride_c != 1 else 0
 
     def input(self) -> torch.Tensor:

@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-from hardtack.codegen.lower.workspace import attention_nbytes
+from hardtack.codegen.lower.cpu_workspace import attention_nbytes
 from hardtack.codegen.machine.machine import Cpu
 from tests.templates.cpu_kernels import Library, Workspace, load_library, runnable_targets
 from tests.templates.layouts import nbytes

@@ -1,4 +1,4 @@
-"""workspace.h is what workspace.py writes; and the numbers that a compiled template sees are those of plans."""
+"""workspace.h is what cpu_workspace.py writes; and the numbers that a compiled template sees are those of plans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hardtack.codegen.backends.cpp import workspace_header
-from hardtack.codegen.lower import workspace
+from hardtack.codegen.lower import cpu_workspace
 from hardtack.codegen.machine.machine import Cpu
 from tests.templates.cpu_kernels import load_library, runnable_targets
 from tests.templates.layouts import nbytes
@@ -25,7 +25,7 @@ def test_the_header_is_current() -> None:
 def test_templates_and_plans_have_the_same_numbers() -> None:
     calls = [
         f"out[{k}] = ht::{f.name}({', '.join(f'i[{j}]' for j in range(len(f.sizes)))});"
-        for k, f in enumerate(workspace.FORMULAS)
+        for k, f in enumerate(cpu_workspace.FORMULAS)
     ]
     source = f"""
 #include "workspace.h"
@@ -40,7 +40,7 @@ extern "C" int32_t numbers(const HtKernelArgs* args) {{
     for ints in itertools.product(_SIZES, _SIZES, (1, 3), (1, 2)):
         out = torch.zeros(len(calls), dtype=torch.int64)
         assert library.call("numbers", [out], list(ints)) == 0
-        want = [nbytes(f(*ints[: len(f.sizes)])) for f in workspace.FORMULAS]
+        want = [nbytes(f(*ints[: len(f.sizes)])) for f in cpu_workspace.FORMULAS]
         assert out.tolist() == want, ints
 
 

@@ -25,8 +25,9 @@ from hardtack.codegen.passes.passes import Context, Passes
 from hardtack.codegen.passes.shared.inline import INLINE
 from hardtack.codegen.plan.accesses import accesses_of
 from hardtack.codegen.plan.planner import KernelLaunch
+from hardtack.codegen.schedule.cpu_tile import ALL_STEPS, TileSteps, tile
 from hardtack.codegen.schedule.fusion_limits import CPU_LIMITS, FusionLimits
-from hardtack.codegen.schedule.tile import ALL_STEPS, TileSteps, tile, tile_template
+from hardtack.codegen.schedule.template_tile import tile_template
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 
 USUAL_LAYOUT = DEFAULT_CPUS[0].layout

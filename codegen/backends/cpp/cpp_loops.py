@@ -12,7 +12,7 @@ from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import Axis, Buffer, Check, dtypes, exprs_of, phases
 from hardtack.codegen.ir.schedule import Kernel, ScheduledNest
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.schedule.tile import FLAT_BLOCK
+from hardtack.codegen.schedule.cpu_tile import FLAT_BLOCK
 
 INDENT = "  "
 BLOCK = 32

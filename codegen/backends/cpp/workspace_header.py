@@ -1,4 +1,4 @@
-"""workspace.h: the blocking numbers and formulas of codegen/lower/workspace.py as C++.
+"""workspace.h: the blocking numbers and formulas of codegen/lower/cpu_workspace.py as C++.
 
     python -m hardtack.codegen.backends.cpp.workspace_header
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hardtack.codegen.backends.cpp.cpp_spelling import expr
-from hardtack.codegen.lower.workspace import FORMULAS, NUMBERS, Formula
+from hardtack.codegen.lower.cpu_workspace import FORMULAS, NUMBERS, Formula
 
 
 def function(f: Formula) -> str:
@@ -26,7 +26,7 @@ def header() -> str:
     return "\n".join(
         (
             "// Blocking numbers of the templates, and how many elements the parts of workspaces have: what a plan",
-            "// asks the runtime for. Written by codegen/lower/workspace.py; change them there.",
+            "// asks the runtime for. Written by codegen/lower/cpu_workspace.py; change them there.",
             "#ifndef HARDTACK_TEMPLATES_WORKSPACE_H",
             "#define HARDTACK_TEMPLATES_WORKSPACE_H",
             "",

@@ -42,7 +42,7 @@ from hardtack.codegen.plan.accesses import accesses_of
 from hardtack.codegen.plan.planner import KernelLaunch
 from hardtack.codegen.schedule.fusion_limits import FusionLimits
 from hardtack.codegen.schedule.gpu_tile import tile
-from hardtack.codegen.schedule.tile import tile_template
+from hardtack.codegen.schedule.template_tile import tile_template
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 
 GPU_LIMITS = FusionLimits(

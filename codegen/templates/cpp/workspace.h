@@ -1,5 +1,5 @@
 // Blocking numbers of the templates, and how many elements the parts of workspaces have: what a plan
-// asks the runtime for. Written by codegen/lower/workspace.py; change them there.
+// asks the runtime for. Written by codegen/lower/cpu_workspace.py; change them there.
 #ifndef HARDTACK_TEMPLATES_WORKSPACE_H
 #define HARDTACK_TEMPLATES_WORKSPACE_H
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from hardtack.codegen.ir.expr import ONE, ZERO, Expr, FloorDiv, Mod, Sym, bounds, children, const, int_value, mod, sym
 from hardtack.codegen.ir.expr_walk import free_syms, split_linear, stride_along, substitute
 from hardtack.codegen.ir.group import Group
-from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopNest, Stmt, Store, exprs_of, source_of, substitute_axes
+from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopNest, Stmt, Store, exprs_of, substitute_axes
 from hardtack.codegen.ir.nests import walk_buffers
 from hardtack.codegen.ir.reindex import within
 from hardtack.codegen.ir.schedule import Kernel, ScheduledNest, Storage
-from hardtack.codegen.schedule.axes import join, points, split_into
-from hardtack.codegen.schedule.row_walks import joined_passes
+from hardtack.codegen.schedule.axes import join, linearized
+from hardtack.codegen.schedule.cpu_row_walks import joined_passes
+from hardtack.codegen.schedule.loop_kernel import is_one_element, loop_kernel, offsets_of
 
 FLAT_BLOCK = 2048
 """Elements of the vector axis that one task of a flat kernel takes."""
@@ -54,47 +55,7 @@ def tile(
     storage, local = _storage(group, kept, nests, outer)
     nests = [_local_offsets(n, local) for n in nests]
     scheduled = tuple(_schedule(n, len(outer)) for n in nests)
-    return _kernel(group, scheduled, outer, storage, buffers, name, flat=False)
-
-
-def _kernel(
-    group: Group,
-    nests: tuple[ScheduledNest, ...],
-    outer: tuple[Axis, ...],
-    storage: Mapping[str, Storage],
-    buffers: Mapping[str, Buffer],
-    name: str,
-    flat: bool,
-) -> Kernel:
-    memory = [b for b in walk_buffers(group.members()) if storage[b].kind == "memory"]
-    serial = any(n.serial for n in group.nests)
-    members = group.members()
-    return Kernel(
-        name,
-        outer,
-        nests,
-        flat,
-        serial,
-        storage,
-        tuple(buffers[b] for b in memory),
-        frozenset(group.writes() & set(memory)),
-        frozenset(group.reads() & set(memory)),
-        (group.anchor or members[0]).origin,
-        group.anchor,
-        tuple(linearized(n, buffers) for n in group.prologue),
-        group.constants,
-    )
-
-
-def linearized(nest: LoopNest, buffers: Mapping[str, Buffer]) -> LoopNest:
-    """Every index as one element offset; the nest as it was is the source of all that is made of it."""
-
-    def flat(s: Stmt) -> Stmt:
-        if isinstance(s, (Load, Store)):
-            return replace(s, index=(buffers[s.buffer].offset(s.index),))
-        return s
-
-    return replace(nest, body=tuple(flat(s) for s in nest.body), sources=(source_of(nest),))
+    return loop_kernel(group, scheduled, outer, storage, buffers, name, flat=False)
 
 
 def _divisors(e: Expr, axis: Sym) -> set[int]:
@@ -217,20 +178,11 @@ def _flat_kernel(
 ) -> Kernel:
     nests, outer = _collapse_outer(nests, outer) if steps.collapse else (nests, outer)
     storage = {
-        b: Storage("register" if b in group.writes() - kept and _one_element(b, nests) else "memory")
+        b: Storage("register" if b in group.writes() - kept and is_one_element(b, nests) else "memory")
         for b in walk_buffers(group.members())
     }
     scheduled = tuple(ScheduledNest(n, (), outer[-1], False, ()) for n in nests)
-    return _kernel(group, scheduled, outer, storage, buffers, name, flat=True)
-
-
-def _one_element(buffer: str, nests: Sequence[LoopNest]) -> bool:
-    """True if at each point the nests write and read one and the same element of the buffer."""
-    return len(_offsets(buffer, nests)) < 2
-
-
-def _offsets(buffer: str, nests: Sequence[LoopNest]) -> set[Expr]:
-    return {s.index[0] for n in nests for s in n.body if isinstance(s, (Load, Store)) and s.buffer == buffer}
+    return loop_kernel(group, scheduled, outer, storage, buffers, name, flat=True)
 
 
 def _demoted(nests: list[LoopNest], outer: tuple[Axis, ...]) -> tuple[list[LoopNest], tuple[Axis, ...]]:
@@ -277,7 +229,7 @@ def _storage(
         storage[b] = Storage("memory")
         if b in kept or b not in group.writes():
             continue
-        rest = [_without(o, outer_syms) for o in _offsets(b, nests)]
+        rest = [_without(o, outer_syms) for o in offsets_of(b, nests)]
         if any(r is None for r in rest):
             continue
         if len(rest) < 2 and not any(s.extent is not None for r in rest for s in free_syms(r or ZERO)):
@@ -359,27 +311,3 @@ def _votes(nest: LoopNest, axis: Sym) -> int:
         stride = stride_along(s.index[0], axis)
         total += 2 if stride is ONE else 0 if stride is ZERO else -1
     return total
-
-
-def tile_template(group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], name: str) -> Kernel:
-    """Decide the epilogue of a template group: its axes become `batch`, `m` and `n`, as templates count results."""
-    anchor = group.anchor
-    assert anchor is not None
-    axes, batch_axes = anchor.axes, anchor.template.batch_axes(anchor)
-    parts = (axes[:batch_axes], axes[batch_axes:-1], axes[-1:])
-    outer: list[Axis] = []
-    swap: dict[Expr, Expr] = {}
-    for stem, run in zip(("batch", "m", "n"), parts, strict=True):
-        extent = points(run)
-        s = sym(stem, extent=extent)
-        outer.append(Axis(s, extent))
-        swap.update(split_into([a.sym for a in run], s))
-    nests = [linearized(n, buffers) for n in group.nests]
-    nests = [substitute_axes(n, tuple(outer), swap) for n in nests]
-    storage: dict[str, Storage] = {}
-    private = group.private()
-    for b in walk_buffers(group.members()):
-        inside = bool(nests) and b in group.writes() - kept - set(anchor.results) and _one_element(b, nests)
-        storage[b] = Storage("register" if inside or b in private else "memory")
-    scheduled = tuple(ScheduledNest(n, (), outer[-1], False, ()) for n in nests)
-    return _kernel(group, scheduled, tuple(outer), storage, buffers, name, flat=True)
