@@ -78,6 +78,7 @@ B200 = replace(
     transfer=1.2e11,
     clock_hz=1.85e9,
     warpgroup=WarpgroupRates(columns=4, read_cycles=16, read_cycles_a_column=0.125),
+    assembler="ptxas-blackwell",
 )
 MI300X = replace(
     H200,
@@ -94,6 +95,8 @@ MI300X = replace(
     device="hip",
     warp_size=64,
     registers=131072,
+    splits_f32=False,
+    pipelines_attention=False,  # tiles do not fit in its shared memory twice, and Triton 3.6 cannot compile some
 )
 
 GPUS = {gpu.name: gpu for gpu in (A100, H200, B200, MI300X)}

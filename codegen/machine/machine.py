@@ -99,7 +99,9 @@ class Gpu:
     a second. warpgroup: None where products are of single warps. dependent_launch: a kernel may begin beside the
     one in front of it. warp_size: threads of a warp. registers, program_nbytes, most_programs: what decides how many
     programs a multiprocessor holds beside each other: its 32-bit registers, shared memory that each program takes for
-    itself, and the most that are worth counting.
+    itself, and the most that are worth counting. splits_f32: f32 products run on tensor cores, each operand as the sum
+    of two TF32 numbers. pipelines_attention: tiles of keys are loaded ahead. assembler: Triton's program that makes
+    machine code of its text.
     """
 
     name: str
@@ -119,16 +121,14 @@ class Gpu:
     waits: Waits
     device: str = "cuda"
     warp_size: int = 32
+    splits_f32: bool = True
+    pipelines_attention: bool = True
+    assembler: str = "ptxas"
 
     @property
     def target(self) -> str:
         """The target's name, such as "cuda:sm_90"."""
         return f"{self.device}:{self.name}"
-
-    @property
-    def splits_f32(self) -> bool:
-        """True if f32 products run on tensor cores, each operand as the sum of two TF32 numbers."""
-        return self.device == "cuda"
 
     @property
     def most_warps(self) -> int:

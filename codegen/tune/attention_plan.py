@@ -74,8 +74,8 @@ def plan_attention(s: AttentionShape, machine: Gpu) -> AttentionPlan:
     units = s.batch * (s.kv_heads if packed else s.heads)
     head = max(block_d, block_e)
     block_m, block_n, warps, stages = _tile(s, head, machine)
-    if machine.device == "hip":
-        stages = 1  # pipelined tiles do not fit in the shared memory, and Triton 3.6 cannot compile some of them
+    if not machine.pipelines_attention:
+        stages = 1
     if block_m > 64 and (rows <= 64 or (head <= 64 and units * -(-rows // block_m) <= machine.multiprocessors)):
         block_m, warps = 64, 4  # more programs, several on a multiprocessor, hide each other's steps
     block_m = min(block_m, max(16, power_of_two_from(rows)))

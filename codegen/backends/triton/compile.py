@@ -88,8 +88,7 @@ def toolchain(machine: Gpu) -> Toolchain:
     if machine.device == "hip":
         return Toolchain(version, None)
     folder = package / "backends" / "nvidia" / "bin"
-    own = folder / ("ptxas-blackwell" if machine.name == "sm_100" else "ptxas")
-    return Toolchain(version, _ptxas_version(own))
+    return Toolchain(version, _ptxas_version(folder / machine.assembler))
 
 
 def _package() -> Path | None:
