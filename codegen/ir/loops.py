@@ -50,6 +50,11 @@ def exact(a: Arg | None) -> object:
     return (type(a.value), repr(a.value), a.dtype) if isinstance(a, Lit) else a
 
 
+def is_same(a: Stmt, b: Stmt) -> bool:
+    """True if two statements are one, to the sign of a zero."""
+    return a is b or (a == b and repr(a) == repr(b))
+
+
 @dataclass(frozen=True)
 class Load:
     out: str

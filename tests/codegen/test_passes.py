@@ -14,8 +14,9 @@ from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.loops import Compute, Load, LoopError, LoopNest, Store
-from hardtack.codegen.ir.schedule import Kernel, Overlap
+from hardtack.codegen.ir.schedule import Kernel, Overlap, Storage
 from hardtack.codegen.ir.tiles import TiledKernel
+from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower import lower_graph
 from hardtack.codegen.lower.layout import choose_orders
 from hardtack.codegen.machine.data import A100, GPUS, H200
@@ -176,6 +177,40 @@ def test_the_other_formula_is_refused() -> None:
         verify_gelus(kernel, _edited(made, _other_gelu), buffers)
 
 
+def _gelu_of(**changes: Any) -> Any:
+    def edit(nest: LoopNest) -> tuple[Any, ...]:
+        return tuple(replace(s, **changes) if isinstance(s, Compute) and s.op in BOTH else s for s in nest.body)
+
+    return edit
+
+
+def _minus_zero(nest: LoopNest) -> tuple[Any, ...]:
+    """Its literals negated, of a body that adds a zero in front."""
+    return tuple(
+        replace(s, args=tuple(Lit(-a.value, a.dtype) if isinstance(a, Lit) and a.value == 0 else a for a in s.args))
+        if isinstance(s, Compute)
+        else s
+        for s in nest.body
+    )
+
+
+def _and_zero(nest: LoopNest) -> tuple[Any, ...]:
+    zero = Compute("zero", "add", (Lit(0.0, DType.F32), Lit(0.0, DType.F32)), DType.F32)
+    return (zero, *nest.body)
+
+
+def test_a_gelu_of_another_dtype_or_zero_is_refused() -> None:
+    buffers, (kernel,) = scheduled(Layer().to(HALF), torch.ones(128, 64, dtype=HALF))
+    made = FUSE_GELU.run(kernel, buffers, None, context_of(TritonBackend(H200), {}))
+    for changes in ({"dtype": DType.F64}, {"dtype": DType.BOOL}):
+        with pytest.raises(LoopError, match="of one f32 number otherwise"):
+            verify_gelus(kernel, _edited(made, _gelu_of(**changes)), buffers)
+    before, after = _edited(kernel, _and_zero), _edited(made, _and_zero)
+    verify_gelus(before, after, buffers)
+    with pytest.raises(LoopError, match="computed nothing like"):
+        verify_gelus(before, _edited(after, _minus_zero), buffers)
+
+
 def with_addend() -> tuple[Any, Kernel, Kernel]:
     buffers, (kernel,) = scheduled(Layer().to(HALF), torch.ones(128, 64, dtype=HALF))
     made = START_FROM_ADDEND.run(kernel, buffers, None, context_of(TritonBackend(H200), {}))
@@ -205,6 +240,23 @@ def test_an_addend_that_is_not_added_first_is_refused() -> None:
             verify_addend(kernel, replace(made, addend=wrong), buffers)
     with pytest.raises(LoopError, match="another one"):
         verify_addend(kernel, replace(made, addend=None, name="other"), buffers)
+
+
+def test_an_addend_that_is_no_vector_of_others_is_refused() -> None:
+    """The cast of what no listed load gives, a vector that the kernel itself writes, results that stay in memory."""
+    buffers, kernel, made = with_addend()
+    a = made.addend
+    assert a is not None
+    assert isinstance(a.vector[0], Load)
+    with pytest.raises(LoopError, match="the addend is no vector"):
+        verify_addend(kernel, replace(made, addend=replace(a, vector=a.vector[1:])), buffers)
+    writes = kernel.writes | {a.vector[0].buffer}
+    with pytest.raises(LoopError, match="written in the kernel that adds it"):
+        verify_addend(replace(kernel, writes=writes), replace(made, writes=writes), buffers)
+    assert kernel.anchor is not None
+    storage = {**kernel.storage, kernel.anchor.result: Storage("memory")}
+    with pytest.raises(LoopError, match="do not start from an addend"):
+        verify_addend(replace(kernel, storage=storage), replace(made, storage=storage), buffers)
 
 
 def test_a_value_that_is_needed_without_the_addend_is_refused() -> None:

@@ -80,6 +80,9 @@ def verify_addend(before: GpuKernelIr, after: GpuKernelIr, buffers: Buffers) -> 
 def _verify_sum(kernel: Kernel, a: Addend) -> None:
     """The addend is a vector with an element a column, and what is added first to the template's results."""
     assert kernel.anchor is not None
+    if not kernel.anchor.template.takes_addend or kernel.storage[kernel.anchor.result].kind != "register":
+        raise LoopError("the template's results do not start from an addend")
+    _verify_vector(kernel, a)
     body = kernel.nests[a.nest].nest.body
     if any(s not in body for s in (*a.vector, a.sums, a.total)) or a.sums.buffer != kernel.anchor.result:
         raise LoopError("the addend is not of the nest that reads the results")
@@ -92,6 +95,16 @@ def _verify_sum(kernel: Kernel, a: Addend) -> None:
         rows = (y for e in exprs_of(s) for y in free_syms(e) if y.extent is not None and y is not column)
         if s is not a.sums and any(rows):
             raise LoopError(f"the addend differs from row to row: {stmt_text(s)}")
+
+
+def _verify_vector(kernel: Kernel, a: Addend) -> None:
+    """The vector is what one load gives, or that as f32; no program of the kernel writes there."""
+    load, *cast = a.vector
+    whole = isinstance(load, Load) and all(isinstance(s, Compute) and s.op == "cast" for s in cast) and len(cast) < 2
+    if not whole or any(args_of(s) != (out_of(load),) for s in cast):
+        raise LoopError(f"the addend is no vector: {'; '.join(map(stmt_text, a.vector))}")
+    if isinstance(load, Load) and load.buffer in kernel.writes:
+        raise LoopError(f"the addend is written in the kernel that adds it: {stmt_text(load)}")
 
 
 def _verify_readers(kernel: Kernel, a: Addend) -> None:

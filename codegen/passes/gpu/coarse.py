@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hardtack.codegen.ir.coarse_verify import verify_coarse
 from hardtack.codegen.ir.group import Group
-from hardtack.codegen.ir.loops import Compute, LoopError, LoopNest, Stmt
+from hardtack.codegen.ir.loops import Compute, LoopError, LoopNest, Stmt, is_same
 from hardtack.codegen.ir.nest_text import stmt_text
 from hardtack.codegen.ops import COARSE_FORMS, COARSE_OPS, accepts
 from hardtack.codegen.passes.gpu.kernel_nests import GpuKernelIr, nests_of, with_nests
@@ -47,21 +47,16 @@ def verify_coarse_ops(before: GpuKernelIr, after: GpuKernelIr, buffers: Buffers)
         if replace(new, body=old.body) != old or len(new.body) != len(old.body):
             raise LoopError(f"{new.name} is another nest")
         for was, now in zip(old.body, new.body, strict=True):
-            if not (_same(was, now) or _is_coarse_form(was, now)):
+            if not (is_same(was, now) or _is_coarse_form(was, now)):
                 raise LoopError(f"{new.name} computes {stmt_text(now)} in place of: {stmt_text(was)}")
     verify_coarse(after)
-
-
-def _same(a: Stmt, b: Stmt) -> bool:
-    """True if the two are one statement; its text tells apart what Python has for equal, such as 0.0 and -0.0."""
-    return a is b or (a == b and repr(a) == repr(b))
 
 
 def _is_coarse_form(was: Stmt, now: Stmt) -> bool:
     """True if `now` is what the table has for the op of `was`, of the same arguments and in a dtype that it is of."""
     if not isinstance(was, Compute) or not isinstance(now, Compute) or COARSE_FORMS.get(was.op) != now.op:
         return False
-    return _same(was, replace(now, op=was.op)) and accepts(COARSE_OPS[now.op], now.dtype)
+    return is_same(was, replace(now, op=was.op)) and accepts(COARSE_OPS[now.op], now.dtype)
 
 
 TAKE_COARSE_FORMS = KernelPass("coarse", _run, verify_coarse_ops)

@@ -20,6 +20,7 @@ from hardtack.codegen.ir.loops import (
     Stmt,
     Store,
     args_of,
+    is_same,
     out_of,
 )
 from hardtack.codegen.ir.nest_text import stmt_text
@@ -155,7 +156,7 @@ def _verify_body(old: LoopNest, new: LoopNest) -> None:
         if missing:
             raise LoopError(f"{new.name} uses {missing[0]}, which nothing computes any more")
         was = s
-        if s not in old.body:
+        if not any(is_same(s, o) for o in old.body):
             _verify_gelu(new.name, s, known)
             was = known[out_of(s) or ""]
         if was not in left:
@@ -175,6 +176,8 @@ def _verify_gelu(nest: str, s: Stmt, known: Mapping[str, Compute]) -> None:
     meaning = _DEFINITIONS.get(s.op) if isinstance(s, Compute) else None
     if meaning is None or not isinstance(s, Compute) or not isinstance(s.args[0], str) or s.out not in known:
         raise LoopError(f"{nest} has computed nothing like: {stmt_text(s)}")
+    if len(s.args) != 1 or {s.dtype, known[s.out].dtype} != {DType.F32}:
+        raise LoopError(f"{nest} computes a GELU of one f32 number otherwise: {stmt_text(s)}")
     for x in _SAMPLES:
         was = _value(s.out, s.args[0], x, known)
         if was is None or abs(was - meaning(x)) > _OFF * max(1.0, abs(x)):
@@ -188,7 +191,7 @@ def _value(arg: Arg, argument: str, x: float, known: Mapping[str, Compute]) -> f
     if arg == argument:
         return x
     s = known.get(arg)
-    if s is None or s.op not in _OPS:
+    if s is None or s.op not in _OPS or s.dtype is not DType.F32:
         return None
     args = [_value(a, argument, x, known) for a in s.args]
     return None if None in args else _OPS[s.op](*args)
