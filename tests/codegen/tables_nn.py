@@ -333,7 +333,20 @@ def recurrent_rows() -> dict[str, nn.Module]:
         "rnn_no_bias": nn.RNN(10, 7, bias=False),
         "lstm_head": Head(nn.LSTM(10, 20, batch_first=True), nn.Linear(20, 4)),
         "gru_after_linear": Head(nn.GRU(10, 20), nn.Linear(20, 4)),
+        "gru_of_part_of_a_bias": PartOfBias(),
     }
+
+
+class PartOfBias(nn.Module):
+    """A GRU whose biases are every other element of a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.r, self.b = (nn.Parameter(torch.randn(*shape)) for shape in ((24, 10), (24, 8), (48,)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = [self.w, self.r, self.b[::2], self.b[1::2]]
+        return torch.gru(x, x.new_zeros(1, x.shape[1], 8), weights, True, 1, 0.0, False, False, False)[0]
 
 
 class Head(nn.Module):

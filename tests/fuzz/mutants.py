@@ -488,6 +488,23 @@ MUTANTS: tuple[Mutant, ...] = (
         captures=True,
         sweep="mends",
     ),
+    Mutant(
+        "images laid out once",
+        "sizes of 1 at which an image is row-major and channels_last are not tried, where a view is written",
+        "graph",
+        "export/capture/capture.py",
+        ((", *layout_decisions(ep)]", "]"),),
+        captures=True,
+        sweep="mends",
+    ),
+    Mutant(
+        "inner bias as it lies",
+        "the part of a GRU's bias that stands inside its reset is read as if its elements were adjacent",
+        "cpu",
+        "codegen/lower/recurrence.py",
+        (("    if bias.strides[0] is not ONE:\n", "    if False:\n"),),
+        sweep="mends",
+    ),
 )
 
 
