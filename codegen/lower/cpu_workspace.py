@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 from hardtack.codegen.ir.expr import Expr, ExprLike, Sym, const, maximum, minimum, sym
 from hardtack.codegen.ir.expr_walk import substitute
-from hardtack.codegen.machine.data import CPUS
+from hardtack.codegen.machine.data import CPUS, X86_64_V4
 
 FLOAT_NBYTES = 4
 PANEL = 32
 """Columns of a packed panel: one layout for every CPU (templates/cpp/gemm.h)."""
+_CHUNK_DEPTH = min(cpu.second_level_nbytes for cpu in CPUS.values()) * 3 // 4 // (PANEL * FLOAT_NBYTES)
+"""Fills three quarters of the smallest second-level cache: the rest is for A and the results."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,9 @@ NUMBERS = (
     Number("kMaxTaps", 64, "most taps in a k block"),
     Number("kChunkRows", 192, "most rows in a unit of a product"),
     Number("kChunkPanels", 8, "most panels in a unit"),
-    Number("kChunkDepth", 3072, "most panels * k in a unit's part of B: 384 KiB"),
+    Number("kChunkDepth", _CHUNK_DEPTH, "most panels * k in a unit's part of B"),
+    Number("kPrivateNbytes", X86_64_V4.second_level_nbytes * 3 // 4, "weights that stay in a core's own cache"),
+    Number("kWakeProducts", X86_64_V4.wake_products, "multiplications that outweigh waking the other threads"),
     Number("kShortTap", 16, "channels below which the taps of a filter row are laid side by side"),
     Number("kKeyBlock", 256, "keys of attention packed at once"),
     Number("kQueryBlock", 96, "query rows of a task of attention"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hardtack.codegen.machine.machine import Cpu, Gpu, Waits, WarpgroupRates
+from hardtack.codegen.machine.machine import Cpu, Gpu, TensorRates, Waits, WarpgroupRates
 
 # The x86-64 psABI micro-architecture levels, less what every 64-bit CPU of the level below has. The names are those of
 # gcc's and clang's -m flags, which are also the names that the runtime checks.
@@ -20,9 +20,39 @@ _FLAGS_V4 = ("-march=x86-64-v4", _WIDE)
 _FLAGS_V3 = ("-march=x86-64-v3",)
 _FLAGS_AARCH64 = ("-march=armv8-a", "-mno-outline-atomics")
 
-X86_64_V4 = Cpu("x86-64-v4", "x86_64-linux-gnu", 64, _FEATURES_V4, _FLAGS_V4, _FLAGS_V4, micro_rows=12)
-X86_64_V3 = Cpu("x86-64-v3", "x86_64-linux-gnu", 32, _FEATURES_V3, _FLAGS_V3, _FLAGS_V3, micro_rows=6)
-AARCH64 = Cpu("aarch64", "aarch64-linux-gnu", 16, ("neon",), _FLAGS_AARCH64, _FLAGS_AARCH64, micro_rows=6)
+X86_64_V4 = Cpu(
+    name="x86-64-v4",
+    triple="x86_64-linux-gnu",
+    vector_nbytes=64,
+    features=_FEATURES_V4,
+    flags_clang=_FLAGS_V4,
+    flags_gcc=_FLAGS_V4,
+    micro_rows=12,
+    cores=16,
+    second_level_nbytes=1 << 20,  # Zen 4 and 5; Intel's servers have two
+    wake_points=1 << 16,
+    wake_products=200_000,
+)
+X86_64_V3 = replace(
+    X86_64_V4,
+    name="x86-64-v3",
+    vector_nbytes=32,
+    features=_FEATURES_V3,
+    flags_clang=_FLAGS_V3,
+    flags_gcc=_FLAGS_V3,
+    micro_rows=6,
+    second_level_nbytes=1 << 19,  # Zen 2 and 3
+)
+AARCH64 = replace(
+    X86_64_V4,
+    name="aarch64",
+    triple="aarch64-linux-gnu",
+    vector_nbytes=16,
+    features=("neon",),
+    flags_clang=_FLAGS_AARCH64,
+    flags_gcc=_FLAGS_AARCH64,
+    micro_rows=6,
+)
 
 CPUS = {cpu.name: cpu for cpu in (X86_64_V4, X86_64_V3, AARCH64)}
 """Name -> Cpu, of those that are the same wherever a bundle is built."""
@@ -33,7 +63,7 @@ H200 = Gpu(
     name="sm_90",
     multiprocessors=132,
     shared_nbytes=227 << 10,
-    half_flops=6.1e12,
+    tensor_flops=TensorRates(half=6.1e12, tf32=3.05e12),
     f32_flops=3.9e11,
     bandwidth=2.8e12,
     transfer=1.4e11,
@@ -59,7 +89,7 @@ A100 = replace(
     name="sm_80",
     multiprocessors=108,
     shared_nbytes=163 << 10,
-    half_flops=2.9e12,
+    tensor_flops=TensorRates(half=2.9e12, tf32=1.45e12),
     f32_flops=1.8e11,
     bandwidth=1.9e12,
     transfer=9e10,
@@ -72,7 +102,7 @@ B200 = replace(
     # twice the products in a cycle, of 128 rows at a time, so that what they read of B counts half: its data sheet
     name="sm_100",
     multiprocessors=148,
-    half_flops=1.4e13,
+    tensor_flops=TensorRates(half=1.4e13, tf32=7e12),
     f32_flops=5.0e11,
     bandwidth=7.5e12,
     transfer=1.2e11,
@@ -85,7 +115,7 @@ MI300X = replace(
     name="gfx942",  # its data sheet: nothing was measured there
     multiprocessors=304,
     shared_nbytes=64 << 10,
-    half_flops=4.3e12,
+    tensor_flops=TensorRates(half=4.3e12, tf32=2.15e12),
     f32_flops=5.4e11,
     bandwidth=5.3e12,
     transfer=9e10,

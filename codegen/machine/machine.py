@@ -23,7 +23,9 @@ class Cpu:
     triple: clang's -target; flags_clang, flags_gcc select the instruction set. vector_nbytes: the width of the
     templates' vectors. features: what a CPU must have to run the result, by the names that the runtime checks.
     micro_rows: of the tallest microkernel of a product: its accumulators, two vectors a row, and operands fill the
-    vector registers. layout: how kernels find packed weights, and which templates there are. CPUs of one layout are
+    vector registers. cores: over which a run is spread with profit. second_level_nbytes: of a core's own cache.
+    wake_points, wake_products: elements of a loop, and multiply-adds from cache, that a core does while another one is
+    woken. layout: how kernels find packed weights, and which templates there are. CPUs of one layout are
     served by one plan and one text of each kernel; those of another are compiled apart, and what both pack alike is
     stored once.
     """
@@ -35,6 +37,10 @@ class Cpu:
     flags_clang: tuple[str, ...]
     flags_gcc: tuple[str, ...]
     micro_rows: int
+    cores: int
+    second_level_nbytes: int
+    wake_points: int
+    wake_products: int
     layout: str = "panels"
 
     @property
@@ -51,6 +57,16 @@ class Cpu:
     def arch(self) -> str:
         """The machine part of the triple: "x86_64" or "aarch64"."""
         return self.triple.split("-", 1)[0]
+
+
+@dataclass(frozen=True)
+class TensorRates:
+    """Operations a second of one multiprocessor's tensor cores, by the operands' dtype: half for F16 and BF16, tf32 for
+    F32 of which they read 19 bits.
+    """
+
+    half: float
+    tf32: float
 
 
 @dataclass(frozen=True)
@@ -92,22 +108,22 @@ class Waits:
 class Gpu:
     """A GPU architecture, for the device "cuda" or "hip". Rates are rough: they only rank choices.
 
-    multiprocessors: streaming multiprocessors (SMs). shared_nbytes: shared memory of one block. half_flops,
-    f32_flops: per second and multiprocessor, in tensor cores and in ordinary ones; tensor cores take TF32 at half
-    the rate of 16 bits. bandwidth: bytes a second of the memory. transfer, store_rate: bytes a second that one
-    multiprocessor gets out of the second-level cache, and that it stores while all others do, too. clock_hz: cycles
-    a second. warpgroup: None where products are of single warps. dependent_launch: a kernel may begin beside the
-    one in front of it. warp_size: threads of a warp. registers, program_nbytes, most_programs: what decides how many
-    programs a multiprocessor holds beside each other: its 32-bit registers, shared memory that each program takes for
-    itself, and the most that are worth counting. splits_f32: f32 products run on tensor cores, each operand as the sum
-    of two TF32 numbers. pipelines_attention: tiles of keys are loaded ahead. assembler: Triton's program that makes
-    machine code of its text.
+    multiprocessors: streaming multiprocessors (SMs). shared_nbytes: shared memory of one block. tensor_flops: of
+    tensor cores; f32_flops: of ordinary ones, per second and multiprocessor. bandwidth: bytes a second of the
+    memory. transfer, store_rate: bytes a second that one multiprocessor gets out of the second-level cache, and
+    that it stores while all others do, too. clock_hz: cycles a second. warpgroup: None where products are of single
+    warps. dependent_launch: a kernel may begin beside the one in front of it. warp_size: threads of a warp.
+    registers, program_nbytes, most_programs: what decides how many programs a multiprocessor holds beside each
+    other: its 32-bit registers, shared memory that each program takes for itself, and the most that are worth
+    counting. splits_f32: f32 products run on tensor cores, each operand as the sum of two TF32 numbers.
+    pipelines_attention: tiles of keys are loaded ahead. assembler: Triton's program that makes machine code of its
+    text.
     """
 
     name: str
     multiprocessors: int
     shared_nbytes: int
-    half_flops: float
+    tensor_flops: TensorRates
     f32_flops: float
     bandwidth: float
     transfer: float

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hardtack.codegen.machine.machine import Cpu
+
 LARGEST_BODY = 160
 """Statements after which a nest takes no more producers: beyond it registers spill and compile time grows."""
 
@@ -32,4 +34,6 @@ class FusionLimits:
     largest_body: int = LARGEST_BODY
 
 
-CPU_LIMITS = FusionLimits(16, 1 << 16, 24, True, False)
+def cpu_limits(cpu: Cpu) -> FusionLimits:
+    """Those of kernels that a CPU's cores share."""
+    return FusionLimits(cpu.cores, cpu.wake_points, largest_group=24, nested_reductions=True, keeps_parallelism=False)

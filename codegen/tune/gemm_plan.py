@@ -219,8 +219,8 @@ TILE_EFFICIENCY = 0.7
 """Of tensor cores, fed by bulk copies and by others."""
 NARROW_EFFICIENCY = 0.5
 """Of tiles of less than 64 rows on machines whose tensor cores take 64."""
-SPLIT_F32_EFFICIENCY = 0.73 / 6
-"""Of tensor cores for f32: TF32 has half the rate of 16 bits, and three products make one."""
+SPLIT_F32_EFFICIENCY = 0.73 / 3
+"""Of tensor cores for f32: three products of TF32 make one."""
 OVERLAP = 0.45
 """The share of the shorter of reading and multiplying that is not hidden behind the other."""
 
@@ -234,11 +234,11 @@ def step_seconds(p: GemmPlan, dtype: DType, machine: Gpu) -> float:
     if machine.warpgroup and p.block_m < 64:
         efficiency *= NARROW_EFFICIENCY
     if dtype is DType.F32:
-        return 2.0 * area * p.block_k / (machine.half_flops * SPLIT_F32_EFFICIENCY * efficiency)
+        return 2.0 * area * p.block_k / (machine.tensor_flops.tf32 * SPLIT_F32_EFFICIENCY * efficiency)
     if machine.warpgroup and p.block_m >= 64:
         cycles = p.block_k / 16 * (p.block_m / 64) * machine.warpgroup.cycles(p.block_n)
         return cycles / (machine.clock_hz * (STREAM_EFFICIENCY if p.variant == "stream" else TILE_EFFICIENCY))
-    return 2.0 * area * p.block_k / (machine.half_flops * efficiency)
+    return 2.0 * area * p.block_k / (machine.tensor_flops.half * efficiency)
 
 
 def residents(p: GemmPlan, dtype: DType, machine: Gpu) -> int:

@@ -19,14 +19,14 @@ from hardtack.codegen.ir.schedule import Kernel, to_text_kernel
 from hardtack.codegen.ir.schedule_verify import verify_kernel
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.rules import rules_on
-from hardtack.codegen.machine.data import DEFAULT_CPUS
+from hardtack.codegen.machine.data import DEFAULT_CPUS, X86_64_V4
 from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.passes.passes import Context, Passes
 from hardtack.codegen.passes.shared.inline import INLINE
 from hardtack.codegen.plan.accesses import accesses_of
 from hardtack.codegen.plan.planner import KernelLaunch
 from hardtack.codegen.schedule.cpu_tile import ALL_STEPS, TileSteps, tile
-from hardtack.codegen.schedule.fusion_limits import CPU_LIMITS, FusionLimits
+from hardtack.codegen.schedule.fusion_limits import FusionLimits, cpu_limits
 from hardtack.codegen.schedule.template_tile import tile_template
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 
@@ -41,7 +41,7 @@ class CppBackend:
     compiler: Compiler | None = None
     comment: str = "//"
     suffix: str = "cpp"
-    limits: FusionLimits = CPU_LIMITS
+    limits: FusionLimits = cpu_limits(X86_64_V4)
     tuning: Tuning = NO_TUNING
     steps: TileSteps = ALL_STEPS
 

@@ -163,18 +163,13 @@ HT_INLINE void final_states(const Recurrent& a) {
 
 }  // namespace detail
 
-// Weights that stay in a core's own cache: every core can go through all of them at every step.
-constexpr int64_t kPrivateCacheNbytes = 768 << 10;
-// Multiplications in a step that outweigh waking the other threads for it.
-constexpr int64_t kStepWork = 200000;
-
 template <CellKind kind>
 HT_INLINE void recurrent(const HtKernelArgs* args, const Recurrent& a) {
   constexpr int gates = detail::gates_of(kind);
   const int64_t blocks = ceil_div(a.hidden, kPanel), workers = args->parallel->nworkers;
   const int64_t weights = gates * a.hidden * a.hidden;
-  const bool large = weights * a.batch >= kStepWork;
-  const bool rows_pay = a.batch >= workers && (weights * 4 <= kPrivateCacheNbytes || a.batch >= 4 * kMaxRows * workers);
+  const bool large = weights * a.batch >= kWakeProducts;
+  const bool rows_pay = a.batch >= workers && (weights * 4 <= kPrivateNbytes || a.batch >= 4 * kMaxRows * workers);
   if (large && !rows_pay) {
     const int64_t tasks = least(blocks, workers);
     for (int64_t step = 0; step < a.steps; step++) {
