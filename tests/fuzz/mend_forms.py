@@ -101,8 +101,8 @@ torch.rnn_tanh(x0, p0, [p1, p2, p3, p4], True, 1, 0., False, False, True)[0]; !v
 torch.gru(x0, p0, [p1, p2, p3, p4], True, 1, 0., False, False, True)[0]; !v0.contiguous().{in_place} -> v0
     x0[{b},{t},3] p0[1,{b},4] p1[12,3] p2[12,4] p3[12] p4[12] : \
 torch.gru(x0, p0, [p1, p2, p3, p4], True, 1, 0., False, False, True)[0]; v0 * 2 if v0.is_contiguous() else v0 * 3
-    x0[{b},{t},3] p0[1,{b},4] p1[12,3] p2[12,4] p3[24] p4[24] : \
-torch.gru(x0, p0, [p1, p2, p3[::2], p4[::2]], True, 1, 0., False, False, True)[0] * 2
+    x0[{b},{t},3] x1[24] p0[1,{b},4] p1[12,3] p2[12,4] : \
+torch.gru(x0, p0, [p1, p2, x1[::2], x1[1::2]], True, 1, 0., False, False, True)[0] * 2
     x0[{b},{t},3] p0[1,{b},4] p1[4,3] p2[4,4] p3[4] p4[4] : \
 torch.rnn_relu(x0, p0, [p1, p2, p3, p4], True, 1, 0., False, False, True)[0]; v0 + v0.stride({d})
 """)
