@@ -7,8 +7,8 @@
                      results are Roles (roles.py)
     Operand      ::= Operand(buffer, dtype, offset, shape, strides)
 
-A template's class stands in the file of codegen/lower/ that emits it; a backend has a table from the class to what
-renders it. tests/codegen/test_templates.py holds classes and tables together.
+A template's class stands in the file of codegen/lower/ that emits it; what renders it is registered for the class in a
+file of the backend. tests/codegen/test_templates.py holds the two together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
-from hardtack.codegen.ir.expr import Expr, const
+from hardtack.codegen.ir.expr import ZERO, Expr, const
 from hardtack.codegen.ir.graph import Graph, Op, Origin, TensorType
 from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopError, LoopNest, Store
 from hardtack.codegen.ir.roles import Extent, Role, Sizes, need, verify_inside, verify_memory
@@ -155,8 +155,11 @@ class Template:
             raise LoopError(f"its axes are not the dimensions of {result.name} in the order of memory")
         self.verify_order(result.order)
         sizes = Sizes(self.extents(nest))
+        computes = all(a.extent is not ZERO for a in nest.axes)  # over no batch nothing is read, whatever the views
         for role, o in zip(roles, nest.operands, strict=False):
             _verify_operand(role, o, first, buffers[o.buffer], sizes)
+            if computes:
+                verify_inside(o.shape, o.strides, o.offset, buffers[o.buffer].shape, f"its operand {role.name}")
         for role, name in zip(results, (nest.result, *nest.results), strict=True):
             _verify_result(role, buffers[name], first, sizes, name == nest.result)
         sizes.agree()
@@ -172,7 +175,6 @@ def _verify_operand(role: Role, o: Operand, first: DType, buffer: Buffer, sizes:
         raise LoopError(f"{whose} has {len(o.shape)} dimensions and {len(o.strides)} strides")
     sizes.take(role, o.shape, whose)
     verify_memory(role, o.shape, o.strides, whose)
-    verify_inside(o.shape, o.strides, o.offset, buffer.shape, whose)
 
 
 def _verify_result(role: Role, buffer: Buffer, first: DType, sizes: Sizes, is_first: bool) -> None:
