@@ -51,10 +51,12 @@ def in_time(test: Callable[..., None]) -> Callable[..., None]:
         for n in range(TRIES):
             Busy.long_ms = FIRST_TRY_MS * 4**n
             try:
-                return test(*args, **kwargs)
+                test(*args, **kwargs)
             except OverTooSoon:
                 if n == TRIES - 1:
                     raise
+            else:
+                return
 
     return tries
 
