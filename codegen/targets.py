@@ -25,7 +25,8 @@ _NAMED = {cpu.target: cpu for cpu in CPUS.values()} | GPU_TARGETS
 
 
 def parse_targets(names: Sequence[str]) -> tuple[Machine, ...]:
-    """What the texts name, in their order, each once.
+    """What the texts name, each once: CPUs, best first, since a runtime takes the first that it can run; then GPUs in
+    their order.
 
     Raises TargetError, listing the known ones, for an unknown one.
     """
@@ -35,7 +36,12 @@ def parse_targets(names: Sequence[str]) -> tuple[Machine, ...]:
     for text in names:
         for machine in _named(text):
             found.setdefault(machine.target, machine)
-    return tuple(found.values())
+    return tuple(sorted(found.values(), key=_rank))
+
+
+def _rank(machine: Machine) -> int:
+    """Of CPUs their place in the list of all, "native" before them."""
+    return list(CPUS).index(machine.name) if machine.name in CPUS else -1 if isinstance(machine, Cpu) else len(CPUS)
 
 
 def _named(text: str) -> tuple[Machine, ...]:

@@ -18,7 +18,10 @@ _FEATURES_V4 = (*_FEATURES_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "a
 _WIDE = "-mprefer-vector-width=512"
 _FLAGS_V4 = ("-march=x86-64-v4", _WIDE)
 _FLAGS_V3 = ("-march=x86-64-v3",)
+_FLAGS_V4_BF16 = (*_FLAGS_V4, "-mavx512bf16")
+_FLAGS_AMX = (*_FLAGS_V4_BF16, "-mamx-tile", "-mamx-bf16")
 _FLAGS_AARCH64 = ("-march=armv8-a", "-mno-outline-atomics")
+_FLAGS_AARCH64_BF16 = ("-march=armv8.2-a+bf16", "-mno-outline-atomics")
 
 X86_64_V4 = Cpu(
     name="x86-64-v4",
@@ -32,6 +35,20 @@ X86_64_V4 = Cpu(
     second_level_nbytes=1 << 20,  # Zen 4 and 5; Intel's servers have two
     wake_points=1 << 16,
     wake_products=200_000,
+)
+X86_64_V4_BF16 = replace(
+    X86_64_V4,
+    name="x86-64-v4-bf16",  # Zen 4 and later; Intel's multiply with AMX, and slower than FMA without
+    features=(*_FEATURES_V4, "avx512bf16"),
+    flags_clang=_FLAGS_V4_BF16,
+    flags_gcc=_FLAGS_V4_BF16,
+)
+AMX = replace(
+    X86_64_V4,
+    name="amx",
+    features=(*_FEATURES_V4, "avx512bf16", "amx-tile", "amx-bf16"),
+    flags_clang=_FLAGS_AMX,
+    flags_gcc=_FLAGS_AMX,
 )
 X86_64_V3 = replace(
     X86_64_V4,
@@ -53,9 +70,16 @@ AARCH64 = replace(
     flags_gcc=_FLAGS_AARCH64,
     micro_rows=6,
 )
+AARCH64_BF16 = replace(
+    AARCH64,
+    name="aarch64-bf16",
+    features=("neon", "bf16"),
+    flags_clang=_FLAGS_AARCH64_BF16,
+    flags_gcc=_FLAGS_AARCH64_BF16,
+)
 
-CPUS = {cpu.name: cpu for cpu in (X86_64_V4, X86_64_V3, AARCH64)}
-"""Name -> Cpu, of those that are the same wherever a bundle is built."""
+CPUS = {cpu.name: cpu for cpu in (AMX, X86_64_V4_BF16, X86_64_V4, X86_64_V3, AARCH64_BF16, AARCH64)}
+"""Name -> Cpu, of those that are the same wherever a bundle is built; of one architecture best first."""
 DEFAULT_CPUS = (X86_64_V4, X86_64_V3)
 """What the target "cpu" stands for, widest first."""
 

@@ -31,9 +31,9 @@ class _TableName(click.Path):
     multiple=True,
     default=("cpu",),
     show_default=True,
-    help="cpu (x86-64-v4 and x86-64-v3), cpu:x86-64-v4, cpu:x86-64-v3, cpu:aarch64, cpu:native, cuda:sm_80, "
-    "cuda:sm_90, cuda:sm_100 or hip:gfx942 (compiled and checked, not run); may be repeated. With --stop-after: the "
-    "first of them.",
+    help="cpu (x86-64-v4 and x86-64-v3), cpu:amx, cpu:x86-64-v4-bf16, cpu:x86-64-v4, cpu:x86-64-v3, "
+    "cpu:aarch64-bf16, cpu:aarch64, cpu:native, cuda:sm_80, cuda:sm_90, cuda:sm_100 or hip:gfx942 (compiled and "
+    "checked, not run); may be repeated. With --stop-after: the first of them.",
 )
 @click.option("--strict", is_flag=True, help="Capture in torch.export's strict mode.")
 @click.option("--compiler", help="A system C++ compiler to use instead of the ziglang package.")

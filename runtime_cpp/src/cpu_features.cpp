@@ -7,6 +7,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -102,16 +104,26 @@ uint64_t detect() {
 
 const auto& table() { return kX86; }
 
+// Linux gives tile registers to a process that asks for them: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+// It is asked for once, and only when something needs them: signal frames are 8 KiB larger from then on.
+bool tiles_permitted() {
+  static const bool permitted = ::syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+  return permitted;
+}
+bool permitted(const X86Feature& f) { return f.state != kAmx || tiles_permitted(); }
+
 #elif defined(__aarch64__)
 
 // Linux, arch/arm64/include/uapi/asm/hwcap.h (AT_HWCAP).
+constexpr uint64_t kSecond = uint64_t{1} << 32;  // AT_HWCAP2 in the upper half
 constexpr Feature kArm[] = {
-    {"fp", 1u << 0},  {"neon", 1u << 1},  {"aes", 1u << 3},  {"sha2", 1u << 6},     {"crc", 1u << 7},
-    {"lse", 1u << 8}, {"fp16", 1u << 10}, {"rdm", 1u << 12}, {"dotprod", 1u << 20}, {"sve", 1u << 22},
+    {"fp", 1u << 0},    {"neon", 1u << 1},      {"aes", 1u << 3},       {"sha2", 1u << 6},
+    {"crc", 1u << 7},   {"lse", 1u << 8},       {"fp16", 1u << 10},     {"rdm", 1u << 12},
+    {"sve", 1u << 22},  {"dotprod", 1u << 20},  {"i8mm", kSecond << 13}, {"bf16", kSecond << 14},
 };
 
 uint64_t detect() {
-  const uint64_t capabilities = getauxval(AT_HWCAP);
+  const uint64_t capabilities = (getauxval(AT_HWCAP) & 0xffffffffu) | getauxval(AT_HWCAP2) << 32;
   uint64_t mask = 0;
   uint64_t bit = 1;
   for (const Feature& f : kArm) {
@@ -122,12 +134,14 @@ uint64_t detect() {
 }
 
 const auto& table() { return kArm; }
+bool permitted(const Feature&) { return true; }
 
 #else
 
 constexpr Feature kOther[] = {{"none", 0}};
 uint64_t detect() { return 0; }
 const auto& table() { return kOther; }
+bool permitted(const Feature&) { return true; }
 
 #endif
 
@@ -141,7 +155,7 @@ uint64_t features() {
 bool cpu_has(std::string_view feature) {
   uint64_t bit = 1;
   for (const auto& f : table()) {
-    if (feature == f.name) return (features() & bit) != 0;
+    if (feature == f.name) return (features() & bit) != 0 && permitted(f);
     bit <<= 1;
   }
   return false;

@@ -17,7 +17,7 @@ import pytest
 from hardtack.codegen.backends.cpp.compiler import Compiler, CompilerError, find_compiler, system_compiler
 from hardtack.codegen.backends.cpp.toolchain import ToolchainError, Unit, compile_library, include_dirs, table_source
 from hardtack.codegen.cache import CacheError, KernelCache, default_cache_dir
-from hardtack.codegen.machine.data import AARCH64, X86_64_V3, X86_64_V4
+from hardtack.codegen.machine.data import AARCH64, AMX, X86_64_V3, X86_64_V4, X86_64_V4_BF16
 from hardtack.codegen.machine.host import native_cpu
 from hardtack.codegen.machine.machine import Cpu, TargetError
 from hardtack.codegen.targets import parse_targets
@@ -378,12 +378,13 @@ def test_parse_targets() -> None:
         with pytest.raises(TargetError) as caught:
             parse_targets([text])
         assert str(caught.value) == (
-            f"unknown target {text!r}; known targets: cpu, cpu:x86-64-v4, cpu:x86-64-v3, cpu:aarch64, cpu:native, "
-            "cuda:sm_80, cuda:sm_90, cuda:sm_100, hip:gfx942"
+            f"unknown target {text!r}; known targets: cpu, cpu:amx, cpu:x86-64-v4-bf16, cpu:x86-64-v4, cpu:x86-64-v3, "
+            "cpu:aarch64-bf16, cpu:aarch64, cpu:native, cuda:sm_80, cuda:sm_90, cuda:sm_100, hip:gfx942"
         )
 
 
 V3_FLAGS = "pni ssse3 sse4_1 sse4_2 popcnt avx avx2 bmi1 bmi2 f16c fma abm movbe"
+V4_FLAGS = "avx512f avx512bw avx512cd avx512dq avx512vl"
 
 
 def test_native_target_takes_what_the_host_has() -> None:
@@ -391,12 +392,16 @@ def test_native_target_takes_what_the_host_has() -> None:
     assert v3.features == (*X86_64_V3.features, "avxvnni")
     assert v3.flags_clang == ("-march=x86-64-v3", "-mavxvnni")
     assert v3.vector_nbytes == 32
-    v4 = native_cpu(
-        "x86_64", f"flags : {V3_FLAGS} avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni avx512_bf16\n"
-    )
-    assert v4.features == (*X86_64_V4.features, "avx512vnni", "avx512bf16")
+    v4 = native_cpu("x86_64", f"flags : {V3_FLAGS} {V4_FLAGS} avx512_vnni\n")
+    assert v4.features == (*X86_64_V4.features, "avx512vnni")
     assert v4.vector_nbytes == 64
-    assert native_cpu("aarch64").features == ("neon",)
+    bf16 = native_cpu("x86_64", f"flags : {V3_FLAGS} {V4_FLAGS} avx512_bf16 avx512_vnni\n")
+    assert bf16.features == (*X86_64_V4_BF16.features, "avx512vnni")
+    assert bf16.flags_clang == (*X86_64_V4_BF16.flags_clang, "-mavx512vnni")
+    amx = native_cpu("x86_64", f"flags : {V3_FLAGS} {V4_FLAGS} avx512_bf16 amx_tile amx_bf16\n")
+    assert amx.features == AMX.features
+    assert native_cpu("aarch64", "Features\t: fp asimd\n").features == ("neon",)
+    assert native_cpu("aarch64", "Features\t: fp asimd bf16\n").features == ("neon", "bf16")
     with pytest.raises(TargetError, match="this machine's CPU lacks avx2, fma, which x86-64-v3 needs"):
         native_cpu("x86_64", "flags : " + V3_FLAGS.replace("avx2 ", "").replace("fma ", ""))
     with pytest.raises(TargetError, match="this machine is riscv64; Hardtack knows x86_64 and aarch64"):

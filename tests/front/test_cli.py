@@ -234,8 +234,8 @@ def test_export_refuses_specs(model_file: Path, tmp_path: Path) -> None:
 
 def test_export_refuses_targets(tmp_path: Path) -> None:
     assert error("export", "a:b", "-o", tmp_path / "m.pkg", "--target", "toaster") == (
-        "unknown target 'toaster'; known targets: cpu, cpu:x86-64-v4, cpu:x86-64-v3, cpu:aarch64, cpu:native, "
-        "cuda:sm_80, cuda:sm_90, cuda:sm_100, hip:gfx942"
+        "unknown target 'toaster'; known targets: cpu, cpu:amx, cpu:x86-64-v4-bf16, cpu:x86-64-v4, cpu:x86-64-v3, "
+        "cpu:aarch64-bf16, cpu:aarch64, cpu:native, cuda:sm_80, cuda:sm_90, cuda:sm_100, hip:gfx942"
     )
 
 

@@ -200,8 +200,8 @@ def test_unknown_architectures() -> None:
     with pytest.raises(TargetError) as caught:
         parse_targets(["cuda:sm_70"])
     assert str(caught.value) == (
-        "unknown target 'cuda:sm_70'; known targets: cpu, cpu:x86-64-v4, cpu:x86-64-v3, cpu:aarch64, cpu:native, "
-        "cuda:sm_80, cuda:sm_90, cuda:sm_100, hip:gfx942"
+        "unknown target 'cuda:sm_70'; known targets: cpu, cpu:amx, cpu:x86-64-v4-bf16, cpu:x86-64-v4, cpu:x86-64-v3, "
+        "cpu:aarch64-bf16, cpu:aarch64, cpu:native, cuda:sm_80, cuda:sm_90, cuda:sm_100, hip:gfx942"
     )
 
 
