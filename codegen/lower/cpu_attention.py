@@ -1,4 +1,4 @@
-"""Attention on CPUs: the template for f32, loops for every other dtype."""
+"""Attention on CPUs: the template, computed in f32; loops for f64."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Attention(AnyAttention):
 
     kind = "attention"
     machine = Cpu
-    dtypes = (DType.F32,)
+    dtypes = (DType.F32, DType.BF16, DType.F16)
 
     def shape(self, nest: TemplateNest) -> tuple[Expr, ...]:
         """The result's, [B, H, T, E]."""
@@ -38,7 +38,7 @@ class Attention(AnyAttention):
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         q, k, _ = nest.operands[:3]
-        return Workspace(per_worker=attention_nbytes(k.shape[-2], q.shape[-1], self.shape(nest)[-1]))
+        return Workspace(per_worker=attention_nbytes(k.shape[-2], q.shape[-1], self.shape(nest)[-1], q.dtype))
 
     def verify_order(self, order: tuple[int, ...]) -> None:
         super().verify_order(order)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from hardtack.codegen.ir.expr import ONE, Expr, const, int_value, product
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Operand, Request, TemplateNest, Workspace
-from hardtack.codegen.ir.roles import Extent, Memory, Role, need
+from hardtack.codegen.ir.roles import Extent, Memory, Role, need, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.convolution import Convolution, geometry, group_size
@@ -36,8 +36,8 @@ class Window(Convolution):
         Role("x", "N groups*C *S"),
         Role("weights", f"groups O/{PANEL} *kernel C {PANEL}", memory=Memory.WHOLE),
     )
-    results = (Role("result", "N groups*O *P"),)
-    dtypes = (DType.F32,)
+    results = (Role("result", "N groups*O *P", summed),)
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.F32, DType.F16)
 
     @classmethod
     def why_not(cls, request: Request, machine: Machine) -> str | None:
@@ -96,11 +96,11 @@ def _channels_apart(x: Operand) -> bool:
 
 def _copied_input(x: Operand, f: dict[str, Expr]) -> Expr:
     """The shared workspace for the input, where channels are not side by side."""
-    return conv_input_nbytes(f["n"], f["h"], f["w"], f["c"]) if _channels_apart(x) else const(0)
+    return conv_input_nbytes(f["n"], f["h"], f["w"], f["c"], x.dtype) if _channels_apart(x) else const(0)
 
 
-def _sums_of_worker(f: dict[str, Expr]) -> Expr:
-    return gemm_nbytes(product((f["n"], f["oh"], f["ow"])), f["oc"] // f["groups"])
+def _sums_of_worker(f: dict[str, Expr], dtype: DType) -> Expr:
+    return gemm_nbytes(product((f["n"], f["oh"], f["ow"])), f["oc"] // f["groups"], dtype)
 
 
 class Conv(Window):
@@ -109,19 +109,42 @@ class Conv(Window):
     kind = "conv"
 
     def workspace(self, nest: TemplateNest) -> Workspace:
-        f = self.sizes(nest)
+        f, x = self.sizes(nest), nest.operands[0]
         shared: Expr = const(0)
-        few = (
-            (int_value(f["c"]) or 0) < number("kShortTap")
-            and f["groups"] is ONE
-            and f["dilation_w"] is ONE
-            and f["kw"] is not ONE
-        )
-        if _channels_apart(nest.operands[0]) or few:
+        channels = int_value(f["c"]) or 0
+        if _channels_apart(x) or self.merges_taps(channels, x.dtype):
             height = window_extent(f["oh"], f["stride_h"], f["kh"], f["dilation_h"])
             width = window_extent(f["ow"], f["stride_w"], f["kw"], f["dilation_w"])
-            shared = conv_input_nbytes(f["n"], height, width, f["c"])
-        return Workspace(shared, _sums_of_worker(f))
+            shared = conv_input_nbytes(f["n"], height, width, f["c"], x.dtype)
+        return Workspace(shared, _sums_of_worker(f, x.dtype))
+
+    def merges_taps(self, channels: int, dtype: DType) -> bool:
+        """True if the kernel lays the taps of a filter row side by side: conv.h's conv_merges_taps."""
+        short = channels < number("kShortTap") or (dtype is DType.BF16 and channels % 2 != 0)
+        return short and self.groups == 1 and self.dilation[-1] == 1 and self.kernel[-1] > 1
+
+
+class PairedConv(Conv):
+    """conv.h: the same of bf16, with weights in pairs of channels, of taps side by side in pairs of those:
+    [groups][ceil(Og/32)][taps...][ceil(rows/2)][32][2]."""
+
+    kind = "conv_paired"
+    roles = (
+        Role("x", "N groups*C *S"),
+        Role("weights", f"groups O/{PANEL} *taps R/2 {PANEL} 2", memory=Memory.WHOLE),
+    )
+    dtypes = (DType.BF16,)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        channels = group_size(nest.operands[0].shape[1], self.groups)
+        taps, rows = self.taps_and_rows(int_value(channels) or 0)
+        return {**super().extents(nest), "C": channels, "*taps": tuple(map(const, taps)), "R": const(rows)}
+
+    def taps_and_rows(self, channels: int) -> tuple[tuple[int, ...], int]:
+        """The taps that stay apart, and the elements of each, of so many channels in a group."""
+        if self.merges_taps(channels, DType.BF16):
+            return self.kernel[:-1], self.kernel[-1] * channels
+        return self.kernel, channels
 
 
 class TransposedConv(Window):
@@ -135,7 +158,22 @@ class TransposedConv(Window):
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         f = self.sizes(nest)
-        return Workspace(_copied_input(nest.operands[0], f), _sums_of_worker(f))
+        x = nest.operands[0]
+        return Workspace(_copied_input(x, f), _sums_of_worker(f, x.dtype))
+
+
+class PairedTransposedConv(TransposedConv):
+    """conv_transposed.h: the same of bf16: [groups][ceil(Og/32)][K...][ceil(Cg/2)][32][2]."""
+
+    kind = "conv_transposed_paired"
+    roles = (
+        Role("x", "N groups*C *S"),
+        Role("weights", f"groups O/{PANEL} *kernel C/2 {PANEL} 2", memory=Memory.WHOLE),
+    )
+    dtypes = (DType.BF16,)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        return {**super().extents(nest), "C": group_size(nest.operands[0].shape[1], self.groups)}
 
 
 class Depthwise(Window):
@@ -143,7 +181,8 @@ class Depthwise(Window):
 
     kind = "depthwise"
     roles = (Role("x", "N groups *S"), Role("weights", "*kernel groups", memory=Memory.WHOLE))
-    results = (Role("result", "N groups *P"),)
+    results = (Role("result", "N groups *P", summed),)
+    dtypes = (DType.F32, DType.BF16, DType.F16)
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         return Workspace(_copied_input(nest.operands[0], self.sizes(nest)))
@@ -151,7 +190,7 @@ class Depthwise(Window):
 
 @lowers("conv", on=Cpu)
 def lower_conv(low: Lowering, op: Op) -> None:
-    what = first_that_can(low, op, (_kind_of(low, op),))
+    what = first_that_can(low, op, _kinds_of(low, op))
     if what is None:
         conv_as_reduction(low, op)
         return
@@ -166,13 +205,13 @@ def lower_conv(low: Lowering, op: Op) -> None:
         finish_conv(low, op, result, out, bias)
 
 
-def _kind_of(low: Lowering, op: Op) -> type[Window]:
-    """Which template a convolution is for."""
+def _kinds_of(low: Lowering, op: Op) -> tuple[type[Window], ...]:
+    """Which templates a convolution is for."""
     window = geometry(op)
     if window.transposed:
-        return TransposedConv
+        return TransposedConv, PairedTransposedConv
     outs, ins = (int_value(n) for n in low.graph.type_of(op.inputs[1]).shape[:2])
-    return Depthwise if window.groups > 1 and outs == window.groups and ins == 1 else Conv
+    return (Depthwise,) if window.groups > 1 and outs == window.groups and ins == 1 else (Conv, PairedConv)
 
 
 def _emit(low: Lowering, op: Op, what: type[Window], result: Buffer) -> None:
@@ -182,7 +221,7 @@ def _emit(low: Lowering, op: Op, what: type[Window], result: Buffer) -> None:
     w_shape = [int_value(e) or 0 for e in w_view.shape]
     view = try_operand(low, x)
     # a copy costs one pass; a few channels are gathered by the template, which packs its patches anyway
-    few = what is Conv and given.groups == 1 and w_shape[1] <= 4
+    few = issubclass(what, Conv) and given.groups == 1 and w_shape[1] <= 4
     if view is None or (view.strides[1] is not ONE and view.shape[1] is not ONE and not few):
         view = copied(low, x, op, channels_last(len(result.shape)))
     window = what(tuple(w_shape[2:]), given.stride, given.padding, given.dilation, given.groups)
@@ -190,13 +229,21 @@ def _emit(low: Lowering, op: Op, what: type[Window], result: Buffer) -> None:
 
 
 def _pack_conv(low: Lowering, w: Operand, window: Window) -> Operand:
-    """Conv: [groups][ceil(Og/32)][K...][Cg][32]; Depthwise: [K...][C]; see templates/cpp/conv.h."""
+    """The weights as the template's class says."""
     shape, groups = [int_value(e) or 0 for e in w.shape], window.groups
     taps = shape[2:]
     if isinstance(window, Depthwise):
         return prepacked(low, "depthwise", w, (*taps, shape[0]), ())
     if isinstance(window, TransposedConv):
-        packed = (groups, -(-shape[1] // PANEL), *taps, shape[0] // groups, PANEL)
-        return prepacked(low, "conv_transposed", w, packed, (groups,))
-    packed = (groups, -(-(shape[0] // groups) // PANEL), *taps, shape[1], PANEL)
+        panels, rows = -(-shape[1] // PANEL), shape[0] // groups
+        if isinstance(window, PairedTransposedConv):
+            packed = (groups, panels, *taps, -(-rows // 2), PANEL, 2)
+            return prepacked(low, "conv_transposed_pairs", w, packed, (groups,))
+        return prepacked(low, "conv_transposed", w, (groups, panels, *taps, rows, PANEL), (groups,))
+    panels = -(-(shape[0] // groups) // PANEL)
+    if isinstance(window, PairedConv):
+        apart, rows = window.taps_and_rows(shape[1])
+        packed = (groups, panels, *apart, -(-rows // 2), PANEL, 2)
+        return prepacked(low, "conv_pairs", w, packed, (groups, len(taps) - len(apart)))
+    packed = (groups, panels, *taps, shape[1], PANEL)
     return prepacked(low, "conv", w, packed, (groups,))

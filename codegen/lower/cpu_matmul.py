@@ -1,12 +1,14 @@
-"""Matrix products on CPUs: by a constant matrix in packed panels, or of two values; other dtypes are loops."""
+"""Matrix products on CPUs: by a constant matrix in packed panels, or of two values; f64 is computed by loops."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 from hardtack.codegen.ir.expr import ONE, Expr, int_value, product
 from hardtack.codegen.ir.graph import Op, uses
 from hardtack.codegen.ir.loops import LoopError
 from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest, Workspace
-from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need
+from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.cpu_workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
@@ -26,8 +28,8 @@ class PackedGemm(Template):
         Role("a", "*ones M K", memory=Memory.ROWS),
         Role("panels", f"N/{PANEL} K {PANEL}", memory=Memory.WHOLE),
     )
-    results = (Role("result", "*rows N"),)
-    dtypes = (DType.F32,)
+    results = (Role("result", "*rows N", summed),)
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.F32, DType.F16)
     takes_epilogue = True
 
     @classmethod
@@ -40,7 +42,7 @@ class PackedGemm(Template):
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         rows, columns = product(a.extent for a in nest.axes[:-1]), nest.axes[-1].extent
-        return Workspace(per_worker=gemm_nbytes(rows, columns))
+        return Workspace(per_worker=gemm_nbytes(rows, columns, nest.operands[0].dtype))
 
     def extents(self, nest: TemplateNest) -> dict[str, Extent]:
         return {"M": product(a.extent for a in nest.axes[:-1])}
@@ -49,14 +51,25 @@ class PackedGemm(Template):
         need(not differ(product(sizes.many("ones")), ONE), "its operand a is a batch of matrices")
 
 
+class PairedGemm(PackedGemm):
+    """gemm.h: the same of bf16, with the matrix in panels of pairs of K (half.h)."""
+
+    kind = "gemm_paired"
+    roles = (
+        Role("a", "*ones M K", memory=Memory.ROWS),
+        Role("panels", f"N/{PANEL} K/2 {PANEL} 2", memory=Memory.WHOLE),
+    )
+    dtypes = (DType.BF16,)
+
+
 class DynamicGemm(Template):
     """gemm.h: a [(B, (B2,)) M, K] times b [(B, (B2,)) K, N], neither known before the run."""
 
     kind = "gemm_dynamic"
     machine = Cpu
     roles = (Role("a", "*batch M K"), Role("b", "*batch K N"))
-    results = (Role("result", "*outer M N"),)
-    dtypes = (DType.F32,)
+    results = (Role("result", "*outer M N", summed),)
+    dtypes = (DType.F32, DType.BF16, DType.F16)
     takes_epilogue = True
 
     def batch_axes(self, nest: TemplateNest) -> int:
@@ -64,7 +77,7 @@ class DynamicGemm(Template):
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         rows, columns, depth = nest.axes[-2].extent, nest.axes[-1].extent, nest.operands[0].shape[-1]
-        return Workspace(per_worker=gemm_dynamic_nbytes(rows, columns, depth))
+        return Workspace(per_worker=gemm_dynamic_nbytes(rows, columns, depth, nest.operands[0].dtype))
 
     def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
         batch, outer = sizes.many("batch"), sizes.many("outer")
@@ -77,15 +90,15 @@ class DynamicGemm(Template):
 def lower_matmul(low: Lowering, op: Op) -> None:
     a, b = op.value(0), op.value(1)
     out = low.buffers[op.outputs[0]]
-    chosen = first_that_can(low, op, (PackedGemm, DynamicGemm))
+    chosen = first_that_can(low, op, (PackedGemm, PairedGemm, DynamicGemm))
     if chosen is None:
         matmul_as_reduction(low, op)
         return
     a_view, b_view = operand(low, a, op), operand(low, b, op)
-    if chosen is PackedGemm:
-        template(low, op, PackedGemm(), out, (_unit_last(low, a, a_view, op), pack_matrix(low, b_view)))
-    else:
+    if chosen is DynamicGemm:
         template(low, op, DynamicGemm(), out, _in_two_batch_dims(low, op, a_view, b_view))
+    else:
+        template(low, op, chosen(), out, (_unit_last(low, a, a_view, op), pack_matrix(low, b_view)))
 
 
 def _in_two_batch_dims(low: Lowering, op: Op, a: Operand, b: Operand) -> tuple[Operand, Operand]:
@@ -131,7 +144,10 @@ def _unit_last(low: Lowering, value: str, view: Operand, op: Op) -> Operand:
 
 
 def pack_matrix(low: Lowering, b_view: Operand) -> Operand:
-    """A constant [.., K, N] as panels [ceil(N/32), K, 32]; leading dimensions have size 1."""
+    """A constant [.., K, N] as panels [ceil(N/32), K, 32], of bf16 [ceil(N/32), ceil(K/2), 32, 2]; leading dimensions
+    have size 1."""
     k, n = (int_value(e) or 0 for e in b_view.shape[-2:])
     matrix = Operand(b_view.buffer, b_view.dtype, b_view.offset, b_view.shape[-2:], b_view.strides[-2:])
+    if matrix.dtype is DType.BF16:
+        return prepacked(low, "pairs", matrix, (-(-n // PANEL), -(-k // 2), PANEL, 2), ())
     return prepacked(low, "panels", matrix, (-(-n // PANEL), k, PANEL), ())

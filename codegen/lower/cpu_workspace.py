@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.expr import Expr, ExprLike, Sym, const, maximum, minimum, sym
+from hardtack.codegen.ir.expr import Expr, ExprLike, Sym, as_expr, const, maximum, minimum, sym
 from hardtack.codegen.ir.expr_walk import substitute
+from hardtack.codegen.ir.types import DType
 from hardtack.codegen.machine.data import CPUS, X86_64_V4
 
 FLOAT_NBYTES = 4
@@ -33,6 +34,10 @@ NUMBERS = (
     Number("kPanel", PANEL, "columns in a panel of packed weights"),
     Number("kMostRows", max(cpu.micro_rows for cpu in CPUS.values()), "rows of the tallest microkernel of any target"),
     Number("kDepth", 768, "longest k block"),
+    Number("kGrain", 32, "k of 16-bit numbers that a tile takes at once"),
+    Number(
+        "kStagedNumel", 768 * 16, "floats that a tile's rows of 16-bit numbers take, as float or 32 rows as they are"
+    ),
     Number("kMaxTaps", 64, "most taps in a k block"),
     Number("kChunkRows", 192, "most rows in a unit of a product"),
     Number("kChunkPanels", 8, "most panels in a unit"),
@@ -80,11 +85,20 @@ _DEPTH = minimum(_K, _VALUES["kDepth"])
 copied_rows_numel = Formula(
     "copied_rows_numel", (_K,), _DEPTH * _VALUES["kMostRows"], "Rows of A, copied where they are not dense."
 )
+copied_halves_numel = Formula(
+    "copied_halves_numel", (_K,), _DEPTH * 16, "The same of 16-bit numbers, of which a block has up to 32 rows."
+)
 packed_panels_numel = Formula(
     "packed_panels_numel",
     (_N, _K),
     minimum(_panels(_N) * _DEPTH, _VALUES["kChunkDepth"]) * PANEL,
     "A unit's part of B, packed.",
+)
+half_numel = Formula(
+    "half_numel",
+    (_N,),
+    minimum(_panels(_N) * _VALUES["kDepth"], _VALUES["kChunkDepth"]) * PANEL + _VALUES["kStagedNumel"],
+    "What a product of 16-bit numbers needs besides: rows of A and panels as float.",
 )
 _KEYS = minimum(_panels(_TK) * PANEL, _VALUES["kKeyBlock"])
 packed_keys_numel = Formula("packed_keys_numel", (_TK, _D), _KEYS * _D, "A block of keys of d elements, transposed.")
@@ -95,6 +109,16 @@ scores_numel = Formula("scores_numel", (_TK,), _KEYS * _VALUES["kMostRows"], "Sc
 query_rows_numel = Formula(
     "query_rows_numel", (_DV,), _panels(_DV) * (PANEL * _VALUES["kQueryBlock"]), "What a task has of its result so far."
 )
+attention_numel = Formula(
+    "attention_numel",
+    (_TK, _D, _DV),
+    packed_keys_numel(_TK, _D)
+    + packed_values_numel(_TK, _DV)
+    + scores_numel(_TK)
+    + query_rows_numel(_DV)
+    + 2 * _VALUES["kQueryBlock"],
+    "All of these, and a running maximum and sum for each query.",
+)
 _OUTPUTS, _STRIDE, _TAPS, _DILATION = (sym(name) for name in ("outputs", "stride", "taps", "dilation"))
 window_extent = Formula(
     "window_extent",
@@ -104,8 +128,16 @@ window_extent = Formula(
 )
 
 FORMULAS = (
-    *(panels_of, tile_numel, copied_rows_numel, packed_panels_numel, packed_keys_numel, packed_values_numel),
-    *(scores_numel, query_rows_numel, window_extent),
+    *(
+        panels_of,
+        tile_numel,
+        copied_rows_numel,
+        copied_halves_numel,
+        packed_panels_numel,
+        half_numel,
+        packed_keys_numel,
+    ),
+    *(packed_values_numel, scores_numel, query_rows_numel, attention_numel, window_extent),
 )
 
 
@@ -114,25 +146,27 @@ def number(name: str) -> int:
     return _VALUES[name]
 
 
-def gemm_nbytes(m: ExprLike, n: ExprLike) -> Expr:
+def gemm_nbytes(m: ExprLike, n: ExprLike, dtype: DType) -> Expr:
     """A worker's workspace for a product with packed weights, and for a convolution of m places and n channels."""
-    return tile_numel(m, n) * FLOAT_NBYTES
+    numel = tile_numel(m, n) + half_numel(n) if dtype.is_half else tile_numel(m, n)
+    return numel * FLOAT_NBYTES
 
 
-def gemm_dynamic_nbytes(m: ExprLike, n: ExprLike, k: ExprLike) -> Expr:
+def gemm_dynamic_nbytes(m: ExprLike, n: ExprLike, k: ExprLike, dtype: DType) -> Expr:
     """A worker's workspace for a product of two values."""
-    return (tile_numel(m, n) + copied_rows_numel(k) + packed_panels_numel(n, k)) * FLOAT_NBYTES
+    rows = copied_halves_numel(k) if dtype.is_half else copied_rows_numel(k)
+    return gemm_nbytes(m, n, dtype) + (rows + packed_panels_numel(n, k)) * FLOAT_NBYTES
 
 
-def conv_input_nbytes(n: ExprLike, height: ExprLike, width: ExprLike, channels: ExprLike) -> Expr:
+def conv_input_nbytes(n: ExprLike, height: ExprLike, width: ExprLike, channels: ExprLike, dtype: DType) -> Expr:
     """The shared workspace for a copy of a convolution's input, channels last."""
-    return const(FLOAT_NBYTES) * n * height * width * channels
+    return const(dtype.nbytes) * n * height * width * channels
 
 
-def attention_nbytes(tk: ExprLike, d: ExprLike, dv: ExprLike) -> Expr:
+def attention_nbytes(tk: ExprLike, d: ExprLike, dv: ExprLike, dtype: DType) -> Expr:
     """A worker's workspace for attention over tk keys of d elements and values of dv."""
-    packed = packed_keys_numel(tk, d) + packed_values_numel(tk, dv) + scores_numel(tk)
-    return (packed + query_rows_numel(dv) + 2 * _VALUES["kQueryBlock"]) * FLOAT_NBYTES
+    queries = as_expr(d) * _VALUES["kQueryBlock"] if dtype.is_half else const(0)
+    return (attention_numel(tk, d, dv) + queries) * FLOAT_NBYTES
 
 
 def sort_nbytes(n: ExprLike, element_nbytes: int) -> Expr:

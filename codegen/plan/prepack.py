@@ -89,6 +89,34 @@ def _conv_transposed(view: Array, params: tuple[int, ...]) -> Array:
     return np.stack([_to_panels(g) for g in moved])
 
 
+def _in_pairs(panels: Array) -> Array:
+    """[..., R, 32] -> [..., ceil(R/2), 32, 2], zeros in the row that does not exist."""
+    *outer, rows, columns = panels.shape
+    padded = np.zeros((*outer, rows + rows % 2, columns), panels.dtype)
+    padded[..., :rows, :] = panels
+    return np.ascontiguousarray(np.moveaxis(padded.reshape(*outer, (rows + 1) // 2, 2, columns), -2, -1))
+
+
+def _pairs(view: Array, params: tuple[int, ...]) -> Array:
+    """[K, N] -> [ceil(N/32), ceil(K/2), 32, 2]."""
+    return _in_pairs(_to_panels(view))
+
+
+def _conv_pairs(view: Array, params: tuple[int, ...]) -> Array:
+    """[O, Cg, *taps] -> [groups, ceil(Og/32), *taps, ceil(Cg/2), 32, 2]; where `merged` is 1, the taps of a filter row
+    and their channels are the rows that pairs are made of."""
+    groups, merged = params
+    panels = _conv(view, (groups,))
+    if merged:
+        panels = panels.reshape(*panels.shape[:-3], panels.shape[-3] * panels.shape[-2], PANEL)
+    return _in_pairs(panels)
+
+
+def _conv_transposed_pairs(view: Array, params: tuple[int, ...]) -> Array:
+    """[C, Og, *taps] -> [groups, ceil(Og/32), *taps, ceil(C/groups/2), 32, 2]."""
+    return _in_pairs(_conv_transposed(view, params))
+
+
 def _depthwise(view: Array, params: tuple[int, ...]) -> Array:
     """[C, 1, *taps] -> [*taps, C]."""
     return np.ascontiguousarray(np.moveaxis(view[:, 0], 0, -1))
@@ -142,7 +170,10 @@ def _windows(view: Array, params: tuple[int, ...]) -> Array:
 
 PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "panels": _matrix,
+    "pairs": _pairs,
     "conv": _conv,
+    "conv_pairs": _conv_pairs,
+    "conv_transposed_pairs": _conv_transposed_pairs,
     "conv_transposed": _conv_transposed,
     "depthwise": _depthwise,
     "recurrent": _recurrent,

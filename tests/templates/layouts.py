@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from hardtack.codegen.ir.expr import Expr, int_value
+from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower import cpu_workspace
 from tests.templates.cpu_kernels import Workspace
 
@@ -52,14 +53,14 @@ def nbytes(size: Expr) -> int:
     return found
 
 
-def gemm_packed_workspace(m: int, n: int) -> Workspace:
+def gemm_packed_workspace(m: int, n: int, dtype: DType = DType.F32) -> Workspace:
     """gemm.h."""
-    return Workspace(0, nbytes(cpu_workspace.gemm_nbytes(m, n)))
+    return Workspace(0, nbytes(cpu_workspace.gemm_nbytes(m, n, dtype)))
 
 
-def gemm_dynamic_workspace(m: int, n: int, k: int) -> Workspace:
+def gemm_dynamic_workspace(m: int, n: int, k: int, dtype: DType = DType.F32) -> Workspace:
     """gemm.h."""
-    return Workspace(0, nbytes(cpu_workspace.gemm_dynamic_nbytes(m, n, k)))
+    return Workspace(0, nbytes(cpu_workspace.gemm_dynamic_nbytes(m, n, k, dtype)))
 
 
 @dataclass(frozen=True)
@@ -124,14 +125,14 @@ class Conv:
             cpu_workspace.window_extent(out, self.stride[i], self.kernel[i], self.dilation[i])
             for i, out in enumerate((oh, ow))
         )
-        copy = nbytes(cpu_workspace.conv_input_nbytes(self.n, height, width, self.c))
-        tile = cpu_workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups)
+        copy = nbytes(cpu_workspace.conv_input_nbytes(self.n, height, width, self.c, DType.F32))
+        tile = cpu_workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups, DType.F32)
         return Workspace(copy if self.packs_input(stride_c) else 0, nbytes(tile))
 
     def transposed_workspace(self, stride_c: int) -> Workspace:
         """conv_transposed.h."""
         oh, ow = self.transposed_out_size()
-        tile = cpu_workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups)
+        tile = cpu_workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups, DType.F32)
         return Workspace(self._copy(stride_c), nbytes(tile))
 
     def depthwise_workspace(self, stride_c: int) -> Workspace:
@@ -139,7 +140,7 @@ class Conv:
         return Workspace(self._copy(stride_c), 0)
 
     def _copy(self, stride_c: int) -> int:
-        copy = nbytes(cpu_workspace.conv_input_nbytes(self.n, *self.size, self.c))
+        copy = nbytes(cpu_workspace.conv_input_nbytes(self.n, *self.size, self.c, DType.F32))
         return copy if self.c > 1 and stride_c != 1 else 0
 
     def input(self) -> torch.Tensor:

@@ -43,7 +43,7 @@ GEMM_DYNAMIC = kernel(
     "gemm.h",
     """
   const ht::DynamicShape shape = {i[0], i[1], i[2], i[3], i[4]};
-  const ht::MatrixBatch x = {b[0], i[5], i[6], i[7], i[8]}, y = {b[1], i[9], i[10], i[11], i[12]};
+  const ht::MatrixBatch<float> x = {b[0], i[5], i[6], i[7], i[8]}, y = {b[1], i[9], i[10], i[11], i[12]};
   return ht::gemm_dynamic(args, shape, x, y, Epilogue{b[3], b[2], shape.m, shape.n});
 """,
 )

@@ -7,6 +7,7 @@ import functools
 import pytest
 import torch
 
+from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.cpu_workspace import attention_nbytes
 from hardtack.codegen.machine.machine import Cpu
 from tests.templates.cpu_kernels import Library, Workspace, load_library, runnable_targets
@@ -17,7 +18,7 @@ SOURCE = """
 
 extern "C" int32_t attend(const HtKernelArgs* args) {
   const int64_t* n = args->ints;
-  ht::Attention a = {};
+  ht::Attention<float> a = {};
   a.batch = n[0], a.heads = n[1], a.kv_heads = n[2], a.tq = n[3], a.tk = n[4], a.d = n[5], a.dv = n[6];
   a.q = static_cast<const float*>(args->buffers[0]);
   a.k = static_cast<const float*>(args->buffers[1]);
@@ -28,7 +29,7 @@ extern "C" int32_t attend(const HtKernelArgs* args) {
   a.scale = *static_cast<const float*>(args->buffers[5]);
   for (int i = 0; i < 3; i++) a.q_strides[i] = n[9 + i], a.k_strides[i] = n[12 + i], a.v_strides[i] = n[15 + i];
   for (int i = 0; i < 4; i++) a.mask_strides[i] = n[18 + i];
-  ht::attention(args, a, ht::StridedOutput{static_cast<float*>(args->buffers[4]), {n[22], n[23], n[24]}});
+  ht::attention(args, a, ht::StridedOutput<float>{static_cast<float*>(args->buffers[4]), {n[22], n[23], n[24]}});
   return HT_KERNEL_OK;
 }
 """
@@ -62,7 +63,7 @@ def attend(
     ints = [batch, heads, kv_heads, tq, tk, d, dv, kind, int(causal)]
     ints += [*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *mask_strides, *out.stride()[:3]]
     factor = torch.tensor([scale if scale is not None else d**-0.5])
-    workspace = Workspace(per_worker=nbytes(attention_nbytes(tk, d, dv)))
+    workspace = Workspace(per_worker=nbytes(attention_nbytes(tk, d, dv, DType.F32)))
     assert library(target).call("attend", [q, k, v, mask, out, factor], ints, workspace, nworkers) == 0
     return out
 

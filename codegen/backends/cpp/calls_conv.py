@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hardtack.codegen.backends.cpp.call import Call, Parameters, calls, parameters
 from hardtack.codegen.ir.expr import ONE, Expr, int_value
 from hardtack.codegen.ir.nests import TemplateNest
-from hardtack.codegen.lower.cpu_conv import Conv, Depthwise, TransposedConv, Window
+from hardtack.codegen.lower.cpu_conv import Conv, Depthwise, PairedConv, PairedTransposedConv, TransposedConv, Window
 
 
 def _shape(anchor: TemplateNest, p: Parameters) -> tuple[str, dict[str, Expr]]:
@@ -18,12 +18,14 @@ def _shape(anchor: TemplateNest, p: Parameters) -> tuple[str, dict[str, Expr]]:
 
 
 @calls(Conv)
+@calls(PairedConv)
 def _conv(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     setup, _ = _shape(anchor, p)
     return Call(("conv.h",), (setup,), f"ht::conv2d(args, shape, {pointers[0]}, {pointers[1]}, epilogue)")
 
 
 @calls(TransposedConv)
+@calls(PairedTransposedConv)
 def _conv_transposed(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     setup, _ = _shape(anchor, p)
     call = f"ht::conv_transposed2d(args, shape, {pointers[0]}, {pointers[1]}, epilogue)"

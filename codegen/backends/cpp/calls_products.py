@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hardtack.codegen.backends.cpp.call import Call, Parameters, calls
+from hardtack.codegen.backends.cpp.cpp_body import storage_type
 from hardtack.codegen.ir.expr import ONE, Expr, const, product
 from hardtack.codegen.ir.nests import Operand, TemplateNest
-from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm
+from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm
 
 
 @calls(PackedGemm)
+@calls(PairedGemm)
 def _gemm_packed(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     left = a.operands[0]
     m, n, k = product(x.extent for x in a.axes[:-1]), a.axes[-1].extent, left.shape[-1]
@@ -37,6 +39,6 @@ def _gemm_dynamic(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Ca
     for side, o, pointer in (("a", left, pointers[0]), ("b", right, pointers[1])):
         strides = (*_batch_strides(o), *o.strides[-2:])
         spelled = [p.add(f"{side}_stride{i}", s) for i, s in enumerate(strides)]
-        setup.append(f"const ht::MatrixBatch {side}{{{', '.join([pointer, *spelled])}}};")
+        setup.append(f"const ht::MatrixBatch<{storage_type(o.dtype)}> {side}{{{', '.join([pointer, *spelled])}}};")
     call = "ht::gemm_dynamic(args, shape, a, b, epilogue)"
     return Call(("gemm.h",), tuple(setup), call)

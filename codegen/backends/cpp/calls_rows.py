@@ -32,12 +32,12 @@ def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
     what = parameters(anchor, Attention)
     sizes = what.shape(anchor)
     result = Buffer(anchor.result, q.dtype, sizes, what.order)
-    batch, (h, t, e) = product(sizes[:-3]), sizes[-3:]
+    batch, (h, tq, e) = product(sizes[:-3]), sizes[-3:]
     tk, d, kv_heads = k.shape[-2], q.shape[-1], k.shape[-3]
     names = [
         p.add(x, y)
         for x, y in zip(
-            ("batch", "heads", "kv_heads", "tq", "tk", "d", "dv"), (batch, h, kv_heads, t, tk, d, e), strict=True
+            ("batch", "heads", "kv_heads", "tq", "tk", "d", "dv"), (batch, h, kv_heads, tq, tk, d, e), strict=True
         )
     ]
     fields = [*names]
@@ -53,9 +53,10 @@ def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
         fields += [f"ht::MaskKind::{kind}", pointers[3], "{" + ", ".join(steps) + "}"]
     fields += ["true" if what.causal else "false", f"static_cast<float>({what.scale.hex()})"]
     out = [p.add(f"out_stride{i}", x) for i, x in enumerate(_padded(result.strides()[:-1], 3, const(0)))]
+    t = storage_type(q.dtype)
     setup = (
-        f"const ht::Attention attention{{{', '.join(fields)}}};",
-        f"const ht::StridedOutput output{{RESULT, {{{', '.join(out)}}}}};",
+        f"const ht::Attention<{t}> attention{{{', '.join(fields)}}};",
+        f"const ht::StridedOutput<{t}> output{{RESULT, {{{', '.join(out)}}}}};",
     )
     call = "(ht::attention(args, attention, output), HT_KERNEL_OK)"
     return Call(("attention.h",), setup, call)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from hardtack.codegen.backends.cpp.cpp_body import Body, Place, storage_type
 from hardtack.codegen.backends.cpp.cpp_loops import indent
-from hardtack.codegen.backends.cpp.cpp_spelling import register_type, symbol
+from hardtack.codegen.backends.cpp.cpp_spelling import register_type, rounded, symbol
 from hardtack.codegen.ir.expr import ONE, Const, Expr, Sym, children, const, sym
 from hardtack.codegen.ir.expr_walk import free_syms, rebuild
 from hardtack.codegen.ir.loops import Buffer, Index, Load, Stmt, Store, dtypes, exprs_of
@@ -152,6 +152,8 @@ def _point(
         offset = parameters.lift(row * n.extent + n.sym)
         body = Body(places, {}, n.sym)
         lines.append(f"ht::st({result.pointer} + {body.scalar(offset)}, acc, cnt);")
+    if kernel.nests and result.dtype.is_half:
+        lines.append(f"acc = {rounded('acc', result.dtype)};")  # as it is in memory, whatever is fused
     for k, nest in enumerate(kernel.nests):
         statements = [lifted(s, parameters) for s in nest.nest.body]
         body = Body(places, dtypes(nest.nest.body, buffers), n.sym, prefix=f"n{k}_")

@@ -1,4 +1,5 @@
-// Scaled dot product attention without a score matrix: out = softmax(scale * q k^T + mask) v, for float.
+// Scaled dot product attention without a score matrix: out = softmax(scale * q k^T + mask) v, computed in float. Of 16-bit
+// numbers, keys and values are packed as float, and a task has a copy of its queries.
 //
 // A task is a block of query rows of one head, or, where there are few queries, of all the heads that share a key head.
 // It walks the keys in blocks of kKeyBlock. Keys are packed transposed, so that the GEMM microkernel gives a tile of
@@ -10,7 +11,9 @@
 #ifndef HARDTACK_TEMPLATES_ATTENTION_H
 #define HARDTACK_TEMPLATES_ATTENTION_H
 
+#include "half.h"
 #include "micro.h"
+#include "pack.h"
 #include "parallel.h"
 #include "simd.h"
 #include "transpose.h"
@@ -22,17 +25,18 @@ namespace ht {
 constexpr int kDotRows = 3;  // up to so many rows, keys are read in place and packing does not pay
 static_assert(kKeyBlock % kPanel == 0 && kQueryBlock % kMaxRows == 0, "blocks are whole tiles");
 
-enum class MaskKind { kNone, kAdd, kKeep };  // kAdd: float, added; kKeep: bool bytes, false excludes the key
+enum class MaskKind { kNone, kAdd, kKeep };  // kAdd: added, of q's type; kKeep: bool bytes, false excludes the key
 
 // q [batch, heads, tq, d], k [batch, kv_heads, tk, d], v [batch, kv_heads, tk, dv]: strides in elements for all but the
 // last axis, which is dense. The mask is broadcast by strides of 0. heads is a multiple of kv_heads.
+template <class T>
 struct Attention {
   int64_t batch, heads, kv_heads, tq, tk, d, dv;
-  const float* q;
+  const T* q;
   int64_t q_strides[3];
-  const float* k;
+  const T* k;
   int64_t k_strides[3];
-  const float* v;
+  const T* v;
   int64_t v_strides[3];
   MaskKind mask_kind;
   const void* mask;
@@ -42,8 +46,9 @@ struct Attention {
 };
 
 // Writes to a tensor with strides for batch, head and query, dense in its last axis.
+template <class T>
 struct StridedOutput {
-  float* out;
+  T* out;
   int64_t strides[3];
   HT_MEMBER void operator()(int64_t batch, int64_t head, int64_t query, int64_t column, vec<float> value, int n) const {
     store_n(out + batch * strides[0] + head * strides[1] + query * strides[2] + column, value, n);
@@ -61,7 +66,8 @@ struct AttentionPlan {
   int64_t block;     // rows of a block
 };
 
-HT_INLINE AttentionPlan attention_plan(const Attention& a) {
+template <class T>
+HT_INLINE AttentionPlan attention_plan(const Attention<T>& a) {
   AttentionPlan p;
   p.shared = a.heads != a.kv_heads && a.tq < kMaxRows;
   p.units = p.shared ? a.kv_heads : a.heads;
@@ -80,23 +86,34 @@ struct QueryRow {
   int64_t head, query;
 };
 
+template <class T>
 struct AttentionTask {
-  const Attention* a;
+  const Attention<T>* a;
   int64_t batch, kv_head;
-  const float *k, *v;  // for key 0
+  const T *k, *v;  // for key 0
   int64_t rows;
   QueryRow row[kQueryBlock];
   float *kt, *vp, *p, *o, *peak, *sum;  // packed keys and values, scores, output, running maximum and sum
   int64_t columns;                      // ceil32(dv)
 };
 
-HT_INLINE int64_t key_limit(const AttentionTask& t, int64_t row) {
-  const Attention& a = *t.a;
+template <class T>
+HT_INLINE int64_t key_limit(const AttentionTask<T>& t, int64_t row) {
+  const Attention<T>& a = *t.a;
   const int64_t seen = t.row[row].query + 1;
   return a.causal && seen < a.tk ? seen : a.tk;
 }
 
-inline void set_up(AttentionTask& t, const Attention& a, const AttentionPlan& plan, int64_t index, float* work) {
+// A query as float: in place, or copied.
+HT_INLINE const float* query_row(const float* q, float*, int64_t) { return q; }
+template <class T>
+HT_INLINE const float* query_row(const T* q, float* copy, int64_t d) {
+  copy_row(copy, q, d);
+  return copy;
+}
+
+template <class T>
+inline void set_up(AttentionTask<T>& t, const Attention<T>& a, const AttentionPlan& plan, int64_t index, float* work) {
   t.a = &a;
   const int64_t block = index % plan.blocks, unit = index / plan.blocks % plan.units;
   t.batch = index / plan.blocks / plan.units;
@@ -107,12 +124,14 @@ inline void set_up(AttentionTask& t, const Attention& a, const AttentionPlan& pl
   const int64_t first = block * plan.block;
   const int64_t left = plan.rows - first;
   t.rows = left < plan.block ? (left < 0 ? 0 : left) : plan.block;
-  const int64_t mask_nbytes = a.mask_kind == MaskKind::kAdd ? 4 : 1;
+  const int64_t mask_nbytes = a.mask_kind == MaskKind::kAdd ? static_cast<int64_t>(sizeof(T)) : 1;
+  float* queries = work + attention_numel(a.tk, a.d, a.dv);  // of 16-bit numbers
   for (int64_t r = 0; r < t.rows; r++) {
     const int64_t head = plan.shared ? unit * group + (first + r) / a.tq : unit;
     const int64_t query = plan.shared ? (first + r) % a.tq : first + r;
     const int64_t at = t.batch * a.mask_strides[0] + head * a.mask_strides[1] + query * a.mask_strides[2];
-    t.row[r] = {a.q + t.batch * a.q_strides[0] + head * a.q_strides[1] + query * a.q_strides[2],
+    const T* q = a.q + t.batch * a.q_strides[0] + head * a.q_strides[1] + query * a.q_strides[2];
+    t.row[r] = {query_row(q, queries + r * a.d, a.d),
                 a.mask_kind == MaskKind::kNone ? nullptr : static_cast<const char*>(a.mask) + at * mask_nbytes, head,
                 query};
   }
@@ -126,7 +145,8 @@ inline void set_up(AttentionTask& t, const Attention& a, const AttentionPlan& pl
 }
 
 // kt[panel][i][lane] = k[first + panel * kPanel + lane][i]; lanes past the last key are 0.
-inline void pack_keys(const AttentionTask& t, int64_t first, int64_t count) {
+template <class T>
+inline void pack_keys(const AttentionTask<T>& t, int64_t first, int64_t count) {
   const int64_t d = t.a->d, stride = t.a->k_strides[2];
   for (int64_t j = 0; j < count; j += W) {
     float* to = t.kt + j / kPanel * kPanel * d + j % kPanel;
@@ -136,7 +156,7 @@ inline void pack_keys(const AttentionTask& t, int64_t first, int64_t count) {
       vec<float> tile[W];
 #pragma GCC unroll 16
       for (int r = 0; r < W; r++) {
-        const float* from = t.k + (first + j + r) * stride + i;
+        const T* from = t.k + (first + j + r) * stride + i;
         tile[r] = r < lanes ? (n == W ? load(from) : load_n(from, n)) : vec<float>{};
       }
       transpose(tile);
@@ -156,11 +176,12 @@ inline void pack_keys(const AttentionTask& t, int64_t first, int64_t count) {
 }
 
 // vp[panel][key][lane] = v[first + key][panel * kPanel + lane]; lanes past dv are 0.
-inline void pack_values(const AttentionTask& t, int64_t first, int64_t count) {
+template <class T>
+inline void pack_values(const AttentionTask<T>& t, int64_t first, int64_t count) {
   const int64_t dv = t.a->dv, stride = t.a->v_strides[2];
   for (int64_t c = 0; c < t.columns; c += W) {
     float* to = t.vp + c / kPanel * kPanel * count + c % kPanel;
-    const float* from = t.v + first * stride + c;
+    const T* from = t.v + first * stride + c;
     const int64_t left = dv - c;
     const int n = static_cast<int>(left < 0 ? 0 : (left < W ? left : W));
     for (int64_t j = 0; j < count; j++) store(to + j * kPanel, n == W ? load(from + j * stride)
@@ -169,7 +190,8 @@ inline void pack_values(const AttentionTask& t, int64_t first, int64_t count) {
 }
 
 // scores[r * ld + j] = q[row + r] . k[first + j] for j < count
-inline void score_tile(const AttentionTask& t, int64_t row, int mr, int64_t count, float* scores, int64_t ld) {
+template <class T>
+inline void score_tile(const AttentionTask<T>& t, int64_t row, int mr, int64_t count, float* scores, int64_t ld) {
   const float* q[kMaxRows];
   for (int r = 0; r < mr; r++) q[r] = t.row[row + r].q;
   const int64_t zero = 0;
@@ -181,11 +203,11 @@ inline void score_tile(const AttentionTask& t, int64_t row, int mr, int64_t coun
 }
 
 // The same for a few rows, without packed keys.
-template <int MR>
-inline void score_dots(const AttentionTask& t, int64_t row, int64_t first, int64_t count, float* scores, int64_t ld) {
+template <int MR, class T>
+inline void score_dots(const AttentionTask<T>& t, int64_t row, int64_t first, int64_t count, float* scores, int64_t ld) {
   const int64_t d = t.a->d, whole = d / W * W;
   const int n = static_cast<int>(d - whole);
-  const float* k = t.k + first * t.a->k_strides[2];
+  const T* k = t.k + first * t.a->k_strides[2];
   for (int64_t j = 0; j < count; j++, k += t.a->k_strides[2]) {
     vec<float> acc[MR] = {};
     for (int64_t i = 0; i < whole; i += W) {
@@ -200,10 +222,11 @@ inline void score_dots(const AttentionTask& t, int64_t row, int64_t first, int64
   }
 }
 
-HT_INLINE vec<float> masked(const Attention& a, const char* mask, int64_t key, vec<float> s, int n) {
+template <class T>
+HT_INLINE vec<float> masked(const Attention<T>& a, const char* mask, int64_t key, vec<float> s, int n) {
   const int64_t stride = a.mask_strides[3];
   if (a.mask_kind == MaskKind::kAdd) {
-    const float* m = reinterpret_cast<const float*>(mask) + key * stride;
+    const T* m = reinterpret_cast<const T*>(mask) + key * stride;
     return s + (stride == 1 ? load_n(m, n) : load_strided(m, stride, n));
   }
   if (a.mask_kind == MaskKind::kKeep) {
@@ -216,8 +239,9 @@ HT_INLINE vec<float> masked(const Attention& a, const char* mask, int64_t key, v
 
 // Turns a row of raw scores into weights e^(score - maximum), 0 from `seen` on, and brings the row's running maximum,
 // sum and output up to date. `seen` keys of the block are visible; `count` weights are written.
-inline void soften_row(const AttentionTask& t, int64_t row, int64_t first, int64_t seen, int64_t count, float* s) {
-  const Attention& a = *t.a;
+template <class T>
+inline void soften_row(const AttentionTask<T>& t, int64_t row, int64_t first, int64_t seen, int64_t count, float* s) {
+  const Attention<T>& a = *t.a;
   const vec<float> scale = bcast(a.scale), none = bcast(-__builtin_inff());
   vec<float> peak = none;
   for (int64_t j = 0; j < seen; j += W) {
@@ -250,7 +274,8 @@ inline void soften_row(const AttentionTask& t, int64_t row, int64_t first, int64
 }
 
 // o[row..] += weights . v
-inline void add_values(const AttentionTask& t, int64_t row, int mr, int64_t first, int64_t count, const float* weights,
+template <class T>
+inline void add_values(const AttentionTask<T>& t, int64_t row, int mr, int64_t first, int64_t count, const float* weights,
                        int64_t ld, bool packed) {
   const float* w[kMaxRows];
   for (int r = 0; r < mr; r++) w[r] = weights + r * ld;
@@ -261,13 +286,16 @@ inline void add_values(const AttentionTask& t, int64_t row, int mr, int64_t firs
   const int64_t left = t.a->tk - first;
   const int64_t keys = left < kKeyBlock ? left : kKeyBlock;
   for (int64_t c = 0; c < t.columns; c += kPanel) {
-    const float* b = packed ? t.vp + c * keys : t.v + first * stride + c;
-    const int64_t n = t.a->dv - c;
-    micro_tile(mr, taps, b, t.o + row * t.columns + c, t.columns, static_cast<int>(n < kPanel ? n : kPanel), first > 0);
+    const int64_t left_columns = t.a->dv - c;
+    const int n = static_cast<int>(left_columns < kPanel ? left_columns : kPanel);
+    float* out = t.o + row * t.columns + c;
+    if (packed) micro_tile(mr, taps, t.vp + c * keys, out, t.columns, n, first > 0);
+    else micro_tile(mr, taps, t.v + first * stride + c, out, t.columns, n, first > 0);
   }
 }
 
-inline void key_block(const AttentionTask& t, int64_t first, int64_t count) {
+template <class T>
+inline void key_block(const AttentionTask<T>& t, int64_t first, int64_t count) {
   const int64_t ld = t.a->tk < kKeyBlock ? (t.a->tk + kPanel - 1) / kPanel * kPanel : kKeyBlock;
   const bool in_place = t.rows <= kDotRows;
   // One tile of rows reads every value once: packing would only add a copy, unless the last panel must be filled up.
@@ -300,7 +328,8 @@ inline void key_block(const AttentionTask& t, int64_t first, int64_t count) {
   }
 }
 
-inline void attend(const Attention& a, const AttentionPlan& plan, int64_t index, float* work, AttentionTask& t) {
+template <class T>
+inline void attend(const Attention<T>& a, const AttentionPlan& plan, int64_t index, float* work, AttentionTask<T>& t) {
   set_up(t, a, plan, index, work);
   int64_t keys = 0;
   for (int64_t r = 0; r < t.rows; r++) {
@@ -315,8 +344,8 @@ inline void attend(const Attention& a, const AttentionPlan& plan, int64_t index,
   }
 }
 
-template <class Output>
-HT_INLINE void emit_rows(const AttentionTask& t, const Output& output) {
+template <class T, class Output>
+HT_INLINE void emit_rows(const AttentionTask<T>& t, const Output& output) {
   const int64_t dv = t.a->dv;
   for (int64_t r = 0; r < t.rows; r++) {
     const bool empty = t.sum[r] == 0;
@@ -333,13 +362,13 @@ HT_INLINE void emit_rows(const AttentionTask& t, const Output& output) {
 
 // Computes `a` and hands every W columns of a result row to `output` (StridedOutput, or a functor with its signature
 // that fuses what follows). Workspace of a worker: the parts that set_up lays out one behind
-// the other, kQueryBlock floats for each of the last two
-template <class Output>
-HT_INLINE void attention(const HtKernelArgs* args, const Attention& a, const Output& output) {
+// the other, kQueryBlock floats for each of the last two; for 16-bit numbers kQueryBlock * d floats more
+template <class T, class Output>
+HT_INLINE void attention(const HtKernelArgs* args, const Attention<T>& a, const Output& output) {
   if (a.batch == 0 || a.heads == 0 || a.tq == 0 || a.dv == 0) return;
   const detail::AttentionPlan plan = detail::attention_plan(a);
   parallel_for(args, a.batch * plan.units * plan.blocks, [&](int64_t index, int32_t worker) {
-    detail::AttentionTask task;
+    detail::AttentionTask<T> task;
     detail::attend(a, plan, index, reinterpret_cast<float*>(worker_workspace(args, worker)), task);
     detail::emit_rows(task, output);
   });

@@ -6,11 +6,12 @@
 // rows go to the epilogue, which alone knows where and how the result is stored.
 //
 // A Source says where A and B are:
-//   Cursor start(int64_t batch, int64_t m, const KBlock&, float* scratch) const    before row m of A
-//   void rows(Cursor&, int count, const float** out) const
+//   Element                  the type of A's elements: float, or a 16-bit one, whose rows are staged (half.h)
+//   Cursor start(int64_t batch, int64_t m, const KBlock&, void* scratch) const    before row m of A
+//   void rows(Cursor&, int count, const Element** out) const
 //       out[t * count + r]: the next rows of A, row r under tap t of the k block; moves the cursor behind them
-//   PanelView panels(int64_t batch, Range panels, const KBlock&, float* scratch) const
-//   int64_t tap_offset(int64_t tap) const    where a tap starts in a panel, in elements
+//   PanelView<B> panels(int64_t batch, Range panels, const KBlock&, void* scratch) const    B: Packed<Element> or float
+//   int64_t tap_offset(int64_t tap) const    where a tap starts in a panel, in its elements
 //   int64_t epilogue_batch(int64_t batch) const, int64_t epilogue_row(int64_t m) const,
 //   int64_t epilogue_column(int64_t batch) const     what the epilogue is told for this batch, row, and column 0
 //
@@ -21,8 +22,10 @@
 #ifndef HARDTACK_TEMPLATES_BLOCKS_H
 #define HARDTACK_TEMPLATES_BLOCKS_H
 
+#include "half.h"
 #include "micro.h"
 #include "parallel.h"
+#include "tiles.h"
 #include "workspace.h"
 
 namespace ht {
@@ -36,20 +39,22 @@ struct KBlock {
 };
 
 // The k axis: taps of kc consecutive elements, cut into blocks of at most kDepth elements. A block is a run of whole
-// taps or a part of one, so that k still ascends from block to block.
+// taps or a part of one, so that k still ascends from block to block. Parts start at multiples of `grain` elements, and
+// a tap counts as a multiple of it: pairs and tiles stay whole, staged rows have room.
 struct KAxis {
   int64_t taps, kc;
+  int64_t grain = 1;
 
   HT_MEMBER int64_t parts_per_tap() const { return ceil_div(kc, kDepth); }
   HT_MEMBER int64_t blocks() const {
     if (taps == 0 || kc == 0) return 0;
     if (kc > kDepth) return taps * parts_per_tap();
-    return ceil_div(taps, least(kMaxTaps, kDepth / kc));
+    return ceil_div(taps, least(kMaxTaps, kDepth / (ceil_div(kc, grain) * grain)));
   }
   HT_MEMBER KBlock block(int64_t i) const {
     if (kc > kDepth) {
-      const Range c = part_of(kc, i % parts_per_tap(), parts_per_tap());
-      return {i / parts_per_tap(), 1, c.begin, c.end - c.begin};
+      const Range c = part_of(ceil_div(kc, grain), i % parts_per_tap(), parts_per_tap());
+      return {i / parts_per_tap(), 1, c.begin * grain, least(kc, c.end * grain) - c.begin * grain};
     }
     const Range t = part_of(taps, i, blocks());
     return {t.begin, t.end - t.begin, 0, kc};
@@ -58,14 +63,16 @@ struct KAxis {
 
 // Asks for `count` rows of numel elements, ld apart, ahead of their use: the next tile of A while this one is worked
 // on. A dozen short streams at once are more than hardware prefetchers follow.
-HT_INLINE void prefetch_rows(const float* a, int64_t ld, int count, int64_t numel) {
+template <class T>
+HT_INLINE void prefetch_rows(const T* a, int64_t ld, int count, int64_t numel) {
   for (int r = 0; r < count; r++)
-    for (int64_t i = 0; i < numel; i += 16) __builtin_prefetch(a + r * ld + i);
+    for (int64_t i = 0; i < numel; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(a + r * ld + i);
 }
 
 // Panel p of the range asked for is at base + p * stride; its rows are ldb elements apart.
+template <class B>
 struct PanelView {
-  const float* base;
+  const B* base;
   int64_t stride;
   int64_t ldb;
 };
@@ -75,9 +82,19 @@ constexpr int64_t chunk_panels(int64_t n, int64_t k) {
   return least(panels_of(n), most(1, least(kChunkPanels, kChunkDepth / most(1, least(k, kDepth)))));
 }
 
-// How the product is cut. Rows are cut into blocks of nearly equal height, none higher than the tallest microkernel.
+// Rows of the tallest block that is multiplied at once. A few rows are bound by how fast B arrives, and whatever is
+// chosen holds for the whole product: results must not depend on how it is cut.
+template <class T>
+constexpr int64_t block_rows(int64_t m) {
+#if defined(HT_TILES)
+  if (same<T, bf16> && m > kFewRows) return kBlockRows;
+#endif
+  return m < 0 ? 0 : kMaxRows;
+}
+
+// How the product is cut. Rows are cut into blocks of nearly equal height, none higher than `block`.
 struct Grid {
-  int64_t m, panels;
+  int64_t m, panels, block;
   int64_t row_blocks, row_chunks, panel_chunks;
   int64_t units, units_per_task;
 
@@ -91,12 +108,13 @@ struct Grid {
 };
 
 // Every number in a result is the same for every grid, so the number of workers may shape it.
-inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t workers) {
+inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t workers, int64_t block) {
   Grid g = {};
   g.m = m;
   g.panels = panels_of(n);
-  g.row_blocks = ceil_div(m, kMaxRows);
-  int64_t blocks = least(g.row_blocks, kChunkRows / kMaxRows), panels = chunk_panels(n, k);
+  g.block = block;
+  g.row_blocks = ceil_div(m, block);
+  int64_t blocks = least(g.row_blocks, kChunkRows / block), panels = chunk_panels(n, k);
   // Loading B costs about as much as 16 rows of arithmetic, which is what counts when m is small.
   if (batches * (m + 16) * n * k < kSerialWork) workers = 1;
   const int64_t wanted = workers == 1 ? 1 : 4 * workers;
@@ -105,9 +123,9 @@ inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t 
     g.row_chunks = ceil_div(g.row_blocks, blocks);
     g.panel_chunks = ceil_div(g.panels, panels);
     g.units = batches * g.row_chunks * g.panel_chunks;
-    unit_work = (blocks * kMaxRows + 16) * panels * kPanel * k;
+    unit_work = (blocks * block + 16) * panels * kPanel * k;
     if (g.units >= wanted || unit_work < 2 * kUnitWork || (blocks == 1 && panels == 1)) break;
-    int64_t& longer = panels * kPanel >= blocks * kMaxRows && panels > 1 ? panels : (blocks > 1 ? blocks : panels);
+    int64_t& longer = panels * kPanel >= blocks * block && panels > 1 ? panels : (blocks > 1 ? blocks : panels);
     longer = ceil_div(longer, 2);
   }
   g.units_per_task = workers == 1 ? g.units : least(ceil_div(g.units, wanted), most(1, kUnitWork / most(1, unit_work)));
@@ -129,66 +147,191 @@ HT_INLINE void finish_rows(const Source& source, const Epi& epi, int64_t batch, 
   }
 }
 
-inline void clear(float* p, int64_t numel) {
-  for (int64_t i = 0; i < numel; i++) p[i] = 0.0f;
+template <class T>
+inline void clear(T* p, int64_t numel) {
+  for (int64_t i = 0; i < numel; i++) p[i] = T{};
 }
 
+// What a worker has beside the sums: rows of A that are staged, panels that were made float, and what a source asks for.
+struct Scratch {
+  void* staged;
+  float* widened;
+  void* source;
+};
+
+namespace detail {
+
+// Rows of A as the microkernel reads them: float as it lies.
+HT_INLINE const float* const* staged_rows(const float** rows, int, const KBlock&, void*) { return rows; }
+template <class T>
+HT_INLINE const Staged<T>* const* staged_rows(const T** rows, int count, const KBlock& kb, void* staged) {
+  Staged<T>* to = static_cast<Staged<T>*>(staged);
+  const auto out = reinterpret_cast<const Staged<T>**>(rows);  // each pointer is replaced by one to its copy
+  const int64_t step = same<Staged<T>, float> ? packed_rows<T>(kb.kc) * PackedOf<T>::ks : packed_rows<T>(kb.kc);
+  for (int64_t i = 0; i < kb.taps * count; i++, to += step) {
+    stage_row(to, rows[i], kb.kc);
+    out[i] = to;
+  }
+  return out;
+}
+
+// k elements of a tap, counted as the panel counts them.
+template <class B>
+constexpr int64_t ks_of(int64_t kc) {
+  return same<B, bf16x2> ? (kc + 1) / 2 : kc;
+}
+
+}  // namespace detail
+
 // One k block of one tile: the next `count` rows of A times the panels of view.
-template <class Source>
+template <class Source, class B>
 HT_INLINE void multiply_rows(const Source& source, typename Source::Cursor& cursor, int count, const KBlock& kb,
-                             const int64_t* offsets, const PanelView& view, Range n, float* tile, int64_t ld,
-                             bool resume) {
-  const float* rows[kMaxTaps * kMaxRows];
+                             const int64_t* offsets, const PanelView<B>& view, Range n, void* staged, float* tile,
+                             int64_t ld, bool resume) {
+  using T = typename Source::Element;
+  const T* rows[kMaxTaps * kMaxRows];
   source.rows(cursor, count, rows);
-  const MicroTaps taps = {rows, offsets, kb.taps, kb.kc, view.ldb};
-  const float* b = view.base;
+  const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, kb, staged), offsets, kb.taps,
+                                  detail::ks_of<B>(kb.kc), view.ldb};
+  const B* b = view.base;
   for (int64_t j = n.begin; j < n.end; j += kPanel, b += view.stride) {
     const int columns = static_cast<int>(least(kPanel, n.end - j));
     micro_tile(count, taps, b, tile + (j - n.begin), ld, columns, resume);
   }
 }
 
-// One unit: rows [m.begin, m.end) times panels [p.begin, p.end). `tile` holds tile_nbytes, `scratch` what Source asks.
-template <class Source, class Epi>
-void run_unit(const Source& shared_source, const Epi& shared_epi, int64_t batch, Range m, Range p, int64_t n, KAxis k,
-              float* tile, float* scratch) {
-  // Copies of its own: what is stored through the epilogue's pointers cannot change them, and they stay in registers.
-  const Source source = shared_source;
-  const Epi epi = shared_epi;
-  const Range columns = {p.begin * kPanel, least(p.end * kPanel, n)};
-  const int64_t ld = (p.end - p.begin) * kPanel;
-  const int64_t blocks = k.blocks(), height = m.end - m.begin, tiles = ceil_div(height, kMaxRows);
-  if (blocks == 0) clear(tile, height * ld);
-  for (int64_t i = 0; i < blocks || i == 0; i++) {
-    int64_t offsets[kMaxTaps];
-    const KBlock kb = blocks > 0 ? k.block(i) : KBlock{};
-    const PanelView view = source.panels(batch, p, kb, scratch);
-    for (int64_t t = 0; t < kb.taps; t++) offsets[t] = source.tap_offset(kb.tap + t);
-    typename Source::Cursor cursor = source.start(batch, m.begin, kb, scratch);
-    for (int64_t j = 0, row = m.begin; j < tiles; j++) {
-      const int count = static_cast<int>(height / tiles + (j < height % tiles ? 1 : 0));
-      // With a single k block nothing travels, and the tile stays in the first-level cache.
-      float* sums = blocks == 1 ? tile : tile + (row - m.begin) * ld;
-      if (blocks > 0) multiply_rows(source, cursor, count, kb, offsets, view, columns, sums, ld, i > 0);
-      if (i + 1 >= blocks) finish_rows(source, epi, batch, row, count, columns, sums, ld);
-      row += count;
+#if defined(HT_TILES)
+// The same by tiles: up to kBlockRows rows.
+template <class Source>
+HT_INLINE void multiply_rows_by_tiles(const Source& source, typename Source::Cursor& cursor, Tiles& tiles, int count,
+                                      const KBlock& kb, const int64_t* offsets, const PanelView<bf16x2>& view, Range n,
+                                      void* staged, float* tile, int64_t ld, bool resume) {
+  const bf16* rows[kMaxTaps * kBlockRows];
+  source.rows(cursor, count, rows);
+  const int64_t step = ceil_div(kb.kc, kGrain) * kTilePairs, lda = kb.taps * step;
+  bf16x2* a = static_cast<bf16x2*>(staged);
+  for (int64_t t = 0; t < kb.taps; t++) {
+    for (int r = 0; r < count; r++) {
+      bf16x2* to = a + r * lda + t * step;
+      stage_row(to, rows[t * count + r], kb.kc);
+      clear(to + packed_rows<bf16>(kb.kc), step - packed_rows<bf16>(kb.kc));
     }
+  }
+  tiles.configure(count);
+  const TileTaps taps = {a, lda, step, offsets, kb.taps, packed_rows<bf16>(kb.kc)};
+  const bf16x2* b = view.base;
+  for (int64_t j = n.begin; j < n.end; j += kPanel, b += view.stride) {
+    const int columns = static_cast<int>(least(kPanel, n.end - j));
+    tile_block(tiles, count, taps, b, tile + (j - n.begin), ld, columns, resume);
+  }
+  tiles.release();  // sums go to the epilogue now, and a thread without tiles is cheaper to switch
+}
+#endif
+
+// The panels of a k block as float, tap by tap. offsets: where the taps start in them; then where they start here.
+template <class T>
+HT_INLINE PanelView<float> widen_panels(const PanelView<Packed<T>>& view, int64_t count, const KBlock& kb,
+                                        int64_t* offsets, float* to) {
+  const int64_t tap_numel = kb.kc * kPanel;
+  for (int64_t p = 0; p < count; p++)
+    for (int64_t t = 0; t < kb.taps; t++)
+      widen_panel(to + (p * kb.taps + t) * tap_numel, view.base + p * view.stride + offsets[t], kb.kc);
+  for (int64_t t = 0; t < kb.taps; t++) offsets[t] = t * tap_numel;
+  return {to, kb.taps * tap_numel, kPanel};
+}
+
+// A unit of a product: rows [m.begin, m.end) of a batch times panels [p.begin, p.end), in blocks of up to `block` rows.
+struct Unit {
+  int64_t batch;
+  Range m, p;
+  int64_t block;
+};
+
+template <class Source, class B>
+HT_INLINE void multiply(const Source& source, const Unit& u, typename Source::Cursor& cursor, int count,
+                        const KBlock& kb, const int64_t* offsets, const PanelView<B>& view, Range n, void* staged,
+                        float* tile, int64_t ld, bool resume) {
+#if defined(HT_TILES)
+  if constexpr (same<B, bf16x2>) {
+    if (u.block == kBlockRows) {
+      Tiles tiles;
+      return multiply_rows_by_tiles(source, cursor, tiles, count, kb, offsets, view, n, staged, tile, ld, resume);
+    }
+  }
+#endif
+  static_cast<void>(u);
+  multiply_rows(source, cursor, count, kb, offsets, view, n, staged, tile, ld, resume);
+}
+
+// One k block of a unit: tile by tile, to the epilogue behind the last one.
+template <class Source, class Epi, class B>
+HT_INLINE void run_k_block(const Source& source, const Epi& epi, const Unit& u, Range columns, KAxis k, int64_t i,
+                           const KBlock& kb, const int64_t* offsets, const PanelView<B>& view, float* tile,
+                           const Scratch& scratch) {
+  const int64_t ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks();
+  const int64_t height = u.m.end - u.m.begin, tiles = ceil_div(height, u.block);
+  typename Source::Cursor cursor = source.start(u.batch, u.m.begin, kb, scratch.source);
+  for (int64_t j = 0, row = u.m.begin; j < tiles; j++) {
+    const int count = static_cast<int>(height / tiles + (j < height % tiles ? 1 : 0));
+    // With a single k block nothing travels, and the tile stays in the first-level cache.
+    float* sums = blocks == 1 ? tile : tile + (row - u.m.begin) * ld;
+    if (blocks > 0) multiply(source, u, cursor, count, kb, offsets, view, columns, scratch.staged, sums, ld, i > 0);
+    if (i + 1 >= blocks) finish_rows(source, epi, u.batch, row, count, columns, sums, ld);
+    row += count;
   }
 }
 
-// The whole product. A worker's workspace holds tile_numel(m, n) sums, then the source's scratch.
+// `tile` holds the unit's sums.
+template <class Source, class Epi>
+void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u, int64_t n, KAxis k, float* tile,
+              const Scratch& scratch) {
+  using T = typename Source::Element;
+  // Copies of its own: what is stored through the epilogue's pointers cannot change them, and they stay in registers.
+  const Source source = shared_source;
+  const Epi epi = shared_epi;
+  const Range columns = {u.p.begin * kPanel, least(u.p.end * kPanel, n)};
+  const int64_t blocks = k.blocks(), height = u.m.end - u.m.begin;
+  if (blocks == 0) clear(tile, height * (u.p.end - u.p.begin) * kPanel);
+  for (int64_t i = 0; i < blocks || i == 0; i++) {
+    int64_t offsets[kMaxTaps];
+    const KBlock kb = blocks > 0 ? k.block(i) : KBlock{};
+    const auto view = source.panels(u.batch, u.p, kb, scratch.source);
+    for (int64_t t = 0; t < kb.taps; t++) offsets[t] = source.tap_offset(kb.tap + t);
+    if constexpr (widens<T> && !same<decltype(view), const PanelView<float>>) {
+      if (height >= kWidenRows && u.block == kMaxRows) {
+        const auto wide = widen_panels<T>(view, u.p.end - u.p.begin, kb, offsets, scratch.widened);
+        run_k_block(source, epi, u, columns, k, i, kb, offsets, wide, tile, scratch);
+        continue;
+      }
+    }
+    run_k_block(source, epi, u, columns, k, i, kb, offsets, view, tile, scratch);
+  }
+}
+
+// Where a worker's parts lie: its sums, then for 16-bit numbers rows of A and panels, then the source's scratch.
+template <class T>
+HT_INLINE Scratch scratch_of(float* tile, int64_t m, int64_t n) {
+  float* behind = tile + tile_numel(m, n);
+  if constexpr (same<T, float>) return {nullptr, nullptr, behind};
+  return {behind, behind + kStagedNumel, behind + kStagedNumel + packed_panels_numel(n, kDepth)};
+}
+
+// The whole product.
 template <class Source, class Epi>
 int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& epi, int64_t batches, int64_t m,
                    int64_t n, KAxis k) {
+  using T = typename Source::Element;
   if (batches == 0 || m == 0 || n == 0) return HT_KERNEL_OK;
-  const Grid grid = make_grid(batches, m, n, k.taps * k.kc, args->parallel->nworkers);
+  if constexpr (!same<T, float>) k.grain = kGrain;
+  const Grid grid = make_grid(batches, m, n, k.taps * k.kc, args->parallel->nworkers, block_rows<T>(m));
   parallel_for(args, ceil_div(grid.units, grid.units_per_task), [&](int64_t task, int32_t worker) {
     float* tile = reinterpret_cast<float*>(worker_workspace(args, worker));
+    const Scratch scratch = scratch_of<T>(tile, m, n);
     const int64_t end = least(grid.units, (task + 1) * grid.units_per_task);
     for (int64_t unit = task * grid.units_per_task; unit < end; unit++) {
       const int64_t row_chunk = unit % grid.row_chunks, rest = unit / grid.row_chunks;
       const Range panels = part_of(grid.panels, rest % grid.panel_chunks, grid.panel_chunks);
-      run_unit(source, epi, rest / grid.panel_chunks, grid.rows(row_chunk), panels, n, k, tile, tile + tile_numel(m, n));
+      run_unit(source, epi, {rest / grid.panel_chunks, grid.rows(row_chunk), panels, grid.block}, n, k, tile, scratch);
     }
   });
   return HT_KERNEL_OK;

@@ -3,7 +3,8 @@
 //
 // Row m of the product is output pixel (n * oh + y) * ow + x; column is the output channel. The epilogue (blocks.h)
 // sees batch 0, that m, and the channel over all groups. Weights are packed at export as
-// [groups][ceil(oc / groups / 32)][kh][kw][c / groups][32] floats, zero-padded; the layout is the same on every CPU.
+// [groups][ceil(oc / groups / 32)][kh][kw][c / groups][32] elements, zero-padded; the layout is the same on every CPU. Of bf16
+// each tap is in pairs of channels (half.h); taps that are laid side by side (conv_merges_taps) are one, with kw * c channels.
 #ifndef HARDTACK_TEMPLATES_CONV_H
 #define HARDTACK_TEMPLATES_CONV_H
 
@@ -39,29 +40,32 @@ struct ConvAxis {
 };
 
 // What taps outside the input read: as long as the longest part of a tap that is worked on at once.
-inline constexpr float kZeros[kDepth] = {};
+template <class T>
+inline constexpr T kZeros[kDepth] = {};
 
+template <class T>
 struct ConvSource {
-  const float* x;
+  using Element = T;
+  const T* x;
   int64_t stride_n, stride_h, stride_w;        // of x; its channels are contiguous
   ConvAxis h, w;
   int64_t tap_numel;                           // elements of a tap
-  const float* panels_data;
-  int64_t panels_per_group, depth, filter_w;   // depth: rows of a panel
+  const Packed<T>* panels_data;
+  int64_t panels_per_group, depth, filter_w;   // depth: rows of a panel, of pairs for bf16
   int64_t oc_per_group;
   bool linear;                                 // row m of the product is x + m * stride_w
   int64_t oh, ow, out_y, out_x, out_step_h, out_step_w;  // output pixel of (q_h, q_w); steps of 1 without phases
 
   // The next output pixel: its column, and where its first tap lies in the input.
   struct Cursor {
-    const float* image;          // of the group and the part of the taps
+    const T* image;              // of the group and the part of the taps
     int64_t taps;
     int64_t qw, qh, y, z;
     Range interior_y, interior_z;
     int64_t shift_y[kMaxTaps], shift_z[kMaxTaps], shift[kMaxTaps];  // to the other taps
   };
 
-  HT_MEMBER Cursor start(int64_t group, int64_t m, const KBlock& kb, float*) const {
+  HT_MEMBER Cursor start(int64_t group, int64_t m, const KBlock& kb, void*) const {
     Cursor c;
     c.image = x + group * tap_numel + kb.c;
     c.taps = kb.taps;
@@ -84,7 +88,7 @@ struct ConvSource {
     return c;
   }
 
-  HT_MEMBER void rows(Cursor& c, int count, const float** out) const {
+  HT_MEMBER void rows(Cursor& c, int count, const T** out) const {
     if (linear) {
       for (int r = 0; r < count; r++) out[r] = c.image + r * stride_w;
       c.image += count * stride_w;
@@ -95,17 +99,17 @@ struct ConvSource {
   }
 
   // Not inlined: one copy serves every tile. The cursor is worked on in a copy, which the stores to `out` cannot alias.
-  __attribute__((noinline)) void window_rows(Cursor& cursor, int count, const float** out) const {
+  __attribute__((noinline)) void window_rows(Cursor& cursor, int count, const T** out) const {
     int64_t qw = cursor.qw, y = cursor.y, z = cursor.z;
     const int64_t taps = cursor.taps, step_h = stride_h, step_w = stride_w, columns = w.outputs, next_z = w.stride;
     const Range inner_z = cursor.interior_z;
     const int64_t* shift = cursor.shift;
     bool inner_y = cursor.interior_y.begin <= y && y < cursor.interior_y.end;
-    const float* row = cursor.image + y * step_h;
+    const T* row = cursor.image + y * step_h;
     for (int r = 0; r < count; r++) {
-      const float* first = row + z * step_w;
+      const T* first = row + z * step_w;
       if (inner_y && inner_z.begin <= z && z < inner_z.end) {
-        const float** to = out + r;
+        const T** to = out + r;
         for (int64_t t = 0; t < taps; t++, to += count) *to = first + shift[t];
       } else {
         edge_taps(cursor, y, z, first, count, out + r);
@@ -129,21 +133,22 @@ struct ConvSource {
   }
 
   // The taps of one pixel, at out[t * count], of which some lie outside the input.
-  HT_MEMBER void edge_taps(const Cursor& cursor, int64_t y, int64_t z, const float* first, int count,
-                           const float** out) const {
+  HT_MEMBER void edge_taps(const Cursor& cursor, int64_t y, int64_t z, const T* first, int count,
+                           const T** out) const {
     for (int64_t t = 0; t < cursor.taps; t++) {
       const int64_t ty = y + cursor.shift_y[t], tz = z + cursor.shift_z[t];
       const bool exists = ty >= 0 && ty < h.size && tz >= 0 && tz < w.size;
-      out[t * count] = exists ? first + cursor.shift[t] : kZeros;
+      out[t * count] = exists ? first + cursor.shift[t] : kZeros<T>;
     }
   }
 
-  HT_MEMBER PanelView panels(int64_t group, Range p, const KBlock& kb, float*) const {
-    return {panels_data + ((group * panels_per_group + p.begin) * depth + kb.c) * kPanel, depth * kPanel, kPanel};
+  HT_MEMBER PanelView<Packed<T>> panels(int64_t group, Range p, const KBlock& kb, void*) const {
+    const int64_t row = (group * panels_per_group + p.begin) * depth + packed_rows<T>(kb.c);
+    return {panels_data + row * kPanel, depth * kPanel, kPanel};
   }
   HT_MEMBER int64_t tap_offset(int64_t tap) const {
     const int64_t i = h.first_tap + tap / w.taps * h.tap_step, j = w.first_tap + tap % w.taps * w.tap_step;
-    return (i * filter_w + j) * tap_numel * kPanel;
+    return (i * filter_w + j) * packed_rows<T>(tap_numel) * kPanel;
   }
   HT_MEMBER int64_t epilogue_batch(int64_t) const { return 0; }
   HT_MEMBER int64_t epilogue_row(int64_t m) const {
@@ -154,24 +159,31 @@ struct ConvSource {
   HT_MEMBER int64_t epilogue_column(int64_t group) const { return group * oc_per_group; }
 };
 
+// Whether the taps of a filter row are laid side by side, as one tap: where one would be too short to keep the microkernel
+// busy, or pairs of channels would leave a gap in each.
+constexpr bool conv_merges_taps(const ConvShape& s, bool pairs) {
+  return s.groups == 1 && s.dilation_w == 1 && s.kw > 1 && (s.c < kShortTap || (pairs && s.c % 2 != 0));
+}
+
 // Whether the input is first copied, padded and channels-last, into the shared workspace: when its channels are not
-// contiguous, and when a tap would be too short to keep the microkernel busy. With one group and no dilation the taps
-// of a filter row then lie side by side and are one tap.
-constexpr bool conv_packs_input(const ConvShape& s) {
-  return s.c > 1 && s.x_stride_c != 1 ? true : s.groups == 1 && s.dilation_w == 1 && s.kw > 1 && s.c < kShortTap;
+// contiguous, and when taps are laid side by side.
+constexpr bool conv_packs_input(const ConvShape& s, bool pairs) {
+  return (s.c > 1 && s.x_stride_c != 1) || conv_merges_taps(s, pairs);
 }
 
 namespace detail {
 
 // Copies pixels of x, channels-last and contiguous, to `to`: `count` of them, `from` on.
-inline void copy_pixels(float* to, const float* from, const ConvShape& s, int64_t count) {
+template <class T>
+inline void copy_pixels(T* to, const T* from, const ConvShape& s, int64_t count) {
   if (s.c == 1) return copy_matrix(to, 1, from, 1, s.x_stride_w, 1, count);
   if (s.x_stride_c == 1 && s.x_stride_w == s.c) return copy_matrix(to, 1, from, 1, 1, 1, count * s.c);
   copy_matrix(to, s.c, from, s.x_stride_w, s.x_stride_c, count, s.c);
 }
 
 // to[n][y][x][c]: the part of the padded input that some window covers.
-inline void pack_conv_input(const HtKernelArgs* args, const ConvShape& s, const float* x, float* to) {
+template <class T>
+inline void pack_conv_input(const HtKernelArgs* args, const ConvShape& s, const T* x, T* to) {
   const int64_t height = window_extent(s.oh, s.stride_h, s.kh, s.dilation_h);
   const int64_t width = window_extent(s.ow, s.stride_w, s.kw, s.dilation_w);
   const int64_t left = least(s.pad_left, width), used = most(0, least(s.w, width - left));
@@ -180,7 +192,7 @@ inline void pack_conv_input(const HtKernelArgs* args, const ConvShape& s, const 
   parallel_for(args, s.n * tasks, [&](int64_t task, int32_t) {
     const int64_t image = task / tasks, first = task % tasks * rows_per_task;
     for (int64_t row = first; row < least(height, first + rows_per_task); row++) {
-      float* out = to + (image * height + row) * width * s.c;
+      T* out = to + (image * height + row) * width * s.c;
       const int64_t y = row - s.pad_top;
       if (y < 0 || y >= s.h) {
         clear(out, width * s.c);
@@ -193,8 +205,9 @@ inline void pack_conv_input(const HtKernelArgs* args, const ConvShape& s, const 
   });
 }
 
-HT_INLINE ConvSource conv_source(const ConvShape& s, const float* x, const float* panels) {
-  ConvSource v = {};
+template <class T>
+HT_INLINE ConvSource<T> conv_source(const ConvShape& s, const T* x, const T* panels) {
+  ConvSource<T> v = {};
   v.x = x;
   v.stride_n = s.x_stride_n;
   v.stride_h = s.x_stride_h;
@@ -202,10 +215,10 @@ HT_INLINE ConvSource conv_source(const ConvShape& s, const float* x, const float
   v.h = {s.oh, s.h, s.stride_h, s.kh, 0, 1, -s.pad_top, s.dilation_h};
   v.w = {s.ow, s.w, s.stride_w, s.kw, 0, 1, -s.pad_left, s.dilation_w};
   v.tap_numel = s.c / s.groups;
-  v.panels_data = panels;
+  v.panels_data = reinterpret_cast<const Packed<T>*>(panels);
   v.oc_per_group = s.oc / s.groups;
   v.panels_per_group = panels_of(v.oc_per_group);
-  v.depth = s.kh * s.kw * v.tap_numel;
+  v.depth = s.kh * s.kw * packed_rows<T>(v.tap_numel);
   v.filter_w = s.kw;
   v.oh = s.oh;
   v.ow = s.ow;
@@ -214,7 +227,8 @@ HT_INLINE ConvSource conv_source(const ConvShape& s, const float* x, const float
 }
 
 // Turns the source to a packed copy of its input.
-HT_INLINE void use_packed_input(ConvSource& v, const ConvShape& s, const float* packed) {
+template <class T>
+HT_INLINE void use_packed_input(ConvSource<T>& v, const ConvShape& s, const T* packed) {
   v.x = packed;
   v.h.size = window_extent(s.oh, s.stride_h, s.kh, s.dilation_h);
   v.w.size = window_extent(s.ow, s.stride_w, s.kw, s.dilation_w);
@@ -222,24 +236,26 @@ HT_INLINE void use_packed_input(ConvSource& v, const ConvShape& s, const float* 
   v.stride_w = s.c;
   v.stride_h = v.w.size * s.c;
   v.stride_n = v.h.size * v.stride_h;
-  if (s.groups == 1 && s.dilation_w == 1) {
+  const bool even = s.c % 2 == 0 || PackedOf<T>::ks == 1;
+  if (s.groups == 1 && s.dilation_w == 1 && (even || conv_merges_taps(s, true))) {
     v.w.taps = 1;
     v.tap_numel *= s.kw;
     v.filter_w = 1;
+    v.depth = s.kh * packed_rows<T>(v.tap_numel);
   }
 }
 
 }  // namespace detail
 
 // acc[m, channel] = sum over kh, kw, c of input times weight, to the epilogue.
-// Shared workspace, if conv_packs_input: n * c floats times the window_extent of the height and of the width.
-// Workspace of a worker: tile_numel(n * oh * ow, oc / groups) floats
-template <class Epi>
-int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const float* x, const float* panels, const Epi& epi) {
+// Shared workspace, if conv_packs_input: n * c elements times the window_extent of the height and of the width.
+// Workspace of a worker: tile_numel(n * oh * ow, oc / groups) floats; for 16-bit numbers half_numel(oc / groups) more
+template <class T, class Epi>
+int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T* panels, const Epi& epi) {
   if (s.n == 0 || s.oh == 0 || s.ow == 0 || s.oc == 0) return HT_KERNEL_OK;
-  ConvSource source = detail::conv_source(s, x, panels);
-  if (conv_packs_input(s)) {
-    float* packed = static_cast<float*>(args->shared_workspace);
+  ConvSource<T> source = detail::conv_source(s, x, panels);
+  if (conv_packs_input(s, PackedOf<T>::ks == 2)) {
+    T* packed = static_cast<T*>(args->shared_workspace);
     detail::pack_conv_input(args, s, x, packed);
     detail::use_packed_input(source, s, packed);
   }

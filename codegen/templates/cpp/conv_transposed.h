@@ -38,17 +38,16 @@ HT_INLINE ConvAxis transposed_axis(int64_t phase, int64_t outputs, int64_t size,
 
 }  // namespace detail
 
-// Shared workspace, if conv_transposed_packs_input: n * h * w * c floats
-// Workspace of a worker: tile_numel(n * oh * ow, oc / groups) floats
-template <class Epi>
-int32_t conv_transposed2d(const HtKernelArgs* args, const ConvShape& s, const float* x, const float* panels,
-                          const Epi& epi) {
+// Shared workspace, if conv_transposed_packs_input: n * h * w * c elements
+// Workspace of a worker: tile_numel(n * oh * ow, oc / groups) floats; for 16-bit numbers half_numel(oc / groups) more
+template <class T, class Epi>
+int32_t conv_transposed2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T* panels, const Epi& epi) {
   if (s.n == 0 || s.oh == 0 || s.ow == 0 || s.oc == 0) return HT_KERNEL_OK;
-  ConvSource source = detail::conv_source(s, x, panels);
+  ConvSource<T> source = detail::conv_source(s, x, panels);
   if (conv_transposed_packs_input(s)) {
-    float* packed = static_cast<float*>(args->shared_workspace);
+    T* packed = static_cast<T*>(args->shared_workspace);
     parallel_for(args, s.n * s.h, [&](int64_t row, int32_t) {
-      const float* from = x + row / s.h * s.x_stride_n + row % s.h * s.x_stride_h;
+      const T* from = x + row / s.h * s.x_stride_n + row % s.h * s.x_stride_h;
       detail::copy_pixels(packed + row * s.w * s.c, from, s, s.w);
     });
     source.x = packed;

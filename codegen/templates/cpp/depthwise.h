@@ -1,6 +1,6 @@
 // Depthwise two-dimensional convolution (one input and one output channel a group) with fused epilogues.
 //
-// Vectors run over channels, so x is channels-last and weights are [kh][kw][c] floats. Row m of the epilogue (blocks.h)
+// Vectors run over channels, so x is channels-last and weights are [kh][kw][c]. Row m of the epilogue (blocks.h)
 // is output pixel (n * oh + y) * ow + x, column n the channel. Every sum runs over the filter rows, then its columns.
 #ifndef HARDTACK_TEMPLATES_DEPTHWISE_H
 #define HARDTACK_TEMPLATES_DEPTHWISE_H
@@ -17,12 +17,13 @@ namespace detail {
 constexpr int kPixels = 8;             // output columns that a block computes at once: enough sums to hide an FMA
 template <int KW, int SW>
 constexpr int kWindow = (kPixels - 1) * SW + KW;  // input columns that a block reads
-constexpr int64_t kChunkWeights = 4096;  // weights of a channel chunk, in elements: 16 KiB
+constexpr int64_t kChunkWeights = 4096;  // weights of a channel chunk, in elements: 16 KiB of floats
 
 // One output row: which filter rows it meets and where.
+template <class T>
 struct DepthwiseRow {
-  const float* x;         // the input row under the first filter row that exists, column 0
-  const float* w;         // that filter row
+  const T* x;             // the input row under the first filter row that exists, column 0
+  const T* w;             // that filter row
   int64_t taps;           // filter rows that exist
   int64_t x_step, w_step; // elements to the next filter row, in x and w
   int64_t m;              // output pixel of column 0
@@ -35,26 +36,27 @@ HT_INLINE Range existing_taps(int64_t at, int64_t step, int64_t taps, int64_t si
   return {least(begin, end), end};
 }
 
-template <class Epi>
+template <class T, class Epi>
 struct Depthwise {
+  using Row = DepthwiseRow<T>;
   ConvShape s;
   int64_t x_stride_w;
   Epi epi;
 
   // Sums of CV channel vectors of one pixel, any filter. `count` lanes of the last vector exist.
   template <int CV>
-  HT_MEMBER void pixel(const DepthwiseRow& row, const typename Epi::Row& out, int64_t column, int64_t c,
+  HT_MEMBER void pixel(const Row& row, const typename Epi::Row& out, int64_t column, int64_t c,
                        int count) const {
     vec<float> acc[CV] = {};
     const int64_t z = column * s.stride_w - s.pad_left;
     const Range taps = existing_taps(z, s.dilation_w, s.kw, s.w);
     for (int64_t i = 0; i < row.taps; i++) {
-      const float* x = row.x + i * row.x_step + z * x_stride_w + c;
-      const float* w = row.w + i * row.w_step + c;
+      const T* x = row.x + i * row.x_step + z * x_stride_w + c;
+      const T* w = row.w + i * row.w_step + c;
       for (int64_t j = taps.begin; j < taps.end; j++) {
         for (int v = 0; v < CV; v++) {
-          const float* xv = x + j * s.dilation_w * x_stride_w + v * W;
-          const float* wv = w + j * s.c + v * W;
+          const T* xv = x + j * s.dilation_w * x_stride_w + v * W;
+          const T* wv = w + j * s.c + v * W;
           acc[v] = fma(load_n(xv, count), load_n(wv, count), acc[v]);
         }
       }
@@ -62,7 +64,7 @@ struct Depthwise {
     for (int v = 0; v < CV; v++) epi(out, row.m + column, c + v * W, count, acc[v]);
   }
 
-  __attribute__((noinline)) void pixels(DepthwiseRow row, Range columns, Range channels) const {
+  __attribute__((noinline)) void pixels(Row row, Range columns, Range channels) const {
     const Depthwise own = *this;  // that stores through the epilogue's pointers cannot change
     for (int64_t q = columns.begin; q < columns.end; q++) {
       const auto out = own.epi.row(0, row.m + q);
@@ -76,11 +78,11 @@ struct Depthwise {
   // kPixels neighbouring output columns, one channel vector: every input vector is loaded once for all the columns that
   // use it. At an EDGE, bit t of `inside` tells whether input column t of the window exists, and `columns` outputs do.
   template <int KW, int SW, bool EDGE>
-  HT_MEMBER void block(const DepthwiseRow& row, const typename Epi::Row* out, int64_t column, int64_t c, int count,
+  HT_MEMBER void block(const Row& row, const typename Epi::Row* out, int64_t column, int64_t c, int count,
                        uint32_t inside, int columns) const {
     vec<float> acc[kPixels] = {};
-    const float* x = row.x + (column * SW - s.pad_left) * x_stride_w + c;
-    const float* w = row.w + c;
+    const T* x = row.x + (column * SW - s.pad_left) * x_stride_w + c;
+    const T* w = row.w + c;
     for (int64_t i = 0; i < row.taps; i++, x += row.x_step, w += row.w_step) {
       vec<float> filter[KW];
       HT_UNROLL_ALL
@@ -103,7 +105,7 @@ struct Depthwise {
 
   // A whole output row in blocks of kPixels columns.
   template <int KW, int SW>
-  __attribute__((noinline)) void blocks(DepthwiseRow row, Range channels) const {
+  __attribute__((noinline)) void blocks(Row row, Range channels) const {
     const Depthwise own = *this;  // that stores through the epilogue's pointers cannot change
     for (int64_t q = 0; q < own.s.ow; q += kPixels) {
       const int columns = static_cast<int>(least(kPixels, own.s.ow - q));
@@ -127,11 +129,11 @@ struct Depthwise {
 
   // Output row r = n * oh + y.
   template <int KW, int SW>
-  void row(const float* x, int64_t stride_n, int64_t stride_h, const float* w, int64_t r, Range channels) const {
+  void row(const T* x, int64_t stride_n, int64_t stride_h, const T* w, int64_t r, Range channels) const {
     const int64_t y = r % s.oh * s.stride_h - s.pad_top;
     const Range taps = existing_taps(y, s.dilation_h, s.kh, s.h);
     const int64_t x_step = s.dilation_h * stride_h, w_step = s.kw * s.c;
-    const DepthwiseRow at = {x + r / s.oh * stride_n + y * stride_h + taps.begin * x_step, w + taps.begin * w_step,
+    const Row at = {x + r / s.oh * stride_n + y * stride_h + taps.begin * x_step, w + taps.begin * w_step,
                              taps.end - taps.begin, x_step, w_step, r * s.ow};
     if constexpr (KW == 0) {
       pixels(at, {0, s.ow}, channels);
@@ -144,17 +146,16 @@ struct Depthwise {
 }  // namespace detail
 
 // KW and SW, when not 0, are s.kw and s.stride_w, known when the kernel is compiled; dilation_w is then 1. Worth it for
-// 3 and 5 with strides 1 and 2. Shared workspace, if depthwise_packs_input: n * h * w * c floats; none for workers.
-template <int KW = 0, int SW = 0, class Epi>
-int32_t depthwise2d(const HtKernelArgs* args, const ConvShape& s, const float* x, const float* weights,
-                    const Epi& epi) {
+// 3 and 5 with strides 1 and 2. Shared workspace, if depthwise_packs_input: n * h * w * c elements; none for workers.
+template <int KW = 0, int SW = 0, class T, class Epi>
+int32_t depthwise2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T* weights, const Epi& epi) {
   static_assert((KW == 0) == (SW == 0), "give both the filter's width and the stride, or neither");
   if (s.n == 0 || s.oh == 0 || s.ow == 0 || s.c == 0) return HT_KERNEL_OK;
   int64_t stride_n = s.x_stride_n, stride_h = s.x_stride_h, stride_w = s.x_stride_w;
   if (depthwise_packs_input(s)) {
-    float* packed = static_cast<float*>(args->shared_workspace);
+    T* packed = static_cast<T*>(args->shared_workspace);
     parallel_for(args, s.n * s.h, [&](int64_t row, int32_t) {
-      const float* from = x + row / s.h * s.x_stride_n + row % s.h * s.x_stride_h;
+      const T* from = x + row / s.h * s.x_stride_n + row % s.h * s.x_stride_h;
       detail::copy_pixels(packed + row * s.w * s.c, from, s, s.w);
     });
     x = packed;
@@ -169,7 +170,7 @@ int32_t depthwise2d(const HtKernelArgs* args, const ConvShape& s, const float* x
   const int64_t fitting = ceil_div(vectors, most(4, detail::kChunkWeights / W / most(1, s.kh * s.kw)));
   const int64_t chunks = most(fitting, least(vectors, ceil_div(wanted, rows)));
   const int64_t runs = least(rows, ceil_div(wanted, chunks));
-  const detail::Depthwise<Epi> depthwise = {s, stride_w, epi};
+  const detail::Depthwise<T, Epi> depthwise = {s, stride_w, epi};
   const auto body = [&](int64_t task, int32_t) {
     const Range r = part_of(rows, task % runs, runs), v = part_of(vectors, task / runs, chunks);
     const Range channels = {v.begin * W, least(s.c, v.end * W)};

@@ -8,25 +8,29 @@
 
 namespace ht {
 
-// Packed weights are [ceil(n / 32)][k][32] floats; columns from n on are zero. The layout is the same on every CPU.
+// Packed weights are [ceil(n / 32)][k][32] elements, bf16 in pairs of k (half.h); columns from n on are zero. The layout is
+// the same on every CPU.
+template <class T>
 struct PackedGemm {
-  const float* a;
+  using Element = T;
+  const T* a;
   int64_t lda;  // elements from one row to the next
-  const float* b;
+  const Packed<T>* b;
   int64_t k;
 
   struct Cursor {
-    const float* at;
+    const T* at;
     int64_t kc;
   };
-  HT_MEMBER Cursor start(int64_t, int64_t m, const KBlock& kb, float*) const { return {a + m * lda + kb.c, kb.kc}; }
-  HT_MEMBER void rows(Cursor& cursor, int count, const float** out) const {
+  HT_MEMBER Cursor start(int64_t, int64_t m, const KBlock& kb, void*) const { return {a + m * lda + kb.c, kb.kc}; }
+  HT_MEMBER void rows(Cursor& cursor, int count, const T** out) const {
     for (int r = 0; r < count; r++) out[r] = cursor.at + r * lda;
     cursor.at += count * lda;
     prefetch_rows(cursor.at, lda, count, cursor.kc);
   }
-  HT_MEMBER PanelView panels(int64_t, Range p, const KBlock& kb, float*) const {
-    return {b + (p.begin * k + kb.c) * kPanel, k * kPanel, kPanel};
+  HT_MEMBER PanelView<Packed<T>> panels(int64_t, Range p, const KBlock& kb, void*) const {
+    const int64_t rows = packed_rows<T>(k);
+    return {b + (p.begin * rows + packed_rows<T>(kb.c)) * kPanel, rows * kPanel, kPanel};
   }
   HT_MEMBER int64_t tap_offset(int64_t) const { return 0; }
   HT_MEMBER int64_t epilogue_batch(int64_t batch) const { return batch; }
@@ -35,17 +39,19 @@ struct PackedGemm {
 };
 
 // acc[m, n] = sum over k of a[m * lda + k] * weights[k, n], to the epilogue as batch 0.
-// Workspace of a worker: tile_numel(m, n) floats
-template <class Epi>
-int32_t gemm_packed(const HtKernelArgs* args, const float* a, int64_t lda, const float* b_panels, int64_t m, int64_t n,
+// Workspace of a worker: tile_numel(m, n) floats; for 16-bit numbers half_numel(n) more
+template <class T, class Epi>
+int32_t gemm_packed(const HtKernelArgs* args, const T* a, int64_t lda, const T* b_panels, int64_t m, int64_t n,
                     int64_t k, const Epi& epi) {
-  return run_blocks(args, PackedGemm{a, lda, b_panels, k}, epi, 1, m, n, {1, k});
+  const PackedGemm<T> source = {a, lda, reinterpret_cast<const Packed<T>*>(b_panels), k};
+  return run_blocks(args, source, epi, 1, m, n, {1, k});
 }
 
 // A batch of matrices, addressed by two batch indices and two matrix indices; strides in elements, any sign, 0 to
 // broadcast.
+template <class T>
 struct MatrixBatch {
-  const float* data;
+  const T* data;
   int64_t outer_stride, inner_stride;
   int64_t row_stride, column_stride;
 };
@@ -56,11 +62,31 @@ struct DynamicShape {
   int64_t m, n, k;
 };
 
-struct DynamicGemm {
-  DynamicShape shape;
-  MatrixBatch a, b;
+// What B is packed as: what rows of A are staged as, and pairs where products are tiles.
+template <class T>
+struct DynamicPanelOf {
+  using type = Staged<T>;
+};
+#if defined(HT_TILES)
+template <>
+struct DynamicPanelOf<bf16> {
+  using type = bf16x2;
+};
+#endif
+template <class T>
+using DynamicPanel = typename DynamicPanelOf<T>::type;
 
-  HT_MEMBER const float* matrix(const MatrixBatch& x, int64_t batch) const {
+template <class T>
+struct DynamicGemm {
+  using Element = T;
+  using Panel = DynamicPanel<T>;
+  DynamicShape shape;
+  MatrixBatch<T> a, b;
+
+  static constexpr int64_t copied_numel(int64_t k) {
+    return same<T, float> ? copied_rows_numel(k) : copied_halves_numel(k);
+  }
+  HT_MEMBER const T* matrix(const MatrixBatch<T>& x, int64_t batch) const {
     return x.data + batch / shape.inner * x.outer_stride + batch % shape.inner * x.inner_stride;
   }
   // B can be read in place when its rows are contiguous and each is read once.
@@ -68,29 +94,32 @@ struct DynamicGemm {
 
   // The scratch holds the rows of A, when they have to be copied, then the panels of B.
   struct Cursor {
-    const float* at;
+    const T* at;
     int64_t kc;
-    float* copy;
+    T* copy;
   };
-  HT_MEMBER Cursor start(int64_t batch, int64_t m, const KBlock& kb, float* scratch) const {
-    return {matrix(a, batch) + m * a.row_stride + kb.c * a.column_stride, kb.kc, scratch};
+  HT_MEMBER Cursor start(int64_t batch, int64_t m, const KBlock& kb, void* scratch) const {
+    return {matrix(a, batch) + m * a.row_stride + kb.c * a.column_stride, kb.kc, static_cast<T*>(scratch)};
   }
-  HT_MEMBER void rows(Cursor& cursor, int count, const float** out) const {
+  HT_MEMBER void rows(Cursor& cursor, int count, const T** out) const {
     const bool copies = a.column_stride != 1;
     if (copies) copy_matrix(cursor.copy, cursor.kc, cursor.at, a.row_stride, a.column_stride, count, cursor.kc);
     for (int r = 0; r < count; r++) out[r] = copies ? cursor.copy + r * cursor.kc : cursor.at + r * a.row_stride;
     cursor.at += count * a.row_stride;
   }
-  HT_MEMBER PanelView panels(int64_t batch, Range p, const KBlock& kb, float* scratch) const {
-    const float* from = matrix(b, batch) + kb.c * b.row_stride;
-    if (b_in_place()) return {from + p.begin * kPanel, kPanel, b.row_stride};
-    float* packed = scratch + copied_rows_numel(shape.k);
+  HT_MEMBER PanelView<Panel> panels(int64_t batch, Range p, const KBlock& kb, void* scratch) const {
+    const T* from = matrix(b, batch) + kb.c * b.row_stride;
+    if constexpr (same<T, float>) {
+      if (b_in_place()) return {from + p.begin * kPanel, kPanel, b.row_stride};
+    }
+    Panel* packed = reinterpret_cast<Panel*>(static_cast<float*>(scratch) + copied_numel(shape.k));
+    const int64_t numel = (same<Panel, bf16x2> ? packed_rows<T>(kb.kc) : kb.kc) * kPanel;
     for (int64_t i = p.begin; i < p.end; i++) {
       const int64_t columns = least(kPanel, shape.n - i * kPanel);
-      pack_panel(packed + (i - p.begin) * kb.kc * kPanel, from + i * kPanel * b.column_stride, b.row_stride,
-                 b.column_stride, kb.kc, columns);
+      pack_panel(packed + (i - p.begin) * numel, from + i * kPanel * b.column_stride, b.row_stride, b.column_stride,
+                 kb.kc, columns);
     }
-    return {packed, kb.kc * kPanel, kPanel};
+    return {packed, numel, kPanel};
   }
   HT_MEMBER int64_t tap_offset(int64_t) const { return 0; }
   HT_MEMBER int64_t epilogue_batch(int64_t batch) const { return batch; }
@@ -100,11 +129,12 @@ struct DynamicGemm {
 
 // acc[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]. A unit's part of B is packed by the worker that
 // needs it, at most once for kChunkRows rows.
-// Workspace of a worker: tile_numel(m, n) + copied_rows_numel(k) + packed_panels_numel(n, k) floats
-template <class Epi>
-int32_t gemm_dynamic(const HtKernelArgs* args, const DynamicShape& shape, const MatrixBatch& a, const MatrixBatch& b,
-                     const Epi& epi) {
-  const DynamicGemm source = {shape, a, b};
+// Workspace of a worker: tile_numel(m, n) + copied_rows_numel(k) + packed_panels_numel(n, k) floats; for 16-bit numbers
+// half_numel(n) more, and copied_halves_numel(k) in place of copied_rows_numel(k)
+template <class T, class Epi>
+int32_t gemm_dynamic(const HtKernelArgs* args, const DynamicShape& shape, const MatrixBatch<T>& a,
+                     const MatrixBatch<T>& b, const Epi& epi) {
+  const DynamicGemm<T> source = {shape, a, b};
   return run_blocks(args, source, epi, shape.outer * shape.inner, shape.m, shape.n, {1, shape.k});
 }
 

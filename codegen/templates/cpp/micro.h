@@ -1,7 +1,7 @@
 // The matrix multiplication microkernel that gemm.h and conv.h share.
 //
-// It multiplies up to kMaxRows rows, each given by pointers, with one panel of packed weights and leaves the sums in a
-// tile in memory. A panel holds kPanel columns: panel[k * kPanel + column]. The k axis is a list of taps of kc consecutive
+// It multiplies up to kMaxRows rows, each given by pointers, with one panel of packed weights (of float here, of 16-bit
+// numbers in half.h) and leaves the sums in a tile in memory. A panel holds kPanel columns: panel[k * kPanel + column]. The k axis is a list of taps of kc consecutive
 // elements: a GEMM has one tap, a convolution one for each filter position, so that one microkernel serves both.
 //
 // Every sum runs over k in ascending order in one accumulator, whatever the blocking: results do not depend on how the
@@ -45,35 +45,63 @@ constexpr int micro_vectors(int mr) {
 constexpr int kFewRows = 4;        // tiles up to this height prefetch B
 constexpr int kPrefetchRows = 16;  // this many k ahead
 
-// What a tile is multiplied with.
-struct MicroTaps {
-  const float* const* rows;  // rows[t * mr + r]: the first element of row r under tap t
+// What a tile is multiplied with: rows of A.
+template <class A>
+struct TapsOf {
+  const A* const* rows;      // rows[t * mr + r]: the first element of row r under tap t
   const int64_t* b_offset;   // b_offset[t]: where tap t starts in a panel, in elements
   int64_t taps;
   int64_t kc;                // elements of a tap
   int64_t ldb;               // elements from one k to the next: kPanel for packed weights
 };
+using MicroTaps = TapsOf<float>;
 
-// tile[r * ld + c] (+)= sum over taps and k of row r times column c, for MR rows and NV * W columns.
+// The sums of MR rows and NV * W columns, in registers.
 template <int MR, int NV>
-__attribute__((noinline)) void micro(const MicroTaps& s, const float* b_panel, float* tile, int64_t ld, bool resume) {
+struct Sums {
   vec<float> acc[MR][NV];
-  HT_UNROLL_ALL
-  for (int r = 0; r < MR; r++)
+
+  HT_MEMBER void start(const float* tile, int64_t ld, bool resume) {
     HT_UNROLL_ALL
-    for (int v = 0; v < NV; v++) acc[r][v] = vec<float>{};
-  if (resume) {
+    for (int r = 0; r < MR; r++)
+      HT_UNROLL_ALL
+      for (int v = 0; v < NV; v++) acc[r][v] = vec<float>{};
+    if (!resume) return;
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++)
       HT_UNROLL_ALL
       for (int v = 0; v < NV; v++) acc[r][v] = load(tile + r * ld + v * W);
   }
+  HT_MEMBER void finish(float* tile, int64_t ld) const {
+    HT_UNROLL_ALL
+    for (int r = 0; r < MR; r++)
+      HT_UNROLL_ALL
+      for (int v = 0; v < NV; v++) store(tile + r * ld + v * W, acc[r][v]);
+  }
+};
+
+// Low tiles are bound by how fast B arrives: asks for what is used kPrefetchRows steps of `ldb` elements on.
+template <int MR, int NV, class B>
+HT_INLINE void prefetch_b(const B* b, int64_t ldb) {
+  if constexpr (MR <= kFewRows) {
+    constexpr int step = 64 / (static_cast<int>(sizeof(B)) * W);  // vectors in a line
+    HT_UNROLL_ALL
+    for (int v = 0; v < NV; v += step > 0 ? step : 1) __builtin_prefetch(b + kPrefetchRows * ldb + v * W);
+  }
+}
+
+// tile[r * ld + c] (+)= sum over taps and k of row r times column c, for MR rows and NV * W columns. B is float, or a
+// type that is loaded as float.
+template <int MR, int NV, class B>
+__attribute__((noinline)) void micro(const MicroTaps& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
+  Sums<MR, NV> sums;
+  sums.start(tile, ld, resume);
   const int64_t kc = s.kc, ldb = s.ldb;
   for (int64_t t = 0; t < s.taps; t++) {
     const float* a[MR];
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++) a[r] = s.rows[t * MR + r];
-    const float* b = b_panel + s.b_offset[t];
+    const B* b = b_panel + s.b_offset[t];
     HT_UNROLL_2
     for (int64_t k = 0; k < kc; k++) {
       vec<float> bv[NV];
@@ -83,30 +111,49 @@ __attribute__((noinline)) void micro(const MicroTaps& s, const float* b_panel, f
       for (int r = 0; r < MR; r++) {
         const vec<float> x = bcast(a[r][k]);
         HT_UNROLL_ALL
-        for (int v = 0; v < NV; v++) acc[r][v] = fma(x, bv[v], acc[r][v]);
+        for (int v = 0; v < NV; v++) sums.acc[r][v] = fma(x, bv[v], sums.acc[r][v]);
       }
-      if constexpr (MR <= kFewRows) {  // bound by how fast B arrives
-        HT_UNROLL_ALL
-        for (int v = 0; v < NV; v += 64 / (4 * W)) __builtin_prefetch(b + kPrefetchRows * ldb + v * W);
-      }
+      prefetch_b<MR, NV>(b, ldb);
       b += ldb;
     }
   }
-  HT_UNROLL_ALL
-  for (int r = 0; r < MR; r++)
-    HT_UNROLL_ALL
-    for (int v = 0; v < NV; v++) store(tile + r * ld + v * W, acc[r][v]);
+  sums.finish(tile, ld);
 }
 
 // The first `columns` columns (1..kPanel) of an MR-row tile, in as many microkernels as the registers ask for. Whole
 // vectors are written: up to kPanel columns of the tile.
-template <int MR>
-HT_INLINE void micro_columns(const MicroTaps& s, const float* b, float* tile, int64_t ld, int columns, bool resume) {
+template <int MR, class B>
+HT_INLINE void micro_columns(const MicroTaps& s, const B* b, float* tile, int64_t ld, int columns, bool resume) {
   constexpr int NV = micro_vectors(MR);
   if constexpr (NV * W == kPanel) {
     if (columns <= kPanel / 2) return micro<MR, NV / 2>(s, b, tile, ld, resume);
   }
   for (int c = 0; c < columns; c += NV * W) micro<MR, NV>(s, b + c, tile + c, ld, resume);
+}
+
+// body(Height<mr>) for a height known at run time, 1..kMaxRows.
+template <int MR>
+struct Height {
+  static constexpr int value = MR;
+};
+template <class Body>
+HT_INLINE void with_height(int mr, const Body& body) {
+  switch (mr) {
+    case 1: return body(Height<1>{});
+    case 2: return body(Height<2>{});
+    case 3: return body(Height<3>{});
+    case 4: return body(Height<4>{});
+    case 5: return body(Height<5>{});
+    case 6: return body(Height<6>{});
+#if defined(HT_AVX512)
+    case 7: return body(Height<7>{});
+    case 8: return body(Height<8>{});
+    case 9: return body(Height<9>{});
+    case 10: return body(Height<10>{});
+    case 11: return body(Height<11>{});
+    case 12: return body(Height<12>{});
+#endif
+  }
 }
 
 // The same for a height known at run time, 1..kMaxRows. It is defined in micro.cpp, which the toolchain adds to every

@@ -2,6 +2,7 @@
 #ifndef HARDTACK_TEMPLATES_PACK_H
 #define HARDTACK_TEMPLATES_PACK_H
 
+#include "half.h"
 #include "micro.h"
 
 namespace ht {
@@ -55,31 +56,102 @@ inline void transpose(float* to, int64_t ld_to, const float* from, int64_t ld_fr
     for (int64_t c = 0; c < columns; c++) to[c * ld_to + r] = from[r * ld_from + c];
 }
 
+namespace detail {
+
+// A row of `numel` elements as another type: what a load and a store make of them.
+template <class To, class From>
+HT_INLINE void copy_row(To* to, const From* from, int64_t numel) {
+  if constexpr (same<To, From>) {
+    __builtin_memcpy(to, from, static_cast<size_t>(numel) * sizeof(To));
+  } else {
+    int64_t c = 0;
+    for (; c + W <= numel; c += W) store(to + c, load(from + c));
+    if (c < numel) store_n(to + c, load_n(from + c, static_cast<int>(numel - c)), static_cast<int>(numel - c));
+  }
+}
+
+}  // namespace detail
+
+// As above, of 16-bit numbers as float: a few rows at a time are made float, then transposed.
+template <class T>
+inline void transpose(float* to, int64_t ld_to, const T* from, int64_t ld_from, int64_t rows, int64_t columns) {
+  constexpr int64_t height = 16, width = 64;
+  float wide[height * width];
+  for (int64_t r = 0; r < rows; r += height) {
+    for (int64_t c = 0; c < columns; c += width) {
+      const int64_t h = least(height, rows - r), w = least(width, columns - c);
+      for (int64_t i = 0; i < h; i++) detail::copy_row(wide + i * width, from + (r + i) * ld_from + c, w);
+      transpose(to + c * ld_to + r, ld_to, static_cast<const float*>(wide), width, h, w);
+    }
+  }
+}
+
+// The same without a change of type.
+template <class T>
+inline void transpose(T* to, int64_t ld_to, const T* from, int64_t ld_from, int64_t rows, int64_t columns) {
+  constexpr int64_t height = 32;  // rows whose lines stay in the cache while they are read across
+  for (int64_t r = 0; r < rows; r += height)
+    for (int64_t c = 0; c < columns; c++)
+      for (int64_t i = r; i < least(rows, r + height); i++) to[c * ld_to + i] = from[i * ld_from + c];
+}
+
 // to[r * ld_to + c] = from[r * row_stride + c * column_stride].
-inline void copy_matrix(float* to, int64_t ld_to, const float* from, int64_t row_stride, int64_t column_stride,
+template <class To, class From>
+inline void copy_matrix(To* to, int64_t ld_to, const From* from, int64_t row_stride, int64_t column_stride,
                         int64_t rows, int64_t columns) {
   if (column_stride == 1) {
-    for (int64_t r = 0; r < rows; r++) {
-      const float* in = from + r * row_stride;
-      float* out = to + r * ld_to;
-      int64_t c = 0;
-      for (; c + W <= columns; c += W) store(out + c, load(in + c));
-      if (c < columns) store_n(out + c, load_n(in + c, static_cast<int>(columns - c)), static_cast<int>(columns - c));
-    }
+    for (int64_t r = 0; r < rows; r++) detail::copy_row(to + r * ld_to, from + r * row_stride, columns);
   } else if (row_stride == 1) {
     transpose(to, ld_to, from, column_stride, columns, rows);
   } else {
     for (int64_t r = 0; r < rows; r++)
-      for (int64_t c = 0; c < columns; c++) to[r * ld_to + c] = from[r * row_stride + c * column_stride];
+      for (int64_t c = 0; c < columns; c++)
+        store1(to + r * ld_to + c, load1(from + r * row_stride + c * column_stride));
   }
 }
 
 // A panel of k rows and kPanel columns, of which `columns` exist in `from` and the rest are zero.
-inline void pack_panel(float* to, const float* from, int64_t row_stride, int64_t column_stride, int64_t k,
+template <class T>
+inline void pack_panel(float* to, const T* from, int64_t row_stride, int64_t column_stride, int64_t k,
                        int64_t columns) {
   copy_matrix(to, kPanel, from, row_stride, column_stride, k, columns);
   for (int64_t i = 0; i < k && columns < kPanel; i++)
     for (int64_t c = columns; c < kPanel; c++) to[i * kPanel + c] = 0.0f;
+}
+
+namespace detail {
+
+// Pairs of k of `columns` columns, whose rows lie side by side: from[0..columns) with next[0..columns), or with zeros.
+HT_INLINE void pair_rows(bf16x2* to, const bf16* from, const bf16* next, int64_t columns) {
+  for (int64_t c = 0; c < columns; c += W) {
+    const int n = static_cast<int>(least(W, columns - c));
+    const vec<uint16_t> even = load_raw_n(&from[c].bits, n);
+    const vec<uint16_t> odd = next == nullptr ? vec<uint16_t>{} : load_raw_n(&next[c].bits, n);
+    const vec<uint32_t> pairs = __builtin_convertvector(even, vec<uint32_t>) |
+                                __builtin_convertvector(odd, vec<uint32_t>) << 16;
+    __builtin_memcpy(to + c, &pairs, sizeof(pairs));
+  }
+}
+
+}  // namespace detail
+
+// The same in pairs of k, of which the last has a zero where k is odd.
+inline void pack_panel(bf16x2* to, const bf16* from, int64_t row_stride, int64_t column_stride, int64_t k,
+                       int64_t columns) {
+  const int64_t pairs = k / 2, rows = packed_rows<bf16>(k);
+  if (columns < kPanel) __builtin_memset(to, 0, static_cast<size_t>(rows * kPanel) * sizeof(bf16x2));
+  if (column_stride == 1) {
+    for (int64_t i = 0; i < rows; i++) {
+      const bf16* at = from + 2 * i * row_stride;
+      detail::pair_rows(to + i * kPanel, at, 2 * i + 1 < k ? at + row_stride : nullptr, columns);
+    }
+    return;
+  }
+  for (int64_t c = 0; c < columns; c++) {
+    const bf16* at = from + c * column_stride;
+    for (int64_t i = 0; i < pairs; i++) to[i * kPanel + c] = {at[2 * i * row_stride], at[(2 * i + 1) * row_stride]};
+    if (rows > pairs) to[pairs * kPanel + c] = {at[2 * pairs * row_stride], bf16{0}};
+  }
 }
 
 }  // namespace ht

@@ -10,6 +10,8 @@ namespace ht {
 constexpr int64_t kPanel = 32;                // columns in a panel of packed weights
 constexpr int64_t kMostRows = 12;             // rows of the tallest microkernel of any target
 constexpr int64_t kDepth = 768;               // longest k block
+constexpr int64_t kGrain = 32;                // k of 16-bit numbers that a tile takes at once
+constexpr int64_t kStagedNumel = 12288;       // floats that a tile's rows of 16-bit numbers take, as float or 32 rows as they are
 constexpr int64_t kMaxTaps = 64;              // most taps in a k block
 constexpr int64_t kChunkRows = 192;           // most rows in a unit of a product
 constexpr int64_t kChunkPanels = 8;           // most panels in a unit
@@ -37,9 +39,19 @@ constexpr int64_t copied_rows_numel(int64_t k) {
   return 12*least(768, k);
 }
 
+// The same of 16-bit numbers, of which a block has up to 32 rows.
+constexpr int64_t copied_halves_numel(int64_t k) {
+  return 16*least(768, k);
+}
+
 // A unit's part of B, packed.
 constexpr int64_t packed_panels_numel(int64_t n, int64_t k) {
   return 32*least(3072, (((n + 31) / 32)*least(768, k)));
+}
+
+// What a product of 16-bit numbers needs besides: rows of A and panels as float.
+constexpr int64_t half_numel(int64_t n) {
+  return (32*least(3072, (768*((n + 31) / 32)))) + 12288;
 }
 
 // A block of keys of d elements, transposed.
@@ -60,6 +72,11 @@ constexpr int64_t scores_numel(int64_t tk) {
 // What a task has of its result so far.
 constexpr int64_t query_rows_numel(int64_t dv) {
   return 3072*((dv + 31) / 32);
+}
+
+// All of these, and a running maximum and sum for each query.
+constexpr int64_t attention_numel(int64_t tk, int64_t d, int64_t dv) {
+  return (12*least(256, (32*((tk + 31) / 32)))) + (3072*((dv + 31) / 32)) + (32*((dv + 31) / 32)*least(256, (32*((tk + 31) / 32)))) + (d*least(256, (32*((tk + 31) / 32)))) + 192;
 }
 
 // Input rows or columns that so many windows cover.

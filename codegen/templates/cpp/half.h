@@ -1,0 +1,220 @@
+// Products of 16-bit numbers, bf16 and f16, summed in float.
+//
+// How a CPU multiplies them is its own affair, and one packed layout serves all: f16 lies in panels as float does
+// (micro.h), bf16 in pairs of neighbouring k, as the instructions want it that multiply two at a time:
+//
+//   packed[panel][k / 2][column][k % 2], zero where k is past the last one
+//
+// Rows of A are laid into the worker's workspace first, in the form that the microkernel reads (`Staged`): float where
+// products are FMA, pairs of bf16 for AVX512-BF16 and BFDOT, tiles for AMX (tiles.h). A row is short beside what it is
+// multiplied with, so this is little work; it also brings the taps of a convolution side by side.
+//
+// FMA sums in the order of k, one at a time, as for float. Instructions for pairs add two products at once and flush
+// subnormal numbers, which is why results differ in the last places from one class of CPUs to another.
+#ifndef HARDTACK_TEMPLATES_HALF_H
+#define HARDTACK_TEMPLATES_HALF_H
+
+#include "micro.h"
+
+#if defined(__AVX512BF16__) && defined(HT_AVX512)
+#define HT_BF16_PAIRS 1
+#elif defined(HT_NEON) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define HT_BF16_PAIRS 1
+#elif defined(HT_MODEL_PAIRS)  // the instruction as plain C++, for tests on CPUs without it
+#define HT_BF16_PAIRS 1
+#endif
+
+namespace ht {
+
+// Two bf16 of neighbouring k.
+struct bf16x2 {
+  bf16 even, odd;
+};
+
+// An element of a panel: how many k it has, and its type.
+template <class T>
+struct PackedOf {
+  using type = T;
+  static constexpr int64_t ks = 1;
+};
+template <>
+struct PackedOf<bf16> {
+  using type = bf16x2;
+  static constexpr int64_t ks = 2;
+};
+template <class T>
+using Packed = typename PackedOf<T>::type;
+
+// Rows of a panel for k elements.
+template <class T>
+constexpr int64_t packed_rows(int64_t k) {
+  return (k + PackedOf<T>::ks - 1) / PackedOf<T>::ks;
+}
+
+// What rows of A are staged as.
+template <class T>
+struct StagedOf {
+  using type = float;
+};
+#if defined(HT_BF16_PAIRS)
+template <>
+struct StagedOf<bf16> {
+  using type = bf16x2;
+};
+#endif
+template <class T>
+using Staged = typename StagedOf<T>::type;
+
+// Whether panels that more than a few rows are multiplied with are made float first: two instructions for each vector of
+// B, which a tile of few rows does not outweigh.
+template <class T>
+constexpr bool widens = !same<T, float> && same<Staged<T>, float>;
+constexpr int64_t kWidenRows = 4 * kMaxRows;
+
+// kc elements of a row of A, staged; a pair past the last element has a zero.
+template <class T>
+HT_INLINE void stage_row(float* to, const T* from, int64_t kc) {
+  int64_t k = 0;
+  for (; k + W <= kc; k += W) store(to + k, load(from + k));
+  if (k < kc) {
+    const int n = static_cast<int>(kc - k);
+    store_n(to + k, load_n(from + k, n), n);
+  }
+  if (PackedOf<T>::ks == 2 && kc % 2 != 0) to[kc] = 0.0f;
+}
+HT_INLINE void stage_row(bf16x2* to, const bf16* from, int64_t kc) {
+  __builtin_memcpy(to, from, static_cast<size_t>(kc) * sizeof(bf16));
+  if (kc % 2 != 0) to[kc / 2].odd = bf16{0};
+}
+
+namespace detail {
+
+HT_INLINE vec<uint32_t> load_pairs(const bf16x2* p) {
+  vec<uint32_t> v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+// W columns of a pair of k, each as float.
+struct WidePair {
+  vec<float> even, odd;
+};
+HT_INLINE WidePair load_wide(const bf16x2* p) {
+  const vec<uint32_t> u = load_pairs(p);
+  return {bit_copy<vec<float>>(u << 16), bit_copy<vec<float>>(u & 0xffff0000u)};
+}
+
+}  // namespace detail
+
+// Rows of a panel as float: kc rows of kPanel.
+template <class T>
+HT_INLINE void widen_panel(float* to, const T* from, int64_t kc) {
+  for (int64_t i = 0; i < kc * kPanel; i += W) store(to + i, load(from + i));
+}
+HT_INLINE void widen_panel(float* to, const bf16x2* from, int64_t kc) {
+  for (int64_t k = 0; k < kc; k += 2) {
+    for (int v = 0; v < kPanel; v += W) {
+      const detail::WidePair b = detail::load_wide(from + k / 2 * kPanel + v);
+      store(to + k * kPanel + v, b.even);
+      if (k + 1 < kc) store(to + (k + 1) * kPanel + v, b.odd);
+    }
+  }
+}
+
+// Sums of MR rows and NV * W columns over pairs of k; kc and ldb count pairs.
+template <int MR, int NV>
+__attribute__((noinline)) void micro_pairs(const MicroTaps& s, const bf16x2* b_panel, float* tile, int64_t ld,
+                                           bool resume) {
+  Sums<MR, NV> sums;
+  sums.start(tile, ld, resume);
+  for (int64_t t = 0; t < s.taps; t++) {
+    const float* a[MR];
+    HT_UNROLL_ALL
+    for (int r = 0; r < MR; r++) a[r] = s.rows[t * MR + r];
+    const bf16x2* b = b_panel + s.b_offset[t];
+    for (int64_t k = 0; k < s.kc; k++, b += s.ldb) {
+      detail::WidePair bv[NV];
+      HT_UNROLL_ALL
+      for (int v = 0; v < NV; v++) bv[v] = detail::load_wide(b + v * W);
+      HT_UNROLL_ALL
+      for (int r = 0; r < MR; r++)
+        HT_UNROLL_ALL
+        for (int v = 0; v < NV; v++) sums.acc[r][v] = fma(bcast(a[r][2 * k]), bv[v].even, sums.acc[r][v]);
+      HT_UNROLL_ALL
+      for (int r = 0; r < MR; r++)
+        HT_UNROLL_ALL
+        for (int v = 0; v < NV; v++) sums.acc[r][v] = fma(bcast(a[r][2 * k + 1]), bv[v].odd, sums.acc[r][v]);
+      prefetch_b<MR, NV>(b, s.ldb);
+    }
+  }
+  sums.finish(tile, ld);
+}
+
+#if defined(HT_BF16_PAIRS)
+namespace detail {
+
+// acc + a.even * b.even + a.odd * b.odd in each lane, the pair `a` the same in all.
+#if defined(HT_MODEL_PAIRS)
+// Intel SDM, VDPBF16PS: the odd product first, each added by an FMA. Subnormal numbers are zero there.
+HT_INLINE vec<float> flushed(vec<float> x) {
+  const vec<uint32_t> bits = bit_copy<vec<uint32_t>>(x);
+  const vec<uint32_t> zero = bits & 0x80000000u;
+  return bit_copy<vec<float>>((bits & 0x7f800000u) == 0u ? zero : bits);
+}
+HT_INLINE vec<float> dot_pair(vec<float> acc, vec<uint32_t> a, vec<uint32_t> b) {
+  const auto number = [](vec<uint32_t> bits) { return flushed(bit_copy<vec<float>>(bits)); };
+  acc = flushed(fma(number(a & 0xffff0000u), number(b & 0xffff0000u), acc));
+  return flushed(fma(number(a << 16), number(b << 16), acc));
+}
+#elif defined(HT_AVX512)
+HT_INLINE vec<float> dot_pair(vec<float> acc, vec<uint32_t> a, vec<uint32_t> b) {
+  return bit_copy<vec<float>>(
+      _mm512_dpbf16_ps(bit_copy<__m512>(acc), bit_copy<__m512bh>(a), bit_copy<__m512bh>(b)));
+}
+#else
+HT_INLINE vec<float> dot_pair(vec<float> acc, vec<uint32_t> a, vec<uint32_t> b) {
+  return bit_copy<vec<float>>(
+      vbfdotq_f32(bit_copy<float32x4_t>(acc), bit_copy<bfloat16x8_t>(a), bit_copy<bfloat16x8_t>(b)));
+}
+#endif
+
+}  // namespace detail
+
+// The same by instructions that multiply pairs.
+template <int MR, int NV>
+__attribute__((noinline)) void micro_pairs(const TapsOf<bf16x2>& s, const bf16x2* b_panel, float* tile, int64_t ld,
+                                           bool resume) {
+  Sums<MR, NV> sums;
+  sums.start(tile, ld, resume);
+  for (int64_t t = 0; t < s.taps; t++) {
+    const bf16x2* a[MR];
+    HT_UNROLL_ALL
+    for (int r = 0; r < MR; r++) a[r] = s.rows[t * MR + r];
+    const bf16x2* b = b_panel + s.b_offset[t];
+    HT_UNROLL_2
+    for (int64_t k = 0; k < s.kc; k++, b += s.ldb) {
+      vec<uint32_t> bv[NV];
+      HT_UNROLL_ALL
+      for (int v = 0; v < NV; v++) bv[v] = detail::load_pairs(b + v * W);
+      HT_UNROLL_ALL
+      for (int r = 0; r < MR; r++) {
+        const vec<uint32_t> x = bcast(bit_copy<uint32_t>(a[r][k]));
+        HT_UNROLL_ALL
+        for (int v = 0; v < NV; v++) sums.acc[r][v] = detail::dot_pair(sums.acc[r][v], x, bv[v]);
+      }
+      prefetch_b<MR, NV>(b, s.ldb);
+    }
+  }
+  sums.finish(tile, ld);
+}
+#endif
+
+// As micro_tile, for panels of 16-bit numbers. Defined in half.cpp, once for a library.
+void micro_tile(int mr, const MicroTaps& s, const f16* b, float* tile, int64_t ld, int columns, bool resume);
+void micro_tile(int mr, const MicroTaps& s, const bf16* b, float* tile, int64_t ld, int columns, bool resume);
+void micro_tile(int mr, const TapsOf<Staged<bf16>>& s, const bf16x2* b, float* tile, int64_t ld, int columns,
+                bool resume);
+
+}  // namespace ht
+
+#endif  // HARDTACK_TEMPLATES_HALF_H

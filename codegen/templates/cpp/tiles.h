@@ -1,0 +1,147 @@
+// Products of bf16 by tiles: AMX, whose registers hold 16 rows of 64 bytes.
+//
+// A block of up to 32 rows and 32 columns, a panel, is four tiles of sums, which two tiles of A and two of B feed: four
+// loads for four products. Rows of A are staged with zeros up to a multiple of kGrain k in each tap, so that all tiles of
+// A are whole; the last rows of a panel are copied where they do not fill a tile.
+//
+// Tile registers belong to a thread, and the operating system gives them to a process that asks: the runtime does, before
+// it takes a target that needs them.
+#ifndef HARDTACK_TEMPLATES_TILES_H
+#define HARDTACK_TEMPLATES_TILES_H
+
+#include "half.h"
+#include "parallel.h"
+
+// HT_MODEL_TILES: the instructions as plain C++, for tests on CPUs without them.
+#if defined(HT_MODEL_TILES) || (defined(__AMX_TILE__) && defined(__AMX_BF16__))
+#define HT_TILES 1
+
+namespace ht {
+
+constexpr int kTileRows = 16;
+constexpr int kTilePairs = 16;                // of k, in a row of A, and rows of B
+constexpr int kBlockRows = 2 * kTileRows;     // of a block of sums
+static_assert(kGrain == 2 * kTilePairs && kPanel == 2 * kTileRows, "blocks are two tiles wide, grains one");
+
+// Which tile is which: sums by upper and lower rows and by left and right columns.
+enum TileName { kUpperLeft, kUpperRight, kLowerLeft, kLowerRight, kUpperA, kLowerA, kLeftB, kRightB };
+
+#if defined(HT_MODEL_TILES)
+
+class Tiles {
+ public:
+  void configure(int rows) {
+    for (Tile& t : tiles_) t = Tile{};
+    const int upper = rows < kTileRows ? rows : kTileRows, lower = rows - upper;
+    tiles_[kUpperLeft].rows = tiles_[kUpperRight].rows = tiles_[kUpperA].rows = upper;
+    tiles_[kLowerLeft].rows = tiles_[kLowerRight].rows = tiles_[kLowerA].rows = lower;
+    tiles_[kLeftB].rows = tiles_[kRightB].rows = kTilePairs;
+  }
+  template <int T>
+  void load(const void* from, int64_t stride) {
+    Tile& t = tiles_[T];
+    for (int r = 0; r < t.rows; r++) __builtin_memcpy(t.words[r], static_cast<const char*>(from) + r * stride, 64);
+  }
+  template <int T>
+  void store(void* to, int64_t stride) const {
+    const Tile& t = tiles_[T];
+    for (int r = 0; r < t.rows; r++) __builtin_memcpy(static_cast<char*>(to) + r * stride, t.words[r], 64);
+  }
+  template <int T>
+  void clear() {
+    for (auto& row : tiles_[T].words)
+      for (uint32_t& word : row) word = 0;
+  }
+  // Intel SDM, TDPBF16PS: the even and the odd products of a tile are summed apart, then added to the sum. Subnormal
+  // numbers are zero there.
+  template <int C, int A, int B>
+  void multiply() {
+    for (int m = 0; m < tiles_[C].rows; m++) {
+      for (int n = 0; n < 16; n++) {
+        float even = 0, odd = 0;
+        for (int k = 0; k < kTilePairs; k++) {
+          const uint32_t a = tiles_[A].words[m][k], b = tiles_[B].words[k][n];
+          even = flushed(__builtin_fmaf(number(a << 16), number(b << 16), even));
+          odd = flushed(__builtin_fmaf(number(a & 0xffff0000u), number(b & 0xffff0000u), odd));
+        }
+        uint32_t& sum = tiles_[C].words[m][n];
+        sum = bit_copy<uint32_t>(flushed(number(sum) + flushed(even + odd)));
+      }
+    }
+  }
+  void release() {}
+
+ private:
+  struct Tile {
+    int rows;
+    uint32_t words[kTileRows][16];
+  };
+  static float flushed(float x) {
+    const uint32_t bits = bit_copy<uint32_t>(x);
+    return (bits & 0x7f800000u) == 0 ? bit_copy<float>(bits & 0x80000000u) : x;
+  }
+  static float number(uint32_t bits) { return flushed(bit_copy<float>(bits)); }
+  Tile tiles_[8];
+};
+
+#else
+
+class Tiles {
+ public:
+  // For blocks of so many rows. Sums and operands are lost.
+  HT_MEMBER void configure(int rows) {
+    struct alignas(64) {
+      uint8_t palette, start_row, reserved[14];
+      uint16_t row_nbytes[16];
+      uint8_t rows[16];
+    } shape = {};
+    const int upper = rows < kTileRows ? rows : kTileRows, lower = rows - upper;
+    shape.palette = 1;
+    for (int name = 0; name < 8; name++) shape.row_nbytes[name] = 64;
+    shape.rows[kUpperLeft] = shape.rows[kUpperRight] = shape.rows[kUpperA] = static_cast<uint8_t>(upper);
+    shape.rows[kLowerLeft] = shape.rows[kLowerRight] = shape.rows[kLowerA] = static_cast<uint8_t>(lower);
+    shape.rows[kLeftB] = shape.rows[kRightB] = kTilePairs;
+    for (int name = 0; name < 8; name++)
+      if (shape.rows[name] == 0) shape.row_nbytes[name] = 0;  // a tile without rows is not configured
+    _tile_loadconfig(&shape);
+  }
+  template <int T>
+  HT_MEMBER void load(const void* from, int64_t stride) {
+    _tile_loadd(T, from, stride);
+  }
+  template <int T>
+  HT_MEMBER void store(void* to, int64_t stride) const {
+    _tile_stored(T, to, stride);
+  }
+  template <int T>
+  HT_MEMBER void clear() {
+    _tile_zero(T);
+  }
+  template <int C, int A, int B>
+  HT_MEMBER void multiply() {
+    _tile_dpbf16ps(C, A, B);
+  }
+  HT_MEMBER void release() { _tile_release(); }
+};
+
+#endif
+
+// A block's rows of A: taps of `pairs` pairs of k each, one behind the other with `step` pairs from one tap to the next
+// and `lda` from one row to the next.
+struct TileTaps {
+  const bf16x2* a;
+  int64_t lda, step;
+  const int64_t* b_offset;  // where each tap starts in a panel
+  int64_t taps, pairs;
+};
+
+// sums[r * ld + c] (+)= the rows times a panel; `rows` as configured, columns up to kPanel, whole tiles of them written.
+// Defined in tiles.cpp, once for a library.
+void tile_block(Tiles& tiles, int rows, const TileTaps& s, const bf16x2* panel, float* sums, int64_t ld, int columns,
+                bool resume);
+
+}  // namespace ht
+
+#endif
+
+#endif  // HARDTACK_TEMPLATES_TILES_H

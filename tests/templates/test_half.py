@@ -1,0 +1,218 @@
+"""Products of 16-bit numbers (half.h, tiles.h) against float64: by FMA, by instructions for pairs, by tiles.
+
+Instructions are modelled by plain C++, too (HT_MODEL_PAIRS, HT_MODEL_TILES), for CPUs that lack them; the real ones run
+wherever the suite meets a CPU that has them.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.machine.host import native_cpu
+from hardtack.codegen.machine.machine import Cpu
+from hardtack.codegen.plan.prepack import PACKINGS
+from tests.templates.cpu_kernels import Library, load_library, runnable_targets
+from tests.templates.layouts import gemm_dynamic_workspace, gemm_packed_workspace
+
+DTYPES = {torch.bfloat16: DType.BF16, torch.float16: DType.F16}
+STORAGE = {torch.bfloat16: "ht::bf16", torch.float16: "ht::f16"}
+
+SOURCE = """
+#include "gemm.h"
+struct Epilogue {
+  float* out;
+  int64_t rows_per_batch, ld;
+  struct Row { float* out; };
+  HT_MEMBER Row row(int64_t batch, int64_t m) const { return {out + (batch * rows_per_batch + m) * ld}; }
+  HT_MEMBER void operator()(const Row& r, int64_t, int64_t n, int count, ht::vec<float> acc) const {
+    ht::store_n(r.out + n, acc + ht::load_n(r.out + n, count), count);  // an element handed over twice shows
+  }
+};
+"""
+PACKED = """
+extern "C" int32_t packed_%(name)s(const HtKernelArgs* args) {
+  const int64_t* i = args->ints;
+  const auto a = static_cast<const %(t)s*>(args->buffers[0]), b = static_cast<const %(t)s*>(args->buffers[1]);
+  const Epilogue epilogue = {static_cast<float*>(args->buffers[2]), 0, i[1]};
+  return ht::gemm_packed(args, a, i[3], b, i[0], i[1], i[2], epilogue);
+}
+"""
+DYNAMIC = """
+extern "C" int32_t dynamic_%(name)s(const HtKernelArgs* args) {
+  const int64_t* i = args->ints;
+  const ht::DynamicShape shape = {i[0], i[1], i[2], i[3], i[4]};
+  const ht::MatrixBatch<%(t)s> a = {static_cast<const %(t)s*>(args->buffers[0]), i[5], i[6], i[7], i[8]};
+  const ht::MatrixBatch<%(t)s> b = {static_cast<const %(t)s*>(args->buffers[1]), i[9], i[10], i[11], i[12]};
+  return ht::gemm_dynamic(args, shape, a, b, Epilogue{static_cast<float*>(args->buffers[2]), i[2], i[3]});
+}
+"""
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _sources() -> dict[str, str]:
+    found = {}
+    for dtype, t in STORAGE.items():
+        names = {"name": _name(dtype), "t": t}
+        found |= {
+            f"packed_{_name(dtype)}": SOURCE + PACKED % names,
+            f"dynamic_{_name(dtype)}": SOURCE + DYNAMIC % names,
+        }
+    return found
+
+
+def _model(cpu: Cpu, name: str, *macros: str) -> Cpu:
+    flags = tuple(f"-D{m}" for m in macros)
+    return replace(cpu, name=name, flags_clang=(*cpu.flags_clang, *flags), flags_gcc=(*cpu.flags_gcc, *flags))
+
+
+def _builds() -> list[Cpu]:
+    """Every target that runs here; the instructions for pairs and tiles by their models on the best and on the least."""
+    known = runnable_targets()
+    models = [_model(known[-1], "pairs-model", "HT_MODEL_PAIRS"), _model(known[-1], "tiles-model", "HT_MODEL_TILES")]
+    if native_cpu().arch == "x86_64":
+        models.append(_model(known[0], "tiles-model-wide", "HT_MODEL_TILES"))
+    return [*known, *models]
+
+
+BUILDS = _builds()
+
+
+@functools.cache
+def _library(cpu: Cpu) -> Library:
+    return load_library(_sources(), cpu)
+
+
+@pytest.fixture(scope="session", params=BUILDS, ids=lambda cpu: cpu.name)
+def library(request: pytest.FixtureRequest) -> Library:
+    """The products of both types, for every build."""
+    return _library(request.param)
+
+
+def _bits(t: torch.Tensor) -> torch.Tensor:
+    return t.view(torch.int16)
+
+
+def _packed_weights(b: torch.Tensor) -> torch.Tensor:
+    """By the export's own packing, of the bits."""
+    kind = "pairs" if b.dtype is torch.bfloat16 else "panels"
+    return torch.from_numpy(PACKINGS[kind](_bits(b).contiguous().numpy(), ()))
+
+
+def _assert_close(got: torch.Tensor, want: torch.Tensor, k: int) -> None:
+    """Sums in f32 of products that are exact."""
+    torch.testing.assert_close(got.double(), want, rtol=2e-5, atol=1e-5 * max(1.0, k) ** 0.5)
+
+
+def _packed(
+    library: Library, dtype: torch.dtype, m: int, n: int, k: int, pad: int = 3, nworkers: int = 1
+) -> torch.Tensor:
+    a, b = torch.randn(m, k + pad).to(dtype), torch.randn(k, n).to(dtype)
+    out = torch.zeros(m, n)
+    workspace = gemm_packed_workspace(m, n, DTYPES[dtype])
+    buffers = [_bits(a), _packed_weights(b), out]
+    assert library.call(f"packed_{_name(dtype)}", buffers, [m, n, k, k + pad], workspace, nworkers) == 0
+    _assert_close(out, a[:, :k].double() @ b.double(), k)
+    return out
+
+
+SIZES = [
+    (0, 5, 5), (5, 0, 5), (5, 5, 0), (1, 1, 1), (1, 33, 7), (4, 40, 31), (5, 32, 64), (12, 32, 1), (13, 64, 3),
+    (17, 48, 33), (32, 32, 32), (33, 31, 17), (64, 16, 9), (7, 40, 768), (6, 33, 769), (193, 70, 101), (20, 300, 1600), (385, 65, 12),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+def test_packed(library: Library, dtype: torch.dtype, size: tuple[int, int, int]) -> None:
+    _packed(library, dtype, *size, nworkers=2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+def test_packed_heights(library: Library, dtype: torch.dtype) -> None:
+    for m in range(1, 50):
+        _packed(library, dtype, m, 40, 11)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+@pytest.mark.parametrize("size", [(400, 300, 1000), (3, 900, 1001), (1000, 20, 300)], ids=str)
+def test_same_bits_for_any_number_of_workers(library: Library, dtype: torch.dtype, size: tuple[int, int, int]) -> None:
+    results = []
+    for nworkers in (1, 2, 5):
+        torch.manual_seed(1)
+        results.append(_packed(library, dtype, *size, nworkers=nworkers))
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+def _dynamic(library: Library, a: torch.Tensor, b: torch.Tensor, nworkers: int = 2) -> None:
+    """a [outer, inner, m, k] and b [outer, inner, k, n], of any strides."""
+    (outer, inner, m, k), n = a.shape, b.shape[-1]
+    out = torch.zeros(outer, inner, m, n)
+    ints = [outer, inner, m, n, k, *a.stride(), *b.stride()]
+    workspace = gemm_dynamic_workspace(m, n, k, DTYPES[a.dtype])
+    assert library.call(f"dynamic_{_name(a.dtype)}", [_bits(a), _bits(b), out], ints, workspace, nworkers) == 0
+    _assert_close(out, a.double() @ b.double(), k)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+def test_dynamic(library: Library, dtype: torch.dtype, size: tuple[int, int, int], transposed: str) -> None:
+    m, n, k = size
+    a = torch.randn(1, 2, k, m).to(dtype).mT if "a" in transposed else torch.randn(1, 2, m, k).to(dtype)
+    b = torch.randn(1, 2, n, k).to(dtype).mT if "b" in transposed else torch.randn(1, 2, k, n).to(dtype)
+    _dynamic(library, a, b)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+def test_dynamic_general_strides(library: Library, dtype: torch.dtype) -> None:
+    a = torch.randn(3, 40, 2, 33).to(dtype).permute(0, 2, 1, 3)
+    b = torch.randn(33, 64).to(dtype)[None, None].expand(3, 2, 33, 64)
+    _dynamic(library, a, b)
+    _dynamic(library, a[..., ::2], torch.randn(3, 2, 34, 64).to(dtype)[:, :, ::2, ::2])
+    _dynamic(library, a[:, :, :3], b)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    build=st.sampled_from(BUILDS), dtype=st.sampled_from(list(DTYPES)), m=st.integers(0, 70), n=st.integers(0, 70),
+    k=st.integers(0, 70), few=st.booleans(),
+)  # fmt: skip
+def test_any_size(build: Cpu, dtype: torch.dtype, m: int, n: int, k: int, few: bool) -> None:
+    library = _library(build)
+    m = m % 5 if few else m
+    _packed(library, dtype, m, n, k)
+    _dynamic(library, torch.randn(2, 1, m, k).to(dtype), torch.randn(2, 1, n, k).to(dtype).mT)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+def test_what_lies_beside_an_operand_is_not_read_as_a_number(library: Library, dtype: torch.dtype) -> None:
+    """NaN behind each row of A, where k is odd and no whole tile: it would show in every sum."""
+    for m in (1, 3, 20):
+        a = torch.full((m, 40), torch.nan, dtype=dtype)
+        a[:, :37] = torch.randn(m, 37).to(dtype)
+        b = torch.randn(37, 33).to(dtype)
+        out = torch.zeros(m, 33)
+        workspace = gemm_packed_workspace(m, 33, DTYPES[dtype])
+        library.call(f"packed_{_name(dtype)}", [_bits(a), _packed_weights(b), out], [m, 33, 37, 40], workspace)
+        _assert_close(out, a[:, :37].double() @ b.double(), 37)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+def test_infinities_and_nan_travel(library: Library, dtype: torch.dtype) -> None:
+    a, b = torch.ones(18, 8).to(dtype), torch.ones(8, 20).to(dtype)
+    a[3, 2], a[5, 1], a[17, 7] = torch.inf, torch.nan, -torch.inf
+    out = torch.zeros(18, 20)
+    workspace = gemm_packed_workspace(18, 20, DTYPES[dtype])
+    library.call(f"packed_{_name(dtype)}", [_bits(a), _packed_weights(b), out], [18, 20, 8, 8], workspace)
+    torch.testing.assert_close(out.double(), a.double() @ b.double(), equal_nan=True)
