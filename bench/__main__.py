@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from bench import machine, report
 from bench.measure import Measured, Settings, measure
 from bench.models import names, other_names
-from bench.peaks import PeakError, Peaks, measure_peaks, sentence
+from bench.peaks import PeakError, Peaks, larger, measure_peaks, sentence
 from bench.systems import BY_DTYPE, SYSTEMS
 from bench.worker import Failed
 
@@ -98,6 +98,8 @@ def main(
         except PeakError as error:
             raise click.ClickException(str(error)) from None
         measured = run(picked, running, peaks, settings, json_path)
+        peaks = larger(peaks, measure_peaks(counts, realtime))
+    store(measured, peaks, json_path)
     show(measured, running, peaks)
     if markdown:
         page = report.markdown(measured, running, peaks, machine.sentence(machine.facts()), command())
@@ -136,10 +138,15 @@ def run(
             except Failed as failed:
                 console.print(f"{model} is left out: eager fails: {failed}", markup=False)
             progress.advance(task)
-            if json_path:
-                document = report.document(measured, peaks, machine.facts(), command())
-                Path(json_path).write_text(json.dumps(document, indent=1) + "\n")
+            store(measured, peaks, json_path)
     return measured
+
+
+def store(measured: list[Measured], peaks: dict[int, Peaks], json_path: str | None) -> None:
+    """Everything measured so far, where a path for it was given."""
+    if json_path:
+        document = report.document(measured, peaks, machine.facts(), command())
+        Path(json_path).write_text(json.dumps(document, indent=1) + "\n")
 
 
 def show(measured: list[Measured], systems: tuple[str, ...], peaks: dict[int, Peaks]) -> None:

@@ -74,6 +74,11 @@ def measure_peaks(threads: Sequence[int], realtime: bool = False) -> dict[int, P
     return {n: {name: _rate(library, name, memory, n, realtime) for name in kernels} for n in threads}
 
 
+def larger(one: dict[int, Peaks], other: dict[int, Peaks]) -> dict[int, Peaks]:
+    """The larger figure of two measurements of the same machine, since others may be busy on it in one of them."""
+    return {n: {name: max(value, other[n][name]) for name, value in found.items()} for n, found in one.items()}
+
+
 def ask_for_tiles() -> None:
     """Linux gives tile registers to a process that asks for them."""
     libc = ctypes.CDLL(None, use_errno=True)

@@ -37,6 +37,11 @@ def test_kernels_say_how_much_they_did() -> None:
         assert done["dot"] == 7 * 4 * lanes * 16
 
 
+def test_the_larger_of_two_measurements_counts() -> None:
+    found = peaks.larger({1: {"fma": 2.0, "read": 1.0}}, {1: {"fma": 1.0, "read": 3.0}})
+    assert found == {1: {"fma": 2.0, "read": 3.0}}
+
+
 def test_a_machine_that_keeps_its_tiles_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing:
         def syscall(self, *_: int) -> int:
