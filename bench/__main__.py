@@ -16,11 +16,19 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import machine, report
 from bench.measure import Measured, Settings, measure
-from bench.models import names
-from bench.systems import SYSTEMS
+from bench.models import names, other_names
+from bench.peaks import PeakError, Peaks, larger, measure_peaks, sentence
+from bench.systems import BY_DTYPE, SYSTEMS
 from bench.worker import Failed
 
-_MODULES = {"ort": ("onnxruntime", "onnx", "onnxscript"), "hardtack": ("hardtack",)}
+_MODULES = {
+    "ort": ("onnxruntime", "onnx", "onnxscript"),
+    "openvino": ("openvino", "onnx", "onnxscript"),
+    "hardtack": ("hardtack",),
+}
+_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.06, "float16": 0.01}
+"""The largest error over the largest value of an output: bfloat16 has 8 bits, and a deep model loses some of the last
+ones, whatever computes it."""
 
 
 def chosen(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
@@ -43,7 +51,15 @@ def thread_counts(text: str | None) -> tuple[int, ...]:
 
 @click.command()
 @click.option("--models", help="Names, separated by commas. Without it, all; --list shows them.")
+@click.option("--others", is_flag=True, help="Models that no heuristic was made on, for our own.")
 @click.option("--systems", help=f"Of {', '.join(SYSTEMS)}, separated by commas. Eager always takes part.")
+@click.option(
+    "--dtype",
+    type=click.Choice(tuple(BY_DTYPE)),
+    default="float32",
+    show_default=True,
+    help="What everybody but eager computes in. Eager stays in float32.",
+)
 @click.option("--threads", help="Numbers of threads, separated by commas. Without it, 1 and all cores.")
 @click.option("--rounds", default=9, show_default=True, help="How often every system has its turn.")
 @click.option("--seconds", default=0.2, show_default=True, help="How long a turn lasts.")
@@ -53,14 +69,16 @@ def thread_counts(text: str | None) -> tuple[int, ...]:
 @click.option("--realtime", is_flag=True, help="Take turns at real-time priority, on a busy machine; as root.")
 @click.option("--list", "list_models", is_flag=True, help="List the models and stop.")
 def main(
-    models: str | None, systems: str | None, threads: str | None, rounds: int, seconds: float, json_path: str | None,
-    markdown: str | None, keep: str | None, realtime: bool, list_models: bool,
+    models: str | None, others: bool, systems: str | None, dtype: str, threads: str | None, rounds: int,
+    seconds: float, json_path: str | None, markdown: str | None, keep: str | None, realtime: bool, list_models: bool,
 ) -> None:  # fmt: skip
     """Times models under Hardtack and its peers in interleaved rounds, after checking their outputs against eager's."""
+    known = other_names() if others else names()
     if list_models:
-        click.echo("\n".join(names()))
+        click.echo("\n".join(known))
         return
-    picked, running = chosen(models, names(), "--models"), chosen(systems, tuple(SYSTEMS), "--systems")
+    picked = chosen(models, known, "--models")
+    running = chosen(systems, tuple(SYSTEMS), "--systems") if systems else BY_DTYPE[dtype]
     for system in running:
         for module in _MODULES.get(system, ()):
             if importlib.util.find_spec(module) is None:
@@ -71,11 +89,20 @@ def main(
         folder.mkdir(parents=True, exist_ok=True)
         if keep:
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder.resolve() / "inductor"))
-        settings = Settings(folder.resolve(), rounds, seconds, keep=keep is not None, realtime=realtime)
-        measured = run(picked, running, counts, settings, json_path)
-    show(measured, running, counts)
+        settings = Settings(
+            folder.resolve(), rounds, seconds, keep=keep is not None, realtime=realtime, tolerance=_TOLERANCE[dtype],
+            dtype=dtype,
+        )  # fmt: skip
+        try:
+            peaks = measure_peaks(counts, realtime)
+        except PeakError as error:
+            raise click.ClickException(str(error)) from None
+        measured = run(picked, running, peaks, settings, json_path)
+        peaks = larger(peaks, measure_peaks(counts, realtime))
+    store(measured, peaks, json_path)
+    show(measured, running, peaks)
     if markdown:
-        page = report.markdown(measured, running, counts, machine.sentence(machine.facts()), command())
+        page = report.markdown(measured, running, peaks, machine.sentence(machine.facts()), command())
         Path(markdown).write_text(page)
 
 
@@ -87,11 +114,12 @@ def command() -> str:
 def run(
     models: tuple[str, ...],
     systems: tuple[str, ...],
-    threads: tuple[int, ...],
+    peaks: dict[int, Peaks],
     settings: Settings,
     json_path: str | None,
 ) -> list[Measured]:
-    """All models one after the other, with progress on standard error; the JSON file grows with every model."""
+    """All models one after the other, with as many threads as there are peaks of, with progress on standard error; the
+    JSON file grows with every model."""
     console = Console(stderr=True)
     columns = (
         BarColumn(),
@@ -105,23 +133,29 @@ def run(
         for model in models:
             try:
                 measured += measure(
-                    model, systems, threads, settings, lambda text: progress.update(task, description=text)
+                    model, systems, tuple(peaks), settings, lambda text: progress.update(task, description=text)
                 )
             except Failed as failed:
                 console.print(f"{model} is left out: eager fails: {failed}", markup=False)
             progress.advance(task)
-            if json_path:
-                document = report.document(measured, machine.facts(), command())
-                Path(json_path).write_text(json.dumps(document, indent=1) + "\n")
+            store(measured, peaks, json_path)
     return measured
 
 
-def show(measured: list[Measured], systems: tuple[str, ...], threads: tuple[int, ...]) -> None:
-    """Machine, tables, and what they mean, on standard output."""
-    console = Console(width=None if sys.stdout.isatty() else 150)
+def store(measured: list[Measured], peaks: dict[int, Peaks], json_path: str | None) -> None:
+    """Everything measured so far, where a path for it was given."""
+    if json_path:
+        document = report.document(measured, peaks, machine.facts(), command())
+        Path(json_path).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def show(measured: list[Measured], systems: tuple[str, ...], peaks: dict[int, Peaks]) -> None:
+    """Machine, its peaks, tables, and what they mean, on standard output."""
+    console = Console(width=None if sys.stdout.isatty() else 180)
     console.print(machine.sentence(machine.facts()), markup=False, highlight=False)
-    for count in threads:
-        console.print(report.grid(measured, systems, count).rich())
+    console.print(sentence(peaks), markup=False, highlight=False)
+    for count in peaks:
+        console.print(report.grid(measured, systems, count, peaks).rich())
     for line in report.summary(measured, systems):
         console.print(line, markup=False, highlight=False)
 

@@ -15,14 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from bench import gpu_models
+from bench.makers import VOCABULARY, Made, causal, encoder, image, settled, sizes_of, timm_model, token_ids
 from bench.models import Case
 from tests.models.small_transformers import Picked
-from tests.models.stubs import stubbed
-
-Made = tuple[nn.Module, tuple[Tensor, ...]]
-_VOCABULARY = 24000
-_TORCHVISION = ("", ".transforms", ".transforms.functional", ".models.feature_extraction", ".ops.misc", ".datasets")
-"""What timm imports and does not use here; PIL, too."""
 
 
 @dataclass(frozen=True)
@@ -77,37 +72,14 @@ class _Buffers:
         return self.step.cached - 1
 
 
-def _ids(batch: int, length: int) -> Tensor:
-    return torch.randint(1, _VOCABULARY - 1, (batch, length))
-
-
-def _sizes(width: int, layers: int, inner: int, head: int = 64, **more: Any) -> dict[str, Any]:
-    """The fields that most configurations share."""
-    return {
-        "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // head,
-        "intermediate_size": inner, "vocab_size": _VOCABULARY, "pad_token_id": 0, "bos_token_id": 1,
-        "eos_token_id": 2, **more,
-    }  # fmt: skip
-
-
-def _encoder(model: str, config: str, sizes: dict[str, Any], batch: int, length: int, **more: Any) -> Made:
-    """ids and a mask that leaves out the end of the last text."""
-    import transformers as t
-
-    mask = torch.ones(batch, length, dtype=torch.int64)
-    mask[-1, length * 2 // 3 :] = 0
-    inner = getattr(t, model)(getattr(t, config)(**sizes), **more)
-    return Picked(inner, ("input_ids", "attention_mask"), "last_hidden_state"), (_ids(batch, length), mask)
-
-
 def _roberta(layers: int) -> Made:
-    sizes = _sizes(448, layers, 1792, max_position_embeddings=80)
-    return _encoder("RobertaModel", "RobertaConfig", sizes, 5, 77, add_pooling_layer=False)
+    sizes = sizes_of(448, layers, 1792, max_position_embeddings=80)
+    return encoder("RobertaModel", "RobertaConfig", sizes, 5, 77, add_pooling_layer=False)
 
 
 def _modernbert(layers: int) -> Made:
-    sizes = _sizes(640, layers, 960, max_position_embeddings=512, local_attention=128, cls_token_id=1, sep_token_id=2)
-    return _encoder("ModernBertModel", "ModernBertConfig", sizes, 3, 384)
+    sizes = sizes_of(640, layers, 960, max_position_embeddings=512, local_attention=128, cls_token_id=1, sep_token_id=2)
+    return encoder("ModernBertModel", "ModernBertConfig", sizes, 3, 384)
 
 
 def _deberta(layers: int) -> Made:
@@ -117,8 +89,8 @@ def _deberta(layers: int) -> Made:
         "position_buckets": 64,
         "share_att_key": True,
     }
-    sizes = _sizes(320, layers, 1280, max_position_embeddings=256, norm_rel_ebd="layer_norm", **more)
-    return _encoder("DebertaV2Model", "DebertaV2Config", sizes, 3, 154)
+    sizes = sizes_of(320, layers, 1280, max_position_embeddings=256, norm_rel_ebd="layer_norm", **more)
+    return encoder("DebertaV2Model", "DebertaV2Config", sizes, 3, 154)
 
 
 def _t5(layers: int) -> Made:
@@ -130,45 +102,39 @@ def _t5(layers: int) -> Made:
         "num_layers": layers,
         "pad_token_id": 0,
     }
-    sizes |= {"vocab_size": _VOCABULARY, "feed_forward_proj": "gated-gelu", "eos_token_id": 1}
-    return _encoder("T5EncoderModel", "T5Config", sizes, 5, 96)
-
-
-def _causal(model: str, config: str, sizes: dict[str, Any]) -> Any:
-    import transformers as t
-
-    return getattr(t, model)(getattr(t, config)(**sizes))
+    sizes |= {"vocab_size": VOCABULARY, "feed_forward_proj": "gated-gelu", "eos_token_id": 1}
+    return encoder("T5EncoderModel", "T5Config", sizes, 5, 96)
 
 
 def _prefill(inner: nn.Module, batch: int, length: int) -> Made:
     """Logits of the last token."""
-    return Picked(inner, ("input_ids",), "logits", use_cache=False, logits_to_keep=1), (_ids(batch, length),)
+    return Picked(inner, ("input_ids",), "logits", use_cache=False, logits_to_keep=1), (token_ids(batch, length),)
 
 
 def _step(inner: nn.Module, batch: int, cached: int) -> Made:
-    return Step(inner, batch, cached), (_ids(batch, 1), torch.tensor([cached * 2 // 3]))
+    return Step(inner, batch, cached), (token_ids(batch, 1), torch.tensor([cached * 2 // 3]))
 
 
 def _qwen3(layers: int) -> Any:
-    sizes = _sizes(896, layers, 2432, num_key_value_heads=2, head_dim=64, max_position_embeddings=1024)
-    return _causal("Qwen3ForCausalLM", "Qwen3Config", sizes)
+    sizes = sizes_of(896, layers, 2432, num_key_value_heads=2, head_dim=64, max_position_embeddings=1024)
+    return causal("Qwen3ForCausalLM", "Qwen3Config", sizes)
 
 
 def _llama(layers: int) -> Any:
-    sizes = _sizes(960, layers, 2560, num_key_value_heads=5, max_position_embeddings=1024)
-    return _causal("LlamaForCausalLM", "LlamaConfig", sizes)
+    sizes = sizes_of(960, layers, 2560, num_key_value_heads=5, max_position_embeddings=1024)
+    return causal("LlamaForCausalLM", "LlamaConfig", sizes)
 
 
 def _gemma3(layers: int) -> Any:
-    sizes = _sizes(640, layers, 2048, num_key_value_heads=1, max_position_embeddings=1024, sliding_window=96)
+    sizes = sizes_of(640, layers, 2048, num_key_value_heads=1, max_position_embeddings=1024, sliding_window=96)
     sizes |= {"num_attention_heads": 4, "head_dim": 256, "query_pre_attn_scalar": 256}
-    return _causal("Gemma3ForCausalLM", "Gemma3TextConfig", sizes)
+    return causal("Gemma3ForCausalLM", "Gemma3TextConfig", sizes)
 
 
 def _experts(layers: int) -> Any:
-    sizes = _sizes(704, layers, 1408, num_key_value_heads=11, head_dim=64, max_position_embeddings=512)
+    sizes = sizes_of(704, layers, 1408, num_key_value_heads=11, head_dim=64, max_position_embeddings=512)
     sizes |= {"num_experts": 24, "num_experts_per_tok": 3, "moe_intermediate_size": 352, "norm_topk_prob": True}
-    model = _causal("Qwen3MoeForCausalLM", "Qwen3MoeConfig", sizes)
+    model = causal("Qwen3MoeForCausalLM", "Qwen3MoeConfig", sizes)
     model.set_experts_implementation("grouped_mm")
     for layer in model.model.layers:
         layer.mlp.gate.weight.data *= 20  # far from a tie: another rounding must not choose other experts
@@ -186,8 +152,8 @@ def _mamba(layers: int) -> Made:
         "n_groups": 1,
         "chunk_size": 64,
     }
-    config = t.Mamba2Config(**sizes, num_hidden_layers=layers, vocab_size=_VOCABULARY, expand=2)
-    return Picked(t.Mamba2Model(config), ("input_ids",), "last_hidden_state", use_cache=False), (_ids(3, 192),)
+    config = t.Mamba2Config(**sizes, num_hidden_layers=layers, vocab_size=VOCABULARY, expand=2)
+    return Picked(t.Mamba2Model(config), ("input_ids",), "last_hidden_state", use_cache=False), (token_ids(3, 192),)
 
 
 def _wav2vec(layers: int) -> Made:
@@ -209,7 +175,7 @@ def _wav2vec(layers: int) -> Made:
 def _spectrogram(layers: int) -> Made:
     import transformers as t
 
-    sizes = _sizes(320, layers, 1280, num_mel_bins=112, max_length=400, hidden_act="gelu")
+    sizes = sizes_of(320, layers, 1280, num_mel_bins=112, max_length=400, hidden_act="gelu")
     model = t.ASTModel(t.ASTConfig(**{k: v for k, v in sizes.items() if k != "vocab_size"}))
     return Picked(model, ("input_values",), "last_hidden_state"), (torch.randn(5, 400, 112),)
 
@@ -230,28 +196,12 @@ def _segformer(depth: int) -> Made:
         depths=[depth] * 4, hidden_sizes=[40, 80, 200, 320], decoder_hidden_size=160, num_labels=19,
         num_attention_heads=[1, 2, 5, 8],
     )  # fmt: skip
-    return Picked(t.SegformerForSemanticSegmentation(config), ("pixel_values",), "logits"), (_image(3, 256),)
-
-
-def _image(batch: int, size: int) -> Tensor:
-    return torch.randn(batch, 3, size, size)
-
-
-def _settled(module: nn.Module, args: tuple[Tensor, ...]) -> nn.Module:
-    """Batch norms with the statistics of these inputs, without which values would grow from block to block."""
-    for norm in (m for m in module.modules() if isinstance(m, nn.BatchNorm2d)):
-        norm.momentum = 1.0
-    with torch.no_grad():
-        module.train()(*args)
-    return module
+    return Picked(t.SegformerForSemanticSegmentation(config), ("pixel_values",), "logits"), (image(3, 256),)
 
 
 def _timm(name: str, batch: int, size: int, depth: int, **more: Any) -> Made:
     """A model of timm; `more` may hold functions of the depth."""
-    with stubbed(*(f"torchvision{part}" for part in _TORCHVISION), "PIL"):
-        import timm
-    given = {k: v(depth) if callable(v) else v for k, v in more.items()}
-    return timm.create_model(name, pretrained=False, **given), (_image(batch, size),)
+    return timm_model(name, batch, size, **{k: v(depth) if callable(v) else v for k, v in more.items()})
 
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -303,7 +253,7 @@ def build(name: str, device: str = "cuda", dtype: torch.dtype | None = None, dep
     finally:
         torch.set_default_dtype(before)
     if found.images:
-        module = _settled(module, args).to(wanted, memory_format=torch.channels_last)
+        module = settled(module, args).to(wanted, memory_format=torch.channels_last)
         args = tuple(a.to(wanted, memory_format=torch.channels_last) for a in args)
     return Case(name, module.eval().requires_grad_(False).to(device), tuple(a.to(device) for a in args))
 

@@ -7,7 +7,9 @@ import os
 import platform
 from pathlib import Path
 
-_PACKAGES = ("torch", "onnxruntime", "onnx", "onnxscript", "transformers", "numpy", "ziglang")
+_PACKAGES = ("torch", "onnxruntime", "openvino", "onnx", "onnxscript", "transformers", "numpy", "ziglang")
+
+_MULTIPLY = ("avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8", "amx_fp16")
 
 
 def facts() -> dict[str, str]:
@@ -46,8 +48,9 @@ def _from_cpuinfo(field: str) -> str:
 
 
 def _vectors(flags: list[str]) -> str:
-    known = ("avx512f", "avx2", "avx", "sse4_2")
-    return next((name for name in known if name in flags), platform.machine())
+    """The widest vectors, and the instructions beyond them that kernels multiply with."""
+    widest = next((name for name in ("avx512f", "avx2", "avx", "sse4_2") if name in flags), platform.machine())
+    return " ".join([widest, *(name for name in _MULTIPLY if name in flags)])
 
 
 def _caches() -> str:

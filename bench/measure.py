@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from bench.work import Work
 from bench.worker import Failed, Prepared, Worker, difference
 
 Progress = Callable[[str], None]
@@ -39,11 +40,13 @@ class Result:
 
 @dataclass
 class Measured:
-    """One model with one number of threads, by system; always with eager."""
+    """One model with one number of threads in one dtype, by system; always with eager. work: where it was counted."""
 
     model: str
     threads: int
     results: dict[str, Result]
+    dtype: str = "float32"
+    work: Work | None = None
 
     def ratio(self, slow: str, fast: str) -> float:
         """Median over the rounds of the time of `slow` over that of `fast`; NaN where one of them failed."""
@@ -66,7 +69,7 @@ class Settings:
     gpu: the models and systems of the GPU benchmark; a round's second figure is then the time of runs that are not
     waited for. choosing: of these, the systems that time kernels while they prepare, which then have the device alone.
     tolerance: the largest error over the largest value of an output that counts as right; tolerance_f32: the
-    same for models whose names end with _f32.
+    same for models whose names end with _f32. dtype: what the CPU's systems compute in.
     """
 
     folder: Path
@@ -79,6 +82,7 @@ class Settings:
     choosing: frozenset[str] = frozenset()
     tolerance: float = 1e-3
     tolerance_f32: float = 1e-3
+    dtype: str = "float32"
 
     def allowed(self, model: str) -> float:
         return self.tolerance_f32 if model.endswith("_f32") else self.tolerance
@@ -93,10 +97,10 @@ def measure(
         out = []
         for count in threads:
             results = {name: Result(failure=failures.get(name)) for name in workers}
-            _prepare(model, workers, results, count, settings, report)
+            work = _prepare(model, workers, results, count, settings, report)
             failures |= {name: r.failure for name, r in results.items() if r.failure is not None}
             _rounds(model, workers, results, count, settings, report)
-            out.append(Measured(model, count, results))
+            out.append(Measured(model, count, results, settings.dtype, work))
         return out
 
 
@@ -139,7 +143,9 @@ def _started(model: str, systems: Sequence[str], settings: Settings) -> Iterator
     workers: dict[str, Worker] = {}
     try:
         for name in ("eager", *(s for s in systems if s != "eager")):
-            workers[name] = Worker(model, name, settings.folder, settings.keep, settings.timeout_s, settings.gpu)
+            workers[name] = Worker(
+                model, name, settings.folder, settings.keep, settings.timeout_s, settings.gpu, settings.dtype
+            )
         yield workers
     finally:
         for worker in workers.values():
@@ -153,8 +159,8 @@ def _prepare(
     threads: int,
     settings: Settings,
     report: Progress,
-) -> None:
-    """Makes every system ready; one that fails, or whose output is not eager's, gets its reason."""
+) -> Work | None:
+    """Makes every system ready; one that fails, or whose output is not eager's, gets its reason. Gives a run's work."""
     report(f"{model}, {threads} threads: eager")
     ahead = _prepared_together(workers, [n for n, r in results.items() if r.failure is None], threads, settings)
     expected = ahead["eager"].result() if ahead else workers["eager"].prepare(threads)
@@ -173,6 +179,7 @@ def _prepare(
                 result.failure = f"differs from eager by {result.error:.1e} of the largest value"
         except Failed as failed:
             result.failure = str(failed)
+    return expected.work
 
 
 def _prepared_together(

@@ -1,19 +1,19 @@
 """The models of the benchmark by name: architectures with random weights from a fixed seed, and trained ones.
 
-Every model is in eval mode, float32, with inputs of fixed size.
+Every model is made in eval mode and float32, with inputs of fixed size.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from bench import language, trained, vision
+from bench import language, others, trained, vision
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 _CACHED = 128  # rows of keys and values before a decoding step
@@ -21,11 +21,17 @@ _CACHED = 128  # rows of keys and values before a decoding step
 
 @dataclass(frozen=True)
 class Case:
-    """A module and the inputs that it is timed on."""
+    """A module and the inputs that it is timed on. dtype: what it is to be computed in, whatever it is made of."""
 
     name: str
     module: nn.Module
     args: tuple[Tensor, ...]
+    dtype: torch.dtype = torch.float32
+
+    def cast(self) -> Case:
+        """The same with parameters, buffers and inputs of the dtype; the module is changed in place."""
+        args = (a.to(self.dtype) if a.is_floating_point() else a for a in self.args)
+        return replace(self, module=self.module.to(self.dtype), args=tuple(args))
 
 
 class DLRM(nn.Module):
@@ -102,20 +108,32 @@ ARCHITECTURES: Mapping[str, Builder] = {
     "mlp_b1": lambda: (perceptron(784, 512, 512, 10), (normal(1, 784),)),
     "mlp_b64": lambda: (perceptron(784, 512, 512, 10), (normal(64, 784),)),
     "layernorm_gelu": lambda: (LayerNormGelu(), (normal(4096, 1024),)),
+    "gemm_1024": lambda: (nn.Linear(1024, 1024), (normal(1024, 1024),)),
+    "gemm_128x3072x768": lambda: (nn.Linear(768, 3072), (normal(128, 768),)),
     "softmax": lambda: (nn.Softmax(-1), (normal(4096, 1024),)),
 }
 
 
 def names() -> tuple[str, ...]:
-    """Every model, the trained ones first."""
+    """The benchmark's own models, the trained ones first."""
     return (*trained.NAMES, *ARCHITECTURES)
 
 
-def build(name: str) -> Case:
-    """The model called `name`, the same in every process. Raises KeyError for a name that is not in names()."""
+def other_names() -> tuple[str, ...]:
+    """The models that no heuristic was made on."""
+    return tuple(others.MODELS)
+
+
+def build(name: str, dtype: torch.dtype = torch.float32) -> Case:
+    """The model called `name`, of either set, the same in every process, to be computed in `dtype`.
+
+    Raises KeyError for an unknown name.
+    """
     torch.manual_seed(0)
     if name in trained.NAMES:
         module, args = trained.build(name)
+    elif name in others.MODELS:
+        module, args = others.build(name)
     else:
         module, args = ARCHITECTURES[name]()
-    return Case(name, module.eval().requires_grad_(False), args)
+    return Case(name, module.eval().requires_grad_(False), args, dtype)

@@ -9,10 +9,16 @@ from typing import Any
 
 from rich.table import Table
 
+from bench import peaks as roofs
+from bench import shares
 from bench.measure import Measured, geometric_mean
+from bench.peaks import Peaks
 from bench.systems import PEERS
 
-TITLES = {"eager": "eager", "compile": "compile", "aoti": "AOTInductor", "ort": "ONNX Runtime", "hardtack": "Hardtack"}
+TITLES = {
+    "eager": "eager", "compile": "compile", "aoti": "AOTInductor", "ort": "ONNX Runtime", "openvino": "OpenVINO",
+    "hardtack-f32": "Hardtack f32", "hardtack": "Hardtack",
+}  # fmt: skip
 _TIED = 0.97
 """A ratio above this is not called behind: rounds of the same system differ by as much."""
 
@@ -66,21 +72,33 @@ class Grid:
         return "\n".join(lines)
 
 
-def grid(measured: Sequence[Measured], systems: Sequence[str], threads: int) -> Grid:
-    """Median times of one number of threads, and how many times faster Hardtack is than eager and every peer."""
-    title = f"{threads} thread{'s' if threads > 1 else ''}: ms, and the other's time over Hardtack's"
+def grid(
+    measured: Sequence[Measured], systems: Sequence[str], threads: int, peaks: Mapping[int, Peaks] | None = None
+) -> Grid:
+    """Median times of one number of threads, how many times faster Hardtack is than eager and every other system, and
+    with `peaks` the share of the one that bounds the model."""
+    found = [m for m in measured if m.threads == threads]
+    title = f"{_label(threads)}: ms, and the other's time over Hardtack's"
+    if found and found[0].dtype != "float32":
+        title = f"{found[0].dtype} (eager: float32), {title}"
     shown = ["eager", *(s for s in systems if s != "eager")]
     compared = [s for s in shown if s != "hardtack"] if "hardtack" in shown else []
+    bound = bool(compared and peaks)
     rows, fastest = [], []
-    for m in (m for m in measured if m.threads == threads):
+    for m in found:
         cells = [
             "-" if (r := m.results.get(name)) is None else "fails" if r.failure else milliseconds(r.ms)
             for name in shown
         ]
-        rows.append((m.model, *cells, *(ratio(m.ratio(name, "hardtack")) for name in compared)))
+        cells += [ratio(m.ratio(name, "hardtack")) for name in compared]
+        rows.append((m.model, *cells, *([shares.text(shares.share(m, "hardtack", peaks[threads]))] if bound else [])))
         fastest.append(1 + shown.index(m.best(shown) or "eager"))
     columns = ("model", *(TITLES[s] for s in shown), *(f"{TITLES[s]} / H" for s in compared))
-    return Grid(title, columns, tuple(rows), tuple(fastest))
+    return Grid(title, (*columns, "of peak") if bound else columns, tuple(rows), tuple(fastest))
+
+
+def _label(threads: int) -> str:
+    return f"{threads} thread{'s' if threads > 1 else ''}"
 
 
 def summary(measured: Sequence[Measured], systems: Sequence[str]) -> list[str]:
@@ -98,7 +116,7 @@ def summary(measured: Sequence[Measured], systems: Sequence[str]) -> list[str]:
 
 
 def _standing(measured: Sequence[Measured], systems: Sequence[str], threads: int) -> list[str]:
-    label = f"{threads} thread{'s' if threads > 1 else ''}"
+    label = _label(threads)
     lines = []
     for name in ("eager", *PEERS):
         found = [r for m in measured if not math.isnan(r := m.ratio(name, "hardtack"))]
@@ -107,41 +125,63 @@ def _standing(measured: Sequence[Measured], systems: Sequence[str], threads: int
             lines.append(
                 f"{label}: Hardtack is {mean:.2f} times as fast as {TITLES[name]}, geometric mean of {len(found)}."
             )
-    behind = []
+    best = [value for m in measured if not math.isnan(value := against_best(m)[1])]
+    if best:
+        lines.append(
+            f"{label}: Hardtack is {geometric_mean(best):.2f} times as fast as the best of all others on each model, "
+            f"geometric mean of {len(best)}."
+        )
+    refused = [m.model for m in measured if (r := m.results.get("hardtack")) is not None and r.failure]
+    if refused:
+        lines.append(f"{label}: Hardtack fails on {len(refused)} of {len(measured)}: {', '.join(refused)}.")
+    return [*lines, _who_is_ahead(measured, label)]
+
+
+def _who_is_ahead(measured: Sequence[Measured], label: str) -> str:
+    """Where a peer is ahead by more than rounds differ, the furthest first."""
+    behind, ran = [], 0
     for m in measured:
         best, value = against_best(m)
+        ran += not math.isnan(value)
         if best is not None and value < _TIED:
             behind.append((value, f"{m.model} ({TITLES[best]}, {1 / value:.2f} times as fast)"))
-    ran = sum(not math.isnan(against_best(m)[1]) for m in measured)
     if behind:
-        lines.append(f"{label}: a peer is ahead on {len(behind)} of {ran}: {', '.join(t for _, t in sorted(behind))}.")
-    else:
-        lines.append(f"{label}: no peer is ahead on any of {ran} models.")
-    return lines
+        return f"{label}: a peer is ahead on {len(behind)} of {ran}: {', '.join(t for _, t in sorted(behind))}."
+    return f"{label}: no peer is ahead on any of {ran} models."
 
 
 def markdown(
-    measured: Sequence[Measured], systems: Sequence[str], threads: Sequence[int], facts: str, command: str
+    measured: Sequence[Measured],
+    systems: Sequence[str],
+    peaks: Mapping[int, Peaks],
+    facts: str,
+    command: str,
 ) -> str:
-    """The same as a page part: command, machine, tables, sentences."""
-    parts = [f"`{command}`", facts]
-    for count in threads:
-        found = grid(measured, systems, count)
+    """The same as a page part: command, machine, its peaks, tables, sentences."""
+    parts = [f"`{command}`", facts, roofs.sentence(peaks)]
+    for count in peaks:
+        found = grid(measured, systems, count, peaks)
         parts += [f"### {found.title}", found.markdown()]
     parts.append("\n".join(f"- {line}" for line in summary(measured, systems)))
     return "\n\n".join(parts) + "\n"
 
 
-def document(measured: Sequence[Measured], facts: Mapping[str, str], command: str) -> dict[str, Any]:
+def document(
+    measured: Sequence[Measured], peaks: Mapping[int, Peaks], facts: Mapping[str, str], command: str
+) -> dict[str, Any]:
     """Everything that was measured, for --json."""
     rows = []
     for m in measured:
         results = {name: {**asdict(r), "ms": r.ms} for name, r in m.results.items()}
         best, value = against_best(m)
-        rows.append(
-            {"model": m.model, "threads": m.threads, "best_peer": best, "best_peer_ratio": value, "results": results}
-        )
-    return {"command": command, "machine": dict(facts), "measured": _without_nan(rows)}
+        bound = shares.share(m, "hardtack", peaks[m.threads])
+        rows.append({
+            "model": m.model, "threads": m.threads, "dtype": m.dtype, "best_peer": best, "best_peer_ratio": value,
+            "work": m.work and asdict(m.work), "share_of_peak": bound and {"peak": bound[0], "share": bound[1]},
+            "results": results,
+        })  # fmt: skip
+    found = {"command": command, "machine": dict(facts), "peaks": {str(n): p for n, p in peaks.items()}}
+    return {**found, "measured": _without_nan(rows)}
 
 
 def _without_nan(value: Any) -> Any:

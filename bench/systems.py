@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bench.models import Case
+from bench.work import Work, work_of
 
 Run = Callable[[], Any]
 """Runs the model once on its inputs and gives its outputs, a tree of tensors or arrays."""
@@ -21,7 +23,8 @@ class System(ABC):
 
     folder: where its files go. keep: use a file that is already there instead of making it again.
     export_seconds: how long the last `prepare` took to make the model ready ahead of its first run; None: not made.
-    shapes: of what Hardtack then made for a GPU, those that a tuning table has, and all.
+    shapes: of what Hardtack then made for a GPU, those that a tuning table has, and all. work: of one run, where it
+    was counted.
     """
 
     name: str
@@ -31,6 +34,7 @@ class System(ABC):
         self.keep = keep
         self.export_seconds: float | None = None
         self.shapes: tuple[int, int] | None = None
+        self.work: Work | None = None
 
     @abstractmethod
     def prepare(self, case: Case, threads: int) -> Run:
@@ -48,12 +52,13 @@ class System(ABC):
 
 
 class Eager(System):
-    """torch as it is."""
+    """torch as it is, in float32 whatever the dtype of the others: its outputs are what theirs are compared with."""
 
     name = "eager"
 
     def prepare(self, case: Case, threads: int) -> Run:
         torch.set_num_threads(threads)
+        self.work = self.work or work_of(case.module, case.args)
         return lambda: case.module(*case.args)
 
 
@@ -65,6 +70,7 @@ class Compile(System):
     def prepare(self, case: Case, threads: int) -> Run:
         torch.set_num_threads(threads)
         torch.compiler.reset()
+        case = case.cast()
         compiled = torch.compile(case.module, dynamic=False)
         begin = time.perf_counter()
         compiled(*case.args)
@@ -82,6 +88,7 @@ class AOTInductor(System):
 
         if threads:  # none on a GPU
             torch.set_num_threads(threads)  # the package is compiled for this number
+        case = case.cast()
         path = self.folder / f"{case.name}.{threads}.pt2"
 
         def make() -> None:
@@ -93,17 +100,27 @@ class AOTInductor(System):
         return lambda: loaded(*case.args)
 
 
-class OnnxRuntime(System):
-    """torch.onnx and ONNX Runtime's CPU provider with all its optimisations."""
+class Onnx(System):
+    """A system that reads what torch.onnx writes."""
+
+    def written(self, case: Case) -> Path:
+        """The file of `case`, made once."""
+        path = self.folder / f"{case.name}.{self.name}.onnx"
+        if not path.exists() or (not self.keep and self.export_seconds is None):
+            self.made(path, lambda: torch.onnx.export(case.module, case.args, str(path), dynamo=True, verbose=False))
+        return path
+
+
+class OnnxRuntime(Onnx):
+    """ONNX Runtime's CPU provider with all its optimisations."""
 
     name = "ort"
 
     def prepare(self, case: Case, threads: int) -> Run:
         import onnxruntime
 
-        path = self.folder / f"{case.name}.onnx"
-        if not path.exists() or (not self.keep and self.export_seconds is None):
-            self.made(path, lambda: torch.onnx.export(case.module, case.args, str(path), dynamo=True, verbose=False))
+        case = case.cast()
+        path = self.written(case)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3
@@ -113,21 +130,75 @@ class OnnxRuntime(System):
         return lambda: session.run(None, feed)
 
 
+class OpenVino(Onnx):
+    """OpenVINO's CPU plugin in its latency mode: one request that serves all runs, on inputs and outputs it shares.
+
+    The model, its inputs and its outputs are float32, and it is told to compute in the dtype. Raises RuntimeError on a
+    CPU where it would compute in another.
+    """
+
+    name = "openvino"
+
+    def prepare(self, case: Case, threads: int) -> Run:
+        import openvino
+
+        precision = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}[case.dtype]
+        model = openvino.convert_model(self.written(case))
+        config = {
+            "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_PRECISION_HINT": precision,
+        }  # fmt: skip
+        compiled = openvino.Core().compile_model(model, "CPU", config)
+        check_precision(precision, compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+        request = compiled.create_infer_request()
+        feed = [a.numpy() for a in case.args]
+        return lambda: list(request.infer(feed, share_inputs=True, share_outputs=True).values())
+
+
+def check_precision(asked: str, taken: str) -> None:
+    """Raises RuntimeError where OpenVINO has `taken` another type than it was asked for, as it does without a word."""
+    if taken != asked:
+        raise RuntimeError(f"OpenVINO computes in {taken} on this CPU, not in {asked}")
+
+
 class Hardtack(System):
-    """A bundle for this machine's CPU, loaded into this process; inputs and outputs are numpy arrays."""
+    """A bundle for this machine's CPU, loaded into this process; inputs and outputs are numpy arrays, or tensors in
+    bfloat16, which numpy lacks."""
 
     name = "hardtack"
 
     def prepare(self, case: Case, threads: int) -> Run:
         import hardtack
 
-        path = self.folder / f"{case.name}.pkg"
+        case = self.taken(case)
+        path = self.folder / f"{case.name}.{self.name}.pkg"
         if self.export_seconds is None:
             self.made(path, lambda: hardtack.export(case.module, case.args, path=path, targets=("cpu:native",)))
         session = hardtack.load(path, threads=threads).session()
-        arrays = [a.numpy() for a in case.args]
-        return lambda: session(*arrays)
+        inputs = case.args if case.dtype is torch.bfloat16 else tuple(a.numpy() for a in case.args)
+        return lambda: session(*inputs)
+
+    def taken(self, case: Case) -> Case:
+        """What is exported of `case`."""
+        return case.cast()
 
 
-SYSTEMS: Mapping[str, type[System]] = {s.name: s for s in (Eager, Compile, AOTInductor, OnnxRuntime, Hardtack)}
-PEERS = ("compile", "aoti", "ort")
+class HardtackFloat32(Hardtack):
+    """The same in float32, beside 16-bit types."""
+
+    name = "hardtack-f32"
+
+    def taken(self, case: Case) -> Case:
+        return replace(case, dtype=torch.float32)
+
+
+SYSTEMS: Mapping[str, type[System]] = {
+    s.name: s for s in (Eager, Compile, AOTInductor, OnnxRuntime, OpenVino, HardtackFloat32, Hardtack)
+}
+PEERS = ("compile", "aoti", "ort", "openvino")
+BY_DTYPE = {
+    "float32": ("eager", "compile", "aoti", "ort", "openvino", "hardtack"),
+    "bfloat16": ("eager", "aoti", "openvino", "hardtack-f32", "hardtack"),
+    "float16": ("eager", "aoti", "ort", "openvino", "hardtack-f32", "hardtack"),
+}
+"""The systems that take part. ONNX Runtime has no products of bfloat16 for CPUs."""

@@ -138,7 +138,7 @@ class UNet(nn.Module):
         embedding = 4 * base
         self.time = nn.Sequential(nn.Linear(base, embedding), nn.SiLU(), nn.Linear(embedding, embedding))
         self.first = nn.Conv2d(4, base, 3, padding=1)
-        self.register_buffer("frequencies", torch.exp(torch.arange(base // 2) * (-2 * math.log(10000) / base)))
+        self.num_angles = base // 2
         widths = [base * m for m in multipliers]
         kept, channels = [base], base
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
@@ -163,8 +163,10 @@ class UNet(nn.Module):
         self.last = nn.Sequential(nn.GroupNorm(32, channels), nn.SiLU(), nn.Conv2d(channels, 4, 3, padding=1))
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
-        angles = time[:, None] * self.frequencies
-        embedding = self.time(torch.cat([angles.cos(), angles.sin()], -1))
+        # In float32 whatever the weights are: an angle of hundreds has no digits left behind the point in bfloat16.
+        steps = torch.arange(self.num_angles, dtype=torch.float32, device=time.device)
+        angles = time[:, None].float() * torch.exp(steps * (-math.log(10000) / self.num_angles))
+        embedding = self.time(torch.cat([angles.cos(), angles.sin()], -1).to(x.dtype))
         x = self.first(x)
         kept = [x]
         for layer in self.down:

@@ -22,6 +22,7 @@ from bench.systems import Run
 if TYPE_CHECKING:
     from bench.models import Case
     from bench.systems import System
+    from bench.work import Work
 
 Outputs = list[np.ndarray[Any, Any]]
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -36,23 +37,28 @@ class Failed(Exception):
 class Prepared:
     """A model made ready.
 
-    export_seconds: None where nothing was exported or an earlier file served. shapes: of a System.
+    export_seconds: None where nothing was exported or an earlier file served. shapes, work: of a System.
     """
 
     outputs: Outputs
     export_seconds: float | None
     first_ms: float
     shapes: tuple[int, int] | None = None
+    work: Work | None = None
 
 
 class Worker:
     """The parent's side. Raises Failed when the process cannot do what it is asked, or dies, or takes too long."""
 
-    def __init__(self, model: str, system: str, folder: Path, keep: bool, timeout_s: float, gpu: bool = False) -> None:
+    def __init__(
+        self, model: str, system: str, folder: Path, keep: bool, timeout_s: float, gpu: bool = False,
+        dtype: str = "float32",
+    ) -> None:  # fmt: skip
         self.system = system
         self._timeout_s = timeout_s
         self._pipe, theirs = _CONTEXT.Pipe()
-        self._process = _CONTEXT.Process(target=serve, args=(theirs, model, system, folder, keep, gpu), daemon=False)
+        made = (theirs, model, system, folder, keep, gpu, dtype)
+        self._process = _CONTEXT.Process(target=serve, args=made, daemon=False)
         self._process.start()
         theirs.close()
 
@@ -95,7 +101,7 @@ class Worker:
         return answer
 
 
-def serve(pipe: Connection, model: str, system: str, folder: Path, keep: bool, gpu: bool) -> None:
+def serve(pipe: Connection, model: str, system: str, folder: Path, keep: bool, gpu: bool, dtype: str) -> None:
     """The process's side: answers until the parent closes the pipe. What libraries print goes to a log file."""
     log = os.open(folder / f"{model}.{system}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
@@ -105,7 +111,7 @@ def serve(pipe: Connection, model: str, system: str, folder: Path, keep: bool, g
         while True:
             order, value = pipe.recv()
             try:
-                server = server or (_GpuServer if gpu else _Server)(model, system, folder, keep)
+                server = server or (_GpuServer if gpu else _Server)(model, system, folder, keep, dtype)
                 pipe.send(("done", server.prepare(value) if order == "prepare" else server.round(*value)))
             except Exception as error:
                 traceback.print_exc()
@@ -120,19 +126,21 @@ def first_line(error: Exception) -> str:
 
 
 class _Server:
-    def __init__(self, model: str, system: str, folder: Path, keep: bool) -> None:
+    def __init__(self, model: str, system: str, folder: Path, keep: bool, dtype: str) -> None:
         import torch
 
         torch.set_grad_enabled(False)
-        self._case, self._system = self._made(model, system, folder, keep)
+        self._case, self._system = self._made(model, system, folder, keep, dtype)
         self._run: Run | None = None
 
     @staticmethod
-    def _made(model: str, system: str, folder: Path, keep: bool) -> tuple[Case, System]:
+    def _made(model: str, system: str, folder: Path, keep: bool, dtype: str) -> tuple[Case, System]:
+        import torch
+
         from bench.models import build
         from bench.systems import SYSTEMS
 
-        return build(model), SYSTEMS[system](folder, keep)
+        return build(model, getattr(torch, dtype)), SYSTEMS[system](folder, keep)
 
     def prepare(self, threads: int) -> Prepared:
         self._run = self._system.prepare(self._case, threads)
@@ -141,7 +149,9 @@ class _Server:
         first_ms = (time.perf_counter() - begin) * 1e3
         gc.collect()
         gc.freeze()
-        return Prepared(as_arrays(outputs), self._system.export_seconds, first_ms, self._system.shapes)
+        return Prepared(
+            as_arrays(outputs), self._system.export_seconds, first_ms, self._system.shapes, self._system.work
+        )
 
     def round(self, seconds: float, realtime: bool) -> tuple[float, float]:
         assert self._run is not None
@@ -154,7 +164,8 @@ class _GpuServer(_Server):
     """The same on a GPU: a call counts until the device is done."""
 
     @staticmethod
-    def _made(model: str, system: str, folder: Path, keep: bool) -> tuple[Case, System]:
+    def _made(model: str, system: str, folder: Path, keep: bool, dtype: str) -> tuple[Case, System]:
+        """A model of the GPU's sets has a dtype of its own."""
         from bench.gpu_others import build_any
         from bench.gpu_systems import SYSTEMS
 

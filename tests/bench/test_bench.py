@@ -10,10 +10,12 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from bench import gpu_report, models, report
+from bench import gpu_report, models, report, shares, vision
 from bench import measure as measuring
 from bench.measure import Measured, Result, Settings, geometric_mean
 from bench.serving_beside import interval
+from bench.systems import BY_DTYPE, SYSTEMS, check_precision
+from bench.work import Work, work_of
 from bench.worker import Failed, difference, timed
 
 
@@ -61,8 +63,80 @@ def test_summary_says_where_a_peer_is_ahead() -> None:
         "broken, 1 threads: Hardtack fails: no such op",
         "1 thread: Hardtack is 3.00 times as fast as eager, geometric mean of 2.",
         "1 thread: Hardtack is 1.22 times as fast as ONNX Runtime, geometric mean of 2.",
+        "1 thread: Hardtack is 1.22 times as fast as the best of all others on each model, geometric mean of 2.",
+        "1 thread: Hardtack fails on 1 of 3: broken.",
         "1 thread: a peer is ahead on 1 of 2: slow (ONNX Runtime, 2.00 times as fast).",
     ]
+
+
+def test_the_best_peer_is_chosen_row_by_row() -> None:
+    rows = [
+        measured("a", eager=[9.0], aoti=[4.0], ort=[6.0], openvino=[5.0], hardtack=[2.0]),
+        measured("b", eager=[9.0], aoti=[6.0], ort=[5.0], openvino=[4.0], hardtack=[2.0]),
+        measured("c", eager=[9.0], aoti=[6.0], ort=[1.0], openvino=[4.0], hardtack=[2.0]),
+        measured("tied", eager=[9.0], openvino=[1.95], hardtack=[2.0]),
+    ]
+    assert [report.against_best(m) for m in rows] == [
+        ("aoti", 2.0),
+        ("openvino", 2.0),
+        ("ort", 0.5),
+        ("openvino", 0.975),
+    ]
+    lines = report.summary(rows, ("aoti", "ort", "openvino", "hardtack"))
+    assert lines[-2:] == [
+        "1 thread: Hardtack is 1.18 times as fast as the best of all others on each model, geometric mean of 4.",
+        "1 thread: a peer is ahead on 1 of 4: c (ONNX Runtime, 2.00 times as fast).",
+    ]
+
+
+def test_another_system_of_hardtack_is_no_peer() -> None:
+    m = measured("m", eager=[9.0], openvino=[8.0], hardtack=[4.0])
+    m.results["hardtack-f32"] = Result([2.0], 2.0)
+    assert report.against_best(m) == ("openvino", 2.0)
+    m.dtype = "bfloat16"
+    grid = report.grid([m], ("openvino", "hardtack-f32", "hardtack"), 1)
+    assert grid.title == "bfloat16 (eager: float32), 1 thread: ms, and the other's time over Hardtack's"
+    assert grid.columns[-1] == "Hardtack f32 / H"
+    assert grid.rows == (("m", "9.00", "8.00", "2.00", "4.00", "2.25", "2.00", "0.50"),)
+
+
+def test_shares_of_peaks() -> None:
+    peaks = {"fma": 100e9, "dot": 300e9, "read": 20e9}
+    dense, streamed = measured("resnet50", hardtack=[100.0]), measured("gpt2_decode", hardtack=[50.0])
+    assert shares.share(dense, "hardtack", peaks) is None  # nobody counted
+    dense.work = streamed.work = Work(flops=9_000_000_000, weights=200_000_000)
+    assert shares.share(dense, "hardtack", peaks) == pytest.approx(("fma", 0.9))
+    assert shares.text(shares.share(streamed, "hardtack", peaks)) == "80% of read"
+    dense.dtype = streamed.dtype = "bfloat16"
+    assert shares.text(shares.share(dense, "hardtack", peaks)) == "30% of AVX512-BF16"
+    assert shares.text(shares.share(dense, "hardtack", {**peaks, "tile": 900e9})) == "10% of AMX bf16"
+    assert shares.text(shares.share(streamed, "hardtack", peaks)) == "40% of read"
+    assert shares.text(shares.share(measured("mlp_b1", hardtack=[1.0]), "hardtack", peaks)) == ""
+    dense.results["hardtack"] = Result(failure="no such op")
+    assert shares.share(dense, "hardtack", peaks) is None
+
+
+def test_a_table_holds_the_peaks_and_what_hardtack_refuses() -> None:
+    peaks = {1: {"fma": 1.2e12, "read": 1.5e10}}
+    ran, refused = measured("gemm_1024", eager=[8.0], hardtack=[2.0]), measured("resnet50", eager=[8.0])
+    ran.work = refused.work = Work(1_200_000_000, 1)
+    refused.results["hardtack"] = Result(failure="no such op")
+    page = report.markdown([ran, refused], ("hardtack",), peaks, "A CPU.", "bench")
+    assert "Peaks, 1 thread: FMA f32 1200 GFLOP/s, AVX512-BF16 absent, AMX bf16 absent, read 15.0 GB/s." in page
+    assert "| gemm_1024 | 8.00 | **2.00** | 4.00 | 50% of FMA f32 |" in page
+    assert "| resnet50 | **8.00** | fails | - |  |" in page
+    assert "- 1 thread: Hardtack fails on 1 of 2: resnet50." in page
+    stored = report.document([ran, refused], peaks, {"cpu": "A CPU"}, "bench")
+    assert stored["peaks"] == {"1": peaks[1]}
+    assert stored["measured"][0]["share_of_peak"] == {"peak": "fma", "share": pytest.approx(0.5)}
+    assert stored["measured"][0]["work"] == {"flops": 1_200_000_000, "weights": 1}
+    assert stored["measured"][1]["share_of_peak"] is None
+    assert stored["measured"][1]["best_peer_ratio"] is None
+
+
+def test_every_dtype_has_its_systems() -> None:
+    assert all(set(systems) <= set(SYSTEMS) and "hardtack" in systems for systems in BY_DTYPE.values())
+    assert "ort" not in BY_DTYPE["bfloat16"]
 
 
 def test_grid_marks_the_fastest() -> None:
@@ -92,6 +166,72 @@ def test_hardtack_is_measured_beside_eager(tmp_path: Path) -> None:
     assert hardtack.error < 1e-5
     assert len(hardtack.rounds) == 2
     assert hardtack.export_seconds is not None
+
+
+def test_work_is_counted_without_tables_of_rows() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.layer = torch.nn.Embedding(100, 8), torch.nn.Linear(8, 4)
+            self.tied = torch.nn.Linear(8, 100, bias=False)
+            self.tied.weight = self.table.weight
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            x = self.table(ids)
+            heads = x[:, None]
+            x = x + torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)[:, 0]
+            return self.layer(x).sum() + self.tied(x).sum()
+
+    ids = torch.zeros(1, 3, dtype=torch.int64)
+    found = work_of(Model().eval().requires_grad_(False), (ids,))
+    assert found.weights == 8 * 4 + 4 + 100 * 8  # the table, for the layer that it is tied to
+    assert found.flops == 2 * (3 * 8 * 4 + 3 * 8 * 100 + 2 * 3 * 3 * 8)
+    assert work_of(torch.nn.Embedding(100, 8), (ids,)).weights == 0
+    assert found.weight_nbytes(torch.bfloat16) == 2 * found.weights
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_case_is_cast_whole(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    unet = vision.UNet(32, (1,), 1).eval().requires_grad_(False)
+    case = models.Case("unet", unet, (torch.randn(1, 4, 8, 8), torch.tensor([500.0])), dtype)
+    before = case.module(*case.args)
+    assert before.dtype is torch.float32  # until it is cast
+    cast = case.cast()
+    assert {t.dtype for t in (*cast.module.parameters(), *cast.args)} == {dtype}
+    assert difference([cast.module(*cast.args).float().numpy()], [before.numpy()]) < 0.06
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("float32", 1e-5), ("bfloat16", 0.06)])
+def test_openvino_computes_in_the_dtype(dtype: str, error: float, tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    settings = Settings(tmp_path, 2, 0.01, tolerance=0.06, dtype=dtype)
+    (found,) = measuring.measure("mlp_b1", ("openvino",), (1,), settings, lambda text: None)
+    openvino = found.results["openvino"]
+    if openvino.failure is not None:
+        assert openvino.failure == "RuntimeError: OpenVINO computes in f32 on this CPU, not in bf16"
+        pytest.skip("OpenVINO has no bfloat16 for this CPU")
+    assert openvino.error < error
+    assert (openvino.error > 1e-4) == (dtype == "bfloat16")
+    assert len(openvino.rounds) == 2
+    assert found.work is not None
+    assert found.work.flops == 2 * (784 * 512 + 512 * 512 + 512 * 10)
+
+
+def test_another_precision_than_asked_for_is_no_result() -> None:
+    check_precision("bf16", "bf16")
+    with pytest.raises(RuntimeError, match=r"\AOpenVINO computes in f32 on this CPU, not in bf16\Z"):
+        check_precision("bf16", "f32")
+
+
+def test_hardtack_takes_16_bits_beside_float32(tmp_path: Path) -> None:
+    pytest.importorskip("hardtack._native")
+    settings = Settings(tmp_path, 2, 0.01, tolerance=0.06, dtype="bfloat16")
+    systems = ("hardtack-f32", "hardtack")
+    (found,) = measuring.measure("mlp_b1", systems, (1,), settings, lambda text: None)
+    assert found.dtype == "bfloat16"
+    assert found.results["hardtack-f32"].error < 1e-5
+    assert 1e-4 < found.results["hardtack"].error < 0.06
 
 
 def test_a_wrong_output_is_not_timed(tmp_path: Path) -> None:
