@@ -6,15 +6,15 @@
 #include <unistd.h>
 
 #include <climits>
-#include <cstdio>
 #include <system_error>
+
+#include "cpus.h"
 
 namespace hardtack::rt {
 namespace {
 
 // Regions follow each other within microseconds during a run: waiting threads look for about 50 us before they sleep.
 constexpr int kSpinRounds = 2000;
-constexpr int32_t kMaxThreads = 1024;
 
 void pause() {
 #if defined(__x86_64__)
@@ -33,30 +33,10 @@ void futex_wake_all(std::atomic<uint32_t>* word) {
   ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// cgroup v2's "quota period" in microseconds; 0 without a limit.
-int32_t cgroup_cpus() {
-  std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re");
-  if (file == nullptr) return 0;
-  long long quota = 0, period = 0;
-  const int found = std::fscanf(file, "%lld %lld", &quota, &period);
-  std::fclose(file);
-  if (found != 2 || quota <= 0 || period <= 0) return 0;
-  const long long cpus = (quota + period - 1) / period;
-  return cpus > kMaxThreads ? kMaxThreads : static_cast<int32_t>(cpus);
-}
-
 }  // namespace
 
-int32_t usable_cpus() {
-  cpu_set_t set;
-  int32_t cpus = 1;
-  if (::sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) cpus = CPU_COUNT(&set);
-  const int32_t quota = cgroup_cpus();
-  return quota > 0 && quota < cpus ? quota : cpus;
-}
-
 Status ThreadPool::create(int32_t num_threads, std::shared_ptr<ThreadPool>* pool) {
-  if (num_threads == 0) num_threads = usable_cpus();
+  if (num_threads == 0) num_threads = default_threads();
   if (num_threads < 1 || num_threads > kMaxThreads) {
     return error(HT_INVALID_ARGUMENT, "num_threads is %d, expected 0 to %d", num_threads, kMaxThreads);
   }
@@ -74,7 +54,8 @@ Status ThreadPool::create(int32_t num_threads, std::shared_ptr<ThreadPool>* pool
 }
 
 ThreadPool::ThreadPool(int32_t num_threads)
-    : parallel_{this, &ThreadPool::run_entry, num_threads}, spin_(num_threads <= usable_cpus() ? kSpinRounds : 0) {}
+    : parallel_{this, &ThreadPool::run_entry, num_threads},
+      spin_(num_threads > 1 && num_threads <= usable_cpus() ? kSpinRounds : 0) {}
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);

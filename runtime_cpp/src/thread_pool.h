@@ -13,11 +13,11 @@
 
 namespace hardtack::rt {
 
-/// CPUs that this process may use: its affinity, and its cgroup's CPU quota rounded up.
-int32_t usable_cpus();
-
 class ThreadPool {
  public:
+  static constexpr int32_t kMaxThreads = 1024;
+
+  /// num_threads counts the caller's; 0: default_threads() (cpus.h).
   static Status create(int32_t num_threads, std::shared_ptr<ThreadPool>* pool);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
