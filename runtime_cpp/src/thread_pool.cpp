@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <system_error>
 
@@ -29,8 +30,8 @@ void futex_wait(std::atomic<uint32_t>* word, uint32_t expected) {
   ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 }
 
-void futex_wake_all(std::atomic<uint32_t>* word) {
-  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+void futex_wake(std::atomic<uint32_t>* word, int most_threads) {
+  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE_PRIVATE, most_threads, nullptr, nullptr, 0);
 }
 
 }  // namespace
@@ -60,7 +61,7 @@ ThreadPool::ThreadPool(int32_t num_threads)
 ThreadPool::~ThreadPool() {
   stop_.store(true);
   epoch_.fetch_add(1);
-  futex_wake_all(&epoch_);
+  futex_wake(&epoch_, INT_MAX);
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -80,16 +81,31 @@ void ThreadPool::run(int64_t num_tasks, Task task, void* closure) {
   next_.store(0, std::memory_order_relaxed);
   open_.store(true);
   epoch_.fetch_add(1);
-  if (sleepers_.load() > 0) futex_wake_all(&epoch_);
+  wake_workers(num_tasks - 1);
   take_tasks(0);
   open_.store(false);
-  for (int round = 0; active_.load() != 0; ++round) {
-    if (round < kSpinRounds && spin_ > 0)
-      pause();
-    else
-      ::sched_yield();
-  }
+  wait_for_workers();
   busy_.store(false, std::memory_order_release);
+}
+
+// Wakes as many as there are tasks for, less those that watch: of sixty-four sleepers three tasks need two, and each costs
+// the caller a microsecond.
+void ThreadPool::wake_workers(int64_t wanted) {
+  const int64_t asleep = sleepers_.load();
+  const int64_t missing = std::min(asleep, wanted - (parallel_.nworkers - 1 - asleep));
+  if (missing > 0) futex_wake(&epoch_, static_cast<int>(missing));
+}
+
+// Returns when no worker is inside the region. Asleep after a while: where threads outnumber the CPUs, or a quota counts,
+// the time of a caller that watches is taken from the workers that it waits for.
+void ThreadPool::wait_for_workers() {
+  for (int round = 0; round < spin_; ++round) {
+    if (active_.load() == 0) return;
+    pause();
+  }
+  caller_sleeps_.store(true);
+  for (uint32_t active = active_.load(); active != 0; active = active_.load()) futex_wait(&active_, active);
+  caller_sleeps_.store(false);
 }
 
 void ThreadPool::take_tasks(int32_t worker) {
@@ -106,7 +122,7 @@ void ThreadPool::work(int32_t worker) {
   while (wait_for_region(&seen)) {
     active_.fetch_add(1);
     if (open_.load()) take_tasks(worker);
-    active_.fetch_sub(1);
+    if (active_.fetch_sub(1) == 1 && caller_sleeps_.load()) futex_wake(&active_, 1);
   }
 }
 
