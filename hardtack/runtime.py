@@ -89,7 +89,7 @@ def load(
     """Loads a bundle: checks it, proves its plans sound, maps its weights. Starts no process, writes no file.
 
     device: "cpu", "cuda" (the first) or "cuda:1"; on CUDA the weights are copied to the device now.
-    threads: how many threads run a kernel on the CPU, the caller's counted; None: as many as this process may use.
+    threads: how many threads run a kernel on the CPU, the caller's counted; None: one for each core that it may use.
     target: its name in the bundle ("cpu:x86-64-v3"); None: the best that this machine runs.
     trusted_keys: ed25519 public keys, 32 bytes each, or the path of a file of keys, which may give models a lowest
     version (docs/package.md); if given, the bundle must be signed by one of them, its weights are hashed, and what was

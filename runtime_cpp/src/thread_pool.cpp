@@ -5,16 +5,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
-#include <cstdio>
 #include <system_error>
+
+#include "cpus.h"
 
 namespace hardtack::rt {
 namespace {
 
 // Regions follow each other within microseconds during a run: waiting threads look for about 50 us before they sleep.
 constexpr int kSpinRounds = 2000;
-constexpr int32_t kMaxThreads = 1024;
 
 void pause() {
 #if defined(__x86_64__)
@@ -29,34 +30,14 @@ void futex_wait(std::atomic<uint32_t>* word, uint32_t expected) {
   ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 }
 
-void futex_wake_all(std::atomic<uint32_t>* word) {
-  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
-}
-
-// cgroup v2's "quota period" in microseconds; 0 without a limit.
-int32_t cgroup_cpus() {
-  std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re");
-  if (file == nullptr) return 0;
-  long long quota = 0, period = 0;
-  const int found = std::fscanf(file, "%lld %lld", &quota, &period);
-  std::fclose(file);
-  if (found != 2 || quota <= 0 || period <= 0) return 0;
-  const long long cpus = (quota + period - 1) / period;
-  return cpus > kMaxThreads ? kMaxThreads : static_cast<int32_t>(cpus);
+void futex_wake(std::atomic<uint32_t>* word, int most_threads) {
+  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE_PRIVATE, most_threads, nullptr, nullptr, 0);
 }
 
 }  // namespace
 
-int32_t usable_cpus() {
-  cpu_set_t set;
-  int32_t cpus = 1;
-  if (::sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) cpus = CPU_COUNT(&set);
-  const int32_t quota = cgroup_cpus();
-  return quota > 0 && quota < cpus ? quota : cpus;
-}
-
 Status ThreadPool::create(int32_t num_threads, std::shared_ptr<ThreadPool>* pool) {
-  if (num_threads == 0) num_threads = usable_cpus();
+  if (num_threads == 0) num_threads = default_threads();
   if (num_threads < 1 || num_threads > kMaxThreads) {
     return error(HT_INVALID_ARGUMENT, "num_threads is %d, expected 0 to %d", num_threads, kMaxThreads);
   }
@@ -74,12 +55,13 @@ Status ThreadPool::create(int32_t num_threads, std::shared_ptr<ThreadPool>* pool
 }
 
 ThreadPool::ThreadPool(int32_t num_threads)
-    : parallel_{this, &ThreadPool::run_entry, num_threads}, spin_(num_threads <= usable_cpus() ? kSpinRounds : 0) {}
+    : parallel_{this, &ThreadPool::run_entry, num_threads},
+      spin_(num_threads > 1 && num_threads <= usable_cpus() ? kSpinRounds : 0) {}
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);
   epoch_.fetch_add(1);
-  futex_wake_all(&epoch_);
+  futex_wake(&epoch_, INT_MAX);
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -99,16 +81,31 @@ void ThreadPool::run(int64_t num_tasks, Task task, void* closure) {
   next_.store(0, std::memory_order_relaxed);
   open_.store(true);
   epoch_.fetch_add(1);
-  if (sleepers_.load() > 0) futex_wake_all(&epoch_);
+  wake_workers(num_tasks - 1);
   take_tasks(0);
   open_.store(false);
-  for (int round = 0; active_.load() != 0; ++round) {
-    if (round < kSpinRounds && spin_ > 0)
-      pause();
-    else
-      ::sched_yield();
-  }
+  wait_for_workers();
   busy_.store(false, std::memory_order_release);
+}
+
+// Wakes as many as there are tasks for, less those that watch: of sixty-four sleepers three tasks need two, and each costs
+// the caller a microsecond.
+void ThreadPool::wake_workers(int64_t wanted) {
+  const int64_t asleep = sleepers_.load();
+  const int64_t missing = std::min(asleep, wanted - (parallel_.nworkers - 1 - asleep));
+  if (missing > 0) futex_wake(&epoch_, static_cast<int>(missing));
+}
+
+// Returns when no worker is inside the region. Asleep after a while: where threads outnumber the CPUs, or a quota counts,
+// the time of a caller that watches is taken from the workers that it waits for.
+void ThreadPool::wait_for_workers() {
+  for (int round = 0; round < spin_; ++round) {
+    if (active_.load() == 0) return;
+    pause();
+  }
+  caller_sleeps_.store(true);
+  for (uint32_t active = active_.load(); active != 0; active = active_.load()) futex_wait(&active_, active);
+  caller_sleeps_.store(false);
 }
 
 void ThreadPool::take_tasks(int32_t worker) {
@@ -125,7 +122,7 @@ void ThreadPool::work(int32_t worker) {
   while (wait_for_region(&seen)) {
     active_.fetch_add(1);
     if (open_.load()) take_tasks(worker);
-    active_.fetch_sub(1);
+    if (active_.fetch_sub(1) == 1 && caller_sleeps_.load()) futex_wake(&active_, 1);
   }
 }
 

@@ -13,11 +13,11 @@
 
 namespace hardtack::rt {
 
-/// CPUs that this process may use: its affinity, and its cgroup's CPU quota rounded up.
-int32_t usable_cpus();
-
 class ThreadPool {
  public:
+  static constexpr int32_t kMaxThreads = 1024;
+
+  /// num_threads counts the caller's; 0: default_threads() (cpus.h).
   static Status create(int32_t num_threads, std::shared_ptr<ThreadPool>* pool);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -36,6 +36,8 @@ class ThreadPool {
   void work(int32_t worker);
   void take_tasks(int32_t worker);
   bool wait_for_region(uint32_t* seen);
+  void wake_workers(int64_t wanted);
+  void wait_for_workers();
 
   HtParallel parallel_;
   int spin_ = 0;
@@ -49,8 +51,10 @@ class ThreadPool {
   // A worker enters by raising active_ and then reading open_; the caller closes and then waits for active_ to be 0.
   // Both sides use sequentially consistent operations, so either the worker sees the region closed or the caller sees
   // the worker.
-  alignas(64) std::atomic<int32_t> active_{0};
+  alignas(64) std::atomic<uint32_t> active_{0};  // its caller may sleep on it
   std::atomic<bool> open_{false};
+  // Raised before its caller reads active_, and read by the worker that lowered active_ to 0: one of them sees the other.
+  std::atomic<bool> caller_sleeps_{false};
   alignas(64) std::atomic<uint32_t> epoch_{0};  // counts regions; workers sleep on it
   std::atomic<int32_t> sleepers_{0};
   std::atomic<bool> stop_{false};

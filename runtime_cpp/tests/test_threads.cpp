@@ -66,6 +66,44 @@ TEST_CASE("a pool wakes after sleeping") {
   }
 }
 
+TEST_CASE("a caller waits, asleep if it takes long, for the tasks of its workers") {
+  struct Slow {
+    std::atomic<int> begun{0}, ended{0};
+    static void run(void* closure, int64_t, int32_t worker) {
+      Slow* self = static_cast<Slow*>(closure);
+      self->begun.fetch_add(1);
+      // The caller has its task done when a worker has just begun.
+      if (worker == 0) {
+        for (int i = 0; i < 1000 && self->begun.load() == 1; ++i) std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      }
+      self->ended.fetch_add(1);
+    }
+  };
+  for (const int32_t threads : {2, 4, 16}) {
+    std::shared_ptr<ThreadPool> pool;
+    REQUIRE(ThreadPool::create(threads, &pool).ok());
+    for (int round = 0; round < 10; ++round) {
+      Slow slow;
+      pool->parallel()->run(pool->parallel()->pool, threads, &Slow::run, &slow);
+      CHECK(slow.ended.load() == threads);
+    }
+  }
+}
+
+TEST_CASE("regions of few tasks, while most of a large pool sleeps") {
+  std::shared_ptr<ThreadPool> pool;
+  REQUIRE(ThreadPool::create(64, &pool).ok());
+  for (int round = 0; round < 200; ++round) {
+    const size_t num_tasks = static_cast<size_t>(round % 7 + 2);
+    if (round % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    Marks marks(num_tasks, 64);
+    pool->parallel()->run(pool->parallel()->pool, static_cast<int64_t>(num_tasks), &Marks::mark, &marks);
+    for (auto& task : marks.tasks) CHECK(task.load() == 1);
+  }
+}
+
 TEST_CASE("thread counts out of range are refused") {
   std::shared_ptr<ThreadPool> pool;
   CHECK(std::string(ThreadPool::create(-1, &pool).message()) == "num_threads is -1, expected 0 to 1024");
@@ -79,6 +117,26 @@ TEST_CASE("eight threads, each with a session of its own, over one model") {
     threads.emplace_back([&model, t] {
       Session session = session_of(model, t % 3 + 1);
       for (int64_t i = 1; i <= 40; ++i) {
+        check_rows(&session, i % 5 + 1, 10 + t);
+        auto count = session.run({}, "count");
+        REQUIRE(count.ok());
+        CHECK(*count->at(0).data<int64_t>() == i);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("sixty-four threads, each with a session of one thread, over one model") {
+  const Model model = load(bundle_of({sum_rows_sample(), count_sample()}).build());
+  std::vector<std::thread> threads;
+  std::atomic<int> ready{0};
+  for (int t = 0; t < 64; ++t) {
+    threads.emplace_back([&model, &ready, t] {
+      Session session = session_of(model, 1);
+      ready.fetch_add(1);
+      while (ready.load() < 64) std::this_thread::yield();
+      for (int64_t i = 1; i <= 30; ++i) {
         check_rows(&session, i % 5 + 1, 10 + t);
         auto count = session.run({}, "count");
         REQUIRE(count.ok());

@@ -32,6 +32,8 @@ namespace ht {
 
 constexpr int64_t kSerialWork = 1 << 20; // multiplications below which waking other threads does not pay
 constexpr int64_t kUnitWork = 1 << 18;   // multiplications below which a unit is not cut further
+constexpr int64_t kHandOutWork = 6600;   // multiplications while a worker is given a task, and no other is
+constexpr int64_t kReload = 16;          // rows of arithmetic that reading a unit's part of B takes; columns, for A
 
 // A run of taps [tap, tap + taps) and elements [c, c + kc) of each.
 struct KBlock {
@@ -107,7 +109,8 @@ struct Grid {
   }
 };
 
-// Every number in a result is the same for every grid, so the number of workers may shape it.
+// Every number in a result is the same for every grid, so the number of workers may shape it. Of the cuts between few
+// large units and many small ones, the one that ends soonest: bench/schedule.py has the same rule, and simulates it.
 inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t workers, int64_t block) {
   Grid g = {};
   g.m = m;
@@ -115,20 +118,30 @@ inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t 
   g.block = block;
   g.row_blocks = ceil_div(m, block);
   int64_t blocks = least(g.row_blocks, kChunkRows / block), panels = chunk_panels(n, k);
-  // Loading B costs about as much as 16 rows of arithmetic, which is what counts when m is small.
-  if (batches * (m + 16) * n * k < kSerialWork) workers = 1;
-  const int64_t wanted = workers == 1 ? 1 : 4 * workers;
-  int64_t unit_work;
+  // Loading B is what counts when m is small.
+  if (batches * (m + kReload) * n * k < kSerialWork) workers = 1;
+  int64_t unit_work = 0, least_time = 0;
   for (;;) {
-    g.row_chunks = ceil_div(g.row_blocks, blocks);
-    g.panel_chunks = ceil_div(g.panels, panels);
-    g.units = batches * g.row_chunks * g.panel_chunks;
-    unit_work = (blocks * block + 16) * panels * kPanel * k;
-    if (g.units >= wanted || unit_work < 2 * kUnitWork || (blocks == 1 && panels == 1)) break;
+    const int64_t row_chunks = ceil_div(g.row_blocks, blocks), panel_chunks = ceil_div(g.panels, panels);
+    const int64_t units = batches * row_chunks * panel_chunks;
+    const int64_t rows = ceil_div(g.row_blocks, row_chunks) * block;
+    const int64_t columns = ceil_div(g.panels, panel_chunks) * kPanel;
+    const int64_t work = (rows + kReload) * (columns + kReload) * k;
+    // The workers' turns; one more, by which a slow or busy one is late; and handing units out.
+    const int64_t time = (ceil_div(units, workers) + 1) * work + units * kHandOutWork;
+    if (least_time == 0 || time < least_time) {
+      least_time = time;
+      unit_work = work;
+      g.row_chunks = row_chunks;
+      g.panel_chunks = panel_chunks;
+      g.units = units;
+    }
+    if (workers == 1 || units >= 8 * workers || work < 2 * kUnitWork || (blocks == 1 && panels == 1)) break;
     int64_t& longer = panels * kPanel >= blocks * block && panels > 1 ? panels : (blocks > 1 ? blocks : panels);
     longer = ceil_div(longer, 2);
   }
-  g.units_per_task = workers == 1 ? g.units : least(ceil_div(g.units, wanted), most(1, kUnitWork / most(1, unit_work)));
+  const int64_t tasks = least(g.units, 4 * workers), fitting = most(1, kUnitWork / most(1, unit_work));
+  g.units_per_task = workers == 1 ? g.units : least(ceil_div(g.units, tasks), fitting);
   return g;
 }
 

@@ -302,8 +302,8 @@ HT_API const char* ht_cpu_features(void);
 /** Threads for kernels; safe to share. */
 typedef struct ht_pool ht_pool;
 
-/** A pool that several sessions may share, of 1 to 1024 threads. num_threads counts the caller's; 0: as many as this
- * process may use. While one session's parallel region runs, others run theirs on their own thread. The caller owns the
+/** A pool that several sessions may share, of 1 to 1024 threads. num_threads counts the caller's; 0: one for each core
+ * that this process may use and that shortens a run, within its CPU quota (docs/cpp.md, "How many threads"). While one session's parallel region runs, others run theirs on their own thread. The caller owns the
  * pool, and gives it to ht_pool_free. HT_INVALID_ARGUMENT for another number, HT_OUT_OF_MEMORY when a thread cannot be
  * started. */
 HT_API ht_status* ht_pool_create(int32_t num_threads, ht_pool** pool);
@@ -348,7 +348,7 @@ typedef enum ht_outputs {
  * `allocator.user` point to must live as long as the session. */
 typedef struct ht_session_options {
   size_t struct_size;
-  int32_t num_threads; /**< 0: as many as this process may use; ignored with `pool` or `parallel` */
+  int32_t num_threads; /**< 0: as in ht_pool_create; ignored with `pool` or `parallel` */
   ht_pool* pool;       /**< share this pool, which the session keeps alive; ignored with `parallel` */
   /** The caller's threads, nworkers of them (1 to 1024): `run` calls each task exactly once, tells tasks that run at
    * the same time different workers, and returns when all are done (kernel_abi.h). Sessions that are given the same one

@@ -159,7 +159,7 @@ class Tensor {
 /// A thread pool that several sessions, on any threads, may share; sessions made with it keep it alive.
 class Pool {
  public:
-  /// num_threads counts the caller's; 0: as many as this process may use. Errors: see ht_pool_create.
+  /// num_threads counts the caller's; 0: one for each core that shortens a run. Errors: see ht_pool_create.
   static Result<Pool> create(std::int32_t num_threads) {
     ht_pool* handle = nullptr;
     if (ht_status* failed = ht_pool_create(num_threads, &handle)) return Status(failed);

@@ -1,0 +1,47 @@
+"""How products are cut: the compiled template agrees with bench/schedule.py, and every row is in one chunk."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from bench.schedule import PRODUCTS, Grid, Product, make_grid
+from hardtack.codegen.machine.machine import Cpu
+from tests.templates.cpu_kernels import load_library, runnable_targets
+
+_SOURCE = """
+#include "blocks.h"
+extern "C" int32_t grid(const HtKernelArgs* args) {
+  const int64_t* const i = args->ints;
+  const ht::Grid g = ht::make_grid(i[0], i[1], i[2], i[3], i[4]);
+  int64_t* const out = static_cast<int64_t*>(args->buffers[0]);
+  out[0] = g.row_blocks;
+  out[1] = g.row_chunks;
+  out[2] = g.panel_chunks;
+  out[3] = g.units;
+  out[4] = g.units_per_task;
+  int64_t rows = 0;
+  for (int64_t chunk = 0; chunk < g.row_chunks; chunk++) {
+    const ht::Range r = g.rows(chunk);
+    if (r.begin != rows || r.end <= r.begin || r.end - r.begin > ht::kChunkRows) return HT_KERNEL_ASSERT;
+    rows = r.end;
+  }
+  return rows == i[1] ? HT_KERNEL_OK : HT_KERNEL_ASSERT;
+}
+"""
+_WORKERS = (1, 2, 3, 16, 64, 1024)
+_SMALL = [
+    Product("", *sizes) for sizes in itertools.product((1, 7, 500), (1, 12, 13, 200, 1000), (1, 33, 700), (0, 3, 900))
+]
+
+
+@pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.name)
+def test_the_simulator_cuts_as_the_template_does(target: Cpu) -> None:
+    library = load_library({"grid": _SOURCE}, target)
+    for product, workers in itertools.product((*PRODUCTS, *_SMALL), _WORKERS):
+        out = torch.zeros(5, dtype=torch.int64)
+        sizes = [product.batches, product.m, product.n, product.k, workers]
+        assert library.call("grid", [out], sizes) == 0, sizes
+        assert Grid(*out.tolist()) == make_grid(product, workers, target.micro_rows), sizes
