@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from hardtack.exporter import EntryGraph, Exported, narrowed
+from hardtack.codegen.notes import ours
+from hardtack.errors import InputError
+from hardtack.exporter import EntryGraph, Exported, ExportError, narrowed
 from hardtack.exporter.precision import DTYPES, Accuracy, Precision, Report, compare_outputs
 from hardtack.trees import flattener
 
@@ -37,13 +39,15 @@ def narrow_products(exported: Exported, compute: str, keep_f32: tuple[str, ...])
 def measured(
     wide: Exported, chosen: Exported, report: Report, dtype: str, module: Any, args: Any, kwargs: Any
 ) -> Narrowed:
-    """The report of an export: both models are run on the example inputs by the graph's reference."""
+    """The report of an export: both models are run on the example inputs by the graph's reference. Raises
+    InternalError for what is a bug of Hardtack."""
     accuracy: dict[str, tuple[Accuracy, ...]] = {}
-    for name, entry in wide.entries.items():
-        _, given, named = example(module, args, kwargs, name)
-        if given or named:
-            inputs = input_tensors(entry, given, named)
-            accuracy[name] = compare_outputs(entry.graph, chosen.entries[name].graph, wide.store, inputs)
+    with ours("the measurement of the accuracy", ExportError, InputError):
+        for name, entry in wide.entries.items():
+            _, given, named = example(module, args, kwargs, name)
+            if given or named:
+                inputs = input_tensors(entry, given, named)
+                accuracy[name] = compare_outputs(entry.graph, chosen.entries[name].graph, wide.store, inputs)
     return Narrowed(dtype, report.num_narrowed, dict(Counter(k.reason for k in report.kept)), accuracy)
 
 
