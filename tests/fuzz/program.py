@@ -243,4 +243,5 @@ def from_json(text: str) -> Program:
         families=tuple(d["families"]),
         rows=tuple(tuple((s, n) for s, n in row) for row in d["rows"]),
         strict=d["strict"],
+        compute=d["compute"],
     )
