@@ -27,6 +27,8 @@ from hardtack.codegen.plan.prepack import made, sources_of
 from hardtack.codegen.recipes import init_name, replaceable
 
 Progress = Callable[[str, int, int], None]
+NUMERICS = {"accumulate": "f32", "fp_contract": "off"}
+"""What may change bits, and is the same for every model; docs/package.md."""
 """progress(what, done, total)."""
 
 
@@ -61,6 +63,7 @@ def build_content(
     jobs: int | None = None,
     tensors: Mapping[str, ModuleTensor] | None = None,
     producer: Mapping[str, str] | None = None,
+    numerics: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     dump: Path | None = None,
 ) -> Built:
@@ -68,6 +71,7 @@ def build_content(
     HARDTACK_DUMP says.
 
     tensors: the module's parameters and buffers; those that can be replaced in the bundle become its parameters.
+    numerics: what the manifest says of this model under that word, beside NUMERICS.
 
     Raises UnsupportedOp for an op that a backend has no kernel for, CompilerError, ToolchainError and TritonError where
     a kernel does not compile, or its compiler is missing.
@@ -93,7 +97,7 @@ def build_content(
         parameters=parameters,
         recipes={name: r for name, r in recipes.items() if name in constants},
         producer={**(producer or {}), **tools, **_tables(backends)},
-        numerics={"accumulate": "f32", "fp_contract": "off"},
+        numerics={**NUMERICS, **(numerics or {})},
         kernels={member: code for found in codes.values() for member, code in found.members.items()},
     )
     return Built(content, compiled, tuple(d for e in compiled.values() for d in e.decisions))

@@ -30,6 +30,7 @@ from hardtack.exporter.errors import (
     Unsupported,
     UnsupportedOpError,
 )
+from hardtack.exporter.precision import Precision, Report, matching, narrow
 from hardtack.exporter.program import EntryGraph, changed_buffers, to_entry
 from hardtack.exporter.rewrite.rules import RULES, Rule
 from hardtack.exporter.tensors import constants_apart, module_tensors
@@ -86,6 +87,26 @@ def to_graphs(
         return Exported(entries, _used(entries, store), module_tensors(c.ep for c in captured.values()))
 
 
+def narrowed(exported: Exported, precision: Precision) -> tuple[Exported, Report]:
+    """The same model with the products of f32 computed in precision's dtype where that is safe, and what became of
+    each. The model that is given can still be used; constants of the new one are put to its store, too.
+
+    Raises InputSpecError for a pattern of keep_f32 that no product's module has.
+    """
+    report = Report()
+    with ours("the choice of precisions", ExportError):
+        made = [narrow(e.graph, exported.store, precision, report) for e in exported.entries.values()]
+        for pattern in precision.keep_f32:
+            if not any(matching(module, (pattern,)) for module in report.modules):
+                raise InputSpecError(
+                    f"keep_f32 has {pattern!r}, but no product of the model stands in such a module",
+                    fix="name a module as named_modules() does; * stands for any part of a path",
+                )
+        graphs = zip(exported.entries.items(), constants_apart(made), strict=True)
+        entries = {name: replace(e, graph=g) for (name, e), g in graphs}
+        return Exported(entries, _used(entries, exported.store), exported.tensors), report
+
+
 _ENTRY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
@@ -133,5 +154,6 @@ __all__ = [
     "TrainingModeError",
     "Unsupported",
     "UnsupportedOpError",
+    "narrowed",
     "to_graphs",
 ]

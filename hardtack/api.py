@@ -23,6 +23,7 @@ from hardtack.codegen.tune.choice import KIND, shapes_in_tables
 from hardtack.codegen.tune.table import read_tables
 from hardtack.exporter import EntryGraph, Exported, to_graphs
 from hardtack.generation import generation
+from hardtack.narrowing import Narrowed, measured, narrow_products, numerics_of
 from hardtack.options import Options
 from hardtack.progress import stages
 from hardtack.trees import flattener
@@ -37,7 +38,8 @@ class ExportInfo:
 
     num_fused, num_refused: fusions. num_shapes: the shapes of products, convolutions and attentions on GPU targets, to
     which a tuning table may give plans; num_tuned: those to which one did.
-    weights_path: the weights file beside the bundle, where Options.weights asked for one.
+    weights_path: the weights file beside the bundle, where Options.weights asked for one. narrowed: what
+    Options.compute did; None for "f32".
     """
 
     path: Path
@@ -55,6 +57,7 @@ class ExportInfo:
     num_shapes: int
     num_tuned: int
     seconds: Mapping[str, float]
+    narrowed: Narrowed | None = None
 
     def __str__(self) -> str:
         total = sum(self.seconds.values())
@@ -101,7 +104,12 @@ def export(
         backend.tools()  # what is missing is told before any work is done
     with stages(progress) as stage:
         stage.report("capture", 0, 0)
-        exported = to_graphs(module, args, kwargs, dynamic_shapes, strict=chosen.strict)
+        wide = to_graphs(module, args, kwargs, dynamic_shapes, strict=chosen.strict)
+        exported, report = narrow_products(wide, chosen.compute, chosen.keep_f32)
+        narrowed = None
+        if report is not None:
+            stage.report("measure", 0, 0)
+            narrowed = measured(wide, exported, report, chosen.compute, module, args, kwargs)
         with generation():
             sources = sources_of(exported, module, args, kwargs)
             built = build_content(
@@ -111,6 +119,7 @@ def export(
                 jobs=chosen.jobs,
                 tensors=exported.tensors,
                 producer={"hardtack": hardtack.__version__, "torch": torch.__version__},
+                numerics=numerics_of(chosen.compute, chosen.keep_f32),
                 progress=stage.report,
             )
         stage.report("write", 0, 0)
@@ -135,6 +144,7 @@ def export(
         num_shapes=len(tabled),
         num_tuned=sum(tabled.values()),
         seconds=stage.seconds,
+        narrowed=narrowed,
     )
 
 
@@ -148,14 +158,17 @@ def stage_texts(
     strict: bool = False,
     target: str = "cpu",
     tuning: str | None = None,
+    compute: str = "f32",
+    keep_f32: tuple[str, ...] = (),
 ) -> dict[str, str]:
     """Entry point -> the text of one of a target's stages. No compiler of kernels runs and nothing is written.
 
-    tuning: as in Options. The other arguments and ExportError are as for `export`. Raises TargetError
-    for a stage that the target does not have.
+    tuning, compute, keep_f32: as in Options. The other arguments and ExportError are as for `export`. Raises
+    TargetError for a stage that the target does not have.
     """
     backend = stage_backend(target, stage, read_tables(tuning))
     exported = to_graphs(module, args, kwargs, dynamic_shapes, strict=strict)
+    exported, _ = narrow_products(exported, compute, keep_f32)
     sources = sources_of(exported, module, args, kwargs)
     if stage == "graph":
         return {name: to_text_graph(s.graph) for name, s in sources.items()}
@@ -164,11 +177,20 @@ def stage_texts(
 
 
 def tuning_keys(
-    module: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None, target: str
+    module: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    target: str,
+    compute: str = "f32",
 ) -> list[str]:
-    """What a tuning table can decide of a model: the keys of its template kernels on a GPU target, each once."""
+    """What a tuning table can decide of a model: the keys of its template kernels on a GPU target, each once.
+
+    compute: as in Options.
+    """
     (backend,) = backends_for([target])
-    exported = to_graphs(module, args, kwargs, dynamic_shapes)
+    exported, _ = narrow_products(to_graphs(module, args, kwargs, dynamic_shapes), compute, ())
     found: dict[str, None] = {}
     for s in sources_of(exported, module, args, kwargs).values():
         with generation():

@@ -11,11 +11,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from hardtack.codegen.package.bundle import open_bundle
 from hardtack.errors import InputError
 from hardtack.exporter import EntryGraph, Exported, to_graphs
 from hardtack.exporter.reference import run as run_reference
+from hardtack.narrowing import choice_of, example, input_tensors, narrow_products
 from hardtack.runtime import Model, Step
-from hardtack.trees import flattener
 
 _TOLERANCE = {
     torch.float64: 1e-9,
@@ -23,7 +24,10 @@ _TOLERANCE = {
     torch.float16: 1e-2,
     torch.bfloat16: 5e-2,
 }
-"""Largest |difference| / largest |eager| by dtype: rounding in another order, a few hundred ulps."""
+"""Largest |difference| / largest |eager| by dtype: rounding in another order, a few hundred ulps. Floats of a bundle
+whose products take 16 bits (Options.compute) may differ by as much as that type's."""
+
+_COMPUTED = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,16 @@ class Comparison:
 
 
 def difference(
-    name: str, ours: torch.Tensor, eager: torch.Tensor, tolerance: float | None, where: str = ""
+    name: str,
+    ours: torch.Tensor,
+    eager: torch.Tensor,
+    tolerance: float | None,
+    where: str = "",
+    compute: str = "f32",
 ) -> Difference:
-    """How far two tensors are apart. NaN equals NaN here; another dtype or shape is infinitely far."""
-    allowed = _TOLERANCE.get(eager.dtype, 0.0) if tolerance is None else tolerance
+    """How far two tensors are apart. NaN equals NaN here; another dtype or shape is infinitely far. tolerance: of
+    `relative`; None: by dtype, and by what the bundle's products are computed in."""
+    allowed = _allowed(eager.dtype, compute) if tolerance is None else tolerance
     type_ = str(eager.dtype).removeprefix("torch.")
     shape = tuple(eager.shape)
     if ours.dtype != eager.dtype or ours.shape != eager.shape:
@@ -87,18 +97,21 @@ def compare(
     tolerance: float | None = None,
 ) -> Comparison:
     """Runs both on the example inputs. With `steps`, the graph is captured again and each value that the bundle's plan
-    writes is compared with the graph's value of the same name, in the order of the run.
+    writes is compared with the graph's value of the same name, in the order of the run; products take as many bits
+    there as in the bundle. Outputs are compared with eager as it is.
 
     Raises InputError where the bundle has another contract than the model, and ExportError as hardtack.export does.
     """
     name = entry or _only(model)
+    with open_bundle(model.path) as bundle:
+        compute, keep_f32 = choice_of(bundle.manifest.numerics)
     exported = to_graphs(module, args, kwargs, dynamic_shapes)
+    exported, _ = narrow_products(exported, compute, keep_f32)
     if name not in exported.entries:
         raise InputError(f"the model has no entry point {name!r}; it has: {', '.join(exported.entries)}")
-    one, given, named = _example(module, args, kwargs, name)
+    one, given, named = example(module, args, kwargs, name)
     graph = exported.entries[name]
-    leaves = flattener(graph.in_tree, name)(given, named)
-    inputs = {i.name: _tensor(leaf) for i, leaf in zip(graph.graph.inputs, leaves, strict=True)}
+    inputs = input_tensors(graph, given, named)
     session = model.session(name)
     seen: list[Step] = []
     if steps:
@@ -111,28 +124,21 @@ def compare(
     ours = list(results.items())
     if len(eager) != len(ours):
         raise InputError(f"the bundle gives {len(ours)} tensors, the model {len(eager)}: they are of different models")
-    outputs = tuple(difference(n, torch.as_tensor(x), y, tolerance) for (n, x), y in zip(ours, eager, strict=True))
-    return Comparison(outputs, _steps(exported, graph, inputs, seen, tolerance) if steps else ())
+    pairs = zip(ours, eager, strict=True)
+    outputs = tuple(difference(n, torch.as_tensor(x), y, tolerance, compute=compute) for (n, x), y in pairs)
+    return Comparison(outputs, _steps(exported, graph, inputs, seen, tolerance, compute) if steps else ())
+
+
+def _allowed(dtype: torch.dtype, compute: str) -> float:
+    own = _TOLERANCE.get(dtype, 0.0)
+    narrowed = compute != "f32" and dtype.is_floating_point
+    return max(own, _TOLERANCE[_COMPUTED[compute]]) if narrowed else own
 
 
 def _only(model: Model) -> str:
     if len(model.entries) == 1:
         return next(iter(model.entries))
     raise InputError(f"the bundle has several entry points, name one: {', '.join(model.entries)}")
-
-
-def _example(module: Any, args: Any, kwargs: Any, name: str) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
-    """(module, args, kwargs) of one entry point."""
-    if isinstance(module, Mapping):
-        module, args = module[name], (args or {}).get(name, ())
-        kwargs = (kwargs or {}).get(name, {})
-    if isinstance(module, ExportedProgram):
-        args, kwargs = module.example_inputs or ((), {})
-    return module, tuple(args), kwargs or {}
-
-
-def _tensor(leaf: Any) -> torch.Tensor:
-    return leaf.detach() if isinstance(leaf, torch.Tensor) else torch.tensor(leaf)
 
 
 def _eager(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -149,6 +155,7 @@ def _steps(
     inputs: Mapping[str, torch.Tensor],
     seen: Sequence[Step],
     tolerance: float | None,
+    compute: str,
 ) -> tuple[Difference, ...]:
     """Values that both the graph and the plan have; what only the plan has has no counterpart."""
     wanted = run_reference(entry.graph, exported.store, inputs)
@@ -164,5 +171,5 @@ def _steps(
             ours = torch.from_numpy(array)
             if eager.dtype == torch.bfloat16:
                 ours = ours.view(torch.bfloat16)
-            out.append(difference(name, ours, eager, tolerance, where))
+            out.append(difference(name, ours, eager, tolerance, where, compute))
     return tuple(out)

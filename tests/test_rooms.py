@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {"hardtack": ROOT / "hardtack", "hardtack.exporter": ROOT / "export", "hardtack.codegen": ROOT / "codegen"}
 
 # Files of the front door that work on models and therefore need torch; all others load without it.
-NEEDS_TORCH = {"hardtack.api", "hardtack.comparison", "hardtack.export"}
+NEEDS_TORCH = {"hardtack.api", "hardtack.comparison", "hardtack.export", "hardtack.narrowing"}
 # The one file that imports triton.
 COMPILES_TRITON = "hardtack.codegen.backends.triton.worker"
 THIRD_PARTY = {
@@ -158,8 +158,8 @@ def test_no_circle_between_modules(room: str) -> None:
     assert {m: sorted(found & rest.keys()) for m, found in rest.items()} == {}
 
 
-# The folders of export/, and which of the others each may import; capture takes programs apart as its last step, and
-# rewrites fold constants by the reference interpreter.
+# The folders of export/, and which of the others each may import; capture takes programs apart as its last step,
+# rewrites fold constants by the reference interpreter, and precision folds weights and measures by it.
 STAGES: dict[str, set[str]] = {
     "sizes": set(),
     "decompose": {"sizes"},
@@ -167,6 +167,7 @@ STAGES: dict[str, set[str]] = {
     "convert": {"sizes"},
     "reference": set(),
     "rewrite": {"reference"},
+    "precision": {"reference", "rewrite"},
 }
 # Files beside them: what all stages know, and knows none of them; what calls the stages, and is known to none.
 BELOW_STAGES = {"aliases", "constants", "dtypes", "eager_views", "errors", "origin", "tree"}

@@ -30,13 +30,14 @@ Op kinds (shapes by example; `attrs` in brackets):
   scan        [kind, dim] x -> inclusive; kind: sum prod max min (max and min carry NaN) logsumexp (of floats)
   matmul      [dtype] a [..., M, K], b [..., K, N] -> [..., M, N]; equal batch dims; float; dtype: f32 where the product
               of half types is not rounded to theirs, else absent
-  grouped_matmul  a [M, K], b [G, K, N], ends [G] (i32 or i64, ascending) -> [M, N]; row r of a times b[g] of the first
-              g with r < ends[g]; zeros where there is none; float
-  conv        [stride, padding, dilation, groups, transposed, output_padding] x [N, C, *S], w [O, C/groups, *K]
+  grouped_matmul  [dtype] a [M, K], b [G, K, N], ends [G] (i32 or i64, ascending) -> [M, N]; row r of a times b[g] of
+              the first g with r < ends[g]; zeros where there is none; float; dtype: as of matmul
+  conv        [stride, padding, dilation, groups, transposed, output_padding, dtype] x [N, C, *S], w [O, C/groups, *K]
               (transposed: w [C, O/groups, *K]), bias [O] or absent; padding: one (lo, hi) pair a spatial dim; 1 to 3
-              dims
-  attention   [scale, causal] q [B, H, T, D], k [B, G, S, D], v [B, G, S, E] (, mask broadcastable to [B, H, T, S],
-              bool or float) -> [B, H, T, E]; H a multiple of G (grouped queries); causal: query t sees keys s <= t
+              dims; dtype: as of matmul, and the bias, which is added before anything is rounded, is of the result's
+  attention   [scale, causal, dtype] q [B, H, T, D], k [B, G, S, D], v [B, G, S, E] (, mask broadcastable to
+              [B, H, T, S], bool or float) -> [B, H, T, E]; H a multiple of G (grouped queries); causal: query t sees
+              keys s <= t; dtype: as of matmul; a float mask is of the operands' dtype or of the result's
   take        [dims, at] x, i1, ..., ik -> advanced indexing: index tensor ij (integer, broadcast together) picks along
               x's dim dims[j]; the broadcast index dims stand at output position `at`, x's other dims keep their order.
               Negative indices count from the end; one out of range stops the run with an error

@@ -19,10 +19,16 @@ def matmul_types(c: Case) -> Types:
     need(len(a.shape) == len(b.shape) >= 2, f"matmul of ranks {len(a.shape)} and {len(b.shape)}")
     need(c.same_shape(a.shape[:-2], b.shape[:-2]), f"matmul batch dims differ: {a} and {b}")
     need(c.same(a.shape[-1], b.shape[-2]), f"matmul inner sizes differ: {a.shape[-1]} and {b.shape[-2]}")
-    dtype = dict(c.op.attrs).get("dtype", a.dtype)
-    fits = dtype is a.dtype or (a.dtype.is_half and dtype is DType.F32)
-    need(isinstance(dtype, DType) and fits, f"matmul of {a.dtype} as {dtype}")
-    return (TensorType(dtype, (*a.shape[:-1], b.shape[-1])),)  # type: ignore[arg-type]
+    return (TensorType(_result_dtype(c), (*a.shape[:-1], b.shape[-1])),)
+
+
+def _result_dtype(c: Case) -> DType:
+    """The operands', or f32 where a product of half types is not rounded to theirs."""
+    own = c.args[0].dtype
+    dtype = dict(c.op.attrs).get("dtype", own)
+    fits = dtype is own or (own.is_half and dtype is DType.F32)
+    need(isinstance(dtype, DType) and fits, f"{c.op.kind} of {own} as {dtype}")
+    return dtype  # type: ignore[return-value]
 
 
 def grouped_types(c: Case) -> Types:
@@ -33,7 +39,7 @@ def grouped_types(c: Case) -> Types:
     need(c.same(a.shape[1], b.shape[1]), f"grouped matmul inner sizes differ: {a.shape[1]} and {b.shape[1]}")
     need(c.same(b.shape[0], ends.shape[0]), f"{b.shape[0]} matrices for {ends.shape[0]} groups")
     need(ends.dtype in (DType.I32, DType.I64), f"groups end at {ends.dtype}")
-    return (TensorType(a.dtype, (a.shape[0], b.shape[2])),)
+    return (TensorType(_result_dtype(c), (a.shape[0], b.shape[2])),)
 
 
 def _pairs(value: object, count: int) -> tuple[tuple[int, int], ...]:
@@ -46,7 +52,8 @@ def conv_types(c: Case) -> Types:
     x, w = c.args[0], c.args[1]
     spatial = len(x.shape) - 2
     need(1 <= spatial <= 3 and len(w.shape) == len(x.shape), f"conv of {x} by {w}")
-    need(all(a.dtype is x.dtype for a in c.args) and x.dtype.is_float, "conv operands differ in dtype or are not float")
+    need(w.dtype is x.dtype and x.dtype.is_float, "conv operands differ in dtype or are not float")
+    result = _result_dtype(c)
     stride, dilation, groups = c.ints("stride"), c.ints("dilation"), c.int_attr("groups")
     extra = c.ints("output_padding")
     padding = _pairs(c.attr("padding"), spatial)
@@ -59,7 +66,8 @@ def conv_types(c: Case) -> Types:
     need(c.same(x.shape[1], channels), f"conv input has {x.shape[1]} channels, the weight wants {channels}")
     out_channels = w.shape[1] * groups if transposed else w.shape[0]
     if len(c.args) == 3:
-        need(c.same_shape(c.args[2].shape, (out_channels,)), f"conv bias is {c.args[2]}, expected [{out_channels}]")
+        fits = c.args[2].dtype is result and c.same_shape(c.args[2].shape, (out_channels,))
+        need(fits, f"conv bias is {c.args[2]}, expected {result}[{out_channels}]")
     sizes: list[Expr] = []
     for i, size in enumerate(x.shape[2:]):
         k, (lo, hi) = kernel[i] or 0, padding[i]
@@ -67,7 +75,7 @@ def conv_types(c: Case) -> Types:
             sizes.append((size - 1) * stride[i] - lo - hi + dilation[i] * (k - 1) + extra[i] + 1)
         else:
             sizes.append(window_size(size, k, stride[i], (lo, hi), dilation[i]))
-    return (TensorType(x.dtype, (x.shape[0], out_channels, *sizes)),)
+    return (TensorType(result, (x.shape[0], out_channels, *sizes)),)
 
 
 def attention_types(c: Case) -> Types:
@@ -82,12 +90,13 @@ def attention_types(c: Case) -> Types:
     if heads is not None and groups is not None:
         need(groups > 0 and heads % groups == 0, f"{heads} query heads are not a multiple of {groups} key heads")
     need(isinstance(c.attr("scale"), float) and isinstance(c.attr("causal"), bool), "attention needs scale and causal")
+    result = _result_dtype(c)
     if len(c.args) == 4:
         mask = c.args[3]
-        need(mask.dtype in (DType.BOOL, q.dtype), f"attention mask of {mask.dtype}")
+        need(mask.dtype in (DType.BOOL, q.dtype, result), f"attention mask of {mask.dtype}")
         target = (*q.shape[:3], k.shape[2])
         need(c.same_shape(broadcast([mask.shape, target], c.same), target), f"mask {mask} does not broadcast")
-    return (TensorType(q.dtype, (*q.shape[:3], v.shape[3])),)
+    return (TensorType(result, (*q.shape[:3], v.shape[3])),)
 
 
 def _index_shape(c: Case, indices: Types) -> tuple[Expr, ...]:

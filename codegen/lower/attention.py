@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.nests import Template, TemplateNest
-from hardtack.codegen.ir.roles import Memory, Role, Sizes, need
+from hardtack.codegen.ir.roles import Memory, Role, Sizes, need, summed
 from hardtack.codegen.ir.types import DType
 
 
 def mask_dtypes(first: DType) -> tuple[DType, ...]:
     """Of what says which keys a query sees, or of what is added to the scores."""
-    return (DType.BOOL, first)
+    return (DType.BOOL, *summed(first))
 
 
 class AnyAttention(Template):
@@ -23,7 +23,7 @@ class AnyAttention(Template):
         Role("v", "B G S E", memory=Memory.ROWS),
         Role("mask", "B H T S", mask_dtypes, optional=True, broadcast=True),
     )
-    results = (Role("result", "B H T E"),)
+    results = (Role("result", "B H T E", summed),)
 
     def verify_order(self, order: tuple[int, ...]) -> None:
         verify_heads_inside(order)

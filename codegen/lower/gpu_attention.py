@@ -93,7 +93,7 @@ def lower_attention(low: Lowering, op: Op) -> None:
         views.append(view)
     batch, heads, kv_heads, tq, tk = (hint(low, x) for x in (*q.shape[:2], k.shape[1], q.shape[2], k.shape[2]))
     causal = op.bool_attr("causal")
-    plan = chosen(low, AttentionShape(batch, heads, kv_heads, tq, tk, d, e, out.dtype, causal))
+    plan = chosen(low, AttentionShape(batch, heads, kv_heads, tq, tk, d, e, q.dtype, causal))
     low.decide(out.name, f"attention {plan.block_m}x{plan.block_n}, {plan.splits} parts", plan.reason)
     scale = op.float_attr("scale")
     what = TiledAttention(plan, scale, causal)

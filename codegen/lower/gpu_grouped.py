@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hardtack.codegen.ir.expr import ONE, int_value
 from hardtack.codegen.ir.graph import Op, uses
 from hardtack.codegen.ir.nests import Request, Template, TemplateNest
-from hardtack.codegen.ir.roles import Role, Sizes, need, only
+from hardtack.codegen.ir.roles import Role, Sizes, need, only, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.gpu_plans import chosen, hint, verify_plan
@@ -29,7 +29,7 @@ class Grouped(Template):
     kind = "grouped"
     machine = Gpu
     roles = (Role("a", "M K"), Role("b", "G K N"), Role("ends", "G", only(DType.I32, DType.I64)))
-    results = (Role("result", "M N"),)
+    results = (Role("result", "M N", summed),)
     dtypes = (DType.F32, DType.F16, DType.BF16)
     takes_epilogue = True
 
@@ -57,7 +57,7 @@ def lower_grouped(low: Lowering, op: Op) -> None:
     views = tuple(operand(low, x, op) for x in (a, w, ends))
     m, n, k = (hint(low, e) for e in (*out.shape, views[0].shape[-1]))
     shape = GemmShape(
-        groups, -(-m // groups), n, k, out.dtype, depth_first=views[1].strides[-2] is ONE, splittable=False
+        groups, -(-m // groups), n, k, views[0].dtype, depth_first=views[1].strides[-2] is ONE, splittable=False
     )
     plan = chosen(low, shape)
     low.decide(out.name, f"grouped {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)

@@ -20,7 +20,7 @@ def grouped_as_reduction(low: Lowering, op: Op) -> None:
     number = b.load_buffer(group.name, (row,))
     inside = b.compute("lt", number, b.index(count))
     at = b.check(b.compute("where", inside, number, lit_of(0, DType.I64)), count)
-    zero = lit_of(0, out.dtype)
+    zero = lit_of(0, low.graph.types[a].dtype)
     left, right = b.load(a, (row, k), inside, zero), b.load(w, (at, k, column), inside, zero)
     value = b.total(b.compute("mul", b.wide(left), b.wide(right)))
     b.store(out.name, (row, column), b.cast(value, out.dtype))

@@ -12,7 +12,7 @@ import torch
 import hardtack.exporter.reference.nn  # noqa: F401  (adds its kinds to KERNELS)
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr_walk import evaluate
-from hardtack.codegen.ir.graph import Graph, Op, Operand, TensorType
+from hardtack.codegen.ir.graph import Graph, Op, Operand, TensorType, uses
 from hardtack.exporter.constants import load_tensor
 from hardtack.exporter.dtypes import TORCH_DTYPE
 from hardtack.exporter.reference.control_flow import run_control
@@ -56,19 +56,47 @@ def run(
     nested graphs, whose symbols are bound outside. Raises ReferenceFailure for inputs that the graph does not take,
     and for an assert that fails.
     """
-    bound = dict(sizes) if sizes is not None else {}
-    bound.update(bind_sizes(graph, inputs) if sizes is None else {})
-    values: dict[str, torch.Tensor] = dict(inputs)
+    bound = dict(sizes) if sizes is not None else bind_sizes(graph, inputs)
+    values = _given(graph, store, inputs, states or {}, bound)
+    for op in graph.ops:
+        _compute(op, graph, values, bound, store)
+    return values
+
+
+def results(graph: Graph, store: ConstantStore, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+    """The graph's outputs, in order. Of the other values, each is dropped behind its last reader."""
+    sizes = bind_sizes(graph, inputs)
+    values = _given(graph, store, inputs, {}, sizes)
+    last = {x: k for k, op in enumerate(graph.ops) for x in (*op.outputs, *uses(op))}
+    for k, op in enumerate(graph.ops):
+        _compute(op, graph, values, sizes, store)
+        for x in {*op.outputs, *uses(op)}.difference(graph.outputs):
+            if last[x] == k:
+                del values[x]
+    return outputs(graph, values)
+
+
+def _given(
+    graph: Graph,
+    store: ConstantStore,
+    inputs: Mapping[str, torch.Tensor],
+    states: Mapping[str, torch.Tensor],
+    sizes: Env,
+) -> dict[str, torch.Tensor]:
+    """The values that no op makes."""
+    values = dict(inputs)
     for c in graph.constants:
         values[c.name] = load_tensor(store, c.key)
     for s in graph.states:
-        values[s.name] = _state(graph, store, s.name, s.init, states or {}, bound)
-    for op in graph.ops:
-        args = [values[x] if isinstance(x, str) else x for x in op.inputs]
-        types = tuple(graph.types[o] for o in op.outputs)
-        for name, value in zip(op.outputs, run_op(op, args, types, bound, store), strict=True):
-            values[name] = value
+        values[s.name] = _state(graph, store, s.name, s.init, states, sizes)
     return values
+
+
+def _compute(op: Op, graph: Graph, values: dict[str, torch.Tensor], sizes: Env, store: ConstantStore) -> None:
+    """Put the outputs of one op to the values."""
+    args = [values[x] if isinstance(x, str) else x for x in op.inputs]
+    types = tuple(graph.types[o] for o in op.outputs)
+    values.update(zip(op.outputs, run_op(op, args, types, sizes, store), strict=True))
 
 
 def _state(

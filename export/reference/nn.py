@@ -18,12 +18,14 @@ _TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
 
 def _conv(s: Step) -> torch.Tensor:
-    """Of half types in f32, rounded once behind the bias: oneDNN's kernels for 16 bits multiply infinities by zeros."""
+    """Of half types in f32, rounded once behind the bias, if at all: oneDNN's kernels for 16 bits multiply infinities
+    by zeros.
+    """
     x, w = s.args[:2]
     bias = s.args[2] if len(s.args) == 3 else None
     wide = torch.promote_types(x.dtype, torch.float32)
     out = (_transposed if s.attr("transposed") else _plain)(s, x.to(wide), w.to(wide))
-    return (out if bias is None else out + bias.view(-1, *([1] * (x.dim() - 2)))).to(x.dtype)
+    return (out if bias is None else out + bias.view(-1, *([1] * (x.dim() - 2)))).to(s.dtype)
 
 
 def _transposed(s: Step, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -45,10 +47,12 @@ def _plain(s: Step, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 def _attention(s: Step) -> torch.Tensor:
-    q, k, v = s.args[:3]
+    q, k, v = (a.to(s.dtype) for a in s.args[:3])
     groups = q.shape[1] // k.shape[1] if k.shape[1] else 1
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
     mask = s.args[3] if len(s.args) == 4 else None
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.to(s.dtype)
     if s.attr("causal"):
         seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril()
         if mask is None:

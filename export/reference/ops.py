@@ -179,7 +179,7 @@ def _assert(s: Step) -> tuple[torch.Tensor, ...]:
 
 
 def _grouped_matmul(s: Step) -> Any:
-    a, b, ends = s.args
+    a, b, ends = s.args[0].to(s.dtype), s.args[1].to(s.dtype), s.args[2]
     out, start = torch.zeros(s.shape, dtype=s.dtype), 0
     for g, end in enumerate(ends.tolist()):
         out[start:end] = a[start:end] @ b[g]

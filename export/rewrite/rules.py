@@ -57,6 +57,8 @@ RULES: tuple[Rule, ...] = (
     *_CLEAN,
 )
 """The rules, in order."""
+CLEANING: tuple[Rule, ...] = (_FOLD, *_CLEAN)
+"""Behind what changes a graph that is simple already."""
 
 
 def simplify(graph: Graph, store: ConstantStore, rules: Sequence[Rule] = RULES) -> Graph:

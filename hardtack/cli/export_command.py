@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
 
 from hardtack.cli.common import WrongUse, check_target_path, console, json_option, print_json, size_text, table
 from hardtack.cli.spec import HELP, load_spec
 from hardtack.codegen.targets import STAGES
 from hardtack.codegen.tune.table import NONE
+from hardtack.options import COMPUTES, Options
+
+if TYPE_CHECKING:
+    from hardtack.narrowing import Narrowed
 
 
 class _TableName(click.Path):
@@ -54,6 +62,20 @@ class _TableName(click.Path):
     "one that comes with Hardtack.",
 )
 @click.option(
+    "--compute",
+    type=click.Choice(COMPUTES),
+    default="f32",
+    show_default=True,
+    help="What products of a float32 model take their operands in, where that is safe; results stay float32.",
+)
+@click.option(
+    "--keep-f32",
+    "keep_f32",
+    multiple=True,
+    metavar="MODULE",
+    help="With --compute: a module, by its path, whose products stay float32; may be repeated, and hold *.",
+)
+@click.option(
     "--stop-after", type=click.Choice(STAGES), help="Print the text of this stage and stop; nothing is written."
 )
 @json_option
@@ -67,14 +89,28 @@ def command(
     debug: bool,
     weights: str,
     tuning: str | None,
+    compute: str,
+    keep_f32: tuple[str, ...],
     stop_after: str | None,
     as_json: bool,
 ) -> None:
+    if keep_f32 and compute == "f32":
+        raise WrongUse("--keep-f32 leaves products out of --compute, which is f32 for all")
+    chosen = Options(
+        strict=strict,
+        compiler=compiler,
+        jobs=jobs,
+        debug=debug,
+        weights=weights,
+        tuning=tuning,
+        compute=compute,
+        keep_f32=keep_f32,
+    )
     if stop_after is not None:
         _check_targets(targets, None)
         _check_targets(targets[:1], tuning)
         _check_stage(targets[0], stop_after)
-        _print_stage(stop_after, spec, strict, targets[0], tuning, as_json)
+        _print_stage(stop_after, spec, targets[0], chosen, as_json)
         return
 
     if output is None:
@@ -84,7 +120,6 @@ def command(
     _check_tools(targets, compiler)
     found = load_spec(spec)
     from hardtack.api import export
-    from hardtack.options import Options
 
     info = export(
         found.module,
@@ -93,10 +128,10 @@ def command(
         path=output,
         dynamic_shapes=found.dynamic_shapes,
         targets=targets,
-        options=Options(strict=strict, compiler=compiler, jobs=jobs, debug=debug, weights=weights, tuning=tuning),
+        options=chosen,
     )
     if as_json:
-        print_json(dataclasses.asdict(info))
+        print_json(_without_infinities(dataclasses.asdict(info)))
         return
     out = table(str(info.path), "what", ">size")
     beside = f" in {info.weights_path}" if info.weights_path is not None else ""
@@ -112,8 +147,34 @@ def command(
     )
     if info.num_shapes:
         shown.print(f"shapes on GPUs: {info.num_shapes}, of which a tuning table has {info.num_tuned}")
+    if info.narrowed is not None:
+        _print_narrowed(info.narrowed, shown)
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in info.seconds.items())
     shown.print(f"time: {times}")
+
+
+def _without_infinities(value: Any) -> Any:
+    """For JSON, which has no infinity: that is given as text."""
+    if isinstance(value, Mapping):
+        return {k: _without_infinities(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_infinities(v) for v in value]
+    return str(value) if value in (math.inf, -math.inf) else value
+
+
+def _print_narrowed(narrowed: Narrowed, shown: Console) -> None:
+    """What --compute did, and what it cost."""
+    kept = "".join(f"; {count} stay f32: {reason}" for reason, count in sorted(narrowed.num_kept.items()))
+    shown.print(f"{narrowed.num_products} products of {narrowed.dtype}{kept}")
+    if not narrowed.accuracy:
+        shown.print("without example inputs the accuracy is not known")
+        return
+    made = table("at the example inputs, from f32", "output", ">largest difference", ">relative", ">SNR", ">lost")
+    for entry, outputs in narrowed.accuracy.items():
+        for a in outputs:
+            name = a.output if len(narrowed.accuracy) == 1 else f"{entry} {a.output}"
+            made.add_row(name, f"{a.absolute:.3g}", f"{a.relative:.3g}", f"{a.snr:.1f} dB", f"{a.num_lost:,}")
+    shown.print(made)
 
 
 def _check_targets(targets: tuple[str, ...], tuning: str | None) -> None:
@@ -156,7 +217,7 @@ def _check_tools(targets: tuple[str, ...], compiler: str | None) -> None:
         raise WrongUse(str(error)) from None
 
 
-def _print_stage(stage: str, spec: str, strict: bool, target: str, tuning: str | None, as_json: bool) -> None:
+def _print_stage(stage: str, spec: str, target: str, chosen: Options, as_json: bool) -> None:
     found = load_spec(spec)
     from hardtack.api import stage_texts
 
@@ -166,9 +227,11 @@ def _print_stage(stage: str, spec: str, strict: bool, target: str, tuning: str |
         found.args,
         found.kwargs,
         dynamic_shapes=found.dynamic_shapes,
-        strict=strict,
+        strict=chosen.strict,
         target=target,
-        tuning=tuning,
+        tuning=chosen.tuning,
+        compute=chosen.compute,
+        keep_f32=chosen.keep_f32,
     )
     if as_json:
         print_json(texts)

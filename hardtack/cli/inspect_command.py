@@ -69,6 +69,9 @@ def _print_summary(bundle: Bundle, out: Console) -> None:
     outside = f" in {m.external.name}, which goes with it" if m.external is not None else ""
     out.print(f"{bundle.path}: {size_text(len(bundle.data))}, weights {size_text(bundle.weights_nbytes)}{outside}")
     out.print("made by " + ", ".join(f"{name} {version}" for name, version in sorted(m.producer.items())))
+    if "compute" in m.numerics:
+        kept = f", but for {m.numerics['keep_f32']}" if "keep_f32" in m.numerics else ""
+        out.print(f"products take operands of {m.numerics['compute']}{kept}")
     out.print(_signed(m.signature))
     for e in m.entries:
         _print_entry(e, out)

@@ -11,6 +11,7 @@ import click
 
 from hardtack.cli.common import WrongUse, check_target_path, console, json_option, print_json, table
 from hardtack.cli.spec import HELP, load_spec
+from hardtack.options import COMPUTES
 
 if TYPE_CHECKING:
     from hardtack.codegen.tune.table import TuningTable
@@ -27,10 +28,24 @@ if TYPE_CHECKING:
 )
 @click.option("--target", help="cuda:sm_80, cuda:sm_90 or cuda:sm_100; default: what the device is.")
 @click.option("--budget", type=click.FloatRange(min=0), metavar="SECONDS", help="Begin no further key after that time.")
+@click.option(
+    "--compute",
+    type=click.Choice(COMPUTES),
+    default="f32",
+    show_default=True,
+    help="What the model will be exported with.",
+)
 @click.option("--again", is_flag=True, help="Time keys that the table has already, too.")
 @json_option
 def command(
-    spec: str, device: str, output: str, target: str | None, budget: float | None, again: bool, as_json: bool
+    spec: str,
+    device: str,
+    output: str,
+    target: str | None,
+    budget: float | None,
+    compute: str,
+    again: bool,
+    as_json: bool,
 ) -> None:
     if device.partition(":")[0] != "cuda":
         raise WrongUse(f"--device {device}: only kernels of CUDA devices are tuned; name one, such as cuda:0")
@@ -53,7 +68,12 @@ def command(
     with stages() as stage:
         stage.report("capture", 0, 0)
         keys = tuning_keys(
-            found.module, found.args, found.kwargs, dynamic_shapes=found.dynamic_shapes, target=found_target
+            found.module,
+            found.args,
+            found.kwargs,
+            dynamic_shapes=found.dynamic_shapes,
+            target=found_target,
+            compute=compute,
         )
         timer = timing.GuardedTimer(timing.DeviceTimer(device))
         tuner = tuning.Tuner(found_target, timer, len(os.sched_getaffinity(0)))

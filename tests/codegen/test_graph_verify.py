@@ -131,6 +131,14 @@ def test_equality_by_guard() -> None:
     verify_graph(replace(two, guards=(Guard("eq", m, N, "m == n"),)))
 
 
+POINTWISE = {
+    "stride": (1,),
+    "padding": ((0, 0),),
+    "dilation": (1,),
+    "groups": 1,
+    "transposed": False,
+    "output_padding": (0,),
+}
 KINDS: list[tuple[Op, tuple[TensorType, ...], tuple[TensorType, ...], str]] = [
     (Op("reshape", ("a",), (), ("o",)), (t(2, 3),), (t(7),), "reshape of 6 elements to 7"),
     (Op("permute", ("a",), make_attrs(dims=(0, 0)), ("o",)), (t(2, 3),), (t(2, 2),), "not a permutation"),
@@ -163,6 +171,30 @@ KINDS: list[tuple[Op, tuple[TensorType, ...], tuple[TensorType, ...], str]] = [
         (t(1, 3, 5, 8), t(1, 2, 5, 8)),
         (t(1, 3, 5, 8),),
         "3 query heads are not a multiple of 2",
+    ),
+    (
+        Op("conv", ("a", "b", "c"), make_attrs(**POINTWISE, dtype=F32), ("o",)),
+        (t(1, 3, 9, dtype=DType.BF16), t(2, 3, 1, dtype=DType.BF16), t(2, dtype=DType.BF16)),
+        (t(1, 2, 9),),
+        "conv bias is bf16[2], expected f32[2]",
+    ),
+    (
+        Op("conv", ("a", "b"), make_attrs(**POINTWISE, dtype=DType.BF16), ("o",)),
+        (t(1, 3, 9), t(2, 3, 1)),
+        (t(1, 2, 9, dtype=DType.BF16),),
+        "conv of f32 as bf16",
+    ),
+    (
+        Op("grouped_matmul", ("a", "b", "c"), make_attrs(dtype=DType.F16), ("o",)),
+        (t(4, 8, dtype=DType.BF16), t(2, 8, 3, dtype=DType.BF16), t(2, dtype=DType.I32)),
+        (t(4, 3, dtype=DType.F16),),
+        "grouped_matmul of bf16 as f16",
+    ),
+    (
+        Op("attention", ("a", "a", "a", "b"), make_attrs(scale=1.0, causal=False, dtype=F32), ("o",)),
+        (t(1, 2, 5, 8, dtype=DType.BF16), t(5, 5, dtype=DType.F16)),
+        (t(1, 2, 5, 8),),
+        "attention mask of f16",
     ),
     (Op("cond", ("a", "b"), make_attrs(then=1, orelse=2), ("o",)), (t(), t()), (t(),), "the predicate is f32[]"),
 ]

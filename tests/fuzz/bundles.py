@@ -13,6 +13,7 @@ import torch
 import hardtack
 from hardtack.exporter import to_graphs
 from hardtack.options import Options
+from tests.fuzz.capture import small_products
 from tests.fuzz.judge import Call, Oracle
 from tests.fuzz.outcome import Outcome, is_refusal, told
 from tests.fuzz.program import Program, build
@@ -84,15 +85,16 @@ def export(programs: Sequence[Program], path: Path, targets: Sequence[str]) -> N
     """One file with an entry point for each program: e0, e1, ...; all of them strict, or none."""
     names = [f"e{k}" for k in range(len(programs))]
     dynamic = {n: p.dynamic_shapes() for n, p in zip(names, programs, strict=True)}
-    hardtack.export(
-        {n: build(p, n) for n, p in zip(names, programs, strict=True)},
-        {n: p.arguments() for n, p in zip(names, programs, strict=True)},
-        path=path,
-        dynamic_shapes=dynamic if any(dynamic.values()) else None,
-        targets=targets,
-        options=Options(jobs=1, strict=programs[0].strict),
-        progress=False,
-    )
+    with small_products():
+        hardtack.export(
+            {n: build(p, n) for n, p in zip(names, programs, strict=True)},
+            {n: p.arguments() for n, p in zip(names, programs, strict=True)},
+            path=path,
+            dynamic_shapes=dynamic if any(dynamic.values()) else None,
+            targets=targets,
+            options=Options(jobs=1, strict=programs[0].strict, compute=programs[0].compute),
+            progress=False,
+        )
 
 
 def exported(

@@ -7,6 +7,7 @@ import os
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ examples
   ./dev fuzz models --dtypes --graph         ops of two operands in each pair of dtypes
   ./dev fuzz models --mends --graph          forms in which wrong numbers were found, with other numbers around them
   ./dev fuzz models --interpreter            the GPU's kernels without a GPU
+  ./dev fuzz models --compute bf16 --graph   products of f32 with operands of 16 bits
   ./dev fuzz models --show 17                the program of seed 17
   ./dev fuzz models --seeds 17,23            these programs, in one file
   ./dev fuzz models --shrink 17              what fails in it, as small as it gets, as a script
@@ -55,6 +57,12 @@ def parser() -> argparse.ArgumentParser:
     ways.add_argument("--graph", action="store_true", help="the captured graph alone, op by op; nothing is compiled")
     ways.add_argument("--interpreter", action="store_true", help="GPU kernels through Triton's interpreter")
     ways.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where compiled programs run")
+    models.add_argument(
+        "--compute",
+        choices=("f32", "bf16", "f16"),
+        default="f32",
+        help="products of f32 with operands of so many bits, judged by eager with such operands",
+    )
     sweeps = models.add_mutually_exclusive_group()
     for sweep, what in (
         ("sizes", "numbers made of sizes, by their uses"),
@@ -129,7 +137,12 @@ def _models(chosen: argparse.Namespace) -> int:
     from tests.fuzz.sweeps import SWEEPS
 
     sweep = SWEEPS.get(chosen.sweep)
-    draw = _draw if sweep is None else sweep.program
+    drawn = _draw if sweep is None else sweep.program
+    compute: str = chosen.compute
+
+    def draw(seed: int) -> Program:
+        return replace(drawn(seed), compute=compute)
+
     if chosen.show is not None:
         print(source(draw(chosen.show)), end="")
         return 0
@@ -156,6 +169,7 @@ def _models(chosen: argparse.Namespace) -> int:
     hunt = Hunt(way_named(name), draw, jobs=chosen.jobs, seconds=chosen.seconds, on_outcome=on_outcome)
     hunt.run(seeds, together, chosen.minutes)
     flags = {"graph": " --graph", "interpreter": " --interpreter", "cuda": " --device cuda"}.get(name, "")
+    flags += f" --compute {compute}" if compute != "f32" else ""
     summary.close(flags + (f" --{chosen.sweep}" if chosen.sweep else ""))
     return 1 if summary.failures else 0
 

@@ -69,6 +69,13 @@ GAMMAS = frozenset("digamma polygamma lgamma mvlgamma".split())
 PRODUCTS = frozenset(
     "addbmm addmm addmv baddbmm bmm convolution dot linear mkldnn_convolution mkldnn_linear mm mv vdot".split()
 )
+NARROWED = PRODUCTS | frozenset(
+    """
+    _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu _grouped_mm lstm gru rnn_tanh
+    rnn_relu mkldnn_rnn_layer
+    """.split()
+)
+"""What Options.compute may compute in 16 bits, or parts of it."""
 LARGEST = frozenset(
     """
     amax amin aminmax max min max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d
@@ -90,10 +97,12 @@ def chooses_between_zeros(func: Any, args: Any) -> bool:
 
 
 class Disturbed(TorchDispatchMode):
-    """Runs ops with their roundings changed at random by up to `ulps`."""
+    """Runs ops with their roundings changed at random by up to `ulps`; with `compute` of 16 bits (Options.compute) also
+    with what products of f32 read rounded to that, or changed by as much."""
 
-    def __init__(self, seed: int, ulps: float = 1.0) -> None:
+    def __init__(self, seed: int, ulps: float = 1.0, compute: str = "f32") -> None:
         super().__init__()
+        self._narrow = {"bf16": torch.bfloat16, "f16": torch.float16}.get(compute)
         self._generator, self._wider = torch.Generator().manual_seed(seed), seed % 2 == 1
         self._ulps = ulps
         self._attention = _HalfAttention(self._changed)
@@ -130,6 +139,8 @@ class Disturbed(TorchDispatchMode):
             return _in_double(func, args, kwargs or {})
         if name == "native_batch_norm" and self._wider and args[3] is None and args[5]:
             return _batch_norm(*args)
+        if self._narrow is not None and name in NARROWED:
+            args = tree_map_only(torch.Tensor, self._narrowed, args)
         in_place = name.endswith("_") and not name.endswith("__")
         if name in ADDING and not in_place:
             args = tree_map_only(torch.Tensor, self._changed, args)
@@ -157,6 +168,16 @@ class Disturbed(TorchDispatchMode):
 
     def _changed(self, x: torch.Tensor, more: float = 1.0) -> torch.Tensor:
         return x * self._factor(x, more) if x.dtype in ULP and x.numel() else x
+
+    def _narrowed(self, x: torch.Tensor) -> torch.Tensor:
+        """What a product of 16 bits reads for x: in every other run just that."""
+        assert self._narrow is not None
+        if x.dtype is not torch.float32 or not x.numel():
+            return x
+        if self._wider:
+            return x.to(self._narrow).float()
+        part = torch.rand(x.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
+        return (x * (1 + part * ULP[self._narrow])).float()
 
     def _other_zeros(self, x: torch.Tensor) -> torch.Tensor:
         """x with zeros of any sign."""

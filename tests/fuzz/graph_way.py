@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from hardtack.exporter import Exported, to_graphs
+from hardtack.exporter import Exported
 from hardtack.exporter.reference import ReferenceFailure, outputs, run
-from tests.fuzz.program import Program, build
+from tests.fuzz.capture import captured
+from tests.fuzz.program import Program
 from tests.fuzz.ways import Failed, Plan, Report, first_calls, guarded, judge, oracle, sized_calls
 
 WAY = "graph"
@@ -24,7 +25,7 @@ def _check(program: Program, notes: list[str]) -> None:
     first = oracle(program, plan)
     if first is None:
         raise Failed("skipped", "eager refuses the example")
-    exported = to_graphs(build(program), program.arguments(), None, program.dynamic_shapes(), program.strict)
+    exported = captured(program)
     judge(program, first, graph_results(program, exported, plan), "graph")
     for sized in sized_calls(program):
         theirs = oracle(program, sized)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.machine.data import H200
 from hardtack.exporter.reference import ReferenceFailure
+from tests.fuzz.capture import captured
 from tests.fuzz.direct import compile_program
 from tests.fuzz.program import Program
 from tests.fuzz.ways import Failed, Report, first_calls, guarded, judge, oracle, sized_calls
@@ -24,7 +25,7 @@ def _check(program: Program, notes: list[str]) -> None:
     theirs = oracle(program, plan)
     if theirs is None:
         raise Failed("skipped", "eager refuses the example")
-    made = compile_program(program, TritonBackend(H200), Simulator)
+    made = compile_program(program, TritonBackend(H200), Simulator, lambda *_: captured(program))
     judge(program, theirs, made.run(plan.calls), "interpreter")
     for sized in sized_calls(program)[:4]:
         at = oracle(program, sized)

@@ -155,7 +155,7 @@ class Oracle:
         why: Exception | None = None
         for seed in seeds:
             try:
-                found.append(eager(self.program, self.calls, Disturbed(seed, ulps)))
+                found.append(eager(self.program, self.calls, Disturbed(seed, ulps, self.program.compute)))
             except Exception as error:  # a condition of the program on a disturbed number
                 why = error
         if 2 * len(found) < len(seeds):

@@ -76,7 +76,8 @@ class Inner:
 class Program:
     """One module. sizes: each symbol's size in the example; dynamic: "", "named" (Dim("n", max=1024), or twice such a
     one where the example's sizes are even), "open" (Dim("n")) or "auto" (Dim.DYNAMIC). rows: other sizes to be run at;
-    those of ways.SIZES if there are none. strict: captured by following Python bytecode (Options.strict).
+    those of ways.SIZES if there are none. strict: captured by following Python bytecode (Options.strict). compute: what
+    products of f32 take their operands in (Options.compute), however small they are.
     """
 
     seed: int
@@ -90,6 +91,7 @@ class Program:
     families: tuple[str, ...] = field(default=(), compare=False)
     rows: tuple[tuple[tuple[str, int], ...], ...] = ()
     strict: bool = False
+    compute: str = "f32"
 
     def example_sizes(self) -> dict[str, int]:
         return dict(self.sizes)
@@ -241,4 +243,5 @@ def from_json(text: str) -> Program:
         families=tuple(d["families"]),
         rows=tuple(tuple((s, n) for s, n in row) for row in d["rows"]),
         strict=d["strict"],
+        compute=d["compute"],
     )

@@ -38,7 +38,7 @@ def show(way, found, want):
 _GRAPH = """from hardtack.exporter import to_graphs
 from hardtack.exporter.reference import outputs, run
 
-exported = to_graphs(Model().eval(), CALLS[0], None, {dynamic}, strict={strict})
+exported = to_graphs(Model().eval(), CALLS[0], None, {dynamic}, strict={strict}){narrowed}
 graph = exported.entries["forward"].graph
 for k, given in enumerate(CALLS):
     values = run(graph, exported.store, {{i.name: t for i, t in zip(graph.inputs, given)}})
@@ -46,7 +46,20 @@ for k, given in enumerate(CALLS):
         show(f"the graph, call {{k}}", outputs(graph, values), Model().eval()(*given))
 """
 
-_FILE = """options = hardtack.Options(strict={strict})
+_NARROWED = """
+from hardtack.exporter import narrowed
+from hardtack.exporter.precision import DTYPES, Precision
+
+exported, _ = narrowed(exported, Precision(DTYPES[{compute!r}], fewest=0))"""
+
+_SMALL = """import functools
+
+import hardtack.narrowing
+
+hardtack.narrowing.Precision = functools.partial(hardtack.narrowing.Precision, fewest=0)
+"""
+
+_FILE = """{small}options = hardtack.Options(strict={strict}, compute={compute!r})
 hardtack.export(
     Model().eval(), CALLS[0], path="program.pkg", dynamic_shapes={dynamic}, targets={targets}, options=options
 )
@@ -89,13 +102,22 @@ def _running(program: Program, way: str) -> str:
     if program.dynamic_shapes() is not None:
         dynamic = f"({', '.join(_dims(program, i) for i in program.inputs)},)"
     if way == "graph":
-        return _GRAPH.format(dynamic=dynamic, strict=program.strict)
+        narrowed = "" if program.compute == "f32" else _NARROWED.format(compute=program.compute)
+        return _GRAPH.format(dynamic=dynamic, strict=program.strict, narrowed=narrowed)
     if way == "cpu":
         ways = [(t, n) for t in ("cpu:x86-64-v3", "cpu:x86-64-v4") for n in (1, 2)]
         targets, device = ("cpu",), "cpu"
     else:
         ways, targets, device = [("cuda:sm_90", 1)], ("cuda:sm_90",), "cuda"
-    return _FILE.format(dynamic=dynamic, targets=targets, strict=program.strict, ways=ways, device=device)
+    return _FILE.format(
+        small="" if program.compute == "f32" else _SMALL,
+        dynamic=dynamic,
+        targets=targets,
+        strict=program.strict,
+        compute=program.compute,
+        ways=ways,
+        device=device,
+    )
 
 
 def _dims(program: Program, spec: TensorSpec) -> str:

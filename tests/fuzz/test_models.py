@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,8 @@ INTERPRETED = range(7151, 7155)
 SECONDS = 300.0
 
 
-def check(way: str, seeds: Sequence[int]) -> None:
-    found = outcomes(way_named(way), [draw(s) for s in seeds], seconds=SECONDS)
+def check(way: str, seeds: Sequence[int], compute: str = "f32") -> None:
+    found = outcomes(way_named(way), [replace(draw(s), compute=compute) for s in seeds], seconds=SECONDS)
     failed = [f"{o.seed} {o.kind}, {o.way}: {o.text}" for o in found if o.failed]
     assert not failed, "\n".join(failed)
     assert sum(o.kind == "right" for o in found) >= len(seeds) * 0.6
@@ -40,6 +41,15 @@ def check(way: str, seeds: Sequence[int]) -> None:
 
 def test_graphs_of_a_fixed_sample() -> None:
     check("graph", GRAPHS)
+
+
+@pytest.mark.parametrize("compute", ["bf16", "f16"])
+def test_graphs_whose_products_take_16_bits(compute: str) -> None:
+    check("graph", GRAPHS, compute)
+
+
+def test_a_file_whose_products_take_16_bits() -> None:
+    check("cpu", BUNDLE, "bf16")
 
 
 @pytest.mark.parametrize(

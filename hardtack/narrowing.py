@@ -1,0 +1,83 @@
+"""Options.compute: a model's products in 16 bits, and how accurate the result is at the example inputs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from hardtack.codegen.notes import ours
+from hardtack.errors import InputError
+from hardtack.exporter import EntryGraph, Exported, ExportError, narrowed
+from hardtack.exporter.precision import DTYPES, Accuracy, Precision, Report, compare_outputs
+from hardtack.trees import flattener
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """What Options.compute did. num_products: that take operands of `dtype`; num_kept: products that stay f32, by
+    reason. accuracy: of each output, by entry point; of none where there are no example inputs."""
+
+    dtype: str
+    num_products: int
+    num_kept: Mapping[str, int]
+    accuracy: Mapping[str, tuple[Accuracy, ...]]
+
+
+def narrow_products(exported: Exported, compute: str, keep_f32: tuple[str, ...]) -> tuple[Exported, Report | None]:
+    """The model as Options has it: itself for "f32". Raises InputSpecError for a pattern that fits no product."""
+    if compute == "f32":
+        return exported, None
+    return narrowed(exported, Precision(DTYPES[compute], keep_f32))
+
+
+def measured(
+    wide: Exported, chosen: Exported, report: Report, dtype: str, module: Any, args: Any, kwargs: Any
+) -> Narrowed:
+    """The report of an export: both models are run on the example inputs by the graph's reference. Raises
+    InternalError for what is a bug of Hardtack."""
+    accuracy: dict[str, tuple[Accuracy, ...]] = {}
+    with ours("the measurement of the accuracy", ExportError, InputError):
+        for name, entry in wide.entries.items():
+            _, given, named = example(module, args, kwargs, name)
+            if given or named:
+                inputs = input_tensors(entry, given, named)
+                accuracy[name] = compare_outputs(entry.graph, chosen.entries[name].graph, wide.store, inputs)
+    return Narrowed(dtype, report.num_narrowed, dict(Counter(k.reason for k in report.kept)), accuracy)
+
+
+def numerics_of(compute: str, keep_f32: tuple[str, ...]) -> dict[str, str]:
+    """What a bundle's manifest says of it under `numerics`: nothing for "f32"."""
+    if compute == "f32":
+        return {}
+    return {"compute": compute, **({"keep_f32": json.dumps(keep_f32)} if keep_f32 else {})}
+
+
+def choice_of(numerics: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """(compute, keep_f32) of a bundle whose manifest has these numerics."""
+    return numerics.get("compute", "f32"), tuple(json.loads(numerics.get("keep_f32", "[]")))
+
+
+def example(module: Any, args: Any, kwargs: Any, name: str) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
+    """(module, args, kwargs) of one entry point."""
+    if isinstance(module, Mapping):
+        module, args = module[name], (args or {}).get(name, ())
+        kwargs = (kwargs or {}).get(name, {})
+    if isinstance(module, ExportedProgram):
+        args, kwargs = module.example_inputs or ((), {})
+    return module, tuple(args or ()), kwargs or {}
+
+
+def input_tensors(entry: EntryGraph, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """The inputs of an entry point by name. InputError for arguments of another structure."""
+    leaves = flattener(entry.in_tree, entry.graph.name)(args, kwargs)
+    return {i.name: _tensor(leaf) for i, leaf in zip(entry.graph.inputs, leaves, strict=True)}
+
+
+def _tensor(leaf: Any) -> torch.Tensor:
+    return leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else torch.tensor(leaf)
