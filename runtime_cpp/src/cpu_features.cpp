@@ -117,9 +117,9 @@ bool permitted(const X86Feature& f) { return f.state != kAmx || tiles_permitted(
 // Linux, arch/arm64/include/uapi/asm/hwcap.h (AT_HWCAP).
 constexpr uint64_t kSecond = uint64_t{1} << 32;  // AT_HWCAP2 in the upper half
 constexpr Feature kArm[] = {
-    {"fp", 1u << 0},    {"neon", 1u << 1},      {"aes", 1u << 3},       {"sha2", 1u << 6},
-    {"crc", 1u << 7},   {"lse", 1u << 8},       {"fp16", 1u << 10},     {"rdm", 1u << 12},
-    {"sve", 1u << 22},  {"dotprod", 1u << 20},  {"i8mm", kSecond << 13}, {"bf16", kSecond << 14},
+    {"fp", 1u << 0},   {"neon", 1u << 1},     {"aes", 1u << 3},        {"sha2", 1u << 6},
+    {"crc", 1u << 7},  {"lse", 1u << 8},      {"fp16", 1u << 10},      {"rdm", 1u << 12},
+    {"sve", 1u << 22}, {"dotprod", 1u << 20}, {"i8mm", kSecond << 13}, {"bf16", kSecond << 14},
 };
 
 uint64_t detect() {

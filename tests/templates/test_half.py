@@ -76,7 +76,7 @@ def _model(cpu: Cpu, name: str, *macros: str) -> Cpu:
 
 
 def _builds() -> list[Cpu]:
-    """Every target that runs here; the instructions for pairs and tiles by their models on the best and on the least."""
+    """Every target that runs here; instructions for pairs and tiles by their models on the best and the least."""
     known = runnable_targets()
     models = [_model(known[-1], "pairs-model", "HT_MODEL_PAIRS"), _model(known[-1], "tiles-model", "HT_MODEL_TILES")]
     if native_cpu().arch == "x86_64":
@@ -127,7 +127,8 @@ def _packed(
 
 SIZES = [
     (0, 5, 5), (5, 0, 5), (5, 5, 0), (1, 1, 1), (1, 33, 7), (4, 40, 31), (5, 32, 64), (12, 32, 1), (13, 64, 3),
-    (17, 48, 33), (32, 32, 32), (33, 31, 17), (64, 16, 9), (7, 40, 768), (6, 33, 769), (193, 70, 101), (20, 300, 1600), (385, 65, 12),
+    (17, 48, 33), (32, 32, 32), (33, 31, 17), (64, 16, 9), (7, 40, 768), (6, 33, 769), (193, 70, 101),
+    (20, 300, 1600), (385, 65, 12),
 ]  # fmt: skip
 
 
