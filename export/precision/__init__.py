@@ -1,5 +1,5 @@
 """From a Graph of float32 to one whose products take operands of 16 bits, where that is safe; and how far apart the
-results of the two are. ADR 0029 has the reasons."""
+results of the two are. ADR 0031 has the reasons."""
 
 from hardtack.exporter.precision.accuracy import Accuracy, compare_outputs
 from hardtack.exporter.precision.choice import DTYPES, Kept, Precision, matching

@@ -15,7 +15,7 @@ _SOURCE = """
 #include "blocks.h"
 extern "C" int32_t grid(const HtKernelArgs* args) {
   const int64_t* const i = args->ints;
-  const ht::Grid g = ht::make_grid(i[0], i[1], i[2], i[3], i[4]);
+  const ht::Grid g = ht::make_grid(i[0], i[1], i[2], i[3], i[4], ht::kMaxRows);
   int64_t* const out = static_cast<int64_t*>(args->buffers[0]);
   out[0] = g.row_blocks;
   out[1] = g.row_chunks;

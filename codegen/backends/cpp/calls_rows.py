@@ -48,7 +48,7 @@ def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
     if mask is None:
         fields += ["ht::MaskKind::kNone", "nullptr", "{0, 0, 0, 0}"]
     else:
-        kind = "kKeep" if mask.dtype is DType.BOOL else "kAdd"
+        kind = "kKeep" if mask.dtype is DType.BOOL else "kAdd" if mask.dtype is q.dtype else "kAddFloat"
         steps = [p.add(f"mask_stride{i}", x) for i, x in enumerate(_strides(mask, 4))]
         fields += [f"ht::MaskKind::{kind}", pointers[3], "{" + ", ".join(steps) + "}"]
     fields += ["true" if what.causal else "false", f"static_cast<float>({what.scale.hex()})"]
@@ -56,7 +56,7 @@ def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
     t = storage_type(q.dtype)
     setup = (
         f"const ht::Attention<{t}> attention{{{', '.join(fields)}}};",
-        f"const ht::StridedOutput<{t}> output{{RESULT, {{{', '.join(out)}}}}};",
+        f"const auto output = ht::strided_output(RESULT, {', '.join(out)});",
     )
     call = "(ht::attention(args, attention, output), HT_KERNEL_OK)"
     return Call(("attention.h",), setup, call)

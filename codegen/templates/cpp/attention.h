@@ -25,7 +25,7 @@ namespace ht {
 constexpr int kDotRows = 3;  // up to so many rows, keys are read in place and packing does not pay
 static_assert(kKeyBlock % kPanel == 0 && kQueryBlock % kMaxRows == 0, "blocks are whole tiles");
 
-enum class MaskKind { kNone, kAdd, kKeep };  // kAdd: added, of q's type; kKeep: bool bytes, false excludes the key
+enum class MaskKind { kNone, kAdd, kKeep, kAddFloat };  // kAdd: added, of q's type; kAddFloat: of float; kKeep: bool bytes, false excludes the key
 
 // q [batch, heads, tq, d], k [batch, kv_heads, tk, d], v [batch, kv_heads, tk, dv]: strides in elements for all but the
 // last axis, which is dense. The mask is broadcast by strides of 0. heads is a multiple of kv_heads.
@@ -54,6 +54,11 @@ struct StridedOutput {
     store_n(out + batch * strides[0] + head * strides[1] + query * strides[2] + column, value, n);
   }
 };
+
+template <class T>
+HT_INLINE StridedOutput<T> strided_output(T* out, int64_t batch, int64_t head, int64_t query) {
+  return {out, {batch, head, query}};
+}
 
 namespace detail {
 
@@ -124,7 +129,8 @@ inline void set_up(AttentionTask<T>& t, const Attention<T>& a, const AttentionPl
   const int64_t first = block * plan.block;
   const int64_t left = plan.rows - first;
   t.rows = left < plan.block ? (left < 0 ? 0 : left) : plan.block;
-  const int64_t mask_nbytes = a.mask_kind == MaskKind::kAdd ? static_cast<int64_t>(sizeof(T)) : 1;
+  const int64_t mask_nbytes = a.mask_kind == MaskKind::kAdd ? static_cast<int64_t>(sizeof(T))
+                             : a.mask_kind == MaskKind::kAddFloat ? 4 : 1;
   float* queries = work + attention_numel(a.tk, a.d, a.dv);  // of 16-bit numbers
   for (int64_t r = 0; r < t.rows; r++) {
     const int64_t head = plan.shared ? unit * group + (first + r) / a.tq : unit;
@@ -227,6 +233,10 @@ HT_INLINE vec<float> masked(const Attention<T>& a, const char* mask, int64_t key
   const int64_t stride = a.mask_strides[3];
   if (a.mask_kind == MaskKind::kAdd) {
     const T* m = reinterpret_cast<const T*>(mask) + key * stride;
+    return s + (stride == 1 ? load_n(m, n) : load_strided(m, stride, n));
+  }
+  if (a.mask_kind == MaskKind::kAddFloat) {
+    const float* m = reinterpret_cast<const float*>(mask) + key * stride;
     return s + (stride == 1 ? load_n(m, n) : load_strided(m, stride, n));
   }
   if (a.mask_kind == MaskKind::kKeep) {
