@@ -22,8 +22,8 @@ from hardtack.codegen.ir.nests import Operand, Template, TemplateNest
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.lower.cpu_attention import Attention
-from hardtack.codegen.lower.cpu_conv import Conv, Depthwise, TransposedConv
-from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm
+from hardtack.codegen.lower.cpu_conv import Conv, Depthwise, PairedConv, PairedTransposedConv, TransposedConv
+from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm
 from hardtack.codegen.lower.cpu_recurrence import PackedRecurrence
 from hardtack.codegen.lower.cpu_rows import Scan, Sort
 from hardtack.codegen.lower.gpu_attention import AttentionCombine, TiledAttention
@@ -129,12 +129,19 @@ class Program:
 
 PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "packed": (PackedGemm, Program(CPU, torch.nn.Linear(7, 64).eval(), (ones(5, 7),))),
+    "paired": (PairedGemm, Program(CPU, torch.nn.Linear(7, 64).eval().bfloat16(), (half(5, 7),))),
     "dynamic": (DynamicGemm, Program(CPU, torch.matmul, (ones(2, 5, 7), ones(2, 7, 3)))),
     "attention": (Attention, Program(CPU, GQA, _heads(torch.float32, 10, ones(5, 10)))),
     "lstm": (PackedRecurrence, Program(CPU, _rnn(torch.nn.LSTM), STEPS)),
     "gru": (PackedRecurrence, Program(CPU, _rnn(torch.nn.GRU), STEPS)),
     "rnn": (PackedRecurrence, Program(CPU, _rnn(torch.nn.RNN), STEPS)),
     "conv": (Conv, Program(CPU, _conv(4, 64, 3, 2, groups=2, padding=1, stride=2), (IMAGE,))),
+    "paired conv": (PairedConv, Program(CPU, _conv(6, 64, 3, 2, groups=2, padding=1).bfloat16(), (half(2, 6, 9, 11),))),
+    "taps side by side": (PairedConv, Program(CPU, _conv(3, 32, 2, 3, padding=1).bfloat16(), (half(2, 3, 9, 11),))),
+    "paired transposed": (
+        PairedTransposedConv,
+        Program(CPU, _turned(3, 2, stride=(3, 2), output_padding=1).bfloat16(), (IMAGE.bfloat16(),)),
+    ),
     "conv 1d": (Conv, Program(CPU, _conv(4, 32, 3, padding=1), (ones(2, 4, 9),))),
     "transposed": (TransposedConv, Program(CPU, _turned(3, 2, stride=(3, 2), output_padding=1), (IMAGE,))),
     "depthwise": (Depthwise, Program(CPU, _conv(6, 6, 3, 2, groups=6, dilation=2), (ones(2, 6, 9, 11),))),

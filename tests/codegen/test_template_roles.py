@@ -22,7 +22,8 @@ MASKED, TILED = ("attention", "tiled attention"), ("tiled attention", "attention
 FUSED = ("attention", *TILED)
 PRODUCTS = ("gemm", "gemm in a batch", "gemm in parts")
 CONVS = ("tiled conv", "tiled conv in parts", "tiled transposed")
-TURNED = ("transposed", "tiled transposed")
+TURNED = ("transposed", "paired transposed", "tiled transposed")
+PAIRED = ("paired conv", "taps side by side", "paired transposed")
 RECURRENT = ("lstm", "gru", "rnn", "tiled gru", "tiled lstm")
 SORTS = ("sort", "topk", "rows", "runs", "first merge", "last merge", "count")
 STEPS = ("runs", "first merge")
@@ -54,6 +55,9 @@ LEGAL = (
     Legal("operand 2 of i64", "ends are of either integer", ("grouped",)),
     Legal("constant turned", "what is known at export, no buffer says", PRODUCTS),
     Legal("result of f32", "a product of half types may be left as it is summed", ("gemm in a batch",)),
+    Legal("result of f32", "a convolution of half types may be left as it is summed", PAIRED),
+    Legal("result of bf16", "what is summed in f32 may be rounded", ("paired",)),
+    Legal("operand 0 shorter in dim 1", "pairs do not say whether the last one is whole", ("paired transposed",)),
     Legal("result of f32", "parts are rounded to what is asked for", ("combine",)),
     Legal("result of f16", "parts are rounded to what is asked for", ("combine",)),
     Legal("result longer in dim 2", "output_padding: as many points are possible", TURNED),

@@ -30,7 +30,7 @@ from hardtack.codegen.machine.data import H200, X86_64_V3, X86_64_V4
 from hardtack.codegen.machine.machine import Cpu
 from hardtack.codegen.package.canonical import dumps
 from hardtack.exporter import to_graphs
-from tests.codegen.template_nests import CPU, GPU, PROGRAMS, classes, half, lowered, nest_of
+from tests.codegen.template_nests import CPU, GPU, PROGRAMS, classes, lowered, nest_of
 from tests.triton.template_runs import GraphOf
 
 
@@ -54,18 +54,21 @@ def test_a_template_says_what_it_takes(template: type[Template]) -> None:
 A, B, IMAGE = torch.ones(3, 4), torch.ones(4, 5), torch.ones(1, 2, 8, 8)
 NO_MATRIX = "the matrix is no constant; the template gemm_dynamic takes no"
 DOUBLE = torch.ones(1, 2, 4, 8).double()
-HEADS = (half(1, 2, 4, 8), half(1, 2, 4, 8), half(1, 2, 4, 8))
 
 
 @pytest.mark.parametrize(
     ("backend", "function", "args", "why"),
     [
         (CPU, torch.matmul, (A.double(), B.double()), f"{NO_MATRIX} f64"),
-        (CPU, torch.matmul, (half(3, 4), half(4, 5)), f"{NO_MATRIX} bf16"),
         (CPU, F.conv2d, (IMAGE, torch.ones(3, 2, 3, 3)), "the weights are no constant"),
         (CPU, lambda x: F.conv3d(x, W3), (torch.ones(1, 2, 4, 4, 4),), "three spatial dimensions have no template"),
-        (CPU, lambda x: F.conv2d(x, W2), (IMAGE.bfloat16(),), "the template conv takes no bf16"),
-        (CPU, F.scaled_dot_product_attention, HEADS, "the template attention takes no bf16"),
+        (
+            CPU,
+            lambda x: F.conv2d(x, W2.double()),
+            (IMAGE.double(),),
+            "the template conv takes no f64; the template conv_paired takes no f64",
+        ),
+        (CPU, F.scaled_dot_product_attention, (DOUBLE, DOUBLE, DOUBLE), "the template attention takes no f64"),
         (GPU, lambda x: F.conv2d(x, W2.double()), (IMAGE.double(),), "the template conv takes no f64"),
         (
             GPU,
