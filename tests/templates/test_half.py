@@ -45,7 +45,8 @@ extern "C" int32_t dynamic_%(name)s(const HtKernelArgs* args) {
 """
 
 
-def _sources() -> dict[str, str]:
+def sources() -> dict[str, str]:
+    """Both products, of both types."""
     found = {}
     for dtype, t in STORAGE.items():
         names = {"name": name_of(dtype), "t": t}
@@ -58,7 +59,7 @@ def _sources() -> dict[str, str]:
 
 @functools.cache
 def _library(cpu: Cpu) -> Library:
-    return load_library(_sources(), cpu)
+    return load_library(sources(), cpu)
 
 
 @pytest.fixture(scope="session", params=BUILDS, ids=lambda cpu: cpu.name)
