@@ -25,6 +25,7 @@ import torch.nn.functional as F
 import hardtack.codegen  # noqa: F401  (before the project's folder, whose hardtack/ is only a part of the package)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.templates import half_builds
 from tests.templates.cpu_kernels import Call, Library, Workspace, load_library, runnable_targets
 from tests.templates.layouts import Conv, gemm_dynamic_workspace, gemm_packed_workspace, pack_conv, pack_gemm
 from tests.templates.sources import SHAPE, kernel
@@ -62,7 +63,16 @@ def _source(name: str, header: str, call: str, shape: str = SHAPE) -> str:
     return source.replace('extern "C"', f'{_EPILOGUE}extern "C"')
 
 
+_HALF_GEMM = """
+  const auto x = static_cast<const T*>(args->buffers[0]), weights = static_cast<const T*>(args->buffers[1]);
+  return ht::gemm_packed(args, x, i[3], weights, i[0], i[1], i[2], Epilogue{b[3], b[2], 0, i[1]});"""
 SOURCES = {
+    **{
+        f"gemm_{half_builds.name_of(dtype)}": _source(
+            f"gemm_{half_builds.name_of(dtype)}", "gemm.h", f"using T = {t};{_HALF_GEMM}", ""
+        )
+        for dtype, t in half_builds.STORAGE.items()
+    },
     "fma": kernel("fma", "blocks.h", _FMA_LOOP),
     "gemm": _source(
         "gemm",
@@ -75,7 +85,7 @@ SOURCES = {
         "gemm.h",
         """
   const ht::DynamicShape shape = {i[0], i[1], i[2], i[3], i[4]};
-  const ht::MatrixBatch x = {b[0], i[5], i[6], i[7], i[8]}, y = {b[1], i[9], i[10], i[11], i[12]};
+  const ht::MatrixBatch<float> x = {b[0], i[5], i[6], i[7], i[8]}, y = {b[1], i[9], i[10], i[11], i[12]};
   return ht::gemm_dynamic(args, shape, x, y, Epilogue{b[3], b[2], shape.m, shape.n});""",
         "",
     ),
@@ -109,6 +119,16 @@ def gemm(library: Library, m: int, n: int, k: int) -> Case:
     ours = library.bind("gemm", [a, packed, bias, out], [m, n, k, k], workspace)
 
     return Case(f"gemm {m}x{n}x{k}", 2.0 * m * n * k, ours, lambda: torch.addmm(bias, a, b).relu_())
+
+
+def half_gemm(library: Library, dtype: torch.dtype, m: int, n: int, k: int) -> Case:
+    """The same of 16-bit numbers, with a result in f32; torch's is of 16 bits."""
+    a, b, bias, out = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype), torch.randn(n), torch.empty(m, n)
+    weights = half_builds.packed("pairs" if dtype is torch.bfloat16 else "panels", b)
+    workspace = gemm_packed_workspace(m, n, half_builds.DTYPES[dtype])
+    name, short = f"gemm_{half_builds.name_of(dtype)}", bias.to(dtype)
+    ours = library.bind(name, [half_builds.bits(a), weights, bias, out], [m, n, k, k], workspace)
+    return Case(f"{name} {m}x{n}x{k}", 2.0 * m * n * k, ours, lambda: torch.addmm(short, a, b).relu_())
 
 
 def dynamic(library: Library, batch: int, m: int, n: int, k: int, transposed: bool) -> Case:
@@ -154,6 +174,7 @@ _GEMMS = [
     (49, 1280, 320), (3136, 24, 144), (784, 40, 240), (128, 3072, 768), (128, 768, 3072), (16, 1536, 384),
     (1, 1000, 2048), (4, 1000, 2048), (1024, 1024, 1024),
 ]  # fmt: skip
+_HALVES = [(128, 3072, 768), (128, 768, 3072), (16, 1536, 384), (1, 4096, 4096), (1024, 1024, 1024)]
 _DYNAMIC = [(12, 128, 128, 64, True), (12, 128, 64, 128, False), (1, 512, 512, 512, False), (12, 1, 512, 64, True)]
 
 
@@ -177,6 +198,7 @@ def cases(library: Library) -> list[Case]:
     """Every case of the table, in its order."""
     return [
         *(gemm(library, *size) for size in _GEMMS),
+        *(half_gemm(library, dtype, *size) for dtype in half_builds.DTYPES for size in _HALVES),
         *(dynamic(library, *size) for size in _DYNAMIC),
         *(conv(library, s) for s in _CONVS),
     ]

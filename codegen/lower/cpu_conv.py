@@ -23,6 +23,7 @@ from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Cpu, Machine
 
 T = TypeVar("T")
+_INPUT = Role("x", "N groups*C *S")
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,7 @@ class Window(Convolution):
     groups: int
 
     machine = Cpu
-    roles = (
-        Role("x", "N groups*C *S"),
-        Role("weights", f"groups O/{PANEL} *kernel C {PANEL}", memory=Memory.WHOLE),
-    )
+    roles = (_INPUT, Role("weights", f"groups O/{PANEL} *kernel C {PANEL}", memory=Memory.WHOLE))
     results = (Role("result", "N groups*O *P", summed),)
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32, DType.F16)
 
@@ -124,27 +122,27 @@ class Conv(Window):
         return short and self.groups == 1 and self.dilation[-1] == 1 and self.kernel[-1] > 1
 
 
+@dataclass(frozen=True)
 class PairedConv(Conv):
     """conv.h: the same of bf16, with weights in pairs of channels, of taps side by side in pairs of those:
-    [groups][ceil(Og/32)][taps...][ceil(rows/2)][32][2]."""
+    [groups][ceil(Og/32)][taps...][ceil(rows/2)][32][2]. channels: of a group, which pairs do not tell."""
+
+    channels: int
 
     kind = "conv_paired"
-    roles = (
-        Role("x", "N groups*C *S"),
-        Role("weights", f"groups O/{PANEL} *taps R/2 {PANEL} 2", memory=Memory.WHOLE),
-    )
+    roles = (_INPUT, Role("weights", f"groups O/{PANEL} *taps R/2 {PANEL} 2", memory=Memory.WHOLE))
     dtypes = (DType.BF16,)
 
     def extents(self, nest: TemplateNest) -> dict[str, Extent]:
-        channels = group_size(nest.operands[0].shape[1], self.groups)
-        taps, rows = self.taps_and_rows(int_value(channels) or 0)
-        return {**super().extents(nest), "C": channels, "*taps": tuple(map(const, taps)), "R": const(rows)}
+        taps, rows = self.taps_and_rows()
+        named: dict[str, Extent] = {"C": const(self.channels), "*taps": tuple(map(const, taps)), "R": const(rows)}
+        return {**super().extents(nest), **named}
 
-    def taps_and_rows(self, channels: int) -> tuple[tuple[int, ...], int]:
-        """The taps that stay apart, and the elements of each, of so many channels in a group."""
-        if self.merges_taps(channels, DType.BF16):
-            return self.kernel[:-1], self.kernel[-1] * channels
-        return self.kernel, channels
+    def taps_and_rows(self) -> tuple[tuple[int, ...], int]:
+        """The taps that stay apart, and the elements of each."""
+        if self.merges_taps(self.channels, DType.BF16):
+            return self.kernel[:-1], self.kernel[-1] * self.channels
+        return self.kernel, self.channels
 
 
 class TransposedConv(Window):
@@ -162,18 +160,18 @@ class TransposedConv(Window):
         return Workspace(_copied_input(x, f), _sums_of_worker(f, x.dtype))
 
 
+@dataclass(frozen=True)
 class PairedTransposedConv(TransposedConv):
-    """conv_transposed.h: the same of bf16: [groups][ceil(Og/32)][K...][ceil(Cg/2)][32][2]."""
+    """conv_transposed.h: the same of bf16: [groups][ceil(Og/32)][K...][ceil(Cg/2)][32][2]. channels: of a group."""
+
+    channels: int
 
     kind = "conv_transposed_paired"
-    roles = (
-        Role("x", "N groups*C *S"),
-        Role("weights", f"groups O/{PANEL} *kernel C/2 {PANEL} 2", memory=Memory.WHOLE),
-    )
+    roles = (_INPUT, Role("weights", f"groups O/{PANEL} *kernel C/2 {PANEL} 2", memory=Memory.WHOLE))
     dtypes = (DType.BF16,)
 
     def extents(self, nest: TemplateNest) -> dict[str, Extent]:
-        return {**super().extents(nest), "C": group_size(nest.operands[0].shape[1], self.groups)}
+        return {**super().extents(nest), "C": const(self.channels)}
 
 
 class Depthwise(Window):
@@ -224,7 +222,9 @@ def _emit(low: Lowering, op: Op, what: type[Window], result: Buffer) -> None:
     few = issubclass(what, Conv) and given.groups == 1 and w_shape[1] <= 4
     if view is None or (view.strides[1] is not ONE and view.shape[1] is not ONE and not few):
         view = copied(low, x, op, channels_last(len(result.shape)))
-    window = what(tuple(w_shape[2:]), given.stride, given.padding, given.dilation, given.groups)
+    fields = (tuple(w_shape[2:]), given.stride, given.padding, given.dilation, given.groups)
+    channels = w_shape[0] // given.groups if given.transposed else w_shape[1]
+    window = what(*fields, channels) if issubclass(what, (PairedConv, PairedTransposedConv)) else what(*fields)
     template(low, op, window, result, (view, _pack_conv(low, w_view, window)))
 
 
@@ -242,7 +242,7 @@ def _pack_conv(low: Lowering, w: Operand, window: Window) -> Operand:
         return prepacked(low, "conv_transposed", w, (groups, panels, *taps, rows, PANEL), (groups,))
     panels = -(-(shape[0] // groups) // PANEL)
     if isinstance(window, PairedConv):
-        apart, rows = window.taps_and_rows(shape[1])
+        apart, rows = window.taps_and_rows()
         packed = (groups, panels, *apart, -(-rows // 2), PANEL, 2)
         return prepacked(low, "conv_pairs", w, packed, (groups, len(taps) - len(apart)))
     packed = (groups, panels, *taps, shape[1], PANEL)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
-from hardtack.codegen.ir.expr import ONE, Expr, int_value, product
+from hardtack.codegen.ir.expr import ONE, Expr, const, int_value, product
 from hardtack.codegen.ir.graph import Op, uses
 from hardtack.codegen.ir.loops import LoopError
 from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest, Workspace
@@ -51,8 +52,11 @@ class PackedGemm(Template):
         need(not differ(product(sizes.many("ones")), ONE), "its operand a is a batch of matrices")
 
 
+@dataclass(frozen=True)
 class PairedGemm(PackedGemm):
-    """gemm.h: the same of bf16, with the matrix in panels of pairs of K (half.h)."""
+    """gemm.h: the same of bf16, with the matrix in panels of pairs of K (half.h). depth: K, which pairs do not tell."""
+
+    depth: int
 
     kind = "gemm_paired"
     roles = (
@@ -60,6 +64,9 @@ class PairedGemm(PackedGemm):
         Role("panels", f"N/{PANEL} K/2 {PANEL} 2", memory=Memory.WHOLE),
     )
     dtypes = (DType.BF16,)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        return {**super().extents(nest), "K": const(self.depth)}
 
 
 class DynamicGemm(Template):
@@ -97,8 +104,9 @@ def lower_matmul(low: Lowering, op: Op) -> None:
     a_view, b_view = operand(low, a, op), operand(low, b, op)
     if chosen is DynamicGemm:
         template(low, op, DynamicGemm(), out, _in_two_batch_dims(low, op, a_view, b_view))
-    else:
-        template(low, op, chosen(), out, (_unit_last(low, a, a_view, op), pack_matrix(low, b_view)))
+        return
+    what = PairedGemm(int_value(b_view.shape[-2]) or 0) if chosen is PairedGemm else PackedGemm()
+    template(low, op, what, out, (_unit_last(low, a, a_view, op), pack_matrix(low, b_view)))
 
 
 def _in_two_batch_dims(low: Lowering, op: Op, a: Operand, b: Operand) -> tuple[Operand, Operand]:

@@ -19,6 +19,10 @@ PANEL = 32
 """Columns of a packed panel: one layout for every CPU (templates/cpp/gemm.h)."""
 _CHUNK_DEPTH = min(cpu.second_level_nbytes for cpu in CPUS.values()) * 3 // 4 // (PANEL * FLOAT_NBYTES)
 """Fills three quarters of the smallest second-level cache: the rest is for A and the results."""
+_DEPTH_MOST = 768
+_BLOCK_ROWS = 32
+_HALVES = max(_BLOCK_ROWS // 2, *(cpu.micro_rows for cpu in CPUS.values()))
+"""Floats for each k of a block's rows of 16-bit numbers: those of tiles as they are, a microkernel's as float."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,10 @@ class Number:
 NUMBERS = (
     Number("kPanel", PANEL, "columns in a panel of packed weights"),
     Number("kMostRows", max(cpu.micro_rows for cpu in CPUS.values()), "rows of the tallest microkernel of any target"),
-    Number("kDepth", 768, "longest k block"),
+    Number("kDepth", _DEPTH_MOST, "longest k block"),
     Number("kGrain", 32, "k of 16-bit numbers that a tile takes at once"),
-    Number(
-        "kStagedNumel", 768 * 16, "floats that a tile's rows of 16-bit numbers take, as float or 32 rows as they are"
-    ),
+    Number("kBlockRows", _BLOCK_ROWS, "rows of a block of tiles"),
+    Number("kStagedNumel", _DEPTH_MOST * _HALVES, "floats that the staged rows of a block of 16-bit numbers take"),
     Number("kMaxTaps", 64, "most taps in a k block"),
     Number("kChunkRows", 192, "most rows in a unit of a product"),
     Number("kChunkPanels", 8, "most panels in a unit"),
@@ -86,7 +89,7 @@ copied_rows_numel = Formula(
     "copied_rows_numel", (_K,), _DEPTH * _VALUES["kMostRows"], "Rows of A, copied where they are not dense."
 )
 copied_halves_numel = Formula(
-    "copied_halves_numel", (_K,), _DEPTH * 16, "The same of 16-bit numbers, of which a block has up to 32 rows."
+    "copied_halves_numel", (_K,), _DEPTH * _HALVES, "The same of 16-bit numbers, of which a block has up to 32 rows."
 )
 packed_panels_numel = Formula(
     "packed_panels_numel",

@@ -26,7 +26,7 @@ _CPUINFO_NAMES = {
 }
 # Features beyond a level that ``native`` turns on where the host has them: those that kernels could gain from.
 _EXTRAS_V3 = ("avxvnni",)
-_EXTRAS_V4 = ("avx512vnni", "avx512bf16", "avx512fp16", "avx512vbmi", "avx512vbmi2", "avxvnni")
+_EXTRAS_V4 = ("avx512vnni", "avx512fp16", "avx512vbmi", "avx512vbmi2", "avxvnni")
 _LEVELS = ((AMX, _EXTRAS_V4), (X86_64_V4_BF16, _EXTRAS_V4), (X86_64_V4, _EXTRAS_V4), (X86_64_V3, _EXTRAS_V3))
 
 
@@ -53,7 +53,7 @@ def native_cpu(machine: str | None = None, cpuinfo: str | None = None) -> Cpu:
         return replace(AARCH64_BF16 if "bf16" in present else AARCH64, name="native")
     for level, extras in _LEVELS:
         if present.issuperset(level.features):
-            found = tuple(name for name in extras if name in present and name not in level.features)
+            found = tuple(name for name in extras if name in present)
             flags = (*level.flags_clang, *(f"-m{name}" for name in found))
             return replace(level, name="native", features=(*level.features, *found), flags_clang=flags, flags_gcc=flags)
     missing = ", ".join(name for name in X86_64_V3.features if name not in present)

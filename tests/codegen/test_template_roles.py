@@ -57,7 +57,6 @@ LEGAL = (
     Legal("result of f32", "a product of half types may be left as it is summed", ("gemm in a batch",)),
     Legal("result of f32", "a convolution of half types may be left as it is summed", PAIRED),
     Legal("result of bf16", "what is summed in f32 may be rounded", ("paired",)),
-    Legal("operand 0 shorter in dim 1", "pairs do not say whether the last one is whole", ("paired transposed",)),
     Legal("result of f32", "parts are rounded to what is asked for", ("combine",)),
     Legal("result of f16", "parts are rounded to what is asked for", ("combine",)),
     Legal("result longer in dim 2", "output_padding: as many points are possible", TURNED),

@@ -374,6 +374,8 @@ def test_parse_targets() -> None:
     assert parse_targets(["cpu:x86-64-v3"]) == (X86_64_V3,)
     assert parse_targets(["cpu:aarch64"]) == (AARCH64,)
     assert parse_targets(["cpu:native"])[0].name == "native"
+    mixed = parse_targets(["cuda:sm_90", "cpu:x86-64-v3", "cpu:amx", "cpu", "cpu:native"])
+    assert [m.name for m in mixed] == ["native", "amx", "x86-64-v4", "x86-64-v3", "sm_90"], "CPUs best first"
     for text in ("cpu:x86-64-v9", "gpu", "", "cpu:", "cuda:native"):
         with pytest.raises(TargetError) as caught:
             parse_targets([text])

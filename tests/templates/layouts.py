@@ -107,40 +107,38 @@ class Conv:
         shape = [self.n, *self.size, self.c, *out, self.oc, *self.kernel, *self.stride, *self.padding, *self.dilation]
         return [*shape, self.groups, sn, sh, sw, sc]
 
-    def packs_input(self, stride_c: int) -> bool:
+    def merges_taps(self, dtype: DType = DType.F32) -> bool:
         """conv.h."""
-        if self.c > 1 and stride_c != 1:
-            return True
-        return (
-            self.groups == 1
-            and self.dilation[1] == 1
-            and self.kernel[1] > 1
-            and self.c < cpu_workspace.number("kShortTap")
-        )
+        short = self.c < cpu_workspace.number("kShortTap") or (dtype is DType.BF16 and self.c % 2 != 0)
+        return self.groups == 1 and self.dilation[1] == 1 and self.kernel[1] > 1 and short
 
-    def workspace(self, stride_c: int) -> Workspace:
+    def packs_input(self, stride_c: int, dtype: DType = DType.F32) -> bool:
+        """conv.h."""
+        return (self.c > 1 and stride_c != 1) or self.merges_taps(dtype)
+
+    def workspace(self, stride_c: int, dtype: DType = DType.F32) -> Workspace:
         """conv.h."""
         oh, ow = self.out_size()
         height, width = (
             cpu_workspace.window_extent(out, self.stride[i], self.kernel[i], self.dilation[i])
             for i, out in enumerate((oh, ow))
         )
-        copy = nbytes(cpu_workspace.conv_input_nbytes(self.n, height, width, self.c, DType.F32))
-        tile = cpu_workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups, DType.F32)
-        return Workspace(copy if self.packs_input(stride_c) else 0, nbytes(tile))
+        copy = nbytes(cpu_workspace.conv_input_nbytes(self.n, height, width, self.c, dtype))
+        tile = cpu_workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups, dtype)
+        return Workspace(copy if self.packs_input(stride_c, dtype) else 0, nbytes(tile))
 
-    def transposed_workspace(self, stride_c: int) -> Workspace:
+    def transposed_workspace(self, stride_c: int, dtype: DType = DType.F32) -> Workspace:
         """conv_transposed.h."""
         oh, ow = self.transposed_out_size()
-        tile = cpu_workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups, DType.F32)
-        return Workspace(self._copy(stride_c), nbytes(tile))
+        tile = cpu_workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups, dtype)
+        return Workspace(self._copy(stride_c, dtype), nbytes(tile))
 
-    def depthwise_workspace(self, stride_c: int) -> Workspace:
+    def depthwise_workspace(self, stride_c: int, dtype: DType = DType.F32) -> Workspace:
         """depthwise.h."""
-        return Workspace(self._copy(stride_c), 0)
+        return Workspace(self._copy(stride_c, dtype), 0)
 
-    def _copy(self, stride_c: int) -> int:
-        copy = nbytes(cpu_workspace.conv_input_nbytes(self.n, *self.size, self.c, DType.F32))
+    def _copy(self, stride_c: int, dtype: DType) -> int:
+        copy = nbytes(cpu_workspace.conv_input_nbytes(self.n, *self.size, self.c, dtype))
         return copy if self.c > 1 and stride_c != 1 else 0
 
     def input(self) -> torch.Tensor:

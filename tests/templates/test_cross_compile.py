@@ -6,7 +6,9 @@ import struct
 
 import pytest
 
-from tests.templates import test_attention, test_recurrent, test_sort_scan, test_vmath
+from hardtack.codegen.machine.data import AARCH64_BF16, AMX
+from hardtack.codegen.machine.machine import Cpu
+from tests.templates import test_attention, test_half, test_recurrent, test_sort_scan, test_vmath
 from tests.templates.cpu_kernels import AARCH64, compile_bytes
 
 SOURCES = {
@@ -27,6 +29,15 @@ SOURCES = {
 
 @pytest.mark.parametrize("template", SOURCES)
 def test_compiles_for_aarch64(template: str) -> None:
-    data = compile_bytes(SOURCES[template], AARCH64)
-    machine = struct.unpack_from("<H", data, 18)[0]
-    assert machine == 183  # EM_AARCH64
+    assert _machine(compile_bytes(SOURCES[template], AARCH64)) == 183  # EM_AARCH64
+
+
+@pytest.mark.parametrize(("target", "machine"), [(AARCH64_BF16, 183), (AARCH64, 183), (AMX, 62)])
+def test_products_of_16_bits_compile_for_every_machine(target: Cpu, machine: int) -> None:
+    """Of whatever instructions the machine has that runs the tests."""
+    assert _machine(compile_bytes(test_half.sources(), target)) == machine
+
+
+def _machine(library: bytes) -> int:
+    """The ELF machine."""
+    return int(struct.unpack_from("<H", library, 18)[0])

@@ -1,28 +1,18 @@
-"""Products of 16-bit numbers (half.h, tiles.h) against float64: by FMA, by instructions for pairs, by tiles.
-
-Instructions are modelled by plain C++, too (HT_MODEL_PAIRS, HT_MODEL_TILES), for CPUs that lack them; the real ones run
-wherever the suite meets a CPU that has them.
-"""
+"""Products of 16-bit numbers (half.h, tiles.h) against float64: by FMA, by instructions for pairs, by tiles."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardtack.codegen.ir.types import DType
-from hardtack.codegen.machine.host import native_cpu
 from hardtack.codegen.machine.machine import Cpu
-from hardtack.codegen.plan.prepack import PACKINGS
-from tests.templates.cpu_kernels import Library, load_library, runnable_targets
+from tests.templates.cpu_kernels import Library, load_library
+from tests.templates.half_builds import BUILDS, DTYPES, STORAGE, bits, name_of, packed
 from tests.templates.layouts import gemm_dynamic_workspace, gemm_packed_workspace
-
-DTYPES = {torch.bfloat16: DType.BF16, torch.float16: DType.F16}
-STORAGE = {torch.bfloat16: "ht::bf16", torch.float16: "ht::f16"}
 
 SOURCE = """
 #include "gemm.h"
@@ -55,41 +45,21 @@ extern "C" int32_t dynamic_%(name)s(const HtKernelArgs* args) {
 """
 
 
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _sources() -> dict[str, str]:
+def sources() -> dict[str, str]:
+    """Both products, of both types."""
     found = {}
     for dtype, t in STORAGE.items():
-        names = {"name": _name(dtype), "t": t}
+        names = {"name": name_of(dtype), "t": t}
         found |= {
-            f"packed_{_name(dtype)}": SOURCE + PACKED % names,
-            f"dynamic_{_name(dtype)}": SOURCE + DYNAMIC % names,
+            f"packed_{name_of(dtype)}": SOURCE + PACKED % names,
+            f"dynamic_{name_of(dtype)}": SOURCE + DYNAMIC % names,
         }
     return found
 
 
-def _model(cpu: Cpu, name: str, *macros: str) -> Cpu:
-    flags = tuple(f"-D{m}" for m in macros)
-    return replace(cpu, name=name, flags_clang=(*cpu.flags_clang, *flags), flags_gcc=(*cpu.flags_gcc, *flags))
-
-
-def _builds() -> list[Cpu]:
-    """Every target that runs here; instructions for pairs and tiles by their models on the best and the least."""
-    known = runnable_targets()
-    models = [_model(known[-1], "pairs-model", "HT_MODEL_PAIRS"), _model(known[-1], "tiles-model", "HT_MODEL_TILES")]
-    if native_cpu().arch == "x86_64":
-        models.append(_model(known[0], "tiles-model-wide", "HT_MODEL_TILES"))
-    return [*known, *models]
-
-
-BUILDS = _builds()
-
-
 @functools.cache
 def _library(cpu: Cpu) -> Library:
-    return load_library(_sources(), cpu)
+    return load_library(sources(), cpu)
 
 
 @pytest.fixture(scope="session", params=BUILDS, ids=lambda cpu: cpu.name)
@@ -98,14 +68,8 @@ def library(request: pytest.FixtureRequest) -> Library:
     return _library(request.param)
 
 
-def _bits(t: torch.Tensor) -> torch.Tensor:
-    return t.view(torch.int16)
-
-
 def _packed_weights(b: torch.Tensor) -> torch.Tensor:
-    """By the export's own packing, of the bits."""
-    kind = "pairs" if b.dtype is torch.bfloat16 else "panels"
-    return torch.from_numpy(PACKINGS[kind](_bits(b).contiguous().numpy(), ()))
+    return packed("pairs" if b.dtype is torch.bfloat16 else "panels", b)
 
 
 def _assert_close(got: torch.Tensor, want: torch.Tensor, k: int) -> None:
@@ -119,8 +83,8 @@ def _packed(
     a, b = torch.randn(m, k + pad).to(dtype), torch.randn(k, n).to(dtype)
     out = torch.zeros(m, n)
     workspace = gemm_packed_workspace(m, n, DTYPES[dtype])
-    buffers = [_bits(a), _packed_weights(b), out]
-    assert library.call(f"packed_{_name(dtype)}", buffers, [m, n, k, k + pad], workspace, nworkers) == 0
+    buffers = [bits(a), _packed_weights(b), out]
+    assert library.call(f"packed_{name_of(dtype)}", buffers, [m, n, k, k + pad], workspace, nworkers) == 0
     _assert_close(out, a[:, :k].double() @ b.double(), k)
     return out
 
@@ -133,18 +97,18 @@ SIZES = [
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_packed(library: Library, dtype: torch.dtype, size: tuple[int, int, int]) -> None:
     _packed(library, dtype, *size, nworkers=2)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_packed_heights(library: Library, dtype: torch.dtype) -> None:
     for m in range(1, 50):
         _packed(library, dtype, m, 40, 11)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("size", [(400, 300, 1000), (3, 900, 1001), (1000, 20, 300)], ids=str)
 def test_same_bits_for_any_number_of_workers(library: Library, dtype: torch.dtype, size: tuple[int, int, int]) -> None:
     results = []
@@ -161,13 +125,13 @@ def _dynamic(library: Library, a: torch.Tensor, b: torch.Tensor, nworkers: int =
     out = torch.zeros(outer, inner, m, n)
     ints = [outer, inner, m, n, k, *a.stride(), *b.stride()]
     workspace = gemm_dynamic_workspace(m, n, k, DTYPES[a.dtype])
-    assert library.call(f"dynamic_{_name(a.dtype)}", [_bits(a), _bits(b), out], ints, workspace, nworkers) == 0
+    assert library.call(f"dynamic_{name_of(a.dtype)}", [bits(a), bits(b), out], ints, workspace, nworkers) == 0
     _assert_close(out, a.double() @ b.double(), k)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_dynamic(library: Library, dtype: torch.dtype, size: tuple[int, int, int], transposed: str) -> None:
     m, n, k = size
     a = torch.randn(1, 2, k, m).to(dtype).mT if "a" in transposed else torch.randn(1, 2, m, k).to(dtype)
@@ -175,7 +139,7 @@ def test_dynamic(library: Library, dtype: torch.dtype, size: tuple[int, int, int
     _dynamic(library, a, b)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_dynamic_general_strides(library: Library, dtype: torch.dtype) -> None:
     a = torch.randn(3, 40, 2, 33).to(dtype).permute(0, 2, 1, 3)
     b = torch.randn(33, 64).to(dtype)[None, None].expand(3, 2, 33, 64)
@@ -196,7 +160,7 @@ def test_any_size(build: Cpu, dtype: torch.dtype, m: int, n: int, k: int, few: b
     _dynamic(library, torch.randn(2, 1, m, k).to(dtype), torch.randn(2, 1, n, k).to(dtype).mT)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_what_lies_beside_an_operand_is_not_read_as_a_number(library: Library, dtype: torch.dtype) -> None:
     """NaN behind each row of A, where k is odd and no whole tile: it would show in every sum."""
     for m in (1, 3, 20):
@@ -205,15 +169,15 @@ def test_what_lies_beside_an_operand_is_not_read_as_a_number(library: Library, d
         b = torch.randn(37, 33).to(dtype)
         out = torch.zeros(m, 33)
         workspace = gemm_packed_workspace(m, 33, DTYPES[dtype])
-        library.call(f"packed_{_name(dtype)}", [_bits(a), _packed_weights(b), out], [m, 33, 37, 40], workspace)
+        library.call(f"packed_{name_of(dtype)}", [bits(a), _packed_weights(b), out], [m, 33, 37, 40], workspace)
         _assert_close(out, a[:, :37].double() @ b.double(), 37)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=_name)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_infinities_and_nan_travel(library: Library, dtype: torch.dtype) -> None:
     a, b = torch.ones(18, 8).to(dtype), torch.ones(8, 20).to(dtype)
     a[3, 2], a[5, 1], a[17, 7] = torch.inf, torch.nan, -torch.inf
     out = torch.zeros(18, 20)
     workspace = gemm_packed_workspace(18, 20, DTYPES[dtype])
-    library.call(f"packed_{_name(dtype)}", [_bits(a), _packed_weights(b), out], [18, 20, 8, 8], workspace)
+    library.call(f"packed_{name_of(dtype)}", [bits(a), _packed_weights(b), out], [18, 20, 8, 8], workspace)
     torch.testing.assert_close(out.double(), a.double() @ b.double(), equal_nan=True)

@@ -13,7 +13,6 @@
 
 #include "half.h"
 #include "micro.h"
-#include "pack.h"
 #include "parallel.h"
 #include "simd.h"
 #include "transpose.h"

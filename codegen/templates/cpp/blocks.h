@@ -34,6 +34,8 @@ constexpr int64_t kSerialWork = 1 << 20; // multiplications below which waking o
 constexpr int64_t kUnitWork = 1 << 18;   // multiplications below which a unit is not cut further
 constexpr int64_t kHandOutWork = 6600;   // multiplications while a worker is given a task, and no other is
 constexpr int64_t kReload = 16;          // rows of arithmetic that reading a unit's part of B takes; columns, for A
+static_assert(kMaxRows * kDepth * 4 <= kStagedNumel * 4 && kBlockRows * kDepth * 2 <= kStagedNumel * 4,
+              "rows of 16-bit numbers have room, as float and as they are");
 
 // A run of taps [tap, tap + taps) and elements [c, c + kc) of each.
 struct KBlock {
@@ -91,7 +93,8 @@ constexpr int64_t block_rows(int64_t m) {
 #if defined(HT_TILES)
   if (same<T, bf16> && m > kFewRows) return kBlockRows;
 #endif
-  return m < 0 ? 0 : kMaxRows;
+  static_cast<void>(m);
+  return kMaxRows;
 }
 
 // How the product is cut. Rows are cut into blocks of nearly equal height, none higher than `block`.
@@ -311,7 +314,7 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
     const auto view = source.panels(u.batch, u.p, kb, scratch.source);
     for (int64_t t = 0; t < kb.taps; t++) offsets[t] = source.tap_offset(kb.tap + t);
     if constexpr (widens<T> && !same<decltype(view), const PanelView<float>>) {
-      if (height >= kWidenRows && u.block == kMaxRows) {
+      if (height >= kWidenRows) {
         const auto wide = widen_panels<T>(view, u.p.end - u.p.begin, kb, offsets, scratch.widened);
         run_k_block(source, epi, u, columns, k, i, kb, offsets, wide, tile, scratch);
         continue;

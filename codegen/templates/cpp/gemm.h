@@ -62,24 +62,10 @@ struct DynamicShape {
   int64_t m, n, k;
 };
 
-// What B is packed as: what rows of A are staged as, and pairs where products are tiles.
-template <class T>
-struct DynamicPanelOf {
-  using type = Staged<T>;
-};
-#if defined(HT_TILES)
-template <>
-struct DynamicPanelOf<bf16> {
-  using type = bf16x2;
-};
-#endif
-template <class T>
-using DynamicPanel = typename DynamicPanelOf<T>::type;
-
 template <class T>
 struct DynamicGemm {
   using Element = T;
-  using Panel = DynamicPanel<T>;
+  using Panel = Staged<T>;  // what B is packed as: float, or pairs where an instruction multiplies them
   DynamicShape shape;
   MatrixBatch<T> a, b;
 

@@ -71,19 +71,26 @@ template <class T>
 constexpr bool widens = !same<T, float> && same<Staged<T>, float>;
 constexpr int64_t kWidenRows = 4 * kMaxRows;
 
+// numel elements as another type: what a load and a store make of them.
+template <class To, class From>
+HT_INLINE void copy_row(To* to, const From* from, int64_t numel) {
+  if constexpr (same<To, From>) {
+    __builtin_memcpy(to, from, static_cast<size_t>(numel) * sizeof(To));
+  } else {
+    int64_t i = 0;
+    for (; i + W <= numel; i += W) store(to + i, load(from + i));
+    if (i < numel) store_n(to + i, load_n(from + i, static_cast<int>(numel - i)), static_cast<int>(numel - i));
+  }
+}
+
 // kc elements of a row of A, staged; a pair past the last element has a zero.
 template <class T>
 HT_INLINE void stage_row(float* to, const T* from, int64_t kc) {
-  int64_t k = 0;
-  for (; k + W <= kc; k += W) store(to + k, load(from + k));
-  if (k < kc) {
-    const int n = static_cast<int>(kc - k);
-    store_n(to + k, load_n(from + k, n), n);
-  }
+  copy_row(to, from, kc);
   if (PackedOf<T>::ks == 2 && kc % 2 != 0) to[kc] = 0.0f;
 }
 HT_INLINE void stage_row(bf16x2* to, const bf16* from, int64_t kc) {
-  __builtin_memcpy(to, from, static_cast<size_t>(kc) * sizeof(bf16));
+  copy_row(reinterpret_cast<bf16*>(to), from, kc);
   if (kc % 2 != 0) to[kc / 2].odd = bf16{0};
 }
 
@@ -109,7 +116,7 @@ HT_INLINE WidePair load_wide(const bf16x2* p) {
 // Rows of a panel as float: kc rows of kPanel.
 template <class T>
 HT_INLINE void widen_panel(float* to, const T* from, int64_t kc) {
-  for (int64_t i = 0; i < kc * kPanel; i += W) store(to + i, load(from + i));
+  copy_row(to, from, kc * kPanel);
 }
 HT_INLINE void widen_panel(float* to, const bf16x2* from, int64_t kc) {
   for (int64_t k = 0; k < kc; k += 2) {
@@ -121,33 +128,20 @@ HT_INLINE void widen_panel(float* to, const bf16x2* from, int64_t kc) {
   }
 }
 
-// Sums of MR rows and NV * W columns over pairs of k; kc and ldb count pairs.
+// A pair of k by FMA, one k behind the other.
 template <int MR, int NV>
-__attribute__((noinline)) void micro_pairs(const MicroTaps& s, const bf16x2* b_panel, float* tile, int64_t ld,
-                                           bool resume) {
-  Sums<MR, NV> sums;
-  sums.start(tile, ld, resume);
-  for (int64_t t = 0; t < s.taps; t++) {
-    const float* a[MR];
+HT_INLINE void multiply_step(Sums<MR, NV>& sums, const float* const (&a)[MR], int64_t pair, const bf16x2* b) {
+  detail::WidePair bv[NV];
+  HT_UNROLL_ALL
+  for (int v = 0; v < NV; v++) bv[v] = detail::load_wide(b + v * W);
+  HT_UNROLL_ALL
+  for (int r = 0; r < MR; r++)
     HT_UNROLL_ALL
-    for (int r = 0; r < MR; r++) a[r] = s.rows[t * MR + r];
-    const bf16x2* b = b_panel + s.b_offset[t];
-    for (int64_t k = 0; k < s.kc; k++, b += s.ldb) {
-      detail::WidePair bv[NV];
-      HT_UNROLL_ALL
-      for (int v = 0; v < NV; v++) bv[v] = detail::load_wide(b + v * W);
-      HT_UNROLL_ALL
-      for (int r = 0; r < MR; r++)
-        HT_UNROLL_ALL
-        for (int v = 0; v < NV; v++) sums.acc[r][v] = fma(bcast(a[r][2 * k]), bv[v].even, sums.acc[r][v]);
-      HT_UNROLL_ALL
-      for (int r = 0; r < MR; r++)
-        HT_UNROLL_ALL
-        for (int v = 0; v < NV; v++) sums.acc[r][v] = fma(bcast(a[r][2 * k + 1]), bv[v].odd, sums.acc[r][v]);
-      prefetch_b<MR, NV>(b, s.ldb);
-    }
-  }
-  sums.finish(tile, ld);
+    for (int v = 0; v < NV; v++) sums.acc[r][v] = fma(bcast(a[r][2 * pair]), bv[v].even, sums.acc[r][v]);
+  HT_UNROLL_ALL
+  for (int r = 0; r < MR; r++)
+    HT_UNROLL_ALL
+    for (int v = 0; v < NV; v++) sums.acc[r][v] = fma(bcast(a[r][2 * pair + 1]), bv[v].odd, sums.acc[r][v]);
 }
 
 #if defined(HT_BF16_PAIRS)
@@ -182,30 +176,16 @@ HT_INLINE vec<float> dot_pair(vec<float> acc, vec<uint32_t> a, vec<uint32_t> b) 
 
 // The same by instructions that multiply pairs.
 template <int MR, int NV>
-__attribute__((noinline)) void micro_pairs(const TapsOf<bf16x2>& s, const bf16x2* b_panel, float* tile, int64_t ld,
-                                           bool resume) {
-  Sums<MR, NV> sums;
-  sums.start(tile, ld, resume);
-  for (int64_t t = 0; t < s.taps; t++) {
-    const bf16x2* a[MR];
+HT_INLINE void multiply_step(Sums<MR, NV>& sums, const bf16x2* const (&a)[MR], int64_t pair, const bf16x2* b) {
+  vec<uint32_t> bv[NV];
+  HT_UNROLL_ALL
+  for (int v = 0; v < NV; v++) bv[v] = detail::load_pairs(b + v * W);
+  HT_UNROLL_ALL
+  for (int r = 0; r < MR; r++) {
+    const vec<uint32_t> x = bcast(bit_copy<uint32_t>(a[r][pair]));
     HT_UNROLL_ALL
-    for (int r = 0; r < MR; r++) a[r] = s.rows[t * MR + r];
-    const bf16x2* b = b_panel + s.b_offset[t];
-    HT_UNROLL_2
-    for (int64_t k = 0; k < s.kc; k++, b += s.ldb) {
-      vec<uint32_t> bv[NV];
-      HT_UNROLL_ALL
-      for (int v = 0; v < NV; v++) bv[v] = detail::load_pairs(b + v * W);
-      HT_UNROLL_ALL
-      for (int r = 0; r < MR; r++) {
-        const vec<uint32_t> x = bcast(bit_copy<uint32_t>(a[r][k]));
-        HT_UNROLL_ALL
-        for (int v = 0; v < NV; v++) sums.acc[r][v] = detail::dot_pair(sums.acc[r][v], x, bv[v]);
-      }
-      prefetch_b<MR, NV>(b, s.ldb);
-    }
+    for (int v = 0; v < NV; v++) sums.acc[r][v] = detail::dot_pair(sums.acc[r][v], x, bv[v]);
   }
-  sums.finish(tile, ld);
 }
 #endif
 

@@ -4,7 +4,7 @@
 namespace ht {
 
 void micro_tile(int mr, const MicroTaps& s, const float* b, float* tile, int64_t ld, int columns, bool resume) {
-  with_height(mr, [&](auto height) { micro_columns<decltype(height)::value>(s, b, tile, ld, columns, resume); });
+  micro_rows(mr, s, b, tile, ld, columns, resume);
 }
 
 }  // namespace ht

@@ -90,29 +90,36 @@ HT_INLINE void prefetch_b(const B* b, int64_t ldb) {
   }
 }
 
-// tile[r * ld + c] (+)= sum over taps and k of row r times column c, for MR rows and NV * W columns. B is float, or a
-// type that is loaded as float.
+// One k: the sums take a[r][k] times the columns at b. B is float, or a type that is loaded as float; half.h has those of
+// which an element stands for two k.
 template <int MR, int NV, class B>
-__attribute__((noinline)) void micro(const MicroTaps& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
+HT_INLINE void multiply_step(Sums<MR, NV>& sums, const float* const (&a)[MR], int64_t k, const B* b) {
+  vec<float> bv[NV];
+  HT_UNROLL_ALL
+  for (int v = 0; v < NV; v++) bv[v] = load(b + v * W);
+  HT_UNROLL_ALL
+  for (int r = 0; r < MR; r++) {
+    const vec<float> x = bcast(a[r][k]);
+    HT_UNROLL_ALL
+    for (int v = 0; v < NV; v++) sums.acc[r][v] = fma(x, bv[v], sums.acc[r][v]);
+  }
+}
+
+// tile[r * ld + c] (+)= sum over taps and k of row r times column c, for MR rows and NV * W columns. kc and ldb count
+// what an element of B has: one k, or a pair.
+template <int MR, int NV, class A, class B>
+__attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
   Sums<MR, NV> sums;
   sums.start(tile, ld, resume);
   const int64_t kc = s.kc, ldb = s.ldb;
   for (int64_t t = 0; t < s.taps; t++) {
-    const float* a[MR];
+    const A* a[MR];
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++) a[r] = s.rows[t * MR + r];
     const B* b = b_panel + s.b_offset[t];
     HT_UNROLL_2
     for (int64_t k = 0; k < kc; k++) {
-      vec<float> bv[NV];
-      HT_UNROLL_ALL
-      for (int v = 0; v < NV; v++) bv[v] = load(b + v * W);
-      HT_UNROLL_ALL
-      for (int r = 0; r < MR; r++) {
-        const vec<float> x = bcast(a[r][k]);
-        HT_UNROLL_ALL
-        for (int v = 0; v < NV; v++) sums.acc[r][v] = fma(x, bv[v], sums.acc[r][v]);
-      }
+      multiply_step(sums, a, k, b);
       prefetch_b<MR, NV>(b, ldb);
       b += ldb;
     }
@@ -122,8 +129,8 @@ __attribute__((noinline)) void micro(const MicroTaps& s, const B* b_panel, float
 
 // The first `columns` columns (1..kPanel) of an MR-row tile, in as many microkernels as the registers ask for. Whole
 // vectors are written: up to kPanel columns of the tile.
-template <int MR, class B>
-HT_INLINE void micro_columns(const MicroTaps& s, const B* b, float* tile, int64_t ld, int columns, bool resume) {
+template <int MR, class A, class B>
+HT_INLINE void micro_columns(const TapsOf<A>& s, const B* b, float* tile, int64_t ld, int columns, bool resume) {
   constexpr int NV = micro_vectors(MR);
   if constexpr (NV * W == kPanel) {
     if (columns <= kPanel / 2) return micro<MR, NV / 2>(s, b, tile, ld, resume);
@@ -154,6 +161,11 @@ HT_INLINE void with_height(int mr, const Body& body) {
     case 12: return body(Height<12>{});
 #endif
   }
+}
+
+template <class A, class B>
+HT_INLINE void micro_rows(int mr, const TapsOf<A>& s, const B* b, float* tile, int64_t ld, int columns, bool resume) {
+  with_height(mr, [&](auto height) { micro_columns<decltype(height)::value>(s, b, tile, ld, columns, resume); });
 }
 
 // The same for a height known at run time, 1..kMaxRows. It is defined in micro.cpp, which the toolchain adds to every

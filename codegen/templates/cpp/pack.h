@@ -56,22 +56,6 @@ inline void transpose(float* to, int64_t ld_to, const float* from, int64_t ld_fr
     for (int64_t c = 0; c < columns; c++) to[c * ld_to + r] = from[r * ld_from + c];
 }
 
-namespace detail {
-
-// A row of `numel` elements as another type: what a load and a store make of them.
-template <class To, class From>
-HT_INLINE void copy_row(To* to, const From* from, int64_t numel) {
-  if constexpr (same<To, From>) {
-    __builtin_memcpy(to, from, static_cast<size_t>(numel) * sizeof(To));
-  } else {
-    int64_t c = 0;
-    for (; c + W <= numel; c += W) store(to + c, load(from + c));
-    if (c < numel) store_n(to + c, load_n(from + c, static_cast<int>(numel - c)), static_cast<int>(numel - c));
-  }
-}
-
-}  // namespace detail
-
 // As above, of 16-bit numbers as float: a few rows at a time are made float, then transposed.
 template <class T>
 inline void transpose(float* to, int64_t ld_to, const T* from, int64_t ld_from, int64_t rows, int64_t columns) {
@@ -80,7 +64,7 @@ inline void transpose(float* to, int64_t ld_to, const T* from, int64_t ld_from, 
   for (int64_t r = 0; r < rows; r += height) {
     for (int64_t c = 0; c < columns; c += width) {
       const int64_t h = least(height, rows - r), w = least(width, columns - c);
-      for (int64_t i = 0; i < h; i++) detail::copy_row(wide + i * width, from + (r + i) * ld_from + c, w);
+      for (int64_t i = 0; i < h; i++) copy_row(wide + i * width, from + (r + i) * ld_from + c, w);
       transpose(to + c * ld_to + r, ld_to, static_cast<const float*>(wide), width, h, w);
     }
   }
@@ -100,7 +84,7 @@ template <class To, class From>
 inline void copy_matrix(To* to, int64_t ld_to, const From* from, int64_t row_stride, int64_t column_stride,
                         int64_t rows, int64_t columns) {
   if (column_stride == 1) {
-    for (int64_t r = 0; r < rows; r++) detail::copy_row(to + r * ld_to, from + r * row_stride, columns);
+    for (int64_t r = 0; r < rows; r++) copy_row(to + r * ld_to, from + r * row_stride, columns);
   } else if (row_stride == 1) {
     transpose(to, ld_to, from, column_stride, columns, rows);
   } else {

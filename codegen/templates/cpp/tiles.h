@@ -12,16 +12,19 @@
 #include "half.h"
 #include "parallel.h"
 
-// HT_MODEL_TILES: the instructions as plain C++, for tests on CPUs without them.
+// HT_MODEL_TILES: the instructions as plain C++, for tests on CPUs without them. CPUs with tiles multiply pairs, too.
 #if defined(HT_MODEL_TILES) || (defined(__AMX_TILE__) && defined(__AMX_BF16__))
 #define HT_TILES 1
+#if !defined(HT_BF16_PAIRS)
+#error "tiles need instructions for pairs, or their model: HT_MODEL_PAIRS"
+#endif
 
 namespace ht {
 
 constexpr int kTileRows = 16;
 constexpr int kTilePairs = 16;                // of k, in a row of A, and rows of B
-constexpr int kBlockRows = 2 * kTileRows;     // of a block of sums
-static_assert(kGrain == 2 * kTilePairs && kPanel == 2 * kTileRows, "blocks are two tiles wide, grains one");
+static_assert(kBlockRows == 2 * kTileRows && kPanel == 2 * kTileRows, "a block is two tiles high and wide");
+static_assert(kGrain == 2 * kTilePairs, "a grain is a row of a tile");
 
 // Which tile is which: sums by upper and lower rows and by left and right columns.
 enum TileName { kUpperLeft, kUpperRight, kLowerLeft, kLowerRight, kUpperA, kLowerA, kLeftB, kRightB };

@@ -1,0 +1,55 @@
+"""The builds that products of 16-bit numbers are tested with, and their numbers as kernels get them.
+
+Instructions are modelled by plain C++, too (HT_MODEL_PAIRS, HT_MODEL_TILES), for CPUs that lack them; the real ones run
+wherever the suite meets a CPU that has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.machine.host import native_cpu
+from hardtack.codegen.machine.machine import Cpu
+from hardtack.codegen.plan.prepack import PACKINGS
+from tests.templates.cpu_kernels import runnable_targets
+
+DTYPES = {torch.bfloat16: DType.BF16, torch.float16: DType.F16}
+STORAGE = {torch.bfloat16: "ht::bf16", torch.float16: "ht::f16"}
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Without the module: bfloat16."""
+    return str(dtype).removeprefix("torch.")
+
+
+def bits(t: torch.Tensor) -> torch.Tensor:
+    """What is stored, as integers: ctypes and numpy know no bf16."""
+    return t.view(torch.int16)
+
+
+def packed(kind: str, weights: torch.Tensor, *params: int) -> torch.Tensor:
+    """By the export's own packing, of the bits."""
+    return torch.from_numpy(PACKINGS[kind](bits(weights).contiguous().numpy(), params))
+
+
+def _model(cpu: Cpu, name: str, *macros: str) -> Cpu:
+    flags = tuple(f"-D{m}" for m in macros)
+    return replace(cpu, name=name, flags_clang=(*cpu.flags_clang, *flags), flags_gcc=(*cpu.flags_gcc, *flags))
+
+
+def _builds() -> list[Cpu]:
+    """Every target that runs here; instructions for pairs and tiles by their models on the best and the least."""
+    known = runnable_targets()
+    models = [
+        _model(known[-1], "pairs-model", "HT_MODEL_PAIRS"),
+        _model(known[-1], "tiles-model", "HT_MODEL_TILES", "HT_MODEL_PAIRS"),
+    ]
+    if native_cpu().arch == "x86_64":
+        models.append(_model(known[0], "tiles-model-wide", "HT_MODEL_TILES", "HT_MODEL_PAIRS"))
+    return [*known, *models]
+
+
+BUILDS = _builds()
