@@ -63,9 +63,10 @@ HT_INLINE vec<reg<To>> bitcast(V v) {
 }
 
 namespace detail {
+// clang gives a comparison of bytes lanes of char, which is unsigned on aarch64: they would become 255, not -1.
 template <class M>
 HT_INLINE vmask to_vmask(M m) {
-  return __builtin_convertvector(m, vmask);
+  return __builtin_convertvector(bit_copy<mask_lanes<M>>(m), vmask);
 }
 }  // namespace detail
 
