@@ -21,7 +21,11 @@ def missing() -> str | None:
     if platform.machine() in ("aarch64", "arm64"):
         return "this machine is aarch64: what would be emulated runs natively in the other tests"
     absent = [name for name in (CXX, _QEMU) if shutil.which(name) is None]
-    return f"aarch64 is not emulated here, there is no {' and no '.join(absent)}: ./dev test installs it" if absent else None
+    return (
+        f"aarch64 is not emulated here, there is no {' and no '.join(absent)}: ./dev test installs it"
+        if absent
+        else None
+    )
 
 
 def emulated(command: Sequence[str], cpu: str = MAX) -> list[str]:
