@@ -44,6 +44,8 @@ _ALLOWED_BITS = {_FLAGS: 0x8, _FLAGS_1: 0x1}
 _FUNCTION_LIKE = (0, 1, 2)
 """Types of symbols: none, object, function. Not STT_GNU_IFUNC, whose code the linker runs."""
 _BINDINGS = (1, 2)
+_LOCAL_SECTION = 3
+"""The type and binding of a local symbol of a section, which GNU's ld for aarch64 writes and nobody looks for."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,8 @@ class _Library:
                 continue
             if name >= names_nbytes:
                 raise self.refuse(f"the name of its symbol {index} lies outside of its table of names")
-            if info & 15 not in _FUNCTION_LIKE or info >> 4 not in _BINDINGS:
+            ordinary = info & 15 in _FUNCTION_LIKE and info >> 4 in _BINDINGS
+            if not ordinary and info != _LOCAL_SECTION:
                 raise self.refuse(f"its symbol {index} is of type {info & 15} and binding {info >> 4}")
             if defined_in == 0:
                 raise self.refuse(f"its symbol {index} is to be found elsewhere")

@@ -272,8 +272,10 @@ class Library {
       if (symbol.st_name >= names_nbytes) {
         return error_of("the name of its symbol %llu lies outside of its table of names", number);
       }
-      // STT_GNU_IFUNC among others: the linker would call such a function to learn its address.
-      if (type > STT_FUNC || (binding != STB_GLOBAL && binding != STB_WEAK)) {
+      // Not STT_GNU_IFUNC among others: the linker would call such a function to learn its address. Of local symbols GNU's
+      // ld for aarch64 writes one of a section, which nobody looks for.
+      const bool of_section = type == STT_SECTION && binding == STB_LOCAL;
+      if (!of_section && (type > STT_FUNC || (binding != STB_GLOBAL && binding != STB_WEAK))) {
         return error_of("its symbol %llu is of type %d and binding %d", number, type, binding);
       }
       if (symbol.st_shndx == SHN_UNDEF) return error_of("its symbol %llu is to be found elsewhere", number);

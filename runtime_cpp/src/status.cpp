@@ -27,10 +27,12 @@ ht_status* out_of_memory() {
   return &status;
 }
 
-Status in_context(Status status, const std::string& prefix) {
+Status in_context(Status status, const char* prefix) {
   if (status.ok()) return status;
-  return error(status.code(), "%s: %s", prefix.c_str(), status.message());
+  return error(status.code(), "%s: %s", prefix, status.message());
 }
+
+Status in_context(Status status, const std::string& prefix) { return in_context(std::move(status), prefix.c_str()); }
 
 }  // namespace hardtack::rt
 

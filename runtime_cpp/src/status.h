@@ -34,7 +34,9 @@ Status error(ht_code code, const char* format, ...) __attribute__((format(printf
 /// A status that exists even when nothing can be allocated; ht_status_free leaves it alone.
 ht_status* out_of_memory();
 
-/// The same sentence with "`prefix`: " before it.
+/// The same sentence with "`prefix`: " before it. Of a status that is ok nothing is made: a prefix that is no string yet
+/// must not become one first, since where that fails, what the expression of `status` has allocated would be lost.
+Status in_context(Status status, const char* prefix);
 Status in_context(Status status, const std::string& prefix);
 
 #define HT_RETURN_IF_ERROR(expression)                     \

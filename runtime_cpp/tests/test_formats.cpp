@@ -402,5 +402,14 @@ TEST_CASE("cpu features go by the compilers' names") {
   CHECK(cpu_has("avx512f") == (__builtin_cpu_supports("avx512f") != 0));
   CHECK(cpu_has("avx2") == (__builtin_cpu_supports("avx2") != 0));
   CHECK(cpu_has("fma") == (__builtin_cpu_supports("fma") != 0));
+#elif defined(__aarch64__)
+  CHECK(cpu_has("neon"));
+  uint64_t isar0 = 0, isar1 = 0;  // which Linux, and qemu, let programs read; S3_0_C0_C6_n is ID_AA64ISARn_EL1
+  __asm__("mrs %0, S3_0_C0_C6_0" : "=r"(isar0));
+  __asm__("mrs %0, S3_0_C0_C6_1" : "=r"(isar1));
+  CHECK(cpu_has("bf16") == ((isar1 >> 44 & 15) != 0));
+  CHECK(cpu_has("i8mm") == ((isar1 >> 52 & 15) != 0));
+  CHECK(cpu_has("dotprod") == ((isar0 >> 44 & 15) != 0));
+  CHECK(cpu_has("lse") == ((isar0 >> 20 & 15) >= 2));
 #endif
 }

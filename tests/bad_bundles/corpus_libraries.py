@@ -163,6 +163,7 @@ CHANGES: dict[str, Change] = {
     "a symbol of a function that tells its address": lambda lib: lib.symbol("<B", 4, 0x1A),
     "a symbol of thread-local storage": lambda lib: lib.symbol("<B", 4, 0x16),
     "a symbol of a local binding": lambda lib: lib.symbol("<B", 4, 0x01),
+    "a global symbol of a section": lambda lib: lib.symbol("<B", 4, 0x13),
     "a unique symbol": lambda lib: lib.symbol("<B", 4, 0xA1),
     "a symbol that is elsewhere": lambda lib: lib.symbol("<H", 6, 0),
     "a symbol without a name": lambda lib: lib.symbol("<I", 0, 2**31),

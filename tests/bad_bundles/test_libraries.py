@@ -20,6 +20,7 @@ from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library, inclu
 from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.machine.data import CPUS
 from hardtack.codegen.machine.host import native_cpu
+from hardtack.codegen.machine.machine import Cpu
 from hardtack.codegen.package.library import check_library
 
 GOOD = corpus.good_files()[corpus.LIBRARY]
@@ -37,19 +38,36 @@ extern "C" int32_t k(const HtKernelArgs* a) {
   return 0;
 }
 """
-COMPILERS = [zig_compiler(), *(system_compiler(name) for name in ("g++", "clang++") if shutil.which(name))]
+SYSTEM_COMPILERS = ("g++", "clang++", "aarch64-linux-gnu-g++")
+COMPILERS = [zig_compiler(), *(system_compiler(name) for name in SYSTEM_COMPILERS if shutil.which(name))]
 
 
-@pytest.mark.parametrize("compiler", COMPILERS, ids=lambda c: c.version.split()[0])
+def targets_of(compiler: Compiler) -> list[Cpu]:
+    """What a compiler builds for: of those of one architecture, what runs here, or all of the other one."""
+    if compiler.arch in (None, native_cpu().arch):
+        return [*CPUS.values()] if compiler.arch is None else [native_cpu()]
+    return [target for target in CPUS.values() if target.arch == compiler.arch]
+
+
+@pytest.mark.parametrize("compiler", COMPILERS, ids=lambda c: f"{c.version.split()[0]}-{c.arch}")
 def test_libraries_of_compilers_are_accepted(compiler: Compiler, tmp_path: Path) -> None:
     cache = KernelCache(tmp_path)
-    for target in CPUS.values() if compiler.arch is None else [native_cpu()]:
+    for target in targets_of(compiler):
         data = compile_library([Unit("k", KERNEL)], target, compiler, cache=cache)
         check_library(memoryview(data), "lib", f"cpu:{target.name}")
         path = tmp_path / "m.pkg"
         if target.name == "x86-64-v3":
             path.write_bytes(corpus.with_member(corpus.LIBRARY, data))
             assert corpus.python_error(path) == corpus.runtime_error(path) == ""
+
+
+def test_a_local_symbol_of_a_section_is_accepted(tmp_path: Path) -> None:
+    """GNU's ld for aarch64 writes one into every library."""
+    library = corpus_libraries.Library(GOOD)
+    library.symbol("<B", 4, 0x03)
+    path = tmp_path / "m.pkg"
+    path.write_bytes(corpus.with_member(corpus.LIBRARY, bytes(library.data)))
+    assert corpus.python_error(path) == corpus.runtime_error(path) == ""
 
 
 def test_bytes_at_the_place_of_the_dynamic_section_in_the_file_are_not_read(tmp_path: Path) -> None:

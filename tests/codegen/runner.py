@@ -179,21 +179,27 @@ class Runner:
         return flat
 
     def _launch(self, launch: Launch, arrays: Mapping[str, Array], number: object) -> None:
-        # what is empty has no address, as a tensor of torch's has none
-        addresses = [arrays[b].ctypes.data if arrays[b].size else None for b in launch.buffers]
-        pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         values = [number(e) for e in launch.ints]  # type: ignore[operator]
-        ints = (ctypes.c_int64 * max(1, len(values)))(*values)
         stride = -(-number(launch.per_worker) // 64) * 64  # type: ignore[operator]
         scratch = Memory()
         shared, workers = scratch.take(number(launch.shared)), scratch.take(stride * 2)  # type: ignore[operator]
-        parallel = Parallel(None, _reversed_tasks, 2)
-        args = KernelArgs(pointers, ints, ctypes.pointer(parallel), shared.ctypes.data, workers.ctypes.data, stride)
-        code = self.kernels[launch.kernel](ctypes.byref(args))  # type: ignore[operator]
+        code = self._call(launch.kernel, [arrays[b] for b in launch.buffers], values, shared, workers, stride)
         self.memory.check(launch.kernel)
         scratch.check(f"{launch.kernel} (workspace)")
         if code:
             raise KernelFailed(f"{launch.kernel} returned {code}")
+
+    def _call(
+        self, kernel: str, buffers: Sequence[Array], values: Sequence[int], shared: Array, workers: Array, stride: int
+    ) -> int:
+        """Runs a kernel on two workers and gives what it returns."""
+        # what is empty has no address, as a tensor of torch's has none
+        addresses = [a.ctypes.data if a.size else None for a in buffers]
+        pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+        ints = (ctypes.c_int64 * max(1, len(values)))(*values)
+        parallel = Parallel(None, _reversed_tasks, 2)
+        args = KernelArgs(pointers, ints, ctypes.pointer(parallel), shared.ctypes.data, workers.ctypes.data, stride)
+        return int(self.kernels[kernel](ctypes.byref(args)))  # type: ignore[operator]
 
 
 GUARD = 256

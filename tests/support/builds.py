@@ -12,18 +12,19 @@ ROOT = Path(__file__).resolve().parents[2]
 RELEASE = ROOT / "build" / "release"
 
 
-def bring_up_to_date(target: str, *options: str) -> Path:
-    """Builds a target of the release build, with CMake options; gives the build's folder. One process at a time."""
+def bring_up_to_date(target: str, *options: str, preset: str = "release") -> Path:
+    """Builds a target of a build, with CMake options; gives the build's folder. One process at a time."""
     jobs = os.environ.get("HARDTACK_JOBS", str(os.cpu_count()))
-    RELEASE.parent.mkdir(exist_ok=True)
-    with FileLock(RELEASE.with_suffix(".lock")):
+    folder = ROOT / "build" / preset
+    folder.parent.mkdir(exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
         for command in (
-            ["cmake", "--preset", "release", *options],
-            ["cmake", "--build", "--preset", "release", "-j", jobs, "--target", target],
+            ["cmake", "--preset", preset, *options],
+            ["cmake", "--build", "--preset", preset, "-j", jobs, "--target", target],
         ):
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
-    return RELEASE
+    return folder
 
 
 def build_faults(folder: Path) -> Path:

@@ -6,18 +6,35 @@ import dataclasses
 import functools
 import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
 from hardtack.codegen.machine.host import native_cpu
 from hardtack.codegen.machine.machine import Cpu
+from tests.support.aarch64 import CXX, needs_aarch64
 from tests.templates import sources
-from tests.templates.cpu_kernels import Library, load_library, runnable_targets
+from tests.templates.cpu_kernels import Library, emulated_targets, load_library, runnable_targets
+
+Build = tuple[Cpu, str | None]
+"""A target and a compiler: None for the pinned one."""
 
 
-def _builds() -> list[tuple[Cpu, str | None]]:
-    builds: list[tuple[Cpu, str | None]] = [(target, None) for target in runnable_targets()]
+def all_targets() -> list[Any]:
+    """Parameters of a test, from the best that runs here; at the end those that qemu-user runs."""
+    here = [pytest.param(target, id=target.name) for target in runnable_targets()]
+    return here + [pytest.param(target, id=target.name, marks=needs_aarch64) for target in emulated_targets()]
+
+
+def main_targets() -> list[Any]:
+    """The best target of this machine, and the plainest that qemu-user runs: for what no other target has otherwise."""
+    every = all_targets()
+    return [every[0], every[-1]] if emulated_targets() else every[:1]
+
+
+def _native_builds() -> list[Build]:
+    builds: list[Build] = [(target, None) for target in runnable_targets()]
     best = builds[0][0]
     if shutil.which("g++"):
         builds.append((best, "g++"))
@@ -28,13 +45,20 @@ def _builds() -> list[tuple[Cpu, str | None]]:
     return builds
 
 
-# Target and compiler: each runnable target by the pinned compiler, the best by g++ too, and the portable code.
-BUILDS = _builds()
+def _emulated_builds() -> list[Build]:
+    emulated = emulated_targets()
+    return [*((target, None) for target in emulated), *((target, CXX) for target in emulated[-1:])]
 
 
-def build_name(build: tuple[Cpu, str | None]) -> str:
+def build_name(build: Build) -> str:
     """For test ids."""
     return f"{build[0].name}-{build[1] or 'zig'}"
+
+
+def all_builds() -> list[Any]:
+    """Parameters of a fixture: each target by the pinned compiler, the best by g++, too, and the portable code."""
+    here = [pytest.param(build, id=build_name(build)) for build in _native_builds()]
+    return here + [pytest.param(build, id=build_name(build), marks=needs_aarch64) for build in _emulated_builds()]
 
 
 @functools.cache
@@ -42,7 +66,7 @@ def _library(target: Cpu, compiler: str | None) -> Library:
     return load_library(sources.ALL, target, compiler)
 
 
-@pytest.fixture(scope="session", params=BUILDS, ids=build_name)
+@pytest.fixture(scope="session", params=all_builds())
 def library(request: pytest.FixtureRequest) -> Library:
     """The template kernels, for every build."""
     target, compiler = request.param

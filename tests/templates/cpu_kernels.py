@@ -10,6 +10,7 @@ import functools
 import hashlib
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.machine.data import AARCH64, CPUS
 from hardtack.codegen.machine.host import native_cpu
 from hardtack.codegen.machine.machine import Cpu
+from tests.support.emulated_kernels import EMULATED_CPUS, Runner, tensor_place
 
 _GUARD_NBYTES = 256
 _GUARD_BYTE = 0xA5
@@ -71,6 +73,11 @@ def runnable_targets() -> list[Cpu]:
     return [t for t in CPUS.values() if t.arch == here.arch and set(t.features) <= set(here.features)]
 
 
+def emulated_targets() -> list[Cpu]:
+    """The known targets that only an emulator runs here, whether it is there or not."""
+    return [CPUS[name] for name in EMULATED_CPUS if CPUS[name].arch != native_cpu().arch]
+
+
 def _run_serially(_pool: int, ntasks: int, task: Callable[..., None], closure: int) -> None:
     for index in range(ntasks):
         task(closure, index, 0)
@@ -87,14 +94,10 @@ def _run_threaded(nworkers: int, _pool: int, ntasks: int, task: Callable[..., No
         list(pool.map(work, range(nworkers)))
 
 
-class Library:
-    """A loaded kernel library."""
+class Library(ABC):
+    """A kernel library, in this process or in an emulated one."""
 
-    def __init__(self, path: Path) -> None:
-        self._dll = ctypes.CDLL(str(path))
-        table = _Table.in_dll(self._dll, "hardtack_kernels")
-        self._kernels = {table.entries[i].name.decode(): table.entries[i].fn for i in range(table.count)}
-
+    @abstractmethod
     def bind(
         self,
         name: str,
@@ -104,7 +107,6 @@ class Library:
         nworkers: int = 1,
     ) -> Call:
         """A kernel with its arguments, to be run any number of times."""
-        return Call(self._kernels[name], buffers, ints, workspace, nworkers)
 
     def call(
         self,
@@ -121,9 +123,52 @@ class Library:
         return status
 
 
-class Call:
+class Call(ABC):
     """One kernel bound to buffers, integers and workspaces, which it keeps alive."""
 
+    def __init__(
+        self, buffers: Sequence[torch.Tensor | None], ints: Sequence[int], workspace: Workspace, nworkers: int
+    ) -> None:
+        self.buffers, self.ints, self.nworkers = list(buffers), list(ints), nworkers
+        self._workspace = workspace
+        self.stride = (workspace.per_worker + 63) // 64 * 64 + _GUARD_NBYTES
+        self.shared = _guarded(workspace.shared)
+        self.private = _guarded(self.stride * nworkers - _GUARD_NBYTES)
+
+    @abstractmethod
+    def run(self, repeat: int = 1) -> int:
+        """Runs the kernel ``repeat`` times and returns the last status."""
+
+    def check_guards(self) -> None:
+        """Raises AssertionError when a run has written beyond its workspace."""
+        shared, private = self._workspace.shared, self._workspace.per_worker
+        assert bool((self.shared[shared:] == _GUARD_BYTE).all()), "the kernel left its shared workspace"
+        for worker in range(self.nworkers):
+            guard = self.private[worker * self.stride + private : (worker + 1) * self.stride]
+            assert bool((guard == _GUARD_BYTE).all()), f"worker {worker} left its workspace"
+
+
+class LoadedLibrary(Library):
+    """A library in this process."""
+
+    def __init__(self, path: Path) -> None:
+        self._dll = ctypes.CDLL(str(path))
+        table = _Table.in_dll(self._dll, "hardtack_kernels")
+        self._kernels = {table.entries[i].name.decode(): table.entries[i].fn for i in range(table.count)}
+
+    def bind(
+        self,
+        name: str,
+        buffers: Sequence[torch.Tensor | None],
+        ints: Sequence[int],
+        workspace: Workspace = Workspace(),
+        nworkers: int = 1,
+    ) -> Call:
+        """A kernel with its arguments, to be run any number of times."""
+        return _LoadedCall(self._kernels[name], buffers, ints, workspace, nworkers)
+
+
+class _LoadedCall(Call):
     def __init__(
         self,
         fn: Callable[..., int],
@@ -132,35 +177,61 @@ class Call:
         workspace: Workspace,
         nworkers: int,
     ) -> None:
+        super().__init__(buffers, ints, workspace, nworkers)
         self._fn = fn
-        self._workspace = workspace
-        self._nworkers = nworkers
-        self._stride = (workspace.per_worker + 63) // 64 * 64 + _GUARD_NBYTES
-        self._shared = _guarded(workspace.shared)
-        self._private = _guarded(self._stride * nworkers - _GUARD_NBYTES)
-        self._buffers = list(buffers)
         self._pointers = (ctypes.c_void_p * len(buffers))(*(None if t is None else t.data_ptr() for t in buffers))
         self._numbers = (ctypes.c_int64 * len(ints))(*ints)
         run = _Run(_run_serially if nworkers == 1 else functools.partial(_run_threaded, nworkers))
         self._parallel = _Parallel(None, run, nworkers)
-        shared, private = self._shared.data_ptr(), self._private.data_ptr()
+        shared, private = self.shared.data_ptr(), self.private.data_ptr()
         parallel = ctypes.pointer(self._parallel)
-        self._args = _Args(self._pointers, self._numbers, parallel, shared, private, self._stride)
+        self._args = _Args(self._pointers, self._numbers, parallel, shared, private, self.stride)
 
     def run(self, repeat: int = 1) -> int:
-        """Runs the kernel ``repeat`` times and returns the last status."""
         status = 0
         for _ in range(repeat):
             status = self._fn(ctypes.byref(self._args))
         return int(status)
 
-    def check_guards(self) -> None:
-        """Raises AssertionError when a run has written beyond its workspace."""
-        shared, private = self._workspace.shared, self._workspace.per_worker
-        assert bool((self._shared[shared:] == _GUARD_BYTE).all()), "the kernel left its shared workspace"
-        for worker in range(self._nworkers):
-            guard = self._private[worker * self._stride + private : (worker + 1) * self._stride]
-            assert bool((guard == _GUARD_BYTE).all()), f"worker {worker} left its workspace"
+
+class EmulatedLibrary(Library):
+    """A library for another architecture, in a process of its own."""
+
+    def __init__(self, path: Path, target: Cpu) -> None:
+        self._runner = Runner(path, target)
+
+    def bind(
+        self,
+        name: str,
+        buffers: Sequence[torch.Tensor | None],
+        ints: Sequence[int],
+        workspace: Workspace = Workspace(),
+        nworkers: int = 1,
+    ) -> Call:
+        """A kernel with its arguments, to be run any number of times."""
+        return _EmulatedCall(self._runner, name, buffers, ints, workspace, nworkers)
+
+
+class _EmulatedCall(Call):
+    def __init__(
+        self,
+        runner: Runner,
+        name: str,
+        buffers: Sequence[torch.Tensor | None],
+        ints: Sequence[int],
+        workspace: Workspace,
+        nworkers: int,
+    ) -> None:
+        super().__init__(buffers, ints, workspace, nworkers)
+        self._runner, self._name = runner, name
+
+    def run(self, repeat: int = 1) -> int:
+        status = 0
+        for _ in range(repeat):
+            workspaces = tensor_place(self.shared), tensor_place(self.private)
+            buffers = [tensor_place(tensor) for tensor in self.buffers]
+            status = self._runner.run(self._name, buffers, self.ints, workspaces, self.stride, self.nworkers)
+        return status
 
 
 def _guarded(nbytes: int) -> torch.Tensor:
@@ -183,14 +254,23 @@ def compile_bytes(sources: Mapping[str, str], target: Cpu, compiler: str | None 
 
 
 def load_library(sources: Mapping[str, str], target: Cpu, compiler: str | None = None) -> Library:
-    """The same, loaded into this process."""
+    """The same, loaded into this process, or into one under qemu-user where ``target`` is of another architecture."""
     data = compile_bytes(sources, target, compiler)
     path = _cache_dir() / f"{hashlib.sha256(data).hexdigest()}.so"
     if not path.exists():
         fresh = path.with_suffix(f".{os.getpid()}")
         fresh.write_bytes(data)
         fresh.rename(path)
-    return Library(path)
+    return LoadedLibrary(path) if target.arch == native_cpu().arch else EmulatedLibrary(path, target)
 
 
-__all__ = ["AARCH64", "Library", "Workspace", "compile_bytes", "load_library", "runnable_targets"]
+__all__ = [
+    "AARCH64",
+    "Call",
+    "Library",
+    "Workspace",
+    "compile_bytes",
+    "emulated_targets",
+    "load_library",
+    "runnable_targets",
+]

@@ -7,14 +7,17 @@ wherever the suite meets a CPU that has them.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 import torch
 
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.machine.host import native_cpu
 from hardtack.codegen.machine.machine import Cpu
 from hardtack.codegen.plan.prepack import PACKINGS
-from tests.templates.cpu_kernels import runnable_targets
+from tests.support.aarch64 import missing, needs_aarch64
+from tests.templates.cpu_kernels import emulated_targets, runnable_targets
 
 DTYPES = {torch.bfloat16: DType.BF16, torch.float16: DType.F16}
 STORAGE = {torch.bfloat16: "ht::bf16", torch.float16: "ht::f16"}
@@ -40,7 +43,7 @@ def _model(cpu: Cpu, name: str, *macros: str) -> Cpu:
     return replace(cpu, name=name, flags_clang=(*cpu.flags_clang, *flags), flags_gcc=(*cpu.flags_gcc, *flags))
 
 
-def _builds() -> list[Cpu]:
+def _native_builds() -> list[Cpu]:
     """Every target that runs here; instructions for pairs and tiles by their models on the best and the least."""
     known = runnable_targets()
     models = [
@@ -52,4 +55,10 @@ def _builds() -> list[Cpu]:
     return [*known, *models]
 
 
-BUILDS = _builds()
+BUILDS = [*_native_builds(), *(emulated_targets() if missing() is None else ())]
+
+
+def build_params() -> list[Any]:
+    """Parameters of a test: all of them; those that qemu-user would run are skipped where it is not there."""
+    here = [pytest.param(cpu, id=cpu.name) for cpu in _native_builds()]
+    return here + [pytest.param(cpu, id=cpu.name, marks=needs_aarch64) for cpu in emulated_targets()]

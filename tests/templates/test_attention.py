@@ -10,7 +10,8 @@ import torch
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.cpu_workspace import attention_nbytes
 from hardtack.codegen.machine.machine import Cpu
-from tests.templates.cpu_kernels import Library, Workspace, load_library, runnable_targets
+from tests.templates.conftest import all_targets
+from tests.templates.cpu_kernels import Library, Workspace, load_library
 from tests.templates.layouts import nbytes
 
 SOURCE = """
@@ -33,7 +34,6 @@ extern "C" int32_t attend(const HtKernelArgs* args) {
   return HT_KERNEL_OK;
 }
 """
-TARGETS = runnable_targets()
 
 
 @functools.cache
@@ -100,7 +100,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("target", all_targets())
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("mode", ["plain", "causal", "bool", "float"])
 def test_matches_torch(target: Cpu, shape: tuple[int, ...], mode: str) -> None:
@@ -118,7 +118,7 @@ def test_matches_torch(target: Cpu, shape: tuple[int, ...], mode: str) -> None:
     assert torch.equal(got, again)
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("target", all_targets())
 def test_strided_views_and_scale(target: Cpu) -> None:
     """Heads interleaved in one projection, as transformers lay them out; values dense in place."""
     torch.manual_seed(0)
@@ -128,7 +128,7 @@ def test_strided_views_and_scale(target: Cpu) -> None:
     torch.testing.assert_close(got, reference(q, k, v, None, False, 0.3), rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("target", all_targets())
 @pytest.mark.parametrize("tq", [1, 40])
 def test_rows_that_see_nothing_are_zero(target: Cpu, tq: int) -> None:
     q, k, v = tensors(1, 2, 2, tq, 600, 16, 16)
@@ -144,7 +144,7 @@ def test_rows_that_see_nothing_are_zero(target: Cpu, tq: int) -> None:
         assert (got[:, :, tq // 2] == 0).all()
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("target", all_targets())
 def test_large_scores_and_nan(target: Cpu) -> None:
     q, k, v = tensors(1, 1, 1, 20, 300, 8, 8)
     q, k = q * 300, k * 300

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hardtack.codegen.machine.machine import Cpu
 from tests.templates.cpu_kernels import Library, load_library
-from tests.templates.half_builds import BUILDS, DTYPES, STORAGE, bits, name_of, packed
+from tests.templates.half_builds import BUILDS, DTYPES, STORAGE, bits, build_params, name_of, packed
 from tests.templates.layouts import gemm_dynamic_workspace, gemm_packed_workspace
 
 SOURCE = """
@@ -62,7 +62,7 @@ def _library(cpu: Cpu) -> Library:
     return load_library(sources(), cpu)
 
 
-@pytest.fixture(scope="session", params=BUILDS, ids=lambda cpu: cpu.name)
+@pytest.fixture(scope="session", params=build_params())
 def library(request: pytest.FixtureRequest) -> Library:
     """The products of both types, for every build."""
     return _library(request.param)
@@ -109,7 +109,7 @@ def test_packed_heights(library: Library, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
-@pytest.mark.parametrize("size", [(400, 300, 1000), (3, 900, 1001), (1000, 20, 300)], ids=str)
+@pytest.mark.parametrize("size", [(200, 150, 1000), (3, 900, 1001), (1000, 20, 300)], ids=str)
 def test_same_bits_for_any_number_of_workers(library: Library, dtype: torch.dtype, size: tuple[int, int, int]) -> None:
     results = []
     for nworkers in (1, 2, 5):

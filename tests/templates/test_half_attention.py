@@ -10,12 +10,11 @@ import torch
 from hardtack.codegen.lower.cpu_workspace import attention_nbytes
 from hardtack.codegen.machine.machine import Cpu
 from tests.templates import test_attention
-from tests.templates.cpu_kernels import Library, Workspace, load_library, runnable_targets
+from tests.templates.conftest import all_targets
+from tests.templates.cpu_kernels import Library, Workspace, load_library
 from tests.templates.half_builds import DTYPES, STORAGE, bits, name_of
 from tests.templates.layouts import nbytes
 from tests.templates.test_attention import SHAPES, reference, tensors
-
-TARGETS = runnable_targets()
 
 
 def _source(t: str, name: str) -> str:
@@ -56,7 +55,7 @@ def _assert_close(got: torch.Tensor, want: torch.Tensor) -> None:
     torch.testing.assert_close(got.float(), want, rtol=1.01 * half_ulp, atol=3e-6)
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("target", all_targets())
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("mode", ["plain", "causal", "bool", "added"])
@@ -72,7 +71,7 @@ def test_matches_torch(target: Cpu, dtype: torch.dtype, shape: tuple[int, ...], 
     _assert_close(got, reference(q, k, v, mask, mode == "causal", None))
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("target", all_targets())
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("tq", [1, 3, 40])
 def test_strided_views(target: Cpu, dtype: torch.dtype, tq: int) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hardtack.codegen.machine.machine import Cpu
 from tests.templates.cpu_kernels import Library, load_library
-from tests.templates.half_builds import BUILDS, DTYPES, STORAGE, bits, name_of, packed
+from tests.templates.half_builds import BUILDS, DTYPES, STORAGE, bits, build_params, name_of, packed
 from tests.templates.layouts import Conv
 from tests.templates.sources import SHAPE
 from tests.templates.test_conv import CONVS, forward, small_convs
@@ -53,7 +53,7 @@ def _library(cpu: Cpu) -> Library:
     )
 
 
-@pytest.fixture(scope="session", params=BUILDS, ids=lambda cpu: cpu.name)
+@pytest.fixture(scope="session", params=build_params())
 def library(request: pytest.FixtureRequest) -> Library:
     """The convolutions of both types, for every build."""
     return _library(request.param)

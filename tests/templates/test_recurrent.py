@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from hardtack.codegen.machine.machine import Cpu
-from tests.templates.cpu_kernels import Library, load_library, runnable_targets
+from tests.templates.conftest import all_targets
+from tests.templates.cpu_kernels import Library, load_library
 
 SOURCE = """
 #include "recurrent.h"
@@ -31,7 +32,6 @@ extern "C" int32_t %(name)s(const HtKernelArgs* args) {
   return HT_KERNEL_OK;
 }
 """
-TARGETS = runnable_targets()
 KINDS = {"LSTM": "kLstm", "GRU": "kGru", "RNN_TANH": "kTanh", "RNN_RELU": "kRelu"}
 
 
@@ -91,7 +91,7 @@ CASES = [  # steps, batch, hidden
 ]
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("target", all_targets())
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("given", [False, True], ids=["zeros", "states"])

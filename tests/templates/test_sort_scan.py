@@ -9,7 +9,8 @@ import torch
 
 from hardtack.codegen.lower.cpu_workspace import sort_nbytes
 from hardtack.codegen.machine.machine import Cpu
-from tests.templates.cpu_kernels import Library, Workspace, load_library, runnable_targets
+from tests.templates.conftest import main_targets
+from tests.templates.cpu_kernels import Library, Workspace, load_library
 from tests.templates.layouts import nbytes
 
 TYPES = {
@@ -57,7 +58,6 @@ extern "C" int32_t scan_log_%(t)s(const HtKernelArgs* args) {
   return HT_KERNEL_OK;
 }
 """
-TARGET = runnable_targets()[0]
 SHAPES = [(1, 1, 1), (3, 17, 1), (2, 49, 5), (1, 1000, 1), (4, 300, 3), (70, 33, 1), (2, 5, 130), (2, 0, 3), (0, 4, 2)]
 
 
@@ -92,45 +92,48 @@ def bits(x: torch.Tensor) -> torch.Tensor:
 
 
 def sort_rows(
-    kind: str, x: torch.Tensor, k: int, descending: bool, nworkers: int = 1
+    target: Cpu, kind: str, x: torch.Tensor, k: int, descending: bool, nworkers: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     outer, n, inner = x.shape
     values, indices = x.new_empty(outer, k, inner), torch.empty(outer, k, inner, dtype=torch.int64)
     workspace = Workspace(per_worker=nbytes(sort_nbytes(n, x.element_size())))
     ints = [outer, n, inner, k, int(descending)]
-    assert library(TARGET).call(f"sort_{kind}", [x, values, indices], ints, workspace, nworkers) == 0
+    assert library(target).call(f"sort_{kind}", [x, values, indices], ints, workspace, nworkers) == 0
     return values, indices
 
 
+@pytest.mark.parametrize("target", main_targets())
 @pytest.mark.parametrize("kind", sorted(TYPES))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("descending", [False, True], ids=["ascending", "descending"])
-def test_sort_is_torchs_stable_sort(kind: str, shape: tuple[int, ...], descending: bool) -> None:
+def test_sort_is_torchs_stable_sort(target: Cpu, kind: str, shape: tuple[int, ...], descending: bool) -> None:
     x = data(kind, shape, 1)
     want = torch.sort(x, dim=1, stable=True, descending=descending)
     for nworkers in (1, 2):
-        values, indices = sort_rows(kind, x, shape[1], descending, nworkers)
+        values, indices = sort_rows(target, kind, x, shape[1], descending, nworkers)
         assert torch.equal(indices, want.indices)
         assert torch.equal(bits(values), bits(want.values))
 
 
+@pytest.mark.parametrize("target", main_targets())
 @pytest.mark.parametrize("kind", sorted(TYPES))
 @pytest.mark.parametrize("k", [0, 1, 3, 40, 300])
 @pytest.mark.parametrize("largest", [False, True])
-def test_topk_is_the_head_of_the_stable_sort(kind: str, k: int, largest: bool) -> None:
+def test_topk_is_the_head_of_the_stable_sort(target: Cpu, kind: str, k: int, largest: bool) -> None:
     x = data(kind, (3, 300, 2), 2)
     order = torch.sort(x, dim=1, stable=True, descending=largest)
-    values, indices = sort_rows(kind, x, k, largest)
+    values, indices = sort_rows(target, kind, x, k, largest)
     assert torch.equal(indices, order.indices[:, :k])
     assert torch.equal(bits(values), bits(order.values[:, :k].contiguous()))
     if x.is_floating_point():
         assert torch.equal(values.nan_to_num(), torch.topk(x, k, dim=1, largest=largest).values.nan_to_num())
 
 
+@pytest.mark.parametrize("target", main_targets())
 @pytest.mark.parametrize("kind", sorted(TYPES))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("op", ["cumsum", "cumprod", "cummax", "cummin"])
-def test_scans(kind: str, shape: tuple[int, ...], op: str) -> None:
+def test_scans(target: Cpu, kind: str, shape: tuple[int, ...], op: str) -> None:
     x = data(kind, shape, 3)
     if op in ("cumsum", "cumprod") and x.is_floating_point():
         x = torch.randn(shape, dtype=x.dtype, generator=torch.Generator().manual_seed(4))
@@ -140,7 +143,7 @@ def test_scans(kind: str, shape: tuple[int, ...], op: str) -> None:
     for nworkers in (1, 2):
         values, indices = torch.empty(shape, dtype=out_dtype), torch.full(shape, -1, dtype=torch.int64)
         ints = [*shape, ["cumsum", "cumprod", "cummax", "cummin"].index(op)]
-        assert library(TARGET).call(f"scan_{kind}", [x, values, indices], ints, nworkers=nworkers) == 0
+        assert library(target).call(f"scan_{kind}", [x, values, indices], ints, nworkers=nworkers) == 0
         if extreme:
             assert torch.equal(indices, want.indices)
             torch.testing.assert_close(values, want.values, rtol=0, atol=0, equal_nan=True)
@@ -149,9 +152,10 @@ def test_scans(kind: str, shape: tuple[int, ...], op: str) -> None:
             torch.testing.assert_close(values, want, rtol=rtol, atol=1e-2 * (rtol == 1e-2))
 
 
+@pytest.mark.parametrize("target", main_targets())
 @pytest.mark.parametrize("kind", sorted(t for t, d in TYPES.items() if d.is_floating_point))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_scan_of_logarithms(kind: str, shape: tuple[int, ...]) -> None:
+def test_scan_of_logarithms(target: Cpu, kind: str, shape: tuple[int, ...]) -> None:
     """Numbers far apart, whose exponentials no type holds, infinities and NaN."""
     x = torch.randn(shape, dtype=TYPES[kind], generator=torch.Generator().manual_seed(4)) * 200
     x[:, : shape[1] // 3] = -torch.inf
@@ -159,5 +163,5 @@ def test_scan_of_logarithms(kind: str, shape: tuple[int, ...]) -> None:
     want = x.logcumsumexp(1)
     for nworkers in (1, 2):
         out = torch.empty_like(x)
-        assert library(TARGET).call(f"scan_log_{kind}", [x, out], [*shape], nworkers=nworkers) == 0
+        assert library(target).call(f"scan_log_{kind}", [x, out], [*shape], nworkers=nworkers) == 0
         torch.testing.assert_close(out, want, equal_nan=True)

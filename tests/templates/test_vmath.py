@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from hardtack.codegen.machine.machine import Cpu
-from tests.templates.cpu_kernels import Library, load_library, runnable_targets
+from tests.templates.conftest import all_targets, main_targets
+from tests.templates.cpu_kernels import Library, load_library
 
 Array = npt.NDArray[np.floating]
 
@@ -109,7 +110,7 @@ def in_wider(name: str, *inputs: Array) -> Array:
         return np.asarray(function(*(x.astype(np.longdouble) for x in inputs)))
 
 
-@pytest.mark.parametrize("target", runnable_targets(), ids=lambda target: target.name)
+@pytest.mark.parametrize("target", all_targets())
 @pytest.mark.parametrize("name", UNARY)
 @pytest.mark.filterwarnings("ignore:.*encountered in cast")
 def test_float_unary(target: Cpu, name: str) -> None:
@@ -134,7 +135,7 @@ def pairs(dtype: npt.DTypeLike, name: str, count: int) -> tuple[Array, Array]:
     return np.concatenate([x, a.ravel()]), np.concatenate([y, b.ravel()])
 
 
-@pytest.mark.parametrize("target", runnable_targets(), ids=lambda target: target.name)
+@pytest.mark.parametrize("target", all_targets())
 @pytest.mark.parametrize("name", BINARY)
 @pytest.mark.filterwarnings("ignore:.*encountered in cast")
 def test_float_binary(target: Cpu, name: str) -> None:
@@ -160,10 +161,10 @@ BY_MPMATH = ("erf", "erfc", "erfinv", "lgamma")
 
 
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="needs an extended long double for the reference")
+@pytest.mark.parametrize("target", main_targets())
 @pytest.mark.parametrize("name", [name for name in (*UNARY, *BINARY) if name not in BY_MPMATH])
 @pytest.mark.filterwarnings("ignore:.*encountered in cast")
-def test_double(name: str) -> None:
-    target = runnable_targets()[0]
+def test_double(target: Cpu, name: str) -> None:
     inputs = pairs(np.float64, name, 8000) if name in BINARY else (samples(np.float64, 8000),)
     got = call(target, name, *inputs)
     with np.errstate(all="ignore"):
@@ -194,9 +195,9 @@ def _exactly(name: str, x: float) -> np.longdouble:
         return np.longdouble(high) + np.longdouble(float(value - mpmath.mpf(high)))
 
 
+@pytest.mark.parametrize("target", main_targets())
 @pytest.mark.parametrize("name", BY_MPMATH)
-def test_double_by_mpmath(name: str) -> None:
-    target = runnable_targets()[0]
+def test_double_by_mpmath(target: Cpu, name: str) -> None:
     rng = np.random.default_rng(5)
     x = np.concatenate([rng.uniform(-scale, scale, 120) for scale in (1e-12, 1e-3, 0.5, 0.999999, 3, 6, 26)])
     if name == "erfinv":
@@ -213,16 +214,16 @@ def test_double_by_mpmath(name: str) -> None:
     np.testing.assert_allclose(call(target, name, special), exact, rtol=1e-15)
 
 
-@pytest.mark.parametrize("target", runnable_targets(), ids=lambda target: target.name)
+@pytest.mark.parametrize("target", all_targets())
 def test_lgamma_between_the_negative_integers(target: Cpu) -> None:
     x = -np.random.default_rng(6).uniform(0, 30, 300)
     want = np.array([float(mpmath.re(mpmath.loggamma(mpmath.mpf(v)))) for v in x])
     np.testing.assert_allclose(call(target, "lgamma", x), want, rtol=1e-14, atol=2e-14)
 
 
+@pytest.mark.parametrize("target", main_targets())
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_exp_nonpositive(dtype: npt.DTypeLike) -> None:
-    target = runnable_targets()[0]
+def test_exp_nonpositive(target: Cpu, dtype: npt.DTypeLike) -> None:
     lowest = -87 if dtype is np.float32 else -708
     x = np.linspace(lowest, 0, 100_001).astype(dtype)
     want = np.exp(x.astype(np.longdouble))

@@ -10,6 +10,7 @@ import torch
 from hardtack.codegen.backends.cpp import workspace_header
 from hardtack.codegen.lower import cpu_workspace
 from hardtack.codegen.machine.machine import Cpu
+from tests.templates.conftest import all_targets
 from tests.templates.cpu_kernels import load_library, runnable_targets
 from tests.templates.layouts import nbytes
 
@@ -44,7 +45,7 @@ extern "C" int32_t numbers(const HtKernelArgs* args) {{
         assert out.tolist() == want, ints
 
 
-@pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.name)
+@pytest.mark.parametrize("target", all_targets())
 def test_microkernels_are_as_tall_as_the_machine_says(target: Cpu) -> None:
     source = """
 #include "micro.h"

@@ -1,0 +1,36 @@
+"""The op table on kernels for aarch64, whose vectors have 16 bytes, under qemu-user: whole plans equal eager."""
+
+from __future__ import annotations
+
+import pytest
+
+from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
+from hardtack.codegen.machine.data import AARCH64
+from tests.codegen.emulated import EmulatedRunner
+from tests.codegen.tables import suites_by_name
+from tests.support.aarch64 import needs_aarch64
+
+CHOSEN = [
+    *("unary_float32", "unary_bfloat16", "binary_float32", "binary_float16", "special_float64", "int_int64"),
+    *("int_int8", "int_uint8", "bool", "casts", "casts_outside", "bitcast", "reduce_bfloat16", "reduce_bool", "ties"),
+    *("order_nan", "norm", "pool_nan", "attention", "recurrent_bf16", "zero_sums_float16", "masked"),
+]
+"""Suites that between them have every scalar op, dtype, kind of conversion and reduction. The templates have tests of
+their own: tests/templates.
+"""
+
+SUITES = suites_by_name()
+
+
+@needs_aarch64
+@pytest.mark.parametrize("name", CHOSEN)
+def test_suite_equals_eager(name: str) -> None:
+    suite = SUITES[name]
+    suite.backend, suite.runner = CppBackend(machines=(AARCH64,)), EmulatedRunner
+    failed: list[str] = []
+    for row in suite.functions:
+        try:
+            suite.check(row)
+        except AssertionError as error:
+            failed.append(str(error))
+    assert not failed, "\n".join(failed)
