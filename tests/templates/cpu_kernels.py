@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from hardtack._native import cpu_features
 from hardtack.codegen.backends.cpp.compiler import find_compiler
 from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
 from hardtack.codegen.cache import KernelCache
@@ -68,9 +69,12 @@ class Workspace:
 
 
 def runnable_targets() -> list[Cpu]:
-    """The known targets that this machine can run."""
-    here = native_cpu()
-    return [t for t in CPUS.values() if t.arch == here.arch and set(t.features) <= set(here.features)]
+    """The known targets that this machine can run.
+
+    The runtime says what the CPU has, and asks the system for tile registers: without it their first use is SIGILL.
+    """
+    here, has = native_cpu().arch, set(cpu_features().split())
+    return [t for t in CPUS.values() if t.arch == here and has.issuperset(t.features)]
 
 
 def emulated_targets() -> list[Cpu]:
