@@ -17,7 +17,7 @@ from bench.systems import PEERS
 
 TITLES = {
     "eager": "eager", "compile": "compile", "aoti": "AOTInductor", "ort": "ONNX Runtime", "openvino": "OpenVINO",
-    "hardtack-f32": "Hardtack f32", "hardtack": "Hardtack",
+    "hardtack-f32": "Hardtack f32", "hardtack-compute": "Hardtack, compute=", "hardtack": "Hardtack",
 }  # fmt: skip
 _TIED = 0.97
 """A ratio above this is not called behind: rounds of the same system differ by as much."""

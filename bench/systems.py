@@ -170,10 +170,14 @@ class Hardtack(System):
     def prepare(self, case: Case, threads: int) -> Run:
         import hardtack
 
+        options = hardtack.Options(compute=self.compute(case.dtype))
         case = self.taken(case)
         path = self.folder / f"{case.name}.{self.name}.pkg"
         if self.export_seconds is None:
-            self.made(path, lambda: hardtack.export(case.module, case.args, path=path, targets=("cpu:native",)))
+            self.made(
+                path,
+                lambda: hardtack.export(case.module, case.args, path=path, targets=("cpu:native",), options=options),
+            )
         session = hardtack.load(path, threads=threads).session()
         inputs = case.args if case.dtype is torch.bfloat16 else tuple(a.numpy() for a in case.args)
         return lambda: session(*inputs)
@@ -181,6 +185,10 @@ class Hardtack(System):
     def taken(self, case: Case) -> Case:
         """What is exported of `case`."""
         return case.cast()
+
+    def compute(self, dtype: torch.dtype) -> str:
+        """Options.compute."""
+        return "f32"
 
 
 class HardtackFloat32(Hardtack):
@@ -192,13 +200,22 @@ class HardtackFloat32(Hardtack):
         return replace(case, dtype=torch.float32)
 
 
+class HardtackProducts(HardtackFloat32):
+    """The float32 model with its products in 16 bits, as OpenVINO takes it."""
+
+    name = "hardtack-compute"
+
+    def compute(self, dtype: torch.dtype) -> str:
+        return {torch.bfloat16: "bf16", torch.float16: "f16"}.get(dtype, "f32")
+
+
 SYSTEMS: Mapping[str, type[System]] = {
-    s.name: s for s in (Eager, Compile, AOTInductor, OnnxRuntime, OpenVino, HardtackFloat32, Hardtack)
+    s.name: s for s in (Eager, Compile, AOTInductor, OnnxRuntime, OpenVino, HardtackFloat32, HardtackProducts, Hardtack)
 }
 PEERS = ("compile", "aoti", "ort", "openvino")
 BY_DTYPE = {
     "float32": ("eager", "compile", "aoti", "ort", "openvino", "hardtack"),
-    "bfloat16": ("eager", "aoti", "openvino", "hardtack-f32", "hardtack"),
-    "float16": ("eager", "aoti", "ort", "openvino", "hardtack-f32", "hardtack"),
+    "bfloat16": ("eager", "aoti", "openvino", "hardtack-f32", "hardtack-compute", "hardtack"),
+    "float16": ("eager", "aoti", "ort", "openvino", "hardtack-f32", "hardtack-compute", "hardtack"),
 }
 """The systems that take part. ONNX Runtime has no products of bfloat16 for CPUs."""

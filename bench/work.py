@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,8 @@ class Work:
 
 
 def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    from torch.utils.flop_counter import sdpa_flop_count
+
     return int(sdpa_flop_count(query, key, value))
 
 
@@ -32,6 +33,8 @@ _UNCOUNTED = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _atten
 
 def work_of(module: nn.Module, args: tuple[Tensor, ...]) -> Work:
     """Counted in one run of eager."""
+    from torch.utils.flop_counter import FlopCounterMode  # imports Triton, which not every process may
+
     with FlopCounterMode(display=False, custom_mapping=_UNCOUNTED) as counter:
         module(*args)
     read = {

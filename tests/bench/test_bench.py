@@ -227,10 +227,11 @@ def test_another_precision_than_asked_for_is_no_result() -> None:
 def test_hardtack_takes_16_bits_beside_float32(tmp_path: Path) -> None:
     pytest.importorskip("hardtack._native")
     settings = Settings(tmp_path, 2, 0.01, tolerance=0.06, dtype="bfloat16")
-    systems = ("hardtack-f32", "hardtack")
-    (found,) = measuring.measure("mlp_b1", systems, (1,), settings, lambda text: None)
+    systems = ("hardtack-f32", "hardtack-compute", "hardtack")
+    (found,) = measuring.measure("mlp_b64", systems, (1,), settings, lambda text: None)
     assert found.dtype == "bfloat16"
     assert found.results["hardtack-f32"].error < 1e-5
+    assert 1e-4 < found.results["hardtack-compute"].error < 0.06
     assert 1e-4 < found.results["hardtack"].error < 0.06
 
 
