@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from hardtack.codegen.machine.data import AARCH64, AARCH64_BF16, AMX, X86_64_V3, X86_64_V4, X86_64_V4_BF16
 from hardtack.codegen.machine.machine import Cpu, TargetError
 
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 # /proc/cpuinfo spells some features differently from the compilers' flags.
 _CPUINFO_NAMES = {
     "sse3": "pni",
@@ -38,12 +40,34 @@ def host_features(cpuinfo: str) -> frozenset[str]:
     return frozenset(name for name in wanted if _CPUINFO_NAMES.get(name, name) in present)
 
 
-def native_cpu(machine: str | None = None, cpuinfo: str | None = None) -> Cpu:
-    """The best target that this machine can run.
+def host_caches(folder: Path = CACHES) -> dict[int, int]:
+    """Level -> bytes of the caches for data of the first CPU, as far as the system tells."""
+    found: dict[int, int] = {}
+    for at in sorted(folder.glob("index*")):
+        try:
+            level, kind, size = ((at / name).read_text().strip() for name in ("level", "type", "size"))
+        except OSError:
+            continue
+        if kind != "Instruction" and level.isdigit() and size.endswith("K") and size[:-1].isdigit():
+            found[int(level)] = int(size[:-1]) << 10
+    return found
 
-    ``machine`` and ``cpuinfo`` stand in for ``platform.machine()`` and the text of /proc/cpuinfo.
+
+def native_cpu(machine: str | None = None, cpuinfo: str | None = None, caches: Mapping[int, int] | None = None) -> Cpu:
+    """The best target that this machine can run, with the sizes of this machine's caches where the system tells them.
+
+    ``machine``, ``cpuinfo`` and ``caches`` stand in for ``platform.machine()``, the text of /proc/cpuinfo and
+    ``host_caches()``.
     Raises TargetError on a machine that is below every known target.
     """
+    cpu = _level(machine, cpuinfo)
+    found = host_caches() if caches is None else caches
+    first, second = found.get(1, cpu.first_level_nbytes), found.get(2, cpu.second_level_nbytes)
+    return replace(cpu, first_level_nbytes=first, second_level_nbytes=second)
+
+
+def _level(machine: str | None, cpuinfo: str | None) -> Cpu:
+    """The best target that this machine can run, by its instructions."""
     machine = machine or platform.machine()
     arm = machine in ("aarch64", "arm64")
     if not arm and machine not in ("x86_64", "AMD64"):

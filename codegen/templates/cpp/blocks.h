@@ -34,29 +34,47 @@ constexpr int64_t kSerialWork = 1 << 20; // multiplications below which waking o
 constexpr int64_t kUnitWork = 1 << 18;   // multiplications below which a unit is not cut further
 constexpr int64_t kHandOutWork = 6600;   // multiplications while a worker is given a task, and no other is
 constexpr int64_t kReload = 16;          // rows of arithmetic that reading a unit's part of B takes; columns, for A
-static_assert(kMaxRows * kDepth * 4 <= kStagedNumel * 4 && kBlockRows * kDepth * 2 <= kStagedNumel * 4,
-              "rows of 16-bit numbers have room, as float and as they are");
+constexpr int kFewRows = 4;              // products of up to so many rows are bound by how fast B arrives
+
+// How a product is cut. Rows, Panels: the most in a unit. Depth: the longest k block. Ahead: rows of B that are asked for
+// ahead. UnitDepth: the most panels * k of a unit's part of B. A plan of a tuning table names the first four; without one
+// the machine's blocks are taken.
+template <int64_t Rows, int64_t Panels, int64_t Depth, int64_t Ahead, int64_t UnitDepth = Panels * Depth>
+struct Blocks {
+  static constexpr int64_t rows = Rows, panels = Panels, depth = Depth, ahead = Ahead, unit_depth = UnitDepth;
+  static_assert(rows >= kBlockRows && depth % kGrain == 0 && depth <= kMostDepth, "blocks have room");
+  static_assert(kMaxRows <= kRowsOfK && kBlockRows * 2 <= kRowsOfK * 4, "rows of 16-bit numbers are staged in it");
+};
+
+// Those of the machine for products of T. Where B is read as pairs of 16 bits, a unit has as many bytes of it, and so
+// twice the panels. Rows that are staged stay in the first-level cache; float ones are read where they are, and may be
+// longer.
+template <class T>
+constexpr int64_t kOperandNbytes = same<Staged<T>, float> ? 4 : 2;
+template <class T>
+using MachineBlocks = Blocks<kChunkRows, kUnitRowNbytes / (kPanel * kOperandNbytes<T>),
+                             (same<T, float> ? 2 : 1) * kStagedDepth, kAhead, kUnitNbytes / (kPanel * kOperandNbytes<T>)>;
 
 // A run of taps [tap, tap + taps) and elements [c, c + kc) of each.
 struct KBlock {
   int64_t tap, taps, c, kc;
 };
 
-// The k axis: taps of kc consecutive elements, cut into blocks of at most kDepth elements. A block is a run of whole
+// The k axis: taps of kc consecutive elements, cut into blocks of at most `depth` elements. A block is a run of whole
 // taps or a part of one, so that k still ascends from block to block. Parts start at multiples of `grain` elements, and
 // a tap counts as a multiple of it: pairs and tiles stay whole, staged rows have room.
 struct KAxis {
   int64_t taps, kc;
-  int64_t grain = 1;
+  int64_t grain = 1, depth = 0;  // as run_blocks sets them
 
-  HT_MEMBER int64_t parts_per_tap() const { return ceil_div(kc, kDepth); }
+  HT_MEMBER int64_t parts_per_tap() const { return ceil_div(kc, depth); }
   HT_MEMBER int64_t blocks() const {
     if (taps == 0 || kc == 0) return 0;
-    if (kc > kDepth) return taps * parts_per_tap();
-    return ceil_div(taps, least(kMaxTaps, kDepth / (ceil_div(kc, grain) * grain)));
+    if (kc > depth) return taps * parts_per_tap();
+    return ceil_div(taps, least(kMaxTaps, depth / (ceil_div(kc, grain) * grain)));
   }
   HT_MEMBER KBlock block(int64_t i) const {
-    if (kc > kDepth) {
+    if (kc > depth) {
       const Range c = part_of(ceil_div(kc, grain), i % parts_per_tap(), parts_per_tap());
       return {i / parts_per_tap(), 1, c.begin * grain, least(kc, c.end * grain) - c.begin * grain};
     }
@@ -82,8 +100,9 @@ struct PanelView {
 };
 
 // Panels in a unit of a product of depth k.
+template <class Cut>
 constexpr int64_t chunk_panels(int64_t n, int64_t k) {
-  return least(panels_of(n), most(1, least(kChunkPanels, kChunkDepth / most(1, least(k, kDepth)))));
+  return least(panels_of(n), most(1, least(Cut::panels, Cut::unit_depth / most(1, least(k, Cut::depth)))));
 }
 
 // Rows of the tallest block that is multiplied at once. A few rows are bound by how fast B arrives, and whatever is
@@ -114,13 +133,14 @@ struct Grid {
 
 // Every number in a result is the same for every grid, so the number of workers may shape it. Of the cuts between few
 // large units and many small ones, the one that ends soonest: bench/schedule.py has the same rule, and simulates it.
+template <class Cut>
 inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t workers, int64_t block) {
   Grid g = {};
   g.m = m;
   g.panels = panels_of(n);
   g.block = block;
   g.row_blocks = ceil_div(m, block);
-  int64_t blocks = least(g.row_blocks, kChunkRows / block), panels = chunk_panels(n, k);
+  int64_t blocks = least(g.row_blocks, Cut::rows / block), panels = chunk_panels<Cut>(n, k);
   // Loading B is what counts when m is small.
   if (batches * (m + kReload) * n * k < kSerialWork) workers = 1;
   int64_t unit_work = 0, least_time = 0;
@@ -203,12 +223,12 @@ constexpr int64_t ks_of(int64_t kc) {
 template <class Source, class B>
 HT_INLINE void multiply_rows(const Source& source, typename Source::Cursor& cursor, int count, const KBlock& kb,
                              const int64_t* offsets, const PanelView<B>& view, Range n, void* staged, float* tile,
-                             int64_t ld, bool resume) {
+                             int64_t ld, bool resume, int64_t ahead) {
   using T = typename Source::Element;
   const T* rows[kMaxTaps * kMaxRows];
   source.rows(cursor, count, rows);
   const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, kb, staged), offsets, kb.taps,
-                                  detail::ks_of<B>(kb.kc), view.ldb};
+                                  detail::ks_of<B>(kb.kc), view.ldb, ahead};
   const B* b = view.base;
   for (int64_t j = n.begin; j < n.end; j += kPanel, b += view.stride) {
     const int columns = static_cast<int>(least(kPanel, n.end - j));
@@ -256,11 +276,12 @@ HT_INLINE PanelView<float> widen_panels(const PanelView<Packed<T>>& view, int64_
   return {to, kb.taps * tap_numel, kPanel};
 }
 
-// A unit of a product: rows [m.begin, m.end) of a batch times panels [p.begin, p.end), in blocks of up to `block` rows.
+// A unit of a product: rows [m.begin, m.end) of a batch times panels [p.begin, p.end), in blocks of up to `block` rows;
+// `ahead` rows of B are asked for ahead.
 struct Unit {
   int64_t batch;
   Range m, p;
-  int64_t block;
+  int64_t block, ahead;
 };
 
 template <class Source, class B>
@@ -275,8 +296,7 @@ HT_INLINE void multiply(const Source& source, const Unit& u, typename Source::Cu
     }
   }
 #endif
-  static_cast<void>(u);
-  multiply_rows(source, cursor, count, kb, offsets, view, n, staged, tile, ld, resume);
+  multiply_rows(source, cursor, count, kb, offsets, view, n, staged, tile, ld, resume, u.ahead);
 }
 
 // One k block of a unit: tile by tile, to the epilogue behind the last one.
@@ -325,29 +345,33 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
 }
 
 // Where a worker's parts lie: its sums, then for 16-bit numbers rows of A and panels, then the source's scratch.
-template <class T>
+template <class T, class Cut>
 HT_INLINE Scratch scratch_of(float* tile, int64_t m, int64_t n) {
-  float* behind = tile + tile_numel(m, n);
+  float* behind = tile + tile_numel(m, n, Cut::rows, Cut::panels);
   if constexpr (same<T, float>) return {nullptr, nullptr, behind};
-  return {behind, behind + kStagedNumel, behind + kStagedNumel + packed_panels_numel(n, kDepth)};
+  float* widened = behind + staged_numel(Cut::depth);
+  const int64_t numel = widens<T> ? packed_panels_numel(n, Cut::depth, Cut::depth, Cut::unit_depth) : 0;
+  return {behind, widened, widened + numel};
 }
 
-// The whole product.
-template <class Source, class Epi>
+// The whole product. Cut: Blocks.
+template <class Cut, class Source, class Epi>
 int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& epi, int64_t batches, int64_t m,
                    int64_t n, KAxis k) {
   using T = typename Source::Element;
   if (batches == 0 || m == 0 || n == 0) return HT_KERNEL_OK;
   if constexpr (!same<T, float>) k.grain = kGrain;
-  const Grid grid = make_grid(batches, m, n, k.taps * k.kc, args->parallel->nworkers, block_rows<T>(m));
+  k.depth = Cut::depth;
+  const Grid grid = make_grid<Cut>(batches, m, n, k.taps * k.kc, args->parallel->nworkers, block_rows<T>(m));
   parallel_for(args, ceil_div(grid.units, grid.units_per_task), [&](int64_t task, int32_t worker) {
     float* tile = reinterpret_cast<float*>(worker_workspace(args, worker));
-    const Scratch scratch = scratch_of<T>(tile, m, n);
+    const Scratch scratch = scratch_of<T, Cut>(tile, m, n);
     const int64_t end = least(grid.units, (task + 1) * grid.units_per_task);
     for (int64_t unit = task * grid.units_per_task; unit < end; unit++) {
       const int64_t row_chunk = unit % grid.row_chunks, rest = unit / grid.row_chunks;
       const Range panels = part_of(grid.panels, rest % grid.panel_chunks, grid.panel_chunks);
-      run_unit(source, epi, {rest / grid.panel_chunks, grid.rows(row_chunk), panels, grid.block}, n, k, tile, scratch);
+      const Unit part = {rest / grid.panel_chunks, grid.rows(row_chunk), panels, grid.block, Cut::ahead};
+      run_unit(source, epi, part, n, k, tile, scratch);
     }
   });
   return HT_KERNEL_OK;
