@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from hardtack.codegen.ir.expr import Expr, ExprLike, Sym, as_expr, const, maximum, minimum, sym
 from hardtack.codegen.ir.expr_walk import substitute
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.machine.blocking import FLOAT_NBYTES, GRAIN, MOST_STAGED_DEPTH, MOST_UNIT_NBYTES
+from hardtack.codegen.machine.blocking import AHEAD, FLOAT_NBYTES, GRAIN, MOST_STAGED_DEPTH, MOST_UNIT_NBYTES
 from hardtack.codegen.machine.data import CPUS, X86_64_V4
+from hardtack.codegen.tune.cut_plan import MOST_DEPTH, CutPlan
 
 PANEL = 32
 """Columns of a packed panel: one layout for every CPU (templates/cpp/gemm.h)."""
@@ -34,8 +35,8 @@ class Number:
 NUMBERS = (
     Number("kPanel", PANEL, "columns in a panel of packed weights"),
     Number("kMostRows", max(cpu.micro_rows for cpu in CPUS.values()), "rows of the tallest microkernel of any target"),
-    Number("kMostDepth", 2048, "longest k block that any plan has"),
-    Number("kAhead", 64, "rows of B that are asked for ahead of their use"),
+    Number("kMostDepth", MOST_DEPTH, "longest k block that any plan has"),
+    Number("kAhead", AHEAD, "rows of B that are asked for ahead of their use"),
     Number("kGrain", GRAIN, "k of 16-bit numbers that a tile takes at once"),
     Number("kBlockRows", _BLOCK_ROWS, "rows of a block of tiles"),
     Number("kRowsOfK", _HALVES, "floats for each k of a block's staged rows of 16-bit numbers"),
@@ -158,29 +159,29 @@ class Cut:
     unit_depth: int
 
 
-def widest_cut(dtype: DType) -> Cut:
-    """What no CPU's own cut is above: a plan serves all CPUs of a layout."""
+def widest_cut(dtype: DType, plan: CutPlan | None) -> Cut:
+    """What no CPU's own cut is above, as a Plan serves all CPUs of a layout; with the depth of a table's plan."""
     nbytes = 2 if dtype is DType.BF16 else FLOAT_NBYTES
-    depth = MOST_STAGED_DEPTH if dtype.is_half else 2 * MOST_STAGED_DEPTH
+    usual = MOST_STAGED_DEPTH if dtype.is_half else 2 * MOST_STAGED_DEPTH
+    depth = usual if plan is None else plan.depth
     unit = MOST_UNIT_NBYTES // (PANEL * FLOAT_NBYTES)  # of pairs it is twice as long, and each takes a float for two
     return Cut(_VALUES["kChunkRows"], _VALUES["kUnitRowNbytes"] // (PANEL * nbytes), depth, unit)
 
 
-def gemm_nbytes(m: ExprLike, n: ExprLike, dtype: DType, cut: Cut | None = None) -> Expr:
-    """A worker's workspace for a product with packed weights, and for a convolution of m places and n channels. cut: of
-    a plan; None: the machine's."""
-    c = cut or widest_cut(dtype)
+def gemm_nbytes(m: ExprLike, n: ExprLike, dtype: DType, plan: CutPlan | None = None) -> Expr:
+    """A worker's workspace for a product with packed weights, and for a convolution of m places and n channels."""
+    c = widest_cut(dtype, plan)
     numel = tile_numel(m, n, c.rows, c.panels)
     if dtype.is_half:
         numel += staged_numel(c.depth) + packed_panels_numel(n, c.depth, c.depth, c.unit_depth)
     return numel * FLOAT_NBYTES
 
 
-def gemm_dynamic_nbytes(m: ExprLike, n: ExprLike, k: ExprLike, dtype: DType, cut: Cut | None = None) -> Expr:
+def gemm_dynamic_nbytes(m: ExprLike, n: ExprLike, k: ExprLike, dtype: DType, plan: CutPlan | None = None) -> Expr:
     """A worker's workspace for a product of two values."""
-    c = cut or widest_cut(dtype)
+    c = widest_cut(dtype, plan)
     rows = copied_halves_numel(k, c.depth) if dtype.is_half else copied_rows_numel(k, c.depth)
-    return gemm_nbytes(m, n, dtype, c) + (rows + packed_panels_numel(n, k, c.depth, c.unit_depth)) * FLOAT_NBYTES
+    return gemm_nbytes(m, n, dtype, plan) + (rows + packed_panels_numel(n, k, c.depth, c.unit_depth)) * FLOAT_NBYTES
 
 
 def conv_input_nbytes(n: ExprLike, height: ExprLike, width: ExprLike, channels: ExprLike, dtype: DType) -> Expr:

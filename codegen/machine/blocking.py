@@ -11,6 +11,8 @@ from hardtack.codegen.machine.machine import Cpu
 FLOAT_NBYTES = 4
 GRAIN = 32
 """k of 16-bit numbers that a tile takes at once: depths are multiples of it."""
+AHEAD = 64
+"""Rows of the right side that are asked for ahead of their use."""
 MOST_STAGED_DEPTH = 768
 MOST_UNIT_NBYTES = 768 << 10
 """On any CPU: plans ask for workspaces before it is known which of a layout's CPUs runs them."""

@@ -26,9 +26,9 @@ class Cpu:
     vector registers. cores: over which a run is spread with profit. first_level_nbytes, second_level_nbytes: of
     a core's own caches for data.
     wake_points, wake_products: elements of a loop, and multiply-adds from cache, that a core does while another one is
-    woken. layout: how kernels find packed weights, and which templates there are. CPUs of one layout are
-    served by one plan and one text of each kernel; those of another are compiled apart, and what both pack alike is
-    stored once.
+    woken. layout: how kernels find packed weights, and which templates there are. CPUs of one layout are served by one
+    plan and one text of each kernel; those of another are compiled apart, and what both pack alike is stored once.
+    level: of "native" the CPU whose instructions it has at least; of others empty.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Cpu:
     wake_points: int
     wake_products: int
     layout: str = "panels"
+    level: str = ""
 
     @property
     def device(self) -> str:

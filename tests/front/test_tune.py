@@ -298,8 +298,8 @@ def test_an_export_without_any_table(tmp_path: Path) -> None:
 def test_the_command_without_any_table(model_file: Path, table_file: Path, tmp_path: Path) -> None:
     spec, out = f"{model_file}:make", tmp_path / "m.pkg"
     arguments = ("export", spec, "--target", "cuda:sm_90", "--tuning")
-    assert "\nshapes on GPUs: 2, of which a tuning table has 1\n" in good(*arguments, table_file, "-o", out)
-    assert "\nshapes on GPUs: 2, of which a tuning table has 0\n" in good(*arguments, "none", "-o", out)
+    assert "\nshapes: 2, of which a tuning table has 1\n" in good(*arguments, table_file, "-o", out)
+    assert "\nshapes: 2, of which a tuning table has 0\n" in good(*arguments, "none", "-o", out)
     assert "table: " not in good(*arguments, "none", "--stop-after", "lower")
     assert refused("export", spec, "-o", out, "--target", "cpu:x86-64-v3", "--tuning", "none") == (
         'the tuning "none" is for GPU targets, others have no tables; the targets are cpu:x86-64-v3'

@@ -36,24 +36,34 @@ constexpr int64_t kHandOutWork = 6600;   // multiplications while a worker is gi
 constexpr int64_t kReload = 16;          // rows of arithmetic that reading a unit's part of B takes; columns, for A
 constexpr int kFewRows = 4;              // products of up to so many rows are bound by how fast B arrives
 
-// How a product is cut. Rows, Panels: the most in a unit. Depth: the longest k block. Ahead: rows of B that are asked for
-// ahead. UnitDepth: the most panels * k of a unit's part of B. A plan of a tuning table names the first four; without one
-// the machine's blocks are taken.
-template <int64_t Rows, int64_t Panels, int64_t Depth, int64_t Ahead, int64_t UnitDepth = Panels * Depth>
-struct Blocks {
-  static constexpr int64_t rows = Rows, panels = Panels, depth = Depth, ahead = Ahead, unit_depth = UnitDepth;
+// How a product of two values reads B where its rows are contiguous.
+enum class Right { kBySize, kPacked, kInPlace };
+
+template <class T>
+constexpr int64_t kOperandNbytes = same<Staged<T>, float> ? 4 : 2;
+
+// How products of T are cut on this machine. rows, panels: the most in a unit. depth: the longest k block. ahead: rows of B
+// that are asked for ahead. unit_depth: the most panels * k of a unit's part of B. Where B is read as pairs of 16 bits, a
+// unit has as many bytes of it, and so twice the panels. Rows that are staged stay in the first-level cache; float ones
+// are read where they are, and may be longer.
+template <class T>
+struct MachineBlocks {
+  static constexpr int64_t rows = kChunkRows, panels = kUnitRowNbytes / (kPanel * kOperandNbytes<T>);
+  static constexpr int64_t depth = (same<T, float> ? 2 : 1) * kStagedDepth, ahead = kAhead;
+  static constexpr int64_t unit_depth = most(depth, kUnitNbytes / (kPanel * kOperandNbytes<T>));
+  static constexpr Right right = Right::kBySize;
   static_assert(rows >= kBlockRows && depth % kGrain == 0 && depth <= kMostDepth, "blocks have room");
   static_assert(kMaxRows <= kRowsOfK && kBlockRows * 2 <= kRowsOfK * 4, "rows of 16-bit numbers are staged in it");
 };
 
-// Those of the machine for products of T. Where B is read as pairs of 16 bits, a unit has as many bytes of it, and so
-// twice the panels. Rows that are staged stay in the first-level cache; float ones are read where they are, and may be
-// longer.
-template <class T>
-constexpr int64_t kOperandNbytes = same<Staged<T>, float> ? 4 : 2;
-template <class T>
-using MachineBlocks = Blocks<kChunkRows, kUnitRowNbytes / (kPanel * kOperandNbytes<T>),
-                             (same<T, float> ? 2 : 1) * kStagedDepth, kAhead, kUnitNbytes / (kPanel * kOperandNbytes<T>)>;
+// The same with what a plan of a tuning table says.
+template <class T, int64_t Depth, int64_t Ahead, Right Way>
+struct TunedBlocks : MachineBlocks<T> {
+  static constexpr int64_t depth = Depth, ahead = Ahead;
+  static constexpr int64_t unit_depth = most(depth, MachineBlocks<T>::unit_depth);
+  static constexpr Right right = Way;
+  static_assert(depth % kGrain == 0 && depth <= kMostDepth, "blocks have room");
+};
 
 // A run of taps [tap, tap + taps) and elements [c, c + kc) of each.
 struct KBlock {
@@ -354,7 +364,7 @@ HT_INLINE Scratch scratch_of(float* tile, int64_t m, int64_t n) {
   return {behind, widened, widened + numel};
 }
 
-// The whole product. Cut: Blocks.
+// The whole product. Cut: MachineBlocks or TunedBlocks.
 template <class Cut, class Source, class Epi>
 int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& epi, int64_t batches, int64_t m,
                    int64_t n, KAxis k) {

@@ -80,11 +80,13 @@ struct DynamicGemm {
   HT_MEMBER const T* matrix(const MatrixBatch<T>& x, int64_t batch) const {
     return x.data + batch / shape.inner * x.outer_stride + batch % shape.inner * x.inner_stride;
   }
-  // B can be read in place when its rows are contiguous, and is where packing costs more than it saves: for a few tiles of
-  // rows, and where all of B stays in a core's own cache. Panels that end behind B's last column are packed.
+  // B can be read in place when its rows are contiguous, and is where packing costs more than it saves: where it is walked
+  // a few times only, and where all of it stays in a core's own cache. Panels that end behind B's last column are packed.
   HT_MEMBER bool b_in_place(Range p) const {
-    const bool pays = shape.m <= 4 * kMaxRows || shape.k * shape.n * 4 <= kSecondLevelNbytes;
-    return b.column_stride == 1 && p.end * kPanel <= shape.n && pays;
+    if (b.column_stride != 1 || p.end * kPanel > shape.n) return false;
+    if (Cut::right != Right::kBySize) return Cut::right == Right::kInPlace;
+    constexpr int64_t walks = kPanel / (micro_vectors(kMaxRows) * W);  // of a tile of rows
+    return shape.m <= 8 / walks * kMaxRows || shape.k * shape.n * 4 <= kSecondLevelNbytes;
   }
 
   // The scratch holds the rows of A, when they have to be copied, then the panels of B.
