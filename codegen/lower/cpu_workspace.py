@@ -12,9 +12,16 @@ from dataclasses import dataclass
 from hardtack.codegen.ir.expr import Expr, ExprLike, Sym, as_expr, const, maximum, minimum, sym
 from hardtack.codegen.ir.expr_walk import substitute
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.machine.blocking import AHEAD, FLOAT_NBYTES, GRAIN, MOST_STAGED_DEPTH, MOST_UNIT_NBYTES
+from hardtack.codegen.machine.blocking import (
+    AHEAD,
+    FLOAT_NBYTES,
+    GRAIN,
+    MOST_DEPTH,
+    MOST_STAGED_DEPTH,
+    MOST_UNIT_NBYTES,
+)
 from hardtack.codegen.machine.data import CPUS, X86_64_V4
-from hardtack.codegen.tune.cut_plan import MOST_DEPTH, CutPlan
+from hardtack.codegen.tune.cut_plan import CutPlan
 
 PANEL = 32
 """Columns of a packed panel: one layout for every CPU (templates/cpp/gemm.h)."""
@@ -162,7 +169,7 @@ class Cut:
 def widest_cut(dtype: DType, plan: CutPlan | None) -> Cut:
     """What no CPU's own cut is above, as a Plan serves all CPUs of a layout; with the depth of a table's plan."""
     nbytes = 2 if dtype is DType.BF16 else FLOAT_NBYTES
-    usual = MOST_STAGED_DEPTH if dtype.is_half else 2 * MOST_STAGED_DEPTH
+    usual = MOST_STAGED_DEPTH if dtype.is_half else MOST_DEPTH
     depth = usual if plan is None else plan.depth
     unit = MOST_UNIT_NBYTES // (PANEL * FLOAT_NBYTES)  # of pairs it is twice as long, and each takes a float for two
     return Cut(_VALUES["kChunkRows"], _VALUES["kUnitRowNbytes"] // (PANEL * nbytes), depth, unit)

@@ -1,16 +1,14 @@
 """How a CPU's product or convolution is cut, as far as tuning has a say: CutPlan. What is not in it follows from the
-caches (machine/blocking.py): other sizes of units have won nowhere (docs/adr/0034)."""
+caches (machine/blocking.py): other sizes of units, and other distances to read ahead, have won nowhere (ADR 0034)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.machine.blocking import AHEAD, GRAIN, staged_depth
+from hardtack.codegen.machine.blocking import GRAIN, MOST_DEPTH, float_depth, staged_depth
 from hardtack.codegen.machine.machine import Cpu
 
-MOST_DEPTH = 2048
-MOST_AHEAD = 512
 RIGHTS = ("by_size", "packed", "in_place")
 """How a product of two values reads its right side: packed, in place, or as the template's rule has it."""
 
@@ -44,19 +42,17 @@ class ConvCutShape:
 
 @dataclass(frozen=True)
 class CutPlan:
-    """depth: the longest k block. ahead: rows of the right side that are asked for ahead of their use. right: one of
-    RIGHTS."""
+    """depth: the longest k block. right: one of RIGHTS."""
 
     depth: int
-    ahead: int
     right: str
     reason: str
 
 
 def cut_by_cost(s: CutShape | ConvCutShape, cpu: Cpu) -> CutPlan:
     """What the machine's own blocks are."""
-    depth = staged_depth(cpu) * (1 if s.dtype.is_half else 2)
-    return CutPlan(depth, AHEAD, "by_size", "by the caches of the CPU that runs it")
+    depth = staged_depth(cpu) if s.dtype.is_half else float_depth(cpu)
+    return CutPlan(depth, "by_size", "by the caches of the CPU that runs it")
 
 
 def cut_candidates(s: CutShape | ConvCutShape, cpu: Cpu) -> tuple[CutPlan, ...]:
@@ -71,7 +67,6 @@ def cut_candidates(s: CutShape | ConvCutShape, cpu: Cpu) -> tuple[CutPlan, ...]:
         if min(depth, reached) not in seen:
             seen.add(min(depth, reached))
             out.append(replace(first, depth=depth))
-    out += [replace(first, ahead=ahead) for ahead in (16, 32, 128, 256) if ahead <= 4 * reached]
     return tuple(replace(p, reason="") if k else p for k, p in enumerate(out))
 
 
@@ -79,8 +74,6 @@ def cut_problem(p: CutPlan, s: CutShape | ConvCutShape) -> str:
     """Why a plan is not legal for a shape; "" if it is."""
     if not GRAIN <= p.depth <= MOST_DEPTH or p.depth % GRAIN:
         return f"depth is {p.depth}; it must be a multiple of {GRAIN} from {GRAIN} to {MOST_DEPTH}"
-    if not 0 <= p.ahead <= MOST_AHEAD:
-        return f"ahead is {p.ahead}; it must be from 0 to {MOST_AHEAD}"
     if p.right not in RIGHTS:
         return f"right is {p.right!r}; it must be one of {', '.join(RIGHTS)}"
     if p.right != "by_size" and not (isinstance(s, CutShape) and _has_choice(s)):

@@ -431,9 +431,9 @@ def test_a_native_target_has_the_caches_of_the_host(tmp_path: Path) -> None:
 def test_blocks_come_from_the_caches() -> None:
     """A tile's staged rows fit in the first level, a unit's part of B in the second; plans have room for no more."""
     assert macros(X86_64_V4) == (
-        "-DHT_STAGED_DEPTH=768", "-DHT_UNIT_NBYTES=786432", "-DHT_SECOND_LEVEL_NBYTES=1048576"
+        "-DHT_STAGED_DEPTH=768", "-DHT_FLOAT_DEPTH=2048", "-DHT_UNIT_NBYTES=786432", "-DHT_SECOND_LEVEL_NBYTES=1048576"
     )  # fmt: skip
-    assert macros(X86_64_V3)[1:] == ("-DHT_UNIT_NBYTES=393216", "-DHT_SECOND_LEVEL_NBYTES=524288")
+    assert macros(X86_64_V3)[2:] == ("-DHT_UNIT_NBYTES=393216", "-DHT_SECOND_LEVEL_NBYTES=524288")
     assert staged_depth(replace(X86_64_V4, first_level_nbytes=32 << 10)) == 512
     assert unit_nbytes(replace(X86_64_V4, second_level_nbytes=4 << 20)) == MOST_UNIT_NBYTES
     assert macros(X86_64_V4)[0] in find_compiler().compile_flags(X86_64_V4)

@@ -65,9 +65,7 @@ def blocks(plan: CutPlan | None, left: Operand) -> str:
     """The template argument of a product that a tuning table has a plan for; "" for the machine's own blocks."""
     if plan is None:
         return ""
-    return (
-        f"<ht::TunedBlocks<{storage_type(left.dtype)}, {plan.depth}, {plan.ahead}, ht::Right::{_RIGHTS[plan.right]}>>"
-    )
+    return f"<ht::TunedBlocks<{storage_type(left.dtype)}, {plan.depth}, ht::Right::{_RIGHTS[plan.right]}>>"
 
 
 __all__ = ["Call", "Parameters", "blocks", "calls", "parameters", "spellers"]

@@ -42,14 +42,13 @@ enum class Right { kBySize, kPacked, kInPlace };
 template <class T>
 constexpr int64_t kOperandNbytes = same<Staged<T>, float> ? 4 : 2;
 
-// How products of T are cut on this machine. rows, panels: the most in a unit. depth: the longest k block. ahead: rows of B
-// that are asked for ahead. unit_depth: the most panels * k of a unit's part of B. Where B is read as pairs of 16 bits, a
-// unit has as many bytes of it, and so twice the panels. Rows that are staged stay in the first-level cache; float ones
-// are read where they are, and may be longer.
+// How products of T are cut on this machine. rows, panels: the most in a unit. depth: the longest k block. unit_depth: the
+// most panels * k of a unit's part of B. Where B is read as pairs of 16 bits, a unit has as many bytes of it, and so twice
+// the panels. Rows that are staged stay in the first-level cache; float ones are read where they are, and may be longer.
 template <class T>
 struct MachineBlocks {
   static constexpr int64_t rows = kChunkRows, panels = kUnitRowNbytes / (kPanel * kOperandNbytes<T>);
-  static constexpr int64_t depth = (same<T, float> ? 2 : 1) * kStagedDepth, ahead = kAhead;
+  static constexpr int64_t depth = same<T, float> ? kFloatDepth : kStagedDepth;
   static constexpr int64_t unit_depth = most(depth, kUnitNbytes / (kPanel * kOperandNbytes<T>));
   static constexpr Right right = Right::kBySize;
   static_assert(rows >= kBlockRows && depth % kGrain == 0 && depth <= kMostDepth, "blocks have room");
@@ -57,9 +56,9 @@ struct MachineBlocks {
 };
 
 // The same with what a plan of a tuning table says.
-template <class T, int64_t Depth, int64_t Ahead, Right Way>
+template <class T, int64_t Depth, Right Way>
 struct TunedBlocks : MachineBlocks<T> {
-  static constexpr int64_t depth = Depth, ahead = Ahead;
+  static constexpr int64_t depth = Depth;
   static constexpr int64_t unit_depth = most(depth, MachineBlocks<T>::unit_depth);
   static constexpr Right right = Way;
   static_assert(depth % kGrain == 0 && depth <= kMostDepth, "blocks have room");
@@ -233,12 +232,12 @@ constexpr int64_t ks_of(int64_t kc) {
 template <class Source, class B>
 HT_INLINE void multiply_rows(const Source& source, typename Source::Cursor& cursor, int count, const KBlock& kb,
                              const int64_t* offsets, const PanelView<B>& view, Range n, void* staged, float* tile,
-                             int64_t ld, bool resume, int64_t ahead) {
+                             int64_t ld, bool resume) {
   using T = typename Source::Element;
   const T* rows[kMaxTaps * kMaxRows];
   source.rows(cursor, count, rows);
   const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, kb, staged), offsets, kb.taps,
-                                  detail::ks_of<B>(kb.kc), view.ldb, ahead};
+                                  detail::ks_of<B>(kb.kc), view.ldb};
   const B* b = view.base;
   for (int64_t j = n.begin; j < n.end; j += kPanel, b += view.stride) {
     const int columns = static_cast<int>(least(kPanel, n.end - j));
@@ -286,12 +285,11 @@ HT_INLINE PanelView<float> widen_panels(const PanelView<Packed<T>>& view, int64_
   return {to, kb.taps * tap_numel, kPanel};
 }
 
-// A unit of a product: rows [m.begin, m.end) of a batch times panels [p.begin, p.end), in blocks of up to `block` rows;
-// `ahead` rows of B are asked for ahead.
+// A unit of a product: rows [m.begin, m.end) of a batch times panels [p.begin, p.end), in blocks of up to `block` rows.
 struct Unit {
   int64_t batch;
   Range m, p;
-  int64_t block, ahead;
+  int64_t block;
 };
 
 template <class Source, class B>
@@ -306,7 +304,8 @@ HT_INLINE void multiply(const Source& source, const Unit& u, typename Source::Cu
     }
   }
 #endif
-  multiply_rows(source, cursor, count, kb, offsets, view, n, staged, tile, ld, resume, u.ahead);
+  static_cast<void>(u);
+  multiply_rows(source, cursor, count, kb, offsets, view, n, staged, tile, ld, resume);
 }
 
 // One k block of a unit: tile by tile, to the epilogue behind the last one.
@@ -380,7 +379,7 @@ int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& ep
     for (int64_t unit = task * grid.units_per_task; unit < end; unit++) {
       const int64_t row_chunk = unit % grid.row_chunks, rest = unit / grid.row_chunks;
       const Range panels = part_of(grid.panels, rest % grid.panel_chunks, grid.panel_chunks);
-      const Unit part = {rest / grid.panel_chunks, grid.rows(row_chunk), panels, grid.block, Cut::ahead};
+      const Unit part = {rest / grid.panel_chunks, grid.rows(row_chunk), panels, grid.block};
       run_unit(source, epi, part, n, k, tile, scratch);
     }
   });

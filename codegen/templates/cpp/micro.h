@@ -51,7 +51,6 @@ struct TapsOf {
   int64_t taps;
   int64_t kc;                // elements of a tap
   int64_t ldb;               // elements from one k to the next: kPanel for packed weights
-  int64_t ahead = kAhead;    // rows of B that are asked for ahead of their use
 };
 using MicroTaps = TapsOf<float>;
 
@@ -108,7 +107,7 @@ template <int MR, int NV, class A, class B>
 __attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
   Sums<MR, NV> sums;
   sums.start(tile, ld, resume);
-  const int64_t kc = s.kc, ldb = s.ldb, ahead = s.ahead * s.ldb;
+  const int64_t kc = s.kc, ldb = s.ldb, ahead = kAhead * s.ldb;
   for (int64_t t = 0; t < s.taps; t++) {
     const A* a[MR];
     HT_UNROLL_ALL

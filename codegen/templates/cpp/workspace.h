@@ -27,6 +27,7 @@ constexpr int64_t kWideItemNbytes = 16;       // the same for keys of 8 bytes
 
 // Of the machine, with the compiler's flags: codegen/machine/blocking.py.
 constexpr int64_t kStagedDepth = HT_STAGED_DEPTH;               // longest k block of staged rows
+constexpr int64_t kFloatDepth = HT_FLOAT_DEPTH;                 // of float rows
 constexpr int64_t kUnitNbytes = HT_UNIT_NBYTES;                 // of B that a unit multiplies with
 constexpr int64_t kSecondLevelNbytes = HT_SECOND_LEVEL_NBYTES;  // of a core's own cache
 
