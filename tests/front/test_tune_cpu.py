@@ -169,7 +169,7 @@ def test_all_candidates_compute_the_same(key: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cpu_tuning, "ROUND_SECONDS", 1e-4)
     tuned = CpuTuner("cpu:native", (1, 2), cpu_tuning.time_entries, 2).timed(key)
     assert tuned.chosen is not None, tuned.problem
-    assert len(tuned.timed) > 3
+    assert len(tuned.timed) >= 3
     assert [t.problem for t in tuned.timed] == [""] * len(tuned.timed)
 
 
