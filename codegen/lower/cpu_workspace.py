@@ -43,7 +43,7 @@ NUMBERS = (
     Number("kPanel", PANEL, "columns in a panel of packed weights"),
     Number("kMostRows", max(cpu.micro_rows for cpu in CPUS.values()), "rows of the tallest microkernel of any target"),
     Number("kMostDepth", MOST_DEPTH, "longest k block that any plan has"),
-    Number("kAhead", AHEAD, "rows of B that are asked for ahead of their use"),
+    Number("kAhead", AHEAD, "k of B that are asked for ahead of their use"),
     Number("kGrain", GRAIN, "k of 16-bit numbers that a tile takes at once"),
     Number("kBlockRows", _BLOCK_ROWS, "rows of a block of tiles"),
     Number("kRowsOfK", _HALVES, "floats for each k of a block's staged rows of 16-bit numbers"),

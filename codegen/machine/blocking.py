@@ -12,7 +12,7 @@ FLOAT_NBYTES = 4
 GRAIN = 32
 """k of 16-bit numbers that a tile takes at once: depths are multiples of it."""
 AHEAD = 64
-"""Rows of the right side that are asked for ahead of their use."""
+"""k of the right side that are asked for ahead of their use."""
 MOST_DEPTH = 2048
 MOST_STAGED_DEPTH = 768
 MOST_UNIT_NBYTES = 768 << 10

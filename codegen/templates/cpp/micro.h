@@ -78,6 +78,10 @@ struct Sums {
   }
 };
 
+// Elements of a column of B that are asked for ahead of their use: kAhead of k.
+template <class B>
+constexpr int64_t kElementsAhead = kAhead;
+
 // Asks for the lines of NV * W columns at b: hardware prefetchers end at pages, of which a panel row is a part.
 template <int NV, class B>
 HT_INLINE void prefetch_columns(const B* b) {
@@ -107,7 +111,7 @@ template <int MR, int NV, class A, class B>
 __attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
   Sums<MR, NV> sums;
   sums.start(tile, ld, resume);
-  const int64_t kc = s.kc, ldb = s.ldb, ahead = kAhead * s.ldb;
+  const int64_t kc = s.kc, ldb = s.ldb, ahead = kElementsAhead<B> * s.ldb;
   for (int64_t t = 0; t < s.taps; t++) {
     const A* a[MR];
     HT_UNROLL_ALL

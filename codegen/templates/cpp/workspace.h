@@ -10,7 +10,7 @@ namespace ht {
 constexpr int64_t kPanel = 32;                // columns in a panel of packed weights
 constexpr int64_t kMostRows = 12;             // rows of the tallest microkernel of any target
 constexpr int64_t kMostDepth = 2048;          // longest k block that any plan has
-constexpr int64_t kAhead = 64;                // rows of B that are asked for ahead of their use
+constexpr int64_t kAhead = 64;                // k of B that are asked for ahead of their use
 constexpr int64_t kGrain = 32;                // k of 16-bit numbers that a tile takes at once
 constexpr int64_t kBlockRows = 32;            // rows of a block of tiles
 constexpr int64_t kRowsOfK = 16;              // floats for each k of a block's staged rows of 16-bit numbers
