@@ -19,7 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from hardtack.codegen.lower.cpu_workspace import NUMBERS, PANEL
+from hardtack.codegen.machine.blocking import FLOAT_NBYTES, float_depth, unit_nbytes
 from hardtack.codegen.machine.data import X86_64_V4
+from hardtack.codegen.machine.machine import Cpu
 
 _NUMBERS = {number.name: number.value for number in NUMBERS}
 # As in blocks.h.
@@ -94,12 +96,13 @@ def _part(total: int, i: int, n: int) -> tuple[int, int]:
     return total * i // n, total * (i + 1) // n
 
 
-def make_grid(p: Product, workers: int, micro_rows: int = X86_64_V4.micro_rows) -> Grid:
+def make_grid(p: Product, workers: int, cpu: Cpu = X86_64_V4) -> Grid:
     """The cut of blocks.h: of those between few large units and many small ones, the one that is done soonest."""
+    micro_rows, unit_depth = cpu.micro_rows, unit_nbytes(cpu) // (PANEL * FLOAT_NBYTES)
     all_blocks, all_panels = -(-p.m // micro_rows), -(-p.n // PANEL)
-    depth = max(1, min(p.k, _NUMBERS["kDepth"]))
+    depth = max(1, min(p.k, float_depth(cpu)))
     blocks = min(all_blocks, _NUMBERS["kChunkRows"] // micro_rows)
-    panels = min(all_panels, max(1, min(_NUMBERS["kChunkPanels"], _NUMBERS["kChunkDepth"] // depth)))
+    panels = min(all_panels, max(1, min(_NUMBERS["kUnitRowNbytes"] // (PANEL * FLOAT_NBYTES), unit_depth // depth)))
     if p.batches * (p.m + _RELOAD) * p.n * p.k < _SERIAL_WORK:
         workers = 1
     cuts: list[tuple[int, int, Grid]] = []  # how long it takes, a unit's work

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hardtack.codegen.backend import Backend, MachineCode, Rendered
@@ -25,6 +25,7 @@ from hardtack.codegen.package.content import (
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.codegen.plan.prepack import made, sources_of
 from hardtack.codegen.recipes import init_name, replaceable
+from hardtack.codegen.tune.choice import Tuning
 
 Progress = Callable[[str, int, int], None]
 NUMERICS = {"accumulate": "f32", "fp_contract": "off"}
@@ -34,12 +35,14 @@ NUMERICS = {"accumulate": "f32", "fp_contract": "off"}
 
 @dataclass(frozen=True)
 class Source:
-    """One captured entry point: its graph, the pytrees of its call, and example sizes of its symbols."""
+    """One captured entry point: its graph, the pytrees of its call, and example sizes of its symbols.
+    tuning: in the place of the backends' own, for several plans in one bundle."""
 
     graph: Graph
     in_tree: Tree
     out_tree: Tree
     hints: Mapping[str, int] = field(default_factory=dict)
+    tuning: Tuning | None = None
 
 
 @dataclass(frozen=True)
@@ -117,12 +120,17 @@ def _generate(
             report("generate", len(compiled), total)
             texts: dict[str, str] = {}
             try:
-                compiled[name, backend.key] = compile_entry(source.graph, source.hints, backend, texts)
+                compiled[name, backend.key] = compile_entry(source.graph, source.hints, _tuned(backend, source), texts)
             finally:
                 if dumped is not None:  # what there is of it, also where a stage fails
                     _dump(dumped, name, backend, source, texts, compiled.get((name, backend.key)))
     report("generate", total, total)
     return compiled
+
+
+def _tuned(backend: Backend, source: Source) -> Backend:
+    """The backend, with the source's own tuning where it has one."""
+    return backend if source.tuning is None else replace(backend, tuning=source.tuning)  # type: ignore[type-var]
 
 
 def _dump(

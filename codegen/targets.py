@@ -12,10 +12,10 @@ from hardtack.codegen.backends.cpp.compiler import find_compiler
 from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.machine.data import CPUS, DEFAULT_CPUS, GPUS, H200
-from hardtack.codegen.machine.host import native_cpu
+from hardtack.codegen.machine.host import host_kind, native_cpu
 from hardtack.codegen.machine.machine import Cpu, Gpu, Machine, TargetError
-from hardtack.codegen.tune.choice import tuning_for
-from hardtack.codegen.tune.table import NONE, SHIPPED_ALONE, Tables
+from hardtack.codegen.tune.choice import Tuning, check_cuts, tuning_for
+from hardtack.codegen.tune.table import NONE, SHIPPED_ALONE, Tables, TuningTable
 
 GPU_TARGETS = {gpu.target: gpu for gpu in GPUS.values()}
 """Name -> machine."""
@@ -66,17 +66,37 @@ def backends_for(
     machines = parse_targets(names)
     gpus = [m for m in machines if isinstance(m, Gpu)]
     named = ", ".join(m.target for m in sorted(machines, key=lambda m: isinstance(m, Gpu)))
-    if tuning.user is not None and tuning.user.arch not in (gpu.name for gpu in gpus):
-        raise TargetError(f"the tuning table is for {GPUS[tuning.user.arch].target}; the targets are {named}")
+    user = tuning.user
+    if user is not None and user.target not in (_level_target(m) for m in machines):
+        raise TargetError(f"the tuning table is for {user.target}; the targets are {named}")
     if not tuning.shipped and not gpus:
         raise TargetError(f'the tuning "{NONE}" is for GPU targets, others have no tables; the targets are {named}')
-    layouts: dict[str, list[Cpu]] = {}
+    groups: dict[tuple[str, str], list[Cpu]] = {}
     for m in machines:
         if isinstance(m, Cpu):
-            layouts.setdefault(m.layout, []).append(m)
-    found = find_compiler(compiler) if compiler is not None and layouts else None
-    cpus = [CppBackend(tuple(group), found) for group in layouts.values()]
+            groups.setdefault((m.layout, m.target if _has_table(m, user) else ""), []).append(m)
+    found = find_compiler(compiler) if compiler is not None and groups else None
+    cpus = []
+    for (_, alone), group in groups.items():
+        levels = (("user", user),) if alone and user is not None else ()
+        cpus.append(CppBackend(tuple(group), found, alone=bool(alone), tuning=Tuning(levels)))
     return (*cpus, *(TritonBackend(gpu, tuning=tuning_for(gpu, tuning)) for gpu in gpus))
+
+
+def _level_target(machine: Machine) -> str:
+    """The target whose tables a machine takes: of "native" that of its level."""
+    return f"cpu:{machine.level}" if isinstance(machine, Cpu) and machine.level else machine.target
+
+
+def _has_table(cpu: Cpu, user: TuningTable | None) -> bool:
+    """Whether the user's table is for a CPU. Raises TargetError where the CPU is this machine's and the table was made
+    on another kind, LoadError for an entry that is no plan."""
+    if user is None or user.target != _level_target(cpu):
+        return False
+    if cpu.level and host_kind() != user.cpu:
+        raise TargetError(f"the tuning table was measured on {user.cpu}; cpu:native is {host_kind()}")
+    check_cuts(user)
+    return True
 
 
 def stage_backend(target: str, stage: str, tuning: Tables = SHIPPED_ALONE) -> Backend:

@@ -36,8 +36,8 @@ FUSIONS = ("inline", "fuse")
 class ExportInfo:
     """What an export made. Sizes in bytes; `seconds` by stage.
 
-    num_fused, num_refused: fusions. num_shapes: the shapes of products, convolutions and attentions on GPU targets, to
-    which a tuning table may give plans; num_tuned: those to which one did.
+    num_fused, num_refused: fusions. num_shapes: the shapes of products, convolutions and attentions on GPU targets,
+    and on CPU targets with a tuning table, to which tables may give plans; num_tuned: those to which one did.
     weights_path: the weights file beside the bundle, where Options.weights asked for one. narrowed: what
     Options.compute did; None for "f32".
     """
@@ -125,8 +125,12 @@ def export(
         stage.report("write", 0, 0)
         content = with_debug(built) if chosen.debug else built.content
         written = write_bundle(out, content, external=chosen.weights == "external")
+    tunable = {b.key for b in backends if b.tuning.levels or b.machines[0].device != "cpu"}
     tabled = {
-        (key, s): found for (_, key), c in built.compiled.items() for s, found in shapes_in_tables(c.decisions).items()
+        (key, s): found
+        for (_, key), c in built.compiled.items()
+        if key in tunable
+        for s, found in shapes_in_tables(c.decisions).items()
     }
     return ExportInfo(
         path=written.path,
@@ -185,7 +189,7 @@ def tuning_keys(
     target: str,
     compute: str = "f32",
 ) -> list[str]:
-    """What a tuning table can decide of a model: the keys of its template kernels on a GPU target, each once.
+    """What a tuning table can decide of a model: the keys of its template kernels on a target, each once.
 
     compute: as in Options.
     """

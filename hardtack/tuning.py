@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -119,7 +119,7 @@ class Tuner:
         taken = self.timer(made.trial, [made.folder / f"{k}.pkg" for k in good])
         samples = dict(zip(good, taken, strict=True))
         every = [samples.get(k, Sample(problem=made.problems[k])) for k in range(len(made.plans))]
-        return _judged(made.key, made.plans, every, TOLERANCE[made.trial.shape.dtype])
+        return judged(made.key, made.plans, every, TOLERANCE[made.trial.shape.dtype])
 
     def _compile(self, trial: Trial, tables: Sequence[TuningTable], jobs: int) -> None:
         """The kernels of all candidates into the cache, by workers that are started once. What does not compile is told
@@ -140,7 +140,7 @@ class Tuner:
 
     def _build(self, trial: Trial, table: TuningTable, path: Path) -> str:
         """Writes a bundle with the table's plan; gives the problem of a kernel that does not compile."""
-        source = Source(trial.graph, _in_tree(len(trial.graph.inputs)), {"kind": "leaf", "index": 0}, trial.hints)
+        source = Source(trial.graph, in_tree(len(trial.graph.inputs)), {"kind": "leaf", "index": 0}, trial.hints)
         try:
             with generation():
                 built = build_content({"trial": source}, trial.store, [self.backend(table)], jobs=1)
@@ -153,14 +153,16 @@ class Tuner:
         return ""
 
 
-def _in_tree(num_inputs: int) -> Tree:
+def in_tree(num_inputs: int) -> Tree:
+    """The pytree of a call with so many tensors."""
     leaves = [{"kind": "leaf", "index": k} for k in range(num_inputs)]
     no_kwargs: Tree = {"kind": "dict", "keys": [], "items": []}
     return {"kind": "tuple", "items": [{"kind": "tuple", "items": leaves}, no_kwargs]}
 
 
-def _judged(key: str, plans: Sequence[Plan], samples: Sequence[Sample], tolerance: float) -> Tuned:
-    """The fastest of the candidates whose results are those of the first; of equally fast ones the earliest."""
+def judged(key: str, plans: Sequence[Plan], samples: Sequence[Sample], tolerance: float, margin: float = 0.0) -> Tuned:
+    """The fastest of the candidates whose results are those of the first; of equally fast ones the earliest. margin:
+    by which share of its time the first must be beaten."""
     want = samples[0].result
     timed = [Timed(plans[0], samples[0].seconds, samples[0].problem)]
     if want is None:
@@ -173,7 +175,9 @@ def _judged(key: str, plans: Sequence[Plan], samples: Sequence[Sample], toleranc
             if not off <= tolerance:
                 problem = f"its result is {off:.1e} off the cost model's choice, allowed are {tolerance:.0e}"
         timed.append(Timed(plan, sample.seconds, problem))
-    return Tuned(key, tuple(timed), min((t for t in timed if not t.problem), key=lambda t: t.seconds))
+    fastest = min((t for t in timed if not t.problem), key=lambda t: t.seconds)
+    beaten = fastest.seconds < (1 - margin) * timed[0].seconds
+    return Tuned(key, tuple(timed), fastest if beaten or margin == 0 else timed[0])
 
 
 def _error(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> float:
@@ -186,9 +190,20 @@ def _error(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> float:
     return off / norm if norm > 0 else off
 
 
+class AnyTuner(Protocol):
+    """Times keys. jobs: how many keys are prepared at once, ahead of their turn."""
+
+    @property
+    def jobs(self) -> int: ...
+
+    def prepare(self, key: str, folder: Path, jobs: int) -> Any: ...
+
+    def timed(self, made: Any) -> Tuned: ...
+
+
 def tune(
     keys: Sequence[str],
-    tuner: Tuner,
+    tuner: AnyTuner,
     table: TuningTable,
     *,
     again: bool = False,
@@ -206,12 +221,12 @@ def tune(
     begin, done = time.monotonic(), list[Tuned]()
     with tempfile.TemporaryDirectory(prefix="hardtack_tune_") as home, ThreadPoolExecutor(tuner.jobs) as pool:
 
-        def prepare(k: int) -> Prepared | Tuned:
+        def prepare(k: int) -> Any:
             folder = Path(home) / str(k)
             folder.mkdir()
             return tuner.prepare(todo[k], folder, 1 if len(todo) >= tuner.jobs else tuner.jobs // len(todo))
 
-        ahead = deque[Future[Prepared | Tuned]]()
+        ahead = deque[Future[Any]]()
         for k, key in enumerate(todo):
             progress("tune", k, len(todo))
             if budget_s is not None and time.monotonic() - begin >= budget_s:
@@ -230,7 +245,7 @@ def tune(
     return table, done, []
 
 
-def _outcome(tuner: Tuner, key: str, made: Future[Prepared | Tuned]) -> Tuned:
+def _outcome(tuner: AnyTuner, key: str, made: Future[Any]) -> Tuned:
     """What became of a key; whatever goes wrong with it is no reason to leave the others."""
     try:
         return tuner.timed(made.result())
@@ -248,7 +263,7 @@ def device_target(device: str, wanted: str | None, cuda_driver: str | None = Non
     one = TensorType(DType.F32, (const(1),))
     double = Op("add", ("x", "x"), make_attrs(), ("y",))
     graph = Graph("probe", (), ("y",), ("y",), (), (State("x", None, None),), (double,), (), (), {"x": one, "y": one})
-    source = Source(graph, _in_tree(0), {"kind": "leaf", "index": 0})
+    source = Source(graph, in_tree(0), {"kind": "leaf", "index": 0})
     with tempfile.TemporaryDirectory(prefix="hardtack_tune_") as folder:
         path = Path(folder) / "probe.pkg"
         with generation():

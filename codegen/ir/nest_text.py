@@ -16,7 +16,7 @@ def to_text_nest(nest: Nest) -> str:
         return f"control {nest.name}: {nest.kind}({given}) -> {', '.join(nest.results)}   # {nest.origin}"
     if isinstance(nest, TemplateNest):
         ops = ", ".join(f"{o.buffer}[{to_text(o.offset)}; {_exprs(o.strides)}]" for o in nest.operands)
-        attrs = ", ".join(f"{k}={v}" for k, v in nest.template.parameters())
+        attrs = ", ".join(f"{k}={v}" for k, v in nest.template.parameters() if v is not None)
         axes = ", ".join(f"{a.sym.name}<{to_text(a.extent)}" for a in nest.axes)
         call = f"template {nest.name}: {nest.template.label}({ops}) over ({axes})"
         return f"{call} -> {nest.result} [{attrs}]   # {nest.origin}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
 
 from hardtack.codegen.ir.expr import ONE, Expr, const, int_value, product
@@ -14,6 +15,7 @@ from hardtack.codegen.ir.roles import Extent, Memory, Role, need, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.convolution import Convolution, geometry, group_size
+from hardtack.codegen.lower.cpu_plans import conv_plan, verify_cut
 from hardtack.codegen.lower.cpu_workspace import PANEL, conv_input_nbytes, gemm_nbytes, number, window_extent
 from hardtack.codegen.lower.layout import channels_last
 from hardtack.codegen.lower.operands import copied, prepacked, try_operand
@@ -21,6 +23,7 @@ from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import conv_as_reduction, conv_result, finish_conv
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Cpu, Machine
+from hardtack.codegen.tune.cut_plan import ConvCutShape, CutPlan
 
 T = TypeVar("T")
 _INPUT = Role("x", "N groups*C *S")
@@ -97,14 +100,21 @@ def _copied_input(x: Operand, f: dict[str, Expr]) -> Expr:
     return conv_input_nbytes(f["n"], f["h"], f["w"], f["c"], x.dtype) if _channels_apart(x) else const(0)
 
 
-def _sums_of_worker(f: dict[str, Expr], dtype: DType) -> Expr:
-    return gemm_nbytes(product((f["n"], f["oh"], f["ow"])), f["oc"] // f["groups"], dtype)
+def _sums_of_worker(f: dict[str, Expr], dtype: DType, plan: CutPlan | None = None) -> Expr:
+    return gemm_nbytes(product((f["n"], f["oh"], f["ow"])), f["oc"] // f["groups"], dtype, plan)
 
 
+@dataclass(frozen=True)
 class Conv(Window):
-    """conv.h: weights as [groups][ceil(Og/32)][K...][Cg][32]."""
+    """conv.h: weights as [groups][ceil(Og/32)][K...][Cg][32]. plan: of a tuning table; None: the machine's blocks."""
+
+    plan: CutPlan | None = field(default=None, kw_only=True)
 
     kind = "conv"
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        verify_cut(self.plan, ConvCutShape(1, 1, 1, self.groups, 1, 1, nest.operands[0].dtype))
+        return super().extents(nest)
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         f, x = self.sizes(nest), nest.operands[0]
@@ -114,7 +124,7 @@ class Conv(Window):
             height = window_extent(f["oh"], f["stride_h"], f["kh"], f["dilation_h"])
             width = window_extent(f["ow"], f["stride_w"], f["kw"], f["dilation_w"])
             shared = conv_input_nbytes(f["n"], height, width, f["c"], x.dtype)
-        return Workspace(shared, _sums_of_worker(f, x.dtype))
+        return Workspace(shared, _sums_of_worker(f, x.dtype, self.plan))
 
     def merges_taps(self, channels: int, dtype: DType) -> bool:
         """True if the kernel lays the taps of a filter row side by side: conv.h's conv_merges_taps."""
@@ -225,6 +235,11 @@ def _emit(low: Lowering, op: Op, what: type[Window], result: Buffer) -> None:
     fields = (tuple(w_shape[2:]), given.stride, given.padding, given.dilation, given.groups)
     channels = w_shape[0] // given.groups if given.transposed else w_shape[1]
     window = what(*fields, channels) if issubclass(what, (PairedConv, PairedTransposedConv)) else what(*fields)
+    if isinstance(window, Conv):
+        points = product((result.shape[0], *result.shape[2:]))
+        io, taps = (w_shape[1], w_shape[0] // given.groups), math.prod(window.kernel)
+        if len(set(given.stride)) == 1 and set(given.dilation) == {1}:  # what keys can say
+            window = replace(window, plan=conv_plan(low, points, io, given.groups, taps, given.stride[0], view))
     template(low, op, window, result, (view, _pack_conv(low, w_view, window)))
 
 

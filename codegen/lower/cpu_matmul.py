@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hardtack.codegen.ir.expr import ONE, Expr, const, int_value, product
@@ -12,16 +12,22 @@ from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest, 
 from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.cpu_plans import product_plan, verify_cut
 from hardtack.codegen.lower.cpu_workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
 from hardtack.codegen.lower.operands import copied, operand, prepacked
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import matmul_as_reduction
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Cpu, Machine
+from hardtack.codegen.tune.cut_plan import CutPlan, CutShape
 
 
+@dataclass(frozen=True)
 class PackedGemm(Template):
-    """gemm.h: a [.., M, K], its rows dense, times a constant matrix in panels [ceil(N/32), K, 32]."""
+    """gemm.h: a [.., M, K], its rows dense, times a constant matrix in panels [ceil(N/32), K, 32]. plan: of a tuning
+    table; None: the machine's own blocks."""
+
+    plan: CutPlan | None = field(default=None, kw_only=True)
 
     kind = "gemm_packed"
     machine = Cpu
@@ -43,9 +49,10 @@ class PackedGemm(Template):
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         rows, columns = product(a.extent for a in nest.axes[:-1]), nest.axes[-1].extent
-        return Workspace(per_worker=gemm_nbytes(rows, columns, nest.operands[0].dtype))
+        return Workspace(per_worker=gemm_nbytes(rows, columns, nest.operands[0].dtype, self.plan))
 
     def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        verify_cut(self.plan, CutShape(1, 1, 1, 1, nest.operands[0].dtype, True, True))
         return {"M": product(a.extent for a in nest.axes[:-1])}
 
     def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
@@ -69,8 +76,12 @@ class PairedGemm(PackedGemm):
         return {**super().extents(nest), "K": const(self.depth)}
 
 
+@dataclass(frozen=True)
 class DynamicGemm(Template):
-    """gemm.h: a [(B, (B2,)) M, K] times b [(B, (B2,)) K, N], neither known before the run."""
+    """gemm.h: a [(B, (B2,)) M, K] times b [(B, (B2,)) K, N], neither known before the run. plan: as
+    PackedGemm has it."""
+
+    plan: CutPlan | None = None
 
     kind = "gemm_dynamic"
     machine = Cpu
@@ -84,7 +95,12 @@ class DynamicGemm(Template):
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         rows, columns, depth = nest.axes[-2].extent, nest.axes[-1].extent, nest.operands[0].shape[-1]
-        return Workspace(per_worker=gemm_dynamic_nbytes(rows, columns, depth, nest.operands[0].dtype))
+        return Workspace(per_worker=gemm_dynamic_nbytes(rows, columns, depth, nest.operands[0].dtype, self.plan))
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        dense = nest.operands[1].strides[-1] is ONE
+        verify_cut(self.plan, CutShape(1, 1, 1, 1, nest.operands[0].dtype, False, dense))
+        return {}
 
     def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
         batch, outer = sizes.many("batch"), sizes.many("outer")
@@ -103,9 +119,12 @@ def lower_matmul(low: Lowering, op: Op) -> None:
         return
     a_view, b_view = operand(low, a, op), operand(low, b, op)
     if chosen is DynamicGemm:
-        template(low, op, DynamicGemm(), out, _in_two_batch_dims(low, op, a_view, b_view))
+        views = _in_two_batch_dims(low, op, a_view, b_view)
+        template(low, op, DynamicGemm(product_plan(low, *views, constant=False)), out, views)
         return
-    what = PairedGemm(int_value(b_view.shape[-2]) or 0) if chosen is PairedGemm else PackedGemm()
+    plan = product_plan(low, a_view, b_view, constant=True)
+    depth = int_value(b_view.shape[-2]) or 0
+    what = PairedGemm(depth, plan=plan) if chosen is PairedGemm else PackedGemm(plan=plan)
     template(low, op, what, out, (_unit_last(low, a, a_view, op), pack_matrix(low, b_view)))
 
 

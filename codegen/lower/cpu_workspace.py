@@ -12,14 +12,19 @@ from dataclasses import dataclass
 from hardtack.codegen.ir.expr import Expr, ExprLike, Sym, as_expr, const, maximum, minimum, sym
 from hardtack.codegen.ir.expr_walk import substitute
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.machine.blocking import (
+    AHEAD,
+    FLOAT_NBYTES,
+    GRAIN,
+    MOST_DEPTH,
+    MOST_STAGED_DEPTH,
+    MOST_UNIT_NBYTES,
+)
 from hardtack.codegen.machine.data import CPUS, X86_64_V4
+from hardtack.codegen.tune.cut_plan import CutPlan
 
-FLOAT_NBYTES = 4
 PANEL = 32
 """Columns of a packed panel: one layout for every CPU (templates/cpp/gemm.h)."""
-_CHUNK_DEPTH = min(cpu.second_level_nbytes for cpu in CPUS.values()) * 3 // 4 // (PANEL * FLOAT_NBYTES)
-"""Fills three quarters of the smallest second-level cache: the rest is for A and the results."""
-_DEPTH_MOST = 768
 _BLOCK_ROWS = 32
 _HALVES = max(_BLOCK_ROWS // 2, *(cpu.micro_rows for cpu in CPUS.values()))
 """Floats for each k of a block's rows of 16-bit numbers: those of tiles as they are, a microkernel's as float."""
@@ -37,14 +42,14 @@ class Number:
 NUMBERS = (
     Number("kPanel", PANEL, "columns in a panel of packed weights"),
     Number("kMostRows", max(cpu.micro_rows for cpu in CPUS.values()), "rows of the tallest microkernel of any target"),
-    Number("kDepth", _DEPTH_MOST, "longest k block"),
-    Number("kGrain", 32, "k of 16-bit numbers that a tile takes at once"),
+    Number("kMostDepth", MOST_DEPTH, "longest k block that any plan has"),
+    Number("kAhead", AHEAD, "k of B that are asked for ahead of their use"),
+    Number("kGrain", GRAIN, "k of 16-bit numbers that a tile takes at once"),
     Number("kBlockRows", _BLOCK_ROWS, "rows of a block of tiles"),
-    Number("kStagedNumel", _DEPTH_MOST * _HALVES, "floats that the staged rows of a block of 16-bit numbers take"),
+    Number("kRowsOfK", _HALVES, "floats for each k of a block's staged rows of 16-bit numbers"),
     Number("kMaxTaps", 64, "most taps in a k block"),
     Number("kChunkRows", 192, "most rows in a unit of a product"),
-    Number("kChunkPanels", 8, "most panels in a unit"),
-    Number("kChunkDepth", _CHUNK_DEPTH, "most panels * k in a unit's part of B"),
+    Number("kUnitRowNbytes", 1024, "of B that a unit reads for a k"),
     Number("kPrivateNbytes", X86_64_V4.second_level_nbytes * 3 // 4, "weights that stay in a core's own cache"),
     Number("kWakeProducts", X86_64_V4.wake_products, "multiplications that outweigh waking the other threads"),
     Number("kShortTap", 16, "channels below which the taps of a filter row are laid side by side"),
@@ -71,6 +76,8 @@ class Formula:
 
 
 _M, _N, _K, _D, _DV, _TK = (sym(name) for name in ("m", "n", "k", "d", "dv", "tk"))
+_ROWS, _PANELS, _DEPTH, _UNIT = (sym(name) for name in ("rows", "panels", "depth", "unit_depth"))
+"""Of the kernel's blocks: blocks.h."""
 
 
 def _panels(n: Expr) -> Expr:
@@ -80,28 +87,28 @@ def _panels(n: Expr) -> Expr:
 panels_of = Formula("panels_of", (_N,), _panels(_N), "Panels that n columns fill.")
 tile_numel = Formula(
     "tile_numel",
-    (_M, _N),
-    minimum(_M, _VALUES["kChunkRows"]) * minimum(_panels(_N), _VALUES["kChunkPanels"]) * PANEL,
+    (_M, _N, _ROWS, _PANELS),
+    minimum(_M, _ROWS) * minimum(_panels(_N), _PANELS) * PANEL,
     "A worker's sums of a product of m rows and n columns.",
 )
-_DEPTH = minimum(_K, _VALUES["kDepth"])
 copied_rows_numel = Formula(
-    "copied_rows_numel", (_K,), _DEPTH * _VALUES["kMostRows"], "Rows of A, copied where they are not dense."
+    "copied_rows_numel",
+    (_K, _DEPTH),
+    minimum(_K, _DEPTH) * _VALUES["kMostRows"],
+    "Rows of A, copied where they are not dense.",
 )
 copied_halves_numel = Formula(
-    "copied_halves_numel", (_K,), _DEPTH * _HALVES, "The same of 16-bit numbers, of which a block has up to 32 rows."
+    "copied_halves_numel",
+    (_K, _DEPTH),
+    minimum(_K, _DEPTH) * _HALVES,
+    f"The same of 16-bit numbers, of which a block has up to {_BLOCK_ROWS} rows.",
 )
+staged_numel = Formula("staged_numel", (_DEPTH,), _DEPTH * _HALVES, "The staged rows of a block of 16-bit numbers.")
 packed_panels_numel = Formula(
     "packed_panels_numel",
-    (_N, _K),
-    minimum(_panels(_N) * _DEPTH, _VALUES["kChunkDepth"]) * PANEL,
-    "A unit's part of B, packed.",
-)
-half_numel = Formula(
-    "half_numel",
-    (_N,),
-    minimum(_panels(_N) * _VALUES["kDepth"], _VALUES["kChunkDepth"]) * PANEL + _VALUES["kStagedNumel"],
-    "What a product of 16-bit numbers needs besides: rows of A and panels as float.",
+    (_N, _K, _DEPTH, _UNIT),
+    minimum(_panels(_N) * minimum(_K, _DEPTH), _UNIT) * PANEL,
+    "A unit's part of B, packed or made float.",
 )
 _KEYS = minimum(_panels(_TK) * PANEL, _VALUES["kKeyBlock"])
 packed_keys_numel = Formula("packed_keys_numel", (_TK, _D), _KEYS * _D, "A block of keys of d elements, transposed.")
@@ -136,11 +143,10 @@ FORMULAS = (
         tile_numel,
         copied_rows_numel,
         copied_halves_numel,
+        staged_numel,
         packed_panels_numel,
-        half_numel,
-        packed_keys_numel,
     ),
-    *(packed_values_numel, scores_numel, query_rows_numel, attention_numel, window_extent),
+    *(packed_keys_numel, packed_values_numel, scores_numel, query_rows_numel, attention_numel, window_extent),
 )
 
 
@@ -149,16 +155,40 @@ def number(name: str) -> int:
     return _VALUES[name]
 
 
-def gemm_nbytes(m: ExprLike, n: ExprLike, dtype: DType) -> Expr:
+@dataclass(frozen=True)
+class Cut:
+    """How a product is cut, as workspaces see it: the most rows and panels of a unit, its longest k block, and the most
+    panels * k of its part of B."""
+
+    rows: int
+    panels: int
+    depth: int
+    unit_depth: int
+
+
+def widest_cut(dtype: DType, plan: CutPlan | None) -> Cut:
+    """What no CPU's own cut is above, as a Plan serves all CPUs of a layout; with the depth of a table's plan."""
+    nbytes = 2 if dtype is DType.BF16 else FLOAT_NBYTES
+    usual = MOST_STAGED_DEPTH if dtype.is_half else MOST_DEPTH
+    depth = usual if plan is None else plan.depth
+    unit = MOST_UNIT_NBYTES // (PANEL * FLOAT_NBYTES)  # of pairs it is twice as long, and each takes a float for two
+    return Cut(_VALUES["kChunkRows"], _VALUES["kUnitRowNbytes"] // (PANEL * nbytes), depth, unit)
+
+
+def gemm_nbytes(m: ExprLike, n: ExprLike, dtype: DType, plan: CutPlan | None = None) -> Expr:
     """A worker's workspace for a product with packed weights, and for a convolution of m places and n channels."""
-    numel = tile_numel(m, n) + half_numel(n) if dtype.is_half else tile_numel(m, n)
+    c = widest_cut(dtype, plan)
+    numel = tile_numel(m, n, c.rows, c.panels)
+    if dtype.is_half:
+        numel += staged_numel(c.depth) + packed_panels_numel(n, c.depth, c.depth, c.unit_depth)
     return numel * FLOAT_NBYTES
 
 
-def gemm_dynamic_nbytes(m: ExprLike, n: ExprLike, k: ExprLike, dtype: DType) -> Expr:
+def gemm_dynamic_nbytes(m: ExprLike, n: ExprLike, k: ExprLike, dtype: DType, plan: CutPlan | None = None) -> Expr:
     """A worker's workspace for a product of two values."""
-    rows = copied_halves_numel(k) if dtype.is_half else copied_rows_numel(k)
-    return gemm_nbytes(m, n, dtype) + (rows + packed_panels_numel(n, k)) * FLOAT_NBYTES
+    c = widest_cut(dtype, plan)
+    rows = copied_halves_numel(k, c.depth) if dtype.is_half else copied_rows_numel(k, c.depth)
+    return gemm_nbytes(m, n, dtype, plan) + (rows + packed_panels_numel(n, k, c.depth, c.unit_depth)) * FLOAT_NBYTES
 
 
 def conv_input_nbytes(n: ExprLike, height: ExprLike, width: ExprLike, channels: ExprLike, dtype: DType) -> Expr:

@@ -32,6 +32,7 @@ X86_64_V4 = Cpu(
     flags_gcc=_FLAGS_V4,
     micro_rows=12,
     cores=16,
+    first_level_nbytes=48 << 10,  # Zen 5, Intel since Ice Lake; Zen 4 has 32
     second_level_nbytes=1 << 20,  # Zen 4 and 5; Intel's servers have two
     wake_points=1 << 16,
     wake_products=200_000,
@@ -58,6 +59,7 @@ X86_64_V3 = replace(
     flags_clang=_FLAGS_V3,
     flags_gcc=_FLAGS_V3,
     micro_rows=6,
+    first_level_nbytes=32 << 10,
     second_level_nbytes=1 << 19,  # Zen 2 and 3
 )
 AARCH64 = replace(
@@ -69,6 +71,7 @@ AARCH64 = replace(
     flags_clang=_FLAGS_AARCH64,
     flags_gcc=_FLAGS_AARCH64,
     micro_rows=6,
+    first_level_nbytes=64 << 10,  # Neoverse
 )
 AARCH64_BF16 = replace(
     AARCH64,

@@ -23,11 +23,12 @@ class Cpu:
     triple: clang's -target; flags_clang, flags_gcc select the instruction set. vector_nbytes: the width of the
     templates' vectors. features: what a CPU must have to run the result, by the names that the runtime checks.
     micro_rows: of the tallest microkernel of a product: its accumulators, two vectors a row, and operands fill the
-    vector registers. cores: over which a run is spread with profit. second_level_nbytes: of a core's own cache.
+    vector registers. cores: over which a run is spread with profit. first_level_nbytes, second_level_nbytes: of
+    a core's own caches for data.
     wake_points, wake_products: elements of a loop, and multiply-adds from cache, that a core does while another one is
-    woken. layout: how kernels find packed weights, and which templates there are. CPUs of one layout are
-    served by one plan and one text of each kernel; those of another are compiled apart, and what both pack alike is
-    stored once.
+    woken. layout: how kernels find packed weights, and which templates there are. CPUs of one layout are served by one
+    plan and one text of each kernel; those of another are compiled apart, and what both pack alike is stored once.
+    level: of "native" the CPU whose instructions it has at least; of others empty.
     """
 
     name: str
@@ -38,10 +39,12 @@ class Cpu:
     flags_gcc: tuple[str, ...]
     micro_rows: int
     cores: int
+    first_level_nbytes: int
     second_level_nbytes: int
     wake_points: int
     wake_products: int
     layout: str = "panels"
+    level: str = ""
 
     @property
     def device(self) -> str:

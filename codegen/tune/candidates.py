@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.machine.machine import Gpu
+from hardtack.codegen.machine.machine import Cpu, Gpu, Machine
 from hardtack.codegen.tune.attention_plan import (
     KEYS_OF_A_PART,
     AttentionPlan,
@@ -19,6 +19,14 @@ from hardtack.codegen.tune.attention_plan import (
 )
 from hardtack.codegen.tune.attention_plan import MOST_SPLITS as MOST_ATTENTION_SPLITS
 from hardtack.codegen.tune.conv_plan import ConvShape, as_product, fitted, plan_conv
+from hardtack.codegen.tune.cut_plan import (
+    ConvCutShape,
+    CutPlan,
+    CutShape,
+    cut_by_cost,
+    cut_candidates,
+    cut_problem,
+)
 from hardtack.codegen.tune.gemm_plan import (
     MOST_SPLITS,
     PAIR_ROWS,
@@ -33,8 +41,9 @@ from hardtack.codegen.tune.gemm_plan import (
     streamable,
 )
 
-Shape = GemmShape | ConvShape | AttentionShape
-Plan = GemmPlan | AttentionPlan
+GpuShape = GemmShape | ConvShape | AttentionShape
+Shape = GpuShape | CutShape | ConvCutShape
+Plan = GemmPlan | AttentionPlan | CutPlan
 
 MOST = 14
 MOST_WARPS = 8
@@ -49,15 +58,23 @@ MOST_ACCUMULATORS = 256
 MOST_STAGES = 12
 
 
-def plan_by_cost(shape: Shape, machine: Gpu) -> Plan:
+def plan_by_cost(shape: Shape, machine: Machine) -> Plan:
     """What the cost model chooses."""
+    if isinstance(shape, (CutShape, ConvCutShape)):
+        assert isinstance(machine, Cpu)
+        return cut_by_cost(shape, machine)
+    assert isinstance(machine, Gpu)
     if isinstance(shape, GemmShape):
         return plan_gemm(shape, machine)
     return plan_conv(shape, machine) if isinstance(shape, ConvShape) else plan_attention(shape, machine)
 
 
-def candidates(shape: Shape, machine: Gpu) -> tuple[Plan, ...]:
+def candidates(shape: Shape, machine: Machine) -> tuple[Plan, ...]:
     """At most MOST different legal plans in a fixed order, the cost model's choice first."""
+    if isinstance(shape, (CutShape, ConvCutShape)):
+        assert isinstance(machine, Cpu)
+        return cut_candidates(shape, machine)
+    assert isinstance(machine, Gpu)
     first = plan_by_cost(shape, machine)
     others: Iterable[Plan]
     if isinstance(shape, AttentionShape):
@@ -147,8 +164,11 @@ def _attentions(p: AttentionPlan) -> list[AttentionPlan]:
     return [*tiles, *splits]
 
 
-def problem(plan: Plan, shape: Shape, machine: Gpu) -> str:
+def problem(plan: Plan, shape: Shape, machine: Machine) -> str:
     """Why `plan` is not legal for `shape` on a machine; "" if it is."""
+    if isinstance(shape, (CutShape, ConvCutShape)):
+        return cut_problem(plan, shape) if isinstance(plan, CutPlan) else "not a plan of a CPU's kernel"
+    assert isinstance(machine, Gpu)
     if isinstance(shape, AttentionShape):
         return (
             _attention_problem(plan, shape, machine) if isinstance(plan, AttentionPlan) else "not a plan of attention"
@@ -199,7 +219,7 @@ def _tile_problem(p: GemmPlan, dtype: DType, machine: Gpu) -> str:
     return sizes or _room_problem(p.block_m * p.block_n, p.warps, p.shared_nbytes(dtype.nbytes), machine)
 
 
-def _power_problem(p: Plan, least: dict[str, int]) -> str:
+def _power_problem(p: GemmPlan | AttentionPlan, least: dict[str, int]) -> str:
     """Sizes that are no powers of two, or too small; warps, stages and splits out of range."""
     for name, low in {**least, "warps": 1}.items():
         value = getattr(p, name)

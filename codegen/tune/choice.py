@@ -7,10 +7,12 @@ from dataclasses import dataclass, fields, replace
 
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.machine.machine import Gpu
+from hardtack.codegen.machine.machine import Gpu, Machine
+from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.tune.attention_plan import AttentionPlan, AttentionShape
 from hardtack.codegen.tune.candidates import Plan, Shape, plan_by_cost, problem
 from hardtack.codegen.tune.conv_plan import ConvShape
+from hardtack.codegen.tune.cut_plan import ConvCutShape, CutPlan, CutShape, cut_problem
 from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
 from hardtack.codegen.tune.table import PlanFields, Tables, TuningTable, shipped_table
 
@@ -18,6 +20,8 @@ FAMILIES: dict[str, tuple[type[Shape], type[Plan]]] = {
     "gemm": (GemmShape, GemmPlan),
     "conv": (ConvShape, GemmPlan),
     "attention": (AttentionShape, AttentionPlan),
+    "cpu_gemm": (CutShape, CutPlan),
+    "cpu_conv": (ConvCutShape, CutPlan),
 }
 """Template family -> what its plan depends on, and its plan."""
 HEAVY = " heavy=1"
@@ -34,7 +38,7 @@ class Tuning:
 
     levels: tuple[tuple[str, TuningTable], ...] = ()
 
-    def choose(self, shape: Shape, machine: Gpu) -> tuple[Plan, tuple[Decision, ...]]:
+    def choose(self, shape: Shape, machine: Machine) -> tuple[Plan, tuple[Decision, ...]]:
         """The plan for a shape, and how it came about. An entry that is not legal is passed over, with a Decision."""
         key, decisions = key_of(shape), list[Decision]()
         plain = key.removesuffix(HEAVY)
@@ -43,7 +47,7 @@ class Tuning:
             if found is None:
                 continue
             entry = table.entries[found]
-            reason = f"{level} table: {entry.measured_ns / 1000:.2f} us, measured with Triton {table.triton}"
+            reason = f"{level} table: {entry.measured_ns / 1000:.2f} us, measured with {table.measured_with}"
             reason += "" if found == key else ", without what is computed behind it here"
             plan = plan_of(shape, entry.plan, reason)
             why_not = plan if isinstance(plan, str) else problem(plan, shape, machine)
@@ -55,6 +59,10 @@ class Tuning:
         by_cost = plan_by_cost(shape, machine)
         plan = replace(by_cost, reason=f"{_BY_COST}{by_cost.reason}")
         return plan, (*decisions, Decision(KIND, key, plan_text(plan), True, plan.reason))
+
+    def in_table(self, decisions: Iterable[Decision]) -> bool:
+        """Whether a table gave the plan that came about so."""
+        return any(shapes_in_tables(decisions).values())
 
     def __str__(self) -> str:
         return ", ".join(f"{level} {table.sha256}" for level, table in self.levels)
@@ -69,6 +77,22 @@ def tuning_for(machine: Gpu, tables: Tables) -> Tuning:
     user, shipped = tables.user, shipped_table(machine.name) if tables.shipped else None
     levels = [("user", user)] if user is not None and user.arch == machine.name else []
     return Tuning((*levels, *((("shipped", shipped),) if shipped is not None else ())))
+
+
+def check_cuts(table: TuningTable) -> None:
+    """Raise LoadError, at the file and the entry, where a CPU's table has an entry that is no plan of its key."""
+    for key, entry in table.entries.items():
+        at = f"{table.where}: entries[{key!r}]"
+        try:
+            shape = shape_of(key)
+        except ValueError as error:
+            raise LoadError(f"{error}", at) from None
+        if not isinstance(shape, (CutShape, ConvCutShape)):
+            raise LoadError("this is a key of GPUs, in a table of a CPU", at)
+        plan = plan_of(shape, entry.plan, "")
+        why = plan if isinstance(plan, str) else cut_problem(plan, shape) if isinstance(plan, CutPlan) else ""
+        if why:
+            raise LoadError(why, f"{at}.plan")
 
 
 def shapes_in_tables(decisions: Iterable[Decision]) -> Mapping[str, bool]:

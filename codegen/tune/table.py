@@ -2,6 +2,10 @@
 
     {"arch": "sm_90", "entries": {KEY: {"measured_ns": N, "plan": {FIELD: VALUE}}}, "format": 1, "triton": "3.6.0"}
 
+One of a CPU has the name of its target, what tells its kind from others (host.host_kind), and the compiler:
+
+    {"arch": "x86-64-v4", "compiler": "ziglang 0.16.0 (clang 21.1.0)", "cpu": "AuthenticAMD 26 2, ...", ...}
+
 A key is the text of a shape (choice.key_of); a plan's fields are those of its dataclass but for `reason`.
 """
 
@@ -12,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hardtack.codegen.machine.data import CUDA_ARCHITECTURES
+from hardtack.codegen.machine.data import CPUS, CUDA_ARCHITECTURES
 from hardtack.codegen.package import canonical
 from hardtack.codegen.package.canonical import Fields
 from hardtack.codegen.package.errors import LoadError
@@ -34,16 +38,30 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class TuningTable:
-    """arch: what it was measured on, such as "sm_90". triton: the version that compiled the kernels."""
+    """arch: what it was measured on, such as "sm_90" or "x86-64-v4". triton: the version that compiled the kernels, of
+    a CPU's table the compiler's. cpu: the kind of CPU; "" for a GPU's table. where: the file that it was read from."""
 
     arch: str
     triton: str
     entries: Mapping[str, TableEntry] = field(default_factory=dict)
+    cpu: str = ""
+    where: str = field(default="", compare=False)
+
+    @property
+    def target(self) -> str:
+        """The target that it is for."""
+        return f"cpu:{self.arch}" if self.cpu else f"cuda:{self.arch}"
+
+    @property
+    def measured_with(self) -> str:
+        """What compiled the kernels that were timed; on a CPU also where."""
+        return f"{self.triton} on {self.cpu}" if self.cpu else f"Triton {self.triton}"
 
     def to_json(self) -> bytes:
         """Canonical JSON: equal tables have equal bytes."""
         entries = {k: {"plan": dict(e.plan), "measured_ns": e.measured_ns} for k, e in self.entries.items()}
-        return canonical.dumps({"format": FORMAT, "arch": self.arch, "triton": self.triton, "entries": entries})
+        made = {"compiler": self.triton, "cpu": self.cpu} if self.cpu else {"triton": self.triton}
+        return canonical.dumps({"format": FORMAT, "arch": self.arch, **made, "entries": entries})
 
     @property
     def sha256(self) -> str:
@@ -67,16 +85,20 @@ def parse_table(data: bytes, where: str) -> TuningTable:
 
     Whether a plan is legal is not checked here: that depends on the shape and is told by choice.Tuning.
     """
-    top = Fields(canonical.loads(data, where), where)
+    raw_top = canonical.loads(data, where)
+    top = Fields(raw_top, where)
     if top.integer("format") != FORMAT:
         top.refuse(f"is {top.integer('format')}; this version reads tuning tables of format {FORMAT}", "format")
-    arch, triton = top.choice("arch", CUDA_ARCHITECTURES), top.text("triton")
+    cpu, compiler = "", "triton"
+    if isinstance(raw_top, dict) and "cpu" in raw_top:
+        cpu, compiler = top.text("cpu"), "compiler"
+    arch, triton = top.choice("arch", tuple(CPUS) if cpu else CUDA_ARCHITECTURES), top.text(compiler)
     raw = top.raw("entries")
     if not isinstance(raw, dict):
         top.refuse(f"is {canonical.kind_of(raw)}, not an object", "entries")
     entries = {key: _entry(Fields(value, where, f"entries[{key!r}]")) for key, value in raw.items()}
     top.done()
-    return TuningTable(arch, triton, entries)
+    return TuningTable(arch, triton, entries, cpu, where)
 
 
 def _entry(at: Fields) -> TableEntry:

@@ -25,9 +25,13 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.tune.attention_plan import AttentionShape
 from hardtack.codegen.tune.candidates import Shape
 from hardtack.codegen.tune.conv_plan import ConvShape
+from hardtack.codegen.tune.cut_plan import ConvCutShape, CutShape
 from hardtack.codegen.tune.gemm_plan import GemmShape
 
 REPEATS = 20
+CPU_REPEATS = 6
+CPU_LIMIT_NBYTES = 48 << 20
+"""Of a CPU's trials: beyond its caches, and soon compiled."""
 LIMIT_NBYTES = 128 << 20
 """Operands and results of all repetitions together."""
 BLOCK_NUMEL = 1 << 20
@@ -106,6 +110,10 @@ def random_array(shape: tuple[int, ...], dtype: DType, seed: int) -> npt.NDArray
 
 def make_trial(shape: Shape) -> Trial:
     """The graph to time a shape with."""
+    if isinstance(shape, CutShape):
+        return _cut_gemm(shape)
+    if isinstance(shape, ConvCutShape):
+        return _conv(shape)
     if isinstance(shape, GemmShape):
         return _gemm(shape)
     return _conv(shape) if isinstance(shape, ConvShape) else _attention(shape)
@@ -142,7 +150,28 @@ def _gemm(s: GemmShape) -> Trial:
     return t
 
 
-def _linear(t: Trial, a: str, b: str, shape: tuple[int | Expr, ...], s: GemmShape) -> str:
+def _cut_gemm(s: CutShape) -> Trial:
+    """On a CPU: each repetition has weights of its own, as the layers of a model do, so that they come from as far."""
+    numel = s.batch * (s.k * s.n + s.m * s.k + s.m * s.n)
+    t = Trial(s, max(1, min(CPU_REPEATS, CPU_LIMIT_NBYTES // (numel * s.dtype.nbytes))))
+    lead = () if s.batch == 1 else (s.batch,)
+    for k in reversed(range(t.repeats)):
+        a = t.operand(f"a{k}", s.dtype, (*lead, s.m, s.k))
+        if s.constant:
+            b = f"b{k}"
+            t.types[b] = TensorType(s.dtype, (const(s.k), const(s.n)))
+            t.constants.append(Constant(b, t.store.add(s.dtype, random_array((s.k, s.n), s.dtype, k))))
+        elif s.rows_dense:
+            b = t.operand(f"b{k}", s.dtype, (*lead, s.k, s.n))
+        else:
+            b = t.operand(f"b{k}", s.dtype, (*lead, s.n, s.k))
+            dims = (*range(len(lead)), len(lead) + 1, len(lead))
+            b = t.op("permute", (b,), s.dtype, (*lead, s.k, s.n), dims=dims)
+        t.results.append(_linear(t, a, b, (*lead, s.m, s.n), s))
+    return t
+
+
+def _linear(t: Trial, a: str, b: str, shape: tuple[int | Expr, ...], s: GemmShape | CutShape) -> str:
     """The product and its bias, rounded once."""
     bias = t.bias(s.n, s.dtype)
     if not s.dtype.is_half:
@@ -165,16 +194,20 @@ def _gelu(t: Trial, x: str, dtype: DType) -> str:
     return t.op("cast", (y,), dtype, shape, dtype=dtype) if wide is not dtype else y
 
 
-def _conv(s: ConvShape) -> Trial:
+def _conv(s: ConvShape | ConvCutShape) -> Trial:
     """One image of about square size; the weights are shared, as constants are packed when the bundle is made. One tap
     goes to every second point: one that goes to all would be a product."""
     width = max(w for w in range(1, math.isqrt(s.points) + 1) if s.points % w == 0)
     size = (s.points // width, width)
-    step = 2 if s.taps == 1 else 1
+    step = s.step if isinstance(s, ConvCutShape) else 2 if s.taps == 1 else 1
     side = math.isqrt(s.taps)
     kernel = (side, side) if side * side == s.taps else (1, s.taps)
     channels, outs = s.groups * s.channels_in, s.groups * s.channels_out
-    t = Trial(s, _repeats(s.points * (channels * step * step + outs), s.dtype))
+    numel = s.points * (channels * step * step + outs)
+    repeats = _repeats(numel, s.dtype)
+    if isinstance(s, ConvCutShape):
+        repeats = max(1, min(CPU_REPEATS, CPU_LIMIT_NBYTES // (numel * s.dtype.nbytes)))
+    t = Trial(s, repeats)
     weight = (outs, s.channels_in, *kernel)
     t.types["w"] = TensorType(s.dtype, tuple(map(const, weight)))
     t.constants.append(Constant("w", t.store.add(s.dtype, random_array(weight, s.dtype, 1))))

@@ -12,7 +12,7 @@ from hardtack.cli.common import WrongUse, error_line, known_errors
 
 _COMMANDS = {
     "export": "Compile a model into a bundle.",
-    "tune": "Time kernels on a GPU and keep the fastest in a table.",
+    "tune": "Time kernels on this machine and keep the fastest in a table.",
     "inspect": "Show what a bundle holds and takes.",
     "verify": "Prove a bundle sound without running it.",
     "run": "Run a bundle on .npy files.",

@@ -146,7 +146,7 @@ def command(
         f"{info.num_fused} fusions made, {info.num_refused} refused"
     )
     if info.num_shapes:
-        shown.print(f"shapes on GPUs: {info.num_shapes}, of which a tuning table has {info.num_tuned}")
+        shown.print(f"shapes: {info.num_shapes}, of which a tuning table has {info.num_tuned}")
     if info.narrowed is not None:
         _print_narrowed(info.narrowed, shown)
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in info.seconds.items())

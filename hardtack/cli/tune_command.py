@@ -15,18 +15,37 @@ from hardtack.options import COMPUTES
 
 if TYPE_CHECKING:
     from hardtack.codegen.tune.table import TuningTable
-    from hardtack.tuning import Tuned
+    from hardtack.tuning import AnyTuner, Tuned
 
 
-@click.command(
-    name="tune", help=f"Time the kernels that a model could have on a GPU; keep the fastest in a table.\n\n{HELP}"
-)
+_HELP = f"""Time the kernels that a model could have on this machine; keep the fastest in a table.
+
+\b
+hardtack tune model.pt2 --target cpu:native -o cpu.json      this machine's CPU
+hardtack tune model.pt2 -o gpu.json                          the GPU cuda:0
+hardtack export model.pt2 --target cpu:native --tuning cpu.json -o model.pkg
+
+Without a table a cost model chooses. A table is for one target, and was measured on one kind of GPU or CPU: an export
+for cpu:native refuses that of another.
+
+{HELP}"""
+
+
+@click.command(name="tune", help=_HELP)
 @click.argument("spec")
-@click.option("--device", default="cuda:0", show_default=True, help='Where to time: "cuda" or "cuda:1".')
+@click.option("--device", help='Where to time: "cuda", "cuda:1" or "cpu"; default: cpu for a CPU target, else cuda:0.')
 @click.option(
     "-o", "--output", required=True, help="The table, such as table.json; keys that it has are kept as they are."
 )
-@click.option("--target", help="cuda:sm_80, cuda:sm_90 or cuda:sm_100; default: what the device is.")
+@click.option(
+    "--target",
+    help="cpu:native, cpu:x86-64-v4, ..., cuda:sm_80, cuda:sm_90 or cuda:sm_100; default: what the device is.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="On a CPU: time with one thread and with so many; default: as many as this process may use.",
+)
 @click.option("--budget", type=click.FloatRange(min=0), metavar="SECONDS", help="Begin no further key after that time.")
 @click.option(
     "--compute",
@@ -39,26 +58,26 @@ if TYPE_CHECKING:
 @json_option
 def command(
     spec: str,
-    device: str,
+    device: str | None,
     output: str,
     target: str | None,
+    threads: int | None,
     budget: float | None,
     compute: str,
     again: bool,
     as_json: bool,
 ) -> None:
-    if device.partition(":")[0] != "cuda":
-        raise WrongUse(f"--device {device}: only kernels of CUDA devices are tuned; name one, such as cuda:0")
+    on_cpu = device == "cpu" if device is not None else (target or "").partition(":")[0] == "cpu"
+    device = device or ("cpu" if on_cpu else "cuda:0")
+    _check_device(device, target, threads, on_cpu)
     check_target_path(output)
-    _check_target(target)
-    from hardtack import timing, tuning
+    found_target, tuner, begun = (
+        _on_cpu(target or "cpu:native", threads, output) if on_cpu else _on_gpu(device, target, output)
+    )
+    from hardtack import tuning
     from hardtack.codegen.package.output import write_files
-    from hardtack.codegen.targets import backends_for
     from hardtack.progress import stages
 
-    found_target = tuning.device_target(device, target)
-    (backend,) = backends_for([found_target])
-    begun = _begun(Path(output), backend.machines[0].name, backend.tools()["triton"])
     found = load_spec(spec)
     from hardtack.api import tuning_keys
 
@@ -75,8 +94,6 @@ def command(
             target=found_target,
             compute=compute,
         )
-        timer = timing.GuardedTimer(timing.DeviceTimer(device))
-        tuner = tuning.Tuner(found_target, timer, len(os.sched_getaffinity(0)))
         made, done, left = tuning.tune(
             keys, tuner, begun, again=again, budget_s=budget, keep=keep, progress=stage.report
         )
@@ -87,6 +104,48 @@ def command(
         print_json({"table": output, "target": found_target, "entries": entries, "kept": kept, "left": left})
         return
     _print(output, found_target, done, kept, left)
+
+
+def _check_device(device: str, target: str | None, threads: int | None, on_cpu: bool) -> None:
+    """WrongUse for a device that nothing is tuned on, or one that is not the target's."""
+    if not on_cpu and device.partition(":")[0] != "cuda":
+        raise WrongUse(f"--device {device}: only kernels of CUDA devices and of this CPU are tuned: cuda:0, or cpu")
+    if target is not None and (target.partition(":")[0] == "cpu") != on_cpu:
+        raise WrongUse(f"--device {device} cannot time kernels for --target {target}")
+    if threads is not None and not on_cpu:
+        raise WrongUse("--threads is for CPUs; a GPU has no such number")
+
+
+def _on_cpu(target: str, threads: int | None, output: str) -> tuple[str, AnyTuner, TuningTable]:
+    """The target, what times keys for it, and the table so far."""
+    from hardtack.codegen.machine.host import host_kind
+    from hardtack.codegen.targets import TargetError, backends_for
+    from hardtack.codegen.tune.table import TuningTable
+    from hardtack.cpu_tuning import CpuTuner, time_entries, tuned_cpu
+
+    try:
+        cpu = tuned_cpu(target)
+    except TargetError as error:
+        raise WrongUse(str(error)) from None
+    (backend,) = backends_for([target])
+    cores = len(os.sched_getaffinity(0))
+    new = TuningTable(cpu.level or cpu.name, ", ".join(backend.tools().values()), cpu=host_kind())
+    counts = tuple(dict.fromkeys((1, threads or cores)))
+    return target, CpuTuner(target, counts, time_entries, cores), _begun(Path(output), new)
+
+
+def _on_gpu(device: str, target: str | None, output: str) -> tuple[str, AnyTuner, TuningTable]:
+    """The same of a CUDA device."""
+    _check_target(target)
+    from hardtack import timing, tuning
+    from hardtack.codegen.targets import backends_for
+    from hardtack.codegen.tune.table import TuningTable
+
+    found = tuning.device_target(device, target)
+    (backend,) = backends_for([found])
+    begun = _begun(Path(output), TuningTable(backend.machines[0].name, backend.tools()["triton"]))
+    timer = timing.GuardedTimer(timing.DeviceTimer(device))
+    return found, tuning.Tuner(found, timer, len(os.sched_getaffinity(0))), begun
 
 
 def _check_target(target: str | None) -> None:
@@ -108,17 +167,17 @@ def _check_target(target: str | None) -> None:
         raise WrongUse(str(error)) from None
 
 
-def _begun(path: Path, arch: str, triton: str) -> TuningTable:
-    """The table as it is so far. WrongUse where it is for another device or from another Triton."""
-    from hardtack.codegen.tune.table import TuningTable, read_table
+def _begun(path: Path, new: TuningTable) -> TuningTable:
+    """The table as it is so far. WrongUse where it is for another device or from another compiler."""
+    from hardtack.codegen.tune.table import read_table
 
     if not path.exists():
-        return TuningTable(arch, triton)
+        return new
     begun = read_table(path)
-    if (begun.arch, begun.triton) != (arch, triton):
+    if (begun.arch, begun.triton, begun.cpu) != (new.arch, new.triton, new.cpu):
         raise WrongUse(
-            f"{path} was measured on {begun.arch} with Triton {begun.triton}; this is {arch} with Triton {triton}: "
-            "name another file"
+            f"{path} was measured on {begun.arch} with {begun.measured_with}; this is {new.arch} with "
+            f"{new.measured_with}: name another file"
         )
     return begun
 

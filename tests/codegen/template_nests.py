@@ -34,6 +34,7 @@ from hardtack.codegen.lower.gpu_recurrence import TiledRecurrence
 from hardtack.codegen.lower.gpu_rows import BlockScan, SortCount, SortMerge, SortRows
 from hardtack.codegen.lower.layout import choose_orders
 from hardtack.codegen.machine.data import H200
+from hardtack.codegen.tune.cut_plan import CutPlan
 from hardtack.exporter import to_graphs
 
 CPU, GPU = CppBackend(), TritonBackend(H200)
@@ -290,7 +291,9 @@ def _fields(what: Any, within: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _values(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, bool):
+    if value is None:
+        yield "of a tuning table, and not legal", CutPlan(100, "by_size", "")
+    elif isinstance(value, bool):
         yield "turned", not value
     elif isinstance(value, int):
         yield "larger", value + 1

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ import pytest
 from hardtack.codegen.backends.cpp.compiler import Compiler, CompilerError, find_compiler, system_compiler
 from hardtack.codegen.backends.cpp.toolchain import ToolchainError, Unit, compile_library, include_dirs, table_source
 from hardtack.codegen.cache import CacheError, KernelCache, default_cache_dir
+from hardtack.codegen.machine.blocking import MOST_UNIT_NBYTES, macros, staged_depth, unit_nbytes
 from hardtack.codegen.machine.data import AARCH64, AMX, X86_64_V3, X86_64_V4, X86_64_V4_BF16
-from hardtack.codegen.machine.host import native_cpu
+from hardtack.codegen.machine.host import host_caches, native_cpu
 from hardtack.codegen.machine.machine import Cpu, TargetError
 from hardtack.codegen.targets import parse_targets
 
@@ -408,6 +410,33 @@ def test_native_target_takes_what_the_host_has() -> None:
         native_cpu("x86_64", "flags : " + V3_FLAGS.replace("avx2 ", "").replace("fma ", ""))
     with pytest.raises(TargetError, match="this machine is riscv64; Hardtack knows x86_64 and aarch64"):
         native_cpu("riscv64")
+
+
+def test_a_native_target_has_the_caches_of_the_host(tmp_path: Path) -> None:
+    """As /sys tells them; where it does not, those of the level."""
+    for index, level, kind, size in ((0, 1, "Data", "32K"), (1, 1, "Instruction", "64K"), (2, 2, "Unified", "2048K")):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        for name, text in (("level", str(level)), ("type", kind), ("size", size)):
+            (folder / name).write_text(f"{text}\n")
+    (tmp_path / "index3").mkdir()
+    caches = host_caches(tmp_path)
+    assert caches == {1: 32 << 10, 2: 2 << 20}
+    cpuinfo = f"flags : {V3_FLAGS} {V4_FLAGS}\n"
+    found = native_cpu("x86_64", cpuinfo, caches)
+    assert (found.first_level_nbytes, found.second_level_nbytes) == (32 << 10, 2 << 20)
+    assert native_cpu("x86_64", cpuinfo, {}) == replace(X86_64_V4, name="native", level="x86-64-v4")
+
+
+def test_blocks_come_from_the_caches() -> None:
+    """A tile's staged rows fit in the first level, a unit's part of B in the second; plans have room for no more."""
+    assert macros(X86_64_V4) == (
+        "-DHT_STAGED_DEPTH=768", "-DHT_FLOAT_DEPTH=2048", "-DHT_UNIT_NBYTES=786432", "-DHT_SECOND_LEVEL_NBYTES=1048576"
+    )  # fmt: skip
+    assert macros(X86_64_V3)[2:] == ("-DHT_UNIT_NBYTES=393216", "-DHT_SECOND_LEVEL_NBYTES=524288")
+    assert staged_depth(replace(X86_64_V4, first_level_nbytes=32 << 10)) == 512
+    assert unit_nbytes(replace(X86_64_V4, second_level_nbytes=4 << 20)) == MOST_UNIT_NBYTES
+    assert macros(X86_64_V4)[0] in find_compiler().compile_flags(X86_64_V4)
 
 
 def test_native_builds(cache: KernelCache) -> None:

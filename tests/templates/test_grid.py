@@ -15,7 +15,7 @@ _SOURCE = """
 #include "blocks.h"
 extern "C" int32_t grid(const HtKernelArgs* args) {
   const int64_t* const i = args->ints;
-  const ht::Grid g = ht::make_grid(i[0], i[1], i[2], i[3], i[4], ht::kMaxRows);
+  const ht::Grid g = ht::make_grid<ht::MachineBlocks<float>>(i[0], i[1], i[2], i[3], i[4], ht::kMaxRows);
   int64_t* const out = static_cast<int64_t*>(args->buffers[0]);
   out[0] = g.row_blocks;
   out[1] = g.row_chunks;
@@ -44,4 +44,4 @@ def test_the_simulator_cuts_as_the_template_does(target: Cpu) -> None:
         out = torch.zeros(5, dtype=torch.int64)
         sizes = [product.batches, product.m, product.n, product.k, workers]
         assert library.call("grid", [out], sizes) == 0, sizes
-        assert Grid(*out.tolist()) == make_grid(product, workers, target.micro_rows), sizes
+        assert Grid(*out.tolist()) == make_grid(product, workers, target), sizes

@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from hardtack.codegen.backends.cpp.cpp_body import storage_type
 from hardtack.codegen.backends.cpp.epilogue import Parameters
 from hardtack.codegen.discovery import load_modules
-from hardtack.codegen.ir.nests import Template, TemplateNest
+from hardtack.codegen.ir.nests import Operand, Template, TemplateNest
+from hardtack.codegen.tune.cut_plan import CutPlan
 
 T = TypeVar("T", bound=Template)
 
@@ -56,4 +58,14 @@ def parameters(anchor: TemplateNest, what: type[T]) -> T:
     return anchor.template
 
 
-__all__ = ["Call", "Parameters", "calls", "parameters", "spellers"]
+_RIGHTS = {"by_size": "kBySize", "packed": "kPacked", "in_place": "kInPlace"}
+
+
+def blocks(plan: CutPlan | None, left: Operand) -> str:
+    """The template argument of a product that a tuning table has a plan for; "" for the machine's own blocks."""
+    if plan is None:
+        return ""
+    return f"<ht::TunedBlocks<{storage_type(left.dtype)}, {plan.depth}, ht::Right::{_RIGHTS[plan.right]}>>"
+
+
+__all__ = ["Call", "Parameters", "blocks", "calls", "parameters", "spellers"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hardtack.codegen.backends.cpp.call import Call, Parameters, calls, parameters
+from hardtack.codegen.backends.cpp.call import Call, Parameters, blocks, calls, parameters
 from hardtack.codegen.ir.expr import ONE, Expr, int_value
 from hardtack.codegen.ir.nests import TemplateNest
 from hardtack.codegen.lower.cpu_conv import Conv, Depthwise, PairedConv, PairedTransposedConv, TransposedConv, Window
@@ -21,7 +21,8 @@ def _shape(anchor: TemplateNest, p: Parameters) -> tuple[str, dict[str, Expr]]:
 @calls(PairedConv)
 def _conv(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     setup, _ = _shape(anchor, p)
-    return Call(("conv.h",), (setup,), f"ht::conv2d(args, shape, {pointers[0]}, {pointers[1]}, epilogue)")
+    cut = blocks(parameters(anchor, Conv).plan, anchor.operands[0])
+    return Call(("conv.h",), (setup,), f"ht::conv2d{cut}(args, shape, {pointers[0]}, {pointers[1]}, epilogue)")
 
 
 @calls(TransposedConv)

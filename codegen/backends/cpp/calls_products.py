@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hardtack.codegen.backends.cpp.call import Call, Parameters, calls
+from hardtack.codegen.backends.cpp.call import Call, Parameters, blocks, calls, parameters
 from hardtack.codegen.backends.cpp.cpp_body import storage_type
 from hardtack.codegen.ir.expr import ONE, Expr, const, product
 from hardtack.codegen.ir.nests import Operand, TemplateNest
@@ -18,7 +18,8 @@ def _gemm_packed(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Cal
     m, n, k = product(x.extent for x in a.axes[:-1]), a.axes[-1].extent, left.shape[-1]
     sizes = [p.add("lda", left.strides[-2]), p.add("rows", m), p.add("columns", n), p.add("depth", k)]
     lda, rows, columns, depth = sizes
-    call = f"ht::gemm_packed(args, {pointers[0]}, {lda}, {pointers[1]}, {rows}, {columns}, {depth}, epilogue)"
+    cut = blocks(parameters(a, PackedGemm).plan, left)
+    call = f"ht::gemm_packed{cut}(args, {pointers[0]}, {lda}, {pointers[1]}, {rows}, {columns}, {depth}, epilogue)"
     return Call(("gemm.h",), (), call)
 
 
@@ -40,5 +41,5 @@ def _gemm_dynamic(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Ca
         strides = (*_batch_strides(o), *o.strides[-2:])
         spelled = [p.add(f"{side}_stride{i}", s) for i, s in enumerate(strides)]
         setup.append(f"const ht::MatrixBatch<{storage_type(o.dtype)}> {side}{{{', '.join([pointer, *spelled])}}};")
-    call = "ht::gemm_dynamic(args, shape, a, b, epilogue)"
+    call = f"ht::gemm_dynamic{blocks(parameters(a, DynamicGemm).plan, left)}(args, shape, a, b, epilogue)"
     return Call(("gemm.h",), tuple(setup), call)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hardtack.codegen.machine.blocking import macros
 from hardtack.codegen.machine.machine import Cpu
 
 # Of 0.13 to 0.17, the fastest to compile with. 0.17.0 (clang 22.1.8) miscompiles narrowing vector stores under a
@@ -83,8 +84,8 @@ class Compiler:
                 "use a cross compiler, or the ziglang package, which builds for every target"
             )
         if self.family == "clang":
-            return ("-target", target.triple, *target.flags_clang, *_COMMON_FLAGS)
-        return (*target.flags_gcc, *_COMMON_FLAGS)
+            return ("-target", target.triple, *target.flags_clang, *macros(target), *_COMMON_FLAGS)
+        return (*target.flags_gcc, *macros(target), *_COMMON_FLAGS)
 
     def include_flags(self, folders: Sequence[Path]) -> tuple[str, ...]:
         """Where headers are looked for: ``folders`` and the compiler's own freestanding headers, nothing else."""

@@ -35,7 +35,8 @@ USUAL_LAYOUT = DEFAULT_CPUS[0].layout
 
 @dataclass(frozen=True)
 class CppBackend:
-    """See hardtack.codegen.backend.Backend. machines: of one layout. compiler: None for the pinned one."""
+    """See hardtack.codegen.backend.Backend. machines: of one layout. compiler: None for the pinned one.
+    alone: one CPU, apart from others of its layout, as it has a tuning table."""
 
     machines: tuple[Cpu, ...] = DEFAULT_CPUS
     compiler: Compiler | None = None
@@ -44,12 +45,15 @@ class CppBackend:
     limits: FusionLimits = cpu_limits(X86_64_V4)
     tuning: Tuning = NO_TUNING
     steps: TileSteps = ALL_STEPS
+    alone: bool = False
 
     def __post_init__(self) -> None:
         assert len({m.layout for m in self.machines}) == 1, "CPUs that kernels must tell apart are compiled apart"
 
     @property
     def key(self) -> str:
+        if self.alone:
+            return self.machines[0].target
         layout = self.machines[0].layout
         return "cpu" if layout == USUAL_LAYOUT else f"cpu:{layout}"
 

@@ -34,29 +34,56 @@ constexpr int64_t kSerialWork = 1 << 20; // multiplications below which waking o
 constexpr int64_t kUnitWork = 1 << 18;   // multiplications below which a unit is not cut further
 constexpr int64_t kHandOutWork = 6600;   // multiplications while a worker is given a task, and no other is
 constexpr int64_t kReload = 16;          // rows of arithmetic that reading a unit's part of B takes; columns, for A
-static_assert(kMaxRows * kDepth * 4 <= kStagedNumel * 4 && kBlockRows * kDepth * 2 <= kStagedNumel * 4,
-              "rows of 16-bit numbers have room, as float and as they are");
+constexpr int kFewRows = 4;              // products of up to so many rows are bound by how fast B arrives
+
+// How a product of two values reads B where its rows are contiguous.
+enum class Right { kBySize, kPacked, kInPlace };
+
+template <class T>
+constexpr int64_t kOperandNbytes = same<Staged<T>, float> ? 4 : 2;
+
+// How products of T are cut on this machine. rows, panels: the most in a unit. depth: the longest k block. unit_depth: the
+// most panels * k of a unit's part of B. Where B is read as pairs of 16 bits, a unit has as many bytes of it, and so twice
+// the panels. Rows that are staged stay in the first-level cache; float ones are read where they are, and may be longer.
+template <class T>
+struct MachineBlocks {
+  static constexpr int64_t rows = kChunkRows, panels = kUnitRowNbytes / (kPanel * kOperandNbytes<T>);
+  static constexpr int64_t depth = same<T, float> ? kFloatDepth : kStagedDepth;
+  static constexpr int64_t unit_depth = most(depth, kUnitNbytes / (kPanel * kOperandNbytes<T>));
+  static constexpr Right right = Right::kBySize;
+  static_assert(rows >= kBlockRows && depth % kGrain == 0 && depth <= kMostDepth, "blocks have room");
+  static_assert(kMaxRows <= kRowsOfK && kBlockRows * 2 <= kRowsOfK * 4, "rows of 16-bit numbers are staged in it");
+};
+
+// The same with what a plan of a tuning table says.
+template <class T, int64_t Depth, Right Way>
+struct TunedBlocks : MachineBlocks<T> {
+  static constexpr int64_t depth = Depth;
+  static constexpr int64_t unit_depth = most(depth, MachineBlocks<T>::unit_depth);
+  static constexpr Right right = Way;
+  static_assert(depth % kGrain == 0 && depth <= kMostDepth, "blocks have room");
+};
 
 // A run of taps [tap, tap + taps) and elements [c, c + kc) of each.
 struct KBlock {
   int64_t tap, taps, c, kc;
 };
 
-// The k axis: taps of kc consecutive elements, cut into blocks of at most kDepth elements. A block is a run of whole
+// The k axis: taps of kc consecutive elements, cut into blocks of at most `depth` elements. A block is a run of whole
 // taps or a part of one, so that k still ascends from block to block. Parts start at multiples of `grain` elements, and
 // a tap counts as a multiple of it: pairs and tiles stay whole, staged rows have room.
 struct KAxis {
   int64_t taps, kc;
-  int64_t grain = 1;
+  int64_t grain = 1, depth = 0;  // as run_blocks sets them
 
-  HT_MEMBER int64_t parts_per_tap() const { return ceil_div(kc, kDepth); }
+  HT_MEMBER int64_t parts_per_tap() const { return ceil_div(kc, depth); }
   HT_MEMBER int64_t blocks() const {
     if (taps == 0 || kc == 0) return 0;
-    if (kc > kDepth) return taps * parts_per_tap();
-    return ceil_div(taps, least(kMaxTaps, kDepth / (ceil_div(kc, grain) * grain)));
+    if (kc > depth) return taps * parts_per_tap();
+    return ceil_div(taps, least(kMaxTaps, depth / (ceil_div(kc, grain) * grain)));
   }
   HT_MEMBER KBlock block(int64_t i) const {
-    if (kc > kDepth) {
+    if (kc > depth) {
       const Range c = part_of(ceil_div(kc, grain), i % parts_per_tap(), parts_per_tap());
       return {i / parts_per_tap(), 1, c.begin * grain, least(kc, c.end * grain) - c.begin * grain};
     }
@@ -82,8 +109,9 @@ struct PanelView {
 };
 
 // Panels in a unit of a product of depth k.
+template <class Cut>
 constexpr int64_t chunk_panels(int64_t n, int64_t k) {
-  return least(panels_of(n), most(1, least(kChunkPanels, kChunkDepth / most(1, least(k, kDepth)))));
+  return least(panels_of(n), most(1, least(Cut::panels, Cut::unit_depth / most(1, least(k, Cut::depth)))));
 }
 
 // Rows of the tallest block that is multiplied at once. A few rows are bound by how fast B arrives, and whatever is
@@ -114,13 +142,14 @@ struct Grid {
 
 // Every number in a result is the same for every grid, so the number of workers may shape it. Of the cuts between few
 // large units and many small ones, the one that ends soonest: bench/schedule.py has the same rule, and simulates it.
+template <class Cut>
 inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t workers, int64_t block) {
   Grid g = {};
   g.m = m;
   g.panels = panels_of(n);
   g.block = block;
   g.row_blocks = ceil_div(m, block);
-  int64_t blocks = least(g.row_blocks, kChunkRows / block), panels = chunk_panels(n, k);
+  int64_t blocks = least(g.row_blocks, Cut::rows / block), panels = chunk_panels<Cut>(n, k);
   // Loading B is what counts when m is small.
   if (batches * (m + kReload) * n * k < kSerialWork) workers = 1;
   int64_t unit_work = 0, least_time = 0;
@@ -325,29 +354,33 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
 }
 
 // Where a worker's parts lie: its sums, then for 16-bit numbers rows of A and panels, then the source's scratch.
-template <class T>
+template <class T, class Cut>
 HT_INLINE Scratch scratch_of(float* tile, int64_t m, int64_t n) {
-  float* behind = tile + tile_numel(m, n);
+  float* behind = tile + tile_numel(m, n, Cut::rows, Cut::panels);
   if constexpr (same<T, float>) return {nullptr, nullptr, behind};
-  return {behind, behind + kStagedNumel, behind + kStagedNumel + packed_panels_numel(n, kDepth)};
+  float* widened = behind + staged_numel(Cut::depth);
+  const int64_t numel = widens<T> ? packed_panels_numel(n, Cut::depth, Cut::depth, Cut::unit_depth) : 0;
+  return {behind, widened, widened + numel};
 }
 
-// The whole product.
-template <class Source, class Epi>
+// The whole product. Cut: MachineBlocks or TunedBlocks.
+template <class Cut, class Source, class Epi>
 int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& epi, int64_t batches, int64_t m,
                    int64_t n, KAxis k) {
   using T = typename Source::Element;
   if (batches == 0 || m == 0 || n == 0) return HT_KERNEL_OK;
   if constexpr (!same<T, float>) k.grain = kGrain;
-  const Grid grid = make_grid(batches, m, n, k.taps * k.kc, args->parallel->nworkers, block_rows<T>(m));
+  k.depth = Cut::depth;
+  const Grid grid = make_grid<Cut>(batches, m, n, k.taps * k.kc, args->parallel->nworkers, block_rows<T>(m));
   parallel_for(args, ceil_div(grid.units, grid.units_per_task), [&](int64_t task, int32_t worker) {
     float* tile = reinterpret_cast<float*>(worker_workspace(args, worker));
-    const Scratch scratch = scratch_of<T>(tile, m, n);
+    const Scratch scratch = scratch_of<T, Cut>(tile, m, n);
     const int64_t end = least(grid.units, (task + 1) * grid.units_per_task);
     for (int64_t unit = task * grid.units_per_task; unit < end; unit++) {
       const int64_t row_chunk = unit % grid.row_chunks, rest = unit / grid.row_chunks;
       const Range panels = part_of(grid.panels, rest % grid.panel_chunks, grid.panel_chunks);
-      run_unit(source, epi, {rest / grid.panel_chunks, grid.rows(row_chunk), panels, grid.block}, n, k, tile, scratch);
+      const Unit part = {rest / grid.panel_chunks, grid.rows(row_chunk), panels, grid.block};
+      run_unit(source, epi, part, n, k, tile, scratch);
     }
   });
   return HT_KERNEL_OK;

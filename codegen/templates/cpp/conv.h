@@ -41,7 +41,7 @@ struct ConvAxis {
 
 // What taps outside the input read: as long as the longest part of a tap that is worked on at once.
 template <class T>
-inline constexpr T kZeros[kDepth] = {};
+inline constexpr T kZeros[kMostDepth] = {};
 
 template <class T>
 struct ConvSource {
@@ -249,8 +249,8 @@ HT_INLINE void use_packed_input(ConvSource<T>& v, const ConvShape& s, const T* p
 
 // acc[m, channel] = sum over kh, kw, c of input times weight, to the epilogue.
 // Shared workspace, if conv_packs_input: n * c elements times the window_extent of the height and of the width.
-// Workspace of a worker: tile_numel(n * oh * ow, oc / groups) floats; for 16-bit numbers half_numel(oc / groups) more
-template <class T, class Epi>
+// Workspace of a worker: gemm_nbytes of cpu_workspace.py.
+template <class Cut, class T, class Epi>
 int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T* panels, const Epi& epi) {
   if (s.n == 0 || s.oh == 0 || s.ow == 0 || s.oc == 0) return HT_KERNEL_OK;
   ConvSource<T> source = detail::conv_source(s, x, panels);
@@ -264,7 +264,11 @@ int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T
   source.linear = pointwise && (s.oh == 1 || source.stride_h == s.ow * source.stride_w) &&
                   (s.n == 1 || source.stride_n == s.oh * s.ow * source.stride_w);
   const KAxis k = {source.h.taps * source.w.taps, source.tap_numel};
-  return run_blocks(args, source, epi, s.groups, s.n * s.oh * s.ow, source.oc_per_group, k);
+  return run_blocks<Cut>(args, source, epi, s.groups, s.n * s.oh * s.ow, source.oc_per_group, k);
+}
+template <class T, class Epi>
+int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T* panels, const Epi& epi) {
+  return conv2d<MachineBlocks<T>>(args, s, x, panels, epi);
 }
 
 }  // namespace ht

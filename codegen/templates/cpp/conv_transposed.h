@@ -39,7 +39,7 @@ HT_INLINE ConvAxis transposed_axis(int64_t phase, int64_t outputs, int64_t size,
 }  // namespace detail
 
 // Shared workspace, if conv_transposed_packs_input: n * h * w * c elements
-// Workspace of a worker: tile_numel(n * oh * ow, oc / groups) floats; for 16-bit numbers half_numel(oc / groups) more
+// Workspace of a worker: gemm_nbytes of cpu_workspace.py.
 template <class T, class Epi>
 int32_t conv_transposed2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T* panels, const Epi& epi) {
   if (s.n == 0 || s.oh == 0 || s.ow == 0 || s.oc == 0) return HT_KERNEL_OK;
@@ -63,7 +63,7 @@ int32_t conv_transposed2d(const HtKernelArgs* args, const ConvShape& s, const T*
       source.w = detail::transposed_axis(source.out_x, s.ow, s.w, s.stride_w, s.pad_left, s.dilation_w, s.kw);
       const KAxis k = {source.h.taps * source.w.taps, source.tap_numel};
       const int64_t m = s.n * source.h.outputs * source.w.outputs;
-      run_blocks(args, source, epi, s.groups, m, source.oc_per_group, k);
+      run_blocks<MachineBlocks<T>>(args, source, epi, s.groups, m, source.oc_per_group, k);
     }
   }
   return HT_KERNEL_OK;

@@ -39,12 +39,17 @@ struct PackedGemm {
 };
 
 // acc[m, n] = sum over k of a[m * lda + k] * weights[k, n], to the epilogue as batch 0.
-// Workspace of a worker: tile_numel(m, n) floats; for 16-bit numbers half_numel(n) more
-template <class T, class Epi>
+// Workspace of a worker: gemm_nbytes of cpu_workspace.py.
+template <class Cut, class T, class Epi>
 int32_t gemm_packed(const HtKernelArgs* args, const T* a, int64_t lda, const T* b_panels, int64_t m, int64_t n,
                     int64_t k, const Epi& epi) {
   const PackedGemm<T> source = {a, lda, reinterpret_cast<const Packed<T>*>(b_panels), k};
-  return run_blocks(args, source, epi, 1, m, n, {1, k});
+  return run_blocks<Cut>(args, source, epi, 1, m, n, {1, k});
+}
+template <class T, class Epi>
+int32_t gemm_packed(const HtKernelArgs* args, const T* a, int64_t lda, const T* b_panels, int64_t m, int64_t n,
+                    int64_t k, const Epi& epi) {
+  return gemm_packed<MachineBlocks<T>>(args, a, lda, b_panels, m, n, k, epi);
 }
 
 // A batch of matrices, addressed by two batch indices and two matrix indices; strides in elements, any sign, 0 to
@@ -62,7 +67,7 @@ struct DynamicShape {
   int64_t m, n, k;
 };
 
-template <class T>
+template <class T, class Cut>
 struct DynamicGemm {
   using Element = T;
   using Panel = Staged<T>;  // what B is packed as: float, or pairs where an instruction multiplies them
@@ -70,13 +75,19 @@ struct DynamicGemm {
   MatrixBatch<T> a, b;
 
   static constexpr int64_t copied_numel(int64_t k) {
-    return same<T, float> ? copied_rows_numel(k) : copied_halves_numel(k);
+    return same<T, float> ? copied_rows_numel(k, Cut::depth) : copied_halves_numel(k, Cut::depth);
   }
   HT_MEMBER const T* matrix(const MatrixBatch<T>& x, int64_t batch) const {
     return x.data + batch / shape.inner * x.outer_stride + batch % shape.inner * x.inner_stride;
   }
-  // B can be read in place when its rows are contiguous and each is read once.
-  HT_MEMBER bool b_in_place() const { return b.column_stride == 1 && shape.m <= kMaxRows && shape.n % kPanel == 0; }
+  // B can be read in place when its rows are contiguous, and is where packing costs more than it saves: where it is walked
+  // a few times only, and where all of it stays in a core's own cache. Panels that end behind B's last column are packed.
+  HT_MEMBER bool b_in_place(Range p) const {
+    if (b.column_stride != 1 || p.end * kPanel > shape.n) return false;
+    if (Cut::right != Right::kBySize) return Cut::right == Right::kInPlace;
+    constexpr int64_t walks = kPanel / (micro_vectors(kMaxRows) * W);  // of a tile of rows
+    return shape.m <= 8 / walks * kMaxRows || shape.k * shape.n * 4 <= kSecondLevelNbytes;
+  }
 
   // The scratch holds the rows of A, when they have to be copied, then the panels of B.
   struct Cursor {
@@ -96,7 +107,7 @@ struct DynamicGemm {
   HT_MEMBER PanelView<Panel> panels(int64_t batch, Range p, const KBlock& kb, void* scratch) const {
     const T* from = matrix(b, batch) + kb.c * b.row_stride;
     if constexpr (same<T, float>) {
-      if (b_in_place()) return {from + p.begin * kPanel, kPanel, b.row_stride};
+      if (b_in_place(p)) return {from + p.begin * kPanel, kPanel, b.row_stride};
     }
     Panel* packed = reinterpret_cast<Panel*>(static_cast<float*>(scratch) + copied_numel(shape.k));
     const int64_t numel = (same<Panel, bf16x2> ? packed_rows<T>(kb.kc) : kb.kc) * kPanel;
@@ -114,14 +125,18 @@ struct DynamicGemm {
 };
 
 // acc[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]. A unit's part of B is packed by the worker that
-// needs it, at most once for kChunkRows rows.
-// Workspace of a worker: tile_numel(m, n) + copied_rows_numel(k) + packed_panels_numel(n, k) floats; for 16-bit numbers
-// half_numel(n) more, and copied_halves_numel(k) in place of copied_rows_numel(k)
+// needs it, at most once for Cut::rows rows.
+// Workspace of a worker: gemm_dynamic_nbytes of cpu_workspace.py.
+template <class Cut, class T, class Epi>
+int32_t gemm_dynamic(const HtKernelArgs* args, const DynamicShape& shape, const MatrixBatch<T>& a,
+                     const MatrixBatch<T>& b, const Epi& epi) {
+  const DynamicGemm<T, Cut> source = {shape, a, b};
+  return run_blocks<Cut>(args, source, epi, shape.outer * shape.inner, shape.m, shape.n, {1, shape.k});
+}
 template <class T, class Epi>
 int32_t gemm_dynamic(const HtKernelArgs* args, const DynamicShape& shape, const MatrixBatch<T>& a,
                      const MatrixBatch<T>& b, const Epi& epi) {
-  const DynamicGemm<T> source = {shape, a, b};
-  return run_blocks(args, source, epi, shape.outer * shape.inner, shape.m, shape.n, {1, shape.k});
+  return gemm_dynamic<MachineBlocks<T>>(args, shape, a, b, epi);
 }
 
 }  // namespace ht

@@ -31,6 +31,9 @@ struct bf16x2 {
   bf16 even, odd;
 };
 
+template <>
+inline constexpr int64_t kElementsAhead<bf16x2> = kAhead / 2;
+
 // An element of a panel: how many k it has, and its type.
 template <class T>
 struct PackedOf {

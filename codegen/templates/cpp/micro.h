@@ -42,8 +42,6 @@ constexpr int micro_vectors(int mr) {
 #endif
 }
 
-constexpr int kFewRows = 4;        // tiles up to this height prefetch B
-constexpr int kPrefetchRows = 16;  // this many k ahead
 
 // What a tile is multiplied with: rows of A.
 template <class A>
@@ -80,14 +78,16 @@ struct Sums {
   }
 };
 
-// Low tiles are bound by how fast B arrives: asks for what is used kPrefetchRows steps of `ldb` elements on.
-template <int MR, int NV, class B>
-HT_INLINE void prefetch_b(const B* b, int64_t ldb) {
-  if constexpr (MR <= kFewRows) {
-    constexpr int step = 64 / (static_cast<int>(sizeof(B)) * W);  // vectors in a line
-    HT_UNROLL_ALL
-    for (int v = 0; v < NV; v += step > 0 ? step : 1) __builtin_prefetch(b + kPrefetchRows * ldb + v * W);
-  }
+// Elements of a column of B that are asked for ahead of their use: kAhead of k.
+template <class B>
+constexpr int64_t kElementsAhead = kAhead;
+
+// Asks for the lines of NV * W columns at b: hardware prefetchers end at pages, of which a panel row is a part.
+template <int NV, class B>
+HT_INLINE void prefetch_columns(const B* b) {
+  constexpr int step = 64 / (static_cast<int>(sizeof(B)) * W);  // vectors in a line
+  HT_UNROLL_ALL
+  for (int v = 0; v < NV; v += step > 0 ? step : 1) __builtin_prefetch(b + v * W);
 }
 
 // One k: the sums take a[r][k] times the columns at b. B is float, or a type that is loaded as float; half.h has those of
@@ -111,7 +111,7 @@ template <int MR, int NV, class A, class B>
 __attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
   Sums<MR, NV> sums;
   sums.start(tile, ld, resume);
-  const int64_t kc = s.kc, ldb = s.ldb;
+  const int64_t kc = s.kc, ldb = s.ldb, ahead = kElementsAhead<B> * s.ldb;
   for (int64_t t = 0; t < s.taps; t++) {
     const A* a[MR];
     HT_UNROLL_ALL
@@ -120,7 +120,7 @@ __attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float
     HT_UNROLL_2
     for (int64_t k = 0; k < kc; k++) {
       multiply_step(sums, a, k, b);
-      prefetch_b<MR, NV>(b, ldb);
+      prefetch_columns<NV>(b + ahead);
       b += ldb;
     }
   }

@@ -9,14 +9,14 @@ namespace ht {
 
 constexpr int64_t kPanel = 32;                // columns in a panel of packed weights
 constexpr int64_t kMostRows = 12;             // rows of the tallest microkernel of any target
-constexpr int64_t kDepth = 768;               // longest k block
+constexpr int64_t kMostDepth = 2048;          // longest k block that any plan has
+constexpr int64_t kAhead = 64;                // k of B that are asked for ahead of their use
 constexpr int64_t kGrain = 32;                // k of 16-bit numbers that a tile takes at once
 constexpr int64_t kBlockRows = 32;            // rows of a block of tiles
-constexpr int64_t kStagedNumel = 12288;       // floats that the staged rows of a block of 16-bit numbers take
+constexpr int64_t kRowsOfK = 16;              // floats for each k of a block's staged rows of 16-bit numbers
 constexpr int64_t kMaxTaps = 64;              // most taps in a k block
 constexpr int64_t kChunkRows = 192;           // most rows in a unit of a product
-constexpr int64_t kChunkPanels = 8;           // most panels in a unit
-constexpr int64_t kChunkDepth = 3072;         // most panels * k in a unit's part of B
+constexpr int64_t kUnitRowNbytes = 1024;      // of B that a unit reads for a k
 constexpr int64_t kPrivateNbytes = 786432;    // weights that stay in a core's own cache
 constexpr int64_t kWakeProducts = 200000;     // multiplications that outweigh waking the other threads
 constexpr int64_t kShortTap = 16;             // channels below which the taps of a filter row are laid side by side
@@ -25,34 +25,40 @@ constexpr int64_t kQueryBlock = 96;           // query rows of a task of attenti
 constexpr int64_t kItemNbytes = 8;            // a key and an index that a sort moves
 constexpr int64_t kWideItemNbytes = 16;       // the same for keys of 8 bytes
 
+// Of the machine, with the compiler's flags: codegen/machine/blocking.py.
+constexpr int64_t kStagedDepth = HT_STAGED_DEPTH;               // longest k block of staged rows
+constexpr int64_t kFloatDepth = HT_FLOAT_DEPTH;                 // of float rows
+constexpr int64_t kUnitNbytes = HT_UNIT_NBYTES;                 // of B that a unit multiplies with
+constexpr int64_t kSecondLevelNbytes = HT_SECOND_LEVEL_NBYTES;  // of a core's own cache
+
 // Panels that n columns fill.
 constexpr int64_t panels_of(int64_t n) {
   return (n + 31) / 32;
 }
 
 // A worker's sums of a product of m rows and n columns.
-constexpr int64_t tile_numel(int64_t m, int64_t n) {
-  return 32*least(192, m)*least(8, ((n + 31) / 32));
+constexpr int64_t tile_numel(int64_t m, int64_t n, int64_t rows, int64_t panels) {
+  return 32*least(m, rows)*least(panels, ((n + 31) / 32));
 }
 
 // Rows of A, copied where they are not dense.
-constexpr int64_t copied_rows_numel(int64_t k) {
-  return 12*least(768, k);
+constexpr int64_t copied_rows_numel(int64_t k, int64_t depth) {
+  return 12*least(depth, k);
 }
 
 // The same of 16-bit numbers, of which a block has up to 32 rows.
-constexpr int64_t copied_halves_numel(int64_t k) {
-  return 16*least(768, k);
+constexpr int64_t copied_halves_numel(int64_t k, int64_t depth) {
+  return 16*least(depth, k);
 }
 
-// A unit's part of B, packed.
-constexpr int64_t packed_panels_numel(int64_t n, int64_t k) {
-  return 32*least(3072, (((n + 31) / 32)*least(768, k)));
+// The staged rows of a block of 16-bit numbers.
+constexpr int64_t staged_numel(int64_t depth) {
+  return 16*depth;
 }
 
-// What a product of 16-bit numbers needs besides: rows of A and panels as float.
-constexpr int64_t half_numel(int64_t n) {
-  return (32*least(3072, (768*((n + 31) / 32)))) + 12288;
+// A unit's part of B, packed or made float.
+constexpr int64_t packed_panels_numel(int64_t n, int64_t k, int64_t depth, int64_t unit_depth) {
+  return 32*least(unit_depth, (((n + 31) / 32)*least(depth, k)));
 }
 
 // A block of keys of d elements, transposed.
