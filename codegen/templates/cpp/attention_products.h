@@ -31,7 +31,17 @@ HT_INLINE KeyBlock key_block(const AttentionTask<T>& t, int64_t first) {
           t.rows > value_rows<T> || t.a->dv % kPanel != 0, has_tiles<T> && t.rows > kFewRows};
 }
 
-// W elements of a key from i on, as they are packed; those past d numbers are zero.
+// W elements of a key from i on.
+template <class T>
+HT_INLINE vec<float> whole_key_elements(const T* key, int64_t i) {
+  if constexpr (multiplies_pairs<T>) {
+    return bit_copy<vec<float>>(load_pairs(reinterpret_cast<const bf16x2*>(key + 2 * i)));
+  } else {
+    return load(key + i);
+  }
+}
+
+// The same where a key may end, as they are packed; those past d numbers are zero.
 template <class T>
 HT_INLINE vec<float> key_elements(const T* key, int64_t i, int64_t d) {
   if constexpr (multiplies_pairs<T>) {
@@ -94,15 +104,21 @@ HT_INLINE vec<float> add_products(vec<float> acc, const bf16x2* q, vec<float> ke
 template <int MR, class T>
 inline void score_dots(const AttentionTask<T>& t, const KeyBlock& block, int64_t used) {
   const int64_t d = t.a->d, stride = t.a->k_strides[2], numel = staged_numel<T>(d);
+  const int64_t whole = (multiplies_pairs<T> ? d / 2 : d) / W * W;
   for (int64_t j = 0; j < used; j += W) {
     const T* keys = t.k + (block.first + j) * stride;
     vec<float> sums[MR][W] = {};
-    for (int k = 0; k < least(W, used - j); k++) {
+    const int64_t n = least(W, used - j);
+    for (int64_t k = 0; k < n; k++, keys += stride) {
       vec<float> acc[MR] = {};
-      for (int64_t i = 0; i < numel; i += W) {
-        const vec<float> key = key_elements(keys + k * stride, i, d);
-        const int n = static_cast<int>(least(W, numel - i));
-        for (int r = 0; r < MR; r++) acc[r] = add_products(acc[r], t.row[r].q + i, key, n);
+      for (int64_t i = 0; i < whole; i += W) {
+        const vec<float> key = whole_key_elements(keys, i);
+        for (int r = 0; r < MR; r++) acc[r] = add_products(acc[r], t.row[r].q + i, key, W);
+      }
+      if (whole < numel) {
+        const vec<float> key = key_elements(keys, whole, d);
+        const int left = static_cast<int>(numel - whole);
+        for (int r = 0; r < MR; r++) acc[r] = add_products(acc[r], t.row[r].q + whole, key, left);
       }
       for (int r = 0; r < MR; r++) sums[r][k] = acc[r];
     }
