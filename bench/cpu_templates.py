@@ -25,7 +25,7 @@ import torch.nn.functional as F
 import hardtack.codegen  # noqa: F401  (before the project's folder, whose hardtack/ is only a part of the package)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.templates import half_builds
+from tests.templates import attention_kernels, half_builds
 from tests.templates.cpu_kernels import Call, Library, Workspace, load_library, runnable_targets
 from tests.templates.layouts import Conv, gemm_dynamic_workspace, gemm_packed_workspace, pack_conv, pack_gemm
 from tests.templates.sources import SHAPE, kernel
@@ -73,6 +73,7 @@ SOURCES = {
         )
         for dtype, t in half_builds.STORAGE.items()
     },
+    **attention_kernels.SOURCES,
     "fma": kernel("fma", "blocks.h", _FMA_LOOP),
     "gemm": _source(
         "gemm",
@@ -110,6 +111,22 @@ class Case:
     flops: float
     ours: Call
     torch: Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Sizes of attention."""
+
+    heads: int
+    kv_heads: int
+    tq: int
+    tk: int
+    d: int
+    causal: bool = False
+
+    def __str__(self) -> str:
+        heads = f"{self.heads}" if self.heads == self.kv_heads else f"{self.heads}/{self.kv_heads}"
+        return f"{heads}x{self.tq}x{self.tk}x{self.d}{' causal' if self.causal else ''}"
 
 
 def gemm(library: Library, m: int, n: int, k: int) -> Case:
@@ -169,12 +186,33 @@ def conv(library: Library, s: Conv) -> Case:
     return Case(label, flops, ours, theirs)
 
 
+def attention(library: Library, dtype: torch.dtype, shape: Attention) -> Case:
+    """Queries over keys and values whose heads lie side by side, as projections leave them."""
+    q, k, v = (
+        torch.randn(1, rows, heads, shape.d).to(dtype).transpose(1, 2)
+        for rows, heads in ((shape.tq, shape.heads), (shape.tk, shape.kv_heads), (shape.tk, shape.kv_heads))
+    )
+    out = torch.empty(1, shape.tq, shape.heads, shape.d, dtype=dtype).transpose(1, 2)
+    ours = attention_kernels.bind(library, q, k, v, out, causal=shape.causal)
+
+    def theirs() -> object:
+        grouped = shape.heads != shape.kv_heads
+        return F.scaled_dot_product_attention(q, k, v, is_causal=shape.causal, enable_gqa=grouped)
+
+    seen = shape.tk * shape.tq / (2 if shape.causal else 1)
+    return Case(f"attention_{half_builds.name_of(dtype)} {shape}", 4.0 * shape.heads * shape.d * seen, ours, theirs)
+
+
 _GEMMS = [
     (12544, 96, 16), (3136, 144, 24), (784, 240, 40), (196, 480, 80), (196, 672, 112), (49, 1152, 192),
     (49, 1280, 320), (3136, 24, 144), (784, 40, 240), (128, 3072, 768), (128, 768, 3072), (16, 1536, 384),
     (1, 1000, 2048), (4, 1000, 2048), (1024, 1024, 1024),
 ]  # fmt: skip
 _HALVES = [(128, 3072, 768), (128, 768, 3072), (16, 1536, 384), (1, 4096, 4096), (1024, 1024, 1024)]
+_ATTENTION = [
+    *(Attention(12, 12, t, t, 64) for t in (128, 197, 512, 1024)), Attention(32, 8, 1024, 1024, 64, causal=True),
+    Attention(12, 12, 1, 1024, 64), Attention(32, 8, 1, 1024, 64), Attention(16, 16, 256, 256, 80),
+]  # fmt: skip
 _DYNAMIC = [(12, 128, 128, 64, True), (12, 128, 64, 128, False), (1, 512, 512, 512, False), (12, 1, 512, 64, True)]
 
 
@@ -201,6 +239,7 @@ def cases(library: Library) -> list[Case]:
         *(half_gemm(library, dtype, *size) for dtype in half_builds.DTYPES for size in _HALVES),
         *(dynamic(library, *size) for size in _DYNAMIC),
         *(conv(library, s) for s in _CONVS),
+        *(attention(library, dtype, s) for dtype in (torch.float32, *half_builds.DTYPES) for s in _ATTENTION),
     ]
 
 
@@ -224,7 +263,7 @@ def measure(library: Library, case: Case, rounds: int, lanes: int) -> str:
         shares.append(case.flops / ours[-1] / peak)
     t, q = statistics.median(ours), statistics.median(theirs)
     return (
-        f"{case.label:34} {case.flops / t / 1e9:7.1f} {statistics.median(shares):6.0%} {t * 1e6:9.1f} {q * 1e6:9.1f} "
+        f"{case.label:40} {case.flops / t / 1e9:7.1f} {statistics.median(shares):6.0%} {t * 1e6:9.1f} {q * 1e6:9.1f} "
         f"{statistics.median(b / a for a, b in zip(ours, theirs, strict=True)):6.2f}"
     )
 
@@ -241,7 +280,7 @@ def main() -> None:
     target = targets[options.target]
     library = load_library(SOURCES, target)
     print(f"{target.name}, torch {torch.__version__}, one thread")
-    print(f"{'':34} {'GFLOP/s':>7} {'of FMA':>6} {'us':>9} {'torch us':>9} {'ratio':>6}")
+    print(f"{'':40} {'GFLOP/s':>7} {'of FMA':>6} {'us':>9} {'torch us':>9} {'ratio':>6}")
     for case in cases(library):
         if options.only in case.label:
             print(measure(library, case, options.rounds, target.vector_nbytes // 4), flush=True)

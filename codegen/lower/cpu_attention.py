@@ -1,4 +1,4 @@
-"""Attention on CPUs: the template, computed in f32; loops for f64."""
+"""Attention on CPUs: the template, whose sums are f32; loops for f64."""
 
 from __future__ import annotations
 

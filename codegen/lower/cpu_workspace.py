@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.expr import Expr, ExprLike, Sym, as_expr, const, maximum, minimum, sym
+from hardtack.codegen.ir.expr import Expr, ExprLike, Sym, const, maximum, minimum, sym
 from hardtack.codegen.ir.expr_walk import substitute
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.machine.blocking import (
@@ -116,18 +116,31 @@ packed_values_numel = Formula(
     "packed_values_numel", (_TK, _DV), _KEYS * _panels(_DV) * PANEL, "A block of values of dv elements, in panels."
 )
 scores_numel = Formula("scores_numel", (_TK,), _KEYS * _VALUES["kMostRows"], "Scores of a tile's rows with a block.")
+half_scores_numel = Formula(
+    "half_scores_numel", (_TK,), _KEYS * _BLOCK_ROWS, "The same of 16-bit numbers, of which a tile has up to 32 rows."
+)
+half_queries_numel = Formula(
+    "half_queries_numel",
+    (_D,),
+    maximum(_D, _panels(_D) * (PANEL // 2)) * _VALUES["kQueryBlock"],
+    "Queries of 16-bit numbers, as float or as they are in whole tiles.",
+)
 query_rows_numel = Formula(
     "query_rows_numel", (_DV,), _panels(_DV) * (PANEL * _VALUES["kQueryBlock"]), "What a task has of its result so far."
 )
+_PACKED = packed_keys_numel(_TK, _D) + packed_values_numel(_TK, _DV)
+_ROWS = query_rows_numel(_DV) + 2 * _VALUES["kQueryBlock"]
 attention_numel = Formula(
     "attention_numel",
     (_TK, _D, _DV),
-    packed_keys_numel(_TK, _D)
-    + packed_values_numel(_TK, _DV)
-    + scores_numel(_TK)
-    + query_rows_numel(_DV)
-    + 2 * _VALUES["kQueryBlock"],
-    "All of these, and a running maximum and sum for each query.",
+    _PACKED + _ROWS + scores_numel(_TK),
+    "All of these for float, and a running maximum and sum for each query.",
+)
+half_attention_numel = Formula(
+    "half_attention_numel",
+    (_TK, _D, _DV),
+    _PACKED + _ROWS + half_scores_numel(_TK) + half_queries_numel(_D),
+    "The same for 16-bit numbers.",
 )
 _OUTPUTS, _STRIDE, _TAPS, _DILATION = (sym(name) for name in ("outputs", "stride", "taps", "dilation"))
 window_extent = Formula(
@@ -146,7 +159,8 @@ FORMULAS = (
         staged_numel,
         packed_panels_numel,
     ),
-    *(packed_keys_numel, packed_values_numel, scores_numel, query_rows_numel, attention_numel, window_extent),
+    *(packed_keys_numel, packed_values_numel, scores_numel, half_scores_numel, half_queries_numel, query_rows_numel),
+    *(attention_numel, half_attention_numel, window_extent),
 )
 
 
@@ -198,8 +212,7 @@ def conv_input_nbytes(n: ExprLike, height: ExprLike, width: ExprLike, channels: 
 
 def attention_nbytes(tk: ExprLike, d: ExprLike, dv: ExprLike, dtype: DType) -> Expr:
     """A worker's workspace for attention over tk keys of d elements and values of dv."""
-    queries = as_expr(d) * _VALUES["kQueryBlock"] if dtype.is_half else const(0)
-    return (attention_numel(tk, d, dv) + queries) * FLOAT_NBYTES
+    return (half_attention_numel if dtype.is_half else attention_numel)(tk, d, dv) * FLOAT_NBYTES
 
 
 def sort_nbytes(n: ExprLike, element_nbytes: int) -> Expr:

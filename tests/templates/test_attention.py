@@ -7,38 +7,15 @@ import functools
 import pytest
 import torch
 
-from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.cpu_workspace import attention_nbytes
 from hardtack.codegen.machine.machine import Cpu
+from tests.templates import attention_kernels
 from tests.templates.conftest import all_targets
-from tests.templates.cpu_kernels import Library, Workspace, load_library
-from tests.templates.layouts import nbytes
-
-SOURCE = """
-#include "attention.h"
-
-extern "C" int32_t attend(const HtKernelArgs* args) {
-  const int64_t* n = args->ints;
-  ht::Attention<float> a = {};
-  a.batch = n[0], a.heads = n[1], a.kv_heads = n[2], a.tq = n[3], a.tk = n[4], a.d = n[5], a.dv = n[6];
-  a.q = static_cast<const float*>(args->buffers[0]);
-  a.k = static_cast<const float*>(args->buffers[1]);
-  a.v = static_cast<const float*>(args->buffers[2]);
-  a.mask_kind = static_cast<ht::MaskKind>(n[7]);
-  a.mask = args->buffers[3];
-  a.causal = n[8] != 0;
-  a.scale = *static_cast<const float*>(args->buffers[5]);
-  for (int i = 0; i < 3; i++) a.q_strides[i] = n[9 + i], a.k_strides[i] = n[12 + i], a.v_strides[i] = n[15 + i];
-  for (int i = 0; i < 4; i++) a.mask_strides[i] = n[18 + i];
-  ht::attention(args, a, ht::StridedOutput<float>{static_cast<float*>(args->buffers[4]), {n[22], n[23], n[24]}});
-  return HT_KERNEL_OK;
-}
-"""
+from tests.templates.cpu_kernels import Library, load_library
 
 
 @functools.cache
 def library(target: Cpu) -> Library:
-    return load_library({"attend": SOURCE}, target)
+    return load_library(dict([attention_kernels.source(torch.float32)]), target)
 
 
 def attend(
@@ -52,20 +29,9 @@ def attend(
     scale: float | None = None,
     nworkers: int = 1,
 ) -> torch.Tensor:
-    batch, heads, tq, d = q.shape
-    kv_heads, tk, dv = k.shape[1], k.shape[2], v.shape[3]
-    out = torch.full((batch, heads, tq, dv), 7.0)
-    kind, mask_strides = 0, [0, 0, 0, 0]
-    if mask is not None:
-        kind = 2 if mask.dtype == torch.bool else 1
-        mask = mask.expand(batch, heads, tq, tk)
-        mask_strides = list(mask.stride())
-    ints = [batch, heads, kv_heads, tq, tk, d, dv, kind, int(causal)]
-    ints += [*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *mask_strides, *out.stride()[:3]]
-    factor = torch.tensor([scale if scale is not None else d**-0.5])
-    workspace = Workspace(per_worker=nbytes(attention_nbytes(tk, d, dv, DType.F32)))
-    assert library(target).call("attend", [q, k, v, mask, out, factor], ints, workspace, nworkers) == 0
-    return out
+    return attention_kernels.attend(
+        library(target), q, k, v, mask, causal=causal, scale=scale, nworkers=nworkers
+    )
 
 
 def reference(

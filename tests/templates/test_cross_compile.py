@@ -8,11 +8,11 @@ import pytest
 
 from hardtack.codegen.machine.data import AARCH64_BF16, AMX
 from hardtack.codegen.machine.machine import Cpu
-from tests.templates import test_attention, test_half, test_recurrent, test_sort_scan, test_vmath
+from tests.templates import attention_kernels, test_half, test_recurrent, test_sort_scan, test_vmath
 from tests.templates.cpu_kernels import AARCH64, compile_bytes
 
 SOURCES = {
-    "attention": {"attend": test_attention.SOURCE},
+    "attention": attention_kernels.SOURCES,
     "recurrent": {
         kind: test_recurrent.SOURCE % {"name": kind, "kind": cell} for kind, cell in test_recurrent.KINDS.items()
     },

@@ -105,6 +105,18 @@ HT_INLINE vec<uint32_t> load_pairs(const bf16x2* p) {
   return v;
 }
 
+// n neighbouring bf16, of which further ones are zero.
+HT_INLINE vec<uint32_t> load_pairs_n(const bf16* p, int64_t n) {
+  if (n >= 2 * W) return load_pairs(reinterpret_cast<const bf16x2*>(p));
+#if defined(HT_AVX512)
+  return bit_copy<vec<uint32_t>>(_mm512_maskz_loadu_epi16((uint32_t{1} << n) - 1, p));
+#else
+  bf16 lanes[2 * W] = {};
+  for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
+  return load_pairs(reinterpret_cast<const bf16x2*>(lanes));
+#endif
+}
+
 // W columns of a pair of k, each as float.
 struct WidePair {
   vec<float> even, odd;

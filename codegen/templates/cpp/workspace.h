@@ -76,14 +76,29 @@ constexpr int64_t scores_numel(int64_t tk) {
   return 12*least(256, (32*((tk + 31) / 32)));
 }
 
+// The same of 16-bit numbers, of which a tile has up to 32 rows.
+constexpr int64_t half_scores_numel(int64_t tk) {
+  return 32*least(256, (32*((tk + 31) / 32)));
+}
+
+// Queries of 16-bit numbers, as float or as they are in whole tiles.
+constexpr int64_t half_queries_numel(int64_t d) {
+  return 96*most(d, (16*((d + 31) / 32)));
+}
+
 // What a task has of its result so far.
 constexpr int64_t query_rows_numel(int64_t dv) {
   return 3072*((dv + 31) / 32);
 }
 
-// All of these, and a running maximum and sum for each query.
+// All of these for float, and a running maximum and sum for each query.
 constexpr int64_t attention_numel(int64_t tk, int64_t d, int64_t dv) {
   return (12*least(256, (32*((tk + 31) / 32)))) + (3072*((dv + 31) / 32)) + (32*((dv + 31) / 32)*least(256, (32*((tk + 31) / 32)))) + (d*least(256, (32*((tk + 31) / 32)))) + 192;
+}
+
+// The same for 16-bit numbers.
+constexpr int64_t half_attention_numel(int64_t tk, int64_t d, int64_t dv) {
+  return (3072*((dv + 31) / 32)) + (32*((dv + 31) / 32)*least(256, (32*((tk + 31) / 32)))) + (32*least(256, (32*((tk + 31) / 32)))) + (96*most(d, (16*((d + 31) / 32)))) + (d*least(256, (32*((tk + 31) / 32)))) + 192;
 }
 
 // Input rows or columns that so many windows cover.
