@@ -23,7 +23,7 @@ from hardtack.exporter.convert.table import ComplexValue, Value
 from hardtack.exporter.dtypes import from_torch
 from hardtack.exporter.errors import InputSpecError, Refusal
 from hardtack.exporter.sizes.ranges import Declared
-from hardtack.exporter.sizes.shapes import Sizes, new_symbol, sympy_of
+from hardtack.exporter.sizes.shapes import LARGEST_INT, Sizes, new_symbol, sympy_of
 from hardtack.exporter.sizes.strides import contract_strides
 from hardtack.exporter.tree import Tree, const_leaf
 
@@ -117,8 +117,10 @@ def _bind(out: Interface, sizes: Sizes, declared: Declared, name: str, dim: int 
         sizes.bind(e, twin)
         return
     taken = {s.sym.name for s in out.syms}
+    if dim is None:
+        hi = LARGEST_INT if hi is None else min(hi, LARGEST_INT)
     sym = new_symbol(wish if wish not in taken else f"{wish}_{len(out.syms)}", lo, hi)
-    sizes.bind(e, sym)
+    sizes.bind(e, sym, is_int=dim is None)
     out.syms.append(SymBinding(sym, name, dim))
 
 

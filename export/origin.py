@@ -137,11 +137,15 @@ def calling_line() -> SourceLine | None:
 
 
 def raised_here(error: BaseException) -> bool:
-    """True if a line of this package has raised the exception, not torch or the model below it."""
+    """True if a line of this package has raised the exception, not torch or the model below it. Of a mode, which only
+    passes calls on, it is torch's: code in C leaves no line of its own.
+    """
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    return traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_OWN)
+    if traceback is None or traceback.tb_frame.f_code.co_name == "__torch_function__":
+        return False
+    return traceback.tb_frame.f_code.co_filename.startswith(_OWN)
 
 
 def exception_line(error: BaseException) -> SourceLine | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -51,12 +52,20 @@ def _flatten(tree: Tree, value: Any, path: str, leaves: dict[int, Any]) -> None:
             raise InputError(f"{path} was None when the model was exported; it is a {type(value).__name__}")
     elif kind in ("const", "float"):
         wanted = tree["value"] if kind == "const" else float(tree["text"])
-        same_nan = wanted != wanted and value != value
-        if type(value) is not type(wanted) or not (value == wanted or same_nan):
+        if type(value) is not type(wanted) or not _is_constant(value, wanted):
             raise InputError(f"{path} was {wanted!r} when the model was exported and cannot change; it is {value!r}")
     else:
         for key, item, child in _children(tree, value, path):
             _flatten(item, child, f"{path}[{key!r}]" if kind != "namedtuple" else f"{path}.{key}", leaves)
+
+
+def _is_constant(value: Any, wanted: Any) -> bool:
+    """Equal as the model sees it: a NaN is like another, and a zero unlike that of the other sign."""
+    if not isinstance(wanted, float):
+        return bool(value == wanted)
+    return bool(value == wanted and math.copysign(1, value) == math.copysign(1, wanted)) or (
+        math.isnan(value) and math.isnan(wanted)
+    )
 
 
 def _children(tree: Tree, value: Any, path: str) -> list[tuple[Any, Tree, Any]]:

@@ -19,6 +19,7 @@ from torch.export.dynamic_shapes import _DerivedDim, _DimHint, _DimHintType
 
 from hardtack.exporter.errors import InputSpecError
 from hardtack.exporter.sizes.ranges import DimRange
+from hardtack.exporter.sizes.shapes import LARGEST_INT
 
 
 @dataclass
@@ -198,9 +199,19 @@ class _Reader:
         found = _range(spec)
         if found is not None:
             self._within(self.name, value, found)
+            self._small_enough(value, found)
             self.dims[self.name, self.leaf, None] = replace(found, example=value)
         self.leaf += 1
         return max(value, 2) if found is not None else value, _hint(found)
+
+    def _small_enough(self, value: int, found: DimRange) -> None:
+        """InputSpecError for an int that is, or was declared to be, larger than an int input may be."""
+        most = max(value, found.hi or 0)
+        if most > LARGEST_INT:
+            raise InputSpecError(
+                f"{self.name} may be {most}, and a dynamic int is at most 2**53",
+                fix="give it as a tensor of rank 0, or as a constant: leave it out of dynamic_shapes",
+            )
 
     def _within(self, place: str, size: int, found: DimRange) -> None:
         """InputSpecError for an example outside of the declared range."""

@@ -10,7 +10,7 @@ import torch
 from hardtack.codegen.ir.expr import Expr, as_expr, floordiv
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter.convert.builder import Builder
-from hardtack.exporter.convert.table import Value, converts, refuses
+from hardtack.exporter.convert.table import Number, Value, converts, refuses
 from hardtack.exporter.dtypes import TORCH_DTYPE
 from hardtack.exporter.errors import Refusal
 
@@ -96,17 +96,24 @@ def _linspace(b: Builder, start: Any, end: Any, steps: Any, **_: Any) -> Value:
     """From both ends towards the middle, so that the last element is `end` itself."""
     count = as_expr(steps)
     compute = DType.F64 if b.result.dtype is DType.F64 else DType.F32
-    if any(isinstance(s, Value) for s in (start, end)):
+    if any(isinstance(s, Value) and not isinstance(s, Number) for s in (start, end)):
         raise Refusal("linspace between tensors")
     index = b.iota(count)
     if count is as_expr(1):
         return b.full(b.result.shape, start, b.result.dtype)
-    step: Any = b.pw("div", b.cast(float(end) - float(start), compute), b.cast(count - 1, compute), dtype=compute)
-    rising = b.pw("add", b.pw("mul", b.to(index, compute), step), float(start), dtype=compute)
+    step: Any = b.pw("div", _distance(b, start, end, compute), b.cast(count - 1, compute), dtype=compute)
+    rising = b.pw("add", b.pw("mul", b.to(index, compute), step), b.cast(start, compute), dtype=compute)
     back = b.pw("sub", b.cast(count - 1, DType.I64), index, dtype=DType.I64)
-    falling = b.pw("sub", b.cast(float(end), compute), b.pw("mul", b.to(back, compute), step), dtype=compute)
+    falling = b.pw("sub", b.cast(end, compute), b.pw("mul", b.to(back, compute), step), dtype=compute)
     first = b.pw("lt", index, b.cast(_half(count), DType.I64), dtype=DType.I64)
     return b.to(b.where(first, rising, falling, compute), b.result.dtype)
+
+
+def _distance(b: Builder, start: Any, end: Any, compute: DType) -> Any:
+    """end - start; of numbers that are known, rounded once."""
+    if all(isinstance(s, (int, float)) for s in (start, end)):
+        return b.cast(float(end) - float(start), compute)
+    return b.pw("sub", b.cast(end, compute), b.cast(start, compute), dtype=compute)
 
 
 def _half(count: Expr) -> Expr:

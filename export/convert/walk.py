@@ -19,7 +19,7 @@ from hardtack.exporter.convert.complex import COMPLEX, complex_result, convert_c
 from hardtack.exporter.convert.numbers import ITEMS, item, number_of, refuse_as_size
 from hardtack.exporter.convert.registry import CONVERTERS, REFUSED
 from hardtack.exporter.convert.symfloat import bool_scalar, float_scalar
-from hardtack.exporter.convert.table import Value
+from hardtack.exporter.convert.table import Number, Value
 from hardtack.exporter.dtypes import from_torch
 from hardtack.exporter.errors import ExportError, Refusal, Unsupported, UnsupportedOpError, ValueSize
 from hardtack.exporter.origin import origin_of, source_of
@@ -126,7 +126,10 @@ class Walk:
                 return float_scalar(self.builder, self.sizes, value)
             if isinstance(value, torch.SymBool) or (isinstance(value, (bool, int, float)) and not _is_torch_op(node)):
                 return value
-            return self._call(node, name)
+            made = self._call(node, name)
+            if isinstance(value, torch.Tensor) and isinstance(made, Number):
+                return Value(made.name, made.type)  # full((), n): promoted like a tensor from here on
+            return made
         except (Refusal, UndefinedOp) as refusal:
             if not (isinstance(refusal, ValueSize) and after_failure):
                 reason = str(refusal)

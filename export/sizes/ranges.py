@@ -17,6 +17,7 @@ from hardtack.codegen.ir.expr_walk import evaluate, free_syms
 from hardtack.codegen.ir.graph import Guard, SymBinding
 from hardtack.exporter.errors import RangeError, SourceLine
 
+_FAR = 2**40
 _SAMPLES = (
     0,
     1,
@@ -107,6 +108,7 @@ class Declared:
 
 def samples(lo: int, hi: int | None) -> list[int]:
     """Sizes worth trying within [lo, hi]: small ones, round ones, and the ends."""
+    hi = None if hi is not None and hi > _FAR else hi  # an end that no user declared
     found = {v for v in _SAMPLES if v >= lo and (hi is None or v <= hi)}
     found |= {lo, lo + 1} if hi is None else {lo, min(lo + 1, hi), max(hi - 1, lo), hi}
     return sorted(found)

@@ -40,7 +40,10 @@ NO_NUMBER = (KeyError, TypeError, ValueError, ArithmeticError, AssertionError)
 """What sympy and torch's functions raise where an expression is no number: for the value of a tensor, a size by which
 something is divided that is 0, a power of a negative one.
 """
-
+LARGEST_INT = 2**53
+"""The largest value of an int input: floating point has each number up to it."""
+_LARGEST_PRODUCT = 2**61
+"""Of products with int inputs: sums of a few of them fit into 64 bits."""
 
 _Fraction = tuple[Expr, Expr, bool]
 """(numerator, denominator, whether floating point has it exactly for all sizes). One that it has not is rounded for
@@ -56,6 +59,7 @@ class Sizes:
     def __init__(self, folded: frozenset[sympy.Basic] = frozenset()) -> None:
         self.symbols: dict[sympy.Symbol, Expr] = {}
         self.limits: dict[Guard, None] = {}
+        self._ints: set[sympy.Symbol] = set()
         self._folded = folded
         self._memo: dict[sympy.Basic, Expr] = {}
         self._tried: dict[sympy.Basic, list[Guard]] = {}
@@ -64,9 +68,11 @@ class Sizes:
         """True if only sizes of inputs make up the expression; false for one that contains the value of a tensor."""
         return all(s in self.symbols for s in sympy_of(size).free_symbols)
 
-    def bind(self, symbol: sympy.Symbol, value: Expr) -> None:
-        """From now on `symbol` means `value`."""
+    def bind(self, symbol: sympy.Symbol, value: Expr, *, is_int: bool = False) -> None:
+        """From now on `symbol` means `value`. is_int: an input's value and no size, which may be large."""
         self.symbols[symbol] = value
+        if is_int:
+            self._ints.add(symbol)
 
     def state(self, size: sympy.Basic, number: int) -> None:
         """From now on `size` means `number`, wherever it stands in other expressions, too."""
@@ -89,7 +95,9 @@ class Sizes:
 
     def _of(self, size: sympy.Basic) -> Expr:
         if size not in self._memo:
-            self._memo[size] = self._convert(size)
+            self._memo[size] = made = self._convert(size)
+            if isinstance(size, (sympy.Mul, sympy.Pow, sf.PowByNatural)) and size.free_symbols & self._ints:
+                self._tried[size] = [*self._tried.get(size, ()), *_within_64_bits(made)]
         return self._memo[size]
 
     def shape(self, shape: Iterable[int | torch.SymInt]) -> tuple[Expr, ...]:
@@ -265,6 +273,19 @@ class Sizes:
             return a - b + (relation == "lt")
         apart = ex.maximum(a - b, b - a)
         return apart if relation == "eq" else 1 - apart
+
+
+def _within_64_bits(product: Expr) -> list[Guard]:
+    """That a product is no larger than what kernels can go on with; [] where its bounds say so. The runtime computes
+    guards with checks, so that one whose own value does not fit refuses the call, too.
+    """
+    lo, hi = ex.bounds(product)
+    most, found = _LARGEST_PRODUCT, []
+    if hi is None or hi > most:
+        found.append(Guard("le", product, ex.const(most), f"{ex.to_text(product)} <= {most}"))
+    if lo is None or lo < -most:
+        found.append(Guard("le", ex.const(-most), product, f"{-most} <= {ex.to_text(product)}"))
+    return found
 
 
 def _plain(condition: sympy.Basic) -> sympy.Basic:

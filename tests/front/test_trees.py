@@ -86,6 +86,7 @@ def flat(example: tuple[Any, ...], given_args: tuple[Any, ...], **kwargs: Any) -
         ((None,), (3,), "args[0] was None when the model was exported; it is a int"),
         ((2,), (3,), "args[0] was 2 when the model was exported and cannot change; it is 3"),
         ((2,), (2.0,), "args[0] was 2 when the model was exported and cannot change; it is 2.0"),
+        ((0.0,), (-0.0,), "args[0] was 0.0 when the model was exported and cannot change; it is -0.0"),
         ((True,), (1,), "args[0] was True when the model was exported and cannot change; it is 1"),
         (([1, 2],), ([1],), "args[0] must have 2 items, as it was exported; it has 1"),
         (([1],), ((1,),), "args[0] must be a list, as it was exported; it is a tuple"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import hardtack
-from tests.fuzz.bundles import Check, Device, as_tensors, check_bundles, taken
+from tests.fuzz.bundles import Check, Device, as_tensors, check_bundles, refuses, taken
 from tests.fuzz.judge import Oracle
 from tests.fuzz.program import Program
 from tests.fuzz.ways import Failed, Plan, Report, bits, differs, first_calls, judge, oracle, sized_calls
@@ -50,6 +51,7 @@ def _check(program: Program, loaded: Sequence[Loaded], notes: list[str]) -> None
     assert theirs is not None
     for at in loaded:
         first = _first_session(program, plan, theirs, at)
+        refuses(program, first, at.target)
         for sized in sized_calls(program):
             _at_size(program, sized, at, first, notes)
 
@@ -86,11 +88,12 @@ def _calls(session: hardtack.Session, program: Program, plan: Plan) -> list[list
     return [_call(session, call.arguments(program)) for call in plan.calls]
 
 
-def _call(session: hardtack.Session, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _call(session: hardtack.Session, arguments: Sequence[Any]) -> list[torch.Tensor]:
     """A run; its inputs must be as they were afterwards."""
-    before = [bits(a) for a in arguments]
+    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+    before = [bits(a) for a in tensors]
     found = as_tensors(session(*arguments))
-    for k, (a, b) in enumerate(zip(arguments, before, strict=True)):
+    for k, (a, b) in enumerate(zip(tensors, before, strict=True)):
         if bits(a) != b:
             raise Failed("wrong", f"input {k} was changed")
     return found

@@ -11,11 +11,12 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import hardtack
-from tests.fuzz.bundles import Check, Device, Outputs, as_tensors, check_bundles, taken
+from tests.fuzz.bundles import Check, Device, Outputs, as_tensors, check_bundles, refuses, taken
 from tests.fuzz.judge import Oracle
 from tests.fuzz.program import Program
 from tests.fuzz.ways import Failed, Plan, Report, differs, first_calls, judge, oracle, sized_calls
@@ -71,6 +72,7 @@ def _check(program: Program, model: hardtack.Model, entry: str, notes: list[str]
                 on_device.reset()
                 _same(program, theirs, host, _run(on_device, program, plan, device=True), f"{way}, {turn} time")
     _two_streams(program, model, entry, plan, theirs, host)
+    refuses(program, session, "cuda")
     for sized in sized_calls(program):
         _at_size(program, sized, model, entry, session, notes)
 
@@ -80,9 +82,14 @@ def _run(session: hardtack.Session, program: Program, plan: Plan, *, device: boo
     found: Outputs = []
     for call in plan.calls:
         given = call.arguments(program)
-        found.append(as_tensors(session(*(a.cuda() for a in given) if device else given)))
+        found.append(as_tensors(session(*_on_device(given) if device else given)))
     session.synchronize()
     return [[o.cpu() for o in outputs] for outputs in found]
+
+
+def _on_device(given: Sequence[Any]) -> list[Any]:
+    """Tensors on the device; numbers as they are."""
+    return [a.cuda() if isinstance(a, torch.Tensor) else a for a in given]
 
 
 def _is_unordered(program: Program) -> bool:
@@ -115,7 +122,7 @@ def _two_streams(
 ) -> None:
     streams = [torch.cuda.Stream() for _ in range(2)]
     sessions = [model.session(entry, stream=s.cuda_stream, asynchronous=True) for s in streams]
-    given = [[a.cuda() for a in call.arguments(program)] for call in plan.calls]
+    given = [_on_device(call.arguments(program)) for call in plan.calls]
     torch.cuda.synchronize()
     found: list[Outputs] = [[], []]
     for arguments in given:

@@ -17,7 +17,7 @@ from tests.fuzz.capture import small_products
 from tests.fuzz.judge import Call, Oracle
 from tests.fuzz.outcome import Outcome, is_refusal, told
 from tests.fuzz.program import Program, build
-from tests.fuzz.ways import Failed, Report, first_calls, guarded, oracle
+from tests.fuzz.ways import Failed, Report, first_calls, guarded, oracle, refused_calls
 
 Outputs = list[list[torch.Tensor]]
 """By call, by output."""
@@ -129,6 +129,18 @@ def taken(
         notes.append(f"{call}: eager refuses, hardtack runs")
         return None
     return theirs, got
+
+
+def refuses(program: Program, session: hardtack.Session, where: str) -> None:
+    """Failed where a session takes what it must refuse, or says so otherwise than by an InputError."""
+    for what, arguments in refused_calls(program):
+        try:
+            session(*arguments)
+        except hardtack.InputError:
+            continue
+        except Exception as error:
+            raise Failed("internal", f"{where}, {what}: {told(error)}") from error
+        raise Failed("wrong", f"{where}: {what} is taken")
 
 
 def as_tensors(found: Any) -> list[torch.Tensor]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 from unittest.mock import patch
+
+import torch
 
 from hardtack import narrowing
 from hardtack.exporter import Exported, narrowed, to_graphs
 from hardtack.exporter.precision import DTYPES, Precision
+from hardtack.exporter.program import EntryGraph
+from hardtack.trees import flattener
 from tests.fuzz.program import Program, build
 
 
@@ -17,6 +22,14 @@ def captured(program: Program) -> Exported:
     """The graph of a program."""
     found = to_graphs(build(program), program.arguments(), None, program.dynamic_shapes(), program.strict)
     return found if program.compute == "f32" else narrowed(found, Precision(DTYPES[program.compute], fewest=0))[0]
+
+
+def graph_inputs(entry: EntryGraph, arguments: Sequence[Any]) -> dict[str, torch.Tensor]:
+    """The arguments of a call by the names of the graph's inputs, dynamic ints as tensors. InputError for another
+    constant than the example's.
+    """
+    leaves = flattener(entry.in_tree, entry.graph.name)(tuple(arguments), {})
+    return {i.name: torch.as_tensor(x) for i, x in zip(entry.graph.inputs, leaves, strict=True)}
 
 
 @contextmanager

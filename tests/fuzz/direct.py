@@ -14,6 +14,7 @@ from hardtack.exporter import Exported, to_graphs
 from hardtack.exporter.reference import bind_sizes
 from tests.codegen.compare import Compiled
 from tests.codegen.runner import Runner
+from tests.fuzz.capture import graph_inputs
 from tests.fuzz.judge import Call
 from tests.fuzz.program import Program, build
 
@@ -33,10 +34,10 @@ class Direct:
 
     def _taken(self, call: Call) -> tuple[torch.Tensor, ...]:
         """The inputs of a call. ReferenceFailure where the graph's guards refuse them: nothing else looks here."""
-        arguments = call.arguments(self.program)
-        graph = self.compiled.graph
-        bind_sizes(graph, {i.name: t for i, t in zip(graph.inputs, arguments, strict=True)})
-        return arguments
+        (entry,) = self.exported.entries.values()
+        given = graph_inputs(entry, call.arguments(self.program))
+        bind_sizes(self.compiled.graph, given)
+        return tuple(given.values())
 
 
 def compile_program(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from tests.fuzz.numbers import Number, NumberSpec
 from tests.fuzz.program import NAMES, Inner, Line, Program, Weight, space
 from tests.fuzz.tensors import DTYPES, FLOATS, INTS, TensorSpec
 
@@ -32,6 +33,15 @@ SIZES = {
 }
 
 
+WITH_NUMBERS = 0.2
+"""How many programs are given Python numbers."""
+NUMBER_SIZES = (23, 29, 26, 46)
+"""Dynamic ints that are the size of a tensor: as no static dimension is, and no symbol."""
+DYNAMIC_INTS = (2, 3, 3, 4, 5, 7, 9, 12, 0, 1, 50, 1000)
+CONSTANTS: tuple[Number, ...] = (0, 1, 2, 3, 7, -1, -3, 100, True, False, 0.5, 0.1, -1.25, 1 / 3, 2.0, 0.0, -0.0)
+CONSTANTS += (1.0, math.inf, math.nan, 1e-3, 2**31 + 1, 2**53 + 1)
+
+
 @dataclass(frozen=True)
 class Draft:
     """A statement that a family proposes: an expression whose value gets a name, or a write in place."""
@@ -46,11 +56,14 @@ Drawn = str | Draft | Iterable[Draft] | None
 
 @dataclass(frozen=True)
 class Family:
-    """Lines of one kind. weight: how often it is asked."""
+    """Lines of one kind. weight: how often it is asked. numbers: they read Python numbers that forward is given, which
+    one program of five is.
+    """
 
     name: str
     weight: float
     draw: Callable[[Drawer], Drawn]
+    numbers: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,20 +109,25 @@ class _State:
     lines: list[Line] = field(default_factory=list)
     values: dict[str, torch.Tensor] = field(default_factory=dict)
     frozen: set[int] = field(default_factory=set)
+    numbers: list[NumberSpec] = field(default_factory=list)
 
     def copy(self) -> _State:
         lists = (list(x) for x in (self.inputs, self.weights, self.inners, self.lines))
-        return _State(*lists, dict(self.values), set(self.frozen))
+        return _State(*lists, dict(self.values), set(self.frozen), list(self.numbers))
 
 
 class Drawer:
-    """A program in the making. `r` decides everything; `values` has each name's value in eager."""
+    """A program in the making. `r` decides everything but what numbers are given, so that programs without any are what
+    they were before there were such; `values` has each tensor's value in eager.
+    """
 
     def __init__(self, seed: int, families: Sequence[Family]) -> None:
         self.seed = seed
         self.r = random.Random(seed)
         self.regime = regime(self.r)
-        self._families = families
+        self._own = random.Random(f"{seed} numbers")
+        self.numbered = self._own.random() < WITH_NUMBERS or all(f.numbers for f in families)
+        self._families = [f for f in families if self.numbered or not f.numbers]
         self._module = nn.Module()
         self._state = _State()
         self._count = 0
@@ -136,7 +154,8 @@ class Drawer:
         return self.regime.symbols()["n"]
 
     def is_symbolic(self, size: int) -> bool:
-        return size in self.regime.symbols().values()
+        sized = (k.value for k in self._state.numbers if k.sized and k.dynamic and k.value > 1)
+        return size in self.regime.symbols().values() or size in sized
 
     def has_symbols(self, t: torch.Tensor) -> bool:
         return any(self.is_symbolic(n) for n in t.shape)
@@ -189,6 +208,22 @@ class Drawer:
         self.values[spec.name] = made
         self._state.frozen.add(made.untyped_storage().data_ptr())
         return spec.name
+
+    def python_number(self, sized: bool) -> str:
+        """A Python number among the inputs, there already or new; its name. sized: for the size of a tensor."""
+        r, numbers = self._own, self._state.numbers
+        fit = [k.name for k in numbers if k.sized is sized]
+        if fit and (len(numbers) > 3 or r.random() < 0.6):
+            return r.choice(fit)
+        dynamic = r.choice(("named", "open", "dynamic", "auto")) if r.random() < 0.7 else ""
+        if sized:
+            taken = {k.value for k in numbers}
+            choice = [n for n in NUMBER_SIZES if n not in taken] if dynamic and r.random() < 0.85 else (0, 1, 3, 6)
+            value: Number = r.choice(choice)
+        else:
+            value = r.choice(DYNAMIC_INTS if dynamic else CONSTANTS)
+        numbers.append(NumberSpec(f"k{len(numbers)}", value, dynamic, sized))
+        return numbers[-1].name
 
     def weight(
         self,
@@ -343,7 +378,7 @@ class Drawer:
         return True
 
     def _add(self, draft: Draft, family: str) -> None:
-        names = {**space(), "self": self._module, **self.values}
+        names = {**space(), "self": self._module, **self.values, **{k.name: k.value for k in self._state.numbers}}
         if draft.writes:
             base = NAMES.match(draft.text)
             if base is None:
@@ -389,6 +424,8 @@ class Drawer:
             self.regime.dynamic if used else "",
             tuple(line.family for line in s.lines),
             strict=r.random() < 0.08,
+            numbers=tuple(k for k in s.numbers if k.name in read or self._own.random() < 0.2),
+            packed=self._own.choice(("", "", "", "tuple", "dict")) if s.numbers else "",
         )
 
     def _outputs(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import torch
 
 from hardtack.exporter import Exported
 from hardtack.exporter.reference import ReferenceFailure, outputs, run
-from tests.fuzz.capture import captured
+from tests.fuzz.capture import captured, graph_inputs
 from tests.fuzz.program import Program
 from tests.fuzz.ways import Failed, Plan, Report, first_calls, guarded, judge, oracle, sized_calls
 
@@ -47,7 +47,7 @@ def graph_results(program: Program, exported: Exported, plan: Plan) -> list[list
     states: dict[str, torch.Tensor] = {}
     found: list[list[torch.Tensor]] = []
     for call in plan.calls:
-        given = {i.name: t for i, t in zip(graph.inputs, call.arguments(program), strict=True)}
+        given = graph_inputs(entry, call.arguments(program))
         values = run(graph, exported.store, given, states)
         states = {s.name: values[s.final] if s.final is not None else values[s.name] for s in graph.states}
         found.append([o.clone() for o in outputs(graph, values)])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -36,7 +36,7 @@ Results = list[list[torch.Tensor]]
 
 @dataclass(frozen=True)
 class Call:
-    """One call's inputs, by sizes (None: the example's) and salt.
+    """One call's inputs, by sizes (None: the example's), among which numbers are by their names, and salt.
 
     layout: how eager has them. "taken": as a program takes them, of transposed ones copies in row-major order
     (docs/contract.md). "other": with the other strides that callers may give dimensions of size 1. "given": as they
@@ -47,18 +47,20 @@ class Call:
     salt: int = 0
     layout: Literal["taken", "other", "given"] = "taken"
 
-    def arguments(self, program: Program) -> tuple[torch.Tensor, ...]:
+    def arguments(self, program: Program) -> tuple[Any, ...]:
         given = program.arguments(self._sizes(), self.salt)
-        return tuple(map(otherwise_strided, self._taken(program, given))) if self.layout == "other" else given
+        if self.layout != "other":
+            return given
+        return tuple(otherwise_strided(x) if isinstance(x, torch.Tensor) else x for x in self._taken(program, given))
 
-    def oracle_arguments(self, program: Program) -> tuple[torch.Tensor, ...]:
+    def oracle_arguments(self, program: Program) -> tuple[Any, ...]:
         """The same for eager."""
         given = self.arguments(program)
         return self._taken(program, given) if self.layout == "taken" else given
 
-    def _taken(self, program: Program, given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        orders = (contract_order(x) for x in program.arguments())
-        return tuple(_laid_out(x, order) for x, order in zip(given, orders, strict=True))
+    def _taken(self, program: Program, given: Sequence[Any]) -> tuple[Any, ...]:
+        pairs = zip(given, program.arguments(), strict=True)
+        return tuple(_laid_out(x, contract_order(e)) if isinstance(x, torch.Tensor) else x for x, e in pairs)
 
     def _sizes(self) -> Sizes | None:
         return None if self.sizes is None else dict(self.sizes)

@@ -1,6 +1,7 @@
 """Programs: the text of a module's forward, and what its inputs and weights are made of. Values; nothing is run here.
 
-x0, x1, ... are inputs, v0, v1, ... values, self.p0 parameters and buffers, self.m0 modules inside.
+x0, x1, ... are inputs, k0, k1, ... Python numbers among them, v0, v1, ... values, self.p0 parameters and buffers,
+self.m0 modules inside.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import linecache
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -18,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.fuzz.numbers import NumberSpec
 from tests.fuzz.tensors import FILLS, Sizes, TensorSpec, in_double
 
-NAMES = re.compile(r"\b(?:[xv]\d+|self\.[pm]\d+)\b")
+NAMES = re.compile(r"\b(?:[xvk]\d+|self\.[pm]\d+)\b")
 _IN_PLACE = re.compile(r"\.\w*[a-z0-9]_\(")
 
 
@@ -77,7 +79,8 @@ class Program:
     """One module. sizes: each symbol's size in the example; dynamic: "", "named" (Dim("n", max=1024), or twice such a
     one where the example's sizes are even), "open" (Dim("n")) or "auto" (Dim.DYNAMIC). rows: other sizes to be run at;
     those of ways.SIZES if there are none. strict: captured by following Python bytecode (Options.strict). compute: what
-    products of f32 take their operands in (Options.compute), however small they are.
+    products of f32 take their operands in (Options.compute), however small they are. numbers: inputs behind the
+    tensors; packed: "" where each is an argument, "tuple" or "dict" where one argument has them all.
     """
 
     seed: int
@@ -92,13 +95,36 @@ class Program:
     rows: tuple[tuple[tuple[str, int], ...], ...] = ()
     strict: bool = False
     compute: str = "f32"
+    numbers: tuple[NumberSpec, ...] = ()
+    packed: str = ""
 
     def example_sizes(self) -> dict[str, int]:
         return dict(self.sizes)
 
-    def arguments(self, sizes: Sizes | None = None, salt: int = 0) -> tuple[torch.Tensor, ...]:
-        """The inputs of one call; the example's sizes if none are given."""
-        return tuple(i.make(sizes if sizes is not None else self.example_sizes(), salt) for i in self.inputs)
+    def arguments(self, sizes: Sizes | None = None, salt: int = 0) -> tuple[Any, ...]:
+        """The arguments of one call, tensors first; the example's sizes if none are given."""
+        given = sizes if sizes is not None else self.example_sizes()
+        return (*self.tensors(given, salt), *self.in_arguments([k.at(given) for k in self.numbers]))
+
+    def tensors(self, sizes: Sizes, salt: int = 0) -> tuple[torch.Tensor, ...]:
+        """Those of a call's arguments that are tensors."""
+        return tuple(i.make(sizes, salt) for i in self.inputs)
+
+    def in_arguments(self, found: Sequence[Any]) -> tuple[Any, ...]:
+        """What stands for each number as forward's arguments have it."""
+        if not self.numbers or not self.packed:
+            return tuple(found)
+        names = [k.name for k in self.numbers]
+        return (tuple(found) if self.packed == "tuple" else dict(zip(names, found, strict=True)),)
+
+    def numbers_text(self, found: Sequence[str]) -> str:
+        """The same as Python text, to stand behind the tensors: each argument with a comma behind it."""
+        if not self.numbers or not self.packed:
+            return "".join(f"{text}, " for text in found)
+        if self.packed == "tuple":
+            return f"({', '.join(found)},), "
+        items = ", ".join(f"{k.name!r}: {text}" for k, text in zip(self.numbers, found, strict=True))
+        return f"{{{items}}}, "
 
     def writes(self) -> bool:
         """True if a buffer may be changed by forward, by itself or through a view."""
@@ -107,10 +133,13 @@ class Program:
 
     def dynamic_shapes(self) -> tuple[Any, ...] | None:
         """As torch.export takes them; None for a program of fixed sizes."""
-        if not self.dynamic or not any(i.symbols() for i in self.inputs):
+        sized = self.dynamic and any(i.symbols() for i in self.inputs)
+        if not sized and not any(k.dynamic for k in self.numbers):
             return None
         dims = {s: self.dim(s) for s, _ in self.sizes}
-        return tuple({d: dims[s] for d, s in i.symbols().items()} or None for i in self.inputs)
+        tensors = ({d: dims[s] for d, s in i.symbols().items()} or None for i in self.inputs)
+        numbers = [eval(k.dim_text(), {"torch": torch}) for k in self.numbers]
+        return (*tensors, *self.in_arguments(numbers))
 
     def dim(self, symbol: str) -> Any:
         """How the program declares a dynamic size."""
@@ -142,15 +171,29 @@ def source(program: Program, room: str = "") -> str:
     setup = [w.statement() for w in program.weights]
     for inner in program.inners:
         setup += [f"torch.manual_seed({inner.seed})", f"self.{inner.name} = {inner.text}"]
-    arguments = "".join(f", {i.name}" for i in program.inputs)
+    arguments = "".join(f", {name}" for name in (*(i.name for i in program.inputs), *_numbers(program)))
     lines = ["class Model(nn.Module):"]
     if setup:
         lines += ["    def __init__(self):", "        super().__init__()", *(f"        {s}" for s in setup), ""]
     lines.append(f"    def forward(self{arguments}):")
+    lines += [f"        {statement}" for statement in _unpacking(program)]
     lines += [f"        {line.statement}" for line in program.lines]
     lines.append(f"        return ({', '.join(program.outputs)},)")
     text = "\n".join(lines) + "\n"
     return re.sub(r"\bself\.([pm]\d+)\b", rf"self.\1_{room}", text) if room else text
+
+
+def _numbers(program: Program) -> tuple[str, ...]:
+    """The arguments that are numbers."""
+    return ("numbers",) if program.numbers and program.packed else tuple(k.name for k in program.numbers)
+
+
+def _unpacking(program: Program) -> tuple[str, ...]:
+    """Statements that give numbers which are packed their names."""
+    if not program.packed:
+        return ()
+    at = "numbers[{0!r}]" if program.packed == "dict" else "numbers[{1}]"
+    return tuple(f"{k.name} = {at.format(k.name, place)}" for place, k in enumerate(program.numbers))
 
 
 def space(*, plain: bool = True) -> dict[str, Any]:
@@ -214,6 +257,7 @@ def without_dead(program: Program) -> Program:
         inputs=tuple(i for i in program.inputs if i.name in used),
         weights=tuple(w for w in program.weights if w.name in used),
         inners=tuple(i for i in program.inners if f"self.{i.name}" in used),
+        numbers=tuple(k for k in program.numbers if k.name in used),
     )
 
 
@@ -244,4 +288,6 @@ def from_json(text: str) -> Program:
         rows=tuple(tuple((s, n) for s, n in row) for row in d["rows"]),
         strict=d["strict"],
         compute=d["compute"],
+        numbers=tuple(NumberSpec(**k) for k in rows("numbers")),
+        packed=d["packed"],
     )

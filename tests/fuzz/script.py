@@ -37,11 +37,14 @@ def show(way, found, want):
 
 _GRAPH = """from hardtack.exporter import to_graphs
 from hardtack.exporter.reference import outputs, run
+from hardtack.trees import flattener
 
 exported = to_graphs(Model().eval(), CALLS[0], None, {dynamic}, strict={strict}){narrowed}
-graph = exported.entries["forward"].graph
+entry = exported.entries["forward"]
+graph, leaves = entry.graph, flattener(entry.in_tree, "forward")
 for k, given in enumerate(CALLS):
-    values = run(graph, exported.store, {{i.name: t for i, t in zip(graph.inputs, given)}})
+    inputs = {{i.name: torch.as_tensor(x) for i, x in zip(graph.inputs, leaves(given, {{}}))}}
+    values = run(graph, exported.store, inputs)
     with torch.no_grad():
         show(f"the graph, call {{k}}", outputs(graph, values), Model().eval()(*given))
 """
@@ -94,13 +97,15 @@ def _calls(program: Program, outcome: Outcome) -> list[tuple[Sizes, int]]:
 
 
 def _arguments(program: Program, sizes: Sizes, salt: int) -> str:
-    return f"({''.join(f'{i.expression(sizes, salt)}, ' for i in program.inputs).strip()})"
+    tensors = "".join(f"{i.expression(sizes, salt)}, " for i in program.inputs)
+    return f"({tensors}{program.numbers_text([k.expression(sizes) for k in program.numbers])})".replace(", )", ",)")
 
 
 def _running(program: Program, way: str) -> str:
     dynamic = "None"
     if program.dynamic_shapes() is not None:
-        dynamic = f"({', '.join(_dims(program, i) for i in program.inputs)},)"
+        tensors = "".join(f"{_dims(program, i)}, " for i in program.inputs)
+        dynamic = f"({tensors}{program.numbers_text([k.dim_text() for k in program.numbers])})"
     if way == "graph":
         narrowed = "" if program.compute == "f32" else _NARROWED.format(compute=program.compute)
         return _GRAPH.format(dynamic=dynamic, strict=program.strict, narrowed=narrowed)

@@ -55,7 +55,7 @@ def shrink(program: Program, way: Way, *, seconds: float, say: Callable[[str], N
         return Shrunk(program, outcome)
     say(f"{len(program.lines)} lines, {len(program.inputs)} inputs: {outcome.kind} {outcome.text[:300]}")
     s = _Shrinker(way, seconds, say, Shrunk(program, outcome))
-    for steps in (_single_outputs, _without_outputs, _static, _without_lines, _cut, _without_lines, _plainer, _smaller):
+    for steps in STEPS:
         _exhaust(s, steps)
     return s.best
 
@@ -99,6 +99,17 @@ def _static(p: Program) -> Iterator[Program]:
     if p.dynamic:
         given = p.example_sizes()
         yield replace(p, inputs=tuple(replace(i, shape=i.sizes(given)) for i in p.inputs), dynamic="", sizes=())
+
+
+def _without_numbers(p: Program) -> Iterator[Program]:
+    """A number as it is in the example, in the text, or as a constant; numbers as arguments of their own."""
+    for number in p.numbers:
+        yield _renamed(p, number.name, f"({number.value!r})")
+    for at, number in enumerate(p.numbers):
+        if number.dynamic:
+            yield replace(p, numbers=(*p.numbers[:at], replace(number, dynamic=""), *p.numbers[at + 1 :]))
+    if p.packed:
+        yield replace(p, packed="")
 
 
 def _without_lines(p: Program) -> Iterator[Program]:
@@ -179,3 +190,17 @@ def _resized(p: Program, n: int, less: int) -> Program:
 
     weights = tuple(replace(w, spec=at(w.spec)) for w in p.weights)
     return replace(p, inputs=tuple(map(at, p.inputs)), weights=weights)
+
+
+STEPS: tuple[Callable[[Program], Iterator[Program]], ...] = (
+    _single_outputs,
+    _without_outputs,
+    _static,
+    _without_numbers,
+    _without_lines,
+    _cut,
+    _without_lines,
+    _without_numbers,
+    _plainer,
+    _smaller,
+)

@@ -1,4 +1,4 @@
-"""Programs that are no draws: tables whose entries are combined, each combination a program."""
+"""Programs of one kind: tables whose entries are combined, each combination a program, and one of draws."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.fuzz import dtype_pairs, functions, idioms, index_forms, mend_forms, reductions, stride_forms, view_writes
+from tests.fuzz.draw import draw
+from tests.fuzz.families import numbers
 from tests.fuzz.program import Program
 
 
@@ -25,6 +27,11 @@ class Sweep:
         return [first + k * step for k in range(count)]
 
 
+def _number_lines(seed: int) -> Program:
+    """A random program of lines that read Python numbers, and no others."""
+    return draw(seed, numbers.FAMILIES)
+
+
 SWEEPS = {
     "sizes": Sweep(idioms.idiom, idioms.COUNT, idioms.COUNT),
     "writes": Sweep(view_writes.view_write, view_writes.COUNT, 20_000),
@@ -33,5 +40,6 @@ SWEEPS = {
     "reductions": Sweep(reductions.reduction, reductions.COUNT, 20_000),
     "functions": Sweep(functions.function, functions.COUNT, functions.COUNT),
     "dtypes": Sweep(dtype_pairs.dtype_pair, dtype_pairs.COUNT, dtype_pairs.COUNT),
+    "numbers": Sweep(_number_lines, 1, 5_000),
     "mends": Sweep(mend_forms.mend_form, mend_forms.COUNT, 2_000),
 }

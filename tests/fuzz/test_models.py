@@ -14,16 +14,19 @@ from pathlib import Path
 import pytest
 import torch
 
+import hardtack
+from tests.fuzz.capture import captured, graph_inputs
 from tests.fuzz.children import Ended, Pool, Send
-from tests.fuzz.draw import Family, draw
-from tests.fuzz.families import FAMILIES, control
+from tests.fuzz.draw import Drawer, Family, draw
+from tests.fuzz.families import FAMILIES, control, numbers
 from tests.fuzz.hunt import Hunt, outcomes, way_named
+from tests.fuzz.numbers import Number, NumberSpec
 from tests.fuzz.outcome import Outcome
-from tests.fuzz.program import Program, from_json, source, to_json
+from tests.fuzz.program import Line, Program, from_json, source, to_json
 from tests.fuzz.script import script
 from tests.fuzz.shrink import shrink
 from tests.fuzz.sweeps import SWEEPS
-from tests.fuzz.ways import Failed, Report, first_calls, guarded, oracle
+from tests.fuzz.ways import Failed, Report, first_calls, guarded, oracle, refused_calls, sized_calls
 
 ROOT = Path(__file__).resolve().parents[2]
 GRAPHS = range(7000, 7012)
@@ -63,6 +66,7 @@ def test_a_file_whose_products_take_16_bits() -> None:
         ("reductions", 80),
         ("functions", 80),
         ("mends", 80),
+        ("numbers", 60),
     ],
 )
 def test_a_sample_of_each_sweep(sweep: str, count: int) -> None:
@@ -87,6 +91,49 @@ def test_a_fixed_sample_through_tritons_interpreter() -> None:
     assert " right " in ran.stdout
 
 
+def test_the_fixed_samples_have_python_numbers() -> None:
+    """As constants and as dynamic ints, also in tuples and dicts, on the graph and in a file."""
+    assert any(k.dynamic for s in BUNDLE for k in draw(s).numbers)
+    given = [draw(s) for s in GRAPHS if draw(s).numbers]
+    assert len(given) >= 2
+    assert any(k.dynamic for p in given for k in p.numbers)
+    assert {p.packed for p in map(draw, range(100)) if p.numbers} == {"", "tuple", "dict"}
+    constants = {type(k.value) for s in range(30) for k in draw(s, numbers.FAMILIES).numbers if not k.dynamic}
+    assert constants == {int, float, bool}
+
+
+def test_dynamic_ints_are_given_other_values() -> None:
+    program = Program(
+        1, (), (), (), (Line("torch.arange(4) * k0", ("v0",)),), ("v0",), numbers=(NumberSpec("k0", 3, "open"),)
+    )
+    given = {dict(plan.calls[0].sizes or ())["k0"] for plan in sized_calls(program)}
+    assert len(given) >= 5
+    assert all(n >= 0 for n in given)
+    assert [o.kind for o in outcomes(way_named("graph"), [program], seconds=SECONDS)] == ["right"]
+
+
+def test_programs_without_numbers_are_what_they_were() -> None:
+    """What is drawn for numbers has its own stream: the seeds of docs/trust.md mean the same programs."""
+    plain = [f for f in FAMILIES if not f.numbers]
+    seeds = [s for s in range(20) if not Drawer(s, FAMILIES).numbered]
+    assert len(seeds) > 10
+    assert [source(draw(s)) for s in seeds] == [source(draw(s, plain)) for s in seeds]
+
+
+@pytest.mark.parametrize("value", [3, -2, True, 0.5, 0.0, float("nan")])
+def test_a_constant_must_be_given_as_it_was(value: Number) -> None:
+    """Whatever refused() has is refused when a call is flattened; the constant itself is taken."""
+    program = Program(
+        2, (), (), (), (Line("torch.arange(3) * k0", ("v0",)),), ("v0",), numbers=(NumberSpec("k0", value),)
+    )
+    (entry,) = captured(program).entries.values()
+    assert graph_inputs(entry, program.arguments()) == {}
+    for what, arguments in refused_calls(program):
+        with pytest.raises(hardtack.InputError) as caught:
+            graph_inputs(entry, arguments)
+        assert "when the model was exported" in str(caught.value), what
+
+
 def test_a_seed_is_one_program() -> None:
     assert source(draw(7)) == source(draw(7))
     assert source(draw(7)) != source(draw(8))
@@ -96,6 +143,8 @@ def test_a_program_can_be_written_down() -> None:
     for seed in range(20):
         p = draw(seed)
         assert from_json(to_json(p)) == p
+    numbered = [draw(s, numbers.FAMILIES) for s in range(30)]
+    assert [repr(from_json(to_json(p))) for p in numbered] == [repr(p) for p in numbered]  # a NaN is not itself
 
 
 def test_sizes_and_dtypes_are_drawn() -> None:

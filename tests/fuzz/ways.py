@@ -8,9 +8,10 @@ interpreter  the GPU backend's kernels in Triton's interpreter: interpreter_way.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -25,6 +26,12 @@ SIZES = tuple((("n", n), ("m", m)) for n, m in ((1, 1), (2, 3), (37, 5), (0, 1),
 """Sizes that programs with dynamic dimensions are run at beside the example's; all but one row are made even where the
 example's are.
 """
+
+NUMBERS = 10
+"""How many rows a program with dynamic ints has at least."""
+
+Row = tuple[tuple[str, int], ...]
+"""A value for each symbol and for each dynamic int."""
 
 MOST_NUMEL = 2**19
 """Of all inputs together; a cube of 257, or an image of that behind 64 channels, would take minutes, in eager's
@@ -58,13 +65,17 @@ def _laid_out_otherwise(
     """The same inputs in those layouts that differ from how a program takes them, and that eager takes: view() may not.
     Of an expanded example eager reads memory that is not the tensor's, in a median.
     """
-    strides = [x.stride() for x in Call(sizes).oracle_arguments(program)]
+    strides = _strides(program, Call(sizes))
     expanded = any(i.layout == "expanded" for i in program.inputs)
     for layout in layouts:
         call = Call(sizes, 0, layout)
-        differs = [x.stride() for x in call.oracle_arguments(program)] != strides
+        differs = _strides(program, call) != strides
         if differs and not expanded and oracle(program, Plan((call,))) is not None:
             yield call
+
+
+def _strides(program: Program, call: Call) -> list[tuple[int, ...]]:
+    return [x.stride() for x in call.oracle_arguments(program) if isinstance(x, torch.Tensor)]
 
 
 def sized_calls(program: Program) -> tuple[Plan, ...]:
@@ -76,14 +87,36 @@ def sized_calls(program: Program) -> tuple[Plan, ...]:
     return tuple(Plan((Call(row, 0),) * count + (*_laid_out_otherwise(program, row, ("other",)),)) for row in rows)
 
 
-def sizes_of(program: Program) -> tuple[tuple[tuple[str, int], ...], ...]:
+def sizes_of(program: Program) -> tuple[Row, ...]:
     """Each row of sizes at which the program is run beside the example's."""
     if program.rows:
         return program.rows
     used = program.example_sizes()
     even = not any(n % 2 for n in used.values())
     rows = (tuple((s, n + (even and n != _ODD and n % 2)) for s, n in row if s in used) for row in SIZES)
-    return tuple(dict.fromkeys(rows))
+    return _with_numbers(program, tuple(dict.fromkeys(rows)))
+
+
+def _with_numbers(program: Program, rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows with a value for each dynamic int, the example's sizes among them."""
+    numbers = [k for k in program.numbers if k.dynamic]
+    if not numbers:
+        return tuple(rows)
+    found: list[Row] = []
+    rows = (program.sizes, *rows)
+    for turn in range(max(len(rows), NUMBERS)):
+        row, r = rows[turn % len(rows)], random.Random(f"{program.seed} {turn}")
+        found.append((*row, *((k.name, r.choice(k.values(dict(row)))) for k in numbers)))
+    return tuple(dict.fromkeys(found))
+
+
+def refused_calls(program: Program) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Arguments that every session must refuse, as docs/contract.md has it, each with what it is that is refused."""
+    tensors = program.tensors(program.example_sizes())
+    for at, number in enumerate(program.numbers):
+        for value in number.refused():
+            found = [value if k == at else other.value for k, other in enumerate(program.numbers)]
+            yield f"{number.name} = {value!r}", (*tensors, *program.in_arguments(found))
 
 
 _ODD = 37

@@ -10,6 +10,7 @@ from tests.fuzz.families import (
     indexing,
     layers,
     losses,
+    numbers,
     pointwise,
     products,
     reductions,
@@ -31,4 +32,5 @@ FAMILIES: tuple[Family, ...] = (
     *attention.FAMILIES,
     *writes.FAMILIES,
     *control.FAMILIES,
+    *numbers.FAMILIES,
 )
