@@ -129,17 +129,17 @@ query_rows_numel = Formula(
     "query_rows_numel", (_DV,), _panels(_DV) * (PANEL * _VALUES["kQueryBlock"]), "What a task has of its result so far."
 )
 _PACKED = packed_keys_numel(_TK, _D) + packed_values_numel(_TK, _DV)
-_ROWS = query_rows_numel(_DV) + 2 * _VALUES["kQueryBlock"]
+_RESULTS = query_rows_numel(_DV) + 2 * _VALUES["kQueryBlock"]
 attention_numel = Formula(
     "attention_numel",
     (_TK, _D, _DV),
-    _PACKED + _ROWS + scores_numel(_TK),
+    _PACKED + _RESULTS + scores_numel(_TK),
     "All of these for float, and a running maximum and sum for each query.",
 )
 half_attention_numel = Formula(
     "half_attention_numel",
     (_TK, _D, _DV),
-    _PACKED + _ROWS + half_scores_numel(_TK) + half_queries_numel(_D),
+    _PACKED + _RESULTS + half_scores_numel(_TK) + half_queries_numel(_D),
     "The same for 16-bit numbers.",
 )
 _OUTPUTS, _STRIDE, _TAPS, _DILATION = (sym(name) for name in ("outputs", "stride", "taps", "dilation"))

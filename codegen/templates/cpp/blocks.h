@@ -34,7 +34,6 @@ constexpr int64_t kSerialWork = 1 << 20; // multiplications below which waking o
 constexpr int64_t kUnitWork = 1 << 18;   // multiplications below which a unit is not cut further
 constexpr int64_t kHandOutWork = 6600;   // multiplications while a worker is given a task, and no other is
 constexpr int64_t kReload = 16;          // rows of arithmetic that reading a unit's part of B takes; columns, for A
-constexpr int kFewRows = 4;              // products of up to so many rows are bound by how fast B arrives
 
 // How a product of two values reads B where its rows are contiguous.
 enum class Right { kBySize, kPacked, kInPlace };

@@ -42,6 +42,7 @@ constexpr int micro_vectors(int mr) {
 #endif
 }
 
+constexpr int kFewRows = 4;  // products of up to so many rows are bound by how fast B arrives
 
 // What a tile is multiplied with: rows of A.
 template <class A>
