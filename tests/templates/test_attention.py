@@ -29,9 +29,7 @@ def attend(
     scale: float | None = None,
     nworkers: int = 1,
 ) -> torch.Tensor:
-    return attention_kernels.attend(
-        library(target), q, k, v, mask, causal=causal, scale=scale, nworkers=nworkers
-    )
+    return attention_kernels.attend(library(target), q, k, v, mask, causal=causal, scale=scale, nworkers=nworkers)
 
 
 def reference(
