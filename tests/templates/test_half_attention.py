@@ -30,12 +30,10 @@ def library(request: pytest.FixtureRequest) -> Library:
     return _library(request.param)
 
 
-def _attend(library: Library, *given: torch.Tensor | None, causal: bool = False) -> torch.Tensor:
+def _attend(
+    library: Library, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, causal: bool = False
+) -> torch.Tensor:
     """With one worker and with two, whose results must be the same."""
-    q, k, v, mask = given
-    assert q is not None
-    assert k is not None
-    assert v is not None
     got = attention_kernels.attend(library, q, k, v, mask, causal=causal)
     again = attention_kernels.attend(library, q, k, v, mask, causal=causal, nworkers=2)
     assert torch.equal(got.view(torch.int16), again.view(torch.int16))
@@ -44,7 +42,8 @@ def _attend(library: Library, *given: torch.Tensor | None, causal: bool = False)
 
 def _assert_close(got: torch.Tensor, want: torch.Tensor, v: torch.Tensor) -> None:
     """f16: computed in f32, rounded once. bf16: weights may be rounded, too, each by a share of what it is; that is
-    half an ulp of the largest value at most, and much less of a sum of many."""
+    half an ulp of the largest value at most, and much less of a sum of many.
+    """
     if got.dtype is torch.float16:
         torch.testing.assert_close(got.float(), want, rtol=1.01 * 2.0**-11, atol=3e-6)
         return

@@ -85,8 +85,19 @@ inline void pack_keys(const AttentionTask<T>& t, const KeyBlock& block) {
 template <class T>
 inline void pack_values(const AttentionTask<T>& t, const KeyBlock& block) {
   const int64_t stride = t.a->v_strides[2], rows = staged_numel<T>(block.count);
-  for (int64_t c = 0; c < t.columns; c += kPanel)
-    pack_panel(t.vp + c * rows, t.v + block.first * stride + c, stride, 1, block.count, least(kPanel, t.a->dv - c));
+  const T* from = t.v + block.first * stride;
+  if constexpr (multiplies_pairs<T>) {
+    for (int64_t c = 0; c < t.columns; c += kPanel)
+      pack_panel(t.vp + c * rows, from + c, stride, 1, block.count, least(kPanel, t.a->dv - c));
+  } else {
+    // By vectors: the general copy is 1 or 2% of the whole slower, a call for each row.
+    for (int64_t c = 0; c < t.columns; c += W) {
+      float* to = t.vp + c / kPanel * kPanel * rows + c % kPanel;
+      const int n = static_cast<int>(most(0, least(W, t.a->dv - c)));
+      for (int64_t j = 0; j < rows; j++)
+        store(to + j * kPanel, n == W ? load(from + j * stride + c) : load_n(from + j * stride + c, n));
+    }
+  }
 }
 
 // acc + n elements of a query times those of a key, lane by lane.
@@ -100,29 +111,24 @@ HT_INLINE vec<float> add_products(vec<float> acc, const bf16x2* q, vec<float> ke
 }
 #endif
 
-// Scores of MR rows with keys in place, W keys at a time; those past the last key are 0.
+// Scores of MR rows with the first `used` keys of the block, in place.
 template <int MR, class T>
 inline void score_dots(const AttentionTask<T>& t, const KeyBlock& block, int64_t used) {
   const int64_t d = t.a->d, stride = t.a->k_strides[2], numel = staged_numel<T>(d);
   const int64_t whole = (multiplies_pairs<T> ? d / 2 : d) / W * W;
-  for (int64_t j = 0; j < used; j += W) {
-    const T* keys = t.k + (block.first + j) * stride;
-    vec<float> sums[MR][W] = {};
-    const int64_t n = least(W, used - j);
-    for (int64_t k = 0; k < n; k++, keys += stride) {
-      vec<float> acc[MR] = {};
-      for (int64_t i = 0; i < whole; i += W) {
-        const vec<float> key = whole_key_elements(keys, i);
-        for (int r = 0; r < MR; r++) acc[r] = add_products(acc[r], t.row[r].q + i, key, W);
-      }
-      if (whole < numel) {
-        const vec<float> key = key_elements(keys, whole, d);
-        const int left = static_cast<int>(numel - whole);
-        for (int r = 0; r < MR; r++) acc[r] = add_products(acc[r], t.row[r].q + whole, key, left);
-      }
-      for (int r = 0; r < MR; r++) sums[r][k] = acc[r];
+  const int left = static_cast<int>(numel - whole);
+  const T* keys = t.k + block.first * stride;
+  for (int64_t j = 0; j < used; j++, keys += stride) {
+    vec<float> acc[MR] = {};
+    for (int64_t i = 0; i < whole; i += W) {
+      const vec<float> key = whole_key_elements(keys, i);
+      for (int r = 0; r < MR; r++) acc[r] = add_products(acc[r], t.row[r].q + i, key, W);
     }
-    for (int r = 0; r < MR; r++) store(t.scores + r * t.ld + j, sum_rows(sums[r]));
+    if (left > 0) {
+      const vec<float> key = key_elements(keys, whole, d);
+      for (int r = 0; r < MR; r++) acc[r] = add_products(acc[r], t.row[r].q + whole, key, left);
+    }
+    for (int r = 0; r < MR; r++) t.scores[r * t.ld + j] = hsum(acc[r]);
   }
 }
 

@@ -40,17 +40,6 @@ HT_INLINE void transpose(vec<float> (&rows)[W]) {
   }
 }
 
-// Lane i is the sum of row i, added in the order of hsum.
-HT_INLINE vec<float> sum_rows(vec<float> (&rows)[W]) {
-#pragma GCC unroll 4
-  for (int n = W / 2; n > 0; n /= 2) {
-#pragma GCC unroll 8
-    for (int i = 0; i < n; i++)
-      rows[i] = detail::interleave<0>(rows[i], rows[i + n]) + detail::interleave<1>(rows[i], rows[i + n]);
-  }
-  return rows[0];
-}
-
 }  // namespace ht
 
 #endif  // HARDTACK_TEMPLATES_TRANSPOSE_H
