@@ -7,7 +7,6 @@ from typing import Any
 
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
-from hardtack.codegen.ir.expr import Expr, bounds
 from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.exporter.convert.builder import Builder, literal
 from hardtack.exporter.convert.pointwise import Arg, nary, promoted
@@ -29,22 +28,7 @@ def _pow_scalar(b: Builder, x: Value, exponent: Any) -> Value:
     if x.dtype is DType.F16 and exponent in (0.5, -0.5):  # by C's pow: no sign of a zero, no NaN of -inf
         work = b.where(b.pw("eq", work, -math.inf), math.inf, b.pw("add", work, 0.0), work.dtype)
     special = _small_power(b, work, exponent) if isinstance(exponent, (int, float)) else None
-    if special is not None:
-        return b.to(special, x.dtype)
-    if x.dtype is DType.F32 and _is_large(exponent):
-        return b.to(b.pw("pow", b.to(x, DType.F64), exponent), x.dtype)
-    return b.pw("pow", x, exponent)
-
-
-def _is_large(exponent: Any) -> bool:
-    """True for a whole number that f32 may not have: torch keeps it, and whether it is odd."""
-    if isinstance(exponent, Expr):
-        lo, hi = bounds(exponent)
-        return lo is None or hi is None or max(-lo, hi) > _LAST_IN_F32
-    return isinstance(exponent, int) and abs(exponent) > _LAST_IN_F32
-
-
-_LAST_IN_F32 = 2**24
+    return b.to(special, x.dtype) if special is not None else b.pw("pow", x, exponent)
 
 
 def _small_power(b: Builder, x: Value, exponent: float) -> Value | None:

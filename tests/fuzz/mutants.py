@@ -511,7 +511,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "cpu",
         "export/sizes/shapes.py",
         ((" and size.free_symbols & self._ints:", " and False:"),),
-        sweep="numbers",
+        sweep="mends",
     ),
     Mutant(
         "ints beyond floats",
