@@ -3,8 +3,8 @@
     x0[5,8] p0[16,8] : F.linear(x0, p0); v0.relu()
 
 Tensors first, inputs x and weights p, sizes or symbols in brackets, then a dtype where it is not float32 (f16 bf16 f64
-i64 i32 u8 bool) and `<n` for integers below n. Then statements: v0, v1, ... are their values; one that begins with `!`
-binds none. The last value is the result, or what stands behind `->`.
+i64 i32 u8 bool) and `<n` for integers below n; `k0=3` is a dynamic int that is 3 in the example. Then statements: v0,
+v1, ... are their values; one that begins with `!` binds none. The last value is the result, or what stands behind `->`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from __future__ import annotations
 import re
 
 from tests.fuzz.draw import SYMBOLS
+from tests.fuzz.numbers import NumberSpec
 from tests.fuzz.program import Line, Program, Weight
 from tests.fuzz.tensors import TensorSpec
 
 _DTYPES = {"": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i64": "int64", "i32": "int32"}
 _DTYPES |= {"u8": "uint8", "bool": "bool"}
+_NUMBER = re.compile(r"\b(k\d+)=(\d+)")
 _TENSOR = re.compile(r"([xp]\d+)\[([^\]]*)\](\w*)(?:<(\d+))?")
 
 
@@ -45,6 +47,7 @@ def case(text: str, seed: int = 0) -> Program:
         tuple(map(_with_self, results)),
         tuple((s, n) for s, n in SYMBOLS.items() if s in symbols),
         "auto" if symbols else "",
+        numbers=tuple(NumberSpec(name, int(value), "open") for name, value in _NUMBER.findall(head)),
     )
 
 

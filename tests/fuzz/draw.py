@@ -215,7 +215,7 @@ class Drawer:
         fit = [k.name for k in numbers if k.sized is sized]
         if fit and (len(numbers) > 3 or r.random() < 0.6):
             return r.choice(fit)
-        dynamic = r.choice(("named", "open", "dynamic", "auto")) if r.random() < 0.7 else ""
+        dynamic = r.choice(("named", "open", "dynamic", "dynamic", "auto", "auto")) if r.random() < 0.75 else ""
         if sized:
             taken = {k.value for k in numbers}
             choice = [n for n in NUMBER_SIZES if n not in taken] if dynamic and r.random() < 0.85 else (0, 1, 3, 6)

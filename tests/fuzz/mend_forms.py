@@ -134,6 +134,17 @@ ROUNDINGS = rows("""
 """)
 """Steps that are rounded in eager show where one of them is infinite or vanishes, beyond what an ulp may change."""
 
+NUMBERS = rows("""
+    x0[{b},{k}]i64 k0=5 : x0 + (k0 * k0) % {prime}
+    x0[{b},{k}]i64 k0=3 : x0 * (k0 ** {w} // {prime})
+    x0[{b},{n}]i64 k0=4 : x0 - (k0 * k0 * x0.shape[1] + {c}) % {prime}
+    x0[{b},{k}]i64 k0=2 k1=7 : x0 + (k0 * k1 + 2) // {prime} % {prime}
+    x0[{b},{k}] k0=4 : x0 > (k0 * k0) % {prime}
+    x0[{b},{k}]i64 k0=5 : x0 + math.ceil(k0 * 0.5) % {prime}
+    x0[{b},{k}]i64 k0=8 : x0 * (math.floor(k0 / 3) % {prime})
+""")
+"""Ints that a call gives, beyond what 64 bits hold of their products, and floating point of themselves."""
+
 FORMS = {
     "views": VIEWS,
     "images": IMAGES,
@@ -142,6 +153,7 @@ FORMS = {
     "conditions": CONDITIONS,
     "strides": STRIDES,
     "roundings": ROUNDINGS,
+    "numbers": NUMBERS,
 }
 _ALL = [(family, form) for family, forms in FORMS.items() for form in forms]
 
@@ -161,6 +173,7 @@ SLOTS = {
     "p": "2|3|2.5|4",
     "half": "f16|bf16",
     "cut": "floor|trunc",
+    "prime": "7|11|13",
     "large": "3e4|2e4|5e4",
     "tiny": "1e-4|3e-4|1e-3",
     "hundreds": "200.|300.|900.",

@@ -505,6 +505,22 @@ MUTANTS: tuple[Mutant, ...] = (
         (("    if bias.strides[0] is not ONE:\n", "    if False:\n"),),
         sweep="mends",
     ),
+    Mutant(
+        "products beyond 64 bits",
+        "products with an int that a call gives are what is left of them in 64 bits",
+        "cpu",
+        "export/sizes/shapes.py",
+        ((" and size.free_symbols & self._ints:", " and False:"),),
+        sweep="mends",
+    ),
+    Mutant(
+        "ints beyond floats",
+        "an int that a call gives may be one that floating point has not",
+        "cpu",
+        "export/interface.py",
+        (("        hi = LARGEST_INT if hi is None else min(hi, LARGEST_INT)\n", "        pass\n"),),
+        sweep="numbers",
+    ),
 )
 
 

@@ -16,7 +16,7 @@ Number = int | float | bool
 
 LARGEST_SIZE = 300
 """Of a number that is the size of a tensor: eager makes that tensor, too."""
-FIXED = (0, 1, 2, 3, 5, 9, 2**31, 2**33 + 5, 40, 2**53 + 1, 64, 2**24 + 1)
+FIXED = (0, 1, 2, 3, 5, 9, 2**31, 2**33 + 5, 40, 2**53, 64, 2**24 + 1)
 """What numbers are beside the sizes of the call and what those are next to."""
 
 
@@ -64,7 +64,7 @@ class NumberSpec:
         type; of a dynamic int what is negative, no int, or outside of its range.
         """
         if self.dynamic:
-            yield from (-1, -(2**40), 2**63, 2**70, 1.5, None)
+            yield from (-1, -(2**40), 2**53 + 1, 2**63, 2**70, 1.5, None)
             if self.dynamic == "named":
                 yield self._most + 1
             return

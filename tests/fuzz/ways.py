@@ -90,7 +90,7 @@ def sized_calls(program: Program) -> tuple[Plan, ...]:
 def sizes_of(program: Program) -> tuple[Row, ...]:
     """Each row of sizes at which the program is run beside the example's."""
     if program.rows:
-        return program.rows
+        return _with_numbers(program, program.rows)
     used = program.example_sizes()
     even = not any(n % 2 for n in used.values())
     rows = (tuple((s, n + (even and n != _ODD and n % 2)) for s, n in row if s in used) for row in SIZES)

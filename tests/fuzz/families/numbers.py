@@ -25,6 +25,7 @@ COMPUTED = rows("""
     7 % ({v} + 1)
     100 // ({v} + 1)
     {v} * {v}
+    {v} * {v} % 7  *2
     {v} ** 2
     max({v}, 2)
     min({v}, 5)
@@ -45,19 +46,15 @@ COMPUTED = rows("""
     bool({v})
     {v} > 3
     int({v} > 3)
-    {v} == 3
     {v} << 1
     {v} >> 1
     {v} & 3
-    {v} | 1
-    {v} ^ 5
     {v} + {size}
     {size} - {v}
     min({v}, {size})
     max({v}, {size})
     {v} % max({size}, 1)
     {v} * {size}
-    {v} if {v} > 2 else 3
     sum(range(min({v}, 4)))
 """)
 FORMS = rows("""
@@ -73,7 +70,7 @@ FORMS = rows("""
     torch.fmod({a}, {n})
     torch.div({a}, {n}, rounding_mode="trunc")
     torch.div({a}, {n}, rounding_mode="floor")
-    {a} ** ({n})
+    {a} ** (({n}) % 50)
     torch.pow({n}, {a})
     {a} * {n} + {n2}  *2
     {a} * ({n} * {n2})
@@ -92,7 +89,6 @@ FORMS = rows("""
     ({a} < ({n})) | ({a} >= ({n2}))
     F.leaky_relu({a}, {n})
     F.threshold({a}, {n}, {n2})
-    F.elu({a}, {n})
     F.hardtanh({a}, -abs({n}), abs({n}))
     F.pad({a}, (1, 2), value={n})
     {a}.softmax({d}) * {n}
@@ -108,7 +104,6 @@ FORMS = rows("""
     torch.full((3,), {n})  *2
     torch.full((2, 3), {n}, dtype={a}.dtype)
     {a}.new_full((2,), {n})
-    torch.tensor({n})
     torch.tensor([{n}, {n2}])
     torch.tensor({n}, dtype={main}) * {a}
     torch.scalar_tensor({n}) + {a}
@@ -158,7 +153,7 @@ FORMS = rows("""
     {a}.flatten()[:{n} * 2].view({n}, 2)
     {a}.split({n}, {d})[0]
     tuple({a}.tensor_split(({n},), {d}))
-    {a}.index_fill({d}, torch.arange(1), {n})
+    {a}.index_fill(0, {one}, {n})
     {a}.index_select({d}, torch.arange({s}).roll({n}))
     torch.select_scatter({a}, {a}.select({d}, 0), {d}, {n})
     torch.slice_scatter({a}, {a}[{at}:1] * 2, {d}, {n}, {n} + 1)
