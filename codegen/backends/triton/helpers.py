@@ -220,9 +220,13 @@ def times(a, b):
     "log_plus": '''
 @triton.jit
 def log_plus(a, b):
-    """log(e^a + e^b); an infinity stays what it is, and NaN wins."""
+    """log(e^a + e^b); an infinity stays what it is, and NaN wins. log(1 + y) is that of the rounded u = 1 + y, times
+    y / (u - 1): of a small y the logarithm of u has few digits left."""
     high = larger(a, b)
-    return tl.where(tl.abs(high) == float("inf"), high, high + tl.log(1.0 + tl.exp(smaller(a, b) - high)))
+    y = tl.exp(smaller(a, b) - high)
+    u = 1.0 + y
+    grown = tl.where(u == 1.0, y, tl.log(u) * (y / tl.where(u == 1.0, 1.0, u - 1.0)))
+    return tl.where(tl.abs(high) == float("inf"), high, high + grown)
 ''',
     "best_largest": '''
 @triton.jit
