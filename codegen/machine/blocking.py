@@ -1,7 +1,7 @@
 """How the C++ templates cut products on a CPU, by its caches: numbers that its compiler gets as macros.
 
 They are the cost model of CPUs. Kernels have one text for all CPUs of a layout, so that the numbers of each come with
-the flags; a plan from a tuning table stands in the text itself. docs/adr/0034 has the measurements behind the rules.
+the flags; a plan from a tuning table stands in the text itself. docs/adr/0033 has the measurements behind the rules.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """How a CPU's product or convolution is cut, as far as tuning has a say: CutPlan. What is not in it follows from the
-caches (machine/blocking.py): other sizes of units, and other distances to read ahead, have won nowhere (ADR 0034)."""
+caches (machine/blocking.py): other sizes of units, and other distances to read ahead, have won nowhere (ADR 0033)."""
 
 from __future__ import annotations
 

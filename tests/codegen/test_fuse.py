@@ -91,7 +91,7 @@ def test_inlining_says_what_it_does_and_why_not() -> None:
     inlined = [d for d in entry.decisions if d.kind == "inline"]
     assert any(d.accepted and d.reason == "computed where it is used" for d in inlined)
     assert all(d.reason for d in entry.decisions)
-    assert {d.kind for d in entry.decisions} <= {"inline", "fuse", "layout"}
+    assert {d.kind for d in entry.decisions} <= {"inline", "fuse", "layout", "tuning"}
 
 
 @pytest.mark.parametrize("name", GOLDEN)

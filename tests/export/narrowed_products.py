@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-import transformers.integrations.moe  # noqa: F401  # grouped products of float32, which torch has none of
 from torch import nn
 
 from tests.export.narrowing import rounded
@@ -17,6 +16,9 @@ class Products(nn.Module):
 
     def __init__(self, narrow: Callable[[torch.Tensor], torch.Tensor] = lambda x: x) -> None:
         super().__init__()
+        # Grouped products of float32, which torch has none of. It imports Triton, which not every process may.
+        import transformers.integrations.moe  # noqa: F401
+
         random = torch.Generator().manual_seed(1)
         self.narrow = narrow
         for name, shape in SHAPES.items():
