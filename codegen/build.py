@@ -28,9 +28,9 @@ from hardtack.codegen.recipes import init_name, replaceable
 from hardtack.codegen.tune.choice import Tuning
 
 Progress = Callable[[str, int, int], None]
+"""progress(what, done, total)."""
 NUMERICS = {"accumulate": "f32", "fp_contract": "off"}
 """What may change bits, and is the same for every model; docs/package.md."""
-"""progress(what, done, total)."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,9 @@ def backends_for(
     if user is not None and user.target not in (_level_target(m) for m in machines):
         raise TargetError(f"the tuning table is for {user.target}; the targets are {named}")
     if not tuning.shipped and not gpus:
-        raise TargetError(f'the tuning "{NONE}" is for GPU targets, others have no tables; the targets are {named}')
+        raise TargetError(
+            f'the tuning "{NONE}" is for GPU targets, none are shipped for others; the targets are {named}'
+        )
     groups: dict[tuple[str, str], list[Cpu]] = {}
     for m in machines:
         if isinstance(m, Cpu):

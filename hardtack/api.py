@@ -12,6 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 import hardtack
+from hardtack.codegen.backend import Backend
 from hardtack.codegen.build import Built, Source, build_content
 from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.codegen.package.content import BundleContent
@@ -125,13 +126,7 @@ def export(
         stage.report("write", 0, 0)
         content = with_debug(built) if chosen.debug else built.content
         written = write_bundle(out, content, external=chosen.weights == "external")
-    tunable = {b.key for b in backends if b.tuning.levels or b.machines[0].device != "cpu"}
-    tabled = {
-        (key, s): found
-        for (_, key), c in built.compiled.items()
-        if key in tunable
-        for s, found in shapes_in_tables(c.decisions).items()
-    }
+    tabled = _tuned_shapes(backends, built)
     return ExportInfo(
         path=written.path,
         weights_path=written.weights_path,
@@ -150,6 +145,17 @@ def export(
         seconds=stage.seconds,
         narrowed=narrowed,
     )
+
+
+def _tuned_shapes(backends: Sequence[Backend], built: Built) -> dict[tuple[str, str], bool]:
+    """(backend, shape) -> whether a table gave its plan, of those backends that look into tables."""
+    tunable = {b.key for b in backends if b.tuning.levels or b.machines[0].device != "cpu"}
+    return {
+        (key, s): tuned
+        for (_, key), c in built.compiled.items()
+        if key in tunable
+        for s, tuned in shapes_in_tables(c.decisions).items()
+    }
 
 
 def stage_texts(

@@ -38,11 +38,11 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class TuningTable:
-    """arch: what it was measured on, such as "sm_90" or "x86-64-v4". triton: the version that compiled the kernels, of
-    a CPU's table the compiler's. cpu: the kind of CPU; "" for a GPU's table. where: the file that it was read from."""
+    """arch: what it was measured on, such as "sm_90" or "x86-64-v4". compiler: what compiled the kernels, of a GPU's
+    table the version of Triton. cpu: the kind of CPU; "" for a GPU's table. where: the file that it was read from."""
 
     arch: str
-    triton: str
+    compiler: str
     entries: Mapping[str, TableEntry] = field(default_factory=dict)
     cpu: str = ""
     where: str = field(default="", compare=False)
@@ -55,12 +55,12 @@ class TuningTable:
     @property
     def measured_with(self) -> str:
         """What compiled the kernels that were timed; on a CPU also where."""
-        return f"{self.triton} on {self.cpu}" if self.cpu else f"Triton {self.triton}"
+        return f"{self.compiler} on {self.cpu}" if self.cpu else f"Triton {self.compiler}"
 
     def to_json(self) -> bytes:
         """Canonical JSON: equal tables have equal bytes."""
         entries = {k: {"plan": dict(e.plan), "measured_ns": e.measured_ns} for k, e in self.entries.items()}
-        made = {"compiler": self.triton, "cpu": self.cpu} if self.cpu else {"triton": self.triton}
+        made = {"compiler": self.compiler, "cpu": self.cpu} if self.cpu else {"triton": self.compiler}
         return canonical.dumps({"format": FORMAT, "arch": self.arch, **made, "entries": entries})
 
     @property
@@ -89,16 +89,16 @@ def parse_table(data: bytes, where: str) -> TuningTable:
     top = Fields(raw_top, where)
     if top.integer("format") != FORMAT:
         top.refuse(f"is {top.integer('format')}; this version reads tuning tables of format {FORMAT}", "format")
-    cpu, compiler = "", "triton"
+    cpu, word = "", "triton"
     if isinstance(raw_top, dict) and "cpu" in raw_top:
-        cpu, compiler = top.text("cpu"), "compiler"
-    arch, triton = top.choice("arch", tuple(CPUS) if cpu else CUDA_ARCHITECTURES), top.text(compiler)
+        cpu, word = top.text("cpu"), "compiler"
+    arch, compiler = top.choice("arch", tuple(CPUS) if cpu else CUDA_ARCHITECTURES), top.text(word)
     raw = top.raw("entries")
     if not isinstance(raw, dict):
         top.refuse(f"is {canonical.kind_of(raw)}, not an object", "entries")
     entries = {key: _entry(Fields(value, where, f"entries[{key!r}]")) for key, value in raw.items()}
     top.done()
-    return TuningTable(arch, triton, entries, cpu, where)
+    return TuningTable(arch, compiler, entries, cpu, where)
 
 
 def _entry(at: Fields) -> TableEntry:

@@ -58,7 +58,7 @@ class _TableName(click.Path):
     "--tuning",
     type=_TableName(exists=True, dir_okay=False),
     metavar="FILE|none",
-    help="A table of hardtack tune: its plans for GPU kernels come first. none: look into no table, not even into the "
+    help="A table of hardtack tune: its plans come before all others. none: look into no table, not even into the "
     "one that comes with Hardtack.",
 )
 @click.option(

@@ -174,7 +174,7 @@ def _begun(path: Path, new: TuningTable) -> TuningTable:
     if not path.exists():
         return new
     begun = read_table(path)
-    if (begun.arch, begun.triton, begun.cpu) != (new.arch, new.triton, new.cpu):
+    if (begun.arch, begun.compiler, begun.cpu) != (new.arch, new.compiler, new.cpu):
         raise WrongUse(
             f"{path} was measured on {begun.arch} with {begun.measured_with}; this is {new.arch} with "
             f"{new.measured_with}: name another file"

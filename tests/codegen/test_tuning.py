@@ -293,7 +293,7 @@ def test_no_table_is_asked_for_where_there_are_none() -> None:
     with pytest.raises(TargetError) as caught:
         backends_for(["cpu:x86-64-v3"], Tables(shipped=False))
     assert str(caught.value) == (
-        'the tuning "none" is for GPU targets, others have no tables; the targets are cpu:x86-64-v3'
+        'the tuning "none" is for GPU targets, none are shipped for others; the targets are cpu:x86-64-v3'
     )
     found = backends_for(["cpu:x86-64-v3", "cuda:sm_90"], Tables(shipped=False))
     assert [b.tuning.levels for b in found] == [(), ()]

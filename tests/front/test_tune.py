@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner, Result
 from null_driver import NullDriver
 
 import hardtack
 from hardtack import timing, tuning
-from hardtack.cli import main
 from hardtack.codegen.backends.triton.compile import toolchain
 from hardtack.codegen.lower.rules import rules_on
 from hardtack.codegen.machine.data import H200
@@ -29,6 +27,7 @@ from hardtack.codegen.tune.table import TableEntry, TuningTable, read_table
 from hardtack.codegen.tune.trial import Trial
 from hardtack.timing import Sample, Timer
 from hardtack.tuning import Tuner
+from tests.support.commands import good, refused, run
 
 MODEL = """
 import torch
@@ -66,22 +65,6 @@ def model_file(tmp_path: Path) -> Path:
     return path
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in arguments], prog_name="hardtack")
-
-
-def good(*arguments: object) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def refused(*arguments: object, status: int = 2) -> str:
-    result = run(*arguments)
-    assert result.exit_code == status, result.output
-    return result.stderr.removeprefix("error: ").rstrip("\n")
-
-
 def answering(*answers: Sample) -> Timer:
     """A timer that gives these for the candidates of every key."""
 
@@ -112,7 +95,7 @@ def test_the_whole_command(on_the_null_driver: NullDriver, model_file: Path, tmp
     assert all(key in text for key in KEYS)
     assert "2 keys timed, 0 kept as they were" in text
     table = read_table(out)
-    assert (table.arch, table.triton, sorted(table.entries)) == ("sm_90", TRITON, sorted(KEYS))
+    assert (table.arch, table.compiler, sorted(table.entries)) == ("sm_90", TRITON, sorted(KEYS))
     log = on_the_null_driver.log()
     assert log.count("graph of 20") > 100, [line for line in log if line.startswith("graph")][:3]
     before = out.read_bytes()
@@ -299,7 +282,7 @@ def test_the_command_without_any_table(model_file: Path, table_file: Path, tmp_p
     assert "\nshapes: 2, of which a tuning table has 0\n" in good(*arguments, "none", "-o", out)
     assert "table: " not in good(*arguments, "none", "--stop-after", "lower")
     assert refused("export", spec, "-o", out, "--target", "cpu:x86-64-v3", "--tuning", "none") == (
-        'the tuning "none" is for GPU targets, others have no tables; the targets are cpu:x86-64-v3'
+        'the tuning "none" is for GPU targets, none are shipped for others; the targets are cpu:x86-64-v3'
     )
     with pytest.raises(TargetError, match='the tuning "none" is for GPU targets'):
         hardtack.export(torch.nn.ReLU(), (torch.ones(2),), path=out, options=hardtack.Options(tuning="none"))

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 from hardtack import cpu_tuning
-from hardtack.cli import main
 from hardtack.codegen.machine import host
 from hardtack.codegen.machine.data import X86_64_V3
 from hardtack.codegen.machine.host import host_kind, native_cpu
@@ -22,6 +20,7 @@ from hardtack.codegen.tune.table import TableEntry, TuningTable, read_table
 from hardtack.codegen.tune.trial import Trial
 from hardtack.cpu_tuning import CpuTuner
 from hardtack.timing import Sample
+from tests.support.commands import good, refused
 
 MODEL = """
 import torch
@@ -38,22 +37,6 @@ PLAN = {"depth": 512, "right": "by_size"}
 def spec(tmp_path: Path) -> str:
     (tmp_path / "two.py").write_text(MODEL)
     return f"{tmp_path}/two.py:make"
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in arguments], prog_name="hardtack")
-
-
-def good(*arguments: object) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def refused(*arguments: object, status: int = 2) -> str:
-    result = run(*arguments)
-    assert result.exit_code == status, result.output
-    return result.stderr.removeprefix("error: ").rstrip("\n")
 
 
 def test_the_whole_command(spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
