@@ -15,11 +15,16 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.machine.data import CPUS, X86_64_V4
 
 FLOAT_NBYTES = 4
+_LINE = 16
+"""Floats of a line of a cache."""
 PANEL = 32
 """Columns of a packed panel: one layout for every CPU (templates/cpp/gemm.h)."""
 _CHUNK_DEPTH = min(cpu.second_level_nbytes for cpu in CPUS.values()) * 3 // 4 // (PANEL * FLOAT_NBYTES)
 """Fills three quarters of the smallest second-level cache: the rest is for A and the results."""
 _DEPTH_MOST = 768
+_FEW_TILES = 256
+POSITIONS = 16
+"""Of a tile or filter that winograd.h has transformed."""
 _BLOCK_ROWS = 32
 _HALVES = max(_BLOCK_ROWS // 2, *(cpu.micro_rows for cpu in CPUS.values()))
 """Floats for each k of a block's rows of 16-bit numbers: those of tiles as they are, a microkernel's as float."""
@@ -47,6 +52,7 @@ NUMBERS = (
     Number("kChunkDepth", _CHUNK_DEPTH, "most panels * k in a unit's part of B"),
     Number("kPrivateNbytes", X86_64_V4.second_level_nbytes * 3 // 4, "weights that stay in a core's own cache"),
     Number("kWakeProducts", X86_64_V4.wake_products, "multiplications that outweigh waking the other threads"),
+    Number("kFewTiles", _FEW_TILES, "tiles of a convolution up to which they are transformed before the filters"),
     Number("kShortTap", 16, "channels below which the taps of a filter row are laid side by side"),
     Number("kKeyBlock", 256, "keys of attention packed at once"),
     Number("kQueryBlock", 96, "query rows of a task of attention"),
@@ -75,6 +81,14 @@ _M, _N, _K, _D, _DV, _TK = (sym(name) for name in ("m", "n", "k", "d", "dv", "tk
 
 def _panels(n: Expr) -> Expr:
     return (n + (PANEL - 1)) // PANEL
+
+
+def _block_tiles(c: Expr) -> Expr:
+    """Tiles of c channels, transformed, that fill two thirds of a second-level cache with their products: whole
+    blocks of rows, at least two."""
+    rows = _VALUES["kMostRows"]
+    fitting = X86_64_V4.second_level_nbytes * 5 // 8 // (POSITIONS * FLOAT_NBYTES)
+    return minimum(_FEW_TILES, maximum(2, const(fitting) // (c + PANEL) // rows) * rows)
 
 
 panels_of = Formula("panels_of", (_N,), _panels(_N), "Panels that n columns fill.")
@@ -129,6 +143,46 @@ window_extent = Formula(
     maximum(0, (_OUTPUTS - 1) * _STRIDE + (_TAPS - 1) * _DILATION + 1),
     "Input rows or columns that so many windows cover.",
 )
+_TILES, _C, _OC, _ROWS, _LD = (sym(name) for name in ("tiles", "c", "oc", "rows", "ld"))
+position_stride = Formula(
+    "position_stride",
+    (_ROWS, _LD),
+    _ROWS * _LD + _LINE,
+    "From one position of transformed tiles to the next: a line more than they fill, so that not all lie in one set.",
+)
+winograd_tiles = Formula(
+    "winograd_tiles",
+    (_TILES, _C),
+    minimum(_TILES, _block_tiles(_C)),
+    "Most tiles in a unit of a convolution.",
+)
+winograd_operand_numel = Formula(
+    "winograd_operand_numel",
+    (_TILES, _C),
+    maximum(POSITIONS * position_stride(winograd_tiles(_TILES, _C), _C), POSITIONS // 4 * PANEL * _C),
+    "What a worker transforms: a unit's tiles, or a row of positions of a panel.",
+)
+winograd_sums_numel = Formula(
+    "winograd_sums_numel",
+    (_TILES,),
+    POSITIONS * position_stride(minimum(_TILES, _FEW_TILES), PANEL),
+    "A worker's products of tiles and a panel.",
+)
+winograd_numel = Formula(
+    "winograd_numel",
+    (_TILES, _C),
+    winograd_operand_numel(_TILES, _C) + winograd_sums_numel(_TILES) + maximum(POSITIONS * _C, 4 * 8 * PANEL),
+    "Both, and room for a tile's inputs or the results of eight.",
+)
+winograd_shared_numel = Formula(
+    "winograd_shared_numel",
+    (_TILES, _C, _OC),
+    maximum(
+        POSITIONS * position_stride(minimum(_TILES, _FEW_TILES), _C),
+        minimum(1, maximum(0, _TILES - _FEW_TILES)) * (POSITIONS * PANEL * _C * _panels(_OC)),
+    ),
+    "What all workers read: few tiles, or the filters where there are many.",
+)
 
 FORMULAS = (
     *(
@@ -141,6 +195,8 @@ FORMULAS = (
         packed_keys_numel,
     ),
     *(packed_values_numel, scores_numel, query_rows_numel, attention_numel, window_extent),
+    *(position_stride, winograd_tiles, winograd_operand_numel, winograd_sums_numel, winograd_numel),
+    winograd_shared_numel,
 )
 
 
