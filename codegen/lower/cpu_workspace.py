@@ -23,6 +23,8 @@ _CHUNK_DEPTH = min(cpu.second_level_nbytes for cpu in CPUS.values()) * 3 // 4 //
 """Fills three quarters of the smallest second-level cache: the rest is for A and the results."""
 _DEPTH_MOST = 768
 _FEW_TILES = 256
+_FEW_NBYTES = 1 << 22
+"""Most that a worker has of few tiles, transformed."""
 POSITIONS = 16
 """Of a tile or filter that winograd.h has transformed."""
 _BLOCK_ROWS = 32
@@ -52,7 +54,7 @@ NUMBERS = (
     Number("kChunkDepth", _CHUNK_DEPTH, "most panels * k in a unit's part of B"),
     Number("kPrivateNbytes", X86_64_V4.second_level_nbytes * 3 // 4, "weights that stay in a core's own cache"),
     Number("kWakeProducts", X86_64_V4.wake_products, "multiplications that outweigh waking the other threads"),
-    Number("kFewTiles", _FEW_TILES, "tiles of a convolution up to which they are transformed before the filters"),
+    Number("kFewTiles", _FEW_TILES, "tiles of a convolution up to which each worker transforms its filters"),
     Number("kShortTap", 16, "channels below which the taps of a filter row are laid side by side"),
     Number("kKeyBlock", 256, "keys of attention packed at once"),
     Number("kQueryBlock", 96, "query rows of a task of attention"),
@@ -156,11 +158,26 @@ winograd_tiles = Formula(
     minimum(_TILES, _block_tiles(_C)),
     "Most tiles in a unit of a convolution.",
 )
+winograd_few_tiles = Formula(
+    "winograd_few_tiles",
+    (_TILES, _C),
+    minimum(
+        _TILES,
+        minimum(
+            _FEW_TILES,
+            maximum(2 * _VALUES["kMostRows"], const(_FEW_NBYTES // (POSITIONS * FLOAT_NBYTES)) // maximum(1, _C)),
+        ),
+    ),
+    "The same where there are few tiles, whose unit transforms its filters, too.",
+)
 winograd_operand_numel = Formula(
     "winograd_operand_numel",
     (_TILES, _C),
-    maximum(POSITIONS * position_stride(winograd_tiles(_TILES, _C), _C), POSITIONS // 4 * PANEL * _C),
-    "What a worker transforms: a unit's tiles, or a row of positions of a panel.",
+    maximum(
+        POSITIONS * position_stride(winograd_tiles(_TILES, _C), _C),
+        POSITIONS * position_stride(winograd_few_tiles(_TILES, _C), _C) + POSITIONS // 4 * PANEL * _C,
+    ),
+    "What a worker transforms: a unit's tiles, and where they are few a row of positions of a panel.",
 )
 winograd_sums_numel = Formula(
     "winograd_sums_numel",
@@ -177,11 +194,8 @@ winograd_numel = Formula(
 winograd_shared_numel = Formula(
     "winograd_shared_numel",
     (_TILES, _C, _OC),
-    maximum(
-        POSITIONS * position_stride(minimum(_TILES, _FEW_TILES), _C),
-        minimum(1, maximum(0, _TILES - _FEW_TILES)) * (POSITIONS * PANEL * _C * _panels(_OC)),
-    ),
-    "What all workers read: few tiles, or the filters where there are many.",
+    minimum(1, maximum(0, _TILES - _FEW_TILES)) * (POSITIONS * PANEL * _C * _panels(_OC)),
+    "The filters, transformed for all workers where there are many tiles.",
 )
 
 FORMULAS = (
@@ -195,8 +209,8 @@ FORMULAS = (
         packed_keys_numel,
     ),
     *(packed_values_numel, scores_numel, query_rows_numel, attention_numel, window_extent),
-    *(position_stride, winograd_tiles, winograd_operand_numel, winograd_sums_numel, winograd_numel),
-    winograd_shared_numel,
+    *(position_stride, winograd_tiles, winograd_few_tiles, winograd_operand_numel, winograd_sums_numel),
+    *(winograd_numel, winograd_shared_numel),
 )
 
 

@@ -19,7 +19,7 @@ def test_layers_with_many_tiles_and_channels_are_worth_it(machine: Cpu, size: in
 
 
 @pytest.mark.parametrize(
-    "size, channels, outputs", [(7, 512, 512), (224, 3, 64), (112, 8, 64), (1, 512, 512), (4, 16, 16)]
+    ("size", "channels", "outputs"), [(7, 512, 512), (224, 3, 64), (112, 8, 64), (1, 512, 512), (4, 16, 16)]
 )
 def test_others_are_not(size: int, channels: int, outputs: int) -> None:
     assert not winograd_cost(X86_64_V4, (1, size, size), channels, outputs).pays

@@ -15,7 +15,7 @@
 // finite is computed once more, directly, and has the bits that conv.h would give it.
 //
 // The input's channels lie side by side. Weights are packed as conv.h has them, [ceil(oc / 32)][3][3][c][32], and are
-// transformed in every call: that is a few hundredths of the work, and a file with transformed weights would be larger, and
+// transformed in every call: that is a small part of the work, and a file with transformed weights would be larger, and
 // slower where weights come from memory. What the epilogue sees: conv.h.
 #ifndef HARDTACK_TEMPLATES_WINOGRAD_H
 #define HARDTACK_TEMPLATES_WINOGRAD_H
@@ -81,6 +81,9 @@ HT_INLINE WinogradScratch winograd_scratch(const HtKernelArgs* args, int32_t wor
   return {transformed, sums, sums + winograd_sums_numel(w.tiles)};
 }
 
+// What the transform of a tile or a filter is worth, for each channel, in multiplications of the microkernel.
+constexpr int64_t kTileWork = 128, kFilterWork = 180;
+
 // The functions of winograd.cpp, compiled once for a library:
 
 // Positions 4 * row .. 4 * row + 3 of a panel of filters, as [4][c][32].
@@ -127,6 +130,9 @@ HT_INLINE void finish_panel(const Winograd& w, const Epi& epi, Range t, int64_t 
   }
 }
 
+// How many workers a first step of so much work is for: waiting for others takes longer than a few transforms.
+HT_INLINE int64_t first_workers(int64_t work, int64_t workers) { return work < 2 * kSerialWork ? 1 : workers; }
+
 // Runs body(unit, worker) for every unit; all on the calling thread where waking others does not pay.
 template <class Body>
 HT_INLINE void for_units(const HtKernelArgs* args, int64_t units, int64_t workers, const Body& body) {
@@ -135,30 +141,56 @@ HT_INLINE void for_units(const HtKernelArgs* args, int64_t units, int64_t worker
   });
 }
 
-// Few tiles, many filters: all tiles are transformed first, then each worker its filters, which stay in its cache.
+// How a convolution of few tiles is cut: into so many parts of tiles times so many of panels. Each transforms its tiles
+// and its filters by itself, since what one core has just written another one gets slowly.
+struct WinogradCut {
+  int64_t tiles, panels;
+};
+
+// Of the cuts with a unit or two for each worker, the one that ends soonest.
+inline WinogradCut winograd_cut(const Winograd& w, int64_t workers) {
+  const int64_t panels = panels_of(w.s.oc), fewest = ceil_div(w.tiles, winograd_few_tiles(w.tiles, w.s.c));
+  WinogradCut best = {fewest, 1};
+  int64_t least_time = 0;
+  for (int64_t i = 1; i <= least(panels, 2 * workers); i++) {
+    for (int64_t turns = 1; turns <= 2; turns++) {
+      const int64_t parts = most(fewest, least(ceil_div(w.tiles, kMostRows), turns * workers / i));
+      const int64_t tiles = ceil_div(w.tiles, parts), filters = ceil_div(panels, i) * kPanel;
+      const int64_t work = tiles * filters * kPositions + tiles * kTileWork + filters * kFilterWork;
+      const int64_t time = ceil_div(parts * i, workers) * work;
+      if (least_time != 0 && time >= least_time) continue;
+      least_time = time;
+      best = {parts, i};
+    }
+  }
+  return best;
+}
+
+// Few tiles, many filters: a worker's tiles are transformed first, then for each panel a row of positions of its filters,
+// which stays in the worker's cache.
 template <class Epi>
 void few_tiles(const HtKernelArgs* args, const Winograd& w, int64_t workers, const Epi& shared_epi) {
-  const int64_t c = w.s.c, panels = panels_of(w.s.oc);
-  const Positions tiles = positions_of(static_cast<float*>(args->shared_workspace), w.tiles, c);
-  const int64_t rows = least(w.tiles, 4 * workers);
-  for_units(args, rows, workers, [&](int64_t unit, int32_t worker) {
-    const Range t = part_of(w.tiles, unit, rows);
-    winograd_input(w, t, tiles.from(0, t.begin), winograd_scratch(args, worker, w).tile);
-  });
-  const int64_t parts = workers == 1 ? 1 : least(ceil_div(2 * workers, panels), ceil_div(w.tiles, kMostRows));
-  for_units(args, panels * parts, workers, [&](int64_t unit, int32_t worker) {
+  const int64_t c = w.s.c;
+  const WinogradCut cut = winograd_cut(w, workers);
+  for_units(args, cut.tiles * cut.panels, workers, [&](int64_t unit, int32_t worker) {
     const Epi epi = shared_epi;
     const WinogradScratch scratch = winograd_scratch(args, worker, w);
-    const int64_t panel = unit / parts;
-    const Range t = part_of(w.tiles, unit % parts, parts), n = w.columns(panel);
+    const Range t = part_of(w.tiles, unit % cut.tiles, cut.tiles);
+    const Range panels = part_of(panels_of(w.s.oc), unit / cut.tiles, cut.panels);
     const int64_t height = t.end - t.begin;
+    const Positions tiles = positions_of(scratch.transformed, height, c);
+    float* filters = scratch.transformed + kPositions * tiles.stride;
     const Positions sums = positions_of(scratch.sums, height, kPanel);
-    for (int row = 0; row < 4; row++) {
-      winograd_filter(scratch.transformed, w.panel(panel), c, row);
-      winograd_products(tiles.from(4 * row, t.begin), scratch.transformed, 4, height, c,
-                        static_cast<int>(n.end - n.begin), sums.from(4 * row, 0));
+    winograd_input(w, t, tiles, scratch.tile);
+    for (int64_t panel = panels.begin; panel < panels.end; panel++) {
+      const Range n = w.columns(panel);
+      for (int row = 0; row < 4; row++) {
+        winograd_filter(filters, w.panel(panel), c, row);
+        winograd_products(tiles.from(4 * row, 0), filters, 4, height, c, static_cast<int>(n.end - n.begin),
+                          sums.from(4 * row, 0));
+      }
+      finish_panel(w, epi, t, panel, sums, scratch.tile);
     }
-    finish_panel(w, epi, t, panel, sums, scratch.tile);
   });
 }
 
@@ -167,7 +199,7 @@ template <class Epi>
 void many_tiles(const HtKernelArgs* args, const Winograd& w, int64_t workers, const Epi& shared_epi) {
   const int64_t c = w.s.c, panels = panels_of(w.s.oc), numel = kPositions * c * kPanel;
   float* filters = static_cast<float*>(args->shared_workspace);
-  for_units(args, panels * 4, workers, [&](int64_t unit, int32_t) {
+  for_units(args, panels * 4, first_workers(c * w.s.oc * kFilterWork, workers), [&](int64_t unit, int32_t) {
     const int row = static_cast<int>(unit % 4);
     winograd_filter(filters + unit * (numel / 4), w.panel(unit / 4), c, row);
   });

@@ -19,7 +19,7 @@ constexpr int64_t kChunkPanels = 8;           // most panels in a unit
 constexpr int64_t kChunkDepth = 3072;         // most panels * k in a unit's part of B
 constexpr int64_t kPrivateNbytes = 786432;    // weights that stay in a core's own cache
 constexpr int64_t kWakeProducts = 200000;     // multiplications that outweigh waking the other threads
-constexpr int64_t kFewTiles = 256;            // tiles of a convolution up to which they are transformed before the filters
+constexpr int64_t kFewTiles = 256;            // tiles of a convolution up to which each worker transforms its filters
 constexpr int64_t kShortTap = 16;             // channels below which the taps of a filter row are laid side by side
 constexpr int64_t kKeyBlock = 256;            // keys of attention packed at once
 constexpr int64_t kQueryBlock = 96;           // query rows of a task of attention
@@ -96,9 +96,14 @@ constexpr int64_t winograd_tiles(int64_t tiles, int64_t c) {
   return least(least(256, tiles), (12*most(2, (10240 / ((12*c) + 384)))));
 }
 
-// What a worker transforms: a unit's tiles, or a row of positions of a panel.
+// The same where there are few tiles, whose unit transforms its filters, too.
+constexpr int64_t winograd_few_tiles(int64_t tiles, int64_t c) {
+  return least(least(256, tiles), most(24, (65536 / most(1, c))));
+}
+
+// What a worker transforms: a unit's tiles, and where they are few a row of positions of a panel.
 constexpr int64_t winograd_operand_numel(int64_t tiles, int64_t c) {
-  return most((128*c), ((16*c*least(least(256, tiles), (12*most(2, (10240 / ((12*c) + 384)))))) + 256));
+  return most(((128*c) + (16*c*least(least(256, tiles), most(24, (65536 / most(1, c))))) + 256), ((16*c*least(least(256, tiles), (12*most(2, (10240 / ((12*c) + 384)))))) + 256));
 }
 
 // A worker's products of tiles and a panel.
@@ -108,12 +113,12 @@ constexpr int64_t winograd_sums_numel(int64_t tiles) {
 
 // Both, and room for a tile's inputs or the results of eight.
 constexpr int64_t winograd_numel(int64_t tiles, int64_t c) {
-  return (512*least(256, tiles)) + most(1024, (16*c)) + most((128*c), ((16*c*least(least(256, tiles), (12*most(2, (10240 / ((12*c) + 384)))))) + 256)) + 256;
+  return (512*least(256, tiles)) + most(1024, (16*c)) + most(((128*c) + (16*c*least(least(256, tiles), most(24, (65536 / most(1, c))))) + 256), ((16*c*least(least(256, tiles), (12*most(2, (10240 / ((12*c) + 384)))))) + 256)) + 256;
 }
 
-// What all workers read: few tiles, or the filters where there are many.
+// The filters, transformed for all workers where there are many tiles.
 constexpr int64_t winograd_shared_numel(int64_t tiles, int64_t c, int64_t oc) {
-  return most((512*c*((oc + 31) / 32)*least(1, most(0, (tiles + -256)))), ((16*c*least(256, tiles)) + 256));
+  return 512*c*((oc + 31) / 32)*least(1, most(0, (tiles + -256)));
 }
 
 }  // namespace ht
