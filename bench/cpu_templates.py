@@ -90,6 +90,7 @@ SOURCES = {
   return ht::gemm_dynamic(args, shape, x, y, Epilogue{b[3], b[2], shape.m, shape.n});""",
         "",
     ),
+    "winograd": _source("winograd", "winograd.h", "return ht::winograd2d(args, s, b[0], b[1], epilogue);"),
     "conv": _source("conv", "conv.h", "return ht::conv2d(args, s, b[0], b[1], epilogue);"),
     **{
         f"depthwise_{kw}_{stride}": _source(
@@ -160,8 +161,9 @@ def dynamic(library: Library, batch: int, m: int, n: int, k: int, transposed: bo
     return Case(label, 2.0 * batch * m * n * k, ours, lambda: torch.matmul(a, b))
 
 
-def conv(library: Library, s: Conv) -> Case:
-    """A convolution; torch gets the same memory format."""
+def conv(library: Library, s: Conv, winograd: bool = False) -> Case:
+    """A convolution; torch gets the same memory format. winograd: by winograd.h, whose operations count as if it were
+    computed directly."""
     x, bias = s.input(), torch.randn(s.oc)
     weight = torch.randn(s.oc, s.c // s.groups, *s.kernel)
     oh, ow = s.out_size()
@@ -170,6 +172,8 @@ def conv(library: Library, s: Conv) -> Case:
     if depthwise:
         name, workspace = f"depthwise_{s.kernel[1]}_{s.stride[1]}", s.depthwise_workspace(x.stride(1))
         packed = weight.reshape(s.oc, *s.kernel).permute(1, 2, 0).contiguous()
+    elif winograd:
+        name, workspace, packed = "winograd", s.winograd_workspace(), pack_conv(weight, 1)
     else:
         name, workspace, packed = "conv", s.workspace(x.stride(1)), pack_conv(weight, s.groups)
     ints = s.ints(x, (oh, ow))
@@ -180,7 +184,7 @@ def conv(library: Library, s: Conv) -> Case:
         return F.conv2d(x, like_x, bias, s.stride, s.padding, s.dilation, s.groups).relu_()
 
     flops = 2.0 * s.n * oh * ow * s.oc * s.kernel[0] * s.kernel[1] * s.c / s.groups
-    kind = "dw" if depthwise else "conv"
+    kind = "dw" if depthwise else name
     layout = "" if s.channels_last else " NCHW"
     label = f"{kind} {s.size[0]}x{s.size[1]}x{s.c}->{s.oc} k{s.kernel[0]} s{s.stride[0]}{layout}"
     return Case(label, flops, ours, theirs)
@@ -224,12 +228,20 @@ def _same(c: int, oc: int, size: int, kernel: int, stride: int, groups: int = 1,
 
 
 _CONVS = [
-    _same(64, 64, 56, 3, 1), _same(128, 128, 28, 3, 1), _same(512, 512, 7, 3, 1), _same(128, 256, 28, 1, 2),
+    _same(128, 256, 28, 1, 2),
     _same(16, 96, 112, 1, 1), _same(112, 672, 14, 1, 1), _same(3, 32, 224, 3, 2),
     _same(3, 32, 224, 3, 2, channels_last=False), _same(3, 64, 224, 7, 2),
     _same(96, 96, 112, 3, 2, 96), _same(144, 144, 56, 3, 1, 144), _same(240, 240, 28, 5, 1, 240),
     _same(672, 672, 14, 5, 1, 672), _same(1152, 1152, 7, 5, 1, 1152), _same(144, 144, 56, 5, 2, 144),
 ]  # fmt: skip
+_FILTERED = [
+    _same(c, oc, size, 3, 1) for size, c, oc in (
+        (56, 64, 64), (28, 128, 128), (14, 256, 256), (7, 512, 512), (64, 64, 64), (32, 128, 128), (32, 512, 512),
+        (224, 64, 64), (112, 128, 128), (56, 256, 256), (28, 512, 512), (14, 512, 512), (56, 128, 32), (80, 128, 128),
+        (160, 32, 32), (24, 64, 64), (96, 64, 64), (128, 16, 16),
+    )
+]  # fmt: skip
+"""Filters of 3 x 3 in steps of 1, of resnet50, unet, vgg16, densenet121, detectors and super-resolution."""
 
 
 def cases(library: Library) -> list[Case]:
@@ -240,6 +252,7 @@ def cases(library: Library) -> list[Case]:
         *(dynamic(library, *size) for size in _DYNAMIC),
         *(conv(library, s) for s in _CONVS),
         *(attention(library, dtype, s) for dtype in (torch.float32, *half_builds.DTYPES) for s in _ATTENTION),
+        *(conv(library, s, winograd) for s in _FILTERED for winograd in (False, True)),
     ]
 
 

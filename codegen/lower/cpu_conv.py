@@ -7,21 +7,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
 
+from hardtack.codegen.hints import size_hint
 from hardtack.codegen.ir.expr import ONE, Expr, const, int_value, product
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Operand, Request, TemplateNest, Workspace
-from hardtack.codegen.ir.roles import Extent, Memory, Role, need, summed
+from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, need, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.convolution import Convolution, geometry, group_size
 from hardtack.codegen.lower.cpu_plans import conv_plan, verify_cut
-from hardtack.codegen.lower.cpu_workspace import PANEL, conv_input_nbytes, gemm_nbytes, number, window_extent
+from hardtack.codegen.lower.cpu_workspace import (
+    PANEL,
+    conv_input_nbytes,
+    gemm_nbytes,
+    number,
+    window_extent,
+    winograd_numel,
+    winograd_shared_numel,
+)
 from hardtack.codegen.lower.layout import channels_last
 from hardtack.codegen.lower.operands import copied, prepacked, try_operand
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import conv_as_reduction, conv_result, finish_conv
-from hardtack.codegen.lower.template import first_that_can, template
+from hardtack.codegen.lower.template import first_that_can, request, template
+from hardtack.codegen.lower.winograd_cost import tiles_of, winograd_cost
+from hardtack.codegen.machine.blocking import FLOAT_NBYTES
 from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.tune.cut_plan import ConvCutShape, CutPlan
 
@@ -155,6 +166,39 @@ class PairedConv(Conv):
         return self.kernel, self.channels
 
 
+class Winograd(Window):
+    """winograd.h: filters of 3 x 3 in steps of 1, over channels that lie side by side; weights as Conv has them."""
+
+    kind = "winograd"
+    dtypes = (DType.F32,)
+
+    @classmethod
+    def why_not(cls, request: Request, machine: Machine) -> str | None:
+        given, filters = geometry(request.op), request.operands[1].shape
+        if given.transposed or given.groups > 1:
+            return "the convolution is transposed or grouped"
+        if tuple(map(int_value, filters[2:])) != (3, 3) or {*given.stride, *given.dilation} != {1}:
+            return "the filter is not 3 x 3, in steps of 1"
+        return super().why_not(request, machine)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        need(self.kernel == (3, 3), f"its filter is {self.kernel}, expected (3, 3)")
+        need({*self.stride, *self.dilation} == {1}, "its filter moves or reaches by more than 1")
+        need(self.groups == 1, f"it has {self.groups} groups, expected 1")
+        return super().extents(nest)
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        super().verify_sizes(nest, sizes)
+        need(not _channels_apart(nest.operands[0]), "its channels do not lie side by side")
+
+    def workspace(self, nest: TemplateNest) -> Workspace:
+        f = self.sizes(nest)
+        tiles = tiles_of(f["n"], f["oh"], f["ow"])
+        return Workspace(
+            winograd_shared_numel(tiles, f["c"], f["oc"]) * FLOAT_NBYTES, winograd_numel(tiles, f["c"]) * FLOAT_NBYTES
+        )
+
+
 class TransposedConv(Window):
     """conv_transposed.h: weights as [groups][ceil(Og/32)][K...][Cg][32]."""
 
@@ -198,7 +242,7 @@ class Depthwise(Window):
 
 @lowers("conv", on=Cpu)
 def lower_conv(low: Lowering, op: Op) -> None:
-    what = first_that_can(low, op, _kinds_of(low, op))
+    what = _chosen(low, op)
     if what is None:
         conv_as_reduction(low, op)
         return
@@ -211,6 +255,21 @@ def lower_conv(low: Lowering, op: Op) -> None:
     _emit(low, op, what, result)
     if not direct:
         finish_conv(low, op, result, out, bias)
+
+
+def _chosen(low: Lowering, op: Op) -> type[Window] | None:
+    """The template for a convolution; None for loops."""
+    what = first_that_can(low, op, _kinds_of(low, op))
+    if what is not Conv or Winograd.why_not(request(low, op), low.machine) is not None:
+        return what
+    out = low.buffers[op.outputs[0]]
+    n, oc, oh, ow = (size_hint(e, low.hints) for e in out.shape)
+    channels = size_hint(low.graph.type_of(op.inputs[1]).shape[1], low.hints)
+    assert isinstance(low.machine, Cpu)
+    cost = winograd_cost(low.machine, (n, oh, ow), channels, oc)
+    what = Winograd if cost.pays else Conv
+    low.decide(out.name, what.kind, cost.reason)
+    return what
 
 
 def _kinds_of(low: Lowering, op: Op) -> tuple[type[Window], ...]:

@@ -23,8 +23,15 @@ from hardtack.codegen.machine.blocking import (
 from hardtack.codegen.machine.data import CPUS, X86_64_V4
 from hardtack.codegen.tune.cut_plan import CutPlan
 
+_LINE = 16
+"""Floats of a line of a cache."""
 PANEL = 32
 """Columns of a packed panel: one layout for every CPU (templates/cpp/gemm.h)."""
+_FEW_TILES = 256
+_FEW_NBYTES = 1 << 22
+"""Most that a worker has of few tiles, transformed."""
+POSITIONS = 16
+"""Of a tile or filter that winograd.h has transformed."""
 _BLOCK_ROWS = 32
 _HALVES = max(_BLOCK_ROWS // 2, *(cpu.micro_rows for cpu in CPUS.values()))
 """Floats for each k of a block's rows of 16-bit numbers: those of tiles as they are, a microkernel's as float."""
@@ -52,6 +59,7 @@ NUMBERS = (
     Number("kUnitRowNbytes", 1024, "of B that a unit reads for a k"),
     Number("kPrivateNbytes", X86_64_V4.second_level_nbytes * 3 // 4, "weights that stay in a core's own cache"),
     Number("kWakeProducts", X86_64_V4.wake_products, "multiplications that outweigh waking the other threads"),
+    Number("kFewTiles", _FEW_TILES, "tiles of a convolution up to which each worker transforms its filters"),
     Number("kShortTap", 16, "channels below which the taps of a filter row are laid side by side"),
     Number("kKeyBlock", 256, "keys of attention packed at once"),
     Number("kQueryBlock", 96, "query rows of a task of attention"),
@@ -82,6 +90,14 @@ _ROWS, _PANELS, _DEPTH, _UNIT = (sym(name) for name in ("rows", "panels", "depth
 
 def _panels(n: Expr) -> Expr:
     return (n + (PANEL - 1)) // PANEL
+
+
+def _block_tiles(c: Expr) -> Expr:
+    """Tiles of c channels, transformed, that fill two thirds of a second-level cache with their products: whole
+    blocks of rows, at least two."""
+    rows = _VALUES["kMostRows"]
+    fitting = X86_64_V4.second_level_nbytes * 5 // 8 // (POSITIONS * FLOAT_NBYTES)
+    return minimum(_FEW_TILES, maximum(2, const(fitting) // (c + PANEL) // rows) * rows)
 
 
 panels_of = Formula("panels_of", (_N,), _panels(_N), "Panels that n columns fill.")
@@ -149,6 +165,58 @@ window_extent = Formula(
     maximum(0, (_OUTPUTS - 1) * _STRIDE + (_TAPS - 1) * _DILATION + 1),
     "Input rows or columns that so many windows cover.",
 )
+_TILES, _C, _OC, _ROWS, _LD = (sym(name) for name in ("tiles", "c", "oc", "rows", "ld"))
+position_stride = Formula(
+    "position_stride",
+    (_ROWS, _LD),
+    _ROWS * _LD + _LINE,
+    "From one position of transformed tiles to the next: a line more than they fill, so that not all lie in one set.",
+)
+winograd_tiles = Formula(
+    "winograd_tiles",
+    (_TILES, _C),
+    minimum(_TILES, _block_tiles(_C)),
+    "Most tiles in a unit of a convolution.",
+)
+winograd_few_tiles = Formula(
+    "winograd_few_tiles",
+    (_TILES, _C),
+    minimum(
+        _TILES,
+        minimum(
+            _FEW_TILES,
+            maximum(2 * _VALUES["kMostRows"], const(_FEW_NBYTES // (POSITIONS * FLOAT_NBYTES)) // maximum(1, _C)),
+        ),
+    ),
+    "The same where there are few tiles, whose unit transforms its filters, too.",
+)
+winograd_operand_numel = Formula(
+    "winograd_operand_numel",
+    (_TILES, _C),
+    maximum(
+        POSITIONS * position_stride(winograd_tiles(_TILES, _C), _C),
+        POSITIONS * position_stride(winograd_few_tiles(_TILES, _C), _C) + POSITIONS // 4 * PANEL * _C,
+    ),
+    "What a worker transforms: a unit's tiles, and where they are few a row of positions of a panel.",
+)
+winograd_sums_numel = Formula(
+    "winograd_sums_numel",
+    (_TILES,),
+    POSITIONS * position_stride(minimum(_TILES, _FEW_TILES), PANEL),
+    "A worker's products of tiles and a panel.",
+)
+winograd_numel = Formula(
+    "winograd_numel",
+    (_TILES, _C),
+    winograd_operand_numel(_TILES, _C) + winograd_sums_numel(_TILES) + maximum(POSITIONS * _C, 4 * 8 * PANEL),
+    "Both, and room for a tile's inputs or the results of eight.",
+)
+winograd_shared_numel = Formula(
+    "winograd_shared_numel",
+    (_TILES, _C, _OC),
+    minimum(1, maximum(0, _TILES - _FEW_TILES)) * (POSITIONS * PANEL * _C * _panels(_OC)),
+    "The filters, transformed for all workers where there are many tiles.",
+)
 
 FORMULAS = (
     *(
@@ -161,6 +229,8 @@ FORMULAS = (
     ),
     *(packed_keys_numel, packed_values_numel, scores_numel, half_scores_numel, half_queries_numel, query_rows_numel),
     *(attention_numel, half_attention_numel, window_extent),
+    *(position_stride, winograd_tiles, winograd_few_tiles, winograd_operand_numel, winograd_sums_numel),
+    *(winograd_numel, winograd_shared_numel),
 )
 
 

@@ -152,7 +152,11 @@ def _take(s: Step) -> torch.Tensor:
 
 def _put(s: Step) -> torch.Tensor:
     x, value, indices = s.args[0], s.args[1], s.args[2:]
-    where = [None] * s.attr("dims")[0] + [i.long() for i in indices]
+    dims = s.attr("dims")
+    rest = [x.shape[d] for d in range(x.dim()) if d not in dims]
+    if 0 in rest:
+        return x.clone()  # torch looks the indices up also where they write nothing
+    where = [None] * dims[0] + [i.long() for i in indices]
     out: torch.Tensor = torch.ops.aten.index_put.default(x, where, value, s.attr("accumulate"))
     return out
 

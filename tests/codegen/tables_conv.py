@@ -93,6 +93,19 @@ def few_channel_rows() -> dict[str, Function]:
     }
 
 
+def winograd_rows() -> dict[str, Function]:
+    """x [2, 32, 19, 22]: enough channels for Winograd's filtering on CPUs"""
+    same = nn.Conv2d(32, 32, 3, padding=1)
+    return {
+        "plain": nn.Conv2d(32, 48, 3, bias=False),
+        "padded": nn.Sequential(nn.Conv2d(32, 33, 3, padding=1), nn.ReLU()),
+        "wide": nn.Conv2d(32, 40, 3, padding=(0, 3)),
+        "residual": Residual(same),
+        "twice": nn.Sequential(same, nn.BatchNorm2d(32), nn.GELU(), same),
+        "not_finite": lambda x: F.conv2d(x / (x < 1.5), same.weight.detach(), padding=1),
+    }
+
+
 def conv_1d_rows() -> dict[str, Function]:
     """x [2, 10, 33]"""
     return {
@@ -132,6 +145,15 @@ def suites() -> Iterator[Suite]:
     )
     few = few_channel_rows()
     yield Suite("conv_few_channels", few, [[normal(2, 3, 17, 20)]], None, 10.0)
+    winograd = winograd_rows()
+    yield Suite("conv_winograd", winograd, [[normal(2, 32, 19, 22)]], None, 10.0)
+    yield Suite(
+        "conv_winograd_dynamic",
+        winograd,
+        [[normal(n, 32, h, w)] for n, h, w in ((2, 19, 22), (1, 7, 13), (3, 40, 31))],
+        ({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},),
+        10.0,
+    )
     yield Suite("conv_channels_last", few, [[normal(2, 3, 17, 20).to(memory_format=torch.channels_last)]], None, 10.0)
     yield Suite("conv_1d", conv_1d_rows(), [[normal(2, 10, 33)]], None, 10.0)
     yield Suite(

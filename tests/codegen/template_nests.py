@@ -22,7 +22,14 @@ from hardtack.codegen.ir.nests import Operand, Template, TemplateNest
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.lower.cpu_attention import Attention
-from hardtack.codegen.lower.cpu_conv import Conv, Depthwise, PairedConv, PairedTransposedConv, TransposedConv
+from hardtack.codegen.lower.cpu_conv import (
+    Conv,
+    Depthwise,
+    PairedConv,
+    PairedTransposedConv,
+    TransposedConv,
+    Winograd,
+)
 from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm
 from hardtack.codegen.lower.cpu_recurrence import PackedRecurrence
 from hardtack.codegen.lower.cpu_rows import Scan, Sort
@@ -136,6 +143,7 @@ PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "lstm": (PackedRecurrence, Program(CPU, _rnn(torch.nn.LSTM), STEPS)),
     "gru": (PackedRecurrence, Program(CPU, _rnn(torch.nn.GRU), STEPS)),
     "rnn": (PackedRecurrence, Program(CPU, _rnn(torch.nn.RNN), STEPS)),
+    "winograd": (Winograd, Program(CPU, _conv(64, 128, 3, 3, padding=1), (ones(2, 64, 20, 22),))),
     "conv": (Conv, Program(CPU, _conv(4, 64, 3, 2, groups=2, padding=1, stride=2), (IMAGE,))),
     "paired conv": (PairedConv, Program(CPU, _conv(6, 64, 3, 2, groups=2, padding=1).bfloat16(), (half(2, 6, 9, 11),))),
     "taps side by side": (PairedConv, Program(CPU, _conv(3, 32, 2, 3, padding=1).bfloat16(), (half(2, 3, 9, 11),))),

@@ -51,6 +51,7 @@ OPS: list[tuple[Any, tuple[int, ...], int]] = [
     (lambda x: F.max_pool2d(x, 2, return_indices=True), (0, 2, 4, 4), 0),
     (nn.GRU(3, 4), (0, 2, 3), 1),
     (nn.GroupNorm(2, 4), (0, 4, 3), 0),
+    (lambda x: x.index_fill(0, torch.arange(1), 2.0), (0, 0), 0),
 ]
 """A module, the shape of its input with 0 for each dynamic dim, and the size from which on it must run: torch asks for
 more than eager needs of some.

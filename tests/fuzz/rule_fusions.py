@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hardtack.codegen.backend import Backend
 from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.backends.triton.triton_backend import TritonBackend
-from hardtack.codegen.machine.data import H200
+from hardtack.codegen.machine.data import H200, X86_64_V4
 from hardtack.codegen.passes.gpu.split_reductions import SPLIT_REDUCTIONS
 from hardtack.codegen.passes.passes import Passes
 
@@ -45,6 +45,8 @@ class _Whole(TritonBackend):
 
 
 CPU = CppBackend()
+_DIRECT = CppBackend(machines=(replace(X86_64_V4, wake_products=1 << 62),))
+"""A step more for all threads never pays: convolutions are computed directly."""
 GPU = TritonBackend(H200)
 
 INSIDE = """
@@ -69,6 +71,33 @@ FUSIONS: tuple[Fusion, ...] = (
         """
         x0[5,7] : x0.cumsum(0).cumsum(1)
         x0[5,7] : x0 * 2; v0 @ v0.mT -> v0, v1
+        """,
+    ),
+    Fusion(
+        "Winograd's filtering",
+        "lower",
+        CPU,
+        _DIRECT,
+        """
+        x0[2,32,20,22] p0[48,32,3,3] : F.conv2d(x0, p0, None, 1, 1)
+        x0[1,64,23,21] p0[64,64,3,3] p1[64] : (F.conv2d(x0, p0, p1, 1, 1) + x0).relu()
+        x0[3,24,20,25] p0[40,24,3,3] : F.conv2d(x0 + 100, p0, None, 1, (0, 2))
+        x0[1,32,36,36] p0[33,32,3,3] : F.conv2d(x0 - x0.mean(), p0 - p0.mean((2, 3), keepdim=True), None, 1, 1)
+        x0[1,32,24,24] p0[64,32,3,3] : F.conv2d((x0 + 40) * 5e36, p0 * 0.01, None, 1, 1)
+        x0[1,32,24,24] p0[64,32,3,3] : F.conv2d(x0 * 1e-38, p0, None, 1, 1)
+        x0[1,32,24,24] p0[64,32,3,3] : F.conv2d(x0 / (x0 < 3), p0, None, 1, 1)
+        x0[1,32,24,24] p0[64,32,3,3] : F.conv2d((x0 - 3).sqrt(), p0, None, 1, 1)
+        x0[1,32,24,24] p0[64,32,3,3] : F.conv2d(x0.exp() ** 8, p0, None, 1, 1)
+        x0[1,32,24,24] p0[32,32,3,3] : F.conv2d(F.conv2d(x0, p0, None, 1, 1).relu(), p0, None, 1, 1)
+        x0[n,32,20,m] p0[48,32,3,3] : F.silu(F.conv2d(x0, p0, None, 1, 1))
+        """,
+        """
+        x0[2,32,20,22] p0[48,32,3,3] : F.conv2d(x0, p0, None, 2, 1)
+        x0[2,32,20,22] p0[48,32,3,3] : F.conv2d(x0, p0, None, 1, 1, 2)
+        x0[2,32,20,22] p0[48,8,3,3] : F.conv2d(x0, p0, None, 1, 1, 1, 4)
+        x0[2,3,20,22] p0[48,3,3,3] : F.conv2d(x0, p0, None, 1, 1)
+        x0[2,32,20,22]f16 p0[48,32,3,3]f16 : F.conv2d(x0, p0, None, 1, 1)
+        x0[2,32,20,22] p0[32,48,3,3] : F.conv_transpose2d(x0, p0, None, 1, 1)
         """,
     ),
     Fusion(

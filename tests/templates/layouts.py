@@ -127,6 +127,13 @@ class Conv:
         tile = cpu_workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups, dtype)
         return Workspace(copy if self.packs_input(stride_c, dtype) else 0, nbytes(tile))
 
+    def winograd_workspace(self) -> Workspace:
+        """winograd.h."""
+        oh, ow = self.out_size()
+        tiles = self.n * ceil_div(oh, 2) * ceil_div(ow, 2)
+        shared = cpu_workspace.winograd_shared_numel(tiles, self.c, self.oc)
+        return Workspace(4 * nbytes(shared), 4 * nbytes(cpu_workspace.winograd_numel(tiles, self.c)))
+
     def transposed_workspace(self, stride_c: int, dtype: DType = DType.F32) -> Workspace:
         """conv_transposed.h."""
         oh, ow = self.transposed_out_size()

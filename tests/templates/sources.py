@@ -55,6 +55,7 @@ SHAPE = """
 """
 
 CONV = kernel("conv2d", "conv.h", SHAPE + "return ht::conv2d(args, s, b[0], b[1], epilogue);")
+WINOGRAD = kernel("winograd2d", "winograd.h", SHAPE + "return ht::winograd2d(args, s, b[0], b[1], epilogue);")
 CONV_TRANSPOSED = kernel(
     "conv_transposed2d",
     "conv_transposed.h",
@@ -74,6 +75,7 @@ ALL = {
     "gemm_packed": GEMM_PACKED,
     "gemm_dynamic": GEMM_DYNAMIC,
     "conv2d": CONV,
+    "winograd2d": WINOGRAD,
     "conv_transposed2d": CONV_TRANSPOSED,
     "depthwise2d": DEPTHWISE,
     **dict(depthwise_known(kw, stride) for kw in (3, 5) for stride in (1, 2)),

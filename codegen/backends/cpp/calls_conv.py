@@ -1,4 +1,4 @@
-"""How convolution templates are called: conv.h, conv_transposed.h, depthwise.h."""
+"""How convolution templates are called: conv.h, winograd.h, conv_transposed.h, depthwise.h."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from hardtack.codegen.backends.cpp.call import Call, Parameters, blocks, calls, parameters
 from hardtack.codegen.ir.expr import ONE, Expr, int_value
 from hardtack.codegen.ir.nests import TemplateNest
-from hardtack.codegen.lower.cpu_conv import Conv, Depthwise, PairedConv, PairedTransposedConv, TransposedConv, Window
+from hardtack.codegen.lower.cpu_conv import (
+    Conv,
+    Depthwise,
+    PairedConv,
+    PairedTransposedConv,
+    TransposedConv,
+    Window,
+    Winograd,
+)
 
 
 def _shape(anchor: TemplateNest, p: Parameters) -> tuple[str, dict[str, Expr]]:
@@ -23,6 +31,12 @@ def _conv(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     setup, _ = _shape(anchor, p)
     cut = blocks(parameters(anchor, Conv).plan, anchor.operands[0])
     return Call(("conv.h",), (setup,), f"ht::conv2d{cut}(args, shape, {pointers[0]}, {pointers[1]}, epilogue)")
+
+
+@calls(Winograd)
+def _winograd(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
+    setup, _ = _shape(anchor, p)
+    return Call(("winograd.h",), (setup,), f"ht::winograd2d(args, shape, {pointers[0]}, {pointers[1]}, epilogue)")
 
 
 @calls(TransposedConv)

@@ -19,6 +19,7 @@ constexpr int64_t kChunkRows = 192;           // most rows in a unit of a produc
 constexpr int64_t kUnitRowNbytes = 1024;      // of B that a unit reads for a k
 constexpr int64_t kPrivateNbytes = 786432;    // weights that stay in a core's own cache
 constexpr int64_t kWakeProducts = 200000;     // multiplications that outweigh waking the other threads
+constexpr int64_t kFewTiles = 256;            // tiles of a convolution up to which each worker transforms its filters
 constexpr int64_t kShortTap = 16;             // channels below which the taps of a filter row are laid side by side
 constexpr int64_t kKeyBlock = 256;            // keys of attention packed at once
 constexpr int64_t kQueryBlock = 96;           // query rows of a task of attention
@@ -104,6 +105,41 @@ constexpr int64_t half_attention_numel(int64_t tk, int64_t d, int64_t dv) {
 // Input rows or columns that so many windows cover.
 constexpr int64_t window_extent(int64_t outputs, int64_t stride, int64_t taps, int64_t dilation) {
   return most(0, ((-1*dilation) + (-1*stride) + (dilation*taps) + (outputs*stride) + 1));
+}
+
+// From one position of transformed tiles to the next: a line more than they fill, so that not all lie in one set.
+constexpr int64_t position_stride(int64_t rows, int64_t ld) {
+  return (ld*rows) + 16;
+}
+
+// Most tiles in a unit of a convolution.
+constexpr int64_t winograd_tiles(int64_t tiles, int64_t c) {
+  return least(least(256, tiles), (12*most(2, (10240 / ((12*c) + 384)))));
+}
+
+// The same where there are few tiles, whose unit transforms its filters, too.
+constexpr int64_t winograd_few_tiles(int64_t tiles, int64_t c) {
+  return least(least(256, tiles), most(24, (65536 / most(1, c))));
+}
+
+// What a worker transforms: a unit's tiles, and where they are few a row of positions of a panel.
+constexpr int64_t winograd_operand_numel(int64_t tiles, int64_t c) {
+  return most(((128*c) + (16*c*least(least(256, tiles), most(24, (65536 / most(1, c))))) + 256), ((16*c*least(least(256, tiles), (12*most(2, (10240 / ((12*c) + 384)))))) + 256));
+}
+
+// A worker's products of tiles and a panel.
+constexpr int64_t winograd_sums_numel(int64_t tiles) {
+  return (512*least(256, tiles)) + 256;
+}
+
+// Both, and room for a tile's inputs or the results of eight.
+constexpr int64_t winograd_numel(int64_t tiles, int64_t c) {
+  return (512*least(256, tiles)) + most(1024, (16*c)) + most(((128*c) + (16*c*least(least(256, tiles), most(24, (65536 / most(1, c))))) + 256), ((16*c*least(least(256, tiles), (12*most(2, (10240 / ((12*c) + 384)))))) + 256)) + 256;
+}
+
+// The filters, transformed for all workers where there are many tiles.
+constexpr int64_t winograd_shared_numel(int64_t tiles, int64_t c, int64_t oc) {
+  return 512*c*((oc + 31) / 32)*least(1, most(0, (tiles + -256)));
 }
 
 }  // namespace ht
