@@ -19,7 +19,7 @@ from hardtack.codegen.ir.graph import Guard, Lit, Op, Operand, Origin, TensorTyp
 from hardtack.codegen.ir.graph_ops import derive
 from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.codegen.ops import SCALAR_OPS
-from hardtack.exporter.convert.table import Number, Scalar, Size, Value
+from hardtack.exporter.convert.table import Scalar, Size, Value
 from hardtack.exporter.dtypes import from_torch
 from hardtack.exporter.errors import Refusal, SourceLine
 from hardtack.exporter.sizes.shapes import make_guards
@@ -198,12 +198,8 @@ class Builder:
         return x if x.dtype is dtype else self.op("cast", x, dtype=dtype)
 
     def pw(self, kind: str, *args: Arg, dtype: DType | None = None) -> Value:
-        """A pointwise op on args cast to `dtype` (given, or that of the first Value). As in torch, a number of the run
-        is not rounded to a half type before it is computed with.
-        """
+        """A pointwise op on args cast to `dtype` (given, or that of the first Value)."""
         dtype = dtype or next(a.dtype for a in args if isinstance(a, (Value, Lit)))
-        if dtype.is_half and kind in _WRAPPING - _COMPARING and any(isinstance(a, Number) for a in args):
-            return self.to(self.pw(kind, *args, dtype=DType.F32), dtype)
         if kind in _WRAPPING and not dtype.is_float:
             args = tuple(literal(a, dtype, wraps=True) if isinstance(a, int) else a for a in args)
         return self.op(kind, *(self.cast(a, dtype) for a in args))

@@ -109,3 +109,15 @@ def test_tensors_of_numbers_are_promoted_like_tensors() -> None:
         return made * torch.full((), k / 2, dtype=torch.float32) + x
 
     check(function, (X, 3), (None, Dim.DYNAMIC), [(X, 0), (X, 9)])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_number_of_the_run_is_rounded_to_a_half_type_where_a_known_one_is(dtype: torch.dtype) -> None:
+    """By each op but a product or quotient behind `*` and `/`: it was computed with in f32 everywhere."""
+
+    def function(x: torch.Tensor, k: int) -> tuple[torch.Tensor, ...]:
+        n = 0.1 * k
+        return n - x, x - n, x + n, n * x, x * n, x / n, n / x, x.fmod(n), x.remainder(n), x // n, x.clamp(min=n), x > n
+
+    x = torch.randn(500, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+    check(function, (x, 9), (None, Dim.DYNAMIC), [(x, 7), (x, 13)], atol=0)

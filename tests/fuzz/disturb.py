@@ -11,7 +11,8 @@ each step. Fourier transforms err by ulps of their largest number, and batch nor
 Products of many numbers are taken in other orders, which decide whether they overflow. Every other run has norms as
 float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise. Attention of half types
 has other operands: a GPU rounds its probabilities to their type, as flash attention does, where eager on a CPU may
-keep all in f32. Of zeros of both signs either may be the largest of many: eager has the first in a window of pooling,
+keep all in f32. What is masked counts for nothing in every other run: eager multiplies the values of keys behind a
+causal query by 0, which makes NaN of those that are not finite, where kernels skip them. Of zeros of both signs either may be the largest of many: eager has the first in a window of pooling,
 and elsewhere one that its vectors decide; GPUs have +0 (docs/contract.md). Of either sign is a zero that is a product
 of matrices, too: some begin with +0, others with their first product. gelu of -inf in 16 bits is its limit or NaN.
 """
@@ -105,7 +106,7 @@ class Disturbed(TorchDispatchMode):
         self._narrow = {"bf16": torch.bfloat16, "f16": torch.float16}.get(compute)
         self._generator, self._wider = torch.Generator().manual_seed(seed), seed % 2 == 1
         self._ulps = ulps
-        self._attention = _HalfAttention(self._changed)
+        self._attention = _Attention(self._changed, self._wider)
 
     def __enter__(self) -> Disturbed:
         self._attention.__enter__()
@@ -336,17 +337,32 @@ PARTS = {
 }
 
 
-class _HalfAttention(TorchFunctionMode):
-    """Gives attention of half types other operands, before eager takes it apart into ops of f32."""
+class _Attention(TorchFunctionMode):
+    """Gives attention of half types other operands, before eager takes it apart into ops of f32; skips: queries see
+    nothing of the keys behind them."""
 
-    def __init__(self, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, changed: Callable[[torch.Tensor], torch.Tensor], skips: bool) -> None:
         super().__init__()
-        self._changed = changed
+        self._changed, self._skips = changed, skips
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is F.scaled_dot_product_attention:
-            args = tuple(self._changed(a) if isinstance(a, torch.Tensor) and a.dtype in HALF else a for a in args)
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        args = tuple(self._changed(a) if isinstance(a, torch.Tensor) and a.dtype in HALF else a for a in args)
+        out = func(*args, **kwargs)
+        if not self._skips or not kwargs.get("is_causal") or bool(args[2].isfinite().all()):
+            return out
+        query, key, value = args[:3]
+        return torch.where(_reached(query, value), out, func(query, key, value.nan_to_num(0, 0, 0), **kwargs))
+
+
+def _reached(query: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Which results of causal attention have a value that is not finite at their key or before it."""
+    found = (~value.isfinite()).float()
+    if value.dim() > 2 and value.shape[-3] not in (1, query.shape[-3]):
+        found = found.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    return torch.ones(query.shape[-2], value.shape[-2]).tril() @ found > 0
 
 
 def _terms(args: Any, out: Any) -> int:

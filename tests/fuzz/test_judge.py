@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tests.fuzz.bundle_cuda import with_tiny_of
 from tests.fuzz.judge import Call, Oracle
@@ -257,6 +258,18 @@ def test_attention_may_round_its_probabilities_to_their_half_type() -> None:
     rounded = (logits.softmax(-1).bfloat16().float() @ x.float()).bfloat16() * 3
     assert verdict(p, lambda _: rounded) is None
     assert verdict(p, lambda t: t + t.abs().amax() / 8)
+
+
+def test_what_a_causal_query_does_not_see_may_count_for_nothing() -> None:
+    """Eager multiplies values that are masked by 0, and makes NaN of infinities."""
+    attention = "F.scaled_dot_product_attention(v0, v0, x0, is_causal=True)"
+    p = program("x0.nan_to_num(0, 0, 0) / 9", attention, fill="special", shape=(1, 12, 4))
+    (x,) = p.arguments()
+    query, first = x.nan_to_num(0, 0, 0) / 9, int((~x.isfinite()).any(-1).nonzero()[0, 1])
+    seen = F.scaled_dot_product_attention(query, query, x.nan_to_num(0, 0, 0), is_causal=True)
+    assert first > 0
+    assert verdict(p, lambda t: torch.cat([seen[:, :first], t[:, first:]], 1)) is None
+    assert verdict(p, lambda _: seen) is not None
 
 
 def test_what_is_left_of_an_addend_and_a_product_is_their_rounding() -> None:
