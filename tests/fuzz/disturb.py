@@ -11,9 +11,11 @@ each step. Fourier transforms err by ulps of their largest number, and batch nor
 Products of many numbers are taken in other orders, which decide whether they overflow. Every other run has norms as
 float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise. Attention of half types
 has other operands: a GPU rounds its probabilities to their type, as flash attention does, where eager on a CPU may
-keep all in f32. What is masked counts for nothing in every other run: eager multiplies the values of keys behind a
-causal query by 0, which makes NaN of those that are not finite, where kernels skip them. Of zeros of both signs either may be the largest of many: eager has the first in a window of pooling,
-and elsewhere one that its vectors decide; GPUs have +0 (docs/contract.md). Of either sign is a zero that is a product
+keep all in f32. In every other run what is masked counts for nothing: eager multiplies the values of keys behind a
+causal query by 0, which makes NaN of those that are not finite, where kernels skip them; and a query whose scores are
+all NaN has NaN, where eager's flash attention takes them for masked. Of zeros of both signs either may be the largest
+of many: eager has the first in a window of pooling, and elsewhere one that its vectors decide; GPUs have +0
+(docs/contract.md). Of either sign is a zero that is a product
 of matrices, too: some begin with +0, others with their first product. gelu of -inf in 16 bits is its limit or NaN.
 """
 
@@ -338,12 +340,12 @@ PARTS = {
 
 
 class _Attention(TorchFunctionMode):
-    """Gives attention of half types other operands, before eager takes it apart into ops of f32; skips: queries see
-    nothing of the keys behind them."""
+    """Gives attention of half types other operands, before eager takes it apart into ops of f32; by_formula: with
+    what follows of NaN and infinities from its formula over the keys that a query sees."""
 
-    def __init__(self, changed: Callable[[torch.Tensor], torch.Tensor], skips: bool) -> None:
+    def __init__(self, changed: Callable[[torch.Tensor], torch.Tensor], by_formula: bool) -> None:
         super().__init__()
-        self._changed, self._skips = changed, skips
+        self._changed, self._by_formula = changed, by_formula
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -351,18 +353,31 @@ class _Attention(TorchFunctionMode):
             return func(*args, **kwargs)
         args = tuple(self._changed(a) if isinstance(a, torch.Tensor) and a.dtype in HALF else a for a in args)
         out = func(*args, **kwargs)
-        if not self._skips or not kwargs.get("is_causal") or bool(args[2].isfinite().all()):
+        if not self._by_formula or not out.numel():
             return out
         query, key, value = args[:3]
-        return torch.where(_reached(query, value), out, func(query, key, value.nan_to_num(0, 0, 0), **kwargs))
+        if kwargs.get("is_causal") and not bool(value.isfinite().all()):
+            out = torch.where(_reached(query, value), out, func(query, key, value.nan_to_num(0, 0, 0), **kwargs))
+        return torch.where(_without_scores(query, key), math.nan, out)
 
 
 def _reached(query: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Which results of causal attention have a value that is not finite at their key or before it."""
-    found = (~value.isfinite()).float()
-    if value.dim() > 2 and value.shape[-3] not in (1, query.shape[-3]):
-        found = found.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    found = _by_query_head((~value.isfinite()).float(), query)
     return torch.ones(query.shape[-2], value.shape[-2]).tril() @ found > 0
+
+
+def _without_scores(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """Queries whose products with all keys are NaN: shape [.., queries, 1]."""
+    wide = torch.float64 if query.dtype is torch.float64 else torch.float32
+    scores = query.to(wide) @ _by_query_head(key.to(wide), query).mT
+    return scores.isnan().all(-1, keepdim=True) if key.shape[-2] else query.new_zeros((), dtype=torch.bool)
+
+
+def _by_query_head(x: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """x of keys' heads repeated to the query's, where those are more."""
+    few = x.dim() > 2 and x.shape[-3] not in (1, query.shape[-3])
+    return x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) if few else x
 
 
 def _terms(args: Any, out: Any) -> int:

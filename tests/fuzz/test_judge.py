@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -270,6 +272,15 @@ def test_what_a_causal_query_does_not_see_may_count_for_nothing() -> None:
     assert first > 0
     assert verdict(p, lambda t: torch.cat([seen[:, :first], t[:, first:]], 1)) is None
     assert verdict(p, lambda _: seen) is not None
+
+
+def test_a_query_without_scores_may_give_nan() -> None:
+    """Eager's flash attention takes scores that are NaN for masked ones, and gives 0 where all are."""
+    p = program(
+        "torch.cat([x0[:, :1] * math.inf, x0[:, 1:]], 1)", "F.scaled_dot_product_attention(v0, x0, x0)", shape=(1, 9, 4)
+    )
+    assert verdict(p, lambda t: t * torch.where(torch.arange(9) == 0, math.nan, 1.0)[:, None]) is None
+    assert verdict(p, lambda t: t * torch.where(torch.arange(9) == 3, math.nan, 1.0)[:, None]) is not None
 
 
 def test_what_is_left_of_an_addend_and_a_product_is_their_rounding() -> None:
