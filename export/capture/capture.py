@@ -253,8 +253,7 @@ def _relaid(examples: list[Any]) -> bool:
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:
-    plain = x.layout is torch.strided and contract_order(x) == tuple(range(x.dim()))
-    return x.detach().clone(memory_format=torch.contiguous_format if plain else torch.preserve_format)
+    return laid_out(x.detach(), contract_order(x)) if x.layout is torch.strided else x.detach().clone()
 
 
 _QUANTISED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")

@@ -46,8 +46,8 @@ def refuse_other_layouts(ep: ExportedProgram, prepared: Prepared, laid_out: Prep
     if laid_out is not None and (found := _first_other(ep, traced, example_leaves(ep, laid_out))):
         node, kind, other = found
         raise CaptureError(
-            f"forward writes in place to what is a {kind} for the example as it is laid out, and a {other} for a "
-            "row-major one, as the program takes",
+            f"forward writes in place to what is a {kind} for the example as it is laid out, and a {other} for one as "
+            "the program takes it",
             source_of(node),
             "call .contiguous() on the example, or .clone() on the tensor before",
         )

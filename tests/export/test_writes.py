@@ -319,6 +319,23 @@ def _joined_and_written(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def test_a_channels_last_example_has_the_strides_of_the_contract_also_in_dimensions_of_size_1() -> None:
+    """Pooling lays out what it makes by the stride of a batch of one, which the example had otherwise."""
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = F.max_pool1d(x, 2, 2, return_indices=True)[0]
+        y.ravel().mul_(0.5)
+        return y
+
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(forward, (torch.randn(4, 1, 2).permute(1, 2, 0),))
+    assert caught.value.what == (
+        "forward writes in place to what is a view for the example as it is laid out, and a copy for one as the "
+        "program takes it"
+    )
+    check(forward, (torch.randn(1, 4, 2).mT,), None, [])
+
+
 @pytest.mark.parametrize("given", [torch.contiguous_format, torch.channels_last])
 def test_strides_of_dimensions_of_size_1_decide_nothing(given: torch.memory_format) -> None:
     """An image of one pixel is row-major and channels_last at once; cat is laid out by the strides that say nothing."""
@@ -328,7 +345,7 @@ def test_strides_of_dimensions_of_size_1_decide_nothing(given: torch.memory_form
     assert caught.value.what == "forward writes in place to what is a " + (
         "view or a copy by the strides of dimensions of size 1, which are the caller's choice"
         if given is torch.contiguous_format
-        else "copy for the example as it is laid out, and a view for a row-major one, as the program takes"
+        else "copy for the example as it is laid out, and a view for one as the program takes it"
     )
     check(_joined_and_written, (torch.randn(5, 2, 3, 1).to(memory_format=given),), None, [])
 
@@ -401,8 +418,8 @@ def test_a_write_that_depends_on_the_strides_of_the_example_is_refused(other: to
     with pytest.raises(CaptureError) as caught:
         export(other)
     assert caught.value.what == (
-        "forward writes in place to what is a copy for the example as it is laid out, and a view for a row-major one, "
-        "as the program takes"
+        "forward writes in place to what is a copy for the example as it is laid out, and a view for one as the "
+        "program takes it"
     )
     assert caught.value.where is not None
     assert caught.value.where.source == "y.flatten().mul_(2)"

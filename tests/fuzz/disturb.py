@@ -9,7 +9,8 @@ before it is added, and log_softmax, whose logarithm of about 1 is the rounding 
 are rounded: it has the ulps of its largest element, as many as the image is long. Prefix sums may err the same way at
 each step. Fourier transforms err by ulps of their largest number, and batch norms have their moments as sums in pairs.
 Products of many numbers are taken in other orders, which decide whether they overflow. Every other run has norms as
-float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise. Attention of half types
+float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise; and a mean beside a
+spread as NaN where it is infinite. Attention of half types
 has other operands: a GPU rounds its probabilities to their type, as flash attention does, where eager on a CPU may
 keep all in f32. In every other run what is masked counts for nothing: eager multiplies the values of keys behind a
 causal query by 0, which makes NaN of those that are not finite, where kernels skip them; and a query whose scores are
@@ -139,7 +140,8 @@ class Disturbed(TorchDispatchMode):
             with self:
                 return IN_PAIRS[name](*args, **(kwargs or {}))
         if name in WIDER and self._wider:
-            return _in_double(func, args, kwargs or {})
+            out = _in_double(func, args, kwargs or {})
+            return (out[0], _other_mean(out[1])) if name in ("std_mean", "var_mean") else out
         if name == "native_batch_norm" and self._wider and args[3] is None and args[5]:
             return _batch_norm(*args)
         if self._narrow is not None and name in NARROWED:
@@ -233,6 +235,11 @@ def _in_double(func: Any, args: Any, kwargs: Any) -> Any:
     given = [a for a in tree_leaves(args) if isinstance(a, torch.Tensor)]
     out = func(*tree_map_only(torch.Tensor, torch.Tensor.double, args), **kwargs)
     return tree_map_only(torch.Tensor, lambda x: x.to(given[0].dtype), out)
+
+
+def _other_mean(mean: torch.Tensor) -> torch.Tensor:
+    """The mean beside a spread, of which that of infinities is infinite or NaN by eager's way through the numbers."""
+    return torch.where(mean.isinf(), math.nan, mean)
 
 
 def _batch_norm(

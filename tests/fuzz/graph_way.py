@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from hardtack import InputError
 from hardtack.exporter import Exported
 from hardtack.exporter.reference import ReferenceFailure, outputs, run
 from tests.fuzz.capture import captured, graph_inputs
@@ -34,7 +35,7 @@ def _check(program: Program, notes: list[str]) -> None:
             continue
         try:
             ours = graph_results(program, exported, sized)
-        except ReferenceFailure as error:
+        except (InputError, ReferenceFailure) as error:
             notes.append(f"{sized.calls[0]}: {str(error)[:100]}")
             continue
         judge(program, theirs, ours, "graph")
