@@ -119,7 +119,13 @@ copied_halves_numel = Formula(
     minimum(_K, _DEPTH) * _HALVES,
     f"The same of 16-bit numbers, of which a block has up to {_BLOCK_ROWS} rows.",
 )
-staged_numel = Formula("staged_numel", (_DEPTH,), _DEPTH * _HALVES, "The staged rows of a block of 16-bit numbers.")
+staged_numel = Formula(
+    "staged_numel",
+    (_M, _DEPTH),
+    _DEPTH
+    * maximum(_HALVES, minimum(_VALUES["kChunkRows"], (_M + (_BLOCK_ROWS - 1)) // _BLOCK_ROWS * _BLOCK_ROWS) // 2),
+    "The staged rows of 16-bit numbers: of a block, as float, or all of a unit's in whole blocks of tiles.",
+)
 packed_panels_numel = Formula(
     "packed_panels_numel",
     (_N, _K, _DEPTH, _UNIT),
@@ -264,7 +270,7 @@ def gemm_nbytes(m: ExprLike, n: ExprLike, dtype: DType, plan: CutPlan | None = N
     c = widest_cut(dtype, plan)
     numel = tile_numel(m, n, c.rows, c.panels)
     if dtype.is_half:
-        numel += staged_numel(c.depth) + packed_panels_numel(n, c.depth, c.depth, c.unit_depth)
+        numel += staged_numel(m, c.depth) + packed_panels_numel(n, c.depth, c.depth, c.unit_depth)
     return numel * FLOAT_NBYTES
 
 

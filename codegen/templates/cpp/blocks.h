@@ -244,34 +244,6 @@ HT_INLINE void multiply_rows(const Source& source, typename Source::Cursor& curs
   }
 }
 
-#if defined(HT_TILES)
-// The same by tiles: up to kBlockRows rows.
-template <class Source>
-HT_INLINE void multiply_rows_by_tiles(const Source& source, typename Source::Cursor& cursor, Tiles& tiles, int count,
-                                      const KBlock& kb, const int64_t* offsets, const PanelView<bf16x2>& view, Range n,
-                                      void* staged, float* tile, int64_t ld, bool resume) {
-  const bf16* rows[kMaxTaps * kBlockRows];
-  source.rows(cursor, count, rows);
-  const int64_t step = ceil_div(kb.kc, kGrain) * kTilePairs, lda = kb.taps * step;
-  bf16x2* a = static_cast<bf16x2*>(staged);
-  for (int64_t t = 0; t < kb.taps; t++) {
-    for (int r = 0; r < count; r++) {
-      bf16x2* to = a + r * lda + t * step;
-      stage_row(to, rows[t * count + r], kb.kc);
-      clear(to + packed_rows<bf16>(kb.kc), step - packed_rows<bf16>(kb.kc));
-    }
-  }
-  tiles.configure(count);
-  const TileTaps taps = {a, lda, step, offsets, kb.taps, packed_rows<bf16>(kb.kc)};
-  const bf16x2* b = view.base;
-  for (int64_t j = n.begin; j < n.end; j += kPanel, b += view.stride) {
-    const int columns = static_cast<int>(least(kPanel, n.end - j));
-    tile_block(tiles, count, taps, b, tile + (j - n.begin), ld, columns, resume);
-  }
-  tiles.release();  // sums go to the epilogue now, and a thread without tiles is cheaper to switch
-}
-#endif
-
 // The panels of a k block as float, tap by tap. offsets: where the taps start in them; then where they start here.
 template <class T>
 HT_INLINE PanelView<float> widen_panels(const PanelView<Packed<T>>& view, int64_t count, const KBlock& kb,
@@ -291,20 +263,15 @@ struct Unit {
   int64_t block;
 };
 
-template <class Source, class B>
-HT_INLINE void multiply(const Source& source, const Unit& u, typename Source::Cursor& cursor, int count,
-                        const KBlock& kb, const int64_t* offsets, const PanelView<B>& view, Range n, void* staged,
-                        float* tile, int64_t ld, bool resume) {
-#if defined(HT_TILES)
-  if constexpr (same<B, bf16x2>) {
-    if (u.block == kBlockRows) {
-      Tiles tiles;
-      return multiply_rows_by_tiles(source, cursor, tiles, count, kb, offsets, view, n, staged, tile, ld, resume);
-    }
-  }
-#endif
-  static_cast<void>(u);
-  multiply_rows(source, cursor, count, kb, offsets, view, n, staged, tile, ld, resume);
+// The rows of a unit as blocks of nearly equal height.
+struct RowBlocks {
+  int64_t height, count;
+
+  HT_MEMBER int rows(int64_t j) const { return static_cast<int>(height / count + (j < height % count ? 1 : 0)); }
+};
+HT_INLINE RowBlocks row_blocks(const Unit& u) {
+  const int64_t height = u.m.end - u.m.begin;
+  return {height, ceil_div(height, u.block)};
 }
 
 // One k block of a unit: tile by tile, to the epilogue behind the last one.
@@ -313,17 +280,101 @@ HT_INLINE void run_k_block(const Source& source, const Epi& epi, const Unit& u, 
                            const KBlock& kb, const int64_t* offsets, const PanelView<B>& view, float* tile,
                            const Scratch& scratch) {
   const int64_t ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks();
-  const int64_t height = u.m.end - u.m.begin, tiles = ceil_div(height, u.block);
+  const RowBlocks tiles = row_blocks(u);
   typename Source::Cursor cursor = source.start(u.batch, u.m.begin, kb, scratch.source);
-  for (int64_t j = 0, row = u.m.begin; j < tiles; j++) {
-    const int count = static_cast<int>(height / tiles + (j < height % tiles ? 1 : 0));
+  for (int64_t j = 0, row = u.m.begin; j < tiles.count; j++) {
+    const int count = tiles.rows(j);
     // With a single k block nothing travels, and the tile stays in the first-level cache.
     float* sums = blocks == 1 ? tile : tile + (row - u.m.begin) * ld;
-    if (blocks > 0) multiply(source, u, cursor, count, kb, offsets, view, columns, scratch.staged, sums, ld, i > 0);
+    if (blocks > 0) multiply_rows(source, cursor, count, kb, offsets, view, columns, scratch.staged, sums, ld, i > 0);
     if (i + 1 >= blocks) finish_rows(source, epi, u.batch, row, count, columns, sums, ld);
     row += count;
   }
 }
+
+#if defined(HT_TILES)
+namespace detail {
+
+// A row of a tile from the n elements that are left of a row of A.
+HT_INLINE void stage_grain(bf16x2* to, const bf16* from, int64_t n) {
+  for (int i = 0; i < kTilePairs; i += W) {
+    const vec<uint32_t> pairs = n > 2 * i ? load_pairs_n(from + 2 * i, n - 2 * i) : vec<uint32_t>{};
+    __builtin_memcpy(to + i, &pairs, sizeof(pairs));
+  }
+}
+
+}  // namespace detail
+
+// A unit's rows of A for a k block, as tiles read them: [block][tap][grain][row of kBlockRows][kTilePairs], zero where k
+// is past the last one. Rows that a block does not have are left as they are.
+template <class Source>
+HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb, const Scratch& scratch) {
+  constexpr int64_t grain = kBlockRows * kTilePairs;
+  const RowBlocks blocks = row_blocks(u);
+  typename Source::Cursor cursor = source.start(u.batch, u.m.begin, kb, scratch.source);
+  auto to = static_cast<bf16x2*>(scratch.staged);
+  for (int64_t j = 0; j < blocks.count; j++) {
+    const bf16* rows[kMaxTaps * kBlockRows];
+    const int count = blocks.rows(j);
+    source.rows(cursor, count, rows);
+    for (int64_t t = 0; t < kb.taps; t++)
+      for (int64_t k = 0; k < kb.kc; k += kGrain, to += grain)
+        for (int r = 0; r < count; r++)
+          detail::stage_grain(to + r * kTilePairs, rows[t * count + r] + k, kb.kc - k);
+  }
+}
+
+// A block's finished sums on their way to the epilogue.
+struct Finished {
+  int64_t row;
+  int count;
+  Range columns;
+  const float* sums;
+  int64_t ld;
+};
+
+// As run_k_block. All rows pass by a panel before the next one, whose lines are asked for meanwhile; and the epilogue has
+// a block's sums while the next block is multiplied, when their stores are done.
+template <class Source, class Epi>
+HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const Unit& u, Range columns, KAxis k,
+                                    int64_t i, const KBlock& kb, const int64_t* offsets,
+                                    const PanelView<bf16x2>& view, float* tile, const Scratch& scratch) {
+  constexpr int64_t grain = kBlockRows * kTilePairs;
+  const int64_t unit_ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks(), pairs = packed_rows<bf16>(kb.kc);
+  const int64_t tap = ceil_div(kb.kc, kGrain) * grain, ld = blocks == 1 ? kPanel : unit_ld;
+  const RowBlocks rows = row_blocks(u);
+  stage_tiles(source, u, kb, scratch);
+  const auto finish = [&](const Finished& f) {
+    if (f.count > 0) finish_rows(source, epi, u.batch, f.row, f.count, f.columns, f.sums, f.ld);
+  };
+  Tiles tiles;
+  Finished before = {};
+  int configured = 0;
+  int64_t turn = 0;
+  const bf16x2* b = view.base;
+  for (int64_t n = columns.begin; n < columns.end; n += kPanel, b += view.stride) {
+    const Range panel = {n, least(columns.end, n + kPanel)};
+    const auto next = reinterpret_cast<const char*>(b + view.stride + offsets[0]);
+    Ahead ahead = {next, panel.end < columns.end ? next + kb.taps * pairs * kPanel * 4 : next};
+    const bf16x2* a = static_cast<const bf16x2*>(scratch.staged);
+    for (int64_t j = 0, row = u.m.begin; j < rows.count; j++, turn++, a += kb.taps * tap) {
+      const int count = rows.rows(j);
+      if (count != configured) tiles.configure(configured = count);
+      // With a single k block nothing travels: the sums of two blocks, in turn, stay in the first-level cache.
+      float* sums = blocks == 1 ? tile + turn % 2 * rows.rows(0) * kPanel : tile + (row - u.m.begin) * ld + n - columns.begin;
+      const TileTaps taps = {a, kTilePairs, kTileRows * kTilePairs, grain, tap, offsets, kb.taps, pairs};
+      tile_block(tiles, count, taps, b, sums, ld, static_cast<int>(panel.end - n), i > 0, ahead);
+      if (i + 1 == blocks) {
+        finish(before);
+        before = {row, count, panel, sums, ld};
+      }
+      row += count;
+    }
+  }
+  finish(before);
+  tiles.release();  // a thread without tiles is cheaper to switch
+}
+#endif
 
 // `tile` holds the unit's sums.
 template <class Source, class Epi>
@@ -348,6 +399,14 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
         continue;
       }
     }
+#if defined(HT_TILES)
+    if constexpr (same<decltype(view), const PanelView<bf16x2>>) {
+      if (u.block == kBlockRows && blocks > 0) {
+        run_k_block_by_tiles(source, epi, u, columns, k, i, kb, offsets, view, tile, scratch);
+        continue;
+      }
+    }
+#endif
     run_k_block(source, epi, u, columns, k, i, kb, offsets, view, tile, scratch);
   }
 }
@@ -357,7 +416,7 @@ template <class T, class Cut>
 HT_INLINE Scratch scratch_of(float* tile, int64_t m, int64_t n) {
   float* behind = tile + tile_numel(m, n, Cut::rows, Cut::panels);
   if constexpr (same<T, float>) return {nullptr, nullptr, behind};
-  float* widened = behind + staged_numel(Cut::depth);
+  float* widened = behind + staged_numel(m, Cut::depth);
   const int64_t numel = widens<T> ? packed_panels_numel(n, Cut::depth, Cut::depth, Cut::unit_depth) : 0;
   return {behind, widened, widened + numel};
 }

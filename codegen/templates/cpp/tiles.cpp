@@ -6,50 +6,71 @@
 namespace ht {
 namespace {
 
+constexpr int64_t kLineNbytes = 64;
+constexpr int64_t kGrainNbytes = kTilePairs * kPanel * 4;  // of a panel
+constexpr int kLinesAhead = 8;  // for each grain: a panel is asked for while four blocks of rows pass by the one before
+
 template <int T>
 HT_INLINE void begin(Tiles& tiles, const float* sums, int64_t ld, bool resume) {
   if (resume) tiles.load<T>(sums, ld * 4);
   else tiles.clear<T>();
 }
 
+// From one row of a tile to the next, in bytes, and to the lower tile. In registers, as is all that the loop over k
+// reads: a load of the loop's own waits behind the 64 of its tiles.
+struct Steps {
+  int64_t row, lower, grain;
+};
+
 template <bool LOWER, bool RIGHT>
-HT_INLINE void multiply(Tiles& tiles, const bf16x2* a, int64_t lda, const bf16x2* b) {
-  constexpr int64_t row = kPanel * 4;  // bytes from a pair of k to the next in a panel
-  tiles.load<kUpperA>(a, lda * 4);
+HT_INLINE void multiply(Tiles& tiles, const char* a, const Steps& step, const char* b) {
+  constexpr int64_t row = kPanel * 4;  // from a pair of k to the next in a panel
+  tiles.load<kUpperA>(a, step.row);
   tiles.load<kLeftB>(b, row);
   tiles.multiply<kUpperLeft, kUpperA, kLeftB>();
   if constexpr (RIGHT) {
-    tiles.load<kRightB>(b + kTileRows, row);
+    tiles.load<kRightB>(b + row / 2, row);
     tiles.multiply<kUpperRight, kUpperA, kRightB>();
   }
   if constexpr (LOWER) {
-    tiles.load<kLowerA>(a + kTileRows * lda, lda * 4);
+    tiles.load<kLowerA>(a + step.lower, step.row);
     tiles.multiply<kLowerLeft, kLowerA, kLeftB>();
     if constexpr (RIGHT) tiles.multiply<kLowerRight, kLowerA, kRightB>();
   }
 }
 
+// The last rows of a panel, behind which a tile reads zeros.
 template <bool LOWER, bool RIGHT>
-void block(Tiles& tiles, const TileTaps& s, const bf16x2* panel, float* sums, int64_t ld, bool resume) {
+__attribute__((noinline)) void multiply_rest(Tiles& tiles, const char* a, const Steps& step, const char* b, int64_t pairs) {
+  alignas(64) char rest[kGrainNbytes] = {};
+  __builtin_memcpy(rest, b, static_cast<size_t>(pairs * kPanel * 4));
+  multiply<LOWER, RIGHT>(tiles, a, step, rest);
+}
+
+template <bool LOWER, bool RIGHT>
+void block(Tiles& tiles, const TileTaps& s, const bf16x2* panel, float* sums, int64_t ld, bool resume, Ahead& ahead) {
   float* lower = sums + kTileRows * ld;
   begin<kUpperLeft>(tiles, sums, ld, resume);
   if constexpr (RIGHT) begin<kUpperRight>(tiles, sums + kTileRows, ld, resume);
   if constexpr (LOWER) begin<kLowerLeft>(tiles, lower, ld, resume);
   if constexpr (LOWER && RIGHT) begin<kLowerRight>(tiles, lower + kTileRows, ld, resume);
-  alignas(64) bf16x2 last[kTilePairs * kPanel];
+  const Steps step = {s.lda * 4, s.lower * 4, s.grain * 4};
+  const int64_t grains = s.pairs / kTilePairs, rest = s.pairs % kTilePairs;
+  const char *next = ahead.next, *const end = ahead.end;
   for (int64_t t = 0; t < s.taps; t++) {
-    const bf16x2* b = panel + s.b_offset[t];
-    for (int64_t k = 0; k < s.pairs; k += kTilePairs, b += kTilePairs * kPanel) {
-      if (s.pairs - k < kTilePairs) {
-        const size_t there = static_cast<size_t>((s.pairs - k) * kPanel) * sizeof(bf16x2);
-        __builtin_memset(last, 0, sizeof(last));
-        __builtin_memcpy(last, b, there);
-        multiply<LOWER, RIGHT>(tiles, s.a + t * s.step + k, s.lda, last);
-      } else {
-        multiply<LOWER, RIGHT>(tiles, s.a + t * s.step + k, s.lda, b);
+    const char* a = reinterpret_cast<const char*>(s.a + t * s.tap);
+    const char* b = reinterpret_cast<const char*>(panel + s.b_offset[t]);
+    for (int64_t k = 0; k < grains; k++, a += step.grain, b += kGrainNbytes) {
+      if (next < end) {
+        HT_UNROLL_ALL
+        for (int line = 0; line < kLinesAhead; line++) __builtin_prefetch(next + line * kLineNbytes, 0, 2);
+        next += kLinesAhead * kLineNbytes;
       }
+      multiply<LOWER, RIGHT>(tiles, a, step, b);
     }
+    if (rest > 0) multiply_rest<LOWER, RIGHT>(tiles, a, step, b, rest);
   }
+  ahead.next = next;
   tiles.store<kUpperLeft>(sums, ld * 4);
   if constexpr (RIGHT) tiles.store<kUpperRight>(sums + kTileRows, ld * 4);
   if constexpr (LOWER) tiles.store<kLowerLeft>(lower, ld * 4);
@@ -59,12 +80,12 @@ void block(Tiles& tiles, const TileTaps& s, const bf16x2* panel, float* sums, in
 }  // namespace
 
 void tile_block(Tiles& tiles, int rows, const TileTaps& s, const bf16x2* panel, float* sums, int64_t ld, int columns,
-                bool resume) {
+                bool resume, Ahead& ahead) {
   const bool lower = rows > kTileRows, right = columns > kTileRows;
-  if (lower && right) return block<true, true>(tiles, s, panel, sums, ld, resume);
-  if (lower) return block<true, false>(tiles, s, panel, sums, ld, resume);
-  if (right) return block<false, true>(tiles, s, panel, sums, ld, resume);
-  block<false, false>(tiles, s, panel, sums, ld, resume);
+  if (lower && right) return block<true, true>(tiles, s, panel, sums, ld, resume, ahead);
+  if (lower) return block<true, false>(tiles, s, panel, sums, ld, resume, ahead);
+  if (right) return block<false, true>(tiles, s, panel, sums, ld, resume, ahead);
+  block<false, false>(tiles, s, panel, sums, ld, resume, ahead);
 }
 
 }  // namespace ht

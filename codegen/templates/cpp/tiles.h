@@ -4,6 +4,9 @@
 // loads for four products. Rows of A are staged with zeros up to a multiple of kGrain k in each tap, so that all tiles of
 // A are whole; the last rows of a panel are copied where they do not fill a tile.
 //
+// Four products take 64 cycles, in which 4 KB are read: more than a second-level cache gives. So a k block of a panel
+// stays in the first-level cache while all rows of a unit pass by it, tile behind tile (StagedTiles, blocks.h).
+//
 // Tile registers belong to a thread, and the operating system gives them to a process that asks: the runtime does, before
 // it takes a target that needs them.
 #ifndef HARDTACK_TEMPLATES_TILES_H
@@ -33,6 +36,7 @@ enum TileName { kUpperLeft, kUpperRight, kLowerLeft, kLowerRight, kUpperA, kLowe
 
 class Tiles {
  public:
+  // For blocks of so many rows. Sums and operands are lost.
   void configure(int rows) {
     for (Tile& t : tiles_) t = Tile{};
     const int upper = rows < kTileRows ? rows : kTileRows, lower = rows - upper;
@@ -129,19 +133,29 @@ class Tiles {
 
 #endif
 
-// A block's rows of A: taps of `pairs` pairs of k each, one behind the other with `step` pairs from one tap to the next
-// and `lda` from one row to the next.
+// A block's rows of A, in pairs of k: `taps` taps of `pairs` each. From one row to the next it is `lda`, to the 17th
+// `lower`, from a grain of k to the next `grain`, from a tap to the next `tap`.
 struct TileTaps {
   const bf16x2* a;
-  int64_t lda, step;
+  int64_t lda, lower, grain, tap;
   const int64_t* b_offset;  // where each tap starts in a panel
   int64_t taps, pairs;
+};
+
+// Rows that lie as they are, `lda` pairs apart, all of k side by side.
+HT_INLINE TileTaps tile_rows(const bf16x2* a, int64_t lda, const int64_t* b_offset, int64_t pairs) {
+  return {a, lda, kTileRows * lda, kTilePairs, 0, b_offset, 1, pairs};
+}
+
+// Memory that is soon read: lines of it are asked for while a block is multiplied.
+struct Ahead {
+  const char *next, *end;
 };
 
 // sums[r * ld + c] (+)= the rows times a panel; `rows` as configured, columns up to kPanel, whole tiles of them written.
 // Defined in tiles.cpp, once for a library.
 void tile_block(Tiles& tiles, int rows, const TileTaps& s, const bf16x2* panel, float* sums, int64_t ld, int columns,
-                bool resume);
+                bool resume, Ahead& ahead);
 
 }  // namespace ht
 

@@ -52,9 +52,9 @@ constexpr int64_t copied_halves_numel(int64_t k, int64_t depth) {
   return 16*least(depth, k);
 }
 
-// The staged rows of a block of 16-bit numbers.
-constexpr int64_t staged_numel(int64_t depth) {
-  return 16*depth;
+// The staged rows of 16-bit numbers: of a block, as float, or all of a unit's in whole blocks of tiles.
+constexpr int64_t staged_numel(int64_t m, int64_t depth) {
+  return depth*most(16, (least(192, (32*((m + 31) / 32))) / 2));
 }
 
 // A unit's part of B, packed or made float.
