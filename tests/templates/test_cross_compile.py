@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 
 import pytest
 
 from hardtack.codegen.machine.data import AARCH64_BF16, AMX
+from hardtack.codegen.machine.host import native_cpu
 from hardtack.codegen.machine.machine import Cpu
 from tests.templates import attention_kernels, test_half, test_recurrent, test_sort_scan, test_vmath
 from tests.templates.cpu_kernels import AARCH64, compile_bytes
@@ -36,6 +38,12 @@ def test_compiles_for_aarch64(template: str) -> None:
 def test_products_of_16_bits_compile_for_every_machine(target: Cpu, machine: int) -> None:
     """Of whatever instructions the machine has that runs the tests."""
     assert _machine(compile_bytes(test_half.sources(), target)) == machine
+
+
+@pytest.mark.skipif(shutil.which("g++") is None or native_cpu().arch != "x86_64", reason="asks for g++ of x86-64")
+def test_products_by_tiles_compile_with_gcc() -> None:
+    """Whose intrinsics take a tile's number as it stands in the source: a template's parameter is none."""
+    assert _machine(compile_bytes(test_half.sources(), AMX, "g++")) == 62
 
 
 def _machine(library: bytes) -> int:

@@ -112,21 +112,41 @@ class Tiles {
       if (shape.rows[name] == 0) shape.row_nbytes[name] = 0;  // a tile without rows is not configured
     _tile_loadconfig(&shape);
   }
+  // gcc writes the number of a tile into its assembly as it stands in the source: each has a line.
   template <int T>
   HT_MEMBER void load(const void* from, int64_t stride) {
-    _tile_loadd(T, from, stride);
+    if constexpr (T == kUpperLeft) _tile_loadd(0, from, stride);
+    if constexpr (T == kUpperRight) _tile_loadd(1, from, stride);
+    if constexpr (T == kLowerLeft) _tile_loadd(2, from, stride);
+    if constexpr (T == kLowerRight) _tile_loadd(3, from, stride);
+    if constexpr (T == kUpperA) _tile_loadd(4, from, stride);
+    if constexpr (T == kLowerA) _tile_loadd(5, from, stride);
+    if constexpr (T == kLeftB) _tile_loadd(6, from, stride);
+    if constexpr (T == kRightB) _tile_loadd(7, from, stride);
   }
   template <int T>
   HT_MEMBER void store(void* to, int64_t stride) const {
-    _tile_stored(T, to, stride);
+    if constexpr (T == kUpperLeft) _tile_stored(0, to, stride);
+    if constexpr (T == kUpperRight) _tile_stored(1, to, stride);
+    if constexpr (T == kLowerLeft) _tile_stored(2, to, stride);
+    if constexpr (T == kLowerRight) _tile_stored(3, to, stride);
+    static_assert(T <= kLowerRight, "sums are stored");
   }
   template <int T>
   HT_MEMBER void clear() {
-    _tile_zero(T);
+    if constexpr (T == kUpperLeft) _tile_zero(0);
+    if constexpr (T == kUpperRight) _tile_zero(1);
+    if constexpr (T == kLowerLeft) _tile_zero(2);
+    if constexpr (T == kLowerRight) _tile_zero(3);
+    static_assert(T <= kLowerRight, "sums are cleared");
   }
   template <int C, int A, int B>
   HT_MEMBER void multiply() {
-    _tile_dpbf16ps(C, A, B);
+    static_assert(A == (C < kLowerLeft ? kUpperA : kLowerA) && B == (C % 2 == 0 ? kLeftB : kRightB), "of its block");
+    if constexpr (C == kUpperLeft) _tile_dpbf16ps(0, 4, 6);
+    if constexpr (C == kUpperRight) _tile_dpbf16ps(1, 4, 7);
+    if constexpr (C == kLowerLeft) _tile_dpbf16ps(2, 5, 6);
+    if constexpr (C == kLowerRight) _tile_dpbf16ps(3, 5, 7);
   }
   HT_MEMBER void release() { _tile_release(); }
 };
