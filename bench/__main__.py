@@ -65,7 +65,11 @@ def thread_counts(text: str | None) -> tuple[int, ...]:
 @click.option("--seconds", default=0.2, show_default=True, help="How long a turn lasts.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Store everything measured here.")
 @click.option("--markdown", type=click.Path(dir_okay=False), help="Store the tables here, as Markdown.")
-@click.option("--keep", type=click.Path(file_okay=False), help="Keep exported files here, and use peers' files again.")
+@click.option(
+    "--keep",
+    type=click.Path(file_okay=False),
+    help="Keep exported files here, and use peers' files again; Hardtack's are made anew.",
+)
 @click.option("--realtime", is_flag=True, help="Take turns at real-time priority, on a busy machine; as root.")
 @click.option("--list", "list_models", is_flag=True, help="List the models and stop.")
 def main(
@@ -85,7 +89,8 @@ def main(
                 raise click.ClickException(f"{system} needs the package {module!r}, which is not installed")
     counts = thread_counts(threads)
     with ExitStack() as stack:
-        folder = Path(keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="hardtack-bench-")))
+        # a folder for each dtype: a file's name does not tell of which a model is
+        folder = Path(keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="hardtack-bench-"))) / dtype
         folder.mkdir(parents=True, exist_ok=True)
         if keep:
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder.resolve() / "inductor"))

@@ -174,6 +174,7 @@ class Hardtack(System):
         case = self.taken(case)
         path = self.folder / f"{case.name}.{self.name}.pkg"
         if self.export_seconds is None:
+            path.unlink(missing_ok=True)  # of another state of Hardtack, it may be
             self.made(
                 path,
                 lambda: hardtack.export(case.module, case.args, path=path, targets=("cpu:native",), options=options),

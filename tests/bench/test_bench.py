@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from bench import gpu_report, models, report, shares, vision
 from bench import measure as measuring
+from bench.__main__ import main
 from bench.measure import Measured, Result, Settings, geometric_mean
 from bench.serving_beside import interval
 from bench.systems import BY_DTYPE, SYSTEMS, check_precision
@@ -233,6 +234,16 @@ def test_hardtack_takes_16_bits_beside_float32(tmp_path: Path) -> None:
     assert found.results["hardtack-f32"].error < 1e-5
     assert 1e-4 < found.results["hardtack-compute"].error < 0.06
     assert 1e-4 < found.results["hardtack"].error < 0.06
+
+
+def test_kept_files_of_two_dtypes_are_two(tmp_path: Path) -> None:
+    """The bundle of the one served for the other."""
+    for dtype in ("float32", "bfloat16"):
+        asked = ["--models", "mlp_b1", "--systems", "hardtack", "--dtype", dtype, "--threads", "1", "--rounds", "1"]
+        ended = CliRunner().invoke(main, [*asked, "--seconds", "0.01", "--keep", str(tmp_path)])
+        assert ended.exit_code == 0, ended.output
+    sizes = [(tmp_path / d / "mlp_b1.hardtack.pkg").stat().st_size for d in ("float32", "bfloat16")]
+    assert sizes[1] < 0.6 * sizes[0]
 
 
 def test_a_wrong_output_is_not_timed(tmp_path: Path) -> None:
