@@ -92,11 +92,6 @@ HT_INLINE void stage_row(float* to, const T* from, int64_t kc) {
   copy_row(to, from, kc);
   if (PackedOf<T>::ks == 2 && kc % 2 != 0) to[kc] = 0.0f;
 }
-HT_INLINE void stage_row(bf16x2* to, const bf16* from, int64_t kc) {
-  copy_row(reinterpret_cast<bf16*>(to), from, kc);
-  if (kc % 2 != 0) to[kc / 2].odd = bf16{0};
-}
-
 namespace detail {
 
 HT_INLINE vec<uint32_t> load_pairs(const bf16x2* p) {
@@ -127,6 +122,14 @@ HT_INLINE WidePair load_wide(const bf16x2* p) {
 }
 
 }  // namespace detail
+
+// A pair past the last element has a zero, as above. Rows are often a few pairs, which a call of memcpy costs more than.
+HT_INLINE void stage_row(bf16x2* to, const bf16* from, int64_t kc) {
+  for (int64_t i = 0; i < kc; i += 2 * W) {
+    const int pairs = static_cast<int>(least(W, (kc - i + 1) / 2));
+    detail::store_raw_n(reinterpret_cast<uint32_t*>(to + i / 2), detail::load_pairs_n(from + i, kc - i), pairs);
+  }
+}
 
 // Rows of a panel as float: kc rows of kPanel.
 template <class T>
