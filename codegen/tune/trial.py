@@ -200,8 +200,7 @@ def _conv(s: ConvShape | ConvCutShape) -> Trial:
     width = max(w for w in range(1, math.isqrt(s.points) + 1) if s.points % w == 0)
     size = (s.points // width, width)
     step = s.step if isinstance(s, ConvCutShape) else 2 if s.taps == 1 else 1
-    side = math.isqrt(s.taps)
-    kernel = (side, side) if side * side == s.taps else (1, s.taps)
+    kernel = _kernel(s)
     channels, outs = s.groups * s.channels_in, s.groups * s.channels_out
     numel = s.points * (channels * step * step + outs)
     repeats = _repeats(numel, s.dtype)
@@ -226,6 +225,14 @@ def _conv(s: ConvShape | ConvCutShape) -> Trial:
         y = t.op("max", (y, Lit(0.0, s.dtype)), s.dtype, (1, outs, *size))
         t.results.append(t.op("permute", (y,), s.dtype, (1, *size, outs), dims=(0, 2, 3, 1)))
     return t
+
+
+def _kernel(s: ConvShape | ConvCutShape) -> tuple[int, int]:
+    """A square filter where the taps make one, otherwise a row; and a row where a CPU would take 3 x 3 by Winograd's
+    filtering, which has no plan."""
+    side = math.isqrt(s.taps)
+    filtered = isinstance(s, ConvCutShape) and (s.taps, s.step, s.groups, s.dtype) == (9, 1, 1, DType.F32)
+    return (side, side) if side * side == s.taps and not filtered else (1, s.taps)
 
 
 def _attention(s: AttentionShape) -> Trial:
