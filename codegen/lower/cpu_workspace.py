@@ -60,6 +60,8 @@ NUMBERS = (
     Number("kPrivateNbytes", X86_64_V4.second_level_nbytes * 3 // 4, "weights that stay in a core's own cache"),
     Number("kWakeProducts", X86_64_V4.wake_products, "multiplications that outweigh waking the other threads"),
     Number("kFewTiles", _FEW_TILES, "tiles of a convolution up to which each worker transforms its filters"),
+    Number("kPositions", POSITIONS, "of a tile or filter that is transformed"),
+    Number("kFinishTiles", 8, "tiles whose results are made at once, and stay in the first-level cache"),
     Number("kShortTap", 16, "channels below which the taps of a filter row are laid side by side"),
     Number("kKeyBlock", 256, "keys of attention packed at once"),
     Number("kQueryBlock", 96, "query rows of a task of attention"),
@@ -93,7 +95,7 @@ def _panels(n: Expr) -> Expr:
 
 
 def _block_tiles(c: Expr) -> Expr:
-    """Tiles of c channels, transformed, that fill two thirds of a second-level cache with their products: whole
+    """Tiles of c channels, transformed, that fill five eighths of a second-level cache with their products: whole
     blocks of rows, at least two."""
     rows = _VALUES["kMostRows"]
     fitting = X86_64_V4.second_level_nbytes * 5 // 8 // (POSITIONS * FLOAT_NBYTES)
@@ -214,8 +216,10 @@ winograd_sums_numel = Formula(
 winograd_numel = Formula(
     "winograd_numel",
     (_TILES, _C),
-    winograd_operand_numel(_TILES, _C) + winograd_sums_numel(_TILES) + maximum(POSITIONS * _C, 4 * 8 * PANEL),
-    "Both, and room for a tile's inputs or the results of eight.",
+    winograd_operand_numel(_TILES, _C)
+    + winograd_sums_numel(_TILES)
+    + maximum(POSITIONS * _C, 4 * _VALUES["kFinishTiles"] * PANEL),
+    "Both, and room for a tile's inputs or for results that are made at once.",
 )
 winograd_shared_numel = Formula(
     "winograd_shared_numel",

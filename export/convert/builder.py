@@ -25,22 +25,10 @@ from hardtack.exporter.errors import Refusal, SourceLine
 from hardtack.exporter.sizes.shapes import make_guards
 
 Arg = Value | Scalar | Lit
-_COMPARING = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-_WRAPPING = _COMPARING | {
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "floordiv",
-    "truncdiv",
-    "remainder",
-    "fmod",
-    "and",
-    "or",
-    "xor",
-    "shl",
-    "shr",
-}
+_WRAPPING = frozenset((
+    "eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "div", "floordiv", "truncdiv", "remainder", "fmod", "and",
+    "or", "xor", "shl", "shr",
+))  # fmt: skip
 """Ops of whose integer scalars torch takes the low bits."""
 
 

@@ -10,14 +10,13 @@ are rounded: it has the ulps of its largest element, as many as the image is lon
 each step. Fourier transforms err by ulps of their largest number, and batch norms have their moments as sums in pairs.
 Products of many numbers are taken in other orders, which decide whether they overflow. Every other run has norms as
 float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise; and a mean beside a
-spread as NaN where it is infinite. Attention of half types
-has other operands: a GPU rounds its probabilities to their type, as flash attention does, where eager on a CPU may
-keep all in f32. In every other run what is masked counts for nothing: eager multiplies the values of keys behind a
-causal query by 0, which makes NaN of those that are not finite, where kernels skip them; and a query whose scores are
-all NaN has NaN, where eager's flash attention takes them for masked. Of zeros of both signs either may be the largest
-of many: eager has the first in a window of pooling, and elsewhere one that its vectors decide; GPUs have +0
-(docs/contract.md). Of either sign is a zero that is a product
-of matrices, too: some begin with +0, others with their first product. gelu of -inf in 16 bits is its limit or NaN.
+spread as NaN where it is infinite. Attention of half types has other operands: a GPU rounds its probabilities to their
+type, as flash attention does, where eager on a CPU may keep all in f32. In every other run what is masked counts for
+nothing: eager multiplies the values of keys behind a causal query by 0, which makes NaN of those that are not finite,
+where kernels skip them; and a query whose scores are all NaN has NaN, where eager's flash attention takes them for
+masked. Of zeros of both signs either may be the largest of many: eager has the first in a window of pooling, and
+elsewhere one that its vectors decide; GPUs have +0 (docs/contract.md). Of either sign is a zero that is a product of
+matrices, too: some begin with +0, others with their first product. gelu of -inf in 16 bits is its limit or NaN.
 """
 
 from __future__ import annotations

@@ -190,7 +190,8 @@ inline void add_values(const AttentionTask<bf16>& t, const KeyBlock& block, Tile
   Ahead nothing = {};
   for (int64_t c = 0; c < t.a->dv; c += kPanel) {
     const int columns = static_cast<int>(least(kPanel, t.a->dv - c));
-    tile_block(tiles, rows, taps, t.vp + c * pairs, t.o + row * t.columns + c, t.columns, columns, block.first > 0, nothing);
+    float* o = t.o + row * t.columns + c;
+    tile_block(tiles, rows, taps, t.vp + c * pairs, o, t.columns, columns, block.first > 0, nothing);
   }
 }
 #endif

@@ -33,17 +33,13 @@ HT_INLINE vec<float> store_weights(float* to, vec<float> w) {
   return w;
 }
 HT_INLINE vec<float> store_weights(bf16* to, vec<float> w) {
-#if defined(HT_AVX512) && defined(__AVX512BF16__)
-  const vec<uint16_t> bits = bit_copy<vec<uint16_t>>(_mm512_cvtneps_pbh(bit_copy<__m512>(w)));
-#else
-  const vec<uint16_t> bits = narrow_bf16(w);
-#endif
+  const vec<uint16_t> bits = narrow_normal_bf16(w);  // vexp_nonpositive makes no subnormal number
   store_raw(&to->bits, bits);
   return widen_bf16(bits);
 }
 
-// Scales `seen` raw scores and adds the mask; the largest of them. A maximum waits for the one before it, so that four run
-// side by side.
+// Scales `seen` raw scores and adds the mask; the largest of them. A maximum waits for the one before it, so that four
+// run side by side.
 template <class T>
 HT_INLINE float scale_row(const Attention<T>& a, const char* mask, int64_t first, int64_t seen, float* s) {
   constexpr int kChains = 4;

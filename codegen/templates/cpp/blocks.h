@@ -305,8 +305,8 @@ HT_INLINE void stage_grain(bf16x2* to, const bf16* from, int64_t n) {
 
 }  // namespace detail
 
-// A unit's rows of A for a k block, as tiles read them: [block][tap][grain][row of kBlockRows][kTilePairs], zero where k
-// is past the last one. Rows that a block does not have are left as they are.
+// A unit's rows of A for a k block, as tiles read them: [block][tap][grain][row of kBlockRows][kTilePairs], zero where
+// k is past the last one. Rows that a block does not have are left as they are.
 template <class Source>
 HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb, const Scratch& scratch) {
   constexpr int64_t grain = kBlockRows * kTilePairs;
@@ -330,11 +330,10 @@ struct Finished {
   int count;
   Range columns;
   const float* sums;
-  int64_t ld;
 };
 
-// As run_k_block. All rows pass by a panel before the next one, whose lines are asked for meanwhile; and the epilogue has
-// a block's sums while the next block is multiplied, when their stores are done.
+// As run_k_block. All rows pass by a panel before the next one, whose lines are asked for meanwhile; and the epilogue
+// has a block's sums while the next block is multiplied, when their stores are done.
 template <class Source, class Epi>
 HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const Unit& u, Range columns, KAxis k,
                                     int64_t i, const KBlock& kb, const int64_t* offsets,
@@ -345,7 +344,7 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
   const RowBlocks rows = row_blocks(u);
   stage_tiles(source, u, kb, scratch);
   const auto finish = [&](const Finished& f) {
-    if (f.count > 0) finish_rows(source, epi, u.batch, f.row, f.count, f.columns, f.sums, f.ld);
+    if (f.count > 0) finish_rows(source, epi, u.batch, f.row, f.count, f.columns, f.sums, ld);
   };
   Tiles tiles;
   Finished before = {};
@@ -361,12 +360,13 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
       const int count = rows.rows(j);
       if (count != configured) tiles.configure(configured = count);
       // With a single k block nothing travels: the sums of two blocks, in turn, stay in the first-level cache.
-      float* sums = blocks == 1 ? tile + turn % 2 * rows.rows(0) * kPanel : tile + (row - u.m.begin) * ld + n - columns.begin;
+      float* const place = tile + (row - u.m.begin) * ld + n - columns.begin;
+      float* const sums = blocks == 1 ? tile + turn % 2 * rows.rows(0) * kPanel : place;
       const TileTaps taps = {a, kTilePairs, kTileRows * kTilePairs, grain, tap, offsets, kb.taps, pairs};
       tile_block(tiles, count, taps, b, sums, ld, static_cast<int>(panel.end - n), i > 0, ahead);
       if (i + 1 == blocks) {
         finish(before);
-        before = {row, count, panel, sums, ld};
+        before = {row, count, panel, sums};
       }
       row += count;
     }

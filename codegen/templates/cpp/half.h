@@ -92,6 +92,7 @@ HT_INLINE void stage_row(float* to, const T* from, int64_t kc) {
   copy_row(to, from, kc);
   if (PackedOf<T>::ks == 2 && kc % 2 != 0) to[kc] = 0.0f;
 }
+
 namespace detail {
 
 HT_INLINE vec<uint32_t> load_pairs(const bf16x2* p) {
@@ -123,7 +124,7 @@ HT_INLINE WidePair load_wide(const bf16x2* p) {
 
 }  // namespace detail
 
-// A pair past the last element has a zero, as above. Rows are often a few pairs, which a call of memcpy costs more than.
+// A pair past the last element has a zero, as above. Rows are often a few pairs: calling memcpy would take longer.
 HT_INLINE void stage_row(bf16x2* to, const bf16* from, int64_t kc) {
   for (int64_t i = 0; i < kc; i += 2 * W) {
     const int pairs = static_cast<int>(least(W, (kc - i + 1) / 2));

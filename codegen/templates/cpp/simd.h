@@ -253,14 +253,21 @@ HT_INLINE vec<uint32_t> rounded_bf16(vec<float> v) {
   const vec<uint32_t> u = bit_copy<vec<uint32_t>>(v);
   return (v != v) ? (u | 0x400000u) : (u + 0x7fffu + ((u >> 16) & 1u));
 }
+// The same of numbers among which none is subnormal: AVX512-BF16's instruction takes those for zero.
+HT_INLINE vec<uint16_t> narrow_normal_bf16(vec<float> v) {
+#if defined(HT_AVX512) && defined(__AVX512BF16__)
+  return bit_copy<vec<uint16_t>>(_mm512_cvtneps_pbh(bit_copy<__m512>(v)));
+#else
+  return __builtin_convertvector(rounded_bf16(v) >> 16, vec<uint16_t>);
+#endif
+}
 HT_INLINE vec<uint16_t> narrow_bf16(vec<float> v) {
 #if defined(HT_AVX512) && defined(__AVX512BF16__)
-  // The instruction takes subnormal numbers for zero, which are rare.
   constexpr int kSubnormal = 0x20;
-  if (__builtin_expect(_mm512_fpclass_ps_mask(bit_copy<__m512>(v), kSubnormal) == 0, 1))
-    return bit_copy<vec<uint16_t>>(_mm512_cvtneps_pbh(bit_copy<__m512>(v)));
+  if (__builtin_expect(_mm512_fpclass_ps_mask(bit_copy<__m512>(v), kSubnormal) != 0, 0))
+    return __builtin_convertvector(rounded_bf16(v) >> 16, vec<uint16_t>);
 #endif
-  return __builtin_convertvector(rounded_bf16(v) >> 16, vec<uint16_t>);
+  return narrow_normal_bf16(v);
 }
 HT_INLINE vec<float> round_bf16(vec<float> v) { return bit_copy<vec<float>>(rounded_bf16(v) & 0xffff0000u); }
 

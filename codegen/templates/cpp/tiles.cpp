@@ -16,8 +16,8 @@ HT_INLINE void begin(Tiles& tiles, const float* sums, int64_t ld, bool resume) {
   else tiles.clear<T>();
 }
 
-// From one row of a tile to the next, in bytes, and to the lower tile. In registers, as is all that the loop over k
-// reads: a load of the loop's own waits behind the 64 of its tiles.
+// From one row of a tile to the next, in bytes, to the lower tile, and to the next grain of k: in registers, so that the
+// loop over k loads tiles only.
 struct Steps {
   int64_t row, lower, grain;
 };
@@ -41,7 +41,8 @@ HT_INLINE void multiply(Tiles& tiles, const char* a, const Steps& step, const ch
 
 // The last rows of a panel, behind which a tile reads zeros.
 template <bool LOWER, bool RIGHT>
-__attribute__((noinline)) void multiply_rest(Tiles& tiles, const char* a, const Steps& step, const char* b, int64_t pairs) {
+__attribute__((noinline)) void multiply_rest(Tiles& tiles, const char* a, const Steps& step, const char* b,
+                                             int64_t pairs) {
   alignas(64) char rest[kGrainNbytes] = {};
   __builtin_memcpy(rest, b, static_cast<size_t>(pairs * kPanel * 4));
   multiply<LOWER, RIGHT>(tiles, a, step, rest);

@@ -24,9 +24,7 @@
 
 namespace ht {
 
-constexpr int64_t kPositions = 16;  // of a transformed tile or filter
 constexpr int64_t kFilterTaps = 9;
-constexpr int64_t kFinishTiles = 8;  // tiles whose results are made at once, and stay in the first-level cache
 
 // Where a tile lies. Divisions are slow: walks over tiles divide once.
 struct TilePlace {

@@ -20,6 +20,8 @@ constexpr int64_t kUnitRowNbytes = 1024;      // of B that a unit reads for a k
 constexpr int64_t kPrivateNbytes = 786432;    // weights that stay in a core's own cache
 constexpr int64_t kWakeProducts = 200000;     // multiplications that outweigh waking the other threads
 constexpr int64_t kFewTiles = 256;            // tiles of a convolution up to which each worker transforms its filters
+constexpr int64_t kPositions = 16;            // of a tile or filter that is transformed
+constexpr int64_t kFinishTiles = 8;           // tiles whose results are made at once, and stay in the first-level cache
 constexpr int64_t kShortTap = 16;             // channels below which the taps of a filter row are laid side by side
 constexpr int64_t kKeyBlock = 256;            // keys of attention packed at once
 constexpr int64_t kQueryBlock = 96;           // query rows of a task of attention
@@ -132,7 +134,7 @@ constexpr int64_t winograd_sums_numel(int64_t tiles) {
   return (512*least(256, tiles)) + 256;
 }
 
-// Both, and room for a tile's inputs or the results of eight.
+// Both, and room for a tile's inputs or for results that are made at once.
 constexpr int64_t winograd_numel(int64_t tiles, int64_t c) {
   return (512*least(256, tiles)) + most(1024, (16*c)) + most(((128*c) + (16*c*least(least(256, tiles), most(24, (65536 / most(1, c))))) + 256), ((16*c*least(least(256, tiles), (12*most(2, (10240 / ((12*c) + 384)))))) + 256)) + 256;
 }
