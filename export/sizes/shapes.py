@@ -43,7 +43,7 @@ something is divided that is 0, a power of a negative one.
 LARGEST_INT = 2**53
 """The largest value of an int input: floating point has each number up to it."""
 _LARGEST_PRODUCT = 2**61
-"""Of products with int inputs: sums of a few of them fit into 64 bits."""
+"""Of products with int inputs, which kernels go on with: sums of a few of them fit into 64 bits."""
 
 _Fraction = tuple[Expr, Expr, bool]
 """(numerator, denominator, whether floating point has it exactly for all sizes). One that it has not is rounded for
@@ -88,6 +88,13 @@ class Sizes:
         self.limits.update(dict.fromkeys(self.limits_of(size)))
         return found
 
+    def exactly_float(self, size: sympy.Basic) -> Expr:
+        """As of, for a number that floating point must have: a guard keeps one made of int inputs within 2**53."""
+        found = self.of(size)
+        if size.free_symbols & self._ints:
+            self.limits.update(dict.fromkeys(_within(found, LARGEST_INT)))
+        return found
+
     def limits_of(self, e: sympy.Basic) -> list[Guard]:
         """The conditions under which the Exprs of e's parts are right."""
         parts = sympy.preorder_traversal(e) if self._tried else ()
@@ -97,7 +104,7 @@ class Sizes:
         if size not in self._memo:
             self._memo[size] = made = self._convert(size)
             if isinstance(size, (sympy.Mul, sympy.Pow, sf.PowByNatural)) and size.free_symbols & self._ints:
-                self._tried[size] = [*self._tried.get(size, ()), *_within_64_bits(made)]
+                self._tried[size] = [*self._tried.get(size, ()), *_within(made, _LARGEST_PRODUCT)]
         return self._memo[size]
 
     def shape(self, shape: Iterable[int | torch.SymInt]) -> tuple[Expr, ...]:
@@ -275,16 +282,16 @@ class Sizes:
         return apart if relation == "eq" else 1 - apart
 
 
-def _within_64_bits(product: Expr) -> list[Guard]:
-    """That a product is no larger than what kernels can go on with; [] where its bounds say so. The runtime computes
-    guards with checks, so that one whose own value does not fit refuses the call, too.
+def _within(value: Expr, most: int) -> list[Guard]:
+    """That a number's size is `most` at most; [] where its bounds say so. The runtime computes guards with checks, so
+    that one whose own value does not fit into 64 bits refuses the call, too.
     """
-    lo, hi = ex.bounds(product)
-    most, found = _LARGEST_PRODUCT, []
+    lo, hi = ex.bounds(value)
+    found = []
     if hi is None or hi > most:
-        found.append(Guard("le", product, ex.const(most), f"{ex.to_text(product)} <= {most}"))
+        found.append(Guard("le", value, ex.const(most), f"{ex.to_text(value)} <= {most}"))
     if lo is None or lo < -most:
-        found.append(Guard("le", ex.const(-most), product, f"{-most} <= {ex.to_text(product)}"))
+        found.append(Guard("le", ex.const(-most), value, f"{-most} <= {ex.to_text(value)}"))
     return found
 
 

@@ -55,6 +55,21 @@ def test_floats_of_large_ints(function: Callable[..., Any]) -> None:
         ours(exported, (X, LARGEST + 1))
 
 
+def test_a_quotient_of_ints_is_rounded_once() -> None:
+    """1 / (2**53 + 1) is less than 1 / 2**53, which is what two roundings make of it."""
+    x = torch.tensor([3.0, 7.0], dtype=torch.float64)
+
+    def function(x: torch.Tensor, k: int) -> torch.Tensor:
+        return x * (1 / (k + 1))
+
+    exported = check(function, (x, 5), (None, Dim.DYNAMIC), [(x, 0)])
+    assert torch.equal(ours(exported, (x, LARGEST - 1))[0], eager(function, (x, LARGEST - 1))[0])
+    assert [g.text for g in entry(exported).graph.guards] == ["s0 + 1 <= 9007199254740992"]
+    with pytest.raises(ReferenceFailure, match="s0 \\+ 1 <= 9007199254740992"):
+        ours(exported, (x, LARGEST))
+    assert not entry(check(lambda x, k: x * (k / 3), (x, 5), (None, Dim.DYNAMIC))).graph.guards
+
+
 @pytest.mark.parametrize(("example", "dim"), [(LARGEST + 1, Dim.DYNAMIC), (3, Dim("k", max=LARGEST + 1))])
 def test_an_int_that_is_too_large(example: int, dim: Any) -> None:
     with pytest.raises(InputSpecError) as caught:
