@@ -54,6 +54,7 @@ NUMBERS = (
     Number("kGrain", GRAIN, "k of 16-bit numbers that a tile takes at once"),
     Number("kBlockRows", _BLOCK_ROWS, "rows of a block of tiles"),
     Number("kRowsOfK", _HALVES, "floats for each k of a block's staged rows of 16-bit numbers"),
+    Number("kSpreadK", 128, "k from which rows of A in one set of the first-level cache are copied"),
     Number("kMaxTaps", 64, "most taps in a k block"),
     Number("kChunkRows", 192, "most rows in a unit of a product"),
     Number("kUnitRowNbytes", 1024, "of B that a unit reads for a k"),
@@ -127,6 +128,12 @@ staged_numel = Formula(
     _DEPTH
     * maximum(_HALVES, minimum(_VALUES["kChunkRows"], (_M + (_BLOCK_ROWS - 1)) // _BLOCK_ROWS * _BLOCK_ROWS) // 2),
     "The staged rows of 16-bit numbers: of a block, as float, or all of a unit's in whole blocks of tiles.",
+)
+spread_rows_numel = Formula(
+    "spread_rows_numel",
+    (_M, _DEPTH),
+    minimum(_M, _VALUES["kMostRows"]) * (_DEPTH + _DEPTH // (_VALUES["kSpreadK"] // (2 * _LINE))),
+    "Rows of A of kSpreadK or more, each with less than two lines more than it fills.",
 )
 packed_panels_numel = Formula(
     "packed_panels_numel",
@@ -235,6 +242,7 @@ FORMULAS = (
         copied_rows_numel,
         copied_halves_numel,
         staged_numel,
+        spread_rows_numel,
         packed_panels_numel,
     ),
     *(packed_keys_numel, packed_values_numel, scores_numel, half_scores_numel, half_queries_numel, query_rows_numel),
@@ -275,6 +283,8 @@ def gemm_nbytes(m: ExprLike, n: ExprLike, dtype: DType, plan: CutPlan | None = N
     numel = tile_numel(m, n, c.rows, c.panels)
     if dtype.is_half:
         numel += staged_numel(m, c.depth) + packed_panels_numel(n, c.depth, c.depth, c.unit_depth)
+    else:
+        numel += spread_rows_numel(m, c.depth)
     return numel * FLOAT_NBYTES
 
 

@@ -80,6 +80,32 @@ def test_conv_of_a_channel_slice_and_a_crop(library: Library) -> None:
     check(library, "conv2d", [x, pack_conv(weight, 1), bias], s.ints(x, s.out_size()), want, s.workspace)
 
 
+@pytest.mark.parametrize(
+    "s",
+    [
+        Conv(1, 1024, (4, 7), 40, (1, 1)),
+        Conv(1, 130, (5, 30), 40, (1, 2), (1, 1), (0, 1)),
+        Conv(1, 200, (6, 25), 33, (2, 2), stride=(2, 2), padding=(1, 0)),
+        Conv(1, 300, (5, 26), 70, (3, 3), padding=(1, 1), groups=2),
+    ],
+    ids=str,
+)
+def test_channels_that_share_a_set_of_the_cache(library: Library, s: Conv) -> None:
+    """Channels of a wider input, 4096 numbers and a line more from one place to the next."""
+    weight, bias = torch.randn(s.oc, s.c // s.groups, *s.kernel), torch.randn(s.oc)
+    x, results = s.input(), []
+    for apart in (4096, 4112):
+        wide = torch.full((s.n, *s.size, apart), torch.nan).permute(0, 3, 1, 2)
+        wide[:, : s.c] = x
+        x = wide[:, : s.c]
+        out = torch.zeros(s.n, *s.out_size(), s.oc)
+        ints = s.ints(x, s.out_size())
+        assert library.call("conv2d", [x, pack_conv(weight, s.groups), bias, out], ints, s.workspace(1)) == 0
+        results.append(out)
+    assert torch.equal(results[0], results[1])
+    torch.testing.assert_close(results[0].double(), forward(x, weight, bias, s), rtol=1e-5, atol=2e-4)
+
+
 def test_conv_same_bits_for_any_number_of_workers(library: Library) -> None:
     s = Conv(1, 48, (40, 40), 70, (3, 3), padding=(1, 1))
     x, weight, bias = s.input(), pack_conv(torch.randn(70, 48, 3, 3), 1), torch.randn(70)

@@ -46,6 +46,26 @@ def test_packed_heights(library: Library, m: int) -> None:
         packed(library, m, n, 10, lda=10)
 
 
+# Around the least k that is copied, whole lines and k blocks; rows of whole pages, which are fourths of an Arm CPU's
+# cache, too.
+@pytest.mark.parametrize("k", [127, 128, 129, 145, 300, 767, 1025, 2049, 4097])
+@pytest.mark.parametrize("lda", [5120, 8192])
+def test_rows_that_share_a_set_of_the_cache(library: Library, k: int, lda: int) -> None:
+    """They are copied first; so the sums are those, bit for bit, of rows a line further apart."""
+    b, bias = torch.randn(k, 70), torch.randn(70)
+    for m in (5, 9, 12, 31):
+        a, results = torch.randn(m, k), []
+        for row in (lda, lda + 16):
+            rows = torch.full((m, row), torch.nan)
+            rows[:, :k] = a
+            out = torch.zeros(m, 70)
+            ints, workspace = [m, 70, k, row], gemm_packed_workspace(m, 70)
+            assert library.call("gemm_packed", [rows, pack_gemm(b), bias, out], ints, workspace) == 0
+            results.append(out)
+        assert torch.equal(results[0], results[1])
+        assert_close(results[0], a.double() @ b.double() + bias, k)
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(m=st.integers(0, 210), n=st.integers(0, 140), k=st.integers(0, 40), pad=st.integers(0, 3))
 def test_packed_any_size(library: Library, m: int, n: int, k: int, pad: int) -> None:

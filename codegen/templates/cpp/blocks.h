@@ -196,7 +196,8 @@ inline void clear(T* p, int64_t numel) {
   for (int64_t i = 0; i < numel; i++) p[i] = T{};
 }
 
-// What a worker has beside the sums: rows of A that are staged, panels that were made float, and what a source asks for.
+// What a worker has beside the sums: rows of A that are staged or spread, panels that were made float, and what a source
+// asks for.
 struct Scratch {
   void* staged;
   float* widened;
@@ -205,8 +206,34 @@ struct Scratch {
 
 namespace detail {
 
-// Rows of A as the microkernel reads them: float as it lies.
-HT_INLINE const float* const* staged_rows(const float** rows, int, const KBlock&, void*) { return rows; }
+// Lines of a first-level cache that are this far apart share a set, which has room for so many on every CPU met: more
+// rows than that, each a multiple of the distance behind the one before, drive each other out before they are used up.
+#if defined(HT_NEON)
+constexpr uintptr_t kSetDistance = 16384;
+constexpr int kSetLines = 4;
+#else
+constexpr uintptr_t kSetDistance = 4096;
+constexpr int kSetLines = 8;
+#endif
+
+HT_INLINE bool share_a_set(const float* const* rows, int count) {
+  const auto first = reinterpret_cast<uintptr_t>(rows[0]);
+  int together = 0;
+  for (int r = 0; r < count; r++) together += (reinterpret_cast<uintptr_t>(rows[r]) - first) % kSetDistance < 64 ? 1 : 0;
+  return together > kSetLines;
+}
+
+// Rows of A as the microkernel reads them: float as it lies, or copied where rows share a set, each a line further.
+HT_INLINE const float* const* staged_rows(const float** rows, int count, const KBlock& kb, void* staged) {
+  if (kb.kc < kSpreadK || !share_a_set(rows, count)) return rows;
+  const int64_t step = (kb.kc + 15) / 16 * 16 + 16;
+  float* to = static_cast<float*>(staged);
+  for (int64_t i = 0; i < kb.taps * count; i++, to += step) {
+    copy_row(to, rows[i], kb.kc);
+    rows[i] = to;
+  }
+  return rows;
+}
 template <class T>
 HT_INLINE const Staged<T>* const* staged_rows(const T** rows, int count, const KBlock& kb, void* staged) {
   Staged<T>* to = static_cast<Staged<T>*>(staged);
@@ -411,11 +438,11 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
   }
 }
 
-// Where a worker's parts lie: its sums, then for 16-bit numbers rows of A and panels, then the source's scratch.
+// Where a worker's parts lie: its sums, rows of A, for 16-bit numbers panels, then the source's scratch.
 template <class T, class Cut>
 HT_INLINE Scratch scratch_of(float* tile, int64_t m, int64_t n) {
   float* behind = tile + tile_numel(m, n, Cut::rows, Cut::panels);
-  if constexpr (same<T, float>) return {nullptr, nullptr, behind};
+  if constexpr (same<T, float>) return {behind, nullptr, behind + spread_rows_numel(m, Cut::depth)};
   float* widened = behind + staged_numel(m, Cut::depth);
   const int64_t numel = widens<T> ? packed_panels_numel(n, Cut::depth, Cut::depth, Cut::unit_depth) : 0;
   return {behind, widened, widened + numel};

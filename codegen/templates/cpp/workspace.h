@@ -14,6 +14,7 @@ constexpr int64_t kAhead = 64;                // k of B that are asked for ahead
 constexpr int64_t kGrain = 32;                // k of 16-bit numbers that a tile takes at once
 constexpr int64_t kBlockRows = 32;            // rows of a block of tiles
 constexpr int64_t kRowsOfK = 16;              // floats for each k of a block's staged rows of 16-bit numbers
+constexpr int64_t kSpreadK = 128;             // k from which rows of A in one set of the first-level cache are copied
 constexpr int64_t kMaxTaps = 64;              // most taps in a k block
 constexpr int64_t kChunkRows = 192;           // most rows in a unit of a product
 constexpr int64_t kUnitRowNbytes = 1024;      // of B that a unit reads for a k
@@ -57,6 +58,11 @@ constexpr int64_t copied_halves_numel(int64_t k, int64_t depth) {
 // The staged rows of 16-bit numbers: of a block, as float, or all of a unit's in whole blocks of tiles.
 constexpr int64_t staged_numel(int64_t m, int64_t depth) {
   return depth*most(16, (least(192, (32*((m + 31) / 32))) / 2));
+}
+
+// Rows of A of kSpreadK or more, each with less than two lines more than it fills.
+constexpr int64_t spread_rows_numel(int64_t m, int64_t depth) {
+  return ((depth / 4)*least(12, m)) + (depth*least(12, m));
 }
 
 // A unit's part of B, packed or made float.
