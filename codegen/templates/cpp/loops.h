@@ -284,6 +284,23 @@ HT_INLINE V power(V a, V b) {
   return out;
 }
 
+namespace detail {
+
+// A quotient behind its Newton step. An infinite one makes the step NaN, and a zero loses its sign in it.
+template <class V>
+HT_INLINE V corrected(V q, V better) {
+  return select(eq(better, better) & ne(q, V{}), better, q);
+}
+#if defined(HT_AVX512)
+HT_INLINE vec<float> corrected(vec<float> q, vec<float> better) {
+  constexpr int32_t kZeroAndInfinities = 0x110100;  // the classes of q whose lanes take q, four bits each
+  return bit_copy<vec<float>>(_mm512_fixupimm_ps(bit_copy<__m512>(better), bit_copy<__m512>(q),
+                                                 _mm512_set1_epi32(kZeroAndInfinities), 0));
+}
+#endif
+
+}  // namespace detail
+
 // a / b where b is the same in all lanes: one division for the whole loop, then a product and a Newton step, which is
 // within one ulp of the quotient. Divisors whose reciprocal is not a normal number are divided by as they are.
 template <class V>
@@ -293,9 +310,7 @@ HT_INLINE V div_uniform(V a, V b) {
   if (!(d > tiny && d < 1 / tiny)) return a / b;
   const V r = bcast<lane<V>>(1 / b[0]);
   const V q = a * r;
-  const V better = fma(fma(-q, b, a), r, q);
-  // an infinite a makes the correction NaN, and a zero loses its sign in it
-  return select(eq(better, better) & ne(q, V{}), better, q);
+  return detail::corrected(q, fma(fma(-q, b, a), r, q));
 }
 
 // argmax and argmin: the better value wins, NaN is best of all, the smaller index among equals. The index -1 is of no
