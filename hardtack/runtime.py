@@ -290,13 +290,13 @@ class Session:
             _raise(error)
 
     def trim(self) -> None:
-        """Gives back all memory but the states'; the next run allocates again."""
+        """Gives back all memory but the states' and that of results in use; the next run allocates again."""
         self._native.trim()
 
     @property
     def memory(self) -> Mapping[str, int]:
-        """What the session holds: arena_nbytes, workspace_nbytes, outputs_nbytes, states_nbytes, num_cached_shapes,
-        and on CUDA staging_nbytes and num_graphs."""
+        """What the session holds: arena_nbytes, workspace_nbytes, outputs_nbytes, kept_nbytes (of results that were
+        dropped, for the next run), states_nbytes, num_cached_shapes, and on CUDA staging_nbytes and num_graphs."""
         memory: Mapping[str, int] = self._native.memory()
         return memory
 

@@ -20,6 +20,8 @@ PySession::PySession(ModelHandle model, ht_pool* pool, const SessionSpec& spec)
   may_follow_ = spec.stream == 0 && ht_session_stream(session) != nullptr;
 }
 
+PySession::~PySession() { blocks_->close(); }
+
 py::tuple PySession::run(size_t entry, py::handle leaves, const py::object& again) {
   const ht_entry_info* info = ht_model_entry(model_.get(), entry);
   if (info == nullptr) throw py::index_error("no entry point of this number");
@@ -29,7 +31,7 @@ py::tuple PySession::run(size_t entry, py::handle leaves, const py::object& agai
   const ht_tensor* on_device = inputs.torch_on_device();
   if (on_device != nullptr) follow(inputs.torch()->current_stream(on_device->device));
   inputs.read_others(ht_session_stream(session_.get()));
-  Outputs outputs(info->num_outputs, model_);
+  Outputs outputs(info->num_outputs, model_, blocks_);
   check(ht_session_bind(session_.get(), info->name, inputs.data(), inputs.size(), outputs.data(), outputs.size()));
   if (again.is_none())
     outputs.allocate(inputs.torch(), on_device != nullptr);
@@ -76,6 +78,7 @@ void PySession::reset() {
 void PySession::trim() {
   if (running_) throw SessionBusy();
   check(ht_session_trim(session_.get()));
+  blocks_->trim();
 }
 
 py::dict PySession::memory() const {
@@ -86,6 +89,7 @@ py::dict PySession::memory() const {
   out["arena_nbytes"] = info.arena_nbytes;
   out["workspace_nbytes"] = info.workspace_nbytes;
   out["outputs_nbytes"] = info.outputs_nbytes;
+  out["kept_nbytes"] = blocks_->kept_nbytes();
   out["states_nbytes"] = info.states_nbytes;
   out["num_cached_shapes"] = info.num_cached_shapes;
   out["staging_nbytes"] = info.staging_nbytes;

@@ -48,6 +48,9 @@ struct SessionSpec {
 class PySession {
  public:
   PySession(ModelHandle model, ht_pool* pool, const SessionSpec& spec);
+  ~PySession();
+  PySession(const PySession&) = delete;
+  PySession& operator=(const PySession&) = delete;
 
   // Runs entry point number `entry` on a sequence of tensors and numbers. Outputs are tensors of torch if any of these is;
   // otherwise numpy arrays, and on a device DeviceTensors.
@@ -74,6 +77,7 @@ class PySession {
 
   ModelHandle model_;
   SessionHandle session_;
+  std::shared_ptr<HostBlocks> blocks_ = std::make_shared<HostBlocks>();
   py::object observer_;
   std::exception_ptr observer_error_;
   bool may_follow_;         // torch's stream

@@ -13,13 +13,26 @@
 namespace hardtack::py_binding {
 namespace {
 
-constexpr size_t kAlignment = 64;  // what kernels like best, and what torch gives
-
 // A tensor's memory with its own copy of shape and strides, for DLPack.
 struct Owner {
   ManagedTensor managed;
   std::vector<int64_t> dims;
   std::shared_ptr<void> memory;
+};
+
+// An output's memory while Python has it.
+class Block {
+ public:
+  Block(std::shared_ptr<HostBlocks> home, size_t nbytes, void* memory)
+      : home_(std::move(home)), nbytes_(nbytes), memory_(memory) {}
+  ~Block() { home_->give(memory_, nbytes_); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+ private:
+  std::shared_ptr<HostBlocks> home_;
+  size_t nbytes_;
+  void* memory_;
 };
 
 bool is_host(const ht_tensor& t) { return t.device.device_type == 1; }
@@ -119,11 +132,12 @@ bool DeviceTensor::is_like(const ht_tensor& form) const {
 
 Outputs::~Outputs() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (!made_[i]) std::free(tensors_[i].data);
+    if (!made_[i] && tensors_[i].data != nullptr) blocks_->give(tensors_[i].data, nbytes_of(tensors_[i]));
   }
 }
 
 void Outputs::allocate(const Torch* torch, bool stream_ordered) {
+  blocks_->begin_run();
   for (size_t i = 0; i < tensors_.size(); ++i) {
     ht_tensor& t = tensors_[i];
     t.byte_offset = 0;
@@ -131,7 +145,7 @@ void Outputs::allocate(const Torch* torch, bool stream_ordered) {
       made_[i] = torch->empty(t);
       t.data = torch->view(made_[i]).data;
     } else if (is_host(t)) {
-      allocate_on_host(i);
+      t.data = blocks_->take(nbytes_of(t));
     } else {
       allocate_on_device(i);
       if (torch != nullptr) made_[i] = torch->from_dlpack(made_[i]);
@@ -149,13 +163,6 @@ void Outputs::reuse(const py::sequence& earlier) {
     tensors_[i].byte_offset = 0;
     made_[i] = std::move(tensor);
   }
-}
-
-void Outputs::allocate_on_host(size_t i) {
-  ht_tensor& t = tensors_[i];
-  const size_t nbytes = std::max<size_t>(nbytes_of(t), 1);
-  t.data = std::aligned_alloc(kAlignment, (nbytes + kAlignment - 1) / kAlignment * kAlignment);
-  if (t.data == nullptr) throw std::bad_alloc();
 }
 
 void Outputs::allocate_on_device(size_t i) {
@@ -179,8 +186,10 @@ py::tuple Outputs::release() {
       continue;
     }
     const ht_tensor view = tensors_[i];
-    auto* memory = std::exchange(tensors_[i].data, nullptr);
-    const py::capsule base(memory, [](void* m) { std::free(m); });
+    auto block = std::make_unique<Block>(blocks_, nbytes_of(view), view.data);
+    tensors_[i].data = nullptr;
+    const py::capsule base(block.get(), [](void* b) { delete static_cast<Block*>(b); });
+    static_cast<void>(block.release());
     result[i] = numpy_array(view, base);
   }
   return result;

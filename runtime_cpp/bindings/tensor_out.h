@@ -1,4 +1,4 @@
-// Fresh memory for the outputs of one call, given to Python as numpy arrays, tensors of torch or DeviceTensors.
+// Memory for the outputs of one call, given to Python as numpy arrays, tensors of torch or DeviceTensors.
 #pragma once
 
 #include <hardtack/hardtack.h>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "host_blocks.h"
 #include "torch_tensors.h"
 
 namespace hardtack::py_binding {
@@ -34,7 +35,8 @@ class DeviceTensor {
 
 class Outputs {
  public:
-  Outputs(size_t count, std::shared_ptr<ht_model> model) : tensors_(count), made_(count), model_(std::move(model)) {}
+  Outputs(size_t count, std::shared_ptr<ht_model> model, std::shared_ptr<HostBlocks> blocks)
+      : tensors_(count), made_(count), model_(std::move(model)), blocks_(std::move(blocks)) {}
   ~Outputs();
   Outputs(const Outputs&) = delete;
   Outputs& operator=(const Outputs&) = delete;
@@ -52,12 +54,12 @@ class Outputs {
   py::tuple release();
 
  private:
-  void allocate_on_host(size_t i);
   void allocate_on_device(size_t i);
 
   std::vector<ht_tensor> tensors_;
   std::vector<py::object> made_;  // all but numpy arrays
   std::shared_ptr<ht_model> model_;
+  std::shared_ptr<HostBlocks> blocks_;
 };
 
 // A numpy array with a copy of the tensor's elements.
