@@ -67,7 +67,7 @@ void set_all(const std::vector<PerModel>& options, RepositoryOptions& repository
 
 void add_per_model(CLI::App& app, std::vector<PerModel>& options) {
   options = {
-      {"--sessions", "Runs of a model at the same time, each with memory of its own [cores, at most 4]",
+      {"--sessions", "Runs of a model at the same time, each with memory of its own [usable CPUs, at most 4]",
        [](ModelOptions& m, std::int64_t n) { m.sessions = static_cast<int>(n); }, 1},
       {"--max-batch",
        "Rows that the server may put together into one run, for models whose dimension 0 is a symbol. Only for models "
@@ -140,7 +140,7 @@ void add_network(CLI::App& app, http::HttpOptions& http, std::uint64_t& max_memo
   app.add_option("--http-port", http.port, "Port; 0: one that is free, see the log [8000]")
       ->group(group)
       ->check(CLI::Range(0, 65535));
-  app.add_option("--io-threads", http.io_threads, "Threads for connections [cores, from 2 to 4]")
+  app.add_option("--io-threads", http.io_threads, "Threads for connections [usable CPUs, from 2 to 4]")
       ->group(group)
       ->check(CLI::Range(1, 256));
   app.add_option("--max-body", http.max_body, "Most bytes of a body, inflated, too [268435456]")->group(group);

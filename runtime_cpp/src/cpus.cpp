@@ -1,5 +1,7 @@
 #include "cpus.h"
 
+#include <hardtack/hardtack.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <functional>
@@ -155,3 +157,5 @@ int32_t default_threads() {
 }
 
 }  // namespace hardtack::rt
+
+extern "C" int32_t ht_usable_cpus(void) { return hardtack::rt::usable_cpus(); }

@@ -1,5 +1,6 @@
 // How many threads a machine is worth: affinity, SMT, cores of two kinds.
 #include <doctest/doctest.h>
+#include <hardtack/hardtack.h>
 
 #include <cerrno>
 #include <cstring>
@@ -166,4 +167,5 @@ TEST_CASE("a pool's default is within what the process may use") {
   CHECK(default_threads() >= 1);
   CHECK(default_threads() <= usable_cpus());
   CHECK(usable_cpus() <= static_cast<int32_t>(allowed_cpus().size()));
+  CHECK(ht_usable_cpus() == usable_cpus());
 }

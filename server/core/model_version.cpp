@@ -1,10 +1,11 @@
 #include "server/core/model_version.h"
 
+#include <hardtack/hardtack.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cctype>
 #include <system_error>
-#include <thread>
 
 #include "server/core/batcher.h"
 #include "server/core/text.h"
@@ -13,7 +14,7 @@ namespace hardtack::serve {
 
 namespace {
 
-constexpr unsigned kMostDefaultSessions = 4;
+constexpr std::int32_t kMostDefaultSessions = 4;
 
 TensorMeta meta_of(const ht_tensor_info& info) {
   TensorMeta meta;
@@ -72,9 +73,7 @@ std::uint64_t next_number() {
   return ++last;
 }
 
-int default_sessions() {
-  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMostDefaultSessions));
-}
+int default_sessions() { return std::min(ht_usable_cpus(), kMostDefaultSessions); }
 
 Failure verify(const std::string& path, const ht_load_options& options) {
   ht_status* failed = ht_verify_file(path.c_str(), &options, nullptr);

@@ -1,5 +1,6 @@
 #include "server/http/server.h"
 
+#include <hardtack/hardtack.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ constexpr auto kLongWait = std::chrono::milliseconds(10);  // 64 clients of smal
 
 int io_threads(const HttpOptions& options) {
   if (options.io_threads > 0) return options.io_threads;
-  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 2U, 4U));
+  return std::clamp(ht_usable_cpus(), 2, 4);
 }
 
 Error invalid(std::string sentence) { return {Code::kInvalid, std::move(sentence)}; }

@@ -297,6 +297,10 @@ HT_API ht_status* ht_verify_file(const char* path, const ht_load_options* option
 /** The CPU features of this machine, by the names of the compilers' flags, separated by spaces. */
 HT_API const char* ht_cpu_features(void);
 
+/** CPUs that this process may use at a time, at least 1: those of the calling thread's affinity, or fewer by the quota of
+ * its control groups. */
+HT_API int32_t ht_usable_cpus(void);
+
 /* ---- Thread pools ---- */
 
 /** Threads for kernels; safe to share. */
