@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hardtack.codegen.ir.types import DType
 from hardtack.codegen.machine.machine import Cpu
 from tests.templates.cpu_kernels import Library, load_library
 from tests.templates.half_builds import BUILDS, DTYPES, STORAGE, bits, build_params, name_of, packed
@@ -38,6 +39,28 @@ extern "C" int32_t %(call)s_%(name)s(const HtKernelArgs* args) {
 }
 """
 _SHAPE = SHAPE[: SHAPE.index("  const Epilogue")]
+
+
+# Depthwise convolutions whose filter's width and stride are known when they are compiled; of f32 as well.
+_KNOWN = [(0, 0), (3, 1), (3, 2), (5, 1), (5, 2)]
+_TYPES = {**STORAGE, torch.float32: "float"}
+
+
+def _known_name(kw: int, stride: int, dtype: torch.dtype) -> str:
+    return f"depthwise2d_{kw}_{stride}_{name_of(dtype)}"
+
+
+def _known_source(kw: int, stride: int, dtype: torch.dtype) -> str:
+    call = f"depthwise2d_{kw}_{stride}"
+    source = SOURCE % {"call": call, "name": name_of(dtype), "t": _TYPES[dtype], "shape": _SHAPE}
+    return source.replace(f"ht::{call}(", f"ht::depthwise2d<{kw}, {stride}>(")
+
+
+@functools.cache
+def _depthwise_library(cpu: Cpu) -> Library:
+    return load_library(
+        {_known_name(*known, dtype): _known_source(*known, dtype) for known in _KNOWN for dtype in _TYPES}, cpu
+    )
 
 
 @functools.cache
@@ -132,3 +155,44 @@ def test_depthwise_any_shape(build: Cpu, dtype: torch.dtype, s: Conv) -> None:
     buffers, ints = [bits(x), packed("depthwise", weight), out], s.ints(x, s.out_size())
     assert _library(build).call(f"depthwise2d_{name_of(dtype)}", buffers, ints, workspace, 2) == 0
     _assert_close(out, want)
+
+
+# A count of each remainder by 64, by 32 and by 16 channels: four, two and one vectors of AVX-512, and parts of one.
+_CHANNELS = (1, 15, 16, 31, 32, 33, 47, 48, 64, 65, 80, 97, 131)
+_SPECIAL = (float("nan"), float("inf"), -float("inf"), -0.0, 1e-39, -1e-40, 6e-8, 6e4)
+
+
+def _with_specials(t: torch.Tensor) -> torch.Tensor:
+    """A tenth of the elements become NaN, infinities, zeros below 0, subnormals of either type and large numbers."""
+    values = torch.tensor(_SPECIAL)[torch.randint(len(_SPECIAL), t.shape)]
+    return torch.where(torch.rand(t.shape) < 0.1, values, t)
+
+
+@pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
+@pytest.mark.parametrize("known", _KNOWN, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@pytest.mark.parametrize("cpu", build_params())
+def test_depthwise_sums_as_f32_does(cpu: Cpu, dtype: torch.dtype, known: tuple[int, int], special: bool) -> None:
+    """Widened first or in the kernel, the numbers are the same and are summed in the same order: so are the results."""
+    torch.manual_seed(0)
+    kw, stride = known[0] or 7, known[1] or 1
+    for c in _CHANNELS:
+        for width in (1, 9, 21):
+            s = Conv(2, c, (5, width), c, (3, kw), (1, stride), (1, kw // 2), groups=c)
+            x, weight = s.input(), torch.randn(c, 1, *s.kernel)
+            x = (_with_specials(x) if special else x).to(dtype).contiguous(memory_format=torch.channels_last)
+            _assert_as_f32(_depthwise_library(cpu), s, known, x, weight.to(dtype))
+
+
+def _assert_as_f32(library: Library, s: Conv, known: tuple[int, int], x: torch.Tensor, weight: torch.Tensor) -> None:
+    taps = weight.reshape(s.c, *s.kernel).permute(1, 2, 0).contiguous()
+    outs = []
+    for a, w in ((bits(x), bits(taps)), (x.float(), taps.float())):
+        dtype = x.dtype if a.dtype is torch.int16 else torch.float32
+        out = torch.zeros(s.n, *s.out_size(), s.c)
+        workspace = s.depthwise_workspace(x.stride(1), DTYPES.get(dtype, DType.F32))
+        ints = s.ints(x, s.out_size())
+        assert library.call(_known_name(*known, dtype), [a, w, out], ints, workspace, 2) == 0
+        outs.append(out)
+    assert torch.equal(outs[0].isnan(), outs[1].isnan())
+    assert torch.equal(outs[0].nan_to_num(), outs[1].nan_to_num()), s

@@ -6,6 +6,7 @@
 #define HARDTACK_TEMPLATES_DEPTHWISE_H
 
 #include "conv.h"
+#include "transpose.h"
 
 namespace ht {
 
@@ -18,6 +19,43 @@ constexpr int kPixels = 8;             // output columns that a block computes a
 template <int KW, int SW>
 constexpr int kWindow = (kPixels - 1) * SW + KW;  // input columns that a block reads
 constexpr int64_t kChunkWeights = 4096;  // weights of a channel chunk, in elements: 16 KiB of floats
+
+// Two channel vectors of bf16 are widened from one load: its even lanes by a shift, its odd ones by a mask, one operation
+// a vector where widening in order takes two. Pays where a register holds two vectors' bf16 and sums enough are there.
+#if defined(HT_AVX512)
+template <class T>
+constexpr bool kWidensPairs = same<T, bf16>;
+#else
+template <class T>
+constexpr bool kWidensPairs = false;
+#endif
+
+// CV vectors of W channels each. Where CV is even and kWidensPairs<T>, vectors 2i and 2i + 1 hold the even and the odd
+// channels of the 2W that they cover, until in_order. `count` lanes exist of a single vector, all of several.
+template <class T, int CV>
+HT_INLINE void load_channels(vec<float> (&to)[CV], const T* p, int count) {
+  if constexpr (CV % 2 == 0 && kWidensPairs<T>) {
+    for (int v = 0; v < CV; v += 2) {
+      vec<uint32_t> both;
+      __builtin_memcpy(&both, p + v * W, sizeof(both));
+      to[v] = bit_copy<vec<float>>(both << 16);
+      to[v + 1] = bit_copy<vec<float>>(both & 0xffff0000u);
+    }
+  } else {
+    for (int v = 0; v < CV; v++) to[v] = load_n(p + v * W, count);
+  }
+}
+
+template <class T, int CV>
+HT_INLINE void in_order(vec<float> (&sums)[CV]) {
+  if constexpr (CV % 2 == 0 && kWidensPairs<T>) {
+    for (int v = 0; v < CV; v += 2) {
+      const vec<float> even = sums[v], odd = sums[v + 1];
+      sums[v] = interleave<0>(even, odd);
+      sums[v + 1] = interleave<1>(even, odd);
+    }
+  }
+}
 
 // One output row: which filter rows it meets and where.
 template <class T>
@@ -54,13 +92,13 @@ struct Depthwise {
       const T* x = row.x + i * row.x_step + z * x_stride_w + c;
       const T* w = row.w + i * row.w_step + c;
       for (int64_t j = taps.begin; j < taps.end; j++) {
-        for (int v = 0; v < CV; v++) {
-          const T* xv = x + j * s.dilation_w * x_stride_w + v * W;
-          const T* wv = w + j * s.c + v * W;
-          acc[v] = fma(load_n(xv, count), load_n(wv, count), acc[v]);
-        }
+        vec<float> xv[CV], wv[CV];
+        load_channels(xv, x + j * s.dilation_w * x_stride_w, count);
+        load_channels(wv, w + j * s.c, count);
+        for (int v = 0; v < CV; v++) acc[v] = fma(xv[v], wv[v], acc[v]);
       }
     }
+    in_order<T>(acc);
     for (int v = 0; v < CV; v++) epi(out, row.m + column, c + v * W, count, acc[v]);
   }
 
@@ -75,32 +113,48 @@ struct Depthwise {
     }
   }
 
-  // kPixels neighbouring output columns, one channel vector: every input vector is loaded once for all the columns that
+  // kPixels neighbouring output columns, CV channel vectors: every input vector is loaded once for all the columns that
   // use it. At an EDGE, bit t of `inside` tells whether input column t of the window exists, and `columns` outputs do.
-  template <int KW, int SW, bool EDGE>
+  template <int KW, int SW, int CV, bool EDGE>
   HT_MEMBER void block(const Row& row, const typename Epi::Row* out, int64_t column, int64_t c, int count,
                        uint32_t inside, int columns) const {
-    vec<float> acc[kPixels] = {};
+    vec<float> acc[kPixels][CV] = {};
     const T* x = row.x + (column * SW - s.pad_left) * x_stride_w + c;
     const T* w = row.w + c;
     for (int64_t i = 0; i < row.taps; i++, x += row.x_step, w += row.w_step) {
-      vec<float> filter[KW];
+      vec<float> filter[KW][CV];
       HT_UNROLL_ALL
-      for (int j = 0; j < KW; j++) filter[j] = load_n(w + j * s.c, count);
+      for (int j = 0; j < KW; j++) load_channels(filter[j], w + j * s.c, count);
       HT_UNROLL_ALL
       for (int t = 0; t < kWindow<KW, SW>; t++) {
         if (EDGE && (inside >> t & 1) == 0) continue;
-        const vec<float> v = load_n(x + t * x_stride_w, count);
+        vec<float> xt[CV];
+        load_channels(xt, x + t * x_stride_w, count);
         HT_UNROLL_ALL
         for (int q = 0; q < kPixels; q++) {
-          if (t - q * SW >= 0 && t - q * SW < KW) acc[q] = fma(v, filter[t - q * SW], acc[q]);
+          const int j = t - q * SW;
+          if (j < 0 || j >= KW) continue;
+          for (int v = 0; v < CV; v++) acc[q][v] = fma(xt[v], filter[j][v], acc[q][v]);
         }
       }
     }
     HT_UNROLL_ALL
     for (int q = 0; q < kPixels; q++) {
-      if (!EDGE || q < columns) epi(out[q], row.m + column + q, c, count, acc[q]);
+      if (EDGE && q >= columns) continue;
+      in_order<T>(acc[q]);
+      for (int v = 0; v < CV; v++) epi(out[q], row.m + column + q, c + v * W, count, acc[q][v]);
     }
+  }
+
+  // Whole vectors of channels from `c` on; returns the first channel that is left.
+  template <int KW, int SW, bool EDGE>
+  HT_MEMBER int64_t vectors(const Row& row, const typename Epi::Row* out, int64_t column, int64_t c, int64_t end,
+                            uint32_t inside, int columns) const {
+    if constexpr (kWidensPairs<T>) {
+      for (; c + 2 * W <= end; c += 2 * W) block<KW, SW, 2, EDGE>(row, out, column, c, W, inside, columns);
+    }
+    for (; c + W <= end; c += W) block<KW, SW, 1, EDGE>(row, out, column, c, W, inside, columns);
+    return c;
   }
 
   // A whole output row in blocks of kPixels columns.
@@ -118,12 +172,12 @@ struct Depthwise {
       }
       int64_t c = channels.begin;
       if (columns == kPixels && inside == (uint32_t{1} << kWindow<KW, SW>) - 1) {
-        for (; c + W <= channels.end; c += W) own.template block<KW, SW, false>(row, out, q, c, W, inside, columns);
+        c = own.template vectors<KW, SW, false>(row, out, q, c, channels.end, inside, columns);
       } else {
-        for (; c + W <= channels.end; c += W) own.template block<KW, SW, true>(row, out, q, c, W, inside, columns);
+        c = own.template vectors<KW, SW, true>(row, out, q, c, channels.end, inside, columns);
       }
       const int rest = static_cast<int>(channels.end - c);
-      if (rest > 0) own.template block<KW, SW, true>(row, out, q, c, rest, inside, columns);
+      if (rest > 0) own.template block<KW, SW, 1, true>(row, out, q, c, rest, inside, columns);
     }
   }
 
