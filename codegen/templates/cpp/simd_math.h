@@ -142,7 +142,7 @@ HT_INLINE V vmax(V a, V b) {
   return ((a > b) | (a != a)) ? a : b;
 }
 #if defined(HT_AVX512)
-// x86's instructions give b where either operand is a NaN, so that a's has to be put back: two operations less than above.
+// x86's instructions give b where either operand is a NaN, so that a's has to be put back.
 HT_INLINE vec<float> vmin(vec<float> a, vec<float> b) {
   const auto x = bit_copy<__m512>(a), least = _mm512_min_ps(x, bit_copy<__m512>(b));
   return bit_copy<vec<float>>(_mm512_mask_mov_ps(least, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), x));
