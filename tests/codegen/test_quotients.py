@@ -1,4 +1,4 @@
-"""Quotients by one number for a row, which are a product and a correction: special numbers come out as in eager mode."""
+"""Quotients by one number for a row, a product and a correction: special numbers come out as in eager mode."""
 
 from __future__ import annotations
 
