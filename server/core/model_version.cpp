@@ -1,20 +1,19 @@
 #include "server/core/model_version.h"
 
-#include <hardtack/hardtack.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cctype>
 #include <system_error>
 
 #include "server/core/batcher.h"
+#include "server/core/cpus.h"
 #include "server/core/text.h"
 
 namespace hardtack::serve {
 
 namespace {
 
-constexpr std::int32_t kMostDefaultSessions = 4;
+constexpr int kMostDefaultSessions = 4;
 
 TensorMeta meta_of(const ht_tensor_info& info) {
   TensorMeta meta;
@@ -73,7 +72,7 @@ std::uint64_t next_number() {
   return ++last;
 }
 
-int default_sessions() { return std::min(ht_usable_cpus(), kMostDefaultSessions); }
+int default_sessions() { return std::min(usable_cpus(), kMostDefaultSessions); }
 
 Failure verify(const std::string& path, const ht_load_options& options) {
   ht_status* failed = ht_verify_file(path.c_str(), &options, nullptr);

@@ -1,6 +1,5 @@
 #include "server/http/server.h"
 
-#include <hardtack/hardtack.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 
 #include "server/core/background.h"
 #include "server/core/contain.h"
+#include "server/core/cpus.h"
 #include "server/http/connection.h"
 #include "server/http/listener.h"
 #include "server/http/routes.h"
@@ -36,7 +36,7 @@ constexpr auto kLongWait = std::chrono::milliseconds(10);  // 64 clients of smal
 
 int io_threads(const HttpOptions& options) {
   if (options.io_threads > 0) return options.io_threads;
-  return std::clamp(ht_usable_cpus(), 2, 4);
+  return std::clamp(usable_cpus(), 2, 4);
 }
 
 Error invalid(std::string sentence) { return {Code::kInvalid, std::move(sentence)}; }

@@ -25,7 +25,7 @@ namespace hardtack::serve::http {
 struct HttpOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;  // 0: one that is free
-  int io_threads = 0;         // 0: as many as cores, from 2 to 4
+  int io_threads = 0;         // 0: as many as CPUs may be used, from 2 to 4
   std::size_t max_body = std::size_t{256} << 20;
   std::uint32_t max_header = 16U << 10;
   std::size_t max_connections = 1024;
