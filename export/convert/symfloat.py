@@ -36,7 +36,7 @@ def _scalar(b: Builder, sizes: Sizes, e: sympy.Basic) -> float | Value:
         return float(constant) if constant is not None else b.tensor(b.cast(size, DType.F64))
     if isinstance(e, sf.IntTrueDiv):
         for a in e.args:
-            sizes.exactly_float(a)  # Python rounds the quotient of two ints once
+            sizes.limit_to_floats(a)  # Python rounds the quotient of two ints once
     if type(e) in _BINARY:
         return b.pw(_BINARY[type(e)], *(_operand(b, sizes, a) for a in e.args), dtype=DType.F64)
     if isinstance(e, (sympy.Add, sympy.Mul)):

@@ -88,12 +88,10 @@ class Sizes:
         self.limits.update(dict.fromkeys(self.limits_of(size)))
         return found
 
-    def exactly_float(self, size: sympy.Basic) -> Expr:
-        """As of, for a number that floating point must have: a guard keeps one made of int inputs within 2**53."""
-        found = self.of(size)
+    def limit_to_floats(self, size: sympy.Basic) -> None:
+        """Notes the guards that keep a number made of int inputs within 2**53: floating point has each of those."""
         if size.free_symbols & self._ints:
-            self.limits.update(dict.fromkeys(_within(found, LARGEST_INT)))
-        return found
+            self.limits.update(dict.fromkeys(_within(self.of(size), LARGEST_INT)))
 
     def limits_of(self, e: sympy.Basic) -> list[Guard]:
         """The conditions under which the Exprs of e's parts are right."""

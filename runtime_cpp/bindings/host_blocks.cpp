@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kAlignment = 64;                 // what kernels like best, and what torch gives
 constexpr size_t kLeastKept = size_t{128} << 10;  // malloc itself keeps smaller ones
-constexpr size_t kMostKept = 64;
+constexpr size_t kMostKept = 64;                  // blocks; take() looks through them
 constexpr size_t kHugePage = size_t{2} << 20;
 
 size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
