@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from math import gcd
-from typing import Union
+from typing import TypeGuard, Union
 
 from hardtack.codegen.ir import intervals
 from hardtack.codegen.ir.intervals import Interval
@@ -440,8 +440,8 @@ _BOUNDS: dict[type[Expr], Callable[..., Interval]] = {
 
 
 def largest(e: Expr, digits: bool) -> Expr | None:
-    """An upper bound of e as a polynomial, by putting extent - 1 for each axis and, for `digits`, b - 1 for a % b; None
-    where some sign is unknown."""
+    """An upper bound of e as a polynomial, by putting extent - 1 for each axis and, for `digits`, b - 1 for a % b, and
+    for a // b with a size b what a is at most, over b; None where some sign is unknown."""
     terms: list[Expr] = []
     for term in terms_of(e):
         c, rest = _split_coefficient(term)
@@ -449,7 +449,7 @@ def largest(e: Expr, digits: bool) -> Expr | None:
             terms.append(term)
             continue
         factors = _factors_of(rest)
-        if not any(_varies(f, digits) for f in factors):
+        if not any(_varies(f, digits) or (c > 0 and digits and _by_size(f)) for f in factors):
             terms.append(term)
             continue
         if c < 0:
@@ -466,6 +466,9 @@ def largest(e: Expr, digits: bool) -> Expr | None:
                 tops.append(f.extent - 1)
             elif isinstance(f, Mod) and digits:
                 tops.append(f.b - 1)
+            elif _by_size(f) and digits:
+                top = largest(f.a, digits)
+                tops.append(f if top is None else floordiv(top, f.b))
             else:
                 tops.append(f)
         terms.append(mul(c, *tops))
@@ -475,6 +478,11 @@ def largest(e: Expr, digits: bool) -> Expr | None:
 def _least_factor(f: Expr, digits: bool) -> Expr:
     """What a factor is at least: axes and digits by their bounds, anything else exactly."""
     return const(bounds(f)[0] or 0) if _varies(f, digits) else f
+
+
+def _by_size(f: Expr) -> TypeGuard[FloorDiv]:
+    """True of a quotient by what is no number: of those by numbers never_negative knows more."""
+    return isinstance(f, FloorDiv) and not isinstance(f.b, Const)
 
 
 def _varies(f: Expr, digits: bool) -> bool:

@@ -146,6 +146,26 @@ def test_a_kernel_reads_a_whole_buffer_and_a_part_of_another(tmp_path: Path) -> 
             torch.testing.assert_close(torch.as_tensor(got), want)
 
 
+def test_rows_are_moved_in_pairs_beside_rows_that_are_not(tmp_path: Path) -> None:
+    """One kernel walks both in blocks of two rows of dynamic length, which do not leave the four."""
+
+    class Pairs(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.stack([x, x.unflatten(0, (-1, 2)).flip(0).reshape(x.shape)])
+
+    hardtack.export(
+        Pairs().eval(),
+        (torch.randn(4, 11),),
+        path=tmp_path / "m.pkg",
+        dynamic_shapes=({1: torch.export.Dim("n", max=1024)},),
+        targets=["cpu", "cuda:sm_90"],
+    )
+    model = hardtack.load(tmp_path / "m.pkg", device="cpu")
+    for n in (11, 1, 0, 1024):
+        x = torch.randn(4, n)
+        assert torch.equal(model(x), Pairs()(x))
+
+
 @pytest.mark.parametrize("target", ["cpu:x86-64-v3", "cuda:sm_90"])
 def test_nothing_is_accessed_of_what_has_no_elements(tmp_path: Path, target: str) -> None:
     """Writing a bundle verifies its plan. A product over no batch is launched on no block."""

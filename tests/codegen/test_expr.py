@@ -151,6 +151,17 @@ def test_parts_of_a_size_lie_within_it_one_behind_the_other() -> None:
     assert known_in_range(sym("i", extent=N - 1) + quarter + 1, N + quarter)
 
 
+def test_digits_by_a_size_lie_within_their_number() -> None:
+    """What `x[2 * n]` is of `x[2, n]`: the axis over n is below 2."""
+    for size in (N, M):
+        row = floordiv(sym("p", extent=2 * size), size)
+        assert known_in_range(2 * B + row, const(12))
+        assert not known_in_range(2 * B + row, const(11))
+        assert not known_in_range(2 * B + row - 1, const(12))
+        assert known_in_range(B * size + floordiv(sym("p", extent=size * size), size), 6 * size)
+        assert not known_in_range(B + floordiv(sym("p", extent=2 * size + 1), size), const(7))
+
+
 @settings(max_examples=300, deadline=None)
 @given(trees, st.integers(1, 6), st.sampled_from([N, M]), environments())
 def test_substitution_is_evaluation(t: Tree, k: int, size: Expr, env: dict[str, int]) -> None:

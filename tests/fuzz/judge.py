@@ -242,9 +242,10 @@ def _outside(
     if not w.is_floating_point():
         found = torch.stack([*near, *wide])
         least, most = found.amin(0), found.amax(0)
-        spread = most - least
-        margin = torch.where(spread > STEADY, spread, 0)  # of places that rounding decides, a few runs show a part
-        return (g < least - margin) | (g > most + margin)
+        spread = most.double() - least.double()  # in the integers' own dtype it may overflow
+        gap = torch.maximum(least.double() - g.double(), g.double() - most.double())
+        near_by = (spread > STEADY) & (gap <= spread)  # of places that rounding decides, a few runs show a part
+        return ((g < least) | (g > most)) & ~near_by
     others = [*wide, exact.to(w.dtype)] if exact is not None else [*wide]
     found = torch.stack([*near, *others]).double()
     nan, infinite = found.isnan(), found.isinf()

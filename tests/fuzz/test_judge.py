@@ -382,6 +382,15 @@ def test_gelu_of_an_infinity_is_one_thing_for_each_sign() -> None:
     assert verdict(p, lambda t: t.flip(1)) is not None
 
 
+def test_bytes_that_rounding_decides_are_between_what_eager_gives() -> None:
+    """Less than the least by no more than that is above 0 was more than any byte."""
+    p = program("F.gelu(torch.where(x0 > 1, math.inf, x0))", "v0.nan_to_num(0., 9., -9.).clamp(0, 100).to(torch.uint8)")
+    (x,) = p.arguments()
+    assert verdict(p, lambda t: torch.where(x > 1, 9, t)) is None
+    assert verdict(p, lambda t: torch.where(x > 1, t, 9)) is not None
+    assert verdict(p, lambda t: torch.where(x > 1, 30, t)) is not None
+
+
 def test_a_count_of_zeros_in_a_line_through_zero_is_right() -> None:
     p = program("torch.linspace(-1, 1, 15)", "torch.linalg.vector_norm(v0, 0)")
     assert float(Oracle(p, CALLS).want[0][0]) == 15
