@@ -7,7 +7,8 @@ changed by sqrt(k) / 4 ulps. gelu is taken apart: where 1 + tanh(y) cancels, an 
 So are logaddexp, whose two parts may cancel, addcmul, addcdiv, lerp and sums with alpha, whose product may be rounded
 before it is added, and log_softmax, whose logarithm of about 1 is the rounding of a sum. Resizing reads at places that
 are rounded: it has the ulps of its largest element, as many as the image is long. Prefix sums may err the same way at
-each step. Fourier transforms err by ulps of their largest number, and batch norms have their moments as sums in pairs.
+each step. Fourier transforms err by ulps of their largest number, and batch norms have their moments as sums in pairs;
+group norms of float64 are by their formula in every other run.
 Products of many numbers are taken in other orders, which decide whether they overflow. Every other run has norms as
 float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise; and a mean beside a
 spread as NaN where it is infinite. Attention of half types has other operands: a GPU rounds its probabilities to their
@@ -138,6 +139,8 @@ class Disturbed(TorchDispatchMode):
         if name in IN_PAIRS and self._wider and args[0].dtype is torch.float64 and args[0].numel():
             with self:
                 return IN_PAIRS[name](*args, **(kwargs or {}))
+        if name == "native_group_norm" and self._wider and args[0].dtype is torch.float64 and args[0].numel():
+            return _group_norm(*args)
         if name in WIDER and self._wider:
             out = _in_double(func, args, kwargs or {})
             return (out[0], _other_mean(out[1])) if name in ("std_mean", "var_mean") else out
@@ -254,6 +257,18 @@ def _batch_norm(
     out = out if weight is None else out * weight.view(shape)
     out = out if bias is None else out + bias.view(shape)
     return out.to(x.dtype), middle, inverse
+
+
+def _group_norm(x: Any, weight: Any, bias: Any, n: int, c: int, hw: int, groups: int, eps: float) -> Any:
+    """By its formula: eager has x * scale + shift, which of one number, or of equal ones, is not the bias."""
+    rows = x.reshape(n, groups, -1)
+    middle = rows.mean(-1, keepdim=True)
+    apart = rows - middle
+    inverse = (apart.square().mean(-1, keepdim=True) + eps).rsqrt()
+    out = (apart * inverse).reshape(n, c, hw)
+    out = out if weight is None else out * weight.reshape(1, c, 1)
+    out = out if bias is None else out + bias.reshape(1, c, 1)
+    return out.reshape(x.shape), middle.reshape(n, groups), inverse.reshape(n, groups)
 
 
 def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:

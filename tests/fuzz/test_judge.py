@@ -44,6 +44,15 @@ def test_moments_that_are_more_exact_than_eagers_are_right() -> None:
     assert verdict(p, lambda _: apart / (apart.square().mean() + torch.tensor(1e-5).double()).sqrt()) is not None
 
 
+def test_a_group_norm_of_one_number_is_the_bias() -> None:
+    """Of float64, eager is some ulps of x * scale off."""
+    p = program("x0.reshape(5, 300, 1) + 1", "F.group_norm(v0, 300, v0[0, :, 0], v0[1, :, 0])", dtype="float64")
+    (x,) = p.arguments()
+    bias = (x[1] + 1).reshape(1, 300, 1).expand(5, 300, 1)
+    assert verdict(p, lambda _: bias) is None
+    assert verdict(p, lambda _: bias + 1e-9) is not None
+
+
 def test_a_product_may_be_rounded_before_it_is_added() -> None:
     p = program("x0 * 0.1", "torch.add(-v0, x0, alpha=0.1)", dtype="float64")
     x = p.arguments()[0]
