@@ -1,7 +1,7 @@
 """Simulates how matrix products are shared out over cores that this machine does not have: python -m bench.schedule.
 
-make_grid (codegen/templates/cpp/blocks.h) cuts a product into units, some of which are a task; the pool hands tasks out
-one at a time, in order, to whoever is free (runtime_cpp/src/thread_pool.cpp). Both are pure functions of the shape and
+make_grid (codegen/templates/cpp/blocks.h) cuts a product into units, some of which are a task; the pool gives each worker
+a share of the tasks, and what is left of the others' to whoever is done (runtime_cpp/src/thread_pool.cpp). Both are pure functions of the shape and
 of how long things take, so that sixty-four cores, or cores of two speeds, need not be there. What is left out: the
 bandwidth that cores share, clocks that fall when all cores work, other programs. tests/templates/test_grid.py compares
 the cut with that of the compiled template.
@@ -10,7 +10,9 @@ the cut with that of the compiled template.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -82,7 +84,7 @@ class Grid:
 class Rates:
     """What things take on one core. products: multiply-adds a second. load_rows: rows of arithmetic that reading B for
     a unit takes; 0 where it hides behind the arithmetic. wake_s: until a worker that watches sees a region;
-    hand_out_s: for a task, during which no other worker gets one; end_s: until the caller sees that all are done.
+    hand_out_s: for a task, during which no other worker gets one of its share; end_s: until the caller sees that all are done.
     """
 
     products: float = 1.1e11
@@ -131,29 +133,39 @@ def tasks_of(p: Product, grid: Grid, load_rows: int = 0) -> Iterator[int]:
     panels = -(-p.n // PANEL)
     unit_work = []
     for unit in range(grid.units):
-        row_chunk, rest = unit % grid.row_chunks, unit // grid.row_chunks
+        row_chunk, panel_chunk = unit // grid.panel_chunks % grid.row_chunks, unit % grid.panel_chunks
         first, last = (
             block * (p.m // grid.row_blocks) + min(block, p.m % grid.row_blocks)
             for block in _part(grid.row_blocks, row_chunk, grid.row_chunks)
         )
-        begin, end = _part(panels, rest % grid.panel_chunks, grid.panel_chunks)
+        begin, end = _part(panels, panel_chunk, grid.panel_chunks)
         unit_work.append((last - first + load_rows) * (end - begin) * PANEL * p.k)
     for i in range(0, grid.units, grid.units_per_task):
         yield sum(unit_work[i : i + grid.units_per_task])
+
+
+def share_out(num_tasks: int, workers: int) -> list[list[int]]:
+    """The tasks of each share, in order: one for each worker that there is a task for."""
+    shares = min(num_tasks, workers)
+    least, longer = divmod(num_tasks, shares)
+    ends = [0, *itertools.accumulate(least + (s < longer) for s in range(shares))]
+    return [list(range(begin, end)) for begin, end in itertools.pairwise(ends)]
 
 
 def region_s(tasks: Sequence[int], speeds: Sequence[float], rates: Rates) -> float:
     """Seconds of a parallel region: worker i has speeds[i] of a core's rate, and worker 0 is the caller's thread."""
     if len(tasks) <= 1 or len(speeds) == 1:
         return sum(tasks) / (rates.products * speeds[0])
+    shares = [deque(share) for share in share_out(len(tasks), len(speeds))]
+    counters = [0.0] * len(shares)  # when the next task of a share can be handed out
     free = [(0.0 if worker == 0 else rates.wake_s, worker) for worker in range(len(speeds))]
     heapq.heapify(free)
-    counter = 0.0  # when the next task can be handed out
     finished = 0.0
-    for work in tasks:
+    while any(shares):
         asked, worker = heapq.heappop(free)
-        counter = max(counter, asked) + rates.hand_out_s
-        done = counter + work / (rates.products * speeds[worker])
+        k = next(k % len(shares) for k in range(worker, worker + len(shares)) if shares[k % len(shares)])
+        counters[k] = max(counters[k], asked) + rates.hand_out_s
+        done = counters[k] + tasks[shares[k].popleft()] / (rates.products * speeds[worker])
         finished = max(finished, done)
         heapq.heappush(free, (done, worker))
     return finished + rates.end_s

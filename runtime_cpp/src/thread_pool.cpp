@@ -56,7 +56,8 @@ Status ThreadPool::create(int32_t num_threads, std::shared_ptr<ThreadPool>* pool
 
 ThreadPool::ThreadPool(int32_t num_threads)
     : parallel_{this, &ThreadPool::run_entry, num_threads},
-      spin_(num_threads > 1 && num_threads <= usable_cpus() ? kSpinRounds : 0) {}
+      spin_(num_threads > 1 && num_threads <= usable_cpus() ? kSpinRounds : 0),
+      shares_(new Share[static_cast<size_t>(num_threads)]) {}
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);
@@ -75,10 +76,9 @@ void ThreadPool::run(int64_t num_tasks, Task task, void* closure) {
     for (int64_t i = 0; i < num_tasks; ++i) task(closure, i, 0);
     return;
   }
-  num_tasks_ = num_tasks;
   task_ = task;
   closure_ = closure;
-  next_.store(0, std::memory_order_relaxed);
+  share_out(num_tasks);
   open_.store(true);
   epoch_.fetch_add(1);
   wake_workers(num_tasks - 1);
@@ -108,12 +108,27 @@ void ThreadPool::wait_for_workers() {
   caller_sleeps_.store(false);
 }
 
+// Each worker has the same part of every region of so many tasks. What one kernel wrote lies in the cache of the worker
+// that reads it in the next, and lines that it writes again need not be fetched from another's.
+void ThreadPool::share_out(int64_t num_tasks) {
+  num_shares_ = static_cast<int32_t>(std::min<int64_t>(parallel_.nworkers, num_tasks));
+  const int64_t least = num_tasks / num_shares_, longer = num_tasks % num_shares_;
+  int64_t begin = 0;
+  for (int32_t s = 0; s < num_shares_; ++s) {
+    shares_[s].next.store(begin, std::memory_order_relaxed);
+    begin += least + (s < longer ? 1 : 0);
+    shares_[s].end = begin;
+  }
+}
+
+// The worker's own share, and then what is left of the others': so none waits while a slow or busy one has tasks.
 void ThreadPool::take_tasks(int32_t worker) {
-  const int64_t num_tasks = num_tasks_;
-  for (;;) {
-    const int64_t i = next_.fetch_add(1, std::memory_order_relaxed);
-    if (i >= num_tasks) return;
-    task_(closure_, i, worker);
+  for (int32_t k = 0; k < num_shares_; ++k) {
+    Share& share = shares_[(worker + k) % num_shares_];
+    while (share.next.load(std::memory_order_relaxed) < share.end) {
+      const int64_t i = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (i < share.end) task_(closure_, i, worker);
+    }
   }
 }
 

@@ -34,6 +34,7 @@ class ThreadPool {
   static void run_entry(void* pool, int64_t num_tasks, Task task, void* closure);
   void run(int64_t num_tasks, Task task, void* closure);
   void work(int32_t worker);
+  void share_out(int64_t num_tasks);
   void take_tasks(int32_t worker);
   bool wait_for_region(uint32_t* seen);
   void wake_workers(int64_t wanted);
@@ -43,11 +44,17 @@ class ThreadPool {
   int spin_ = 0;
   std::vector<std::thread> threads_;
 
+  // Tasks that lie one behind the other, and the next of them that nobody has taken.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+
   // The region. Written by its caller while no worker is inside (active_ is 0 and open_ is false).
-  int64_t num_tasks_ = 0;
   Task task_ = nullptr;
   void* closure_ = nullptr;
-  alignas(64) std::atomic<int64_t> next_{0};
+  int32_t num_shares_ = 0;
+  std::unique_ptr<Share[]> shares_;  // one for each worker
   // A worker enters by raising active_ and then reading open_; the caller closes and then waits for active_ to be 0.
   // Both sides use sequentially consistent operations, so either the worker sees the region closed or the caller sees
   // the worker.

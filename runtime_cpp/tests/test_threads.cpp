@@ -55,6 +55,34 @@ TEST_CASE("each task runs exactly once, each worker does one at a time") {
   }
 }
 
+TEST_CASE("each worker begins with its own share, and takes what is left of another's") {
+  constexpr int64_t kTasks = 10;
+  struct Shares {
+    std::atomic<int> begun{0}, ended{0};
+    std::atomic<int64_t> first[2] = {-1, -1};
+    static void run(void* closure, int64_t index, int32_t worker) {
+      Shares* self = static_cast<Shares*>(closure);
+      int64_t none = -1;
+      if (self->first[worker].compare_exchange_strong(none, index)) {
+        self->begun.fetch_add(1);
+        while (self->begun.load() < 2) std::this_thread::yield();
+        // Worker 1 is held up in its first task until worker 0 has done all others.
+        while (worker == 1 && self->ended.load() < kTasks - 1) std::this_thread::yield();
+      }
+      self->ended.fetch_add(1);
+    }
+  };
+  std::shared_ptr<ThreadPool> pool;
+  REQUIRE(ThreadPool::create(2, &pool).ok());
+  for (int round = 0; round < 20; ++round) {
+    Shares shares;
+    pool->parallel()->run(pool->parallel()->pool, kTasks, &Shares::run, &shares);
+    CHECK(shares.ended.load() == kTasks);
+    CHECK(shares.first[0].load() == 0);
+    CHECK(shares.first[1].load() == kTasks / 2);
+  }
+}
+
 TEST_CASE("a pool wakes after sleeping") {
   std::shared_ptr<ThreadPool> pool;
   REQUIRE(ThreadPool::create(3, &pool).ok());

@@ -1,4 +1,4 @@
-"""The simulated schedule: tasks, one after the other, to whoever is free."""
+"""The simulated schedule: a share of the tasks for each worker, and the rest of the others' for whoever is done."""
 
 from __future__ import annotations
 
@@ -7,12 +7,30 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from bench.schedule import HYBRIDS, PRODUCTS, Product, Rates, efficiency, gain, main, make_grid, region_s, tasks_of
+from bench.schedule import (
+    HYBRIDS,
+    PRODUCTS,
+    Product,
+    Rates,
+    efficiency,
+    gain,
+    main,
+    make_grid,
+    region_s,
+    share_out,
+    tasks_of,
+)
 
 FREE = Rates(products=1.0, wake_s=0.0, hand_out_s=0.0, end_s=0.0)
 
 
+def test_shares_are_as_long_as_whole_tasks_allow() -> None:
+    assert share_out(10, 4) == [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
+    assert share_out(2, 64) == [[0], [1]]
+
+
 def test_tasks_go_to_whoever_is_free() -> None:
+    assert region_s([4, 4, 4, 4, 4, 4], [1.0, 0.25], FREE) == 20  # the fast one takes all but the slow one's first
     assert region_s([4, 4, 4, 4], [1.0, 1.0], FREE) == 8
     assert region_s([4, 4, 4], [1.0, 1.0], FREE) == 8
     assert region_s([4, 4, 4], [1.0, 0.5], FREE) == 8

@@ -124,6 +124,11 @@ constexpr int64_t block_rows(int64_t m) {
   return kMaxRows;
 }
 
+// Which part of which product a unit is.
+struct UnitPlace {
+  int64_t batch, row_chunk, panel_chunk;
+};
+
 // How the product is cut. Rows are cut into blocks of nearly equal height, none higher than `block`.
 struct Grid {
   int64_t m, panels, block;
@@ -132,6 +137,12 @@ struct Grid {
 
   HT_MEMBER int64_t first_row(int64_t block) const {
     return block * (m / row_blocks) + least(block, m % row_blocks);
+  }
+  // A worker's units lie one behind the other (thread_pool.cpp), so workers share rows first: those that one reads here it
+  // wrote in the kernel before, and they are in its cache. B is read by all, and written by none of them.
+  HT_MEMBER UnitPlace place(int64_t unit) const {
+    const int64_t chunks = row_chunks * panel_chunks, at = unit % chunks;
+    return {unit / chunks, at / panel_chunks, at % panel_chunks};
   }
   HT_MEMBER Range rows(int64_t chunk) const {
     const Range blocks = part_of(row_blocks, chunk, row_chunks);
@@ -462,9 +473,9 @@ int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& ep
     const Scratch scratch = scratch_of<T, Cut>(tile, m, n);
     const int64_t end = least(grid.units, (task + 1) * grid.units_per_task);
     for (int64_t unit = task * grid.units_per_task; unit < end; unit++) {
-      const int64_t row_chunk = unit % grid.row_chunks, rest = unit / grid.row_chunks;
-      const Range panels = part_of(grid.panels, rest % grid.panel_chunks, grid.panel_chunks);
-      const Unit part = {rest / grid.panel_chunks, grid.rows(row_chunk), panels, grid.block};
+      const UnitPlace at = grid.place(unit);
+      const Range panels = part_of(grid.panels, at.panel_chunk, grid.panel_chunks);
+      const Unit part = {at.batch, grid.rows(at.row_chunk), panels, grid.block};
       run_unit(source, epi, part, n, k, tile, scratch);
     }
   });

@@ -226,7 +226,7 @@ int32_t depthwise2d(const HtKernelArgs* args, const ConvShape& s, const T* x, co
   const int64_t runs = least(rows, ceil_div(wanted, chunks));
   const detail::Depthwise<T, Epi> depthwise = {s, stride_w, epi};
   const auto body = [&](int64_t task, int32_t) {
-    const Range r = part_of(rows, task % runs, runs), v = part_of(vectors, task / runs, chunks);
+    const Range r = part_of(rows, task / chunks, runs), v = part_of(vectors, task % chunks, chunks);
     const Range channels = {v.begin * W, least(s.c, v.end * W)};
     for (int64_t i = r.begin; i < r.end; i++) {
       depthwise.template row<KW, SW>(x, stride_n, stride_h, weights, i, channels);

@@ -173,8 +173,8 @@ void few_tiles(const HtKernelArgs* args, const Winograd& w, int64_t workers, con
   for_units(args, cut.tiles * cut.panels, workers, [&](int64_t unit, int32_t worker) {
     const Epi epi = shared_epi;
     const WinogradScratch scratch = winograd_scratch(args, worker, w);
-    const Range t = part_of(w.tiles, unit % cut.tiles, cut.tiles);
-    const Range panels = part_of(panels_of(w.s.oc), unit / cut.tiles, cut.panels);
+    const Range t = part_of(w.tiles, unit / cut.panels, cut.tiles);
+    const Range panels = part_of(panels_of(w.s.oc), unit % cut.panels, cut.panels);
     const int64_t height = t.end - t.begin;
     const Positions tiles = positions_of(scratch.transformed, height, c);
     float* filters = scratch.transformed + kPositions * tiles.stride;
