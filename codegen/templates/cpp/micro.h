@@ -47,11 +47,11 @@ constexpr int kFewRows = 4;  // products of up to so many rows are bound by how 
 // What a tile is multiplied with: rows of A.
 template <class A>
 struct TapsOf {
-  const A* const* rows;      // rows[t * mr + r]: the first element of row r under tap t
-  const int64_t* b_offset;   // b_offset[t]: where tap t starts in a panel, in elements
+  const A* const* rows;     // rows[t * mr + r]: the first element of row r under tap t
+  const int64_t* b_offset;  // b_offset[t]: where tap t starts in a panel, in elements
   int64_t taps;
-  int64_t kc;                // elements of a tap
-  int64_t ldb;               // elements from one k to the next: kPanel for packed weights
+  int64_t kc;   // elements of a tap
+  int64_t ldb;  // elements from one k to the next: kPanel for packed weights
 };
 using MicroTaps = TapsOf<float>;
 
@@ -62,20 +62,17 @@ struct Sums {
 
   HT_MEMBER void start(const float* tile, int64_t ld, bool resume) {
     HT_UNROLL_ALL
-    for (int r = 0; r < MR; r++)
-      HT_UNROLL_ALL
-      for (int v = 0; v < NV; v++) acc[r][v] = vec<float>{};
+    for (int r = 0; r < MR; r++) HT_UNROLL_ALL
+    for (int v = 0; v < NV; v++) acc[r][v] = vec<float>{};
     if (!resume) return;
     HT_UNROLL_ALL
-    for (int r = 0; r < MR; r++)
-      HT_UNROLL_ALL
-      for (int v = 0; v < NV; v++) acc[r][v] = load(tile + r * ld + v * W);
+    for (int r = 0; r < MR; r++) HT_UNROLL_ALL
+    for (int v = 0; v < NV; v++) acc[r][v] = load(tile + r * ld + v * W);
   }
   HT_MEMBER void finish(float* tile, int64_t ld) const {
     HT_UNROLL_ALL
-    for (int r = 0; r < MR; r++)
-      HT_UNROLL_ALL
-      for (int v = 0; v < NV; v++) store(tile + r * ld + v * W, acc[r][v]);
+    for (int r = 0; r < MR; r++) HT_UNROLL_ALL
+    for (int v = 0; v < NV; v++) store(tile + r * ld + v * W, acc[r][v]);
   }
 };
 
@@ -88,7 +85,7 @@ template <int NV, class B>
 HT_INLINE void prefetch_columns(const B* b) {
   constexpr int step = 64 / (static_cast<int>(sizeof(B)) * W);  // vectors in a line
   HT_UNROLL_ALL
-  for (int v = 0; v < NV; v += step > 0 ? step : 1) __builtin_prefetch(b + v * W);
+  for (int v = 0; v<NV; v += step> 0 ? step : 1) __builtin_prefetch(b + v * W);
 }
 
 // One k: the sums take a[r][k] times the columns at b. B is float, or a type that is loaded as float; half.h has those of
@@ -106,12 +103,9 @@ HT_INLINE void multiply_step(Sums<MR, NV>& sums, const float* const (&a)[MR], in
   }
 }
 
-// tile[r * ld + c] (+)= sum over taps and k of row r times column c, for MR rows and NV * W columns. kc and ldb count
-// what an element of B has: one k, or a pair.
+// Adds the products of all taps, k by k. kc and ldb count what an element of B has: one k, or a pair.
 template <int MR, int NV, class A, class B>
-__attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
-  Sums<MR, NV> sums;
-  sums.start(tile, ld, resume);
+HT_INLINE void multiply_taps(Sums<MR, NV>& sums, const TapsOf<A>& s, const B* b_panel) {
   const int64_t kc = s.kc, ldb = s.ldb, ahead = kElementsAhead<B> * s.ldb;
   for (int64_t t = 0; t < s.taps; t++) {
     const A* a[MR];
@@ -125,6 +119,14 @@ __attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float
       b += ldb;
     }
   }
+}
+
+// tile[r * ld + c] (+)= sum over taps and k of row r times column c, for MR rows and NV * W columns.
+template <int MR, int NV, class A, class B>
+__attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
+  Sums<MR, NV> sums;
+  sums.start(tile, ld, resume);
+  multiply_taps(sums, s, b_panel);
   sums.finish(tile, ld);
 }
 
