@@ -32,10 +32,10 @@
 
 namespace ht {
 
-constexpr int64_t kSerialWork = 1 << 20;  // multiplications below which waking other threads does not pay
-constexpr int64_t kUnitWork = 1 << 18;    // multiplications below which a unit is not cut further
-constexpr int64_t kHandOutWork = 6600;    // multiplications while a worker is given a task, and no other is
-constexpr int64_t kReload = 16;           // rows of arithmetic that reading a unit's part of B takes; columns, for A
+constexpr int64_t kSerialWork = 1 << 20; // multiplications below which waking other threads does not pay
+constexpr int64_t kUnitWork = 1 << 18;   // multiplications below which a unit is not cut further
+constexpr int64_t kHandOutWork = 6600;   // multiplications while a worker is given a task, and no other is
+constexpr int64_t kReload = 16;          // rows of arithmetic that reading a unit's part of B takes; columns, for A
 
 // How a product of two values reads B where its rows are contiguous.
 enum class Right { kBySize, kPacked, kInPlace };
@@ -210,8 +210,7 @@ constexpr int kSetLines = 8;
 HT_INLINE bool share_a_set(const float* const* rows, int count) {
   const auto first = reinterpret_cast<uintptr_t>(rows[0]);
   int together = 0;
-  for (int r = 0; r < count; r++)
-    together += (reinterpret_cast<uintptr_t>(rows[r]) - first) % kSetDistance < 64 ? 1 : 0;
+  for (int r = 0; r < count; r++) together += (reinterpret_cast<uintptr_t>(rows[r]) - first) % kSetDistance < 64 ? 1 : 0;
   return together > kSetLines;
 }
 
@@ -362,7 +361,8 @@ HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb
     source.rows(cursor, count, rows);
     for (int64_t t = 0; t < kb.taps; t++)
       for (int64_t k = 0; k < kb.kc; k += kGrain, to += grain)
-        for (int r = 0; r < count; r++) detail::stage_grain(to + r * kTilePairs, rows[t * count + r] + k, kb.kc - k);
+        for (int r = 0; r < count; r++)
+          detail::stage_grain(to + r * kTilePairs, rows[t * count + r] + k, kb.kc - k);
   }
 }
 
@@ -378,8 +378,8 @@ struct Finished {
 // has a block's sums while the next block is multiplied, when their stores are done.
 template <class Source, class Epi>
 HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const Unit& u, Range columns, KAxis k,
-                                    int64_t i, const KBlock& kb, const int64_t* offsets, const PanelView<bf16x2>& view,
-                                    float* tile, const Scratch& scratch) {
+                                    int64_t i, const KBlock& kb, const int64_t* offsets,
+                                    const PanelView<bf16x2>& view, float* tile, const Scratch& scratch) {
   constexpr int64_t grain = kBlockRows * kTilePairs;
   const int64_t unit_ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks(), pairs = packed_rows<bf16>(kb.kc);
   const int64_t tap = ceil_div(kb.kc, kGrain) * grain, ld = blocks == 1 ? kPanel : unit_ld;

@@ -47,11 +47,11 @@ constexpr int kFewRows = 4;  // products of up to so many rows are bound by how 
 // What a tile is multiplied with: rows of A.
 template <class A>
 struct TapsOf {
-  const A* const* rows;     // rows[t * mr + r]: the first element of row r under tap t
-  const int64_t* b_offset;  // b_offset[t]: where tap t starts in a panel, in elements
+  const A* const* rows;      // rows[t * mr + r]: the first element of row r under tap t
+  const int64_t* b_offset;   // b_offset[t]: where tap t starts in a panel, in elements
   int64_t taps;
-  int64_t kc;   // elements of a tap
-  int64_t ldb;  // elements from one k to the next: kPanel for packed weights
+  int64_t kc;                // elements of a tap
+  int64_t ldb;               // elements from one k to the next: kPanel for packed weights
 };
 using MicroTaps = TapsOf<float>;
 
@@ -62,17 +62,20 @@ struct Sums {
 
   HT_MEMBER void start(const float* tile, int64_t ld, bool resume) {
     HT_UNROLL_ALL
-    for (int r = 0; r < MR; r++) HT_UNROLL_ALL
-    for (int v = 0; v < NV; v++) acc[r][v] = vec<float>{};
+    for (int r = 0; r < MR; r++)
+      HT_UNROLL_ALL
+      for (int v = 0; v < NV; v++) acc[r][v] = vec<float>{};
     if (!resume) return;
     HT_UNROLL_ALL
-    for (int r = 0; r < MR; r++) HT_UNROLL_ALL
-    for (int v = 0; v < NV; v++) acc[r][v] = load(tile + r * ld + v * W);
+    for (int r = 0; r < MR; r++)
+      HT_UNROLL_ALL
+      for (int v = 0; v < NV; v++) acc[r][v] = load(tile + r * ld + v * W);
   }
   HT_MEMBER void finish(float* tile, int64_t ld) const {
     HT_UNROLL_ALL
-    for (int r = 0; r < MR; r++) HT_UNROLL_ALL
-    for (int v = 0; v < NV; v++) store(tile + r * ld + v * W, acc[r][v]);
+    for (int r = 0; r < MR; r++)
+      HT_UNROLL_ALL
+      for (int v = 0; v < NV; v++) store(tile + r * ld + v * W, acc[r][v]);
   }
 };
 
@@ -85,7 +88,7 @@ template <int NV, class B>
 HT_INLINE void prefetch_columns(const B* b) {
   constexpr int step = 64 / (static_cast<int>(sizeof(B)) * W);  // vectors in a line
   HT_UNROLL_ALL
-  for (int v = 0; v<NV; v += step> 0 ? step : 1) __builtin_prefetch(b + v * W);
+  for (int v = 0; v < NV; v += step > 0 ? step : 1) __builtin_prefetch(b + v * W);
 }
 
 // One k: the sums take a[r][k] times the columns at b. B is float, or a type that is loaded as float; half.h has those of
