@@ -14,9 +14,11 @@
 
 #if defined(__clang__)
 #define HT_UNROLL_2 _Pragma("clang loop unroll_count(2)")
+#define HT_UNROLL_NOT _Pragma("clang loop unroll(disable)")
 #define HT_UNROLL_ALL _Pragma("clang loop unroll(full)")
 #else
 #define HT_UNROLL_2 _Pragma("GCC unroll 2")
+#define HT_UNROLL_NOT _Pragma("GCC unroll 1")
 #define HT_UNROLL_ALL _Pragma("GCC unroll 16")  // g++ needs it to keep the accumulators in registers
 #endif
 
@@ -106,7 +108,8 @@ HT_INLINE void multiply_step(Sums<MR, NV>& sums, const float* const (&a)[MR], in
   }
 }
 
-// Adds the products of all taps, k by k. kc and ldb count what an element of B has: one k, or a pair.
+// Adds the products of all taps, k by k. kc and ldb count what an element of B has: one k, or a pair. Steps of a few rows
+// are short, and two of them are taken at once; of taller ones that would gain nothing, and make them a third longer.
 template <int MR, int NV, class A, class B>
 HT_INLINE void multiply_taps(Sums<MR, NV>& sums, const TapsOf<A>& s, const B* b_panel) {
   const int64_t kc = s.kc, ldb = s.ldb, ahead = kElementsAhead<B> * s.ldb;
@@ -115,11 +118,17 @@ HT_INLINE void multiply_taps(Sums<MR, NV>& sums, const TapsOf<A>& s, const B* b_
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++) a[r] = s.rows[t * MR + r];
     const B* b = b_panel + s.b_offset[t];
-    HT_UNROLL_2
-    for (int64_t k = 0; k < kc; k++) {
+    const auto step = [&](int64_t k) {
       multiply_step(sums, a, k, b);
       prefetch_columns<NV>(b + ahead);
       b += ldb;
+    };
+    if constexpr (MR <= kFewRows) {
+      HT_UNROLL_2
+      for (int64_t k = 0; k < kc; k++) step(k);
+    } else {
+      HT_UNROLL_NOT
+      for (int64_t k = 0; k < kc; k++) step(k);
     }
   }
 }
