@@ -301,18 +301,18 @@ HT_INLINE void run_tile(const Source& source, typename Source::Cursor& cursor, c
   const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, step.kb, staged), step.offsets, step.kb.taps,
                                   detail::ks_of<B>(step.kb.kc), step.view.ldb};
   const B* b = step.view.base;
+  const bool finishes = step.last && !step.resume && step.kb.taps * step.kb.kc <= kFinishK && count == kMaxRows;
   Range left = columns;  // what the epilogue has not got yet
   for (int64_t j = columns.begin; j < columns.end; j += kPanel, b += step.view.stride) {
     const int width = static_cast<int>(least(kPanel, columns.end - j));
-    float* const tile = sums + (j - columns.begin);
     if constexpr (kFinishesSums<T, Epi>) {
-      if (step.last && ends_in_registers(source, count, width)) {
-        finish_tile(source, epi, {at.batch, at.m, j}, width, taps, b, tile, ld, step.resume);
+      if (finishes && source.rows_follow() && ends_in_registers(width)) {
+        finish_tile(source, epi, {at.batch, at.m, j}, width, taps, b);
         left.begin = j + width;
         continue;
       }
     }
-    micro_tile(count, taps, b, tile, ld, width, step.resume);
+    micro_tile(count, taps, b, sums + (j - columns.begin), ld, width, step.resume);
   }
   if (step.last && left.begin < left.end)
     finish_rows(source, epi, at.batch, at.m, count, left, sums + (left.begin - columns.begin), ld);

@@ -62,11 +62,14 @@ template <int MR, int NV>
 struct Sums {
   vec<float> acc[MR][NV];
 
-  HT_MEMBER void start(const float* tile, int64_t ld, bool resume) {
+  HT_MEMBER void clear() {
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++)
       HT_UNROLL_ALL
       for (int v = 0; v < NV; v++) acc[r][v] = vec<float>{};
+  }
+  HT_MEMBER void start(const float* tile, int64_t ld, bool resume) {
+    clear();
     if (!resume) return;
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++)
@@ -108,8 +111,8 @@ HT_INLINE void multiply_step(Sums<MR, NV>& sums, const float* const (&a)[MR], in
   }
 }
 
-// Adds the products of all taps, k by k. kc and ldb count what an element of B has: one k, or a pair. Steps of a few rows
-// are short, and two of them are taken at once; of taller ones that would gain nothing, and make them a third longer.
+// Adds the products of all taps, k by k. kc and ldb count what an element of B has: one k, or a pair. Small steps are taken
+// two at once; with large ones that would gain nothing, and the code be a third longer.
 template <int MR, int NV, class A, class B>
 HT_INLINE void multiply_taps(Sums<MR, NV>& sums, const TapsOf<A>& s, const B* b_panel) {
   const int64_t kc = s.kc, ldb = s.ldb, ahead = kElementsAhead<B> * s.ldb;
@@ -123,7 +126,7 @@ HT_INLINE void multiply_taps(Sums<MR, NV>& sums, const TapsOf<A>& s, const B* b_
       prefetch_columns<NV>(b + ahead);
       b += ldb;
     };
-    if constexpr (MR <= kFewRows) {
+    if constexpr (MR * NV <= 12) {
       HT_UNROLL_2
       for (int64_t k = 0; k < kc; k++) step(k);
     } else {
