@@ -1,10 +1,10 @@
-"""Simulates how matrix products are shared out over cores that this machine does not have: python -m bench.schedule.
+"""Simulates how products are shared out over cores that this machine does not have: python -m bench.schedule.
 
-make_grid (codegen/templates/cpp/blocks.h) cuts a product into units, some of which are a task; the pool gives each worker
-a share of the tasks, and what is left of the others' to whoever is done (runtime_cpp/src/thread_pool.cpp). Both are pure functions of the shape and
-of how long things take, so that sixty-four cores, or cores of two speeds, need not be there. What is left out: the
-bandwidth that cores share, clocks that fall when all cores work, other programs. tests/templates/test_grid.py compares
-the cut with that of the compiled template.
+make_grid (codegen/templates/cpp/blocks.h) cuts a product into units, some of which are a task; the pool gives each
+worker a share of the tasks, and what is left of the others' to whoever is done (runtime_cpp/src/thread_pool.cpp). Both
+are pure functions of the shape and of how long things take, so that sixty-four cores, or cores of two speeds, need not
+be there. What is left out: the bandwidth that cores share, what lies in which core's cache, clocks that fall when all
+cores work, other programs. tests/templates/test_grid.py compares the cut with that of the compiled template.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _SERIAL_WORK = 1 << 20
 _UNIT_WORK = 1 << 18
 _HAND_OUT_WORK = 6600
 _RELOAD = 16
+_SHORT_K = 128
+_FEW_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ class Grid:
 class Rates:
     """What things take on one core. products: multiply-adds a second. load_rows: rows of arithmetic that reading B for
     a unit takes; 0 where it hides behind the arithmetic. wake_s: until a worker that watches sees a region;
-    hand_out_s: for a task, during which no other worker gets one of its share; end_s: until the caller sees that all are done.
+    hand_out_s: for a task, during which no other worker gets one of its share; end_s: until the caller sees that all
+    are done.
     """
 
     products: float = 1.1e11
@@ -128,15 +131,21 @@ def make_grid(p: Product, workers: int, cpu: Cpu = X86_64_V4) -> Grid:
     return replace(grid, units_per_task=min(-(-grid.units // tasks), max(1, _UNIT_WORK // max(1, work))))
 
 
-def tasks_of(p: Product, grid: Grid, load_rows: int = 0) -> Iterator[int]:
+def _first_row(p: Product, grid: Grid, block: int, micro_rows: int) -> int:
+    """Where a block of rows begins, or ends for the one before."""
+    if p.k > _SHORT_K:
+        return block * (p.m // grid.row_blocks) + min(block, p.m % grid.row_blocks)
+    return min(block * micro_rows, max(0, p.m - _FEW_ROWS)) if block < grid.row_blocks else p.m
+
+
+def tasks_of(p: Product, grid: Grid, load_rows: int = 0, micro_rows: int = X86_64_V4.micro_rows) -> Iterator[int]:
     """The multiply-adds of each task, panels filled up, plus those that loading B stands for."""
     panels = -(-p.n // PANEL)
     unit_work = []
     for unit in range(grid.units):
         row_chunk, panel_chunk = unit // grid.panel_chunks % grid.row_chunks, unit % grid.panel_chunks
         first, last = (
-            block * (p.m // grid.row_blocks) + min(block, p.m % grid.row_blocks)
-            for block in _part(grid.row_blocks, row_chunk, grid.row_chunks)
+            _first_row(p, grid, block, micro_rows) for block in _part(grid.row_blocks, row_chunk, grid.row_chunks)
         )
         begin, end = _part(panels, panel_chunk, grid.panel_chunks)
         unit_work.append((last - first + load_rows) * (end - begin) * PANEL * p.k)

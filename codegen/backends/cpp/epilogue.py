@@ -15,6 +15,7 @@ from hardtack.codegen.ir.expr import ONE, Const, Expr, Sym, children, const, sym
 from hardtack.codegen.ir.expr_walk import free_syms, rebuild
 from hardtack.codegen.ir.loops import Buffer, Index, Load, Stmt, Store, dtypes, exprs_of
 from hardtack.codegen.ir.schedule import Kernel
+from hardtack.codegen.passes.shared.inline import cost
 
 SMALLEST_PARAMETER = 4
 """Constants from here on become parameters of the kernel; smaller ones are strides of interleaved data and the like."""
@@ -87,6 +88,8 @@ def epilogue(kernel: Kernel, buffers: Mapping[str, Buffer], parameters: Paramete
         "struct Epilogue {",
         *indent(fields),
         "  ht::Status* failures;",
+        f"  static constexpr int kOperations = {sum(cost(n.nest) for n in kernel.nests)};",
+        f"  static constexpr bool kOneRow = {'true' if kernel.outer[1].extent is ONE else 'false'};",
         "  struct Row {",
         "    int64_t batch;",
         "  };",
@@ -100,7 +103,10 @@ def epilogue(kernel: Kernel, buffers: Mapping[str, Buffer], parameters: Paramete
         "  }",
         "  HT_MEMBER void operator()(const Row& r, int64_t m, int64_t n, int count, ht::vec<float> acc) const {",
         "    if (count == ht::W) point(r.batch, m, n, ht::Full{}, acc);",
-        "    else point(r.batch, m, n, ht::Part{count}, acc);",
+        "    else part(r, m, n, count, acc);",
+        "  }",
+        "  HT_MEMBER void part(const Row& r, int64_t m, int64_t n, int count, ht::vec<float> acc) const {",
+        "    point(r.batch, m, n, ht::Part{count}, acc);",
         "  }",
         "};",
     ]

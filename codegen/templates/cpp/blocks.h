@@ -14,14 +14,19 @@
 //   int64_t tap_offset(int64_t tap) const    where a tap starts in a panel, in its elements
 //   int64_t epilogue_batch(int64_t batch) const, int64_t epilogue_row(int64_t m) const,
 //   int64_t epilogue_column(int64_t batch) const     what the epilogue is told for this batch, row, and column 0
+//   bool rows_follow() const                     whether the epilogue's rows are next to each other where those of A are
 //
 // An epilogue is written by the code generator:
 //   struct Row {...};
 //   Row row(int64_t batch, int64_t m) const;                                 once for a row and a chunk of columns
 //   void operator()(const Row&, int64_t m, int64_t n, int count, vec<float> acc) const;   columns [n, n + count)
+//   void part(const Row&, int64_t m, int64_t n, int count, vec<float> acc) const;         the same, where it may be a part
+//   static constexpr int kOperations;             about how many instructions a vector takes
+//   static constexpr bool kOneRow;                whether m is always 0
 #ifndef HARDTACK_TEMPLATES_BLOCKS_H
 #define HARDTACK_TEMPLATES_BLOCKS_H
 
+#include "finish.h"
 #include "half.h"
 #include "micro.h"
 #include "parallel.h"
@@ -129,15 +134,30 @@ struct UnitPlace {
   int64_t batch, row_chunk, panel_chunk;
 };
 
-// How the product is cut. Rows are cut into blocks of nearly equal height, none higher than `block`.
+constexpr int64_t kShortK = 128;  // k of a panel that takes half of a first-level cache
+
+// Rows in blocks no higher than `block`. Even ones are nearly equal: B streams from the second-level cache, and each block
+// takes about as long as B does. Others are all of the full height but for the last two, of which the last has
+// kFewRows at least: fewer would wait for each sum.
+struct RowBlocks {
+  int64_t rows, block;
+  bool even;
+
+  HT_MEMBER int64_t count() const { return ceil_div(rows, block); }
+  HT_MEMBER int64_t first(int64_t i) const {  // of block i; behind the last one, the end
+    if (even) return i * (rows / count()) + least(i, rows % count());
+    return i < count() ? least(i * block, most(0, rows - kFewRows)) : rows;
+  }
+  HT_MEMBER int height(int64_t i) const { return static_cast<int>(first(i + 1) - first(i)); }
+};
+
+// How the product is cut.
 struct Grid {
-  int64_t m, panels, block;
+  RowBlocks m;
+  int64_t panels;
   int64_t row_blocks, row_chunks, panel_chunks;
   int64_t units, units_per_task;
 
-  HT_MEMBER int64_t first_row(int64_t block) const {
-    return block * (m / row_blocks) + least(block, m % row_blocks);
-  }
   // A worker's units lie one behind the other (thread_pool.cpp), so workers share rows first: those that one reads here it
   // wrote in the kernel before, and they are in its cache. B is read by all, and written by none of them.
   HT_MEMBER UnitPlace place(int64_t unit) const {
@@ -146,7 +166,7 @@ struct Grid {
   }
   HT_MEMBER Range rows(int64_t chunk) const {
     const Range blocks = part_of(row_blocks, chunk, row_chunks);
-    return {first_row(blocks.begin), first_row(blocks.end)};
+    return {m.first(blocks.begin), m.first(blocks.end)};
   }
 };
 
@@ -155,10 +175,9 @@ struct Grid {
 template <class Cut>
 inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t workers, int64_t block) {
   Grid g = {};
-  g.m = m;
+  g.m = {m, block, k > kShortK};
   g.panels = panels_of(n);
-  g.block = block;
-  g.row_blocks = ceil_div(m, block);
+  g.row_blocks = g.m.count();
   int64_t blocks = least(g.row_blocks, Cut::rows / block), panels = chunk_panels<Cut>(n, k);
   // Loading B is what counts when m is small.
   if (batches * (m + kReload) * n * k < kSerialWork) workers = 1;
@@ -185,21 +204,6 @@ inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t 
   const int64_t tasks = least(g.units, 4 * workers), fitting = most(1, kUnitWork / most(1, unit_work));
   g.units_per_task = workers == 1 ? g.units : least(ceil_div(g.units, tasks), fitting);
   return g;
-}
-
-// Hands a tile of `count` rows from m on, columns [n.begin, n.end), to the epilogue.
-template <class Source, class Epi>
-HT_INLINE void finish_rows(const Source& source, const Epi& epi, int64_t batch, int64_t m, int count, Range n,
-                           const float* tile, int64_t ld) {
-  const int64_t n0 = source.epilogue_column(batch);
-  for (int r = 0; r < count; r++) {
-    const int64_t out = source.epilogue_row(m + r);
-    const auto row = epi.row(source.epilogue_batch(batch), out);
-    const float* sums = tile + r * ld;
-    int64_t j = n.begin;
-    for (; j + W <= n.end; j += W, sums += W) epi(row, out, n0 + j, W, load(sums));
-    if (j < n.end) epi(row, out, n0 + j, static_cast<int>(n.end - j), load(sums));
-  }
 }
 
 template <class T>
@@ -265,23 +269,6 @@ constexpr int64_t ks_of(int64_t kc) {
 
 }  // namespace detail
 
-// One k block of one tile: the next `count` rows of A times the panels of view.
-template <class Source, class B>
-HT_INLINE void multiply_rows(const Source& source, typename Source::Cursor& cursor, int count, const KBlock& kb,
-                             const int64_t* offsets, const PanelView<B>& view, Range n, void* staged, float* tile,
-                             int64_t ld, bool resume) {
-  using T = typename Source::Element;
-  const T* rows[kMaxTaps * kMaxRows];
-  source.rows(cursor, count, rows);
-  const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, kb, staged), offsets, kb.taps,
-                                  detail::ks_of<B>(kb.kc), view.ldb};
-  const B* b = view.base;
-  for (int64_t j = n.begin; j < n.end; j += kPanel, b += view.stride) {
-    const int columns = static_cast<int>(least(kPanel, n.end - j));
-    micro_tile(count, taps, b, tile + (j - n.begin), ld, columns, resume);
-  }
-}
-
 // The panels of a k block as float, tap by tap. offsets: where the taps start in them; then where they start here.
 template <class T>
 HT_INLINE PanelView<float> widen_panels(const PanelView<Packed<T>>& view, int64_t count, const KBlock& kb,
@@ -294,38 +281,65 @@ HT_INLINE PanelView<float> widen_panels(const PanelView<Packed<T>>& view, int64_
   return {to, kb.taps * tap_numel, kPanel};
 }
 
-// A unit of a product: rows [m.begin, m.end) of a batch times panels [p.begin, p.end), in blocks of up to `block` rows.
+// A unit of a product: rows [m.begin, m.end) of a batch times panels [p.begin, p.end).
 struct Unit {
   int64_t batch;
   Range m, p;
-  int64_t block;
+  RowBlocks blocks;  // of its rows
 };
 
-// The rows of a unit as blocks of nearly equal height.
-struct RowBlocks {
-  int64_t height, count;
-
-  HT_MEMBER int rows(int64_t j) const { return static_cast<int>(height / count + (j < height % count ? 1 : 0)); }
+// A k block of a unit: where its taps start in a panel, and its panels; whether there are sums of the blocks before, and
+// whether it is the last.
+template <class B>
+struct Step {
+  const KBlock& kb;
+  const int64_t* offsets;
+  const PanelView<B>& view;
+  bool resume, last;
 };
-HT_INLINE RowBlocks row_blocks(const Unit& u) {
-  const int64_t height = u.m.end - u.m.begin;
-  return {height, ceil_div(height, u.block)};
+template <class B>
+HT_INLINE Step<B> step_of(const KBlock& kb, const int64_t* offsets, const PanelView<B>& view, bool resume, bool last) {
+  return {kb, offsets, view, resume, last};
 }
 
-// One k block of a unit: tile by tile, to the epilogue behind the last one.
+// One k block of one tile, the next rows of A times the panels: to the epilogue behind the last one.
 template <class Source, class Epi, class B>
-HT_INLINE void run_k_block(const Source& source, const Epi& epi, const Unit& u, Range columns, KAxis k, int64_t i,
-                           const KBlock& kb, const int64_t* offsets, const PanelView<B>& view, float* tile,
-                           const Scratch& scratch) {
-  const int64_t ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks();
-  const RowBlocks tiles = row_blocks(u);
-  typename Source::Cursor cursor = source.start(u.batch, u.m.begin, kb, scratch.source);
-  for (int64_t j = 0, row = u.m.begin; j < tiles.count; j++) {
-    const int count = tiles.rows(j);
+HT_INLINE void run_tile(const Source& source, typename Source::Cursor& cursor, const Epi& epi, const TileAt& at,
+                        int count, Range columns, const Step<B>& step, void* staged, float* sums, int64_t ld) {
+  using T = typename Source::Element;
+  const T* rows[kMaxTaps * kMaxRows];
+  source.rows(cursor, count, rows);
+  const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, step.kb, staged), step.offsets, step.kb.taps,
+                                  detail::ks_of<B>(step.kb.kc), step.view.ldb};
+  const B* b = step.view.base;
+  const bool finishes = step.last && !step.resume && step.kb.taps * step.kb.kc <= kFinishK && count == kMaxRows;
+  Range left = columns;  // what the epilogue has not got yet
+  for (int64_t j = columns.begin; j < columns.end; j += kPanel, b += step.view.stride) {
+    const int width = static_cast<int>(least(kPanel, columns.end - j));
+    if constexpr (kFinishesSums<T, Epi>) {
+      if (finishes && source.rows_follow() && ends_in_registers(width)) {
+        finish_tile(source, epi, {at.batch, at.m, j}, width, taps, b);
+        left.begin = j + width;
+        continue;
+      }
+    }
+    micro_tile(count, taps, b, sums + (j - columns.begin), ld, width, step.resume);
+  }
+  if (step.last && left.begin < left.end)
+    finish_rows(source, epi, at.batch, at.m, count, left, sums + (left.begin - columns.begin), ld);
+}
+
+// One k block of a unit, tile by tile.
+template <class Source, class Epi, class B>
+HT_INLINE void run_k_block(const Source& source, const Epi& epi, const Unit& u, Range columns, int64_t blocks,
+                           const Step<B>& step, float* tile, const Scratch& scratch) {
+  const int64_t ld = (u.p.end - u.p.begin) * kPanel;
+  typename Source::Cursor cursor = source.start(u.batch, u.m.begin, step.kb, scratch.source);
+  for (int64_t j = 0, row = u.m.begin; j < u.blocks.count(); j++) {
+    const int count = u.blocks.height(j);
     // With a single k block nothing travels, and the tile stays in the first-level cache.
     float* sums = blocks == 1 ? tile : tile + (row - u.m.begin) * ld;
-    if (blocks > 0) multiply_rows(source, cursor, count, kb, offsets, view, columns, scratch.staged, sums, ld, i > 0);
-    if (i + 1 >= blocks) finish_rows(source, epi, u.batch, row, count, columns, sums, ld);
+    run_tile(source, cursor, epi, {u.batch, row, 0}, count, columns, step, scratch.staged, sums, ld);
     row += count;
   }
 }
@@ -348,12 +362,11 @@ HT_INLINE void stage_grain(bf16x2* to, const bf16* from, int64_t n) {
 template <class Source>
 HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb, const Scratch& scratch) {
   constexpr int64_t grain = kBlockRows * kTilePairs;
-  const RowBlocks blocks = row_blocks(u);
   typename Source::Cursor cursor = source.start(u.batch, u.m.begin, kb, scratch.source);
   auto to = static_cast<bf16x2*>(scratch.staged);
-  for (int64_t j = 0; j < blocks.count; j++) {
+  for (int64_t j = 0; j < u.blocks.count(); j++) {
     const bf16* rows[kMaxTaps * kBlockRows];
-    const int count = blocks.rows(j);
+    const int count = u.blocks.height(j);
     source.rows(cursor, count, rows);
     for (int64_t t = 0; t < kb.taps; t++)
       for (int64_t k = 0; k < kb.kc; k += kGrain, to += grain)
@@ -379,7 +392,6 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
   constexpr int64_t grain = kBlockRows * kTilePairs;
   const int64_t unit_ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks(), pairs = packed_rows<bf16>(kb.kc);
   const int64_t tap = ceil_div(kb.kc, kGrain) * grain, ld = blocks == 1 ? kPanel : unit_ld;
-  const RowBlocks rows = row_blocks(u);
   stage_tiles(source, u, kb, scratch);
   const auto finish = [&](const Finished& f) {
     if (f.count > 0) finish_rows(source, epi, u.batch, f.row, f.count, f.columns, f.sums, ld);
@@ -394,12 +406,12 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
     const auto next = reinterpret_cast<const char*>(b + view.stride + offsets[0]);
     Ahead ahead = {next, panel.end < columns.end ? next + kb.taps * pairs * kPanel * 4 : next};
     const bf16x2* a = static_cast<const bf16x2*>(scratch.staged);
-    for (int64_t j = 0, row = u.m.begin; j < rows.count; j++, turn++, a += kb.taps * tap) {
-      const int count = rows.rows(j);
+    for (int64_t j = 0, row = u.m.begin; j < u.blocks.count(); j++, turn++, a += kb.taps * tap) {
+      const int count = u.blocks.height(j);
       if (count != configured) tiles.configure(configured = count);
       // With a single k block nothing travels: the sums of two blocks, in turn, stay in the first-level cache.
       float* const place = tile + (row - u.m.begin) * ld + n - columns.begin;
-      float* const sums = blocks == 1 ? tile + turn % 2 * rows.rows(0) * kPanel : place;
+      float* const sums = blocks == 1 ? tile + turn % 2 * u.blocks.block * kPanel : place;
       const TileTaps taps = {a, kTilePairs, kTileRows * kTilePairs, grain, tap, offsets, kb.taps, pairs};
       tile_block(tiles, count, taps, b, sums, ld, static_cast<int>(panel.end - n), i > 0, ahead);
       if (i + 1 == blocks) {
@@ -424,28 +436,28 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
   const Epi epi = shared_epi;
   const Range columns = {u.p.begin * kPanel, least(u.p.end * kPanel, n)};
   const int64_t blocks = k.blocks(), height = u.m.end - u.m.begin;
-  if (blocks == 0) clear(tile, height * (u.p.end - u.p.begin) * kPanel);
   for (int64_t i = 0; i < blocks || i == 0; i++) {
     int64_t offsets[kMaxTaps];
-    const KBlock kb = blocks > 0 ? k.block(i) : KBlock{};
+    const KBlock kb = blocks > 0 ? k.block(i) : KBlock{};  // without k, a block of no taps: sums of 0
+    const bool resume = i > 0, last = i + 1 >= blocks;
     const auto view = source.panels(u.batch, u.p, kb, scratch.source);
     for (int64_t t = 0; t < kb.taps; t++) offsets[t] = source.tap_offset(kb.tap + t);
     if constexpr (widens<T> && !same<decltype(view), const PanelView<float>>) {
       if (height >= kWidenRows) {
         const auto wide = widen_panels<T>(view, u.p.end - u.p.begin, kb, offsets, scratch.widened);
-        run_k_block(source, epi, u, columns, k, i, kb, offsets, wide, tile, scratch);
+        run_k_block(source, epi, u, columns, blocks, step_of(kb, offsets, wide, resume, last), tile, scratch);
         continue;
       }
     }
 #if defined(HT_TILES)
     if constexpr (same<decltype(view), const PanelView<bf16x2>>) {
-      if (u.block == kBlockRows && blocks > 0) {
+      if (u.blocks.block == kBlockRows && blocks > 0) {
         run_k_block_by_tiles(source, epi, u, columns, k, i, kb, offsets, view, tile, scratch);
         continue;
       }
     }
 #endif
-    run_k_block(source, epi, u, columns, k, i, kb, offsets, view, tile, scratch);
+    run_k_block(source, epi, u, columns, blocks, step_of(kb, offsets, view, resume, last), tile, scratch);
   }
 }
 
@@ -475,7 +487,9 @@ int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& ep
     for (int64_t unit = task * grid.units_per_task; unit < end; unit++) {
       const UnitPlace at = grid.place(unit);
       const Range panels = part_of(grid.panels, at.panel_chunk, grid.panel_chunks);
-      const Unit part = {at.batch, grid.rows(at.row_chunk), panels, grid.block};
+      const Range rows = grid.rows(at.row_chunk);
+      const RowBlocks blocks = {rows.end - rows.begin, grid.m.block, grid.m.even};
+      const Unit part = {at.batch, rows, panels, blocks};
       run_unit(source, epi, part, n, k, tile, scratch);
     }
   });

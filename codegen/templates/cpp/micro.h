@@ -14,9 +14,11 @@
 
 #if defined(__clang__)
 #define HT_UNROLL_2 _Pragma("clang loop unroll_count(2)")
+#define HT_UNROLL_NOT _Pragma("clang loop unroll(disable)")
 #define HT_UNROLL_ALL _Pragma("clang loop unroll(full)")
 #else
 #define HT_UNROLL_2 _Pragma("GCC unroll 2")
+#define HT_UNROLL_NOT _Pragma("GCC unroll 1")
 #define HT_UNROLL_ALL _Pragma("GCC unroll 16")  // g++ needs it to keep the accumulators in registers
 #endif
 
@@ -60,11 +62,14 @@ template <int MR, int NV>
 struct Sums {
   vec<float> acc[MR][NV];
 
-  HT_MEMBER void start(const float* tile, int64_t ld, bool resume) {
+  HT_MEMBER void clear() {
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++)
       HT_UNROLL_ALL
       for (int v = 0; v < NV; v++) acc[r][v] = vec<float>{};
+  }
+  HT_MEMBER void start(const float* tile, int64_t ld, bool resume) {
+    clear();
     if (!resume) return;
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++)
@@ -106,25 +111,37 @@ HT_INLINE void multiply_step(Sums<MR, NV>& sums, const float* const (&a)[MR], in
   }
 }
 
-// tile[r * ld + c] (+)= sum over taps and k of row r times column c, for MR rows and NV * W columns. kc and ldb count
-// what an element of B has: one k, or a pair.
+// Adds the products of all taps, k by k. kc and ldb count what an element of B has: one k, or a pair. Small steps are taken
+// two at once; with large ones that would gain nothing, and the code be a third longer.
 template <int MR, int NV, class A, class B>
-__attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
-  Sums<MR, NV> sums;
-  sums.start(tile, ld, resume);
+HT_INLINE void multiply_taps(Sums<MR, NV>& sums, const TapsOf<A>& s, const B* b_panel) {
   const int64_t kc = s.kc, ldb = s.ldb, ahead = kElementsAhead<B> * s.ldb;
   for (int64_t t = 0; t < s.taps; t++) {
     const A* a[MR];
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++) a[r] = s.rows[t * MR + r];
     const B* b = b_panel + s.b_offset[t];
-    HT_UNROLL_2
-    for (int64_t k = 0; k < kc; k++) {
+    const auto step = [&](int64_t k) {
       multiply_step(sums, a, k, b);
       prefetch_columns<NV>(b + ahead);
       b += ldb;
+    };
+    if constexpr (MR * NV <= 12) {
+      HT_UNROLL_2
+      for (int64_t k = 0; k < kc; k++) step(k);
+    } else {
+      HT_UNROLL_NOT
+      for (int64_t k = 0; k < kc; k++) step(k);
     }
   }
+}
+
+// tile[r * ld + c] (+)= sum over taps and k of row r times column c, for MR rows and NV * W columns.
+template <int MR, int NV, class A, class B>
+__attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
+  Sums<MR, NV> sums;
+  sums.start(tile, ld, resume);
+  multiply_taps(sums, s, b_panel);
   sums.finish(tile, ld);
 }
 

@@ -1,0 +1,102 @@
+// How the sums of a tile come to the epilogue (blocks.h): from the worker's workspace, row by row, or as the microkernel
+// ends, from its registers.
+//
+// Where k is short, storing sums and loading them again is a fifth of a tile's time, and the stores stand in the queue in
+// front of the results'. A microkernel with an epilogue is compiled for each kernel: this is for tiles of the full height
+// and for short epilogues only, of which three dozen copies cost little. Where k is long it would gain nothing.
+#ifndef HARDTACK_TEMPLATES_FINISH_H
+#define HARDTACK_TEMPLATES_FINISH_H
+
+#include "micro.h"
+
+namespace ht {
+
+// The most operations for an element (Epi::kOperations) of an epilogue that microkernels end with.
+constexpr int kShortEpilogue = 16;
+
+constexpr int64_t kFinishK = 256;  // the longest k whose sums stay in registers
+
+// Where a tile begins.
+struct TileAt {
+  int64_t batch, m, n;
+};
+
+// Hands a tile of `count` rows from m on, columns [n.begin, n.end), to the epilogue.
+template <class Source, class Epi>
+HT_INLINE void finish_rows(const Source& source, const Epi& epi, int64_t batch, int64_t m, int count, Range n,
+                           const float* tile, int64_t ld) {
+  const int64_t n0 = source.epilogue_column(batch);
+  for (int r = 0; r < count; r++) {
+    const int64_t out = source.epilogue_row(m + r);
+    const auto row = epi.row(source.epilogue_batch(batch), out);
+    const float* sums = tile + r * ld;
+    int64_t j = n.begin;
+    for (; j + W <= n.end; j += W, sums += W) epi(row, out, n0 + j, W, load(sums));
+    if (j < n.end) epi(row, out, n0 + j, static_cast<int>(n.end - j), load(sums));
+  }
+}
+
+namespace detail {
+
+// Vectors of the microkernel of the full height.
+constexpr int kTallVectors = micro_vectors(kMaxRows);
+
+// As micro, of all of k; the epilogue gets the sums. NV vectors a row, of which the last has `last` columns.
+template <int NV, class Epi, class A, class B>
+__attribute__((noinline)) void micro_finish(const Epi& shared_epi, const TileAt& shared_at, int last,
+                                            const TapsOf<A>& s, const B* b) {
+  Sums<kMaxRows, NV> sums;
+  sums.clear();
+  multiply_taps(sums, s, b);
+  const Epi epi = shared_epi;  // as in run_unit
+  const TileAt at = shared_at;
+  HT_UNROLL_ALL
+  for (int r = 0; r < kMaxRows; r++) {
+    const int64_t m = at.m + r;
+    const auto row = epi.row(at.batch, m);
+    HT_UNROLL_ALL
+    for (int v = 0; v < NV - 1; v++) epi(row, m, at.n + v * W, W, sums.acc[r][v]);
+#if defined(HT_AVX512)
+    epi.part(row, m, at.n + (NV - 1) * W, last, sums.acc[r][NV - 1]);  // masked: code for whole ones would gain 1%
+#else
+    static_cast<void>(last);
+    epi(row, m, at.n + (NV - 1) * W, W, sums.acc[r][NV - 1]);
+#endif
+  }
+}
+
+}  // namespace detail
+
+// Whether microkernels are compiled that end with the epilogue.
+template <class T, class Epi>
+constexpr bool kFinishesSums = same<T, float> && !Epi::kOneRow && Epi::kOperations <= kShortEpilogue;
+
+// Whether microkernels can finish so many columns of a panel: any with AVX-512, whose parts of vectors are masked and take
+// no longer; elsewhere whole vectors, all of a microkernel's or half.
+constexpr bool ends_in_registers(int columns) {
+#if defined(HT_AVX512)
+  static_cast<void>(columns);
+  return true;
+#else
+  return columns % (detail::kTallVectors / 2 * W) == 0;
+#endif
+}
+
+// kMaxRows rows times the first `columns` columns of a panel, to the epilogue.
+template <class Source, class Epi, class A, class B>
+HT_INLINE void finish_tile(const Source& source, const Epi& epi, const TileAt& at, int columns, const TapsOf<A>& s,
+                           const B* b) {
+  constexpr int NV = detail::kTallVectors;
+  const int64_t batch = source.epilogue_batch(at.batch), m = source.epilogue_row(at.m);
+  const int64_t n = source.epilogue_column(at.batch) + at.n;
+  for (int c = 0; c < columns; c += NV * W) {
+    const TileAt here = {batch, m, n + c};
+    const int left = columns - c, last = (left - 1) % W + 1;
+    if (left > NV / 2 * W) detail::micro_finish<NV>(epi, here, left < NV * W ? last : W, s, b + c);
+    else detail::micro_finish<NV / 2>(epi, here, last, s, b + c);
+  }
+}
+
+}  // namespace ht
+
+#endif  // HARDTACK_TEMPLATES_FINISH_H
