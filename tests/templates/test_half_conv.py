@@ -133,6 +133,13 @@ def test_conv_any_shape(build: Cpu, dtype: torch.dtype, s: Conv) -> None:
     _conv(_library(build), s, dtype)
 
 
+@pytest.mark.parametrize("build", BUILDS, ids=lambda b: b.name)
+def test_pixels_of_a_transposed_convolution_that_no_tap_reaches_are_zero(build: Cpu) -> None:
+    """Eight of them, more than a microkernel has rows: a product without k, which tiles have no sums for."""
+    s = Conv(1, 1, (1, 3), 1, kernel=(4, 1), stride=(1, 2), padding=(0, 0), channels_last=False)
+    _transposed(_library(build), s, torch.bfloat16)
+
+
 @settings(max_examples=80, deadline=None)
 @given(build=st.sampled_from(BUILDS), dtype=st.sampled_from(list(DTYPES)), s=small_convs(Conv.transposed_out_size))
 def test_transposed_any_shape(build: Cpu, dtype: torch.dtype, s: Conv) -> None:

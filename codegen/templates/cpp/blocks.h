@@ -119,13 +119,14 @@ constexpr int64_t chunk_panels(int64_t n, int64_t k) {
 }
 
 // Rows of the tallest block that is multiplied at once. A few rows are bound by how fast B arrives, and whatever is
-// chosen holds for the whole product: results must not depend on how it is cut.
+// chosen holds for the whole product: results must not depend on how it is cut. Tiles have no sums without k.
 template <class T>
-constexpr int64_t block_rows(int64_t m) {
+constexpr int64_t block_rows(int64_t m, int64_t k) {
 #if defined(HT_TILES)
-  if (same<T, bf16> && m > kFewRows) return kBlockRows;
+  if (same<T, bf16> && m > kFewRows && k > 0) return kBlockRows;
 #endif
   static_cast<void>(m);
+  static_cast<void>(k);
   return kMaxRows;
 }
 
@@ -451,7 +452,7 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
     }
 #if defined(HT_TILES)
     if constexpr (same<decltype(view), const PanelView<bf16x2>>) {
-      if (u.blocks.block == kBlockRows && blocks > 0) {
+      if (u.blocks.block == kBlockRows) {
         run_k_block_by_tiles(source, epi, u, columns, k, i, kb, offsets, view, tile, scratch);
         continue;
       }
@@ -479,7 +480,8 @@ int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& ep
   if (batches == 0 || m == 0 || n == 0) return HT_KERNEL_OK;
   if constexpr (!same<T, float>) k.grain = kGrain;
   k.depth = Cut::depth;
-  const Grid grid = make_grid<Cut>(batches, m, n, k.taps * k.kc, args->parallel->nworkers, block_rows<T>(m));
+  const int64_t numel = k.taps * k.kc;
+  const Grid grid = make_grid<Cut>(batches, m, n, numel, args->parallel->nworkers, block_rows<T>(m, numel));
   parallel_for(args, ceil_div(grid.units, grid.units_per_task), [&](int64_t task, int32_t worker) {
     float* tile = reinterpret_cast<float*>(worker_workspace(args, worker));
     const Scratch scratch = scratch_of<T, Cut>(tile, m, n);
