@@ -216,7 +216,8 @@ constexpr uintptr_t kSetDistance = 4096;
 constexpr int kSetLines = 8;
 #endif
 
-HT_INLINE bool share_a_set(const float* const* rows, int count) {
+template <class T>
+HT_INLINE bool share_a_set(const T* const* rows, int count) {
   const auto first = reinterpret_cast<uintptr_t>(rows[0]);
   int together = 0;
   for (int r = 0; r < count; r++) together += (reinterpret_cast<uintptr_t>(rows[r]) - first) % kSetDistance < 64 ? 1 : 0;
@@ -234,8 +235,12 @@ HT_INLINE const float* const* staged_rows(const float** rows, int count, const K
   }
   return rows;
 }
+// The same of 16-bit numbers: where pairs are multiplied, a row's neighbours are pairs where they lie.
 template <class T>
 HT_INLINE const Staged<T>* const* staged_rows(const T** rows, int count, const KBlock& kb, void* staged) {
+  if constexpr (reads_pairs_in_place<T>) {
+    if (kb.kc < kSpreadK || !share_a_set(rows, count)) return reinterpret_cast<const Staged<T>* const*>(rows);
+  }
   Staged<T>* to = static_cast<Staged<T>*>(staged);
   const auto out = reinterpret_cast<const Staged<T>**>(rows);  // each pointer is replaced by one to its copy
   const int64_t step = same<Staged<T>, float> ? packed_rows<T>(kb.kc) * PackedOf<T>::ks : packed_rows<T>(kb.kc);
@@ -263,7 +268,7 @@ HT_INLINE void multiply_rows(const Source& source, typename Source::Cursor& curs
   const T* rows[kMaxTaps * kMaxRows];
   source.rows(cursor, count, rows);
   const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, kb, staged), offsets, kb.taps,
-                                  detail::ks_of<B>(kb.kc), view.ldb};
+                                  detail::ks_of<B>(kb.kc), view.ldb, reads_pairs_in_place<T> && kb.kc % 2 != 0};
   const B* b = view.base;
   for (int64_t j = n.begin; j < n.end; j += kPanel, b += view.stride) {
     const int columns = static_cast<int>(least(kPanel, n.end - j));

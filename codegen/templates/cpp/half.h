@@ -74,6 +74,10 @@ template <class T>
 constexpr bool widens = !same<T, float> && same<Staged<T>, float>;
 constexpr int64_t kWidenRows = 4 * kMaxRows;
 
+// Whether rows of A are read where they lie, a pair of neighbours at a time.
+template <class T>
+constexpr bool reads_pairs_in_place = !same<T, float> && !same<Staged<T>, float>;
+
 // numel elements as another type: what a load and a store make of them.
 template <class To, class From>
 HT_INLINE void copy_row(To* to, const From* from, int64_t numel) {
@@ -202,6 +206,20 @@ HT_INLINE void multiply_step(Sums<MR, NV>& sums, const bf16x2* const (&a)[MR], i
   HT_UNROLL_ALL
   for (int r = 0; r < MR; r++) {
     const vec<uint32_t> x = bcast(bit_copy<uint32_t>(a[r][pair]));
+    HT_UNROLL_ALL
+    for (int v = 0; v < NV; v++) sums.acc[r][v] = detail::dot_pair(sums.acc[r][v], x, bv[v]);
+  }
+}
+
+// The same of a pair of which rows have the even element only: what lies behind it is not theirs, and may be no number.
+template <int MR, int NV>
+HT_INLINE void multiply_half_pair(Sums<MR, NV>& sums, const bf16x2* const (&a)[MR], int64_t pair, const bf16x2* b) {
+  vec<uint32_t> bv[NV];
+  HT_UNROLL_ALL
+  for (int v = 0; v < NV; v++) bv[v] = detail::load_pairs(b + v * W);
+  HT_UNROLL_ALL
+  for (int r = 0; r < MR; r++) {
+    const vec<uint32_t> x = bcast(static_cast<uint32_t>(a[r][pair].even.bits));
     HT_UNROLL_ALL
     for (int v = 0; v < NV; v++) sums.acc[r][v] = detail::dot_pair(sums.acc[r][v], x, bv[v]);
   }

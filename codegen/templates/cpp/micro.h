@@ -52,6 +52,7 @@ struct TapsOf {
   int64_t taps;
   int64_t kc;                // elements of a tap
   int64_t ldb;               // elements from one k to the next: kPanel for packed weights
+  bool half_pair = false;    // of pairs: rows have only the even element of a tap's last one (half.h)
 };
 using MicroTaps = TapsOf<float>;
 
@@ -106,13 +107,17 @@ HT_INLINE void multiply_step(Sums<MR, NV>& sums, const float* const (&a)[MR], in
   }
 }
 
+// The last element of rows that lie in pairs and are odd: half.h. Float rows have none.
+template <int MR, int NV, class B>
+HT_INLINE void multiply_half_pair(Sums<MR, NV>&, const float* const (&)[MR], int64_t, const B*) {}
+
 // tile[r * ld + c] (+)= sum over taps and k of row r times column c, for MR rows and NV * W columns. kc and ldb count
 // what an element of B has: one k, or a pair.
 template <int MR, int NV, class A, class B>
 __attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
   Sums<MR, NV> sums;
   sums.start(tile, ld, resume);
-  const int64_t kc = s.kc, ldb = s.ldb, ahead = kElementsAhead<B> * s.ldb;
+  const int64_t kc = s.kc - (s.half_pair ? 1 : 0), ldb = s.ldb, ahead = kElementsAhead<B> * s.ldb;
   for (int64_t t = 0; t < s.taps; t++) {
     const A* a[MR];
     HT_UNROLL_ALL
@@ -124,6 +129,7 @@ __attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float
       prefetch_columns<NV>(b + ahead);
       b += ldb;
     }
+    if (s.half_pair) multiply_half_pair(sums, a, kc, b);
   }
   sums.finish(tile, ld);
 }
