@@ -195,6 +195,15 @@ HT_INLINE vec<float> dot_pair(vec<float> acc, vec<uint32_t> a, vec<uint32_t> b) 
 }
 #endif
 
+// A pair in all lanes of which only the even element is read.
+HT_INLINE vec<uint32_t> bcast_even(const bf16x2* p) {
+#if defined(HT_AVX512)
+  return bit_copy<vec<uint32_t>>(_mm512_maskz_broadcastw_epi16(0x55555555u, _mm_loadu_si16(p)));
+#else
+  return bcast(static_cast<uint32_t>(p->even.bits));
+#endif
+}
+
 }  // namespace detail
 
 // The same by instructions that multiply pairs.
@@ -219,7 +228,7 @@ HT_INLINE void multiply_half_pair(Sums<MR, NV>& sums, const bf16x2* const (&a)[M
   for (int v = 0; v < NV; v++) bv[v] = detail::load_pairs(b + v * W);
   HT_UNROLL_ALL
   for (int r = 0; r < MR; r++) {
-    const vec<uint32_t> x = bcast(static_cast<uint32_t>(a[r][pair].even.bits));
+    const vec<uint32_t> x = detail::bcast_even(a[r] + pair);
     HT_UNROLL_ALL
     for (int v = 0; v < NV; v++) sums.acc[r][v] = detail::dot_pair(sums.acc[r][v], x, bv[v]);
   }
