@@ -25,6 +25,7 @@ SOURCE = """
 struct Epilogue {
   float* out;
   int64_t ld;
+  static constexpr int kOperations = 4;
   struct Row { float* out; };
   HT_MEMBER Row row(int64_t, int64_t m) const { return {out + m * ld}; }
   HT_MEMBER void operator()(const Row& r, int64_t, int64_t n, int count, ht::vec<float> acc) const {

@@ -15,6 +15,7 @@ from hardtack.codegen.ir.expr import ONE, Const, Expr, Sym, children, const, sym
 from hardtack.codegen.ir.expr_walk import free_syms, rebuild
 from hardtack.codegen.ir.loops import Buffer, Index, Load, Stmt, Store, dtypes, exprs_of
 from hardtack.codegen.ir.schedule import Kernel
+from hardtack.codegen.passes.shared.inline import cost
 
 SMALLEST_PARAMETER = 4
 """Constants from here on become parameters of the kernel; smaller ones are strides of interleaved data and the like."""
@@ -87,6 +88,7 @@ def epilogue(kernel: Kernel, buffers: Mapping[str, Buffer], parameters: Paramete
         "struct Epilogue {",
         *indent(fields),
         "  ht::Status* failures;",
+        f"  static constexpr int kOperations = {sum(cost(n.nest) for n in kernel.nests)};",
         "  struct Row {",
         "    int64_t batch;",
         "  };",

@@ -19,9 +19,11 @@
 //   struct Row {...};
 //   Row row(int64_t batch, int64_t m) const;                                 once for a row and a chunk of columns
 //   void operator()(const Row&, int64_t m, int64_t n, int count, vec<float> acc) const;   columns [n, n + count)
+//   static constexpr int kOperations              about how many instructions a vector takes
 #ifndef HARDTACK_TEMPLATES_BLOCKS_H
 #define HARDTACK_TEMPLATES_BLOCKS_H
 
+#include "finish.h"
 #include "half.h"
 #include "micro.h"
 #include "parallel.h"
@@ -124,15 +126,19 @@ constexpr int64_t block_rows(int64_t m) {
   return kMaxRows;
 }
 
-// How the product is cut. Rows are cut into blocks of nearly equal height, none higher than `block`.
+// Rows in blocks of the full height, but for the last ones: a microkernel of fewer than kFewRows would wait for each sum.
+// Returns where block i begins, or ends for the one before.
+constexpr int64_t first_of_block(int64_t i, int64_t rows, int64_t block) {
+  return i * block >= rows ? rows : least(i * block, most(0, rows - kFewRows));
+}
+
+// How the product is cut.
 struct Grid {
   int64_t m, panels, block;
   int64_t row_blocks, row_chunks, panel_chunks;
   int64_t units, units_per_task;
 
-  HT_MEMBER int64_t first_row(int64_t block) const {
-    return block * (m / row_blocks) + least(block, m % row_blocks);
-  }
+  HT_MEMBER int64_t first_row(int64_t i) const { return first_of_block(i, m, block); }
   HT_MEMBER Range rows(int64_t chunk) const {
     const Range blocks = part_of(row_blocks, chunk, row_chunks);
     return {first_row(blocks.begin), first_row(blocks.end)};
@@ -174,21 +180,6 @@ inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t 
   const int64_t tasks = least(g.units, 4 * workers), fitting = most(1, kUnitWork / most(1, unit_work));
   g.units_per_task = workers == 1 ? g.units : least(ceil_div(g.units, tasks), fitting);
   return g;
-}
-
-// Hands a tile of `count` rows from m on, columns [n.begin, n.end), to the epilogue.
-template <class Source, class Epi>
-HT_INLINE void finish_rows(const Source& source, const Epi& epi, int64_t batch, int64_t m, int count, Range n,
-                           const float* tile, int64_t ld) {
-  const int64_t n0 = source.epilogue_column(batch);
-  for (int r = 0; r < count; r++) {
-    const int64_t out = source.epilogue_row(m + r);
-    const auto row = epi.row(source.epilogue_batch(batch), out);
-    const float* sums = tile + r * ld;
-    int64_t j = n.begin;
-    for (; j + W <= n.end; j += W, sums += W) epi(row, out, n0 + j, W, load(sums));
-    if (j < n.end) epi(row, out, n0 + j, static_cast<int>(n.end - j), load(sums));
-  }
 }
 
 template <class T>
@@ -259,23 +250,6 @@ constexpr int64_t ks_of(int64_t kc) {
 
 }  // namespace detail
 
-// One k block of one tile: the next `count` rows of A times the panels of view.
-template <class Source, class B>
-HT_INLINE void multiply_rows(const Source& source, typename Source::Cursor& cursor, int count, const KBlock& kb,
-                             const int64_t* offsets, const PanelView<B>& view, Range n, void* staged, float* tile,
-                             int64_t ld, bool resume) {
-  using T = typename Source::Element;
-  const T* rows[kMaxTaps * kMaxRows];
-  source.rows(cursor, count, rows);
-  const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, kb, staged), offsets, kb.taps,
-                                  detail::ks_of<B>(kb.kc), view.ldb, reads_pairs_in_place<T> && kb.kc % 2 != 0};
-  const B* b = view.base;
-  for (int64_t j = n.begin; j < n.end; j += kPanel, b += view.stride) {
-    const int columns = static_cast<int>(least(kPanel, n.end - j));
-    micro_tile(count, taps, b, tile + (j - n.begin), ld, columns, resume);
-  }
-}
-
 // The panels of a k block as float, tap by tap. offsets: where the taps start in them; then where they start here.
 template <class T>
 HT_INLINE PanelView<float> widen_panels(const PanelView<Packed<T>>& view, int64_t count, const KBlock& kb,
@@ -295,31 +269,73 @@ struct Unit {
   int64_t block;
 };
 
-// The rows of a unit as blocks of nearly equal height.
+// The rows of a unit as blocks.
 struct RowBlocks {
-  int64_t height, count;
+  int64_t height, block, count;
 
-  HT_MEMBER int rows(int64_t j) const { return static_cast<int>(height / count + (j < height % count ? 1 : 0)); }
+  HT_MEMBER int rows(int64_t j) const {
+    return static_cast<int>(first_of_block(j + 1, height, block) - first_of_block(j, height, block));
+  }
 };
 HT_INLINE RowBlocks row_blocks(const Unit& u) {
   const int64_t height = u.m.end - u.m.begin;
-  return {height, ceil_div(height, u.block)};
+  return {height, u.block, ceil_div(height, u.block)};
 }
 
-// One k block of a unit: tile by tile, to the epilogue behind the last one.
+// A k block of a unit: where its taps start in a panel, and its panels; whether there are sums of the blocks before, and
+// whether it is the last.
+template <class B>
+struct Step {
+  const KBlock& kb;
+  const int64_t* offsets;
+  const PanelView<B>& view;
+  bool resume, last;
+};
+template <class B>
+HT_INLINE Step<B> step_of(const KBlock& kb, const int64_t* offsets, const PanelView<B>& view, bool resume, bool last) {
+  return {kb, offsets, view, resume, last};
+}
+
+// One k block of one tile, the next rows of A times the panels: to the epilogue behind the last one.
 template <class Source, class Epi, class B>
-HT_INLINE void run_k_block(const Source& source, const Epi& epi, const Unit& u, Range columns, KAxis k, int64_t i,
-                           const KBlock& kb, const int64_t* offsets, const PanelView<B>& view, float* tile,
-                           const Scratch& scratch) {
-  const int64_t ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks();
+HT_INLINE void run_tile(const Source& source, typename Source::Cursor& cursor, const Epi& epi, const TileAt& at,
+                        int count, Range columns, const Step<B>& step, void* staged, float* sums, int64_t ld) {
+  using T = typename Source::Element;
+  const T* rows[kMaxTaps * kMaxRows];
+  source.rows(cursor, count, rows);
+  const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, step.kb, staged), step.offsets, step.kb.taps,
+                                  detail::ks_of<B>(step.kb.kc), step.view.ldb,
+                                  reads_pairs_in_place<T> && step.kb.kc % 2 != 0};
+  const B* b = step.view.base;
+  Range left = columns;  // what the epilogue has not got yet
+  for (int64_t j = columns.begin; j < columns.end; j += kPanel, b += step.view.stride) {
+    const int width = static_cast<int>(least(kPanel, columns.end - j));
+    float* const tile = sums + (j - columns.begin);
+    if constexpr ((same<T, float> || reads_pairs_in_place<T>) && Epi::kOperations <= kShortEpilogue) {
+      if (step.last && count == kMaxRows && ends_in_registers(width)) {
+        finish_tile(source, epi, {at.batch, at.m, j}, width, taps, b, tile, ld, step.resume);
+        left.begin = j + width;
+        continue;
+      }
+    }
+    micro_tile(count, taps, b, tile, ld, width, step.resume);
+  }
+  if (step.last && left.begin < left.end)
+    finish_rows(source, epi, at.batch, at.m, count, left, sums + (left.begin - columns.begin), ld);
+}
+
+// One k block of a unit, tile by tile.
+template <class Source, class Epi, class B>
+HT_INLINE void run_k_block(const Source& source, const Epi& epi, const Unit& u, Range columns, int64_t blocks,
+                           const Step<B>& step, float* tile, const Scratch& scratch) {
+  const int64_t ld = (u.p.end - u.p.begin) * kPanel;
   const RowBlocks tiles = row_blocks(u);
-  typename Source::Cursor cursor = source.start(u.batch, u.m.begin, kb, scratch.source);
+  typename Source::Cursor cursor = source.start(u.batch, u.m.begin, step.kb, scratch.source);
   for (int64_t j = 0, row = u.m.begin; j < tiles.count; j++) {
     const int count = tiles.rows(j);
     // With a single k block nothing travels, and the tile stays in the first-level cache.
     float* sums = blocks == 1 ? tile : tile + (row - u.m.begin) * ld;
-    if (blocks > 0) multiply_rows(source, cursor, count, kb, offsets, view, columns, scratch.staged, sums, ld, i > 0);
-    if (i + 1 >= blocks) finish_rows(source, epi, u.batch, row, count, columns, sums, ld);
+    run_tile(source, cursor, epi, {u.batch, row, 0}, count, columns, step, scratch.staged, sums, ld);
     row += count;
   }
 }
@@ -418,16 +434,16 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
   const Epi epi = shared_epi;
   const Range columns = {u.p.begin * kPanel, least(u.p.end * kPanel, n)};
   const int64_t blocks = k.blocks(), height = u.m.end - u.m.begin;
-  if (blocks == 0) clear(tile, height * (u.p.end - u.p.begin) * kPanel);
   for (int64_t i = 0; i < blocks || i == 0; i++) {
     int64_t offsets[kMaxTaps];
-    const KBlock kb = blocks > 0 ? k.block(i) : KBlock{};
+    const KBlock kb = blocks > 0 ? k.block(i) : KBlock{};  // without k, a block of no taps: sums of 0
+    const bool resume = i > 0, last = i + 1 >= blocks;
     const auto view = source.panels(u.batch, u.p, kb, scratch.source);
     for (int64_t t = 0; t < kb.taps; t++) offsets[t] = source.tap_offset(kb.tap + t);
     if constexpr (widens<T> && !same<decltype(view), const PanelView<float>>) {
       if (height >= kWidenRows) {
         const auto wide = widen_panels<T>(view, u.p.end - u.p.begin, kb, offsets, scratch.widened);
-        run_k_block(source, epi, u, columns, k, i, kb, offsets, wide, tile, scratch);
+        run_k_block(source, epi, u, columns, blocks, step_of(kb, offsets, wide, resume, last), tile, scratch);
         continue;
       }
     }
@@ -439,7 +455,7 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
       }
     }
 #endif
-    run_k_block(source, epi, u, columns, k, i, kb, offsets, view, tile, scratch);
+    run_k_block(source, epi, u, columns, blocks, step_of(kb, offsets, view, resume, last), tile, scratch);
   }
 }
 

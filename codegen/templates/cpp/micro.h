@@ -111,12 +111,9 @@ HT_INLINE void multiply_step(Sums<MR, NV>& sums, const float* const (&a)[MR], in
 template <int MR, int NV, class B>
 HT_INLINE void multiply_half_pair(Sums<MR, NV>&, const float* const (&)[MR], int64_t, const B*) {}
 
-// tile[r * ld + c] (+)= sum over taps and k of row r times column c, for MR rows and NV * W columns. kc and ldb count
-// what an element of B has: one k, or a pair.
+// Adds the products of all taps, k by k. kc and ldb count what an element of B has: one k, or a pair.
 template <int MR, int NV, class A, class B>
-__attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
-  Sums<MR, NV> sums;
-  sums.start(tile, ld, resume);
+HT_INLINE void multiply_taps(Sums<MR, NV>& sums, const TapsOf<A>& s, const B* b_panel) {
   const int64_t kc = s.kc - (s.half_pair ? 1 : 0), ldb = s.ldb, ahead = kElementsAhead<B> * s.ldb;
   for (int64_t t = 0; t < s.taps; t++) {
     const A* a[MR];
@@ -131,6 +128,14 @@ __attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float
     }
     if (s.half_pair) multiply_half_pair(sums, a, kc, b);
   }
+}
+
+// tile[r * ld + c] (+)= sum over taps and k of row r times column c, for MR rows and NV * W columns.
+template <int MR, int NV, class A, class B>
+__attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
+  Sums<MR, NV> sums;
+  sums.start(tile, ld, resume);
+  multiply_taps(sums, s, b_panel);
   sums.finish(tile, ld);
 }
 
