@@ -37,9 +37,13 @@ struct Store {
   const float* bias;
   int64_t rows_per_batch, ld;
   static constexpr int kOperations = 4;
+  static constexpr bool kOneRow = false;
   struct Row { float* out; };
   HT_MEMBER Row row(int64_t batch, int64_t m) const { return {out + (batch * rows_per_batch + m) * ld}; }
-  HT_MEMBER void operator()(const Row& r, int64_t, int64_t n, int count, ht::vec<float> acc) const {
+  HT_MEMBER void operator()(const Row& r, int64_t m, int64_t n, int count, ht::vec<float> acc) const {
+    part(r, m, n, count, acc);
+  }
+  HT_MEMBER void part(const Row& r, int64_t, int64_t n, int count, ht::vec<float> acc) const {
     ht::store_n(r.out + n, ht::vmax(acc + ht::load_n(bias + n, count), ht::vec<float>{}), count);
   }
 };

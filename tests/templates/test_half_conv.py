@@ -26,9 +26,13 @@ struct Epilogue {
   float* out;
   int64_t ld;
   static constexpr int kOperations = 4;
+  static constexpr bool kOneRow = false;
   struct Row { float* out; };
   HT_MEMBER Row row(int64_t, int64_t m) const { return {out + m * ld}; }
-  HT_MEMBER void operator()(const Row& r, int64_t, int64_t n, int count, ht::vec<float> acc) const {
+  HT_MEMBER void operator()(const Row& r, int64_t m, int64_t n, int count, ht::vec<float> acc) const {
+    part(r, m, n, count, acc);
+  }
+  HT_MEMBER void part(const Row& r, int64_t, int64_t n, int count, ht::vec<float> acc) const {
     ht::store_n(r.out + n, acc + ht::load_n(r.out + n, count), count);  // an element handed over twice shows
   }
 };

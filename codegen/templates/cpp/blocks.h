@@ -6,7 +6,7 @@
 // rows go to the epilogue, which alone knows where and how the result is stored.
 //
 // A Source says where A and B are:
-//   Element                  the type of A's elements: float, or a 16-bit one, whose rows are staged (half.h)
+//   Element                  the type of A's elements: float, or a 16-bit one, whose rows may be staged (half.h)
 //   Cursor start(int64_t batch, int64_t m, const KBlock&, void* scratch) const    before row m of A
 //   void rows(Cursor&, int count, const Element** out) const
 //       out[t * count + r]: the next rows of A, row r under tap t of the k block; moves the cursor behind them
@@ -14,12 +14,15 @@
 //   int64_t tap_offset(int64_t tap) const    where a tap starts in a panel, in its elements
 //   int64_t epilogue_batch(int64_t batch) const, int64_t epilogue_row(int64_t m) const,
 //   int64_t epilogue_column(int64_t batch) const     what the epilogue is told for this batch, row, and column 0
+//   bool rows_follow() const                     whether the epilogue's rows are next to each other where those of A are
 //
 // An epilogue is written by the code generator:
 //   struct Row {...};
 //   Row row(int64_t batch, int64_t m) const;                                 once for a row and a chunk of columns
 //   void operator()(const Row&, int64_t m, int64_t n, int count, vec<float> acc) const;   columns [n, n + count)
-//   static constexpr int kOperations              about how many instructions a vector takes
+//   void part(const Row&, int64_t m, int64_t n, int count, vec<float> acc) const;         the same, where it may be a part
+//   static constexpr int kOperations;             about how many instructions a vector takes
+//   static constexpr bool kOneRow;                whether m is always 0
 #ifndef HARDTACK_TEMPLATES_BLOCKS_H
 #define HARDTACK_TEMPLATES_BLOCKS_H
 
@@ -311,8 +314,8 @@ HT_INLINE void run_tile(const Source& source, typename Source::Cursor& cursor, c
   for (int64_t j = columns.begin; j < columns.end; j += kPanel, b += step.view.stride) {
     const int width = static_cast<int>(least(kPanel, columns.end - j));
     float* const tile = sums + (j - columns.begin);
-    if constexpr ((same<T, float> || reads_pairs_in_place<T>) && Epi::kOperations <= kShortEpilogue) {
-      if (step.last && count == kMaxRows && ends_in_registers(width)) {
+    if constexpr (kFinishesSums<T, Epi>) {
+      if (step.last && ends_in_registers(source, count, width)) {
         finish_tile(source, epi, {at.batch, at.m, j}, width, taps, b, tile, ld, step.resume);
         left.begin = j + width;
         continue;

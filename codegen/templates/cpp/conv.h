@@ -151,8 +151,9 @@ struct ConvSource {
     return (i * filter_w + j) * packed_rows<T>(tap_numel) * kPanel;
   }
   HT_MEMBER int64_t epilogue_batch(int64_t) const { return 0; }
+  HT_MEMBER bool rows_follow() const { return out_step_h == 1 && out_step_w == 1; }
   HT_MEMBER int64_t epilogue_row(int64_t m) const {
-    if (out_step_h == 1 && out_step_w == 1) return m;
+    if (rows_follow()) return m;
     const int64_t qw = m % w.outputs, qh = m / w.outputs % h.outputs, image = m / w.outputs / h.outputs;
     return (image * oh + out_y + qh * out_step_h) * ow + out_x + qw * out_step_w;
   }

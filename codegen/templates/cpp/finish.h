@@ -7,14 +7,16 @@
 #ifndef HARDTACK_TEMPLATES_FINISH_H
 #define HARDTACK_TEMPLATES_FINISH_H
 
+#include "half.h"
 #include "micro.h"
+#include "tiles.h"
 
 namespace ht {
 
 // The most operations for an element (Epi::kOperations) of an epilogue that microkernels end with.
 constexpr int kShortEpilogue = 16;
 
-// Where a tile begins, as its source counts.
+// Where a tile begins.
 struct TileAt {
   int64_t batch, m, n;
 };
@@ -39,45 +41,55 @@ namespace detail {
 // Vectors of the microkernel of the full height.
 constexpr int kTallVectors = micro_vectors(kMaxRows);
 
-// The same of sums in registers: NV vectors a row, of which the last has `last` columns.
-template <int NV, class Source, class Epi>
-HT_INLINE void finish_sums(const Source& source, const Epi& epi, const TileAt& at, int last,
-                           const Sums<kMaxRows, NV>& sums) {
-  const int64_t batch = source.epilogue_batch(at.batch), n = source.epilogue_column(at.batch) + at.n;
-  HT_UNROLL_ALL
-  for (int r = 0; r < kMaxRows; r++) {
-    const int64_t out = source.epilogue_row(at.m + r);
-    const auto row = epi.row(batch, out);
-    HT_UNROLL_ALL
-    for (int v = 0; v < NV; v++) epi(row, out, n + v * W, v < NV - 1 ? W : last, sums.acc[r][v]);
-  }
-}
-
-// As micro, of a tile's last k block. `last` as above.
-template <int NV, class Source, class Epi, class A, class B>
-__attribute__((noinline)) void micro_finish(const Source& source, const Epi& shared_epi, const TileAt& at, int last,
+// As micro, of a tile's last k block, whose sums the epilogue gets: NV vectors a row, of which the last has `last` columns.
+template <int NV, class Epi, class A, class B>
+__attribute__((noinline)) void micro_finish(const Epi& shared_epi, const TileAt& shared_at, int last,
                                             const TapsOf<A>& s, const B* b, const float* tile, int64_t ld,
                                             bool resume) {
   Sums<kMaxRows, NV> sums;
   sums.start(tile, ld, resume);
   multiply_taps(sums, s, b);
   const Epi epi = shared_epi;  // as in run_unit
-  if (last == W) return finish_sums(source, epi, at, W, sums);
-  if (last > W) __builtin_unreachable();
-  finish_sums(source, epi, at, last, sums);
+  const TileAt at = shared_at;
+  HT_UNROLL_ALL
+  for (int r = 0; r < kMaxRows; r++) {
+    const int64_t m = at.m + r;
+    const auto row = epi.row(at.batch, m);
+    HT_UNROLL_ALL
+    for (int v = 0; v < NV - 1; v++) epi(row, m, at.n + v * W, W, sums.acc[r][v]);
+#if defined(HT_AVX512)
+    epi.part(row, m, at.n + (NV - 1) * W, last, sums.acc[r][NV - 1]);  // masked: code for whole ones would gain 1%
+#else
+    static_cast<void>(last);
+    epi(row, m, at.n + (NV - 1) * W, W, sums.acc[r][NV - 1]);
+#endif
+  }
 }
 
 }  // namespace detail
 
-// Whether so many columns of a panel can be finished from registers: all with AVX-512, whose parts of vectors are masked
-// and take no longer; elsewhere whole vectors, all of a microkernel's or half.
-constexpr bool ends_in_registers(int columns) {
-#if defined(HT_AVX512)
-  static_cast<void>(columns);
-  return true;
+// Whether T is multiplied by microkernels in tiles of the full height, from rows where they lie.
+#if defined(HT_TILES)
+template <class T>
+constexpr bool kTallTiles = same<T, float>;
 #else
-  return columns % (detail::kTallVectors / 2 * W) == 0;
+template <class T>
+constexpr bool kTallTiles = same<T, float> || reads_pairs_in_place<T>;
 #endif
+
+// Whether microkernels are compiled that end with the epilogue.
+template <class T, class Epi>
+constexpr bool kFinishesSums = kTallTiles<T> && !Epi::kOneRow && Epi::kOperations <= kShortEpilogue;
+
+// Whether a tile of so many rows and columns can be finished from registers: of any columns with AVX-512, whose parts of
+// vectors are masked and take no longer; elsewhere of whole vectors, all of a microkernel's or half.
+template <class Source>
+HT_INLINE bool ends_in_registers(const Source& source, int rows, int columns) {
+#if !defined(HT_AVX512)
+  if (columns % (detail::kTallVectors / 2 * W) != 0) return false;
+#endif
+  static_cast<void>(columns);
+  return rows == kMaxRows && source.rows_follow();
 }
 
 // A tile's last k block, kMaxRows rows times the first `columns` columns of a panel, to the epilogue; resume: with the
@@ -86,13 +98,15 @@ template <class Source, class Epi, class A, class B>
 HT_INLINE void finish_tile(const Source& source, const Epi& epi, const TileAt& at, int columns, const TapsOf<A>& s,
                            const B* b, const float* tile, int64_t ld, bool resume) {
   constexpr int NV = detail::kTallVectors;
+  const int64_t batch = source.epilogue_batch(at.batch), m = source.epilogue_row(at.m);
+  const int64_t n = source.epilogue_column(at.batch) + at.n;
   for (int c = 0; c < columns; c += NV * W) {
-    const TileAt here = {at.batch, at.m, at.n + c};
-    const int left = columns - c, last = static_cast<int>(least(W, (left - 1) % W + 1));
+    const TileAt here = {batch, m, n + c};
+    const int left = columns - c, last = (left - 1) % W + 1;
     if (left > NV / 2 * W)
-      detail::micro_finish<NV>(source, epi, here, left < NV * W ? last : W, s, b + c, tile + c, ld, resume);
+      detail::micro_finish<NV>(epi, here, left < NV * W ? last : W, s, b + c, tile + c, ld, resume);
     else
-      detail::micro_finish<NV / 2>(source, epi, here, last, s, b + c, tile + c, ld, resume);
+      detail::micro_finish<NV / 2>(epi, here, last, s, b + c, tile + c, ld, resume);
   }
 }
 

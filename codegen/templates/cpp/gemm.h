@@ -36,6 +36,7 @@ struct PackedGemm {
   HT_MEMBER int64_t epilogue_batch(int64_t batch) const { return batch; }
   HT_MEMBER int64_t epilogue_row(int64_t m) const { return m; }
   HT_MEMBER int64_t epilogue_column(int64_t) const { return 0; }
+  HT_MEMBER bool rows_follow() const { return true; }
 };
 
 // acc[m, n] = sum over k of a[m * lda + k] * weights[k, n], to the epilogue as batch 0.
@@ -122,6 +123,7 @@ struct DynamicGemm {
   HT_MEMBER int64_t epilogue_batch(int64_t batch) const { return batch; }
   HT_MEMBER int64_t epilogue_row(int64_t m) const { return m; }
   HT_MEMBER int64_t epilogue_column(int64_t) const { return 0; }
+  HT_MEMBER bool rows_follow() const { return true; }
 };
 
 // acc[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]. A unit's part of B is packed by the worker that

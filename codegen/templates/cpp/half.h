@@ -5,9 +5,10 @@
 //
 //   packed[panel][k / 2][column][k % 2], zero where k is past the last one
 //
-// Rows of A are laid into the worker's workspace first, in the form that the microkernel reads (`Staged`): float where
-// products are FMA, pairs of bf16 for AVX512-BF16 and BFDOT, tiles for AMX (tiles.h). A row is short beside what it is
-// multiplied with, so this is little work; it also brings the taps of a convolution side by side.
+// The microkernel reads rows of A as `Staged`. Pairs of bf16, for AVX512-BF16 and BFDOT, are read where they lie, since
+// neighbours in a row are of neighbouring k; of an odd row the last is read alone, as what lies behind it may be no number.
+// For FMA rows are laid into the worker's workspace as float, and for AMX in tiles (tiles.h). A row is short beside what it
+// is multiplied with, so this is little work; it also brings the taps of a convolution side by side.
 //
 // FMA sums in the order of k, one at a time, as for float. Instructions for pairs add two products at once and flush
 // subnormal numbers, which is why results differ in the last places from one class of CPUs to another.
