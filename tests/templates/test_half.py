@@ -179,6 +179,22 @@ def test_what_lies_beside_an_operand_is_not_read_as_a_number(library: Library, d
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@pytest.mark.parametrize("k", [130, 201])
+def test_rows_that_share_a_set_of_the_cache(library: Library, dtype: torch.dtype, k: int) -> None:
+    """Rows 8 KiB apart are copied first, others may not be: the sums are the same."""
+    a, b = torch.randn(25, k).to(dtype), torch.randn(k, 33).to(dtype)
+    results = []
+    for ld in (4096, k + 3):
+        rows, out = torch.full((25, ld), torch.nan, dtype=dtype), torch.zeros(25, 33)
+        rows[:, :k] = a
+        workspace = gemm_packed_workspace(25, 33, DTYPES[dtype])
+        library.call(f"packed_{name_of(dtype)}", [bits(rows), _packed_weights(b), out], [25, 33, k, ld], workspace)
+        results.append(out)
+    _assert_close(results[0], a.double() @ b.double(), k)
+    assert torch.equal(results[0], results[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_infinities_and_nan_travel(library: Library, dtype: torch.dtype) -> None:
     a, b = torch.ones(18, 8).to(dtype), torch.ones(8, 20).to(dtype)
     a[3, 2], a[5, 1], a[17, 7] = torch.inf, torch.nan, -torch.inf
