@@ -29,6 +29,8 @@ _SERIAL_WORK = 1 << 20
 _UNIT_WORK = 1 << 18
 _HAND_OUT_WORK = 6600
 _RELOAD = 16
+_SHORT_K = 128
+_FEW_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -126,15 +128,21 @@ def make_grid(p: Product, workers: int, cpu: Cpu = X86_64_V4) -> Grid:
     return replace(grid, units_per_task=min(-(-grid.units // tasks), max(1, _UNIT_WORK // max(1, work))))
 
 
-def tasks_of(p: Product, grid: Grid, load_rows: int = 0) -> Iterator[int]:
+def _first_row(p: Product, grid: Grid, block: int, micro_rows: int) -> int:
+    """Where a block of rows begins, or ends for the one before."""
+    if p.k > _SHORT_K:
+        return block * (p.m // grid.row_blocks) + min(block, p.m % grid.row_blocks)
+    return min(block * micro_rows, max(0, p.m - _FEW_ROWS)) if block < grid.row_blocks else p.m
+
+
+def tasks_of(p: Product, grid: Grid, load_rows: int = 0, micro_rows: int = X86_64_V4.micro_rows) -> Iterator[int]:
     """The multiply-adds of each task, panels filled up, plus those that loading B stands for."""
     panels = -(-p.n // PANEL)
     unit_work = []
     for unit in range(grid.units):
         row_chunk, rest = unit % grid.row_chunks, unit // grid.row_chunks
         first, last = (
-            block * (p.m // grid.row_blocks) + min(block, p.m % grid.row_blocks)
-            for block in _part(grid.row_blocks, row_chunk, grid.row_chunks)
+            _first_row(p, grid, block, micro_rows) for block in _part(grid.row_blocks, row_chunk, grid.row_chunks)
         )
         begin, end = _part(panels, rest % grid.panel_chunks, grid.panel_chunks)
         unit_work.append((last - first + load_rows) * (end - begin) * PANEL * p.k)

@@ -129,22 +129,33 @@ constexpr int64_t block_rows(int64_t m) {
   return kMaxRows;
 }
 
-// Rows in blocks of the full height, but for the last ones: a microkernel of fewer than kFewRows would wait for each sum.
-// Returns where block i begins, or ends for the one before.
-constexpr int64_t first_of_block(int64_t i, int64_t rows, int64_t block) {
-  return i * block >= rows ? rows : least(i * block, most(0, rows - kFewRows));
-}
+constexpr int64_t kShortK = 128;  // k of a panel that takes half of a first-level cache
+
+// Rows in blocks no higher than `block`. Even ones are nearly equal: B streams from the second-level cache, and each block
+// takes about as long as B does. Others are all of the full height but for the last two, of which the last has
+// kFewRows at least: fewer would wait for each sum.
+struct RowBlocks {
+  int64_t rows, block;
+  bool even;
+
+  HT_MEMBER int64_t count() const { return ceil_div(rows, block); }
+  HT_MEMBER int64_t first(int64_t i) const {  // of block i; behind the last one, the end
+    if (even) return i * (rows / count()) + least(i, rows % count());
+    return i < count() ? least(i * block, most(0, rows - kFewRows)) : rows;
+  }
+  HT_MEMBER int height(int64_t i) const { return static_cast<int>(first(i + 1) - first(i)); }
+};
 
 // How the product is cut.
 struct Grid {
-  int64_t m, panels, block;
+  RowBlocks m;
+  int64_t panels;
   int64_t row_blocks, row_chunks, panel_chunks;
   int64_t units, units_per_task;
 
-  HT_MEMBER int64_t first_row(int64_t i) const { return first_of_block(i, m, block); }
   HT_MEMBER Range rows(int64_t chunk) const {
     const Range blocks = part_of(row_blocks, chunk, row_chunks);
-    return {first_row(blocks.begin), first_row(blocks.end)};
+    return {m.first(blocks.begin), m.first(blocks.end)};
   }
 };
 
@@ -153,10 +164,9 @@ struct Grid {
 template <class Cut>
 inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t workers, int64_t block) {
   Grid g = {};
-  g.m = m;
+  g.m = {m, block, k > kShortK};
   g.panels = panels_of(n);
-  g.block = block;
-  g.row_blocks = ceil_div(m, block);
+  g.row_blocks = g.m.count();
   int64_t blocks = least(g.row_blocks, Cut::rows / block), panels = chunk_panels<Cut>(n, k);
   // Loading B is what counts when m is small.
   if (batches * (m + kReload) * n * k < kSerialWork) workers = 1;
@@ -265,25 +275,12 @@ HT_INLINE PanelView<float> widen_panels(const PanelView<Packed<T>>& view, int64_
   return {to, kb.taps * tap_numel, kPanel};
 }
 
-// A unit of a product: rows [m.begin, m.end) of a batch times panels [p.begin, p.end), in blocks of up to `block` rows.
+// A unit of a product: rows [m.begin, m.end) of a batch times panels [p.begin, p.end).
 struct Unit {
   int64_t batch;
   Range m, p;
-  int64_t block;
+  RowBlocks blocks;  // of its rows
 };
-
-// The rows of a unit as blocks.
-struct RowBlocks {
-  int64_t height, block, count;
-
-  HT_MEMBER int rows(int64_t j) const {
-    return static_cast<int>(first_of_block(j + 1, height, block) - first_of_block(j, height, block));
-  }
-};
-HT_INLINE RowBlocks row_blocks(const Unit& u) {
-  const int64_t height = u.m.end - u.m.begin;
-  return {height, u.block, ceil_div(height, u.block)};
-}
 
 // A k block of a unit: where its taps start in a panel, and its panels; whether there are sums of the blocks before, and
 // whether it is the last.
@@ -310,18 +307,18 @@ HT_INLINE void run_tile(const Source& source, typename Source::Cursor& cursor, c
                                   detail::ks_of<B>(step.kb.kc), step.view.ldb,
                                   reads_pairs_in_place<T> && step.kb.kc % 2 != 0};
   const B* b = step.view.base;
+  const bool finishes = step.last && !step.resume && step.kb.taps * step.kb.kc <= kFinishK && count == kMaxRows;
   Range left = columns;  // what the epilogue has not got yet
   for (int64_t j = columns.begin; j < columns.end; j += kPanel, b += step.view.stride) {
     const int width = static_cast<int>(least(kPanel, columns.end - j));
-    float* const tile = sums + (j - columns.begin);
     if constexpr (kFinishesSums<T, Epi>) {
-      if (step.last && ends_in_registers(source, count, width)) {
-        finish_tile(source, epi, {at.batch, at.m, j}, width, taps, b, tile, ld, step.resume);
+      if (finishes && source.rows_follow() && ends_in_registers(width)) {
+        finish_tile(source, epi, {at.batch, at.m, j}, width, taps, b);
         left.begin = j + width;
         continue;
       }
     }
-    micro_tile(count, taps, b, tile, ld, width, step.resume);
+    micro_tile(count, taps, b, sums + (j - columns.begin), ld, width, step.resume);
   }
   if (step.last && left.begin < left.end)
     finish_rows(source, epi, at.batch, at.m, count, left, sums + (left.begin - columns.begin), ld);
@@ -332,10 +329,9 @@ template <class Source, class Epi, class B>
 HT_INLINE void run_k_block(const Source& source, const Epi& epi, const Unit& u, Range columns, int64_t blocks,
                            const Step<B>& step, float* tile, const Scratch& scratch) {
   const int64_t ld = (u.p.end - u.p.begin) * kPanel;
-  const RowBlocks tiles = row_blocks(u);
   typename Source::Cursor cursor = source.start(u.batch, u.m.begin, step.kb, scratch.source);
-  for (int64_t j = 0, row = u.m.begin; j < tiles.count; j++) {
-    const int count = tiles.rows(j);
+  for (int64_t j = 0, row = u.m.begin; j < u.blocks.count(); j++) {
+    const int count = u.blocks.height(j);
     // With a single k block nothing travels, and the tile stays in the first-level cache.
     float* sums = blocks == 1 ? tile : tile + (row - u.m.begin) * ld;
     run_tile(source, cursor, epi, {u.batch, row, 0}, count, columns, step, scratch.staged, sums, ld);
@@ -361,12 +357,11 @@ HT_INLINE void stage_grain(bf16x2* to, const bf16* from, int64_t n) {
 template <class Source>
 HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb, const Scratch& scratch) {
   constexpr int64_t grain = kBlockRows * kTilePairs;
-  const RowBlocks blocks = row_blocks(u);
   typename Source::Cursor cursor = source.start(u.batch, u.m.begin, kb, scratch.source);
   auto to = static_cast<bf16x2*>(scratch.staged);
-  for (int64_t j = 0; j < blocks.count; j++) {
+  for (int64_t j = 0; j < u.blocks.count(); j++) {
     const bf16* rows[kMaxTaps * kBlockRows];
-    const int count = blocks.rows(j);
+    const int count = u.blocks.height(j);
     source.rows(cursor, count, rows);
     for (int64_t t = 0; t < kb.taps; t++)
       for (int64_t k = 0; k < kb.kc; k += kGrain, to += grain)
@@ -392,7 +387,6 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
   constexpr int64_t grain = kBlockRows * kTilePairs;
   const int64_t unit_ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks(), pairs = packed_rows<bf16>(kb.kc);
   const int64_t tap = ceil_div(kb.kc, kGrain) * grain, ld = blocks == 1 ? kPanel : unit_ld;
-  const RowBlocks rows = row_blocks(u);
   stage_tiles(source, u, kb, scratch);
   const auto finish = [&](const Finished& f) {
     if (f.count > 0) finish_rows(source, epi, u.batch, f.row, f.count, f.columns, f.sums, ld);
@@ -407,12 +401,12 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
     const auto next = reinterpret_cast<const char*>(b + view.stride + offsets[0]);
     Ahead ahead = {next, panel.end < columns.end ? next + kb.taps * pairs * kPanel * 4 : next};
     const bf16x2* a = static_cast<const bf16x2*>(scratch.staged);
-    for (int64_t j = 0, row = u.m.begin; j < rows.count; j++, turn++, a += kb.taps * tap) {
-      const int count = rows.rows(j);
+    for (int64_t j = 0, row = u.m.begin; j < u.blocks.count(); j++, turn++, a += kb.taps * tap) {
+      const int count = u.blocks.height(j);
       if (count != configured) tiles.configure(configured = count);
       // With a single k block nothing travels: the sums of two blocks, in turn, stay in the first-level cache.
       float* const place = tile + (row - u.m.begin) * ld + n - columns.begin;
-      float* const sums = blocks == 1 ? tile + turn % 2 * rows.rows(0) * kPanel : place;
+      float* const sums = blocks == 1 ? tile + turn % 2 * u.blocks.block * kPanel : place;
       const TileTaps taps = {a, kTilePairs, kTileRows * kTilePairs, grain, tap, offsets, kb.taps, pairs};
       tile_block(tiles, count, taps, b, sums, ld, static_cast<int>(panel.end - n), i > 0, ahead);
       if (i + 1 == blocks) {
@@ -452,7 +446,7 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
     }
 #if defined(HT_TILES)
     if constexpr (same<decltype(view), const PanelView<bf16x2>>) {
-      if (u.block == kBlockRows && blocks > 0) {
+      if (u.blocks.block == kBlockRows && blocks > 0) {
         run_k_block_by_tiles(source, epi, u, columns, k, i, kb, offsets, view, tile, scratch);
         continue;
       }
@@ -488,7 +482,9 @@ int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& ep
     for (int64_t unit = task * grid.units_per_task; unit < end; unit++) {
       const int64_t row_chunk = unit % grid.row_chunks, rest = unit / grid.row_chunks;
       const Range panels = part_of(grid.panels, rest % grid.panel_chunks, grid.panel_chunks);
-      const Unit part = {rest / grid.panel_chunks, grid.rows(row_chunk), panels, grid.block};
+      const Range rows = grid.rows(row_chunk);
+      const RowBlocks blocks = {rows.end - rows.begin, grid.m.block, grid.m.even};
+      const Unit part = {rest / grid.panel_chunks, rows, panels, blocks};
       run_unit(source, epi, part, n, k, tile, scratch);
     }
   });

@@ -3,7 +3,7 @@
 //
 // Where k is short, storing sums and loading them again is a fifth of a tile's time, and the stores stand in the queue in
 // front of the results'. A microkernel with an epilogue is compiled for each kernel: this is for tiles of the full height
-// and for short epilogues only, of which two dozen copies cost little.
+// and for short epilogues only, of which three dozen copies cost little. Where k is long it would gain nothing.
 #ifndef HARDTACK_TEMPLATES_FINISH_H
 #define HARDTACK_TEMPLATES_FINISH_H
 
@@ -15,6 +15,8 @@ namespace ht {
 
 // The most operations for an element (Epi::kOperations) of an epilogue that microkernels end with.
 constexpr int kShortEpilogue = 16;
+
+constexpr int64_t kFinishK = 256;  // the longest k whose sums stay in registers
 
 // Where a tile begins.
 struct TileAt {
@@ -41,13 +43,12 @@ namespace detail {
 // Vectors of the microkernel of the full height.
 constexpr int kTallVectors = micro_vectors(kMaxRows);
 
-// As micro, of a tile's last k block, whose sums the epilogue gets: NV vectors a row, of which the last has `last` columns.
+// As micro, of all of k; the epilogue gets the sums. NV vectors a row, of which the last has `last` columns.
 template <int NV, class Epi, class A, class B>
 __attribute__((noinline)) void micro_finish(const Epi& shared_epi, const TileAt& shared_at, int last,
-                                            const TapsOf<A>& s, const B* b, const float* tile, int64_t ld,
-                                            bool resume) {
+                                            const TapsOf<A>& s, const B* b) {
   Sums<kMaxRows, NV> sums;
-  sums.start(tile, ld, resume);
+  sums.clear();
   multiply_taps(sums, s, b);
   const Epi epi = shared_epi;  // as in run_unit
   const TileAt at = shared_at;
@@ -81,32 +82,29 @@ constexpr bool kTallTiles = same<T, float> || reads_pairs_in_place<T>;
 template <class T, class Epi>
 constexpr bool kFinishesSums = kTallTiles<T> && !Epi::kOneRow && Epi::kOperations <= kShortEpilogue;
 
-// Whether a tile of so many rows and columns can be finished from registers: of any columns with AVX-512, whose parts of
-// vectors are masked and take no longer; elsewhere of whole vectors, all of a microkernel's or half.
-template <class Source>
-HT_INLINE bool ends_in_registers(const Source& source, int rows, int columns) {
-#if !defined(HT_AVX512)
-  if (columns % (detail::kTallVectors / 2 * W) != 0) return false;
-#endif
+// Whether microkernels can finish so many columns of a panel: any with AVX-512, whose parts of vectors are masked and take
+// no longer; elsewhere whole vectors, all of a microkernel's or half.
+constexpr bool ends_in_registers(int columns) {
+#if defined(HT_AVX512)
   static_cast<void>(columns);
-  return rows == kMaxRows && source.rows_follow();
+  return true;
+#else
+  return columns % (detail::kTallVectors / 2 * W) == 0;
+#endif
 }
 
-// A tile's last k block, kMaxRows rows times the first `columns` columns of a panel, to the epilogue; resume: with the
-// sums in `tile`.
+// kMaxRows rows times the first `columns` columns of a panel, to the epilogue.
 template <class Source, class Epi, class A, class B>
 HT_INLINE void finish_tile(const Source& source, const Epi& epi, const TileAt& at, int columns, const TapsOf<A>& s,
-                           const B* b, const float* tile, int64_t ld, bool resume) {
+                           const B* b) {
   constexpr int NV = detail::kTallVectors;
   const int64_t batch = source.epilogue_batch(at.batch), m = source.epilogue_row(at.m);
   const int64_t n = source.epilogue_column(at.batch) + at.n;
   for (int c = 0; c < columns; c += NV * W) {
     const TileAt here = {batch, m, n + c};
     const int left = columns - c, last = (left - 1) % W + 1;
-    if (left > NV / 2 * W)
-      detail::micro_finish<NV>(epi, here, left < NV * W ? last : W, s, b + c, tile + c, ld, resume);
-    else
-      detail::micro_finish<NV / 2>(epi, here, last, s, b + c, tile + c, ld, resume);
+    if (left > NV / 2 * W) detail::micro_finish<NV>(epi, here, left < NV * W ? last : W, s, b + c);
+    else detail::micro_finish<NV / 2>(epi, here, last, s, b + c);
   }
 }
 

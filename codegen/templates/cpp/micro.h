@@ -14,9 +14,11 @@
 
 #if defined(__clang__)
 #define HT_UNROLL_2 _Pragma("clang loop unroll_count(2)")
+#define HT_UNROLL_NOT _Pragma("clang loop unroll(disable)")
 #define HT_UNROLL_ALL _Pragma("clang loop unroll(full)")
 #else
 #define HT_UNROLL_2 _Pragma("GCC unroll 2")
+#define HT_UNROLL_NOT _Pragma("GCC unroll 1")
 #define HT_UNROLL_ALL _Pragma("GCC unroll 16")  // g++ needs it to keep the accumulators in registers
 #endif
 
@@ -61,11 +63,14 @@ template <int MR, int NV>
 struct Sums {
   vec<float> acc[MR][NV];
 
-  HT_MEMBER void start(const float* tile, int64_t ld, bool resume) {
+  HT_MEMBER void clear() {
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++)
       HT_UNROLL_ALL
       for (int v = 0; v < NV; v++) acc[r][v] = vec<float>{};
+  }
+  HT_MEMBER void start(const float* tile, int64_t ld, bool resume) {
+    clear();
     if (!resume) return;
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++)
@@ -111,7 +116,8 @@ HT_INLINE void multiply_step(Sums<MR, NV>& sums, const float* const (&a)[MR], in
 template <int MR, int NV, class B>
 HT_INLINE void multiply_half_pair(Sums<MR, NV>&, const float* const (&)[MR], int64_t, const B*) {}
 
-// Adds the products of all taps, k by k. kc and ldb count what an element of B has: one k, or a pair.
+// Adds the products of all taps, k by k. kc and ldb count what an element of B has: one k, or a pair. Small steps are taken
+// two at once; with large ones that would gain nothing, and the code be a third longer.
 template <int MR, int NV, class A, class B>
 HT_INLINE void multiply_taps(Sums<MR, NV>& sums, const TapsOf<A>& s, const B* b_panel) {
   const int64_t kc = s.kc - (s.half_pair ? 1 : 0), ldb = s.ldb, ahead = kElementsAhead<B> * s.ldb;
@@ -120,11 +126,17 @@ HT_INLINE void multiply_taps(Sums<MR, NV>& sums, const TapsOf<A>& s, const B* b_
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++) a[r] = s.rows[t * MR + r];
     const B* b = b_panel + s.b_offset[t];
-    HT_UNROLL_2
-    for (int64_t k = 0; k < kc; k++) {
+    const auto step = [&](int64_t k) {
       multiply_step(sums, a, k, b);
       prefetch_columns<NV>(b + ahead);
       b += ldb;
+    };
+    if constexpr (MR * NV <= 12) {
+      HT_UNROLL_2
+      for (int64_t k = 0; k < kc; k++) step(k);
+    } else {
+      HT_UNROLL_NOT
+      for (int64_t k = 0; k < kc; k++) step(k);
     }
     if (s.half_pair) multiply_half_pair(sums, a, kc, b);
   }
