@@ -146,9 +146,7 @@ _ODD = [
 @pytest.mark.parametrize("channels_last", [True, False])
 @pytest.mark.parametrize("s", _ODD, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
-def test_no_number_reaches_other_windows(
-    library: Library, dtype: torch.dtype, s: Conv, channels_last: bool
-) -> None:
+def test_no_number_reaches_other_windows(library: Library, dtype: torch.dtype, s: Conv, channels_last: bool) -> None:
     """What lies behind the last channel of a tap is multiplied by nothing, not by zero."""
     torch.manual_seed(0)
     s = dataclasses.replace(s, channels_last=channels_last)

@@ -52,7 +52,8 @@ class Body:
 
     vector: the axis whose points fill the lanes, None where there is none. cnt: the C++ name of the lane count (Full or
     Part). prefix keeps the values of several nests apart. unrounded: for values of half types what they were rounded
-    from, which a store to memory rounds by itself; other values it takes as they are. chosen: values that are one of two.
+    from, which a store to memory rounds by itself; other values of theirs it takes as they are. chosen: values that are
+    one of two others.
     """
 
     places: Mapping[str, Place]
