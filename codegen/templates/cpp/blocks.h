@@ -406,7 +406,7 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
       if (count != configured) tiles.configure(configured = count);
       // With a single k block nothing travels: the sums of two blocks, in turn, stay in the first-level cache.
       float* const place = tile + (row - u.m.begin) * ld + n - columns.begin;
-      float* const sums = blocks == 1 ? tile + turn % 2 * u.blocks.block * kPanel : place;
+      float* const sums = blocks == 1 ? tile + turn % 2 * u.blocks.height(0) * kPanel : place;
       const TileTaps taps = {a, kTilePairs, kTileRows * kTilePairs, grain, tap, offsets, kb.taps, pairs};
       tile_block(tiles, count, taps, b, sums, ld, static_cast<int>(panel.end - n), i > 0, ahead);
       if (i + 1 == blocks) {
