@@ -179,6 +179,52 @@ def test_what_lies_beside_an_operand_is_not_read_as_a_number(library: Library, d
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@pytest.mark.parametrize("k", [130, 201])
+def test_rows_that_share_a_set_of_the_cache(library: Library, dtype: torch.dtype, k: int) -> None:
+    """Rows 8 KiB apart are copied first, others may not be: the sums are the same."""
+    a, b = torch.randn(25, k).to(dtype), torch.randn(k, 33).to(dtype)
+    results = []
+    for ld in (4096, k + 3):
+        rows, out = torch.full((25, ld), torch.nan, dtype=dtype), torch.zeros(25, 33)
+        rows[:, :k] = a
+        workspace = gemm_packed_workspace(25, 33, DTYPES[dtype])
+        library.call(f"packed_{name_of(dtype)}", [bits(rows), _packed_weights(b), out], [25, 33, k, ld], workspace)
+        results.append(out)
+    _assert_close(results[0], a.double() @ b.double(), k)
+    assert torch.equal(results[0], results[1])
+
+
+_SHORT, _LONG = (f"static constexpr int kOperations = {n};" for n in (4, 1000))
+
+
+@functools.cache
+def _both(cpu: Cpu) -> Library:
+    """The product of bf16 with packed weights, and again with an epilogue that says it is too long for registers."""
+    short = SOURCE + PACKED % {"name": "bfloat16", "t": STORAGE[torch.bfloat16]}
+    assert _SHORT in short
+    long = short.replace(_SHORT, _LONG).replace("packed_bfloat16", "packed_long")
+    return load_library({"packed_bfloat16": short, "packed_long": long}, cpu)
+
+
+@pytest.mark.parametrize("cpu", build_params())
+@pytest.mark.parametrize("k", [0, 1, 2, 17, 64, 129, 255, 257, 600])
+def test_sums_in_registers_are_those_of_the_workspace(cpu: Cpu, k: int) -> None:
+    for m in (1, 5, 11, 12, 13, 25, 49, 205):
+        for n in (1, 15, 16, 17, 31, 33, 72):
+            a, b = torch.randn(m, k).bfloat16(), torch.randn(k, n).bfloat16()
+            results = []
+            for name in ("packed_bfloat16", "packed_long"):
+                out = torch.zeros(m + 1, n)
+                workspace = gemm_packed_workspace(m, n, DTYPES[torch.bfloat16])
+                buffers = [bits(a), _packed_weights(b), out]
+                assert _both(cpu).call(name, buffers, [m, n, k, k], workspace, 2) == 0
+                results.append(out)
+            assert torch.equal(*results), (m, n, k)
+            assert not results[0][m].any(), "a row behind the result changed"
+            _assert_close(results[0][:m], a.double() @ b.double(), k)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_infinities_and_nan_travel(library: Library, dtype: torch.dtype) -> None:
     a, b = torch.ones(18, 8).to(dtype), torch.ones(8, 20).to(dtype)
     a[3, 2], a[5, 1], a[17, 7] = torch.inf, torch.nan, -torch.inf

@@ -98,15 +98,20 @@ def _assert_close(out: torch.Tensor, want: torch.Tensor) -> None:
 
 def _conv(library: Library, s: Conv, dtype: torch.dtype, nworkers: int = 2) -> torch.Tensor:
     x, weight = s.input().to(dtype), torch.randn(s.oc, s.c // s.groups, *s.kernel).to(dtype)
-    want = forward(x, weight, _no_bias(s.oc), s)
+    out = _run(library, s, x, weight, nworkers)
+    _assert_close(out, forward(x, weight, _no_bias(s.oc), s))
+    return out
+
+
+def _run(library: Library, s: Conv, x: torch.Tensor, weight: torch.Tensor, nworkers: int = 2) -> torch.Tensor:
+    dtype = x.dtype
     bf16 = dtype is torch.bfloat16
     merged = bf16 and s.merges_taps(DTYPES[dtype])
     weights = packed("conv_pairs", weight, s.groups, int(merged)) if bf16 else packed("conv", weight, s.groups)
-    out = torch.zeros(want.shape)
+    out = torch.zeros(s.n, *s.out_size(), s.oc)
     workspace = s.workspace(x.stride(1), DTYPES[dtype])
     ints = s.ints(x, s.out_size())
     assert library.call(f"conv2d_{name_of(dtype)}", [bits(x), weights, out], ints, workspace, nworkers) == 0
-    _assert_close(out, want)
     return out
 
 
@@ -125,6 +130,32 @@ def test_same_bits_for_any_number_of_workers(library: Library, dtype: torch.dtyp
         results.append(_conv(library, Conv(1, 48, (40, 40), 70, (3, 3), padding=(1, 1)), dtype, nworkers))
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
+
+
+_ODD = [
+    Conv(1, 3, (9, 40), 33, (3, 3), (2, 2), (1, 1)),  # taps side by side, three of three channels
+    Conv(1, 3, (5, 19), 64, (7, 7), (2, 2), (3, 3)),
+    Conv(2, 17, (6, 15), 40, (1, 1)),
+    Conv(1, 21, (7, 14), 20, (3, 3), (1, 1), (1, 1), (1, 2)),
+    Conv(1, 35, (4, 13), 50, (1, 3), (1, 1), (0, 1), groups=5),
+    Conv(1, 769, (2, 13), 8, (1, 1)),
+]
+"""With an odd number of channels in a tap, whose last one has another element behind it in the image."""
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize("s", _ODD, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_no_number_reaches_other_windows(library: Library, dtype: torch.dtype, s: Conv, channels_last: bool) -> None:
+    """What lies behind the last channel of a tap is multiplied by nothing, not by zero."""
+    torch.manual_seed(0)
+    s = dataclasses.replace(s, channels_last=channels_last)
+    for value in (torch.nan, torch.inf):
+        x, weight = s.input().to(dtype), torch.randn(s.oc, s.c // s.groups, *s.kernel).to(dtype)
+        x[0, 0, 1::3, 2::5] = value  # of the first group: what the others' taps end before, or the next pixel's
+        want, out = forward(x, weight, _no_bias(s.oc), s), _run(library, s, x, weight)
+        assert torch.equal(out.isfinite(), want.isfinite())
+        torch.testing.assert_close(out.double(), want, rtol=2e-5, atol=5e-4, equal_nan=True)
 
 
 @settings(max_examples=120, deadline=None)

@@ -258,6 +258,14 @@ def test_half_floats_exhaustively(simd: Library, ctype: str) -> None:
         assert_same(apply(simd, "float", f"cast {ctype}", x, x, dtype), x.to(dtype))
 
 
+@pytest.mark.parametrize("ctype", ["ht::bf16", "ht::f16"])
+def test_no_number_stays_none_when_rounded(simd: Library, ctype: str) -> None:
+    """Whatever its lower bits are: adding to them must not carry into the exponent or the sign."""
+    patterns = [0x7F800001, 0x7F80FFFF, 0x7FC00000, 0x7FFF8000, 0x7FFFFFFF, 0x7FBFFFFF]
+    x = torch.tensor(patterns + [p - (1 << 31) for p in patterns] * 3, dtype=torch.int32).view(torch.float32)
+    assert bool(apply(simd, "float", f"cast {ctype}", x, x, TYPES[ctype]).isnan().all())
+
+
 def lanes(simd: Library) -> int:
     """W of the build."""
     out = torch.zeros(1, dtype=torch.int64)

@@ -52,7 +52,8 @@ class Body:
 
     vector: the axis whose points fill the lanes, None where there is none. cnt: the C++ name of the lane count (Full or
     Part). prefix keeps the values of several nests apart. unrounded: for values of half types what they were rounded
-    from, which a store to memory rounds by itself. chosen: values that are one of two others.
+    from, which a store to memory rounds by itself; other values of theirs it takes as they are. chosen: values that are
+    one of two others.
     """
 
     places: Mapping[str, Place]
@@ -220,14 +221,16 @@ class Body:
         if s.mode != "set":
             self._update(s, place, value)
             return
-        if isinstance(s.value, str):
-            value = self.unrounded.get(s.value, value)
+        exact = self.dtype(s.value) is place.dtype is DType.BF16
+        if isinstance(s.value, str) and s.value in self.unrounded:
+            value, exact = self.unrounded[s.value], False
         if not self.varies(offset):
             self.lines.append(f"ht::st_one({place.pointer} + {self.scalar(offset)}, {value});")
             return
         stride = self.stride(offset)
         if stride is ONE:
-            self.lines.append(f"ht::st({place.pointer} + {self.scalar(offset)}, {value}, {self.cnt});")
+            st = "st_exact" if exact else "st"
+            self.lines.append(f"ht::{st}({place.pointer} + {self.scalar(offset)}, {value}, {self.cnt});")
         elif stride is not None:
             at = f"{place.pointer} + {self.scalar(offset)}, {self.scalar(stride)}"
             self.lines.append(f"ht::st_strided({at}, {value}, {self.cnt});")

@@ -6,7 +6,7 @@
 // rows go to the epilogue, which alone knows where and how the result is stored.
 //
 // A Source says where A and B are:
-//   Element                  the type of A's elements: float, or a 16-bit one, whose rows are staged (half.h)
+//   Element                  the type of A's elements: float, or a 16-bit one, whose rows may be staged (half.h)
 //   Cursor start(int64_t batch, int64_t m, const KBlock&, void* scratch) const    before row m of A
 //   void rows(Cursor&, int count, const Element** out) const
 //       out[t * count + r]: the next rows of A, row r under tap t of the k block; moves the cursor behind them
@@ -232,7 +232,8 @@ constexpr uintptr_t kSetDistance = 4096;
 constexpr int kSetLines = 8;
 #endif
 
-HT_INLINE bool share_a_set(const float* const* rows, int count) {
+template <class T>
+HT_INLINE bool share_a_set(const T* const* rows, int count) {
   const auto first = reinterpret_cast<uintptr_t>(rows[0]);
   int together = 0;
   for (int r = 0; r < count; r++) together += (reinterpret_cast<uintptr_t>(rows[r]) - first) % kSetDistance < 64 ? 1 : 0;
@@ -250,8 +251,12 @@ HT_INLINE const float* const* staged_rows(const float** rows, int count, const K
   }
   return rows;
 }
+// The same of 16-bit numbers: where pairs are multiplied, a row's neighbours are pairs where they lie.
 template <class T>
 HT_INLINE const Staged<T>* const* staged_rows(const T** rows, int count, const KBlock& kb, void* staged) {
+  if constexpr (reads_pairs_in_place<T>) {
+    if (kb.kc < kSpreadK || !share_a_set(rows, count)) return reinterpret_cast<const Staged<T>* const*>(rows);
+  }
   Staged<T>* to = static_cast<Staged<T>*>(staged);
   const auto out = reinterpret_cast<const Staged<T>**>(rows);  // each pointer is replaced by one to its copy
   const int64_t step = same<Staged<T>, float> ? packed_rows<T>(kb.kc) * PackedOf<T>::ks : packed_rows<T>(kb.kc);
@@ -311,7 +316,8 @@ HT_INLINE void run_tile(const Source& source, typename Source::Cursor& cursor, c
   const T* rows[kMaxTaps * kMaxRows];
   source.rows(cursor, count, rows);
   const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, step.kb, staged), step.offsets, step.kb.taps,
-                                  detail::ks_of<B>(step.kb.kc), step.view.ldb};
+                                  detail::ks_of<B>(step.kb.kc), step.view.ldb,
+                                  reads_pairs_in_place<T> && step.kb.kc % 2 != 0};
   const B* b = step.view.base;
   const bool finishes = step.last && !step.resume && step.kb.taps * step.kb.kc <= kFinishK && count == kMaxRows;
   Range left = columns;  // what the epilogue has not got yet
@@ -412,7 +418,7 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
       if (count != configured) tiles.configure(configured = count);
       // With a single k block nothing travels: the sums of two blocks, in turn, stay in the first-level cache.
       float* const place = tile + (row - u.m.begin) * ld + n - columns.begin;
-      float* const sums = blocks == 1 ? tile + turn % 2 * u.blocks.block * kPanel : place;
+      float* const sums = blocks == 1 ? tile + turn % 2 * u.blocks.height(0) * kPanel : place;
       const TileTaps taps = {a, kTilePairs, kTileRows * kTilePairs, grain, tap, offsets, kb.taps, pairs};
       tile_block(tiles, count, taps, b, sums, ld, static_cast<int>(panel.end - n), i > 0, ahead);
       if (i + 1 == blocks) {

@@ -7,7 +7,9 @@
 #ifndef HARDTACK_TEMPLATES_FINISH_H
 #define HARDTACK_TEMPLATES_FINISH_H
 
+#include "half.h"
 #include "micro.h"
+#include "tiles.h"
 
 namespace ht {
 
@@ -67,9 +69,18 @@ __attribute__((noinline)) void micro_finish(const Epi& shared_epi, const TileAt&
 
 }  // namespace detail
 
+// Whether T is multiplied by microkernels in tiles of the full height, from rows where they lie.
+#if defined(HT_TILES)
+template <class T>
+constexpr bool kTallTiles = same<T, float>;
+#else
+template <class T>
+constexpr bool kTallTiles = same<T, float> || reads_pairs_in_place<T>;
+#endif
+
 // Whether microkernels are compiled that end with the epilogue.
 template <class T, class Epi>
-constexpr bool kFinishesSums = same<T, float> && !Epi::kOneRow && Epi::kOperations <= kShortEpilogue;
+constexpr bool kFinishesSums = kTallTiles<T> && !Epi::kOneRow && Epi::kOperations <= kShortEpilogue;
 
 // Whether microkernels can finish so many columns of a panel: any with AVX-512, whose parts of vectors are masked and take
 // no longer; elsewhere whole vectors, all of a microkernel's or half.

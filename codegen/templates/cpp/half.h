@@ -5,9 +5,10 @@
 //
 //   packed[panel][k / 2][column][k % 2], zero where k is past the last one
 //
-// Rows of A are laid into the worker's workspace first, in the form that the microkernel reads (`Staged`): float where
-// products are FMA, pairs of bf16 for AVX512-BF16 and BFDOT, tiles for AMX (tiles.h). A row is short beside what it is
-// multiplied with, so this is little work; it also brings the taps of a convolution side by side.
+// The microkernel reads rows of A as `Staged`. Pairs of bf16, for AVX512-BF16 and BFDOT, are read where they lie, since
+// neighbours in a row are of neighbouring k; of an odd row the last is read alone, as what lies behind it may be no number.
+// For FMA rows are laid into the worker's workspace as float, and for AMX in tiles (tiles.h). A row is short beside what it
+// is multiplied with, so this is little work; it also brings the taps of a convolution side by side.
 //
 // FMA sums in the order of k, one at a time, as for float. Instructions for pairs add two products at once and flush
 // subnormal numbers, which is why results differ in the last places from one class of CPUs to another.
@@ -73,6 +74,10 @@ using Staged = typename StagedOf<T>::type;
 template <class T>
 constexpr bool widens = !same<T, float> && same<Staged<T>, float>;
 constexpr int64_t kWidenRows = 4 * kMaxRows;
+
+// Whether rows of A are read where they lie, a pair of neighbours at a time.
+template <class T>
+constexpr bool reads_pairs_in_place = !same<T, float> && !same<Staged<T>, float>;
 
 // numel elements as another type: what a load and a store make of them.
 template <class To, class From>
@@ -191,6 +196,15 @@ HT_INLINE vec<float> dot_pair(vec<float> acc, vec<uint32_t> a, vec<uint32_t> b) 
 }
 #endif
 
+// A pair in all lanes of which only the even element is read.
+HT_INLINE vec<uint32_t> bcast_even(const bf16x2* p) {
+#if defined(HT_AVX512)
+  return bit_copy<vec<uint32_t>>(_mm512_maskz_broadcastw_epi16(0x55555555u, _mm_loadu_si16(p)));
+#else
+  return bcast(static_cast<uint32_t>(p->even.bits));
+#endif
+}
+
 }  // namespace detail
 
 // The same by instructions that multiply pairs.
@@ -202,6 +216,20 @@ HT_INLINE void multiply_step(Sums<MR, NV>& sums, const bf16x2* const (&a)[MR], i
   HT_UNROLL_ALL
   for (int r = 0; r < MR; r++) {
     const vec<uint32_t> x = bcast(bit_copy<uint32_t>(a[r][pair]));
+    HT_UNROLL_ALL
+    for (int v = 0; v < NV; v++) sums.acc[r][v] = detail::dot_pair(sums.acc[r][v], x, bv[v]);
+  }
+}
+
+// The same of a pair of which rows have the even element only: what lies behind it is not theirs, and may be no number.
+template <int MR, int NV>
+HT_INLINE void multiply_half_pair(Sums<MR, NV>& sums, const bf16x2* const (&a)[MR], int64_t pair, const bf16x2* b) {
+  vec<uint32_t> bv[NV];
+  HT_UNROLL_ALL
+  for (int v = 0; v < NV; v++) bv[v] = detail::load_pairs(b + v * W);
+  HT_UNROLL_ALL
+  for (int r = 0; r < MR; r++) {
+    const vec<uint32_t> x = detail::bcast_even(a[r] + pair);
     HT_UNROLL_ALL
     for (int v = 0; v < NV; v++) sums.acc[r][v] = detail::dot_pair(sums.acc[r][v], x, bv[v]);
   }

@@ -160,6 +160,10 @@ HT_INLINE void st(T* p, lanes_of<T> v, Part c) {
   store_n(raw_out(p), unwrap<T>(v), c.n);
 }
 
+// The same of values that T has already: they are not rounded.
+HT_INLINE void st_exact(bf16* p, vec<float> v, Full) { store_exact(p, v, W); }
+HT_INLINE void st_exact(bf16* p, vec<float> v, Part c) { store_exact(p, v, c.n); }
+
 // One element for all lanes, and back.
 template <class T>
 HT_INLINE lanes_of<T> ld_one(const T* p) {

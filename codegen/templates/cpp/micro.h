@@ -54,6 +54,7 @@ struct TapsOf {
   int64_t taps;
   int64_t kc;                // elements of a tap
   int64_t ldb;               // elements from one k to the next: kPanel for packed weights
+  bool half_pair = false;    // of pairs: rows have only the even element of a tap's last one (half.h)
 };
 using MicroTaps = TapsOf<float>;
 
@@ -111,11 +112,15 @@ HT_INLINE void multiply_step(Sums<MR, NV>& sums, const float* const (&a)[MR], in
   }
 }
 
+// The last element of rows that lie in pairs and are odd: half.h. Float rows have none.
+template <int MR, int NV, class B>
+HT_INLINE void multiply_half_pair(Sums<MR, NV>&, const float* const (&)[MR], int64_t, const B*) {}
+
 // Adds the products of all taps, k by k. kc and ldb count what an element of B has: one k, or a pair. Small steps are taken
 // two at once; with large ones that would gain nothing, and the code be a third longer.
 template <int MR, int NV, class A, class B>
 HT_INLINE void multiply_taps(Sums<MR, NV>& sums, const TapsOf<A>& s, const B* b_panel) {
-  const int64_t kc = s.kc, ldb = s.ldb, ahead = kElementsAhead<B> * s.ldb;
+  const int64_t kc = s.kc - (s.half_pair ? 1 : 0), ldb = s.ldb, ahead = kElementsAhead<B> * s.ldb;
   for (int64_t t = 0; t < s.taps; t++) {
     const A* a[MR];
     HT_UNROLL_ALL
@@ -133,6 +138,7 @@ HT_INLINE void multiply_taps(Sums<MR, NV>& sums, const TapsOf<A>& s, const B* b_
       HT_UNROLL_NOT
       for (int64_t k = 0; k < kc; k++) step(k);
     }
+    if (s.half_pair) multiply_half_pair(sums, a, kc, b);
   }
 }
 

@@ -40,6 +40,27 @@ inline void interleave_3(float* to, const float* from, int64_t ld_from, int64_t 
     for (int i = 0; i < 3; i++) to[c * 3 + i] = from[i * ld_from + c];
 }
 
+// The same of 16-bit elements, eight pixels at a time.
+template <class T>
+inline void interleave_3(T* to, const T* from, int64_t ld_from, int64_t columns) {
+  static_assert(sizeof(T) == 2, "lanes of 16 bits");
+  using V = VecOf<uint16_t, 8>::type;
+  int64_t c = 0;
+  for (; c + 8 <= columns; c += 8) {
+    V r[3];
+    for (int i = 0; i < 3; i++) __builtin_memcpy(&r[i], from + i * ld_from + c, sizeof(V));
+    const V head = __builtin_shufflevector(r[0], r[1], 0, 8, 0, 1, 9, 0, 2, 10);
+    const V middle = __builtin_shufflevector(r[0], r[1], 0, 3, 11, 0, 4, 12, 0, 5);
+    const V tail = __builtin_shufflevector(r[0], r[1], 13, 0, 6, 14, 0, 7, 15, 0);
+    const V p[3] = {__builtin_shufflevector(head, r[2], 0, 1, 8, 3, 4, 9, 6, 7),
+                    __builtin_shufflevector(middle, r[2], 10, 1, 2, 11, 4, 5, 12, 7),
+                    __builtin_shufflevector(tail, r[2], 0, 13, 2, 3, 14, 5, 6, 15)};
+    __builtin_memcpy(to + c * 3, p, sizeof(p));
+  }
+  for (; c < columns; c++)
+    for (int i = 0; i < 3; i++) to[c * 3 + i] = from[i * ld_from + c];
+}
+
 }  // namespace detail
 
 // to[c * ld_to + r] = from[r * ld_from + c] for r < rows, c < columns.
@@ -73,6 +94,9 @@ inline void transpose(float* to, int64_t ld_to, const T* from, int64_t ld_from, 
 // The same without a change of type.
 template <class T>
 inline void transpose(T* to, int64_t ld_to, const T* from, int64_t ld_from, int64_t rows, int64_t columns) {
+  if constexpr (sizeof(T) == 2) {
+    if (rows == 3 && ld_to == 3) return detail::interleave_3(to, from, ld_from, columns);
+  }
   constexpr int64_t height = 32;  // rows whose lines stay in the cache while they are read across
   for (int64_t r = 0; r < rows; r += height)
     for (int64_t c = 0; c < columns; c++)

@@ -250,8 +250,14 @@ HT_INLINE vec<float> widen_bf16(vec<uint16_t> bits) {
 
 // The nearest bf16 in the upper halves of the lanes; the lower halves are left as they come.
 HT_INLINE vec<uint32_t> rounded_bf16(vec<float> v) {
-  const vec<uint32_t> u = bit_copy<vec<uint32_t>>(v);
-  return (v != v) ? (u | 0x400000u) : (u + 0x7fffu + ((u >> 16) & 1u));
+  const vec<uint32_t> u = bit_copy<vec<uint32_t>>(v), nearest = u + 0x7fffu + ((u >> 16) & 1u);
+#if defined(HT_AVX512)
+  // What would be a comparison and a choice is one operation: NaNs, quiet and signalling, become v's own, made quiet.
+  const __m512i nans_of_v = _mm512_set1_epi32(0x22);
+  return bit_copy<vec<uint32_t>>(_mm512_fixupimm_ps(bit_copy<__m512>(nearest), bit_copy<__m512>(v), nans_of_v, 0));
+#else
+  return (v != v) ? (u | 0x400000u) : nearest;
+#endif
 }
 // The same of numbers among which none is subnormal: AVX512-BF16's instruction takes those for zero.
 HT_INLINE vec<uint16_t> narrow_normal_bf16(vec<float> v) {
@@ -356,6 +362,13 @@ template <class T>
 HT_INLINE void store_n(T* p, vec<reg<T>> v, int n) {
   if constexpr (detail::is_half<T>) detail::store_raw_n(&p->bits, detail::narrow<T>(v), n);
   else detail::store_raw_n(p, v, n);
+}
+
+// The same of values that are bf16 already.
+HT_INLINE void store_exact(bf16* p, vec<float> v, int n) {
+  const vec<uint16_t> bits = __builtin_convertvector(bit_copy<vec<uint32_t>>(v) >> 16, vec<uint16_t>);
+  if (n == W) detail::store_raw(&p->bits, bits);
+  else detail::store_raw_n(&p->bits, bits, n);
 }
 
 // One scalar, through the lane type: load1(const bf16*) is a float.
