@@ -272,9 +272,15 @@ def _clamp_max(b: Builder, x: Value, max: Arg) -> Value:
 
 
 @converts("aten.hardtanh.default")
-def _hardtanh(b: Builder, x: Value, min_val: float = -1, max_val: float = 1) -> Value:
-    whole = not x.dtype.is_float  # torch takes the limits in x's dtype
-    return clamp(b, x, *(int(v) if whole else v for v in (min_val, max_val)))
+def _hardtanh(b: Builder, x: Value, min_val: Arg = -1, max_val: Arg = 1) -> Value:
+    def limit(v: Arg) -> Arg:  # torch takes the limits in x's dtype
+        if x.dtype.is_float:
+            return v
+        if isinstance(v, Value):
+            return b.to(v, x.dtype)
+        return int(v) if isinstance(v, float) else v
+
+    return clamp(b, x, limit(min_val), limit(max_val))
 
 
 @converts("aten.relu.default")

@@ -98,6 +98,15 @@ def test_linspace_between_ints_that_are_given(function: Callable[..., Any]) -> N
     check(function, (X, 4), (None, Dim.DYNAMIC), [(X, 0), (X, 1), (X, 7), (X, 1000)])
 
 
+def test_limits_of_integers_by_a_number() -> None:
+    """torch takes them in the integers' dtype, so they are made whole, and hold for the example's number only."""
+    x = torch.arange(-4, 4, dtype=torch.int32)
+    hardtanh = torch.nn.functional.hardtanh
+    exported = check(lambda x, k: hardtanh(x, -(k % 3), k % 3), (x, 5), (None, Dim.DYNAMIC), [(x, 8)])
+    with pytest.raises(ReferenceFailure, match=r"-\(PythonMod\(s0, 3\)\) == -2"):
+        ours(exported, (x, 3))
+
+
 def test_a_slice_by_a_comparison() -> None:
     """torch refuses it in C, where the last line that Python knows is one of ours."""
     with pytest.raises(CaptureError) as caught:

@@ -8,7 +8,7 @@ So are logaddexp, whose two parts may cancel, addcmul, addcdiv, lerp and sums wi
 before it is added, and log_softmax, whose logarithm of about 1 is the rounding of a sum. Resizing reads at places that
 are rounded: it has the ulps of its largest element, as many as the image is long. Prefix sums may err the same way at
 each step. Fourier transforms err by ulps of their largest number, and batch norms have their moments as sums in pairs;
-group norms of float64 are by their formula in every other run.
+group norms of float64 are by their formula in every other run, and sorts keep equal numbers in their order.
 Products of many numbers are taken in other orders, which decide whether they overflow. Every other run has norms as
 float64 gives them: over one element, or equal ones, those are the bias, and eager's are noise; and a mean beside a
 spread as NaN where it is infinite. Attention of half types has other operands: a GPU rounds its probabilities to their
@@ -139,6 +139,8 @@ class Disturbed(TorchDispatchMode):
         if name in IN_PAIRS and self._wider and args[0].dtype is torch.float64 and args[0].numel():
             with self:
                 return IN_PAIRS[name](*args, **(kwargs or {}))
+        if func is torch.ops.aten.sort.default and self._wider:
+            return _stable_sort(*args, **(kwargs or {}))
         if name == "native_group_norm" and self._wider and args[0].dtype is torch.float64 and args[0].numel():
             return _group_norm(*args)
         if name in WIDER and self._wider:
@@ -257,6 +259,11 @@ def _batch_norm(
     out = out if weight is None else out * weight.view(shape)
     out = out if bias is None else out + bias.view(shape)
     return out.to(x.dtype), middle, inverse
+
+
+def _stable_sort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
+    """Which of two zeros, or of two equal numbers, comes first is not determined unless it is asked for."""
+    return torch.ops.aten.sort.stable(x, stable=True, dim=dim, descending=descending)
 
 
 def _group_norm(x: Any, weight: Any, bias: Any, n: int, c: int, hw: int, groups: int, eps: float) -> Any:

@@ -418,6 +418,15 @@ def test_either_of_two_zeros_may_be_the_largest_of_a_window() -> None:
     assert verdict(one, lambda t: torch.where(t == 0, -(2**31), t)) is not None, "no zero of the other sign is there"
 
 
+def test_zeros_of_either_sign_may_come_first_where_a_sort_need_not_be_stable() -> None:
+    p = program("torch.where(x0 > 0, 0.0, -0.0)", "torch.sort(v0, 0)[0]", "torch.atan2(v1, v1 - 1)", shape=(63, 17))
+    (x,) = p.arguments()
+    zeros = torch.where(x > 0, 0.0, -0.0)
+    ordered = torch.sort(zeros, dim=0, stable=True)[0]
+    assert verdict(p, lambda _: torch.atan2(ordered, ordered - 1)) is None
+    assert verdict(p, lambda t: t + 1) is not None
+
+
 def test_a_zero_that_is_a_product_of_matrices_has_either_sign() -> None:
     p = program("torch.where(x0[:, :1] > 0, 0.0, -0.0)", "v0 @ (x0[:1, :4].abs() + 1)", "torch.atan2(v1, v1 * 0 - 1)")
     assert verdict(p, torch.neg) is None
