@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import hardtack
-from bench.models import build, names
+from bench.models import build, names, other_names
 from bench.worker import realtime_threads, timed
 
 
@@ -93,7 +93,7 @@ def show(model: str, threads: int, steps: list[Step], whole_ms: float, top: int,
 
 
 @click.command()
-@click.argument("model", type=click.Choice(names()), nargs=-1, required=True)
+@click.argument("model", type=click.Choice((*names(), *other_names())), nargs=-1, required=True)
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1))
 @click.option("--top", default=15, show_default=True, help="How many kernels to list.")
 @click.option("--runs", default=9, show_default=True, type=click.IntRange(1))

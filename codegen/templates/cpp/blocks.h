@@ -15,6 +15,7 @@
 //   int64_t epilogue_batch(int64_t batch) const, int64_t epilogue_row(int64_t m) const,
 //   int64_t epilogue_column(int64_t batch) const     what the epilogue is told for this batch, row, and column 0
 //   bool rows_follow() const                     whether the epilogue's rows are next to each other where those of A are
+//   static constexpr bool kOneInput              whether rows of A are parts of the same lines in every batch
 //
 // An epilogue is written by the code generator:
 //   struct Row {...};
@@ -155,15 +156,17 @@ struct RowBlocks {
 // How the product is cut.
 struct Grid {
   RowBlocks m;
-  int64_t panels;
+  int64_t batches, panels;
   int64_t row_blocks, row_chunks, panel_chunks;
   int64_t units, units_per_task;
 
   // A worker's units lie one behind the other (thread_pool.cpp), so workers share rows first: those that one reads here it
   // wrote in the kernel before, and they are in its cache. B is read by all, and written by none of them.
-  HT_MEMBER UnitPlace place(int64_t unit) const {
-    const int64_t chunks = row_chunks * panel_chunks, at = unit % chunks;
-    return {unit / chunks, at / panel_chunks, at % panel_chunks};
+  // Batches that are groups of the same rows' channels pass by a chunk of rows one after the other, while it is in the cache.
+  HT_MEMBER UnitPlace place(int64_t unit, bool one_input) const {
+    const int64_t chunk = unit / panel_chunks, panel_chunk = unit % panel_chunks;
+    if (one_input) return {chunk % batches, chunk / batches, panel_chunk};
+    return {chunk / row_chunks, chunk % row_chunks, panel_chunk};
   }
   HT_MEMBER Range rows(int64_t chunk) const {
     const Range blocks = part_of(row_blocks, chunk, row_chunks);
@@ -177,6 +180,7 @@ template <class Cut>
 inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t workers, int64_t block) {
   Grid g = {};
   g.m = {m, block, k > kShortK};
+  g.batches = batches;
   g.panels = panels_of(n);
   g.row_blocks = g.m.count();
   int64_t blocks = least(g.row_blocks, Cut::rows / block), panels = chunk_panels<Cut>(n, k);
@@ -493,7 +497,7 @@ int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& ep
     const Scratch scratch = scratch_of<T, Cut>(tile, m, n);
     const int64_t end = least(grid.units, (task + 1) * grid.units_per_task);
     for (int64_t unit = task * grid.units_per_task; unit < end; unit++) {
-      const UnitPlace at = grid.place(unit);
+      const UnitPlace at = grid.place(unit, Source::kOneInput);
       const Range panels = part_of(grid.panels, at.panel_chunk, grid.panel_chunks);
       const Range rows = grid.rows(at.row_chunk);
       const RowBlocks blocks = {rows.end - rows.begin, grid.m.block, grid.m.even};

@@ -46,6 +46,7 @@ inline constexpr T kZeros[kMostDepth] = {};
 template <class T>
 struct ConvSource {
   using Element = T;
+  static constexpr bool kOneInput = true;
   const T* x;
   int64_t stride_n, stride_h, stride_w;        // of x; its channels are contiguous
   ConvAxis h, w;

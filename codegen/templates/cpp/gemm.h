@@ -13,6 +13,7 @@ namespace ht {
 template <class T>
 struct PackedGemm {
   using Element = T;
+  static constexpr bool kOneInput = false;
   const T* a;
   int64_t lda;  // elements from one row to the next
   const Packed<T>* b;
@@ -71,6 +72,7 @@ struct DynamicShape {
 template <class T, class Cut>
 struct DynamicGemm {
   using Element = T;
+  static constexpr bool kOneInput = false;
   using Panel = Staged<T>;  // what B is packed as: float, or pairs where an instruction multiplies them
   DynamicShape shape;
   MatrixBatch<T> a, b;
