@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,14 @@ from null_driver import NullDriver
 # how long an example takes is no property of the code: machines are shared, and first calls import torch
 settings.register_profile("hardtack", deadline=None)
 settings.load_profile("hardtack")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collector_of_this_module_alone() -> None:
+    """What torch, twenty thousand tests and the modules before keep alive is not walked through again: it made each
+    collection take a second, and a third of the whole suite's time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

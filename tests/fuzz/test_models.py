@@ -58,15 +58,15 @@ def test_a_file_whose_products_take_16_bits() -> None:
 @pytest.mark.parametrize(
     ("sweep", "count"),
     [
-        ("sizes", 90),
-        ("writes", 60),
-        ("strides", 80),
+        ("sizes", 50),
+        ("writes", 30),
+        ("strides", 50),
         ("indices", 60),
         ("dtypes", 80),
         ("reductions", 80),
         ("functions", 80),
         ("mends", 80),
-        ("numbers", 60),
+        ("numbers", 30),
     ],
 )
 def test_a_sample_of_each_sweep(sweep: str, count: int) -> None:
