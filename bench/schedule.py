@@ -101,8 +101,15 @@ def _part(total: int, i: int, n: int) -> tuple[int, int]:
     return total * i // n, total * (i + 1) // n
 
 
+def _even_chunks(chunks: int, others: int, workers: int) -> int:
+    """The least number of chunks, from `chunks` on, of which `others` times as many are shared out evenly."""
+    step = workers // math.gcd(workers, others)
+    return -(-chunks // step) * step
+
+
 def make_grid(p: Product, workers: int, cpu: Cpu = X86_64_V4) -> Grid:
-    """The cut of blocks.h: of those between few large units and many small ones, the one that is done soonest."""
+    """The cut of blocks.h: of those between few large units and many small ones, and of those next to them that give
+    each worker as many units, the one that is done soonest."""
     micro_rows, unit_depth = cpu.micro_rows, unit_nbytes(cpu) // (PANEL * FLOAT_NBYTES)
     all_blocks, all_panels = -(-p.m // micro_rows), -(-p.n // PANEL)
     depth = max(1, min(p.k, float_depth(cpu)))
@@ -111,14 +118,26 @@ def make_grid(p: Product, workers: int, cpu: Cpu = X86_64_V4) -> Grid:
     if p.batches * (p.m + _RELOAD) * p.n * p.k < _SERIAL_WORK:
         workers = 1
     cuts: list[tuple[int, int, Grid]] = []  # how long it takes, a unit's work
-    while True:
-        row_chunks, panel_chunks = -(-all_blocks // blocks), -(-all_panels // panels)
+
+    def consider(row_chunks: int, panel_chunks: int) -> int:
+        if row_chunks > all_blocks or panel_chunks > all_panels:
+            return 0
         units = p.batches * row_chunks * panel_chunks
         rows, columns = -(-all_blocks // row_chunks) * micro_rows, -(-all_panels // panel_chunks) * PANEL
         work = (rows + _RELOAD) * (columns + _RELOAD) * p.k
         time = (-(-units // workers) + 1) * work + units * _HAND_OUT_WORK
         cuts.append((time, work, Grid(all_blocks, row_chunks, panel_chunks, units, units)))
-        if workers == 1 or units >= 8 * workers or work < 2 * _UNIT_WORK or (blocks == 1 and panels == 1):
+        return work
+
+    while True:
+        row_chunks, panel_chunks = -(-all_blocks // blocks), -(-all_panels // panels)
+        work = consider(row_chunks, panel_chunks)
+        if workers == 1:
+            break
+        consider(_even_chunks(row_chunks, p.batches * panel_chunks, workers), panel_chunks)
+        consider(row_chunks, _even_chunks(panel_chunks, p.batches * row_chunks, workers))
+        units = p.batches * row_chunks * panel_chunks
+        if units >= 8 * workers or work < 2 * _UNIT_WORK or (blocks == 1 and panels == 1):
             break
         if (panels * PANEL >= blocks * micro_rows and panels > 1) or blocks == 1:
             panels = -(-panels // 2)

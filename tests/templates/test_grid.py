@@ -1,4 +1,5 @@
-"""How products are cut: the compiled template agrees with bench/schedule.py, and every row is in one chunk."""
+"""How products are cut: the compiled template agrees with bench/schedule.py, every row is in one chunk, and every part
+of the product is one unit's."""
 
 from __future__ import annotations
 
@@ -28,12 +29,27 @@ extern "C" int32_t grid(const HtKernelArgs* args) {
     if (r.begin != rows || r.end <= r.begin || r.end - r.begin > ht::kChunkRows) return HT_KERNEL_ASSERT;
     rows = r.end;
   }
-  return rows == i[1] ? HT_KERNEL_OK : HT_KERNEL_ASSERT;
+  if (rows != i[1]) return HT_KERNEL_ASSERT;
+  uint8_t* const seen = static_cast<uint8_t*>(args->buffers[1]);
+  for (int one_input = 0; one_input < 2; one_input++) {
+    int64_t row_chunk = 0;
+    for (int64_t unit = 0; unit < g.units; unit++) {
+      const ht::UnitPlace at = g.place(unit, one_input != 0);
+      if (at.batch < 0 || at.batch >= i[0] || at.row_chunk < 0 || at.row_chunk >= g.row_chunks) return HT_KERNEL_ASSERT;
+      if (at.panel_chunk < 0 || at.panel_chunk >= g.panel_chunks) return HT_KERNEL_ASSERT;
+      uint8_t& times = seen[(at.batch * g.row_chunks + at.row_chunk) * g.panel_chunks + at.panel_chunk];
+      if (times++ != one_input) return HT_KERNEL_ASSERT;
+      if (one_input != 0 && at.row_chunk < row_chunk) return HT_KERNEL_ASSERT;  // a run of units is one of rows
+      row_chunk = at.row_chunk;
+    }
+  }
+  return HT_KERNEL_OK;
 }
 """
-_WORKERS = (1, 2, 3, 16, 64, 1024)
+_WORKERS = (1, 2, 3, 6, 16, 64, 1024)
 _SMALL = [
-    Product("", *sizes) for sizes in itertools.product((1, 7, 500), (1, 12, 13, 200, 1000), (1, 33, 700), (0, 3, 900))
+    Product("", *sizes)
+    for sizes in itertools.product((1, 7, 500), (1, 12, 13, 200, 385, 1000), (1, 33, 576, 700), (0, 3, 900))
 ]
 
 
@@ -41,7 +57,8 @@ _SMALL = [
 def test_the_simulator_cuts_as_the_template_does(target: Cpu) -> None:
     library = load_library({"grid": _SOURCE}, target)
     for product, workers in itertools.product((*PRODUCTS, *_SMALL), _WORKERS):
-        out = torch.zeros(5, dtype=torch.int64)
+        out, seen = torch.zeros(5, dtype=torch.int64), torch.zeros(2**21, dtype=torch.uint8)
         sizes = [product.batches, product.m, product.n, product.k, workers]
-        assert library.call("grid", [out], sizes) == 0, sizes
+        assert library.call("grid", [out, seen], sizes) == 0, sizes
+        assert seen.sum() == 2 * out[3], sizes
         assert Grid(*out.tolist()) == make_grid(product, workers, target), sizes

@@ -174,8 +174,21 @@ struct Grid {
   }
 };
 
+// The least number of chunks, from `chunks` on, of which `others` times as many are shared out evenly.
+HT_INLINE int64_t even_chunks(int64_t chunks, int64_t others, int64_t workers) {
+  int64_t common = workers;
+  for (int64_t rest = others; rest != 0;) {
+    const int64_t next = common % rest;
+    common = rest;
+    rest = next;
+  }
+  const int64_t step = workers / common;
+  return ceil_div(chunks, step) * step;
+}
+
 // Every number in a result is the same for every grid, so the number of workers may shape it. Of the cuts between few
-// large units and many small ones, the one that ends soonest: bench/schedule.py has the same rule, and simulates it.
+// large units and many small ones, and of those next to them that give each worker as many units, the one that ends
+// soonest: bench/schedule.py has the same rule, and simulates it.
 template <class Cut>
 inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t workers, int64_t block) {
   Grid g = {};
@@ -187,8 +200,8 @@ inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t 
   // Loading B is what counts when m is small.
   if (batches * (m + kReload) * n * k < kSerialWork) workers = 1;
   int64_t unit_work = 0, least_time = 0;
-  for (;;) {
-    const int64_t row_chunks = ceil_div(g.row_blocks, blocks), panel_chunks = ceil_div(g.panels, panels);
+  const auto consider = [&](int64_t row_chunks, int64_t panel_chunks) {
+    if (row_chunks > g.row_blocks || panel_chunks > g.panels) return int64_t{0};
     const int64_t units = batches * row_chunks * panel_chunks;
     const int64_t rows = ceil_div(g.row_blocks, row_chunks) * block;
     const int64_t columns = ceil_div(g.panels, panel_chunks) * kPanel;
@@ -202,7 +215,16 @@ inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t 
       g.panel_chunks = panel_chunks;
       g.units = units;
     }
-    if (workers == 1 || units >= 8 * workers || work < 2 * kUnitWork || (blocks == 1 && panels == 1)) break;
+    return work;
+  };
+  for (;;) {
+    const int64_t row_chunks = ceil_div(g.row_blocks, blocks), panel_chunks = ceil_div(g.panels, panels);
+    const int64_t work = consider(row_chunks, panel_chunks);
+    if (workers == 1) break;
+    consider(even_chunks(row_chunks, batches * panel_chunks, workers), panel_chunks);
+    consider(row_chunks, even_chunks(panel_chunks, batches * row_chunks, workers));
+    const int64_t units = batches * row_chunks * panel_chunks;
+    if (units >= 8 * workers || work < 2 * kUnitWork || (blocks == 1 && panels == 1)) break;
     int64_t& longer = panels * kPanel >= blocks * block && panels > 1 ? panels : (blocks > 1 ? blocks : panels);
     longer = ceil_div(longer, 2);
   }
