@@ -43,6 +43,13 @@ The exit code is 1 if anything failed.
 """
 
 
+def _one_or_more(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is too few, give 1 or more")
+    return number
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="./dev fuzz",
@@ -80,11 +87,13 @@ def parser() -> argparse.ArgumentParser:
             f"--{sweep}", dest="sweep", action="store_const", const=sweep, help=f"no random programs: {what}"
         )
     models.add_argument(
-        "--count", type=int, help="how many programs (600; with --graph 5000, 11716 sizes, 20000 writes and strides)"
+        "--count",
+        type=_one_or_more,
+        help="how many programs (600; with --graph 5000, 11716 sizes, 20000 writes and strides)",
     )
     models.add_argument("--seed", type=int, help="the first seed; without it, one at random")
     models.add_argument("--seeds", help="these seeds, with commas between, in one file")
-    models.add_argument("--together", type=int, help="programs in a file (6; 40 with --graph)")
+    models.add_argument("--together", type=_one_or_more, help="programs in a file (6; 40 with --graph)")
     models.add_argument("--minutes", type=float, help="begin no program after so many minutes")
     models.add_argument("--stop", action="store_true", help="begin no program after the first failure")
     what = models.add_mutually_exclusive_group()
@@ -95,11 +104,13 @@ def parser() -> argparse.ArgumentParser:
     mutants = commands.add_parser("mutants", help="whether faults put in on purpose are found")
     mutants.add_argument("names", nargs="*", help="these alone; without a name, all")
     mutants.add_argument(
-        "--most", type=int, default=600, help="programs after which a mutant counts as not found (600)"
+        "--most", type=_one_or_more, default=600, help="programs after which a mutant counts as not found (600)"
     )
     mutants.add_argument("--seed", type=int, default=10**8, help="the first seed (100000000)")
     for command in (models, rules, mutants):
-        command.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once (one a core)")
+        command.add_argument(
+            "--jobs", type=_one_or_more, default=os.cpu_count() or 1, help="processes at once (one a core)"
+        )
         command.add_argument(
             "--seconds", type=float, default=400, help="a process that finishes nothing for so long hangs (400)"
         )

@@ -17,6 +17,7 @@ import torch
 import hardtack
 from tests.fuzz.capture import captured, graph_inputs
 from tests.fuzz.children import Ended, Pool, Send
+from tests.fuzz.command import parser
 from tests.fuzz.draw import Drawer, Family, draw
 from tests.fuzz.families import FAMILIES, control, numbers
 from tests.fuzz.hunt import Hunt, outcomes, way_named
@@ -89,6 +90,13 @@ def test_a_fixed_sample_through_tritons_interpreter() -> None:
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
     assert " right " in ran.stdout
+
+
+@pytest.mark.parametrize("option", ["--jobs", "--count", "--together"])
+def test_a_number_below_one_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["models", option, "0"])
+    assert capsys.readouterr().err.endswith(f"error: argument {option}: 0 is too few, give 1 or more\n")
 
 
 def test_the_fixed_samples_have_python_numbers() -> None:
