@@ -185,6 +185,7 @@ def swap(mutant: Mutant) -> Swap:
     path = str(importlib.import_module(name).__file__)
     plain, other = (_codes(compile(t, path, "exec")) for t in (text_of(mutant), changed(mutant)))
     codes = {code: other[key] for key, code in plain.items() if key in other and other[key] != code}
+    gc.unfreeze()  # what conftest.py keeps from being collected is not told of either
     alive = [f for f in gc.get_objects() if type(f) is FunctionType and f.__code__.co_filename == path]
     return Swap(mutant, tuple((f, f.__code__, codes[f.__code__]) for f in alive if f.__code__ in codes))
 
