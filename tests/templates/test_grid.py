@@ -29,7 +29,7 @@ extern "C" int32_t grid(const HtKernelArgs* args) {
     if (r.begin != rows || r.end <= r.begin || r.end - r.begin > ht::kChunkRows) return HT_KERNEL_ASSERT;
     rows = r.end;
   }
-  if (rows != i[1]) return HT_KERNEL_ASSERT;
+  if (rows != i[1] || g.units > i[5]) return HT_KERNEL_ASSERT;
   uint8_t* const seen = static_cast<uint8_t*>(args->buffers[1]);
   for (int one_input = 0; one_input < 2; one_input++) {
     int64_t row_chunk = 0;
@@ -57,8 +57,9 @@ _SMALL = [
 def test_the_simulator_cuts_as_the_template_does(target: Cpu) -> None:
     library = load_library({"grid": _SOURCE}, target)
     for product, workers in itertools.product((*PRODUCTS, *_SMALL), _WORKERS):
-        out, seen = torch.zeros(5, dtype=torch.int64), torch.zeros(2**21, dtype=torch.uint8)
-        sizes = [product.batches, product.m, product.n, product.k, workers]
+        expected = make_grid(product, workers, target)
+        out, seen = torch.zeros(5, dtype=torch.int64), torch.zeros(expected.units, dtype=torch.uint8)
+        sizes = [product.batches, product.m, product.n, product.k, workers, expected.units]
         assert library.call("grid", [out, seen], sizes) == 0, sizes
-        assert seen.sum() == 2 * out[3], sizes
-        assert Grid(*out.tolist()) == make_grid(product, workers, target), sizes
+        assert Grid(*out.tolist()) == expected, sizes
+        assert (seen == 2).all(), sizes
