@@ -44,7 +44,10 @@ The exit code is 1 if anything failed.
 
 
 def _one_or_more(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is too few, give 1 or more")
     return number

@@ -93,10 +93,15 @@ def test_a_fixed_sample_through_tritons_interpreter() -> None:
 
 
 @pytest.mark.parametrize("option", ["--jobs", "--count", "--together"])
-def test_a_number_below_one_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("given", "message"), [("0", "0 is too few, give 1 or more"), ("many", "'many' is no whole number")]
+)
+def test_what_is_no_number_of_programs_is_refused(
+    option: str, given: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
-        parser().parse_args(["models", option, "0"])
-    assert capsys.readouterr().err.endswith(f"error: argument {option}: 0 is too few, give 1 or more\n")
+        parser().parse_args(["models", option, given])
+    assert capsys.readouterr().err.endswith(f"error: argument {option}: {message}\n")
 
 
 def test_the_fixed_samples_have_python_numbers() -> None:
