@@ -17,7 +17,9 @@ nothing: eager multiplies the values of keys behind a causal query by 0, which m
 where kernels skip them; and a query whose scores are all NaN has NaN, where eager's flash attention takes them for
 masked. Of zeros of both signs either may be the largest of many: eager has the first in a window of pooling, and
 elsewhere one that its vectors decide; GPUs have +0 (docs/contract.md). Of either sign is a zero that is a product of
-matrices, too: some begin with +0, others with their first product. gelu of -inf in 16 bits is its limit or NaN.
+matrices, too: some begin with +0, others with their first product. Of the zeros of two tensors eager has the second as
+maximum, minimum and limit where its loops go over vectors, and the first among the elements that are left: every other
+run has the second everywhere, as ours. gelu of -inf in 16 bits is its limit or NaN.
 """
 
 from __future__ import annotations
@@ -86,18 +88,43 @@ LARGEST = frozenset(
     """.split()
 )
 """Functions that choose one of many numbers, of zeros of both signs any."""
+LARGER = frozenset(
+    """
+    maximum.default minimum.default clamp.Tensor clamp_min.Tensor clamp_max.Tensor clamp_.Tensor clamp_min_.Tensor
+    clamp_max_.Tensor
+    """.split()
+)
+"""Functions that choose between the numbers of tensors, of zeros of both signs either."""
 PREFIXES = frozenset("cumsum cumprod logcumsumexp".split())
 RESIZED = ("upsample_bi", "_upsample_bi", "upsample_linear", "upsample_trilinear")
 WIDER = frozenset("native_layer_norm native_group_norm std std_mean var var_mean _fused_rms_norm".split())
 
 
-def chooses_between_zeros(func: Any, args: Any) -> bool:
+def chooses_between_zeros(func: Any, args: Any, kwargs: Any = None) -> bool:
     """True if an op chooses the largest or smallest of numbers among which are zeros of both signs."""
-    given = [a for a in args if isinstance(a, torch.Tensor)]
-    if func.overloadpacket.__name__ not in LARGEST or len(given) != 1 or not given[0].is_floating_point():
+    given = [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)]
+    if not any(x.is_floating_point() for x in given):
+        return False
+    if str(func).removeprefix("aten.") in LARGER:
+        first, second = (_limited(func, args, kwargs or {}, second=second).signbit() for second in (False, True))
+        return not torch.equal(first, second)
+    if func.overloadpacket.__name__ not in LARGEST or len(given) != 1:
         return False
     zeros = given[0][given[0] == 0]
     return 0 < int(zeros.signbit().sum()) < zeros.numel()
+
+
+def _limited(func: Any, args: Any, kwargs: Any, *, second: bool) -> torch.Tensor:
+    """What a function of LARGER gives if of two zeros it has the first everywhere, or the second."""
+    given = dict(zip([a.name for a in func._schema.arguments], args, strict=False)) | kwargs
+    name, out = func.overloadpacket.__name__, given["self"]
+    above = given["other"] if name == "maximum" else given.get("min")
+    below = given["other"] if name == "minimum" else given.get("max")
+    for choice, limit in ((torch.maximum, above), (torch.minimum, below)):
+        if limit is not None:
+            zeros = (out == 0) & (limit == 0)
+            out = torch.where(zeros, limit if second else out, choice(out, limit))
+    return out
 
 
 class Disturbed(TorchDispatchMode):
@@ -143,6 +170,9 @@ class Disturbed(TorchDispatchMode):
             return _stable_sort(*args, **(kwargs or {}))
         if name == "native_group_norm" and self._wider and args[0].dtype is torch.float64 and args[0].numel():
             return _group_norm(*args)
+        if self._wider and str(func).removeprefix("aten.") in LARGER:
+            out = _limited(func, args, kwargs or {}, second=True)
+            return args[0].copy_(out) if name.endswith("_") else out
         if name in WIDER and self._wider:
             out = _in_double(func, args, kwargs or {})
             return (out[0], _other_mean(out[1])) if name in ("std_mean", "var_mean") else out

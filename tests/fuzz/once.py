@@ -32,7 +32,7 @@ class Determined(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, given = func.overloadpacket.__name__, _tensors((args, kwargs))
-        loose = not all(map(self.holds, given))
+        loose = chooses_between_zeros(func, args, kwargs) or not all(map(self.holds, given))
         out = func(*args, **(kwargs or {}))
         if not isinstance(out, torch.Tensor) and name == "_local_scalar_dense" and loose:
             self._decided = False  # a number that Python goes on with
@@ -51,7 +51,7 @@ class Determined(TorchDispatchMode):
 
 def _rounds_once(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
     name = func.overloadpacket.__name__
-    if (name not in EXACT and name.removesuffix("_") not in ONCE) or chooses_between_zeros(func, args):
+    if name not in EXACT and name.removesuffix("_") not in ONCE:
         return False
     names = [a.name for a in func._schema.arguments]
     given = dict(zip(names, args, strict=False)) | (kwargs or {})

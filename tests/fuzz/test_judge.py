@@ -418,6 +418,29 @@ def test_either_of_two_zeros_may_be_the_largest_of_a_window() -> None:
     assert verdict(one, lambda t: torch.where(t == 0, -(2**31), t)) is not None, "no zero of the other sign is there"
 
 
+@pytest.mark.parametrize(
+    "limited",
+    [
+        "torch.minimum(v0, -v0)",
+        "torch.maximum(v0, -v0)",
+        "torch.clamp(v0, v0 - 1, max=-v0)",
+        "torch.clamp(v0 - 1, v0, -v0)",
+        "v0.clone().clamp_min_(-v0)",
+        "torch.clamp_max(v0, -v0)",
+    ],
+)
+def test_the_second_of_two_zeros_may_be_the_limit(limited: str) -> None:
+    """Eager has the second in its loops over vectors, the first among the elements that are left."""
+    p = program("torch.where(x0 > 0, 0.0, -0.0)", limited, "torch.atan2(v1, v1 * 0 - 1)", shape=(3, 1))
+    (x,) = p.arguments()
+    second = torch.where(x > 0, -math.pi, math.pi)
+    assert not torch.equal(Oracle(p, CALLS).want[0][0], second)
+    assert verdict(p, lambda _: second) is None
+    assert verdict(p, lambda t: t + 100) is not None
+    one = program("x0.abs() + 1", "torch.minimum(v0, v0 * 0)", "torch.atan2(v1, v1 * 0 - 1)", shape=(3, 1))
+    assert verdict(one, torch.neg) is not None, "there is one zero alone"
+
+
 def test_zeros_of_either_sign_may_come_first_where_a_sort_need_not_be_stable() -> None:
     p = program("torch.where(x0 > 0, 0.0, -0.0)", "torch.sort(v0, 0)[0]", "torch.atan2(v1, v1 - 1)", shape=(63, 17))
     (x,) = p.arguments()
