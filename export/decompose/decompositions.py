@@ -240,10 +240,16 @@ def _other_dtype(op: str, x: Tensor, y: Tensor, eager: torch.dtype) -> CaptureEr
     )
 
 
+def _frac(x: Tensor) -> Tensor:
+    """torch 2.11's own goes by the absolute value, which makes -0.0 of -0.0 where eager gives 0.0."""
+    return x - x.trunc()
+
+
 OWN: dict[str, Callable[..., Any]] = {
     "aten._embedding_bag.default": embedding_bag,
     "aten._embedding_bag_forward_only.default": embedding_bag,
     "aten.binary_cross_entropy_with_logits.default": _bce_with_logits,
+    "aten.frac.default": _frac,
     "aten.ldexp.Tensor": _ldexp,
     "aten.masked_scatter.default": _masked_scatter,
     "aten.nonzero_static.default": _nonzero_static,

@@ -144,6 +144,7 @@ ROWS: list[Row] = [
             ("wrapped", X, torch.tensor([[2**32 + 1, -(2**40), 200, -140]])),
         )
     ),
+    ("frac_of_zeros", lambda x: torch.frac(x).view(torch.int32), (torch.tensor([-0.0, 0.0, -2.0, 2.5, -1e-40]),)),
     ("ldexp_far", torch.ldexp, (X.double() * 2.0**-1000, torch.tensor([[2000, -60, -73, 1070]]).mT)),
     (
         "ldexp_of_a_half_power",

@@ -19,7 +19,8 @@ masked. Of zeros of both signs either may be the largest of many: eager has the 
 elsewhere one that its vectors decide; GPUs have +0 (docs/contract.md). Of either sign is a zero that is a product of
 matrices, too: some begin with +0, others with their first product. Of the zeros of two tensors eager has the second as
 maximum, minimum and limit where its loops go over vectors, and the first among the elements that are left: every other
-run has the second everywhere, as ours. gelu of -inf in 16 bits is its limit or NaN.
+run has the second everywhere, as ours. gelu of -inf in 16 bits is its limit or NaN. Convolutions of 16 bits are f32's
+in every other run: oneDNN's multiply infinities by zeros that it puts beside a filter.
 """
 
 from __future__ import annotations
@@ -183,7 +184,10 @@ class Disturbed(TorchDispatchMode):
         in_place = name.endswith("_") and not name.endswith("__")
         if name in ADDING and not in_place:
             args = tree_map_only(torch.Tensor, self._changed, args)
-        out = func(*args, **(kwargs or {}))
+        if name == "convolution" and self._wider and args[0].dtype in HALF:
+            out = func(*tree_map_only(torch.Tensor, torch.Tensor.float, args)).to(args[0].dtype)
+        else:
+            out = func(*args, **(kwargs or {}))
         if chooses_between_zeros(func, args):
             return tree_map_only(torch.Tensor, self._other_zeros, out)
         if name in EXACT:

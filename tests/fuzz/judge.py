@@ -179,6 +179,8 @@ class Oracle:
         if g.dtype != w.dtype:
             return f"dtype {g.dtype}, eager {w.dtype}"
         if g.shape != w.shape:
+            if not g.numel() and not w.numel() and any("pixel_unshuffle" in n.text for n in behind(self.program, o)):
+                return None  # eager gives the shape that it was given, if that has no elements
             return f"shape {list(g.shape)}, eager {list(w.shape)}"
         apart = _apart(g, w)
         if not bool(apart.any()):

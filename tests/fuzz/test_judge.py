@@ -464,3 +464,27 @@ def test_gelu_of_minus_infinity_in_16_bits_is_its_limit_or_nan() -> None:
         p = program("torch.where(x0 > 2, -math.inf, x0)", "F.gelu(v0)", dtype=dtype)
         assert Oracle(p, CALLS).want[0][0].isnan().any()
         assert (verdict(p, lambda t: t.nan_to_num(0.0)) is None) is right
+
+
+def test_infinities_in_convolutions_of_16_bits_are_not_multiplied_by_zeros_beside_a_filter() -> None:
+    """oneDNN's are, which makes NaN of windows beside one; in float32 eager has what is right."""
+    dtype = {"dtype": "bfloat16", "shape": (1, 1, 1, 7)}
+    p = program(
+        "torch.where(torch.arange(7) == 6, math.inf, x0)",
+        "F.conv2d(v0, torch.ones((3, 1, 3, 5), dtype=torch.bfloat16), stride=3, padding=1)",
+        **dtype,  # type: ignore[arg-type]
+    )
+    (x,) = p.arguments()
+    x = torch.where(torch.arange(7) == 6, math.inf, x.float())
+    right = F.conv2d(x, torch.ones(3, 1, 3, 5), stride=3, padding=1).to(torch.bfloat16)
+    assert verdict(p, lambda _: right) is None
+    assert verdict(p, lambda _: right + 9) is not None
+
+
+def test_pixel_unshuffle_of_nothing_has_another_shape() -> None:
+    """Eager gives the shape that it was given."""
+    p = program("F.pixel_unshuffle(x0, 2)", shape=(0, 4, 6, 16))
+    assert verdict(p, lambda t: t.reshape(0, 16, 3, 8)) is None
+    assert verdict(p, lambda t: torch.ones(1, 16, 3, 8)) is not None
+    q = program("x0 + 1", shape=(0, 4, 6, 16))
+    assert verdict(q, lambda t: t.reshape(0, 16, 3, 8)) is not None

@@ -288,33 +288,27 @@ HT_INLINE V power(V a, V b) {
   return out;
 }
 
-namespace detail {
-
-// A quotient behind its Newton step. An infinite one makes the step NaN, and a zero loses its sign in it.
-template <class V>
-HT_INLINE V corrected(V q, V better) {
-  return select(eq(better, better) & ne(q, V{}), better, q);
-}
-#if defined(HT_AVX512)
-HT_INLINE vec<float> corrected(vec<float> q, vec<float> better) {
-  constexpr int32_t kZeroAndInfinities = 0x110100;  // the classes of q whose lanes take q, four bits each
-  return bit_copy<vec<float>>(_mm512_fixupimm_ps(bit_copy<__m512>(better), bit_copy<__m512>(q),
-                                                 _mm512_set1_epi32(kZeroAndInfinities), 0));
-}
-#endif
-
-}  // namespace detail
-
-// a / b where b is the same in all lanes: one division for the whole loop, then a product and a Newton step, which is
-// within one ulp of the quotient. Divisors whose reciprocal is not a normal number are divided by as they are.
+// a / b to the last bit where b is the same in all lanes: one division for the whole loop, then a product and a step by
+// what is left of a, which is the quotient rounded once if the reciprocal is and nothing underflows on the way
+// (P. Markstein, Computation of Elementary Functions on the IBM RISC System/6000 Processor, 1990). Other numbers are
+// divided as they are, and all where fma rounds twice.
 template <class V>
 HT_INLINE V div_uniform(V a, V b) {
-  constexpr lane<V> tiny = sizeof(lane<V>) == 4 ? static_cast<lane<V>>(0x1p-120) : static_cast<lane<V>>(0x1p-1000);
-  const lane<V> d = b[0] < 0 ? -b[0] : b[0];
-  if (!(d > tiny && d < 1 / tiny)) return a / b;
-  const V r = bcast<lane<V>>(1 / b[0]);
+#if defined(HT_AVX512) || defined(HT_AVX2) || defined(HT_NEON)
+  using T = lane<V>;
+  constexpr T kMostDivisor = static_cast<T>(0x1p24);
+  constexpr T kMost = sizeof(T) == 4 ? static_cast<T>(0x1p100) : static_cast<T>(0x1p900);
+  const T d = b[0] < 0 ? -b[0] : b[0];
+  if (!(d <= kMostDivisor && d >= 1 / kMostDivisor)) return a / b;
+  const V size = vabs(a);
+  const vmask usual = ge(size, bcast<T>(1 / kMost)) & le(size, bcast<T>(kMost));  // no zeros: the step loses their sign
+  if (__builtin_expect(!hall(usual), 0)) return a / b;
+  const V r = bcast<T>(1 / b[0]);
   const V q = a * r;
-  return detail::corrected(q, fma(fma(-q, b, a), r, q));
+  return fma(fma(-q, b, a), r, q);
+#else
+  return a / b;
+#endif
 }
 
 // argmax and argmin: the better value wins, NaN is best of all, the smaller index among equals. The index -1 is of no

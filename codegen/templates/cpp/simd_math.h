@@ -355,8 +355,13 @@ HT_INLINE lane<V> hmax(V v) {
   return detail::fold<lane<V>, W>(v, detail::Maximum{});
 }
 
+#if defined(HT_AVX512)
+HT_INLINE bool hany(vmask m) { return _mm512_movepi32_mask(bit_copy<__m512i>(m)) != 0; }
+HT_INLINE bool hall(vmask m) { return _mm512_movepi32_mask(bit_copy<__m512i>(m)) == 0xffff; }
+#else
 HT_INLINE bool hany(vmask m) { return hmin(m) != 0; }
 HT_INLINE bool hall(vmask m) { return hmax(m) != 0; }
+#endif
 
 }  // namespace ht
 
