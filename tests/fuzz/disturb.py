@@ -89,7 +89,7 @@ LARGEST = frozenset(
     """.split()
 )
 """Functions that choose one of many numbers, of zeros of both signs any."""
-LARGER = frozenset(
+LIMITS = frozenset(
     """
     maximum.default minimum.default clamp.Tensor clamp_min.Tensor clamp_max.Tensor clamp_.Tensor clamp_min_.Tensor
     clamp_max_.Tensor
@@ -106,7 +106,7 @@ def chooses_between_zeros(func: Any, args: Any, kwargs: Any = None) -> bool:
     given = [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)]
     if not any(x.is_floating_point() for x in given):
         return False
-    if str(func).removeprefix("aten.") in LARGER:
+    if str(func).removeprefix("aten.") in LIMITS:
         first, second = (_limited(func, args, kwargs or {}, second=second).signbit() for second in (False, True))
         return not torch.equal(first, second)
     if func.overloadpacket.__name__ not in LARGEST or len(given) != 1:
@@ -116,7 +116,7 @@ def chooses_between_zeros(func: Any, args: Any, kwargs: Any = None) -> bool:
 
 
 def _limited(func: Any, args: Any, kwargs: Any, *, second: bool) -> torch.Tensor:
-    """What a function of LARGER gives if of two zeros it has the first everywhere, or the second."""
+    """What a function of LIMITS gives if of two zeros it has the first everywhere, or the second."""
     given = dict(zip([a.name for a in func._schema.arguments], args, strict=False)) | kwargs
     name, out = func.overloadpacket.__name__, given["self"]
     above = given["other"] if name == "maximum" else given.get("min")
@@ -171,7 +171,7 @@ class Disturbed(TorchDispatchMode):
             return _stable_sort(*args, **(kwargs or {}))
         if name == "native_group_norm" and self._wider and args[0].dtype is torch.float64 and args[0].numel():
             return _group_norm(*args)
-        if self._wider and str(func).removeprefix("aten.") in LARGER:
+        if self._wider and str(func).removeprefix("aten.") in LIMITS:
             out = _limited(func, args, kwargs or {}, second=True)
             return args[0].copy_(out) if name.endswith("_") else out
         if name in WIDER and self._wider:
@@ -185,7 +185,8 @@ class Disturbed(TorchDispatchMode):
         if name in ADDING and not in_place:
             args = tree_map_only(torch.Tensor, self._changed, args)
         if name == "convolution" and self._wider and args[0].dtype in HALF:
-            out = func(*tree_map_only(torch.Tensor, torch.Tensor.float, args)).to(args[0].dtype)
+            wide, more = tree_map_only(torch.Tensor, torch.Tensor.float, (args, kwargs or {}))
+            out = func(*wide, **more).to(args[0].dtype)
         else:
             out = func(*args, **(kwargs or {}))
         if chooses_between_zeros(func, args):
