@@ -28,6 +28,7 @@ from hardtack.exporter.capture.small.small_shapes import shape_decisions, with_o
 from hardtack.exporter.capture.small.small_strides import layout_decisions, stride_decisions
 from hardtack.exporter.capture.small.small_views import view_decisions
 from hardtack.exporter.capture.torch_errors import translated
+from hardtack.exporter.capture.torch_patches.bool_operands import bools_as_ints
 from hardtack.exporter.capture.torch_patches.dense_operands import dense_operands, writes_through
 from hardtack.exporter.capture.torch_patches.float_arithmetic import folds_noted
 from hardtack.exporter.capture.torch_patches.guard_lines import noted_lines
@@ -129,7 +130,7 @@ def capture(
     if kwargs and dynamic_shapes is not None:
         module, dynamic_shapes = with_explicit_keywords(module, args, kwargs, dynamic_shapes)
     prepared = prepare(module.forward, args, kwargs or {}, dynamic_shapes)
-    with folds_noted() as folds:
+    with bools_as_ints(), folds_noted() as folds:
         ep, watch = _export(module, prepared, strict)
         if not strict and _buffer_entered_twice(ep):
             strict = True

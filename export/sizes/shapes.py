@@ -44,6 +44,8 @@ LARGEST_INT = 2**53
 """The largest value of an int input: floating point has each number up to it."""
 _LARGEST_PRODUCT = 2**61
 """Of products with int inputs, which kernels go on with: sums of a few of them fit into 64 bits."""
+_LARGEST_NUMEL = 2**42
+"""Of one tensor: with 16 bytes each, and room for what is computed beside them, within the file's 2**48 bytes."""
 
 _Fraction = tuple[Expr, Expr, bool]
 """(numerator, denominator, whether floating point has it exactly for all sizes). One that it has not is rounded for
@@ -106,7 +108,10 @@ class Sizes:
         return self._memo[size]
 
     def shape(self, shape: Iterable[int | torch.SymInt]) -> tuple[Expr, ...]:
-        """A shape or a list of strides."""
+        """A tensor's shape. Refusal for one whose constant sizes are more than a file can state."""
+        shape = tuple(shape)
+        if math.prod(s for s in shape if isinstance(s, int) and s) > _LARGEST_NUMEL:
+            raise Refusal(f"a tensor of {list(shape)}: its sizes, but for those of 0, must multiply to at most 2**42")
         return tuple(self.of(s) for s in shape)
 
     def _convert(self, e: sympy.Basic) -> Expr:

@@ -131,3 +131,31 @@ def test_sizes_that_guards_make_equal() -> None:
     chain = equality([Guard("eq", minimum(n, 5), m, ""), Guard("eq", m, const(2), "")])
     assert chain(minimum(n, 5) * n, n * 2)
     assert not chain(minimum(n, 6), m)
+
+
+BESIDE_A_BOOL: list[Callable[[int, bool], Any]] = [
+    lambda n, b: n + b,
+    lambda n, b: b - n,
+    lambda n, b: n * b,
+    lambda n, b: n // b if b else b // n,
+    lambda n, b: b % n,
+    lambda n, b: b / n,
+    lambda n, b: n**b,
+    lambda n, b: n << b,
+    lambda n, b: max(n, b),
+    lambda n, b: torch.sym_min(b, n),
+    lambda n, b: 3 if n > b else 5,
+]
+
+
+@pytest.mark.parametrize("number", BESIDE_A_BOOL)
+@pytest.mark.parametrize("setting", [False, True])
+def test_a_bool_beside_a_size_is_an_int(number: Callable[[int, bool], Any], setting: bool) -> None:
+    """As in Python; torch makes sympy's true of it, which is no number."""
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x + number(x.shape[0], setting)
+
+    exported = to_graphs(forward, (torch.ones(4),), None, ({0: Dim.DYNAMIC},))
+    for n in (4, 2, 3, 9):
+        assert_same(ours(exported, (torch.ones(n),)), eager(forward, (torch.ones(n),)))

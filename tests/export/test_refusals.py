@@ -218,6 +218,20 @@ def test_a_convolution_of_integers_is_refused() -> None:
     assert found.value.ops[0].reason == "a convolution of i64: convert its operands to a float type"
 
 
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (lambda x: x[:0].unflatten(0, (-1, 2**53 + 2)), [0, 2**53 + 2]),
+        (lambda x: x.expand(2**50, 3)[:5] * 2, [2**50, 3]),
+        (lambda x: x + x.new_ones(0, 2**43).sum(0)[:3], [0, 2**43]),
+    ],
+)
+def test_a_tensor_larger_than_a_file_can_state_is_refused(function: Any, shape: list[int]) -> None:
+    with pytest.raises(UnsupportedOpError) as found:
+        to_graphs(function, (torch.randn(3),))
+    assert f"a tensor of {shape}: its sizes, but for those of 0, must multiply to at most 2**42" in found.value.what
+
+
 def test_a_softmax_of_integers_is_refused_as_in_torch() -> None:
     """In torch by a run; one of no elements, which runs, is refused here, too."""
     with pytest.raises(UnsupportedOpError) as found:

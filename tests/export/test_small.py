@@ -166,6 +166,21 @@ def test_cross_entropy_over_no_classes(shape: tuple[int, ...]) -> None:
     check(lambda x: F.cross_entropy(x, x.softmax(dim), reduction="none"), call(5), ({dim: Dim.DYNAMIC},))
 
 
+def test_a_stride_divided_by_a_size_that_may_be_none() -> None:
+    """Of x.unflatten(0, (-1, 2)) a stride is n // (n // 2), which is no number where n is 1."""
+
+    def forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.unflatten(0, (-1, 2)).sum(0)
+        z = y.flatten()
+        y[:1].mul_(0.5)
+        return y, z
+
+    dims = ({0: 2 * Dim("half", max=512)},)
+    exported = check(forward, (torch.randn(12, 1, 1),), dims, [(torch.randn(n, 1, 1),) for n in (2, 4, 50)])
+    with pytest.raises(ReferenceFailure):
+        ours(exported, (torch.randn(3, 1, 1),))
+
+
 def _written(view: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
     def forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x * 2

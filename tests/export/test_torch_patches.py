@@ -133,9 +133,18 @@ def _sizes_of_windows() -> bool:
     return _refuses(lambda x: F.max_pool2d(x, 2), torch.randn(1, 2, 14, 14), (2, 3), torch.randn(1, 2, 13, 13))
 
 
+def _bools_beside_sizes() -> bool:
+    try:
+        _exported(lambda x: x * (x.shape[0] // True), torch.ones(3), (0,))
+    except TypeError as error:
+        return "BooleanAtom not allowed" in str(error)
+    return False
+
+
 GOES_WRONG: dict[str, Callable[[], bool]] = {
     "reshapes of parts": _reshapes_of_parts,
     "layouts of images": _layouts_of_images,
+    "bools beside sizes": _bools_beside_sizes,
     "float arithmetic": _float_arithmetic,
     "lines of conditions": _lines_of_conditions,
     "questions about layouts": _questions_about_layouts,

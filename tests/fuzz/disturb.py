@@ -160,6 +160,8 @@ class Disturbed(TorchDispatchMode):
             with self:
                 out = _scaled_sum(name.removesuffix("_"), *args, **(kwargs or {}))
             return args[0].copy_(out) if name.endswith("_") else out
+        if self._wider and func in (torch.ops.aten.pow.Tensor_Tensor, torch.ops.aten.pow.Scalar):
+            args = (args[0], _whole_exponents(*args))
         if name == "prod":
             args = (self._reordered(*args[:2]), *args[1:])
             if self._wider and len(args) == 1 and not kwargs and args[0].dtype in (torch.float32, torch.float64):
@@ -274,6 +276,14 @@ def _in_double(func: Any, args: Any, kwargs: Any) -> Any:
     given = [a for a in tree_leaves(args) if isinstance(a, torch.Tensor)]
     out = func(*tree_map_only(torch.Tensor, torch.Tensor.double, args), **kwargs)
     return tree_map_only(torch.Tensor, lambda x: x.to(given[0].dtype), out)
+
+
+def _whole_exponents(base: Any, exponent: torch.Tensor) -> torch.Tensor:
+    """The exponents of negative numbers, whole where they are within 64 ulps of it."""
+    if exponent.dtype not in ULP:
+        return exponent
+    near = (exponent - exponent.round()).abs() <= 64 * ULP[exponent.dtype] * exponent.abs()
+    return torch.where(near & torch.as_tensor(base < 0), exponent.round(), exponent)
 
 
 def _other_mean(mean: torch.Tensor) -> torch.Tensor:

@@ -481,6 +481,15 @@ def test_infinities_in_convolutions_of_16_bits_are_not_multiplied_by_zeros_besid
     assert verdict(p, lambda _: right + 9) is not None
 
 
+def test_a_power_of_a_negative_number_by_what_rounding_makes_whole_is_infinite() -> None:
+    """(-12) ** 43000.004 is NaN, and infinite where that is rounded to 43000."""
+    p = program("(x0.abs() * 400).floor() + 30000", "v0 + 0.0078125", "torch.pow(-12, v1)", shape=(3, 5))
+    assert bool(torch.isnan(Oracle(p, CALLS).want[0][0]).all())
+    assert verdict(p, lambda t: torch.full_like(t, torch.inf)) is None
+    half = program("(x0.abs() * 400).floor() + 30000", "v0 + 0.5", "torch.pow(-12, v1)", shape=(3, 5))
+    assert verdict(half, lambda t: torch.full_like(t, torch.inf)) is not None
+
+
 def test_pixel_unshuffle_of_nothing_has_another_shape() -> None:
     """Eager gives the shape that it was given."""
     p = program("F.pixel_unshuffle(x0, 2)", shape=(0, 4, 6, 16))

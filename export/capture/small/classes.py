@@ -10,7 +10,7 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from hardtack.exporter.capture.small.sizes import Decision
+from hardtack.exporter.capture.small.sizes import Decision, equals
 from hardtack.exporter.origin import source_of
 
 
@@ -23,6 +23,6 @@ def class_decisions(ep: ExportedProgram) -> Iterator[Decision]:
         classes = scores.shape[min(1, scores.dim() - 1)]
         if targets.dtype.is_floating_point and isinstance(classes, torch.SymInt):
             symbols = sorted(classes.node.expr.free_symbols, key=str)
-            trials = tuple(((str(s), 0),) for s in symbols if classes.node.expr.xreplace({s: sympy.Integer(0)}) == 0)
+            trials = tuple(((str(s), 0),) for s in symbols if equals(classes.node.expr, {s: sympy.Integer(0)}, 0))
             if trials:
                 yield Decision(sympy.Ne(classes.node.expr, 0, evaluate=False), source_of(node), trials)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,6 +133,14 @@ def _expr(size: Any) -> Any:
 
 def _compare(compare: Callable[[Any, Any], Any], x: Any, y: Any, at: dict[Any, Any]) -> bool:
     return bool(compare(x.xreplace(at), y.xreplace(at)))
+
+
+def equals(e: sympy.Basic, at: Mapping[Any, Any], number: int) -> bool:
+    """Whether e is this number where its symbols are those. False where it is none: n // (n // 2) is not at n = 1."""
+    try:
+        return bool(e.xreplace(at) == number)
+    except NO_NUMBER:
+        return False
 
 
 def _trials(env: ShapeEnv, symbols: Iterable[Any], differs: Callable[[dict[Any, Any]], bool]) -> tuple[Trial, ...]:

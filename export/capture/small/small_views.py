@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from hardtack.exporter.aliases import aliased_operands, is_composite, written_views
-from hardtack.exporter.capture.small.sizes import Decision
+from hardtack.exporter.capture.small.sizes import Decision, equals
 from hardtack.exporter.eager_views import is_view
 from hardtack.exporter.origin import source_of
 from hardtack.exporter.sizes.strides import is_dense
@@ -78,7 +78,7 @@ def _ones(value: object) -> dict[sympy.Expr, Assignment]:
             continue
         (symbol,) = number.free_symbols
         sizes = [sympy.Integer(n) for n in range(1, int(env.backed_var_to_val.get(symbol, 0)) + 1)]
-        fits = [n for n in sizes if number.xreplace({symbol: n}) == 1]
+        fits = [n for n in sizes if equals(number, {symbol: n}, 1)]
         for n in (*fits[:1], *fits[-1:]):
             found.setdefault(((symbol, n),), number if n == fits[-1] else symbol - n + 1)
     return {number: at for at, number in found.items()}
