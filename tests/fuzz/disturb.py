@@ -96,6 +96,8 @@ LIMITS = frozenset(
     """.split()
 )
 """Functions that choose between the numbers of tensors, of zeros of both signs either."""
+ONCE = frozenset("convolution floor_divide div".split())
+"""Functions of 16 bits that are f32's, rounded once, in every other run."""
 PREFIXES = frozenset("cumsum cumprod logcumsumexp".split())
 RESIZED = ("upsample_bi", "_upsample_bi", "upsample_linear", "upsample_trilinear")
 WIDER = frozenset("native_layer_norm native_group_norm std std_mean var var_mean _fused_rms_norm".split())
@@ -186,7 +188,7 @@ class Disturbed(TorchDispatchMode):
         in_place = name.endswith("_") and not name.endswith("__")
         if name in ADDING and not in_place:
             args = tree_map_only(torch.Tensor, self._changed, args)
-        if name == "convolution" and self._wider and args[0].dtype in HALF:
+        if self._wider and name in ONCE and getattr(args[0], "dtype", None) in HALF:
             wide, more = tree_map_only(torch.Tensor, torch.Tensor.float, (args, kwargs or {}))
             out = func(*wide, **more).to(args[0].dtype)
         else:

@@ -55,7 +55,8 @@ def _rounds_once(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
         return False
     names = [a.name for a in func._schema.arguments]
     given = dict(zip(names, args, strict=False)) | (kwargs or {})
-    return all(given.get(word, usual) == usual for word, usual in USUAL.items())
+    rounded_down = given.get("rounding_mode") == "floor"  # from the remainder, whose difference is rounded, too
+    return not rounded_down and all(given.get(word, usual) == usual for word, usual in USUAL.items())
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:

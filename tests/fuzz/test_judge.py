@@ -490,6 +490,15 @@ def test_a_power_of_a_negative_number_by_what_rounding_makes_whole_is_infinite()
     assert verdict(half, lambda t: torch.full_like(t, torch.inf)) is not None
 
 
+def test_quotients_of_16_bits_that_are_rounded_down_may_be_exact() -> None:
+    """-2.25 / 0.025 is -89.9: eager's vectors have -91, since they round the remainder and what is left."""
+    lines = "(x0 * 0 - 2.25).bfloat16()", "v0 * 0 + 0.0250244140625", 'torch.div(v0, v1, rounding_mode="floor")'
+    p = program(*lines, shape=(64,))
+    assert set(Oracle(p, CALLS).want[0][0].tolist()) == {-91.0}
+    assert verdict(p, lambda t: torch.full_like(t, -90)) is None
+    assert verdict(p, lambda t: torch.full_like(t, -40)) is not None
+
+
 def test_pixel_unshuffle_of_nothing_has_another_shape() -> None:
     """Eager gives the shape that it was given."""
     p = program("F.pixel_unshuffle(x0, 2)", shape=(0, 4, 6, 16))
