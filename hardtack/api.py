@@ -28,6 +28,7 @@ from hardtack.narrowing import Narrowed, measured, narrow_products, numerics_of
 from hardtack.options import Options
 from hardtack.progress import stages
 from hardtack.trees import flattener
+from hardtack.widened import Widened, widened_weights
 
 FUSIONS = ("inline", "fuse")
 """Kinds of decisions that are counted as fusions."""
@@ -40,7 +41,7 @@ class ExportInfo:
     num_fused, num_refused: fusions. num_shapes: the shapes of products, convolutions and attentions on GPU targets,
     and on CPU targets with a tuning table, to which tables may give plans; num_tuned: those to which one did.
     weights_path: the weights file beside the bundle, where Options.weights asked for one. narrowed: what
-    Options.compute did; None for "f32".
+    Options.compute did; None for "f32". widened: quantised weights that the bundle holds in floating point.
     """
 
     path: Path
@@ -59,6 +60,7 @@ class ExportInfo:
     num_tuned: int
     seconds: Mapping[str, float]
     narrowed: Narrowed | None = None
+    widened: tuple[Widened, ...] = ()
 
     def __str__(self) -> str:
         total = sum(self.seconds.values())
@@ -144,6 +146,7 @@ def export(
         num_tuned=sum(tabled.values()),
         seconds=stage.seconds,
         narrowed=narrowed,
+        widened=widened_weights(exported),
     )
 
 

@@ -35,13 +35,13 @@ from hardtack.exporter.capture.torch_patches.guard_lines import noted_lines
 from hardtack.exporter.capture.torch_patches.size_comparisons import watched
 from hardtack.exporter.capture.torch_patches.whole_shapes import kept_whole
 from hardtack.exporter.capture.torch_patches.window_sizes import rounded_down
+from hardtack.exporter.capture.training_mode import check_eval
 from hardtack.exporter.decompose.decompositions import decompose
 from hardtack.exporter.errors import (
     CaptureError,
     ExportError,
     InputSpecError,
     SourceLine,
-    TrainingModeError,
 )
 from hardtack.exporter.origin import source_of
 from hardtack.exporter.sizes.float_folds import Folds
@@ -50,12 +50,6 @@ from hardtack.exporter.sizes.strides import contract_order, laid_out
 
 WRAPPED = "_wrapped_module"
 """The name under which a module is wrapped; it is left out of the names of parameters."""
-
-_UNLIKE_IN_TRAINING = (
-    nn.modules.dropout._DropoutNd,
-    nn.modules.batchnorm._BatchNorm,
-    nn.RReLU,
-)
 
 
 @dataclass
@@ -343,27 +337,6 @@ def with_explicit_keywords(
     plain = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     named = [inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY) for k in extra]
     return _Explicit(module, inspect.Signature([*plain, *named])), dynamic_shapes
-
-
-def check_eval(module: nn.Module) -> None:
-    """TrainingModeError if any part of the module is in training mode."""
-    training = [(name or "the module", m) for name, m in module.named_modules() if m.training]
-    if not training:
-        return
-    if not module.training and not isinstance(training[0][1], _UNLIKE_IN_TRAINING):
-        name, part = training[0]
-        raise TrainingModeError(
-            f"{name}, a {type(part).__name__}, is in training mode; the module around it is not",
-            fix="call .eval() on the whole module after its last change",
-        )
-    unlike = [f"{name} ({type(m).__name__})" for name, m in training if isinstance(m, _UNLIKE_IN_TRAINING)]
-    shown = ", ".join(unlike[:3]) + (f" and {len(unlike) - 3} more" if len(unlike) > 3 else "")
-    what = (
-        f"the module is in training mode; {shown} would behave as in training"
-        if unlike
-        else (f"the module is in training mode ({training[0][0]}, a {type(training[0][1]).__name__})")
-    )
-    raise TrainingModeError(what, fix="call .eval() on the module before exporting")
 
 
 def _export(module: nn.Module, prepared: Prepared, strict: bool, dense: bool = True) -> tuple[ExportedProgram, Watch]:

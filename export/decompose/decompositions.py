@@ -17,6 +17,8 @@ from torch._decomp import get_decompositions
 from hardtack.exporter.decompose.bags import embedding_bag, with_even_bags
 from hardtack.exporter.decompose.dropouts import with_dropouts_as_views
 from hardtack.exporter.decompose.grid_samples import grid_sample
+from hardtack.exporter.decompose.quantized import int8pack_mm, int_mm
+from hardtack.exporter.decompose.quantized import rules as quantized_rules
 from hardtack.exporter.decompose.reshape_writes import with_written_reshapes
 from hardtack.exporter.decompose.window_writes import with_written_windows
 from hardtack.exporter.errors import CaptureError, MutationError
@@ -248,6 +250,8 @@ def _frac(x: Tensor) -> Tensor:
 OWN: dict[str, Callable[..., Any]] = {
     "aten._embedding_bag.default": embedding_bag,
     "aten._embedding_bag_forward_only.default": embedding_bag,
+    "aten._int_mm.default": int_mm,
+    "aten._weight_int8pack_mm.default": int8pack_mm,
     "aten.binary_cross_entropy_with_logits.default": _bce_with_logits,
     "aten.frac.default": _frac,
     "aten.ldexp.Tensor": _ldexp,
@@ -278,8 +282,10 @@ def _of_one_dtype(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def table() -> dict[Any, Callable[..., Any]]:
-    """torch's default decompositions without those of WHOLE, with those of TAKEN_APART and OWN; a fresh dict."""
-    return dict(_table())
+    """torch's default decompositions without those of WHOLE, with those of TAKEN_APART and OWN, and of the ops of
+    quantised models that are registered now; a fresh dict.
+    """
+    return _table() | quantized_rules()
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +18,12 @@ from hardtack.codegen.tune.table import NONE
 from hardtack.options import COMPUTES, Options
 
 if TYPE_CHECKING:
+    from hardtack.api import ExportInfo
     from hardtack.narrowing import Narrowed
+    from hardtack.widened import Widened
+
+_SHOWN = 5
+"""The most weights of a table."""
 
 
 class _TableName(click.Path):
@@ -133,6 +138,10 @@ def command(
     if as_json:
         print_json(_without_infinities(dataclasses.asdict(info)))
         return
+    _print_info(info)
+
+
+def _print_info(info: ExportInfo) -> None:
     out = table(str(info.path), "what", ">size")
     beside = f" in {info.weights_path}" if info.weights_path is not None else ""
     out.add_row(f"weights{beside}", size_text(info.weights_nbytes))
@@ -149,6 +158,8 @@ def command(
         shown.print(f"shapes: {info.num_shapes}, of which a tuning table has {info.num_tuned}")
     if info.narrowed is not None:
         _print_narrowed(info.narrowed, shown)
+    if info.widened:
+        _print_widened(info.widened, shown)
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in info.seconds.items())
     shown.print(f"time: {times}")
 
@@ -174,6 +185,18 @@ def _print_narrowed(narrowed: Narrowed, shown: Console) -> None:
         for a in outputs:
             name = a.output if len(narrowed.accuracy) == 1 else f"{entry} {a.output}"
             made.add_row(name, f"{a.absolute:.3g}", f"{a.relative:.3g}", f"{a.snr:.1f} dB", f"{a.num_lost:,}")
+    shown.print(made)
+
+
+def _print_widened(widened: Sequence[Widened], shown: Console) -> None:
+    """The largest few of the quantised weights that are stored in floating point."""
+    made = table(f"{len(widened)} quantised weights are stored in floating point", "weight", "from", "to")
+    largest = sorted(widened, key=lambda w: -w.stored_nbytes)
+    for w in largest[:_SHOWN]:
+        made.add_row(w.name, f"{w.dtype} {size_text(w.nbytes)}", f"{w.stored_dtype} {size_text(w.stored_nbytes)}")
+    if len(widened) > _SHOWN:
+        sizes = (size_text(sum(s)) for s in zip(*((w.nbytes, w.stored_nbytes) for w in widened), strict=True))
+        made.add_row(f"all {len(widened)}", *sizes)
     shown.print(made)
 
 

@@ -23,7 +23,7 @@ from hardtack.exporter import (
     to_graphs,
 )
 from hardtack.exporter.capture.torch_errors import translated
-from tests.export.checks import check
+from tests.export.checks import check, ours
 
 X = torch.randn(8, 8)
 
@@ -313,6 +313,26 @@ def test_a_part_in_training_mode() -> None:
         to_graphs(module, (X,))
     assert caught.value.what == "1.0, a Linear, is in training mode; the module around it is not"
     assert caught.value.fix == "call .eval() on the whole module after its last change"
+
+
+class Halved(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.drop(x * 2)
+
+
+def test_the_mode_of_a_graph_module_is_that_of_what_it_calls() -> None:
+    """torch.export's modules stay in training mode, and have nothing that would be otherwise in the other."""
+    program = torch.export.export(Halved().eval(), (X,)).module()
+    assert program.training
+    assert torch.equal(ours(to_graphs(program, (X,)), (X,))[0], X * 2)
+    traced = torch.fx.symbolic_trace(Halved())
+    assert torch.equal(ours(to_graphs(traced.eval(), (X,)), (X,))[0], X * 2)
+    with pytest.raises(TrainingModeError, match=r"drop \(Dropout\) would behave as in training"):
+        to_graphs(traced.train(), (X,))
 
 
 @pytest.mark.parametrize("function", [torch.relu, torch.ones(8).add, partial(torch.add, alpha=2)])

@@ -1,0 +1,247 @@
+"""The ops of quantised models taken apart: `quantized_decomposed.*`, which convert_pt2e writes, and integer products.
+
+A number q of few bits stands for (q - zero_point) * scale. Each rule rounds where torch's kernel, in Python, does, and
+reads scales and zero points that are tensors where they are: that kernel takes numbers out of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Number = float | Tensor
+"""A scale, a zero point or a limit: of Python, or the only element of a tensor."""
+_EXACT_K = 1024
+"""So many products of two int8, 2**14 at most each, add up to 2**24 at most: f32 has each whole number up to that."""
+
+
+def _quantize_per_tensor(
+    x: Tensor, scale: Number, zero_point: Number, quant_min: Number, quant_max: Number, dtype: torch.dtype
+) -> Tensor:
+    """x of f32 or a half type, of any shape: clamp(round(x / scale) + zero_point, quant_min, quant_max) in `dtype`.
+    x is multiplied by 1 / scale, which is computed in float64 and rounded to f32."""
+    inverse = 1.0 / (scale.double() if isinstance(scale, Tensor) else scale)
+    at = (x.float() * _scalar(inverse, torch.float32)).round() + _scalar(zero_point, torch.float32)
+    return _clamped(at, quant_min, quant_max).to(dtype)
+
+
+def _dequantize_per_tensor(
+    x: Tensor,
+    scale: Number,
+    zero_point: Number,
+    quant_min: Number,
+    quant_max: Number,
+    dtype: torch.dtype,
+    *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """(x - zero_point) * scale in out_dtype, f32 if None; x of `dtype` is converted first."""
+    out = out_dtype or torch.float32
+    precise = torch.float64 if out == torch.float64 else torch.float32
+    return (x.to(out) - _scalar(zero_point, precise)) * _scalar(scale, precise)
+
+
+def _quantize_per_channel(
+    x: Tensor, scales: Tensor, zero_points: Tensor, axis: int, quant_min: int, quant_max: int, dtype: torch.dtype
+) -> Tensor:
+    """As per tensor, with scales and zero points of shape (x.shape[axis],), in what f32 and theirs promote to."""
+    scales, zero_points = _along(x, axis, scales), _along(x, axis, zero_points)
+    return ((x.float() * (1.0 / scales)).round() + zero_points).clamp(quant_min, quant_max).to(dtype)
+
+
+def _dequantize_per_channel(
+    x: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """As per tensor, with scales and zero points of shape (x.shape[axis],); the difference is one of integers."""
+    centred = x if zero_points is None else x - _along(x, axis, zero_points)
+    return (centred * _along(x, axis, scales)).to(out_dtype or torch.float32)
+
+
+def _choose_qparams(x: Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """A scale (1,) of float64, at least eps, and a zero point (1,) of int64 for which quant_min to quant_max reach from
+    the least to the largest of x, and 0."""
+    least, most = _reach(x)
+    scale = torch.maximum((most - least) / float(quant_max - quant_min), _one(x, eps))
+    zero_point = quant_min - (least / scale).round().to(torch.int32)
+    return scale.double(), zero_point.clamp(quant_min, quant_max).long()
+
+
+def _choose_qparams_symmetric(
+    x: Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """The same for a range that reaches as far below 0 as above it: its zero point is 0, of uint8 128."""
+    least, most = _reach(x)
+    scale = torch.maximum(torch.maximum(-least, most) / (float(quant_max - quant_min) / 2), _one(x, eps))
+    middle = 128 if dtype == torch.uint8 else 0
+    return scale.double(), torch.full((1,), middle, dtype=torch.int64, device=x.device)
+
+
+def _choose_qparams_per_token(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Scales (.., 1) by the largest magnitude of each row, for int8, and zero points of 0, of the same dtype."""
+    scales = x.abs().amax(-1, keepdim=True)
+    scales = (scales.float() if scales.dtype == torch.float16 else scales).clamp(min=1e-5) / 127
+    return scales, torch.zeros_like(scales)
+
+
+def _choose_qparams_per_token_asymmetric(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Scales (.., 1) of float64 and zero points of int64 for int8, by the least and the largest of each row: the zero
+    point is exact at that end of the range which errs more."""
+    quant_min, quant_max = -128, 127
+    least, most = x.amin(-1, keepdim=True).clamp(max=0), x.amax(-1, keepdim=True).clamp(min=0)
+    scale = ((most - least) / float(quant_max - quant_min)).clamp(min=torch.finfo(torch.float32).eps)
+    low, high = least / scale, most / scale
+    zero_point = torch.where((quant_min + low) + (quant_max + high) > 0, quant_min - low, quant_max - high)
+    return scale.double(), zero_point.clamp(quant_min, quant_max).round().long()
+
+
+def _quantize_per_token(
+    x: Tensor, scales: Tensor, zero_points: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype
+) -> Tensor:
+    """Rows of x with a scale and a zero point (.., 1) each, which is added before rounding."""
+    return (x * (1.0 / scales) + zero_points).round().clamp(quant_min, quant_max).to(dtype)
+
+
+def _dequantize_per_token(
+    x: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    output_dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """(x - zero_points) * scales, with one (.., 1) of each a row, rounded to output_dtype at the end."""
+    return ((x - zero_points) * scales).to(output_dtype)
+
+
+def _quantize_per_channel_group(
+    x: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    group_size: int = 128,
+) -> Tensor:
+    """x (N, K) in groups of K, with a scale and a zero point (N, K / group_size) each."""
+    groups = _groups(x, scales, group_size)
+    quantized = _quantize_per_token(
+        groups, scales.reshape(-1, 1), zero_points.reshape(-1, 1), quant_min, quant_max, dtype
+    )
+    return quantized.reshape(x.shape)
+
+
+def _dequantize_per_channel_group(
+    x: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    group_size: int = 128,
+    output_dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """x (N, K) in groups of K, with a scale and a zero point (N, K / group_size) each."""
+    groups = _groups(x, scales, group_size)
+    centred = groups if zero_points is None else groups - zero_points.reshape(-1, 1)
+    return (centred * scales.reshape(-1, 1)).reshape(x.shape).to(output_dtype)
+
+
+def _convert_element_type(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x.to(dtype)
+
+
+def int_mm(x: Tensor, y: Tensor) -> Tensor:
+    """aten._int_mm: int8 (M, K) times int8 (K, N), added up in int32. By products of f32, which are exact for so many
+    columns at once, and for which there are kernels."""
+    if isinstance(x.shape[1], torch.SymInt):
+        return x.to(torch.int32) @ y.to(torch.int32)
+    out = torch.zeros((x.shape[0], y.shape[1]), dtype=torch.int32, device=x.device)
+    for k in range(0, x.shape[1], _EXACT_K):
+        part = x[:, k : k + _EXACT_K].float() @ y[k : k + _EXACT_K].float()
+        out = part.to(torch.int32) if k == 0 else out + part.to(torch.int32)
+    return out
+
+
+def int8pack_mm(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+    """aten._weight_int8pack_mm: x (M, K) times the transpose of int8 (N, K), whose rows have scales (N,). Of half types
+    in f32, rounded once."""
+    return ((x.float() @ weight.float().mT) * scales.float()).to(x.dtype)
+
+
+def _scalar(number: Number, dtype: torch.dtype) -> Number:
+    """A number as one of Python is taken beside a tensor: it does not decide the dtype of the result."""
+    return number.reshape(()).to(dtype) if isinstance(number, Tensor) else number
+
+
+def _clamped(x: Tensor, least: Number, most: Number) -> Tensor:
+    if isinstance(least, Tensor) or isinstance(most, Tensor):
+        lo, hi = (torch.as_tensor(_scalar(n, x.dtype), dtype=x.dtype, device=x.device) for n in (least, most))
+        return torch.minimum(torch.maximum(x, lo), hi)
+    return x.clamp(least, most)
+
+
+def _along(x: Tensor, axis: int, numbers: Tensor) -> Tensor:
+    shape = [1] * x.dim()
+    shape[axis] = numbers.shape[0]
+    return numbers.view(shape)
+
+
+def _reach(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.amin().clamp(max=0), x.amax().clamp(min=0)
+
+
+def _one(x: Tensor, number: float) -> Tensor:
+    return torch.full((1,), number, dtype=torch.float32, device=x.device)
+
+
+def _groups(x: Tensor, scales: Tensor, group_size: int) -> Tensor:
+    """(-1, group_size); a group larger than the rows is a row, where each has one scale."""
+    one = group_size > x.shape[-1] and scales.shape[-1] == 1
+    return x.reshape(-1, x.shape[-1] if one else group_size)
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "quantize_per_tensor.default": _quantize_per_tensor,
+    "quantize_per_tensor.tensor": _quantize_per_tensor,
+    "quantize_per_tensor.tensor2": _quantize_per_tensor,
+    "dequantize_per_tensor.default": _dequantize_per_tensor,
+    "dequantize_per_tensor.tensor": _dequantize_per_tensor,
+    "dequantize_per_tensor.tensor2": _dequantize_per_tensor,
+    "quantize_per_channel.default": _quantize_per_channel,
+    "dequantize_per_channel.default": _dequantize_per_channel,
+    "choose_qparams.tensor": _choose_qparams,
+    "choose_qparams_symmetric.tensor": _choose_qparams_symmetric,
+    "choose_qparams_per_token.default": _choose_qparams_per_token,
+    "choose_qparams_per_token_asymmetric.default": _choose_qparams_per_token_asymmetric,
+    "_choose_qparams_per_token_asymmetric_impl.default": _choose_qparams_per_token_asymmetric,
+    "quantize_per_token.default": _quantize_per_token,
+    "dequantize_per_token.default": _dequantize_per_token,
+    "quantize_per_channel_group.default": _quantize_per_channel_group,
+    "dequantize_per_channel_group.default": _dequantize_per_channel_group,
+    "convert_element_type.no_fuse": _convert_element_type,
+}
+
+
+def rules() -> dict[Any, Callable[..., Any]]:
+    """The decompositions of the `quantized_decomposed.*` that are registered: importing a quantiser does that,
+    and so does loading a program that one has made.
+    """
+    found: dict[Any, Callable[..., Any]] = {}
+    for name, rule in _RULES.items():
+        op, overload = name.split(".")
+        packet = getattr(torch.ops.quantized_decomposed, op, None)
+        if packet is not None and overload in packet.overloads():
+            found[getattr(packet, overload)] = rule
+    return found

@@ -1,0 +1,200 @@
+"""Quantised models: the ops that torch.export finds in them, and models as libraries make them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers the ops
+import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer as x86
+from torch import nn
+from torch.export import Dim
+from torchao.quantization import (
+    Int8DynamicActivationInt8WeightConfig,
+    Int8DynamicActivationIntxWeightConfig,
+    Int8WeightOnlyConfig,
+    IntxWeightOnlyConfig,
+    PerGroup,
+    quantize_,
+)
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+
+from hardtack.exporter import to_graphs
+from tests.export.checks import assert_same, check, eager, ours
+
+q = torch.ops.quantized_decomposed
+I8, U8, I16, I32 = torch.int8, torch.uint8, torch.int16, torch.int32
+X = torch.randn(6, 32, generator=torch.Generator().manual_seed(0)) * 3
+BYTES = torch.arange(-96, 96, dtype=I8).view(6, 32)
+SCALES, ZEROS = torch.rand(6, generator=torch.Generator().manual_seed(1)) + 0.01, torch.arange(-3, 3)
+GROUPS = torch.rand(6, 4, generator=torch.Generator().manual_seed(2)) + 0.01
+TOKENS = GROUPS[:, :1].double(), torch.arange(6).view(6, 1)
+
+
+def _numbers(scale: float, zero_point: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor([scale], dtype=torch.float64), torch.tensor([zero_point])
+
+
+OPS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
+    "per tensor": (lambda x: q.quantize_per_tensor(x, 0.0371, 3, -128, 127, I8), X),
+    "per tensor, half": (lambda x: q.quantize_per_tensor(x, 0.0371, 120, 0, 255, U8), X.half()),
+    "per tensor, few bits": (lambda x: q.quantize_per_tensor(x, 0.7, 0, -8, 7, I8), X),
+    "per tensor, 16 bits": (lambda x: q.quantize_per_tensor(x, 1e-4, 0, -32768, 32767, I16), X),
+    "by tensors": (lambda x: q.quantize_per_tensor.tensor(x, *_numbers(0.1, 5), -128, 127, I8), X),
+    "by tensors, f32": (lambda x: q.quantize_per_tensor.tensor(x, SCALES[0], ZEROS[1], -128, 127, I8), X),
+    "by tensors, limits": (
+        lambda x: q.quantize_per_tensor.tensor2(x, *_numbers(0.1, 5), torch.tensor(-20), torch.tensor(20), I8),
+        X.bfloat16(),
+    ),
+    "back": (lambda x: q.dequantize_per_tensor(x, 0.0371, 3, -128, 127, I8), BYTES),
+    "back, half": (lambda x: q.dequantize_per_tensor(x, 0.37, 9, -128, 127, I8, out_dtype=torch.bfloat16), BYTES),
+    "back by tensors": (lambda x: q.dequantize_per_tensor.tensor(x, *_numbers(0.1, 7), -128, 127, I8), BYTES),
+    "back by tensors, half": (
+        lambda x: q.dequantize_per_tensor.tensor(x, *_numbers(0.3, 99), -128, 127, I8, out_dtype=torch.float16),
+        BYTES,
+    ),
+    "back by tensors, f64": (
+        lambda x: q.dequantize_per_tensor.tensor(x, *_numbers(0.3, 99), -128, 127, I8, out_dtype=torch.float64),
+        BYTES,
+    ),
+    "per channel": (lambda x: q.quantize_per_channel(x, SCALES, ZEROS, 0, -128, 127, I8), X),
+    "per last channel": (lambda x: q.quantize_per_channel(x.T, SCALES.double(), ZEROS, 1, -128, 127, I8), X),
+    "per channel back": (lambda x: q.dequantize_per_channel(x, SCALES, ZEROS, 0, -128, 127, I8), BYTES),
+    "per channel back, symmetric": (lambda x: q.dequantize_per_channel(x.T, SCALES, None, 1, -128, 127, I8), BYTES),
+    "parameters": (lambda x: q.choose_qparams.tensor(x, -128, 127, 1e-5, I8), X),
+    "parameters, half": (lambda x: q.choose_qparams.tensor(x, 0, 255, 1e-5, U8), X.bfloat16()),
+    "parameters of positive numbers": (lambda x: q.choose_qparams.tensor(x, 0, 255, 1e-5, U8), X.abs() + 1),
+    "parameters of zeros": (lambda x: q.choose_qparams.tensor(x, -128, 127, 1e-5, I8), X * 0),
+    "parameters, symmetric": (lambda x: q.choose_qparams_symmetric.tensor(x, -127, 127, 1e-5, I8), X),
+    "parameters, symmetric, unsigned": (lambda x: q.choose_qparams_symmetric.tensor(x, 0, 255, 1e-5, U8), X),
+    "parameters per token": (lambda x: q.choose_qparams_per_token(x, I8), X.half()),
+    "parameters per token, asymmetric": (lambda x: q.choose_qparams_per_token_asymmetric(x, I8), X),
+    "per token": (lambda x: q.quantize_per_token(x, *TOKENS, -128, 127, I8), X),
+    "per token back": (lambda x: q.dequantize_per_token(x, *TOKENS, -128, 127, I8, torch.float32), BYTES),
+    "per group": (lambda x: q.quantize_per_channel_group(x, GROUPS, ZEROS[:4].expand(6, 4), -8, 7, I8, 8), X),
+    "per group back": (
+        lambda x: q.dequantize_per_channel_group(x, GROUPS, ZEROS[:4].expand(6, 4), -8, 7, I8, 8, torch.bfloat16),
+        BYTES,
+    ),
+    "per row as a group": (
+        lambda x: q.dequantize_per_channel_group(x, GROUPS[:, :1], None, -8, 7, I8, 128, torch.float32),
+        BYTES,
+    ),
+    "no fusion": (lambda x: q.convert_element_type.no_fuse(x, torch.bfloat16), X),
+}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_op_rounds_as_in_torch(name: str) -> None:
+    function, x = OPS[name]
+    found, want = ours(to_graphs(function, (x,)), (x,)), eager(function, (x,))
+    for a, b in zip(found, want, strict=True):
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)
+
+
+def test_rows_of_any_number_are_quantised() -> None:
+    def forward(x: torch.Tensor) -> Any:
+        scale, zero_point = q.choose_qparams.tensor(x, -128, 127, 1e-5, I8)
+        small = q.quantize_per_tensor.tensor(x, scale, zero_point, -128, 127, I8)
+        return small, q.dequantize_per_tensor.tensor(small, scale, zero_point, -128, 127, I8)
+
+    check(forward, (X,), ({0: Dim.DYNAMIC},), [(X[:1],), (X[:3] * 100,)], atol=0)
+
+
+@pytest.mark.parametrize("depth", [1, 1024, 1025, 2500])
+def test_a_product_of_bytes_is_exact(depth: int) -> None:
+    """Sums of 2500 products of -128 go beyond what f32 has. Eager's own is of no use where the depth is 1."""
+    rows = torch.randint(-128, 128, (20, depth), generator=torch.Generator().manual_seed(3)).to(I8)
+    rows[:2] = -128
+    columns = rows[:16].flip(0).T.contiguous()
+    exported = to_graphs(torch._int_mm, (rows, columns), None, ({0: Dim.DYNAMIC}, None))
+    for x in (rows, rows[:18]):
+        (found,) = ours(exported, (x, columns))
+        assert torch.equal(found, x.to(I32) @ columns.to(I32))
+    assert found[0, -1] == depth * 2**14
+
+
+def test_a_product_of_bytes_of_dynamic_depth_is_exact() -> None:
+    rows, wide = torch.full((20, 40), -128, dtype=I8), torch.full((20, 3000), -128, dtype=I8)
+    depth = Dim("depth", max=4096)
+    check(torch._int_mm, (rows, rows.T[:, :16]), ({1: depth}, {0: depth}), [(wide, wide.T[:, :16])], atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_product_with_packed_bytes(dtype: torch.dtype) -> None:
+    weight, scales = BYTES[:, :32], SCALES.to(dtype)
+    check(torch._weight_int8pack_mm, (X.to(dtype), weight, scales), atol=1e-3 if dtype is torch.float32 else 0.5)
+
+
+class Network(nn.Module):
+    """Convolutions, dense, grouped and by channel; a sum; pooling; a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.last = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.first(x))
+        y = torch.max_pool2d(y + torch.relu(self.second(y)), 2)
+        return self.last(y.mean((2, 3)))
+
+
+def _x86(is_dynamic: bool) -> Any:
+    return x86.X86InductorQuantizer().set_global(
+        x86.get_default_x86_inductor_quantization_config(is_dynamic=is_dynamic)
+    )
+
+
+def _xnnpack(is_dynamic: bool, is_per_channel: bool) -> Any:
+    config = get_symmetric_quantization_config(is_per_channel=is_per_channel, is_dynamic=is_dynamic)
+    return XNNPACKQuantizer().set_global(config)
+
+
+QUANTISERS: dict[str, Callable[[], Any]] = {
+    "x86, static": lambda: _x86(False),
+    "x86, dynamic": lambda: _x86(True),
+    "xnnpack, static, per tensor": lambda: _xnnpack(False, False),
+    "xnnpack, static, per channel": lambda: _xnnpack(False, True),
+    "xnnpack, dynamic, per channel": lambda: _xnnpack(True, True),
+}
+
+
+@pytest.mark.parametrize("quantiser", QUANTISERS)
+def test_models_of_pt2e(quantiser: str) -> None:
+    """As convert_pt2e gives them, which cannot be put in eval mode, and exported again."""
+    x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(4))
+    prepared = prepare_pt2e(torch.export.export(Network().eval(), (x,)).module(), QUANTISERS[quantiser]())
+    prepared(x)
+    module = convert_pt2e(prepared)
+    assert module.training
+    want = eager(module, (x,))
+    assert_same(ours(to_graphs(module, (x,)), (x,)), want)
+    assert_same(ours(to_graphs(torch.export.export(module, (x,))), (x,)), want)
+
+
+CONFIGS: dict[str, Callable[[], Any]] = {
+    "int8 weights": Int8WeightOnlyConfig,
+    "int8": Int8DynamicActivationInt8WeightConfig,
+    "int4 weights in groups": lambda: IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)),
+    "int8 by int4": lambda: Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4),
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_models_of_torchao(config: str) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 32)).eval()
+    x = torch.randn(20, 64)
+    plain = eager(module, (x,))
+    module = copy.deepcopy(module)
+    quantize_(module, CONFIGS[config]())
+    assert not torch.equal(eager(module, (x,))[0], plain[0])
+    check(module, (x,), ({0: Dim.DYNAMIC},), [(torch.randn(33, 64),)])
