@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
 
+from hardtack.exporter.decompose import quantized
 from hardtack.exporter.decompose.bags import embedding_bag, with_even_bags
 from hardtack.exporter.decompose.dropouts import with_dropouts_as_views
 from hardtack.exporter.decompose.grid_samples import grid_sample
-from hardtack.exporter.decompose.quantized import int8pack_mm, int_mm
-from hardtack.exporter.decompose.quantized import rules as quantized_rules
 from hardtack.exporter.decompose.reshape_writes import with_written_reshapes
 from hardtack.exporter.decompose.window_writes import with_written_windows
 from hardtack.exporter.errors import CaptureError, MutationError
@@ -250,8 +249,11 @@ def _frac(x: Tensor) -> Tensor:
 OWN: dict[str, Callable[..., Any]] = {
     "aten._embedding_bag.default": embedding_bag,
     "aten._embedding_bag_forward_only.default": embedding_bag,
-    "aten._int_mm.default": int_mm,
-    "aten._weight_int8pack_mm.default": int8pack_mm,
+    "aten._int_mm.default": quantized.int_mm,
+    "aten._weight_int8pack_mm.default": quantized.int8pack_mm,
+    "aten.fake_quantize_per_tensor_affine_cachemask.default": quantized.fake_quantize_per_tensor,
+    "aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default": quantized.fake_quantize_by_tensors,
+    "aten.fake_quantize_per_channel_affine_cachemask.default": quantized.fake_quantize_per_channel,
     "aten.binary_cross_entropy_with_logits.default": _bce_with_logits,
     "aten.frac.default": _frac,
     "aten.ldexp.Tensor": _ldexp,
@@ -285,7 +287,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     """torch's default decompositions without those of WHOLE, with those of TAKEN_APART and OWN, and of the ops of
     quantised models that are registered now; a fresh dict.
     """
-    return _table() | quantized_rules()
+    return _table() | quantized.rules()
 
 
 @functools.cache

@@ -180,6 +180,42 @@ def int8pack_mm(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
     return ((x.float() @ weight.float().mT) * scales.float()).to(x.dtype)
 
 
+def fake_quantize_per_tensor(
+    x: Tensor, scale: Number, zero_point: Number, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
+    """aten.fake_quantize_per_tensor_affine_cachemask: x rounded to what so many numbers stand for, in its dtype, and
+    whether each is between the least and the largest. The scale, its inverse and what it multiplies are of f32."""
+    numbers = (n if isinstance(n, Tensor) else torch.full((), n, device=x.device) for n in (scale, zero_point))
+    scale, zero_point = (n.reshape(()) for n in numbers)
+    steps, inside = _steps(x, scale.float(), zero_point, quant_min, quant_max)
+    return (steps.float() * scale.float()).to(x.dtype), inside
+
+
+def fake_quantize_by_tensors(
+    x: Tensor, scale: Tensor, zero_point: Tensor, enabled: Tensor, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
+    """aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams: the same where enabled is 1, else x itself."""
+    out, inside = fake_quantize_per_tensor(x, scale, zero_point, quant_min, quant_max)
+    on = enabled.reshape(()) == 1
+    return torch.where(on, out, x), inside | ~on
+
+
+def fake_quantize_per_channel(
+    x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
+    """aten.fake_quantize_per_channel_affine_cachemask: with scales and zero points of shape (x.shape[axis],)."""
+    scale = _along(x, axis, scale).float()
+    steps, inside = _steps(x, scale, _along(x, axis, zero_point), quant_min, quant_max)
+    return (steps * scale).to(x.dtype), inside
+
+
+def _steps(x: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
+    """How many steps of the scale x is from 0, within the limits, in f32 or float64; and where it is within them."""
+    wide = x if x.dtype == torch.float64 else x.float()
+    at = (wide * (1.0 / scale)).round() + zero_point.to(wide.dtype)
+    return at.clamp(quant_min, quant_max) - zero_point.to(wide.dtype), (at >= quant_min) & (at <= quant_max)
+
+
 def _scalar(number: Number, dtype: torch.dtype) -> Number:
     """A number as one of Python is taken beside a tensor: it does not decide the dtype of the result."""
     return number.reshape(()).to(dtype) if isinstance(number, Tensor) else number

@@ -88,6 +88,29 @@ OPS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
 }
 
 
+ON, OFF = torch.ones(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
+PER_TENSOR = torch.tensor([0.37]), torch.tensor([3], dtype=I32)
+FAKE: dict[str, Callable[..., Any]] = {
+    "per tensor": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.037, 3, -128, 127),
+    "unsigned": lambda x: torch.fake_quantize_per_tensor_affine(x, 1 / 3, 128, 0, 255),
+    "by tensors": lambda x: torch.fake_quantize_per_tensor_affine(x, *PER_TENSOR, -8, 7),
+    "by tensors, on": lambda x: _BY_TENSORS(x, *PER_TENSOR, ON, -8, 7),
+    "by tensors, off": lambda x: _BY_TENSORS(x, *PER_TENSOR, OFF, -8, 7),
+    "per channel": lambda x: torch.fake_quantize_per_channel_affine(x, SCALES, ZEROS.int(), 0, -128, 127),
+    "by an axis": lambda x: torch.fake_quantize_per_channel_affine(x.T, SCALES, ZEROS.int(), 1, -8, 7),
+}
+_BY_TENSORS = torch.ops.aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
+
+
+@pytest.mark.parametrize("name", FAKE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_numbers_are_rounded_to_few_as_in_torch(name: str, dtype: torch.dtype) -> None:
+    function, x = FAKE[name], X.to(dtype)
+    for a, b in zip(ours(to_graphs(function, (x,)), (x,)), eager(function, (x,)), strict=True):
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_an_op_rounds_as_in_torch(name: str) -> None:
     function, x = OPS[name]
