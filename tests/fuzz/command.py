@@ -27,6 +27,7 @@ examples
   ./dev fuzz models --functions              functions of one tensor in each dtype, of infinities, NaN and zeros, too
   ./dev fuzz models --dtypes --graph         ops of two operands in each pair of dtypes
   ./dev fuzz models --numbers --graph        Python numbers among the inputs, as constants and as dynamic ints
+  ./dev fuzz models --quantised --graph      what quantised models are made of, among other lines
   ./dev fuzz models --mends --graph          forms in which wrong numbers were found, with other numbers around them
   ./dev fuzz models --interpreter            the GPU's kernels without a GPU
   ./dev fuzz models --compute bf16 --graph   products of f32 with operands of 16 bits
@@ -84,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
         ("functions", "functions of one tensor, by dtype, of special numbers"),
         ("dtypes", "ops of two, by the dtypes of their operands"),
         ("numbers", "random programs of lines that read Python numbers"),
+        ("quantised", "random programs of lines of quantised models, and others"),
         ("mends", "forms in which wrong numbers were found, with other numbers around them"),
     ):
         sweeps.add_argument(

@@ -66,7 +66,7 @@ ADDING = frozenset(
     native_batch_norm native_group_norm native_layer_norm prod rnn_relu rnn_tanh scatter_add scatter_reduce std std_mean
     sum upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_trilinear3d var var_mean
     _upsample_bilinear2d_aa _upsample_bicubic2d_aa mkldnn_convolution mkldnn_linear _fused_rms_norm _weight_int4pack_mm
-    vdot
+    _weight_int8pack_mm vdot
     """.split()
 )
 

@@ -13,6 +13,7 @@ import math
 from math import inf, nan
 
 import torch
+import torch.ao.quantization.fx._decomposed
 import torch.nn.functional as F
 from torch import nn
 

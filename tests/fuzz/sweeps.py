@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.fuzz import dtype_pairs, functions, idioms, index_forms, mend_forms, reductions, stride_forms, view_writes
 from tests.fuzz.draw import draw
-from tests.fuzz.families import numbers
+from tests.fuzz.families import FAMILIES, numbers, quantised
 from tests.fuzz.program import Program
 
 
@@ -32,6 +32,11 @@ def _number_lines(seed: int) -> Program:
     return draw(seed, numbers.FAMILIES)
 
 
+def _quantised_lines(seed: int) -> Program:
+    """A random program of which every other line is one of a quantised model."""
+    return draw(seed, (*quantised.FAMILIES, *(f for f in FAMILIES if not f.numbers)))
+
+
 SWEEPS = {
     "sizes": Sweep(idioms.idiom, idioms.COUNT, idioms.COUNT),
     "writes": Sweep(view_writes.view_write, view_writes.COUNT, 20_000),
@@ -41,5 +46,6 @@ SWEEPS = {
     "functions": Sweep(functions.function, functions.COUNT, functions.COUNT),
     "dtypes": Sweep(dtype_pairs.dtype_pair, dtype_pairs.COUNT, dtype_pairs.COUNT),
     "numbers": Sweep(_number_lines, 1, 5_000),
+    "quantised": Sweep(_quantised_lines, 1, 5_000),
     "mends": Sweep(mend_forms.mend_form, mend_forms.COUNT, 2_000),
 }

@@ -68,6 +68,7 @@ def test_a_file_whose_products_take_16_bits() -> None:
         ("functions", 80),
         ("mends", 80),
         ("numbers", 30),
+        ("quantised", 40),
     ],
 )
 def test_a_sample_of_each_sweep(sweep: str, count: int) -> None:
