@@ -17,7 +17,7 @@ from hardtack.codegen.build import Built, Source, build_content
 from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.codegen.package.content import BundleContent
 from hardtack.codegen.package.output import check_output
-from hardtack.codegen.package.writer import write_bundle
+from hardtack.codegen.package.writer import Written, write_bundle
 from hardtack.codegen.pipeline import compile_entry
 from hardtack.codegen.targets import backends_for, stage_backend
 from hardtack.codegen.tune.choice import KIND, shapes_in_tables
@@ -128,23 +128,35 @@ def export(
         stage.report("write", 0, 0)
         content = with_debug(built) if chosen.debug else built.content
         written = write_bundle(out, content, external=chosen.weights == "external")
+    return _info(written, exported, backends, built, stage.seconds, narrowed)
+
+
+def _info(
+    written: Written,
+    exported: Exported,
+    backends: Sequence[Backend],
+    built: Built,
+    seconds: Mapping[str, float],
+    narrowed: Narrowed | None,
+) -> ExportInfo:
     tabled = _tuned_shapes(backends, built)
+    fused = [d.accepted for d in built.decisions if d.kind in FUSIONS]
     return ExportInfo(
         path=written.path,
         weights_path=written.weights_path,
-        entries=tuple(sources),
-        targets=tuple(t.name for t in content.targets),
+        entries=tuple(exported.entries),
+        targets=tuple(t.name for t in built.content.targets),
         nbytes=written.nbytes,
         weights_nbytes=written.weights_nbytes,
         code_nbytes=written.code_nbytes,
         plans_nbytes=written.plans_nbytes,
         num_kernels=len({name for c in built.compiled.values() for name in c.sources}),
         num_launches=sum(len(c.plan.body) for c in built.compiled.values()),
-        num_fused=sum(d.accepted for d in built.decisions if d.kind in FUSIONS),
-        num_refused=sum(not d.accepted for d in built.decisions if d.kind in FUSIONS),
+        num_fused=sum(fused),
+        num_refused=len(fused) - sum(fused),
         num_shapes=len(tabled),
         num_tuned=sum(tabled.values()),
-        seconds=stage.seconds,
+        seconds=seconds,
         narrowed=narrowed,
         widened=widened_weights(exported),
     )
