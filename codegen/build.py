@@ -14,6 +14,7 @@ from hardtack.codegen.ir.expr import Expr, int_value, product
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.plan import Plan
+from hardtack.codegen.lower.builder import Prepack
 from hardtack.codegen.package.content import (
     BundleContent,
     EntryContent,
@@ -228,7 +229,8 @@ def _constants(sources: Mapping[str, Source], compiled: Compiled, store: Constan
                     raise _disagreement(", ".join(used))
                 if made_name not in found:
                     array = made(request, lambda n, keys=keys: store[keys[n]].array)  # type: ignore[misc]
-                    found[made_name] = ConstantData(store[contents[0]].dtype, array)
+                    converted = request.dtype if isinstance(request, Prepack) else None
+                    found[made_name] = ConstantData(converted or store[contents[0]].dtype, array)
         for s in source.graph.states:
             if s.init is not None:
                 _put(found, init_name(s.name), store[s.init])

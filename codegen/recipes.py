@@ -45,6 +45,8 @@ def replaceable(
             for stored in entry.constants:
                 _put(recipes, fixed, stored, _alone(by_name[stored].recipe))
             for made, request in entry.prepacks.items():
+                if isinstance(request, Prepack) and request.dtype is not None:  # no recipe converts
+                    fixed.update(by_name[request.source].tensors)
                 _put(recipes, fixed, made, _recipes(request, by_name))
         for s in graph.states:
             if s.init is not None:
@@ -65,7 +67,7 @@ def _alone(recipe: Recipe | None) -> Recipes:
 def _recipes(request: Made, constants: Mapping[str, Constant]) -> Recipes:
     """Of what the lowering makes of constants; their parts that have none themselves are left out."""
     if isinstance(request, Prepack):
-        base = constants[request.source].recipe
+        base = constants[request.source].recipe if request.dtype is None else None
         view = View(request.offset, request.shape, request.strides)
         packing = Packing(request.kind, request.params)
         return _alone(base and replace(base, views=(*base.views, view), packing=packing))

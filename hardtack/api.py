@@ -158,7 +158,7 @@ def _info(
         num_tuned=sum(tabled.values()),
         seconds=seconds,
         narrowed=narrowed,
-        widened=widened_weights(exported),
+        widened=widened_weights(exported, built),
     )
 
 

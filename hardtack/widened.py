@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hardtack.codegen.build import Built
 from hardtack.codegen.ir.constants import ModuleTensor
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.builder import Prepack
 from hardtack.exporter import Exported
 
 
@@ -21,29 +24,34 @@ class Widened:
     stored_nbytes: int
 
 
-def widened_weights(exported: Exported) -> tuple[Widened, ...]:
-    """The integers of 8 bits from which larger constants of floating point were computed, by name. One that several
-    entry points hold counts once.
+def widened_weights(exported: Exported, built: Built) -> tuple[Widened, ...]:
+    """The integers of 8 bits from which larger constants of floating point were computed, or are made for some target,
+    by name. One that several entry points or targets hold counts once.
     """
-    found: dict[str, dict[str, DType]] = {}
+    found: dict[str, dict[str, tuple[DType, int]]] = {}
     for entry in exported.entries.values():
         for c in entry.graph.constants:
             stored = exported.store[c.key]
-            small = [t for t in c.tensors if exported.tensors[t].dtype in (DType.I8, DType.U8)]
-            if stored.dtype.is_float and stored.array.nbytes > sum(_nbytes(exported.tensors[t]) for t in small):
-                for name in small:
-                    found.setdefault(name, {})[c.key] = stored.dtype
-    return tuple(_row(name, exported, keys) for name, keys in sorted(found.items()))
+            for name in c.tensors if stored.dtype.is_float else ():
+                if _is_made_of(stored.array.size, exported.tensors[name]):
+                    found.setdefault(name, {})[c.key] = stored.dtype, stored.array.nbytes
+    for (entry_name, _), compiled in built.compiled.items():
+        tensors = {c.name: c.tensors for c in exported.entries[entry_name].graph.constants}
+        for made, request in compiled.prepacks.items():
+            if isinstance(request, Prepack) and request.dtype is not None:
+                for name in tensors[request.source]:
+                    found.setdefault(name, {})[made] = request.dtype, math.prod(request.shape) * request.dtype.nbytes
+    return tuple(_row(name, exported.tensors[name], tuple(held.values())) for name, held in sorted(found.items()))
 
 
-def _row(name: str, exported: Exported, keys: Mapping[str, DType]) -> Widened:
-    own = exported.tensors[name]
-    stored = sum(exported.store[key].array.nbytes for key in keys)
-    return Widened(name, str(own.dtype), _nbytes(own), str(next(iter(keys.values()))), stored)
+def _is_made_of(numel: int, tensor: ModuleTensor) -> bool:
+    """True for integers of 8 bits, each of one or two of a constant's numbers: for no scale or zero point."""
+    return tensor.dtype in (DType.I8, DType.U8) and numel <= 2 * math.prod(tensor.shape)
+
+
+def _row(name: str, own: ModuleTensor, held: Sequence[tuple[DType, int]]) -> Widened:
+    return Widened(name, str(own.dtype), _nbytes(own), str(held[0][0]), sum(nbytes for _, nbytes in held))
 
 
 def _nbytes(tensor: ModuleTensor) -> int:
-    count = tensor.dtype.nbytes
-    for n in tensor.shape:
-        count *= n
-    return count
+    return tensor.dtype.nbytes * math.prod(tensor.shape)

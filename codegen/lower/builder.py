@@ -42,7 +42,8 @@ class UnsupportedOp(ValueError):
 
 @dataclass(frozen=True)
 class Prepack:
-    """A constant to be made at export: `kind` names the packing, applied to a view of the constant `source`."""
+    """A constant to be made at export: `kind` names the packing, applied to a view of the constant `source`, whose
+    elements are converted to `dtype` first, if there is one."""
 
     kind: str
     source: str
@@ -50,6 +51,7 @@ class Prepack:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     params: tuple[int, ...] = ()
+    dtype: DType | None = None
 
 
 @dataclass(frozen=True)

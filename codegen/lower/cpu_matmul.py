@@ -14,7 +14,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.cpu_plans import product_plan, verify_cut
 from hardtack.codegen.lower.cpu_workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
-from hardtack.codegen.lower.operands import copied, operand, prepacked
+from hardtack.codegen.lower.operands import copied, operand, prepacked, unconverted
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import matmul_as_reduction
 from hardtack.codegen.lower.template import first_that_can, template
@@ -22,10 +22,15 @@ from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.tune.cut_plan import CutPlan, CutShape
 
 
+def _same_or_bytes(first: DType) -> tuple[DType, ...]:
+    """float is multiplied with bytes, too."""
+    return (first, DType.I8) if first is DType.F32 else (first,)
+
+
 @dataclass(frozen=True)
 class PackedGemm(Template):
-    """gemm.h: a [.., M, K], its rows dense, times a constant matrix in panels [ceil(N/32), K, 32]. plan: of a tuning
-    table; None: the machine's own blocks."""
+    """gemm.h: a [.., M, K], its rows dense, times a constant matrix in panels [ceil(N/32), K, 32]; bytes.h: of bytes.
+    plan: of a tuning table; None: the machine's own blocks."""
 
     plan: CutPlan | None = field(default=None, kw_only=True)
 
@@ -33,7 +38,7 @@ class PackedGemm(Template):
     machine = Cpu
     roles = (
         Role("a", "*ones M K", memory=Memory.ROWS),
-        Role("panels", f"N/{PANEL} K {PANEL}", memory=Memory.WHOLE),
+        Role("panels", f"N/{PANEL} K {PANEL}", _same_or_bytes, memory=Memory.WHOLE),
     )
     results = (Role("result", "*rows N", summed),)
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32, DType.F16)
@@ -49,7 +54,8 @@ class PackedGemm(Template):
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         rows, columns = product(a.extent for a in nest.axes[:-1]), nest.axes[-1].extent
-        return Workspace(per_worker=gemm_nbytes(rows, columns, nest.operands[0].dtype, self.plan))
+        a, panels = (o.dtype for o in nest.operands)
+        return Workspace(per_worker=gemm_nbytes(rows, columns, a, self.plan, weights=panels))
 
     def extents(self, nest: TemplateNest) -> dict[str, Extent]:
         verify_cut(self.plan, CutShape(1, 1, 1, 1, nest.operands[0].dtype, True, True))
@@ -172,9 +178,12 @@ def _unit_last(low: Lowering, value: str, view: Operand, op: Op) -> Operand:
 
 def pack_matrix(low: Lowering, b_view: Operand) -> Operand:
     """A constant [.., K, N] as panels [ceil(N/32), K, 32], of bf16 [ceil(N/32), ceil(K/2), 32, 2]; leading dimensions
-    have size 1."""
+    have size 1. What was converted from bytes is packed as these."""
     k, n = (int_value(e) or 0 for e in b_view.shape[-2:])
     matrix = Operand(b_view.buffer, b_view.dtype, b_view.offset, b_view.shape[-2:], b_view.strides[-2:])
+    small = unconverted(low, matrix)
+    if small.dtype is DType.I8:
+        matrix = small
     if matrix.dtype is DType.BF16:
         return prepacked(low, "pairs", matrix, (-(-n // PANEL), -(-k // 2), PANEL, 2), ())
     return prepacked(low, "panels", matrix, (-(-n // PANEL), k, PANEL), ())

@@ -277,14 +277,16 @@ def widest_cut(dtype: DType, plan: CutPlan | None) -> Cut:
     return Cut(_VALUES["kChunkRows"], _VALUES["kUnitRowNbytes"] // (PANEL * nbytes), depth, unit)
 
 
-def gemm_nbytes(m: ExprLike, n: ExprLike, dtype: DType, plan: CutPlan | None = None) -> Expr:
-    """A worker's workspace for a product with packed weights, and for a convolution of m places and n channels."""
+def gemm_nbytes(
+    m: ExprLike, n: ExprLike, dtype: DType, plan: CutPlan | None = None, *, weights: DType | None = None
+) -> Expr:
+    """A worker's workspace for a product with packed weights, and for a convolution of m places and n channels.
+    weights: their dtype, None for that of the other operand."""
     c = widest_cut(dtype, plan)
     numel = tile_numel(m, n, c.rows, c.panels)
-    if dtype.is_half:
-        numel += staged_numel(m, c.depth) + packed_panels_numel(n, c.depth, c.depth, c.unit_depth)
-    else:
-        numel += spread_rows_numel(m, c.depth)
+    numel += staged_numel(m, c.depth) if dtype.is_half else spread_rows_numel(m, c.depth)
+    if dtype.is_half or weights is DType.I8:
+        numel += packed_panels_numel(n, c.depth, c.depth, c.unit_depth)
     return numel * FLOAT_NBYTES
 
 

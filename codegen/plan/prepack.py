@@ -37,7 +37,7 @@ def made(request: Made, content: Callable[[str], Array]) -> Array:
 def pack(request: Prepack, source: Array) -> Array:
     """The packed constant. `source`: the constant that the request names, of any shape."""
     view = viewed(source, View(request.offset, request.shape, request.strides))
-    return PACKINGS[request.kind](view, request.params)
+    return PACKINGS[request.kind](view if request.dtype is None else view.astype(request.dtype.numpy), request.params)
 
 
 def viewed(array: Array, view: View) -> Array:
@@ -168,7 +168,13 @@ def _windows(view: Array, params: tuple[int, ...]) -> Array:
     return out
 
 
+def _whole(view: Array, params: tuple[int, ...]) -> Array:
+    """The view as it is, row-major."""
+    return np.ascontiguousarray(view)
+
+
 PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
+    "whole": _whole,
     "panels": _matrix,
     "pairs": _pairs,
     "conv": _conv,

@@ -41,8 +41,11 @@ def fold(graph: Graph, store: ConstantStore) -> Graph:
     known = {c.name: c for c in graph.constants}
     pending: dict[str, Op] = {}  # full, iota and casts to f32, by output
     kept: list[Op] = []
-    scalar = _read_by_scalar_ops(graph)
+    scalar, weights = _read_by_scalar_ops(graph), _read_as_weights(graph)
     for op in graph.ops:
+        if op.outputs[0:1] and op.outputs[0] in weights and _widens_bytes(op, graph, known):
+            kept.append(op)
+            continue
         if (op.kind in _SOURCES and _is_static(op, graph)) or (_widens(op, graph, known) and op.outputs[0] in scalar):
             pending[op.outputs[0]] = op
             kept.append(op)
@@ -65,6 +68,30 @@ def _read_by_scalar_ops(graph: Graph) -> set[str]:
     others = {x for op in graph.ops if op.kind not in SCALAR_OPS for x in uses(op)}
     others |= {*graph.outputs, *(s.final for s in graph.states if s.final is not None)}
     return set(graph.types) - others
+
+
+def _read_as_weights(graph: Graph) -> set[str]:
+    """The values that nothing but products reads, as their second operand, a matrix, or views for these."""
+    found = set(graph.types) - {*graph.outputs, *(s.final for s in graph.states if s.final is not None)}
+    for op in reversed(graph.ops):
+        moves = facts(op).view is Viewed.STRIDED and op.outputs[0] in found
+        weight = op.inputs[1] if op.kind == "matmul" and _is_matrix(graph.type_of(op.inputs[1])) else None
+        for x in uses(op):
+            if not moves and not (x == weight and x != op.inputs[0]):
+                found.discard(x)
+    return found
+
+
+def _is_matrix(t: TensorType) -> bool:
+    """Of two dimensions, but for others of size 1."""
+    return len(t.shape) >= 2 and all(ex.int_value(n) == 1 for n in t.shape[:-2])
+
+
+def _widens_bytes(op: Op, graph: Graph, known: Mapping[str, Constant]) -> bool:
+    """True for a constant of 8 bits in f32."""
+    if op.kind != "cast" or op.inputs[0] not in known or op.attr("dtype") is not DType.F32:
+        return False
+    return graph.type_of(op.inputs[0]).dtype is DType.I8
 
 
 def _widens(op: Op, graph: Graph, known: Mapping[str, Constant]) -> bool:

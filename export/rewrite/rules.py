@@ -37,6 +37,7 @@ _CLEAN = (_plain(merge_views), _plain(common_subexpressions), _plain(remove_dead
 
 RULES: tuple[Rule, ...] = (
     _plain(remove_dead),
+    _plain(common_subexpressions),  # so that folding sees all that reads a converted weight
     _FOLD,
     *_CLEAN,
     _plain(fold_padding),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers the ops
+import torch.nn.functional as F
 import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer as x86
 from torch import nn
 from torch.export import Dim
@@ -23,8 +24,10 @@ from torchao.quantization import (
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 
-from hardtack.exporter import to_graphs
-from tests.export.checks import assert_same, check, eager, ours
+from hardtack.codegen.ir.types import DType
+from hardtack.exporter import Exported, narrowed, to_graphs
+from hardtack.exporter.precision import Precision
+from tests.export.checks import assert_same, check, eager, entry, ours
 
 q = torch.ops.quantized_decomposed
 I8, U8, I16, I32 = torch.int8, torch.uint8, torch.int16, torch.int32
@@ -152,6 +155,58 @@ def test_a_product_of_bytes_of_dynamic_depth_is_exact() -> None:
 def test_a_product_with_packed_bytes(dtype: torch.dtype) -> None:
     weight, scales = BYTES[:, :32], SCALES.to(dtype)
     check(torch._weight_int8pack_mm, (X.to(dtype), weight, scales), atol=1e-3 if dtype is torch.float32 else 0.5)
+
+
+class Bytes(nn.Module):
+    """A weight of int8 and how it is read."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.w = nn.Buffer(torch.arange(-128, 128, dtype=I32).to(I8).view(8, 32))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x, self.w)
+
+
+AS_BYTES: list[Callable[..., Any]] = [
+    lambda x, w: F.linear(x, w.to(x.dtype)) * 0.01,
+    lambda x, w: x @ w.float().t(),
+    lambda x, w: x @ w.t().float(),
+    lambda x, w: torch.einsum("ik,nk->in", x, w.float()),
+    lambda x, w: F.linear(x, w.float()) + F.linear(x * 2, w.float()),
+    lambda x, w: F.linear(x, w.float()[:5]),
+    lambda x, w: torch._weight_int8pack_mm(x, w, torch.ones(8)),
+]
+AS_FLOATS: list[Callable[..., Any]] = [
+    lambda x, w: F.linear(x, w.float()) + w.float().sum(),
+    lambda x, w: w.float() @ x.t(),
+    lambda x, w: x[:, :8] * w.float()[:6, :8],
+    lambda x, w: F.linear(x, (w.float() - 3) * 0.1),
+    lambda x, w: F.linear(x.bfloat16(), w.bfloat16()),
+    lambda x, w: (F.linear(x, w.float()), w.float()),
+    lambda x, w: x.expand(2, 6, 32) @ w.float().t().expand(2, 32, 8),
+]
+
+
+@pytest.mark.parametrize("function", AS_BYTES)
+def test_a_weight_of_bytes_stays_one(function: Callable[..., Any]) -> None:
+    exported = check(Bytes(function).eval(), (X,), atol=1e-3)
+    found = {exported.store[c.key].dtype.value for c in entry(exported).graph.constants if c.tensors}
+    assert found == {"i8"}
+    narrow, _ = narrowed(exported, Precision(DType.BF16, fewest=0))
+    assert not any(c.dtype is DType.I8 for c in map(narrow.store.__getitem__, _keys(narrow)))
+
+
+def _keys(exported: Exported) -> list[str]:
+    return [c.key for c in entry(exported).graph.constants]
+
+
+@pytest.mark.parametrize("function", AS_FLOATS)
+def test_a_weight_of_bytes_that_is_no_weight_of_products_alone_is_converted(function: Callable[..., Any]) -> None:
+    exported = check(Bytes(function).eval(), (X,), atol=1e-2)
+    found = {exported.store[c.key].dtype.value for c in entry(exported).graph.constants if c.tensors}
+    assert found <= {"f32", "bf16"}
 
 
 class Network(nn.Module):

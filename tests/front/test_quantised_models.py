@@ -7,25 +7,27 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from click.testing import CliRunner
 from torch import nn
-from torchao.quantization import Int8DynamicActivationInt8WeightConfig, Int8WeightOnlyConfig, quantize_
+from torchao.quantization import Int8DynamicActivationInt8WeightConfig, IntxWeightOnlyConfig, PerGroup, quantize_
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 
 import hardtack
 from hardtack.cli import main
+from hardtack.codegen.package.errors import ReplaceError
 from hardtack.widened import Widened
 
 TARGETS = ("cpu:x86-64-v3",)
 MODEL = """
 import torch
-from torchao.quantization import Int8WeightOnlyConfig, quantize_
+from torchao.quantization import IntxWeightOnlyConfig, PerGroup, quantize_
 
 def small():
     torch.manual_seed(0)
     module = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6))).eval()
-    quantize_(module, Int8WeightOnlyConfig())
+    quantize_(module, IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)))
     return module, (torch.randn(8, 64),)
 """
 
@@ -55,12 +57,55 @@ def test_a_model_of_bytes_gives_what_eager_does(tmp_path: Path, depth: int) -> N
         torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x))
 
 
+class Scaled(nn.Module):
+    """As people write int8 weights by hand."""
+
+    def __init__(self, depth: int, columns: int) -> None:
+        super().__init__()
+        self.weight = nn.Buffer(torch.randint(-128, 128, (columns, depth)).to(torch.int8))
+        self.scales = nn.Parameter(torch.rand(columns) * 0.01, requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(F.linear(x, self.weight.to(x.dtype)) * self.scales)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 70])
+@pytest.mark.parametrize("target", ["cpu:native", "cpu:x86-64-v3"])
+def test_weights_of_bytes_are_stored_and_read_as_bytes(tmp_path: Path, rows: int, target: str) -> None:
+    torch.manual_seed(0)
+    module, x = Scaled(300, 200).eval(), torch.randn(rows, 300)
+    info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=(target,))
+    assert info.widened == ()
+    assert info.weights_nbytes < 300 * 224 + 8192
+    torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_target_without_products_of_bytes_has_them_as_floats(tmp_path: Path) -> None:
+    """A GPU: which weights it holds so is said, and they cannot be replaced, since no recipe converts."""
+    torch.manual_seed(0)
+    module, x = Scaled(64, 32).eval(), torch.randn(8, 64)
+    info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=("cpu:native", "cuda:sm_90"))
+    assert info.widened == (Widened("weight", "i8", 64 * 32, "f32", 64 * 32 * 4),)
+    torch.testing.assert_close(hardtack.load(info.path, device="cpu").session()(x), module(x))
+    with pytest.raises(ReplaceError, match="weight"):
+        hardtack.replace_weights(info.path, {"weight": module.weight}, path=tmp_path / "n.pkg")
+
+
+def test_weights_of_bytes_are_replaced(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, other, x = Scaled(64, 48).eval(), Scaled(64, 48).eval(), torch.randn(8, 64)
+    path = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=TARGETS).path
+    fresh = hardtack.export(other, (x,), path=tmp_path / "other.pkg", targets=TARGETS).path
+    hardtack.replace_weights(path, dict(other.state_dict()), path=tmp_path / "new.pkg")
+    assert (tmp_path / "new.pkg").read_bytes() == fresh.read_bytes()
+
+
 def test_what_an_export_says_of_widened_weights(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(64, 32)).eval()
     plain = hardtack.export(module, (torch.randn(8, 64),), path=tmp_path / "plain.pkg", targets=TARGETS)
     assert plain.widened == ()
-    quantize_(module, Int8WeightOnlyConfig())
+    quantize_(module, IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)))
     info = hardtack.export(module, (torch.randn(8, 64),), path=tmp_path / "m.pkg", targets=TARGETS)
     (found,) = info.widened
     assert found == Widened(found.name, "i8", 64 * 32, "f32", 64 * 32 * 4)

@@ -53,9 +53,9 @@ def nbytes(size: Expr) -> int:
     return found
 
 
-def gemm_packed_workspace(m: int, n: int, dtype: DType = DType.F32) -> Workspace:
-    """gemm.h."""
-    return Workspace(0, nbytes(cpu_workspace.gemm_nbytes(m, n, dtype)))
+def gemm_packed_workspace(m: int, n: int, dtype: DType = DType.F32, weights: DType | None = None) -> Workspace:
+    """gemm.h; with weights of 8 bits bytes.h."""
+    return Workspace(0, nbytes(cpu_workspace.gemm_nbytes(m, n, dtype, weights=weights)))
 
 
 def gemm_dynamic_workspace(m: int, n: int, k: int, dtype: DType = DType.F32) -> Workspace:

@@ -8,6 +8,7 @@ from hardtack.codegen.backends.cpp.call import Call, Parameters, blocks, calls, 
 from hardtack.codegen.backends.cpp.cpp_body import storage_type
 from hardtack.codegen.ir.expr import ONE, Expr, const, product
 from hardtack.codegen.ir.nests import Operand, TemplateNest
+from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm
 
 
@@ -20,7 +21,7 @@ def _gemm_packed(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Cal
     lda, rows, columns, depth = sizes
     cut = blocks(parameters(a, PackedGemm).plan, left)
     call = f"ht::gemm_packed{cut}(args, {pointers[0]}, {lda}, {pointers[1]}, {rows}, {columns}, {depth}, epilogue)"
-    return Call(("gemm.h",), (), call)
+    return Call(("bytes.h" if a.operands[1].dtype is DType.I8 else "gemm.h",), (), call)
 
 
 def _batch_strides(o: Operand) -> tuple[Expr, ...]:

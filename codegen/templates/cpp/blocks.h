@@ -113,6 +113,15 @@ struct PanelView {
   int64_t ldb;
 };
 
+template <class View>
+struct ElementOfView;
+template <class B>
+struct ElementOfView<const PanelView<B>> {
+  using type = B;
+};
+template <class View>
+using ElementOf = typename ElementOfView<const View>::type;
+
 // Panels in a unit of a product of depth k.
 template <class Cut>
 constexpr int64_t chunk_panels(int64_t n, int64_t k) {
@@ -302,8 +311,8 @@ constexpr int64_t ks_of(int64_t kc) {
 }  // namespace detail
 
 // The panels of a k block as float, tap by tap. offsets: where the taps start in them; then where they start here.
-template <class T>
-HT_INLINE PanelView<float> widen_panels(const PanelView<Packed<T>>& view, int64_t count, const KBlock& kb,
+template <class B>
+HT_INLINE PanelView<float> widen_panels(const PanelView<B>& view, int64_t count, const KBlock& kb,
                                         int64_t* offsets, float* to) {
   const int64_t tap_numel = kb.kc * kPanel;
   for (int64_t p = 0; p < count; p++)
@@ -475,9 +484,9 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
     const bool resume = i > 0, last = i + 1 >= blocks;
     const auto view = source.panels(u.batch, u.p, kb, scratch.source);
     for (int64_t t = 0; t < kb.taps; t++) offsets[t] = source.tap_offset(kb.tap + t);
-    if constexpr (widens<T> && !same<decltype(view), const PanelView<float>>) {
+    if constexpr (widens<T, ElementOf<decltype(view)>>) {
       if (height >= kWidenRows) {
-        const auto wide = widen_panels<T>(view, u.p.end - u.p.begin, kb, offsets, scratch.widened);
+        const auto wide = widen_panels(view, u.p.end - u.p.begin, kb, offsets, scratch.widened);
         run_k_block(source, epi, u, columns, blocks, step_of(kb, offsets, wide, resume, last), tile, scratch);
         continue;
       }
@@ -494,14 +503,14 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
   }
 }
 
-// Where a worker's parts lie: its sums, rows of A, for 16-bit numbers panels, then the source's scratch.
-template <class T, class Cut>
+// Where a worker's parts lie: its sums, rows of A, panels that are made float, then the source's scratch.
+template <class T, class B, class Cut>
 HT_INLINE Scratch scratch_of(float* tile, int64_t m, int64_t n) {
+  constexpr bool half = !same<T, float>;
   float* behind = tile + tile_numel(m, n, Cut::rows, Cut::panels);
-  if constexpr (same<T, float>) return {behind, nullptr, behind + spread_rows_numel(m, Cut::depth)};
-  float* widened = behind + staged_numel(m, Cut::depth);
-  const int64_t numel = widens<T> ? packed_panels_numel(n, Cut::depth, Cut::depth, Cut::unit_depth) : 0;
-  return {behind, widened, widened + numel};
+  float* widened = behind + (half ? staged_numel(m, Cut::depth) : spread_rows_numel(m, Cut::depth));
+  const bool wide = half ? same<Staged<T>, float> : widens<T, B>;
+  return {behind, widened, widened + (wide ? packed_panels_numel(n, Cut::depth, Cut::depth, Cut::unit_depth) : 0)};
 }
 
 // The whole product. Cut: MachineBlocks or TunedBlocks.
@@ -509,6 +518,7 @@ template <class Cut, class Source, class Epi>
 int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& epi, int64_t batches, int64_t m,
                    int64_t n, KAxis k) {
   using T = typename Source::Element;
+  using B = ElementOf<decltype(source.panels(0, Range{}, KBlock{}, nullptr))>;
   if (batches == 0 || m == 0 || n == 0) return HT_KERNEL_OK;
   if constexpr (!same<T, float>) k.grain = kGrain;
   k.depth = Cut::depth;
@@ -516,7 +526,7 @@ int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& ep
   const Grid grid = make_grid<Cut>(batches, m, n, numel, args->parallel->nworkers, block_rows<T>(m, numel));
   parallel_for(args, ceil_div(grid.units, grid.units_per_task), [&](int64_t task, int32_t worker) {
     float* tile = reinterpret_cast<float*>(worker_workspace(args, worker));
-    const Scratch scratch = scratch_of<T, Cut>(tile, m, n);
+    const Scratch scratch = scratch_of<T, B, Cut>(tile, m, n);
     const int64_t end = least(grid.units, (task + 1) * grid.units_per_task);
     for (int64_t unit = task * grid.units_per_task; unit < end; unit++) {
       const UnitPlace at = grid.place(unit, Source::kOneInput);

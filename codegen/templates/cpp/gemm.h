@@ -9,14 +9,14 @@
 namespace ht {
 
 // Packed weights are [ceil(n / 32)][k][32] elements, bf16 in pairs of k (half.h); columns from n on are zero. The layout is
-// the same on every CPU.
-template <class T>
+// the same on every CPU. B: an element of a panel.
+template <class T, class B = Packed<T>>
 struct PackedGemm {
   using Element = T;
   static constexpr bool kOneInput = false;
   const T* a;
   int64_t lda;  // elements from one row to the next
-  const Packed<T>* b;
+  const B* b;
   int64_t k;
 
   struct Cursor {
@@ -29,7 +29,7 @@ struct PackedGemm {
     cursor.at += count * lda;
     prefetch_rows(cursor.at, lda, count, cursor.kc);
   }
-  HT_MEMBER PanelView<Packed<T>> panels(int64_t, Range p, const KBlock& kb, void*) const {
+  HT_MEMBER PanelView<B> panels(int64_t, Range p, const KBlock& kb, void*) const {
     const int64_t rows = packed_rows<T>(k);
     return {b + (p.begin * rows + packed_rows<T>(kb.c)) * kPanel, rows * kPanel, kPanel};
   }

@@ -69,10 +69,10 @@ struct StagedOf<bf16> {
 template <class T>
 using Staged = typename StagedOf<T>::type;
 
-// Whether panels that more than a few rows are multiplied with are made float first: two instructions for each vector of
-// B, which a tile of few rows does not outweigh.
-template <class T>
-constexpr bool widens = !same<T, float> && same<Staged<T>, float>;
+// Whether panels of B that more than a few rows of T are multiplied with are made float first: two instructions for each
+// vector of B, which a tile of few rows does not outweigh.
+template <class T, class B>
+constexpr bool widens = !same<B, float> && same<Staged<T>, float>;
 constexpr int64_t kWidenRows = 4 * kMaxRows;
 
 // Whether rows of A are read where they lie, a pair of neighbours at a time.
