@@ -38,24 +38,35 @@ def module_tensors(programs: Iterable[ExportedProgram]) -> dict[str, ModuleTenso
 
 def constants_apart(graphs: Iterable[Graph]) -> Iterator[Graph]:
     """The graphs with constants renamed where an earlier graph has another content under the name: entry points share
-    their constants by name, and what folding makes is named after an op, which each of them may have.
+    their constants by name, and what folding makes is named after an op, which each of them may have. So is what a code
+    generator may make of a constant by converting it.
     """
-    keys: dict[str, str] = {}
+    contents: dict[str, str] = {}
     for graph in graphs:
         edit = Edit(graph)
         constants: list[Constant] = []
         for c in graph.constants:
-            name = c.name
-            while keys.get(name, c.key) != c.key or (name != c.name and name in edit.types):
-                name = f"{name}.{graph.name}"
-            keys[name] = c.key
-            constants.append(replace(c, name=name))
-            if name != c.name:
-                edit.renamed[c.name] = name
-                edit.types[name] = edit.types.pop(c.name)
+            constants.append(replace(c, name=_named_apart(edit, contents, c.name, c.key)))
+        keys = {c.name: c.key for c in graph.constants}
         for op in graph.ops:
+            source = keys.get(str(op.inputs[0])) if op.kind == "cast" else None
+            if source is not None:
+                content = f"{source} as {graph.types[op.outputs[0]].dtype}"
+                op = replace(op, outputs=(_named_apart(edit, contents, op.outputs[0], content),))
             edit.keep(op)
         yield verify_graph(replace(edit.done(), constants=tuple(constants)))
+
+
+def _named_apart(edit: Edit, contents: dict[str, str], value: str, content: str) -> str:
+    """A name that no other content has, which is the value's from now on; `contents`: by name, in all graphs so far."""
+    name = value
+    while contents.get(name, content) != content or (name != value and name in edit.types):
+        name = f"{name}.{edit.graph.name}"
+    contents[name] = content
+    if name != value:
+        edit.renamed[value] = name
+        edit.types[name] = edit.types.pop(value)
+    return name
 
 
 def _named(ep: ExportedProgram) -> Iterator[tuple[str, torch.Tensor]]:

@@ -33,13 +33,13 @@ def widened_weights(exported: Exported, built: Built) -> tuple[Widened, ...]:
         for c in entry.graph.constants:
             stored = exported.store[c.key]
             for name in c.tensors if stored.dtype.is_float else ():
-                if _is_made_of(stored.array.size, exported.tensors[name]):
+                if name in exported.tensors and _is_made_of(stored.array.size, exported.tensors[name]):
                     found.setdefault(name, {})[c.key] = stored.dtype, stored.array.nbytes
     for (entry_name, _), compiled in built.compiled.items():
         tensors = {c.name: c.tensors for c in exported.entries[entry_name].graph.constants}
         for made, request in compiled.prepacks.items():
             if isinstance(request, Prepack) and request.dtype is not None:
-                for name in tensors[request.source]:
+                for name in exported.tensors.keys() & tensors[request.source]:
                     found.setdefault(name, {})[made] = request.dtype, math.prod(request.shape) * request.dtype.nbytes
     return tuple(_row(name, exported.tensors[name], tuple(held.values())) for name, held in sorted(found.items()))
 

@@ -91,6 +91,18 @@ def test_a_target_without_products_of_bytes_has_them_as_floats(tmp_path: Path) -
         hardtack.replace_weights(info.path, {"weight": module.weight}, path=tmp_path / "n.pkg")
 
 
+def test_entry_points_have_weights_of_bytes_of_one_name(tmp_path: Path) -> None:
+    """What a target converts is named after an op, which both have."""
+    torch.manual_seed(0)
+    modules, x = {"first": Scaled(64, 32).eval(), "second": Scaled(64, 32).eval()}, torch.randn(8, 64)
+    given = dict.fromkeys(modules, (x,))
+    targets = ("cpu:native", "cuda:sm_90")
+    info = hardtack.export(modules, given, path=tmp_path / "m.pkg", targets=targets)
+    model = hardtack.load(info.path, device="cpu")
+    for name, module in modules.items():
+        torch.testing.assert_close(model.session(name)(x), module(x), rtol=1e-4, atol=1e-4)
+
+
 def test_weights_of_bytes_are_replaced(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module, other, x = Scaled(64, 48).eval(), Scaled(64, 48).eval(), torch.randn(8, 64)
