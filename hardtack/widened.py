@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hardtack.codegen.build import Built
-from hardtack.codegen.ir.constants import ModuleTensor
+from hardtack.codegen.ir.constants import ConstantData, ModuleTensor
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Prepack
 from hardtack.exporter import Exported
@@ -33,7 +33,7 @@ def widened_weights(exported: Exported, built: Built) -> tuple[Widened, ...]:
         for c in entry.graph.constants:
             stored = exported.store[c.key]
             for name in c.tensors if stored.dtype.is_float else ():
-                if name in exported.tensors and _is_made_of(stored.array.size, exported.tensors[name]):
+                if name in exported.tensors and _is_wider(stored, exported.tensors[name]):
                     found.setdefault(name, {})[c.key] = stored.dtype, stored.array.nbytes
     for (entry_name, _), compiled in built.compiled.items():
         tensors = {c.name: c.tensors for c in exported.entries[entry_name].graph.constants}
@@ -44,9 +44,10 @@ def widened_weights(exported: Exported, built: Built) -> tuple[Widened, ...]:
     return tuple(_row(name, exported.tensors[name], tuple(held.values())) for name, held in sorted(found.items()))
 
 
-def _is_made_of(numel: int, tensor: ModuleTensor) -> bool:
-    """True for integers of 8 bits, each of one or two of a constant's numbers: for no scale or zero point."""
-    return tensor.dtype in (DType.I8, DType.U8) and numel <= 2 * math.prod(tensor.shape)
+def _is_wider(stored: ConstantData, tensor: ModuleTensor) -> bool:
+    """True for integers of 8 bits, each of one or two of a larger constant's numbers: for no scale or zero point."""
+    made_of = tensor.dtype in (DType.I8, DType.U8) and stored.array.size <= 2 * math.prod(tensor.shape)
+    return made_of and stored.array.nbytes > _nbytes(tensor)
 
 
 def _row(name: str, own: ModuleTensor, held: Sequence[tuple[DType, int]]) -> Widened:

@@ -51,7 +51,7 @@ class Prepack:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     params: tuple[int, ...] = ()
-    dtype: DType | None = None
+    dtype: DType | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

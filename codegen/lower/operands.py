@@ -73,7 +73,8 @@ def prepacked(low: Lowering, kind: str, source: Operand, shape: tuple[int, ...],
     if isinstance(behind, Prepack) and behind.dtype is not None:  # whole, so the view is one of its source, too
         request = replace(request, source=behind.source, dtype=behind.dtype)
     # named by the request, so that entry points that pack a weight alike share the result
-    name = f"{request.source}.{kind}.{hashlib.sha256(repr(request).encode()).hexdigest()[:8]}"
+    what = kind if request.dtype is None else f"{kind}.{request.dtype}"
+    name = f"{request.source}.{what}.{hashlib.sha256(repr(request).encode()).hexdigest()[:8]}"
     if name not in low.prepacks:
         low.buffers[name] = Buffer(name, source.dtype, tuple(const(n) for n in shape), tuple(range(len(shape))))
         low.prepacks[name] = request
@@ -83,10 +84,11 @@ def prepacked(low: Lowering, kind: str, source: Operand, shape: tuple[int, ...],
 def convert_constant(low: Lowering, op: Op) -> bool:
     """A `cast` of a constant of 8 bits to float as a constant that is made at export; False for any other cast. What
     can compute with the bytes reads them instead (unconverted); the constant is made if something else reads it."""
-    source, out = op.value(0), low.buffers[op.outputs[0]]
-    small = low.graph.type_of(source).dtype is DType.I8
-    plain = out.order == tuple(range(len(out.shape))) and all(int_value(n) is not None for n in out.shape)
-    if not small or out.dtype is not DType.F32 or source not in low.constants or not plain:
+    source, out = op.inputs[0], low.buffers[op.outputs[0]]
+    if not isinstance(source, str) or source not in low.constants:
+        return False
+    converts = (low.graph.type_of(source).dtype, out.dtype) == (DType.I8, DType.F32)
+    if not converts or out.order != tuple(range(len(out.shape))):
         return False
     shape, strides = _known(out.shape), _known(out.strides())
     low.prepacks[out.name] = Prepack("whole", source, 0, shape, strides, dtype=out.dtype)

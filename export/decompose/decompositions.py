@@ -6,7 +6,6 @@ one op for them, or because the convert function writes a numerically better or 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -285,13 +284,8 @@ def _of_one_dtype(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def table() -> dict[Any, Callable[..., Any]]:
     """torch's default decompositions without those of WHOLE, with those of TAKEN_APART and OWN, and of the ops of
-    quantised models that are registered now; a fresh dict.
+    quantised models. A fresh dict of what is registered now: libraries that are imported later bring more.
     """
-    return _table() | quantized.rules()
-
-
-@functools.cache
-def _table() -> dict[Any, Callable[..., Any]]:
     found = dict(torch.export.default_decompositions().items())  # type: ignore[no-untyped-call]
     for op in list(found):
         if str(op) in _WHOLE:
@@ -304,7 +298,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
     for name, decomposition in OWN.items():
         _, op, overload = _parts(name)
         found[getattr(getattr(torch.ops.aten, op), overload)] = decomposition
-    return found
+    return found | quantized.rules()
 
 
 def _parts(name: str) -> list[str]:

@@ -14,6 +14,8 @@ from torch import Tensor
 
 Number = float | Tensor
 """A scale, a zero point or a limit: of Python, or the only element of a tensor."""
+_MOST_INT64 = 2.0**63 - 2.0**39
+"""The largest number of f32 that int64 holds."""
 _EXACT_K = 1024
 """So many products of two int8, 2**14 at most each, add up to 2**24 at most: f32 has each whole number up to that."""
 
@@ -205,14 +207,18 @@ def fake_quantize_per_channel(
 ) -> tuple[Tensor, Tensor]:
     """aten.fake_quantize_per_channel_affine_cachemask: with scales and zero points of shape (x.shape[axis],)."""
     scale = _along(x, axis, scale).float()
-    steps, inside = _steps(x, scale, _along(x, axis, zero_point), quant_min, quant_max)
+    steps, inside = _steps(x, scale, _along(x, axis, zero_point), quant_min, quant_max, _MOST_INT64)
     return (steps * scale).to(x.dtype), inside
 
 
-def _steps(x: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
-    """How many steps of the scale x is from 0, within the limits, in f32 or float64; and where it is within them."""
+def _steps(
+    x: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, most: float = torch.inf
+) -> tuple[Tensor, Tensor]:
+    """How many steps of the scale x is from 0, within the limits, in f32 or float64; and where it is within them. NaN,
+    and what is beyond `most`, is the least that there is, as eager's conversion to int64 has it on a CPU."""
     wide = x if x.dtype == torch.float64 else x.float()
     at = (wide * (1.0 / scale)).round() + zero_point.to(wide.dtype)
+    at = torch.where(at.abs() <= most, at, -torch.inf)
     return at.clamp(quant_min, quant_max) - zero_point.to(wide.dtype), (at >= quant_min) & (at <= quant_max)
 
 

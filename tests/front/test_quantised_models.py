@@ -10,14 +10,12 @@ import torch
 import torch.nn.functional as F
 from click.testing import CliRunner
 from torch import nn
-from torchao.quantization import Int8DynamicActivationInt8WeightConfig, IntxWeightOnlyConfig, PerGroup, quantize_
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 
 import hardtack
 from hardtack.cli import main
 from hardtack.codegen.package.errors import ReplaceError
 from hardtack.widened import Widened
+from tests.support.torchao_models import of_pt2e, of_torchao
 
 TARGETS = ("cpu:x86-64-v3",)
 MODEL = """
@@ -36,10 +34,7 @@ def test_a_static_model_of_convolutions_gives_what_eager_does(tmp_path: Path) ->
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8 * 49, 5)).eval()
     x = torch.randn(2, 3, 16, 16)
-    quantiser = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
-    prepared = prepare_pt2e(torch.export.export(module, (x,)).module(), quantiser)
-    prepared(x)
-    quantised = convert_pt2e(prepared)
+    quantised = of_pt2e(module, x, "xnnpack, static, per channel")
     info = hardtack.export(quantised, (x,), path=tmp_path / "m.pkg", targets=TARGETS)
     with torch.no_grad():
         torch.testing.assert_close(hardtack.load(info.path).session()(x)[0], quantised(x)[0])
@@ -50,7 +45,7 @@ def test_a_static_model_of_convolutions_gives_what_eager_does(tmp_path: Path) ->
 def test_a_model_of_bytes_gives_what_eager_does(tmp_path: Path, depth: int) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(depth, 128), nn.GELU(), nn.Linear(128, 32)).eval()
-    quantize_(module, Int8DynamicActivationInt8WeightConfig())
+    module = of_torchao(module, "int8")
     x = torch.randn(20, depth)
     info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=TARGETS)
     with torch.no_grad():
@@ -117,7 +112,7 @@ def test_what_an_export_says_of_widened_weights(tmp_path: Path) -> None:
     module = nn.Sequential(nn.Linear(64, 32)).eval()
     plain = hardtack.export(module, (torch.randn(8, 64),), path=tmp_path / "plain.pkg", targets=TARGETS)
     assert plain.widened == ()
-    quantize_(module, IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)))
+    module = of_torchao(module, "int4 weights in groups")
     info = hardtack.export(module, (torch.randn(8, 64),), path=tmp_path / "m.pkg", targets=TARGETS)
     (found,) = info.widened
     assert found == Widened(found.name, "i8", 64 * 32, "f32", 64 * 32 * 4)
