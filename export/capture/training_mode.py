@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torch import nn
-from torch.export._unlift import GuardsFn
 from torch.fx import GraphModule
 
 from hardtack.exporter.errors import TrainingModeError
@@ -42,6 +41,8 @@ def _with_modes(module: nn.Module) -> dict[nn.Module, str]:
     """The module and its parts by name, without those whose mode says nothing: the code of a GraphModule is fixed, and
     calls what its graph does. torch.export's cannot be put in eval mode.
     """
+    from torch.export._unlift import GuardsFn  # here: it imports dynamo, which `import hardtack` need not wait for
+
     found: dict[nn.Module, str] = {}
 
     def add(part: nn.Module, name: str) -> None:

@@ -65,6 +65,13 @@ def test_importing_hardtack_is_light() -> None:
     assert found.stdout == "False False\n"
 
 
+def test_the_exporter_waits_for_neither_dynamo_nor_triton() -> None:
+    """Both take seconds to import, and Triton's interpreter must be chosen before Triton is imported."""
+    program = "import sys, hardtack.api; print('torch._dynamo' in sys.modules, 'triton' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "False False\n"
+
+
 def test_every_public_name_is_there() -> None:
     import hardtack
 
