@@ -14,7 +14,6 @@ from hardtack.codegen.ir.expr import Expr, int_value, product
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.plan import Plan
-from hardtack.codegen.lower.builder import Prepack
 from hardtack.codegen.package.content import (
     BundleContent,
     EntryContent,
@@ -218,7 +217,7 @@ def _constants(sources: Mapping[str, Source], compiled: Compiled, store: Constan
     found: dict[str, ConstantData] = {}
     made_from: dict[str, tuple[str, ...]] = {}
     for name, source in sources.items():
-        keys = {c.name: c.key for c in source.graph.constants}
+        keys = {x.name: x.key for c in source.graph.constants for x in (c, *c.parts())}
         for entry in _of(compiled, None, name).values():
             for c in entry.constants:
                 _put(found, c, store[keys[c]])
@@ -229,8 +228,7 @@ def _constants(sources: Mapping[str, Source], compiled: Compiled, store: Constan
                     raise _disagreement(", ".join(used))
                 if made_name not in found:
                     array = made(request, lambda n, keys=keys: store[keys[n]].array)  # type: ignore[misc]
-                    converted = request.dtype if isinstance(request, Prepack) else None
-                    found[made_name] = ConstantData(converted or store[contents[0]].dtype, array)
+                    found[made_name] = ConstantData(store[contents[0]].dtype, array)
         for s in source.graph.states:
             if s.init is not None:
                 _put(found, init_name(s.name), store[s.init])

@@ -14,6 +14,7 @@ from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.graph import Constant, Graph
 from hardtack.codegen.lower.builder import Made, Prepack
 from hardtack.codegen.pipeline import CompiledEntry
+from hardtack.codegen.plan.prepack import sources_of
 
 Recipes = tuple[Recipe, ...]
 """Of a constant: one for each part that is made of a tensor; empty where none is."""
@@ -37,16 +38,17 @@ def replaceable(
     fixed = set(store.inlined)
     recipes: dict[str, Recipes] = {}
     for name, graph in graphs.items():
-        by_name = {c.name: c for c in graph.constants}
+        by_name = {x.name: x for c in graph.constants for x in (c, *c.parts())}
         for c in by_name.values():
-            if c.recipe is None:
+            if c.recipe is None and c.quantized is None:
                 fixed.update(c.tensors)
         for entry in compiled[name]:
+            for stored in (*entry.constants, *(x for request in entry.prepacks.values() for x in sources_of(request))):
+                if by_name[stored].recipe is None:  # what was dequantised, for one that cannot read codes
+                    fixed.update(by_name[stored].tensors)
             for stored in entry.constants:
                 _put(recipes, fixed, stored, _alone(by_name[stored].recipe))
             for made, request in entry.prepacks.items():
-                if isinstance(request, Prepack) and request.dtype is not None:  # no recipe converts
-                    fixed.update(by_name[request.source].tensors)
                 _put(recipes, fixed, made, _recipes(request, by_name))
         for s in graph.states:
             if s.init is not None:
@@ -67,7 +69,7 @@ def _alone(recipe: Recipe | None) -> Recipes:
 def _recipes(request: Made, constants: Mapping[str, Constant]) -> Recipes:
     """Of what the lowering makes of constants; their parts that have none themselves are left out."""
     if isinstance(request, Prepack):
-        base = constants[request.source].recipe if request.dtype is None else None
+        base = constants[request.source].recipe
         view = View(request.offset, request.shape, request.strides)
         packing = Packing(request.kind, request.params)
         return _alone(base and replace(base, views=(*base.views, view), packing=packing))

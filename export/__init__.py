@@ -136,7 +136,7 @@ def _of(given: Any, name: str, default: Any = None) -> Any:
 
 def _used(entries: Mapping[str, EntryGraph], store: ConstantStore) -> ConstantStore:
     """The store without what folding has left unused."""
-    keys = {c.key for e in entries.values() for c in e.graph.constants}
+    keys = {x.key for e in entries.values() for c in e.graph.constants for x in (c, *c.parts())}
     keys |= {s.init for e in entries.values() for s in e.graph.states if s.init is not None}
     return ConstantStore({k: v for k, v in store.data.items() if k in keys}, store.inlined)
 

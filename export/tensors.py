@@ -38,21 +38,16 @@ def module_tensors(programs: Iterable[ExportedProgram]) -> dict[str, ModuleTenso
 
 def constants_apart(graphs: Iterable[Graph]) -> Iterator[Graph]:
     """The graphs with constants renamed where an earlier graph has another content under the name: entry points share
-    their constants by name, and what folding makes is named after an op, which each of them may have. So is what a code
-    generator may make of a constant by converting it.
+    their constants by name, and what folding makes is named after an op, which each of them may have.
     """
     contents: dict[str, str] = {}
     for graph in graphs:
         edit = Edit(graph)
         constants: list[Constant] = []
         for c in graph.constants:
-            constants.append(replace(c, name=_named_apart(edit, contents, c.name, c.key)))
-        keys = {c.name: c.key for c in graph.constants}
+            content = " ".join(x.key for x in (c, *c.parts()))
+            constants.append(replace(c, name=_named_apart(edit, contents, c.name, content)))
         for op in graph.ops:
-            source = keys.get(str(op.inputs[0])) if op.kind == "cast" else None
-            if source is not None:
-                content = f"{source} as {graph.types[op.outputs[0]].dtype}"
-                op = replace(op, outputs=(_named_apart(edit, contents, op.outputs[0], content),))
             edit.keep(op)
         yield verify_graph(replace(edit.done(), constants=tuple(constants)))
 

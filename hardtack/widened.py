@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hardtack.codegen.build import Built
 from hardtack.codegen.ir.constants import ConstantData, ModuleTensor
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.builder import Prepack
+from hardtack.codegen.plan.prepack import sources_of
 from hardtack.exporter import Exported
 
 
@@ -25,22 +25,17 @@ class Widened:
 
 
 def widened_weights(exported: Exported, built: Built) -> tuple[Widened, ...]:
-    """The integers of 8 bits from which larger constants of floating point were computed, or are made for some target,
-    by name. One that several entry points or targets hold counts once.
+    """The integers of 8 bits, by name, from which larger constants of floating point were computed that a target reads.
+    What several entry points or targets hold counts once.
     """
     found: dict[str, dict[str, tuple[DType, int]]] = {}
-    for entry in exported.entries.values():
-        for c in entry.graph.constants:
-            stored = exported.store[c.key]
-            for name in c.tensors if stored.dtype.is_float else ():
-                if name in exported.tensors and _is_wider(stored, exported.tensors[name]):
-                    found.setdefault(name, {})[c.key] = stored.dtype, stored.array.nbytes
     for (entry_name, _), compiled in built.compiled.items():
-        tensors = {c.name: c.tensors for c in exported.entries[entry_name].graph.constants}
-        for made, request in compiled.prepacks.items():
-            if isinstance(request, Prepack) and request.dtype is not None:
-                for name in exported.tensors.keys() & tensors[request.source]:
-                    found.setdefault(name, {})[made] = request.dtype, math.prod(request.shape) * request.dtype.nbytes
+        constants = {x.name: x for c in exported.entries[entry_name].graph.constants for x in (c, *c.parts())}
+        for read in {*compiled.constants, *(x for p in compiled.prepacks.values() for x in sources_of(p))}:
+            stored = exported.store[constants[read].key]
+            for name in constants[read].tensors if stored.dtype.is_float else ():
+                if name in exported.tensors and _is_wider(stored, exported.tensors[name]):
+                    found.setdefault(name, {})[constants[read].key] = stored.dtype, stored.array.nbytes
     return tuple(_row(name, exported.tensors[name], tuple(held.values())) for name, held in sorted(found.items()))
 
 

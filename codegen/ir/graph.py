@@ -70,7 +70,7 @@ Op kinds (shapes by example; `attrs` in brackets):
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from hardtack.codegen.ir.constants import Recipe
@@ -202,12 +202,44 @@ class Constant:
     """A weight, buffer or folded value. `name` is the user's qualified name where there is one; `key` names its bytes
     in the graph's constant store, so that two constants of equal content share a key. `tensors`: the module's
     parameters and buffers that the content was computed from, sorted. `recipe`: how, where elements of one only moved.
+    `quantized`: what it was dequantised from, where it was.
     """
 
     name: str
     key: str
     tensors: tuple[str, ...] = ()
     recipe: Recipe | None = None
+    quantized: Quantized | None = None
+
+    def parts(self) -> tuple[Constant, ...]:
+        """The codes and the tables that it was dequantised from, by names of their own; nothing where it was not."""
+        q = self.quantized
+        inner = () if q is None else (q.codes, *(s.table for s in q.steps))
+        return tuple(replace(c, name=f"{self.name}.{c.name}") for c in inner)
+
+
+@dataclass(frozen=True)
+class QuantizedStep:
+    """A step of dequantisation, each element by itself: `kind` (sub, mul or add) with a number of `table`, a constant
+    of f32. runs: one a dimension of the weight, whose size it divides: as many neighbours have one number of the table.
+    """
+
+    kind: str
+    table: Constant
+    runs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """How a constant of f32 follows from one of few bits, in its own shape: codes as float, then the steps in turn,
+    each rounded to f32. Names of the constants are what parts() puts behind the name of theirs. dtype: that of the
+    codes, i8 or u8; bits: 4 where all of them are in -8..7 (i8) or 0..15 (u8), else 8.
+    """
+
+    codes: Constant
+    steps: tuple[QuantizedStep, ...]
+    dtype: DType
+    bits: int
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ return view_9 as 0
 from __future__ import annotations
 
 from hardtack.codegen.ir.expr import Expr, to_text
-from hardtack.codegen.ir.graph import Graph, Guard, Op, Operand, SymBinding
+from hardtack.codegen.ir.graph import Constant, Graph, Guard, Op, Operand, SymBinding
 
 _RELATIONS = {"eq": "==", "ne": "!=", "le": "<=", "lt": "<"}
 
@@ -26,7 +26,8 @@ def to_text_graph(graph: Graph, origins: bool = True) -> str:
     lines += [f"sym   {_binding(b)}" for b in graph.syms]
     for i in graph.inputs:
         lines.append(f"input {i.name}: {graph.types[i.name]} strides [{', '.join(map(to_text, i.strides))}]")
-    lines += [f"const {c.name}: {graph.types[c.name]} {c.key[:8]}" for c in graph.constants]
+    for c in graph.constants:
+        lines.append(f"const {c.name}: {graph.types[c.name]} {c.key[:8]}{_quantized_text(c)}")
     for s in graph.states:
         init = "zeros" if s.init is None else s.init[:8]
         lines.append(f"state {s.name}: {graph.types[s.name]} {init} -> {s.final or 'unchanged'}")
@@ -35,6 +36,14 @@ def to_text_graph(graph: Graph, origins: bool = True) -> str:
         lines += op_lines(op, graph, origins)
     lines += [f"return {v} as {n}" for v, n in zip(graph.outputs, graph.output_names, strict=True)]
     return "\n".join(lines) + "\n"
+
+
+def _quantized_text(c: Constant) -> str:
+    """` = i8 sub [1, 32] mul [1, 32]`: the dtype of the codes, then each step and its runs."""
+    if c.quantized is None:
+        return ""
+    dtype = f"{c.quantized.dtype}" if c.quantized.bits == 8 else f"{c.quantized.dtype} of {c.quantized.bits} bits"
+    return " ".join((f" = {dtype}", *(f"{s.kind} {list(s.runs)}" for s in c.quantized.steps)))
 
 
 def guard_text(guard: Guard) -> str:

@@ -60,7 +60,7 @@ def lower_graph(
     constants = frozenset(c.name for c in graph.constants)
     low = Lowering(
         graph, producers, buffers, machine, constants=constants, in_place=frozenset(in_place), hints=hints,
-        tuning=tuning,
+        tuning=tuning, quantized={c.name: c.quantized for c in graph.constants if c.quantized is not None},
     )  # fmt: skip
     for op in graph.ops:
         if not is_view(op):

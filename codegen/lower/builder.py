@@ -8,7 +8,7 @@ from functools import cached_property
 
 from hardtack.codegen.ir.constants import View
 from hardtack.codegen.ir.expr import ONE, ZERO, Const, Expr, Sym, as_expr, bounds, known_in_range, sym
-from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, Origin, uses
+from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, Origin, Quantized, uses
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import (
     Arg,
@@ -42,8 +42,7 @@ class UnsupportedOp(ValueError):
 
 @dataclass(frozen=True)
 class Prepack:
-    """A constant to be made at export: `kind` names the packing, applied to a view of the constant `source`, whose
-    elements are converted to `dtype` first, if there is one."""
+    """A constant to be made at export: `kind` names the packing, applied to a view of the constant `source`."""
 
     kind: str
     source: str
@@ -51,7 +50,6 @@ class Prepack:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     params: tuple[int, ...] = ()
-    dtype: DType | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Lowering:
 
     machine: what it is built for; of CPUs of one layout, the first. hints: example sizes of symbols by name, for
     decisions of profit. tuning: where plans of templates come from, before the cost model. owners: the buffers of
-    lower/gpu_last_writes.py, by places.
+    lower/gpu_last_writes.py, by places. quantized: of constants by name, what they were dequantised from.
     """
 
     graph: Graph
@@ -97,6 +95,7 @@ class Lowering:
     decisions: list[Decision] = field(default_factory=list)
     tuning: Tuning = NO_TUNING
     owners: dict[tuple[object, ...], str] = field(default_factory=dict)
+    quantized: Mapping[str, Quantized] = field(default_factory=dict)
 
     def decide(self, subject: str, choice: str, reason: str) -> None:
         """Record a choice of kernel."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -9,28 +10,28 @@ from hardtack.codegen.ir.expr import ONE, Expr, const, int_value, product
 from hardtack.codegen.ir.graph import Op, uses
 from hardtack.codegen.ir.loops import LoopError
 from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest, Workspace
-from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need, summed
+from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need, only, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.cpu_plans import product_plan, verify_cut
+from hardtack.codegen.lower.cpu_quantized import codes_of
 from hardtack.codegen.lower.cpu_workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
-from hardtack.codegen.lower.operands import copied, operand, prepacked, unconverted
+from hardtack.codegen.lower.operands import copied, operand, prepacked
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import matmul_as_reduction
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.tune.cut_plan import CutPlan, CutShape
 
-
-def _same_or_bytes(first: DType) -> tuple[DType, ...]:
-    """float is multiplied with bytes, too."""
-    return (first, DType.I8) if first is DType.F32 else (first,)
+STEPS = ("sub", "mul", "add")
+"""That make float of codes."""
+CODES: Callable[[DType], tuple[DType, ...]] = only(DType.I8, DType.U8)
 
 
 @dataclass(frozen=True)
 class PackedGemm(Template):
-    """gemm.h: a [.., M, K], its rows dense, times a constant matrix in panels [ceil(N/32), K, 32]; bytes.h: of bytes.
-    plan: of a tuning table; None: the machine's own blocks."""
+    """gemm.h: a [.., M, K], its rows dense, times a constant matrix in panels [ceil(N/32), K, 32]. plan: of a tuning
+    table; None: the machine's own blocks."""
 
     plan: CutPlan | None = field(default=None, kw_only=True)
 
@@ -38,7 +39,7 @@ class PackedGemm(Template):
     machine = Cpu
     roles = (
         Role("a", "*ones M K", memory=Memory.ROWS),
-        Role("panels", f"N/{PANEL} K {PANEL}", _same_or_bytes, memory=Memory.WHOLE),
+        Role("panels", f"N/{PANEL} K {PANEL}", memory=Memory.WHOLE),
     )
     results = (Role("result", "*rows N", summed),)
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32, DType.F16)
@@ -54,8 +55,7 @@ class PackedGemm(Template):
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         rows, columns = product(a.extent for a in nest.axes[:-1]), nest.axes[-1].extent
-        a, panels = (o.dtype for o in nest.operands)
-        return Workspace(per_worker=gemm_nbytes(rows, columns, a, self.plan, weights=panels))
+        return Workspace(per_worker=gemm_nbytes(rows, columns, nest.operands[0].dtype, self.plan))
 
     def extents(self, nest: TemplateNest) -> dict[str, Extent]:
         verify_cut(self.plan, CutShape(1, 1, 1, 1, nest.operands[0].dtype, True, True))
@@ -63,6 +63,40 @@ class PackedGemm(Template):
 
     def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
         need(not differ(product(sizes.many("ones")), ONE), "its operand a is a batch of matrices")
+
+
+@dataclass(frozen=True)
+class QuantizedGemm(PackedGemm):
+    """quantized.h: a [.., M, K], its rows dense, times a constant matrix of codes in panels, made float by steps,
+    each with a table [ceil(N/32), ceil(K/group), 32] of f32. bits: of a code; of 4, two columns share a byte."""
+
+    steps: tuple[str, ...]
+    group: int
+    bits: int
+
+    kind = "gemm_quantized"
+    roles = (PackedGemm.roles[0], Role("codes", f"N/{PANEL} K {PANEL}", CODES, memory=Memory.WHOLE))
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.F32,)
+
+    def operand_roles(self) -> tuple[Role, ...]:
+        codes = Role("codes", f"N/{PANEL} K {PANEL * self.bits // 8}", CODES, memory=Memory.WHOLE)
+        sizes = f"N/{PANEL} K/{self.group} {PANEL}"
+        tables = (Role(f"{kind}{k}", sizes, memory=Memory.WHOLE) for k, kind in enumerate(self.steps))
+        return (self.roles[0], codes, *tables)
+
+    def workspace(self, nest: TemplateNest) -> Workspace:
+        rows, columns = product(a.extent for a in nest.axes[:-1]), nest.axes[-1].extent
+        return Workspace(per_worker=gemm_nbytes(rows, columns, nest.operands[0].dtype, self.plan, dequantises=True))
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        need(self.bits in (4, 8), f"its codes have {self.bits} bits")
+        need(self.group > 0, f"its group is of {self.group}")
+        need(all(s in STEPS for s in self.steps), f"its steps are {', '.join(self.steps)}")
+        return super().extents(nest)
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        super().verify_sizes(nest, sizes)
+        need(not differ(sizes["K"] % self.group, const(0)), f"its group of {self.group} does not divide {sizes['K']}")
 
 
 @dataclass(frozen=True)
@@ -129,9 +163,15 @@ def lower_matmul(low: Lowering, op: Op) -> None:
         template(low, op, DynamicGemm(product_plan(low, *views, constant=False)), out, views)
         return
     plan = product_plan(low, a_view, b_view, constant=True)
+    rows = _unit_last(low, a, a_view, op)
+    codes = codes_of(low, b_view) if chosen is PackedGemm and a_view.dtype is DType.F32 else None
+    if codes is not None:
+        quantized = QuantizedGemm(codes.steps, codes.group, codes.bits, plan=plan)
+        template(low, op, quantized, out, (rows, *codes.operands))
+        return
     depth = int_value(b_view.shape[-2]) or 0
     what = PairedGemm(depth, plan=plan) if chosen is PairedGemm else PackedGemm(plan=plan)
-    template(low, op, what, out, (_unit_last(low, a, a_view, op), pack_matrix(low, b_view)))
+    template(low, op, what, out, (rows, pack_matrix(low, b_view)))
 
 
 def _in_two_batch_dims(low: Lowering, op: Op, a: Operand, b: Operand) -> tuple[Operand, Operand]:
@@ -178,12 +218,9 @@ def _unit_last(low: Lowering, value: str, view: Operand, op: Op) -> Operand:
 
 def pack_matrix(low: Lowering, b_view: Operand) -> Operand:
     """A constant [.., K, N] as panels [ceil(N/32), K, 32], of bf16 [ceil(N/32), ceil(K/2), 32, 2]; leading dimensions
-    have size 1. What was converted from bytes is packed as these."""
+    have size 1."""
     k, n = (int_value(e) or 0 for e in b_view.shape[-2:])
     matrix = Operand(b_view.buffer, b_view.dtype, b_view.offset, b_view.shape[-2:], b_view.strides[-2:])
-    small = unconverted(low, matrix)
-    if small.dtype is DType.I8:
-        matrix = small
     if matrix.dtype is DType.BF16:
         return prepacked(low, "pairs", matrix, (-(-n // PANEL), -(-k // 2), PANEL, 2), ())
     return prepacked(low, "panels", matrix, (-(-n // PANEL), k, PANEL), ())

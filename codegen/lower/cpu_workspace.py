@@ -278,14 +278,14 @@ def widest_cut(dtype: DType, plan: CutPlan | None) -> Cut:
 
 
 def gemm_nbytes(
-    m: ExprLike, n: ExprLike, dtype: DType, plan: CutPlan | None = None, *, weights: DType | None = None
+    m: ExprLike, n: ExprLike, dtype: DType, plan: CutPlan | None = None, *, dequantises: bool = False
 ) -> Expr:
     """A worker's workspace for a product with packed weights, and for a convolution of m places and n channels.
-    weights: their dtype, None for that of the other operand."""
+    dequantises: whether a unit's weights are made float."""
     c = widest_cut(dtype, plan)
     numel = tile_numel(m, n, c.rows, c.panels)
     numel += staged_numel(m, c.depth) if dtype.is_half else spread_rows_numel(m, c.depth)
-    if dtype.is_half or weights is DType.I8:
+    if dtype.is_half or dequantises:
         numel += packed_panels_numel(n, c.depth, c.depth, c.unit_depth)
     return numel * FLOAT_NBYTES
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import replace
 
 from hardtack.codegen.ir.constants import View
 from hardtack.codegen.ir.expr import ONE, ZERO, Expr, const, int_value, product, sym
@@ -12,7 +11,6 @@ from hardtack.codegen.ir.expr_walk import split_linear
 from hardtack.codegen.ir.graph import Lit, Op, uses
 from hardtack.codegen.ir.loops import Buffer, exact
 from hardtack.codegen.ir.nests import Operand
-from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Join, JoinPart, Lowering, NestBuilder, Prepack
 from hardtack.codegen.lower.views import base_of
 
@@ -69,38 +67,12 @@ def prepacked(low: Lowering, kind: str, source: Operand, shape: tuple[int, ...],
     """A constant packed at export into a buffer of `shape`; the same request twice gives the same buffer."""
     view = _numbers(source)
     request = Prepack(kind, source.buffer, view.offset, view.shape, view.strides, params)
-    behind = low.prepacks.get(source.buffer)
-    if isinstance(behind, Prepack) and behind.dtype is not None:  # whole, so the view is one of its source, too
-        request = replace(request, source=behind.source, dtype=behind.dtype)
     # named by the request, so that entry points that pack a weight alike share the result
-    what = kind if request.dtype is None else f"{kind}.{request.dtype}"
-    name = f"{request.source}.{what}.{hashlib.sha256(repr(request).encode()).hexdigest()[:8]}"
+    name = f"{request.source}.{kind}.{hashlib.sha256(repr(request).encode()).hexdigest()[:8]}"
     if name not in low.prepacks:
         low.buffers[name] = Buffer(name, source.dtype, tuple(const(n) for n in shape), tuple(range(len(shape))))
         low.prepacks[name] = request
     return whole(low.buffers[name])
-
-
-def convert_constant(low: Lowering, op: Op) -> bool:
-    """A `cast` of a constant of 8 bits to float as a constant that is made at export; False for any other cast. What
-    can compute with the bytes reads them instead (unconverted); the constant is made if something else reads it."""
-    source, out = op.inputs[0], low.buffers[op.outputs[0]]
-    if not isinstance(source, str) or source not in low.constants:
-        return False
-    converts = (low.graph.type_of(source).dtype, out.dtype) == (DType.I8, DType.F32)
-    if not converts or out.order != tuple(range(len(out.shape))):
-        return False
-    shape, strides = _known(out.shape), _known(out.strides())
-    low.prepacks[out.name] = Prepack("whole", source, 0, shape, strides, dtype=out.dtype)
-    return True
-
-
-def unconverted(low: Lowering, o: Operand) -> Operand:
-    """A view of a constant that convert_constant has made as one of the bytes; any other operand as it is."""
-    made = low.prepacks.get(o.buffer)
-    if not isinstance(made, Prepack) or made.dtype is None:
-        return o
-    return Operand(made.source, low.buffers[made.source].dtype, o.offset, o.shape, o.strides)
 
 
 def join_constants(low: Lowering, op: Op) -> bool:

@@ -8,7 +8,7 @@ from hardtack.codegen.ir.loops import Arg, Assert
 from hardtack.codegen.ir.reindex import within
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
-from hardtack.codegen.lower.operands import convert_constant, join_constants
+from hardtack.codegen.lower.operands import join_constants
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.views import Idx
 from hardtack.codegen.machine.machine import Gpu
@@ -18,8 +18,6 @@ from hardtack.codegen.ops import SCALAR_OPS
 @lowers(*SCALAR_OPS)
 def lower_scalar(low: Lowering, op: Op) -> None:
     """Any row of the scalar op table, operands broadcast."""
-    if op.kind == "cast" and convert_constant(low, op):
-        return
     b, out, index = start(low, op)
     args = [b.broadcast(x, index) for x in op.inputs]
     dtype = out.dtype if op.kind in ("cast", "bitcast") else None

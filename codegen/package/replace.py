@@ -22,7 +22,7 @@ from hardtack.codegen.package.errors import LoadError, ReplaceError
 from hardtack.codegen.package.manifest import WEIGHTS, ConstantSpec, Manifest, ParameterSpec, to_json
 from hardtack.codegen.package.output import PathLike, check_output
 from hardtack.codegen.package.writer import Parts, Written, external_name, spec_of, write_parts
-from hardtack.codegen.plan.prepack import PACKINGS, pack, place, viewed
+from hardtack.codegen.plan.prepack import PACKINGS, CodesError, pack, place, viewed
 
 Array = npt.NDArray[np.generic]
 
@@ -127,6 +127,8 @@ def follow(recipe: Recipe, source: Array, name: str) -> Array:
         raise LoadError(f"constant {name!r} has the packing {kind!r}; known are: {', '.join(sorted(PACKINGS))}")
     try:
         return pack(Prepack(kind, recipe.source, last.offset, last.shape, last.strides, params), array)
+    except CodesError as error:
+        raise ReplaceError(f"{recipe.source} has {error}, in which the bundle holds it") from None
     except (ValueError, IndexError, ZeroDivisionError, TypeError) as error:
         raise LoadError(f"constant {name!r} cannot be packed as its recipe says: {error}") from None
 

@@ -6,6 +6,7 @@ templates/cpp/gemm.h, conv.h and depthwise.h name, or one that is joined of seve
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -37,7 +38,7 @@ def made(request: Made, content: Callable[[str], Array]) -> Array:
 def pack(request: Prepack, source: Array) -> Array:
     """The packed constant. `source`: the constant that the request names, of any shape."""
     view = viewed(source, View(request.offset, request.shape, request.strides))
-    return PACKINGS[request.kind](view if request.dtype is None else view.astype(request.dtype.numpy), request.params)
+    return PACKINGS[request.kind](view, request.params)
 
 
 def viewed(array: Array, view: View) -> Array:
@@ -68,8 +69,25 @@ def _to_panels(columns_last: Array) -> Array:
 
 
 def _matrix(view: Array, params: tuple[int, ...]) -> Array:
-    """[K, N] -> [ceil(N/32), K, 32]."""
-    return _to_panels(view)
+    """[.., N] -> [ceil(N/32), K, 32], where K has all dimensions but the last."""
+    return _to_panels(view.reshape(math.prod(view.shape[:-1]), view.shape[-1]))
+
+
+class CodesError(ValueError):
+    """Codes do not fit in the bits that they have."""
+
+
+def _nibbles(view: Array, params: tuple[int, ...]) -> Array:
+    """[K, N] of codes of 4 bits -> [ceil(N/32), K, 16]: of a panel's row, column j is in the low half of byte j, column
+    j + 16 in the high one. Codes that have a sign, -8..7, are stored as 8 more."""
+    least = -8 if view.dtype == np.int8 else 0
+    if view.size and (view.min() < least or view.max() > least + 15):
+        raise CodesError(
+            f"numbers from {view.min()} to {view.max()}, which do not fit in 4 bits, {least} to {least + 15}"
+        )
+    panels = _to_panels((view.astype(np.int16) - least).astype(np.uint8))
+    low, high = panels[..., : PANEL // 2].astype(np.uint8), panels[..., PANEL // 2 :].astype(np.uint8)
+    return np.ascontiguousarray(low | high << 4).view(view.dtype)
 
 
 def _conv(view: Array, params: tuple[int, ...]) -> Array:
@@ -176,6 +194,7 @@ def _whole(view: Array, params: tuple[int, ...]) -> Array:
 PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "whole": _whole,
     "panels": _matrix,
+    "nibbles": _nibbles,
     "pairs": _pairs,
     "conv": _conv,
     "conv_pairs": _conv_pairs,

@@ -23,7 +23,8 @@ def counted_values(graph: Graph, store: ConstantStore, given: Sequence[bool] | N
     it is one; None: those of a whole-number dtype are."""
     flags = given or [_is_count(graph.types[i.name].dtype) for i in graph.inputs]
     found = {i.name for i, flag in zip(graph.inputs, flags, strict=True) if flag}
-    found |= {c.name for c in graph.constants if _holds_counts(graph.types[c.name].dtype, store, c.key)}
+    plain = [c for c in graph.constants if c.quantized is None]  # codes as float are whole numbers, and weights
+    found |= {c.name for c in plain if _holds_counts(graph.types[c.name].dtype, store, c.key)}
     found |= {s.name for s in graph.states if _is_count(graph.types[s.name].dtype)}
     for op in graph.ops:
         follows = op.kind not in ("cond", "while") and all(x in found for x in uses(op))

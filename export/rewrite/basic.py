@@ -33,7 +33,7 @@ def common_subexpressions(graph: Graph) -> Graph:
     edit = Edit(graph)
     first_constant: dict[object, str] = {}
     for c in graph.constants:
-        kept = first_constant.setdefault((c.key, c.tensors, c.recipe), c.name)
+        kept = first_constant.setdefault((c.key, c.tensors, c.recipe, c.quantized), c.name)
         if kept != c.name and graph.types[kept] == graph.types[c.name]:
             edit.renamed[c.name] = kept
     seen: dict[tuple[object, ...], tuple[str, ...]] = {}

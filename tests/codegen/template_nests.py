@@ -30,7 +30,7 @@ from hardtack.codegen.lower.cpu_conv import (
     TransposedConv,
     Winograd,
 )
-from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm
+from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm, QuantizedGemm
 from hardtack.codegen.lower.cpu_recurrence import PackedRecurrence
 from hardtack.codegen.lower.cpu_rows import Scan, Sort
 from hardtack.codegen.lower.gpu_attention import AttentionCombine, TiledAttention
@@ -113,6 +113,18 @@ class Rnn(torch.nn.Module):
         return self.cell(x)[0]  # type: ignore[no-any-return]
 
 
+class Groups(torch.nn.Module):
+    """A product with a weight of int8 (64, 24), whose groups of 8 have scales."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.codes = torch.nn.Buffer(torch.arange(64 * 24).to(torch.int8).view(64, 24))
+        self.scales = torch.nn.Buffer(torch.arange(64 * 3).float().view(64, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, (self.codes.float() - 3) * self.scales.repeat_interleave(8, 1))
+
+
 STEPS = (ones(5, 3, 7),)
 
 
@@ -137,6 +149,7 @@ class Program:
 
 PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "packed": (PackedGemm, Program(CPU, torch.nn.Linear(7, 64).eval(), (ones(5, 7),))),
+    "quantized": (QuantizedGemm, Program(CPU, Groups().eval(), (ones(5, 24),))),
     "paired": (PairedGemm, Program(CPU, torch.nn.Linear(7, 64).eval().bfloat16(), (half(5, 7),))),
     "dynamic": (DynamicGemm, Program(CPU, torch.matmul, (ones(2, 5, 7), ones(2, 7, 3)))),
     "attention": (Attention, Program(CPU, GQA, _heads(torch.float32, 10, ones(5, 10)))),
@@ -298,6 +311,13 @@ def _fields(what: Any, within: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{name} {how}", replace(what, **{f.name: changed})
 
 
+def _changed(value: Any) -> Any:
+    """What stands in a tuple, each number in it one more; a word misspelt."""
+    if isinstance(value, str):
+        return "nonsense"
+    return tuple(map(_changed, value)) if isinstance(value, tuple) else value + 1
+
+
 def _values(value: Any) -> Iterator[tuple[str, Any]]:
     if value is None:
         yield "of a tuning table, and not legal", CutPlan(100, "by_size", "")
@@ -313,7 +333,7 @@ def _values(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, tuple):
         yield "shorter", value[:-1]
         for k in range(len(value)):
-            larger = tuple(n + 1 for n in value[k]) if isinstance(value[k], tuple) else value[k] + 1
-            yield f"larger in {k}", (*value[:k], larger, *value[k + 1 :])
+            changed = "misspelt" if isinstance(value[k], str) else "larger"
+            yield f"{changed} in {k}", (*value[:k], _changed(value[k]), *value[k + 1 :])
     else:
         raise AssertionError(f"no way to break {value!r}")

@@ -54,7 +54,7 @@ LEGAL = (
     Legal("operand 3 of bf16", "a mask that is added", ("tiled attention",)),
     Legal("operand 3 of f32", "a mask that is added, of what scores are summed in", ("tiled attention",)),
     Legal("result of f32", "attention of half types may be left as it is summed", ("tiled attention",)),
-    Legal("operand 1 of i8", "weights of bytes", ("packed",)),
+    Legal("operand 1 of u8", "codes are of either", ("quantized",)),
     Legal("operand 2 of i64", "ends are of either integer", ("grouped",)),
     Legal("constant turned", "what is known at export, no buffer says", PRODUCTS),
     Legal("result of f32", "a product of half types may be left as it is summed", ("gemm in a batch", "grouped")),
@@ -107,7 +107,7 @@ def test_every_template_is_broken() -> None:
     [
         ("dynamic", "operand 1 longer in dim 1", "its operand b has K = 8, expected 7"),
         ("dynamic", "operand 0 without dim 0", "its operand b has *batch = [2], expected []"),
-        ("packed", "operand 1 of f64", "its operand panels is f64, expected f32, i8"),
+        ("packed", "operand 1 of f64", "its operand panels is f64, expected f32"),
         ("packed", "operand 1 without dim 0", "its operand panels has 2 dimensions, expected [N/32 K 32]"),
         ("attention", "operand 2 longer in dim 2", "its operand v has S = 11, expected 10"),
         ("attention", "operand 3 of i64", "its operand mask is i64, expected bool, f32"),

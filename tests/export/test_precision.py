@@ -14,7 +14,7 @@ from torch.export import Dim
 
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter import InputSpecError, to_graphs
-from hardtack.exporter.precision import compare_outputs
+from hardtack.exporter.precision import compare_outputs, compare_tensors
 from tests.export.checks import assert_same, entry, feed, kinds, ours
 from tests.export.narrowing import narrow, reasons, rounded, texts
 
@@ -278,6 +278,23 @@ def test_accuracy_at_the_example() -> None:
     assert found.relative == pytest.approx(found.absolute / float(exact.abs().max()), rel=1e-3)
     assert found.snr == pytest.approx(10 * math.log10(exact.double().square().sum() / error.square().sum()), abs=0.1)
     assert found.num_lost == 0
+    ours = (exact + error).double()
+    assert found.cosine == pytest.approx(float((ours * exact).sum() / ours.norm() / exact.double().norm()), abs=1e-9)
+    assert found.top1 == 1.0
+
+
+def test_accuracy_of_two_tensors() -> None:
+    exact = torch.tensor([[1.0, 2.0, 0.0], [3.0, -1.0, 0.0]])
+    equal = compare_tensors("a", exact, exact)
+    assert (equal.absolute, equal.snr, equal.cosine, equal.top1) == (0.0, math.inf, 1.0, 1.0)
+    other = compare_tensors("a", torch.tensor([[1.0, 2.0, 0.0], [0.0, 0.0, 4.0]]), exact)
+    assert other.cosine == pytest.approx(5 / math.sqrt(21 * 15))
+    assert other.top1 == 0.5
+    lost = compare_tensors("a", torch.tensor([[1.0, 2.0, 0.0], [3.0, -1.0, math.inf]]), exact)
+    assert (lost.absolute, lost.cosine, lost.num_lost, lost.top1) == (0.0, 1.0, 1, 0.5)
+    assert compare_tensors("a", torch.zeros(2, 3), exact).cosine == 0.0
+    for without in (torch.tensor(1.0), torch.ones(3, 1), torch.ones(0, 3), torch.tensor([1, 2])):
+        assert compare_tensors("a", without, without).top1 is None
 
 
 def test_accuracy_counts_what_overflows() -> None:

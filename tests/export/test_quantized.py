@@ -13,7 +13,7 @@ from torch import nn
 from torch.export import Dim
 
 from hardtack.codegen.ir.types import DType
-from hardtack.exporter import Exported, narrowed, to_graphs
+from hardtack.exporter import narrowed, to_graphs
 from hardtack.exporter.precision import Precision
 from tests.export.checks import assert_same, check, eager, entry, ours
 from tests.support.torchao_models import CONFIGS, QUANTISERS, of_pt2e, of_torchao
@@ -147,56 +147,129 @@ def test_a_product_with_packed_bytes(dtype: torch.dtype) -> None:
     check(torch._weight_int8pack_mm, (X.to(dtype), weight, scales), atol=1e-3 if dtype is torch.float32 else 0.5)
 
 
-class Bytes(nn.Module):
-    """A weight of int8 and how it is read."""
+class Stored(nn.Module):
+    """A weight of int8 (8, 32), zero points and scales of groups of 8, and how they are read."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], codes: int = 8) -> None:
         super().__init__()
         self.function = function
-        self.w = nn.Buffer(torch.arange(-128, 128, dtype=I32).to(I8).view(8, 32))
+        g = torch.Generator().manual_seed(5)
+        self.w = nn.Buffer(torch.randint(-codes, codes, (8, 32), generator=g).to(I8))
+        self.z = nn.Buffer(torch.randint(-8, 8, (8, 4), generator=g).to(I8))
+        self.s = nn.Buffer(torch.rand(8, 4, generator=g) + 0.01)
 
     def forward(self, x: torch.Tensor) -> Any:
-        return self.function(x, self.w)
+        return self.function(x, self.w, self.z, self.s)
 
 
-AS_BYTES: list[Callable[..., Any]] = [
-    lambda x, w: F.linear(x, w.to(x.dtype)) * 0.01,
-    lambda x, w: x @ w.float().t(),
-    lambda x, w: x @ w.t().float(),
-    lambda x, w: torch.einsum("ik,nk->in", x, w.float()),
-    lambda x, w: F.linear(x, w.float()) + F.linear(x * 2, w.float()),
-    lambda x, w: F.linear(x, w.float()[:5]),
-    lambda x, w: torch._weight_int8pack_mm(x, w, torch.ones(8)),
-]
-AS_FLOATS: list[Callable[..., Any]] = [
-    lambda x, w: F.linear(x, w.float()) + w.float().sum(),
-    lambda x, w: w.float() @ x.t(),
-    lambda x, w: x[:, :8] * w.float()[:6, :8],
-    lambda x, w: F.linear(x, (w.float() - 3) * 0.1),
-    lambda x, w: F.linear(x.bfloat16(), w.bfloat16()),
-    lambda x, w: (F.linear(x, w.float()), w.float()),
-    lambda x, w: x.expand(2, 6, 32) @ w.float().t().expand(2, 32, 8),
-]
+def _wide(t: torch.Tensor) -> torch.Tensor:
+    return t.repeat_interleave(8, 1)
 
 
-@pytest.mark.parametrize("function", AS_BYTES)
-def test_a_weight_of_bytes_stays_one(function: Callable[..., Any]) -> None:
-    exported = check(Bytes(function).eval(), (X,), atol=1e-3)
-    found = {exported.store[c.key].dtype.value for c in entry(exported).graph.constants if c.tensors}
-    assert found == {"i8"}
+def _of_pt2e(x: torch.Tensor, w: torch.Tensor, z: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    return F.linear(x, q.dequantize_per_channel(w, s[:, 0], z[:, 0].long(), 0, -128, 127, I8))
+
+
+SPELLINGS: dict[str, tuple[Callable[..., Any], list[str]]] = {
+    "a conversion": (lambda x, w, z, s: F.linear(x, w.to(x.dtype)), []),
+    "of the transpose": (lambda x, w, z, s: x @ w.t().float(), []),
+    "a scale behind": (lambda x, w, z, s: F.linear(x, w.float()) * s[:, 0], []),
+    "read twice": (lambda x, w, z, s: F.linear(x, w.float()) + F.linear(x * 2, w.float()), []),
+    "a part": (lambda x, w, z, s: F.linear(x, w.float()[:5]), []),
+    "per tensor": (lambda x, w, z, s: F.linear(x, (w.float() - 3) * 0.1), ["sub [32, 8]", "mul [32, 8]"]),
+    "per channel": (lambda x, w, z, s: F.linear(x, w.float() * s[:, :1]), ["mul [32, 1]"]),
+    "per channel, of integers": (_of_pt2e, ["sub [32, 1]", "mul [32, 1]"]),
+    "groups": (
+        lambda x, w, z, s: F.linear(x, ((w.view(8, 4, 8).float() - z[..., None].float()) * s[..., None]).view(8, 32)),
+        ["sub [8, 1]", "mul [8, 1]"],
+    ),
+    "groups repeated": (
+        lambda x, w, z, s: F.linear(x, (w.float() - _wide(z).float()) * _wide(s)), ["sub [8, 1]", "mul [8, 1]"]
+    ),
+    "groups expanded": (
+        lambda x, w, z, s: x @ (s[:, :, None].expand(8, 4, 8).reshape(8, 32) * w.float()).t(), ["mul [8, 1]"]
+    ),
+    "groups of integers": (
+        lambda x, w, z, s: F.linear(x, (w.int() - _wide(z.int())).float() * _wide(s)), ["sub [8, 1]", "mul [8, 1]"]
+    ),
+    "a shift behind": (lambda x, w, z, s: F.linear(x, _wide(s) * w.float() + 0.5), ["mul [8, 1]", "add [32, 8]"]),
+    "of a transposed weight": (
+        lambda x, w, z, s: x @ (w.t().float().view(4, 8, 8) * s.t()[:, None]).view(32, 8), ["mul [8, 1]"]
+    ),
+    "in blocks": (
+        lambda x, w, z, s: F.linear(x, w.float() * _wide(s[:2].repeat_interleave(4, 0))), ["mul [8, 4]"]
+    ),
+    "of unsigned": (lambda x, w, z, s: F.linear(x, (w.view(U8) & 15).float() * s[:, :1]), ["mul [32, 1]"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("codes", [8, 128])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_constant_says_what_it_was_dequantised_from(spelling: str, codes: int) -> None:
+    function, steps = SPELLINGS[spelling]
+    exported = check(Stored(function, codes).eval(), (X,), atol=1e-3)
+    (weight,) = (c for c in entry(exported).graph.constants if len(entry(exported).graph.types[c.name].shape) == 2)
+    found = weight.quantized
+    assert found is not None
+    assert [f"{s.kind} {list(s.runs)}" for s in found.steps] == steps
+    assert found.bits == (4 if codes == 8 or spelling == "of unsigned" else 8)
+    assert exported.store[found.codes.key].array.dtype.itemsize == 1
+
+
+def test_a_constant_of_floats_was_dequantised_from_nothing() -> None:
+    functions: list[Callable[..., Any]] = [
+        lambda x, w, z, s: F.linear(x, _wide(s)),
+        lambda x, w, z, s: F.linear(x, w.float() / 3),
+        lambda x, w, z, s: F.linear(x, (w.half() * 0.1).float()),
+        lambda x, w, z, s: F.linear(x.bfloat16(), w.bfloat16()),
+        lambda x, w, z, s: F.linear(x, (w.int() - (1 << 23)).float()),
+    ]
+    for function in functions:
+        exported = check(Stored(function, 128).eval(), (X,), atol=1e-1)
+        assert all(c.quantized is None for c in entry(exported).graph.constants)
+
+
+def test_a_zero_point_of_zero_is_no_step_and_stays_what_it_is() -> None:
+    module = Stored(lambda x, w, z, s: F.linear(x, (w.float() - _wide(z).float()) * s[:, :1])).eval()
+    module.z.zero_()
+    exported = check(module, (X,), atol=1e-3)
+    (weight,) = (c for c in entry(exported).graph.constants if c.quantized is not None)
+    assert weight.quantized is not None
+    assert [s.kind for s in weight.quantized.steps] == ["mul"]
+    assert exported.store.inlined == {"z"}
+
+
+def test_large_weights_are_folded_whatever_lies_in_between() -> None:
+    """Wide integers and repeated scales are many times as large as what they are made of."""
+    module = Stored(SPELLINGS["groups of integers"][0]).eval()
+    for name, t in (("w", module.w), ("z", module.z), ("s", module.s)):
+        setattr(module, name, nn.Buffer(t.repeat(64, 32)))
+    graph = entry(to_graphs(module, (torch.randn(2, 1024),))).graph
+    assert [op.kind for op in graph.ops] == ["matmul"]
+    (weight,) = graph.constants
+    assert weight.quantized is not None
+    assert [s.runs for s in weight.quantized.steps] == [(8, 1), (8, 1)]
+
+
+def test_a_large_index_of_bytes_is_not_stored_wider() -> None:
+    class Index(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = nn.Buffer(torch.randint(0, 5, (1 << 18,)).to(U8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[self.rows.long()]
+
+    exported = check(Index().eval(), (torch.randn(6),), atol=0)
+    assert [exported.store[c.key].dtype for c in entry(exported).graph.constants] == [DType.U8]
+
+
+@pytest.mark.parametrize("spelling", ["a conversion", "groups"])
+def test_a_narrow_model_has_its_weights_in_its_own_type(spelling: str) -> None:
+    exported = to_graphs(Stored(SPELLINGS[spelling][0]).eval(), (X,))
     narrow, _ = narrowed(exported, Precision(DType.BF16, fewest=0))
-    assert not any(c.dtype is DType.I8 for c in map(narrow.store.__getitem__, _keys(narrow)))
-
-
-def _keys(exported: Exported) -> list[str]:
-    return [c.key for c in entry(exported).graph.constants]
-
-
-@pytest.mark.parametrize("function", AS_FLOATS)
-def test_a_weight_of_bytes_that_is_no_weight_of_products_alone_is_converted(function: Callable[..., Any]) -> None:
-    exported = check(Bytes(function).eval(), (X,), atol=1e-2)
-    found = {exported.store[c.key].dtype.value for c in entry(exported).graph.constants if c.tensors}
-    assert found <= {"f32", "bf16"}
+    (weight,) = entry(narrow).graph.constants
+    assert narrow.store[weight.key].dtype is DType.BF16
 
 
 class Network(nn.Module):

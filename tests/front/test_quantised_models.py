@@ -38,7 +38,7 @@ def test_a_static_model_of_convolutions_gives_what_eager_does(tmp_path: Path) ->
     info = hardtack.export(quantised, (x,), path=tmp_path / "m.pkg", targets=TARGETS)
     with torch.no_grad():
         torch.testing.assert_close(hardtack.load(info.path).session()(x)[0], quantised(x)[0])
-    assert [(w.dtype, w.stored_dtype) for w in info.widened] == [("i8", "f32")] * 2
+    assert [(w.dtype, w.stored_dtype, w.nbytes) for w in info.widened] == [("i8", "f32", 8 * 27)]  # the convolution's
 
 
 @pytest.mark.parametrize("depth", [64, 1500])
@@ -75,8 +75,71 @@ def test_weights_of_bytes_are_stored_and_read_as_bytes(tmp_path: Path, rows: int
     torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x), rtol=1e-4, atol=1e-4)
 
 
+class Grouped(nn.Module):
+    """Weights of 4 bits, of which groups of 32 along K share scales and zero points; the scales are floats."""
+
+    def __init__(self, depth: int, columns: int) -> None:
+        super().__init__()
+        self.weight = nn.Buffer(torch.randint(-8, 8, (columns, depth)).to(torch.int8))
+        self.scales = nn.Parameter(torch.rand(columns, depth // 32) * 0.01, requires_grad=False)
+        self.shifts = nn.Parameter(torch.randn(columns, depth // 32) * 0.01, requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = (t.repeat_interleave(32, 1) for t in (self.scales, self.shifts))
+        return F.gelu(F.linear(x, self.weight.to(x.dtype) * next(wide) + next(wide)))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5, 70])
+@pytest.mark.parametrize("target", ["cpu:native", "cpu:x86-64-v3"])
+def test_weights_of_4_bits_take_half_a_byte(tmp_path: Path, rows: int, target: str) -> None:
+    torch.manual_seed(0)
+    module, x = Grouped(320, 200).eval(), torch.randn(rows, 320)
+    info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=(target,))
+    assert info.widened == ()
+    assert info.weights_nbytes < 320 * 224 // 2 + 2 * 10 * 224 * 4 + 8192
+    torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x), rtol=1e-4, atol=1e-4)
+
+
+def test_weights_of_4_bits_and_their_tables_are_replaced(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, other, x = Grouped(64, 48).eval(), Grouped(64, 48).eval(), torch.randn(8, 64)
+    path = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=TARGETS).path
+    fresh = hardtack.export(other, (x,), path=tmp_path / "other.pkg", targets=TARGETS).path
+    hardtack.replace_weights(path, dict(other.state_dict()), path=tmp_path / "new.pkg")
+    assert (tmp_path / "new.pkg").read_bytes() == fresh.read_bytes()
+    scales = {"scales": other.scales}
+    hardtack.replace_weights(path, scales, path=tmp_path / "scales.pkg")
+    module.scales = other.scales
+    found = hardtack.load(tmp_path / "scales.pkg").session()(x)
+    torch.testing.assert_close(found, module(x), rtol=1e-4, atol=1e-4)
+
+
+def test_codes_that_do_not_fit_are_not_taken(tmp_path: Path) -> None:
+    module = Grouped(64, 48).eval()
+    path = hardtack.export(module, (torch.randn(8, 64),), path=tmp_path / "m.pkg", targets=TARGETS).path
+    module.weight[3, 5] = 100
+    module.weight[7, 1] = -9
+    words = "weight has numbers from -9 to 100, which do not fit in 4 bits, -8 to 7, in which the bundle holds it"
+    with pytest.raises(ReplaceError) as caught:
+        hardtack.replace_weights(path, {"weight": module.weight}, path=tmp_path / "new.pkg")
+    assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("config", ["int4 weights in groups", "int8 by int4", "int8"])
+def test_models_of_torchao_are_stored_as_they_are(tmp_path: Path, config: str) -> None:
+    torch.manual_seed(0)
+    module = of_torchao(nn.Sequential(nn.Linear(256, 128), nn.GELU(), nn.Linear(128, 64)).eval(), config)
+    x = torch.randn(6, 256)
+    info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=TARGETS)
+    codes = (256 * 128 + 128 * 64) // (1 if config == "int8" else 2)
+    assert info.widened == ()
+    assert info.weights_nbytes < codes + (256 * 128 + 128 * 64) // 32 * 4 + 8192
+    with torch.no_grad():
+        torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x), rtol=1e-3, atol=1e-3)
+
+
 def test_a_target_without_products_of_bytes_has_them_as_floats(tmp_path: Path) -> None:
-    """A GPU: which weights it holds so is said, and they cannot be replaced, since no recipe converts."""
+    """A GPU: which weights it holds so is said, and they cannot be replaced, since no recipe dequantises."""
     torch.manual_seed(0)
     module, x = Scaled(64, 32).eval(), torch.randn(8, 64)
     info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=("cpu:native", "cuda:sm_90"))
@@ -113,7 +176,8 @@ def test_what_an_export_says_of_widened_weights(tmp_path: Path) -> None:
     plain = hardtack.export(module, (torch.randn(8, 64),), path=tmp_path / "plain.pkg", targets=TARGETS)
     assert plain.widened == ()
     module = of_torchao(module, "int4 weights in groups")
-    info = hardtack.export(module, (torch.randn(8, 64),), path=tmp_path / "m.pkg", targets=TARGETS)
+    given = (torch.randn(8, 64),)
+    info = hardtack.export(module, given, path=tmp_path / "m.pkg", targets=("cuda:sm_90",))
     (found,) = info.widened
     assert found == Widened(found.name, "i8", 64 * 32, "f32", 64 * 32 * 4)
     assert found.name.startswith("0.")
@@ -122,7 +186,7 @@ def test_what_an_export_says_of_widened_weights(tmp_path: Path) -> None:
 def test_the_command_shows_the_largest(tmp_path: Path) -> None:
     model = tmp_path / "quantised_model.py"
     model.write_text(MODEL)
-    arguments = ["export", f"{model}:small", "-o", str(tmp_path / "m.pkg"), "--target", *TARGETS]
+    arguments = ["export", f"{model}:small", "-o", str(tmp_path / "m.pkg"), "--target", "cuda:sm_90"]
     said = CliRunner().invoke(main, arguments, prog_name="hardtack").output
     assert "6 quantised weights are stored in floating point" in said
     assert said.count("i8 4.1 kB") == 5

@@ -29,6 +29,20 @@ def pack_gemm(b: torch.Tensor) -> torch.Tensor:
     return padded.reshape(k, ceil_div(n, PANEL), PANEL).permute(1, 0, 2).contiguous()
 
 
+def pack_columns(x: torch.Tensor, fill: float) -> torch.Tensor:
+    """[rows, n] to [ceil(n / 32), rows, 32] of the same type, ``fill`` in the columns that there are not."""
+    rows, n = x.shape
+    padded = torch.full((rows, ceil_div(n, PANEL) * PANEL), fill, dtype=x.dtype)
+    padded[:, :n] = x
+    return padded.reshape(rows, ceil_div(n, PANEL), PANEL).permute(1, 0, 2).contiguous()
+
+
+def pack_nibbles(codes: torch.Tensor) -> torch.Tensor:
+    """[k, n] of 0 to 15 to [ceil(n / 32), k, 16] bytes: column j in the low half, column j + 16 in the high one."""
+    packed = pack_columns(codes.to(torch.uint8), 5)
+    return (packed[:, :, : PANEL // 2] | packed[:, :, PANEL // 2 :] << 4).contiguous()
+
+
 def pack_conv(weight: torch.Tensor, groups: int) -> torch.Tensor:
     """torch's [oc, c / groups, kh, kw] to [groups, ceil(oc / groups / 32), kh, kw, c / groups, 32]."""
     oc, c, kh, kw = weight.shape
@@ -53,9 +67,9 @@ def nbytes(size: Expr) -> int:
     return found
 
 
-def gemm_packed_workspace(m: int, n: int, dtype: DType = DType.F32, weights: DType | None = None) -> Workspace:
-    """gemm.h; with weights of 8 bits bytes.h."""
-    return Workspace(0, nbytes(cpu_workspace.gemm_nbytes(m, n, dtype, weights=weights)))
+def gemm_packed_workspace(m: int, n: int, dtype: DType = DType.F32, *, dequantises: bool = False) -> Workspace:
+    """gemm.h; with weights that are made float quantized.h."""
+    return Workspace(0, nbytes(cpu_workspace.gemm_nbytes(m, n, dtype, dequantises=dequantises)))
 
 
 def gemm_dynamic_workspace(m: int, n: int, k: int, dtype: DType = DType.F32) -> Workspace:

@@ -9,7 +9,7 @@ from hardtack.codegen.backends.cpp.cpp_body import storage_type
 from hardtack.codegen.ir.expr import ONE, Expr, const, product
 from hardtack.codegen.ir.nests import Operand, TemplateNest
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm
+from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm, QuantizedGemm
 
 
 @calls(PackedGemm)
@@ -21,7 +21,26 @@ def _gemm_packed(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Cal
     lda, rows, columns, depth = sizes
     cut = blocks(parameters(a, PackedGemm).plan, left)
     call = f"ht::gemm_packed{cut}(args, {pointers[0]}, {lda}, {pointers[1]}, {rows}, {columns}, {depth}, epilogue)"
-    return Call(("bytes.h" if a.operands[1].dtype is DType.I8 else "gemm.h",), (), call)
+    return Call(("gemm.h",), (), call)
+
+
+_STEPS = {"sub": "kSubtract", "mul": "kMultiply", "add": "kAdd"}
+_CODES = {(DType.I8, 4): "ht::SignedNibbles", (DType.U8, 4): "ht::UnsignedNibbles"}
+
+
+@calls(QuantizedGemm)
+def _gemm_quantized(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
+    t, (left, codes, *tables) = parameters(a, QuantizedGemm), a.operands
+    m, n, k = product(x.extent for x in a.axes[:-1]), a.axes[-1].extent, left.shape[-1]
+    sizes = [p.add("lda", left.strides[-2]), p.add("rows", m), p.add("columns", n), p.add("depth", k)]
+    lda, rows, columns, depth = sizes
+    code = _CODES.get((codes.dtype, t.bits), storage_type(codes.dtype))
+    weights = f"ht::QuantizedPanels<{', '.join((code, *(f'ht::Step::{_STEPS[s]}' for s in t.steps)))}>"
+    read = pointers[1] if t.bits == 8 else f"reinterpret_cast<const {code}*>({pointers[1]})"
+    listed = ", ".join(pointers[2 : 2 + len(tables)]) or "nullptr"
+    setup = f"const {weights} weights = {{{read}, {{{listed}}}, {depth}, {t.group}}};"
+    call = f"ht::gemm_quantized{blocks(t.plan, left)}(args, {pointers[0]}, {lda}, weights, {rows}, {columns}, epilogue)"
+    return Call(("quantized.h",), (setup,), call)
 
 
 def _batch_strides(o: Operand) -> tuple[Expr, ...]:

@@ -247,8 +247,8 @@ inline void clear(T* p, int64_t numel) {
   for (int64_t i = 0; i < numel; i++) p[i] = T{};
 }
 
-// What a worker has beside the sums: rows of A that are staged or spread, panels that were made float, and what a source
-// asks for.
+// What a worker has beside the sums: rows of A that are staged or spread, panels of 16-bit numbers that were made
+// float, and what a source asks for.
 struct Scratch {
   void* staged;
   float* widened;
@@ -332,21 +332,21 @@ struct Unit {
 // A k block of a unit: where its taps start in a panel, and its panels; whether there are sums of the blocks before, and
 // whether it is the last.
 template <class B>
-struct Step {
+struct KStep {
   const KBlock& kb;
   const int64_t* offsets;
   const PanelView<B>& view;
   bool resume, last;
 };
 template <class B>
-HT_INLINE Step<B> step_of(const KBlock& kb, const int64_t* offsets, const PanelView<B>& view, bool resume, bool last) {
+HT_INLINE KStep<B> step_of(const KBlock& kb, const int64_t* offsets, const PanelView<B>& view, bool resume, bool last) {
   return {kb, offsets, view, resume, last};
 }
 
 // One k block of one tile, the next rows of A times the panels: to the epilogue behind the last one.
 template <class Source, class Epi, class B>
 HT_INLINE void run_tile(const Source& source, typename Source::Cursor& cursor, const Epi& epi, const TileAt& at,
-                        int count, Range columns, const Step<B>& step, void* staged, float* sums, int64_t ld) {
+                        int count, Range columns, const KStep<B>& step, void* staged, float* sums, int64_t ld) {
   using T = typename Source::Element;
   const T* rows[kMaxTaps * kMaxRows];
   source.rows(cursor, count, rows);
@@ -374,7 +374,7 @@ HT_INLINE void run_tile(const Source& source, typename Source::Cursor& cursor, c
 // One k block of a unit, tile by tile.
 template <class Source, class Epi, class B>
 HT_INLINE void run_k_block(const Source& source, const Epi& epi, const Unit& u, Range columns, int64_t blocks,
-                           const Step<B>& step, float* tile, const Scratch& scratch) {
+                           const KStep<B>& step, float* tile, const Scratch& scratch) {
   const int64_t ld = (u.p.end - u.p.begin) * kPanel;
   typename Source::Cursor cursor = source.start(u.batch, u.m.begin, step.kb, scratch.source);
   for (int64_t j = 0, row = u.m.begin; j < u.blocks.count(); j++) {
@@ -503,14 +503,29 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
   }
 }
 
-// Where a worker's parts lie: its sums, rows of A, panels that are made float, then the source's scratch.
-template <class T, class B, class Cut>
+// Where a worker's parts lie: its sums, rows of A, for 16-bit numbers panels, then the source's scratch.
+template <class T, class Cut>
 HT_INLINE Scratch scratch_of(float* tile, int64_t m, int64_t n) {
-  constexpr bool half = !same<T, float>;
   float* behind = tile + tile_numel(m, n, Cut::rows, Cut::panels);
-  float* widened = behind + (half ? staged_numel(m, Cut::depth) : spread_rows_numel(m, Cut::depth));
-  const bool wide = half ? same<Staged<T>, float> : widens<T, B>;
-  return {behind, widened, widened + (wide ? packed_panels_numel(n, Cut::depth, Cut::depth, Cut::unit_depth) : 0)};
+  if constexpr (same<T, float>) return {behind, nullptr, behind + spread_rows_numel(m, Cut::depth)};
+  float* widened = behind + staged_numel(m, Cut::depth);
+  const int64_t numel = same<Staged<T>, float> ? packed_panels_numel(n, Cut::depth, Cut::depth, Cut::unit_depth) : 0;
+  return {behind, widened, widened + numel};
+}
+
+// body(unit, worker) for every unit of a grid, by all workers.
+template <class Body>
+HT_INLINE void for_units(const HtKernelArgs* args, const Grid& grid, bool one_input, const Body& body) {
+  parallel_for(args, ceil_div(grid.units, grid.units_per_task), [&](int64_t task, int32_t worker) {
+    const int64_t end = least(grid.units, (task + 1) * grid.units_per_task);
+    for (int64_t unit = task * grid.units_per_task; unit < end; unit++) {
+      const UnitPlace at = grid.place(unit, one_input);
+      const Range panels = part_of(grid.panels, at.panel_chunk, grid.panel_chunks);
+      const Range rows = grid.rows(at.row_chunk);
+      const RowBlocks blocks = {rows.end - rows.begin, grid.m.block, grid.m.even};
+      body(Unit{at.batch, rows, panels, blocks}, worker);
+    }
+  });
 }
 
 // The whole product. Cut: MachineBlocks or TunedBlocks.
@@ -518,24 +533,14 @@ template <class Cut, class Source, class Epi>
 int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& epi, int64_t batches, int64_t m,
                    int64_t n, KAxis k) {
   using T = typename Source::Element;
-  using B = ElementOf<decltype(source.panels(0, Range{}, KBlock{}, nullptr))>;
   if (batches == 0 || m == 0 || n == 0) return HT_KERNEL_OK;
   if constexpr (!same<T, float>) k.grain = kGrain;
   k.depth = Cut::depth;
   const int64_t numel = k.taps * k.kc;
   const Grid grid = make_grid<Cut>(batches, m, n, numel, args->parallel->nworkers, block_rows<T>(m, numel));
-  parallel_for(args, ceil_div(grid.units, grid.units_per_task), [&](int64_t task, int32_t worker) {
+  for_units(args, grid, Source::kOneInput, [&](const Unit& unit, int32_t worker) {
     float* tile = reinterpret_cast<float*>(worker_workspace(args, worker));
-    const Scratch scratch = scratch_of<T, B, Cut>(tile, m, n);
-    const int64_t end = least(grid.units, (task + 1) * grid.units_per_task);
-    for (int64_t unit = task * grid.units_per_task; unit < end; unit++) {
-      const UnitPlace at = grid.place(unit, Source::kOneInput);
-      const Range panels = part_of(grid.panels, at.panel_chunk, grid.panel_chunks);
-      const Range rows = grid.rows(at.row_chunk);
-      const RowBlocks blocks = {rows.end - rows.begin, grid.m.block, grid.m.even};
-      const Unit part = {at.batch, rows, panels, blocks};
-      run_unit(source, epi, part, n, k, tile, scratch);
-    }
+    run_unit(source, epi, unit, n, k, tile, scratch_of<T, Cut>(tile, m, n));
   });
   return HT_KERNEL_OK;
 }

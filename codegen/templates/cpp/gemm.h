@@ -9,10 +9,11 @@
 namespace ht {
 
 // Packed weights are [ceil(n / 32)][k][32] elements, bf16 in pairs of k (half.h); columns from n on are zero. The layout is
-// the same on every CPU. B: an element of a panel.
-template <class T, class B = Packed<T>>
+// the same on every CPU.
+template <class T>
 struct PackedGemm {
   using Element = T;
+  using B = Packed<T>;
   static constexpr bool kOneInput = false;
   const T* a;
   int64_t lda;  // elements from one row to the next

@@ -78,8 +78,75 @@ def _product(g: Drawer) -> Drawn:
     return r.choice(forms)
 
 
+def _stored(g: Drawer) -> Drawn:
+    """A product with a weight that is stored in few bits, and how it becomes float: by steps with numbers of all of it,
+    of its rows or of groups, in the spellings that people have, behind views or read by more than the product."""
+    r, a = g.r, g.floats(least=1)
+    depth = g.value(a).shape[-1]
+    if g.is_symbolic(depth) or depth < 2:
+        return None
+    n = r.choice(COLUMNS)
+    group = r.choice([d for d in range(1, depth + 1) if depth % d == 0])
+    dtype, limits = r.choice(
+        ((torch.int8, (-8, 8)), (torch.int8, (-128, 128)), (torch.uint8, (0, 16)), (torch.uint8, (0, 256)))
+    )
+    weight = g.weight((n, depth), dtype, "index", limits, "buffer")
+    wide, is_float = (f"{weight}.int()", False) if r.random() < 0.3 else (f"{weight}.float()", True)
+    for kind in r.choice(("", "s", "m", "sm", "sm", "sm", "ma", "smm", "msm")):
+        if kind != "s" and not is_float:
+            wide, is_float = f"{wide}.float()", True
+        table = _table(g, n, depth // group, group, torch.float32 if kind != "s" or r.random() < 0.3 else torch.int8)
+        table = f"{table}.float()" if is_float else f"{table}.int()"
+        wide = (
+            f"({wide} {'-*+'['sma'.index(kind)]} {table})"
+            if r.random() < 0.8 or kind == "s"
+            else f"({table} {'*+'['ma'.index(kind)]} {wide})"
+        )
+    wide = wide if is_float else f"{wide}.float()"
+    wide = r.choice(
+        (
+            wide,
+            wide,
+            f"{wide}.view({n}, {depth // group}, {group}).view({n}, {depth})",
+            f"{wide}[{r.randrange(n)}:]",
+            f"{wide}.flip(0)",
+        )
+    )
+    forms = (
+        f"F.linear({a}.float(), {wide})",
+        f"{a}.float() @ {wide}.t()",
+        f"torch.einsum('...k,nk->...n', {a}.float(), {wide})",
+        f"F.linear({a}.float(), {wide}) * {wide}.sum()",
+        f"F.linear({a}, {wide}.to({a}.dtype))",
+    )
+    return r.choice(forms)
+
+
+def _table(g: Drawer, rows: int, groups: int, group: int, dtype: torch.dtype) -> str:
+    """Numbers of groups, of rows, or one for all, over [rows, groups * group]."""
+
+    def made(shape: tuple[int, ...]) -> str:
+        if dtype is torch.int8:
+            return g.weight(shape, dtype, "index", g.r.choice(((-8, 8), (0, 1), (-128, 128))), "buffer")
+        return g.weight(shape, dtype, g.r.choice(("normal", "quarters", "special")))
+
+    whole, depth = (rows, groups), groups * group
+    return g.r.choice(
+        (
+            lambda: f"{made(whole)}.repeat_interleave({group}, 1)",
+            lambda: f"{made(whole)}[:, :, None].expand({rows}, {groups}, {group}).reshape({rows}, {depth})",
+            lambda: f"{made(whole[::-1])}.t().repeat_interleave({group}, dim=-1)",
+            lambda: made((rows, 1)),
+            lambda: made((1, depth)),
+            lambda: made((rows, depth)),
+            lambda: made((1,)),
+        )
+    )()
+
+
 FAMILIES = (
     Family("few bits", 9.0, _form),
     Family("few bits by channel", 5.0, _by_channel),
     Family("products of few bits", 9.0, _product),
+    Family("weights of few bits", 9.0, _stored),
 )

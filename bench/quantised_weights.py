@@ -1,0 +1,111 @@
+"""Products with weights of int8 and int4 beside the same in float32, on this CPU: python -m bench.quantised_weights.
+
+Each is a linear layer in a bundle of its own; they take turns, and ratios are medians of those of the turns.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+import hardtack
+
+SHAPES = ((4096, 11008), (1024, 4096), (768, 768))
+"""(K, N) of weights; the first go beyond every cache."""
+ROWS = (1, 4, 8, 32, 256)
+GROUP = 128
+
+
+class Wide(nn.Module):
+    """x (M, K) times the transpose of float32 (N, K), whose rows have scales."""
+
+    def __init__(self, depth: int, columns: int) -> None:
+        super().__init__()
+        g = torch.Generator().manual_seed(0)
+        self.weight = nn.Buffer(self.numbers(columns, depth, g))
+        self.scales = nn.Buffer(torch.rand(columns, generator=g) * 0.01)
+
+    def numbers(self, columns: int, depth: int, g: torch.Generator) -> torch.Tensor:
+        """The weights, as they are stored."""
+        return torch.randn(columns, depth, generator=g)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.weight.to(x.dtype)) * self.scales
+
+
+class Bytes(Wide):
+    """The same of int8."""
+
+    def numbers(self, columns: int, depth: int, g: torch.Generator) -> torch.Tensor:
+        return torch.randint(-128, 128, (columns, depth), generator=g).to(torch.int8)
+
+
+class Groups(Wide):
+    """Of int4, with zero points and scales of GROUP neighbours along K."""
+
+    def __init__(self, depth: int, columns: int) -> None:
+        super().__init__(depth, columns)
+        g = torch.Generator().manual_seed(1)
+        self.zeros = nn.Buffer(torch.randint(-8, 8, (columns, depth // GROUP), generator=g).to(torch.int8))
+        self.scales = nn.Buffer(torch.rand(columns, depth // GROUP, generator=g) * 0.01)
+
+    def numbers(self, columns: int, depth: int, g: torch.Generator) -> torch.Tensor:
+        return torch.randint(-8, 8, (columns, depth), generator=g).to(torch.int8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        zeros, scales = (t.to(x.dtype).repeat_interleave(GROUP, 1) for t in (self.zeros, self.scales))
+        return F.linear(x, (self.weight.to(x.dtype) - zeros) * scales)
+
+
+LAYERS = (Wide, Bytes, Groups)
+BITS = (8.0, 4 + 64 / GROUP)
+"""Of a weight in Bytes and in Groups, its part of the tables with it."""
+
+
+def session(folder: Path, layer: type[Wide], depth: int, columns: int, x: torch.Tensor, threads: int) -> Any:
+    """Warm."""
+    path = folder / f"{layer.__name__}.pkg"
+    hardtack.export(layer(depth, columns).eval(), (x,), path=path, targets=("cpu:native",))
+    made = hardtack.load(path, threads=threads).session()
+    made(x)
+    return made
+
+
+def seconds(call: Any, x: torch.Tensor) -> float:
+    start = time.perf_counter()
+    call(x)
+    return time.perf_counter() - start
+
+
+@click.command(help=__doc__)
+@click.option("--threads", default=2, show_default=True)
+@click.option("--rounds", default=30, show_default=True, help="Turns of each.")
+def main(threads: int, rounds: int) -> None:
+    table = Table("K x N", "rows", "float32, ms", "int8, ms", "f32 / int8", "GB/s", "int4, ms", "f32 / int4", "GB/s")
+    with tempfile.TemporaryDirectory() as folder:
+        for depth, columns in SHAPES:
+            for rows in ROWS:
+                x = torch.randn(rows, depth)
+                all_three = [session(Path(folder), layer, depth, columns, x, threads) for layer in LAYERS]
+                turns = [[seconds(call, x) for call in all_three] for _ in range(rounds)]
+                shown = [f"{statistics.median(t[0] for t in turns) * 1e3:.3f}"]
+                for k, bits in enumerate(BITS, 1):
+                    small = statistics.median(t[k] for t in turns)
+                    ratio = statistics.median(t[0] / t[k] for t in turns)
+                    shown += [f"{small * 1e3:.3f}", f"{ratio:.2f}", f"{depth * columns * bits / 8 / small / 1e9:.1f}"]
+                table.add_row(f"{depth} x {columns}", str(rows), *shown)
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""What constants were dequantised from, kept while they are folded: codes, and the steps that make float of them.
+
+Folding computes a weight that a model dequantises, (codes - zero points) * scales in whatever spelling, as it computes
+any other constant. Beside the numbers it keeps here where they come from, so that a code generator may store the codes
+and do the rest in registers. Where that cannot be told, or would give other bits, the numbers stand alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from hardtack.codegen.ir.constants import ConstantStore, Recipe, View
+from hardtack.codegen.ir.expr import const
+from hardtack.codegen.ir.graph import Constant, Lit, Op, Operand, Quantized, QuantizedStep, TensorType
+from hardtack.codegen.ir.types import DType
+from hardtack.exporter.constants import load_tensor, store_tensor
+from hardtack.exporter.dtypes import TORCH_DTYPE, from_torch
+from hardtack.exporter.reference import run_op
+
+_CODES = (torch.int8, torch.uint8)
+_INTEGERS = (torch.int32, torch.int64)
+_EXACT = 1 << 22
+"""Integers up to here, and what codes less or more they are, are exact in f32."""
+_RANGES = {torch.int8: (-8, 7), torch.uint8: (0, 15)}
+"""Of codes of 4 bits."""
+STEPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "sub": torch.sub, "mul": torch.mul, "add": torch.add,
+}  # fmt: skip
+"""What may make a weight of codes, element by element, by op kind."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Numbers that a value repeats: it is numbers[index], element by element. recipe: of the numbers."""
+
+    numbers: torch.Tensor
+    index: torch.Tensor
+    recipe: Recipe | None
+
+
+@dataclass(frozen=True)
+class Known:
+    """A value that is known at export. tensors, recipe: as a Constant has them. codes: what it was dequantised from;
+    spread: what it repeats."""
+
+    value: torch.Tensor
+    tensors: tuple[str, ...] = ()
+    recipe: Recipe | None = None
+    codes: Codes | None = None
+    spread: Spread | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """`kind` (of STEPS) with numbers of f32 that are spread over the weight's shape."""
+
+    kind: str
+    spread: Spread
+    tensors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Codes, and the steps that make a value of the same shape of them."""
+
+    value: torch.Tensor
+    tensors: tuple[str, ...]
+    recipe: Recipe | None
+    steps: tuple[Step, ...] = ()
+
+
+def known_constant(c: Constant, store: ConstantStore) -> Known:
+    """A constant that is in the store."""
+    return Known(load_tensor(store, c.key), c.tensors, c.recipe, _codes_of(c, store))
+
+
+def settled(t: torch.Tensor) -> torch.Tensor:
+    """The same numbers, row-major in memory of their own, from which the recipe of a view of them is told."""
+    alone = t.is_contiguous() and t.untyped_storage().nbytes() == t.numel() * t.element_size()
+    return t if alone else t.clone(memory_format=torch.contiguous_format)
+
+
+def literal(x: Operand) -> Known:
+    """A number that stands in the graph."""
+    assert isinstance(x, Lit)
+    return Known(torch.tensor(x.value, dtype=TORCH_DTYPE[x.dtype]))
+
+
+def viewed(op: Op, source: Known, value: torch.Tensor) -> Known:
+    """Behind an op whose result is a view of its first operand, or a copy of that view."""
+    shape = tuple(map(const, value.shape))
+
+    def view(t: torch.Tensor) -> torch.Tensor:
+        return run_op(op, (t, *op.inputs[1:]), (TensorType(from_torch(t.dtype), shape),), {})[0]
+
+    recipe = recipe_of_view(op, source.recipe, source.value, value)
+    if op.kind == "expand":
+        index = torch.arange(source.value.numel(), dtype=torch.int32).view(source.value.shape)
+        spread = source.spread or Spread(source.value.reshape(-1), index, source.recipe)
+        return Known(value, source.tensors, recipe, spread=replace(spread, index=view(spread.index)))
+    known = Known(value, source.tensors, recipe)
+    if source.spread is not None:
+        known = replace(known, spread=replace(source.spread, index=view(source.spread.index)))
+    if source.codes is not None:
+        codes = view(source.codes.value)
+        moves = recipe_of_view(op, source.codes.recipe, source.codes.value, codes)
+        steps = (replace(s, spread=replace(s.spread, index=view(s.spread.index))) for s in source.codes.steps)
+        known = replace(known, codes=replace(source.codes, value=settled(codes), recipe=moves, steps=tuple(steps)))
+    return known
+
+
+def recipe_of_view(op: Op, recipe: Recipe | None, before: torch.Tensor, after: torch.Tensor) -> Recipe | None:
+    """The recipe of what an op made by moving elements of one constant, found in the strides that torch gave it. before:
+    settled."""
+    if recipe is None:
+        return None
+    if after.numel() and after.untyped_storage().data_ptr() != before.untyped_storage().data_ptr():
+        return recipe if op.kind == "reshape" else None
+    if after.is_contiguous() and after.numel() == before.numel():
+        return recipe
+    view = View(int(after.storage_offset()), tuple(after.shape), tuple(after.stride()))
+    return replace(recipe, views=(*recipe.views, view))
+
+
+def converted(source: Known, value: torch.Tensor) -> Known:
+    """Behind a conversion: of codes, of integers that were made of them, or of any numbers."""
+    spread = source.spread and Spread(source.spread.numbers.to(value.dtype), source.spread.index, None)
+    known = Known(value, source.tensors, spread=spread)
+    if value.dtype is not torch.float32 and value.dtype not in _INTEGERS:
+        return known
+    if source.value.dtype in _CODES:
+        return replace(known, codes=Codes(source.value, source.tensors, source.recipe))
+    return replace(known, codes=source.codes)
+
+
+def codes_of_step(kind: str, operands: Sequence[Known], result: torch.Tensor, store: ConstantStore) -> Codes | None:
+    """Behind an op of STEPS, one of whose operands is dequantised and has the result's shape."""
+    for k in (0, 1) if kind != "sub" else (0,):
+        codes, other = operands[k].codes, operands[1 - k]
+        if codes is not None and codes.value.shape == result.shape:
+            return _stepped(kind, codes, other, result, store)
+    return None
+
+
+def _stepped(kind: str, codes: Codes, other: Known, result: torch.Tensor, store: ConstantStore) -> Codes | None:
+    is_float = other.value.dtype is torch.float32
+    if not is_float and not (kind != "mul" and other.value.dtype in (*_CODES, *_INTEGERS)):
+        return None
+    if not is_float and other.value.numel() and int(other.value.abs().max()) > _EXACT:
+        return None
+    if kind != "mul" and not codes.steps and not bool(other.value.any()):
+        store.inlined.update(other.tensors)  # a code less 0 is itself, and that no step at all
+        return codes
+    spread = other.spread
+    if spread is None:
+        index = torch.arange(other.value.numel(), dtype=torch.int32).view(other.value.shape)
+        spread = Spread(other.value.reshape(-1), index, other.recipe)
+    recipe = spread.recipe if is_float else None  # no recipe converts
+    numbers = spread.numbers.to(torch.float32)
+    step = Step(kind, Spread(numbers, spread.index.expand(result.shape), recipe), other.tensors)
+    return replace(codes, steps=(*codes.steps, step))
+
+
+def _codes_of(c: Constant, store: ConstantStore) -> Codes | None:
+    if c.quantized is None:
+        return None
+    codes = load_tensor(store, c.quantized.codes.key)
+    steps: list[Step] = []
+    for s in c.quantized.steps:
+        table = load_tensor(store, s.table.key)
+        index = torch.arange(table.numel(), dtype=torch.int32).view(_with_runs(table.shape, [1] * len(s.runs)))
+        index = index.expand(_with_runs(table.shape, s.runs)).reshape(codes.shape)
+        steps.append(Step(s.kind, Spread(table.reshape(-1), index, s.table.recipe), s.table.tensors))
+    return Codes(codes, c.quantized.codes.tensors, c.quantized.codes.recipe, tuple(steps))
+
+
+def quantized(known: Known, store: ConstantStore) -> Quantized | None:
+    """What a constant says of its codes, which are put to the store; None unless they give its numbers bit by bit."""
+    codes, value = known.codes, known.value
+    if codes is None or value.dtype is not torch.float32 or value.dim() < 2 or not value.numel():
+        return None
+    tables = [_table(s) for s in codes.steps]
+    again = codes.value.to(torch.float32)
+    for step, (table, runs) in zip(codes.steps, tables, strict=True):
+        apart = again.reshape(_with_runs(table.shape, runs))
+        again = STEPS[step.kind](apart, table.view(_with_runs(table.shape, [1] * len(runs)))).reshape(value.shape)
+    if not torch.equal(again.contiguous().view(torch.int32), value.contiguous().view(torch.int32)):
+        return None
+    steps: list[QuantizedStep] = []
+    for k, (step, (table, runs)) in enumerate(zip(codes.steps, tables, strict=True)):
+        recipe = _picked(step.spread, runs)
+        constant = Constant(f"{step.kind}{k}", store_tensor(store, table), step.tensors, recipe)
+        steps.append(QuantizedStep(step.kind, constant, runs))
+    made = Constant("codes", store_tensor(store, codes.value), codes.tensors, codes.recipe)
+    lo, hi = _RANGES[codes.value.dtype]
+    bits = 4 if lo <= int(codes.value.min()) and int(codes.value.max()) <= hi else 8
+    return Quantized(made, tuple(steps), DType.I8 if codes.value.dtype is torch.int8 else DType.U8, bits)
+
+
+def _with_runs(blocks: Sequence[int], runs: Sequence[int]) -> tuple[int, ...]:
+    """Each dimension as blocks of runs."""
+    return tuple(n for pair in zip(blocks, runs, strict=True) for n in pair)
+
+
+def _table(step: Step) -> tuple[torch.Tensor, tuple[int, ...]]:
+    """A step's numbers without the neighbours that share one, and how many do along each dimension."""
+    index = step.spread.index
+    runs = tuple(_run(index, d) for d in range(index.dim()))
+    return step.spread.numbers[_thinned(index, runs).long()], runs
+
+
+def _thinned(index: torch.Tensor, runs: Sequence[int]) -> torch.Tensor:
+    return index[tuple(slice(None, None, n) for n in runs)]
+
+
+def _run(index: torch.Tensor, dim: int) -> int:
+    """The largest divisor of a dimension's size such that as many neighbours along it have one number everywhere."""
+    size = index.shape[dim]
+    if size == 1 or index.stride(dim) == 0:
+        return size
+    for d in range(index.dim()):
+        if index.stride(d) == 0:
+            index = index.narrow(d, 0, 1)
+    changes = index.narrow(dim, 1, size - 1) != index.narrow(dim, 0, size - 1)
+    others = [d for d in range(index.dim()) if d != dim]
+    where = (changes.any(dim=others) if others else changes).nonzero().reshape(-1) + 1
+    return math.gcd(size, *where.tolist())
+
+
+def _picked(spread: Spread, runs: Sequence[int]) -> Recipe | None:
+    """The recipe of a table whose numbers lie in those of a constant by strides; None where they do not."""
+    recipe, thin = spread.recipe, _thinned(spread.index, runs).long()
+    offset = int(thin[(0,) * thin.dim()])
+    strides = tuple(int(thin.select(d, 1).reshape(-1)[0]) - offset if n > 1 else 0 for d, n in enumerate(thin.shape))
+    found = torch.full((), offset)
+    for d, (n, stride) in enumerate(zip(thin.shape, strides, strict=True)):
+        found = found + (torch.arange(n) * stride).view(-1, *(1,) * (thin.dim() - d - 1))
+    if recipe is None or not torch.equal(found.expand(thin.shape), thin):
+        return None
+    return replace(recipe, views=(*recipe.views, View(offset, tuple(thin.shape), strides)))
