@@ -22,11 +22,12 @@ from hardtack.codegen.pipeline import compile_entry
 from hardtack.codegen.targets import backends_for, stage_backend
 from hardtack.codegen.tune.choice import KIND, shapes_in_tables
 from hardtack.codegen.tune.table import read_tables
-from hardtack.exporter import EntryGraph, Exported, to_graphs
+from hardtack.exporter import EntryGraph, Exported
 from hardtack.generation import generation
 from hardtack.narrowing import Narrowed, measured, narrow_products, numerics_of
-from hardtack.options import Options
+from hardtack.options import Options, check_weights_targets
 from hardtack.progress import stages
+from hardtack.quantisation import Quantised, graphs_of, quantise, with_accuracy
 from hardtack.trees import flattener
 from hardtack.widened import Widened, widened_weights
 
@@ -40,8 +41,9 @@ class ExportInfo:
 
     num_fused, num_refused: fusions. num_shapes: the shapes of products, convolutions and attentions on GPU targets,
     and on CPU targets with a tuning table, to which tables may give plans; num_tuned: those to which one did.
-    weights_path: the weights file beside the bundle, where Options.weights asked for one. narrowed: what
-    Options.compute did; None for "f32". widened: quantised weights that the bundle holds in floating point.
+    weights_path: the weights file beside the bundle, where Options.external_weights asked for one. narrowed: what
+    Options.compute did; None for "f32". quantised: what Options.weights did; None without. widened: quantised weights
+    that the bundle holds in floating point.
     """
 
     path: Path
@@ -60,6 +62,7 @@ class ExportInfo:
     num_tuned: int
     seconds: Mapping[str, float]
     narrowed: Narrowed | None = None
+    quantised: Quantised | None = None
     widened: tuple[Widened, ...] = ()
 
     def __str__(self) -> str:
@@ -102,19 +105,26 @@ def export(
     out = check_output(path)
     if isinstance(targets, str):
         targets = (targets,)
+    _check_weights(chosen, targets)
     backends = backends_for(targets, read_tables(chosen.tuning), chosen.compiler)
     for backend in backends:
         backend.tools()  # what is missing is told before any work is done
     with stages(progress) as stage:
+        if chosen.weights is not None:
+            stage.report("quantise", 0, 0)
+        made, quantised = quantise(module, chosen)
         stage.report("capture", 0, 0)
-        wide = to_graphs(module, args, kwargs, dynamic_shapes, strict=chosen.strict)
+        wide = graphs_of(made, chosen, args, kwargs, dynamic_shapes, chosen.strict)
         exported, report = narrow_products(wide, chosen.compute, chosen.keep_f32)
         narrowed = None
         if report is not None:
             stage.report("measure", 0, 0)
             narrowed = measured(wide, exported, report, chosen.compute, module, args, kwargs)
+        if quantised is not None:
+            stage.report("measure", 0, 0)
+            quantised = with_accuracy(quantised, exported, module, made, args, kwargs)
         with generation():
-            sources = sources_of(exported, module, args, kwargs)
+            sources = sources_of(exported, made, args, kwargs)
             built = build_content(
                 sources,
                 exported.store,
@@ -122,13 +132,13 @@ def export(
                 jobs=chosen.jobs,
                 tensors=exported.tensors,
                 producer={"hardtack": hardtack.__version__, "torch": torch.__version__},
-                numerics=numerics_of(chosen.compute, chosen.keep_f32),
+                numerics=numerics_of(chosen),
                 progress=stage.report,
             )
         stage.report("write", 0, 0)
         content = with_debug(built) if chosen.debug else built.content
-        written = write_bundle(out, content, external=chosen.weights == "external")
-    return _info(written, exported, backends, built, stage.seconds, narrowed)
+        written = write_bundle(out, content, external=chosen.external_weights)
+    return _info(written, exported, backends, built, stage.seconds, narrowed, quantised)
 
 
 def _info(
@@ -138,6 +148,7 @@ def _info(
     built: Built,
     seconds: Mapping[str, float],
     narrowed: Narrowed | None,
+    quantised: Quantised | None,
 ) -> ExportInfo:
     tabled = _tuned_shapes(backends, built)
     fused = [d.accepted for d in built.decisions if d.kind in FUSIONS]
@@ -158,6 +169,7 @@ def _info(
         num_tuned=sum(tabled.values()),
         seconds=seconds,
         narrowed=narrowed,
+        quantised=quantised,
         widened=widened_weights(exported, built),
     )
 
@@ -185,14 +197,22 @@ def stage_texts(
     tuning: str | None = None,
     compute: str = "f32",
     keep_f32: tuple[str, ...] = (),
+    weights: str | None = None,
+    keep_weights: tuple[str, ...] = (),
+    weights_method: str = "nearest",
 ) -> dict[str, str]:
     """Entry point -> the text of one of a target's stages. No compiler of kernels runs and nothing is written.
 
-    tuning, compute, keep_f32: as in Options. The other arguments and ExportError are as for `export`. Raises
-    TargetError for a stage that the target does not have.
+    tuning, compute, keep_f32, weights, keep_weights, weights_method: as in Options. The other arguments and ExportError
+    are as for `export`. Raises TargetError for a stage that the target does not have.
     """
+    chosen = Options(
+        compute=compute, keep_f32=keep_f32, weights=weights, keep_weights=keep_weights, weights_method=weights_method
+    )
+    _check_weights(chosen, (target,))
     backend = stage_backend(target, stage, read_tables(tuning))
-    exported = to_graphs(module, args, kwargs, dynamic_shapes, strict=strict)
+    module, _ = quantise(module, chosen)
+    exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes, strict)
     exported, _ = narrow_products(exported, compute, keep_f32)
     sources = sources_of(exported, module, args, kwargs)
     if stage == "graph":
@@ -209,19 +229,30 @@ def tuning_keys(
     dynamic_shapes: Any = None,
     target: str,
     compute: str = "f32",
+    weights: str | None = None,
+    keep_weights: tuple[str, ...] = (),
 ) -> list[str]:
     """What a tuning table can decide of a model: the keys of its template kernels on a target, each once.
 
-    compute: as in Options.
+    compute, weights, keep_weights: as in Options.
     """
+    chosen = Options(compute=compute, weights=weights, keep_weights=keep_weights)
+    _check_weights(chosen, (target,))
     (backend,) = backends_for([target])
-    exported, _ = narrow_products(to_graphs(module, args, kwargs, dynamic_shapes), compute, ())
+    module, _ = quantise(module, chosen)
+    exported, _ = narrow_products(graphs_of(module, chosen, args, kwargs, dynamic_shapes), compute, ())
     found: dict[str, None] = {}
     for s in sources_of(exported, module, args, kwargs).values():
         with generation():
             decisions = compile_entry(s.graph, s.hints, backend).decisions
         found |= dict.fromkeys(d.subject for d in decisions if d.kind == KIND)
     return list(found)
+
+
+def _check_weights(options: Options, targets: Sequence[str]) -> None:
+    """TargetError for targets without kernels for Options.weights."""
+    if options.scheme is not None:
+        check_weights_targets(options.scheme, targets)
 
 
 def sources_of(exported: Exported, module: Any, args: Any, kwargs: Any) -> dict[str, Source]:

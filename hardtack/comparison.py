@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from hardtack.codegen.package.bundle import open_bundle
 from hardtack.errors import InputError
-from hardtack.exporter import EntryGraph, Exported, to_graphs
+from hardtack.exporter import EntryGraph, Exported
 from hardtack.exporter.reference import run as run_reference
-from hardtack.narrowing import choice_of, example, input_tensors, narrow_products
+from hardtack.narrowing import choice_of, eager_outputs, example, input_tensors, narrow_products
+from hardtack.quantisation import graphs_of, quantise
 from hardtack.runtime import Model, Step
 
 _TOLERANCE = {
@@ -98,15 +97,18 @@ def compare(
 ) -> Comparison:
     """Runs both on the example inputs. With `steps`, the graph is captured again and each value that the bundle's plan
     writes is compared with the graph's value of the same name, in the order of the run; products take as many bits
-    there as in the bundle. Outputs are compared with eager as it is.
+    there as in the bundle. Outputs are compared with eager as it is; where the bundle has weights of few bits
+    (Options.weights), with eager whose weights have been made so.
 
     Raises InputError where the bundle has another contract than the model, and ExportError as hardtack.export does.
     """
     name = entry or _only(model)
     with open_bundle(model.path) as bundle:
-        compute, keep_f32 = choice_of(bundle.manifest.numerics)
-    exported = to_graphs(module, args, kwargs, dynamic_shapes)
-    exported, _ = narrow_products(exported, compute, keep_f32)
+        chosen = choice_of(bundle.manifest.numerics)
+    compute = chosen.compute
+    module, _ = quantise(module, chosen)
+    exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes)
+    exported, _ = narrow_products(exported, compute, chosen.keep_f32)
     if name not in exported.entries:
         raise InputError(f"the model has no entry point {name!r}; it has: {', '.join(exported.entries)}")
     one, given, named = example(module, args, kwargs, name)
@@ -120,7 +122,7 @@ def compare(
     results = session.run_tensors({k: v.clone() for k, v in inputs.items()})
     session.observe(None)
     with torch.no_grad():
-        eager = _eager(one, given, named)
+        eager = eager_outputs(one, given, named)
     ours = list(results.items())
     if len(eager) != len(ours):
         raise InputError(f"the bundle gives {len(ours)} tensors, the model {len(eager)}: they are of different models")
@@ -139,14 +141,6 @@ def _only(model: Model) -> str:
     if len(model.entries) == 1:
         return next(iter(model.entries))
     raise InputError(f"the bundle has several entry points, name one: {', '.join(model.entries)}")
-
-
-def _eager(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """The tensors that the model itself gives, in flattened order."""
-    call = module.module() if isinstance(module, ExportedProgram) else module
-    copied_args, copied_kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (args, dict(kwargs)))
-    leaves: Sequence[Any] = pytree.tree_leaves(call(*copied_args, **copied_kwargs))
-    return [x for x in leaves if isinstance(x, torch.Tensor)]
 
 
 def _steps(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
 
 from hardtack.codegen.notes import ours
 from hardtack.errors import InputError
 from hardtack.exporter import EntryGraph, Exported, ExportError, narrowed
 from hardtack.exporter.precision import DTYPES, Accuracy, Precision, Report, compare_outputs
+from hardtack.options import Options
 from hardtack.trees import flattener
 
 
@@ -51,16 +53,30 @@ def measured(
     return Narrowed(dtype, report.num_narrowed, dict(Counter(k.reason for k in report.kept)), accuracy)
 
 
-def numerics_of(compute: str, keep_f32: tuple[str, ...]) -> dict[str, str]:
-    """What a bundle's manifest says of it under `numerics`: nothing for "f32"."""
-    if compute == "f32":
-        return {}
-    return {"compute": compute, **({"keep_f32": json.dumps(keep_f32)} if keep_f32 else {})}
+def numerics_of(options: Options) -> dict[str, str]:
+    """What a bundle's manifest says of them under `numerics`: nothing for f32 with weights as they are."""
+    out: dict[str, str] = {}
+    if options.compute != "f32":
+        out |= {"compute": options.compute, **_patterns("keep_f32", options.keep_f32)}
+    if options.scheme is not None:
+        out |= {"weights": str(options.scheme), "weights_method": options.weights_method}
+        out |= _patterns("keep_weights", options.keep_weights)
+    return out
 
 
-def choice_of(numerics: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
-    """(compute, keep_f32) of a bundle whose manifest has these numerics."""
-    return numerics.get("compute", "f32"), tuple(json.loads(numerics.get("keep_f32", "[]")))
+def choice_of(numerics: Mapping[str, str]) -> Options:
+    """What decides over the numbers of a bundle whose manifest has these numerics."""
+    return Options(
+        compute=numerics.get("compute", "f32"),
+        keep_f32=tuple(json.loads(numerics.get("keep_f32", "[]"))),
+        weights=numerics.get("weights"),
+        keep_weights=tuple(json.loads(numerics.get("keep_weights", "[]"))),
+        weights_method=numerics.get("weights_method", "nearest"),
+    )
+
+
+def _patterns(name: str, patterns: tuple[str, ...]) -> dict[str, str]:
+    return {name: json.dumps(patterns)} if patterns else {}
 
 
 def example(module: Any, args: Any, kwargs: Any, name: str) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
@@ -71,6 +87,14 @@ def example(module: Any, args: Any, kwargs: Any, name: str) -> tuple[Any, tuple[
     if isinstance(module, ExportedProgram):
         args, kwargs = module.example_inputs or ((), {})
     return module, tuple(args or ()), kwargs or {}
+
+
+def eager_outputs(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The tensors that the model itself gives, in flattened order. It may change copies of its inputs in place."""
+    call = module.module() if isinstance(module, ExportedProgram) else module
+    copied_args, copied_kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (args, dict(kwargs)))
+    leaves: Sequence[Any] = pytree.tree_leaves(call(*copied_args, **copied_kwargs))
+    return [x for x in leaves if isinstance(x, torch.Tensor)]
 
 
 def input_tensors(entry: EntryGraph, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:

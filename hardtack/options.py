@@ -2,10 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 COMPUTES = ("f32", "bf16", "f16")
 """What Options.compute may be."""
+METHODS = ("nearest", "hqq")
+"""What Options.weights_method may be."""
+GROUPS = (32, 64, 128, 256)
+"""How many int4 weights of a row may share a scale."""
+_USUAL_GROUP = 128
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How many bits a weight has, and how many of a row share a scale; None: the row."""
+
+    bits: int
+    group: int | None
+
+    def __str__(self) -> str:
+        return f"int{self.bits}" + (f":{self.group}" if self.group is not None else "")
+
+
+_SCHEMES = {str(s): s for s in (Scheme(8, None), *(Scheme(4, g) for g in GROUPS))}
+_SCHEMES["int4"] = _SCHEMES[f"int4:{_USUAL_GROUP}"]
+
+
+def scheme_of(text: str, option: str = "Options.weights", outside: str = "Options.external_weights=True") -> Scheme:
+    """The scheme that a text names. option: who has it, for the ValueError of another text; outside: what keeps weights
+    in a file beside the bundle."""
+    if text in _SCHEMES:
+        return _SCHEMES[text]
+    if text in ("embedded", "external"):
+        where = "weights are in the bundle" if text == "embedded" else "weights go to a file beside the bundle"
+        unless = "without" if text == "embedded" else "with"
+        raise ValueError(f"{option} is {text!r}; {where} {unless} {outside}")
+    raise ValueError(
+        f'{option} is {text!r}; it may be "int8" or "int4:GROUP", GROUP one of {", ".join(map(str, GROUPS))}; "int4" '
+        f'is "int4:{_USUAL_GROUP}". Weights of fp8 and quantised activations are not there yet'
+    )
+
+
+def check_weights_targets(scheme: Scheme, targets: Sequence[str]) -> None:
+    """TargetError for a target that has no kernels for weights of few bits, or that is not known."""
+    from hardtack.codegen.machine.machine import Cpu
+    from hardtack.codegen.targets import TargetError, parse_targets
+
+    for machine in parse_targets(targets):
+        if not isinstance(machine, Cpu):
+            raise TargetError(f"{machine.target} has no kernels for weights of {scheme} yet; cpu targets have")
 
 
 @dataclass(frozen=True)
@@ -16,7 +62,13 @@ class Options:
     compiler: the path of a system C++ compiler; None: the clang of the `ziglang` package, which builds for all targets.
     jobs: how many compilers run at once; None: one a core.
     debug: keep a listing of every stage in the bundle, under debug/.
-    weights: "embedded" in the bundle; "external", in the file <its stem>.safetensors beside it, which goes with it.
+    external_weights: keep the weights not in the bundle but in the file <its stem>.safetensors beside it, which goes
+    with it.
+    weights: of how many bits the weights of linear layers of float32 models are: "int8", a scale for each row, or
+    "int4:32" to "int4:256", a scale for so many of a row ("int4" is "int4:128"); None: as they are. The report of the
+    export says how accurate the outputs are (docs/quantisation.md).
+    keep_weights: modules whose weights stay as they are, as keep_f32 names them.
+    weights_method: how scales are chosen: "nearest", by the largest weight, or "hqq", so that the error is small.
     compute: in which type products, convolutions and attention of float32 models take their operands: "f32", "bf16" or
     "f16". Results, sums, norms and softmax stay f32, and so do products for which 16 bits are not safe
     (docs/precision.md); the report of the export says how accurate the outputs are.
@@ -30,17 +82,33 @@ class Options:
     compiler: str | None = None
     jobs: int | None = None
     debug: bool = False
-    weights: str = "embedded"
+    external_weights: bool = False
     tuning: str | None = None
     compute: str = "f32"
     keep_f32: tuple[str, ...] = ()
+    weights: str | None = None
+    keep_weights: tuple[str, ...] = ()
+    weights_method: str = "nearest"
 
     def __post_init__(self) -> None:
         if self.jobs is not None and self.jobs < 1:
             raise ValueError(f"Options.jobs is {self.jobs}; it must be at least 1, or None for one a core")
-        if self.weights not in ("embedded", "external"):
-            raise ValueError(f'Options.weights is {self.weights!r}; it must be "embedded" or "external"')
         if self.compute not in COMPUTES:
             raise ValueError(f'Options.compute is {self.compute!r}; it must be "f32", "bf16" or "f16"')
-        if isinstance(self.keep_f32, str):
-            raise ValueError(f"Options.keep_f32 is {self.keep_f32!r}; it must be a tuple of patterns")
+        for name in ("keep_f32", "keep_weights"):
+            if isinstance(getattr(self, name), str):
+                raise ValueError(f"Options.{name} is {getattr(self, name)!r}; it must be a tuple of patterns")
+        if self.weights_method not in METHODS:
+            raise ValueError(f'Options.weights_method is {self.weights_method!r}; it must be "nearest" or "hqq"')
+        if self.weights is not None:
+            scheme_of(self.weights)
+            if self.compute != "f32":
+                raise ValueError(
+                    f"Options.weights is {self.weights!r} and Options.compute {self.compute!r}; weights of few bits "
+                    'are there with compute "f32" only so far'
+                )
+
+    @property
+    def scheme(self) -> Scheme | None:
+        """What `weights` names."""
+        return None if self.weights is None else scheme_of(self.weights)

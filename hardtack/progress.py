@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 _TITLES = {
+    "quantise": "quantise weights",
     "capture": "capture and convert",
     "generate": "generate kernels",
     "compile": "compile kernels",

@@ -16,11 +16,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {"hardtack": ROOT / "hardtack", "hardtack.exporter": ROOT / "export", "hardtack.codegen": ROOT / "codegen"}
 
 # Files of the front door that work on models and therefore need torch; all others load without it.
-NEEDS_TORCH = {"hardtack.api", "hardtack.comparison", "hardtack.export", "hardtack.narrowing", "hardtack.widened"}
+NEEDS_TORCH = {
+    "hardtack.api", "hardtack.comparison", "hardtack.export", "hardtack.narrowing", "hardtack.quantisation",
+    "hardtack.widened",
+}  # fmt: skip
 # The one file that imports triton.
 COMPILES_TRITON = "hardtack.codegen.backends.triton.worker"
 THIRD_PARTY = {
-    "hardtack": {"numpy", "click", "rich", "torch"},
+    "hardtack": {"numpy", "click", "rich", "torch", "torchao"},
     "hardtack.exporter": {"torch", "sympy", "numpy"},
     "hardtack.codegen": {"numpy", "cryptography"},
 }

@@ -24,6 +24,18 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 weights_option = click.option(
     "--weights", type=BUNDLE, metavar="FILE", help="The bundle's weights, when they are outside and not beside it."
 )
+few_bits_option = click.option(
+    "--weights",
+    metavar="int8|int4[:GROUP]",
+    help="Weights of linear layers in few bits: int8 has a scale for each row, int4 one for so many of a row: 32, 64, "
+    "128 or 256; default: 128.",
+)
+keep_weights_option = click.option(
+    "--keep-weights",
+    multiple=True,
+    metavar="MODULE",
+    help="With --weights: a module, by its path, whose weights stay as they are; may be repeated, and hold *.",
+)
 
 
 class WrongUse(Exception):
@@ -48,6 +60,22 @@ def known_errors() -> tuple[type[Exception], ...]:
         if found is not None:
             errors.append(getattr(found, name))
     return tuple(errors)
+
+
+def check_few_bits(weights: str | None, keep_weights: tuple[str, ...], compute: str) -> None:
+    """WrongUse for a --weights that is not known, or for what does not go with it."""
+    from hardtack.options import scheme_of
+
+    if weights is None:
+        if keep_weights:
+            raise WrongUse("--keep-weights leaves layers out of --weights, which is not there")
+        return
+    try:
+        scheme_of(weights, "--weights", "--external-weights")
+    except ValueError as error:
+        raise WrongUse(str(error)) from None
+    if compute != "f32":
+        raise WrongUse(f"--weights {weights} is there with --compute f32 only so far, not with {compute}")
 
 
 def signing() -> ModuleType:

@@ -11,15 +11,28 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from hardtack.cli.common import WrongUse, check_target_path, console, json_option, print_json, size_text, table
+from hardtack.cli.common import (
+    WrongUse,
+    check_few_bits,
+    check_target_path,
+    console,
+    few_bits_option,
+    json_option,
+    keep_weights_option,
+    print_json,
+    size_text,
+    table,
+)
 from hardtack.cli.spec import HELP, load_spec
 from hardtack.codegen.targets import STAGES
 from hardtack.codegen.tune.table import NONE
-from hardtack.options import COMPUTES, Options
+from hardtack.options import COMPUTES, METHODS, Options, Scheme, check_weights_targets
 
 if TYPE_CHECKING:
     from hardtack.api import ExportInfo
+    from hardtack.exporter.precision import Accuracy
     from hardtack.narrowing import Narrowed
+    from hardtack.quantisation import Quantised
     from hardtack.widened import Widened
 
 _SHOWN = 5
@@ -53,11 +66,7 @@ class _TableName(click.Path):
 @click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once; default: one a core.")
 @click.option("--debug", is_flag=True, help="Keep a listing of every stage in the bundle, under debug/.")
 @click.option(
-    "--weights",
-    type=click.Choice(["embedded", "external"]),
-    default="embedded",
-    show_default=True,
-    help="Where the weights go: into the bundle, or into a .safetensors file beside it.",
+    "--external-weights", is_flag=True, help="Keep the weights not in the bundle but in a .safetensors file beside it."
 )
 @click.option(
     "--tuning",
@@ -80,6 +89,15 @@ class _TableName(click.Path):
     metavar="MODULE",
     help="With --compute: a module, by its path, whose products stay float32; may be repeated, and hold *.",
 )
+@few_bits_option
+@keep_weights_option
+@click.option(
+    "--weights-method",
+    type=click.Choice(METHODS),
+    default="nearest",
+    show_default=True,
+    help="With --weights: how scales are chosen, by the largest weight or so that the error is small.",
+)
 @click.option(
     "--stop-after", type=click.Choice(STAGES), help="Print the text of this stage and stop; nothing is written."
 )
@@ -92,28 +110,35 @@ def command(
     compiler: str | None,
     jobs: int | None,
     debug: bool,
-    weights: str,
+    external_weights: bool,
     tuning: str | None,
     compute: str,
     keep_f32: tuple[str, ...],
+    weights: str | None,
+    keep_weights: tuple[str, ...],
+    weights_method: str,
     stop_after: str | None,
     as_json: bool,
 ) -> None:
     if keep_f32 and compute == "f32":
         raise WrongUse("--keep-f32 leaves products out of --compute, which is f32 for all")
+    check_few_bits(weights, keep_weights, compute)
     chosen = Options(
         strict=strict,
         compiler=compiler,
         jobs=jobs,
         debug=debug,
-        weights=weights,
+        external_weights=external_weights,
         tuning=tuning,
         compute=compute,
         keep_f32=keep_f32,
+        weights=weights,
+        keep_weights=keep_weights,
+        weights_method=weights_method,
     )
     if stop_after is not None:
         _check_targets(targets, None)
-        _check_targets(targets[:1], tuning)
+        _check_targets(targets[:1], tuning, chosen.scheme)
         _check_stage(targets[0], stop_after)
         _print_stage(stop_after, spec, targets[0], chosen, as_json)
         return
@@ -121,7 +146,7 @@ def command(
     if output is None:
         raise WrongUse("name the bundle to write with -o, or a stage with --stop-after")
     check_target_path(output)
-    _check_targets(targets, tuning)
+    _check_targets(targets, tuning, chosen.scheme)
     _check_tools(targets, compiler)
     found = load_spec(spec)
     from hardtack.api import export
@@ -158,6 +183,8 @@ def _print_info(info: ExportInfo) -> None:
         shown.print(f"shapes: {info.num_shapes}, of which a tuning table has {info.num_tuned}")
     if info.narrowed is not None:
         _print_narrowed(info.narrowed, shown)
+    if info.quantised is not None:
+        _print_quantised(info.quantised, shown)
     if info.widened:
         _print_widened(info.widened, shown)
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in info.seconds.items())
@@ -177,14 +204,39 @@ def _print_narrowed(narrowed: Narrowed, shown: Console) -> None:
     """What --compute did, and what it cost."""
     kept = "".join(f"; {count} stay f32: {reason}" for reason, count in sorted(narrowed.num_kept.items()))
     shown.print(f"{narrowed.num_products} products of {narrowed.dtype}{kept}")
-    if not narrowed.accuracy:
+    _print_accuracy(narrowed.accuracy, shown)
+
+
+def _print_quantised(quantised: Quantised, shown: Console) -> None:
+    """What --weights did, the layers that it cost most, and what it cost all in all."""
+    from hardtack.quantisation import reasons_text
+
+    layers = quantised.layers
+    sizes = (size_text(sum(s)) for s in zip(*((x.nbytes, x.stored_nbytes) for x in layers), strict=True))
+    kept = f"; {reasons_text(quantised.kept)}" if quantised.kept else ""
+    linear = "linear layer" if len(layers) == 1 else "linear layers"
+    shown.print(f"{len(layers)} {linear} as {quantised.scheme}: {' -> '.join(sizes)}{kept}")
+    title = f"those with the largest errors, by the method {quantised.method}"
+    made = table(title, "layer", "shape", "from", "to", ">error")
+    for x in sorted(layers, key=lambda x: -x.error)[:_SHOWN]:
+        shape = ", ".join(map(str, x.shape))
+        made.add_row(x.name, f"[{shape}]", size_text(x.nbytes), size_text(x.stored_nbytes), f"{x.error:.2%}")
+    shown.print(made)
+    _print_accuracy(quantised.accuracy, shown)
+
+
+def _print_accuracy(accuracy: Mapping[str, Sequence[Accuracy]], shown: Console) -> None:
+    """Of each output, by entry point."""
+    if not accuracy:
         shown.print("without example inputs the accuracy is not known")
         return
-    made = table("at the example inputs, from f32", "output", ">largest difference", ">relative", ">SNR", ">lost")
-    for entry, outputs in narrowed.accuracy.items():
+    columns = (">largest difference", ">relative", ">SNR", ">lost", ">cosine", ">top 1")
+    made = table("at the example inputs, from f32", "output", *columns)
+    for entry, outputs in accuracy.items():
         for a in outputs:
-            name = a.output if len(narrowed.accuracy) == 1 else f"{entry} {a.output}"
-            made.add_row(name, f"{a.absolute:.3g}", f"{a.relative:.3g}", f"{a.snr:.1f} dB", f"{a.num_lost:,}")
+            name = a.output if len(accuracy) == 1 else f"{entry} {a.output}"
+            figures = (f"{a.absolute:.3g}", f"{a.relative:.3g}", f"{a.snr:.1f} dB", f"{a.num_lost:,}")
+            made.add_row(name, *figures, f"{a.cosine:.6f}", "" if a.top1 is None else f"{a.top1:.1%}")
     shown.print(made)
 
 
@@ -200,8 +252,8 @@ def _print_widened(widened: Sequence[Widened], shown: Console) -> None:
     shown.print(made)
 
 
-def _check_targets(targets: tuple[str, ...], tuning: str | None) -> None:
-    """WrongUse for a target that is not known, or that --tuning is not for.
+def _check_targets(targets: tuple[str, ...], tuning: str | None, scheme: Scheme | None = None) -> None:
+    """WrongUse for a target that is not known, or that --tuning or --weights is not for.
 
     Raises LoadError for a file that is no tuning table.
     """
@@ -211,6 +263,8 @@ def _check_targets(targets: tuple[str, ...], tuning: str | None) -> None:
     tables = read_tables(tuning)
     try:
         backends_for(targets, tables)
+        if scheme is not None:
+            check_weights_targets(scheme, targets)
     except TargetError as error:
         raise WrongUse(str(error)) from None
 
@@ -255,6 +309,9 @@ def _print_stage(stage: str, spec: str, target: str, chosen: Options, as_json: b
         tuning=chosen.tuning,
         compute=chosen.compute,
         keep_f32=chosen.keep_f32,
+        weights=chosen.weights,
+        keep_weights=chosen.keep_weights,
+        weights_method=chosen.weights_method,
     )
     if as_json:
         print_json(texts)

@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hardtack.cli.common import WrongUse, check_target_path, console, json_option, print_json, table
+from hardtack.cli.common import (
+    WrongUse,
+    check_few_bits,
+    check_target_path,
+    console,
+    few_bits_option,
+    json_option,
+    keep_weights_option,
+    print_json,
+    table,
+)
 from hardtack.cli.spec import HELP, load_spec
-from hardtack.options import COMPUTES
+from hardtack.options import COMPUTES, check_weights_targets, scheme_of
 
 if TYPE_CHECKING:
     from hardtack.codegen.tune.table import TuningTable
@@ -54,6 +64,8 @@ for cpu:native refuses that of another.
     show_default=True,
     help="What the model will be exported with.",
 )
+@few_bits_option
+@keep_weights_option
 @click.option("--again", is_flag=True, help="Time keys that the table has already, too.")
 @json_option
 def command(
@@ -64,16 +76,20 @@ def command(
     threads: int | None,
     budget: float | None,
     compute: str,
+    weights: str | None,
+    keep_weights: tuple[str, ...],
     again: bool,
     as_json: bool,
 ) -> None:
     on_cpu = device == "cpu" if device is not None else (target or "").partition(":")[0] == "cpu"
     device = device or ("cpu" if on_cpu else "cuda:0")
     _check_device(device, target, threads, on_cpu)
+    check_few_bits(weights, keep_weights, compute)
     check_target_path(output)
     found_target, tuner, begun = (
         _on_cpu(target or "cpu:native", threads, output) if on_cpu else _on_gpu(device, target, output)
     )
+    _check_weights_target(weights, found_target)
     from hardtack import tuning
     from hardtack.codegen.package.output import write_files
     from hardtack.progress import stages
@@ -93,6 +109,8 @@ def command(
             dynamic_shapes=found.dynamic_shapes,
             target=found_target,
             compute=compute,
+            weights=weights,
+            keep_weights=keep_weights,
         )
         made, done, left = tuning.tune(
             keys, tuner, begun, again=again, budget_s=budget, keep=keep, progress=stage.report
@@ -114,6 +132,17 @@ def _check_device(device: str, target: str | None, threads: int | None, on_cpu: 
         raise WrongUse(f"--device {device} cannot time kernels for --target {target}")
     if threads is not None and not on_cpu:
         raise WrongUse("--threads is for CPUs; a GPU has no such number")
+
+
+def _check_weights_target(weights: str | None, target: str) -> None:
+    """WrongUse for a target that --weights is not for."""
+    from hardtack.codegen.targets import TargetError
+
+    try:
+        if weights is not None:
+            check_weights_targets(scheme_of(weights), (target,))
+    except TargetError as error:
+        raise WrongUse(str(error)) from None
 
 
 def _on_cpu(target: str, threads: int | None, output: str) -> tuple[str, AnyTuner, TuningTable]:

@@ -115,7 +115,7 @@ def _entries(path: Path, **options: Any) -> Runs:
 
 
 def external(path: Path) -> Runs:
-    return _entries(path, weights="external")
+    return _entries(path, external_weights=True)
 
 
 def types(path: Path) -> Runs:

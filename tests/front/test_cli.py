@@ -289,7 +289,7 @@ def test_missing_bundle() -> None:
 def test_weights_outside_of_the_bundle(exported: Path, model_file: Path, tmp_path: Path) -> None:
     bundle, weights = tmp_path / "m.pkg", tmp_path / "elsewhere"
     spec = f"{model_file}:small"
-    printed = good("export", spec, "-o", bundle, "--target", "cpu:x86-64-v3", "--debug", "--weights", "external")
+    printed = good("export", spec, "-o", bundle, "--target", "cpu:x86-64-v3", "--debug", "--external-weights")
     assert f"weights in {tmp_path / 'm.safetensors'}" in printed
     assert "in m.safetensors, which goes with it" in good("inspect", bundle)
     good("verify", bundle)

@@ -110,7 +110,15 @@ def test_command(model_file: Path, tmp_path: Path) -> None:
     assert status == 0, text
     document = json.loads(text)["narrowed"]
     assert (document["dtype"], document["num_products"], document["num_kept"]) == ("bf16", 2, {})
-    assert set(document["accuracy"]["forward"][0]) == {"output", "absolute", "relative", "snr", "num_lost"}
+    assert set(document["accuracy"]["forward"][0]) == {
+        "output",
+        "absolute",
+        "relative",
+        "snr",
+        "num_lost",
+        "cosine",
+        "top1",
+    }
     assert "products take operands of bf16" in run("inspect", path)[1]
     assert run("compare", path, spec, "--steps")[0] == 0
     status, text = run("export", spec, "-o", path, "--target", *TARGETS, "--compute", "bf16", "--keep-f32", "0")

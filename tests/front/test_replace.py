@@ -203,13 +203,13 @@ def test_the_start_of_a_state_is_replaced(tmp_path: Path) -> None:
 
 def test_external_weights_stay_external(tmp_path: Path) -> None:
     second = made(Small, 7)
-    path = export(made(Small, 0), tmp_path / "m.pkg", weights="external")
+    path = export(made(Small, 0), tmp_path / "m.pkg", external_weights=True)
     before = (tmp_path / "m.safetensors").read_bytes()
     folder = tmp_path / "fresh"
     folder.mkdir()
     hardtack.replace_weights(path, second.state_dict(), path=tmp_path / "m2.pkg")
     assert (tmp_path / "m.safetensors").read_bytes() == before
-    export(second, folder / "m2.pkg", weights="external")
+    export(second, folder / "m2.pkg", external_weights=True)
     for name in ("m2.pkg", "m2.safetensors"):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
     verify_bundle(tmp_path / "m2.pkg")

@@ -78,14 +78,14 @@ def test_a_part_is_replaced_alone(first: Path, tmp_path: Path, name: str) -> Non
 def test_external_weights_of_two_targets(tmp_path: Path) -> None:
     """The CPU has the same weights apart, in panels."""
     targets = ("cpu:native", "cuda:sm_90")
-    path = export(made(0), tmp_path / "m.pkg", targets, weights="external")
+    path = export(made(0), tmp_path / "m.pkg", targets, external_weights=True)
     second = made(0)
     new = {n: t for n, t in made(7).state_dict().items() if n != "k.weight"}
     second.load_state_dict(new, strict=False)
     hardtack.replace_weights(path, new, path=tmp_path / "m2.pkg")
     folder = tmp_path / "fresh"
     folder.mkdir()
-    export(second, folder / "m2.pkg", targets, weights="external")
+    export(second, folder / "m2.pkg", targets, external_weights=True)
     for file in ("m2.pkg", "m2.safetensors"):
         assert (tmp_path / file).read_bytes() == (folder / file).read_bytes()
     verify_bundle(tmp_path / "m2.pkg")

@@ -239,7 +239,7 @@ def test_a_bundle_for_another_processor(server: TritonServer, tmp_path: Path) ->
 def test_signed_bundles_and_weights_elsewhere(
     server: TritonServer, modules: dict[str, nn.Module], tmp_path: Path
 ) -> None:
-    options = hardtack.Options(weights="external")
+    options = hardtack.Options(external_weights=True)
     hardtack.export(
         modules["mlp"], (torch.zeros(2, 16),), path=tmp_path / "m.pkg", targets=("cpu:native",), options=options
     )
