@@ -114,6 +114,27 @@ def test_weights_of_4_bits_and_their_tables_are_replaced(tmp_path: Path) -> None
     torch.testing.assert_close(found, module(x), rtol=1e-4, atol=1e-4)
 
 
+class Cut(nn.Module):
+    """Parts of weights, cut in several steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.small = nn.Buffer(torch.randint(-128, 128, (50, 70)).to(torch.int8))
+        self.plain = nn.Buffer(torch.randn(50, 70))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.small[2:].t()[6:].t().float()) + x @ self.plain[2:].t()[6:]
+
+
+def test_parts_of_parts_of_weights_are_replaced(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, other, x = Cut().eval(), Cut().eval(), torch.randn(8, 64)
+    path = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=TARGETS).path
+    fresh = hardtack.export(other, (x,), path=tmp_path / "other.pkg", targets=TARGETS).path
+    hardtack.replace_weights(path, dict(other.state_dict()), path=tmp_path / "new.pkg")
+    assert (tmp_path / "new.pkg").read_bytes() == fresh.read_bytes()
+
+
 def test_codes_that_do_not_fit_are_not_taken(tmp_path: Path) -> None:
     module = Grouped(64, 48).eval()
     path = hardtack.export(module, (torch.randn(8, 64),), path=tmp_path / "m.pkg", targets=TARGETS).path
