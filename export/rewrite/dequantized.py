@@ -114,8 +114,8 @@ def viewed(op: Op, source: Known, value: torch.Tensor) -> Known:
 
 
 def recipe_of_view(op: Op, recipe: Recipe | None, before: torch.Tensor, after: torch.Tensor) -> Recipe | None:
-    """The recipe of what an op made by moving elements of one constant, found in the strides that torch gave it. before:
-    settled."""
+    """The recipe of what an op made by moving elements of one constant, found in the strides that torch gave it.
+    before: settled."""
     if recipe is None:
         return None
     if after.numel() and after.untyped_storage().data_ptr() != before.untyped_storage().data_ptr():
@@ -150,7 +150,7 @@ def _stepped(kind: str, codes: Codes, other: Known, result: torch.Tensor, store:
     is_float = other.value.dtype is torch.float32
     if not is_float and not (kind != "mul" and other.value.dtype in (*_CODES, *_INTEGERS)):
         return None
-    if not is_float and other.value.numel() and int(other.value.abs().max()) > _EXACT:
+    if not is_float and other.value.numel() and max(-int(other.value.min()), int(other.value.max())) > _EXACT:
         return None
     if kind != "mul" and not codes.steps and not bool(other.value.any()):
         store.inlined.update(other.tensors)  # a code less 0 is itself, and that no step at all

@@ -223,6 +223,7 @@ def test_a_constant_of_floats_was_dequantised_from_nothing() -> None:
         lambda x, w, z, s: F.linear(x, (w.half() * 0.1).float()),
         lambda x, w, z, s: F.linear(x.bfloat16(), w.bfloat16()),
         lambda x, w, z, s: F.linear(x, (w.int() - (1 << 23)).float()),
+        lambda x, w, z, s: F.linear(x, (w.long() + torch.full((1,), -(1 << 63))).float()),
     ]
     for function in functions:
         exported = check(Stored(function, 128).eval(), (X,), atol=1e-1)
