@@ -14,7 +14,7 @@ from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need,
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.cpu_plans import product_plan, verify_cut
-from hardtack.codegen.lower.cpu_quantized import codes_of
+from hardtack.codegen.lower.cpu_quantized import packed_codes
 from hardtack.codegen.lower.cpu_workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
 from hardtack.codegen.lower.operands import copied, operand, prepacked
 from hardtack.codegen.lower.rules import lowers
@@ -164,7 +164,7 @@ def lower_matmul(low: Lowering, op: Op) -> None:
         return
     plan = product_plan(low, a_view, b_view, constant=True)
     rows = _unit_last(low, a, a_view, op)
-    codes = codes_of(low, b_view) if chosen is PackedGemm and a_view.dtype is DType.F32 else None
+    codes = packed_codes(low, b_view) if chosen is PackedGemm and a_view.dtype is DType.F32 else None
     if codes is not None:
         quantized = QuantizedGemm(codes.steps, codes.group, codes.bits, plan=plan)
         template(low, op, quantized, out, (rows, *codes.operands))

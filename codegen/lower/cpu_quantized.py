@@ -17,7 +17,7 @@ from hardtack.codegen.machine.blocking import FLOAT_NBYTES
 
 
 @dataclass(frozen=True)
-class Codes:
+class PackedCodes:
     """A matrix [K, N] as QuantizedGemm reads it."""
 
     steps: tuple[str, ...]
@@ -26,7 +26,7 @@ class Codes:
     operands: tuple[Operand, ...]
 
 
-def codes_of(low: Lowering, matrix: Operand) -> Codes | None:
+def packed_codes(low: Lowering, matrix: Operand) -> PackedCodes | None:
     """What a constant [.., K, N] was dequantised from, packed; None where it was not, where the view of it is no matrix
     of its two dimensions, or where the tables would leave little of what is gained."""
     q = low.quantized.get(matrix.buffer)
@@ -41,7 +41,7 @@ def codes_of(low: Lowering, matrix: Operand) -> Codes | None:
     nbytes = k * n * q.bits // 8 + len(q.steps) * (k // group) * n * FLOAT_NBYTES
     if any(along_n not in (1, n) for _, along_n in runs) or 2 * nbytes > k * n * FLOAT_NBYTES:
         return None
-    return Codes(tuple(s.kind for s in q.steps), group, q.bits, _operands(low, matrix, q, found, group))
+    return PackedCodes(tuple(s.kind for s in q.steps), group, q.bits, _operands(low, matrix, q, found, group))
 
 
 def _operands(low: Lowering, matrix: Operand, q: Quantized, found: tuple[int, int], group: int) -> tuple[Operand, ...]:

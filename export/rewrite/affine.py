@@ -51,8 +51,8 @@ def _scalable(facts: Facts, value: Operand) -> Op | None:
         return None
     if facts.graph.type_of(op.inputs[1]).dtype.is_half:
         return None  # the weights would be rounded again, and what the program rounds would not be
-    if facts.constants[op.value(1)].quantized is not None:
-        return None  # sums are fewer than weights, which a kernel may scale as it reads them
+    if op.kind == "matmul" and facts.constants[op.value(1)].quantized is not None:
+        return None  # kernels may read its codes, and sums are fewer than these
     if op.kind == "conv":
         fixed_bias = len(op.inputs) == 2 or facts.is_constant(op.inputs[2])
         plain = not op.attr("transposed") or op.attr("groups") == 1

@@ -240,6 +240,17 @@ def test_a_zero_point_of_zero_is_no_step_and_stays_what_it_is() -> None:
     assert exported.store.inlined == {"z"}
 
 
+def test_a_scale_behind_a_convolution_is_folded_into_weights_of_bytes() -> None:
+    """No kernel of convolutions reads codes; one of products may."""
+    image = torch.randn(2, 8, 6, 6)
+
+    def forward(x: torch.Tensor, w: torch.Tensor, z: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, w.float().view(8, 8, 2, 2)) * s[:, :1, None]
+
+    graph = entry(check(Stored(forward).eval(), (image,), atol=1e-3)).graph
+    assert [op.kind for op in graph.ops] == ["conv"]
+
+
 def test_large_weights_are_folded_whatever_lies_in_between() -> None:
     """Wide integers and repeated scales are many times as large as what they are made of."""
     module = Stored(SPELLINGS["groups of integers"][0]).eval()
