@@ -12,7 +12,7 @@ from torch._prims_common import elementwise_dtypes
 from hardtack.codegen.ir.expr import Expr, const
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.types import DType, half_value
-from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.builder import Builder, literal
 from hardtack.exporter.convert.table import Number, Value, converts
 from hardtack.exporter.dtypes import TORCH_DTYPE, from_torch
 from hardtack.exporter.errors import Refusal
@@ -271,16 +271,24 @@ def _clamp_max(b: Builder, x: Value, max: Arg) -> Value:
     return clamp(b, x, None, max)
 
 
+def _of_elements(b: Builder, x: Value, number: Arg) -> Arg:
+    """A number in x's dtype, where that is one of integers: there torch cuts its fraction off."""
+    if x.dtype.is_float or isinstance(number, Expr):
+        return number
+    return b.to(number, x.dtype) if isinstance(number, Value) else literal(number, x.dtype).value
+
+
 @converts("aten.hardtanh.default")
 def _hardtanh(b: Builder, x: Value, min_val: Arg = -1, max_val: Arg = 1) -> Value:
-    def limit(v: Arg) -> Arg:  # torch takes the limits in x's dtype
-        if x.dtype.is_float:
-            return v
-        if isinstance(v, Value):
-            return b.to(v, x.dtype)
-        return int(v) if isinstance(v, float) else v
+    return clamp(b, x, _of_elements(b, x, min_val), _of_elements(b, x, max_val))
 
-    return clamp(b, x, limit(min_val), limit(max_val))
+
+@converts("aten.threshold.default")
+def _threshold(b: Builder, x: Value, threshold: Arg, value: Arg) -> Value:
+    """value where x <= threshold, else x, NaN too; of a half type, x is compared in f32."""
+    threshold, value = _of_elements(b, x, threshold), _of_elements(b, x, value)
+    below = b.pw("le", x, threshold, dtype=DType.F32 if x.dtype.is_half else x.dtype)
+    return b.where(below, value, x, x.dtype)
 
 
 @converts("aten.relu.default")

@@ -50,6 +50,7 @@ WHOLE = (
     "aten.selu.default",
     "aten.celu.default",
     "aten.softplus.default",
+    "aten.threshold.default",
     "aten.prelu.default",
     "aten.log_sigmoid.default",
     "aten.relu6.default",

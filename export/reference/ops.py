@@ -6,11 +6,23 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
 from hardtack.codegen.ops import SCALAR_OPS
 from hardtack.exporter.reference.step import ReferenceFailure, Step
+
+
+def _sqrt(x: torch.Tensor) -> torch.Tensor:
+    """The nearest number, as kernels have it and Python's own; MKL's, which torch takes of float64 on Intel's CPUs, are
+    one unit off at times.
+    """
+    if x.dtype is not torch.float64:
+        return x.sqrt()
+    with np.errstate(invalid="ignore"):
+        return torch.as_tensor(np.sqrt(x.numpy()))
+
 
 _SCALAR: dict[str, Callable[..., torch.Tensor]] = {
     "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
@@ -24,6 +36,7 @@ _SCALAR: dict[str, Callable[..., torch.Tensor]] = {
     "shr": torch.bitwise_right_shift,
     "not": torch.bitwise_not,
     "fma": lambda a, b, c: a * b + c,
+    "sqrt": _sqrt,
 }
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.export import Dim
 
-from hardtack.exporter import CaptureError, InputSpecError, to_graphs
+from hardtack.exporter import CaptureError, InputSpecError, UnsupportedOpError, to_graphs
 from hardtack.exporter.reference import ReferenceFailure
-from tests.export.checks import check, eager, entry, ours
+from tests.export.checks import Called, assert_same, check, eager, entry, ours
 
 X = torch.arange(3)
 LARGEST = 2**53
@@ -105,6 +105,43 @@ def test_limits_of_integers_by_a_number() -> None:
     exported = check(lambda x, k: hardtanh(x, -(k % 3), k % 3), (x, 5), (None, Dim.DYNAMIC), [(x, 8)])
     with pytest.raises(ReferenceFailure, match=r"-\(PythonMod\(s0, 3\)\) == -2"):
         ours(exported, (x, 3))
+
+
+INTEGERS = [2**24 + 1, -(2**24) - 1, 2**30 + 1, 2, 1, 0]
+FLOATS = [0.1, 1.7, 9.0, -1.0, math.nan]
+
+
+@pytest.mark.parametrize("threshold", [(1.7, 7.9), (0.1, 0.7), (-1.5, -2.5)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_thresholds(dtype: torch.dtype, threshold: tuple[float, float]) -> None:
+    """Numbers beside integers lose their fraction, and integers beyond 2^24 no digit; 16 bits are compared as f32."""
+    module = torch.nn.Threshold(*threshold).eval()
+    x = torch.tensor(FLOATS if dtype.is_floating_point else INTEGERS).to(dtype)
+    (found,) = ours(to_graphs(module, (x,)), (x,))
+    assert_same([found], [module(x)], rtol=0, atol=0)
+
+
+def test_a_threshold_that_is_given() -> None:
+    class Threshold(torch.nn.Module):
+        def forward(self, x: torch.Tensor, k: int) -> torch.Tensor:
+            return torch.nn.functional.threshold(x, k * 0.5, k + 0.25)
+
+    exported = to_graphs(Threshold().eval(), (X, 9), None, (None, Dim.AUTO), strict=True)
+    for k in (9, 1, 8589934597):
+        assert_same(ours(exported, (X, k)), [Threshold()(X, k)], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("number", [math.inf, math.nan], ids=str)
+def test_integers_have_no_infinite_threshold(number: float) -> None:
+    with pytest.raises(UnsupportedOpError, match=f"the scalar {number} cannot be converted to i64"):
+        to_graphs(torch.nn.Threshold(number, 1).eval(), (X,))
+
+
+def test_roots_are_the_nearest_float64() -> None:
+    """MKL's, which torch takes on Intel's CPUs, are not: its root of 2^53 ends in 154, the nearest in 156."""
+    x = torch.rand(10_000, dtype=torch.float64)
+    (found,) = ours(to_graphs(Called(torch.sqrt).eval(), (x,)), (x,))
+    assert found.tolist() == [math.sqrt(v) for v in x.tolist()]
 
 
 def test_a_slice_by_a_comparison() -> None:
