@@ -21,16 +21,12 @@ from rich.console import Console
 from rich.table import Table
 
 from hardtack.codegen.lower.cpu_workspace import NUMBERS, PANEL
-from hardtack.codegen.machine.blocking import FLOAT_NBYTES, float_depth, unit_nbytes
+from hardtack.codegen.machine.blocking import FLOAT_NBYTES, float_depth, staged_depth, unit_nbytes
 from hardtack.codegen.machine.data import X86_64_V4
 from hardtack.codegen.machine.machine import Cpu
 
 _NUMBERS = {number.name: number.value for number in NUMBERS}
 # As in blocks.h.
-_SERIAL_WORK = 1 << 20
-_UNIT_WORK = 1 << 18
-_HAND_OUT_WORK = 6600
-_RELOAD = 16
 _SHORT_K = 128
 _FEW_ROWS = 4
 
@@ -83,6 +79,20 @@ class Grid:
 
 
 @dataclass(frozen=True)
+class GridCosts:
+    """What else than multiplying a product takes, in multiplications, as in blocks.h."""
+
+    serial: int
+    unit: int
+    hand_out: int
+    reload: int
+
+
+VECTOR_COSTS = GridCosts(1 << 20, 1 << 18, 6600, 16)
+TILE_COSTS = GridCosts(4 << 20, 4 << 18, 4 * 6600, 80)
+
+
+@dataclass(frozen=True)
 class Rates:
     """What things take on one core. products: multiply-adds a second. load_rows: rows of arithmetic that reading B for
     a unit takes; 0 where it hides behind the arithmetic. wake_s: until a worker that watches sees a region;
@@ -107,15 +117,18 @@ def _even_chunks(chunks: int, others: int, workers: int) -> int:
     return -(-chunks // step) * step
 
 
-def make_grid(p: Product, workers: int, cpu: Cpu = X86_64_V4) -> Grid:
+def make_grid(p: Product, workers: int, cpu: Cpu = X86_64_V4, tiles: bool = False) -> Grid:
     """The cut of blocks.h: of those between few large units and many small ones, and of those next to them that give
-    each worker as many units, the one that is done soonest."""
-    micro_rows, unit_depth = cpu.micro_rows, unit_nbytes(cpu) // (PANEL * FLOAT_NBYTES)
-    all_blocks, all_panels = -(-p.m // micro_rows), -(-p.n // PANEL)
-    depth = max(1, min(p.k, float_depth(cpu)))
-    blocks = min(all_blocks, _NUMBERS["kChunkRows"] // micro_rows)
-    panels = min(all_panels, max(1, min(_NUMBERS["kUnitRowNbytes"] // (PANEL * FLOAT_NBYTES), unit_depth // depth)))
-    if p.batches * (p.m + _RELOAD) * p.n * p.k < _SERIAL_WORK:
+    each worker as many units, the one that is done soonest. tiles: of bfloat16, by a CPU's tile registers.
+    """
+    cost = TILE_COSTS if tiles else VECTOR_COSTS
+    block, operand_nbytes = (_NUMBERS["kBlockRows"], 2) if tiles else (cpu.micro_rows, FLOAT_NBYTES)
+    unit_depth = unit_nbytes(cpu) // (PANEL * operand_nbytes)
+    all_blocks, all_panels = -(-p.m // block), -(-p.n // PANEL)
+    depth = max(1, min(p.k, staged_depth(cpu) if tiles else float_depth(cpu)))
+    blocks = min(all_blocks, _NUMBERS["kChunkRows"] // block)
+    panels = min(all_panels, max(1, min(_NUMBERS["kUnitRowNbytes"] // (PANEL * operand_nbytes), unit_depth // depth)))
+    if p.batches * (p.m + cost.reload) * p.n * p.k < cost.serial:
         workers = 1
     cuts: list[tuple[int, int, Grid]] = []  # how long it takes, a unit's work
 
@@ -123,9 +136,9 @@ def make_grid(p: Product, workers: int, cpu: Cpu = X86_64_V4) -> Grid:
         if row_chunks > all_blocks or panel_chunks > all_panels:
             return 0
         units = p.batches * row_chunks * panel_chunks
-        rows, columns = -(-all_blocks // row_chunks) * micro_rows, -(-all_panels // panel_chunks) * PANEL
-        work = (rows + _RELOAD) * (columns + _RELOAD) * p.k
-        time = (-(-units // workers) + 1) * work + units * _HAND_OUT_WORK
+        rows, columns = -(-all_blocks // row_chunks) * block, -(-all_panels // panel_chunks) * PANEL
+        work = (rows + cost.reload) * (columns + cost.reload) * p.k
+        time = (-(-units // workers) + 1) * work + units * cost.hand_out
         cuts.append((time, work, Grid(all_blocks, row_chunks, panel_chunks, units, units)))
         return work
 
@@ -137,9 +150,9 @@ def make_grid(p: Product, workers: int, cpu: Cpu = X86_64_V4) -> Grid:
         consider(_even_chunks(row_chunks, p.batches * panel_chunks, workers), panel_chunks)
         consider(row_chunks, _even_chunks(panel_chunks, p.batches * row_chunks, workers))
         units = p.batches * row_chunks * panel_chunks
-        if units >= 8 * workers or work < 2 * _UNIT_WORK or (blocks == 1 and panels == 1):
+        if units >= 8 * workers or work < 2 * cost.unit or (blocks == 1 and panels == 1):
             break
-        if (panels * PANEL >= blocks * micro_rows and panels > 1) or blocks == 1:
+        if (panels * PANEL >= blocks * block and panels > 1) or blocks == 1:
             panels = -(-panels // 2)
         else:
             blocks = -(-blocks // 2)
@@ -147,7 +160,7 @@ def make_grid(p: Product, workers: int, cpu: Cpu = X86_64_V4) -> Grid:
     if workers == 1:
         return grid
     tasks = min(grid.units, 4 * workers)
-    return replace(grid, units_per_task=min(-(-grid.units // tasks), max(1, _UNIT_WORK // max(1, work))))
+    return replace(grid, units_per_task=min(-(-grid.units // tasks), max(1, cost.unit // max(1, work))))
 
 
 def _first_row(p: Product, grid: Grid, block: int, micro_rows: int) -> int:

@@ -21,6 +21,8 @@ import hardtack
 from bench.models import build, names, other_names
 from bench.worker import realtime_threads, timed
 
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
 
 @dataclass
 class Step:
@@ -32,9 +34,9 @@ class Step:
     microseconds: list[float] = field(default_factory=list)
 
 
-def profile(session: hardtack.Session, arrays: list[object], runs: int) -> tuple[list[Step], float]:
+def profile(session: hardtack.Session, args: tuple[torch.Tensor, ...], runs: int) -> tuple[list[Step], float]:
     """The steps of a session's entry point in the order of its plan, and the median ms of a run without observer."""
-    whole = median(timed(lambda: session(*arrays), 0.2))
+    whole = median(timed(lambda: session(*args), 0.2))
     steps: dict[int, Step] = {}
 
     def see(step: hardtack.runtime.Step) -> None:
@@ -46,7 +48,7 @@ def profile(session: hardtack.Session, arrays: list[object], runs: int) -> tuple
 
     session.observe(see)
     for _ in range(runs):
-        session(*arrays)
+        session(*args)
     return [steps[i] for i in sorted(steps)], whole
 
 
@@ -98,20 +100,23 @@ def show(model: str, threads: int, steps: list[Step], whole_ms: float, top: int,
 @click.option("--top", default=15, show_default=True, help="How many kernels to list.")
 @click.option("--runs", default=9, show_default=True, type=click.IntRange(1))
 @click.option("--realtime", is_flag=True, help="Run at real-time priority, on a busy machine; as root.")
+@click.option("--dtype", type=click.Choice(list(DTYPES)), default="float32", show_default=True, help="Of the model.")
 @click.option("--bundle", type=click.Path(exists=True), help="A bundle of the model that exists already.")
-def main(model: tuple[str, ...], threads: int, top: int, runs: int, realtime: bool, bundle: str | None) -> None:
+def main(
+    model: tuple[str, ...], threads: int, top: int, runs: int, realtime: bool, dtype: str, bundle: str | None
+) -> None:
     """Exports MODEL, runs it step by step and lists its kernels by the time they take."""
     torch.set_grad_enabled(False)
     console = Console(width=None if Console().is_terminal else 180)
     for name in model:
-        case = build(name)
+        case = build(name, DTYPES[dtype]).cast()
         with tempfile.TemporaryDirectory(prefix="hardtack-bench-") as folder:
             path = Path(bundle) if bundle else Path(folder) / "model.pkg"
             if not bundle:
                 hardtack.export(case.module, case.args, path=path, targets=("cpu:native",))
             session = hardtack.load(path, threads=threads).session()
             with realtime_threads() if realtime else nullcontext():
-                steps, whole_ms = profile(session, [a.numpy() for a in case.args], runs)
+                steps, whole_ms = profile(session, case.args, runs)
         show(name, threads, steps, whole_ms, top, console)
 
 

@@ -16,7 +16,7 @@ _SOURCE = """
 #include "blocks.h"
 extern "C" int32_t grid(const HtKernelArgs* args) {
   const int64_t* const i = args->ints;
-  const ht::Grid g = ht::make_grid<ht::MachineBlocks<float>>(i[0], i[1], i[2], i[3], i[4], ht::kMaxRows);
+  const ht::Grid g = ht::make_grid<ht::MachineBlocks<ELEMENT>>(i[0], i[1], i[2], i[3], i[4], BLOCK);
   int64_t* const out = static_cast<int64_t*>(args->buffers[0]);
   out[0] = g.row_blocks;
   out[1] = g.row_chunks;
@@ -54,10 +54,15 @@ _SMALL = [
 
 
 @pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.name)
-def test_the_simulator_cuts_as_the_template_does(target: Cpu) -> None:
-    library = load_library({"grid": _SOURCE}, target)
+@pytest.mark.parametrize("tiles", [False, True], ids=["vectors", "tiles"])
+def test_the_simulator_cuts_as_the_template_does(target: Cpu, tiles: bool) -> None:
+    """Tiles, too, on CPUs that have none but multiply pairs: the cut is computed alike."""
+    if tiles and "avx512bf16" not in target.features:
+        pytest.skip("operands of 16 bits are widened there")
+    element, block = ("ht::bf16", "ht::kBlockRows") if tiles else ("float", "ht::kMaxRows")
+    library = load_library({"grid": _SOURCE.replace("ELEMENT", element).replace("BLOCK", block)}, target)
     for product, workers in itertools.product((*PRODUCTS, *_SMALL), _WORKERS):
-        expected = make_grid(product, workers, target)
+        expected = make_grid(product, workers, target, tiles)
         out, seen = torch.zeros(5, dtype=torch.int64), torch.zeros(expected.units, dtype=torch.uint8)
         sizes = [product.batches, product.m, product.n, product.k, workers, expected.units]
         assert library.call("grid", [out, seen], sizes) == 0, sizes

@@ -27,8 +27,8 @@ struct KeyBlock {
 
 template <class T>
 HT_INLINE KeyBlock key_block(const AttentionTask<T>& t, int64_t first) {
-  return {first, least(kKeyBlock, t.a->tk - first), t.rows > kDotRows,
-          t.rows > value_rows<T> || t.a->dv % kPanel != 0, has_tiles<T> && t.rows > kFewRows};
+  return {first, least(kKeyBlock, t.a->tk - first), t.rows > kDotRows, t.rows > value_rows<T> || t.a->dv % kPanel != 0,
+          has_tiles<T> && t.rows > kFewRows};
 }
 
 // W elements of a key from i on.
@@ -175,23 +175,24 @@ inline void add_values(const AttentionTask<T>& t, const KeyBlock& block, int64_t
 // Both by tiles: up to kBlockRows rows.
 inline void score_rows(const AttentionTask<bf16>& t, Tiles& tiles, int64_t row, int rows, int64_t used) {
   const int64_t zero = 0, pairs = staged_numel<bf16>(t.a->d);
-  const TileTaps taps = tile_rows(t.row[row].q, query_step<bf16>(t.a->d), &zero, pairs);
-  Ahead nothing = {};
+  const TileTaps taps = tile_rows(query_step<bf16>(t.a->d), &zero, pairs);
+  Ahead nothing;
   for (int64_t j = 0; j < used; j += kPanel) {
     const int columns = static_cast<int>(least(kPanel, used - j));
-    tile_block(tiles, rows, taps, t.kt + j * pairs, t.scores + j, t.ld, columns, false, nothing);
+    tile_block(tiles, rows, t.row[row].q, taps, t.kt + j * pairs, t.scores + j, t.ld, columns, false, nothing);
   }
 }
 
 inline void add_values(const AttentionTask<bf16>& t, const KeyBlock& block, Tiles& tiles, int64_t row, int rows,
                        int64_t used) {
   const int64_t zero = 0, pairs = staged_numel<bf16>(block.count);
-  const TileTaps taps = tile_rows(reinterpret_cast<const bf16x2*>(t.scores), t.ld, &zero, staged_numel<bf16>(used));
-  Ahead nothing = {};
+  const TileTaps taps = tile_rows(t.ld, &zero, staged_numel<bf16>(used));
+  const auto weights = reinterpret_cast<const bf16x2*>(t.scores);
+  Ahead nothing;
   for (int64_t c = 0; c < t.a->dv; c += kPanel) {
     const int columns = static_cast<int>(least(kPanel, t.a->dv - c));
     float* o = t.o + row * t.columns + c;
-    tile_block(tiles, rows, taps, t.vp + c * pairs, o, t.columns, columns, block.first > 0, nothing);
+    tile_block(tiles, rows, weights, taps, t.vp + c * pairs, o, t.columns, columns, block.first > 0, nothing);
   }
 }
 #endif

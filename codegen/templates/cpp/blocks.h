@@ -31,15 +31,23 @@
 #include "half.h"
 #include "micro.h"
 #include "parallel.h"
-#include "tiles.h"
+#include "tile_block.h"
 #include "workspace.h"
 
 namespace ht {
 
-constexpr int64_t kSerialWork = 1 << 20; // multiplications below which waking other threads does not pay
-constexpr int64_t kUnitWork = 1 << 18;   // multiplications below which a unit is not cut further
-constexpr int64_t kHandOutWork = 6600;   // multiplications while a worker is given a task, and no other is
-constexpr int64_t kReload = 16;          // rows of arithmetic that reading a unit's part of B takes; columns, for A
+constexpr int64_t kSerialWork = 1 << 20;  // multiplications below which waking other threads does not pay
+
+// What else than multiplying a product takes, counted in multiplications.
+struct GridCosts {
+  int64_t serial;    // below which waking other threads does not pay
+  int64_t unit;      // below which a unit is not cut further
+  int64_t hand_out;  // while a worker is given a task, and no other is
+  int64_t reload;    // rows of arithmetic that reading a unit's part of B takes; columns, for A
+};
+constexpr GridCosts kVectorCosts = {kSerialWork, 1 << 18, 6600, 16};
+// Tiles multiply eight times as much in a time, and read no faster: bf16 of 12 GB/s beside 0.5e12 multiplications a second.
+constexpr GridCosts kTileCosts = {4 * kSerialWork, 4 << 18, 4 * 6600, 80};
 
 // How a product of two values reads B where its rows are contiguous.
 enum class Right { kBySize, kPacked, kInPlace };
@@ -200,6 +208,7 @@ HT_INLINE int64_t even_chunks(int64_t chunks, int64_t others, int64_t workers) {
 // soonest: bench/schedule.py has the same rule, and simulates it.
 template <class Cut>
 inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t workers, int64_t block) {
+  const GridCosts& cost = block == kBlockRows ? kTileCosts : kVectorCosts;
   Grid g = {};
   g.m = {m, block, k > kShortK};
   g.batches = batches;
@@ -207,16 +216,16 @@ inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t 
   g.row_blocks = g.m.count();
   int64_t blocks = least(g.row_blocks, Cut::rows / block), panels = chunk_panels<Cut>(n, k);
   // Loading B is what counts when m is small.
-  if (batches * (m + kReload) * n * k < kSerialWork) workers = 1;
+  if (batches * (m + cost.reload) * n * k < cost.serial) workers = 1;
   int64_t unit_work = 0, least_time = 0;
   const auto consider = [&](int64_t row_chunks, int64_t panel_chunks) {
     if (row_chunks > g.row_blocks || panel_chunks > g.panels) return int64_t{0};
     const int64_t units = batches * row_chunks * panel_chunks;
     const int64_t rows = ceil_div(g.row_blocks, row_chunks) * block;
     const int64_t columns = ceil_div(g.panels, panel_chunks) * kPanel;
-    const int64_t work = (rows + kReload) * (columns + kReload) * k;
+    const int64_t work = (rows + cost.reload) * (columns + cost.reload) * k;
     // The workers' turns; one more, by which a slow or busy one is late; and handing units out.
-    const int64_t time = (ceil_div(units, workers) + 1) * work + units * kHandOutWork;
+    const int64_t time = (ceil_div(units, workers) + 1) * work + units * cost.hand_out;
     if (least_time == 0 || time < least_time) {
       least_time = time;
       unit_work = work;
@@ -233,11 +242,11 @@ inline Grid make_grid(int64_t batches, int64_t m, int64_t n, int64_t k, int64_t 
     consider(even_chunks(row_chunks, batches * panel_chunks, workers), panel_chunks);
     consider(row_chunks, even_chunks(panel_chunks, batches * row_chunks, workers));
     const int64_t units = batches * row_chunks * panel_chunks;
-    if (units >= 8 * workers || work < 2 * kUnitWork || (blocks == 1 && panels == 1)) break;
+    if (units >= 8 * workers || work < 2 * cost.unit || (blocks == 1 && panels == 1)) break;
     int64_t& longer = panels * kPanel >= blocks * block && panels > 1 ? panels : (blocks > 1 ? blocks : panels);
     longer = ceil_div(longer, 2);
   }
-  const int64_t tasks = least(g.units, 4 * workers), fitting = most(1, kUnitWork / most(1, unit_work));
+  const int64_t tasks = least(g.units, 4 * workers), fitting = most(1, cost.unit / most(1, unit_work));
   g.units_per_task = workers == 1 ? g.units : least(ceil_div(g.units, tasks), fitting);
   return g;
 }
@@ -271,7 +280,8 @@ template <class T>
 HT_INLINE bool share_a_set(const T* const* rows, int count) {
   const auto first = reinterpret_cast<uintptr_t>(rows[0]);
   int together = 0;
-  for (int r = 0; r < count; r++) together += (reinterpret_cast<uintptr_t>(rows[r]) - first) % kSetDistance < 64 ? 1 : 0;
+  for (int r = 0; r < count; r++)
+    together += (reinterpret_cast<uintptr_t>(rows[r]) - first) % kSetDistance < 64 ? 1 : 0;
   return together > kSetLines;
 }
 
@@ -312,8 +322,8 @@ constexpr int64_t ks_of(int64_t kc) {
 
 // The panels of a k block as float, tap by tap. offsets: where the taps start in them; then where they start here.
 template <class B>
-HT_INLINE PanelView<float> widen_panels(const PanelView<B>& view, int64_t count, const KBlock& kb,
-                                        int64_t* offsets, float* to) {
+HT_INLINE PanelView<float> widen_panels(const PanelView<B>& view, int64_t count, const KBlock& kb, int64_t* offsets,
+                                        float* to) {
   const int64_t tap_numel = kb.kc * kPanel;
   for (int64_t p = 0; p < count; p++)
     for (int64_t t = 0; t < kb.taps; t++)
@@ -350,8 +360,11 @@ HT_INLINE void run_tile(const Source& source, typename Source::Cursor& cursor, c
   using T = typename Source::Element;
   const T* rows[kMaxTaps * kMaxRows];
   source.rows(cursor, count, rows);
-  const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, step.kb, staged), step.offsets, step.kb.taps,
-                                  detail::ks_of<B>(step.kb.kc), step.view.ldb,
+  const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, step.kb, staged),
+                                  step.offsets,
+                                  step.kb.taps,
+                                  detail::ks_of<B>(step.kb.kc),
+                                  step.view.ldb,
                                   reads_pairs_in_place<T> && step.kb.kc % 2 != 0};
   const B* b = step.view.base;
   const bool finishes = step.last && !step.resume && step.kb.taps * step.kb.kc <= kFinishK && count == kMaxRows;
@@ -400,9 +413,9 @@ HT_INLINE void stage_grain(bf16x2* to, const bf16* from, int64_t n) {
 }  // namespace detail
 
 // A unit's rows of A for a k block, as tiles read them: [block][tap][grain][row of kBlockRows][kTilePairs], zero where
-// k is past the last one. Rows that a block does not have are left as they are.
+// k is past the last one. Rows that a block does not have are left as they are. ahead: what is read then.
 template <class Source>
-HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb, const Scratch& scratch) {
+HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb, const Scratch& scratch, Ahead ahead) {
   constexpr int64_t grain = kBlockRows * kTilePairs;
   typename Source::Cursor cursor = source.start(u.batch, u.m.begin, kb, scratch.source);
   auto to = static_cast<bf16x2*>(scratch.staged);
@@ -411,59 +424,71 @@ HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb
     const int count = u.blocks.height(j);
     source.rows(cursor, count, rows);
     for (int64_t t = 0; t < kb.taps; t++)
-      for (int64_t k = 0; k < kb.kc; k += kGrain, to += grain)
-        for (int r = 0; r < count; r++)
-          detail::stage_grain(to + r * kTilePairs, rows[t * count + r] + k, kb.kc - k);
+      for (int64_t k = 0; k < kb.kc; k += kGrain, to += grain) {
+        ahead.ask();
+        for (int r = 0; r < count; r++) detail::stage_grain(to + r * kTilePairs, rows[t * count + r] + k, kb.kc - k);
+      }
   }
 }
 
-// A block's finished sums on their way to the epilogue.
+// A block's finished sums on their way to the epilogue: `done` of its rows have been there.
 struct Finished {
   int64_t row;
-  int count;
+  int count, done;
   Range columns;
   const float* sums;
 };
 
 // As run_k_block. All rows pass by a panel before the next one, whose lines are asked for meanwhile; and the epilogue
-// has a block's sums while the next block is multiplied, when their stores are done.
+// has a block's sums while the next block is multiplied, some rows behind each grain: tiles are multiplied beside it, and
+// the stores of sums are done by then.
 template <class Source, class Epi>
 HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const Unit& u, Range columns, KAxis k,
-                                    int64_t i, const KBlock& kb, const int64_t* offsets,
-                                    const PanelView<bf16x2>& view, float* tile, const Scratch& scratch) {
+                                    int64_t i, const KBlock& kb, const int64_t* offsets, const PanelView<bf16x2>& view,
+                                    float* tile, const Scratch& scratch) {
   constexpr int64_t grain = kBlockRows * kTilePairs;
   const int64_t unit_ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks(), pairs = packed_rows<bf16>(kb.kc);
   const int64_t tap = ceil_div(kb.kc, kGrain) * grain, ld = blocks == 1 ? kPanel : unit_ld;
-  stage_tiles(source, u, kb, scratch);
-  const auto finish = [&](const Finished& f) {
-    if (f.count > 0) finish_rows(source, epi, u.batch, f.row, f.count, f.columns, f.sums, ld);
+  const TileTaps taps = {{kTilePairs * 4, kTileRows * kTilePairs * 4, grain * 4}, tap, offsets, kb.taps, pairs};
+  const auto panel_ahead = [&](const bf16x2* b) {
+    const int64_t first = kb.taps > 0 ? offsets[0] : 0;
+    return Ahead(b + first, kb.taps * pairs * kPanel * 4, u.blocks.count() * most(1, taps.grains()));
   };
+  stage_tiles(source, u, kb, scratch, panel_ahead(view.base));
   Tiles tiles;
   Finished before = {};
+  const auto finish = [&](int some) {
+    const int end = static_cast<int>(least(before.count, before.done + some));
+    if (before.done < end)
+      finish_rows(source, epi, u.batch, before.row + before.done, end - before.done, before.columns,
+                  before.sums + before.done * ld, ld);
+    before.done = end;
+  };
   int configured = 0;
   int64_t turn = 0;
   const bf16x2* b = view.base;
   for (int64_t n = columns.begin; n < columns.end; n += kPanel, b += view.stride) {
     const Range panel = {n, least(columns.end, n + kPanel)};
-    const auto next = reinterpret_cast<const char*>(b + view.stride + offsets[0]);
-    Ahead ahead = {next, panel.end < columns.end ? next + kb.taps * pairs * kPanel * 4 : next};
+    Ahead ahead = panel.end < columns.end ? panel_ahead(b + view.stride) : Ahead();
     const bf16x2* a = static_cast<const bf16x2*>(scratch.staged);
     for (int64_t j = 0, row = u.m.begin; j < u.blocks.count(); j++, turn++, a += kb.taps * tap) {
-      const int count = u.blocks.height(j);
+      const int count = u.blocks.height(j), width = static_cast<int>(panel.end - n);
       if (count != configured) tiles.configure(configured = count);
       // With a single k block nothing travels: the sums of two blocks, in turn, stay in the first-level cache.
       float* const place = tile + (row - u.m.begin) * ld + n - columns.begin;
       float* const sums = blocks == 1 ? tile + turn % 2 * u.blocks.height(0) * kPanel : place;
-      const TileTaps taps = {a, kTilePairs, kTileRows * kTilePairs, grain, tap, offsets, kb.taps, pairs};
-      tile_block(tiles, count, taps, b, sums, ld, static_cast<int>(panel.end - n), i > 0, ahead);
-      if (i + 1 == blocks) {
-        finish(before);
-        before = {row, count, panel, sums};
+      if (before.done < before.count && count > kTileRows && width > kTileRows) {
+        const int some = static_cast<int>(ceil_div(before.count, most(1, taps.grains())));
+        detail::run_tile_block<true, true>(tiles, a, taps, b, sums, ld, i > 0, ahead, [&] { finish(some); });
+      } else {
+        tile_block(tiles, count, a, taps, b, sums, ld, width, i > 0, ahead);
       }
+      finish(before.count);
+      if (i + 1 == blocks) before = {row, count, 0, panel, sums};
       row += count;
     }
   }
-  finish(before);
+  finish(before.count);
   tiles.release();  // a thread without tiles is cheaper to switch
 }
 #endif

@@ -1,0 +1,82 @@
+// The loop over k of a block of tiles (tiles.h), to be compiled with what is done between its products.
+#ifndef HARDTACK_TEMPLATES_TILE_BLOCK_H
+#define HARDTACK_TEMPLATES_TILE_BLOCK_H
+
+#include "tiles.h"
+
+#if defined(HT_TILES)
+
+namespace ht {
+namespace detail {
+
+constexpr int64_t kGrainNbytes = kTilePairs * kPanel * 4;  // of a panel
+
+template <int T>
+HT_INLINE void begin_tile(Tiles& tiles, const float* sums, int64_t ld, bool resume) {
+  if (resume)
+    tiles.load<T>(sums, ld * 4);
+  else
+    tiles.clear<T>();
+}
+
+template <bool LOWER, bool RIGHT>
+HT_INLINE void multiply_grain(Tiles& tiles, const char* a, const TileSteps& step, const char* b) {
+  constexpr int64_t row = kPanel * 4;  // from a pair of k to the next in a panel
+  tiles.load<kUpperA>(a, step.row);
+  tiles.load<kLeftB>(b, row);
+  tiles.multiply<kUpperLeft, kUpperA, kLeftB>();
+  if constexpr (RIGHT) {
+    tiles.load<kRightB>(b + row / 2, row);
+    tiles.multiply<kUpperRight, kUpperA, kRightB>();
+  }
+  if constexpr (LOWER) {
+    tiles.load<kLowerA>(a + step.lower, step.row);
+    tiles.multiply<kLowerLeft, kLowerA, kLeftB>();
+    if constexpr (RIGHT) tiles.multiply<kLowerRight, kLowerA, kRightB>();
+  }
+}
+
+// The last rows of a panel, behind which a tile reads zeros.
+template <bool LOWER, bool RIGHT>
+__attribute__((noinline)) void multiply_rest(Tiles& tiles, const char* a, const TileSteps& step, const char* b,
+                                             int64_t pairs) {
+  alignas(64) char rest[kGrainNbytes] = {};
+  __builtin_memcpy(rest, b, static_cast<size_t>(pairs * kPanel * 4));
+  multiply_grain<LOWER, RIGHT>(tiles, a, step, rest);
+}
+
+// A block of one shape. between(): what is done meanwhile, behind each grain: tiles are multiplied beside other instructions.
+template <bool LOWER, bool RIGHT, class Between>
+HT_INLINE void run_tile_block(Tiles& tiles, const bf16x2* rows, const TileTaps& s, const bf16x2* panel, float* sums,
+                              int64_t ld, bool resume, Ahead& shared_ahead, const Between& between) {
+  Ahead ahead = shared_ahead;  // in registers
+  float* lower = sums + kTileRows * ld;
+  begin_tile<kUpperLeft>(tiles, sums, ld, resume);
+  if constexpr (RIGHT) begin_tile<kUpperRight>(tiles, sums + kTileRows, ld, resume);
+  if constexpr (LOWER) begin_tile<kLowerLeft>(tiles, lower, ld, resume);
+  if constexpr (LOWER && RIGHT) begin_tile<kLowerRight>(tiles, lower + kTileRows, ld, resume);
+  const TileSteps& step = s.step;
+  const int64_t grains = s.pairs / kTilePairs, rest = s.pairs % kTilePairs;
+  for (int64_t t = 0; t < s.taps; t++) {
+    const char* a = reinterpret_cast<const char*>(rows + t * s.tap);
+    const char* b = reinterpret_cast<const char*>(panel + s.b_offset[t]);
+    for (int64_t k = 0; k < grains; k++, a += step.grain, b += kGrainNbytes) {
+      ahead.ask();
+      multiply_grain<LOWER, RIGHT>(tiles, a, step, b);
+      between();
+    }
+    if (rest > 0) multiply_rest<LOWER, RIGHT>(tiles, a, step, b, rest);
+  }
+  shared_ahead = ahead;
+  tiles.store<kUpperLeft>(sums, ld * 4);
+  if constexpr (RIGHT) tiles.store<kUpperRight>(sums + kTileRows, ld * 4);
+  if constexpr (LOWER) tiles.store<kLowerLeft>(lower, ld * 4);
+  if constexpr (LOWER && RIGHT) tiles.store<kLowerRight>(lower + kTileRows, ld * 4);
+}
+
+}  // namespace detail
+}  // namespace ht
+
+#endif
+
+#endif  // HARDTACK_TEMPLATES_TILE_BLOCK_H
