@@ -173,26 +173,27 @@ inline void add_values(const AttentionTask<T>& t, const KeyBlock& block, int64_t
 
 #if defined(HT_TILES)
 // Both by tiles: up to kBlockRows rows.
-inline void score_rows(const AttentionTask<bf16>& t, Tiles& tiles, int64_t row, int rows, int64_t used) {
+inline void score_rows(const AttentionTask<bf16>& t, Tiles& tiles, int64_t row, int count, int64_t used) {
   const int64_t zero = 0, pairs = staged_numel<bf16>(t.a->d);
-  const TileTaps taps = tile_rows(query_step<bf16>(t.a->d), &zero, pairs);
+  const TapRows rows = tap_rows(t.row[row].q, query_step<bf16>(t.a->d));
+  const TileTaps taps = {&zero, 1, pairs};
   Ahead nothing;
   for (int64_t j = 0; j < used; j += kPanel) {
     const int columns = static_cast<int>(least(kPanel, used - j));
-    tile_block(tiles, rows, t.row[row].q, taps, t.kt + j * pairs, t.scores + j, t.ld, columns, false, nothing);
+    tile_block(tiles, count, &rows, taps, t.kt + j * pairs, t.scores + j, t.ld, columns, false, nothing);
   }
 }
 
-inline void add_values(const AttentionTask<bf16>& t, const KeyBlock& block, Tiles& tiles, int64_t row, int rows,
+inline void add_values(const AttentionTask<bf16>& t, const KeyBlock& block, Tiles& tiles, int64_t row, int count,
                        int64_t used) {
   const int64_t zero = 0, pairs = staged_numel<bf16>(block.count);
-  const TileTaps taps = tile_rows(t.ld, &zero, staged_numel<bf16>(used));
-  const auto weights = reinterpret_cast<const bf16x2*>(t.scores);
+  const TapRows rows = tap_rows(reinterpret_cast<const bf16x2*>(t.scores), t.ld);
+  const TileTaps taps = {&zero, 1, staged_numel<bf16>(used)};
   Ahead nothing;
   for (int64_t c = 0; c < t.a->dv; c += kPanel) {
     const int columns = static_cast<int>(least(kPanel, t.a->dv - c));
     float* o = t.o + row * t.columns + c;
-    tile_block(tiles, rows, weights, taps, t.vp + c * pairs, o, t.columns, columns, block.first > 0, nothing);
+    tile_block(tiles, count, &rows, taps, t.vp + c * pairs, o, t.columns, columns, block.first > 0, nothing);
   }
 }
 #endif

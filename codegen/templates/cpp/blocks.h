@@ -14,6 +14,7 @@
 //   int64_t tap_offset(int64_t tap) const    where a tap starts in a panel, in its elements
 //   int64_t epilogue_batch(int64_t batch) const, int64_t epilogue_row(int64_t m) const,
 //   int64_t epilogue_column(int64_t batch) const     what the epilogue is told for this batch, row, and column 0
+//   bool rows_stay() const                       whether all that rows() gave can be read until the k block is done
 //   bool rows_follow() const                     whether the epilogue's rows are next to each other where those of A are
 //   static constexpr bool kOneInput              whether rows of A are parts of the same lines in every batch
 //
@@ -410,24 +411,57 @@ HT_INLINE void stage_grain(bf16x2* to, const bf16* from, int64_t n) {
   }
 }
 
+// Whether a tile can read rows where they lie: each as far behind the one before, and not all in one set of the cache.
+HT_INLINE bool lie_as_tiles(const bf16* const* rows, int count) {
+  if (count < 2) return true;
+  const int64_t step = rows[1] - rows[0];
+  int64_t differ = 0;
+  for (int r = 2; r < count; r++) differ |= (rows[r] - rows[r - 1]) ^ step;
+  return differ == 0 && (step == 0 || step % (static_cast<int64_t>(kSetDistance) / 2) != 0);
+}
+
+// A block's rows under a tap where they lie: whole grains of k only, since what is behind k may be no number.
+HT_INLINE bool take_rows(TapRows& to, const bf16* const* rows, int count, int64_t kc) {
+  const int upper = count < kTileRows ? count : kTileRows, lower = count - upper;
+  if (kc % kGrain != 0 || !lie_as_tiles(rows, upper) || !lie_as_tiles(rows + upper, lower)) return false;
+  const auto step = [](const bf16* const* from, int n) { return n < 2 ? 0 : (from[1] - from[0]) * 2; };
+  to = {reinterpret_cast<const char*>(rows[0]), reinterpret_cast<const char*>(rows[lower > 0 ? upper : 0]),
+        step(rows, upper), step(rows + upper, lower), kTilePairs * 4};
+  return true;
+}
+
+// Copies of them, grain by grain: kBlockRows rows each, zero where k is past the last one. Rows that a block does not have
+// are left as they are.
+HT_INLINE TapRows stage_rows(bf16x2* to, const bf16* const* rows, int count, int64_t kc) {
+  constexpr int64_t row = kTilePairs * 4;
+  const TapRows staged = {reinterpret_cast<const char*>(to), reinterpret_cast<const char*>(to + kTileRows * kTilePairs),
+                          row, row, kBlockRows * row};
+  for (int64_t k = 0; k < kc; k += kGrain, to += kBlockRows * kTilePairs)
+    for (int r = 0; r < count; r++) stage_grain(to + r * kTilePairs, rows[r] + k, kc - k);
+  return staged;
+}
+
 }  // namespace detail
 
-// A unit's rows of A for a k block, as tiles read them: [block][tap][grain][row of kBlockRows][kTilePairs], zero where
-// k is past the last one. Rows that a block does not have are left as they are. ahead: what is read then.
+// A unit's rows of A for a k block, as tiles read them, to out[block * taps + tap]: where they lie, or copies. ahead: what is
+// read then.
 template <class Source>
-HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb, const Scratch& scratch, Ahead ahead) {
-  constexpr int64_t grain = kBlockRows * kTilePairs;
+HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb, const Scratch& scratch, Ahead ahead,
+                           TapRows* out) {
   typename Source::Cursor cursor = source.start(u.batch, u.m.begin, kb, scratch.source);
   auto to = static_cast<bf16x2*>(scratch.staged);
+  const bool stay = source.rows_stay();
   for (int64_t j = 0; j < u.blocks.count(); j++) {
     const bf16* rows[kMaxTaps * kBlockRows];
     const int count = u.blocks.height(j);
     source.rows(cursor, count, rows);
-    for (int64_t t = 0; t < kb.taps; t++)
-      for (int64_t k = 0; k < kb.kc; k += kGrain, to += grain) {
-        ahead.ask();
-        for (int r = 0; r < count; r++) detail::stage_grain(to + r * kTilePairs, rows[t * count + r] + k, kb.kc - k);
-      }
+    for (int64_t t = 0; t < kb.taps; t++, out++) {
+      ahead.ask();
+      const bf16* const* const of_tap = rows + t * count;
+      if (stay && detail::take_rows(*out, of_tap, count, kb.kc)) continue;
+      *out = detail::stage_rows(to, of_tap, count, kb.kc);
+      to += ceil_div(kb.kc, kGrain) * kBlockRows * kTilePairs;
+    }
   }
 }
 
@@ -446,15 +480,14 @@ template <class Source, class Epi>
 HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const Unit& u, Range columns, KAxis k,
                                     int64_t i, const KBlock& kb, const int64_t* offsets, const PanelView<bf16x2>& view,
                                     float* tile, const Scratch& scratch) {
-  constexpr int64_t grain = kBlockRows * kTilePairs;
   const int64_t unit_ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks(), pairs = packed_rows<bf16>(kb.kc);
-  const int64_t tap = ceil_div(kb.kc, kGrain) * grain, ld = blocks == 1 ? kPanel : unit_ld;
-  const TileTaps taps = {{kTilePairs * 4, kTileRows * kTilePairs * 4, grain * 4}, tap, offsets, kb.taps, pairs};
-  const auto panel_ahead = [&](const bf16x2* b) {
-    const int64_t first = kb.taps > 0 ? offsets[0] : 0;
-    return Ahead(b + first, kb.taps * pairs * kPanel * 4, u.blocks.count() * most(1, taps.grains()));
+  const int64_t ld = blocks == 1 ? kPanel : unit_ld;
+  const TileTaps taps = {offsets, kb.taps, pairs};
+  const auto panel_ahead = [&](const bf16x2* b, int64_t turns) {
+    return Ahead(b + (kb.taps > 0 ? offsets[0] : 0), kb.taps * pairs * kPanel * 4, u.blocks.count() * turns);
   };
-  stage_tiles(source, u, kb, scratch, panel_ahead(view.base));
+  TapRows rows[kMaxTaps * (kChunkRows / kBlockRows)];
+  stage_tiles(source, u, kb, scratch, panel_ahead(view.base, kb.taps), rows);
   Tiles tiles;
   Finished before = {};
   const auto finish = [&](int some) {
@@ -469,9 +502,9 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
   const bf16x2* b = view.base;
   for (int64_t n = columns.begin; n < columns.end; n += kPanel, b += view.stride) {
     const Range panel = {n, least(columns.end, n + kPanel)};
-    Ahead ahead = panel.end < columns.end ? panel_ahead(b + view.stride) : Ahead();
-    const bf16x2* a = static_cast<const bf16x2*>(scratch.staged);
-    for (int64_t j = 0, row = u.m.begin; j < u.blocks.count(); j++, turn++, a += kb.taps * tap) {
+    Ahead ahead = panel.end < columns.end ? panel_ahead(b + view.stride, taps.grains()) : Ahead();
+    const TapRows* a = rows;
+    for (int64_t j = 0, row = u.m.begin; j < u.blocks.count(); j++, turn++, a += kb.taps) {
       const int count = u.blocks.height(j), width = static_cast<int>(panel.end - n);
       if (count != configured) tiles.configure(configured = count);
       // With a single k block nothing travels: the sums of two blocks, in turn, stay in the first-level cache.

@@ -38,6 +38,7 @@ struct PackedGemm {
   HT_MEMBER int64_t epilogue_batch(int64_t batch) const { return batch; }
   HT_MEMBER int64_t epilogue_row(int64_t m) const { return m; }
   HT_MEMBER int64_t epilogue_column(int64_t) const { return 0; }
+  HT_MEMBER bool rows_stay() const { return true; }
   HT_MEMBER bool rows_follow() const { return true; }
 };
 
@@ -126,6 +127,7 @@ struct DynamicGemm {
   HT_MEMBER int64_t epilogue_batch(int64_t batch) const { return batch; }
   HT_MEMBER int64_t epilogue_row(int64_t m) const { return m; }
   HT_MEMBER int64_t epilogue_column(int64_t) const { return 0; }
+  HT_MEMBER bool rows_stay() const { return a.column_stride == 1; }
   HT_MEMBER bool rows_follow() const { return true; }
 };
 

@@ -20,9 +20,9 @@ HT_INLINE void begin_tile(Tiles& tiles, const float* sums, int64_t ld, bool resu
 }
 
 template <bool LOWER, bool RIGHT>
-HT_INLINE void multiply_grain(Tiles& tiles, const char* a, const TileSteps& step, const char* b) {
+HT_INLINE void multiply_grain(Tiles& tiles, const TapRows& a, const char* b) {
   constexpr int64_t row = kPanel * 4;  // from a pair of k to the next in a panel
-  tiles.load<kUpperA>(a, step.row);
+  tiles.load<kUpperA>(a.upper, a.upper_row);
   tiles.load<kLeftB>(b, row);
   tiles.multiply<kUpperLeft, kUpperA, kLeftB>();
   if constexpr (RIGHT) {
@@ -30,7 +30,7 @@ HT_INLINE void multiply_grain(Tiles& tiles, const char* a, const TileSteps& step
     tiles.multiply<kUpperRight, kUpperA, kRightB>();
   }
   if constexpr (LOWER) {
-    tiles.load<kLowerA>(a + step.lower, step.row);
+    tiles.load<kLowerA>(a.lower, a.lower_row);
     tiles.multiply<kLowerLeft, kLowerA, kLeftB>();
     if constexpr (RIGHT) tiles.multiply<kLowerRight, kLowerA, kRightB>();
   }
@@ -38,16 +38,17 @@ HT_INLINE void multiply_grain(Tiles& tiles, const char* a, const TileSteps& step
 
 // The last rows of a panel, behind which a tile reads zeros.
 template <bool LOWER, bool RIGHT>
-__attribute__((noinline)) void multiply_rest(Tiles& tiles, const char* a, const TileSteps& step, const char* b,
+__attribute__((noinline)) void multiply_rest(Tiles& tiles, const TapRows* a, int64_t grains, const char* b,
                                              int64_t pairs) {
   alignas(64) char rest[kGrainNbytes] = {};
   __builtin_memcpy(rest, b, static_cast<size_t>(pairs * kPanel * 4));
-  multiply_grain<LOWER, RIGHT>(tiles, a, step, rest);
+  const int64_t at = grains * a->grain;
+  multiply_grain<LOWER, RIGHT>(tiles, {a->upper + at, a->lower + at, a->upper_row, a->lower_row, a->grain}, rest);
 }
 
 // A block of one shape. between(): what is done meanwhile, behind each grain: tiles are multiplied beside other instructions.
 template <bool LOWER, bool RIGHT, class Between>
-HT_INLINE void run_tile_block(Tiles& tiles, const bf16x2* rows, const TileTaps& s, const bf16x2* panel, float* sums,
+HT_INLINE void run_tile_block(Tiles& tiles, const TapRows* rows, const TileTaps& s, const bf16x2* panel, float* sums,
                               int64_t ld, bool resume, Ahead& shared_ahead, const Between& between) {
   Ahead ahead = shared_ahead;  // in registers
   float* lower = sums + kTileRows * ld;
@@ -55,17 +56,18 @@ HT_INLINE void run_tile_block(Tiles& tiles, const bf16x2* rows, const TileTaps& 
   if constexpr (RIGHT) begin_tile<kUpperRight>(tiles, sums + kTileRows, ld, resume);
   if constexpr (LOWER) begin_tile<kLowerLeft>(tiles, lower, ld, resume);
   if constexpr (LOWER && RIGHT) begin_tile<kLowerRight>(tiles, lower + kTileRows, ld, resume);
-  const TileSteps& step = s.step;
   const int64_t grains = s.pairs / kTilePairs, rest = s.pairs % kTilePairs;
   for (int64_t t = 0; t < s.taps; t++) {
-    const char* a = reinterpret_cast<const char*>(rows + t * s.tap);
+    TapRows a = rows[t];
     const char* b = reinterpret_cast<const char*>(panel + s.b_offset[t]);
-    for (int64_t k = 0; k < grains; k++, a += step.grain, b += kGrainNbytes) {
+    for (int64_t k = 0; k < grains; k++, b += kGrainNbytes) {
       ahead.ask();
-      multiply_grain<LOWER, RIGHT>(tiles, a, step, b);
+      multiply_grain<LOWER, RIGHT>(tiles, a, b);
+      a.upper += a.grain;
+      a.lower += a.grain;
       between();
     }
-    if (rest > 0) multiply_rest<LOWER, RIGHT>(tiles, a, step, b, rest);
+    if (rest > 0) multiply_rest<LOWER, RIGHT>(tiles, rows + t, grains, b, rest);
   }
   shared_ahead = ahead;
   tiles.store<kUpperLeft>(sums, ld * 4);

@@ -154,26 +154,26 @@ class Tiles {
 
 #endif
 
-// How far it is in a block's rows of A, in bytes: from a row to the next, to the 17th row, to the next grain of k.
-struct TileSteps {
-  int64_t row, lower, grain;
+// A block's rows of A under a tap: where the first and the 17th of them begin, and how many bytes it is from one to the next
+// there, and from a grain of k to the next.
+struct TapRows {
+  const char *upper, *lower;
+  int64_t upper_row, lower_row, grain;
 };
 
-// How a block's rows of A lie, in pairs of k: `taps` taps of `pairs` each, `tap` from one to the next. It is made once for
-// many blocks: a vector that reads two of its numbers waits until all that was stored before is in the cache.
+// Rows that lie as they are, `step` pairs apart.
+HT_INLINE TapRows tap_rows(const bf16x2* a, int64_t step) {
+  const auto from = reinterpret_cast<const char*>(a);
+  return {from, from + kTileRows * step * 4, step * 4, step * 4, kTilePairs * 4};
+}
+
+// The k of a block: `taps` taps of `pairs` pairs each.
 struct TileTaps {
-  TileSteps step;
-  int64_t tap;
   const int64_t* b_offset;  // where each tap starts in a panel
   int64_t taps, pairs;
 
   HT_MEMBER int64_t grains() const { return taps * (pairs / kTilePairs); }  // that are whole
 };
-
-// Rows that lie as they are, `lda` pairs apart, all of k side by side.
-HT_INLINE TileTaps tile_rows(int64_t lda, const int64_t* b_offset, int64_t pairs) {
-  return {{lda * 4, kTileRows * lda * 4, kTilePairs * 4}, 0, b_offset, 1, pairs};
-}
 
 // Memory that is soon read, of which lines are asked for while other memory is worked on: a line of each page, then the
 // next line of each. Hardware that has seen lines of a page fetches those behind them into the second-level cache by itself,
@@ -204,9 +204,9 @@ class Ahead {
   int64_t lines_ = 0;
 };
 
-// sums[r * ld + c] (+)= the rows from a on times a panel; `rows` as configured, columns up to kPanel, whole tiles of them
-// written. Defined in tiles.cpp, once for a library; tile_block.h has the loop.
-void tile_block(Tiles& tiles, int rows, const bf16x2* a, const TileTaps& s, const bf16x2* panel, float* sums,
+// sums[r * ld + c] (+)= the rows times a panel, a tap's behind the other's; `count` as configured, columns up to kPanel, whole
+// tiles of them written. Defined in tiles.cpp, once for a library; tile_block.h has the loop.
+void tile_block(Tiles& tiles, int count, const TapRows* rows, const TileTaps& s, const bf16x2* panel, float* sums,
                 int64_t ld, int columns, bool resume, Ahead& ahead);
 
 }  // namespace ht
