@@ -420,22 +420,16 @@ HT_INLINE bool lie_as_tiles(const bf16* const* rows, int count) {
   return differ == 0 && (step == 0 || step % (static_cast<int64_t>(kSetDistance) / 2) != 0);
 }
 
-// A block's rows under a tap where they lie: whole grains of k only, since what is behind k may be no number.
-HT_INLINE bool take_rows(TapRows& to, const bf16* const* rows, int count, int64_t kc) {
-  const int upper = count < kTileRows ? count : kTileRows, lower = count - upper;
-  if (kc % kGrain != 0 || !lie_as_tiles(rows, upper) || !lie_as_tiles(rows + upper, lower)) return false;
-  const auto step = [](const bf16* const* from, int n) { return n < 2 ? 0 : (from[1] - from[0]) * 2; };
-  to = {reinterpret_cast<const char*>(rows[0]), reinterpret_cast<const char*>(rows[lower > 0 ? upper : 0]),
-        step(rows, upper), step(rows + upper, lower), kTilePairs * 4};
-  return true;
-}
-
-// Copies of them, grain by grain: kBlockRows rows each, zero where k is past the last one. Rows that a block does not have
-// are left as they are.
-HT_INLINE TapRows stage_rows(bf16x2* to, const bf16* const* rows, int count, int64_t kc) {
-  constexpr int64_t row = kTilePairs * 4;
-  const TapRows staged = {reinterpret_cast<const char*>(to), reinterpret_cast<const char*>(to + kTileRows * kTilePairs),
-                          row, row, kBlockRows * row};
+// Rows of a tile: where they lie, or else copied to `to`, grain by grain, zero where k is past the last one. Those that stay
+// are taken as they are if k is whole grains, since what is behind the last k may be no number. A tile's rows that there are
+// not are left as they are in the copy.
+HT_INLINE TileRows rows_of_tile(bf16x2* to, const bf16* const* rows, int count, int64_t kc, bool stay) {
+  constexpr int64_t row = kTilePairs * 4, grain = kBlockRows * row;
+  if (stay && kc % kGrain == 0 && lie_as_tiles(rows, count)) {
+    const int64_t step = count < 2 ? 0 : rows[1] - rows[0];
+    return {reinterpret_cast<const char*>(rows[0]), step * 2, row};
+  }
+  const TileRows staged = {reinterpret_cast<const char*>(to), row, grain};
   for (int64_t k = 0; k < kc; k += kGrain, to += kBlockRows * kTilePairs)
     for (int r = 0; r < count; r++) stage_grain(to + r * kTilePairs, rows[r] + k, kc - k);
   return staged;
@@ -443,24 +437,26 @@ HT_INLINE TapRows stage_rows(bf16x2* to, const bf16* const* rows, int count, int
 
 }  // namespace detail
 
-// A unit's rows of A for a k block, as tiles read them, to out[block * taps + tap]: where they lie, or copies. ahead: what is
-// read then.
+// A unit's rows of A for a k block, as tiles read them, to out[block * taps + tap]. ahead: what is read then.
 template <class Source>
 HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb, const Scratch& scratch, Ahead ahead,
                            TapRows* out) {
   typename Source::Cursor cursor = source.start(u.batch, u.m.begin, kb, scratch.source);
   auto to = static_cast<bf16x2*>(scratch.staged);
+  const int64_t tap = ceil_div(kb.kc, kGrain) * kBlockRows * kTilePairs;
   const bool stay = source.rows_stay();
   for (int64_t j = 0; j < u.blocks.count(); j++) {
     const bf16* rows[kMaxTaps * kBlockRows];
-    const int count = u.blocks.height(j);
+    const int count = u.blocks.height(j), upper = static_cast<int>(least(count, kTileRows));
     source.rows(cursor, count, rows);
-    for (int64_t t = 0; t < kb.taps; t++, out++) {
-      ahead.ask();
+    for (int64_t t = 0; t < kb.taps; t++, out++, to += tap) {
       const bf16* const* const of_tap = rows + t * count;
-      if (stay && detail::take_rows(*out, of_tap, count, kb.kc)) continue;
-      *out = detail::stage_rows(to, of_tap, count, kb.kc);
-      to += ceil_div(kb.kc, kGrain) * kBlockRows * kTilePairs;
+      ahead.ask();
+      out->upper = detail::rows_of_tile(to, of_tap, upper, kb.kc, stay);
+      if (count > upper)
+        out->lower = detail::rows_of_tile(to + kTileRows * kTilePairs, of_tap + upper, count - upper, kb.kc, stay);
+      else
+        out->lower = out->upper;
     }
   }
 }

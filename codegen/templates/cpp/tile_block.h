@@ -22,7 +22,7 @@ HT_INLINE void begin_tile(Tiles& tiles, const float* sums, int64_t ld, bool resu
 template <bool LOWER, bool RIGHT>
 HT_INLINE void multiply_grain(Tiles& tiles, const TapRows& a, const char* b) {
   constexpr int64_t row = kPanel * 4;  // from a pair of k to the next in a panel
-  tiles.load<kUpperA>(a.upper, a.upper_row);
+  tiles.load<kUpperA>(a.upper.at, a.upper.row);
   tiles.load<kLeftB>(b, row);
   tiles.multiply<kUpperLeft, kUpperA, kLeftB>();
   if constexpr (RIGHT) {
@@ -30,7 +30,7 @@ HT_INLINE void multiply_grain(Tiles& tiles, const TapRows& a, const char* b) {
     tiles.multiply<kUpperRight, kUpperA, kRightB>();
   }
   if constexpr (LOWER) {
-    tiles.load<kLowerA>(a.lower, a.lower_row);
+    tiles.load<kLowerA>(a.lower.at, a.lower.row);
     tiles.multiply<kLowerLeft, kLowerA, kLeftB>();
     if constexpr (RIGHT) tiles.multiply<kLowerRight, kLowerA, kRightB>();
   }
@@ -38,12 +38,10 @@ HT_INLINE void multiply_grain(Tiles& tiles, const TapRows& a, const char* b) {
 
 // The last rows of a panel, behind which a tile reads zeros.
 template <bool LOWER, bool RIGHT>
-__attribute__((noinline)) void multiply_rest(Tiles& tiles, const TapRows* a, int64_t grains, const char* b,
-                                             int64_t pairs) {
+__attribute__((noinline)) void multiply_rest(Tiles& tiles, const TapRows& a, const char* b, int64_t pairs) {
   alignas(64) char rest[kGrainNbytes] = {};
   __builtin_memcpy(rest, b, static_cast<size_t>(pairs * kPanel * 4));
-  const int64_t at = grains * a->grain;
-  multiply_grain<LOWER, RIGHT>(tiles, {a->upper + at, a->lower + at, a->upper_row, a->lower_row, a->grain}, rest);
+  multiply_grain<LOWER, RIGHT>(tiles, a, rest);
 }
 
 // A block of one shape. between(): what is done meanwhile, behind each grain: tiles are multiplied beside other instructions.
@@ -63,11 +61,11 @@ HT_INLINE void run_tile_block(Tiles& tiles, const TapRows* rows, const TileTaps&
     for (int64_t k = 0; k < grains; k++, b += kGrainNbytes) {
       ahead.ask();
       multiply_grain<LOWER, RIGHT>(tiles, a, b);
-      a.upper += a.grain;
-      a.lower += a.grain;
+      a.upper.at += a.upper.grain;
+      a.lower.at += a.lower.grain;
       between();
     }
-    if (rest > 0) multiply_rest<LOWER, RIGHT>(tiles, rows + t, grains, b, rest);
+    if (rest > 0) multiply_rest<LOWER, RIGHT>(tiles, a, b, rest);
   }
   shared_ahead = ahead;
   tiles.store<kUpperLeft>(sums, ld * 4);

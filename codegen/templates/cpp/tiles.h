@@ -154,17 +154,22 @@ class Tiles {
 
 #endif
 
-// A block's rows of A under a tap: where the first and the 17th of them begin, and how many bytes it is from one to the next
-// there, and from a grain of k to the next.
+// Up to 16 rows of A under a tap: where the first begins, and how many bytes it is to the next one, and to the next grain of
+// k.
+struct TileRows {
+  const char* at;
+  int64_t row, grain;
+};
+// A block's: the first 16, and the others.
 struct TapRows {
-  const char *upper, *lower;
-  int64_t upper_row, lower_row, grain;
+  TileRows upper, lower;
 };
 
 // Rows that lie as they are, `step` pairs apart.
 HT_INLINE TapRows tap_rows(const bf16x2* a, int64_t step) {
+  constexpr int64_t grain = kTilePairs * 4;
   const auto from = reinterpret_cast<const char*>(a);
-  return {from, from + kTileRows * step * 4, step * 4, step * 4, kTilePairs * 4};
+  return {{from, step * 4, grain}, {from + kTileRows * step * 4, step * 4, grain}};
 }
 
 // The k of a block: `taps` taps of `pairs` pairs each.
