@@ -478,7 +478,10 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
                                     float* tile, const Scratch& scratch) {
   const int64_t unit_ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks(), pairs = packed_rows<bf16>(kb.kc);
   const int64_t ld = blocks == 1 ? kPanel : unit_ld;
-  const TileTaps taps = {offsets, kb.taps, pairs};
+  constexpr int64_t rest_taps = 8;  // of how many taps the rests are copied once a panel, and not for each block
+  alignas(64) char rests[rest_taps * kGrainNbytes];
+  const bool copies = pairs % kTilePairs != 0 && kb.taps <= rest_taps && u.blocks.count() > 1;
+  const TileTaps taps = {offsets, kb.taps, pairs, copies ? rests : nullptr};
   const auto panel_ahead = [&](const bf16x2* b, int64_t turns) {
     return Ahead(b + (kb.taps > 0 ? offsets[0] : 0), kb.taps * pairs * kPanel * 4, u.blocks.count() * turns);
   };
@@ -499,6 +502,10 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
   for (int64_t n = columns.begin; n < columns.end; n += kPanel, b += view.stride) {
     const Range panel = {n, least(columns.end, n + kPanel)};
     Ahead ahead = panel.end < columns.end ? panel_ahead(b + view.stride, taps.grains()) : Ahead();
+    for (int64_t t = 0; copies && t < kb.taps; t++) {
+      const auto rest = reinterpret_cast<const char*>(b + offsets[t] + pairs / kTilePairs * kTilePairs * kPanel);
+      detail::copy_rest(rests + t * kGrainNbytes, rest, pairs % kTilePairs);
+    }
     const TapRows* a = rows;
     for (int64_t j = 0, row = u.m.begin; j < u.blocks.count(); j++, turn++, a += kb.taps) {
       const int count = u.blocks.height(j), width = static_cast<int>(panel.end - n);

@@ -9,8 +9,6 @@
 namespace ht {
 namespace detail {
 
-constexpr int64_t kGrainNbytes = kTilePairs * kPanel * 4;  // of a panel
-
 template <int T>
 HT_INLINE void begin_tile(Tiles& tiles, const float* sums, int64_t ld, bool resume) {
   if (resume)
@@ -36,11 +34,21 @@ HT_INLINE void multiply_grain(Tiles& tiles, const TapRows& a, const char* b) {
   }
 }
 
-// The last rows of a panel, behind which a tile reads zeros.
+// The last rows of a panel, behind which a tile reads zeros: a grain of them.
+HT_INLINE void copy_rest(char* to, const char* b, int64_t pairs) {
+  constexpr int64_t row = kPanel * 4;
+  for (int64_t k = 0; k < kTilePairs; k++, to += row) {
+    if (k < pairs)
+      __builtin_memcpy(to, b + k * row, row);
+    else
+      __builtin_memset(to, 0, row);
+  }
+}
+
 template <bool LOWER, bool RIGHT>
 __attribute__((noinline)) void multiply_rest(Tiles& tiles, const TapRows& a, const char* b, int64_t pairs) {
-  alignas(64) char rest[kGrainNbytes] = {};
-  __builtin_memcpy(rest, b, static_cast<size_t>(pairs * kPanel * 4));
+  alignas(64) char rest[kGrainNbytes];
+  copy_rest(rest, b, pairs);
   multiply_grain<LOWER, RIGHT>(tiles, a, rest);
 }
 
@@ -65,7 +73,10 @@ HT_INLINE void run_tile_block(Tiles& tiles, const TapRows* rows, const TileTaps&
       a.lower.at += a.lower.grain;
       between();
     }
-    if (rest > 0) multiply_rest<LOWER, RIGHT>(tiles, a, b, rest);
+    if (rest > 0 && s.rests)
+      multiply_grain<LOWER, RIGHT>(tiles, a, s.rests + t * kGrainNbytes);
+    else if (rest > 0)
+      multiply_rest<LOWER, RIGHT>(tiles, a, b, rest);
   }
   shared_ahead = ahead;
   tiles.store<kUpperLeft>(sums, ld * 4);

@@ -172,10 +172,13 @@ HT_INLINE TapRows tap_rows(const bf16x2* a, int64_t step) {
   return {{from, step * 4, grain}, {from + kTileRows * step * 4, step * 4, grain}};
 }
 
+constexpr int64_t kGrainNbytes = kTilePairs * kPanel * 4;  // of a panel
+
 // The k of a block: `taps` taps of `pairs` pairs each.
 struct TileTaps {
   const int64_t* b_offset;  // where each tap starts in a panel
   int64_t taps, pairs;
+  const char* rests = nullptr;  // for each tap, what is left of a panel behind its whole grains, as copy_rest has it
 
   HT_MEMBER int64_t grains() const { return taps * (pairs / kTilePairs); }  // that are whole
 };
