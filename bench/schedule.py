@@ -89,7 +89,7 @@ class GridCosts:
 
 
 VECTOR_COSTS = GridCosts(1 << 20, 1 << 18, 6600, 16)
-TILE_COSTS = GridCosts(4 << 20, 4 << 18, 4 * 6600, 80)
+TILE_COSTS = GridCosts(1 << 20, 1 << 18, 4 * 6600, 80)
 
 
 @dataclass(frozen=True)

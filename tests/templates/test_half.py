@@ -97,7 +97,7 @@ def _packed(
 SIZES = [
     (0, 5, 5), (5, 0, 5), (5, 5, 0), (1, 1, 1), (1, 33, 7), (4, 40, 31), (5, 32, 64), (12, 32, 1), (13, 64, 3),
     (17, 48, 33), (32, 32, 32), (33, 31, 17), (64, 16, 9), (7, 40, 768), (6, 33, 769), (193, 70, 101),
-    (20, 300, 1600), (385, 65, 12),
+    (20, 300, 1600), (385, 65, 12), (70, 70, 96), (49, 33, 160),
 ]  # fmt: skip
 
 
@@ -151,6 +151,15 @@ def test_dynamic_general_strides(library: Library, dtype: torch.dtype) -> None:
     _dynamic(library, a, b)
     _dynamic(library, a[..., ::2], torch.randn(3, 2, 34, 64).to(dtype)[:, :, ::2, ::2])
     _dynamic(library, a[:, :, :3], b)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_rows_far_apart_and_one_for_all(library: Library, dtype: torch.dtype) -> None:
+    """Tiles read rows where they lie: not those in one set of the cache, and those of no stride."""
+    b = torch.randn(2, 1, 96, 70).to(dtype)
+    for width in (128, 1024, 2048, 4096):
+        _dynamic(library, torch.randn(2, 1, 70, width).to(dtype)[..., :96], b)
+    _dynamic(library, torch.randn(2, 1, 1, 96).to(dtype).expand(2, 1, 70, 96), b)
 
 
 @settings(max_examples=60, deadline=None)

@@ -132,6 +132,25 @@ def test_same_bits_for_any_number_of_workers(library: Library, dtype: torch.dtyp
     assert torch.equal(results[0], results[2])
 
 
+_EVEN = [
+    Conv(1, 32, (9, 40), 33, (3, 3), (1, 1), (1, 1)),
+    Conv(2, 64, (5, 17), 40, (3, 3), (2, 2), (1, 1)),
+    Conv(1, 96, (4, 33), 70, (3, 3), (1, 1), (2, 2), (2, 2)),
+    Conv(2, 64, (6, 20), 64, (1, 1)),
+    Conv(1, 32, (3, 50), 20, (3, 5), (1, 2), (1, 2)),
+    Conv(1, 128, (5, 21), 64, (3, 3), (1, 1), (1, 1), groups=4),
+    Conv(1, 48, (6, 40), 40, (3, 3), (1, 1), (1, 1)),
+    Conv(1, 80, (7, 30), 72, (1, 1)),
+]
+"""Rows that lie as tiles read them, but for those at an image's edges and ends; the last two have half a tile of k left."""
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@pytest.mark.parametrize("s", _EVEN, ids=str)
+def test_whole_tiles_of_channels(library: Library, s: Conv, dtype: torch.dtype) -> None:
+    _conv(library, s, dtype)
+
+
 _ODD = [
     Conv(1, 3, (9, 40), 33, (3, 3), (2, 2), (1, 1)),  # taps side by side, three of three channels
     Conv(1, 3, (5, 19), 64, (7, 7), (2, 2), (3, 3)),

@@ -48,7 +48,8 @@ struct GridCosts {
 };
 constexpr GridCosts kVectorCosts = {kSerialWork, 1 << 18, 6600, 16};
 // Tiles multiply eight times as much in a time, and read no faster: bf16 of 12 GB/s beside 0.5e12 multiplications a second.
-constexpr GridCosts kTileCosts = {4 * kSerialWork, 4 << 18, 4 * 6600, 80};
+// Products of so few multiplications that others are not woken, or that are not cut, spend their time on other things.
+constexpr GridCosts kTileCosts = {kSerialWork, 1 << 18, 4 * 6600, 80};
 
 // How a product of two values reads B where its rows are contiguous.
 enum class Right { kBySize, kPacked, kInPlace };
@@ -469,6 +470,27 @@ struct Finished {
   const float* sums;
 };
 
+// The next `some` rows of them.
+template <class Source, class Epi>
+HT_INLINE void finish_some(const Source& source, const Epi& epi, int64_t batch, Finished& f, int some, int64_t ld) {
+  const int end = static_cast<int>(least(f.count, f.done + some));
+  if (f.done < end) finish_rows(source, epi, batch, f.row + f.done, end - f.done, f.columns, f.sums + f.done * ld, ld);
+  f.done = end;
+}
+
+// What is left of a panel behind whole grains, of so many taps at most, as tiles read it: copied once for all rows.
+struct PanelRests {
+  static constexpr int64_t kTaps = 8;
+  alignas(64) char grains[kTaps * kGrainNbytes];
+
+  HT_MEMBER void copy(const bf16x2* panel, const TileTaps& s) {
+    for (int64_t t = 0; t < s.taps; t++) {
+      const bf16x2* from = panel + s.b_offset[t] + s.pairs / kTilePairs * kTilePairs * kPanel;
+      detail::copy_rest(grains + t * kGrainNbytes, reinterpret_cast<const char*>(from), s.pairs % kTilePairs);
+    }
+  }
+};
+
 // As run_k_block. All rows pass by a panel before the next one, whose lines are asked for meanwhile; and the epilogue
 // has a block's sums while the next block is multiplied, some rows behind each grain: tiles are multiplied beside it, and
 // the stores of sums are done by then.
@@ -478,34 +500,23 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
                                     float* tile, const Scratch& scratch) {
   const int64_t unit_ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks(), pairs = packed_rows<bf16>(kb.kc);
   const int64_t ld = blocks == 1 ? kPanel : unit_ld;
-  constexpr int64_t rest_taps = 8;  // of how many taps the rests are copied once a panel, and not for each block
-  alignas(64) char rests[rest_taps * kGrainNbytes];
-  const bool copies = pairs % kTilePairs != 0 && kb.taps <= rest_taps && u.blocks.count() > 1;
-  const TileTaps taps = {offsets, kb.taps, pairs, copies ? rests : nullptr};
+  PanelRests rests;
+  const bool copies = pairs % kTilePairs != 0 && kb.taps <= PanelRests::kTaps && u.blocks.count() > 1;
+  const TileTaps taps = {offsets, kb.taps, pairs, copies ? rests.grains : nullptr};
   const auto panel_ahead = [&](const bf16x2* b, int64_t turns) {
     return Ahead(b + (kb.taps > 0 ? offsets[0] : 0), kb.taps * pairs * kPanel * 4, u.blocks.count() * turns);
   };
-  TapRows rows[kMaxTaps * (kChunkRows / kBlockRows)];
+  TapRows rows[kMaxTaps * (kChunkRows / kBlockRows)];  // of each block's taps
   stage_tiles(source, u, kb, scratch, panel_ahead(view.base, kb.taps), rows);
   Tiles tiles;
   Finished before = {};
-  const auto finish = [&](int some) {
-    const int end = static_cast<int>(least(before.count, before.done + some));
-    if (before.done < end)
-      finish_rows(source, epi, u.batch, before.row + before.done, end - before.done, before.columns,
-                  before.sums + before.done * ld, ld);
-    before.done = end;
-  };
   int configured = 0;
   int64_t turn = 0;
   const bf16x2* b = view.base;
   for (int64_t n = columns.begin; n < columns.end; n += kPanel, b += view.stride) {
     const Range panel = {n, least(columns.end, n + kPanel)};
     Ahead ahead = panel.end < columns.end ? panel_ahead(b + view.stride, taps.grains()) : Ahead();
-    for (int64_t t = 0; copies && t < kb.taps; t++) {
-      const auto rest = reinterpret_cast<const char*>(b + offsets[t] + pairs / kTilePairs * kTilePairs * kPanel);
-      detail::copy_rest(rests + t * kGrainNbytes, rest, pairs % kTilePairs);
-    }
+    if (copies) rests.copy(b, taps);
     const TapRows* a = rows;
     for (int64_t j = 0, row = u.m.begin; j < u.blocks.count(); j++, turn++, a += kb.taps) {
       const int count = u.blocks.height(j), width = static_cast<int>(panel.end - n);
@@ -515,16 +526,17 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
       float* const sums = blocks == 1 ? tile + turn % 2 * u.blocks.height(0) * kPanel : place;
       if (before.done < before.count && count > kTileRows && width > kTileRows) {
         const int some = static_cast<int>(ceil_div(before.count, most(1, taps.grains())));
-        detail::run_tile_block<true, true>(tiles, a, taps, b, sums, ld, i > 0, ahead, [&] { finish(some); });
+        const auto between = [&] { finish_some(source, epi, u.batch, before, some, ld); };
+        detail::run_tile_block<true, true>(tiles, a, taps, b, sums, ld, i > 0, ahead, between);
       } else {
         tile_block(tiles, count, a, taps, b, sums, ld, width, i > 0, ahead);
       }
-      finish(before.count);
+      finish_some(source, epi, u.batch, before, before.count, ld);
       if (i + 1 == blocks) before = {row, count, 0, panel, sums};
       row += count;
     }
   }
-  finish(before.count);
+  finish_some(source, epi, u.batch, before, before.count, ld);
   tiles.release();  // a thread without tiles is cheaper to switch
 }
 #endif
