@@ -142,7 +142,7 @@ _EVEN = [
     Conv(1, 48, (6, 40), 40, (3, 3), (1, 1), (1, 1)),
     Conv(1, 80, (7, 30), 72, (1, 1)),
 ]
-"""Rows that lie as tiles read them, but for those at an image's edges and ends; the last two have half a tile of k left."""
+"""Rows that lie as tiles read them, but for those at an image's edges and ends; the last two leave half a tile of k."""
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
