@@ -1,6 +1,6 @@
 """Simulates how products are shared out over cores that this machine does not have: python -m bench.schedule.
 
-make_grid (codegen/templates/cpp/blocks.h) cuts a product into units, some of which are a task; the pool gives each
+make_grid (codegen/templates/cpp/grid.h) cuts a product into units, some of which are a task; the pool gives each
 worker a share of the tasks, and what is left of the others' to whoever is done (runtime_cpp/src/thread_pool.cpp). Both
 are pure functions of the shape and of how long things take, so that sixty-four cores, or cores of two speeds, need not
 be there. What is left out: the bandwidth that cores share, what lies in which core's cache, clocks that fall when all
@@ -26,7 +26,7 @@ from hardtack.codegen.machine.data import X86_64_V4
 from hardtack.codegen.machine.machine import Cpu
 
 _NUMBERS = {number.name: number.value for number in NUMBERS}
-# As in blocks.h.
+# As in grid.h.
 _SHORT_K = 128
 _FEW_ROWS = 4
 
@@ -69,7 +69,7 @@ PRODUCTS = (
 
 @dataclass(frozen=True)
 class Grid:
-    """How a product is cut, as in blocks.h: units and, in order, units to a task."""
+    """How a product is cut, as in grid.h: units and, in order, units to a task."""
 
     row_blocks: int
     row_chunks: int
@@ -80,7 +80,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class GridCosts:
-    """What else than multiplying a product takes, in multiplications, as in blocks.h."""
+    """What else than multiplying a product takes, in multiplications, as in grid.h."""
 
     serial: int
     unit: int
@@ -118,7 +118,7 @@ def _even_chunks(chunks: int, others: int, workers: int) -> int:
 
 
 def make_grid(p: Product, workers: int, cpu: Cpu = X86_64_V4, tiles: bool = False) -> Grid:
-    """The cut of blocks.h: of those between few large units and many small ones, and of those next to them that give
+    """The cut of grid.h: of those between few large units and many small ones, and of those next to them that give
     each worker as many units, the one that is done soonest. tiles: of bfloat16, by a CPU's tile registers.
     """
     cost = TILE_COSTS if tiles else VECTOR_COSTS

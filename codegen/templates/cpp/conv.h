@@ -15,9 +15,9 @@ namespace ht {
 
 // Extents and strides in elements. The bottom and right padding follow from oh and ow.
 struct ConvShape {
-  int64_t n, h, w, c;  // input
-  int64_t oh, ow, oc;  // output
-  int64_t kh, kw;      // filter
+  int64_t n, h, w, c;                          // input
+  int64_t oh, ow, oc;                          // output
+  int64_t kh, kw;                              // filter
   int64_t stride_h, stride_w;
   int64_t pad_top, pad_left;
   int64_t dilation_h, dilation_w;
@@ -48,18 +48,18 @@ struct ConvSource {
   using Element = T;
   static constexpr bool kOneInput = true;
   const T* x;
-  int64_t stride_n, stride_h, stride_w;  // of x; its channels are contiguous
+  int64_t stride_n, stride_h, stride_w;        // of x; its channels are contiguous
   ConvAxis h, w;
-  int64_t tap_numel;  // elements of a tap
+  int64_t tap_numel;                           // elements of a tap
   const Packed<T>* panels_data;
-  int64_t panels_per_group, depth, filter_w;  // depth: rows of a panel, of pairs for bf16
+  int64_t panels_per_group, depth, filter_w;   // depth: rows of a panel, of pairs for bf16
   int64_t oc_per_group;
-  bool linear;                                           // row m of the product is x + m * stride_w
+  bool linear;                                 // row m of the product is x + m * stride_w
   int64_t oh, ow, out_y, out_x, out_step_h, out_step_w;  // output pixel of (q_h, q_w); steps of 1 without phases
 
   // The next output pixel: its column, and where its first tap lies in the input.
   struct Cursor {
-    const T* image;  // of the group and the part of the taps
+    const T* image;              // of the group and the part of the taps
     int64_t taps;
     int64_t qw, qh, y, z;
     Range interior_y, interior_z;
@@ -134,7 +134,8 @@ struct ConvSource {
   }
 
   // The taps of one pixel, at out[t * count], of which some lie outside the input.
-  HT_MEMBER void edge_taps(const Cursor& cursor, int64_t y, int64_t z, const T* first, int count, const T** out) const {
+  HT_MEMBER void edge_taps(const Cursor& cursor, int64_t y, int64_t z, const T* first, int count,
+                           const T** out) const {
     for (int64_t t = 0; t < cursor.taps; t++) {
       const int64_t ty = y + cursor.shift_y[t], tz = z + cursor.shift_z[t];
       const bool exists = ty >= 0 && ty < h.size && tz >= 0 && tz < w.size;
