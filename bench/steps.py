@@ -19,9 +19,8 @@ from rich.table import Table
 
 import hardtack
 from bench.models import build, names, other_names
+from bench.systems import BY_DTYPE
 from bench.worker import realtime_threads, timed
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass
@@ -100,7 +99,7 @@ def show(model: str, threads: int, steps: list[Step], whole_ms: float, top: int,
 @click.option("--top", default=15, show_default=True, help="How many kernels to list.")
 @click.option("--runs", default=9, show_default=True, type=click.IntRange(1))
 @click.option("--realtime", is_flag=True, help="Run at real-time priority, on a busy machine; as root.")
-@click.option("--dtype", type=click.Choice(list(DTYPES)), default="float32", show_default=True, help="Of the model.")
+@click.option("--dtype", type=click.Choice(tuple(BY_DTYPE)), default="float32", show_default=True, help="Of the model.")
 @click.option("--bundle", type=click.Path(exists=True), help="A bundle of the model that exists already.")
 def main(
     model: tuple[str, ...], threads: int, top: int, runs: int, realtime: bool, dtype: str, bundle: str | None
@@ -109,7 +108,7 @@ def main(
     torch.set_grad_enabled(False)
     console = Console(width=None if Console().is_terminal else 180)
     for name in model:
-        case = build(name, DTYPES[dtype]).cast()
+        case = build(name, getattr(torch, dtype)).cast()
         with tempfile.TemporaryDirectory(prefix="hardtack-bench-") as folder:
             path = Path(bundle) if bundle else Path(folder) / "model.pkg"
             if not bundle:
