@@ -276,14 +276,19 @@ struct Finished {
 // The next `some` rows of them.
 template <class Source, class Epi>
 HT_INLINE void finish_some(const Source& source, const Epi& epi, int64_t batch, Finished& f, int some, int64_t ld) {
-  const int end = static_cast<int>(least(f.count, f.done + some));
-  if (f.done < end) finish_rows(source, epi, batch, f.row + f.done, end - f.done, f.columns, f.sums + f.done * ld, ld);
+  const int begin = f.done, end = static_cast<int>(least(f.count, begin + some));
+  if (begin >= end) return;
   f.done = end;
+  const float* sums = f.sums + begin * ld;
+  if (f.columns.end - f.columns.begin == kPanel && source.rows_follow())
+    finish_panel(source, epi, batch, f.row + begin, end - begin, f.columns.begin, sums, ld);
+  else
+    finish_rows_apart(source, epi, batch, f.row + begin, end - begin, f.columns, sums, ld);
 }
 
 // What is left of a panel behind whole grains, of so many taps at most, as tiles read it: copied once for all rows.
 struct PanelRests {
-  static constexpr int64_t kTaps = 8;
+  static constexpr int64_t kTaps = 9;
   alignas(64) char grains[kTaps * kGrainNbytes];
 
   HT_MEMBER void copy(const bf16x2* panel, const TileTaps& s) {

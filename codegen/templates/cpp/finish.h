@@ -38,6 +38,29 @@ HT_INLINE void finish_rows(const Source& source, const Epi& epi, int64_t batch, 
   }
 }
 
+// The same for a block of tiles: not inlined, so that the loop of tiles around it keeps its registers.
+template <class Source, class Epi>
+__attribute__((noinline)) void finish_rows_apart(const Source& source, const Epi& shared_epi, int64_t batch, int64_t m,
+                                                 int count, Range n, const float* tile, int64_t ld) {
+  const Epi epi = shared_epi;  // as in run_unit
+  finish_rows(source, epi, batch, m, count, n, tile, ld);
+}
+
+// The same of a whole panel from n on, and rows that follow each other: a loop over a row's vectors would take as long as they
+// do.
+template <class Source, class Epi>
+__attribute__((noinline)) void finish_panel(const Source& source, const Epi& shared_epi, int64_t batch, int64_t m,
+                                            int count, int64_t n, const float* tile, int64_t ld) {
+  const Epi epi = shared_epi;
+  const int64_t out_batch = source.epilogue_batch(batch), first = source.epilogue_row(m);
+  const int64_t column = source.epilogue_column(batch) + n;
+  for (int r = 0; r < count; r++, tile += ld) {
+    const auto row = epi.row(out_batch, first + r);
+    HT_UNROLL_ALL
+    for (int v = 0; v < kPanel; v += W) epi(row, first + r, column + v, W, load(tile + v));
+  }
+}
+
 namespace detail {
 
 // Vectors of the microkernel of the full height.
