@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from hardtack.codegen.ir.graph import Lit
 from hardtack.codegen.ir.types import DType
@@ -43,6 +44,32 @@ def test_values_that_exist_are_stored_as_they_are(dtype: torch.dtype) -> None:
     patterns = torch.arange(-32768, 32768, dtype=torch.int32).to(torch.int16).view(dtype)
     x = torch.cat([patterns, patterns[:17]])
     args = (x, x.roll(12345))
+    for got, want in zip(leaves(compile_module(Chosen().eval(), args)(*args)), Chosen()(*args), strict=True):
+        number = ~want.isnan()
+        assert torch.equal(got.isnan(), ~number)
+        assert torch.equal(got[number].view(torch.int16), want[number].view(torch.int16))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_choice_among_sums_is_rounded_once(dtype: torch.dtype) -> None:
+    """A product's sums, of which a store rounds the largest or least: whole numbers and quarters, so that they are
+    exact, and many of them ties or next to the limits; infinities and numbers that are none in two rows."""
+
+    class Chosen(torch.nn.Module):
+        def forward(self, x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+            def sums() -> torch.Tensor:
+                return F.linear(x, w) + 0.25
+
+            kept = (sums() + y).relu()
+            return [
+                *(sums().relu(), F.relu6(sums()), sums().clamp(-100.4, 257), torch.minimum(sums(), y)),
+                *(kept, kept * 2, (sums().clamp_min(3.3) - y).clamp_max(300.7)),
+            ]
+
+    torch.manual_seed(0)
+    x, w = torch.randint(-9, 10, (37, 24)).to(dtype), torch.randint(-9, 10, (40, 24)).to(dtype)
+    x[3], x[5] = math.inf, math.nan
+    args = (x, w, torch.randint(-500, 500, (37, 40)).to(dtype))
     for got, want in zip(leaves(compile_module(Chosen().eval(), args)(*args)), Chosen()(*args), strict=True):
         number = ~want.isnan()
         assert torch.equal(got.isnan(), ~number)

@@ -31,7 +31,7 @@ class Place:
     """A buffer as C++ names it: `pointer` for memory and scratch, `register` for a value kept in lanes.
 
     One that is both is stored and stays in a register for the nests that follow. `written`: the register holds it, the
-    element at the offset `held`; None: whichever is read.
+    element at the offset `held`; None: whichever is read. summed: it has a product's sums.
     """
 
     dtype: DType
@@ -40,6 +40,7 @@ class Place:
     uniform: bool = False
     written: bool = False
     held: Expr | None = None
+    summed: bool = False
 
     def holds(self, offset: Expr) -> bool:
         """True if the register has the element at `offset` now."""
@@ -52,8 +53,8 @@ class Body:
 
     vector: the axis whose points fill the lanes, None where there is none. cnt: the C++ name of the lane count (Full or
     Part). prefix keeps the values of several nests apart. unrounded: for values of half types what they were rounded
-    from, which a store to memory rounds by itself; other values of theirs it takes as they are. chosen: values that are
-    one of two others.
+    from, which a store to memory rounds by itself; other values of theirs it takes as they are. summed: values computed
+    from a product's sums. chosen: values that are one of two others.
     """
 
     places: Mapping[str, Place]
@@ -67,6 +68,7 @@ class Body:
     lane_syms: dict[Sym, str] = field(default_factory=dict)
     scalar_syms: dict[Sym, str] = field(default_factory=dict)
     unrounded: dict[str, str] = field(default_factory=dict)
+    summed: set[str] = field(default_factory=set)
     chosen: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -158,11 +160,29 @@ class Body:
             self.define(wide, code, DType.F32, uniform)
             self.unrounded[s.out] = self.names[wide]
             code = rounded(self.names[wide], s.dtype)
+        if not self.summed.isdisjoint(a for a in s.args if isinstance(a, str)):
+            self.summed.add(s.out)
+            if s.op in ("max", "min") and s.dtype is DType.BF16:
+                self._choose_unrounded(s, types, uniform)
         self.define(s.out, code, s.dtype, uniform)
+
+    def _choose_unrounded(self, s: Compute, types: tuple[DType, ...], uniform: bool) -> None:
+        """max or min of what its arguments were rounded from: rounding keeps order, so a store may round behind it,
+        which takes a third of the instructions.
+
+        A negative sum that rounds to -0, below 2^-134, leaves max(0, x) as +0; tiles take such sums for zero, too.
+        """
+        if not any(a in self.unrounded for a in s.args if isinstance(a, str)):
+            return
+        args = tuple(self.unrounded.get(a, self.arg(a)) if isinstance(a, str) else self.arg(a) for a in s.args)
+        self.define(f"{s.out}_wide", compute(s.op, args, types, s.dtype), DType.F32, uniform)
+        self.unrounded[s.out] = self.names[f"{s.out}_wide"]
 
     def _load(self, s: Load) -> None:
         place = self.places[s.buffer]
         (offset,) = s.index
+        if place.summed:
+            self.summed.add(s.out)
         if place.holds(offset):
             if s.mask is None:
                 self.names[s.out], self.uniform[s.out] = place.register, place.uniform

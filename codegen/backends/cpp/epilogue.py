@@ -141,7 +141,7 @@ def _places(kernel: Kernel, buffers: Mapping[str, Buffer]) -> dict[str, Place]:
         inside = name in kernel.writes or where.kind == "register"
         places[name] = Place(buffers[name].dtype, pointer, f"g{k}" if inside else "")
     result = places[kernel.anchor.result]
-    result.register, result.written = "acc", True
+    result.register, result.written, result.summed = "acc", True, True
     return places
 
 
