@@ -19,7 +19,19 @@ from hardtack.codegen.tune.table import NONE, SHIPPED_ALONE, Tables, TuningTable
 
 GPU_TARGETS = {gpu.target: gpu for gpu in GPUS.values()}
 """Name -> machine."""
-STAGES = tuple(dict.fromkeys((*TritonBackend(H200).passes().stages, *CppBackend().passes().stages)))
+
+
+def _merged(some: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    """The stages of both in the order that each has."""
+    stages, at = list(some), 0
+    for name in others:
+        if name not in stages:
+            stages.insert(at, name)
+        at = stages.index(name) + 1
+    return tuple(stages)
+
+
+STAGES = _merged(TritonBackend(H200).passes().stages, CppBackend().passes().stages)
 """Of all backends: what has a text, in order."""
 _NAMED = {cpu.target: cpu for cpu in CPUS.values()} | GPU_TARGETS
 

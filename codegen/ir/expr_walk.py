@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 
 from hardtack.codegen.ir.expr import (
+    ONE,
+    ZERO,
     Add,
     Const,
     Expr,
@@ -20,6 +22,7 @@ from hardtack.codegen.ir.expr import (
     children,
     divide_exactly,
     floordiv,
+    int_value,
     maximum,
     minimum,
     mod,
@@ -102,6 +105,18 @@ def split_linear(e: Expr, s: Sym) -> tuple[Expr, Expr] | None:
             return None
         coefficient.append(q)
     return add(*coefficient), add(*rest)
+
+
+def divisors_along(e: Expr, s: Sym) -> set[int]:
+    """Constants by which e divides s itself."""
+    found: set[int] = set()
+    if isinstance(e, (FloorDiv, Mod)):
+        d = int_value(e.b)
+        if d is not None and s in free_syms(e.a) and split_linear(e.a, s) == (ONE, ZERO):
+            found.add(d)
+    for c in children(e):
+        found |= divisors_along(c, s)
+    return found
 
 
 def stride_along(offset: Expr, s: Sym) -> Expr | None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hardtack.codegen.ir.expr import ONE, ZERO, Expr, FloorDiv, Mod, Sym, bounds, children, const, int_value, mod, sym
-from hardtack.codegen.ir.expr_walk import free_syms, split_linear, stride_along, substitute
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, Sym, bounds, const, int_value, mod, sym
+from hardtack.codegen.ir.expr_walk import divisors_along, free_syms, split_linear, stride_along, substitute
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopNest, Stmt, Store, exprs_of, substitute_axes
 from hardtack.codegen.ir.nests import walk_buffers
@@ -58,18 +58,6 @@ def tile(
     return loop_kernel(group, scheduled, outer, storage, buffers, name, flat=False)
 
 
-def _divisors(e: Expr, axis: Sym) -> set[int]:
-    """Constants by which e divides an expression of just this axis."""
-    found: set[int] = set()
-    if isinstance(e, (FloorDiv, Mod)):
-        d = int_value(e.b)
-        if d is not None and axis in free_syms(e.a) and split_linear(e.a, axis) == (ONE, ZERO):
-            found.add(d)
-    for c in children(e):
-        found |= _divisors(c, axis)
-    return found
-
-
 def _split_axes(nests: list[LoopNest], outer: tuple[Axis, ...]) -> tuple[list[LoopNest], tuple[Axis, ...]]:
     """Split an axis a at a constant d that divides its extent, where indices use a//d or a%d: both become linear."""
     for k, axis in enumerate(outer):
@@ -90,7 +78,7 @@ def _nest_divisors(nest: LoopNest, axis: Sym) -> set[int]:
     found: set[int] = set()
     for s in nest.body:
         for e in exprs_of(s):
-            found |= _divisors(e, axis)
+            found |= divisors_along(e, axis)
     return found
 
 

@@ -303,9 +303,10 @@ def _lost_parallelism(
     """Why joining at `depth` would leave too few outer points; None if it would not."""
     after = _points(group.outer[:depth], hints)
     work = sum(_points(n.axes, hints) for n in group.nests) + _points(nest.axes, hints)
-    before = _points(group.outer, hints)
+    before, own = _points(group.outer, hints), _points(nest.parallel, hints)
     if not limits.keeps_parallelism:
-        before = min(before, _points(nest.parallel, hints))
+        # what one worker computes stays small: a nest that could keep all of them busy does not join it
+        before = own if after == 1 and own >= limits.parallel_enough else min(before, own)
     if after >= min(limits.parallel_enough, before):
         # a shallow group turns the rest of its axes into loops over local rows; keep them within a cache
         return None

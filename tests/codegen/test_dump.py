@@ -197,5 +197,5 @@ def test_a_compilation_that_fails_leaves_the_stages_before(
     with pytest.raises(AssertionError, match="no tiles"):
         build_content({"forward": Source(graph, tree, tree)}, ConstantStore(), [CppBackend()], dump=tmp_path)
     found = sorted(p.name for p in (tmp_path / "forward").glob("0*.txt"))
-    assert found == ["01-graph.txt", "02-lower.txt", "03-inline.txt", "04-fuse.txt"]
+    assert found == ["01-graph.txt", "02-lower.txt", "03-inline.txt", "04-expand.txt", "05-fuse.txt"]
     assert (tmp_path / "forward" / "index.html").exists()

@@ -8,6 +8,7 @@ from hardtack.codegen.backend import Backend
 from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.machine.data import H200, X86_64_V4
+from hardtack.codegen.passes.cpu.expand import EXPAND
 from hardtack.codegen.passes.gpu.split_reductions import SPLIT_REDUCTIONS
 from hardtack.codegen.passes.passes import Passes
 
@@ -42,6 +43,15 @@ class _Whole(TritonBackend):
     def passes(self) -> Passes:
         every = super().passes()
         return replace(every, nests=tuple(p for p in every.nests if p is not SPLIT_REDUCTIONS))
+
+
+@dataclass(frozen=True)
+class _Divided(CppBackend):
+    """Tables that are read at quotients are not written out."""
+
+    def passes(self) -> Passes:
+        every = super().passes()
+        return replace(every, nests=tuple(p for p in every.nests if p is not EXPAND))
 
 
 CPU = CppBackend()
@@ -212,6 +222,24 @@ FUSIONS: tuple[Fusion, ...] = (
         """
         x0[5,7] : x0 * 2
         x0[4,6] : x0.reshape(24).flip(0).reshape(3, 8) * 2
+        """,
+    ),
+    Fusion(
+        "small tables written out",
+        "fuse",
+        CPU,
+        _Divided(),
+        """
+        x0[9,12] x1[4] : x0 * x1.repeat_interleave(3)
+        x0[n,5,6] x1[n,3] : x0 + x1.repeat_interleave(2, 1)[:, None]
+        x0[2,3,6] x1[2,2] : (x0[:, :, None] * x1.repeat_interleave(3, 1)[:, None, None].expand(2, 3, 5, 6)).sum(2)
+        x0[40,6]bf16 x1[2]bf16 : x0 * x1.repeat_interleave(3)
+        """,
+        """
+        x0[9,32] x1[2] : x0 * x1.repeat_interleave(16)
+        x0[2,12] x1[4] : x0 * x1.repeat_interleave(3)
+        x0[12,9] x1[4] : x0 * x1.repeat_interleave(3)[:, None]
+        x0[9,12] x1[9,4] : x0 * x1.repeat_interleave(3, 1)
         """,
     ),
     Fusion(
