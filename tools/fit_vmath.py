@@ -192,10 +192,16 @@ def _both(
 
 
 _both("exp_q", "(e^r - 1 - r) / r^2, |r| <= log(2) / 2", _exp_q, lambda r: r, -LN2_HALF, LN2_HALF, (5, 11))
-_both(
-    "exp2_q", "(2^r - 1) / r, |r| <= 1/2",
-    lambda r: _near_zero(r, lambda x: (mpf(2) ** x - 1) / x, mpmath.log(2)), lambda r: r, -0.501, 0.501, (6, 13),
-)  # fmt: skip
+
+
+def _exp2_q(r: mpf) -> mpf:
+    return _near_zero(r, lambda x: (mpf(2) ** x - 1) / x, mpmath.log(2))
+
+
+_both("exp2_q", "(2^r - 1) / r, |r| <= 1/2", _exp2_q, lambda r: r, -0.501, 0.501, (6, 13))
+FITS.append(
+    Fit("exp2_short", "float", "the same, for what is rounded to bfloat16", _exp2_q, lambda r: r, -0.501, 0.501, 4)
+)
 _both("log_p", "(log(1 + f) - f + f^2 / 2) / f^3, 1 + f in [sqrt(1/2), sqrt(2)]", _log_p, lambda f: f**2, LOG_LO,
       LOG_HI, (9, 20))  # fmt: skip
 _both(

@@ -143,6 +143,15 @@ def test_large_scores_and_nan(library: Library, dtype: torch.dtype, tq: int) -> 
     assert not got[0, 0, 0].isnan().any()
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@pytest.mark.parametrize("scale", [-30.0, 0.0, 1e-30, 7.0])
+def test_scales(library: Library, dtype: torch.dtype, scale: float) -> None:
+    """The largest score is the least product of a negative scale, and any of none; over three key blocks."""
+    q, k, v = (x.to(dtype) for x in tensors(1, 2, 2, 40, 515, 16, 24))
+    got = attention_kernels.attend(library, q, k, v, scale=scale)
+    _assert_close(got, reference(q, k, v, None, False, scale), v)
+
+
 @pytest.mark.parametrize("tq", [1, 4, 40])
 def test_equal_values_are_their_mean(library: Library, tq: int) -> None:
     """What weights are divided by is the sum of what they were rounded to."""

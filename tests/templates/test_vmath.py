@@ -54,6 +54,7 @@ def library(target: Cpu) -> Library:
         more = ", load_n(y + i, m)" if f in BINARY else ""
         for t in ("float", "double"):
             sources[f"{f}_{t}"] = SOURCE % {"name": f"{f}_{t}", "f": f, "t": t, "more": more}
+    sources["exp2_short_float"] = SOURCE % {"name": "exp2_short_float", "f": "exp2_short", "t": "float", "more": ""}
     return load_library(sources, target)
 
 
@@ -230,3 +231,15 @@ def test_exp_nonpositive(target: Cpu, dtype: npt.DTypeLike) -> None:
     assert_close("exp_nonpositive", call(target, "exp_nonpositive", x), want, 1.1, x)
     edge = np.array([-np.inf, lowest - 1, -1e30, np.nan, -0.0], dtype=dtype)
     np.testing.assert_array_equal(call(target, "exp_nonpositive", edge), np.array([0, 0, 0, np.nan, 1], dtype=dtype))
+
+
+@pytest.mark.parametrize("target", main_targets())
+def test_exp2_short(target: Cpu) -> None:
+    """A two-hundredth of bfloat16's half ulp, and 0 for what no normal number is."""
+    x = np.concatenate([np.linspace(-126, 2, 100_001), np.arange(-126, 3), np.linspace(-1, 1, 9_999)]).astype(
+        np.float32
+    )
+    want = np.exp2(x.astype(np.float64))
+    assert np.abs(call(target, "exp2_short", x) / want - 1).max() < 2.0**-17
+    edge = np.array([-np.inf, -126.01, -1e30, np.nan, -0.0, 0.0], dtype=np.float32)
+    np.testing.assert_array_equal(call(target, "exp2_short", edge), np.array([0, 0, 0, np.nan, 1, 1], dtype=np.float32))

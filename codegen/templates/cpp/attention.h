@@ -50,7 +50,14 @@ inline void soften_rows(const AttentionTask<T>& t, const KeyBlock& block, int64_
   const int64_t end = block.tiled ? ceil_div(used, kGrain) * kGrain : used;
   for (int r = 0; r < mr; r++) {
     const int64_t seen = most(0, least(used, key_limit(t, row + r) - block.first));
-    soften_row<Weight>(t, row + r, block.first, seen, end, t.scores + r * t.ld);
+    float* const scores = t.scores + r * t.ld;
+#if defined(HT_BF16_PAIRS)
+    if constexpr (same<Weight, bf16>) {
+      soften_pairs(t, row + r, block.first, seen, end, scores);
+      continue;
+    }
+#endif
+    soften_row(t, row + r, block.first, seen, end, scores);
   }
 }
 

@@ -82,6 +82,26 @@ HT_INLINE V vexp_nonpositive(V x) {
   return (x < detail::splat<V>(lowest)) ? V{} : y;
 }
 
+// 2^x for what is rounded to bfloat16, whose half ulp is 2^-9: to 2^-18. Below 2^-126 it is 0; x is not above 127.
+HT_INLINE vec<float> vexp2_short(vec<float> x) {
+  constexpr float lowest = -126;
+#if defined(HT_AVX512)
+  // The comparison's mask is scaling's, too: NaN is not below the lowest.
+  const __m512 t = bit_copy<__m512>(x);
+  const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const vec<float> r = x - bit_copy<vec<float>>(n);
+  const vec<float> p = fma(r, detail::horner(r, detail::C<vec<float>>::exp2_short), detail::splat<vec<float>>(1));
+  const __mmask16 normal = _mm512_cmp_ps_mask(t, _mm512_set1_ps(lowest), _CMP_NLT_UQ);
+  return bit_copy<vec<float>>(_mm512_maskz_scalef_ps(normal, bit_copy<__m512>(p), n));
+#else
+  const vec<float> clamped = detail::clamp(x, lowest, 127);
+  const detail::Nearest<vec<float>> n = detail::nearest(clamped, 1);
+  const vec<float> r = clamped - n.real, q = r * detail::horner(r, detail::C<vec<float>>::exp2_short);
+  const vec<float> scale = detail::pow2<vec<float>>(n.integer);
+  return (x < detail::splat<vec<float>>(lowest)) ? vec<float>{} : fma(q, scale, scale);
+#endif
+}
+
 // float: 1.6 ulp. double: 1.8 ulp.
 template <class V>
 HT_INLINE V vexpm1(V x) {

@@ -26,6 +26,13 @@ struct Tables<float> {
       0x1.5f0bec0000000p-10f,
       0x1.44322c0000000p-13f,
   };
+  // the same, for what is rounded to bfloat16; weighted error 2^-18.5
+  static constexpr float exp2_short[] = {
+      0x1.62e0c80000000p-1f,
+      0x1.ebf8cc0000000p-3f,
+      0x1.ca1cd60000000p-5f,
+      0x1.3d31bc0000000p-7f,
+  };
   // (log(1 + f) - f + f^2 / 2) / f^3, 1 + f in [sqrt(1/2), sqrt(2)]; weighted error 2^-30.4
   static constexpr float log_p[] = {
       0x1.5555460000000p-2f,
