@@ -144,7 +144,7 @@ def test_large_scores_and_nan(library: Library, dtype: torch.dtype, tq: int) -> 
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
-@pytest.mark.parametrize("scale", [-30.0, 0.0, 1e-30, 7.0])
+@pytest.mark.parametrize("scale", [-5.0, 0.0, 1e-30, 7.0])
 def test_scales(library: Library, dtype: torch.dtype, scale: float) -> None:
     """The largest score is the least product of a negative scale, and any of none; over three key blocks."""
     q, k, v = (x.to(dtype) for x in tensors(1, 2, 2, 40, 515, 16, 24))
