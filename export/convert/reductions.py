@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.graph import TensorType
@@ -13,7 +15,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.pointwise import promoted
 from hardtack.exporter.convert.table import Result, Value, converts
-from hardtack.exporter.dtypes import from_torch
+from hardtack.exporter.dtypes import TORCH_DTYPE, from_torch
 from hardtack.exporter.errors import Refusal
 
 
@@ -331,15 +333,18 @@ def _count_nonzero(b: Builder, x: Value, dim: Any = None) -> Value:
 @converts("aten.histc.default")
 def _histc(b: Builder, x: Value, bins: int = 100, min: Any = 0, max: Any = 0) -> Value:
     """Counts by comparing with every bin; values outside of [min, max] are not counted. min == max would need the
-    data's range.
+    data's range. The place of a value is (x - min) * bins / (max - min), each step and each number rounded to x's
+    type, as eager has it: a factor that is rounded beforehand puts whole numbers on an edge into the bin below.
     """
     if min == max:
         raise Refusal("histc without min and max depends on the values: give a range")
-    flat = b.wide(b.reshape(x, (ex.product(x.shape), 1)))
+    flat = b.reshape(x, (ex.product(x.shape), 1))
     if not flat.dtype.is_float:
         raise Refusal(f"histc of {x.dtype}")
-    where = b.pw("floor", b.pw("mul", b.pw("sub", flat, float(min)), bins / (max - min)))
-    last = b.pw("min", where, float(bins - 1))
-    inside = b.op("and", b.pw("ge", flat, float(min)), b.pw("le", flat, float(max)))
-    hit = b.op("and", b.op("eq", last, b.cast(b.iota(bins), flat.dtype)), inside)
+    low, high, number = (torch.tensor(float(v), dtype=TORCH_DTYPE[x.dtype]) for v in (min, max, bins))
+    scaled = b.pw("mul", b.pw("sub", flat, low.item()), number.item())
+    place = b.pw("floor", b.wide(b.pw("div", scaled, (high - low).item())))
+    inside = b.op("and", b.pw("ge", flat, low.item()), b.pw("le", flat, high.item()))
+    last = b.pw("min", place, float(bins - 1))
+    hit = b.op("and", b.op("eq", last, b.cast(b.iota(bins), last.dtype)), inside)
     return b.to(b.reduce(b.to(hit, DType.I64), "sum", [0], False), b.result.dtype)

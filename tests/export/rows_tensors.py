@@ -94,6 +94,15 @@ ROWS: list[Row] = [
     ("topk_smallest", lambda x: x.topk(2, 1, largest=False).values, (X,)),
     ("median", lambda x: (*x.median(2), *x.median(1, keepdim=True), x.median(), x[:, :, :7].median(2).values), (X,)),
     ("histogram", lambda x: torch.histc(x, 10, -2, 2), (X,)),
+    *(
+        (
+            f"histogram_{str(dtype)[6:]}_{k}",
+            lambda x, a=limits: torch.histc(x, *a),
+            (torch.cat([torch.arange(23), torch.tensor([0.1, 0.7, 1.1, 1.19921875])]).to(dtype),),
+        )
+        for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+        for k, limits in enumerate([(62, 0, 14), (30, 0, 22), (5, 0.1, 1.1), (5, 0.1, 0.7), (5, -2, 2)])
+    ),
     (
         "bucketize",
         lambda x: (torch.bucketize(x, torch.tensor([-1.0, 0.0, 0.5])), torch.searchsorted(torch.arange(8.0), x)),

@@ -63,6 +63,8 @@ REDUCTIONS = table(
     torch.trapezoid({a}, dim={d})
     torch.quantile({a}, 0.3, dim={d})
     torch.histc({a}, 5, -2, 2)
+    torch.histc({a}, 5, 0.1, 1.1)
+    torch.histc({a}.round(), 30, -8, 14)
     torch.cov({a})
     """,
 )
