@@ -20,6 +20,7 @@ from hardtack.codegen.lower.cpu_plans import conv_plan, verify_cut
 from hardtack.codegen.lower.cpu_workspace import (
     PANEL,
     conv_input_nbytes,
+    conv_nbytes,
     gemm_nbytes,
     number,
     window_extent,
@@ -135,7 +136,7 @@ class Conv(Window):
             height = window_extent(f["oh"], f["stride_h"], f["kh"], f["dilation_h"])
             width = window_extent(f["ow"], f["stride_w"], f["kw"], f["dilation_w"])
             shared = conv_input_nbytes(f["n"], height, width, f["c"], x.dtype)
-        return Workspace(shared, _sums_of_worker(f, x.dtype, self.plan))
+        return Workspace(shared, conv_nbytes(f, x.dtype, self.plan))
 
     def merges_taps(self, channels: int, dtype: DType) -> bool:
         """True if the kernel lays the taps of a filter row side by side: conv.h's conv_merges_taps."""

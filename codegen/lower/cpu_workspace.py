@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.expr import Expr, ExprLike, Sym, const, maximum, minimum, sym
+from hardtack.codegen.ir.expr import Expr, ExprLike, Sym, as_expr, const, maximum, minimum, sym
 from hardtack.codegen.ir.expr_walk import substitute
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.machine.blocking import (
@@ -295,6 +295,16 @@ def gemm_dynamic_nbytes(m: ExprLike, n: ExprLike, k: ExprLike, dtype: DType, pla
     c = widest_cut(dtype, plan)
     rows = copied_halves_numel(k, c.depth) if dtype.is_half else copied_rows_numel(k, c.depth)
     return gemm_nbytes(m, n, dtype, plan) + (rows + packed_panels_numel(n, k, c.depth, c.unit_depth)) * FLOAT_NBYTES
+
+
+def conv_nbytes(f: Mapping[str, ExprLike], dtype: DType, plan: CutPlan | None = None) -> Expr:
+    """A worker's workspace for a convolution of the sizes f, named as the fields of conv.h's ConvShape. Product rows of
+    bf16 may be counted over the zeros of a window, too, at most as many as the last tap lies behind the first."""
+    rows, columns = as_expr(f["oh"]), as_expr(f["ow"])
+    if dtype is DType.BF16:
+        rows += (as_expr(f["kh"]) - 1) * as_expr(f["dilation_h"])
+        columns += (as_expr(f["kw"]) - 1) * as_expr(f["dilation_w"])
+    return gemm_nbytes(as_expr(f["n"]) * rows * columns, as_expr(f["oc"]) // as_expr(f["groups"]), dtype, plan)
 
 
 def conv_input_nbytes(n: ExprLike, height: ExprLike, width: ExprLike, channels: ExprLike, dtype: DType) -> Expr:

@@ -138,7 +138,9 @@ class Conv:
             for i, out in enumerate((oh, ow))
         )
         copy = nbytes(cpu_workspace.conv_input_nbytes(self.n, height, width, self.c, dtype))
-        tile = cpu_workspace.gemm_nbytes(self.n * oh * ow, self.oc // self.groups, dtype)
+        names = ("n", "oh", "ow", "oc", "kh", "kw", "dilation_h", "dilation_w", "groups")
+        values = (self.n, oh, ow, self.oc, *self.kernel, *self.dilation, self.groups)
+        tile = cpu_workspace.conv_nbytes(dict(zip(names, values, strict=True)), dtype)
         return Workspace(copy if self.packs_input(stride_c, dtype) else 0, nbytes(tile))
 
     def winograd_workspace(self) -> Workspace:

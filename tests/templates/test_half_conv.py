@@ -151,6 +151,65 @@ def test_whole_tiles_of_channels(library: Library, s: Conv, dtype: torch.dtype) 
     _conv(library, s, dtype)
 
 
+_WINDOWS = [
+    Conv(3, 44, (13, 12), 44, (3, 3), (1, 1), (1, 1)),
+    Conv(2, 48, (24, 24), 40, (3, 3), (2, 2), (1, 1)),  # four phases
+    Conv(1, 20, (17, 19), 33, (5, 3), (3, 1), (2, 0)),
+    Conv(1, 36, (9, 30), 32, (3, 3), (1, 1), (2, 2), (2, 2)),
+    Conv(2, 40, (7, 25), 24, (2, 4), (1, 1), (0, 1), extra=(1, 2)),  # more zeros behind than in front
+    Conv(1, 64, (28, 28), 64, (3, 3), (1, 1), (1, 1)),  # whole grains
+    Conv(3, 48, (11, 11), 48, (3, 3), (1, 1), (1, 1), groups=3),
+    Conv(2, 48, (6, 9), 48, (3, 3), (2, 2), (1, 1), groups=3),
+    Conv(1, 16, (1, 70), 16, (1, 9), (1, 1), (0, 4)),
+    Conv(1, 16, (3, 2), 8, (3, 3), (1, 1), (2, 2)),  # windows that are mostly zeros
+]
+"""Whose rows tiles read from a window: rows of pixels that end inside a tile, channels that fill no grain."""
+
+_CHOICE = f"""
+#include "conv.h"
+extern "C" int32_t choice(const HtKernelArgs* args) {{
+  const int64_t* i = args->ints;
+  {_SHAPE}
+  const auto x = static_cast<const ht::bf16*>(args->buffers[0]);
+  const auto source = ht::detail::conv_source(s, x, x);
+  const bool window = ht::detail::reads_window<ht::MachineBlocks<ht::bf16>>(source, s.n, s.n * s.oh * s.ow);
+  *static_cast<float*>(args->buffers[1]) = window;
+  return HT_KERNEL_OK;
+}}
+"""
+
+
+def _chooses_window(library: Library, s: Conv) -> bool:
+    x, out = s.input().bfloat16(), torch.zeros(1)
+    assert library.call("choice", [bits(x), out], s.ints(x, s.out_size())) == 0
+    return bool(out.item())
+
+
+@functools.cache
+def _choice_library() -> Library:
+    (tiles,) = (cpu for cpu in BUILDS if cpu.name == "tiles-model")
+    return load_library({"choice": _CHOICE}, tiles)
+
+
+def test_who_reads_windows() -> None:
+    library = _choice_library()
+    assert all(_chooses_window(library, s) for s in _WINDOWS)
+    assert not _chooses_window(library, Conv(1, 64, (14, 14), 256, (1, 1)))  # one tap
+    assert not _chooses_window(library, Conv(1, 512, (7, 7), 512, (3, 3), padding=(1, 1)))  # too many rows for nothing
+    assert not _chooses_window(library, Conv(1, 64, (8, 256), 64, (3, 3), padding=(1, 1)))  # few tiles meet an end
+    assert not _chooses_window(library, Conv(1, 2048, (24, 24), 16, (3, 3), padding=(1, 1)))  # no room
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@pytest.mark.parametrize("s", _WINDOWS, ids=str)
+def test_windows(library: Library, s: Conv, dtype: torch.dtype) -> None:
+    results = []
+    for nworkers in (1, 2, 5):
+        torch.manual_seed(0)
+        results.append(_conv(library, s, dtype, nworkers))
+    assert all(torch.equal(r, results[0]) for r in results)
+
+
 _ODD = [
     Conv(1, 3, (9, 40), 33, (3, 3), (2, 2), (1, 1)),  # taps side by side, three of three channels
     Conv(1, 3, (5, 19), 64, (7, 7), (2, 2), (3, 3)),
@@ -163,7 +222,7 @@ _ODD = [
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
-@pytest.mark.parametrize("s", _ODD, ids=str)
+@pytest.mark.parametrize("s", [*_ODD, *_WINDOWS], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_no_number_reaches_other_windows(library: Library, dtype: torch.dtype, s: Conv, channels_last: bool) -> None:
     """What lies behind the last channel of a tap is multiplied by nothing, not by zero."""

@@ -16,7 +16,9 @@
 //   int64_t epilogue_column(int64_t batch) const     what the epilogue is told for this batch, row, and column 0
 //   bool rows_stay() const                       whether all that rows() gave can be read until the k block is done
 //   bool rows_follow() const                     whether the epilogue's rows are next to each other where those of A are
-//   static constexpr bool kOneInput              whether rows of A are parts of the same lines in every batch
+//   RowRun run_from(int64_t m, int count) const  how many rows from m on, up to count, are next to each other there, and where
+//   static constexpr bool kOneInput              whether rows of A are parts of the same lines in every batch: a convolution's,
+//                                                which may have its rows in windows (conv_window.h)
 //
 // An epilogue is written by the code generator:
 //   struct Row {...};
@@ -241,7 +243,19 @@ HT_INLINE TileRows rows_of_tile(bf16x2* to, const bf16* const* rows, int count, 
 
 }  // namespace detail
 
-// A unit's rows of A for a k block, as tiles read them, to out[block * taps + tap]. ahead: what is read then.
+// A unit's rows of A for a k block, as tiles read them, to out[block * taps + tap]: of its window, which is copied with the
+// first one. ahead: what is read then.
+template <class Source>
+HT_INLINE void window_tiles(const Source& source, const Unit& u, const KBlock& kb, bool first, const Scratch& scratch,
+                            TapRows* out) {
+  const auto copy = static_cast<bf16x2*>(scratch.staged);
+  const int64_t rows = u.m.end - u.m.begin;
+  if (first) source.copy_window(u.batch, u.m, copy);
+  for (int64_t j = 0, row = 0; j < u.blocks.count(); row += u.blocks.height(j++))
+    for (int64_t t = 0; t < kb.taps; t++) *out++ = source.tile_rows(copy, rows, row, kb.tap + t, kb.c);
+}
+
+// The same where each tap's rows are read, or copied, by themselves.
 template <class Source>
 HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb, const Scratch& scratch, Ahead ahead,
                            TapRows* out) {
@@ -273,17 +287,38 @@ struct Finished {
   const float* sums;
 };
 
+// Sums of `count` rows whose places in the result follow each other from `out` on.
+template <class Source, class Epi>
+HT_INLINE void finish_run(const Source& source, const Epi& epi, int64_t batch, int64_t out, int count, Range columns,
+                          const float* sums, int64_t ld) {
+  const int64_t out_batch = source.epilogue_batch(batch), n = source.epilogue_column(batch) + columns.begin;
+  const int64_t width = columns.end - columns.begin;
+  if (width == kPanel) finish_panel(epi, out_batch, out, n, count, sums, ld);
+  else finish_part(epi, out_batch, out, n, count, static_cast<int>(width), sums, ld);
+}
+// The same of rows from m on whose places do not, or that have none.
+template <class Source, class Epi>
+__attribute__((noinline)) void finish_runs(const Source& source, const Epi& epi, int64_t batch, int64_t m, int count,
+                                           Range columns, const float* sums, int64_t ld) {
+  for (int done = 0; done < count;) {
+    const RowRun run = source.run_from(m + done, count - done);
+    if (run.out >= 0) finish_run(source, epi, batch, run.out, run.count, columns, sums + done * ld, ld);
+    done += run.count;
+  }
+}
+
 // The next `some` rows of them.
 template <class Source, class Epi>
 HT_INLINE void finish_some(const Source& source, const Epi& epi, int64_t batch, Finished& f, int some, int64_t ld) {
   const int begin = f.done, end = static_cast<int>(least(f.count, begin + some));
   if (begin >= end) return;
   f.done = end;
+  const int64_t m = f.row + begin;
   const float* sums = f.sums + begin * ld;
-  if (f.columns.end - f.columns.begin == kPanel && source.rows_follow())
-    finish_panel(source, epi, batch, f.row + begin, end - begin, f.columns.begin, sums, ld);
+  if (source.rows_follow())
+    finish_run(source, epi, batch, source.epilogue_row(m), end - begin, f.columns, sums, ld);
   else
-    finish_rows_apart(source, epi, batch, f.row + begin, end - begin, f.columns, sums, ld);
+    finish_runs(source, epi, batch, m, end - begin, f.columns, sums, ld);
 }
 
 // What is left of a panel behind whole grains, of so many taps at most, as tiles read it: copied once for all rows.
@@ -315,7 +350,12 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
     return Ahead(b + (kb.taps > 0 ? offsets[0] : 0), kb.taps * pairs * kPanel * 4, u.blocks.count() * turns);
   };
   TapRows rows[kMaxTaps * (kChunkRows / kBlockRows)];  // of each block's taps
-  stage_tiles(source, u, kb, scratch, panel_ahead(view.base, kb.taps), rows);
+  bool windowed = false;
+  if constexpr (Source::kOneInput) windowed = source.reads_window();
+  if constexpr (Source::kOneInput) {
+    if (windowed) window_tiles(source, u, kb, i == 0, scratch, rows);
+  }
+  if (!windowed) stage_tiles(source, u, kb, scratch, panel_ahead(view.base, kb.taps), rows);
   Tiles tiles;
   Finished before = {};
   int configured = 0;

@@ -9,6 +9,7 @@
 #define HARDTACK_TEMPLATES_CONV_H
 
 #include "blocks.h"
+#include "conv_window.h"
 #include "pack.h"
 
 namespace ht {
@@ -23,20 +24,6 @@ struct ConvShape {
   int64_t dilation_h, dilation_w;
   int64_t groups;
   int64_t x_stride_n, x_stride_h, x_stride_w, x_stride_c;
-};
-
-// One axis of a convolution: output q under tap t reads input q * stride + origin + t * step, if that is in [0, size);
-// tap t is filter position first_tap + t * tap_step.
-struct ConvAxis {
-  int64_t outputs, size, stride;
-  int64_t taps, first_tap, tap_step;
-  int64_t origin, step;
-
-  // Where an output's first tap may lie for all its taps to be inside the input; empty when that cannot be.
-  HT_MEMBER Range interior() const {
-    const int64_t last = (taps - 1) * step, begin = most(0, -last);
-    return {begin, most(begin, size - most(0, last))};
-  }
 };
 
 // What taps outside the input read: as long as the longest part of a tap that is worked on at once.
@@ -55,6 +42,7 @@ struct ConvSource {
   int64_t panels_per_group, depth, filter_w;   // depth: rows of a panel, of pairs for bf16
   int64_t oc_per_group;
   bool linear;                                 // row m of the product is x + m * stride_w
+  ConvWindow window;                           // where rows are read from one
   int64_t oh, ow, out_y, out_x, out_step_h, out_step_w;  // output pixel of (q_h, q_w); steps of 1 without phases
 
   // The next output pixel: its column, and where its first tap lies in the input.
@@ -143,6 +131,38 @@ struct ConvSource {
     }
   }
 
+#if defined(HT_TILES)
+  HT_MEMBER bool reads_window() const { return window.used(); }
+
+  // The window of product rows `m` of a group, to be read by tile_rows.
+  void copy_window(int64_t group, Range m, bf16x2* to) const {
+    const int64_t pixel = window_pixel(tap_numel), rows = m.end - m.begin + window.reach;
+    for (int64_t phase = 0; phase < window.phases(); phase++, to += rows * pixel / 2)
+      copy_phase(group, phase, {m.begin, m.begin + rows}, to);
+  }
+  void copy_phase(int64_t group, int64_t phase, Range m, bf16x2* to) const {
+    const int64_t pixel = window_pixel(tap_numel);
+    const int64_t top = phase / window.phases_w + h.origin, first = phase % window.phases_w + w.origin;
+    for (int64_t at = m.begin; at < m.end;) {
+      const int64_t row = at / window.pitch_w, column = at % window.pitch_w;
+      const int64_t end = least(window.pitch_w, column + m.end - at), image = row / window.pitch_h;
+      const int64_t y = row % window.pitch_h * h.stride + top;
+      const bool exists = image < window.images && y >= 0 && y < h.size;
+      const T* from = exists ? x + group * tap_numel + image * stride_n + y * stride_h : x;
+      detail::copy_phase_row(to, {from, column, end, w.stride, first, exists ? w.size : 0, stride_w}, tap_numel, pixel);
+      to += (end - column) * pixel / 2;
+      at += end - column;
+    }
+  }
+  // Where a tap's rows lie in the window of so many rows, from its row `first` on.
+  HT_MEMBER TapRows tile_rows(const bf16x2* copy, int64_t rows, int64_t first, int64_t tap, int64_t c) const {
+    const int64_t pixel = window_pixel(tap_numel), down = tap / w.taps * h.step, right = tap % w.taps * w.step;
+    const int64_t phase = down % h.stride * window.phases_w + right % w.stride;
+    const int64_t place = phase * (rows + window.reach) + first + down / h.stride * window.pitch_w + right / w.stride;
+    return tap_rows(copy + (place * pixel + c) / 2, pixel / 2);
+  }
+#endif
+
   HT_MEMBER PanelView<Packed<T>> panels(int64_t group, Range p, const KBlock& kb, void*) const {
     const int64_t row = (group * panels_per_group + p.begin) * depth + packed_rows<T>(kb.c);
     return {panels_data + row * kPanel, depth * kPanel, kPanel};
@@ -153,7 +173,19 @@ struct ConvSource {
   }
   HT_MEMBER int64_t epilogue_batch(int64_t) const { return 0; }
   HT_MEMBER bool rows_stay() const { return true; }
-  HT_MEMBER bool rows_follow() const { return out_step_h == 1 && out_step_w == 1; }
+  HT_MEMBER bool rows_follow() const { return out_step_h == 1 && out_step_w == 1 && !window.used(); }
+  HT_MEMBER RowRun run_from(int64_t m, int count) const {
+    if (window.used()) return run_of_window(m, count);
+    return {epilogue_row(m), rows_follow() ? count : 1};
+  }
+  // Of a window: to the end of an image row, or of what is none.
+  HT_MEMBER RowRun run_of_window(int64_t m, int count) const {
+    const auto at = static_cast<uint32_t>(m), width = static_cast<uint32_t>(window.pitch_w);
+    const uint32_t row = at / width, column = at % width, height = static_cast<uint32_t>(window.pitch_h);
+    const int64_t x = column, y = row % height, image = row / height;
+    if (x >= ow || y >= oh) return {-1, static_cast<int>(least(count, window.pitch_w - x))};
+    return {(image * oh + y) * ow + x, static_cast<int>(least(count, ow - x))};
+  }
   HT_MEMBER int64_t epilogue_row(int64_t m) const {
     if (rows_follow()) return m;
     const int64_t qw = m % w.outputs, qh = m / w.outputs % h.outputs, image = m / w.outputs / h.outputs;
@@ -248,6 +280,19 @@ HT_INLINE void use_packed_input(ConvSource<T>& v, const ConvShape& s, const T* p
   }
 }
 
+// Whether rows are read from windows: by tiles, if they fit where rows are staged, and if it pays.
+template <class Cut, class T>
+HT_INLINE bool reads_window(const ConvSource<T>& v, int64_t images, int64_t m) {
+  if constexpr (block_rows<T>(kChunkRows, 1) != kBlockRows) return false;
+  const int64_t taps = v.h.taps * v.w.taps;
+  if (taps == 1 || v.tap_numel == 0 || m <= kFewRows) return false;
+  const ConvWindow window = conv_window(v.h, v.w, images);
+  const int64_t rows = window_rows(window, v.h, v.w), room = staged_numel(rows, Cut::depth) * 4;
+  if (rows >= int64_t{1} << 31 || window_nbytes(window, least(rows, Cut::rows), v.tap_numel) > room) return false;
+  const int64_t panels = chunk_panels<Cut>(v.oc_per_group, taps * v.tap_numel);
+  return window_pays(window, v.h, v.w, v.tap_numel, panels);
+}
+
 }  // namespace detail
 
 // acc[m, channel] = sum over kh, kw, c of input times weight, to the epilogue.
@@ -267,7 +312,12 @@ int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T
   source.linear = pointwise && (s.oh == 1 || source.stride_h == s.ow * source.stride_w) &&
                   (s.n == 1 || source.stride_n == s.oh * s.ow * source.stride_w);
   const KAxis k = {source.h.taps * source.w.taps, source.tap_numel};
-  return run_blocks<Cut>(args, source, epi, s.groups, s.n * s.oh * s.ow, source.oc_per_group, k);
+  int64_t m = s.n * s.oh * s.ow;
+  if (detail::reads_window<Cut>(source, s.n, m)) {
+    source.window = conv_window(source.h, source.w, s.n);
+    m = window_rows(source.window, source.h, source.w);
+  }
+  return run_blocks<Cut>(args, source, epi, s.groups, m, source.oc_per_group, k);
 }
 template <class T, class Epi>
 int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T* panels, const Epi& epi) {

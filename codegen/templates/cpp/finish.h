@@ -38,26 +38,36 @@ HT_INLINE void finish_rows(const Source& source, const Epi& epi, int64_t batch, 
   }
 }
 
-// The same for a block of tiles: not inlined, so that the loop of tiles around it keeps its registers.
-template <class Source, class Epi>
-__attribute__((noinline)) void finish_rows_apart(const Source& source, const Epi& shared_epi, int64_t batch, int64_t m,
-                                                 int count, Range n, const float* tile, int64_t ld) {
+// So many product rows from some row on whose places in the result follow each other from `out` on; -1: they have none.
+struct RowRun {
+  int64_t out;
+  int count;
+};
+
+// Rows of a block of tiles whose places follow each other, from m on: columns [n, n + width). Not inlined: the loop of tiles
+// around it keeps its registers.
+template <class Epi>
+__attribute__((noinline)) void finish_part(const Epi& shared_epi, int64_t batch, int64_t m, int64_t n, int count,
+                                           int width, const float* tile, int64_t ld) {
   const Epi epi = shared_epi;  // as in run_unit
-  finish_rows(source, epi, batch, m, count, n, tile, ld);
+  for (int r = 0; r < count; r++) {
+    const auto row = epi.row(batch, m + r);
+    const float* sums = tile + r * ld;
+    int j = 0;
+    for (; j + W <= width; j += W) epi(row, m + r, n + j, W, load(sums + j));
+    if (j < width) epi(row, m + r, n + j, width - j, load(sums + j));
+  }
 }
 
-// The same of a whole panel from n on, and rows that follow each other: a loop over a row's vectors would take as long as they
-// do.
-template <class Source, class Epi>
-__attribute__((noinline)) void finish_panel(const Source& source, const Epi& shared_epi, int64_t batch, int64_t m,
-                                            int count, int64_t n, const float* tile, int64_t ld) {
+// The same of a whole panel: a loop over a row's vectors would take as long as they do.
+template <class Epi>
+__attribute__((noinline)) void finish_panel(const Epi& shared_epi, int64_t batch, int64_t m, int64_t n, int count,
+                                            const float* tile, int64_t ld) {
   const Epi epi = shared_epi;
-  const int64_t out_batch = source.epilogue_batch(batch), first = source.epilogue_row(m);
-  const int64_t column = source.epilogue_column(batch) + n;
   for (int r = 0; r < count; r++, tile += ld) {
-    const auto row = epi.row(out_batch, first + r);
+    const auto row = epi.row(batch, m + r);
     HT_UNROLL_ALL
-    for (int v = 0; v < kPanel; v += W) epi(row, first + r, column + v, W, load(tile + v));
+    for (int v = 0; v < kPanel; v += W) epi(row, m + r, n + v, W, load(tile + v));
   }
 }
 

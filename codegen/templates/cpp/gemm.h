@@ -40,6 +40,7 @@ struct PackedGemm {
   HT_MEMBER int64_t epilogue_column(int64_t) const { return 0; }
   HT_MEMBER bool rows_stay() const { return true; }
   HT_MEMBER bool rows_follow() const { return true; }
+  HT_MEMBER RowRun run_from(int64_t m, int count) const { return {m, count}; }
 };
 
 // acc[m, n] = sum over k of a[m * lda + k] * weights[k, n], to the epilogue as batch 0.
@@ -129,6 +130,7 @@ struct DynamicGemm {
   HT_MEMBER int64_t epilogue_column(int64_t) const { return 0; }
   HT_MEMBER bool rows_stay() const { return a.column_stride == 1; }
   HT_MEMBER bool rows_follow() const { return true; }
+  HT_MEMBER RowRun run_from(int64_t m, int count) const { return {m, count}; }
 };
 
 // acc[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]. A unit's part of B is packed by the worker that
