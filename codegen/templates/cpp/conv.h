@@ -132,8 +132,6 @@ struct ConvSource {
   }
 
 #if defined(HT_TILES)
-  HT_MEMBER bool reads_window() const { return window.used(); }
-
   // The window of product rows `m` of a group, to be read by tile_rows.
   void copy_window(int64_t group, Range m, bf16x2* to) const {
     const int64_t pixel = window_pixel(tap_numel), rows = m.end - m.begin + window.reach;

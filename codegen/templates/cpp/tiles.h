@@ -6,7 +6,7 @@
 //
 // Four products take 64 cycles, in which 4 KB are read: more than a second-level cache gives. So a k block of a panel
 // stays in the first-level cache while all rows of a unit pass by it, tile behind tile (stage_tiles in
-// blocks.h).
+// tile_walk.h).
 //
 // Tile registers belong to a thread, and the operating system gives them to a process that asks: the runtime does, before
 // it takes a target that needs them.
