@@ -87,6 +87,34 @@ struct ConvSource {
     }
   }
 
+  // The next n rows, where all are pixels of one image row and no tap of theirs leaves the input: the first one's first tap,
+  // and how far it is to the next one's. Else nothing, and the cursor stays.
+  struct EvenRows {
+    const T* first;
+    int64_t step;
+  };
+  HT_MEMBER EvenRows next_even_rows(Cursor& c, int n) const {
+    if (linear) return {};
+    const int64_t last = c.z + (n - 1) * w.stride, step = w.stride * stride_w;
+    const bool inside = c.qw + n <= w.outputs && c.interior_y.begin <= c.y && c.y < c.interior_y.end &&
+                        c.interior_z.begin <= c.z && last < c.interior_z.end;
+    if (!inside || step % static_cast<int64_t>(detail::kSetDistance / sizeof(T)) == 0) return {};
+    const EvenRows found = {c.image + c.y * stride_h + c.z * stride_w, step};
+    c.qw += n;
+    c.z += n * w.stride;
+    if (c.qw == w.outputs) {
+      c.qw = 0;
+      c.z = w.origin;
+      c.y += h.stride;
+      if (++c.qh == h.outputs) {
+        c.qh = 0;
+        c.y = h.origin;
+        c.image += stride_n;
+      }
+    }
+    return found;
+  }
+
   // Not inlined: one copy serves every tile. The cursor is worked on in a copy, which the stores to `out` cannot alias.
   __attribute__((noinline)) void window_rows(Cursor& cursor, int count, const T** out) const {
     int64_t qw = cursor.qw, y = cursor.y, z = cursor.z;

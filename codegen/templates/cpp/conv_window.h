@@ -66,21 +66,22 @@ HT_INLINE int64_t window_nbytes(const ConvWindow& v, int64_t rows, int64_t numel
 // Whether copying windows, and multiplying rows that are no pixels, takes less time than copying rows for each tap: counted
 // in cycles for a pixel of the output. panels: of a unit.
 HT_INLINE bool window_pays(const ConvWindow& v, const ConvAxis& h, const ConvAxis& w, int64_t numel, int64_t panels) {
-  constexpr int64_t kHalfRows = kBlockRows / 2, kCopy = 4, kPlace = 2, kMultiply = 2, kUnit = 64;  // of a grain, a row, a grain by a panel; in 64ths
+  constexpr int64_t kPlace = 2, kCopy = 4, kMultiply = 2;  // of a row; of a grain of it; of a grain by a panel
+  constexpr int64_t kHalfRows = kBlockRows / 2, kParts = 64;
   const int64_t grains = ceil_div(numel, kGrain), taps = h.taps * w.taps;
-  const int64_t product = taps * grains * panels * kMultiply * kUnit;
+  const int64_t product = taps * grains * panels * kMultiply * kParts;
   // Of the rows of a tap: all whose channels are no whole grains, else those of tiles that meet an end of an image row.
-  int64_t copied = kUnit;
+  int64_t copied = kParts;
   if (numel % kGrain == 0) {
-    const int64_t meeting = w.outputs % kHalfRows == 0 ? kUnit * kHalfRows * (w.taps - 1) / (w.taps * w.outputs)
-                                                       : 2 * kUnit * kHalfRows / w.outputs;
-    copied = least(kUnit, meeting);
+    const int64_t meeting = w.outputs % kHalfRows == 0 ? kParts * kHalfRows * (w.taps - 1) / (w.taps * w.outputs)
+                                                       : 2 * kParts * kHalfRows / w.outputs;
+    copied = least(kParts, meeting);
   }
-  const int64_t by_rows = taps * (kPlace * kUnit + copied * grains * kCopy) + product;
-  // Rows that are no pixels, in 64ths of those that are; a window's overlap with the next unit's.
-  const int64_t all = kUnit * v.pitch_w * v.pitch_h / (w.outputs * h.outputs);
+  const int64_t by_rows = taps * copied * (kPlace + grains * kCopy) + product;
+  // All rows, in 64ths of those that are pixels; a window's overlap with the next unit's.
+  const int64_t all = kParts * v.pitch_w * v.pitch_h / (w.outputs * h.outputs);
   const int64_t copies = v.phases() * all * (kChunkRows + v.reach) / kChunkRows;
-  return copies * (kPlace + grains * kCopy) + all * (product / kUnit) < by_rows;
+  return copies * (kPlace + grains * kCopy) + all * (product / kParts) < by_rows;
 }
 
 #if defined(HT_TILES)

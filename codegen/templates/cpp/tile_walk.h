@@ -64,6 +64,30 @@ HT_INLINE bool window_tiles(const Source& source, const Unit& u, const KBlock& k
   return false;
 }
 
+// The next n rows of A, a tile's at most, under each tap of a k block, to the half of out[tap] that `half` gives: where they
+// lie, if the source knows that at once or they turn out to, or else copied to `to`, `tap` pairs further for each tap.
+template <class Source, class Half>
+HT_INLINE void stage_half(const Source& source, typename Source::Cursor& cursor, int n, const KBlock& kb, bf16x2* to,
+                          int64_t tap, Ahead& ahead, const Half& half) {
+  if constexpr (Source::kOneInput) {
+    if (kb.kc % kGrain == 0) {
+      if (const auto even = source.next_even_rows(cursor, n); even.first) {
+        for (int64_t t = 0; t < kb.taps; t++) {
+          ahead.ask();
+          half(t) = {reinterpret_cast<const char*>(even.first + cursor.shift[t]), even.step * 2, kTilePairs * 4};
+        }
+        return;
+      }
+    }
+  }
+  const bf16* rows[kMaxTaps * kTileRows];
+  source.rows(cursor, n, rows);
+  for (int64_t t = 0; t < kb.taps; t++) {
+    ahead.ask();
+    half(t) = detail::rows_of_tile(to + t * tap, rows + t * n, n, kb.kc, source.rows_stay());
+  }
+}
+
 // The same where each tap's rows are read, or copied, by themselves. ahead: what is read then.
 template <class Source>
 HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb, const Scratch& scratch, Ahead ahead,
@@ -71,20 +95,15 @@ HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb
   typename Source::Cursor cursor = source.start(u.batch, u.m.begin, kb, scratch.source);
   auto to = static_cast<bf16x2*>(scratch.staged);
   const int64_t tap = ceil_div(kb.kc, kGrain) * kBlockRows * kTilePairs;
-  const bool stay = source.rows_stay();
-  for (int64_t j = 0; j < u.blocks.count(); j++) {
-    const bf16* rows[kMaxTaps * kBlockRows];
+  for (int64_t j = 0; j < u.blocks.count(); j++, out += kb.taps, to += kb.taps * tap) {
     const int count = u.blocks.height(j), upper = static_cast<int>(least(count, kTileRows));
-    source.rows(cursor, count, rows);
-    for (int64_t t = 0; t < kb.taps; t++, out++, to += tap) {
-      const bf16* const* const of_tap = rows + t * count;
-      ahead.ask();
-      out->upper = detail::rows_of_tile(to, of_tap, upper, kb.kc, stay);
-      if (count > upper)
-        out->lower = detail::rows_of_tile(to + kTileRows * kTilePairs, of_tap + upper, count - upper, kb.kc, stay);
-      else
-        out->lower = out->upper;
-    }
+    const auto upper_of = [&](int64_t t) -> TileRows& { return out[t].upper; };
+    const auto lower_of = [&](int64_t t) -> TileRows& { return out[t].lower; };
+    stage_half(source, cursor, upper, kb, to, tap, ahead, upper_of);
+    if (count > upper)
+      stage_half(source, cursor, count - upper, kb, to + kTileRows * kTilePairs, tap, ahead, lower_of);
+    else
+      for (int64_t t = 0; t < kb.taps; t++) out[t].lower = out[t].upper;
   }
 }
 
@@ -160,7 +179,7 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
   };
   TapRows rows[kMaxTaps * (kChunkRows / kBlockRows)];  // of each block's taps
   if (!window_tiles(source, u, kb, i == 0, scratch, rows))
-    stage_tiles(source, u, kb, scratch, panel_ahead(view.base, kb.taps), rows);
+    stage_tiles(source, u, kb, scratch, panel_ahead(view.base, 2 * kb.taps), rows);
   Tiles tiles;
   Finished before = {};
   int configured = 0;
