@@ -71,6 +71,9 @@ def _source(name: str, header: str, call: str, shape: str = SHAPE) -> str:
 _HALF_GEMM = """
   const auto x = static_cast<const T*>(args->buffers[0]), weights = static_cast<const T*>(args->buffers[1]);
   return ht::gemm_packed(args, x, i[3], weights, i[0], i[1], i[2], Epilogue{b[3], b[2], 0, i[1]});"""
+_HALF_CONV = """
+  using T = const ht::bf16*;
+  return ht::conv2d(args, s, static_cast<T>(args->buffers[0]), static_cast<T>(args->buffers[1]), epilogue);"""
 SOURCES = {
     **{
         f"gemm_{half_builds.name_of(dtype)}": _source(
@@ -97,6 +100,7 @@ SOURCES = {
     ),
     "winograd": _source("winograd", "winograd.h", "return ht::winograd2d(args, s, b[0], b[1], epilogue);"),
     "conv": _source("conv", "conv.h", "return ht::conv2d(args, s, b[0], b[1], epilogue);"),
+    "conv_bfloat16": _source("conv_bfloat16", "conv.h", _HALF_CONV),
     **{
         f"depthwise_{kw}_{stride}": _source(
             f"depthwise_{kw}_{stride}",
@@ -167,6 +171,32 @@ def dynamic(library: Library, batch: int, m: int, n: int, k: int, transposed: bo
     return Case(label, 2.0 * batch * m * n * k, ours, lambda: torch.matmul(a, b))
 
 
+def _label(kind: str, s: Conv) -> str:
+    layout = "" if s.channels_last else " NCHW"
+    many = f"{s.n}x" if s.n > 1 else ""
+    apart = f" g{s.groups}" if 1 < s.groups < s.c else ""
+    return f"{kind} {many}{s.size[0]}x{s.size[1]}x{s.c}->{s.oc} k{s.kernel[0]} s{s.stride[0]}{apart}{layout}"
+
+
+def half_conv(library: Library, s: Conv) -> Case:
+    """A convolution of bf16 with a result in f32; torch's is of 16 bits."""
+    dtype = torch.bfloat16
+    x, bias = s.input().to(dtype), torch.randn(s.oc)
+    weight = torch.randn(s.oc, s.c // s.groups, *s.kernel).to(dtype)
+    out = torch.empty(s.n, *s.out_size(), s.oc)
+    kind = half_builds.DTYPES[dtype]
+    packed = half_builds.packed("conv_pairs", weight, s.groups, int(s.merges_taps(kind))).clone()  # as in half_gemm
+    workspace, ints = s.workspace(x.stride(1), kind), s.ints(x, s.out_size())
+    ours = library.bind("conv_bfloat16", [half_builds.bits(x), packed, bias, out], ints, workspace)
+    like_x, short = weight.to(memory_format=torch.channels_last), bias.to(dtype)
+
+    def theirs() -> object:
+        return F.conv2d(x, like_x, short, s.stride, s.padding, s.dilation, s.groups).relu_()
+
+    flops = 2.0 * out.numel() * s.kernel[0] * s.kernel[1] * s.c / s.groups
+    return Case(_label("conv_bfloat16", s), flops, ours, theirs)
+
+
 def conv(library: Library, s: Conv, winograd: bool = False) -> Case:
     """A convolution; torch gets the same memory format. winograd: by winograd.h, whose operations count as if it were
     computed directly."""
@@ -191,9 +221,7 @@ def conv(library: Library, s: Conv, winograd: bool = False) -> Case:
 
     flops = 2.0 * s.n * oh * ow * s.oc * s.kernel[0] * s.kernel[1] * s.c / s.groups
     kind = "dw" if depthwise else name
-    layout = "" if s.channels_last else " NCHW"
-    label = f"{kind} {s.size[0]}x{s.size[1]}x{s.c}->{s.oc} k{s.kernel[0]} s{s.stride[0]}{layout}"
-    return Case(label, flops, ours, theirs)
+    return Case(_label(kind, s), flops, ours, theirs)
 
 
 def attention(library: Library, dtype: torch.dtype, shape: Attention) -> Case:
@@ -240,6 +268,13 @@ _CONVS = [
     _same(96, 96, 112, 3, 2, 96), _same(144, 144, 56, 3, 1, 144), _same(240, 240, 28, 5, 1, 240),
     _same(672, 672, 14, 5, 1, 672), _same(1152, 1152, 7, 5, 1, 1152), _same(144, 144, 56, 5, 2, 144),
 ]  # fmt: skip
+_HALF_CONVS = [
+    *(_same(c, c, size, 3, 1) for c, size in ((64, 128), (64, 56), (128, 28), (256, 14))),
+    *(Conv(3, c, (size, size), c, (3, 3), padding=(1, 1)) for c, size in ((44, 48), (84, 24), (164, 12))),
+    *(Conv(3, c, (size, size), c, (3, 3), padding=(1, 1), groups=c // 16) for c, size in ((160, 11), (64, 22))),
+    _same(64, 256, 56, 1, 1), _same(16, 96, 112, 1, 1), _same(3, 32, 224, 3, 2, channels_last=False),
+]  # fmt: skip
+"""Of resnets, regnets and mobilenets, of one image and of three."""
 _FILTERED = [
     _same(c, oc, size, 3, 1) for size, c, oc in (
         (56, 64, 64), (28, 128, 128), (14, 256, 256), (7, 512, 512), (64, 64, 64), (32, 128, 128), (32, 512, 512),
@@ -257,6 +292,7 @@ def cases(library: Library) -> list[Case]:
         *(half_gemm(library, dtype, *size) for dtype in half_builds.DTYPES for size in _HALVES),
         *(dynamic(library, *size) for size in _DYNAMIC),
         *(conv(library, s) for s in _CONVS),
+        *(half_conv(library, s) for s in _HALF_CONVS),
         *(attention(library, dtype, s) for dtype in (torch.float32, *half_builds.DTYPES) for s in _ATTENTION),
         *(conv(library, s, winograd) for s in _FILTERED for winograd in (False, True)),
     ]

@@ -112,8 +112,8 @@ def _copied_input(x: Operand, f: dict[str, Expr]) -> Expr:
     return conv_input_nbytes(f["n"], f["h"], f["w"], f["c"], x.dtype) if _channels_apart(x) else const(0)
 
 
-def _sums_of_worker(f: dict[str, Expr], dtype: DType, plan: CutPlan | None = None) -> Expr:
-    return gemm_nbytes(product((f["n"], f["oh"], f["ow"])), f["oc"] // f["groups"], dtype, plan)
+def _sums_of_worker(f: dict[str, Expr], dtype: DType) -> Expr:
+    return gemm_nbytes(product((f["n"], f["oh"], f["ow"])), f["oc"] // f["groups"], dtype)
 
 
 @dataclass(frozen=True)

@@ -172,8 +172,8 @@ extern "C" int32_t choice(const HtKernelArgs* args) {{
   {_SHAPE}
   const auto x = static_cast<const ht::bf16*>(args->buffers[0]);
   const auto source = ht::detail::conv_source(s, x, x);
-  const bool window = ht::detail::reads_window<ht::MachineBlocks<ht::bf16>>(source, s.n, s.n * s.oh * s.ow);
-  *static_cast<float*>(args->buffers[1]) = window;
+  const auto window = ht::detail::window_of<ht::MachineBlocks<ht::bf16>>(source, s.n, s.n * s.oh * s.ow);
+  *static_cast<float*>(args->buffers[1]) = window.used();
   return HT_KERNEL_OK;
 }}
 """

@@ -168,7 +168,7 @@ class Body:
 
     def _choose_unrounded(self, s: Compute, types: tuple[DType, ...], uniform: bool) -> None:
         """max or min of what its arguments were rounded from: rounding keeps order, so a store may round behind it,
-        which takes a third of the instructions.
+        which takes a third less instructions.
 
         A negative sum that rounds to -0, below 2^-134, leaves max(0, x) as +0; tiles take such sums for zero, too.
         """

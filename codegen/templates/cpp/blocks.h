@@ -17,8 +17,9 @@
 //   bool rows_stay() const                       whether all that rows() gave can be read until the k block is done
 //   bool rows_follow() const                     whether the epilogue's rows are next to each other where those of A are
 //   RowRun run_from(int64_t m, int count) const  how many rows from m on, up to count, are next to each other there, and where
-//   static constexpr bool kOneInput              whether rows of A are parts of the same lines in every batch: a convolution's,
-//                                                which may have its rows in windows (conv_window.h)
+//   static constexpr bool kOneInput              whether rows of A are parts of the same lines in every batch: a convolution's.
+//                                                Tiles ask such a source for next_even_rows, window, copy_window and tile_rows,
+//                                                too: conv.h
 //
 // An epilogue is written by the code generator:
 //   struct Row {...};

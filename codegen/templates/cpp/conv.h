@@ -87,6 +87,14 @@ struct ConvSource {
     }
   }
 
+  // Where the first tap of the next image row of outputs lies; moves the cursor to it, and at the end to the next image.
+  HT_MEMBER int64_t next_image_row(Cursor& c, int64_t y) const {
+    if (++c.qh < h.outputs) return y + h.stride;
+    c.qh = 0;
+    c.image += stride_n;
+    return h.origin;
+  }
+
   // The next n rows, where all are pixels of one image row and no tap of theirs leaves the input: the first one's first tap,
   // and how far it is to the next one's. Else nothing, and the cursor stays.
   struct EvenRows {
@@ -105,12 +113,7 @@ struct ConvSource {
     if (c.qw == w.outputs) {
       c.qw = 0;
       c.z = w.origin;
-      c.y += h.stride;
-      if (++c.qh == h.outputs) {
-        c.qh = 0;
-        c.y = h.origin;
-        c.image += stride_n;
-      }
+      c.y = next_image_row(c, c.y);
     }
     return found;
   }
@@ -135,12 +138,7 @@ struct ConvSource {
       if (++qw < columns) continue;
       qw = 0;
       z = w.origin;
-      y += h.stride;
-      if (++cursor.qh == h.outputs) {
-        cursor.qh = 0;
-        y = h.origin;
-        cursor.image += stride_n;
-      }
+      y = next_image_row(cursor, y);
       inner_y = cursor.interior_y.begin <= y && y < cursor.interior_y.end;
       row = cursor.image + y * step_h;
     }
@@ -306,17 +304,17 @@ HT_INLINE void use_packed_input(ConvSource<T>& v, const ConvShape& s, const T* p
   }
 }
 
-// Whether rows are read from windows: by tiles, if they fit where rows are staged, and if it pays.
+// The window that a product of m rows reads: by tiles, if it fits where rows are staged, and if it pays; else none.
 template <class Cut, class T>
-HT_INLINE bool reads_window(const ConvSource<T>& v, int64_t images, int64_t m) {
-  if constexpr (block_rows<T>(kChunkRows, 1) != kBlockRows) return false;
+HT_INLINE ConvWindow window_of(const ConvSource<T>& v, int64_t images, int64_t m) {
+  if constexpr (block_rows<T>(kChunkRows, 1) != kBlockRows) return {};
   const int64_t taps = v.h.taps * v.w.taps;
-  if (taps == 1 || v.tap_numel == 0 || m <= kFewRows) return false;
+  if (taps == 1 || v.tap_numel == 0 || m <= kFewRows) return {};
   const ConvWindow window = conv_window(v.h, v.w, images);
   const int64_t rows = window_rows(window, v.h, v.w), room = staged_numel(rows, Cut::depth) * 4;
-  if (rows >= int64_t{1} << 31 || window_nbytes(window, least(rows, Cut::rows), v.tap_numel) > room) return false;
+  if (rows >= int64_t{1} << 31 || window_nbytes(window, least(rows, Cut::rows), v.tap_numel) > room) return {};
   const int64_t panels = chunk_panels<Cut>(v.oc_per_group, taps * v.tap_numel);
-  return window_pays(window, v.h, v.w, v.tap_numel, panels);
+  return window_pays(window, v.h, v.w, v.tap_numel, panels) ? window : ConvWindow{};
 }
 
 }  // namespace detail
@@ -339,10 +337,8 @@ int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T
                   (s.n == 1 || source.stride_n == s.oh * s.ow * source.stride_w);
   const KAxis k = {source.h.taps * source.w.taps, source.tap_numel};
   int64_t m = s.n * s.oh * s.ow;
-  if (detail::reads_window<Cut>(source, s.n, m)) {
-    source.window = conv_window(source.h, source.w, s.n);
-    m = window_rows(source.window, source.h, source.w);
-  }
+  source.window = detail::window_of<Cut>(source, s.n, m);
+  if (source.window.used()) m = window_rows(source.window, source.h, source.w);
   return run_blocks<Cut>(args, source, epi, s.groups, m, source.oc_per_group, k);
 }
 template <class T, class Epi>

@@ -23,18 +23,22 @@ struct TileAt {
   int64_t batch, m, n;
 };
 
+// One row of sums, columns [n, n + width), to the epilogue.
+template <class Epi, class Row>
+HT_INLINE void finish_row(const Epi& epi, const Row& row, int64_t m, int64_t n, int64_t width, const float* sums) {
+  int64_t j = 0;
+  for (; j + W <= width; j += W) epi(row, m, n + j, W, load(sums + j));
+  if (j < width) epi(row, m, n + j, static_cast<int>(width - j), load(sums + j));
+}
+
 // Hands a tile of `count` rows from m on, columns [n.begin, n.end), to the epilogue.
 template <class Source, class Epi>
 HT_INLINE void finish_rows(const Source& source, const Epi& epi, int64_t batch, int64_t m, int count, Range n,
                            const float* tile, int64_t ld) {
-  const int64_t n0 = source.epilogue_column(batch);
+  const int64_t n0 = source.epilogue_column(batch) + n.begin, width = n.end - n.begin;
   for (int r = 0; r < count; r++) {
     const int64_t out = source.epilogue_row(m + r);
-    const auto row = epi.row(source.epilogue_batch(batch), out);
-    const float* sums = tile + r * ld;
-    int64_t j = n.begin;
-    for (; j + W <= n.end; j += W, sums += W) epi(row, out, n0 + j, W, load(sums));
-    if (j < n.end) epi(row, out, n0 + j, static_cast<int>(n.end - j), load(sums));
+    finish_row(epi, epi.row(source.epilogue_batch(batch), out), out, n0, width, tile + r * ld);
   }
 }
 
@@ -50,13 +54,7 @@ template <class Epi>
 __attribute__((noinline)) void finish_part(const Epi& shared_epi, int64_t batch, int64_t m, int64_t n, int count,
                                            int width, const float* tile, int64_t ld) {
   const Epi epi = shared_epi;  // as in run_unit
-  for (int r = 0; r < count; r++) {
-    const auto row = epi.row(batch, m + r);
-    const float* sums = tile + r * ld;
-    int j = 0;
-    for (; j + W <= width; j += W) epi(row, m + r, n + j, W, load(sums + j));
-    if (j < width) epi(row, m + r, n + j, width - j, load(sums + j));
-  }
+  for (int r = 0; r < count; r++) finish_row(epi, epi.row(batch, m + r), m + r, n, width, tile + r * ld);
 }
 
 // The same of a whole panel: a loop over a row's vectors would take as long as they do.
