@@ -9,6 +9,7 @@ from hardtack.codegen.ir.reindex import within
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
 from hardtack.codegen.lower.operands import join_constants
+from hardtack.codegen.lower.picked_codes import load_picked
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.views import Idx
 from hardtack.codegen.machine.machine import Gpu
@@ -165,7 +166,7 @@ def lower_take(low: Lowering, op: Op) -> None:
     shape = low.graph.types[x].shape
     symbols = [b.check(b.broadcast(p, picked), shape[d]) for p, d in zip(picks, dims, strict=True)]
     source = [symbols[dims.index(d)] if d in dims else rest.pop(0) for d in range(len(shape))]
-    b.store(out.name, index, b.load(x, tuple(source)))
+    b.store(out.name, index, load_picked(b, x, tuple(source)))
     b.done()
 
 
@@ -179,7 +180,7 @@ def lower_gather(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     x, picks, dim = op.value(0), op.value(1), op.int_attr("dim")
     at = b.check(b.load(picks, index), low.graph.types[x].shape[dim])
-    b.store(out.name, index, b.load(x, tuple(at if d == dim else i for d, i in enumerate(index))))
+    b.store(out.name, index, load_picked(b, x, tuple(at if d == dim else i for d, i in enumerate(index))))
     b.done()
 
 

@@ -79,15 +79,29 @@ class CodesError(ValueError):
 
 def _nibbles(view: Array, params: tuple[int, ...]) -> Array:
     """[K, N] of codes of 4 bits -> [ceil(N/32), K, 16]: of a panel's row, column j is in the low half of byte j, column
-    j + 16 in the high one. Codes that have a sign, -8..7, are stored as 8 more."""
+    j + 16 in the high one."""
+    panels = _to_panels(_from_zero(view))
+    low, high = panels[..., : PANEL // 2].astype(np.uint8), panels[..., PANEL // 2 :].astype(np.uint8)
+    return np.ascontiguousarray(low | high << 4).view(view.dtype)
+
+
+def _halves(view: Array, params: tuple[int, ...]) -> Array:
+    """[.., N] of codes of 4 bits -> [.., ceil(N/2)]: element j is in byte j // 2, an even one in its low half."""
+    codes = _from_zero(view)
+    out = np.zeros((*view.shape[:-1], -(-view.shape[-1] // 2)), np.uint8)
+    out |= codes[..., ::2]
+    out[..., : view.shape[-1] // 2] |= codes[..., 1::2] << 4
+    return out.view(view.dtype)
+
+
+def _from_zero(view: Array) -> npt.NDArray[np.uint8]:
+    """Codes of 4 bits as 0..15: those that have a sign, -8..7, as 8 more."""
     least = -8 if view.dtype == np.int8 else 0
     if view.size and (view.min() < least or view.max() > least + 15):
         raise CodesError(
             f"numbers from {view.min()} to {view.max()}, which do not fit in 4 bits, {least} to {least + 15}"
         )
-    panels = _to_panels((view.astype(np.int16) - least).astype(np.uint8))
-    low, high = panels[..., : PANEL // 2].astype(np.uint8), panels[..., PANEL // 2 :].astype(np.uint8)
-    return np.ascontiguousarray(low | high << 4).view(view.dtype)
+    return (view.astype(np.int16) - least).astype(np.uint8)
 
 
 def _conv(view: Array, params: tuple[int, ...]) -> Array:
@@ -195,6 +209,7 @@ PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "whole": _whole,
     "panels": _matrix,
     "nibbles": _nibbles,
+    "halves": _halves,
     "pairs": _pairs,
     "conv": _conv,
     "conv_pairs": _conv_pairs,

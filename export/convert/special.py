@@ -141,8 +141,8 @@ _I1_LARGE = (
 """exp(-x) I(x), of order 1 divided by x, for x from 0 to 8, in x / 4 - 1: `_SMALL`. sqrt(x) exp(-x) I(x) from 8 on, in
 16 / x - 1: `_LARGE`. The first is halved, as the series needs it."""
 
-_TERMS: dict[DType, float] = {DType.F32: 1e-9, DType.F64: 0.0}
-"""Coefficients below are no matter to a type."""
+_TERMS: dict[DType, float] = {DType.F32: 1e-11, DType.F64: 0.0}
+"""Coefficients below are no matter to a type: of f32, with more of them i0(0) is not 1."""
 
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 """B(2k) / 2k, for the powers of 1 / x^2, from 10 on."""

@@ -50,6 +50,14 @@ def test_poles() -> None:
     assert_equal(trigamma, torch.tensor([inf, inf, inf, inf, inf, nan, 0.0, nan]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_first_of_order_0_is_one_at_zero(dtype: torch.dtype) -> None:
+    """With fewer coefficients it was a unit more, and eager's is one less."""
+    x = torch.tensor([0.0, -0.0, 1e-40, -1e-20], dtype=dtype)
+    for found in ours(to_graphs(lambda x: (torch.i0(x), torch.special.i0e(x)), (x,)), (x,)):
+        assert_equal(found, torch.ones_like(x))
+
+
 def assert_equal(a: torch.Tensor, b: torch.Tensor) -> None:
     torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
 

@@ -103,15 +103,18 @@ def _stored(g: Drawer) -> Drawn:
             else f"({table} {'*+'['ma'.index(kind)]} {wide})"
         )
     wide = wide if is_float else f"{wide}.float()"
-    wide = r.choice(
+    first = r.randrange(n)
+    wide, count = r.choice(
         (
-            wide,
-            wide,
-            f"{wide}.view({n}, {depth // group}, {group}).view({n}, {depth})",
-            f"{wide}[{r.randrange(n)}:]",
-            f"{wide}.flip(0)",
+            (wide, n),
+            (wide, n),
+            (f"{wide}.view({n}, {depth // group}, {group}).view({n}, {depth})", n),
+            (f"{wide}[{first}:]", n - first),
+            (f"{wide}.flip(0)", n),
         )
     )
+    if r.random() < 0.3:
+        return _picked(g, wide, count, depth)
     forms = (
         f"F.linear({a}.float(), {wide})",
         f"{a}.float() @ {wide}.t()",
@@ -120,6 +123,23 @@ def _stored(g: Drawer) -> Drawn:
         f"F.linear({a}, {wide}.to({a}.dtype))",
     )
     return r.choice(forms)
+
+
+def _picked(g: Drawer, wide: str, rows: int, depth: int) -> str:
+    """Elements of a weight by their places, and a product with it beside them."""
+    i = g.weight((2, 3), torch.int64, "index", (0, rows), "buffer")
+    columns = g.weight((2, 3), torch.int64, "index", (0, depth), "buffer")
+    forms = (
+        f"F.embedding({i}, {wide})",
+        f"F.embedding({i}, {wide}) + 1",
+        f"{wide}[{i}, {columns}]",
+        f"{wide}.t()[{columns}]",
+        f"{wide}.index_select(0, {i}.flatten())",
+        f"torch.gather({wide}, 0, {i}[:, :1].expand(2, {depth}))",
+        f"F.linear(F.embedding({i}, {wide}), {wide})",
+        f"F.embedding({i}, {wide}) * {wide}.sum(0)",
+    )
+    return g.r.choice(forms)
 
 
 def _table(g: Drawer, rows: int, groups: int, group: int, dtype: torch.dtype) -> str:
