@@ -198,17 +198,19 @@ def stage_texts(
     compute: str = "f32",
     keep_f32: tuple[str, ...] = (),
     weights: str | None = None,
+    embeddings: str | None = None,
     keep_weights: tuple[str, ...] = (),
     weights_method: str = "nearest",
 ) -> dict[str, str]:
     """Entry point -> the text of one of a target's stages. No compiler of kernels runs and nothing is written.
 
-    tuning, compute, keep_f32, weights, keep_weights, weights_method: as in Options. The other arguments and ExportError
-    are as for `export`. Raises TargetError for a stage that the target does not have.
+    tuning, compute, keep_f32, weights, embeddings, keep_weights, weights_method: as in Options. The other arguments and
+    ExportError are as for `export`. Raises TargetError for a stage that the target does not have.
     """
     chosen = Options(
-        compute=compute, keep_f32=keep_f32, weights=weights, keep_weights=keep_weights, weights_method=weights_method
-    )
+        compute=compute, keep_f32=keep_f32, weights=weights, embeddings=embeddings, keep_weights=keep_weights,
+        weights_method=weights_method,
+    )  # fmt: skip
     _check_weights(chosen, (target,))
     backend = stage_backend(target, stage, read_tables(tuning))
     module, _ = quantise(module, chosen)

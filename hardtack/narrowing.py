@@ -58,9 +58,10 @@ def numerics_of(options: Options) -> dict[str, str]:
     out: dict[str, str] = {}
     if options.compute != "f32":
         out |= {"compute": options.compute, **_patterns("keep_f32", options.keep_f32)}
-    if options.scheme is not None:
-        out |= {"weights": str(options.scheme), "weights_method": options.weights_method}
-        out |= _patterns("keep_weights", options.keep_weights)
+    schemes = {"weights": options.scheme, "embeddings": options.embeddings_scheme}
+    if any(schemes.values()):
+        out |= {name: str(scheme) for name, scheme in schemes.items() if scheme is not None}
+        out |= {"weights_method": options.weights_method, **_patterns("keep_weights", options.keep_weights)}
     return out
 
 
@@ -70,6 +71,7 @@ def choice_of(numerics: Mapping[str, str]) -> Options:
         compute=numerics.get("compute", "f32"),
         keep_f32=tuple(json.loads(numerics.get("keep_f32", "[]"))),
         weights=numerics.get("weights"),
+        embeddings=numerics.get("embeddings"),
         keep_weights=tuple(json.loads(numerics.get("keep_weights", "[]"))),
         weights_method=numerics.get("weights_method", "nearest"),
     )

@@ -67,6 +67,7 @@ class Options:
     weights: of how many bits the weights of linear layers of float32 models are: "int8", a scale for each row, or
     "int4:32" to "int4:256", a scale for so many of a row ("int4" is "int4:128"); None: as they are. The report of the
     export says how accurate the outputs are (docs/quantisation.md).
+    embeddings: the same for embeddings (nn.Embedding), whose rows are made float as they are picked.
     keep_weights: modules whose weights stay as they are, as keep_f32 names them.
     weights_method: how scales are chosen: "nearest", by the largest weight, or "hqq", so that the error is small.
     compute: in which type products, convolutions and attention of float32 models take their operands: "f32", "bf16" or
@@ -87,6 +88,7 @@ class Options:
     compute: str = "f32"
     keep_f32: tuple[str, ...] = ()
     weights: str | None = None
+    embeddings: str | None = None
     keep_weights: tuple[str, ...] = ()
     weights_method: str = "nearest"
 
@@ -100,15 +102,22 @@ class Options:
                 raise ValueError(f"Options.{name} is {getattr(self, name)!r}; it must be a tuple of patterns")
         if self.weights_method not in METHODS:
             raise ValueError(f'Options.weights_method is {self.weights_method!r}; it must be "nearest" or "hqq"')
-        if self.weights is not None:
-            scheme_of(self.weights)
-            if self.compute != "f32":
-                raise ValueError(
-                    f"Options.weights is {self.weights!r} and Options.compute {self.compute!r}; weights of few bits "
-                    'are there with compute "f32" only so far'
-                )
+        for name in ("weights", "embeddings"):
+            chosen = getattr(self, name)
+            if chosen is not None:
+                scheme_of(chosen, f"Options.{name}")
+                if self.compute != "f32":
+                    raise ValueError(
+                        f"Options.{name} is {chosen!r} and Options.compute {self.compute!r}; weights of few bits are "
+                        'there with compute "f32" only so far'
+                    )
 
     @property
     def scheme(self) -> Scheme | None:
         """What `weights` names."""
         return None if self.weights is None else scheme_of(self.weights)
+
+    @property
+    def embeddings_scheme(self) -> Scheme | None:
+        """What `embeddings` names."""
+        return None if self.embeddings is None else scheme_of(self.embeddings, "Options.embeddings")

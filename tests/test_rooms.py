@@ -18,6 +18,7 @@ PACKAGES = {"hardtack": ROOT / "hardtack", "hardtack.exporter": ROOT / "export",
 # Files of the front door that work on models and therefore need torch; all others load without it.
 NEEDS_TORCH = {
     "hardtack.api", "hardtack.comparison", "hardtack.export", "hardtack.narrowing", "hardtack.quantisation",
+    "hardtack.quantised_layers",
     "hardtack.widened",
 }  # fmt: skip
 # The one file that imports triton.

@@ -1,5 +1,5 @@
-"""Constants that were dequantised and of which ops pick elements, such as rows of an embedding: nests read the codes, and
-make float what was picked.
+"""Constants that were dequantised and of which ops pick elements, such as rows of an embedding: nests read the codes,
+and make float what was picked.
 """
 
 from __future__ import annotations

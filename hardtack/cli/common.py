@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -30,11 +31,17 @@ few_bits_option = click.option(
     help="Weights of linear layers in few bits: int8 has a scale for each row, int4 one for so many of a row: 32, 64, "
     "128 or 256; default: 128.",
 )
+few_bits_embeddings_option = click.option(
+    "--embeddings",
+    metavar="int8|int4[:GROUP]",
+    help="Embeddings (nn.Embedding) in few bits, as --weights has linear layers.",
+)
 keep_weights_option = click.option(
     "--keep-weights",
     multiple=True,
     metavar="MODULE",
-    help="With --weights: a module, by its path, whose weights stay as they are; may be repeated, and hold *.",
+    help="With --weights or --embeddings: a module, by its path, whose weights stay as they are; may be repeated, and "
+    "hold *.",
 )
 
 
@@ -62,20 +69,23 @@ def known_errors() -> tuple[type[Exception], ...]:
     return tuple(errors)
 
 
-def check_few_bits(weights: str | None, keep_weights: tuple[str, ...], compute: str) -> None:
-    """WrongUse for a --weights that is not known, or for what does not go with it."""
+def check_few_bits(options: Mapping[str, str | None], keep_weights: tuple[str, ...], compute: str) -> None:
+    """WrongUse for a scheme that is not known, or for what does not go with it. options: what a command
+    has of --weights and --embeddings, as they are given.
+    """
     from hardtack.options import scheme_of
 
-    if weights is None:
-        if keep_weights:
-            raise WrongUse("--keep-weights leaves layers out of --weights, which is not there")
-        return
-    try:
-        scheme_of(weights, "--weights", "--external-weights")
-    except ValueError as error:
-        raise WrongUse(str(error)) from None
-    if compute != "f32":
-        raise WrongUse(f"--weights {weights} is there with --compute f32 only so far, not with {compute}")
+    asked = {option: text for option, text in options.items() if text is not None}
+    if keep_weights and not asked:
+        none = "which is not there" if len(options) == 1 else "of which none is there"
+        raise WrongUse(f"--keep-weights leaves layers out of {' or '.join(options)}, {none}")
+    for option, text in asked.items():
+        try:
+            scheme_of(text, option, "--external-weights")
+        except ValueError as error:
+            raise WrongUse(str(error)) from None
+        if compute != "f32":
+            raise WrongUse(f"{option} {text} is there with --compute f32 only so far, not with {compute}")
 
 
 def signing() -> ModuleType:

@@ -16,6 +16,7 @@ from hardtack.cli.common import (
     check_few_bits,
     check_target_path,
     console,
+    few_bits_embeddings_option,
     few_bits_option,
     json_option,
     keep_weights_option,
@@ -90,13 +91,14 @@ class _TableName(click.Path):
     help="With --compute: a module, by its path, whose products stay float32; may be repeated, and hold *.",
 )
 @few_bits_option
+@few_bits_embeddings_option
 @keep_weights_option
 @click.option(
     "--weights-method",
     type=click.Choice(METHODS),
     default="nearest",
     show_default=True,
-    help="With --weights: how scales are chosen, by the largest weight or so that the error is small.",
+    help="With --weights or --embeddings: how scales are chosen, by the largest weight or so that the error is small.",
 )
 @click.option(
     "--stop-after", type=click.Choice(STAGES), help="Print the text of this stage and stop; nothing is written."
@@ -115,6 +117,7 @@ def command(
     compute: str,
     keep_f32: tuple[str, ...],
     weights: str | None,
+    embeddings: str | None,
     keep_weights: tuple[str, ...],
     weights_method: str,
     stop_after: str | None,
@@ -122,7 +125,7 @@ def command(
 ) -> None:
     if keep_f32 and compute == "f32":
         raise WrongUse("--keep-f32 leaves products out of --compute, which is f32 for all")
-    check_few_bits(weights, keep_weights, compute)
+    check_few_bits({"--weights": weights, "--embeddings": embeddings}, keep_weights, compute)
     chosen = Options(
         strict=strict,
         compiler=compiler,
@@ -133,6 +136,7 @@ def command(
         compute=compute,
         keep_f32=keep_f32,
         weights=weights,
+        embeddings=embeddings,
         keep_weights=keep_weights,
         weights_method=weights_method,
     )
@@ -208,14 +212,17 @@ def _print_narrowed(narrowed: Narrowed, shown: Console) -> None:
 
 
 def _print_quantised(quantised: Quantised, shown: Console) -> None:
-    """What --weights did, the layers that it cost most, and what it cost all in all."""
-    from hardtack.quantisation import reasons_text
+    """What --weights and --embeddings did, the layers that it cost most, and what it cost all in all."""
+    from hardtack.quantised_layers import EMBEDDING, LINEAR, reasons_text
 
     layers = quantised.layers
     sizes = (size_text(sum(s)) for s in zip(*((x.nbytes, x.stored_nbytes) for x in layers), strict=True))
     kept = f"; {reasons_text(quantised.kept)}" if quantised.kept else ""
-    linear = "linear layer" if len(layers) == 1 else "linear layers"
-    shown.print(f"{len(layers)} {linear} as {quantised.scheme}: {' -> '.join(sizes)}{kept}")
+    made_of: list[str] = []
+    for kind, scheme in ((LINEAR, quantised.scheme), (EMBEDDING, quantised.embeddings)):
+        count = sum(x.kind == kind.one for x in layers)
+        made_of += [f"{count} {kind.one if count == 1 else kind.several} as {scheme}"] if scheme is not None else []
+    shown.print(f"{' and '.join(made_of)}: {' -> '.join(sizes)}{kept}")
     title = f"those with the largest errors, by the method {quantised.method}"
     made = table(title, "layer", "shape", "from", "to", ">error")
     for x in sorted(layers, key=lambda x: -x.error)[:_SHOWN]:
@@ -310,6 +317,7 @@ def _print_stage(stage: str, spec: str, target: str, chosen: Options, as_json: b
         compute=chosen.compute,
         keep_f32=chosen.keep_f32,
         weights=chosen.weights,
+        embeddings=chosen.embeddings,
         keep_weights=chosen.keep_weights,
         weights_method=chosen.weights_method,
     )

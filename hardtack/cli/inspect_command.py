@@ -72,9 +72,10 @@ def _print_summary(bundle: Bundle, out: Console) -> None:
     if "compute" in m.numerics:
         kept = f", but for {m.numerics['keep_f32']}" if "keep_f32" in m.numerics else ""
         out.print(f"products take operands of {m.numerics['compute']}{kept}")
-    if "weights" in m.numerics:
-        kept = f", but for {m.numerics['keep_weights']}" if "keep_weights" in m.numerics else ""
-        out.print(f"linear layers have weights of {m.numerics['weights']}{kept}")
+    for option, what in (("weights", "linear layers"), ("embeddings", "embeddings")):
+        if option in m.numerics:
+            kept = f", but for {m.numerics['keep_weights']}" if "keep_weights" in m.numerics else ""
+            out.print(f"{what} have weights of {m.numerics[option]}{kept}")
     out.print(_signed(m.signature))
     for e in m.entries:
         _print_entry(e, out)

@@ -84,7 +84,7 @@ def command(
     on_cpu = device == "cpu" if device is not None else (target or "").partition(":")[0] == "cpu"
     device = device or ("cpu" if on_cpu else "cuda:0")
     _check_device(device, target, threads, on_cpu)
-    check_few_bits(weights, keep_weights, compute)
+    check_few_bits({"--weights": weights}, keep_weights, compute)
     check_target_path(output)
     found_target, tuner, begun = (
         _on_cpu(target or "cpu:native", threads, output) if on_cpu else _on_gpu(device, target, output)

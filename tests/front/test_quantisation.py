@@ -340,14 +340,14 @@ def test_command(model_file: Path, tmp_path: Path) -> None:
     assert "100.0%" in text
     document = json.loads(run("export", spec, "-o", path, "--target", *TARGETS, "--weights", "int4:32", "--json")[1])
     found = document["quantised"]
-    assert set(found) == {"scheme", "method", "layers", "kept", "accuracy"}
+    assert set(found) == {"scheme", "embeddings", "method", "layers", "kept", "accuracy"}
     assert (found["scheme"], found["method"], found["kept"]) == ("int4:32", "nearest", [])
     assert [(x["name"], x["shape"], x["nbytes"], x["stored_nbytes"]) for x in found["layers"]] == [
         ("0", [64, 128], 32768, 4096 + 4 * 64 * 4),
         ("2", [64, 64], 16384, 2048 + 2 * 64 * 4),
         ("4", [32, 64], 8192, 1024 + 2 * 32 * 4),
     ]
-    assert set(found["layers"][0]) == {"name", "shape", "nbytes", "stored_nbytes", "error"}
+    assert set(found["layers"][0]) == {"name", "kind", "shape", "nbytes", "stored_nbytes", "error"}
     figures = {"output", "absolute", "relative", "snr", "num_lost", "cosine", "top1"}
     assert set(found["accuracy"]["forward"][0]) == figures
 
@@ -420,7 +420,11 @@ def test_wrong_commands(model_file: Path, tmp_path: Path) -> None:
             2, "error: --weights is 'external'; weights go to a file beside the bundle with --external-weights\n"
         )  # fmt: skip
         said = run(*command, *target, "--keep-weights", "0")
-        assert said == (2, "error: --keep-weights leaves layers out of --weights, which is not there\n")
+        without = {
+            "export": "--weights or --embeddings, of which none is there",
+            "tune": "--weights, which is not there",
+        }
+        assert said == (2, f"error: --keep-weights leaves layers out of {without[command[0]]}\n")
         said = run(*command, *target, "--weights", "int8", "--compute", "f16")
         assert said == (2, "error: --weights int8 is there with --compute f32 only so far, not with f16\n")
     said = run("export", f"{model_file}:small", "-o", out, "--target", "cuda:sm_90", "--weights", "int4")

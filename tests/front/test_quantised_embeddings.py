@@ -1,4 +1,4 @@
-"""Embeddings of few bits: stored as codes, read where rows are picked, on CPUs and GPUs; bit by bit what floats give."""
+"""Embeddings of few bits: stored as codes, read where rows are picked; bit by bit what floats give."""
 
 from __future__ import annotations
 
@@ -120,7 +120,9 @@ def test_rows_of_codes_are_replaced(tmp_path: Path, made: Callable[[], Rows]) ->
     module, other = made(), made()
     path = exported(module, tmp_path / "m.pkg").path
     fresh = exported(other, tmp_path / "other.pkg").path
-    hardtack.replace_weights(path, {k: v for k, v in other.state_dict().items() if v.numel()}, path=tmp_path / "new.pkg")
+    hardtack.replace_weights(
+        path, {k: v for k, v in other.state_dict().items() if v.numel()}, path=tmp_path / "new.pkg"
+    )
     assert (tmp_path / "new.pkg").read_bytes() == fresh.read_bytes()
 
 

@@ -1,0 +1,214 @@
+"""Which layers of a model get weights of few bits, which keep theirs, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
+
+from hardtack.exporter import InputSpecError
+from hardtack.exporter.precision import matching
+from hardtack.options import GROUPS, Options, Scheme
+
+_NAMED = 5
+"""The most layers that an error names."""
+
+
+@dataclass(frozen=True)
+class KeptLayer:
+    """A layer whose weights stay as they are, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A class of layers whose weights can have few bits: what an error calls one, several and the numbers of a row, and
+    the option that asks for it."""
+
+    module: type[nn.Module]
+    one: str
+    several: str
+    row: str
+    option: str
+
+
+LINEAR = Kind(nn.Linear, "linear layer", "linear layers", "inputs", "weights")
+EMBEDDING = Kind(nn.Embedding, "embedding", "embeddings", "columns", "embeddings")
+
+
+@dataclass
+class Layer:
+    """A layer of a kind that is asked for: the entry point that it was first found in, its paths in all of them, the
+    first one first."""
+
+    entry: str
+    module: nn.Linear | nn.Embedding
+    kind: Kind
+    scheme: Scheme
+    paths: list[str] = field(default_factory=list)
+    in_attention: bool = False
+
+    def __str__(self) -> str:
+        path = self.paths[0]
+        article = "an" if self.kind is EMBEDDING else "a"
+        return f"the {self.kind.one} {path!r}" if path else f"the module, {article} {self.kind.one},"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Layers that are quantised, and all others with weights."""
+
+    chosen: tuple[Layer, ...]
+    kept: tuple[KeptLayer, ...]
+
+
+def schemes_of(options: Options) -> dict[Kind, Scheme]:
+    """The kinds of layers that are quantised, and how."""
+    found = ((LINEAR, options.scheme), (EMBEDDING, options.embeddings_scheme))
+    return {kind: scheme for kind, scheme in found if scheme is not None}
+
+
+def chosen_layers(roots: Mapping[str, nn.Module], options: Options) -> Choice:
+    """What options ask for of the models of all entry points. Raises InputSpecError where that cannot be done."""
+    schemes, prefix = schemes_of(options), len(roots) > 1
+    layers = _layers(roots, schemes)
+    _check_patterns(layers, options.keep_weights, schemes)
+    reasons = [(x, _why_kept(x, options.keep_weights)) for x in layers]
+    chosen = tuple(x for x, why in reasons if why is None)
+    kept = [KeptLayer(layer_name(x, prefix), why) for x, why in reasons if why is not None]
+    for kind, scheme in schemes.items():
+        of_kind = [x for x in chosen if x.kind is kind]
+        _check_any(kind, of_kind, kept, scheme)
+        _check_layers(kind, of_kind, scheme)
+    return Choice(chosen, (*kept, *_others(roots, schemes, prefix)))
+
+
+def layer_name(layer: Layer, prefix: bool) -> str:
+    """A layer's path; prefix: behind its entry point's name."""
+    return _name(layer.entry, layer.paths[0], prefix)
+
+
+def reasons_text(kept: Iterable[KeptLayer]) -> str:
+    """How many layers are kept for each reason, in words."""
+    return "; ".join(f"{n} kept: {reason}" for reason, n in sorted(Counter(k.reason for k in kept).items()))
+
+
+def _layers(roots: Mapping[str, nn.Module], schemes: Mapping[Kind, Scheme]) -> list[Layer]:
+    """Each layer of the kinds once."""
+    found: dict[int, Layer] = {}
+    for entry, root in roots.items():
+        attentions: list[str] = []
+        for path, m in root.named_modules(remove_duplicate=False):
+            if isinstance(m, nn.MultiheadAttention):
+                attentions.append(f"{path}." if path else "")
+            kind = next((k for k in schemes if isinstance(m, k.module)), None)
+            if kind is not None:
+                layer = found.setdefault(id(m), Layer(entry, m, kind, schemes[kind]))
+                layer.paths.append(path)
+                layer.in_attention |= any(path.startswith(a) for a in attentions)
+    return list(found.values())
+
+
+def _either(kinds: Iterable[Kind]) -> str:
+    return " or ".join(k.one for k in kinds)
+
+
+def _check_patterns(layers: Sequence[Layer], keep: tuple[str, ...], kinds: Iterable[Kind]) -> None:
+    """InputSpecError for a pattern that fits no layer of the kinds."""
+    for pattern in keep:
+        if not any(matching(path, (pattern,)) for x in layers for path in x.paths):
+            raise InputSpecError(
+                f"keep_weights has {pattern!r}, but no {_either(kinds)} of the model is, or stands in, such a module",
+                fix="name a module as named_modules() does; * stands for any part of a path",
+            )
+
+
+def _why_kept(layer: Layer, keep: tuple[str, ...]) -> str | None:
+    """Why the weights of a layer stay as they are; None for one that is quantised. Raises InputSpecError for weights of
+    16 bits."""
+    module, weight = layer.module, layer.module._parameters.get("weight")
+    pattern = next((p for p in (matching(path, keep) for path in layer.paths) if p is not None), None)
+    if pattern is not None:
+        return f"keep_weights has {pattern!r}"
+    if layer.in_attention:
+        return "nn.MultiheadAttention reads its weights itself"
+    if type(module).forward is not layer.kind.module.forward or "forward" in vars(module):
+        return f"{type(module).__name__} has a forward of its own"
+    if isinstance(module, nn.Embedding) and module.max_norm is not None:
+        return "max_norm changes its weights as they are read"
+    if weight is None:
+        return "its weights are computed, as by weight_norm"
+    if type(weight) is not nn.Parameter:
+        return f"its weights are a {type(weight).__name__}"
+    if weight.dtype in (torch.bfloat16, torch.float16):
+        raise InputSpecError(
+            f"{layer} has weights of {_dtype(weight)}; weights of few bits are for float32 models so far",
+            fix="call .float() on the model, or name the layer in keep_weights",
+        )
+    if weight.dtype != torch.float32:
+        return f"its weights are {_dtype(weight)}"
+    return None if weight.numel() else "it has no weights"
+
+
+def _dtype(weight: torch.Tensor) -> str:
+    return str(weight.dtype).removeprefix("torch.")
+
+
+def _check_any(kind: Kind, chosen: Sequence[Layer], kept: Sequence[KeptLayer], scheme: Scheme) -> None:
+    """InputSpecError where nothing of a kind is left to quantise."""
+    if not chosen:
+        raise InputSpecError(
+            f"the model has no {kind.one} whose weights could be {scheme}"
+            + (f"; {reasons_text(kept)}" if kept else ""),
+            fix=f"export it without Options.{kind.option}",
+        )
+
+
+def _check_layers(kind: Kind, chosen: Sequence[Layer], scheme: Scheme) -> None:
+    """InputSpecError for layers that a group does not divide, or whose weights are not finite."""
+    odd = [x for x in chosen if scheme.group is not None and x.module.weight.shape[1] % scheme.group]
+    if odd:
+        said = ", ".join(f"{x.paths[0]} ({x.module.weight.shape[1]})" for x in odd[:_NAMED])
+        more = f" and {len(odd) - _NAMED} more" if len(odd) > _NAMED else ""
+        fitting = [f"int4:{g}" for g in GROUPS if not any(x.module.weight.shape[1] % g for x in chosen)]
+        raise InputSpecError(
+            f"groups of {scheme.group} do not divide the {kind.row} of the {kind.several} {said}{more}",
+            fix=f"choose {' or '.join((*fitting, 'int8'))}, or name the layers in keep_weights",
+        )
+    for x in chosen:
+        if not x.module.weight.isfinite().all():
+            raise InputSpecError(
+                f"{x} has weights that are infinite or NaN",
+                fix="look for what made them so, or name the layer in keep_weights",
+            )
+
+
+def _others(roots: Mapping[str, nn.Module], kinds: Mapping[Kind, Scheme], prefix: bool) -> Iterator[KeptLayer]:
+    """The layers with weights that are of no kind that is asked for, each once."""
+    seen: set[int] = set()
+    ours: tuple[type[nn.Module], ...] = (parametrize.ParametrizationList, *(k.module for k in kinds))
+    what = "no " + _either(kinds) if len(kinds) == 1 else "neither a linear layer nor an embedding"
+    for entry, root in roots.items():
+        for path, m in root.named_modules():
+            if id(m) not in seen and not isinstance(m, ours) and _has_weights(m):
+                seen.add(id(m))
+                yield KeptLayer(_name(entry, path, prefix), f"{type(m).__name__} is {what}")
+
+
+def _has_weights(module: nn.Module) -> bool:
+    """True for a parameter of its own with two dimensions or more, or one that it is computed from."""
+    own = list(module.parameters(recurse=False))
+    if parametrize.is_parametrized(module):
+        own += module.parametrizations.parameters()  # type: ignore[union-attr]
+    return any(not is_lazy(p) and p.dim() > 1 for p in own)
+
+
+def _name(entry: str, path: str, prefix: bool) -> str:
+    return f"{entry} {path}".strip() if prefix else path
