@@ -57,7 +57,7 @@ def ray_python() -> Path:
     if not (stamp.exists() and stamp.read_text() == wanted):
         shutil.rmtree(VENV, ignore_errors=True)
         run(sys.executable, "-m", "venv", VENV)
-        command = [str(python), "-m", "pip", "install", "-q", "-q", "-r", str(requirements)]
+        command = [str(python), "-m", "pip", "install", "-q", "-q", "--no-compile", "-r", str(requirements)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise NoRay(f"ray cannot be installed: {result.stderr.strip().splitlines()[-1]}")

@@ -59,16 +59,16 @@ def test_a_file_whose_products_take_16_bits() -> None:
 @pytest.mark.parametrize(
     ("sweep", "count"),
     [
-        ("sizes", 50),
-        ("writes", 30),
-        ("strides", 50),
-        ("indices", 60),
-        ("dtypes", 80),
-        ("reductions", 80),
-        ("functions", 80),
-        ("mends", 80),
-        ("numbers", 30),
-        ("quantised", 40),
+        ("sizes", 25),
+        ("writes", 15),
+        ("strides", 25),
+        ("indices", 30),
+        ("dtypes", 40),
+        ("reductions", 40),
+        ("functions", 40),
+        ("mends", 40),
+        ("numbers", 15),
+        ("quantised", 20),
     ],
 )
 def test_a_sample_of_each_sweep(sweep: str, count: int) -> None:

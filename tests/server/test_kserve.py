@@ -42,7 +42,7 @@ def python() -> Path:
     if not (stamp.exists() and stamp.read_text() == wanted):
         shutil.rmtree(VENV, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
-        command = [program, "-m", "pip", "install", "-q", "-q", "--no-deps", "-r", requirements]
+        command = [program, "-m", "pip", "install", "-q", "-q", "--no-compile", "--no-deps", "-r", requirements]
         if subprocess.run(command, check=False).returncode != 0:
             pytest.skip("KServe's SDK, requirements/kserve.txt, cannot be installed")
         stamp.write_text(wanted)
