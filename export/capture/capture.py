@@ -36,6 +36,7 @@ from hardtack.exporter.capture.torch_patches.size_comparisons import watched
 from hardtack.exporter.capture.torch_patches.whole_shapes import kept_whole
 from hardtack.exporter.capture.torch_patches.window_sizes import rounded_down
 from hardtack.exporter.capture.training_mode import check_eval
+from hardtack.exporter.capture.weight_scales import check_program, check_tensors
 from hardtack.exporter.decompose.decompositions import decompose
 from hardtack.exporter.errors import (
     CaptureError,
@@ -119,6 +120,7 @@ def capture(
     args, kwargs = _apart(module_or_ep, args, kwargs)
     module = module_or_ep if isinstance(module_or_ep, nn.Module) else _Function(module_or_ep)
     check_eval(module)
+    check_tensors(module)
     if not isinstance(args, tuple):
         raise InputSpecError(f"args is a {type(args).__name__}", fix="pass the positional example inputs as a tuple")
     if kwargs and dynamic_shapes is not None:
@@ -416,6 +418,7 @@ def _from_torchscript(module: Any, args: tuple[Any, ...], kwargs: Any, dynamic_s
 def _finish(ep: ExportedProgram, prepared: Prepared, before: Folds | None = None) -> Captured:
     """`before`: what was noted of numbers while the program was traced; decomposition traces what is left of them."""
     refuse_expanded_writes(ep)
+    check_program(ep)
     try:
         with kept_whole(), dense_operands(not writes_through(ep)), rounded_down(), folds_noted() as folds:
             plain = decompose(ep)

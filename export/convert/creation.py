@@ -68,7 +68,7 @@ def _ones(b: Builder, *_: Any, **__: Any) -> Value:
     return b.full(b.result.shape, 1, b.result.dtype)
 
 
-@converts("aten.scalar_tensor.default")
+@converts("aten.scalar_tensor.default", "prims.scalar_tensor.default")
 def _scalar_tensor(b: Builder, s: Any, **_: Any) -> Value:
     if isinstance(s, Value):
         return b.to(s, b.result.dtype)

@@ -49,6 +49,7 @@ def _squeezed(b: Builder, x: Value, dims: int | Sequence[int] | None = None) -> 
 
 @converts(
     "aten.clone.default",
+    "prims.copy_strided.default",
     "aten.contiguous.default",
     "aten.alias.default",
     "aten.detach.default",

@@ -58,6 +58,8 @@ WHOLE = (
     "aten.pixel_unshuffle.default",
     "aten.roll.default",
     "aten.one_hot.default",
+    "aten.eye.default",
+    "aten.eye.m",
     "aten.masked_fill.Scalar",
     "aten.masked_fill.Tensor",
     "aten.tril.default",

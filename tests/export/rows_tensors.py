@@ -93,6 +93,24 @@ ROWS: list[Row] = [
     ),
     ("topk_smallest", lambda x: x.topk(2, 1, largest=False).values, (X,)),
     ("median", lambda x: (*x.median(2), *x.median(1, keepdim=True), x.median(), x[:, :, :7].median(2).values), (X,)),
+    (
+        "eye",
+        lambda x: (torch.eye(300)[250:] * 2, torch.eye(5, 400, dtype=torch.int64), x @ torch.eye(x.shape[-1])),
+        (X,),
+    ),
+    (
+        "xlogy_of_numbers",
+        lambda x: (torch.xlogy(x, 2.0), torch.xlogy(2, x.abs()), torch.special.xlogy(x, 3), torch.xlogy(0.0, x)),
+        (X,),
+    ),
+    (
+        "strides_of_results",
+        lambda x: (
+            x.mT.index_fill(1, torch.tensor([0, 2]), 3.0),
+            torch.lerp(x.mT, x.abs().mT.contiguous(), 0.25),
+        ),
+        (X,),
+    ),
     ("histogram", lambda x: torch.histc(x, 10, -2, 2), (X,)),
     *(
         (
