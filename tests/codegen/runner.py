@@ -94,7 +94,7 @@ class Runner:
 
     def __post_init__(self) -> None:
         self.kernels = self.load()
-        keys = {c.name: c.key for c in self.graph.constants}
+        keys = {x.name: x.key for c in self.graph.constants for x in (c, *c.parts())}
         self.constants = {n: self.store[k].array for n, k in keys.items()}
         for name, request in self.compiled.prepacks.items():
             self.constants[name] = made(request, self.constants.__getitem__)
