@@ -139,7 +139,8 @@ def _why_kept(layer: Layer, keep: tuple[str, ...]) -> str | None:
         return f"keep_weights has {pattern!r}"
     if layer.in_attention:
         return "nn.MultiheadAttention reads its weights itself"
-    if type(module).forward is not layer.kind.module.forward or "forward" in vars(module):
+    own = type(module).forward is not layer.kind.module.forward or "forward" in vars(module)
+    if own and layer.kind is LINEAR:  # what scales an embedding picks rows as all do
         return f"{type(module).__name__} has a forward of its own"
     if isinstance(module, nn.Embedding) and module.max_norm is not None:
         return "max_norm changes its weights as they are read"

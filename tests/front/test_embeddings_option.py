@@ -156,13 +156,24 @@ class Scaled(nn.Embedding):
         return super().forward(i) * 2.0
 
 
+def test_a_class_of_its_own_that_picks_rows(tmp_path: Path) -> None:
+    """As Gemma's, BART's and OPT's embeddings are."""
+    torch.manual_seed(0)
+    module, i = Scaled(200, 32).eval(), torch.randint(0, 200, (2, 5))
+    info = export(module, (i,), tmp_path / "m.pkg", embeddings="int8")
+    quantised, report_ = quantise(module, hardtack.Options(embeddings="int8"))
+    assert report_ is not None
+    assert report_.kept == ()
+    assert info.weights_nbytes < 200 * 36 + 4096
+    assert torch.equal(hardtack.load(info.path).session()(i), quantised(i))
+
+
 def test_what_is_kept_and_why() -> None:
     bag = nn.EmbeddingBag(9, 32)
     modules = nn.ModuleList(
         [nn.Embedding(9, 32), Scaled(9, 32), nn.Embedding(9, 32, max_norm=1.0), bag, nn.Linear(32, 2)]
     )
     assert report(modules, embeddings="int4:32").kept == (
-        KeptLayer("1", "Scaled has a forward of its own"),
         KeptLayer("2", "max_norm changes its weights as they are read"),
         KeptLayer("3", "EmbeddingBag is no embedding"),
         KeptLayer("4", "Linear is no embedding"),
