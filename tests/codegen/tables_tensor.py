@@ -312,8 +312,40 @@ def order_rows() -> dict[str, Function]:
     }
 
 
+HISTOGRAMS = ((62, 0, 14), (30, 0, 22), (5, 0.1, 1.1), (5, 0.1, 0.7), (5, -2, 2))
+
+
+def histogram_suites() -> Iterator[Suite]:
+    """Whole numbers, many of them on an edge."""
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        x = torch.cat([torch.arange(23), torch.tensor([0.1, 0.7, 1.1, 1.19921875])]).to(dtype)
+        rows = {f"{b}_{lo}_{hi}": lambda x, a=(b, lo, hi): torch.histc(x, *a) for b, lo, hi in HISTOGRAMS}
+        yield Suite(f"histogram_{str(dtype)[6:]}", rows, [[x]])
+
+
+def picked_code_rows() -> dict[str, Function]:
+    """Rows and elements of constants of few bits, by indices i [3, 4]."""
+    g = torch.Generator().manual_seed(6)
+    byte, unsigned = (
+        torch.randint(-128, 128, (20, 33), generator=g).to(torch.int8),
+        torch.randint(0, 256, (20, 32), generator=g),
+    )
+    half, scales = torch.randint(-8, 8, (20, 33), generator=g).to(torch.int8), torch.rand(20, 1, generator=g) + 0.1
+    groups, zeros = torch.rand(20, 4, 1, generator=g) + 0.1, torch.randint(0, 9, (20, 4, 1), generator=g).float()
+    nibbles = torch.randint(0, 16, (20, 4, 8), generator=g).to(torch.uint8)
+    return {
+        "bytes": lambda i: torch.nn.functional.embedding(i % 20, byte.float() * scales) + 1,
+        "unsigned": lambda i: (unsigned.to(torch.uint8).float() - 128)[i] * 0.5,
+        "halves": lambda i: torch.nn.functional.embedding(i % 20, half.float() * scales),
+        "groups": lambda i: ((nibbles.float() - zeros) * groups).reshape(20, 32)[i, i % 32],
+        "columns": lambda i: (half.float() * scales).t()[i],
+    }
+
+
 def suites() -> Iterator[Suite]:
     yield from reduction_suites()
+    yield from histogram_suites()
+    yield Suite("picked_codes", picked_code_rows(), [[torch.tensor([[0, 19, 3, 7], [-1, 2, 2, 5], [18, 0, 11, -20]])]])
     g = torch.Generator().manual_seed(5)
     x = torch.randn(4, 6, 35, generator=g)
     yield Suite("views", view_rows(), [[x]], None, 5.0)
