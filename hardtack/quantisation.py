@@ -22,7 +22,7 @@ from hardtack.narrowing import eager_outputs, example
 from hardtack.options import Options, Scheme
 from hardtack.quantised_layers import EMBEDDING, KeptLayer, Kind, Layer, chosen_layers, layer_name, schemes_of
 
-_OWN_WAY = "or quantise it before it is captured, with torchao's quantize_, and leave Options.weights out"
+_OWN_WAY = "or quantise it before it is captured, with torchao's quantize_, and leave the option out"
 
 _UNKNOWN_OP = re.compile(
     r"Tensor dispatch: attempting to run unimplemented operator/function: func=<OpOverload\(op='([^']*)'"
@@ -159,10 +159,9 @@ def _check_module(root: Any, entry: str | None, schemes: Mapping[Kind, Scheme]) 
     kind = next((said for cls, said in kinds.items() if isinstance(root, cls)), None)
     kind = kind or ("a function" if callable(root) else f"a {type(root).__name__}")
     what = "what is to be exported" if entry is None else f"entry {entry}"
-    several = " and ".join(k.several for k in schemes)
+    several, named = " and ".join(k.several for k in schemes), " or ".join(dict.fromkeys(map(str, schemes.values())))
     raise InputSpecError(
-        f"{what} is {kind}, whose weights cannot be made {next(iter(schemes.values()))}: its {several} cannot be "
-        "told any more",
+        f"{what} is {kind}, whose weights cannot be made {named}: its {several} cannot be told any more",
         fix=f"pass the nn.Module, {_OWN_WAY}",
     )
 

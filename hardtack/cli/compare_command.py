@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     help="Largest |difference| / largest |eager| allowed; default by dtype: f32 1e-4, f16 1e-2, bf16 5e-2, f64 1e-9; "
     "for floats of a bundle that was exported with --compute at least that of its type. Of one that was exported with "
-    "--weights eager's linear layers get the same weights first.",
+    "--weights or --embeddings eager's layers get the same weights first.",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the runtime.")
 @weights_option

@@ -222,9 +222,18 @@ def test_what_is_refused() -> None:
         with pytest.raises(hardtack.ExportError) as caught:
             report(module, embeddings="int4:32", **options)
         assert str(caught.value) == said
-    with pytest.raises(ValueError, match=r"^Options.embeddings is 'int3'; it may be") as wrong:
+    with pytest.raises(ValueError, match=r"^Options.embeddings is 'int3'; it may be"):
         hardtack.Options(embeddings="int3")
-    assert "weights of few bits" not in str(wrong.value)
+
+
+def test_models_that_are_no_modules_any_more() -> None:
+    with pytest.raises(hardtack.ExportError) as caught:
+        quantise(torch.relu, hardtack.Options(weights="int4:64", embeddings="int8"))
+    assert str(caught.value) == (
+        "what is to be exported is a function, whose weights cannot be made int4:64 or int8: its linear layers and "
+        "embeddings cannot be told any more\n  To fix: pass the nn.Module, or quantise it before it is captured, with "
+        "torchao's quantize_, and leave the option out"
+    )
 
 
 def test_a_table_that_the_model_reads_itself(tmp_path: Path) -> None:

@@ -448,7 +448,7 @@ def test_targets_without_kernels(target: str, tmp_path: Path) -> None:
 
 
 _NAME_IT = "name a module as named_modules() does; * stands for any part of a path"
-_OWN_WAY = "or quantise it before it is captured, with torchao's quantize_, and leave Options.weights out"
+_OWN_WAY = "or quantise it before it is captured, with torchao's quantize_, and leave the option out"
 
 
 def test_layers_that_cannot_be_quantised() -> None:

@@ -126,16 +126,16 @@ def _stored(g: Drawer) -> Drawn:
 
 
 def _picked(g: Drawer, wide: str, rows: int, depth: int) -> str:
-    """Elements of a weight by their places, and a product with it beside them."""
-    i = g.weight((2, 3), torch.int64, "index", (0, rows), "buffer")
-    columns = g.weight((2, 3), torch.int64, "index", (0, depth), "buffer")
+    """Elements of a weight by places that are an input, since constant ones are folded, and what reads it beside them."""
+    i = g.input(g.shape(2), torch.int64, "index", (0, rows))
+    columns = f"{i} % {depth}"
     forms = (
         f"F.embedding({i}, {wide})",
         f"F.embedding({i}, {wide}) + 1",
         f"{wide}[{i}, {columns}]",
         f"{wide}.t()[{columns}]",
         f"{wide}.index_select(0, {i}.flatten())",
-        f"torch.gather({wide}, 0, {i}[:, :1].expand(2, {depth}))",
+        f"torch.gather({wide}, 0, {i}[:, :1].expand(-1, {depth}))",
         f"F.linear(F.embedding({i}, {wide}), {wide})",
         f"F.embedding({i}, {wide}) * {wide}.sum(0)",
     )
