@@ -18,6 +18,7 @@ from torch.fx import Node
 
 from hardtack.exporter.aliases import aliased_operands
 from hardtack.exporter.capture.dynamic_shapes import Prepared
+from hardtack.exporter.capture.guarded_kernels import GuardedKernels
 from hardtack.exporter.capture.small.runs import Unchecked, example_leaves, run_program
 from hardtack.exporter.decompose.reshape_writes import written_reshapes
 from hardtack.exporter.eager_views import is_view, share_memory
@@ -104,7 +105,7 @@ def _first_other(ep: ExportedProgram, traced: dict[str, bool], leaves: list[Any]
 
 def _run_on_examples(ep: ExportedProgram, leaves: list[Any], interpreter: type[Unchecked]) -> None:
     try:
-        with torch.no_grad():
+        with torch.no_grad(), GuardedKernels():
             run_program(ep, leaves, {}, interpreter)
     except Exception:  # whatever the model raises for its own example; what ran before that is known
         pass

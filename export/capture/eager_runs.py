@@ -17,7 +17,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from hardtack.exporter.capture.attention_check import AttentionCheck
+from hardtack.exporter.capture.guarded_kernels import GuardedKernels
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def run_module(module: nn.Module, calls: Sequence[Call], written: Collection[str
     shared = {id(p): p for _, p in named if id(p) not in copied}
     own, found = copy.deepcopy(module, dict(shared)), list[Results]()
     first = {name: (t, t._version) for name, t in _tensors(own)}
-    with torch.no_grad(), AttentionCheck(), _ReadOnly(shared.values()):
+    with torch.no_grad(), GuardedKernels(), _ReadOnly(shared.values()):
         for args, kwargs in calls:
             try:
                 outputs = pytree.tree_leaves(own(*args, **kwargs))

@@ -18,7 +18,7 @@ from torch.export import Dim
 from hardtack.codegen.ir.expr import sym
 from hardtack.codegen.ir.graph import Origin, TensorType
 from hardtack.codegen.ir.types import DType
-from hardtack.exporter import RangeError, to_graphs
+from hardtack.exporter import CaptureError, RangeError, to_graphs
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.reference import ReferenceFailure
 from tests.export.checks import Called, assert_same, check, eager, entry, ours
@@ -321,6 +321,23 @@ def test_attention_is_not_tried_with_other_numbers_of_keys_and_values() -> None:
     heads = [torch.randn(2, 4, n, 8) for n in (5, 11, 11)]
     to_graphs(Attention().eval(), tuple(heads), {}, ({}, {2: Dim.DYNAMIC}, {2: Dim.DYNAMIC}), False)
     assert refused == {(11, 1)}
+
+
+def test_convolutions_of_a_row_are_tried_with_other_strides_without_onednn() -> None:
+    """Its kernel ends the process for these strides of dimensions of size 1."""
+
+    class Row(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv1d(1000, 8, 1, stride=3, padding=2, dilation=2, groups=2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.conv(x)
+            y.reshape(-1).add_(1)  # a view or a copy by those strides, so that both are tried
+            return y
+
+    with pytest.raises(CaptureError, match="a view or a copy by the strides of dimensions of size 1"):
+        to_graphs(Row().eval(), (torch.randn(1, 1000, 1),))
 
 
 def test_views_of_attention_are_tried_in_the_layout_of_its_kernel() -> None:

@@ -22,10 +22,10 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from hardtack.exporter.aliases import CHANGES, written_inputs
-from hardtack.exporter.capture.attention_check import AttentionCheck
 from hardtack.exporter.capture.conditions import shape_env
 from hardtack.exporter.capture.dynamic_shapes import Prepared
 from hardtack.exporter.capture.eager_runs import Results, run_module
+from hardtack.exporter.capture.guarded_kernels import GuardedKernels
 from hardtack.exporter.capture.small.sizes import Decision, Trial
 from hardtack.exporter.sizes.shapes import NO_NUMBER
 from hardtack.exporter.sizes.strides import contract_order, laid_out, otherwise_strided
@@ -181,7 +181,7 @@ class _Trials:
             return None
         found: list[Results] = []
         try:
-            with torch.no_grad(), AttentionCheck():
+            with torch.no_grad(), GuardedKernels():
                 for _ in want:
                     found.append(run_program(self.ep, inputs, values, states=found[-1].states if found else {}))
         except Exception:  # whatever its ops raise: what holds for larger sizes does not hold for these
