@@ -107,6 +107,8 @@ torch.gru(x0, p0, [p1, p2, x1[::2], x1[1::2]], True, 1, 0., False, False, True)[
 torch.rnn_relu(x0, p0, [p1, p2, p3, p4], True, 1, 0., False, False, True)[0]; v0 + v0.stride({d})
 """)
 ROUNDINGS = rows("""
+    x0[{b},{k}]f64 : x0.clamp(max={digits}) {relation} {digits}
+    x0[{b},{k}]f64 : torch.histc(torch.where(x0 > 0, {digits}, x0), 5, 0., {digits})
     x0[{b},{k}]f16 x1[{b},{k}]f16 p0[3,{k},{k}]f16 : F.bilinear(x0 * {large}, x1 * {tiny}, p0)
     x0[{b},{k}]f16 x1[{b},3]f16 p0[2,{k},3]f16 p1[2]f16 : F.bilinear(x0 * {large}, x1 * {tiny}, p0, p1)
     x0[{b},{k}]f16 : x0 * {hundreds}; torch.view_as_real(torch.complex(v0, v0 * 0.5) * torch.complex(v0, v0))
@@ -177,6 +179,7 @@ SLOTS = {
     "large": "3e4|2e4|5e4",
     "tiny": "1e-4|3e-4|1e-3",
     "hundreds": "200.|300.|900.",
+    "digits": "0.1|1.1|0.7|16777217.",
     "vanishing": "1e-25|1e-30|1e22",
     "overflow": "1e6|3e5|1e8",
 }

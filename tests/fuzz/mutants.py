@@ -318,6 +318,14 @@ MUTANTS: tuple[Mutant, ...] = (
         (("a if source in (DType.F32, *HALF) else", "a if source in (DType.F32, DType.F64, *HALF) else"),),
     ),
     Mutant(
+        "GPU: float64 compared as float32 has it",
+        "a number that float32 has not is compared as what float32 has of it",
+        "interpreter",
+        "codegen/backends/triton/triton_spelling.py",
+        (("takes_type = single == value or math.isnan(value)", "takes_type = True"),),
+        sweep="mends",
+    ),
+    Mutant(
         "GPU: another walk's value",
         "a nest that joins another's walk reads before the store",
         "interpreter",

@@ -57,12 +57,29 @@ def test_every_place() -> None:
             assert torch.equal(torch.signbit(g) & (g == 0), torch.signbit(w) & (w == 0)), f"output {k}: sign of zero"
 
 
+@pytest.mark.parametrize("number", [0.1, 1.1, -0.7, 16777217.0, 1e-310, 1e39])
+def test_comparisons_have_all_digits(number: float) -> None:
+    """Triton's comparisons take a bare float for f32, whatever they compare it with."""
+
+    class Comparisons(torch.nn.Module):
+        def forward(self, d: torch.Tensor) -> list[torch.Tensor]:
+            return [d < number, d <= number, d > number, d >= number, d == number, d != number]
+
+    exact = torch.tensor(number, dtype=torch.float64)
+    below, above = (torch.nextafter(exact, torch.full_like(exact, to)) for to in (-math.inf, math.inf))
+    module, args = Comparisons().eval(), (torch.stack([exact, exact.float().double(), below, above]),)
+    got = compile_module(module, args, None, None, TritonBackend(H200), Simulator)(*args)
+    for g, w in zip(got, eager(module, args), strict=True):
+        assert g.tolist() == w.tolist()
+
+
 @pytest.mark.parametrize(
     ("literal", "bare", "argued"),
     [
         (Lit(0.1, DType.F32), "0.10000000149011612", "0.10000000149011612"),
         (Lit(1e300, DType.F32), 'float("inf")', 'float("inf")'),
-        (Lit(0.1, DType.F64), "0.1", "tl.full((), 0.1, tl.float64)"),
+        (Lit(0.1, DType.F64), "tl.full((), 0.1, tl.float64)", "tl.full((), 0.1, tl.float64)"),
+        (Lit(0.5, DType.F64), "0.5", "tl.full((), 0.5, tl.float64)"),
         (Lit(-2, DType.I64), "(-2)", "tl.full((), (-2), tl.int64)"),
         (Lit(3, DType.I32), "3", "3"),
         (Lit(True, DType.BOOL), "True", "tl.full((), 1, tl.int1)"),

@@ -58,7 +58,7 @@ def symbol(s: Sym) -> str:
 
 def number(lit: Lit) -> str:
     """A literal as Python text that takes the type of what it is computed with; one with a type of its own where Triton
-    would make it another: it takes tiny numbers for f64, and has one zero."""
+    would make it another: it takes tiny numbers for f64, compares f64 with what f32 has of others, and has one zero."""
     if lit.dtype is DType.BOOL:
         return "True" if lit.value else "False"
     return _plain(lit) if _is_plain(lit) else typed(lit)
@@ -97,8 +97,14 @@ def _single(value: float) -> float:
 
 
 def _is_plain(lit: Lit) -> bool:
-    tiny = lit.dtype is not DType.F64 and lit.dtype.is_float and 0 < abs(_single(float(lit.value))) < 2.0**-126
-    return not tiny and not _is_negative_zero(lit)
+    if not lit.dtype.is_float:
+        return True
+    value, single = float(lit.value), _single(float(lit.value))
+    if lit.dtype is DType.F64:
+        takes_type = single == value or math.isnan(value)
+    else:
+        takes_type = not 0 < abs(single) < 2.0**-126
+    return takes_type and not _is_negative_zero(lit)
 
 
 def _is_negative_zero(lit: Lit) -> bool:

@@ -177,6 +177,9 @@ COMPARISONS = table(
     {a} != {x}
     {a} == 0
     0.5 > {a}
+    {a}.masked_fill({mask}, 0.1) == 0.1
+    {a}.clamp(max=-0.7) < -0.7
+    1.1 <= {a}.clamp(min=1.1)
     """,
 )
 
