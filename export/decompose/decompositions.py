@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
 
-from hardtack.exporter.decompose import quantized
+from hardtack.exporter.decompose import antialiased_resizes, quantized
 from hardtack.exporter.decompose.bags import embedding_bag, with_even_bags
 from hardtack.exporter.decompose.dropouts import with_dropouts_as_views
 from hardtack.exporter.decompose.grid_samples import grid_sample
@@ -263,6 +263,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten.nonzero_static.default": _nonzero_static,
     "aten.grid_sampler_2d.default": grid_sample,
     "aten.grid_sampler_3d.default": grid_sample,
+    "aten._upsample_bilinear2d_aa.default": antialiased_resizes.bilinear,
+    "aten._upsample_bicubic2d_aa.default": antialiased_resizes.bicubic,
     "aten._thnn_fused_lstm_cell.default": _lstm_cell,
     "aten._thnn_fused_gru_cell.default": _gru_cell,
 }

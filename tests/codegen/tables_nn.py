@@ -185,6 +185,14 @@ def resize_suites() -> Iterator[Suite]:
     yield Suite(
         "resize_dynamic", resize_rows(False), [[normal(n, 3, 7, 10)] for n in (2, 1, 3)], ({0: Dim.AUTO},), 20.0
     )
+    smaller = {
+        f"{mode}_{h}x{w}": lambda x, size=(h, w), mode=mode: F.interpolate(x, size=size, mode=mode, antialias=True)
+        for mode in ("bilinear", "bicubic")
+        for h, w in ((3, 4), (20, 31), (9, 5))
+    }
+    yield Suite("resize_antialias", smaller, [[normal(2, 3, 9, 33)]])
+    larger = [[normal(1, 2, h, w)] for h, w in ((8, 11), (40, 7), (20, 31))]
+    yield Suite("resize_antialias_dynamic", smaller, larger, ({2: Dim.AUTO, 3: Dim.AUTO},))
     for dtype in (*FLOATS, torch.uint8):
         name, sizes = str(dtype).removeprefix("torch."), ((3, 4), (8, 21), (4, 3), (21, 5))
         images = [[normal(2, 3, h, w, dtype=dtype) if dtype.is_floating_point else whole(2, 3, h, w)] for h, w in sizes]

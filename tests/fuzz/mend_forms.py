@@ -107,7 +107,7 @@ torch.gru(x0, p0, [p1, p2, x1[::2], x1[1::2]], True, 1, 0., False, False, True)[
 torch.rnn_relu(x0, p0, [p1, p2, p3, p4], True, 1, 0., False, False, True)[0]; v0 + v0.stride({d})
 """)
 ROUNDINGS = rows("""
-    x0[{b},{k}]f64 : x0.clamp(max={digits}) {relation} {digits}
+    x0[{b},{k}]f64 : x0.masked_fill(x0 > 0, {digits}) {relation} {digits}
     x0[{b},{k}]f64 : torch.histc(torch.where(x0 > 0, {digits}, x0), 5, 0., {digits})
     x0[{b},{k}]f16 x1[{b},{k}]f16 p0[3,{k},{k}]f16 : F.bilinear(x0 * {large}, x1 * {tiny}, p0)
     x0[{b},{k}]f16 x1[{b},3]f16 p0[2,{k},3]f16 p1[2]f16 : F.bilinear(x0 * {large}, x1 * {tiny}, p0, p1)

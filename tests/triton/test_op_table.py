@@ -14,7 +14,7 @@ CHOSEN = [
     *("int_int64", "int_int8", "int_uint8", "bool", "casts", "casts_outside", "creation_dynamic", "bitcast"),
     *("reduce_float32", "reduce_bool", "ties", "views", "views_dynamic", "index", "order_float32"),
     *("norm", "norm_dynamic", "resize_align", "pool_nan", "conv_1d", "matmul", "attention_dynamic"),
-    *("resize_scale_float64", "histogram_float64"),
+    *("resize_scale_float64", "histogram_float64", "resize_antialias", "resize_antialias_dynamic"),
     *("no_width", "one_result", "rolled", "masked", "batch"),
 ]
 """Suites that between them have every scalar op, dtype, view, reduction and template."""
