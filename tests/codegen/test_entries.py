@@ -157,6 +157,9 @@ FAILING = {
     "gather": (lambda x, i: x.gather(0, i[None]), torch.tensor([4, 9, 0])),
     "scatter": (lambda x, i: x.scatter(0, i[None], 1.0), torch.tensor([0, 1, 5])),
     "put": (lambda x, i: x.index_put((i,), x[:1]), torch.tensor([5])),
+    "lanes": (lambda x, i: x[:, 0][i] * 2, torch.tensor([-5] * 16 + [4] * 22 + [5])),
+    "lanes_negative": (lambda x, i: x[:, 0][i] * 2, torch.tensor([-6] + [-5] * 38)),
+    "lanes_large": (lambda x, i: x[:, 0][i] * 2, torch.tensor([0] * 15 + [2**63 - 1] + [-(2**63)] * 23)),
     "divide": (lambda x, i: 7 // i, torch.tensor([1, 0])),
     "remainder": (lambda x, i: i % (i - i), torch.tensor([1, 2])),
 }

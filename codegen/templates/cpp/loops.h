@@ -246,9 +246,11 @@ HT_INLINE int64_t check(int64_t i, int64_t size, Status& status) {
 }
 template <class C>
 HT_INLINE vec<int64_t> check(vec<int64_t> i, int64_t size, Status& status, C c) {
-  vec<int64_t> out = bcast<int64_t>(0);
-  for (int k = 0; k < c.n; k++) out[k] = check(i[k], size, status);
-  return out;
+  const vec<int64_t> zero = {}, sizes = bcast<int64_t>(size);
+  const vec<int64_t> at = i + ((i < zero) & sizes);
+  const vec<int64_t> inside = (at >= zero) & (at < sizes);
+  if (__builtin_expect(hany(detail::to_vmask(~inside) & active(c)), 0)) fail(status, HT_KERNEL_INDEX_OUT_OF_RANGE);
+  return at & inside;
 }
 
 // Integer division by zero is the model's error, not a trap. Lanes outside the loop may hold anything.
