@@ -41,7 +41,7 @@ def _cubic(d: Tensor) -> Tensor:
 
 
 def _resize(
-    found: _Filter,
+    kernel: _Filter,
     x: Tensor,
     output_size: Sequence[Any],
     align_corners: bool,
@@ -58,7 +58,7 @@ def _resize(
             fix="convert the image to float32 before, and back behind",
         )
     for dim, size, scale in ((3, output_size[1], scales_w), (2, output_size[0], scales_h)):
-        x = _along(found, x, dim, size, align_corners, scale)
+        x = _along(kernel, x, dim, size, align_corners, scale)
     return x
 
 
@@ -66,7 +66,7 @@ bilinear = functools.partial(_resize, _Filter(_linear, 1))
 bicubic = functools.partial(_resize, _Filter(_cubic, 2))
 
 
-def _along(found: _Filter, x: Tensor, dim: int, m: Any, align_corners: bool, scale: float | None) -> Tensor:
+def _along(kernel: _Filter, x: Tensor, dim: int, m: Any, align_corners: bool, scale: float | None) -> Tensor:
     """Dimension 2 or 3 of x at size m."""
     n = x.shape[dim]
     if statically_known_true(n == m):
@@ -74,20 +74,20 @@ def _along(found: _Filter, x: Tensor, dim: int, m: Any, align_corners: bool, sca
     i = torch.arange(m, device=x.device)
     same = torch.full_like(i, n) == m  # whatever the scale, it is what it was
     step = torch.where(same, 1.0, _step(x, n, m, align_corners, scale))
-    radius = found.reach * step.clamp(min=1)
-    center = step * (i + 0.5)
+    radius = kernel.reach * step.clamp(min=1)
+    center = step * (i.to(x.dtype) + 0.5)
     first, behind = (center - radius + 0.5).long().clamp(min=0), (center + radius + 0.5).long().clamp(max=n)
     first, behind = torch.where(same, i, first), torch.where(same, i + 1, behind)  # beside infinities, too
-    k = torch.arange(_width(found.reach, n, m, align_corners, scale), device=x.device)[:, None]
+    k = torch.arange(_width(kernel.reach, n, m, align_corners, scale), device=x.device)[:, None]
     inside = k < behind - first
     # as eager rounds it: a weight that is 0 or nearly so decides what an infinity becomes
     distance = ((k + (first - center) + 0.5) * (1 / step.clamp(min=1))).abs()
-    weight = torch.where(inside, found.weight(distance), 0.0)
+    weight = torch.where(inside, kernel.weight(distance), 0.0)
     weight = weight / weight.sum(0)
     window = torch.ops.aten.index.Tensor(x, [*[None] * dim, (first + k).clamp(max=n - 1)])
     inside, weight = (t.reshape(*t.shape, *[1] * (3 - dim)) for t in (inside, weight))
-    found_elements: Tensor = torch.where(inside, window * weight, 0.0)
-    return found_elements.sum(dim)
+    parts: Tensor = torch.where(inside, window * weight, 0.0)
+    return parts.sum(dim)
 
 
 def _step(x: Tensor, n: Any, m: Any, align_corners: bool, scale: float | None) -> Tensor:
@@ -102,7 +102,7 @@ def _width(reach: int, n: Any, m: Any, align_corners: bool, scale: float | None)
     """The most elements that a window has: of a width of twice the reach, and up to two at its ends."""
     if align_corners:
         n, m = n - 1, _larger(m - 1, 1)
-    if scale and not align_corners:
+    elif scale:
         return int(2 * reach * max(1 / scale, 1.0)) + 2
     return _larger(2 * reach, 2 * reach * n // m) + 2
 

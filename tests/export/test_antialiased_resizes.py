@@ -73,6 +73,14 @@ def test_sizes_at_run_time(mode: str, corners: bool, dtype: torch.dtype) -> None
     check(module, (torch.randn(1, 3, 20, 30, dtype=dtype),), dynamic, others)
 
 
+def test_an_image_keeps_its_dtype_whatever_torch_makes_of_numbers() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        check(Resized(size=(4, 4), mode="bilinear").eval(), (torch.randn(1, 3, 8, 9, dtype=torch.float32),))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_bytes_are_refused() -> None:
     image = torch.zeros(1, 3, 8, 8, dtype=torch.uint8)
     with pytest.raises(CaptureError) as refused:
