@@ -50,14 +50,21 @@ def _resize(
 ) -> Tensor:
     """x (N, C, H, W) of float32 or float64 at the sizes (h, w); scales: what the user gave, of h to H and of w to W.
 
-    Raises CaptureError for other dtypes: eager has no half types, and integers in fixed point.
+    Raises CaptureError for other dtypes: eager has no half types, and integers in fixed point; and for results known to
+    be one wide and several high, in all of whose rows eager has the first.
     """
     if x.dtype not in (torch.float32, torch.float64):
         raise CaptureError(
             f"interpolate with antialias=True of {x.dtype}: torch does this in fixed point, or not at all",
             fix="convert the image to float32 before, and back behind",
         )
-    for dim, size, scale in ((3, output_size[1], scales_w), (2, output_size[0], scales_h)):
+    h, w = output_size
+    if statically_known_true(w == 1) and not any(map(statically_known_true, (h == 1, h == x.shape[2]))):
+        raise CaptureError(
+            f"interpolate with antialias=True to a size of ({h}, 1): eager has the first row in all others, too",
+            fix="give a width of at least 2, or resize the image's transpose, x.mT, and transpose the result",
+        )
+    for dim, size, scale in ((3, w, scales_w), (2, h, scales_h)):
         x = _along(kernel, x, dim, size, align_corners, scale)
     return x
 

@@ -89,3 +89,15 @@ def test_bytes_are_refused() -> None:
         refused.value
     )
     assert "convert the image to float32 before, and back behind" in str(refused.value)
+
+
+def test_a_column_is_refused() -> None:
+    """Eager has its first row in all others: of the transpose it has each."""
+    image = torch.randn(1, 1, 9, 5)
+    with pytest.raises(CaptureError) as refused:
+        to_graphs(Resized(size=(4, 1), mode="bilinear").eval(), (image,))
+    said = "interpolate with antialias=True to a size of (4, 1): eager has the first row in all others, too"
+    assert said in str(refused.value)
+    assert "resize the image's transpose, x.mT, and transpose the result" in str(refused.value)
+    for size in ((1, 1), (9, 1), (1, 4)):
+        check(Resized(size=size, mode="bilinear").eval(), (image,))
