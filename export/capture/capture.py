@@ -29,6 +29,7 @@ from hardtack.exporter.capture.small.small_strides import layout_decisions, stri
 from hardtack.exporter.capture.small.small_views import view_decisions
 from hardtack.exporter.capture.torch_errors import translated
 from hardtack.exporter.capture.torch_patches.bool_operands import bools_as_ints
+from hardtack.exporter.capture.torch_patches.composite_ops import composites_asked_once
 from hardtack.exporter.capture.torch_patches.dense_operands import dense_operands, writes_through
 from hardtack.exporter.capture.torch_patches.float_arithmetic import folds_noted
 from hardtack.exporter.capture.torch_patches.guard_lines import noted_lines
@@ -420,7 +421,13 @@ def _finish(ep: ExportedProgram, prepared: Prepared, before: Folds | None = None
     refuse_expanded_writes(ep)
     check_program(ep)
     try:
-        with kept_whole(), dense_operands(not writes_through(ep)), rounded_down(), folds_noted() as folds:
+        with (
+            composites_asked_once(),
+            kept_whole(),
+            dense_operands(not writes_through(ep)),
+            rounded_down(),
+            folds_noted() as folds,
+        ):
             plain = decompose(ep)
     except ExportError:
         raise

@@ -10,15 +10,19 @@ import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+import torch.export.exported_program as exported_program
 import torch.nn.functional as F
 from torch import nn
+from torch._export import utils
 from torch.export import Dim, ExportedProgram
 
 from hardtack.exporter.capture import torch_patches
 from hardtack.exporter.capture.conditions import shape_env
+from hardtack.exporter.capture.torch_patches.composite_ops import is_its_own
 from hardtack.exporter.capture.torch_patches.dense_operands import dense_operands
 from hardtack.exporter.capture.torch_patches.patch import SUPPORTED, Patch
 from tests.export.checks import Called
@@ -133,6 +137,24 @@ def _sizes_of_windows() -> bool:
     return _refuses(lambda x: F.max_pool2d(x, 2), torch.randn(1, 2, 14, 14), (2, 3), torch.randn(1, 2, 13, 13))
 
 
+def _composite_ops_of_libraries() -> bool:
+    """Whether one program asks the dispatcher many times for the same ops."""
+    ep = _exported(lambda x: x + 1, torch.ones(3), ())
+    with mock.patch.object(utils, "_materialize_cpp_cia_ops", wraps=utils._materialize_cpp_cia_ops) as asked:
+        ep.run_decompositions()
+    return asked.call_count > 2
+
+
+def _composite_ops_as_they_are() -> bool:
+    """Whether one program gives most composite ops their own kernels as decompositions."""
+    ep = _exported(lambda x: x + 1, torch.ones(3), ())
+    override = exported_program._override_composite_implicit_decomp
+    with mock.patch.object(exported_program, override.__name__, wraps=override) as asked:
+        ep.run_decompositions()
+    (table,) = asked.call_args.args
+    return sum(is_its_own(op, f) for op, f in table.items()) > len(table) // 2
+
+
 def _bools_beside_sizes() -> bool:
     try:
         _exported(lambda x: x * (x.shape[0] // True), torch.ones(3), (0,))
@@ -145,6 +167,8 @@ GOES_WRONG: dict[str, Callable[[], bool]] = {
     "reshapes of parts": _reshapes_of_parts,
     "layouts of images": _layouts_of_images,
     "bools beside sizes": _bools_beside_sizes,
+    "composite ops of libraries": _composite_ops_of_libraries,
+    "composite ops as they are": _composite_ops_as_they_are,
     "float arithmetic": _float_arithmetic,
     "lines of conditions": _lines_of_conditions,
     "questions about layouts": _questions_about_layouts,
