@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from hardtack.codegen.backends.cpp.accumulators import Accumulators
 from hardtack.codegen.backends.cpp.cpp_body import Body, Place, storage_type
 from hardtack.codegen.backends.cpp.cpp_spelling import expr, register_type, symbol
+from hardtack.codegen.backends.cpp.next_rows import requests
 from hardtack.codegen.ir.expr import ONE, Expr, Sym, bounds, const, int_value, maximum, product
 from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import Axis, Buffer, Check, dtypes, exprs_of, phases
@@ -75,16 +76,20 @@ def worker_nbytes(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Expr:
     return maximum(total, 0)
 
 
-def prologue(kernel: Kernel) -> list[str]:
-    """Parameters as C++ variables."""
+def _pointers(kernel: Kernel) -> list[str]:
+    """The buffers as C++ variables."""
     lines: list[str] = []
     for k, b in enumerate(kernel.buffers):
         t = storage_type(b.dtype)
         const_ = "" if b.name in kernel.writes else "const "
         lines.append(f"{const_}{t}* __restrict const b{k} = static_cast<{const_}{t}*>(args->buffers[{k}]);")
-    for k, s in enumerate(kernel_syms(kernel)):
-        lines.append(f"const int64_t {symbol(s)} = args->ints[{k}];")
     return lines
+
+
+def _sizes(kernel: Kernel) -> list[str]:
+    """The integer parameters as C++ variables, and what follows from them."""
+    lines = [f"const int64_t {symbol(s)} = args->ints[{k}];" for k, s in enumerate(kernel_syms(kernel))]
+    return [*lines, blocks_line(kernel)] if kernel.flat else lines
 
 
 def empty_checks(kernel: Kernel) -> list[tuple[Expr, Expr]]:
@@ -106,7 +111,11 @@ def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> str:
     inner = _flat_point(kernel, places, buffers) if kernel.flat else _row_point(kernel, places, buffers)
     total, outer = _grid(kernel)
     scratch = _scratch(kernel, places, buffers)
+    # The task's own variables stay in registers. Those around it would be read again behind each store, which may be to
+    # anywhere.
     loop = [
+        *_pointers(kernel),
+        *_sizes(kernel),
         *scratch,
         "for (int64_t point = begin; point < end; ++point) {",
         *indent([*_outer_indices(outer, kernel.flat), *inner]),
@@ -129,10 +138,9 @@ def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> str:
         f'extern "C" int32_t {name}(const HtKernelArgs* args) {{',
         *indent(
             [
-                *prologue(kernel),
+                *_sizes(kernel),
                 "ht::Status status;",
                 *(refusal(expr(points), expr(size)) for points, size in empty_checks(kernel)),
-                *([blocks_line(kernel)] if kernel.flat else []),
                 *grid,
                 "return status.code;",
             ]
@@ -214,13 +222,18 @@ def _flat_point(kernel: Kernel, places: Mapping[str, Place], buffers: Mapping[st
 
 def _row_point(kernel: Kernel, places: Mapping[str, Place], buffers: Mapping[str, Buffer]) -> list[str]:
     lines = [f"{register_type(p.dtype)} {p.register};" for p in places.values() if p.register]
+    ahead = requests(kernel, places)
     for k, n in enumerate(kernel.nests):
-        lines += ["{", *indent(_nest(n, places, buffers, f"n{k}_")), "}"]
+        is_last = k == len(kernel.nests) - 1
+        lines += ["{", *indent(_nest(n, places, buffers, f"n{k}_", ahead if is_last else [])), "}"]
     return lines
 
 
-def _nest(n: ScheduledNest, places: Mapping[str, Place], buffers: Mapping[str, Buffer], prefix: str) -> list[str]:
-    inner = _lanes_of_nest(n, places, buffers, prefix)
+def _nest(
+    n: ScheduledNest, places: Mapping[str, Place], buffers: Mapping[str, Buffer], prefix: str, ahead: Sequence[str]
+) -> list[str]:
+    """`ahead`: statements for each vector of its loop."""
+    inner = _lanes_of_nest(n, places, buffers, prefix, ahead)
     for a in reversed(n.serial):
         inner = _for(a, inner)
     return inner
@@ -232,11 +245,11 @@ def _for(axis: Axis, inner: Sequence[str]) -> list[str]:
 
 
 def _lanes_of_nest(
-    n: ScheduledNest, places: Mapping[str, Place], buffers: Mapping[str, Buffer], prefix: str
+    n: ScheduledNest, places: Mapping[str, Place], buffers: Mapping[str, Buffer], prefix: str, ahead: Sequence[str]
 ) -> list[str]:
     types = dtypes(n.nest.body, buffers)
     if n.vector_reduces:
-        return _lane_reduction(n, places, types, prefix)
+        return _lane_reduction(n, places, types, prefix, ahead)
     vector = n.vector.sym if n.vector is not None else None
     inner = (
         _reduction(n, places, types, prefix, vector) if n.nest.reduced else _straight(n, places, types, prefix, vector)
@@ -244,7 +257,7 @@ def _lanes_of_nest(
     if n.vector is None:
         return ["const ht::Part cnt{1};", "static_cast<void>(cnt);", *inner]
     head = f"ht::lanes(0, {expr(n.vector.extent)}, [&](int64_t {n.vector.sym.name}, auto cnt) HT_LAMBDA {{"
-    return [head, *indent(inner), "});"]
+    return [head, *indent([*ahead, *inner]), "});"]
 
 
 def _straight(
@@ -313,7 +326,7 @@ def _in_blocks(axis: Axis, block: int, inner: Sequence[str], push: Sequence[str]
 
 
 def _lane_reduction(
-    n: ScheduledNest, places: Mapping[str, Place], types: Mapping[str, DType], prefix: str
+    n: ScheduledNest, places: Mapping[str, Place], types: Mapping[str, DType], prefix: str, ahead: Sequence[str]
 ) -> list[str]:
     """Lanes are points of a reduce axis: four accumulators, then across the lanes."""
     assert n.vector is not None
@@ -323,7 +336,7 @@ def _lane_reduction(
     for s in before:
         body.write(s)
     v, extent = n.vector.sym.name, expr(n.vector.extent)
-    point = [*body.lines, *acc.update(body, masked=True)]
+    point = [*ahead, *body.lines, *acc.update(body, masked=True)]
     starts = ", ".join([acc.starts()] * 4)
     inner, end = _lanes4(v, "0", extent, point), list[str]()
     push = [*acc.merge(), "sums.push(acc[0]);", f"for (Acc& a : acc) a = Acc{acc.starts()};"]
