@@ -1,4 +1,4 @@
-"""Kernels that walk a row several times ask for the next row in the last walk: that one and no other."""
+"""Kernels that walk a row several times ask for the next row, and for what they will write: those and no others."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.codegen.graphs import compiled
 
 Function = Callable[..., torch.Tensor]
 REQUEST = re.compile(r"__builtin_prefetch\((\w+) \+ (.+)\);")
+STORE = re.compile(r"ht::st\((\w+) \+ (.+), n\w+, cnt\)")
 LOAD = re.compile(r"ht::ld\((\w+) \+ (.+), cnt\)")
 
 
@@ -46,30 +47,49 @@ def _value(offset: str, point: int, walked: int, **sizes: int) -> int:
 
 def test_a_softmax_asks_for_what_its_first_walk_reads_at_the_next_point() -> None:
     source = _source(lambda x: torch.softmax(x, -1), torch.randn(40, 1000))
-    ((asked, request),) = _places(REQUEST, source)
+    (asked, request), _ = _places(REQUEST, source)
     first, load = _places(LOAD, source)[0]
     assert asked == first
     for point, walked in ((0, 0), (0, 16), (7, 984), (39, 500)):
         assert _value(request, point, walked) == _value(load, point + 1, walked)
-    assert (
-        source.index("vmax") < source.index("vexp") < source.index("__builtin_prefetch") < source.index("div_uniform")
-    )
+
+
+def test_a_softmax_asks_for_what_its_last_walk_writes_at_this_point() -> None:
+    source = _source(lambda x: torch.softmax(x, -1), torch.randn(40, 1000))
+    _, (asked, request) = _places(REQUEST, source)
+    written, store = _places(STORE, source)[-1]
+    assert asked == written
+    for point, walked in ((0, 0), (7, 984), (39, 500)):
+        assert _value(request, point, walked) == _value(store, point, walked)
+
+
+def test_it_asks_while_it_computes_exponentials() -> None:
+    source = _source(lambda x: torch.softmax(x, -1), torch.randn(40, 1000))
+    order = [source.index(word) for word in ("vmax", "__builtin_prefetch", "vexp", "div_uniform")]
+    assert order == sorted(order)
+
+
+def test_of_two_walks_the_last_asks_for_the_next_row_alone() -> None:
+    source = _source(lambda x: F.rms_norm(x, (1000,)), torch.randn(40, 1000))
+    ((asked, _),) = _places(REQUEST, source)
+    assert asked == _places(LOAD, source)[0][0]
+    assert source.index("hsum") < source.index("__builtin_prefetch")
 
 
 def test_a_norm_of_a_sum_asks_for_both_addends() -> None:
     x, y = torch.randn(40, 1000), torch.randn(40, 1000)
     source = _source(lambda a, b: F.layer_norm(a + b, (1000,)), x, y)
-    assert {pointer for pointer, _ in _places(REQUEST, source)} == {"b0", "b1"}
-    assert len(_places(REQUEST, source)) == 2
+    written = _places(STORE, source)[-1][0]
+    assert sorted(pointer for pointer, _ in _places(REQUEST, source)) == ["b0", "b1", written]
 
 
 def test_rows_of_a_size_that_is_known_at_run_time() -> None:
     rows = Dim("rows", min=2, max=500)
     source = _source(lambda x: torch.softmax(x, -1), torch.randn(40, 1000), dynamic={0: rows})
-    assert len(_places(REQUEST, source)) == 1
+    assert len(_places(REQUEST, source)) == 2
     columns = Dim("columns", min=2, max=4000)
     source = _source(lambda x: torch.softmax(x, -1), torch.randn(40, 1000), dynamic={1: columns})
-    ((_, request),) = _places(REQUEST, source)
+    (_, request), _ = _places(REQUEST, source)
     _, load = _places(LOAD, source)[0]
     (size,) = set(re.findall(r"\bs\w+", request))
     assert _value(request, 3, 32, **{size: 700}) == _value(load, 4, 32, **{size: 700}) == 4 * 700 + 32

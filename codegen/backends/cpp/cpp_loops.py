@@ -222,10 +222,8 @@ def _flat_point(kernel: Kernel, places: Mapping[str, Place], buffers: Mapping[st
 
 def _row_point(kernel: Kernel, places: Mapping[str, Place], buffers: Mapping[str, Buffer]) -> list[str]:
     lines = [f"{register_type(p.dtype)} {p.register};" for p in places.values() if p.register]
-    ahead = requests(kernel, places)
     for k, n in enumerate(kernel.nests):
-        is_last = k == len(kernel.nests) - 1
-        lines += ["{", *indent(_nest(n, places, buffers, f"n{k}_", ahead if is_last else [])), "}"]
+        lines += ["{", *indent(_nest(n, places, buffers, f"n{k}_", requests(kernel, places, k))), "}"]
     return lines
 
 

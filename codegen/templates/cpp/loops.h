@@ -293,10 +293,11 @@ HT_INLINE V power(V a, V b) {
 // a / b to the last bit where b is the same in all lanes: one division for the whole loop, then a product and a step by
 // what is left of a, which is the quotient rounded once if the reciprocal is and nothing underflows on the way
 // (P. Markstein, Computation of Elementary Functions on the IBM RISC System/6000 Processor, 1990). Other numbers are
-// divided as they are, and all where fma rounds twice.
+// divided as they are, and all where fma rounds twice, or where dividing is the faster: of 256 bits, it takes half the time
+// of these eleven instructions on Zen 3.
 template <class V>
 HT_INLINE V div_uniform(V a, V b) {
-#if defined(HT_AVX512) || defined(HT_AVX2) || defined(HT_NEON)
+#if defined(HT_AVX512) || defined(HT_NEON)
   using T = lane<V>;
   constexpr T kMostDivisor = static_cast<T>(0x1p24);
   constexpr T kMost = sizeof(T) == 4 ? static_cast<T>(0x1p100) : static_cast<T>(0x1p900);

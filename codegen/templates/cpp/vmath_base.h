@@ -133,28 +133,27 @@ HT_INLINE V pow2(ints<V> n) {
   return of_bits<V>((n + R<V>::bias) << R<V>::mantissa_bits);
 }
 
-// The nearest integer, as a number and as an integer. Lanes beyond 2^22 (2^51) and NaN give garbage, but no more.
+// The nearest integer n, as a number, and the bits of the sum that rounded it: they end in n + 2 bias, which saves
+// `scale` both additions of the bias. Lanes beyond 2^22 (2^51) and NaN give garbage, but no more.
 template <class V>
 struct Nearest {
+  static constexpr lane<V> magic = R<V>::round_magic + 2 * R<V>::bias;  // even, as round_magic: ties go the same way
   V real;
-  ints<V> integer;
+  ints<V> bits;
+
+  HT_MEMBER ints<V> integer() const { return bits - bits_of(splat<V>(magic)); }
+  HT_MEMBER Nearest plus(int k) const { return {real + static_cast<lane<V>>(k), bits + k}; }
 };
 
 template <class V>
 HT_INLINE Nearest<V> nearest(V x, lane<V> factor) {
-  const V magic = splat<V>(R<V>::round_magic);
+  const V magic = splat<V>(Nearest<V>::magic);
   const V t = fma(x, splat<V>(factor), magic);
-  return {t - magic, bits_of(t) - bits_of(magic)};
+  return {t - magic, bits_of(t)};
 }
 
-// v * 2^n, rounded once, for any n whose halves are exponents of normal numbers.
-template <class V>
-HT_INLINE V scale(V v, ints<V> n) {
-  const ints<V> half = n >> 1;
-  return v * pow2<V>(half) * pow2<V>(n - half);
-}
-
-// The same for what `nearest` gives, in one instruction where there is one.
+// v * 2^n, rounded once, for any n whose halves are exponents of normal numbers: by their two powers of two, or in one
+// instruction where there is one.
 template <class V>
 HT_INLINE V scale(V v, Nearest<V> n) {
 #if defined(HT_AVX512)
@@ -162,7 +161,8 @@ HT_INLINE V scale(V v, Nearest<V> n) {
     return bit_copy<V>(_mm512_scalef_ps(bit_copy<__m512>(v), bit_copy<__m512>(n.real)));
   }
 #endif
-  return scale(v, n.integer);
+  const uints<V> both = bit_copy<uints<V>>(n.bits), half = both >> 1;
+  return v * bit_copy<V>(half << R<V>::mantissa_bits) * bit_copy<V>((both - half) << R<V>::mantissa_bits);
 }
 
 // An integer of few bits as a real: without a conversion, which AVX2 lacks for 64-bit lanes.

@@ -37,7 +37,7 @@ HT_INLINE V exp_careful(V x) {
 template <class V>
 HT_INLINE V exp_scaled(V x, int k) {
   const ExpParts<V> e = exp_parts(clamp(x, R<V>::exp_lo, R<V>::exp_hi + 1));
-  return scale(splat<V>(1) + e.p, e.n.integer + k);
+  return scale(splat<V>(1) + e.p, e.n.plus(k));
 }
 
 // e^x - 1 for x that is not above exp_hi.
@@ -45,9 +45,9 @@ template <class V>
 HT_INLINE V expm1_core(V x) {
   const ExpParts<V> e = exp_parts(x);
   // 2^n p + (2^n - 1), by half of it, because 2^n may be one above the largest exponent.
-  const V half = pow2<V>(e.n.integer - 1);
+  const V half = pow2<V>(e.n.integer() - 1);
   const V y = fma(half, e.p, half - splat<V>(static_cast<lane<V>>(0.5)));
-  return (e.n.integer == ints<V>{}) ? e.p : y + y;
+  return (e.n.integer() == ints<V>{}) ? e.p : y + y;
 }
 
 }  // namespace detail
@@ -77,7 +77,7 @@ template <class V>
 HT_INLINE V vexp_nonpositive(V x) {
   constexpr lane<V> lowest = sizeof(lane<V>) == 4 ? static_cast<lane<V>>(-87.0) : static_cast<lane<V>>(-708.0);
   const detail::ExpParts<V> e = detail::exp_parts(detail::clamp(x, lowest, 0));
-  const V scale = detail::pow2<V>(e.n.integer);
+  const V scale = detail::pow2<V>(e.n.integer());
   const V y = fma(e.p, scale, scale);
   return (x < detail::splat<V>(lowest)) ? V{} : y;
 }
@@ -97,7 +97,7 @@ HT_INLINE vec<float> vexp2_short(vec<float> x) {
   const vec<float> clamped = detail::clamp(x, lowest, 127);
   const detail::Nearest<vec<float>> n = detail::nearest(clamped, 1);
   const vec<float> r = clamped - n.real, q = r * detail::horner(r, detail::C<vec<float>>::exp2_short);
-  const vec<float> scale = detail::pow2<vec<float>>(n.integer);
+  const vec<float> scale = detail::pow2<vec<float>>(n.integer());
   return (x < detail::splat<vec<float>>(lowest)) ? vec<float>{} : fma(q, scale, scale);
 #endif
 }

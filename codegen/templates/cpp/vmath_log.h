@@ -164,7 +164,7 @@ HT_INLINE vec<float> pow_magnitude(vec<float> x, vec<float> y) {
   const D t = clamp(__builtin_convertvector(y, D) * log2x, -200, 200);
   const Nearest<D> n = nearest(t, 1);
   const D p = horner(t - n.real, C<D>::pow_exp2);
-  return __builtin_convertvector(p * pow2<D>(n.integer), vec<float>);
+  return __builtin_convertvector(p * pow2<D>(n.integer()), vec<float>);
 }
 
 // log(x) to about 2^-66 of it, for positive finite x.

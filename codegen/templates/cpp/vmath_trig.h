@@ -72,8 +72,8 @@ HT_INLINE Reduced<V> reduce(V x) {
   V r = fma(-n.real, splat<V>(K::pi_half), x);  // exact
   r = fma(-n.real, splat<V>(K::pi_half_lo), r);
   r = fma(-n.real, splat<V>(K::pi_half_lo2), r);
-  r = (n.integer == ints<V>{}) ? x : r;  // keeps -0
-  ints<V> quadrant = n.integer;
+  r = (n.integer() == ints<V>{}) ? x : r;  // keeps -0
+  ints<V> quadrant = n.integer();
   if (__builtin_expect(hany(to_vmask(large)), 0)) {
     for (int i = 0; i < W; i++) {
       const T xi = x[i];
