@@ -110,7 +110,7 @@ class Compiler:
 
         The result is good for as long as the headers' paths and texts are the same; their dates do not count.
         """
-        return ("-Xclang", "-fno-pch-timestamp", "-x", "c++-header")
+        return ("-Xclang", "-fno-pch-timestamp", "-fpch-instantiate-templates", "-x", "c++-header")
 
     def precompiled_flags(self, path: Path) -> tuple[str, ...]:
         """With ``compile_flags``: starts a unit with the precompiled header at ``path``."""

@@ -31,9 +31,11 @@ _SHARED_PREFIX = "templates/"  # no kernel's name holds a slash
 _ERROR_LINES = 12
 _COMPILE_SECONDS = 1800  # of processor time, for one unit: a fault of a compiler may keep it busy for ever
 
-# Every template includes this header, and it includes the compiler's intrinsics: 130 ms of parsing in every unit, or 20
-# when read in precompiled form.
-_PRECOMPILED = "simd.h"
+# Every template includes the first header, and it the compiler's intrinsics; every generated kernel the second, which
+# has the first and vmath.h, whose functions are instances of templates. Parsing and instantiating them takes a second
+# in every unit, or 20 ms when they are read in precompiled form. Units with the first alone take the second's form,
+# too: what they do not use leaves no trace in an object.
+_INTRINSICS, _PRECOMPILED = "simd.h", "loops.h"
 
 
 class ToolchainError(RuntimeError):
@@ -95,7 +97,9 @@ def compile_library(
     fingerprint = _fingerprint(compiler, target)
 
     def job(unit: Unit) -> _Job:
-        return _job(unit, fingerprint, headers.of(unit.name, unit.source))
+        found = headers.of(unit.name, unit.source)
+        read = {*found, *headers.of(unit.name, f'#include "{_PRECOMPILED}"')} if _has_intrinsics(found) else found
+        return _job(unit, fingerprint, [name for name, _ in found], sorted(read))
 
     todo = [job(unit) for unit in sorted(units, key=lambda unit: unit.name)]
     todo.append(job(Unit(_TABLE, table_source(unit.name for unit in units))))
@@ -208,9 +212,14 @@ def _fingerprint(compiler: Compiler, target: Cpu) -> str:
     return _digest(_KEY_VERSION, compiler.version, *compiler.compile_flags(target))
 
 
-def _job(unit: Unit, fingerprint: str, headers: Sequence[tuple[str, str]]) -> _Job:
-    key = _digest(fingerprint, unit.source, *(part for header in headers for part in header))
-    return _Job(unit, key, tuple(name for name, _ in headers))
+def _has_intrinsics(headers: Iterable[tuple[str, str]]) -> bool:
+    return any(name == _INTRINSICS for name, _ in headers)
+
+
+def _job(unit: Unit, fingerprint: str, headers: Iterable[str], read: Iterable[tuple[str, str]]) -> _Job:
+    """The job of a unit that includes `headers`, where the compiler reads `read`."""
+    key = _digest(fingerprint, unit.source, *(part for header in read for part in header))
+    return _Job(unit, key, tuple(headers))
 
 
 @dataclass(frozen=True)
@@ -253,21 +262,22 @@ class _Build:
 
     def _precompiled(self, missing: Iterable[_Job]) -> Path | None:
         """The precompiled header, from the cache or made now, when a unit of ``missing`` can use it."""
-        if not self.compiler.has_precompiled_headers or not any(_PRECOMPILED in job.headers for job in missing):
+        if not self.compiler.has_precompiled_headers or not any(_INTRINSICS in job.headers for job in missing):
             return None
         header = next(folder / _PRECOMPILED for folder in self.includes if (folder / _PRECOMPILED).is_file())
         texts = _HeaderReader(self.includes).of(_PRECOMPILED, f'#include "{_PRECOMPILED}"')
         # Unlike an object, it holds the paths of the headers and is of use only with them.
         include_flags = self.compiler.include_flags(self.includes)
-        fingerprint = _digest("precompiled", _fingerprint(self.compiler, self.target), *include_flags)
+        flags = [*include_flags, *self.compiler.precompile_flags()]
+        fingerprint = _digest("precompiled", _fingerprint(self.compiler, self.target), *flags)
         key = _digest(fingerprint, *(part for text in texts for part in text))
         path = self.scratch / f"{_PRECOMPILED}.pch"
         stored = self.cache.get(key)
         if stored is not None:
             path.write_bytes(stored)
             return path
-        command = [*self.compiler.command, *self.compiler.compile_flags(self.target), *include_flags]
-        result = _run([*command, *self.compiler.precompile_flags(), str(header), "-o", str(path)], self.scratch)
+        command = [*self.compiler.command, *self.compiler.compile_flags(self.target), *flags]
+        result = _run([*command, str(header), "-o", str(path)], self.scratch)
         if result.returncode != 0:
             raise ToolchainError(
                 f"{header} does not compile for {self.target.name} with {self.compiler.version}:\n"
@@ -284,7 +294,7 @@ class _Build:
         (folder / "unit.cpp").write_text(unit.source, encoding="utf-8")
         command = [*self.compiler.command, *self.compiler.compile_flags(self.target)]
         command += self.compiler.include_flags(self.includes)
-        if precompiled is not None and _PRECOMPILED in job.headers:
+        if precompiled is not None and _INTRINSICS in job.headers:
             command += self.compiler.precompiled_flags(precompiled)
         start = time.monotonic()
         result = _run([*command, "-c", "unit.cpp", "-o", "unit.o"], folder)
