@@ -15,6 +15,20 @@ from null_driver import NullDriver
 settings.register_profile("hardtack", deadline=None)
 settings.load_profile("hardtack")
 
+TESTS = Path(__file__).parent
+# The files that take minutes, from the longest; the last compiles much of what test_ops does, which then is there.
+LONG_FILES = (
+    *("fuzz/test_models.py", "codegen/test_ops.py", "models/test_bundles.py", "triton/test_op_table.py"),
+    *("models/test_cuda_null.py", "export/test_zoo.py", "bench/test_bench.py", "export/test_writes.py"),
+    *("triton/test_versions.py", "packaging/test_own_program.py", "front/test_wheel.py", "codegen/test_accesses.py"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long files first: workers take whole files, and one that came last would keep a single worker busy."""
+    place = {TESTS / name: k for k, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
+
 
 @pytest.fixture(scope="module", autouse=True)
 def collector_of_this_module_alone() -> None:
