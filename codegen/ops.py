@@ -62,6 +62,7 @@ SCALAR_OPS: dict[str, ScalarOp] = _rows(
     ("truncdiv", 2, "same", "fi", 8, "z", "a / b rounded towards zero; an integer b of 0 is an HT_KERNEL_ASSERT"),
     ("remainder", 2, "same", "fi", 8, "z", "a - floordiv(a, b) * b: the result has b's sign"),
     ("fmod", 2, "same", "fi", 8, "z", "the remainder with a's sign, as C's fmod"),
+    ("gcd", 2, "same", "i", 60, "", "greatest common divisor by Euclid's steps on |a| and |b|; that of 0 and b is |b|"),
     ("pow", 2, "same", "fi", 30, "", "a to the power of b"),
     ("max", 2, "same", "fi", 1, "es", "the larger, b of equals; NaN if either is"),
     ("min", 2, "same", "fi", 1, "es", "the smaller, b of equals; NaN if either is"),

@@ -1,4 +1,4 @@
-"""Powers, lengths, angles and neighbours: pow and its special exponents, hypot, atan2, nextafter."""
+"""Powers, lengths, angles, neighbours and divisors: pow and its special exponents, hypot, atan2, nextafter, gcd."""
 
 from __future__ import annotations
 
@@ -70,6 +70,22 @@ def _angle(b: Builder, x: Value) -> Value:
     dtype = b.result.dtype
     angle = b.where(b.pw("lt", x, 0), math.pi, 0.0, dtype)
     return b.where(b.op("isnan", x), x, angle, dtype) if x.dtype.is_float else angle
+
+
+@converts("aten.gcd.default")
+def _gcd(b: Builder, x: Value, y: Value) -> Value:
+    return b.pw("gcd", x, y, dtype=promoted(x, y)[1])
+
+
+@converts("aten.lcm.default")
+def _lcm(b: Builder, x: Value, y: Value) -> Value:
+    """|x / gcd * y|, which wraps as C's int does, that is of 32 bits for smaller types."""
+    _, result = promoted(x, y)
+    wide = result if result.nbytes >= 4 else DType.I32
+    divisor = b.pw("gcd", x, y, dtype=wide)
+    none = b.pw("eq", divisor, 0)
+    product = b.pw("mul", b.pw("truncdiv", x, b.where(none, 1, divisor, wide), dtype=wide), y)
+    return b.to(b.where(none, 0, b.pw("abs", product), wide), result)
 
 
 @converts("aten.hypot.default")

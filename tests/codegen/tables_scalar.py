@@ -119,7 +119,7 @@ def pairs(dtype: torch.dtype) -> torch.Tensor:
 def int_rows() -> dict[str, Function]:
     names = (
         "add sub mul maximum minimum eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor fmod remainder "
-        "logical_and logical_or logical_xor"
+        "logical_and logical_or logical_xor gcd"
     )
     rows: dict[str, Function] = {n: getattr(torch, n) for n in names.split()}
     for mode in ("floor", "trunc"):

@@ -162,6 +162,16 @@ ROWS: list[Row] = [
     ),
     ("bool_arithmetic", lambda a: (a + a, a * a, a + 1, a.sum(), a.float()), (BOOL,)),
     ("bitwise", lambda a, b: (a & b, a | b, a ^ b, ~a, a << 2, a >> 1), (WHOLE, WHOLE.flip(0))),
+    (
+        "common_divisors",
+        lambda a, b: (
+            torch.gcd(a, b),
+            torch.lcm(a, b),
+            torch.gcd(a.int(), b),
+            torch.lcm(a.to(torch.int8), b.to(torch.int8)),
+        ),
+        (WHOLE, WHOLE.flip(0)),
+    ),
     ("compare_mixed", lambda a, b: (a > 2.5, b > 0, a == b), (WHOLE, X)),
     ("powers", lambda x: (x**2, x**3, x**0.5, x**-1, x**-0.5, x**1.7, 2.0**x, x**x), (X.abs() + 0.1,)),
     ("alpha", lambda x, y: (torch.add(x, y, alpha=2), torch.sub(x, y, alpha=0.5), torch.rsub(x, 3)), (X, X.flip(0))),

@@ -20,6 +20,19 @@ def int_floordiv(a, b):
     r = a - q * b
     return tl.where((r != 0) & ((r < 0) ^ (b < 0)), q - 1, q)
 ''',
+    "int_gcd": '''
+@triton.jit
+def int_gcd(a, b, STEPS: tl.constexpr):
+    """The greatest common divisor of |a| and |b| by Euclid's steps, as many as numbers of so many bits may need."""
+    a = tl.abs(a)
+    b = tl.abs(b)
+    for _ in range(STEPS):
+        over = a == 0
+        rest = b - int_truncdiv(b, tl.where(over, a - a + 1, a)) * a
+        b = tl.where(over, b, a)
+        a = tl.where(over, a, rest)
+    return b
+''',
     "shift_left": '''
 @triton.jit
 def shift_left(a, b, BITS: tl.constexpr):

@@ -187,6 +187,8 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
         return _extreme(op, args) if t.is_float else f"tl.{op}imum({args[0]}, {args[1]})"
     if op == "pow" and not t.is_float:
         return f"int_pow({args[0]}, {args[1]}, {t.nbytes * 8})"
+    if op == "gcd":
+        return _gcd(args, t)
     if op in ("shl", "shr"):
         return f"shift_{'left' if op == 'shl' else 'right'}({args[0]}, {args[1]}, {t.nbytes * 8})"
     if op in ("div", "floordiv", "truncdiv", "remainder", "fmod"):
@@ -214,6 +216,14 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
 def rounded(a: str, half: DType) -> str:
     """A value rounded to a half type, and kept as f32."""
     return f"{a}.to({MEMORY[half]}).to(tl.float32)"
+
+
+def _gcd(args: tuple[str, ...], t: DType) -> str:
+    """The longest that Euclid takes is for neighbours in Fibonacci's sequence, 1.44 steps a bit."""
+    a, b = args
+    if t is DType.U8:
+        return f"int_gcd({a}.to(tl.int32), {b}.to(tl.int32), 14).to(tl.uint8)"
+    return f"int_gcd({a}, {b}, {t.nbytes * 8 * 3 // 2 + 2})"
 
 
 def _extreme(op: str, args: tuple[str, ...]) -> str:

@@ -1,4 +1,5 @@
-// Remainders of division: C's fmod and Python's %. Both are exact. Include vmath.h.
+// Remainders of division, C's fmod and Python's %, and what they lead to, the greatest common divisor. All are exact.
+// Include vmath.h.
 #ifndef HARDTACK_TEMPLATES_VMATH_MOD_H
 #define HARDTACK_TEMPLATES_VMATH_MOD_H
 
@@ -49,7 +50,31 @@ static __attribute__((noinline)) T long_division(T x, T y) {
   return compose<T>(r, b.exponent);
 }
 
+// The greatest common divisor of |a| and |b|; the lowest integer, which has no magnitude, goes through the same steps.
+template <class T>
+static __attribute__((noinline)) T euclid(T a, T b) {
+  a = static_cast<T>(a < 0 ? -a : a);
+  b = static_cast<T>(b < 0 ? -b : b);
+  while (a != 0) {
+    const T rest = static_cast<T>(b % a);
+    b = a;
+    a = rest;
+  }
+  return b;
+}
+
 }  // namespace detail
+
+// The greatest common divisor of integers.
+template <class V>
+HT_INLINE V vgcd(V x, V y) {
+  V out = x;
+  for (int i = 0; i < W; i++) {
+    const lane<V> a = x[i], b = y[i];
+    out[i] = detail::euclid<lane<V>>(a, b);
+  }
+  return out;
+}
 
 // Exact. The sign is that of x.
 template <class V>

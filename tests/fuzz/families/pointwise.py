@@ -241,6 +241,8 @@ DIVISIONS = table(
     torch.div({a}, {by}, rounding_mode="floor")
     torch.floor_divide({a}, {by})
     torch.remainder({a}, {by})
+    torch.gcd({a}, {same})
+    torch.lcm({a} % 1000, {same})
     {a} % 2.5
     7 // ({a} | 1)
     {a} / 3
