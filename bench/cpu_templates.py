@@ -23,6 +23,8 @@ import torch
 import torch.nn.functional as F
 
 import hardtack.codegen  # noqa: F401  (before the project's folder, whose hardtack/ is only a part of the package)
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.plan.prepack import PACKINGS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.templates import attention_kernels, half_builds
@@ -49,6 +51,27 @@ struct Store {
 };
 """
 
+# The same of sums of int8: times a scale of the row and one of the column.
+_SCALED = """
+struct Scaled {
+  float* out;
+  const float *bias, *rows, *columns;
+  int64_t ld;
+  static constexpr int kOperations = 6;
+  static constexpr bool kOneRow = false;
+  struct Row { float* out; float scale; };
+  HT_MEMBER Row row(int64_t, int64_t m) const { return {out + m * ld, rows[m]}; }
+  HT_MEMBER void operator()(const Row& r, int64_t m, int64_t n, int count, ht::vec<int32_t> acc) const {
+    part(r, m, n, count, acc);
+  }
+  HT_MEMBER void part(const Row& r, int64_t, int64_t n, int count, ht::vec<int32_t> acc) const {
+    const ht::vec<float> x = __builtin_convertvector(acc, ht::vec<float>) * ht::bcast(r.scale);
+    const ht::vec<float> y = x * ht::load_n(columns + n, count) + ht::load_n(bias + n, count);
+    ht::store_n(r.out + n, ht::vmax(y, ht::vec<float>{}), count);
+  }
+};
+"""
+
 _FMA_LOOP = """
   ht::vec<float> acc[12];
   for (int j = 0; j < 12; j++) acc[j] = ht::bcast(static_cast<float>(j));
@@ -71,6 +94,10 @@ def _source(name: str, header: str, call: str, shape: str = SHAPE) -> str:
 _HALF_GEMM = """
   const auto x = static_cast<const T*>(args->buffers[0]), weights = static_cast<const T*>(args->buffers[1]);
   return ht::gemm_packed(args, x, i[3], weights, i[0], i[1], i[2], Epilogue{b[3], b[2], 0, i[1]});"""
+_INT8_GEMM = """
+  const auto x = static_cast<const int8_t*>(args->buffers[0]), weights = static_cast<const int8_t*>(args->buffers[1]);
+  const Scaled scaled = {b[3], b[2], b[4], b[5], i[1]};
+  return ht::gemm_packed(args, x, i[3], weights, i[0], i[1], i[2], scaled);"""
 _HALF_CONV = """
   using T = const ht::bf16*;
   return ht::conv2d(args, s, static_cast<T>(args->buffers[0]), static_cast<T>(args->buffers[1]), epilogue);"""
@@ -81,6 +108,7 @@ SOURCES = {
         )
         for dtype, t in half_builds.STORAGE.items()
     },
+    "gemm_int8": _source("gemm_int8", "gemm.h int8.h", _INT8_GEMM, "").replace('extern "C"', f'{_SCALED}extern "C"'),
     **attention_kernels.SOURCES,
     "fma": kernel("fma", "blocks.h", _FMA_LOOP),
     "gemm": _source(
@@ -157,6 +185,21 @@ def half_gemm(library: Library, dtype: torch.dtype, m: int, n: int, k: int) -> C
     name, short = f"gemm_{half_builds.name_of(dtype)}", bias.to(dtype)
     ours = library.bind(name, [half_builds.bits(a), weights, bias, out], [m, n, k, k], workspace)
     return Case(f"{name} {m}x{n}x{k}", 2.0 * m * n * k, ours, lambda: torch.addmm(short, a, b).relu_())
+
+
+def int8_gemm(library: Library, m: int, n: int, k: int) -> Case:
+    """a[m, k] times packed weights [k, n], of int8, with scales of rows and columns."""
+    a, b = (torch.randint(-128, 128, size, dtype=torch.int8) for size in ((m, k), (k, n)))
+    bias, rows, columns, out = torch.randn(n), torch.rand(m), torch.rand(n), torch.empty(m, n)
+    packed = torch.from_numpy(PACKINGS["quads"](b.numpy(), ())).clone()  # as in half_gemm
+    workspace = gemm_packed_workspace(m, n, DType.I8)
+    ours = library.bind("gemm_int8", [a, packed, bias, out, rows, columns], [m, n, k, k], workspace)
+    row = rows[:, None]
+
+    def theirs() -> object:
+        return (torch._int_mm(a, b) * row * columns + bias).relu_()
+
+    return Case(f"gemm_int8 {m}x{n}x{k}", 2.0 * m * n * k, ours, theirs)
 
 
 def dynamic(library: Library, batch: int, m: int, n: int, k: int, transposed: bool) -> Case:
@@ -290,6 +333,7 @@ def cases(library: Library) -> list[Case]:
     return [
         *(gemm(library, *size) for size in _GEMMS),
         *(half_gemm(library, dtype, *size) for dtype in half_builds.DTYPES for size in _HALVES),
+        *(int8_gemm(library, *size) for size in (*_HALVES, (1, 3072, 768), (4, 4096, 4096))),
         *(dynamic(library, *size) for size in _DYNAMIC),
         *(conv(library, s) for s in _CONVS),
         *(half_conv(library, s) for s in _HALF_CONVS),

@@ -28,13 +28,13 @@ Op kinds (shapes by example; `attrs` in brackets):
   moments     [groups] x [N, C, *S] -> mean, variance [N, groups] of each group of C/groups channels, uncorrected;
               float, half types give f32
   scan        [kind, dim] x -> inclusive; kind: sum prod max min (max and min carry NaN) logsumexp (of floats)
-  matmul      [dtype] a [..., M, K], b [..., K, N] -> [..., M, N]; equal batch dims; float; dtype: f32 where the product
-              of half types is not rounded to theirs, else absent
+  matmul      [dtype] a [..., M, K], b [..., K, N] -> [..., M, N]; equal batch dims; float, or i8; dtype: f32 where the
+              product of half types is not rounded to theirs, i32 of i8, whose sums are modulo 2^32, else absent
   grouped_matmul  [dtype] a [M, K], b [G, K, N], ends [G] (i32 or i64, ascending) -> [M, N]; row r of a times b[g] of
-              the first g with r < ends[g]; zeros where there is none; float; dtype: as of matmul
+              the first g with r < ends[g]; zeros where there is none; float; dtype: as of a float matmul
   conv        [stride, padding, dilation, groups, transposed, output_padding, dtype] x [N, C, *S], w [O, C/groups, *K]
               (transposed: w [C, O/groups, *K]), bias [O] or absent; padding: one (lo, hi) pair a spatial dim; 1 to 3
-              dims; dtype: as of matmul, and the bias, which is added before anything is rounded, is of the result's
+              dims; dtype: as of a float matmul, and the bias, added before anything is rounded, is of the result's
   attention   [scale, causal, dtype] q [B, H, T, D], k [B, G, S, D], v [B, G, S, E] (, mask broadcastable to
               [B, H, T, S], bool or float) -> [B, H, T, E]; H a multiple of G (grouped queries); causal: query t sees
               keys s <= t; dtype: as of matmul; a float mask is of the operands' dtype or of the result's

@@ -15,7 +15,7 @@ from hardtack.codegen.ir.types import DType
 
 def matmul_types(c: Case) -> Types:
     a, b = c.args
-    need(a.dtype is b.dtype and a.dtype.is_float, f"matmul of {a.dtype} and {b.dtype}")
+    need(a.dtype is b.dtype and (a.dtype.is_float or a.dtype is DType.I8), f"matmul of {a.dtype} and {b.dtype}")
     need(len(a.shape) == len(b.shape) >= 2, f"matmul of ranks {len(a.shape)} and {len(b.shape)}")
     need(c.same_shape(a.shape[:-2], b.shape[:-2]), f"matmul batch dims differ: {a} and {b}")
     need(c.same(a.shape[-1], b.shape[-2]), f"matmul inner sizes differ: {a.shape[-1]} and {b.shape[-2]}")
@@ -23,10 +23,11 @@ def matmul_types(c: Case) -> Types:
 
 
 def _result_dtype(c: Case) -> DType:
-    """The operands', or f32 where a product of half types is not rounded to theirs."""
+    """The operands', or f32 where a product of half types is not rounded to theirs; of int8 always int32."""
     own = c.args[0].dtype
     dtype = dict(c.op.attrs).get("dtype", own)
-    fits = dtype is own or (own.is_half and dtype is DType.F32)
+    wide = DType.F32 if own.is_half else own if own.is_float else DType.I32
+    fits = dtype is wide or (own.is_float and dtype is own)
     need(isinstance(dtype, DType) and fits, f"{c.op.kind} of {own} as {dtype}")
     return dtype  # type: ignore[return-value]
 

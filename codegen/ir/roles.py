@@ -38,7 +38,9 @@ def same(first: DType) -> tuple[DType, ...]:
 
 
 def summed(first: DType) -> tuple[DType, ...]:
-    """That of the first operand, or that in which half types are summed."""
+    """That of the first operand, or that in which half types are summed; of int8 int32."""
+    if first is DType.I8:
+        return (DType.I32,)
     return (first, DType.F32) if first.is_half else (first,)
 
 

@@ -117,6 +117,24 @@ class PairedGemm(PackedGemm):
 
 
 @dataclass(frozen=True)
+class QuadGemm(PackedGemm):
+    """gemm.h and int8.h: the same of int8, added up in int32, with the matrix in panels of four k. depth: K, which
+    fours do not tell."""
+
+    depth: int
+
+    kind = "gemm_quads"
+    roles = (
+        Role("a", "*ones M K", memory=Memory.ROWS),
+        Role("panels", f"N/{PANEL} K/4 {PANEL} 4", memory=Memory.WHOLE),
+    )
+    dtypes = (DType.I8,)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        return {**super().extents(nest), "K": const(self.depth)}
+
+
+@dataclass(frozen=True)
 class DynamicGemm(Template):
     """gemm.h: a [(B, (B2,)) M, K] times b [(B, (B2,)) K, N], neither known before the run. plan: as
     PackedGemm has it."""
@@ -127,7 +145,7 @@ class DynamicGemm(Template):
     machine = Cpu
     roles = (Role("a", "*batch M K"), Role("b", "*batch K N"))
     results = (Role("result", "*outer M N", summed),)
-    dtypes = (DType.F32, DType.BF16, DType.F16)
+    dtypes = (DType.F32, DType.BF16, DType.F16, DType.I8)
     takes_epilogue = True
 
     def batch_axes(self, nest: TemplateNest) -> int:
@@ -153,7 +171,7 @@ class DynamicGemm(Template):
 def lower_matmul(low: Lowering, op: Op) -> None:
     a, b = op.value(0), op.value(1)
     out = low.buffers[op.outputs[0]]
-    chosen = first_that_can(low, op, (PackedGemm, PairedGemm, DynamicGemm))
+    chosen = first_that_can(low, op, (PackedGemm, PairedGemm, QuadGemm, DynamicGemm))
     if chosen is None:
         matmul_as_reduction(low, op)
         return
@@ -170,7 +188,8 @@ def lower_matmul(low: Lowering, op: Op) -> None:
         template(low, op, quantized, out, (rows, *codes.operands))
         return
     depth = int_value(b_view.shape[-2]) or 0
-    what = PairedGemm(depth, plan=plan) if chosen is PairedGemm else PackedGemm(plan=plan)
+    deep = chosen if chosen in (PairedGemm, QuadGemm) else None
+    what = PackedGemm(plan=plan) if deep is None else deep(depth, plan=plan)
     template(low, op, what, out, (rows, pack_matrix(low, b_view)))
 
 
@@ -217,10 +236,12 @@ def _unit_last(low: Lowering, value: str, view: Operand, op: Op) -> Operand:
 
 
 def pack_matrix(low: Lowering, b_view: Operand) -> Operand:
-    """A constant [.., K, N] as panels [ceil(N/32), K, 32], of bf16 [ceil(N/32), ceil(K/2), 32, 2]; leading dimensions
-    have size 1."""
+    """A constant [.., K, N] as panels [ceil(N/32), K, 32], of bf16 [ceil(N/32), ceil(K/2), 32, 2], of int8 [ceil(N/32),
+    ceil(K/4), 32, 4]; leading dimensions have size 1."""
     k, n = (int_value(e) or 0 for e in b_view.shape[-2:])
     matrix = Operand(b_view.buffer, b_view.dtype, b_view.offset, b_view.shape[-2:], b_view.strides[-2:])
     if matrix.dtype is DType.BF16:
         return prepacked(low, "pairs", matrix, (-(-n // PANEL), -(-k // 2), PANEL, 2), ())
+    if matrix.dtype is DType.I8:
+        return prepacked(low, "quads", matrix, (-(-n // PANEL), -(-k // 4), PANEL, 4), ())
     return prepacked(low, "panels", matrix, (-(-n // PANEL), k, PANEL), ())

@@ -270,8 +270,8 @@ class Cut:
 
 def widest_cut(dtype: DType, plan: CutPlan | None) -> Cut:
     """What no CPU's own cut is above, as a Plan serves all CPUs of a layout; with the depth of a table's plan."""
-    nbytes = 2 if dtype is DType.BF16 else FLOAT_NBYTES
-    usual = MOST_STAGED_DEPTH if dtype.is_half else MOST_DEPTH
+    nbytes = 2 if dtype in (DType.BF16, DType.I8) else FLOAT_NBYTES
+    usual = MOST_DEPTH if dtype is DType.F32 else MOST_STAGED_DEPTH
     depth = usual if plan is None else plan.depth
     unit = MOST_UNIT_NBYTES // (PANEL * FLOAT_NBYTES)  # of pairs it is twice as long, and each takes a float for two
     return Cut(_VALUES["kChunkRows"], _VALUES["kUnitRowNbytes"] // (PANEL * nbytes), depth, unit)
@@ -284,7 +284,7 @@ def gemm_nbytes(
     dequantises: whether a unit's weights are made float."""
     c = widest_cut(dtype, plan)
     numel = tile_numel(m, n, c.rows, c.panels)
-    numel += staged_numel(m, c.depth) if dtype.is_half else spread_rows_numel(m, c.depth)
+    numel += spread_rows_numel(m, c.depth) if dtype is DType.F32 else staged_numel(m, c.depth)
     if dtype.is_half or dequantises:
         numel += packed_panels_numel(n, c.depth, c.depth, c.unit_depth)
     return numel * FLOAT_NBYTES
@@ -293,7 +293,7 @@ def gemm_nbytes(
 def gemm_dynamic_nbytes(m: ExprLike, n: ExprLike, k: ExprLike, dtype: DType, plan: CutPlan | None = None) -> Expr:
     """A worker's workspace for a product of two values."""
     c = widest_cut(dtype, plan)
-    rows = copied_halves_numel(k, c.depth) if dtype.is_half else copied_rows_numel(k, c.depth)
+    rows = copied_rows_numel(k, c.depth) if dtype is DType.F32 else copied_halves_numel(k, c.depth)
     return gemm_nbytes(m, n, dtype, plan) + (rows + packed_panels_numel(n, k, c.depth, c.unit_depth)) * FLOAT_NBYTES
 
 

@@ -17,8 +17,10 @@ def matmul_as_reduction(low: Lowering, op: Op) -> None:
     a, b_name = op.value(0), op.value(1)
     b, out, index = start(low, op)
     k = b.axis(low.graph.types[a].shape[-1], "reduce")
-    left = b.wide(b.load(a, (*index[:-1], k)))
-    right = b.wide(b.load(b_name, (*index[:-2], k, index[-1])))
+    left, right = (
+        b.cast(x, DType.I32) if b.dtype(x) is DType.I8 else b.wide(x)
+        for x in (b.load(a, (*index[:-1], k)), b.load(b_name, (*index[:-2], k, index[-1])))
+    )
     b.store(out.name, index, b.cast(b.total(b.compute("mul", left, right)), out.dtype))
     b.done()
 

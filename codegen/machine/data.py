@@ -18,10 +18,11 @@ _FEATURES_V4 = (*_FEATURES_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "a
 _WIDE = "-mprefer-vector-width=512"
 _FLAGS_V4 = ("-march=x86-64-v4", _WIDE)
 _FLAGS_V3 = ("-march=x86-64-v3",)
-_FLAGS_V4_BF16 = (*_FLAGS_V4, "-mavx512bf16")
+_FEATURES_V4_BF16 = (*_FEATURES_V4, "avx512bf16", "avx512vnni")  # those that have the first have the second
+_FLAGS_V4_BF16 = (*_FLAGS_V4, "-mavx512bf16", "-mavx512vnni")
 _FLAGS_AMX = (*_FLAGS_V4_BF16, "-mamx-tile", "-mamx-bf16")
 _FLAGS_AARCH64 = ("-march=armv8-a", "-mno-outline-atomics")
-_FLAGS_AARCH64_BF16 = ("-march=armv8.2-a+bf16", "-mno-outline-atomics")
+_FLAGS_AARCH64_BF16 = ("-march=armv8.2-a+bf16+dotprod", "-mno-outline-atomics")
 
 X86_64_V4 = Cpu(
     name="x86-64-v4",
@@ -40,14 +41,14 @@ X86_64_V4 = Cpu(
 X86_64_V4_BF16 = replace(
     X86_64_V4,
     name="x86-64-v4-bf16",  # Zen 4 and later; Intel's multiply with AMX, and slower than FMA without
-    features=(*_FEATURES_V4, "avx512bf16"),
+    features=_FEATURES_V4_BF16,
     flags_clang=_FLAGS_V4_BF16,
     flags_gcc=_FLAGS_V4_BF16,
 )
 AMX = replace(
     X86_64_V4,
     name="amx",
-    features=(*_FEATURES_V4, "avx512bf16", "amx-tile", "amx-bf16"),
+    features=(*_FEATURES_V4_BF16, "amx-tile", "amx-bf16"),
     flags_clang=_FLAGS_AMX,
     flags_gcc=_FLAGS_AMX,
 )
@@ -76,7 +77,7 @@ AARCH64 = replace(
 AARCH64_BF16 = replace(
     AARCH64,
     name="aarch64-bf16",
-    features=("neon", "bf16"),
+    features=("neon", "bf16", "dotprod"),
     flags_clang=_FLAGS_AARCH64_BF16,
     flags_gcc=_FLAGS_AARCH64_BF16,
 )

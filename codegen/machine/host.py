@@ -25,6 +25,7 @@ _CPUINFO_NAMES = {
     "avxvnni": "avx_vnni",
     "amx-tile": "amx_tile",
     "amx-bf16": "amx_bf16",
+    "dotprod": "asimddp",
 }
 _DESIGN = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
 # Features beyond a level that ``native`` turns on where the host has them: those that kernels could gain from.
@@ -88,11 +89,11 @@ def _level(machine: str | None, cpuinfo: str | None) -> Cpu:
         raise TargetError(f"target cpu:native: this machine is {machine}; Hardtack knows x86_64 and aarch64")
     present = host_features(Path("/proc/cpuinfo").read_text() if cpuinfo is None else cpuinfo)
     if arm:
-        found = AARCH64_BF16 if "bf16" in present else AARCH64
+        found = AARCH64_BF16 if present.issuperset({*AARCH64_BF16.features} - {"neon"}) else AARCH64
         return replace(found, name="native", level=found.name)
     for level, extras in _LEVELS:
         if present.issuperset(level.features):
-            extra = tuple(name for name in extras if name in present)
+            extra = tuple(name for name in extras if name in present and name not in level.features)
             flags = (*level.flags_clang, *(f"-m{name}" for name in extra))
             features = (*level.features, *extra)
             return replace(

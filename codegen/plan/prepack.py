@@ -121,17 +121,23 @@ def _conv_transposed(view: Array, params: tuple[int, ...]) -> Array:
     return np.stack([_to_panels(g) for g in moved])
 
 
-def _in_pairs(panels: Array) -> Array:
-    """[..., R, 32] -> [..., ceil(R/2), 32, 2], zeros in the row that does not exist."""
+def _side_by_side(panels: Array, count: int) -> Array:
+    """[.., K, 32] -> [.., ceil(K/count), 32, count], zeros behind the last row."""
     *outer, rows, columns = panels.shape
-    padded = np.zeros((*outer, rows + rows % 2, columns), panels.dtype)
+    groups = -(-rows // count)
+    padded = np.zeros((*outer, groups * count, columns), panels.dtype)
     padded[..., :rows, :] = panels
-    return np.ascontiguousarray(np.moveaxis(padded.reshape(*outer, (rows + 1) // 2, 2, columns), -2, -1))
+    return np.ascontiguousarray(np.moveaxis(padded.reshape(*outer, groups, count, columns), -2, -1))
 
 
 def _pairs(view: Array, params: tuple[int, ...]) -> Array:
     """[K, N] -> [ceil(N/32), ceil(K/2), 32, 2]."""
-    return _in_pairs(_to_panels(view))
+    return _side_by_side(_to_panels(view), 2)
+
+
+def _quads(view: Array, params: tuple[int, ...]) -> Array:
+    """[K, N] -> [ceil(N/32), ceil(K/4), 32, 4]."""
+    return _side_by_side(_to_panels(view), 4)
 
 
 def _conv_pairs(view: Array, params: tuple[int, ...]) -> Array:
@@ -141,12 +147,12 @@ def _conv_pairs(view: Array, params: tuple[int, ...]) -> Array:
     panels = _conv(view, (groups,))
     if merged:
         panels = panels.reshape(*panels.shape[:-3], panels.shape[-3] * panels.shape[-2], PANEL)
-    return _in_pairs(panels)
+    return _side_by_side(panels, 2)
 
 
 def _conv_transposed_pairs(view: Array, params: tuple[int, ...]) -> Array:
     """[C, Og, *taps] -> [groups, ceil(Og/32), *taps, ceil(C/groups/2), 32, 2]."""
-    return _in_pairs(_conv_transposed(view, params))
+    return _side_by_side(_conv_transposed(view, params), 2)
 
 
 def _depthwise(view: Array, params: tuple[int, ...]) -> Array:
@@ -211,6 +217,7 @@ PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "nibbles": _nibbles,
     "halves": _halves,
     "pairs": _pairs,
+    "quads": _quads,
     "conv": _conv,
     "conv_pairs": _conv_pairs,
     "conv_transposed_pairs": _conv_transposed_pairs,

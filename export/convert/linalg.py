@@ -69,6 +69,12 @@ def _matmul_dtype(b: Builder, x: Value, y: Value, out_dtype: Any) -> Value:
     return product(b, b.to(x, dtype), b.to(y, dtype))
 
 
+@converts("aten._int_mm.default")
+def _int_mm(b: Builder, x: Value, y: Value) -> Value:
+    """int8 (M, K) times int8 (K, N), added up in int32."""
+    return b.op("matmul", x, y, dtype=DType.I32)
+
+
 @converts("aten._grouped_mm.default", "transformers.grouped_mm_fallback.default")
 def _grouped_mm(
     b: Builder, x: Value, y: Value, offs: Value | None = None, bias: Value | None = None, out_dtype: Any = None

@@ -251,7 +251,6 @@ def _frac(x: Tensor) -> Tensor:
 OWN: dict[str, Callable[..., Any]] = {
     "aten._embedding_bag.default": embedding_bag,
     "aten._embedding_bag_forward_only.default": embedding_bag,
-    "aten._int_mm.default": quantized.int_mm,
     "aten._weight_int8pack_mm.default": quantized.int8pack_mm,
     "aten.fake_quantize_per_tensor_affine_cachemask.default": quantized.fake_quantize_per_tensor,
     "aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default": quantized.fake_quantize_by_tensors,

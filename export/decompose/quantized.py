@@ -1,4 +1,4 @@
-"""The ops of quantised models taken apart: `quantized_decomposed.*`, which convert_pt2e writes, and integer products.
+"""The ops of quantised models taken apart: `quantized_decomposed.*`, which convert_pt2e writes, and others of aten.
 
 A number q of few bits stands for (q - zero_point) * scale. Each rule rounds where torch's kernel, in Python, does, and
 reads scales and zero points that are tensors where they are: that kernel takes numbers out of them.
@@ -16,8 +16,6 @@ Number = float | Tensor
 """A scale, a zero point or a limit: of Python, or the only element of a tensor."""
 _MOST_INT64 = 2.0**63 - 2.0**39
 """The largest number of f32 that int64 holds."""
-_EXACT_K = 1024
-"""So many products of two int8, 2**14 at most each, add up to 2**24 at most: f32 has each whole number up to that."""
 
 
 def _quantize_per_tensor(
@@ -162,18 +160,6 @@ def _dequantize_per_channel_group(
 
 def _convert_element_type(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype)
-
-
-def int_mm(x: Tensor, y: Tensor) -> Tensor:
-    """aten._int_mm: int8 (M, K) times int8 (K, N), added up in int32. By products of f32, which are exact for so many
-    columns at once, and for which there are kernels."""
-    if isinstance(x.shape[1], torch.SymInt):
-        return x.to(torch.int32) @ y.to(torch.int32)
-    out = torch.zeros((x.shape[0], y.shape[1]), dtype=torch.int32, device=x.device)
-    for k in range(0, x.shape[1], _EXACT_K):
-        part = x[:, k : k + _EXACT_K].float() @ y[k : k + _EXACT_K].float()
-        out = part.to(torch.int32) if k == 0 else out + part.to(torch.int32)
-    return out
 
 
 def int8pack_mm(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:

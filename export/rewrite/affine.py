@@ -49,8 +49,9 @@ def _scalable(facts: Facts, value: Operand) -> Op | None:
     op = facts.made_by(value, "conv") or facts.made_by(value, "matmul")
     if op is None or not facts.is_constant(op.inputs[1]):
         return None
-    if facts.graph.type_of(op.inputs[1]).dtype.is_half:
-        return None  # the weights would be rounded again, and what the program rounds would not be
+    weight = facts.graph.type_of(op.inputs[1]).dtype
+    if weight.is_half or not weight.is_float:
+        return None  # weights would be rounded again, and what the program rounds would not be; int8 would not fit
     if op.kind == "matmul" and facts.constants[op.value(1)].quantized is not None:
         return None  # kernels may read its codes, and sums are fewer than these
     if op.kind == "conv":

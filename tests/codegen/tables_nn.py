@@ -267,6 +267,59 @@ def matmul_suites() -> Iterator[Suite]:
     yield Suite("matmul_dynamic", dynamic, many, names, 60.0)
 
 
+def int8_matmul_rows(w: dict[str, torch.Tensor]) -> dict[str, Function]:
+    """a [m, 37] and b [37, n] of int8, x [m, 37]; weights w: n40 [40, 37], of int8, s40 and b40 [40]"""
+
+    def scaled(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch._int_mm(a, w["n40"].t()).float() * x[:, :1] * w["s40"] + w["b40"]
+
+    def quantised(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-5) / 127
+        return (x / scale).round().clamp(-128, 127).to(torch.int8), scale
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        small, scale = quantised(x)
+        return torch._int_mm(small, w["n40"].t()) * scale * w["s40"] + w["b40"]
+
+    def wide(a: torch.Tensor) -> torch.Tensor:
+        return torch._int_mm(a, w["n40"].t())
+
+    return {
+        "values": lambda a, b, x: (torch._int_mm(a, b), torch._int_mm(b.t(), a.t())),
+        "constant": lambda a, b, x: (wide(a), wide(a)[:, :7], torch._int_mm(a, w["n40"][:33].t())),
+        "scaled": lambda a, b, x: (scaled(a, x), scaled(a, x).relu(), F.gelu(scaled(a, x)), scaled(a, x).half()),
+        "residual": lambda a, b, x: scaled(a, x)[:, :37] + x,
+        "integers": lambda a, b, x: (wide(a) + 3, wide(a).clamp(-1000, 900) >> 2, wide(a).to(torch.int8), wide(a) * 7),
+        "strided": lambda a, b, x: (torch._int_mm(a[:, ::2], w["n40"][:, ::2].t()), torch._int_mm(a[:, 1::2], b[1::2])),
+        "quantised": lambda a, b, x: (layer(x), F.layer_norm(layer(x), (40,)), torch._int_mm(quantised(x)[0], b)),
+        "twice": lambda a, b, x: (wide(a).float().softmax(-1), wide(a).amax(-1), wide(a).sum(0)),
+    }
+
+
+def int8_matmul_suites() -> Iterator[Suite]:
+    weights = {"n40": whole(40, 37).view(torch.int8), "s40": normal(40, seed=8) * 0.01, "b40": normal(40, seed=9)}
+    weights["n40"][0], weights["n40"][1] = -128, 127
+
+    def args(m: int, n: int) -> list[torch.Tensor]:
+        a, b = whole(m, 37).view(torch.int8).clone(), whole(37, n).view(torch.int8).clone()
+        a[0], b[:, 0] = -128, -128
+        return [a, b, normal(m, 37, seed=10)]
+
+    rows = int8_matmul_rows(weights)
+    yield Suite("matmul_int8", rows, [args(19, 23)], None, 60.0)
+    yield Suite("matmul_int8_one_row", {k: v for k, v in rows.items() if k != "values"}, [args(1, 23)], None, 60.0)
+    size = Dim("m", max=4096)
+    names = ({0: size}, {1: Dim("n", max=4096)}, {0: size})
+    yield Suite("matmul_int8_dynamic", rows, [args(*s) for s in ((19, 23), (2, 5), (7, 32), (130, 70))], names, 60.0)
+    depth = Dim("k", max=4096)
+    of_depth = {
+        "values": lambda a, b: (torch._int_mm(a, b), torch._int_mm(a, b).float() * 0.5),
+        "gram": lambda a, b: torch._int_mm(a, a.t()),
+    }
+    many = [[whole(9, k).view(torch.int8), whole(k, 21).view(torch.int8)] for k in (37, 2, 1100)]
+    yield Suite("matmul_int8_depth", of_depth, many, ({1: depth}, {0: depth}), 60.0)
+
+
 def attention_rows() -> dict[str, Function]:
     """q [2, 4, 7, 16], k and v [2, 4, 9, 16], keep [2, 1, 7, 9] bool, bias [7, 9]"""
     sdpa = F.scaled_dot_product_attention
@@ -411,5 +464,6 @@ def suites() -> Iterator[Suite]:
     yield from pool_suites()
     yield from resize_suites()
     yield from matmul_suites()
+    yield from int8_matmul_suites()
     yield from attention_suites()
     yield from recurrent_suites()

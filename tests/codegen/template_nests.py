@@ -30,7 +30,7 @@ from hardtack.codegen.lower.cpu_conv import (
     TransposedConv,
     Winograd,
 )
-from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm, QuantizedGemm
+from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm, QuadGemm, QuantizedGemm
 from hardtack.codegen.lower.cpu_recurrence import PackedRecurrence
 from hardtack.codegen.lower.cpu_rows import Scan, Sort
 from hardtack.codegen.lower.gpu_attention import AttentionCombine, TiledAttention
@@ -102,6 +102,17 @@ ENDS = torch.tensor([8, 16, 24], dtype=torch.int32)
 IMAGE = ones(2, 4, 9, 10)
 
 
+class Bytes(torch.nn.Module):
+    """A product of int8 with a weight (64, 7)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Buffer(torch.arange(64 * 7).to(torch.int8).view(64, 7))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch._int_mm(x, self.weight.t())
+
+
 class Rnn(torch.nn.Module):
     """A recurrence's y alone."""
 
@@ -151,6 +162,11 @@ PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "packed": (PackedGemm, Program(CPU, torch.nn.Linear(7, 64).eval(), (ones(5, 7),))),
     "quantized": (QuantizedGemm, Program(CPU, Groups().eval(), (ones(5, 24),))),
     "paired": (PairedGemm, Program(CPU, torch.nn.Linear(7, 64).eval().bfloat16(), (half(5, 7),))),
+    "quads": (QuadGemm, Program(CPU, Bytes().eval(), (ones(5, 7, dtype=torch.int8),))),
+    "dynamic bytes": (
+        DynamicGemm,
+        Program(CPU, torch._int_mm, (ones(5, 7, dtype=torch.int8), ones(7, 3, dtype=torch.int8))),
+    ),
     "dynamic": (DynamicGemm, Program(CPU, torch.matmul, (ones(2, 5, 7), ones(2, 7, 3)))),
     "attention": (Attention, Program(CPU, GQA, _heads(torch.float32, 10, ones(5, 10)))),
     "lstm": (PackedRecurrence, Program(CPU, _rnn(torch.nn.LSTM), STEPS)),

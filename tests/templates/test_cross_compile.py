@@ -7,10 +7,10 @@ import struct
 
 import pytest
 
-from hardtack.codegen.machine.data import AARCH64_BF16, AMX
+from hardtack.codegen.machine.data import AARCH64_BF16, AMX, X86_64_V4, X86_64_V4_BF16
 from hardtack.codegen.machine.host import native_cpu
 from hardtack.codegen.machine.machine import Cpu
-from tests.templates import attention_kernels, test_half, test_recurrent, test_sort_scan, test_vmath
+from tests.templates import attention_kernels, test_half, test_int8, test_recurrent, test_sort_scan, test_vmath
 from tests.templates.cpu_kernels import AARCH64, compile_bytes
 
 SOURCES = {
@@ -38,6 +38,15 @@ def test_compiles_for_aarch64(template: str) -> None:
 def test_products_of_16_bits_compile_for_every_machine(target: Cpu, machine: int) -> None:
     """Of whatever instructions the machine has that runs the tests."""
     assert _machine(compile_bytes(test_half.sources(), target)) == machine
+
+
+@pytest.mark.parametrize("target", [AMX, X86_64_V4_BF16, X86_64_V4, AARCH64_BF16], ids=lambda cpu: cpu.name)
+@pytest.mark.parametrize("compiler", [None, "g++"])
+def test_products_of_int8_compile_for_every_machine(target: Cpu, compiler: str | None) -> None:
+    """The same, of which VPDPBUSD and SDOT are modelled elsewhere."""
+    if compiler is not None and (shutil.which(compiler) is None or native_cpu().arch != target.arch):
+        pytest.skip(f"asks for {compiler} of {target.arch}")
+    assert _machine(compile_bytes(test_int8.sources(), target, compiler)) == (62 if target.arch == "x86_64" else 183)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None or native_cpu().arch != "x86_64", reason="asks for g++ of x86-64")

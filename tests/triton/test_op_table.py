@@ -15,6 +15,7 @@ CHOSEN = [
     *("reduce_float32", "reduce_bool", "ties", "views", "views_dynamic", "index", "order_float32"),
     *("norm", "norm_dynamic", "resize_align", "pool_nan", "conv_1d", "matmul", "attention_dynamic"),
     *("resize_scale_float64", "histogram_float64", "resize_antialias", "resize_antialias_dynamic"),
+    *("matmul_int8", "matmul_int8_depth"),
     *("no_width", "one_result", "rolled", "masked", "batch"),
 ]
 """Suites that between them have every scalar op, dtype, view, reduction and template."""

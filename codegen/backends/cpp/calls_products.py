@@ -9,11 +9,12 @@ from hardtack.codegen.backends.cpp.cpp_body import storage_type
 from hardtack.codegen.ir.expr import ONE, Expr, const, product
 from hardtack.codegen.ir.nests import Operand, TemplateNest
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm, QuantizedGemm
+from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm, QuadGemm, QuantizedGemm
 
 
 @calls(PackedGemm)
 @calls(PairedGemm)
+@calls(QuadGemm)
 def _gemm_packed(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     left = a.operands[0]
     m, n, k = product(x.extent for x in a.axes[:-1]), a.axes[-1].extent, left.shape[-1]
@@ -21,7 +22,11 @@ def _gemm_packed(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Cal
     lda, rows, columns, depth = sizes
     cut = blocks(parameters(a, PackedGemm).plan, left)
     call = f"ht::gemm_packed{cut}(args, {pointers[0]}, {lda}, {pointers[1]}, {rows}, {columns}, {depth}, epilogue)"
-    return Call(("gemm.h",), (), call)
+    return Call(_headers(left.dtype), (), call)
+
+
+def _headers(dtype: DType) -> tuple[str, ...]:
+    return ("gemm.h", "int8.h") if dtype is DType.I8 else ("gemm.h",)
 
 
 _STEPS = {"sub": "kSubtract", "mul": "kMultiply", "add": "kAdd"}
@@ -62,4 +67,4 @@ def _gemm_dynamic(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Ca
         spelled = [p.add(f"{side}_stride{i}", s) for i, s in enumerate(strides)]
         setup.append(f"const ht::MatrixBatch<{storage_type(o.dtype)}> {side}{{{', '.join([pointer, *spelled])}}};")
     call = f"ht::gemm_dynamic{blocks(parameters(a, DynamicGemm).plan, left)}(args, shape, a, b, epilogue)"
-    return Call(("gemm.h",), tuple(setup), call)
+    return Call(_headers(left.dtype), tuple(setup), call)

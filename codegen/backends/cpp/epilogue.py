@@ -84,6 +84,7 @@ def epilogue(kernel: Kernel, buffers: Mapping[str, Buffer], parameters: Paramete
             values.append(f"b{k}")
     fields += [f"int64_t {n};" for n in names]
     values += names
+    sums = register_type(buffers[anchor.result].dtype)
     definition = [
         "struct Epilogue {",
         *indent(fields),
@@ -95,17 +96,17 @@ def epilogue(kernel: Kernel, buffers: Mapping[str, Buffer], parameters: Paramete
         "  };",
         "  HT_MEMBER Row row(int64_t batch, int64_t) const { return {batch}; }",
         "  template <class C>",
-        "  HT_MEMBER void point(int64_t batch, int64_t m, int64_t n, C cnt, ht::vec<float> acc) const {",
+        f"  HT_MEMBER void point(int64_t batch, int64_t m, int64_t n, C cnt, {sums} acc) const {{",
         "    static_cast<void>(batch), static_cast<void>(m), static_cast<void>(cnt);",
         "    ht::Status& status = *failures;",
         "    static_cast<void>(status);",
         *indent(lines, 2),
         "  }",
-        "  HT_MEMBER void operator()(const Row& r, int64_t m, int64_t n, int count, ht::vec<float> acc) const {",
+        f"  HT_MEMBER void operator()(const Row& r, int64_t m, int64_t n, int count, {sums} acc) const {{",
         "    if (count == ht::W) point(r.batch, m, n, ht::Full{}, acc);",
         "    else part(r, m, n, count, acc);",
         "  }",
-        "  HT_MEMBER void part(const Row& r, int64_t m, int64_t n, int count, ht::vec<float> acc) const {",
+        f"  HT_MEMBER void part(const Row& r, int64_t m, int64_t n, int count, {sums} acc) const {{",
         "    point(r.batch, m, n, ht::Part{count}, acc);",
         "  }",
         "};",

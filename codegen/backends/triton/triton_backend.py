@@ -36,6 +36,7 @@ from hardtack.codegen.passes.gpu.neutral_reductions import NEUTRAL_REDUCTIONS
 from hardtack.codegen.passes.gpu.regroup import REGROUP
 from hardtack.codegen.passes.gpu.split_reductions import SPLIT_REDUCTIONS
 from hardtack.codegen.passes.gpu.take_prologues import TAKE_PROLOGUES
+from hardtack.codegen.passes.gpu.widen_bytes import WIDEN_BYTES
 from hardtack.codegen.passes.passes import Context, Passes
 from hardtack.codegen.passes.shared.inline import INLINE
 from hardtack.codegen.plan.accesses import accesses_of
@@ -54,7 +55,7 @@ GPU_LIMITS = FusionLimits(
     sibling_points=1 << 17,
 )
 PASSES = Passes(
-    graph=(JOIN_PRODUCTS,),
+    graph=(WIDEN_BYTES, JOIN_PRODUCTS),
     nests=(INLINE, NEUTRAL_REDUCTIONS, REGROUP, SPLIT_REDUCTIONS),
     groups=(TAKE_PROLOGUES, JOIN_SIBLINGS),
     kernels=(FUSE_GELU, TAKE_COARSE_FORMS, START_FROM_ADDEND, LAUNCH_DEPENDENT),

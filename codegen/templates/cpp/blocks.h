@@ -6,7 +6,7 @@
 // rows go to the epilogue, which alone knows where and how the result is stored.
 //
 // A Source says where A and B are:
-//   Element                  the type of A's elements: float, or a 16-bit one, whose rows may be staged (half.h)
+//   Element                  the type of A's elements: float, or a shorter one, whose rows may be staged (half.h, int8.h)
 //   Cursor start(int64_t batch, int64_t m, const KBlock&, void* scratch) const    before row m of A
 //   void rows(Cursor&, int count, const Element** out) const
 //       out[t * count + r]: the next rows of A, row r under tap t of the k block; moves the cursor behind them
@@ -24,8 +24,8 @@
 // An epilogue is written by the code generator:
 //   struct Row {...};
 //   Row row(int64_t batch, int64_t m) const;                                 once for a row and a chunk of columns
-//   void operator()(const Row&, int64_t m, int64_t n, int count, vec<float> acc) const;   columns [n, n + count)
-//   void part(const Row&, int64_t m, int64_t n, int count, vec<float> acc) const;         the same, where it may be a part
+//   void operator()(const Row&, int64_t m, int64_t n, int count, vec<Sum<T>> acc) const;  columns [n, n + count)
+//   void part(const Row&, int64_t m, int64_t n, int count, vec<Sum<T>> acc) const;        the same, where it may be a part
 //   static constexpr int kOperations;             about how many instructions a vector takes
 //   static constexpr bool kOneRow;                whether m is always 0
 #ifndef HARDTACK_TEMPLATES_BLOCKS_H
@@ -63,7 +63,7 @@ HT_INLINE const float* const* staged_rows(const float** rows, int count, const K
   }
   return rows;
 }
-// The same of 16-bit numbers: where pairs are multiplied, a row's neighbours are pairs where they lie.
+// The same of shorter numbers: where pairs are multiplied, a row's neighbours are pairs where they lie.
 template <class T>
 HT_INLINE const Staged<T>* const* staged_rows(const T** rows, int count, const KBlock& kb, void* staged) {
   if constexpr (reads_pairs_in_place<T>) {
@@ -82,10 +82,13 @@ HT_INLINE const Staged<T>* const* staged_rows(const T** rows, int count, const K
 // k elements of a tap, counted as the panel counts them.
 template <class B>
 constexpr int64_t ks_of(int64_t kc) {
-  return same<B, bf16x2> ? (kc + 1) / 2 : kc;
+  return (kc + kDepthOf<B> - 1) / kDepthOf<B>;
 }
 
 }  // namespace detail
+
+template <class T>
+using Sum = typename SumOf<T>::type;
 
 // The panels of a k block as float, tap by tap. offsets: where the taps start in them; then where they start here.
 template <class B>
@@ -116,7 +119,8 @@ HT_INLINE KStep<B> step_of(const KBlock& kb, const int64_t* offsets, const Panel
 // One k block of one tile, the next rows of A times the panels: to the epilogue behind the last one.
 template <class Source, class Epi, class B>
 HT_INLINE void run_tile(const Source& source, typename Source::Cursor& cursor, const Epi& epi, const TileAt& at,
-                        int count, Range columns, const KStep<B>& step, void* staged, float* sums, int64_t ld) {
+                        int count, Range columns, const KStep<B>& step, void* staged,
+                        Sum<typename Source::Element>* sums, int64_t ld) {
   using T = typename Source::Element;
   const T* rows[kMaxTaps * kMaxRows];
   source.rows(cursor, count, rows);
@@ -147,13 +151,13 @@ HT_INLINE void run_tile(const Source& source, typename Source::Cursor& cursor, c
 // One k block of a unit, tile by tile.
 template <class Source, class Epi, class B>
 HT_INLINE void run_k_block(const Source& source, const Epi& epi, const Unit& u, Range columns, int64_t blocks,
-                           const KStep<B>& step, float* tile, const Scratch& scratch) {
+                           const KStep<B>& step, Sum<typename Source::Element>* tile, const Scratch& scratch) {
   const int64_t ld = (u.p.end - u.p.begin) * kPanel;
   typename Source::Cursor cursor = source.start(u.batch, u.m.begin, step.kb, scratch.source);
   for (int64_t j = 0, row = u.m.begin; j < u.blocks.count(); j++) {
     const int count = u.blocks.height(j);
     // With a single k block nothing travels, and the tile stays in the first-level cache.
-    float* sums = blocks == 1 ? tile : tile + (row - u.m.begin) * ld;
+    Sum<typename Source::Element>* sums = blocks == 1 ? tile : tile + (row - u.m.begin) * ld;
     run_tile(source, cursor, epi, {u.batch, row, 0}, count, columns, step, scratch.staged, sums, ld);
     row += count;
   }
@@ -161,8 +165,8 @@ HT_INLINE void run_k_block(const Source& source, const Epi& epi, const Unit& u, 
 
 // `tile` holds the unit's sums.
 template <class Source, class Epi>
-void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u, int64_t n, KAxis k, float* tile,
-              const Scratch& scratch) {
+void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u, int64_t n, KAxis k,
+              Sum<typename Source::Element>* tile, const Scratch& scratch) {
   using T = typename Source::Element;
   // Copies of its own: what is stored through the epilogue's pointers cannot change them, and they stay in registers.
   const Source source = shared_source;
@@ -230,8 +234,9 @@ int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& ep
   const int64_t numel = k.taps * k.kc;
   const Grid grid = make_grid<Cut>(batches, m, n, numel, args->parallel->nworkers, block_rows<T>(m, numel));
   for_units(args, grid, Source::kOneInput, [&](const Unit& unit, int32_t worker) {
-    float* tile = reinterpret_cast<float*>(worker_workspace(args, worker));
-    run_unit(source, epi, unit, n, k, tile, scratch_of<T, Cut>(tile, m, n));
+    const auto words = worker_workspace(args, worker);
+    const Scratch scratch = scratch_of<T, Cut>(reinterpret_cast<float*>(words), m, n);
+    run_unit(source, epi, unit, n, k, reinterpret_cast<Sum<T>*>(words), scratch);
   });
   return HT_KERNEL_OK;
 }

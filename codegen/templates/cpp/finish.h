@@ -24,17 +24,17 @@ struct TileAt {
 };
 
 // One row of sums, columns [n, n + width), to the epilogue.
-template <class Epi, class Row>
-HT_INLINE void finish_row(const Epi& epi, const Row& row, int64_t m, int64_t n, int64_t width, const float* sums) {
+template <class Epi, class Row, class S>
+HT_INLINE void finish_row(const Epi& epi, const Row& row, int64_t m, int64_t n, int64_t width, const S* sums) {
   int64_t j = 0;
   for (; j + W <= width; j += W) epi(row, m, n + j, W, load(sums + j));
   if (j < width) epi(row, m, n + j, static_cast<int>(width - j), load(sums + j));
 }
 
 // Hands a tile of `count` rows from m on, columns [n.begin, n.end), to the epilogue.
-template <class Source, class Epi>
+template <class Source, class Epi, class S>
 HT_INLINE void finish_rows(const Source& source, const Epi& epi, int64_t batch, int64_t m, int count, Range n,
-                           const float* tile, int64_t ld) {
+                           const S* tile, int64_t ld) {
   const int64_t n0 = source.epilogue_column(batch) + n.begin, width = n.end - n.begin;
   for (int r = 0; r < count; r++) {
     const int64_t out = source.epilogue_row(m + r);

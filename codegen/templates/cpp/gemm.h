@@ -8,7 +8,7 @@
 
 namespace ht {
 
-// Packed weights are [ceil(n / 32)][k][32] elements, bf16 in pairs of k (half.h); columns from n on are zero. The layout is
+// Packed weights are [ceil(n / 32)][k][32] elements, bf16 in pairs of k (half.h), int8 in fours (int8.h); columns from n on are zero. The layout is
 // the same on every CPU.
 template <class T>
 struct PackedGemm {
@@ -72,11 +72,21 @@ struct DynamicShape {
   int64_t m, n, k;
 };
 
+template <class T, class Row>
+struct PanelOf {
+  using type = Packed<T>;
+};
+template <class T>
+struct PanelOf<T, float> {
+  using type = float;
+};
+
 template <class T, class Cut>
 struct DynamicGemm {
   using Element = T;
   static constexpr bool kOneInput = false;
-  using Panel = Staged<T>;  // what B is packed as: float, or pairs where an instruction multiplies them
+  // What B is packed as: float, or as constants are where an instruction multiplies some k at once.
+  using Panel = typename PanelOf<T, Staged<T>>::type;
   DynamicShape shape;
   MatrixBatch<T> a, b;
 
@@ -116,7 +126,7 @@ struct DynamicGemm {
       if (b_in_place(p)) return {from + p.begin * kPanel, kPanel, b.row_stride};
     }
     Panel* packed = reinterpret_cast<Panel*>(static_cast<float*>(scratch) + copied_numel(shape.k));
-    const int64_t numel = (same<Panel, bf16x2> ? packed_rows<T>(kb.kc) : kb.kc) * kPanel;
+    const int64_t numel = (same<Panel, float> ? kb.kc : packed_rows<T>(kb.kc)) * kPanel;
     for (int64_t i = p.begin; i < p.end; i++) {
       const int64_t columns = least(kPanel, shape.n - i * kPanel);
       pack_panel(packed + (i - p.begin) * numel, from + i * kPanel * b.column_stride, b.row_stride, b.column_stride,

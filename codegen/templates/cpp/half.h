@@ -34,6 +34,8 @@ struct bf16x2 {
 
 template <>
 inline constexpr int64_t kElementsAhead<bf16x2> = kAhead / 2;
+template <>
+inline constexpr int64_t kDepthOf<bf16x2> = 2;
 
 // An element of a panel: how many k it has, and its type.
 template <class T>
@@ -77,7 +79,7 @@ constexpr int64_t kWidenRows = 4 * kMaxRows;
 
 // Whether rows of A are read where they lie, a pair of neighbours at a time.
 template <class T>
-constexpr bool reads_pairs_in_place = !same<T, float> && !same<Staged<T>, float>;
+constexpr bool reads_pairs_in_place = same<Staged<T>, bf16x2>;
 
 // numel elements as another type: what a load and a store make of them.
 template <class To, class From>

@@ -1,7 +1,7 @@
 // The matrix multiplication microkernel that gemm.h and conv.h share.
 //
 // It multiplies up to kMaxRows rows, each given by pointers, with one panel of packed weights (of float here, of 16-bit
-// numbers in half.h) and leaves the sums in a tile in memory. A panel holds kPanel columns: panel[k * kPanel + column]. The k axis is a list of taps of kc consecutive
+// numbers in half.h) and leaves the sums in a tile in memory. int8.h has those of int8, summed as int32. A panel holds kPanel columns: panel[k * kPanel + column]. The k axis is a list of taps of kc consecutive
 // elements: a GEMM has one tap, a convolution one for each filter position, so that one microkernel serves both.
 //
 // Every sum runs over k in ascending order in one accumulator, whatever the blocking: results do not depend on how the
@@ -58,18 +58,24 @@ struct TapsOf {
 };
 using MicroTaps = TapsOf<float>;
 
+// What products of T are summed as. A tile has four bytes for each sum, whichever it is.
+template <class T>
+struct SumOf {
+  using type = float;
+};
+
 // The sums of MR rows and NV * W columns, in registers.
-template <int MR, int NV>
+template <int MR, int NV, class S = float>
 struct Sums {
-  vec<float> acc[MR][NV];
+  vec<S> acc[MR][NV];
 
   HT_MEMBER void clear() {
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++)
       HT_UNROLL_ALL
-      for (int v = 0; v < NV; v++) acc[r][v] = vec<float>{};
+      for (int v = 0; v < NV; v++) acc[r][v] = vec<S>{};
   }
-  HT_MEMBER void start(const float* tile, int64_t ld, bool resume) {
+  HT_MEMBER void start(const S* tile, int64_t ld, bool resume) {
     clear();
     if (!resume) return;
     HT_UNROLL_ALL
@@ -77,7 +83,7 @@ struct Sums {
       HT_UNROLL_ALL
       for (int v = 0; v < NV; v++) acc[r][v] = load(tile + r * ld + v * W);
   }
-  HT_MEMBER void finish(float* tile, int64_t ld) const {
+  HT_MEMBER void finish(S* tile, int64_t ld) const {
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++)
       HT_UNROLL_ALL
@@ -88,6 +94,10 @@ struct Sums {
 // Elements of a column of B that are asked for ahead of their use: kAhead of k.
 template <class B>
 constexpr int64_t kElementsAhead = kAhead;
+
+// k that an element of B has: one, or some that are neighbours.
+template <class B>
+constexpr int64_t kDepthOf = 1;
 
 // Asks for the lines of NV * W columns at b: hardware prefetchers end at pages, of which a panel row is a part.
 template <int NV, class B>
@@ -112,14 +122,14 @@ HT_INLINE void multiply_step(Sums<MR, NV>& sums, const float* const (&a)[MR], in
   }
 }
 
-// The last element of rows that lie in pairs and are odd: half.h. Float rows have none.
-template <int MR, int NV, class B>
-HT_INLINE void multiply_half_pair(Sums<MR, NV>&, const float* const (&)[MR], int64_t, const B*) {}
+// The last element of rows that lie in pairs and are odd: half.h. Other rows have none.
+template <int MR, int NV, class S, class A, class B>
+HT_INLINE void multiply_half_pair(Sums<MR, NV, S>&, const A* const (&)[MR], int64_t, const B*) {}
 
-// Adds the products of all taps, k by k. kc and ldb count what an element of B has: one k, or a pair. Small steps are taken
+// Adds the products of all taps, k by k. kc and ldb count what an element of B has: one k, a pair, or four. Small steps are taken
 // two at once; with large ones that would gain nothing, and the code be a third longer.
-template <int MR, int NV, class A, class B>
-HT_INLINE void multiply_taps(Sums<MR, NV>& sums, const TapsOf<A>& s, const B* b_panel) {
+template <int MR, int NV, class S, class A, class B>
+HT_INLINE void multiply_taps(Sums<MR, NV, S>& sums, const TapsOf<A>& s, const B* b_panel) {
   const int64_t kc = s.kc - (s.half_pair ? 1 : 0), ldb = s.ldb, ahead = kElementsAhead<B> * s.ldb;
   for (int64_t t = 0; t < s.taps; t++) {
     const A* a[MR];
@@ -143,9 +153,9 @@ HT_INLINE void multiply_taps(Sums<MR, NV>& sums, const TapsOf<A>& s, const B* b_
 }
 
 // tile[r * ld + c] (+)= sum over taps and k of row r times column c, for MR rows and NV * W columns.
-template <int MR, int NV, class A, class B>
-__attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float* tile, int64_t ld, bool resume) {
-  Sums<MR, NV> sums;
+template <int MR, int NV, class A, class B, class S>
+__attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, S* tile, int64_t ld, bool resume) {
+  Sums<MR, NV, S> sums;
   sums.start(tile, ld, resume);
   multiply_taps(sums, s, b_panel);
   sums.finish(tile, ld);
@@ -153,8 +163,8 @@ __attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, float
 
 // The first `columns` columns (1..kPanel) of an MR-row tile, in as many microkernels as the registers ask for. Whole
 // vectors are written: up to kPanel columns of the tile.
-template <int MR, class A, class B>
-HT_INLINE void micro_columns(const TapsOf<A>& s, const B* b, float* tile, int64_t ld, int columns, bool resume) {
+template <int MR, class A, class B, class S>
+HT_INLINE void micro_columns(const TapsOf<A>& s, const B* b, S* tile, int64_t ld, int columns, bool resume) {
   constexpr int NV = micro_vectors(MR);
   if constexpr (NV * W == kPanel) {
     if (columns <= kPanel / 2) return micro<MR, NV / 2>(s, b, tile, ld, resume);
@@ -187,8 +197,8 @@ HT_INLINE void with_height(int mr, const Body& body) {
   }
 }
 
-template <class A, class B>
-HT_INLINE void micro_rows(int mr, const TapsOf<A>& s, const B* b, float* tile, int64_t ld, int columns, bool resume) {
+template <class A, class B, class S>
+HT_INLINE void micro_rows(int mr, const TapsOf<A>& s, const B* b, S* tile, int64_t ld, int columns, bool resume) {
   with_height(mr, [&](auto height) { micro_columns<decltype(height)::value>(s, b, tile, ld, columns, resume); });
 }
 

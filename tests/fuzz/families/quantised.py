@@ -69,6 +69,10 @@ def _product(g: Drawer) -> Drawn:
     forms = (
         exact,
         f"{exact} * 0.01 * {scales}",
+        f"{exact} * 3 + 1",
+        f"F.gelu({exact}.float() * {scales} + {scales})",
+        f"{exact}.clamp(-900, 2000).to(torch.int8)",
+        f"torch._int_mm({small}.reshape(-1, {depth}), {small}.reshape(-1, {depth}).t())",
         f"F.linear({back}, {wide})",
         f"F.linear({back}, {wide}, {scales})",
         f"{_Q}quantize_per_tensor(F.relu(F.linear({back}, {wide})), 0.1, 0, 0, 255, torch.uint8)",
