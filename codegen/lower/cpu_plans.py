@@ -6,12 +6,16 @@ from hardtack.codegen.hints import size_hint
 from hardtack.codegen.ir.expr import ONE, Expr, product
 from hardtack.codegen.ir.nests import Operand
 from hardtack.codegen.ir.roles import need
+from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.tune.cut_plan import ConvCutShape, CutPlan, CutShape, cut_problem
 
 
 def product_plan(low: Lowering, a: Operand, b: Operand, constant: bool) -> CutPlan | None:
-    """The plan of a product, from a tuning table; None: the machine's own blocks. How it came about is recorded."""
+    """The plan of a product, from a tuning table, which has none of int8; None: the machine's own blocks. How it came
+    about is recorded."""
+    if a.dtype is DType.I8:
+        return None
     rows, depth = a.shape[-2:]
     lead: tuple[Expr, ...] = a.shape[:-2]
     if constant:  # packed products have their batch in the rows

@@ -20,7 +20,7 @@ _FLAGS_V4 = ("-march=x86-64-v4", _WIDE)
 _FLAGS_V3 = ("-march=x86-64-v3",)
 _FEATURES_V4_BF16 = (*_FEATURES_V4, "avx512bf16", "avx512vnni")  # those that have the first have the second
 _FLAGS_V4_BF16 = (*_FLAGS_V4, "-mavx512bf16", "-mavx512vnni")
-_FLAGS_AMX = (*_FLAGS_V4_BF16, "-mamx-tile", "-mamx-bf16")
+_FLAGS_AMX = (*_FLAGS_V4_BF16, "-mamx-tile", "-mamx-bf16", "-mamx-int8")
 _FLAGS_AARCH64 = ("-march=armv8-a", "-mno-outline-atomics")
 _FLAGS_AARCH64_BF16 = ("-march=armv8.2-a+bf16+dotprod", "-mno-outline-atomics")
 
@@ -48,7 +48,7 @@ X86_64_V4_BF16 = replace(
 AMX = replace(
     X86_64_V4,
     name="amx",
-    features=(*_FEATURES_V4_BF16, "amx-tile", "amx-bf16"),
+    features=(*_FEATURES_V4_BF16, "amx-tile", "amx-bf16", "amx-int8"),
     flags_clang=_FLAGS_AMX,
     flags_gcc=_FLAGS_AMX,
 )

@@ -25,6 +25,7 @@ _CPUINFO_NAMES = {
     "avxvnni": "avx_vnni",
     "amx-tile": "amx_tile",
     "amx-bf16": "amx_bf16",
+    "amx-int8": "amx_int8",
     "dotprod": "asimddp",
 }
 _DESIGN = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")

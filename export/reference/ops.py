@@ -195,6 +195,13 @@ def _assert(s: Step) -> tuple[torch.Tensor, ...]:
     return ()
 
 
+def _matmul(s: Step) -> Any:
+    """Of int8 by float64, which has each sum, modulo 2^32: torch has no fast product of int32."""
+    if s.args[0].dtype is not torch.int8:
+        return torch.matmul(*(a.to(s.dtype) for a in s.args))
+    return torch.matmul(*(a.double() for a in s.args)).long().to(s.dtype)
+
+
 def _grouped_matmul(s: Step) -> Any:
     a, b, ends = s.args[0].to(s.dtype), s.args[1].to(s.dtype), s.args[2]
     out, start = torch.zeros(s.shape, dtype=s.dtype), 0
@@ -220,7 +227,7 @@ KERNELS: dict[str, Callable[[Step], Any]] = {
     "reduce": _reduce,
     "moments": _moments,
     "scan": _scan,
-    "matmul": lambda s: torch.matmul(*(a.to(s.dtype) for a in s.args)),
+    "matmul": _matmul,
     "grouped_matmul": _grouped_matmul,
     "take": _take,
     "put": _put,

@@ -37,7 +37,19 @@ def kernels(module: nn.Module, *args: torch.Tensor, dynamic: object = None) -> l
     """The launches, each named by what its kernel is: a template's name, or "loops"."""
     entry = compiled(module, *args, dynamic=dynamic)
     launched = [i.kernel for i in entry.plan.body if isinstance(i, Launch)]
-    words = ("gemm_packed", "gemm_dynamic", "depthwise", "conv", "attention", "sort", "topk", "scan", "lstm", "gru")
+    words = (
+        "gemm_packed",
+        "gemm_quads",
+        "gemm_dynamic",
+        "depthwise",
+        "conv",
+        "attention",
+        "sort",
+        "topk",
+        "scan",
+        "lstm",
+        "gru",
+    )
     return [next((w for w in words if name.startswith(f"{w}_")), "loops") for name in launched]
 
 
@@ -57,6 +69,34 @@ def test_epilogues_leave_no_kernel_of_their_own() -> None:
     assert kernels(Of(lambda m, x: m(x).relu() + x, nn.Linear(48, 48)), X) == ["gemm_packed"]
     assert kernels(Of(lambda m, x: (m(x).view(64, 6, 8) * 2).flatten(), nn.Linear(48, 48)), X) == ["gemm_packed"]
     assert kernels(Of(lambda x: (x @ x.t()) * 0.125 + 1), X) == ["gemm_dynamic"]
+
+
+class Int8Linear(nn.Module):
+    """Rows of x [.., 48] quantised by their largest magnitudes, times a weight of int8 with scales, and a bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Buffer(torch.arange(48 * 48).to(torch.int8).view(48, 48))
+        self.scales, self.bias = nn.Buffer(torch.arange(48.0) / 999), nn.Buffer(torch.arange(48.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-5) / 127
+        small = (x / scale).round().clamp(-128, 127).to(torch.int8)
+        return torch._int_mm(small, self.weight.t()) * scale * self.scales + self.bias
+
+
+def test_a_product_of_int8_is_one_kernel_behind_that_which_quantises_rows() -> None:
+    """No matrix of int32 is stored, and the bundle has a byte for each weight."""
+    layer = Int8Linear()
+    assert kernels(layer, X) == ["loops", "gemm_quads"]
+    assert kernels(layer, X, dynamic=({0: Dim("rows", max=99)},)) == ["loops", "gemm_quads"]
+    assert kernels(layer, X[:1]) == ["loops", "gemm_quads"]
+    assert kernels(Of(lambda m, x: F.gelu(m(x)), layer), X) == ["loops", "gemm_quads"]
+    assert kernels(Of(lambda m, x: m(x).relu() + x, layer), X) == ["loops", "gemm_quads"]
+    entry = compiled(Of(lambda m, x: F.gelu(m(x)), layer), X)
+    assert not any(v.dtype is DType.I32 for v in entry.plan.values)
+    (packed,) = (v for v in entry.plan.values if "quads" in v.name)
+    assert packed.dtype is DType.I8
 
 
 def test_a_convolution_takes_norm_residual_and_activation() -> None:

@@ -403,7 +403,7 @@ def test_native_target_takes_what_the_host_has() -> None:
     assert bf16.features == X86_64_V4_BF16.features
     assert bf16.flags_clang == X86_64_V4_BF16.flags_clang
     assert native_cpu("x86_64", f"flags : {V3_FLAGS} {V4_FLAGS} avx512_bf16\n").features == X86_64_V4.features
-    amx = native_cpu("x86_64", f"flags : {V3_FLAGS} {V4_FLAGS} avx512_bf16 avx512_vnni amx_tile amx_bf16\n")
+    amx = native_cpu("x86_64", f"flags : {V3_FLAGS} {V4_FLAGS} avx512_bf16 avx512_vnni amx_tile amx_bf16 amx_int8\n")
     assert amx.features == AMX.features
     assert native_cpu("aarch64", "Features\t: fp asimd\n").features == ("neon",)
     assert native_cpu("aarch64", "Features\t: fp asimd bf16\n").features == ("neon",)

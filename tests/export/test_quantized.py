@@ -135,6 +135,20 @@ def test_a_product_of_bytes_is_exact(depth: int) -> None:
     assert found[0, -1] == depth * 2**14
 
 
+def test_a_product_of_bytes_stays_one() -> None:
+    """Whatever is behind it: whole factors are not folded into a weight that they would not fit in."""
+    weight = BYTES[:, :32]
+    for forward in (
+        lambda x, w, z, s: torch._int_mm(x, w.t()),
+        lambda x, w, z, s: torch._int_mm(x, w.t()) * 7 + 3,
+        lambda x, w, z, s: torch._int_mm(x, w.t()).float() * s[:, 0],
+    ):
+        graph = entry(check(Stored(forward, 128).eval(), (weight.repeat(3, 1),), atol=0)).graph
+        (product,) = (op for op in graph.ops if op.kind == "matmul")
+        assert [str(graph.type_of(x).dtype) for x in product.inputs] == ["i8", "i8"]
+        assert graph.types[product.outputs[0]].dtype is DType.I32
+
+
 def test_a_product_of_bytes_of_dynamic_depth_is_exact() -> None:
     rows, wide = torch.full((20, 40), -128, dtype=I8), torch.full((20, 3000), -128, dtype=I8)
     depth = Dim("depth", max=4096)

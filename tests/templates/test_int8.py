@@ -29,18 +29,25 @@ def sources() -> dict[str, str]:
     return {name: head + (text % names).replace("float", "int32_t") for name, text in texts.items()}
 
 
+_MODELS = {
+    "unsigned-quads": ("UNSIGNED_QUADS",),
+    "signed-quads": ("SIGNED_QUADS",),
+    "tiles": ("TILES", "PAIRS", "UNSIGNED_QUADS"),
+}
+
+
 def _modelled() -> list[Build]:
-    """Instructions for four products, in vectors of the best target that runs here and of the least."""
+    """Instructions for four products, and tiles, in vectors of the best target that runs here and of the least."""
     known = runnable_targets()
     builds: list[Build] = []
     for cpu, width in ((known[0], "best"), (known[-1], "least")):
-        for model in ("UNSIGNED", "SIGNED"):
-            flag = f"-DHT_MODEL_{model}_QUADS"
+        for name, models in _MODELS.items():
+            flags = tuple(f"-DHT_MODEL_{model}" for model in models)
             named = dataclasses.replace(
                 cpu,
-                name=f"{model.lower()}-quads-{width}",
-                flags_clang=(*cpu.flags_clang, flag),
-                flags_gcc=(*cpu.flags_gcc, flag),
+                name=f"{name}-{width}",
+                flags_clang=(*cpu.flags_clang, *flags),
+                flags_gcc=(*cpu.flags_gcc, *flags),
             )
             builds.append((named, None))
     return builds

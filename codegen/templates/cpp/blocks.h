@@ -187,7 +187,7 @@ void run_unit(const Source& shared_source, const Epi& shared_epi, const Unit& u,
       }
     }
 #if defined(HT_TILES)
-    if constexpr (same<decltype(view), const PanelView<bf16x2>>) {
+    if constexpr (kTiled<T>) {
       if (u.blocks.block == kBlockRows) {
         run_k_block_by_tiles(source, epi, u, columns, k, i, kb, offsets, view, tile, scratch);
         continue;
@@ -229,7 +229,7 @@ int32_t run_blocks(const HtKernelArgs* args, const Source& source, const Epi& ep
                    int64_t n, KAxis k) {
   using T = typename Source::Element;
   if (batches == 0 || m == 0 || n == 0) return HT_KERNEL_OK;
-  if constexpr (!same<T, float>) k.grain = kGrain;
+  if constexpr (!same<T, float>) k.grain = kGrainOf<T>;
   k.depth = Cut::depth;
   const int64_t numel = k.taps * k.kc;
   const Grid grid = make_grid<Cut>(batches, m, n, numel, args->parallel->nworkers, block_rows<T>(m, numel));

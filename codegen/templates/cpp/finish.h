@@ -50,17 +50,17 @@ struct RowRun {
 
 // Rows of a block of tiles whose places follow each other, from m on: columns [n, n + width). Not inlined: the loop of tiles
 // around it keeps its registers.
-template <class Epi>
+template <class Epi, class S>
 __attribute__((noinline)) void finish_part(const Epi& shared_epi, int64_t batch, int64_t m, int64_t n, int count,
-                                           int width, const float* tile, int64_t ld) {
+                                           int width, const S* tile, int64_t ld) {
   const Epi epi = shared_epi;  // as in run_unit
   for (int r = 0; r < count; r++) finish_row(epi, epi.row(batch, m + r), m + r, n, width, tile + r * ld);
 }
 
 // The same of a whole panel: a loop over a row's vectors would take as long as they do.
-template <class Epi>
+template <class Epi, class S>
 __attribute__((noinline)) void finish_panel(const Epi& shared_epi, int64_t batch, int64_t m, int64_t n, int count,
-                                            const float* tile, int64_t ld) {
+                                            const S* tile, int64_t ld) {
   const Epi epi = shared_epi;
   for (int r = 0; r < count; r++, tile += ld) {
     const auto row = epi.row(batch, m + r);

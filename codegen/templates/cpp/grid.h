@@ -91,7 +91,7 @@ constexpr int64_t chunk_panels(int64_t n, int64_t k) {
 template <class T>
 constexpr int64_t block_rows(int64_t m, int64_t k) {
 #if defined(HT_TILES)
-  if (same<T, bf16> && m > kFewRows && k > 0) return kBlockRows;
+  if (kTiled<T> && m > kFewRows && k > 0) return kBlockRows;
 #endif
   static_cast<void>(m);
   static_cast<void>(k);

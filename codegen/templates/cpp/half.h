@@ -57,6 +57,14 @@ constexpr int64_t packed_rows(int64_t k) {
   return (k + PackedOf<T>::ks - 1) / PackedOf<T>::ks;
 }
 
+// k of T that parts of a k block are multiples of, a row of a tile where tiles multiply T.
+template <class T>
+constexpr int64_t kGrainOf = kGrain;
+
+// Whether tiles multiply T, where there are tiles (tiles.h).
+template <class T>
+constexpr bool kTiled = same<T, bf16>;
+
 // What rows of A are staged as.
 template <class T>
 struct StagedOf {

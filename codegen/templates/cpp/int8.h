@@ -7,6 +7,7 @@
 // Rows of A are staged in the worker's workspace in what the instruction multiplies with a lane of four k:
 //   VPDPBUSD     four bytes without a sign, of which each is 128 too much: the sums are 128 times a column's own sum too large,
 //                which a further row, of zeros, has, too, and which is subtracted
+//   TDPBSSD      by tiles of AMX, read where they lie or copied as tiles want them, as bf16 is (tiles.h)
 //   SDOT         four bytes
 //   VPMADDWD     two pairs of 16 bits, the even k and the odd ones: a panel's bytes are made 16 bits by shifts. No instruction
 //                is used that saturates, such as VPMADDUBSW
@@ -16,6 +17,7 @@
 
 #include "half.h"
 #include "micro.h"
+#include "tiles.h"
 
 // HT_MODEL_...: the instruction as plain C++, for tests on CPUs without it.
 #if defined(HT_MODEL_UNSIGNED_QUADS) || (defined(__AVX512VNNI__) && defined(HT_AVX512)) || \
@@ -25,6 +27,10 @@
 #define HT_SIGNED_QUADS 1
 #elif defined(HT_AVX512) || defined(HT_AVX2)
 #define HT_WORD_PAIRS 1
+#endif
+
+#if defined(HT_TILES) && (defined(HT_MODEL_TILES) || defined(__AMX_INT8__))
+#define HT_INT8_TILES 1
 #endif
 
 namespace ht {
@@ -56,6 +62,12 @@ constexpr int kQuadParts = 4;
 struct StagedQuad {
   int32_t parts[kQuadParts];
 };
+template <>
+inline constexpr int64_t kGrainOf<int8_t> = 2 * kGrain;
+#if defined(HT_INT8_TILES)
+template <>
+inline constexpr bool kTiled<int8_t> = true;
+#endif
 template <>
 struct StagedOf<int8_t> {
   using type = StagedQuad;
@@ -249,6 +261,18 @@ inline void pack_panel(i8x4* to, const int8_t* from, int64_t row_stride, int64_t
     for (int64_t c = 0; c < columns; c++)
       to[i / 4 * kPanel + c].k[i % 4] = from[i * row_stride + c * column_stride];
 }
+
+#if defined(HT_INT8_TILES)
+// A row of a tile from the n elements that are left of a row of A.
+HT_INLINE void stage_grain(i8x4* to, const int8_t* from, int64_t n) {
+  __builtin_memset(to, 0, 64);
+  __builtin_memcpy(to, from, static_cast<size_t>(least(n, 64)));
+}
+
+// As tile_block of bf16. Defined in int8.cpp.
+void tile_block(Tiles& tiles, int count, const TapRows* rows, const TileTaps& s, const i8x4* panel, int32_t* sums,
+                int64_t ld, int columns, bool resume, Ahead& ahead);
+#endif
 
 // As micro_tile of float. Defined in int8.cpp, once for a library.
 void micro_tile(int mr, const TapsOf<StagedQuad>& s, const i8x4* b, int32_t* tile, int64_t ld, int columns,

@@ -22,25 +22,27 @@ HT_INLINE void stage_grain(bf16x2* to, const bf16* from, int64_t n) {
 }
 
 // Whether a tile can read rows where they lie: each as far behind the one before, and not all in one set of the cache.
-HT_INLINE bool lie_as_tiles(const bf16* const* rows, int count) {
+template <class T>
+HT_INLINE bool lie_as_tiles(const T* const* rows, int count) {
   if (count < 2) return true;
   const int64_t step = rows[1] - rows[0];
   int64_t differ = 0;
   for (int r = 2; r < count; r++) differ |= (rows[r] - rows[r - 1]) ^ step;
-  return differ == 0 && (step == 0 || step % (static_cast<int64_t>(kSetDistance) / 2) != 0);
+  return differ == 0 && (step == 0 || step % (static_cast<int64_t>(kSetDistance) / static_cast<int64_t>(sizeof(T))) != 0);
 }
 
 // Rows of a tile: where they lie, or else copied to `to`, grain by grain, zero where k is past the last one. Those that stay
 // are taken as they are if k is whole grains, since what is behind the last k may be no number. A tile's rows that there are
 // not are left as they are in the copy.
-HT_INLINE TileRows rows_of_tile(bf16x2* to, const bf16* const* rows, int count, int64_t kc, bool stay) {
+template <class T>
+HT_INLINE TileRows rows_of_tile(Packed<T>* to, const T* const* rows, int count, int64_t kc, bool stay) {
   constexpr int64_t row = kTilePairs * 4, grain = kBlockRows * row;
-  if (stay && kc % kGrain == 0 && lie_as_tiles(rows, count)) {
+  if (stay && kc % kGrainOf<T> == 0 && lie_as_tiles(rows, count)) {
     const int64_t step = count < 2 ? 0 : rows[1] - rows[0];
-    return {reinterpret_cast<const char*>(rows[0]), step * 2, row};
+    return {reinterpret_cast<const char*>(rows[0]), step * static_cast<int64_t>(sizeof(T)), row};
   }
   const TileRows staged = {reinterpret_cast<const char*>(to), row, grain};
-  for (int64_t k = 0; k < kc; k += kGrain, to += kBlockRows * kTilePairs)
+  for (int64_t k = 0; k < kc; k += kGrainOf<T>, to += kBlockRows * kTilePairs)
     for (int r = 0; r < count; r++) stage_grain(to + r * kTilePairs, rows[r] + k, kc - k);
   return staged;
 }
@@ -67,8 +69,8 @@ HT_INLINE bool window_tiles(const Source& source, const Unit& u, const KBlock& k
 // The next n rows of A, a tile's at most, under each tap of a k block, to the half of out[tap] that `half` gives: where they
 // lie, if the source knows that at once or they turn out to, or else copied to `to`, `tap` pairs further for each tap.
 template <class Source, class Half>
-HT_INLINE void stage_half(const Source& source, typename Source::Cursor& cursor, int n, const KBlock& kb, bf16x2* to,
-                          int64_t tap, Ahead& ahead, const Half& half) {
+HT_INLINE void stage_half(const Source& source, typename Source::Cursor& cursor, int n, const KBlock& kb,
+                          Packed<typename Source::Element>* to, int64_t tap, Ahead& ahead, const Half& half) {
   if constexpr (Source::kOneInput) {
     if (kb.kc % kGrain == 0) {
       if (const auto even = source.next_even_rows(cursor, n); even.first) {
@@ -80,7 +82,7 @@ HT_INLINE void stage_half(const Source& source, typename Source::Cursor& cursor,
       }
     }
   }
-  const bf16* rows[kMaxTaps * kTileRows];
+  const typename Source::Element* rows[kMaxTaps * kTileRows];
   source.rows(cursor, n, rows);
   for (int64_t t = 0; t < kb.taps; t++) {
     ahead.ask();
@@ -92,9 +94,10 @@ HT_INLINE void stage_half(const Source& source, typename Source::Cursor& cursor,
 template <class Source>
 HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb, const Scratch& scratch, Ahead ahead,
                            TapRows* out) {
+  using T = typename Source::Element;
   typename Source::Cursor cursor = source.start(u.batch, u.m.begin, kb, scratch.source);
-  auto to = static_cast<bf16x2*>(scratch.staged);
-  const int64_t tap = ceil_div(kb.kc, kGrain) * kBlockRows * kTilePairs;
+  auto to = static_cast<Packed<T>*>(scratch.staged);
+  const int64_t tap = ceil_div(kb.kc, kGrainOf<T>) * kBlockRows * kTilePairs;
   for (int64_t j = 0; j < u.blocks.count(); j++, out += kb.taps, to += kb.taps * tap) {
     const int count = u.blocks.height(j), upper = static_cast<int>(least(count, kTileRows));
     const auto upper_of = [&](int64_t t) -> TileRows& { return out[t].upper; };
@@ -108,26 +111,27 @@ HT_INLINE void stage_tiles(const Source& source, const Unit& u, const KBlock& kb
 }
 
 // A block's finished sums on their way to the epilogue: `done` of its rows have been there.
+template <class S>
 struct Finished {
   int64_t row;
   int count, done;
   Range columns;
-  const float* sums;
+  const S* sums;
 };
 
 // Sums of `count` rows whose places in the result follow each other from `out` on.
-template <class Source, class Epi>
+template <class Source, class Epi, class S>
 HT_INLINE void finish_run(const Source& source, const Epi& epi, int64_t batch, int64_t out, int count, Range columns,
-                          const float* sums, int64_t ld) {
+                          const S* sums, int64_t ld) {
   const int64_t out_batch = source.epilogue_batch(batch), n = source.epilogue_column(batch) + columns.begin;
   const int64_t width = columns.end - columns.begin;
   if (width == kPanel) finish_panel(epi, out_batch, out, n, count, sums, ld);
   else finish_part(epi, out_batch, out, n, count, static_cast<int>(width), sums, ld);
 }
 // The same of rows from m on whose places do not, or that have none.
-template <class Source, class Epi>
+template <class Source, class Epi, class S>
 __attribute__((noinline)) void finish_runs(const Source& source, const Epi& epi, int64_t batch, int64_t m, int count,
-                                           Range columns, const float* sums, int64_t ld) {
+                                           Range columns, const S* sums, int64_t ld) {
   for (int done = 0; done < count;) {
     const RowRun run = source.run_from(m + done, count - done);
     if (run.out >= 0) finish_run(source, epi, batch, run.out, run.count, columns, sums + done * ld, ld);
@@ -136,13 +140,13 @@ __attribute__((noinline)) void finish_runs(const Source& source, const Epi& epi,
 }
 
 // The next `some` rows of them.
-template <class Source, class Epi>
-HT_INLINE void finish_some(const Source& source, const Epi& epi, int64_t batch, Finished& f, int some, int64_t ld) {
+template <class Source, class Epi, class S>
+HT_INLINE void finish_some(const Source& source, const Epi& epi, int64_t batch, Finished<S>& f, int some, int64_t ld) {
   const int begin = f.done, end = static_cast<int>(least(f.count, begin + some));
   if (begin >= end) return;
   f.done = end;
   const int64_t m = f.row + begin;
-  const float* sums = f.sums + begin * ld;
+  const S* sums = f.sums + begin * ld;
   if (source.rows_follow())
     finish_run(source, epi, batch, source.epilogue_row(m), end - begin, f.columns, sums, ld);
   else
@@ -154,9 +158,10 @@ struct PanelRests {
   static constexpr int64_t kTaps = 9;
   alignas(64) char grains[kTaps * kGrainNbytes];
 
-  HT_MEMBER void copy(const bf16x2* panel, const TileTaps& s) {
+  template <class B>
+  HT_MEMBER void copy(const B* panel, const TileTaps& s) {
     for (int64_t t = 0; t < s.taps; t++) {
-      const bf16x2* from = panel + s.b_offset[t] + s.pairs / kTilePairs * kTilePairs * kPanel;
+      const B* from = panel + s.b_offset[t] + s.pairs / kTilePairs * kTilePairs * kPanel;
       detail::copy_rest(grains + t * kGrainNbytes, reinterpret_cast<const char*>(from), s.pairs % kTilePairs);
     }
   }
@@ -165,26 +170,26 @@ struct PanelRests {
 // As run_k_block. All rows pass by a panel before the next one, whose lines are asked for meanwhile; and the epilogue
 // has a block's sums while the next block is multiplied, some rows behind each grain: tiles are multiplied beside it, and
 // the stores of sums are done by then.
-template <class Source, class Epi>
+template <class Source, class Epi, class B, class S>
 HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const Unit& u, Range columns, KAxis k,
-                                    int64_t i, const KBlock& kb, const int64_t* offsets, const PanelView<bf16x2>& view,
-                                    float* tile, const Scratch& scratch) {
-  const int64_t unit_ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks(), pairs = packed_rows<bf16>(kb.kc);
+                                    int64_t i, const KBlock& kb, const int64_t* offsets, const PanelView<B>& view,
+                                    S* tile, const Scratch& scratch) {
+  const int64_t unit_ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks(), pairs = packed_rows<typename Source::Element>(kb.kc);
   const int64_t ld = blocks == 1 ? kPanel : unit_ld;
   PanelRests rests;
   const bool copies = pairs % kTilePairs != 0 && kb.taps <= PanelRests::kTaps && u.blocks.count() > 1;
   const TileTaps taps = {offsets, kb.taps, pairs, copies ? rests.grains : nullptr};
-  const auto panel_ahead = [&](const bf16x2* b, int64_t turns) {
+  const auto panel_ahead = [&](const B* b, int64_t turns) {
     return Ahead(b + (kb.taps > 0 ? offsets[0] : 0), kb.taps * pairs * kPanel * 4, u.blocks.count() * turns);
   };
   TapRows rows[kMaxTaps * (kChunkRows / kBlockRows)];  // of each block's taps
   if (!window_tiles(source, u, kb, i == 0, scratch, rows))
     stage_tiles(source, u, kb, scratch, panel_ahead(view.base, 2 * kb.taps), rows);
   Tiles tiles;
-  Finished before = {};
+  Finished<S> before = {};
   int configured = 0;
   int64_t turn = 0;
-  const bf16x2* b = view.base;
+  const B* b = view.base;
   for (int64_t n = columns.begin; n < columns.end; n += kPanel, b += view.stride) {
     const Range panel = {n, least(columns.end, n + kPanel)};
     Ahead ahead = panel.end < columns.end ? panel_ahead(b + view.stride, taps.grains()) : Ahead();
@@ -194,8 +199,8 @@ HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const 
       const int count = u.blocks.height(j), width = static_cast<int>(panel.end - n);
       if (count != configured) tiles.configure(configured = count);
       // With a single k block nothing travels: the sums of two blocks, in turn, stay in the first-level cache.
-      float* const place = tile + (row - u.m.begin) * ld + n - columns.begin;
-      float* const sums = blocks == 1 ? tile + turn % 2 * u.blocks.height(0) * kPanel : place;
+      S* const place = tile + (row - u.m.begin) * ld + n - columns.begin;
+      S* const sums = blocks == 1 ? tile + turn % 2 * u.blocks.height(0) * kPanel : place;
       if (before.done < before.count && count > kTileRows && width > kTileRows) {
         const int some = static_cast<int>(ceil_div(before.count, most(1, taps.grains())));
         const auto between = [&] { finish_some(source, epi, u.batch, before, some, ld); };

@@ -1,4 +1,5 @@
-// Products of bf16 by tiles: AMX, whose registers hold 16 rows of 64 bytes.
+// Products of bf16 by tiles: AMX, whose registers hold 16 rows of 64 bytes. Those of int8 are the same in all but the
+// multiplication (int8.h): what is a pair of bf16 here, a word, is four int8 there.
 //
 // A block of up to 32 rows and 32 columns, a panel, is four tiles of sums, which two tiles of A and two of B feed: four
 // loads for four products. Rows of A are staged with zeros up to a multiple of kGrain k in each tap, so that all tiles of
@@ -63,7 +64,7 @@ class Tiles {
   // Intel SDM, TDPBF16PS: the even and the odd products of a tile are summed apart, then added to the sum. Subnormal
   // numbers are zero there.
   template <int C, int A, int B>
-  void multiply() {
+  void multiply(float) {
     for (int m = 0; m < tiles_[C].rows; m++) {
       for (int n = 0; n < 16; n++) {
         float even = 0, odd = 0;
@@ -76,6 +77,18 @@ class Tiles {
         sum = bit_copy<uint32_t>(flushed(number(sum) + flushed(even + odd)));
       }
     }
+  }
+  // Intel SDM, TDPBSSD: four products of bytes are added to a sum; nothing saturates.
+  template <int C, int A, int B>
+  void multiply(int32_t) {
+    for (int m = 0; m < tiles_[C].rows; m++)
+      for (int n = 0; n < 16; n++)
+        for (int k = 0; k < kTilePairs; k++)
+          for (int p = 0; p < 32; p += 8) {
+            const uint32_t a = tiles_[A].words[m][k], b = tiles_[B].words[k][n];
+            const int32_t product = static_cast<int8_t>(a >> p) * static_cast<int8_t>(b >> p);
+            tiles_[C].words[m][n] += static_cast<uint32_t>(product);
+          }
   }
   void release() {}
 
@@ -141,14 +154,26 @@ class Tiles {
     if constexpr (T == kLowerRight) _tile_zero(3);
     static_assert(T <= kLowerRight, "sums are cleared");
   }
+  // Of bf16, summed in float.
   template <int C, int A, int B>
-  HT_MEMBER void multiply() {
+  HT_MEMBER void multiply(float) {
     static_assert(A == (C < kLowerLeft ? kUpperA : kLowerA) && B == (C % 2 == 0 ? kLeftB : kRightB), "of its block");
     if constexpr (C == kUpperLeft) _tile_dpbf16ps(0, 4, 6);
     if constexpr (C == kUpperRight) _tile_dpbf16ps(1, 4, 7);
     if constexpr (C == kLowerLeft) _tile_dpbf16ps(2, 5, 6);
     if constexpr (C == kLowerRight) _tile_dpbf16ps(3, 5, 7);
   }
+#if defined(__AMX_INT8__)
+  // Of int8, summed in int32.
+  template <int C, int A, int B>
+  HT_MEMBER void multiply(int32_t) {
+    static_assert(A == (C < kLowerLeft ? kUpperA : kLowerA) && B == (C % 2 == 0 ? kLeftB : kRightB), "of its block");
+    if constexpr (C == kUpperLeft) _tile_dpbssd(0, 4, 6);
+    if constexpr (C == kUpperRight) _tile_dpbssd(1, 4, 7);
+    if constexpr (C == kLowerLeft) _tile_dpbssd(2, 5, 6);
+    if constexpr (C == kLowerRight) _tile_dpbssd(3, 5, 7);
+  }
+#endif
   HT_MEMBER void release() { _tile_release(); }
 };
 
