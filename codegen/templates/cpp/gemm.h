@@ -8,8 +8,8 @@
 
 namespace ht {
 
-// Packed weights are [ceil(n / 32)][k][32] elements, bf16 in pairs of k (half.h), int8 in fours (int8.h); columns from n on are zero. The layout is
-// the same on every CPU.
+// Packed weights are [ceil(n / 32)][k][32] elements, bf16 in pairs of k (half.h), int8 in fours (int8.h); columns from n
+// on are zero. The layout is the same on every CPU.
 template <class T>
 struct PackedGemm {
   using Element = T;

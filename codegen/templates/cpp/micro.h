@@ -1,8 +1,9 @@
 // The matrix multiplication microkernel that gemm.h and conv.h share.
 //
 // It multiplies up to kMaxRows rows, each given by pointers, with one panel of packed weights (of float here, of 16-bit
-// numbers in half.h) and leaves the sums in a tile in memory. int8.h has those of int8, summed as int32. A panel holds kPanel columns: panel[k * kPanel + column]. The k axis is a list of taps of kc consecutive
-// elements: a GEMM has one tap, a convolution one for each filter position, so that one microkernel serves both.
+// numbers in half.h, of int8, summed as int32, in int8.h) and leaves the sums in a tile in memory. A panel holds kPanel
+// columns: panel[k * kPanel + column]. The k axis is a list of taps of kc consecutive elements: a GEMM has one tap, a
+// convolution one for each filter position, so that one microkernel serves both.
 //
 // Every sum runs over k in ascending order in one accumulator, whatever the blocking: results do not depend on how the
 // work is cut, and a partial sum that is stored and taken up again loses nothing.

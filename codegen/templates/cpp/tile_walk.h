@@ -174,7 +174,8 @@ template <class Source, class Epi, class B, class S>
 HT_INLINE void run_k_block_by_tiles(const Source& source, const Epi& epi, const Unit& u, Range columns, KAxis k,
                                     int64_t i, const KBlock& kb, const int64_t* offsets, const PanelView<B>& view,
                                     S* tile, const Scratch& scratch) {
-  const int64_t unit_ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks(), pairs = packed_rows<typename Source::Element>(kb.kc);
+  const int64_t unit_ld = (u.p.end - u.p.begin) * kPanel, blocks = k.blocks();
+  const int64_t pairs = packed_rows<typename Source::Element>(kb.kc);
   const int64_t ld = blocks == 1 ? kPanel : unit_ld;
   PanelRests rests;
   const bool copies = pairs % kTilePairs != 0 && kb.taps <= PanelRests::kTaps && u.blocks.count() > 1;
