@@ -27,6 +27,9 @@ LONG_FILES = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long files first: workers take whole files, and one that came last would keep a single worker busy."""
     place = {TESTS / name: k for k, name in enumerate(LONG_FILES)}
+    gone = [path for path in place if not path.is_file()]
+    if gone:
+        raise pytest.UsageError(f"LONG_FILES in tests/conftest.py has what is not there: {', '.join(map(str, gone))}")
     items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
