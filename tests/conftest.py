@@ -8,6 +8,7 @@ from pathlib import Path
 
 import null_driver
 import pytest
+import sweep
 from hypothesis import settings
 from null_driver import NullDriver
 
@@ -24,8 +25,12 @@ LONG_FILES = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long files first: workers take whole files, and one that came last would keep a single worker busy."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What only a sweep runs is left out. The long files first: workers take whole files, and one that came last would
+    keep a single worker busy."""
+    if not config.getoption("--sweep"):
+        items[:], left_out = sweep.thin(items)
+        config.hook.pytest_deselected(items=left_out)
     place = {TESTS / name: k for k, name in enumerate(LONG_FILES)}
     gone = [path for path in place if not path.is_file()]
     if gone:
@@ -42,6 +47,7 @@ def collector_of_this_module_alone() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sweep", action="store_true", help="every combination of parameters, not a fixed part of them")
     parser.addoption("--update-golden", action="store_true", help="write tests/codegen/golden anew from what is found")
 
 
