@@ -99,39 +99,38 @@ class QuantizedGemm(PackedGemm):
         need(not differ(sizes["K"] % self.group, const(0)), f"its group of {self.group} does not divide {sizes['K']}")
 
 
+def _interleaved(neighbours: int) -> tuple[Role, ...]:
+    panels = f"N/{PANEL} K/{neighbours} {PANEL} {neighbours}"
+    return (PackedGemm.roles[0], Role("panels", panels, memory=Memory.WHOLE))
+
+
 @dataclass(frozen=True)
-class PairedGemm(PackedGemm):
-    """gemm.h: the same of bf16, with the matrix in panels of pairs of K (half.h). depth: K, which pairs do not tell."""
+class InterleavedGemm(PackedGemm):
+    """The same with some neighbours of K side by side in the panels, as instructions add up their products at once.
+    depth: K, which whole groups of neighbours do not tell."""
 
     depth: int
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        return {**super().extents(nest), "K": const(self.depth)}
+
+
+@dataclass(frozen=True)
+class PairedGemm(InterleavedGemm):
+    """gemm.h and half.h: of bf16, in pairs."""
 
     kind = "gemm_paired"
-    roles = (
-        Role("a", "*ones M K", memory=Memory.ROWS),
-        Role("panels", f"N/{PANEL} K/2 {PANEL} 2", memory=Memory.WHOLE),
-    )
+    roles = _interleaved(2)
     dtypes = (DType.BF16,)
-
-    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
-        return {**super().extents(nest), "K": const(self.depth)}
 
 
 @dataclass(frozen=True)
-class QuadGemm(PackedGemm):
-    """gemm.h and int8.h: the same of int8, added up in int32, with the matrix in panels of four k. depth: K, which
-    fours do not tell."""
-
-    depth: int
+class QuadGemm(InterleavedGemm):
+    """gemm.h and int8.h: of int8, in fours, added up in int32."""
 
     kind = "gemm_quads"
-    roles = (
-        Role("a", "*ones M K", memory=Memory.ROWS),
-        Role("panels", f"N/{PANEL} K/4 {PANEL} 4", memory=Memory.WHOLE),
-    )
+    roles = _interleaved(4)
     dtypes = (DType.I8,)
-
-    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
-        return {**super().extents(nest), "K": const(self.depth)}
 
 
 @dataclass(frozen=True)
@@ -188,8 +187,7 @@ def lower_matmul(low: Lowering, op: Op) -> None:
         template(low, op, quantized, out, (rows, *codes.operands))
         return
     depth = int_value(b_view.shape[-2]) or 0
-    deep = chosen if chosen in (PairedGemm, QuadGemm) else None
-    what = PackedGemm(plan=plan) if deep is None else deep(depth, plan=plan)
+    what = chosen(depth, plan=plan) if issubclass(chosen, InterleavedGemm) else chosen(plan=plan)
     template(low, op, what, out, (rows, pack_matrix(low, b_view)))
 
 

@@ -174,31 +174,15 @@ HT_INLINE vec<int32_t> kept(vec<int32_t> sum) {
 #if defined(HT_UNSIGNED_QUADS)
 // With the sums of a row of zeros, by which all are too large.
 template <int MR, int NV>
-struct Sums<MR, NV, int32_t> {
-  vec<int32_t> acc[MR][NV];
-  vec<int32_t> zero[NV];
+struct Sums<MR, NV, int32_t> : SumsOf<MR, NV, int32_t> {
+  vec<int32_t> zero[NV] = {};
 
-  HT_MEMBER void clear() {
-    HT_UNROLL_ALL
-    for (int v = 0; v < NV; v++) {
-      zero[v] = vec<int32_t>{};
-      HT_UNROLL_ALL
-      for (int r = 0; r < MR; r++) acc[r][v] = vec<int32_t>{};
-    }
-  }
-  HT_MEMBER void start(const int32_t* tile, int64_t ld, bool resume) {
-    clear();
-    if (!resume) return;
+  HT_MEMBER void finish(int32_t* tile, int64_t ld) {
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++)
       HT_UNROLL_ALL
-      for (int v = 0; v < NV; v++) acc[r][v] = load(tile + r * ld + v * W);
-  }
-  HT_MEMBER void finish(int32_t* tile, int64_t ld) const {
-    HT_UNROLL_ALL
-    for (int r = 0; r < MR; r++)
-      HT_UNROLL_ALL
-      for (int v = 0; v < NV; v++) store(tile + r * ld + v * W, acc[r][v] - zero[v]);
+      for (int v = 0; v < NV; v++) this->acc[r][v] -= zero[v];
+    SumsOf<MR, NV, int32_t>::finish(tile, ld);
   }
 };
 #endif

@@ -66,8 +66,8 @@ struct SumOf {
 };
 
 // The sums of MR rows and NV * W columns, in registers.
-template <int MR, int NV, class S = float>
-struct Sums {
+template <int MR, int NV, class S>
+struct SumsOf {
   vec<S> acc[MR][NV];
 
   HT_MEMBER void clear() {
@@ -91,6 +91,8 @@ struct Sums {
       for (int v = 0; v < NV; v++) store(tile + r * ld + v * W, acc[r][v]);
   }
 };
+template <int MR, int NV, class S = float>
+struct Sums : SumsOf<MR, NV, S> {};
 
 // Elements of a column of B that are asked for ahead of their use: kAhead of k.
 template <class B>
