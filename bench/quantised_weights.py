@@ -1,4 +1,5 @@
-"""Products with weights of int8 and int4 beside the same in float32, on this CPU: python -m bench.quantised_weights.
+"""Products with weights of int8 and int4 beside the same in the activations' type, on this CPU:
+python -m bench.quantised_weights [--dtype bfloat16].
 
 Each is a linear layer in a bundle of its own; they take turns, and ratios are medians of those of the turns.
 """
@@ -29,7 +30,7 @@ CALLS = 3
 
 
 class Wide(nn.Module):
-    """x (M, K) times the transpose of float32 (N, K), whose rows have scales."""
+    """x (M, K) times the transpose of weights (N, K) of its own type, whose rows have scales."""
 
     def __init__(self, depth: int, columns: int) -> None:
         super().__init__()
@@ -70,14 +71,17 @@ class Groups(Wide):
 
 
 LAYERS = (Wide, Bytes, Groups)
-BITS = (8.0, 4 + 64 / GROUP)
-"""Of a weight in Bytes and in Groups, its part of the tables with it."""
+
+
+def bits_of(dtype: torch.dtype) -> tuple[float, float]:
+    """Of a weight in Bytes and in Groups, its part of the two tables with it."""
+    return 8.0, 4 + 2 * 8 * dtype.itemsize / GROUP
 
 
 def session(folder: Path, layer: type[Wide], depth: int, columns: int, x: torch.Tensor, threads: int) -> Any:
     """Warm."""
     path = folder / f"{layer.__name__}.pkg"
-    hardtack.export(layer(depth, columns).eval(), (x,), path=path, targets=("cpu:native",))
+    hardtack.export(layer(depth, columns).eval().to(x.dtype), (x,), path=path, targets=("cpu:native",))
     made = hardtack.load(path, threads=threads).session()
     made(x)
     return made
@@ -95,16 +99,19 @@ def seconds(call: Any, x: torch.Tensor) -> float:
 @click.command(help=__doc__)
 @click.option("--threads", default=2, show_default=True)
 @click.option("--rounds", default=30, show_default=True, help="Turns of each.")
-def main(threads: int, rounds: int) -> None:
-    table = Table("K x N", "rows", "float32, ms", "int8, ms", "f32 / int8", "GB/s", "int4, ms", "f32 / int4", "GB/s")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32", show_default=True)
+def main(threads: int, rounds: int, dtype: str) -> None:
+    number = getattr(torch, dtype)
+    titles = (f"{dtype}, ms", "int8, ms", "ratio", "GB/s", "int4, ms", "ratio", "GB/s")
+    table = Table("K x N", "rows", *titles)
     with tempfile.TemporaryDirectory() as folder:
         for depth, columns in SHAPES:
             for rows in ROWS:
-                x = torch.randn(rows, depth)
+                x = torch.randn(rows, depth).to(number)
                 all_three = [session(Path(folder), layer, depth, columns, x, threads) for layer in LAYERS]
                 turns = [[seconds(call, x) for call in all_three] for _ in range(rounds)]
                 shown = [f"{statistics.median(t[0] for t in turns) * 1e3:.3f}"]
-                for k, bits in enumerate(BITS, 1):
+                for k, bits in enumerate(bits_of(number), 1):
                     small = statistics.median(t[k] for t in turns)
                     ratio = statistics.median(t[0] / t[k] for t in turns)
                     shown += [f"{small * 1e3:.3f}", f"{ratio:.2f}", f"{depth * columns * bits / 8 / small / 1e9:.1f}"]

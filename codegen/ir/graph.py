@@ -220,19 +220,22 @@ class Constant:
 
 @dataclass(frozen=True)
 class QuantizedStep:
-    """A step of dequantisation, each element by itself: `kind` (sub, mul or add) with a number of `table`, a constant
-    of f32. runs: one a dimension of the weight, whose size it divides: as many neighbours have one number of the table.
+    """A step of dequantisation, each element by itself: `kind` (sub, mul or add) with a number of `table`,
+    computed in f32. runs: one a dimension of the weight, whose size it divides: as many neighbours have one number of
+    the table. number: the table's dtype; result: what the result is rounded to; each f32, bf16 or f16.
     """
 
     kind: str
     table: Constant
     runs: tuple[int, ...]
+    number: DType
+    result: DType
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """How a constant of f32 follows from one of few bits, in its own shape: codes as float, then the steps in turn,
-    each rounded to f32. Names of the constants are what parts() puts behind the name of theirs. dtype: that of the
+    """How a constant of f32, bf16 or f16 follows from one of few bits, in its own shape: codes as float, then the steps
+    in turn, each rounded. Names of the constants are what parts() puts behind the name of theirs. dtype: that of the
     codes, i8 or u8; bits: 4 where all of them are in -8..7 (i8) or 0..15 (u8), else 8.
     """
 

@@ -13,7 +13,8 @@ return view_9 as 0
 from __future__ import annotations
 
 from hardtack.codegen.ir.expr import Expr, to_text
-from hardtack.codegen.ir.graph import Constant, Graph, Guard, Op, Operand, SymBinding
+from hardtack.codegen.ir.graph import Constant, Graph, Guard, Op, Operand, QuantizedStep, SymBinding
+from hardtack.codegen.ir.types import DType
 
 _RELATIONS = {"eq": "==", "ne": "!=", "le": "<=", "lt": "<"}
 
@@ -43,7 +44,12 @@ def _quantized_text(c: Constant) -> str:
     if c.quantized is None:
         return ""
     dtype = f"{c.quantized.dtype}" if c.quantized.bits == 8 else f"{c.quantized.dtype} of {c.quantized.bits} bits"
-    return " ".join((f" = {dtype}", *(f"{s.kind} {list(s.runs)}" for s in c.quantized.steps)))
+    return " ".join((f" = {dtype}", *map(step_text, c.quantized.steps)))
+
+
+def step_text(s: QuantizedStep) -> str:
+    """`mul [1, 32]`, and what it is rounded to where that is no f32."""
+    return f"{s.kind} {list(s.runs)}" + (f" to {s.result}" if s.result is not DType.F32 else "")
 
 
 def guard_text(guard: Guard) -> str:

@@ -14,7 +14,7 @@ from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need,
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.cpu_plans import product_plan, verify_cut
-from hardtack.codegen.lower.cpu_quantized import packed_codes
+from hardtack.codegen.lower.cpu_quantized import CodeStep, packed_codes
 from hardtack.codegen.lower.cpu_workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
 from hardtack.codegen.lower.operands import copied, operand, prepacked
 from hardtack.codegen.lower.rules import lowers
@@ -24,7 +24,9 @@ from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.tune.cut_plan import CutPlan, CutShape
 
 STEPS = ("sub", "mul", "add")
-"""That make float of codes."""
+"""That make numbers of codes."""
+NUMBERS = (DType.F32, DType.BF16, DType.F16)
+"""That steps read and give."""
 CODES: Callable[[DType], tuple[DType, ...]] = only(DType.I8, DType.U8)
 
 
@@ -67,21 +69,21 @@ class PackedGemm(Template):
 
 @dataclass(frozen=True)
 class QuantizedGemm(PackedGemm):
-    """quantized.h: a [.., M, K], its rows dense, times a constant matrix of codes in panels, made float by steps,
-    each with a table [ceil(N/32), ceil(K/group), 32] of f32. bits: of a code; of 4, two columns share a byte."""
+    """quantized.h: a [.., M, K], its rows dense, times a constant matrix of codes in panels, made numbers of a's type
+    by steps, each with a table [ceil(N/32), ceil(K/group), 32]. bits: of a code; of 4, two columns share a byte."""
 
-    steps: tuple[str, ...]
+    steps: tuple[CodeStep, ...]
     group: int
     bits: int
 
     kind = "gemm_quantized"
     roles = (PackedGemm.roles[0], Role("codes", f"N/{PANEL} K {PANEL}", CODES, memory=Memory.WHOLE))
-    dtypes: ClassVar[tuple[DType, ...]] = (DType.F32,)
+    dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
 
     def operand_roles(self) -> tuple[Role, ...]:
         codes = Role("codes", f"N/{PANEL} K {PANEL * self.bits // 8}", CODES, memory=Memory.WHOLE)
         sizes = f"N/{PANEL} K/{self.group} {PANEL}"
-        tables = (Role(f"{kind}{k}", sizes, memory=Memory.WHOLE) for k, kind in enumerate(self.steps))
+        tables = (Role(f"{s.kind}{k}", sizes, only(*NUMBERS), memory=Memory.WHOLE) for k, s in enumerate(self.steps))
         return (self.roles[0], codes, *tables)
 
     def workspace(self, nest: TemplateNest) -> Workspace:
@@ -91,7 +93,11 @@ class QuantizedGemm(PackedGemm):
     def extents(self, nest: TemplateNest) -> dict[str, Extent]:
         need(self.bits in (4, 8), f"its codes have {self.bits} bits")
         need(self.group > 0, f"its group is of {self.group}")
-        need(all(s in STEPS for s in self.steps), f"its steps are {', '.join(self.steps)}")
+        wrong = [f"{s.kind} to {s.result}" for s in self.steps if s.kind not in STEPS or s.result not in NUMBERS]
+        need(not wrong, f"its steps have {', '.join(wrong)}")
+        if self.steps and nest.operands[0].dtype is not DType.F32:
+            last = self.steps[-1].result
+            need(last is nest.operands[0].dtype, f"its last step gives {last}, which rows of another type multiply")
         return super().extents(nest)
 
     def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
@@ -99,7 +105,7 @@ class QuantizedGemm(PackedGemm):
         need(not differ(sizes["K"] % self.group, const(0)), f"its group of {self.group} does not divide {sizes['K']}")
 
 
-def _interleaved(neighbours: int) -> tuple[Role, ...]:
+def _interleaved(neighbours: int) -> tuple[Role, Role]:
     panels = f"N/{PANEL} K/{neighbours} {PANEL} {neighbours}"
     return (PackedGemm.roles[0], Role("panels", panels, memory=Memory.WHOLE))
 
@@ -181,13 +187,13 @@ def lower_matmul(low: Lowering, op: Op) -> None:
         return
     plan = product_plan(low, a_view, b_view, constant=True)
     rows = _unit_last(low, a, a_view, op)
-    codes = packed_codes(low, b_view) if chosen is PackedGemm and a_view.dtype is DType.F32 else None
+    codes = packed_codes(low, b_view) if a_view.dtype in QuantizedGemm.dtypes else None
     if codes is not None:
         quantized = QuantizedGemm(codes.steps, codes.group, codes.bits, plan=plan)
         template(low, op, quantized, out, (rows, *codes.operands))
         return
     depth = int_value(b_view.shape[-2]) or 0
-    what = chosen(depth, plan=plan) if issubclass(chosen, InterleavedGemm) else chosen(plan=plan)
+    what = chosen(depth, plan=plan) if issubclass(chosen, InterleavedGemm) else PackedGemm(plan=plan)
     template(low, op, what, out, (rows, pack_matrix(low, b_view)))
 
 

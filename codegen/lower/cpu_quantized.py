@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hardtack.codegen.ir.expr import const, int_value
 from hardtack.codegen.ir.graph import Quantized
@@ -13,14 +14,20 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.cpu_workspace import PANEL
 from hardtack.codegen.lower.operands import prepacked
-from hardtack.codegen.machine.blocking import FLOAT_NBYTES
+
+
+class CodeStep(NamedTuple):
+    """A step of dequantisation (QuantizedStep): its kind, and what its result is rounded to."""
+
+    kind: str
+    result: DType
 
 
 @dataclass(frozen=True)
 class PackedCodes:
     """A matrix [K, N] as QuantizedGemm reads it."""
 
-    steps: tuple[str, ...]
+    steps: tuple[CodeStep, ...]
     group: int
     bits: int
     operands: tuple[Operand, ...]
@@ -28,7 +35,7 @@ class PackedCodes:
 
 def packed_codes(low: Lowering, matrix: Operand) -> PackedCodes | None:
     """What a constant [.., K, N] was dequantised from, packed; None where it was not, where the view of it is no matrix
-    of its two dimensions, or where the tables would leave little of what is gained."""
+    of its two dimensions, or where codes and tables together would save less than a quarter of its bytes."""
     q = low.quantized.get(matrix.buffer)
     shape = low.buffers[matrix.buffer].shape
     whole = tuple(int_value(n) or 0 for n in shape)
@@ -38,10 +45,12 @@ def packed_codes(low: Lowering, matrix: Operand) -> PackedCodes | None:
     k, n = (int_value(e) or 0 for e in matrix.shape[-2:])
     runs = tuple((s.runs[found[0]], s.runs[found[1]]) for s in q.steps)
     group = math.gcd(k, *(along_k for along_k, _ in runs))
-    nbytes = k * n * q.bits // 8 + len(q.steps) * (k // group) * n * FLOAT_NBYTES
-    if any(along_n not in (1, n) for _, along_n in runs) or 2 * nbytes > k * n * FLOAT_NBYTES:
+    nbytes = k * n * q.bits // 8 + (k // group) * n * sum(s.number.nbytes for s in q.steps)
+    if any(along_n not in (1, n) for _, along_n in runs) or 4 * nbytes > 3 * k * n * matrix.dtype.nbytes:
         return None
-    return PackedCodes(tuple(s.kind for s in q.steps), group, q.bits, _operands(low, matrix, q, found, group))
+    return PackedCodes(
+        tuple(CodeStep(s.kind, s.result) for s in q.steps), group, q.bits, _operands(low, matrix, q, found, group)
+    )
 
 
 def _operands(low: Lowering, matrix: Operand, q: Quantized, found: tuple[int, int], group: int) -> tuple[Operand, ...]:
@@ -57,7 +66,7 @@ def _operands(low: Lowering, matrix: Operand, q: Quantized, found: tuple[int, in
         along_k = step.runs[found[0]]
         shape = (k // along_k, along_k // group, n)
         table = Operand(
-            f"{matrix.buffer}.{step.table.name}", DType.F32, const(0), tuple(map(const, shape)),
+            f"{matrix.buffer}.{step.table.name}", step.number, const(0), tuple(map(const, shape)),
             (const(strides[found[0]]), const(0), const(strides[found[1]])),
         )  # fmt: skip
         made.append(prepacked(low, "panels", table, (panels, k // group, PANEL), ()))

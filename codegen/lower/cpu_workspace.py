@@ -285,8 +285,7 @@ def gemm_nbytes(
     c = widest_cut(dtype, plan)
     numel = tile_numel(m, n, c.rows, c.panels)
     numel += spread_rows_numel(m, c.depth) if dtype is DType.F32 else staged_numel(m, c.depth)
-    if dtype.is_half or dequantises:
-        numel += packed_panels_numel(n, c.depth, c.depth, c.unit_depth)
+    numel += (dtype.is_half + dequantises) * packed_panels_numel(n, c.depth, c.depth, c.unit_depth)
     return numel * FLOAT_NBYTES
 
 

@@ -29,10 +29,11 @@ def load_picked(b: NestBuilder, value: str, index: Idx) -> Arg:
     found = b.cast(_code(b, buffer, q, at), DType.F32)
     for step in q.steps:
         blocks = tuple(n // run for n, run in zip(_shape(b.low, buffer), step.runs, strict=True))
-        table = _made(b.low, f"{buffer}.{step.table.name}", DType.F32, blocks, "whole", blocks)
+        table = _made(b.low, f"{buffer}.{step.table.name}", step.number, blocks, "whole", blocks)
         place = tuple(floordiv(i, run) for i, run in zip(at, step.runs, strict=True))
-        found = b.compute(step.kind, found, b.load_buffer(table, place))
-    return found
+        exact = b.compute(step.kind, b.wide(found), b.wide(b.load_buffer(table, place)))
+        found = b.cast(exact, step.result)
+    return b.cast(found, b.low.buffers[buffer].dtype)
 
 
 def _code(b: NestBuilder, buffer: str, q: Quantized, at: Idx) -> Arg:

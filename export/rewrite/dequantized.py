@@ -23,6 +23,7 @@ from hardtack.exporter.reference import run_op
 
 _CODES = (torch.int8, torch.uint8)
 _INTEGERS = (torch.int32, torch.int64)
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _EXACT = 1 << 22
 """Integers up to here, and what codes less or more they are, are exact in f32."""
 _RANGES = {torch.int8: (-8, 7), torch.uint8: (0, 15)}
@@ -56,11 +57,12 @@ class Known:
 
 @dataclass(frozen=True)
 class Step:
-    """`kind` (of STEPS) with numbers of f32 that are spread over the weight's shape."""
+    """`kind` (of STEPS) with numbers that are spread over the weight's shape, in f32. result: what it is rounded to."""
 
     kind: str
     spread: Spread
     tensors: tuple[str, ...]
+    result: torch.dtype
 
 
 @dataclass(frozen=True)
@@ -130,11 +132,21 @@ def converted(source: Known, value: torch.Tensor) -> Known:
     """Behind a conversion: of codes, of integers that were made of them, or of any numbers."""
     spread = source.spread and Spread(source.spread.numbers.to(value.dtype), source.spread.index, None)
     known = Known(value, source.tensors, spread=spread)
-    if value.dtype is not torch.float32 and value.dtype not in _INTEGERS:
+    if value.dtype not in (*_FLOATS, *_INTEGERS):
         return known
     if source.value.dtype in _CODES:
         return replace(known, codes=Codes(source.value, source.tensors, source.recipe))
+    if source.codes is not None and source.codes.steps and value.dtype not in (torch.float32, *_INTEGERS):
+        return replace(known, codes=_rounded(source.codes, value.dtype))
     return replace(known, codes=source.codes)
+
+
+def _rounded(codes: Codes, dtype: torch.dtype) -> Codes | None:
+    """Codes whose last step gives half numbers; None where it rounds to others already."""
+    *before, last = codes.steps
+    if last.result not in (torch.float32, dtype):
+        return None
+    return replace(codes, steps=(*before, replace(last, result=dtype)))
 
 
 def codes_of_step(kind: str, operands: Sequence[Known], result: torch.Tensor, store: ConstantStore) -> Codes | None:
@@ -147,7 +159,7 @@ def codes_of_step(kind: str, operands: Sequence[Known], result: torch.Tensor, st
 
 
 def _stepped(kind: str, codes: Codes, other: Known, result: torch.Tensor, store: ConstantStore) -> Codes | None:
-    is_float = other.value.dtype is torch.float32
+    is_float = other.value.dtype in _FLOATS and other.value.dtype is result.dtype
     if not is_float and not (kind != "mul" and other.value.dtype in (*_CODES, *_INTEGERS)):
         return None
     if not is_float and other.value.numel() and max(-int(other.value.min()), int(other.value.max())) > _EXACT:
@@ -160,8 +172,9 @@ def _stepped(kind: str, codes: Codes, other: Known, result: torch.Tensor, store:
         index = torch.arange(other.value.numel(), dtype=torch.int32).view(other.value.shape)
         spread = Spread(other.value.reshape(-1), index, other.recipe)
     recipe = spread.recipe if is_float else None  # no recipe converts
-    numbers = spread.numbers.to(torch.float32)
-    step = Step(kind, Spread(numbers, spread.index.expand(result.shape), recipe), other.tensors)
+    numbers = spread.numbers if is_float else spread.numbers.to(torch.float32)
+    rounded = result.dtype if is_float else torch.float32
+    step = Step(kind, Spread(numbers, spread.index.expand(result.shape), recipe), other.tensors, rounded)
     return replace(codes, steps=(*codes.steps, step))
 
 
@@ -174,31 +187,38 @@ def _codes_of(c: Constant, store: ConstantStore) -> Codes | None:
         table = load_tensor(store, s.table.key)
         index = torch.arange(table.numel(), dtype=torch.int32).view(_with_runs(table.shape, [1] * len(s.runs)))
         index = index.expand(_with_runs(table.shape, s.runs)).reshape(codes.shape)
-        steps.append(Step(s.kind, Spread(table.reshape(-1), index, s.table.recipe), s.table.tensors))
+        steps.append(
+            Step(s.kind, Spread(table.reshape(-1), index, s.table.recipe), s.table.tensors, TORCH_DTYPE[s.result])
+        )
     return Codes(codes, c.quantized.codes.tensors, c.quantized.codes.recipe, tuple(steps))
 
 
 def quantized(known: Known, store: ConstantStore) -> Quantized | None:
     """What a constant says of its codes, which are put to the store; None unless they give its numbers bit by bit."""
     codes, value = known.codes, known.value
-    if codes is None or value.dtype is not torch.float32 or value.dim() < 2 or not value.numel():
+    if codes is None or value.dtype not in _FLOATS or value.dim() < 2 or not value.numel():
         return None
     tables = [_table(s) for s in codes.steps]
     again = codes.value.to(torch.float32)
     for step, (table, runs) in zip(codes.steps, tables, strict=True):
         apart = again.reshape(_with_runs(table.shape, runs))
-        again = STEPS[step.kind](apart, table.view(_with_runs(table.shape, [1] * len(runs)))).reshape(value.shape)
-    if not torch.equal(again.contiguous().view(torch.int32), value.contiguous().view(torch.int32)):
+        numbers = table.float().view(_with_runs(table.shape, [1] * len(runs)))
+        again = STEPS[step.kind](apart, numbers).reshape(value.shape).to(step.result).float()
+    if not _same_bits(again, value.float()):
         return None
     steps: list[QuantizedStep] = []
     for k, (step, (table, runs)) in enumerate(zip(codes.steps, tables, strict=True)):
         recipe = _picked(step.spread, runs)
         constant = Constant(f"{step.kind}{k}", store_tensor(store, table), step.tensors, recipe)
-        steps.append(QuantizedStep(step.kind, constant, runs))
+        steps.append(QuantizedStep(step.kind, constant, runs, from_torch(table.dtype), from_torch(step.result)))
     made = Constant("codes", store_tensor(store, codes.value), codes.tensors, codes.recipe)
     lo, hi = _RANGES[codes.value.dtype]
     bits = 4 if lo <= int(codes.value.min()) and int(codes.value.max()) <= hi else 8
     return Quantized(made, tuple(steps), DType.I8 if codes.value.dtype is torch.int8 else DType.U8, bits)
+
+
+def _same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return torch.equal(x.contiguous().view(torch.int32), y.contiguous().view(torch.int32))
 
 
 def _with_runs(blocks: Sequence[int], runs: Sequence[int]) -> tuple[int, ...]:

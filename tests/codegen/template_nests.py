@@ -31,6 +31,7 @@ from hardtack.codegen.lower.cpu_conv import (
     Winograd,
 )
 from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm, QuadGemm, QuantizedGemm
+from hardtack.codegen.lower.cpu_quantized import CodeStep
 from hardtack.codegen.lower.cpu_recurrence import PackedRecurrence
 from hardtack.codegen.lower.cpu_rows import Scan, Sort
 from hardtack.codegen.lower.gpu_attention import AttentionCombine, TiledAttention
@@ -48,11 +49,11 @@ CPU, GPU = CppBackend(), TritonBackend(H200)
 
 
 def classes(of: type[Template] = Template) -> Iterator[type[Template]]:
-    """Every template: those without a kind are what several have in common."""
+    """Every template: those without a kind of their own are what several have in common."""
     for module in pkgutil.iter_modules(hardtack.codegen.lower.__path__):
         importlib.import_module(f"hardtack.codegen.lower.{module.name}")
     for found in of.__subclasses__():
-        if hasattr(found, "kind") and found.__module__.startswith("hardtack."):
+        if "kind" in vars(found) and found.__module__.startswith("hardtack."):
             yield found
         yield from classes(found)
 
@@ -133,7 +134,7 @@ class Groups(torch.nn.Module):
         self.scales = torch.nn.Buffer(torch.arange(64 * 3).float().view(64, 3))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, (self.codes.float() - 3) * self.scales.repeat_interleave(8, 1))
+        return F.linear(x, (self.codes.to(x.dtype) - 3) * self.scales.repeat_interleave(8, 1))
 
 
 STEPS = (ones(5, 3, 7),)
@@ -161,6 +162,7 @@ class Program:
 PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "packed": (PackedGemm, Program(CPU, torch.nn.Linear(7, 64).eval(), (ones(5, 7),))),
     "quantized": (QuantizedGemm, Program(CPU, Groups().eval(), (ones(5, 24),))),
+    "quantized half": (QuantizedGemm, Program(CPU, Groups().eval().bfloat16(), (half(5, 24),))),
     "paired": (PairedGemm, Program(CPU, torch.nn.Linear(7, 64).eval().bfloat16(), (half(5, 7),))),
     "quads": (QuadGemm, Program(CPU, Bytes().eval(), (ones(5, 7, dtype=torch.int8),))),
     "dynamic bytes": (
@@ -331,6 +333,10 @@ def _changed(value: Any) -> Any:
     """What stands in a tuple, each number in it one more; a word misspelt."""
     if isinstance(value, str):
         return "nonsense"
+    if isinstance(value, DType):
+        return DType.I64
+    if isinstance(value, CodeStep):
+        return CodeStep(*map(_changed, value))
     return tuple(map(_changed, value)) if isinstance(value, tuple) else value + 1
 
 

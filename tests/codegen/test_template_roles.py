@@ -39,6 +39,7 @@ class Legal:
     programs: tuple[str, ...]
 
 
+CODED = ("quantized", "quantized half")
 ANY_ORDER = "results are written through strides; the elements of a head stay side by side"
 KEY = "items are keys of 32 bits, whatever they are of"
 LEGAL = (
@@ -54,10 +55,14 @@ LEGAL = (
     Legal("operand 3 of bf16", "a mask that is added", ("tiled attention",)),
     Legal("operand 3 of f32", "a mask that is added, of what scores are summed in", ("tiled attention",)),
     Legal("result of f32", "attention of half types may be left as it is summed", ("tiled attention",)),
-    Legal("operand 1 of u8", "codes are of either", ("quantized",)),
+    Legal("operand 1 of u8", "codes are of either", CODED),
+    *(Legal(f"operand {k} of {dtype}", "numbers of steps are of any", (program,))
+      for k in (2, 3) for program, others in zip(CODED, (("bf16", "f16"), ("f32", "f16")), strict=True)
+      for dtype in others),
     Legal("operand 2 of i64", "ends are of either integer", ("grouped",)),
     Legal("constant turned", "what is known at export, no buffer says", PRODUCTS),
     Legal("result of f32", "a product of half types may be left as it is summed", ("gemm in a batch", "grouped")),
+    Legal("result of f32", "and one with codes, too", ("quantized half",)),
     Legal("result of f32", "a convolution of half types may be left as it is summed", PAIRED),
     Legal("result of bf16", "what is summed in f32 may be rounded", ("paired",)),
     Legal("result of f32", "parts are rounded to what is asked for", ("combine",)),

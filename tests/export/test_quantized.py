@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
+from hardtack.codegen.ir.graph_text import step_text
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter import narrowed, to_graphs
 from hardtack.exporter.precision import Precision
@@ -213,6 +214,18 @@ SPELLINGS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "in blocks": (
         lambda x, w, z, s: F.linear(x, w.float() * _wide(s[:2].repeat_interleave(4, 0))), ["mul [8, 4]"]
     ),
+    "of half numbers": (lambda x, w, z, s: F.linear(x.bfloat16(), w.bfloat16()).float(), []),
+    "rounded in turn": (
+        lambda x, w, z, s: F.linear(x.half(), (w.half() - _wide(z).half()) * _wide(s).half()).float(),
+        ["sub [8, 1] to f16", "mul [8, 1] to f16"],
+    ),
+    "rounded at the end": (
+        lambda x, w, z, s: F.linear(x.half(), ((w.int() - _wide(z.int())) * _wide(s)).half()).float(),
+        ["sub [8, 1]", "mul [8, 1] to f16"],
+    ),
+    "rounded on the way": (
+        lambda x, w, z, s: F.linear(x, (w.half() * s[:, :1].half()).float()), ["mul [32, 1] to f16"]
+    ),
     "of unsigned": (lambda x, w, z, s: F.linear(x, (w.view(U8) & 15).float() * s[:, :1]), ["mul [32, 1]"]),
 }  # fmt: skip
 
@@ -225,7 +238,7 @@ def test_a_constant_says_what_it_was_dequantised_from(spelling: str, codes: int)
     (weight,) = (c for c in entry(exported).graph.constants if len(entry(exported).graph.types[c.name].shape) == 2)
     found = weight.quantized
     assert found is not None
-    assert [f"{s.kind} {list(s.runs)}" for s in found.steps] == steps
+    assert [step_text(s) for s in found.steps] == steps
     assert found.bits == (4 if codes == 8 or spelling == "of unsigned" else 8)
     assert exported.store[found.codes.key].array.dtype.itemsize == 1
 
@@ -234,8 +247,7 @@ def test_a_constant_of_floats_was_dequantised_from_nothing() -> None:
     functions: list[Callable[..., Any]] = [
         lambda x, w, z, s: F.linear(x, _wide(s)),
         lambda x, w, z, s: F.linear(x, w.float() / 3),
-        lambda x, w, z, s: F.linear(x, (w.half() * 0.1).float()),
-        lambda x, w, z, s: F.linear(x.bfloat16(), w.bfloat16()),
+        lambda x, w, z, s: F.linear(x.half(), (w.bfloat16() * 0.1).half()),
         lambda x, w, z, s: F.linear(x, (w.int() - (1 << 23)).float()),
         lambda x, w, z, s: F.linear(x, (w.long() + torch.full((1,), -(1 << 63))).float()),
     ]

@@ -19,9 +19,10 @@ TARGETS = ("cpu:x86-64-v3", "cuda:sm_90")
 
 
 class Rows(nn.Module):
-    """Rows of a weight that is dequantised as `group` neighbours have a scale, with zero points or without."""
+    """Rows of a weight that is dequantised as `group` neighbours have a scale, with zero points or without. narrow: in
+    bf16."""
 
-    def __init__(self, width: int, bits: int = 8, group: int = 0, unsigned: bool = False) -> None:
+    def __init__(self, width: int, bits: int = 8, group: int = 0, unsigned: bool = False, narrow: bool = False) -> None:
         super().__init__()
         half = 1 << (bits - 1)
         low, dtype = (0, torch.uint8) if unsigned else (-half, torch.int8)
@@ -29,9 +30,11 @@ class Rows(nn.Module):
         self.weight = nn.Buffer(torch.randint(low, low + 2 * half, (ROWS, width)).to(dtype))
         self.scales = nn.Buffer(torch.rand(ROWS, width // self.group) + 0.01)
         self.zeros = nn.Buffer(torch.randint(0, 9, (ROWS, width // self.group)).float() if unsigned else torch.zeros(0))
+        if narrow:
+            self.bfloat16()
 
     def floats(self) -> Tensor:
-        w = self.weight.float().reshape(ROWS, -1, self.group)
+        w = self.weight.to(self.scales.dtype).reshape(ROWS, -1, self.group)
         if self.zeros.numel():
             w = w - self.zeros[..., None]
         return (w * self.scales[..., None]).reshape(ROWS, -1)
@@ -77,6 +80,8 @@ MADE: dict[str, Callable[[], Rows]] = {
     "bytes": lambda: Rows(48),
     "bytes in groups": lambda: Rows(96, group=32),
     "unsigned": lambda: Rows(48, group=16, unsigned=True),
+    "unsigned, of bf16": lambda: Rows(48, group=16, unsigned=True, narrow=True),
+    "4 bits, of bf16": lambda: Rows(64, bits=4, group=16, narrow=True),
     "4 bits": lambda: Rows(64, bits=4, group=16),
     "4 bits, unsigned": lambda: Rows(40, bits=4, group=8, unsigned=True),
     "4 bits, an odd width": lambda: Rows(33, bits=4),

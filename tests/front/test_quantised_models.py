@@ -65,15 +65,25 @@ class Scaled(nn.Module):
         return F.gelu(F.linear(x, self.weight.to(x.dtype)) * self.scales)
 
 
+def close(got: torch.Tensor, want: torch.Tensor) -> None:
+    """To what their type and sums of float32 allow."""
+    tol = 1e-4 if want.dtype is torch.float32 else 2 * torch.finfo(want.dtype).eps
+    torch.testing.assert_close(got, want, rtol=tol, atol=tol)
+
+
 @pytest.mark.parametrize("rows", [1, 5, 70])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("target", ["cpu:native", "cpu:x86-64-v3"])
-def test_weights_of_bytes_are_stored_and_read_as_bytes(tmp_path: Path, rows: int, target: str) -> None:
+@pytest.mark.sweep(over="target")
+def test_weights_of_bytes_are_stored_and_read_as_bytes(
+    tmp_path: Path, rows: int, dtype: torch.dtype, target: str
+) -> None:
     torch.manual_seed(0)
-    module, x = Scaled(300, 200).eval(), torch.randn(rows, 300)
+    module, x = Scaled(300, 200).eval().to(dtype), torch.randn(rows, 300).to(dtype)
     info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=(target,))
     assert info.widened == ()
     assert info.weights_nbytes < 300 * 224 + 8192
-    torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x), rtol=1e-4, atol=1e-4)
+    close(hardtack.load(info.path).session()(x), module(x))
 
 
 class Grouped(nn.Module):
@@ -91,14 +101,16 @@ class Grouped(nn.Module):
 
 
 @pytest.mark.parametrize("rows", [1, 3, 5, 70])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("target", ["cpu:native", "cpu:x86-64-v3"])
-def test_weights_of_4_bits_take_half_a_byte(tmp_path: Path, rows: int, target: str) -> None:
+@pytest.mark.sweep(over="target")
+def test_weights_of_4_bits_take_half_a_byte(tmp_path: Path, rows: int, dtype: torch.dtype, target: str) -> None:
     torch.manual_seed(0)
-    module, x = Grouped(320, 200).eval(), torch.randn(rows, 320)
+    module, x = Grouped(320, 200).eval().to(dtype), torch.randn(rows, 320).to(dtype)
     info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=(target,))
     assert info.widened == ()
-    assert info.weights_nbytes < 320 * 224 // 2 + 2 * 10 * 224 * 4 + 8192
-    torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x), rtol=1e-4, atol=1e-4)
+    assert info.weights_nbytes < 320 * 224 // 2 + 2 * 10 * 224 * dtype.itemsize + 8192
+    close(hardtack.load(info.path).session()(x), module(x))
 
 
 def test_scales_are_replaced_alone(tmp_path: Path) -> None:
@@ -127,6 +139,7 @@ class Cut(nn.Module):
 MADE: dict[str, Callable[[], nn.Module]] = {
     "bytes": lambda: Scaled(64, 48),
     "4 bits in groups": lambda: Grouped(64, 48),
+    "4 bits in groups, scales in 16": lambda: Grouped(64, 48).bfloat16(),
     "parts of parts": Cut,
 }
 
@@ -134,7 +147,8 @@ MADE: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("made", MADE.values(), ids=MADE)
 def test_weights_of_few_bits_are_replaced(tmp_path: Path, made: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
-    module, other, x = made().eval(), made().eval(), torch.randn(8, 64)
+    module, other = made().eval(), made().eval()
+    x = torch.randn(8, 64).to(next((p.dtype for p in module.parameters()), torch.float32))
     path = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=TARGETS).path
     fresh = hardtack.export(other, (x,), path=tmp_path / "other.pkg", targets=TARGETS).path
     hardtack.replace_weights(path, dict(other.state_dict()), path=tmp_path / "new.pkg")
@@ -152,17 +166,19 @@ def test_codes_that_do_not_fit_are_not_taken(tmp_path: Path) -> None:
     assert str(caught.value) == words
 
 
-@pytest.mark.parametrize("config", ["int4 weights in groups", "int8 by int4", "int8"])
-def test_models_of_torchao_are_stored_as_they_are(tmp_path: Path, config: str) -> None:
+@pytest.mark.parametrize("config", ["int4 weights in groups", "int8 by int4", "int8", "int8 weights"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_models_of_torchao_are_stored_as_they_are(tmp_path: Path, config: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    module = of_torchao(nn.Sequential(nn.Linear(256, 128), nn.GELU(), nn.Linear(128, 64)).eval(), config)
-    x = torch.randn(6, 256)
+    module = of_torchao(nn.Sequential(nn.Linear(256, 128), nn.GELU(), nn.Linear(128, 64)).eval().to(dtype), config)
+    x = torch.randn(6, 256).to(dtype)
     info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=TARGETS)
-    codes = (256 * 128 + 128 * 64) // (1 if config == "int8" else 2)
+    codes = (256 * 128 + 128 * 64) // (2 if "int4" in config else 1)
     assert info.widened == ()
     assert info.weights_nbytes < codes + (256 * 128 + 128 * 64) // 32 * 4 + 8192
     with torch.no_grad():
-        torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x), rtol=1e-3, atol=1e-3)
+        tol = 1e-3 if dtype is torch.float32 else 2e-2
+        torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x), rtol=tol, atol=tol)
 
 
 def test_a_target_without_products_of_bytes_has_them_as_floats(tmp_path: Path) -> None:

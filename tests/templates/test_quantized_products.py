@@ -76,7 +76,7 @@ by_code = pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
 def _kernel(code: Code) -> str:
     cases = ""
     for number, steps in enumerate(code.steps):
-        types = ", ".join([code.cpp, *(f"ht::Step::k{step.capitalize()}" for step in steps)])
+        types = ", ".join([code.cpp, *(f"ht::{step.capitalize()}<float>" for step in steps)])
         tables = ", ".join(f"static_cast<const float*>(args->buffers[{3 + s}])" for s in range(len(steps)))
         cases += _CASE.format(number=number, types=types, tables=tables)
     return _KERNEL.format(name=code.name, code=code.cpp, cases=cases)

@@ -29,7 +29,7 @@ def _headers(dtype: DType) -> tuple[str, ...]:
     return ("gemm.h", "int8.h") if dtype is DType.I8 else ("gemm.h",)
 
 
-_STEPS = {"sub": "kSubtract", "mul": "kMultiply", "add": "kAdd"}
+_STEPS = {"sub": "Subtract", "mul": "Multiply", "add": "Add"}
 _CODES = {(DType.I8, 4): "ht::SignedNibbles", (DType.U8, 4): "ht::UnsignedNibbles"}
 
 
@@ -40,7 +40,11 @@ def _gemm_quantized(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
     sizes = [p.add("lda", left.strides[-2]), p.add("rows", m), p.add("columns", n), p.add("depth", k)]
     lda, rows, columns, depth = sizes
     code = _CODES.get((codes.dtype, t.bits), storage_type(codes.dtype))
-    weights = f"ht::QuantizedPanels<{', '.join((code, *(f'ht::Step::{_STEPS[s]}' for s in t.steps)))}>"
+    steps = (
+        f"ht::{_STEPS[s.kind]}<{storage_type(s.result)}, {storage_type(table.dtype)}>"
+        for s, table in zip(t.steps, tables, strict=False)
+    )
+    weights = f"ht::QuantizedPanels<{', '.join((code, *steps))}>"
     read = pointers[1] if t.bits == 8 else f"reinterpret_cast<const {code}*>({pointers[1]})"
     listed = ", ".join(pointers[2 : 2 + len(tables)]) or "nullptr"
     setup = f"const {weights} weights = {{{read}, {{{listed}}}, {depth}, {t.group}}};"

@@ -1,13 +1,14 @@
-// Products of float rows with a weight that is stored as codes of 8 or 4 bits, which a few steps make float:
+// Products of rows of float, bf16 or f16 with a weight that is stored as codes of 8 or 4 bits, which a few steps make such
+// numbers:
 //
 //   w[k, n] = the steps, one after the other, of float(code[k, n])
 //
-// Each step subtracts, multiplies by or adds a number of a table, which `group` neighbouring k of a column share. All is
-// in float, each step rounded by itself, and sums run in the order of k: results are those of gemm_packed with the same
-// weights as float, bit by bit.
+// Each step subtracts, multiplies by or adds a number of a table, which `group` neighbouring k of a column share: in float,
+// rounded by itself to its own type. More than a few rows give what gemm_packed gives with the same weights as they become,
+// bit by bit; a few are summed in float in the order of k, which for float rows is the same, too.
 //
-// A few rows are bound by how fast codes arrive: these become float in registers. More rows have a unit's panels made float
-// in the worker's workspace, block by block, and are multiplied as float rows with float panels are.
+// A few rows are bound by how fast codes arrive: these become numbers in registers. More rows have a unit's panels made in
+// the worker's workspace, block by block, as float or, where pairs are multiplied (half.h), as pairs.
 #ifndef HARDTACK_TEMPLATES_QUANTIZED_H
 #define HARDTACK_TEMPLATES_QUANTIZED_H
 
@@ -15,7 +16,22 @@
 
 namespace ht {
 
-enum class Step { kSubtract, kMultiply, kAdd };
+// Steps. Result: what their results are rounded to. Of: the type of the numbers in their table.
+template <class Result, class Of = Result>
+struct Subtract {
+  using Number = Of;
+  HT_MEMBER vec<float> take(vec<float> x, vec<float> number) const { return cast<Result>(x - number); }
+};
+template <class Result, class Of = Result>
+struct Multiply {
+  using Number = Of;
+  HT_MEMBER vec<float> take(vec<float> x, vec<float> number) const { return cast<Result>(x * number); }
+};
+template <class Result, class Of = Result>
+struct Add {
+  using Number = Of;
+  HT_MEMBER vec<float> take(vec<float> x, vec<float> number) const { return cast<Result>(x + number); }
+};
 
 // Two codes of 4 bits: the low half is of column j of a panel, the high half of column j + kPanel / 2.
 struct SignedNibbles {  // -8 to 7, stored with 8 added
@@ -73,21 +89,14 @@ HT_INLINE vec<float> load_codes(const Code* row, int column) {
   }
 }
 
-template <Step S>
-HT_INLINE vec<float> take_step(vec<float> x, vec<float> number) {
-  if constexpr (S == Step::kSubtract) return x - number;
-  if constexpr (S == Step::kMultiply) return x * number;
-  if constexpr (S == Step::kAdd) return x + number;
-}
-
 // The numbers of a group for NV vectors of columns, in registers where there is room.
-template <int NV, Step... Steps>
+template <int NV, class... Steps>
 struct StepNumbers {
   vec<float> of[sizeof...(Steps) + 1][NV];  // one more: there are no arrays of nothing
 
   HT_MEMBER vec<float> apply(vec<float> x, int v) const {
     int i = 0;
-    ((x = take_step<Steps>(x, of[i++][v])), ...);
+    ((x = Steps{}.take(x, of[i++][v])), ...);
     return x;
   }
 };
@@ -95,10 +104,10 @@ struct StepNumbers {
 }  // namespace detail
 
 // A weight [k, n]. Code: int8_t, uint8_t, SignedNibbles or UnsignedNibbles.
-template <class Code, Step... Steps>
+template <class Code, class... Steps>
 struct QuantizedPanels {
   const Code* codes;  // [ceil(n / 32)][k][32]; of nibbles [ceil(n / 32)][k][16]
-  const float* tables[sizeof...(Steps) == 0 ? 1 : sizeof...(Steps)];  // each [ceil(n / 32)][ceil(k / group)][32]
+  const void* tables[sizeof...(Steps) == 0 ? 1 : sizeof...(Steps)];  // each [ceil(n / 32)][ceil(k / group)][32]
   int64_t k, group;
 
   static constexpr int kSteps = static_cast<int>(sizeof...(Steps));
@@ -114,12 +123,15 @@ struct QuantizedPanels {
   // NV vectors of them, as vectors `first` and following; those two groups further are asked for.
   template <int NV, int All>
   HT_MEMBER void load_numbers(Numbers<All>& to, int first, int64_t at) const {
+    int i = 0;
+    ((load_numbers_of<Steps, NV>(to.of[i] + first, tables[i], at), i++), ...);
+  }
+  template <class Step, int NV>
+  HT_MEMBER void load_numbers_of(vec<float>* to, const void* table, int64_t at) const {
+    const auto from = static_cast<const typename Step::Number*>(table) + at;
+    prefetch_columns<NV>(from + 2 * kPanel);
     HT_UNROLL_ALL
-    for (int i = 0; i < kSteps; i++) {
-      prefetch_columns<NV>(tables[i] + at + 2 * kPanel);
-      HT_UNROLL_ALL
-      for (int v = 0; v < NV; v++) to.of[i][first + v] = load(tables[i] + at + v * W);
-    }
+    for (int v = 0; v < NV; v++) to[v] = load(from + v * W);
   }
 };
 
@@ -132,9 +144,43 @@ HT_INLINE void prefetch_codes(const Code* codes) {
   __builtin_prefetch(reinterpret_cast<const char*>(codes) + kCodesAhead);
 }
 
-// k [begin, begin + count) of a panel as float.
-template <class Weights>
-HT_INLINE void dequantize_panel(float* to, const Weights& weights, int64_t panel, int64_t begin, int64_t count) {
+// Where the next k of a panel goes: a row of float, or every second one a row of pairs, whose numbers are bf16 already.
+struct FloatRows {
+  float* to;
+  HT_MEMBER void put(vec<float> x, int column) { store(to + column, x); }
+  HT_MEMBER void next() { to += kPanel; }
+  HT_MEMBER void end() {}
+};
+struct PairRows {
+  bf16x2* to;
+  vec<uint32_t> even[kPanel / W] = {};
+  bool odd = false;
+
+  HT_MEMBER void put(vec<float> x, int column) {
+    const vec<uint32_t> bits = bit_copy<vec<uint32_t>>(x);
+    if (!odd) {
+      even[column / W] = bits >> 16;
+      return;
+    }
+    const vec<uint32_t> pairs = even[column / W] | (bits & 0xffff0000u);
+    __builtin_memcpy(to + column, &pairs, sizeof(pairs));
+  }
+  HT_MEMBER void next() {
+    to += odd ? kPanel : 0;
+    odd = !odd;
+  }
+  HT_MEMBER void end() {
+    if (odd) __builtin_memcpy(to, even, sizeof(even));
+  }
+};
+HT_INLINE FloatRows rows_to(float* to) { return {to}; }
+HT_INLINE PairRows rows_to(bf16x2* to) { return {to}; }
+
+// k [begin, begin + count) of a panel as numbers.
+template <class Panel, class Weights>
+HT_INLINE void dequantize_panel(Panel* panel_rows, const Weights& weights, int64_t panel, int64_t begin,
+                                int64_t count) {
+  auto to = rows_to(panel_rows);
   constexpr int NV = kPanel / W;
   const int64_t end = begin + count, group = weights.group_rows();
   int64_t at = weights.numbers_at(panel) + begin / group * kPanel;
@@ -145,23 +191,25 @@ HT_INLINE void dequantize_panel(float* to, const Weights& weights, int64_t panel
     weights.template load_numbers<NV>(numbers, 0, at);
     for (const int64_t next = k + least(end - k, group - before); k < next; k++) {
       HT_UNROLL_ALL
-      for (int v = 0; v < NV; v++) store(to + v * W, numbers.apply(load_codes(codes, v * W), v));
+      for (int v = 0; v < NV; v++) to.put(numbers.apply(load_codes(codes, v * W), v), v * W);
       prefetch_codes(codes);
       codes += Weights::kRow;
-      to += kPanel;
+      to.next();
     }
   }
+  to.end();
 }
 
 }  // namespace detail
 
-template <class Weights>
-struct QuantizedGemm : PackedGemm<float> {
+template <class T, class Weights>
+struct QuantizedGemm : PackedGemm<T> {
+  using Panel = typename PanelOf<T, Staged<T>>::type;
   Weights weights;
 
-  HT_MEMBER PanelView<float> panels(int64_t, Range p, const KBlock& kb, void* scratch) const {
-    const auto to = static_cast<float*>(scratch);
-    const int64_t numel = kb.kc * kPanel;
+  HT_MEMBER PanelView<Panel> panels(int64_t, Range p, const KBlock& kb, void* scratch) const {
+    const auto to = static_cast<Panel*>(scratch);
+    const int64_t numel = (same<Panel, float> ? kb.kc : packed_rows<T>(kb.kc)) * kPanel;
     for (int64_t i = p.begin; i < p.end; i++)
       detail::dequantize_panel(to + (i - p.begin) * numel, weights, i, kb.c, kb.kc);
     return {to, numel, kPanel};
@@ -185,8 +233,8 @@ constexpr int panels_at_once(int) { return 1; }
 
 // tile[r * P * kPanel + p * kPanel + c] = all of k of row r times column c of panel `panel + p * apart`, for MR rows, P
 // panels and NV vectors of columns from `Column` on.
-template <int MR, int NV, int P, int Column, class Weights>
-__attribute__((noinline)) void few_rows_micro(const float* a, int64_t lda, const Weights& shared_weights, int64_t panel,
+template <int MR, int NV, int P, int Column, class T, class Weights>
+__attribute__((noinline)) void few_rows_micro(const T* a, int64_t lda, const Weights& shared_weights, int64_t panel,
                                               int64_t apart, float* tile) {
   static_assert(P == 1 || NV * W == kPanel, "sums of whole panels lie side by side");
   constexpr int64_t row = Weights::kRow, line = 64 / row;  // k of a line
@@ -221,7 +269,7 @@ __attribute__((noinline)) void few_rows_micro(const float* a, int64_t lda, const
       }
       HT_UNROLL_ALL
       for (int r = 0; r < MR; r++) {
-        const vec<float> x = bcast(a[r * lda + k]);
+        const vec<float> x = bcast(load1(a + r * lda + k));
         HT_UNROLL_ALL
         for (int v = 0; v < P * NV; v++) sums.acc[r][v] = fma(x, bv[v], sums.acc[r][v]);
       }
@@ -242,8 +290,8 @@ __attribute__((noinline)) void few_rows_micro(const float* a, int64_t lda, const
 }
 
 // The same of all columns, NV vectors after the other.
-template <int MR, int NV, int P, int Column = 0, class Weights>
-HT_INLINE void few_rows_columns(const float* a, int64_t lda, const Weights& weights, int64_t panel, int64_t apart,
+template <int MR, int NV, int P, int Column = 0, class T, class Weights>
+HT_INLINE void few_rows_columns(const T* a, int64_t lda, const Weights& weights, int64_t panel, int64_t apart,
                                 float* tile) {
   few_rows_micro<MR, NV, P, Column>(a, lda, weights, panel, apart, tile + Column);
   if constexpr (Column + NV * W < kPanel)
@@ -277,14 +325,14 @@ void run_few_rows(const Source& shared_source, const Epi& shared_epi, Range p, i
 
 // acc[m, n] = sum over k of a[m * lda + k] * weights[k, n], to the epilogue as batch 0.
 // Workspace of a worker: gemm_nbytes of cpu_workspace.py, dequantises.
-template <class Cut, class Weights, class Epi>
-int32_t gemm_quantized(const HtKernelArgs* args, const float* a, int64_t lda, const Weights& weights, int64_t m,
-                       int64_t n, const Epi& epi) {
-  const QuantizedGemm<Weights> source = {{a, lda, nullptr, weights.k}, weights};
+template <class Cut, class T, class Weights, class Epi>
+int32_t gemm_quantized(const HtKernelArgs* args, const T* a, int64_t lda, const Weights& weights, int64_t m, int64_t n,
+                       const Epi& epi) {
+  const QuantizedGemm<T, Weights> source = {{a, lda, nullptr, weights.k}, weights};
   if (m > kFewRows) return run_blocks<Cut>(args, source, epi, 1, m, n, {1, weights.k});
   if (m == 0 || n == 0) return HT_KERNEL_OK;
   using Blocks = FewRowsBlocks<Cut>;
-  const Grid grid = make_grid<Blocks>(1, m, n, weights.k, args->parallel->nworkers, block_rows<float>(m, weights.k));
+  const Grid grid = make_grid<Blocks>(1, m, n, weights.k, args->parallel->nworkers, kMaxRows);
   for_units(args, grid, false, [&](const Unit& unit, int32_t worker) {
     float* tile = reinterpret_cast<float*>(worker_workspace(args, worker));
     switch (m) {
@@ -296,10 +344,10 @@ int32_t gemm_quantized(const HtKernelArgs* args, const float* a, int64_t lda, co
   });
   return HT_KERNEL_OK;
 }
-template <class Weights, class Epi>
-int32_t gemm_quantized(const HtKernelArgs* args, const float* a, int64_t lda, const Weights& weights, int64_t m,
-                       int64_t n, const Epi& epi) {
-  return gemm_quantized<MachineBlocks<float>>(args, a, lda, weights, m, n, epi);
+template <class T, class Weights, class Epi>
+int32_t gemm_quantized(const HtKernelArgs* args, const T* a, int64_t lda, const Weights& weights, int64_t m, int64_t n,
+                       const Epi& epi) {
+  return gemm_quantized<MachineBlocks<T>>(args, a, lda, weights, m, n, epi);
 }
 
 }  // namespace ht

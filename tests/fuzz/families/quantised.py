@@ -95,18 +95,19 @@ def _stored(g: Drawer) -> Drawn:
         ((torch.int8, (-8, 8)), (torch.int8, (-128, 128)), (torch.uint8, (0, 16)), (torch.uint8, (0, 256)))
     )
     weight = g.weight((n, depth), dtype, "index", limits, "buffer")
-    wide, is_float = (f"{weight}.int()", False) if r.random() < 0.3 else (f"{weight}.float()", True)
+    number = f"to({r.choice(('torch.float32', 'torch.float32', 'torch.bfloat16', 'torch.float16'))})"
+    wide, is_float = (f"{weight}.int()", False) if r.random() < 0.3 else (f"{weight}.{number}", True)
     for kind in r.choice(("", "s", "m", "sm", "sm", "sm", "ma", "smm", "msm")):
         if kind != "s" and not is_float:
-            wide, is_float = f"{wide}.float()", True
+            wide, is_float = f"{wide}.{number}", True
         table = _table(g, n, depth // group, group, torch.float32 if kind != "s" or r.random() < 0.3 else torch.int8)
-        table = f"{table}.float()" if is_float else f"{table}.int()"
+        table = f"{table}.{number}" if is_float else f"{table}.int()"
         wide = (
             f"({wide} {'-*+'['sma'.index(kind)]} {table})"
             if r.random() < 0.8 or kind == "s"
             else f"({table} {'*+'['ma'.index(kind)]} {wide})"
         )
-    wide = wide if is_float else f"{wide}.float()"
+    wide = wide if is_float else f"{wide}.{number}"
     first = r.randrange(n)
     wide, count = r.choice(
         (
@@ -120,10 +121,10 @@ def _stored(g: Drawer) -> Drawn:
     if r.random() < 0.3:
         return _picked(g, wide, count, depth)
     forms = (
-        f"F.linear({a}.float(), {wide})",
-        f"{a}.float() @ {wide}.t()",
-        f"torch.einsum('...k,nk->...n', {a}.float(), {wide})",
-        f"F.linear({a}.float(), {wide}) * {wide}.sum()",
+        f"F.linear({a}.{number}, {wide})",
+        f"{a}.{number} @ {wide}.t()",
+        f"torch.einsum('...k,nk->...n', {a}.{number}, {wide})",
+        f"F.linear({a}.{number}, {wide}) * {wide}.sum()",
         f"F.linear({a}, {wide}.to({a}.dtype))",
     )
     return r.choice(forms)
