@@ -26,6 +26,8 @@ _INTEGERS = (torch.int32, torch.int64)
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _EXACT = 1 << 22
 """Integers up to here, and what codes less or more they are, are exact in f32."""
+_MOST_NUMBERS = 1 << 12
+"""Of a table that are tried with every code."""
 _RANGES = {torch.int8: (-8, 7), torch.uint8: (0, 15)}
 """Of codes of 4 bits."""
 STEPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -198,6 +200,9 @@ def quantized(known: Known, store: ConstantStore) -> Quantized | None:
     codes, value = known.codes, known.value
     if codes is None or value.dtype not in _FLOATS or value.dim() < 2 or not value.numel():
         return None
+    lo, hi = _RANGES[codes.value.dtype]
+    bits = 4 if lo <= int(codes.value.min()) and int(codes.value.max()) <= hi else 8
+    codes = _without_idle_rounding(codes, bits)
     tables = [_table(s) for s in codes.steps]
     again = codes.value.to(torch.float32)
     for step, (table, runs) in zip(codes.steps, tables, strict=True):
@@ -212,9 +217,25 @@ def quantized(known: Known, store: ConstantStore) -> Quantized | None:
         constant = Constant(f"{step.kind}{k}", store_tensor(store, table), step.tensors, recipe)
         steps.append(QuantizedStep(step.kind, constant, runs, from_torch(table.dtype), from_torch(step.result)))
     made = Constant("codes", store_tensor(store, codes.value), codes.tensors, codes.recipe)
-    lo, hi = _RANGES[codes.value.dtype]
-    bits = 4 if lo <= int(codes.value.min()) and int(codes.value.max()) <= hi else 8
     return Quantized(made, tuple(steps), DType.I8 if codes.value.dtype is torch.int8 else DType.U8, bits)
+
+
+def _without_idle_rounding(codes: Codes, bits: int) -> Codes:
+    """The same without the rounding of a first step whose results are half numbers as they are: codes less whole zero
+    points. It is looked for over all codes of so many bits, and where the numbers cannot be replaced."""
+    first = codes.steps[0] if codes.steps else None
+    if first is None or first.result is torch.float32 or first.spread.recipe is not None:
+        return codes
+    whole = torch.iinfo(codes.value.dtype)
+    lo, hi = _RANGES[codes.value.dtype] if bits == 4 else (whole.min, whole.max)
+    every = torch.arange(lo, hi + 1, dtype=torch.float32)
+    numbers = first.spread.numbers.unique()
+    if numbers.numel() > _MOST_NUMBERS:
+        return codes
+    exact = STEPS[first.kind](every, numbers.float()[:, None])
+    if not _same_bits(exact.to(first.result).float(), exact):
+        return codes
+    return replace(codes, steps=(replace(first, result=torch.float32), *codes.steps[1:]))
 
 
 def _same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:

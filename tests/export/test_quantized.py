@@ -217,6 +217,10 @@ SPELLINGS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "of half numbers": (lambda x, w, z, s: F.linear(x.bfloat16(), w.bfloat16()).float(), []),
     "rounded in turn": (
         lambda x, w, z, s: F.linear(x.half(), (w.half() - _wide(z).half()) * _wide(s).half()).float(),
+        ["sub [8, 1]", "mul [8, 1] to f16"],
+    ),
+    "rounded each time": (
+        lambda x, w, z, s: F.linear(x.half(), (w.half() - _wide(s).half()) * _wide(s).half()).float(),
         ["sub [8, 1] to f16", "mul [8, 1] to f16"],
     ),
     "rounded at the end": (

@@ -16,21 +16,45 @@
 
 namespace ht {
 
+namespace detail {
+
+// v rounded to T. kShortNans: a NaN among v has zeros in the bits that bf16 lacks, so that it stays one without a look at it.
+template <class T, bool kShortNans>
+HT_INLINE vec<float> round_to(vec<float> v) {
+  if constexpr (same<T, bf16> && kShortNans) {
+    const vec<uint32_t> u = bit_copy<vec<uint32_t>>(v);
+    return bit_copy<vec<float>>((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);
+  } else {
+    return cast<T>(v);
+  }
+}
+
+}  // namespace detail
+
 // Steps. Result: what their results are rounded to. Of: the type of the numbers in their table.
 template <class Result, class Of = Result>
 struct Subtract {
   using Number = Of;
-  HT_MEMBER vec<float> take(vec<float> x, vec<float> number) const { return cast<Result>(x - number); }
+  template <bool kShortNans>
+  HT_MEMBER vec<float> take(vec<float> x, vec<float> number) const {
+    return detail::round_to<Result, kShortNans>(x - number);
+  }
 };
 template <class Result, class Of = Result>
 struct Multiply {
   using Number = Of;
-  HT_MEMBER vec<float> take(vec<float> x, vec<float> number) const { return cast<Result>(x * number); }
+  template <bool kShortNans>
+  HT_MEMBER vec<float> take(vec<float> x, vec<float> number) const {
+    return detail::round_to<Result, kShortNans>(x * number);
+  }
 };
 template <class Result, class Of = Result>
 struct Add {
   using Number = Of;
-  HT_MEMBER vec<float> take(vec<float> x, vec<float> number) const { return cast<Result>(x + number); }
+  template <bool kShortNans>
+  HT_MEMBER vec<float> take(vec<float> x, vec<float> number) const {
+    return detail::round_to<Result, kShortNans>(x + number);
+  }
 };
 
 // Two codes of 4 bits: the low half is of column j of a panel, the high half of column j + kPanel / 2.
@@ -95,8 +119,9 @@ struct StepNumbers {
   vec<float> of[sizeof...(Steps) + 1][NV];  // one more: there are no arrays of nothing
 
   HT_MEMBER vec<float> apply(vec<float> x, int v) const {
+    constexpr bool kShortNans = (!same<typename Steps::Number, float> && ...);  // those of instructions are so, too
     int i = 0;
-    ((x = Steps{}.take(x, of[i++][v])), ...);
+    ((x = Steps{}.template take<kShortNans>(x, of[i++][v])), ...);
     return x;
   }
 };
