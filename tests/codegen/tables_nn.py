@@ -182,9 +182,8 @@ def resize_suites() -> Iterator[Suite]:
         name = f"resize_{'align' if align else 'half'}"
         yield Suite(name, resize_rows(align), [[normal(2, 3, 7, 10)]], None, 20.0)
         yield Suite(f"{name}_f64", resize_rows(align), [[normal(2, 3, 7, 10, dtype=torch.float64)]])
-    yield Suite(
-        "resize_dynamic", resize_rows(False), [[normal(n, 3, 7, 10)] for n in (2, 1, 3)], ({0: Dim.AUTO},), 20.0
-    )
+    images = [[normal(n, 3, 7, 10)] for n in (2, 1, 3)]
+    yield Suite("resize_half_dynamic", resize_rows(False), images, ({0: Dim.AUTO},), 20.0)
     smaller = {
         f"{mode}_{h}x{w}": lambda x, size=(h, w), mode=mode: F.interpolate(x, size=size, mode=mode, antialias=True)
         for mode in ("bilinear", "bicubic")
@@ -421,7 +420,7 @@ class Head(nn.Module):
 
 
 def written_out_rows() -> dict[str, nn.Module]:
-    """x [3, 6, 10], a fixed number of steps."""
+    """x [3, 3, 10], a fixed number of steps."""
     torch.manual_seed(4)
     return {
         "lstm_projected": nn.LSTM(10, 20, proj_size=7, batch_first=True),
@@ -432,18 +431,18 @@ def written_out_rows() -> dict[str, nn.Module]:
 
 
 def recurrent_suites() -> Iterator[Suite]:
+    # each step is kernels of its own: a first, one in the middle and a last are all that there is to it
     yield Suite(
         "recurrent_written_out",
         written_out_rows(),
-        [[normal(n, 6, 10)] for n in (3, 1, 0, 5)],
+        [[normal(n, 3, 10)] for n in (3, 1, 0, 5)],
         ({0: Dim.AUTO},),
         20.0,
     )
     yield Suite(
-        "recurrent_written_out_f16", {k: f.half() for k, f in written_out_rows().items()}, [[normal(3, 6, 10).half()]]
+        "recurrent_written_out_f16", {k: f.half() for k, f in written_out_rows().items()}, [[normal(3, 3, 10).half()]]
     )
     rows = recurrent_rows() | written_out_rows()
-    # each step is kernels of its own: a first, one in the middle and a last are all that there is to it
     yield Suite("recurrent_f64", {k: f.double() for k, f in rows.items()}, [[normal(3, 3, 10, dtype=torch.float64)]])
     yield Suite("recurrent", recurrent_rows(), [[normal(3, 6, 10)]], None, 20.0)
     yield Suite("recurrent_f16", {k: f.half() for k, f in recurrent_rows().items()}, [[normal(3, 6, 10).half()]])

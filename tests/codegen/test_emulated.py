@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
 from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.machine.data import AARCH64
+from tests.codegen.compare import Suite
 from tests.codegen.emulated import EmulatedRunner
-from tests.codegen.tables import suites_by_name
+from tests.codegen.tables import of_what_runs, suites_by_name
 from tests.support.aarch64 import needs_aarch64
 
 CHOSEN = [
@@ -23,15 +27,15 @@ their own: tests/templates.
 SUITES = suites_by_name()
 
 
+@pytest.fixture(scope="module")
+def suites(request: pytest.FixtureRequest) -> dict[str, Suite]:
+    backend = CppBackend(machines=(AARCH64,))
+    found = of_what_runs(SUITES, request)
+    return {name: replace(suite, backend=backend, runner=EmulatedRunner) for name, suite in found.items()}
+
+
 @needs_aarch64
-@pytest.mark.parametrize("name", CHOSEN)
-def test_suite_equals_eager(name: str) -> None:
-    suite = SUITES[name]
-    suite.backend, suite.runner = CppBackend(machines=(AARCH64,)), EmulatedRunner
-    failed: list[str] = []
-    for row in suite.functions:
-        try:
-            suite.check(row)
-        except AssertionError as error:
-            failed.append(str(error))
-    assert not failed, "\n".join(failed)
+@pytest.mark.sweep(share=3)
+@pytest.mark.parametrize(("suite", "row"), [(name, row) for name in CHOSEN for row in SUITES[name].functions])
+def test_equals_eager(suites: Mapping[str, Suite], suite: str, row: str) -> None:
+    suites[suite].check(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
 from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.machine.data import AARCH64, X86_64_V3, X86_64_V4
 from hardtack.codegen.machine.machine import Cpu
-from tests.codegen.compare import compile_module, leaves
+from tests.codegen.compare import Compiled, compile_module, leaves
 
 
 class Function(torch.nn.Module):
@@ -54,19 +55,32 @@ def test_long_sums(name: str, dynamic: bool) -> None:
         assert ((got.double() - exact).abs() / exact.abs()).max().item() < 6e-7
 
 
+class Short(torch.nn.Module):
+    """Sums of rows of 3 to 17 bytes and comparisons, each a kernel of its own."""
+
+    inputs = tuple(torch.arange(3 * n, dtype=torch.uint8).view(3, n) for n in range(3, 18))
+
+    def forward(self, *numbers: torch.Tensor) -> list[torch.Tensor]:
+        return [y for x in numbers for y in (x.sum(1, dtype=torch.int32), (x.float() < 20).sum(1, dtype=torch.int32))]
+
+
+@functools.cache
+def short_sums() -> Compiled:
+    return compile_module(Short().eval(), Short.inputs)
+
+
+def test_short_sums() -> None:
+    found, want = short_sums()(*Short.inputs), Short()(*Short.inputs)
+    assert all(torch.equal(a, b) for a, b in zip(found, want, strict=True))
+    assert len(short_sums().entry.sources) == len(want), "some are computed by one kernel, or one by several"
+
+
 @pytest.mark.parametrize("target", [X86_64_V3, X86_64_V4, AARCH64], ids=lambda t: t.name)
 def test_compilers_come_to_an_end(target: Cpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """clang 21 took forever over 8 bytes, and over 5 to 8 comparisons, that AVX-512 adds up in int32."""
     monkeypatch.setattr("hardtack.codegen.backends.cpp.toolchain._COMPILE_SECONDS", 120)
-    units = {}
-    for n in range(3, 18):
-        numbers = torch.arange(3 * n, dtype=torch.uint8).view(3, n)
-        for f in (lambda x: x.sum(1, dtype=torch.int32), lambda x: (x.float() < 20).sum(1, dtype=torch.int32)):
-            compiled = compile_module(Function(f).eval(), (numbers,))
-            assert torch.equal(compiled(numbers)[0], f(numbers))
-            units |= compiled.entry.sources
     library = compile_library(
-        [Unit(name, text) for name, text in units.items()],
+        [Unit(name, text) for name, text in short_sums().entry.sources.items()],
         target,
         find_compiler(),
         cache=KernelCache(tmp_path),
