@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import sweep
 
@@ -32,6 +34,17 @@ def test_every_row_has_one_value_of_what_is_thinned_over(pytester: pytest.Pytest
     assert {target for _, target in parameters(chosen)} == set("xyz")
     assert chosen[-1].name == "test_alone"
     assert len(left_out) == 80
+
+
+def test_the_same_is_chosen_where_rows_are_functions(pytester: pytest.Pytester) -> None:
+    """Workers must agree, and each has the functions elsewhere in memory."""
+    functions = of("over='target'").replace("range(40)", "[lambda: k for k in range(40)]")
+    chosen = []
+    for _ in range(2):
+        chosen.append(sweep.thin(pytester.getitems(functions))[0])
+        sys.modules.pop("test_the_same_is_chosen_where_rows_are_functions")
+    assert len(chosen[0]) == 41
+    assert [item.name for item in chosen[0]] == [item.name for item in chosen[1]]
 
 
 def test_a_share_of_all_combinations(pytester: pytest.Pytester) -> None:

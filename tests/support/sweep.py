@@ -25,8 +25,8 @@ def thin(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.I
             chosen.add(item)
         elif not share:
             groups[_others(item, _names(mark))].append(item)
-    for name, group in groups.items():
-        chosen.add(group[_number(name) % len(group)])
+    for group in groups.values():  # not by the values, of which a function's has its address
+        chosen.add(group[_number(group[0].nodeid) % len(group)])
     return [item for item in items if item in chosen], [item for item in items if item not in chosen]
 
 
