@@ -54,10 +54,18 @@ def test_a_share_of_all_combinations(pytester: pytest.Pytester) -> None:
     assert chosen[-1].name == "test_alone"
 
 
+def test_a_value_that_only_a_sweep_runs(pytester: pytest.Pytester) -> None:
+    rare = of("over='target'").replace('"xyz"', '[*"xyz", pytest.param("w", marks=pytest.mark.sweep(only=True))]')
+    chosen, left_out = sweep.thin(pytester.getitems(rare))
+    assert [row for row, _ in parameters(chosen)] == list(range(40))
+    assert {target for _, target in parameters(chosen)} == set("xyz")
+    assert len(left_out) == 120
+
+
 @pytest.mark.parametrize(
     ("mark", "message"),
     [
-        ("4", "a sweep mark takes share=N or over=NAMES, not (4,) {}"),
+        ("4", "a sweep mark takes share=N, over=NAMES or only=True, not (4,) {}"),
         ("over='device'", "is to be thinned over 'device', which is none of its parameters"),
     ],
 )

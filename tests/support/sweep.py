@@ -2,8 +2,9 @@
 
 `@pytest.mark.sweep(over="target")` keeps, for every combination of the other parameters, one value of `target` (or of
 several parameters: `over=("target", "dtype")`): no row goes untested, and over the rows every value has its turn.
-`@pytest.mark.sweep(share=4)` keeps a quarter of the combinations. Which ones depends on the test's name and parameters
-alone, so that a failure is there again on the next run and on any machine.
+`@pytest.mark.sweep(share=4)` keeps a quarter of the combinations. `@pytest.mark.sweep(only=True)`, of a test or of one
+value of a parameter, leaves it to sweeps. Which ones run depends on the test's name and parameters alone, so that a
+failure is there again on the next run and on any machine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ def thin(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.I
     chosen: set[pytest.Item] = set()
     groups: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        mark = item.get_closest_marker("sweep")
+        marks = list(item.iter_markers("sweep"))
+        if any(map(_only, marks)):
+            continue
+        mark = marks[0] if marks else None
         if mark is None or ((share := _share(mark)) and _number(item.nodeid) % share == 0):
             chosen.add(item)
         elif not share:
@@ -30,10 +34,15 @@ def thin(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.I
     return [item for item in items if item in chosen], [item for item in items if item not in chosen]
 
 
+def _only(mark: pytest.Mark) -> bool:
+    """Whether what it marks runs in sweeps alone."""
+    return mark.kwargs == {"only": True}
+
+
 def _share(mark: pytest.Mark) -> int:
     """One of how many combinations runs; 0 for a mark that thins over parameters."""
     if set(mark.kwargs) not in ({"share"}, {"over"}) or mark.args:
-        raise pytest.UsageError(f"a sweep mark takes share=N or over=NAMES, not {mark.args} {mark.kwargs}")
+        raise pytest.UsageError(f"a sweep mark takes share=N, over=NAMES or only=True, not {mark.args} {mark.kwargs}")
     return int(mark.kwargs.get("share", 0))
 
 
