@@ -55,10 +55,14 @@ def build_name(build: Build) -> str:
     return f"{build[0].name}-{build[1] or 'zig'}"
 
 
-def all_builds() -> list[Any]:
-    """Parameters of a fixture: each target by the pinned compiler, the best by g++, too, and the portable code."""
-    here = [pytest.param(build, id=build_name(build)) for build in _native_builds()]
-    return here + [pytest.param(build, id=build_name(build), marks=needs_aarch64) for build in _emulated_builds()]
+def all_builds(*, by_gcc: bool = True) -> list[Any]:
+    """Parameters of a fixture: each target by the pinned compiler, the best by g++, too, and the portable code.
+
+    by_gcc: else what g++ builds, which takes twice as long, is for sweeps.
+    """
+    rare = () if by_gcc else (pytest.mark.sweep(only=True),)
+    builds = [(build, ()) for build in _native_builds()] + [(build, (needs_aarch64,)) for build in _emulated_builds()]
+    return [pytest.param(b, id=build_name(b), marks=(*marks, *(rare if b[1] else ()))) for b, marks in builds]
 
 
 @functools.cache

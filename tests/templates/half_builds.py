@@ -50,7 +50,7 @@ def _native_builds() -> list[Cpu]:
         _model(known[-1], "pairs-model", "HT_MODEL_PAIRS"),
         _model(known[-1], "tiles-model", "HT_MODEL_TILES", "HT_MODEL_PAIRS"),
     ]
-    if native_cpu().arch == "x86_64":
+    if native_cpu().arch == "x86_64" and known[0] is not known[-1]:
         models.append(_model(known[0], "tiles-model-wide", "HT_MODEL_TILES", "HT_MODEL_PAIRS"))
     return [*known, *models]
 

@@ -64,6 +64,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sweep(over="target")
 @pytest.mark.parametrize("target", all_targets())
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("mode", ["plain", "causal", "bool", "float"])

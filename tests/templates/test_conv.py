@@ -65,6 +65,7 @@ def check_conv(library: Library, s: Conv, nworkers: int = 2) -> None:
     check(library, "conv2d", [x, pack_conv(weight, s.groups), bias], ints, want, s.workspace, nworkers)
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("s", CONVS, ids=str)
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_conv(library: Library, s: Conv, channels_last: bool) -> None:
@@ -160,6 +161,7 @@ def check_transposed(library: Library, s: Conv) -> None:
     check(library, "conv_transposed2d", [x, packed, bias], ints, y.permute(0, 2, 3, 1), s.transposed_workspace)
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("s", TRANSPOSED, ids=str)
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_transposed(library: Library, s: Conv, channels_last: bool) -> None:
@@ -181,6 +183,7 @@ def check_depthwise(library: Library, s: Conv, name: str = "depthwise2d") -> Non
     check(library, name, [x, packed, bias], s.ints(x, s.out_size()), want, s.depthwise_workspace)
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("kernel", [3, 5])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("c", [1, 7, 16, 40, 100])

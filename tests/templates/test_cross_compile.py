@@ -21,11 +21,7 @@ SOURCES = {
     "sort": {f"sort_{t}": test_sort_scan.SORT % {"t": t} for t in ("float", "int64_t", "bf16")},
     "scan": {"scan_float": test_sort_scan.SCAN % {"t": "float", "out": "float"}},
     "scan_log": {f"scan_log_{t}": test_sort_scan.SCAN_LOG % {"t": t} for t in ("float", "double")},
-    "vmath": {
-        f"{name}_{t}": test_vmath.SOURCE % {"name": f"{name}_{t}", "f": name, "t": t, "more": ""}
-        for name in ("tanh", "erf", "sin", "lgamma")
-        for t in ("float", "double")
-    },
+    "vmath": test_vmath.sources(),
 }  # fmt: skip
 
 
@@ -41,7 +37,7 @@ def test_products_of_16_bits_compile_for_every_machine(target: Cpu, machine: int
 
 
 @pytest.mark.parametrize("target", [AMX, X86_64_V4_BF16, X86_64_V4, AARCH64_BF16], ids=lambda cpu: cpu.name)
-@pytest.mark.parametrize("compiler", [None, "g++"])
+@pytest.mark.parametrize("compiler", [None, pytest.param("g++", marks=pytest.mark.sweep(only=True))])
 def test_products_of_int8_compile_for_every_machine(target: Cpu, compiler: str | None) -> None:
     """The same, of which VPDPBUSD and SDOT are modelled elsewhere."""
     if compiler is not None and (shutil.which(compiler) is None or native_cpu().arch != target.arch):

@@ -44,6 +44,7 @@ _COLUMNS = (1, 7, 8, 9, 16, 17, 24, 31, 32, 33, 72)
 _DEPTHS = (0, 1, 2, 3, 17, 64, 127, 128, 129, 255, 256, 257)
 
 
+@pytest.mark.sweep(over="both")
 @pytest.mark.parametrize(("k", "nworkers"), [(k, 1 + i % 2) for i, k in enumerate(_DEPTHS)])
 def test_packed(both: Library, k: int, nworkers: int) -> None:
     for m in _ROWS:

@@ -34,12 +34,14 @@ def packed(library: Library, m: int, n: int, k: int, lda: int, nworkers: int = 1
     assert_close(out, a[:, :k].double() @ b.double() + bias, k)
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("nworkers", [1, 2])
 def test_packed(library: Library, size: tuple[int, int, int], nworkers: int) -> None:
     packed(library, *size, lda=size[2] + 5, nworkers=nworkers)
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("m", range(1, 26))
 def test_packed_heights(library: Library, m: int) -> None:
     for n in (8, 24, 32, 50):
@@ -48,6 +50,7 @@ def test_packed_heights(library: Library, m: int) -> None:
 
 # Around the least k that is copied, whole lines and k blocks; rows of whole pages, which are fourths of an Arm CPU's
 # cache, too.
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("k", [127, 128, 129, 145, 300, 767, 1025, 2049, 4097])
 @pytest.mark.parametrize("lda", [5120, 8192])
 def test_rows_that_share_a_set_of_the_cache(library: Library, k: int, lda: int) -> None:
@@ -108,6 +111,7 @@ def dynamic(library: Library, a: torch.Tensor, b: torch.Tensor, nworkers: int = 
     assert_close(out, a.double() @ b.double() + bias, k)
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
 def test_dynamic(library: Library, size: tuple[int, int, int], transposed: str) -> None:

@@ -101,6 +101,7 @@ SIZES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_packed(library: Library, dtype: torch.dtype, size: tuple[int, int, int]) -> None:
@@ -134,6 +135,7 @@ def _dynamic(library: Library, a: torch.Tensor, b: torch.Tensor, nworkers: int =
     _assert_close(out, a.double() @ b.double(), k)
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
@@ -215,6 +217,7 @@ def _both(cpu: Cpu) -> Library:
     return load_library({"packed_bfloat16": short, "packed_long": long}, cpu)
 
 
+@pytest.mark.sweep(over="cpu")
 @pytest.mark.parametrize("cpu", build_params())
 @pytest.mark.parametrize("k", [0, 1, 2, 17, 64, 129, 255, 257, 600])
 def test_sums_in_registers_are_those_of_the_workspace(cpu: Cpu, k: int) -> None:

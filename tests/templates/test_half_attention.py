@@ -62,6 +62,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("shape", SIZES, ids=str)
 @pytest.mark.parametrize("mode", ["plain", "causal", "bool", "added", "added float"])
@@ -101,6 +102,7 @@ def test_strided_views(library: Library, dtype: torch.dtype, tq: int) -> None:
     _assert_close(_attend(library, q[:, :, :tq], k, v, None), reference(q[:, :, :tq], k, v, None, False, None), v)
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("tq", [1, 3, 4, 5, 13, 40])
 @pytest.mark.parametrize(("d", "dv"), [(37, 37), (33, 32), (64, 5)])

@@ -62,10 +62,8 @@ def _known_source(kw: int, stride: int, dtype: torch.dtype) -> str:
 
 
 @functools.cache
-def _depthwise_library(cpu: Cpu) -> Library:
-    return load_library(
-        {_known_name(*known, dtype): _known_source(*known, dtype) for known in _KNOWN for dtype in _TYPES}, cpu
-    )
+def _depthwise_library(cpu: Cpu, known: tuple[int, int], dtype: torch.dtype) -> Library:
+    return load_library({_known_name(*known, d): _known_source(*known, d) for d in (dtype, torch.float32)}, cpu)
 
 
 @functools.cache
@@ -115,6 +113,7 @@ def _run(library: Library, s: Conv, x: torch.Tensor, weight: torch.Tensor, nwork
     return out
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("s", CONVS, ids=str)
 @pytest.mark.parametrize("channels_last", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
@@ -145,6 +144,7 @@ _EVEN = [
 """Rows that lie as tiles read them, but for those at an image's edges and ends; the last two leave half a tile of k."""
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("s", _EVEN, ids=str)
 def test_whole_tiles_of_channels(library: Library, s: Conv, dtype: torch.dtype) -> None:
@@ -200,6 +200,7 @@ def test_who_reads_windows() -> None:
     assert not _chooses_window(library, Conv(1, 2048, (24, 24), 16, (3, 3), padding=(1, 1)))  # no room
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("s", _WINDOWS, ids=str)
 def test_windows(library: Library, s: Conv, dtype: torch.dtype) -> None:
@@ -221,6 +222,7 @@ _ODD = [
 """With an odd number of channels in a tap, whose last one has another element behind it in the image."""
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("channels_last", [True, False])
 @pytest.mark.parametrize("s", [*_ODD, *_WINDOWS], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
@@ -293,6 +295,7 @@ def _with_specials(t: torch.Tensor) -> torch.Tensor:
     return torch.where(torch.rand(t.shape) < 0.1, values, t)
 
 
+@pytest.mark.sweep(over=("cpu", "special"))
 @pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
 @pytest.mark.parametrize("known", _KNOWN, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
@@ -306,7 +309,7 @@ def test_depthwise_sums_as_f32_does(cpu: Cpu, dtype: torch.dtype, known: tuple[i
             s = Conv(2, c, (5, width), c, (3, kw), (1, stride), (1, kw // 2), groups=c)
             x, weight = s.input(), torch.randn(c, 1, *s.kernel)
             x = (_with_specials(x) if special else x).to(dtype).contiguous(memory_format=torch.channels_last)
-            _assert_as_f32(_depthwise_library(cpu), s, known, x, weight.to(dtype))
+            _assert_as_f32(_depthwise_library(cpu, known, dtype), s, known, x, weight.to(dtype))
 
 
 def _assert_as_f32(library: Library, s: Conv, known: tuple[int, int], x: torch.Tensor, weight: torch.Tensor) -> None:

@@ -40,7 +40,7 @@ def _modelled() -> list[Build]:
     """Instructions for four products, and tiles, in vectors of the best target that runs here and of the least."""
     known = runnable_targets()
     builds: list[Build] = []
-    for cpu, width in ((known[0], "best"), (known[-1], "least")):
+    for cpu, width in {known[-1]: "least", known[0]: "best"}.items():
         for name, models in _MODELS.items():
             flags = tuple(f"-DHT_MODEL_{model}" for model in models)
             named = dataclasses.replace(
@@ -54,7 +54,7 @@ def _modelled() -> list[Build]:
 
 
 def _builds() -> list[Any]:
-    return [*(pytest.param(b, id=build_name(b)) for b in _modelled()), *all_builds()]
+    return [*(pytest.param(b, id=build_name(b)) for b in _modelled()), *all_builds(by_gcc=False)]
 
 
 @functools.cache
@@ -95,6 +95,7 @@ def _check(library: Library, a: torch.Tensor, b: torch.Tensor, pad: int = 3, nwo
     assert torch.equal(_packed(library, a, b, pad, nworkers).long(), a.long() @ b.long()), (a.shape, b.shape)
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_packed(library: Library, size: tuple[int, int, int]) -> None:
     m, n, k = size
@@ -113,6 +114,7 @@ def test_every_depth(library: Library) -> None:
         _check(library, _random(5, k), _random(k, 33), pad=k % 4)
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("rows", [1, 3, 13])
 @pytest.mark.parametrize("depth", [1, 2, 3, 768, 769, 5000])
 def test_extremes(library: Library, rows: int, depth: int) -> None:
@@ -156,6 +158,7 @@ def _dynamic(library: Library, x: torch.Tensor, y: torch.Tensor, how: tuple[Any,
     assert torch.equal(out.long(), x.long() @ y.long()), (x.shape, y.shape, how)
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("right", [(False, 1), (True, 1), (False, 3)], ids=str)
 @pytest.mark.parametrize("left", [(False, 1), (True, 1), (False, 2)], ids=str)
 def test_of_two_values(library: Library, left: tuple[bool, int], right: tuple[bool, int]) -> None:

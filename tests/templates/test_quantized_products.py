@@ -88,7 +88,7 @@ def _library(build: Build) -> Library:
     return load_library({**kernels, "packed_floats": SOURCE + PACKED % {"name": "floats", "t": "float"}}, *build)
 
 
-@pytest.fixture(scope="session", params=all_builds())
+@pytest.fixture(scope="session", params=all_builds(by_gcc=False))
 def library(request: pytest.FixtureRequest) -> Library:
     """For every build."""
     return _library(request.param)
@@ -153,6 +153,7 @@ def _check(library: Library, m: int, w: Weights) -> None:
     assert same_bits(got, want), (m, w.codes.shape, w.steps, w.group)
 
 
+@pytest.mark.sweep(over="library")
 @by_code
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_codes_are_multiplied_as_the_floats_that_they_become(
@@ -171,6 +172,7 @@ def test_every_height(library: Library, columns: int) -> None:
             _check(library, rows, random_weights(code, 9, columns, code.steps[1], 4))
 
 
+@pytest.mark.sweep(over="library")
 @by_code
 @pytest.mark.parametrize("rows", [1, 4, 37])
 def test_groups(library: Library, rows: int, code: Code) -> None:
@@ -183,6 +185,7 @@ def test_groups(library: Library, rows: int, code: Code) -> None:
         assert same_bits(product(library, a, longer), float_product(library, a, whole))
 
 
+@pytest.mark.sweep(over="library")
 @by_code
 @pytest.mark.parametrize("rows", [1, 4, 100])
 def test_any_number_of_workers(library: Library, rows: int, code: Code) -> None:
@@ -192,6 +195,7 @@ def test_any_number_of_workers(library: Library, rows: int, code: Code) -> None:
     assert same_bits(found[0], float_product(library, a, weights))
 
 
+@pytest.mark.sweep(over="library")
 @by_code
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 21])
 def test_special_numbers_travel(library: Library, rows: int, code: Code) -> None:

@@ -91,6 +91,7 @@ CASES = [  # steps, batch, hidden
 ]
 
 
+@pytest.mark.sweep(over="target")
 @pytest.mark.parametrize("target", all_targets())
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -30,39 +30,52 @@ SPECIAL = [
     0.0, 1.0, np.inf, np.nan, 0.5, 2.0, 3.0, 1e-40, 1e-45, 3.4e38, 0.25, 1.25, 0.75, 1.75, 8.0, 88.72, 103.9, 9.5,
 ]  # fmt: skip
 
-SOURCE = """
+_KERNEL = """
 #include <hardtack/kernel_abi.h>
 #include "vmath.h"
 using namespace ht;
-extern "C" int32_t %(name)s(const HtKernelArgs* args) {
+extern "C" int32_t functions_%(t)s(const HtKernelArgs* args) {
   const %(t)s* x = static_cast<const %(t)s*>(args->buffers[0]);
   const %(t)s* y = static_cast<const %(t)s*>(args->buffers[1]);
   %(t)s* out = static_cast<%(t)s*>(args->buffers[2]);
-  for (int64_t i = 0, n = args->ints[0]; i < n; i += W) {
-    const int m = n - i < W ? static_cast<int>(n - i) : W;
-    store_n(out + i, v%(f)s(load_n(x + i, m)%(more)s), m);
+  const int64_t n = args->ints[0];
+  switch (args->ints[1]) {%(cases)s
   }
-  return HT_KERNEL_OK;
+  return -1;
 }
 """
+_CASE = """
+    case %(number)d:
+      for (int64_t i = 0; i < n; i += W) {
+        const int m = n - i < W ? static_cast<int>(n - i) : W;
+        store_n(out + i, v%(f)s(load_n(x + i, m)%(more)s), m);
+      }
+      return HT_KERNEL_OK;"""
+FUNCTIONS = [*UNARY, *BINARY, "exp_nonpositive", "exp2_short"]
+"""By number: a kernel for each type has all of them; the last is there for float alone."""
+
+
+def sources() -> dict[str, str]:
+    """The kernel of either type."""
+    found = {}
+    for t, functions in (("float", FUNCTIONS), ("double", FUNCTIONS[:-1])):
+        cases = ""
+        for number, f in enumerate(functions):
+            cases += _CASE % {"number": number, "f": f, "more": ", load_n(y + i, m)" if f in BINARY else ""}
+        found[f"functions_{t}"] = _KERNEL % {"t": t, "cases": cases}
+    return found
 
 
 @functools.cache
 def library(target: Cpu) -> Library:
-    sources = {}
-    for f in [*UNARY, *BINARY, "exp_nonpositive"]:
-        more = ", load_n(y + i, m)" if f in BINARY else ""
-        for t in ("float", "double"):
-            sources[f"{f}_{t}"] = SOURCE % {"name": f"{f}_{t}", "f": f, "t": t, "more": more}
-    sources["exp2_short_float"] = SOURCE % {"name": "exp2_short_float", "f": "exp2_short", "t": "float", "more": ""}
-    return load_library(sources, target)
+    return load_library(sources(), target)
 
 
 def call(target: Cpu, name: str, x: Array, y: Array | None = None) -> Array:
     a, b = torch.from_numpy(x), torch.from_numpy(x if y is None else y)
     out = torch.empty_like(a)
     kind = "float" if x.dtype == np.float32 else "double"
-    assert library(target).call(f"{name}_{kind}", [a, b, out], [x.size]) == 0
+    assert library(target).call(f"functions_{kind}", [a, b, out], [x.size, FUNCTIONS.index(name)]) == 0
     return np.asarray(out.numpy())
 
 

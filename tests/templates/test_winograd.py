@@ -61,6 +61,7 @@ def check(library: Library, s: Conv) -> None:
     torch.testing.assert_close(out.double(), forward(tensors, s), rtol=1e-5, atol=2e-4)
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("s", CONVS, ids=str)
 def test_winograd(library: Library, s: Conv) -> None:
     check(library, s)
@@ -112,6 +113,7 @@ def same_special(got: torch.Tensor, want: torch.Tensor) -> None:
 SPECIAL = (math.inf, -math.inf, math.nan, 3e38, -3e38)
 
 
+@pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("size", [(9, 11), (36, 35)])
 @pytest.mark.parametrize("value", SPECIAL)
 def test_a_special_input_touches_its_windows_alone(library: Library, value: float, size: tuple[int, int]) -> None:
