@@ -56,12 +56,14 @@ def test_long_sums(name: str, dynamic: bool) -> None:
 
 
 class Short(torch.nn.Module):
-    """Sums of rows of 3 to 17 bytes and comparisons, each a kernel of its own."""
+    """Sums of rows of 3 to 17 bytes, and of comparisons, of inputs of their own, so that no two share a kernel."""
 
-    inputs = tuple(torch.arange(3 * n, dtype=torch.uint8).view(3, n) for n in range(3, 18))
+    inputs = tuple(torch.arange(3 * n, dtype=torch.uint8).view(3, n) for n in range(3, 18)) * 2
 
     def forward(self, *numbers: torch.Tensor) -> list[torch.Tensor]:
-        return [y for x in numbers for y in (x.sum(1, dtype=torch.int32), (x.float() < 20).sum(1, dtype=torch.int32))]
+        half = len(numbers) // 2
+        bytes_summed = [x.sum(1, dtype=torch.int32) for x in numbers[:half]]
+        return bytes_summed + [(x.float() < 20).sum(1, dtype=torch.int32) for x in numbers[half:]]
 
 
 @functools.cache
