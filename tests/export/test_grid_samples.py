@@ -42,6 +42,7 @@ def _grid(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.T
     return grid
 
 
+@pytest.mark.sweep(over=("align", "dtype"))
 @pytest.mark.parametrize(("shape", "mode"), CASES)
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -106,7 +106,12 @@ MODELS: dict[str, tuple[Callable[[], Made], int, dict[str, str]]] = {
 """The model, how many of its products take 16 bits, and the modules of the others with the reason."""
 
 
-@pytest.mark.parametrize("name", MODELS)
+LARGE = ("mobilenetv3", "eva")
+"""Of which nothing is kept, as of the two models before them; they take the longest."""
+RARE = pytest.mark.sweep(only=True)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=RARE) if n in LARGE else n for n in MODELS])
 def test_what_stays_f32(name: str) -> None:
     make, count, kept = MODELS[name]
     torch.manual_seed(0)

@@ -51,6 +51,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
 NUMBERS = (2.5, -3.0, 0.0, -0.0, math.inf, -math.inf, math.nan)
 
 
+@pytest.mark.sweep(over="dtype")
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")

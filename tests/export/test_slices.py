@@ -50,6 +50,7 @@ class Of(nn.Module):
         return self.function(x) * 2
 
 
+@pytest.mark.sweep(over="dim")
 @pytest.mark.parametrize("dim", [Dim.DYNAMIC(min=0), Dim.DYNAMIC(min=1), Dim.DYNAMIC(min=2), Dim("n", max=64)])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_small_sizes(name: str, dim: object) -> None:
@@ -68,6 +69,7 @@ def test_small_sizes(name: str, dim: object) -> None:
     assert taken[-7:] == list(range(5, 12))
 
 
+@pytest.mark.sweep(over=("step", "example"))
 @pytest.mark.parametrize(("step", "example"), [(1, 4), (1, 7), (2, 7)])
 def test_bounds_on_either_side(step: int, example: int) -> None:
     """Of every pair of bounds, from the start and from the end, each size has eager's elements or is refused: x[-3:-1]

@@ -313,6 +313,7 @@ SCALARS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
 }
 
 
+@pytest.mark.sweep(over="dtype")
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
 @pytest.mark.parametrize("scalar", [-1, -200, 300, 2**31, -(2**33) - 3])
 def test_integer_scalars_that_the_dtype_does_not_hold(dtype: torch.dtype, scalar: int) -> None:
@@ -347,6 +348,7 @@ SCALED: dict[str, Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]] = {
 }
 
 
+@pytest.mark.sweep(over="dtype")
 @pytest.mark.parametrize("alpha", [-1, 100, 200, -200, 300, 2**31, 1e6, 1e39, True])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.float16, torch.float32, torch.bool])
 def test_an_alpha_that_the_dtype_does_not_hold(dtype: torch.dtype, alpha: Any) -> None:

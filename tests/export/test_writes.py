@@ -63,6 +63,7 @@ def _writer(body: str) -> Any:
     return space["f"]
 
 
+@pytest.mark.sweep(over="dims")
 @pytest.mark.parametrize("body", _marked(WRITES))
 @pytest.mark.parametrize("dims", [{}, {0: ANY}])
 def test_a_view_is_written(body: str, dims: dict[int, Any]) -> None:
@@ -250,6 +251,7 @@ VIEWS_BY_STRIDES = [
 """Views of a row-major tensor, copies of a transposed one."""
 
 
+@pytest.mark.sweep(over="dynamic")
 @pytest.mark.parametrize("view", VIEWS_BY_STRIDES)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_write_in_place_is_seen_where_strides_make_a_view(view: Any, dynamic: bool) -> None:
@@ -385,6 +387,7 @@ GIVEN_BACK = [
 """The tensor itself or a view of it, of which torch's schemas say nothing."""
 
 
+@pytest.mark.sweep(over="behind")
 @pytest.mark.parametrize("before", [lambda y: y, lambda y: y.broadcast_to(y.shape), lambda y: y.mT.reshape(-1, 1)])
 @pytest.mark.parametrize("given", GIVEN_BACK)
 @pytest.mark.parametrize("behind", [lambda v: v, lambda v: v.to(v.dtype), torch.ravel, lambda v: v[:, :1].mT])

@@ -13,6 +13,8 @@ from hardtack.exporter.reference import outputs, run
 from tests.export.checks import assert_same, eager, entry, feed
 from tests.models import media, trained_vision, zoo
 
+LARGE = ("efficientnet_lite0", "easyocr_crnn", "minilm")
+"""Models that take half a minute each."""
 STATIC = ("efficientnet_lite0", "silero_vad", "mtcnn_onet", "easyocr_crnn")
 
 
@@ -23,9 +25,16 @@ def _load(name: str) -> Any:
         pytest.skip(f"{name}: {missing}")
 
 
-@pytest.mark.parametrize("name", zoo.NAMES)
+RARE = pytest.mark.sweep(only=True)
+
+
+@pytest.mark.sweep(share=3)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=RARE) if n in LARGE else n for n in zoo.NAMES])
 def test_reference_equals_eager(name: str) -> None:
-    """With the first declaration of dynamic dims; models with state are run from their initial state."""
+    """With the first declaration of dynamic dims; models with state are run from their initial state.
+
+    Each of them runs compiled, and equals eager, in tests/models/test_bundles.py.
+    """
     model = _load(name)
     spec = model.dynamic[0] if model.dynamic else None
     fresh = copy.deepcopy(model.module)
@@ -36,6 +45,7 @@ def test_reference_equals_eager(name: str) -> None:
         assert_same(outputs(graph, values), eager(copy.deepcopy(fresh), args), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sweep(share=2)
 @pytest.mark.parametrize("name", STATIC)
 def test_static_reference_equals_eager(name: str) -> None:
     model = _load(name)
