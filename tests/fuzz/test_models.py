@@ -34,6 +34,9 @@ GRAPHS = range(7000, 7012)
 BUNDLE = range(7100, 7108)
 INTERPRETED = range(7151, 7155)
 SECONDS = 300.0
+PARTS = 3
+in_parts = pytest.mark.parametrize("part", range(PARTS))
+"""Every third program of a sample: one part runs, and a sweep runs all."""
 
 
 def check(way: str, seeds: Sequence[int], compute: str = "f32") -> None:
@@ -43,19 +46,27 @@ def check(way: str, seeds: Sequence[int], compute: str = "f32") -> None:
     assert sum(o.kind == "right" for o in found) >= len(seeds) * 0.6
 
 
-def test_graphs_of_a_fixed_sample() -> None:
-    check("graph", GRAPHS)
+@pytest.mark.sweep(over="part")
+@in_parts
+def test_graphs_of_a_fixed_sample(part: int) -> None:
+    check("graph", GRAPHS[part::PARTS])
 
 
+@pytest.mark.sweep(over="part")
+@in_parts
 @pytest.mark.parametrize("compute", ["bf16", "f16"])
-def test_graphs_whose_products_take_16_bits(compute: str) -> None:
-    check("graph", GRAPHS, compute)
+def test_graphs_whose_products_take_16_bits(compute: str, part: int) -> None:
+    check("graph", GRAPHS[part::PARTS], compute)
 
 
-def test_a_file_whose_products_take_16_bits() -> None:
-    check("cpu", BUNDLE, "bf16")
+@pytest.mark.sweep(over="part")
+@in_parts
+def test_a_file_whose_products_take_16_bits(part: int) -> None:
+    check("cpu", BUNDLE[part::PARTS], "bf16")
 
 
+@pytest.mark.sweep(over="part")
+@in_parts
 @pytest.mark.parametrize(
     ("sweep", "count"),
     [
@@ -71,22 +82,26 @@ def test_a_file_whose_products_take_16_bits() -> None:
         ("quantised", 20),
     ],
 )
-def test_a_sample_of_each_sweep(sweep: str, count: int) -> None:
+def test_a_sample_of_each_sweep(sweep: str, count: int, part: int) -> None:
     """Of the tables that sweeps.py has."""
-    programs = [SWEEPS[sweep].program(seed) for seed in SWEEPS[sweep].sample(count, 40)]
+    programs = [SWEEPS[sweep].program(seed) for seed in SWEEPS[sweep].sample(count, 40)[part::PARTS]]
     found = outcomes(way_named("graph"), programs, seconds=SECONDS)
     failed = [f"{o.seed} {o.kind}, {o.way}: {o.text}" for o in found if o.failed]
     assert not failed, "\n".join(failed)
-    assert sum(o.kind == "right" for o in found) >= count * 0.4
+    assert sum(o.kind == "right" for o in found) >= len(programs) * 0.4
 
 
-def test_a_fixed_sample_in_one_file_on_the_cpu() -> None:
-    check("cpu", BUNDLE)
+@pytest.mark.sweep(over="part")
+@in_parts
+def test_a_fixed_sample_in_one_file_on_the_cpu(part: int) -> None:
+    check("cpu", BUNDLE[part::PARTS])
 
 
-def test_a_fixed_sample_through_tritons_interpreter() -> None:
+@pytest.mark.sweep(over="part")
+@pytest.mark.parametrize("part", range(2))
+def test_a_fixed_sample_through_tritons_interpreter(part: int) -> None:
     """In a process of its own: the interpreter is chosen when Triton is imported."""
-    seeds = ",".join(map(str, INTERPRETED))
+    seeds = ",".join(map(str, INTERPRETED[part::2]))
     command = [sys.executable, "-m", "tests.fuzz", "models", "--interpreter", "--seeds", seeds]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
