@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
+from hardtack.codegen.machine.data import AARCH64_BF16
 from hardtack.codegen.machine.host import native_cpu
 from hardtack.codegen.machine.machine import Cpu
 from tests.support.aarch64 import CXX, needs_aarch64
@@ -19,6 +20,7 @@ from tests.templates.cpu_kernels import Library, emulated_targets, load_library,
 
 Build = tuple[Cpu, str | None]
 """A target and a compiler: None for the pinned one."""
+_PORTABLE = "x86-64-v2"
 
 
 def all_targets() -> list[Any]:
@@ -41,7 +43,7 @@ def _native_builds() -> list[Build]:
     if native_cpu().arch == "x86_64":
         # Not a target of Hardtack's: 16-byte vectors, as on aarch64, without intrinsics.
         flags = ("-march=x86-64-v2",)
-        builds.append((dataclasses.replace(best, name="x86-64-v2", flags_clang=flags, flags_gcc=flags), None))
+        builds.append((dataclasses.replace(best, name=_PORTABLE, flags_clang=flags, flags_gcc=flags), None))
     return builds
 
 
@@ -55,14 +57,35 @@ def build_name(build: Build) -> str:
     return f"{build[0].name}-{build[1] or 'zig'}"
 
 
-def all_builds(*, by_gcc: bool = True) -> list[Any]:
+def by_gcc(build: Build) -> bool:
+    """Which takes twice as long as the pinned compiler."""
+    return build[1] is not None
+
+
+def by_gcc_for_aarch64(build: Build) -> bool:
+    return build[1] == CXX
+
+
+def portable(build: Build) -> bool:
+    return build[0].name == _PORTABLE
+
+
+def with_bf16(build: Build) -> bool:
+    """A target whose kernels of float32 are those of plain aarch64."""
+    return build[0] is AARCH64_BF16
+
+
+def all_builds(*rare: Callable[[Build], bool]) -> list[Any]:
     """Parameters of a fixture: each target by the pinned compiler, the best by g++, too, and the portable code.
 
-    by_gcc: else what g++ builds, which takes twice as long, is for sweeps.
+    rare: which of them only a sweep runs, since compiling the kernels is most of what their tests take.
     """
-    rare = () if by_gcc else (pytest.mark.sweep(only=True),)
     builds = [(build, ()) for build in _native_builds()] + [(build, (needs_aarch64,)) for build in _emulated_builds()]
-    return [pytest.param(b, id=build_name(b), marks=(*marks, *(rare if b[1] else ()))) for b, marks in builds]
+    sweep = (pytest.mark.sweep(only=True),)
+    return [
+        pytest.param(build, id=build_name(build), marks=(*marks, *(sweep if any(f(build) for f in rare) else ())))
+        for build, marks in builds
+    ]
 
 
 @functools.cache
@@ -70,7 +93,7 @@ def _library(target: Cpu, compiler: str | None) -> Library:
     return load_library(sources.ALL, target, compiler)
 
 
-@pytest.fixture(scope="session", params=all_builds())
+@pytest.fixture(scope="session", params=all_builds(by_gcc_for_aarch64, with_bf16))
 def library(request: pytest.FixtureRequest) -> Library:
     """The template kernels, for every build."""
     target, compiler = request.param

@@ -33,7 +33,7 @@ def _load(target: Cpu, compiler: str | None) -> Library:
     return load_library({f"quotients_{t}": _SOURCE.format(t) for t in TYPES}, target, compiler)
 
 
-@pytest.fixture(scope="session", params=all_builds(by_gcc=False))
+@pytest.fixture(scope="session", params=all_builds())
 def library(request: pytest.FixtureRequest) -> Library:
     """The kernels of this file, for every build."""
     return _load(*request.param)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.plan.prepack import PACKINGS
-from tests.templates.conftest import Build, all_builds, build_name
+from tests.templates.conftest import Build, all_builds, build_name, by_gcc, portable
 from tests.templates.cpu_kernels import Library, load_library, runnable_targets
 from tests.templates.layouts import ceil_div, gemm_dynamic_workspace, gemm_packed_workspace
 from tests.templates.test_half import DYNAMIC, PACKED, SIZES, SOURCE
@@ -54,7 +54,7 @@ def _modelled() -> list[Build]:
 
 
 def _builds() -> list[Any]:
-    return [*(pytest.param(b, id=build_name(b)) for b in _modelled()), *all_builds(by_gcc=False)]
+    return [*(pytest.param(b, id=build_name(b)) for b in _modelled()), *all_builds(by_gcc, portable)]
 
 
 @functools.cache

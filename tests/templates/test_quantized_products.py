@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from tests.templates.conftest import Build, all_builds
+from tests.templates.conftest import Build, all_builds, by_gcc, portable, with_bf16
 from tests.templates.cpu_kernels import Library, load_library
 from tests.templates.layouts import ceil_div, gemm_packed_workspace, pack_columns, pack_gemm, pack_nibbles
 from tests.templates.test_half import PACKED, SIZES, SOURCE
@@ -88,7 +88,7 @@ def _library(build: Build) -> Library:
     return load_library({**kernels, "packed_floats": SOURCE + PACKED % {"name": "floats", "t": "float"}}, *build)
 
 
-@pytest.fixture(scope="session", params=all_builds(by_gcc=False))
+@pytest.fixture(scope="session", params=all_builds(by_gcc, portable, with_bf16))
 def library(request: pytest.FixtureRequest) -> Library:
     """For every build."""
     return _library(request.param)

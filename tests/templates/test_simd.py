@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hardtack.codegen.machine.machine import Cpu
-from tests.templates.conftest import all_builds
+from tests.templates.conftest import all_builds, by_gcc
 from tests.templates.cpu_kernels import Library, load_library
 
 TYPES = {
@@ -139,7 +139,7 @@ def _load(target: Cpu, compiler: str | None) -> Library:
     return load_library(_sources(), target, compiler)
 
 
-@pytest.fixture(scope="session", params=all_builds())
+@pytest.fixture(scope="session", params=all_builds(by_gcc))
 def simd(request: pytest.FixtureRequest) -> Library:
     """The kernels of this file, for every build."""
     return _load(*request.param)
