@@ -80,7 +80,8 @@ def all_builds(*rare: Callable[[Build], bool]) -> list[Any]:
 
     rare: which of them only a sweep runs, since compiling the kernels is most of what their tests take.
     """
-    builds = [(build, ()) for build in _native_builds()] + [(build, (needs_aarch64,)) for build in _emulated_builds()]
+    builds: list[tuple[Build, tuple[Any, ...]]] = [(build, ()) for build in _native_builds()]
+    builds += [(build, (needs_aarch64,)) for build in _emulated_builds()]
     sweep = (pytest.mark.sweep(only=True),)
     return [
         pytest.param(build, id=build_name(build), marks=(*marks, *(sweep if any(f(build) for f in rare) else ())))
