@@ -23,7 +23,9 @@ def suites_by_name() -> dict[str, Suite]:
 def of_what_runs(suites: Mapping[str, Suite], request: pytest.FixtureRequest) -> dict[str, Suite]:
     """Each with the rows that tests of the file run, by their parameters `suite` and `row`: others are not compiled."""
     here = [i for i in request.session.items if isinstance(i, pytest.Function) and i.path == request.path]
-    rows = {name: {i.callspec.params["row"] for i in here if i.callspec.params["suite"] == name} for name in suites}
+    rows = {
+        name: {str(i.callspec.params["row"]) for i in here if i.callspec.params["suite"] == name} for name in suites
+    }
     return {name: suite.of(rows[name]) for name, suite in suites.items()}
 
 
