@@ -184,14 +184,11 @@ def resize_suites() -> Iterator[Suite]:
         yield Suite(f"{name}_f64", resize_rows(align), [[normal(2, 3, 7, 10, dtype=torch.float64)]])
     images = [[normal(n, 3, 7, 10)] for n in (2, 1, 3)]
     yield Suite("resize_half_dynamic", resize_rows(False), images, ({0: Dim.AUTO},), 20.0)
-    smaller = {
-        f"{mode}_{h}x{w}": lambda x, size=(h, w), mode=mode: F.interpolate(x, size=size, mode=mode, antialias=True)
-        for mode in ("bilinear", "bicubic")
-        for h, w in ((3, 4), (20, 31), (9, 5))
-    }
-    yield Suite("resize_antialias", smaller, [[normal(2, 3, 9, 33)]])
-    larger = [[normal(1, 2, h, w)] for h, w in ((8, 11), (40, 7), (20, 31))]
-    yield Suite("resize_antialias_dynamic", smaller, larger, ({2: Dim.AUTO, 3: Dim.AUTO},))
+    yield Suite("resize_antialias", antialiased_rows((3, 4), (20, 31), (9, 5)), [[normal(2, 3, 9, 33)]])
+    # a point of these is a program of Triton's, and takes an interpreter 10 ms
+    images = [[normal(1, 2, h, w)] for h, w in ((8, 11), (40, 7), (10, 13))]
+    free = ({2: Dim.AUTO, 3: Dim.AUTO},)
+    yield Suite("resize_antialias_dynamic", antialiased_rows((3, 4), (10, 13), (9, 5)), images, free)
     for dtype in (*FLOATS, torch.uint8):
         name, sizes = str(dtype).removeprefix("torch."), ((3, 4), (8, 21), (4, 3), (21, 5))
         images = [[normal(2, 3, h, w, dtype=dtype) if dtype.is_floating_point else whole(2, 3, h, w)] for h, w in sizes]
@@ -204,6 +201,14 @@ def resize_suites() -> Iterator[Suite]:
         if dtype in FLOATS[:2]:
             images[:2] = images[1::-1]  # an example of which no result has the size 1
             yield Suite(f"resize_scale_dynamic_{name}", free, images, ({2: Dim.AUTO, 3: Dim.AUTO},), scale)
+
+
+def antialiased_rows(*sizes: tuple[int, int]) -> dict[str, Function]:
+    return {
+        f"{mode}_{h}x{w}": lambda x, size=(h, w), mode=mode: F.interpolate(x, size=size, mode=mode, antialias=True)
+        for mode in ("bilinear", "bicubic")
+        for h, w in sizes
+    }
 
 
 def whole(*shape: int) -> torch.Tensor:

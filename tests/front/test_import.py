@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,52 @@ def test_the_package_is_sent_by_its_name() -> None:
     assert run("print(type(hardtack))") == "<class 'module'>\n"
 
 
+BESIDE_TORCH = """
+import json, os, sys, traceback
+import torch.export, torch.fx.experimental.proxy_tensor, torch._decomp, torch._export.utils
+
+for line in sys.stdin:
+    told, tell = os.pipe()
+    if not os.fork():
+        status = 1
+        try:
+            os.dup2(tell, 1)
+            os.dup2(tell, 2)
+            exec(json.loads(line), {"__name__": "__main__"})
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+    os.close(tell)
+    with open(told) as said:
+        text = said.read()
+    print(json.dumps([os.waitstatus_to_exitcode(os.wait()[1]), text]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def beside_torch() -> Iterator[Callable[[str], str]]:
+    """What a program prints in a process of its own that has torch, which takes long to import, and nothing of
+    Hardtack."""
+    command = [sys.executable, "-c", BESIDE_TORCH]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        programs, answers = process.stdin, process.stdout
+
+        def run(program: str) -> str:
+            print(json.dumps(f"import sys; assert 'hardtack' not in sys.modules\n{program}"), file=programs, flush=True)
+            status, said = json.loads(answers.readline())
+            assert status == 0, said
+            return str(said)
+
+        yield run
+        programs.close()
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -116,8 +164,8 @@ def test_the_package_is_sent_by_its_name() -> None:
         "importlib.import_module('hardtack.export')",
     ],
 )
-def test_the_name_export_is_the_function_whoever_imports_it(line: str) -> None:
-    program = f"""
+def test_the_name_export_is_the_function_whoever_imports_it(line: str, beside_torch: Callable[[str], str]) -> None:
+    beside_torch(f"""
 import importlib.util, sys, hardtack
 {line}
 import pickle
@@ -127,12 +175,11 @@ assert importlib.util.find_spec("hardtack.export").name == "hardtack.export"
 assert "re" not in globals()
 from hardtack import export as again
 assert again is export
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
+""")
 
 
-def test_what_the_package_export_held_is_the_same_in_exporter() -> None:
-    program = """
+def test_what_the_package_export_held_is_the_same_in_exporter(beside_torch: Callable[[str], str]) -> None:
+    printed = beside_torch("""
 import warnings, hardtack
 with warnings.catch_warnings(record=True) as found:
     warnings.simplefilter("always")
@@ -141,8 +188,7 @@ with warnings.catch_warnings(record=True) as found:
 import hardtack.exporter, hardtack.exporter.errors
 assert to_graphs is hardtack.exporter.to_graphs and CaptureError is hardtack.exporter.errors.CaptureError
 print(*(f"{w.category.__name__} in {w.filename}: {w.message}" for w in found if "hardtack" in str(w.message)))
-"""
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+""")
     assert printed == (
         "DeprecationWarning in <string>: hardtack.export is a function; the exporter's parts are in hardtack.exporter: "
         "import them from there\n"

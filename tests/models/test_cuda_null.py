@@ -52,6 +52,7 @@ def run(path: Path, driver: NullDriver, module: Any, inputs: Sequence[Sequence[A
     return seen
 
 
+@pytest.mark.sweep(over="dynamic")
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", zoo.NAMES)
 def test_launches(name: str, dynamic: bool, tmp_path: Path, driver: NullDriver) -> None:

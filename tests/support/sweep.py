@@ -27,7 +27,7 @@ def thin(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.I
         mark = marks[0] if marks else None
         if mark is None or ((share := _share(mark)) and _number(item.nodeid) % share == 0):
             chosen.add(item)
-        elif not share:
+        elif "over" in mark.kwargs:
             groups[_others(item, _names(mark))].append(item)
     for group in groups.values():  # not by the values, of which a function's has its address
         chosen.add(group[_number(group[0].nodeid) % len(group)])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -68,4 +68,50 @@ def round_to_bf16(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(np.isnan(x), np.uint16(0x7FC0), rounded)
 
 
+class _Patches(interpreter._LangPatchScope):
+    """What a launch changes in triton.language; `langs` are the modules that are changed until it ends."""
+
+    langs: ClassVar[set[int]] = set()
+
+    def restore(self) -> None:
+        super().restore()
+        self.langs.clear()
+
+
+def patch_once() -> None:
+    """A launch changes triton.language once: the interpreter does it again in each call of a function by a kernel,
+    which took most of the time."""
+    original = interpreter._patch_lang
+    modules: dict[Any, set[int]] = {}
+
+    def patched(function: Any) -> Any:
+        if function not in modules:
+            modules[function] = {id(x) for x in function.__globals__.values() if x is tl or x is tl.core}
+        if modules[function] <= _Patches.langs:
+            return _Patches()
+        _Patches.langs |= modules[function]
+        return original(function)
+
+    interpreter._LangPatchScope = _Patches
+    interpreter._patch_lang = patched
+
+
+def remember_types() -> None:
+    """numpy's type of a scalar type is looked up once: the interpreter makes a table of all for each value."""
+    original = interpreter._get_np_dtype
+    known: dict[str, Any] = {}
+
+    def looked_up(kind: Any) -> Any:
+        scalar = kind.element_ty if isinstance(kind, tl.block_type) else kind
+        if type(scalar) is not tl.dtype:
+            return original(kind)
+        if scalar.name not in known:
+            known[scalar.name] = original(scalar)
+        return known[scalar.name]
+
+    interpreter._get_np_dtype = looked_up
+
+
 repair()
+patch_once()
+remember_types()

@@ -76,7 +76,24 @@ def _halving(self: Any, inputs: Any) -> list[Any]:
     return out
 
 
+def _doubling(self: Any, inputs: Any) -> list[Any]:
+    """A scan by a function of our own: over 1, 2, 4, ... elements up to each; the interpreter does one element at a
+    time."""
+    parts = [x.handle.data for x in inputs]
+    length, step = parts[0].shape[self.axis], 1
+    while step < length:
+        before = [np.roll(p, step, self.axis) for p in parts]
+        args = [tensor_of(p, x.dtype.scalar) for p, x in zip(before + parts, [*inputs, *inputs], strict=True)]
+        found = self.combine_fn.fn(*args)
+        joined = [t.handle.data for t in (found if isinstance(found, tuple) else (found,))]
+        first = np.arange(length).reshape([-1 if d == self.axis else 1 for d in range(parts[0].ndim)]) < step
+        parts = [np.where(first, p, j) for p, j in zip(parts, joined, strict=True)]
+        step *= 2
+    return [self.to_tensor(p, x.dtype) for p, x in zip(parts, inputs, strict=True)]
+
+
 interpreter.ReduceOps.generic_reduce = _halving
+interpreter.ScanOps.generic_scan = _doubling
 
 
 def load_kernel(kernel: TritonKernel) -> Any:

@@ -1,4 +1,4 @@
-"""Every variant of every template compiles for every architecture, to the instructions that it is there for."""
+"""Every variant of every template compiles, to the instructions that it is there for; in a sweep for every GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 import re
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -72,11 +72,17 @@ PLAIN: dict[str, Callable[[], cases.Case]] = {
 }
 
 
+ALWAYS = ("vector",)
+"""What a test asks for on every architecture."""
+
+
 @cache
-def found(arch: str) -> dict[str, list[TritonKernel]]:
-    """The template kernels of every case, by the case's name."""
+def found(arch: str, sweep: bool) -> dict[str, list[TritonKernel]]:
+    """The template kernels of the cases, by the case's name: of all in a sweep, else each on one architecture."""
     out = {}
-    for name, make in {**TENSOR_CORES, **PLAIN}.items():
+    for place, (name, make) in enumerate({**TENSOR_CORES, **PLAIN}.items()):
+        if not (sweep or name in ALWAYS or CUDA_ARCHITECTURES[place % len(CUDA_ARCHITECTURES)] == arch):
+            continue
         case = make()
         hints = case.sizes
         out[name] = [k for g, k in kernels(lowered(case.graph, arch, hints), arch, hints) if g.anchor is not None]
@@ -84,18 +90,25 @@ def found(arch: str) -> dict[str, list[TritonKernel]]:
     return out
 
 
-Compiled = tuple[str, dict[str, GpuCode]]
+@dataclass(frozen=True)
+class Compiled:
+    """The kernels of an architecture, by the case's name, and their code, by theirs."""
+
+    arch: str
+    kernels: dict[str, list[TritonKernel]]
+    codes: dict[str, GpuCode]
 
 
 @pytest.fixture(scope="module", params=CUDA_ARCHITECTURES)
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     arch = str(request.param)
-    every = {k.name: k for group in found(arch).values() for k in group}
+    groups = found(arch, bool(request.config.getoption("--sweep")))
+    every = {k.name: k for group in groups.values() for k in group}
     cubins = compile_kernels(
         list(every.values()), gpu_of(arch), cache=KernelCache(tmp_path_factory.mktemp("c")), jobs=2
     )
     assert cubins.keys() == every.keys()
-    return arch, cubins
+    return Compiled(arch, groups, cubins)
 
 
 def assembly(cubin: GpuCode, folder: Path) -> str:
@@ -110,25 +123,33 @@ def assembly(cubin: GpuCode, folder: Path) -> str:
 
 
 def test_machine_code(compiled: Compiled, tmp_path: Path) -> None:
-    arch, cubins = compiled
-    for name in TENSOR_CORES:
-        (kernel,) = [k for k in found(arch)[name] if "tl.dot" in k.text]
-        text = assembly(cubins[kernel.name], tmp_path)
+    arch, names = compiled.arch, [name for name in TENSOR_CORES if name in compiled.kernels]
+    assert names
+    for name in names:
+        (kernel,) = [k for k in compiled.kernels[name] if "tl.dot" in k.text]
+        text = assembly(compiled.codes[kernel.name], tmp_path)
         assert WIDEST[arch] in text, f"{name} on {arch} does not use {WIDEST[arch]}"
         # masks and odd sizes may cost registers, the straight cases must not spill
         if name in ("gemm", "conv", "attention"):
             assert "STL" not in text, f"{name} on {arch} spills registers"
 
 
+@pytest.mark.sweep(over="arch")
 @pytest.mark.parametrize("name", ["gemm f32", "attention f32"])
-def test_f32_is_not_rounded_to_tf32(compiled: Compiled, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arch", CUDA_ARCHITECTURES)
+def test_f32_is_not_rounded_to_tf32(arch: str, name: str, tmp_path: Path) -> None:
     """Three products of TF32 make one. Asked by an option and not in the text, Triton 3.6 makes a single one."""
-    arch, cubins = compiled
-    (kernel,) = [k for k in found(arch)[name] if "tl.dot" in k.text]
+    case = PLAIN[name]()
+    (kernel,) = [k for _, k in kernels(lowered(case.graph, arch, case.sizes), arch, case.sizes) if "tl.dot" in k.text]
     assert '"tf32x3"' in kernel.text
-    rounded = replace(kernel, text=kernel.text.replace('"tf32x3"', '"tf32"'))
-    once = compile_kernels([rounded], gpu_of(arch), cache=KernelCache(tmp_path / "cache"), jobs=1)[kernel.name]
-    codes = [assembly(code, tmp_path) for code in (cubins[kernel.name], once)]
+    text = kernel.text.replace('"tf32x3"', '"tf32"').replace(kernel.name, "rounded")
+    found = compile_kernels(
+        [kernel, replace(kernel, name="rounded", text=text)],
+        gpu_of(arch),
+        cache=KernelCache(tmp_path / "cache"),
+        jobs=1,
+    )
+    codes = [assembly(found[name], tmp_path) for name in (kernel.name, "rounded")]
     exact, coarse = (len(re.findall(TF32[arch], code)) for code in codes)
     assert coarse > 0
     # the single product of sm_100 is written a second time in front of its loop
@@ -136,18 +157,16 @@ def test_f32_is_not_rounded_to_tf32(compiled: Compiled, name: str, tmp_path: Pat
 
 
 def test_one_row_products_read_wide_and_start_early(compiled: Compiled, tmp_path: Path) -> None:
-    arch, cubins = compiled
-    (kernel,) = found(arch)["vector"]
-    text = assembly(cubins[kernel.name], tmp_path)
+    (kernel,) = compiled.kernels["vector"]
+    text = assembly(compiled.codes[kernel.name], tmp_path)
     assert "LDG.E.128" in text or "LDG.E.EF.128" in text, "weights are not read 16 bytes at a time"
-    assert kernel.dependent == (arch != "sm_80")
+    assert kernel.dependent == (compiled.arch != "sm_80")
     assert ("ACQBULK" in text) == kernel.dependent, "the wait for the kernel in front is missing"
 
 
 def test_shared_memory_fits(compiled: Compiled) -> None:
-    arch, cubins = compiled
-    limit = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}[arch]
-    for name, group in found(arch).items():
+    limit = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}[compiled.arch]
+    for name, group in compiled.kernels.items():
         for kernel in group:
-            shared = cubins[kernel.name].record.shared_nbytes
-            assert shared <= limit, f"{name} on {arch} wants {shared} bytes of shared memory"
+            shared = compiled.codes[kernel.name].record.shared_nbytes
+            assert shared <= limit, f"{name} on {compiled.arch} wants {shared} bytes of shared memory"
