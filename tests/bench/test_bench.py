@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,14 @@ from bench.serving_beside import interval
 from bench.systems import BY_DTYPE, SYSTEMS, check_precision
 from bench.work import Work, work_of
 from bench.worker import Failed, difference, timed
+
+
+@pytest.fixture(scope="module")
+def imported_once() -> None:
+    """Processes of systems begin as copies of one that has imported what a model and its export take: ten seconds for
+    each process, of which a measurement has two and more."""
+    needed = ("bench.worker", "bench.systems", "bench.models", "hardtack.api", "torch._dynamo", "torch.export._trace")
+    multiprocessing.set_forkserver_preload([*needed])
 
 
 def measured(model: str, threads: int = 1, **rounds: list[float]) -> Measured:
@@ -158,6 +167,7 @@ def test_models_are_the_same_in_every_process() -> None:
     assert all(np.array_equal(a, b) for a, b in weights)
 
 
+@pytest.mark.usefixtures("imported_once")
 def test_hardtack_is_measured_beside_eager(tmp_path: Path) -> None:
     pytest.importorskip("hardtack._native")
     (found,) = measuring.measure("mlp_b1", ("hardtack",), (1,), Settings(tmp_path, 2, 0.01), lambda text: None)
@@ -203,6 +213,7 @@ def test_a_case_is_cast_whole(dtype: torch.dtype) -> None:
     assert difference([cast.module(*cast.args).float().numpy()], [before.numpy()]) < 0.06
 
 
+@pytest.mark.usefixtures("imported_once")
 @pytest.mark.parametrize(("dtype", "error"), [("float32", 1e-5), ("bfloat16", 0.06)])
 def test_openvino_computes_in_the_dtype(dtype: str, error: float, tmp_path: Path) -> None:
     pytest.importorskip("openvino")
@@ -225,6 +236,7 @@ def test_another_precision_than_asked_for_is_no_result() -> None:
         check_precision("bf16", "f32")
 
 
+@pytest.mark.usefixtures("imported_once")
 def test_hardtack_takes_16_bits_beside_float32(tmp_path: Path) -> None:
     pytest.importorskip("hardtack._native")
     settings = Settings(tmp_path, 2, 0.01, tolerance=0.06, dtype="bfloat16")
@@ -236,6 +248,7 @@ def test_hardtack_takes_16_bits_beside_float32(tmp_path: Path) -> None:
     assert 1e-4 < found.results["hardtack"].error < 0.06
 
 
+@pytest.mark.usefixtures("imported_once")
 def test_kept_files_of_two_dtypes_are_two(tmp_path: Path) -> None:
     """The bundle of the one served for the other."""
     for dtype in ("float32", "bfloat16"):
@@ -246,6 +259,7 @@ def test_kept_files_of_two_dtypes_are_two(tmp_path: Path) -> None:
     assert sizes[1] < 0.6 * sizes[0]
 
 
+@pytest.mark.usefixtures("imported_once")
 def test_a_wrong_output_is_not_timed(tmp_path: Path) -> None:
     pytest.importorskip("hardtack._native")
     settings = Settings(tmp_path, 2, 0.01, tolerance=-1.0)
@@ -268,6 +282,7 @@ def test_gpu_models_are_what_they_say() -> None:
     assert decoder.layers[1].keys[0, :, 4].abs().max() == 0
 
 
+@pytest.mark.usefixtures("imported_once")
 def test_models_are_made_ready_together_and_then_timed(tmp_path: Path) -> None:
     pytest.importorskip("hardtack._native")
     told: list[str] = []

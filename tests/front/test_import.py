@@ -107,7 +107,7 @@ def test_the_package_is_sent_by_its_name() -> None:
 
 BESIDE_TORCH = """
 import json, os, sys, traceback
-import torch.export, torch.fx.experimental.proxy_tensor, torch._decomp, torch._export.utils
+import sympy, torch, torch.fx.experimental.symbolic_shapes, torch.export.graph_signature
 
 for line in sys.stdin:
     told, tell = os.pipe()
@@ -133,8 +133,8 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def beside_torch() -> Iterator[Callable[[str], str]]:
-    """What a program prints in a process of its own that has torch, which takes long to import, and nothing of
-    Hardtack."""
+    """What a program prints in a process of its own that has torch and sympy, which take seconds to import, and
+    nothing of Hardtack."""
     command = [sys.executable, "-c", BESIDE_TORCH]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
