@@ -20,7 +20,7 @@ TESTS = Path(__file__).parent
 # The files that take minutes, from the longest.
 LONG_FILES = (
     *("fuzz/test_models.py", "codegen/test_ops.py", "models/test_bundles.py", "triton/test_op_table.py"),
-    *("models/test_cuda_null.py", "export/test_zoo.py", "bench/test_bench.py", "export/test_writes.py"),
+    *("export/test_zoo.py", "bench/test_bench.py", "export/test_writes.py"),
     *("triton/test_versions.py", "packaging/test_own_program.py", "front/test_wheel.py"),
 )
 

@@ -70,6 +70,7 @@ def test_there_are_about_as_many_as_architectures() -> None:
         assert bound & set(models.other_names())
 
 
+@pytest.mark.sweep(share=3)
 @pytest.mark.parametrize("name", models.other_names())
 def test_no_size_is_one_of_the_own_models(name: str, own: set[tuple[Any, ...]]) -> None:
     found = _products(name)

@@ -111,7 +111,7 @@ KEPT = (("float32", "transformer"), ("bfloat16", "conv_net"), ("float16", "lstm"
 """Of each dtype and each model one."""
 DTYPES = [("float32", MODELS), ("bfloat16", MODELS), ("float16", ("mlp", "lstm"))]
 CASES = [
-    pytest.param(*case, marks=() if case in KEPT else pytest.mark.sweep)
+    pytest.param(*case, marks=() if case in KEPT else pytest.mark.sweep(only=True))
     for case in ((dtype, name) for dtype, names in DTYPES for name in names)
 ]
 

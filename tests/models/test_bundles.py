@@ -1,4 +1,5 @@
-"""The whole line on every model of the zoo: exported to a bundle, run by the C++ runtime, equal to eager.
+"""The whole line on every model of the zoo: exported to a bundle for a CPU and a GPU; the C++ runtime runs it, equal to
+eager on the CPU, and on the null driver, which gives no results.
 
 The bound is the promise of docs/contract.md: for each output ||out - eager|| <= 1e-5 * ||eager|| in float32, or at most
 four times eager's own error against float64.
@@ -12,23 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from null_driver import NullDriver
 
 torch = pytest.importorskip("torch")
 
 import hardtack  # noqa: E402
-from tests.models import zoo  # noqa: E402
+from hardtack.codegen.package.bundle import verify_bundle  # noqa: E402
+from tests.models import launched, zoo  # noqa: E402
+from tests.models.launched import leaves  # noqa: E402
 
 BOUND = 1e-5
-
-
-def leaves(value: Any) -> list[Any]:
-    """The tensors of a nested result, in order."""
-    if value is None:
-        return []
-    if isinstance(value, (torch.Tensor, np.ndarray)):
-        return [value]
-    items = value.values() if hasattr(value, "values") else value
-    return [leaf for item in items for leaf in leaves(item)]
 
 
 def distance(a: Any, b: Any) -> float:
@@ -68,9 +62,9 @@ WAYS = [(name, way) for name in zoo.NAMES for way in range(3 if name in DECLARED
 
 @pytest.mark.sweep(over="way")
 @pytest.mark.parametrize(("name", "way"), WAYS)
-def test_bundle_equals_eager(name: str, way: int, tmp_path: Path) -> None:
-    """0: static, others: with that declaration of dynamic dimensions; other sizes, batch 1 and the golden with the
-    first one."""
+def test_bundle_equals_eager(name: str, way: int, tmp_path: Path, driver: NullDriver) -> None:
+    """way 0: static, others: with that declaration of dynamic dimensions; other sizes, batch 1 and the golden with the
+    first one. One export serves both devices: half of its time is torch's."""
     model = load(name)
     declared = (None, *model.dynamic)
     assert len(declared) == (3 if name in DECLARED_TWICE else 2)
@@ -81,16 +75,21 @@ def test_bundle_equals_eager(name: str, way: int, tmp_path: Path) -> None:
         model.args,
         path=path,
         dynamic_shapes=declared[way],
-        targets=("cpu:native",),
+        targets=("cpu:native", launched.TARGET),
         options=hardtack.Options(strict=model.strict),
     )
-    session = hardtack.load(path, threads=2).session("forward")
-    for args in (model.args, *(model.others if way == 1 else ())):
+    assert verify_bundle(path).num_plans == 2
+    inputs = (model.args, *(model.others if way == 1 else ()))
+    session = hardtack.load(path, threads=2, device="cpu").session("forward")
+    for args in inputs:
         assert_close(session(*args), module, args)
     if way == 1 and model.golden is not None:
-        model.golden(hardtack.load(path))
+        model.golden(hardtack.load(path, device="cpu"))
+    kernels = {k.function for k in launched.records(path)}
+    assert launched.run(path, driver, model.module, inputs) == kernels
 
 
+@pytest.mark.sweep(over="name")
 @pytest.mark.parametrize("name", ["gpt2_static_cache", "llama_static_cache"])
 def test_decoding_with_a_cache(name: str, tmp_path: Path) -> None:
     """Prefill, then token by token: the cache is session state; reset starts over; sessions do not share it."""

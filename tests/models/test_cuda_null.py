@@ -1,75 +1,14 @@
-"""Every model of the zoo compiled for a GPU and run on the null driver: launch records and pointers, no results.
-
-The driver checks grids, blocks, clusters, shared memory, where pointers lie and how they are aligned, and tensor maps;
-the `driver` fixture fails a test after which it saw a problem or has something left.
-"""
+"""Tensor maps on the null driver. Whole models are run on it by test_bundles.py."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import pytest
 import torch
 from null_driver import NullDriver
 
 import hardtack
-from hardtack.codegen.ir.plan import GpuKernel
-from hardtack.codegen.package.bundle import open_bundle, verify_bundle
-from tests.models import zoo
-from tests.models.test_bundles import leaves, load
-
-TARGET = "cuda:sm_90"
-RUNS = 3
-"""Plain, recorded, replayed."""
-
-
-def records(path: Path) -> list[GpuKernel]:
-    """How the bundle's kernels are launched."""
-    with open_bundle(path) as bundle:
-        return [k.gpu for k in bundle.plan("forward", TARGET).kernels if k.gpu is not None]
-
-
-def run(path: Path, driver: NullDriver, module: Any, inputs: Sequence[Sequence[Any]]) -> set[str]:
-    """Runs the bundle on all inputs, which must give what eager gives but for the values; the functions it launched."""
-    session = hardtack.load(path, device="cuda", cuda_driver=driver.path).session("forward")
-    seen: set[str] = set()
-    for args in inputs:
-        with torch.no_grad():
-            wanted = leaves(copy.deepcopy(module)(*args))
-        driver.log()
-        for _ in range(RUNS):
-            got = leaves(session(*args))
-            assert [(g.shape, g.dtype) for g in got] == [(w.shape, w.dtype) for w in wanted]
-        log = driver.log()
-        names = [line.split()[1] for line in log if line.startswith("launch ")]
-        half = len(names) // 2
-        assert names[:half] == names[half:], "what is recorded differs from what was run"
-        assert sum(line.startswith("graph of ") for line in log) >= RUNS - 1
-        seen |= set(names)
-    return seen
-
-
-@pytest.mark.sweep(over="dynamic")
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-@pytest.mark.parametrize("name", zoo.NAMES)
-def test_launches(name: str, dynamic: bool, tmp_path: Path, driver: NullDriver) -> None:
-    """Static, and with the first declaration of dynamic dimensions at all sizes."""
-    model = load(name)
-    path = tmp_path / "m.pkg"
-    hardtack.export(
-        copy.deepcopy(model.module),
-        model.args,
-        path=path,
-        dynamic_shapes=model.dynamic[0] if dynamic else None,
-        targets=(TARGET,),
-        options=hardtack.Options(strict=model.strict),
-    )
-    assert verify_bundle(path).num_plans == 1
-    kernels = {k.function for k in records(path)}
-    assert run(path, driver, model.module, [model.args, *(model.others if dynamic else ())]) == kernels
+from tests.models.launched import RUNS, TARGET, records
 
 
 def test_tensor_maps_are_where_the_compiled_code_has_them(tmp_path: Path, driver: NullDriver) -> None:

@@ -36,7 +36,7 @@ KEPT = {"3.6": "gfx942", "3.7": "sm_80", "3.8": "sm_100", "3.9": "sm_90"}
 """Of each version one architecture, of each architecture one version: the rest is for a sweep. All other tests compile
 for all architectures, with the version that is installed."""
 BUILDS = [
-    pytest.param((v, a), id=f"{v}-{a}", marks=() if KEPT.get(v) == a else pytest.mark.sweep)
+    pytest.param((v, a), id=f"{v}-{a}", marks=() if KEPT.get(v) == a else pytest.mark.sweep(only=True))
     for v in SUPPORTED
     for a in GPUS
 ]
