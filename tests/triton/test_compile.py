@@ -74,32 +74,34 @@ def test_a_bundle_for_every_architecture_and_a_cpu(tmp_path: Path) -> None:
             assert len(checked) == 1, "the kernel that indexes, and no other, can fail"
 
 
+ARCHITECTURES = ("sm_90", "gfx942")
+
+
+def members(folder: Path) -> list[tuple[str, str]]:
+    """(kernel, the name of its code in a bundle, which is a hash of the code), compiled with a cache in the folder."""
+    found = {a: compile_kernels(kernels(a), gpu_of(a), cache=KernelCache(folder)) for a in ARCHITECTURES}
+    return [(name, code.record.member) for a in ARCHITECTURES for name, code in sorted(found[a].items())]
+
+
 _CHILD = """
 import sys
-from tests.triton.test_compile import kernels
 from pathlib import Path
-from hardtack.codegen.cache import KernelCache
-from hardtack.codegen.backends.triton.compile import compile_kernels
-from hardtack.codegen.machine.data import gpu_of
-for arch in sys.argv[2:]:
-    found = compile_kernels(kernels(arch), gpu_of(arch), cache=KernelCache(Path(sys.argv[1])))
-    print(sorted((n, c.record.member) for n, c in found.items()))
+from tests.triton.test_compile import members
+print(members(Path(sys.argv[1])))
 """
 
 
 def test_the_same_bytes_in_two_folders_under_any_environment(tmp_path: Path) -> None:
-    architectures = ("sm_90", "gfx942")
-    root = Path(__file__).resolve().parents[2]
-    said: list[str] = []
-    for name, extra in (("a", {}), ("a_longer_one", {"TRITON_DEFAULT_FP_FUSION": "1", "PTXAS_OPTIONS": "-O0"})):
-        folder = tmp_path / name
-        folder.mkdir()
-        env = {**os.environ, "PYTHONPATH": str(root), "PYTHONHASHSEED": str(len(name)), "TMPDIR": str(folder), **extra}
-        env.pop("TRITON_INTERPRET", None)
-        command = [sys.executable, "-c", _CHILD, str(folder / "cache"), *architectures]
-        said.append(subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=True).stdout)
-    assert said[0] == said[1]
-    assert said[0].count("kernels/") == sum(len(kernels(arch)) for arch in architectures)
+    """Here, and in a process with other folders, another seed of hashes and variables of Triton's and ptxas's."""
+    here, folder = members(tmp_path / "a" / "cache"), tmp_path / "a_longer_one"
+    folder.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "TMPDIR": str(folder)}
+    env |= {"PYTHONHASHSEED": "12", "TRITON_DEFAULT_FP_FUSION": "1", "PTXAS_OPTIONS": "-O0"}
+    env.pop("TRITON_INTERPRET", None)
+    command = [sys.executable, "-c", _CHILD, str(folder / "cache")]
+    said = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=True).stdout
+    assert said == f"{here}\n"
+    assert len(here) == sum(len(kernels(a)) for a in ARCHITECTURES)
 
 
 def test_a_second_compilation_comes_from_the_cache(tmp_path: Path) -> None:
