@@ -36,7 +36,7 @@ def test_channels_that_fill_no_tile(dtype: DType, constant: bool) -> None:
     check(cases.convolution([2, 33, 7, 9], 33, [3, 5], dtype, 33, 2, 2, constant=constant))
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     images=st.integers(1, 3),
     channels=st.integers(2, 40),

@@ -196,7 +196,10 @@ def test_measured_times_decide_where_a_table_has_them_all(joined_ns: int, accept
 LAYERS = 2
 
 
-@pytest.mark.parametrize("name", ["bert", "llama", "llama_static_cache", "vit", "whisper_encoder"])
+MODELS = ["bert", "llama", pytest.param("llama_static_cache", marks=pytest.mark.sweep), "vit", "whisper_encoder"]
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_models_of_the_zoo(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every layer of a model whose projections are apart takes two launches fewer, and nothing more is copied."""
     model: Any = load(name)
