@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from hardtack.codegen.ir.constants import ConstantStore, Recipe, View
@@ -229,10 +230,10 @@ def _without_idle_rounding(codes: Codes, bits: int) -> Codes:
     whole = torch.iinfo(codes.value.dtype)
     lo, hi = _RANGES[codes.value.dtype] if bits == 4 else (whole.min, whole.max)
     every = torch.arange(lo, hi + 1, dtype=torch.float32)
-    numbers = first.spread.numbers.unique()
-    if numbers.numel() > _MOST_NUMBERS:
+    numbers = np.unique(first.spread.numbers.float().numpy())
+    if len(numbers) > _MOST_NUMBERS:
         return codes
-    exact = STEPS[first.kind](every, numbers.float()[:, None])
+    exact = STEPS[first.kind](every, torch.from_numpy(numbers)[:, None])
     if not _same_bits(exact.to(first.result).float(), exact):
         return codes
     return replace(codes, steps=(replace(first, result=torch.float32), *codes.steps[1:]))

@@ -143,7 +143,7 @@ def test_the_fastest_right_candidate_is_chosen_where_it_is_more_than_noise() -> 
         "cpu_gemm batch=2 m=100 n=70 k=3000 dtype=f32 constant=0 rows_dense=1",
         "cpu_conv points=100 channels_in=100 channels_out=40 groups=1 taps=9 step=2 dtype=bf16",
         *(
-            pytest.param(key, marks=pytest.mark.sweep)
+            pytest.param(key, marks=pytest.mark.sweep(only=True))
             for key in (
                 "cpu_gemm batch=1 m=30 n=70 k=3000 dtype=bf16 constant=0 rows_dense=0",
                 "cpu_gemm batch=1 m=60 n=70 k=2500 dtype=bf16 constant=1 rows_dense=1",
