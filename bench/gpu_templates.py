@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 
 def _make_importable() -> None:
-    """hardtack.codegen from this tree, where Hardtack is not installed."""
+    """hardtack.codegen and hardtack.exporter from this tree, where Hardtack is not installed."""
     try:
         import hardtack.codegen  # noqa: F401
     except ImportError:
@@ -34,14 +34,16 @@ def _make_importable() -> None:
         package = types.ModuleType("hardtack")
         package.__path__ = [str(ROOT / "hardtack")]
         sys.modules["hardtack"] = package
-        spec = importlib.util.spec_from_file_location(
-            "hardtack.codegen", ROOT / "codegen" / "__init__.py", submodule_search_locations=[str(ROOT / "codegen")]
-        )
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["hardtack.codegen"] = package.codegen = module  # type: ignore[attr-defined]
-        spec.loader.exec_module(module)
+        for name, folder in (("codegen", ROOT / "codegen"), ("exporter", ROOT / "export")):
+            spec = importlib.util.spec_from_file_location(
+                f"hardtack.{name}", folder / "__init__.py", submodule_search_locations=[str(folder)]
+            )
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[f"hardtack.{name}"] = module
+            setattr(package, name, module)
+            spec.loader.exec_module(module)
 
 
 _make_importable()
@@ -121,6 +123,16 @@ def gemm_pair(
     return case, theirs, 2.0 * m * n * k
 
 
+def codes_pair(m: int, n: int, k: int, bits: int, group: int = 0) -> tuple[cases.Case, Callable[..., Run], float]:
+    """Ours with weights of few bits and a bias; theirs with the same in bf16."""
+    case = cases.codes(m, n, k, BF16, bits, group or k)
+
+    def theirs(t: dict[str, torch.Tensor]) -> Run:
+        return lambda: F.linear(t["a"], t["b"], t["bias"])
+
+    return case, theirs, 2.0 * m * n * k
+
+
 def gelu_pair(m: int, n: int, k: int, dtype: Any) -> tuple[cases.Case, Callable[..., Run], float]:
     """With a bias and GELU; theirs under torch.compile."""
     case = cases.gemm(m, n, k, dtype, transposed=False, gelu=True)
@@ -191,6 +203,14 @@ PAIRS: dict[str, Callable[[], tuple[cases.Case, Callable[..., Run], float]]] = {
         f"vector {n}x{k}": (lambda n=n, k=k: gemm_pair(1, n, k, BF16, transposed=True))  # type: ignore[misc]
         for n, k in ((2048, 2048), (512, 2048), (8192, 2048), (2048, 8192), (4096, 4096), (14336, 4096), (128256, 2048))
     },
+    **{
+        f"codes {m}x{n}x{k} int{bits}": (  # type: ignore[misc]
+            lambda m=m, n=n, k=k, bits=bits, group=group: codes_pair(m, n, k, bits, group)
+        )
+        for m in (1, 4, 16, 64, 512)
+        for n, k in ((3072, 2048), (16384, 2048), (2048, 8192), (28672, 4096))
+        for bits, group in ((8, 0), (4, 128))
+    },
     "vector rows of B 4096x4096": lambda: gemm_pair(1, 4096, 4096, BF16),
     **{
         f"gemm f32 {m}x{n}x{k}": (lambda m=m, n=n, k=k: gemm_pair(m, n, k, F32, transposed=True))  # type: ignore[misc]
@@ -219,12 +239,17 @@ PAIRS: dict[str, Callable[[], tuple[cases.Case, Callable[..., Run], float]]] = {
 
 
 def _input_nbytes(tensors: dict[str, torch.Tensor]) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors.values())
+    """Of what ours reads: where there are codes, they and their tables stand for the numbers."""
+    read = [t for name, t in tensors.items() if f"{name}.codes" not in tensors]
+    return sum(t.numel() * t.element_size() for t in read)
 
 
 def main_kernels(prepared: Prepared) -> list[Run]:
     """The launches without copies into another layout, which a model's own layout saves."""
-    wanted = [k for k, kernel in enumerate(prepared.kernels) if not _only_moves(kernel.text)]
+    wanted = [
+        k for k, kernel in enumerate(prepared.kernels)
+        if not _only_moves(kernel.text) or any(".codes." in name for name in kernel.buffers)
+    ]  # fmt: skip
     return [prepared.launches[k] for k in wanted] or list(prepared.launches)
 
 

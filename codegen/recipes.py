@@ -77,7 +77,7 @@ def _recipes(request: Made, constants: Mapping[str, Constant]) -> Recipes:
     for part in request.parts:
         base = constants[part.source].recipe
         if base is not None:
-            found.append(replace(base, views=(*base.views, part.view), into=part.into))
+            found.append(replace(base, views=(*base.views, part.view), packing=part.packing, into=part.into))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from hardtack.codegen.ir.constants import View
+from hardtack.codegen.ir.constants import Packing, View
 from hardtack.codegen.ir.expr import ONE, ZERO, Const, Expr, Sym, as_expr, bounds, known_in_range, sym
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, Origin, Quantized, uses
 from hardtack.codegen.ir.group import Decision
@@ -54,11 +54,13 @@ class Prepack:
 
 @dataclass(frozen=True)
 class JoinPart:
-    """What a joined constant takes of the constant `source`, and where it goes. Both views have one shape."""
+    """What a joined constant takes of the constant `source`, and where it goes. Both views have one shape, but for a
+    packing, of what the first one picks."""
 
     source: str
     view: View
     into: View
+    packing: Packing | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from hardtack.codegen.ir.expr import ONE, ZERO, Expr, const, int_value, product
 from hardtack.codegen.ir.graph import Op
@@ -14,10 +15,8 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
 from hardtack.codegen.lower.gpu_heavy_readers import heavy_behind
 from hardtack.codegen.lower.gpu_plans import chosen, hint, verify_plan
-from hardtack.codegen.lower.operands import copied, is_constant, operand, prepacked
-from hardtack.codegen.lower.rules import lowers
-from hardtack.codegen.lower.sums import matmul_as_reduction
-from hardtack.codegen.lower.template import first_that_can, template
+from hardtack.codegen.lower.operands import prepacked
+from hardtack.codegen.lower.template import template
 from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
 
@@ -41,7 +40,7 @@ class Gemm(Template):
     kind = "gemm"
     machine = Gpu
     roles = (Role("a", "*batch M K"), Role("b", "*batch K N"))
-    dtypes = FLOATS
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     takes_epilogue = True
 
     def batch_axes(self, nest: TemplateNest) -> int:
@@ -96,21 +95,7 @@ class Gemm(Template):
         return RowOperand(a.buffer, length, -(-columns // programs), programs)
 
 
-@lowers("matmul", on=Gpu)
-def lower_matmul(low: Lowering, op: Op) -> None:
-    a, b = op.value(0), op.value(1)
-    out = low.buffers[op.outputs[0]]
-    if first_that_can(low, op, (Gemm,)) is None:
-        matmul_as_reduction(low, op)
-        return
-    a_view, b_view = operand(low, a, op), operand(low, b, op)
-    constant = is_constant(low, b)
-    if constant and (a_view.dtype is DType.F32 or product(a_view.shape[:-1]) is ONE):
-        b_view = _by_columns(low, b_view)
-    emit_gemm(low, op, out, a_view, b_view, constant, lambda: copied(low, a, op, None))
-
-
-def _by_columns(low: Lowering, b: Operand) -> Operand:
+def by_columns(low: Lowering, b: Operand) -> Operand:
     """A constant matrix with K innermost: one row times it reads long runs of memory, and TF32 has no other order."""
     k, n = b.shape[-2:]
     if b.strides[-2] is ONE or k is ONE or n is ONE or product(b.shape[:-2]) is not ONE:
@@ -142,7 +127,7 @@ def emit_gemm(
         a.dtype,
         a.offset,
         (*a.shape[:lead], product(a.shape[lead:-1]), a.shape[-1]),
-        (*a.strides[:lead], _row_stride(a), a.strides[-1]),
+        (*a.strides[:lead], row_stride(a), a.strides[-1]),
     )
     b = Operand(b.buffer, b.dtype, b.offset, (*b.shape[:lead], *b.shape[-2:]), (*b.strides[:lead], *b.strides[-2:]))
     # of another op the product is a part, and what is computed of it is not in the graph
@@ -150,12 +135,17 @@ def emit_gemm(
     shape = gemm_shape(low, out, a, b, heavy)
     plan = chosen(low, shape)
     low.decide(out.name, f"gemm {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
-    if plan.splits == 1:
-        template(low, op, Gemm(plan, constant, lead), out, (a, b))
+    emit_parts(low, op, Gemm(plan, constant, lead), out, (a, b))
+
+
+def emit_parts(low: Lowering, op: Op, gemm: Gemm, out: Buffer, operands: tuple[Operand, ...]) -> None:
+    """The product in as many parts as its plan has, and what adds them up. gemm.batch: of `out`."""
+    if gemm.plan.splits == 1:
+        template(low, op, gemm, out, operands)
         return
     by_part = (0, *(d + 1 for d in out.order))
-    parts = low.temporary(f"{out.name}.parts", DType.F32, (const(plan.splits), *out.shape), by_part)
-    template(low, op, Gemm(plan, constant, lead + 1), parts, (a, b))
+    parts = low.temporary(f"{out.name}.parts", DType.F32, (const(gemm.plan.splits), *out.shape), by_part)
+    template(low, op, replace(gemm, batch=gemm.batch + 1), parts, operands)
     add_parts(low, op, parts, out)
 
 
@@ -164,13 +154,14 @@ def _shared(b: Operand) -> bool:
     return all(n is ONE or int_value(s) == 0 for n, s in zip(b.shape[:-2], b.strides[:-2], strict=True))
 
 
-def _foldable(a: Operand, b: Operand) -> int:
-    """How many leading dimensions stay a batch; those behind them join the rows of a."""
+def _foldable(a: Operand, b: Operand | None) -> int:
+    """How many leading dimensions stay a batch; those behind them join the rows of a. b: None where all of the batch
+    have one matrix."""
     lead = len(a.shape) - 2
-    row = _row_stride(a)
+    row = row_stride(a)
     while lead > 0:
         d = lead - 1
-        shared = b.shape[d] is ONE or int_value(b.strides[d]) == 0
+        shared = b is None or b.shape[d] is ONE or int_value(b.strides[d]) == 0
         following = row * product(a.shape[lead:-1])
         if not (a.shape[d] is ONE or (shared and a.strides[d] is following)):
             break
@@ -178,7 +169,14 @@ def _foldable(a: Operand, b: Operand) -> int:
     return lead
 
 
-def _row_stride(a: Operand) -> Expr:
+def as_rows(a: Operand, copy_a: Callable[[], Operand]) -> Operand:
+    """a [..., K] as [M, K], copied where its rows are not evenly spaced."""
+    if _foldable(a, None):
+        a = copy_a()
+    return replace(a, shape=(product(a.shape[:-1]), a.shape[-1]), strides=(row_stride(a), a.strides[-1]))
+
+
+def row_stride(a: Operand) -> Expr:
     """Elements from one row to the next: the stride of the innermost row dimension that is not 1."""
     for n, s in zip(reversed(a.shape[:-1]), reversed(a.strides[:-1]), strict=True):
         if n is not ONE:

@@ -65,7 +65,7 @@ def is_constant(low: Lowering, value: str) -> bool:
 
 def prepacked(low: Lowering, kind: str, source: Operand, shape: tuple[int, ...], params: tuple[int, ...]) -> Operand:
     """A constant packed at export into a buffer of `shape`; the same request twice gives the same buffer."""
-    view = _numbers(source)
+    view = numbers_of(source)
     request = Prepack(kind, source.buffer, view.offset, view.shape, view.strides, params)
     # named by the request, so that entry points that pack a weight alike share the result
     name = f"{request.source}.{kind}.{hashlib.sha256(repr(request).encode()).hexdigest()[:8]}"
@@ -86,7 +86,7 @@ def join_constants(low: Lowering, op: Op) -> bool:
     for piece in uses(op):
         source = try_operand(low, piece) if is_constant(low, piece) else None
         if source is not None and source.buffer in low.constants and _once(source):
-            view = _numbers(source)
+            view = numbers_of(source)
             strides = _known(out.strides())
             parts.append(JoinPart(source.buffer, view, View(at * strides[dim], view.shape, strides)))
         elif _zeros(low, piece):
@@ -114,7 +114,8 @@ def _zeros(low: Lowering, value: str) -> bool:
     return isinstance(fill, Lit) and exact(fill) == exact(Lit(0.0, fill.dtype))
 
 
-def _numbers(o: Operand) -> View:
+def numbers_of(o: Operand) -> View:
+    """Where the elements of a constant's view lie."""
     (offset,) = _known((o.offset,))
     return View(offset, _known(o.shape), _known(o.strides))
 

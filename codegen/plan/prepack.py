@@ -31,7 +31,10 @@ def made(request: Made, content: Callable[[str], Array]) -> Array:
         return pack(request, content(request.source))
     out = np.zeros(request.shape, content(request.parts[0].source).dtype)
     for part in request.parts:
-        place(out, part.into, viewed(content(part.source), part.view))
+        values = viewed(content(part.source), part.view)
+        place(
+            out, part.into, values if part.packing is None else PACKINGS[part.packing.kind](values, part.packing.params)
+        )
     return out
 
 

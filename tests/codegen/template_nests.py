@@ -35,9 +35,11 @@ from hardtack.codegen.lower.cpu_quantized import CodeStep
 from hardtack.codegen.lower.cpu_recurrence import PackedRecurrence
 from hardtack.codegen.lower.cpu_rows import Scan, Sort
 from hardtack.codegen.lower.gpu_attention import AttentionCombine, TiledAttention
+from hardtack.codegen.lower.gpu_code_rows import TableStep
 from hardtack.codegen.lower.gpu_conv import TiledConv, TiledDepthwise
 from hardtack.codegen.lower.gpu_grouped import Grouped
 from hardtack.codegen.lower.gpu_matmul import Gemm
+from hardtack.codegen.lower.gpu_quantized import CodeRow, CodeTile
 from hardtack.codegen.lower.gpu_recurrence import TiledRecurrence
 from hardtack.codegen.lower.gpu_rows import BlockScan, SortCount, SortMerge, SortRows
 from hardtack.codegen.lower.layout import choose_orders
@@ -126,15 +128,16 @@ class Rnn(torch.nn.Module):
 
 
 class Groups(torch.nn.Module):
-    """A product with a weight of int8 (64, 24), whose groups of 8 have scales."""
+    """A product with a weight of int8 (64, k), whose rows have scales of some groups."""
 
-    def __init__(self) -> None:
+    def __init__(self, k: int = 24, groups: int = 3) -> None:
         super().__init__()
-        self.codes = torch.nn.Buffer(torch.arange(64 * 24).to(torch.int8).view(64, 24))
-        self.scales = torch.nn.Buffer(torch.arange(64 * 3).float().view(64, 3))
+        self.codes = torch.nn.Buffer(torch.arange(64 * k).to(torch.int8).view(64, k))
+        self.scales = torch.nn.Buffer(torch.arange(64 * groups).float().view(64, groups))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, (self.codes.to(x.dtype) - 3) * self.scales.repeat_interleave(8, 1))
+        run = x.shape[-1] // self.scales.shape[1]
+        return F.linear(x, (self.codes.to(x.dtype) - 3) * self.scales.repeat_interleave(run, 1))
 
 
 STEPS = (ones(5, 3, 7),)
@@ -191,6 +194,8 @@ PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "gemm": (Gemm, Program(GPU, torch.nn.Linear(7, 40).eval(), (ones(5, 7),))),
     "gemm in a batch": (Gemm, Program(GPU, torch.matmul, (half(2, 5, 7), half(2, 7, 3)))),
     "gemm in parts": (Gemm, Program(GPU, torch.matmul, (half(5, 8192), half(8192, 6)))),
+    "row of codes": (CodeRow, Program(GPU, Groups(2048, 4).eval().bfloat16(), (half(1, 2048),))),
+    "tiles of codes": (CodeTile, Program(GPU, Groups(96).eval().half(), (half(5, 96).half(),))),
     "tiled attention": (TiledAttention, Program(GPU, GQA, _heads(torch.bfloat16, 10, ones(5, 10) > 0))),
     "attention in parts": (TiledAttention, Program(GPU, GQA, _heads(torch.bfloat16, 512))),
     "combine": (AttentionCombine, Program(GPU, GQA, _heads(torch.bfloat16, 512))),
@@ -335,8 +340,8 @@ def _changed(value: Any) -> Any:
         return "nonsense"
     if isinstance(value, DType):
         return DType.I64
-    if isinstance(value, CodeStep):
-        return CodeStep(*map(_changed, value))
+    if isinstance(value, (CodeStep, TableStep)):
+        return type(value)(*map(_changed, value))
     return tuple(map(_changed, value)) if isinstance(value, tuple) else value + 1
 
 

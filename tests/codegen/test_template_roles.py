@@ -28,6 +28,7 @@ RECURRENT = ("lstm", "gru", "rnn", "tiled gru", "tiled lstm")
 SORTS = ("sort", "topk", "rows", "runs", "first merge", "last merge", "count")
 STEPS = ("runs", "first merge")
 PLANNED = (*PRODUCTS, *CONVS, "grouped")
+CODE_PLANS = ("row of codes", "tiles of codes")
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,9 @@ class Legal:
     programs: tuple[str, ...]
 
 
-CODED = ("quantized", "quantized half")
+CODED = ("quantized", "quantized half", "row of codes", "tiles of codes")
+OTHERS = (("bf16", "f16"), ("f32", "f16"), ("f32", "f16"), ("f32", "bf16"))
+"""Types of numbers that CODED do not have."""
 ANY_ORDER = "results are written through strides; the elements of a head stay side by side"
 KEY = "items are keys of 32 bits, whatever they are of"
 LEGAL = (
@@ -57,22 +60,23 @@ LEGAL = (
     Legal("result of f32", "attention of half types may be left as it is summed", ("tiled attention",)),
     Legal("operand 1 of u8", "codes are of either", CODED),
     *(Legal(f"operand {k} of {dtype}", "numbers of steps are of any", (program,))
-      for k in (2, 3) for program, others in zip(CODED, (("bf16", "f16"), ("f32", "f16")), strict=True)
+      for k in (2, 3) for program, others in zip(CODED, OTHERS, strict=True)
       for dtype in others),
     Legal("operand 2 of i64", "ends are of either integer", ("grouped",)),
     Legal("constant turned", "what is known at export, no buffer says", PRODUCTS),
     Legal("result of f32", "a product of half types may be left as it is summed", ("gemm in a batch", "grouped")),
-    Legal("result of f32", "and one with codes, too", ("quantized half",)),
+    Legal("result of f32", "and one with codes, too", ("quantized half", "tiles of codes")),
+    Legal("operand 0 of f32", "numbers that were rounded to a half type are f32's, too", ("row of codes",)),
     Legal("result of f32", "a convolution of half types may be left as it is summed", PAIRED),
     Legal("result of bf16", "what is summed in f32 may be rounded", ("paired",)),
     Legal("result of f32", "parts are rounded to what is asked for", ("combine",)),
     Legal("result of f16", "parts are rounded to what is asked for", ("combine",)),
     Legal("result longer in dim 2", "output_padding: as many points are possible", TURNED),
     Legal("dilation larger in 1", "windows grow by less than output_padding may add", TURNED),
-    Legal("plan.reason misspelt", "words for people", (*PLANNED, *TILED, "tiled depthwise")),
-    Legal("plan.stages larger", "how far copies run ahead", (*PLANNED, *TILED)),
+    Legal("plan.reason misspelt", "words for people", (*PLANNED, *CODE_PLANS, *TILED, "tiled depthwise")),
+    Legal("plan.stages larger", "how far copies run ahead", (*PLANNED, *CODE_PLANS, *TILED)),
     Legal("plan.packed turned", "which rows a tile has", TILED),
-    Legal("plan.group_m larger", "in which order tiles are computed", PLANNED),
+    Legal("plan.group_m larger", "in which order tiles are computed", (*PLANNED, *CODE_PLANS)),
     Legal("plan.programs larger", "how many programs share the tiles", PLANNED),
     Legal("plan.variant misspelt", "there is one kernel", ("grouped",)),
     Legal("plan.runs larger", "how much a program computes", ("tiled depthwise",)),

@@ -21,13 +21,19 @@ from tests.support.torchao_models import of_pt2e, of_torchao
 TARGETS = ("cpu:x86-64-v3",)
 MODEL = """
 import torch
-from torchao.quantization import IntxWeightOnlyConfig, PerGroup, quantize_
+import torch.nn.functional as F
+
+class Convolution(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Buffer(torch.randint(-8, 8, (64, 64, 1)).to(torch.int8))
+
+    def forward(self, x):
+        return F.conv1d(x, self.weight.float() * 0.01)
 
 def small():
     torch.manual_seed(0)
-    module = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6))).eval()
-    quantize_(module, IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)))
-    return module, (torch.randn(8, 64),)
+    return torch.nn.Sequential(*(Convolution() for _ in range(6))).eval(), (torch.randn(8, 64, 5),)
 """
 
 
@@ -220,7 +226,7 @@ def test_what_an_export_says_of_widened_weights(tmp_path: Path) -> None:
 def test_the_command_shows_the_largest(tmp_path: Path) -> None:
     model = tmp_path / "quantised_model.py"
     model.write_text(MODEL)
-    arguments = ["export", f"{model}:small", "-o", str(tmp_path / "m.pkg"), "--target", "cuda:sm_90"]
+    arguments = ["export", f"{model}:small", "-o", str(tmp_path / "m.pkg"), "--target", "cpu:x86-64-v3"]
     said = CliRunner().invoke(main, arguments, prog_name="hardtack").output
     assert "6 quantised weights are stored in floating point" in said
     assert said.count("i8 4.1 kB") == 5
@@ -228,3 +234,25 @@ def test_the_command_shows_the_largest(tmp_path: Path) -> None:
     assert "24.6 kB" in said
     told = json.loads(CliRunner().invoke(main, [*arguments, "--json"], prog_name="hardtack").output)
     assert [(w["dtype"], w["nbytes"], w["stored_nbytes"]) for w in told["widened"]] == [("i8", 4096, 16384)] * 6
+
+
+class Three(nn.Module):
+    """Layers of one activation, whose products are one on a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Grouped(64, n) for n in (40, 16, 8))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(layer(x) for layer in self.layers)
+
+
+def test_codes_of_joined_products_are_replaced(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    torch.manual_seed(0)
+    module, other, x = Three().eval().bfloat16(), Three().eval().bfloat16(), torch.randn(1, 64).bfloat16()
+    options = hardtack.Options(external_weights=True)
+    for name, made in (("m", module), ("other", other)):
+        hardtack.export(made, (x,), path=tmp_path / f"{name}.pkg", targets=("cuda:sm_90",), options=options)
+    hardtack.replace_weights(tmp_path / "m.pkg", other.state_dict(), path=tmp_path / "new.pkg")
+    assert (tmp_path / "new.safetensors").read_bytes() == (tmp_path / "other.safetensors").read_bytes()

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from hardtack.codegen.ir.expr import Expr, sym
-from hardtack.codegen.ir.graph import Graph, Lit
+from hardtack.codegen.ir.graph import Constant, Graph, Lit, Quantized, QuantizedStep
 from hardtack.codegen.ir.graph_infer_nn import GATES
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter.dtypes import TORCH_DTYPE
@@ -131,6 +131,27 @@ def gemm(
 
     name = f"gemm {[*batch, m, n, k]} {dtype} {'NK' if transposed else 'KN'}{' dynamic' if dynamic else ''} {left}"
     return Case(name, g.done(y), tensors, want, dtype, sizes, terms=max(1, k))
+
+
+def codes(m: int, n: int, k: int, dtype: DType, bits: int, group: int) -> Case:
+    """[M, K] times the transpose of signed codes [N, K] of `bits`, of which groups along K share a scale; a bias."""
+    g = GraphOf()
+    g.input("a", dtype, [m, k])
+    g.input("b", dtype, [n, k])
+    g.inputs.pop()
+    scales = QuantizedStep("mul", Constant("mul0", "b.mul0"), (1, group), dtype, dtype)
+    g.constants.append(Constant("b", "b", quantized=Quantized(Constant("codes", "b.codes"), (scales,), DType.I8, bits)))
+    b = g.op("permute", "b", dtype=dtype, shape=[k, n], dims=(1, 0))
+    y = g.linear("a", b, g.input("bias", dtype, [n], constant=True), dtype, [m, n])
+    whole = torch.randint(-(1 << (bits - 1)), 1 << (bits - 1), (n, k), dtype=torch.int8)
+    table = (torch.rand(n, k // group) / (1 << bits)).to(TORCH_DTYPE[dtype])
+    made = whole.to(TORCH_DTYPE[dtype]) * table.repeat_interleave(group, 1)
+    tensors = {"a": _normal(dtype, m, k), "b": made, "b.codes": whole, "b.mul0": table, "bias": _normal(dtype, n)}
+
+    def want(t: Tensors) -> list[torch.Tensor]:
+        return [t["a"].double() @ t["b"].double().mT + t["bias"].double()]
+
+    return Case(f"codes {[m, n, k]} {dtype} {bits} bits, {group}", g.done(y), tensors, want, dtype, terms=k)
 
 
 def grouped(

@@ -113,6 +113,31 @@ def quotient(a, scale, minus, inverse):
     better = tl.fma(tl.fma(q, minus, a), inverse, q)
     return tl.where((better == better) & (q != 0), better, q) * scale
 ''',
+    "code_sums": '''
+@triton.jit
+def code_sums(left, words, BITS: tl.constexpr, BIAS: tl.constexpr, RUN: tl.constexpr):
+    """left [1, K], in f32, times the codes less BIAS that lie in words [N, K * BITS / 32], added up in runs of RUN.
+
+    A code becomes float where it lies: below the exponent of 2^23 its bits count so much as their place says, which
+    `left` is divided by. Conversions of integers take four times as long, and shifts would be as many again."""
+    PER: tl.constexpr = 32 // BITS
+    COUNT: tl.constexpr = words.shape[1]
+    wide = words[:, :, None]
+    bit = (tl.arange(0, PER) * BITS)[None, None, :]
+    place = bit & 15
+    bits = tl.where(bit < 16, wide, wide >> 16) & (((1 << BITS) - 1) << place).to(tl.uint32)
+    codes = (bits | 0x4B000000).to(tl.float32, bitcast=True) - (8388608.0 + (BIAS << place).to(tl.float32))
+    scaled = tl.reshape(left, (1, COUNT, PER)) * ((127 - place) << 23).to(tl.float32, bitcast=True)
+    sums = tl.sum(scaled * codes, axis=2)
+    return tl.sum(tl.reshape(sums, (words.shape[0], COUNT * PER // RUN, RUN // PER)), axis=2)
+''',
+    "halves_of_bytes": '''
+@triton.jit
+def halves_of_bytes(bytes, BIAS: tl.constexpr):
+    """The codes of 4 bits less BIAS of bytes [N, W], as f32 [N, 2 W]: the low half of a byte comes first."""
+    both = tl.join(bytes & 15, (bytes >> 4) & 15)
+    return tl.reshape(both, (bytes.shape[0], 2 * bytes.shape[1])).to(tl.float32) - BIAS
+''',
     "coarse_erf": '''
 @triton.jit
 def coarse_erf(x):

@@ -37,7 +37,7 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
         "b": sketch.operand(1),
         "rows": sketch.i32("rows", m),
         "columns": sketch.i32("columns", n),
-        "range": _range(sketch, plan, batch, k),
+        "range": split_range(sketch, plan, batch, k),
         "b_step": sketch.i64("b_step", b.strides[-2]),
         "wide": sketch.wide(),
         "accumulate": "tl.float64" if a.dtype is DType.F64 else "tl.float32",
@@ -53,7 +53,7 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     strides = {x: strides_of(o.shape[:-2], o.strides[:-2]) for x, o in (("a", a), ("b", b))}
     extents = batch_extents(a, b)
     holes["batches"] = batch_lines(sketch, extents, strides, "slice" if plan.splits > 1 else "batch")
-    holes |= _masks(plan, m, n, k)
+    holes |= masks(plan, m, n, k)
     row = 0
     if kernel.prologue:
         computed = render_prologue(sketch, plan.block_k)
@@ -110,12 +110,20 @@ def _render_row(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
 
 def _loaded_a(sketch: Sketch, plan: GemmPlan, a: Operand, mask: str | list[str]) -> dict[str, str | list[str]]:
     """A as it is read from memory."""
+    if plan.variant == "vector":
+        assert isinstance(mask, str)
+        return loaded_row(sketch, a, mask)
     start, step = sketch.operand(0), sketch.i64("a_step", a.strides[-1])
     depth = scaled("depth[None, :]", a.strides[-1], sketch, "a_step")
-    if plan.variant != "vector":
-        return {"a": start, "a_row": sketch.i64("a_row", a.strides[-2]), "a_step": step, "a_depth": depth}
+    return {"a": start, "a_row": sketch.i64("a_row", a.strides[-2]), "a_step": step, "a_depth": depth}
+
+
+def loaded_row(sketch: Sketch, a: Operand, mask: str) -> dict[str, str | list[str]]:
+    """One row as it is read from memory, a block of it at a time."""
+    step = sketch.i64("a_step", a.strides[-1])
+    depth = scaled("depth[None, :]", a.strides[-1], sketch, "a_step")
     return {
-        "row": [f"a = {start} + a_at + {depth}"],
+        "row": [f"a = {sketch.operand(0)} + a_at + {depth}"],
         "left": [f"left = tl.load(a{mask})", f"a += BLOCK_K * {step}"],
     }
 
@@ -144,7 +152,7 @@ def _render_stream(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKerne
         holes["depth"] = sketch.i32("depth_k", k)
     else:
         programs = programs * batch
-        holes["range"] = _range(sketch, plan, batch, k)
+        holes["range"] = split_range(sketch, plan, batch, k)
     holes["start"] = sketch.start(("acc", "BLOCK_M"), *([("rest", "BLOCK_R")] if rest else []))
     if rest:
         name = "gemm_pair"
@@ -161,7 +169,7 @@ def _bulk(sketch: Sketch, name: str, k: int, block: tuple[int, int], at: tuple[s
     return f"{name}.load([{at[0]}, {at[1]}])" if straight else f"{name}.load([{at[1]}, {at[0]}]).T"
 
 
-def _range(sketch: Sketch, plan: GemmPlan, batch: Expr, k: Expr) -> list[str]:
+def split_range(sketch: Sketch, plan: GemmPlan, batch: Expr, k: Expr) -> list[str]:
     """The part [begin, end) of K that a program sums."""
     depth = sketch.i32("depth_k", k)
     if plan.splits == 1:
@@ -175,7 +183,7 @@ def _range(sketch: Sketch, plan: GemmPlan, batch: Expr, k: Expr) -> list[str]:
     ]
 
 
-def _masks(plan: GemmPlan, m: Expr, n: Expr, k: Expr) -> dict[str, str]:
+def masks(plan: GemmPlan, m: Expr, n: Expr, k: Expr) -> dict[str, str]:
     """What the loads of A and B must not read; nothing where sizes are multiples of the tile's."""
 
     def multiple(e: Expr, block: int) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hardtack.codegen.ir.expr import ONE, Expr, const, int_value
-from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, Origin, TensorType, make_attrs, uses
+from hardtack.codegen.ir.graph import Constant, Graph, Lit, Op, Operand, Origin, TensorType, make_attrs, uses
 from hardtack.codegen.ir.graph_ops import is_view
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.types import DType
@@ -77,7 +77,7 @@ def readers_of(graph: Graph) -> dict[str, list[Op]]:
 
 def _siblings(graph: Graph, readers: Mapping[str, Sequence[Op]]) -> list[list[_Product]]:
     """Products of matrices by constants that nothing else reads, by activation."""
-    constants = {c.name for c in graph.constants}
+    constants = {c.name: _codes_of(c) for c in graph.constants}
     kept = _kept(graph)
     found: dict[tuple[object, ...], list[_Product]] = {}
     for op in graph.ops:
@@ -89,8 +89,14 @@ def _siblings(graph: Graph, readers: Mapping[str, Sequence[Op]]) -> list[list[_P
         if plain and left.dtype.is_float and w in constants and len(readers[w]) == 1 and w not in kept:
             product = _with_bias(graph, op, w, constants, readers, kept)
             if graph.types[product.result].dtype is left.dtype:
-                found.setdefault((a, left.dtype), []).append(product)
+                found.setdefault((a, left.dtype, constants[w]), []).append(product)
     return list(found.values())
+
+
+def _codes_of(c: Constant) -> tuple[object, ...]:
+    """What the codes of weights that are joined have in common; empty for numbers."""
+    q = c.quantized
+    return () if q is None else (q.dtype, q.bits, *((s.kind, s.runs[:1], s.number, s.result) for s in q.steps))
 
 
 def _with_bias(
@@ -134,11 +140,12 @@ def _branches(products: Sequence[_Product]) -> tuple[Branch, ...]:
 
 def _rewritten(graph: Graph, joined: Sequence[Sequence[_Product]]) -> Graph:
     types = dict(graph.types)
+    coded = frozenset(c.name for c in graph.constants if c.quantized is not None)
     first: dict[str, list[Op]] = {}
     slices: dict[str, Op] = {}
     gone: set[str] = set()
     for products in joined:
-        ops, sliced = _joined(products, types)
+        ops, sliced = _joined(products, types, coded)
         first[products[0].op.outputs[0]] = ops
         slices |= {op.outputs[0]: op for op in sliced}
         gone |= {name for p in products for name in p.ops}
@@ -179,8 +186,11 @@ class _Emitter:
         return name
 
 
-def _joined(products: Sequence[_Product], types: dict[str, TensorType]) -> tuple[list[Op], list[Op]]:
-    """The ops that compute the joined product, and the slices of it; `types` takes their types."""
+def _joined(
+    products: Sequence[_Product], types: dict[str, TensorType], coded: frozenset[str]
+) -> tuple[list[Op], list[Op]]:
+    """The ops that compute the joined product, and the slices of it; `types` takes their types. coded: the constants
+    that have codes."""
     head = products[0].op
     a = head.value(0)
     emit = _Emitter(types[a].dtype, head.origin, types)
@@ -188,7 +198,8 @@ def _joined(products: Sequence[_Product], types: dict[str, TensorType]) -> tuple
     columns = [int_value(types[p.weight].shape[1]) or 0 for p in products]
     total = const(sum(columns))
     stem = head.outputs[0]
-    operands = (a, _weight(emit, products, rows is ONE or emit.dtype is DType.F32))
+    by_columns = rows is ONE or emit.dtype is DType.F32 or head.value(1) in coded
+    operands = (a, _weight(emit, products, by_columns))
     if not any(p.bias for p in products):
         result = emit("matmul", operands, f"{stem}.joined", (rows, total))
     else:
@@ -213,7 +224,7 @@ def _biased(emit: _Emitter, operands: Sequence[Operand], bias: str, stem: str, s
 
 
 def _weight(emit: _Emitter, products: Sequence[_Product], by_columns: bool) -> str:
-    """The weights [K, N] side by side. by_columns: with K innermost, as one row and f32 read them."""
+    """The weights [K, N] side by side. by_columns: with K innermost, as one row, f32 and codes are read."""
     weights = [p.weight for p in products]
     shapes = [emit.types[w].shape for w in weights]
     depth, total = shapes[0][0], _sum(n for _, n in shapes)

@@ -1,0 +1,121 @@
+"""Products on GPUs with constants that were dequantised, whose codes stay in memory as they are.
+
+Few rows are bound by reading: templates read the codes. More have a matrix of numbers made first, by a kernel, in
+memory that is used again for what comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.expr import ONE, ZERO, const, int_value, product
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.loops import Buffer
+from hardtack.codegen.ir.nests import Operand, TemplateNest
+from hardtack.codegen.ir.roles import Extent, Role, Sizes, need, only
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.builder import Lowering, NestBuilder
+from hardtack.codegen.lower.gpu_code_rows import CodeRows, TableStep, common_run, runs_of, store_numbers
+from hardtack.codegen.lower.gpu_matmul import Gemm, as_rows, emit_parts
+from hardtack.codegen.lower.gpu_plans import gpu, hint
+from hardtack.codegen.tune.code_plan import MOST_RUN_BITS, WORD_BITS, plan_code_row, plan_code_tile
+
+STEPS = ("sub", "mul", "add")
+NUMBERS = (DType.F32, DType.F16, DType.BF16)
+
+
+@dataclass(frozen=True)
+class CodeGemm(Gemm):
+    """a [M, K] times codes [N, K] in rows of bytes, from which steps make numbers, each with a table [N, K/run]. bits:
+    of a code; of 4, two neighbours share a byte."""
+
+    steps: tuple[TableStep, ...]
+    bits: int
+
+    dtypes = NUMBERS
+
+    def operand_roles(self) -> tuple[Role, ...]:
+        codes = Role("codes", "N K" if self.bits == 8 else "N K/2", only(DType.I8, DType.U8))
+        tables = (Role(f"{s.kind}{k}", f"N K/{s.run}", only(*NUMBERS)) for k, s in enumerate(self.steps))
+        return (Role("a", "M K"), codes, *tables)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        need(self.bits in (4, 8), f"its codes have {self.bits} bits")
+        wrong = [f"{s.kind} of {s.run}" for s in self.steps if s.kind not in STEPS or s.run < 1]
+        need(not wrong, f"its steps have {', '.join(wrong)}")
+        need(self.constant, "its codes are known at export")
+        need(self.batch == int(self.plan.splits > 1), f"it has {self.batch} axes of a batch")
+        need(not self.plan.programs, f"its plan is a grid's of {self.plan.programs} programs")
+        if self.steps and nest.operands[0].dtype is not DType.F32:
+            last = self.steps[-1].result
+            need(last is nest.operands[0].dtype, f"its last step gives {last}, which rows of another type multiply")
+        found = super().extents(nest)
+        del found["*batch"]
+        return found
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        super().verify_sizes(nest, sizes)
+        k = int_value(sizes["K"])
+        need(k is not None and all(k % s.run == 0 for s in self.steps), f"a run does not divide {k}")
+
+
+@dataclass(frozen=True)
+class CodeRow(CodeGemm):
+    """Of one row. A step is affine, so that the codes of a run are multiplied and added up first, and the steps are
+    taken with that sum and with the sum of the run's a: as if no step's result had been rounded."""
+
+    kind = "gemm_code_row"
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        super().verify_sizes(nest, sizes)
+        run = self.run(int_value(sizes["K"]) or 0)
+        need(self.plan.variant == "vector" and self.plan.block_m == 1, f"its plan is a {self.plan.variant}'s")
+        need(sizes["M"] is ONE, f"it has {sizes['M']} rows, and multiplies one")
+        need(run * self.bits % WORD_BITS == 0, f"runs of {run} codes of {self.bits} bits are no whole words")
+        need(self.plan.block_k % run == 0, f"blocks of {self.plan.block_k} are no whole runs of {run}")
+
+    def run(self, k: int) -> int:
+        """Neighbours along K that are added up before any step: a power of two, which divides every step's run."""
+        return common_run(k, self.steps, MOST_RUN_BITS // self.bits)
+
+
+@dataclass(frozen=True)
+class CodeTile(CodeGemm):
+    """Of few rows, in tiles: the codes of a tile become numbers, rounded as the model rounds them."""
+
+    kind = "gemm_code_tile"
+
+    def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
+        super().verify_sizes(nest, sizes)
+        plan, k = self.plan, int_value(sizes["K"]) or 0
+        need(plan.variant == "tile", f"its plan is a {plan.variant}'s")
+        need(
+            not any(n % plan.block_k for n in (k, *(s.run for s in self.steps))), f"blocks of {plan.block_k} cut a run"
+        )
+        wrong = [str(s.result) for s in self.steps if s.result not in NUMBERS]
+        need(not wrong, f"its steps give {', '.join(wrong)}")
+
+
+def lower_codes(low: Lowering, op: Op, out: Buffer, a: Operand, codes: CodeRows, copy_a: Callable[[], Operand]) -> bool:
+    """A product of few rows with codes, by a template that reads them; False where there is none for it."""
+    rows, machine = product(a.shape[:-1]), gpu(low)
+    what: type[CodeRow | CodeTile] = CodeRow if rows is ONE else CodeTile
+    if rows is ONE:
+        plan = plan_code_row(codes.n, codes.k, codes.bits, runs_of(codes.steps), machine)
+    else:
+        plan = plan_code_tile(hint(low, rows), codes.n, codes.k, runs_of(codes.steps), machine)
+    if plan is None:
+        return False
+    low.decide(out.name, f"{what.kind} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
+    operands = (as_rows(a, copy_a), codes.packed, *codes.tables)
+    emit_parts(low, op, what(plan, True, 0, codes.steps, codes.bits), out, operands)
+    return True
+
+
+def dequantised_copy(low: Lowering, op: Op, codes: CodeRows, b: Operand) -> Operand:
+    """The constant b [.., K, N] as numbers, made by a nest each time, K innermost."""
+    buffer = low.temporary(f"{b.buffer}.numbers", b.dtype, (const(codes.n), const(codes.k)))
+    store_numbers(NestBuilder(low, buffer.name, op.origin), codes, buffer)
+    lead = (ZERO,) * (len(b.shape) - 2)
+    return Operand(buffer.name, b.dtype, ZERO, b.shape, (*lead, ONE, const(codes.k)))

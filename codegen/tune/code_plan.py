@@ -1,0 +1,65 @@
+"""How few rows are multiplied with a matrix of codes on a GPU: a pure function of sizes and machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hardtack.codegen.ir.powers import power_of_two_from
+from hardtack.codegen.machine.machine import Gpu
+from hardtack.codegen.tune.gemm_plan import MOST_SPLITS, SMALLEST_SPLIT, GemmPlan
+
+WORD_BITS = 32
+"""Of what a kernel takes codes from."""
+MOST_RUN_BITS = 128
+"""Of the codes that a thread loads at once, which it adds up before a scale is taken."""
+WARPS = 4
+MOST_COLUMNS = {8: 2, 4: 4}
+"""Of a warp, by bits of a code: four of int8 took 47 us for 28672 x 4096 on an H200, two 43."""
+LONGEST_BLOCK = 1024
+"""Codes of a column that a program reads in a step: a warp's loads of 16 bytes are 512 of 8 bits, 1024 of 4. Longer
+blocks of 8 bits were as fast on an H200, and have two loads on their way."""
+PROGRAMS = 8
+"""For each multiprocessor, that more columns a program must leave."""
+
+
+MOST_TILE_ROWS = 64
+"""That tiles multiply with codes: for more, making a matrix of numbers first takes less time than tiles lose."""
+SHORTEST_BLOCK = 32
+"""Of K, for tiles."""
+
+
+def plan_code_row(n: int, k: int, bits: int, runs: Sequence[int], machine: Gpu) -> GemmPlan | None:
+    """The plan for a row of K times N columns of codes of `bits`; None where runs of one number are no whole words.
+
+    A warp has columns of its own, so that sums need no barrier; more than one, where enough programs are left, share
+    what is made of the row.
+    """
+    if math.gcd(k, *runs) * bits % WORD_BITS:
+        return None
+    block_k = next((b for b in (LONGEST_BLOCK, 512, 256) if k % b == 0), 0)
+    block_k = block_k or min(LONGEST_BLOCK, max(MOST_RUN_BITS // bits, power_of_two_from(k)))
+    least = WARPS * PROGRAMS * machine.multiprocessors
+    columns = next((c for c in (MOST_COLUMNS[bits], 2) if n >= c * least), 1)
+    splits = _splits(-(-n // (WARPS * columns)), k, block_k, machine)
+    reason = f"one row against codes of {bits} bits"
+    return GemmPlan("vector", 1, WARPS * columns, block_k, WARPS, 1, splits, reason)
+
+
+def plan_code_tile(m: int, n: int, k: int, runs: Sequence[int], machine: Gpu) -> GemmPlan | None:
+    """The plan for a few rows; None for many, and where blocks of K would be too short."""
+    block_k = math.gcd(128, k, *runs)
+    if m > MOST_TILE_ROWS or block_k < SHORTEST_BLOCK:
+        return None
+    block_m = min(MOST_TILE_ROWS, max(16, power_of_two_from(m)))
+    block_n = 64 if block_m == MOST_TILE_ROWS else 32
+    splits = _splits(-(-m // block_m) * -(-n // block_n), k, block_k, machine)
+    return GemmPlan("tile", block_m, block_n, block_k, WARPS, 4, splits, "few rows against codes", group_m=1)
+
+
+def _splits(programs: int, k: int, block_k: int, machine: Gpu) -> int:
+    """Parts of K: more than one where programs are too few to keep memory busy."""
+    wanted = 2 * machine.multiprocessors
+    if programs >= wanted:
+        return 1
+    return max(1, min(MOST_SPLITS, wanted // programs, k // max(SMALLEST_SPLIT, block_k)))
