@@ -25,7 +25,7 @@ from hardtack.codegen.tune.table import read_tables
 from hardtack.exporter import EntryGraph, Exported
 from hardtack.generation import generation
 from hardtack.narrowing import Narrowed, measured, narrow_products, numerics_of
-from hardtack.options import Options, check_weights_targets
+from hardtack.options import Options
 from hardtack.progress import stages
 from hardtack.quantisation import Quantised, graphs_of, quantise, with_accuracy
 from hardtack.trees import flattener
@@ -105,7 +105,6 @@ def export(
     out = check_output(path)
     if isinstance(targets, str):
         targets = (targets,)
-    _check_weights(chosen, targets)
     backends = backends_for(targets, read_tables(chosen.tuning), chosen.compiler)
     for backend in backends:
         backend.tools()  # what is missing is told before any work is done
@@ -211,7 +210,6 @@ def stage_texts(
         compute=compute, keep_f32=keep_f32, weights=weights, embeddings=embeddings, keep_weights=keep_weights,
         weights_method=weights_method,
     )  # fmt: skip
-    _check_weights(chosen, (target,))
     backend = stage_backend(target, stage, read_tables(tuning))
     module, _ = quantise(module, chosen)
     exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes, strict)
@@ -239,7 +237,6 @@ def tuning_keys(
     compute, weights, keep_weights: as in Options.
     """
     chosen = Options(compute=compute, weights=weights, keep_weights=keep_weights)
-    _check_weights(chosen, (target,))
     (backend,) = backends_for([target])
     module, _ = quantise(module, chosen)
     exported, _ = narrow_products(graphs_of(module, chosen, args, kwargs, dynamic_shapes), compute, ())
@@ -249,12 +246,6 @@ def tuning_keys(
             decisions = compile_entry(s.graph, s.hints, backend).decisions
         found |= dict.fromkeys(d.subject for d in decisions if d.kind == KIND)
     return list(found)
-
-
-def _check_weights(options: Options, targets: Sequence[str]) -> None:
-    """TargetError for targets without kernels for Options.weights."""
-    if options.scheme is not None:
-        check_weights_targets(options.scheme, targets)
 
 
 def sources_of(exported: Exported, module: Any, args: Any, kwargs: Any) -> dict[str, Source]:

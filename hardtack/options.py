@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 COMPUTES = ("f32", "bf16", "f16")
@@ -44,16 +43,6 @@ def scheme_of(text: str, option: str = "Options.weights", outside: str = "Option
     )
 
 
-def check_weights_targets(scheme: Scheme, targets: Sequence[str]) -> None:
-    """TargetError for a target that has no kernels for weights of few bits, or that is not known."""
-    from hardtack.codegen.machine.machine import Cpu
-    from hardtack.codegen.targets import TargetError, parse_targets
-
-    for machine in parse_targets(targets):
-        if not isinstance(machine, Cpu):
-            raise TargetError(f"{machine.target} has no kernels for weights of {scheme} yet; cpu targets have")
-
-
 @dataclass(frozen=True)
 class Options:
     """Choices of an export; the defaults are right for most models.
@@ -64,7 +53,7 @@ class Options:
     debug: keep a listing of every stage in the bundle, under debug/.
     external_weights: keep the weights not in the bundle but in the file <its stem>.safetensors beside it, which goes
     with it.
-    weights: of how many bits the weights of linear layers of float32 models are: "int8", a scale for each row, or
+    weights: of how many bits the weights of linear layers are: "int8", a scale for each row, or
     "int4:32" to "int4:256", a scale for so many of a row ("int4" is "int4:128"); None: as they are. The report of the
     export says how accurate the outputs are (docs/quantisation.md).
     embeddings: the same for embeddings (nn.Embedding), whose rows are made float as they are picked.

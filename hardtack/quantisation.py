@@ -32,8 +32,8 @@ _UNKNOWN_OP = re.compile(
 
 @dataclass(frozen=True)
 class QuantisedLayer:
-    """A layer with weights of few bits: "linear layer" or "embedding". Sizes in bytes: of its float32 weights, and of
-    codes and scales, as they are without what kernels pad. error: ||W - quantised W|| / ||W||."""
+    """A layer with weights of few bits: "linear layer" or "embedding". Sizes in bytes: of its weights as they were, and
+    of codes and scales, as they are without what kernels pad. error: ||W - quantised W|| / ||W||."""
 
     name: str
     kind: str
@@ -193,7 +193,7 @@ def _quantised(layer: Layer, made: nn.Module, config: Any, prefix: bool) -> Quan
     found: Any = made.weight
     scales = found.scale
     norm = float(torch.linalg.vector_norm(wide, dtype=torch.float64))
-    error = float(torch.linalg.vector_norm(wide - found.dequantize(), dtype=torch.float64))
+    error = float(torch.linalg.vector_norm(wide.double() - found.dequantize().double()))
     return QuantisedLayer(
         name=layer_name(layer, prefix),
         kind=layer.kind.one,

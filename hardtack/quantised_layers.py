@@ -131,8 +131,7 @@ def _check_patterns(layers: Sequence[Layer], keep: tuple[str, ...], kinds: Itera
 
 
 def _why_kept(layer: Layer, keep: tuple[str, ...]) -> str | None:
-    """Why the weights of a layer stay as they are; None for one that is quantised. Raises InputSpecError for weights of
-    16 bits."""
+    """Why the weights of a layer stay as they are; None for one that is quantised."""
     module, weight = layer.module, layer.module._parameters.get("weight")
     pattern = next((p for p in (matching(path, keep) for path in layer.paths) if p is not None), None)
     if pattern is not None:
@@ -148,12 +147,7 @@ def _why_kept(layer: Layer, keep: tuple[str, ...]) -> str | None:
         return "its weights are computed, as by weight_norm"
     if type(weight) is not nn.Parameter:
         return f"its weights are a {type(weight).__name__}"
-    if weight.dtype in (torch.bfloat16, torch.float16):
-        raise InputSpecError(
-            f"{layer} has weights of {_dtype(weight)}; weights of few bits are for float32 models so far",
-            fix="call .float() on the model, or name the layer in keep_weights",
-        )
-    if weight.dtype != torch.float32:
+    if weight.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return f"its weights are {_dtype(weight)}"
     return None if weight.numel() else "it has no weights"
 

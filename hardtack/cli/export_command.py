@@ -27,7 +27,7 @@ from hardtack.cli.common import (
 from hardtack.cli.spec import HELP, load_spec
 from hardtack.codegen.targets import STAGES
 from hardtack.codegen.tune.table import NONE
-from hardtack.options import COMPUTES, METHODS, Options, Scheme, check_weights_targets
+from hardtack.options import COMPUTES, METHODS, Options
 
 if TYPE_CHECKING:
     from hardtack.api import ExportInfo
@@ -142,7 +142,7 @@ def command(
     )
     if stop_after is not None:
         _check_targets(targets, None)
-        _check_targets(targets[:1], tuning, chosen.scheme)
+        _check_targets(targets[:1], tuning)
         _check_stage(targets[0], stop_after)
         _print_stage(stop_after, spec, targets[0], chosen, as_json)
         return
@@ -150,7 +150,7 @@ def command(
     if output is None:
         raise WrongUse("name the bundle to write with -o, or a stage with --stop-after")
     check_target_path(output)
-    _check_targets(targets, tuning, chosen.scheme)
+    _check_targets(targets, tuning)
     _check_tools(targets, compiler)
     found = load_spec(spec)
     from hardtack.api import export
@@ -259,8 +259,8 @@ def _print_widened(widened: Sequence[Widened], shown: Console) -> None:
     shown.print(made)
 
 
-def _check_targets(targets: tuple[str, ...], tuning: str | None, scheme: Scheme | None = None) -> None:
-    """WrongUse for a target that is not known, or that --tuning or --weights is not for.
+def _check_targets(targets: tuple[str, ...], tuning: str | None) -> None:
+    """WrongUse for a target that is not known, or that --tuning is not for.
 
     Raises LoadError for a file that is no tuning table.
     """
@@ -270,8 +270,6 @@ def _check_targets(targets: tuple[str, ...], tuning: str | None, scheme: Scheme 
     tables = read_tables(tuning)
     try:
         backends_for(targets, tables)
-        if scheme is not None:
-            check_weights_targets(scheme, targets)
     except TargetError as error:
         raise WrongUse(str(error)) from None
 

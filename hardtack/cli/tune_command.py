@@ -21,7 +21,7 @@ from hardtack.cli.common import (
     table,
 )
 from hardtack.cli.spec import HELP, load_spec
-from hardtack.options import COMPUTES, check_weights_targets, scheme_of
+from hardtack.options import COMPUTES
 
 if TYPE_CHECKING:
     from hardtack.codegen.tune.table import TuningTable
@@ -89,7 +89,6 @@ def command(
     found_target, tuner, begun = (
         _on_cpu(target or "cpu:native", threads, output) if on_cpu else _on_gpu(device, target, output)
     )
-    _check_weights_target(weights, found_target)
     from hardtack import tuning
     from hardtack.codegen.package.output import write_files
     from hardtack.progress import stages
@@ -132,17 +131,6 @@ def _check_device(device: str, target: str | None, threads: int | None, on_cpu: 
         raise WrongUse(f"--device {device} cannot time kernels for --target {target}")
     if threads is not None and not on_cpu:
         raise WrongUse("--threads is for CPUs; a GPU has no such number")
-
-
-def _check_weights_target(weights: str | None, target: str) -> None:
-    """WrongUse for a target that --weights is not for."""
-    from hardtack.codegen.targets import TargetError
-
-    try:
-        if weights is not None:
-            check_weights_targets(scheme_of(weights), (target,))
-    except TargetError as error:
-        raise WrongUse(str(error)) from None
 
 
 def _on_cpu(target: str, threads: int | None, output: str) -> tuple[str, AnyTuner, TuningTable]:
