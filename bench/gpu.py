@@ -17,7 +17,7 @@ from rich.console import Console
 from bench import gpu_models, gpu_others
 from bench.__main__ import chosen
 from bench.gpu_report import line, page, sentences, table
-from bench.gpu_systems import SYSTEMS
+from bench.gpu_systems import ROUNDING, SYSTEMS
 from bench.measure import Measured, Settings, measure, measure_together
 from bench.worker import Failed
 
@@ -113,6 +113,7 @@ def main(
         folder.mkdir(parents=True, exist_ok=True)
         settings = Settings(
             folder, rounds, seconds, timeout_s=timeout, keep=keep is not None, gpu=True, choosing=_CHOOSING,
+            rounding=frozenset(ROUNDING),
             tolerance=_TOLERANCE, tolerance_f32=_TOLERANCE_F32,
         )  # fmt: skip
         for found in _measured(picked, running, settings, together, console):

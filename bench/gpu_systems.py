@@ -82,6 +82,7 @@ class Hardtack(System):
 
     name = "hardtack"
     tuning: str | None = None
+    weights: str | None = None
     """As in hardtack.Options."""
 
     def prepare(self, case: Case, threads: int) -> Run:
@@ -90,7 +91,7 @@ class Hardtack(System):
         path = self.folder / f"{case.name}.{self.name}.gpu.pkg"
         major, minor = torch.cuda.get_device_capability()
         jobs = max(1, (os.cpu_count() or 1) // 4)  # others compile at the same time
-        options = hardtack.Options(tuning=self.tuning, jobs=jobs)
+        options = hardtack.Options(tuning=self.tuning, jobs=jobs, weights=self.weights)
 
         def make() -> None:
             target = f"cuda:sm_{major}{minor}"
@@ -111,7 +112,24 @@ class Untuned(Hardtack):
     tuning = "none"
 
 
+class Int8(Hardtack):
+    """With weights of int8."""
+
+    name = "int8"
+    weights = "int8"
+
+
+class Int4(Hardtack):
+    """With weights of int4, in groups of 128."""
+
+    name = "int4"
+    weights = "int4:128"
+
+
 SYSTEMS: Mapping[str, type[System]] = {
-    s.name: s for s in (Eager, EagerGraph, Compile, ReduceOverhead, MaxAutotune, AOTInductor, Hardtack, Untuned)
+    s.name: s
+    for s in (Eager, EagerGraph, Compile, ReduceOverhead, MaxAutotune, AOTInductor, Hardtack, Untuned, Int8, Int4)
 }
 PEERS = ("eager", "graph", "compile", "reduce", "max", "aoti")
+ROUNDING = ("int8", "int4")
+"""Those whose weights are rounded."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -349,7 +350,9 @@ def test_a_wrong_result_on_a_gpu_is_no_timing() -> None:
     )
     assert gpu_report.rows_of([found], ("eager", "hardtack"), 4e12) == [("m", "2.00 / 1.00", "-", "- (eager)", "", "")]
     settings = Settings(Path(), tolerance=0.06, tolerance_f32=0.01)
-    assert (settings.allowed("m"), settings.allowed("m_f32")) == (0.06, 0.01)
+    assert [settings.allowed("m", "a"), settings.allowed("m_f32", "a")] == [0.06, 0.01]
+    rounding = replace(settings, rounding=frozenset({"b"}))
+    assert [rounding.allowed("m", "a"), rounding.allowed("m", "b")] == [0.06, math.inf]
 
 
 def test_the_gpu_command_names_its_sets() -> None:
