@@ -90,9 +90,8 @@ class CodeTile(CodeGemm):
         super().verify_sizes(nest, sizes)
         plan, k = self.plan, int_value(sizes["K"]) or 0
         need(plan.variant == "tile", f"its plan is a {plan.variant}'s")
-        need(
-            not any(n % plan.block_k for n in (k, *(s.run for s in self.steps))), f"blocks of {plan.block_k} cut a run"
-        )
+        uneven = any(n % plan.block_k for n in (k, *runs_of(self.steps)))
+        need(not uneven, f"blocks of {plan.block_k} cut a run")
         wrong = [str(s.result) for s in self.steps if s.result not in NUMBERS]
         need(not wrong, f"its steps give {', '.join(wrong)}")
 
