@@ -124,7 +124,8 @@ SCALAR_OPS: dict[str, ScalarOp] = _rows(
 """name -> ScalarOp.
 
 A cast of a float to an integer truncates. What the type cannot hold gives what torch gives on x86: NaN and
-all that leaves i32 or i64 the lowest integer; i8, i16 and u8 the low bits of the i32 (u8 of an f64: of the i64).
+all that leaves i32 or i64 the lowest integer; i8, i16, u8 and u16 the low bits of the i32 (u8 of an f64, and u32: of
+the i64).
 """
 
 COARSE_OPS: dict[str, ScalarOp] = _rows(

@@ -17,6 +17,8 @@ TORCH_DTYPE: dict[DType, torch.dtype] = {
     DType.I32: torch.int32,
     DType.I64: torch.int64,
     DType.U8: torch.uint8,
+    DType.U16: torch.uint16,
+    DType.U32: torch.uint32,
     DType.BOOL: torch.bool,
 }
 """DType -> torch.dtype."""
@@ -25,7 +27,7 @@ _FROM_TORCH = {t: d for d, t in TORCH_DTYPE.items()}
 
 
 def from_torch(dtype: torch.dtype) -> DType:
-    """The DType of a torch dtype. Refusal for one that Hardtack does not have (complex, quantised, unsigned wide)."""
+    """The DType of a torch dtype. Refusal for one that Hardtack does not have (complex, quantised, uint64)."""
     found = _FROM_TORCH.get(dtype)
     if found is None:
         raise Refusal(f"element type {str(dtype).removeprefix('torch.')} is not supported")

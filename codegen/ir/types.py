@@ -1,6 +1,6 @@
 """Element types, shared by every stage, the bundle and the runtime.
 
-    DType ::= f32 | f64 | f16 | bf16 | i8 | i16 | i32 | i64 | u8 | bool
+    DType ::= f32 | f64 | f16 | bf16 | i8 | i16 | i32 | i64 | u8 | u16 | u32 | bool
 
 `bool` is stored as one byte, 0 or 1. The names are the ones written into plans and manifests.
 """
@@ -15,13 +15,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class DTypeInfo:
-    """An element type. nbytes: of one element. kind: float, int or bool. numpy: what holds its elements there.
-    safetensors: its name in files of weights."""
+    """An element type. nbytes: of one element. kind: float, int, uint or bool. numpy: what holds its elements there.
+    safetensors: its name in files of weights. since: the first format of bundles that has it."""
 
     nbytes: int
     kind: str
     numpy: str
     safetensors: str
+    since: int = 1
 
 
 class DType(Enum):
@@ -36,6 +37,8 @@ class DType(Enum):
     I32 = "i32"
     I64 = "i64"
     U8 = "u8"
+    U16 = "u16"
+    U32 = "u32"
     BOOL = "bool"
 
     @property
@@ -54,6 +57,11 @@ class DType(Enum):
         return _INFO[self].safetensors
 
     @property
+    def since(self) -> int:
+        """The first format of bundles that has it (docs/package.md, "Compatibility")."""
+        return _INFO[self].since
+
+    @property
     def is_float(self) -> bool:
         return _INFO[self].kind == "float"
 
@@ -65,7 +73,12 @@ class DType(Enum):
     @property
     def is_int(self) -> bool:
         """True for the integer types; false for bool."""
-        return _INFO[self].kind == "int"
+        return _INFO[self].kind in ("int", "uint")
+
+    @property
+    def is_unsigned(self) -> bool:
+        """True for the integer types without negative numbers."""
+        return _INFO[self].kind == "uint"
 
     def __str__(self) -> str:
         return self.value
@@ -80,7 +93,9 @@ _INFO: dict[DType, DTypeInfo] = {
     DType.I16: DTypeInfo(2, "int", "<i2", "I16"),
     DType.I32: DTypeInfo(4, "int", "<i4", "I32"),
     DType.I64: DTypeInfo(8, "int", "<i8", "I64"),
-    DType.U8: DTypeInfo(1, "int", "u1", "U8"),
+    DType.U8: DTypeInfo(1, "uint", "u1", "U8"),
+    DType.U16: DTypeInfo(2, "uint", "<u2", "U16", since=2),
+    DType.U32: DTypeInfo(4, "uint", "<u4", "U32", since=2),
     DType.BOOL: DTypeInfo(1, "bool", "?", "BOOL"),
 }
 

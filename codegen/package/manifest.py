@@ -12,7 +12,8 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package import canonical
 from hardtack.codegen.package.content import BundleContent, EntryContent, TensorContent, Tree, plan_member
 
-FORMAT = 1
+FORMATS = (1, 2)
+"""Those that are read. A bundle has the lowest that holds its element types."""
 WEIGHTS = "weights.safetensors"
 Dim = int | str
 """A size or stride: a number, or an expression over the entry's symbols as text."""
@@ -138,6 +139,7 @@ class Signature:
 class Manifest:
     """See docs/package.md."""
 
+    format: int
     producer: Mapping[str, str]
     numerics: Mapping[str, str]
     targets: tuple[TargetSpec, ...]
@@ -173,6 +175,7 @@ def from_content(
     names = [t.name for t in content.targets]
     constants = dict(content.constants)
     return Manifest(
+        format=_format(content),
         producer=dict(content.producer),
         numerics=dict(content.numerics),
         targets=tuple(TargetSpec(t.name, t.device, t.requires, t.library_member) for t in content.targets),
@@ -188,6 +191,16 @@ def from_content(
         members=tuple(members),
         external=external,
     )
+
+
+def _format(content: BundleContent) -> int:
+    """The lowest format that has every element type of `content`: each that a session meets is that of a plan's value.
+    A tensor of the module that nothing reads any more has its own.
+    """
+    found = {v.dtype for plan in content.plans.values() for v in plan.values}
+    found |= {p.dtype for p in content.parameters.values()} | {c.dtype for _, c in content.constants}
+    found |= {t.dtype for e in content.entries for t in (*e.inputs, *e.outputs)} | {s.dtype for s in content.states}
+    return max((d.since for d in found), default=FORMATS[0])
 
 
 def _entry_spec(entry: EntryContent, targets: Sequence[str]) -> EntrySpec:
@@ -230,7 +243,7 @@ def to_json(manifest: Manifest) -> bytes:
 def document(m: Manifest) -> dict[str, object]:
     """The manifest as what `json.dumps` takes."""
     return {
-        "format": FORMAT,
+        "format": m.format,
         "producer": dict(m.producer),
         "numerics": dict(m.numerics),
         "targets": [

@@ -13,7 +13,7 @@ from hardtack.codegen.package.canonical import INT64_MAX, Fields, check_int, che
 from hardtack.codegen.package.content import Tree
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.manifest import (
-    FORMAT,
+    FORMATS,
     ConstantSpec,
     Dim,
     EntrySpec,
@@ -47,9 +47,10 @@ def parse(data: bytes) -> Manifest:
     document = canonical.loads(data, WHERE)
     top = Fields(document, WHERE)
     version = top.integer("format")
-    if version != FORMAT:
-        top.refuse(f"is {version}; this reader knows format {FORMAT}", "format")
+    if version not in FORMATS:
+        top.refuse(f"is {version}; this reader knows formats {' and '.join(map(str, FORMATS))}", "format")
     manifest = Manifest(
+        format=version,
         producer=top.text_map("producer"),
         numerics=top.text_map("numerics"),
         targets=tuple(_target(f) for f in top.each("targets")),
@@ -62,6 +63,7 @@ def parse(data: bytes) -> Manifest:
         signature=_signature(top),
     )
     top.done()
+    _check_dtypes(manifest)
     _check_references(manifest)
     return manifest
 
@@ -258,6 +260,14 @@ def _check_unique(what: str, names: Sequence[str]) -> None:
         if name in seen:
             _refuse(f"two {what} are named {name!r}")
         seen.add(name)
+
+
+def _check_dtypes(m: Manifest) -> None:
+    """Each element type is one of the format's."""
+    rows: list[TensorSpec | StateSpec | ConstantSpec | ParameterSpec] = [*m.states, *m.constants, *m.parameters]
+    for row in rows + [t for e in m.entries for t in (*e.inputs, *e.outputs)]:
+        if row.dtype.since > m.format:
+            _refuse(f"{row.name!r} is {row.dtype}, which came with format {row.dtype.since}; its own is {m.format}")
 
 
 def _check_references(m: Manifest) -> None:

@@ -65,6 +65,7 @@ def verify(plan: RawPlan, manifest: Manifest, entry: EntrySpec, target: str) -> 
     _check_syms(proof, entry)
     _check_values(proof)
     _check_contract(proof, entry)
+    _check_dtypes(proof, manifest)
     _check_stored(proof, manifest)
     _check_instructions(proof)
     device = {t.name: t.device for t in manifest.targets}[target]
@@ -269,6 +270,14 @@ def _agrees(p: Proof, e: int, dim: Dim) -> bool:
     if node.kind == "sym":
         return p.plan.syms[node.args[0]].name == dim
     return node.kind != "const"
+
+
+def _check_dtypes(p: Proof, manifest: Manifest) -> None:
+    """Each element type is one of the format that the manifest names."""
+    for v in p.plan.values:
+        if v.dtype.since > manifest.format:
+            came = f"which came with format {v.dtype.since}; the manifest's is {manifest.format}"
+            raise p.refuse(f"value {v.name!r} is {v.dtype}, {came}")
 
 
 def _check_stored(p: Proof, manifest: Manifest) -> None:

@@ -12,16 +12,20 @@ constexpr const char* kVersioned = "dltensor_versioned";
 constexpr const char* kUsedVersioned = "used_dltensor_versioned";
 constexpr uint32_t kMajor = 1;
 
-// The DLPack type of a numpy dtype; false for one that Hardtack has no type for. numpy has no bfloat16: uint16 holds its
-// bits, and ml_dtypes' bfloat16 is a void type of 2 bytes by that name.
-bool dtype_of(const py::dtype& dtype, ht_dtype* out) {
+// The DLPack type of a numpy dtype; false for one that Hardtack has no type for. numpy has no bfloat16: where that is
+// declared, uint16 holds its bits, and ml_dtypes' bfloat16 is a void type of 2 bytes by that name.
+bool dtype_of(const py::dtype& dtype, const ht_tensor_info* declared, ht_dtype* out) {
   const char order = dtype.byteorder();
   if (order == '>') return false;
   const auto bits = static_cast<uint8_t>(dtype.itemsize() * 8);
   switch (dtype.kind()) {
     case 'b': *out = {6, bits, 1}; return true;
     case 'i': *out = {0, bits, 1}; return true;
-    case 'u': *out = {static_cast<uint8_t>(bits == 16 ? 4 : 1), bits, 1}; return true;
+    case 'u': {
+      const bool of_bfloat16 = bits == 16 && (declared == nullptr || declared->dtype.code == 4);
+      *out = {static_cast<uint8_t>(of_bfloat16 ? 4 : 1), bits, 1};
+      return true;
+    }
     case 'f': *out = {2, bits, 1}; return bits <= 64;
     default:
       *out = {4, 16, 1};
@@ -142,7 +146,7 @@ void Inputs::conform_on_host(size_t index) {
 void Inputs::add_array(size_t index) {
   const auto array = py::reinterpret_borrow<py::array>(leaf(index));
   ht_tensor tensor{};
-  if (!dtype_of(array.dtype(), &tensor.dtype)) {
+  if (!dtype_of(array.dtype(), ht_model_input(model_, entry_, index), &tensor.dtype)) {
     throw InputProblem{index,
                        "numpy dtype " + py::str(array.dtype()).cast<std::string>() + " is not one that models take"};
   }

@@ -52,7 +52,7 @@ py::dtype numpy_dtype(ht_dtype dtype) {
     case 2: return py::dtype(dtype.bits == 16 ? "f2" : dtype.bits == 32 ? "f4" : "f8");
     case 4: return py::dtype("u2");
     case 6: return py::dtype("?");
-    default: return py::dtype("u1");
+    default: return py::dtype(dtype.bits == 8 ? "u1" : dtype.bits == 16 ? "u2" : "u4");
   }
 }
 

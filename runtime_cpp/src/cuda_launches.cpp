@@ -16,7 +16,9 @@ int map_type(DType dtype) {
     case DType::u8:
     case DType::i8:
     case DType::boolean: return 0;
-    case DType::i16: return 1;
+    case DType::i16:
+    case DType::u16: return 1;
+    case DType::u32: return 2;
     case DType::i32: return 3;
     case DType::i64: return 5;
     case DType::f16: return 6;

@@ -11,14 +11,15 @@ struct Row {
   const char* safetensors;
   uint8_t nbytes;
   uint8_t dl_code;
+  uint8_t since;
 };
 
 // In the order of the enum.
 constexpr Row kRows[] = {
-    {DType::f32, "f32", "F32", 4, 2},       {DType::f64, "f64", "F64", 8, 2}, {DType::f16, "f16", "F16", 2, 2},
-    {DType::bf16, "bf16", "BF16", 2, 4},    {DType::i8, "i8", "I8", 1, 0},    {DType::i16, "i16", "I16", 2, 0},
-    {DType::i32, "i32", "I32", 4, 0},       {DType::i64, "i64", "I64", 8, 0}, {DType::u8, "u8", "U8", 1, 1},
-    {DType::boolean, "bool", "BOOL", 1, 6},
+    {DType::f32, "f32", "F32", 4, 2, 1},       {DType::f64, "f64", "F64", 8, 2, 1}, {DType::f16, "f16", "F16", 2, 2, 1},
+    {DType::bf16, "bf16", "BF16", 2, 4, 1},    {DType::i8, "i8", "I8", 1, 0, 1},    {DType::i16, "i16", "I16", 2, 0, 1},
+    {DType::i32, "i32", "I32", 4, 0, 1},       {DType::i64, "i64", "I64", 8, 0, 1}, {DType::u8, "u8", "U8", 1, 1, 1},
+    {DType::boolean, "bool", "BOOL", 1, 6, 1}, {DType::u16, "u16", "U16", 2, 1, 2}, {DType::u32, "u32", "U32", 4, 1, 2},
 };
 
 const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
@@ -27,6 +28,7 @@ const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
 
 const char* dtype_name(DType dtype) { return row(dtype).name; }
 int64_t itemsize(DType dtype) { return row(dtype).nbytes; }
+int64_t dtype_since(DType dtype) { return row(dtype).since; }
 
 ht_dtype dl_dtype(DType dtype) { return ht_dtype{row(dtype).dl_code, static_cast<uint8_t>(row(dtype).nbytes * 8), 1}; }
 

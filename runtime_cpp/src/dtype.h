@@ -7,13 +7,15 @@
 
 namespace hardtack::rt {
 
-enum class DType : uint8_t { f32, f64, f16, bf16, i8, i16, i32, i64, u8, boolean };
+enum class DType : uint8_t { f32, f64, f16, bf16, i8, i16, i32, i64, u8, boolean, u16, u32 };
 
 /// The name in plans: "f32".
 const char* dtype_name(DType dtype);
 /// Bytes of one element.
 int64_t itemsize(DType dtype);
 ht_dtype dl_dtype(DType dtype);
+/// The first format of bundles that has it.
+int64_t dtype_since(DType dtype);
 
 [[nodiscard]] bool dtype_from_name(std::string_view name, DType* dtype);
 /// From the name in safetensors headers: "F32".

@@ -11,7 +11,7 @@
 namespace hardtack::rt {
 namespace {
 
-constexpr int64_t kFormat = 1;
+constexpr int64_t kFirstFormat = 1, kLastFormat = 2;
 constexpr const char* kWhat = "manifest.json";
 constexpr size_t kMaxRank = 64;
 constexpr const char* kTooManyDims = "more than 64 dimensions";
@@ -277,9 +277,10 @@ Status check_format(std::string_view text) {
       json.skip();
   }
   HT_RETURN_IF_ERROR(json.finish());
-  if (format == kFormat) return Status();
-  return error(HT_BAD_BUNDLE, "this bundle has format %lld; this version of Hardtack (%s) reads format %lld",
-               static_cast<long long>(format), ht_version(), static_cast<long long>(kFormat));
+  if (format >= kFirstFormat && format <= kLastFormat) return Status();
+  return error(HT_BAD_BUNDLE, "this bundle has format %lld; this version of Hardtack (%s) reads formats %lld and %lld",
+               static_cast<long long>(format), ht_version(), static_cast<long long>(kFirstFormat),
+               static_cast<long long>(kLastFormat));
 }
 
 void parse_top(JsonReader* json, Manifest* m) {
@@ -294,7 +295,7 @@ void parse_top(JsonReader* json, Manifest* m) {
   m->has_external = !json->null();
   if (m->has_external) m->external = parse_member(json);
   json->key("format");
-  json->integer();
+  m->format = json->integer();
   json->key("members");
   json->begin_array();
   while (json->next_item()) m->members.push_back(parse_member(json));

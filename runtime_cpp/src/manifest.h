@@ -119,6 +119,7 @@ using NameIndex = std::map<std::string_view, uint32_t>;
 
 struct Manifest {
   std::shared_ptr<TextPool> texts;
+  int64_t format = 0;
   std::vector<ManifestArray> constants;  // ascending by name
   std::vector<ManifestEntry> entries;
   bool has_external = false;

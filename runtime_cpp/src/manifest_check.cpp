@@ -176,9 +176,29 @@ Status check_gpu_target(const ManifestTarget& target) {
              target.name);
 }
 
+template <typename Rows>
+Status check_dtypes_of(const Manifest& m, const Rows& rows) {
+  for (const auto& row : rows) {
+    if (dtype_since(row.dtype) > m.format)
+      return in_context(newer_dtype(row.name, row.dtype, m.format), "manifest.json");
+  }
+  return Status();
+}
+
+Status check_dtypes(const Manifest& m) {
+  for (const ManifestEntry& entry : m.entries) {
+    HT_RETURN_IF_ERROR(check_dtypes_of(m, entry.inputs));
+    HT_RETURN_IF_ERROR(check_dtypes_of(m, entry.outputs));
+  }
+  HT_RETURN_IF_ERROR(check_dtypes_of(m, m.states));
+  HT_RETURN_IF_ERROR(check_dtypes_of(m, m.constants));
+  return check_dtypes_of(m, m.parameters);
+}
+
 Status check_rows(const Manifest& m) {
   if (m.entries.empty()) return bad("%sno entry%s", "");
   if (m.targets.empty()) return bad("%sno target%s", "");
+  HT_RETURN_IF_ERROR(check_dtypes(m));
   HT_RETURN_IF_ERROR(check_unique(m.entries, "entry"));
   for (const ManifestMember& member : m.members) HT_RETURN_IF_ERROR(check_digest(member));
   HT_RETURN_IF_ERROR(check_external(m));
@@ -195,6 +215,11 @@ Status check_rows(const Manifest& m) {
 }
 
 }  // namespace
+
+Status newer_dtype(const char* name, DType dtype, int64_t format) {
+  return error(HT_BAD_BUNDLE, "\"%s\" is %s, which came with format %lld; the manifest's is %lld", name,
+               dtype_name(dtype), static_cast<long long>(dtype_since(dtype)), static_cast<long long>(format));
+}
 
 int Manifest::find_constant(std::string_view name) const { return find(constant_index, name); }
 int Manifest::find_state(std::string_view name) const { return find(state_index, name); }

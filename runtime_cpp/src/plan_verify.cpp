@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "checked.h"
+#include "manifest_check.h"
 
 namespace hardtack::rt {
 namespace {
@@ -200,6 +201,13 @@ Status check_array(const Plan& plan, const Value& v, const ManifestArray& array)
   return error(HT_BAD_BUNDLE, "value \"%s\": dtype or size differ from \"%s\" in the manifest", v.name, array.name);
 }
 
+Status check_dtypes(const Plan& plan, int64_t format) {
+  for (const Value& v : plan.values) {
+    if (dtype_since(v.dtype) > format) return newer_dtype(v.name, v.dtype, format);
+  }
+  return Status();
+}
+
 Status resolve_arrays(const Manifest& manifest, Plan* plan) {
   for (Value& v : plan->values) {
     if (v.storage != Storage::constant && v.storage != Storage::state) continue;
@@ -254,6 +262,7 @@ Status verify(const Manifest& manifest, const ManifestEntry& entry, const char* 
   HT_RETURN_IF_ERROR(plan->exprs.analyse(syms));
   HT_RETURN_IF_ERROR(Indices(*plan).check());
   HT_RETURN_IF_ERROR(check_names(*plan));
+  HT_RETURN_IF_ERROR(check_dtypes(*plan, manifest.format));
   HT_RETURN_IF_ERROR(check_dims(*plan));
   HT_RETURN_IF_ERROR(check_syms(*plan, entry));
   HT_RETURN_IF_ERROR(check_tensors(*plan, entry.inputs, plan->inputs, Storage::input, "input"));

@@ -47,7 +47,8 @@ Outcome<ht_dtype> input_dtype(const std::string& input, std::string_view datatyp
   if (const auto dtype = dtype_from_protocol(datatype)) return *dtype;
   return Error{Code::kInvalid,
                input_named(input) + " has datatype \"" + cut(datatype, 32) +
-                   "\"; the protocol has BOOL, UINT8, INT8, INT16, INT32, INT64, FP16, BF16, FP32 and FP64"};
+                   "\"; the protocol has BOOL, UINT8, UINT16, UINT32, INT8, INT16, INT32, INT64, FP16, BF16, FP32 and "
+                   "FP64"};
 }
 
 Outcome<Input> make_input(std::string name, ht_dtype dtype, Shape shape, const Placement& place) {

@@ -61,6 +61,8 @@ Failure put(const JsonInput& input, ht_dtype dtype, void* to) {
   if (dtype.code == 0 && bits == 16) return put_whole(input, static_cast<std::int16_t*>(to));
   if (dtype.code == 0 && bits == 8) return put_whole(input, static_cast<std::int8_t*>(to));
   if (dtype.code == 1 && bits == 8) return put_whole(input, static_cast<std::uint8_t*>(to));
+  if (dtype.code == 1 && bits == 16) return put_whole(input, static_cast<std::uint16_t*>(to));
+  if (dtype.code == 1 && bits == 32) return put_whole(input, static_cast<std::uint32_t*>(to));
   return half_type(input_named(input.name), dtype);
 }
 

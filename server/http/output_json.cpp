@@ -53,7 +53,9 @@ bool append_all(std::string& out, const Output& output, Share& share) {
   if (code == 6) return append_numbers<bool>(out, output.data, count, share);
   if (code == 2 && bits == 32) return append_numbers<float>(out, output.data, count, share);
   if (code == 2) return append_numbers<double>(out, output.data, count, share);
-  if (code == 1) return append_numbers<std::uint8_t>(out, output.data, count, share);
+  if (code == 1 && bits == 8) return append_numbers<std::uint8_t>(out, output.data, count, share);
+  if (code == 1 && bits == 16) return append_numbers<std::uint16_t>(out, output.data, count, share);
+  if (code == 1) return append_numbers<std::uint32_t>(out, output.data, count, share);
   if (bits == 64) return append_numbers<std::int64_t>(out, output.data, count, share);
   if (bits == 32) return append_numbers<std::int32_t>(out, output.data, count, share);
   if (bits == 16) return append_numbers<std::int16_t>(out, output.data, count, share);

@@ -14,7 +14,7 @@ PLAN = "plans/forward.cpu:x86-64-v3.json"
 EXTERNAL: Document = {"name": "b.safetensors", "nbytes": 0, "sha256": "00" * 32}
 SIGNATURE: Document = {"algorithm": "ed25519", "public_key": "00" * 32, "value": "00" * 64}
 MANIFEST_EDITS: dict[str, tuple[str, object]] = {
-    "format 2": ("format", 2),
+    "format 3": ("format", 3),
     "format as text": ("format", "1"),
     "a key missing": ("numerics", DELETE),
     "an unknown key": ("surprise", 1),
@@ -26,6 +26,8 @@ MANIFEST_EDITS: dict[str, tuple[str, object]] = {
     "a library outside lib": ("targets/0/library", "debug/note.txt"),
     "a library that is not listed": ("targets/0/library", "lib/other.so"),
     "an unknown dtype": ("entries/1/inputs/0/dtype", "f31"),
+    "a dtype of a later format": ("entries/1/inputs/0/dtype", "u16"),
+    "a state's dtype of a later format": ("states/0/dtype", "u32"),
     "a negative size": ("entries/1/inputs/0/shape/0", -3),
     "an output of stride 0": ("entries/1/outputs/0/strides", [0]),
     "an output of stride 2": ("entries/1/outputs/0/strides", [2]),

@@ -22,6 +22,8 @@ Tensors = Sequence[torch.Tensor]
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+UNSIGNED = (torch.uint16, torch.uint32)
+"""What eager computes little with."""
 
 TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
     torch.float32: (2e-5, 2e-6),

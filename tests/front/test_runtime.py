@@ -101,7 +101,7 @@ def test_python_numbers(doubling: hardtack.Model, number: float, wanted: float) 
     np.testing.assert_array_equal(doubling(np.ones(3, np.float32), number), np.full(3, wanted, np.float32))
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "bool"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint16", "uint32", "int16", "int32", "int64", "bool"])
 def test_python_integers_fill_their_dtype(dtype: str, tmp_path: Path) -> None:
     """The bounds come back as they are, what lies beyond is refused."""
 
@@ -117,7 +117,7 @@ def test_python_integers_fill_their_dtype(dtype: str, tmp_path: Path) -> None:
         return
     info = np.iinfo(dtype)
     assert [int(model(int(n))) for n in (info.min, info.max)] == [info.min, info.max]
-    name = {"int8": "i8", "uint8": "u8", "int16": "i16", "int32": "i32", "int64": "i64"}[dtype]
+    name = dtype.replace("uint", "u").replace("int", "i")
     for n in (int(info.min) - 1, int(info.max) + 1, 1 << 80):
         with pytest.raises(hardtack.InputError) as caught:
             model(n)

@@ -23,7 +23,8 @@ from tritonclient.utils import InferenceServerException
 
 LISTS = {
     "f32": "fp32_contents", "f64": "fp64_contents", "i8": "int_contents", "i16": "int_contents", "i32": "int_contents",
-    "i64": "int64_contents", "u8": "uint_contents", "bool": "bool_contents",
+    "i64": "int64_contents", "u8": "uint_contents", "u16": "uint_contents", "u32": "uint_contents",
+    "bool": "bool_contents",
 }  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def two_of(message: Any) -> Any:
 
 
 DATATYPES = {"f32": "FP32", "f64": "FP64", "f16": "FP16", "bf16": "BF16", "i8": "INT8", "i16": "INT16"}
-DATATYPES |= {"i32": "INT32", "i64": "INT64", "u8": "UINT8", "bool": "BOOL"}
+DATATYPES |= {"i32": "INT32", "i64": "INT64", "u8": "UINT8", "u16": "UINT16", "u32": "UINT32", "bool": "BOOL"}
 TYPES = [*(tensor(f"x_{name}", t, [2, 3]) for name, t in DATATYPES.items()), tensor("x_s", "FP32", [])]
 
 
@@ -110,7 +110,7 @@ BAD: list[tuple[Any, str, str]] = [
         request(inputs=[tensor("x", "FLOAT", [2, 4])]),
         "INVALID_ARGUMENT",
         'input "x" has datatype "FLOAT"; '
-        "the protocol has BOOL, UINT8, INT8, INT16, INT32, INT64, FP16, BF16, FP32 and FP64",
+        "the protocol has BOOL, UINT8, UINT16, UINT32, INT8, INT16, INT32, INT64, FP16, BF16, FP32 and FP64",
     ),
     (request(inputs=[tensor("x", "", [2, 4])]), "INVALID_ARGUMENT", 'input "x" has no datatype'),
     (request(inputs=[tensor("", "FP32", [2, 4])]), "INVALID_ARGUMENT", "an input has no name"),

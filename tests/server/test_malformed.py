@@ -46,7 +46,7 @@ DOCUMENTS: list[tuple[object, int, str]] = [
     (
         request(datatype="FP33"),
         400,
-        'input "x" has datatype "FP33"; the protocol has BOOL, UINT8, INT8, INT16, INT32, INT64, FP16, BF16, FP32 and FP64',
+        'input "x" has datatype "FP33"; the protocol has BOOL, UINT8, UINT16, UINT32, INT8, INT16, INT32, INT64, FP16, BF16, FP32 and FP64',
     ),
     (request(datatype="FP64"), 400, f'input "x" {OF_SPIN} is FP32, FP64 was sent'),
     (
@@ -159,7 +159,7 @@ def test_bodies_that_are_no_json(server: Server, body: bytes, start: str) -> Non
 
 def test_numbers_that_a_type_does_not_hold(server: Server) -> None:
     types = {"FP32": "f32", "FP64": "f64", "FP16": "f16", "BF16": "bf16", "INT8": "i8", "INT16": "i16"}
-    types |= {"INT32": "i32", "INT64": "i64", "UINT8": "u8", "BOOL": "bool"}
+    types |= {"INT32": "i32", "INT64": "i64", "UINT8": "u8", "UINT16": "u16", "UINT32": "u32", "BOOL": "bool"}
 
     def sent(datatype: str, value: Any) -> str:
         """The value in an input of its type, and all others in order behind it."""
@@ -174,6 +174,8 @@ def test_numbers_that_a_type_does_not_hold(server: Server) -> None:
 
     assert sent("INT8", 128) == 'input "x": element 0 is 128, which INT8 does not hold'
     assert sent("UINT8", -1) == 'input "x": element 0 is -1, which UINT8 does not hold'
+    assert sent("UINT16", 65536) == 'input "x": element 0 is 65536, which UINT16 does not hold'
+    assert sent("UINT32", -1) == 'input "x": element 0 is -1, which UINT32 does not hold'
     assert sent("BOOL", 2) == 'input "x": element 0 is 2, which BOOL does not hold'
     assert sent("INT32", 1.5) == 'input "x" is INT32 and its data has numbers with a fraction or exponent'
     assert sent("INT64", 2**63) == 'input "x" is INT64 and its data has a number beyond 64 bits'
@@ -182,7 +184,7 @@ def test_numbers_that_a_type_does_not_hold(server: Server) -> None:
     assert server.post(
         "/v2/models/types/infer", named
     ).error == f'{OF_TYPES} has no input "x"; its inputs are ' + ", ".join(
-        f'"x_{t}"' for t in ("f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "bool", "s")
+        f'"x_{t}"' for t in ("f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "bool", "s")
     )
 
 

@@ -4,7 +4,7 @@ spin(x: f32[n, 4]) -> y = x * factor, n from 0 to 64 but not 13. Without states.
 milliseconds, and a row that starts with -1 is refused by the kernel (an assertion of the model).
 loop(turns: i64[]) -> i: counts from 0 to `turns` in a loop of the plan.
 total(x: f32[n, m]) -> y[m]: the sums of the columns; any n and m.
-types(f32, f64, f16, bf16, i8, i16, i32, i64, u8, bool: all [2, 3]; s: f32[]) -> the same, copied.
+types(f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, bool: all [2, 3]; s: f32[]) -> the same, copied.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ extern "C" int32_t k_sum(const HtKernelArgs* args) {
 }
 """
 SOURCES = {"k_sum": SUM, "k_spin": SPIN, "k_scale": sample.SCALE, "k_less": LESS, "k_next": NEXT}
-TYPES = (DType.F32, DType.F64, DType.F16, DType.BF16, DType.I8, DType.I16, DType.I32, DType.I64, DType.U8, DType.BOOL)
+TYPES = tuple(DType)
 NO_KWARGS = {"kind": "dict", "keys": [], "items": []}
 
 

@@ -34,7 +34,8 @@ MISSING = "Triton Inference Server is not in build/tritonserver; ./dev test fetc
 
 TYPES = {
     "float32": "FP32", "float64": "FP64", "float16": "FP16", "bfloat16": "BF16", "int8": "INT8", "int16": "INT16",
-    "int32": "INT32", "int64": "INT64", "uint8": "UINT8", "bool": "BOOL", "object": "BYTES",
+    "int32": "INT32", "int64": "INT64", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "bool": "BOOL",
+    "object": "BYTES",
 }  # fmt: skip
 """Triton's name of a dtype of numpy or ml_dtypes."""
 

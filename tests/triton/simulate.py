@@ -201,6 +201,8 @@ POINTED = {
     "i16": torch.int16,
     "i8": torch.int8,
     "u8": torch.uint8,
+    "u16": torch.uint16,
+    "u32": torch.uint32,
 }
 
 

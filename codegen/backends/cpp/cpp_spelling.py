@@ -20,6 +20,8 @@ STORAGE: dict[DType, str] = {
     DType.I32: "int32_t",
     DType.I64: "int64_t",
     DType.U8: "uint8_t",
+    DType.U16: "uint16_t",
+    DType.U32: "uint32_t",
     DType.BOOL: "ht::Bool",
 }
 """The element type in memory."""
@@ -183,7 +185,7 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
 
 def _sign(a: str, t: DType, one: str, zero: str) -> str:
     """1, 0 or -1; 0 for a NaN, which compares with nothing."""
-    if t is DType.U8:
+    if t.is_unsigned:
         return f"ht::select(ht::gt({a}, {zero}), {one}, {zero})"
     return f"ht::select(ht::gt({a}, {zero}), {one}, ht::select(ht::lt({a}, {zero}), -{one}, {zero}))"
 

@@ -58,6 +58,8 @@ def key_lines(dtype: DType, descending: bool) -> list[str]:
             f"key = key ^ ((key >> {sign}) & {most:#x})",
             f"key = tl.where(real != real, {most:#x}, key)",
         ]
+    elif dtype is DType.U32:
+        lines = ["key = value.to(tl.int32, bitcast=True) ^ -0x80000000"]
     else:
         lines = [f"key = value.to(tl.{'int64' if dtype is DType.I64 else 'int32'})"]
     return [*lines, "key = ~key"] if descending else lines

@@ -11,7 +11,7 @@ import numpy as np
 
 from hardtack.codegen.ir.expr import Sym
 from hardtack.codegen.ir.graph import Lit
-from hardtack.codegen.ir.types import HALF, DType
+from hardtack.codegen.ir.types import HALF, INT_RANGE, DType
 from hardtack.codegen.ops import COARSE_OPS
 
 STORAGE: dict[DType, str] = {
@@ -24,6 +24,8 @@ STORAGE: dict[DType, str] = {
     DType.I32: "i32",
     DType.I64: "i64",
     DType.U8: "u8",
+    DType.U16: "u16",
+    DType.U32: "u32",
     DType.BOOL: "i8",
 }
 """The element type in a signature: a bool is a byte of 0 or 1."""
@@ -38,6 +40,8 @@ MEMORY: dict[DType, str] = {
     DType.I32: "tl.int32",
     DType.I64: "tl.int64",
     DType.U8: "tl.uint8",
+    DType.U16: "tl.uint16",
+    DType.U32: "tl.uint32",
     DType.BOOL: "tl.int8",
 }
 """The element type in memory."""
@@ -195,14 +199,14 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
         return _division(op, args, t)
     if op in COARSE_OPS:
         return f"{op}({args[0]})"  # a helper
-    if op in TL and not (op == "abs" and t is DType.U8):
+    if op in TL and not (op == "abs" and t.is_unsigned):
         return f"{TL[op]}({', '.join(args)})"
     a = args[0]
     simple = {
         "abs": a,
         # Triton negates by subtracting from 0, which has no sign
-        "neg": f"({a} * -1.0)" if t.is_float else f"(0 - {a})" if t is DType.U8 else f"(-{a})",
-        "not": f"({a} ^ 255)" if t is DType.U8 else f"(~{a})",
+        "neg": f"({a} * -1.0)" if t.is_float else f"(0 - {a})" if t.is_unsigned else f"(-{a})",
+        "not": f"({a} ^ {INT_RANGE[t][1]})" if t.is_unsigned else f"(~{a})",
         "sqrt": f"tl.sqrt({a})" if t is DType.F64 else f"tl.sqrt_rn({a})",
         "reciprocal": f"(1.0 / {a})" if t is DType.F64 else f"tl.div_rn({typed(Lit(1.0, DType.F32))}, {a})",
         "sigmoid": f"(1.0 / (1.0 + tl.exp(-{a})))",
@@ -221,9 +225,11 @@ def rounded(a: str, half: DType) -> str:
 def _gcd(args: tuple[str, ...], t: DType) -> str:
     """The longest that Euclid takes is for neighbours in Fibonacci's sequence, 1.44 steps a bit."""
     a, b = args
-    if t is DType.U8:
-        return f"int_gcd({a}.to(tl.int32), {b}.to(tl.int32), 14).to(tl.uint8)"
-    return f"int_gcd({a}, {b}, {t.nbytes * 8 * 3 // 2 + 2})"
+    steps = t.nbytes * 8 * 3 // 2 + 2
+    if t.is_unsigned:
+        wide = "tl.int64" if t is DType.U32 else "tl.int32"
+        return f"int_gcd({a}.to({wide}), {b}.to({wide}), {steps}).to({REGISTER[t]})"
+    return f"int_gcd({a}, {b}, {steps})"
 
 
 def _extreme(op: str, args: tuple[str, ...]) -> str:
@@ -241,7 +247,7 @@ def _cast(a: str, source: DType, target: DType) -> str:
     if target in HALF:  # eager comes from float64 by way of f32, and rounds twice
         return rounded(a if source in (DType.F32, *HALF) else f"{a}.to(tl.float32)", target)
     if source.is_float and not target.is_float:
-        wide = target is DType.I64 or (target is DType.U8 and source is DType.F64)
+        wide = target in (DType.I64, DType.U32) or (target is DType.U8 and source is DType.F64)
         whole = f"whole_i{64 if wide else 32}({a})"
         return whole if target in (DType.I32, DType.I64) else f"{whole}.to({REGISTER[target]})"
     return a if REGISTER[source] == REGISTER[target] else f"{a}.to({REGISTER[target]})"
@@ -265,7 +271,7 @@ def _division(op: str, args: tuple[str, ...], t: DType) -> str:
             "fmod": f"libdevice.fmod({a}, {b})",
         }
         return spelled[op]
-    if t is DType.U8:
+    if t.is_unsigned:
         return f"({a} {'//' if op in ('floordiv', 'truncdiv') else '%'} {b})"
     spelled = {
         "floordiv": f"int_floordiv({a}, {b})",

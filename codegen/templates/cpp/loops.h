@@ -267,7 +267,11 @@ HT_INLINE V nonzero(V b, Status& status, C c) {
 // Truncating quotient without the overflow of the lowest value by -1.
 template <class V>
 HT_INLINE V trunc_quotient(V a, V b) {
-  for (int k = 0; k < W; k++) a[k] = b[k] == -1 ? static_cast<lane<V>>(0 - a[k]) : static_cast<lane<V>>(a[k] / b[k]);
+  constexpr bool is_signed = static_cast<lane<V>>(-1) < lane<V>{0};
+  for (int k = 0; k < W; k++) {
+    const bool negates = is_signed && b[k] == static_cast<lane<V>>(-1);
+    a[k] = negates ? static_cast<lane<V>>(0 - a[k]) : static_cast<lane<V>>(a[k] / b[k]);
+  }
   return a;
 }
 template <class V>

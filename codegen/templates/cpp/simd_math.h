@@ -32,7 +32,7 @@ HT_INLINE vec<I> truncated(V v) {
 }  // namespace detail
 
 // C++ conversion of every lane, and defined where C++ is not. Floats go to narrow integers through int32_t, doubles to
-// uint8_t through int64_t, as torch has it, so that they wrap. cast<bf16> and cast<f16> round and stay vec<float>.
+// uint8_t and all to uint32_t through int64_t, as torch has it, so that they wrap. cast<bf16> and cast<f16> round and stay vec<float>.
 template <class To, class V>
 HT_INLINE vec<reg<To>> cast(V v) {
   if constexpr (same<To, bf16>) {
@@ -42,7 +42,8 @@ HT_INLINE vec<reg<To>> cast(V v) {
   } else if constexpr (same<To, lane<V>>) {
     return v;
   } else if constexpr (is_float<lane<V>> && !is_float<To>) {
-    constexpr bool wide = sizeof(To) == 8 || (same<To, uint8_t> && same<lane<V>, double>);
+    constexpr bool of_double = same<To, uint8_t> && same<lane<V>, double>;
+    constexpr bool wide = sizeof(To) == 8 || same<To, uint32_t> || of_double;
     const auto whole = detail::truncated<typename IntOf<wide ? 8 : 4>::type>(v);
     return __builtin_convertvector(whole, vec<To>);
   } else {

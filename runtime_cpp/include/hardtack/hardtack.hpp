@@ -73,7 +73,7 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-/// The dtype of a C++ type: float, double, bool and the integers of 8 to 64 bits.
+/// The dtype of a C++ type: float, double, bool, the signed integers of 8 to 64 bits and the unsigned of 8 to 32.
 template <typename T>
 struct DTypeOf;
 /// @cond
@@ -89,6 +89,8 @@ HARDTACK_DTYPE(std::int16_t, 0, 16)
 HARDTACK_DTYPE(std::int32_t, 0, 32)
 HARDTACK_DTYPE(std::int64_t, 0, 64)
 HARDTACK_DTYPE(std::uint8_t, 1, 8)
+HARDTACK_DTYPE(std::uint16_t, 1, 16)
+HARDTACK_DTYPE(std::uint32_t, 1, 32)
 HARDTACK_DTYPE(bool, 6, 8)
 #undef HARDTACK_DTYPE
 /// @endcond

@@ -30,6 +30,8 @@ ARRAYS = {
     "i32": np.array([[-(2**31), 2**31 - 1, 0], [1, 2, 3]], np.int32),
     "i64": np.array([[-(2**63), 2**63 - 1, 0], [1, 2**53 + 1, 3]], np.int64),
     "u8": np.array([[255, 0, 1], [1, 2, 3]], np.uint8),
+    "u16": np.array([[65535, 0, 1], [1, 2, 40000]], np.uint16),
+    "u32": np.array([[2**32 - 1, 0, 1], [1, 2**31, 3]], np.uint32),
     "bool": np.array([[True, False, True], [False, True, True]]),
     "s": np.array(1.5, np.float32),
 }
