@@ -21,7 +21,8 @@ class ScalarOp:
     """A row of the table.
 
     result: "same" (as the arguments), "bool", "attr" (given by the op's `dtype` attribute).
-    domain: the kinds it accepts, a subset of "fib" (float, int, bool), or "h" (floats that registers hold as f32).
+    domain: the kinds it accepts, a subset of "fib8" (float, int, bool, floats of 8 bits), or "h" (floats that
+        registers hold as f32).
     cost: rough number of simple instructions for one element, used to choose between storing and computing again.
     facts: letters. e: exact, of a half type for values of it, or it rounds itself; any other result is rounded. s: an
         error of its arguments is not larger in the result than that of a sum or product. z: an integer divisor of 0 is
@@ -79,7 +80,7 @@ SCALAR_OPS: dict[str, ScalarOp] = _rows(
     ("le", 2, "bool", "fib", 1, "e", "a <= b"),
     ("gt", 2, "bool", "fib", 1, "e", "a > b"),
     ("ge", 2, "bool", "fib", 1, "e", "a >= b"),
-    ("where", 3, "same", "fib", 1, "es", "a ? b : c; a is bool, b and c have the result's dtype"),
+    ("where", 3, "same", "fib8", 1, "es", "a ? b : c; a is bool, b and c have the result's dtype"),
     ("fma", 3, "same", "f", 1, "s", "a * b + c, rounded once or twice"),
     ("neg", 1, "same", "fi", 1, "es", "-a"),
     ("abs", 1, "same", "fi", 1, "e", "|a|"),
@@ -118,14 +119,15 @@ SCALAR_OPS: dict[str, ScalarOp] = _rows(
     ("sigmoid", 1, "same", "f", 14, "s", "1 / (1 + e^-a)"),
     ("isnan", 1, "bool", "f", 1, "e", "a is NaN"),
     ("isinf", 1, "bool", "f", 1, "e", "a is infinite"),
-    ("cast", 1, "attr", "fib", 1, "es", "a as attribute `dtype`: float to int as below, anything to bool is a != 0"),
-    ("bitcast", 1, "attr", "fi", 1, "e", "the same bits as attribute `dtype`, of the same size"),
+    ("cast", 1, "attr", "fib8", 1, "es", "a as attribute `dtype`: float to int as below, anything to bool is a != 0"),
+    ("bitcast", 1, "attr", "fi8", 1, "e", "the same bits as attribute `dtype`, of the same size"),
 )
 """name -> ScalarOp.
 
 A cast of a float to an integer truncates. What the type cannot hold gives what torch gives on x86: NaN and
 all that leaves i32 or i64 the lowest integer; i8, i16, u8 and u16 the low bits of the i32 (u8 of an f64, and u32: of
-the i64).
+the i64). A cast to or from a float of 8 bits goes by way of f32. To f8e4m3fn, which has no infinity, what lies beyond
+its largest number becomes that, by sign; to f8e5m2 it becomes infinite.
 """
 
 COARSE_OPS: dict[str, ScalarOp] = _rows(
@@ -156,6 +158,8 @@ def rounds(op: str, dtype: DType) -> bool:
 
 def accepts(op: ScalarOp, dtype: DType) -> bool:
     """True if `op` is defined on arguments of `dtype`."""
+    if dtype.is_float8:
+        return "8" in op.domain
     if dtype.is_float:
         return "f" in op.domain or ("h" in op.domain and dtype is not DType.F64)
     return ("b" if dtype is DType.BOOL else "i") in op.domain

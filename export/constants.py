@@ -28,6 +28,8 @@ def store_tensor(store: ConstantStore, t: torch.Tensor) -> str:
         raise InputSpecError(f"a parameter has the layout {t.layout}", fix="convert it with .to_dense()")
     plain = t.detach().cpu().contiguous()
     dtype = from_torch(plain.dtype)
+    if dtype.is_float8:
+        return store.add(dtype, plain.view(torch.uint8).numpy())
     if dtype is DType.BF16:
         return store.add(dtype, plain.view(torch.int16).numpy().view(np.uint16))
     return store.add(dtype, plain.numpy().astype(NUMPY_DTYPE[dtype], copy=False))
@@ -39,4 +41,6 @@ def load_tensor(store: ConstantStore, key: str) -> torch.Tensor:
     array = entry.array if entry.array.flags.writeable else entry.array.copy()
     if entry.dtype is DType.BF16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    if entry.dtype.is_float8:
+        return torch.from_numpy(array).view(TORCH_DTYPE[entry.dtype])
     return torch.from_numpy(array).to(TORCH_DTYPE[entry.dtype])

@@ -19,9 +19,16 @@ TORCH_DTYPE: dict[DType, torch.dtype] = {
     DType.U8: torch.uint8,
     DType.U16: torch.uint16,
     DType.U32: torch.uint32,
+    DType.F8E4M3: torch.float8_e4m3fn,
+    DType.F8E5M2: torch.float8_e5m2,
     DType.BOOL: torch.bool,
 }
 """DType -> torch.dtype."""
+
+E4M3_SATURATES = bool(torch.tensor(1e4).to(torch.float8_e4m3fn).float().isfinite())
+"""What float8_e4m3fn cannot hold becomes its largest number; in older versions of torch NaN."""
+E4M3_LAST = 464.0
+"""The largest number that is rounded to the largest of float8_e4m3fn, 448: half way to what would be the next."""
 
 _FROM_TORCH = {t: d for d, t in TORCH_DTYPE.items()}
 

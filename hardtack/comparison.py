@@ -22,9 +22,11 @@ _TOLERANCE = {
     torch.float32: 1e-4,
     torch.float16: 1e-2,
     torch.bfloat16: 5e-2,
+    torch.float8_e4m3fn: 2**-3,
+    torch.float8_e5m2: 2**-2,
 }
-"""Largest |difference| / largest |eager| by dtype: rounding in another order, a few hundred ulps. Floats of a bundle
-whose products take 16 bits (Options.compute) may differ by as much as that type's."""
+"""Largest |difference| / largest |eager| by dtype: rounding in another order, a few hundred ulps; of 8 bits one. Floats
+of a bundle whose products take 16 bits (Options.compute) may differ by as much as that type's."""
 
 _COMPUTED = {"bf16": torch.bfloat16, "f16": torch.float16}
 
@@ -163,7 +165,7 @@ def _steps(
             if eager is None:
                 continue
             ours = torch.from_numpy(array)
-            if eager.dtype == torch.bfloat16:
-                ours = ours.view(torch.bfloat16)
+            if eager.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
+                ours = ours.view(eager.dtype)
             out.append(difference(name, ours, eager, tolerance, where, compute))
     return tuple(out)

@@ -17,7 +17,9 @@ from hardtack.codegen.package.replace import Replaced
 from hardtack.codegen.package.replace import replace_weights as replace_contents
 
 PathLike = str | os.PathLike[str]
-_DTYPES = {dtype: name for name, dtype in NUMPY_DTYPE.items() if name is not DType.BF16}
+_FLOAT8 = {DType.F8E4M3: "float8_e4m3fn", DType.F8E5M2: "float8_e5m2"}
+_OF_BITS = (DType.BF16, *_FLOAT8)
+_DTYPES = {dtype: name for name, dtype in NUMPY_DTYPE.items() if name not in _OF_BITS}
 
 
 def replace_weights(
@@ -26,9 +28,9 @@ def replace_weights(
     """Writes `bundle` with new values for some of its weights to `path`. The code stays as it is; nothing is compiled.
 
     values: name, as in the module's state_dict, -> numpy array or torch tensor of the same dtype and shape; for
-    bfloat16 a torch tensor, or its bits as a uint16 array. Weights that are not named stay. What can be replaced is
-    listed by `hardtack weights`. weights: the external weights of `bundle`, if they are not beside it. An old
-    signature is dropped: sign the new bundle.
+    bfloat16 and float8 a torch tensor, or its bits as a uint16 or uint8 array. Weights that are not named stay. What
+    can be replaced is listed by `hardtack weights`. weights: the external weights of `bundle`, if they are not beside
+    it. An old signature is dropped: sign the new bundle.
 
     Raises ReplaceError for names, dtypes and shapes that do not fit, LoadError and OutputError.
     """
@@ -44,11 +46,14 @@ def _content(name: str, value: Any, wanted: DType | None) -> ConstantData:
         plain = value.detach().cpu().contiguous()
         if plain.dtype == torch.bfloat16:
             return ConstantData(DType.BF16, plain.view(torch.int16).numpy().view(np.uint16))
+        for dtype in (DType.F8E4M3, DType.F8E5M2):
+            if str(plain.dtype) == f"torch.{_FLOAT8[dtype]}":
+                return ConstantData(dtype, plain.view(torch.uint8).numpy())
         value = plain.numpy()
     array = np.asarray(value)
-    if wanted is DType.BF16 and array.dtype == NUMPY_DTYPE[DType.BF16]:
-        return ConstantData(DType.BF16, array)
-    dtype = _DTYPES.get(array.dtype.newbyteorder("<"))
-    if dtype is None:
+    if wanted in _OF_BITS and array.dtype == NUMPY_DTYPE[wanted]:
+        return ConstantData(wanted, array)
+    known = _DTYPES.get(array.dtype.newbyteorder("<"))
+    if known is None:
         raise ReplaceError(f"{name} is an array of {array.dtype}, which no bundle holds")
-    return ConstantData(dtype, array)
+    return ConstantData(known, array)

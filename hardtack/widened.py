@@ -25,8 +25,8 @@ class Widened:
 
 
 def widened_weights(exported: Exported, built: Built) -> tuple[Widened, ...]:
-    """The integers of 8 bits, by name, from which larger constants of floating point were computed that a target reads.
-    What several entry points or targets hold counts once.
+    """The integers and floats of 8 bits, by name, from which larger constants of floating point were computed that a
+    target reads. What several entry points or targets hold counts once.
     """
     found: dict[str, dict[str, tuple[DType, int]]] = {}
     for (entry_name, _), compiled in built.compiled.items():
@@ -40,8 +40,10 @@ def widened_weights(exported: Exported, built: Built) -> tuple[Widened, ...]:
 
 
 def _is_wider(stored: ConstantData, tensor: ModuleTensor) -> bool:
-    """True for integers of 8 bits, each of one or two of a larger constant's numbers: for no scale or zero point."""
-    made_of = tensor.dtype in (DType.I8, DType.U8) and stored.array.size <= 2 * math.prod(tensor.shape)
+    """True for integers and floats of 8 bits, each of one or two of a larger constant's numbers: for no scale or zero
+    point."""
+    codes = tensor.dtype in (DType.I8, DType.U8) or tensor.dtype.is_float8
+    made_of = codes and stored.array.size <= 2 * math.prod(tensor.shape)
     return made_of and stored.array.nbytes > _nbytes(tensor)
 
 

@@ -109,7 +109,7 @@ class TensorType:
 @dataclass(frozen=True)
 class Lit:
     """A scalar literal. `value` is a bool, int or float of Python; NaN and infinities included. One of a half type has
-    a value of that type: what is given is rounded."""
+    a value of that type: what is given is rounded. That of a float of 8 bits is its code."""
 
     value: bool | int | float
     dtype: DType

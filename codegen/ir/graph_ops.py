@@ -14,7 +14,7 @@ from hardtack.codegen.ir import graph_infer as basic
 from hardtack.codegen.ir import graph_infer_nn as nn
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.graph_infer import Case, Same, Types
-from hardtack.codegen.ops import SCALAR_OPS
+from hardtack.codegen.ops import SCALAR_OPS, UndefinedOp
 
 
 class Order(Enum):
@@ -102,6 +102,13 @@ def facts(op: Op) -> GraphOp:
     return row
 
 
+def _takes_float8(row: GraphOp, op: Op) -> bool:
+    """True for what moves elements; the table of scalar ops says it of those."""
+    computes = (op.kind == "put" and op.attr("accumulate")) or (op.kind == "scatter" and op.attr("reduce") != "none")
+    moves = row.elements is not Elements.COMPUTED and not computes
+    return moves or op.kind in SCALAR_OPS or op.kind in ("full", "cond", "while")
+
+
 def is_view(op: Op | None) -> bool:
     """True if the op's result is found in its operand's memory by index arithmetic."""
     return op is not None and facts(op).view is not View.NONE
@@ -112,8 +119,12 @@ def derive(op: Op, args: Types, stated: Types, same: Same) -> Types:
 
     ValueError, with a sentence, if the op is malformed or its kind unknown.
     """
+    row = facts(op)
+    codes = next((a.dtype for a in args if a.dtype.is_float8), None)
+    if codes is not None and not _takes_float8(row, op):
+        raise UndefinedOp(f"{op.kind} is not defined on {codes}")
     try:
-        return facts(op).infer(Case(op, args, stated, same))
+        return row.infer(Case(op, args, stated, same))
     except KeyError as missing:
         raise ValueError(str(missing.args[0])) from missing
     except IndexError as missing:

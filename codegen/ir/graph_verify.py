@@ -126,8 +126,8 @@ def _check_scalar(x: Lit | Expr, syms: frozenset[str], op: Op) -> None:
         else isinstance(x.value, int) and not isinstance(x.value, bool)
     )
     _need(kind_fits, f"literal {x.value!r} is not a {x.dtype}")
-    if x.dtype in INT_RANGE:
-        lo, hi = INT_RANGE[x.dtype]
+    if x.dtype in INT_RANGE or x.dtype.is_float8:
+        lo, hi = INT_RANGE.get(x.dtype, (0, 255))
         _need(lo <= x.value <= hi, f"literal {x.value} does not fit {x.dtype}")
 
 

@@ -1,8 +1,9 @@
 """Element types, shared by every stage, the bundle and the runtime.
 
-    DType ::= f32 | f64 | f16 | bf16 | i8 | i16 | i32 | i64 | u8 | u16 | u32 | bool
+    DType ::= f32 | f64 | f16 | bf16 | i8 | i16 | i32 | i64 | u8 | u16 | u32 | f8e4m3fn | f8e5m2 | bool
 
-`bool` is stored as one byte, 0 or 1. The names are the ones written into plans and manifests.
+`bool` is stored as one byte, 0 or 1. The floats of 8 bits are only stored: registers, literals and numpy have their
+bits, and nothing but conversions reads these as numbers. The names are the ones written into plans and manifests.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class DTypeInfo:
-    """An element type. nbytes: of one element. kind: float, int, uint or bool. numpy: what holds its elements there.
-    safetensors: its name in files of weights. since: the first format of bundles that has it."""
+    """An element type. nbytes: of one element. kind: float, int, uint, bool or float8. numpy: what holds its elements
+    there. safetensors: its name in files of weights. since: the first format of bundles that has it."""
 
     nbytes: int
     kind: str
@@ -39,6 +40,8 @@ class DType(Enum):
     U8 = "u8"
     U16 = "u16"
     U32 = "u32"
+    F8E4M3 = "f8e4m3fn"
+    F8E5M2 = "f8e5m2"
     BOOL = "bool"
 
     @property
@@ -63,12 +66,18 @@ class DType(Enum):
 
     @property
     def is_float(self) -> bool:
+        """True for the floats that are computed with: those of 16 bits and more."""
         return _INFO[self].kind == "float"
 
     @property
     def is_half(self) -> bool:
         """True for the floats of 16 bits: stored as such, computed as f32 and rounded."""
         return self in (DType.F16, DType.BF16)
+
+    @property
+    def is_float8(self) -> bool:
+        """True for the floats of 8 bits, which are converted and moved, and not computed with."""
+        return _INFO[self].kind == "float8"
 
     @property
     def is_int(self) -> bool:
@@ -96,6 +105,8 @@ _INFO: dict[DType, DTypeInfo] = {
     DType.U8: DTypeInfo(1, "uint", "u1", "U8"),
     DType.U16: DTypeInfo(2, "uint", "<u2", "U16", since=2),
     DType.U32: DTypeInfo(4, "uint", "<u4", "U32", since=2),
+    DType.F8E4M3: DTypeInfo(1, "float8", "u1", "F8_E4M3", since=2),
+    DType.F8E5M2: DTypeInfo(1, "float8", "u1", "F8_E5M2", since=2),
     DType.BOOL: DTypeInfo(1, "bool", "?", "BOOL"),
 }
 

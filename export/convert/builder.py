@@ -19,8 +19,9 @@ from hardtack.codegen.ir.graph import Guard, Lit, Op, Operand, Origin, TensorTyp
 from hardtack.codegen.ir.graph_ops import derive
 from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.codegen.ops import SCALAR_OPS
+from hardtack.exporter import dtypes
 from hardtack.exporter.convert.table import Scalar, Size, Value
-from hardtack.exporter.dtypes import from_torch
+from hardtack.exporter.dtypes import TORCH_DTYPE, from_torch
 from hardtack.exporter.errors import Refusal, SourceLine
 from hardtack.exporter.sizes.shapes import make_guards
 
@@ -175,7 +176,7 @@ class Builder:
     def cast(self, x: Arg, dtype: DType) -> Value | Lit:
         """x as `dtype`; nothing is emitted for a value that has it, literals are converted here."""
         if isinstance(x, Lit):
-            return x if x.dtype is dtype else literal(x.value, dtype)
+            return x if x.dtype is dtype else literal(_number(x), dtype)
         if isinstance(x, (bool, int, float)):
             return literal(x, dtype)
         if isinstance(x, Expr):
@@ -183,7 +184,7 @@ class Builder:
             if constant is not None:
                 return literal(constant, dtype)
             return self.op("cast", x, dtype=dtype)
-        return x if x.dtype is dtype else self.op("cast", x, dtype=dtype)
+        return self.to(x, dtype)
 
     def pw(self, kind: str, *args: Arg, dtype: DType | None = None) -> Value:
         """A pointwise op on args cast to `dtype` (given, or that of the first Value)."""
@@ -204,7 +205,17 @@ class Builder:
 
     def to(self, x: Value, dtype: DType) -> Value:
         """x cast to dtype, as a Value."""
-        return x if x.dtype is dtype else self.op("cast", x, dtype=dtype)
+        if x.dtype is dtype:
+            return x
+        if dtype is DType.F8E4M3 and not dtypes.E4M3_SATURATES:
+            x = self._within_e4m3(x)
+        return self.op("cast", x, dtype=dtype)
+
+    def _within_e4m3(self, x: Value) -> Value:
+        """x as f32, a NaN of its sign where torch makes that of what float8_e4m3fn cannot hold."""
+        x = self.to(x, DType.F32)
+        beyond = self.pw("gt", self.op("abs", x), dtypes.E4M3_LAST)
+        return self.where(beyond, self.pw("copysign", math.nan, x, dtype=DType.F32), x, DType.F32)
 
     def wide(self, x: Value) -> Value:
         """x in the type in which torch accumulates: f32 for the half types."""
@@ -321,6 +332,20 @@ def _attr(size: Size) -> Size:
     return size if value is None else value
 
 
+def _float8_literal(value: float, dtype: DType) -> Lit:
+    most = torch.finfo(TORCH_DTYPE[dtype]).max
+    if math.isfinite(value) and abs(value) > most:
+        raise Refusal(f"the scalar {value} does not fit {dtype} ({-most} to {most})")
+    return Lit(int(torch.tensor(value).to(TORCH_DTYPE[dtype]).view(torch.uint8)), dtype)
+
+
+def _number(x: Lit) -> bool | int | float:
+    """What a literal stands for."""
+    if not x.dtype.is_float8:
+        return x.value
+    return float(torch.tensor(x.value, dtype=torch.uint8).view(TORCH_DTYPE[x.dtype]))
+
+
 def literal(value: Any, dtype: DType, wraps: bool = False) -> Lit:
     """A Python number as a literal of `dtype`, converted as torch converts a scalar: by its low bits where the op
     `wraps` or the number is -255 to -1 and the type u8. Refusal for others that do not fit.
@@ -329,6 +354,8 @@ def literal(value: Any, dtype: DType, wraps: bool = False) -> Lit:
         return Lit(bool(value), dtype)
     if dtype.is_float:
         return Lit(float(value), dtype)
+    if dtype.is_float8:
+        return _float8_literal(float(value), dtype)
     if isinstance(value, float) and not math.isfinite(value):
         raise Refusal(f"the scalar {value} cannot be converted to {dtype}")
     whole = int(value)

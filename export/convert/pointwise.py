@@ -227,7 +227,8 @@ def _fmod(b: Builder, x: Arg, y: Arg) -> Value:
 
 def _comparison(kind: str) -> Any:
     def convert(b: Builder, x: Arg, y: Arg) -> Value:
-        return b.pw(kind, x, y, dtype=promoted(x, y)[1])
+        dtype = promoted(x, y)[1]
+        return b.pw(kind, x, y, dtype=DType.F32 if dtype.is_float8 and kind in ("eq", "ne") else dtype)
 
     return convert
 

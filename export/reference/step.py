@@ -28,6 +28,8 @@ class Step:
         self.args: list[torch.Tensor] = [self._tensor(a) for a in args]
 
     def _tensor(self, a: Any) -> torch.Tensor:
+        if isinstance(a, Lit) and a.dtype.is_float8:
+            return torch.tensor(a.value, dtype=torch.uint8).view(TORCH_DTYPE[a.dtype])
         if isinstance(a, Lit):
             return torch.tensor(a.value, dtype=TORCH_DTYPE[a.dtype])
         if isinstance(a, Expr):

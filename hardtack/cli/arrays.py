@@ -69,6 +69,8 @@ def made_up(entry: Entry, sizes: Mapping[str, int], given: Mapping[str, Any]) ->
         dtype = np.dtype(NUMPY_DTYPE[spec.dtype])
         if spec.dtype == "bf16":
             out[spec.name] = (rng.standard_normal(shape).astype("f4").view("u4") >> 16).astype("u2")
+        elif spec.dtype.startswith("f8"):
+            out[spec.name] = rng.integers(0x20, 0x40, shape).astype("u1")  # numbers, not the smallest
         elif dtype.kind == "f":
             out[spec.name] = rng.standard_normal(shape).astype(dtype)
         else:

@@ -12,8 +12,15 @@ constexpr const char* kVersioned = "dltensor_versioned";
 constexpr const char* kUsedVersioned = "used_dltensor_versioned";
 constexpr uint32_t kMajor = 1;
 
-// The DLPack type of a numpy dtype; false for one that Hardtack has no type for. numpy has no bfloat16: where that is
-// declared, uint16 holds its bits, and ml_dtypes' bfloat16 is a void type of 2 bytes by that name.
+bool named_dtype(const std::string& name, ht_dtype* out) {
+  if (name == "bfloat16") return *out = {4, 16, 1}, true;
+  if (name == "float8_e4m3fn") return *out = {10, 8, 1}, true;
+  if (name == "float8_e5m2") return *out = {12, 8, 1}, true;
+  return false;
+}
+
+// The DLPack type of a numpy dtype; false for one that Hardtack has no type for. numpy has no bfloat16 and no
+// float8: where these are declared, uint16 and uint8 hold their bits, and ml_dtypes has types by their names.
 bool dtype_of(const py::dtype& dtype, const ht_tensor_info* declared, ht_dtype* out) {
   const char order = dtype.byteorder();
   if (order == '>') return false;
@@ -22,14 +29,16 @@ bool dtype_of(const py::dtype& dtype, const ht_tensor_info* declared, ht_dtype* 
     case 'b': *out = {6, bits, 1}; return true;
     case 'i': *out = {0, bits, 1}; return true;
     case 'u': {
-      const bool of_bfloat16 = bits == 16 && (declared == nullptr || declared->dtype.code == 4);
-      *out = {static_cast<uint8_t>(of_bfloat16 ? 4 : 1), bits, 1};
+      const ht_dtype wanted = declared == nullptr ? ht_dtype{4, 16, 1} : declared->dtype;
+      const bool of_bits = wanted.bits == bits && (wanted.code == 4 || wanted.code == 10 || wanted.code == 12);
+      *out = {of_bits ? wanted.code : uint8_t{1}, bits, 1};
       return true;
     }
-    case 'f': *out = {2, bits, 1}; return bits <= 64;
-    default:
-      *out = {4, 16, 1};
-      return dtype.itemsize() == 2 && py::str(py::handle(dtype)).cast<std::string>() == "bfloat16";
+    case 'f':
+      if (bits == 8) return named_dtype(py::str(py::handle(dtype)).cast<std::string>(), out);
+      *out = {2, bits, 1};
+      return bits <= 64;
+    default: return named_dtype(py::str(py::handle(dtype)).cast<std::string>(), out);
   }
 }
 

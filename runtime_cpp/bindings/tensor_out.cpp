@@ -60,13 +60,13 @@ py::dtype numpy_dtype(ht_dtype dtype) {
 const py::dtype& cached_dtype(ht_dtype dtype) {
   static std::vector<py::dtype>* cache = [] {
     auto* made = new std::vector<py::dtype>();  // lives as long as the interpreter
-    for (uint8_t code = 0; code < 8; ++code) {
+    for (uint8_t code = 0; code < 16; ++code) {
       for (const uint8_t bits : {8, 16, 32, 64}) made->push_back(numpy_dtype({code, bits, 1}));
     }
     return made;
   }();
   const size_t width = dtype.bits == 8 ? 0 : dtype.bits == 16 ? 1 : dtype.bits == 32 ? 2 : 3;
-  return (*cache)[(dtype.code & 7u) * 4 + width];
+  return (*cache)[(dtype.code & 15u) * 4 + width];
 }
 
 py::array numpy_array(const ht_tensor& t, const py::object& base) {

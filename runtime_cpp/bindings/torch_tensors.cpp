@@ -111,6 +111,8 @@ const py::object& Torch::dtype(ht_dtype dtype) const {
     case 1: cached = module_.attr(("uint" + bits).c_str()); break;
     case 4: cached = module_.attr(("bfloat" + bits).c_str()); break;
     case 6: cached = module_.attr("bool"); break;
+    case 10: cached = module_.attr("float8_e4m3fn"); break;
+    case 12: cached = module_.attr("float8_e5m2"); break;
     default: cached = module_.attr(("float" + bits).c_str()); break;
   }
   return cached;

@@ -15,6 +15,8 @@ int map_type(DType dtype) {
   switch (dtype) {
     case DType::u8:
     case DType::i8:
+    case DType::f8e4m3fn:
+    case DType::f8e5m2:
     case DType::boolean: return 0;
     case DType::i16:
     case DType::u16: return 1;

@@ -16,10 +16,20 @@ struct Row {
 
 // In the order of the enum.
 constexpr Row kRows[] = {
-    {DType::f32, "f32", "F32", 4, 2, 1},       {DType::f64, "f64", "F64", 8, 2, 1}, {DType::f16, "f16", "F16", 2, 2, 1},
-    {DType::bf16, "bf16", "BF16", 2, 4, 1},    {DType::i8, "i8", "I8", 1, 0, 1},    {DType::i16, "i16", "I16", 2, 0, 1},
-    {DType::i32, "i32", "I32", 4, 0, 1},       {DType::i64, "i64", "I64", 8, 0, 1}, {DType::u8, "u8", "U8", 1, 1, 1},
-    {DType::boolean, "bool", "BOOL", 1, 6, 1}, {DType::u16, "u16", "U16", 2, 1, 2}, {DType::u32, "u32", "U32", 4, 1, 2},
+    {DType::f32, "f32", "F32", 4, 2, 1},
+    {DType::f64, "f64", "F64", 8, 2, 1},
+    {DType::f16, "f16", "F16", 2, 2, 1},
+    {DType::bf16, "bf16", "BF16", 2, 4, 1},
+    {DType::i8, "i8", "I8", 1, 0, 1},
+    {DType::i16, "i16", "I16", 2, 0, 1},
+    {DType::i32, "i32", "I32", 4, 0, 1},
+    {DType::i64, "i64", "I64", 8, 0, 1},
+    {DType::u8, "u8", "U8", 1, 1, 1},
+    {DType::boolean, "bool", "BOOL", 1, 6, 1},
+    {DType::u16, "u16", "U16", 2, 1, 2},
+    {DType::u32, "u32", "U32", 4, 1, 2},
+    {DType::f8e4m3fn, "f8e4m3fn", "F8_E4M3", 1, 10, 2},
+    {DType::f8e5m2, "f8e5m2", "F8_E5M2", 1, 12, 2},
 };
 
 const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <tuple>
 
 #include "support/samples.h"
 
@@ -267,6 +268,12 @@ TEST_CASE("status and dtype helpers") {
   CHECK(outcome(ht_dtype_from_name("bf16", &dtype)).code == HT_OK);
   CHECK(dtype.code == 4);
   CHECK(std::string(ht_dtype_name(dtype)) == "bf16");
+  for (const auto& [name, code, bits] :
+       {std::tuple{"u16", 1, 16}, {"u32", 1, 32}, {"f8e4m3fn", 10, 8}, {"f8e5m2", 12, 8}}) {
+    CHECK(outcome(ht_dtype_from_name(name, &dtype)).code == HT_OK);
+    CHECK((dtype.code == code && dtype.bits == bits));
+    CHECK(std::string(ht_dtype_name(dtype)) == name);
+  }
   CHECK(outcome(ht_dtype_from_name("c64", &dtype)).message == "unknown dtype \"c64\"");
   CHECK(ht_dtype_name({5, 64, 1}) == nullptr);
 }

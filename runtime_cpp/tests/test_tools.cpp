@@ -86,6 +86,13 @@ TEST_CASE(".npy files are read as NumPy writes them, and written so") {
   Array as_bits;
   CHECK(hardtack::tools::read_npy(bits.path(), bf16, &as_bits, &problem));
   CHECK(as_bits.dtype.code == 4);
+  CHECK(hardtack::tools::read_npy(bits.path(), f32, &as_bits, &problem));
+  CHECK(as_bits.dtype.code == 1);
+  const TemporaryFile byte(npy("|u1", "1,", "a"));
+  CHECK(hardtack::tools::read_npy(byte.path(), {12, 8, 1}, &as_bits, &problem));
+  CHECK(as_bits.dtype.code == 12);
+  CHECK(hardtack::tools::read_npy(byte.path(), f32, &as_bits, &problem));
+  CHECK(as_bits.dtype.code == 1);
   const auto error_of = [&](const std::string& bytes) {
     const TemporaryFile broken(bytes);
     Array ignored;
@@ -93,7 +100,7 @@ TEST_CASE(".npy files are read as NumPy writes them, and written so") {
     return problem.substr(broken.path().size());
   };
   CHECK(error_of("hello") == ": not an .npy file of version 1.0 or 2.0");
-  CHECK(error_of(npy("<u2", "1,", "ab")) == ": dtype '<u2' is not one that Hardtack runs on");
+  CHECK(error_of(npy("<u8", "1,", "abcdefgh")) == ": dtype '<u8' is not one that Hardtack runs on");
   CHECK(error_of(npy(">f4", "1,", "abcd")) == ": dtype '>f4' is not one that Hardtack runs on");
   CHECK(error_of(npy("<f4", "2,", "abcd")) == ": holds 4 bytes of data, its shape says 8");
   CHECK(error_of(npy("<f4", "9999999999999999999,", "")) == ": bad shape (9999999999999999999,");

@@ -55,7 +55,7 @@ const std::vector<Command>& commands() {
        "run FILE.pkg -i x=x.npy -o OUT",
        "run once on .npy files",
        "Inputs are .npy files in C order; outputs are written to OUT/<name>.npy.\n"
-       "bfloat16, which .npy cannot name, is read and written as uint16.\n",
+       "bfloat16 and float8, which .npy cannot name, are read and written as uint16 and uint8.\n",
        {kInput,
         {"--output", "DIR", "folder for the outputs, made if needed; without it only a summary is printed", "-o"},
         kEntry,

@@ -14,7 +14,8 @@ struct Row {
 
 constexpr Row kRows[] = {{"<f4", {2, 32, 1}}, {"<f8", {2, 64, 1}}, {"<f2", {2, 16, 1}}, {"|i1", {0, 8, 1}},
                          {"<i2", {0, 16, 1}}, {"<i4", {0, 32, 1}}, {"<i8", {0, 64, 1}}, {"|u1", {1, 8, 1}},
-                         {"|b1", {6, 8, 1}},  {"<u2", {1, 16, 1}}, {"<u4", {1, 32, 1}}, {"<u2", {4, 16, 1}}};
+                         {"|b1", {6, 8, 1}},  {"<u2", {1, 16, 1}}, {"<u4", {1, 32, 1}}, {"<u2", {4, 16, 1}},
+                         {"|u1", {10, 8, 1}}, {"|u1", {12, 8, 1}}};
 
 bool same(ht_dtype a, ht_dtype b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
 
@@ -89,7 +90,7 @@ bool read_npy(const std::string& path, ht_dtype expected, Array* array, std::str
   if (order != "False") return fail(problem, path, "in Fortran order; save numpy.ascontiguousarray(array)");
   const Row* row = nullptr;
   for (const Row& r : kRows) {
-    const bool bits = r.dtype.code == 4;  // uint16 is bfloat16's bits, where that is expected
+    const bool bits = r.dtype.code == 4 || r.dtype.code > 6;  // uint16 and uint8 are bits of what is expected
     if (descr == "'" + std::string(r.descr) + "'" && (!bits || same(expected, r.dtype))) row = &r;
   }
   if (row == nullptr) return fail(problem, path, "dtype " + descr + " is not one that Hardtack runs on");

@@ -67,6 +67,19 @@ Entry entry_of(const hardtack::Model& bundle, std::size_t index, const ModelOpti
   return entry;
 }
 
+// The protocol has no name for floats of 8 bits.
+Failure check_types(const Entry& entry) {
+  for (const auto* tensors : {&entry.inputs, &entry.outputs}) {
+    for (const TensorMeta& tensor : *tensors) {
+      if (dtype_from_protocol(tensor.datatype)) continue;
+      return Error{Code::kInvalid, (tensors == &entry.inputs ? "input \"" : "output \"") + tensor.name +
+                                       "\" of entry \"" + entry.name + "\" is " + ht_dtype_name(tensor.dtype) +
+                                       ", for which the protocol has no name; convert it in the model"};
+    }
+  }
+  return std::nullopt;
+}
+
 std::uint64_t next_number() {
   static std::atomic<std::uint64_t> last{0};
   return ++last;
@@ -114,6 +127,7 @@ Outcome<std::shared_ptr<ModelVersion>> ModelVersion::load(const std::string& mod
   if (!options.map_weights && !loaded->on_gpu()) loaded->weights_.charge(loaded->info().weights_nbytes);
   for (std::size_t i = 0; i < loaded->info().num_entries; ++i) {
     loaded->entries_.push_back(entry_of(loaded->bundle_, i, loaded->options_));
+    if (Failure wrong = check_types(loaded->entries_.back())) return *wrong;
     if (loaded->entries_.back().name == "forward") loaded->default_entry_ = i;
   }
   if (loaded->entries_.empty()) return Error{Code::kInvalid, path + " has no entry point"};

@@ -24,6 +24,8 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 UNSIGNED = (torch.uint16, torch.uint32)
 """What eager computes little with."""
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+"""What eager moves and converts."""
 
 TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
     torch.float32: (2e-5, 2e-6),
@@ -35,8 +37,10 @@ TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
 
 
 def to_numpy(t: torch.Tensor) -> npt.NDArray[np.generic]:
-    """The tensor's elements; bfloat16 as its bits, as the stages keep it."""
+    """The tensor's elements; bfloat16 and float8 as their bits, as the stages keep it."""
     t = t.detach()
+    if t.dtype in FLOAT8:
+        return t.contiguous().view(torch.uint8).numpy()
     if t.dtype is torch.bfloat16:
         return t.contiguous().view(torch.int16).numpy().view(np.uint16)
     return t.numpy()
@@ -45,6 +49,8 @@ def to_numpy(t: torch.Tensor) -> npt.NDArray[np.generic]:
 def to_torch(a: npt.NDArray[np.generic], dtype: torch.dtype) -> torch.Tensor:
     """The inverse of `to_numpy`."""
     a = np.ascontiguousarray(a).reshape(a.shape)
+    if dtype in FLOAT8:
+        return torch.from_numpy(a).view(dtype)
     return torch.from_numpy(a.view(np.int16)).view(dtype) if dtype is torch.bfloat16 else torch.from_numpy(a)
 
 
@@ -106,6 +112,8 @@ def differences(got: Tensors, want: Tensors, scale: float = 1.0, signs: bool = F
     found: list[str] = []
     for k, (g, w) in enumerate(zip(got, want, strict=True)):
         rtol, atol = TOLERANCE.get(w.dtype, (0.0, 0.0))
+        if w.dtype in FLOAT8 and g.dtype is w.dtype:  # by their codes, so that NaNs and zeros have eager's signs
+            g, w = g.view(torch.uint8), w.view(torch.uint8)
         try:
             torch.testing.assert_close(g, w, rtol=rtol * scale, atol=atol * scale, equal_nan=True)
         except AssertionError as error:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 import hardtack
 from hardtack.codegen.package.bundle import open_bundle, verify_bundle
+from hardtack.codegen.package.errors import ReplaceError
+from hardtack.comparison import compare
+from hardtack.exporter import dtypes
+from tests.codegen.compare import to_numpy
 
 UNSIGNED = (torch.uint16, torch.uint32)
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 class Mixed(torch.nn.Module):
@@ -90,3 +97,121 @@ def test_weights_are_replaced(tmp_path: Path) -> None:
     hardtack.replace_weights(path, {"table": table}, path=changed)
     assert number_of(changed) == 2
     np.testing.assert_array_equal(hardtack.load(changed, threads=1)(x.numpy(), index.numpy())[0], table[1:2])
+
+
+class Codes(torch.nn.Module):
+    """The last codes as a state, a table of them, and conversions both ways."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        every = torch.arange(256).to(torch.uint8).view(dtype).reshape(64, 4)
+        self.register_buffer("table", every)
+        self.register_buffer("last", every[:1].clone())
+
+    def forward(self, codes: torch.Tensor, x: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        before = self.last.clone()
+        self.last.copy_(codes)
+        return F.embedding(index, self.table), before, codes.to(x.dtype) * x, (x * 3).to(self.dtype)
+
+
+def bits(x: torch.Tensor) -> torch.Tensor:
+    return x.view(torch.uint8) if x.dtype in FLOAT8 else x
+
+
+@pytest.mark.parametrize("number", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_float8_everywhere(dtype: torch.dtype, number: torch.dtype, tmp_path: Path) -> None:
+    path, module = tmp_path / "m.pkg", Codes(dtype).eval()
+    codes = torch.tensor([[0.5, -3.5, 240.0, 0.0]]).to(dtype)
+    x, index = torch.tensor([[0.3, 1e-3, -100.0, 7.0]], dtype=number), torch.tensor([31, 2])
+    hardtack.export(module, (codes, x, index), path=path)
+    assert number_of(path) == 2
+    session = hardtack.load(path, threads=1).session("forward")
+    for given in (codes, codes[:, [1, 3, 0, 2]]):
+        got, want = session(given, x, index), module(given, x, index)
+        assert [g.dtype for g in got] == [w.dtype for w in want]
+        assert all(torch.equal(bits(g), bits(w)) for g, w in zip(got, want, strict=True))
+    np.testing.assert_array_equal(session.read_state("last"), bits(given).numpy())
+    session.write_state("last", np.array([[1, 2, 3, 255]], np.uint8))
+    arrays = [to_numpy(t) for t in (codes, x, index)]
+    again = session(*arrays)
+    np.testing.assert_array_equal(again[1], [[1, 2, 3, 255]])
+    assert again[3].dtype == np.uint8
+    compared = compare(hardtack.load(path, threads=1), Codes(dtype).eval(), (codes, x, index), steps=True)
+    assert all(d.good for d in (*compared.outputs, *compared.steps))
+
+
+def test_arrays_of_ml_dtypes(tmp_path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    path, x = tmp_path / "m.pkg", torch.tensor([1.0, -448.0, 0.25]).to(torch.float8_e4m3fn)
+    hardtack.export(Converted(torch.float32), (x,), path=path)
+    model = hardtack.load(path, threads=1)
+    np.testing.assert_array_equal(model(np.array([1, -448, 0.25], ml_dtypes.float8_e4m3fn)), [1, -448, 0.25])
+    with pytest.raises(hardtack.InputError, match=r"f8e5m2"):
+        model(np.array([1, -448, 0.25], ml_dtypes.float8_e5m2))
+    with pytest.raises(hardtack.InputError, match="dtype is f32, expected f8e4m3fn"):
+        model(np.ones(3, np.float32))
+
+
+class Converted(torch.nn.Module):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(self.dtype)
+
+
+def test_codes_are_replaced(tmp_path: Path) -> None:
+    path, changed = tmp_path / "m.pkg", tmp_path / "changed.pkg"
+    codes, x, index = torch.ones(1, 4).to(torch.float8_e5m2), torch.ones(1, 4), torch.tensor([3])
+    hardtack.export(Codes(torch.float8_e5m2).eval(), (codes, x, index), path=path)
+    table = torch.full((64, 4), -1.75).to(torch.float8_e5m2)
+    for given in (table, bits(table).numpy()):
+        hardtack.replace_weights(path, {"table": given}, path=changed)
+        got = hardtack.load(changed, threads=1)(codes, x, index)[0]
+        assert torch.equal(bits(got), bits(table[3:4]))
+    with pytest.raises(ReplaceError, match="f8e4m3fn"):
+        hardtack.replace_weights(path, {"table": table.to(torch.float8_e4m3fn)}, path=changed)
+
+
+def test_older_versions_of_torch_make_nan_of_what_e4m3_does_not_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dtypes, "E4M3_SATURATES", False)
+    x = torch.tensor([463.9, 464.0, 464.1, -1e9, float("inf"), float("nan"), -2.0])
+    path = tmp_path / "m.pkg"
+    hardtack.export(Converted(torch.float8_e4m3fn), (x,), path=path)
+    got = hardtack.load(path, threads=1)(x).float()
+    nan = float("nan")
+    torch.testing.assert_close(got, torch.tensor([448.0, 448.0, nan, nan, nan, nan, -2.0]), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "what"),
+    [
+        (lambda x: x + x, "aten.add.Tensor", "add is not defined on (f8e4m3fn, f8e4m3fn)"),
+        (lambda x: x.sum(), "aten.sum", "reduce is not defined on f8e4m3fn"),
+        (lambda x: x.sort().values, "aten.sort.default", "sort is not defined on f8e4m3fn"),
+        (lambda x: x[None] @ x[:, None], "aten.mm.default", "matmul is not defined on f8e4m3fn"),
+        (lambda x: torch.full_like(x, 1e3), "aten.full", "the scalar 1000.0 does not fit f8e4m3fn (-448.0 to 448.0)"),
+    ],
+)
+def test_what_float8_has_not_is_refused_in_words(function: Any, name: str, what: str, tmp_path: Path) -> None:
+    x = torch.ones(3).to(torch.float8_e4m3fn)
+    with pytest.raises(hardtack.ExportError) as caught:
+        hardtack.export(Called(function), (x,), path=tmp_path / "m.pkg")
+    said = str(caught.value)
+    assert [part for part in (name, what, "test_later_dtypes.py") if part not in said] == []
+
+
+class Called(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+        self.eval()
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)

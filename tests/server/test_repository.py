@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import sample
 from served import Answer, Server, wait_for
-from serving_bundles import put, spin
+from serving_bundles import put, spin, types
+
+from hardtack.codegen.ir.types import DType
 
 X = np.array([[1, 2, 3, 0]], np.float32)
 FAST = ("--poll", "30")
@@ -144,6 +146,16 @@ def test_a_server_with_a_bad_model_is_not_ready_and_says_why(program: Path, spin
         assert server.get("/v2/models/bad/ready").status == 400
         shutil.rmtree(spin_folder / "bad")
         wait_for(lambda: server.get("/v2/health/ready").status == 200, "the bad model to be forgotten")
+
+
+def test_a_model_of_float8_is_not_loaded(program: Path, spin_folder: Path) -> None:
+    put(types((DType.F8E4M3,)), spin_folder / "spin" / "1" / "model.pkg")
+    why = (
+        'input "x_f8e4m3fn" of entry "forward" is f8e4m3fn, for which the protocol has no name; convert it in the model'
+    )
+    with Server(program, spin_folder, ready=False) as server:
+        wait_for(lambda: len(server.events("load failed")) == 1, "the load to fail")
+        assert server.get("/v2/health/ready").json()["error"].endswith(why)
 
 
 def test_load_and_unload_by_request(program: Path, spin_folder: Path) -> None:

@@ -46,6 +46,7 @@ def of_pt2e(module: nn.Module, x: torch.Tensor, quantiser: str) -> nn.Module:
 
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "int8 weights": ("Int8WeightOnlyConfig", {}),
+    "float8 weights": ("Float8WeightOnlyConfig", {}),
     "int8": ("Int8DynamicActivationInt8WeightConfig", {}),
     "int4 weights in groups": ("IntxWeightOnlyConfig", {"weight_dtype": torch.int4}),
     "int8 by int4": ("Int8DynamicActivationIntxWeightConfig", {"weight_dtype": torch.int4}),

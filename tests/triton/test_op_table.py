@@ -12,7 +12,7 @@ from tests.triton.simulate import Simulator
 CHOSEN = [
     *("unary_float32", "unary_bfloat16", "binary_float32", "binary_float16", "special_float64"),
     *("int_int64", "int_int8", "int_uint8", "bool", "casts", "casts_outside", "creation_dynamic", "bitcast"),
-    *("unsigned_uint16", "unsigned_uint32", "casts_uint32", "casts_unsigned"),
+    *("unsigned_uint16", "unsigned_uint32", "casts_uint32", "casts_unsigned", "float8_e4m3fn", "float8_e5m2"),
     *("reduce_float32", "reduce_bool", "ties", "views", "views_dynamic", "index", "order_float32"),
     *("norm", "norm_dynamic", "resize_align", "pool_nan", "conv_1d", "matmul", "attention_dynamic"),
     *("resize_scale_float64", "histogram_float64", "resize_antialias", "resize_antialias_dynamic"),

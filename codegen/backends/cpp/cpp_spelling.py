@@ -22,12 +22,18 @@ STORAGE: dict[DType, str] = {
     DType.U8: "uint8_t",
     DType.U16: "uint16_t",
     DType.U32: "uint32_t",
+    DType.F8E4M3: "uint8_t",
+    DType.F8E5M2: "uint8_t",
     DType.BOOL: "ht::Bool",
 }
 """The element type in memory."""
 
 REGISTER: dict[DType, str] = STORAGE | {DType.F16: "float", DType.BF16: "float", DType.BOOL: "int32_t"}
 """The lane type in registers; a bool is a mask of 0 or -1."""
+
+
+FLOAT8 = {DType.F8E4M3: "e4m3", DType.F8E5M2: "e5m2"}
+"""What float8.h calls the floats of 8 bits."""
 
 
 def register_type(dtype: DType) -> str:
@@ -198,6 +204,10 @@ def rounded(a: str, half: DType) -> str:
 def _cast(a: str, source: DType, target: DType) -> str:
     if source is target:
         return a
+    if source.is_float8:
+        return _cast(f"ht::float_of_{FLOAT8[source]}({a})", DType.F32, target)
+    if target.is_float8:
+        return f"ht::{FLOAT8[target]}_of_float({_cast(a, source, DType.F32)})"
     if target is DType.BOOL:
         return f"ht::mask_of({a})"
     if source is DType.BOOL:

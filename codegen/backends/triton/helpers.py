@@ -61,6 +61,56 @@ def whole_i64(a):
     inside = (a >= -9223372036854775808.0) & (a < 9223372036854775808.0)
     return tl.where(inside, tl.where(inside, a, 0.0).to(tl.int64), tl.full((), -9223372036854775808, tl.int64))
 ''',
+    "float_of_e4m3": '''
+@triton.jit
+def float_of_e4m3(a):
+    """The number of a code of float8_e4m3fn."""
+    code = a.to(tl.int32)
+    size = code & 0x7F
+    bits = (size << 20) + (120 << 23)
+    bits = tl.where(size == 0x7F, 0x7FF00000, bits)
+    tiny = (size.to(tl.float32) * 0.001953125).to(tl.int32, bitcast=True)
+    return (tl.where(size < 8, tiny, bits) | ((code & 0x80) << 24)).to(tl.float32, bitcast=True)
+''',
+    "float_of_e5m2": '''
+@triton.jit
+def float_of_e5m2(a):
+    """The number of a code of float8_e5m2."""
+    code = a.to(tl.int32)
+    size = code & 0x7F
+    bits = (size << 21) + (112 << 23)
+    bits = tl.where(size < 0x7C, bits, tl.where(size == 0x7C, 0x7F800000, 0x7FC00000))
+    tiny = (size.to(tl.float32) * 0.0000152587890625).to(tl.int32, bitcast=True)
+    return (tl.where(size < 4, tiny, bits) | ((code & 0x80) << 24)).to(tl.float32, bitcast=True)
+''',
+    "e4m3_of_float": '''
+@triton.jit
+def e4m3_of_float(a):
+    """The code of the nearest float8_e4m3fn, ties to even; what lies beyond the largest gives that."""
+    bits = a.to(tl.int32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    code = (size + (0x7FFFF - (120 << 23)) + ((size >> 20) & 1)) >> 20
+    code = tl.where(code < 0x7E, code, 0x7E)
+    # beside 2^14 a float has steps of 2^-9, as the smallest numbers of float8: the sum is rounded to these
+    tiny = (size.to(tl.float32, bitcast=True) + 16384.0).to(tl.int32, bitcast=True) - (141 << 23)
+    code = tl.where(size < (121 << 23), tiny, code)
+    code = tl.where(size > 0x7F800000, 0x7F, code)
+    return (code | ((bits >> 24) & 0x80)).to(tl.uint8)
+''',
+    "e5m2_of_float": '''
+@triton.jit
+def e5m2_of_float(a):
+    """The code of the nearest float8_e5m2, ties to even."""
+    bits = a.to(tl.int32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    code = (size + (0xFFFFF - (112 << 23)) + ((size >> 21) & 1)) >> 21
+    code = tl.where(code < 0x7C, code, 0x7C)
+    # beside 2^7 a float has steps of 2^-16
+    tiny = (size.to(tl.float32, bitcast=True) + 128.0).to(tl.int32, bitcast=True) - (134 << 23)
+    code = tl.where(size < (113 << 23), tiny, code)
+    code = tl.where(size > 0x7F800000, 0x7F, code)
+    return (code | ((bits >> 24) & 0x80)).to(tl.uint8)
+''',
     "int_pow": '''
 @triton.jit
 def int_pow(a, n, BITS: tl.constexpr):

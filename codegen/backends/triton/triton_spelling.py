@@ -26,6 +26,8 @@ STORAGE: dict[DType, str] = {
     DType.U8: "u8",
     DType.U16: "u16",
     DType.U32: "u32",
+    DType.F8E4M3: "u8",
+    DType.F8E5M2: "u8",
     DType.BOOL: "i8",
 }
 """The element type in a signature: a bool is a byte of 0 or 1."""
@@ -42,12 +44,18 @@ MEMORY: dict[DType, str] = {
     DType.U8: "tl.uint8",
     DType.U16: "tl.uint16",
     DType.U32: "tl.uint32",
+    DType.F8E4M3: "tl.uint8",
+    DType.F8E5M2: "tl.uint8",
     DType.BOOL: "tl.int8",
 }
 """The element type in memory."""
 
 REGISTER: dict[DType, str] = MEMORY | {DType.F16: "tl.float32", DType.BF16: "tl.float32", DType.BOOL: "tl.int1"}
 """The type of a value while it is computed with."""
+
+
+FLOAT8 = {DType.F8E4M3: "e4m3", DType.F8E5M2: "e5m2"}
+"""What the helpers call the floats of 8 bits. Triton's own types for them exist on some GPUs only."""
 
 
 def pointer_type(dtype: DType) -> str:
@@ -242,6 +250,10 @@ def _extreme(op: str, args: tuple[str, ...]) -> str:
 def _cast(a: str, source: DType, target: DType) -> str:
     if source is target:
         return a
+    if source.is_float8:
+        return _cast(f"float_of_{FLOAT8[source]}({a})", DType.F32, target)
+    if target.is_float8:
+        return f"{FLOAT8[target]}_of_float({_cast(a, source, DType.F32)})"
     if target is DType.BOOL:
         return f"({a} != 0)"
     if target in HALF:  # eager comes from float64 by way of f32, and rounds twice

@@ -3,6 +3,7 @@
 #ifndef HARDTACK_TEMPLATES_LOOPS_H
 #define HARDTACK_TEMPLATES_LOOPS_H
 
+#include "float8.h"
 #include "parallel.h"
 #include "simd.h"
 #include "vmath.h"
