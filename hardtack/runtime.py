@@ -193,9 +193,10 @@ class Model:
         """Runs the only entry point with the arguments of the exported module; gives what the module gives.
 
         Tensors are numpy arrays or anything with DLPack, on the CPU or on the model's device; results are numpy arrays,
-        or torch tensors where an argument is one; on CUDA they lie on the device if any argument does. bfloat16, which
-        numpy lacks, is uint16 bits. Each thread has a session of its own behind this call, with its own states. Inputs
-        of other strides than the contract's are copied first. Raises InputError and RunError.
+        or torch tensors where an argument is one; on CUDA they lie on the device if any argument does. bfloat16 and
+        float8, which numpy lacks, are uint16 and uint8 bits. Each thread has a session of its own behind this call,
+        with its own states. Inputs of other strides than the contract's are copied first. Raises InputError and
+        RunError.
         """
         session = getattr(self._local, "session", None)
         if session is None:
@@ -301,7 +302,7 @@ class Session:
         return memory
 
     def read_state(self, name: str) -> np.ndarray[Any, Any]:
-        """A copy of a state; bfloat16 as its bits in uint16. Raises RunError where a run left it half written."""
+        """A copy of a state; bfloat16 and float8 as their bits. Raises RunError where a run left it half written."""
         index = self._state_index(name)
         try:
             array: np.ndarray[Any, Any] = self._native.read_state(index)

@@ -14,10 +14,10 @@ struct Array {
   std::vector<char> bytes;  // contiguous
 };
 
-/// False with a sentence in `*problem`. bfloat16 has no name in .npy: files of uint16 are given as their bits when
-/// `expected` is bf16.
+/// False with a sentence in `*problem`. bfloat16 and float8 have no name in .npy: files of uint16 and uint8 are
+/// given as their bits when `expected` is one of these.
 bool read_npy(const std::string& path, ht_dtype expected, Array* array, std::string* problem);
-/// Writes a tensor of any strides; bfloat16 as uint16.
+/// Writes a tensor of any strides; bfloat16 as uint16, float8 as uint8.
 bool write_npy(const std::string& path, const ht_tensor& tensor, std::string* problem);
 
 }  // namespace hardtack::tools

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.export import Dim
 
 import hardtack
 from hardtack.codegen.package.bundle import open_bundle, verify_bundle
@@ -215,3 +216,24 @@ class Called(torch.nn.Module):
 
     def forward(self, *args: torch.Tensor) -> Any:
         return self.function(*args)
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, codes: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.cat([codes, codes]), codes.float() * x, x.to(codes.dtype), codes.bfloat16().sum(0)
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_float8_of_any_size(dtype: torch.dtype, tmp_path: Path) -> None:
+    path, module, n = tmp_path / "m.pkg", Doubled().eval(), Dim("n", max=64)
+
+    def inputs(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(rows, 5).to(dtype), torch.randn(rows, 5)
+
+    hardtack.export(module, inputs(4), dynamic_shapes={"codes": {0: n}, "x": {0: n}}, path=path)
+    model = hardtack.load(path, threads=1)
+    for rows in (0, 1, 2, 37, 64):
+        given = inputs(rows)
+        got, want = model(*given), module(*given)
+        assert [g.shape for g in got] == [w.shape for w in want]
+        assert all(torch.equal(bits(g), bits(w)) for g, w in zip(got, want, strict=True))

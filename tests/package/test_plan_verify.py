@@ -35,7 +35,7 @@ def plan(body: tuple[Instr, ...], arena: dict[str, int], nbytes: int = 4096) -> 
 def prove(p: Plan) -> Proof:
     spec = TensorSpec("x", DType.F32, (16,), (1,))
     entry = EntrySpec("f", (), (spec,), (spec,), TREE, TREE, {})
-    manifest = Manifest({}, {}, (TargetSpec("cpu:t", "cpu", (), None),), (entry,), (), (), (), ())
+    manifest = Manifest(1, {}, {}, (TargetSpec("cpu:t", "cpu", (), None),), (entry,), (), (), (), ())
     return verify(plan_read.parse(to_json(p), "plan"), manifest, entry, "cpu:t")
 
 
