@@ -51,7 +51,7 @@ _ROUNDINGS = {math.floor: "floor", math.ceil: "ceil", math.trunc: "trunc", torch
 
 def item(b: Builder, x: Value) -> Number:
     """The only element of x as Python has it: an i64, an f64 or a bool."""
-    dtype = DType.F64 if x.dtype.is_float else x.dtype if x.dtype is DType.BOOL else DType.I64
+    dtype = DType.F64 if x.dtype.is_float or x.dtype.is_float8 else x.dtype if x.dtype is DType.BOOL else DType.I64
     return _number(b.to(b.reshape(x, ()), dtype))
 
 

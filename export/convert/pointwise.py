@@ -117,7 +117,7 @@ def _unary(name: str, promotion: KIND) -> Any:
 
 def _unary_same(name: str) -> Any:
     def convert(b: Builder, x: Value) -> Value:
-        if not x.dtype.is_float and name in ("floor", "ceil", "trunc"):
+        if (x.dtype.is_int or x.dtype is DType.BOOL) and name in ("floor", "ceil", "trunc"):
             return x
         if x.dtype is DType.BOOL:
             return x  # abs, sign of bool
@@ -136,12 +136,12 @@ def _sgn(b: Builder, x: Value) -> Value:
 
 @converts("aten.round.default")
 def _round(b: Builder, x: Value) -> Value:
-    return b.pw("round", x) if x.dtype.is_float else x
+    return x if x.dtype.is_int or x.dtype is DType.BOOL else b.pw("round", x)
 
 
 @converts("aten.round.decimals")
 def _round_decimals(b: Builder, x: Value, *, decimals: int) -> Value:
-    if not x.dtype.is_float:
+    if x.dtype.is_int or x.dtype is DType.BOOL:
         return x
     scale = 10.0 ** abs(decimals)
     first, second = ("mul", "div") if decimals >= 0 else ("div", "mul")
@@ -150,11 +150,13 @@ def _round_decimals(b: Builder, x: Value, *, decimals: int) -> Value:
 
 @converts("aten.isnan.default")
 def _isnan(b: Builder, x: Value) -> Value:
+    x = b.to(x, DType.F32) if x.dtype.is_float8 else x
     return b.op("isnan", x) if x.dtype.is_float else b.full(x.shape, False, DType.BOOL)
 
 
 @converts("aten.isinf.default")
 def _isinf(b: Builder, x: Value) -> Value:
+    x = b.to(x, DType.F32) if x.dtype.is_float8 else x
     return b.op("isinf", x) if x.dtype.is_float else b.full(x.shape, False, DType.BOOL)
 
 

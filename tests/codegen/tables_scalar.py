@@ -350,6 +350,8 @@ def float8_rows(dtype: torch.dtype) -> dict[str, Function]:
         torch.full((3,), -7.1, dtype=dtype),
     )
     rows["equal"] = lambda x, codes: (codes == codes, codes != codes.roll(1, 1))
+    rows["special"] = lambda x, codes: (codes.isnan(), codes.bool(), codes.any(1), codes.all())
+    rows["item"] = lambda x, codes: x[:2] * codes[0, 33].item()
     rows["bits"] = lambda x, codes: (codes.view(torch.uint8) ^ 1, (codes.view(torch.int8) & 127).view(dtype))
     rows["computed"] = lambda x, codes: ((codes.float() * 2).to(dtype), (codes.bfloat16() * 3).to(dtype).float())
     return rows

@@ -195,6 +195,8 @@ def test_older_versions_of_torch_make_nan_of_what_e4m3_does_not_hold(
     [
         (lambda x: x + x, "aten.add.Tensor", "add is not defined on (f8e4m3fn, f8e4m3fn)"),
         (lambda x: x.sum(), "aten.sum", "reduce is not defined on f8e4m3fn"),
+        (lambda x: x.floor(), "aten.floor.default", "floor is not defined on (f8e4m3fn)"),
+        (lambda x: x.abs().round(), "aten.abs.default", "abs is not defined on (f8e4m3fn)"),
         (lambda x: x.sort().values, "aten.sort.default", "sort is not defined on f8e4m3fn"),
         (lambda x: x[None] @ x[:, None], "aten.mm.default", "matmul is not defined on f8e4m3fn"),
         (lambda x: torch.full_like(x, 1e3), "aten.full", "the scalar 1000.0 does not fit f8e4m3fn (-448.0 to 448.0)"),
