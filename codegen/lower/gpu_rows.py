@@ -53,7 +53,7 @@ class SortedRows(Template):
 class Runs(SortedRows):
     """Sorts whose result may be items, one step of several."""
 
-    dtypes = tuple(d for d in DType if d.nbytes < 8)
+    dtypes = tuple(d for d in DType if d.nbytes < 8 and not d.is_float8)
 
     def result_roles(self, nest: TemplateNest) -> tuple[Role, ...]:
         return self.results if nest.results else (ITEMS,)

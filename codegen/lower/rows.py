@@ -28,7 +28,7 @@ class AnyScan(Template):
 
     roles = (Role("x", "*shape", memory=Memory.WHOLE),)
     results = (RESULT,)
-    dtypes = tuple(d for d in DType if d is not DType.BOOL)
+    dtypes = tuple(d for d in DType if d is not DType.BOOL and not d.is_float8)
 
     @classmethod
     def why_not(cls, request: Request, machine: Machine) -> str | None:

@@ -48,7 +48,7 @@ def counted_operands(op: Op, name: str, store: ConstantStore, counted: set[str])
 
 
 def _is_count(dtype: DType) -> bool:
-    return not dtype.is_float and dtype not in _BYTES
+    return not (dtype.is_float or dtype.is_float8 or dtype in _BYTES)
 
 
 def _holds_counts(dtype: DType, store: ConstantStore, key: str) -> bool:

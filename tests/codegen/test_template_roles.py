@@ -86,7 +86,8 @@ LEGAL = (
       for d, e in ((0, 1), (0, 2), (1, 2))),
     *(Legal(f"result with dims {d} and {e} exchanged in memory", ANY_ORDER, ("attention in parts",))
       for e in range(4) for d in range(e)),
-    *(Legal(f"operand 0 of {dtype}", KEY, STEPS) for dtype in ("f16", "bf16", "i8", "i16", "i32", "u8", "bool")),
+    *(Legal(f"operand 0 of {dtype}", KEY, STEPS)
+      for dtype in ("f16", "bf16", "i8", "i16", "i32", "u8", "u16", "u32", "bool")),
 )  # fmt: skip
 
 
