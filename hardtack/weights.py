@@ -46,8 +46,8 @@ def _content(name: str, value: Any, wanted: DType | None) -> ConstantData:
         plain = value.detach().cpu().contiguous()
         if plain.dtype == torch.bfloat16:
             return ConstantData(DType.BF16, plain.view(torch.int16).numpy().view(np.uint16))
-        for dtype in (DType.F8E4M3, DType.F8E5M2):
-            if str(plain.dtype) == f"torch.{_FLOAT8[dtype]}":
+        for dtype, own_name in _FLOAT8.items():
+            if plain.dtype == getattr(torch, own_name):
                 return ConstantData(dtype, plain.view(torch.uint8).numpy())
         value = plain.numpy()
     array = np.asarray(value)
