@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch.export import Dim
 
 from tests.codegen.compare import FLOAT8, FLOATS, INTS, UNSIGNED, Function, Suite
+from tests.support.torch_versions import TORCH
 
 INF, NAN = math.inf, math.nan
 SPECIAL = (0.0, -0.0, INF, -INF, NAN, 1.0, -1.0, 0.5, -0.5, 2.0, -2.5, 1e-30, -1e-30, 3.0, 1.5, -1.5)
@@ -142,8 +143,10 @@ def unsigned_rows() -> dict[str, Function]:
     names = "mul eq ne bitwise_and bitwise_or bitwise_xor true_divide"
     rows: dict[str, Function] = {n: getattr(torch, n) for n in names.split()}
     rows["scalars"] = lambda x, y: (x * 3, x * -1, x & 0xF0F, x | 1, x ^ 5, x == 7, x != 3, x + 1.5, x / 3, x == 2.5)
-    rows["where"] = lambda x, y: (torch.where(x != y, x, y), torch.where(y == 1, x, 5), torch.where(y == 1, 2.5, x))
-    rows["unary"] = lambda x, y: (x.bool(), x.floor(), x.round(), x.sqrt(), x.exp(), x.isnan(), x.signbit())
+    if TORCH >= (2, 13):
+        rows["where"] = lambda x, y: (torch.where(x != y, x, y), torch.where(y == 1, x, 5), torch.where(y == 1, 2.5, x))
+        rows["signbit"] = lambda x, y: x.signbit()
+    rows["unary"] = lambda x, y: (x.bool(), x.floor(), x.round(), x.sqrt(), x.exp(), x.isnan())
     rows["fill"] = lambda x, y: (torch.zeros_like(x), torch.full_like(x, 40000), torch.ones(3, dtype=x.dtype))
     rows["reduce"] = lambda x, y: (x.sum(), x.sum(1), x.prod(0), x.any(1), x.all(), x.cumsum(1), x.float().mean())
     rows["sums"] = lambda x, y: (x.sum(0, dtype=torch.float32), x.cumsum(1, dtype=torch.int32), x.cumprod(0))

@@ -202,13 +202,24 @@ def test_models_of_torchao_are_stored_as_they_are(tmp_path: Path, config: str, d
         torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x), rtol=tol, atol=tol)
 
 
-def test_a_target_without_products_of_bytes_has_them_as_floats(tmp_path: Path) -> None:
-    """A GPU: which weights it holds so is said, and they cannot be replaced, since no recipe dequantises."""
+class Convolved(nn.Module):
+    """A convolution with a weight of int8."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Buffer(torch.randint(-128, 128, (32, 64, 1)).to(torch.int8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.conv1d(x, self.weight.float() * 0.01)
+
+
+def test_what_has_no_kernel_for_bytes_has_them_as_floats(tmp_path: Path) -> None:
+    """Which weights are held so is said, and they cannot be replaced, since no recipe dequantises."""
     torch.manual_seed(0)
-    module, x = Scaled(64, 32).eval(), torch.randn(8, 64)
-    info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=("cpu:native", "cuda:sm_90"))
+    module, x = Convolved().eval(), torch.randn(8, 64, 5)
+    info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=("cpu:native",))
     assert info.widened == (Widened("weight", "i8", 64 * 32, "f32", 64 * 32 * 4),)
-    torch.testing.assert_close(hardtack.load(info.path, device="cpu").session()(x), module(x))
+    torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x), rtol=1e-4, atol=1e-4)
     with pytest.raises(ReplaceError, match="weight"):
         hardtack.replace_weights(info.path, {"weight": module.weight}, path=tmp_path / "n.pkg")
 
@@ -225,7 +236,7 @@ def test_entry_points_have_weights_of_bytes_of_one_name(tmp_path: Path) -> None:
         torch.testing.assert_close(model.session(name)(x), module(x), rtol=1e-4, atol=1e-4)
 
 
-def test_what_an_export_says_of_widened_weights(tmp_path: Path) -> None:
+def test_a_gpu_holds_codes_of_torchao(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(64, 32)).eval()
     plain = hardtack.export(module, (torch.randn(8, 64),), path=tmp_path / "plain.pkg", targets=TARGETS)
@@ -233,9 +244,8 @@ def test_what_an_export_says_of_widened_weights(tmp_path: Path) -> None:
     module = of_torchao(module, "int4 weights in groups")
     given = (torch.randn(8, 64),)
     info = hardtack.export(module, given, path=tmp_path / "m.pkg", targets=("cuda:sm_90",))
-    (found,) = info.widened
-    assert found == Widened(found.name, "i8", 64 * 32, "f32", 64 * 32 * 4)
-    assert found.name.startswith("0.")
+    assert info.widened == ()
+    assert info.weights_nbytes < 64 * 32 // 2 + 64 * 32 // 32 * 8 + 4096
 
 
 def test_the_command_shows_the_largest(tmp_path: Path) -> None:
