@@ -37,6 +37,12 @@ def documented() -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_merge_was_left_half_way(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert not [line for line in lines if line.startswith(("<<<<<<< ", ">>>>>>> ")) or line == "======="]
+
+
 def test_there_are_sentences() -> None:
     assert {room for room, _ in documented()} == {"runtime", "export"}
 
