@@ -1,4 +1,5 @@
-"""Matrices of constants that were dequantised, as products read them: where their codes and their tables lie."""
+"""Constants that were dequantised, as lowering reads them: where the codes and tables of a matrix lie, how codes are
+packed in rows, and what a nest makes of one."""
 
 from __future__ import annotations
 
@@ -6,10 +7,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.expr import const, int_value
-from hardtack.codegen.ir.graph import Quantized, QuantizedStep
+from hardtack.codegen.ir.expr import const, floordiv, int_value, mod
+from hardtack.codegen.ir.graph import Lit, Quantized, QuantizedStep
+from hardtack.codegen.ir.loops import Arg
 from hardtack.codegen.ir.nests import Operand
-from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.builder import Lowering, NestBuilder
+from hardtack.codegen.lower.operands import prepacked
+from hardtack.codegen.lower.views import Idx
+
+STEPS = ("sub", "mul", "add")
+"""Kinds of QuantizedStep."""
+NUMBERS = (DType.F32, DType.BF16, DType.F16)
+"""That steps read and give."""
 
 
 @dataclass(frozen=True)
@@ -80,3 +90,26 @@ def _dimensions(whole: Sequence[int], matrix: Operand) -> tuple[int, int] | None
             return None
         found.append(fitting[-1])
     return found[0], found[1]
+
+
+def packed_rows(low: Lowering, codes: Operand, bits: int) -> str:
+    """The buffer of codes [.., N], a byte each, or two of 4 bits in a byte of [.., ceil(N/2)]."""
+    shape = tuple(int_value(n) or 0 for n in codes.shape)
+    if bits == 8:
+        return prepacked(low, "whole", codes, shape, ()).buffer
+    return prepacked(low, "halves", codes, (*shape[:-1], -(-shape[-1] // 2)), ()).buffer
+
+
+def code_as_float(b: NestBuilder, packed: str, q: Quantized, at: Idx) -> Arg:
+    """The integer at a place in what packed_rows gives, as f32."""
+    if q.bits == 8:
+        return b.cast(b.load_buffer(packed, at), DType.F32)
+    byte = b.cast(b.load_buffer(packed, (*at[:-1], floordiv(at[-1], 2))), DType.I32)
+    bits = b.cast(b.index(mod(at[-1], 2) * 4), DType.I32)
+    half = b.compute("and", b.compute("shr", byte, bits), Lit(15, DType.I32))
+    return b.cast(half if q.dtype is DType.U8 else b.compute("sub", half, Lit(8, DType.I32)), DType.F32)
+
+
+def after_step(b: NestBuilder, step: QuantizedStep, found: Arg, number: Arg) -> Arg:
+    """A step with a number of its table, rounded as the model rounds it."""
+    return b.cast(b.compute(step.kind, b.wide(found), b.wide(number)), step.result)

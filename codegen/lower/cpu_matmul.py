@@ -13,6 +13,7 @@ from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest, 
 from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need, only, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.code_matrix import NUMBERS, STEPS
 from hardtack.codegen.lower.cpu_plans import product_plan, verify_cut
 from hardtack.codegen.lower.cpu_quantized import CodeStep, packed_codes
 from hardtack.codegen.lower.cpu_workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
@@ -23,10 +24,6 @@ from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.tune.cut_plan import CutPlan, CutShape
 
-STEPS = ("sub", "mul", "add")
-"""That make numbers of codes."""
-NUMBERS = (DType.F32, DType.BF16, DType.F16)
-"""That steps read and give."""
 CODES: Callable[[DType], tuple[DType, ...]] = only(DType.I8, DType.U8)
 
 

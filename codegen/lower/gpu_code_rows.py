@@ -14,9 +14,8 @@ from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Operand
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Join, JoinPart, Lowering, NestBuilder
-from hardtack.codegen.lower.code_matrix import CodeMatrix, code_matrix
+from hardtack.codegen.lower.code_matrix import CodeMatrix, after_step, code_as_float, code_matrix, packed_rows
 from hardtack.codegen.lower.operands import numbers_of, prepacked, whole
-from hardtack.codegen.lower.picked_codes import after_step, code_as_float, packed_rows
 
 
 class TableStep(NamedTuple):

@@ -16,13 +16,11 @@ from hardtack.codegen.ir.nests import Operand, TemplateNest
 from hardtack.codegen.ir.roles import Extent, Role, Sizes, need, only
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
+from hardtack.codegen.lower.code_matrix import NUMBERS, STEPS
 from hardtack.codegen.lower.gpu_code_rows import CodeRows, TableStep, common_run, runs_of, store_numbers
 from hardtack.codegen.lower.gpu_matmul import Gemm, as_rows, emit_parts
 from hardtack.codegen.lower.gpu_plans import gpu, hint
 from hardtack.codegen.tune.code_plan import MOST_RUN_BITS, WORD_BITS, plan_code_row, plan_code_tile
-
-STEPS = ("sub", "mul", "add")
-NUMBERS = (DType.F32, DType.F16, DType.BF16)
 
 
 @dataclass(frozen=True)

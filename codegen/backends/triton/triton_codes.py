@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
-from hardtack.codegen.backends.triton.prologue import render_prologue
 from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
-from hardtack.codegen.backends.triton.triton_gemm import ceil_div, loaded_row, masks, scaled, split_range
+from hardtack.codegen.backends.triton.triton_gemm import ceil_div, masks, row_lines, scaled, split_range
 from hardtack.codegen.backends.triton.triton_spelling import MEMORY, rounded
 from hardtack.codegen.backends.triton.triton_templates import renders
 from hardtack.codegen.backends.triton.waits import WAIT_HERE
@@ -19,6 +18,8 @@ from hardtack.codegen.ir.types import HALF, DType
 from hardtack.codegen.lower.gpu_code_rows import TableStep
 from hardtack.codegen.lower.gpu_quantized import CodeGemm, CodeRow, CodeTile
 from hardtack.codegen.tune.code_plan import WORD_BITS
+
+_SIGNS = {"sub": "-", "mul": "*", "add": "+"}
 
 
 @renders(CodeRow)
@@ -44,13 +45,8 @@ def render_code_row(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKern
         "wait": [WAIT_HERE],
         "wide": sketch.wide(),
     }
-    row = 0
-    if kernel.prologue:
-        computed = render_prologue(sketch, plan.block_k)
-        holes |= {"row": computed.once, "left": computed.each}
-        row = computed.row
-    else:
-        holes |= loaded_row(sketch, a, ", mask=k[None, :] < end, other=0.0")
+    lines, row = row_lines(sketch, a, plan.block_k)
+    holes |= lines
     holes["epilogue"] = sketch.epilogue()
     sizes = {"BLOCK_M": 1, "BLOCK_N": plan.block_n, "BLOCK_K": plan.block_k, "RUN": run} | ({"ROW": row} if row else {})
     programs = ceil_div(n, plan.block_n) * batch
@@ -100,11 +96,8 @@ def _numbers(gemm: CodeTile, dtype: DType, codes: DType, tables: Sequence[_Table
     return [*lines, f"right = right.to({MEMORY[dtype]})"]
 
 
-_SIGNS = {"sub": "-", "mul": "*", "add": "+"}
-
-
 def _tables(gemm: CodeGemm, sketch: Sketch) -> list[_Table]:
-    """Of all steps. They start where the codes end, which is known at export."""
+    """Of all steps, in turn."""
     anchor = sketch.kernel.anchor
     assert anchor is not None
     views = anchor.operands[2:]

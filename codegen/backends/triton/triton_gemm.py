@@ -55,12 +55,11 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     holes["batches"] = batch_lines(sketch, extents, strides, "slice" if plan.splits > 1 else "batch")
     holes |= masks(plan, m, n, k)
     row = 0
-    if kernel.prologue:
-        computed = render_prologue(sketch, plan.block_k)
-        holes |= {"row": computed.once, "left": computed.each}
-        row = computed.row
+    if plan.variant == "vector":
+        lines, row = row_lines(sketch, a, plan.block_k)
+        holes |= lines
     else:
-        holes |= _loaded_a(sketch, plan, a, holes["a_mask"])
+        holes |= _loaded_a(sketch, a)
     # a constant B may be read before the kernel in front has ended, all else may not
     holes["wait"] = [WAIT_HERE] if plan.variant == "vector" and gemm.constant else []
     if plan.variant == "tile":
@@ -108,24 +107,22 @@ def _render_row(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     return sketch.finish(fill(read("gemm_row"), holes), constexprs, programs, plan.warps, plan.stages)
 
 
-def _loaded_a(sketch: Sketch, plan: GemmPlan, a: Operand, mask: str | list[str]) -> dict[str, str | list[str]]:
+def _loaded_a(sketch: Sketch, a: Operand) -> dict[str, str | list[str]]:
     """A as it is read from memory."""
-    if plan.variant == "vector":
-        assert isinstance(mask, str)
-        return loaded_row(sketch, a, mask)
     start, step = sketch.operand(0), sketch.i64("a_step", a.strides[-1])
     depth = scaled("depth[None, :]", a.strides[-1], sketch, "a_step")
     return {"a": start, "a_row": sketch.i64("a_row", a.strides[-2]), "a_step": step, "a_depth": depth}
 
 
-def loaded_row(sketch: Sketch, a: Operand, mask: str) -> dict[str, str | list[str]]:
-    """One row as it is read from memory, a block of it at a time."""
+def row_lines(sketch: Sketch, a: Operand, block_k: int) -> tuple[dict[str, list[str]], int]:
+    """Lines that read one row a block at a time, or that compute it where the kernel has a prologue; RowText.row."""
+    if sketch.kernel.prologue:
+        computed = render_prologue(sketch, block_k)
+        return {"row": computed.once, "left": computed.each}, computed.row
     step = sketch.i64("a_step", a.strides[-1])
     depth = scaled("depth[None, :]", a.strides[-1], sketch, "a_step")
-    return {
-        "row": [f"a = {sketch.operand(0)} + a_at + {depth}"],
-        "left": [f"left = tl.load(a{mask})", f"a += BLOCK_K * {step}"],
-    }
+    read = "left = tl.load(a, mask=k[None, :] < end, other=0.0)"
+    return {"row": [f"a = {sketch.operand(0)} + a_at + {depth}"], "left": [read, f"a += BLOCK_K * {step}"]}, 0
 
 
 def _render_stream(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
@@ -194,7 +191,7 @@ def masks(plan: GemmPlan, m: Expr, n: Expr, k: Expr) -> dict[str, str]:
     if plan.variant == "vector":
         columns = "" if multiple(n, plan.block_n) else " & (columns[:, None] < N)"
         first = f", mask=(k[None, :] < end){columns}, other=0.0"
-        return {"a_mask": ", mask=k[None, :] < end, other=0.0", "b_mask": first + ', eviction_policy="evict_first"'}
+        return {"b_mask": first + ', eviction_policy="evict_first"'}
     out = {}
     for side, size, block, inside, depth in (
         ("a_mask", m, plan.block_m, "(rows[:, None] < M)", "((k + lanes)[None, :] < end)"),
