@@ -428,20 +428,22 @@ def test_wrong_commands(model_file: Path, tmp_path: Path) -> None:
         assert said == (2, "error: --weights int8 is there with --compute f32 only so far, not with f16\n")
 
 
-@pytest.mark.parametrize(("scheme", "dtype"), [("int8", torch.bfloat16), ("int4:32", torch.float32)])
-def test_a_gpu_reads_codes(scheme: str, dtype: torch.dtype, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "dtype", "target"), [("int8", torch.bfloat16, "cuda:sm_90"), ("int4:32", torch.float32, "hip:gfx942")]
+)
+def test_a_gpu_reads_codes(scheme: str, dtype: torch.dtype, target: str, tmp_path: Path) -> None:
     pytest.importorskip("triton")
     module, (x,) = small()
     module, x = module.to(dtype), x[:1].to(dtype)
     options = hardtack.Options(weights=scheme)
-    info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=("cuda:sm_90",), options=options)
+    info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=(target,), options=options)
     assert info.widened == ()
     assert info.quantised is not None
     held = sum(layer.stored_nbytes for layer in info.quantised.layers)
     assert held <= info.weights_nbytes < held + 8192
-    (text,) = stage_texts("render", module, (x,), target="cuda:sm_90", weights=scheme).values()
+    (text,) = stage_texts("render", module, (x,), target=target, weights=scheme).values()
     assert "code_sums" in text
-    assert tuning_keys(module, (x,), target="cuda:sm_90", weights=scheme) == []
+    assert tuning_keys(module, (x,), target=target, weights=scheme) == []
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
