@@ -205,7 +205,7 @@ def test_deep_convolutions_of_few_points_are_split() -> None:
     check(case)
 
 
-SORTED = (*DType,)
+SORTED = tuple(d for d in DType if not d.is_float8)
 
 
 @settings(max_examples=25)
