@@ -32,7 +32,7 @@ class Sort(Template):
     machine = Cpu
     roles = (Role("x", "*shape", memory=Memory.WHOLE),)
     results = (Role("values", "*kept"), Role("places", "*kept", only(DType.I64)))
-    dtypes = tuple(DType)
+    dtypes = tuple(d for d in DType if not d.is_float8)
 
     @property
     def label(self) -> str:

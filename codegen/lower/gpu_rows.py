@@ -36,7 +36,7 @@ class SortedRows(Template):
     machine = Gpu
     roles: ClassVar[tuple[Role, ...]] = (X,)
     results = SORTED
-    dtypes = tuple(DType)
+    dtypes = tuple(d for d in DType if not d.is_float8)
 
     def extents(self, nest: TemplateNest) -> dict[str, Extent]:
         verify_dim(self.dim, self.shape)

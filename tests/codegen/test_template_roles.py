@@ -91,6 +91,11 @@ LEGAL = (
 )  # fmt: skip
 
 
+def test_no_template_computes_with_codes_of_float8() -> None:
+    """They are no numbers: sorted or added up as bytes, they would be wrong in silence."""
+    assert not [t.kind for t in classes() if any(d.is_float8 for d in t.dtypes)]
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_does_not_fit_is_refused(name: str) -> None:
     nest, buffers = nest_of(name)
