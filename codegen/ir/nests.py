@@ -49,7 +49,8 @@ class Request:
 @dataclass(frozen=True)
 class RowOperand:
     """A template's first operand that its programs can compute for themselves: a dense row of `length` elements in
-    `buffer`, read by `programs` programs, by `columns` columns each."""
+    `buffer`, read by `programs` programs. columns: of the matrix, that each of them waits for long enough to compute
+    something beside."""
 
     buffer: str
     length: int

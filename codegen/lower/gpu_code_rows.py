@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -147,8 +146,3 @@ def store_numbers(b: NestBuilder, codes: CodeRows, out: Buffer) -> None:
 def runs_of(steps: Iterable[TableStep]) -> tuple[int, ...]:
     """Of each step."""
     return tuple(s.run for s in steps)
-
-
-def common_run(k: int, steps: Iterable[TableStep], most: int) -> int:
-    """The most neighbours along K, up to `most`, that have one number in each table and divide K evenly."""
-    return math.gcd(most, k, *runs_of(steps))

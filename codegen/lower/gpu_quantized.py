@@ -7,20 +7,20 @@ memory that is used again for what comes later.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hardtack.codegen.ir.expr import ONE, ZERO, const, int_value, product
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.loops import Buffer
-from hardtack.codegen.ir.nests import Operand, TemplateNest
+from hardtack.codegen.ir.nests import Operand, RowOperand, TemplateNest
 from hardtack.codegen.ir.roles import Extent, Role, Sizes, need, only
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
 from hardtack.codegen.lower.code_matrix import NUMBERS, STEPS
-from hardtack.codegen.lower.gpu_code_rows import CodeRows, TableStep, common_run, runs_of, store_numbers
+from hardtack.codegen.lower.gpu_code_rows import CodeRows, TableStep, runs_of, store_numbers
 from hardtack.codegen.lower.gpu_matmul import Gemm, as_rows, emit_parts
 from hardtack.codegen.lower.gpu_plans import gpu, hint
-from hardtack.codegen.tune.code_plan import MOST_RUN_BITS, WORD_BITS, plan_code_row, plan_code_tile
+from hardtack.codegen.tune.code_plan import WORD_BITS, plan_code_row, plan_code_tile
 
 
 @dataclass(frozen=True)
@@ -60,22 +60,24 @@ class CodeGemm(Gemm):
 
 @dataclass(frozen=True)
 class CodeRow(CodeGemm):
-    """Of one row. A step is affine, so that the codes of a run are multiplied and added up first, and the steps are
-    taken with that sum and with the sum of the run's a: as if no step's result had been rounded."""
+    """Of one row. A step is affine, so that the codes of a word are multiplied and added up first, and the steps are
+    taken with that sum and with the sum of the word's a: as if no step's result had been rounded."""
 
     kind = "gemm_code_row"
 
     def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
         super().verify_sizes(nest, sizes)
-        run = self.run(int_value(sizes["K"]) or 0)
+        runs = (int_value(sizes["K"]) or 0, *runs_of(self.steps))
         need(self.plan.variant == "vector" and self.plan.block_m == 1, f"its plan is a {self.plan.variant}'s")
         need(sizes["M"] is ONE, f"it has {sizes['M']} rows, and multiplies one")
-        need(run * self.bits % WORD_BITS == 0, f"runs of {run} codes of {self.bits} bits are no whole words")
-        need(self.plan.block_k % run == 0, f"blocks of {self.plan.block_k} are no whole runs of {run}")
+        cut = [run for run in (*runs, self.plan.block_k) if run * self.bits % WORD_BITS]
+        need(not cut, f"{cut} codes of {self.bits} bits are no whole words")
 
-    def run(self, k: int) -> int:
-        """Neighbours along K that are added up before any step: a power of two, which divides every step's run."""
-        return common_run(k, self.steps, MOST_RUN_BITS // self.bits)
+    def row_operand(self, nest: TemplateNest) -> RowOperand | None:
+        """a, as for numbers; but what computes it does not hide behind reads of codes, which take as many
+        instructions."""
+        row = super().row_operand(nest)
+        return row and replace(row, columns=0)
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,16 @@ from hardtack.codegen.tune.gemm_plan import MOST_SPLITS, SMALLEST_SPLIT, GemmPla
 
 WORD_BITS = 32
 """Of what a kernel takes codes from."""
-MOST_RUN_BITS = 128
-"""Of the codes that a thread loads at once, which it adds up before a scale is taken."""
 WARPS = 4
 MOST_COLUMNS = {8: 2, 4: 4}
-"""Of a warp, by bits of a code: four of int8 took 47 us for 28672 x 4096 on an H200, two 43."""
-LONGEST_BLOCK = 1024
-"""Codes of a column that a program reads in a step: a warp's loads of 16 bytes are 512 of 8 bits, 1024 of 4. Longer
-blocks of 8 bits were as fast on an H200, and have two loads on their way."""
-PROGRAMS = 8
+"""Of a warp, by bits of a code: more share what is made of the row, which costs int4 more instructions a byte."""
+LOAD_BITS = 128
+"""Of the codes that a thread loads at once: a warp's loads from one column are 512 codes of 8 bits, 1024 of 4."""
+LONG_ROW = 4096
+"""Codes beyond which blocks are twice as long, with two loads on their way: 2048 x 8192 of int8 took 7.9 us on an H200
+in place of 10.4, and 16384 x 2048 13.5 in place of 11.7."""
+PROGRAMS = 1.5
 """For each multiprocessor, that more columns a program must leave."""
-
-
 MOST_TILE_ROWS = 64
 """That tiles multiply with codes: for more, making a matrix of numbers first takes less time than tiles lose."""
 SHORTEST_BLOCK = 32
@@ -37,8 +35,9 @@ def plan_code_row(n: int, k: int, bits: int, runs: Sequence[int], machine: Gpu) 
     """
     if math.gcd(k, *runs) * bits % WORD_BITS:
         return None
-    block_k = next((b for b in (LONGEST_BLOCK, 512, 256) if k % b == 0), 0)
-    block_k = block_k or min(LONGEST_BLOCK, max(MOST_RUN_BITS // bits, power_of_two_from(k)))
+    longest = 32 * LOAD_BITS // bits * (2 if k > LONG_ROW else 1)
+    block_k = next((b for b in (longest, longest // 2, longest // 4) if k % b == 0), 0)
+    block_k = block_k or min(longest, max(LOAD_BITS // bits, power_of_two_from(k)))
     least = WARPS * PROGRAMS * machine.multiprocessors
     columns = next((c for c in (MOST_COLUMNS[bits], 2) if n >= c * least), 1)
     splits = _splits(-(-n // (WARPS * columns)), k, block_k, machine)

@@ -442,7 +442,7 @@ def test_a_gpu_reads_codes(scheme: str, dtype: torch.dtype, target: str, tmp_pat
     held = sum(layer.stored_nbytes for layer in info.quantised.layers)
     assert held <= info.weights_nbytes < held + 8192
     (text,) = stage_texts("render", module, (x,), target=target, weights=scheme).values()
-    assert "code_sums" in text
+    assert "code_at" in text
     assert tuning_keys(module, (x,), target=target, weights=scheme) == []
 
 

@@ -67,7 +67,7 @@ class Behind(nn.Module):
 
 def by_codes(compiled: Compiled) -> list[str]:
     """The kernels that read codes in words."""
-    return [text for text in compiled.entry.sources.values() if "code_sums(" in text]
+    return [text for text in compiled.entry.sources.values() if "code_at(" in text]
 
 
 def tiled(compiled: Compiled) -> bool:
@@ -206,7 +206,7 @@ def test_plans_leave_every_multiprocessor_something(bits: int) -> None:
             plan = code_plan.plan_code_row(n, k, bits, (k,), H200)
             assert plan is not None
             programs = -(-n // plan.block_n) * plan.splits
-            assert programs >= min(2 * H200.multiprocessors // 2, -(-n // 4) * max(1, k // 1024))
+            assert programs >= min(2 * H200.multiprocessors // 2, -(-n // 4) * max(1, k // plan.block_k))
             assert plan.splits * plan.block_k <= max(k, plan.block_k)
 
 

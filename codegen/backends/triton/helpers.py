@@ -163,23 +163,32 @@ def quotient(a, scale, minus, inverse):
     better = tl.fma(tl.fma(q, minus, a), inverse, q)
     return tl.where((better == better) & (q != 0), better, q) * scale
 ''',
-    "code_sums": '''
+    "fours": '''
 @triton.jit
-def code_sums(left, words, BITS: tl.constexpr, BIAS: tl.constexpr, RUN: tl.constexpr):
-    """left [1, K], in f32, times the codes less BIAS that lie in words [N, K * BITS / 32], added up in runs of RUN.
+def fours(row):
+    """Four [1, W] of a row [1, 4 W]: every fourth number, from its first, second, third and fourth on."""
+    even, odd = tl.split(tl.reshape(row, (1, row.shape[1] // 4, 2, 2)))
+    first, third = tl.split(even)
+    second, fourth = tl.split(odd)
+    return first, second, third, fourth
+''',
+    "code_at": '''
+@triton.jit
+def code_at(words, hidden, BITS: tl.constexpr, PLACE: tl.constexpr, FLIPPED: tl.constexpr, BIAS: tl.constexpr):
+    """The code less BIAS that lies PLACE bits up in each word, as f32, 2^PLACE too large; FLIPPED: its sign bit, or 0.
 
-    A code becomes float where it lies: below the exponent of 2^23 its bits count so much as their place says, which
-    `left` is divided by. Conversions of integers take four times as long, and shifts would be as many again."""
-    PER: tl.constexpr = 32 // BITS
-    COUNT: tl.constexpr = words.shape[1]
-    wide = words[:, :, None]
-    bit = (tl.arange(0, PER) * BITS)[None, None, :]
-    place = bit & 15
-    bits = tl.where(bit < 16, wide, wide >> 16) & (((1 << BITS) - 1) << place).to(tl.uint32)
-    codes = (bits | 0x4B000000).to(tl.float32, bitcast=True) - (8388608.0 + (BIAS << place).to(tl.float32))
-    scaled = tl.reshape(left, (1, COUNT, PER)) * ((127 - place) << 23).to(tl.float32, bitcast=True)
-    sums = tl.sum(scaled * codes, axis=2)
-    return tl.sum(tl.reshape(sums, (words.shape[0], COUNT * PER // RUN, RUN // PER)), axis=2)
+    A code becomes float where it lies: below the exponent of 2^23 its bits count so much as their place says, for one
+    instruction that combines three numbers and a subtraction. Conversions of integers take four times as long.
+    `hidden` is zero, of which the compiler does not know: it would take two instructions for two known numbers."""
+    bits = (words & (((1 << BITS) - 1) << PLACE)) ^ (0x4B000000 + (FLIPPED << PLACE) + hidden)
+    return bits.to(tl.float32, bitcast=True) - (8388608.0 + (BIAS << PLACE))
+''',
+    "spread": '''
+@triton.jit
+def spread(table, W: tl.constexpr):
+    """table [N, R] as [N, W]: each number for W // R neighbours."""
+    every = tl.broadcast_to(table[:, :, None], (table.shape[0], table.shape[1], W // table.shape[1]))
+    return tl.reshape(every, (table.shape[0], W))
 ''',
     "halves_of_bytes": '''
 @triton.jit

@@ -29,26 +29,30 @@ def render_code_row(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKern
     plan, sketch = gemm.plan, Sketch(kernel, buffers)
     (batch, _, n), a = (x.extent for x in kernel.outer), anchor.operands[0]
     k = int_value(a.shape[-1]) or 0
-    run, per_word = gemm.run(k), WORD_BITS // gemm.bits
+    per_word = WORD_BITS // gemm.bits
     even = int_value(n % plan.block_n) == 0
-    tables = _tables(gemm, sketch)
-    following = [f"codes_next = tl.load(words + word[None, :]{_mask(f'word[None, :] * {per_word} < end', even)})"]
+    tables, sums = _tables(gemm, sketch), _names(gemm)
+    held = ["acc"] if tables else sums
+    inside = f"word[None, :] < end // {per_word}"  # a product on its left would be compared word by word
+    following = [f"codes_next = tl.load(words + word[None, :]{_mask(inside, even)})"]
     holes: dict[str, str | list[str]] = {
         "columns": sketch.i32("columns", n),
         "range": split_range(sketch, plan, batch, a.shape[-1]),
         "codes": sketch.operand(1),
         "row_words": str(k // per_word),
         "per_word": str(per_word),
-        "next": [*following, *(t.load(plan.block_k, even) for t in tables)],
-        "taken": ["codes = codes_next", *(f"{t.name} = {t.name}_next.to(tl.float32)" for t in tables)],
-        "sums": _sums(gemm, anchor.operands[1].dtype, tables),
+        "next": [*following, *(t.load(plan.block_k, per_word, even) for t in tables)],
+        "taken": ["codes = codes_next", *(t.taken(plan.block_k, per_word) for t in tables)],
+        "start": [f"{s} = tl.zeros((BLOCK_N, BLOCK_K // {per_word}), dtype=tl.float32)" for s in held],
+        "sums": [*_word_sums(gemm, anchor.operands[1].dtype), *(_after_steps(tables, sums) if tables else [])],
+        "all": "acc" if tables else _joined(sums),
         "wait": [WAIT_HERE],
         "wide": sketch.wide(),
     }
     lines, row = row_lines(sketch, a, plan.block_k)
     holes |= lines
     holes["epilogue"] = sketch.epilogue()
-    sizes = {"BLOCK_M": 1, "BLOCK_N": plan.block_n, "BLOCK_K": plan.block_k, "RUN": run} | ({"ROW": row} if row else {})
+    sizes = {"BLOCK_M": 1, "BLOCK_N": plan.block_n, "BLOCK_K": plan.block_k} | ({"ROW": row} if row else {})
     programs = ceil_div(n, plan.block_n) * batch
     return sketch.finish(fill(read("gemm_code_row"), holes), sizes, programs, plan.warps, plan.stages)
 
@@ -125,21 +129,60 @@ class _Table:
     def name(self) -> str:
         return f"table{self.index}"
 
-    def load(self, block_k: int, even: bool) -> str:
-        """Those of the part at `block`, for each column and run; for each column, where a block has no more."""
-        if self.step.run % block_k == 0:
-            place, inside = f"block // {self.step.run}", "block < end"
+    def load(self, block_k: int, per_word: int, even: bool) -> str:
+        """Those of the part at `block` for each column: one, one for each run, or, where blocks cut runs, for each
+        word."""
+        run = self.step.run
+        if run % block_k == 0:
+            place, inside = f"block // {run}", "block < end"
+        elif block_k % run == 0:
+            runs = f"tl.arange(0, {block_k // run})"
+            place, inside = f"(block // {run} + {runs})[None, :]", f"(block + {run} * {runs})[None, :] < end"
         else:
-            place, inside = f"(run * RUN // {self.step.run})[None, :]", "(run * RUN)[None, :] < end"
+            place, inside = f"(word // {run // per_word})[None, :]", f"word[None, :] < end // {per_word}"
         return f"{self.name}_next = tl.load({self.start} + {self.at} + {place}{_mask(inside, even, evict=False)})"
 
+    def taken(self, block_k: int, per_word: int) -> str:
+        """What was loaded, for each column and word."""
+        found = f"{self.name}_next.to(tl.float32)"
+        spread = block_k % self.step.run == 0 and self.step.run < block_k
+        return f"{self.name} = {f'spread({found}, {block_k // per_word})' if spread else found}"
 
-def _sums(gemm: CodeRow, dtype: DType, tables: Sequence[_Table]) -> list[str]:
-    """acc += scale * the runs' sums of left * code + shift * those of left, as the steps make scale and shift."""
-    bias = 1 << (gemm.bits - 1) if dtype is DType.I8 else 0
-    words = "codes ^ 0x80808080" if bias == 128 else "codes"  # halves of a byte have their bias already
-    lines = [f"sums = code_sums(wide_left, {words}, {gemm.bits}, {bias}, RUN)"]
-    scale, shift = "", ""
+
+def _names(gemm: CodeRow) -> list[str]:
+    """Of a word's sums of left * code: one for each place that a code has in half a word."""
+    return [f"sum{place}" for place in range(16 // gemm.bits)]
+
+
+def _joined(sums: Sequence[str]) -> str:
+    """All of them: each is 2^bits too large, compared with the one before."""
+    *rest, found = sums
+    for name in reversed(rest):
+        found = f"tl.fma({found}, {1 / (1 << (16 // len(sums)))}, {name})"
+    return found
+
+
+def _word_sums(gemm: CodeRow, dtype: DType) -> list[str]:
+    """Each word's left * code: added to the sums, or, where steps follow, in their place."""
+    bits, per_word = gemm.bits, WORD_BITS // gemm.bits
+    bias = 1 << (bits - 1) if dtype is DType.I8 else 0
+    flipped = bias if bits == 8 else 0  # halves of a byte have their bias already
+    lines = ["left0, left1, left2, left3 = fours(left.to(tl.float32))"]
+    if bits == 4:
+        lines += [f"left{i}, left{i + 4} = tl.split(tl.reshape(left{i}, (1, BLOCK_K // 8, 2)))" for i in range(4)]
+    lines.append("high = codes >> 16")
+    for i in range(per_word):
+        half, place = divmod(i * bits, 16)
+        code = f"code_at({'high' if half else 'codes'}, hidden, {bits}, {place}, {flipped}, {bias})"
+        name = f"sum{place // bits}"
+        fresh = bool(gemm.steps) and not half
+        lines.append(f"{name} = left{i} * {code}" if fresh else f"{name} = tl.fma(left{i}, {code}, {name})")
+    return lines
+
+
+def _after_steps(tables: Sequence[_Table], sums: Sequence[str]) -> list[str]:
+    """acc += scale * the words' sums of left * code + shift * those of left, as the steps make scale and shift."""
+    lines, scale, shift = [], "", ""
     for t in tables:
         if t.step.kind == "mul":
             lines += [f"scale = scale * {t.name}"] if scale else [f"scale = {t.name}"]
@@ -149,7 +192,8 @@ def _sums(gemm: CodeRow, dtype: DType, tables: Sequence[_Table]) -> list[str]:
             sign = "-" if t.step.kind == "sub" else ""
             lines.append(f"shift = shift {sign or '+'} {t.name}" if shift else f"shift = {sign}{t.name}")
             shift = "shift"
-    lines.append(f"acc += sums * {scale}" if scale else "acc += sums")
+    lines.append(f"acc = tl.fma({_joined(sums)}, scale, acc)" if scale else f"acc += {_joined(sums)}")
     if shift:
-        lines.append("acc += tl.sum(tl.reshape(wide_left, (1, BLOCK_K // RUN, RUN)), axis=2) * shift")
+        whole = " + ".join(f"left{i}" for i in range(32 * len(sums) // 16))
+        lines.append(f"acc = tl.fma({whole}, shift, acc)")
     return lines
