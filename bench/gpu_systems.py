@@ -119,6 +119,13 @@ class Int8(Hardtack):
     weights = "int8"
 
 
+class Fp8(Hardtack):
+    """With weights of float8."""
+
+    name = "fp8"
+    weights = "fp8"
+
+
 class Int4(Hardtack):
     """With weights of int4, in groups of 128."""
 
@@ -128,8 +135,8 @@ class Int4(Hardtack):
 
 SYSTEMS: Mapping[str, type[System]] = {
     s.name: s
-    for s in (Eager, EagerGraph, Compile, ReduceOverhead, MaxAutotune, AOTInductor, Hardtack, Untuned, Int8, Int4)
+    for s in (Eager, EagerGraph, Compile, ReduceOverhead, MaxAutotune, AOTInductor, Hardtack, Untuned, Int8, Fp8, Int4)
 }
 PEERS = ("eager", "graph", "compile", "reduce", "max", "aoti")
-ROUNDING = ("int8", "int4")
+ROUNDING = ("int8", "fp8", "int4")
 """Those whose weights are rounded."""

@@ -51,6 +51,7 @@ _make_importable()
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
+from hardtack.codegen.ir.types import DType  # noqa: E402
 from hardtack.codegen.machine.data import gpu_of  # noqa: E402
 from hardtack.codegen.tune.choice import tuning_for  # noqa: E402
 from hardtack.codegen.tune.table import SHIPPED_ALONE  # noqa: E402
@@ -123,9 +124,10 @@ def gemm_pair(
     return case, theirs, 2.0 * m * n * k
 
 
-def codes_pair(m: int, n: int, k: int, bits: int, group: int = 0) -> tuple[cases.Case, Callable[..., Run], float]:
-    """Ours with weights of few bits and a bias; theirs with the same in bf16."""
-    case = cases.codes(m, n, k, BF16, bits, group or k)
+def codes_pair(m: int, n: int, k: int, kind: str) -> tuple[cases.Case, Callable[..., Run], float]:
+    """Ours with weights of few bits and a bias, int4 in groups of 128; theirs with the same in bf16."""
+    bits, group = (4, 128) if kind == "int4" else (8, k)
+    case = cases.codes(m, n, k, BF16, bits, group, DType.F8E4M3 if kind == "fp8" else DType.I8)
 
     def theirs(t: dict[str, torch.Tensor]) -> Run:
         return lambda: F.linear(t["a"], t["b"], t["bias"])
@@ -204,12 +206,10 @@ PAIRS: dict[str, Callable[[], tuple[cases.Case, Callable[..., Run], float]]] = {
         for n, k in ((2048, 2048), (512, 2048), (8192, 2048), (2048, 8192), (4096, 4096), (14336, 4096), (128256, 2048))
     },
     **{
-        f"codes {m}x{n}x{k} int{bits}": (  # type: ignore[misc]
-            lambda m=m, n=n, k=k, bits=bits, group=group: codes_pair(m, n, k, bits, group)
-        )
+        f"codes {m}x{n}x{k} {kind}": (lambda m=m, n=n, k=k, kind=kind: codes_pair(m, n, k, kind))  # type: ignore[misc]
         for m in (1, 4, 16, 64, 512)
         for n, k in ((3072, 2048), (16384, 2048), (2048, 8192), (28672, 4096))
-        for bits, group in ((8, 0), (4, 128))
+        for kind in ("int8", "fp8", "int4")
     },
     "vector rows of B 4096x4096": lambda: gemm_pair(1, 4096, 4096, BF16),
     **{

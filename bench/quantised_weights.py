@@ -1,4 +1,4 @@
-"""Products with weights of int8 and int4 beside the same in the activations' type, on this CPU:
+"""Products with weights of int8, fp8 and int4 beside the same in the activations' type, on this CPU:
 python -m bench.quantised_weights [--dtype bfloat16].
 
 Each is a linear layer in a bundle of its own; they take turns, and ratios are medians of those of the turns.
@@ -43,7 +43,7 @@ class Wide(nn.Module):
         return torch.randn(columns, depth, generator=g)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self.weight.to(x.dtype)) * self.scales
+        return F.linear(x, self.weight.to(x.dtype)) * self.scales.to(x.dtype)
 
 
 class Bytes(Wide):
@@ -51,6 +51,13 @@ class Bytes(Wide):
 
     def numbers(self, columns: int, depth: int, g: torch.Generator) -> torch.Tensor:
         return torch.randint(-128, 128, (columns, depth), generator=g).to(torch.int8)
+
+
+class Floats(Wide):
+    """Of float8_e4m3fn."""
+
+    def numbers(self, columns: int, depth: int, g: torch.Generator) -> torch.Tensor:
+        return (torch.randn(columns, depth, generator=g) * 64).to(torch.float8_e4m3fn)
 
 
 class Groups(Wide):
@@ -70,18 +77,18 @@ class Groups(Wide):
         return F.linear(x, (self.weight.to(x.dtype) - zeros) * scales)
 
 
-LAYERS = (Wide, Bytes, Groups)
+LAYERS = (Wide, Bytes, Floats, Groups)
 
 
-def bits_of(dtype: torch.dtype) -> tuple[float, float]:
-    """Of a weight in Bytes and in Groups, its part of the two tables with it."""
-    return 8.0, 4 + 2 * 8 * dtype.itemsize / GROUP
+def bits_of(dtype: torch.dtype) -> tuple[float, ...]:
+    """Of a weight in each behind Wide, its part of tables with it."""
+    return 8.0, 8.0, 4 + 2 * 8 * dtype.itemsize / GROUP
 
 
 def session(folder: Path, layer: type[Wide], depth: int, columns: int, x: torch.Tensor, threads: int) -> Any:
     """Warm."""
     path = folder / f"{layer.__name__}.pkg"
-    hardtack.export(layer(depth, columns).eval().to(x.dtype), (x,), path=path, targets=("cpu:native",))
+    hardtack.export(layer(depth, columns).eval(), (x,), path=path, targets=("cpu:native",))
     made = hardtack.load(path, threads=threads).session()
     made(x)
     return made
@@ -102,21 +109,21 @@ def seconds(call: Any, x: torch.Tensor) -> float:
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32", show_default=True)
 def main(threads: int, rounds: int, dtype: str) -> None:
     number = getattr(torch, dtype)
-    titles = (f"{dtype}, ms", "int8, ms", "ratio", "GB/s", "int4, ms", "ratio", "GB/s")
+    titles = (f"{dtype}, ms", *(c for name in ("int8", "fp8", "int4") for c in (f"{name}, ms", "ratio", "GB/s")))
     table = Table("K x N", "rows", *titles)
     with tempfile.TemporaryDirectory() as folder:
         for depth, columns in SHAPES:
             for rows in ROWS:
                 x = torch.randn(rows, depth).to(number)
-                all_three = [session(Path(folder), layer, depth, columns, x, threads) for layer in LAYERS]
-                turns = [[seconds(call, x) for call in all_three] for _ in range(rounds)]
+                made = [session(Path(folder), layer, depth, columns, x, threads) for layer in LAYERS]
+                turns = [[seconds(call, x) for call in made] for _ in range(rounds)]
                 shown = [f"{statistics.median(t[0] for t in turns) * 1e3:.3f}"]
                 for k, bits in enumerate(bits_of(number), 1):
                     small = statistics.median(t[k] for t in turns)
                     ratio = statistics.median(t[0] / t[k] for t in turns)
                     shown += [f"{small * 1e3:.3f}", f"{ratio:.2f}", f"{depth * columns * bits / 8 / small / 1e9:.1f}"]
                 table.add_row(f"{depth} x {columns}", str(rows), *shown)
-    Console(width=120).print(table)
+    Console(width=150).print(table)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 COMPUTES = ("f32", "bf16", "f16")
@@ -15,16 +16,19 @@ _USUAL_GROUP = 128
 
 @dataclass(frozen=True)
 class Scheme:
-    """How many bits a weight has, and how many of a row share a scale; None: the row."""
+    """How many bits a weight has, of an integer or of a float, and how many of a row share a scale; None: the row."""
 
     bits: int
     group: int | None
+    is_float: bool = False
 
     def __str__(self) -> str:
-        return f"int{self.bits}" + (f":{self.group}" if self.group is not None else "")
+        return (
+            ("fp" if self.is_float else "int") + str(self.bits) + (f":{self.group}" if self.group is not None else "")
+        )
 
 
-_SCHEMES = {str(s): s for s in (Scheme(8, None), *(Scheme(4, g) for g in GROUPS))}
+_SCHEMES = {str(s): s for s in (Scheme(8, None), Scheme(8, None, is_float=True), *(Scheme(4, g) for g in GROUPS))}
 _SCHEMES["int4"] = _SCHEMES[f"int4:{_USUAL_GROUP}"]
 
 
@@ -38,9 +42,15 @@ def scheme_of(text: str, option: str = "Options.weights", outside: str = "Option
         unless = "without" if text == "embedded" else "with"
         raise ValueError(f"{option} is {text!r}; {where} {unless} {outside}")
     raise ValueError(
-        f'{option} is {text!r}; it may be "int8" or "int4:GROUP", GROUP one of {", ".join(map(str, GROUPS))}; "int4" '
-        f'is "int4:{_USUAL_GROUP}". Weights of fp8 and quantised activations are not there yet'
+        f'{option} is {text!r}; it may be "int8", "fp8" or "int4:GROUP", GROUP one of {", ".join(map(str, GROUPS))}; '
+        f'"int4" is "int4:{_USUAL_GROUP}". Quantised activations are not there yet'
     )
+
+
+def check_method(method: str, schemes: Sequence[Scheme], option: str = "Options.weights_method") -> None:
+    """ValueError for a way to choose scales that none of the schemes has."""
+    if method != METHODS[0] and schemes and all(s.is_float for s in schemes):
+        raise ValueError(f'{option} is {method!r}, which chooses scales of integers; those of "fp8" are "{METHODS[0]}"')
 
 
 @dataclass(frozen=True)
@@ -53,12 +63,13 @@ class Options:
     debug: keep a listing of every stage in the bundle, under debug/.
     external_weights: keep the weights not in the bundle but in the file <its stem>.safetensors beside it, which goes
     with it.
-    weights: of how many bits the weights of linear layers are: "int8", a scale for each row, or
+    weights: of how many bits the weights of linear layers are: "int8" or "fp8" (float8_e4m3fn), a scale a row, or
     "int4:32" to "int4:256", a scale for so many of a row ("int4" is "int4:128"); None: as they are. The report of the
     export says how accurate the outputs are (docs/quantisation.md).
     embeddings: the same for embeddings (nn.Embedding), whose rows are made float as they are picked.
     keep_weights: modules whose weights stay as they are, as keep_f32 names them.
-    weights_method: how scales are chosen: "nearest", by the largest weight, or "hqq", so that the error is small.
+    weights_method: how scales of integers are chosen: "nearest", by the largest weight, or "hqq", so that the error is
+    small.
     compute: in which type products, convolutions and attention of float32 models take their operands: "f32", "bf16" or
     "f16". Results, sums, norms and softmax stay f32, and so do products for which 16 bits are not safe
     (docs/precision.md); the report of the export says how accurate the outputs are.
@@ -100,6 +111,7 @@ class Options:
                         f"Options.{name} is {chosen!r} and Options.compute {self.compute!r}; weights of few bits are "
                         'there with compute "f32" only so far'
                     )
+        check_method(self.weights_method, [s for s in (self.scheme, self.embeddings_scheme) if s is not None])
 
     @property
     def scheme(self) -> Scheme | None:

@@ -123,11 +123,19 @@ def _config(scheme: Scheme, method: str) -> Any:
     """torchao's. Raises ExportError without it."""
     try:
         with _quiet("torchao", "torch.utils._pytree"):
-            from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig, PerAxis, PerGroup
+            from torchao.quantization import (
+                Float8WeightOnlyConfig,
+                Int8WeightOnlyConfig,
+                IntxWeightOnlyConfig,
+                PerAxis,
+                PerGroup,
+            )
             from torchao.quantization.quantize_.workflows import IntxChooseQParamsAlgorithm as Algorithm
     except ImportError as error:
         what = f"weights of {scheme} need the package torchao, from 0.18 on and before 0.19"
         raise ExportError(what, fix="pip install 'hardtack[quantize]'") from error
+    if scheme.is_float:
+        return Float8WeightOnlyConfig(set_inductor_config=False)
     if scheme.group is None and method == "nearest":
         return Int8WeightOnlyConfig(set_inductor_config=False)  # else it changes settings of torch's own
     return IntxWeightOnlyConfig(

@@ -236,7 +236,7 @@ class QuantizedStep:
 class Quantized:
     """How a constant of f32, bf16 or f16 follows from one of few bits, in its own shape: codes as float, then the steps
     in turn, each rounded. Names of the constants are what parts() puts behind the name of theirs. dtype: that of the
-    codes, i8 or u8; bits: 4 where all of them are in -8..7 (i8) or 0..15 (u8), else 8.
+    codes, i8, u8 or a float of 8 bits; bits: 4 where all of them are in -8..7 (i8) or 0..15 (u8), else 8.
     """
 
     codes: Constant

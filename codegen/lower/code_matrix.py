@@ -18,6 +18,7 @@ from hardtack.codegen.lower.views import Idx
 
 STEPS = ("sub", "mul", "add")
 """Kinds of QuantizedStep."""
+CODES = (DType.I8, DType.U8, DType.F8E4M3, DType.F8E5M2)
 NUMBERS = (DType.F32, DType.BF16, DType.F16)
 """That steps read and give."""
 
@@ -101,7 +102,7 @@ def packed_rows(low: Lowering, codes: Operand, bits: int) -> str:
 
 
 def code_as_float(b: NestBuilder, packed: str, q: Quantized, at: Idx) -> Arg:
-    """The integer at a place in what packed_rows gives, as f32."""
+    """The code at a place in what packed_rows gives, as f32."""
     if q.bits == 8:
         return b.cast(b.load_buffer(packed, at), DType.F32)
     byte = b.cast(b.load_buffer(packed, (*at[:-1], floordiv(at[-1], 2))), DType.I32)

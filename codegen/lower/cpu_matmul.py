@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest, 
 from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need, only, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
-from hardtack.codegen.lower.code_matrix import NUMBERS, STEPS
+from hardtack.codegen.lower.code_matrix import CODES, NUMBERS, STEPS
 from hardtack.codegen.lower.cpu_plans import product_plan, verify_cut
 from hardtack.codegen.lower.cpu_quantized import CodeStep, packed_codes
 from hardtack.codegen.lower.cpu_workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
@@ -23,8 +22,6 @@ from hardtack.codegen.lower.sums import matmul_as_reduction
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.tune.cut_plan import CutPlan, CutShape
-
-CODES: Callable[[DType], tuple[DType, ...]] = only(DType.I8, DType.U8)
 
 
 @dataclass(frozen=True)
@@ -74,11 +71,11 @@ class QuantizedGemm(PackedGemm):
     bits: int
 
     kind = "gemm_quantized"
-    roles = (PackedGemm.roles[0], Role("codes", f"N/{PANEL} K {PANEL}", CODES, memory=Memory.WHOLE))
+    roles = (PackedGemm.roles[0], Role("codes", f"N/{PANEL} K {PANEL}", only(*CODES), memory=Memory.WHOLE))
     dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
 
     def operand_roles(self) -> tuple[Role, ...]:
-        codes = Role("codes", f"N/{PANEL} K {PANEL * self.bits // 8}", CODES, memory=Memory.WHOLE)
+        codes = Role("codes", f"N/{PANEL} K {PANEL * self.bits // 8}", only(*CODES), memory=Memory.WHOLE)
         sizes = f"N/{PANEL} K/{self.group} {PANEL}"
         tables = (Role(f"{s.kind}{k}", sizes, only(*NUMBERS), memory=Memory.WHOLE) for k, s in enumerate(self.steps))
         return (self.roles[0], codes, *tables)

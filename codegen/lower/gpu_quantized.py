@@ -16,7 +16,7 @@ from hardtack.codegen.ir.nests import Operand, RowOperand, TemplateNest
 from hardtack.codegen.ir.roles import Extent, Role, Sizes, need, only
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
-from hardtack.codegen.lower.code_matrix import NUMBERS, STEPS
+from hardtack.codegen.lower.code_matrix import CODES, NUMBERS, STEPS
 from hardtack.codegen.lower.gpu_code_rows import CodeRows, TableStep, runs_of, store_numbers
 from hardtack.codegen.lower.gpu_matmul import Gemm, as_rows, emit_parts
 from hardtack.codegen.lower.gpu_plans import gpu, hint
@@ -34,7 +34,7 @@ class CodeGemm(Gemm):
     dtypes = NUMBERS
 
     def operand_roles(self) -> tuple[Role, ...]:
-        codes = Role("codes", "N K" if self.bits == 8 else "N K/2", only(DType.I8, DType.U8))
+        codes = Role("codes", "N K" if self.bits == 8 else "N K/2", only(*CODES))
         tables = (Role(f"{s.kind}{k}", f"N K/{s.run}", only(*NUMBERS)) for k, s in enumerate(self.steps))
         return (Role("a", "M K"), codes, *tables)
 

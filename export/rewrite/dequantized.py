@@ -17,12 +17,13 @@ import torch
 from hardtack.codegen.ir.constants import ConstantStore, Recipe, View
 from hardtack.codegen.ir.expr import const
 from hardtack.codegen.ir.graph import Constant, Lit, Op, Operand, Quantized, QuantizedStep, TensorType
-from hardtack.codegen.ir.types import DType
 from hardtack.exporter.constants import load_tensor, store_tensor
 from hardtack.exporter.dtypes import TORCH_DTYPE, from_torch
 from hardtack.exporter.reference import run_op
 
-_CODES = (torch.int8, torch.uint8)
+_WHOLE_CODES = (torch.int8, torch.uint8)
+_CODES = (*_WHOLE_CODES, torch.float8_e4m3fn, torch.float8_e5m2)
+"""All of which bf16 and f16 have."""
 _INTEGERS = (torch.int32, torch.int64)
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _EXACT = 1 << 22
@@ -137,7 +138,7 @@ def converted(source: Known, value: torch.Tensor) -> Known:
     known = Known(value, source.tensors, spread=spread)
     if value.dtype not in (*_FLOATS, *_INTEGERS):
         return known
-    if source.value.dtype in _CODES:
+    if source.value.dtype in _CODES and (value.dtype in _FLOATS or source.value.dtype in _WHOLE_CODES):
         return replace(known, codes=Codes(source.value, source.tensors, source.recipe))
     if source.codes is not None and source.codes.steps and value.dtype not in (torch.float32, *_INTEGERS):
         return replace(known, codes=_rounded(source.codes, value.dtype))
@@ -163,7 +164,7 @@ def codes_of_step(kind: str, operands: Sequence[Known], result: torch.Tensor, st
 
 def _stepped(kind: str, codes: Codes, other: Known, result: torch.Tensor, store: ConstantStore) -> Codes | None:
     is_float = other.value.dtype in _FLOATS and other.value.dtype is result.dtype
-    if not is_float and not (kind != "mul" and other.value.dtype in (*_CODES, *_INTEGERS)):
+    if not is_float and not (kind != "mul" and other.value.dtype in (*_WHOLE_CODES, *_INTEGERS)):
         return None
     if not is_float and other.value.numel() and max(-int(other.value.min()), int(other.value.max())) > _EXACT:
         return None
@@ -201,8 +202,7 @@ def quantized(known: Known, store: ConstantStore) -> Quantized | None:
     codes, value = known.codes, known.value
     if codes is None or value.dtype not in _FLOATS or value.dim() < 2 or not value.numel():
         return None
-    lo, hi = _RANGES[codes.value.dtype]
-    bits = 4 if lo <= int(codes.value.min()) and int(codes.value.max()) <= hi else 8
+    bits = _bits(codes.value)
     codes = _without_idle_rounding(codes, bits)
     tables = [_table(s) for s in codes.steps]
     again = codes.value.to(torch.float32)
@@ -218,7 +218,15 @@ def quantized(known: Known, store: ConstantStore) -> Quantized | None:
         constant = Constant(f"{step.kind}{k}", store_tensor(store, table), step.tensors, recipe)
         steps.append(QuantizedStep(step.kind, constant, runs, from_torch(table.dtype), from_torch(step.result)))
     made = Constant("codes", store_tensor(store, codes.value), codes.tensors, codes.recipe)
-    return Quantized(made, tuple(steps), DType.I8 if codes.value.dtype is torch.int8 else DType.U8, bits)
+    return Quantized(made, tuple(steps), from_torch(codes.value.dtype), bits)
+
+
+def _bits(codes: torch.Tensor) -> int:
+    """Of each code."""
+    if codes.dtype not in _WHOLE_CODES:
+        return 8
+    lo, hi = _RANGES[codes.dtype]
+    return 4 if lo <= int(codes.min()) and int(codes.max()) <= hi else 8
 
 
 def _without_idle_rounding(codes: Codes, bits: int) -> Codes:
@@ -226,6 +234,8 @@ def _without_idle_rounding(codes: Codes, bits: int) -> Codes:
     points. It is looked for over all codes of so many bits, and where the numbers cannot be replaced."""
     first = codes.steps[0] if codes.steps else None
     if first is None or first.result is torch.float32 or first.spread.recipe is not None:
+        return codes
+    if codes.value.dtype not in _WHOLE_CODES:
         return codes
     whole = torch.iinfo(codes.value.dtype)
     lo, hi = _RANGES[codes.value.dtype] if bits == 4 else (whole.min, whole.max)

@@ -27,13 +27,13 @@ weights_option = click.option(
 )
 few_bits_option = click.option(
     "--weights",
-    metavar="int8|int4[:GROUP]",
-    help="Weights of linear layers in few bits: int8 has a scale for each row, int4 one for so many of a row: 32, 64, "
-    "128 or 256; default: 128.",
+    metavar="int8|fp8|int4[:GROUP]",
+    help="Weights of linear layers in few bits: int8 and fp8 have a scale for each row, int4 one for so many of a row: "
+    "32, 64, 128 or 256; default: 128.",
 )
 few_bits_embeddings_option = click.option(
     "--embeddings",
-    metavar="int8|int4[:GROUP]",
+    metavar="int8|fp8|int4[:GROUP]",
     help="Embeddings (nn.Embedding) in few bits, as --weights has linear layers.",
 )
 keep_weights_option = click.option(
@@ -69,21 +69,24 @@ def known_errors() -> tuple[type[Exception], ...]:
     return tuple(errors)
 
 
-def check_few_bits(options: Mapping[str, str | None], keep_weights: tuple[str, ...], compute: str) -> None:
+def check_few_bits(
+    options: Mapping[str, str | None], keep_weights: tuple[str, ...], compute: str, method: str = "nearest"
+) -> None:
     """WrongUse for a scheme that is not known, or for what does not go with it. options: what a command
     has of --weights and --embeddings, as they are given.
     """
-    from hardtack.options import scheme_of
+    from hardtack.options import check_method, scheme_of
 
     asked = {option: text for option, text in options.items() if text is not None}
     if keep_weights and not asked:
         none = "which is not there" if len(options) == 1 else "of which none is there"
         raise WrongUse(f"--keep-weights leaves layers out of {' or '.join(options)}, {none}")
+    try:
+        schemes = [scheme_of(text, option, "--external-weights") for option, text in asked.items()]
+        check_method(method, schemes, "--weights-method")
+    except ValueError as error:
+        raise WrongUse(str(error)) from None
     for option, text in asked.items():
-        try:
-            scheme_of(text, option, "--external-weights")
-        except ValueError as error:
-            raise WrongUse(str(error)) from None
         if compute != "f32":
             raise WrongUse(f"{option} {text} is there with --compute f32 only so far, not with {compute}")
 

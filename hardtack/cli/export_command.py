@@ -125,7 +125,7 @@ def command(
 ) -> None:
     if keep_f32 and compute == "f32":
         raise WrongUse("--keep-f32 leaves products out of --compute, which is f32 for all")
-    check_few_bits({"--weights": weights, "--embeddings": embeddings}, keep_weights, compute)
+    check_few_bits({"--weights": weights, "--embeddings": embeddings}, keep_weights, compute, weights_method)
     chosen = Options(
         strict=strict,
         compiler=compiler,

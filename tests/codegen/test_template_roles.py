@@ -59,6 +59,8 @@ LEGAL = (
     Legal("operand 3 of f32", "a mask that is added, of what scores are summed in", ("tiled attention",)),
     Legal("result of f32", "attention of half types may be left as it is summed", ("tiled attention",)),
     Legal("operand 1 of u8", "codes are of either", CODED),
+    Legal("operand 1 of f8e4m3fn", "or floats", CODED),
+    Legal("operand 1 of f8e5m2", "or floats", CODED),
     *(Legal(f"operand {k} of {dtype}", "numbers of steps are of any", (program,))
       for k in (2, 3) for program, others in zip(CODED, OTHERS, strict=True)
       for dtype in others),

@@ -71,7 +71,9 @@ def report(module: nn.Module, **options: Any) -> Quantised:
     return found
 
 
-@pytest.mark.parametrize(("scheme", "method"), [("int8", "nearest"), ("int8", "hqq"), ("int4:32", "nearest")])
+@pytest.mark.parametrize(
+    ("scheme", "method"), [("int8", "nearest"), ("fp8", "nearest"), ("int8", "hqq"), ("int4:32", "nearest")]
+)
 def test_numbers_and_report_are_those_of_torchao(scheme: str, method: str, tmp_path: Path) -> None:
     module, (i,) = words()
     info = export(module, (i,), tmp_path / "m.pkg", embeddings=scheme, weights_method=method)
@@ -86,8 +88,8 @@ def test_numbers_and_report_are_those_of_torchao(scheme: str, method: str, tmp_p
     assert [(x.name, x.kind, x.shape) for x in found.layers] == [
         ("words", "embedding", (500, 64)), ("places", "embedding", (16, 64)),
     ]  # fmt: skip
-    codes = 516 * 64 // (1 if scheme == "int8" else 2)
-    scales = 516 * (1 if scheme == "int8" else 2) * 4
+    codes = 516 * 64 // (2 if scheme.startswith("int4") else 1)
+    scales = 516 * (2 if scheme.startswith("int4") else 1) * 4
     assert sum(x.stored_nbytes for x in found.layers) == codes + scales
     assert info.weights_nbytes < 500 * 64 * 4 + codes + scales + 8192
     assert 0.9 < found.accuracy["forward"][0].cosine <= 1
@@ -146,7 +148,7 @@ def test_command(model_file: Path, tmp_path: Path) -> None:
     assert [x["kind"] for x in found["quantised"]["layers"]] == ["embedding", "embedding"]
     said = run("export", spec, "-o", path, "--embeddings", "int2")
     assert said[0] == 2
-    assert said[1].startswith('error: --embeddings is \'int2\'; it may be "int8" or "int4:GROUP"')
+    assert said[1].startswith('error: --embeddings is \'int2\'; it may be "int8", "fp8" or "int4:GROUP"')
     said = run("export", spec, "-o", path, "--embeddings", "int8", "--compute", "f16")
     assert said == (2, "error: --embeddings int8 is there with --compute f32 only so far, not with f16\n")
 

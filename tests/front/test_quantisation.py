@@ -38,7 +38,7 @@ def deep():
     module = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(7)), torch.nn.Conv1d(8, 8, 1)).eval()
     return module, (torch.randn(8, 32),)
 """
-SCHEMES = [("int8", "nearest"), ("int8", "hqq"), ("int4:32", "nearest"), ("int4:64", "hqq")]
+SCHEMES = [("int8", "nearest"), ("fp8", "nearest"), ("int8", "hqq"), ("int4:32", "nearest"), ("int4:64", "hqq")]
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
@@ -62,12 +62,21 @@ def small(name: str = "small") -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 def of_torchao(module: nn.Module, scheme: str, method: str = "nearest") -> nn.Module:
     """What torchao makes of all linear layers of a copy."""
-    from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig, PerAxis, PerGroup, quantize_
+    from torchao.quantization import (
+        Float8WeightOnlyConfig,
+        Int8WeightOnlyConfig,
+        IntxWeightOnlyConfig,
+        PerAxis,
+        PerGroup,
+        quantize_,
+    )
     from torchao.quantization.quantize_.workflows import IntxChooseQParamsAlgorithm
 
     made = copy.deepcopy(module)
     config: Any = Int8WeightOnlyConfig(set_inductor_config=False)
-    if (scheme, method) != ("int8", "nearest"):
+    if scheme == "fp8":
+        config = Float8WeightOnlyConfig(set_inductor_config=False)
+    elif (scheme, method) != ("int8", "nearest"):
         group = scheme.partition(":")[2]
         config = IntxWeightOnlyConfig(
             weight_dtype=getattr(torch, scheme.partition(":")[0]),
@@ -122,7 +131,7 @@ def test_numbers_and_report_are_those_of_torchao(scheme: str, method: str, tmp_p
         made: Any = quantised.weight
         assert layer.shape == tuple(linear.weight.shape)
         assert layer.nbytes == 4 * linear.weight.numel()
-        codes = linear.weight.numel() // (1 if scheme == "int8" else 2)
+        codes = linear.weight.numel() // (2 if scheme.startswith("int4") else 1)
         assert layer.stored_nbytes == codes + 4 * made.scale.numel()
         error = (linear.weight - made.dequantize()).norm().item() / linear.weight.norm().item()
         assert layer.error == pytest.approx(error, rel=1e-5)
@@ -380,13 +389,13 @@ def test_stages_and_keys_are_those_of_quantised_weights(model_file: Path) -> Non
 
 def test_wrong_options() -> None:
     schemes = (
-        'it may be "int8" or "int4:GROUP", GROUP one of 32, 64, 128, 256; "int4" is "int4:128". '
-        "Weights of fp8 and quantised activations are not there yet"
+        'it may be "int8", "fp8" or "int4:GROUP", GROUP one of 32, 64, 128, 256; "int4" is "int4:128". '
+        "Quantised activations are not there yet"
     )
     cases: list[tuple[dict[str, Any], str]] = [
         *(
             ({"weights": w}, f"Options.weights is {w!r}; {schemes}")
-            for w in ("fp8", "int4:16", "int4:48", "int8:32", 8)
+            for w in ("fp4", "int4:16", "int4:48", "int8:32", 8)
         ),
         (
             {"weights": "external"},
@@ -397,6 +406,10 @@ def test_wrong_options() -> None:
             "Options.weights is 'embedded'; weights are in the bundle without Options.external_weights=True",
         ),
         ({"weights_method": "gptq"}, 'Options.weights_method is \'gptq\'; it must be "nearest" or "hqq"'),
+        (
+            {"weights": "fp8", "embeddings": "fp8", "weights_method": "hqq"},
+            'Options.weights_method is \'hqq\', which chooses scales of integers; those of "fp8" are "nearest"',
+        ),
         ({"weights": "int8", "keep_weights": "a"}, "Options.keep_weights is 'a'; it must be a tuple of patterns"),
         (
             {"weights": "int8", "compute": "bf16"},
@@ -429,7 +442,12 @@ def test_wrong_commands(model_file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "dtype", "target"), [("int8", torch.bfloat16, "cuda:sm_90"), ("int4:32", torch.float32, "hip:gfx942")]
+    ("scheme", "dtype", "target"),
+    [
+        ("int8", torch.bfloat16, "cuda:sm_90"),
+        ("int4:32", torch.float32, "hip:gfx942"),
+        ("fp8", torch.float16, "cuda:sm_80"),
+    ],
 )
 def test_a_gpu_reads_codes(scheme: str, dtype: torch.dtype, target: str, tmp_path: Path) -> None:
     pytest.importorskip("triton")
@@ -442,7 +460,7 @@ def test_a_gpu_reads_codes(scheme: str, dtype: torch.dtype, target: str, tmp_pat
     held = sum(layer.stored_nbytes for layer in info.quantised.layers)
     assert held <= info.weights_nbytes < held + 8192
     (text,) = stage_texts("render", module, (x,), target=target, weights=scheme).values()
-    assert "code_at" in text
+    assert ("e4m3_at" if scheme == "fp8" else "code_at") in text
     assert tuning_keys(module, (x,), target=target, weights=scheme) == []
 
 

@@ -59,19 +59,18 @@ def test_a_model_of_bytes_gives_what_eager_does(tmp_path: Path, depth: int) -> N
         torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x))
 
 
-@pytest.mark.parametrize(("dtype", "stored"), [(torch.float32, "f32"), (torch.bfloat16, "bf16")])
-def test_weights_of_float8_are_widened_and_the_export_says_so(dtype: torch.dtype, stored: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_weights_of_float8_are_stored_and_read_as_float8(dtype: torch.dtype, rows: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 32)).eval().to(dtype)
     module = of_torchao(module, "float8 weights")
-    x = torch.randn(20, 64).to(dtype)
+    x = torch.randn(rows, 64).to(dtype)
     info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=TARGETS)
-    assert [(w.dtype, w.nbytes, w.stored_dtype) for w in info.widened] == [
-        ("f8e4m3fn", 64 * 128, stored),
-        ("f8e4m3fn", 128 * 32, stored),
-    ]
+    assert info.widened == ()
+    assert info.weights_nbytes < 64 * 128 + 128 * 32 + 160 * 8 + 2048
     with torch.no_grad():
-        torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x))
+        close(hardtack.load(info.path).session()(x), module(x))
 
 
 class Scaled(nn.Module):

@@ -49,6 +49,8 @@ class Code:
     greatest: int
     steps: tuple[tuple[str, ...], ...]
     """Those that its kernel has."""
+    float8: torch.dtype | None = None
+    """What its bytes are the bits of."""
 
     @property
     def name(self) -> str:
@@ -56,8 +58,13 @@ class Code:
         return self.cpp.removeprefix("ht::").lower()
 
     def random(self, k: int, n: int) -> torch.Tensor:
-        """[k, n] codes as integers."""
-        return torch.randint(self.least, self.greatest + 1, (k, n))
+        """[k, n] codes as integers, of numbers that are finite."""
+        codes = torch.randint(self.least, self.greatest + 1, (k, n))
+        return torch.where(self.floats(codes).isfinite(), codes, 0)
+
+    def floats(self, codes: torch.Tensor) -> torch.Tensor:
+        """What they stand for."""
+        return codes.float() if self.float8 is None else codes.to(torch.uint8).view(self.float8).float()
 
     def packed(self, codes: torch.Tensor) -> torch.Tensor:
         """As quantized.h documents them."""
@@ -68,7 +75,8 @@ class Code:
 
 CODES = (
     Code("int8_t", -128, 127, STEPS), Code("uint8_t", 0, 255, _BOTH), Code("ht::SignedNibbles", -8, 7, STEPS),
-    Code("ht::UnsignedNibbles", 0, 15, _BOTH),
+    Code("ht::UnsignedNibbles", 0, 15, _BOTH), Code("ht::E4m3", 0, 255, _BOTH, torch.float8_e4m3fn),
+    Code("ht::E5m2", 0, 255, _BOTH, torch.float8_e5m2),
 )  # fmt: skip
 by_code = pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
 
@@ -106,7 +114,7 @@ class Weights:
 
     def floats(self) -> torch.Tensor:
         """Step by step, each rounded."""
-        w = self.codes.float()
+        w = self.code.floats(self.codes)
         for step, table in zip(self.steps, self.tables, strict=True):
             w = _TAKE[step](w, table.repeat_interleave(self.group, 0)[: len(w)])
         return w
@@ -213,9 +221,20 @@ def test_special_numbers_travel(library: Library, rows: int, code: Code) -> None
 def test_every_code(library: Library, code: Code) -> None:
     """Each is the number that it stands for, in every column and half of a byte."""
     values = torch.arange(code.least, code.greatest + 1)
+    values = values[code.floats(values).isfinite()]
     codes = torch.stack([values.roll(j) for j in range(64)], 1)
     for rows in (4, len(values)):
         a = torch.eye(len(values))
         weights = Weights(code, codes, (), len(values), [])
         got = torch.cat([product(library, a[i : i + rows], weights) for i in range(0, len(a), rows)])
-        assert torch.equal(got, codes.float())
+        assert torch.equal(got, code.floats(codes))
+
+
+@by_code
+def test_codes_that_are_no_numbers(library: Library, code: Code) -> None:
+    """Infinities and NaNs of float8 are theirs, and change no other column."""
+    codes = torch.arange(code.least, code.greatest + 1)[None]
+    weights = Weights(code, codes, (), 1, [])
+    for rows in (1, 3, 9):
+        got = product(library, torch.ones(rows, 1), weights)
+        torch.testing.assert_close(got, code.floats(codes).expand(rows, -1), rtol=0, atol=0, equal_nan=True)

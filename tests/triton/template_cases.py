@@ -133,17 +133,18 @@ def gemm(
     return Case(name, g.done(y), tensors, want, dtype, sizes, terms=max(1, k))
 
 
-def codes(m: int, n: int, k: int, dtype: DType, bits: int, group: int) -> Case:
-    """[M, K] times the transpose of signed codes [N, K] of `bits`, of which groups along K share a scale; a bias."""
+def codes(m: int, n: int, k: int, dtype: DType, bits: int, group: int, stored: DType = DType.I8) -> Case:
+    """[M, K] times the transpose of codes [N, K] of `bits`, of which groups along K share a scale; a bias. stored: what
+    codes are, signed or floats of 8 bits."""
     g = GraphOf()
     g.input("a", dtype, [m, k])
     g.input("b", dtype, [n, k])
     g.inputs.pop()
     scales = QuantizedStep("mul", Constant("mul0", "b.mul0"), (1, group), dtype, dtype)
-    g.constants.append(Constant("b", "b", quantized=Quantized(Constant("codes", "b.codes"), (scales,), DType.I8, bits)))
+    g.constants.append(Constant("b", "b", quantized=Quantized(Constant("codes", "b.codes"), (scales,), stored, bits)))
     b = g.op("permute", "b", dtype=dtype, shape=[k, n], dims=(1, 0))
     y = g.linear("a", b, g.input("bias", dtype, [n], constant=True), dtype, [m, n])
-    whole = torch.randint(-(1 << (bits - 1)), 1 << (bits - 1), (n, k), dtype=torch.int8)
+    whole = torch.randint(-(1 << (bits - 1)), 1 << (bits - 1), (n, k)).to(TORCH_DTYPE[stored])
     table = (torch.rand(n, k // group) / (1 << bits)).to(TORCH_DTYPE[dtype])
     made = whole.to(TORCH_DTYPE[dtype]) * table.repeat_interleave(group, 1)
     tensors = {"a": _normal(dtype, m, k), "b": made, "b.codes": whole, "b.mul0": table, "bias": _normal(dtype, n)}
@@ -151,7 +152,7 @@ def codes(m: int, n: int, k: int, dtype: DType, bits: int, group: int) -> Case:
     def want(t: Tensors) -> list[torch.Tensor]:
         return [t["a"].double() @ t["b"].double().mT + t["bias"].double()]
 
-    return Case(f"codes {[m, n, k]} {dtype} {bits} bits, {group}", g.done(y), tensors, want, dtype, terms=k)
+    return Case(f"codes {[m, n, k]} {dtype} {bits} bits of {stored}, {group}", g.done(y), tensors, want, dtype, terms=k)
 
 
 def grouped(

@@ -188,11 +188,11 @@ def _memory(
     if name in tensors:
         return tensors[name].permute(buffer.order).contiguous().reshape(-1).to(device)
     if name in low.prepacks:
-        dtype = TORCH_DTYPE[buffer.dtype]
+        dtype = torch.uint8 if buffer.dtype.is_float8 else TORCH_DTYPE[buffer.dtype]  # a byte to kernels
 
         def content(source: str) -> np.ndarray[Any, Any]:
             raw = tensors[source].cpu()
-            return (raw.view(torch.int16) if dtype is torch.bfloat16 else raw).numpy()
+            return (raw.view(torch.int16) if dtype is torch.bfloat16 else raw.view(dtype)).numpy()
 
         constant = torch.from_numpy(made(low.prepacks[name], content).copy())
         return constant.view(dtype).reshape(-1).to(device)

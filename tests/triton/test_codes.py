@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from tests.triton.test_loops import on_gpu
 class Layer(nn.Module):
     """A linear layer of codes: (codes - zeros) * scales + shifts, what there is of them, of groups along K.
 
-    group: 0 for all of K. spread: whether each column has numbers of its own.
+    group: 0 for all of K. spread: whether each column has numbers of its own. float8: the codes' type.
     """
 
     def __init__(
@@ -31,17 +32,26 @@ class Layer(nn.Module):
         steps: str = "mul",
         signed: bool = True,
         spread: bool = True,
+        float8: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         least = -(1 << (bits - 1)) if signed else 0
         codes = torch.randint(least, least + (1 << bits), (n, k))
-        self.codes = nn.Buffer(codes.to(torch.int8 if signed else torch.uint8))
+        codes = codes.to(torch.int8 if signed else torch.uint8) if float8 is None else (codes / 8).to(float8)
+        self.codes = nn.Buffer(codes)
         self.group, self.steps = group or k, steps.split()
         shape = (n if spread else 1, k // self.group)
         self.sub = nn.Buffer(torch.randint(0, 8, shape).float())
         self.mul = nn.Parameter(torch.rand(shape) * 0.02, requires_grad=False)
         self.add = nn.Parameter(torch.randn(shape) * 0.02, requires_grad=False)
         self.bias = nn.Parameter(torch.randn(n), requires_grad=False)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Layer:
+        """Conversions leave the codes alone, which may be of a float type."""
+        codes = self.codes
+        super()._apply(*args, **kwargs)
+        self.codes = codes
+        return self
 
     def weight(self, dtype: torch.dtype) -> torch.Tensor:
         made = self.codes.to(dtype)
@@ -67,7 +77,7 @@ class Behind(nn.Module):
 
 def by_codes(compiled: Compiled) -> list[str]:
     """The kernels that read codes in words."""
-    return [text for text in compiled.entry.sources.values() if "code_at(" in text]
+    return [text for text in compiled.entry.sources.values() if "_at(codes, " in text]
 
 
 def tiled(compiled: Compiled) -> bool:
@@ -95,6 +105,9 @@ MADE: dict[str, Callable[[], Layer]] = {
     "4 bits": lambda: Layer(2048, 40, 4, 128),
     "4 bits, a scale a column": lambda: Layer(1504, 24, 4),
     "4 bits without a sign": lambda: Layer(256, 36, 4, 32, "sub mul", signed=False),
+    "float8": lambda: Layer(512, 33, float8=torch.float8_e4m3fn),
+    "float8, groups": lambda: Layer(1280, 24, group=32, float8=torch.float8_e4m3fn),
+    "float8 with more exponents": lambda: Layer(768, 20, steps="sub mul", float8=torch.float8_e5m2),
     "4 bits, shifts": lambda: Layer(2048, 17, 4, 64, "mul add", signed=False),
 }
 
@@ -124,6 +137,20 @@ def test_few_rows(made: Callable[[], Layer], dtype: torch.dtype) -> None:
     assert tiled(compiled) == (module.group % 32 == 0)
     (got,) = compiled(x)
     assert_near(got, module, x)
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("float8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_every_float8_stands_for_its_number(float8: torch.dtype, rows: int) -> None:
+    torch.manual_seed(0)
+    module = Layer(32, 256, steps="mul", float8=float8).eval()
+    module.codes[:, 3] = torch.arange(256, dtype=torch.uint8).view(float8)
+    module.mul.fill_(1)
+    x = torch.zeros(rows, 32)
+    x[:, 3] = 1
+    module.codes[:, :3], module.codes[:, 4:] = torch.ones(()).to(float8), torch.ones(()).to(float8)
+    (got,) = on_gpu(module, (x,))(x)
+    torch.testing.assert_close(got, module(x), equal_nan=True)
 
 
 @pytest.mark.parametrize("bits", [4, 8])

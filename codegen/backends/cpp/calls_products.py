@@ -30,7 +30,13 @@ def _headers(dtype: DType) -> tuple[str, ...]:
 
 
 _STEPS = {"sub": "Subtract", "mul": "Multiply", "add": "Add"}
-_CODES = {(DType.I8, 4): "ht::SignedNibbles", (DType.U8, 4): "ht::UnsignedNibbles"}
+_CODES = {
+    (DType.I8, 4): "ht::SignedNibbles",
+    (DType.U8, 4): "ht::UnsignedNibbles",
+    (DType.F8E4M3, 8): "ht::E4m3",
+    (DType.F8E5M2, 8): "ht::E5m2",
+}
+"""Types of codes that stand for other numbers than what C++ takes their bytes for."""
 
 
 @calls(QuantizedGemm)
@@ -39,13 +45,14 @@ def _gemm_quantized(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
     m, n, k = product(x.extent for x in a.axes[:-1]), a.axes[-1].extent, left.shape[-1]
     sizes = [p.add("lda", left.strides[-2]), p.add("rows", m), p.add("columns", n), p.add("depth", k)]
     lda, rows, columns, depth = sizes
-    code = _CODES.get((codes.dtype, t.bits), storage_type(codes.dtype))
+    stored = storage_type(codes.dtype)
+    code = _CODES.get((codes.dtype, t.bits), stored)
     steps = (
         f"ht::{_STEPS[s.kind]}<{storage_type(s.result)}, {storage_type(table.dtype)}>"
         for s, table in zip(t.steps, tables, strict=False)
     )
     weights = f"ht::QuantizedPanels<{', '.join((code, *steps))}>"
-    read = pointers[1] if t.bits == 8 else f"reinterpret_cast<const {code}*>({pointers[1]})"
+    read = pointers[1] if code == stored else f"reinterpret_cast<const {code}*>({pointers[1]})"
     listed = ", ".join(pointers[2 : 2 + len(tables)]) or "nullptr"
     setup = f"const {weights} weights = {{{read}, {{{listed}}}, {depth}, {t.group}}};"
     call = f"ht::gemm_quantized{blocks(t.plan, left)}(args, {pointers[0]}, {lda}, weights, {rows}, {columns}, epilogue)"

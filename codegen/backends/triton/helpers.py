@@ -67,10 +67,9 @@ def float_of_e4m3(a):
     """The number of a code of float8_e4m3fn."""
     code = a.to(tl.int32)
     size = code & 0x7F
-    bits = (size << 20) + (120 << 23)
-    bits = tl.where(size == 0x7F, 0x7FF00000, bits)
-    tiny = (size.to(tl.float32) * 0.001953125).to(tl.int32, bitcast=True)
-    return (tl.where(size < 8, tiny, bits) | ((code & 0x80) << 24)).to(tl.float32, bitcast=True)
+    number = (size << 20).to(tl.float32, bitcast=True) * 1.329227995784916e36  # 2^120, the difference of exponents
+    bits = tl.where(size == 0x7F, 0x7FF00000, number.to(tl.int32, bitcast=True))
+    return (bits | ((code & 0x80) << 24)).to(tl.float32, bitcast=True)
 ''',
     "float_of_e5m2": '''
 @triton.jit
@@ -78,10 +77,10 @@ def float_of_e5m2(a):
     """The number of a code of float8_e5m2."""
     code = a.to(tl.int32)
     size = code & 0x7F
-    bits = (size << 21) + (112 << 23)
+    number = (size << 21).to(tl.float32, bitcast=True) * 5.192296858534828e33  # 2^112
+    bits = number.to(tl.int32, bitcast=True)
     bits = tl.where(size < 0x7C, bits, tl.where(size == 0x7C, 0x7F800000, 0x7FC00000))
-    tiny = (size.to(tl.float32) * 0.0000152587890625).to(tl.int32, bitcast=True)
-    return (tl.where(size < 4, tiny, bits) | ((code & 0x80) << 24)).to(tl.float32, bitcast=True)
+    return (bits | ((code & 0x80) << 24)).to(tl.float32, bitcast=True)
 ''',
     "e4m3_of_float": '''
 @triton.jit
@@ -182,6 +181,23 @@ def code_at(words, hidden, BITS: tl.constexpr, PLACE: tl.constexpr, FLIPPED: tl.
     `hidden` is zero, of which the compiler does not know: it would take two instructions for two known numbers."""
     bits = (words & (((1 << BITS) - 1) << PLACE)) ^ (0x4B000000 + (FLIPPED << PLACE) + hidden)
     return bits.to(tl.float32, bitcast=True) - (8388608.0 + (BIAS << PLACE))
+''',
+    "e4m3_at": '''
+@triton.jit
+def e4m3_at(words, PLACE: tl.constexpr):
+    """The number of the float8_e4m3fn that lies PLACE bits up in each word."""
+    top = (words << (24 - PLACE)).to(tl.int32, bitcast=True)
+    number = ((top >> 4) & -0x78100000).to(tl.float32, bitcast=True) * 1.329227995784916e36
+    return tl.where(tl.abs(number) == 480.0, float("nan"), number)
+''',
+    "e5m2_at": '''
+@triton.jit
+def e5m2_at(words, PLACE: tl.constexpr):
+    """The number of the float8_e5m2 that lies PLACE bits up in each word."""
+    top = (words << (24 - PLACE)).to(tl.int32, bitcast=True)
+    number = ((top >> 3) & -0x70200000).to(tl.float32, bitcast=True) * 5.192296858534828e33
+    special = tl.where(tl.abs(number) == 65536.0, number * float("inf"), float("nan"))
+    return tl.where(tl.abs(number) < 65536.0, number, special)
 ''',
     "spread": '''
 @triton.jit

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
 from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
 from hardtack.codegen.backends.triton.triton_gemm import ceil_div, masks, row_lines, scaled, split_range
-from hardtack.codegen.backends.triton.triton_spelling import MEMORY, rounded
+from hardtack.codegen.backends.triton.triton_spelling import FLOAT8, MEMORY, rounded
 from hardtack.codegen.backends.triton.triton_templates import renders
 from hardtack.codegen.backends.triton.waits import WAIT_HERE
 from hardtack.codegen.ir.expr import int_value
@@ -31,7 +31,8 @@ def render_code_row(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKern
     k = int_value(a.shape[-1]) or 0
     per_word = WORD_BITS // gemm.bits
     even = int_value(n % plan.block_n) == 0
-    tables, sums = _tables(gemm, sketch), _names(gemm)
+    dtype = anchor.operands[1].dtype
+    tables, sums = _tables(gemm, sketch), _names(gemm, dtype)
     held = ["acc"] if tables else sums
     inside = f"word[None, :] < end // {per_word}"  # a product on its left would be compared word by word
     following = [f"codes_next = tl.load(words + word[None, :]{_mask(inside, even)})"]
@@ -44,7 +45,7 @@ def render_code_row(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKern
         "next": [*following, *(t.load(plan.block_k, per_word, even) for t in tables)],
         "taken": ["codes = codes_next", *(t.taken(plan.block_k, per_word) for t in tables)],
         "start": [f"{s} = tl.zeros((BLOCK_N, BLOCK_K // {per_word}), dtype=tl.float32)" for s in held],
-        "sums": [*_word_sums(gemm, anchor.operands[1].dtype), *(_after_steps(tables, sums) if tables else [])],
+        "sums": [*_word_sums(gemm, dtype), *(_after_steps(tables, sums, per_word) if tables else [])],
         "all": "acc" if tables else _joined(sums),
         "wait": [WAIT_HERE],
         "wide": sketch.wide(),
@@ -93,6 +94,8 @@ def _numbers(gemm: CodeTile, dtype: DType, codes: DType, tables: Sequence[_Table
     """`right` [BLOCK_N, BLOCK_K] of `bytes`, in the type of a; a block has one number of each table."""
     bias = 8 if codes is DType.I8 else 0
     lines = ["right = bytes.to(tl.float32)" if gemm.bits == 8 else f"right = halves_of_bytes(bytes, {bias})"]
+    if codes.is_float8:
+        lines = [f"right = float_of_{FLOAT8[codes]}(bytes)"]
     for t in tables:
         number = f"tl.load({t.start} + {t.at} + k // {t.step.run}{columns}).to(tl.float32)"
         exact = f"(right {_SIGNS[t.step.kind]} {number})"
@@ -149,9 +152,9 @@ class _Table:
         return f"{self.name} = {f'spread({found}, {block_k // per_word})' if spread else found}"
 
 
-def _names(gemm: CodeRow) -> list[str]:
-    """Of a word's sums of left * code: one for each place that a code has in half a word."""
-    return [f"sum{place}" for place in range(16 // gemm.bits)]
+def _names(gemm: CodeRow, dtype: DType) -> list[str]:
+    """Of a word's sums of left * code: one for each place that an integer has in half a word; floats have one."""
+    return [f"sum{place}" for place in range(1 if dtype.is_float8 else 16 // gemm.bits)]
 
 
 def _joined(sums: Sequence[str]) -> str:
@@ -170,17 +173,20 @@ def _word_sums(gemm: CodeRow, dtype: DType) -> list[str]:
     lines = ["left0, left1, left2, left3 = fours(left.to(tl.float32))"]
     if bits == 4:
         lines += [f"left{i}, left{i + 4} = tl.split(tl.reshape(left{i}, (1, BLOCK_K // 8, 2)))" for i in range(4)]
-    lines.append("high = codes >> 16")
+    lines += [] if dtype.is_float8 else ["high = codes >> 16"]
+    fresh = set(_names(gemm, dtype)) if gemm.steps else set()
     for i in range(per_word):
         half, place = divmod(i * bits, 16)
         code = f"code_at({'high' if half else 'codes'}, hidden, {bits}, {place}, {flipped}, {bias})"
         name = f"sum{place // bits}"
-        fresh = bool(gemm.steps) and not half
-        lines.append(f"{name} = left{i} * {code}" if fresh else f"{name} = tl.fma(left{i}, {code}, {name})")
+        if dtype.is_float8:
+            code, name = f"{FLOAT8[dtype]}_at(codes, {i * bits})", "sum0"
+        lines.append(f"{name} = left{i} * {code}" if name in fresh else f"{name} = tl.fma(left{i}, {code}, {name})")
+        fresh.discard(name)
     return lines
 
 
-def _after_steps(tables: Sequence[_Table], sums: Sequence[str]) -> list[str]:
+def _after_steps(tables: Sequence[_Table], sums: Sequence[str], per_word: int) -> list[str]:
     """acc += scale * the words' sums of left * code + shift * those of left, as the steps make scale and shift."""
     lines, scale, shift = [], "", ""
     for t in tables:
@@ -194,6 +200,6 @@ def _after_steps(tables: Sequence[_Table], sums: Sequence[str]) -> list[str]:
             shift = "shift"
     lines.append(f"acc = tl.fma({_joined(sums)}, scale, acc)" if scale else f"acc += {_joined(sums)}")
     if shift:
-        whole = " + ".join(f"left{i}" for i in range(32 * len(sums) // 16))
+        whole = " + ".join(f"left{i}" for i in range(per_word))
         lines.append(f"acc = tl.fma({whole}, shift, acc)")
     return lines

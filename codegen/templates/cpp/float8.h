@@ -1,5 +1,5 @@
 // Conversions of floats of 8 bits, which are bytes in memory and in registers: e4m3 is torch's float8_e4m3fn, without
-// infinities, e5m2 is float8_e5m2. All in integers and exact sums of floats, so the same bits on every CPU.
+// infinities, e5m2 is float8_e5m2. All in integers, exact sums of floats and f16, so the same numbers on every CPU.
 #ifndef HARDTACK_TEMPLATES_FLOAT8_H
 #define HARDTACK_TEMPLATES_FLOAT8_H
 
@@ -9,17 +9,8 @@ namespace ht {
 
 namespace detail {
 
-HT_INLINE vec<float> signed_by(vec<uint32_t> bits, vec<uint32_t> code) {
-  return bit_copy<vec<float>>(bits | ((code & 0x80u) << 24));
-}
-
 HT_INLINE vec<uint8_t> signed_code(vec<uint32_t> code, vec<uint32_t> bits) {
   return __builtin_convertvector(code | ((bits >> 24) & 0x80u), vec<uint8_t>);
-}
-
-// A whole number of steps of the smallest numbers, as the bits of a float.
-HT_INLINE vec<uint32_t> steps(vec<uint32_t> count, float step) {
-  return bit_copy<vec<uint32_t>>(__builtin_convertvector(bit_copy<vec<int32_t>>(count), vec<float>) * step);
 }
 
 // How many steps a float is, where those of the sum with `beside` are as large: the sum is rounded to them.
@@ -30,22 +21,17 @@ HT_INLINE vec<uint32_t> count_of_steps(vec<uint32_t> bits, float beside) {
 
 }  // namespace detail
 
-HT_INLINE vec<float> float_of_e4m3(vec<uint8_t> v) {
-  const vec<uint32_t> code = __builtin_convertvector(v, vec<uint32_t>), size = code & 0x7fu;
-  const vec<uint32_t> normal = (size << 20) + (120u << 23);
-  const vec<uint32_t> nan = bcast<uint32_t>(0x7ff00000u);
-  const vec<uint32_t> large = (size == 0x7fu) ? nan : normal;
-  return detail::signed_by((size < 8u) ? detail::steps(size, 0x1p-9f) : large, code);
+// Both are f16 but for the place of the exponent, whose conversion also knows its subnormals.
+HT_INLINE vec<float> float_of_e4m3(vec<uint16_t> code) {
+  const vec<uint16_t> sign = code & bcast<uint16_t>(0x80), size = code & bcast<uint16_t>(0x7f);
+  const vec<uint16_t> nan = bcast<uint16_t>(0x7e00), number = size << 7;
+  const vec<uint16_t> bits = ((size == bcast<uint16_t>(0x7f)) ? nan : number) | (sign << 8);
+  return detail::widen_f16(bits) * 0x1p8f;
 }
+HT_INLINE vec<float> float_of_e5m2(vec<uint16_t> code) { return detail::widen_f16(code << 8); }
 
-HT_INLINE vec<float> float_of_e5m2(vec<uint8_t> v) {
-  const vec<uint32_t> code = __builtin_convertvector(v, vec<uint32_t>), size = code & 0x7fu;
-  const vec<uint32_t> normal = (size << 21) + (112u << 23);
-  const vec<uint32_t> infinity = bcast<uint32_t>(0x7f800000u), nan = bcast<uint32_t>(0x7fc00000u);
-  const vec<uint32_t> special = (size == 0x7cu) ? infinity : nan;
-  const vec<uint32_t> large = (size < 0x7cu) ? normal : special;
-  return detail::signed_by((size < 4u) ? detail::steps(size, 0x1p-16f) : large, code);
-}
+HT_INLINE vec<float> float_of_e4m3(vec<uint8_t> v) { return float_of_e4m3(__builtin_convertvector(v, vec<uint16_t>)); }
+HT_INLINE vec<float> float_of_e5m2(vec<uint8_t> v) { return float_of_e5m2(__builtin_convertvector(v, vec<uint16_t>)); }
 
 // The nearest, ties to even; what lies beyond the largest number gives that, as torch 2.13 has it.
 HT_INLINE vec<uint8_t> e4m3_of_float(vec<float> v) {

@@ -12,6 +12,7 @@
 #ifndef HARDTACK_TEMPLATES_QUANTIZED_H
 #define HARDTACK_TEMPLATES_QUANTIZED_H
 
+#include "float8.h"
 #include "gemm.h"
 
 namespace ht {
@@ -65,6 +66,14 @@ struct UnsignedNibbles {  // 0 to 15
   uint8_t codes;
 };
 
+// Codes that are floats of 8 bits.
+struct E4m3 {
+  uint8_t code;
+};
+struct E5m2 {
+  uint8_t code;
+};
+
 namespace detail {
 
 template <class Code>
@@ -92,6 +101,19 @@ HT_INLINE vec<int32_t> load_bytes(const T* p) {
 #endif
 }
 
+// The same in 16 bits.
+HT_INLINE vec<uint16_t> load_short_bytes(const uint8_t* p) {
+#if defined(HT_AVX512)
+  return bit_copy<vec<uint16_t>>(_mm256_cvtepu8_epi16(bit_copy<__m128i>(load_raw(p))));
+#elif defined(HT_AVX2)
+  return bit_copy<vec<uint16_t>>(_mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#elif defined(HT_NEON)
+  return bit_copy<vec<uint16_t>>(vget_low_u16(vmovl_u8(vcreate_u8(bit_copy<uint32_t>(load_raw(p))))));
+#else
+  return __builtin_convertvector(load_raw(p), vec<uint16_t>);
+#endif
+}
+
 // W columns of a panel's row, from `column` on, which is known when this is compiled.
 template <class Code>
 HT_INLINE vec<float> load_codes(const Code* row, int column) {
@@ -108,6 +130,10 @@ HT_INLINE vec<float> load_codes(const Code* row, int column) {
     const vec<int32_t> codes = column < half ? pairs & 15 : pairs >> 4;
     return __builtin_convertvector(codes - zero, vec<float>);
 #endif
+  } else if constexpr (same<Code, E4m3>) {
+    return float_of_e4m3(load_short_bytes(&row[column].code));
+  } else if constexpr (same<Code, E5m2>) {
+    return float_of_e5m2(load_short_bytes(&row[column].code));
   } else {
     return __builtin_convertvector(load_bytes(row + column), vec<float>);
   }
@@ -128,7 +154,7 @@ struct StepNumbers {
 
 }  // namespace detail
 
-// A weight [k, n]. Code: int8_t, uint8_t, SignedNibbles or UnsignedNibbles.
+// A weight [k, n]. Code: int8_t, uint8_t, SignedNibbles, UnsignedNibbles, E4m3 or E5m2.
 template <class Code, class... Steps>
 struct QuantizedPanels {
   const Code* codes;  // [ceil(n / 32)][k][32]; of nibbles [ceil(n / 32)][k][16]

@@ -63,6 +63,7 @@ def _product(g: Drawer) -> Drawn:
     small = f"{_Q}quantize_per_tensor({a}, 0.05, 3, -128, 127, torch.int8)"
     weight = g.weight((n, depth), torch.int8, kind="buffer")
     scales = g.weight((n,), torch.float32)
+    floats = f"{g.weight((n, depth), torch.float32)}.to(torch.{r.choice(('float8_e4m3fn', 'float8_e5m2'))})"
     back = f"{_Q}dequantize_per_tensor({small}, 0.05, 3, -128, 127, torch.int8)"
     wide = f"{_Q}dequantize_per_channel({weight}, {scales}, None, 0, -128, 127, torch.int8)"
     exact = f"torch._int_mm({small}.reshape(-1, {depth}), {weight}.t())"
@@ -77,6 +78,7 @@ def _product(g: Drawer) -> Drawn:
         f"F.linear({back}, {wide}, {scales})",
         f"{_Q}quantize_per_tensor(F.relu(F.linear({back}, {wide})), 0.1, 0, 0, 255, torch.uint8)",
         f"F.linear({a}, {weight}.to({a}.dtype)) * {scales}",
+        f"F.linear({a}, {floats}.to({a}.dtype) * {scales}[:, None].to({a}.dtype))",
         f"torch._weight_int8pack_mm({a}.float().reshape(-1, {depth}), {weight}, {scales})",
     )
     return r.choice(forms)
