@@ -200,6 +200,8 @@ def _quantised(layer: Layer, made: nn.Module, config: Any, prefix: bool) -> Quan
     quantize_(made, config, lambda *_: True)
     found: Any = made.weight
     scales = found.scale
+    if layer.scheme.is_float:
+        _make_zeros(found.qdata, scales)
     norm = float(torch.linalg.vector_norm(wide, dtype=torch.float64))
     error = float(torch.linalg.vector_norm(wide.double() - found.dequantize().double()))
     return QuantisedLayer(
@@ -210,6 +212,13 @@ def _quantised(layer: Layer, made: nn.Module, config: Any, prefix: bool) -> Quan
         stored_nbytes=-(-wide.numel() * layer.scheme.bits // 8) + scales.numel() * scales.element_size(),
         error=error / norm if norm else 0.0,
     )
+
+
+def _make_zeros(codes: torch.Tensor, scales: torch.Tensor) -> None:
+    """Zeros of rows that torchao 0.18 divides by a scale of zero, as those of padding in an embedding are."""
+    empty = scales == 0
+    codes.view(torch.uint8).masked_fill_(empty, 0)
+    scales.masked_fill_(empty, 1)
 
 
 def _run(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:

@@ -387,6 +387,24 @@ def test_stages_and_keys_are_those_of_quantised_weights(model_file: Path) -> Non
     assert tuning_keys(module, args, target="cpu:x86-64-v3", weights="int8") == keys
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("scheme", ["int8", "fp8", "int4:32"])
+def test_rows_of_zeros_stay_zeros(scheme: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """Such as that of padding; torchao's own float8 of them is NaN."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Embedding(500, 64, padding_idx=0), nn.Linear(64, 32)).eval().to(dtype)
+    linear = module[1]
+    assert isinstance(linear, nn.Linear)
+    with torch.no_grad():
+        linear.weight[3] = 0
+    ids = torch.tensor([[0, 1, 7]])
+    info = export(module, (ids,), tmp_path / "m.pkg", weights=scheme, embeddings=scheme)
+    got = hardtack.load(info.path).session()(ids)
+    assert torch.equal(got[..., 3], linear.bias[3].expand(1, 3))
+    torch.testing.assert_close(got[0, 0], linear.bias)
+    assert got.isfinite().all()
+
+
 def test_wrong_options() -> None:
     schemes = (
         'it may be "int8", "fp8" or "int4:GROUP", GROUP one of 32, 64, 128, 256; "int4" is "int4:128". '
