@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 import torch
 
-from tests.codegen import tables_conv, tables_corners, tables_nn, tables_scalar, tables_tensor
+from tests.codegen import tables_conv, tables_corners, tables_float8, tables_nn, tables_scalar, tables_tensor
 from tests.codegen.compare import Function, Suite
 
-SOURCES = (tables_scalar, tables_tensor, tables_nn, tables_conv, tables_corners)
+SOURCES = (tables_scalar, tables_float8, tables_tensor, tables_nn, tables_conv, tables_corners)
 _VARIANT = re.compile(r"(_(dynamic|u?int\d+|b?float\d+|b?f\d+))+\Z")
 
 

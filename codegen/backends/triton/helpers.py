@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from hardtack.codegen.backends.triton.helpers_codes import CODE_HELPERS
+
 HELPERS: dict[str, str] = {
     "int_truncdiv": '''
 @triton.jit
@@ -61,55 +63,6 @@ def whole_i64(a):
     inside = (a >= -9223372036854775808.0) & (a < 9223372036854775808.0)
     return tl.where(inside, tl.where(inside, a, 0.0).to(tl.int64), tl.full((), -9223372036854775808, tl.int64))
 ''',
-    "float_of_e4m3": '''
-@triton.jit
-def float_of_e4m3(a):
-    """The number of a code of float8_e4m3fn."""
-    code = a.to(tl.int32)
-    size = code & 0x7F
-    number = (size << 20).to(tl.float32, bitcast=True) * 1.329227995784916e36  # 2^120, the difference of exponents
-    bits = tl.where(size == 0x7F, 0x7FF00000, number.to(tl.int32, bitcast=True))
-    return (bits | ((code & 0x80) << 24)).to(tl.float32, bitcast=True)
-''',
-    "float_of_e5m2": '''
-@triton.jit
-def float_of_e5m2(a):
-    """The number of a code of float8_e5m2."""
-    code = a.to(tl.int32)
-    size = code & 0x7F
-    number = (size << 21).to(tl.float32, bitcast=True) * 5.192296858534828e33  # 2^112
-    bits = number.to(tl.int32, bitcast=True)
-    bits = tl.where(size < 0x7C, bits, tl.where(size == 0x7C, 0x7F800000, 0x7FC00000))
-    return (bits | ((code & 0x80) << 24)).to(tl.float32, bitcast=True)
-''',
-    "e4m3_of_float": '''
-@triton.jit
-def e4m3_of_float(a):
-    """The code of the nearest float8_e4m3fn, ties to even; what lies beyond the largest gives that."""
-    bits = a.to(tl.int32, bitcast=True)
-    size = bits & 0x7FFFFFFF
-    code = (size + (0x7FFFF - (120 << 23)) + ((size >> 20) & 1)) >> 20
-    code = tl.where(code < 0x7E, code, 0x7E)
-    # beside 2^14 a float has steps of 2^-9, as the smallest numbers of float8: the sum is rounded to these
-    tiny = (size.to(tl.float32, bitcast=True) + 16384.0).to(tl.int32, bitcast=True) - (141 << 23)
-    code = tl.where(size < (121 << 23), tiny, code)
-    code = tl.where(size > 0x7F800000, 0x7F, code)
-    return (code | ((bits >> 24) & 0x80)).to(tl.uint8)
-''',
-    "e5m2_of_float": '''
-@triton.jit
-def e5m2_of_float(a):
-    """The code of the nearest float8_e5m2, ties to even."""
-    bits = a.to(tl.int32, bitcast=True)
-    size = bits & 0x7FFFFFFF
-    code = (size + (0xFFFFF - (112 << 23)) + ((size >> 21) & 1)) >> 21
-    code = tl.where(code < 0x7C, code, 0x7C)
-    # beside 2^7 a float has steps of 2^-16
-    tiny = (size.to(tl.float32, bitcast=True) + 128.0).to(tl.int32, bitcast=True) - (134 << 23)
-    code = tl.where(size < (113 << 23), tiny, code)
-    code = tl.where(size > 0x7F800000, 0x7F, code)
-    return (code | ((bits >> 24) & 0x80)).to(tl.uint8)
-''',
     "int_pow": '''
 @triton.jit
 def int_pow(a, n, BITS: tl.constexpr):
@@ -161,57 +114,6 @@ def quotient(a, scale, minus, inverse):
     q = a * inverse
     better = tl.fma(tl.fma(q, minus, a), inverse, q)
     return tl.where((better == better) & (q != 0), better, q) * scale
-''',
-    "fours": '''
-@triton.jit
-def fours(row):
-    """Four [1, W] of a row [1, 4 W]: every fourth number, from its first, second, third and fourth on."""
-    even, odd = tl.split(tl.reshape(row, (1, row.shape[1] // 4, 2, 2)))
-    first, third = tl.split(even)
-    second, fourth = tl.split(odd)
-    return first, second, third, fourth
-''',
-    "code_at": '''
-@triton.jit
-def code_at(words, hidden, BITS: tl.constexpr, PLACE: tl.constexpr, FLIPPED: tl.constexpr, BIAS: tl.constexpr):
-    """The code less BIAS that lies PLACE bits up in each word, as f32, 2^PLACE too large; FLIPPED: its sign bit, or 0.
-
-    A code becomes float where it lies: below the exponent of 2^23 its bits count so much as their place says, for one
-    instruction that combines three numbers and a subtraction. Conversions of integers take four times as long.
-    `hidden` is zero, of which the compiler does not know: it would take two instructions for two known numbers."""
-    bits = (words & (((1 << BITS) - 1) << PLACE)) ^ (0x4B000000 + (FLIPPED << PLACE) + hidden)
-    return bits.to(tl.float32, bitcast=True) - (8388608.0 + (BIAS << PLACE))
-''',
-    "e4m3_at": '''
-@triton.jit
-def e4m3_at(words, PLACE: tl.constexpr):
-    """The number of the float8_e4m3fn that lies PLACE bits up in each word."""
-    top = (words << (24 - PLACE)).to(tl.int32, bitcast=True)
-    number = ((top >> 4) & -0x78100000).to(tl.float32, bitcast=True) * 1.329227995784916e36
-    return tl.where(tl.abs(number) == 480.0, float("nan"), number)
-''',
-    "e5m2_at": '''
-@triton.jit
-def e5m2_at(words, PLACE: tl.constexpr):
-    """The number of the float8_e5m2 that lies PLACE bits up in each word."""
-    top = (words << (24 - PLACE)).to(tl.int32, bitcast=True)
-    number = ((top >> 3) & -0x70200000).to(tl.float32, bitcast=True) * 5.192296858534828e33
-    special = tl.where(tl.abs(number) == 65536.0, number * float("inf"), float("nan"))
-    return tl.where(tl.abs(number) < 65536.0, number, special)
-''',
-    "spread": '''
-@triton.jit
-def spread(table, W: tl.constexpr):
-    """table [N, R] as [N, W]: each number for W // R neighbours."""
-    every = tl.broadcast_to(table[:, :, None], (table.shape[0], table.shape[1], W // table.shape[1]))
-    return tl.reshape(every, (table.shape[0], W))
-''',
-    "halves_of_bytes": '''
-@triton.jit
-def halves_of_bytes(bytes, BIAS: tl.constexpr):
-    """The codes of 4 bits less BIAS of bytes [N, W], as f32 [N, 2 W]: the low half of a byte comes first."""
-    both = tl.join(bytes & 15, (bytes >> 4) & 15)
-    return tl.reshape(both, (bytes.shape[0], 2 * bytes.shape[1])).to(tl.float32) - BIAS
 ''',
     "coarse_erf": '''
 @triton.jit
@@ -410,7 +312,7 @@ def less_product(x, a, b):
 
 def module_head(text: str, device: str) -> str:
     """Imports and the helpers that a kernel's text calls. device: "cuda" or "hip"."""
-    known = HELPERS | HIP_HELPERS if device == "hip" else HELPERS
+    known = HELPERS | CODE_HELPERS | (HIP_HELPERS if device == "hip" else {})
     used: list[str] = []
     todo = text
     while more := [n for n in known if n not in used and re.search(rf"\b{n}\b", todo)]:
