@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
 
-from hardtack.exporter.decompose import antialiased_resizes, quantized
+from hardtack.exporter.decompose import antialiased_resizes, packed_int4, quantized
 from hardtack.exporter.decompose.bags import embedding_bag, with_even_bags
 from hardtack.exporter.decompose.dropouts import with_dropouts_as_views
 from hardtack.exporter.decompose.grid_samples import grid_sample
@@ -302,7 +302,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     for name, decomposition in OWN.items():
         _, op, overload = _parts(name)
         found[getattr(getattr(torch.ops.aten, op), overload)] = decomposition
-    return found | quantized.rules()
+    return found | quantized.rules() | packed_int4.rules()
 
 
 def _parts(name: str) -> list[str]:
