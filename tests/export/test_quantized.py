@@ -14,7 +14,7 @@ from torch.export import Dim
 
 from hardtack.codegen.ir.graph_text import step_text
 from hardtack.codegen.ir.types import DType
-from hardtack.exporter import narrowed, to_graphs
+from hardtack.exporter import CaptureError, narrowed, to_graphs
 from hardtack.exporter.precision import Precision
 from tests.export.checks import assert_same, check, eager, entry, ours
 from tests.support.torchao_models import CONFIGS, QUANTISERS, of_pt2e, of_torchao
@@ -160,6 +160,35 @@ def test_a_product_of_bytes_of_dynamic_depth_is_exact() -> None:
 def test_a_product_with_packed_bytes(dtype: torch.dtype) -> None:
     weight, scales = BYTES[:, :32], SCALES.to(dtype)
     check(torch._weight_int8pack_mm, (X.to(dtype), weight, scales), atol=1e-3 if dtype is torch.float32 else 0.5)
+
+
+FLOATS = [torch.float8_e4m3fn, torch.float8_e5m2]
+
+
+@pytest.mark.parametrize("out", [None, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("by_row", [False, True])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_scaled_product(dtype: torch.dtype, by_row: bool, out: torch.dtype | None) -> None:
+    weight = (torch.randn(16, 32, generator=torch.Generator().manual_seed(3)) * 40).to(dtype).t()
+    scales = (GROUPS[:, :1], torch.rand(1, 16) + 0.01) if by_row else (SCALES[0], SCALES[1])
+    bias = torch.randn(16).to(out or torch.bfloat16)
+    atol = {None: 33, torch.float32: 1e-3, torch.bfloat16: 4, torch.float16: 0.5}[out]  # the last place of some 400
+    for rest in ((), (bias,)):
+        check(
+            lambda x, w, sx, sw, *b: torch._scaled_mm(x, w, sx, sw, *b, out_dtype=out).float(),
+            (X.to(FLOATS[0]), weight, *scales, *rest),
+            atol=atol,
+        )
+
+
+def test_a_scale_of_a_scaled_product_of_float8_is_refused() -> None:
+    x, one = X.to(FLOATS[0]), torch.ones(())
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(lambda x, w: torch._scaled_mm(x, w, one, one, scale_result=one), (x, x.t()))
+    assert "_scaled_mm with a scale of its result, of torch.float8_e4m3fn" in str(caught.value)
+    check(
+        lambda x, w: torch._scaled_mm(x, w, one, one, scale_result=one, out_dtype=torch.float32), (x, x.t()), atol=0.1
+    )
 
 
 class Stored(nn.Module):

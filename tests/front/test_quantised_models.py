@@ -73,6 +73,38 @@ def test_weights_of_float8_are_stored_and_read_as_float8(dtype: torch.dtype, row
         close(hardtack.load(info.path).session()(x), module(x))
 
 
+class DynamicFloat8(nn.Module):
+    """A layer whose activations become float8 as it runs, with a scale for each row or for all, as torchao has it."""
+
+    def __init__(self, depth: int, columns: int, by_row: bool, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.by_row, wide = by_row, torch.randn(columns, depth) * 0.05
+        scales = self.largest(wide) / 448
+        self.weight = nn.Buffer((wide / scales).to(torch.float8_e4m3fn))
+        self.scales = nn.Buffer(scales.t())
+        self.bias = nn.Buffer(torch.randn(columns).to(dtype))
+
+    def largest(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.abs().amax(-1, keepdim=True) if self.by_row else x.abs().amax()).float().clamp(min=1e-12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scales = self.largest(x) / 448
+        small = (x.float() / scales).clamp(-448, 448).to(torch.float8_e4m3fn)
+        return torch._scaled_mm(small, self.weight.t(), scales, self.scales, bias=self.bias, out_dtype=x.dtype)
+
+
+@pytest.mark.parametrize("rows", [1, 6, 40])
+@pytest.mark.parametrize("by_row", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_activations_of_float8(dtype: torch.dtype, by_row: bool, rows: int, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x = DynamicFloat8(256, 96, by_row, dtype).eval(), torch.randn(rows, 256).to(dtype)
+    info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=TARGETS)
+    assert info.widened == ()
+    assert info.weights_nbytes < 256 * 96 + 96 * 8 + 2048
+    close(hardtack.load(info.path).session()(x), module(x))
+
+
 class Scaled(nn.Module):
     """As people write int8 weights by hand."""
 
