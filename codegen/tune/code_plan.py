@@ -35,12 +35,14 @@ def plan_code_row(n: int, k: int, bits: int, runs: Sequence[int], machine: Gpu) 
     """
     if math.gcd(k, *runs) * bits % WORD_BITS:
         return None
-    longest = 32 * LOAD_BITS // bits * (2 if k > LONG_ROW else 1)
-    block_k = next((b for b in (longest, longest // 2, longest // 4) if k % b == 0), 0)
-    block_k = block_k or min(longest, max(LOAD_BITS // bits, power_of_two_from(k)))
     least = WARPS * PROGRAMS * machine.multiprocessors
     columns = next((c for c in (MOST_COLUMNS[bits], 2) if n >= c * least), 1)
-    splits = _splits(-(-n // (WARPS * columns)), k, block_k, machine)
+    programs = -(-n // (WARPS * columns))
+    twice = k > LONG_ROW and programs >= machine.multiprocessors  # fewer programs share a row's blocks among them
+    longest = 32 * LOAD_BITS // bits * (2 if twice else 1)
+    block_k = next((b for b in (longest, longest // 2, longest // 4) if k % b == 0), 0)
+    block_k = block_k or min(longest, max(LOAD_BITS // bits, power_of_two_from(k)))
+    splits = _splits(programs, k, block_k, machine)
     reason = f"one row against codes of {bits} bits"
     return GemmPlan("vector", 1, WARPS * columns, block_k, WARPS, 1, splits, reason)
 

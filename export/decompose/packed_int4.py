@@ -41,8 +41,11 @@ class _Layout(NamedTuple):
 
 def _layout() -> _Layout | None:
     """That of this CPU, which torch tells by packing a weight; None for one that is not known here."""
-    codes = torch.arange(208 * 6).mul(7).remainder(16).reshape(208, 6).int()
-    packed = torch._convert_weight_to_int4pack_for_cpu(codes, 1)
+    codes = torch.arange(208 * 6, device="cpu").mul(7).remainder(16).reshape(208, 6).int()
+    try:
+        packed = torch._convert_weight_to_int4pack_for_cpu(codes, 1)
+    except RuntimeError:  # a torch that has no such kernel must still export all else
+        return None
     known = itertools.starmap(_Layout, itertools.product((64, 32, 16), (True, False)))
     return next((x for x in known if torch.equal(x.codes(packed).int(), codes)), None)
 

@@ -64,6 +64,21 @@ def test_every_layout_is_unpacked(n: int, block: int, apart: bool) -> None:
     assert torch.equal(found.int(), codes)
 
 
+def test_a_torch_that_packs_nothing_exports_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*args: object) -> None:
+        raise RuntimeError("no kernel")
+
+    monkeypatch.setattr(torch, "_convert_weight_to_int4pack_for_cpu", missing)
+    assert packed_int4._layout() is None
+    check(nn.Linear(4, 3).eval(), (torch.randn(2, 4),))
+
+
+def test_packing_is_asked_on_the_cpu() -> None:
+    """Whatever device tensors are made on by default."""
+    with torch.device("meta"):
+        assert packed_int4._layout() is not None
+
+
 def test_a_layout_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_int4, "_layout", lambda: None)
     with pytest.raises(CaptureError) as caught:
