@@ -135,6 +135,23 @@ def codes_pair(m: int, n: int, k: int, kind: str) -> tuple[cases.Case, Callable[
     return case, theirs, 2.0 * m * n * k
 
 
+def bytes_pair(m: int, n: int, k: int, kind: str) -> tuple[cases.Case, Callable[..., Run], float]:
+    """Ours with scales of rows and columns and a bias; theirs the same for floats of 8 bits, and for int8 the product
+    alone: torch has no other."""
+    dtype, fast = (DType.I8, False) if kind == "int8" else (DType.F8E4M3, kind == "fp8 fast")
+    case = cases.scaled_bytes(m, n, k, dtype, fast=fast)
+
+    def theirs(t: dict[str, torch.Tensor]) -> Run:
+        b = t["b"].mT
+        if dtype is DType.I8:
+            return lambda: torch._int_mm(t["a"], b)
+        columns, bias = t["columns"].reshape(1, n), t["bias"].bfloat16()
+        how = {"bias": bias, "out_dtype": torch.bfloat16, "use_fast_accum": fast}
+        return lambda: torch._scaled_mm(t["a"], b, t["rows"], columns, **how)
+
+    return case, theirs, 2.0 * m * n * k
+
+
 def gelu_pair(m: int, n: int, k: int, dtype: Any) -> tuple[cases.Case, Callable[..., Run], float]:
     """With a bias and GELU; theirs under torch.compile."""
     case = cases.gemm(m, n, k, dtype, transposed=False, gelu=True)
@@ -210,6 +227,22 @@ PAIRS: dict[str, Callable[[], tuple[cases.Case, Callable[..., Run], float]]] = {
         for m in (1, 4, 16, 64, 512)
         for n, k in ((3072, 2048), (16384, 2048), (2048, 8192), (28672, 4096))
         for kind in ("int8", "fp8", "int4")
+    },
+    **{
+        f"bytes {m}x{n}x{k} {kind}": (lambda m=m, n=n, k=k, kind=kind: bytes_pair(m, n, k, kind))  # type: ignore[misc]
+        for m, n, k in (
+            (8192, 8192, 8192),
+            (4096, 4096, 4096),
+            (512, 12288, 4096),
+            (4096, 3072, 768),
+            (4096, 768, 3072),
+            (4096, 768, 768),
+            (6304, 3072, 768),
+            (1024, 8192, 2048),
+            (64, 4096, 4096),
+            (16, 4096, 4096),
+        )
+        for kind in ("int8", "fp8", "fp8 fast")
     },
     "vector rows of B 4096x4096": lambda: gemm_pair(1, 4096, 4096, BF16),
     **{

@@ -52,7 +52,8 @@ from hardtack.codegen.schedule.fuse import fuse
 class CompiledEntry:
     """One entry point, compiled for one backend. The plan names no target: a backend may serve several.
 
-    kernels: by name. constants: the names of the graph's constants that the plan reads; prepacks: those made from them.
+    kernels: by name. constants: the names of the graph's constants, and of parts of them, that the plan reads;
+    prepacks: those made from them.
     texts: stage -> its result as text.
     """
 
@@ -93,7 +94,7 @@ def _compiled(graph: Graph, hints: Mapping[str, int], backend: Backend, texts: d
     planned = build_plan(body.lowered, body.steps, body.buffers, lambda e: size_hint(e, hints))
     texts["plan"] = plan_ir.to_text(planned.plan)
     read = {v.storage[1] for v in planned.plan.values if v.storage[0] == "constant"}
-    constants = tuple(c.name for c in graph.constants if c.name in read)
+    constants = tuple(x.name for c in graph.constants for x in (c, *c.parts()) if x.name in read)
     prepacks = {n: p for n, p in body.lowered.prepacks.items() if n in read}
     return CompiledEntry(planned.plan, body.kernels, constants, prepacks, body.decisions, texts)
 

@@ -12,21 +12,29 @@ from hardtack.codegen.ir.graph import Graph, TensorType
 from hardtack.codegen.ir.graph_infer import Case, Types, broadcast, need, window_size
 from hardtack.codegen.ir.types import DType
 
+FLOAT8_SUMS = ("float8", "float8_fast")
+"""How a product of what were floats of 8 bits may be added up, besides in f32: as tensor cores do that, which keep
+some 14 bits; into a sum of f32 from time to time, or never."""
+
 
 def matmul_types(c: Case) -> Types:
     a, b = c.args
-    need(a.dtype is b.dtype and (a.dtype.is_float or a.dtype is DType.I8), f"matmul of {a.dtype} and {b.dtype}")
+    known = a.dtype.is_float or a.dtype.is_float8 or a.dtype is DType.I8
+    need(a.dtype is b.dtype and known, f"matmul of {a.dtype} and {b.dtype}")
     need(len(a.shape) == len(b.shape) >= 2, f"matmul of ranks {len(a.shape)} and {len(b.shape)}")
     need(c.same_shape(a.shape[:-2], b.shape[:-2]), f"matmul batch dims differ: {a} and {b}")
     need(c.same(a.shape[-1], b.shape[-2]), f"matmul inner sizes differ: {a.shape[-1]} and {b.shape[-2]}")
+    sums = dict(c.op.attrs).get("sums", "")
+    need(sums in ("", *FLOAT8_SUMS), f"matmul adds up as {sums!r}")
     return (TensorType(_result_dtype(c), (*a.shape[:-1], b.shape[-1])),)
 
 
 def _result_dtype(c: Case) -> DType:
-    """The operands', or f32 where a product of half types is not rounded to theirs; of int8 always int32."""
+    """The operands', or f32 where a product of half types is not rounded to theirs; of floats of 8 bits always f32, of
+    int8 int32."""
     own = c.args[0].dtype
     dtype = dict(c.op.attrs).get("dtype", own)
-    wide = DType.F32 if own.is_half else own if own.is_float else DType.I32
+    wide = DType.F32 if own.is_half or own.is_float8 else own if own.is_float else DType.I32
     fits = dtype is wide or (own.is_float and dtype is own)
     need(isinstance(dtype, DType) and fits, f"{c.op.kind} of {own} as {dtype}")
     return dtype  # type: ignore[return-value]

@@ -38,9 +38,11 @@ def same(first: DType) -> tuple[DType, ...]:
 
 
 def summed(first: DType) -> tuple[DType, ...]:
-    """That of the first operand, or that in which half types are summed; of int8 int32."""
+    """That of the first operand, or that in which half types are summed; of floats of 8 bits f32, of int8 int32."""
     if first is DType.I8:
         return (DType.I32,)
+    if first.is_float8:
+        return (DType.F32,)
     return (first, DType.F32) if first.is_half else (first,)
 
 

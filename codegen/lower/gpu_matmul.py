@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from hardtack.codegen.ir.expr import ONE, ZERO, Expr, const, int_value, product
 from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.graph_infer_nn import FLOAT8_SUMS
 from hardtack.codegen.ir.loops import Buffer, LoopError
 from hardtack.codegen.ir.nests import Operand, RowOperand, Template, TemplateNest
 from hardtack.codegen.ir.roles import Extent, Role, Sizes, need, only, summed
@@ -21,6 +22,8 @@ from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
 
 FLOATS = (DType.F32, DType.F64, DType.F16, DType.BF16)
+BYTES = (DType.I8, DType.F8E4M3, DType.F8E5M2)
+"""Whose products tensor cores take with K innermost in both operands."""
 VARIANTS = ("tile", "stream", "vector", "outer")
 """Of GemmPlan."""
 
@@ -30,24 +33,26 @@ class Gemm(Template):
     """a [..., M, K] times b [..., K, N].
 
     constant: b is known at export. batch: leading axes of the result that number the batch; with a plan that splits K
-    the first of them numbers the parts.
+    the first of them numbers the parts. sums: of FLOAT8_SUMS for floats of 8 bits, else empty.
     """
 
     plan: GemmPlan
     constant: bool
     batch: int
+    sums: str
 
     kind = "gemm"
     machine = Gpu
     roles = (Role("a", "*batch M K"), Role("b", "*batch K N"))
-    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
+    dtypes: ClassVar[tuple[DType, ...]] = (*FLOATS, *BYTES)
     takes_epilogue = True
 
     def batch_axes(self, nest: TemplateNest) -> int:
         return self.batch
 
     def result_roles(self, nest: TemplateNest) -> tuple[Role, ...]:
-        return (Role("result", "*axes", summed if self.plan.splits == 1 else only(DType.F32)),)
+        parts = only(part_dtype(nest.operands[0].dtype))
+        return (Role("result", "*axes", summed if self.plan.splits == 1 else parts),)
 
     def extents(self, nest: TemplateNest) -> dict[str, Extent]:
         """Of the axes, since a result may be channels-last: the last one numbers the columns."""
@@ -66,6 +71,11 @@ class Gemm(Template):
         variant, dtype = self.plan.variant, nest.operands[0].dtype
         need(variant in VARIANTS, f"it has no variant {variant}")
         need((variant == "outer") >= (dtype is DType.F64), f"its variant {variant} takes no f64")
+        need((self.sums in FLOAT8_SUMS) == dtype.is_float8, f"it adds up {dtype} as {self.sums!r}")
+        if dtype in BYTES:
+            need(variant in ("tile", "stream"), f"its variant {variant} takes no {dtype}")
+            depth = self.plan.block_k
+            need(depth >= 32, f"tensor cores take 32 of {dtype} along K, its blocks have {depth}")
 
     @property
     def takes_addend(self) -> bool:
@@ -96,7 +106,8 @@ class Gemm(Template):
 
 
 def by_columns(low: Lowering, b: Operand) -> Operand:
-    """A constant matrix with K innermost: one row times it reads long runs of memory, and TF32 has no other order."""
+    """A constant matrix with K innermost: one row times it reads long runs of memory, and
+    tensor cores take TF32 and bytes in no other order."""
     k, n = b.shape[-2:]
     if b.strides[-2] is ONE or k is ONE or n is ONE or product(b.shape[:-2]) is not ONE:
         return b
@@ -135,7 +146,8 @@ def emit_gemm(
     shape = gemm_shape(low, out, a, b, heavy)
     plan = chosen(low, shape)
     low.decide(out.name, f"gemm {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
-    emit_parts(low, op, Gemm(plan, constant, lead), out, (a, b))
+    sums = str(dict(op.attrs).get("sums", "float8")) if a.dtype.is_float8 else ""
+    emit_parts(low, op, Gemm(plan, constant, lead, sums), out, (a, b))
 
 
 def emit_parts(low: Lowering, op: Op, gemm: Gemm, out: Buffer, operands: tuple[Operand, ...]) -> None:
@@ -144,9 +156,15 @@ def emit_parts(low: Lowering, op: Op, gemm: Gemm, out: Buffer, operands: tuple[O
         template(low, op, gemm, out, operands)
         return
     by_part = (0, *(d + 1 for d in out.order))
-    parts = low.temporary(f"{out.name}.parts", DType.F32, (const(gemm.plan.splits), *out.shape), by_part)
+    dtype = part_dtype(operands[0].dtype)
+    parts = low.temporary(f"{out.name}.parts", dtype, (const(gemm.plan.splits), *out.shape), by_part)
     template(low, op, replace(gemm, batch=gemm.batch + 1), parts, operands)
     add_parts(low, op, parts, out)
+
+
+def part_dtype(first: DType) -> DType:
+    """Of the parts of a product whose K is split, by the dtype of its operands."""
+    return DType.I32 if first is DType.I8 else DType.F32
 
 
 def _shared(b: Operand) -> bool:
@@ -187,6 +205,7 @@ def row_stride(a: Operand) -> Expr:
 def gemm_shape(low: Lowering, out: Buffer, a: Operand, b: Operand, heavy: bool) -> GemmShape:
     """What the plan of a product depends on. heavy: behind one of several rows, as GemmShape has it."""
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    along_k = a.strides[-1] is ONE and b.strides[-2] is ONE
     return GemmShape(
         hint(low, product(a.shape[:-2])),
         hint(low, m),
@@ -195,7 +214,7 @@ def gemm_shape(low: Lowering, out: Buffer, a: Operand, b: Operand, heavy: bool) 
         a.dtype,
         depth_first=b.strides[-2] is ONE,
         one_row=m is ONE,
-        streamable=_streamable(a) and _streamable(b),
+        streamable=_streamable(a) and _streamable(b) and (along_k or a.dtype not in BYTES),
         heavy=heavy and m is not ONE,
     )
 

@@ -8,7 +8,7 @@ from hardtack.codegen.ir.nests import Operand
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.gpu_code_rows import code_rows
-from hardtack.codegen.lower.gpu_matmul import Gemm, by_columns, emit_gemm
+from hardtack.codegen.lower.gpu_matmul import BYTES, Gemm, by_columns, emit_gemm
 from hardtack.codegen.lower.gpu_quantized import dequantised_copy, lower_codes
 from hardtack.codegen.lower.operands import copied, is_constant, operand
 from hardtack.codegen.lower.rules import lowers
@@ -36,6 +36,6 @@ def lower_matmul(low: Lowering, op: Op) -> None:
         return
     if codes is not None:
         b_view, constant = dequantised_copy(low, op, codes, b_view), False
-    elif constant and (a_view.dtype is DType.F32 or product(a_view.shape[:-1]) is ONE):
+    elif constant and (a_view.dtype in (DType.F32, *BYTES) or product(a_view.shape[:-1]) is ONE):
         b_view = by_columns(low, b_view)
     emit_gemm(low, op, out, a_view, b_view, constant, copy_a)

@@ -108,7 +108,7 @@ def lower_codes(low: Lowering, op: Op, out: Buffer, a: Operand, codes: CodeRows,
         return False
     low.decide(out.name, f"{what.kind} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
     operands = (as_rows(a, copy_a), codes.packed, *codes.tables)
-    emit_parts(low, op, what(plan, True, 0, codes.steps, codes.bits), out, operands)
+    emit_parts(low, op, what(plan, True, 0, "", codes.steps, codes.bits), out, operands)
     return True
 
 

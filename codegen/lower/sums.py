@@ -17,12 +17,16 @@ def matmul_as_reduction(low: Lowering, op: Op) -> None:
     a, b_name = op.value(0), op.value(1)
     b, out, index = start(low, op)
     k = b.axis(low.graph.types[a].shape[-1], "reduce")
-    left, right = (
-        b.cast(x, DType.I32) if b.dtype(x) is DType.I8 else b.wide(x)
-        for x in (b.load(a, (*index[:-1], k)), b.load(b_name, (*index[:-2], k, index[-1])))
-    )
+    left, right = (_summed(b, x) for x in (b.load(a, (*index[:-1], k)), b.load(b_name, (*index[:-2], k, index[-1]))))
     b.store(out.name, index, b.cast(b.total(b.compute("mul", left, right)), out.dtype))
     b.done()
+
+
+def _summed(b: NestBuilder, x: Arg) -> Arg:
+    """A factor in the type in which products are added up."""
+    if b.dtype(x).nbytes > 1:
+        return b.wide(x)
+    return b.cast(x, DType.F32 if b.dtype(x).is_float8 else DType.I32)
 
 
 def conv_as_reduction(low: Lowering, op: Op) -> None:

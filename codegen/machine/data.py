@@ -91,7 +91,7 @@ H200 = Gpu(
     name="sm_90",
     multiprocessors=132,
     shared_nbytes=227 << 10,
-    tensor_flops=TensorRates(half=6.1e12, tf32=3.05e12),
+    tensor_flops=TensorRates(half=6.1e12, tf32=3.05e12, float8=True),
     f32_flops=3.9e11,
     bandwidth=2.8e12,
     transfer=1.4e11,
@@ -117,7 +117,7 @@ A100 = replace(
     name="sm_80",
     multiprocessors=108,
     shared_nbytes=163 << 10,
-    tensor_flops=TensorRates(half=2.9e12, tf32=1.45e12),
+    tensor_flops=TensorRates(half=2.9e12, tf32=1.45e12, float8=False),
     f32_flops=1.8e11,
     bandwidth=1.9e12,
     transfer=9e10,
@@ -130,7 +130,7 @@ B200 = replace(
     # twice the products in a cycle, of 128 rows at a time, so that what they read of B counts half: its data sheet
     name="sm_100",
     multiprocessors=148,
-    tensor_flops=TensorRates(half=1.4e13, tf32=7e12),
+    tensor_flops=TensorRates(half=1.4e13, tf32=7e12, float8=True),
     f32_flops=5.0e11,
     bandwidth=7.5e12,
     transfer=1.2e11,
@@ -143,7 +143,7 @@ MI300X = replace(
     name="gfx942",  # its data sheet: nothing was measured there
     multiprocessors=304,
     shared_nbytes=64 << 10,
-    tensor_flops=TensorRates(half=4.3e12, tf32=2.15e12),
+    tensor_flops=TensorRates(half=4.3e12, tf32=2.15e12, float8=False),  # its own have other codes
     f32_flops=5.4e11,
     bandwidth=5.3e12,
     transfer=9e10,

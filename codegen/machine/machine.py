@@ -65,16 +65,22 @@ class Cpu:
 @dataclass(frozen=True)
 class TensorRates:
     """Operations a second of one multiprocessor's tensor cores, by the operands' dtype: half for F16 and BF16, tf32 for
-    F32 of which they read 19 bits.
+    F32 of which they read 19 bits; of bytes twice as many as of half types. float8: whether they take F8E4M3 and
+    F8E5M2.
     """
 
     half: float
     tf32: float
+    float8: bool
+
+    def of_bits(self, bits: int) -> float:
+        """The rate of operands of 8 or 16 bits."""
+        return self.half * 16 / bits
 
 
 @dataclass(frozen=True)
 class WarpgroupRates:
-    """Products of four warps together (wgmma), 64 rows by 16 of K at a time, of 16-bit numbers.
+    """Products of four warps together (wgmma), 64 rows by 32 bytes of K at a time.
 
     columns: results of a row that a cycle adds to. read_cycles, read_cycles_a_column: what reading the operands from
     shared memory takes, A again for each step.

@@ -193,6 +193,8 @@ def _gemm_problem(p: GemmPlan, s: GemmShape, machine: Gpu) -> str:
         common = _power_problem(p, {"block_m": 1, "block_n": 1})
         return common or ("" if p.splits == 1 else "the variant outer is not split")
     if p.variant == "vector":
+        if s.dtype.nbytes == 1:
+            return f"the variant vector takes no {s.dtype}"
         if not s.one_row or s.n <= 1:
             return "the variant vector takes one row and several columns"
         if p.block_m != 1 or p.block_n * p.block_k > 2 * VECTOR_NUMEL:
@@ -215,7 +217,8 @@ def _tile_problem(p: GemmPlan, dtype: DType, machine: Gpu) -> str:
     if p.group_m < 1:
         return f"group_m is {p.group_m}; it must be at least 1"
     pair = p.variant == "stream" and p.block_m == PAIR_ROWS and not p.programs
-    sizes = _power_problem(p, {"block_n": 16, "block_k": 16} | ({} if pair else {"block_m": 16}))
+    least = {"block_n": 16, "block_k": 32 if dtype.nbytes == 1 else 16}
+    sizes = _power_problem(p, least | ({} if pair else {"block_m": 16}))
     return sizes or _room_problem(p.block_m * p.block_n, p.warps, p.shared_nbytes(dtype.nbytes), machine)
 
 

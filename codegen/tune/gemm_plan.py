@@ -39,7 +39,8 @@ STREAM_TILES = (
     (64, 32, 64, 4, 8, False),
     (64, 16, 64, 4, 10, False),
 )
-"""(m, n, k, warps, stages, persistent). Three and four stages of 128 x 128 leave room for a second program on a
+"""(m, n, k, warps, stages, persistent); of bytes k is twice that, and fewer warps come first: 128 x 128 x 128 by four
+took 0.96 of the time by eight on an H200. Three and four stages of 128 x 128 leave room for a second program on a
 multiprocessor, as do the smaller tiles with fewer stages. Copies have no warps of their own (warp specialisation):
 what Triton 3.6 makes of that for 128 x 128 never ended on an H200."""
 VECTOR_NUMEL = 8192
@@ -93,7 +94,7 @@ def plan_gemm(s: GemmShape, machine: Gpu) -> GemmPlan:
     """The plan for a product of `s`."""
     if s.dtype is DType.F64:
         return GemmPlan("outer", 32, 32, 1, 4, 1, 1, "f64 has no tensor cores on every architecture")
-    if s.one_row and s.n > 1:
+    if s.one_row and s.n > 1 and s.dtype.nbytes > 1:
         return _vector(s, machine)
     return next(p for p in ranked(s, machine) if PAIRS_BY_COST or p.block_m != PAIR_ROWS)
 
@@ -183,13 +184,18 @@ def tiles(s: GemmShape, machine: Gpu) -> list[GemmPlan]:
         why = "tensor cores"
     out = []
     for block_m, block_n, block_k, warps, stages in tiles:
-        depth = min(block_k, max(32 if s.dtype is not DType.F32 else 16, power_of_two_from(s.k)))
+        depth = min(deep(block_k, s.dtype), max(32 if s.dtype is not DType.F32 else 16, power_of_two_from(s.k)))
         plan = GemmPlan("tile", block_m, block_n, depth, warps, _useful(stages, s.k, depth), 1, why)
         while plan.shared_nbytes(item) > machine.shared_nbytes - RESERVED_NBYTES:
             plan = replace(plan, stages=plan.stages - 1)
         if plan.stages >= 2:
             out.append(plan)
     return out
+
+
+def deep(block_k: int, dtype: DType) -> int:
+    """Elements along K of a block that has so many of 16 bits: of bytes twice as many."""
+    return 2 * block_k if dtype.nbytes == 1 else block_k
 
 
 def _useful(stages: int, k: int, block_k: int) -> int:
@@ -199,17 +205,18 @@ def _useful(stages: int, k: int, block_k: int) -> int:
 
 def streamable(s: GemmShape, machine: Gpu) -> bool:
     """True if bulk copies can feed the product at all."""
-    return s.streamable and s.batch == 1 and s.dtype in HALF and machine.warpgroup is not None
+    return s.streamable and s.batch == 1 and s.dtype.nbytes <= 2 and machine.warpgroup is not None
 
 
 def streams(s: GemmShape, machine: Gpu) -> list[GemmPlan]:
     """Tiles fed by bulk copies: persistent grids, and one program for each tile (programs=0)."""
-    if not streamable(s, machine) or s.k < 64 or s.m < 32:
+    if not streamable(s, machine) or s.k < deep(64, s.dtype) or s.m < 32:
         return []
     why, grid = "tensor cores fed by bulk copies", machine.multiprocessors
     return [
         GemmPlan("stream", m, n, k, warps, _useful(stages, s.k, k), 1, why, programs=grid if persistent else 0)
-        for m, n, k, warps, stages, persistent in STREAM_TILES
+        for m, n, half_k, warps, stages, persistent in sorted(STREAM_TILES, key=lambda t: t[3] * (s.dtype.nbytes == 1))
+        for k in (deep(half_k, s.dtype),)
         if m < 2 * s.m and n < 2 * s.n
     ]
 
@@ -236,9 +243,9 @@ def step_seconds(p: GemmPlan, dtype: DType, machine: Gpu) -> float:
     if dtype is DType.F32:
         return 2.0 * area * p.block_k / (machine.tensor_flops.tf32 * SPLIT_F32_EFFICIENCY * efficiency)
     if machine.warpgroup and p.block_m >= 64:
-        cycles = p.block_k / 16 * (p.block_m / 64) * machine.warpgroup.cycles(p.block_n)
+        cycles = p.block_k * dtype.nbytes / 32 * (p.block_m / 64) * machine.warpgroup.cycles(p.block_n)
         return cycles / (machine.clock_hz * (STREAM_EFFICIENCY if p.variant == "stream" else TILE_EFFICIENCY))
-    return 2.0 * area * p.block_k / (machine.tensor_flops.half * efficiency)
+    return 2.0 * area * p.block_k / (machine.tensor_flops.of_bits(8 * dtype.nbytes) * efficiency)
 
 
 def residents(p: GemmPlan, dtype: DType, machine: Gpu) -> int:

@@ -75,6 +75,33 @@ def _int_mm(b: Builder, x: Value, y: Value) -> Value:
     return b.op("matmul", x, y, dtype=DType.I32)
 
 
+@converts("aten._scaled_mm.default")
+def _scaled_mm(
+    b: Builder,
+    x: Value,
+    weight: Value,
+    scale_x: Value,
+    scale_weight: Value,
+    bias: Value | None = None,
+    scale_result: Value | None = None,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Value:
+    """x (M, K) times a weight (K, N), both floats of 8 bits, times their scales, of all or (M, 1) and (1, N), and a
+    bias (N,): in f32, rounded once to out_dtype, x's own if None. Tensor cores may add up as eager has them do."""
+    out = x.dtype if out_dtype is None else from_torch(out_dtype)
+    if scale_result is not None and out.is_float8:  # eager takes no notice of it for others
+        raise Refusal(
+            f"a scaled product with a scale of its result, of {out}, is not supported: take the result as bfloat16 or "
+            "float32, and divide by the scale before it is made float8"
+        )
+    sums = "float8_fast" if use_fast_accum else "float8"
+    made = b.op("matmul", b.to(x, DType.F32), b.to(weight, DType.F32), sums=sums)
+    for scale in (scale_x, scale_weight):
+        made = b.pw("mul", made, b.reshape(scale, ()) if ex.product(scale.shape) is ex.ONE else scale)
+    return b.to(made if bias is None else b.pw("add", made, b.to(bias, DType.F32)), out)
+
+
 @converts("aten._grouped_mm.default", "transformers.grouped_mm_fallback.default")
 def _grouped_mm(
     b: Builder, x: Value, y: Value, offs: Value | None = None, bias: Value | None = None, out_dtype: Any = None

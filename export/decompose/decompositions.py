@@ -252,7 +252,6 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten._embedding_bag.default": embedding_bag,
     "aten._embedding_bag_forward_only.default": embedding_bag,
     "aten._weight_int8pack_mm.default": quantized.int8pack_mm,
-    "aten._scaled_mm.default": quantized.scaled_mm,
     "aten.fake_quantize_per_tensor_affine_cachemask.default": quantized.fake_quantize_per_tensor,
     "aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default": quantized.fake_quantize_by_tensors,
     "aten.fake_quantize_per_channel_affine_cachemask.default": quantized.fake_quantize_per_channel,

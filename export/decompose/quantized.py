@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hardtack.exporter.errors import CaptureError
-
 Number = float | Tensor
 """A scale, a zero point or a limit: of Python, or the only element of a tensor."""
 _MOST_INT64 = 2.0**63 - 2.0**39
@@ -168,29 +166,6 @@ def int8pack_mm(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
     """aten._weight_int8pack_mm: x (M, K) times the transpose of int8 (N, K), whose rows have scales (N,). Of half types
     in f32, rounded once."""
     return ((x.float() @ weight.float().mT) * scales.float()).to(x.dtype)
-
-
-def scaled_mm(
-    x: Tensor,
-    weight: Tensor,
-    scale_x: Tensor,
-    scale_weight: Tensor,
-    bias: Tensor | None = None,
-    scale_result: Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    use_fast_accum: bool = False,
-) -> Tensor:
-    """aten._scaled_mm: x (M, K) times a weight (K, N), both floats of 8 bits, times their scales, of all or (M, 1) and
-    (1, N), and a bias (N,). In f32, rounded once to out_dtype, x's own if None. Raises CaptureError for a scale of the
-    result where eager takes one: that of floats of 8 bits."""
-    out = out_dtype or x.dtype
-    if scale_result is not None and out.itemsize == 1:
-        raise CaptureError(
-            f"_scaled_mm with a scale of its result, of {out}",
-            fix="take the result as bfloat16 or float32, and divide by the scale before it is made float8",
-        )
-    product = (x.float() @ weight.float()) * scale_x.float() * scale_weight.float()
-    return (product if bias is None else product + bias.float()).to(out)
 
 
 def fake_quantize_per_tensor(

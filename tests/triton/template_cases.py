@@ -52,7 +52,7 @@ def close(case: Case, got: Sequence[torch.Tensor], want: Sequence[torch.Tensor])
 
 
 def _normal(dtype: DType, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape).to(TORCH_DTYPE[dtype])
+    return torch.randn(*shape).mul(40 if dtype is DType.I8 else 1).to(TORCH_DTYPE[dtype])
 
 
 def _dims(shape: Sequence[int], dynamic: Sequence[int], sizes: dict[str, int]) -> list[int | Expr]:
@@ -106,7 +106,8 @@ def gemm(
     if epilogue or gelu:
         y = g.linear(a, b, g.input("bias", dtype, [n], constant=True), dtype, result)
     else:
-        y = g.op("matmul", a, b, dtype=dtype, shape=result)
+        bytes_ = dtype.nbytes == 1
+        y = g.bytes_product(a, b, result) if bytes_ else g.op("matmul", a, b, dtype=dtype, shape=result)
     tensors = {"a": _normal(dtype, *(real[d] for d in order)), "b": _normal(dtype, *outer, *weight)}
     if epilogue:
         g.input("residual", dtype, result)
@@ -130,7 +131,30 @@ def gemm(
         return [torch.relu(out + t["bias"].double() + t["residual"].double()) if epilogue else out]
 
     name = f"gemm {[*batch, m, n, k]} {dtype} {'NK' if transposed else 'KN'}{' dynamic' if dynamic else ''} {left}"
-    return Case(name, g.done(y), tensors, want, dtype, sizes, terms=max(1, k))
+    return Case(name, g.done(y), tensors, want, dtype, sizes, exact=dtype is DType.I8, terms=max(1, k))
+
+
+def scaled_bytes(m: int, n: int, k: int, dtype: DType, dynamic: bool = False, fast: bool = False) -> Case:
+    """[M, K] times the transpose of [N, K], both of int8 or floats of 8 bits (fast: FLOAT8_SUMS); scales of rows and of
+    columns, a bias, and the result in bf16."""
+    g, sizes = GraphOf(), dict[str, int]()
+    rows = _dims([m], [0], sizes)[0] if dynamic else m
+    wide, out = DType.F32, [rows, n]
+    g.input("a", dtype, [rows, k])
+    b = g.op("permute", g.input("b", dtype, [n, k], constant=True), dtype=dtype, shape=[k, n], dims=(1, 0))
+    y = g.cast(g.bytes_product("a", b, out, fast), wide)
+    for scale, shape in (("rows", [rows, 1]), ("columns", [n])):
+        y = g.op("mul", y, g.input(scale, wide, shape, constant=scale == "columns"), dtype=wide, shape=out)
+    y = g.op("add", y, g.input("bias", wide, [n], constant=True), dtype=wide, shape=out)
+    tensors = {"a": _normal(dtype, m, k), "b": _normal(dtype, n, k), "rows": torch.rand(m, 1) / 64}
+    tensors |= {"columns": torch.rand(n) / 64, "bias": torch.randn(n)}
+
+    def want(t: Tensors) -> list[torch.Tensor]:
+        product = t["a"].double() @ t["b"].double().mT
+        return [product * t["rows"].double() * t["columns"].double() + t["bias"].double()]
+
+    name = f"scaled bytes {[m, n, k]} {dtype}{' dynamic' if dynamic else ''}{' fast' if fast else ''}"
+    return Case(name, g.done(g.cast(y, DType.BF16)), tensors, want, DType.BF16, sizes, terms=k)
 
 
 def codes(m: int, n: int, k: int, dtype: DType, bits: int, group: int, stored: DType = DType.I8) -> Case:

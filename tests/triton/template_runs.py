@@ -70,6 +70,12 @@ class GraphOf:
         self.ops.append(Op(op_kind, inputs, make_attrs(**attrs), tuple(names)))
         return names
 
+    def bytes_product(self, a: str, b: str, shape: Sequence[int | Expr], fast: bool = False) -> str:
+        """a b of int8 in i32, or of floats of 8 bits in f32, as tensor cores add them up."""
+        dtype = self.types[a].dtype
+        wide, how = (DType.I32, {}) if dtype is DType.I8 else (DType.F32, {"sums": "float8_fast" if fast else "float8"})
+        return self.ops_of("matmul", a, b, results=[(wide, shape)], dtype=wide, **how)[0]
+
     def linear(self, a: str, b: str, bias: str, dtype: DType, shape: Sequence[int | Expr]) -> str:
         """a b + bias, rounded once."""
         wide = DType.F32 if dtype.is_half else dtype

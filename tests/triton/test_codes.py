@@ -263,27 +263,3 @@ def test_products_of_one_row_are_joined(bits: int, steps: str, rows: int) -> Non
     for found, want in zip(got, module(x.double()), strict=True):
         tol = 2 * torch.finfo(torch.bfloat16).eps * (1 + want.abs().max().item())
         torch.testing.assert_close(found.double(), want, rtol=0, atol=tol)
-
-
-class FloatProduct(nn.Module):
-    """A product of two float8, one of them a constant."""
-
-    def __init__(self, k: int, n: int) -> None:
-        super().__init__()
-        self.codes = nn.Buffer((torch.randn(n, k) * 40).to(torch.float8_e4m3fn))
-        self.scales = nn.Buffer(torch.rand(1, n) * 0.01)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch._scaled_mm(
-            x.to(torch.float8_e4m3fn), self.codes.t(), torch.ones(x.shape[0], 1), self.scales, out_dtype=torch.bfloat16
-        )
-
-
-@pytest.mark.parametrize("rows", [1, 6])
-def test_products_of_two_float8_read_codes(rows: int) -> None:
-    torch.manual_seed(0)
-    module, x = FloatProduct(256, 40).eval(), torch.randn(rows, 256)
-    compiled = on_gpu(module, (x,))
-    assert len(by_codes(compiled)) == (rows == 1)
-    assert tiled(compiled) == (rows > 1)
-    torch.testing.assert_close(compiled(x)[0], module(x), rtol=2**-7, atol=2**-7)

@@ -319,5 +319,5 @@ def _arguments(kernel: TritonKernel, meta: Mapping[str, Any]) -> tuple[list[GpuA
 
 def _descriptor_dtype(text: str) -> DType:
     halves = {"fp16": DType.F16, "bf16": DType.BF16}
-    plain = halves | {"fp32": DType.F32, "fp64": DType.F64, "i8": DType.I8, "u8": DType.U8}
-    return plain[text]
+    bytes_ = {"i8": DType.I8, "u8": DType.U8, "fp8e4nv": DType.F8E4M3, "fp8e5": DType.F8E5M2}
+    return (halves | bytes_ | {"fp32": DType.F32, "fp64": DType.F64})[text]

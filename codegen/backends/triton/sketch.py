@@ -16,13 +16,13 @@ from pathlib import Path
 from hardtack.codegen.backend import NAME
 from hardtack.codegen.backends.triton.kernel import Argument, TritonKernel
 from hardtack.codegen.backends.triton.triton_body import Body, Coordinate, Place, Tile
-from hardtack.codegen.backends.triton.triton_spelling import pointer_type, rounded, symbol
+from hardtack.codegen.backends.triton.triton_spelling import FLOAT8_FACTORS, pointer_type, rounded, symbol
 from hardtack.codegen.ir.expr import Add, Const, Expr, Mul, const, int_value
 from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import Buffer, dtypes, exprs_of, out_of
 from hardtack.codegen.ir.plan import MapSource
 from hardtack.codegen.ir.schedule import Kernel
-from hardtack.codegen.ir.types import HALF
+from hardtack.codegen.ir.types import HALF, DType
 
 FOLDER = Path(__file__).resolve().parents[2] / "templates" / "triton"
 NARROW = 2**31
@@ -87,7 +87,9 @@ class Sketch:
         if not straight:
             shape, strides, block = shape[::-1], strides[::-1], block[::-1]
         buffer = [b.name for b in self.kernel.buffers].index(view.buffer)
-        kind = f"tensordesc<{pointer_type(view.dtype)[1:]}[{block[0]}, {block[1]}]>"
+        float8 = FLOAT8_FACTORS.get(view.dtype)
+        element = pointer_type(view.dtype)[1:] if float8 is None else float8.replace("float", "fp")
+        kind = f"tensordesc<{element}[{block[0]}, {block[1]}]>"
         self.maps.append((name, kind, MapSource(buffer, view.offset, shape, strides)))
         return straight
 
@@ -119,6 +121,14 @@ class Sketch:
         start = self.i64(f"at{k}", view.offset)
         return self.pointer(view.buffer) if start == "0" else f"({self.pointer(view.buffer)} + {start})"
 
+    def factors(self, k: int) -> str:
+        """Where the anchor's k-th operand starts, in the type that tensor cores take."""
+        anchor = self.kernel.anchor
+        assert anchor is not None
+        float8 = FLOAT8_FACTORS.get(anchor.operands[k].dtype)
+        start = self.operand(k)
+        return start if float8 is None else f"{start}.to(tl.pointer_type(tl.{float8}))"
+
     def small(self) -> bool:
         """True if every buffer has fewer than 2^31 elements, so that offsets may be 32 bits wide."""
         sizes = [int_value(b.numel()) for b in self.kernel.buffers]
@@ -131,7 +141,9 @@ class Sketch:
         """
         kernel = self.kernel
         if kernel.addend is None:
-            return [f"{name} = tl.zeros(({rows}, BLOCK_N), dtype=tl.float32)" for name, rows in accumulators]
+            assert kernel.anchor is not None
+            dtype = "tl.int32" if kernel.anchor.operands[0].dtype is DType.I8 else "tl.float32"
+            return [f"{name} = tl.zeros(({rows}, BLOCK_N), dtype={dtype})" for name, rows in accumulators]
         vector, column = kernel.addend.vector, kernel.outer[-1].sym
         tile = Tile(("1", "BLOCK_N"), {1: "n_inside"})
         types = dtypes(vector, self.buffers)

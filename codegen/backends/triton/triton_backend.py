@@ -28,6 +28,7 @@ from hardtack.codegen.machine.machine import Gpu, Machine
 from hardtack.codegen.passes.gpu.addend import START_FROM_ADDEND
 from hardtack.codegen.passes.gpu.coarse import TAKE_COARSE_FORMS
 from hardtack.codegen.passes.gpu.dependent_launch import LAUNCH_DEPENDENT
+from hardtack.codegen.passes.gpu.float8_products import MULTIPLY_FLOAT8
 from hardtack.codegen.passes.gpu.gelu import FUSE_GELU
 from hardtack.codegen.passes.gpu.join_products import JOIN_PRODUCTS
 from hardtack.codegen.passes.gpu.join_siblings import JOIN_SIBLINGS
@@ -36,7 +37,6 @@ from hardtack.codegen.passes.gpu.neutral_reductions import NEUTRAL_REDUCTIONS
 from hardtack.codegen.passes.gpu.regroup import REGROUP
 from hardtack.codegen.passes.gpu.split_reductions import SPLIT_REDUCTIONS
 from hardtack.codegen.passes.gpu.take_prologues import TAKE_PROLOGUES
-from hardtack.codegen.passes.gpu.widen_bytes import WIDEN_BYTES
 from hardtack.codegen.passes.passes import Context, Passes
 from hardtack.codegen.passes.shared.inline import INLINE
 from hardtack.codegen.plan.accesses import accesses_of
@@ -55,7 +55,7 @@ GPU_LIMITS = FusionLimits(
     sibling_points=1 << 17,
 )
 PASSES = Passes(
-    graph=(WIDEN_BYTES, JOIN_PRODUCTS),
+    graph=(MULTIPLY_FLOAT8, JOIN_PRODUCTS),
     nests=(INLINE, NEUTRAL_REDUCTIONS, REGROUP, SPLIT_REDUCTIONS),
     groups=(TAKE_PROLOGUES, JOIN_SIBLINGS),
     kernels=(FUSE_GELU, TAKE_COARSE_FORMS, START_FROM_ADDEND, LAUNCH_DEPENDENT),

@@ -34,7 +34,7 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     a, b = anchor.operands
     (batch, _, n), (m, k) = (x.extent for x in kernel.outer), a.shape[-2:]
     holes: dict[str, str | list[str]] = {
-        "b": sketch.operand(1),
+        "b": sketch.factors(1),
         "rows": sketch.i32("rows", m),
         "columns": sketch.i32("columns", n),
         "range": split_range(sketch, plan, batch, k),
@@ -64,6 +64,7 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     holes["wait"] = [WAIT_HERE] if plan.variant == "vector" and gemm.constant else []
     if plan.variant == "tile":
         holes["start"] = sketch.start(("acc", "BLOCK_M"))
+        holes |= _product(gemm, a.dtype)
     holes["epilogue"] = sketch.epilogue()
     tiles = ceil_div(m, plan.block_m) * ceil_div(n, plan.block_n) * batch
     constexprs: dict[str, object] = {"BLOCK_M": plan.block_m, "BLOCK_N": plan.block_n}
@@ -109,7 +110,7 @@ def _render_row(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
 
 def _loaded_a(sketch: Sketch, a: Operand) -> dict[str, str | list[str]]:
     """A as it is read from memory."""
-    start, step = sketch.operand(0), sketch.i64("a_step", a.strides[-1])
+    start, step = sketch.factors(0), sketch.i64("a_step", a.strides[-1])
     depth = scaled("depth[None, :]", a.strides[-1], sketch, "a_step")
     return {"a": start, "a_row": sketch.i64("a_row", a.strides[-2]), "a_step": step, "a_depth": depth}
 
@@ -141,6 +142,7 @@ def _render_stream(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKerne
         "load_a": _bulk(sketch, "a_map", 0, (height, plan.block_k), ("row", "k")),
         "load_b": _bulk(sketch, "b_map", 1, (plan.block_k, plan.block_n), ("k", "column")),
         "wide": sketch.wide(),
+        "sums": _product(gemm, a.dtype)["sums"],
     }
     constexprs: dict[str, object] = {"BLOCK_M": height, "BLOCK_N": plan.block_n, "BLOCK_K": plan.block_k}
     name, programs = "gemm_bulk", ceil_div(m, plan.block_m) * ceil_div(n, plan.block_n)
@@ -159,6 +161,16 @@ def _render_stream(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKerne
     holes["epilogue"] = sketch.epilogue()
     text = fill(read(name), holes)
     return sketch.finish(text, {**constexprs, "GROUP_M": plan.group_m}, programs, plan.warps, plan.stages)
+
+
+def _product(gemm: Gemm, dtype: DType) -> dict[str, str]:
+    """What multiplies two tiles, and how it adds up: int8 in int32; floats of 8 bits as tensor cores do, into f32 after
+    each step or never."""
+    if dtype is DType.I8:
+        return {"product": "tl.dot", "sums": ", out_dtype=tl.int32"}
+    if dtype.is_float8:
+        return {"product": "tl.dot", "sums": ", max_num_imprecise_acc=BLOCK_K" if gemm.sums == "float8" else ""}
+    return {"product": "tile_product", "sums": ""}
 
 
 def _bulk(sketch: Sketch, name: str, k: int, block: tuple[int, int], at: tuple[str, str]) -> str:

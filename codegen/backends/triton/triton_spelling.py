@@ -58,6 +58,10 @@ FLOAT8 = {DType.F8E4M3: "e4m3", DType.F8E5M2: "e5m2"}
 """What the helpers call the floats of 8 bits. Triton's own types for them exist on some GPUs only."""
 
 
+FLOAT8_FACTORS = {DType.F8E4M3: "float8e4nv", DType.F8E5M2: "float8e5"}
+"""Triton's own types, for products where tensor cores take them."""
+
+
 def pointer_type(dtype: DType) -> str:
     """A buffer's type in a kernel's signature."""
     return f"*{STORAGE[dtype]}"

@@ -64,6 +64,8 @@ def _product(g: Drawer) -> Drawn:
     weight = g.weight((n, depth), torch.int8, kind="buffer")
     scales = g.weight((n,), torch.float32)
     floats = f"{g.weight((n, depth), torch.float32)}.to(torch.{r.choice(('float8_e4m3fn', 'float8_e5m2'))})"
+    floats8 = f"{g.weight((n, depth), torch.float32)}.to(torch.float8_e4m3fn)"
+    eight = f"{a}.reshape(-1, {depth}).to(torch.float8_e4m3fn)"
     back = f"{_Q}dequantize_per_tensor({small}, 0.05, 3, -128, 127, torch.int8)"
     wide = f"{_Q}dequantize_per_channel({weight}, {scales}, None, 0, -128, 127, torch.int8)"
     exact = f"torch._int_mm({small}.reshape(-1, {depth}), {weight}.t())"
@@ -79,6 +81,8 @@ def _product(g: Drawer) -> Drawn:
         f"{_Q}quantize_per_tensor(F.relu(F.linear({back}, {wide})), 0.1, 0, 0, 255, torch.uint8)",
         f"F.linear({a}, {weight}.to({a}.dtype)) * {scales}",
         f"F.linear({a}, {floats}.to({a}.dtype) * {scales}[:, None].to({a}.dtype))",
+        f"torch._scaled_mm({eight}, {floats8}.t(), {scales}[0], {scales}[1 % {n}], out_dtype=torch.float32)",
+        f"F.relu(torch._scaled_mm({eight}, {floats8}.t(), {scales}[0], {scales}[0], out_dtype=torch.bfloat16))",
         f"torch._weight_int8pack_mm({a}.float().reshape(-1, {depth}), {weight}, {scales})",
     )
     return r.choice(forms)
