@@ -2,13 +2,14 @@
 
 Safe with any number of processes at once: an entry appears by one atomic rename and is never changed afterwards. A
 damaged entry is noticed by its stored hash, removed and built again. The oldest used entries go when the cache
-outgrows its limit.
+outgrows its limit, which is looked at once a minute: a walk through a full cache takes longer than many a kernel.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import tempfile
 import time
@@ -20,6 +21,8 @@ _LAYOUT = "v1"  # changes when the form of an entry changes; old folders are the
 _DIGEST_NBYTES = hashlib.sha256().digest_size
 _TEMPORARY_PREFIX = "new-"
 _TEMPORARY_LIFETIME_S = 3600.0  # a temporary older than this belongs to a process that died
+_WALK_EVERY_S = 60.0  # what is compiled meanwhile, some 10 MB, may be beyond the limit
+_WALKED = "walked"  # an empty file, whose time says when any process walked last
 _TRIM_TO = 0.8  # of the limit: so that a full cache is not walked and trimmed at every export
 
 
@@ -39,7 +42,8 @@ def default_cache_dir() -> Path:
 class KernelCache:
     """A folder of byte strings by hexadecimal key.
 
-    ``root`` defaults to ``default_cache_dir()``; ``limit_nbytes`` bounds what ``trim`` leaves.
+    ``root`` defaults to ``default_cache_dir()``; ``limit_nbytes`` bounds what ``trim`` leaves. Whoever has put entries
+    calls ``trim_if_due``.
     """
 
     def __init__(self, root: Path | None = None, limit_nbytes: int = DEFAULT_LIMIT_NBYTES) -> None:
@@ -86,6 +90,20 @@ class KernelCache:
         except OSError as error:
             raise self._unusable("write", error) from error
 
+    def trim_if_due(self) -> int:
+        """``trim``, unless any process did within the last minute; returns the bytes removed. Raises CacheError when
+        the folder cannot be written."""
+        stamp = self._entries / _WALKED
+        with contextlib.suppress(FileNotFoundError):
+            if abs(time.time() - stamp.stat().st_mtime) < _WALK_EVERY_S:  # a time to come is that of another clock
+                return 0
+        try:
+            self._entries.mkdir(parents=True, exist_ok=True)
+            stamp.touch()
+        except OSError as error:
+            raise self._unusable("write", error) from error
+        return self.trim()
+
     def trim(self) -> int:
         """Removes the least recently used entries once the total is over the limit; returns the bytes removed."""
         entries = sorted(self._stats(), key=lambda entry: entry[0])
@@ -96,7 +114,7 @@ class KernelCache:
         for _, nbytes, path in entries:
             if total - removed <= self.limit_nbytes * _TRIM_TO:
                 break
-            path.unlink(missing_ok=True)
+            Path(path).unlink(missing_ok=True)
             removed += nbytes
         return removed
 
@@ -111,19 +129,20 @@ class KernelCache:
             raise self._unusable("write", error) from error
         return path
 
-    def _stats(self) -> Iterator[tuple[float, int, Path]]:
+    def _stats(self) -> Iterator[tuple[float, int, str]]:
         """(last use, size in bytes, path) of every entry; removes what dead processes left behind."""
         stale = time.time() - _TEMPORARY_LIFETIME_S
-        for path in self._entries.glob("??/*"):
+        folders = [place.path for place in os.scandir(self._entries) if place.is_dir()]
+        for entry in itertools.chain.from_iterable(map(os.scandir, folders)):
             try:
-                stat = path.stat()
+                stat = entry.stat()
             except FileNotFoundError:
                 continue  # trimmed by another process
-            if path.name.startswith(_TEMPORARY_PREFIX):
+            if entry.name.startswith(_TEMPORARY_PREFIX):
                 if stat.st_mtime < stale:
-                    path.unlink(missing_ok=True)
+                    Path(entry).unlink(missing_ok=True)
                 continue
-            yield stat.st_mtime, stat.st_size, path
+            yield stat.st_mtime, stat.st_size, entry.path
 
     def _unusable(self, verb: str, error: OSError) -> CacheError:
         return CacheError(

@@ -218,6 +218,24 @@ def test_cache_drops_what_was_used_least_recently(tmp_path: Path) -> None:
     assert cache.trim() == 0
 
 
+def test_a_cache_is_walked_once_a_minute_by_whoever_compiles(tmp_path: Path) -> None:
+    walked = KernelCache(tmp_path)._entries / "walked"
+    for after_s, removed in ((0, True), (-59, False), (-61, True), (61, True)):
+        cache = KernelCache(tmp_path, limit_nbytes=100)  # another than the one that walked
+        cache.put("00aa", bytes(1000))
+        if walked.exists():
+            os.utime(walked, (time.time() + after_s,) * 2)
+        assert (cache.trim_if_due() > 0) == removed
+        assert (cache.get("00aa") is None) == removed
+    assert time.time() - walked.stat().st_mtime < 50
+
+
+def test_a_library_that_is_compiled_trims_the_cache(tmp_path: Path) -> None:
+    cache = KernelCache(tmp_path, limit_nbytes=1)
+    build(cache, [add("one", 1)])
+    assert [p.name for p in cache._entries.glob("*/*")] == []
+
+
 def test_concurrent_builds_share_a_cache(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"

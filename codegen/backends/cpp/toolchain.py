@@ -115,7 +115,7 @@ def compile_library(
         objects = build.objects(todo, jobs or os.cpu_count() or 1, progress)
         library = build.link(objects)
     cache.put(library_key, library)
-    cache.trim()
+    cache.trim_if_due()
     return library
 
 

@@ -144,7 +144,7 @@ def compile_kernels(
         cache.put(keys[kernel.name], json.dumps(answer).encode())
         report(len(answers), len(kernels))
     if missing:
-        cache.trim()
+        cache.trim_if_due()
     return {k.name: code_of(k, machine, answers[k.name]) for k in kernels}
 
 
