@@ -112,6 +112,37 @@ def remember_types() -> None:
     interpreter._get_np_dtype = looked_up
 
 
+def share_shapes() -> None:
+    """A shape is made once: the interpreter makes several tuples, each with a type, a name and a check of its own, for
+    every value, which took more time than what is computed. No shape is changed once it is there."""
+    core = tl.core
+    blocks: dict[tuple[int, ...], tuple[Any, int, str]] = {}
+    tensors: dict[tuple[int, ...], tuple[Any, Any]] = {}
+    make_block, make_tensor = core.block_type.__init__, core.tensor.__init__
+
+    def block(self: Any, element: Any, shape: Any) -> None:
+        key = tuple(n.value if isinstance(n, core.constexpr) else n for n in shape)
+        if key not in blocks:
+            make_block(self, element, shape)  # which refuses what is no shape
+            blocks[key] = self.shape, self.numel, str(self.shape)
+            return
+        self.element_ty = element
+        self.shape, self.numel, text = blocks[key]
+        self.name = f"<{text}, {element}>"
+
+    def tensor(self: Any, handle: Any, kind: Any) -> None:
+        key = tuple(kind.shape) if kind.is_block() else ()
+        if key not in tensors:
+            make_tensor(self, handle, kind)
+            tensors[key] = self.shape, self.numel
+            return
+        self.handle, self.type, self.dtype = handle, kind, kind.scalar
+        self.shape, self.numel = tensors[key]
+
+    core.block_type.__init__, core.tensor.__init__ = block, tensor
+
+
 repair()
 patch_once()
 remember_types()
+share_shapes()
