@@ -52,6 +52,20 @@ def main() -> None:
 
 def ray_python() -> Path:
     """The Python of the environment with Ray and Hardtack; made on demand. Raises NoRay where that cannot be."""
+    python = ray_environment()
+    wheels = folder_of("ray_serve") / "wheel"
+    shutil.rmtree(wheels, ignore_errors=True)
+    run(
+        *(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps"),
+        *("--wheel-dir", wheels, ROOT, "-C", "build-dir=build/python"),
+    )
+    (wheel,) = wheels.glob("*.whl")
+    run(python, "-m", "pip", "install", "-q", "-q", "--no-deps", "--force-reinstall", wheel)
+    return python
+
+
+def ray_environment() -> Path:
+    """The Python of the environment with Ray, as yet without Hardtack; as ray_python."""
     requirements, stamp = ROOT / "requirements" / "ray.txt", VENV / "requirements.stamp"
     wanted, python = hashlib.sha256(requirements.read_bytes()).hexdigest(), VENV / "bin" / "python"
     if not (stamp.exists() and stamp.read_text() == wanted):
@@ -62,14 +76,6 @@ def ray_python() -> Path:
         if result.returncode != 0:
             raise NoRay(f"ray cannot be installed: {result.stderr.strip().splitlines()[-1]}")
         stamp.write_text(wanted)
-    wheels = folder_of("ray_serve") / "wheel"
-    shutil.rmtree(wheels, ignore_errors=True)
-    run(
-        *(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps"),
-        *("--wheel-dir", wheels, ROOT, "-C", "build-dir=build/python"),
-    )
-    (wheel,) = wheels.glob("*.whl")
-    run(python, "-m", "pip", "install", "-q", "-q", "--no-deps", "--force-reinstall", wheel)
     return python
 
 

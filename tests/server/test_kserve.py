@@ -1,23 +1,19 @@
 """KServe's SDK, the package kserve itself, as a client over HTTP and gRPC.
 
-It needs older packages than ours, so that it lives in an environment of its own, build/kserve, which the first run
-makes; tests/server/programs/kserve_client.py runs there.
+It lives in an environment of its own (tests/support/kserve_sdk.py); tests/server/programs/kserve_client.py runs there.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import served
-from served import ROOT, Server
+from kserve_sdk import NoSdk, sdk_python
+from served import Server
 
-VENV = ROOT / "build" / "kserve"
 CLIENT = Path(__file__).parent / "programs" / "kserve_client.py"
 CHECKS = [
     *("rest types in binary", "rest types in JSON", "grpc types", "rest ids and versions", "grpc ids and versions"),
@@ -37,16 +33,10 @@ CHECKS = [
 @pytest.fixture(scope="module")
 def python() -> Path:
     """The Python of the environment with the SDK; skips where it cannot be made."""
-    requirements, stamp = ROOT / "requirements" / "kserve.txt", VENV / "requirements.stamp"
-    wanted, program = hashlib.sha256(requirements.read_bytes()).hexdigest(), VENV / "bin" / "python"
-    if not (stamp.exists() and stamp.read_text() == wanted):
-        shutil.rmtree(VENV, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
-        command = [program, "-m", "pip", "install", "-q", "-q", "--no-compile", "--no-deps", "-r", requirements]
-        if subprocess.run(command, check=False).returncode != 0:
-            pytest.skip("KServe's SDK, requirements/kserve.txt, cannot be installed")
-        stamp.write_text(wanted)
-    return program
+    try:
+        return sdk_python()
+    except NoSdk as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
