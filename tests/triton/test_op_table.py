@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
 from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.machine.data import H200
-from tests.codegen.tables import suites_by_name
+from tests.codegen.compare import Suite
+from tests.codegen.tables import of_what_runs, rows_by_table, suites_by_name
 from tests.triton.simulate import Simulator
 
 CHOSEN = [
@@ -21,17 +25,18 @@ CHOSEN = [
 ]
 """Suites that between them have every scalar op, dtype, view, reduction and template."""
 
-SUITES = suites_by_name()
+EVERY = suites_by_name()
+SUITES = {name: EVERY[name] for name in CHOSEN}
 
 
-@pytest.mark.parametrize("name", CHOSEN)
-def test_suite_equals_eager(name: str) -> None:
-    suite = SUITES[name]
-    suite.backend, suite.runner = TritonBackend(H200), Simulator
-    failed: list[str] = []
-    for row in suite.functions:
-        try:
-            suite.check(row)
-        except AssertionError as error:
-            failed.append(str(error))
-    assert not failed, "\n".join(failed)
+@pytest.fixture(scope="module")
+def suites(request: pytest.FixtureRequest) -> dict[str, Suite]:
+    backend = TritonBackend(H200)
+    return {n: replace(s, backend=backend, runner=Simulator) for n, s in of_what_runs(SUITES, request).items()}
+
+
+@pytest.mark.sweep(over="suite")
+@pytest.mark.parametrize(("table", "row", "suite"), rows_by_table(SUITES))
+def test_equals_eager(suites: Mapping[str, Suite], table: str, row: str, suite: str) -> None:
+    """A row that several suites have runs in one of them."""
+    suites[suite].check(row)
