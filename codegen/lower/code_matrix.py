@@ -52,11 +52,16 @@ class CodeMatrix:
         return Operand(f"{m.buffer}.{q.codes.name}", q.dtype, m.offset, m.shape[-2:], m.strides[-2:])
 
     def table(self, step: QuantizedStep) -> Operand:
-        """A step's numbers [blocks of K, blocks of N]."""
+        """A step's numbers [blocks of K, N], which need not lie apart; where blocks of columns have one each, N is two
+        dimensions: the blocks, and the columns of one."""
         blocks = [size // run for size, run in zip(self.whole, step.runs, strict=True)]
-        strides = [math.prod(blocks[d + 1 :]) if blocks[d] > 1 else 0 for d in self.dims]
-        shape, steps = (tuple(map(const, v)) for v in ([blocks[d] for d in self.dims], strides))
-        return Operand(f"{self.matrix.buffer}.{step.table.name}", step.number, const(0), shape, steps)
+        along_k, along_n = (math.prod(blocks[d + 1 :]) if blocks[d] > 1 else 0 for d in self.dims)
+        rows, columns, run = blocks[self.dims[0]], blocks[self.dims[1]], step.runs[self.dims[1]]
+        apart = run in (1, self.n)
+        shape = (rows, self.n) if apart else (rows, columns, run)
+        strides = (along_k, along_n) if apart else (along_k, along_n, 0)
+        name = f"{self.matrix.buffer}.{step.table.name}"
+        return Operand(name, step.number, const(0), tuple(map(const, shape)), tuple(map(const, strides)))
 
 
 def code_matrix(low: Lowering, matrix: Operand) -> CodeMatrix | None:
@@ -70,8 +75,7 @@ def code_matrix(low: Lowering, matrix: Operand) -> CodeMatrix | None:
     made = CodeMatrix(matrix, q, whole, found)
     k, n = made.k, made.n
     nbytes = k * n * q.bits // 8 + (k // made.group) * n * sum(s.number.nbytes for s in q.steps)
-    uneven = any(s.runs[found[1]] not in (1, n) for s in q.steps)
-    return None if uneven or 4 * nbytes > 3 * k * n * matrix.dtype.nbytes else made
+    return None if 4 * nbytes > 3 * k * n * matrix.dtype.nbytes else made
 
 
 def _dimensions(whole: Sequence[int], matrix: Operand) -> tuple[int, int] | None:

@@ -49,7 +49,9 @@ def packed_codes(low: Lowering, matrix: Operand) -> PackedCodes | None:
 def _packed_table(low: Lowering, codes: CodeMatrix, step: QuantizedStep) -> Operand:
     """[ceil(N/32), K/group, 32], whatever runs the step's own table has."""
     table, group = codes.table(step), codes.group
-    blocks, (along_k, along_n) = int_value(table.shape[0]) or 0, table.strides
-    shape = tuple(map(const, (blocks, codes.k // blocks // group, codes.n)))
-    spread = Operand(table.buffer, table.dtype, table.offset, shape, (along_k, ZERO, along_n))
-    return prepacked(low, "panels", spread, (-(-codes.n // PANEL), codes.k // group, PANEL), ())
+    blocks, columns = int_value(table.shape[0]) or 0, table.shape[1:]
+    shape = (const(blocks), const(codes.k // blocks // group), *columns)
+    strides = (table.strides[0], ZERO, *table.strides[1:])
+    spread = Operand(table.buffer, table.dtype, table.offset, shape, strides)
+    kind = "panels" if len(columns) == 1 else "block_panels"
+    return prepacked(low, kind, spread, (-(-codes.n // PANEL), codes.k // group, PANEL), ())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hardtack.codegen.ir.constants import Packing, View
 from hardtack.codegen.ir.expr import ONE, ZERO, const, int_value
+from hardtack.codegen.ir.graph import QuantizedStep
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Operand
 from hardtack.codegen.ir.types import DType
@@ -64,12 +66,23 @@ def _tables(low: Lowering, codes: CodeMatrix) -> tuple[Operand, ...]:
     """Each step's numbers [N, K/run]; where all columns have one, its stride is 0."""
     found: list[Operand] = []
     for step in codes.quantized.steps:
-        table = _turned(codes.table(step))
-        made = prepacked(low, "whole", table, _sizes(table), ())
-        if table.shape[0] is ONE:
-            made = replace(made, shape=(const(codes.n), table.shape[1]), strides=(ZERO, ONE))
+        table = _by_row(codes, step)
+        shared = table.strides[0] is ZERO
+        if shared:
+            table = replace(table, shape=(ONE, table.shape[1]))
+        *columns, blocks = _sizes(table)
+        made = prepacked(low, "whole", table, (math.prod(columns), blocks), ())
+        if shared:
+            made = replace(made, shape=(const(codes.n), made.shape[1]), strides=(ZERO, ONE))
         found.append(made)
     return tuple(found)
+
+
+def _by_row(codes: CodeMatrix, step: QuantizedStep) -> Operand:
+    """A step's numbers [N, blocks of K], N in one dimension or two."""
+    table = codes.table(step)
+    shape, strides = ((*v[1:], v[0]) for v in (table.shape, table.strides))
+    return replace(table, shape=shape, strides=strides)
 
 
 def _turned(o: Operand) -> Operand:
@@ -109,20 +122,19 @@ def _joined(low: Lowering, parts: Sequence[CodeMatrix]) -> CodeRows:
     tables = []
     for k, step in enumerate(_steps(first)):
         columns = first.k // step.run
-        rows = [_turned(p.table(p.quantized.steps[k])) for p in parts]
-        every = [replace(t, shape=(const(p.n), const(columns))) for t, p in zip(rows, parts, strict=True)]
-        tables.append(_join(low, every, columns, None))
+        tables.append(_join(low, [_by_row(p, p.quantized.steps[k]) for p in parts], columns, None))
     return CodeRows(first.k, sum(p.n for p in parts), first, packed, tuple(tables))
 
 
 def _join(low: Lowering, rows: Sequence[Operand], columns: int, packing: Packing | None) -> Operand:
-    """Constants [.., K] below one another, each packed into rows of `columns`."""
+    """Constants [N, K], N in one dimension or more, below one another, each packed into rows of `columns`."""
     parts: list[JoinPart] = []
     at = 0
     for o in rows:
         view = numbers_of(o)
-        parts.append(JoinPart(o.buffer, view, View(at * columns, (view.shape[0], columns), (columns, 1)), packing))
-        at += view.shape[0]
+        count = math.prod(view.shape[:-1])
+        parts.append(JoinPart(o.buffer, view, View(at * columns, (count, columns), (columns, 1)), packing))
+        at += count
     request = Join((at, columns), tuple(parts))
     name = f"{rows[0].buffer}.joined.{hashlib.sha256(repr(request).encode()).hexdigest()[:8]}"
     if name not in low.prepacks:

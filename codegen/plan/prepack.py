@@ -76,6 +76,11 @@ def _matrix(view: Array, params: tuple[int, ...]) -> Array:
     return _to_panels(view.reshape(math.prod(view.shape[:-1]), view.shape[-1]))
 
 
+def _block_panels(view: Array, params: tuple[int, ...]) -> Array:
+    """The same of [.., blocks of N, columns of a block]."""
+    return _matrix(view.reshape(*view.shape[:-2], view.shape[-2] * view.shape[-1]), params)
+
+
 class CodesError(ValueError):
     """Codes do not fit in the bits that they have."""
 
@@ -217,6 +222,7 @@ def _whole(view: Array, params: tuple[int, ...]) -> Array:
 PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "whole": _whole,
     "panels": _matrix,
+    "block_panels": _block_panels,
     "nibbles": _nibbles,
     "halves": _halves,
     "pairs": _pairs,

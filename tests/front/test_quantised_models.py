@@ -188,7 +188,31 @@ class Cut(nn.Module):
         return F.linear(x, self.small[2:].t()[6:].t().float()) + x @ self.plain[2:].t()[6:]
 
 
+class Blocked(nn.Module):
+    """A weight of float8 whose blocks of 16 rows and 32 columns have a scale each."""
+
+    def __init__(self, depth: int = 64, columns: int = 48) -> None:
+        super().__init__()
+        self.weight = nn.Buffer((torch.randn(columns, depth) * 40).to(torch.float8_e4m3fn))
+        self.scales = nn.Buffer(torch.rand(columns // 16, depth // 32) * 0.01)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        blocks = self.weight.float().unflatten(0, (-1, 16)).unflatten(2, (-1, 32))
+        return F.linear(x, (blocks * self.scales[:, None, :, None]).flatten(2).flatten(0, 1))
+
+
+@pytest.mark.parametrize("rows", [1, 8, 40])
+def test_blocks_of_rows_and_columns_have_scales(rows: int, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x = Blocked(256, 96).eval(), torch.randn(rows, 256)
+    info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=TARGETS)
+    assert info.widened == ()
+    assert info.weights_nbytes < 256 * 96 + 8 * 96 * 4 + 2048
+    torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x), rtol=1e-4, atol=1e-4)
+
+
 MADE: dict[str, Callable[[], nn.Module]] = {
+    "blocks of float8": Blocked,
     "bytes": lambda: Scaled(64, 48),
     "4 bits in groups": lambda: Grouped(64, 48),
     "4 bits in groups, scales in 16": lambda: Grouped(64, 48).bfloat16(),

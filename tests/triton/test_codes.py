@@ -20,7 +20,8 @@ from tests.triton.test_loops import on_gpu
 class Layer(nn.Module):
     """A linear layer of codes: (codes - zeros) * scales + shifts, what there is of them, of groups along K.
 
-    group: 0 for all of K. spread: whether each column has numbers of its own. float8: the codes' type.
+    group: 0 for all of K. spread: whether each column has numbers of its own, or each block of `columns`. float8: the
+    codes' type.
     """
 
     def __init__(
@@ -33,14 +34,15 @@ class Layer(nn.Module):
         signed: bool = True,
         spread: bool = True,
         float8: torch.dtype | None = None,
+        columns: int = 1,
     ) -> None:
         super().__init__()
         least = -(1 << (bits - 1)) if signed else 0
         codes = torch.randint(least, least + (1 << bits), (n, k))
         codes = codes.to(torch.int8 if signed else torch.uint8) if float8 is None else (codes / 8).to(float8)
         self.codes = nn.Buffer(codes)
-        self.group, self.steps = group or k, steps.split()
-        shape = (n if spread else 1, k // self.group)
+        self.group, self.steps, self.columns = group or k, steps.split(), columns
+        shape = (n // columns if spread else 1, k // self.group)
         self.sub = nn.Buffer(torch.randint(0, 8, shape).float())
         self.mul = nn.Parameter(torch.rand(shape) * 0.02, requires_grad=False)
         self.add = nn.Parameter(torch.randn(shape) * 0.02, requires_grad=False)
@@ -56,7 +58,7 @@ class Layer(nn.Module):
     def weight(self, dtype: torch.dtype) -> torch.Tensor:
         made = self.codes.to(dtype)
         for kind in self.steps:
-            table = getattr(self, kind).repeat_interleave(self.group, 1)
+            table = getattr(self, kind).repeat_interleave(self.group, 1).repeat_interleave(self.columns, 0)
             made = made - table if kind == "sub" else made * table if kind == "mul" else made + table
         return made
 
@@ -108,6 +110,8 @@ MADE: dict[str, Callable[[], Layer]] = {
     "float8": lambda: Layer(512, 33, float8=torch.float8_e4m3fn),
     "float8, groups": lambda: Layer(1280, 24, group=32, float8=torch.float8_e4m3fn),
     "float8 with more exponents": lambda: Layer(768, 20, steps="sub mul", float8=torch.float8_e5m2),
+    "float8, blocks of both": lambda: Layer(512, 48, group=128, columns=16, float8=torch.float8_e4m3fn),
+    "blocks of columns": lambda: Layer(256, 36, columns=12, steps="sub mul"),
     "4 bits, shifts": lambda: Layer(2048, 17, 4, 64, "mul add", signed=False),
 }
 
