@@ -23,7 +23,7 @@ from hardtack.codegen.package.content import (
     Tree,
 )
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
-from hardtack.codegen.plan.prepack import made, sources_of
+from hardtack.codegen.plan.prepack import dtype_made, made, sources_of
 from hardtack.codegen.recipes import init_name, replaceable
 from hardtack.codegen.tune.choice import Tuning
 
@@ -228,7 +228,7 @@ def _constants(sources: Mapping[str, Source], compiled: Compiled, store: Constan
                     raise _disagreement(", ".join(used))
                 if made_name not in found:
                     array = made(request, lambda n, keys=keys: store[keys[n]].array)  # type: ignore[misc]
-                    found[made_name] = ConstantData(store[contents[0]].dtype, array)
+                    found[made_name] = ConstantData(dtype_made(request, store[contents[0]].dtype), array)
         for s in source.graph.states:
             if s.init is not None:
                 _put(found, init_name(s.name), store[s.init])

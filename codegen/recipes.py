@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hardtack.codegen.ir.constants import ConstantStore, ModuleTensor, Packing, Recipe, View
+from hardtack.codegen.ir.constants import COMPUTED, ConstantStore, ModuleTensor, Packing, Recipe, View
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.graph import Constant, Graph
 from hardtack.codegen.lower.builder import Made, Prepack
@@ -49,6 +49,9 @@ def replaceable(
             for stored in entry.constants:
                 _put(recipes, fixed, stored, _alone(by_name[stored].recipe))
             for made, request in entry.prepacks.items():
+                if isinstance(request, Prepack) and request.kind in COMPUTED:
+                    fixed.update(by_name[request.source].tensors)
+                    continue
                 _put(recipes, fixed, made, _recipes(request, by_name))
         for s in graph.states:
             if s.init is not None:

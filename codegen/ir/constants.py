@@ -23,6 +23,10 @@ class View:
     strides: tuple[int, ...]
 
 
+COMPUTED = {"sums": DType.I32}
+"""Packings that compute numbers of their own dtype, and move no elements: they have no recipe."""
+
+
 @dataclass(frozen=True)
 class Packing:
     """A layout of codegen/plan/prepack.py and its numbers."""

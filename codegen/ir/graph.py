@@ -22,9 +22,9 @@ Op kinds (shapes by example; `attrs` in brackets):
   cat         [dim] x, y, ... -> joined along dim
   pad         [lo, hi, mode] x (, value) -> lo/hi: one Expr or int a dim (negative crops); mode constant | reflect |
               replicate | circular; `value` is a scalar operand for mode constant
-  reduce      [kind, dims, keepdim] x -> kind: sum prod max min any all argmax argmin; argmax and argmin have one dim
-              and give i64, the first of equals; any and all take and give bool; an empty max, min, argmax is refused in
-              convert
+  reduce      [kind, dims, keepdim, dtype] x -> kind: sum prod max min any all argmax argmin; argmax and argmin have one
+              dim and give i64, the first of equals; any and all take and give bool; an empty max, min, argmax is
+              refused in convert; dtype: i32 of a sum of i8, else absent
   moments     [groups] x [N, C, *S] -> mean, variance [N, groups] of each group of C/groups channels, uncorrected;
               float, half types give f32
   scan        [kind, dim] x -> inclusive; kind: sum prod max min (max and min carry NaN) logsumexp (of floats)
@@ -34,7 +34,8 @@ Op kinds (shapes by example; `attrs` in brackets):
               the first g with r < ends[g]; zeros where there is none; float; dtype: as of a float matmul
   conv        [stride, padding, dilation, groups, transposed, output_padding, dtype] x [N, C, *S], w [O, C/groups, *K]
               (transposed: w [C, O/groups, *K]), bias [O] or absent; padding: one (lo, hi) pair a spatial dim; 1 to 3
-              dims; dtype: as of a float matmul, and the bias, added before anything is rounded, is of the result's
+              dims; dtype: as of a matmul, and the bias, added before anything is rounded, is of the result's; of i8
+              without padding and not transposed
   attention   [scale, causal, dtype] q [B, H, T, D], k [B, G, S, D], v [B, G, S, E] (, mask broadcastable to
               [B, H, T, S], bool or float) -> [B, H, T, E]; H a multiple of G (grouped queries); causal: query t sees
               keys s <= t; dtype: as of matmul; a float mask is of the operands' dtype or of the result's
@@ -222,7 +223,8 @@ class Constant:
 class QuantizedStep:
     """A step of dequantisation, each element by itself: `kind` (sub, mul or add) with a number of `table`,
     computed in f32. runs: one a dimension of the weight, whose size it divides: as many neighbours have one number of
-    the table. number: the table's dtype; result: what the result is rounded to; each f32, bf16 or f16.
+    the table. number: the table's dtype; result: what the result is rounded to; each f32, bf16 or f16. farthest: the
+    largest distance of a number from 0 where all are whole, up to 2^22, and cannot be replaced; else None.
     """
 
     kind: str
@@ -230,6 +232,7 @@ class QuantizedStep:
     runs: tuple[int, ...]
     number: DType
     result: DType
+    farthest: int | None = None
 
 
 @dataclass(frozen=True)

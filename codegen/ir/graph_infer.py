@@ -205,7 +205,15 @@ def reduce_types(c: Case) -> Types:
     shape: list[Expr] = []
     for i, size in enumerate(x.shape):
         shape += ([] if not c.attr("keepdim") else one) if i in dims else (size,)
-    return (TensorType(DType.I64 if kind in ("argmax", "argmin") else x.dtype, tuple(shape)),)
+    return (TensorType(DType.I64 if kind in ("argmax", "argmin") else _reduced_dtype(c, x.dtype), tuple(shape)),)
+
+
+def _reduced_dtype(c: Case, own: DType) -> DType:
+    """The operand's, or i32 of a sum of i8."""
+    dtype = dict(c.op.attrs).get("dtype", own)
+    wide = c.attr("kind") == "sum" and own is DType.I8 and dtype is DType.I32
+    need(wide or dtype is own, f"{c.attr('kind')} of {own} as {dtype}")
+    return DType.I32 if wide else own
 
 
 def moments_types(c: Case) -> Types:

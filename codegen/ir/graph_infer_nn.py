@@ -61,7 +61,7 @@ def conv_types(c: Case) -> Types:
     x, w = c.args[0], c.args[1]
     spatial = len(x.shape) - 2
     need(1 <= spatial <= 3 and len(w.shape) == len(x.shape), f"conv of {x} by {w}")
-    need(w.dtype is x.dtype and x.dtype.is_float, "conv operands differ in dtype or are not float")
+    need(w.dtype is x.dtype and (x.dtype.is_float or x.dtype is DType.I8), f"conv of {x.dtype} and {w.dtype}")
     result = _result_dtype(c)
     stride, dilation, groups = c.ints("stride"), c.ints("dilation"), c.int_attr("groups")
     extra = c.ints("output_padding")
@@ -70,6 +70,8 @@ def conv_types(c: Case) -> Types:
     kernel = [int_value(k) for k in w.shape[2:]]
     need(all(k is not None for k in kernel), f"conv kernel size is not constant: {w}")
     transposed = bool(c.attr("transposed"))
+    padded = transposed or any(n for pair in padding for n in pair)
+    need(x.dtype.is_float or not padded, f"conv of {x.dtype}, transposed or with padding")
     channels = w.shape[0] if transposed else w.shape[1] * groups
     need(int_value(channels) != 0, f"conv of {x}, which has no channels")
     need(c.same(x.shape[1], channels), f"conv input has {x.shape[1]} channels, the weight wants {channels}")

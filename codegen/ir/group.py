@@ -26,7 +26,7 @@ from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
 
 @dataclass(frozen=True)
 class Decision:
-    """One choice: `kind` is inline, expand, fuse, prologue, sibling, template, tuning, products."""
+    """One choice: `kind` is integers, inline, expand, fuse, prologue, sibling, template, tuning, products."""
 
     kind: str
     subject: str

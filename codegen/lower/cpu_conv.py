@@ -38,6 +38,8 @@ from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.tune.cut_plan import ConvCutShape, CutPlan
 
 T = TypeVar("T")
+AT_ONCE = {DType.BF16: 2, DType.I8: 4}
+"""Channels that lie side by side in packed weights: PackedOf of the templates."""
 _INPUT = Role("x", "N groups*C *S")
 
 
@@ -140,20 +142,16 @@ class Conv(Window):
 
     def merges_taps(self, channels: int, dtype: DType) -> bool:
         """True if the kernel lays the taps of a filter row side by side: conv.h's conv_merges_taps."""
-        short = channels < number("kShortTap") or (dtype is DType.BF16 and channels % 2 != 0)
+        short = channels < number("kShortTap") or channels % AT_ONCE.get(dtype, 1) != 0
         return short and self.groups == 1 and self.dilation[-1] == 1 and self.kernel[-1] > 1
 
 
 @dataclass(frozen=True)
-class PairedConv(Conv):
-    """conv.h: the same of bf16, with weights in pairs of channels, of taps side by side in pairs of those:
-    [groups][ceil(Og/32)][taps...][ceil(rows/2)][32][2]. channels: of a group, which pairs do not tell."""
+class InterleavedConv(Conv):
+    """conv.h: the same with weights some channels at once, side by side, as instructions add up their products; of taps
+    side by side some of those. channels: of a group, which whole groups of neighbours do not tell."""
 
     channels: int
-
-    kind = "conv_paired"
-    roles = (_INPUT, Role("weights", f"groups O/{PANEL} *taps R/2 {PANEL} 2", memory=Memory.WHOLE))
-    dtypes = (DType.BF16,)
 
     def extents(self, nest: TemplateNest) -> dict[str, Extent]:
         taps, rows = self.taps_and_rows()
@@ -162,9 +160,30 @@ class PairedConv(Conv):
 
     def taps_and_rows(self) -> tuple[tuple[int, ...], int]:
         """The taps that stay apart, and the elements of each."""
-        if self.merges_taps(self.channels, DType.BF16):
+        if self.merges_taps(self.channels, self.dtypes[0]):
             return self.kernel[:-1], self.kernel[-1] * self.channels
         return self.kernel, self.channels
+
+
+def _interleaved(neighbours: int) -> tuple[Role, Role]:
+    weights = f"groups O/{PANEL} *taps R/{neighbours} {PANEL} {neighbours}"
+    return _INPUT, Role("weights", weights, memory=Memory.WHOLE)
+
+
+class PairedConv(InterleavedConv):
+    """conv.h and half.h: of bf16, in pairs: [groups][ceil(Og/32)][taps...][ceil(rows/2)][32][2]."""
+
+    kind = "conv_paired"
+    roles = _interleaved(AT_ONCE[DType.BF16])
+    dtypes = (DType.BF16,)
+
+
+class QuadConv(InterleavedConv):
+    """conv.h and int8.h: of int8, in fours, added up in int32: [groups][ceil(Og/32)][taps...][ceil(rows/4)][32][4]."""
+
+    kind = "conv_quads"
+    roles = _interleaved(AT_ONCE[DType.I8])
+    dtypes = (DType.I8,)
 
 
 class Winograd(Window):
@@ -279,7 +298,7 @@ def _kinds_of(low: Lowering, op: Op) -> tuple[type[Window], ...]:
     if window.transposed:
         return TransposedConv, PairedTransposedConv
     outs, ins = (int_value(n) for n in low.graph.type_of(op.inputs[1]).shape[:2])
-    return (Depthwise,) if window.groups > 1 and outs == window.groups and ins == 1 else (Conv, PairedConv)
+    return (Depthwise,) if window.groups > 1 and outs == window.groups and ins == 1 else (Conv, PairedConv, QuadConv)
 
 
 def _emit(low: Lowering, op: Op, what: type[Window], result: Buffer) -> None:
@@ -294,7 +313,7 @@ def _emit(low: Lowering, op: Op, what: type[Window], result: Buffer) -> None:
         view = copied(low, x, op, channels_last(len(result.shape)))
     fields = (tuple(w_shape[2:]), given.stride, given.padding, given.dilation, given.groups)
     channels = w_shape[0] // given.groups if given.transposed else w_shape[1]
-    window = what(*fields, channels) if issubclass(what, (PairedConv, PairedTransposedConv)) else what(*fields)
+    window = what(*fields, channels) if issubclass(what, (InterleavedConv, PairedTransposedConv)) else what(*fields)
     if isinstance(window, Conv):
         points = product((result.shape[0], *result.shape[2:]))
         io, taps = (w_shape[1], w_shape[0] // given.groups), math.prod(window.kernel)
@@ -316,9 +335,11 @@ def _pack_conv(low: Lowering, w: Operand, window: Window) -> Operand:
             return prepacked(low, "conv_transposed_pairs", w, packed, (groups,))
         return prepacked(low, "conv_transposed", w, (groups, panels, *taps, rows, PANEL), (groups,))
     panels = -(-(shape[0] // groups) // PANEL)
-    if isinstance(window, PairedConv):
+    if isinstance(window, InterleavedConv):
         apart, rows = window.taps_and_rows()
-        packed = (groups, panels, *apart, -(-rows // 2), PANEL, 2)
-        return prepacked(low, "conv_pairs", w, packed, (groups, len(taps) - len(apart)))
+        count = AT_ONCE[window.dtypes[0]]
+        packed = (groups, panels, *apart, -(-rows // count), PANEL, count)
+        kind = "conv_pairs" if isinstance(window, PairedConv) else "conv_quads"
+        return prepacked(low, kind, w, packed, (groups, len(taps) - len(apart)))
     packed = (groups, panels, *taps, shape[1], PANEL)
     return prepacked(low, "conv", w, packed, (groups,))

@@ -28,6 +28,8 @@ def conv_plan(
     low: Lowering, points: Expr, channels: tuple[int, int], groups: int, taps: int, step: int, x: Operand
 ) -> CutPlan | None:
     """The same of a convolution. channels: in and out, of a group."""
+    if x.dtype is DType.I8:
+        return None
     return _chosen(low, ConvCutShape(_hint(low, points), *channels, groups, taps, step, x.dtype))
 
 

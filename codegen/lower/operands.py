@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from hardtack.codegen.ir.constants import View
+from hardtack.codegen.ir.constants import COMPUTED, View
 from hardtack.codegen.ir.expr import ONE, ZERO, Expr, const, int_value, product, sym
 from hardtack.codegen.ir.expr_walk import split_linear
 from hardtack.codegen.ir.graph import Lit, Op, uses
 from hardtack.codegen.ir.loops import Buffer, exact
 from hardtack.codegen.ir.nests import Operand
+from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Join, JoinPart, Lowering, NestBuilder, Prepack
 from hardtack.codegen.lower.views import base_of
 
@@ -64,15 +65,37 @@ def is_constant(low: Lowering, value: str) -> bool:
 
 
 def prepacked(low: Lowering, kind: str, source: Operand, shape: tuple[int, ...], params: tuple[int, ...]) -> Operand:
-    """A constant packed at export into a buffer of `shape`; the same request twice gives the same buffer."""
+    """A constant packed at export into a buffer of `shape`, of the source's dtype or what the packing computes; the
+    same request twice gives the same buffer."""
     view = numbers_of(source)
     request = Prepack(kind, source.buffer, view.offset, view.shape, view.strides, params)
     # named by the request, so that entry points that pack a weight alike share the result
     name = f"{request.source}.{kind}.{hashlib.sha256(repr(request).encode()).hexdigest()[:8]}"
     if name not in low.prepacks:
-        low.buffers[name] = Buffer(name, source.dtype, tuple(const(n) for n in shape), tuple(range(len(shape))))
+        dtype = COMPUTED.get(kind, source.dtype)
+        low.buffers[name] = Buffer(name, dtype, tuple(const(n) for n in shape), tuple(range(len(shape))))
         low.prepacks[name] = request
     return whole(low.buffers[name])
+
+
+def sum_of_constant(low: Lowering, op: Op) -> bool:
+    """A sum of int8 in int32, of a constant, is made at export; False for any other reduction."""
+    x, out, dims = op.value(0), low.buffers[op.outputs[0]], op.tuple_attr("dims")
+    if out.dtype is not DType.I32 or low.graph.types[x].dtype is not DType.I8 or not is_constant(low, x):
+        return False
+    view = try_operand(low, x)
+    if view is None or view.buffer in low.prepacks:
+        return False
+    dims = (*(d for d in range(len(view.shape)) if d not in dims), *dims)
+    kept = len(dims) - len(op.tuple_attr("dims"))
+    shape, strides = (tuple(of[d] for d in dims) for of in (view.shape, view.strides))
+    source = Operand(view.buffer, view.dtype, view.offset, shape, strides)
+    sums = prepacked(low, "sums", source, _known(out.shape), (kept,))
+    b = NestBuilder(low, out.name, op.origin)
+    index = b.loop(out.shape, out.order)
+    b.store(out.name, index, b.load_buffer(sums.buffer, index))
+    b.done()
+    return True
 
 
 def join_constants(low: Lowering, op: Op) -> bool:

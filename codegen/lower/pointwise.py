@@ -135,9 +135,11 @@ def lower_pad(low: Lowering, op: Op) -> None:
     source = tuple(i - as_expr(p) for i, p in zip(index, lo, strict=True))
     if mode == "constant":
         conditions = [c for i, n in zip(source, shape, strict=True) for c in b.inside(i, n)]
-        other = op.inputs[1] if len(op.inputs) > 1 else Lit(0, out.dtype)
-        assert isinstance(other, Lit)
-        value = b.load(x, source, b.all_of(conditions), lit_of(other.value, out.dtype))
+        other, inside = op.inputs[1], b.all_of(conditions)
+        number = other.value if isinstance(other, Lit) else 0
+        value = b.load(x, source, inside, lit_of(number, out.dtype))
+        if inside is not None and not isinstance(other, Lit):
+            value = b.compute("where", inside, value, b.load(other, ()))
     else:
         value = b.load(x, tuple(_fold_index(mode, i, n) for i, n in zip(source, shape, strict=True)))
     b.store(out.name, index, value)

@@ -7,6 +7,7 @@ from hardtack.codegen.ir.graph import Lit, Op
 from hardtack.codegen.ir.loops import Arg
 from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
+from hardtack.codegen.lower.operands import sum_of_constant
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.views import Idx
 
@@ -21,6 +22,8 @@ def lowest(dtype: DType) -> Lit:
 @lowers("reduce")
 def lower_reduce(low: Lowering, op: Op) -> None:
     x = op.value(0)
+    if sum_of_constant(low, op):
+        return
     b, out, index = start(low, op)
     shape = low.graph.types[x].shape
     kind, dims = op.str_attr("kind"), op.tuple_attr("dims")
@@ -31,7 +34,7 @@ def lower_reduce(low: Lowering, op: Op) -> None:
     order = base.order if base is not None else tuple(range(len(shape)))
     reduced = {d: b.axis(shape[d], "reduce") for d in order if d in dims}
     source: Idx = tuple(reduced[d] if d in dims else kept.pop(0) for d in range(len(shape)))
-    value = b.load(x, source)
+    value = b.cast(b.load(x, source), out.dtype) if kind == "sum" else b.load(x, source)
     args: tuple[Arg, ...] = (value,)
     if kind in ("argmax", "argmin"):
         args = (value, b.index(reduced[dims[0]]))

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from hardtack.codegen.ir.constants import View
+from hardtack.codegen.ir.constants import COMPUTED, View
+from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Join, Made, Prepack
 from hardtack.codegen.lower.cpu_workspace import PANEL
 
@@ -36,6 +37,11 @@ def made(request: Made, content: Callable[[str], Array]) -> Array:
             out, part.into, values if part.packing is None else PACKINGS[part.packing.kind](values, part.packing.params)
         )
     return out
+
+
+def dtype_made(request: Made, source: DType) -> DType:
+    """Of the constant that the request makes of one of dtype `source`."""
+    return COMPUTED.get(request.kind, source) if isinstance(request, Prepack) else source
 
 
 def pack(request: Prepack, source: Array) -> Array:
@@ -151,11 +157,19 @@ def _quads(view: Array, params: tuple[int, ...]) -> Array:
 def _conv_pairs(view: Array, params: tuple[int, ...]) -> Array:
     """[O, Cg, *taps] -> [groups, ceil(Og/32), *taps, ceil(Cg/2), 32, 2]; where `merged` is 1, the taps of a filter row
     and their channels are the rows that pairs are made of."""
-    groups, merged = params
+    return _side_by_side(_with_merged(view, *params), 2)
+
+
+def _conv_quads(view: Array, params: tuple[int, ...]) -> Array:
+    """[O, Cg, *taps] -> [groups, ceil(Og/32), *taps, ceil(Cg/4), 32, 4], merged as pairs are."""
+    return _side_by_side(_with_merged(view, *params), 4)
+
+
+def _with_merged(view: Array, groups: int, merged: int) -> Array:
     panels = _conv(view, (groups,))
     if merged:
-        panels = panels.reshape(*panels.shape[:-3], panels.shape[-3] * panels.shape[-2], PANEL)
-    return _side_by_side(panels, 2)
+        return panels.reshape(*panels.shape[:-3], panels.shape[-3] * panels.shape[-2], PANEL)
+    return panels
 
 
 def _conv_transposed_pairs(view: Array, params: tuple[int, ...]) -> Array:
@@ -214,6 +228,12 @@ def _windows(view: Array, params: tuple[int, ...]) -> Array:
     return out
 
 
+def _sums(view: Array, params: tuple[int, ...]) -> Array:
+    """Integers [*kept, *summed] -> [*kept], in int32."""
+    (kept,) = params
+    return np.asarray(view.sum(axis=tuple(range(kept, view.ndim)), dtype=np.int32))
+
+
 def _whole(view: Array, params: tuple[int, ...]) -> Array:
     """The view as it is, row-major."""
     return np.ascontiguousarray(view)
@@ -229,6 +249,7 @@ PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "quads": _quads,
     "conv": _conv,
     "conv_pairs": _conv_pairs,
+    "conv_quads": _conv_quads,
     "conv_transposed_pairs": _conv_transposed_pairs,
     "conv_transposed": _conv_transposed,
     "depthwise": _depthwise,
@@ -238,5 +259,6 @@ PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "taps_transposed": _taps_transposed,
     "filters": _filters,
     "windows": _windows,
+    "sums": _sums,
 }
 """Prepack kind -> its function."""

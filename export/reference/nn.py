@@ -19,11 +19,11 @@ _TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
 def _conv(s: Step) -> torch.Tensor:
     """Of half types in f32, rounded once behind the bias, if at all: oneDNN's kernels for 16 bits multiply infinities
-    by zeros.
+    by zeros. Of int8 in f64, which is exact.
     """
     x, w = s.args[:2]
     bias = s.args[2] if len(s.args) == 3 else None
-    wide = torch.promote_types(x.dtype, torch.float32)
+    wide = torch.promote_types(x.dtype, torch.float32) if x.is_floating_point() else torch.float64
     out = (_transposed if s.attr("transposed") else _plain)(s, x.to(wide), w.to(wide))
     return (out if bias is None else out + bias.view(-1, *([1] * (x.dim() - 2)))).to(s.dtype)
 

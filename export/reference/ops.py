@@ -102,7 +102,7 @@ def _reduce(s: Step) -> torch.Tensor:
     if not dims:
         return x
     if kind == "sum":
-        return x.sum(dims, keep, dtype=x.dtype)
+        return x.sum(dims, keep, dtype=s.dtype)
     if kind in ("any", "all"):
         out: torch.Tensor = getattr(torch, kind)(x, dims, keep)
         return out

@@ -216,9 +216,16 @@ def quantized(known: Known, store: ConstantStore) -> Quantized | None:
     for k, (step, (table, runs)) in enumerate(zip(codes.steps, tables, strict=True)):
         recipe = _picked(step.spread, runs)
         constant = Constant(f"{step.kind}{k}", store_tensor(store, table), step.tensors, recipe)
-        steps.append(QuantizedStep(step.kind, constant, runs, from_torch(table.dtype), from_torch(step.result)))
+        number, result = from_torch(table.dtype), from_torch(step.result)
+        steps.append(QuantizedStep(step.kind, constant, runs, number, result, _farthest(table, recipe)))
     made = Constant("codes", store_tensor(store, codes.value), codes.tensors, codes.recipe)
     return Quantized(made, tuple(steps), from_torch(codes.value.dtype), bits)
+
+
+def _farthest(table: torch.Tensor, recipe: Recipe | None) -> int | None:
+    """QuantizedStep.farthest of a table."""
+    far = float(table.float().abs().max())
+    return int(far) if recipe is None and far <= _EXACT and torch.equal(table, table.round()) else None
 
 
 def _bits(codes: torch.Tensor) -> int:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from hardtack.codegen.backends.cpp.call import Call, Parameters, blocks, calls, parameters
 from hardtack.codegen.ir.expr import ONE, Expr, int_value
 from hardtack.codegen.ir.nests import TemplateNest
+from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.cpu_conv import (
     Conv,
     Depthwise,
     PairedConv,
     PairedTransposedConv,
+    QuadConv,
     TransposedConv,
     Window,
     Winograd,
@@ -27,10 +29,12 @@ def _shape(anchor: TemplateNest, p: Parameters) -> tuple[str, dict[str, Expr]]:
 
 @calls(Conv)
 @calls(PairedConv)
+@calls(QuadConv)
 def _conv(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     setup, _ = _shape(anchor, p)
     cut = blocks(parameters(anchor, Conv).plan, anchor.operands[0])
-    return Call(("conv.h",), (setup,), f"ht::conv2d{cut}(args, shape, {pointers[0]}, {pointers[1]}, epilogue)")
+    headers = ("conv.h", "int8.h") if anchor.operands[0].dtype is DType.I8 else ("conv.h",)
+    return Call(headers, (setup,), f"ht::conv2d{cut}(args, shape, {pointers[0]}, {pointers[1]}, epilogue)")
 
 
 @calls(Winograd)

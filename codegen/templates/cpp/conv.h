@@ -4,7 +4,8 @@
 // Row m of the product is output pixel (n * oh + y) * ow + x; column is the output channel. The epilogue (blocks.h)
 // sees batch 0, that m, and the channel over all groups. Weights are packed at export as
 // [groups][ceil(oc / groups / 32)][kh][kw][c / groups][32] elements, zero-padded; the layout is the same on every CPU. Of bf16
-// each tap is in pairs of channels (half.h); taps that are laid side by side (conv_merges_taps) are one, with kw * c channels.
+// each tap is in pairs of channels (half.h), of int8 in fours (int8.h); taps that are laid side by side (conv_merges_taps) are
+// one, with kw * c channels.
 #ifndef HARDTACK_TEMPLATES_CONV_H
 #define HARDTACK_TEMPLATES_CONV_H
 
@@ -39,7 +40,7 @@ struct ConvSource {
   ConvAxis h, w;
   int64_t tap_numel;                           // elements of a tap
   const Packed<T>* panels_data;
-  int64_t panels_per_group, depth, filter_w;   // depth: rows of a panel, of pairs for bf16
+  int64_t panels_per_group, depth, filter_w;   // depth: rows of a panel, of pairs for bf16, of fours for int8
   int64_t oc_per_group;
   bool linear;                                 // row m of the product is x + m * stride_w
   ConvWindow window;                           // where rows are read from one
@@ -219,15 +220,15 @@ struct ConvSource {
 };
 
 // Whether the taps of a filter row are laid side by side, as one tap: where one would be too short to keep the microkernel
-// busy, or pairs of channels would leave a gap in each.
-constexpr bool conv_merges_taps(const ConvShape& s, bool pairs) {
-  return s.groups == 1 && s.dilation_w == 1 && s.kw > 1 && (s.c < kShortTap || (pairs && s.c % 2 != 0));
+// busy, or channels that are packed `ks` at once would leave a gap in each.
+constexpr bool conv_merges_taps(const ConvShape& s, int64_t ks) {
+  return s.groups == 1 && s.dilation_w == 1 && s.kw > 1 && (s.c < kShortTap || s.c % ks != 0);
 }
 
 // Whether the input is first copied, padded and channels-last, into the shared workspace: when its channels are not
 // contiguous, and when taps are laid side by side.
-constexpr bool conv_packs_input(const ConvShape& s, bool pairs) {
-  return (s.c > 1 && s.x_stride_c != 1) || conv_merges_taps(s, pairs);
+constexpr bool conv_packs_input(const ConvShape& s, int64_t ks) {
+  return (s.c > 1 && s.x_stride_c != 1) || conv_merges_taps(s, ks);
 }
 
 namespace detail {
@@ -295,8 +296,8 @@ HT_INLINE void use_packed_input(ConvSource<T>& v, const ConvShape& s, const T* p
   v.stride_w = s.c;
   v.stride_h = v.w.size * s.c;
   v.stride_n = v.h.size * v.stride_h;
-  const bool even = s.c % 2 == 0 || PackedOf<T>::ks == 1;
-  if (s.groups == 1 && s.dilation_w == 1 && (even || conv_merges_taps(s, true))) {
+  const bool even = s.c % PackedOf<T>::ks == 0;
+  if (s.groups == 1 && s.dilation_w == 1 && (even || conv_merges_taps(s, PackedOf<T>::ks))) {
     v.w.taps = 1;
     v.tap_numel *= s.kw;
     v.filter_w = 1;
@@ -307,7 +308,7 @@ HT_INLINE void use_packed_input(ConvSource<T>& v, const ConvShape& s, const T* p
 // The window that a product of m rows reads: by tiles, if it fits where rows are staged, and if it pays; else none.
 template <class Cut, class T>
 HT_INLINE ConvWindow window_of(const ConvSource<T>& v, int64_t images, int64_t m) {
-  if constexpr (block_rows<T>(kChunkRows, 1) != kBlockRows) return {};
+  if constexpr (block_rows<T>(kChunkRows, 1) != kBlockRows || !same<T, bf16>) return {};
   const int64_t taps = v.h.taps * v.w.taps;
   if (taps == 1 || v.tap_numel == 0 || m <= kFewRows) return {};
   const ConvWindow window = conv_window(v.h, v.w, images);
@@ -326,7 +327,7 @@ template <class Cut, class T, class Epi>
 int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T* panels, const Epi& epi) {
   if (s.n == 0 || s.oh == 0 || s.ow == 0 || s.oc == 0) return HT_KERNEL_OK;
   ConvSource<T> source = detail::conv_source(s, x, panels);
-  if (conv_packs_input(s, PackedOf<T>::ks == 2)) {
+  if (conv_packs_input(s, PackedOf<T>::ks)) {
     T* packed = static_cast<T*>(args->shared_workspace);
     detail::pack_conv_input(args, s, x, packed);
     detail::use_packed_input(source, s, packed);

@@ -54,7 +54,7 @@ HT_INLINE TileRows rows_of_tile(Packed<T>* to, const T* const* rows, int count, 
 template <class Source>
 HT_INLINE bool window_tiles(const Source& source, const Unit& u, const KBlock& kb, bool first, const Scratch& scratch,
                             TapRows* out) {
-  if constexpr (Source::kOneInput) {
+  if constexpr (Source::kOneInput && same<typename Source::Element, bf16>) {
     if (!source.window.used()) return false;
     const auto copy = static_cast<bf16x2*>(scratch.staged);
     const int64_t rows = u.m.end - u.m.begin;
@@ -72,11 +72,13 @@ template <class Source, class Half>
 HT_INLINE void stage_half(const Source& source, typename Source::Cursor& cursor, int n, const KBlock& kb,
                           Packed<typename Source::Element>* to, int64_t tap, Ahead& ahead, const Half& half) {
   if constexpr (Source::kOneInput) {
-    if (kb.kc % kGrain == 0) {
+    using T = typename Source::Element;
+    if (kb.kc % kGrainOf<T> == 0) {
       if (const auto even = source.next_even_rows(cursor, n); even.first) {
         for (int64_t t = 0; t < kb.taps; t++) {
           ahead.ask();
-          half(t) = {reinterpret_cast<const char*>(even.first + cursor.shift[t]), even.step * 2, kTilePairs * 4};
+          half(t) = {reinterpret_cast<const char*>(even.first + cursor.shift[t]),
+                     even.step * static_cast<int64_t>(sizeof(T)), kTilePairs * 4};
         }
         return;
       }
