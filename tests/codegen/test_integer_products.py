@@ -1,0 +1,255 @@
+"""Products of what codes stand for, on CPUs: exact where they are products of int8, and why others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
+from hardtack.codegen.ir.group import Decision
+from hardtack.codegen.machine.data import AARCH64
+from hardtack.codegen.passes.cpu.integer_products import KIND
+from hardtack.codegen.pipeline import CompiledEntry, compile_entry
+from hardtack.exporter import to_graphs
+from tests.codegen.compare import to_numpy
+from tests.codegen.emulated import EmulatedRunner
+from tests.codegen.runner import Runner
+from tests.support.aarch64 import needs_aarch64
+from tests.support.torchao_models import QUANTISERS, of_pt2e
+
+I8, U8 = torch.int8, torch.uint8
+YES = "both operands are codes"
+
+
+def codes(*shape: int, dtype: torch.dtype = I8, seed: int = 0) -> torch.Tensor:
+    least, most = (-128, 128) if dtype is I8 else (0, 256)
+    return torch.randint(least, most, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+class Spelled(nn.Module):
+    """Products of codes in all the forms that people write, each with its exact result in int64 and float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Buffer(codes(33, 70))
+        self.one = nn.Buffer(torch.tensor(0.02))
+        self.rows = nn.Buffer(torch.rand(33, generator=torch.Generator().manual_seed(1)) + 0.01)
+        self.zeros = nn.Buffer(torch.arange(-16, 17, dtype=torch.int32))
+        self.bias = nn.Buffer(torch.linspace(-40, 40, 33))
+        self.taps = nn.Buffer(codes(34, 3, 3, 3))
+        self.many = nn.Buffer(codes(40, 10, 3, 2, seed=3))
+        self.point = nn.Buffer(codes(8, 20, 1, 1, seed=4))
+        self.line = nn.Buffer(codes(9, 20, 5, seed=5))
+        self.wide = nn.Buffer(torch.rand(34, 1, 1, 1, generator=torch.Generator().manual_seed(2)) + 0.01)
+
+    def forward(
+        self, x: torch.Tensor, u: torch.Tensor, y: torch.Tensor, image: torch.Tensor, deep: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """x [5, 70], y [70, 9] of int8, u [2, 5, 70] of uint8; images [2, 3, 9, 8] of uint8, [2, 20, 9, 8] of int8."""
+        a, b = (x.float() - 7) * 0.1, (u.float() - 131.0) * 0.05
+        w = self.w.float() * self.rows[:, None]
+        shifted = (self.w.int() - self.zeros[:, None]).float() * self.rows[:, None]
+        by_row = (x.float() - x[:, :1].long().clamp(-5, 9).float()) * (x[:, 1:2].float() * 0.25)
+        colours, channels = (image.float() - 120) * 0.5, (deep.to(torch.int64) + 3).float() * 0.25
+        taps = self.taps.float() * self.wide
+        return {
+            "linear": F.linear(a, w, self.bias),
+            "of uint8 in three dimensions": F.linear(b, w, self.bias).relu(),
+            "by one scale": a @ (self.w.float() * self.one).t(),
+            "weights with zero points": F.linear(b, shifted),
+            "of two activations": a @ ((y.float() - -4) * 0.3),
+            "in a batch": torch.matmul(b, ((y.float() + 5) * 0.3).expand(2, 70, 9)),
+            "added to": torch.addmm(self.bias, a, shifted.t()),
+            "scales of rows": by_row @ w.t(),
+            "behind views": (b.transpose(0, 1).reshape(10, 7, 10).flip(2)).reshape(10, 70) @ w.t(),
+            "into int8": F.linear(by_row, shifted, self.bias).div(8).round().clamp(-128, 127).to(I8),
+            "short taps": F.conv2d(colours, taps, self.wide.flatten(), padding=1, stride=2),
+            "uneven padding": F.conv2d(F.pad(colours, (0, 1, 2, 0)), taps),
+            "groups": F.conv2d(channels, self.many.float() * 0.5, None, padding=(2, 1), dilation=(2, 1), groups=2),
+            "points": F.conv2d(channels, self.point.float() * 0.5),
+            "a line": F.conv1d(channels[:, :, 0], self.line.float() * 0.5, padding=2),
+        }
+
+
+INPUTS = (
+    codes(5, 70),
+    codes(2, 5, 70, dtype=U8),
+    codes(70, 9, seed=7),
+    codes(2, 3, 9, 8, dtype=U8),
+    codes(2, 20, 9, 8),
+)
+
+
+class Exact(torch.utils._python_dispatch.TorchDispatchMode):
+    """Floats are of 64 bits."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if kwargs.get("dtype") is torch.float32:
+            kwargs["dtype"] = torch.float64
+        return func(*args, **kwargs)
+
+
+def exact(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Any:
+    """What the module gives in float64, of its own scales."""
+    wide = Spelled().double() if isinstance(module, Spelled) else module.double()
+    with Exact():
+        return wide(*inputs)
+
+
+def runner_of(
+    module: Any, inputs: tuple[torch.Tensor, ...], backend: CppBackend | None = None, runner: type[Runner] = Runner
+) -> Runner:
+    exported = to_graphs(module, inputs)
+    (entry,) = exported.entries.values()
+    return runner(entry.graph, compile_entry(entry.graph, {}, backend or CppBackend()), exported.store)
+
+
+def products(made: CompiledEntry) -> list[Decision]:
+    return [d for d in made.decisions if d.kind == KIND]
+
+
+def _check_exact(runner: Runner) -> None:
+    module = Spelled().eval()
+    got, want = runner(*map(to_numpy, INPUTS)), exact(module, INPUTS)
+    assert [d.reason for d in products(runner.compiled)] == [YES] * len(want)
+    for (name, y), x in zip(want.items(), map(torch.from_numpy, got), strict=True):
+        assert x.shape == y.shape, name
+        if x.dtype is I8:
+            assert torch.equal(x, y), name
+            continue
+        # a sum is exact: its conversion, two or three factors and a bias are rounded
+        assert ((x.double() - y).abs() <= 4e-7 * (y.abs() + 40)).all(), name
+
+
+def test_every_form_is_a_product_of_int8_and_exact() -> None:
+    _check_exact(runner_of(Spelled().eval(), INPUTS))
+
+
+@needs_aarch64
+def test_the_same_on_an_emulated_cpu() -> None:
+    _check_exact(runner_of(Spelled().eval(), INPUTS, CppBackend(machines=(AARCH64,)), EmulatedRunner))
+
+
+class Kept(nn.Module):
+    """A product of float32, by a function of its operands' codes."""
+
+    def __init__(self, product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], w: torch.Tensor) -> None:
+        super().__init__()
+        self.w, self.product = nn.Buffer(w), product
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.product(x, self.w)
+
+
+GROUPS = torch.linspace(0.1, 1, 16).view(8, 2)
+
+
+KEPT: dict[str, tuple[Kept, tuple[int, ...], str]] = {
+    "groups": (
+        Kept(lambda x, w: F.linear((x.float() - 3) * 0.1, w.float() * GROUPS.repeat_interleave(32, 1)), codes(8, 64)),
+        (5, 64),
+        "its weight has scales of groups",
+    ),
+    "zero points that are no whole numbers": (
+        Kept(lambda x, w: F.linear(x.float() * 0.1, (w.float() - 2.5) * 0.1), codes(8, 64)),
+        (5, 64),
+        "its weight has zero points that are no whole numbers, or can be replaced",
+    ),
+    "a zero point that may be any": (
+        Kept(lambda x, w: F.linear((x.float() - x.sum().float()) * 0.1, w.float() * 0.1), codes(8, 64)),
+        (5, 64),
+        "its activation has a zero point that may be any number",
+    ),
+    "scales along K": (
+        Kept(lambda x, w: F.linear(x.float() * torch.linspace(0.1, 1, 64), w.float() * 0.1), codes(8, 64)),
+        (5, 64),
+        "a scale or a zero point differs along what is added up",
+    ),
+    "turned scales": (
+        Kept(lambda x, w: (x.float() * torch.linspace(0.1, 1, 5)[:, None]).t() @ (w.float() * 0.1), codes(5, 8)),
+        (5, 64),
+        "a scale or a zero point differs along what is added up",
+    ),
+    "a residual": (
+        Kept(lambda x, w: F.linear(x.float() * 0.1 + x.float().flip(0) * 0.2, w.float() * 0.1), codes(8, 64)),
+        (5, 64),
+        "numbers are added to its activation's codes",
+    ),
+    "uint8": (
+        Kept(lambda x, w: F.linear(x.float() * 0.1, (w.float() - 128) * 0.1), codes(8, 64, dtype=U8)),
+        (5, 64),
+        "its weight has codes of u8",
+    ),
+    "half a byte": (
+        Kept(lambda x, w: F.linear(x.float() * 0.1, w.float() * 0.1), codes(8, 64) // 16),
+        (5, 64),
+        "its weight has codes of 4 bits, which are stored in half a byte",
+    ),
+    "a depth beyond int32": (
+        Kept(lambda x, w: F.linear(x.float() * 0.1, w.float() * 0.1), codes(1, 131072)),
+        (1, 131072),
+        "sums of 131072 products may leave int32",
+    ),
+    "by channel": (
+        Kept(lambda x, w: F.conv2d(x.float() * 0.1, w.float() * 0.1, groups=8), codes(8, 1, 3, 3)),
+        (1, 8, 6, 6),
+        "a depthwise convolution is one of float32",
+    ),
+    "turned": (
+        Kept(lambda x, w: F.conv_transpose2d(x.float() * 0.1, w.float() * 0.1), codes(8, 4, 3, 3)),
+        (1, 8, 6, 6),
+        "a transposed convolution is one of float32",
+    ),
+    "padding beyond the codes": (
+        Kept(lambda x, w: F.conv2d((x.float() - 200) * 0.1, w.float() * 0.1, padding=1), codes(8, 4, 3, 3)),
+        (1, 4, 6, 6),
+        "its padding has no code: its zero point may be 200",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_others_stay_products_of_float32_and_say_why(case: str) -> None:
+    module, shape, reason = KEPT[case]
+    x = codes(*shape, seed=9)
+    runner = runner_of(module.eval(), (x,))
+    assert [(d.accepted, d.reason) for d in products(runner.compiled)] == [(False, reason)]
+    got, want = torch.from_numpy(runner(to_numpy(x))[0]), module(x)
+    torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5 * float(want.abs().max()))
+
+
+class Small(nn.Module):
+    """A convolution, one by channel, a residual, a concatenation, pooling and two products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.deep = nn.Conv2d(3, 16, 3, padding=1, stride=2), nn.Conv2d(16, 16, 3, padding=1)
+        self.each, self.point = nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(32, 24, 1)
+        self.first, self.last = nn.Linear(24, 40), nn.Linear(40, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x).relu()
+        x = x + self.deep(x).relu()
+        x = torch.cat((x, self.each(x).relu()), 1)
+        x = F.max_pool2d(self.point(x).relu(), 2).mean((2, 3))
+        return self.last(self.first(x).relu())
+
+
+@pytest.mark.parametrize("quantiser", QUANTISERS)
+def test_models_of_pt2e(quantiser: str) -> None:
+    x = torch.randn(3, 3, 18, 18, generator=torch.Generator().manual_seed(4))
+    module = of_pt2e(Small().eval(), x, quantiser)
+    runner = runner_of(module, (x,))
+    found = products(runner.compiled)
+    assert [d.reason for d in found if d.accepted] == [YES] * (5 if "x86" in quantiser or "static" in quantiser else 2)
+    got, want = torch.from_numpy(runner(to_numpy(x))[0]), module(x)
+    # a result on the border of two codes may round to the other one
+    assert float((got - want).abs().max()) <= 2e-2 * float(want.abs().max())
+    assert float((got - want).abs().median()) <= 1e-5 * float(want.abs().max())
