@@ -28,6 +28,7 @@ class Cpu:
     wake_points, wake_products: elements of a loop, and multiply-adds from cache, that a core does while another one is
     woken. layout: how kernels find packed weights, and which templates there are. CPUs of one layout are served by one
     plan and one text of each kernel; those of another are compiled apart, and what both pack alike is stored once.
+    int8_rate: products of int8 in the time of one of float32, by int8.h.
     level: of "native" the CPU whose instructions it has at least; of others empty.
     """
 
@@ -43,6 +44,7 @@ class Cpu:
     second_level_nbytes: int
     wake_points: int
     wake_products: int
+    int8_rate: float
     layout: str = "panels"
     level: str = ""
 

@@ -27,6 +27,7 @@ from hardtack.codegen.lower.cpu_conv import (
     Depthwise,
     PairedConv,
     PairedTransposedConv,
+    QuadConv,
     TransposedConv,
     Winograd,
 )
@@ -44,6 +45,7 @@ from hardtack.codegen.lower.gpu_recurrence import TiledRecurrence
 from hardtack.codegen.lower.gpu_rows import BlockScan, SortCount, SortMerge, SortRows
 from hardtack.codegen.lower.layout import choose_orders
 from hardtack.codegen.machine.data import H200
+from hardtack.codegen.pipeline import context_of, run_graph_passes
 from hardtack.codegen.tune.cut_plan import CutPlan
 from hardtack.exporter import to_graphs
 
@@ -64,7 +66,10 @@ def lowered(function: Any, *args: Any, backend: Backend | None = None, dynamic: 
     """A function's or a module's nests."""
     backend = backend or CPU
     (entry,) = to_graphs(function, args, dynamic_shapes=dynamic).entries.values()
-    return lower_graph(entry.graph, choose_orders(entry.graph), backend.rules, backend.machines[0], {}, backend.tuning)
+    graph = entry.graph
+    if isinstance(backend, CppBackend):
+        graph = run_graph_passes(graph, backend, context_of(backend, {}), [], {})
+    return lower_graph(graph, choose_orders(graph), backend.rules, backend.machines[0], {}, backend.tuning)
 
 
 def ones(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -114,6 +119,17 @@ class Bytes(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch._int_mm(x, self.weight.t())
+
+
+class ConvBytes(torch.nn.Module):
+    """A convolution of what int8 stand for, which is one of int8."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Buffer(torch.arange(64 * 32 * 6).to(torch.int8).view(64, 32, 2, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d((x.float() - 3) * 0.5, self.weight.float() * 0.25)
 
 
 class Rnn(torch.nn.Module):
@@ -180,6 +196,7 @@ PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "winograd": (Winograd, Program(CPU, _conv(64, 128, 3, 3, padding=1), (ones(2, 64, 20, 22),))),
     "conv": (Conv, Program(CPU, _conv(4, 64, 3, 2, groups=2, padding=1, stride=2), (IMAGE,))),
     "paired conv": (PairedConv, Program(CPU, _conv(6, 64, 3, 2, groups=2, padding=1).bfloat16(), (half(2, 6, 9, 11),))),
+    "conv of bytes": (QuadConv, Program(CPU, ConvBytes().eval(), (ones(2, 32, 9, 11, dtype=torch.int8),))),
     "taps side by side": (PairedConv, Program(CPU, _conv(3, 32, 2, 3, padding=1).bfloat16(), (half(2, 3, 9, 11),))),
     "paired transposed": (
         PairedTransposedConv,

@@ -21,8 +21,10 @@ from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, make_attrs
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.views import base_of, broadcast_index, resolve
+from hardtack.codegen.machine.machine import Cpu
 from hardtack.codegen.passes.cpu.affine_codes import AffineCodes, Facts, NotCodes, Viewed, affine_codes, facts_of
 from hardtack.codegen.passes.cpu.code_values import FROM_U8, Edit, codes_of, edit_of, number_of, zero_of
+from hardtack.codegen.passes.cpu.integer_cost import conv_cost
 from hardtack.codegen.passes.passes import Context, Decisions, GraphPass
 
 KIND = "integers"
@@ -48,8 +50,10 @@ def multiply_codes(graph: Graph, context: Context) -> tuple[Graph, Decisions]:
     decisions: list[Decision] = []
     for op in graph.ops:
         rule = _RULES.get(op.kind)
+        found, reason = None, ""
         try:
-            found = _operands(facts, op) if rule is not None else None
+            if rule is not None and (found := _operands(facts, op)) is not None:
+                reason = _why(graph, op, context)
         except NotCodes as why:
             decisions.append(Decision(KIND, op.outputs[0], "int8", False, str(why)))
             found = None
@@ -57,8 +61,19 @@ def multiply_codes(graph: Graph, context: Context) -> tuple[Graph, Decisions]:
             edit.ops.append(op)
             continue
         rule(edit, op, found)
-        decisions.append(Decision(KIND, op.outputs[0], "int8", True, "both operands are codes"))
+        decisions.append(Decision(KIND, op.outputs[0], "int8", True, reason))
     return (edit.done() if any(d.accepted for d in decisions) else graph), tuple(decisions)
+
+
+def _why(graph: Graph, op: Op, context: Context) -> str:
+    """Why a product of codes is one of int8. Raises NotCodes for a convolution that takes longer so."""
+    if op.kind != "conv":
+        return "both operands are codes"
+    assert isinstance(context.machine, Cpu)
+    cost = conv_cost(graph, op, context.hints, context.machine)
+    if not cost.pays:
+        raise NotCodes(cost.reason)
+    return cost.reason
 
 
 def _operands(facts: Facts, op: Op) -> _Operands | None:

@@ -1,0 +1,64 @@
+"""When a convolution of int8 on a CPU is worth it beside one of float32: a count of cycles of one core."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hardtack.codegen.hints import size_hint
+from hardtack.codegen.ir.expr import int_value
+from hardtack.codegen.ir.graph import Graph, Op
+from hardtack.codegen.lower.convolution import geometry
+from hardtack.codegen.lower.cpu_workspace import number
+from hardtack.codegen.lower.winograd_cost import winograd_cost
+from hardtack.codegen.machine.machine import Cpu
+
+_FMA_RATE = 2
+"""Products of vectors that a core does in a cycle."""
+_STEP = 16
+"""Codes that are staged at once."""
+_STEP_CYCLES = 4
+"""To stage them: a load, two conversions, two stores."""
+_ROW_CYCLES = 8
+"""To begin a row of codes, one tap of a result's."""
+_REST_CYCLES = 16
+"""For codes behind the last whole step, one by one."""
+
+
+@dataclass(frozen=True)
+class ConvCost:
+    """Cycles for a convolution in both types."""
+
+    integers: float
+    floats: float
+
+    @property
+    def pays(self) -> bool:
+        """True if int8 takes fewer."""
+        return self.integers <= self.floats
+
+    @property
+    def reason(self) -> str:
+        """The two counts."""
+        return f"{self.integers:.3g} cycles by int8, {self.floats:.3g} by float32"
+
+
+def conv_cost(graph: Graph, op: Op, hints: Mapping[str, int], machine: Cpu) -> ConvCost:
+    """Of a convolution that is not transposed, by a constant weight [O, C/groups, *K]."""
+    given = geometry(op)
+    outputs, channels, *kernel = (int_value(n) or 0 for n in graph.type_of(op.inputs[1]).shape)
+    n, _, *points = (size_hint(e, hints) for e in graph.types[op.outputs[0]].shape)
+    results = n * math.prod(points) * given.groups
+    vectors = -(-outputs // given.groups // (machine.vector_nbytes // 4))
+    direct = results * math.prod(kernel) * channels * vectors / _FMA_RATE
+    floats = direct
+    plain = given.groups == 1 and {*given.stride, *given.dilation} == {1}
+    if plain and tuple(kernel) == (3, 3):
+        cost = winograd_cost(machine, (n, points[0], points[1]), channels, outputs)
+        floats = cost.winograd if cost.pays else direct
+    merged = given.groups == 1 and channels < number("kShortTap") and given.dilation[-1] == 1
+    rows = math.prod(kernel[:-1]) if merged else math.prod(kernel)
+    codes = math.prod(kernel) * channels // rows
+    row = _ROW_CYCLES + -(-codes // _STEP) * _STEP_CYCLES + (_REST_CYCLES if codes % _STEP else 0)
+    return ConvCost(direct / machine.int8_rate + results * rows * row, floats)
