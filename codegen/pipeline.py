@@ -39,6 +39,7 @@ from hardtack.codegen.ir.plan import GpuKernel, Plan
 from hardtack.codegen.ir.store_verify import Memory, verify_written
 from hardtack.codegen.lower import Lowered, lower_graph
 from hardtack.codegen.lower.builder import Made
+from hardtack.codegen.lower.in_place import last_names, one_name
 from hardtack.codegen.lower.layout import choose_orders
 from hardtack.codegen.notes import noted
 from hardtack.codegen.passes.passes import Context, Decisions, Scope
@@ -190,7 +191,15 @@ def run_nest_passes(
         _verify(lowered, before)
         texts[p.name] = _nests_text(nests) + _reasons(found)
         lowered = replace(lowered, nests=tuple(map(_rooted, nests)))
-    return lowered
+    return _one_name(lowered)
+
+
+def _one_name(lowered: Lowered) -> Lowered:
+    """Values that share a memory as one buffer, that of the last."""
+    states = {s.name for s in lowered.graph.states}
+    names = last_names(lowered.in_place)
+    in_place = {last: first for first, last in names.items() if first in states}
+    return replace(lowered, nests=one_name(lowered.nests, names), in_place=in_place)
 
 
 def fused_groups(
@@ -268,7 +277,8 @@ def _renamed(buffer: Buffer, control: ControlNest, branch: int) -> Buffer:
 
 def _kept(lowered: Lowered) -> frozenset[str]:
     """Buffers that are read after the last kernel, or through a state's memory."""
-    return frozenset((*lowered.outputs, *lowered.finals.values(), *lowered.in_place))
+    shared = (*lowered.in_place, *lowered.in_place.values())
+    return frozenset((*lowered.outputs, *lowered.finals.values(), *shared))
 
 
 def _verify(lowered: Lowered, before: Lowered | None) -> None:

@@ -42,8 +42,8 @@ Op kinds (shapes by example; `attrs` in brackets):
   take        [dims, at] x, i1, ..., ik -> advanced indexing: index tensor ij (integer, broadcast together) picks along
               x's dim dims[j]; the broadcast index dims stand at output position `at`, x's other dims keep their order.
               Negative indices count from the end; one out of range stops the run with an error
-  put         [dims, accumulate] x, value, i1, ..., ik -> x with x[.., i1, .., ik, ..] = (or +=) value; dims are
-              adjacent, d..d+k-1; value broadcasts to x's shape with the index dims in their place
+  put         [dims, at, accumulate] x, value, i1, ..., ik -> x with x[.., i1, .., ik, ..] = (or +=) value; dims
+              ascend; value broadcasts to what take gives for the same dims, at and indices
   gather      [dim] x, index -> torch.gather
   scatter     [dim, reduce] x, index, src -> torch.scatter / scatter_reduce(include_self=True); reduce: none sum prod
               amax amin

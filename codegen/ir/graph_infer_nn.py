@@ -125,12 +125,15 @@ def take_types(c: Case) -> Types:
 
 
 def put_types(c: Case) -> Types:
-    x, value, indices, dims = c.args[0], c.args[1], c.args[2:], c.ints("dims")
-    first = dims[0] if dims else 0
-    adjacent = dims == tuple(range(first, first + len(indices))) and 0 <= first <= len(x.shape) - len(dims)
-    need(adjacent, f"put along dims {dims} of rank {len(x.shape)}, expected {len(indices)} adjacent ones")
+    x, value, indices, dims, at = c.args[0], c.args[1], c.args[2:], c.ints("dims"), c.int_attr("at")
+    ascending = list(dims) == sorted(set(dims)) and all(0 <= d < len(x.shape) for d in dims)
+    need(
+        ascending and len(dims) == len(indices), f"put along dims {dims} of rank {len(x.shape)}, {len(indices)} indices"
+    )
     need(value.dtype is x.dtype, f"put of {value.dtype} into {x.dtype}")
-    target = (*x.shape[:first], *_index_shape(c, indices), *x.shape[first + len(dims) :])
+    rest = [n for d, n in enumerate(x.shape) if d not in dims]
+    need(0 <= at <= len(rest), f"put has the index dims at {at} of {len(rest)}")
+    target = (*rest[:at], *_index_shape(c, indices), *rest[at:])
     need(c.same_shape(broadcast([value.shape, target], c.same), target), f"put of {value} where {target} is indexed")
     return (x,)
 

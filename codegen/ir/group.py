@@ -26,7 +26,8 @@ from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
 
 @dataclass(frozen=True)
 class Decision:
-    """One choice: `kind` is integers, inline, expand, fuse, prologue, sibling, template, tuning, products."""
+    """One choice: `kind` is integers, float8, inline, expand, fuse, prologue, sibling, template, tuning, products, in
+    place."""
 
     kind: str
     subject: str

@@ -2,8 +2,8 @@
 
 A nest's own stores hit no element twice (nest_verify.py). So a buffer is whole once one nest has stored as many
 elements as it has, or several have stored parts that have nothing in common. Later nests may change what is there, in
-their order. What has content of its own is not written; a state's memory is changed through one name, and read through
-no other.
+their order. What has content of its own is not written. Values that share a memory, each a change of the one before it,
+follow one another there: each is read only until the next one is begun, and by no nest that begins it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Index = tuple[Expr, ...]
 @dataclass(frozen=True)
 class Memory:
     """What there is before the first nest, and what is read behind the last one. given: buffers with content of their
-    own: inputs, constants, states, prepacked weights. in_place: those that share a state's memory, with its name;
+    own: inputs, constants, states, prepacked weights. in_place: those that take the memory of another one -> that one;
     wanted: outputs, and what states take over."""
 
     given: frozenset[str]
@@ -39,7 +39,7 @@ def verify_written(nests: Sequence[Nest], buffers: Mapping[str, Buffer], memory:
     touched = [(n, n.reads(), n.writes()) for n in nests]
     _verify_given(touched, memory)
     elsewhere = memory.given | memory.in_place.keys()
-    names = set(memory.wanted).union(*(x for _, *both in touched for x in both)) - elsewhere
+    names = set(memory.wanted).union(memory.in_place.values(), *(x for _, *both in touched for x in both)) - elsewhere
     made = {b: _Written(buffers[b]) for b in sorted(names)}
     for n, reads, writes in touched:
         for b in sorted(reads - elsewhere):
@@ -47,27 +47,67 @@ def verify_written(nests: Sequence[Nest], buffers: Mapping[str, Buffer], memory:
                 raise LoopError(f"{n.name} reads {b}, of which {made[b].numel} elements of {made[b].all} are written")
         for b in sorted(writes - elsewhere):
             made[b].take(n)
+        for b in sorted(writes & memory.in_place.keys()):
+            old = made.get(memory.in_place[b])
+            if old is not None and not old.whole:
+                raise LoopError(f"{n.name} changes {b}, of which {old.numel} elements of {old.all} are written")
     for b, written in made.items():
         if not written.whole:
             raise LoopError(f"{b} has {written.all} elements, of which {written.numel} are written")
 
 
 def _verify_given(touched: Sequence[tuple[Nest, set[str], set[str]]], memory: Memory) -> None:
-    """What has content of its own keeps it, and a state that is changed in place is read as it is then."""
-    taken = {state: b for b, state in memory.in_place.items()}
-    changed: set[str] = set()
+    """What has content of its own keeps it, and of the values that share a memory the one that is read is there."""
+    holds = _Holds(memory.in_place)
     for n, reads, writes in touched:
         for b in sorted(writes & memory.given):
             raise LoopError(f"{n.name} writes {b}, which is given")
-        if not taken:
-            continue
-        for b in sorted(reads & taken.keys()):
-            raise LoopError(f"{n.name} reads {b}, whose memory {taken[b]} takes")
-        changed |= writes & memory.in_place.keys()
-        for b in sorted(reads & memory.in_place.keys() - changed):
-            raise LoopError(f"{n.name} reads {b} before it is written")
-    for b in sorted(memory.in_place.keys() - changed):
+        if memory.in_place:
+            holds.read(n.name, reads - _only_updated(n))
+            holds.write(n.name, reads, writes)
+    for b in sorted(memory.in_place.keys() - holds.written):
         raise LoopError(f"nothing writes {b}")
+    for b in sorted(memory.wanted):
+        holds.read("the end of the run", {b})
+
+
+def _only_updated(nest: Nest) -> set[str]:
+    """The buffers of which a nest reads just the elements that it adds something to."""
+    if not isinstance(nest, LoopNest):
+        return set()
+    return {s.buffer for s in nest.stores() if s.mode != "set"} - {s.buffer for s in nest.loads()}
+
+
+class _Holds:
+    """Which of the values that share a memory is in it, nest by nest."""
+
+    def __init__(self, in_place: Mapping[str, str]) -> None:
+        self.in_place = in_place
+        self.taken: dict[str, str] = {}
+        self.written: set[str] = set()
+        self.shared = {*in_place, *in_place.values()}
+
+    def read(self, who: str, buffers: set[str]) -> None:
+        for b in sorted(buffers & self.shared):
+            if b in self.in_place and b not in self.written:
+                raise LoopError(f"{who} reads {b} before it is written")
+            if b in self.taken:
+                raise LoopError(f"{who} reads {b}, whose memory {self.taken[b]} takes")
+
+    def write(self, who: str, reads: set[str], writes: set[str]) -> None:
+        for b in sorted(writes & self.shared):
+            if b in self.taken:
+                raise LoopError(f"{who} writes {b}, whose memory {self.taken[b]} takes")
+            old = self.in_place.get(b)
+            if old is None:
+                continue
+            if old in self.in_place and old not in self.written:
+                raise LoopError(f"{who} writes {b} in the memory of {old}, which is not written yet")
+            if old in reads:
+                raise LoopError(f"{who} reads {old}, whose memory it gives to {b}")
+            if self.taken.setdefault(old, b) != b:
+                raise LoopError(f"{who} writes {b} in the memory of {old}, which {self.taken[old]} takes")
+            self.written.add(b)
 
 
 @dataclass

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.graph import Graph, Op, uses
-from hardtack.codegen.ir.graph_ops import facts, is_view
+from hardtack.codegen.ir.graph import Graph, Op
+from hardtack.codegen.ir.graph_ops import is_view
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Nest
 from hardtack.codegen.lower import pointwise
 from hardtack.codegen.lower.builder import Lowering, Made, UnsupportedOp
+from hardtack.codegen.lower.in_place import written_in_place
 from hardtack.codegen.lower.layout import Order, row_major
-from hardtack.codegen.lower.views import base_of
 from hardtack.codegen.machine.machine import Machine
 from hardtack.codegen.notes import noted
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
@@ -24,7 +24,8 @@ class Lowered:
     """Nests in execution order, and every buffer that they mention.
 
     outputs: the buffer of each graph output. finals: state name -> the buffer that holds its next content, for the
-    states that a run changes; a state updated in place maps to a buffer that `in_place` maps back to it.
+    states that a run changes. in_place: a buffer that takes the memory of another one -> that one; of a state that is
+    changed several times a chain (in_place.py).
     """
 
     graph: Graph
@@ -56,10 +57,11 @@ def lower_graph(
         for name, t in graph.types.items()
         if not is_view(producers.get(name))
     }
-    in_place = _updated_in_place(graph, producers)
+    in_place, decisions = written_in_place(graph, producers, buffers)
     constants = frozenset(c.name for c in graph.constants)
     low = Lowering(
         graph, producers, buffers, machine, constants=constants, in_place=frozenset(in_place), hints=hints,
+        decisions=decisions,
         tuning=tuning, quantized={c.name: c.quantized for c in graph.constants if c.quantized is not None},
     )  # fmt: skip
     for op in graph.ops:
@@ -71,28 +73,6 @@ def lower_graph(
     outputs = _output_buffers(low)
     finals = {s.name: _memory_of(low, s.final) for s in graph.states if s.final is not None and s.final != s.name}
     return Lowered(graph, tuple(low.nests), low.buffers, low.prepacks, outputs, finals, in_place, tuple(low.decisions))
-
-
-def _updated_in_place(graph: Graph, producers: Mapping[str, Op]) -> dict[str, str]:
-    """What writes a state may live in that state's own memory, if nothing else reads the state."""
-    readers: dict[str, int] = {}
-    for op in graph.ops:
-        for name in uses(op):
-            if not is_view(op):
-                base = base_of(producers, name)
-                readers[base] = readers.get(base, 0) + 1
-    exposed = {base_of(producers, o) for o in graph.outputs}
-    # what another state takes over at the end must still be what it was at the start
-    exposed |= {base_of(producers, s.final) for s in graph.states if s.final is not None and s.final != s.name}
-    out: dict[str, str] = {}
-    for s in graph.states:
-        final = producers.get(s.final or "")
-        if final is None or s.final is None or not facts(final).writes_in_place:
-            continue
-        alone = final.inputs[0] == s.name and readers.get(s.name) == 1
-        if alone and s.name not in exposed and s.final not in graph.outputs:
-            out[s.final] = s.name
-    return out
 
 
 def _memory_of(low: Lowering, value: str) -> str:

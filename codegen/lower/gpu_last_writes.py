@@ -6,11 +6,11 @@ whose number stayed: points that hit one element all write the same. Where indic
 
 from __future__ import annotations
 
-from hardtack.codegen.ir.expr import ONE, ZERO, Expr, product
-from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, never_negative, product
+from hardtack.codegen.ir.graph import Op, Operand
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of
-from hardtack.codegen.lower.pointwise import broadcast_shape, copy_value, lower_put, lower_scatter, put_parts
+from hardtack.codegen.lower.pointwise import PutPlaces, copy_value, fixed_place, lower_put, lower_scatter
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.views import Idx, broadcast_index, delinearize
 from hardtack.codegen.machine.machine import Gpu
@@ -19,37 +19,61 @@ from hardtack.codegen.machine.machine import Gpu
 @lowers("put", on=Gpu)
 def lower_put_last(low: Lowering, op: Op) -> None:
     """As pointwise.lower_put."""
-    _, value, *picks = op.inputs
-    pick_shape = broadcast_shape(low.graph, tuple(picks))
-    if op.bool_attr("accumulate") or product(pick_shape) is ONE:
+    value, where = op.inputs[1], PutPlaces(low, op)
+    if op.bool_attr("accumulate") or _distinct(low, where):
         lower_put(low, op)
         return
     out = low.buffers[op.outputs[0]]
     if out.name not in low.in_place:
         copy_value(low, op.value(0), out.name, op)
-    front, picked, rest = put_parts(low, op)
-    key = ("put", tuple(picks), picked)
+    tensors = [d for d, p in where.indices.items() if fixed_place(p, where.shape[d]) is None]
+    picked = tuple(where.shape[d] for d in tensors)
+    key = ("put", tuple(where.indices[d] for d in tensors), where.picks, picked)
     owners = low.owners.get(key)
     if owners is None:  # writes at the same places, as of keys and values in every layer, share it
         owners = low.owners[key] = low.temporary(f"{out.name}.owner", DType.I64, picked).name
         _clear(low, op, owners)
         b = NestBuilder(low, low.fresh(out.name), op.origin)
-        index = b.loop(pick_shape, tuple(range(len(pick_shape))))
-        places = tuple(b.check(b.broadcast(p, index), n) for p, n in zip(picks, picked, strict=True))
-        b.store(owners, places, b.index(_number(index, pick_shape)), "max")
+        index = b.loop(where.picks, tuple(range(len(where.picks))))
+        places = tuple(b.check(b.broadcast(where.indices[d], index), where.shape[d]) for d in tensors)
+        b.store(owners, places, b.index(_number(index, where.picks)), "max")
         b.done(serial=True)
 
     b = NestBuilder(low, low.fresh(out.name), op.origin)
-    shape = (*front, *pick_shape, *rest)
-    index = b.loop(shape, tuple(range(len(shape))))
-    head, tail = index[: len(front)], index[len(front) + len(pick_shape) :]
-    at = index[len(front) : len(front) + len(pick_shape)]
-    places = tuple(b.check(b.broadcast(p, at), n) for p, n in zip(picks, picked, strict=True))
-    last = b.check(b.load_buffer(owners, places), product(pick_shape))
-    source: Idx = (*head, *delinearize(last, pick_shape), *tail)
+    index = b.loop(where.points, tuple(range(len(where.points))))
+    target = where.target(b, index)
+    last = b.check(b.load_buffer(owners, tuple(target[d] for d in tensors)), product(where.picks))
+    behind = where.at + len(where.picks)
+    source: Idx = (*index[: where.at], *delinearize(last, where.picks), *index[behind:])
     given = b.load(value, ()) if not isinstance(value, str) else b.load(value, _broadcast(low, value, source))
-    b.store(out.name, (*head, *places, *tail), given)
+    b.store(out.name, target, given)
     b.done(serial=True)
+
+
+def _distinct(low: Lowering, where: PutPlaces) -> bool:
+    """Whether no two of the indices are equal, as far as can be told: along each of their dimensions one of them
+    counts, no further than what it indexes is long: beyond that a negative index and another one are one place."""
+    counted = [n is ONE for n in where.picks]
+    for d, p in where.indices.items():
+        shape = low.graph.type_of(p).shape
+        live = [k for k, n in enumerate(shape) if n is not ONE]
+        if len(live) == 1 and never_negative(where.shape[d] - shape[live[0]]) and _counts(low, p):
+            counted[len(counted) - len(shape) + live[0]] = True
+    return all(counted)
+
+
+def _counts(low: Lowering, value: Operand) -> bool:
+    """True for a tensor with one dimension that is not of size 1, along which it counts upwards from any number."""
+    op = low.producers.get(value) if isinstance(value, str) else None
+    if op is None:
+        return False
+    if op.kind == "iota":
+        shape = low.graph.types[op.outputs[0]].shape
+        return all(n is ONE for d, n in enumerate(shape) if d != op.int_attr("dim"))
+    if op.kind == "reshape":
+        return _counts(low, op.value(0))
+    tensors = [x for x in op.inputs if isinstance(x, str)]
+    return op.kind == "add" and len(tensors) == 1 and _counts(low, tensors[0])
 
 
 @lowers("scatter", on=Gpu)

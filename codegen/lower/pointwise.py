@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hardtack.codegen.ir.expr import ZERO, Expr, as_expr, int_value, maximum, minimum, mod, sym
-from hardtack.codegen.ir.graph import Graph, Lit, Op, uses
+from hardtack.codegen.ir.expr import ZERO, Expr, as_expr, const, int_value, known_in_range, maximum, minimum, mod, sym
+from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, uses
 from hardtack.codegen.ir.loops import Arg, Assert
 from hardtack.codegen.ir.reindex import within
 from hardtack.codegen.ir.types import DType
@@ -189,27 +189,50 @@ def lower_gather(low: Lowering, op: Op) -> None:
 @lowers("put")
 def lower_put(low: Lowering, op: Op) -> None:
     """A copy of x, then the values in order: where two indices agree the later one wins, or both add up."""
-    _, value, *picks = op.inputs
+    value = op.inputs[1]
     out = low.buffers[op.outputs[0]]
     if out.name not in low.in_place:
         copy_value(low, op.value(0), out.name, op)
-    front, picked, rest = put_parts(low, op)
-    pick_shape = broadcast_shape(low.graph, tuple(picks))
-    shape = (*front, *pick_shape, *rest)
+    where = PutPlaces(low, op)
     b = NestBuilder(low, low.fresh(out.name), op.origin)
-    index = b.loop(shape, tuple(range(len(shape))))
-    at = index[len(front) : len(front) + len(pick_shape)]
-    symbols = [b.check(b.broadcast(p, at), n) for p, n in zip(picks, picked, strict=True)]
-    target: Idx = (*index[: len(front)], *symbols, *index[len(front) + len(pick_shape) :])
+    index = b.loop(where.points, tuple(range(len(where.points))))
+    target = where.target(b, index)
     b.store(out.name, target, b.broadcast(value, index), "add" if op.bool_attr("accumulate") else "set")
     b.done(serial=True)
 
 
-def put_parts(low: Lowering, op: Op) -> tuple[tuple[Expr, ...], tuple[Expr, ...], tuple[Expr, ...]]:
-    """The sizes of what a put writes to: dims before those that are indexed, these, and those behind."""
-    dims = op.tuple_attr("dims")
-    shape, first = low.graph.types[op.value(0)].shape, int(dims[0])
-    return shape[:first], shape[first : first + len(dims)], shape[first + len(dims) :]
+class PutPlaces:
+    """Where the points of a put write. points: their sizes, the index dims, `picks`, at `at` among the dims that are
+    not indexed."""
+
+    def __init__(self, low: Lowering, op: Op) -> None:
+        self.shape = low.graph.types[op.value(0)].shape
+        self.indices = dict(zip(op.tuple_attr("dims"), op.inputs[2:], strict=True))
+        self.at = op.int_attr("at")
+        self.picks = broadcast_shape(low.graph, op.inputs[2:])
+        rest = [n for d, n in enumerate(self.shape) if d not in self.indices]
+        self.points = (*rest[: self.at], *self.picks, *rest[self.at :])
+
+    def picked(self, index: Idx) -> Idx:
+        """The part of a point's index that the indices have."""
+        return index[self.at : self.at + len(self.picks)]
+
+    def target(self, b: NestBuilder, index: Idx) -> Idx:
+        """The element that a point writes. An index that is a size or a number, and known to lie inside, is not
+        looked at."""
+        rest = list(index[: self.at] + index[self.at + len(self.picks) :])
+        found: list[Expr] = []
+        for d, n in enumerate(self.shape):
+            pick = self.indices.get(d)
+            known = fixed_place(pick, n) if d in self.indices else rest.pop(0)
+            found.append(known if known is not None else b.check(b.broadcast(pick, self.picked(index)), n))
+        return tuple(found)
+
+
+def fixed_place(pick: Operand | None, size: Expr) -> Expr | None:
+    """An index that is no tensor, where it is known to be one of a dimension of that size."""
+    place = const(int(pick.value)) if isinstance(pick, Lit) else pick
+    return place if isinstance(place, Expr) and known_in_range(place, size) else None
 
 
 def broadcast_shape(graph: Graph, operands: tuple[object, ...]) -> tuple[Expr, ...]:

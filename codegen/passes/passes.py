@@ -41,7 +41,8 @@ class Context:
 @dataclass(frozen=True)
 class Scope:
     """What lives longer than nests and groups. kept: buffers that are read after the last kernel, or through a state's
-    memory. constants: those that no kernel writes. in_place: a buffer that has its state's memory -> the state."""
+    memory. constants: those that no kernel writes. in_place: a buffer that takes
+    the memory of another one -> that one."""
 
     kept: frozenset[str]
     constants: frozenset[str] = frozenset()

@@ -57,16 +57,11 @@ def index_position(dims: Sequence[int]) -> int:
 def _index_put(
     b: Builder, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False, unsafe: bool = False
 ) -> Value:
-    """Adjacent dims are written in place; others are moved to the front, written there, and moved back."""
     if len(indices) == 1 and indices[0] is not None and indices[0].dtype is DType.BOOL:
         return _masked_put(b, x, indices[0], values, accumulate)
     dims, chosen = _chosen(b, indices)
-    values, order = b.to(values, x.dtype), list(range(x.rank))
-    if dims != tuple(range(dims[0], dims[0] + len(dims))):
-        order = [*dims, *(d for d in order if d not in dims)]
-        x, dims = b.permute(x, order), tuple(range(len(dims)))
-    out = b.op("put", x, values, *chosen, dims=dims, accumulate=bool(accumulate))
-    return b.permute(out, [order.index(d) for d in range(x.rank)])
+    values = b.to(values, x.dtype)
+    return b.op("put", x, values, *chosen, dims=dims, at=index_position(dims), accumulate=bool(accumulate))
 
 
 def _masked_put(b: Builder, x: Value, mask: Value, values: Value, accumulate: bool) -> Value:
@@ -201,7 +196,8 @@ def _select_scatter(b: Builder, x: Value, src: Value, dim: int, index: Size) -> 
 
 def _put_along(b: Builder, x: Value, dim: int, index: Value, source: Value, accumulate: bool) -> Value:
     """x with source, of x's rank or a scalar, at index along dim."""
-    return b.op("put", x, source, _integer(b, index), dims=(dim % x.rank,), accumulate=accumulate)
+    at = dim % x.rank
+    return b.op("put", x, source, _integer(b, index), dims=(at,), at=at, accumulate=accumulate)
 
 
 @converts("aten.index_add.default")
@@ -242,7 +238,7 @@ def _take(b: Builder, x: Value, index: Value) -> Value:
 @converts("aten.put.default")
 def _put(b: Builder, x: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
     flat = b.reshape(x, (product(x.shape),))
-    out = b.op("put", flat, b.reshape(source, index.shape), index, dims=(0,), accumulate=bool(accumulate))
+    out = b.op("put", flat, b.reshape(source, index.shape), index, dims=(0,), at=0, accumulate=bool(accumulate))
     return b.reshape(out, x.shape)
 
 

@@ -74,7 +74,7 @@ def _as_strided_scatter(
     flat, first = _in_memory_order(b, walk, x, fake), _first(walk, fake, storage_offset)
     places = _places(b, flat, [as_expr(s) for s in size], [as_expr(s) for s in stride], first)
     new = b.reshape(b.to(src, x.dtype), places.shape)
-    out = b.op("put", flat, new, places, dims=(0,), accumulate=False)
+    out = b.op("put", flat, new, places, dims=(0,), at=0, accumulate=False)
     turned = b.reshape(out, [x.shape[d] for d in order])
     return b.permute(turned, [order.index(d) for d in range(x.rank)])
 

@@ -165,13 +165,14 @@ def _take(s: Step) -> torch.Tensor:
 
 def _put(s: Step) -> torch.Tensor:
     x, value, indices = s.args[0], s.args[1], s.args[2:]
-    dims = s.attr("dims")
-    rest = [x.shape[d] for d in range(x.dim()) if d not in dims]
-    if 0 in rest:
+    dims, at = s.attr("dims"), s.attr("at")
+    rest = [d for d in range(x.dim()) if d not in dims]
+    if 0 in [x.shape[d] for d in rest]:
         return x.clone()  # torch looks the indices up also where they write nothing
-    where = [None] * dims[0] + [i.long() for i in indices]
-    out: torch.Tensor = torch.ops.aten.index_put.default(x, where, value, s.attr("accumulate"))
-    return out
+    order = [*rest[:at], *dims, *rest[at:]]
+    where = [None] * at + [i.long() for i in indices]
+    out = torch.ops.aten.index_put.default(x.permute(order), where, value, s.attr("accumulate"))
+    return out.permute([order.index(d) for d in range(x.dim())]).contiguous()
 
 
 def _scatter(s: Step) -> torch.Tensor:

@@ -18,6 +18,7 @@ from hardtack.exporter.rewrite.affine import distribute_scale, fold_padding, fol
 from hardtack.exporter.rewrite.basic import common_subexpressions, merge_views, permute_as_reshape, remove_dead
 from hardtack.exporter.rewrite.constant_folding import fold
 from hardtack.exporter.rewrite.fused_attention import recognise_attention
+from hardtack.exporter.rewrite.part_writes import write_parts
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ RULES: tuple[Rule, ...] = (
     _FOLD,
     _plain(remove_dead),
     Rule("recognise_attention", recognise_attention),
+    _plain(write_parts),
     _plain(permute_as_reshape),
     *_CLEAN,
     _FOLD,

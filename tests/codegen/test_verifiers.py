@@ -337,11 +337,61 @@ def test_an_output_that_nothing_writes() -> None:
         ([_copy("y", 8, 0, "e"), _update("e")], "y0 reads e before it is written"),
         ([_copy("y", 8, 0)], "nothing writes e"),
         ([_update("e"), _copy("y", 8, 0, "s")], "y0 reads s, whose memory e takes"),
+        ([_update("e", "s")], "e0 reads s, whose memory it gives to e"),
     ],
 )
 def test_a_state_in_whose_memory_another_value_is(nests: list[LoopNest], message: str) -> None:
     with pytest.raises(LoopError, match=re.escape(message)):
         verify_written(nests, BUFFERS, TAKEN)
+
+
+CHAIN = Memory(frozenset({"x", "s"}), {"e": "s", "f": "e"})
+"""Three values in one memory: s, then e, then f."""
+CHAINED = BUFFERS | {"f": replace(BUFFERS["e"], name="f")}
+
+
+@pytest.mark.parametrize("order", sorted(itertools.permutations(range(5))))
+def test_values_in_one_memory_in_every_order(order: tuple[int, ...]) -> None:
+    """Only what reads each value while it is there passes."""
+    one, two = (Buffer(n, F32, BUFFERS["y"].shape, (0, 1)) for n in ("one", "two"))
+    nests = [_copy("one", 8, 0, "s"), _update("e"), _copy("two", 8, 0, "e"), _update("f"), _copy("y", 8, 0, "f")]
+    right = order.index(0) < order.index(1) < order.index(2) < order.index(3) < order.index(4)
+    try:
+        verify_written([nests[k] for k in order], CHAINED | {"one": one, "two": two}, CHAIN)
+    except LoopError:
+        assert not right
+    else:
+        assert right
+
+
+@pytest.mark.parametrize(
+    ("nests", "message"),
+    [
+        ([_update("f")], "f0 writes f in the memory of e, which is not written yet"),
+        ([_update("e"), _update("f"), _update("e")], "e0 writes e, whose memory f takes"),
+        ([_update("e"), _update("f", "e")], "f0 reads e, whose memory it gives to f"),
+        ([_update("e"), _update("f"), _copy("y", 8, 0, "e")], "y0 reads e, whose memory f takes"),
+    ],
+)
+def test_values_that_follow_one_another_in_a_memory(nests: list[LoopNest], message: str) -> None:
+    with pytest.raises(LoopError, match=re.escape(message)):
+        verify_written(nests, CHAINED, CHAIN)
+
+
+def test_an_output_in_a_memory_that_another_value_takes() -> None:
+    with pytest.raises(LoopError, match="the end of the run reads e, whose memory f takes"):
+        verify_written([_update("e"), _update("f")], CHAINED, replace(CHAIN, wanted=frozenset({"e"})))
+
+
+def test_two_values_that_take_one_memory() -> None:
+    both = Memory(frozenset({"x", "s"}), {"e": "s", "f": "s"})
+    with pytest.raises(LoopError, match="f0 writes f in the memory of s, which e takes"):
+        verify_written([_update("e"), _update("f")], CHAINED, both)
+
+
+def test_a_memory_that_is_not_whole_when_another_value_takes_it() -> None:
+    with pytest.raises(LoopError, match="f0 changes f, of which 80 elements of 128 are written"):
+        verify_written([_copy("e", 5, 0), _update("f")], CHAINED, Memory(frozenset({"x"}), {"f": "e"}))
 
 
 @pytest.mark.parametrize(

@@ -556,6 +556,33 @@ MUTANTS: tuple[Mutant, ...] = (
         (("        hi = LARGEST_INT if hi is None else min(hi, LARGEST_INT)\n", "        pass\n"),),
         sweep="numbers",
     ),
+    Mutant(
+        "memory taken while it is read",
+        "a write takes the memory of a value that is read behind it",
+        "cpu",
+        "codegen/lower/in_place.py",
+        (("    return next((name for k, name in readers if k > place), None)\n", "    return None\n"),),
+    ),
+    Mutant(
+        "read behind a write",
+        "what reads a state is computed behind a write to it",
+        "cpu",
+        "codegen/passes/shared/inline.py",
+        (
+            (
+                "        if old in producer.reads() and any(at < k <= last for k in writers[new]):\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "part at another place",
+        "a part that is joined with other parts of a value is written to it, wherever these lie",
+        "cpu",
+        "export/rewrite/part_writes.py",
+        ((' and piece.expr_attr("start") is at', ""),),
+        captures=True,
+    ),
 )
 
 

@@ -163,6 +163,21 @@ REWRITES: tuple[Rewrite, ...] = (
         """,
     ),
     Rewrite(
+        "write_parts",
+        """
+        x0[4,6] x1[1]i64<4 p0[3,4,6] : !p0[1].index_copy_(0, x1, x0[:1]); p0[1] * 2
+        x0[4,6] p0[3,4,6] : !p0[2].copy_(x0); p0 * 2
+        x0[4,6] p0[3,4,6] : !p0[1, 1:3].copy_(x0[1:3]); p0.sum(0)
+        x0[1,6] x1[1]i64<4 p0[3,4,6] : !p0[1].t().index_copy_(1, x1, x0.t()); p0 + 1
+        x0[3,4,6] x1[1,6] x2[1]i64<4 : x0 * 2; !v0[1].index_copy_(0, x2, x1); v0 + 1
+        """,
+        """
+        x0[3,4,6] : x0 * 2; !v0[1].mul_(3); v0 + 1
+        x0[3,6] x1[1,6] : torch.cat([x0[:1], x1, x0[1:2]]) * 2
+        x0[3,6] x1[1,6] : torch.cat([x0[:1], x1, x1]) * 2
+        """,
+    ),
+    Rewrite(
         "permute_as_reshape",
         """
         x0[1,5,3] : x0.permute(1, 0, 2) * 2

@@ -37,15 +37,20 @@ from hardtack.codegen.ops import INT_DIVISIONS, SCALAR_OPS
 from hardtack.codegen.passes.passes import Buffers, Context, Decisions, NestPass, Scope
 from hardtack.codegen.schedule.fusion_limits import LARGEST_BODY
 
+NO_BUFFERS: Mapping[str, str] = {}
 CHEAP = 3
 """Instructions an element that may be computed again for each reader."""
 
 
 def inline(
-    nests: Sequence[Nest], buffers: Mapping[str, Buffer], kept: frozenset[str], largest_body: int = LARGEST_BODY
+    nests: Sequence[Nest],
+    buffers: Mapping[str, Buffer],
+    kept: frozenset[str],
+    largest_body: int = LARGEST_BODY,
+    in_place: Mapping[str, str] = NO_BUFFERS,
 ) -> tuple[tuple[Nest, ...], tuple[Decision, ...]]:
     """All nests with producers inlined where that is legal and pays. `kept`: buffers that must be stored anyway;
-    `largest_body`: statements after which a nest takes no more producers but copies.
+    `largest_body`: statements after which a nest takes no more producers but copies; in_place: as Scope has it.
     """
     work: list[Nest | None] = list(nests)
     reads = [n.reads() for n in nests]
@@ -62,6 +67,7 @@ def inline(
         why_not = why_illegal(current, buffers) or (
             "its buffer has other writers" if len(writers[target]) > 1 else None
         )
+        why_not = why_not or _why_too_late(current, at, readers[-1], writers, in_place)
         loops = [i for i in readers if isinstance(work[i], LoopNest) and not _updates(work[i], target)]
         stored_anyway = target in kept or len(loops) < len(readers)
         why_not = why_not or _why_unprofitable(current, [work[i] for i in loops], target, stored_anyway, largest_body)
@@ -86,6 +92,16 @@ def _writers(nests: Sequence[Nest]) -> dict[str, list[int]]:
         for name in n.writes():
             out.setdefault(name, []).append(i)
     return out
+
+
+def _why_too_late(
+    producer: LoopNest, at: int, last: int, writers: Mapping[str, Sequence[int]], in_place: Mapping[str, str]
+) -> str | None:
+    """Why the nests up to the last reader can't read what the producer reads; None if they can."""
+    for new, old in in_place.items():
+        if old in producer.reads() and any(at < k <= last for k in writers[new]):
+            return f"it reads {old}, whose memory {new} takes before its readers run"
+    return None
 
 
 def _updates(nest: Nest | None, buffer: str) -> bool:
@@ -288,7 +304,7 @@ def _live(body: tuple[Stmt, ...]) -> list[Stmt]:
 def _run(
     nests: tuple[Nest, ...], buffers: Buffers, scope: Scope, context: Context
 ) -> tuple[tuple[Nest, ...], Buffers, Decisions]:
-    made, decisions = inline(nests, buffers, scope.kept, context.limits.largest_body)
+    made, decisions = inline(nests, buffers, scope.kept, context.limits.largest_body, scope.in_place)
     return made, buffers, decisions
 
 
