@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from hardtack.codegen.ir.constants import Packing, View
 from hardtack.codegen.ir.expr import ONE, ZERO, Const, Expr, Sym, as_expr, bounds, known_in_range, sym
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, Origin, Quantized, uses
+from hardtack.codegen.ir.graph_ops import is_view
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import (
     Arg,
@@ -123,6 +124,15 @@ class Lowering:
             for name in uses(op):
                 found.setdefault(name, {})[k] = op
         return {name: tuple(ops.values()) for name, ops in found.items()}
+
+    def readers_of(self, value: str) -> Iterator[Op]:
+        """The ops that read a value or views of it."""
+        for op in self.readers.get(value, ()):
+            if is_view(op):
+                for out in op.outputs:
+                    yield from self.readers_of(out)
+            else:
+                yield op
 
     def locate(self, value: str, index: Idx) -> tuple[str, Idx]:
         """Buffer and index behind a value's element, views followed."""

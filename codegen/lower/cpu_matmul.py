@@ -13,10 +13,12 @@ from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need,
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.code_matrix import CODES, NUMBERS, STEPS
+from hardtack.codegen.lower.cpu_picked import lower_picked
 from hardtack.codegen.lower.cpu_plans import product_plan, verify_cut
 from hardtack.codegen.lower.cpu_quantized import CodeStep, packed_codes
 from hardtack.codegen.lower.cpu_workspace import PANEL, gemm_dynamic_nbytes, gemm_nbytes
 from hardtack.codegen.lower.operands import copied, operand, prepacked
+from hardtack.codegen.lower.picked_products import picked_matrices
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import matmul_as_reduction
 from hardtack.codegen.lower.template import first_that_can, template
@@ -170,6 +172,10 @@ class DynamicGemm(Template):
 def lower_matmul(low: Lowering, op: Op) -> None:
     a, b = op.value(0), op.value(1)
     out = low.buffers[op.outputs[0]]
+    picked = picked_matrices(low, op)
+    if picked is not None:
+        lower_picked(low, op, picked)
+        return
     chosen = first_that_can(low, op, (PackedGemm, PairedGemm, QuadGemm, DynamicGemm))
     if chosen is None:
         matmul_as_reduction(low, op)

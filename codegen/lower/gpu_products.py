@@ -11,6 +11,7 @@ from hardtack.codegen.lower.gpu_code_rows import code_rows
 from hardtack.codegen.lower.gpu_matmul import BYTES, Gemm, by_columns, emit_gemm
 from hardtack.codegen.lower.gpu_quantized import dequantised_copy, lower_codes
 from hardtack.codegen.lower.operands import copied, is_constant, operand
+from hardtack.codegen.lower.picked_products import picked_as_reduction, picked_matrices
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import matmul_as_reduction
 from hardtack.codegen.lower.template import first_that_can
@@ -22,6 +23,10 @@ def lower_matmul(low: Lowering, op: Op) -> None:
     """Rows times a matrix, whose codes are read where it has any."""
     a, b = op.value(0), op.value(1)
     out = low.buffers[op.outputs[0]]
+    picked = picked_matrices(low, op)
+    if picked is not None:
+        picked_as_reduction(low, op, picked)
+        return
     if first_that_can(low, op, (Gemm,)) is None:
         matmul_as_reduction(low, op)
         return

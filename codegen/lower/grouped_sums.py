@@ -6,8 +6,6 @@ from hardtack.codegen.ir.graph import Op, uses
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
-from hardtack.codegen.lower.rules import lowers
-from hardtack.codegen.machine.machine import Cpu
 
 
 def grouped_as_reduction(low: Lowering, op: Op) -> None:
@@ -39,9 +37,3 @@ def _groups(low: Lowering, op: Op) -> Buffer:
     b.store(result.name, (row,), b.total(counted))
     b.done()
     return result
-
-
-@lowers("grouped_matmul", on=Cpu)
-def lower_grouped(low: Lowering, op: Op) -> None:
-    low.decide(op.outputs[0], "reductions", "grouped products have no template on CPUs")
-    grouped_as_reduction(low, op)

@@ -4,11 +4,7 @@ and make float what was picked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from hardtack.codegen.ir.expr import const, floordiv, int_value
-from hardtack.codegen.ir.graph import Op
-from hardtack.codegen.ir.graph_ops import is_view
 from hardtack.codegen.ir.loops import Arg, Buffer
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
 from hardtack.codegen.lower.code_matrix import after_step, code_as_float, packed_rows
@@ -43,15 +39,5 @@ def _codes_suffice(low: Lowering, buffer: str) -> bool:
         return False
     return all(
         op.kind == "matmul" or (op.kind in _PICKING and base_of(low.producers, op.value(0)) == buffer)
-        for op in _readers(low, buffer)
+        for op in low.readers_of(buffer)
     )
-
-
-def _readers(low: Lowering, value: str) -> Iterator[Op]:
-    """The ops that read a value or views of it."""
-    for op in low.readers.get(value, ()):
-        if is_view(op):
-            for out in op.outputs:
-                yield from _readers(low, out)
-        else:
-            yield op

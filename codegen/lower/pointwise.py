@@ -10,6 +10,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
 from hardtack.codegen.lower.operands import join_constants
 from hardtack.codegen.lower.picked_codes import load_picked
+from hardtack.codegen.lower.picked_products import read_by_products_only
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.views import Idx
 from hardtack.codegen.machine.machine import Gpu
@@ -159,6 +160,8 @@ def _fold_index(mode: str, i: Expr, n: Expr) -> Expr:
 
 @lowers("take")
 def lower_take(low: Lowering, op: Op) -> None:
+    if read_by_products_only(low, op):
+        return
     b, out, index = start(low, op)
     x, picks = op.value(0), op.inputs[1:]
     dims, at = op.tuple_attr("dims"), op.int_attr("at")
@@ -223,13 +226,16 @@ class PutPlaces:
         rest = list(index[: self.at] + index[self.at + len(self.picks) :])
         found: list[Expr] = []
         for d, n in enumerate(self.shape):
-            pick = self.indices.get(d)
-            known = fixed_place(pick, n) if d in self.indices else rest.pop(0)
+            if d not in self.indices:
+                found.append(rest.pop(0))
+                continue
+            pick = self.indices[d]
+            known = fixed_place(pick, n)
             found.append(known if known is not None else b.check(b.broadcast(pick, self.picked(index)), n))
         return tuple(found)
 
 
-def fixed_place(pick: Operand | None, size: Expr) -> Expr | None:
+def fixed_place(pick: Operand, size: Expr) -> Expr | None:
     """An index that is no tensor, where it is known to be one of a dimension of that size."""
     place = const(int(pick.value)) if isinstance(pick, Lit) else pick
     return place if isinstance(place, Expr) and known_in_range(place, size) else None

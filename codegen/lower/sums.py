@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.graph import Operand as GraphOperand
@@ -10,15 +12,19 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder, lit_of, start
 from hardtack.codegen.lower.convolution import geometry
 from hardtack.codegen.lower.layout import channels_last
+from hardtack.codegen.lower.views import Idx
 
 
-def matmul_as_reduction(low: Lowering, op: Op) -> None:
-    """Any rank and dtype: a sum over the inner dimension."""
+def matmul_as_reduction(low: Lowering, op: Op, load_right: Callable[[NestBuilder, Idx], Arg] | None = None) -> None:
+    """Any rank and dtype: a sum over the inner dimension. load_right: gives the element at an index of the right side;
+    None: that of the value."""
     a, b_name = op.value(0), op.value(1)
     b, out, index = start(low, op)
     k = b.axis(low.graph.types[a].shape[-1], "reduce")
-    left, right = (_summed(b, x) for x in (b.load(a, (*index[:-1], k)), b.load(b_name, (*index[:-2], k, index[-1]))))
-    b.store(out.name, index, b.cast(b.total(b.compute("mul", left, right)), out.dtype))
+    right = load_right or (lambda b, at: b.load(b_name, at))
+    factors = (b.load(a, (*index[:-1], k)), right(b, (*index[:-2], k, index[-1])))
+    left, factor = (_summed(b, x) for x in factors)
+    b.store(out.name, index, b.cast(b.total(b.compute("mul", left, factor)), out.dtype))
     b.done()
 
 

@@ -171,7 +171,7 @@ def _put(s: Step) -> torch.Tensor:
         return x.clone()  # torch looks the indices up also where they write nothing
     order = [*rest[:at], *dims, *rest[at:]]
     where = [None] * at + [i.long() for i in indices]
-    out = torch.ops.aten.index_put.default(x.permute(order), where, value, s.attr("accumulate"))
+    out: torch.Tensor = torch.ops.aten.index_put.default(x.permute(order), where, value, s.attr("accumulate"))
     return out.permute([order.index(d) for d in range(x.dim())]).contiguous()
 
 

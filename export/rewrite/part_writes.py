@@ -161,7 +161,7 @@ def _put(edit: Edit, part: _Part, op: Op, inner: Op, dims: Mapping[int, int]) ->
 def _broadcast(types: Mapping[str, TensorType], values: Sequence[str]) -> tuple[Expr, ...]:
     """The sizes of index tensors together, as a put that has been verified has them."""
     rank = max((len(types[v].shape) for v in values), default=0)
-    sizes = [ONE] * rank
+    sizes: list[Expr] = [ONE] * rank
     for v in values:
         shape = types[v].shape
         for k, n in enumerate(shape, rank - len(shape)):

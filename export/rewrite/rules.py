@@ -19,6 +19,7 @@ from hardtack.exporter.rewrite.basic import common_subexpressions, merge_views, 
 from hardtack.exporter.rewrite.constant_folding import fold
 from hardtack.exporter.rewrite.fused_attention import recognise_attention
 from hardtack.exporter.rewrite.part_writes import write_parts
+from hardtack.exporter.rewrite.picked_columns import turn_picked_columns
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ RULES: tuple[Rule, ...] = (
     _plain(remove_dead),
     Rule("recognise_attention", recognise_attention),
     _plain(write_parts),
+    _plain(turn_picked_columns),
     _plain(permute_as_reshape),
     *_CLEAN,
     _FOLD,

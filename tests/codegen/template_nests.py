@@ -32,6 +32,7 @@ from hardtack.codegen.lower.cpu_conv import (
     Winograd,
 )
 from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm, QuadGemm, QuantizedGemm
+from hardtack.codegen.lower.cpu_picked import GroupedGemm, PickedGemm
 from hardtack.codegen.lower.cpu_quantized import CodeStep
 from hardtack.codegen.lower.cpu_recurrence import PackedRecurrence
 from hardtack.codegen.lower.cpu_rows import Scan, Sort
@@ -99,6 +100,24 @@ def _heads(dtype: torch.dtype, keys: int, mask: torch.Tensor | None = None) -> t
     """[2, 6, 5, 16] queries over `keys` keys of 3 heads, whose values have 8 elements."""
     given = (ones(2, 6, 5, 16, dtype=dtype), ones(2, 3, keys, 16, dtype=dtype), ones(2, 3, keys, 8, dtype=dtype))
     return (*given, mask) if mask is not None else given
+
+
+class _Picked(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(3, 7, 64))
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return x @ self.w[ids]
+
+
+class _CpuGrouped(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(3, 16, 8, dtype=torch.bfloat16))
+
+    def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        return torch._grouped_mm(x, self.w, offs=ends)  # type: ignore[no-any-return]
 
 
 def _grouped(a: torch.Tensor, b: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
@@ -179,6 +198,8 @@ class Program:
 
 
 PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
+    "picked": (PickedGemm, Program(CPU, _Picked().eval(), (ones(4, 1, 7), torch.tensor([1, 0, 2, 1])))),
+    "cpu_grouped": (GroupedGemm, Program(CPU, _CpuGrouped().eval(), (half(24, 16), ENDS))),
     "packed": (PackedGemm, Program(CPU, torch.nn.Linear(7, 64).eval(), (ones(5, 7),))),
     "quantized": (QuantizedGemm, Program(CPU, Groups().eval(), (ones(5, 24),))),
     "quantized half": (QuantizedGemm, Program(CPU, Groups().eval().bfloat16(), (half(5, 24),))),

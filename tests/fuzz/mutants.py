@@ -583,6 +583,21 @@ MUTANTS: tuple[Mutant, ...] = (
         ((' and piece.expr_attr("start") is at', ""),),
         captures=True,
     ),
+    Mutant(
+        "matrices picked by another dimension",
+        "a product is taken to have its batch from an index along another of its dimensions",
+        "cpu",
+        "codegen/lower/picked_products.py",
+        (("index[first] is not at[0] or any(axes[0] in free_syms(e) for e in rest)", "False"),),
+    ),
+    Mutant(
+        "a matrix below zero",
+        "an index below zero picks what lies in front of the matrices",
+        "cpu",
+        "codegen/templates/cpp/picked.h",
+        (("(pick < 0 ? pick + count : pick)", "pick"),),
+        calls="ht::gemm_picked",
+    ),
 )
 
 

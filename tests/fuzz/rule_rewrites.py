@@ -178,6 +178,18 @@ REWRITES: tuple[Rewrite, ...] = (
         """,
     ),
     Rewrite(
+        "turn_picked_columns",
+        """
+        x0[3,5,1] p0[4,6,5] x1[3]i64<4 : p0[x1] @ x0
+        x0[3,5] p0[4,5,6] x1[3]i64<4 : p0[x1].mT @ x0[:, :, None]
+        """,
+        """
+        x0[3,5,2] p0[4,6,5] x1[3]i64<4 : p0[x1] @ x0
+        x0[3,1,5] p0[4,5,6] x1[3]i64<4 : x0 @ p0[x1]
+        x0[3,5,1] p0[3,6,5] : p0 @ x0
+        """,
+    ),
+    Rewrite(
         "permute_as_reshape",
         """
         x0[1,5,3] : x0.permute(1, 0, 2) * 2
