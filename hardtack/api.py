@@ -42,7 +42,8 @@ class ExportInfo:
     num_fused, num_refused: fusions. num_shapes: the shapes of products, convolutions and attentions on GPU targets,
     and on CPU targets with a tuning table, to which tables may give plans; num_tuned: those to which one did.
     weights_path: the weights file beside the bundle, where Options.external_weights asked for one. narrowed: what
-    Options.compute did; None for "f32". quantised: what Options.weights did; None without. widened: quantised weights
+    Options.compute did; None for "f32". quantised: what Options.weights, embeddings and
+    activations did; None without. widened: quantised weights
     that the bundle holds in floating point.
     """
 
@@ -109,21 +110,22 @@ def export(
     for backend in backends:
         backend.tools()  # what is missing is told before any work is done
     with stages(progress) as stage:
-        if chosen.weights is not None:
+        if chosen.weights is not None or chosen.embeddings is not None:
             stage.report("quantise", 0, 0)
-        made, quantised = quantise(module, chosen)
+        found = quantise(module, chosen, args, kwargs, dynamic_shapes)
         stage.report("capture", 0, 0)
-        wide = graphs_of(made, chosen, args, kwargs, dynamic_shapes, chosen.strict)
+        wide = graphs_of(found.model, chosen, args, kwargs, dynamic_shapes, chosen.strict)
         exported, report = narrow_products(wide, chosen.compute, chosen.keep_f32)
         narrowed = None
         if report is not None:
             stage.report("measure", 0, 0)
             narrowed = measured(wide, exported, report, chosen.compute, module, args, kwargs)
-        if quantised is not None:
+        quantised = None
+        if found.report is not None:
             stage.report("measure", 0, 0)
-            quantised = with_accuracy(quantised, exported, module, made, args, kwargs)
+            quantised = with_accuracy(found, exported, module, args, kwargs)
         with generation():
-            sources = sources_of(exported, made, args, kwargs)
+            sources = sources_of(exported, found.model, args, kwargs)
             built = build_content(
                 sources,
                 exported.store,
@@ -200,18 +202,21 @@ def stage_texts(
     embeddings: str | None = None,
     keep_weights: tuple[str, ...] = (),
     weights_method: str = "nearest",
+    activations: str | None = None,
+    calibration: Any = None,
 ) -> dict[str, str]:
     """Entry point -> the text of one of a target's stages. No compiler of kernels runs and nothing is written.
 
-    tuning, compute, keep_f32, weights, embeddings, keep_weights, weights_method: as in Options. The other arguments and
-    ExportError are as for `export`. Raises TargetError for a stage that the target does not have.
+    tuning, compute, keep_f32, weights, embeddings, keep_weights, weights_method, activations, calibration: as in
+    Options. The other arguments and ExportError are as for `export`. Raises TargetError for a stage that the target
+    does not have.
     """
     chosen = Options(
         compute=compute, keep_f32=keep_f32, weights=weights, embeddings=embeddings, keep_weights=keep_weights,
-        weights_method=weights_method,
+        weights_method=weights_method, activations=activations, calibration=calibration,
     )  # fmt: skip
     backend = stage_backend(target, stage, read_tables(tuning))
-    module, _ = quantise(module, chosen)
+    module = quantise(module, chosen, args, kwargs, dynamic_shapes).model
     exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes, strict)
     exported, _ = narrow_products(exported, compute, keep_f32)
     sources = sources_of(exported, module, args, kwargs)
@@ -238,7 +243,7 @@ def tuning_keys(
     """
     chosen = Options(compute=compute, weights=weights, keep_weights=keep_weights)
     (backend,) = backends_for([target])
-    module, _ = quantise(module, chosen)
+    module = quantise(module, chosen).model
     exported, _ = narrow_products(graphs_of(module, chosen, args, kwargs, dynamic_shapes), compute, ())
     found: dict[str, None] = {}
     for s in sources_of(exported, module, args, kwargs).values():

@@ -96,19 +96,22 @@ def compare(
     entry: str | None = None,
     steps: bool = False,
     tolerance: float | None = None,
+    calibration: Any = None,
 ) -> Comparison:
     """Runs both on the example inputs. With `steps`, the graph is captured again and each value that the bundle's plan
     writes is compared with the graph's value of the same name, in the order of the run; products take as many bits
     there as in the bundle. Outputs are compared with eager as it is; where the bundle has weights of few bits
-    (Options.weights), with eager whose weights have been made so.
+    (Options.weights), with eager whose weights and activations have been made so. calibration: the data that the bundle
+    was exported with.
 
-    Raises InputError where the bundle has another contract than the model, and ExportError as hardtack.export does.
+    Raises InputError where the bundle has another contract than the model, or was made with data and there are none,
+    and ExportError as hardtack.export does.
     """
     name = entry or _only(model)
     with open_bundle(model.path) as bundle:
-        chosen = choice_of(bundle.manifest.numerics)
+        chosen = choice_of(bundle.manifest.numerics, calibration)
     compute = chosen.compute
-    module, _ = quantise(module, chosen)
+    module = quantise(module, chosen, args, kwargs, dynamic_shapes).model
     exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes)
     exported, _ = narrow_products(exported, compute, chosen.keep_f32)
     if name not in exported.entries:

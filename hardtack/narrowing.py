@@ -17,6 +17,7 @@ from hardtack.errors import InputError
 from hardtack.exporter import EntryGraph, Exported, ExportError, narrowed
 from hardtack.exporter.precision import DTYPES, Accuracy, Precision, Report, compare_outputs
 from hardtack.options import Options
+from hardtack.schemes import BY_DATA
 from hardtack.trees import flattener
 
 
@@ -61,12 +62,22 @@ def numerics_of(options: Options) -> dict[str, str]:
     schemes = {"weights": options.scheme, "embeddings": options.embeddings_scheme}
     if any(schemes.values()):
         out |= {name: str(scheme) for name, scheme in schemes.items() if scheme is not None}
+        if options.activation_scheme is not None:
+            out["activations"] = str(options.activation_scheme)
         out |= {"weights_method": options.weights_method, **_patterns("keep_weights", options.keep_weights)}
     return out
 
 
-def choice_of(numerics: Mapping[str, str]) -> Options:
-    """What decides over the numbers of a bundle whose manifest has these numerics."""
+def choice_of(numerics: Mapping[str, str], calibration: Any = None) -> Options:
+    """What decides over the numbers of a bundle whose manifest has these numerics. calibration: as in Options. Raises
+    InputError where the bundle was made with such data and there are none."""
+    if calibration is None:
+        for name, text in (("activations", "int8:static"), ("weights_method", BY_DATA)):
+            if numerics.get(name) == text:
+                raise InputError(
+                    f"the bundle was exported with calibration data, which its {name} of {text} come from: give the "
+                    "same by calibration=, or by --calibration"
+                )
     return Options(
         compute=numerics.get("compute", "f32"),
         keep_f32=tuple(json.loads(numerics.get("keep_f32", "[]"))),
@@ -74,6 +85,8 @@ def choice_of(numerics: Mapping[str, str]) -> Options:
         embeddings=numerics.get("embeddings"),
         keep_weights=tuple(json.loads(numerics.get("keep_weights", "[]"))),
         weights_method=numerics.get("weights_method", "nearest"),
+        activations=numerics.get("activations"),
+        calibration=calibration if "weights" in numerics or "embeddings" in numerics else None,
     )
 
 

@@ -2,55 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+from hardtack.schemes import (
+    METHODS,
+    ActivationScheme,
+    Scheme,
+    activation_scheme_of,
+    check_data,
+    check_method,
+    scheme_of,
+)
 
 COMPUTES = ("f32", "bf16", "f16")
 """What Options.compute may be."""
-METHODS = ("nearest", "hqq")
-"""What Options.weights_method may be."""
-GROUPS = (32, 64, 128, 256)
-"""How many int4 weights of a row may share a scale."""
-_USUAL_GROUP = 128
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """How many bits a weight has, of an integer or of a float, and how many of a row share a scale; None: the row."""
-
-    bits: int
-    group: int | None
-    is_float: bool = False
-
-    def __str__(self) -> str:
-        return (
-            ("fp" if self.is_float else "int") + str(self.bits) + (f":{self.group}" if self.group is not None else "")
-        )
-
-
-_SCHEMES = {str(s): s for s in (Scheme(8, None), Scheme(8, None, is_float=True), *(Scheme(4, g) for g in GROUPS))}
-_SCHEMES["int4"] = _SCHEMES[f"int4:{_USUAL_GROUP}"]
-
-
-def scheme_of(text: str, option: str = "Options.weights", outside: str = "Options.external_weights=True") -> Scheme:
-    """The scheme that a text names. option: who has it, for the ValueError of another text; outside: what keeps weights
-    in a file beside the bundle."""
-    if text in _SCHEMES:
-        return _SCHEMES[text]
-    if text in ("embedded", "external"):
-        where = "weights are in the bundle" if text == "embedded" else "weights go to a file beside the bundle"
-        unless = "without" if text == "embedded" else "with"
-        raise ValueError(f"{option} is {text!r}; {where} {unless} {outside}")
-    raise ValueError(
-        f'{option} is {text!r}; it may be "int8", "fp8" or "int4:GROUP", GROUP one of {", ".join(map(str, GROUPS))}; '
-        f'"int4" is "int4:{_USUAL_GROUP}". Quantised activations are not there yet'
-    )
-
-
-def check_method(method: str, schemes: Sequence[Scheme], option: str = "Options.weights_method") -> None:
-    """ValueError for a way to choose scales that none of the schemes has."""
-    if method != METHODS[0] and schemes and all(s.is_float for s in schemes):
-        raise ValueError(f'{option} is {method!r}, which chooses scales of integers; those of "fp8" are "{METHODS[0]}"')
+CALIBRATION_SUFFIXES = (".npz", ".safetensors", ".pt")
+"""The files that Options.calibration may name."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +38,14 @@ class Options:
     export says how accurate the outputs are (docs/quantisation.md).
     embeddings: the same for embeddings (nn.Embedding), whose rows are made float as they are picked.
     keep_weights: modules whose weights stay as they are, as keep_f32 names them.
-    weights_method: how scales of integers are chosen: "nearest", by the largest weight, or "hqq", so that the error is
-    small.
+    weights_method: how integers are chosen: "nearest", with scales by the largest weight; "hqq", with scales that make
+    the error of the weights small; or "gptq", of linear layers, which makes that of their results small on calibration.
+    activations: what linear layers round their inputs to: "int8", with weights of "int8", or "fp8", with "fp8"; None:
+    as they are. Each row has a scale, computed as the model runs; of "int8" each layer has one scale where there is
+    calibration. "int8:dynamic" and "int8:static" say which.
+    calibration: inputs that are like those the model will see: an iterable of tensors, tuples of args and dicts of
+    kwargs; of several entry points a dict of these; or the path of a file of them (docs/quantisation.md). The report is
+    made with them in place of the example inputs.
     compute: in which type products, convolutions and attention of float32 models take their operands: "f32", "bf16" or
     "f16". Results, sums, norms and softmax stay f32, and so do products for which 16 bits are not safe
     (docs/precision.md); the report of the export says how accurate the outputs are.
@@ -91,6 +67,8 @@ class Options:
     embeddings: str | None = None
     keep_weights: tuple[str, ...] = ()
     weights_method: str = "nearest"
+    activations: str | None = None
+    calibration: Any = None
 
     def __post_init__(self) -> None:
         if self.jobs is not None and self.jobs < 1:
@@ -101,7 +79,9 @@ class Options:
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"Options.{name} is {getattr(self, name)!r}; it must be a tuple of patterns")
         if self.weights_method not in METHODS:
-            raise ValueError(f'Options.weights_method is {self.weights_method!r}; it must be "nearest" or "hqq"')
+            raise ValueError(
+                f'Options.weights_method is {self.weights_method!r}; it must be "nearest", "hqq" or "gptq"'
+            )
         for name in ("weights", "embeddings"):
             chosen = getattr(self, name)
             if chosen is not None:
@@ -112,6 +92,17 @@ class Options:
                         'there with compute "f32" only so far'
                     )
         check_method(self.weights_method, [s for s in (self.scheme, self.embeddings_scheme) if s is not None])
+        self._check_calibration()
+
+    def _check_calibration(self) -> None:
+        """ValueError for data of another type, and for what does not go with activations or data."""
+        if not isinstance(self.calibration, (Iterable, os.PathLike, type(None))):
+            raise ValueError(
+                f"Options.calibration is of type {type(self.calibration).__name__}; it must be an iterable of inputs, "
+                "a dict of these by entry point, or the path of a file"
+            )
+        asked = (self.weights, self.embeddings, self.activations, self.weights_method)
+        check_data(*asked, self.calibration is not None, lambda name: f"Options.{name}")
 
     @property
     def scheme(self) -> Scheme | None:
@@ -122,3 +113,10 @@ class Options:
     def embeddings_scheme(self) -> Scheme | None:
         """What `embeddings` names."""
         return None if self.embeddings is None else scheme_of(self.embeddings, "Options.embeddings")
+
+    @property
+    def activation_scheme(self) -> ActivationScheme | None:
+        """What `activations` names, with this calibration or without."""
+        return (
+            None if self.activations is None else activation_scheme_of(self.activations, self.calibration is not None)
+        )

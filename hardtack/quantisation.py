@@ -1,13 +1,11 @@
-"""Options.weights and Options.embeddings: layers whose weights have few bits, and how accurate the result is at the
-example inputs."""
+"""Options.weights, embeddings and activations: layers whose numbers have few bits, and how accurate the result is at
+the calibration data or the example inputs."""
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import logging
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,14 +13,19 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
+from hardtack.calibration import Calibration, Example, calibration_of
 from hardtack.codegen.notes import ours
 from hardtack.exporter import CaptureError, Exported, ExportError, InputSpecError, to_graphs
-from hardtack.exporter.precision import Accuracy, compare_tensors
-from hardtack.narrowing import eager_outputs, example
-from hardtack.options import Options, Scheme
+from hardtack.exporter.precision import Accuracy, AccuracyMeter
+from hardtack.gptq import result_errors
+from hardtack.model_copies import OWN_WAY, copied, outputs_of_copy
+from hardtack.narrowing import example
+from hardtack.observation import Observed, observed, portions
+from hardtack.options import Options
+from hardtack.perplexity import Perplexity, PerplexityMeter, perplexity_meter
 from hardtack.quantised_layers import EMBEDDING, KeptLayer, Kind, Layer, chosen_layers, layer_name, schemes_of
-
-_OWN_WAY = "or quantise it before it is captured, with torchao's quantize_, and leave the option out"
+from hardtack.schemes import Scheme
+from hardtack.torchao_layers import Recipe, check_torchao, quantise_layer
 
 _UNKNOWN_OP = re.compile(
     r"Tensor dispatch: attempting to run unimplemented operator/function: func=<OpOverload\(op='([^']*)'"
@@ -33,7 +36,10 @@ _UNKNOWN_OP = re.compile(
 @dataclass(frozen=True)
 class QuantisedLayer:
     """A layer with weights of few bits: "linear layer" or "embedding". Sizes in bytes: of its weights as they were, and
-    of codes and scales, as they are without what kernels pad. error: ||W - quantised W|| / ||W||."""
+    of codes and scales, as they are without what kernels pad. error: ||W - quantised W|| / ||W||. output_error: the
+    same of the results at the calibration data, ||X (W - quantised W)ᵀ|| / ||X Wᵀ||, with X as it is; None without.
+    activations: what X is rounded to, such as "int8:static"; None: it stays as it is. activation_scale: the static one.
+    """
 
     name: str
     kind: str
@@ -41,44 +47,96 @@ class QuantisedLayer:
     nbytes: int
     stored_nbytes: int
     error: float
+    output_error: float | None = None
+    activations: str | None = None
+    activation_scale: float | None = None
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """What Options.weights and Options.embeddings did, layers in the order of named_modules(); those of several entry
-    points have the entry's name in front. scheme: of linear layers; embeddings: that of embeddings; None where theirs
-    stay as they are. accuracy: of each output, by entry point; of none where there are no example inputs."""
+    """What Options.weights, embeddings and activations did, layers in the order of named_modules(); those of several
+    entry points have the entry's name in front. scheme: of linear layers; embeddings: that of embeddings; activations:
+    that of the activations of linear layers; None where theirs stay as they are. nbytes and stored_nbytes: of all
+    layers. num_examples: of calibration data; 0 without. accuracy: of each output at these, else at the example
+    inputs, by entry point; of none where there are none. perplexity: of language models, by entry point."""
 
     scheme: str | None
     embeddings: str | None
+    activations: str | None
     method: str
     layers: tuple[QuantisedLayer, ...]
     kept: tuple[KeptLayer, ...]
+    nbytes: int
+    stored_nbytes: int
+    num_examples: int
     accuracy: Mapping[str, tuple[Accuracy, ...]]
+    perplexity: Mapping[str, Perplexity]
 
 
-def quantise(module: Any, options: Options) -> tuple[Any, Quantised | None]:
-    """The model with weights as Options has them, and what became of each layer, without its accuracy; the model itself
-    and None where nothing is asked for. The one that is given is not changed: the other shares all weights with it that
-    stay as they are. Raises InputSpecError for a model that this cannot be done to, ExportError without torchao.
+@dataclass(frozen=True)
+class Quantisation:
+    """A model whose layers are quantised, or the model itself where nothing is asked for; what became of each layer,
+    without the accuracy, or None; and the calibration data, or None."""
+
+    model: Any
+    report: Quantised | None = None
+    calibration: Calibration | None = None
+
+
+def quantise(
+    module: Any, options: Options, args: Any = (), kwargs: Any = None, dynamic_shapes: Any = None
+) -> Quantisation:
+    """The model with weights and activations as Options has them. args, kwargs, dynamic_shapes: of the export, which
+    calibration data are compared with. The model that is given is not changed: the other shares all weights with it
+    that stay as they are. Raises InputSpecError for a model or data that this cannot be done with, ExportError without
+    torchao.
     """
     schemes = schemes_of(options)
     if not schemes:
-        return module, None
-    with ours("the quantisation of weights", ExportError), torch.no_grad():
-        configs = {kind: _config(scheme, options.weights_method) for kind, scheme in schemes.items()}
+        return Quantisation(module)
+    with ours("the quantisation of the model", ExportError), torch.no_grad():
+        check_torchao(next(iter(schemes.values())))
         several = isinstance(module, Mapping)
         roots: dict[str, Any] = dict(module) if isinstance(module, Mapping) else {"": module}
         for entry, root in roots.items():
             _check_module(root, entry if several else None, schemes)
         choice = chosen_layers(roots, options)
-        made, prefix = _copied(roots), len(roots) > 1
-        layers = tuple(
-            _quantised(x, made[x.entry].get_submodule(x.paths[0]), configs[x.kind], prefix) for x in choice.chosen
-        )
-        named = [None if s is None else str(s) for s in (options.scheme, options.embeddings_scheme)]
-        report = Quantised(named[0], named[1], options.weights_method, layers, choice.kept, {})
-        return made if several else made[""], report
+    data = None
+    if options.calibration is not None:  # what an iterable of the user's raises is the user's
+        data = calibration_of(options.calibration, module, args, kwargs, dynamic_shapes)
+    with ours("the quantisation of the model", ExportError), torch.no_grad():
+        made, prefix = copied(roots), len(roots) > 1
+        recipe = Recipe(schemes, options.weights_method, options.activation_scheme)
+        done: dict[int, QuantisedLayer] = {}
+        for part in portions(choice.chosen):
+            seen = {} if data is None else observed(roots, part, data)
+            for x in part:
+                copy = made[x.entry].get_submodule(x.paths[0])
+                done[id(x.module)] = _quantised(x, copy, recipe, seen.get(id(x.module)), prefix)
+        layers = tuple(done[id(x.module)] for x in choice.chosen)
+        report = _report(options, layers, choice.kept, 0 if data is None else data.count)
+        return Quantisation(made if several else made[""], report, data)
+
+
+def _report(
+    options: Options, layers: tuple[QuantisedLayer, ...], kept: tuple[KeptLayer, ...], num_examples: int
+) -> Quantised:
+    """Without the accuracy."""
+    asked = (options.scheme, options.embeddings_scheme, options.activation_scheme)
+    scheme, embeddings, activations = (None if s is None else str(s) for s in asked)
+    return Quantised(
+        scheme=scheme,
+        embeddings=embeddings,
+        activations=activations,
+        method=options.weights_method,
+        layers=layers,
+        kept=kept,
+        nbytes=sum(x.nbytes for x in layers),
+        stored_nbytes=sum(x.stored_nbytes for x in layers),
+        num_examples=num_examples,
+        accuracy={},
+        perplexity={},
+    )
 
 
 def graphs_of(
@@ -100,63 +158,43 @@ def graphs_of(
         ) from error
 
 
-def with_accuracy(
-    report: Quantised, exported: Exported, module: Any, quantised: Any, args: Any, kwargs: Any
-) -> Quantised:
-    """The report with the outputs of both models compared, which are run in eager PyTorch on the example inputs, each
-    with states of its own. exported: of either. Raises InternalError for what is a bug of Hardtack.
+def with_accuracy(found: Quantisation, exported: Exported, module: Any, args: Any, kwargs: Any) -> Quantised:
+    """The report with the outputs of both models compared, which are run in eager PyTorch on the calibration data, or
+    on the example inputs without, each run with states of its own. module: the model as it was; exported: of either.
+    Raises InternalError for what is a bug of Hardtack.
     """
+    assert found.report is not None
     accuracy: dict[str, tuple[Accuracy, ...]] = {}
+    perplexity: dict[str, Perplexity] = {}
     with ours("the measurement of the accuracy", ExportError):
         for name, entry in exported.entries.items():
             one, given, named = example(module, args, kwargs, name)
-            if given or named:
-                exact, found = (_run(m, given, named) for m in (one, example(quantised, args, kwargs, name)[0]))
-                names = entry.graph.output_names
-                names = names if len(names) == len(exact) else tuple(f"output {k}" for k in range(len(exact)))
-                pairs = zip(names, found, exact, strict=True)
-                accuracy[name] = tuple(compare_tensors(n, x, y) for n, x, y in pairs)
-    return replace(report, accuracy=accuracy)
+            made = found.model[name] if isinstance(found.model, Mapping) else found.model
+            examples = found.calibration.of(name) if found.calibration is not None else ()
+            examples = examples or ((Example(given, named),) if given or named else ())
+            if examples:
+                accuracy[name], language = _measured(one, made, examples, entry.graph.output_names)
+                perplexity |= {} if language is None else {name: language}
+    return replace(found.report, accuracy=accuracy, perplexity=perplexity)
 
 
-def _config(scheme: Scheme, method: str) -> Any:
-    """torchao's. Raises ExportError without it."""
-    try:
-        with _quiet("torchao", "torch.utils._pytree"):
-            from torchao.quantization import (
-                Float8WeightOnlyConfig,
-                Int8WeightOnlyConfig,
-                IntxWeightOnlyConfig,
-                PerAxis,
-                PerGroup,
-            )
-            from torchao.quantization.quantize_.workflows import IntxChooseQParamsAlgorithm as Algorithm
-    except ImportError as error:
-        what = f"weights of {scheme} need the package torchao, from 0.18 on and before 0.19"
-        raise ExportError(what, fix="pip install 'hardtack[quantize]'") from error
-    if scheme.is_float:
-        return Float8WeightOnlyConfig(set_inductor_config=False)
-    if scheme.group is None and method == "nearest":
-        return Int8WeightOnlyConfig(set_inductor_config=False)  # else it changes settings of torch's own
-    return IntxWeightOnlyConfig(
-        weight_dtype=getattr(torch, f"int{scheme.bits}"),
-        granularity=PerAxis(0) if scheme.group is None else PerGroup(scheme.group),
-        intx_choose_qparams_algorithm=Algorithm.HQQ_SCALE_ONLY if method == "hqq" else Algorithm.AFFINE,
-    )
-
-
-@contextlib.contextmanager
-def _quiet(*names: str) -> Iterator[None]:
-    """Inside, loggers say errors only: torchao tells of each of its libraries for GPUs that is not for this torch."""
-    loggers = [logging.getLogger(n) for n in names]
-    levels = [x.level for x in loggers]
-    for x in loggers:
-        x.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for x, level in zip(loggers, levels, strict=True):
-            x.setLevel(level)
+def _measured(
+    module: nn.Module, made: nn.Module, examples: Sequence[Example], names: Sequence[str]
+) -> tuple[tuple[Accuracy, ...], Perplexity | None]:
+    """Of the outputs of a model at all examples together."""
+    meters: list[AccuracyMeter] = []
+    language: PerplexityMeter | None = None
+    for number, x in enumerate(examples):
+        exact, got = (outputs_of_copy(m, x.args, x.kwargs) for m in (module, made))
+        if number == 0:
+            named = names if len(names) == len(exact) else [f"output {k}" for k in range(len(exact))]
+            meters = [AccuracyMeter(n) for n in named]
+            language = perplexity_meter(module, x, named, exact)
+        for meter, a, b in zip(meters, got, exact, strict=True):
+            meter.add(a, b)
+        if language is not None:
+            language.add(x, got, exact)
+    return tuple(m.result() for m in meters), None if language is None else language.result()
 
 
 def _check_module(root: Any, entry: str | None, schemes: Mapping[Kind, Scheme]) -> None:
@@ -170,59 +208,31 @@ def _check_module(root: Any, entry: str | None, schemes: Mapping[Kind, Scheme]) 
     several, named = " and ".join(k.several for k in schemes), " or ".join(dict.fromkeys(map(str, schemes.values())))
     raise InputSpecError(
         f"{what} is {kind}, whose weights cannot be made {named}: its {several} cannot be told any more",
-        fix=f"pass the nn.Module, {_OWN_WAY}",
+        fix=f"pass the nn.Module, {OWN_WAY}",
     )
 
 
-def _copied(roots: Mapping[str, nn.Module]) -> dict[str, Any]:
-    """Copies that share their parameters with the originals, and modules with each other as these do. Raises
-    InputSpecError for what cannot be copied."""
-    memo: dict[int, Any] = {}
-    for root in roots.values():
-        for m in root.modules():
-            memo |= {id(p): p for p in m.parameters(recurse=False)}
-            computed = (*vars(m).values(), *m._buffers.values())  # torch copies no tensor that autograd has made
-            memo |= {id(t): t.detach().clone() for t in computed if isinstance(t, torch.Tensor) and not t.is_leaf}
-    try:
-        return copy.deepcopy(dict(roots), memo)
-    except Exception as error:
-        raise InputSpecError(
-            f"the model cannot be copied, which quantising it takes: {error}",
-            fix=f"let copy.deepcopy take it, {_OWN_WAY}",
-        ) from error
-
-
-def _quantised(layer: Layer, made: nn.Module, config: Any, prefix: bool) -> QuantisedLayer:
+def _quantised(layer: Layer, made: nn.Module, recipe: Recipe, seen: Observed | None, prefix: bool) -> QuantisedLayer:
     """Quantises the copy of a layer."""
-    from torchao.quantization import quantize_
-
     wide = layer.module.weight.detach()
-    quantize_(made, config, lambda *_: True)
-    found: Any = made.weight
-    scales = found.scale
-    if layer.scheme.is_float:
-        _make_zeros(found.qdata, scales)
-    norm = float(torch.linalg.vector_norm(wide, dtype=torch.float64))
-    error = float(torch.linalg.vector_norm(wide.double() - found.dequantize().double()))
+    found = quantise_layer(layer, made, recipe, seen)
+    lost = wide.double() - found.dequantize().double()
+    norm, activations = float(torch.linalg.vector_norm(wide, dtype=torch.float64)), recipe.of(layer)
+    scale = getattr(found, "act_quant_scale", None)
     return QuantisedLayer(
         name=layer_name(layer, prefix),
         kind=layer.kind.one,
         shape=tuple(wide.shape),
         nbytes=wide.numel() * wide.element_size(),
-        stored_nbytes=-(-wide.numel() * layer.scheme.bits // 8) + scales.numel() * scales.element_size(),
-        error=error / norm if norm else 0.0,
+        stored_nbytes=-(-wide.numel() * layer.scheme.bits // 8) + found.scale.numel() * found.scale.element_size(),
+        error=float(torch.linalg.vector_norm(lost)) / norm if norm else 0.0,
+        output_error=None if seen is None else _output_error(lost, wide, seen),
+        activations=None if activations is None else str(activations),
+        activation_scale=None if scale is None else float(scale),
     )
 
 
-def _make_zeros(codes: torch.Tensor, scales: torch.Tensor) -> None:
-    """Zeros of rows that torchao 0.18 divides by a scale of zero, as those of padding in an embedding are."""
-    empty = scales == 0
-    codes.view(torch.uint8).masked_fill_(empty, 0)
-    scales.masked_fill_(empty, 1)
-
-
-def _run(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """The outputs of a copy, so that no state changes; what is drawn at random is the same for all."""
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return eager_outputs(_copied({"": module})[""], args, kwargs)
+def _output_error(lost: torch.Tensor, wide: torch.Tensor, seen: Observed) -> float:
+    """||X lostᵀ|| / ||X wideᵀ|| at what a layer was given."""
+    noise, signal = (float(result_errors(x, seen.moments).sum()) for x in (lost, wide))
+    return math.sqrt(noise / signal) if signal else 0.0

@@ -13,7 +13,8 @@ from torch.nn.utils import parametrize
 
 from hardtack.exporter import InputSpecError
 from hardtack.exporter.precision import matching
-from hardtack.options import GROUPS, Options, Scheme
+from hardtack.options import Options
+from hardtack.schemes import GROUPS, Scheme
 
 _NAMED = 5
 """The most layers that an error names."""

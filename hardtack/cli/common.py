@@ -43,6 +43,13 @@ keep_weights_option = click.option(
     help="With --weights or --embeddings: a module, by its path, whose weights stay as they are; may be repeated, and "
     "hold *.",
 )
+calibration_option = click.option(
+    "--calibration",
+    metavar="FILE|MODULE:FUNCTION",
+    help="Inputs like those that the model will see, some dozens: .npz or .safetensors with an array for each "
+    "parameter of forward, whose first dimension counts the examples; .pt with a list of tensors, tuples of args and "
+    "dicts of kwargs; or a function that returns such a list.",
+)
 
 
 class WrongUse(Exception):
@@ -70,12 +77,17 @@ def known_errors() -> tuple[type[Exception], ...]:
 
 
 def check_few_bits(
-    options: Mapping[str, str | None], keep_weights: tuple[str, ...], compute: str, method: str = "nearest"
+    options: Mapping[str, str | None],
+    keep_weights: tuple[str, ...],
+    compute: str,
+    method: str = "nearest",
+    activations: str | None = None,
+    is_calibrated: bool = False,
 ) -> None:
     """WrongUse for a scheme that is not known, or for what does not go with it. options: what a command
     has of --weights and --embeddings, as they are given.
     """
-    from hardtack.options import check_method, scheme_of
+    from hardtack.schemes import check_data, check_method, scheme_of
 
     asked = {option: text for option, text in options.items() if text is not None}
     if keep_weights and not asked:
@@ -84,6 +96,8 @@ def check_few_bits(
     try:
         schemes = [scheme_of(text, option, "--external-weights") for option, text in asked.items()]
         check_method(method, schemes, "--weights-method")
+        texts = (options.get("--weights"), options.get("--embeddings"), activations)
+        check_data(*texts, method, is_calibrated, lambda name: f"--{name.replace('_', '-')}")
     except ValueError as error:
         raise WrongUse(str(error)) from None
     for option, text in asked.items():

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hardtack.cli.common import BUNDLE, console, device_option, json_option, print_json, table, weights_option
-from hardtack.cli.spec import HELP, load_spec
+from hardtack.cli.common import (
+    BUNDLE,
+    calibration_option,
+    console,
+    device_option,
+    json_option,
+    print_json,
+    table,
+    weights_option,
+)
+from hardtack.cli.spec import HELP, load_calibration, load_spec
 
 if TYPE_CHECKING:
     from hardtack.comparison import Difference
@@ -28,6 +37,7 @@ if TYPE_CHECKING:
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the runtime.")
 @weights_option
+@calibration_option
 @device_option
 @json_option
 def command(
@@ -39,6 +49,7 @@ def command(
     threads: int | None,
     device: str,
     weights: str | None,
+    calibration: str | None,
     as_json: bool,
 ) -> None:
     found = load_spec(spec)
@@ -48,7 +59,8 @@ def command(
 
     model = hardtack.load(bundle, device, threads, weights=weights)
     name = pick_entry(model, entry).name
-    result = compare(model, found.module, found.args, found.kwargs, found.dynamic_shapes, name, steps, tolerance)
+    data = load_calibration(calibration) if calibration is not None else None
+    result = compare(model, found.module, found.args, found.kwargs, found.dynamic_shapes, name, steps, tolerance, data)
     bad = [d for d in (*result.outputs, *result.steps) if not d.good]
     if as_json:
         print_json(

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from hardtack.cli.common import (
     WrongUse,
+    calibration_option,
     check_few_bits,
     check_target_path,
-    console,
     few_bits_embeddings_option,
     few_bits_option,
     json_option,
     keep_weights_option,
     print_json,
-    size_text,
-    table,
 )
-from hardtack.cli.spec import HELP, load_spec
+from hardtack.cli.export_report import print_report, report_document
+from hardtack.cli.spec import HELP, load_calibration, load_spec
 from hardtack.codegen.targets import STAGES
 from hardtack.codegen.tune.table import NONE
-from hardtack.options import COMPUTES, METHODS, Options
-
-if TYPE_CHECKING:
-    from hardtack.api import ExportInfo
-    from hardtack.exporter.precision import Accuracy
-    from hardtack.narrowing import Narrowed
-    from hardtack.quantisation import Quantised
-    from hardtack.widened import Widened
-
-_SHOWN = 5
-"""The most weights of a table."""
+from hardtack.options import COMPUTES, Options
+from hardtack.schemes import METHODS
 
 
 class _TableName(click.Path):
@@ -98,8 +83,18 @@ class _TableName(click.Path):
     type=click.Choice(METHODS),
     default="nearest",
     show_default=True,
-    help="With --weights or --embeddings: how scales are chosen, by the largest weight or so that the error is small.",
+    help="With --weights or --embeddings: how integers are chosen. nearest: scales by the largest weight; hqq: scales "
+    "so that the error of the weights is small; gptq: codes so that the error of linear layers' results is small at "
+    "the data of --calibration, the best for int4.",
 )
+@click.option(
+    "--activations",
+    metavar="int8|int8:dynamic|int8:static|fp8",
+    help="Linear layers round their inputs, too: to int8 with --weights int8, so that products are of integers; to fp8 "
+    "with --weights fp8. Each row has a scale, computed as the model runs (dynamic), or each layer has one from the "
+    "data of --calibration (static); int8 is static where there are data.",
+)
+@calibration_option
 @click.option(
     "--stop-after", type=click.Choice(STAGES), help="Print the text of this stage and stop; nothing is written."
 )
@@ -120,12 +115,15 @@ def command(
     embeddings: str | None,
     keep_weights: tuple[str, ...],
     weights_method: str,
+    activations: str | None,
+    calibration: str | None,
     stop_after: str | None,
     as_json: bool,
 ) -> None:
     if keep_f32 and compute == "f32":
         raise WrongUse("--keep-f32 leaves products out of --compute, which is f32 for all")
-    check_few_bits({"--weights": weights, "--embeddings": embeddings}, keep_weights, compute, weights_method)
+    asked = {"--weights": weights, "--embeddings": embeddings}
+    check_few_bits(asked, keep_weights, compute, weights_method, activations, calibration is not None)
     chosen = Options(
         strict=strict,
         compiler=compiler,
@@ -139,6 +137,8 @@ def command(
         embeddings=embeddings,
         keep_weights=keep_weights,
         weights_method=weights_method,
+        activations=activations,
+        calibration=load_calibration(calibration) if calibration is not None else None,
     )
     if stop_after is not None:
         _check_targets(targets, None)
@@ -165,98 +165,9 @@ def command(
         options=chosen,
     )
     if as_json:
-        print_json(_without_infinities(dataclasses.asdict(info)))
+        print_json(report_document(info))
         return
-    _print_info(info)
-
-
-def _print_info(info: ExportInfo) -> None:
-    out = table(str(info.path), "what", ">size")
-    beside = f" in {info.weights_path}" if info.weights_path is not None else ""
-    out.add_row(f"weights{beside}", size_text(info.weights_nbytes))
-    out.add_row(f"code for {', '.join(info.targets)}", size_text(info.code_nbytes))
-    out.add_row("plans", size_text(info.plans_nbytes))
-    out.add_row("the file", size_text(info.nbytes))
-    shown = console()
-    shown.print(out)
-    shown.print(
-        f"{info.num_kernels} kernels in {info.num_launches} launches; "
-        f"{info.num_fused} fusions made, {info.num_refused} refused"
-    )
-    if info.num_shapes:
-        shown.print(f"shapes: {info.num_shapes}, of which a tuning table has {info.num_tuned}")
-    if info.narrowed is not None:
-        _print_narrowed(info.narrowed, shown)
-    if info.quantised is not None:
-        _print_quantised(info.quantised, shown)
-    if info.widened:
-        _print_widened(info.widened, shown)
-    times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in info.seconds.items())
-    shown.print(f"time: {times}")
-
-
-def _without_infinities(value: Any) -> Any:
-    """For JSON, which has no infinity: that is given as text."""
-    if isinstance(value, Mapping):
-        return {k: _without_infinities(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_infinities(v) for v in value]
-    return str(value) if value in (math.inf, -math.inf) else value
-
-
-def _print_narrowed(narrowed: Narrowed, shown: Console) -> None:
-    """What --compute did, and what it cost."""
-    kept = "".join(f"; {count} stay f32: {reason}" for reason, count in sorted(narrowed.num_kept.items()))
-    shown.print(f"{narrowed.num_products} products of {narrowed.dtype}{kept}")
-    _print_accuracy(narrowed.accuracy, shown)
-
-
-def _print_quantised(quantised: Quantised, shown: Console) -> None:
-    """What --weights and --embeddings did, the layers that it cost most, and what it cost all in all."""
-    from hardtack.quantised_layers import EMBEDDING, LINEAR, reasons_text
-
-    layers = quantised.layers
-    sizes = (size_text(sum(s)) for s in zip(*((x.nbytes, x.stored_nbytes) for x in layers), strict=True))
-    kept = f"; {reasons_text(quantised.kept)}" if quantised.kept else ""
-    made_of: list[str] = []
-    for kind, scheme in ((LINEAR, quantised.scheme), (EMBEDDING, quantised.embeddings)):
-        count = sum(x.kind == kind.one for x in layers)
-        made_of += [f"{count} {kind.one if count == 1 else kind.several} as {scheme}"] if scheme is not None else []
-    shown.print(f"{' and '.join(made_of)}: {' -> '.join(sizes)}{kept}")
-    title = f"those with the largest errors, by the method {quantised.method}"
-    made = table(title, "layer", "shape", "from", "to", ">error")
-    for x in sorted(layers, key=lambda x: -x.error)[:_SHOWN]:
-        shape = ", ".join(map(str, x.shape))
-        made.add_row(x.name, f"[{shape}]", size_text(x.nbytes), size_text(x.stored_nbytes), f"{x.error:.2%}")
-    shown.print(made)
-    _print_accuracy(quantised.accuracy, shown)
-
-
-def _print_accuracy(accuracy: Mapping[str, Sequence[Accuracy]], shown: Console) -> None:
-    """Of each output, by entry point."""
-    if not accuracy:
-        shown.print("without example inputs the accuracy is not known")
-        return
-    columns = (">largest difference", ">relative", ">SNR", ">lost", ">cosine", ">top 1")
-    made = table("at the example inputs, from f32", "output", *columns)
-    for entry, outputs in accuracy.items():
-        for a in outputs:
-            name = a.output if len(accuracy) == 1 else f"{entry} {a.output}"
-            figures = (f"{a.absolute:.3g}", f"{a.relative:.3g}", f"{a.snr:.1f} dB", f"{a.num_lost:,}")
-            made.add_row(name, *figures, f"{a.cosine:.6f}", "" if a.top1 is None else f"{a.top1:.1%}")
-    shown.print(made)
-
-
-def _print_widened(widened: Sequence[Widened], shown: Console) -> None:
-    """The largest few of the quantised weights that are stored in floating point."""
-    made = table(f"{len(widened)} quantised weights are stored in floating point", "weight", "from", "to")
-    largest = sorted(widened, key=lambda w: -w.stored_nbytes)
-    for w in largest[:_SHOWN]:
-        made.add_row(w.name, f"{w.dtype} {size_text(w.nbytes)}", f"{w.stored_dtype} {size_text(w.stored_nbytes)}")
-    if len(widened) > _SHOWN:
-        sizes = (size_text(sum(s)) for s in zip(*((w.nbytes, w.stored_nbytes) for w in widened), strict=True))
-        made.add_row(f"all {len(widened)}", *sizes)
-    shown.print(made)
+    print_report(info)
 
 
 def _check_targets(targets: tuple[str, ...], tuning: str | None) -> None:
@@ -318,6 +229,8 @@ def _print_stage(stage: str, spec: str, target: str, chosen: Options, as_json: b
         embeddings=chosen.embeddings,
         keep_weights=chosen.keep_weights,
         weights_method=chosen.weights_method,
+        activations=chosen.activations,
+        calibration=chosen.calibration,
     )
     if as_json:
         print_json(texts)

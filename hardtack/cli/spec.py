@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.cli.common import WrongUse
+from hardtack.options import CALIBRATION_SUFFIXES
 
 HELP = """SPEC is a .pt2 file written by torch.export.save, or MODULE:FUNCTION (or FILE.py:FUNCTION), a function
 without arguments that returns (module, args), (module, args, kwargs) or (module, args, kwargs, dynamic_shapes)."""
@@ -31,13 +32,28 @@ def load_spec(text: str) -> Spec:
     """The model that `text` names. Raises WrongUse, which says what is missing."""
     if text.endswith(".pt2"):
         return _load_pt2(text)
+    return _from_result(text, _function(text))
+
+
+def load_calibration(text: str) -> Any:
+    """What Options.calibration takes: the path of a file, or what the function gives that `text` names. Raises
+    WrongUse, which says what is missing."""
+    if not text.endswith(CALIBRATION_SUFFIXES):
+        return _function(text, "--calibration", ", ".join(CALIBRATION_SUFFIXES))()
+    if not Path(text).is_file():
+        raise WrongUse(f"--calibration: there is no file {text!r}")
+    return text
+
+
+def _function(text: str, option: str = "SPEC", files: str = ".pt2") -> Callable[[], Any]:
     place, colon, name = text.rpartition(":")
     if not colon or not place or not name.isidentifier():
-        raise WrongUse(f"SPEC {text!r} is neither a .pt2 file nor MODULE:FUNCTION")
+        raise WrongUse(f"{option} {text!r} is neither a {files} file nor MODULE:FUNCTION")
     function = getattr(_load_module(place), name, None)
     if not callable(function):
         raise WrongUse(f"{place} has no function {name!r}")
-    return _from_result(text, function)
+    made: Callable[[], Any] = function
+    return made
 
 
 def _load_pt2(text: str) -> Spec:

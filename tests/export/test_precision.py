@@ -14,7 +14,7 @@ from torch.export import Dim
 
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter import InputSpecError, to_graphs
-from hardtack.exporter.precision import compare_outputs, compare_tensors
+from hardtack.exporter.precision import Accuracy, AccuracyMeter, compare_outputs
 from tests.export.checks import assert_same, entry, feed, kinds, ours
 from tests.export.narrowing import narrow, reasons, rounded, texts
 
@@ -283,18 +283,24 @@ def test_accuracy_at_the_example() -> None:
     assert found.top1 == 1.0
 
 
+def accuracy(found: torch.Tensor, exact: torch.Tensor) -> Accuracy:
+    meter = AccuracyMeter("a")
+    meter.add(found, exact)
+    return meter.result()
+
+
 def test_accuracy_of_two_tensors() -> None:
     exact = torch.tensor([[1.0, 2.0, 0.0], [3.0, -1.0, 0.0]])
-    equal = compare_tensors("a", exact, exact)
+    equal = accuracy(exact, exact)
     assert (equal.absolute, equal.snr, equal.cosine, equal.top1) == (0.0, math.inf, 1.0, 1.0)
-    other = compare_tensors("a", torch.tensor([[1.0, 2.0, 0.0], [0.0, 0.0, 4.0]]), exact)
+    other = accuracy(torch.tensor([[1.0, 2.0, 0.0], [0.0, 0.0, 4.0]]), exact)
     assert other.cosine == pytest.approx(5 / math.sqrt(21 * 15))
     assert other.top1 == 0.5
-    lost = compare_tensors("a", torch.tensor([[1.0, 2.0, 0.0], [3.0, -1.0, math.inf]]), exact)
+    lost = accuracy(torch.tensor([[1.0, 2.0, 0.0], [3.0, -1.0, math.inf]]), exact)
     assert (lost.absolute, lost.cosine, lost.num_lost, lost.top1) == (0.0, 1.0, 1, 0.5)
-    assert compare_tensors("a", torch.zeros(2, 3), exact).cosine == 0.0
+    assert accuracy(torch.zeros(2, 3), exact).cosine == 0.0
     for without in (torch.tensor(1.0), torch.ones(3, 1), torch.ones(0, 3), torch.tensor([1, 2])):
-        assert compare_tensors("a", without, without).top1 is None
+        assert accuracy(without, without).top1 is None
 
 
 def test_accuracy_counts_what_overflows() -> None:

@@ -66,7 +66,7 @@ def export(module: nn.Module, args: Any, path: Path, *targets: str, **options: A
 
 
 def report(module: nn.Module, **options: Any) -> Quantised:
-    found = quantise(module.eval(), hardtack.Options(**options))[1]
+    found = quantise(module.eval(), hardtack.Options(**options)).report
     assert found is not None
     return found
 
@@ -77,7 +77,7 @@ def report(module: nn.Module, **options: Any) -> Quantised:
 def test_numbers_and_report_are_those_of_torchao(scheme: str, method: str, tmp_path: Path) -> None:
     module, (i,) = words()
     info = export(module, (i,), tmp_path / "m.pkg", embeddings=scheme, weights_method=method)
-    quantised, _ = quantise(module, hardtack.Options(embeddings=scheme, weights_method=method))
+    quantised = quantise(module, hardtack.Options(embeddings=scheme, weights_method=method)).model
     with torch.no_grad():
         torch.testing.assert_close(hardtack.load(info.path).session()(i), quantised(i))
         assert torch.equal(module.words.weight, words()[0].words.weight)
@@ -116,7 +116,7 @@ def test_a_tied_weight_is_codes_in_both(tmp_path: Path) -> None:
     module, (i,) = words(tied=True)
     info = export(module, (i,), tmp_path / "m.pkg", weights="int8", embeddings="int8")
     assert info.weights_nbytes < 2 * (512 * 64 + 512 * 4) + 16 * 68 + 8192
-    quantised, _ = quantise(module, hardtack.Options(weights="int8", embeddings="int8"))
+    quantised = quantise(module, hardtack.Options(weights="int8", embeddings="int8")).model
     with torch.no_grad():
         torch.testing.assert_close(hardtack.load(info.path).session()(i), quantised(i), rtol=1e-4, atol=1e-4)
     assert module.head.weight is module.words.weight
@@ -163,11 +163,11 @@ def test_a_class_of_its_own_that_picks_rows(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module, i = Scaled(200, 32).eval(), torch.randint(0, 200, (2, 5))
     info = export(module, (i,), tmp_path / "m.pkg", embeddings="int8")
-    quantised, report_ = quantise(module, hardtack.Options(embeddings="int8"))
-    assert report_ is not None
-    assert report_.kept == ()
+    found = quantise(module, hardtack.Options(embeddings="int8"))
+    assert found.report is not None
+    assert found.report.kept == ()
     assert info.weights_nbytes < 200 * 36 + 4096
-    assert torch.equal(hardtack.load(info.path).session()(i), quantised(i))
+    assert torch.equal(hardtack.load(info.path).session()(i), found.model(i))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -175,7 +175,7 @@ def test_embeddings_of_16_bits(dtype: torch.dtype, tmp_path: Path) -> None:
     torch.manual_seed(0)
     module, i = nn.Embedding(200, 32, dtype=dtype).eval(), torch.randint(0, 200, (2, 5))
     info = export(module, (i,), tmp_path / "m.pkg", embeddings="int8")
-    quantised, _ = quantise(module, hardtack.Options(embeddings="int8"))
+    quantised = quantise(module, hardtack.Options(embeddings="int8")).model
     assert info.weights_nbytes < 200 * 34 + 4096
     assert torch.equal(hardtack.load(info.path).session()(i), quantised(i))
 

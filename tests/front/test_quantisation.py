@@ -94,7 +94,7 @@ def export(module: Any, args: Any, path: Path, **options: Any) -> ExportInfo:
 
 
 def report(module: Any, weights: str = "int8", **options: Any) -> Quantised:
-    found = quantise(module, hardtack.Options(weights=weights, **options))[1]
+    found = quantise(module, hardtack.Options(weights=weights, **options)).report
     assert found is not None
     return found
 
@@ -348,14 +348,20 @@ def test_command(model_file: Path, tmp_path: Path) -> None:
     assert "100.0%" in text
     document = json.loads(run("export", spec, "-o", path, "--target", *TARGETS, "--weights", "int4:32", "--json")[1])
     found = document["quantised"]
-    assert set(found) == {"scheme", "embeddings", "method", "layers", "kept", "accuracy"}
+    assert set(found) == {
+        "scheme", "embeddings", "activations", "method", "layers", "kept", "nbytes", "stored_nbytes", "num_examples",
+        "accuracy", "perplexity",
+    }  # fmt: skip
     assert (found["scheme"], found["method"], found["kept"]) == ("int4:32", "nearest", [])
     assert [(x["name"], x["shape"], x["nbytes"], x["stored_nbytes"]) for x in found["layers"]] == [
         ("0", [64, 128], 32768, 4096 + 4 * 64 * 4),
         ("2", [64, 64], 16384, 2048 + 2 * 64 * 4),
         ("4", [32, 64], 8192, 1024 + 2 * 32 * 4),
     ]
-    assert set(found["layers"][0]) == {"name", "kind", "shape", "nbytes", "stored_nbytes", "error"}
+    assert (found["nbytes"], found["stored_nbytes"]) == (57344, 7168 + 4 * (4 * 64 + 2 * 64 + 2 * 32))
+    assert set(found["layers"][0]) == {
+        "name", "kind", "shape", "nbytes", "stored_nbytes", "error", "output_error", "activations", "activation_scale",
+    }  # fmt: skip
     figures = {"output", "absolute", "relative", "snr", "num_lost", "cosine", "top1"}
     assert set(found["accuracy"]["forward"][0]) == figures
 
@@ -406,10 +412,7 @@ def test_rows_of_zeros_stay_zeros(scheme: str, dtype: torch.dtype, tmp_path: Pat
 
 
 def test_wrong_options() -> None:
-    schemes = (
-        'it may be "int8", "fp8" or "int4:GROUP", GROUP one of 32, 64, 128, 256; "int4" is "int4:128". '
-        "Quantised activations are not there yet"
-    )
+    schemes = 'it may be "int8", "fp8" or "int4:GROUP", GROUP one of 32, 64, 128, 256; "int4" is "int4:128"'
     cases: list[tuple[dict[str, Any], str]] = [
         *(
             ({"weights": w}, f"Options.weights is {w!r}; {schemes}")
@@ -423,7 +426,7 @@ def test_wrong_options() -> None:
             {"weights": "embedded"},
             "Options.weights is 'embedded'; weights are in the bundle without Options.external_weights=True",
         ),
-        ({"weights_method": "gptq"}, 'Options.weights_method is \'gptq\'; it must be "nearest" or "hqq"'),
+        ({"weights_method": "awq"}, 'Options.weights_method is \'awq\'; it must be "nearest", "hqq" or "gptq"'),
         (
             {"weights": "fp8", "embeddings": "fp8", "weights_method": "hqq"},
             'Options.weights_method is \'hqq\', which chooses scales of integers; those of "fp8" are "nearest"',
