@@ -18,9 +18,10 @@ def gptq_codes(
 ) -> torch.Tensor:
     """Whole numbers for weight (N, K), float32 (N, K), from lowest to highest; code * scale stands for a weight.
 
-    scales (N, G), of which each is shared by K / G neighbours of a row, are not changed. moments (K, K): the sum of
-    x xᵀ over the rows x that the layer was given. The error is that of the results, tr((W - Q) moments (W - Q)ᵀ); where
-    rounding each weight to its nearest number has a smaller one for a row, that row is so.
+    scales (N, G), of which each is shared by K / G neighbours of a row, are not changed. moments (K, K): the
+    sum of x xᵀ over rows x like those that the layer is given. The error is that of the results,
+    tr((W - Q) moments (W - Q)ᵀ); where rounding each weight to its nearest number has a smaller one for a row, that row
+    is so.
 
     Source: Frantar, Ashkboos, Hoefler, Alistarh: GPTQ (ICLR 2023, arXiv:2210.17323), algorithm 1, with columns in the
     order of falling moments, and scales that are known before it begins. Columns are rounded one by one; what is lost

@@ -12,6 +12,7 @@ from torch import nn
 from hardtack.calibration import Calibration
 from hardtack.exporter import ExportError, InputSpecError
 from hardtack.model_copies import copied, outputs_of
+from hardtack.moments import Moments
 from hardtack.quantised_layers import LINEAR, Layer
 
 _NAMED = 5
@@ -23,9 +24,9 @@ _MOST_NBYTES = 2 << 30
 @dataclass
 class Observed:
     """The inputs of a linear layer, as rows of K numbers: how many, the largest magnitude, with how many dimensions
-    they came, and the sum of x xᵀ over all rows x, f32 (K, K), of all layers with its weight together."""
+    they came, and their moments, of all layers with its weight together."""
 
-    moments: torch.Tensor
+    moments: Moments
     num_rows: int = 0
     largest: float = 0.0
     ranks: set[int] = field(default_factory=set)
@@ -77,9 +78,9 @@ def observed(roots: Mapping[str, nn.Module], layers: Sequence[Layer], calibratio
     return found
 
 
-def _no_moments(module: nn.Module) -> torch.Tensor:
+def _no_moments(module: nn.Module) -> Moments:
     weight: Any = module.weight
-    return torch.zeros(weight.shape[1], weight.shape[1], device=weight.device)
+    return Moments(torch.zeros(weight.shape[1], weight.shape[1], device=weight.device))
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class _Watch:
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given: torch.Tensor = args[0] if args else kwargs["input"]
-        if given.shape[-1:] != self.observed.moments.shape[:1]:
+        if given.shape[-1:] != self.observed.moments.sums.shape[:1]:
             return  # the layer refuses it itself
         rows = given.detach().reshape(-1, given.shape[-1]).float()
         for word, wrong in (("NaN", rows.isnan()), ("infinite numbers", rows.isinf())):
@@ -104,7 +105,7 @@ class _Watch:
             self.observed.num_rows += len(rows)
             self.observed.largest = max(self.observed.largest, float(rows.abs().max()))
             self.observed.ranks.add(given.dim())
-            self.observed.moments.addmm_(rows.T, rows)
+            self.observed.moments.add(rows)
 
 
 def _check_reached(layers: Sequence[Layer], found: Mapping[int, Observed]) -> None:

@@ -25,7 +25,7 @@ from hardtack.options import Options
 from hardtack.perplexity import Perplexity, PerplexityMeter, perplexity_meter
 from hardtack.quantised_layers import EMBEDDING, KeptLayer, Kind, Layer, chosen_layers, layer_name, schemes_of
 from hardtack.schemes import Scheme
-from hardtack.torchao_layers import Recipe, check_torchao, quantise_layer
+from hardtack.torchao_layers import Recipe, check_torchao, method_of, quantise_layer
 
 _UNKNOWN_OP = re.compile(
     r"Tensor dispatch: attempting to run unimplemented operator/function: func=<OpOverload\(op='([^']*)'"
@@ -36,8 +36,9 @@ _UNKNOWN_OP = re.compile(
 @dataclass(frozen=True)
 class QuantisedLayer:
     """A layer with weights of few bits: "linear layer" or "embedding". Sizes in bytes: of its weights as they were, and
-    of codes and scales, as they are without what kernels pad. error: ||W - quantised W|| / ||W||. output_error: the
-    same of the results at the calibration data, ||X (W - quantised W)ᵀ|| / ||X Wᵀ||, with X as it is; None without.
+    of codes and scales, as they are without what kernels pad. method: how its integers were chosen. error:
+    ||W - quantised W|| / ||W||. output_error: the same of the results at the calibration data,
+    ||X (W - quantised W)ᵀ|| / ||X Wᵀ||, X being the rows that it was given, each scaled to length 1; None without.
     activations: what X is rounded to, such as "int8:static"; None: it stays as it is. activation_scale: the static one.
     """
 
@@ -46,6 +47,7 @@ class QuantisedLayer:
     shape: tuple[int, ...]
     nbytes: int
     stored_nbytes: int
+    method: str
     error: float
     output_error: float | None = None
     activations: str | None = None
@@ -225,6 +227,7 @@ def _quantised(layer: Layer, made: nn.Module, recipe: Recipe, seen: Observed | N
         shape=tuple(wide.shape),
         nbytes=wide.numel() * wide.element_size(),
         stored_nbytes=-(-wide.numel() * layer.scheme.bits // 8) + found.scale.numel() * found.scale.element_size(),
+        method=method_of(layer, recipe.method, seen),
         error=float(torch.linalg.vector_norm(lost)) / norm if norm else 0.0,
         output_error=None if seen is None else _output_error(lost, wide, seen),
         activations=None if activations is None else str(activations),
@@ -233,6 +236,6 @@ def _quantised(layer: Layer, made: nn.Module, recipe: Recipe, seen: Observed | N
 
 
 def _output_error(lost: torch.Tensor, wide: torch.Tensor, seen: Observed) -> float:
-    """||X lostᵀ|| / ||X wideᵀ|| at what a layer was given."""
-    noise, signal = (float(result_errors(x, seen.moments).sum()) for x in (lost, wide))
+    """||X lostᵀ|| / ||X wideᵀ||, X being rows of length 1 like those that a layer was given."""
+    noise, signal = (float(result_errors(x, seen.moments.sums).sum()) for x in (lost, wide))
     return math.sqrt(noise / signal) if signal else 0.0

@@ -15,7 +15,7 @@ from hardtack.exporter import ExportError, InputSpecError
 from hardtack.gptq import gptq_codes
 from hardtack.observation import Observed
 from hardtack.quantised_layers import LINEAR, Kind, Layer
-from hardtack.schemes import BY_DATA, ActivationScheme, Scheme
+from hardtack.schemes import BY_DATA, METHODS, ActivationScheme, Scheme
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,18 @@ def check_torchao(scheme: Scheme) -> None:
         raise ExportError(what, fix="pip install 'hardtack[quantize]'") from error
 
 
+def method_of(layer: Layer, method: str, seen: Observed | None) -> str:
+    """How a layer's integers are chosen where Options.weights_method is `method`: GPTQ is for linear layers that
+    calibration showed enough of, and floats have one way."""
+    fits = method != BY_DATA or (layer.kind is LINEAR and seen is not None and seen.moments.is_enough)
+    return method if fits and not layer.scheme.is_float else METHODS[0]
+
+
 def quantise_layer(layer: Layer, made: nn.Module, recipe: Recipe, seen: Observed | None) -> Any:
     """Quantises `made`, the copy of a layer, and gives the tensor of torchao's that its weight is then, which has
     qdata, scale and dequantize(). seen: what calibration showed. Raises InputSpecError for a layer that it showed
     nothing usable of."""
-    scheme, activations = layer.scheme, recipe.of(layer)
-    method = "nearest" if scheme.is_float or (recipe.method == BY_DATA and layer.kind is not LINEAR) else recipe.method
+    scheme, activations, method = layer.scheme, recipe.of(layer), method_of(layer, recipe.method, seen)
     wide = layer.module.weight.detach()
     if activations is None:
         _quantize(made, _config(scheme, method))
@@ -61,7 +67,7 @@ def quantise_layer(layer: Layer, made: nn.Module, recipe: Recipe, seen: Observed
     if method == BY_DATA:
         assert seen is not None
         half = 1 << (scheme.bits - 1)
-        found.qdata.copy_(gptq_codes(wide, found.scale, seen.moments, -half, half - 1))
+        found.qdata.copy_(gptq_codes(wide, found.scale, seen.moments.shrunk(), -half, half - 1))
     return made.weight
 
 

@@ -74,6 +74,12 @@ def _print_quantised(quantised: Quantised, shown: Console) -> None:
     inputs = f", activations as {quantised.activations}" if quantised.activations is not None else ""
     shown.print(f"{' and '.join(made_of)}{inputs}: {sizes}{kept}")
     _print_layers(quantised, shown)
+    few = [x.name for x in layers if x.kind == LINEAR.one and x.method != quantised.method]
+    if few and quantised.scheme != "fp8":
+        more = f" and {len(few) - _SHOWN} more" if len(few) > _SHOWN else ""
+        shown.print(
+            f"given fewer rows than they have inputs, and so by the method nearest: {', '.join(few[:_SHOWN])}{more}"
+        )
     if quantised.kept:
         made = table("layers that stay as they are", "layer", "why")
         for x in quantised.kept[:_SHOWN]:

