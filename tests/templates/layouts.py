@@ -123,7 +123,8 @@ class Conv:
 
     def merges_taps(self, dtype: DType = DType.F32) -> bool:
         """conv.h."""
-        short = self.c < cpu_workspace.number("kShortTap") or (dtype is DType.BF16 and self.c % 2 != 0)
+        at_once = {DType.BF16: 2, DType.I8: 4}.get(dtype, 1)
+        short = self.c < cpu_workspace.number("kShortTap") or self.c % at_once != 0
         return self.groups == 1 and self.dilation[1] == 1 and self.kernel[1] > 1 and short
 
     def packs_input(self, stride_c: int, dtype: DType = DType.F32) -> bool:

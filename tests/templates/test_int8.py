@@ -53,7 +53,8 @@ def _modelled() -> list[Build]:
     return builds
 
 
-def _builds() -> list[Any]:
+def builds() -> list[Any]:
+    """Every build: of each compiler and target, and the models of instructions."""
     return [*(pytest.param(b, id=build_name(b)) for b in _modelled()), *all_builds(by_gcc, portable)]
 
 
@@ -62,7 +63,7 @@ def _library(build: Build) -> Library:
     return load_library(sources(), *build)
 
 
-@pytest.fixture(scope="session", params=_builds())
+@pytest.fixture(scope="session", params=builds())
 def library(request: pytest.FixtureRequest) -> Library:
     """Both products, for every build."""
     return _library(request.param)

@@ -68,6 +68,8 @@ def _product(g: Drawer) -> Drawn:
     eight = f"{a}.reshape(-1, {depth}).to(torch.float8_e4m3fn)"
     back = f"{_Q}dequantize_per_tensor({small}, 0.05, 3, -128, 127, torch.int8)"
     wide = f"{_Q}dequantize_per_channel({weight}, {scales}, None, 0, -128, 127, torch.int8)"
+    above = f"{_Q}quantize_per_tensor({a}, 0.04, 130, 0, 255, torch.uint8)"
+    above = f"{_Q}dequantize_per_tensor({above}, 0.04, 130, 0, 255, torch.uint8)"
     exact = f"torch._int_mm({small}.reshape(-1, {depth}), {weight}.t())"
     forms = (
         exact,
@@ -78,6 +80,9 @@ def _product(g: Drawer) -> Drawn:
         f"torch._int_mm({small}.reshape(-1, {depth}), {small}.reshape(-1, {depth}).t())",
         f"F.linear({back}, {wide})",
         f"F.linear({back}, {wide}, {scales})",
+        f"F.linear({above}, {wide}, {scales})",
+        f"F.linear(({small}.float() - 3) * {g.weight((depth,), torch.float32)}, {wide})",
+        f"torch.matmul({above}.reshape(-1, {depth}), {back}.reshape(-1, {depth}).t())",
         f"{_Q}quantize_per_tensor(F.relu(F.linear({back}, {wide})), 0.1, 0, 0, 255, torch.uint8)",
         f"F.linear({a}, {weight}.to({a}.dtype)) * {scales}",
         f"F.linear({a}, {floats}.to({a}.dtype) * {scales}[:, None].to({a}.dtype))",
