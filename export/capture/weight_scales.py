@@ -27,12 +27,30 @@ def check_tensors(module: nn.Module) -> None:
 
 
 def check_program(ep: ExportedProgram) -> None:
-    """The same for the dequantize ops of a program that was quantised as a graph (PT2E)."""
+    """The same for the dequantize ops of a program that was quantised as a graph (PT2E), and for scales and zero points
+    that are not one a channel."""
     for node in ep.graph.nodes:
         if node.op == "call_function" and str(node.target).startswith(_DEQUANTIZE):
+            _check_channels(node)
             scale = _content(ep, node.args[1])
             if scale is not None:
                 _check(f"{_layer(node)}{node.target}, at {node.name!r},", scale)
+
+
+def _check_channels(node: fx.Node) -> None:
+    if not str(node.target).startswith(f"{_DEQUANTIZE}channel."):
+        return
+    x, *numbers = (a.meta.get("val") if isinstance(a, fx.Node) else None for a in node.args[:3])
+    axis = node.args[3]
+    if not isinstance(x, torch.Tensor) or not isinstance(axis, int):
+        return
+    for word, found in zip(("scales", "zero points"), numbers, strict=True):
+        if isinstance(found, torch.Tensor) and tuple(found.shape) != (x.shape[axis],):
+            raise InputSpecError(
+                f"{_layer(node)}{node.target}, at {node.name!r}, has {word} of shape {list(found.shape)} for "
+                f"{x.shape[axis]} channels",
+                fix=f"give one for each channel, dimension {axis} of what it dequantises",
+            )
 
 
 def _check(what: str, scale: torch.Tensor) -> None:

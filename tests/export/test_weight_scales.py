@@ -79,6 +79,32 @@ def test_scales_that_stand_in_the_program() -> None:
         to_graphs(torch.export.export(Scaled(0.0), (X,)))
 
 
+class ByChannel(nn.Module):
+    """A weight whose scales and zero points may be too few."""
+
+    def __init__(self, scales: int, zeros: int) -> None:
+        super().__init__()
+        self.w = nn.Buffer(torch.ones(32, 64, dtype=torch.int8))
+        self.scales, self.zeros = nn.Buffer(torch.ones(scales)), nn.Buffer(torch.zeros(zeros, dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        w = q.dequantize_per_channel(self.w, self.scales, self.zeros, 0, -128, 127, torch.int8)
+        return nn.functional.linear(x, w)
+
+
+@pytest.mark.parametrize(
+    ("scales", "zeros", "words"), [(31, 32, "scales of shape [31]"), (32, 1, "zero points of shape [1]")]
+)
+def test_scales_that_are_not_one_a_channel(scales: int, zeros: int, words: str) -> None:
+    to_graphs(ByChannel(32, 32).eval(), (X,))
+    with pytest.raises(InputSpecError) as caught:
+        to_graphs(nn.Sequential(nn.ReLU(), ByChannel(scales, zeros)).eval(), (X,))
+    assert str(caught.value) == (
+        "in '1', quantized_decomposed.dequantize_per_channel.default, at 'dequantize_per_channel', has "
+        f"{words} for 32 channels\n  To fix: give one for each channel, dimension 0 of what it dequantises"
+    )
+
+
 def test_scales_that_are_computed_are_not_looked_at() -> None:
     def dynamic(x: torch.Tensor) -> torch.Tensor:
         scale, zero = q.choose_qparams.tensor(x, -128, 127, 1e-5, torch.int8)
