@@ -15,7 +15,7 @@ from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.machine.data import AARCH64, X86_64_V3
 from hardtack.codegen.passes.cpu import integer_products
 from hardtack.codegen.passes.cpu.integer_cost import ConvCost
-from hardtack.codegen.passes.cpu.integer_products import KIND
+from hardtack.codegen.passes.shared.integer_products import KIND
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.exporter import to_graphs
 from tests.codegen.compare import to_numpy

@@ -173,7 +173,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "zero points of codes",
         "the zero point of an activation is left out of a product of what codes stand for",
         "cpu",
-        "codegen/passes/cpu/integer_products.py",
+        "codegen/passes/shared/integer_products.py",
         (
             (
                 "        total = _less(edit, op, total, _sum(edit, op, b, given.summed[1], keepdim=True), za)\n",
@@ -186,7 +186,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "zero points of bytes without a sign",
         "codes of uint8 become 128 less, and their zero point does not",
         "cpu",
-        "codegen/passes/cpu/code_values.py",
+        "codegen/passes/shared/code_values.py",
         (("    less = FROM_U8 if x.dtype is DType.U8 else 0\n", "    less = 0\n"),),
         sweep="quantised",
     ),
@@ -194,7 +194,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "scales along a sum",
         "a scale that differs along what a product of codes adds up is taken behind it",
         "cpu",
-        "codegen/passes/cpu/integer_products.py",
+        "codegen/passes/shared/integer_products.py",
         (("    return any(index[d] in used for d in dims)\n", "    return False\n"),),
         sweep="quantised",
     ),

@@ -187,6 +187,47 @@ def test_machines_without_float8_widen_it(machine: Gpu) -> None:
         torch.testing.assert_close(compiled(x)[0], module.want(x), rtol=2**-7, atol=2**-7)
 
 
+class Codes(nn.Module):
+    """A layer of codes with zero points, as PT2E writes one, and a convolution of codes."""
+
+    def __init__(self, k: int, n: int) -> None:
+        super().__init__()
+        self.weight = nn.Buffer(torch.randint(-128, 128, (n, k)).to(torch.int8))
+        self.scales = nn.Buffer(torch.rand(n, 1) * 0.01)
+        self.bias = nn.Buffer(torch.randn(n))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        codes = ((x / 0.05).round() + 17).clamp(0, 255).to(torch.uint8)
+        back, weight = (codes.float() - 17) * 0.05, self.weight.float() * self.scales
+        made = nn.functional.linear(back, weight, self.bias).relu()
+        return ((made / 0.1).round() - 3).clamp(-128, 127).to(torch.int8)
+
+
+@pytest.mark.parametrize("machine", [A100, H200], ids=lambda m: m.name)
+@pytest.mark.parametrize("rows", [1, 40])
+def test_products_of_what_codes_stand_for_are_products_of_int8(rows: int, machine: Gpu) -> None:
+    torch.manual_seed(0)
+    module, x = Codes(96, 33).eval(), torch.randn(rows, 96)
+    compiled = compile_module(module, (x,), None, None, TritonBackend(machine), Simulator)
+    (said,) = (d for d in compiled.entry.decisions if d.kind == "integers")
+    assert said.accepted == (rows > 1)
+    assert any("out_dtype=tl.int32" in text for text in compiled.entry.sources.values()) == (rows > 1)
+    assert (compiled(x)[0].int() - module(x).int()).abs().max() <= 1  # on the border of two codes
+
+
+def test_convolutions_of_codes_stay_float32_on_gpus() -> None:
+    class Convolved(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weight = torch.arange(-36, 36).reshape(4, 2, 3, 3).to(torch.int8)
+            return nn.functional.conv2d(x.to(torch.int8).float() * 0.5, weight.float() * 0.25)
+
+    x = torch.randint(-100, 100, (2, 2, 7, 7)).float()
+    compiled = on_gpu(Convolved(), (x,))
+    (said,) = (d for d in compiled.entry.decisions if d.kind == "integers")
+    assert (said.accepted, said.reason) == (False, "GPUs have no convolution of int8")
+    torch.testing.assert_close(compiled(x)[0], Convolved()(x))
+
+
 @pytest.mark.parametrize("machine", [A100, H200, B200], ids=lambda m: m.name)
 @pytest.mark.parametrize("dtype", BYTES, ids=str)
 def test_every_plan_for_bytes_is_legal(dtype: DType, machine: Gpu) -> None:

@@ -22,9 +22,9 @@ from hardtack.codegen.lower.rules import rules_on
 from hardtack.codegen.machine.data import DEFAULT_CPUS, X86_64_V4
 from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.passes.cpu.expand import EXPAND
-from hardtack.codegen.passes.cpu.integer_products import INTEGER_PRODUCTS
 from hardtack.codegen.passes.passes import Context, Passes
 from hardtack.codegen.passes.shared.inline import INLINE
+from hardtack.codegen.passes.shared.integer_products import INTEGER_PRODUCTS
 from hardtack.codegen.plan.accesses import accesses_of
 from hardtack.codegen.plan.planner import KernelLaunch
 from hardtack.codegen.schedule.cpu_tile import ALL_STEPS, TileSteps, tile

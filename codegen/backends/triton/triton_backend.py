@@ -39,6 +39,7 @@ from hardtack.codegen.passes.gpu.split_reductions import SPLIT_REDUCTIONS
 from hardtack.codegen.passes.gpu.take_prologues import TAKE_PROLOGUES
 from hardtack.codegen.passes.passes import Context, Passes
 from hardtack.codegen.passes.shared.inline import INLINE
+from hardtack.codegen.passes.shared.integer_products import INTEGER_PRODUCTS
 from hardtack.codegen.plan.accesses import accesses_of
 from hardtack.codegen.plan.planner import KernelLaunch
 from hardtack.codegen.schedule.fusion_limits import FusionLimits
@@ -55,7 +56,7 @@ GPU_LIMITS = FusionLimits(
     sibling_points=1 << 17,
 )
 PASSES = Passes(
-    graph=(MULTIPLY_FLOAT8, JOIN_PRODUCTS),
+    graph=(INTEGER_PRODUCTS, MULTIPLY_FLOAT8, JOIN_PRODUCTS),
     nests=(INLINE, NEUTRAL_REDUCTIONS, REGROUP, SPLIT_REDUCTIONS),
     groups=(TAKE_PROLOGUES, JOIN_SIBLINGS),
     kernels=(FUSE_GELU, TAKE_COARSE_FORMS, START_FROM_ADDEND, LAUNCH_DEPENDENT),

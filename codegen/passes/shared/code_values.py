@@ -11,7 +11,7 @@ from hardtack.codegen.ir.graph import Constant, Graph, Lit, Op, Operand, TensorT
 from hardtack.codegen.ir.graph_infer import literal_type
 from hardtack.codegen.ir.graph_ops import derive
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.passes.cpu.affine_codes import AffineCodes, Viewed
+from hardtack.codegen.passes.shared.affine_codes import AffineCodes, Viewed
 
 Attrs = tuple[tuple[str, object], ...]
 FROM_U8 = 128

@@ -1,13 +1,13 @@
-"""Products of what codes stand for become products of the codes, for CPUs: int8 by int8, added up in int32.
+"""Products of what codes stand for become products of the codes: int8 by int8, added up in int32.
 
     y = matmul((a - za) * sa, (b - zb) * sb)
 becomes
     y = (matmul(a, b) - za * sum(b) - zb * (sum(a) - K * za)) * sa * sb
 
 where sums are over K, those of constants made at export. All but the scales is whole, and exact: what could leave int32
-stays a product of float32, and so does one whose scales or zero points differ along K. A convolution is the same
-product; its padding becomes one of the codes, with the code that stands for 0. uint8 becomes int8, 128 less. A Decision
-says of each product of codes what became of it.
+stays a product of float32, and so does one whose scales or zero points differ along K. A convolution, on CPUs, is the
+same product; its padding becomes one of the codes, with the code that stands for 0. uint8 becomes int8, 128 less. A
+Decision says of each product of codes what became of it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, make_attrs
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.views import base_of, broadcast_index, resolve
-from hardtack.codegen.machine.machine import Cpu
-from hardtack.codegen.passes.cpu.affine_codes import AffineCodes, Facts, NotCodes, Viewed, affine_codes, facts_of
-from hardtack.codegen.passes.cpu.code_values import FROM_U8, Edit, codes_of, edit_of, number_of, zero_of
+from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.passes.cpu.integer_cost import conv_cost
 from hardtack.codegen.passes.passes import Context, Decisions, GraphPass
+from hardtack.codegen.passes.shared.affine_codes import AffineCodes, Facts, NotCodes, Viewed, affine_codes, facts_of
+from hardtack.codegen.passes.shared.code_values import FROM_U8, Edit, codes_of, edit_of, number_of, zero_of
 
 KIND = "integers"
 """Of the Decisions that are made here: subject is the product."""
@@ -53,7 +53,7 @@ def multiply_codes(graph: Graph, context: Context) -> tuple[Graph, Decisions]:
         found, reason = None, ""
         try:
             if rule is not None and (found := _operands(facts, op)) is not None:
-                reason = _why(graph, op, context)
+                reason = _why(facts, op, context)
         except NotCodes as why:
             decisions.append(Decision(KIND, op.outputs[0], "int8", False, str(why)))
             found = None
@@ -65,12 +65,17 @@ def multiply_codes(graph: Graph, context: Context) -> tuple[Graph, Decisions]:
     return (edit.done() if any(d.accepted for d in decisions) else graph), tuple(decisions)
 
 
-def _why(graph: Graph, op: Op, context: Context) -> str:
-    """Why a product of codes is one of int8. Raises NotCodes for a convolution that takes longer so."""
+def _why(facts: Facts, op: Op, context: Context) -> str:
+    """Why a product of codes is one of int8. Raises NotCodes for one that takes longer so."""
+    machine = context.machine
     if op.kind != "conv":
+        one_row = facts.type_of(op.outputs[0]).shape[-2] is ONE
+        if isinstance(machine, Gpu) and one_row and base_of(facts.producers, op.value(1)) in facts.constants:
+            raise NotCodes("one row is bound by reading the matrix, as codes either way")
         return "both operands are codes"
-    assert isinstance(context.machine, Cpu)
-    cost = conv_cost(graph, op, context.hints, context.machine)
+    if isinstance(machine, Gpu):
+        raise NotCodes("GPUs have no convolution of int8")
+    cost = conv_cost(facts.graph, op, context.hints, machine)
     if not cost.pays:
         raise NotCodes(cost.reason)
     return cost.reason
