@@ -56,7 +56,7 @@ def batches(lines: list[str]) -> Iterator[tuple[torch.Tensor, ...]]:
 
 
 @click.command(help=__doc__)
-@click.option("--count", default=64, show_default=True, help="Sentences that calibrate, and that measure.")
+@click.option("--count", default=96, show_default=True, help="Sentences that calibrate, and that measure.")
 def main(count: int) -> None:
     model = zoo.load("minilm")
     data, held_out = (list(batches(sentences(p)[:count])) for p in ("adr/*.md", "*.md"))

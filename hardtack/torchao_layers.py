@@ -67,7 +67,7 @@ def quantise_layer(layer: Layer, made: nn.Module, recipe: Recipe, seen: Observed
     if method == BY_DATA:
         assert seen is not None
         half = 1 << (scheme.bits - 1)
-        found.qdata.copy_(gptq_codes(wide, found.scale, seen.moments.shrunk(), -half, half - 1))
+        found.qdata.copy_(gptq_codes(wide, found.scale, seen.moments.sums, -half, half - 1))
     return made.weight
 
 
