@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     help="Largest |difference| / largest |eager| allowed; default by dtype: f32 1e-4, f16 1e-2, bf16 5e-2, f64 1e-9; "
     "for floats of a bundle that was exported with --compute at least that of its type. Of one that was exported with "
-    "--weights or --embeddings eager's layers get the same weights first.",
+    "--weights or --embeddings eager's layers get the same weights first; with --activations int8 at least 0.031, fp8 "
+    "0.125, since a number between two codes may get the other one.",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the runtime.")
 @weights_option

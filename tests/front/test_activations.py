@@ -232,6 +232,15 @@ def test_command(model_file: Path, tmp_path: Path) -> None:
     assert text.rstrip() == stage_texts("graph", module, args, weights="int8", activations="int8")["forward"].rstrip()
 
 
+@pytest.mark.parametrize(("scheme", "allowed"), [("int8", 2**-5), ("fp8", 2**-3), (None, 1e-4)])
+def test_outputs_may_differ_by_codes(scheme: str | None, allowed: float, tmp_path: Path) -> None:
+    module, args = of_model("small")
+    info = export(module, args, tmp_path / "m.pkg", weights=scheme, activations=scheme)
+    (found,) = compare(hardtack.load(info.path), module, args).outputs
+    assert found.allowed == allowed
+    assert found.good
+
+
 _PAIRS = 'activations of int8 go with weights of "int8", those of fp8 with "fp8"'
 
 
