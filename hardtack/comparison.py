@@ -165,16 +165,18 @@ def _steps(
     compute: str,
     activations: str,
 ) -> tuple[Difference, ...]:
-    """Values that both the graph and the plan have; what only the plan has has no counterpart."""
+    """Values that both the graph and the plan have; what only the plan has has no counterpart. Of steps that write one
+    value, part by part as a cache of all layers, the last one leaves it."""
     wanted = run_reference(entry.graph, exported.store, inputs)
     # what a step writes to a state is the state's new value
     finals = {s.name: s.final for s in entry.graph.states if s.final is not None}
+    last = {name: k for k, step in enumerate(seen) for name in step["values"]}
     out: list[Difference] = []
-    for step in seen:
+    for k, step in enumerate(seen):
         where = " ".join(x for x in (step["source_op"], f"{step['file']}:{step['line']}" if step["file"] else "") if x)
         for name, array in step["values"].items():
             eager = wanted.get(finals.get(name, name))
-            if eager is None:
+            if eager is None or last[name] != k:
                 continue
             ours = torch.from_numpy(array)
             if eager.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
