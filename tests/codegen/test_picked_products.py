@@ -10,10 +10,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
+from hardtack.codegen.ir.nests import Template
 from hardtack.codegen.lower.cpu_picked import GroupedGemm, PickedGemm
 from tests.codegen.compare import assert_same, compile_module, eager, normal
 from tests.codegen.runner import KernelFailed
 from tests.codegen.template_nests import GPU, lowered
+from tests.models.small_transformers import Picked
 
 EXPERTS, DEPTH, COLUMNS = 5, 37, 70
 HALVES = (torch.bfloat16, torch.float16)
@@ -142,3 +144,17 @@ def test_experts_of_codes_stay_codes(dtype: torch.dtype) -> None:
     assert any(".codes." in name for name in compiled.entry.prepacks)
     assert "mul" not in compiled.entry.constants
     assert_same(compiled(*args), eager(module, args), 4)
+
+
+@pytest.mark.parametrize(("way", "kind"), [("batched_mm", PickedGemm), ("grouped_mm", GroupedGemm)])
+def test_a_mixture_of_experts_as_transformers_has_it(way: str, kind: type[Template]) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 50}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 4, "num_experts_per_tok": 2}
+    inner = transformers.MixtralForCausalLM(transformers.MixtralConfig(**sizes, **heads)).eval()
+    inner.set_experts_implementation(way)
+    module, tokens = Picked(inner, ("input_ids",), "logits", use_cache=False).eval(), torch.randint(0, 50, (1, 7))
+    assert sum(isinstance(getattr(n, "template", None), kind) for n in lowered(module, tokens).nests) == 4
+    compiled = compile_module(module, (tokens,))
+    assert_same(compiled(tokens), eager(module, (tokens,)), 10)
