@@ -41,7 +41,15 @@ from hardtack.codegen.tune.trial import Trial, make_trial
 from hardtack.generation import generation
 from hardtack.timing import Sample, Timer
 
-TOLERANCE: Mapping[DType, float] = {DType.F64: 1e-12, DType.F32: 1e-5, DType.F16: 4e-3, DType.BF16: 3e-2}
+TOLERANCE: Mapping[DType, float] = {
+    DType.F64: 1e-12,
+    DType.F32: 1e-5,
+    DType.F16: 4e-3,
+    DType.BF16: 3e-2,
+    DType.I8: 0.0,
+    DType.F8E4M3: 1e-3,
+    DType.F8E5M2: 1e-3,
+}
 """||result - the cost model's result|| / ||the cost model's result|| above which a candidate is wrong."""
 
 

@@ -26,6 +26,8 @@ def matmul_types(c: Case) -> Types:
     need(c.same(a.shape[-1], b.shape[-2]), f"matmul inner sizes differ: {a.shape[-1]} and {b.shape[-2]}")
     sums = dict(c.op.attrs).get("sums", "")
     need(sums in ("", *FLOAT8_SUMS), f"matmul adds up as {sums!r}")
+    need(bool(sums) or not a.dtype.is_float8, f"matmul of {a.dtype} does not say how it adds up")
+    need(not sums or a.dtype.is_float8 or _result_dtype(c) is DType.F32, f"matmul of {a.dtype} adds up as {sums}")
     return (TensorType(_result_dtype(c), (*a.shape[:-1], b.shape[-1])),)
 
 

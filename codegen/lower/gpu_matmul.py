@@ -18,12 +18,14 @@ from hardtack.codegen.lower.gpu_heavy_readers import heavy_behind
 from hardtack.codegen.lower.gpu_plans import chosen, hint, verify_plan
 from hardtack.codegen.lower.operands import prepacked
 from hardtack.codegen.lower.template import template
-from hardtack.codegen.machine.machine import Gpu
+from hardtack.codegen.machine.machine import Gpu, Machine
 from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
 
 FLOATS = (DType.F32, DType.F64, DType.F16, DType.BF16)
 BYTES = (DType.I8, DType.F8E4M3, DType.F8E5M2)
 """Whose products tensor cores take with K innermost in both operands."""
+MOST_INT8_TERMS = (1 << 17) - 1
+"""Of products of int8, so that their sum does not leave int32: some tensor cores saturate where others wrap."""
 VARIANTS = ("tile", "stream", "vector", "outer")
 """Of GemmPlan."""
 
@@ -46,6 +48,12 @@ class Gemm(Template):
     roles = (Role("a", "*batch M K"), Role("b", "*batch K N"))
     dtypes: ClassVar[tuple[DType, ...]] = (*FLOATS, *BYTES)
     takes_epilogue = True
+
+    @classmethod
+    def why_not_of(cls, dtype: DType, machine: Machine) -> str | None:
+        if dtype.is_float8 and isinstance(machine, Gpu) and not machine.tensor_flops.float8:
+            return f"tensor cores of {machine.name} take no {dtype}"
+        return super().why_not_of(dtype, machine)
 
     def batch_axes(self, nest: TemplateNest) -> int:
         return self.batch
@@ -76,10 +84,15 @@ class Gemm(Template):
             need(variant in ("tile", "stream"), f"its variant {variant} takes no {dtype}")
             depth = self.plan.block_k
             need(depth >= 32, f"tensor cores take 32 of {dtype} along K, its blocks have {depth}")
+        if dtype is DType.I8:
+            terms = int_value(sizes["K"])
+            few = terms is not None and terms <= MOST_INT8_TERMS
+            need(few, f"sums of {sizes['K']} products of int8 may leave int32")
 
     @property
     def takes_addend(self) -> bool:
-        return self.plan.variant in ("tile", "stream")
+        # a bias in sums of few bits would lose its own
+        return self.plan.variant in ("tile", "stream") and self.sums != "float8_fast"
 
     def holds_row(self, nest: TemplateNest) -> bool:
         """True if a program holds all of a's only row while it walks b's columns."""
@@ -146,7 +159,7 @@ def emit_gemm(
     shape = gemm_shape(low, out, a, b, heavy)
     plan = chosen(low, shape)
     low.decide(out.name, f"gemm {plan.variant} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
-    sums = str(dict(op.attrs).get("sums", "float8")) if a.dtype.is_float8 else ""
+    sums = op.str_attr("sums") if a.dtype.is_float8 else ""
     emit_parts(low, op, Gemm(plan, constant, lead, sums), out, (a, b))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hardtack.codegen.ir.expr import ONE, product
+from hardtack.codegen.ir.expr import ONE, int_value, product
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.nests import Operand
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.gpu_code_rows import code_rows
-from hardtack.codegen.lower.gpu_matmul import BYTES, Gemm, by_columns, emit_gemm
+from hardtack.codegen.lower.gpu_matmul import BYTES, MOST_INT8_TERMS, Gemm, by_columns, emit_gemm
 from hardtack.codegen.lower.gpu_quantized import dequantised_copy, lower_codes
 from hardtack.codegen.lower.operands import copied, is_constant, operand
 from hardtack.codegen.lower.picked_products import picked_as_reduction, picked_matrices
@@ -27,7 +27,7 @@ def lower_matmul(low: Lowering, op: Op) -> None:
     if picked is not None:
         picked_as_reduction(low, op, picked)
         return
-    if first_that_can(low, op, (Gemm,)) is None:
+    if first_that_can(low, op, (Gemm,)) is None or _may_leave_int32(low, op):
         matmul_as_reduction(low, op)
         return
     a_view, b_view = operand(low, a, op), operand(low, b, op)
@@ -44,3 +44,13 @@ def lower_matmul(low: Lowering, op: Op) -> None:
     elif constant and (a_view.dtype in (DType.F32, *BYTES) or product(a_view.shape[:-1]) is ONE):
         b_view = by_columns(low, b_view)
     emit_gemm(low, op, out, a_view, b_view, constant, copy_a)
+
+
+def _may_leave_int32(low: Lowering, op: Op) -> bool:
+    """True for a product of int8 whose sums loops have to make modulo 2^32: tensor cores may saturate."""
+    a = low.graph.types[op.value(0)]
+    terms = int_value(a.shape[-1])
+    if a.dtype is not DType.I8 or (terms is not None and terms <= MOST_INT8_TERMS):
+        return False
+    low.decide(op.outputs[0], "reductions", f"sums of {a.shape[-1]} products of int8 may leave int32")
+    return True

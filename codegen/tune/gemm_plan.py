@@ -245,7 +245,8 @@ def step_seconds(p: GemmPlan, dtype: DType, machine: Gpu) -> float:
     if machine.warpgroup and p.block_m >= 64:
         cycles = p.block_k * dtype.nbytes / 32 * (p.block_m / 64) * machine.warpgroup.cycles(p.block_n)
         return cycles / (machine.clock_hz * (STREAM_EFFICIENCY if p.variant == "stream" else TILE_EFFICIENCY))
-    return 2.0 * area * p.block_k / (machine.tensor_flops.of_bits(8 * dtype.nbytes) * efficiency)
+    bits = 16 if dtype.is_float8 else 8 * dtype.nbytes  # single warps multiply floats of 8 bits as f16
+    return 2.0 * area * p.block_k / (machine.tensor_flops.of_bits(bits) * efficiency)
 
 
 def residents(p: GemmPlan, dtype: DType, machine: Gpu) -> int:

@@ -36,6 +36,8 @@ LIMIT_NBYTES = 128 << 20
 """Operands and results of all repetitions together."""
 BLOCK_NUMEL = 1 << 20
 """Random elements that are made; longer arrays repeat them."""
+_FINITE_CODES = 0x60
+"""Codes of floats of 8 bits below this are numbers of 0 to some hundreds."""
 ONE = const(1)
 ROWS = "rows"
 """The symbol of a product's rows, and an input of that name, where they vary and are 1 in the example."""
@@ -100,9 +102,15 @@ class Trial:
 
 
 def random_array(shape: tuple[int, ...], dtype: DType, seed: int) -> npt.NDArray[np.generic]:
-    """Normal numbers, the same for the same arguments; bf16 as its bits in uint16."""
+    """Normal numbers, the same for the same arguments; bf16 as its bits in uint16, floats of 8 bits as theirs, with
+    finite numbers of any size."""
     numel = math.prod(shape)
-    block = np.random.default_rng(seed).standard_normal(min(numel, BLOCK_NUMEL), np.float32)
+    rng = np.random.default_rng(seed)
+    if dtype.is_float8:
+        return np.resize(rng.integers(0, _FINITE_CODES, min(numel, BLOCK_NUMEL), np.uint8), shape)
+    block = rng.standard_normal(min(numel, BLOCK_NUMEL), np.float32)
+    if dtype is DType.I8:
+        return np.resize((block * 32).clip(-128, 127).astype(np.int8), shape)
     plain = {DType.F16: np.float16, DType.F32: np.float32, DType.F64: np.float64}
     values = (block.view(np.uint32) >> 16).astype(np.uint16) if dtype is DType.BF16 else block.astype(plain[dtype])
     return np.resize(values, shape)
@@ -145,8 +153,8 @@ def _gemm(s: GemmShape) -> Trial:
         else:
             b = t.operand(f"b{k}", s.dtype, (*lead, s.k, s.n))
         result = (*lead, rows, s.n)
-        y = _linear(t, a, b, result, s) if s.m > 1 else t.op("matmul", (a, b), s.dtype, result)
-        t.results.append(_gelu(t, y, s.dtype) if s.heavy else y)
+        y = _linear(t, a, b, result, s) if s.m > 1 else _product(t, a, b, result, s.dtype)
+        t.results.append(_gelu(t, y, t.types[y].dtype) if s.heavy else y)
     return t
 
 
@@ -172,7 +180,10 @@ def _cut_gemm(s: CutShape) -> Trial:
 
 
 def _linear(t: Trial, a: str, b: str, shape: tuple[int | Expr, ...], s: GemmShape | CutShape) -> str:
-    """The product and its bias, rounded once."""
+    """The product and its bias, rounded once; of bytes in f32."""
+    if s.dtype.nbytes == 1:
+        sums = t.op("cast", (_product(t, a, b, shape, s.dtype),), DType.F32, shape, dtype=DType.F32)
+        return t.op("add", (sums, t.bias(s.n, DType.F32)), DType.F32, shape)
     bias = t.bias(s.n, s.dtype)
     if not s.dtype.is_half:
         return t.op("add", (t.op("matmul", (a, b), s.dtype, shape), bias), s.dtype, shape)
@@ -181,6 +192,15 @@ def _linear(t: Trial, a: str, b: str, shape: tuple[int | Expr, ...], s: GemmShap
     bias = t.op("cast", (t.op("expand", (bias,), s.dtype, shape),), wide, shape, dtype=wide)
     y = t.op("add", (t.op("matmul", (a, b), wide, shape, dtype=wide), bias), wide, shape)
     return t.op("cast", (y,), s.dtype, shape, dtype=s.dtype)
+
+
+def _product(t: Trial, a: str, b: str, shape: tuple[int | Expr, ...], dtype: DType) -> str:
+    """The product alone, of bytes in what it is added up in."""
+    if dtype is DType.I8:
+        return t.op("matmul", (a, b), DType.I32, shape, dtype=DType.I32)
+    if dtype.is_float8:
+        return t.op("matmul", (a, b), DType.F32, shape, dtype=DType.F32, sums="float8")
+    return t.op("matmul", (a, b), dtype, shape)
 
 
 def _gelu(t: Trial, x: str, dtype: DType) -> str:

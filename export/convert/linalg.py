@@ -75,6 +75,16 @@ def _int_mm(b: Builder, x: Value, y: Value) -> Value:
     return b.op("matmul", x, y, dtype=DType.I32)
 
 
+@converts("out_dtype")
+def _out_dtype(b: Builder, op: Any, dtype: Any, *args: Any) -> Value:
+    """The higher-order op `out_dtype`: of products of int8 in int32, which torchao writes so for GPUs."""
+    of, name = from_torch(dtype), str(op)
+    int8 = all(isinstance(x, Value) and x.dtype is DType.I8 for x in args)
+    if name not in ("aten.mm.default", "aten.bmm.default") or of is not DType.I32 or not int8:
+        raise Refusal(f"{name} with results of {of}: out_dtype is supported for products (mm, bmm) of int8 in int32")
+    return b.op("matmul", *args, dtype=DType.I32)
+
+
 @converts("aten._scaled_mm.default")
 def _scaled_mm(
     b: Builder,
@@ -97,9 +107,24 @@ def _scaled_mm(
         )
     sums = "float8_fast" if use_fast_accum else "float8"
     made = b.op("matmul", b.to(x, DType.F32), b.to(weight, DType.F32), sums=sums)
-    for scale in (scale_x, scale_weight):
-        made = b.pw("mul", made, b.reshape(scale, ()) if ex.product(scale.shape) is ex.ONE else scale)
+    for scale in _scales(b, x, weight, scale_x, scale_weight):
+        made = b.pw("mul", made, scale)
     return b.to(made if bias is None else b.pw("add", made, b.to(bias, DType.F32)), out)
+
+
+def _scales(b: Builder, x: Value, weight: Value, scale_x: Value, scale_weight: Value) -> list[Value]:
+    """What a scaled product is multiplied by: two numbers, or one of each row and one of each column."""
+    given = [scale_x, scale_weight]
+    if all(ex.product(s.shape) is ex.ONE for s in given):
+        return [b.reshape(s, ()) for s in given]
+    wanted = ((x.shape[0], ex.ONE), (ex.ONE, weight.shape[1]))
+    if all(s.rank == 2 and all(map(b.same, s.shape, w)) for s, w in zip(given, wanted, strict=True)):
+        return given
+    shapes = " and ".join(str(s.type) for s in given)
+    raise Refusal(
+        f"a scaled product with scales {shapes} is not supported: it takes one for each operand, or "
+        f"({wanted[0][0]}, 1) and (1, {wanted[1][1]}), not those of blocks"
+    )
 
 
 @converts("aten._grouped_mm.default", "transformers.grouped_mm_fallback.default")

@@ -28,7 +28,7 @@ the ends of groups stay as they are."""
 # fmt: off
 _PRODUCTS = frozenset({
     "addbmm", "addmm", "addmv", "baddbmm", "bmm", "convolution", "dot", "einsum", "grouped_mm_fallback", "_grouped_mm",
-    "gru", "linear", "lstm", "matmul", "mm", "mv", "rnn_relu", "rnn_tanh", "scaled_dot_product_attention",
+    "gru", "linear", "lstm", "matmul", "mm", "mv", "rnn_relu", "rnn_tanh", "_scaled_mm", "scaled_dot_product_attention",
 })
 # fmt: on
 """torch's ops of which a product is what the user has written. Of others, such as a Fourier transform, it is a part,

@@ -18,6 +18,7 @@ from hardtack.exporter import narrowed, to_graphs
 from hardtack.exporter.errors import UnsupportedOpError
 from hardtack.exporter.precision import Precision
 from tests.export.checks import assert_same, check, eager, entry, ours
+from tests.support.torch_versions import TORCH
 from tests.support.torchao_models import CONFIGS, QUANTISERS, of_pt2e, of_torchao
 
 q = torch.ops.quantized_decomposed
@@ -170,7 +171,7 @@ FLOATS = [torch.float8_e4m3fn, torch.float8_e5m2]
 @pytest.mark.parametrize("by_row", [False, True])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_a_scaled_product(dtype: torch.dtype, by_row: bool, out: torch.dtype | None) -> None:
-    if by_row and torch.__version__ < "2.12":
+    if by_row and TORCH < (2, 12):
         pytest.skip("torch 2.11 has no scales of rows on CPUs to compare with")
     weight = (torch.randn(16, 32, generator=torch.Generator().manual_seed(3)) * 40).to(dtype).t()
     scales = (GROUPS[:, :1], torch.rand(1, 16) + 0.01) if by_row else (SCALES[0], SCALES[1])
@@ -195,6 +196,53 @@ def test_a_scale_of_a_scaled_product_of_float8_is_refused() -> None:
     check(
         lambda x, w: torch._scaled_mm(x, w, one, one, scale_result=one, out_dtype=torch.float32), (x, x.t()), atol=0.1
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "scales", "words"),
+    [
+        (16, 256, ((16, 2), (2, 2)), "f32[16, 2] and f32[2, 2]"),
+        (16, 2048, ((16, 16), (16, 16)), "f32[16, 16] and f32[16, 16]"),
+        (16, 2048, ((16, 16), (16, 1)), "f32[16, 16] and f32[16, 1]"),
+    ],
+)
+@pytest.mark.skipif(TORCH < (2, 13), reason="torch 2.11 and 2.12 refuse them themselves")
+def test_scales_of_blocks_are_refused(rows: int, depth: int, scales: tuple[tuple[int, int], ...], words: str) -> None:
+    x, sx, sw = torch.ones(rows, depth).to(FLOATS[0]), *(torch.rand(s) for s in scales)  # type: ignore[misc]
+    columns = 256 if depth == 256 else 16
+    weight = torch.ones(columns, depth).to(FLOATS[0]).t()
+    with pytest.raises(UnsupportedOpError) as caught:
+        to_graphs(lambda x, w, a, b: torch._scaled_mm(x, w, a, b, out_dtype=torch.bfloat16), (x, weight, sx, sw))
+    assert (
+        f"a scaled product with scales {words} is not supported: it takes one for each operand, or ({rows}, 1) and "
+        f"(1, {columns}), not those of blocks" in str(caught.value)
+    )
+
+
+class OutDtype(nn.Module):
+    """A product of int8 in int32 as torchao has it in programs for GPUs."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch._higher_order_ops.out_dtype(torch.ops.aten.mm.default, torch.int32, x, y)
+
+
+def test_products_with_a_dtype_of_their_own() -> None:
+    x, y = (torch.randint(-128, 128, s).to(torch.int8) for s in ((5, 300), (300, 7)))
+    (got,) = ours(to_graphs(OutDtype().eval(), (x, y)), (x, y))
+    assert torch.equal(got, (x.long() @ y.long()).int())
+
+
+class OutDtypeSum(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch._higher_order_ops.out_dtype(torch.ops.aten.mul.Tensor, torch.int32, x, y)
+
+
+def test_other_ops_with_a_dtype_of_their_own_are_refused() -> None:
+    x = torch.ones(5, 5, dtype=torch.int8)
+    words = "aten.mul.Tensor with results of i32: out_dtype is supported for products (mm, bmm) of int8 in int32"
+    with pytest.raises(UnsupportedOpError) as caught:
+        to_graphs(OutDtypeSum().eval(), (x, x))
+    assert words in str(caught.value)
 
 
 class Stored(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -18,11 +18,14 @@ from hardtack.exporter.dtypes import TORCH_DTYPE
 from tests.triton.template_runs import GraphOf
 
 Tensors = Mapping[str, torch.Tensor]
+FLOAT8_EPS = 2.0**-14
+"""Of a sum of floats of 8 bits as tensor cores have it."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """want: the outputs in f64 (or exact), from the tensors moved to any device. sizes: of the graph's symbols."""
+    """want: the outputs in f64 (or exact), from the tensors moved to any device. sizes: of the graph's symbols.
+    sum_eps: what each of `terms` may be off in a sum that is not of f64, relative to it."""
 
     name: str
     graph: Graph
@@ -32,6 +35,7 @@ class Case:
     sizes: Mapping[str, int] = field(default_factory=dict)
     exact: bool = False
     terms: int = 1
+    sum_eps: float = torch.finfo(torch.float32).eps
 
 
 def close(case: Case, got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> None:
@@ -44,7 +48,7 @@ def close(case: Case, got: Sequence[torch.Tensor], want: Sequence[torch.Tensor])
             continue
         eps = torch.finfo(g.dtype).eps
         scale = w.abs().max().item() if w.numel() else 0.0
-        sums = max(torch.finfo(torch.float32 if g.dtype != torch.float64 else torch.float64).eps, 0)
+        sums = case.sum_eps if g.dtype != torch.float64 else torch.finfo(torch.float64).eps
         tolerance = 2 * eps * (1 + scale) + 4 * sums * math.sqrt(case.terms) * (1 + scale)
         torch.testing.assert_close(
             g.double(), w.double(), rtol=0, atol=tolerance, equal_nan=True, msg=lambda m: f"{case.name}: {m}"
@@ -131,7 +135,8 @@ def gemm(
         return [torch.relu(out + t["bias"].double() + t["residual"].double()) if epilogue else out]
 
     name = f"gemm {[*batch, m, n, k]} {dtype} {'NK' if transposed else 'KN'}{' dynamic' if dynamic else ''} {left}"
-    return Case(name, g.done(y), tensors, want, dtype, sizes, exact=dtype is DType.I8, terms=max(1, k))
+    made = Case(name, g.done(y), tensors, want, dtype, sizes, exact=dtype is DType.I8, terms=max(1, k))
+    return replace(made, sum_eps=FLOAT8_EPS) if dtype.is_float8 else made
 
 
 def scaled_bytes(m: int, n: int, k: int, dtype: DType, dynamic: bool = False, fast: bool = False) -> Case:

@@ -134,6 +134,30 @@ def test_machine_code(compiled: Compiled, tmp_path: Path) -> None:
             assert "STL" not in text, f"{name} on {arch} spills registers"
 
 
+@pytest.mark.parametrize(
+    ("arch", "dtype", "rows", "instruction"),
+    [
+        ("sm_80", DType.I8, 4096, "IMMA"),
+        ("sm_90", DType.I8, 4096, "IGMMA"),
+        ("sm_90", DType.I8, 16, "IMMA"),
+        ("sm_90", DType.F8E4M3, 4096, "QGMMA"),
+        ("sm_90", DType.F8E5M2, 4096, "QGMMA"),
+        ("sm_100", DType.I8, 4096, "IMMA"),
+        ("sm_100", DType.F8E4M3, 4096, "UTCQMMA"),
+    ],
+    ids=str,
+)
+def test_bytes_are_multiplied_as_bytes(arch: str, dtype: DType, rows: int, instruction: str, tmp_path: Path) -> None:
+    case = cases.scaled_bytes(rows, 4096, 1024, dtype)
+    every = [k for _, k in kernels(lowered(case.graph, arch, case.sizes), arch, case.sizes)]
+    (kernel,) = [k for k in every if "tl.dot" in k.text]
+    codes = compile_kernels([kernel], gpu_of(arch), cache=KernelCache(tmp_path / "cache"), jobs=1)
+    text = assembly(codes[kernel.name], tmp_path)
+    assert re.search(rf"\b{instruction}\b", text), f"{dtype} on {arch} does not use {instruction}"
+    if dtype.is_float8 and arch == "sm_90":  # what tensor cores added up goes to f32 every 128 terms
+        assert re.search(r"\bFADD\b", text)
+
+
 @pytest.mark.sweep(over="arch")
 @pytest.mark.parametrize("name", ["gemm f32", "attention f32"])
 @pytest.mark.parametrize("arch", CUDA_ARCHITECTURES)

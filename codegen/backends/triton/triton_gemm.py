@@ -18,6 +18,8 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.gpu_matmul import Gemm
 from hardtack.codegen.tune.gemm_plan import GemmPlan
 
+FLOAT8_TERMS = 128
+"""Of a sum of floats of 8 bits that tensor cores keep, until it is added to one of f32: what cuBLAS does."""
 FILES = {"tile": "gemm", "outer": "gemm_outer", "vector": "gemm_vector"}
 
 
@@ -165,11 +167,12 @@ def _render_stream(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKerne
 
 def _product(gemm: Gemm, dtype: DType) -> dict[str, str]:
     """What multiplies two tiles, and how it adds up: int8 in int32; floats of 8 bits as tensor cores do, into f32 after
-    each step or never."""
+    FLOAT8_TERMS or never."""
     if dtype is DType.I8:
         return {"product": "tl.dot", "sums": ", out_dtype=tl.int32"}
     if dtype.is_float8:
-        return {"product": "tl.dot", "sums": ", max_num_imprecise_acc=BLOCK_K" if gemm.sums == "float8" else ""}
+        exact = f", max_num_imprecise_acc={min(FLOAT8_TERMS, gemm.plan.block_k)}"
+        return {"product": "tl.dot", "sums": exact if gemm.sums == "float8" else ""}
     return {"product": "tile_product", "sums": ""}
 
 

@@ -36,11 +36,13 @@ class _Source:
 
 @dataclass
 class _Rewriter:
-    """The graph while its ops are copied. constants: those of codes that products read now, by name."""
+    """The graph while its ops are copied. known: its constants. constants: those of codes that products read now, by
+    name."""
 
     graph: Graph
     types: dict[str, TensorType]
     producers: Mapping[str, Op]
+    known: Mapping[str, Constant]
     ops: list[Op] = field(default_factory=list)
     constants: dict[str, Constant] = field(default_factory=dict)
 
@@ -52,11 +54,21 @@ class _Rewriter:
             value = op.value(0)
         if op is None:
             return self._constant(value, tuple(views))
+        while (inner := self._conversion_before(op)) is not None:
+            op = inner
         codes = self.types[op.value(0)] if op.kind == "cast" else None
         return _Source(op.value(0), codes, tuple(views)) if codes is not None and codes.dtype.is_float8 else None
 
+    def _conversion_before(self, op: Op) -> Op | None:
+        """A conversion from one float of 16 bits or more to another whose operand was converted, too: all of them have
+        every number that 8 bits have."""
+        if op.kind != "cast" or not self.types[op.value(0)].dtype.is_float:
+            return None
+        inner = self.producers.get(op.value(0))
+        return inner if inner is not None and inner.kind == "cast" else None
+
     def _constant(self, name: str, views: tuple[Op, ...]) -> _Source | None:
-        c = next((c for c in self.graph.constants if c.name == name), None)
+        c = self.known.get(name)
         q = c.quantized if c is not None else None
         if c is None or q is None or q.steps or not q.dtype.is_float8:
             return None
@@ -93,7 +105,8 @@ def multiply_float8(graph: Graph, context: Context) -> tuple[Graph, Decisions]:
     if not context.gpu.tensor_flops.float8:
         return graph, ()
     producers = {out: op for op in graph.ops for out in op.outputs}
-    rewriter, decisions = _Rewriter(graph, dict(graph.types), producers), list[Decision]()
+    known = {c.name: c for c in graph.constants}
+    rewriter, decisions = _Rewriter(graph, dict(graph.types), producers, known), list[Decision]()
     for op in graph.ops:
         if _may_multiply(graph, op) and rewriter.product(op):
             reason = "tensor cores take what its operands were converted from"
