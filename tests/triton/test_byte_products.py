@@ -22,9 +22,12 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.gpu_matmul import Gemm
 from hardtack.codegen.machine.data import A100, B200, H200, MI300X
 from hardtack.codegen.machine.machine import Gpu
+from hardtack.codegen.pipeline import compile_entry
 from hardtack.codegen.tune import gemm_plan as gemm_plans
 from hardtack.codegen.tune.candidates import candidates, problem
 from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape, plan_gemm
+from hardtack.exporter import narrowed, to_graphs
+from hardtack.exporter.precision import Precision
 from tests.codegen.compare import Compiled, compile_module
 from tests.triton import template_cases as cases
 from tests.triton.simulate import Simulator
@@ -168,6 +171,15 @@ def test_sums_stay_on_tensor_cores_only_where_the_model_says_so(fast: bool) -> N
     compiled = on_gpu(Scaled(64, 32, fast=fast).eval(), (torch.randn(6, 64),))
     (text,) = by_bytes(compiled)
     assert ("max_num_imprecise_acc=64" in text) != fast
+
+
+def test_a_scaled_product_that_is_computed_in_bf16_is_still_one_of_codes() -> None:
+    """Its operands are narrowed for machines that have no float8; others look through that."""
+    exported = to_graphs(Scaled(256, 256).eval(), (torch.randn(64, 256),))
+    narrow, report = narrowed(exported, Precision(DType.BF16))
+    assert report.num_narrowed == 1
+    compiled = compile_entry(narrow.entries["forward"].graph, {}, TritonBackend(H200))
+    assert any("float8e4nv" in text for text in compiled.sources.values())
 
 
 def test_views_move_in_front_of_the_conversion() -> None:
