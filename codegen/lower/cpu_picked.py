@@ -10,7 +10,7 @@ from hardtack.codegen.ir.expr import Expr, const, int_value
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Operand, Template, TemplateNest, Workspace
-from hardtack.codegen.ir.roles import Extent, Memory, Role, only, summed
+from hardtack.codegen.ir.roles import Extent, Memory, Role, need, only, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Join, JoinPart, Lowering
 from hardtack.codegen.lower.cpu_workspace import PANEL, gemm_nbytes
@@ -45,6 +45,7 @@ class WeightsGemm(Template):
         return Workspace(per_worker=gemm_nbytes(rows, columns, nest.operands[0].dtype, None))
 
     def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        need(self.pack in (1, 2), f"{self.pack} neighbours of K lie side by side")
         return {"K": const(self.depth)}
 
 

@@ -79,7 +79,7 @@ class Gemm(Template):
         variant, dtype = self.plan.variant, nest.operands[0].dtype
         need(variant in VARIANTS, f"it has no variant {variant}")
         need((variant == "outer") >= (dtype is DType.F64), f"its variant {variant} takes no f64")
-        need((self.sums in FLOAT8_SUMS) == dtype.is_float8, f"it adds up {dtype} as {self.sums!r}")
+        need(self.sums in (FLOAT8_SUMS if dtype.is_float8 else ("",)), f"it adds up {dtype} as {self.sums!r}")
         if dtype in BYTES:
             need(variant in ("tile", "stream"), f"its variant {variant} takes no {dtype}")
             depth = self.plan.block_k

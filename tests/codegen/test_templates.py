@@ -66,7 +66,8 @@ DOUBLE = torch.ones(1, 2, 4, 8).double()
             CPU,
             lambda x: F.conv2d(x, W2.double()),
             (IMAGE.double(),),
-            "the template conv takes no f64; the template conv_paired takes no f64",
+            "the template conv takes no f64; the template conv_paired takes no f64; "
+            "the template conv_quads takes no f64",
         ),
         (CPU, F.scaled_dot_product_attention, (DOUBLE, DOUBLE, DOUBLE), "the template attention takes no f64"),
         (GPU, lambda x: F.conv2d(x, W2.double()), (IMAGE.double(),), "the template conv takes no f64"),
