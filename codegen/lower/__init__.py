@@ -60,9 +60,9 @@ def lower_graph(
     in_place, decisions = written_in_place(graph, producers, buffers)
     constants = frozenset(c.name for c in graph.constants)
     low = Lowering(
-        graph, producers, buffers, machine, constants=constants, in_place=frozenset(in_place), hints=hints,
-        decisions=decisions,
-        tuning=tuning, quantized={c.name: c.quantized for c in graph.constants if c.quantized is not None},
+        graph, producers, buffers, machine, constants=constants, in_place=frozenset(in_place),
+        overwritten=frozenset(in_place.values()), hints=hints, decisions=decisions, tuning=tuning,
+        quantized={c.name: c.quantized for c in graph.constants if c.quantized is not None},
     )  # fmt: skip
     for op in graph.ops:
         if not is_view(op):

@@ -82,7 +82,8 @@ class Lowering:
 
     machine: what it is built for; of CPUs of one layout, the first. hints: example sizes of symbols by name, for
     decisions of profit. tuning: where plans of templates come from, before the cost model. owners: the buffers of
-    lower/gpu_last_writes.py, by places. quantized: of constants by name, what they were dequantised from.
+    lower/gpu_last_writes.py, by places. in_place: values that take the memory of `overwritten` ones. quantized: of
+    constants by name, what they were dequantised from.
     """
 
     graph: Graph
@@ -93,6 +94,7 @@ class Lowering:
     prepacks: dict[str, Made] = field(default_factory=dict)
     constants: frozenset[str] = frozenset()
     in_place: frozenset[str] = frozenset()
+    overwritten: frozenset[str] = frozenset()
     counter: int = 0
     hints: Mapping[str, int] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)

@@ -63,7 +63,9 @@ def _picked(low: Lowering, op: Op) -> Picked | None:
         value = source
     (dim,), first, source = take.tuple_attr("dims"), take.int_attr("at"), take.value(0)
     rest = (*index[:first], *index[first + 1 :])
-    one_index = len(low.graph.types[take.value(1)].shape) == 1
+    one_index = low.graph.types[take.value(1)].shape == shape[:1]  # a view may have dropped the last ones
+    if base_of(low.producers, source) in low.overwritten:
+        return None  # by the time that the product reads it
     if not one_index or index[first] is not at[0] or any(axes[0] in free_syms(e) for e in rest):
         return None
     pick = sym(_PICK, extent=low.graph.types[source].shape[dim])

@@ -84,7 +84,8 @@ def build_plan(
     """The plan of one entry point, without its target's name. `buffers`: also those of branches and loop bodies."""
     graph = lowered.graph
     fixed = _fixed_storage(lowered)
-    finals = [(lowered.finals[s], s) for s in lowered.finals if lowered.finals[s] not in lowered.in_place]
+    # what lies in one state's memory may be another one's next content, too
+    finals = [(value, s) for s, value in lowered.finals.items() if lowered.in_place.get(value) != s]
     steps = (*steps, *(CopyStep(source, state, Origin()) for source, state in finals))
     lives = lifetimes(steps)
     used = list(dict.fromkeys([i.name for i in graph.inputs] + list(lives)))

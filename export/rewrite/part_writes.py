@@ -100,7 +100,7 @@ def _nested(edit: Edit, part: _Part, op: Op, makers: Mapping[str, Op]) -> str | 
     if at is None or there != wanted:
         return None
     units = [d for d, n in enumerate(shape) if d != part.dim and n is ONE]
-    dims = _dims_in_x(inner, at, point, units, edit.types[inner.outputs[0]].shape)
+    dims = _dims_in_x(inner, at, point, units, edit.types[inner.outputs[0]].shape, shape)
     return None if dims is None else _put(edit, part, op, inner, dims)
 
 
@@ -117,13 +117,19 @@ def _resolved(
     return index
 
 
-def _dims_in_x(inner: Op, at: Idx, point: Idx, units: Sequence[int], shape: Sequence[Expr]) -> dict[int, int] | None:
-    """Each dimension of what a put writes to -> that of x. Of those of size 1, of x `units`, only indexed ones count,
-    and any stands for any; None where a dimension is none of x, as behind views that join or split some."""
+def _dims_in_x(
+    inner: Op, at: Idx, point: Idx, units: Sequence[int], shape: Sequence[Expr], part: Sequence[Expr]
+) -> dict[int, int] | None:
+    """Each dimension of what a put writes to, of a shape, -> that of x, whose part has another. Of those of size 1, of
+    x `units`, only indexed ones count, and any stands for any; None where a dimension is none of x, as behind views
+    that join or split some, or longer than that of the part: an index counts from its end, and may lie behind the
+    part's."""
     found: dict[int, int] = {}
     for d, e in enumerate(at):
         if shape[d] is not ONE:
-            if not isinstance(e, Sym) or e not in point:
+            if not isinstance(e, Sym) or e not in point or part[point.index(e)] is not shape[d]:
+                return None
+            if point.index(e) in found.values():
                 return None
             found[d] = point.index(e)
     indexed = [d for d in inner.tuple_attr("dims") if shape[d] is ONE]

@@ -13,8 +13,8 @@ from torch import nn
 from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.machine.data import AARCH64, X86_64_V3
-from hardtack.codegen.passes.cpu import integer_products
 from hardtack.codegen.passes.cpu.integer_cost import ConvCost
+from hardtack.codegen.passes.shared import integer_products
 from hardtack.codegen.passes.shared.integer_products import KIND
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.exporter import to_graphs
@@ -215,6 +215,11 @@ KEPT: dict[str, tuple[Kept, tuple[int, ...], str]] = {
         (1, 8, 6, 6),
         "a transposed convolution is one of float32",
     ),
+    "filters with zero points": (
+        Kept(lambda x, w: F.conv2d((x.float() - 3) * 0.1, (w.float() - 5) * 0.1), codes(64, 64, 1, 1)),
+        (1, 64, 14, 14),
+        "its filters have zero points",
+    ),
     "padding beyond the codes": (
         Kept(lambda x, w: F.conv2d((x.float() - 200) * 0.1, w.float() * 0.1, padding=1), codes(8, 4, 3, 3)),
         (1, 4, 6, 6),
@@ -231,6 +236,43 @@ def test_others_stay_products_of_float32_and_say_why(case: str) -> None:
     assert [(d.accepted, d.reason) for d in products(runner.compiled)] == [(False, reason)]
     got, want = torch.from_numpy(runner(to_numpy(x))[0]), module(x)
     torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5 * float(want.abs().max()))
+
+
+ROUNDED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "behind a scale": lambda x, w: F.linear((x.float() * 0.1).int().float(), w.float() * 0.1),
+    "behind a zero point and a scale": lambda x, w: F.linear(
+        ((x.float() - 3) * 0.1).to(torch.int64).float() * 0.5, w.float() * 0.1
+    ),
+    "of uint8": lambda x, w: F.linear((x.to(U8).float() * 0.3).to(torch.int32).float() - 2, w.float() * 0.1),
+}
+
+
+@pytest.mark.parametrize("form", ROUNDED)
+def test_numbers_that_are_rounded_on_the_way_stand_for_no_codes(form: str) -> None:
+    x, w = codes(5, 64), codes(8, 64, seed=1)
+    module = Kept(ROUNDED[form], w).eval()
+    got, want = torch.from_numpy(runner_of(module, (x,))(to_numpy(x))[0]), module(x)
+    torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5 * float(want.abs().max()))
+
+
+class ZeroGiven(nn.Module):
+    """A zero point of each row, which the caller gives as a float."""
+
+    def forward(self, x: torch.Tensor, w: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+        zeros = p.clamp(0, 255).round().to(torch.int32)
+        return F.linear((x.float() - zeros.float()) * 0.5, w.float() * 0.1)
+
+
+def test_a_zero_point_that_is_nan_spoils_its_row_alone() -> None:
+    """It is none of the numbers that int32 has room for, and counts as the least or the largest."""
+    x, w = codes(5, 64, dtype=U8), codes(8, 64, seed=1)
+    p = torch.tensor([[3.0], [float("nan")], [300.0], [255.0], [-4.0]])
+    runner = runner_of(ZeroGiven().eval(), (x, w, p))
+    assert [d.accepted for d in products(runner.compiled)] == [True]
+    got, want = torch.from_numpy(runner(*map(to_numpy, (x, w, p)))[0]), ZeroGiven()(x, w, p)
+    good = [0, 2, 3, 4]
+    torch.testing.assert_close(got[good], want[good], rtol=2e-5, atol=2e-5 * float(want[good].abs().max()))
+    assert (got[1].abs() <= 64 * 255 * 128 * 0.05).all()
 
 
 class Small(nn.Module):

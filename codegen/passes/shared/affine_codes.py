@@ -73,7 +73,8 @@ def facts_of(graph: Graph) -> Facts:
 
 
 def _chains(graph: Graph) -> set[Operand]:
-    """The values that conversions, products and sums make of codes, each element of its own."""
+    """The values that conversions, products and sums make of codes, each element of its own. A conversion of floats to
+    whole numbers rounds, and is none."""
     found: set[Operand] = {name for name, t in graph.types.items() if t.dtype in CODES}
     for op in graph.ops:
         if op.kind not in ("cast", "mul", "sub", "add"):
@@ -81,7 +82,8 @@ def _chains(graph: Graph) -> set[Operand]:
         (out,) = op.outputs
         t = graph.types[out]
         from_codes = op.inputs[:1] if op.kind in ("cast", "sub") else op.inputs
-        steps = t.dtype is DType.F32 or (t.dtype in _WHOLE and op.kind != "mul")
+        rounds = op.kind == "cast" and t.dtype in _WHOLE and graph.type_of(op.inputs[0]).dtype is DType.F32
+        steps = t.dtype is DType.F32 or (t.dtype in _WHOLE and op.kind != "mul" and not rounds)
         if steps and any(x in found and graph.type_of(x).shape == t.shape for x in from_codes):
             found.add(out)
     return found

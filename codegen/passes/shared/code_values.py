@@ -111,6 +111,9 @@ def zero_of(edit: Edit, like: Op, x: AffineCodes, dims: Sequence[int]) -> Operan
     assert isinstance(found, str)
     if edit.types[found].dtype is not DType.I32:
         found = edit.emit(like, "cast", found, attrs=make_attrs(dtype=DType.I32))
+    if x.zero.operand in edit.graph.types:  # made of a NaN it would be none of the numbers that the sums have room for
+        least, most = (Lit(n, DType.I32) for n in x.zeros)
+        found = edit.emit(like, "min", edit.emit(like, "max", found, least), most)
     return edit.emit(like, "sub", found, Lit(less, DType.I32)) if less else found
 
 

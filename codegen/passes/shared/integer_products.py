@@ -106,6 +106,8 @@ def _operands(facts: Facts, op: Op) -> _Operands | None:
         for what in (*side.scales, *(() if side.zero is None else (side.zero,))):
             if _varies(facts, x, what, dims):
                 raise NotCodes("a scale or a zero point differs along what is added up")
+    if op.kind == "conv" and b.zero is not None and b.zeros != (0, 0):
+        raise NotCodes("its filters have zero points")
     if op.kind == "conv" and any(n for pair in op.tuple_attr("padding") for n in pair):
         _check_padding(facts, a)
     return _Operands(a, b, summed, _depth(facts, op, a, b, summed[1]))
