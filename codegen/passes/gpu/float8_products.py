@@ -145,5 +145,5 @@ def _read(graph: Graph, ops: list[Op]) -> tuple[Op, ...]:
     return tuple(reversed(found))
 
 
-MULTIPLY_FLOAT8 = GraphPass("float8", multiply_float8)
+MULTIPLY_FLOAT8 = GraphPass("bytes", multiply_float8)
 """Products of converted floats of 8 bits become products of these."""
