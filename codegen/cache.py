@@ -132,6 +132,8 @@ class KernelCache:
     def _stats(self) -> Iterator[tuple[float, int, str]]:
         """(last use, size in bytes, path) of every entry; removes what dead processes left behind."""
         stale = time.time() - _TEMPORARY_LIFETIME_S
+        if not self._entries.is_dir():
+            return
         folders = [place.path for place in os.scandir(self._entries) if place.is_dir()]
         for entry in itertools.chain.from_iterable(map(os.scandir, folders)):
             try:

@@ -218,6 +218,10 @@ def test_cache_drops_what_was_used_least_recently(tmp_path: Path) -> None:
     assert cache.trim() == 0
 
 
+def test_a_cache_that_is_not_there_has_nothing_to_trim(tmp_path: Path) -> None:
+    assert KernelCache(tmp_path / "nowhere").trim() == 0
+
+
 def test_a_cache_is_walked_once_a_minute_by_whoever_compiles(tmp_path: Path) -> None:
     walked = KernelCache(tmp_path)._entries / "walked"
     for after_s, removed in ((0, True), (-59, False), (-61, True), (61, True)):
