@@ -1,6 +1,6 @@
 """Forms in which a wrong number was found and mended, each with other numbers, sizes and ops in its slots.
 
-Such programs are too rare among random ones to say that a mend still holds; mutants.py takes mends out, and these find
+Such programs are too rare among random ones to say that a mend still holds; mutants*.py take mends out, and these find
 it. A form stands for what it had in common with the program that was found: a view read behind a write, a sum that
 overflows before it is rounded. New forms come with new mends.
 """
@@ -147,6 +147,13 @@ NUMBERS = rows("""
 """)
 """Ints that a call gives, beyond what 64 bits hold of their products, and floating point of themselves."""
 
+CODES = rows("""
+    x0[{b},{k}]u8 x1[{t},{k}]u8 : F.linear((x0.float() * 0.1).to(torch.{whole}).float(), x1.float() * 0.1)
+    x0[{b},{k}]u8 x1[{k},{t}]u8 : (((x0.float() - 3) * 0.3).to(torch.{whole}).float() * 0.5) @ (x1.float() * 0.1)
+    x0[{b},{k}]u8 x1[{t},{k}]u8 : (x0.float() * 0.3).to(torch.{whole}).float() - 2; F.linear(v0, x1.float() * 0.1)
+""")
+"""Products of what codes stand for, and of what is rounded on its way from codes."""
+
 FORMS = {
     "views": VIEWS,
     "images": IMAGES,
@@ -156,6 +163,7 @@ FORMS = {
     "strides": STRIDES,
     "roundings": ROUNDINGS,
     "numbers": NUMBERS,
+    "codes": CODES,
 }
 _ALL = [(family, form) for family, forms in FORMS.items() for form in forms]
 
@@ -175,6 +183,7 @@ SLOTS = {
     "p": "2|3|2.5|4",
     "half": "f16|bf16",
     "cut": "floor|trunc",
+    "whole": "int32|int64",
     "prime": "7|11|13",
     "large": "3e4|2e4|5e4",
     "tiny": "1e-4|3e-4|1e-3",

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TextIO
 
 import hardtack._native
-from tests.fuzz.mutants import MUTANTS, ROOMS, ROOT, Mutant, changed
+from tests.fuzz.mutant import ROOMS, ROOT, Mutant, changed
+from tests.fuzz.mutants import MUTANTS
 from tests.fuzz.sieve import DIFFERENT, sieve
 
 FOUND = ("wrong", "changes", "internal", "crash")

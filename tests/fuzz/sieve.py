@@ -31,7 +31,7 @@ from hardtack.exporter.capture.capture import Captured, capture
 from hardtack.exporter.program import EntryGraph, changed_buffers, to_entry
 from tests.fuzz.children import Ended, Pool, Send
 from tests.fuzz.draw import draw
-from tests.fuzz.mutants import Mutant, changed, module_of, text_of
+from tests.fuzz.mutant import Mutant, changed, module_of, text_of
 from tests.fuzz.outcome import is_refusal
 from tests.fuzz.program import Program, build
 from tests.fuzz.sweeps import SWEEPS

@@ -14,7 +14,8 @@ import pytest
 from hardtack.exporter.errors import CaptureError
 from tests.fuzz import mend_forms, mutant_hunt, sieve
 from tests.fuzz.cases import case
-from tests.fuzz.mutants import MUTANTS, Mutant, changed
+from tests.fuzz.mutant import Mutant, changed
+from tests.fuzz.mutants import MUTANTS
 from tests.fuzz.program import Program, build
 from tests.fuzz.sieve import DIFFERENT, swap, touched_by
 
