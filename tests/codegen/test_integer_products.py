@@ -12,8 +12,8 @@ from torch import nn
 
 from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.ir.group import Decision
+from hardtack.codegen.lower.cpu_integer_cost import ConvCost
 from hardtack.codegen.machine.data import AARCH64, X86_64_V3
-from hardtack.codegen.passes.cpu.integer_cost import ConvCost
 from hardtack.codegen.passes.shared import integer_products
 from hardtack.codegen.passes.shared.integer_products import KIND
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry

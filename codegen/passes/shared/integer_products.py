@@ -20,9 +20,9 @@ from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, make_attrs
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.cpu_integer_cost import conv_cost
 from hardtack.codegen.lower.views import base_of, broadcast_index, resolve
 from hardtack.codegen.machine.machine import Gpu
-from hardtack.codegen.passes.cpu.integer_cost import conv_cost
 from hardtack.codegen.passes.passes import Context, Decisions, GraphPass
 from hardtack.codegen.passes.shared.affine_codes import AffineCodes, Facts, NotCodes, Viewed, affine_codes, facts_of
 from hardtack.codegen.passes.shared.code_values import FROM_U8, Edit, codes_of, edit_of, number_of, zero_of
