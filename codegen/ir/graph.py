@@ -28,8 +28,10 @@ Op kinds (shapes by example; `attrs` in brackets):
   moments     [groups] x [N, C, *S] -> mean, variance [N, groups] of each group of C/groups channels, uncorrected;
               float, half types give f32
   scan        [kind, dim] x -> inclusive; kind: sum prod max min (max and min carry NaN) logsumexp (of floats)
-  matmul      [dtype] a [..., M, K], b [..., K, N] -> [..., M, N]; equal batch dims; float, or i8; dtype: f32 where the
-              product of half types is not rounded to theirs, i32 of i8, whose sums are modulo 2^32, else absent
+  matmul      [dtype, sums] a [..., M, K], b [..., K, N] -> [..., M, N]; equal batch dims; float, i8 or a float of 8
+              bits; dtype: f32 where the product of half types is not rounded to theirs, and of floats of 8 bits; i32 of
+              i8, whose sums are modulo 2^32; else absent; sums: float8 or float8_fast, where tensor cores may add up
+              floats of 8 bits, or what was made of them, as they do (FLOAT8_SUMS); else absent
   grouped_matmul  [dtype] a [M, K], b [G, K, N], ends [G] (i32 or i64, ascending) -> [M, N]; row r of a times b[g] of
               the first g with r < ends[g]; zeros where there is none; float; dtype: as of a float matmul
   conv        [stride, padding, dilation, groups, transposed, output_padding, dtype] x [N, C, *S], w [O, C/groups, *K]

@@ -115,6 +115,8 @@ INT_RANGE: dict[DType, tuple[int, int]] = {
 }
 """Smallest and largest value of each integer type."""
 HALF = (DType.F16, DType.BF16)
+BYTES = (DType.I8, DType.F8E4M3, DType.F8E5M2)
+"""Whose products GPUs' tensor cores take, with K innermost in both operands."""
 """The types of 16 bits."""
 
 

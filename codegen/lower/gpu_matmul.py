@@ -12,7 +12,7 @@ from hardtack.codegen.ir.graph_infer_nn import FLOAT8_SUMS
 from hardtack.codegen.ir.loops import Buffer, LoopError
 from hardtack.codegen.ir.nests import Operand, RowOperand, Template, TemplateNest
 from hardtack.codegen.ir.roles import Extent, Role, Sizes, need, only, summed
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import BYTES, DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
 from hardtack.codegen.lower.gpu_heavy_readers import heavy_behind
 from hardtack.codegen.lower.gpu_plans import chosen, hint, verify_plan
@@ -22,8 +22,6 @@ from hardtack.codegen.machine.machine import Gpu, Machine
 from hardtack.codegen.tune.gemm_plan import GemmPlan, GemmShape
 
 FLOATS = (DType.F32, DType.F64, DType.F16, DType.BF16)
-BYTES = (DType.I8, DType.F8E4M3, DType.F8E5M2)
-"""Whose products tensor cores take with K innermost in both operands."""
 MOST_INT8_TERMS = (1 << 17) - 1
 """Of products of int8, so that their sum does not leave int32: some tensor cores saturate where others wrap."""
 VARIANTS = ("tile", "stream", "vector", "outer")
@@ -119,8 +117,8 @@ class Gemm(Template):
 
 
 def by_columns(low: Lowering, b: Operand) -> Operand:
-    """A constant matrix with K innermost: one row times it reads long runs of memory, and
-    tensor cores take TF32 and bytes in no other order."""
+    """A constant matrix with K innermost: one row times it reads long runs of memory, and tensor cores take TF32 and
+    bytes in no other order."""
     k, n = b.shape[-2:]
     if b.strides[-2] is ONE or k is ONE or n is ONE or product(b.shape[:-2]) is not ONE:
         return b

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hardtack.codegen.ir.expr import ONE, int_value, product
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.nests import Operand
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import BYTES, DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.gpu_code_rows import code_rows
-from hardtack.codegen.lower.gpu_matmul import BYTES, MOST_INT8_TERMS, Gemm, by_columns, emit_gemm
+from hardtack.codegen.lower.gpu_matmul import MOST_INT8_TERMS, Gemm, by_columns, emit_gemm
 from hardtack.codegen.lower.gpu_quantized import dequantised_copy, lower_codes
 from hardtack.codegen.lower.operands import copied, is_constant, operand
 from hardtack.codegen.lower.picked_products import picked_as_reduction, picked_matrices

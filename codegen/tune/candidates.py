@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields, replace
 
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import BYTES, DType
 from hardtack.codegen.machine.machine import Cpu, Gpu, Machine
 from hardtack.codegen.tune.attention_plan import (
     KEYS_OF_A_PART,
@@ -193,7 +193,7 @@ def _gemm_problem(p: GemmPlan, s: GemmShape, machine: Gpu) -> str:
         common = _power_problem(p, {"block_m": 1, "block_n": 1})
         return common or ("" if p.splits == 1 else "the variant outer is not split")
     if p.variant == "vector":
-        if s.dtype.nbytes == 1:
+        if s.dtype in BYTES:
             return f"the variant vector takes no {s.dtype}"
         if not s.one_row or s.n <= 1:
             return "the variant vector takes one row and several columns"
@@ -217,7 +217,7 @@ def _tile_problem(p: GemmPlan, dtype: DType, machine: Gpu) -> str:
     if p.group_m < 1:
         return f"group_m is {p.group_m}; it must be at least 1"
     pair = p.variant == "stream" and p.block_m == PAIR_ROWS and not p.programs
-    least = {"block_n": 16, "block_k": 32 if dtype.nbytes == 1 else 16}
+    least = {"block_n": 16, "block_k": 32 if dtype in BYTES else 16}
     sizes = _power_problem(p, least | ({} if pair else {"block_m": 16}))
     return sizes or _room_problem(p.block_m * p.block_n, p.warps, p.shared_nbytes(dtype.nbytes), machine)
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from hardtack.codegen.ir.powers import power_of_two_from
-from hardtack.codegen.ir.types import HALF, DType
+from hardtack.codegen.ir.types import BYTES, HALF, DType
 from hardtack.codegen.machine.machine import Gpu
 
 RESERVED_NBYTES = 2048
@@ -94,7 +94,7 @@ def plan_gemm(s: GemmShape, machine: Gpu) -> GemmPlan:
     """The plan for a product of `s`."""
     if s.dtype is DType.F64:
         return GemmPlan("outer", 32, 32, 1, 4, 1, 1, "f64 has no tensor cores on every architecture")
-    if s.one_row and s.n > 1 and s.dtype.nbytes > 1:
+    if s.one_row and s.n > 1 and s.dtype not in BYTES:
         return _vector(s, machine)
     return next(p for p in ranked(s, machine) if PAIRS_BY_COST or p.block_m != PAIR_ROWS)
 
@@ -195,7 +195,7 @@ def tiles(s: GemmShape, machine: Gpu) -> list[GemmPlan]:
 
 def deep(block_k: int, dtype: DType) -> int:
     """Elements along K of a block that has so many of 16 bits: of bytes twice as many."""
-    return 2 * block_k if dtype.nbytes == 1 else block_k
+    return 2 * block_k if dtype in BYTES else block_k
 
 
 def _useful(stages: int, k: int, block_k: int) -> int:
@@ -205,7 +205,12 @@ def _useful(stages: int, k: int, block_k: int) -> int:
 
 def streamable(s: GemmShape, machine: Gpu) -> bool:
     """True if bulk copies can feed the product at all."""
-    return s.streamable and s.batch == 1 and s.dtype.nbytes <= 2 and machine.warpgroup is not None
+    return s.streamable and s.batch == 1 and s.dtype in (*HALF, *BYTES) and machine.warpgroup is not None
+
+
+def stream_tiles(dtype: DType) -> list[tuple[int, int, int, int, int, bool]]:
+    """STREAM_TILES in the order in which equally good ones are taken."""
+    return sorted(STREAM_TILES, key=lambda tile: tile[3]) if dtype in BYTES else list(STREAM_TILES)
 
 
 def streams(s: GemmShape, machine: Gpu) -> list[GemmPlan]:
@@ -215,7 +220,7 @@ def streams(s: GemmShape, machine: Gpu) -> list[GemmPlan]:
     why, grid = "tensor cores fed by bulk copies", machine.multiprocessors
     return [
         GemmPlan("stream", m, n, k, warps, _useful(stages, s.k, k), 1, why, programs=grid if persistent else 0)
-        for m, n, half_k, warps, stages, persistent in sorted(STREAM_TILES, key=lambda t: t[3] * (s.dtype.nbytes == 1))
+        for m, n, half_k, warps, stages, persistent in stream_tiles(s.dtype)
         for k in (deep(half_k, s.dtype),)
         if m < 2 * s.m and n < 2 * s.n
     ]

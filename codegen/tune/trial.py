@@ -21,7 +21,7 @@ import numpy.typing as npt
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr import Expr, const, sym
 from hardtack.codegen.ir.graph import Constant, Graph, Input, Lit, Op, State, SymBinding, TensorType, make_attrs
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import BYTES, DType
 from hardtack.codegen.tune.attention_plan import AttentionShape
 from hardtack.codegen.tune.candidates import Shape
 from hardtack.codegen.tune.conv_plan import ConvShape
@@ -181,7 +181,7 @@ def _cut_gemm(s: CutShape) -> Trial:
 
 def _linear(t: Trial, a: str, b: str, shape: tuple[int | Expr, ...], s: GemmShape | CutShape) -> str:
     """The product and its bias, rounded once; of bytes in f32."""
-    if s.dtype.nbytes == 1:
+    if s.dtype in BYTES:
         sums = t.op("cast", (_product(t, a, b, shape, s.dtype),), DType.F32, shape, dtype=DType.F32)
         return t.op("add", (sums, t.bias(s.n, DType.F32)), DType.F32, shape)
     bias = t.bias(s.n, s.dtype)

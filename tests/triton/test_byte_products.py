@@ -18,7 +18,7 @@ from hardtack.codegen.ir.loops import LoopError
 from hardtack.codegen.ir.nest_verify import verify_nest
 from hardtack.codegen.ir.nests import TemplateNest
 from hardtack.codegen.ir.roles import Sizes
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import BYTES, DType
 from hardtack.codegen.lower.gpu_matmul import Gemm
 from hardtack.codegen.machine.data import A100, B200, H200, MI300X
 from hardtack.codegen.machine.machine import Gpu
@@ -35,7 +35,6 @@ from tests.triton.template_runs import lowered, run
 from tests.triton.test_loops import on_gpu
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-BYTES = (DType.I8, DType.F8E4M3, DType.F8E5M2)
 FACTORS = {E4M3: "float8e4nv", E5M2: "float8e5"}
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from hardtack.codegen.backend import NAME
 from hardtack.codegen.backends.triton.kernel import Argument, TritonKernel
 from hardtack.codegen.backends.triton.triton_body import Body, Coordinate, Place, Tile
-from hardtack.codegen.backends.triton.triton_spelling import FLOAT8_FACTORS, pointer_type, rounded, symbol
+from hardtack.codegen.backends.triton.triton_spelling import FLOAT8_TYPES, pointer_type, rounded, symbol
 from hardtack.codegen.ir.expr import Add, Const, Expr, Mul, const, int_value
 from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.loops import Buffer, dtypes, exprs_of, out_of
@@ -87,8 +87,8 @@ class Sketch:
         if not straight:
             shape, strides, block = shape[::-1], strides[::-1], block[::-1]
         buffer = [b.name for b in self.kernel.buffers].index(view.buffer)
-        float8 = FLOAT8_FACTORS.get(view.dtype)
-        element = pointer_type(view.dtype)[1:] if float8 is None else float8.replace("float", "fp")
+        float8 = FLOAT8_TYPES.get(view.dtype)
+        element = pointer_type(view.dtype)[1:] if float8 is None else float8[1]
         kind = f"tensordesc<{element}[{block[0]}, {block[1]}]>"
         self.maps.append((name, kind, MapSource(buffer, view.offset, shape, strides)))
         return straight
@@ -121,13 +121,13 @@ class Sketch:
         start = self.i64(f"at{k}", view.offset)
         return self.pointer(view.buffer) if start == "0" else f"({self.pointer(view.buffer)} + {start})"
 
-    def factors(self, k: int) -> str:
+    def typed_operand(self, k: int) -> str:
         """Where the anchor's k-th operand starts, in the type that tensor cores take."""
         anchor = self.kernel.anchor
         assert anchor is not None
-        float8 = FLOAT8_FACTORS.get(anchor.operands[k].dtype)
+        float8 = FLOAT8_TYPES.get(anchor.operands[k].dtype)
         start = self.operand(k)
-        return start if float8 is None else f"{start}.to(tl.pointer_type(tl.{float8}))"
+        return start if float8 is None else f"{start}.to(tl.pointer_type(tl.{float8[0]}))"
 
     def small(self) -> bool:
         """True if every buffer has fewer than 2^31 elements, so that offsets may be 32 bits wide."""

@@ -36,7 +36,7 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     a, b = anchor.operands
     (batch, _, n), (m, k) = (x.extent for x in kernel.outer), a.shape[-2:]
     holes: dict[str, str | list[str]] = {
-        "b": sketch.factors(1),
+        "b": sketch.typed_operand(1),
         "rows": sketch.i32("rows", m),
         "columns": sketch.i32("columns", n),
         "range": split_range(sketch, plan, batch, k),
@@ -112,7 +112,7 @@ def _render_row(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
 
 def _loaded_a(sketch: Sketch, a: Operand) -> dict[str, str | list[str]]:
     """A as it is read from memory."""
-    start, step = sketch.factors(0), sketch.i64("a_step", a.strides[-1])
+    start, step = sketch.typed_operand(0), sketch.i64("a_step", a.strides[-1])
     depth = scaled("depth[None, :]", a.strides[-1], sketch, "a_step")
     return {"a": start, "a_row": sketch.i64("a_row", a.strides[-2]), "a_step": step, "a_depth": depth}
 

@@ -58,8 +58,8 @@ FLOAT8 = {DType.F8E4M3: "e4m3", DType.F8E5M2: "e5m2"}
 """What the helpers call the floats of 8 bits. Triton's own types for them exist on some GPUs only."""
 
 
-FLOAT8_FACTORS = {DType.F8E4M3: "float8e4nv", DType.F8E5M2: "float8e5"}
-"""Triton's own types, for products where tensor cores take them."""
+FLOAT8_TYPES = {DType.F8E4M3: ("float8e4nv", "fp8e4nv"), DType.F8E5M2: ("float8e5", "fp8e5")}
+"""Triton's own types, in a text and in a signature, for products where tensor cores take them."""
 
 
 def pointer_type(dtype: DType) -> str:
