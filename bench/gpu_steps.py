@@ -17,7 +17,9 @@ from bench import gpu_models, gpu_others
 @click.argument("model", type=click.Choice((*gpu_models.names(), *gpu_others.names())))
 @click.option("--top", default=25, show_default=True, help="How many kernels to list.")
 @click.option("--runs", default=10, show_default=True, help="How many runs are summed up.")
-def main(model: str, top: int, runs: int) -> None:
+@click.option("--weights", help="As in hardtack.Options.")
+@click.option("--activations", help="As in hardtack.Options.")
+def main(model: str, top: int, runs: int, weights: str | None, activations: str | None) -> None:
     """Exports MODEL, runs it and lists its kernels by the time that the device spends in them."""
     import torch
     from torch.profiler import ProfilerActivity, profile
@@ -29,7 +31,8 @@ def main(model: str, top: int, runs: int) -> None:
     major, minor = torch.cuda.get_device_capability()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.pkg"
-        hardtack.export(case.module, case.args, path=path, targets=(f"cuda:sm_{major}{minor}",))
+        options = hardtack.Options(weights=weights, activations=activations)
+        hardtack.export(case.module, case.args, path=path, targets=(f"cuda:sm_{major}{minor}",), options=options)
         session = hardtack.load(path, device="cuda:0").session(asynchronous=True)
     for _ in range(3):
         session(*case.args)

@@ -83,7 +83,8 @@ class Hardtack(System):
     name = "hardtack"
     tuning: str | None = None
     weights: str | None = None
-    """As in hardtack.Options."""
+    activations: str | None = None
+    """Both as in hardtack.Options."""
 
     def prepare(self, case: Case, threads: int) -> Run:
         import hardtack
@@ -91,7 +92,7 @@ class Hardtack(System):
         path = self.folder / f"{case.name}.{self.name}.gpu.pkg"
         major, minor = torch.cuda.get_device_capability()
         jobs = max(1, (os.cpu_count() or 1) // 4)  # others compile at the same time
-        options = hardtack.Options(tuning=self.tuning, jobs=jobs, weights=self.weights)
+        options = hardtack.Options(tuning=self.tuning, jobs=jobs, weights=self.weights, activations=self.activations)
 
         def make() -> None:
             target = f"cuda:sm_{major}{minor}"
@@ -133,10 +134,24 @@ class Int4(Hardtack):
     weights = "int4:128"
 
 
+class Int8Products(Int8):
+    """With products of int8, each row of an activation rounded as the model runs."""
+
+    name = "int8_products"
+    activations = "int8:dynamic"
+
+
+class Fp8Products(Fp8):
+    """With products of float8, each row of an activation rounded as the model runs."""
+
+    name = "fp8_products"
+    activations = "fp8"
+
+
+_OWN = (Hardtack, Untuned, Int8, Fp8, Int4, Int8Products, Fp8Products)
 SYSTEMS: Mapping[str, type[System]] = {
-    s.name: s
-    for s in (Eager, EagerGraph, Compile, ReduceOverhead, MaxAutotune, AOTInductor, Hardtack, Untuned, Int8, Fp8, Int4)
+    s.name: s for s in (Eager, EagerGraph, Compile, ReduceOverhead, MaxAutotune, AOTInductor, *_OWN)
 }
 PEERS = ("eager", "graph", "compile", "reduce", "max", "aoti")
-ROUNDING = ("int8", "fp8", "int4")
-"""Those whose weights are rounded."""
+ROUNDING = ("int8", "fp8", "int4", "int8_products", "fp8_products")
+"""Those whose weights are rounded, and activations of some."""
