@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hardtack.codegen.backends.triton.helpers_codes import CODE_HELPERS, FLOAT8_HELPERS
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.ir.plan import If, Instr, Launch, While
 from tests.codegen.runner import Array, KernelFailed, Runner
@@ -96,6 +97,12 @@ interpreter.ReduceOps.generic_reduce = _halving
 interpreter.ScanOps.generic_scan = _doubling
 
 
+def _portable(name: str) -> str:
+    """A helper as all machines have it, with those that it calls."""
+    called = [n for n in CODE_HELPERS if n != name and re.search(rf"\b{n}\b", CODE_HELPERS[name])]
+    return "".join(CODE_HELPERS[n] for n in (*called, name))
+
+
 def load_kernel(kernel: TritonKernel) -> Any:
     """The kernel's function, for the interpreter, with libdevice replaced: the interpreter has none."""
     number = next(_counter)
@@ -104,6 +111,8 @@ def load_kernel(kernel: TritonKernel) -> Any:
     text = re.sub(r'tl\.inline_asm_elementwise\("mov[^)]*\)', "x", text)
     text = re.sub(r'tl\.inline_asm_elementwise\("rcp[^)]*\)', "(1.0 / x)", text)
     text = re.sub(r'tl\.inline_asm_elementwise\(\s*"\{ \.reg \.f32 t; neg[^)]*\)', "tl.fma(0.0 - a, b, x)", text)
+    for name, instructions in FLOAT8_HELPERS.items():
+        text = text.replace(instructions, _portable(name))
     for builtin in ("gdc_wait", "gdc_launch_dependents"):
         text = text.replace(f"tl.extra.cuda.{builtin}()", "pass")
     text = re.sub(r"tl\.extra\.cuda\.gdc_\w+\(\)", "pass", text)  # orders kernels, which run one by one here

@@ -79,7 +79,7 @@ class Behind(nn.Module):
 
 def by_codes(compiled: Compiled) -> list[str]:
     """The kernels that read codes in words."""
-    return [text for text in compiled.entry.sources.values() if "_at(codes, " in text]
+    return [text for text in compiled.entry.sources.values() if "codes = codes_next" in text]
 
 
 def tiled(compiled: Compiled) -> bool:

@@ -20,6 +20,7 @@ from hardtack.cli import main
 from hardtack.codegen.backends.triton.amdgcn import params
 from hardtack.codegen.backends.triton.compile import TritonError, code_of
 from hardtack.codegen.backends.triton.helpers import HELPERS, module_head
+from hardtack.codegen.backends.triton.helpers_codes import CODE_HELPERS
 from hardtack.codegen.backends.triton.ptx import AbiError, Param
 from hardtack.codegen.machine.data import MI300X
 from hardtack.codegen.package.bundle import open_bundle, verify_bundle
@@ -152,7 +153,7 @@ def test_no_kernel_has_what_only_nvidia_has() -> None:
         assert "inline_asm" not in k.text
         assert "cuda" not in k.text
     assert any("triton.language.extra.cuda" in k.text or "gdc_wait" in k.text for k in kernels("sm_90"))
-    assert all("inline_asm" not in module_head(name, "hip") for name in HELPERS)
+    assert all("inline_asm" not in module_head(name, MI300X) for name in {**HELPERS, **CODE_HELPERS})
 
 
 def refused(path: Path, **how: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from hardtack.codegen.backends.triton.helpers_codes import CODE_HELPERS
+from hardtack.codegen.backends.triton.helpers_codes import CODE_HELPERS, FLOAT8_HELPERS
+from hardtack.codegen.machine.machine import Gpu
 
 HELPERS: dict[str, str] = {
     "int_truncdiv": '''
@@ -310,9 +311,13 @@ def less_product(x, a, b):
 """Those that have another definition for AMD GPUs: the ones above are written in NVIDIA's assembly, or for its TF32."""
 
 
-def module_head(text: str, device: str) -> str:
-    """Imports and the helpers that a kernel's text calls. device: "cuda" or "hip"."""
-    known = HELPERS | CODE_HELPERS | (HIP_HELPERS if device == "hip" else {})
+def module_head(text: str, machine: Gpu) -> str:
+    """Imports and the helpers that a kernel's text calls, as the machine has them."""
+    known = HELPERS | CODE_HELPERS
+    if machine.device == "hip":
+        known |= HIP_HELPERS
+    elif machine.tensor_flops.float8:
+        known |= FLOAT8_HELPERS
     used: list[str] = []
     todo = text
     while more := [n for n in known if n not in used and re.search(rf"\b{n}\b", todo)]:
@@ -321,5 +326,5 @@ def module_head(text: str, device: str) -> str:
     helpers = "\n".join(known[name] for name in used)
     lines = ["import triton", "import triton.language as tl"]
     if "libdevice." in text or "libdevice." in helpers:
-        lines.append(f"from triton.language.extra.{device} import libdevice")
+        lines.append(f"from triton.language.extra.{machine.device} import libdevice")
     return "\n".join(lines) + "\n\n" + (helpers + "\n" if used else "") + "\n"

@@ -89,6 +89,18 @@ def e5m2_at(words, PLACE: tl.constexpr):
     special = tl.where(tl.abs(number) == 65536.0, number * float("inf"), float("nan"))
     return tl.where(tl.abs(number) < 65536.0, number, special)
 ''',
+    "fours_of_e4m3": '''
+@triton.jit
+def fours_of_e4m3(words):
+    """The numbers of the four float8_e4m3fn in each word, as f32."""
+    return e4m3_at(words, 0), e4m3_at(words, 8), e4m3_at(words, 16), e4m3_at(words, 24)
+''',
+    "fours_of_e5m2": '''
+@triton.jit
+def fours_of_e5m2(words):
+    """The numbers of the four float8_e5m2 in each word, as f32."""
+    return e5m2_at(words, 0), e5m2_at(words, 8), e5m2_at(words, 16), e5m2_at(words, 24)
+''',
     "spread": '''
 @triton.jit
 def spread(table, W: tl.constexpr):
@@ -105,3 +117,35 @@ def halves_of_bytes(bytes, BIAS: tl.constexpr):
 ''',
 }
 """name -> definition."""
+
+_FOURS = """
+@triton.jit
+def fours_of_{0}(words):
+    \"\"\"The numbers of the four {1} in each word, as f32: two become f16 at once, which loses nothing.\"\"\"
+    return tl.inline_asm_elementwise(
+        "{{ .reg .b16 low, high, a, b, c, d; .reg .b32 first, second; mov.b32 {{low, high}}, $4; "
+        "cvt.rn.f16x2.{0}x2 first, low; cvt.rn.f16x2.{0}x2 second, high; "
+        "mov.b32 {{a, b}}, first; mov.b32 {{c, d}}, second; "
+        "cvt.f32.f16 $0, a; cvt.f32.f16 $1, b; cvt.f32.f16 $2, c; cvt.f32.f16 $3, d; }}",
+        "=f,=f,=f,=f,r", [words], (tl.float32, tl.float32, tl.float32, tl.float32), True, 1
+    )
+"""
+_NUMBER = """
+@triton.jit
+def float_of_{0}(a):
+    \"\"\"The number of a code of {1}.\"\"\"
+    return a.to(tl.uint8).to(tl.{2}, bitcast=True).to(tl.float16).to(tl.float32)
+"""
+FLOAT8_HELPERS: dict[str, str] = {
+    "e4m3_of_float": """
+@triton.jit
+def e4m3_of_float(a):
+    \"\"\"The code of the nearest float8_e4m3fn, ties to even; what lies beyond the largest gives that.\"\"\"
+    return a.to(tl.float32).to(tl.float8e4nv).to(tl.uint8, bitcast=True)
+""",
+    "float_of_e4m3": _NUMBER.format("e4m3", "float8_e4m3fn", "float8e4nv"),
+    "float_of_e5m2": _NUMBER.format("e5m2", "float8_e5m2", "float8e5"),
+    "fours_of_e4m3": _FOURS.format("e4m3", "float8_e4m3fn"),
+    "fours_of_e5m2": _FOURS.format("e5m2", "float8_e5m2"),
+}
+"""Those that have another definition where NVIDIA's tensor cores multiply float8: instructions convert it there."""

@@ -32,27 +32,35 @@ def render_code_row(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKern
     per_word = WORD_BITS // gemm.bits
     even = int_value(n % plan.block_n) == 0
     dtype = anchor.operands[1].dtype
-    tables, sums = _tables(gemm, sketch), _names(gemm, dtype)
-    held = ["acc"] if tables else sums
+    inner, outer = _by_place(_tables(gemm, sketch), k)
+    sums = _names(gemm, dtype)
+    held = ["acc"] if inner else sums
+    shifts = any(t.step.kind != "mul" for t in outer)
     inside = f"word[None, :] < end // {per_word}"  # a product on its left would be compared word by word
-    following = [f"codes_next = tl.load(words + word[None, :]{_mask(inside, even)})"]
+
+    codes = f"codes_next = tl.load(words + word[None, :]{_mask(inside, even)})"
+    following = [codes, *(t.load(plan.block_k, per_word, even) for t in inner)]
+    lines, row = row_lines(sketch, a, plan.block_k)
+    steps = _after_steps(inner, sums, per_word) if inner else []
+    zeros = "= tl.zeros(({}, BLOCK_K // {}), dtype=tl.float32)".format
     holes: dict[str, str | list[str]] = {
         "columns": sketch.i32("columns", n),
         "range": split_range(sketch, plan, batch, a.shape[-1]),
         "codes": sketch.operand(1),
         "row_words": str(k // per_word),
         "per_word": str(per_word),
-        "next": [*following, *(t.load(plan.block_k, per_word, even) for t in tables)],
-        "taken": ["codes = codes_next", *(t.taken(plan.block_k, per_word) for t in tables)],
-        "start": [f"{s} = tl.zeros((BLOCK_N, BLOCK_K // {per_word}), dtype=tl.float32)" for s in held],
-        "sums": [*_word_sums(gemm, dtype), *(_after_steps(tables, sums, per_word) if tables else [])],
-        "all": "acc" if tables else _joined(sums),
+        "once": [t.load_once(even) for t in outer],
+        "next": following,
+        "taken": ["codes = codes_next", *(t.taken(plan.block_k, per_word) for t in inner)],
+        "start": [f"{s} {zeros('BLOCK_N', per_word)}" for s in held]
+        + ([f"whole {zeros(1, per_word)}"] if shifts else []),
+        "sums": [*_word_sums(gemm, dtype, bool(inner)), *steps, *([f"whole += {_whole(per_word)}"] if shifts else [])],
+        "all": "acc" if inner else _joined(sums),
+        "scaled": _scaled(outer),
         "wait": [WAIT_HERE],
         "wide": sketch.wide(),
     }
-    lines, row = row_lines(sketch, a, plan.block_k)
-    holes |= lines
-    holes["epilogue"] = sketch.epilogue()
+    holes |= {**lines, "epilogue": sketch.epilogue()}
     sizes = {"BLOCK_M": 1, "BLOCK_N": plan.block_n, "BLOCK_K": plan.block_k} | ({"ROW": row} if row else {})
     programs = ceil_div(n, plan.block_n) * batch
     return sketch.finish(fill(read("gemm_code_row"), holes), sizes, programs, plan.warps, plan.stages)
@@ -114,6 +122,13 @@ def _tables(gemm: CodeGemm, sketch: Sketch) -> list[_Table]:
     ]
 
 
+def _by_place(tables: Sequence[_Table], k: int) -> tuple[Sequence[_Table], Sequence[_Table]]:
+    """The steps that are taken word by word, and those after them that have one number for all K of a column, which are
+    taken once, with the whole sum."""
+    last = max((i for i, t in enumerate(tables) if t.step.run < k), default=-1)
+    return tables[: last + 1], tables[last + 1 :]
+
+
 def _mask(inside: str, even: bool, evict: bool = True) -> str:
     columns = "" if even else " & (columns[:, None] < N)"
     return f", mask=({inside}){columns}, other=0" + (', eviction_policy="evict_first"' if evict else "")
@@ -145,6 +160,12 @@ class _Table:
             place, inside = f"(word // {run // per_word})[None, :]", f"word[None, :] < end // {per_word}"
         return f"{self.name}_next = tl.load({self.start} + {self.at} + {place}{_mask(inside, even, evict=False)})"
 
+    def load_once(self, even: bool) -> str:
+        """The number of each column."""
+        mask = "" if even else ", mask=columns[:, None] < N, other=0"
+        found = f"tl.load({self.start} + {self.at} + tl.zeros((BLOCK_N, 1), dtype=tl.int32){mask})"
+        return f"{self.name} = tl.sum({found}.to(tl.float32), axis=1)"
+
     def taken(self, block_k: int, per_word: int) -> str:
         """What was loaded, for each column and word."""
         found = f"{self.name}_next.to(tl.float32)"
@@ -165,29 +186,37 @@ def _joined(sums: Sequence[str]) -> str:
     return found
 
 
-def _word_sums(gemm: CodeRow, dtype: DType) -> list[str]:
-    """Each word's left * code: added to the sums, or, where steps follow, in their place."""
+def _word_sums(gemm: CodeRow, dtype: DType, fresh: bool) -> list[str]:
+    """Each word's left * code: added to the sums, or, where steps follow, in their place (`fresh`)."""
     bits, per_word = gemm.bits, WORD_BITS // gemm.bits
     bias = 1 << (bits - 1) if dtype is DType.I8 else 0
     flipped = bias if bits == 8 else 0  # halves of a byte have their bias already
     lines = ["left0, left1, left2, left3 = fours(left.to(tl.float32))"]
     if bits == 4:
         lines += [f"left{i}, left{i + 4} = tl.split(tl.reshape(left{i}, (1, BLOCK_K // 8, 2)))" for i in range(4)]
-    lines += [] if dtype.is_float8 else ["high = codes >> 16"]
-    fresh = set(_names(gemm, dtype)) if gemm.steps else set()
+    if dtype.is_float8:
+        lines.append(f"number0, number1, number2, number3 = fours_of_{FLOAT8[dtype]}(codes)")
+    else:
+        lines.append("high = codes >> 16")
+    empty = set(_names(gemm, dtype)) if fresh else set()
     for i in range(per_word):
         half, place = divmod(i * bits, 16)
         code = f"code_at({'high' if half else 'codes'}, hidden, {bits}, {place}, {flipped}, {bias})"
         name = f"sum{place // bits}"
         if dtype.is_float8:
-            code, name = f"{FLOAT8[dtype]}_at(codes, {i * bits})", "sum0"
-        lines.append(f"{name} = left{i} * {code}" if name in fresh else f"{name} = tl.fma(left{i}, {code}, {name})")
-        fresh.discard(name)
+            code, name = f"number{i}", "sum0"
+        lines.append(f"{name} = left{i} * {code}" if name in empty else f"{name} = tl.fma(left{i}, {code}, {name})")
+        empty.discard(name)
     return lines
 
 
-def _after_steps(tables: Sequence[_Table], sums: Sequence[str], per_word: int) -> list[str]:
-    """acc += scale * the words' sums of left * code + shift * those of left, as the steps make scale and shift."""
+def _whole(per_word: int) -> str:
+    """The sum of the row's numbers that a word's codes are multiplied with."""
+    return " + ".join(f"left{i}" for i in range(per_word))
+
+
+def _affine(tables: Sequence[_Table]) -> tuple[list[str], str, str]:
+    """The steps as one: lines that make `scale` and `shift` of their numbers, and these names, empty for 1 and 0."""
     lines, scale, shift = [], "", ""
     for t in tables:
         if t.step.kind == "mul":
@@ -198,8 +227,18 @@ def _after_steps(tables: Sequence[_Table], sums: Sequence[str], per_word: int) -
             sign = "-" if t.step.kind == "sub" else ""
             lines.append(f"shift = shift {sign or '+'} {t.name}" if shift else f"shift = {sign}{t.name}")
             shift = "shift"
+    return lines, scale, shift
+
+
+def _after_steps(tables: Sequence[_Table], sums: Sequence[str], per_word: int) -> list[str]:
+    """acc += scale * the words' sums of left * code + shift * those of left, as the steps make scale and shift."""
+    lines, scale, shift = _affine(tables)
     lines.append(f"acc = tl.fma({_joined(sums)}, scale, acc)" if scale else f"acc += {_joined(sums)}")
-    if shift:
-        whole = " + ".join(f"left{i}" for i in range(per_word))
-        lines.append(f"acc = tl.fma({whole}, shift, acc)")
-    return lines
+    return [*lines, f"acc = tl.fma({_whole(per_word)}, shift, acc)"] if shift else lines
+
+
+def _scaled(tables: Sequence[_Table]) -> list[str]:
+    """total = scale * total + shift * the sum of the row, for steps that a whole column has in common."""
+    lines, scale, shift = _affine(tables)
+    lines += ["total = total * scale"] if scale else []
+    return [*lines, "total = tl.fma(tl.sum(whole, axis=1), shift, total)"] if shift else lines
