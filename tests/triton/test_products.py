@@ -128,6 +128,77 @@ def test_gate_and_up_are_one_product_and_one_nest(rows: int, dtype: torch.dtype)
     assert_same(compiled(x), eager(module, (x,)))
 
 
+class Rounded(nn.Module):
+    """Products of the codes of each row, of int8 or float8, with scales of rows and of columns, and biases.
+
+    late: the scales of rows are computed after the first product. last: what is done to the last result."""
+
+    def __init__(self, dtype: torch.dtype, biases: Sequence[bool], late: bool = False, last: Any = None) -> None:
+        super().__init__()
+        self.dtype, self.late, self.last = dtype, late, last
+        for k, (n, bias) in enumerate(zip((64, 32, 32), biases, strict=True)):
+            codes = torch.randint(-100, 100, (n, 48)).to(torch.int8) if dtype is torch.int8 else torch.randn(n, 48)
+            self.register_buffer(f"w{k}", codes.to(dtype))
+            self.register_buffer(f"scale{k}", torch.rand(n) / 50)
+            self.register_buffer(f"bias{k}", torch.randn(n) if bias else None)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        largest = 127.0 if self.dtype is torch.int8 else 448.0
+        scale = x.abs().amax(1, keepdim=True) / largest
+        codes = (x / scale).round() if self.dtype is torch.int8 else x / scale
+        found: list[torch.Tensor] = []
+        for k in range(3):
+            y = self.product(codes.to(self.dtype), getattr(self, f"w{k}").t(), scale)
+            if self.late and k == 0:
+                scale = scale * y.abs().amax()  # which the product has to be there for
+            y = y * scale * getattr(self, f"scale{k}")
+            bias = getattr(self, f"bias{k}")
+            y = (y if bias is None else y + bias).bfloat16()
+            found.append(self.last(y) if self.last is not None and k == 2 else y)
+        return tuple(found)
+
+    def product(self, left: torch.Tensor, right: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        if self.dtype is torch.int8:
+            return torch._int_mm(left, right).float()
+        one = torch.ones(())
+        return torch._scaled_mm(left, right, one, one, out_dtype=torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn], ids=str)
+def test_products_of_bytes_are_one_with_their_scales_and_biases(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    module, x = Rounded(dtype, (True, True, True)), normal(24, 48)
+    compiled = on_gpu(module, (x,))
+    assert decisions(compiled) == [("3 products", True)]
+    assert len(kernels(compiled)) <= 3, "rows are rounded, one product, and its parts given out"
+    assert sorted(joins(compiled)) == [(128,), (128,), (128, 48)]
+    assert_same(compiled(x), eager(module, (x,)))
+
+
+def test_products_of_bytes_whose_chains_differ_are_joined_with_those_alike() -> None:
+    torch.manual_seed(0)
+    module, x = Rounded(torch.int8, (True, True, False)), normal(24, 48)
+    compiled = on_gpu(module, (x,))
+    assert decisions(compiled) == [("2 products", True)]
+    assert_same(compiled(x), eager(module, (x,)))
+
+
+def test_what_follows_a_chain_reads_its_slice() -> None:
+    torch.manual_seed(0)
+    module, x = Rounded(torch.int8, (True, True, True), last=torch.sin), normal(24, 48)
+    compiled = on_gpu(module, (x,))
+    assert decisions(compiled) == [("3 products", True)]
+    assert_same(compiled(x), eager(module, (x,)))
+
+
+def test_a_scale_that_waits_for_the_first_product_is_not_shared() -> None:
+    torch.manual_seed(0)
+    module, x = Rounded(torch.int8, (True, True, True), late=True), normal(24, 48)
+    compiled = on_gpu(module, (x,))
+    assert ("3 products", True) not in decisions(compiled)
+    assert_same(compiled(x), eager(module, (x,)))
+
+
 class Shared(nn.Module):
     """The weight of one product is read elsewhere, too; the others' results are outputs, and read before their bias."""
 

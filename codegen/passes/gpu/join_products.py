@@ -4,9 +4,10 @@
 becomes
     j = x @ cat(wq, wk, wv) + cat(bq, 0, bv);  q, k, v = slices of j
 
-A small product takes as long as its launch, and one of a few columns leaves multiprocessors idle. The joined constants
-are made at export (lower/operands.py); the slices are views, which templates and nests read in place. Whether it pays
-is estimated (product_profit.py) and recorded. Factors that are powers of two go from queries into the scale of their
+A small product takes as long as its launch, and one of a few columns leaves multiprocessors idle. What follows each of
+them by constants of its columns alone is joined, too (product_chains.py). The joined constants are made at export
+(lower/operands.py); the slices are views, which templates and nests read in place. Whether it pays is estimated
+(product_profit.py) and recorded. Factors that are powers of two go from queries into the scale of their
 attention first, which changes no bit and leaves nothing to compute between a product and its attention.
 """
 
@@ -21,8 +22,9 @@ from hardtack.codegen.ir.expr import ONE, Expr, const, int_value
 from hardtack.codegen.ir.graph import Constant, Graph, Lit, Op, Operand, Origin, TensorType, make_attrs, uses
 from hardtack.codegen.ir.graph_ops import is_view
 from hardtack.codegen.ir.group import Decision
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import BYTES, DType
 from hardtack.codegen.machine.machine import Gpu
+from hardtack.codegen.passes.gpu.product_chains import Chain, Chains, outputs_of, shared_values, with_inputs
 from hardtack.codegen.passes.gpu.product_profit import Branch, profit
 from hardtack.codegen.passes.passes import Context, Decisions, GraphPass
 from hardtack.codegen.tune.choice import Tuning
@@ -36,17 +38,16 @@ Shape = tuple[Expr, ...]
 
 @dataclass(frozen=True)
 class _Product:
-    """x @ w, or x @ w + b where nothing else reads the product. `ops`: the outputs of the ops that compute it, the last
-    one its result."""
+    """x @ w and the chain behind it. ops: what both of them compute."""
 
     op: Op
     weight: str
-    bias: str | None
+    chain: Chain
     ops: tuple[str, ...]
 
     @property
     def result(self) -> str:
-        return self.ops[-1]
+        return self.chain[-1].result if self.chain else self.op.outputs[0]
 
 
 def join_products(
@@ -76,9 +77,11 @@ def readers_of(graph: Graph) -> dict[str, list[Op]]:
 
 
 def _siblings(graph: Graph, readers: Mapping[str, Sequence[Op]]) -> list[list[_Product]]:
-    """Products of matrices by constants that nothing else reads, by activation."""
-    constants = {c.name: _codes_of(c) for c in graph.constants}
-    kept = _kept(graph)
+    """Products of matrices by constants that nothing else reads, by activation, with chains that are alike."""
+    constants, kept = {c.name: _codes_of(c) for c in graph.constants}, _kept(graph)
+    constants |= {p.name: () for c in graph.constants for p in c.parts()}
+    chains = Chains(graph, {o: op for op in graph.ops for o in op.outputs}, readers, kept, frozenset(constants))
+    place = {op.outputs: k for k, op in enumerate(graph.ops)}
     found: dict[tuple[object, ...], list[_Product]] = {}
     for op in graph.ops:
         if op.kind != "matmul":
@@ -86,11 +89,34 @@ def _siblings(graph: Graph, readers: Mapping[str, Sequence[Op]]) -> list[list[_P
         a, w = op.value(0), op.value(1)
         left, right = graph.types[a], graph.types[w]
         plain = len(left.shape) == len(right.shape) == 2 and left.dtype is right.dtype
-        if plain and left.dtype.is_float and w in constants and len(readers[w]) == 1 and w not in kept:
-            product = _with_bias(graph, op, w, constants, readers, kept)
-            if graph.types[product.result].dtype is left.dtype:
-                found.setdefault((a, left.dtype, constants[w]), []).append(product)
+        if not plain or w not in constants or len(readers[w]) != 1 or w in kept:
+            continue
+        chain = chains.behind(op)
+        product = _Product(op, w, chain, (*op.outputs, *outputs_of(chain, readers)))
+        narrow = left.dtype.is_float and graph.types[product.result].dtype is left.dtype
+        key = (a, left.dtype, op.attr("sums") if left.dtype.is_float8 else None, constants[w])
+        siblings = found.setdefault((*key, *_like(chains, chain, key, found)), [])
+        first = siblings[0] if siblings else product
+        given = [place[chains.producers[x].outputs] for x in shared_values(chain) if x in chains.producers]
+        if (narrow or left.dtype in BYTES) and all(k < place[first.op.outputs] for k in given):
+            siblings.append(product)
     return list(found.values())
+
+
+def _like(
+    chains: Chains, chain: Chain, key: tuple[object, ...], found: Mapping[tuple[object, ...], Sequence[_Product]]
+) -> tuple[object, ...]:
+    """The signature of the chain; where there is none, or where it is a bias and there was none before, that of the
+    other: zeros are a bias."""
+    own = chains.signature(chain)
+    if chain and not chains.is_bias(chain):
+        return own
+    for other, products in found.items():
+        known = next((p.chain for p in products if p.chain), ())
+        alike = not chain or not known or chains.signature(known) == own
+        if alike and other[: len(key)] == key and (not known or chains.is_bias(known)):
+            return other[len(key) :]
+    return own
 
 
 def _codes_of(c: Constant) -> tuple[object, ...]:
@@ -99,39 +125,8 @@ def _codes_of(c: Constant) -> tuple[object, ...]:
     return () if q is None else (q.dtype, q.bits, *((s.kind, s.runs[:1], s.number, s.result) for s in q.steps))
 
 
-def _with_bias(
-    graph: Graph, op: Op, weight: str, constants: Iterable[str], readers: Mapping[str, Sequence[Op]], kept: set[str]
-) -> _Product:
-    """The product and, where it is added to right away, its bias; of half types both are in f32, and rounded behind."""
-
-    def behind(value: str, kind: str) -> Op | None:
-        after = readers.get(value, ())
-        return after[0] if len(after) == 1 and after[0].kind == kind and value not in kept else None
-
-    out, dtype = op.outputs[0], graph.types[weight].dtype
-    alone = _Product(op, weight, None, (out,))
-    add = behind(out, "add")
-    if add is None:
-        return alone
-    given = add.inputs[1] if add.inputs[0] == out else add.inputs[0]
-    cast = next((o for o in graph.ops if o.kind == "cast" and o.outputs == (given,)), None)
-    bias = given if cast is None else cast.inputs[0]
-    t = graph.types[out]
-    wanted = TensorType(dtype, t.shape[1:])
-    same = isinstance(bias, str) and bias in constants and graph.types[bias] == wanted
-    if not same or graph.types[add.outputs[0]] != t:
-        return alone
-    ops: tuple[str, ...] = (out, add.outputs[0])
-    if t.dtype is dtype:
-        return _Product(op, weight, str(bias), ops)
-    narrow = behind(add.outputs[0], "cast")
-    if cast is not None and len(readers[cast.outputs[0]]) == 1:
-        ops = (*cast.outputs, *ops)
-    return alone if narrow is None else _Product(op, weight, str(bias), (*ops, *narrow.outputs))
-
-
-def _kept(graph: Graph) -> set[str]:
-    return {*graph.outputs, *(s.final for s in graph.states if s.final is not None)}
+def _kept(graph: Graph) -> frozenset[str]:
+    return frozenset({*graph.outputs, *(s.final for s in graph.states if s.final is not None)})
 
 
 def _branches(products: Sequence[_Product]) -> tuple[Branch, ...]:
@@ -164,91 +159,88 @@ def _rewritten(graph: Graph, joined: Sequence[Sequence[_Product]]) -> Graph:
 
 @dataclass
 class _Emitter:
-    """Ops of one dtype and origin, put behind each other; `types` takes the types of what they compute."""
+    """Ops of one origin, put behind each other; `types` takes the types of what they compute."""
 
-    dtype: DType
     origin: Origin
     types: dict[str, TensorType]
     ops: list[Op] = field(default_factory=list)
 
-    def __call__(
-        self,
-        kind: str,
-        inputs: Sequence[Operand],
-        name: str,
-        shape: tuple[Expr, ...],
-        wide: bool = False,
-        **attrs: object,
-    ) -> str:
-        """wide: in f32, for half types."""
-        self.types[name] = TensorType(DType.F32 if wide and self.dtype.is_half else self.dtype, shape)
-        self.ops.append(Op(kind, tuple(inputs), make_attrs(**attrs), (name,), self.origin))
+    def __call__(self, kind: str, inputs: Sequence[Operand], name: str, t: TensorType, **attrs: object) -> str:
+        return self.add(Op(kind, tuple(inputs), make_attrs(**attrs), (name,), self.origin), t)
+
+    def add(self, op: Op, t: TensorType) -> str:
+        """The op's only result, of type t."""
+        (name,) = op.outputs
+        self.types[name] = t
+        self.ops.append(op)
         return name
 
 
 def _joined(
     products: Sequence[_Product], types: dict[str, TensorType], coded: frozenset[str]
 ) -> tuple[list[Op], list[Op]]:
-    """The ops that compute the joined product, and the slices of it; `types` takes their types. coded: the constants
-    that have codes."""
-    head = products[0].op
-    a = head.value(0)
-    emit = _Emitter(types[a].dtype, head.origin, types)
-    rows = types[a].shape[0]
+    """The ops that compute the joined product and its chain, and the slices of that; `types` takes their types. coded:
+    the constants that have codes."""
+    first = next((p for p in products if p.chain), products[0])
+    emit = _Emitter(products[0].op.origin, types)
+    a = types[first.op.value(0)]
     columns = [int_value(types[p.weight].shape[1]) or 0 for p in products]
     total = const(sum(columns))
-    stem = head.outputs[0]
-    by_columns = rows is ONE or emit.dtype is DType.F32 or head.value(1) in coded
-    operands = (a, _weight(emit, products, by_columns))
-    if not any(p.bias for p in products):
-        result = emit("matmul", operands, f"{stem}.joined", (rows, total))
-    else:
-        result = _biased(emit, operands, _bias(emit, products, columns), stem, (rows, total))
+    stem = products[0].op.outputs[0]
+    by_columns = a.shape[0] is ONE or a.dtype in (DType.F32, *BYTES) or first.op.value(1) in coded
+
+    def wide(t: TensorType) -> TensorType:
+        return replace(t, shape=(*t.shape[:-1], total))
+
+    inputs: dict[int, Operand] = {1: _weight(emit, products, by_columns)}
+    value = emit.add(with_inputs(first.op, inputs, f"{stem}.joined"), wide(types[first.op.outputs[0]]))
+    for k, step in enumerate(first.chain):
+        inputs = {step.value: value, **{x: _vector(emit, products, k, x, columns) for x in step.vectors}}
+        value = emit.add(with_inputs(step.op, inputs, f"{stem}.joined.{k}"), wide(types[step.result]))
     slices: list[Op] = []
     start = 0
     for p, n in zip(products, columns, strict=True):
-        attrs = make_attrs(dim=1, start=start, step=1)
-        slices.append(Op("slice", (result,), attrs, (p.result,), p.op.origin))
+        attrs = make_attrs(dim=len(types[value].shape) - 1, start=start, step=1)
+        slices.append(Op("slice", (value,), attrs, (p.result,), p.op.origin))
+        types[p.result] = replace(types[value], shape=(*types[value].shape[:-1], const(n)))
         start += n
     return emit.ops, slices
 
 
-def _biased(emit: _Emitter, operands: Sequence[Operand], bias: str, stem: str, shape: tuple[Expr, ...]) -> str:
-    """The product with its bias; of half types rounded once."""
-    if not emit.dtype.is_half:
-        return emit("add", (emit("matmul", operands, f"{stem}.joined", shape), bias), f"{stem}.biased", shape)
-    joined = emit("matmul", operands, f"{stem}.joined", shape, wide=True, dtype=DType.F32)
-    added = emit("cast", (bias,), f"{bias}.wide", shape[1:], wide=True, dtype=DType.F32)
-    total = emit("add", (joined, added), f"{stem}.biased", shape, wide=True)
-    return emit("cast", (total,), f"{stem}.rounded", shape, dtype=emit.dtype)
+def _vector(emit: _Emitter, products: Sequence[_Product], k: int, at: int, columns: Sequence[int]) -> str:
+    """The constants that the k-th steps of the products take as operand `at`, side by side, and converted as they are;
+    zeros for a product that has no chain."""
+    one = next(p.chain for p in products if p.chain)[k].vectors[at]
+    t = emit.types[one.constant]
+    parts = [p.chain[k].vectors[at].constant if p.chain else "" for p in products]
+    name = _name([x or str(n) for x, n in zip(parts, columns, strict=True)], f"vectors of {k}, {at}")
+    made = [
+        x or emit("full", (Lit(0.0, t.dtype),), f"{name}.{i}", replace(t, shape=(*t.shape[:-1], const(n))))
+        for i, (x, n) in enumerate(zip(parts, columns, strict=True))
+    ]
+    whole = replace(t, shape=(*t.shape[:-1], const(sum(columns))))
+    found = emit("cat", made, name, whole, dim=len(t.shape) - 1)
+    if one.cast is None:
+        return found
+    converted = replace(whole, dtype=emit.types[one.cast.outputs[0]].dtype)
+    return emit.add(with_inputs(one.cast, {0: found}, f"{name}.converted"), converted)
 
 
 def _weight(emit: _Emitter, products: Sequence[_Product], by_columns: bool) -> str:
-    """The weights [K, N] side by side. by_columns: with K innermost, as one row, f32 and codes are read."""
+    """The weights [K, N] side by side. by_columns: with K innermost, as one row, f32, bytes and codes are read."""
     weights = [p.weight for p in products]
+    dtype = emit.types[weights[0]].dtype
     shapes = [emit.types[w].shape for w in weights]
     depth, total = shapes[0][0], _sum(n for _, n in shapes)
+    whole, turned = TensorType(dtype, (depth, total)), TensorType(dtype, (total, depth))
     if not by_columns:
-        return emit("cat", weights, _name(weights, "by rows"), (depth, total), dim=1)
+        return emit("cat", weights, _name(weights, "by rows"), whole, dim=1)
     name = _name(weights, "by columns")
-    turned = [
-        emit("permute", (w,), f"{name}.{k}", (n, depth), dims=(1, 0))
+    rows = [
+        emit("permute", (w,), f"{name}.{k}", TensorType(dtype, (n, depth)), dims=(1, 0))
         for k, (w, (_, n)) in enumerate(zip(weights, shapes, strict=True))
     ]
-    return emit(
-        "permute", (emit("cat", turned, name, (total, depth), dim=0),), f"{name}.t", (depth, total), dims=(1, 0)
-    )
-
-
-def _bias(emit: _Emitter, products: Sequence[_Product], columns: Sequence[int]) -> str:
-    """The biases one after another, zeros for a product that has none."""
-    name = _name([p.bias or str(n) for p, n in zip(products, columns, strict=True)], "biases")
-    zero = Lit(0.0, emit.dtype)
-    biases = [
-        p.bias or emit("full", (zero,), f"{name}.{k}", (const(n),))
-        for k, (p, n) in enumerate(zip(products, columns, strict=True))
-    ]
-    return emit("cat", biases, name, (const(sum(columns)),), dim=0)
+    return emit("permute", (emit("cat", rows, name, turned, dim=0),), f"{name}.t", whole, dims=(1, 0))
 
 
 def _sum(sizes: Iterable[Expr]) -> Expr:
@@ -285,7 +277,7 @@ def scale_in_attention(graph: Graph) -> Graph:
 
 
 def _alone_behind(
-    value: Operand, producers: Mapping[str, Op], readers: Mapping[str, Sequence[Op]], kept: set[str]
+    value: Operand, producers: Mapping[str, Op], readers: Mapping[str, Sequence[Op]], kept: frozenset[str]
 ) -> Op | None:
     """The op behind a value and its views, if nothing else reads any of them."""
     while isinstance(value, str) and value in producers and value not in kept and len(readers[value]) == 1:
