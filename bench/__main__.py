@@ -16,19 +16,23 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import machine, report
 from bench.measure import Measured, Settings, measure
-from bench.models import names, other_names
+from bench.models import int8_names, names, other_names
 from bench.peaks import PeakError, Peaks, larger, measure_peaks, sentence
 from bench.systems import BY_DTYPE, SYSTEMS
 from bench.worker import Failed
 
 _MODULES = {
     "ort": ("onnxruntime", "onnx", "onnxscript"),
+    "ort-f32": ("onnxruntime", "onnx", "onnxscript"),
     "openvino": ("openvino", "onnx", "onnxscript"),
+    "openvino-f32": ("openvino", "onnx", "onnxscript"),
     "hardtack": ("hardtack",),
 }
-_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.06, "float16": 0.01}
+_QUANTISERS = {"openvino": "nncf", "hardtack": "torchao"}
+"""What makes a model of int8 for a system, beside its own packages."""
+_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.06, "float16": 0.01, "int8": 0.5}
 """The largest error over the largest value of an output: bfloat16 has 8 bits, and a deep model loses some of the last
-ones, whatever computes it."""
+ones, whatever computes it. What int8 costs is the tool's; the limit tells it from nonsense."""
 
 
 def chosen(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
@@ -77,14 +81,17 @@ def main(
     seconds: float, json_path: str | None, markdown: str | None, keep: str | None, realtime: bool, list_models: bool,
 ) -> None:  # fmt: skip
     """Times models under Hardtack and its peers in interleaved rounds, after checking their outputs against eager's."""
-    known = other_names() if others else names()
+    known = int8_names() if dtype == "int8" else other_names() if others else names()
     if list_models:
         click.echo("\n".join(known))
         return
     picked = chosen(models, known, "--models")
     running = chosen(systems, tuple(SYSTEMS), "--systems") if systems else BY_DTYPE[dtype]
     for system in running:
-        for module in _MODULES.get(system, ()):
+        needed = _MODULES.get(system, ())
+        if dtype == "int8" and system in _QUANTISERS:
+            needed = (*needed, _QUANTISERS[system])
+        for module in needed:
             if importlib.util.find_spec(module) is None:
                 raise click.ClickException(f"{system} needs the package {module!r}, which is not installed")
     counts = thread_counts(threads)

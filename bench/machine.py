@@ -7,8 +7,21 @@ import os
 import platform
 from pathlib import Path
 
-_PACKAGES = ("torch", "onnxruntime", "openvino", "onnx", "onnxscript", "transformers", "numpy", "ziglang")
+_PACKAGES = (
+    "torch",
+    "onnxruntime",
+    "openvino",
+    "nncf",
+    "onnx",
+    "onnxscript",
+    "torchao",
+    "transformers",
+    "numpy",
+    "ziglang",
+)
 
+_BYTES = frozenset({"avx_vnni", "avx512_vnni", "amx_int8", "asimddp"})
+"""Flags of instructions that multiply bytes and add up in 32 bits."""
 _MULTIPLY = ("avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8", "amx_fp16")
 
 
@@ -36,6 +49,12 @@ def sentence(found: dict[str, str]) -> str:
     made = f"{found['cpu']}, {found['cores']} cores, {found['vectors']}, {found['caches']}, {found['memory']}"
     versions = ", ".join(f"{name} {found[name]}" for name in ("hardtack", *_PACKAGES))
     return f"{made}, {found['system']}\nPython {found['python']}, {versions}"
+
+
+def multiplies_bytes() -> bool:
+    """True if this CPU has an instruction that multiplies bytes and saturates nothing."""
+    field = "Features" if platform.machine() == "aarch64" else "flags"
+    return not _BYTES.isdisjoint(_from_cpuinfo(field).split())
 
 
 def _from_cpuinfo(field: str) -> str:

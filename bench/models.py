@@ -21,15 +21,28 @@ _CACHED = 128  # rows of keys and values before a decoding step
 
 @dataclass(frozen=True)
 class Case:
-    """A module and the inputs that it is timed on. dtype: what it is to be computed in, whatever it is made of."""
+    """A module and the inputs that it is timed on. dtype: what it is to be computed in, whatever it is made of; int8:
+    what each system's own tool quantises of it."""
 
     name: str
     module: nn.Module
     args: tuple[Tensor, ...]
     dtype: torch.dtype = torch.float32
 
+    @property
+    def int8(self) -> bool:
+        return self.dtype is torch.int8
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether a module of it is called attention."""
+        return any("attention" in type(m).__name__.lower() for m in self.module.modules())
+
     def cast(self) -> Case:
-        """The same with parameters, buffers and inputs of the dtype; the module is changed in place."""
+        """The same with parameters, buffers and inputs of the dtype; the module is changed in place. One of int8 stays
+        as it is."""
+        if self.int8:
+            return self
         args = (a.to(self.dtype) if a.is_floating_point() else a for a in self.args)
         return replace(self, module=self.module.to(self.dtype), args=tuple(args))
 
@@ -117,6 +130,15 @@ ARCHITECTURES: Mapping[str, Builder] = {
 def names() -> tuple[str, ...]:
     """The benchmark's own models, the trained ones first."""
     return (*trained.NAMES, *ARCHITECTURES)
+
+
+def int8_names() -> tuple[str, ...]:
+    """Those of both sets that are timed in int8: convolutions, vision transformers, encoders, perceptrons."""
+    return (
+        "efficientnet_lite0", "resnet50", "mobilenet_v2", "vit_b16", "bert_base_s128", "minilm_s128", "mlp_b64",
+        "resnet_48_192px_b3", "regnet_176px_b3", "mobilenetv3_208px", "vit_320_208px_b3", "encoder_320_s77",
+        "bert_576_s77_b5",
+    )  # fmt: skip
 
 
 def other_names() -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from torch import nn
 
 from bench.quantised_products import bundle
 from bench.quantised_weights import seconds
+from bench.quantisers import by_pt2e
 
 Case = tuple[Callable[[], nn.Module], tuple[int, ...]]
 
@@ -60,19 +61,6 @@ CASES: dict[str, Case] = {
 }
 
 
-def quantised(module: nn.Module, x: torch.Tensor) -> nn.Module:
-    """As convert_pt2e gives it, calibrated with x."""
-    import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer as x86
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-
-    quantiser = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config())
-    prepared = prepare_pt2e(torch.export.export(module, (x,)).module(), quantiser)
-    prepared(x)
-    made = convert_pt2e(prepared)
-    assert isinstance(made, nn.Module)
-    return made
-
-
 @click.command(help=__doc__)
 @click.option("--threads", default=1, show_default=True)
 @click.option("--rounds", default=30, show_default=True, help="Turns of each.")
@@ -86,7 +74,7 @@ def main(threads: int, rounds: int, only: str) -> None:
         module, x = make().eval(), torch.randn(shape)
         with tempfile.TemporaryDirectory() as folder:
             wide = bundle(Path(folder) / "wide.pkg", module, x, threads)
-            narrow = bundle(Path(folder) / "int8.pkg", quantised(module, x), x, threads)
+            narrow = bundle(Path(folder) / "int8.pkg", by_pt2e(module, (x,)), x, threads)
             turns = [(seconds(wide, x), seconds(narrow, x)) for _ in range(rounds)]
         shown = [f"{statistics.median(t[k] for t in turns) * 1e6:.0f}" for k in (0, 1)]
         table.add_row(name, *shown, f"{statistics.median(w / n for w, n in turns):.2f}")

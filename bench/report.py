@@ -17,6 +17,7 @@ from bench.systems import PEERS
 
 TITLES = {
     "eager": "eager", "compile": "compile", "aoti": "AOTInductor", "ort": "ONNX Runtime", "openvino": "OpenVINO",
+    "ort-f32": "ONNX Runtime f32", "openvino-f32": "OpenVINO f32",
     "hardtack-f32": "Hardtack f32", "hardtack-compute": "Hardtack, compute=", "hardtack": "Hardtack",
 }  # fmt: skip
 _TIED = 0.97
@@ -108,11 +109,22 @@ def summary(measured: Sequence[Measured], systems: Sequence[str]) -> list[str]:
         for name, result in m.results.items():
             if result.failure:
                 lines.append(f"{m.model}, {m.threads} threads: {TITLES[name]} fails: {result.failure}")
+    lines += _losses([m for m in measured if m.dtype == "int8"])
     if "hardtack" not in systems:
         return lines
     for threads in sorted({m.threads for m in measured}):
         lines += _standing([m for m in measured if m.threads == threads], systems, threads)
     return lines
+
+
+def _losses(measured: Sequence[Measured]) -> list[str]:
+    """How far the systems of int8 are off, for each model once."""
+    found = {}
+    for m in measured:
+        errors = {n: r.error for n, r in m.results.items() if n in ("ort", "openvino", "hardtack")}
+        shown = ", ".join(f"{TITLES[n]} {e:.1e}" for n, e in errors.items() if not math.isnan(e))
+        found[m.model] = f"{m.model}: off by {shown or 'nobody knows'} of the largest value."
+    return list(found.values())
 
 
 def _standing(measured: Sequence[Measured], systems: Sequence[str], threads: int) -> list[str]:

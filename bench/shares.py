@@ -22,9 +22,9 @@ _INSTRUCTIONS = {"float32": ("fma",), "bfloat16": ("fma", "dot", "tile"), "float
 
 def share(measured: Measured, system: str, peaks: Peaks) -> tuple[str, float] | None:
     """A peak's kernel and the share of it that `system` reaches; None for a model that no single peak bounds, for one
-    whose work nobody counted, and where the system failed."""
+    whose work nobody counted, in int8, of which no peak is measured, and where the system failed."""
     result, work = measured.results.get(system), measured.work
-    if result is None or math.isnan(result.ms) or work is None:
+    if result is None or math.isnan(result.ms) or work is None or measured.dtype == "int8":
         return None
     if measured.model in STREAMED:
         nbytes = work.weight_nbytes(getattr(torch, measured.dtype))

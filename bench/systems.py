@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from bench import quantisers
+from bench.machine import multiplies_bytes
 from bench.models import Case
 from bench.work import Work, work_of
 
@@ -107,8 +109,13 @@ class Onnx(System):
         """The file of `case`, made once."""
         path = self.folder / f"{case.name}.{self.name}.onnx"
         if not path.exists() or (not self.keep and self.export_seconds is None):
-            self.made(path, lambda: torch.onnx.export(case.module, case.args, str(path), dynamo=True, verbose=False))
+            self.made(path, lambda: self.write(case, path))
         return path
+
+    def write(self, case: Case, path: Path) -> None:
+        """Writes the file anew; for int8 its weights are in it, where quantisers look for them."""
+        apart = not case.int8
+        torch.onnx.export(case.module, case.args, str(path), dynamo=True, verbose=False, external_data=apart)
 
 
 class OnnxRuntime(Onnx):
@@ -116,10 +123,18 @@ class OnnxRuntime(Onnx):
 
     name = "ort"
 
+    def write(self, case: Case, path: Path) -> None:
+        if not case.int8:
+            super().write(case, path)
+            return
+        source = path.with_suffix(".float32.onnx")
+        super().write(case, source)
+        quantisers.by_onnxruntime(source, case.args, path, reduce_range=not multiplies_bytes())
+
     def prepare(self, case: Case, threads: int) -> Run:
         import onnxruntime
 
-        case = case.cast()
+        case = self.taken(case)
         path = self.written(case)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -129,12 +144,25 @@ class OnnxRuntime(Onnx):
         feed = {i.name: a.numpy() for i, a in zip(inputs, case.args, strict=True)}
         return lambda: session.run(None, feed)
 
+    def taken(self, case: Case) -> Case:
+        """What is written of `case`."""
+        return case.cast()
+
+
+class OnnxRuntimeFloat32(OnnxRuntime):
+    """The same in float32, beside int8."""
+
+    name = "ort-f32"
+
+    def taken(self, case: Case) -> Case:
+        return replace(case, dtype=torch.float32)
+
 
 class OpenVino(Onnx):
     """OpenVINO's CPU plugin in its latency mode: one request that serves all runs, on inputs and outputs it shares.
 
-    The model, its inputs and its outputs are float32, and it is told to compute in the dtype. Raises RuntimeError on a
-    CPU where it would compute in another.
+    The model, its inputs and its outputs are float32, and it is told to compute in the dtype, all that is not int8 in
+    float32. Raises RuntimeError on a CPU where it would compute in another.
     """
 
     name = "openvino"
@@ -142,8 +170,11 @@ class OpenVino(Onnx):
     def prepare(self, case: Case, threads: int) -> Run:
         import openvino
 
-        precision = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}[case.dtype]
+        case = self.taken(case)
+        precision = {torch.bfloat16: "bf16", torch.float16: "f16"}.get(case.dtype, "f32")
         model = openvino.convert_model(self.written(case))
+        if case.int8:
+            model = quantisers.by_nncf(model, case.args, case.has_attention)
         config = {
             "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": threads,
             "INFERENCE_PRECISION_HINT": precision,
@@ -153,6 +184,19 @@ class OpenVino(Onnx):
         request = compiled.create_infer_request()
         feed = [a.numpy() for a in case.args]
         return lambda: list(request.infer(feed, share_inputs=True, share_outputs=True).values())
+
+    def taken(self, case: Case) -> Case:
+        """What is computed of `case`."""
+        return case
+
+
+class OpenVinoFloat32(OpenVino):
+    """The same in float32, beside int8."""
+
+    name = "openvino-f32"
+
+    def taken(self, case: Case) -> Case:
+        return replace(case, dtype=torch.float32)
 
 
 def check_precision(asked: str, taken: str) -> None:
@@ -173,12 +217,14 @@ class Hardtack(System):
         options = hardtack.Options(compute=self.compute(case.dtype))
         case = self.taken(case)
         path = self.folder / f"{case.name}.{self.name}.pkg"
+
+        def make() -> None:
+            module = quantisers.by_pt2e(case.module, case.args) if case.int8 else case.module
+            hardtack.export(module, case.args, path=path, targets=("cpu:native",), options=options)
+
         if self.export_seconds is None:
             path.unlink(missing_ok=True)  # of another state of Hardtack, it may be
-            self.made(
-                path,
-                lambda: hardtack.export(case.module, case.args, path=path, targets=("cpu:native",), options=options),
-            )
+            self.made(path, make)
         session = hardtack.load(path, threads=threads).session()
         inputs = case.args if case.dtype is torch.bfloat16 else tuple(a.numpy() for a in case.args)
         return lambda: session(*inputs)
@@ -193,7 +239,7 @@ class Hardtack(System):
 
 
 class HardtackFloat32(Hardtack):
-    """The same in float32, beside 16-bit types."""
+    """The same in float32, beside 16-bit types and int8."""
 
     name = "hardtack-f32"
 
@@ -211,12 +257,17 @@ class HardtackProducts(HardtackFloat32):
 
 
 SYSTEMS: Mapping[str, type[System]] = {
-    s.name: s for s in (Eager, Compile, AOTInductor, OnnxRuntime, OpenVino, HardtackFloat32, HardtackProducts, Hardtack)
-}
+    s.name: s
+    for s in (
+        Eager, Compile, AOTInductor, OnnxRuntimeFloat32, OnnxRuntime, OpenVinoFloat32, OpenVino, HardtackFloat32,
+        HardtackProducts, Hardtack,
+    )
+}  # fmt: skip
 PEERS = ("compile", "aoti", "ort", "openvino")
 BY_DTYPE = {
     "float32": ("eager", "compile", "aoti", "ort", "openvino", "hardtack"),
     "bfloat16": ("eager", "aoti", "openvino", "hardtack-f32", "hardtack-compute", "hardtack"),
     "float16": ("eager", "aoti", "ort", "openvino", "hardtack-f32", "hardtack-compute", "hardtack"),
+    "int8": ("eager", "ort-f32", "openvino-f32", "hardtack-f32", "ort", "openvino", "hardtack"),
 }
 """The systems that take part. ONNX Runtime has no products of bfloat16 for CPUs."""

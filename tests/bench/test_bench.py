@@ -249,6 +249,38 @@ def test_hardtack_takes_16_bits_beside_float32(tmp_path: Path) -> None:
     assert 1e-4 < found.results["hardtack"].error < 0.06
 
 
+def test_models_of_int8_are_of_both_sets() -> None:
+    picked = set(models.int8_names())
+    assert len(picked) >= 8
+    assert picked & set(models.names())
+    assert picked & set(models.other_names())
+    assert picked <= {*models.names(), *models.other_names()}
+
+
+def test_losses_of_int8_are_told() -> None:
+    m = measured("m", eager=[9.0], ort=[3.0], openvino=[4.0], hardtack=[2.0])
+    m.dtype = "int8"
+    m.results["ort"].error, m.results["hardtack"].error = 0.02, 0.01
+    m.results["openvino"] = Result(failure="no such op")
+    lines = report.summary([m], ("ort", "openvino", "hardtack"))
+    assert lines[:2] == [
+        "m, 1 threads: OpenVINO fails: no such op",
+        "m: off by ONNX Runtime 2.0e-02, Hardtack 1.0e-02 of the largest value.",
+    ]
+
+
+@pytest.mark.usefixtures("imported_once")
+@pytest.mark.parametrize(("system", "package"), [("ort", "onnxruntime"), ("openvino", "nncf"), ("hardtack", "torchao")])
+def test_each_system_is_quantised_by_its_own_tool(system: str, package: str, tmp_path: Path) -> None:
+    pytest.importorskip(package)
+    settings = Settings(tmp_path, 2, 0.01, tolerance=0.5, dtype="int8")
+    (found,) = measuring.measure("mlp_b64", (f"{system}-f32", system), (1,), settings, lambda text: None)
+    assert found.results[system].failure is None
+    assert 1e-3 < found.results[system].error < 0.5
+    assert found.results[f"{system}-f32"].error < 1e-5
+    assert len(found.results[system].rounds) == 2
+
+
 @pytest.mark.usefixtures("imported_once")
 def test_kept_files_of_two_dtypes_are_two(tmp_path: Path) -> None:
     """The bundle of the one served for the other."""
