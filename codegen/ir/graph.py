@@ -34,10 +34,10 @@ Op kinds (shapes by example; `attrs` in brackets):
               floats of 8 bits, or what was made of them, as they do (FLOAT8_SUMS); else absent
   grouped_matmul  [dtype] a [M, K], b [G, K, N], ends [G] (i32 or i64, ascending) -> [M, N]; row r of a times b[g] of
               the first g with r < ends[g]; zeros where there is none; float; dtype: as of a float matmul
-  conv        [stride, padding, dilation, groups, transposed, output_padding, dtype] x [N, C, *S], w [O, C/groups, *K]
-              (transposed: w [C, O/groups, *K]), bias [O] or absent; padding: one (lo, hi) pair a spatial dim; 1 to 3
-              dims; dtype: as of a matmul, and the bias, added before anything is rounded, is of the result's; of i8
-              without padding and not transposed
+  conv        [stride, padding, dilation, groups, transposed, output_padding, dtype, fill] x [N, C, *S],
+              w [O, C/groups, *K] (transposed: w [C, O/groups, *K]), bias [O] or absent; padding: one (lo, hi) pair a
+              spatial dim; 1 to 3 dims; dtype: as of a matmul, and the bias, added before anything is rounded, is of the
+              result's; of i8 not transposed; fill: what padding adds to x of i8, -128 to 127; of all else absent, and 0
   attention   [scale, causal, dtype] q [B, H, T, D], k [B, G, S, D], v [B, G, S, E] (, mask broadcastable to
               [B, H, T, S], bool or float) -> [B, H, T, E]; H a multiple of G (grouped queries); causal: query t sees
               keys s <= t; dtype: as of matmul; a float mask is of the operands' dtype or of the result's

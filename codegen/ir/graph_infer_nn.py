@@ -72,8 +72,10 @@ def conv_types(c: Case) -> Types:
     kernel = [int_value(k) for k in w.shape[2:]]
     need(all(k is not None for k in kernel), f"conv kernel size is not constant: {w}")
     transposed = bool(c.attr("transposed"))
-    padded = transposed or any(n for pair in padding for n in pair)
-    need(x.dtype.is_float or not padded, f"conv of {x.dtype}, transposed or with padding")
+    need(x.dtype.is_float or not transposed, f"conv of {x.dtype}, transposed")
+    fill = dict(c.op.attrs).get("fill")
+    fits = fill is None if x.dtype.is_float else isinstance(fill, int) and -128 <= fill < 128
+    need(fits, f"conv of {x.dtype} that is padded with {fill}")
     channels = w.shape[0] if transposed else w.shape[1] * groups
     need(int_value(channels) != 0, f"conv of {x}, which has no channels")
     need(c.same(x.shape[1], channels), f"conv input has {x.shape[1]} channels, the weight wants {channels}")

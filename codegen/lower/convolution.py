@@ -75,18 +75,20 @@ def group_size(channels: Expr, groups: int) -> Expr:
 
 @dataclass(frozen=True)
 class Geometry:
-    """The attributes of a graph's convolution: a number a spatial dimension, of padding a pair (before, after)."""
+    """The attributes of a graph's convolution: a number a spatial dimension, of padding a pair (before, after); fill:
+    the number that padding adds."""
 
     stride: tuple[int, ...]
     padding: tuple[tuple[int, int], ...]
     dilation: tuple[int, ...]
     groups: int
     transposed: bool
+    fill: int
 
 
 def geometry(op: Op) -> Geometry:
     """The attributes of a convolution."""
     pairs = tuple((int(before), int(after)) for before, after in op.tuple_attr("padding"))
-    return Geometry(
-        op.tuple_attr("stride"), pairs, op.tuple_attr("dilation"), op.int_attr("groups"), op.bool_attr("transposed")
-    )
+    fill = op.int_attr("fill") if "fill" in dict(op.attrs) else 0
+    transposed = op.bool_attr("transposed")
+    return Geometry(op.tuple_attr("stride"), pairs, op.tuple_attr("dilation"), op.int_attr("groups"), transposed, fill)

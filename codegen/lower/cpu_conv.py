@@ -16,6 +16,7 @@ from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, need, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.convolution import Convolution, geometry, group_size
+from hardtack.codegen.lower.cpu_integer_cost import EXACT_TAPS
 from hardtack.codegen.lower.cpu_plans import conv_plan, verify_cut
 from hardtack.codegen.lower.cpu_workspace import (
     PANEL,
@@ -45,9 +46,10 @@ _INPUT = Role("x", "N groups*C *S")
 
 @dataclass(frozen=True)
 class Window(Convolution):
-    """A convolution of x [N, C, (H,) W] by packed weights."""
+    """A convolution of x [N, C, (H,) W] by packed weights. fill: what padding adds; 0 but of int8."""
 
     groups: int
+    fill: int = field(default=0, kw_only=True)
 
     machine = Cpu
     roles = (_INPUT, Role("weights", f"groups O/{PANEL} *kernel C {PANEL}", memory=Memory.WHOLE))
@@ -64,11 +66,18 @@ class Window(Convolution):
 
     def extents(self, nest: TemplateNest) -> dict[str, Extent]:
         need(len(self.kernel) <= 2, f"it has {len(self.kernel)} spatial dimensions")
+        need(self.fill in self.fills(nest.operands[0].dtype), f"it is padded with {self.fill}")
         outputs = group_size(nest.axes[-1].extent, self.groups)
         return {**super().extents(nest), "groups": const(self.groups), "O": outputs}
 
+    @classmethod
+    def fills(cls, dtype: DType) -> range:
+        """What may be padded with."""
+        return range(-128, 128) if dtype is DType.I8 else range(1)
+
     def sizes(self, nest: TemplateNest) -> dict[str, Expr]:
-        """The fields of templates/cpp/conv.h's ConvShape, in their order; one spatial dimension is the horizontal."""
+        """The fields of templates/cpp/conv.h's ConvShape, in their order; one spatial dimension is the horizontal. The
+        last one, fill, stands for int8 only."""
         x = nest.operands[0]
         n, *out, oc = (a.extent for a in nest.axes)
         oh, ow = _vertical_first(out, ONE)
@@ -76,6 +85,7 @@ class Window(Convolution):
         stride_h, stride_w = _vertical_first(x.strides[2:], const(0))
         kernel, stride, dilation = (_vertical_first(v, 1) for v in (self.kernel, self.stride, self.dilation))
         pad = _vertical_first([before for before, _ in self.padding], 0)
+        fill = {"fill": const(self.fill)} if x.dtype is DType.I8 else {}
         return {
             "n": n,
             "h": h,
@@ -97,6 +107,7 @@ class Window(Convolution):
             "x_stride_h": stride_h,
             "x_stride_w": stride_w,
             "x_stride_c": x.strides[1],
+            **fill,
         }
 
 
@@ -249,12 +260,17 @@ class PairedTransposedConv(TransposedConv):
 
 
 class Depthwise(Window):
-    """depthwise.h: one filter a channel, weights as [K...][C]."""
+    """depthwise.h: one filter a channel, weights as [K...][C]. Of int8 the sums are int32, exact up to EXACT_TAPS."""
 
     kind = "depthwise"
     roles = (Role("x", "N groups *S"), Role("weights", "*kernel groups", memory=Memory.WHOLE))
     results = (Role("result", "N groups *P", summed),)
-    dtypes = (DType.F32, DType.BF16, DType.F16)
+    dtypes = (DType.F32, DType.BF16, DType.F16, DType.I8)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        taps = math.prod(self.kernel)
+        need(nest.operands[0].dtype is not DType.I8 or taps <= EXACT_TAPS, f"its filter of int8 has {taps} taps")
+        return super().extents(nest)
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         return Workspace(_copied_input(nest.operands[0], self.sizes(nest)))
@@ -314,6 +330,7 @@ def _emit(low: Lowering, op: Op, what: type[Window], result: Buffer) -> None:
     fields = (tuple(w_shape[2:]), given.stride, given.padding, given.dilation, given.groups)
     channels = w_shape[0] // given.groups if given.transposed else w_shape[1]
     window = what(*fields, channels) if issubclass(what, (InterleavedConv, PairedTransposedConv)) else what(*fields)
+    window = replace(window, fill=given.fill)
     if isinstance(window, Conv):
         points = product((result.shape[0], *result.shape[2:]))
         io, taps = (w_shape[1], w_shape[0] // given.groups), math.prod(window.kernel)

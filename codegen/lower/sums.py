@@ -89,8 +89,8 @@ def _taps_and_channels(low: Lowering, op: Op, result: Buffer) -> None:
         conditions += b.inside(at, n)
         where.append(at)
     channel = group * per_group_in + c
-    zero = lit_of(0, low.graph.types[x].dtype)
-    value = b.wide(b.load(x, (index[0], channel, *where), b.all_of(conditions), zero))
+    fill = lit_of(given.fill, low.graph.types[x].dtype)
+    value = b.wide(b.load(x, (index[0], channel, *where), b.all_of(conditions), fill))
     inner = (channel, index[1] % per_group_out) if transposed else (index[1], c)
     term = b.compute("mul", value, b.wide(b.load(w, (*inner, *taps))))
     b.store(result.name, index, b.cast(b.total(term), result.dtype))

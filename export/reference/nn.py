@@ -39,9 +39,11 @@ def _transposed(s: Step, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 def _plain(s: Step, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     n, pads = x.dim() - 2, s.attr("padding")
-    own = all(lo == hi for lo, hi in pads) and 0 not in x.shape[2:]  # torch takes no empty image, whatever its padding
+    fill = dict(s.op.attrs).get("fill", 0)
+    # torch takes no empty image, whatever its padding
+    own = all(lo == hi for lo, hi in pads) and 0 not in x.shape[2:] and not fill
     if not own:
-        x = F.pad(x, [v for pair in reversed(pads) for v in pair])
+        x = F.pad(x, [v for pair in reversed(pads) for v in pair], value=fill)
     padding = [lo for lo, _ in pads] if own else 0
     return _CONV[n - 1](x, w, None, s.attr("stride"), padding, s.attr("dilation"), s.attr("groups"))
 

@@ -1,4 +1,6 @@
-"""Convolutions of int8 (conv.h, int8.h) against float64, which has each sum: exact, by the builds of test_int8.py."""
+"""Convolutions of int8 (conv.h, depthwise.h, int8.h) against float64, which has each sum: exact, by the builds of
+test_int8.py. Padding adds a code that is not 0.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,22 @@ EVEN = [
 """Rows that lie as tiles of int8 read them, but for those at an image's edges."""
 
 
+KNOWN = [(3, 1), (3, 2), (5, 1), (5, 2)]
+"""Widths of depthwise filters and strides that are known when they are compiled."""
+
+
 @functools.cache
 def _library(build: Build) -> Library:
-    shape = SHAPE[: SHAPE.index("  const Epilogue")]
-    text = SOURCE % {"call": "conv2d", "name": "int8", "t": "int8_t", "shape": shape}
-    sums = text.replace("float", "int32_t").replace(
-        '#include "depthwise.h"', '#include "depthwise.h"\n#include "int8.h"'
-    )
-    return load_library({"conv2d_int8": sums}, *build)
+    known = {f"depthwise2d_{kw}_{step}": f"depthwise2d<{kw}, {step}>" for kw, step in KNOWN}
+    calls = {"conv2d": "conv2d", "depthwise2d_0_0": "depthwise2d", **known}
+    return load_library({f"{name}_int8": _source(name, call) for name, call in calls.items()}, *build)
+
+
+def _source(name: str, call: str) -> str:
+    shape = SHAPE[: SHAPE.index("  const Epilogue")].replace("i[19]", "i[19], i[20]")
+    text = SOURCE % {"call": name, "name": "int8", "t": "int8_t", "shape": shape}
+    text = text.replace(f"ht::{name}(", f"ht::{call}(").replace("float", "int32_t")
+    return text.replace('#include "depthwise.h"', '#include "depthwise.h"\n#include "int8.h"')
 
 
 @pytest.fixture(scope="session", params=builds())
@@ -51,7 +61,8 @@ def _random(*shape: int) -> torch.Tensor:
 @pytest.mark.sweep(over="library")
 @pytest.mark.parametrize("s", [*CONVS, *EVEN], ids=str)
 @pytest.mark.parametrize("channels_last", [True, False])
-def test_conv(library: Library, s: Conv, channels_last: bool) -> None:
+@pytest.mark.parametrize("fill", [0, -128, 5])
+def test_conv(library: Library, s: Conv, channels_last: bool, fill: int) -> None:
     x, weight = _random(s.n, s.c, *s.size), _random(s.oc, s.c // s.groups, *s.kernel)
     x = x.to(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
     merged = int(s.merges_taps(DType.I8))
@@ -59,7 +70,32 @@ def test_conv(library: Library, s: Conv, channels_last: bool) -> None:
     out = torch.zeros(s.n, *s.out_size(), s.oc, dtype=torch.int32)
     workspace = s.workspace(x.stride(1), DType.I8)
     buffers = [x, torch.from_numpy(panels.copy()), out]
-    assert library.call("conv2d_int8", buffers, s.ints(x, s.out_size()), workspace, 2) == 0
-    wide = F.pad(x.double(), (0, s.extra[1], 0, s.extra[0]))
-    want = F.conv2d(wide, weight.double(), None, s.stride, s.padding, s.dilation, s.groups)
-    assert torch.equal(out.double(), want.permute(0, 2, 3, 1))
+    assert library.call("conv2d_int8", buffers, [*s.ints(x, s.out_size()), fill], workspace, 2) == 0
+    assert torch.equal(out.double(), _wanted(s, x, weight, fill))
+
+
+def _wanted(s: Conv, x: torch.Tensor, weight: torch.Tensor, fill: int) -> torch.Tensor:
+    (top, left), (below, right) = s.padding, s.extra
+    wide = F.pad(x.double(), (left, left + right, top, top + below), value=fill)
+    return F.conv2d(wide, weight.double(), None, s.stride, 0, s.dilation, s.groups).permute(0, 2, 3, 1)
+
+
+@pytest.mark.sweep(over="library")
+@pytest.mark.parametrize("c", [1, 7, 40])
+@pytest.mark.parametrize("fill", [0, -128, 5])
+@pytest.mark.parametrize("known", [(0, 0), *KNOWN])
+def test_depthwise(library: Library, c: int, fill: int, known: tuple[int, int]) -> None:
+    kernel, stride = ((5, known[0]), (1, known[1])) if known[0] else ((3, 2), (2, 1))
+    for size in ((1, 1), (3, 2), (7, 7), (9, 20)):
+        for padding in ((0, 0), (1, 1), (2, kernel[1])):
+            s = Conv(2, c, size, c, kernel, stride, padding, groups=c, extra=(1, 1))
+            if min(s.out_size()) <= 0:
+                continue
+            x = _random(s.n, s.c, *s.size).to(memory_format=torch.channels_last)
+            weight = _random(c, 1, *kernel)
+            out = torch.zeros(s.n, *s.out_size(), c, dtype=torch.int32)
+            packed = weight[:, 0].permute(1, 2, 0).contiguous()
+            ints = [*s.ints(x, s.out_size()), fill]
+            name, workspace = f"depthwise2d_{known[0]}_{known[1]}_int8", s.depthwise_workspace(x.stride(1), DType.I8)
+            assert library.call(name, [x, packed, out], ints, workspace, 2) == 0
+            assert torch.equal(out.double(), _wanted(s, x, weight, fill))

@@ -33,8 +33,9 @@ def _shape(anchor: TemplateNest, p: Parameters) -> tuple[str, dict[str, Expr]]:
 def _conv(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     setup, _ = _shape(anchor, p)
     cut = blocks(parameters(anchor, Conv).plan, anchor.operands[0])
-    headers = ("conv.h", "int8.h") if anchor.operands[0].dtype is DType.I8 else ("conv.h",)
-    return Call(headers, (setup,), f"ht::conv2d{cut}(args, shape, {pointers[0]}, {pointers[1]}, epilogue)")
+    return Call(
+        _headers("conv.h", anchor), (setup,), f"ht::conv2d{cut}(args, shape, {pointers[0]}, {pointers[1]}, epilogue)"
+    )
 
 
 @calls(Winograd)
@@ -57,6 +58,10 @@ def _depthwise(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> 
     kw, sw = int_value(f["kw"]), int_value(f["stride_w"])
     special = kw in (3, 5) and sw in (1, 2) and f["dilation_w"] is ONE
     sizes = f"<{kw}, {sw}>" if special else ""
-    return Call(
-        ("depthwise.h",), (setup,), f"ht::depthwise2d{sizes}(args, shape, {pointers[0]}, {pointers[1]}, epilogue)"
-    )
+    call = f"ht::depthwise2d{sizes}(args, shape, {pointers[0]}, {pointers[1]}, epilogue)"
+    return Call(_headers("depthwise.h", anchor), (setup,), call)
+
+
+def _headers(own: str, anchor: TemplateNest) -> tuple[str, ...]:
+    """The template's own, and that of int8, which has what is special in its type."""
+    return (own, "int8.h") if anchor.operands[0].dtype is DType.I8 else (own,)

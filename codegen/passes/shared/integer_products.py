@@ -12,6 +12,7 @@ Decision says of each product of codes what became of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, make_attrs
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.cpu_integer_cost import conv_cost
+from hardtack.codegen.lower.cpu_integer_cost import EXACT_TAPS, conv_cost, is_depthwise
 from hardtack.codegen.lower.views import base_of, broadcast_index, resolve
 from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.passes.passes import Context, Decisions, GraphPass
@@ -175,8 +176,9 @@ def _check_conv(facts: Facts, op: Op) -> None:
         raise NotCodes("a transposed convolution is one of float32")
     if len(w) > 4:
         raise NotCodes("a convolution of three spatial dimensions is one of float32")
-    if int_value(w[1]) == 1 and int_value(w[0]) == op.int_attr("groups") > 1:
-        raise NotCodes("a depthwise convolution is one of float32")
+    taps = math.prod(int_value(n) or 0 for n in w[2:])
+    if is_depthwise(facts.graph, op) and taps > EXACT_TAPS:
+        raise NotCodes(f"a depthwise convolution of {taps} taps is one of float32")
 
 
 def _check_padding(facts: Facts, x: AffineCodes) -> None:
@@ -209,8 +211,12 @@ def _matmul(edit: Edit, op: Op, given: _Operands) -> None:
 def _conv(edit: Edit, op: Op, given: _Operands) -> None:
     x, w = (codes_of(edit, op, side) for side in (given.a, given.b))
     zero = zero_of(edit, op, given.a, given.summed[0])
-    x = _padded(edit, op, x, zero)
-    attrs = {**dict(op.attrs), "padding": tuple((0, 0) for _ in op.tuple_attr("padding")), "dtype": DType.I32}
+    attrs = {**dict(op.attrs), "dtype": DType.I32, "fill": 0}
+    if isinstance(zero, Lit):
+        attrs["fill"] = zero.value
+    elif zero is not None:
+        x = _padded(edit, op, x, zero)
+        attrs["padding"] = tuple((0, 0) for _ in op.tuple_attr("padding"))
     total = edit.emit(op, "conv", x, w, attrs=make_attrs(**attrs))
     if zero is not None:
         sums = _along_channels(edit, op, _sum(edit, op, w, given.summed[1], keepdim=False))
@@ -220,16 +226,12 @@ def _conv(edit: Edit, op: Op, given: _Operands) -> None:
     _scaled(edit, op, total, scales, op.inputs[2] if len(op.inputs) > 2 else None)
 
 
-def _padded(edit: Edit, op: Op, x: str, zero: Operand | None) -> str:
-    """The codes with what the convolution's own padding adds."""
+def _padded(edit: Edit, op: Op, x: str, zero: str) -> str:
+    """The codes with what the convolution's own padding adds, where the code for that is computed as the model runs."""
     lo, hi = ((0, 0, *(pair[k] for pair in op.tuple_attr("padding"))) for k in (0, 1))
     if not any((*lo, *hi)):
         return x
-    fill: Operand = Lit(0, DType.I8)
-    if isinstance(zero, Lit):
-        fill = Lit(zero.value, DType.I8)
-    elif zero is not None:
-        fill = edit.emit(op, "cast", zero, attrs=make_attrs(dtype=DType.I8))
+    fill = edit.emit(op, "cast", zero, attrs=make_attrs(dtype=DType.I8))
     return edit.emit(op, "pad", x, fill, attrs=make_attrs(lo=lo, hi=hi, mode="constant"))
 
 

@@ -25,17 +25,33 @@ struct ConvShape {
   int64_t dilation_h, dilation_w;
   int64_t groups;
   int64_t x_stride_n, x_stride_h, x_stride_w, x_stride_c;
+  int64_t fill = 0;                            // what padding adds; 0 but of int8
 };
 
 // What taps outside the input read: as long as the longest part of a tap that is worked on at once.
 template <class T>
 inline constexpr T kZeros[kMostDepth] = {};
+// The same where padding adds another number: `outside`, which has to stay as long as it is read.
+template <class T>
+struct Outside {
+  const T* taps;
+  explicit Outside(int64_t) : taps(kZeros<T>) {}
+};
+template <>
+struct Outside<int8_t> {
+  int8_t own[kMostDepth];
+  const int8_t* taps;
+  explicit Outside(int64_t fill) : taps(fill == 0 ? kZeros<int8_t> : own) {
+    if (fill != 0) __builtin_memset(own, static_cast<int>(fill), sizeof(own));
+  }
+};
 
 template <class T>
 struct ConvSource {
   using Element = T;
   static constexpr bool kOneInput = true;
   const T* x;
+  const T* outside;                            // what a tap outside of x reads
   int64_t stride_n, stride_h, stride_w;        // of x; its channels are contiguous
   ConvAxis h, w;
   int64_t tap_numel;                           // elements of a tap
@@ -154,7 +170,7 @@ struct ConvSource {
     for (int64_t t = 0; t < cursor.taps; t++) {
       const int64_t ty = y + cursor.shift_y[t], tz = z + cursor.shift_z[t];
       const bool exists = ty >= 0 && ty < h.size && tz >= 0 && tz < w.size;
-      out[t * count] = exists ? first + cursor.shift[t] : kZeros<T>;
+      out[t * count] = exists ? first + cursor.shift[t] : outside;
     }
   }
 
@@ -241,6 +257,12 @@ inline void copy_pixels(T* to, const T* from, const ConvShape& s, int64_t count)
   copy_matrix(to, s.c, from, s.x_stride_w, s.x_stride_c, count, s.c);
 }
 
+template <class T>
+inline void pad_pixels(T* to, const ConvShape& s, int64_t count) {
+  if constexpr (same<T, int8_t>) __builtin_memset(to, static_cast<int>(s.fill), static_cast<size_t>(count * s.c));
+  else clear(to, count * s.c);
+}
+
 // to[n][y][x][c]: the part of the padded input that some window covers.
 template <class T>
 inline void pack_conv_input(const HtKernelArgs* args, const ConvShape& s, const T* x, T* to) {
@@ -255,12 +277,12 @@ inline void pack_conv_input(const HtKernelArgs* args, const ConvShape& s, const 
       T* out = to + (image * height + row) * width * s.c;
       const int64_t y = row - s.pad_top;
       if (y < 0 || y >= s.h) {
-        clear(out, width * s.c);
+        pad_pixels(out, s, width);
         continue;
       }
-      clear(out, left * s.c);
+      pad_pixels(out, s, left);
       copy_pixels(out + left * s.c, x + image * s.x_stride_n + y * s.x_stride_h, s, used);
-      clear(out + (left + used) * s.c, (width - left - used) * s.c);
+      pad_pixels(out + (left + used) * s.c, s, width - left - used);
     }
   });
 }
@@ -269,6 +291,7 @@ template <class T>
 HT_INLINE ConvSource<T> conv_source(const ConvShape& s, const T* x, const T* panels) {
   ConvSource<T> v = {};
   v.x = x;
+  v.outside = kZeros<T>;
   v.stride_n = s.x_stride_n;
   v.stride_h = s.x_stride_h;
   v.stride_w = s.x_stride_w;
@@ -327,6 +350,8 @@ template <class Cut, class T, class Epi>
 int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T* panels, const Epi& epi) {
   if (s.n == 0 || s.oh == 0 || s.ow == 0 || s.oc == 0) return HT_KERNEL_OK;
   ConvSource<T> source = detail::conv_source(s, x, panels);
+  const Outside<T> outside(s.fill);
+  source.outside = outside.taps;
   if (conv_packs_input(s, PackedOf<T>::ks)) {
     T* packed = static_cast<T*>(args->shared_workspace);
     detail::pack_conv_input(args, s, x, packed);

@@ -2,6 +2,9 @@
 //
 // Vectors run over channels, so x is channels-last and weights are [kh][kw][c]. Row m of the epilogue (blocks.h)
 // is output pixel (n * oh + y) * ow + x, column n the channel. Every sum runs over the filter rows, then its columns.
+//
+// Of int8 a sum is one of floats, too, which are whole numbers below 2^24 and so exact, and goes to the epilogue as int32. There
+// are no products of neighbours that VPMADDWD and its like would add up: a channel is multiplied with its own filter only.
 #ifndef HARDTACK_TEMPLATES_DEPTHWISE_H
 #define HARDTACK_TEMPLATES_DEPTHWISE_H
 
@@ -41,9 +44,18 @@ HT_INLINE void load_channels(vec<float> (&to)[CV], const T* p, int count) {
       to[v] = bit_copy<vec<float>>(both << 16);
       to[v + 1] = bit_copy<vec<float>>(both & 0xffff0000u);
     }
+  } else if constexpr (same<T, int8_t>) {
+    for (int v = 0; v < CV; v++) to[v] = __builtin_convertvector(load_n(p + v * W, count), vec<float>);
   } else {
     for (int v = 0; v < CV; v++) to[v] = load_n(p + v * W, count);
   }
+}
+
+// A sum as the epilogue takes it.
+template <class T>
+HT_INLINE vec<typename SumOf<T>::type> finished(vec<float> sum) {
+  if constexpr (same<T, int8_t>) return __builtin_convertvector(sum, vec<int32_t>);
+  else return sum;
 }
 
 template <class T, int CV>
@@ -65,6 +77,7 @@ struct DepthwiseRow {
   int64_t taps;           // filter rows that exist
   int64_t x_step, w_step; // elements to the next filter row, in x and w
   int64_t m;              // output pixel of column 0
+  int64_t before, behind; // filter rows above and below those that exist
 };
 
 // Positions t in [0, taps) with 0 <= at + t * step < size.
@@ -81,11 +94,36 @@ struct Depthwise {
   int64_t x_stride_w;
   Epi epi;
 
+  // Whether taps outside of the input add something.
+  static constexpr bool kFills = same<T, int8_t>;
+
+  // Sums of the taps of whole filter rows that lie outside of the input.
+  template <int CV>
+  HT_MEMBER void start(vec<float> (&acc)[CV], const Row& row, int64_t c, int count) const {
+    for (int v = 0; v < CV; v++) acc[v] = vec<float>{};
+    if constexpr (kFills) {
+      if (row.before > 0) add_outside(acc, row.w - row.before * row.w_step + c, row.before * s.kw, count);
+      if (row.behind > 0) add_outside(acc, row.w + row.taps * row.w_step + c, row.behind * s.kw, count);
+    }
+  }
+
+  // Those of `taps` taps of the filter, from w on.
+  template <int CV>
+  HT_MEMBER void add_outside(vec<float> (&acc)[CV], const T* w, int64_t taps, int count) const {
+    const vec<float> x = bcast(static_cast<float>(s.fill));
+    for (int64_t j = 0; j < taps; j++) {
+      vec<float> wv[CV];
+      load_channels(wv, w + j * s.c, count);
+      for (int v = 0; v < CV; v++) acc[v] = fma(x, wv[v], acc[v]);
+    }
+  }
+
   // Sums of CV channel vectors of one pixel, any filter. `count` lanes of the last vector exist.
   template <int CV>
   HT_MEMBER void pixel(const Row& row, const typename Epi::Row& out, int64_t column, int64_t c,
                        int count) const {
-    vec<float> acc[CV] = {};
+    vec<float> acc[CV];
+    start(acc, row, c, count);
     const int64_t z = column * s.stride_w - s.pad_left;
     const Range taps = existing_taps(z, s.dilation_w, s.kw, s.w);
     for (int64_t i = 0; i < row.taps; i++) {
@@ -97,9 +135,13 @@ struct Depthwise {
         load_channels(wv, w + j * s.c, count);
         for (int v = 0; v < CV; v++) acc[v] = fma(xv[v], wv[v], acc[v]);
       }
+      if constexpr (kFills) {
+        add_outside(acc, w, taps.begin, count);
+        add_outside(acc, w + taps.end * s.c, s.kw - taps.end, count);
+      }
     }
     in_order<T>(acc);
-    for (int v = 0; v < CV; v++) epi(out, row.m + column, c + v * W, count, acc[v]);
+    for (int v = 0; v < CV; v++) epi(out, row.m + column, c + v * W, count, finished<T>(acc[v]));
   }
 
   __attribute__((noinline)) void pixels(Row row, Range columns, Range channels) const {
@@ -118,7 +160,11 @@ struct Depthwise {
   template <int KW, int SW, int CV, bool EDGE>
   HT_MEMBER void block(const Row& row, const typename Epi::Row* out, int64_t column, int64_t c, int count,
                        uint32_t inside, int columns) const {
-    vec<float> acc[kPixels][CV] = {};
+    vec<float> acc[kPixels][CV];
+    start(acc[0], row, c, count);
+    HT_UNROLL_ALL
+    for (int q = 1; q < kPixels; q++)
+      for (int v = 0; v < CV; v++) acc[q][v] = acc[0][v];
     const T* x = row.x + (column * SW - s.pad_left) * x_stride_w + c;
     const T* w = row.w + c;
     for (int64_t i = 0; i < row.taps; i++, x += row.x_step, w += row.w_step) {
@@ -127,9 +173,14 @@ struct Depthwise {
       for (int j = 0; j < KW; j++) load_channels(filter[j], w + j * s.c, count);
       HT_UNROLL_ALL
       for (int t = 0; t < kWindow<KW, SW>; t++) {
-        if (EDGE && (inside >> t & 1) == 0) continue;
         vec<float> xt[CV];
-        load_channels(xt, x + t * x_stride_w, count);
+        if (!EDGE || (inside >> t & 1) != 0) {
+          load_channels(xt, x + t * x_stride_w, count);
+        } else if constexpr (kFills) {
+          for (int v = 0; v < CV; v++) xt[v] = bcast(static_cast<float>(s.fill));
+        } else {
+          continue;
+        }
         HT_UNROLL_ALL
         for (int q = 0; q < kPixels; q++) {
           const int j = t - q * SW;
@@ -142,7 +193,7 @@ struct Depthwise {
     for (int q = 0; q < kPixels; q++) {
       if (EDGE && q >= columns) continue;
       in_order<T>(acc[q]);
-      for (int v = 0; v < CV; v++) epi(out[q], row.m + column + q, c + v * W, count, acc[q][v]);
+      for (int v = 0; v < CV; v++) epi(out[q], row.m + column + q, c + v * W, count, finished<T>(acc[q][v]));
     }
   }
 
@@ -188,7 +239,7 @@ struct Depthwise {
     const Range taps = existing_taps(y, s.dilation_h, s.kh, s.h);
     const int64_t x_step = s.dilation_h * stride_h, w_step = s.kw * s.c;
     const Row at = {x + r / s.oh * stride_n + y * stride_h + taps.begin * x_step, w + taps.begin * w_step,
-                             taps.end - taps.begin, x_step, w_step, r * s.ow};
+                    taps.end - taps.begin, x_step, w_step, r * s.ow, taps.begin, s.kh - taps.end};
     if constexpr (KW == 0) {
       pixels(at, {0, s.ow}, channels);
     } else {
