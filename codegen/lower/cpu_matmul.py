@@ -66,7 +66,7 @@ class PackedGemm(Template):
 @dataclass(frozen=True)
 class QuantizedGemm(PackedGemm):
     """quantized.h: a [.., M, K], its rows dense, times a constant matrix of codes in panels, made numbers of a's type
-    by steps, each with a table [ceil(N/32), ceil(K/group), 32]. bits: of a code; of 4, two columns share a byte."""
+    by steps, each with a table [ceil(N/32), ceil(K/group), 32]. bits: of a code; of 4, two of K share a byte."""
 
     steps: tuple[CodeStep, ...]
     group: int
@@ -77,7 +77,7 @@ class QuantizedGemm(PackedGemm):
     dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
 
     def operand_roles(self) -> tuple[Role, ...]:
-        codes = Role("codes", f"N/{PANEL} K {PANEL * self.bits // 8}", only(*CODES), memory=Memory.WHOLE)
+        codes = Role("codes", f"N/{PANEL} K/{8 // self.bits} {PANEL}", only(*CODES), memory=Memory.WHOLE)
         sizes = f"N/{PANEL} K/{self.group} {PANEL}"
         tables = (Role(f"{s.kind}{k}", sizes, only(*NUMBERS), memory=Memory.WHOLE) for k, s in enumerate(self.steps))
         return (self.roles[0], codes, *tables)

@@ -39,8 +39,8 @@ def packed_codes(low: Lowering, matrix: Operand) -> PackedCodes | None:
         return None
     q = found.quantized
     panels = -(-found.n // PANEL)
-    packing, width = ("panels", PANEL) if q.bits == 8 else ("nibbles", PANEL // 2)
-    codes = prepacked(low, packing, found.codes(), (panels, found.k, width), ())
+    packing, rows = ("panels", found.k) if q.bits == 8 else ("nibble_pairs", -(-found.k // 2))
+    codes = prepacked(low, packing, found.codes(), (panels, rows, PANEL), ())
     tables = (_packed_table(low, found, s) for s in q.steps)
     steps = tuple(CodeStep(s.kind, s.result) for s in q.steps)
     return PackedCodes(steps, found.group, q.bits, (codes, *tables))

@@ -91,12 +91,13 @@ class CodesError(ValueError):
     """Codes do not fit in the bits that they have."""
 
 
-def _nibbles(view: Array, params: tuple[int, ...]) -> Array:
-    """[K, N] of codes of 4 bits -> [ceil(N/32), K, 16]: of a panel's row, column j is in the low half of byte j, column
-    j + 16 in the high one."""
-    panels = _to_panels(_from_zero(view))
-    low, high = panels[..., : PANEL // 2].astype(np.uint8), panels[..., PANEL // 2 :].astype(np.uint8)
-    return np.ascontiguousarray(low | high << 4).view(view.dtype)
+def _nibble_pairs(view: Array, params: tuple[int, ...]) -> Array:
+    """[K, N] of codes of 4 bits -> [ceil(N/32), ceil(K/2), 32]: of two rows of a panel, the first is in the low halves
+    of bytes, the second in the high ones."""
+    panels = _to_panels(_from_zero(view)).astype(np.uint8)
+    out = np.ascontiguousarray(panels[:, ::2])
+    out[:, : panels.shape[1] // 2] |= panels[:, 1::2] << 4
+    return out.view(view.dtype)
 
 
 def _halves(view: Array, params: tuple[int, ...]) -> Array:
@@ -243,7 +244,7 @@ PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "whole": _whole,
     "panels": _matrix,
     "block_panels": _block_panels,
-    "nibbles": _nibbles,
+    "nibble_pairs": _nibble_pairs,
     "halves": _halves,
     "pairs": _pairs,
     "quads": _quads,

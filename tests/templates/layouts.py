@@ -38,9 +38,9 @@ def pack_columns(x: torch.Tensor, fill: float) -> torch.Tensor:
 
 
 def pack_nibbles(codes: torch.Tensor) -> torch.Tensor:
-    """[k, n] of 0 to 15 to [ceil(n / 32), k, 16] bytes: column j in the low half, column j + 16 in the high one."""
-    packed = pack_columns(codes.to(torch.uint8), 5)
-    return (packed[:, :, : PANEL // 2] | packed[:, :, PANEL // 2 :] << 4).contiguous()
+    """[k, n] of 0 to 15 to [ceil(n / 32), ceil(k / 2), 32] bytes: even k in low halves, odd ones in high halves."""
+    packed = torch.nn.functional.pad(pack_columns(codes.to(torch.uint8), 5), (0, 0, 0, len(codes) % 2), value=5)
+    return (packed[:, ::2] | packed[:, 1::2] << 4).contiguous()
 
 
 def pack_conv(weight: torch.Tensor, groups: int) -> torch.Tensor:

@@ -14,8 +14,8 @@ from tests.templates.layouts import ceil_div, gemm_packed_workspace, pack_column
 from tests.templates.test_half import PACKED, SIZES, SOURCE
 from tests.templates.test_quantized_products import same_bits
 
-STEPS = ("nothing", "in turn", "at the end")
-"""No step; (code - number) * number, each rounded; only the product rounded."""
+STEPS = ("nothing", "in turn", "at the end", "scaled")
+"""No step; (code - number) * number, each rounded; only the product rounded; code * number, rounded."""
 _KERNEL = """
 #include "quantized.h"
 template <class... Steps>
@@ -31,11 +31,13 @@ extern "C" int32_t quantized_{name}(const HtKernelArgs* args) {{
     case 0: return product<>(args);
     case 1: return product<ht::Subtract<{t}>, ht::Multiply<{t}>>(args);
     case 2: return product<ht::Subtract<float, {t}>, ht::Multiply<{t}>>(args);
+    case 3: return product<ht::Multiply<{t}>>(args);
   }}
   return -1;
 }}
 """
-CODES = {"bytes": ("int8_t", -128, 127), "nibbles": ("ht::SignedNibbles", -8, 7)}
+CODES = {"bytes": ("int8_t", -128, 127), "nibbles": ("ht::SignedNibbles", -8, 7), "floats": ("ht::E4m3", 0, 255)}
+INTEGERS = ("bytes", "nibbles")
 
 
 @functools.cache
@@ -59,46 +61,110 @@ def _weight(codes: torch.Tensor, steps: str, tables: list[torch.Tensor], group: 
     """The numbers that codes become, rounded where `steps` says."""
     if steps == "nothing":
         return codes.to(tables[0].dtype)
-    zero, scale = (t.repeat_interleave(group, 0)[: len(codes)] for t in tables)
+    *zeros, scale = (t.repeat_interleave(group, 0)[: len(codes)] for t in tables)
+    if steps == "scaled":
+        return codes.to(scale.dtype) * scale
+    (zero,) = zeros
     if steps == "in turn":
         return (codes.to(zero.dtype) - zero) * scale
     return ((codes.float() - zero.float()) * scale.float()).to(zero.dtype)
 
 
-def _check(library: Library, dtype: torch.dtype, codes: str, size: tuple[int, int, int], steps: str) -> None:
-    """Columns that there are not have NaN: it would show. Up to four rows are summed in float."""
-    (m, n, k), group, (_, least, greatest) = size, 8, CODES[codes]
-    a, w = torch.randn(m, k + 3).to(dtype), torch.randint(least, greatest + 1, (k, n))
-    tables = [torch.randn(ceil_div(k, group), n).to(dtype) for _ in range(2)]
-    weight = _weight(w, steps, tables, group)
-    stored = pack_nibbles(w + 8) if codes == "nibbles" else pack_columns(w.to(torch.int8), 77)
-    got, want = torch.zeros(m, n), torch.zeros(m, n)
-    buffers = [bits(a), stored, got, *(bits(pack_columns(t, torch.nan)) for t in tables)]
+def _stored(codes: str, w: torch.Tensor) -> torch.Tensor:
+    """Codes as panels have them."""
+    if codes == "nibbles":
+        return pack_nibbles(w + 8)
+    return pack_columns(w.to(torch.int8 if codes == "bytes" else torch.uint8), 77)
+
+
+def _floats(codes: str, w: torch.Tensor) -> torch.Tensor:
+    """What codes stand for."""
+    return w.to(torch.uint8).view(torch.float8_e4m3fn).float() if codes == "floats" else w.float()
+
+
+def _product(
+    library: Library, a: torch.Tensor, codes: str, w: torch.Tensor, steps: str, tables: list[torch.Tensor], group: int
+) -> torch.Tensor:
+    """a's first k columns times the weight. Columns that there are not have NaN: it would show."""
+    m, (k, n), dtype = len(a), w.shape, a.dtype
+    out = torch.zeros(m, n)
+    buffers = [bits(a), _stored(codes, w), out, *(bits(pack_columns(t, torch.nan)) for t in tables)]
     workspace = gemm_packed_workspace(m, n, DTYPES[dtype], dequantises=True)
-    ints = [m, n, k, k + 3, group, STEPS.index(steps)]
+    ints = [m, n, k, a.shape[1], group, STEPS.index(steps)]
     assert library.call(f"quantized_{codes}_{name_of(dtype)}", buffers, ints, workspace, 2) == 0
+    return out
+
+
+def _compare(library: Library, a: torch.Tensor, weight: torch.Tensor, got: torch.Tensor) -> None:
+    """With the product by the numbers: up to four rows are summed in float."""
+    m, n, dtype, want = len(a), weight.shape[1], a.dtype, torch.zeros_like(got)
     if m <= 4:
         same, left, right = "float32", a.float(), pack_gemm(weight.float())
     else:
         same, left = name_of(dtype), bits(a)
         right = packed("pairs" if dtype is torch.bfloat16 else "panels", weight)
     workspace = gemm_packed_workspace(m, n, DTYPES[dtype])
-    assert library.call(f"packed_{same}", [left, right, want], ints[:4], workspace, 2) == 0
+    ints = [m, n, len(weight), a.shape[1]]
+    assert library.call(f"packed_{same}", [left, right, want], ints, workspace, 2) == 0
     assert got.isfinite().all()
-    assert same_bits(got, want), (size, steps)
+    assert same_bits(got, want)
+
+
+def _check(library: Library, dtype: torch.dtype, codes: str, size: tuple[int, int, int], steps: str) -> None:
+    (m, n, k), group, (_, least, greatest) = size, 8, CODES[codes]
+    a, w = torch.randn(m, k + 3).to(dtype), torch.randint(least, greatest + 1, (k, n))
+    tables = [torch.randn(ceil_div(k, group), n).to(dtype) for _ in range(2)]
+    got = _product(library, a, codes, w, steps, tables, group)
+    _compare(library, a, _weight(w, steps, tables, group), got)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("codes", CODES)
+@pytest.mark.parametrize("codes", INTEGERS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_codes_are_multiplied_as_the_numbers_that_they_become(
     library: Library, dtype: torch.dtype, codes: str, size: tuple[int, int, int]
 ) -> None:
-    for steps in STEPS:
+    for steps in STEPS[:3]:
         _check(library, dtype, codes, size, steps)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_every_height(library: Library, dtype: torch.dtype) -> None:
     for rows in range(1, 61):
-        _check(library, dtype, tuple(CODES)[rows % 2], (rows, 70, 9), STEPS[rows % 3])
+        _check(library, dtype, INTEGERS[rows % 2], (rows, 70, 9), STEPS[rows % 3])
+
+
+@pytest.mark.parametrize("steps", STEPS[1:])
+@pytest.mark.parametrize("codes", CODES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_groups_whose_products_are_two_fused_ones(library: Library, dtype: torch.dtype, codes: str, steps: str) -> None:
+    """Whole zero points and scales that are not extreme, beside groups of which one column has another number."""
+    _, least, greatest = CODES[codes]
+    k, n, group = 90, 64, 10
+    w = torch.randint(least, greatest + 1, (k, n))
+    if codes == "floats":
+        w[1::2] |= 8  # normal ones alone
+    w = torch.where(_floats(codes, w).isfinite(), w, 8 if codes == "floats" else 0)
+    zero = torch.randint(-20, 21, (k // group, n)).to(dtype)
+    scale = (torch.rand(k // group, n) + 0.04).to(dtype)
+    zero[1, 3], zero[2, 40], scale[3, 5], scale[4, 33], scale[5, 63], scale[6, 0] = 0.3, 150, -1, 0, 1e-6, 90
+    tables = [scale] if steps == "scaled" else [zero, scale]
+    for rows in (1, 2, 3, 4):
+        a = torch.randn(rows, k).to(dtype)
+        weight = _weight(_floats(codes, w), steps, tables, group)
+        _compare(library, a, weight, _product(library, a, codes, w, steps, tables, group))
+
+
+@pytest.mark.parametrize("codes", CODES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_every_product_of_a_code_and_a_scale(library: Library, dtype: torch.dtype, codes: str) -> None:
+    """A row of the unit matrix gives the numbers of one code with every fifth scale; others are multiplied by zero."""
+    scale = torch.arange(0, 1 << 16, 5).to(torch.int32).to(torch.uint16).view(dtype)[None]
+    scale = scale[:, scale[0].abs() < torch.finfo(dtype).max / 1000]
+    _, least, greatest = CODES[codes]
+    listed = torch.arange(least, greatest + 1)
+    listed = listed[_floats(codes, listed).isfinite()]
+    for some in listed.split(4):
+        w = some[:, None].expand(-1, scale.shape[1]).contiguous()
+        got = _product(library, torch.eye(len(some)).to(dtype), codes, w, "scaled", [scale], len(some))
+        assert torch.equal(got, (_floats(codes, w).to(dtype) * scale).float())

@@ -58,9 +58,11 @@ class Code:
         return self.cpp.removeprefix("ht::").lower()
 
     def random(self, k: int, n: int) -> torch.Tensor:
-        """[k, n] codes as integers, of numbers that are finite."""
+        """[k, n] codes as integers, of numbers that are finite; of floats every second row of normal ones alone."""
         codes = torch.randint(self.least, self.greatest + 1, (k, n))
-        return torch.where(self.floats(codes).isfinite(), codes, 0)
+        if self.float8 is not None:
+            codes[1::2] |= 8
+        return torch.where(self.floats(codes).isfinite(), codes, 8)
 
     def floats(self, codes: torch.Tensor) -> torch.Tensor:
         """What they stand for."""
