@@ -99,13 +99,14 @@ def gpt2() -> Any:
     return tr.GPT2LMHeadModel(tr.GPT2Config())
 
 
-def llama() -> Any:
-    """8 layers of 1024: 16 heads, 4 of keys and values, feed-forward 2816, vocabulary 32000; 157 million weights."""
+def llama(layers: int = 8, hidden: int = 1024, inner: int = 2816, heads: int = 16, key_heads: int = 4) -> Any:
+    """8 layers of 1024: 16 heads, 4 of keys and values, feed-forward 2816, vocabulary 32000; 157 million weights. Or as
+    many, and as large, as the arguments say."""
     import transformers as tr
 
     config = tr.LlamaConfig(
-        vocab_size=32000, hidden_size=1024, intermediate_size=2816, num_hidden_layers=8, num_attention_heads=16,
-        num_key_value_heads=4, max_position_embeddings=2048,
+        vocab_size=32000, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=key_heads, max_position_embeddings=2048,
     )  # fmt: skip
     return tr.LlamaForCausalLM(config)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -72,6 +72,21 @@ def measure_peaks(threads: Sequence[int], realtime: bool = False) -> dict[int, P
     library = load_library(kernels, cpu)
     memory = torch.ones(_READ_NBYTES // 4)
     return {n: {name: _rate(library, name, memory, n, realtime) for name in kernels} for n in threads}
+
+
+def reader(threads: int) -> Callable[[], float]:
+    """What reads memory from end to end once, by so many threads, and gives bytes a second. Raises ToolchainError."""
+    cpu = native_cpu()
+    library = load_library({"read": sources(cpu)["read"]}, cpu)
+    parts = torch.ones(_READ_NBYTES // 16).tensor_split(threads)
+    pool = ThreadPoolExecutor(threads)
+
+    def read() -> float:
+        begin = time.perf_counter()
+        did = list(pool.map(lambda part: done(library, "read", 1, part), parts))
+        return sum(did) / (time.perf_counter() - begin)
+
+    return read
 
 
 def larger(one: dict[int, Peaks], other: dict[int, Peaks]) -> dict[int, Peaks]:
