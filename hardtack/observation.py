@@ -34,13 +34,13 @@ class Observed:
 
 def portions(layers: Sequence[Layer]) -> Iterator[tuple[Layer, ...]]:
     """The layers in parts whose moments fit in memory; those with one weight in one part."""
-    by_weight: dict[int, list[Layer]] = {}
+    by_weight: dict[tuple[int, bool], list[Layer]] = {}
     for layer in layers:
-        by_weight.setdefault(id(layer.module.weight), []).append(layer)
+        by_weight.setdefault(layer.weight_key, []).append(layer)
     part: list[Layer] = []
     held = 0
     for sharing in by_weight.values():
-        nbytes = 4 * sharing[0].module.weight.shape[1] ** 2 if sharing[0].kind is LINEAR else 0
+        nbytes = 4 * sharing[0].weight.shape[1] ** 2 if sharing[0].kind is LINEAR else 0
         if part and held + nbytes > _MOST_NBYTES:
             yield tuple(part)
             part, held = [], 0
@@ -55,8 +55,8 @@ def observed(roots: Mapping[str, nn.Module], layers: Sequence[Layer], calibratio
     example on a copy, so that states start as in a new session. Raises InputSpecError for an example that the model
     cannot run, a layer that is given NaN or infinite numbers, and layers that no example reaches."""
     linear = [x for x in layers if x.kind is LINEAR]
-    moments = {id(x.module.weight): _no_moments(x.module) for x in linear}
-    found = {id(x.module): Observed(moments[id(x.module.weight)]) for x in linear}
+    moments = {x.weight_key: _no_moments(x.weight) for x in linear}
+    found = {id(x.module): Observed(moments[x.weight_key]) for x in linear}
     said = {id(x.module): str(x) for x in linear}
     for entry, root in roots.items():
         paths = {path: id(m) for path, m in root.named_modules() if id(m) in found}
@@ -78,8 +78,7 @@ def observed(roots: Mapping[str, nn.Module], layers: Sequence[Layer], calibratio
     return found
 
 
-def _no_moments(module: nn.Module) -> Moments:
-    weight: Any = module.weight
+def _no_moments(weight: torch.Tensor) -> Moments:
     return Moments(torch.zeros(weight.shape[1], weight.shape[1], device=weight.device))
 
 
@@ -92,7 +91,7 @@ class _Watch:
     where: str
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given: torch.Tensor = args[0] if args else kwargs["input"]
+        given: torch.Tensor = args[0] if args else next(iter(kwargs.values()))
         if given.shape[-1:] != self.observed.moments.sums.shape[:1]:
             return  # the layer refuses it itself
         rows = given.detach().reshape(-1, given.shape[-1]).float()

@@ -216,7 +216,7 @@ def _check_module(root: Any, entry: str | None, schemes: Mapping[Kind, Scheme]) 
 
 def _quantised(layer: Layer, made: nn.Module, recipe: Recipe, seen: Observed | None, prefix: bool) -> QuantisedLayer:
     """Quantises the copy of a layer."""
-    wide = layer.module.weight.detach()
+    wide = layer.weight
     found = quantise_layer(layer, made, recipe, seen)
     lost = wide.double() - found.dequantize().double()
     norm, activations = float(torch.linalg.vector_norm(wide, dtype=torch.float64)), recipe.of(layer)

@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize
 
 from hardtack.exporter import InputSpecError
 from hardtack.exporter.precision import matching
+from hardtack.linear_forms import OF_TORCH, LinearForm, linear_form
 from hardtack.options import Options
 from hardtack.schemes import GROUPS, Scheme
 
@@ -47,14 +48,33 @@ EMBEDDING = Kind(nn.Embedding, "embedding", "embeddings", "columns", "embeddings
 @dataclass
 class Layer:
     """A layer of a kind that is asked for: the entry point that it was first found in, its paths in all of them, the
-    first one first."""
+    first one first. form: where its weight is. is_other: its class says so, and it computes something else."""
 
     entry: str
-    module: nn.Linear | nn.Embedding
+    module: nn.Module
     kind: Kind
     scheme: Scheme
+    form: LinearForm = OF_TORCH
     paths: list[str] = field(default_factory=list)
     in_attention: bool = False
+    is_other: bool = False
+
+    @property
+    def parameter(self) -> torch.Tensor | None:
+        """The weight as the module has it; None where it is computed."""
+        return self.module._parameters.get(self.form.weight)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight of a layer that is quantised, (N, K): of a linear layer (outputs, inputs)."""
+        own = self.parameter
+        assert own is not None
+        return own.detach().t() if self.form.is_transposed else own.detach()
+
+    @property
+    def weight_key(self) -> tuple[int, bool]:
+        """The same for layers that share a weight and read it alike."""
+        return id(self.parameter), self.form.is_transposed
 
     def __str__(self) -> str:
         path = self.paths[0]
@@ -88,7 +108,7 @@ def chosen_layers(roots: Mapping[str, nn.Module], options: Options) -> Choice:
         of_kind = [x for x in chosen if x.kind is kind]
         _check_any(kind, of_kind, kept, scheme)
         _check_layers(kind, of_kind, scheme)
-    return Choice(chosen, (*kept, *_others(roots, schemes, prefix)))
+    return Choice(chosen, (*kept, *_others(roots, schemes, prefix, {id(x.module) for x in layers})))
 
 
 def layer_name(layer: Layer, prefix: bool) -> str:
@@ -104,17 +124,35 @@ def reasons_text(kept: Iterable[KeptLayer]) -> str:
 def _layers(roots: Mapping[str, nn.Module], schemes: Mapping[Kind, Scheme]) -> list[Layer]:
     """Each layer of the kinds once."""
     found: dict[int, Layer] = {}
+    known: set[int] = set()
     for entry, root in roots.items():
         attentions: list[str] = []
         for path, m in root.named_modules(remove_duplicate=False):
             if isinstance(m, nn.MultiheadAttention):
                 attentions.append(f"{path}." if path else "")
-            kind = next((k for k in schemes if isinstance(m, k.module)), None)
-            if kind is not None:
-                layer = found.setdefault(id(m), Layer(entry, m, kind, schemes[kind]))
-                layer.paths.append(path)
-                layer.in_attention |= any(path.startswith(a) for a in attentions)
+            if id(m) not in known:
+                known.add(id(m))
+                layer = _layer(entry, m, schemes)
+                found |= {} if layer is None else {id(m): layer}
+            if id(m) in found:
+                found[id(m)].paths.append(path)
+                found[id(m)].in_attention |= any(path.startswith(a) for a in attentions)
     return list(found.values())
+
+
+def _layer(entry: str, module: nn.Module, schemes: Mapping[Kind, Scheme]) -> Layer | None:
+    """A module as a layer of one of the kinds, by its class, or by what it computes; None for any other."""
+    kind = next((k for k in schemes if isinstance(module, k.module)), None)
+    if kind is not None and not (kind is LINEAR and _has_own_forward(module, kind)):
+        return Layer(entry, module, kind, schemes[kind])
+    form = linear_form(module) if LINEAR in schemes else None
+    if form is not None:
+        return Layer(entry, module, LINEAR, schemes[LINEAR], form)
+    return None if kind is None else Layer(entry, module, kind, schemes[kind], is_other=True)
+
+
+def _has_own_forward(module: nn.Module, kind: Kind) -> bool:
+    return type(module).forward is not kind.module.forward or "forward" in vars(module)
 
 
 def _either(kinds: Iterable[Kind]) -> str:
@@ -133,14 +171,13 @@ def _check_patterns(layers: Sequence[Layer], keep: tuple[str, ...], kinds: Itera
 
 def _why_kept(layer: Layer, keep: tuple[str, ...]) -> str | None:
     """Why the weights of a layer stay as they are; None for one that is quantised."""
-    module, weight = layer.module, layer.module._parameters.get("weight")
+    module, weight = layer.module, layer.parameter
     pattern = next((p for p in (matching(path, keep) for path in layer.paths) if p is not None), None)
     if pattern is not None:
         return f"keep_weights has {pattern!r}"
     if layer.in_attention:
         return "nn.MultiheadAttention reads its weights itself"
-    own = type(module).forward is not layer.kind.module.forward or "forward" in vars(module)
-    if own and layer.kind is LINEAR:  # what scales an embedding picks rows as all do
+    if layer.is_other:
         return f"{type(module).__name__} has a forward of its own"
     if isinstance(module, nn.Embedding) and module.max_norm is not None:
         return "max_norm changes its weights as they are read"
@@ -169,31 +206,32 @@ def _check_any(kind: Kind, chosen: Sequence[Layer], kept: Sequence[KeptLayer], s
 
 def _check_layers(kind: Kind, chosen: Sequence[Layer], scheme: Scheme) -> None:
     """InputSpecError for layers that a group does not divide, or whose weights are not finite."""
-    odd = [x for x in chosen if scheme.group is not None and x.module.weight.shape[1] % scheme.group]
+    odd = [x for x in chosen if scheme.group is not None and x.weight.shape[1] % scheme.group]
     if odd:
-        said = ", ".join(f"{x.paths[0]} ({x.module.weight.shape[1]})" for x in odd[:_NAMED])
+        said = ", ".join(f"{x.paths[0]} ({x.weight.shape[1]})" for x in odd[:_NAMED])
         more = f" and {len(odd) - _NAMED} more" if len(odd) > _NAMED else ""
-        fitting = [f"int4:{g}" for g in GROUPS if not any(x.module.weight.shape[1] % g for x in chosen)]
+        fitting = [f"int4:{g}" for g in GROUPS if not any(x.weight.shape[1] % g for x in chosen)]
         raise InputSpecError(
             f"groups of {scheme.group} do not divide the {kind.row} of the {kind.several} {said}{more}",
             fix=f"choose {' or '.join((*fitting, 'int8'))}, or name the layers in keep_weights",
         )
     for x in chosen:
-        if not x.module.weight.isfinite().all():
+        if not x.weight.isfinite().all():
             raise InputSpecError(
                 f"{x} has weights that are infinite or NaN",
                 fix="look for what made them so, or name the layer in keep_weights",
             )
 
 
-def _others(roots: Mapping[str, nn.Module], kinds: Mapping[Kind, Scheme], prefix: bool) -> Iterator[KeptLayer]:
-    """The layers with weights that are of no kind that is asked for, each once."""
-    seen: set[int] = set()
-    ours: tuple[type[nn.Module], ...] = (parametrize.ParametrizationList, *(k.module for k in kinds))
+def _others(
+    roots: Mapping[str, nn.Module], kinds: Mapping[Kind, Scheme], prefix: bool, known: set[int]
+) -> Iterator[KeptLayer]:
+    """The layers with weights that are of no kind that is asked for, each once. known: those that are, by id."""
+    seen = set(known)
     what = "no " + _either(kinds) if len(kinds) == 1 else "neither a linear layer nor an embedding"
     for entry, root in roots.items():
         for path, m in root.named_modules():
-            if id(m) not in seen and not isinstance(m, ours) and _has_weights(m):
+            if id(m) not in seen and not isinstance(m, parametrize.ParametrizationList) and _has_weights(m):
                 seen.add(id(m))
                 yield KeptLayer(_name(entry, path, prefix), f"{type(m).__name__} is {what}")
 

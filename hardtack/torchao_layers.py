@@ -13,6 +13,7 @@ from torch import nn
 
 from hardtack.exporter import ExportError, InputSpecError
 from hardtack.gptq import gptq_codes
+from hardtack.linear_forms import OF_TORCH, as_linear
 from hardtack.observation import Observed
 from hardtack.quantised_layers import LINEAR, Kind, Layer
 from hardtack.schemes import BY_DATA, METHODS, ActivationScheme, Scheme
@@ -53,7 +54,9 @@ def quantise_layer(layer: Layer, made: nn.Module, recipe: Recipe, seen: Observed
     qdata, scale and dequantize(). seen: what calibration showed. Raises InputSpecError for a layer that it showed
     nothing usable of."""
     scheme, activations, method = layer.scheme, recipe.of(layer), method_of(layer, recipe.method, seen)
-    wide = layer.module.weight.detach()
+    wide = layer.weight
+    if layer.kind is LINEAR and layer.form is not OF_TORCH:
+        made = as_linear(made, layer.form, str(layer))
     if activations is None:
         _quantize(made, _config(scheme, method))
         found: Any = made.weight
@@ -138,7 +141,7 @@ def _static_scale(layer: Layer, seen: Observed) -> torch.Tensor:
             fix='take activations "int8:dynamic", or name it in keep_weights',
         )
     scale = max(seen.largest / 127.5, torch.finfo(torch.float32).eps)
-    return torch.full((1,) * next(iter(seen.ranks)), scale, device=layer.module.weight.device)
+    return torch.full((1,) * next(iter(seen.ranks)), scale, device=layer.weight.device)
 
 
 def _of_float8(wide: torch.Tensor) -> Any:
