@@ -203,17 +203,19 @@ def stage_texts(
     keep_weights: tuple[str, ...] = (),
     weights_method: str = "nearest",
     activations: str | None = None,
+    keep_activations: tuple[str, ...] = (),
     calibration: Any = None,
 ) -> dict[str, str]:
     """Entry point -> the text of one of a target's stages. No compiler of kernels runs and nothing is written.
 
-    tuning, compute, keep_f32, weights, embeddings, keep_weights, weights_method, activations, calibration: as in
-    Options. The other arguments and ExportError are as for `export`. Raises TargetError for a stage that the target
-    does not have.
+    tuning, compute, keep_f32, weights, embeddings, keep_weights, weights_method, activations, keep_activations,
+    calibration: as in Options. The other arguments and ExportError are as for `export`. Raises TargetError for a stage
+    that the target does not have.
     """
     chosen = Options(
         compute=compute, keep_f32=keep_f32, weights=weights, embeddings=embeddings, keep_weights=keep_weights,
-        weights_method=weights_method, activations=activations, calibration=calibration,
+        weights_method=weights_method, activations=activations, keep_activations=keep_activations,
+        calibration=calibration,
     )  # fmt: skip
     backend = stage_backend(target, stage, read_tables(tuning))
     module = quantise(module, chosen, args, kwargs, dynamic_shapes).model
@@ -236,14 +238,20 @@ def tuning_keys(
     compute: str = "f32",
     weights: str | None = None,
     keep_weights: tuple[str, ...] = (),
+    activations: str | None = None,
+    keep_activations: tuple[str, ...] = (),
+    calibration: Any = None,
 ) -> list[str]:
     """What a tuning table can decide of a model: the keys of its template kernels on a target, each once.
 
-    compute, weights, keep_weights: as in Options.
+    compute, weights, keep_weights, activations, keep_activations, calibration: as in Options.
     """
-    chosen = Options(compute=compute, weights=weights, keep_weights=keep_weights)
+    chosen = Options(
+        compute=compute, weights=weights, keep_weights=keep_weights, activations=activations,
+        keep_activations=keep_activations, calibration=calibration,
+    )  # fmt: skip
     (backend,) = backends_for([target])
-    module = quantise(module, chosen).model
+    module = quantise(module, chosen, args, kwargs, dynamic_shapes).model
     exported, _ = narrow_products(graphs_of(module, chosen, args, kwargs, dynamic_shapes), compute, ())
     found: dict[str, None] = {}
     for s in sources_of(exported, module, args, kwargs).values():

@@ -64,6 +64,7 @@ def numerics_of(options: Options) -> dict[str, str]:
         out |= {name: str(scheme) for name, scheme in schemes.items() if scheme is not None}
         if options.activation_scheme is not None:
             out["activations"] = str(options.activation_scheme)
+            out |= _patterns("keep_activations", options.keep_activations)
         out |= {"weights_method": options.weights_method, **_patterns("keep_weights", options.keep_weights)}
     return out
 
@@ -86,6 +87,7 @@ def choice_of(numerics: Mapping[str, str], calibration: Any = None) -> Options:
         keep_weights=tuple(json.loads(numerics.get("keep_weights", "[]"))),
         weights_method=numerics.get("weights_method", "nearest"),
         activations=numerics.get("activations"),
+        keep_activations=tuple(json.loads(numerics.get("keep_activations", "[]"))),
         calibration=calibration if "weights" in numerics or "embeddings" in numerics else None,
     )
 

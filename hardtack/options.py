@@ -43,6 +43,7 @@ class Options:
     activations: what linear layers round their inputs to: "int8", with weights of "int8", or "fp8", with "fp8"; None:
     as they are. Each row has a scale, computed as the model runs; of "int8" each layer has one scale where there is
     calibration. "int8:dynamic" and "int8:static" say which.
+    keep_activations: linear layers whose weights alone have few bits beside activations, as keep_f32 names modules.
     calibration: inputs that are like those the model will see: an iterable of tensors, tuples of args and dicts of
     kwargs; of several entry points a dict of these; or the path of a file of them (docs/quantisation.md). The report is
     made with them in place of the example inputs.
@@ -68,6 +69,7 @@ class Options:
     keep_weights: tuple[str, ...] = ()
     weights_method: str = "nearest"
     activations: str | None = None
+    keep_activations: tuple[str, ...] = ()
     calibration: Any = None
 
     def __post_init__(self) -> None:
@@ -75,7 +77,7 @@ class Options:
             raise ValueError(f"Options.jobs is {self.jobs}; it must be at least 1, or None for one a core")
         if self.compute not in COMPUTES:
             raise ValueError(f'Options.compute is {self.compute!r}; it must be "f32", "bf16" or "f16"')
-        for name in ("keep_f32", "keep_weights"):
+        for name in ("keep_f32", "keep_weights", "keep_activations"):
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"Options.{name} is {getattr(self, name)!r}; it must be a tuple of patterns")
         if self.weights_method not in METHODS:
@@ -101,6 +103,8 @@ class Options:
                 f"Options.calibration is of type {type(self.calibration).__name__}; it must be an iterable of inputs, "
                 "a dict of these by entry point, or the path of a file"
             )
+        if self.keep_activations and self.activations is None:
+            raise ValueError("Options.keep_activations leaves layers out of Options.activations, which is not there")
         asked = (self.weights, self.embeddings, self.activations, self.weights_method)
         check_data(*asked, self.calibration is not None, lambda name: f"Options.{name}")
 

@@ -25,7 +25,7 @@ from hardtack.options import Options
 from hardtack.perplexity import Perplexity, PerplexityMeter, perplexity_meter
 from hardtack.quantised_layers import EMBEDDING, KeptLayer, Kind, Layer, chosen_layers, layer_name, schemes_of
 from hardtack.schemes import Scheme
-from hardtack.torchao_layers import Recipe, check_torchao, method_of, quantise_layer
+from hardtack.torchao_layers import check_torchao, method_of, quantise_layer
 
 _UNKNOWN_OP = re.compile(
     r"Tensor dispatch: attempting to run unimplemented operator/function: func=<OpOverload\(op='([^']*)'"
@@ -108,13 +108,12 @@ def quantise(
         data = calibration_of(options.calibration, module, args, kwargs, dynamic_shapes)
     with ours("the quantisation of the model", ExportError), torch.no_grad():
         made, prefix = copied(roots), len(roots) > 1
-        recipe = Recipe(schemes, options.weights_method, options.activation_scheme)
         done: dict[int, QuantisedLayer] = {}
         for part in portions(choice.chosen):
             seen = {} if data is None else observed(roots, part, data)
             for x in part:
                 copy = made[x.entry].get_submodule(x.paths[0])
-                done[id(x.module)] = _quantised(x, copy, recipe, seen.get(id(x.module)), prefix)
+                done[id(x.module)] = _quantised(x, copy, options.weights_method, seen.get(id(x.module)), prefix)
         layers = tuple(done[id(x.module)] for x in choice.chosen)
         report = _report(options, layers, choice.kept, 0 if data is None else data.count)
         return Quantisation(made if several else made[""], report, data)
@@ -214,12 +213,12 @@ def _check_module(root: Any, entry: str | None, schemes: Mapping[Kind, Scheme]) 
     )
 
 
-def _quantised(layer: Layer, made: nn.Module, recipe: Recipe, seen: Observed | None, prefix: bool) -> QuantisedLayer:
+def _quantised(layer: Layer, made: nn.Module, method: str, seen: Observed | None, prefix: bool) -> QuantisedLayer:
     """Quantises the copy of a layer."""
     wide = layer.weight
-    found = quantise_layer(layer, made, recipe, seen)
+    found = quantise_layer(layer, made, method, seen)
     lost = wide.double() - found.dequantize().double()
-    norm, activations = float(torch.linalg.vector_norm(wide, dtype=torch.float64)), recipe.of(layer)
+    norm = float(torch.linalg.vector_norm(wide, dtype=torch.float64))
     scale = getattr(found, "act_quant_scale", None)
     return QuantisedLayer(
         name=layer_name(layer, prefix),
@@ -227,10 +226,10 @@ def _quantised(layer: Layer, made: nn.Module, recipe: Recipe, seen: Observed | N
         shape=tuple(wide.shape),
         nbytes=wide.numel() * wide.element_size(),
         stored_nbytes=-(-wide.numel() * layer.scheme.bits // 8) + found.scale.numel() * found.scale.element_size(),
-        method=method_of(layer, recipe.method, seen),
+        method=method_of(layer, method, seen),
         error=float(torch.linalg.vector_norm(lost)) / norm if norm else 0.0,
         output_error=None if seen is None else _output_error(lost, wide, seen),
-        activations=None if activations is None else str(activations),
+        activations=None if layer.activations is None else str(layer.activations),
         activation_scale=None if scale is None else float(scale),
     )
 

@@ -15,7 +15,7 @@ from hardtack.exporter import InputSpecError
 from hardtack.exporter.precision import matching
 from hardtack.linear_forms import OF_TORCH, LinearForm, linear_form
 from hardtack.options import Options
-from hardtack.schemes import GROUPS, Scheme
+from hardtack.schemes import GROUPS, ActivationScheme, Scheme
 
 _NAMED = 5
 """The most layers that an error names."""
@@ -48,7 +48,8 @@ EMBEDDING = Kind(nn.Embedding, "embedding", "embeddings", "columns", "embeddings
 @dataclass
 class Layer:
     """A layer of a kind that is asked for: the entry point that it was first found in, its paths in all of them, the
-    first one first. form: where its weight is. is_other: its class says so, and it computes something else."""
+    first one first. form: where its weight is. is_other: its class says so, and it computes something else.
+    activations: what it rounds its inputs to; None: nothing."""
 
     entry: str
     module: nn.Module
@@ -58,6 +59,7 @@ class Layer:
     paths: list[str] = field(default_factory=list)
     in_attention: bool = False
     is_other: bool = False
+    activations: ActivationScheme | None = None
 
     @property
     def parameter(self) -> torch.Tensor | None:
@@ -100,7 +102,7 @@ def chosen_layers(roots: Mapping[str, nn.Module], options: Options) -> Choice:
     """What options ask for of the models of all entry points. Raises InputSpecError where that cannot be done."""
     schemes, prefix = schemes_of(options), len(roots) > 1
     layers = _layers(roots, schemes)
-    _check_patterns(layers, options.keep_weights, schemes)
+    _check_patterns("keep_weights", layers, options.keep_weights, schemes)
     reasons = [(x, _why_kept(x, options.keep_weights)) for x in layers]
     chosen = tuple(x for x, why in reasons if why is None)
     kept = [KeptLayer(layer_name(x, prefix), why) for x, why in reasons if why is not None]
@@ -108,6 +110,8 @@ def chosen_layers(roots: Mapping[str, nn.Module], options: Options) -> Choice:
         of_kind = [x for x in chosen if x.kind is kind]
         _check_any(kind, of_kind, kept, scheme)
         _check_layers(kind, of_kind, scheme)
+    if options.activation_scheme is not None:
+        _choose_activations([x for x in chosen if x.kind is LINEAR], options.activation_scheme, options)
     return Choice(chosen, (*kept, *_others(roots, schemes, prefix, {id(x.module) for x in layers})))
 
 
@@ -159,12 +163,27 @@ def _either(kinds: Iterable[Kind]) -> str:
     return " or ".join(k.one for k in kinds)
 
 
-def _check_patterns(layers: Sequence[Layer], keep: tuple[str, ...], kinds: Iterable[Kind]) -> None:
+def _choose_activations(layers: Sequence[Layer], scheme: ActivationScheme, options: Options) -> None:
+    """Says of each linear layer that is quantised what it rounds its inputs to. Raises InputSpecError for a pattern of
+    keep_activations that fits none, and where all of them are named."""
+    _check_patterns("keep_activations", layers, options.keep_activations, (LINEAR,))
+    for x in layers:
+        if not any(matching(path, options.keep_activations) for path in x.paths):
+            x.activations = scheme
+    if not any(x.activations for x in layers):
+        raise InputSpecError(
+            f"keep_activations names every linear layer, so that none has activations of {scheme}",
+            fix="export it without Options.activations",
+        )
+
+
+def _check_patterns(option: str, layers: Sequence[Layer], keep: tuple[str, ...], kinds: Iterable[Kind]) -> None:
     """InputSpecError for a pattern that fits no layer of the kinds."""
+    what = " of the model" if option == "keep_weights" else " that is quantised"
     for pattern in keep:
         if not any(matching(path, (pattern,)) for x in layers for path in x.paths):
             raise InputSpecError(
-                f"keep_weights has {pattern!r}, but no {_either(kinds)} of the model is, or stands in, such a module",
+                f"{option} has {pattern!r}, but no {_either(kinds)}{what} is, or stands in, such a module",
                 fix="name a module as named_modules() does; * stands for any part of a path",
             )
 

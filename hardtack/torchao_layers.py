@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,21 +14,8 @@ from hardtack.exporter import ExportError, InputSpecError
 from hardtack.gptq import gptq_codes
 from hardtack.linear_forms import OF_TORCH, as_linear
 from hardtack.observation import Observed
-from hardtack.quantised_layers import LINEAR, Kind, Layer
+from hardtack.quantised_layers import LINEAR, Layer
 from hardtack.schemes import BY_DATA, METHODS, ActivationScheme, Scheme
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How layers are quantised: the scheme of each kind that is, the method, and the activations of linear layers."""
-
-    schemes: dict[Kind, Scheme]
-    method: str
-    activations: ActivationScheme | None
-
-    def of(self, layer: Layer) -> ActivationScheme | None:
-        """What a layer's activations become; None where they stay as they are."""
-        return self.activations if layer.kind is LINEAR else None
 
 
 def check_torchao(scheme: Scheme) -> None:
@@ -49,11 +35,11 @@ def method_of(layer: Layer, method: str, seen: Observed | None) -> str:
     return method if fits and not layer.scheme.is_float else METHODS[0]
 
 
-def quantise_layer(layer: Layer, made: nn.Module, recipe: Recipe, seen: Observed | None) -> Any:
-    """Quantises `made`, the copy of a layer, and gives the tensor of torchao's that its weight is then, which has
-    qdata, scale and dequantize(). seen: what calibration showed. Raises InputSpecError for a layer that it showed
-    nothing usable of."""
-    scheme, activations, method = layer.scheme, recipe.of(layer), method_of(layer, recipe.method, seen)
+def quantise_layer(layer: Layer, made: nn.Module, method: str, seen: Observed | None) -> Any:
+    """Quantises `made`, the copy of a layer, its integers chosen by Options.weights_method, and gives the tensor of
+    torchao's that its weight is then, which has qdata, scale and dequantize(). seen: what calibration showed. Raises
+    InputSpecError for a layer that it showed nothing usable of."""
+    scheme, activations, method = layer.scheme, layer.activations, method_of(layer, method, seen)
     wide = layer.weight
     if layer.kind is LINEAR and layer.form is not OF_TORCH:
         made = as_linear(made, layer.form, str(layer))
@@ -132,13 +118,13 @@ def _static_scale(layer: Layer, seen: Observed) -> torch.Tensor:
     if not seen.largest:
         raise InputSpecError(
             f"{layer} is given nothing but zeros by the calibration, of which no scale can be made",
-            fix="add examples for which it is given other numbers, or name it in keep_weights",
+            fix="add examples for which it is given other numbers, or name it in keep_activations",
         )
     if len(seen.ranks) > 1:
         raise InputSpecError(
             f"{layer} is given activations of {' and of '.join(map(str, sorted(seen.ranks)))} dimensions, for which "
             "torchao has no one static scale",
-            fix='take activations "int8:dynamic", or name it in keep_weights',
+            fix='take activations "int8:dynamic", or name it in keep_activations',
         )
     scale = max(seen.largest / 127.5, torch.finfo(torch.float32).eps)
     return torch.full((1,) * next(iter(seen.ranks)), scale, device=layer.weight.device)

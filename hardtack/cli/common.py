@@ -43,6 +43,20 @@ keep_weights_option = click.option(
     help="With --weights or --embeddings: a module, by its path, whose weights stay as they are; may be repeated, and "
     "hold *.",
 )
+activations_option = click.option(
+    "--activations",
+    metavar="int8|int8:dynamic|int8:static|fp8",
+    help="Linear layers round their inputs, too: to int8 with --weights int8, so that products are of integers; to fp8 "
+    "with --weights fp8. Each row has a scale, computed as the model runs (dynamic), or each layer has one from the "
+    "data of --calibration (static); int8 is static where there are data.",
+)
+keep_activations_option = click.option(
+    "--keep-activations",
+    multiple=True,
+    metavar="MODULE",
+    help="With --activations: a module, by its path, whose linear layers take their inputs as they are, with weights "
+    "of few bits; may be repeated, and hold *.",
+)
 calibration_option = click.option(
     "--calibration",
     metavar="FILE|MODULE:FUNCTION",
@@ -83,6 +97,7 @@ def check_few_bits(
     method: str = "nearest",
     activations: str | None = None,
     is_calibrated: bool = False,
+    keep_activations: tuple[str, ...] = (),
 ) -> None:
     """WrongUse for a scheme that is not known, or for what does not go with it. options: what a command
     has of --weights and --embeddings, as they are given.
@@ -93,6 +108,8 @@ def check_few_bits(
     if keep_weights and not asked:
         none = "which is not there" if len(options) == 1 else "of which none is there"
         raise WrongUse(f"--keep-weights leaves layers out of {' or '.join(options)}, {none}")
+    if keep_activations and activations is None:
+        raise WrongUse("--keep-activations leaves layers out of --activations, which is not there")
     try:
         schemes = [scheme_of(text, option, "--external-weights") for option, text in asked.items()]
         check_method(method, schemes, "--weights-method")

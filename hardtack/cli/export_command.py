@@ -8,12 +8,14 @@ import click
 
 from hardtack.cli.common import (
     WrongUse,
+    activations_option,
     calibration_option,
     check_few_bits,
     check_target_path,
     few_bits_embeddings_option,
     few_bits_option,
     json_option,
+    keep_activations_option,
     keep_weights_option,
     print_json,
 )
@@ -87,13 +89,8 @@ class _TableName(click.Path):
     "so that the error of the weights is small; gptq: codes so that the error of linear layers' results is small at "
     "the data of --calibration, the best for int4.",
 )
-@click.option(
-    "--activations",
-    metavar="int8|int8:dynamic|int8:static|fp8",
-    help="Linear layers round their inputs, too: to int8 with --weights int8, so that products are of integers; to fp8 "
-    "with --weights fp8. Each row has a scale, computed as the model runs (dynamic), or each layer has one from the "
-    "data of --calibration (static); int8 is static where there are data.",
-)
+@activations_option
+@keep_activations_option
 @calibration_option
 @click.option(
     "--stop-after", type=click.Choice(STAGES), help="Print the text of this stage and stop; nothing is written."
@@ -116,6 +113,7 @@ def command(
     keep_weights: tuple[str, ...],
     weights_method: str,
     activations: str | None,
+    keep_activations: tuple[str, ...],
     calibration: str | None,
     stop_after: str | None,
     as_json: bool,
@@ -123,7 +121,7 @@ def command(
     if keep_f32 and compute == "f32":
         raise WrongUse("--keep-f32 leaves products out of --compute, which is f32 for all")
     asked = {"--weights": weights, "--embeddings": embeddings}
-    check_few_bits(asked, keep_weights, compute, weights_method, activations, calibration is not None)
+    check_few_bits(asked, keep_weights, compute, weights_method, activations, calibration is not None, keep_activations)
     chosen = Options(
         strict=strict,
         compiler=compiler,
@@ -138,6 +136,7 @@ def command(
         keep_weights=keep_weights,
         weights_method=weights_method,
         activations=activations,
+        keep_activations=keep_activations,
         calibration=load_calibration(calibration) if calibration is not None else None,
     )
     if stop_after is not None:
@@ -230,6 +229,7 @@ def _print_stage(stage: str, spec: str, target: str, chosen: Options, as_json: b
         keep_weights=chosen.keep_weights,
         weights_method=chosen.weights_method,
         activations=chosen.activations,
+        keep_activations=chosen.keep_activations,
         calibration=chosen.calibration,
     )
     if as_json:

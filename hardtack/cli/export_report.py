@@ -72,6 +72,9 @@ def _print_quantised(quantised: Quantised, shown: Console) -> None:
         made_of += [f"{count} {kind.one if count == 1 else kind.several} as {scheme}"] if scheme is not None else []
     sizes = f"{size_text(quantised.nbytes)} -> {size_text(quantised.stored_nbytes)}"
     inputs = f", activations as {quantised.activations}" if quantised.activations is not None else ""
+    wide = [x.name for x in layers if x.kind == LINEAR.one and x.activations is None]
+    if quantised.activations is not None and wide:
+        inputs += f" but of {len(wide)}"
     shown.print(f"{' and '.join(made_of)}{inputs}: {sizes}{kept}")
     _print_layers(quantised, shown)
     few = [x.name for x in layers if x.kind == LINEAR.one and x.method != quantised.method]

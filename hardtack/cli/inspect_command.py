@@ -77,7 +77,8 @@ def _print_summary(bundle: Bundle, out: Console) -> None:
             kept = f", but for {m.numerics['keep_weights']}" if "keep_weights" in m.numerics else ""
             out.print(f"{what} have weights of {m.numerics[option]}{kept}")
     if "activations" in m.numerics:
-        out.print(f"linear layers round their inputs to {m.numerics['activations']}")
+        kept = f", but for {m.numerics['keep_activations']}" if "keep_activations" in m.numerics else ""
+        out.print(f"linear layers round their inputs to {m.numerics['activations']}{kept}")
     out.print(_signed(m.signature))
     for e in m.entries:
         _print_entry(e, out)

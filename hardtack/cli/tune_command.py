@@ -11,16 +11,19 @@ import click
 
 from hardtack.cli.common import (
     WrongUse,
+    activations_option,
+    calibration_option,
     check_few_bits,
     check_target_path,
     console,
     few_bits_option,
     json_option,
+    keep_activations_option,
     keep_weights_option,
     print_json,
     table,
 )
-from hardtack.cli.spec import HELP, load_spec
+from hardtack.cli.spec import HELP, load_calibration, load_spec
 from hardtack.options import COMPUTES
 
 if TYPE_CHECKING:
@@ -66,6 +69,9 @@ for cpu:native refuses that of another.
 )
 @few_bits_option
 @keep_weights_option
+@activations_option
+@keep_activations_option
+@calibration_option
 @click.option("--again", is_flag=True, help="Time keys that the table has already, too.")
 @json_option
 def command(
@@ -78,13 +84,18 @@ def command(
     compute: str,
     weights: str | None,
     keep_weights: tuple[str, ...],
+    activations: str | None,
+    keep_activations: tuple[str, ...],
+    calibration: str | None,
     again: bool,
     as_json: bool,
 ) -> None:
     on_cpu = device == "cpu" if device is not None else (target or "").partition(":")[0] == "cpu"
     device = device or ("cpu" if on_cpu else "cuda:0")
     _check_device(device, target, threads, on_cpu)
-    check_few_bits({"--weights": weights}, keep_weights, compute)
+    check_few_bits(
+        {"--weights": weights}, keep_weights, compute, "nearest", activations, calibration is not None, keep_activations
+    )
     check_target_path(output)
     found_target, tuner, begun = (
         _on_cpu(target or "cpu:native", threads, output) if on_cpu else _on_gpu(device, target, output)
@@ -110,6 +121,9 @@ def command(
             compute=compute,
             weights=weights,
             keep_weights=keep_weights,
+            activations=activations,
+            keep_activations=keep_activations,
+            calibration=load_calibration(calibration) if calibration is not None else None,
         )
         made, done, left = tuning.tune(
             keys, tuner, begun, again=again, budget_s=budget, keep=keep, progress=stage.report

@@ -152,7 +152,7 @@ def test_data_that_say_nothing_of_a_layer() -> None:
     )
     assert refusal([(torch.zeros(4, 32), True)], keep_weights=("minus",)) == (
         "the linear layer 'plus' is given nothing but zeros by the calibration, of which no scale can be made\n"
-        "  To fix: add examples for which it is given other numbers, or name it in keep_weights"
+        "  To fix: add examples for which it is given other numbers, or name it in keep_activations"
     )
 
 
@@ -168,7 +168,7 @@ def test_rows_come_with_one_number_of_dimensions() -> None:
     x = torch.randn(4, 32)
     assert refusal([x], Ranks().eval(), (x,)) == (
         "the linear layer 'inner' is given activations of 2 and of 3 dimensions, for which torchao has no one static "
-        'scale\n  To fix: take activations "int8:dynamic", or name it in keep_weights'
+        'scale\n  To fix: take activations "int8:dynamic", or name it in keep_activations'
     )
     assert report(Ranks().eval(), (x,), [x], activations="int8:dynamic").activations == "int8:dynamic"
 

@@ -434,6 +434,14 @@ def test_wrong_options() -> None:
         ),
         ({"weights": "int8", "keep_weights": "a"}, "Options.keep_weights is 'a'; it must be a tuple of patterns"),
         (
+            {"weights": "int8", "activations": "int8", "keep_activations": "a"},
+            "Options.keep_activations is 'a'; it must be a tuple of patterns",
+        ),
+        (
+            {"weights": "int8", "keep_activations": ("a",)},
+            "Options.keep_activations leaves layers out of Options.activations, which is not there",
+        ),
+        (
             {"weights": "int8", "compute": "bf16"},
             "Options.weights is 'int8' and Options.compute 'bf16'; weights of few bits are there with compute \"f32\" "
             "only so far",
