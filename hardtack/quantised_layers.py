@@ -41,6 +41,8 @@ class Kind:
     option: str
 
 
+_UNIT = 16
+"""What has to divide the sizes of floats of 8 bits that torch._scaled_mm multiplies on a GPU."""
 LINEAR = Kind(nn.Linear, "linear layer", "linear layers", "inputs", "weights")
 EMBEDDING = Kind(nn.Embedding, "embedding", "embeddings", "columns", "embeddings")
 
@@ -165,9 +167,15 @@ def _either(kinds: Iterable[Kind]) -> str:
 
 def _choose_activations(layers: Sequence[Layer], scheme: ActivationScheme, options: Options) -> None:
     """Says of each linear layer that is quantised what it rounds its inputs to. Raises InputSpecError for a pattern of
-    keep_activations that fits none, and where all of them are named."""
+    keep_activations that fits none, where all of them are named, and where torch can multiply the codes of none."""
     _check_patterns("keep_activations", layers, options.keep_activations, (LINEAR,))
-    for x in layers:
+    able = [x for x in layers if _can_multiply(x, scheme)]
+    if not able:
+        raise InputSpecError(
+            f"on a GPU torch multiplies float8 where {_UNIT} divides inputs and outputs, which is so of no linear layer",
+            fix="move the model to the CPU before it is exported, or take activations of int8",
+        )
+    for x in able:
         if not any(matching(path, options.keep_activations) for path in x.paths):
             x.activations = scheme
     if not any(x.activations for x in layers):
@@ -175,6 +183,12 @@ def _choose_activations(layers: Sequence[Layer], scheme: ActivationScheme, optio
             f"keep_activations names every linear layer, so that none has activations of {scheme}",
             fix="export it without Options.activations",
         )
+
+
+def _can_multiply(layer: Layer, scheme: ActivationScheme) -> bool:
+    """True if torch can multiply the codes where the layer is."""
+    weight = layer.weight
+    return not (scheme.is_float and weight.is_cuda) or all(n % _UNIT == 0 for n in weight.shape)
 
 
 def _check_patterns(option: str, layers: Sequence[Layer], keep: tuple[str, ...], kinds: Iterable[Kind]) -> None:

@@ -139,7 +139,7 @@ def _of_float8(wide: torch.Tensor) -> Any:
     from torchao.quantization.quantize_.workflows import QuantizeTensorToFloat8Kwargs
 
     least = max(1e-12, torch.finfo(wide.dtype).tiny)
-    mm, kernel = Float8MMConfig(use_fast_accum=False), KernelPreference.TORCH
+    mm, kernel = Float8MMConfig(use_fast_accum=True), KernelPreference.TORCH
     activations = QuantizeTensorToFloat8Kwargs(
         granularity=PerRow(), mm_config=mm, hp_value_lb=least, kernel_preference=kernel
     )

@@ -86,3 +86,19 @@ def test_sums_of_float8_are_those_of_torch(tmp_path: Path, target: str) -> None:
     for ours, theirs in zip(got, eager(Products(), args), strict=True):
         off, allowed = ((x.double() - exact).norm().item() for x in (ours, theirs))
         assert off <= 1.5 * allowed
+
+
+def test_activations_of_float8_where_torch_multiplies_them(tmp_path: Path, target: str) -> None:
+    """On a GPU it asks for sizes that 16 divides: a head of 10 classes takes its inputs as they are."""
+    pytest.importorskip("torchao")
+    torch.manual_seed(0)
+    module = nn.Sequential(Block(256), nn.Linear(256, 10)).eval().bfloat16().cuda()
+    x = torch.randn(40, 256, device="cuda", dtype=torch.bfloat16)
+    options = hardtack.Options(weights="fp8", activations="fp8")
+    info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=(target,), options=options)
+    assert info.quantised is not None
+    made = {layer.name: layer.activations for layer in info.quantised.layers}
+    assert made.pop("1") is None
+    assert set(made.values()) == {"fp8"}
+    with pytest.raises(hardtack.InputSpecError, match="where 16 divides inputs and outputs, which is so of no"):
+        hardtack.export(module[1], (x,), path=tmp_path / "n.pkg", targets=(target,), options=options)
