@@ -172,7 +172,7 @@ def _choose_activations(layers: Sequence[Layer], scheme: ActivationScheme, optio
     able = [x for x in layers if _can_multiply(x, scheme)]
     if not able:
         raise InputSpecError(
-            f"on a GPU torch multiplies float8 where {_UNIT} divides inputs and outputs, which is so of no linear layer",
+            f"torch multiplies float8 where {_UNIT} divides inputs and outputs on a GPU: none is so",
             fix="move the model to the CPU before it is exported, or take activations of int8",
         )
     for x in able:
