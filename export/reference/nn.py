@@ -39,7 +39,7 @@ def _transposed(s: Step, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 def _plain(s: Step, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     n, pads = x.dim() - 2, s.attr("padding")
-    fill = dict(s.op.attrs).get("fill", 0)
+    fill = s.attr("fill") if "fill" in dict(s.op.attrs) else 0
     # torch takes no empty image, whatever its padding
     own = all(lo == hi for lo, hi in pads) and 0 not in x.shape[2:] and not fill
     if not own:

@@ -214,7 +214,7 @@ def _conv(edit: Edit, op: Op, given: _Operands) -> None:
     attrs = {**dict(op.attrs), "dtype": DType.I32, "fill": 0}
     if isinstance(zero, Lit):
         attrs["fill"] = zero.value
-    elif zero is not None:
+    elif isinstance(zero, str):
         x = _padded(edit, op, x, zero)
         attrs["padding"] = tuple((0, 0) for _ in op.tuple_attr("padding"))
     total = edit.emit(op, "conv", x, w, attrs=make_attrs(**attrs))
