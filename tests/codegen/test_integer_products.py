@@ -82,6 +82,7 @@ class Spelled(nn.Module):
             "by channel": F.conv2d(channels, self.each.float() * self.wide[:20], self.bias[:20], padding=1, groups=20),
             "by channel in steps": F.conv2d(channels, self.each.float() * 0.5, padding=(1, 2), stride=2, groups=20),
             "by channel, spread": F.conv2d(channels, self.each.float() * 0.5, padding=2, dilation=2, groups=20),
+            "a zero point beyond the codes": F.conv2d((deep.float() - 200) * 0.25, self.point.float() * 0.5),
             "points": F.conv2d(channels, self.point.float() * 0.5),
             "a line": F.conv1d(channels[:, :, 0], self.line.float() * 0.5, padding=2),
         }

@@ -212,8 +212,8 @@ def _conv(edit: Edit, op: Op, given: _Operands) -> None:
     x, w = (codes_of(edit, op, side) for side in (given.a, given.b))
     zero = zero_of(edit, op, given.a, given.summed[0])
     attrs = {**dict(op.attrs), "dtype": DType.I32, "fill": 0}
-    if isinstance(zero, Lit):
-        attrs["fill"] = zero.value
+    if isinstance(zero, Lit) and any(n for pair in op.tuple_attr("padding") for n in pair):
+        attrs["fill"] = zero.value  # one of the codes, of which a zero point without padding need not be
     elif isinstance(zero, str):
         x = _padded(edit, op, x, zero)
         attrs["padding"] = tuple((0, 0) for _ in op.tuple_attr("padding"))
