@@ -14,33 +14,36 @@ from hardtack.exporter import ExportError, InputSpecError
 from hardtack.model_copies import copied, outputs_of
 from hardtack.moments import Moments
 from hardtack.quantised_layers import LINEAR, Layer
+from hardtack.smoothing import MOST_ROWS, Sample
 
 _NAMED = 5
 """The most layers that an error names."""
 _MOST_NBYTES = 2 << 30
-"""Of moments that are held at once; for those of more layers the model runs once more."""
+"""Of moments and rows that are held at once; for those of more layers the model runs once more."""
 
 
 @dataclass
 class Observed:
-    """The inputs of a linear layer, as rows of K numbers: how many, the largest magnitude, with how many dimensions
-    they came, and their moments, of all layers with its weight together."""
+    """The inputs of a linear layer, as rows of K numbers: how many, the largest magnitude of each channel, (K,), with
+    how many dimensions they came; and, of all layers with its weight together, their moments and some of them."""
 
     moments: Moments
+    sample: Sample
+    largest: torch.Tensor
     num_rows: int = 0
-    largest: float = 0.0
     ranks: set[int] = field(default_factory=set)
 
 
 def portions(layers: Sequence[Layer]) -> Iterator[tuple[Layer, ...]]:
-    """The layers in parts whose moments fit in memory; those with one weight in one part."""
+    """The layers in parts whose moments and rows fit in memory; those with one weight in one part."""
     by_weight: dict[tuple[int, bool], list[Layer]] = {}
     for layer in layers:
         by_weight.setdefault(layer.weight_key, []).append(layer)
     part: list[Layer] = []
     held = 0
     for sharing in by_weight.values():
-        nbytes = 4 * sharing[0].weight.shape[1] ** 2 if sharing[0].kind is LINEAR else 0
+        depth = sharing[0].weight.shape[1]
+        nbytes = 4 * depth * (depth + MOST_ROWS) if sharing[0].kind is LINEAR else 0
         if part and held + nbytes > _MOST_NBYTES:
             yield tuple(part)
             part, held = [], 0
@@ -55,8 +58,8 @@ def observed(roots: Mapping[str, nn.Module], layers: Sequence[Layer], calibratio
     example on a copy, so that states start as in a new session. Raises InputSpecError for an example that the model
     cannot run, a layer that is given NaN or infinite numbers, and layers that no example reaches."""
     linear = [x for x in layers if x.kind is LINEAR]
-    moments = {x.weight_key: _no_moments(x.weight) for x in linear}
-    found = {id(x.module): Observed(moments[x.weight_key]) for x in linear}
+    shared = {x.weight_key: (_no_moments(x.weight), _no_sample(x.weight)) for x in linear}
+    found = {id(x.module): Observed(*shared[x.weight_key], _no_sample(x.weight).largest) for x in linear}
     said = {id(x.module): str(x) for x in linear}
     for entry, root in roots.items():
         paths = {path: id(m) for path, m in root.named_modules() if id(m) in found}
@@ -82,6 +85,11 @@ def _no_moments(weight: torch.Tensor) -> Moments:
     return Moments(torch.zeros(weight.shape[1], weight.shape[1], device=weight.device))
 
 
+def _no_sample(weight: torch.Tensor) -> Sample:
+    none = torch.zeros(0, weight.shape[1], device=weight.device)
+    return Sample(none.new_zeros(weight.shape[1]), none)
+
+
 @dataclass(frozen=True)
 class _Watch:
     """A hook that adds what a layer is given to what was observed; what it says of wrong numbers begins and ends so."""
@@ -102,9 +110,10 @@ class _Watch:
                 )
         if rows.numel():
             self.observed.num_rows += len(rows)
-            self.observed.largest = max(self.observed.largest, float(rows.abs().max()))
+            self.observed.largest = torch.maximum(self.observed.largest, rows.abs().amax(0))
             self.observed.ranks.add(given.dim())
             self.observed.moments.add(rows)
+            self.observed.sample.add(rows)
 
 
 def _check_reached(layers: Sequence[Layer], found: Mapping[int, Observed]) -> None:

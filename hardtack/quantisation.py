@@ -25,7 +25,7 @@ from hardtack.options import Options
 from hardtack.perplexity import Perplexity, PerplexityMeter, perplexity_meter
 from hardtack.quantised_layers import EMBEDDING, KeptLayer, Kind, Layer, chosen_layers, layer_name, schemes_of
 from hardtack.schemes import Scheme
-from hardtack.torchao_layers import check_torchao, method_of, quantise_layer
+from hardtack.torchao_layers import check_torchao, method_of, numbers_of, quantise_layer
 
 _UNKNOWN_OP = re.compile(
     r"Tensor dispatch: attempting to run unimplemented operator/function: func=<OpOverload\(op='([^']*)'"
@@ -217,7 +217,7 @@ def _quantised(layer: Layer, made: nn.Module, method: str, seen: Observed | None
     """Quantises the copy of a layer."""
     wide = layer.weight
     found = quantise_layer(layer, made, method, seen)
-    lost = wide.double() - found.dequantize().double()
+    lost = wide.double() - numbers_of(found)
     norm = float(torch.linalg.vector_norm(wide, dtype=torch.float64))
     scale = getattr(found, "act_quant_scale", None)
     return QuantisedLayer(

@@ -16,6 +16,7 @@ from hardtack.linear_forms import OF_TORCH, as_linear
 from hardtack.observation import Observed
 from hardtack.quantised_layers import LINEAR, Layer
 from hardtack.schemes import BY_DATA, METHODS, ActivationScheme, Scheme
+from hardtack.smoothing import smoothing_divisors
 
 
 def check_torchao(scheme: Scheme) -> None:
@@ -43,21 +44,33 @@ def quantise_layer(layer: Layer, made: nn.Module, method: str, seen: Observed | 
     wide = layer.weight
     if layer.kind is LINEAR and layer.form is not OF_TORCH:
         made = as_linear(made, layer.form, str(layer))
+    divisors = None
     if activations is None:
         _quantize(made, _config(scheme, method))
         found: Any = made.weight
     else:
-        found = _with_activations(layer, wide, activations, seen)
+        divisors = _divisors(layer, seen) if activations.is_static else None
+        found = _with_activations(wide, activations, None if divisors is None else _static_scale(layer, seen, divisors))
+        if divisors is not None and (divisors != 1).any():
+            found.act_pre_scale, wide = 1 / divisors, wide * divisors
         made.weight = nn.Parameter(found, requires_grad=False)
-        if method == "hqq":
+        if method == "hqq" or divisors is not None:
             _take_numbers(found, wide, _config(scheme, method))
     if scheme.is_float:
         _make_zeros(found.qdata, found.scale)
     if method == BY_DATA:
         assert seen is not None
         half = 1 << (scheme.bits - 1)
-        found.qdata.copy_(gptq_codes(wide, found.scale, seen.moments.sums, -half, half - 1))
+        sums = seen.moments.sums if divisors is None else seen.moments.sums / (divisors[:, None] * divisors)
+        found.qdata.copy_(gptq_codes(wide, found.scale, sums, -half, half - 1))
     return made.weight
+
+
+def numbers_of(weight: Any) -> torch.Tensor:
+    """What a weight that quantise_layer gave stands for, in float64."""
+    numbers: torch.Tensor = weight.dequantize().double()
+    before = getattr(weight, "act_pre_scale", None)
+    return numbers if before is None else numbers * before.double()
 
 
 def _quantize(module: nn.Module, config: Any) -> None:
@@ -88,8 +101,8 @@ def _config(scheme: Scheme, method: str) -> Any:
     )
 
 
-def _with_activations(layer: Layer, wide: torch.Tensor, activations: ActivationScheme, seen: Observed | None) -> Any:
-    """A weight of torchao's that quantises what it is multiplied with."""
+def _with_activations(wide: torch.Tensor, activations: ActivationScheme, scale: torch.Tensor | None) -> Any:
+    """A weight of torchao's that quantises what it is multiplied with. scale: the static one."""
     from torchao.quantization import (
         Int8DynamicActivationInt8WeightConfig,
         Int8StaticActivationInt8WeightConfig,
@@ -100,11 +113,10 @@ def _with_activations(layer: Layer, wide: torch.Tensor, activations: ActivationS
     if activations.is_float:
         return _of_float8(wide)
     config: Any = Int8DynamicActivationInt8WeightConfig(set_inductor_config=False)
-    if activations.is_static:
-        assert seen is not None
+    if scale is not None:
         granularity: Any = [PerTensor(), PerRow()]
         config = Int8StaticActivationInt8WeightConfig(
-            act_quant_scale=_static_scale(layer, seen), granularity=granularity, set_inductor_config=False
+            act_quant_scale=scale, granularity=granularity, set_inductor_config=False
         )
     linear = nn.Linear(wide.shape[1], wide.shape[0], bias=False, device="meta")
     linear.weight = nn.Parameter(wide, requires_grad=False)
@@ -112,21 +124,29 @@ def _with_activations(layer: Layer, wide: torch.Tensor, activations: ActivationS
     return linear.weight
 
 
-def _static_scale(layer: Layer, seen: Observed) -> torch.Tensor:
-    """The scale of a layer's activations: the largest of -128 to 127 reach as far as those that were seen. It has as
-    many dimensions as these, as torchao wants it."""
-    if not seen.largest:
+def _divisors(layer: Layer, seen: Observed | None) -> torch.Tensor:
+    """What a layer's activations are divided by, channel by channel, before they are rounded, float32 (K,). Raises
+    InputSpecError for a layer that was given nothing but zeros."""
+    assert seen is not None
+    if not seen.largest.any():
         raise InputSpecError(
             f"{layer} is given nothing but zeros by the calibration, of which no scale can be made",
             fix="add examples for which it is given other numbers, or name it in keep_activations",
         )
+    return smoothing_divisors(layer.weight, seen.sample)
+
+
+def _static_scale(layer: Layer, seen: Observed | None, divisors: torch.Tensor) -> torch.Tensor:
+    """The scale of a layer's activations: the largest of -128 to 127 reach as far as those that were seen, divided. It
+    has as many dimensions as these, as torchao wants it."""
+    assert seen is not None
     if len(seen.ranks) > 1:
         raise InputSpecError(
             f"{layer} is given activations of {' and of '.join(map(str, sorted(seen.ranks)))} dimensions, for which "
             "torchao has no one static scale",
             fix='take activations "int8:dynamic", or name it in keep_activations',
         )
-    scale = max(seen.largest / 127.5, torch.finfo(torch.float32).eps)
+    scale = max(float((seen.largest / divisors).max()) / 127.5, torch.finfo(torch.float32).eps)
     return torch.full((1,) * next(iter(seen.ranks)), scale, device=layer.weight.device)
 
 

@@ -20,7 +20,7 @@ NEEDS_TORCH = {
     "hardtack.api", "hardtack.calibration", "hardtack.calibration_files", "hardtack.comparison", "hardtack.export",
     "hardtack.gptq", "hardtack.linear_forms", "hardtack.model_copies", "hardtack.moments", "hardtack.narrowing",
     "hardtack.observation", "hardtack.perplexity", "hardtack.quantisation", "hardtack.quantised_layers",
-    "hardtack.torchao_layers", "hardtack.widened",
+    "hardtack.smoothing", "hardtack.torchao_layers", "hardtack.widened",
 }  # fmt: skip
 # The one file that imports triton.
 COMPILES_TRITON = "hardtack.codegen.backends.triton.worker"

@@ -21,6 +21,7 @@ from hardtack.codegen.package.bundle import open_bundle
 from hardtack.comparison import compare
 from hardtack.errors import InputError
 from hardtack.quantisation import quantise
+from hardtack.smoothing import Sample, smoothing_divisors
 
 TARGETS = ("cpu:x86-64-v3",)
 MODEL = """
@@ -77,22 +78,28 @@ def of_torchao(module: nn.Module, activations: str, data: list[torch.Tensor]) ->
     if activations == "int8:dynamic":
         quantize_(made, Int8DynamicActivationInt8WeightConfig(set_inductor_config=False))
         return made
-    seen: dict[str, float] = {}
+    seen: dict[str, list[torch.Tensor]] = {}
     for name, m in module.named_modules():
         if isinstance(m, nn.Linear):
-            m.register_forward_pre_hook(
-                lambda _, x, name=name: seen.update({name: max(seen.get(name, 0.0), float(x[0].abs().max()))})
-            )
-    for x in data:
-        module(x)
-    for name, largest in seen.items():
+            m.register_forward_pre_hook(lambda _, x, name=name: seen.setdefault(name, []).append(x[0].flatten(0, -2)))
+    with torch.no_grad():
+        for x in data:
+            module(x)
+    for name, parts in seen.items():
         module.get_submodule(name)._forward_pre_hooks.clear()
-        scale = torch.full((1,) * data[0].dim(), largest / 127.5)
+        rows, linear = torch.cat(parts), made.get_submodule(name)
+        assert isinstance(linear, nn.Linear)
+        divisors = smoothing_divisors(linear.weight.detach(), Sample(rows.abs().amax(0), rows))
+        scale = torch.full((1,) * data[0].dim(), float((rows / divisors).abs().max()) / 127.5)
+        linear.weight = nn.Parameter(linear.weight * divisors)
         granularity: Any = [PerTensor(), PerRow()]
         config = Int8StaticActivationInt8WeightConfig(
             act_quant_scale=scale, granularity=granularity, set_inductor_config=False
         )
-        quantize_(made.get_submodule(name), config, lambda *_: True)
+        quantize_(linear, config, lambda *_: True)
+        weight: Any = linear.weight.data
+        weight.act_pre_scale = 1 / divisors
+        linear.weight = nn.Parameter(weight, requires_grad=False)
     return made
 
 
@@ -166,7 +173,7 @@ def test_sizes_may_be_dynamic(activations: str, tmp_path: Path) -> None:
 def test_scales_of_hqq_and_codes_of_gptq_go_with_activations(tmp_path: Path) -> None:
     module, (x,) = of_model("small")
     for method in ("hqq", "gptq"):
-        options = {**STATIC, "weights_method": method, "calibration": of_model("data")}
+        options = {**STATIC, "activations": "int8:dynamic", "weights_method": method, "calibration": of_model("data")}
         info = export(module, (x,), tmp_path / "m.pkg", **options)
         made = quantise(module, hardtack.Options(**options), (x,)).model
         torch.testing.assert_close(hardtack.load(info.path).session()(x), made(x), rtol=1e-5, atol=1e-5)
