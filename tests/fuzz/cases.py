@@ -17,7 +17,7 @@ from tests.fuzz.program import Line, Program, Weight
 from tests.fuzz.tensors import TensorSpec
 
 _DTYPES = {"": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i64": "int64", "i32": "int32"}
-_DTYPES |= {"u8": "uint8", "bool": "bool"}
+_DTYPES |= {"u8": "uint8", "i8": "int8", "bool": "bool"}
 _NUMBER = re.compile(r"\b(k\d+)=(\d+)")
 _TENSOR = re.compile(r"([xp]\d+)\[([^\]]*)\](\w*)(?:<(\d+))?")
 

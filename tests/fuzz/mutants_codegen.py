@@ -276,4 +276,46 @@ CODEGEN: tuple[Mutant, ...] = (
         ((' and op.kind != "mul" and not rounds)', ' and op.kind != "mul")'),),
         sweep="mends",
     ),
+    Mutant(
+        "padding of codes",
+        "a convolution of codes pads with 0, which is not what stands for zero",
+        "cpu",
+        "codegen/passes/shared/integer_products.py",
+        (('attrs["fill"] = zero.value  # one', "pass  # one"),),
+        sweep="quantised",
+    ),
+    Mutant(
+        "GPU: columns of the first product",
+        "products that are joined all get the biases and scales of the first one",
+        "interpreter",
+        "codegen/passes/gpu/join_products.py",
+        (
+            (
+                'parts = [p.chain[k].vectors[at].constant if p.chain else "" for p in products]',
+                'parts = [one.constant if p.chain else "" for p in products]',
+            ),
+        ),
+        sweep="mends",
+    ),
+    Mutant(
+        "GPU: rows of the first product",
+        "products are joined though their rows have different scales",
+        "interpreter",
+        "codegen/passes/gpu/product_chains.py",
+        (
+            (
+                "vectors.get(k, (x if not isinstance(x, Lit) else (repr(x.value), x.dtype)))",
+                "vectors.get(k, ((repr(x.value), x.dtype) if isinstance(x, Lit) else None))",
+            ),
+        ),
+        sweep="mends",
+    ),
+    Mutant(
+        "GPU: a shift without its row",
+        "what is added to all codes of a column counts once, not for each number of the row",
+        "interpreter",
+        "codegen/backends/triton/triton_codes.py",
+        (("tl.fma(tl.sum(whole, axis=1), shift, total)", "total + shift"),),
+        sweep="mends",
+    ),
 )

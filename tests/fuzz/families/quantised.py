@@ -141,6 +141,29 @@ def _stored(g: Drawer) -> Drawn:
     return r.choice(forms)
 
 
+def _convolution(g: Drawer) -> Drawn:
+    """Of what codes stand for, in groups or a channel at a time, with a zero point that padding adds: sizes are those
+    for which integers are worth it."""
+    r = g.r
+    per, groups, outputs = r.choice(((1, 96, 96), (32, 1, 64), (32, 2, 128), (40, 1, 72), (64, 1, 33), (5, 1, 9)))
+    kernel = (r.choice((1, 3, 5)), r.choice((1, 3, 3, 5)))
+    height, width = r.choice((5, 9)), r.choice((5, 8, 14))
+    if per == 1:  # an image that no core's own cache holds
+        height, width = 44, r.choice((40, 57))
+    sizes = (r.choice((1, 2)), per * groups, height, width)
+    zero, low, high, dtype = r.choice(((3, -128, 127, "int8"), (-128, -128, 127, "int8"), (130, 0, 255, "uint8")))
+    codes = f"0.05, {zero}, {low}, {high}, torch.{dtype}"
+    x = f"{_Q}dequantize_per_tensor({_Q}quantize_per_tensor({g.input(sizes, torch.float32)}, {codes}), {codes})"
+    weight = g.weight((outputs, per, *kernel), torch.int8, kind="buffer")
+    scales = g.weight((outputs,), torch.float32)
+    wide = f"{_Q}dequantize_per_channel({weight}, {scales}.abs(), None, 0, -128, 127, torch.int8)"
+    padding = tuple(r.choice((0, k // 2, k - 1)) for k in kernel)
+    how = f"stride={r.choice((1, 2, (2, 1)))}, padding={padding}, groups={groups}"
+    made = f"F.conv2d({x}, {wide}, {r.choice(('None', scales))}, {how})"
+    last = "0.4, 1, -128, 127, torch.int8"
+    return r.choice((made, f"F.relu({made})", f"{_Q}quantize_per_tensor(F.relu({made}), {last})"))
+
+
 def _picked(g: Drawer, wide: str, rows: int, depth: int) -> str:
     """Elements of a weight by places that are an input, since constant ones are folded, and what reads it beside them."""
     i = g.input(g.shape(2), torch.int64, "index", (0, rows))
@@ -185,4 +208,5 @@ FAMILIES = (
     Family("few bits by channel", 5.0, _by_channel),
     Family("products of few bits", 9.0, _product),
     Family("weights of few bits", 9.0, _stored),
+    Family("convolutions of few bits", 4.0, _convolution),
 )
