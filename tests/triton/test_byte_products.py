@@ -94,7 +94,7 @@ def test_sums_of_int8_are_exact_beyond_what_f32_has() -> None:
     assert got[0, 0] > 2**24
 
 
-@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("rows", [1, pytest.param(40, marks=pytest.mark.sweep(only=True))])  # 40: two minutes
 def test_sums_that_may_leave_int32_are_made_by_loops(rows: int) -> None:
     """Modulo 2^32: some tensor cores saturate."""
     depth = 131_100
