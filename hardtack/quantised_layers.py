@@ -41,7 +41,7 @@ class Kind:
     option: str
 
 
-_UNIT = 16
+_FLOAT8_UNIT = 16
 """What has to divide the sizes of floats of 8 bits that torch._scaled_mm multiplies on a GPU."""
 LINEAR = Kind(nn.Linear, "linear layer", "linear layers", "inputs", "weights")
 EMBEDDING = Kind(nn.Embedding, "embedding", "embeddings", "columns", "embeddings")
@@ -172,7 +172,7 @@ def _choose_activations(layers: Sequence[Layer], scheme: ActivationScheme, optio
     able = [x for x in layers if _can_multiply(x, scheme)]
     if not able:
         raise InputSpecError(
-            f"torch multiplies float8 where {_UNIT} divides inputs and outputs on a GPU: none is so",
+            f"torch multiplies float8 where {_FLOAT8_UNIT} divides inputs and outputs on a GPU: none is so",
             fix="move the model to the CPU before it is exported, or take activations of int8",
         )
     for x in able:
@@ -188,7 +188,7 @@ def _choose_activations(layers: Sequence[Layer], scheme: ActivationScheme, optio
 def _can_multiply(layer: Layer, scheme: ActivationScheme) -> bool:
     """True if torch can multiply the codes where the layer is."""
     weight = layer.weight
-    return not (scheme.is_float and weight.is_cuda) or all(n % _UNIT == 0 for n in weight.shape)
+    return not (scheme.is_float and weight.is_cuda) or all(n % _FLOAT8_UNIT == 0 for n in weight.shape)
 
 
 def _check_patterns(option: str, layers: Sequence[Layer], keep: tuple[str, ...], kinds: Iterable[Kind]) -> None:

@@ -102,3 +102,27 @@ def test_activations_of_float8_where_torch_multiplies_them(tmp_path: Path, targe
     assert set(made.values()) == {"fp8"}
     with pytest.raises(hardtack.InputSpecError, match="where 16 divides inputs and outputs on a GPU: none is so"):
         hardtack.export(module[1], (x,), path=tmp_path / "n.pkg", targets=(target,), options=options)
+
+
+class Codes(nn.Module):
+    """x (1, 32) by 256 columns, the first number of each being one code of float8, the others zeros."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        codes = torch.zeros(256, 32, dtype=torch.uint8)
+        codes[:, 0] = torch.arange(256)
+        self.codes = nn.Buffer(codes.view(dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, self.codes.to(x.dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_one_row_has_the_number_of_every_code(dtype: torch.dtype, tmp_path: Path, target: str) -> None:
+    """Those below the smallest normal number, infinities and NaN, too: instructions convert them, which no interpreter
+    runs."""
+    module, x = Codes(dtype).eval().cuda(), torch.zeros(1, 32, device="cuda")
+    x[0, 0] = 1
+    hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=(target,))
+    got = hardtack.load(tmp_path / "m.pkg", device="cuda:0").session()(x)
+    assert torch.equal(torch.nan_to_num(got, nan=1e9), torch.nan_to_num(module.codes[:, 0].float()[None], nan=1e9))

@@ -199,6 +199,34 @@ def test_a_scale_that_waits_for_the_first_product_is_not_shared() -> None:
     assert_same(compiled(x), eager(module, (x,)))
 
 
+class Mixed(nn.Module):
+    """Products of one row of codes: the first one's chain waits for its product, the last one's is the same, and the
+    one between has a bias or nothing."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.bias = nn.Buffer(torch.randn(32)) if bias else None
+        self.w = nn.ParameterList(nn.Parameter(torch.randint(-9, 9, (48, 32)).to(torch.int8), False) for _ in range(3))
+        self.s = nn.ParameterList(nn.Parameter(torch.rand(32)) for _ in range(2))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first = torch._int_mm(x, self.w[0])
+        scale = y.amax(1, keepdim=True)  # computed behind the first product
+        other = torch._int_mm(x, self.w[1]).float()
+        last = torch._int_mm(x, self.w[2])
+        other = other if self.bias is None else other + self.bias
+        return first.float() * scale * self.s[0], other, last.float() * scale * self.s[1]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_product_that_is_not_joined_gives_no_other_its_chain(bias: bool) -> None:
+    torch.manual_seed(0)
+    module, args = Mixed(bias), (torch.randint(-9, 9, (24, 48)).to(torch.int8), normal(24, 48))
+    compiled = on_gpu(module, args)
+    assert not [d for d in compiled.entry.decisions if d.kind == KIND and d.accepted]
+    assert_same(compiled(*args), eager(module, args))
+
+
 class Shared(nn.Module):
     """The weight of one product is read elsewhere, too; the others' results are outputs, and read before their bias."""
 

@@ -158,6 +158,18 @@ def test_bytes_are_multiplied_as_bytes(arch: str, dtype: DType, rows: int, instr
         assert re.search(r"\bFADD\b", text)
 
 
+@pytest.mark.parametrize("dtype", [DType.F8E4M3, DType.F8E5M2], ids=str)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_one_row_by_float8_is_converted_by_instructions(arch: str, dtype: DType, tmp_path: Path) -> None:
+    """Two codes at once, where there are any."""
+    case = cases.codes(1, 64, 256, DType.BF16, 8, 256, dtype)
+    every = [k for _, k in kernels(lowered(case.graph, arch, case.sizes), arch, case.sizes)]
+    (kernel,) = [k for k in every if "codes_next" in k.text]
+    codes = compile_kernels([kernel], gpu_of(arch), cache=KernelCache(tmp_path / "cache"), jobs=1)
+    found = re.findall(r"\bF2FP\.F16\.E[45]M[32]\.UNPACK_B\b", assembly(codes[kernel.name], tmp_path))
+    assert bool(found) == (arch != "sm_80")
+
+
 @pytest.mark.sweep(over="arch")
 @pytest.mark.parametrize("name", ["gemm f32", "attention f32"])
 @pytest.mark.parametrize("arch", CUDA_ARCHITECTURES)

@@ -37,7 +37,6 @@ def render_code_row(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKern
     held = ["acc"] if inner else sums
     shifts = any(t.step.kind != "mul" for t in outer)
     inside = f"word[None, :] < end // {per_word}"  # a product on its left would be compared word by word
-
     codes = f"codes_next = tl.load(words + word[None, :]{_mask(inside, even)})"
     following = [codes, *(t.load(plan.block_k, per_word, even) for t in inner)]
     lines, row = row_lines(sketch, a, plan.block_k)

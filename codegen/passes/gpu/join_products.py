@@ -95,11 +95,11 @@ def _siblings(graph: Graph, readers: Mapping[str, Sequence[Op]]) -> list[list[_P
         product = _Product(op, w, chain, (*op.outputs, *outputs_of(chain, readers)))
         narrow = left.dtype.is_float and graph.types[product.result].dtype is left.dtype
         key = (a, left.dtype, op.attr("sums") if left.dtype.is_float8 else None, constants[w])
-        siblings = found.setdefault((*key, *_like(chains, chain, key, found)), [])
-        first = siblings[0] if siblings else product
+        key = (*key, *_like(chains, chain, key, found))
+        first = found.get(key, [product])[0]
         given = [place[chains.producers[x].outputs] for x in shared_values(chain) if x in chains.producers]
         if (narrow or left.dtype in BYTES) and all(k < place[first.op.outputs] for k in given):
-            siblings.append(product)
+            found.setdefault(key, []).append(product)  # no key without a product, whose chain is the key's
     return list(found.values())
 
 
