@@ -94,8 +94,8 @@ def _siblings(graph: Graph, readers: Mapping[str, Sequence[Op]]) -> list[list[_P
         chain = chains.behind(op)
         product = _Product(op, w, chain, (*op.outputs, *outputs_of(chain, readers)))
         narrow = left.dtype.is_float and graph.types[product.result].dtype is left.dtype
-        key = (a, left.dtype, op.attr("sums") if left.dtype.is_float8 else None, constants[w])
-        key = (*key, *_like(chains, chain, key, found))
+        kind = (a, left.dtype, op.attr("sums") if left.dtype.is_float8 else None, constants[w])
+        key: tuple[object, ...] = (*kind, *_like(chains, chain, kind, found))
         first = found.get(key, [product])[0]
         given = [place[chains.producers[x].outputs] for x in shared_values(chain) if x in chains.producers]
         if (narrow or left.dtype in BYTES) and all(k < place[first.op.outputs] for k in given):
@@ -104,7 +104,7 @@ def _siblings(graph: Graph, readers: Mapping[str, Sequence[Op]]) -> list[list[_P
 
 
 def _like(
-    chains: Chains, chain: Chain, key: tuple[object, ...], found: Mapping[tuple[object, ...], Sequence[_Product]]
+    chains: Chains, chain: Chain, kind: tuple[object, ...], found: Mapping[tuple[object, ...], Sequence[_Product]]
 ) -> tuple[object, ...]:
     """The signature of the chain; where there is none, or where it is a bias and there was none before, that of the
     other: zeros are a bias."""
@@ -114,8 +114,8 @@ def _like(
     for other, products in found.items():
         known = next((p.chain for p in products if p.chain), ())
         alike = not chain or not known or chains.signature(known) == own
-        if alike and other[: len(key)] == key and (not known or chains.is_bias(known)):
-            return other[len(key) :]
+        if alike and other[: len(kind)] == kind and (not known or chains.is_bias(known)):
+            return other[len(kind) :]
     return own
 
 
