@@ -153,6 +153,7 @@ CODES = rows("""
     x0[{b},{k}]u8 x1[{t},{k}]u8 : (x0.float() * 0.3).to(torch.{whole}).float() - 2; F.linear(v0, x1.float() * 0.1)
     x0[{b},8] p0[{k},8] p1[{k}] p2[{k},8] p3[{k}] : F.linear(x0, p0, p1) - F.linear(x0, p2, p3)
     x0[{b},8]i8 p0[8,{k}]i8 p1[8,{k}]i8 x1[{b},1] x2[{b},1] : torch._int_mm(x0, p0) * x1 - torch._int_mm(x0, p1) * x2
+    x0[{b},8]i8 p0[8,{k}]i8 p1[8,{k}]i8 p2[{k}] : torch._int_mm(x0, p0) % 7 + (torch._int_mm(x0, p1).float() + p2)
     x0[1,8] p0[{k},8]u8 p1[{k},1] : F.linear(x0, (p0.float() - 3) * p1)
     x0[1,8] p0[{k},8]i8 p1[{k},1] p2[{k},1] : F.linear(x0, p0.float() * p1 + p2)
 """)

@@ -311,6 +311,14 @@ CODEGEN: tuple[Mutant, ...] = (
         sweep="mends",
     ),
     Mutant(
+        "GPU: a bias for sums that are integers",
+        "a product of bytes whose sums stay integers is joined with one that has a bias",
+        "interpreter",
+        "codegen/passes/gpu/join_products.py",
+        (("constants[w], result)", "constants[w])"),),
+        sweep="mends",
+    ),
+    Mutant(
         "GPU: a shift without its row",
         "what is added to all codes of a column counts once, not for each number of the row",
         "interpreter",

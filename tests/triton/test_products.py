@@ -227,6 +227,25 @@ def test_a_product_that_is_not_joined_gives_no_other_its_chain(bias: bool) -> No
     assert_same(compiled(*args), eager(module, args))
 
 
+def test_sums_that_stay_integers_are_not_joined_with_a_bias() -> None:
+    """Zeros stand in for a bias that is missing, and not for a conversion."""
+
+    class Sums(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = (nn.Buffer(torch.randint(-99, 99, (48, 32)).to(torch.int8)) for _ in range(2))
+            self.bias = nn.Buffer(torch.randn(32))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch._int_mm(x, self.a), torch._int_mm(x, self.b).float() + self.bias
+
+    torch.manual_seed(0)
+    module, x = Sums(), torch.randint(-99, 99, (24, 48)).to(torch.int8)
+    compiled = on_gpu(module, (x,))
+    assert_same(compiled(x), eager(module, (x,)))
+    assert not [d for d in compiled.entry.decisions if d.kind == KIND]
+
+
 class Shared(nn.Module):
     """The weight of one product is read elsewhere, too; the others' results are outputs, and read before their bias."""
 

@@ -93,8 +93,9 @@ def _siblings(graph: Graph, readers: Mapping[str, Sequence[Op]]) -> list[list[_P
             continue
         chain = chains.behind(op)
         product = _Product(op, w, chain, (*op.outputs, *outputs_of(chain, readers)))
-        narrow = left.dtype.is_float and graph.types[product.result].dtype is left.dtype
-        kind = (a, left.dtype, op.attr("sums") if left.dtype.is_float8 else None, constants[w])
+        result = graph.types[product.result].dtype
+        narrow = left.dtype.is_float and result is left.dtype
+        kind = (a, left.dtype, op.attr("sums") if left.dtype.is_float8 else None, constants[w], result)
         key: tuple[object, ...] = (*kind, *_like(chains, chain, kind, found))
         first = found.get(key, [product])[0]
         given = [place[chains.producers[x].outputs] for x in shared_values(chain) if x in chains.producers]
