@@ -7,7 +7,8 @@ memory that is used again for what comes later.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import cast
 
 from hardtack.codegen.ir.expr import ONE, ZERO, const, int_value, product
 from hardtack.codegen.ir.graph import Op
@@ -20,7 +21,8 @@ from hardtack.codegen.lower.code_matrix import CODES, NUMBERS, STEPS
 from hardtack.codegen.lower.gpu_code_rows import CodeRows, TableStep, runs_of, store_numbers
 from hardtack.codegen.lower.gpu_matmul import Gemm, as_rows, emit_parts
 from hardtack.codegen.lower.gpu_plans import gpu, hint
-from hardtack.codegen.tune.code_plan import WORD_BITS, plan_code_row, plan_code_tile
+from hardtack.codegen.tune.code_plan import WORD_BITS, RowPlan, plan_code_row, plan_code_tile
+from hardtack.codegen.tune.gemm_plan import GemmPlan
 
 
 @dataclass(frozen=True)
@@ -65,19 +67,28 @@ class CodeRow(CodeGemm):
 
     kind = "gemm_code_row"
 
+    @property
+    def row_plan(self) -> RowPlan:
+        need(isinstance(self.plan, RowPlan), "its plan does not say which codes a lane has")
+        return cast(RowPlan, self.plan)
+
     def verify_sizes(self, nest: TemplateNest, sizes: Sizes) -> None:
         super().verify_sizes(nest, sizes)
         runs = (int_value(sizes["K"]) or 0, *runs_of(self.steps))
-        need(self.plan.variant == "vector" and self.plan.block_m == 1, f"its plan is a {self.plan.variant}'s")
+        plan = self.row_plan
+        need(plan.variant == "vector" and plan.block_m == 1, f"its plan is a {plan.variant}'s")
         need(sizes["M"] is ONE, f"it has {sizes['M']} rows, and multiplies one")
+        need(plan.warps_k * plan.warps_n == plan.warps, f"{plan.warps_k} warps along K do not divide {plan.warps}")
+        columns, codes = plan.blocks(self.bits)
+        need(plan.block_n == columns, f"its warps have {columns} columns of {plan.block_n}")
+        need(plan.block_k == codes, f"its lanes have {codes} codes of {plan.block_k}")
         cut = [run for run in (*runs, self.plan.block_k) if run * self.bits % WORD_BITS]
         need(not cut, f"{cut} codes of {self.bits} bits are no whole words")
 
     def row_operand(self, nest: TemplateNest) -> RowOperand | None:
-        """a, as for numbers; but what computes it does not hide behind reads of codes, which take as many
-        instructions."""
-        row = super().row_operand(nest)
-        return row and replace(row, columns=0)
+        """None: what computes a does not hide behind reads of codes, which take as many instructions themselves, and
+        codes are asked for while another kernel computes it."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,7 @@ def lower_codes(low: Lowering, op: Op, out: Buffer, a: Operand, codes: CodeRows,
     rows, machine = product(a.shape[:-1]), gpu(low)
     what: type[CodeRow | CodeTile] = CodeRow if rows is ONE else CodeTile
     if rows is ONE:
-        plan = plan_code_row(codes.n, codes.k, codes.bits, runs_of(codes.steps), machine)
+        plan: GemmPlan | None = plan_code_row(codes.n, codes.k, codes.bits, runs_of(codes.steps), machine)
     else:
         plan = plan_code_tile(hint(low, rows), codes.n, codes.k, runs_of(codes.steps), machine)
     if plan is None:

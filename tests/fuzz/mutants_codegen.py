@@ -322,8 +322,8 @@ CODEGEN: tuple[Mutant, ...] = (
         "GPU: a shift without its row",
         "what is added to all codes of a column counts once, not for each number of the row",
         "interpreter",
-        "codegen/backends/triton/triton_codes.py",
-        (("tl.fma(tl.sum(whole, axis=1), shift, total)", "total + shift"),),
+        "codegen/backends/triton/triton_code_rows.py",
+        (("tl.fma(sum_of_parts(whole), {shift}, total)", "total + {shift}"),),
         sweep="mends",
     ),
 )

@@ -52,14 +52,29 @@ def e5m2_of_float(a):
     code = tl.where(size > 0x7F800000, 0x7F, code)
     return (code | ((bits >> 24) & 0x80)).to(tl.uint8)
 ''',
-    "fours": '''
+    "quarters": '''
 @triton.jit
-def fours(row):
-    """Four [1, W] of a row [1, 4 W]: every fourth number, from its first, second, third and fourth on."""
-    even, odd = tl.split(tl.reshape(row, (1, row.shape[1] // 4, 2, 2)))
+def quarters(a):
+    """The four of a's last dimension, without it."""
+    even, odd = tl.split(tl.reshape(a, a.shape[:-1] + (2, 2)))
     first, third = tl.split(even)
     second, fourth = tl.split(odd)
     return first, second, third, fourth
+''',
+    "eighths": '''
+@triton.jit
+def eighths(a):
+    """The eight of a's last dimension, without it."""
+    even, odd = tl.split(tl.reshape(a, a.shape[:-1] + (4, 2)))
+    a0, a2, a4, a6 = quarters(even)
+    a1, a3, a5, a7 = quarters(odd)
+    return a0, a1, a2, a3, a4, a5, a6, a7
+''',
+    "sum_of_parts": '''
+@triton.jit
+def sum_of_parts(a):
+    """a [lanes, warps along K, N, C, quads] -> [N, C]: the quads of a lane first, then those of all lanes and warps."""
+    return tl.sum(tl.sum(tl.sum(a, axis=4), axis=0), axis=0)
 ''',
     "code_at": '''
 @triton.jit
@@ -100,13 +115,6 @@ def fours_of_e4m3(words):
 def fours_of_e5m2(words):
     """The numbers of the four float8_e5m2 in each word, as f32."""
     return e5m2_at(words, 0), e5m2_at(words, 8), e5m2_at(words, 16), e5m2_at(words, 24)
-''',
-    "spread": '''
-@triton.jit
-def spread(table, W: tl.constexpr):
-    """table [N, R] as [N, W]: each number for W // R neighbours."""
-    every = tl.broadcast_to(table[:, :, None], (table.shape[0], table.shape[1], W // table.shape[1]))
-    return tl.reshape(every, (table.shape[0], W))
 ''',
     "halves_of_bytes": '''
 @triton.jit

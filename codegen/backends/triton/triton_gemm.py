@@ -58,7 +58,7 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     holes |= masks(plan, m, n, k)
     row = 0
     if plan.variant == "vector":
-        lines, row = row_lines(sketch, a, plan.block_k)
+        lines, row = _row_lines(sketch, a, plan.block_k)
         holes |= lines
     else:
         holes |= _loaded_a(sketch, a)
@@ -117,7 +117,7 @@ def _loaded_a(sketch: Sketch, a: Operand) -> dict[str, str | list[str]]:
     return {"a": start, "a_row": sketch.i64("a_row", a.strides[-2]), "a_step": step, "a_depth": depth}
 
 
-def row_lines(sketch: Sketch, a: Operand, block_k: int) -> tuple[dict[str, list[str]], int]:
+def _row_lines(sketch: Sketch, a: Operand, block_k: int) -> tuple[dict[str, list[str]], int]:
     """Lines that read one row a block at a time, or that compute it where the kernel has a prologue; RowText.row."""
     if sketch.kernel.prologue:
         computed = render_prologue(sketch, block_k)

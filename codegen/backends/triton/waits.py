@@ -26,5 +26,6 @@ def with_waits(kernel: TritonKernel, overlap: Overlap) -> TritonKernel:
         indent = "    "
         at += lines[at].startswith(f'{indent}"""')
     if overlap.waits:
-        lines[at:at] = [indent + line for line in (_WAIT, *((_LET_NEXT,) if overlap.lets_next else ()))]
+        # the next one asks for its weights while this one still waits
+        lines[at:at] = [indent + line for line in (*((_LET_NEXT,) if overlap.lets_next else ()), _WAIT)]
     return replace(kernel, text="\n".join(lines) + "\n", dependent=overlap.waits)
