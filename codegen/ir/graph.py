@@ -38,9 +38,11 @@ Op kinds (shapes by example; `attrs` in brackets):
               w [O, C/groups, *K] (transposed: w [C, O/groups, *K]), bias [O] or absent; padding: one (lo, hi) pair a
               spatial dim; 1 to 3 dims; dtype: as of a matmul, and the bias, added before anything is rounded, is of the
               result's; of i8 not transposed; fill: what padding adds to x of i8, -128 to 127; of all else absent, and 0
-  attention   [scale, causal, dtype] q [B, H, T, D], k [B, G, S, D], v [B, G, S, E] (, mask broadcastable to
-              [B, H, T, S], bool or float) -> [B, H, T, E]; H a multiple of G (grouped queries); causal: query t sees
-              keys s <= t; dtype: as of matmul; a float mask is of the operands' dtype or of the result's
+  attention   [scale, causal, dtype, codes] q [B, H, T, D], k [B, G, S, D], v [B, G, S, E] (, k_scales, v_scales
+              [B, G, S]) (, mask broadcastable to [B, H, T, S], bool or float) -> [B, H, T, E]; H a multiple of G
+              (grouped queries); causal: query t sees keys s <= t; dtype: as of matmul; a float mask is of q's dtype or
+              of the result's; codes: true where k and v are codes, both i8 or both f8e4m3fn: each row stands for its
+              codes as f32, times its scale of f32, rounded to q's dtype; else absent, and there are no scales
   take        [dims, at] x, i1, ..., ik -> advanced indexing: index tensor ij (integer, broadcast together) picks along
               x's dim dims[j]; the broadcast index dims stand at output position `at`, x's other dims keep their order.
               Negative indices count from the end; one out of range stops the run with an error

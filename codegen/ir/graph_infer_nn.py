@@ -6,12 +6,17 @@ graph_infer.py says what a rule is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.graph import Graph, TensorType
 from hardtack.codegen.ir.graph_infer import Case, Types, broadcast, need, window_size
 from hardtack.codegen.ir.types import DType
 
+T = TypeVar("T")
+CODES = (DType.I8, DType.F8E4M3)
+"""What keys and values of an attention may be codes of."""
 FLOAT8_SUMS = ("float8", "float8_fast")
 """How a product of what were floats of 8 bits may be added up, besides in f32: as tensor cores do that, which keep
 some 14 bits; into a sum of f32 from time to time, or never."""
@@ -93,10 +98,40 @@ def conv_types(c: Case) -> Types:
     return (TensorType(result, (x.shape[0], out_channels, *sizes)),)
 
 
+@dataclass(frozen=True)
+class AttentionOperands(Generic[T]):
+    """What an attention is given, one of each operand: such as its type. scales: of k and v, where these are codes."""
+
+    q: T
+    k: T
+    v: T
+    scales: tuple[T, ...]
+    mask: T | None
+
+
+def attention_operands(codes: bool, given: Sequence[T]) -> AttentionOperands[T]:
+    """given: one of each operand of an attention, in their order. codes: whether its keys and values are such."""
+    count = 5 if codes else 3
+    return AttentionOperands(
+        given[0], given[1], given[2], tuple(given[3:count]), given[count] if len(given) > count else None
+    )
+
+
 def attention_types(c: Case) -> Types:
-    q, k, v = c.args[:3]
+    codes = dict(c.op.attrs).get("codes")
+    need(codes in (None, True), f"attention has codes {codes}")
+    x = attention_operands(codes is not None, c.args)
+    q, k, v = x.q, x.k, x.v
     need(len(q.shape) == len(k.shape) == len(v.shape) == 4, "attention operands are not of rank 4")
-    need(q.dtype is k.dtype is v.dtype and q.dtype.is_float, "attention operands differ in dtype or are not float")
+    if x.scales:
+        need(
+            q.dtype.is_float and k.dtype is v.dtype and k.dtype in CODES, f"attention of {q.dtype} and codes {k.dtype}"
+        )
+        for scales in x.scales:
+            fits = scales.dtype is DType.F32 and c.same_shape(scales.shape, k.shape[:3])
+            need(fits, f"scales {scales} are not those of rows {k}")
+    else:
+        need(q.dtype is k.dtype is v.dtype and q.dtype.is_float, "attention operands differ in dtype or are not float")
     need(c.same_shape(k.shape[:3], v.shape[:3]), f"attention keys {k} and values {v} differ")
     need(
         c.same(q.shape[0], k.shape[0]) and c.same(q.shape[3], k.shape[3]), f"attention queries {q} and keys {k} differ"
@@ -106,8 +141,8 @@ def attention_types(c: Case) -> Types:
         need(groups > 0 and heads % groups == 0, f"{heads} query heads are not a multiple of {groups} key heads")
     need(isinstance(c.attr("scale"), float) and isinstance(c.attr("causal"), bool), "attention needs scale and causal")
     result = _result_dtype(c)
-    if len(c.args) == 4:
-        mask = c.args[3]
+    if x.mask is not None:
+        mask = x.mask
         need(mask.dtype in (DType.BOOL, q.dtype, result), f"attention mask of {mask.dtype}")
         target = (*q.shape[:3], k.shape[2])
         need(c.same_shape(broadcast([mask.shape, target], c.same), target), f"mask {mask} does not broadcast")

@@ -106,7 +106,7 @@ def _takes_float8(row: GraphOp, op: Op) -> bool:
     """True for what moves elements, and for products; the table of scalar ops says it of those."""
     computes = (op.kind == "put" and op.attr("accumulate")) or (op.kind == "scatter" and op.attr("reduce") != "none")
     moves = row.elements is not Elements.COMPUTED and not computes
-    return moves or op.kind in SCALAR_OPS or op.kind in ("matmul", "full", "cond", "while")
+    return moves or op.kind in SCALAR_OPS or op.kind in ("matmul", "attention", "full", "cond", "while")
 
 
 def is_view(op: Op | None) -> bool:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from hardtack.codegen.ir.expr import int_value
-from hardtack.codegen.ir.nests import Template, TemplateNest
-from hardtack.codegen.ir.roles import Memory, Role, Sizes, need, summed
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hardtack.codegen.ir.expr import ONE, int_value
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.graph_infer_nn import CODES, AttentionOperands, attention_operands
+from hardtack.codegen.ir.nests import Operand, Template, TemplateNest
+from hardtack.codegen.ir.roles import Memory, Role, Sizes, need, only, summed
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.operands import copied, operand
 
 
 def mask_dtypes(first: DType) -> tuple[DType, ...]:
@@ -13,17 +20,47 @@ def mask_dtypes(first: DType) -> tuple[DType, ...]:
     return (DType.BOOL, *summed(first))
 
 
+_Q = Role("q", "B H T D", memory=Memory.ROWS)
+_MASK = Role("mask", "B H T S", mask_dtypes, optional=True, broadcast=True)
+
+
+@dataclass(frozen=True)
 class AnyAttention(Template):
     """q [B, H, T, D], k [B, G, S, D] and v [B, G, S, E], dense in their last dimension, and perhaps a mask
-    [B, H, T, S], broadcast by strides. The result is [B, H, T, E], its heads' elements side by side."""
+    [B, H, T, S], broadcast by strides. The result is [B, H, T, E], its heads' elements side by side.
+
+    codes: k and v are codes, as the Graph op has them, with a scale for each of their rows [B, G, S] in front of the
+    mask; no numbers of them are in memory.
+    """
+
+    codes: bool
 
     roles = (
-        Role("q", "B H T D", memory=Memory.ROWS),
+        _Q,
         Role("k", "B G S D", memory=Memory.ROWS),
         Role("v", "B G S E", memory=Memory.ROWS),
-        Role("mask", "B H T S", mask_dtypes, optional=True, broadcast=True),
+        _MASK,
+    )
+    code_roles = (
+        _Q,
+        Role("k", "B G S D", only(*CODES), memory=Memory.ROWS),
+        Role("v", "B G S E", only(*CODES), memory=Memory.ROWS),
+        Role("k_scales", "B G S", only(DType.F32)),
+        Role("v_scales", "B G S", only(DType.F32)),
+        _MASK,
     )
     results = (Role("result", "B H T E", summed),)
+
+    def operand_roles(self) -> tuple[Role, ...]:
+        return self.code_roles if self.codes else self.roles
+
+    def operands_of(self, nest: TemplateNest) -> AttentionOperands[Operand]:
+        """A nest's operands by what they are."""
+        return attention_operands(self.codes, nest.operands)
+
+    def pointers_of(self, pointers: Sequence[str]) -> AttentionOperands[str]:
+        """Texts, one of each operand, by what they are of."""
+        return attention_operands(self.codes, pointers)
 
     def verify_order(self, order: tuple[int, ...]) -> None:
         verify_heads_inside(order)
@@ -32,8 +69,32 @@ class AnyAttention(Template):
         heads, groups = int_value(sizes["H"]), int_value(sizes["G"])
         if heads is not None and groups is not None:
             need(groups > 0 and heads % groups == 0, f"its {heads} heads do not share {groups} heads of keys evenly")
+        x = self.operands_of(nest)
+        need(x.k.dtype is x.v.dtype, f"its keys are {x.k.dtype} and its values {x.v.dtype}")
 
 
 def verify_heads_inside(order: tuple[int, ...]) -> None:
     """Raise LoopError unless the elements of a head lie side by side."""
     need(order[-1:] == (len(order) - 1,), f"its result is in the order {order}, expected the last dimension inside")
+
+
+def attention_views(low: Lowering, op: Op) -> tuple[Operand, ...]:
+    """The operands of an attention as its templates take them: rows of q, k and v are copied where they have gaps."""
+    given = attention_operands(has_codes(op), op.inputs)
+    mask = () if given.mask is None else (given.mask,)
+    views = [_rows(low, given.q, op)]
+    views += [_rows(low, x, op) for x in (given.k, given.v)]
+    views += [operand(low, str(x), op) for x in given.scales]
+    return (*views, *(operand(low, str(x), op) for x in mask))
+
+
+def _rows(low: Lowering, value: object, op: Op) -> Operand:
+    """A view without gaps in its rows."""
+    view = operand(low, str(value), op)
+    gaps = view.strides[-1] is not ONE and view.shape[-1] is not ONE
+    return copied(low, str(value), op, None) if gaps else view
+
+
+def has_codes(op: Op) -> bool:
+    """True for an attention whose keys and values are codes."""
+    return "codes" in dict(op.attrs)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.expr import ONE, Expr
-from hardtack.codegen.ir.graph import Op, uses
-from hardtack.codegen.ir.nests import Operand, TemplateNest, Workspace
+from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.graph import Op
+from hardtack.codegen.ir.nests import TemplateNest, Workspace
 from hardtack.codegen.ir.roles import need
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.attention import AnyAttention
+from hardtack.codegen.lower.attention import AnyAttention, attention_views, has_codes
 from hardtack.codegen.lower.attention_sums import attention_as_reductions
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.cpu_workspace import attention_nbytes
-from hardtack.codegen.lower.operands import copied, operand
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Cpu
@@ -38,7 +37,8 @@ class Attention(AnyAttention):
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         q, k, _ = nest.operands[:3]
-        return Workspace(per_worker=attention_nbytes(k.shape[-2], q.shape[-1], self.shape(nest)[-1], q.dtype))
+        sizes = (k.shape[-2], q.shape[-1], self.shape(nest)[-1])
+        return Workspace(per_worker=attention_nbytes(*sizes, q.dtype, self.codes))
 
     def verify_order(self, order: tuple[int, ...]) -> None:
         super().verify_order(order)
@@ -52,12 +52,5 @@ def lower_attention(low: Lowering, op: Op) -> None:
     if first_that_can(low, op, (Attention,)) is None:
         attention_as_reductions(low, op)
         return
-    views: list[Operand] = []
-    for x in uses(op):
-        view = operand(low, x, op)
-        is_mask = len(views) == 3
-        if not is_mask and view.strides[-1] is not ONE and view.shape[-1] is not ONE:
-            view = copied(low, x, op, None)
-        views.append(view)
-    scale = op.float_attr("scale")
-    template(low, op, Attention(scale, op.bool_attr("causal"), out.order), out, tuple(views))
+    what = Attention(has_codes(op), op.float_attr("scale"), op.bool_attr("causal"), out.order)
+    template(low, op, what, out, attention_views(low, op))

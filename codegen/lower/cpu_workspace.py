@@ -173,6 +173,9 @@ half_attention_numel = Formula(
     _PACKED + _RESULTS + half_scores_numel(_TK) + half_queries_numel(_D),
     "The same for 16-bit numbers.",
 )
+key_numbers_numel = Formula(
+    "key_numbers_numel", (_TK, _D, _DV), _KEYS * (_D + _DV), "A block of keys and values, of their codes."
+)
 _OUTPUTS, _STRIDE, _TAPS, _DILATION = (sym(name) for name in ("outputs", "stride", "taps", "dilation"))
 window_extent = Formula(
     "window_extent",
@@ -246,7 +249,7 @@ FORMULAS = (
         packed_panels_numel,
     ),
     *(packed_keys_numel, packed_values_numel, scores_numel, half_scores_numel, half_queries_numel, query_rows_numel),
-    *(attention_numel, half_attention_numel, window_extent),
+    *(attention_numel, half_attention_numel, key_numbers_numel, window_extent),
     *(position_stride, winograd_tiles, winograd_few_tiles, winograd_operand_numel, winograd_sums_numel),
     *(winograd_numel, winograd_shared_numel),
 )
@@ -311,9 +314,10 @@ def conv_input_nbytes(n: ExprLike, height: ExprLike, width: ExprLike, channels: 
     return const(dtype.nbytes) * n * height * width * channels
 
 
-def attention_nbytes(tk: ExprLike, d: ExprLike, dv: ExprLike, dtype: DType) -> Expr:
-    """A worker's workspace for attention over tk keys of d elements and values of dv."""
-    return (half_attention_numel if dtype.is_half else attention_numel)(tk, d, dv) * FLOAT_NBYTES
+def attention_nbytes(tk: ExprLike, d: ExprLike, dv: ExprLike, dtype: DType, codes: bool = False) -> Expr:
+    """A worker's workspace for attention over tk keys of d elements and values of dv, or over codes of them."""
+    numel = (half_attention_numel if dtype.is_half else attention_numel)(tk, d, dv)
+    return (numel + key_numbers_numel(tk, d, dv) if codes else numel) * FLOAT_NBYTES
 
 
 def sort_nbytes(n: ExprLike, element_nbytes: int) -> Expr:

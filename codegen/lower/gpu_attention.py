@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hardtack.codegen.ir.expr import ONE, const, int_value
-from hardtack.codegen.ir.graph import Op, uses
+from hardtack.codegen.ir.expr import const, int_value
+from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.loops import LoopError
-from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest
+from hardtack.codegen.ir.nests import Request, Template, TemplateNest
 from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, only
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.attention import AnyAttention, verify_heads_inside
+from hardtack.codegen.lower.attention import AnyAttention, attention_views, has_codes, verify_heads_inside
 from hardtack.codegen.lower.attention_sums import attention_as_reductions
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.gpu_plans import chosen, hint, verify_plan
-from hardtack.codegen.lower.operands import copied, operand, whole
+from hardtack.codegen.lower.operands import whole
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.template import first_that_can, template
 from hardtack.codegen.machine.machine import Gpu, Machine
@@ -85,22 +85,18 @@ def lower_attention(low: Lowering, op: Op) -> None:
         attention_as_reductions(low, op)
         return
     d, e = int_value(q.shape[3]) or 0, int_value(v.shape[3]) or 0
-    views: list[Operand] = []
-    for x in uses(op):
-        view = operand(low, x, op)
-        if len(views) < 3 and view.strides[-1] is not ONE and view.shape[-1] is not ONE:
-            view = copied(low, x, op, None)
-        views.append(view)
-    batch, heads, kv_heads, tq, tk = (hint(low, x) for x in (*q.shape[:2], k.shape[1], q.shape[2], k.shape[2]))
+    views = attention_views(low, op)
+    sizes = (*q.shape[:2], k.shape[1], q.shape[2], k.shape[2])
+    batch, heads, kv_heads, tq, tk = (hint(low, n) for n in sizes)
     causal = op.bool_attr("causal")
     plan = chosen(low, AttentionShape(batch, heads, kv_heads, tq, tk, d, e, q.dtype, causal))
     low.decide(out.name, f"attention {plan.block_m}x{plan.block_n}, {plan.splits} parts", plan.reason)
     scale = op.float_attr("scale")
-    what = TiledAttention(plan, scale, causal)
+    what = TiledAttention(has_codes(op), plan, scale, causal)
     if plan.splits == 1:
-        template(low, op, what, out, tuple(views))
+        template(low, op, what, out, views)
         return
     parts = low.temporary(f"{out.name}.parts", DType.F32, (const(plan.splits), *out.shape))
     weights = low.temporary(f"{out.name}.weights", DType.F32, (const(plan.splits), *out.shape[:-1]))
-    template(low, op, what, parts, tuple(views), (weights.name,))
+    template(low, op, what, parts, views, (weights.name,))
     template(low, op, AttentionCombine(), out, (whole(parts), whole(weights)))

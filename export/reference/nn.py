@@ -9,7 +9,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from hardtack.codegen.ir.graph_infer_nn import GATES
+from hardtack.codegen.ir.graph_infer_nn import GATES, attention_operands
 from hardtack.exporter.reference.ops import KERNELS
 from hardtack.exporter.reference.step import Step
 
@@ -49,10 +49,16 @@ def _plain(s: Step, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 def _attention(s: Step) -> torch.Tensor:
-    q, k, v = (a.to(s.dtype) for a in s.args[:3])
+    x = attention_operands("codes" in dict(s.op.attrs), s.args)
+    k, v = x.k, x.v
+    if x.scales:
+        k, v = (
+            (codes.float() * scales[..., None]).to(x.q.dtype) for codes, scales in zip((k, v), x.scales, strict=True)
+        )
+    q, k, v = (a.to(s.dtype) for a in (x.q, k, v))
     groups = q.shape[1] // k.shape[1] if k.shape[1] else 1
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    mask = s.args[3] if len(s.args) == 4 else None
+    mask = x.mask
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(s.dtype)
     if s.attr("causal"):

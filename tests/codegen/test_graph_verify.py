@@ -196,6 +196,24 @@ KINDS: list[tuple[Op, tuple[TensorType, ...], tuple[TensorType, ...], str]] = [
         (t(1, 2, 5, 8),),
         "attention mask of f16",
     ),
+    (
+        Op("attention", ("a", "b", "b", "c", "c"), make_attrs(scale=1.0, causal=False, codes=True), ("o",)),
+        (t(1, 2, 5, 8), t(1, 2, 5, 8, dtype=DType.U8), t(1, 2, 5)),
+        (t(1, 2, 5, 8),),
+        "attention of f32 and codes u8",
+    ),
+    (
+        Op("attention", ("a", "b", "b", "c", "c"), make_attrs(scale=1.0, causal=False, codes=True), ("o",)),
+        (t(1, 2, 5, 8), t(1, 2, 5, 8, dtype=DType.I8), t(1, 2, 1, 5)),
+        (t(1, 2, 5, 8),),
+        "scales f32[1, 2, 1, 5] are not those of rows i8[1, 2, 5, 8]",
+    ),
+    (
+        Op("attention", ("a", "b", "b", "c", "c"), make_attrs(scale=1.0, causal=False), ("o",)),
+        (t(1, 2, 5, 8), t(1, 2, 5, 8, dtype=DType.I8), t(1, 2, 5)),
+        (t(1, 2, 5, 8),),
+        "attention operands differ in dtype",
+    ),
     (Op("cond", ("a", "b"), make_attrs(then=1, orelse=2), ("o",)), (t(), t()), (t(),), "the predicate is f32[]"),
 ]
 

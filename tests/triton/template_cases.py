@@ -219,8 +219,10 @@ def attention(
     mask: str = "",
     heads_inside: bool = False,
     dynamic: bool = False,
+    codes: DType | None = None,
 ) -> Case:
-    """shape: batch, heads, key heads, queries, keys, head size of q and k, of v. heads_inside: [B, T, H, D]."""
+    """shape: batch, heads, key heads, queries, keys, head size of q and k, of v. heads_inside: [B, T, H, D]. codes:
+    what k and v are of, with scales of f32 for their rows, beside q of `dtype`."""
     b, h, kv, t, s, d, e = shape
     g, sizes = GraphOf(), dict[str, int]()
     tq, tk = _dims([t, s], [0, 1] if dynamic else [], sizes)
@@ -231,13 +233,17 @@ def attention(
         ("k", [b, kv, tk, d], [b, kv, s, d]),
         ("v", [b, kv, tk, e], [b, kv, s, e]),
     ):
-        tensors[name] = _normal(dtype, *real)
+        own = dtype if codes is None or name == "q" else codes
+        tensors[name] = _normal(own, *real)
         if not heads_inside:
-            names.append(g.input(name, dtype, dims))
+            names.append(g.input(name, own, dims))
             continue
-        g.input(name, dtype, [dims[0], dims[2], dims[1], dims[3]])
+        g.input(name, own, [dims[0], dims[2], dims[1], dims[3]])
         tensors[name] = tensors[name].transpose(1, 2).contiguous()
-        names.append(g.op("permute", name, dtype=dtype, shape=dims, dims=(0, 2, 1, 3)))
+        names.append(g.op("permute", name, dtype=own, shape=dims, dims=(0, 2, 1, 3)))
+    for name in ("k_scales", "v_scales") if codes is not None else ():
+        names.append(g.input(name, DType.F32, [b, kv, tk]))
+        tensors[name] = torch.rand(b, kv, s) / (40 if codes is DType.I8 else 1)
     if mask:
         kind = DType.BOOL if mask == "keep" else dtype
         names.append(g.input("mask", kind, [1, 1, tq, tk]))
@@ -247,10 +253,14 @@ def attention(
             keep if mask == "keep" else torch.where(keep, torch.randn(1, 1, t, s), -math.inf).to(TORCH_DTYPE[dtype])
         )
     scale = 1 / math.sqrt(d)
-    y = g.op("attention", *names, dtype=dtype, shape=[b, h, tq, e], scale=scale, causal=causal)
+    of_codes = {} if codes is None else {"codes": True}
+    y = g.op("attention", *names, dtype=dtype, shape=[b, h, tq, e], scale=scale, causal=causal, **of_codes)
 
     def want(x: Tensors) -> list[torch.Tensor]:
-        q, k, v = (x[n].double().transpose(1, 2) if heads_inside else x[n].double() for n in "qkv")
+        q, k, v = (x[n].transpose(1, 2) if heads_inside else x[n] for n in "qkv")
+        if codes is not None:
+            k, v = ((c.float() * x[n][..., None]).to(q.dtype) for c, n in ((k, "k_scales"), (v, "v_scales")))
+        q, k, v = (o.double() for o in (q, k, v))
         k, v = (o.repeat_interleave(h // kv, 1) for o in (k, v))
         scores = q @ k.mT * scale
         if causal:
@@ -262,6 +272,7 @@ def attention(
         return [torch.softmax(scores, -1).nan_to_num(0.0) @ v]
 
     name = f"attention {list(shape)} {dtype}{' causal' if causal else ''} {mask}{' dynamic' if dynamic else ''}"
+    name += f" of {codes}" if codes is not None else ""
     # the weights are rounded to the operands' type before they are multiplied with the values
     return Case(name, g.done(y), tensors, want, dtype, sizes, terms=s + 1)
 

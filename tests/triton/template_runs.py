@@ -29,6 +29,8 @@ from hardtack.codegen.plan.prepack import made
 from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 from hardtack.exporter.dtypes import TORCH_DTYPE
 
+BYTES = {torch.bool: torch.int8, torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
+"""What kernels take elements for that are bytes to them."""
 _folder = tempfile.TemporaryDirectory(prefix="hardtack_triton_")
 _counter = itertools.count()
 
@@ -232,7 +234,7 @@ def launcher(
     for a in kernel.arguments:
         if a.role[0] == "buffer":
             tensor = memory[kernel.buffers[int(str(a.role[1]))]]
-            arguments.append(tensor.view(torch.int8) if tensor.dtype is torch.bool else tensor)
+            arguments.append(tensor if tensor.dtype not in BYTES else tensor.view(BYTES[tensor.dtype]))
         elif a.role[0] == "int":
             arguments.append(evaluate(kernel.ints[int(str(a.role[1]))], sizes))
         elif a.role[0] == "map":

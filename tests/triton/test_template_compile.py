@@ -69,6 +69,11 @@ PLAIN: dict[str, Callable[[], cases.Case]] = {
     "rnn_tanh": lambda: cases.recurrent("rnn_tanh", 5, 33, 128, 256, F32),
     "rnn_relu": lambda: cases.recurrent("rnn_relu", 5, 33, 128, 256, BF16, reverse=True),
     "gru f64": lambda: cases.recurrent("gru", 5, 5, 20, 30, F64),
+    "attention decode of int8": lambda: cases.attention((1, 32, 8, 1, 2048, 64, 64), BF16, mask="keep", codes=DType.I8),
+    "attention decode of fp8": lambda: cases.attention(
+        (1, 32, 8, 1, 2048, 128, 128), F16, mask="keep", codes=DType.F8E4M3
+    ),
+    "attention of int8": lambda: cases.attention((1, 8, 8, 300, 300, 64, 64), BF16, causal=True, codes=DType.I8),
 }
 
 

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hardtack.codegen.ir.graph_infer_nn import CODES
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.tune import attention_plan as attention_plans
 from hardtack.codegen.tune import gemm_plan as gemm_plans
@@ -140,16 +141,25 @@ def test_a_row_against_one_column_is_no_vector() -> None:
     mask=st.sampled_from(("", "keep", "add")),
     inside=st.booleans(),
     dynamic=st.booleans(),
+    codes=st.sampled_from((None, *CODES)),
     arch=ARCHS,
 )
-def test_attention(batch, kv, group, t, s, d, e, dtype, causal, mask, inside, dynamic, arch) -> None:  # type: ignore[no-untyped-def]
-    check(cases.attention((batch, kv * group, kv, t, s, d, e), dtype, causal, mask, inside, dynamic), arch)
+def test_attention(batch, kv, group, t, s, d, e, dtype, causal, mask, inside, dynamic, codes, arch) -> None:  # type: ignore[no-untyped-def]
+    check(cases.attention((batch, kv * group, kv, t, s, d, e), dtype, causal, mask, inside, dynamic, codes), arch)
 
 
+@pytest.mark.parametrize("codes", CODES)
+def test_attention_of_codes_and_heads_too_large_for_the_template(codes: DType) -> None:
+    case = cases.attention((1, 2, 1, 2, 5, 8, 300), DType.BF16, mask="keep", codes=codes)
+    assert choices(case) == ["reductions"]
+    check(case)
+
+
+@pytest.mark.parametrize("codes", [None, *CODES])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("queries", [1, 3])
-def test_few_queries_attend_to_parts_of_the_keys(queries: int, causal: bool) -> None:
-    case = cases.attention((1, 4, 1, queries, 300, 16, 24), DType.F32, causal, mask="keep")
+def test_few_queries_attend_to_parts_of_the_keys(queries: int, causal: bool, codes: DType | None) -> None:
+    case = cases.attention((1, 4, 1, queries, 300, 16, 24), DType.F32, causal, mask="keep", codes=codes)
     assert "parts" in choices(case)[0]
     assert not choices(case)[0].endswith(" 1 parts")
     check(case)

@@ -28,38 +28,47 @@ def _strides(o: Operand, rank: int) -> list[Expr]:
 
 @calls(Attention)
 def _attention(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
-    q, k, v = anchor.operands[:3]
     what = parameters(anchor, Attention)
+    x, at = what.operands_of(anchor), what.pointers_of(pointers)
     sizes = what.shape(anchor)
-    result = Buffer(anchor.result, q.dtype, sizes, what.order)
+    result = Buffer(anchor.result, x.q.dtype, sizes, what.order)
     batch, (h, tq, e) = product(sizes[:-3]), sizes[-3:]
-    tk, d, kv_heads = k.shape[-2], q.shape[-1], k.shape[-3]
-    names = [
-        p.add(x, y)
-        for x, y in zip(
-            ("batch", "heads", "kv_heads", "tq", "tk", "d", "dv"), (batch, h, kv_heads, tq, tk, d, e), strict=True
-        )
-    ]
-    fields = [*names]
-    for side, o, pointer in zip("qkv", (q, k, v), pointers, strict=False):
-        s = _strides(o, 4)[:3]
-        fields += [pointer, "{" + ", ".join(p.add(f"{side}_stride{i}", x) for i, x in enumerate(s)) + "}"]
-    mask = anchor.operands[3] if len(anchor.operands) > 3 else None
-    if mask is None:
+    names = ("batch", "heads", "kv_heads", "tq", "tk", "d", "dv")
+    numbers = (batch, h, x.k.shape[-3], tq, x.k.shape[-2], x.q.shape[-1], e)
+    fields = [p.add(name, n) for name, n in zip(names, numbers, strict=True)]
+    for side, o, pointer in zip("qkv", (x.q, x.k, x.v), (at.q, at.k, at.v), strict=True):
+        in_place = side == "q" or not what.codes
+        fields += [pointer if in_place else "nullptr", _steps(p, f"{side}_stride", o) if in_place else "{0, 0, 0}"]
+    if x.mask is None or at.mask is None:
         fields += ["ht::MaskKind::kNone", "nullptr", "{0, 0, 0, 0}"]
     else:
-        kind = "kKeep" if mask.dtype is DType.BOOL else "kAdd" if mask.dtype is q.dtype else "kAddFloat"
-        steps = [p.add(f"mask_stride{i}", x) for i, x in enumerate(_strides(mask, 4))]
-        fields += [f"ht::MaskKind::{kind}", pointers[3], "{" + ", ".join(steps) + "}"]
+        kind = "kKeep" if x.mask.dtype is DType.BOOL else "kAdd" if x.mask.dtype is x.q.dtype else "kAddFloat"
+        fields += [f"ht::MaskKind::{kind}", at.mask, _steps(p, "mask_stride", x.mask, 4)]
     fields += ["true" if what.causal else "false", f"static_cast<float>({what.scale.hex()})"]
-    out = [p.add(f"out_stride{i}", x) for i, x in enumerate(_padded(result.strides()[:-1], 3, const(0)))]
-    t = storage_type(q.dtype)
-    setup = (
+    out = [p.add(f"out_stride{i}", s) for i, s in enumerate(_padded(result.strides()[:-1], 3, const(0)))]
+    t = storage_type(x.q.dtype)
+    setup = [
         f"const ht::Attention<{t}> attention{{{', '.join(fields)}}};",
         f"const auto output = ht::strided_output(RESULT, {', '.join(out)});",
-    )
-    call = "(ht::attention(args, attention, output), HT_KERNEL_OK)"
-    return Call(("attention.h",), setup, call)
+    ]
+    codes = ""
+    if what.codes:
+        code = "ht::E4m3" if x.k.dtype.is_float8 else "int8_t"
+        sides = zip("kv", (x.k, x.v), (at.k, at.v), x.scales, at.scales, strict=True)
+        for side, o, pointer, scales, scale_pointer in sides:
+            setup.append(
+                f"const ht::RowCodes<{code}> {side}_codes{{reinterpret_cast<const {code}*>({pointer}), "
+                f"{_steps(p, f'{side}_stride', o)}, {scale_pointer}, {_steps(p, f'{side}_scale_stride', scales)}}};"
+            )
+        codes = "k_codes, v_codes, "
+    call = f"(ht::attention(args, attention, {codes}output), HT_KERNEL_OK)"
+    return Call(("attention.h",), tuple(setup), call)
+
+
+def _steps(p: Parameters, name: str, o: Operand, count: int = 3) -> str:
+    """The strides of `count` dimensions: of the last four all but the last one, of rows as of their scales."""
+    strides = _strides(o, max(count, len(o.shape)))[:count]
+    return "{" + ", ".join(p.add(f"{name}{i}", s) for i, s in enumerate(strides)) + "}"
 
 
 _CELLS = {"lstm": "kLstm", "gru": "kGru", "rnn_tanh": "kTanh", "rnn_relu": "kRelu"}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
 from hardtack.codegen.backends.triton.sketch import Sketch, divisor, fill, read, strides_of
 from hardtack.codegen.backends.triton.triton_gemm import ceil_div
+from hardtack.codegen.backends.triton.triton_spelling import FLOAT8, MEMORY
 from hardtack.codegen.backends.triton.triton_templates import renders
-from hardtack.codegen.ir.expr import ONE, ZERO, const, int_value
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, int_value
+from hardtack.codegen.ir.graph_infer_nn import AttentionOperands
 from hardtack.codegen.ir.loops import Buffer
-from hardtack.codegen.ir.nests import TemplateNest
+from hardtack.codegen.ir.nests import Operand, TemplateNest
 from hardtack.codegen.ir.powers import power_of_two_from
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.ir.types import DType
@@ -23,12 +26,14 @@ LOG2E = math.log2(math.e)
 
 @renders(TiledAttention)
 def render_attention(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
-    """operands: q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], dense in their last dimension, and perhaps a mask
-    [B, H, T, S], broadcast by strides; the result [B, H, T, E], or with splits [parts, B, H, T, E] and the weights."""
+    """operands: q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], dense in their last dimension, of codes the scales
+    [B, G, S] of k and v, and perhaps a mask [B, H, T, S], broadcast by strides; the result [B, H, T, E], or with splits
+    [parts, B, H, T, E] and the weights."""
     anchor, what = anchored(kernel, TiledAttention)
     plan, causal, scale = what.plan, what.causal, what.scale
     sketch = Sketch(kernel, buffers)
-    q, k, v = anchor.operands[:3]
+    x = what.operands_of(anchor)
+    q, k, v = x.q, x.k, x.v
     batch, heads, tq, d = q.shape
     kv_heads, tk, e = k.shape[1], k.shape[2], v.shape[3]
     group = heads // kv_heads
@@ -36,7 +41,8 @@ def render_attention(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKer
     units = kv_heads if plan.packed else heads
     edges = {"d": int_value(d) != plan.block_d, "e": int_value(e) != plan.block_e}
     size_d, size_e = sketch.i32("size_d", d), sketch.i32("size_e", e)
-    scan = _scan(sketch, anchor) if plan.splits == 1 else []
+    mask = None if x.mask is None else Mask(x.mask, len(anchor.operands) - 1)
+    scan = _scan(sketch, k, mask) if plan.splits == 1 else []
     holes: dict[str, str | list[str]] = {
         "tq": sketch.i32("queries", tq),
         "tk": sketch.i32("keys_end", tk),
@@ -47,7 +53,7 @@ def render_attention(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKer
         "units": sketch.i32("units", units),
         "shared": "1" if plan.packed else sketch.i32("group", group),
         "d_columns": f" & (d < {size_d})[None, :]" if edges["d"] else "",
-        "mask_rows": _mask_rows(sketch, anchor),
+        "mask_rows": _mask_rows(sketch, mask),
         "range": _range(plan, causal, scan),
         "output": _output(sketch, anchor, what, buffers, size_e),
     }
@@ -56,15 +62,17 @@ def render_attention(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKer
         holes[name] = sketch.operand(index)
         for letter, step in zip("bht" if name == "q" else "bhs", steps, strict=False):
             holes[f"{name}_{letter}"] = sketch.i64(f"{name}_{letter}", step)
-    folded = _folded(anchor, scale)
+    holes |= _scale_rows(sketch, x)
+    folded = _folded(x.mask, scale)
     holes |= _powers(scale * LOG2E, folded)
     for edge in (False, True):
         inner = {
             **holes,
-            "masking": _masking(sketch, anchor, causal, edge, edge or not scan, "" if folded else repr(scale * LOG2E)),
+            "masking": _masking(sketch, mask, causal, edge, edge or not scan, "" if folded else repr(scale * LOG2E)),
         }
         inner["k_mask"] = _inside("(keys < tk)[None, :]" if edge else "", f"(d < {size_d})[:, None]", edges["d"])
         inner["v_mask"] = _inside("(keys < tk)[:, None]" if edge else "", f"(e < {size_e})[None, :]", edges["e"])
+        inner |= _numbers(sketch, x, edge)
         step_lines = fill(read("attention_step"), inner).splitlines()
         holes["edge_step" if edge else "whole_step"] = step_lines
     rows = tq * group if plan.packed else tq
@@ -78,9 +86,50 @@ def render_attention(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKer
     return sketch.finish(fill(read("attention"), holes), constexprs, programs, plan.warps, plan.stages)
 
 
-def _folded(anchor: TemplateNest, scale: float) -> bool:
+@dataclass(frozen=True)
+class Mask:
+    """The operand that is an attention's mask, and which one it is."""
+
+    operand: Operand
+    index: int
+
+    @property
+    def strides(self) -> list[Expr]:
+        """Of four dimensions; 0 for those that are broadcast."""
+        given = strides_of(self.operand.shape, self.operand.strides)
+        return [ZERO] * (4 - len(given)) + given
+
+
+def _scale_rows(sketch: Sketch, x: AttentionOperands[Operand]) -> dict[str, str | list[str]]:
+    """Where the scales of a head's keys and values start; nothing where these are no codes."""
+    lines: list[str] = []
+    for index, (side, scales) in enumerate(zip("kv", x.scales, strict=False), 3):
+        b, h, _ = (sketch.i64(f"{side}_scale_{d}", s) for d, s in zip("bhs", _scale_strides(scales), strict=True))
+        lines.append(f"{side}_scale_at = {sketch.operand(index)} + batch * {b} + kv_head * {h}")
+    return {"scale_rows": lines}
+
+
+def _scale_strides(scales: Operand) -> list[Expr]:
+    return strides_of(scales.shape, scales.strides)
+
+
+def _numbers(sketch: Sketch, x: AttentionOperands[Operand], edge: bool) -> dict[str, str | list[str]]:
+    """Lines that make a block of codes the numbers that they stand for; none where keys and values are no codes."""
+    found: dict[str, str | list[str]] = {"k_numbers": [], "v_numbers": []}
+    inside = ", mask=keys < tk, other=0.0" if edge else ""
+    for side, scales, spread in zip("kv", x.scales, ("[None, :]", "[:, None]"), strict=False):
+        step = sketch.i64(f"{side}_scale_s", _scale_strides(scales)[2])
+        codes = f"float_of_{FLOAT8[x.k.dtype]}({side})" if x.k.dtype.is_float8 else f"{side}.to(tl.float32)"
+        found[f"{side}_numbers"] = [
+            f"{side}_scale = tl.load({side}_scale_at + wide * {step}{inside})",
+            f"{side} = ({codes} * {side}_scale{spread}).to({MEMORY[x.q.dtype]})",
+        ]
+    return found
+
+
+def _folded(mask: Operand | None, scale: float) -> bool:
     """True if scores stay unscaled until they are exponents: one operation less for each."""
-    return scale > 0.0 and all(mask.dtype is DType.BOOL for mask in anchor.operands[3:])
+    return scale > 0.0 and (mask is None or mask.dtype is DType.BOOL)
 
 
 def _powers(scale: float, folded: bool) -> dict[str, str | list[str]]:
@@ -122,14 +171,11 @@ def _range(plan: AttentionPlan, causal: bool, scan: list[str]) -> list[str]:
     return [*lines, "whole = first + tl.maximum(whole - first, 0) // BLOCK_N * BLOCK_N"]
 
 
-def _mask_rows(sketch: Sketch, anchor: TemplateNest) -> list[str]:
-    if len(anchor.operands) < 4:
+def _mask_rows(sketch: Sketch, mask: Mask | None) -> list[str]:
+    if mask is None:
         return []
-    mask = anchor.operands[3]
-    steps = strides_of(mask.shape, mask.strides)
-    steps = [const(0)] * (4 - len(steps)) + steps
-    b, h, t = (sketch.i64(f"mask_{x}", s) for x, s in zip("bht", steps[:3], strict=True))
-    return [f"mask_at = {sketch.operand(3)} + batch * {b} + head * {h} + query.to(tl.int64) * {t}"]
+    b, h, t = (sketch.i64(f"mask_{x}", s) for x, s in zip("bht", mask.strides[:3], strict=True))
+    return [f"mask_at = {sketch.operand(mask.index)} + batch * {b} + head * {h} + query.to(tl.int64) * {t}"]
 
 
 SCANNED_WORDS = 32
@@ -140,23 +186,21 @@ ALL_SEEN = 0x0101010101010101
 NEVER = 1 << 28
 
 
-def _scan(sketch: Sketch, anchor: TemplateNest) -> list[str]:
+def _scan(sketch: Sketch, k: Operand, mask: Mask | None) -> list[str]:
     """Lines that look through the rows of a mask before any keys are read: `last` becomes the end of the last word of
     which a query of the tile sees a key, and `visible` the start of the first of which one does not see all. None where
     a mask cannot be read in words, or where that is not worth it."""
-    if len(anchor.operands) < 4 or anchor.operands[3].dtype is not DType.BOOL:
+    if mask is None or mask.operand.dtype is not DType.BOOL:
         return []
-    mask = anchor.operands[3]
-    given = strides_of(mask.shape, mask.strides)
-    steps = [ZERO] * (4 - len(given)) + given
-    keys = int_value(anchor.operands[1].shape[2])
-    words = all(divisor(e) % 8 == 0 for e in (mask.offset, *steps[:-1], mask.shape[-1])) and steps[-1] is ONE
+    steps, o = mask.strides, mask.operand
+    keys = int_value(k.shape[2])
+    words = all(divisor(e) % 8 == 0 for e in (o.offset, *steps[:-1], o.shape[-1])) and steps[-1] is ONE
     alike = steps[-3] is ZERO and steps[-2] is ZERO  # all heads and queries
     if not words or (not alike and keys is not None and keys < LONG):
         return []
     rows = "1" if alike else "BLOCK_M"
     starts = (
-        f"({sketch.operand(3)} + batch * {sketch.i64('mask_b', steps[0])} + tl.zeros((1,), tl.int64))"
+        f"({sketch.operand(mask.index)} + batch * {sketch.i64('mask_b', steps[0])} + tl.zeros((1,), tl.int64))"
         if alike
         else "mask_at"
     )
@@ -176,17 +220,16 @@ def _scan(sketch: Sketch, anchor: TemplateNest) -> list[str]:
     ]
 
 
-def _masking(sketch: Sketch, anchor: TemplateNest, causal: bool, edge: bool, masked: bool, scale: str) -> list[str]:
+def _masking(sketch: Sketch, mask: Mask | None, causal: bool, edge: bool, masked: bool, scale: str) -> list[str]:
     """What becomes of the scores `s` where the keys are masked, and beyond the last key. edge: a block of the second
     loop; masked: the mask is read. scale: what scores are multiplied with first; "" for nothing."""
     lines: list[str] = []
     plain = not scale
-    if len(anchor.operands) > 3 and masked:
-        mask = anchor.operands[3]
-        step = sketch.i64("mask_s", strides_of(mask.shape, mask.strides)[-1])
+    if mask is not None and masked:
+        step = sketch.i64("mask_s", mask.strides[-1])
         inside = "inside[:, None]" + (" & (keys < tk)[None, :]" if edge else "")
         lines.append(f"given = tl.load(mask_at[:, None] + (wide * {step})[None, :], mask={inside}, other=0)")
-        if mask.dtype is DType.BOOL:
+        if mask.operand.dtype is DType.BOOL:
             lines.append('s = tl.where(given != 0, s, float("-inf"))')
         else:
             lines.append(f"s = tl.fma(s, {scale}, given.to(tl.float32) * {LOG2E!r})")
@@ -212,7 +255,7 @@ def _output(
         f"out = batch * {b} + head * {h} + query.to(tl.int64) * {t}",
     ]
     if plan.splits > 1:
-        peak = f"peak * {scale * LOG2E!r}" if _folded(anchor, scale) else "peak"
+        peak = f"peak * {scale * LOG2E!r}" if _folded(what.operands_of(anchor).mask, scale) else "peak"
         weights = buffers[anchor.results[0]]
         part, *outer = weights.strides()
         b, h, t = (sketch.i64(f"w_{x}", s) for x, s in zip("bht", outer, strict=True))

@@ -9,10 +9,14 @@
 // Scores, the softmax and sums are float. bf16 is multiplied by the target's instructions for pairs or tiles (half.h,
 // tiles.h), for which weights are rounded to bf16; where there are none, and of f16, operands are packed as float.
 //
+// Keys and values may be codes with a scale for each row (attention_codes.h): those of a block become numbers of q's type
+// before it is multiplied with, and none but its own are ever in memory.
+//
 // Rows that may attend to nothing give 0, as torch's kernels and its safe softmax do.
 #ifndef HARDTACK_TEMPLATES_ATTENTION_H
 #define HARDTACK_TEMPLATES_ATTENTION_H
 
+#include "attention_codes.h"
 #include "attention_products.h"
 #include "attention_softmax.h"
 #include "attention_task.h"
@@ -81,8 +85,9 @@ inline void attend_rows(const AttentionTask<T>& t, const KeyBlock& block, int64_
   add_values(t, block, row, mr, used);
 }
 
-template <class T>
-inline void attend(const Attention<T>& a, const AttentionPlan& plan, int64_t index, float* work, AttentionTask<T>& t) {
+template <class T, class Keys>
+inline void attend(const Attention<T>& a, const Keys& keys_of, const AttentionPlan& plan, int64_t index, float* work,
+                   AttentionTask<T>& t) {
   set_up(t, a, plan, index, work);
   int64_t keys = 0;
   for (int64_t r = 0; r < t.rows; r++) {
@@ -92,6 +97,7 @@ inline void attend(const Attention<T>& a, const AttentionPlan& plan, int64_t ind
   }
   for (int64_t first = 0; first < keys; first += kKeyBlock) {
     const KeyBlock block = key_block(t, first);
+    keys_of.take(t, block, work);
     if (block.keys_packed) pack_keys(t, block);
     if (block.values_packed) pack_values(t, block);
     const int64_t height = block.tiled ? kBlockRows : kMaxRows;
@@ -117,6 +123,17 @@ HT_INLINE void emit_rows(const AttentionTask<T>& t, const Output& output) {
   }
 }
 
+template <class T, class Keys, class Output>
+HT_INLINE void attention(const HtKernelArgs* args, const Attention<T>& a, const Keys& keys, const Output& output) {
+  if (a.batch == 0 || a.heads == 0 || a.tq == 0 || a.dv == 0) return;
+  const AttentionPlan plan = attention_plan(a);
+  parallel_for(args, a.batch * plan.units * plan.blocks, [&](int64_t index, int32_t worker) {
+    AttentionTask<T> task;
+    attend(a, keys, plan, index, reinterpret_cast<float*>(worker_workspace(args, worker)), task);
+    emit_rows(task, output);
+  });
+}
+
 }  // namespace detail
 
 // Computes `a` and hands every W columns of a result row to `output` (StridedOutput, or a functor with its signature
@@ -124,13 +141,15 @@ HT_INLINE void emit_rows(const AttentionTask<T>& t, const Output& output) {
 // 16-bit numbers.
 template <class T, class Output>
 HT_INLINE void attention(const HtKernelArgs* args, const Attention<T>& a, const Output& output) {
-  if (a.batch == 0 || a.heads == 0 || a.tq == 0 || a.dv == 0) return;
-  const detail::AttentionPlan plan = detail::attention_plan(a);
-  parallel_for(args, a.batch * plan.units * plan.blocks, [&](int64_t index, int32_t worker) {
-    detail::AttentionTask<T> task;
-    detail::attend(a, plan, index, reinterpret_cast<float*>(worker_workspace(args, worker)), task);
-    detail::emit_rows(task, output);
-  });
+  detail::attention(args, a, detail::KeysInPlace<T>{}, output);
+}
+
+// The same with keys and values of codes; a.k and a.v are not read. Behind the workspace are key_numbers_numel(tk, d, dv)
+// floats more.
+template <class T, class Code, class Output>
+HT_INLINE void attention(const HtKernelArgs* args, const Attention<T>& a, const RowCodes<Code>& k,
+                         const RowCodes<Code>& v, const Output& output) {
+  detail::attention(args, a, detail::KeysOfCodes<Code>{k, v}, output);
 }
 
 }  // namespace ht

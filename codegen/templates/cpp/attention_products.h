@@ -54,7 +54,7 @@ HT_INLINE vec<float> key_elements(const T* key, int64_t i, int64_t d) {
 // kt[panel][i][lane] = element i of key first + panel * kPanel + lane; lanes past the last key are 0.
 template <class T>
 inline void pack_keys(const AttentionTask<T>& t, const KeyBlock& block) {
-  const int64_t d = t.a->d, numel = staged_numel<T>(d), stride = t.a->k_strides[2], count = block.count;
+  const int64_t d = t.a->d, numel = staged_numel<T>(d), stride = t.k_stride, count = block.count;
   for (int64_t j = 0; j < count; j += W) {
     Staged<T>* to = t.kt + j / kPanel * kPanel * numel + j % kPanel;
     const int lanes = static_cast<int>(least(W, count - j));
@@ -63,7 +63,7 @@ inline void pack_keys(const AttentionTask<T>& t, const KeyBlock& block) {
       vec<float> tile[W];
       HT_UNROLL_ALL
       for (int r = 0; r < W; r++)
-        tile[r] = r < lanes ? key_elements(t.k + (block.first + j + r) * stride, i, d) : vec<float>{};
+        tile[r] = r < lanes ? key_elements(t.k + (j + r) * stride, i, d) : vec<float>{};
       transpose(tile);
       if (n == W) {
         HT_UNROLL_ALL
@@ -84,8 +84,8 @@ inline void pack_keys(const AttentionTask<T>& t, const KeyBlock& block) {
 // dv are 0.
 template <class T>
 inline void pack_values(const AttentionTask<T>& t, const KeyBlock& block) {
-  const int64_t stride = t.a->v_strides[2], rows = staged_numel<T>(block.count);
-  const T* from = t.v + block.first * stride;
+  const int64_t stride = t.v_stride, rows = staged_numel<T>(block.count);
+  const T* from = t.v;
   if constexpr (multiplies_pairs<T>) {
     for (int64_t c = 0; c < t.columns; c += kPanel)
       pack_panel(t.vp + c * rows, from + c, stride, 1, block.count, least(kPanel, t.a->dv - c));
@@ -113,11 +113,11 @@ HT_INLINE vec<float> add_products(vec<float> acc, const bf16x2* q, vec<float> ke
 
 // Scores of MR rows with the first `used` keys of the block, in place.
 template <int MR, class T>
-inline void score_dots(const AttentionTask<T>& t, const KeyBlock& block, int64_t used) {
-  const int64_t d = t.a->d, stride = t.a->k_strides[2], numel = staged_numel<T>(d);
+inline void score_dots(const AttentionTask<T>& t, int64_t used) {
+  const int64_t d = t.a->d, stride = t.k_stride, numel = staged_numel<T>(d);
   const int64_t whole = (multiplies_pairs<T> ? d / 2 : d) / W * W;
   const int left = static_cast<int>(numel - whole);
-  const T* keys = t.k + block.first * stride;
+  const T* keys = t.k;
   for (int64_t j = 0; j < used; j++, keys += stride) {
     vec<float> acc[MR] = {};
     for (int64_t i = 0; i < whole; i += W) {
@@ -136,9 +136,9 @@ inline void score_dots(const AttentionTask<T>& t, const KeyBlock& block, int64_t
 template <class T>
 inline void score_rows(const AttentionTask<T>& t, const KeyBlock& block, int64_t row, int mr, int64_t used) {
   if (!block.keys_packed) {
-    if (mr == 1) return score_dots<1>(t, block, used);
-    if (mr == 2) return score_dots<2>(t, block, used);
-    return score_dots<kDotRows>(t, block, used);
+    if (mr == 1) return score_dots<1>(t, used);
+    if (mr == 2) return score_dots<2>(t, used);
+    return score_dots<kDotRows>(t, used);
   }
   const Staged<T>* q[kMaxRows];
   for (int r = 0; r < mr; r++) q[r] = t.row[row + r].q;
@@ -166,9 +166,9 @@ inline void add_panels(const AttentionTask<T>& t, const KeyBlock& block, int64_t
 
 template <class T>
 inline void add_values(const AttentionTask<T>& t, const KeyBlock& block, int64_t row, int mr, int64_t used) {
-  const int64_t stride = t.a->v_strides[2], numel = staged_numel<T>(block.count);
+  const int64_t numel = staged_numel<T>(block.count);
   if (block.values_packed) return add_panels<T, Staged<T>>(t, block, row, mr, used, t.vp, numel * kPanel, kPanel);
-  add_panels<T, float>(t, block, row, mr, used, t.v + block.first * stride, kPanel, stride);
+  add_panels<T, float>(t, block, row, mr, used, t.v, kPanel, t.v_stride);
 }
 
 #if defined(HT_TILES)

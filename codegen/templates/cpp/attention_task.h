@@ -92,7 +92,8 @@ template <class T>
 struct AttentionTask {
   const Attention<T>* a;
   int64_t batch, kv_head;
-  const T *k, *v;  // for key 0
+  const T *k, *v;              // of the block's first key, and from one key to the next
+  int64_t k_stride, v_stride;
   int64_t rows;
   QueryRow<T> row[kQueryBlock];
   Staged<T> *kt, *vp;              // packed keys and values
@@ -145,8 +146,6 @@ inline void set_up(AttentionTask<T>& t, const Attention<T>& a, const AttentionPl
   t.batch = index / plan.blocks / plan.units;
   const int64_t group = a.heads / a.kv_heads;
   t.kv_head = plan.shared ? unit : unit / group;
-  t.k = a.k + t.batch * a.k_strides[0] + t.kv_head * a.k_strides[1];
-  t.v = a.v + t.batch * a.v_strides[0] + t.kv_head * a.v_strides[1];
   const int64_t first = block * plan.block;
   t.rows = most(0, least(plan.block, plan.rows - first));
   const int64_t mask_nbytes = a.mask_kind == MaskKind::kAdd ? static_cast<int64_t>(sizeof(T))

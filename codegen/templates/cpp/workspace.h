@@ -110,6 +110,11 @@ constexpr int64_t half_attention_numel(int64_t tk, int64_t d, int64_t dv) {
   return (3072*((dv + 31) / 32)) + (32*((dv + 31) / 32)*least(256, (32*((tk + 31) / 32)))) + (32*least(256, (32*((tk + 31) / 32)))) + (96*most(d, (16*((d + 31) / 32)))) + (d*least(256, (32*((tk + 31) / 32)))) + 192;
 }
 
+// A block of keys and values, of their codes.
+constexpr int64_t key_numbers_numel(int64_t tk, int64_t d, int64_t dv) {
+  return (d*least(256, (32*((tk + 31) / 32)))) + (dv*least(256, (32*((tk + 31) / 32))));
+}
+
 // Input rows or columns that so many windows cover.
 constexpr int64_t window_extent(int64_t outputs, int64_t stride, int64_t taps, int64_t dilation) {
   return most(0, ((-1*dilation) + (-1*stride) + (dilation*taps) + (outputs*stride) + 1));
