@@ -12,7 +12,7 @@ from hardtack.codegen.ir.nests import Operand, Template, TemplateNest
 from hardtack.codegen.ir.roles import Memory, Role, Sizes, need, only, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
-from hardtack.codegen.lower.operands import copied, operand
+from hardtack.codegen.lower.operands import copied, operand, try_once, try_operand
 
 
 def mask_dtypes(first: DType) -> tuple[DType, ...]:
@@ -81,10 +81,13 @@ def verify_heads_inside(order: tuple[int, ...]) -> None:
 def attention_views(low: Lowering, op: Op) -> tuple[Operand, ...]:
     """The operands of an attention as its templates take them: rows of q, k and v are copied where they have gaps."""
     given = attention_operands(has_codes(op), op.inputs)
+    of_heads = (given.k, given.v, *given.scales)
     mask = () if given.mask is None else (given.mask,)
     views = [_rows(low, given.q, op)]
-    views += [_rows(low, x, op) for x in (given.k, given.v)]
-    views += [operand(low, str(x), op) for x in given.scales]
+    views += _once_each_group(low, [str(x) for x in of_heads]) or [
+        *(_rows(low, x, op) for x in (given.k, given.v)),
+        *(operand(low, str(x), op) for x in given.scales),
+    ]
     return (*views, *(operand(low, str(x), op) for x in mask))
 
 
@@ -93,6 +96,21 @@ def _rows(low: Lowering, value: object, op: Op) -> Operand:
     view = operand(low, str(value), op)
     gaps = view.strides[-1] is not ONE and view.shape[-1] is not ONE
     return copied(low, str(value), op, None) if gaps else view
+
+
+def _once_each_group(low: Lowering, values: Sequence[str]) -> list[Operand]:
+    """Views [B, G, ..] of keys, values and perhaps their scales [B, H, ..] of which as many neighbouring heads are one,
+    as models repeat them for queries that share them: they are read where they lie. None where the views of all heads
+    have strides themselves, and where the heads differ."""
+    heads = int_value(low.graph.types[values[0]].shape[1]) or 0
+    if all(try_operand(low, v) is not None for v in values):
+        return []
+    for repeats in range(heads, 1, -1):
+        views = [try_once(low, v, 1, repeats) for v in values] if heads % repeats == 0 else []
+        found = [v for v in views if v is not None]
+        if len(found) == len(values) and all(v.strides[-1] is ONE for v in found[:2]):
+            return found
+    return []
 
 
 def has_codes(op: Op) -> bool:

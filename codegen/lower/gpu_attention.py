@@ -86,7 +86,7 @@ def lower_attention(low: Lowering, op: Op) -> None:
         return
     d, e = int_value(q.shape[3]) or 0, int_value(v.shape[3]) or 0
     views = attention_views(low, op)
-    sizes = (*q.shape[:2], k.shape[1], q.shape[2], k.shape[2])
+    sizes = (*q.shape[:2], views[1].shape[1], q.shape[2], k.shape[2])
     batch, heads, kv_heads, tq, tk = (hint(low, n) for n in sizes)
     causal = op.bool_attr("causal")
     plan = chosen(low, AttentionShape(batch, heads, kv_heads, tq, tk, d, e, q.dtype, causal))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hardtack.codegen.ir.constants import COMPUTED, View
-from hardtack.codegen.ir.expr import ONE, ZERO, Expr, const, int_value, product, sym
-from hardtack.codegen.ir.expr_walk import split_linear
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, Sym, const, int_value, product, sym
+from hardtack.codegen.ir.expr_walk import free_syms, split_linear
 from hardtack.codegen.ir.graph import Lit, Op, uses
 from hardtack.codegen.ir.loops import Buffer, exact
 from hardtack.codegen.ir.nests import Operand
@@ -20,7 +20,23 @@ def try_operand(low: Lowering, value: str) -> Operand | None:
     """The value as a strided view of its buffer; None where the views in between are not affine."""
     shape = low.graph.types[value].shape
     axes = [sym(f"a{d}", extent=n) for d, n in enumerate(shape)]
-    index = tuple(ZERO if n is ONE else a for a, n in zip(axes, shape, strict=True))
+    return _strided(low, value, tuple(ZERO if n is ONE else a for a, n in zip(axes, shape, strict=True)), axes)
+
+
+def try_once(low: Lowering, value: str, dim: int, repeats: int) -> Operand | None:
+    """A view of every repeats-th index along a dimension, where all between it and the next are the same elements, and
+    the rest is a strided view; else None. repeats divides the dimension's size."""
+    shape = list(low.graph.types[value].shape)
+    shape[dim] = shape[dim] // repeats
+    axes = [sym(f"a{d}", extent=n) for d, n in enumerate(shape)]
+    index: list[Expr] = [ZERO if n is ONE else a for a, n in zip(axes, shape, strict=True)]
+    index[dim] = index[dim] * repeats + sym("repeat", extent=const(repeats))
+    return _strided(low, value, tuple(index), axes)
+
+
+def _strided(low: Lowering, value: str, index: tuple[Expr, ...], axes: Sequence[Sym]) -> Operand | None:
+    """value[index] for all values of the axes; None where it is not affine in them, or not the same for all values of
+    what else the index has."""
     name, at = low.locate(value, index)
     offset = low.buffers[name].offset(at)
     strides: list[Expr] = []
@@ -30,6 +46,9 @@ def try_operand(low: Lowering, value: str) -> Operand | None:
             return None
         strides.append(parts[0])
         offset = parts[1]
+    if any(s.extent is not None for e in (offset, *strides) for s in free_syms(e)):
+        return None
+    shape = tuple(a.extent or ONE for a in axes)
     return Operand(name, low.buffers[name].dtype, offset, shape, tuple(strides))
 
 
