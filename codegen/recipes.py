@@ -55,8 +55,9 @@ def replaceable(
                 _put(recipes, fixed, made, _recipes(request, by_name))
         for s in graph.states:
             if s.init is not None:
-                shape = tuple(int_value(n) or 0 for n in graph.types[s.name].shape)
-                known = s.name in tensors and tensors[s.name].shape == shape
+                t, own = graph.types[s.name], tensors.get(s.name)  # codes, of a cache, are another dtype
+                shape = tuple(int_value(n) or 0 for n in t.shape)
+                known = own is not None and (own.shape, own.dtype) == (shape, t.dtype)
                 _put(recipes, fixed, init_name(s.name), _alone(Recipe(s.name) if known else None))
     fixed.update(alias for name in tuple(fixed) if name in tensors for alias in tensors[name].aliases)
     used = {r.source for parts in recipes.values() for r in parts} - fixed

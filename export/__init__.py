@@ -30,7 +30,17 @@ from hardtack.exporter.errors import (
     Unsupported,
     UnsupportedOpError,
 )
-from hardtack.exporter.precision import Precision, Report, matching, narrow
+from hardtack.exporter.precision import (
+    CACHES,
+    CacheChoice,
+    Precision,
+    Reads,
+    Report,
+    chosen_caches,
+    matching,
+    narrow,
+    with_codes,
+)
 from hardtack.exporter.program import EntryGraph, changed_buffers, to_entry
 from hardtack.exporter.rewrite.rules import RULES, Rule
 from hardtack.exporter.tensors import constants_apart, module_tensors
@@ -107,6 +117,46 @@ def narrowed(exported: Exported, precision: Precision) -> tuple[Exported, Report
         return Exported(entries, _used(entries, exported.store), exported.tensors), report
 
 
+def with_caches(exported: Exported, word: str, keep: Sequence[str]) -> tuple[Exported, CacheChoice, Reads]:
+    """The same model with its caches of keys and values stored as codes, which states these are, and what reads them.
+    The model that is given can still be used. word: "int8" or "fp8"; keep: patterns of the names of states that stay as
+    they are.
+
+    Raises InputSpecError for a model without such caches, and for a pattern that names none.
+    """
+    with ours("the choice of caches", ExportError):
+        graphs = [e.graph for e in exported.entries.values()]
+        choice = chosen_caches(graphs, CACHES[word], keep)
+        _check_caches(choice, word)
+        store = ConstantStore(dict(exported.store.data), set(exported.store.inlined))
+        reads = Reads()
+        made = constants_apart([with_codes(g, store, choice.caches, reads) for g in graphs])
+        entries = {name: replace(e, graph=g) for (name, e), g in zip(exported.entries.items(), made, strict=True)}
+        return Exported(entries, _used(entries, store), exported.tensors), choice, reads
+
+
+def _check_caches(choice: CacheChoice, word: str) -> None:
+    if not choice.caches and not choice.kept:
+        raise InputSpecError(
+            f"the model has no states, and so no cache of keys and values that could be stored as {word}",
+            fix="keep the cache in buffers that forward writes in place, or leave the option cache out",
+        )
+    for pattern in choice.unmatched:
+        raise InputSpecError(
+            f"keep_cache has {pattern!r}, but no cache has such a name",
+            fix="name a buffer as named_buffers() does, or a module that has it; * stands for any part of a path",
+        )
+    if not choice.caches:
+        listed = "; ".join(f"{k.name}: {k.reason}" for k in choice.kept[:_MOST_NAMED])
+        more = f"; and {len(choice.kept) - _MOST_NAMED} more" if len(choice.kept) > _MOST_NAMED else ""
+        raise InputSpecError(
+            f"no state of the model is a cache of keys and values that could be stored as {word}: {listed}{more}",
+            fix="write whole rows along the last dimension to the cache, in place, or leave the option cache out",
+        )
+
+
+_MOST_NAMED = 4
+"""States that an error names."""
 _ENTRY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
@@ -156,4 +206,5 @@ __all__ = [
     "UnsupportedOpError",
     "narrowed",
     "to_graphs",
+    "with_caches",
 ]

@@ -12,6 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 import hardtack
+from hardtack.caches import Cached, cache_report, cache_states
 from hardtack.codegen.backend import Backend
 from hardtack.codegen.build import Built, Source, build_content
 from hardtack.codegen.ir.graph_text import to_text_graph
@@ -43,7 +44,7 @@ class ExportInfo:
     and on CPU targets with a tuning table, to which tables may give plans; num_tuned: those to which one did.
     weights_path: the weights file beside the bundle, where Options.external_weights asked for one. narrowed: what
     Options.compute did; None for "f32". quantised: what Options.weights, embeddings and
-    activations did; None without. widened: quantised weights
+    activations did; None without. cached: what Options.cache did; None without. widened: quantised weights
     that the bundle holds in floating point.
     """
 
@@ -64,6 +65,7 @@ class ExportInfo:
     seconds: Mapping[str, float]
     narrowed: Narrowed | None = None
     quantised: Quantised | None = None
+    cached: Cached | None = None
     widened: tuple[Widened, ...] = ()
 
     def __str__(self) -> str:
@@ -124,6 +126,11 @@ def export(
         if found.report is not None:
             stage.report("measure", 0, 0)
             quantised = with_accuracy(found, exported, module, args, kwargs)
+        wide, cached = exported, None
+        exported, caches = cache_states(wide, chosen)
+        if caches is not None:
+            stage.report("measure", 0, 0)
+            cached = cache_report(wide, exported, caches, found.model, args, kwargs, found.calibration)
         with generation():
             sources = sources_of(exported, found.model, args, kwargs)
             built = build_content(
@@ -139,7 +146,7 @@ def export(
         stage.report("write", 0, 0)
         content = with_debug(built) if chosen.debug else built.content
         written = write_bundle(out, content, external=chosen.external_weights)
-    return _info(written, exported, backends, built, stage.seconds, narrowed, quantised)
+    return _info(written, exported, backends, built, stage.seconds, narrowed, quantised, cached)
 
 
 def _info(
@@ -150,6 +157,7 @@ def _info(
     seconds: Mapping[str, float],
     narrowed: Narrowed | None,
     quantised: Quantised | None,
+    cached: Cached | None,
 ) -> ExportInfo:
     tabled = _tuned_shapes(backends, built)
     fused = [d.accepted for d in built.decisions if d.kind in FUSIONS]
@@ -171,6 +179,7 @@ def _info(
         seconds=seconds,
         narrowed=narrowed,
         quantised=quantised,
+        cached=cached,
         widened=widened_weights(exported, built),
     )
 
@@ -204,23 +213,26 @@ def stage_texts(
     weights_method: str = "nearest",
     activations: str | None = None,
     keep_activations: tuple[str, ...] = (),
+    cache: str | None = None,
+    keep_cache: tuple[str, ...] = (),
     calibration: Any = None,
 ) -> dict[str, str]:
     """Entry point -> the text of one of a target's stages. No compiler of kernels runs and nothing is written.
 
-    tuning, compute, keep_f32, weights, embeddings, keep_weights, weights_method, activations, keep_activations,
-    calibration: as in Options. The other arguments and ExportError are as for `export`. Raises TargetError for a stage
-    that the target does not have.
+    tuning, compute, keep_f32, weights, embeddings, keep_weights, weights_method, activations, keep_activations, cache,
+    keep_cache, calibration: as in Options. The other arguments and ExportError are as for `export`. Raises TargetError
+    for a stage that the target does not have.
     """
     chosen = Options(
         compute=compute, keep_f32=keep_f32, weights=weights, embeddings=embeddings, keep_weights=keep_weights,
         weights_method=weights_method, activations=activations, keep_activations=keep_activations,
-        calibration=calibration,
+        cache=cache, keep_cache=keep_cache, calibration=calibration,
     )  # fmt: skip
     backend = stage_backend(target, stage, read_tables(tuning))
     module = quantise(module, chosen, args, kwargs, dynamic_shapes).model
     exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes, strict)
     exported, _ = narrow_products(exported, compute, keep_f32)
+    exported, _ = cache_states(exported, chosen)
     sources = sources_of(exported, module, args, kwargs)
     if stage == "graph":
         return {name: to_text_graph(s.graph) for name, s in sources.items()}

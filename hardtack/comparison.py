@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from hardtack.caches import cache_states
 from hardtack.codegen.package.bundle import open_bundle
 from hardtack.errors import InputError
 from hardtack.exporter import EntryGraph, Exported
@@ -29,9 +30,10 @@ _TOLERANCE = {
 of a bundle whose products take 16 bits (Options.compute) may differ by as much as that type's."""
 
 _COMPUTED = {"bf16": torch.bfloat16, "f16": torch.float16}
-_ROUNDED = {"int8:dynamic": 2**-5, "int8:static": 2**-5, "fp8": 2**-3}
-"""The least tolerance of floats where activations are rounded: one between two codes may get the other one, since sums
-before it are added in another order. Ten layers were 0.009 apart in int8, 0.028 in fp8."""
+_ROUNDED = {"int8:dynamic": 2**-5, "int8:static": 2**-5, "int8": 2**-5, "fp8": 2**-3}
+"""The least tolerance of floats where activations or caches are rounded: one between two codes may get the other one,
+since sums before it are added in another order. Ten layers were 0.009 apart in int8, 0.028 in fp8. Of caches eager has
+the numbers, and they lie between codes."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,11 @@ def difference(
     tolerance: float | None,
     where: str = "",
     compute: str = "f32",
-    activations: str = "",
+    rounded: Sequence[str] = (),
 ) -> Difference:
     """How far two tensors are apart. NaN equals NaN here; another dtype or shape is infinitely far. tolerance: of
-    `relative`; None: by dtype, and by what the bundle's products are computed in."""
-    allowed = _allowed(eager.dtype, compute, activations) if tolerance is None else tolerance
+    `relative`; None: by dtype, and by what the bundle's products are computed in and what is rounded to."""
+    allowed = _allowed(eager.dtype, compute, rounded) if tolerance is None else tolerance
     type_ = str(eager.dtype).removeprefix("torch.")
     shape = tuple(eager.shape)
     if ours.dtype != eager.dtype or ours.shape != eager.shape:
@@ -105,8 +107,8 @@ def compare(
     """Runs both on the example inputs. With `steps`, the graph is captured again and each value that the bundle's plan
     writes is compared with the graph's value of the same name, in the order of the run; products take as many bits
     there as in the bundle. Outputs are compared with eager as it is; where the bundle has weights of few bits
-    (Options.weights), with eager whose weights and activations have been made so. calibration: the data that the bundle
-    was exported with.
+    (Options.weights), with eager whose weights and activations have been made so; caches keep their type there.
+    calibration: the data that the bundle was exported with.
 
     Raises InputError where the bundle has another contract than the model, or was made with data and there are none,
     and ExportError as hardtack.export does.
@@ -114,10 +116,11 @@ def compare(
     name = entry or _only(model)
     with open_bundle(model.path) as bundle:
         chosen = choice_of(bundle.manifest.numerics, calibration)
-    compute, activations = chosen.compute, str(chosen.activation_scheme or "")
+    compute, rounded = chosen.compute, [str(x) for x in (chosen.activation_scheme, chosen.cache) if x is not None]
     module = quantise(module, chosen, args, kwargs, dynamic_shapes).model
     exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes)
     exported, _ = narrow_products(exported, compute, chosen.keep_f32)
+    exported, _ = cache_states(exported, chosen)
     if name not in exported.entries:
         raise InputError(f"the model has no entry point {name!r}; it has: {', '.join(exported.entries)}")
     one, given, named = example(module, args, kwargs, name)
@@ -137,15 +140,15 @@ def compare(
         raise InputError(f"the bundle gives {len(ours)} tensors, the model {len(eager)}: they are of different models")
     pairs = zip(ours, eager, strict=True)
     outputs = tuple(
-        difference(n, torch.as_tensor(x), y, tolerance, compute=compute, activations=activations) for (n, x), y in pairs
+        difference(n, torch.as_tensor(x), y, tolerance, compute=compute, rounded=rounded) for (n, x), y in pairs
     )
-    return Comparison(outputs, _steps(exported, graph, inputs, seen, tolerance, compute, activations) if steps else ())
+    return Comparison(outputs, _steps(exported, graph, inputs, seen, tolerance, compute, rounded) if steps else ())
 
 
-def _allowed(dtype: torch.dtype, compute: str, activations: str) -> float:
+def _allowed(dtype: torch.dtype, compute: str, rounded: Sequence[str]) -> float:
     own = _TOLERANCE.get(dtype, 0.0)
     if dtype.is_floating_point:
-        own = max(own, _ROUNDED.get(activations, 0.0))
+        own = max(own, *(_ROUNDED[x] for x in rounded), 0.0)
     narrowed = compute != "f32" and dtype.is_floating_point
     return max(own, _TOLERANCE[_COMPUTED[compute]]) if narrowed else own
 
@@ -163,7 +166,7 @@ def _steps(
     seen: Sequence[Step],
     tolerance: float | None,
     compute: str,
-    activations: str,
+    rounded: Sequence[str],
 ) -> tuple[Difference, ...]:
     """Values that both the graph and the plan have; what only the plan has has no counterpart. Of steps that write one
     value, part by part as a cache of all layers, the last one leaves it."""
@@ -181,5 +184,5 @@ def _steps(
             ours = torch.from_numpy(array)
             if eager.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
                 ours = ours.view(eager.dtype)
-            out.append(difference(name, ours, eager, tolerance, where, compute, activations))
+            out.append(difference(name, ours, eager, tolerance, where, compute, rounded))
     return tuple(out)

@@ -66,6 +66,8 @@ def numerics_of(options: Options) -> dict[str, str]:
             out["activations"] = str(options.activation_scheme)
             out |= _patterns("keep_activations", options.keep_activations)
         out |= {"weights_method": options.weights_method, **_patterns("keep_weights", options.keep_weights)}
+    if options.cache is not None:
+        out |= {"cache": options.cache, **_patterns("keep_cache", options.keep_cache)}
     return out
 
 
@@ -88,6 +90,8 @@ def choice_of(numerics: Mapping[str, str], calibration: Any = None) -> Options:
         weights_method=numerics.get("weights_method", "nearest"),
         activations=numerics.get("activations"),
         keep_activations=tuple(json.loads(numerics.get("keep_activations", "[]"))),
+        cache=numerics.get("cache"),
+        keep_cache=tuple(json.loads(numerics.get("keep_cache", "[]"))),
         calibration=calibration if "weights" in numerics or "embeddings" in numerics else None,
     )
 

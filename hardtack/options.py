@@ -12,6 +12,7 @@ from hardtack.schemes import (
     ActivationScheme,
     Scheme,
     activation_scheme_of,
+    check_cache,
     check_data,
     check_method,
     scheme_of,
@@ -44,6 +45,11 @@ class Options:
     as they are. Each row has a scale, computed as the model runs; of "int8" each layer has one scale where there is
     calibration. "int8:dynamic" and "int8:static" say which.
     keep_activations: linear layers whose weights alone have few bits beside activations, as keep_f32 names modules.
+    cache: what caches of keys and values are stored as: "int8" or "fp8" (float8_e4m3fn), with a scale for each row
+    along the last dimension, such as each token's of each head; None: as they are. Caches are states to which whole
+    rows are written in place, and that attention or another product reads (docs/quantisation.md).
+    keep_cache: states that stay as they are beside cache: the names of buffers, or of modules that have them; * stands
+    for any part of a name.
     calibration: inputs that are like those the model will see: an iterable of tensors, tuples of args and dicts of
     kwargs; of several entry points a dict of these; or the path of a file of them (docs/quantisation.md). The report is
     made with them in place of the example inputs.
@@ -70,6 +76,8 @@ class Options:
     weights_method: str = "nearest"
     activations: str | None = None
     keep_activations: tuple[str, ...] = ()
+    cache: str | None = None
+    keep_cache: tuple[str, ...] = ()
     calibration: Any = None
 
     def __post_init__(self) -> None:
@@ -77,7 +85,7 @@ class Options:
             raise ValueError(f"Options.jobs is {self.jobs}; it must be at least 1, or None for one a core")
         if self.compute not in COMPUTES:
             raise ValueError(f'Options.compute is {self.compute!r}; it must be "f32", "bf16" or "f16"')
-        for name in ("keep_f32", "keep_weights", "keep_activations"):
+        for name in ("keep_f32", "keep_weights", "keep_activations", "keep_cache"):
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"Options.{name} is {getattr(self, name)!r}; it must be a tuple of patterns")
         if self.weights_method not in METHODS:
@@ -94,6 +102,7 @@ class Options:
                         'there with compute "f32" only so far'
                     )
         check_method(self.weights_method, [s for s in (self.scheme, self.embeddings_scheme) if s is not None])
+        check_cache(self.cache, self.keep_cache, self.compute, lambda name: f"Options.{name}")
         self._check_calibration()
 
     def _check_calibration(self) -> None:
@@ -105,7 +114,7 @@ class Options:
             )
         if self.keep_activations and self.activations is None:
             raise ValueError("Options.keep_activations leaves layers out of Options.activations, which is not there")
-        asked = (self.weights, self.embeddings, self.activations, self.weights_method)
+        asked = (self.weights, self.embeddings, self.activations, self.cache, self.weights_method)
         check_data(*asked, self.calibration is not None, lambda name: f"Options.{name}")
 
     @property

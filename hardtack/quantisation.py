@@ -95,7 +95,7 @@ def quantise(
     """
     schemes = schemes_of(options)
     if not schemes:
-        return Quantisation(module)
+        return Quantisation(module, calibration=_data(options, module, args, kwargs, dynamic_shapes))
     with ours("the quantisation of the model", ExportError), torch.no_grad():
         check_torchao(next(iter(schemes.values())))
         several = isinstance(module, Mapping)
@@ -103,9 +103,7 @@ def quantise(
         for entry, root in roots.items():
             _check_module(root, entry if several else None, schemes)
         choice = chosen_layers(roots, options)
-    data = None
-    if options.calibration is not None:  # what an iterable of the user's raises is the user's
-        data = calibration_of(options.calibration, module, args, kwargs, dynamic_shapes)
+    data = _data(options, module, args, kwargs, dynamic_shapes)  # what an iterable of the user's raises is the user's
     with ours("the quantisation of the model", ExportError), torch.no_grad():
         made, prefix = copied(roots), len(roots) > 1
         done: dict[int, QuantisedLayer] = {}
@@ -117,6 +115,19 @@ def quantise(
         layers = tuple(done[id(x.module)] for x in choice.chosen)
         report = _report(options, layers, choice.kept, 0 if data is None else data.count)
         return Quantisation(made if several else made[""], report, data)
+
+
+def _data(options: Options, module: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> Calibration | None:
+    """The calibration data; None without. Raises InputSpecError for data that the model does not take."""
+    if options.calibration is None:
+        return None
+    for root in module.values() if isinstance(module, Mapping) else (module,):
+        if not isinstance(root, nn.Module):
+            raise InputSpecError(
+                f"there are calibration data, and what is to be exported is {_kind(root)}, which is not run on them",
+                fix="pass the nn.Module, or leave the data out: the example inputs are measured at then",
+            )
+    return calibration_of(options.calibration, module, args, kwargs, dynamic_shapes)
 
 
 def _report(
@@ -198,13 +209,18 @@ def _measured(
     return tuple(m.result() for m in meters), None if language is None else language.result()
 
 
+def _kind(root: Any) -> str:
+    """What is to be exported, in words, where it is no nn.Module."""
+    kinds = {ExportedProgram: "an ExportedProgram", torch.jit.ScriptModule: "a TorchScript module"}
+    kind = next((said for cls, said in kinds.items() if isinstance(root, cls)), None)
+    return kind or ("a function" if callable(root) else f"a {type(root).__name__}")
+
+
 def _check_module(root: Any, entry: str | None, schemes: Mapping[Kind, Scheme]) -> None:
     """InputSpecError for a model that has no layers any more."""
     if isinstance(root, nn.Module) and not isinstance(root, torch.jit.ScriptModule):
         return
-    kinds = {ExportedProgram: "an ExportedProgram", torch.jit.ScriptModule: "a TorchScript module"}
-    kind = next((said for cls, said in kinds.items() if isinstance(root, cls)), None)
-    kind = kind or ("a function" if callable(root) else f"a {type(root).__name__}")
+    kind = _kind(root)
     what = "what is to be exported" if entry is None else f"entry {entry}"
     several, named = " and ".join(k.several for k in schemes), " or ".join(dict.fromkeys(map(str, schemes.values())))
     raise InputSpecError(

@@ -9,6 +9,8 @@ METHODS = ("nearest", "hqq", "gptq")
 """What Options.weights_method may be."""
 BY_DATA = METHODS[2]
 """The method that takes calibration data."""
+CACHES = ("int8", "fp8")
+"""What Options.cache may be."""
 GROUPS = (32, 64, 128, 256)
 """How many int4 weights of a row may share a scale."""
 _USUAL_GROUP = 128
@@ -82,6 +84,7 @@ def check_data(
     weights: str | None,
     embeddings: str | None,
     activations: str | None,
+    cache: str | None,
     method: str,
     is_calibrated: bool,
     named: Callable[[str], str],
@@ -106,8 +109,24 @@ def check_data(
         raise ValueError(
             f"{named('weights_method')} is {method!r}, which rounds by data; give some by {named('calibration')}"
         )
-    if is_calibrated and weights is None and embeddings is None:
+    if is_calibrated and weights is None and embeddings is None and cache is None:
         raise ValueError(
-            f"{named('calibration')} is there, and nothing to quantise; give {named('weights')} or "
-            f"{named('embeddings')}"
+            f"{named('calibration')} is there, and nothing to quantise; give {named('weights')}, "
+            f"{named('embeddings')} or {named('cache')}"
+        )
+
+
+def check_cache(cache: str | None, keep: tuple[str, ...], compute: str, named: Callable[[str], str]) -> None:
+    """ValueError for a word that no cache can be stored as, and for what does not go with it. named: how the error
+    spells the name of an option."""
+    if cache is None:
+        if keep:
+            raise ValueError(f"{named('keep_cache')} leaves states out of {named('cache')}, which is not there")
+        return
+    if cache not in CACHES:
+        raise ValueError(f'{named("cache")} is {cache!r}; it may be "int8" or "fp8"')
+    if compute != "f32":
+        raise ValueError(
+            f"{named('cache')} is {cache!r} and {named('compute')} {compute!r}; caches of few bits are there with "
+            'compute "f32" only so far'
         )

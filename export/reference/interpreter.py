@@ -64,16 +64,25 @@ def run(
 
 
 def results(graph: Graph, store: ConstantStore, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-    """The graph's outputs, in order. Of the other values, each is dropped behind its last reader."""
+    """The graph's outputs, in order, with states as they are in a new session."""
+    return results_and_states(graph, store, inputs, {})[0]
+
+
+def results_and_states(
+    graph: Graph, store: ConstantStore, inputs: Mapping[str, torch.Tensor], states: Mapping[str, torch.Tensor]
+) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+    """The graph's outputs, in order, and what its states are behind the run. states: as for `run`. Of the other values,
+    each is dropped behind its last reader."""
     sizes = bind_sizes(graph, inputs)
-    values = _given(graph, store, inputs, {}, sizes)
+    values = _given(graph, store, inputs, states, sizes)
+    ends = {s.name: s.name if s.final is None else s.final for s in graph.states}
     last = {x: k for k, op in enumerate(graph.ops) for x in (*op.outputs, *uses(op))}
     for k, op in enumerate(graph.ops):
         _compute(op, graph, values, sizes, store)
-        for x in {*op.outputs, *uses(op)}.difference(graph.outputs):
+        for x in {*op.outputs, *uses(op)}.difference(graph.outputs, ends.values()):
             if last[x] == k:
                 del values[x]
-    return outputs(graph, values)
+    return outputs(graph, values), {name: values[end] for name, end in ends.items()}
 
 
 def _given(

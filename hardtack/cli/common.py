@@ -57,6 +57,19 @@ keep_activations_option = click.option(
     help="With --activations: a module, by its path, whose linear layers take their inputs as they are, with weights "
     "of few bits; may be repeated, and hold *.",
 )
+cache_option = click.option(
+    "--cache",
+    metavar="int8|fp8",
+    help="Caches of keys and values as codes of 8 bits, with a scale for each row along the last dimension: states to "
+    "which whole rows are written in place, and that attention or another product reads.",
+)
+keep_cache_option = click.option(
+    "--keep-cache",
+    multiple=True,
+    metavar="BUFFER",
+    help="With --cache: a buffer, or a module that has some, whose states stay as they are; may be repeated, and hold "
+    "*.",
+)
 calibration_option = click.option(
     "--calibration",
     metavar="FILE|MODULE:FUNCTION",
@@ -98,11 +111,16 @@ def check_few_bits(
     activations: str | None = None,
     is_calibrated: bool = False,
     keep_activations: tuple[str, ...] = (),
+    cache: str | None = None,
+    keep_cache: tuple[str, ...] = (),
 ) -> None:
     """WrongUse for a scheme that is not known, or for what does not go with it. options: what a command
     has of --weights and --embeddings, as they are given.
     """
-    from hardtack.schemes import check_data, check_method, scheme_of
+    from hardtack.schemes import check_cache, check_data, check_method, scheme_of
+
+    def named(name: str) -> str:
+        return f"--{name.replace('_', '-')}"
 
     asked = {option: text for option, text in options.items() if text is not None}
     if keep_weights and not asked:
@@ -113,8 +131,9 @@ def check_few_bits(
     try:
         schemes = [scheme_of(text, option, "--external-weights") for option, text in asked.items()]
         check_method(method, schemes, "--weights-method")
-        texts = (options.get("--weights"), options.get("--embeddings"), activations)
-        check_data(*texts, method, is_calibrated, lambda name: f"--{name.replace('_', '-')}")
+        check_cache(cache, keep_cache, compute, named)
+        texts = (options.get("--weights"), options.get("--embeddings"), activations, cache)
+        check_data(*texts, method, is_calibrated, named)
     except ValueError as error:
         raise WrongUse(str(error)) from None
     for option, text in asked.items():

@@ -9,6 +9,7 @@ import click
 from hardtack.cli.common import (
     WrongUse,
     activations_option,
+    cache_option,
     calibration_option,
     check_few_bits,
     check_target_path,
@@ -16,6 +17,7 @@ from hardtack.cli.common import (
     few_bits_option,
     json_option,
     keep_activations_option,
+    keep_cache_option,
     keep_weights_option,
     print_json,
 )
@@ -91,6 +93,8 @@ class _TableName(click.Path):
 )
 @activations_option
 @keep_activations_option
+@cache_option
+@keep_cache_option
 @calibration_option
 @click.option(
     "--stop-after", type=click.Choice(STAGES), help="Print the text of this stage and stop; nothing is written."
@@ -114,6 +118,8 @@ def command(
     weights_method: str,
     activations: str | None,
     keep_activations: tuple[str, ...],
+    cache: str | None,
+    keep_cache: tuple[str, ...],
     calibration: str | None,
     stop_after: str | None,
     as_json: bool,
@@ -121,7 +127,8 @@ def command(
     if keep_f32 and compute == "f32":
         raise WrongUse("--keep-f32 leaves products out of --compute, which is f32 for all")
     asked = {"--weights": weights, "--embeddings": embeddings}
-    check_few_bits(asked, keep_weights, compute, weights_method, activations, calibration is not None, keep_activations)
+    beside = (calibration is not None, keep_activations, cache, keep_cache)
+    check_few_bits(asked, keep_weights, compute, weights_method, activations, *beside)
     chosen = Options(
         strict=strict,
         compiler=compiler,
@@ -137,6 +144,8 @@ def command(
         weights_method=weights_method,
         activations=activations,
         keep_activations=keep_activations,
+        cache=cache,
+        keep_cache=keep_cache,
         calibration=load_calibration(calibration) if calibration is not None else None,
     )
     if stop_after is not None:
@@ -230,6 +239,8 @@ def _print_stage(stage: str, spec: str, target: str, chosen: Options, as_json: b
         weights_method=chosen.weights_method,
         activations=chosen.activations,
         keep_activations=chosen.keep_activations,
+        cache=chosen.cache,
+        keep_cache=chosen.keep_cache,
         calibration=chosen.calibration,
     )
     if as_json:

@@ -13,6 +13,7 @@ from hardtack.cli.common import console, size_text, table
 
 if TYPE_CHECKING:
     from hardtack.api import ExportInfo
+    from hardtack.caches import Cached
     from hardtack.exporter.precision import Accuracy
     from hardtack.narrowing import Narrowed
     from hardtack.quantisation import Quantised, QuantisedLayer
@@ -47,6 +48,8 @@ def print_report(info: ExportInfo) -> None:
         _print_narrowed(info.narrowed, shown)
     if info.quantised is not None:
         _print_quantised(info.quantised, shown)
+    if info.cached is not None:
+        _print_cached(info.cached, shown)
     if info.widened:
         _print_widened(info.widened, shown)
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in info.seconds.items())
@@ -90,10 +93,33 @@ def _print_quantised(quantised: Quantised, shown: Console) -> None:
         if len(quantised.kept) > _SHOWN:
             made.add_row(f"{len(quantised.kept) - _SHOWN} more", "--json names all")
         shown.print(made)
-    examples = f"{quantised.num_examples} calibration example{'s' if quantised.num_examples > 1 else ''}"
-    _print_accuracy(quantised.accuracy, shown, examples if quantised.num_examples else "example inputs")
-    for entry, p in quantised.perplexity.items():
-        name = p.output if len(quantised.accuracy) == 1 else f"{entry} {p.output}"
+    _print_figures(quantised, shown)
+
+
+def _print_cached(cached: Cached, shown: Console) -> None:
+    """Which states are stored as codes, those that are not, and what it cost."""
+    count = len(cached.states)
+    sizes = f"{size_text(cached.nbytes)} -> {size_text(cached.stored_nbytes)}"
+    reading = f"{cached.num_attentions} attention{'s' if cached.num_attentions != 1 else ''} read codes"
+    more = f" and {len(cached.widened) - _SHOWN} more" if len(cached.widened) > _SHOWN else ""
+    numbers = f"; numbers are made for {', '.join(cached.widened[:_SHOWN])}{more}" if cached.widened else ""
+    shown.print(f"{count} cache{'s' if count > 1 else ''} as {cached.scheme}: {sizes} a session; {reading}{numbers}")
+    if cached.kept:
+        made = table("states that stay as they are", "state", "why")
+        for x in cached.kept[:_SHOWN]:
+            made.add_row(x.name, x.reason)
+        if len(cached.kept) > _SHOWN:
+            made.add_row(f"{len(cached.kept) - _SHOWN} more", "--json names all")
+        shown.print(made)
+    _print_figures(cached, shown)
+
+
+def _print_figures(report: Quantised | Cached, shown: Console) -> None:
+    """The accuracy of the outputs, and the perplexity where that is known."""
+    examples = f"{report.num_examples} calibration example{'s' if report.num_examples > 1 else ''}"
+    _print_accuracy(report.accuracy, shown, examples if report.num_examples else "example inputs")
+    for entry, p in report.perplexity.items():
+        name = p.output if len(report.accuracy) == 1 else f"{entry} {p.output}"
         shown.print(f"perplexity by {name}: {p.exact:.4g} -> {p.found:.4g}, of {p.num_tokens:,} tokens")
 
 

@@ -79,6 +79,9 @@ def _print_summary(bundle: Bundle, out: Console) -> None:
     if "activations" in m.numerics:
         kept = f", but for {m.numerics['keep_activations']}" if "keep_activations" in m.numerics else ""
         out.print(f"linear layers round their inputs to {m.numerics['activations']}{kept}")
+    if "cache" in m.numerics:
+        kept = f", but for {m.numerics['keep_cache']}" if "keep_cache" in m.numerics else ""
+        out.print(f"caches are stored as {m.numerics['cache']}{kept}")
     out.print(_signed(m.signature))
     for e in m.entries:
         _print_entry(e, out)

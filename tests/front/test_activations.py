@@ -300,7 +300,8 @@ def test_wrong_options(calibration: Any) -> None:
         cases.append(
             (
                 {},
-                "Options.calibration is there, and nothing to quantise; give Options.weights or Options.embeddings",
+                "Options.calibration is there, and nothing to quantise; give Options.weights, Options.embeddings or "
+                "Options.cache",
             )
         )
     for options, said in cases:
@@ -326,7 +327,7 @@ def test_wrong_commands(model_file: Path, tmp_path: Path) -> None:
             ("--weights", "int4", "--weights-method", "gptq"),
             "--weights-method is 'gptq', which rounds by data; give some by --calibration",
         ),
-        (data, "--calibration is there, and nothing to quantise; give --weights or --embeddings"),
+        (data, "--calibration is there, and nothing to quantise; give --weights, --embeddings or --cache"),
         (("--weights", "int8", "--calibration", "no.npz"), "--calibration: there is no file 'no.npz'"),
         (
             ("--weights", "int8", "--calibration", "data.csv"),

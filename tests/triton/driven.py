@@ -71,7 +71,9 @@ class Driven:
         self._loaded: dict[str, Any] = {}
         self.driver.compute(self._launch)
 
-    def export(self, modules: Any, args: Any, path: Path, dynamic: Any = None) -> hardtack.Model:
+    def export(
+        self, modules: Any, args: Any, path: Path, dynamic: Any = None, options: hardtack.Options | None = None
+    ) -> hardtack.Model:
         """Modules by entry, or one, as a bundle, loaded on the null driver."""
 
         def compiled(kernels: list[TritonKernel], machine: Gpu, **_: Any) -> dict[str, GpuCode]:
@@ -81,7 +83,7 @@ class Driven:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("hardtack.codegen.backends.triton.triton_backend.compile_kernels", compiled)
-            hardtack.export(modules, args, path=path, dynamic_shapes=dynamic, targets=(TARGET,))
+            hardtack.export(modules, args, path=path, dynamic_shapes=dynamic, targets=(TARGET,), options=options)
         return hardtack.load(path, device="cuda", cuda_driver=self.driver.path)
 
     def _launch(self, function: str, params: list[int], grid: tuple[int, ...]) -> None:

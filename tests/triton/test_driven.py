@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch.export import Dim
 
 import hardtack
 from tests.codegen.compare import assert_same, eager, leaves
+from tests.support.cached_decoders import CODES, Decoder, Stacked, step, stored_as
 from tests.triton.driven import Driven
 from tests.triton.test_loops import normal
 
@@ -159,3 +161,25 @@ def test_what_was_never_written_is_told(driver: NullDriver, tmp_path: Path) -> N
     told = [*map(str, driver.failures), *driver.problems()]
     driver.failures.clear()
     assert any("never written" in t or "not all were written" in t for t in told), told
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "word"), [(Decoder, torch.bfloat16, "int8"), (Stacked, torch.float32, "fp8")]
+)
+def test_caches_of_codes(driven: Driven, tmp_path: Path, model: Any, dtype: torch.dtype, word: str) -> None:
+    """In two sessions in turn, one run as it is and one recorded, beside a module that rounds what it writes."""
+    module = model(dtype).eval()
+    tokens = Dim("t", max=24)
+    dynamic = ({1: tokens}, {1: tokens}, {1: tokens}, {0: tokens})
+    chosen = hardtack.Options(cache=word)
+    loaded = driven.export(module, step(3, 0, dtype), tmp_path / "m.pkg", dynamic, chosen)
+    pairs = [(loaded.session(graphs=g), copy.deepcopy(module), seed) for g, seed in ((False, 0), (True, 100))]
+    for t, at in ((3, 0), (1, 3), (1, 4)):
+        for session, eager_one, seed in pairs:
+            eager_one.stored = stored_as(word)
+            x = step(t, at, dtype, seed)
+            assert_same(leaves(session(*x)), leaves(eager_one(*x)), 5)
+    session, eager_one, _ = pairs[0]
+    for name, buffer in eager_one.named_buffers():
+        codes, scales = (torch.from_numpy(session.read_state(n)) for n in (name, f"{name}.scales"))
+        assert torch.equal((codes.view(CODES[word][0]).float() * scales).to(dtype), buffer)
