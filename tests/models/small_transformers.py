@@ -125,16 +125,16 @@ class CachedDecoder(nn.Module):
         return found
 
 
-def gpt2_static_cache() -> ZooModel:
+def gpt2_static_cache(dtype: torch.dtype = torch.float32) -> ZooModel:
     import transformers as t
 
-    return _static_cache("gpt2_static_cache", t.GPT2LMHeadModel(_gpt2_config(t)))
+    return _static_cache("gpt2_static_cache", t.GPT2LMHeadModel(_gpt2_config(t)).to(dtype))
 
 
-def llama_static_cache() -> ZooModel:
+def llama_static_cache(dtype: torch.dtype = torch.float32) -> ZooModel:
     import transformers as t
 
-    return _static_cache("llama_static_cache", t.LlamaForCausalLM(_llama_config(t)))
+    return _static_cache("llama_static_cache", t.LlamaForCausalLM(_llama_config(t)).to(dtype))
 
 
 def vit() -> ZooModel:
