@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.graph import Graph, TensorType
 from hardtack.codegen.ir.graph_infer_nn import CODES
-from hardtack.codegen.ir.graph_ops import is_view
+from hardtack.codegen.ir.graph_ops import Elements, is_view
+from hardtack.codegen.ir.graph_ops import facts as row_of
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter.rewrite.edit import Facts
 
@@ -130,15 +131,28 @@ def _why_not_in_rows(name: str, facts: Facts) -> str | None:
     if final is not None and final not in values:
         made = facts.producer.get(final)
         return "it becomes another value as a whole" if made is None else f"{made.origin} makes all of it anew"
-    last = len(graph.types[name].shape) - 1
+    last, moved = len(graph.types[name].shape) - 1, _moved_values(values, graph)
     for op in graph.ops:
         if op.kind != "put" or op.inputs[0] not in values:
             continue
+        if op.inputs[1] in moved:
+            return f"{op.origin} writes rows again that it has read"
         if op.bool_attr("accumulate"):
             return f"{op.origin} adds to it"
         if last in op.tuple_attr("dims"):
             return f"{op.origin} writes parts of its rows"
     return None
+
+
+def _moved_values(values: set[str], graph: Graph) -> set[str]:
+    """The values, and what holds elements of theirs that nothing was computed of. Written again, these would be rounded
+    again."""
+    seen = set(values)
+    for op in graph.ops:
+        moves = row_of(op).elements is not Elements.COMPUTED or op.kind in ("where", "cast")
+        if moves and seen.intersection(x for x in op.inputs if isinstance(x, str)):
+            seen.update(op.outputs)
+    return seen
 
 
 def _is_multiplied(values: set[str], graph: Graph) -> bool:
