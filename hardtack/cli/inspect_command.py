@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import click
 from rich.console import Console
+from rich.table import Table
 
 from hardtack.cli.common import BUNDLE, WrongUse, console, json_option, print_json, size_text, table
 from hardtack.codegen.package.bundle import Bundle, open_bundle
-from hardtack.codegen.package.manifest import ConstantSpec, EntrySpec, Signature, TensorSpec, document
+from hardtack.codegen.package.manifest import ConstantSpec, EntrySpec, Manifest, Signature, TensorSpec, document
 from hardtack.codegen.package.plan_read import RawGpu
 from hardtack.codegen.package.plan_text import listing
 from hardtack.codegen.package.weights import numel_of
@@ -93,11 +94,21 @@ def _print_summary(bundle: Bundle, out: Console) -> None:
     out.print()
     out.print(targets)
     if m.states:
-        states = table("states, kept by a session between runs", "name", "type", "starts as")
-        for s in m.states:
-            states.add_row(s.name, f"{s.dtype}[{_dims(s.shape)}]", s.init or "zeros")
         out.print()
-        out.print(states)
+        out.print(_states(m))
+
+
+def _states(m: Manifest) -> Table:
+    """The states; of caches that are stored as codes what these stand for, too."""
+    coded = "cache" in m.numerics
+    made = table(
+        "states, kept by a session between runs", "name", "type", "starts as", *(["stands for"] if coded else [])
+    )
+    for s in m.states:
+        scales = f"{s.name}.scales"
+        number = f"{s.name} * {scales}" if coded and scales in m.states_by_name else ""
+        made.add_row(s.name, f"{s.dtype}[{_dims(s.shape)}]", s.init or "zeros", *([number] if coded else []))
+    return made
 
 
 def _signed(signature: Signature | None) -> str:

@@ -193,7 +193,9 @@ def test_which_states_are_none(tmp_path: Path) -> None:
     assert float((got - want).abs().max()) < 0.05 * float(want.abs().max())
     shown = run("inspect", tmp_path / "m.pkg")[1]
     assert 'caches are stored as int8, but for ["inner.v*"]' in shown
-    assert "inner.keys.scales" in shown
+    rows = [line.split() for line in shown.splitlines() if "inner.keys" in line]
+    codes, scales = ["inner.keys", "i8[1,", "2,", "24,", "16]"], ["inner.keys.scales", "f32[1,", "2,", "24,", "1]"]
+    assert rows == [[*codes, "zeros", "inner.keys", "*", "inner.keys.scales"], [*scales, "zeros"]]
     document = json.loads(run("inspect", "--json", tmp_path / "m.pkg")[1])
     assert (document["numerics"]["cache"], document["numerics"]["keep_cache"]) == ("int8", '["inner.v*"]')
 
