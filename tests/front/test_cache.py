@@ -105,7 +105,7 @@ def test_decoding_is_that_of_what_codes_stand_for(
     agree(session(*x), rounding(module, word)(*x))
 
 
-def test_rows_of_zeros_and_tiny_rows_are_numbers(tmp_path: Path) -> None:
+def test_rows_of_zeros_and_tiny_rows_are_numbers_and_others_are_nan(tmp_path: Path) -> None:
     module, path = Decoder().eval(), tmp_path / "m.pkg"
     export(module, step(3, 0), path, "int8")
     session, eager = hardtack.load(path).session(), rounding(module, "int8")
@@ -115,6 +115,13 @@ def test_rows_of_zeros_and_tiny_rows_are_numbers(tmp_path: Path) -> None:
     codes, scales = quantised(k.transpose(1, 2), "int8")
     assert np.array_equal(session.read_state("keys")[:, :, :4], codes.numpy())
     assert np.array_equal(session.read_state("keys.scales")[:, :, :4], scales.numpy())
+    q, k, v, pos = step(2, 9)
+    v[0, 0, :, 3], v[0, 1, :, 5] = torch.inf, torch.nan
+    session(q, k, v, pos)
+    wide = torch.from_numpy(session.read_state("values")) * torch.from_numpy(session.read_state("values.scales"))
+    lost = wide.isnan()
+    assert lost[:, :, 9:11].all()
+    assert int(lost.sum()) == 2 * 2 * 16
 
 
 def test_first_contents_are_quantised_and_states_can_be_written(tmp_path: Path) -> None:

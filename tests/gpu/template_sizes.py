@@ -63,6 +63,11 @@ CASES: dict[str, Callable[[], Case]] = {
     "attention keep": lambda: cases.attention((2, 8, 8, 200, 333, 64, 64), BF16, mask="keep", dynamic=True),
     "attention f32": lambda: cases.attention((2, 8, 8, 200, 200, 64, 64), F32, causal=True),
     "attention decode": lambda: cases.attention((1, 32, 8, 1, 2048, 64, 64), BF16, mask="keep"),
+    "attention decode of int8": lambda: cases.attention((1, 32, 8, 1, 2048, 64, 64), BF16, mask="keep", codes=DType.I8),
+    "attention decode of fp8": lambda: cases.attention(
+        (2, 32, 8, 1, 1500, 128, 128), F16, mask="keep", codes=DType.F8E4M3
+    ),
+    "attention of int8": lambda: cases.attention((1, 16, 16, 300, 300, 64, 64), BF16, causal=True, codes=DType.I8),
     "attention decode 128": lambda: cases.attention((4, 32, 8, 1, 1500, 128, 128), F16, mask="add"),
     "conv 3x3": lambda: cases.convolution([8, 64, 56, 56], 64, [3, 3], BF16, padding=1),
     "conv 1x1": lambda: cases.convolution([8, 256, 28, 28], 128, [1, 1], F16),
