@@ -21,6 +21,7 @@ TORCH_DTYPE: dict[DType, torch.dtype] = {
     DType.U32: torch.uint32,
     DType.F8E4M3: torch.float8_e4m3fn,
     DType.F8E5M2: torch.float8_e5m2,
+    DType.F8E8M0: torch.float8_e8m0fnu,
     DType.BOOL: torch.bool,
 }
 """DType -> torch.dtype."""

@@ -13,6 +13,7 @@ from hardtack.caches import cache_states
 from hardtack.codegen.package.bundle import open_bundle
 from hardtack.errors import InputError
 from hardtack.exporter import EntryGraph, Exported
+from hardtack.exporter.dtypes import from_torch
 from hardtack.exporter.reference import run as run_reference
 from hardtack.narrowing import choice_of, eager_outputs, example, input_tensors, narrow_products
 from hardtack.quantisation import graphs_of, quantise
@@ -25,6 +26,7 @@ _TOLERANCE = {
     torch.bfloat16: 5e-2,
     torch.float8_e4m3fn: 2**-3,
     torch.float8_e5m2: 2**-2,
+    torch.float8_e8m0fnu: 1.0,
 }
 """Largest |difference| / largest |eager| by dtype: rounding in another order, a few hundred ulps; of 8 bits one. Floats
 of a bundle whose products take 16 bits (Options.compute) may differ by as much as that type's."""
@@ -182,7 +184,7 @@ def _steps(
             if eager is None or last[name] != k:
                 continue
             ours = torch.from_numpy(array)
-            if eager.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
+            if eager.dtype is torch.bfloat16 or from_torch(eager.dtype).is_float8:
                 ours = ours.view(eager.dtype)
             out.append(difference(name, ours, eager, tolerance, where, compute, rounded))
     return tuple(out)

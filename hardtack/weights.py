@@ -17,7 +17,7 @@ from hardtack.codegen.package.replace import Replaced
 from hardtack.codegen.package.replace import replace_weights as replace_contents
 
 PathLike = str | os.PathLike[str]
-_FLOAT8 = {DType.F8E4M3: "float8_e4m3fn", DType.F8E5M2: "float8_e5m2"}
+_FLOAT8 = {DType.F8E4M3: "float8_e4m3fn", DType.F8E5M2: "float8_e5m2", DType.F8E8M0: "float8_e8m0fnu"}
 _OF_BITS = (DType.BF16, *_FLOAT8)
 _DTYPES = {dtype: name for name, dtype in NUMPY_DTYPE.items() if name not in _OF_BITS}
 

@@ -175,7 +175,7 @@ STAGES: dict[str, set[str]] = {
     "precision": {"reference", "rewrite"},
 }
 # Files beside them: what all stages know, and knows none of them; what calls the stages, and is known to none.
-BELOW_STAGES = {"aliases", "constants", "dtypes", "eager_views", "errors", "origin", "tree"}
+BELOW_STAGES = {"aliases", "block_scales", "constants", "dtypes", "eager_views", "errors", "origin", "tree"}
 ABOVE_STAGES = {"", "interface", "program", "tensors"}
 
 

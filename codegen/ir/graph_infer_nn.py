@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.graph import Graph, TensorType
 from hardtack.codegen.ir.graph_infer import Case, Types, broadcast, need, window_size
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import BYTES, DType
 
 T = TypeVar("T")
 CODES = (DType.I8, DType.F8E4M3)
@@ -24,7 +24,7 @@ some 14 bits; into a sum of f32 from time to time, or never."""
 
 def matmul_types(c: Case) -> Types:
     a, b = c.args
-    known = a.dtype.is_float or a.dtype.is_float8 or a.dtype is DType.I8
+    known = a.dtype.is_float or a.dtype in BYTES
     need(a.dtype is b.dtype and known, f"matmul of {a.dtype} and {b.dtype}")
     need(len(a.shape) == len(b.shape) >= 2, f"matmul of ranks {len(a.shape)} and {len(b.shape)}")
     need(c.same_shape(a.shape[:-2], b.shape[:-2]), f"matmul batch dims differ: {a} and {b}")

@@ -48,8 +48,11 @@ def _quantized_text(c: Constant) -> str:
 
 
 def step_text(s: QuantizedStep) -> str:
-    """`mul [1, 32]`, and what it is rounded to where that is no f32."""
-    return f"{s.kind} {list(s.runs)}" + (f" to {s.result}" if s.result is not DType.F32 else "")
+    """`mul [1, 32]`, the numbers' type where that is a float of 8 bits, whether they have a factor, and what the step
+    is rounded to where that is no f32."""
+    numbers = f" of {s.number}" if s.number.is_float8 else ""
+    factor = " with a factor" if s.factor is not None else ""
+    return f"{s.kind} {list(s.runs)}{numbers}{factor}" + (f" to {s.result}" if s.result is not DType.F32 else "")
 
 
 def guard_text(guard: Guard) -> str:

@@ -1,6 +1,7 @@
 """Element types, shared by every stage, the bundle and the runtime.
 
-    DType ::= f32 | f64 | f16 | bf16 | i8 | i16 | i32 | i64 | u8 | u16 | u32 | f8e4m3fn | f8e5m2 | bool
+    DType ::= f32 | f64 | f16 | bf16 | i8 | i16 | i32 | i64 | u8 | u16 | u32 | f8e4m3fn | f8e5m2 |
+              f8e8m0fnu | bool
 
 `bool` is stored as one byte, 0 or 1. The floats of 8 bits are only stored: registers, literals and numpy have their
 bits, and nothing but conversions reads these as numbers. The names are the ones written into plans and manifests.
@@ -42,6 +43,7 @@ class DType(Enum):
     U32 = "u32"
     F8E4M3 = "f8e4m3fn"
     F8E5M2 = "f8e5m2"
+    F8E8M0 = "f8e8m0fnu"
     BOOL = "bool"
 
     @property
@@ -107,6 +109,7 @@ _INFO: dict[DType, DTypeInfo] = {
     DType.U32: DTypeInfo(4, "uint", "<u4", "U32", since=2),
     DType.F8E4M3: DTypeInfo(1, "float8", "u1", "F8_E4M3", since=2),
     DType.F8E5M2: DTypeInfo(1, "float8", "u1", "F8_E5M2", since=2),
+    DType.F8E8M0: DTypeInfo(1, "float8", "u1", "F8_E8M0", since=2),  # an exponent, as MX scales are: 2^(code - 127)
     DType.BOOL: DTypeInfo(1, "bool", "?", "BOOL"),
 }
 

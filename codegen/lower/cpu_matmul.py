@@ -12,7 +12,7 @@ from hardtack.codegen.ir.nests import Operand, Request, Template, TemplateNest, 
 from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, differ, need, only, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
-from hardtack.codegen.lower.code_matrix import CODES, NUMBERS, STEPS
+from hardtack.codegen.lower.code_matrix import CODES, NUMBERS, STEPS, TABLES
 from hardtack.codegen.lower.cpu_picked import lower_picked
 from hardtack.codegen.lower.cpu_plans import product_plan, verify_cut
 from hardtack.codegen.lower.cpu_quantized import CodeStep, packed_codes
@@ -66,7 +66,8 @@ class PackedGemm(Template):
 @dataclass(frozen=True)
 class QuantizedGemm(PackedGemm):
     """quantized.h: a [.., M, K], its rows dense, times a constant matrix of codes in panels, made numbers of a's type
-    by steps, each with a table [ceil(N/32), ceil(K/group), 32]. bits: of a code; of 4, two of K share a byte."""
+    by steps, each with a table [ceil(N/32), ceil(K/group), 32], and one number [1] behind all tables for each that is
+    scaled. bits: of a code; of 4, two of K share a byte."""
 
     steps: tuple[CodeStep, ...]
     group: int
@@ -79,8 +80,9 @@ class QuantizedGemm(PackedGemm):
     def operand_roles(self) -> tuple[Role, ...]:
         codes = Role("codes", f"N/{PANEL} K/{8 // self.bits} {PANEL}", only(*CODES), memory=Memory.WHOLE)
         sizes = f"N/{PANEL} K/{self.group} {PANEL}"
-        tables = (Role(f"{s.kind}{k}", sizes, only(*NUMBERS), memory=Memory.WHOLE) for k, s in enumerate(self.steps))
-        return (self.roles[0], codes, *tables)
+        tables = (Role(f"{s.kind}{k}", sizes, only(*TABLES), memory=Memory.WHOLE) for k, s in enumerate(self.steps))
+        factors = (Role(f"factor{k}", "1", only(DType.F32)) for k, s in enumerate(self.steps) if s.scaled)
+        return (self.roles[0], codes, *tables, *factors)
 
     def workspace(self, nest: TemplateNest) -> Workspace:
         rows, columns = product(a.extent for a in nest.axes[:-1]), nest.axes[-1].extent

@@ -16,10 +16,12 @@ from hardtack.codegen.lower.operands import prepacked
 
 
 class CodeStep(NamedTuple):
-    """A step of dequantisation (QuantizedStep): its kind, and what its result is rounded to."""
+    """A step of dequantisation (QuantizedStep): its kind, what its result is rounded to, and whether its numbers have a
+    factor."""
 
     kind: str
     result: DType
+    scaled: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,12 @@ def packed_codes(low: Lowering, matrix: Operand) -> PackedCodes | None:
         return None
     q = found.quantized
     panels = -(-found.n // PANEL)
-    packing, rows = ("panels", found.k) if q.bits == 8 else ("nibble_pairs", -(-found.k // 2))
+    pairs = "float4_pairs" if q.dtype.is_float8 else "nibble_pairs"
+    packing, rows = ("panels", found.k) if q.bits == 8 else (pairs, -(-found.k // 2))
     codes = prepacked(low, packing, found.codes(), (panels, rows, PANEL), ())
     tables = (_packed_table(low, found, s) for s in q.steps)
-    steps = tuple(CodeStep(s.kind, s.result) for s in q.steps)
-    return PackedCodes(steps, found.group, q.bits, (codes, *tables))
+    steps = tuple(CodeStep(s.kind, s.result, s.factor is not None) for s in q.steps)
+    return PackedCodes(steps, found.group, q.bits, (codes, *tables, *found.factors(low)))
 
 
 def _packed_table(low: Lowering, codes: CodeMatrix, step: QuantizedStep) -> Operand:

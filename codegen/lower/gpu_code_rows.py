@@ -15,29 +15,31 @@ from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Operand
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Join, JoinPart, Lowering, NestBuilder
-from hardtack.codegen.lower.code_matrix import CodeMatrix, after_step, code_as_float, code_matrix, packed_rows
+from hardtack.codegen.lower.code_matrix import CodeMatrix, after_step, code_as_float, code_matrix, halves, packed_rows
 from hardtack.codegen.lower.operands import numbers_of, prepacked, whole
 
 
 class TableStep(NamedTuple):
-    """A step of dequantisation (QuantizedStep): its kind, how many neighbours along K have one number, and what its
-    result is rounded to."""
+    """A step of dequantisation (QuantizedStep): its kind, how many neighbours along K have one number, what its result
+    is rounded to, and whether its numbers have a factor."""
 
     kind: str
     run: int
     result: DType
+    scaled: bool = False
 
 
 @dataclass(frozen=True)
 class CodeRows:
     """A matrix [K, N] as codes [N, K], K innermost. first: one of those that it is made of; packed: the codes, two of 4
-    bits in a byte; tables: each step's numbers [N, K/run]."""
+    bits in a byte; tables: each step's numbers [N, K/run]; factors: of the tables that have one, [1]."""
 
     k: int
     n: int
     first: CodeMatrix
     packed: Operand
     tables: tuple[Operand, ...]
+    factors: tuple[Operand, ...] = ()
 
     @property
     def bits(self) -> int:
@@ -53,13 +55,14 @@ def code_rows(low: Lowering, matrix: Operand) -> CodeRows | None:
     one = code_matrix(low, matrix)
     if one is not None:
         packed = whole(low.buffers[packed_rows(low, _turned(one.codes()), one.quantized.bits)])
-        return CodeRows(one.k, one.n, one, packed, _tables(low, one))
+        return CodeRows(one.k, one.n, one, packed, _tables(low, one), one.factors(low))
     parts = _parts(low, matrix)
     return _joined(low, parts) if parts else None
 
 
 def _steps(codes: CodeMatrix) -> tuple[TableStep, ...]:
-    return tuple(TableStep(s.kind, s.runs[codes.dims[0]], s.result) for s in codes.quantized.steps)
+    run = codes.dims[0]
+    return tuple(TableStep(s.kind, s.runs[run], s.result, s.factor is not None) for s in codes.quantized.steps)
 
 
 def _tables(low: Lowering, codes: CodeMatrix) -> tuple[Operand, ...]:
@@ -103,7 +106,7 @@ def _parts(low: Lowering, matrix: Operand) -> list[CodeMatrix]:
         shape, strides = (tuple(map(const, v[::-1])) for v in (part.view.shape, part.view.strides))
         view = Operand(part.source, matrix.dtype, const(part.view.offset), shape, strides)
         one = code_matrix(low, view) if len(shape) == 2 else None
-        if one is None or (found and _kind(one) != _kind(found[0])):
+        if one is None or one.factors(low) or (found and _kind(one) != _kind(found[0])):
             return []
         found.append(one)
     return found if sum(c.n for c in found) == int_value(matrix.shape[-1]) else []
@@ -117,7 +120,7 @@ def _kind(codes: CodeMatrix) -> tuple[object, ...]:
 
 def _joined(low: Lowering, parts: Sequence[CodeMatrix]) -> CodeRows:
     first = parts[0]
-    packing = None if first.quantized.bits == 8 else Packing("halves", ())
+    packing = None if first.quantized.bits == 8 else Packing(halves(first.quantized.dtype), ())
     packed = _join(low, [_turned(p.codes()) for p in parts], first.k * first.quantized.bits // 8, packing)
     tables = []
     for k, step in enumerate(_steps(first)):
@@ -148,9 +151,11 @@ def store_numbers(b: NestBuilder, codes: CodeRows, out: Buffer) -> None:
     n, k = b.loop(out.shape, out.order)
     q = codes.first.quantized
     found = code_as_float(b, codes.packed.buffer, q, (n, k))
+    factors = (f.buffer for f in codes.factors)
     for step, run, table in zip(q.steps, (s.run for s in codes.steps), codes.tables, strict=True):
         row = ZERO if table.strides[0] is ZERO else n
-        found = after_step(b, step, found, b.load_buffer(table.buffer, (row, k // run)))
+        factor = next(factors) if step.factor is not None else None
+        found = after_step(b, step, found, table.buffer, (row, k // run), factor)
     b.store(out.name, (n, k), b.cast(found, out.dtype))
     b.done()
 

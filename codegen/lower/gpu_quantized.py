@@ -17,7 +17,7 @@ from hardtack.codegen.ir.nests import Operand, RowOperand, TemplateNest
 from hardtack.codegen.ir.roles import Extent, Role, Sizes, need, only
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
-from hardtack.codegen.lower.code_matrix import CODES, NUMBERS, STEPS
+from hardtack.codegen.lower.code_matrix import CODES, NUMBERS, STEPS, TABLES
 from hardtack.codegen.lower.gpu_code_rows import CodeRows, TableStep, runs_of, store_numbers
 from hardtack.codegen.lower.gpu_matmul import Gemm, as_rows, emit_parts
 from hardtack.codegen.lower.gpu_plans import gpu, hint
@@ -27,8 +27,8 @@ from hardtack.codegen.tune.gemm_plan import GemmPlan
 
 @dataclass(frozen=True)
 class CodeGemm(Gemm):
-    """a [M, K] times codes [N, K] in rows of bytes, from which steps make numbers, each with a table [N, K/run]. bits:
-    of a code; of 4, two neighbours share a byte."""
+    """a [M, K] times codes [N, K] in rows of bytes, from which steps make numbers, each with a table [N, K/run], and
+    one number [1] behind all tables for each that is scaled. bits: of a code; of 4, two neighbours share a byte."""
 
     steps: tuple[TableStep, ...]
     bits: int
@@ -37,8 +37,9 @@ class CodeGemm(Gemm):
 
     def operand_roles(self) -> tuple[Role, ...]:
         codes = Role("codes", "N K" if self.bits == 8 else "N K/2", only(*CODES))
-        tables = (Role(f"{s.kind}{k}", f"N K/{s.run}", only(*NUMBERS)) for k, s in enumerate(self.steps))
-        return (Role("a", "M K"), codes, *tables)
+        tables = (Role(f"{s.kind}{k}", f"N K/{s.run}", only(*TABLES)) for k, s in enumerate(self.steps))
+        factors = (Role(f"factor{k}", "1", only(DType.F32)) for k, s in enumerate(self.steps) if s.scaled)
+        return (Role("a", "M K"), codes, *tables, *factors)
 
     def extents(self, nest: TemplateNest) -> dict[str, Extent]:
         need(self.bits in (4, 8), f"its codes have {self.bits} bits")
@@ -118,7 +119,7 @@ def lower_codes(low: Lowering, op: Op, out: Buffer, a: Operand, codes: CodeRows,
     if plan is None:
         return False
     low.decide(out.name, f"{what.kind} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
-    operands = (as_rows(a, copy_a), codes.packed, *codes.tables)
+    operands = (as_rows(a, copy_a), codes.packed, *codes.tables, *codes.factors)
     emit_parts(low, op, what(plan, True, 0, "", codes.steps, codes.bits), out, operands)
     return True
 

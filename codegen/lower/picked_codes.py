@@ -7,7 +7,7 @@ from __future__ import annotations
 from hardtack.codegen.ir.expr import const, floordiv, int_value
 from hardtack.codegen.ir.loops import Arg, Buffer
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
-from hardtack.codegen.lower.code_matrix import after_step, code_as_float, packed_rows
+from hardtack.codegen.lower.code_matrix import after_step, code_as_float, packed_rows, stored_factor
 from hardtack.codegen.lower.operands import prepacked, whole
 from hardtack.codegen.lower.views import Idx, base_of
 
@@ -29,7 +29,7 @@ def load_picked(b: NestBuilder, value: str, index: Idx) -> Arg:
         table = Buffer(f"{buffer}.{step.table.name}", step.number, tuple(map(const, blocks)), codes.order)
         made = prepacked(b.low, "whole", whole(table), blocks, ()).buffer
         place = tuple(floordiv(i, run) for i, run in zip(at, step.runs, strict=True))
-        found = after_step(b, step, found, b.load_buffer(made, place))
+        found = after_step(b, step, found, made, place, stored_factor(b.low, buffer, step))
     return b.cast(found, b.low.buffers[buffer].dtype)
 
 

@@ -94,19 +94,36 @@ class CodesError(ValueError):
 def _nibble_pairs(view: Array, params: tuple[int, ...]) -> Array:
     """[K, N] of codes of 4 bits -> [ceil(N/32), ceil(K/2), 32]: of two rows of a panel, the first is in the low halves
     of bytes, the second in the high ones."""
-    panels = _to_panels(_from_zero(view)).astype(np.uint8)
+    return _paired(_from_zero(view)).view(view.dtype)
+
+
+def _float4_pairs(view: Array, params: tuple[int, ...]) -> Array:
+    """The same of codes of f8e4m3fn that are numbers of float4_e2m1."""
+    return _paired(_float4_of(view))
+
+
+def _paired(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    panels = _to_panels(codes).astype(np.uint8)
     out = np.ascontiguousarray(panels[:, ::2])
     out[:, : panels.shape[1] // 2] |= panels[:, 1::2] << 4
-    return out.view(view.dtype)
+    return out
 
 
 def _halves(view: Array, params: tuple[int, ...]) -> Array:
     """[.., N] of codes of 4 bits -> [.., ceil(N/2)]: element j is in byte j // 2, an even one in its low half."""
-    codes = _from_zero(view)
-    out = np.zeros((*view.shape[:-1], -(-view.shape[-1] // 2)), np.uint8)
+    return _halved(_from_zero(view)).view(view.dtype)
+
+
+def _float4_halves(view: Array, params: tuple[int, ...]) -> Array:
+    """The same of codes of f8e4m3fn that are numbers of float4_e2m1."""
+    return _halved(_float4_of(view))
+
+
+def _halved(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    out = np.zeros((*codes.shape[:-1], -(-codes.shape[-1] // 2)), np.uint8)
     out |= codes[..., ::2]
-    out[..., : view.shape[-1] // 2] |= codes[..., 1::2] << 4
-    return out.view(view.dtype)
+    out[..., : codes.shape[-1] // 2] |= codes[..., 1::2] << 4
+    return out
 
 
 def _from_zero(view: Array) -> npt.NDArray[np.uint8]:
@@ -117,6 +134,21 @@ def _from_zero(view: Array) -> npt.NDArray[np.uint8]:
             f"numbers from {view.min()} to {view.max()}, which do not fit in 4 bits, {least} to {least + 15}"
         )
     return (view.astype(np.int16) - least).astype(np.uint8)
+
+
+_FLOAT4 = (0x00, 0x30, 0x38, 0x3C, 0x40, 0x44, 0x48, 0x4C)
+"""0, 0.5, 1, 1.5, 2, 3, 4 and 6 in f8e4m3fn, by their codes in float4_e2m1."""
+
+
+def _float4_of(view: Array) -> npt.NDArray[np.uint8]:
+    """Codes of float4_e2m1, sign first, of those of f8e4m3fn."""
+    known = np.full(256, 255, np.uint8)
+    for code, wide in enumerate(_FLOAT4):
+        known[[wide, wide | 0x80]] = code, code | 8
+    found = known[view.astype(np.uint8)]
+    if found.size and found.max() > 15:
+        raise CodesError("floats of 8 bits that float4_e2m1 does not have")
+    return found
 
 
 def _conv(view: Array, params: tuple[int, ...]) -> Array:
@@ -245,7 +277,9 @@ PACKINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "panels": _matrix,
     "block_panels": _block_panels,
     "nibble_pairs": _nibble_pairs,
+    "float4_pairs": _float4_pairs,
     "halves": _halves,
+    "float4_halves": _float4_halves,
     "pairs": _pairs,
     "quads": _quads,
     "conv": _conv,

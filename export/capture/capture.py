@@ -33,6 +33,7 @@ from hardtack.exporter.capture.torch_patches.composite_ops import composites_ask
 from hardtack.exporter.capture.torch_patches.dense_operands import dense_operands, writes_through
 from hardtack.exporter.capture.torch_patches.float_arithmetic import folds_noted
 from hardtack.exporter.capture.torch_patches.guard_lines import noted_lines
+from hardtack.exporter.capture.torch_patches.new_constants import constants_kept
 from hardtack.exporter.capture.torch_patches.size_comparisons import watched
 from hardtack.exporter.capture.torch_patches.whole_shapes import kept_whole
 from hardtack.exporter.capture.torch_patches.window_sizes import rounded_down
@@ -423,6 +424,7 @@ def _finish(ep: ExportedProgram, prepared: Prepared, before: Folds | None = None
     try:
         with (
             composites_asked_once(),
+            constants_kept(),
             kept_whole(),
             dense_operands(not writes_through(ep)),
             rounded_down(),

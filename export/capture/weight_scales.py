@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from hardtack.exporter.block_scales import from_swizzled, swizzled_numel
 from hardtack.exporter.errors import InputSpecError
 
 _DEQUANTIZE = "quantized_decomposed.dequantize_per_"
@@ -23,7 +24,16 @@ def check_tensors(module: nn.Module) -> None:
         if is_traceable_wrapper_subclass(t):
             for part in t.__tensor_flatten__()[0]:
                 if "scale" in part and isinstance(getattr(t, part), torch.Tensor):
-                    _check(f"the weight {name!r}, a {type(t).__name__},", getattr(t, part))
+                    _check(f"the weight {name!r}, a {type(t).__name__},", _without_filling(t, getattr(t, part)))
+
+
+def _without_filling(t: Any, scale: torch.Tensor) -> torch.Tensor:
+    """Scales of blocks of t's rows without what fills their last tiles, where they lie as cuBLAS wants them."""
+    size = getattr(t, "block_size", None)
+    if not getattr(t, "is_swizzled_scales", False) or not isinstance(size, int) or t.dim() != 2:
+        return scale
+    rows, columns = t.shape[0], t.shape[1] // size
+    return from_swizzled(scale, rows, columns) if scale.numel() == swizzled_numel(rows, columns) else scale
 
 
 def check_program(ep: ExportedProgram) -> None:

@@ -21,7 +21,6 @@ from hardtack.exporter.constants import store_tensor
 from hardtack.exporter.reference import run_op
 from hardtack.exporter.rewrite.dequantized import (
     STEPS,
-    Known,
     codes_of_step,
     converted,
     known_constant,
@@ -30,6 +29,7 @@ from hardtack.exporter.rewrite.dequantized import (
     settled,
     viewed,
 )
+from hardtack.exporter.rewrite.known import Known
 
 _GROWTH = 4
 _FREE_NBYTES = 1 << 20
@@ -171,7 +171,8 @@ def _value(x: Known | Operand) -> torch.Tensor | Operand:
 def _known(op: Op, operands: Sequence[Known | Operand], value: torch.Tensor, store: ConstantStore) -> Known:
     """A result of an op, and what is known of it beside its numbers."""
     known = _described(op, operands, value, store)
-    return replace(known, value=settled(value))
+    sources = [x for x in operands if isinstance(x, Known)]
+    return replace(known, value=settled(value), of_bytes=all(x.of_bytes for x in sources))
 
 
 def _described(op: Op, operands: Sequence[Known | Operand], value: torch.Tensor, store: ConstantStore) -> Known:

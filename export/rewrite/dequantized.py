@@ -20,10 +20,18 @@ from hardtack.codegen.ir.graph import Constant, Lit, Op, Operand, Quantized, Qua
 from hardtack.exporter.constants import load_tensor, store_tensor
 from hardtack.exporter.dtypes import TORCH_DTYPE, from_torch
 from hardtack.exporter.reference import run_op
+from hardtack.exporter.rewrite.known import Codes, Known, Narrow, Spread, Step
 
 _WHOLE_CODES = (torch.int8, torch.uint8)
-_CODES = (*_WHOLE_CODES, torch.float8_e4m3fn, torch.float8_e5m2)
+_FLOAT_CODES = (torch.float8_e4m3fn, torch.float8_e5m2)
+_CODES = (*_WHOLE_CODES, *_FLOAT_CODES)
 """All of which bf16 and f16 have."""
+_TABLES = (torch.float8_e4m3fn, torch.float8_e8m0fnu)
+"""What numbers of a table are stored as where they come from it."""
+_FLOAT4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+"""The numbers of float4_e2m1 that have no sign."""
+_FEW = 256
+"""Of numbers that bytes pick from, as those that 4 bits stand for."""
 _INTEGERS = (torch.int32, torch.int64)
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _EXACT = 1 << 22
@@ -38,50 +46,11 @@ STEPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 """What may make a weight of codes, element by element, by op kind."""
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Numbers that a value repeats: it is numbers[index], element by element. recipe: of the numbers."""
-
-    numbers: torch.Tensor
-    index: torch.Tensor
-    recipe: Recipe | None
-
-
-@dataclass(frozen=True)
-class Known:
-    """A value that is known at export. tensors, recipe: as a Constant has them. codes: what it was dequantised from;
-    spread: what it repeats."""
-
-    value: torch.Tensor
-    tensors: tuple[str, ...] = ()
-    recipe: Recipe | None = None
-    codes: Codes | None = None
-    spread: Spread | None = None
-
-
-@dataclass(frozen=True)
-class Step:
-    """`kind` (of STEPS) with numbers that are spread over the weight's shape, in f32. result: what it is rounded to."""
-
-    kind: str
-    spread: Spread
-    tensors: tuple[str, ...]
-    result: torch.dtype
-
-
-@dataclass(frozen=True)
-class Codes:
-    """Codes, and the steps that make a value of the same shape of them."""
-
-    value: torch.Tensor
-    tensors: tuple[str, ...]
-    recipe: Recipe | None
-    steps: tuple[Step, ...] = ()
-
-
 def known_constant(c: Constant, store: ConstantStore) -> Known:
     """A constant that is in the store."""
-    return Known(load_tensor(store, c.key), c.tensors, c.recipe, _codes_of(c, store))
+    value = load_tensor(store, c.key)
+    few = value.element_size() == 1 or value.numel() <= _FEW
+    return Known(value, c.tensors, c.recipe, _codes_of(c, store), of_bytes=few)
 
 
 def settled(t: torch.Tensor) -> torch.Tensor:
@@ -93,7 +62,7 @@ def settled(t: torch.Tensor) -> torch.Tensor:
 def literal(x: Operand) -> Known:
     """A number that stands in the graph."""
     assert isinstance(x, Lit)
-    return Known(torch.tensor(x.value, dtype=TORCH_DTYPE[x.dtype]))
+    return Known(torch.tensor(x.value, dtype=TORCH_DTYPE[x.dtype]), of_bytes=True)
 
 
 def viewed(op: Op, source: Known, value: torch.Tensor) -> Known:
@@ -106,7 +75,7 @@ def viewed(op: Op, source: Known, value: torch.Tensor) -> Known:
     recipe = recipe_of_view(op, source.recipe, source.value, value)
     if op.kind == "expand":
         index = torch.arange(source.value.numel(), dtype=torch.int32).view(source.value.shape)
-        spread = source.spread or Spread(source.value.reshape(-1), index, source.recipe)
+        spread = source.spread or Spread(source.value.reshape(-1), index, source.recipe, _narrow(source))
         return Known(value, source.tensors, recipe, spread=replace(spread, index=view(spread.index)))
     known = Known(value, source.tensors, recipe)
     if source.spread is not None:
@@ -134,11 +103,12 @@ def recipe_of_view(op: Op, recipe: Recipe | None, before: torch.Tensor, after: t
 
 def converted(source: Known, value: torch.Tensor) -> Known:
     """Behind a conversion: of codes, of integers that were made of them, or of any numbers."""
-    spread = source.spread and Spread(source.spread.numbers.to(value.dtype), source.spread.index, None)
+    spread = source.spread and replace(source.spread, numbers=source.spread.numbers.to(value.dtype), recipe=None)
     known = Known(value, source.tensors, spread=spread)
     if value.dtype not in (*_FLOATS, *_INTEGERS):
         return known
-    if source.value.dtype in _CODES and (value.dtype in _FLOATS or source.value.dtype in _WHOLE_CODES):
+    starts = source.value.dtype in (*_FLOAT_CODES, *_TABLES) and value.dtype in _FLOATS
+    if starts or source.value.dtype in _WHOLE_CODES:
         return replace(known, codes=Codes(source.value, source.tensors, source.recipe))
     if source.codes is not None and source.codes.steps and value.dtype not in (torch.float32, *_INTEGERS):
         return replace(known, codes=_rounded(source.codes, value.dtype))
@@ -159,7 +129,40 @@ def codes_of_step(kind: str, operands: Sequence[Known], result: torch.Tensor, st
         codes, other = operands[k].codes, operands[1 - k]
         if codes is not None and codes.value.shape == result.shape:
             return _stepped(kind, codes, other, result, store)
+    for k in (0, 1) if kind == "mul" else ():
+        if operands[k].value.shape == result.shape and (float4 := _float4_codes(operands[k])) is not None:
+            return _stepped(kind, float4, operands[1 - k], result, store)
     return None
+
+
+def _float4_codes(known: Known) -> Codes | None:
+    """The numbers of a matrix that was made of bytes as float8_e4m3fn, where float4_e2m1 has all of them: however its
+    bits became numbers, these are told by themselves."""
+    value = known.value
+    if not known.of_bytes or value.dtype not in _FLOATS or value.dim() < 2 or value.numel() <= _FEW:
+        return None
+    return Codes(value.to(torch.float8_e4m3fn), known.tensors, None) if _is_float4(value) else None
+
+
+def _is_float4(value: torch.Tensor) -> bool:
+    return bool(torch.isin(value.float().abs(), _FLOAT4).all())
+
+
+def _narrow(known: Known) -> Narrow | None:
+    """What a value was converted from, floats of 8 bits, perhaps times one number."""
+    codes = known.codes
+    if codes is None or codes.value.dtype not in _TABLES or len(codes.steps) > 1:
+        return None
+    factor: Known | None = None
+    for step in codes.steps:
+        index = step.spread.index.reshape(-1)
+        if step.kind != "mul" or step.result is not torch.float32 or bool((index != index[0]).any()):
+            return None
+        number = step.spread.numbers[index[:1].long()]
+        view = View(int(index[0]), (1,), (1,))
+        recipe = step.spread.recipe and replace(step.spread.recipe, views=(*step.spread.recipe.views, view))
+        factor = Known(number, step.tensors, recipe)
+    return Narrow(codes.value.reshape(-1), codes.tensors, codes.recipe, factor)
 
 
 def _stepped(kind: str, codes: Codes, other: Known, result: torch.Tensor, store: ConstantStore) -> Codes | None:
@@ -174,11 +177,12 @@ def _stepped(kind: str, codes: Codes, other: Known, result: torch.Tensor, store:
     spread = other.spread
     if spread is None:
         index = torch.arange(other.value.numel(), dtype=torch.int32).view(other.value.shape)
-        spread = Spread(other.value.reshape(-1), index, other.recipe)
+        spread = Spread(other.value.reshape(-1), index, other.recipe, _narrow(other))
     recipe = spread.recipe if is_float else None  # no recipe converts
     numbers = spread.numbers if is_float else spread.numbers.to(torch.float32)
     rounded = result.dtype if is_float else torch.float32
-    step = Step(kind, Spread(numbers, spread.index.expand(result.shape), recipe), other.tensors, rounded)
+    narrow = spread.narrow if is_float else None
+    step = Step(kind, Spread(numbers, spread.index.expand(result.shape), recipe, narrow), other.tensors, rounded)
     return replace(codes, steps=(*codes.steps, step))
 
 
@@ -191,10 +195,25 @@ def _codes_of(c: Constant, store: ConstantStore) -> Codes | None:
         table = load_tensor(store, s.table.key)
         index = torch.arange(table.numel(), dtype=torch.int32).view(_with_runs(table.shape, [1] * len(s.runs)))
         index = index.expand(_with_runs(table.shape, s.runs)).reshape(codes.shape)
-        steps.append(
-            Step(s.kind, Spread(table.reshape(-1), index, s.table.recipe), s.table.tensors, TORCH_DTYPE[s.result])
-        )
+        steps.append(Step(s.kind, _spread_of(s, table, index, store), s.table.tensors, TORCH_DTYPE[s.result]))
     return Codes(codes, c.quantized.codes.tensors, c.quantized.codes.recipe, tuple(steps))
+
+
+def _spread_of(s: QuantizedStep, table: torch.Tensor, index: torch.Tensor, store: ConstantStore) -> Spread:
+    """A step's table, whose elements `index` numbers, as it was."""
+    numbers = table.reshape(-1)
+    if not s.number.is_float8:
+        return Spread(numbers, index, s.table.recipe)
+    factor: Known | None = None
+    if (f := s.factor) is not None:
+        factor = Known(load_tensor(store, f.key), f.tensors, f.recipe)
+    narrow = Narrow(numbers, s.table.tensors, s.table.recipe, factor)
+    return Spread(_widened(numbers, factor), index, None, narrow)
+
+
+def _widened(codes: torch.Tensor, factor: Known | None) -> torch.Tensor:
+    """Floats of 8 bits as f32, times their factor."""
+    return codes.float() if factor is None else codes.float() * factor.value
 
 
 def quantized(known: Known, store: ConstantStore) -> Quantized | None:
@@ -202,38 +221,51 @@ def quantized(known: Known, store: ConstantStore) -> Quantized | None:
     codes, value = known.codes, known.value
     if codes is None or value.dtype not in _FLOATS or value.dim() < 2 or not value.numel():
         return None
-    bits = _bits(codes.value)
+    if codes.value.dtype not in _CODES:
+        return None
+    bits = _bits(codes)
     codes = _without_idle_rounding(codes, bits)
-    tables = [_table(s) for s in codes.steps]
+    tables = [_table(s, codes) for s in codes.steps]
     again = codes.value.to(torch.float32)
-    for step, (table, runs) in zip(codes.steps, tables, strict=True):
-        apart = again.reshape(_with_runs(table.shape, runs))
-        numbers = table.float().view(_with_runs(table.shape, [1] * len(runs)))
+    for step, table in zip(codes.steps, tables, strict=True):
+        apart = again.reshape(_with_runs(table.numbers.shape, table.runs))
+        numbers = _widened(table.numbers, table.factor).view(_with_runs(table.numbers.shape, [1] * len(table.runs)))
         again = STEPS[step.kind](apart, numbers).reshape(value.shape).to(step.result).float()
     if not _same_bits(again, value.float()):
         return None
-    steps: list[QuantizedStep] = []
-    for k, (step, (table, runs)) in enumerate(zip(codes.steps, tables, strict=True)):
-        recipe = _picked(step.spread, runs)
-        constant = Constant(f"{step.kind}{k}", store_tensor(store, table), step.tensors, recipe)
-        number, result = from_torch(table.dtype), from_torch(step.result)
-        steps.append(QuantizedStep(step.kind, constant, runs, number, result, _farthest(table, recipe)))
+    steps = tuple(
+        _stored(k, step, table, store) for k, (step, table) in enumerate(zip(codes.steps, tables, strict=True))
+    )
     made = Constant("codes", store_tensor(store, codes.value), codes.tensors, codes.recipe)
-    return Quantized(made, tuple(steps), from_torch(codes.value.dtype), bits)
+    return Quantized(made, steps, from_torch(codes.value.dtype), bits)
+
+
+def _stored(k: int, step: Step, table: _Table, store: ConstantStore) -> QuantizedStep:
+    """Step k, its table in the store."""
+    constant = Constant(f"{step.kind}{k}", store_tensor(store, table.numbers), table.tensors, table.recipe)
+    factor: Constant | None = None
+    if (f := table.factor) is not None:
+        factor = Constant(f"factor{k}", store_tensor(store, f.value), f.tensors, f.recipe)
+    number, result = from_torch(table.numbers.dtype), from_torch(step.result)
+    farthest = _farthest(table.numbers, table.recipe) if factor is None else None
+    return QuantizedStep(step.kind, constant, table.runs, number, result, farthest, factor)
 
 
 def _farthest(table: torch.Tensor, recipe: Recipe | None) -> int | None:
     """QuantizedStep.farthest of a table."""
-    far = float(table.float().abs().max())
-    return int(far) if recipe is None and far <= _EXACT and torch.equal(table, table.round()) else None
+    wide = table.float()
+    far = float(wide.abs().max())
+    return int(far) if recipe is None and far <= _EXACT and torch.equal(wide, wide.round()) else None
 
 
-def _bits(codes: torch.Tensor) -> int:
-    """Of each code."""
-    if codes.dtype not in _WHOLE_CODES:
-        return 8
-    lo, hi = _RANGES[codes.dtype]
-    return 4 if lo <= int(codes.min()) and int(codes.max()) <= hi else 8
+def _bits(codes: Codes) -> int:
+    """Of each code. Floats of 8 bits that can be replaced keep them: others need not be numbers of 4."""
+    value = codes.value
+    if value.dtype in _RANGES:
+        lo, hi = _RANGES[value.dtype]
+        return 4 if lo <= int(value.min()) and int(value.max()) <= hi else 8
+    fits = value.dtype is torch.float8_e4m3fn and codes.recipe is None and _is_float4(value)
+    return 4 if fits else 8
 
 
 def _without_idle_rounding(codes: Codes, bits: int) -> Codes:
@@ -265,11 +297,42 @@ def _with_runs(blocks: Sequence[int], runs: Sequence[int]) -> tuple[int, ...]:
     return tuple(n for pair in zip(blocks, runs, strict=True) for n in pair)
 
 
-def _table(step: Step) -> tuple[torch.Tensor, tuple[int, ...]]:
-    """A step's numbers without the neighbours that share one, and how many do along each dimension."""
-    index = step.spread.index
-    runs = tuple(_run(index, d) for d in range(index.dim()))
-    return step.spread.numbers[_thinned(index, runs).long()], runs
+@dataclass(frozen=True)
+class _Table:
+    """A step's numbers without the neighbours that share one, and how many do along each dimension. tensors, recipe: of
+    the numbers; factor: Narrow.factor, of floats of 8 bits."""
+
+    numbers: torch.Tensor
+    runs: tuple[int, ...]
+    tensors: tuple[str, ...]
+    recipe: Recipe | None
+    factor: Known | None = None
+
+
+def _table(step: Step, codes: Codes) -> _Table:
+    spread = step.spread
+    runs = tuple(_run(spread.index, d) for d in range(spread.index.dim()))
+    thin = _thinned(spread.index, runs).long()
+    if (narrow := spread.narrow) is not None and step.kind == "mul":
+        recipe = _picked(replace(spread, recipe=narrow.recipe), runs)
+        return _Table(_picked_codes(narrow.codes, thin), runs, narrow.tensors, recipe, narrow.factor)
+    numbers, recipe = spread.numbers[thin], _picked(spread, runs)
+    if recipe is None and step.kind == "mul" and codes.value.dtype in _FLOAT_CODES:
+        numbers = _as_float8(numbers)
+    return _Table(numbers, runs, step.tensors, recipe)
+
+
+def _picked_codes(codes: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    return codes.view(torch.uint8)[at].view(codes.dtype)
+
+
+def _as_float8(numbers: torch.Tensor) -> torch.Tensor:
+    """Numbers as floats of 8 bits where these have all of them, as scales of MX and NVFP4, else as they are."""
+    wide = numbers.float()
+    for dtype in (torch.float8_e8m0fnu, torch.float8_e4m3fn):
+        if _same_bits(wide.to(dtype).float(), wide):
+            return numbers.to(dtype)
+    return numbers
 
 
 def _thinned(index: torch.Tensor, runs: Sequence[int]) -> torch.Tensor:

@@ -16,6 +16,7 @@ bool named_dtype(const std::string& name, ht_dtype* out) {
   if (name == "bfloat16") return *out = {4, 16, 1}, true;
   if (name == "float8_e4m3fn") return *out = {10, 8, 1}, true;
   if (name == "float8_e5m2") return *out = {12, 8, 1}, true;
+  if (name == "float8_e8m0fnu") return *out = {14, 8, 1}, true;
   return false;
 }
 
@@ -30,7 +31,7 @@ bool dtype_of(const py::dtype& dtype, const ht_tensor_info* declared, ht_dtype* 
     case 'i': *out = {0, bits, 1}; return true;
     case 'u': {
       const ht_dtype wanted = declared == nullptr ? ht_dtype{4, 16, 1} : declared->dtype;
-      const bool of_bits = wanted.bits == bits && (wanted.code == 4 || wanted.code == 10 || wanted.code == 12);
+      const bool of_bits = wanted.bits == bits && (wanted.code == 4 || (wanted.code >= 10 && wanted.code <= 14));
       *out = {of_bits ? wanted.code : uint8_t{1}, bits, 1};
       return true;
     }

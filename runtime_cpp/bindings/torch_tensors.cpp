@@ -113,6 +113,7 @@ const py::object& Torch::dtype(ht_dtype dtype) const {
     case 6: cached = module_.attr("bool"); break;
     case 10: cached = module_.attr("float8_e4m3fn"); break;
     case 12: cached = module_.attr("float8_e5m2"); break;
+    case 14: cached = module_.attr("float8_e8m0fnu"); break;
     default: cached = module_.attr(("float" + bits).c_str()); break;
   }
   return cached;

@@ -17,6 +17,7 @@ int map_type(DType dtype) {
     case DType::i8:
     case DType::f8e4m3fn:
     case DType::f8e5m2:
+    case DType::f8e8m0fnu:
     case DType::boolean: return 0;
     case DType::i16:
     case DType::u16: return 1;

@@ -30,6 +30,7 @@ constexpr Row kRows[] = {
     {DType::u32, "u32", "U32", 4, 1, 2},
     {DType::f8e4m3fn, "f8e4m3fn", "F8_E4M3", 1, 10, 2},
     {DType::f8e5m2, "f8e5m2", "F8_E5M2", 1, 12, 2},
+    {DType::f8e8m0fnu, "f8e8m0fnu", "F8_E8M0", 1, 14, 2},
 };
 
 const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }

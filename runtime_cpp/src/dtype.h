@@ -7,7 +7,23 @@
 
 namespace hardtack::rt {
 
-enum class DType : uint8_t { f32, f64, f16, bf16, i8, i16, i32, i64, u8, boolean, u16, u32, f8e4m3fn, f8e5m2 };
+enum class DType : uint8_t {
+  f32,
+  f64,
+  f16,
+  bf16,
+  i8,
+  i16,
+  i32,
+  i64,
+  u8,
+  boolean,
+  u16,
+  u32,
+  f8e4m3fn,
+  f8e5m2,
+  f8e8m0fnu
+};
 
 /// The name in plans: "f32".
 const char* dtype_name(DType dtype);

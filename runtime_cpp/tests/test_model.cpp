@@ -269,7 +269,7 @@ TEST_CASE("status and dtype helpers") {
   CHECK(dtype.code == 4);
   CHECK(std::string(ht_dtype_name(dtype)) == "bf16");
   for (const auto& [name, code, bits] :
-       {std::tuple{"u16", 1, 16}, {"u32", 1, 32}, {"f8e4m3fn", 10, 8}, {"f8e5m2", 12, 8}}) {
+       {std::tuple{"u16", 1, 16}, {"u32", 1, 32}, {"f8e4m3fn", 10, 8}, {"f8e5m2", 12, 8}, {"f8e8m0fnu", 14, 8}}) {
     CHECK(outcome(ht_dtype_from_name(name, &dtype)).code == HT_OK);
     CHECK((dtype.code == code && dtype.bits == bits));
     CHECK(std::string(ht_dtype_name(dtype)) == name);

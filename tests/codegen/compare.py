@@ -26,6 +26,8 @@ UNSIGNED = (torch.uint16, torch.uint32)
 """What eager computes little with."""
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 """What eager moves and converts."""
+E8M0 = torch.float8_e8m0fnu
+"""Powers of 2, of which eager converts, moves and compares fewer."""
 
 TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
     torch.float32: (2e-5, 2e-6),
@@ -39,7 +41,7 @@ TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
 def to_numpy(t: torch.Tensor) -> npt.NDArray[np.generic]:
     """The tensor's elements; bfloat16 and float8 as their bits, as the stages keep it."""
     t = t.detach()
-    if t.dtype in FLOAT8:
+    if t.dtype in (*FLOAT8, E8M0):
         return t.contiguous().view(torch.uint8).numpy()
     if t.dtype is torch.bfloat16:
         return t.contiguous().view(torch.int16).numpy().view(np.uint16)
@@ -49,7 +51,7 @@ def to_numpy(t: torch.Tensor) -> npt.NDArray[np.generic]:
 def to_torch(a: npt.NDArray[np.generic], dtype: torch.dtype) -> torch.Tensor:
     """The inverse of `to_numpy`."""
     a = np.ascontiguousarray(a).reshape(a.shape)
-    if dtype in FLOAT8:
+    if dtype in (*FLOAT8, E8M0):
         return torch.from_numpy(a).view(dtype)
     return torch.from_numpy(a.view(np.int16)).view(dtype) if dtype is torch.bfloat16 else torch.from_numpy(a)
 
@@ -114,7 +116,7 @@ def differences(
     found: list[str] = []
     for k, (g, w) in enumerate(zip(got, want, strict=True)):
         rtol, atol = TOLERANCE.get(w.dtype, (0.0, 0.0))
-        if w.dtype in FLOAT8 and g.dtype is w.dtype:  # by their codes, so that NaNs and zeros have eager's signs
+        if w.dtype in (*FLOAT8, E8M0) and g.dtype is w.dtype:  # by codes, so that NaNs and zeros have eager's signs
             g, w = (_codes(t, nan_signs) for t in (g, w))
         try:
             torch.testing.assert_close(g, w, rtol=rtol * scale, atol=atol * scale, equal_nan=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 
-from tests.codegen.compare import FLOAT8, FLOATS, Function, Suite
+from tests.codegen.compare import E8M0, FLOAT8, FLOATS, Function, Suite
 from tests.codegen.tables_scalar import DTYPES, INF, NAN
 
 
@@ -57,6 +57,31 @@ def float8_rows(dtype: torch.dtype) -> dict[str, Function]:
     return rows
 
 
+def e8m0_rows() -> dict[str, Function]:
+    """The same of powers of 2, which have one NaN and neither zero nor sign."""
+    return {
+        "to_e8m0": lambda x, codes: [x.to(E8M0), x.double().to(E8M0), x.half().to(E8M0), x.bfloat16().to(E8M0)],
+        "from_e8m0": lambda x, codes: [codes.to(d) for d in (*FLOATS, torch.bool, *FLOAT8)],
+        "e8m0_views": lambda x, codes: (codes.t(), codes[1:, ::3], codes.roll(1, 1), codes.reshape(8, 32)),
+        "e8m0_joins": lambda x, codes: (torch.cat([codes, codes]), torch.stack([codes, codes.flip(0)], 1)),
+        "e8m0_pick": lambda x, codes: (codes[torch.tensor([3, 1])], F.embedding(torch.tensor([[1, 2]]), codes)),
+        "e8m0_where": lambda x, codes: torch.where(codes.float() > 1, codes, codes.roll(1, 1)),
+        "e8m0_equal": lambda x, codes: (codes == codes, codes != codes.roll(1, 1), codes.isnan()),
+        "e8m0_bits": lambda x, codes: (codes.view(torch.uint8) ^ 1, (codes.view(torch.uint8) & 127).view(E8M0)),
+        "e8m0_fill": lambda x, codes: (torch.full_like(codes, 2.5), torch.full((3,), 8.0, dtype=E8M0)),
+        "e8m0_scales": lambda x, codes: x * codes[1, 40].float(),
+    }
+
+
+def e8m0_numbers() -> torch.Tensor:
+    """Each number, those half way between two, their neighbours, of both signs, and special ones."""
+    known = torch.arange(255).to(torch.uint8).view(E8M0).float()
+    exact = torch.cat([known, known * 1.5, known * 1.25, torch.tensor([2.0**-128, 2.0**-129, 2.0**-149])])
+    beside = torch.cat([exact.nextafter(torch.tensor(s * INF)) for s in (1, -1)])
+    x = torch.cat([exact, beside, -exact, torch.tensor([INF, -INF, NAN, 0.0, -0.0, 3.4e38])])
+    return F.pad(x, (0, -x.numel() % 64)).reshape(-1, 64)
+
+
 def finite(codes: torch.Tensor) -> torch.Tensor:
     """With ones for what no integer is."""
     x = codes.float()
@@ -84,3 +109,5 @@ def suites() -> Iterator[Suite]:
     for dtype in FLOAT8:
         codes = torch.arange(256).to(torch.uint8).view(dtype).reshape(4, 64)
         yield Suite(f"float8_{str(dtype)[13:]}", float8_rows(dtype), [[float8_numbers(dtype), codes]], None, 0.0, True)
+    codes = torch.arange(256).to(torch.uint8).view(E8M0).reshape(4, 64)
+    yield Suite("float8_e8m0fnu", e8m0_rows(), [[e8m0_numbers(), codes]], None, 0.0, True)

@@ -17,7 +17,8 @@ from tests.support.aarch64 import needs_aarch64
 CHOSEN = [
     *("unary_float32", "unary_bfloat16", "binary_float32", "binary_float16", "special_float64", "int_int64"),
     *("int_int8", "int_uint8", "bool", "casts", "casts_outside", "bitcast", "reduce_bfloat16", "reduce_bool", "ties"),
-    *("unsigned_uint16", "unsigned_uint32", "casts_uint32", "casts_unsigned", "float8_e4m3fn", "float8_e5m2"),
+    *("unsigned_uint16", "unsigned_uint32", "casts_uint32", "casts_unsigned"),
+    *("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
     *("matmul_int8", "matmul_int8_depth"),
     *("order_nan", "norm", "pool_nan", "attention", "recurrent_bf16", "zero_sums_float16", "masked"),
 ]

@@ -155,6 +155,43 @@ def test_arrays_of_ml_dtypes(tmp_path: Path) -> None:
         model(np.ones(3, np.float32))
 
 
+class Scales(torch.nn.Module):
+    """Powers of 2 as an input, a constant, a state and outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        codes = torch.arange(256).to(torch.uint8).view(torch.float8_e8m0fnu).reshape(64, 4)
+        self.register_buffer("table", codes)
+        self.register_buffer("last", codes[:1].clone())
+
+    def forward(self, codes: torch.Tensor, x: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        before = self.last.clone()
+        self.last.copy_(codes)
+        return F.embedding(index, self.table), before, codes.to(x.dtype) * x, (x * 3).to(torch.float8_e8m0fnu)
+
+
+def test_powers_of_two_everywhere(tmp_path: Path) -> None:
+    path, changed, module = tmp_path / "m.pkg", tmp_path / "changed.pkg", Scales().eval()
+    codes = torch.tensor([[0.5, 2.0**-127, float("nan"), 2.0**127]]).to(torch.float8_e8m0fnu)
+    x, index = torch.tensor([[0.3, 1e-3, -100.0, 7.0]]), torch.tensor([63, 0])
+    hardtack.export(module, (codes, x, index), path=path)
+    assert number_of(path) == 2
+    model = hardtack.load(path, threads=1)
+    got, want = model(codes, x, index), module(codes, x, index)
+    assert [g.dtype for g in got] == [w.dtype for w in want]
+    assert all(torch.equal(_raw(g), _raw(w)) for g, w in zip(got[:2] + got[3:], want[:2] + want[3:], strict=True))
+    torch.testing.assert_close(got[2], want[2], rtol=0, atol=0, equal_nan=True)
+    np.testing.assert_array_equal(model(*map(to_numpy, (codes, x, index)))[0], _raw(want[0]).numpy())
+    table = torch.full((64, 4), 4.0).to(torch.float8_e8m0fnu)
+    for given in (table, _raw(table).numpy()):
+        hardtack.replace_weights(path, {"table": given}, path=changed)
+        assert torch.equal(_raw(hardtack.load(changed, threads=1)(codes, x, index)[0]), _raw(table[:2]))
+
+
+def _raw(x: torch.Tensor) -> torch.Tensor:
+    return x.view(torch.uint8) if x.element_size() == 1 else x
+
+
 class Converted(torch.nn.Module):
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()

@@ -122,7 +122,7 @@ def tensor(shape: list[int], begin: int, end: int, dtype: str = "U8") -> dict[st
         (
             member({"a": tensor([1], 0, 1, "F8_E8M0")}, b"x"),
             "w: tensor 'a'.dtype is 'F8_E8M0'; it must be one of F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, "
-            "F8_E4M3, F8_E5M2, BOOL",
+            "F8_E4M3, F8_E5M2, F8_E8M0, BOOL",
         ),
         (member({"a": {"dtype": "U8", "shape": [1]}}, b"x"), "w: tensor 'a' lacks the key 'data_offsets'"),
         (member({"a": {**tensor([1], 0, 1), "x": 1}}, b"x"), "w: tensor 'a' has an unknown key 'x'"),

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from hardtack.codegen.machine.machine import Cpu
+from tests.support.block_formats import FLOAT4
 from tests.templates.cpu_kernels import Library, load_library
 from tests.templates.half_builds import DTYPES, STORAGE, bits, build_params, name_of, packed
 from tests.templates.layouts import ceil_div, gemm_packed_workspace, pack_columns, pack_gemm, pack_nibbles
@@ -36,7 +37,10 @@ extern "C" int32_t quantized_{name}(const HtKernelArgs* args) {{
   return -1;
 }}
 """
-CODES = {"bytes": ("int8_t", -128, 127), "nibbles": ("ht::SignedNibbles", -8, 7), "floats": ("ht::E4m3", 0, 255)}
+CODES = {
+    "bytes": ("int8_t", -128, 127), "nibbles": ("ht::SignedNibbles", -8, 7), "floats": ("ht::E4m3", 0, 255),
+    "float4": ("ht::E2m1Nibbles", 0, 15),
+}  # fmt: skip
 INTEGERS = ("bytes", "nibbles")
 
 
@@ -74,11 +78,15 @@ def _stored(codes: str, w: torch.Tensor) -> torch.Tensor:
     """Codes as panels have them."""
     if codes == "nibbles":
         return pack_nibbles(w + 8)
+    if codes == "float4":
+        return pack_nibbles(w)
     return pack_columns(w.to(torch.int8 if codes == "bytes" else torch.uint8), 77)
 
 
 def _floats(codes: str, w: torch.Tensor) -> torch.Tensor:
     """What codes stand for."""
+    if codes == "float4":
+        return torch.tensor([*FLOAT4, *(-x for x in FLOAT4)])[w.long()]
     return w.to(torch.uint8).view(torch.float8_e4m3fn).float() if codes == "floats" else w.float()
 
 

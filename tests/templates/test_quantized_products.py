@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from tests.support.block_formats import FLOAT4
 from tests.templates.conftest import Build, all_builds, by_gcc, portable, with_bf16
 from tests.templates.cpu_kernels import Library, load_library
 from tests.templates.layouts import ceil_div, gemm_packed_workspace, pack_columns, pack_gemm, pack_nibbles
@@ -51,6 +52,8 @@ class Code:
     """Those that its kernel has."""
     float8: torch.dtype | None = None
     """What its bytes are the bits of."""
+    numbers: tuple[float, ...] = ()
+    """What codes stand for by themselves."""
 
     @property
     def name(self) -> str:
@@ -66,6 +69,8 @@ class Code:
 
     def floats(self, codes: torch.Tensor) -> torch.Tensor:
         """What they stand for."""
+        if self.numbers:
+            return torch.tensor(self.numbers)[codes]
         return codes.float() if self.float8 is None else codes.to(torch.uint8).view(self.float8).float()
 
     def packed(self, codes: torch.Tensor) -> torch.Tensor:
@@ -77,7 +82,9 @@ class Code:
 
 CODES = (
     Code("int8_t", -128, 127, STEPS), Code("uint8_t", 0, 255, _BOTH), Code("ht::SignedNibbles", -8, 7, STEPS),
-    Code("ht::UnsignedNibbles", 0, 15, _BOTH), Code("ht::E4m3", 0, 255, _BOTH, torch.float8_e4m3fn),
+    Code("ht::UnsignedNibbles", 0, 15, _BOTH),
+    Code("ht::E2m1Nibbles", 0, 15, STEPS, None, (*FLOAT4, *(-x for x in FLOAT4))),
+    Code("ht::E4m3", 0, 255, _BOTH, torch.float8_e4m3fn),
     Code("ht::E5m2", 0, 255, _BOTH, torch.float8_e5m2),
 )  # fmt: skip
 by_code = pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)

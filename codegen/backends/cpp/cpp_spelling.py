@@ -24,6 +24,7 @@ STORAGE: dict[DType, str] = {
     DType.U32: "uint32_t",
     DType.F8E4M3: "uint8_t",
     DType.F8E5M2: "uint8_t",
+    DType.F8E8M0: "uint8_t",
     DType.BOOL: "ht::Bool",
 }
 """The element type in memory."""
@@ -32,7 +33,7 @@ REGISTER: dict[DType, str] = STORAGE | {DType.F16: "float", DType.BF16: "float",
 """The lane type in registers; a bool is a mask of 0 or -1."""
 
 
-FLOAT8 = {DType.F8E4M3: "e4m3", DType.F8E5M2: "e5m2"}
+FLOAT8 = {DType.F8E4M3: "e4m3", DType.F8E5M2: "e5m2", DType.F8E8M0: "e8m0"}
 """What float8.h calls the floats of 8 bits."""
 
 

@@ -24,6 +24,23 @@ def float_of_e5m2(a):
     bits = tl.where(size < 0x7C, bits, tl.where(size == 0x7C, 0x7F800000, 0x7FC00000))
     return (bits | ((code & 0x80) << 24)).to(tl.float32, bitcast=True)
 ''',
+    "float_of_e8m0": '''
+@triton.jit
+def float_of_e8m0(a):
+    """The number of a code of float8_e8m0fnu, 2^(code - 127); 255 is NaN."""
+    code = a.to(tl.int32)
+    bits = tl.where(code == 0, 0x00400000, tl.where(code == 0xFF, 0x7FC00000, code << 23))
+    return bits.to(tl.float32, bitcast=True)
+''',
+    "e8m0_of_float": '''
+@triton.jit
+def e8m0_of_float(a):
+    """The code of the nearest float8_e8m0fnu, ties to the larger; that of 0 is the least, of infinity NaN."""
+    bits = a.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    exponent, fraction = bits >> 23, bits & 0x7FFFFF
+    up = (fraction > 0x400000) | ((fraction == 0x400000) & (exponent > 0))
+    return tl.where(exponent == 0xFF, 0xFF, exponent + up.to(tl.int32)).to(tl.uint8)
+''',
     "e4m3_of_float": '''
 @triton.jit
 def e4m3_of_float(a):
@@ -115,6 +132,20 @@ def fours_of_e4m3(words):
 def fours_of_e5m2(words):
     """The numbers of the four float8_e5m2 in each word, as f32."""
     return e5m2_at(words, 0), e5m2_at(words, 8), e5m2_at(words, 16), e5m2_at(words, 24)
+''',
+    "e2m1_at": '''
+@triton.jit
+def e2m1_at(words, PLACE: tl.constexpr):
+    """The number of the float4_e2m1 that lies PLACE bits up in each word."""
+    top = (words << (28 - PLACE)).to(tl.int32, bitcast=True)
+    return ((top >> 6) & -0x7E400000).to(tl.float32, bitcast=True) * 8.507059173023462e37
+''',
+    "float4_of_bytes": '''
+@triton.jit
+def float4_of_bytes(bytes):
+    """The float4_e2m1 of bytes [N, W], as f32 [N, 2 W]: the low half of a byte comes first."""
+    both = tl.join(bytes & 15, (bytes >> 4) & 15)
+    return e2m1_at(tl.reshape(both, (bytes.shape[0], 2 * bytes.shape[1])).to(tl.uint32), 0)
 ''',
     "halves_of_bytes": '''
 @triton.jit

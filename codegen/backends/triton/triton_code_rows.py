@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hardtack.codegen.backends.triton.code_tables import StepTable, step_table
 from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
 from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
 from hardtack.codegen.backends.triton.triton_gemm import ceil_div, scaled, split_range
@@ -20,7 +21,6 @@ from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Operand
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.ir.types import DType
-from hardtack.codegen.lower.gpu_code_rows import TableStep
 from hardtack.codegen.lower.gpu_quantized import CodeGemm, CodeRow
 from hardtack.codegen.tune.code_plan import QUAD, WORD_BITS
 
@@ -37,7 +37,7 @@ def render_code_row(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKern
     per_word = WORD_BITS // gemm.bits
     inside = _Inside(per_word, int_value(n % plan.block_n) == 0, k % (QUAD * per_word) == 0)
     inner, outer = _by_place(gemm, sketch, k, per_word)
-    sums = _Sums(gemm, dtype, inner, any(t.step.kind != "mul" for t in outer))
+    sums = _Sums(gemm, dtype, inner, any(t.kind != "mul" for t in outer))
     row = _Row(sketch, a, per_word, plan.block_k, plan.splits == 1 and k % plan.block_k == 0)
     holes: dict[str, str | list[str]] = {
         "columns": sketch.i32("columns", n),
@@ -88,12 +88,9 @@ class _Inside:
 
 @dataclass(frozen=True)
 class _Table:
-    """A step's numbers in a kernel. start: where they start; at: offsets of rows; words: of a run."""
+    """A step's numbers. words: of a run, in which columns have one number."""
 
-    name: str
-    step: TableStep
-    start: str
-    at: str
+    table: StepTable
     words: int
 
     @property
@@ -101,36 +98,40 @@ class _Table:
         """True where a lane's words have one number."""
         return self.words % QUAD == 0
 
+    @property
+    def kind(self) -> str:
+        return self.table.step.kind
+
     def load_next(self, inside: _Inside) -> list[str]:
         """The numbers of a lane's words: one, or one for each."""
         words = ["word"] if self.shared else ["word", *(f"(word + {i})" for i in range(1, QUAD))]
+        start = f"{self.table.start} + {self.table.at}"
         return [
-            f"{self.name}_next{i} = tl.load({self.start} + {self.at} + {word} // {self.words}{inside.table(word)})"
+            f"{self.table.name}_next{i} = tl.load({start} + {word} // {self.words}{inside.table(word)})"
             for i, word in enumerate(words)
         ]
 
     def taken(self) -> list[str]:
-        count = 1 if self.shared else QUAD
-        return [f"{self.name}_of{i} = {self.name}_next{i}.to(tl.float32)" for i in range(count)]
+        count, name = 1 if self.shared else QUAD, self.table.name
+        return [f"{name}_of{i} = {self.table.wide(f'{name}_next{i}')}" for i in range(count)]
 
     def load_once(self, mask: str) -> str:
         """The number of each column."""
-        return f"{self.name} = tl.load({self.start} + {self.at} + tl.zeros_like(mine){mask}).to(tl.float32)"
+        found = f"tl.load({self.table.start} + {self.table.at} + tl.zeros_like(mine){mask})"
+        return f"{self.table.name} = {self.table.wide(found)}"
 
     def of_word(self, word: int) -> str:
-        return f"{self.name}_of{0 if self.shared else word}"
+        return f"{self.table.name}_of{0 if self.shared else word}"
 
 
 def _by_place(gemm: CodeGemm, sketch: Sketch, k: int, per_word: int) -> tuple[list[_Table], list[_Table]]:
     """The steps that are taken word by word, and those after them that have one number for all K of a column, which are
     taken once, with the whole sum."""
-    anchor = sketch.kernel.anchor
-    assert anchor is not None
     last = max((i for i, s in enumerate(gemm.steps) if s.run < k), default=-1)
-    found: list[_Table] = []
-    for i, (step, view) in enumerate(zip(gemm.steps, anchor.operands[2:], strict=True)):
-        at = scaled("own" if i <= last else "mine", view.strides[0], sketch, f"table_row{i}")
-        found.append(_Table(f"table{i}", step, sketch.operand(2 + i), at, step.run // per_word))
+    found = [
+        _Table(step_table(gemm, sketch, i, "own" if i <= last else "mine"), s.run // per_word)
+        for i, s in enumerate(gemm.steps)
+    ]
     return found[: last + 1], found[last + 1 :]
 
 
@@ -205,12 +206,12 @@ class _Sums:
         lines += [f"whole += {self.whole}"] if self.shifts else []
         if not self.inner:
             return lines
-        shifted = any(t.step.kind != "mul" for t in self.inner)
+        shifted = any(t.kind != "mul" for t in self.inner)
         if shifted:
             lines.append(f"part = {self.whole}" if fresh else f"part += {self.whole}")
         if word < QUAD - 1 and self.shared:
             return lines
-        steps, scale, shift = _affine([(t.step.kind, t.of_word(word)) for t in self.inner])
+        steps, scale, shift = _affine([(t.kind, t.of_word(word)) for t in self.inner])
         lines += [*steps, f"acc = tl.fma({self._joined()}, {scale}, acc)" if scale else f"acc += {self._joined()}"]
         return [*lines, f"acc = tl.fma(part, {shift}, acc)"] if shift else lines
 
@@ -219,7 +220,9 @@ class _Sums:
         bits, name = self.gemm.bits, f"word{word}"
         bias = 1 << (bits - 1) if self.dtype is DType.I8 else 0
         flipped = bias if bits == 8 else 0  # halves of a byte have their bias already
-        if self.dtype.is_float8:
+        if self.dtype.is_float8 and bits == 4:
+            lines = [f"number{i} = e2m1_at({name}, {i * bits})" for i in range(self.per_word)]
+        elif self.dtype.is_float8:
             lines = [f"number0, number1, number2, number3 = fours_of_{FLOAT8[self.dtype]}({name})"]
         else:
             lines = [f"high = {name} >> 16"]
@@ -261,6 +264,6 @@ def _affine(steps: Sequence[tuple[str, str]]) -> tuple[list[str], str, str]:
 
 def _scaled(tables: Sequence[_Table]) -> list[str]:
     """total = scale * total + shift * the sum of the row, for steps that a whole column has in common."""
-    lines, scale, shift = _affine([(t.step.kind, t.name) for t in tables])
+    lines, scale, shift = _affine([(t.kind, t.table.name) for t in tables])
     lines += [f"total = total * {scale}"] if scale else []
     return [*lines, f"total = tl.fma(sum_of_parts(whole), {shift}, total)"] if shift else lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hardtack.codegen.backends.triton.code_tables import step_table
 from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
 from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
 from hardtack.codegen.backends.triton.triton_gemm import ceil_div, masks, scaled, split_range
@@ -53,14 +54,15 @@ def render_code_tile(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKer
 def _numbers(gemm: CodeTile, sketch: Sketch, columns: str) -> list[str]:
     """`right` [BLOCK_N, BLOCK_K] of `bytes`, in the type of a; a block has one number of each table."""
     assert sketch.kernel.anchor is not None
-    a, codes, *tables = sketch.kernel.anchor.operands
+    a, codes = sketch.kernel.anchor.operands[:2]
     bias = 8 if codes.dtype is DType.I8 else 0
     lines = ["right = bytes.to(tl.float32)" if gemm.bits == 8 else f"right = halves_of_bytes(bytes, {bias})"]
     if codes.dtype.is_float8:
-        lines = [f"right = float_of_{FLOAT8[codes.dtype]}(bytes)"]
-    for i, (step, view) in enumerate(zip(gemm.steps, tables, strict=True)):
-        at = scaled("columns[:, None]", view.strides[0], sketch, f"table_row{i}")
-        number = f"tl.load({sketch.operand(2 + i)} + {at} + k // {step.run}{columns}).to(tl.float32)"
+        float8 = f"right = float_of_{FLOAT8[codes.dtype]}(bytes)"
+        lines = [float8 if gemm.bits == 8 else "right = float4_of_bytes(bytes)"]
+    for i, step in enumerate(gemm.steps):
+        table = step_table(gemm, sketch, i, "columns[:, None]")
+        number = table.wide(f"tl.load({table.start} + {table.at} + k // {step.run}{columns})")
         exact = f"(right {_SIGNS[step.kind]} {number})"
         lines.append(f"right = {rounded(exact, step.result) if step.result in HALF else exact}")
     return [*lines, f"right = right.to({MEMORY[a.dtype]})"]

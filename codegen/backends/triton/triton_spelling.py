@@ -28,6 +28,7 @@ STORAGE: dict[DType, str] = {
     DType.U32: "u32",
     DType.F8E4M3: "u8",
     DType.F8E5M2: "u8",
+    DType.F8E8M0: "u8",
     DType.BOOL: "i8",
 }
 """The element type in a signature: a bool is a byte of 0 or 1."""
@@ -46,6 +47,7 @@ MEMORY: dict[DType, str] = {
     DType.U32: "tl.uint32",
     DType.F8E4M3: "tl.uint8",
     DType.F8E5M2: "tl.uint8",
+    DType.F8E8M0: "tl.uint8",
     DType.BOOL: "tl.int8",
 }
 """The element type in memory."""
@@ -54,7 +56,7 @@ REGISTER: dict[DType, str] = MEMORY | {DType.F16: "tl.float32", DType.BF16: "tl.
 """The type of a value while it is computed with."""
 
 
-FLOAT8 = {DType.F8E4M3: "e4m3", DType.F8E5M2: "e5m2"}
+FLOAT8 = {DType.F8E4M3: "e4m3", DType.F8E5M2: "e5m2", DType.F8E8M0: "e8m0"}
 """What the helpers call the floats of 8 bits. Triton's own types for them exist on some GPUs only."""
 
 

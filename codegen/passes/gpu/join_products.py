@@ -121,9 +121,12 @@ def _like(
 
 
 def _codes_of(c: Constant) -> tuple[object, ...]:
-    """What the codes of weights that are joined have in common; empty for numbers."""
+    """What the codes of weights that are joined have in common; empty for numbers. A factor is one weight's own."""
     q = c.quantized
-    return () if q is None else (q.dtype, q.bits, *((s.kind, s.runs[:1], s.number, s.result) for s in q.steps))
+    if q is None:
+        return ()
+    own = (c.name,) if any(s.factor is not None for s in q.steps) else ()
+    return (q.dtype, q.bits, *own, *((s.kind, s.runs[:1], s.number, s.result) for s in q.steps))
 
 
 def _kept(graph: Graph) -> frozenset[str]:

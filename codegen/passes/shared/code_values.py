@@ -79,9 +79,9 @@ def edit_of(graph: Graph) -> Edit:
     for c in graph.constants:
         if c.quantized is not None:
             q, shape = c.quantized, graph.types[c.name].shape
-            codes, *tables = c.parts()
+            codes, *others = c.parts()
             parts[codes.name] = codes, TensorType(q.dtype, shape)
-            for step, table in zip(q.steps, tables, strict=True):
+            for step, table in zip(q.steps, others, strict=False):
                 blocks = ((int_value(n) or 0) // run for n, run in zip(shape, step.runs, strict=True))
                 parts[table.name] = table, TensorType(step.number, tuple(map(const, blocks)))
     return Edit(graph, dict(graph.types), parts=parts)

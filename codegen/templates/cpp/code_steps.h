@@ -21,9 +21,39 @@ HT_INLINE vec<float> round_to(vec<float> v) {
 
 enum class StepKind { kSubtract, kMultiply, kAdd };
 
+// How the numbers of a table are stored, whether they have a factor, and whether a NaN among them has zeros in the bits that
+// bf16 lacks.
+template <class Number>
+struct TableOf {
+  using Stored = Number;
+  static constexpr bool kScaled = false, kShortNans = !same<Number, float>;
+};
+
+// Those of a vector as float.
+template <class Stored>
+HT_INLINE vec<float> load_number(const Stored* from) {
+  if constexpr (same<Stored, E8m0>)
+    return float_of_e8m0(bit_copy<vec<uint32_t>>(load_bytes(&from->code)));
+  else if constexpr (same<Stored, E4m3>)
+    return load_codes(from, 0, 0);
+  else
+    return load(from);
+}
+
 }  // namespace detail
 
-// Result: what a step's results are rounded to. Of: the type of the numbers in its table.
+// Numbers of a table of Stored that are multiplied with one factor first, in float.
+template <class Stored>
+struct Factored {};
+namespace detail {
+template <class Of>
+struct TableOf<Factored<Of>> {
+  using Stored = Of;
+  static constexpr bool kScaled = true, kShortNans = false;
+};
+}  // namespace detail
+
+// Result: what a step's results are rounded to. Of: the type of the numbers in its table, or Factored.
 template <detail::StepKind Kind, class ResultOf, class Of>
 struct CodeStep {
   using Result = ResultOf;
@@ -66,7 +96,8 @@ constexpr int first_factor() {
 // A product that is rounded to 16 bits, p = c * s with c and s of 16 bits, is two fused ones. Let q be the bits of a float
 // that such a number lacks, 16 of bf16 and 13 of f16. s * (2^q + 1) is exact, and float(c * s * (2^q + 1)) = 2^q p + r, where
 // r is p rounded as it should be: the sum has the last place of r, and 2^q p is an even multiple of it, so that ties go where
-// r's go. 2^q p is subtracted exactly. It takes p that is normal in 16 bits; c is whole, or a float e4m3. Where p is -0, +0
+// r's go. 2^q p is subtracted exactly. It takes p that is normal in 16 bits; c is whole, or a float e4m3 or e2m1, s a number of
+// the result's type, a power of 2 (e8m0) or a float e4m3, which 16 bits hold where allowed() has it. Where p is -0, +0
 // comes out, which a sum could only show if all that is before it came to -0.
 template <class Code, class... Steps>
 struct FactorOf {
@@ -84,16 +115,19 @@ struct FactorOf<Code, First, Rest...> {
   };
   using Step = typename Pick<(kAt < 0 ? 0 : kAt), First, Rest...>::type;
   using Result = typename Step::Result;
-  static constexpr bool kE4m3 = same<Code, E4m3> && kAt == 0;
+  using Number = typename Step::Number;
+  static constexpr bool kShortNumbers = same<Result, Number> || same<Number, E8m0> || same<Number, E4m3>;
+  static constexpr bool kFloats = (same<Code, E4m3> || is_float4<Code>)&&kAt == 0;
+  static constexpr bool kWhole = !is_float8<Code> && !is_float4<Code>;
 #if defined(HT_AVX512) || defined(HT_AVX2) || defined(HT_NEON)
   static constexpr bool kFused = true;
 #else
   static constexpr bool kFused = false;
 #endif
   static constexpr bool kRounds =
-      kFused && kAt >= 0 && is_half<Result> && same<Result, typename Step::Number> && (kE4m3 || !is_float8<Code>);
+      kFused && kAt >= 0 && is_half<Result> && kShortNumbers && (kFloats || kWhole);
 
-  static constexpr float kLeast = !same<Result, f16> ? 0x1p-100f : (kE4m3 ? 0x1p-5f : 0x1p-14f);
+  static constexpr float kLeast = !same<Result, f16> ? 0x1p-100f : (kFloats ? 0x1p-5f : 0x1p-14f);
   static constexpr float kMost = same<Result, f16> ? 64.0f : 0x1p90f;
   static constexpr float kRaise = same<Result, f16> ? 0x1p13f : 0x1p16f;  // 2^q
 
@@ -140,7 +174,7 @@ struct StepNumbers {
 
   template <bool kQuick>
   HT_MEMBER vec<float> apply(vec<float> x, int v) const {
-    constexpr bool kShortNans = (!same<typename Steps::Number, float> && ...);  // those of instructions are so, too
+    constexpr bool kShortNans = (TableOf<typename Steps::Number>::kShortNans && ...);  // those of instructions are so, too
     int i = 0;
     ((x = take<kQuick, kShortNans, Steps>(x, i++, v)), ...);
     return x;

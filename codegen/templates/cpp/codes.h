@@ -17,6 +17,9 @@ struct SignedNibbles {  // -8 to 7, stored with 8 added
 struct UnsignedNibbles {  // 0 to 15
   uint8_t codes;
 };
+struct E2m1Nibbles {  // float4_e2m1: a sign, two bits of an exponent, one of a fraction
+  uint8_t codes;
+};
 
 // Codes that are floats of 8 bits.
 struct E4m3 {
@@ -26,10 +29,17 @@ struct E5m2 {
   uint8_t code;
 };
 
+// Numbers of tables that are powers of 2, float8_e8m0fnu.
+struct E8m0 {
+  uint8_t code;
+};
+
 namespace detail {
 
 template <class Code>
-constexpr bool is_nibbles = same<Code, SignedNibbles> || same<Code, UnsignedNibbles>;
+constexpr bool is_float4 = same<Code, E2m1Nibbles>;
+template <class Code>
+constexpr bool is_nibbles = same<Code, SignedNibbles> || same<Code, UnsignedNibbles> || is_float4<Code>;
 template <class Code>
 constexpr bool is_float8 = same<Code, E4m3> || same<Code, E5m2>;
 
@@ -92,10 +102,13 @@ HT_INLINE vec<float> load_codes(const Code* line, int row, int column) {
     constexpr int zero = same<Code, SignedNibbles> ? 8 : 0;
 #if defined(HT_AVX512)
     // The instruction reads the lowest four bits: one look-up for what would be a mask, a subtraction and a conversion.
-    const vec<float> values = __builtin_convertvector(iota<int32_t>() - zero, vec<float>);
+    const vec<float> whole = __builtin_convertvector(iota<int32_t>() - zero, vec<float>);
+    const vec<float> values = is_float4<Code> ? float_of_e2m1(iota<uint16_t>()) : whole;
     return bit_copy<vec<float>>(_mm512_permutexvar_ps(bit_copy<__m512i>(pairs >> (4 * row)), bit_copy<__m512>(values)));
 #else
-    return __builtin_convertvector(((pairs >> (4 * row)) & 15) - zero, vec<float>);
+    const vec<int32_t> codes = (pairs >> (4 * row)) & 15;
+    if constexpr (is_float4<Code>) return float_of_e2m1(__builtin_convertvector(codes, vec<uint16_t>));
+    return __builtin_convertvector(codes - zero, vec<float>);
 #endif
   } else if constexpr (same<Code, E4m3>) {
     return float_of_e4m3(load_short_bytes(&line[column].code));
@@ -154,11 +167,17 @@ constexpr int bf16_bits(int x) {
   return size == 0 ? 0 : (x < 0 ? 0x8000 : 0) | (127 + exponent) << 7 | ((size << 7 >> exponent) & 0x7f);
 }
 
+// Those of a code of float4_e2m1: twice its number is whole.
+constexpr int e2m1_bits(int code) {
+  const int exponent = code >> 1 & 3, fraction = code & 1;
+  const int twice = exponent == 0 ? fraction : (2 + fraction) << (exponent - 1);
+  return (twice == 0 ? 0 : bf16_bits(twice) - 0x80) | (code & 8) << 12;
+}
+
 // A byte of the bf16 of each nibble, twice.
 template <class Code, int kShift>
 HT_INLINE __m256i nibble_bytes() {
-  constexpr int least = kLeastCode<Code>;
-#define HT_BYTE(i) static_cast<char>(bf16_bits(least + i) >> kShift)
+#define HT_BYTE(i) static_cast<char>((is_float4<Code> ? e2m1_bits(i) : bf16_bits(kLeastCode<Code> + i)) >> kShift)
   return _mm256_broadcastsi128_si256(_mm_setr_epi8(
       HT_BYTE(0), HT_BYTE(1), HT_BYTE(2), HT_BYTE(3), HT_BYTE(4), HT_BYTE(5), HT_BYTE(6), HT_BYTE(7), HT_BYTE(8),
       HT_BYTE(9), HT_BYTE(10), HT_BYTE(11), HT_BYTE(12), HT_BYTE(13), HT_BYTE(14), HT_BYTE(15)));

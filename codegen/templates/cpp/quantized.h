@@ -17,13 +17,14 @@
 
 namespace ht {
 
-// A weight [k, n]. Code: int8_t, uint8_t, SignedNibbles, UnsignedNibbles, E4m3 or E5m2.
+// A weight [k, n]. Code: int8_t, uint8_t, SignedNibbles, UnsignedNibbles, E2m1Nibbles, E4m3 or E5m2.
 template <class CodeOf, class... Steps>
 struct QuantizedPanels {
   using Code = CodeOf;
   const Code* codes;  // [ceil(n / 32)][k][32]; of nibbles [ceil(n / 32)][ceil(k / 2)][32]: lines as codes.h has them
   const void* tables[sizeof...(Steps) == 0 ? 1 : sizeof...(Steps)];  // each [ceil(n / 32)][ceil(k / group)][32]
   int64_t k, group;
+  float factors[sizeof...(Steps) == 0 ? 1 : sizeof...(Steps)];  // of tables that are Factored
 
   static constexpr int kSteps = static_cast<int>(sizeof...(Steps));
   template <int N>
@@ -43,14 +44,18 @@ struct QuantizedPanels {
   template <int NV, bool kSpread, int N>
   HT_MEMBER void load_numbers(Numbers<N>& to, int first, int64_t at) const {
     int i = 0;
-    ((load_numbers_of<Steps, NV, kSpread>(to.of[i] + first, tables[i], at), i++), ...);
+    ((load_numbers_of<Steps, NV, kSpread>(to.of[i] + first, i, at), i++), ...);
   }
   template <class Step, int NV, bool kSpread>
-  HT_MEMBER void load_numbers_of(vec<float>* to, const void* table, int64_t at) const {
-    const auto from = static_cast<const typename Step::Number*>(table) + at;
+  HT_MEMBER void load_numbers_of(vec<float>* to, int step, int64_t at) const {
+    using Table = detail::TableOf<typename Step::Number>;
+    const auto from = static_cast<const typename Table::Stored*>(tables[step]) + at;
     prefetch_columns<NV>(from + 2 * kPanel);
     HT_UNROLL_ALL
-    for (int v = 0; v < NV; v++) to[v] = load(from + v * W);
+    for (int v = 0; v < NV; v++) {
+      to[v] = detail::load_number(from + v * W);
+      if constexpr (Table::kScaled) to[v] = to[v] * factors[step];
+    }
     if constexpr (kSpread) detail::spread(to);
   }
 };
