@@ -9,6 +9,7 @@ from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.graph_infer import broadcast
 from hardtack.codegen.ir.types import DType
+from hardtack.exporter.convert.blocks import block_scales
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.pointwise import promoted
 from hardtack.exporter.convert.reductions import p_norm
@@ -98,32 +99,44 @@ def _scaled_mm(
     use_fast_accum: bool = False,
 ) -> Value:
     """x (M, K) times a weight (K, N), both floats of 8 bits, times their scales, of all or (M, 1) and (1, N), and a
-    bias (N,): in f32, rounded once to out_dtype, x's own if None. Tensor cores may add up as eager has them do."""
+    bias (N,): in f32, rounded once to out_dtype, x's own if None. Tensor cores may add up as eager has them do. Scales
+    of blocks multiply the operands, in f32."""
     out = x.dtype if out_dtype is None else from_torch(out_dtype)
     if scale_result is not None and out.is_float8:  # eager takes no notice of it for others
         raise Refusal(
             f"a scaled product with a scale of its result, of {out}, is not supported: take the result as bfloat16 or "
             "float32, and divide by the scale before it is made float8"
         )
-    sums = "float8_fast" if use_fast_accum else "float8"
-    made = b.op("matmul", b.to(x, DType.F32), b.to(weight, DType.F32), sums=sums)
-    for scale in _scales(b, x, weight, scale_x, scale_weight):
-        made = b.pw("mul", made, scale)
+    columns = b.swap(weight, 0, 1)
+    blocks = None if _is_of_all(scale_x, scale_weight) else block_scales(b, (x, columns), (scale_x, scale_weight))
+    if blocks is not None:
+        left, right = (b.pw("mul", b.to(v, DType.F32), s) for v, s in zip((x, columns), blocks, strict=True))
+        made = b.op("matmul", left, b.swap(right, 0, 1))
+    else:
+        sums = "float8_fast" if use_fast_accum else "float8"
+        made = b.op("matmul", b.to(x, DType.F32), b.to(weight, DType.F32), sums=sums)
+        for scale in _scales(b, x, weight, scale_x, scale_weight):
+            made = b.pw("mul", made, scale)
     return b.to(made if bias is None else b.pw("add", made, b.to(bias, DType.F32)), out)
+
+
+def _is_of_all(*scales: Value) -> bool:
+    return all(ex.product(s.shape) is ex.ONE for s in scales)
 
 
 def _scales(b: Builder, x: Value, weight: Value, scale_x: Value, scale_weight: Value) -> list[Value]:
     """What a scaled product is multiplied by: two numbers, or one of each row and one of each column."""
     given = [scale_x, scale_weight]
-    if all(ex.product(s.shape) is ex.ONE for s in given):
+    if _is_of_all(*given):
         return [b.reshape(s, ()) for s in given]
     wanted = ((x.shape[0], ex.ONE), (ex.ONE, weight.shape[1]))
     if all(s.rank == 2 and all(map(b.same, s.shape, w)) for s, w in zip(given, wanted, strict=True)):
         return given
     shapes = " and ".join(str(s.type) for s in given)
     raise Refusal(
-        f"a scaled product with scales {shapes} is not supported: it takes one for each operand, or "
-        f"({wanted[0][0]}, 1) and (1, {wanted[1][1]}), not those of blocks"
+        f"a scaled product with scales {shapes} is not supported: it takes one for each operand, "
+        f"({wanted[0][0]}, 1) and (1, {wanted[1][1]}), or float32 for blocks of 1 x 128 or 128 x 128 along a "
+        "depth that is fixed"
     )
 
 

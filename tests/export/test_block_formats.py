@@ -10,7 +10,7 @@ from torch import nn
 
 from hardtack.codegen.ir.graph import Quantized
 from hardtack.codegen.ir.graph_text import step_text
-from hardtack.exporter import Exported, InputSpecError, to_graphs
+from hardtack.exporter import Exported, InputSpecError, UnsupportedOpError, to_graphs
 from tests.export.checks import entry
 from tests.export.test_quantized import check
 from tests.support.block_formats import Blocks
@@ -32,8 +32,8 @@ def _torchao(kind: str, dtype: torch.dtype = torch.bfloat16) -> nn.Module:
         config = mx_formats.NVFP4WeightOnlyConfig(use_dynamic_per_tensor_scale=False)
     else:
         codes = FLOAT4 if kind == "mxfp4" else E4M3
-        emulated = KernelPreference.EMULATED
-        config = mx_formats.MXDynamicActivationMXWeightConfig(32, codes, codes, kernel_preference=emulated)
+        way = KernelPreference.AUTO if kind == "mxfp8 by a kernel" else KernelPreference.EMULATED
+        config = mx_formats.MXDynamicActivationMXWeightConfig(32, codes, codes, kernel_preference=way)
     quantize_(module, config)
     return module
 
@@ -68,6 +68,16 @@ def test_however_it_is_written(bits: bool) -> None:
     for kind, step in (("nvfp4", "mul [16, 1] of f8e4m3fn with a factor"), ("mxfp4", "mul [32, 1] of f8e8m0fnu")):
         found = quantized(check(Blocks(1024, 2080, kind, bits=bits).eval(), (torch.randn(2, 1024),), atol=1.0))
         assert (found.bits, [step_text(s) for s in found.steps]) == (4, [step])
+
+
+def test_products_by_scales_of_mx_are_refused() -> None:
+    """Those of KernelPreference.AUTO, which eager has on some GPUs alone."""
+    with pytest.raises(UnsupportedOpError) as caught:
+        to_graphs(_torchao("mxfp8 by a kernel"), (torch.randn(5, 256).bfloat16(),))
+    assert (
+        "a scaled product with scales f8e8m0fnu[1024] and f8e8m0fnu[96, 32] is not supported: it takes one for each "
+        "operand, (5, 1) and (1, 320), or float32 for blocks of 1 x 128 or 128 x 128 along a depth that is fixed"
+    ) in str(caught.value)
 
 
 def test_what_fills_tiles_of_scales_is_no_scale() -> None:

@@ -199,24 +199,30 @@ def test_a_scale_of_a_scaled_product_of_float8_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "depth", "scales", "words"),
+    ("rows", "depth", "columns", "scales"),
     [
-        (16, 256, ((16, 2), (2, 2)), "f32[16, 2] and f32[2, 2]"),
-        (16, 2048, ((16, 16), (16, 16)), "f32[16, 16] and f32[16, 16]"),
-        (16, 2048, ((16, 16), (16, 1)), "f32[16, 16] and f32[16, 1]"),
+        (16, 256, 256, ((16, 2), (2, 2))),
+        (16, 2048, 16, ((16, 16), (16, 16))),
+        (16, 2048, 16, ((16, 16), (16, 1))),
+        (256, 384, 48, ((2, 3), (3, 48))),
     ],
 )
 @pytest.mark.skipif(TORCH < (2, 13), reason="torch 2.11 and 2.12 refuse them themselves")
-def test_scales_of_blocks_are_refused(rows: int, depth: int, scales: tuple[tuple[int, int], ...], words: str) -> None:
-    x, sx, sw = torch.ones(rows, depth).to(FLOATS[0]), *(torch.rand(s) for s in scales)  # type: ignore[misc]
-    columns = 256 if depth == 256 else 16
-    weight = torch.ones(columns, depth).to(FLOATS[0]).t()
-    with pytest.raises(UnsupportedOpError) as caught:
-        to_graphs(lambda x, w, a, b: torch._scaled_mm(x, w, a, b, out_dtype=torch.bfloat16), (x, weight, sx, sw))
-    assert (
-        f"a scaled product with scales {words} is not supported: it takes one for each operand, or ({rows}, 1) and "
-        f"(1, {columns}), not those of blocks" in str(caught.value)
-    )
+def test_scales_of_blocks(rows: int, depth: int, columns: int, scales: tuple[tuple[int, int], ...]) -> None:
+    """Eager has them on GPUs alone: by what torch says that they are, each for 128 along K, or for 128 x 128."""
+    x, sx, sw = torch.randn(rows, depth).to(FLOATS[0]), *(torch.rand(s) for s in scales)  # type: ignore[misc]
+    weight = torch.randn(columns, depth).to(FLOATS[0]).t()
+    args = (x, weight, sx, sw)
+    exported = to_graphs(lambda x, w, a, b: torch._scaled_mm(x, w, a, b, out_dtype=torch.float32), args)
+    left = sx.repeat_interleave(128, 1)
+    if scales[0][0] != rows:
+        left = left.repeat_interleave(128, 0)
+    right = sw.repeat_interleave(128, 0)
+    if scales[1][1] != columns:
+        right = right.repeat_interleave(128, 1)[:, :columns]
+    want = (x.double() * left[:, :depth].double()) @ (weight.double() * right[:depth].double())
+    (got,) = ours(exported, args)
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-3)
 
 
 class OutDtype(nn.Module):
