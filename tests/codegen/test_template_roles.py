@@ -64,6 +64,8 @@ LEGAL = (
     *(Legal(f"operand {k} of {dtype}", "numbers of steps are of any", (program,))
       for k in (2, 3) for program, others in zip(CODED, OTHERS, strict=True)
       for dtype in others),
+    *(Legal(f"operand {k} of {dtype}", "or floats of 8 bits", CODED)
+      for k in (2, 3) for dtype in ("f8e4m3fn", "f8e8m0fnu")),
     Legal("operand 2 of i64", "ends are of either integer", ("grouped", "cpu_grouped")),
     Legal("operand 2 of i32", "so are numbers of matrices", ("picked",)),
     Legal("operand 1 shorter in dim 0", "how many matrices there are, nothing else says", ("picked",)),

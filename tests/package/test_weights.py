@@ -120,8 +120,8 @@ def tensor(shape: list[int], begin: int, end: int, dtype: str = "U8") -> dict[st
             "w: padding '__pad_0' is i8, not u8",
         ),
         (
-            member({"a": tensor([1], 0, 1, "F8_E8M0")}, b"x"),
-            "w: tensor 'a'.dtype is 'F8_E8M0'; it must be one of F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, "
+            member({"a": tensor([1], 0, 1, "F4")}, b"x"),
+            "w: tensor 'a'.dtype is 'F4'; it must be one of F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, "
             "F8_E4M3, F8_E5M2, F8_E8M0, BOOL",
         ),
         (member({"a": {"dtype": "U8", "shape": [1]}}, b"x"), "w: tensor 'a' lacks the key 'data_offsets'"),
