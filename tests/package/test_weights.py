@@ -46,6 +46,7 @@ def test_round_trip(tensors: dict[str, ConstantData]) -> None:
 
 @given(st.dictionaries(NAMES, constants(), max_size=6))
 def test_the_safetensors_library_reads_it(tensors: dict[str, ConstantData]) -> None:
+    tensors = {n: c for n, c in tensors.items() if c.dtype is not DType.F8E8M0}  # which it lacks when it reads bytes
     found = safetensors.torch.load(joined(tensors))  # for numpy it lacks bf16 and float8
     assert {n for n in found if not n.startswith("__pad_")} == set(tensors)
     for name, c in tensors.items():
