@@ -72,6 +72,36 @@ struct Scaled {
 };
 """
 
+# Sums of int8 as the next layer's codes, as a quantised convolution ends: zero point, scales, bias, ReLU6, rounding.
+_REQUANTISED = """
+struct Requantised {
+  int8_t* out;
+  const int32_t* sums;
+  const float *scales, *bias;
+  int64_t ld;
+  static constexpr int kOperations = 20;
+  static constexpr bool kOneRow = false;
+  struct Row {};
+  HT_MEMBER Row row(int64_t, int64_t) const { return {}; }
+  template <class C>
+  HT_MEMBER void point(int64_t m, int64_t n, C count, ht::vec<int32_t> acc) const {
+    const ht::vec<float> x = ht::cast<float>(acc - ht::ld(sums + n, count) * ht::bcast<int32_t>(-3));
+    const ht::vec<float> y = x * ht::bcast(0.01f) * ht::ld(scales + n, count) + ht::ld(bias + n, count);
+    const ht::vec<float> z = ht::vmin(ht::bcast(6.0f), ht::vmax(ht::bcast(0.0f), y)) * ht::bcast(42.5f);
+    const ht::vec<float> code = ht::vmin(ht::bcast(255.0f), ht::vmax(ht::bcast(0.0f), ht::vround(z)));
+    const auto signless = ht::bitcast<int8_t, uint8_t>(ht::cast<uint8_t>(code));
+    ht::st(out + m * ld + n, signless ^ ht::bcast<int8_t>(-128), count);
+  }
+  HT_MEMBER void operator()(const Row& r, int64_t m, int64_t n, int count, ht::vec<int32_t> acc) const {
+    if (count == ht::W) point(m, n, ht::Full{}, acc);
+    else part(r, m, n, count, acc);
+  }
+  HT_MEMBER void part(const Row&, int64_t m, int64_t n, int count, ht::vec<int32_t> acc) const {
+    point(m, n, ht::Part{count}, acc);
+  }
+};
+"""
+
 _FMA_LOOP = """
   ht::vec<float> acc[12];
   for (int j = 0; j < 12; j++) acc[j] = ht::bcast(static_cast<float>(j));
@@ -101,7 +131,19 @@ _INT8_GEMM = """
 _HALF_CONV = """
   using T = const ht::bf16*;
   return ht::conv2d(args, s, static_cast<T>(args->buffers[0]), static_cast<T>(args->buffers[1]), epilogue);"""
+_INT8_CONV = """
+  const auto x = static_cast<const int8_t*>(args->buffers[0]), weights = static_cast<const int8_t*>(args->buffers[1]);
+  const auto out = static_cast<int8_t*>(args->buffers[3]);
+  const Requantised requantised = {out, static_cast<const int32_t*>(args->buffers[4]), b[5], b[2], s.oc};
+  return ht::conv2d<ht::MachineBlocks<int8_t>, %s>(args, s, x, weights, requantised);"""
+_INT8_SHAPE = SHAPE[: SHAPE.index("  const Epilogue")].replace("i[19]", "i[19], i[20]")
 SOURCES = {
+    **{
+        name: kernel(name, "conv.h int8.h loops.h", _INT8_SHAPE + _INT8_CONV % elements).replace(
+            'extern "C"', f'{_REQUANTISED}extern "C"'
+        )
+        for name, elements in {"conv_int8": "int8_t", "conv_codes7": "ht::code7"}.items()
+    },
     **{
         f"gemm_{half_builds.name_of(dtype)}": _source(
             f"gemm_{half_builds.name_of(dtype)}", "gemm.h", f"using T = {t};{_HALF_GEMM}", ""
@@ -240,6 +282,25 @@ def half_conv(library: Library, s: Conv) -> Case:
     return Case(_label("conv_bfloat16", s), flops, ours, theirs)
 
 
+def int8_conv(library: Library, s: Conv, name: str = "conv_int8") -> Case:
+    """A convolution of int8 that gives codes, of codes from 0 to 127 by the kernel for these; torch's is of float32."""
+    least = -128 if name == "conv_int8" else 0
+    x = torch.randint(least, 128, (s.n, *s.size, s.c), dtype=torch.int8).permute(0, 3, 1, 2)
+    weight = torch.randint(-128, 128, (s.oc, s.c // s.groups, *s.kernel), dtype=torch.int8)
+    bias, scales, sums = torch.randn(s.oc), torch.rand(s.oc), torch.randint(-999, 999, (s.oc,), dtype=torch.int32)
+    out = torch.empty(s.n, *s.out_size(), s.oc, dtype=torch.int8)
+    packed = torch.from_numpy(PACKINGS["conv_quads"](weight.numpy(), (s.groups, int(s.merges_taps(DType.I8))))).clone()
+    workspace, ints = s.workspace(x.stride(1), DType.I8), [*s.ints(x, s.out_size()), 3]
+    ours = library.bind(name, [x, packed, bias, out, sums, scales], ints, workspace)
+    wide, like_x = x.float(), weight.float().to(memory_format=torch.channels_last)
+
+    def theirs() -> object:
+        return F.conv2d(wide, like_x, bias, s.stride, s.padding, s.dilation, s.groups).relu_()
+
+    flops = 2.0 * out.numel() * s.kernel[0] * s.kernel[1] * s.c / s.groups
+    return Case(_label(name, s), flops, ours, theirs)
+
+
 def conv(library: Library, s: Conv, winograd: bool = False) -> Case:
     """A convolution; torch gets the same memory format. winograd: by winograd.h, whose operations count as if it were
     computed directly."""
@@ -318,6 +379,13 @@ _HALF_CONVS = [
     _same(64, 256, 56, 1, 1), _same(16, 96, 112, 1, 1), _same(3, 32, 224, 3, 2, channels_last=False),
 ]  # fmt: skip
 """Of resnets, regnets and mobilenets, of one image and of three."""
+_INT8_CONVS = [
+    _same(16, 96, 112, 1, 1), _same(24, 144, 56, 1, 1), _same(96, 24, 56, 1, 1), _same(32, 192, 28, 1, 1),
+    _same(192, 32, 28, 1, 1), _same(64, 384, 14, 1, 1), _same(384, 64, 14, 1, 1), _same(160, 960, 7, 1, 1),
+    _same(960, 160, 7, 1, 1), _same(64, 64, 56, 1, 1), _same(64, 256, 56, 1, 1), _same(128, 128, 28, 3, 1),
+    _same(128, 128, 56, 3, 2), _same(3, 32, 224, 3, 2),
+]  # fmt: skip
+"""Of mobilenets and resnets."""
 _FILTERED = [
     _same(c, oc, size, 3, 1) for size, c, oc in (
         (56, 64, 64), (28, 128, 128), (14, 256, 256), (7, 512, 512), (64, 64, 64), (32, 128, 128), (32, 512, 512),
@@ -337,6 +405,7 @@ def cases(library: Library) -> list[Case]:
         *(dynamic(library, *size) for size in _DYNAMIC),
         *(conv(library, s) for s in _CONVS),
         *(half_conv(library, s) for s in _HALF_CONVS),
+        *(int8_conv(library, s, name) for s in _INT8_CONVS for name in ("conv_int8", "conv_codes7")),
         *(attention(library, dtype, s) for dtype in (torch.float32, *half_builds.DTYPES) for s in _ATTENTION),
         *(conv(library, s, winograd) for s in _FILTERED for winograd in (False, True)),
     ]

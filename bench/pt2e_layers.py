@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+from bench.machine import multiplies_bytes
 from bench.quantised_products import bundle
 from bench.quantised_weights import seconds
 from bench.quantisers import by_pt2e
@@ -74,7 +75,7 @@ def main(threads: int, rounds: int, only: str) -> None:
         module, x = make().eval(), torch.randn(shape)
         with tempfile.TemporaryDirectory() as folder:
             wide = bundle(Path(folder) / "wide.pkg", module, x, threads)
-            narrow = bundle(Path(folder) / "int8.pkg", by_pt2e(module, (x,)), x, threads)
+            narrow = bundle(Path(folder) / "int8.pkg", by_pt2e(module, (x,), not multiplies_bytes()), x, threads)
             turns = [(seconds(wide, x), seconds(narrow, x)) for _ in range(rounds)]
         shown = [f"{statistics.median(t[k] for t in turns) * 1e6:.0f}" for k in (0, 1)]
         table.add_row(name, *shown, f"{statistics.median(w / n for w, n in turns):.2f}")

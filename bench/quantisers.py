@@ -1,6 +1,7 @@
 """Models of int8 as each system's own tool makes them of float32: PT2E, quantize_static of ONNX Runtime, NNCF.
 
 All are static, calibrated with the inputs that they are timed on, and have one scale for each channel of a weight.
+reduce_range: what a tool has for CPUs whose instructions of pairs of bytes saturate (AVX2, AVX-512 without VNNI).
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from torch import Tensor, nn
 Feed = dict[str, np.ndarray[Any, Any]]
 
 
-def by_pt2e(module: nn.Module, args: tuple[Tensor, ...]) -> nn.Module:
-    """As torchao's convert_pt2e gives it, with the quantiser for x86 and its defaults."""
+def by_pt2e(module: nn.Module, args: tuple[Tensor, ...], reduce_range: bool) -> nn.Module:
+    """As torchao's convert_pt2e gives it, with the quantiser for x86 and its defaults. reduce_range: activations of 7
+    bits."""
     import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer as x86
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    quantiser = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config())
+    config = x86.get_default_x86_inductor_quantization_config(reduce_range=reduce_range)
+    quantiser = x86.X86InductorQuantizer().set_global(config)
     prepared = prepare_pt2e(torch.export.export(module, args).module(), quantiser)
     prepared(*args)
     made = convert_pt2e(prepared)
@@ -33,7 +36,7 @@ def by_onnxruntime(source: Path, args: Sequence[Tensor], path: Path, reduce_rang
     """Writes to `path` the model of the file `source`, prepared and quantised as ONNX Runtime advises for CPUs: u8 by
     s8, pairs of QuantizeLinear and DequantizeLinear.
 
-    reduce_range: weights of 7 bits, which it advises where instructions of pairs saturate (AVX2, AVX-512 without VNNI).
+    reduce_range: weights of 7 bits.
     """
     import onnx
     from onnxruntime import quantization as q

@@ -219,7 +219,9 @@ class Hardtack(System):
         path = self.folder / f"{case.name}.{self.name}.pkg"
 
         def make() -> None:
-            module = quantisers.by_pt2e(case.module, case.args) if case.int8 else case.module
+            module = case.module
+            if case.int8:
+                module = quantisers.by_pt2e(module, case.args, reduce_range=not multiplies_bytes())
             hardtack.export(module, case.args, path=path, targets=("cpu:native",), options=options)
 
         if self.export_seconds is None:

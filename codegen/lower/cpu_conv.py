@@ -16,7 +16,7 @@ from hardtack.codegen.ir.roles import Extent, Memory, Role, Sizes, need, summed
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.convolution import Convolution, geometry, group_size
-from hardtack.codegen.lower.cpu_integer_cost import EXACT_TAPS
+from hardtack.codegen.lower.cpu_integer_cost import EXACT_TAPS, QUAD
 from hardtack.codegen.lower.cpu_plans import conv_plan, verify_cut
 from hardtack.codegen.lower.cpu_workspace import (
     PANEL,
@@ -33,13 +33,14 @@ from hardtack.codegen.lower.operands import copied, prepacked, try_operand
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import conv_as_reduction, conv_result, finish_conv
 from hardtack.codegen.lower.template import first_that_can, request, template
+from hardtack.codegen.lower.value_ranges import has_seven_bits
 from hardtack.codegen.lower.winograd_cost import tiles_of, winograd_cost
 from hardtack.codegen.machine.blocking import FLOAT_NBYTES
 from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.tune.cut_plan import ConvCutShape, CutPlan
 
 T = TypeVar("T")
-AT_ONCE = {DType.BF16: 2, DType.I8: 4}
+AT_ONCE = {DType.BF16: 2, DType.I8: QUAD}
 """Channels that lie side by side in packed weights: PackedOf of the templates."""
 _INPUT = Role("x", "N groups*C *S")
 
@@ -189,12 +190,20 @@ class PairedConv(InterleavedConv):
     dtypes = (DType.BF16,)
 
 
+@dataclass(frozen=True)
 class QuadConv(InterleavedConv):
-    """conv.h and int8.h: of int8, in fours, added up in int32: [groups][ceil(Og/32)][taps...][ceil(rows/4)][32][4]."""
+    """conv.h and int8.h: of int8, in fours, added up in int32: [groups][ceil(Og/32)][taps...][ceil(rows/4)][32][4].
+    seven_bits: x, and what padding adds, is of numbers from 0 to 127."""
+
+    seven_bits: bool = field(default=False, kw_only=True)
 
     kind = "conv_quads"
     roles = _interleaved(AT_ONCE[DType.I8])
     dtypes = (DType.I8,)
+
+    def extents(self, nest: TemplateNest) -> dict[str, Extent]:
+        need(self.fill >= 0 or not self.seven_bits, f"its codes have seven bits, and it is padded with {self.fill}")
+        return super().extents(nest)
 
 
 class Winograd(Window):
@@ -331,6 +340,8 @@ def _emit(low: Lowering, op: Op, what: type[Window], result: Buffer) -> None:
     channels = w_shape[0] // given.groups if given.transposed else w_shape[1]
     window = what(*fields, channels) if issubclass(what, (InterleavedConv, PairedTransposedConv)) else what(*fields)
     window = replace(window, fill=given.fill)
+    if isinstance(window, QuadConv) and given.fill >= 0:
+        window = replace(window, seven_bits=has_seven_bits(low.graph, low.producers, x))
     if isinstance(window, Conv):
         points = product((result.shape[0], *result.shape[2:]))
         io, taps = (w_shape[1], w_shape[0] // given.groups), math.prod(window.kernel)

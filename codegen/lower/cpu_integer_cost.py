@@ -17,6 +17,8 @@ from hardtack.codegen.machine.machine import Cpu
 
 EXACT_TAPS = (1 << 24) // (128 * 128)
 """The sum of so many products of int8 is a whole number that float32 has: of a depthwise filter, by depthwise.h."""
+QUAD = 4
+"""Codes that lie side by side in packed weights."""
 _FMA_RATE = 2
 """Products of vectors that a core does in a cycle."""
 _STEP = 16
@@ -25,8 +27,10 @@ _STEP_CYCLES = 4
 """To stage them: a load, two conversions, two stores."""
 _ROW_CYCLES = 8
 """To begin a row of codes, one tap of a result's."""
-_REST_CYCLES = 16
-"""For codes behind the last whole step, one by one."""
+_REST_CYCLES = 8
+"""For codes behind the last whole step."""
+_PLACE_CYCLES = 2
+"""To begin a row of codes that are read where they lie."""
 
 _WIDEN_CYCLES = 5
 """For a vector of results of a depthwise filter: its codes made float, and its sum whole. Measured on Zen 3: 4 to 5."""
@@ -52,8 +56,8 @@ class ConvCost:
         return f"{self.integers:.3g} cycles by int8, {self.floats:.3g} by float32"
 
 
-def conv_cost(graph: Graph, op: Op, hints: Mapping[str, int], machine: Cpu) -> ConvCost:
-    """Of a convolution that is not transposed, by a constant weight [O, C/groups, *K]."""
+def conv_cost(graph: Graph, op: Op, hints: Mapping[str, int], machine: Cpu, seven_bits: bool) -> ConvCost:
+    """Of a convolution that is not transposed, by a constant weight [O, C/groups, *K]. seven_bits: of x."""
     given = geometry(op)
     outputs, channels, *kernel = (int_value(n) or 0 for n in graph.type_of(op.inputs[1]).shape)
     n, _, *points = (size_hint(e, hints) for e in graph.types[op.outputs[0]].shape)
@@ -72,7 +76,10 @@ def conv_cost(graph: Graph, op: Op, hints: Mapping[str, int], machine: Cpu) -> C
     rows = math.prod(kernel[:-1]) if merged else math.prod(kernel)
     codes = math.prod(kernel) * channels // rows
     row = _ROW_CYCLES + -(-codes // _STEP) * _STEP_CYCLES + (_REST_CYCLES if codes % _STEP else 0)
-    return ConvCost(direct / machine.int8_rate + results * rows * row, floats)
+    if seven_bits and machine.seven_bit_rate > machine.int8_rate and codes % QUAD == 0:
+        row = _PLACE_CYCLES
+    rate = machine.seven_bit_rate if seven_bits else machine.int8_rate
+    return ConvCost(direct / rate + results * rows * row, floats)
 
 
 def is_depthwise(graph: Graph, op: Op) -> bool:

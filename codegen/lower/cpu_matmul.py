@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from hardtack.codegen.ir.expr import ONE, Expr, const, int_value, product
@@ -22,6 +22,7 @@ from hardtack.codegen.lower.picked_products import picked_matrices
 from hardtack.codegen.lower.rules import lowers
 from hardtack.codegen.lower.sums import matmul_as_reduction
 from hardtack.codegen.lower.template import first_that_can, template
+from hardtack.codegen.lower.value_ranges import has_seven_bits
 from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.tune.cut_plan import CutPlan, CutShape
 
@@ -130,7 +131,9 @@ class PairedGemm(InterleavedGemm):
 
 @dataclass(frozen=True)
 class QuadGemm(InterleavedGemm):
-    """gemm.h and int8.h: of int8, in fours, added up in int32."""
+    """gemm.h and int8.h: of int8, in fours, added up in int32. seven_bits: a is of numbers from 0 to 127."""
+
+    seven_bits: bool = field(default=False, kw_only=True)
 
     kind = "gemm_quads"
     roles = _interleaved(4)
@@ -196,6 +199,8 @@ def lower_matmul(low: Lowering, op: Op) -> None:
         return
     depth = int_value(b_view.shape[-2]) or 0
     what = chosen(depth, plan=plan) if issubclass(chosen, InterleavedGemm) else PackedGemm(plan=plan)
+    if isinstance(what, QuadGemm):
+        what = replace(what, seven_bits=has_seven_bits(low.graph, low.producers, a))
     template(low, op, what, out, (rows, pack_matrix(low, b_view)))
 
 

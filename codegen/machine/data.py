@@ -38,6 +38,7 @@ X86_64_V4 = Cpu(
     wake_points=1 << 16,
     wake_products=200_000,
     int8_rate=1.6,  # VPMADDWD, as measured on Zen 3; those of other instructions are counted from it
+    seven_bit_rate=2.1,  # VPMADDUBSW, as measured there
 )
 X86_64_V4_BF16 = replace(
     X86_64_V4,
@@ -46,6 +47,7 @@ X86_64_V4_BF16 = replace(
     flags_clang=_FLAGS_V4_BF16,
     flags_gcc=_FLAGS_V4_BF16,
     int8_rate=3.2,
+    seven_bit_rate=3.2,
 )
 AMX = replace(
     X86_64_V4,
@@ -54,6 +56,7 @@ AMX = replace(
     flags_clang=_FLAGS_AMX,
     flags_gcc=_FLAGS_AMX,
     int8_rate=8,
+    seven_bit_rate=8,
 )
 X86_64_V3 = replace(
     X86_64_V4,
@@ -77,6 +80,7 @@ AARCH64 = replace(
     micro_rows=6,
     first_level_nbytes=64 << 10,  # Neoverse
     int8_rate=0.5,
+    seven_bit_rate=0.5,
 )
 AARCH64_BF16 = replace(
     AARCH64,
@@ -85,6 +89,7 @@ AARCH64_BF16 = replace(
     flags_clang=_FLAGS_AARCH64_BF16,
     flags_gcc=_FLAGS_AARCH64_BF16,
     int8_rate=3.2,
+    seven_bit_rate=3.2,
 )
 
 CPUS = {cpu.name: cpu for cpu in (AMX, X86_64_V4_BF16, X86_64_V4, X86_64_V3, AARCH64_BF16, AARCH64)}

@@ -28,7 +28,8 @@ class Cpu:
     wake_points, wake_products: elements of a loop, and multiply-adds from cache, that a core does while another one is
     woken. layout: how kernels find packed weights, and which templates there are. CPUs of one layout are served by one
     plan and one text of each kernel; those of another are compiled apart, and what both pack alike is stored once.
-    int8_rate: products of int8 in the time of one of float32, by int8.h.
+    int8_rate: products of int8 in the time of one of float32, by int8.h; seven_bit_rate: those of codes from 0 to 127,
+    which are not staged where they take less than others.
     level: of "native" the CPU whose instructions it has at least; of others empty.
     """
 
@@ -45,6 +46,7 @@ class Cpu:
     wake_points: int
     wake_products: int
     int8_rate: float
+    seven_bit_rate: float
     layout: str = "panels"
     level: str = ""
 

@@ -140,6 +140,17 @@ class Bytes(torch.nn.Module):
         return torch._int_mm(x, self.weight.t())
 
 
+class SevenBits(torch.nn.Module):
+    """A product of int8 whose rows are held to 0 to 127."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Buffer(ones(7, 32, dtype=torch.int8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch._int_mm(x.clamp(0, 127).to(torch.int8), self.w)
+
+
 class ConvBytes(torch.nn.Module):
     """A convolution of what int8 stand for, which is one of int8."""
 
@@ -217,6 +228,7 @@ PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "winograd": (Winograd, Program(CPU, _conv(64, 128, 3, 3, padding=1), (ones(2, 64, 20, 22),))),
     "conv": (Conv, Program(CPU, _conv(4, 64, 3, 2, groups=2, padding=1, stride=2), (IMAGE,))),
     "paired conv": (PairedConv, Program(CPU, _conv(6, 64, 3, 2, groups=2, padding=1).bfloat16(), (half(2, 6, 9, 11),))),
+    "quads of seven bits": (QuadGemm, Program(CPU, SevenBits().eval(), (ones(5, 7),))),
     "conv of bytes": (QuadConv, Program(CPU, ConvBytes().eval(), (ones(2, 32, 9, 11, dtype=torch.int8),))),
     "taps side by side": (PairedConv, Program(CPU, _conv(3, 32, 2, 3, padding=1).bfloat16(), (half(2, 3, 9, 11),))),
     "paired transposed": (

@@ -12,6 +12,7 @@ from torch import nn
 
 from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.ir.group import Decision
+from hardtack.codegen.ir.plan import Launch
 from hardtack.codegen.lower.cpu_integer_cost import ConvCost
 from hardtack.codegen.machine.data import AARCH64, X86_64_V3
 from hardtack.codegen.passes.shared import integer_products
@@ -278,6 +279,69 @@ def test_a_zero_point_that_is_nan_spoils_its_row_alone() -> None:
     good = [0, 2, 3, 4]
     torch.testing.assert_close(got[good], want[good], rtol=2e-5, atol=2e-5 * float(want[good].abs().max()))
     assert (got[1].abs() <= 64 * 255 * 128 * 0.05).all()
+
+
+class SevenBits(nn.Module):
+    """Codes of uint8 and int8 that a model holds to 0 to 127, in one product each; and some that go beyond, or may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Buffer(torch.where(codes(33, 70) < 0, -128, 127).to(I8))
+        self.taps = nn.Buffer(torch.where(codes(34, 8, 3, 3) < 0, -128, 127).to(I8))
+
+    def forward(self, x: torch.Tensor, image: torch.Tensor) -> dict[str, torch.Tensor]:
+        """x [5, 70], image [2, 8, 9, 8], of float32: whole numbers."""
+
+        def linear(low: float, high: float, dtype: torch.dtype = U8) -> torch.Tensor:
+            return F.linear(x.clamp(low, high).to(dtype).float() - 3, self.w.float())
+
+        def conv(low: float, high: float, zero: int) -> torch.Tensor:
+            given = image.round().clamp(low, high).to(U8).float() - zero
+            return F.conv2d(given, self.taps.float(), padding=1)
+
+        joined = torch.cat((image.clamp(0, 127).to(U8), image.clamp(1, 126).to(U8)), 1)[:, 4:12]
+        return {
+            "held": linear(0, 127),
+            "of int8": linear(0, 127, I8),
+            "within": linear(5, 90),
+            "beyond": linear(0, 128),
+            "below": linear(-1, 127, I8),
+            "padded with a code": conv(0, 127, 127),
+            "padded with 0": conv(0, 127, 0),
+            "beyond, padded": conv(0, 255, 3),
+            "joined and cut": F.conv2d(joined.float() - 2, self.taps.float()),
+        }
+
+
+@pytest.mark.usefixtures("whatever_it_costs")
+def test_codes_of_seven_bits_are_told_from_what_makes_them() -> None:
+    """Instructions that saturate are exact for them, and for no others; extremes show it."""
+    x = torch.where(codes(5, 70) < 0, -300, 300).float()
+    inputs = x, torch.where(codes(2, 8, 9, 8, seed=2) < 0, -300, 300).float()
+    runner = runner_of(SevenBits().eval(), inputs)
+    want = SevenBits()(*inputs)
+    assert [d.accepted for d in products(runner.compiled)] == [True] * len(want)
+    for (name, y), found in zip(want.items(), runner(*map(to_numpy, inputs)), strict=True):
+        assert torch.equal(torch.from_numpy(found), y), name
+    sources = runner.compiled.sources
+    launched = [step.kernel for step in runner.compiled.plan.body if isinstance(step, Launch)]
+    assert sum("ht::code7" in sources[kernel] for kernel in launched) == 6
+
+
+def test_a_nan_among_codes_of_seven_bits_is_one_of_them() -> None:
+    class Held(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Buffer(codes(33, 70))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.linear(x.clamp(5, 127).to(U8).float(), self.w.float())
+
+    x = torch.full((5, 70), 127.0)
+    x[2, 3] = float("nan")
+    runner = runner_of(Held().eval(), (x,))
+    assert any("ht::code7" in text for text in runner.compiled.sources.values())
+    assert torch.equal(torch.from_numpy(runner(to_numpy(x))[0]), Held()(x))
 
 
 class Small(nn.Module):

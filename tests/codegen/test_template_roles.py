@@ -82,6 +82,7 @@ LEGAL = (
     Legal("result longer in dim 2", "output_padding: as many points are possible", TURNED),
     Legal("dilation larger in 1", "windows grow by less than output_padding may add", TURNED),
     *(Legal(f"fill {change}", "padding adds any code", ("conv of bytes",)) for change in ("larger", "far smaller")),
+    Legal("seven_bits turned", "what codes may be, no buffer says", ("quads", "quads of seven bits", "conv of bytes")),
     Legal("plan.reason misspelt", "words for people", (*PLANNED, *CODE_PLANS, *TILED, "tiled depthwise")),
     Legal("plan.stages larger", "how far copies run ahead", (*PLANNED, *CODE_PLANS, *TILED)),
     Legal("plan.packed turned", "which rows a tile has", TILED),

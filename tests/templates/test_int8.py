@@ -19,14 +19,18 @@ from tests.templates.layouts import ceil_div, gemm_dynamic_workspace, gemm_packe
 from tests.templates.test_half import DYNAMIC, PACKED, SIZES, SOURCE
 
 I8 = torch.int8
+OF_CODES7 = "<ht::MachineBlocks<int8_t>, ht::code7>"
+"""The template arguments of products whose rows are codes from 0 to 127."""
 
 
 def sources() -> dict[str, str]:
-    """Both products."""
+    """Both products, and the packed one of codes from 0 to 127."""
     head = SOURCE.replace('"gemm.h"', '"gemm.h"\n#include "int8.h"').replace("float", "int32_t")
     texts = {"packed_int8": PACKED, "dynamic_int8": DYNAMIC}
     names = {"name": "int8", "t": "int8_t"}
-    return {name: head + (text % names).replace("float", "int32_t") for name, text in texts.items()}
+    found = {name: head + (text % names).replace("float", "int32_t") for name, text in texts.items()}
+    seven = found["packed_int8"].replace("packed_int8", "packed_codes7")
+    return {**found, "packed_codes7": seven.replace("ht::gemm_packed(", f"ht::gemm_packed{OF_CODES7}(")}
 
 
 _MODELS = {
@@ -81,14 +85,16 @@ def _random(*shape: int) -> torch.Tensor:
     return torch.randint(-128, 128, shape, dtype=I8)
 
 
-def _packed(library: Library, a: torch.Tensor, b: torch.Tensor, pad: int = 3, nworkers: int = 1) -> torch.Tensor:
+def _packed(
+    library: Library, a: torch.Tensor, b: torch.Tensor, pad: int = 3, nworkers: int = 1, name: str = "packed_int8"
+) -> torch.Tensor:
     """Rows of a stand `pad` further apart than they are long."""
     (m, k), n = a.shape, b.shape[1]
     wide = torch.full((m, k + pad), 99, dtype=I8)
     wide[:, :k] = a
     out = torch.zeros(m, n, dtype=torch.int32)
     workspace = gemm_packed_workspace(m, n, DType.I8)
-    assert library.call("packed_int8", [wide, _quads(b), out], [m, n, k, k + pad], workspace, nworkers) == 0
+    assert library.call(name, [wide, _quads(b), out], [m, n, k, k + pad], workspace, nworkers) == 0
     return out
 
 
@@ -137,6 +143,32 @@ def test_any_number_of_workers(library: Library) -> None:
         a, b = _random(m, k), _random(k, n)
         for nworkers in (1, 2, 5):
             _check(library, a, b, nworkers=nworkers)
+
+
+def _check_codes7(library: Library, a: torch.Tensor, b: torch.Tensor, pad: int, nworkers: int = 1) -> None:
+    found = _packed(library, a, b, pad, nworkers, "packed_codes7")
+    assert torch.equal(found.long(), a.long() @ b.long()), (a.shape, b.shape, pad)
+
+
+def test_codes_from_0_to_127(library: Library) -> None:
+    """Rows are read where they lie where their lengths are whole fours."""
+    for m in range(1, 20):
+        _check_codes7(library, _random(m, 12).clamp(0), _random(12, 40), 0)
+    for k in range(40):
+        _check_codes7(library, _random(5, k).clamp(0), _random(k, 33), k % 4)
+    for n in range(1, 70):
+        _check_codes7(library, _random(7, 8).clamp(0), _random(8, n), 4)
+    for m, n, k in ((200, 150, 1000), (70, 90, 4096), (3, 900, 1001), (1, 700, 64)):
+        _check_codes7(library, _random(m, k).clamp(0), _random(k, n), 0, nworkers=2)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 13])
+@pytest.mark.parametrize("depth", [1, 2, 3, 768, 769, 5000])
+def test_extremes_from_0_to_127(library: Library, rows: int, depth: int) -> None:
+    """Where pairs of products are beyond 16 bits, sums are too small."""
+    for y in (-128, 127):
+        a, b = torch.full((rows, depth), 127, dtype=I8), torch.full((depth, 37), y, dtype=I8)
+        _check_codes7(library, a, b, 0)
 
 
 def _laid(x: torch.Tensor, turned: bool, step: int) -> tuple[torch.Tensor, tuple[int, ...]]:

@@ -19,7 +19,7 @@ from tests.templates.layouts import Conv
 from tests.templates.sources import SHAPE
 from tests.templates.test_conv import CONVS
 from tests.templates.test_half_conv import SOURCE
-from tests.templates.test_int8 import I8, builds
+from tests.templates.test_int8 import I8, OF_CODES7, builds
 
 EVEN = [
     Conv(1, 64, (5, 40), 33, (3, 3), (1, 1), (1, 1)),
@@ -38,7 +38,9 @@ KNOWN = [(3, 1), (3, 2), (5, 1), (5, 2)]
 def _library(build: Build) -> Library:
     known = {f"depthwise2d_{kw}_{step}": f"depthwise2d<{kw}, {step}>" for kw, step in KNOWN}
     calls = {"conv2d": "conv2d", "depthwise2d_0_0": "depthwise2d", **known}
-    return load_library({f"{name}_int8": _source(name, call) for name, call in calls.items()}, *build)
+    sources = {f"{name}_int8": _source(name, call) for name, call in calls.items()}
+    seven = sources["conv2d_int8"].replace("conv2d_int8", "conv2d_codes7")
+    return load_library({**sources, "conv2d_codes7": seven.replace("ht::conv2d(", f"ht::conv2d{OF_CODES7}(")}, *build)
 
 
 def _source(name: str, call: str) -> str:
@@ -63,14 +65,27 @@ def _random(*shape: int) -> torch.Tensor:
 @pytest.mark.parametrize("channels_last", [True, False])
 @pytest.mark.parametrize("fill", [0, -128, 5])
 def test_conv(library: Library, s: Conv, channels_last: bool, fill: int) -> None:
-    x, weight = _random(s.n, s.c, *s.size), _random(s.oc, s.c // s.groups, *s.kernel)
+    _check_conv(library, s, channels_last, fill, "conv2d_int8", _random(s.n, s.c, *s.size))
+
+
+@pytest.mark.sweep(over="library")
+@pytest.mark.parametrize("s", [*CONVS, *EVEN], ids=str)
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize("fill", [0, 127])
+def test_conv_of_codes_from_0_to_127(library: Library, s: Conv, channels_last: bool, fill: int) -> None:
+    x = _random(s.n, s.c, *s.size)
+    _check_conv(library, s, channels_last, fill, "conv2d_codes7", torch.where(x < 0, 127, x))
+
+
+def _check_conv(library: Library, s: Conv, channels_last: bool, fill: int, name: str, x: torch.Tensor) -> None:
+    weight = _random(s.oc, s.c // s.groups, *s.kernel)
     x = x.to(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
     merged = int(s.merges_taps(DType.I8))
     panels: Any = PACKINGS["conv_quads"](weight.numpy(), (s.groups, merged))
     out = torch.zeros(s.n, *s.out_size(), s.oc, dtype=torch.int32)
     workspace = s.workspace(x.stride(1), DType.I8)
     buffers = [x, torch.from_numpy(panels.copy()), out]
-    assert library.call("conv2d_int8", buffers, [*s.ints(x, s.out_size()), fill], workspace, 2) == 0
+    assert library.call(name, buffers, [*s.ints(x, s.out_size()), fill], workspace, 2) == 0
     assert torch.equal(out.double(), _wanted(s, x, weight, fill))
 
 

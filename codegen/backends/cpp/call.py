@@ -68,4 +68,9 @@ def blocks(plan: CutPlan | None, left: Operand) -> str:
     return f"<ht::TunedBlocks<{storage_type(left.dtype)}, {plan.depth}, ht::Right::{_RIGHTS[plan.right]}>>"
 
 
-__all__ = ["Call", "Parameters", "blocks", "calls", "parameters", "spellers"]
+def quad_blocks(seven_bits: bool) -> str:
+    """The same of a product of int8: no table has any; that its rows are known to be numbers from 0 to 127 is said."""
+    return "<ht::MachineBlocks<int8_t>, ht::code7>" if seven_bits else ""
+
+
+__all__ = ["Call", "Parameters", "blocks", "calls", "parameters", "quad_blocks", "spellers"]

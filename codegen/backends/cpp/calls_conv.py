@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hardtack.codegen.backends.cpp.call import Call, Parameters, blocks, calls, parameters
+from hardtack.codegen.backends.cpp.call import Call, Parameters, blocks, calls, parameters, quad_blocks
 from hardtack.codegen.ir.expr import ONE, Expr, int_value
 from hardtack.codegen.ir.nests import TemplateNest
 from hardtack.codegen.ir.types import DType
@@ -29,13 +29,18 @@ def _shape(anchor: TemplateNest, p: Parameters) -> tuple[str, dict[str, Expr]]:
 
 @calls(Conv)
 @calls(PairedConv)
-@calls(QuadConv)
 def _conv(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
     setup, _ = _shape(anchor, p)
     cut = blocks(parameters(anchor, Conv).plan, anchor.operands[0])
-    return Call(
-        _headers("conv.h", anchor), (setup,), f"ht::conv2d{cut}(args, shape, {pointers[0]}, {pointers[1]}, epilogue)"
-    )
+    return Call(("conv.h",), (setup,), f"ht::conv2d{cut}(args, shape, {pointers[0]}, {pointers[1]}, epilogue)")
+
+
+@calls(QuadConv)
+def _conv_quads(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Call:
+    setup, _ = _shape(anchor, p)
+    cut = quad_blocks(parameters(anchor, QuadConv).seven_bits)
+    call = f"ht::conv2d{cut}(args, shape, {pointers[0]}, {pointers[1]}, epilogue)"
+    return Call(_headers("conv.h", anchor), (setup,), call)
 
 
 @calls(Winograd)

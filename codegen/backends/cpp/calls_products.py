@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hardtack.codegen.backends.cpp.call import Call, Parameters, blocks, calls, parameters
+from hardtack.codegen.backends.cpp.call import Call, Parameters, blocks, calls, parameters, quad_blocks
 from hardtack.codegen.backends.cpp.cpp_body import storage_type
 from hardtack.codegen.ir.expr import ONE, Expr, const, product
 from hardtack.codegen.ir.nests import Operand, TemplateNest
@@ -21,7 +21,8 @@ def _gemm_packed(a: TemplateNest, pointers: Sequence[str], p: Parameters) -> Cal
     m, n, k = product(x.extent for x in a.axes[:-1]), a.axes[-1].extent, left.shape[-1]
     sizes = [p.add("lda", left.strides[-2]), p.add("rows", m), p.add("columns", n), p.add("depth", k)]
     lda, rows, columns, depth = sizes
-    cut = blocks(parameters(a, PackedGemm).plan, left)
+    of = parameters(a, PackedGemm)
+    cut = quad_blocks(of.seven_bits) if isinstance(of, QuadGemm) else blocks(of.plan, left)
     call = f"ht::gemm_packed{cut}(args, {pointers[0]}, {lda}, {pointers[1]}, {rows}, {columns}, {depth}, epilogue)"
     return Call(_headers(left.dtype), (), call)
 

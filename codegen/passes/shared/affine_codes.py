@@ -7,24 +7,22 @@ the codes, and the sums that are made of them, stay the whole numbers that they 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.graph import Constant, Graph, Lit, Op, Operand, QuantizedStep, TensorType
 from hardtack.codegen.ir.graph_ops import is_view
-from hardtack.codegen.ir.types import INT_RANGE, DType
+from hardtack.codegen.ir.types import DType
+from hardtack.codegen.lower.value_ranges import has_seven_bits, range_of
 
 CODES = (DType.I8, DType.U8)
+FROM_U8 = 128
+"""What an int8 is less than the uint8 that it stands for, where that has eight bits."""
 _WHOLE = (DType.I32, DType.I64)
 """Types that have all codes less a zero point."""
 _MOST_ZERO = 1 << 15
 """Zero points up to here; sums of products with larger ones may leave int32 anyway."""
-
-
-Range = tuple[float, float]
-_ANY = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -40,10 +38,11 @@ class Viewed:
 @dataclass(frozen=True)
 class AffineCodes:
     """A product's operand: (codes - zero) * scales[0] * scales[1] .. in that order. zero: whole, between the numbers of
-    `zeros`; None: 0. dtype: that of the codes, i8 or u8."""
+    `zeros`; None: 0. dtype: that of the codes, i8 or u8; less: what an int8 is less than its code."""
 
     codes: Viewed
     dtype: DType
+    less: int
     zero: Viewed | None
     zeros: tuple[int, int]
     scales: tuple[Viewed, ...]
@@ -127,7 +126,7 @@ def _of_constant(facts: Facts, name: str, views: tuple[Op, ...]) -> AffineCodes 
         raise NotCodes("its weight has codes of u8")
     if q.bits != 8:
         raise NotCodes("its weight has codes of 4 bits, which are stored in half a byte")
-    return AffineCodes(Viewed(f"{name}.{q.codes.name}", t, views), q.dtype, zero, zeros, tuple(scales))
+    return AffineCodes(Viewed(f"{name}.{q.codes.name}", t, views), q.dtype, 0, zero, zeros, tuple(scales))
 
 
 def _zeros_of(step: QuantizedStep) -> tuple[int, int]:
@@ -165,7 +164,9 @@ def _of_steps(facts: Facts, name: str, views: tuple[Op, ...]) -> AffineCodes | N
             raise NotCodes("zero points are subtracted twice from its activation's codes")
         zeros = _whole_range(facts, other)
         zero = Viewed(other, shape, views)
-    return AffineCodes(Viewed(name, shape, views), facts.type_of(name).dtype, zero, zeros, tuple(scales))
+    dtype = facts.type_of(name).dtype
+    less = 0 if dtype is DType.I8 or has_seven_bits(facts.graph, facts.producers, name) else FROM_U8
+    return AffineCodes(Viewed(name, shape, views), dtype, less, zero, zeros, tuple(scales))
 
 
 def _chain_and_other(facts: Facts, op: Op) -> tuple[str, Operand]:
@@ -177,7 +178,7 @@ def _chain_and_other(facts: Facts, op: Op) -> tuple[str, Operand]:
 
 def _whole_range(facts: Facts, x: Operand) -> tuple[int, int]:
     """The least and the largest that a whole number may be. Raises NotCodes for one that may be any, or is none."""
-    lo, hi = _range(facts, x)
+    lo, hi = range_of(facts.graph, facts.producers, x)
     if not _is_whole(facts, x) or max(-lo, hi) > _MOST_ZERO:
         raise NotCodes("its activation has a zero point that may be any number")
     return int(lo), int(hi)
@@ -193,25 +194,3 @@ def _is_whole(facts: Facts, x: Operand) -> bool:
     if op is None or not (is_view(op) or op.kind == "cast"):
         return False
     return _is_whole(facts, op.inputs[0])
-
-
-def _range(facts: Facts, x: Operand) -> Range:
-    """Limits of a number that is no NaN."""
-    if isinstance(x, Lit):
-        return float(x.value), float(x.value)
-    if not isinstance(x, str):
-        return _ANY
-    op, dtype = facts.producers.get(x), facts.type_of(x).dtype
-    own: Range = INT_RANGE[dtype] if dtype.is_int else _ANY
-    if op is None:
-        return own
-    ranges = [_range(facts, y) for y in op.inputs] if op.kind in ("min", "max") else []
-    if ranges:
-        ends = min if op.kind == "min" else max
-        return ends(lo for lo, _ in ranges), ends(hi for _, hi in ranges)
-    if is_view(op) or op.kind == "round":
-        return _range(facts, op.inputs[0])
-    if op.kind == "cast":
-        lo, hi = _range(facts, op.inputs[0])
-        return (math.floor(lo), math.ceil(hi)) if own[0] <= lo and hi <= own[1] and math.isfinite(lo + hi) else own
-    return own

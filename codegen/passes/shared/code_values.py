@@ -14,8 +14,6 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.passes.shared.affine_codes import AffineCodes, Viewed
 
 Attrs = tuple[tuple[str, object], ...]
-FROM_U8 = 128
-"""What an int8 is less than the uint8 that it stands for."""
 
 
 @dataclass
@@ -94,14 +92,14 @@ def codes_of(edit: Edit, like: Op, x: AffineCodes) -> str:
     if x.dtype is DType.U8:
         if base not in edit.shifted:
             bits = edit.emit(like, "bitcast", base, attrs=make_attrs(dtype=DType.I8))
-            edit.shifted[base] = edit.emit(like, "xor", bits, Lit(-FROM_U8, DType.I8))
+            edit.shifted[base] = edit.emit(like, "xor", bits, Lit(-x.less, DType.I8)) if x.less else bits
         base = edit.shifted[base]
     return _viewed(edit, like, base, x.codes)
 
 
 def zero_of(edit: Edit, like: Op, x: AffineCodes, dims: Sequence[int]) -> Operand | None:
     """The zero point of those codes, an i32 without the dimensions `dims`, which are of size 1 then; None for 0."""
-    less = FROM_U8 if x.dtype is DType.U8 else 0
+    less = x.less
     given: Operand = Lit(0, DType.I32) if x.zero is None else x.zero.operand
     if isinstance(given, Lit):
         number = int(given.value) - less

@@ -6,8 +6,8 @@ becomes
 
 where sums are over K, those of constants made at export. All but the scales is whole, and exact: what could leave int32
 stays a product of float32, and so does one whose scales or zero points differ along K. A convolution, on CPUs, is the
-same product; its padding becomes one of the codes, with the code that stands for 0. uint8 becomes int8, 128 less. A
-Decision says of each product of codes what became of it.
+same product; its padding becomes one of the codes, with the code that stands for 0. uint8 becomes int8: 128 less, or as
+it is where it has seven bits. A Decision says of each product of codes what became of it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, make_attrs
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.cpu_integer_cost import EXACT_TAPS, conv_cost, is_depthwise
+from hardtack.codegen.lower.value_ranges import has_seven_bits
 from hardtack.codegen.lower.views import base_of, broadcast_index, resolve
 from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.passes.passes import Context, Decisions, GraphPass
 from hardtack.codegen.passes.shared.affine_codes import AffineCodes, Facts, NotCodes, Viewed, affine_codes, facts_of
-from hardtack.codegen.passes.shared.code_values import FROM_U8, Edit, codes_of, edit_of, number_of, zero_of
+from hardtack.codegen.passes.shared.code_values import Edit, codes_of, edit_of, number_of, zero_of
 
 KIND = "integers"
 """Of the Decisions that are made here: subject is the product."""
@@ -54,7 +55,7 @@ def multiply_codes(graph: Graph, context: Context) -> tuple[Graph, Decisions]:
         found, reason = None, ""
         try:
             if rule is not None and (found := _operands(facts, op)) is not None:
-                reason = _why(facts, op, context)
+                reason = _why(facts, op, found.a, context)
         except NotCodes as why:
             decisions.append(Decision(KIND, op.outputs[0], "int8", False, str(why)))
             found = None
@@ -66,7 +67,7 @@ def multiply_codes(graph: Graph, context: Context) -> tuple[Graph, Decisions]:
     return (edit.done() if any(d.accepted for d in decisions) else graph), tuple(decisions)
 
 
-def _why(facts: Facts, op: Op, context: Context) -> str:
+def _why(facts: Facts, op: Op, a: AffineCodes, context: Context) -> str:
     """Why a product of codes is one of int8. Raises NotCodes for one that takes longer so."""
     machine = context.machine
     if op.kind != "conv":
@@ -76,7 +77,8 @@ def _why(facts: Facts, op: Op, context: Context) -> str:
         return "both operands are codes"
     if isinstance(machine, Gpu):
         raise NotCodes("GPUs have no convolution of int8")
-    cost = conv_cost(facts.graph, op, context.hints, machine)
+    seven_bits = has_seven_bits(facts.graph, facts.producers, a.codes.operand)
+    cost = conv_cost(facts.graph, op, context.hints, machine, seven_bits)
     if not cost.pays:
         raise NotCodes(cost.reason)
     return cost.reason
@@ -159,8 +161,7 @@ def _depth(facts: Facts, op: Op, a: AffineCodes, b: AffineCodes, dims: Sequence[
 
 def _zeros(x: AffineCodes) -> tuple[int, int]:
     """Limits of the zero point of codes as int8."""
-    less = FROM_U8 if x.dtype is DType.U8 else 0
-    return x.zeros[0] - less, x.zeros[1] - less
+    return x.zeros[0] - x.less, x.zeros[1] - x.less
 
 
 def _farthest(x: AffineCodes) -> int:

@@ -63,11 +63,12 @@ HT_INLINE const float* const* staged_rows(const float** rows, int count, const K
   }
   return rows;
 }
-// The same of shorter numbers: where pairs are multiplied, a row's neighbours are pairs where they lie.
+// The same of shorter numbers: where pairs or fours are multiplied, a row's neighbours are those where they lie.
 template <class T>
 HT_INLINE const Staged<T>* const* staged_rows(const T** rows, int count, const KBlock& kb, void* staged) {
-  if constexpr (reads_pairs_in_place<T>) {
-    if (kb.kc < kSpreadK || !share_a_set(rows, count)) return reinterpret_cast<const Staged<T>* const*>(rows);
+  if constexpr (reads_pairs_in_place<T> || kReadsQuads<T>) {
+    const bool whole = reads_pairs_in_place<T> || kb.kc % PackedOf<T>::ks == 0;
+    if (whole && (kb.kc < kSpreadK || !share_a_set(rows, count))) return reinterpret_cast<const Staged<T>* const*>(rows);
   }
   Staged<T>* to = static_cast<Staged<T>*>(staged);
   const auto out = reinterpret_cast<const Staged<T>**>(rows);  // each pointer is replaced by one to its copy

@@ -345,8 +345,8 @@ HT_INLINE ConvWindow window_of(const ConvSource<T>& v, int64_t images, int64_t m
 
 // acc[m, channel] = sum over kh, kw, c of input times weight, to the epilogue.
 // Shared workspace, if conv_packs_input: n * c elements times the window_extent of the height and of the width.
-// Workspace of a worker: gemm_nbytes of cpu_workspace.py.
-template <class Cut, class T, class Epi>
+// Workspace of a worker: gemm_nbytes of cpu_workspace.py. As: what is known of x (ReadAs); of padding it holds, too.
+template <class Cut, class As = AsTheyAre, class T, class Epi>
 int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T* panels, const Epi& epi) {
   if (s.n == 0 || s.oh == 0 || s.ow == 0 || s.oc == 0) return HT_KERNEL_OK;
   ConvSource<T> source = detail::conv_source(s, x, panels);
@@ -365,7 +365,8 @@ int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T
   int64_t m = s.n * s.oh * s.ow;
   source.window = detail::window_of<Cut>(source, s.n, m);
   if (source.window.used()) m = window_rows(source.window, source.h, source.w);
-  return run_blocks<Cut>(args, source, epi, s.groups, m, source.oc_per_group, k);
+  const typename ReadAs<As, ConvSource<T>>::type read(source);
+  return run_blocks<Cut>(args, read, epi, s.groups, m, source.oc_per_group, k);
 }
 template <class T, class Epi>
 int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T* panels, const Epi& epi) {

@@ -44,12 +44,13 @@ struct PackedGemm {
 };
 
 // acc[m, n] = sum over k of a[m * lda + k] * weights[k, n], to the epilogue as batch 0.
-// Workspace of a worker: gemm_nbytes of cpu_workspace.py.
-template <class Cut, class T, class Epi>
+// Workspace of a worker: gemm_nbytes of cpu_workspace.py. As: what is known of a (ReadAs).
+template <class Cut, class As = AsTheyAre, class T, class Epi>
 int32_t gemm_packed(const HtKernelArgs* args, const T* a, int64_t lda, const T* b_panels, int64_t m, int64_t n,
                     int64_t k, const Epi& epi) {
   const PackedGemm<T> source = {a, lda, reinterpret_cast<const Packed<T>*>(b_panels), k};
-  return run_blocks<Cut>(args, source, epi, 1, m, n, {1, k});
+  const typename ReadAs<As, PackedGemm<T>>::type read(source);
+  return run_blocks<Cut>(args, read, epi, 1, m, n, {1, k});
 }
 template <class T, class Epi>
 int32_t gemm_packed(const HtKernelArgs* args, const T* a, int64_t lda, const T* b_panels, int64_t m, int64_t n,

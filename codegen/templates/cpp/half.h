@@ -89,6 +89,10 @@ constexpr int64_t kWidenRows = 4 * kMaxRows;
 template <class T>
 constexpr bool reads_pairs_in_place = same<Staged<T>, bf16x2>;
 
+// The same of four neighbours (int8.h), in rows of whole fours.
+template <class T>
+constexpr bool kReadsQuads = false;
+
 // numel elements as another type: what a load and a store make of them.
 template <class To, class From>
 HT_INLINE void copy_row(To* to, const From* from, int64_t numel) {

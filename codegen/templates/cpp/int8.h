@@ -9,14 +9,18 @@
 //                which a further row, of zeros, has, too, and which is subtracted
 //   TDPBSSD      by tiles of AMX, read where they lie or copied as tiles want them, as bf16 is (tiles.h)
 //   SDOT         four bytes
-//   VPMADDWD     two pairs of 16 bits, the even k and the odd ones: a panel's bytes are made 16 bits by shifts. No instruction
-//                is used that saturates, such as VPMADDUBSW
+//   VPMADDWD     two pairs of 16 bits, the even k and the odd ones: a panel's bytes are made 16 bits by shifts
 //   none         four int32
+//
+// Where rows are known to be codes from 0 to 127 (code7), CPUs of VPMADDWD read them where they lie, four bytes at a time, by
+// VPMADDUBSW: a pair of products is 2 * 127 * 128 at most, and does not saturate. It takes three operations for 32 products in
+// place of four and a half, and nothing is staged.
 #ifndef HARDTACK_TEMPLATES_INT8_H
 #define HARDTACK_TEMPLATES_INT8_H
 
 #include "half.h"
 #include "micro.h"
+#include "operands.h"
 #include "tiles.h"
 
 // HT_MODEL_...: the instruction as plain C++, for tests on CPUs without it.
@@ -76,6 +80,32 @@ template <>
 struct SumOf<int8_t> {
   using type = int32_t;
 };
+
+// A code from 0 to 127.
+#if defined(HT_WORD_PAIRS) && !defined(HT_INT8_TILES)
+#define HT_CODES7 1
+struct code7 {
+  int8_t code;
+};
+// Four of neighbouring k.
+struct Quad7 {
+  code7 k[4];
+};
+template <>
+struct PackedOf<code7> : PackedOf<int8_t> {};
+template <>
+inline constexpr int64_t kGrainOf<code7> = kGrainOf<int8_t>;
+template <>
+struct StagedOf<code7> {
+  using type = Quad7;
+};
+template <>
+struct SumOf<code7> : SumOf<int8_t> {};
+template <>
+inline constexpr bool kReadsQuads<code7> = true;
+#else
+using code7 = int8_t;  // other instructions gain nothing
+#endif
 
 namespace detail {
 
@@ -187,6 +217,22 @@ struct Sums<MR, NV, int32_t> : SumsOf<MR, NV, int32_t> {
 };
 #endif
 
+namespace detail {
+
+// 1 to 8 bytes as the low ones of a word, the others 0: two parts that overlap, for a loop would take longer than the products.
+HT_INLINE uint64_t load_bytes(const int8_t* p, int64_t n) {
+  if (n >= 4) {
+    uint32_t low, high;
+    __builtin_memcpy(&low, p, 4);
+    __builtin_memcpy(&high, p + n - 4, 4);
+    return low | static_cast<uint64_t>(high) << (8 * (n - 4));
+  }
+  const auto at = [&](int64_t i) { return static_cast<uint64_t>(static_cast<uint8_t>(p[i])) << (8 * i); };
+  return at(0) | at(n / 2) | at(n - 1);
+}
+
+}  // namespace detail
+
 // kc elements of a row of A; behind the last one there are zeros.
 HT_INLINE void stage_row(StagedQuad* to, const int8_t* from, int64_t kc) {
   constexpr int64_t step = 4 * detail::kQuadsAtOnce;
@@ -196,14 +242,74 @@ HT_INLINE void stage_row(StagedQuad* to, const int8_t* from, int64_t kc) {
     __builtin_memcpy(&bytes, from + k, sizeof(bytes));
     detail::stage_quads(to, bytes);
   }
-  if (k == kc) return;
-  int8_t last[step] = {};
-  for (int64_t i = k; i < kc; i++) last[i - k] = from[i];
+  const int64_t rest = kc - k;
+  if (rest == 0) return;
+  if (k > 0 && rest % 4 == 0) {  // whole quads: some are staged once more
+    __builtin_memcpy(&bytes, from + kc - step, sizeof(bytes));
+    return detail::stage_quads(to + rest / 4 - detail::kQuadsAtOnce, bytes);
+  }
+  using Halves = VecOf<uint64_t, 2>::type;  // put together in registers: bytes in memory that were stored apart are slow to load
+  const Halves last = {detail::load_bytes(from + k, least(rest, 8)),
+                       rest > 8 ? detail::load_bytes(from + k + 8, rest - 8) : 0};
   StagedQuad quads[detail::kQuadsAtOnce];
-  __builtin_memcpy(&bytes, last, sizeof(bytes));
+  bytes = bit_copy<detail::Bytes16>(last);
   detail::stage_quads(quads, bytes);
-  for (int64_t i = 0; k + 4 * i < kc; i++) to[i] = quads[i];
+  for (int64_t i = 0; 4 * i < rest; i++) to[i] = quads[i];
 }
+
+#if defined(HT_CODES7)
+HT_INLINE void stage_row(Quad7* to, const code7* from, int64_t kc) {
+  const auto bytes = reinterpret_cast<const int8_t*>(from);
+  int64_t k = 0;
+  for (; k + 8 <= kc; k += 8) __builtin_memcpy(to + k / 4, bytes + k, 8);
+  if (k == kc) return;
+  const uint64_t last = detail::load_bytes(bytes + k, kc - k);
+  for (int64_t i = 0; k + 4 * i < kc; i++) to[k / 4 + i] = bit_copy<Quad7>(static_cast<uint32_t>(last >> (32 * i)));
+}
+
+namespace detail {
+
+// The sums of four products: a has no sign, those of W columns at b have one.
+HT_INLINE vec<int32_t> sum_quads(vec<int32_t> a, const i8x4* b) {
+#if defined(HT_AVX512)
+  const __m512i pairs = _mm512_maddubs_epi16(bit_copy<__m512i>(a), bit_copy<__m512i>(load_quads(b)));
+  return bit_copy<vec<int32_t>>(_mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+#else
+  __m256i pairs;  // B is read from memory for each row: there are no registers to keep it in
+  asm("vpmaddubsw %2, %1, %0" : "=x"(pairs) : "x"(a), "m"(*reinterpret_cast<const char(*)[sizeof(a)]>(b)));
+  return bit_copy<vec<int32_t>>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+#endif
+}
+
+}  // namespace detail
+
+template <int MR, int NV>
+HT_INLINE void multiply_step(Sums<MR, NV, int32_t>& sums, const Quad7* const (&a)[MR], int64_t quad, const i8x4* b) {
+  HT_UNROLL_ALL
+  for (int r = 0; r < MR; r++) {
+    const vec<int32_t> x = bcast(bit_copy<int32_t>(a[r][quad]));
+    HT_UNROLL_ALL
+    for (int v = 0; v < NV; v++) sums.acc[r][v] = detail::kept(sums.acc[r][v] + detail::sum_quads(x, b + v * W));
+  }
+}
+
+// As micro_tile of float. Defined in int8.cpp, once for a library.
+void micro_tile(int mr, const TapsOf<Quad7>& s, const i8x4* b, int32_t* tile, int64_t ld, int columns, bool resume);
+
+// A source of int8 whose rows are such codes.
+template <class Source>
+struct Codes7 : Source {
+  using Element = code7;
+  explicit Codes7(const Source& source) : Source(source) {}
+  HT_MEMBER void rows(typename Source::Cursor& cursor, int count, const code7** out) const {
+    Source::rows(cursor, count, reinterpret_cast<const int8_t**>(out));
+  }
+};
+template <class Source>
+struct ReadAs<code7, Source> {
+  using type = Codes7<Source>;
+};
+#endif
 
 // A quad of k.
 template <int MR, int NV>

@@ -169,10 +169,9 @@ __attribute__((noinline)) void micro(const TapsOf<A>& s, const B* b_panel, S* ti
 template <int MR, class A, class B, class S>
 HT_INLINE void micro_columns(const TapsOf<A>& s, const B* b, S* tile, int64_t ld, int columns, bool resume) {
   constexpr int NV = micro_vectors(MR);
-  if constexpr (NV * W == kPanel) {
-    if (columns <= kPanel / 2) return micro<MR, NV / 2>(s, b, tile, ld, resume);
-  }
-  for (int c = 0; c < columns; c += NV * W) micro<MR, NV>(s, b + c, tile + c, ld, resume);
+  int c = 0;
+  for (; c + NV / 2 * W < columns; c += NV * W) micro<MR, NV>(s, b + c, tile + c, ld, resume);
+  if (c < columns) micro<MR, NV / 2>(s, b + c, tile + c, ld, resume);
 }
 
 // body(Height<mr>) for a height known at run time, 1..kMaxRows.

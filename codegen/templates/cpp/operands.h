@@ -32,6 +32,13 @@ struct ElementOfView<const PanelView<B>> {
 template <class View>
 using ElementOf = typename ElementOfView<const View>::type;
 
+// The source of whose rows a kernel knows that their elements are As: int8.h has such a type.
+struct AsTheyAre {};
+template <class As, class Source>
+struct ReadAs {
+  using type = Source;
+};
+
 template <class T>
 inline void clear(T* p, int64_t numel) {
   for (int64_t i = 0; i < numel; i++) p[i] = T{};
