@@ -344,6 +344,35 @@ def test_a_nan_among_codes_of_seven_bits_is_one_of_them() -> None:
     assert torch.equal(torch.from_numpy(runner(to_numpy(x))[0]), Held()(x))
 
 
+class Pooled(nn.Module):
+    """Maxima of numbers that codes stand for: behind the windows, and where that would be wrong."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        """x [2, 20, 9, 8] of int8, y [2, 3, 9, 8] of uint8."""
+        a, b = (x.float() + 5) * 0.3, (y.to(torch.int32).float() - 120.0) * 0.1
+        wide = b.clamp(-1, 2)
+        return {
+            "of int8": F.max_pool2d(a, 3, 2, 1),
+            "of uint8": F.max_pool2d(b, 2, ceil_mode=True),
+            "in one dimension": F.max_pool1d(a[:, :, 0], 3),
+            "by a factor below 0": F.max_pool2d((x.float() + 5) * -0.3, 3, 2, 1),
+            "of something else": F.max_pool2d(wide, 3, 2, 1),
+            "windows with holes": F.max_pool2d(a, 3, 1, 1, dilation=2),
+            "means": F.avg_pool2d(a, 3, 2, 1),
+        }
+
+
+def test_maxima_are_those_of_codes() -> None:
+    runner = runner_of(Pooled().eval(), INPUTS[4:] + INPUTS[3:4])
+    want = Pooled()(*INPUTS[4:], *INPUTS[3:4])
+    for (name, y), found in zip(want.items(), runner(*map(to_numpy, INPUTS[4:] + INPUTS[3:4])), strict=True):
+        if name == "means":
+            torch.testing.assert_close(torch.from_numpy(found), y)
+        else:
+            assert torch.equal(torch.from_numpy(found), y), name
+    assert len([d for d in runner.compiled.decisions if d.kind == "pools"]) == 3
+
+
 class Small(nn.Module):
     """A convolution, one by channel, a residual, a concatenation, pooling and two products."""
 
