@@ -9,6 +9,7 @@ from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.machine.data import H200, X86_64_V4
 from hardtack.codegen.passes.cpu.expand import EXPAND
+from hardtack.codegen.passes.cpu.pooled_codes import POOLED_CODES
 from hardtack.codegen.passes.gpu.split_reductions import SPLIT_REDUCTIONS
 from hardtack.codegen.passes.passes import Passes
 
@@ -54,7 +55,17 @@ class _Divided(CppBackend):
         return replace(every, nests=tuple(p for p in every.nests if p is not EXPAND))
 
 
+@dataclass(frozen=True)
+class _Pools(CppBackend):
+    """Maxima are of what codes stand for."""
+
+    def passes(self) -> Passes:
+        every = super().passes()
+        return replace(every, graph=tuple(p for p in every.graph if p is not POOLED_CODES))
+
+
 CPU = CppBackend()
+_POOLS_OF_NUMBERS = _Pools()
 _DIRECT = CppBackend(machines=(replace(X86_64_V4, wake_products=1 << 62),))
 """A step more for all threads never pays: convolutions are computed directly."""
 GPU = TritonBackend(H200)
@@ -81,6 +92,27 @@ FUSIONS: tuple[Fusion, ...] = (
         """
         x0[5,7] : x0.cumsum(0).cumsum(1)
         x0[5,7] : x0 * 2; v0 @ v0.mT -> v0, v1
+        """,
+    ),
+    Fusion(
+        "maxima of codes",
+        "lower",
+        CPU,
+        _POOLS_OF_NUMBERS,
+        """
+        x0[2,3,8,9]u8<256 : F.max_pool2d((x0.float() - 7) * 0.5, 2)
+        x0[2,3,8,9]i8 : F.max_pool2d(x0.float() * 0.25, 3, 2, 1)
+        x0[2,3,8,9]u8<256 : F.max_pool2d((x0.float() - 200) * 0.125, (3, 2), (1, 2), (1, 0), ceil_mode=True)
+        x0[2,6,4]i8 : F.max_pool1d(x0.float() * 2.0, 2); v0 * 3
+        x0[1,2,8,9]u8<256 : (x0.float() - 3) * 0.5; F.max_pool2d(v0, 2); v0 + 1 -> v1, v2
+        """,
+        """
+        x0[2,3,8,9]u8<256 : F.max_pool2d((x0.float() - 7) * -0.5, 2)
+        x0[2,3,8,9]u8<256 : F.max_pool2d(9 - x0.float(), 2)
+        x0[2,3,8,9]u8<256 : F.avg_pool2d((x0.float() - 7) * 0.5, 2)
+        x0[2,3,8,9]u8<256 x1[1] : F.max_pool2d((x0.float() - 7) * x1, 2)
+        x0[2,3,8,9] : F.max_pool2d(x0 * 0.5, 2)
+        x0[2,3,8,9]i8 : F.max_pool2d(x0.float().sin() * 2, 2)
         """,
     ),
     Fusion(
