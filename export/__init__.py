@@ -43,7 +43,7 @@ from hardtack.exporter.precision import (
 )
 from hardtack.exporter.program import EntryGraph, changed_buffers, to_entry
 from hardtack.exporter.rewrite.rules import RULES, Rule
-from hardtack.exporter.tensors import constants_apart, module_tensors
+from hardtack.exporter.tensors import constants_apart, module_tensors, state_names
 
 Module = nn.Module | ExportedProgram | Callable[..., Any]
 
@@ -91,7 +91,8 @@ def to_graphs(
             captured["forward"] = _capture(module, args, kwargs, dynamic_shapes, strict)  # type: ignore[arg-type]
         store = ConstantStore()
         changed = frozenset[str]().union(*(changed_buffers(c.ep) for c in captured.values()))
-        entries = {name: to_entry(name, c, store, changed, rules) for name, c in captured.items()}
+        states = state_names({name: c.ep for name, c in captured.items()}, changed)
+        entries = {name: to_entry(name, c, store, states, rules) for name, c in captured.items()}
         graphs = constants_apart(e.graph for e in entries.values())
         entries = {name: replace(e, graph=g) for (name, e), g in zip(entries.items(), graphs, strict=True)}
         return Exported(entries, _used(entries, store), module_tensors(c.ep for c in captured.values()))

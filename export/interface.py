@@ -45,7 +45,7 @@ def read_inputs(
     b: Builder,
     sizes: Sizes,
     store: ConstantStore,
-    state_names: frozenset[str],
+    state_names: Mapping[str, str],
     declared: Declared,
 ) -> Interface:
     """Declare the program's inputs, constants and states in the builder and bind its symbols."""
@@ -188,7 +188,7 @@ def _lifted(
     nodes: Mapping[str, Node],
     b: Builder,
     store: ConstantStore,
-    state_names: frozenset[str],
+    state_names: Mapping[str, str],
 ) -> None:
     """A parameter, buffer or lifted tensor: a constant, or a state if some entry point changes it."""
     node, target = nodes[spec.arg.name], user_name(spec)
@@ -206,7 +206,7 @@ def _lifted(
         return
     try:
         key = store_tensor(store, content)
-        made: Value = b.declare(target, tensor_type(content))
+        made: Value = b.declare(state_names.get(target, target), tensor_type(content))
     except Refusal as refusal:
         raise InputSpecError(f"{target}: {refusal}", fix=f"convert {target} to a supported element type") from refusal
     out.env[node] = made

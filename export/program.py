@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,10 +51,11 @@ def to_entry(
     name: str,
     captured: Captured,
     store: ConstantStore,
-    state_names: frozenset[str],
+    state_names: Mapping[str, str],
     rules: Sequence[Rule] = RULES,
 ) -> EntryGraph:
-    """Convert a program. Constants go to `store`; the buffers in state_names become states; rules simplify it."""
+    """Convert a program. Constants go to `store`; the buffers in state_names become states of these names; rules
+    simplify it."""
     ep, declared = captured.ep, captured.declared
     _refuse_input_mutation(ep)
     _refuse_specialised(ep, declared)
@@ -71,7 +72,7 @@ def to_entry(
 
 
 def _convert(
-    name: str, captured: Captured, declared: Declared, store: ConstantStore, state_names: frozenset[str]
+    name: str, captured: Captured, declared: Declared, store: ConstantStore, state_names: Mapping[str, str]
 ) -> EntryGraph:
     """The entry's graph, as it was captured."""
     ep = captured.ep

@@ -1,8 +1,8 @@
-"""The parameters and buffers of a module by name, and the names of constants that entry points share."""
+"""The parameters and buffers of a module by name, and the names of states and constants that entry points share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -13,6 +13,7 @@ from hardtack.codegen.ir.constants import ModuleTensor
 from hardtack.codegen.ir.graph import Constant, Graph
 from hardtack.codegen.ir.graph_verify import verify_graph
 from hardtack.exporter.dtypes import TORCH_DTYPE, from_torch
+from hardtack.exporter.errors import InputSpecError
 from hardtack.exporter.interface import lifted_tensor, plain_name
 from hardtack.exporter.rewrite.edit import Edit
 
@@ -34,6 +35,32 @@ def module_tensors(programs: Iterable[ExportedProgram]) -> dict[str, ModuleTenso
             found[name] = ModuleTensor(from_torch(t.dtype), tuple(t.shape), tuple(sorted({*before, *aliases})))
         seen.update(tensors)
     return {name: t for name, t in found.items() if name not in differing}
+
+
+def state_names(programs: Mapping[str, ExportedProgram], changed: Collection[str]) -> dict[str, str]:
+    """Buffer -> the name of the state that it is, in every entry point the same: its own, or with `.state` behind it
+    where an argument of some entry point is called so. changed: the buffers that some entry point changes.
+
+    Raises InputSpecError where an entry point has such a buffer under another name, by which it would not be shared.
+    """
+    arguments: set[str] = set()
+    places: dict[tuple[object, ...], tuple[str, str]] = {}
+    for entry, ep in programs.items():
+        arguments.update(s.arg.name for s in ep.graph_signature.input_specs if s.kind is InputKind.USER_INPUT)
+        for target, t in _read(ep):
+            place = _place(t)
+            if target in changed and place is not None:
+                places.setdefault(place, (entry, target))
+    for entry, ep in programs.items():
+        for target, t in _read(ep):
+            first, name = places.get(_place(t) or (), ("", target))
+            if target not in changed and name != target:
+                raise InputSpecError(
+                    f"{target} of entry point {entry} is the buffer that entry point {first} has as {name}, which is "
+                    "changed by a run: entry points share states by name",
+                    fix=f"register it as {name} there, too",
+                )
+    return {target: f"{target}.state" if target in arguments else target for target in changed}
 
 
 def constants_apart(graphs: Iterable[Graph]) -> Iterator[Graph]:
@@ -75,9 +102,16 @@ def _named(ep: ExportedProgram) -> Iterator[tuple[str, torch.Tensor]]:
                 yield plain_name(spec.target), t
 
 
+def _read(ep: ExportedProgram) -> Iterator[tuple[str, torch.Tensor]]:
+    """The buffers and parameters that the program's graph is given, by name."""
+    for spec in ep.graph_signature.input_specs:
+        if spec.kind in _KINDS and spec.target is not None:
+            yield plain_name(spec.target), lifted_tensor(ep, spec)
+
+
 def _place(t: torch.Tensor) -> tuple[object, ...] | None:
-    """What two names of one tensor have in common; None for a tensor without elements."""
-    return (t.data_ptr(), t.dtype, t.shape, t.stride()) if t.numel() else None
+    """What two names of one tensor have in common; None for a tensor without elements or memory."""
+    return (t.data_ptr(), t.dtype, t.shape, t.stride()) if t.numel() and t.data_ptr() else None
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
