@@ -82,8 +82,7 @@ class _Caches:
             self._pairs[c.name] = _Pair(c.name, c.scales, len(shape) - 1, c.dtype)
         for op in self._graph.ops:
             self._take(op)
-        end = Op("cast", (), (), ())
-        outputs = tuple(self._numbers(o, end) if o in self._pairs else o for o in self._graph.outputs)
+        outputs = tuple(self._at_the_end(o, "an output") for o in self._graph.outputs)
         states = tuple(x for s in self._graph.states for x in self._states_of(s, store))
         made = self._edit.done()
         return replace(made, outputs=tuple(str(self._edit.resolve(o)) for o in outputs), states=states)
@@ -91,7 +90,7 @@ class _Caches:
     def _states_of(self, s: State, store: ConstantStore) -> tuple[State, ...]:
         cache = self._caches.get(s.name)
         if cache is None:
-            return (s,)
+            return (s if s.final is None else replace(s, final=self._at_the_end(s.final, f"state {s.name}")),)
         final = None if s.final is None else self._pairs[s.final]
         inits: tuple[str | None, str | None] = (None, None)
         if s.init is not None:
@@ -101,6 +100,13 @@ class _Caches:
             State(cache.name, inits[0], None if final is None else final.codes),
             State(cache.scales, inits[1], None if final is None else final.scales),
         )
+
+    def _at_the_end(self, value: str, reader: str) -> str:
+        """What a run leaves of a value: its numbers, where it is one of a cache."""
+        if value not in self._pairs:
+            return value
+        self._reads.widened.append(reader)
+        return self._numbers(value, Op("cast", (), (), ()))
 
     def _take(self, op: Op) -> None:
         """Takes an op of the graph over: with codes for what is a cache, or with numbers."""
@@ -136,13 +142,13 @@ class _Caches:
         q = self._graph.type_of(given.q).dtype
         if len(pairs) < 2 or any(p.dtype is not q for p in pairs) or given.q in self._pairs:
             return None
+        mask = () if given.mask is None else (given.mask,)
+        if any(x in self._pairs for x in mask):
+            return None
         scales = [
             self._edit.reshape(p.scales, self._graph.type_of(x).shape[:3], replace(op, outputs=(p.scales,)))
             for p, x in zip(pairs, (given.k, given.v), strict=True)
         ]
-        mask = () if given.mask is None else (given.mask,)
-        if any(x in self._pairs for x in mask):
-            return None
         inputs = (given.q, *(p.codes for p in pairs), *scales, *mask)
         return self._edit.resolved(replace(op, inputs=inputs, attrs=make_attrs(**dict(op.attrs), codes=True)))
 
@@ -165,6 +171,7 @@ class _Caches:
         full = TensorType(self._graph.type_of(op.inputs[0]).dtype, (*rest[:at], *picks, *rest[at:]))
         value = op.inputs[1]
         if isinstance(value, str) and value in self._pairs:
+            self._reads.widened.append(str(op.origin))
             value = self._numbers(value, op)
         if not isinstance(value, str):
             return self._edit.emit("full", value, like=op, stated=full), row

@@ -10,8 +10,7 @@ from fnmatch import fnmatchcase
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.graph import Graph, TensorType
 from hardtack.codegen.ir.graph_infer_nn import CODES
-from hardtack.codegen.ir.graph_ops import Elements, is_view
-from hardtack.codegen.ir.graph_ops import facts as row_of
+from hardtack.codegen.ir.graph_ops import is_view
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter.rewrite.edit import Facts
 
@@ -77,6 +76,10 @@ def chosen_caches(graphs: Sequence[Graph], codes: DType, patterns: Sequence[str]
     facts = [Facts(g) for g in graphs]
     types = {s.name: g.types[s.name] for g in graphs for s in g.states}
     reasons = {name: _why_none(name, t, codes, facts) for name, t in types.items()}
+    for name, t in types.items():
+        scales = _cache(name, t, codes).scales
+        if reasons[name] is None and scales in types:
+            reasons[name] = f"there is another state {scales}, as its scales would be called"
     named: set[str] = set()
     for name in [n for n, why in reasons.items() if why is None]:
         found = [p for p in patterns if fnmatchcase(name, p) or fnmatchcase(name, f"{p}.*")]
@@ -131,12 +134,12 @@ def _why_not_in_rows(name: str, facts: Facts) -> str | None:
     if final is not None and final not in values:
         made = facts.producer.get(final)
         return "it becomes another value as a whole" if made is None else f"{made.origin} makes all of it anew"
-    last, moved = len(graph.types[name].shape) - 1, _moved_values(values, graph)
+    last, own = len(graph.types[name].shape) - 1, _own_values(values, graph)
     for op in graph.ops:
         if op.kind != "put" or op.inputs[0] not in values:
             continue
-        if op.inputs[1] in moved:
-            return f"{op.origin} writes rows again that it has read"
+        if op.inputs[1] in own:
+            return f"{op.origin} writes what is computed of its own rows"
         if op.bool_attr("accumulate"):
             return f"{op.origin} adds to it"
         if last in op.tuple_attr("dims"):
@@ -144,13 +147,17 @@ def _why_not_in_rows(name: str, facts: Facts) -> str | None:
     return None
 
 
-def _moved_values(values: set[str], graph: Graph) -> set[str]:
-    """The values, and what holds elements of theirs that nothing was computed of. Written again, these would be rounded
-    again."""
+def _own_values(values: set[str], graph: Graph) -> set[str]:
+    """The values, and all that is computed of them but by an attention or by a product with something else that a run
+    computes. Written to the state, these would be rounded again in each run, as a recurrent state or a running average
+    would; what attention makes of a cache is no row of it."""
+    fixed = {c.name for c in graph.constants}
     seen = set(values)
     for op in graph.ops:
-        moves = row_of(op).elements is not Elements.COMPUTED or op.kind in ("where", "cast")
-        if moves and seen.intersection(x for x in op.inputs if isinstance(x, str)):
+        read = [x for x in op.inputs if isinstance(x, str)]
+        if fixed.issuperset(read):
+            fixed.update(op.outputs)
+        elif seen.intersection(read) and not (op.kind in _PRODUCTS and fixed.isdisjoint(read)):
             seen.update(op.outputs)
     return seen
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from hardtack.exporter import InputSpecError, to_graphs, with_caches
@@ -118,12 +119,20 @@ def _where(rows: torch.Tensor, x: torch.Tensor, pos: torch.Tensor, stored: Store
     rows[:, pos] = torch.where(x.transpose(0, 1) > 0, x.transpose(0, 1), rows[:, pos])
 
 
-@pytest.mark.parametrize("write", [_parts, _shifted, _where])
+def _averaged(rows: torch.Tensor, x: torch.Tensor, pos: torch.Tensor, stored: Stored) -> None:
+    rows[:, pos] = rows[:, pos] * 0.5 + x.transpose(0, 1)
+
+
+def _recurrent(rows: torch.Tensor, x: torch.Tensor, pos: torch.Tensor, stored: Stored) -> None:
+    rows[:, pos] = torch.tanh(rows[:, pos] @ torch.eye(8) + x.transpose(0, 1))
+
+
+@pytest.mark.parametrize("write", [_parts, _shifted, _where, _averaged, _recurrent])
 def test_rows_that_are_written_again_would_be_rounded_again(write: Write) -> None:
     module = Cache(write, READS["as it is"]).eval()
     with pytest.raises(InputSpecError) as caught:
         with_caches(to_graphs(module, (torch.randn(2, 4, 8), torch.tensor([1, 2]))), "int8", ())
-    assert " writes rows again that it has read\n  To fix: " in str(caught.value)
+    assert " writes what is computed of its own rows\n  To fix: " in str(caught.value)
 
 
 def test_an_output_is_numbers() -> None:
@@ -136,3 +145,83 @@ def test_an_output_is_numbers() -> None:
     graph = exported.entries["forward"].graph
     (_, shown), states = results_and_states(graph, exported.store, dict(zip(("x", "pos"), x, strict=True)), {})
     assert torch.equal(shown, (states["rows"] * states["rows.scales"]).transpose(0, 1))
+
+
+class Layers(nn.Module):
+    """Two layers with one buffer: rows of the second are computed of what attention makes of the first's."""
+
+    def __init__(self, product: bool) -> None:
+        super().__init__()
+        self.product, self.keys = product, nn.Buffer(torch.zeros(2, 1, 1, 6, 8))
+
+    def forward(self, x: torch.Tensor, pos: torch.Tensor) -> torch.Tensor:
+        for i in range(2):
+            self.keys[i, :, :, pos] = x
+            rows = self.keys[i]
+            weights = (x @ rows.mT).softmax(-1)
+            mixed = weights @ rows if self.product else F.scaled_dot_product_attention(x, rows, rows)
+            x = x + mixed
+        return x
+
+
+@pytest.mark.parametrize("product", [False, True])
+def test_layers_in_one_buffer_are_a_cache(product: bool) -> None:
+    exported = to_graphs(Layers(product).eval(), (torch.randn(1, 1, 1, 8), torch.tensor([1])))
+    _, choice, _ = with_caches(exported, "int8", ())
+    assert [c.name for c in choice.caches] == ["keys"]
+
+
+class Copies(nn.Module):
+    """A state that becomes what a cache was before a run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.old = nn.Buffer(torch.zeros(4, 8)), nn.Buffer(torch.zeros(8, 4))
+
+    def forward(self, x: torch.Tensor, pos: torch.Tensor) -> torch.Tensor:
+        self.old.copy_(self.rows.mT)
+        self.rows[pos] = x
+        return x @ self.rows.mT
+
+
+def test_a_state_that_a_cache_is_copied_to_has_numbers() -> None:
+    exported = to_graphs(Copies().eval(), (torch.randn(1, 8), torch.tensor([1])))
+    exported, choice, reads = with_caches(exported, "int8", ())
+    assert [k.name for k in choice.kept] == ["old"]
+    assert "state old" in reads.widened
+    graph, states = exported.entries["forward"].graph, dict[str, torch.Tensor]()
+    for k in range(2):
+        _, states = results_and_states(
+            graph, exported.store, {"x": torch.full((1, 8), 1.0 + k), "pos": torch.tensor([k])}, states
+        )
+    assert torch.equal(states["old"].mT[0], torch.ones(8))
+    assert not states["old"].mT[1].any()
+
+
+class Scaled(nn.Module):
+    """A state that is called as a cache's scales would be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales = nn.Buffer(torch.zeros(4, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.scales.add_(x)
+        return self.scales * 1
+
+
+class Named(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = Scaled()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rows(x)  # type: ignore[no-any-return]
+
+
+def test_a_cache_whose_scales_have_the_name_of_another_state_stays() -> None:
+    args = {"cache": (torch.randn(2, 4, 8), torch.tensor([1, 2])), "other": (torch.ones(()),)}
+    modules = {"cache": Cache(_copied, READS["as it is"]).eval(), "other": Named().eval()}
+    with pytest.raises(InputSpecError) as caught:
+        with_caches(to_graphs(modules, args), "int8", ())
+    assert ": rows: there is another state rows.scales, as its scales would be called; " in str(caught.value)
