@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand
 from hardtack.codegen.ir.graph_ops import is_view
-from hardtack.codegen.ir.types import INT_RANGE
+from hardtack.codegen.ir.types import INT_RANGE, DType
 
 Range = tuple[float, float]
 ANY: Range = (-math.inf, math.inf)
@@ -15,32 +16,76 @@ SEVEN_BITS: Range = (0, 127)
 """Bytes of which instructions may take the sign bit for a further digit."""
 
 
+MOST_OPS = 64
+"""In a row that are looked through."""
+_WHOLE_NUMBERS = {DType.F64: 1 << 53, DType.F32: 1 << 24, DType.F16: 1 << 11, DType.BF16: 1 << 8}
+"""Floats have all whole numbers up to these, so that none is rounded beyond a whole limit; those of 8 bits have not."""
+
+
 def range_of(graph: Graph, producers: Mapping[str, Op], x: Operand) -> Range:
     """Limits of a number that is no NaN. producers: of each value the op that makes it.
 
-    A NaN that becomes an integer is the lowest int32, cut to the type's bits: 0 in a byte.
+    A NaN that becomes an integer is the lowest int32, cut to the type's bits: 0 in a byte. Wider integers that were
+    made of a NaN lie outside of the limits that are given here.
     """
-    if isinstance(x, Lit):
-        return float(x.value), float(x.value)
-    if not isinstance(x, str):
-        return ANY
-    op, dtype = producers.get(x), graph.type_of(x).dtype
-    own: Range = INT_RANGE[dtype] if dtype.is_int else ANY
-    if op is None:
+    return _Ranges(graph, producers, {}).of(x, MOST_OPS)
+
+
+@dataclass(frozen=True)
+class _Ranges:
+    """found: of the values so far."""
+
+    graph: Graph
+    producers: Mapping[str, Op]
+    found: dict[str, Range]
+
+    def of(self, x: Operand, most: int) -> Range:
+        """Of an operand, through so many ops."""
+        if isinstance(x, Lit):
+            return float(x.value), float(x.value)
+        if not isinstance(x, str):
+            return ANY
+        if x not in self.found:
+            self.found[x] = self._made(x, most)
+        return self.found[x]
+
+    def _made(self, x: str, most: int) -> Range:
+        op, dtype = self.producers.get(x), self.graph.type_of(x).dtype
+        own: Range = INT_RANGE[dtype] if dtype.is_int else ANY
+        if op is None or most == 0:
+            return own
+        if is_view(op) or (op.kind == "pool" and op.str_attr("kind") == "max" and dtype.is_int):
+            return self.of(op.inputs[0], most - 1)
+        if op.kind == "round":
+            return _whole(self.of(op.inputs[0], most - 1))
+        if op.kind in ("min", "max", "cat"):
+            ranges = [self.of(y, most - 1) for y in op.inputs]
+            least = max if op.kind == "max" else min
+            most_of = min if op.kind == "min" else max
+            return least(lo for lo, _ in ranges), most_of(hi for _, hi in ranges)
+        if op.kind == "cast":
+            return _converted(self.of(op.inputs[0], most - 1), dtype, own)
+        if op.kind == "bitcast" and dtype.is_int and self.graph.type_of(op.inputs[0]).dtype.is_int:
+            lo, hi = self.of(op.inputs[0], most - 1)
+            return (lo, hi) if own[0] <= lo and hi <= own[1] else own
         return own
-    if is_view(op) or op.kind == "round":
-        return range_of(graph, producers, op.inputs[0])
-    if op.kind in ("min", "max", "cat"):
-        ranges = [range_of(graph, producers, y) for y in op.inputs]
-        least = max if op.kind == "max" else min
-        most = min if op.kind == "min" else max
-        return least(lo for lo, _ in ranges), most(hi for _, hi in ranges)
-    if op.kind in ("cast", "bitcast"):
-        lo, hi = range_of(graph, producers, op.inputs[0])
-        held = own[0] <= lo and hi <= own[1] and math.isfinite(lo + hi)
-        whole = op.kind == "cast" or graph.type_of(op.inputs[0]).dtype.is_int
-        return (math.floor(lo), math.ceil(hi)) if held and whole else own
-    return own
+
+
+def _converted(limits: Range, dtype: DType, own: Range) -> Range:
+    """Limits behind a conversion: whole ones, if the type has all whole numbers between them."""
+    lo, hi = _whole(limits)
+    if not math.isfinite(lo + hi):
+        return own
+    if dtype.is_int:
+        return (lo, hi) if own[0] <= lo and hi <= own[1] else own
+    most = _WHOLE_NUMBERS.get(dtype, 0)
+    return (lo, hi) if -most <= lo and hi <= most else own
+
+
+def _whole(limits: Range) -> Range:
+    """The next whole numbers outside of limits."""
+    lo, hi = limits
+    return (math.floor(lo) if math.isfinite(lo) else lo), (math.ceil(hi) if math.isfinite(hi) else hi)
 
 
 def has_seven_bits(graph: Graph, producers: Mapping[str, Op], x: Operand) -> bool:

@@ -359,6 +359,8 @@ class Pooled(nn.Module):
             "of something else": F.max_pool2d(wide, 3, 2, 1),
             "windows with holes": F.max_pool2d(a, 3, 1, 1, dilation=2),
             "means": F.avg_pool2d(a, 3, 2, 1),
+            "of products that are infinite, or no numbers": F.max_pool2d(x.float() * float("inf"), 3, 2, 1),
+            "of sums that are infinite, or no numbers": F.max_pool2d(x.float() * 3e38 + float("inf"), 2),
         }
 
 
@@ -369,8 +371,28 @@ def test_maxima_are_those_of_codes() -> None:
         if name == "means":
             torch.testing.assert_close(torch.from_numpy(found), y)
         else:
-            assert torch.equal(torch.from_numpy(found), y), name
+            torch.testing.assert_close(torch.from_numpy(found), y, rtol=0, atol=0, equal_nan=True, msg=name)
     assert len([d for d in runner.compiled.decisions if d.kind == "pools"]) == 3
+
+
+class Points(nn.Module):
+    """Zero points of a run that were rounded on their way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Buffer(codes(33, 70))
+
+    def forward(self, x: torch.Tensor, zero: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        long = zero.clamp(0, 259).to(torch.bfloat16).float()
+        short = zero.clamp(0, 127).to(torch.float8_e4m3fn).float()
+        return F.linear(x.float() - long, self.w.float()), F.linear(x.float() - short, self.w.float())
+
+
+def test_zero_points_that_were_rounded() -> None:
+    x, zero = codes(5, 70), torch.tensor(259, dtype=torch.int32)
+    runner = runner_of(Points().eval(), (x, zero))
+    for found, y in zip(runner(*map(to_numpy, (x, zero))), Points()(x, zero), strict=True):
+        assert torch.equal(torch.from_numpy(found), y)
 
 
 class Small(nn.Module):

@@ -20,6 +20,8 @@ from hardtack.codegen.passes.shared.code_values import edit_of
 
 KIND = "pools"
 """Of the Decisions that are made here: subject is the pool."""
+MOST_FACTOR, MOST_STEPS = 2.0**24, 4
+"""Of a literal, or its inverse, and how many steps: no product is infinite or rounded to zero."""
 _WIDE = (DType.I32, DType.I64, DType.F32)
 """Types that have all codes, and those less what literals take."""
 
@@ -62,6 +64,8 @@ def _steps(facts: Facts, value: str) -> tuple[str, list[Op], list[Op]]:
         if op is None or not (is_view(op) or (value in facts.chains and _ascends(facts, op))):
             return value, [], []
         (views if is_view(op) else steps).insert(0, op)
+        if len(steps) > MOST_STEPS:
+            return value, [], []
         value = next(x for x in op.inputs if isinstance(x, str))
     return value, views, steps
 
@@ -70,12 +74,13 @@ def _ascends(facts: Facts, op: Op) -> bool:
     """Whether an op of one value and a literal gives no smaller number for a larger one."""
     if op.kind == "cast":
         return facts.type_of(op.inputs[0]).dtype.is_int and facts.type_of(op.outputs[0]).dtype in _WIDE
-    literals = [x for x in op.inputs if isinstance(x, Lit)]
+    literals = [float(x.value) for x in op.inputs if isinstance(x, Lit)]
     if len(op.inputs) != 2 or len(literals) != 1 or facts.type_of(op.outputs[0]).dtype is not DType.F32:
         return False
     if op.kind == "mul":
-        return literals[0].value > 0
-    return op.kind == "add" or (op.kind == "sub" and isinstance(op.inputs[1], Lit))
+        return 1 / MOST_FACTOR <= literals[0] <= MOST_FACTOR
+    moves = op.kind == "add" or (op.kind == "sub" and isinstance(op.inputs[1], Lit))
+    return moves and abs(literals[0]) <= MOST_FACTOR
 
 
 POOLED_CODES = GraphPass("pools", pool_codes)
