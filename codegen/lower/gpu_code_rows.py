@@ -121,7 +121,7 @@ def _kind(codes: CodeMatrix) -> tuple[object, ...]:
 def _joined(low: Lowering, parts: Sequence[CodeMatrix]) -> CodeRows:
     first = parts[0]
     packing = None if first.quantized.bits == 8 else Packing(halves(first.quantized.dtype), ())
-    packed = _join(low, [_turned(p.codes()) for p in parts], first.k * first.quantized.bits // 8, packing)
+    packed = _join(low, [_turned(p.codes()) for p in parts], -(-first.k * first.quantized.bits // 8), packing)
     tables = []
     for k, step in enumerate(_steps(first)):
         columns = first.k // step.run

@@ -245,3 +245,24 @@ def test_products_of_one_row_are_joined(bits: int, steps: str, rows: int) -> Non
     for found, want in zip(got, module(x.double()), strict=True):
         tol = 2 * torch.finfo(torch.bfloat16).eps * (1 + want.abs().max().item())
         torch.testing.assert_close(found.double(), want, rtol=0, atol=tol)
+
+
+class Halves(nn.Module):
+    """Two layers of one activation, whose rows of codes end within a byte."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = Layer(33, 40, 4), Layer(33, 24, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.left(x), self.right(x)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 70])
+def test_joined_codes_that_end_within_a_byte(rows: int) -> None:
+    torch.manual_seed(0)
+    module = Halves().eval()
+    x = torch.randn(rows, 33)
+    got = on_gpu(module, (x,))(x)
+    for found, want in zip(got, module(x), strict=True):
+        torch.testing.assert_close(found, want)
