@@ -54,6 +54,7 @@ def test_decoding(
     tmp_path: Path,
 ) -> None:
     """A prompt, and then tokens, by logits; keys and values of all layers are stored as codes, and nothing else is."""
+    torch.manual_seed(0)
     found = make(dtype)
     module = found.module
     info = hardtack.export(
@@ -72,7 +73,7 @@ def test_decoding(
     lost = 0.0
     for x, w in zip(_inputs(found), wide, strict=True):
         got, want = session(*x), module(*x)
-        assert float((got - want).abs().max()) <= FLIPPED[word] * largest
+        assert float((got - want).abs().max()) <= max(FLIPPED[word], 8 * torch.finfo(dtype).eps) * largest
         lost = max(lost, float((want - w).abs().max()))
     assert lost > 0  # eager did round
 
