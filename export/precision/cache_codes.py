@@ -20,7 +20,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.exporter.constants import load_tensor, store_tensor
 from hardtack.exporter.dtypes import TORCH_DTYPE
 from hardtack.exporter.precision.caches import SCALE, Cache, written_values
-from hardtack.exporter.rewrite.edit import Edit
+from hardtack.exporter.rewrite.edit import Edit, index_shape
 from hardtack.exporter.rewrite.rules import CLEANING, Rule, simplify
 
 LARGEST = {DType.I8: 127.0, DType.F8E4M3: 448.0}
@@ -166,7 +166,7 @@ class _Caches:
         dims, at, types = op.tuple_attr("dims"), op.int_attr("at"), self._edit.types
         whole = self._graph.type_of(op.inputs[0]).shape
         rest = [n for d, n in enumerate(whole) if d not in dims]
-        picks = _broadcast([self._graph.type_of(i).shape for i in op.inputs[2:]])
+        picks = index_shape([self._graph.type_of(i).shape for i in op.inputs[2:]])
         row = len(rest) - 1 if at == len(rest) else len(rest) + len(picks) - 1
         full = TensorType(self._graph.type_of(op.inputs[0]).dtype, (*rest[:at], *picks, *rest[at:]))
         value = op.inputs[1]
@@ -235,16 +235,6 @@ def _row_behind(op: Op, row: int, before: Sequence[Expr], after: Sequence[Expr])
         outer = product(before[:row])
         return next((d for d, n in enumerate(after) if n is before[row] and product(after[:d]) is outer), None)
     return None
-
-
-def _broadcast(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:
-    """The sizes of index tensors together, as a put that has been verified has them."""
-    rank = max((len(s) for s in shapes), default=0)
-    sizes: list[Expr] = [ONE] * rank
-    for shape in shapes:
-        for k, n in enumerate(shape, rank - len(shape)):
-            sizes[k] = n if sizes[k] is ONE else sizes[k]
-    return tuple(sizes)
 
 
 __all__ = ["LARGEST", "Reads", "quantised_rows", "with_codes"]

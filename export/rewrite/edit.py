@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hardtack.codegen.ir.equalities import equality
 from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import Constant, Graph, Op, Operand, TensorType
-from hardtack.codegen.ir.graph_infer import literal_type
+from hardtack.codegen.ir.graph_infer import broadcast, literal_type
 from hardtack.codegen.ir.graph_ops import derive
 
 Attrs = tuple[tuple[str, object], ...]
+
+
+def index_shape(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:
+    """Index tensors' shapes, broadcast, of an op that has been verified: sizes that are not 1 are equal."""
+    return broadcast(shapes, lambda a, b: True)
 
 
 class Facts:

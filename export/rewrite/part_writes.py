@@ -21,7 +21,7 @@ from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, TensorType, make_
 from hardtack.codegen.ir.graph_ops import facts, is_view
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.views import INDEX_MAPS, Idx, base_of
-from hardtack.exporter.rewrite.edit import Edit
+from hardtack.exporter.rewrite.edit import Edit, index_shape
 
 
 def write_parts(graph: Graph) -> Graph:
@@ -145,7 +145,7 @@ def _put(edit: Edit, part: _Part, op: Op, inner: Op, dims: Mapping[int, int]) ->
     whole, at = types[part.x].shape, inner.int_attr("at")
     written = types[inner.outputs[0]].shape
     rest = [d for d in range(len(written)) if d not in indices]
-    picks = _broadcast(types, [i for i in indices.values() if isinstance(i, str)])
+    picks = index_shape([types[i].shape for i in indices.values() if isinstance(i, str)])
     full = (*(written[d] for d in rest[:at]), *picks, *(written[d] for d in rest[at:]))
     value = inner.inputs[1]
     if isinstance(value, str):
@@ -162,17 +162,6 @@ def _put(edit: Edit, part: _Part, op: Op, inner: Op, dims: Mapping[int, int]) ->
         value = edit.reshape(value, (*picks, *unpicked), op)
     attrs = make_attrs(dims=tuple(sorted(taken)), at=0, accumulate=inner.bool_attr("accumulate"))
     return edit.emit("put", part.x, value, *(taken[d] for d in sorted(taken)), like=op, attrs=attrs)
-
-
-def _broadcast(types: Mapping[str, TensorType], values: Sequence[str]) -> tuple[Expr, ...]:
-    """The sizes of index tensors together, as a put that has been verified has them."""
-    rank = max((len(types[v].shape) for v in values), default=0)
-    sizes: list[Expr] = [ONE] * rank
-    for v in values:
-        shape = types[v].shape
-        for k, n in enumerate(shape, rank - len(shape)):
-            sizes[k] = n if sizes[k] is ONE else sizes[k]
-    return tuple(sizes)
 
 
 def _place(begin: Expr) -> Operand:
