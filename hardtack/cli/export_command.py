@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
@@ -104,53 +105,14 @@ def command(
     spec: str,
     output: str | None,
     targets: tuple[str, ...],
-    strict: bool,
-    compiler: str | None,
-    jobs: int | None,
-    debug: bool,
-    external_weights: bool,
-    tuning: str | None,
-    compute: str,
-    keep_f32: tuple[str, ...],
-    weights: str | None,
-    embeddings: str | None,
-    keep_weights: tuple[str, ...],
-    weights_method: str,
-    activations: str | None,
-    keep_activations: tuple[str, ...],
-    cache: str | None,
-    keep_cache: tuple[str, ...],
-    calibration: str | None,
     stop_after: str | None,
     as_json: bool,
+    **given: Any,
 ) -> None:
-    if keep_f32 and compute == "f32":
-        raise WrongUse("--keep-f32 leaves products out of --compute, which is f32 for all")
-    asked = {"--weights": weights, "--embeddings": embeddings}
-    beside = (calibration is not None, keep_activations, cache, keep_cache)
-    check_few_bits(asked, keep_weights, compute, weights_method, activations, *beside)
-    chosen = Options(
-        strict=strict,
-        compiler=compiler,
-        jobs=jobs,
-        debug=debug,
-        external_weights=external_weights,
-        tuning=tuning,
-        compute=compute,
-        keep_f32=keep_f32,
-        weights=weights,
-        embeddings=embeddings,
-        keep_weights=keep_weights,
-        weights_method=weights_method,
-        activations=activations,
-        keep_activations=keep_activations,
-        cache=cache,
-        keep_cache=keep_cache,
-        calibration=load_calibration(calibration) if calibration is not None else None,
-    )
+    chosen = _options(**given)
     if stop_after is not None:
         _check_targets(targets, None)
-        _check_targets(targets[:1], tuning)
+        _check_targets(targets[:1], chosen.tuning)
         _check_stage(targets[0], stop_after)
         _print_stage(stop_after, spec, targets[0], chosen, as_json)
         return
@@ -158,8 +120,8 @@ def command(
     if output is None:
         raise WrongUse("name the bundle to write with -o, or a stage with --stop-after")
     check_target_path(output)
-    _check_targets(targets, tuning)
-    _check_tools(targets, compiler)
+    _check_targets(targets, chosen.tuning)
+    _check_tools(targets, chosen.compiler)
     found = load_spec(spec)
     from hardtack.api import export
 
@@ -176,6 +138,19 @@ def command(
         print_json(report_document(info))
         return
     print_report(info)
+
+
+def _options(*, keep_f32: tuple[str, ...], compute: str, calibration: str | None, **given: Any) -> Options:
+    """The options that were given; those of Options have its names. WrongUse for what does not go together."""
+    if keep_f32 and compute == "f32":
+        raise WrongUse("--keep-f32 leaves products out of --compute, which is f32 for all")
+    asked = {"--weights": given["weights"], "--embeddings": given["embeddings"]}
+    names = ("keep_weights", "weights_method", "activations", "keep_activations", "cache", "keep_cache")
+    keep_weights, method, activations, keep_activations, *caches = (given[name] for name in names)
+    beside = (calibration is not None, keep_activations, *caches)
+    check_few_bits(asked, keep_weights, compute, method, activations, *beside)
+    data = load_calibration(calibration) if calibration is not None else None
+    return Options(keep_f32=keep_f32, compute=compute, calibration=data, **given)
 
 
 def _check_targets(targets: tuple[str, ...], tuning: str | None) -> None:
