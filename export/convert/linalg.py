@@ -107,37 +107,39 @@ def _scaled_mm(
             f"a scaled product with a scale of its result, of {out}, is not supported: take the result as bfloat16 or "
             "float32, and divide by the scale before it is made float8"
         )
-    columns = b.swap(weight, 0, 1)
-    blocks = None if _is_of_all(scale_x, scale_weight) else block_scales(b, (x, columns), (scale_x, scale_weight))
-    if blocks is not None:
-        left, right = (b.pw("mul", b.to(v, DType.F32), s) for v, s in zip((x, columns), blocks, strict=True))
-        made = b.op("matmul", left, b.swap(right, 0, 1))
-    else:
+    scales = _scales(b, x, weight, scale_x, scale_weight)
+    if scales is not None:  # before blocks: of a depth of 128 or less both have the same shapes
         sums = "float8_fast" if use_fast_accum else "float8"
         made = b.op("matmul", b.to(x, DType.F32), b.to(weight, DType.F32), sums=sums)
-        for scale in _scales(b, x, weight, scale_x, scale_weight):
+        for scale in scales:
             made = b.pw("mul", made, scale)
+    else:
+        made = _product_of_blocks(b, x, weight, scale_x, scale_weight)
     return b.to(made if bias is None else b.pw("add", made, b.to(bias, DType.F32)), out)
 
 
-def _is_of_all(*scales: Value) -> bool:
-    return all(ex.product(s.shape) is ex.ONE for s in scales)
-
-
-def _scales(b: Builder, x: Value, weight: Value, scale_x: Value, scale_weight: Value) -> list[Value]:
-    """What a scaled product is multiplied by: two numbers, or one of each row and one of each column."""
+def _scales(b: Builder, x: Value, weight: Value, scale_x: Value, scale_weight: Value) -> list[Value] | None:
+    """What a scaled product is multiplied by: two numbers, or one for each row and each column; else None."""
     given = [scale_x, scale_weight]
-    if _is_of_all(*given):
+    if all(ex.product(s.shape) is ex.ONE for s in given):
         return [b.reshape(s, ()) for s in given]
     wanted = ((x.shape[0], ex.ONE), (ex.ONE, weight.shape[1]))
-    if all(s.rank == 2 and all(map(b.same, s.shape, w)) for s, w in zip(given, wanted, strict=True)):
-        return given
-    shapes = " and ".join(str(s.type) for s in given)
-    raise Refusal(
-        f"a scaled product with scales {shapes} is not supported: it takes one for each operand, "
-        f"({wanted[0][0]}, 1) and (1, {wanted[1][1]}), or float32 for blocks of 1 x 128 or 128 x 128 along a "
-        "depth that is fixed"
-    )
+    fits = all(s.rank == 2 and all(map(b.same, s.shape, w)) for s, w in zip(given, wanted, strict=True))
+    return given if fits else None
+
+
+def _product_of_blocks(b: Builder, x: Value, weight: Value, scale_x: Value, scale_weight: Value) -> Value:
+    """A product in f32 of operands that their blocks' scales multiply."""
+    columns = b.swap(weight, 0, 1)
+    scales = block_scales(b, (x, columns), (scale_x, scale_weight))
+    if scales is None:
+        raise Refusal(
+            f"a scaled product with scales {scale_x.type} and {scale_weight.type} is not supported: it takes one for "
+            f"each operand, ({x.shape[0]}, 1) and (1, {weight.shape[1]}), or float32 for blocks of 1 x 128 or "
+            "128 x 128 along a depth that is fixed"
+        )
+    left, right = (b.pw("mul", b.to(v, DType.F32), s) for v, s in zip((x, columns), scales, strict=True))
+    return b.op("matmul", left, b.swap(right, 0, 1))
 
 
 @converts("aten._grouped_mm.default", "transformers.grouped_mm_fallback.default")
