@@ -36,13 +36,15 @@ NUMERICS = {"accumulate": "f32", "fp_contract": "off"}
 @dataclass(frozen=True)
 class Source:
     """One captured entry point: its graph, the pytrees of its call, and example sizes of its symbols.
-    tuning: in the place of the backends' own, for several plans in one bundle."""
+    tuning: in the place of the backends' own, for several plans in one bundle. texts: of stages in front of the
+    graph, by name, for the dump."""
 
     graph: Graph
     in_tree: Tree
     out_tree: Tree
     hints: Mapping[str, int] = field(default_factory=dict)
     tuning: Tuning | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def _generate(
     for name, source in sources.items():
         for backend in backends:
             report("generate", len(compiled), total)
-            texts: dict[str, str] = {}
+            texts: dict[str, str] = dict(source.texts)
             try:
                 compiled[name, backend.key] = compile_entry(source.graph, source.hints, _tuned(backend, source), texts)
             finally:

@@ -24,12 +24,14 @@ from hardtack.exporter.errors import (
     ExportError,
     InputSpecError,
     MutationError,
+    PluginError,
     RangeError,
     SourceLine,
     TrainingModeError,
     Unsupported,
     UnsupportedOpError,
 )
+from hardtack.exporter.extensions import Extensions
 from hardtack.exporter.precision import (
     CACHES,
     CacheChoice,
@@ -67,14 +69,16 @@ def to_graphs(
     dynamic_shapes: Any = None,
     strict: bool = False,
     rules: Sequence[Rule] = RULES,
+    extensions: Extensions | None = None,
 ) -> Exported:
     """Convert a module (entry point "forward"), an ExportedProgram, or a dict of them by entry name.
 
     args, kwargs: example inputs; dynamic_shapes: as for torch.export.export. For a dict of modules they are dicts by
     entry name, too; ready ExportedPrograms need none. Buffers that any entry point changes are states of all that
-    use them. rules: what simplifies the graphs. Raises ExportError and its subclasses, and InternalError for what is a
-    bug of Hardtack.
+    use them. rules: what simplifies the graphs. extensions: what the user brings, which notes what it had a part in.
+    Raises ExportError and its subclasses, and InternalError for what is a bug of Hardtack.
     """
+    brought = Extensions() if extensions is None else extensions
     with ours("the export", ExportError), warnings.catch_warnings():
         # torch warns about its own way of copying pytrees, and about lists that its own recurrent modules keep of their
         # parameters; users can do nothing about either
@@ -85,14 +89,14 @@ def to_graphs(
             _check_entries(module, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes)
             for name, part in module.items():
                 captured[name] = _capture(
-                    part, _of(args, name, ()), _of(kwargs, name), _of(dynamic_shapes, name), strict
+                    part, _of(args, name, ()), _of(kwargs, name), _of(dynamic_shapes, name), strict, brought
                 )
         else:
-            captured["forward"] = _capture(module, args, kwargs, dynamic_shapes, strict)  # type: ignore[arg-type]
+            captured["forward"] = _capture(module, args, kwargs, dynamic_shapes, strict, brought)  # type: ignore[arg-type]
         store = ConstantStore()
         changed = frozenset[str]().union(*(changed_buffers(c.ep) for c in captured.values()))
         states = state_names({name: c.ep for name, c in captured.items()}, changed)
-        entries = {name: to_entry(name, c, store, states, rules) for name, c in captured.items()}
+        entries = {name: to_entry(name, c, store, states, rules, brought) for name, c in captured.items()}
         graphs = constants_apart(e.graph for e in entries.values())
         entries = {name: replace(e, graph=g) for (name, e), g in zip(entries.items(), graphs, strict=True)}
         return Exported(entries, _used(entries, store), module_tensors(c.ep for c in captured.values()))
@@ -200,6 +204,7 @@ __all__ = [
     "InputSpecError",
     "InternalError",
     "MutationError",
+    "PluginError",
     "RangeError",
     "SourceLine",
     "TrainingModeError",

@@ -54,6 +54,10 @@ class MutationError(ExportError):
     """The program writes to something that a run may not change."""
 
 
+class PluginError(ExportError):
+    """A user's decomposition, lowering or pass raised, or gave something else than its op."""
+
+
 @dataclass(frozen=True)
 class Unsupported:
     """One kind of op that cannot be converted: its name, why, and the first line that uses it, and how often it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,9 +21,11 @@ from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.table import ComplexValue, Value
 from hardtack.exporter.convert.walk import Failure, Walk, raise_failures
 from hardtack.exporter.errors import InputSpecError, MutationError, RangeError
+from hardtack.exporter.extensions import Extensions
 from hardtack.exporter.interface import Interface, add_made, plain_name, read_inputs, states_of
 from hardtack.exporter.origin import source_of
-from hardtack.exporter.rewrite.rules import RULES, Rule, simplify
+from hardtack.exporter.rewrite.rules import Rule, simplify
+from hardtack.exporter.rewrite.user_passes import run_user_passes
 from hardtack.exporter.sizes.literals import state_literals
 from hardtack.exporter.sizes.lower_bounds import raised
 from hardtack.exporter.sizes.own_example import check_example, check_fixed, place_text
@@ -34,11 +36,13 @@ from hardtack.exporter.tree import Tree, const_leaf, describe, leaf_names
 
 @dataclass(frozen=True)
 class EntryGraph:
-    """One entry point. in_tree describes (args, kwargs), out_tree what forward returns; see tree.py."""
+    """One entry point. in_tree describes (args, kwargs), out_tree what forward returns; see tree.py. texts: what each
+    of the users' passes left, by its name."""
 
     graph: Graph
     in_tree: Tree
     out_tree: Tree
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 def changed_buffers(ep: ExportedProgram) -> frozenset[str]:
@@ -52,15 +56,16 @@ def to_entry(
     captured: Captured,
     store: ConstantStore,
     state_names: Mapping[str, str],
-    rules: Sequence[Rule] = RULES,
+    rules: Sequence[Rule],
+    extensions: Extensions,
 ) -> EntryGraph:
     """Convert a program. Constants go to `store`; the buffers in state_names become states of these names; rules
-    simplify it."""
+    simplify it, before the users' passes."""
     ep, declared = captured.ep, captured.declared
     _refuse_input_mutation(ep)
     _refuse_specialised(ep, declared)
     while True:
-        found = _convert(name, captured, declared, store, state_names)
+        found = _convert(name, captured, declared, store, state_names, extensions)
         higher = raised(found.graph.guards, found.graph.syms)
         if not higher:
             break
@@ -68,11 +73,17 @@ def to_entry(
         declared = replace(declared, least={**declared.least, **higher})
     check_example(found.graph, declared)
     verify_graph(found.graph)
-    return replace(found, graph=simplify(found.graph, store, rules))
+    graph, texts = run_user_passes(simplify(found.graph, store, rules), store, extensions)
+    return replace(found, graph=graph, texts=texts)
 
 
 def _convert(
-    name: str, captured: Captured, declared: Declared, store: ConstantStore, state_names: Mapping[str, str]
+    name: str,
+    captured: Captured,
+    declared: Declared,
+    store: ConstantStore,
+    state_names: Mapping[str, str],
+    extensions: Extensions,
 ) -> EntryGraph:
     """The entry's graph, as it was captured."""
     ep = captured.ep
@@ -80,7 +91,7 @@ def _convert(
     state_literals(ep, sizes)
     face = read_inputs(ep, b, sizes, store, state_names, declared)
     failures: list[Failure] = []
-    walk = Walk(b, sizes, failures, ep.graph_module)
+    walk = Walk(b, sizes, failures, ep.graph_module, extensions)
     walk.env.update(face.env)
     walk.run(ep.graph.nodes)
     raise_failures(failures)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hardtack.errors import HardtackError, InputError, RunError
     from hardtack.exporter.errors import ExportError
     from hardtack.options import Options
+    from hardtack.plugins import GraphPass, Plugin
     from hardtack.runtime import Entry, Model, Session, Size, Tensor, load
     from hardtack.weights import replace_weights
 
@@ -26,12 +27,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Entry",
     "ExportError",
+    "GraphPass",
     "HardtackError",
     "InputError",
     "LoadError",
     "Model",
     "Options",
     "OutputError",
+    "Plugin",
     "ReplaceError",
     "RunError",
     "Session",
@@ -49,9 +52,10 @@ _PLACES = {
     "hardtack.errors": ("HardtackError", "InputError", "RunError"),
     "hardtack.exporter.errors": (
         "ExportError", "CaptureError", "TrainingModeError", "InputSpecError", "RangeError", "MutationError",
-        "UnsupportedOpError",
+        "PluginError", "UnsupportedOpError",
     ),
     "hardtack.options": ("Options",),
+    "hardtack.plugins": ("GraphPass", "Plugin"),
     "hardtack.runtime": ("Entry", "Model", "Session", "Size", "Tensor", "load"),
     "hardtack.weights": ("replace_weights",),
 }  # fmt: skip

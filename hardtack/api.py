@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from hardtack.codegen.targets import backends_for, stage_backend
 from hardtack.codegen.tune.choice import KIND, shapes_in_tables
 from hardtack.codegen.tune.table import read_tables
 from hardtack.exporter import EntryGraph, Exported
+from hardtack.extending import extensions_of
 from hardtack.generation import generation
 from hardtack.narrowing import Narrowed, measured, narrow_products, numerics_of
 from hardtack.options import Options
@@ -86,6 +87,7 @@ def export(
     path: str | os.PathLike[str] = "m.pkg",
     dynamic_shapes: Any = None,
     targets: Sequence[str] = ("cpu",),
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     options: Options | None = None,
     progress: bool | None = None,
 ) -> ExportInfo:
@@ -97,14 +99,17 @@ def export(
     targets: "cpu" is x86-64-v4 and x86-64-v3; "cpu:aarch64" and so on is one; "cpu:native" is this machine's;
     "cuda:sm_80", "cuda:sm_90" and "cuda:sm_100" need Triton and no GPU; so does "hip:gfx942", which is compiled and
     checked but cannot be run yet. Several share one file and its weights.
+    decompositions: op -> a function of its arguments that computes it in torch's ops, for custom ops or in place of
+    what Hardtack does with an op; an op is torch.ops.mylib.op, what torch.library.custom_op gave, or "mylib::op".
     progress: show progress on standard error; None: when that is a terminal.
 
     Raises OutputError before any work when `path` cannot be written; ExportError and its subclasses for a model that
-    cannot be exported; InternalError for a bug of Hardtack; UnsupportedOp for an op
-    that a target has no kernel for; TargetError, ToolchainError and TritonError from hardtack.codegen.backends;
-    LoadError for a tuning table that cannot be read.
+    cannot be exported, PluginError among them for what the user brought; InternalError for a bug of Hardtack;
+    UnsupportedOp for an op that a target has no kernel for; TargetError, ToolchainError and TritonError from
+    hardtack.codegen.backends; LoadError for a tuning table that cannot be read.
     """
     chosen = options or Options()
+    brought = extensions_of(chosen, decompositions)
     out = check_output(path)
     if isinstance(targets, str):
         targets = (targets,)
@@ -116,7 +121,7 @@ def export(
             stage.report("quantise", 0, 0)
         found = quantise(module, chosen, args, kwargs, dynamic_shapes)
         stage.report("capture", 0, 0)
-        wide = graphs_of(found.model, chosen, args, kwargs, dynamic_shapes, chosen.strict)
+        wide = graphs_of(found.model, chosen, args, kwargs, dynamic_shapes, chosen.strict, brought)
         exported, report = narrow_products(wide, chosen.compute, chosen.keep_f32)
         narrowed = None
         if report is not None:
@@ -139,7 +144,7 @@ def export(
                 backends,
                 jobs=chosen.jobs,
                 tensors=exported.tensors,
-                producer={"hardtack": hardtack.__version__, "torch": torch.__version__},
+                producer={"hardtack": hardtack.__version__, "torch": torch.__version__, **brought.used},
                 numerics=numerics_of(chosen),
                 progress=stage.report,
             )
@@ -202,36 +207,19 @@ def stage_texts(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
-    strict: bool = False,
     target: str = "cpu",
-    tuning: str | None = None,
-    compute: str = "f32",
-    keep_f32: tuple[str, ...] = (),
-    weights: str | None = None,
-    embeddings: str | None = None,
-    keep_weights: tuple[str, ...] = (),
-    weights_method: str = "nearest",
-    activations: str | None = None,
-    keep_activations: tuple[str, ...] = (),
-    cache: str | None = None,
-    keep_cache: tuple[str, ...] = (),
-    calibration: Any = None,
+    options: Options | None = None,
 ) -> dict[str, str]:
     """Entry point -> the text of one of a target's stages. No compiler of kernels runs and nothing is written.
 
-    tuning, compute, keep_f32, weights, embeddings, keep_weights, weights_method, activations, keep_activations, cache,
-    keep_cache, calibration: as in Options. The other arguments and ExportError are as for `export`. Raises TargetError
-    for a stage that the target does not have.
+    The other arguments and ExportError are as for `export`. Raises TargetError for a stage that the target does not
+    have.
     """
-    chosen = Options(
-        compute=compute, keep_f32=keep_f32, weights=weights, embeddings=embeddings, keep_weights=keep_weights,
-        weights_method=weights_method, activations=activations, keep_activations=keep_activations,
-        cache=cache, keep_cache=keep_cache, calibration=calibration,
-    )  # fmt: skip
-    backend = stage_backend(target, stage, read_tables(tuning))
+    chosen = options or Options()
+    backend = stage_backend(target, stage, read_tables(chosen.tuning))
     module = quantise(module, chosen, args, kwargs, dynamic_shapes).model
-    exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes, strict)
-    exported, _ = narrow_products(exported, compute, keep_f32)
+    exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes, chosen.strict)
+    exported, _ = narrow_products(exported, chosen.compute, chosen.keep_f32)
     exported, _ = cache_states(exported, chosen)
     sources = sources_of(exported, module, args, kwargs)
     if stage == "graph":
@@ -282,7 +270,8 @@ def sources_of(exported: Exported, module: Any, args: Any, kwargs: Any) -> dict[
             one, given, named = module[name], (args or {}).get(name), (kwargs or {}).get(name)
         if isinstance(one, ExportedProgram):
             given, named = one.example_inputs or ((), {})
-        out[name] = Source(entry.graph, entry.in_tree, entry.out_tree, size_hints(entry, given or (), named or {}))
+        hints = size_hints(entry, given or (), named or {})
+        out[name] = Source(entry.graph, entry.in_tree, entry.out_tree, hints, texts=entry.texts)
     return out
 
 

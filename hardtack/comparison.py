@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -15,7 +15,9 @@ from hardtack.errors import InputError
 from hardtack.exporter import EntryGraph, Exported
 from hardtack.exporter.dtypes import from_torch
 from hardtack.exporter.reference import run as run_reference
+from hardtack.extending import extensions_of
 from hardtack.narrowing import choice_of, eager_outputs, example, input_tensors, narrow_products
+from hardtack.plugins import GraphPass, Plugin
 from hardtack.quantisation import graphs_of, quantise
 from hardtack.runtime import Model, Step
 
@@ -105,12 +107,15 @@ def compare(
     steps: bool = False,
     tolerance: float | None = None,
     calibration: Any = None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    passes: tuple[GraphPass, ...] = (),
+    plugins: tuple[Plugin | str, ...] | None = None,
 ) -> Comparison:
     """Runs both on the example inputs. With `steps`, the graph is captured again and each value that the bundle's plan
     writes is compared with the graph's value of the same name, in the order of the run; products take as many bits
     there as in the bundle. Outputs are compared with eager as it is; where the bundle has weights of few bits
     (Options.weights), with eager whose weights and activations have been made so; caches keep their type there.
-    calibration: the data that the bundle was exported with.
+    calibration, decompositions, passes, plugins: what the bundle was exported with.
 
     Raises InputError where the bundle has another contract than the model, or was made with data and there are none,
     and ExportError as hardtack.export does.
@@ -118,9 +123,10 @@ def compare(
     name = entry or _only(model)
     with open_bundle(model.path) as bundle:
         chosen = choice_of(bundle.manifest.numerics, calibration)
+    brought = extensions_of(replace(chosen, passes=passes, plugins=plugins), decompositions)
     compute, rounded = chosen.compute, [str(x) for x in (chosen.activation_scheme, chosen.cache) if x is not None]
     module = quantise(module, chosen, args, kwargs, dynamic_shapes).model
-    exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes)
+    exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes, extensions=brought)
     exported, _ = narrow_products(exported, compute, chosen.keep_f32)
     exported, _ = cache_states(exported, chosen)
     if name not in exported.entries:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from hardtack.plugins import GraphPass, Plugin
 from hardtack.schemes import (
     METHODS,
     ActivationScheme,
@@ -60,6 +61,8 @@ class Options:
     for any part of a path.
     tuning: the path of a tuning table, as `hardtack tune` writes it: its plans come before the shipped table's. "none":
     no table at all, not even the shipped one; the cost model chooses every plan.
+    passes: the user's own passes over the Graph, behind those of plug-ins. plugins: what may bring functions for ops,
+    and passes: Plugins, or names of those that installed packages offer; None: all of these (docs/extending.md).
     """
 
     strict: bool = False
@@ -79,8 +82,11 @@ class Options:
     cache: str | None = None
     keep_cache: tuple[str, ...] = ()
     calibration: Any = None
+    passes: tuple[GraphPass, ...] = ()
+    plugins: tuple[Plugin | str, ...] | None = None
 
     def __post_init__(self) -> None:
+        self._check_plugins()
         if self.jobs is not None and self.jobs < 1:
             raise ValueError(f"Options.jobs is {self.jobs}; it must be at least 1, or None for one a core")
         if self.compute not in COMPUTES:
@@ -104,6 +110,13 @@ class Options:
         check_method(self.weights_method, [s for s in (self.scheme, self.embeddings_scheme) if s is not None])
         check_cache(self.cache, self.keep_cache, self.compute, lambda name: f"Options.{name}")
         self._check_calibration()
+
+    def _check_plugins(self) -> None:
+        """ValueError for what is no pass or no plug-in."""
+        for name, given, kinds in (("passes", self.passes, (GraphPass,)), ("plugins", self.plugins, (Plugin, str))):
+            if given is not None and not (isinstance(given, tuple) and all(isinstance(x, kinds) for x in given)):
+                one = "GraphPasses" if name == "passes" else "Plugins and names of installed ones"
+                raise ValueError(f"Options.{name} is {given!r}; it must be a tuple of {one}")
 
     def _check_calibration(self) -> None:
         """ValueError for data of another type, and for what does not go with activations or data."""

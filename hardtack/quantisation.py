@@ -16,7 +16,9 @@ from torch.export import ExportedProgram
 from hardtack.calibration import Calibration, Example, calibration_of
 from hardtack.codegen.notes import ours
 from hardtack.exporter import CaptureError, Exported, ExportError, InputSpecError, to_graphs
+from hardtack.exporter.extensions import Extensions
 from hardtack.exporter.precision import Accuracy, AccuracyMeter
+from hardtack.extending import extensions_of
 from hardtack.gptq import result_errors
 from hardtack.model_copies import OWN_WAY, copied, outputs_of_copy
 from hardtack.narrowing import example
@@ -152,12 +154,19 @@ def _report(
 
 
 def graphs_of(
-    made: Any, options: Options, args: Any, kwargs: Any, dynamic_shapes: Any, strict: bool = False
+    made: Any,
+    options: Options,
+    args: Any,
+    kwargs: Any,
+    dynamic_shapes: Any,
+    strict: bool = False,
+    extensions: Extensions | None = None,
 ) -> Exported:
-    """to_graphs of what `quantise` gives. Raises InputSpecError, too, where the model reads a weight that is quantised
-    in another way than torchao knows."""
+    """to_graphs of what `quantise` gives. extensions: None: those that the options name. Raises InputSpecError, too,
+    where the model reads a weight that is quantised in another way than torchao knows."""
+    brought = extensions_of(options) if extensions is None else extensions
     try:
-        return to_graphs(made, args, kwargs, dynamic_shapes, strict=strict)
+        return to_graphs(made, args, kwargs, dynamic_shapes, strict=strict, extensions=brought)
     except CaptureError as error:
         found = _UNKNOWN_OP.search(str(error))
         kinds = schemes_of(options)

@@ -18,8 +18,8 @@ PACKAGES = {"hardtack": ROOT / "hardtack", "hardtack.exporter": ROOT / "export",
 # Files of the front door that work on models and therefore need torch; all others load without it.
 NEEDS_TORCH = {
     "hardtack.api", "hardtack.caches", "hardtack.calibration", "hardtack.calibration_files", "hardtack.comparison",
-    "hardtack.export", "hardtack.gptq", "hardtack.linear_forms", "hardtack.model_copies", "hardtack.moments",
-    "hardtack.narrowing", "hardtack.observation", "hardtack.perplexity", "hardtack.quantisation",
+    "hardtack.export", "hardtack.extending", "hardtack.gptq", "hardtack.linear_forms", "hardtack.model_copies",
+    "hardtack.moments", "hardtack.narrowing", "hardtack.observation", "hardtack.perplexity", "hardtack.quantisation",
     "hardtack.quantised_layers", "hardtack.smoothing", "hardtack.torchao_layers", "hardtack.widened",
 }  # fmt: skip
 # The one file that imports triton.
@@ -175,7 +175,17 @@ STAGES: dict[str, set[str]] = {
     "precision": {"reference", "rewrite"},
 }
 # Files beside them: what all stages know, and knows none of them; what calls the stages, and is known to none.
-BELOW_STAGES = {"aliases", "block_scales", "constants", "dtypes", "eager_views", "errors", "origin", "tree"}
+BELOW_STAGES = {
+    "aliases",
+    "block_scales",
+    "constants",
+    "dtypes",
+    "eager_views",
+    "errors",
+    "extensions",
+    "origin",
+    "tree",
+}
 ABOVE_STAGES = {"", "interface", "program", "tensors"}
 
 

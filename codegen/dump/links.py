@@ -49,7 +49,8 @@ class Linked:
 
 
 def link(texts: Mapping[str, str], decisions: Sequence[Decision], origins: Sequence[Origin]) -> Linked:
-    """The user's lines, then a column for each stage of `texts`, which start with the graph, in order."""
+    """The user's lines, then a column for each stage of `texts`, in order. In front of
+    the graph stand what users' passes left, which has no links."""
     linker = _Linker(decisions, origins)
     stages = [Column(stage, linker.column(stage, text)) for stage, text in texts.items()]
     source = Column("source", _source_lines(origins, linker.of_origin))
@@ -79,6 +80,7 @@ class _Linker:
     def __init__(self, decisions: Sequence[Decision], origins: Sequence[Origin]) -> None:
         self.decisions = decisions
         self.occurrences: list[str] = []
+        self.begun = False
         self.of_origin: dict[str, Links] = {str(o): _NOTHING for o in origins}
         self.nests: dict[str, Links] = {}
         self.values: dict[str, Links] = {}
@@ -94,8 +96,12 @@ class _Linker:
 
     def column(self, stage: str, text: str) -> tuple[Line, ...]:
         lines = text.splitlines()
-        links = self.readers.get(stage, self._blocks)(lines)
+        links = self.readers.get(stage, self._blocks)(lines) if self._begun(stage) else [_NOTHING] * len(lines)
         return tuple(Line(t, tuple(sorted(x))) for t, x in zip(lines, links, strict=True))
+
+    def _begun(self, stage: str) -> bool:
+        self.begun |= stage == "graph"
+        return self.begun
 
     def _own(self, line: str, name: str = "") -> Links:
         """The occurrences of the origin at the end of a line; where `name` tells which one, only that."""

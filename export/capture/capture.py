@@ -46,6 +46,7 @@ from hardtack.exporter.errors import (
     InputSpecError,
     SourceLine,
 )
+from hardtack.exporter.extensions import Extensions
 from hardtack.exporter.origin import source_of
 from hardtack.exporter.sizes.float_folds import Folds
 from hardtack.exporter.sizes.ranges import Declared
@@ -94,16 +95,19 @@ def capture(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    extensions: Extensions | None = None,
 ) -> Captured:
     """Capture the whole forward of a module for the given example inputs, or take an ExportedProgram as it is.
 
-    dynamic_shapes is that of torch.export.export. Raises TrainingModeError, InputSpecError, CaptureError.
+    dynamic_shapes is that of torch.export.export. Raises TrainingModeError, InputSpecError, CaptureError, PluginError.
     """
+    brought = Extensions() if extensions is None else extensions
     if isinstance(module_or_ep, ExportedProgram):
         _refuse_training(module_or_ep)
-        return _given(module_or_ep)
+        return _given(module_or_ep, brought)
     if isinstance(module_or_ep, torch.jit.ScriptModule):
-        return _finish(_from_torchscript(module_or_ep, args, kwargs, dynamic_shapes), Prepared(args, {}, None))
+        ep = _from_torchscript(module_or_ep, args, kwargs, dynamic_shapes)
+        return _finish(ep, Prepared(args, {}, None), brought)
     if isinstance(module_or_ep, type) or not callable(module_or_ep):
         kind = module_or_ep if isinstance(module_or_ep, type) else type(module_or_ep)
         given = f"the class {kind.__name__}" if kind is module_or_ep else f"a {kind.__name__}"
@@ -138,7 +142,7 @@ def capture(
     _refuse_places(ep, examples)
     laid_out = as_given if _relaid(examples) else None
     refuse_other_layouts(ep, prepared, laid_out)
-    found = _finish(ep, prepared, folds)
+    found = _finish(ep, prepared, brought, folds)
     asks, writes = _asks(ep, strict, watch), any(map(written_operands, ep.graph.nodes))
     other = first_other_strides(found.source, prepared) if asks or writes else None
     if asks:
@@ -202,9 +206,9 @@ def _refuse_strides_that_matter(
         )
 
 
-def _given(ep: ExportedProgram) -> Captured:
+def _given(ep: ExportedProgram, extensions: Extensions) -> Captured:
     """A program that torch.export made, which is its own oracle for small sizes; without examples nothing is tried."""
-    found = _finish(ep, Prepared((), {}, None))
+    found = _finish(ep, Prepared((), {}, None), extensions)
     decisions = _program_decisions(ep)
     if ep.example_inputs is not None:
         args, kwargs = ep.example_inputs
@@ -417,7 +421,7 @@ def _from_torchscript(module: Any, args: tuple[Any, ...], kwargs: Any, dynamic_s
     return found
 
 
-def _finish(ep: ExportedProgram, prepared: Prepared, before: Folds | None = None) -> Captured:
+def _finish(ep: ExportedProgram, prepared: Prepared, extensions: Extensions, before: Folds | None = None) -> Captured:
     """`before`: what was noted of numbers while the program was traced; decomposition traces what is left of them."""
     refuse_expanded_writes(ep)
     check_program(ep)
@@ -430,7 +434,7 @@ def _finish(ep: ExportedProgram, prepared: Prepared, before: Folds | None = None
             rounded_down(),
             folds_noted() as folds,
         ):
-            plain = decompose(ep)
+            plain = decompose(ep, extensions)
     except ExportError:
         raise
     except Exception as error:  # decompositions raise what their Python code raises

@@ -21,7 +21,8 @@ from hardtack.exporter.convert.registry import CONVERTERS, REFUSED
 from hardtack.exporter.convert.symfloat import bool_scalar, float_scalar
 from hardtack.exporter.convert.table import Number, Value
 from hardtack.exporter.dtypes import from_torch
-from hardtack.exporter.errors import ExportError, Refusal, Unsupported, UnsupportedOpError, ValueSize
+from hardtack.exporter.errors import ExportError, PluginError, Refusal, Unsupported, UnsupportedOpError, ValueSize
+from hardtack.exporter.extensions import Extensions, Given
 from hardtack.exporter.origin import origin_of, source_of
 from hardtack.exporter.sizes.shapes import Sizes
 from hardtack.exporter.sizes.strides import row_major
@@ -39,8 +40,11 @@ class Failure:
 class Walk:
     """The conversion of one fx graph (the program's, or a branch's) into a Builder; `node` is where it stands."""
 
-    def __init__(self, builder: Builder, sizes: Sizes, failures: list[Failure], owner: GraphModule) -> None:
+    def __init__(
+        self, builder: Builder, sizes: Sizes, failures: list[Failure], owner: GraphModule, extensions: Extensions
+    ) -> None:
         self.builder, self.sizes, self.failures, self.owner = builder, sizes, failures, owner
+        self.extensions = extensions
         self.env: dict[Node, Any] = {}
         self.node: Node | None = None
         self._without: set[Node] = set()
@@ -69,7 +73,7 @@ class Walk:
         """The fx graph of a branch or loop body as a Graph whose inputs are `operands`' types."""
         builder = Builder()
         builder.examples = self.builder.examples
-        inner = Walk(builder, self.sizes, self.failures, module)
+        inner = Walk(builder, self.sizes, self.failures, module, self.extensions)
         inputs: list[Input] = []
         places = [n for n in module.graph.nodes if n.op == "placeholder"]
         for place, operand in zip(places, operands, strict=True):
@@ -99,7 +103,7 @@ class Walk:
 
     def inline(self, module: GraphModule, operands: list[Value]) -> list[Value]:
         """The ops of an fx graph emitted here, with its placeholders standing for `operands`."""
-        inner = Walk(self.builder, self.sizes, self.failures, module)
+        inner = Walk(self.builder, self.sizes, self.failures, module, self.extensions)
         places = [n for n in module.graph.nodes if n.op == "placeholder"]
         inner.env.update(zip(places, operands, strict=True))
         inner.run(module.graph.nodes)
@@ -177,6 +181,9 @@ class Walk:
             return found
         if isinstance(node.meta.get("val"), (bool, int, float)):
             return node.meta["val"]
+        users = self.extensions.lowering(name)
+        if users is not None:
+            return self._lowered(node, name, users)
         convert = None if op_name(node.target) in _WRAPPERS else CONVERTERS.get(name) or COMPLEX.get(name)
         if convert is None:
             raise Refusal(_reason(node, name))
@@ -202,6 +209,26 @@ class Walk:
         if unlike and not (other_dtypes and not _unlike(found, b.stated, dtypes=False)):
             raise ValueError(unlike)
         self._otherwise.update({node} if unlike else ())
+        return found
+
+    def _lowered(self, node: Node, name: str, users: Given) -> Any:
+        """What a user's lowering makes of an op. PluginError for what it raises, but a Refusal, and for other types
+        than the op's fake kernel states."""
+        where = source_of(node)
+        if op_name(node.target) in _WRAPPERS:
+            raise PluginError(f"{users} cannot be taken: the op writes to its arguments", where, _FUNCTIONAL)
+        self._begin(node, name)
+        self.builder.stated = self._stated(node)
+        args = tuple(self.operand(a) for a in node.args)
+        kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
+        passing = (Refusal, UndefinedOp)
+        found = self.extensions.call(users, where, args, kwargs, first=(self.builder,), passing=passing)
+        values, stated = found if isinstance(found, (tuple, list)) else (found,), self.builder.stated
+        if len(values) != len(stated):
+            raise PluginError(f"{users} gives {len(values)} results, and the op has {len(stated)}", where)
+        unlike = next((text for v, t in zip(values, stated, strict=True) if (text := _unlike(v, (t,)))), "")
+        if unlike or not all(isinstance(v, Value) for v in values):
+            raise PluginError(f"{users} gives {unlike or 'something that is no Value'}", where)
         return found
 
     def _begin(self, node: Node, name: str) -> None:
@@ -320,13 +347,15 @@ def _reason(node: Node, name: str) -> str:
     if packet and not packet.startswith(_TORCH_OPS):
         writes = " that writes to its arguments" if op_name(node.target).startswith("auto_functionalized") else ""
         return (
-            f"a custom op{writes}: its code is unknown to the compiler; write it with torch's ops, or call it outside"
+            f"a custom op{writes}: its code is unknown to the compiler; give its function in torch's ops, as "
+            f"export(decompositions={{{packet.replace('.', '::', 1)!r}: function}}), or call it outside"
         )
     if op_name(node.target) == "with_effects":
         return "it has an effect outside of the program, such as a print: leave it out of forward"
     return "Hardtack has no conversion for it"
 
 
+_FUNCTIONAL = "give it a decomposition, which may write in place"
 _TORCH_OPS = ("aten.", "prims.", "torchvision.", "quantized_decomposed.")
 
 

@@ -18,8 +18,14 @@ from hardtack.exporter.decompose.bags import embedding_bag, with_even_bags
 from hardtack.exporter.decompose.dropouts import with_dropouts_as_views
 from hardtack.exporter.decompose.grid_samples import grid_sample
 from hardtack.exporter.decompose.reshape_writes import with_written_reshapes
+from hardtack.exporter.decompose.user_decompositions import (
+    check_decompositions,
+    with_users,
+    with_written_arguments,
+)
 from hardtack.exporter.decompose.window_writes import with_written_windows
 from hardtack.exporter.errors import CaptureError, MutationError
+from hardtack.exporter.extensions import Extensions
 
 WHOLE = (
     "aten.scaled_dot_product_attention.default",
@@ -312,15 +318,16 @@ def _parts(name: str) -> list[str]:
 _WHOLE = frozenset(WHOLE)
 
 
-def decompose(ep: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program in core ops and WHOLE ones, functional: mutation is listed in its signature. MutationError for writes
-    in place that torch cannot follow.
+def decompose(ep: torch.export.ExportedProgram, extensions: Extensions) -> torch.export.ExportedProgram:
+    """The program in core ops, WHOLE ones and those that users lower, functional: mutation is listed in its signature.
+    MutationError for writes in place that torch cannot follow; PluginError for a user's decomposition.
     """
+    check_decompositions(ep, extensions)
     traced = with_dropouts_as_views(ep)
     settled = with_written_reshapes(traced)
-    prepared = with_even_bags(with_written_windows(settled))
+    prepared = with_written_arguments(with_even_bags(with_written_windows(settled)), extensions)
     try:
-        return prepared.run_decompositions(table())  # type: ignore[no-any-return]
+        return prepared.run_decompositions(with_users(table(), extensions))  # type: ignore[no-any-return]
     except ValueError as error:
         if settled is traced or "Cannot view a tensor" not in str(error):
             raise

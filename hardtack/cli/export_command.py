@@ -98,6 +98,14 @@ class _TableName(click.Path):
 @keep_cache_option
 @calibration_option
 @click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="NAME",
+    help="The name of an installed plug-in; others are not used; may be repeated. Default: all that are installed.",
+)
+@click.option("--no-plugins", is_flag=True, help="Use no installed plug-in.")
+@click.option(
     "--stop-after", type=click.Choice(STAGES), help="Print the text of this stage and stop; nothing is written."
 )
 @json_option
@@ -140,8 +148,18 @@ def command(
     print_report(info)
 
 
-def _options(*, keep_f32: tuple[str, ...], compute: str, calibration: str | None, **given: Any) -> Options:
+def _options(
+    *,
+    keep_f32: tuple[str, ...],
+    compute: str,
+    calibration: str | None,
+    plugins: tuple[str, ...],
+    no_plugins: bool,
+    **given: Any,
+) -> Options:
     """The options that were given; those of Options have its names. WrongUse for what does not go together."""
+    if plugins and no_plugins:
+        raise WrongUse("--no-plugins leaves out what --plugin names")
     if keep_f32 and compute == "f32":
         raise WrongUse("--keep-f32 leaves products out of --compute, which is f32 for all")
     asked = {"--weights": given["weights"], "--embeddings": given["embeddings"]}
@@ -150,7 +168,8 @@ def _options(*, keep_f32: tuple[str, ...], compute: str, calibration: str | None
     beside = (calibration is not None, keep_activations, *caches)
     check_few_bits(asked, keep_weights, compute, method, activations, *beside)
     data = load_calibration(calibration) if calibration is not None else None
-    return Options(keep_f32=keep_f32, compute=compute, calibration=data, **given)
+    chosen = plugins or (() if no_plugins else None)
+    return Options(keep_f32=keep_f32, compute=compute, calibration=data, plugins=chosen, **given)
 
 
 def _check_targets(targets: tuple[str, ...], tuning: str | None) -> None:
@@ -203,20 +222,8 @@ def _print_stage(stage: str, spec: str, target: str, chosen: Options, as_json: b
         found.args,
         found.kwargs,
         dynamic_shapes=found.dynamic_shapes,
-        strict=chosen.strict,
         target=target,
-        tuning=chosen.tuning,
-        compute=chosen.compute,
-        keep_f32=chosen.keep_f32,
-        weights=chosen.weights,
-        embeddings=chosen.embeddings,
-        keep_weights=chosen.keep_weights,
-        weights_method=chosen.weights_method,
-        activations=chosen.activations,
-        keep_activations=chosen.keep_activations,
-        cache=chosen.cache,
-        keep_cache=chosen.keep_cache,
-        calibration=chosen.calibration,
+        options=chosen,
     )
     if as_json:
         print_json(texts)

@@ -280,14 +280,27 @@ def prints(x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
-CUSTOM = "its code is unknown to the compiler; write it with torch's ops, or call it outside"
+CUSTOM = (
+    "its code is unknown to the compiler; give its function in torch's ops, as "
+    "export(decompositions={{'hardtack_tests::{}': function}}), or call it outside"
+)
 
 
 @pytest.mark.parametrize(
     ("function", "op", "reason", "line"),
     [
-        (lambda x: twice(x) + 1, "hardtack_tests.twice.default", f"a custom op: {CUSTOM}", "twice(x) + 1"),
-        (fills, "hardtack_tests.fill.default", f"a custom op that writes to its arguments: {CUSTOM}", "fill(x, y)"),
+        (
+            lambda x: twice(x) + 1,
+            "hardtack_tests.twice.default",
+            f"a custom op: {CUSTOM.format('twice')}",
+            "twice(x) + 1",
+        ),
+        (
+            fills,
+            "hardtack_tests.fill.default",
+            f"a custom op that writes to its arguments: {CUSTOM.format('fill')}",
+            "fill(x, y)",
+        ),
         (
             prints,
             "aten._print.default",

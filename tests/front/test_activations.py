@@ -236,7 +236,12 @@ def test_command(model_file: Path, tmp_path: Path) -> None:
     status, text = run("export", spec, "--stop-after", "graph", "--weights", "int8", "--activations", "int8")
     module, args = of_model("small")
     assert status == 0, text
-    assert text.rstrip() == stage_texts("graph", module, args, weights="int8", activations="int8")["forward"].rstrip()
+    assert (
+        text.rstrip()
+        == stage_texts("graph", module, args, options=hardtack.Options(weights="int8", activations="int8"))[
+            "forward"
+        ].rstrip()
+    )
 
 
 @pytest.mark.parametrize(("scheme", "allowed"), [("int8", 2**-5), ("fp8", 2**-3), (None, 1e-4)])

@@ -91,7 +91,7 @@ def test_manifest_and_commands(tmp_path: Path) -> None:
     module, args = small()
     assert status == 0, text
     chosen = {"weights": "int8", "activations": "int8", "keep_activations": ("0",)}
-    assert text.rstrip() == stage_texts("graph", module, args, **chosen)["forward"].rstrip()  # type: ignore[arg-type]
+    assert text.rstrip() == stage_texts("graph", module, args, options=hardtack.Options(**chosen))["forward"].rstrip()  # type: ignore[arg-type]
 
 
 def test_tuning_keys_are_those_of_the_export() -> None:

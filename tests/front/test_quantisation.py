@@ -397,10 +397,13 @@ def test_stages_and_keys_are_those_of_quantised_weights(model_file: Path) -> Non
     assert status == 0, text
     module, args = small()
     assert (
-        text.rstrip() == stage_texts("graph", module, args, weights="int4:32", keep_weights=("0",))["forward"].rstrip()
+        text.rstrip()
+        == stage_texts("graph", module, args, options=hardtack.Options(weights="int4:32", keep_weights=("0",)))[
+            "forward"
+        ].rstrip()
     )
     wanted = stage_texts("graph", of_torchao(module, "int8", "hqq"), args)
-    assert stage_texts("graph", module, args, weights="int8", weights_method="hqq") == wanted
+    assert stage_texts("graph", module, args, options=hardtack.Options(weights="int8", weights_method="hqq")) == wanted
     keys = tuning_keys(of_torchao(module, "int8"), args, target="cpu:x86-64-v3")
     assert tuning_keys(module, args, target="cpu:x86-64-v3", weights="int8") == keys
 
@@ -441,7 +444,7 @@ def test_a_gpu_reads_codes(scheme: str, dtype: torch.dtype, target: str, tmp_pat
     assert info.quantised is not None
     held = sum(layer.stored_nbytes for layer in info.quantised.layers)
     assert held <= info.weights_nbytes < held + 8192
-    (text,) = stage_texts("render", module, (x,), target=target, weights=scheme).values()
+    (text,) = stage_texts("render", module, (x,), target=target, options=hardtack.Options(weights=scheme)).values()
     assert ("e4m3_at" if scheme == "fp8" else "code_at") in text
     assert tuning_keys(module, (x,), target=target, weights=scheme) == []
 

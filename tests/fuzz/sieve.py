@@ -28,7 +28,9 @@ from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.codegen.machine.data import H200
 from hardtack.codegen.pipeline import compile_entry
 from hardtack.exporter.capture.capture import Captured, capture
+from hardtack.exporter.extensions import Extensions
 from hardtack.exporter.program import EntryGraph, changed_buffers, to_entry
+from hardtack.exporter.rewrite.rules import RULES
 from tests.fuzz.children import Ended, Pool, Send
 from tests.fuzz.draw import draw
 from tests.fuzz.mutant import Mutant, changed, module_of, text_of
@@ -138,7 +140,8 @@ def _captured_and_converted(program: Program) -> EntryGraph | _Made:
 def _converted(captured: Captured) -> EntryGraph | _Made:
     """The graph, or the error that says why there is none."""
     try:
-        return to_entry("forward", captured, ConstantStore(), changed_buffers(captured.ep))
+        names = {b: b for b in changed_buffers(captured.ep)}
+        return to_entry("forward", captured, ConstantStore(), names, RULES, Extensions())
     except Exception as error:
         return _failed(error)
 

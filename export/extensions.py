@@ -1,0 +1,180 @@
+"""What users bring to an export: decompositions and lowerings of ops, and passes over the Graph.
+
+An export has one `Extensions`, made for it and gone with it: nothing is registered anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+
+from hardtack.codegen.ir.constants import ConstantStore
+from hardtack.codegen.ir.graph import Graph
+from hardtack.exporter.errors import ExportError, InputSpecError, PluginError, SourceLine
+
+Producer = tuple[str, str]
+"""What the manifest says of it: a name and a version."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A user's function for an op. what: "decomposition" or "lowering"; by: who brought it, in words."""
+
+    op: OpOverload
+    what: str
+    function: Callable[..., Any]
+    by: str
+    producer: Producer
+
+    def __str__(self) -> str:
+        return f"the {self.what} of {self.op} of {self.by}"
+
+
+@dataclass(frozen=True)
+class UserPass:
+    """A user's pass over the Graph: apply(graph, store) -> graph, which may put constants to the store."""
+
+    name: str
+    version: str
+    apply: Callable[[Graph, ConstantStore], Graph]
+    by: str
+
+    def __str__(self) -> str:
+        return f"the pass {self.name} {self.version} of {self.by}"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What a plug-in, or an argument, brings. by: who that is, in words; producer: of its functions for ops, None: each
+    stands for itself, by the function's name."""
+
+    by: str
+    producer: Producer | None = None
+    decompositions: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
+    lowerings: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
+    passes: tuple[UserPass, ...] = ()
+
+
+@dataclass(frozen=True)
+class Extensions:
+    """functions: the user's for each op, by its name as the conversion table has it. used: what had a part in the
+    export so far, name -> version, for the manifest."""
+
+    functions: Mapping[str, Given] = field(default_factory=dict)
+    passes: tuple[UserPass, ...] = ()
+    used: dict[str, str] = field(default_factory=dict)
+
+    def of(self, what: str) -> dict[OpOverload, Given]:
+        """The decompositions, or the lowerings, by op."""
+        return {g.op: g for g in self.functions.values() if g.what == what}
+
+    def lowering(self, name: str) -> Given | None:
+        """The user's lowering of an op, by its name."""
+        found = self.functions.get(name)
+        return found if found is not None and found.what == "lowering" else None
+
+    def call(
+        self,
+        given: Given,
+        where: SourceLine | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        first: tuple[Any, ...] = (),
+        passing: tuple[type[Exception], ...] = (),
+    ) -> Any:
+        """What a user's function gives for the op's arguments, those that were left out with their defaults. first:
+        what a lowering gets in front of them. PluginError for what it raises, but for exceptions of `passing`."""
+        self.used.update([given.producer])
+        whole, named = _with_defaults(given.op, args, kwargs)
+        try:
+            return given.function(*first, *whole, **named)
+        except ExportError:
+            raise
+        except Exception as error:
+            if isinstance(error, passing):
+                raise
+            raise PluginError(f"{given} raised {type(error).__name__}: {error}", where) from error
+
+
+def _with_defaults(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """All arguments of the op's schema: torch leaves out those that are as the schema has them."""
+    whole, named = list(args), dict(kwargs)
+    for stated in op._schema.arguments[len(args) :]:
+        if stated.name in named:
+            if not stated.kwarg_only:
+                whole.append(named.pop(stated.name))
+        elif stated.kwarg_only:
+            named[stated.name] = stated.default_value
+        else:
+            whole.append(stated.default_value)
+    return whole, named
+
+
+def extensions(contributions: Iterable[Contribution]) -> Extensions:
+    """All of them as one. InputSpecError for an op that is none, for two functions of one op and for two passes of one
+    name."""
+    functions: dict[str, Given] = {}
+    passes: dict[str, UserPass] = {}
+    for c in contributions:
+        for what, given in (("decomposition", c.decompositions), ("lowering", c.lowerings)):
+            for key, function in given.items():
+                op = _op_of(key, c.by)
+                if not callable(function):
+                    raise InputSpecError(f"the {what} of {op} of {c.by} is a {type(function).__name__}, not a function")
+                producer = c.producer or (f"{what} {op}", _path_of(function))
+                _add(functions, str(op), Given(op, what, function, c.by, producer))
+        for p in c.passes:
+            if p.name in passes:
+                raise InputSpecError(f"{passes[p.name]} and {p} have one name", fix="leave one of them out")
+            passes[p.name] = p
+    return Extensions(functions, tuple(passes.values()))
+
+
+def _path_of(function: Callable[..., Any]) -> str:
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__name__)}"
+
+
+def _add(functions: dict[str, Given], name: str, given: Given) -> None:
+    other = functions.get(name)
+    if other is not None:
+        raise InputSpecError(f"there are two functions for one op: {other}, and {given}", fix="leave one of them out")
+    functions[name] = given
+
+
+def _op_of(key: Any, by: str) -> OpOverload:
+    """The op that a key names: an overload, a packet with one overload, what torch.library.custom_op gives, or a name
+    such as "mylib::op" or "mylib::op.overload"."""
+    found = getattr(key, "_opoverload", key)
+    if isinstance(key, str):
+        found = _named(key)
+    if isinstance(found, OpOverloadPacket):
+        overloads = [o for o in found.overloads() if not o.endswith("out")]  # type: ignore[no-untyped-call]
+        if len(overloads) != 1:
+            raise InputSpecError(
+                f"{by} names the op {found}, which has the overloads {', '.join(overloads)}",
+                fix=f'name one of them, as "{found}.{overloads[0]}"',
+            )
+        found = getattr(found, overloads[0])
+    if not isinstance(found, OpOverload):
+        raise InputSpecError(
+            f"{by} has a function for {key!r}, which is no op that torch knows",
+            fix='pass torch.ops.mylib.op, what torch.library.custom_op gave, or "mylib::op", and register the op first',
+        )
+    return found
+
+
+def _named(key: str) -> Any:
+    """The packet or overload of a name; the name for none."""
+    space, colons, rest = key.partition("::")
+    if not colons:
+        space, _, rest = key.partition(".")
+    name, _, overload = rest.partition(".")
+    try:
+        packet = getattr(getattr(torch.ops, space), name)
+        return getattr(packet, overload) if overload else packet
+    except (AttributeError, RuntimeError):
+        return key
