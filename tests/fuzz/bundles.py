@@ -13,7 +13,7 @@ import torch
 import hardtack
 from hardtack.exporter import to_graphs
 from hardtack.options import Options
-from tests.fuzz.capture import small_products
+from tests.fuzz.capture import as_asked, check_caches, small_products
 from tests.fuzz.judge import Call, Oracle
 from tests.fuzz.outcome import Outcome, is_refusal, told
 from tests.fuzz.program import Program, build
@@ -40,8 +40,8 @@ def check_bundles(programs: Sequence[Program], device: Device, report: Report) -
     """Exports the programs into one file. Those that are refused are left out first, so that the others share one."""
     good = capturable(programs, report, device.name)
     with tempfile.TemporaryDirectory(prefix="hardtack_fuzz_") as folder:
-        for strict in (False, True):
-            _check_bundle([p for p in good if p.strict is strict], device, Path(folder), report)
+        for alike in dict.fromkeys((p.strict, p.cache) for p in good):
+            _check_bundle([p for p in good if (p.strict, p.cache) == alike], device, Path(folder), report)
 
 
 def _check_bundle(programs: Sequence[Program], device: Device, folder: Path, report: Report) -> None:
@@ -71,7 +71,9 @@ def capturable(programs: Sequence[Program], report: Report, way: str) -> list[Pr
         def check(notes: list[str], p: Program = p) -> None:
             if oracle(p, first_calls(p)) is None:
                 raise Failed("skipped", "eager refuses the example")
-            to_graphs(build(p), p.arguments(), None, p.dynamic_shapes(), p.strict)
+            found = to_graphs(build(p), p.arguments(), None, p.dynamic_shapes(), p.strict)
+            if p.cache:
+                as_asked(p, found)
 
         found = guarded(p, f"{way}, capture", check)
         if found.kind == "right":
@@ -82,19 +84,23 @@ def capturable(programs: Sequence[Program], report: Report, way: str) -> list[Pr
 
 
 def export(programs: Sequence[Program], path: Path, targets: Sequence[str]) -> None:
-    """One file with an entry point for each program: e0, e1, ...; all of them strict, or none."""
+    """One file with an entry point for each program: e0, e1, ...; all of them strict, or none, with one cache."""
     names = [f"e{k}" for k in range(len(programs))]
     dynamic = {n: p.dynamic_shapes() for n, p in zip(names, programs, strict=True)}
     with small_products():
-        hardtack.export(
+        info = hardtack.export(
             {n: build(p, n) for n, p in zip(names, programs, strict=True)},
             {n: p.arguments() for n, p in zip(names, programs, strict=True)},
             path=path,
             dynamic_shapes=dynamic if any(dynamic.values()) else None,
             targets=targets,
-            options=Options(jobs=1, strict=programs[0].strict, compute=programs[0].compute),
+            options=Options(
+                jobs=1, strict=programs[0].strict, compute=programs[0].compute, cache=programs[0].cache or None
+            ),
             progress=False,
         )
+    for name, p in zip(names, programs, strict=True) if info.cached is not None else ():
+        check_caches(p, [s.name for s in info.cached.states], info.cached.kept, name)
 
 
 def exported(

@@ -28,6 +28,8 @@ examples
   ./dev fuzz models --dtypes --graph         ops of two operands in each pair of dtypes
   ./dev fuzz models --numbers --graph        Python numbers among the inputs, as constants and as dynamic ints
   ./dev fuzz models --quantised --graph      what quantised models are made of, among other lines
+  ./dev fuzz models --blocks                 weights of MXFP4, MXFP8 and NVFP4, however numbers are made of their bits
+  ./dev fuzz models --caches --graph         caches of keys and values as codes, in the spellings of decoders
   ./dev fuzz models --mends --graph          forms in which wrong numbers were found, with other numbers around them
   ./dev fuzz models --interpreter            the GPU's kernels without a GPU
   ./dev fuzz models --compute bf16 --graph   products of f32 with operands of 16 bits
@@ -86,6 +88,8 @@ def parser() -> argparse.ArgumentParser:
         ("dtypes", "ops of two, by the dtypes of their operands"),
         ("numbers", "random programs of lines that read Python numbers"),
         ("quantised", "random programs of lines of quantised models, and others"),
+        ("blocks", "products with weights of MXFP4, MXFP8 and NVFP4"),
+        ("caches", "decoders whose caches are stored as codes, and states that look like caches"),
         ("mends", "forms in which wrong numbers were found, with other numbers around them"),
     ):
         sweeps.add_argument(
@@ -201,6 +205,7 @@ def _draw(seed: int) -> Program:
 
 def _shrink(way: str, program: Program, seconds: float) -> int:
     from tests.fuzz.hunt import way_named
+    from tests.fuzz.program import source
     from tests.fuzz.script import script
     from tests.fuzz.shrink import shrink
 
@@ -208,5 +213,8 @@ def _shrink(way: str, program: Program, seconds: float) -> int:
     if not found.outcome.failed:
         print(f"seed {program.seed} is {found.outcome.kind} {found.outcome.text}")
         return 0
-    print(script(found.program, found.outcome, way), end="")
+    if program.cache:  # a script would need what eager stores in caches
+        print(f"{source(found.program)}\nseed {program.seed} is {found.outcome.kind} {found.outcome.text}")
+    else:
+        print(script(found.program, found.outcome, way), end="")
     return 1

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from tests.fuzz.mutants_codegen import CODEGEN
 from tests.fuzz.mutants_export import EXPORT
+from tests.fuzz.mutants_precision import PRECISION
 
-MUTANTS = (*CODEGEN, *EXPORT)
+MUTANTS = (*CODEGEN, *EXPORT, *PRECISION)

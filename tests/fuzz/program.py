@@ -21,6 +21,7 @@ from torch import nn
 
 from tests.fuzz.numbers import NumberSpec
 from tests.fuzz.tensors import FILLS, Sizes, TensorSpec, in_double
+from tests.support.cached_decoders import as_given, stored_as
 
 NAMES = re.compile(r"\b(?:[xvk]\d+|self\.[pm]\d+)\b")
 _IN_PLACE = re.compile(r"\.\w*[a-z0-9]_\(")
@@ -80,7 +81,8 @@ class Program:
     one where the example's sizes are even), "open" (Dim("n")) or "auto" (Dim.DYNAMIC). rows: other sizes to be run at;
     those of ways.SIZES if there are none. strict: captured by following Python bytecode (Options.strict). compute: what
     products of f32 take their operands in (Options.compute), however small they are. numbers: inputs behind the
-    tensors; packed: "" where each is an argument, "tuple" or "dict" where one argument has them all.
+    tensors; packed: "" where each is an argument, "tuple" or "dict" where one argument has them all. cache:
+    Options.cache, "" for none; caches: the buffers that are stored as codes then, and no others.
     """
 
     seed: int
@@ -97,6 +99,8 @@ class Program:
     compute: str = "f32"
     numbers: tuple[NumberSpec, ...] = ()
     packed: str = ""
+    cache: str = ""
+    caches: tuple[str, ...] = ()
 
     def example_sizes(self) -> dict[str, int]:
         return dict(self.sizes)
@@ -196,12 +200,15 @@ def _unpacking(program: Program) -> tuple[str, ...]:
     return tuple(f"{k.name} = {at.format(k.name, place)}" for place, k in enumerate(program.numbers))
 
 
-def space(*, plain: bool = True) -> dict[str, Any]:
-    """What a program's text may name. plain: cond and while_loop in plain Python; otherwise torch's, to export."""
+def space(*, plain: bool = True, cache: str = "") -> dict[str, Any]:
+    """What a program's text may name. plain: cond and while_loop in plain Python, and what is stored in a cache as
+    its codes have it; otherwise torch's, and as it is, to export."""
     names = {"torch": torch, "F": F, "nn": nn, "math": math, "inf": math.inf, "nan": math.nan, **FILLS}
     if plain:
-        return {**names, "cond": _cond, "while_loop": _while_loop}
-    return {**names, "cond": torch.cond, "while_loop": torch._higher_order_ops.while_loop}
+        stored = stored_as(cache) if cache else as_given
+        return {**names, "cond": _cond, "while_loop": _while_loop, "stored": stored}
+    loop = torch._higher_order_ops.while_loop
+    return {**names, "cond": torch.cond, "while_loop": loop, "stored": as_given}
 
 
 def _cond(condition: torch.Tensor, then: Any, orelse: Any, operands: tuple[torch.Tensor, ...]) -> Any:
@@ -219,12 +226,16 @@ def build(program: Program, room: str = "", *, plain: bool = False) -> nn.Module
 
     Half of all programs are in a file, as far as Python can tell, the others as if typed at a prompt.
     """
-    names, text = space(plain=plain), source(program, room)
+    names, text = space(plain=plain, cache=program.cache), source(program, room)
     name = os.path.abspath(f"program_{program.seed}.py") if program.seed % 2 else f"<program {program.seed}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     exec(compile(text, name, "exec"), names)
     model = names["Model"]()
     assert isinstance(model, nn.Module)
+    if plain and program.cache:
+        for cache in program.caches:
+            buffer = model.get_buffer(f"{cache}_{room}" if room else cache)
+            buffer.copy_(names["stored"](buffer))
     return model.eval().requires_grad_(False)
 
 
@@ -258,6 +269,7 @@ def without_dead(program: Program) -> Program:
         weights=tuple(w for w in program.weights if w.name in used),
         inners=tuple(i for i in program.inners if f"self.{i.name}" in used),
         numbers=tuple(k for k in program.numbers if k.name in used),
+        caches=tuple(c for c in program.caches if f"self.{c}" in used),
     )
 
 
@@ -290,4 +302,6 @@ def from_json(text: str) -> Program:
         compute=d["compute"],
         numbers=tuple(NumberSpec(**k) for k in rows("numbers")),
         packed=d["packed"],
+        cache=d["cache"],
+        caches=tuple(d["caches"]),
     )

@@ -27,10 +27,13 @@ from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph_text import to_text_graph
 from hardtack.codegen.machine.data import H200
 from hardtack.codegen.pipeline import compile_entry
+from hardtack.exporter import Exported
 from hardtack.exporter.capture.capture import Captured, capture
 from hardtack.exporter.extensions import Extensions
 from hardtack.exporter.program import EntryGraph, changed_buffers, to_entry
 from hardtack.exporter.rewrite.rules import RULES
+from hardtack.exporter.tensors import state_names
+from tests.fuzz.capture import as_asked
 from tests.fuzz.children import Ended, Pool, Send
 from tests.fuzz.draw import draw
 from tests.fuzz.mutant import Mutant, changed, module_of, text_of
@@ -92,7 +95,7 @@ def touched_by(program: Program, swaps: Sequence[Swap]) -> tuple[tuple[str, str]
     captured: Captured | None = None
     try:
         captured = _captured(program)
-        graph = _converted(captured)
+        graph = _converted(program, captured)
     except Exception as error:
         graph = _failed(error)
     before = {way: _made(graph, arguments, BACKENDS[way]) for way in sorted({s.mutant.way for s in swaps})}
@@ -104,7 +107,11 @@ def touched_by(program: Program, swaps: Sequence[Swap]) -> tuple[tuple[str, str]
         with each.put_in():
             own = graph
             if mutant.file.startswith("export/"):
-                own = _captured_and_converted(program) if mutant.captures or not captured else _converted(captured)
+                own = (
+                    _captured_and_converted(program)
+                    if mutant.captures or not captured
+                    else _converted(program, captured)
+                )
             after = _made(own, arguments, BACKENDS[mutant.way])
         if after.text != plain.text or (mutant.calls and mutant.calls in plain.kernels):
             found.append((mutant.name, after.internal if captured is not None else DIFFERENT))
@@ -134,14 +141,15 @@ def _captured_and_converted(program: Program) -> EntryGraph | _Made:
         captured = _captured(program)
     except Exception as error:
         return _failed(error)
-    return _converted(captured)
+    return _converted(program, captured)
 
 
-def _converted(captured: Captured) -> EntryGraph | _Made:
+def _converted(program: Program, captured: Captured) -> EntryGraph | _Made:
     """The graph, or the error that says why there is none."""
     try:
-        names = {b: b for b in changed_buffers(captured.ep)}
-        return to_entry("forward", captured, ConstantStore(), names, RULES, Extensions())
+        store, states = ConstantStore(), state_names({"forward": captured.ep}, changed_buffers(captured.ep))
+        entry = to_entry("forward", captured, store, states, RULES, Extensions())
+        return as_asked(program, Exported({"forward": entry}, store, {})).entries["forward"]
     except Exception as error:
         return _failed(error)
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tests.fuzz import dtype_pairs, functions, idioms, index_forms, mend_forms, reductions, stride_forms, view_writes
+from tests.fuzz import (
+    cache_forms,
+    dtype_pairs,
+    functions,
+    idioms,
+    index_forms,
+    mend_forms,
+    reductions,
+    stride_forms,
+    view_writes,
+)
 from tests.fuzz.draw import draw
-from tests.fuzz.families import FAMILIES, numbers, quantised
-from tests.fuzz.program import Program
+from tests.fuzz.families import FAMILIES, blocks, numbers, quantised
+from tests.fuzz.program import Program, without_dead
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,13 @@ def _quantised_lines(seed: int) -> Program:
     return draw(seed, (*quantised.FAMILIES, *(f for f in FAMILIES if not f.numbers)))
 
 
+def _block_lines(seed: int) -> Program:
+    """One or two products with weights in blocks, as MXFP4, MXFP8 and NVFP4 are."""
+    found = draw(seed, blocks.FAMILIES)
+    lines = found.lines[: 1 + seed % 2]
+    return without_dead(replace(found, lines=lines, outputs=tuple(t for line in lines for t in line.targets)))
+
+
 SWEEPS = {
     "sizes": Sweep(idioms.idiom, idioms.COUNT, idioms.COUNT),
     "writes": Sweep(view_writes.view_write, view_writes.COUNT, 20_000),
@@ -47,5 +64,7 @@ SWEEPS = {
     "dtypes": Sweep(dtype_pairs.dtype_pair, dtype_pairs.COUNT, dtype_pairs.COUNT),
     "numbers": Sweep(_number_lines, 1, 5_000),
     "quantised": Sweep(_quantised_lines, 1, 5_000),
+    "blocks": Sweep(_block_lines, 1, 2_000),
+    "caches": Sweep(cache_forms.cache_form, 1, 2_000),
     "mends": Sweep(mend_forms.mend_form, mend_forms.COUNT, 2_000),
 }

@@ -63,7 +63,12 @@ def permutation(shape: tuple[int, ...], dtype: torch.dtype, seed: int, n: int) -
     return found[: torch.Size(shape).numel()].reshape(shape).to(dtype)
 
 
-FILLS = {f.__name__: f for f in (normal, quarters, positive, level, special, index, permutation)}
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Zeros, as states begin with."""
+    return torch.zeros(shape, dtype=dtype)
+
+
+FILLS = {f.__name__: f for f in (normal, quarters, positive, level, special, zeros, index, permutation)}
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTS = ("int64", "int32", "int16", "int8", "uint8")
 DTYPES = {name: getattr(torch, name) for name in (*FLOATS, *INTS, "bool")}

@@ -80,6 +80,8 @@ def test_a_file_whose_products_take_16_bits(part: int) -> None:
         ("mends", 40),
         ("numbers", 15),
         ("quantised", 20),
+        ("blocks", 9),
+        ("caches", 6),
     ],
 )
 def test_a_sample_of_each_sweep(sweep: str, count: int, part: int) -> None:

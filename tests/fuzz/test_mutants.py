@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hardtack.exporter.errors import CaptureError
+from hardtack.exporter.program import EntryGraph
 from tests.fuzz import mend_forms, mutant_hunt, sieve
 from tests.fuzz.cases import case
 from tests.fuzz.mutant import Mutant, changed
@@ -55,6 +56,12 @@ def test_a_program_that_comes_out_the_same_is_not_run(text: str, touched: list[s
     names = ("permutations the wrong way", "slice off by one", "shift by the width")
     swaps = [swap(m) for m in MUTANTS if m.name in names]
     assert [name for name, error in touched_by(case(text), swaps) if error == DIFFERENT] == touched
+
+
+def test_programs_with_states_are_sifted() -> None:
+    """Those that cannot be converted would all come out the same with each mutant."""
+    program = case("x0[4,6] x1[1]i64<4 p0[3,4,6] : !self.p0[1].index_copy_(0, x1, x0[:1]); p0[1] * 2")
+    assert isinstance(sieve._captured_and_converted(program), EntryGraph)
 
 
 def test_what_a_verifier_catches_needs_no_run() -> None:
