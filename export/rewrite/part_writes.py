@@ -6,9 +6,12 @@ index more, which may be done where the cache lies:
 
     cat(x[:b], views(put(views(x[b:b+1]), v, ..)), x[b+1:])   ->   put(x, v, b, ..)
     cat(x[:b], y, x[b+n:])                                    ->   put(x, y, b)  or  put(x, y, b + iota(n))
+    put(views(x), v, ..)                                      ->   views(put(x, v, ..))
 
-The second only where x is a state or what a put has made of one: elsewhere it would be a copy and a write where one
-nest does both. Which elements are where is read off the views' own index arithmetic, whatever views they are.
+The last is of views that have all of x, permuted or with other dimensions of size 1: the part of a stack that has no
+other has nothing that it is joined with. The second and the last only where x is a state or what a put has made of one:
+elsewhere they would be a copy and a write where one nest does both. Which elements are where is read off the views' own
+index arithmetic, whatever views they are.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.views import INDEX_MAPS, Idx, base_of
 from hardtack.exporter.rewrite.edit import Edit, index_shape
 
+_WHOLE_VIEWS = ("permute", "reshape")
+"""Views that have each element once."""
+
 
 def write_parts(graph: Graph) -> Graph:
     """The rule; see the module. What is not needed any more is left for remove_dead."""
@@ -33,7 +39,11 @@ def write_parts(graph: Graph) -> Graph:
         op = edit.resolved(old)
         before = len(edit.ops)
         part = _part(op, makers, edit.types)
-        made = None if part is None else _nested(edit, part, op, makers) or _plain(edit, part, op, makers, states)
+        made = _seen_whole(edit, op, makers, states)
+        if part is not None:
+            made = _nested(edit, part, op, makers) or _plain(edit, part, op, makers, states)
+            if made is not None:  # which may be a put to a view itself
+                made = _seen_whole(edit, edit.ops[-1], makers, states) or made
         if made is None:
             edit.ops.append(op)
         else:
@@ -101,7 +111,44 @@ def _nested(edit: Edit, part: _Part, op: Op, makers: Mapping[str, Op]) -> str | 
         return None
     units = [d for d, n in enumerate(shape) if d != part.dim and n is ONE]
     dims = _dims_in_x(inner, at, point, units, edit.types[inner.outputs[0]].shape, shape)
-    return None if dims is None else _put(edit, part, op, inner, dims)
+    return None if dims is None else _put(edit, part.x, op, inner, dims, {part.dim: _place(part.begin)})
+
+
+def _seen_whole(edit: Edit, op: Op, makers: Mapping[str, Op], states: set[str]) -> str | None:
+    """What a put to views of all of x gives, as these views of a put to x; None for any other op."""
+    if op.kind != "put":
+        return None
+    views: list[Op] = []
+    while (view := makers.get(views[-1].value(0) if views else op.value(0))) is not None and view.kind in _WHOLE_VIEWS:
+        views.append(view)
+    if not views or not _is_written(views[-1].value(0), makers, states):
+        return None
+    x, types = views[-1].value(0), edit.types
+    dims = _dims_behind(op, x, makers, types)
+    if dims is None:
+        return None
+    made = _put(edit, x, op, op, dims, {})
+    for view in reversed(views):
+        made = edit.emit(view.kind, made, *view.inputs[1:], like=op, attrs=view.attrs, stated=types[view.outputs[0]])
+    return made
+
+
+def _dims_behind(op: Op, x: str, makers: Mapping[str, Op], types: Mapping[str, TensorType]) -> dict[int, int] | None:
+    """Each dimension of what a put writes to, views of x, -> that of x, as _dims_in_x has it."""
+    shape, whole = types[op.outputs[0]].shape, types[x].shape
+    point = tuple(ZERO if n is ONE else sym(f"a{d}", extent=n) for d, n in enumerate(shape))
+    at = _resolved(op.value(0), point, x, makers, types)
+    if at is None:
+        return None
+    found: dict[int, int] = {}
+    for e, i in enumerate(at):
+        if whole[e] is not ONE:
+            if i not in point or shape[point.index(i)] is not whole[e]:
+                return None
+            found[point.index(i)] = e
+    units = [e for e, n in enumerate(whole) if n is ONE]
+    indexed = [d for d in op.tuple_attr("dims") if shape[d] is ONE]
+    return found | dict(zip(indexed, units, strict=False)) if len(indexed) <= len(units) else None
 
 
 def _resolved(
@@ -138,11 +185,12 @@ def _dims_in_x(
     return found | dict(zip(indexed, units, strict=False))
 
 
-def _put(edit: Edit, part: _Part, op: Op, inner: Op, dims: Mapping[int, int]) -> str:
-    """The put to x. Index dims come first in the values, then what is not indexed, as x has it."""
+def _put(edit: Edit, x: str, op: Op, inner: Op, dims: Mapping[int, int], places: Mapping[int, Operand]) -> str:
+    """The put to x. Index dims come first in the values, then what is not indexed, as x has it. places: of x, by
+    dimension, beside those that `inner` writes to."""
     types, indices = edit.types, dict(zip(inner.tuple_attr("dims"), inner.inputs[2:], strict=True))
-    taken = {part.dim: _place(part.begin), **{dims[d]: i for d, i in indices.items()}}
-    whole, at = types[part.x].shape, inner.int_attr("at")
+    taken = {**places, **{dims[d]: i for d, i in indices.items()}}
+    whole, at = types[x].shape, inner.int_attr("at")
     written = types[inner.outputs[0]].shape
     rest = [d for d in range(len(written)) if d not in indices]
     picks = index_shape([types[i].shape for i in indices.values() if isinstance(i, str)])
@@ -150,18 +198,18 @@ def _put(edit: Edit, part: _Part, op: Op, inner: Op, dims: Mapping[int, int]) ->
     value = inner.inputs[1]
     if isinstance(value, str):
         value = edit.emit("expand", value, like=op, stated=TensorType(types[str(edit.resolve(value))].dtype, full))
-        places = [*range(at, at + len(picks))]
-        others = [k for k in range(len(full)) if k not in places]
+        picked = [*range(at, at + len(picks))]
+        others = [k for k in range(len(full)) if k not in picked]
         kept = [k for k, d in zip(others, rest, strict=True) if d in dims]
         units = [k for k, d in zip(others, rest, strict=True) if d not in dims]
         kept.sort(key=lambda k: dims[rest[others.index(k)]])
-        order = (*places, *kept, *units)
+        order = (*picked, *kept, *units)
         if order != tuple(range(len(full))):
             value = edit.emit("permute", value, like=op, attrs=make_attrs(dims=order))
         unpicked = tuple(n for d, n in enumerate(whole) if d not in taken)
         value = edit.reshape(value, (*picks, *unpicked), op)
     attrs = make_attrs(dims=tuple(sorted(taken)), at=0, accumulate=inner.bool_attr("accumulate"))
-    return edit.emit("put", part.x, value, *(taken[d] for d in sorted(taken)), like=op, attrs=attrs)
+    return edit.emit("put", x, value, *(taken[d] for d in sorted(taken)), like=op, attrs=attrs)
 
 
 def _place(begin: Expr) -> Operand:
@@ -170,11 +218,15 @@ def _place(begin: Expr) -> Operand:
     return begin if known is None else Lit(known, DType.I64)
 
 
+def _is_written(value: str, makers: Mapping[str, Op], states: set[str]) -> bool:
+    """True for a state, and for what is written to where it lies."""
+    made_by = makers.get(value)
+    return value in states or (made_by is not None and facts(made_by).writes_in_place)
+
+
 def _plain(edit: Edit, part: _Part, op: Op, makers: Mapping[str, Op], states: set[str]) -> str | None:
     """The whole as a put of the part to x, where x may be written to where it lies."""
-    root = base_of(makers, part.x)
-    made_by = makers.get(root)
-    if root not in states and (made_by is None or not facts(made_by).writes_in_place):
+    if not _is_written(base_of(makers, part.x), makers, states):
         return None
     if part.length is ONE:
         shape = edit.types[part.x].shape

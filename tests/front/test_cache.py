@@ -105,6 +105,17 @@ def test_decoding_is_that_of_what_codes_stand_for(
     agree(session(*x), rounding(module, word)(*x))
 
 
+def test_a_stacked_buffer_of_one_layer_is_a_cache(tmp_path: Path) -> None:
+    """Its part is all of it: there is nothing in front of the layer or behind it that is joined again."""
+    module, path = Stacked(layers=1).eval(), tmp_path / "m.pkg"
+    report = export(module, step(3, 0), path, "int8")
+    assert [s.name for s in report.states] == ["cache"]
+    assert (report.num_attentions, report.widened) == (1, ())
+    session, eager = hardtack.load(path).session(), rounding(module, "int8")
+    for t, at in STEPS:
+        agree(session(*step(t, at)), eager(*step(t, at)))
+
+
 def test_rows_of_zeros_and_tiny_rows_are_numbers_and_others_are_nan(tmp_path: Path) -> None:
     module, path = Decoder().eval(), tmp_path / "m.pkg"
     export(module, step(3, 0), path, "int8")

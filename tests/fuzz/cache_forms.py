@@ -30,6 +30,9 @@ WRITES = rows("""
     {c}[{at}:{t}] = {w}
     {c}.narrow({s}, 0, {t}).copy_({w})
     {c}[{at}{S} - {t}:] = {w}
+    {c}.transpose(0, {s}).index_copy_(0, {pos}, {w}.transpose(0, {s}))
+    {c}.movedim({s}, 0)[{pos}] = {w}.movedim({s}, 0)
+    {c}.unbind({s})[1].copy_({w}.select({s}, 0)); {c}[{at}{pos}] = {w}
     {c}.copy_({c}.index_copy({s}, {pos}, {w}))
     {c}.copy_(torch.index_put({c}, ({at_all}{pos},), {w_all}))
     {c}.fill_(0); {c}[{at}{pos}] = {w}
@@ -176,7 +179,7 @@ def _decoded(d: _Decoder) -> tuple[list[str], list[str]]:
     r, n = d.r, d.n
     q, k, v = (d.input((n.B, d.tokens, heads, n.D)) for heads in (n.H, n.G, n.G))
     pos = d.add(f"({d.input((d.tokens,), 'int64', 'permutation', n.S)} + {d.input((), 'int64')}) % {n.S}")
-    shared = r.choice(tuple(SHARED) if n.layers > 1 else ("each", "each", "sides", "flat"))
+    shared = r.choice(tuple(SHARED))
     buffers = _buffers(d, shared)
     write, q = r.choice(WRITES), d.add(f"{q}.transpose(1, 2)")
     outputs: list[str] = []

@@ -96,6 +96,14 @@ PRECISION: tuple[Mutant, ...] = (
         sweep="caches",
     ),
     Mutant(
+        "written through a view as it lies",
+        "what is written to a transposed view of a state is written along the state's own dimensions",
+        "graph",
+        "export/rewrite/part_writes.py",
+        (("            found[point.index(i)] = e\n", "            found[e] = e\n"),),
+        sweep="caches",
+    ),
+    Mutant(
         "one scale for all keys",
         "attention on a CPU reads all keys of a block with the scale of the first",
         "cpu",
