@@ -35,7 +35,7 @@ WRITES = rows("""
     {c}.unbind({s})[1].copy_({w}.select({s}, 0)); {c}[{at}{pos}] = {w}
     {c}.copy_({c}.index_copy({s}, {pos}, {w}))
     {c}.copy_(torch.index_put({c}, ({at_all}{pos},), {w_all}))
-    {c}.fill_(0); {c}[{at}{pos}] = {w}
+    {c}[{at}1:] = 0; {c}[{at}{pos}] = {w}
     {c}.select({s}, 1).copy_({w}.select({s}, 0)); {c}.index_copy_({s}, {pos}, {w})
     {c}[{at}{pos}] = {w}; {c}[{at}:1] = 0
 """)

@@ -75,14 +75,6 @@ PRECISION: tuple[Mutant, ...] = (
         sweep="caches",
     ),
     Mutant(
-        "parts of rows as rows",
-        "a state of whose rows parts are written is a cache",
-        "graph",
-        "export/precision/caches.py",
-        (('        if last in op.tuple_attr("dims"):\n', "        if False:\n"),),
-        sweep="caches",
-    ),
-    Mutant(
         "written one position further",
         "rows that a slice writes stand one further than the slice begins",
         "graph",
@@ -101,15 +93,6 @@ PRECISION: tuple[Mutant, ...] = (
         "graph",
         "export/rewrite/part_writes.py",
         (("            found[point.index(i)] = e\n", "            found[e] = e\n"),),
-        sweep="caches",
-    ),
-    Mutant(
-        "one scale for all keys",
-        "attention on a CPU reads all keys of a block with the scale of the first",
-        "cpu",
-        "codegen/templates/cpp/attention_codes.h",
-        (("scale += rows.scale_strides[2], to += numel", "to += numel"),),
-        calls="RowCodes",
         sweep="caches",
     ),
     Mutant(
@@ -137,14 +120,6 @@ PRECISION: tuple[Mutant, ...] = (
         "cpu",
         "codegen/lower/cpu_quantized.py",
         (("CodeStep(s.kind, s.result, s.factor is not None)", "CodeStep(s.kind, s.result, False)"),),
-        sweep="blocks",
-    ),
-    Mutant(
-        "a pick without the factor",
-        "what is picked of a weight leaves out the number that all its scales are multiplied with",
-        "cpu",
-        "codegen/lower/code_matrix.py",
-        (("    if factor is not None:\n        number", "    if False:\n        number"),),
         sweep="blocks",
     ),
     Mutant(
