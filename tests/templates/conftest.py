@@ -94,7 +94,7 @@ def _library(target: Cpu, compiler: str | None) -> Library:
     return load_library(sources.ALL, target, compiler)
 
 
-@pytest.fixture(scope="session", params=all_builds(by_gcc_for_aarch64, with_bf16))
+@pytest.fixture(scope="session", params=all_builds(by_gcc, with_bf16))
 def library(request: pytest.FixtureRequest) -> Library:
     """The template kernels, for every build."""
     target, compiler = request.param

@@ -6,6 +6,7 @@ wherever the suite meets a CPU that has them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -62,3 +63,22 @@ def build_params() -> list[Any]:
     """Parameters of a test: all of them; those that qemu-user would run are skipped where it is not there."""
     here = [pytest.param(cpu, id=cpu.name) for cpu in _native_builds()]
     return here + [pytest.param(cpu, id=cpu.name, marks=needs_aarch64) for cpu in emulated_targets()]
+
+
+Kind = tuple[torch.dtype, Any]
+"""A type of numbers and what their codes are: a kernel of its own, which takes seconds to compile for each build."""
+
+
+def on_builds(kinds: Iterable[Kind], few: Callable[[int], Collection[Kind]]) -> pytest.MarkDecorator:
+    """Parameters `library` (the build and the kind, for a fixture), `dtype` and `codes` of a test.
+
+    The best build has every kind, each other one those that ``few`` gives for its place, and the rest in a sweep.
+    """
+    found = []
+    for place, build in enumerate(build_params()):
+        for kind in kinds:
+            rare = place > 0 and kind not in few(place)
+            marks = [*build.marks, *([pytest.mark.sweep(only=True)] if rare else ())]
+            name = "-".join(name_of(x) if isinstance(x, torch.dtype) else str(x) for x in kind)
+            found.append(pytest.param((*build.values, *kind), *kind, id=f"{build.id}-{name}", marks=marks))
+    return pytest.mark.parametrize(("library", "dtype", "codes"), found, indirect=["library"])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.templates.cpu_kernels import Library, Workspace
+from tests.templates import sources
+from tests.templates.conftest import Build, all_builds, by_gcc_for_aarch64, with_bf16
+from tests.templates.cpu_kernels import Library, Workspace, load_library
 from tests.templates.layouts import gemm_dynamic_workspace, gemm_packed_workspace, pack_gemm
 
 # (m, n, k): nothing, single elements, every row count, panel and vector edges, k blocks of 768, chunks of 192 rows.
@@ -20,6 +24,17 @@ SIZES = [
 def assert_close(got: torch.Tensor, want: torch.Tensor, k: int) -> None:
     """Within the rounding of a sum of k products of normal variates."""
     torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=4e-6 * max(1.0, k) ** 0.5 + 1e-6)
+
+
+@functools.cache
+def _library(build: Build) -> Library:
+    return load_library({name: sources.ALL[name] for name in ("gemm_packed", "gemm_dynamic")}, *build)
+
+
+@pytest.fixture(scope="session", params=all_builds(by_gcc_for_aarch64, with_bf16))
+def library(request: pytest.FixtureRequest) -> Library:
+    """Both products, for every build; of g++, which takes four times as long, they stand for all templates."""
+    return _library(request.param)
 
 
 def packed(library: Library, m: int, n: int, k: int, lda: int, nworkers: int = 1) -> None:

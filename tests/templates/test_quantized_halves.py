@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 from hardtack.codegen.machine.machine import Cpu
 from tests.support.block_formats import FLOAT4
 from tests.templates.cpu_kernels import Library, load_library
-from tests.templates.half_builds import DTYPES, STORAGE, bits, build_params, name_of, packed
+from tests.templates.half_builds import DTYPES, STORAGE, Kind, bits, name_of, on_builds, packed
 from tests.templates.layouts import ceil_div, gemm_packed_workspace, pack_columns, pack_gemm, pack_nibbles
 from tests.templates.test_half import PACKED, SIZES, SOURCE
 from tests.templates.test_quantized_products import same_bits
@@ -45,20 +46,28 @@ INTEGERS = ("bytes", "nibbles")
 
 
 @functools.cache
-def _library(cpu: Cpu) -> Library:
-    found = {"packed_float32": SOURCE + PACKED % {"name": "float32", "t": "float"}}
-    for dtype, t in STORAGE.items():
-        found[f"packed_{name_of(dtype)}"] = SOURCE + PACKED % {"name": name_of(dtype), "t": t}
-        for codes, (code, _, _) in CODES.items():
-            name = f"{codes}_{name_of(dtype)}"
-            found[f"quantized_{name}"] = SOURCE + _KERNEL.format(name=name, code=code, t=t)
+def _library(cpu: Cpu, dtype: torch.dtype, codes: str) -> Library:
+    name = f"{codes}_{name_of(dtype)}"
+    types = {**STORAGE, torch.float32: "float"}
+    found = {f"packed_{name_of(t)}": SOURCE + PACKED % {"name": name_of(t), "t": types[t]} for t in types}
+    found[f"quantized_{name}"] = SOURCE + _KERNEL.format(name=name, code=CODES[codes][0], t=STORAGE[dtype])
     return load_library(found, cpu)
 
 
-@pytest.fixture(scope="session", params=build_params())
+@pytest.fixture(scope="session")
 def library(request: pytest.FixtureRequest) -> Library:
-    """For every build."""
-    return _library(request.param)
+    """For a kind."""
+    return _library(*request.param)
+
+
+def _few(place: int) -> tuple[Kind, ...]:
+    """Of bfloat16, for whose products builds have instructions of their own; bytes and nibbles in turn."""
+    return ((torch.bfloat16, INTEGERS[place % 2]),)
+
+
+def with_codes(*codes: str) -> pytest.MarkDecorator:
+    """Rows of both types times weights of these codes."""
+    return on_builds(itertools.product(DTYPES, codes), _few)
 
 
 def _weight(codes: torch.Tensor, steps: str, tables: list[torch.Tensor], group: int) -> torch.Tensor:
@@ -127,8 +136,7 @@ def _check(library: Library, dtype: torch.dtype, codes: str, size: tuple[int, in
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("codes", INTEGERS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@with_codes(*INTEGERS)
 def test_codes_are_multiplied_as_the_numbers_that_they_become(
     library: Library, dtype: torch.dtype, codes: str, size: tuple[int, int, int]
 ) -> None:
@@ -136,15 +144,14 @@ def test_codes_are_multiplied_as_the_numbers_that_they_become(
         _check(library, dtype, codes, size, steps)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
-def test_every_height(library: Library, dtype: torch.dtype) -> None:
+@with_codes(*INTEGERS)
+def test_every_height(library: Library, dtype: torch.dtype, codes: str) -> None:
     for rows in range(1, 61):
-        _check(library, dtype, INTEGERS[rows % 2], (rows, 70, 9), STEPS[rows % 3])
+        _check(library, dtype, codes, (rows, 70, 9), STEPS[rows % 3])
 
 
 @pytest.mark.parametrize("steps", STEPS[1:])
-@pytest.mark.parametrize("codes", CODES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@with_codes(*CODES)
 def test_groups_whose_products_are_two_fused_ones(library: Library, dtype: torch.dtype, codes: str, steps: str) -> None:
     """Whole zero points and scales that are not extreme, beside groups of which one column has another number."""
     _, least, greatest = CODES[codes]
@@ -163,8 +170,7 @@ def test_groups_whose_products_are_two_fused_ones(library: Library, dtype: torch
         _compare(library, a, weight, _product(library, a, codes, w, steps, tables, group))
 
 
-@pytest.mark.parametrize("codes", CODES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@with_codes(*CODES)
 def test_every_product_of_a_code_and_a_scale(library: Library, dtype: torch.dtype, codes: str) -> None:
     """A row of the unit matrix gives the numbers of one code with every fifth scale; others are multiplied by zero."""
     scale = torch.arange(0, 1 << 16, 5).to(torch.int32).to(torch.uint16).view(dtype)[None]
