@@ -34,6 +34,7 @@ from hardtack.exporter.capture.torch_patches.dense_operands import dense_operand
 from hardtack.exporter.capture.torch_patches.float_arithmetic import folds_noted
 from hardtack.exporter.capture.torch_patches.guard_lines import noted_lines
 from hardtack.exporter.capture.torch_patches.new_constants import constants_kept
+from hardtack.exporter.capture.torch_patches.random_states import random_states_made_once
 from hardtack.exporter.capture.torch_patches.size_comparisons import watched
 from hardtack.exporter.capture.torch_patches.whole_shapes import kept_whole
 from hardtack.exporter.capture.torch_patches.window_sizes import rounded_down
@@ -351,6 +352,7 @@ def _export(module: nn.Module, prepared: Prepared, strict: bool, dense: bool = T
     with (
         torch.no_grad(),
         noted_lines(strict),
+        random_states_made_once(),
         kept_whole(),
         dense_operands(dense),
         rounded_down(),
@@ -428,6 +430,7 @@ def _finish(ep: ExportedProgram, prepared: Prepared, extensions: Extensions, bef
     try:
         with (
             composites_asked_once(),
+            random_states_made_once(),
             constants_kept(),
             kept_whole(),
             dense_operands(not writes_through(ep)),

@@ -6,6 +6,7 @@ and two columns follow each other; the two are j and j + block / 2, or neighbour
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ class _Layout(NamedTuple):
         return pairs.reshape(packed.shape[0], packed.shape[1], -1).mT.reshape(-1, packed.shape[1])
 
 
+@functools.cache
 def _layout() -> _Layout | None:
     """That of this CPU, which torch tells by packing a weight; None for one that is not known here."""
     codes = torch.arange(208 * 6, device="cpu").mul(7).remainder(16).reshape(208, 6).int()

@@ -14,9 +14,11 @@ from unittest import mock
 
 import pytest
 import torch
+import torch.export.decomp_utils as decomp_utils
 import torch.export.exported_program as exported_program
 import torch.nn.functional as F
 from torch import nn
+from torch._decomp.decompositions_for_rng import PhiloxState
 from torch._export import utils
 from torch.export import Dim, ExportedProgram
 
@@ -155,6 +157,28 @@ def _composite_ops_as_they_are() -> bool:
     return sum(is_its_own(op, f) for op, f in table.items()) > len(table) // 2
 
 
+def _composite_ops_that_there_are() -> bool:
+    """Whether one program has them collected more than once, and asks of ops that were collected."""
+    ep = _exported(lambda x: x + 1, torch.ones(3), ())
+    collect, is_composite = exported_program._collect_all_valid_cia_ops, exported_program._is_preservable_cia_op
+    with (
+        mock.patch.object(decomp_utils, collect.__name__, wraps=collect) as first,
+        mock.patch.object(exported_program, collect.__name__, wraps=collect) as second,
+        mock.patch.object(exported_program, is_composite.__name__, wraps=is_composite) as asked,
+    ):
+        ep.run_decompositions()
+    return first.call_count + second.call_count > 1 and asked.call_count > 100
+
+
+def _states_of_random_numbers() -> bool:
+    """Whether tracing makes them anew."""
+    ep = _exported(lambda x: x + 1, torch.ones(3), ())
+    reset = PhiloxState.reset
+    with mock.patch.object(PhiloxState, "reset", autospec=True, side_effect=reset) as made:
+        ep.run_decompositions()
+    return made.call_count > 1
+
+
 def _bools_beside_sizes() -> bool:
     try:
         _exported(lambda x: x * (x.shape[0] // True), torch.ones(3), (0,))
@@ -214,6 +238,8 @@ GOES_WRONG: dict[str, Callable[[], bool]] = {
     "bools beside sizes": _bools_beside_sizes,
     "composite ops of libraries": _composite_ops_of_libraries,
     "composite ops as they are": _composite_ops_as_they_are,
+    "composite ops that there are": _composite_ops_that_there_are,
+    "states of random numbers": _states_of_random_numbers,
     "float arithmetic": _float_arithmetic,
     "lines of conditions": _lines_of_conditions,
     "questions about layouts": _questions_about_layouts,
