@@ -6,7 +6,6 @@ the `driver` fixture fails a test after which it saw a problem or has something 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,13 +39,13 @@ def records(path: Path) -> list[GpuKernel]:
         return [k.gpu for k in bundle.plan("forward", TARGET).kernels if k.gpu is not None]
 
 
-def run(path: Path, driver: NullDriver, module: Any, inputs: Sequence[Sequence[Any]]) -> set[str]:
-    """Runs the bundle on all inputs, which must give what eager gives but for the values; the functions it launched."""
+def run(path: Path, driver: NullDriver, calls: Sequence[tuple[Sequence[Any], Any]]) -> set[str]:
+    """Runs the bundle on the arguments of all calls, each of which must give what is beside them but for the values;
+    the functions that it launched."""
     session = hardtack.load(path, device="cuda", cuda_driver=driver.path).session("forward")
     seen: set[str] = set()
-    for args in inputs:
-        with torch.no_grad():
-            wanted = leaves(copy.deepcopy(module)(*args))
+    for args, result in calls:
+        wanted = leaves(result)
         driver.log()
         for _ in range(RUNS):
             got = leaves(session(*args))

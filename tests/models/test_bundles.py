@@ -38,7 +38,7 @@ def assert_close(out: Any, module: Any, args: Any) -> None:
     with torch.no_grad():
         wanted = leaves(module(*args))
     got = leaves(out)
-    assert [tuple(g.shape) for g in got] == [tuple(w.shape) for w in wanted]
+    assert [(tuple(g.shape), g.dtype) for g in got] == [(tuple(w.shape), w.dtype) for w in wanted]
     errors = [distance(g, w) for g, w in zip(got, wanted, strict=True)]
     if max(errors) <= BOUND:
         return
@@ -89,12 +89,13 @@ def test_bundle_equals_eager(name: str, way: int, tmp_path: Path, driver: NullDr
     assert verify_bundle(path).num_plans == 2
     inputs = (model.args, *(model.others if way == 1 else ()))
     session = hardtack.load(path, threads=2, device="cpu").session("forward")
-    for args in inputs:
-        assert_close(session(*args), module, args)
+    calls = [(args, session(*args)) for args in inputs]
+    for args, out in calls:
+        assert_close(out, module, args)
     if way == 1 and model.golden is not None:
         model.golden(hardtack.load(path, device="cpu"))
     kernels = {k.function for k in launched.records(path)}
-    assert launched.run(path, driver, model.module, inputs) == kernels
+    assert launched.run(path, driver, calls) == kernels
 
 
 @pytest.mark.sweep(over="name")
