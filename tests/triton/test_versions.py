@@ -6,14 +6,17 @@ parameters in PTX against those expected; loading on the null driver checks them
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import subprocess
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 from null_driver import ROOT, NullDriver
 
 import hardtack
@@ -21,6 +24,7 @@ from hardtack.codegen.backends.triton.compile import SUPPORTED
 from hardtack.codegen.ir.plan import GpuKernel
 from hardtack.codegen.machine.data import CUDA_ARCHITECTURES, GPUS, gpu_of
 from hardtack.codegen.package.bundle import open_bundle, verify_bundle
+from tests.triton import version_models
 from tests.triton.version_models import ENTRIES
 
 FOLDER = ROOT / "build" / "triton"
@@ -51,6 +55,21 @@ class Built:
     path: Path
 
 
+def _export(triton: Path, path: Path, arch: str) -> None:
+    """Exports with the Triton of a folder, and with no cache: in a copy of this process, which has imported torch. Why
+    it fails lies beside the bundle then."""
+    torch.set_num_threads(1)
+    os.environ["HARDTACK_CACHE"] = str(path.parent / "cache")
+    sys.path.insert(0, str(triton))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
+        del sys.modules[name]
+    try:
+        version_models.export(path, arch)
+    except BaseException:
+        path.with_suffix(".txt").write_text(traceback.format_exc(), encoding="utf-8")
+        raise
+
+
 @pytest.fixture(scope="module", params=BUILDS)
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     line, arch = request.param
@@ -59,12 +78,11 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         pytest.skip(f"no triton {line} below {FOLDER}: ./dev test installs it")
     folder = tmp_path_factory.mktemp("triton")
     path = folder / "m.pkg"
-    paths = os.pathsep.join([str(FOLDER / version), str(ROOT)])
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("TRITON_")}  # other tests interpret
-    environment |= {"PYTHONPATH": paths, "HARDTACK_CACHE": str(folder / "cache")}
-    command = [sys.executable, "-m", "tests.triton.version_models", str(path), arch]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    child = multiprocessing.get_context("fork").Process(target=_export, args=(FOLDER / version, path, arch))
+    child.start()
+    child.join()
+    failure = path.with_suffix(".txt")
+    assert child.exitcode == 0, failure.read_text(encoding="utf-8") if failure.exists() else child.exitcode
     return Built(version, arch, path)
 
 

@@ -1,8 +1,7 @@
-"""Small functions that together make every kind of kernel and of kernel argument, and a program that exports them."""
+"""Small functions that together make every kind of kernel and of kernel argument, and what exports them."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import torch
@@ -87,13 +86,9 @@ ENTRIES = {
 """Name -> (module, inputs)."""
 
 
-def main(path: str, *architectures: str) -> None:
-    """Exports all as one bundle."""
+def export(path: Path, architecture: str) -> None:
+    """All as one bundle."""
     torch.manual_seed(0)
     modules = {name: make().eval() for name, (make, _) in ENTRIES.items()}
     inputs = {name: args for name, (_, args) in ENTRIES.items()}
-    hardtack.export(modules, inputs, path=Path(path), targets=[gpu_of(a).target for a in architectures])
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    hardtack.export(modules, inputs, path=path, targets=[gpu_of(architecture).target])
