@@ -25,6 +25,10 @@ LONG_FILES = (
 )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    sweep.runs_all = bool(config.getoption("--sweep"))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What only a sweep runs is left out. The long files first: workers take whole files, and one that came last would
     keep a single worker busy."""

@@ -73,3 +73,10 @@ def test_a_mark_that_says_something_else(mark: str, message: str, pytester: pyte
     with pytest.raises(pytest.UsageError) as caught:
         sweep.thin(pytester.getitems(of(mark)))
     assert message in str(caught.value)
+
+
+def test_random_examples_are_half_of_a_sweeps(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    assert sweep.runs_all == request.config.getoption("--sweep")
+    for runs_all, wanted in ((False, [1, 6, 13]), (True, [1, 12, 25])):
+        monkeypatch.setattr(sweep, "runs_all", runs_all)
+        assert [sweep.num_examples(count) for count in (1, 12, 25)] == wanted

@@ -269,6 +269,7 @@ def test_losses_of_int8_are_told() -> None:
     ]
 
 
+@pytest.mark.sweep(over=("system", "package"))
 @pytest.mark.usefixtures("imported_once")
 @pytest.mark.parametrize(("system", "package"), [("ort", "onnxruntime"), ("openvino", "nncf"), ("hardtack", "torchao")])
 def test_each_system_is_quantised_by_its_own_tool(system: str, package: str, tmp_path: Path) -> None:

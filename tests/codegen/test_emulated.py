@@ -37,7 +37,7 @@ def suites(request: pytest.FixtureRequest) -> dict[str, Suite]:
 
 
 @needs_aarch64
-@pytest.mark.sweep(share=3)
+@pytest.mark.sweep(share=6)
 @pytest.mark.parametrize(("suite", "row"), [(name, row) for name in CHOSEN for row in SUITES[name].functions])
 def test_equals_eager(suites: Mapping[str, Suite], suite: str, row: str) -> None:
     suites[suite].check(row)

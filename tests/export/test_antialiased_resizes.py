@@ -42,27 +42,39 @@ class Resized(nn.Module):
         return F.interpolate(x, antialias=True, **self.options)
 
 
+class Several(nn.Module):
+    """An image for each of several options: one export serves all."""
+
+    def __init__(self, options: list[dict[str, Any]]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(Resized(**o) for o in options)
+        self.eval()
+
+    def forward(self, *images: torch.Tensor) -> list[torch.Tensor]:
+        return [part(image) for part, image in zip(self.parts, images, strict=True)]
+
+
 @pytest.mark.parametrize(("mode", "corners", "dtype"), CASES)
 def test_sizes(mode: str, corners: bool, dtype: torch.dtype) -> None:
-    for shape, size in SIZES:
-        check(Resized(size=size, mode=mode, align_corners=corners).eval(), (torch.randn(2, 3, *shape, dtype=dtype),))
+    module = Several([{"size": size, "mode": mode, "align_corners": corners} for _, size in SIZES])
+    check(module, tuple(torch.randn(2, 3, *shape, dtype=dtype) for shape, _ in SIZES))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_an_infinity_stays_within_the_windows_that_hold_it(dtype: torch.dtype) -> None:
     """The bilinear filter, whose weights at the ends of windows are 0 in eager, too, which makes NaN of it there."""
-    for shape, size in SIZES:
-        x = torch.randn(2, 3, *shape, dtype=dtype)
-        x[0, 0, shape[0] // 2, shape[1] // 2] = math.inf
-        check(Resized(size=size, mode="bilinear").eval(), (x,))
+    images = [torch.randn(2, 3, *shape, dtype=dtype) for shape, _ in SIZES]
+    for x in images:
+        x[0, 0, x.shape[2] // 2, x.shape[3] // 2] = math.inf
+    check(Several([{"size": size, "mode": "bilinear"} for _, size in SIZES]), tuple(images))
 
 
 @pytest.mark.parametrize(("mode", "corners", "dtype"), CASES)
 def test_scales_as_given(mode: str, corners: bool, dtype: torch.dtype) -> None:
     """1.1 times 5 is 5: a dimension that keeps its size stays what it is, whatever the scale."""
-    for scale in (0.4, 1.1, 2.3, (0.4, 1.7)):
-        x = torch.randn(1, 2, 11, 5, dtype=dtype)
-        check(Resized(scale_factor=scale, mode=mode, align_corners=corners).eval(), (x,))
+    scales = (0.4, 1.1, 2.3, (0.4, 1.7))
+    module = Several([{"scale_factor": scale, "mode": mode, "align_corners": corners} for scale in scales])
+    check(module, tuple(torch.randn(1, 2, 11, 5, dtype=dtype) for _ in scales))
 
 
 @pytest.mark.parametrize(("mode", "corners", "dtype"), CASES)

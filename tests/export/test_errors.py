@@ -338,6 +338,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.sweep(over="strict")
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize(("module", "dim", "declared", "needs", "fails", "source"), SMALL)
 def test_code_that_treats_a_small_size_apart(
@@ -356,6 +357,7 @@ def test_code_that_treats_a_small_size_apart(
     )
 
 
+@pytest.mark.sweep(over="strict")
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize(
     ("module", "least", "guards"),

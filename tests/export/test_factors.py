@@ -95,6 +95,7 @@ ROUNDED_OFTEN: dict[str, Callable[[int], int]] = {
 }
 
 
+@pytest.mark.sweep(over="strict")
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("size", ROUNDED_OFTEN)
 def test_several_roundings(size: str, strict: bool) -> None:
@@ -177,6 +178,7 @@ def test_the_limit_of_a_condition_that_does_not_matter() -> None:
     assert not entry(check(forward, (torch.randn(90),), ({0: Dim.DYNAMIC},))).graph.guards
 
 
+@pytest.mark.sweep(over="target")
 @pytest.mark.parametrize("target", ["cpu:x86-64-v3", "cuda:sm_90"])
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "area", "bilinear"])
 def test_scales_of_any_size_are_lowered(mode: str, target: str) -> None:

@@ -99,6 +99,7 @@ def test_dynamic_images(module: nn.Module, other: tuple[int, ...]) -> None:
     check(module.eval(), (randn(2, 3, 12, 10),), spec, [(randn(*other),)])
 
 
+@pytest.mark.sweep(over="both")
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN_TANH", "RNN_RELU"])
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("both", [False, True])
@@ -115,6 +116,7 @@ def test_recurrent(kind: str, layers: int, both: bool) -> None:
     assert graph.guards == ()
 
 
+@pytest.mark.sweep(over="order")
 @pytest.mark.parametrize("dims", [(-4,), (0, -3), (-4, -3), (0, 1), (-2,)])
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_norms_over_single_elements_lose_their_dimensions(dims: tuple[int, ...], order: int) -> None:
@@ -164,6 +166,7 @@ def test_plain_recurrence_of_doubles(nonlinearity: str, bias: bool) -> None:
         to_graphs(module, (randn(4, 3, 5).double(),), None, ({0: any_size},))
 
 
+@pytest.mark.sweep(over="bias")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, partial(nn.LSTM, proj_size=3)])
 def test_recurrence_of_doubles(kind: Any, bias: bool) -> None:

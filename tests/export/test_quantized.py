@@ -97,6 +97,7 @@ FAKE: dict[str, Callable[..., Any]] = {
 _BY_TENSORS = torch.ops.aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
 
 
+@pytest.mark.sweep(over="dtype")
 @pytest.mark.parametrize("name", FAKE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_numbers_are_rounded_to_few_as_in_torch(name: str, dtype: torch.dtype) -> None:
@@ -167,6 +168,7 @@ def test_a_product_with_packed_bytes(dtype: torch.dtype) -> None:
 FLOATS = [torch.float8_e4m3fn, torch.float8_e5m2]
 
 
+@pytest.mark.sweep(over="by_row")
 @pytest.mark.parametrize("out", [None, torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("by_row", [False, True])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -323,6 +325,7 @@ SPELLINGS: dict[str, tuple[Callable[..., Any], list[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(over="codes")
 @pytest.mark.parametrize("codes", [8, 128])
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_constant_says_what_it_was_dequantised_from(spelling: str, codes: int) -> None:

@@ -200,6 +200,7 @@ VIEWS_OF_ONE = [
 """A view of y where y has one row, a copy elsewhere."""
 
 
+@pytest.mark.sweep(over="traced")
 @pytest.mark.parametrize("view", VIEWS_OF_ONE)
 @pytest.mark.parametrize("traced", [False, True])
 def test_a_view_of_one_row_only_is_written(view: Callable[[torch.Tensor], torch.Tensor], traced: bool) -> None:
@@ -265,6 +266,7 @@ def test_the_sentence_of_a_view_of_one_row_only() -> None:
     )
 
 
+@pytest.mark.sweep(over="file")
 @pytest.mark.parametrize("file", ["<stdin>", "<string>", "<torch_package_0>.model.py", "/somewhere/model.py"])
 @pytest.mark.parametrize("condition", ["x.shape[0] == 1", "2 > x.size(0)", "min(x.shape[0], 2) == 1"])
 def test_conditions_of_code_without_a_file(file: str, condition: str) -> None:

@@ -35,6 +35,7 @@ PARTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sweep(over="strict")
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("name", PARTS)
 def test_parts(name: str, strict: bool) -> None:
@@ -64,6 +65,7 @@ WRITTEN: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sweep(over="strict")
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_part_that_is_written_to(name: str, strict: bool) -> None:
@@ -97,6 +99,7 @@ class _Recurrent(torch.nn.Module):
         return y, z, flat
 
 
+@pytest.mark.sweep(over="both")
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])

@@ -109,7 +109,17 @@ FUNCTIONS = (_read_behind, _flattened, _transposed, _split, _cut_twice, _halved,
 CASES = [(f, dims) for f in FUNCTIONS for dims in ((), (2,), (0, 1), (0, 1, 2)) if f is not _split or 2 not in dims]
 
 
-@pytest.mark.parametrize(("function", "dims"), CASES)
+ALL_DIMS = (0, 1, 2)
+"""216 shapes are run: of the function that refuses some of them, and of the others in a sweep."""
+
+
+@pytest.mark.parametrize(
+    ("function", "dims"),
+    [
+        pytest.param(*c, marks=pytest.mark.sweep(only=True) if c[1] == ALL_DIMS and not EXACT.get(c) else ())
+        for c in CASES
+    ],
+)
 def test_views_and_writes(function: Callable[[torch.Tensor], Pair], dims: tuple[int, ...]) -> None:
     exported = to_graphs(function, (torch.randn(3, 4, 5),), None, (dict.fromkeys(dims, Dim.DYNAMIC),))
     refused = set()

@@ -103,6 +103,7 @@ def of_torchao(module: nn.Module, activations: str, data: list[torch.Tensor]) ->
     return made
 
 
+@pytest.mark.sweep(over="activations")
 @pytest.mark.parametrize("rows", [(8,), (1,), (2, 5)], ids=str)
 @pytest.mark.parametrize("activations", ["int8:dynamic", "int8:static"])
 def test_numbers_are_those_of_torchao(activations: str, rows: tuple[int, ...], tmp_path: Path) -> None:
@@ -139,6 +140,7 @@ def float8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (x.float() / scales).clamp(-448, 448).to(torch.float8_e4m3fn).float(), scales
 
 
+@pytest.mark.sweep(over="dtype")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_activations_of_float8(dtype: torch.dtype, tmp_path: Path) -> None:
     """And rows of zeros, which torchao divides by zero, are zeros."""

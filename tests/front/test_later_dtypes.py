@@ -120,6 +120,7 @@ def bits(x: torch.Tensor) -> torch.Tensor:
     return x.view(torch.uint8) if x.dtype in FLOAT8 else x
 
 
+@pytest.mark.sweep(over="number")
 @pytest.mark.parametrize("number", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("dtype", FLOAT8)
 def test_float8_everywhere(dtype: torch.dtype, number: torch.dtype, tmp_path: Path) -> None:

@@ -408,6 +408,7 @@ def test_stages_and_keys_are_those_of_quantised_weights(model_file: Path) -> Non
     assert tuning_keys(module, args, target="cpu:x86-64-v3", weights="int8") == keys
 
 
+@pytest.mark.sweep(over="dtype")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("scheme", ["int8", "fp8", "int4:32"])
 def test_rows_of_zeros_stay_zeros(scheme: str, dtype: torch.dtype, tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ def test_an_index_beyond_the_rows_is_refused(tmp_path: Path) -> None:
         hardtack.load(info.path).session()(torch.full((3, 8), ROWS))
 
 
+@pytest.mark.sweep(share=3)
 @pytest.mark.parametrize("made", MADE.values(), ids=MADE)
 def test_rows_of_codes_are_replaced(tmp_path: Path, made: Callable[[], Rows]) -> None:
     torch.manual_seed(0)

@@ -59,6 +59,7 @@ def test_a_model_of_bytes_gives_what_eager_does(tmp_path: Path, depth: int) -> N
         torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x))
 
 
+@pytest.mark.sweep(over="dtype")
 @pytest.mark.parametrize("rows", [1, 20])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_weights_of_float8_are_stored_and_read_as_float8(dtype: torch.dtype, rows: int, tmp_path: Path) -> None:
@@ -93,6 +94,7 @@ class DynamicFloat8(nn.Module):
         return torch._scaled_mm(small, self.weight.t(), scales, self.scales, bias=self.bias, out_dtype=x.dtype)
 
 
+@pytest.mark.sweep(over="rows")
 @pytest.mark.parametrize("rows", [1, 6, 40])
 @pytest.mark.parametrize("by_row", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -126,7 +128,7 @@ def close(got: torch.Tensor, want: torch.Tensor) -> None:
 @pytest.mark.parametrize("rows", [1, 5, 70])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("target", ["cpu:native", "cpu:x86-64-v3"])
-@pytest.mark.sweep(over="target")
+@pytest.mark.sweep(over=("target", "dtype"))
 def test_weights_of_bytes_are_stored_and_read_as_bytes(
     tmp_path: Path, rows: int, dtype: torch.dtype, target: str
 ) -> None:
@@ -155,7 +157,7 @@ class Grouped(nn.Module):
 @pytest.mark.parametrize("rows", [1, 3, 5, 70])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("target", ["cpu:native", "cpu:x86-64-v3"])
-@pytest.mark.sweep(over="target")
+@pytest.mark.sweep(over=("target", "dtype"))
 def test_weights_of_4_bits_take_half_a_byte(tmp_path: Path, rows: int, dtype: torch.dtype, target: str) -> None:
     torch.manual_seed(0)
     module, x = Grouped(320, 200).eval().to(dtype), torch.randn(rows, 320).to(dtype)
@@ -201,6 +203,7 @@ class Blocked(nn.Module):
         return F.linear(x, (blocks * self.scales[:, None, :, None]).flatten(2).flatten(0, 1))
 
 
+@pytest.mark.sweep(over="rows")
 @pytest.mark.parametrize("rows", [1, 8, 40])
 def test_blocks_of_rows_and_columns_have_scales(rows: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -220,6 +223,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.sweep(share=2)
 @pytest.mark.parametrize("made", MADE.values(), ids=MADE)
 def test_weights_of_few_bits_are_replaced(tmp_path: Path, made: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
@@ -242,6 +246,7 @@ def test_codes_that_do_not_fit_are_not_taken(tmp_path: Path) -> None:
     assert str(caught.value) == words
 
 
+@pytest.mark.sweep(over="dtype")
 @pytest.mark.parametrize("config", ["int4 weights in groups", "int8 by int4", "int8", "int8 weights"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_models_of_torchao_are_stored_as_they_are(tmp_path: Path, config: str, dtype: torch.dtype) -> None:

@@ -125,6 +125,7 @@ def spread(dtype: torch.dtype = torch.float32) -> tuple[nn.Module, torch.Tensor]
     return Spread().eval().to(dtype), torch.randn(8, 64).to(dtype)
 
 
+@pytest.mark.sweep(over="dtype")
 @pytest.mark.parametrize("method", ["nearest", "hqq", "gptq"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_bundles_have_the_numbers_of_torchao(method: str, dtype: torch.dtype, tmp_path: Path) -> None:

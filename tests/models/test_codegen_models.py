@@ -13,7 +13,7 @@ from tests.models import zoo
 BOUND = 1e-5
 
 
-@pytest.mark.sweep(over="dynamic")
+@pytest.mark.sweep(share=4)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", list(zoo.SMALL))
 def test_equals_eager_at_every_size(name: str, dynamic: bool) -> None:

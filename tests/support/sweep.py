@@ -5,6 +5,8 @@ several parameters: `over=("target", "dtype")`): no row goes untested, and over 
 `@pytest.mark.sweep(share=4)` keeps a quarter of the combinations. `@pytest.mark.sweep(only=True)`, of a test or of one
 value of a parameter, leaves it to sweeps. Which ones run depends on the test's name and parameters alone, so that a
 failure is there again on the next run and on any machine.
+
+`@settings(max_examples=num_examples(40))` runs half of as many random examples, and a sweep all 40.
 """
 
 from __future__ import annotations
@@ -14,6 +16,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import pytest
+
+runs_all = False
+"""Whether this is a sweep: tests/conftest.py says so before any test is read."""
+
+
+def num_examples(in_a_sweep: int) -> int:
+    """How many random examples a test has that has so many in a sweep."""
+    return in_a_sweep if runs_all else (in_a_sweep + 1) // 2
 
 
 def thin(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:

@@ -66,6 +66,7 @@ def test_products_of_bytes(case: Callable[[DType], cases.Case], dtype: DType, ar
     cases.close(made, run(made.graph, made.tensors, made.sizes, arch), made.want(made.tensors))
 
 
+@pytest.mark.sweep(over="dtype")
 @pytest.mark.parametrize("dtype", BYTES, ids=str)
 @pytest.mark.parametrize(("rows", "programs"), [(128, 132), (128, 0), (192, 0)])
 def test_streams_of_bytes(monkeypatch: pytest.MonkeyPatch, dtype: DType, rows: int, programs: int) -> None:

@@ -230,6 +230,7 @@ class Siblings(nn.Module):
         return tuple(F.linear(x, layer.weight(x.dtype)) for layer in self.layers)  # type: ignore[operator]
 
 
+@pytest.mark.sweep(over="rows")
 @pytest.mark.parametrize("rows", [1, 5, 70])
 @pytest.mark.parametrize(("bits", "steps"), [(4, "sub mul"), (8, "mul"), (8, "")])
 def test_products_of_one_row_are_joined(bits: int, steps: str, rows: int) -> None:

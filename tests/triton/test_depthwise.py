@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweep import num_examples
 
 from hardtack.codegen.ir.nests import TemplateNest
 from hardtack.codegen.ir.types import DType
@@ -36,7 +37,7 @@ def test_channels_that_fill_no_tile(dtype: DType, constant: bool) -> None:
     check(cases.convolution([2, 33, 7, 9], 33, [3, 5], dtype, 33, 2, 2, constant=constant))
 
 
-@settings(max_examples=10)
+@settings(max_examples=num_examples(10))
 @given(
     images=st.integers(1, 3),
     channels=st.integers(2, 40),

@@ -66,6 +66,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sweep(over="last")
 @pytest.mark.parametrize("last", [True, False])
 @pytest.mark.parametrize(("shape", "groups"), SHAPES)
 def test_a_program_for_each_group(shape: tuple[int, ...], groups: int, last: bool) -> None:
@@ -85,6 +86,7 @@ def test_a_norm_of_small_groups_is_one_launch(dtype: torch.dtype) -> None:
     assert_same(compiled(x), eager(module, [x]))
 
 
+@pytest.mark.sweep(over="part")
 @pytest.mark.parametrize("last", [True, False])
 @pytest.mark.parametrize(("shape", "groups"), SHAPES[:5])
 @pytest.mark.parametrize("part", [1, 4, 16])

@@ -62,6 +62,7 @@ class SelfAttention(nn.Module):
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
+@pytest.mark.sweep(over="dtype")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("biases", [(True, True, True), (False, False, False), (True, False, True)])
 def test_queries_keys_and_values_are_one_product(biases: tuple[bool, ...], dtype: torch.dtype) -> None:

@@ -63,6 +63,7 @@ def gated(x: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
+@pytest.mark.sweep(over="dtype")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("width", [64, 200, 1500])
 def test_a_norm_is_computed_by_the_product(dtype: torch.dtype, width: int) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweep import num_examples
 
 from hardtack.codegen.ir.graph_infer_nn import CODES
 from hardtack.codegen.ir.types import DType
@@ -31,7 +32,7 @@ def choices(case: cases.Case, arch: str = "sm_90") -> list[str]:
     return [d.partner for d in lowered(case.graph, arch, case.sizes).decisions if d.kind == "template"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=num_examples(40))
 @given(
     m=st.integers(0, 40),
     n=st.integers(1, 70),
@@ -49,6 +50,7 @@ def test_products(m, n, k, dtype, batch, transposed, constant, epilogue, dynamic
     check(cases.gemm(m, n, k, dtype, batch, transposed, constant, epilogue, dynamic, left), arch)
 
 
+@pytest.mark.sweep(over="left")
 @pytest.mark.parametrize("transposed", [True, False])
 @pytest.mark.parametrize("left", ["rows", "columns"])
 @pytest.mark.parametrize(("rows", "programs"), [(128, 132), (128, 0), (192, 0)])
@@ -100,7 +102,7 @@ def test_convolutions_of_few_channels() -> None:
         check(case)
 
 
-@settings(max_examples=12)
+@settings(max_examples=num_examples(12))
 @given(
     n=st.integers(1, 200),
     k=st.integers(0, 300),
@@ -127,7 +129,7 @@ def test_a_row_against_one_column_is_no_vector() -> None:
     check(cases.gemm(1, 1, 40, DType.F32))
 
 
-@settings(max_examples=30)
+@settings(max_examples=num_examples(30))
 @given(
     batch=st.integers(1, 2),
     kv=st.integers(1, 2),
@@ -172,7 +174,7 @@ def test_rows_that_see_no_key_are_zero() -> None:
     assert torch.equal(got, torch.zeros_like(got))
 
 
-@settings(max_examples=12)
+@settings(max_examples=num_examples(12))
 @given(
     images=st.integers(0, 2),
     channels=st.integers(1, 20),
@@ -218,7 +220,7 @@ def test_deep_convolutions_of_few_points_are_split() -> None:
 SORTED = tuple(d for d in DType if not d.is_float8)
 
 
-@settings(max_examples=25)
+@settings(max_examples=num_examples(25))
 @given(
     shape=st.lists(st.integers(1, 12), min_size=1, max_size=3),
     dim=st.integers(0, 2),
@@ -249,7 +251,7 @@ def test_rows_of_unknown_length_are_counted() -> None:
     check(case)
 
 
-@settings(max_examples=20)
+@settings(max_examples=num_examples(20))
 @given(
     shape=st.lists(st.integers(0, 12), min_size=1, max_size=3),
     dim=st.integers(0, 2),
@@ -266,7 +268,7 @@ def test_long_scans_carry_over() -> None:
     check(cases.scan([3, 300, 9], 1, DType.F32, "max"))
 
 
-@settings(max_examples=12)
+@settings(max_examples=num_examples(12))
 @given(
     kind=st.sampled_from(("lstm", "gru", "rnn_tanh", "rnn_relu")),
     steps=st.integers(0, 4),
