@@ -34,7 +34,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.sweep(share=3)
+@pytest.mark.sweep(share=6)
 @pytest.mark.parametrize("name", gpu_others.names())
 def test_no_shipped_table_knows_a_shape(name: str) -> None:
     """Of the model with fewer layers, as they repeat the same shapes, and in bfloat16, of which most of a table is."""

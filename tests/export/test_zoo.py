@@ -45,8 +45,8 @@ def test_reference_equals_eager(name: str) -> None:
         assert_same(outputs(graph, values), eager(copy.deepcopy(fresh), args), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.sweep(share=2)
-@pytest.mark.parametrize("name", STATIC)
+@pytest.mark.sweep(over="name")
+@pytest.mark.parametrize("name", [pytest.param(n, marks=RARE) if n in LARGE else n for n in STATIC])
 def test_static_reference_equals_eager(name: str) -> None:
     model = _load(name)
     exported = to_graphs(model.module, model.args)

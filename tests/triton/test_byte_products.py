@@ -43,6 +43,7 @@ def by_bytes(compiled: Compiled) -> list[str]:
     return [t for t in compiled.entry.sources.values() if any(name in t for name in FACTORS.values())]
 
 
+@pytest.mark.sweep(share=2)
 @pytest.mark.parametrize(
     ("arch", "dtype"),
     [(arch, d) for arch in ("sm_80", "sm_90", "sm_100") for d in BYTES if arch != "sm_80" or d is DType.I8],
