@@ -21,7 +21,7 @@ def assert_bytes(compiled: Compiled) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("bits", [False, True])
-@pytest.mark.sweep(over="dtype")
+@pytest.mark.sweep(over=("dtype", "bits"))
 def test_each_weight_is_eagers(kind: str, dtype: torch.dtype, bits: bool) -> None:
     """Rows of the unit matrix pick weights: one, a few, made in registers, and many, made before."""
     module = Blocks(192, 72, kind, dtype, bits).eval()

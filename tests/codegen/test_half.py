@@ -20,6 +20,7 @@ def test_values_inside_a_kernel_are_rounded(dtype: torch.dtype) -> None:
     same_bits(compile_module(module, args)(*args), exactly(module, args))
 
 
+@pytest.mark.sweep(over="dtype")
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_alone(name: str, dtype: torch.dtype) -> None:
