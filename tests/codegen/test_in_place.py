@@ -136,6 +136,7 @@ IN_PLACE = [w for w in WRITES if w not in ("equal places", "corner")]
 TARGETS = ("cpu:x86-64-v3", "cuda:sm_90")
 
 
+@pytest.mark.sweep(over="target")
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("write", IN_PLACE)
 def test_a_cache_of_all_layers_stays_where_it_is(write: str, target: str) -> None:
