@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweep import num_examples
 
 from hardtack.codegen.ir.expr import (
     Expr,
@@ -87,7 +88,7 @@ def plain(t: Tree, env: dict[str, int]) -> int:
     return table[str(t[0])]()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=num_examples(400), deadline=None)
 @given(trees, environments())
 def test_simplification_keeps_the_value_and_bounds_hold(t: Tree, env: dict[str, int]) -> None:
     e, value = build(t), plain(t, env)
@@ -97,7 +98,7 @@ def test_simplification_keeps_the_value_and_bounds_hold(t: Tree, env: dict[str, 
     assert hi is None or value <= hi
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=num_examples(300), deadline=None)
 @given(trees, trees, environments())
 def test_what_is_known_is_true(t: Tree, u: Tree, env: dict[str, int]) -> None:
     a, b = build(t), build(u)
@@ -108,7 +109,7 @@ def test_what_is_known_is_true(t: Tree, u: Tree, env: dict[str, int]) -> None:
         assert x == y
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=num_examples(400), deadline=None)
 @given(trees, trees, st.sampled_from([-2, -1, 1, 3]), environments())
 def test_what_is_known_not_to_be_negative_is_not(t: Tree, u: Tree, c: int, env: dict[str, int]) -> None:
     if never_negative(build(t) + build(u) * c):
@@ -162,7 +163,7 @@ def test_digits_by_a_size_lie_within_their_number() -> None:
         assert not known_in_range(B + floordiv(sym("p", extent=2 * size + 1), size), const(7))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=num_examples(300), deadline=None)
 @given(trees, st.integers(1, 6), st.sampled_from([N, M]), environments())
 def test_substitution_is_evaluation(t: Tree, k: int, size: Expr, env: dict[str, int]) -> None:
     # within b's bounds, which are part of what was simplified with
@@ -171,7 +172,7 @@ def test_substitution_is_evaluation(t: Tree, k: int, size: Expr, env: dict[str, 
     assert evaluate(substitute(build(t), {B: replacement}), env) == plain(t, env)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=num_examples(300), deadline=None)
 @given(trees, environments(), st.sampled_from([A, B, C]))
 def test_split_linear(t: Tree, env: dict[str, int], s: Expr) -> None:
     e = build(t)
@@ -183,7 +184,7 @@ def test_split_linear(t: Tree, env: dict[str, int], s: Expr) -> None:
 
 
 @given(trees)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=num_examples(100), deadline=None)
 def test_equal_expressions_are_one_object_and_survive_pickling(t: Tree) -> None:
     e = build(t)
     assert build(t) is e
@@ -232,7 +233,7 @@ def reshapes(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return grouped(), grouped()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=num_examples(150), deadline=None)
 @given(reshapes(), st.booleans())
 def test_reshape_index_is_numpys(shapes: tuple[list[int], list[int]], symbolic: bool) -> None:
     old, new = shapes

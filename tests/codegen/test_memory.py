@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweep import num_examples
 
 from hardtack.codegen.ir.expr import Const, Expr, const, sym
 from hardtack.codegen.ir.expr_walk import evaluate
@@ -41,7 +42,7 @@ def check(items: list[Item], plan: MemoryPlan, sizes: dict[str, int]) -> int:
     return total
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=num_examples(150), deadline=None)
 @given(item_lists(symbolic=False))
 def test_constant_sizes_give_constant_offsets(items: list[Item]) -> None:
     plan = plan_memory(items, lambda e: evaluate(e, {}))
@@ -51,7 +52,7 @@ def test_constant_sizes_give_constant_offsets(items: list[Item]) -> None:
     assert max(alive) <= total <= sum(evaluate(aligned(i.nbytes), {}) for i in items)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=num_examples(150), deadline=None)
 @given(item_lists(symbolic=True), st.integers(0, 50), st.integers(1, 64), st.integers(0, 300), st.integers(1, 64))
 def test_no_overlap_at_other_sizes_than_the_hints(items: list[Item], n: int, m: int, hint_n: int, hint_m: int) -> None:
     plan = plan_memory(items, lambda e: evaluate(e, {"n": hint_n, "m": hint_m}))
