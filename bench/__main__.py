@@ -102,7 +102,7 @@ def main(
         if keep:
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder.resolve() / "inductor"))
         settings = Settings(
-            folder.resolve(), rounds, seconds, keep=keep is not None, realtime=realtime, tolerance=_TOLERANCE[dtype],
+            folder.resolve(), rounds, seconds, realtime=realtime, tolerance=_TOLERANCE[dtype],
             dtype=dtype,
         )  # fmt: skip
         try:

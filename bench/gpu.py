@@ -112,7 +112,7 @@ def main(
         folder = Path(keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="hardtack-bench-"))).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         settings = Settings(
-            folder, rounds, seconds, timeout_s=timeout, keep=keep is not None, gpu=True, choosing=_CHOOSING,
+            folder, rounds, seconds, timeout_s=timeout, gpu=True, choosing=_CHOOSING,
             rounding=frozenset(ROUNDING),
             tolerance=_TOLERANCE, tolerance_f32=_TOLERANCE_F32,
         )  # fmt: skip

@@ -63,7 +63,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Settings:
-    """rounds of about `seconds` for each system; timeout_s for every export; keep: peers' files serve again.
+    """rounds of about `seconds` for each system; timeout_s for every export.
+    folder: for their files; those of peers that are there serve again.
 
     realtime: systems run at real-time priority, for a machine that is busy with other things; takes root's rights.
     gpu: the models and systems of the GPU benchmark; a round's second figure is then the time of runs that are not
@@ -77,7 +78,6 @@ class Settings:
     rounds: int = 9
     seconds: float = 0.2
     timeout_s: float = 900
-    keep: bool = False
     realtime: bool = False
     gpu: bool = False
     choosing: frozenset[str] = frozenset()
@@ -147,9 +147,7 @@ def _started(model: str, systems: Sequence[str], settings: Settings) -> Iterator
     workers: dict[str, Worker] = {}
     try:
         for name in ("eager", *(s for s in systems if s != "eager")):
-            workers[name] = Worker(
-                model, name, settings.folder, settings.keep, settings.timeout_s, settings.gpu, settings.dtype
-            )
+            workers[name] = Worker(model, name, settings.folder, settings.timeout_s, settings.gpu, settings.dtype)
         yield workers
     finally:
         for worker in workers.values():

@@ -34,6 +34,12 @@ class Case:
         return self.dtype is torch.int8
 
     @property
+    def module_dtype(self) -> str:
+        """That of its parameters in floating point, "float32" if it has none."""
+        dtypes = (p.dtype for p in self.module.parameters() if p.is_floating_point())
+        return str(next(dtypes, torch.float32)).removeprefix("torch.")
+
+    @property
     def has_attention(self) -> bool:
         """Whether a module of it is called attention."""
         return any("attention" in type(m).__name__.lower() for m in self.module.modules())

@@ -17,9 +17,11 @@ from torch import Tensor, nn
 Feed = dict[str, np.ndarray[Any, Any]]
 
 
-def by_pt2e(module: nn.Module, args: tuple[Tensor, ...], reduce_range: bool) -> nn.Module:
-    """As torchao's convert_pt2e gives it, with the quantiser for x86 and its defaults. reduce_range: activations of 7
-    bits."""
+def by_pt2e(module: nn.Module, args: tuple[Tensor, ...], path: Path, reduce_range: bool) -> None:
+    """Writes to `path` what torchao's convert_pt2e makes, with the quantiser for x86 and its defaults.
+
+    reduce_range: activations of 7 bits.
+    """
     import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer as x86
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
@@ -27,9 +29,14 @@ def by_pt2e(module: nn.Module, args: tuple[Tensor, ...], reduce_range: bool) -> 
     quantiser = x86.X86InductorQuantizer().set_global(config)
     prepared = prepare_pt2e(torch.export.export(module, args).module(), quantiser)
     prepared(*args)
-    made = convert_pt2e(prepared)
-    assert isinstance(made, nn.Module)
-    return made
+    torch.export.save(torch.export.export(convert_pt2e(prepared), args), path)
+
+
+def read_pt2e(path: Path) -> torch.export.ExportedProgram:
+    """What by_pt2e has written."""
+    import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401  registers the ops that the program has
+
+    return torch.export.load(path)
 
 
 def by_onnxruntime(source: Path, args: Sequence[Tensor], path: Path, reduce_range: bool) -> None:
@@ -43,7 +50,7 @@ def by_onnxruntime(source: Path, args: Sequence[Tensor], path: Path, reduce_rang
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     prepared = path.with_suffix(".prepared.onnx")
-    quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
+    quant_pre_process(onnx.load(str(source)), str(prepared), skip_symbolic_shape=True)
     names = [i.name for i in onnx.load(str(prepared), load_external_data=False).graph.input]
     q.quantize_static(
         str(prepared), str(path), _Once(dict(zip(names, (a.numpy() for a in args), strict=True))),

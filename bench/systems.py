@@ -23,17 +23,15 @@ Run = Callable[[], Any]
 class System(ABC):
     """One way to run a model.
 
-    folder: where its files go. keep: use a file that is already there instead of making it again.
-    export_seconds: how long the last `prepare` took to make the model ready ahead of its first run; None: not made.
-    shapes: of what Hardtack then made for a GPU, those that a tuning table has, and all. work: of one run, where it
-    was counted.
+    folder: where its files go; one that is there already serves again. export_seconds: how long the last `prepare` took
+    to make the model ready ahead of its first run; None: not made. shapes: of what Hardtack then made for a GPU, those
+    that a tuning table has, and all. work: of one run, where it was counted.
     """
 
     name: str
 
-    def __init__(self, folder: Path, keep: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.keep = keep
         self.export_seconds: float | None = None
         self.shapes: tuple[int, int] | None = None
         self.work: Work | None = None
@@ -43,9 +41,8 @@ class System(ABC):
         """Makes `case` ready to run with `threads` threads. May be called again with other threads."""
 
     def made(self, path: Path, make: Callable[[], object]) -> Path:
-        """`path`, after making it and taking the time of it, unless it is there and may be kept."""
-        if self.keep and path.exists():
-            self.export_seconds = None
+        """`path`, after making it and taking the time of it, unless it is there."""
+        if path.exists():
             return path
         begin = time.perf_counter()
         make()
@@ -106,16 +103,13 @@ class Onnx(System):
     """A system that reads what torch.onnx writes."""
 
     def written(self, case: Case) -> Path:
-        """The file of `case`, made once."""
-        path = self.folder / f"{case.name}.{self.name}.onnx"
-        if not path.exists() or (not self.keep and self.export_seconds is None):
-            self.made(path, lambda: self.write(case, path))
-        return path
+        """The file of `case` as its module is, which the first system to need it writes for all."""
+        path = self.folder / f"{case.name}.{case.module_dtype}.onnx"
+        return self.made(path, lambda: self._write(case, path))
 
-    def write(self, case: Case, path: Path) -> None:
-        """Writes the file anew; for int8 its weights are in it, where quantisers look for them."""
-        apart = not case.int8
-        torch.onnx.export(case.module, case.args, str(path), dynamo=True, verbose=False, external_data=apart)
+    def _write(self, case: Case, path: Path) -> None:
+        """Writes the file, and its weights beside it."""
+        torch.onnx.export(case.module, case.args, str(path), dynamo=True, verbose=False, external_data=True)
 
 
 class OnnxRuntime(Onnx):
@@ -123,13 +117,13 @@ class OnnxRuntime(Onnx):
 
     name = "ort"
 
-    def write(self, case: Case, path: Path) -> None:
+    def written(self, case: Case) -> Path:
+        source = super().written(case)
         if not case.int8:
-            super().write(case, path)
-            return
-        source = path.with_suffix(".float32.onnx")
-        super().write(case, source)
-        quantisers.by_onnxruntime(source, case.args, path, reduce_range=not multiplies_bytes())
+            return source
+        path = self.folder / f"{case.name}.{self.name}.onnx"
+        reduce_range = not multiplies_bytes()
+        return self.made(path, lambda: quantisers.by_onnxruntime(source, case.args, path, reduce_range))
 
     def prepare(self, case: Case, threads: int) -> Run:
         import onnxruntime
@@ -172,9 +166,10 @@ class OpenVino(Onnx):
 
         case = self.taken(case)
         precision = {torch.bfloat16: "bf16", torch.float16: "f16"}.get(case.dtype, "f32")
-        model = openvino.convert_model(self.written(case))
         if case.int8:
-            model = quantisers.by_nncf(model, case.args, case.has_attention)
+            model = openvino.Core().read_model(self.quantised(case))
+        else:
+            model = openvino.convert_model(self.written(case))
         config = {
             "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": threads,
             "INFERENCE_PRECISION_HINT": precision,
@@ -184,6 +179,18 @@ class OpenVino(Onnx):
         request = compiled.create_infer_request()
         feed = [a.numpy() for a in case.args]
         return lambda: list(request.infer(feed, share_inputs=True, share_outputs=True).values())
+
+    def quantised(self, case: Case) -> Path:
+        """The file of what NNCF makes."""
+        import openvino
+
+        source, path = self.written(case), self.folder / f"{case.name}.{self.name}.xml"
+
+        def make() -> None:
+            model = quantisers.by_nncf(openvino.convert_model(source), case.args, case.has_attention)
+            openvino.save_model(model, str(path), compress_to_fp16=False)
+
+        return self.made(path, make)
 
     def taken(self, case: Case) -> Case:
         """What is computed of `case`."""
@@ -219,9 +226,7 @@ class Hardtack(System):
         path = self.folder / f"{case.name}.{self.name}.pkg"
 
         def make() -> None:
-            module = case.module
-            if case.int8:
-                module = quantisers.by_pt2e(module, case.args, reduce_range=not multiplies_bytes())
+            module = quantisers.read_pt2e(self._quantised(case)) if case.int8 else case.module
             hardtack.export(module, case.args, path=path, targets=("cpu:native",), options=options)
 
         if self.export_seconds is None:
@@ -230,6 +235,11 @@ class Hardtack(System):
         session = hardtack.load(path, threads=threads).session()
         inputs = case.args if case.dtype is torch.bfloat16 else tuple(a.numpy() for a in case.args)
         return lambda: session(*inputs)
+
+    def _quantised(self, case: Case) -> Path:
+        """The file of what PT2E makes."""
+        path, reduce_range = self.folder / f"{case.name}.{self.name}.pt2", not multiplies_bytes()
+        return self.made(path, lambda: quantisers.by_pt2e(case.module, case.args, path, reduce_range))
 
     def taken(self, case: Case) -> Case:
         """What is exported of `case`."""

@@ -51,13 +51,12 @@ class Worker:
     """The parent's side. Raises Failed when the process cannot do what it is asked, or dies, or takes too long."""
 
     def __init__(
-        self, model: str, system: str, folder: Path, keep: bool, timeout_s: float, gpu: bool = False,
-        dtype: str = "float32",
+        self, model: str, system: str, folder: Path, timeout_s: float, gpu: bool = False, dtype: str = "float32",
     ) -> None:  # fmt: skip
         self.system = system
         self._timeout_s = timeout_s
         self._pipe, theirs = _CONTEXT.Pipe()
-        made = (theirs, model, system, folder, keep, gpu, dtype)
+        made = (theirs, model, system, folder, gpu, dtype)
         self._process = _CONTEXT.Process(target=serve, args=made, daemon=False)
         self._process.start()
         theirs.close()
@@ -101,7 +100,7 @@ class Worker:
         return answer
 
 
-def serve(pipe: Connection, model: str, system: str, folder: Path, keep: bool, gpu: bool, dtype: str) -> None:
+def serve(pipe: Connection, model: str, system: str, folder: Path, gpu: bool, dtype: str) -> None:
     """The process's side: answers until the parent closes the pipe. What libraries print goes to a log file."""
     log = os.open(folder / f"{model}.{system}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
@@ -111,7 +110,7 @@ def serve(pipe: Connection, model: str, system: str, folder: Path, keep: bool, g
         while True:
             order, value = pipe.recv()
             try:
-                server = server or (_GpuServer if gpu else _Server)(model, system, folder, keep, dtype)
+                server = server or (_GpuServer if gpu else _Server)(model, system, folder, dtype)
                 pipe.send(("done", server.prepare(value) if order == "prepare" else server.round(*value)))
             except Exception as error:
                 traceback.print_exc()
@@ -126,21 +125,21 @@ def first_line(error: Exception) -> str:
 
 
 class _Server:
-    def __init__(self, model: str, system: str, folder: Path, keep: bool, dtype: str) -> None:
+    def __init__(self, model: str, system: str, folder: Path, dtype: str) -> None:
         import torch
 
         torch.set_grad_enabled(False)
-        self._case, self._system = self._made(model, system, folder, keep, dtype)
+        self._case, self._system = self._made(model, system, folder, dtype)
         self._run: Run | None = None
 
     @staticmethod
-    def _made(model: str, system: str, folder: Path, keep: bool, dtype: str) -> tuple[Case, System]:
+    def _made(model: str, system: str, folder: Path, dtype: str) -> tuple[Case, System]:
         import torch
 
         from bench.models import build
         from bench.systems import SYSTEMS
 
-        return build(model, getattr(torch, dtype)), SYSTEMS[system](folder, keep)
+        return build(model, getattr(torch, dtype)), SYSTEMS[system](folder)
 
     def prepare(self, threads: int) -> Prepared:
         self._run = self._system.prepare(self._case, threads)
@@ -164,12 +163,12 @@ class _GpuServer(_Server):
     """The same on a GPU: a call counts until the device is done."""
 
     @staticmethod
-    def _made(model: str, system: str, folder: Path, keep: bool, dtype: str) -> tuple[Case, System]:
+    def _made(model: str, system: str, folder: Path, dtype: str) -> tuple[Case, System]:
         """A model of the GPU's sets has a dtype of its own."""
         from bench.gpu_others import build_any
         from bench.gpu_systems import SYSTEMS
 
-        return build_any(model), SYSTEMS[system](folder, keep)
+        return build_any(model), SYSTEMS[system](folder)
 
     def round(self, seconds: float, realtime: bool) -> tuple[float, float]:
         """Milliseconds a run: the median of runs that are waited for, and the mean of runs one behind the other."""

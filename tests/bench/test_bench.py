@@ -280,6 +280,8 @@ def test_each_system_is_quantised_by_its_own_tool(system: str, package: str, tmp
     assert 1e-3 < found.results[system].error < 0.5
     assert found.results[f"{system}-f32"].error < 1e-5
     assert len(found.results[system].rounds) == 2
+    files = {"ort": {"float32.onnx", "ort.onnx"}, "openvino": {"float32.onnx"}, "hardtack": set[str]()}
+    assert {f.name.removeprefix("mlp_b64.") for f in tmp_path.glob("*.onnx")} == files[system], "one serves for both"
 
 
 @pytest.mark.usefixtures("imported_once")
