@@ -39,8 +39,9 @@ def replaceable(
     recipes: dict[str, Recipes] = {}
     for name, graph in graphs.items():
         by_name = {x.name: x for c in graph.constants for x in (c, *c.parts())}
+        signed = {p.name for c in graph.constants if c.quantized and c.quantized.signed for p in c.parts()[-1:]}
         for c in by_name.values():
-            if c.recipe is None and c.quantized is None:
+            if c.recipe is None and c.quantized is None and c.name not in signed:  # those, where they are read
                 fixed.update(c.tensors)
         for entry in compiled[name]:
             for stored in (*entry.constants, *(x for request in entry.prepacks.values() for x in sources_of(request))):

@@ -217,10 +217,13 @@ class Constant:
     quantized: Quantized | None = None
 
     def parts(self) -> tuple[Constant, ...]:
-        """The codes, the tables and then the factors that it was dequantised from, by names of their own; nothing where
-        it was not."""
+        """The codes, the tables, the factors that it was dequantised from and then its signed codes, by names of their
+        own; nothing where it was not."""
         q = self.quantized
-        inner = () if q is None else (q.codes, *(s.table for s in q.steps), *(s.factor for s in q.steps if s.factor))
+        if q is None:
+            return ()
+        factors = (s.factor for s in q.steps if s.factor)
+        inner = (q.codes, *(s.table for s in q.steps), *factors, *((q.signed,) if q.signed else ()))
         return tuple(replace(c, name=f"{self.name}.{c.name}") for c in inner)
 
 
@@ -229,7 +232,7 @@ class QuantizedStep:
     """A step of dequantisation, each element by itself: `kind` (sub, mul or add) with a number of `table`,
     computed in f32. runs: one a dimension of the weight, whose size it divides: as many neighbours have one number of
     the table. number: the table's dtype, f32, bf16, f16, f8e4m3fn or f8e8m0fnu; result: what the result is rounded to,
-    f32, bf16 or f16. farthest: the largest distance of a number from 0 where all are whole, up to 2^22, and cannot be
+    f32, bf16 or f16. limits: the least and the largest number where all are whole, up to 2^22 from 0, and cannot be
     replaced; else None. factor: one number of f32, with which those of the table are multiplied first, in f32.
     """
 
@@ -238,7 +241,7 @@ class QuantizedStep:
     runs: tuple[int, ...]
     number: DType
     result: DType
-    farthest: int | None = None
+    limits: tuple[int, int] | None = None
     factor: Constant | None = None
 
 
@@ -247,13 +250,15 @@ class Quantized:
     """How a constant of f32, bf16 or f16 follows from one of few bits, in its own shape: codes as float, then the steps
     in turn, each rounded. Names of the constants are what parts() puts behind the name of theirs. dtype: that of the
     codes, i8, u8 or a float of 8 bits; bits: 4 where all of them are in -8..7 (i8) or 0..15 (u8) or are numbers that
-    float4_e2m1 has (f8e4m3fn), else 8.
+    float4_e2m1 has (f8e4m3fn), else 8. signed: of u8 of 8 bits, the same as i8, 128 less, which products of integers
+    multiply.
     """
 
     codes: Constant
     steps: tuple[QuantizedStep, ...]
     dtype: DType
     bits: int
+    signed: Constant | None = None
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,11 @@ class ConvCost:
         return f"{self.integers:.3g} cycles by int8, {self.floats:.3g} by float32"
 
 
-def conv_cost(graph: Graph, op: Op, hints: Mapping[str, int], machine: Cpu, seven_bits: bool) -> ConvCost:
-    """Of a convolution that is not transposed, by a constant weight [O, C/groups, *K]. seven_bits: of x."""
+def conv_cost(
+    graph: Graph, op: Op, hints: Mapping[str, int], machine: Cpu, seven_bits: bool, sums_windows: bool
+) -> ConvCost:
+    """Of a convolution that is not transposed, by a constant weight [O, C/groups, *K]. seven_bits: of x; sums_windows:
+    its codes are summed, too, for zero points of the filters."""
     given = geometry(op)
     outputs, channels, *kernel = (int_value(n) or 0 for n in graph.type_of(op.inputs[1]).shape)
     n, _, *points = (size_hint(e, hints) for e in graph.types[op.outputs[0]].shape)
@@ -79,7 +82,9 @@ def conv_cost(graph: Graph, op: Op, hints: Mapping[str, int], machine: Cpu, seve
     if seven_bits and machine.seven_bit_rate > machine.int8_rate and codes % QUAD == 0:
         row = _PLACE_CYCLES
     rate = machine.seven_bit_rate if seven_bits else machine.int8_rate
-    return ConvCost(direct / rate + results * rows * row, floats)
+    summed = math.prod(size_hint(e, hints) for e in graph.type_of(op.inputs[0]).shape) / QUAD if sums_windows else 0
+    taps = results * math.prod(kernel) if sums_windows else 0
+    return ConvCost(direct / rate + results * rows * row + summed + taps, floats)
 
 
 def is_depthwise(graph: Graph, op: Op) -> bool:

@@ -237,7 +237,10 @@ def quantized(known: Known, store: ConstantStore) -> Quantized | None:
         _stored(k, step, table, store) for k, (step, table) in enumerate(zip(codes.steps, tables, strict=True))
     )
     made = Constant("codes", store_tensor(store, codes.value), codes.tensors, codes.recipe)
-    return Quantized(made, steps, from_torch(codes.value.dtype), bits)
+    signed: Constant | None = None
+    if codes.value.dtype is torch.uint8 and bits == 8:  # their own recipe is none: it would have to compute
+        signed = Constant("signed", store_tensor(store, codes.value.bitwise_xor(128).view(torch.int8)), codes.tensors)
+    return Quantized(made, steps, from_torch(codes.value.dtype), bits, signed)
 
 
 def _stored(k: int, step: Step, table: _Table, store: ConstantStore) -> QuantizedStep:
@@ -247,15 +250,16 @@ def _stored(k: int, step: Step, table: _Table, store: ConstantStore) -> Quantize
     if (f := table.factor) is not None:
         factor = Constant(f"factor{k}", store_tensor(store, f.value), f.tensors, f.recipe)
     number, result = from_torch(table.numbers.dtype), from_torch(step.result)
-    farthest = _farthest(table.numbers, table.recipe) if factor is None else None
-    return QuantizedStep(step.kind, constant, table.runs, number, result, farthest, factor)
+    limits = _limits(table.numbers, table.recipe) if factor is None else None
+    return QuantizedStep(step.kind, constant, table.runs, number, result, limits, factor)
 
 
-def _farthest(table: torch.Tensor, recipe: Recipe | None) -> int | None:
-    """QuantizedStep.farthest of a table."""
+def _limits(table: torch.Tensor, recipe: Recipe | None) -> tuple[int, int] | None:
+    """QuantizedStep.limits of a table."""
     wide = table.float()
-    far = float(wide.abs().max())
-    return int(far) if recipe is None and far <= _EXACT and torch.equal(wide, wide.round()) else None
+    least, most = float(wide.min()), float(wide.max())
+    whole = recipe is None and max(-least, most) <= _EXACT and torch.equal(wide, wide.round())
+    return (int(least), int(most)) if whole else None
 
 
 def _bits(codes: Codes) -> int:

@@ -49,6 +49,12 @@ class Spelled(nn.Module):
         self.rows = nn.Buffer(torch.rand(33, generator=torch.Generator().manual_seed(1)) + 0.01)
         self.zeros = nn.Buffer(torch.arange(-16, 17, dtype=torch.int32))
         self.bias = nn.Buffer(torch.linspace(-40, 40, 33))
+        self.v = nn.Buffer(codes(33, 70, dtype=U8, seed=11))
+        self.points = nn.Buffer(torch.arange(100, 133, dtype=U8))
+        self.centred = nn.Buffer(codes(34, 20, 3, 3, dtype=U8, seed=12))
+        self.grouped = nn.Buffer(codes(40, 10, 3, 2, dtype=U8, seed=13))
+        self.places = nn.Buffer(torch.arange(100, 140, dtype=torch.int32)[:, None, None, None])
+        self.every = nn.Buffer(codes(20, 1, 3, 3, dtype=U8, seed=14))
         self.taps = nn.Buffer(codes(34, 3, 3, 3))
         self.many = nn.Buffer(codes(40, 10, 3, 2, seed=3))
         self.point = nn.Buffer(codes(8, 20, 1, 1, seed=4))
@@ -86,6 +92,28 @@ class Spelled(nn.Module):
             "a zero point beyond the codes": F.conv2d((deep.float() - 200) * 0.25, self.point.float() * 0.5),
             "points": F.conv2d(channels, self.point.float() * 0.5),
             "a line": F.conv1d(channels[:, :, 0], self.line.float() * 0.5, padding=2),
+            "weights of uint8": F.linear(a, (self.v.float() - 128) * self.rows[:, None], self.bias),
+            "of uint8, with a zero point each": F.linear(b, (self.v.int() - self.points[:, None].int()).float() * 0.1),
+            "of uint8, without": by_row @ (self.v.float() * self.one).t(),
+            "filters of uint8": F.conv2d(channels, (self.centred.float() - 128) * 0.5, padding=1),
+            "with a zero point": F.conv2d(channels, (self.centred.float() - 77) * 0.5, self.wide.flatten(), padding=1),
+            "of int8, in steps": F.conv2d(
+                (deep.float() - 2) * 0.5,
+                (self.taps[:20].view(20, 9, 3, 1)[:, :5].float() - -3) * 0.5,
+                stride=2,
+                padding=(2, 0),
+                groups=4,
+            ),
+            "with zero points": F.conv2d(
+                channels,
+                (self.grouped.int() - self.places).float() * 0.5,
+                None,
+                padding=(2, 1),
+                dilation=(2, 1),
+                groups=2,
+            ),
+            "a line with a zero point": F.conv1d(channels[:, :, 0], (self.line.float() - 9) * 0.5, padding=2, stride=3),
+            "filters of uint8 by channel": F.conv2d(channels, (self.every.float() - 128) * 0.5, padding=1, groups=20),
         }
 
 
@@ -196,11 +224,6 @@ KEPT: dict[str, tuple[Kept, tuple[int, ...], str]] = {
         (5, 64),
         "numbers are added to its activation's codes",
     ),
-    "uint8": (
-        Kept(lambda x, w: F.linear(x.float() * 0.1, (w.float() - 128) * 0.1), codes(8, 64, dtype=U8)),
-        (5, 64),
-        "its weight has codes of u8",
-    ),
     "half a byte": (
         Kept(lambda x, w: F.linear(x.float() * 0.1, w.float() * 0.1), codes(8, 64) // 16),
         (5, 64),
@@ -222,9 +245,9 @@ KEPT: dict[str, tuple[Kept, tuple[int, ...], str]] = {
         "a transposed convolution is one of float32",
     ),
     "filters with zero points": (
-        Kept(lambda x, w: F.conv2d((x.float() - 3) * 0.1, (w.float() - 5) * 0.1), codes(64, 64, 1, 1)),
+        Kept(lambda x, w: F.conv2d((x.float() - 3) * 0.1, (w.float() - 5) * 0.1, groups=64), codes(64, 1, 3, 3)),
         (1, 64, 14, 14),
-        "its filters have zero points",
+        "its filters have zero points, one for each channel: sums of windows are as many products",
     ),
     "padding beyond the codes": (
         Kept(lambda x, w: F.conv2d((x.float() - 200) * 0.1, w.float() * 0.1, padding=1), codes(8, 4, 3, 3)),

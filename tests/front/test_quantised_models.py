@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from torch import nn
 
 import hardtack
 from hardtack.cli import main
+from hardtack.codegen.package.bundle import open_bundle
 from hardtack.codegen.package.errors import ReplaceError
 from hardtack.widened import Widened
 from tests.support.torchao_models import of_pt2e, of_torchao
@@ -282,6 +284,37 @@ def test_what_has_no_kernel_for_bytes_has_them_as_floats(tmp_path: Path) -> None
     torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x), rtol=1e-4, atol=1e-4)
     with pytest.raises(ReplaceError, match="weight"):
         hardtack.replace_weights(info.path, {"weight": module.weight}, path=tmp_path / "n.pkg")
+
+
+class Unsigned(nn.Module):
+    """A weight of uint8, by numbers or by codes."""
+
+    def __init__(self, of_codes: bool) -> None:
+        super().__init__()
+        self.weight, self.of_codes = nn.Buffer(torch.randint(0, 256, (32, 64)).to(torch.uint8)), of_codes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        given = x.round().clamp(-128, 127).to(torch.int8).float() if self.of_codes else x
+        return F.linear(given, (self.weight.float() - 128) * 0.01)
+
+
+@pytest.mark.parametrize("of_codes", [False, True])
+def test_weights_of_uint8_are_a_byte_each_and_replaced_where_they_are_stored_so(of_codes: bool, tmp_path: Path) -> None:
+    """Products of integers read what no recipe computes, 128 less."""
+    torch.manual_seed(0)
+    module, x = Unsigned(of_codes).eval(), torch.randn(8, 64) * 50
+    info = hardtack.export(module, (x,), path=tmp_path / "m.pkg", targets=("cpu:native",))
+    assert info.widened == ()
+    torch.testing.assert_close(hardtack.load(info.path).session()(x), module(x), rtol=1e-4, atol=1e-3)
+    with open_bundle(info.path) as bundle:
+        assert sum(c.dtype.nbytes * math.prod(c.shape) for c in bundle.manifest.constants) < 2 * 32 * 64
+    module.weight.copy_(255 - module.weight)
+    if of_codes:
+        with pytest.raises(ReplaceError, match="weight"):
+            hardtack.replace_weights(info.path, {"weight": module.weight}, path=tmp_path / "n.pkg")
+        return
+    hardtack.replace_weights(info.path, {"weight": module.weight}, path=tmp_path / "n.pkg")
+    torch.testing.assert_close(hardtack.load(tmp_path / "n.pkg").session()(x), module(x), rtol=1e-4, atol=1e-3)
 
 
 def test_entry_points_have_weights_of_bytes_of_one_name(tmp_path: Path) -> None:

@@ -227,26 +227,28 @@ def test_machines_without_float8_widen_it(machine: Gpu) -> None:
 
 
 class Codes(nn.Module):
-    """A layer of codes with zero points, as PT2E writes one, and a convolution of codes."""
+    """A layer of codes with zero points, as PT2E writes one, its weight of int8 or, as ONNX may have it, of uint8."""
 
-    def __init__(self, k: int, n: int) -> None:
+    def __init__(self, k: int, n: int, unsigned: bool) -> None:
         super().__init__()
-        self.weight = nn.Buffer(torch.randint(-128, 128, (n, k)).to(torch.int8))
+        self.zero = 131.0 if unsigned else 0.0
+        low, dtype = (0, torch.uint8) if unsigned else (-128, torch.int8)
+        self.weight = nn.Buffer(torch.randint(low, low + 256, (n, k)).to(dtype))
         self.scales = nn.Buffer(torch.rand(n, 1) * 0.01)
         self.bias = nn.Buffer(torch.randn(n))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         codes = ((x / 0.05).round() + 17).clamp(0, 255).to(torch.uint8)
-        back, weight = (codes.float() - 17) * 0.05, self.weight.float() * self.scales
+        back, weight = (codes.float() - 17) * 0.05, (self.weight.float() - self.zero) * self.scales
         made = nn.functional.linear(back, weight, self.bias).relu()
         return ((made / 0.1).round() - 3).clamp(-128, 127).to(torch.int8)
 
 
 @pytest.mark.parametrize("machine", [A100, H200], ids=lambda m: m.name)
-@pytest.mark.parametrize("rows", [1, 40])
-def test_products_of_what_codes_stand_for_are_products_of_int8(rows: int, machine: Gpu) -> None:
+@pytest.mark.parametrize(("rows", "unsigned"), [(1, False), (40, False), (40, True)])
+def test_products_of_what_codes_stand_for_are_products_of_int8(rows: int, unsigned: bool, machine: Gpu) -> None:
     torch.manual_seed(0)
-    module, x = Codes(96, 33).eval(), torch.randn(rows, 96)
+    module, x = Codes(96, 33, unsigned).eval(), torch.randn(rows, 96)
     compiled = compile_module(module, (x,), None, None, TritonBackend(machine), Simulator)
     (said,) = (d for d in compiled.entry.decisions if d.kind == "integers")
     assert said.accepted == (rows > 1)

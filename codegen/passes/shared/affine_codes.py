@@ -38,7 +38,7 @@ class Viewed:
 @dataclass(frozen=True)
 class AffineCodes:
     """A product's operand: (codes - zero) * scales[0] * scales[1] .. in that order. zero: whole, between the numbers of
-    `zeros`; None: 0. dtype: that of the codes, i8 or u8; less: what an int8 is less than its code."""
+    `zeros`; None: 0. dtype: that of what is read as codes, i8 or u8; less: what an int8 is less than its code."""
 
     codes: Viewed
     dtype: DType
@@ -122,17 +122,16 @@ def _of_constant(facts: Facts, name: str, views: tuple[Op, ...]) -> AffineCodes 
             raise NotCodes("numbers are added to its weight behind a scale, or twice")
         zeros = _zeros_of(step)
         zero = table
-    if q.dtype is DType.U8:
-        raise NotCodes("its weight has codes of u8")
     if q.bits != 8:
         raise NotCodes("its weight has codes of 4 bits, which are stored in half a byte")
-    return AffineCodes(Viewed(f"{name}.{q.codes.name}", t, views), q.dtype, 0, zero, zeros, tuple(scales))
+    codes, less = (q.codes, 0) if q.signed is None else (q.signed, FROM_U8)
+    return AffineCodes(Viewed(f"{name}.{codes.name}", t, views), DType.I8, less, zero, zeros, tuple(scales))
 
 
 def _zeros_of(step: QuantizedStep) -> tuple[int, int]:
-    if step.farthest is None or step.farthest > _MOST_ZERO:
+    if step.limits is None or max(-step.limits[0], step.limits[1]) > _MOST_ZERO:
         raise NotCodes("its weight has zero points that are no whole numbers, or can be replaced")
-    return -step.farthest, step.farthest
+    return step.limits
 
 
 def _of_steps(facts: Facts, name: str, views: tuple[Op, ...]) -> AffineCodes | None:

@@ -79,6 +79,8 @@ def edit_of(graph: Graph) -> Edit:
             q, shape = c.quantized, graph.types[c.name].shape
             codes, *others = c.parts()
             parts[codes.name] = codes, TensorType(q.dtype, shape)
+            if q.signed is not None:
+                parts[others[-1].name] = others[-1], TensorType(DType.I8, shape)
             for step, table in zip(q.steps, others, strict=False):
                 blocks = ((int_value(n) or 0) // run for n, run in zip(shape, step.runs, strict=True))
                 parts[table.name] = table, TensorType(step.number, tuple(map(const, blocks)))

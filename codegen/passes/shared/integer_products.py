@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hardtack.codegen.ir.expr import ONE, Expr, int_value, sym
 from hardtack.codegen.ir.expr_walk import free_syms
@@ -28,6 +28,7 @@ from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.passes.passes import Context, Decisions, GraphPass
 from hardtack.codegen.passes.shared.affine_codes import AffineCodes, Facts, NotCodes, Viewed, affine_codes, facts_of
 from hardtack.codegen.passes.shared.code_values import Edit, codes_of, edit_of, number_of, zero_of
+from hardtack.codegen.passes.shared.window_sums import window_sums
 
 KIND = "integers"
 """Of the Decisions that are made here: subject is the product."""
@@ -55,7 +56,7 @@ def multiply_codes(graph: Graph, context: Context) -> tuple[Graph, Decisions]:
         found, reason = None, ""
         try:
             if rule is not None and (found := _operands(facts, op)) is not None:
-                reason = _why(facts, op, found.a, context)
+                reason = _why(facts, op, found, context)
         except NotCodes as why:
             decisions.append(Decision(KIND, op.outputs[0], "int8", False, str(why)))
             found = None
@@ -67,7 +68,7 @@ def multiply_codes(graph: Graph, context: Context) -> tuple[Graph, Decisions]:
     return (edit.done() if any(d.accepted for d in decisions) else graph), tuple(decisions)
 
 
-def _why(facts: Facts, op: Op, a: AffineCodes, context: Context) -> str:
+def _why(facts: Facts, op: Op, given: _Operands, context: Context) -> str:
     """Why a product of codes is one of int8. Raises NotCodes for one that takes longer so."""
     machine = context.machine
     if op.kind != "conv":
@@ -77,8 +78,8 @@ def _why(facts: Facts, op: Op, a: AffineCodes, context: Context) -> str:
         return "both operands are codes"
     if isinstance(machine, Gpu):
         raise NotCodes("GPUs have no convolution of int8")
-    seven_bits = has_seven_bits(facts.graph, facts.producers, a.codes.operand)
-    cost = conv_cost(facts.graph, op, context.hints, machine, seven_bits)
+    seven_bits = has_seven_bits(facts.graph, facts.producers, given.a.codes.operand)
+    cost = conv_cost(facts.graph, op, context.hints, machine, seven_bits, _zeros(given.b) != (0, 0))
     if not cost.pays:
         raise NotCodes(cost.reason)
     return cost.reason
@@ -109,8 +110,8 @@ def _operands(facts: Facts, op: Op) -> _Operands | None:
         for what in (*side.scales, *(() if side.zero is None else (side.zero,))):
             if _varies(facts, x, what, dims):
                 raise NotCodes("a scale or a zero point differs along what is added up")
-    if op.kind == "conv" and b.zero is not None and b.zeros != (0, 0):
-        raise NotCodes("its filters have zero points")
+    if op.kind == "conv" and _zeros(b) != (0, 0) and is_depthwise(facts.graph, op):
+        raise NotCodes("its filters have zero points, one for each channel: sums of windows are as many products")
     if op.kind == "conv" and any(n for pair in op.tuple_attr("padding") for n in pair):
         _check_padding(facts, a)
     return _Operands(a, b, summed, _depth(facts, op, a, b, summed[1]))
@@ -218,10 +219,17 @@ def _conv(edit: Edit, op: Op, given: _Operands) -> None:
     elif isinstance(zero, str):
         x = _padded(edit, op, x, zero)
         attrs["padding"] = tuple((0, 0) for _ in op.tuple_attr("padding"))
-    total = edit.emit(op, "conv", x, w, attrs=make_attrs(**attrs))
+    made = replace(op, attrs=make_attrs(**attrs))
+    total = edit.emit(op, "conv", x, w, attrs=made.attrs)
     if zero is not None:
         sums = _along_channels(edit, op, _sum(edit, op, w, given.summed[1], keepdim=False))
         total = _less(edit, op, total, sums, zero)
+    filter_zero = zero_of(edit, op, given.b, given.summed[1])
+    if filter_zero is not None:
+        windows = window_sums(edit, made, x)
+        if zero is not None:
+            windows = edit.emit(op, "sub", windows, _times(edit, op, zero, Lit(given.depth, DType.I32)))
+        total = _less(edit, op, total, windows, _along_channels(edit, op, filter_zero))
     scales = [number_of(edit, op, s, given.summed[0]) for s in given.a.scales]
     scales += [_along_channels(edit, op, number_of(edit, op, s, given.summed[1])) for s in given.b.scales]
     _scaled(edit, op, total, scales, op.inputs[2] if len(op.inputs) > 2 else None)
