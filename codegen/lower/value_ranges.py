@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand
 from hardtack.codegen.ir.graph_ops import is_view
@@ -42,7 +44,7 @@ class _Ranges:
     def of(self, x: Operand, most: int) -> Range:
         """Of an operand, through so many ops."""
         if isinstance(x, Lit):
-            return float(x.value), float(x.value)
+            return literal_number(x), literal_number(x)
         if not isinstance(x, str):
             return ANY
         if x not in self.found:
@@ -56,8 +58,8 @@ class _Ranges:
             return own
         if is_view(op) or (op.kind == "pool" and op.str_attr("kind") == "max" and dtype.is_int):
             return self.of(op.inputs[0], most - 1)
-        if op.kind == "round":
-            return _whole(self.of(op.inputs[0], most - 1))
+        if op.kind == "round" or (op.kind in STEPS and literal_of(op) is not None and dtype is DType.F32):
+            return stepped(op, self.of(next(y for y in op.inputs if not isinstance(y, Lit)), most - 1))
         if op.kind in ("min", "max", "cat"):
             ranges = [self.of(y, most - 1) for y in op.inputs]
             least = max if op.kind == "max" else min
@@ -69,6 +71,57 @@ class _Ranges:
             lo, hi = self.of(op.inputs[0], most - 1)
             return (lo, hi) if own[0] <= lo and hi <= own[1] else own
         return own
+
+
+STEPS = ("min", "max", "mul", "add", "sub", "round")
+"""Ops of one value of f32 and, but for `round`, a literal, of which `stepped` knows the limits."""
+
+
+def literal_of(op: Op) -> Lit | None:
+    """The one literal of an op of two operands whose other one is a value; None for any other op."""
+    literals = [x for x in op.inputs if isinstance(x, Lit)]
+    return literals[0] if len(op.inputs) == 2 and len(literals) == 1 else None
+
+
+def literal_number(x: Lit) -> float:
+    """A literal as kernels have it: one of f32 is rounded."""
+    return float(np.float32(x.value)) if x.dtype is DType.F32 else float(x.value)
+
+
+def stepped(op: Op, limits: Range) -> Range:
+    """Limits behind an op of STEPS, in f32. Products and sums that may be rounded have the next numbers outside: a
+    device may round a product and a sum at once."""
+    if op.kind == "round":
+        lo, hi = (round(x) if math.isfinite(x) else x for x in limits)
+        return lo, hi
+    literal = literal_of(op)
+    assert literal is not None
+    number = literal_number(literal)
+    if op.kind in ("min", "max"):
+        pick = min if op.kind == "min" else max
+        return pick(limits[0], number), pick(limits[1], number)
+    if not math.isfinite(number):
+        return ANY
+    if op.kind == "mul":
+        return _outside(x * number for x in limits)
+    turned = op.kind == "sub" and isinstance(op.inputs[0], Lit)
+    ends = [number - x if turned else x - number if op.kind == "sub" else x + number for x in limits]
+    whole = all(math.isfinite(x) and x.is_integer() for x in map(float, (*limits, number)))
+    if whole and max(map(abs, ends)) <= _WHOLE_NUMBERS[DType.F32]:
+        return min(ends), max(ends)
+    return _outside(ends)
+
+
+def _outside(ends: Iterable[float]) -> Range:
+    """The floats next to limits that were computed in f64, in any order; ANY where one is no number. A product or sum
+    that is 0 in f64 is 0."""
+    found = sorted(ends)
+    if any(map(math.isnan, found)):
+        return ANY
+    infinite = np.float32(np.inf)
+    with np.errstate(over="ignore"):
+        lo, hi = (np.nextafter(np.float32(x), side) for x, side in zip(found, (-infinite, infinite), strict=True))
+    return (float(lo) if found[0] else 0.0), (float(hi) if found[1] else 0.0)
 
 
 def _converted(limits: Range, dtype: DType, own: Range) -> Range:

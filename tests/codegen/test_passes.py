@@ -77,7 +77,10 @@ def test_the_page_of_a_gpu() -> None:
         "graph integers bytes products lower inline neutral regroup split fuse prologues siblings"
         " tile gelu coarse addend overlap render plan"
     )
-    assert " ".join(CppBackend().passes().stages) == "graph pools integers lower inline expand fuse tile render plan"
+    assert (
+        " ".join(CppBackend().passes().stages)
+        == "graph clamps pools integers lower inline expand fuse tile render plan"
+    )
 
 
 def gelus(kernel: GpuKernelIr) -> list[str]:

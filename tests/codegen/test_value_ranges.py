@@ -18,6 +18,9 @@ STEPS: dict[str, Step] = {
     "clamped wide": lambda x: x.float().clamp(-3, 259),
     "clamped within": lambda x: x.clamp(0.4, 126.7),
     "rounded": lambda x: x.float().round(),
+    "times": lambda x: x.float() * 1.0666666,
+    "times, turned": lambda x: x.float() * -3.0,
+    "less than a number": lambda x: 127.5 - x.float(),
     "uint8": lambda x: x.to(torch.uint8),
     "int8": lambda x: x.to(torch.int8),
     "int32": lambda x: x.to(torch.int32),
@@ -75,6 +78,11 @@ def test_limits_are_found_where_they_hold() -> None:
     """So that the test above is of something."""
     held = (("clamped", "uint8"), ("clamped", "int8", "joined"), ("clamped", "bfloat16", "int8"))
     assert found(Chains([*held, ("clamped wide", "bfloat16")]), NUMBERS) == [SEVEN_BITS] * 3 + [ANY]
+    whole = (("clamped", "less than a number"), ("clamped wide", "times", "rounded"), ("clamped", "times, turned"))
+    limits = found(Chains(whole), NUMBERS)
+    assert 0.5 - 1e-3 < limits[0][0] < 0.5 < 127.5 < limits[0][1] < 127.5 + 1e-3
+    assert limits[1] == (-3, 276)
+    assert -381 - 1e-3 < limits[2][0] < -381 < 0 == limits[2][1], "a product may be rounded, and one of 0 is 0"
 
 
 class Doubled(nn.Module):

@@ -171,6 +171,14 @@ CODEGEN: tuple[Mutant, ...] = (
         sweep="quantised",
     ),
     Mutant(
+        "limits that numbers pass",
+        "a lower limit in front of codes is left out though numbers lie below it",
+        "cpu",
+        "codegen/passes/shared/code_clamps.py",
+        (("return number <= limits[0] if", "return number <= limits[1] if"),),
+        sweep="quantised",
+    ),
+    Mutant(
         "scales along a sum",
         "a scale that differs along what a product of codes adds up is taken behind it",
         "cpu",

@@ -12,6 +12,7 @@ from hardtack.codegen.passes.cpu.expand import EXPAND
 from hardtack.codegen.passes.cpu.pooled_codes import POOLED_CODES
 from hardtack.codegen.passes.gpu.split_reductions import SPLIT_REDUCTIONS
 from hardtack.codegen.passes.passes import Passes
+from hardtack.codegen.passes.shared.code_clamps import CODE_CLAMPS
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,15 @@ class _Pools(CppBackend):
         return replace(every, graph=tuple(p for p in every.graph if p is not POOLED_CODES))
 
 
+@dataclass(frozen=True)
+class _Clamped(CppBackend):
+    """Conversions to integers have all steps in front that the program has."""
+
+    def passes(self) -> Passes:
+        every = super().passes()
+        return replace(every, graph=tuple(p for p in every.graph if p is not CODE_CLAMPS))
+
+
 CPU = CppBackend()
 _POOLS_OF_NUMBERS = _Pools()
 _DIRECT = CppBackend(machines=(replace(X86_64_V4, wake_products=1 << 62),))
@@ -113,6 +123,23 @@ FUSIONS: tuple[Fusion, ...] = (
         x0[2,3,8,9]u8<256 x1[1] : F.max_pool2d((x0.float() - 7) * x1, 2)
         x0[2,3,8,9] : F.max_pool2d(x0 * 0.5, 2)
         x0[2,3,8,9]i8 : F.max_pool2d(x0.float().sin() * 2, 2)
+        """,
+    ),
+    Fusion(
+        "limits in front of codes",
+        "lower",
+        CPU,
+        _Clamped(),
+        """
+        x0[5,7] : ((x0.clamp(0, 6) * 21.18).round() + 0.0).clamp(0, 127).to(torch.uint8)
+        x0[5,7] : ((x0.relu() * 30).round() + 0.0).clamp(0, 255).to(torch.uint8)
+        x0[n,7] : ((x0.clamp(-1, 1) * 40).round() + 50).clamp(0, 100).to(torch.int8); v0.float() * 0.1
+        x0[5,7] : (x0.clamp(-2, 2) * 3).clamp(-4, 4).to(torch.int32)
+        """,
+        """
+        x0[5,7] : ((x0 * 30).round() + 64).clamp(0, 127).to(torch.uint8)
+        x0[5,7] : (x0.clamp(0, 2) * -3 + 9).to(torch.int32)
+        x0[5,7] : x0.clamp(0, 2); (v0 * 3).clamp(0, 6)
         """,
     ),
     Fusion(

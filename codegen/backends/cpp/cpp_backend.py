@@ -24,6 +24,7 @@ from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.passes.cpu.expand import EXPAND
 from hardtack.codegen.passes.cpu.pooled_codes import POOLED_CODES
 from hardtack.codegen.passes.passes import Context, Passes
+from hardtack.codegen.passes.shared.code_clamps import CODE_CLAMPS
 from hardtack.codegen.passes.shared.inline import INLINE
 from hardtack.codegen.passes.shared.integer_products import INTEGER_PRODUCTS
 from hardtack.codegen.plan.accesses import accesses_of
@@ -69,7 +70,7 @@ class CppBackend:
         return rules_on(Cpu)
 
     def passes(self) -> Passes:
-        return Passes(graph=(POOLED_CODES, INTEGER_PRODUCTS), nests=(INLINE, EXPAND))
+        return Passes(graph=(CODE_CLAMPS, POOLED_CODES, INTEGER_PRODUCTS), nests=(INLINE, EXPAND))
 
     def schedule(
         self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], name: str, context: Context
