@@ -50,7 +50,7 @@ def by_onnxruntime(source: Path, args: Sequence[Tensor], path: Path, reduce_rang
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     prepared = path.with_suffix(".prepared.onnx")
-    quant_pre_process(onnx.load(str(source)), str(prepared), skip_symbolic_shape=True)
+    quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
     names = [i.name for i in onnx.load(str(prepared), load_external_data=False).graph.input]
     q.quantize_static(
         str(prepared), str(path), _Once(dict(zip(names, (a.numpy() for a in args), strict=True))),

@@ -20,6 +20,10 @@ Run = Callable[[], Any]
 """Runs the model once on its inputs and gives its outputs, a tree of tensors or arrays."""
 
 
+_ONNX_NBYTES = 1 << 30
+"""Of weights in a file of ONNX, which may have 2 GiB in all."""
+
+
 class System(ABC):
     """One way to run a model.
 
@@ -108,8 +112,9 @@ class Onnx(System):
         return self.made(path, lambda: self._write(case, path))
 
     def _write(self, case: Case, path: Path) -> None:
-        """Writes the file, and its weights beside it."""
-        torch.onnx.export(case.module, case.args, str(path), dynamo=True, verbose=False, external_data=True)
+        """Writes the file, with its weights, which ONNX Runtime's quantiser finds nowhere else, if it has room."""
+        apart = sum(p.nbytes for p in case.module.parameters()) > _ONNX_NBYTES
+        torch.onnx.export(case.module, case.args, str(path), dynamo=True, verbose=False, external_data=apart)
 
 
 class OnnxRuntime(Onnx):
