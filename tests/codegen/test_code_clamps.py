@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 from torch import nn
+from torch.export import Dim
 
 from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.ir.group import Decision
@@ -106,6 +107,15 @@ def test_numbers_that_something_else_reads_stay() -> None:
     for found, y in zip(runner(to_numpy(NUMBERS)), Read()(NUMBERS), strict=True):
         assert torch.equal(torch.from_numpy(found), y)
     assert [d.reason for d in said(runner.compiled)] == ["3 of 5 steps in front of it change no integer"]
+
+
+def test_a_size_that_becomes_an_integer_has_no_steps() -> None:
+    """The operand of its conversion is a size, and no value."""
+    exported = to_graphs(
+        lambda x: x.sum(0) // x.shape[0], (torch.arange(12).reshape(3, 4).int(),), None, ({0: Dim.AUTO},)
+    )
+    (entry,) = exported.entries.values()
+    compile_entry(entry.graph, {}, CppBackend())
 
 
 def test_nan_is_the_integer_that_it_was() -> None:

@@ -56,8 +56,8 @@ def _steps(facts: Facts, readers: Mapping[str, int], op: Op) -> list[Op]:
     steps: list[Op] = []
     if op.kind != "cast" or not facts.type_of(op.outputs[0]).dtype.is_int:
         return steps
-    value = op.value(0)
-    while (made := facts.producers.get(value)) is not None and len(steps) < MOST_OPS:
+    value = op.inputs[0]
+    while isinstance(value, str) and (made := facts.producers.get(value)) is not None and len(steps) < MOST_OPS:
         if readers[value] > 1 or not _ascends(facts, made):
             break
         steps.insert(0, made)
