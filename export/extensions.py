@@ -42,6 +42,7 @@ class UserPass:
     version: str
     apply: Callable[[Graph, ConstantStore], Graph]
     by: str
+    producer: Producer
 
     def __str__(self) -> str:
         return f"the pass {self.name} {self.version} of {self.by}"
@@ -62,11 +63,12 @@ class Contribution:
 @dataclass(frozen=True)
 class Extensions:
     """functions: the user's for each op, by its name as the conversion table has it. used: what had a part in the
-    export so far, name -> version, for the manifest."""
+    export so far, name -> version, for the manifest; called: the names of ops whose functions were called."""
 
     functions: Mapping[str, Given] = field(default_factory=dict)
     passes: tuple[UserPass, ...] = ()
     used: dict[str, str] = field(default_factory=dict)
+    called: set[str] = field(default_factory=set)
 
     def of(self, what: str) -> dict[OpOverload, Given]:
         """The decompositions, or the lowerings, by op."""
@@ -89,6 +91,19 @@ class Extensions:
         """What a user's function gives for the op's arguments, those that were left out with their defaults. first:
         what a lowering gets in front of them. PluginError for what it raises, but for exceptions of `passing`."""
         self.used.update([given.producer])
+        self.called.add(str(given.op))
+        return self.tried(given, where, args, kwargs, first, passing)
+
+    def tried(
+        self,
+        given: Given,
+        where: SourceLine | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        first: tuple[Any, ...] = (),
+        passing: tuple[type[Exception], ...] = (),
+    ) -> Any:
+        """The same without a part in the export."""
         whole, named = _with_defaults(given.op, args, kwargs)
         try:
             return given.function(*first, *whole, **named)
@@ -108,10 +123,24 @@ def _with_defaults(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any
             if not stated.kwarg_only:
                 whole.append(named.pop(stated.name))
         elif stated.kwarg_only:
-            named[stated.name] = stated.default_value
+            named[stated.name] = _default(stated)
         else:
-            whole.append(stated.default_value)
+            whole.append(_default(stated))
     return whole, named
+
+
+def _default(stated: Any) -> Any:
+    """A default of a schema, which has dtypes as numbers."""
+    value = stated.default_value
+    return _DTYPES.get(value, value) if "ScalarType" in str(stated.real_type) and type(value) is int else value
+
+
+_DTYPES = {
+    0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16, 6: torch.float32,
+    7: torch.float64, 9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16,
+    23: torch.float8_e5m2, 24: torch.float8_e4m3fn, 27: torch.uint16, 28: torch.uint32, 29: torch.uint64,
+}  # fmt: skip
+"""c10::ScalarType, as schemas have it."""
 
 
 def extensions(contributions: Iterable[Contribution]) -> Extensions:
@@ -121,8 +150,16 @@ def extensions(contributions: Iterable[Contribution]) -> Extensions:
     passes: dict[str, UserPass] = {}
     for c in contributions:
         for what, given in (("decomposition", c.decompositions), ("lowering", c.lowerings)):
+            if not isinstance(given, Mapping):
+                kind = type(given).__name__
+                raise InputSpecError(f"the {what}s of {c.by} are a {kind}", fix="pass a dict of functions by op")
             for key, function in given.items():
                 op = _op_of(key, c.by)
+                if what == "lowering" and op._schema.is_mutable:
+                    raise InputSpecError(
+                        f"{c.by} has a lowering of {op}, which writes to its arguments",
+                        fix="give it a decomposition, which may write in place",
+                    )
                 if not callable(function):
                     raise InputSpecError(f"the {what} of {op} of {c.by} is a {type(function).__name__}, not a function")
                 producer = c.producer or (f"{what} {op}", _path_of(function))
@@ -152,7 +189,8 @@ def _op_of(key: Any, by: str) -> OpOverload:
     if isinstance(key, str):
         found = _named(key)
     if isinstance(found, OpOverloadPacket):
-        overloads = [o for o in found.overloads() if not o.endswith("out")]  # type: ignore[no-untyped-call]
+        names = found.overloads()  # type: ignore[no-untyped-call]
+        overloads = [o for o in names if not any(a.is_out for a in getattr(found, o)._schema.arguments)]
         if len(overloads) != 1:
             raise InputSpecError(
                 f"{by} names the op {found}, which has the overloads {', '.join(overloads)}",

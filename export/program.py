@@ -20,6 +20,7 @@ from hardtack.exporter.capture.conditions import fixing_line, program_guards, wi
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.table import ComplexValue, Value
 from hardtack.exporter.convert.walk import Failure, Walk, raise_failures
+from hardtack.exporter.decompose.user_decompositions import check_called
 from hardtack.exporter.errors import InputSpecError, MutationError, RangeError
 from hardtack.exporter.extensions import Extensions
 from hardtack.exporter.interface import Interface, add_made, plain_name, read_inputs, states_of
@@ -95,6 +96,7 @@ def _convert(
     walk.env.update(face.env)
     walk.run(ep.graph.nodes)
     raise_failures(failures)
+    check_called(captured.source, extensions, "lowering")
     add_made(face, b, store)
     values, out_tree, finals = _outputs(ep, walk, face)
     bindings = tuple(face.syms)

@@ -235,24 +235,14 @@ def tuning_keys(
     *,
     dynamic_shapes: Any = None,
     target: str,
-    compute: str = "f32",
-    weights: str | None = None,
-    keep_weights: tuple[str, ...] = (),
-    activations: str | None = None,
-    keep_activations: tuple[str, ...] = (),
-    calibration: Any = None,
+    options: Options | None = None,
 ) -> list[str]:
-    """What a tuning table can decide of a model: the keys of its template kernels on a target, each once.
-
-    compute, weights, keep_weights, activations, keep_activations, calibration: as in Options.
-    """
-    chosen = Options(
-        compute=compute, weights=weights, keep_weights=keep_weights, activations=activations,
-        keep_activations=keep_activations, calibration=calibration,
-    )  # fmt: skip
+    """What a tuning table can decide of a model that is exported so: the keys of its template kernels on a target, each
+    once."""
+    chosen = options or Options()
     (backend,) = backends_for([target])
     module = quantise(module, chosen, args, kwargs, dynamic_shapes).model
-    exported, _ = narrow_products(graphs_of(module, chosen, args, kwargs, dynamic_shapes), compute, ())
+    exported, _ = narrow_products(graphs_of(module, chosen, args, kwargs, dynamic_shapes), chosen.compute, ())
     found: dict[str, None] = {}
     for s in sources_of(exported, module, args, kwargs).values():
         with generation():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -18,9 +18,14 @@ GROUP = "hardtack.plugins"
 def extensions_of(options: Options, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> Extensions:
     """What Options.plugins, Options.passes and the argument `decompositions` bring together. Raises InputSpecError for
     two functions of one op, two passes of one name and unknown names; PluginError for a plug-in that does not load."""
-    found = [_contribution(p) for p in _plugins(options.plugins)]
+    plugins = load_plugins(options.plugins)
+    for name in {p.name for p in plugins}:
+        versions = [p.version for p in plugins if p.name == name]
+        if len(versions) > 1:
+            raise InputSpecError(f"there are two plug-ins {name}: {', '.join(versions)}", fix="leave one of them out")
+    found = [_contribution(p) for p in plugins]
     if options.passes:
-        found.append(Contribution("Options.passes", passes=_passes(options.passes, "Options.passes")))
+        found.append(Contribution("Options.passes", passes=_passes(options.passes, "Options.passes", None)))
     if decompositions:
         found.append(Contribution("the argument decompositions", decompositions=decompositions))
     return extensions(found)
@@ -28,16 +33,24 @@ def extensions_of(options: Options, decompositions: Mapping[Any, Callable[..., A
 
 def _contribution(p: Plugin) -> Contribution:
     by = f"the plug-in {p.name} {p.version}"
-    return Contribution(by, (f"plugin {p.name}", p.version), p.decompositions, p.lowerings, _passes(p.passes, by))
+    producer = (f"plugin {p.name}", p.version)
+    return Contribution(by, producer, p.decompositions, p.lowerings, _passes(p.passes, by, producer))
 
 
-def _passes(given: Iterable[GraphPass], by: str) -> tuple[UserPass, ...]:
-    return tuple(UserPass(p.name, p.version, p.apply, by) for p in given)
+def _passes(given: Iterable[GraphPass], by: str, producer: tuple[str, str] | None) -> tuple[UserPass, ...]:
+    return tuple(UserPass(p.name, p.version, p.apply, by, producer or (f"pass {p.name}", p.version)) for p in given)
 
 
-def _plugins(chosen: tuple[Plugin | str, ...] | None) -> list[Plugin]:
+def load_plugins(chosen: Sequence[Plugin | str] | None) -> list[Plugin]:
     """Those that were chosen, with the names looked up among what is installed; None: all that is installed."""
-    offers = {e.name: e for e in entry_points(group=GROUP)}
+    offers: dict[str, EntryPoint] = {}
+    for e in entry_points(group=GROUP):
+        if e.name in offers:
+            raise PluginError(
+                f"two packages offer a plug-in {e.name!r}: {_package(offers[e.name])} and {_package(e)}",
+                fix="remove one of the packages, or ask the authors for another name",
+            )
+        offers[e.name] = e
     if chosen is None:
         return [_loaded(offers[name]) for name in sorted(offers)]
     found: list[Plugin] = []
@@ -53,7 +66,7 @@ def _plugins(chosen: tuple[Plugin | str, ...] | None) -> list[Plugin]:
 
 def _loaded(offer: EntryPoint) -> Plugin:
     """The plug-in of an entry point, which is a Plugin or a function that gives one."""
-    package = f" of the package {offer.dist.name}" if offer.dist is not None else ""
+    package = f" of {_package(offer)}" if offer.dist is not None else ""
     try:
         found = offer.load()
         found = found if isinstance(found, Plugin) else found()
@@ -65,3 +78,7 @@ def _loaded(offer: EntryPoint) -> Plugin:
     if not isinstance(found, Plugin):
         raise PluginError(f"the plug-in {offer.name!r}{package} is a {type(found).__name__}, not a hardtack.Plugin")
     return found
+
+
+def _package(offer: EntryPoint) -> str:
+    return f"the package {offer.dist.name}" if offer.dist is not None else offer.value

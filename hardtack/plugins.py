@@ -10,6 +10,7 @@ from typing import Any
 API = 1
 """The version of what a plug-in is called with. A plug-in of a later one is refused; older ones that still work are
 listed in docs/extending.md."""
+_VERSION = re.compile(r"[!-~]{1,64}")
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
@@ -52,11 +53,17 @@ class Plugin:
 
     def __post_init__(self) -> None:
         _check("Plugin", self.name, self.version)
+        for what in ("decompositions", "lowerings"):
+            given = getattr(self, what)
+            if not isinstance(given, Mapping):
+                raise ValueError(f"Plugin.{what} of {self.name} is a {type(given).__name__}; it must be a dict by op")
+        if not isinstance(self.passes, (tuple, list)):
+            raise ValueError(f"Plugin.passes of {self.name} is a {type(self.passes).__name__}; it must be a tuple")
         object.__setattr__(self, "passes", tuple(self.passes))
         for p in self.passes:
             if not isinstance(p, GraphPass):
                 raise ValueError(f"Plugin.passes of {self.name} has a {type(p).__name__}; it must have GraphPasses")
-        if not 1 <= self.api <= API:
+        if not isinstance(self.api, int) or not 1 <= self.api <= API:
             raise ValueError(
                 f"the plug-in {self.name} {self.version} is written for API {self.api} of plug-ins, and this Hardtack "
                 f"has {API}: use a version of the plug-in for it, or a newer Hardtack"
@@ -66,5 +73,5 @@ class Plugin:
 def _check(what: str, name: str, version: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"{what}.name is {name!r}; it must be small letters, digits, - and _, and begin with a letter")
-    if not isinstance(version, str) or not version:
-        raise ValueError(f'{what}.version of {name} is {version!r}; it must be a text, such as "1.0"')
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        raise ValueError(f'{what}.version of {name} is {version!r}; it must be a short text without spaces, as "1.0"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,7 @@ from hardtack.exporter.capture.torch_patches.window_sizes import rounded_down
 from hardtack.exporter.capture.training_mode import check_eval
 from hardtack.exporter.capture.weight_scales import check_program, check_tensors
 from hardtack.exporter.decompose.decompositions import decompose
+from hardtack.exporter.decompose.user_decompositions import has_decompositions
 from hardtack.exporter.errors import (
     CaptureError,
     ExportError,
@@ -149,7 +151,7 @@ def capture(
     if asks:
         _refuse_strides_that_matter(found, module, prepared, laid_out, other, watch.strides.where)
     asked, own = ([d for d in watch.decisions.values() if d.asked is by_model] for by_model in (True, False))
-    decisions = [*asked, *with_other_shapes(ep, own), *_program_decisions(ep), *layout_decisions(ep)]
+    decisions = [*asked, *found.decided, *with_other_shapes(ep, own), *_program_decisions(ep), *layout_decisions(ep)]
     if watch.strides.asked is not None or other is not None:
         decisions += stride_decisions(ep, watch.strides.where or (None if other is None else source_of(other)))
     return replace(found, decided=mattering(decisions, found.ep, module, prepared))
@@ -210,7 +212,7 @@ def _refuse_strides_that_matter(
 def _given(ep: ExportedProgram, extensions: Extensions) -> Captured:
     """A program that torch.export made, which is its own oracle for small sizes; without examples nothing is tried."""
     found = _finish(ep, Prepared((), {}, None), extensions)
-    decisions = _program_decisions(ep)
+    decisions = (*_program_decisions(ep), *found.decided)
     if ep.example_inputs is not None:
         args, kwargs = ep.example_inputs
         prepared = Prepared(args, dict(kwargs), None)
@@ -424,7 +426,8 @@ def _from_torchscript(module: Any, args: tuple[Any, ...], kwargs: Any, dynamic_s
 
 
 def _finish(ep: ExportedProgram, prepared: Prepared, extensions: Extensions, before: Folds | None = None) -> Captured:
-    """`before`: what was noted of numbers while the program was traced; decomposition traces what is left of them."""
+    """`before`: what was noted of numbers while the program was traced; decomposition traces what is left of them.
+    `decided` of what is given are the conditions that users' decompositions asked for, whether they matter or not."""
     refuse_expanded_writes(ep)
     check_program(ep)
     try:
@@ -436,6 +439,7 @@ def _finish(ep: ExportedProgram, prepared: Prepared, extensions: Extensions, bef
             dense_operands(not writes_through(ep)),
             rounded_down(),
             folds_noted() as folds,
+            watched(strict=True) if has_decompositions(extensions) else contextlib.nullcontext(Watch()) as watch,
         ):
             plain = decompose(ep, extensions)
     except ExportError:
@@ -445,7 +449,8 @@ def _finish(ep: ExportedProgram, prepared: Prepared, extensions: Extensions, bef
     env = shape_env(ep) or shape_env(plain)
     noted = folds.found | (before.found if before is not None else set())
     folded = frozenset(env.replace(e) for e in noted) if env is not None else frozenset[sympy.Basic]()
-    return Captured(plain, ep, _declared(plain, prepared), folded=folded)
+    asked = tuple(d for d in watch.decisions.values() if d.asked)
+    return Captured(plain, ep, _declared(plain, prepared), asked, folded)
 
 
 def _declared(ep: ExportedProgram, prepared: Prepared) -> Declared:

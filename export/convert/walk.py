@@ -214,22 +214,24 @@ class Walk:
     def _lowered(self, node: Node, name: str, users: Given) -> Any:
         """What a user's lowering makes of an op. PluginError for what it raises, but a Refusal, and for other types
         than the op's fake kernel states."""
-        where = source_of(node)
-        if op_name(node.target) in _WRAPPERS:
-            raise PluginError(f"{users} cannot be taken: the op writes to its arguments", where, _FUNCTIONAL)
+        where, b, value = source_of(node), self.builder, node.meta.get("val")
         self._begin(node, name)
-        self.builder.stated = self._stated(node)
+        b.stated = self._stated(node)
         args = tuple(self.operand(a) for a in node.args)
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
-        passing = (Refusal, UndefinedOp)
-        found = self.extensions.call(users, where, args, kwargs, first=(self.builder,), passing=passing)
-        values, stated = found if isinstance(found, (tuple, list)) else (found,), self.builder.stated
-        if len(values) != len(stated):
-            raise PluginError(f"{users} gives {len(values)} results, and the op has {len(stated)}", where)
-        unlike = next((text for v, t in zip(values, stated, strict=True) if (text := _unlike(v, (t,)))), "")
-        if unlike or not all(isinstance(v, Value) for v in values):
-            raise PluginError(f"{users} gives {unlike or 'something that is no Value'}", where)
-        return found
+        if has_complex((*args, *kwargs.values())) or any(t.dtype.is_complex for t in _tensors_of(value)):
+            raise PluginError(f"{users} cannot be taken for complex numbers", where, "give it a decomposition")
+        found = self.extensions.call(users, where, args, kwargs, (b,), (Refusal, UndefinedOp))
+        values = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        if len(values) != len(b.stated):
+            raise PluginError(f"{users} gives {len(values)} results, and the op has {len(b.stated)}", where)
+        for v, t in zip(values, b.stated, strict=True):
+            b.require_sizes(t)
+            unlike = _unlike(v, (t,)) if isinstance(v, Value) and t is not None else "something that is no Value"
+            if unlike or t is None or not all(map(b.same, v.shape, t.shape)):
+                unlike = unlike or f"a result of {v.type}, and torch states {t}"
+                raise PluginError(f"{users} gives {unlike}", where)
+        return values if isinstance(value, (tuple, list)) else values[0]
 
     def _begin(self, node: Node, name: str) -> None:
         """What the builder says of the ops that it makes from now on."""
@@ -265,6 +267,11 @@ class Walk:
             return self.sizes.of(size)
         except Refusal:
             return const(1)
+
+
+def _tensors_of(value: Any) -> list[torch.Tensor]:
+    """The fake tensors of a node's value."""
+    return [v for v in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(v, torch.Tensor)]
 
 
 def _unlike(found: Any, stated: tuple[TensorType | None, ...], dtypes: bool = True) -> str:
@@ -355,7 +362,6 @@ def _reason(node: Node, name: str) -> str:
     return "Hardtack has no conversion for it"
 
 
-_FUNCTIONAL = "give it a decomposition, which may write in place"
 _TORCH_OPS = ("aten.", "prims.", "torchvision.", "quantized_decomposed.")
 
 

@@ -19,9 +19,10 @@ from hardtack.exporter.decompose.dropouts import with_dropouts_as_views
 from hardtack.exporter.decompose.grid_samples import grid_sample
 from hardtack.exporter.decompose.reshape_writes import with_written_reshapes
 from hardtack.exporter.decompose.user_decompositions import (
+    check_called,
     check_decompositions,
+    with_calls,
     with_users,
-    with_written_arguments,
 )
 from hardtack.exporter.decompose.window_writes import with_written_windows
 from hardtack.exporter.errors import CaptureError, MutationError
@@ -325,9 +326,9 @@ def decompose(ep: torch.export.ExportedProgram, extensions: Extensions) -> torch
     check_decompositions(ep, extensions)
     traced = with_dropouts_as_views(ep)
     settled = with_written_reshapes(traced)
-    prepared = with_written_arguments(with_even_bags(with_written_windows(settled)), extensions)
+    prepared = with_calls(with_even_bags(with_written_windows(settled)), extensions)
     try:
-        return prepared.run_decompositions(with_users(table(), extensions))  # type: ignore[no-any-return]
+        found = prepared.run_decompositions(with_users(table(), extensions))
     except ValueError as error:
         if settled is traced or "Cannot view a tensor" not in str(error):
             raise
@@ -335,3 +336,5 @@ def decompose(ep: torch.export.ExportedProgram, extensions: Extensions) -> torch
             "forward writes in place to a view of a tensor, and then by other strides to another view of it",
             fix="write to the tensor itself, or to a clone of it",
         ) from error
+    check_called(ep, extensions, "decomposition")
+    return found  # type: ignore[no-any-return]

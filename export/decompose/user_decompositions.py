@@ -4,7 +4,7 @@ libraries have registered with torch for ops of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,9 +14,11 @@ from torch._guards import detect_fake_mode
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from hardtack.exporter.decompose.copies import copied
-from hardtack.exporter.errors import PluginError
+from hardtack.exporter.errors import PluginError, SourceLine
 from hardtack.exporter.extensions import Extensions, Given
 from hardtack.exporter.origin import source_of
 
@@ -26,23 +28,46 @@ _TORCHS_OWN = ("aten", "prims", "prim", "quantized_decomposed", "torchvision")
 Table = dict[Any, Callable[..., Any]]
 
 
-def registered() -> Table:
-    """What torch._decomp.register_decomposition was given for ops of other libraries."""
-    found = global_decomposition_table["post_autograd"]
-    return {op: f for op, f in found.items() if isinstance(op, OpOverload) and op.namespace not in _TORCHS_OWN}
-
-
 def with_users(table: Table, extensions: Extensions) -> Table:
     """The table with the users' functions in front of ours, and without the ops that they lower whole."""
-    users = {op: _called(given, extensions) for op, given in extensions.of("decomposition").items()}
+    users = {op: _checked(given, extensions) for op, given in extensions.of("decomposition").items()}
+    others = {op: _checked(given, extensions) for op, given in _registered().items()}
     lowered = extensions.of("lowering")
-    return {op: f for op, f in {**registered(), **table, **users}.items() if op not in lowered}
+    return {op: f for op, f in {**others, **table, **users}.items() if op not in lowered}
 
 
-def with_written_arguments(ep: ExportedProgram, extensions: Extensions) -> ExportedProgram:
-    """The program, or a copy of it in which ops that write to their arguments and have a user's decomposition are calls
-    of that: torch makes such ops functional before it looks for decompositions."""
-    users = {op: g for op, g in extensions.of("decomposition").items() if op._schema.is_mutable}
+def has_decompositions(extensions: Extensions) -> bool:
+    """True if there is a decomposition that is not Hardtack's or torch's own."""
+    return bool(extensions.of("decomposition") or _registered())
+
+
+def _registered() -> dict[OpOverload, Given]:
+    """What torch._decomp.register_decomposition was given for ops of other libraries."""
+    by = "torch._decomp.register_decomposition"
+    return {
+        op: Given(op, "decomposition", function, by, (f"decomposition {op}", by))
+        for op, function in global_decomposition_table["post_autograd"].items()
+        if isinstance(op, OpOverload) and op.namespace not in _TORCHS_OWN
+    }
+
+
+def _checked(given: Given, extensions: Extensions) -> Callable[..., Any]:
+    """The function as torch traces it, wherever its op is called: what it gives is held beside the op's fake kernel."""
+
+    def decomposition(*args: Any, **kwargs: Any) -> Any:
+        with disable_proxy_modes_tracing():
+            stated = given.op(*args, **kwargs)
+        made = extensions.call(given, None, args, kwargs)
+        _compare(given, stated, made, None)
+        return made
+
+    return decomposition
+
+
+def with_calls(ep: ExportedProgram, extensions: Extensions) -> ExportedProgram:
+    """The program, or a copy of it in which ops that torch changes before it looks for decompositions are calls of the
+    users' functions: those that write to their arguments become functional, composite ones are taken apart."""
+    users = {op: g for op, g in extensions.of("decomposition").items() if _is_early(op)}
     if not users or not any(True for _ in _calls(ep.graph_module, users)):
         return ep
     made = ep._update(copied(ep), ep.graph_signature)
@@ -50,6 +75,10 @@ def with_written_arguments(ep: ExportedProgram, extensions: Extensions) -> Expor
         node.target = _called(users[node.target], extensions)  # type: ignore[index]
     made.graph_module.recompile()
     return made
+
+
+def _is_early(op: OpOverload) -> bool:
+    return op._schema.is_mutable or op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
 def _called(given: Given, extensions: Extensions) -> Callable[..., Any]:
@@ -60,14 +89,27 @@ def _called(given: Given, extensions: Extensions) -> Callable[..., Any]:
 
 
 def check_decompositions(ep: ExportedProgram, extensions: Extensions) -> None:
-    """PluginError for a user's decomposition that raises, or gives other dtypes or sizes than its op states, at the
-    line that calls the op. What it computes is tried by nobody here: `hardtack compare` runs the op itself."""
+    """PluginError for a user's decomposition that raises, gives other dtypes or sizes than its op states, or writes to
+    what its op does not, at the line that calls the op. What it computes is tried by nobody here: `hardtack compare`
+    runs the op itself."""
     users = extensions.of("decomposition")
     for node in _calls(ep.graph_module, users) if users else ():
         _check(node, users[node.target], extensions)  # type: ignore[index]
 
 
-def _calls(module: GraphModule, ops: dict[OpOverload, Given]) -> Iterator[Node]:
+def check_called(ep: ExportedProgram, extensions: Extensions, what: str) -> None:
+    """PluginError for a user's function whose op the program calls, and which had no part in what became of it."""
+    missing = {op: g for op, g in extensions.of(what).items() if str(op) not in extensions.called}
+    for node in _calls(ep.graph_module, missing) if missing else ():
+        if node.users:
+            raise PluginError(
+                f"{missing[node.target]} was not asked: torch takes the op apart before",  # type: ignore[index]
+                source_of(node),
+                "give functions for the ops that it is made of, or a decomposition instead of a lowering",
+            )
+
+
+def _calls(module: GraphModule, ops: Mapping[OpOverload, Given]) -> Iterator[Node]:
     """Nodes that call one of the ops, in branches and loops, too."""
     for part in module.modules():
         if isinstance(part, GraphModule):
@@ -76,22 +118,48 @@ def _calls(module: GraphModule, ops: dict[OpOverload, Given]) -> Iterator[Node]:
 
 def _check(node: Node, given: Given, extensions: Extensions) -> None:
     args, kwargs = pytree.tree_map_only(Node, lambda n: n.meta["val"], (node.args, node.kwargs))
-    mode = detect_fake_mode((args, kwargs, node.meta.get("val")))
+    stated = node.meta.get("val")
+    mode = detect_fake_mode((args, kwargs, stated))
     if mode is None:
         return
     where = source_of(node)
+    kept = [t for t, written in _tensors(given.op, args, kwargs) if not written]
+    versions = [t._version for t in kept]
     with mode, torch.no_grad():
-        made = extensions.call(given, where, args, kwargs)
-    stated, found = node.meta.get("val"), made
-    pairs = list(zip(_leaves(stated), _leaves(found), strict=False))
-    if len(_leaves(stated)) != len(_leaves(found)):
-        raise PluginError(
-            f"{given} gives {len(_leaves(found))} results, and the op's fake kernel {len(_leaves(stated))}", where
-        )
-    for k, (want, got) in enumerate(pairs):
+        made = extensions.tried(given, where, args, kwargs)
+    _compare(given, stated, made, where)
+    if versions != [t._version for t in kept]:
+        raise PluginError(f"{given} writes to an argument, and the op does not", where, "work on a clone of it")
+    memories = {t.untyped_storage()._cdata for t, _ in _tensors(given.op, args, kwargs)}
+    results = [] if stated is None else [t for t in _leaves(made) if isinstance(t, torch.Tensor)]
+    if _is_early(given.op) and any(t.untyped_storage()._cdata in memories for t in results):
+        raise PluginError(f"{given} gives an argument, or a view of one", where, "return a clone of it")
+
+
+def _tensors(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[torch.Tensor, bool]]:
+    """The tensors among the arguments, and whether the op writes to them."""
+    given = {**dict(zip((a.name for a in op._schema.arguments), args, strict=False)), **kwargs}
+    for stated in op._schema.arguments:
+        written = stated.alias_info is not None and stated.alias_info.is_write
+        yield from ((t, written) for t in _leaves(given.get(stated.name)) if isinstance(t, torch.Tensor))
+
+
+def _compare(given: Given, stated: Any, made: Any, where: SourceLine | None) -> None:
+    """PluginError where a function's results are not those that the op's fake kernel gives."""
+    several = isinstance(stated, (tuple, list))
+    if several is not isinstance(made, (tuple, list)) and stated is not None:
+        raise PluginError(f"{given} gives {_kind(made)}, and the op's fake kernel {_kind(stated)}", where)
+    wanted, found = _leaves(stated), [] if stated is None else _leaves(made)
+    if len(wanted) != len(found):
+        raise PluginError(f"{given} gives {len(found)} results, and the op's fake kernel {len(wanted)}", where)
+    for k, (want, got) in enumerate(zip(wanted, found, strict=True)):
         if not _alike(want, got):
-            which = f" as result {k}" if len(pairs) > 1 else ""
+            which = f" as result {k}" if len(wanted) > 1 else ""
             raise PluginError(f"{given} gives {_text(got)}{which}, and the op's fake kernel {_text(want)}", where)
+
+
+def _kind(x: Any) -> str:
+    return f"{len(x)} results" if isinstance(x, (tuple, list)) else _text(x)
 
 
 def _leaves(x: Any) -> list[Any]:
@@ -99,12 +167,12 @@ def _leaves(x: Any) -> list[Any]:
 
 
 def _alike(want: Any, got: Any) -> bool:
-    """Of symbolic sizes nothing is asked, which would decide them."""
+    """The same dtype, and sizes that are equal whatever the dynamic ones are."""
     if not isinstance(want, torch.Tensor) or not isinstance(got, torch.Tensor):
         return isinstance(want, torch.Tensor) is isinstance(got, torch.Tensor)
-    sizes = zip(want.shape, got.shape, strict=False)
-    apart = any(type(a) is int and type(b) is int and a != b for a, b in sizes)
-    return want.dtype is got.dtype and want.dim() == got.dim() and not apart
+    if want.dtype is not got.dtype or want.dim() != got.dim():
+        return False
+    return all(statically_known_true(a == b) for a, b in zip(want.shape, got.shape, strict=True))
 
 
 def _text(x: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -25,6 +25,27 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 weights_option = click.option(
     "--weights", type=BUNDLE, metavar="FILE", help="The bundle's weights, when they are outside and not beside it."
 )
+
+
+def plugin_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--plugin and --no-plugins."""
+    named = click.option(
+        "--plugin",
+        "plugins",
+        multiple=True,
+        metavar="NAME",
+        help="The name of an installed plug-in; others are not used; may be repeated. Default: all that are installed.",
+    )
+    return named(click.option("--no-plugins", is_flag=True, help="Use no installed plug-in.")(command))
+
+
+def chosen_plugins(plugins: tuple[str, ...], no_plugins: bool) -> tuple[str, ...] | None:
+    """Options.plugins, as the two options say it."""
+    if plugins and no_plugins:
+        raise WrongUse("--no-plugins leaves out what --plugin names")
+    return plugins or (() if no_plugins else None)
+
+
 few_bits_option = click.option(
     "--weights",
     metavar="int8|fp8|int4[:GROUP]",

@@ -10,9 +10,11 @@ import click
 from hardtack.cli.common import (
     BUNDLE,
     calibration_option,
+    chosen_plugins,
     console,
     device_option,
     json_option,
+    plugin_options,
     print_json,
     table,
     weights_option,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the runtime.")
 @weights_option
 @calibration_option
+@plugin_options
 @device_option
 @json_option
 def command(
@@ -51,9 +54,12 @@ def command(
     device: str,
     weights: str | None,
     calibration: str | None,
+    plugins: tuple[str, ...],
+    no_plugins: bool,
     as_json: bool,
 ) -> None:
-    found = load_spec(spec)
+    chosen = chosen_plugins(plugins, no_plugins)
+    found = load_spec(spec, chosen)
     import hardtack
     from hardtack.cli.arrays import pick_entry
     from hardtack.comparison import compare
@@ -61,7 +67,10 @@ def command(
     model = hardtack.load(bundle, device, threads, weights=weights)
     name = pick_entry(model, entry).name
     data = load_calibration(calibration) if calibration is not None else None
-    result = compare(model, found.module, found.args, found.kwargs, found.dynamic_shapes, name, steps, tolerance, data)
+    result = compare(
+        model, found.module, found.args, found.kwargs, found.dynamic_shapes, name, steps, tolerance, data,
+        plugins=chosen,
+    )  # fmt: skip
     bad = [d for d in (*result.outputs, *result.steps) if not d.good]
     if as_json:
         print_json(

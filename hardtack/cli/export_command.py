@@ -14,12 +14,14 @@ from hardtack.cli.common import (
     calibration_option,
     check_few_bits,
     check_target_path,
+    chosen_plugins,
     few_bits_embeddings_option,
     few_bits_option,
     json_option,
     keep_activations_option,
     keep_cache_option,
     keep_weights_option,
+    plugin_options,
     print_json,
 )
 from hardtack.cli.export_report import print_report, report_document
@@ -97,14 +99,7 @@ class _TableName(click.Path):
 @cache_option
 @keep_cache_option
 @calibration_option
-@click.option(
-    "--plugin",
-    "plugins",
-    multiple=True,
-    metavar="NAME",
-    help="The name of an installed plug-in; others are not used; may be repeated. Default: all that are installed.",
-)
-@click.option("--no-plugins", is_flag=True, help="Use no installed plug-in.")
+@plugin_options
 @click.option(
     "--stop-after", type=click.Choice(STAGES), help="Print the text of this stage and stop; nothing is written."
 )
@@ -130,7 +125,7 @@ def command(
     check_target_path(output)
     _check_targets(targets, chosen.tuning)
     _check_tools(targets, chosen.compiler)
-    found = load_spec(spec)
+    found = load_spec(spec, chosen.plugins)
     from hardtack.api import export
 
     info = export(
@@ -158,8 +153,6 @@ def _options(
     **given: Any,
 ) -> Options:
     """The options that were given; those of Options have its names. WrongUse for what does not go together."""
-    if plugins and no_plugins:
-        raise WrongUse("--no-plugins leaves out what --plugin names")
     if keep_f32 and compute == "f32":
         raise WrongUse("--keep-f32 leaves products out of --compute, which is f32 for all")
     asked = {"--weights": given["weights"], "--embeddings": given["embeddings"]}
@@ -168,7 +161,7 @@ def _options(
     beside = (calibration is not None, keep_activations, *caches)
     check_few_bits(asked, keep_weights, compute, method, activations, *beside)
     data = load_calibration(calibration) if calibration is not None else None
-    chosen = plugins or (() if no_plugins else None)
+    chosen = chosen_plugins(plugins, no_plugins)
     return Options(keep_f32=keep_f32, compute=compute, calibration=data, plugins=chosen, **given)
 
 
@@ -213,7 +206,7 @@ def _check_tools(targets: tuple[str, ...], compiler: str | None) -> None:
 
 
 def _print_stage(stage: str, spec: str, target: str, chosen: Options, as_json: bool) -> None:
-    found = load_spec(spec)
+    found = load_spec(spec, chosen.plugins)
     from hardtack.api import stage_texts
 
     texts = stage_texts(

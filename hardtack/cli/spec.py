@@ -6,13 +6,14 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hardtack.cli.common import WrongUse
 from hardtack.options import CALIBRATION_SUFFIXES
+from hardtack.plugins import Plugin
 
 HELP = """SPEC is a .pt2 file written by torch.export.save, or MODULE:FUNCTION (or FILE.py:FUNCTION), a function
 without arguments that returns (module, args), (module, args, kwargs) or (module, args, kwargs, dynamic_shapes)."""
@@ -28,9 +29,13 @@ class Spec:
     dynamic_shapes: Any
 
 
-def load_spec(text: str) -> Spec:
-    """The model that `text` names. Raises WrongUse, which says what is missing."""
+def load_spec(text: str, plugins: Sequence[Plugin | str] | None) -> Spec:
+    """The model that `text` names. plugins: Options.plugins, loaded first: a file may hold ops that only their packages
+    define. Raises WrongUse, which says what is missing, and PluginError."""
     if text.endswith(".pt2"):
+        from hardtack.extending import load_plugins
+
+        load_plugins(plugins)
         return _load_pt2(text)
     return _from_result(text, _function(text))
 

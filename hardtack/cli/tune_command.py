@@ -15,16 +15,18 @@ from hardtack.cli.common import (
     calibration_option,
     check_few_bits,
     check_target_path,
+    chosen_plugins,
     console,
     few_bits_option,
     json_option,
     keep_activations_option,
     keep_weights_option,
+    plugin_options,
     print_json,
     table,
 )
 from hardtack.cli.spec import HELP, load_calibration, load_spec
-from hardtack.options import COMPUTES
+from hardtack.options import COMPUTES, Options
 
 if TYPE_CHECKING:
     from hardtack.codegen.tune.table import TuningTable
@@ -72,6 +74,7 @@ for cpu:native refuses that of another.
 @activations_option
 @keep_activations_option
 @calibration_option
+@plugin_options
 @click.option("--again", is_flag=True, help="Time keys that the table has already, too.")
 @json_option
 def command(
@@ -87,6 +90,8 @@ def command(
     activations: str | None,
     keep_activations: tuple[str, ...],
     calibration: str | None,
+    plugins: tuple[str, ...],
+    no_plugins: bool,
     again: bool,
     as_json: bool,
 ) -> None:
@@ -96,6 +101,7 @@ def command(
     check_few_bits(
         {"--weights": weights}, keep_weights, compute, "nearest", activations, calibration is not None, keep_activations
     )
+    chosen = chosen_plugins(plugins, no_plugins)
     check_target_path(output)
     found_target, tuner, begun = (
         _on_cpu(target or "cpu:native", threads, output) if on_cpu else _on_gpu(device, target, output)
@@ -104,7 +110,7 @@ def command(
     from hardtack.codegen.package.output import write_files
     from hardtack.progress import stages
 
-    found = load_spec(spec)
+    found = load_spec(spec, chosen)
     from hardtack.api import tuning_keys
 
     def keep(made: TuningTable, tuned: Tuned | None = None) -> None:
@@ -118,12 +124,15 @@ def command(
             found.kwargs,
             dynamic_shapes=found.dynamic_shapes,
             target=found_target,
-            compute=compute,
-            weights=weights,
-            keep_weights=keep_weights,
-            activations=activations,
-            keep_activations=keep_activations,
-            calibration=load_calibration(calibration) if calibration is not None else None,
+            options=Options(
+                compute=compute,
+                weights=weights,
+                keep_weights=keep_weights,
+                activations=activations,
+                keep_activations=keep_activations,
+                calibration=load_calibration(calibration) if calibration is not None else None,
+                plugins=chosen,
+            ),
         )
         made, done, left = tuning.tune(
             keys, tuner, begun, again=again, budget_s=budget, keep=keep, progress=stage.report

@@ -15,12 +15,12 @@ from torch.export import Dim
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph import Constant, Graph, TensorType
 from hardtack.codegen.ir.types import DType
-from hardtack.exporter import Exported, InputSpecError, PluginError, UnsupportedOpError, to_graphs
+from hardtack.exporter import Exported, InputSpecError, PluginError, RangeError, UnsupportedOpError, to_graphs
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.table import Value
 from hardtack.exporter.errors import Refusal
 from hardtack.exporter.extensions import Contribution, Extensions, UserPass, extensions
-from hardtack.exporter.reference.interpreter import results
+from hardtack.exporter.reference.interpreter import ReferenceFailure, results
 from hardtack.exporter.rewrite.edit import Edit
 
 
@@ -191,7 +191,13 @@ def _negated(graph: Graph, store: ConstantStore) -> Graph:
 
 
 def _with_pass(apply: Callable[[Graph, ConstantStore], Any]) -> Extensions:
-    return extensions([Contribution("Options.passes", passes=(UserPass("negate", "1.2", apply, "Options.passes"),))])
+    return extensions(
+        [
+            Contribution(
+                "Options.passes", passes=(UserPass("negate", "1.2", apply, "Options.passes", ("pass negate", "1.2")),)
+            )
+        ]
+    )
 
 
 def test_a_pass_changes_the_graph() -> None:
@@ -267,7 +273,7 @@ STATED = "and the op's fake kernel float32[3, 4]"
         ("decomposition", _raises, f"{OF} raised ValueError: no such luck"),
         ("decomposition", lambda x, scale: x.sum(0), f"{OF} gives float32[4], {STATED}"),
         ("decomposition", lambda x, scale: x.double(), f"{OF} gives float64[3, 4], {STATED}"),
-        ("decomposition", lambda x, scale: (x, x), f"{OF} gives 2 results, and the op's fake kernel 1"),
+        ("decomposition", lambda x, scale: (x, x), f"{OF} gives 2 results, {STATED}"),
         ("decomposition", lambda x, scale: 3, f"{OF} gives a int, {STATED}"),
         ("lowering", _raises, f"{OF} raised ValueError: no such luck"),
         (
@@ -295,18 +301,181 @@ def test_a_lowering_may_refuse() -> None:
 
 
 def test_a_lowering_of_an_op_that_writes_is_told() -> None:
-    def into(x: Tensor) -> Tensor:
-        out = torch.zeros_like(x)
-        double_into(x, out)
-        return out
-
-    with pytest.raises(PluginError) as caught:
-        _export(into, _brought(lowerings={double_into: lambda b, x, out: None}))
+    with pytest.raises(InputSpecError) as caught:
+        _brought(lowerings={double_into: lambda b, x, out: None})
     assert caught.value.what == (
-        "the lowering of hardtack_tests.double_into.default of the argument decompositions cannot be taken: the op "
-        "writes to its arguments"
+        "the argument decompositions has a lowering of hardtack_tests.double_into.default, which writes to its "
+        "arguments"
     )
     assert caught.value.fix == "give it a decomposition, which may write in place"
+
+
+def _spread(x: Tensor) -> Tensor:
+    return x.std(0) if x.shape[0] > 1 else torch.zeros_like(x[0])
+
+
+@torch.library.custom_op("hardtack_tests::spread", mutates_args=())
+def spread(x: Tensor) -> Tensor:
+    return _spread(x)
+
+
+@spread.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape[1:])
+
+
+@pytest.mark.parametrize("ready", [False, True], ids=["module", "program"])
+def test_a_decomposition_that_asks_for_a_size_holds_where_it_was_asked(ready: bool) -> None:
+    """torch traces sizes from 2 on: the branch for 1 is not in the program, and 1 is refused, not wrong."""
+    brought, args, sizes = _brought(decompositions={spread: _spread}), (torch.randn(3, 4),), ({0: Dim.AUTO},)
+    module: Any = Calls(spread).eval()
+    if ready:
+        module, sizes = torch.export.export(module, args, dynamic_shapes=sizes), None  # type: ignore[assignment]
+    exported = to_graphs(module, args, dynamic_shapes=sizes, extensions=brought)
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(_outputs(exported, x)[0], Calls(spread)(x))
+    with pytest.raises(ReferenceFailure):
+        _outputs(exported, torch.randn(1, 4))
+
+
+def test_composite_ops_of_torch_are_computed_by_decompositions() -> None:
+    def composite(x: Tensor) -> Tensor:
+        return nn.functional.batch_norm(x, torch.zeros(4), torch.ones(4)).flatten()
+
+    norm = _brought(decompositions={"aten::batch_norm": lambda x, *rest: x * 7.0})
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(_outputs(_export(composite, norm), x)[0], ((x + 1) * 7).flatten() - 3)
+    assert list(norm.used) == ["decomposition aten.batch_norm.default"]
+
+
+def test_a_lowering_of_an_op_that_torch_takes_apart_is_told() -> None:
+    brought = _brought(lowerings={"aten::batch_norm": lambda b, x, *rest: x})
+    with pytest.raises(PluginError) as caught:
+        _export(lambda x: nn.functional.batch_norm(x, torch.zeros(4), torch.ones(4)), brought)
+    assert caught.value.what == (
+        "the lowering of aten.batch_norm.default of the argument decompositions was not asked: torch takes the op "
+        "apart before"
+    )
+    assert brought.used == {}
+
+
+@torch.library.custom_op("hardtack_tests::inner", mutates_args=())
+def inner(x: Tensor) -> Tensor:
+    return x + 1
+
+
+inner.register_fake(torch.empty_like)
+
+
+@torch.library.custom_op("hardtack_tests::typed", mutates_args=())
+def typed(x: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    return x.to(dtype)
+
+
+@typed.register_fake
+def _(x: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.empty_like(x, dtype=dtype)
+
+
+def test_functions_that_call_ops_with_functions() -> None:
+    brought = _brought(decompositions={clip_scale: lambda x, s: inner(x) * s, inner: lambda x: x + 1})
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(_outputs(_export(lambda x: clip_scale(x), brought), x)[0], (x + 2) * 2 - 3)
+
+
+@pytest.mark.parametrize("wrong", [lambda x: (x + 1).double(), lambda x: (x + 1)[:1], lambda x: (x + 1).half()])
+def test_what_another_function_calls_is_checked(wrong: Callable[..., Any]) -> None:
+    brought = _brought(decompositions={clip_scale: lambda x, s: (inner(x) * s).float(), inner: wrong})
+    with pytest.raises(PluginError, match=r"^the decomposition of hardtack_tests.inner.default .* gives float"):
+        _export(lambda x: clip_scale(x), brought)
+
+
+def test_defaults_are_those_of_the_schema() -> None:
+    def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
+        assert dtype is torch.float64
+        return x.to(dtype)
+
+    x = torch.randn(3, 4)
+    exported = _export(lambda x: typed(x), _brought(decompositions={typed: converted}))
+    torch.testing.assert_close(_outputs(exported, x)[0], (x + 1).double() - 3)
+
+
+@pytest.mark.parametrize(
+    ("what", "function"),
+    [
+        ("decomposition", lambda x, scale: torch.cat([x, x])),
+        ("lowering", lambda b, x, scale: b.op("cat", x, x, dim=0)),
+    ],
+)
+def test_other_dynamic_sizes_are_told(what: str, function: Callable[..., Any]) -> None:
+    with pytest.raises((PluginError, RangeError), match=r"gives|must be|declared"):
+        to_graphs(
+            Calls(lambda x: clip_scale(x)).eval(), (torch.randn(3, 4),), dynamic_shapes=({0: Dim("n", max=100)},),
+            extensions=_brought(**{f"{what}s": {clip_scale: function}}),
+        )  # fmt: skip
+
+
+def _doubled_into(x: Tensor) -> Tensor:
+    out = torch.zeros_like(x)
+    double_into(x, out)
+    return out
+
+
+def test_a_result_that_the_op_has_not_is_dropped() -> None:
+    x = torch.randn(3, 4)
+    exported = _export(_doubled_into, _brought(decompositions={double_into: lambda x, out: out.copy_(x * 2)}))
+    torch.testing.assert_close(_outputs(exported, x)[0], (x + 1) * 2 - 3)
+
+
+def test_a_function_that_writes_what_its_op_does_not_is_told() -> None:
+    with pytest.raises(PluginError) as caught:
+        _export(_doubled_into, _brought(decompositions={double_into: lambda x, out: out.copy_(x.mul_(2))}))
+    assert caught.value.what == (
+        "the decomposition of hardtack_tests.double_into.default of the argument decompositions writes to an argument, "
+        "and the op does not"
+    )
+
+
+def test_a_composite_op_that_gives_its_argument_is_told() -> None:
+    brought = _brought(decompositions={"aten::batch_norm": lambda x, *rest: x})
+    with pytest.raises(PluginError, match="gives an argument, or a view of one"):
+        _export(lambda x: nn.functional.batch_norm(x, torch.zeros(4), torch.ones(4)), brought)
+
+
+def test_a_lowering_may_give_its_one_result_in_a_tuple() -> None:
+    x = torch.randn(3, 4)
+    lowered = _brought(lowerings={clip_scale: lambda b, x, s: (_lowered_clip(b, x, s),)})
+    torch.testing.assert_close(_outputs(_export(lambda x: clip_scale(x), lowered), x)[0], _clip(x + 1) - 3)
+
+
+def _types_in_place(graph: Graph, store: ConstantStore) -> Graph:
+    graph.types[graph.outputs[0]] = TensorType(DType.F64, ())
+    return graph
+
+
+def _content_in_place(graph: Graph, store: ConstantStore) -> Graph:
+    for key in store.data:
+        store.data[key] = store.data[next(iter(store.data))]
+        store.data[key].array[...] = 0
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("apply", "words"),
+    [
+        (_types_in_place, "edits in place what it is given, in entry forward"),
+        (_content_in_place, "raised ValueError: assignment destination is read-only, in entry forward"),
+        (lambda graph, store: replace(graph, name="other"), "changes the name of entry forward"),
+        (
+            lambda graph, store: replace(graph, ops=tuple(replace(op, origin=None) for op in graph.ops)),
+            "has an op add without an Origin, in entry forward",
+        ),
+    ],
+)
+def test_a_pass_that_edits_what_it_must_not_is_told(apply: Callable[..., Any], words: str) -> None:
+    with pytest.raises(PluginError) as caught:
+        _export(lambda x: torch.sin(x) + torch.arange(4.0), _with_pass(apply))
+    assert caught.value.what == f"{PASS} {words}"
 
 
 def test_two_functions_of_one_op_are_told() -> None:

@@ -100,7 +100,7 @@ def test_tuning_keys_are_those_of_the_export() -> None:
     target = "cuda:sm_90"
 
     def keys(**options: Any) -> set[str]:
-        return set(tuning_keys(module, args, target=target, weights="int8", **options))
+        return set(tuning_keys(module, args, target=target, options=hardtack.Options(weights="int8", **options)))
 
     weights, both, mixed = keys(), keys(activations="int8"), keys(activations="int8", keep_activations=("2",))
     assert not weights & both

@@ -161,6 +161,6 @@ def test_a_program_without_examples_is_not_measured(tmp_path: Path) -> None:
 def test_a_table_is_made_for_what_products_are_computed_in() -> None:
     module, args = small()
     for compute in ("f32", "bf16"):
-        keys = tuning_keys(module, args, target="cuda:sm_90", compute=compute)
+        keys = tuning_keys(module, args, target="cuda:sm_90", options=hardtack.Options(compute=compute))
         assert keys
         assert all(compute in key for key in keys)

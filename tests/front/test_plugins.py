@@ -39,6 +39,7 @@ PLUGIN = Plugin("shifts", "0.3", decompositions={"hardtack_front::shifted": lamb
 WRONG = Plugin("wrong", "0.1", decompositions={shifted: lambda x: x + 4})
 
 
+SHORT = 'it must be a short text without spaces, as "1.0"'
 PLUGINS = "Options.plugins is 'shifts'; it must be a tuple of Plugins and names of installed ones"
 
 
@@ -130,6 +131,21 @@ def test_two_plugins_for_one_op_are_told(tmp_path: Path, installed: Any) -> None
     )
 
 
+def test_two_plugins_of_one_name_are_told(tmp_path: Path, installed: Any) -> None:
+    both = (PLUGIN, Plugin("shifts", "0.4"))
+    with pytest.raises(InputSpecError) as caught:
+        exported(tmp_path / "m.pkg", torch.randn(3, 4), options=Options(plugins=both))
+    assert caught.value.what == "there are two plug-ins shifts: 0.3, 0.4"
+
+
+def test_two_packages_with_one_plugin_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offers = [EntryPoint("shifts", f"{package}:plugin", "hardtack.plugins") for package in ("one", "two")]
+    monkeypatch.setattr("hardtack.extending.entry_points", lambda group: offers)
+    with pytest.raises(PluginError) as caught:
+        exported(tmp_path / "m.pkg", torch.randn(3, 4))
+    assert caught.value.what == "two packages offer a plug-in 'shifts': one:plugin and two:plugin"
+
+
 @pytest.mark.parametrize(
     ("offer", "words"),
     [
@@ -164,8 +180,8 @@ def test_a_plugin_that_is_not_there_is_told(tmp_path: Path, installed: Any) -> N
             lambda: Plugin("Shifts", "1"),
             "Plugin.name is 'Shifts'; it must be small letters, digits, - and _, and begin with a letter",
         ),
-        (lambda: Plugin("shifts", ""), "Plugin.version of shifts is ''; it must be a text, such as \"1.0\""),
-        (lambda: GraphPass("mine", 1, same), "GraphPass.version of mine is 1; it must be a text, such as \"1.0\""),  # type: ignore[arg-type]
+        (lambda: Plugin("shifts", ""), f"Plugin.version of shifts is ''; {SHORT}"),
+        (lambda: GraphPass("mine", 1, same), f"GraphPass.version of mine is 1; {SHORT}"),  # type: ignore[arg-type]
         (
             lambda: GraphPass("mine", "1", None),  # type: ignore[arg-type]
             "GraphPass.apply of mine is a NoneType; it must be a function",

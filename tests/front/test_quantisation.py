@@ -405,7 +405,7 @@ def test_stages_and_keys_are_those_of_quantised_weights(model_file: Path) -> Non
     wanted = stage_texts("graph", of_torchao(module, "int8", "hqq"), args)
     assert stage_texts("graph", module, args, options=hardtack.Options(weights="int8", weights_method="hqq")) == wanted
     keys = tuning_keys(of_torchao(module, "int8"), args, target="cpu:x86-64-v3")
-    assert tuning_keys(module, args, target="cpu:x86-64-v3", weights="int8") == keys
+    assert tuning_keys(module, args, target="cpu:x86-64-v3", options=hardtack.Options(weights="int8")) == keys
 
 
 @pytest.mark.sweep(over="dtype")
@@ -447,7 +447,7 @@ def test_a_gpu_reads_codes(scheme: str, dtype: torch.dtype, target: str, tmp_pat
     assert held <= info.weights_nbytes < held + 8192
     (text,) = stage_texts("render", module, (x,), target=target, options=hardtack.Options(weights=scheme)).values()
     assert ("e4m3_at" if scheme == "fp8" else "code_at") in text
-    assert tuning_keys(module, (x,), target=target, weights=scheme) == []
+    assert tuning_keys(module, (x,), target=target, options=hardtack.Options(weights=scheme)) == []
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
