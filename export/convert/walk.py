@@ -83,7 +83,7 @@ class Walk:
         inner.run(module.graph.nodes)
         output = next(n for n in module.graph.nodes if n.op == "output")
         if builder.made:
-            raise Refusal(f"a Fourier transform inside of {name}")
+            raise Refusal(f"a constant that is made for an op, as for a Fourier transform, inside of {name}")
         results = inner.operand(output.args[0])
         values = list(results) if isinstance(results, list) else [results]
         if not all(isinstance(v, Value) for v in values):

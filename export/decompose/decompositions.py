@@ -328,7 +328,7 @@ def decompose(ep: torch.export.ExportedProgram, extensions: Extensions) -> torch
     settled = with_written_reshapes(traced)
     prepared = with_calls(with_even_bags(with_written_windows(settled)), extensions)
     try:
-        found = prepared.run_decompositions(with_users(table(), extensions))
+        found = prepared.run_decompositions(with_users(table(), ep, extensions))
     except ValueError as error:
         if settled is traced or "Cannot view a tensor" not in str(error):
             raise

@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from hardtack.exporter.decompose.copies import copied
 from hardtack.exporter.errors import PluginError, SourceLine
@@ -28,12 +28,21 @@ _TORCHS_OWN = ("aten", "prims", "prim", "quantized_decomposed", "torchvision")
 Table = dict[Any, Callable[..., Any]]
 
 
-def with_users(table: Table, extensions: Extensions) -> Table:
-    """The table with the users' functions in front of ours, and without the ops that they lower whole."""
-    users = {op: _checked(given, extensions) for op, given in extensions.of("decomposition").items()}
-    others = {op: _checked(given, extensions) for op, given in _registered().items()}
+def with_users(table: Table, ep: ExportedProgram, extensions: Extensions) -> Table:
+    """The table with the users' functions in front of ours, and without the ops that they lower whole. Functions of ops
+    whose sizes depend on values in the program are not checked: each run of a fake kernel gives other sizes."""
+    given = {**_registered(), **extensions.of("decomposition")}
+    depend = {n.target for n in _calls(ep.graph_module, given) if _depends_on_values(n)} if given else set()
+    made = {op: (_called if op in depend else _checked)(g, extensions) for op, g in given.items()}
+    users = {op: made[op] for op in extensions.of("decomposition")}
     lowered = extensions.of("lowering")
-    return {op: f for op, f in {**others, **table, **users}.items() if op not in lowered}
+    return {op: f for op, f in {**made, **table, **users}.items() if op not in lowered}
+
+
+def _depends_on_values(node: Node) -> bool:
+    """True for a call whose results have sizes that depend on the values of tensors."""
+    sizes = [s for t in _leaves(node.meta.get("val")) if isinstance(t, torch.Tensor) for s in t.shape]
+    return any(free_unbacked_symbols(s) for s in sizes)
 
 
 def has_decompositions(extensions: Extensions) -> bool:
@@ -94,7 +103,8 @@ def check_decompositions(ep: ExportedProgram, extensions: Extensions) -> None:
     runs the op itself."""
     users = extensions.of("decomposition")
     for node in _calls(ep.graph_module, users) if users else ():
-        _check(node, users[node.target], extensions)  # type: ignore[index]
+        if not _depends_on_values(node):
+            _check(node, users[node.target], extensions)  # type: ignore[index]
 
 
 def check_called(ep: ExportedProgram, extensions: Extensions, what: str) -> None:

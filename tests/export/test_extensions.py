@@ -390,6 +390,22 @@ def test_what_another_function_calls_is_checked(wrong: Callable[..., Any]) -> No
         _export(lambda x: clip_scale(x), brought)
 
 
+@torch.library.custom_op("hardtack_tests::places", mutates_args=())
+def places(x: Tensor) -> Tensor:
+    return torch.nonzero(x)
+
+
+@places.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty((torch.library.get_ctx().new_dynamic_size(), x.dim()), dtype=torch.int64)
+
+
+def test_sizes_that_depend_on_values_are_refused_as_torchs_are() -> None:
+    brought = _brought(decompositions={places: torch.nonzero})
+    with pytest.raises(UnsupportedOpError, match=r"aten.nonzero"):
+        _export(lambda x: places(x).sum().float(), brought)
+
+
 def test_defaults_are_those_of_the_schema() -> None:
     def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
         assert dtype is torch.float64
