@@ -281,7 +281,7 @@ CODEGEN: tuple[Mutant, ...] = (
         "zero points of a convolution's weights are left out",
         "cpu",
         "codegen/passes/shared/integer_products.py",
-        (('    if op.kind == "conv" and b.zero is not None and b.zeros != (0, 0):\n', "    if False:\n"),),
+        (("    if filter_zero is not None:\n", "    if False:\n"),),
         sweep="quantised",
     ),
     Mutant(
