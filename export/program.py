@@ -38,7 +38,7 @@ from hardtack.exporter.tree import Tree, const_leaf, describe, leaf_names
 @dataclass(frozen=True)
 class EntryGraph:
     """One entry point. in_tree describes (args, kwargs), out_tree what forward returns; see tree.py. texts: what each
-    of the users' passes left, by its name."""
+    of the users' passes left (rewrite/user_passes.py)."""
 
     graph: Graph
     in_tree: Tree

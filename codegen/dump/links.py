@@ -49,8 +49,8 @@ class Linked:
 
 
 def link(texts: Mapping[str, str], decisions: Sequence[Decision], origins: Sequence[Origin]) -> Linked:
-    """The user's lines, then a column for each stage of `texts`, in order. In front of
-    the graph stand what users' passes left, which has no links."""
+    """The user's lines, then a column for each stage of `texts`, in order. What stands in front of
+    the graph, users' passes, has no links."""
     linker = _Linker(decisions, origins)
     stages = [Column(stage, linker.column(stage, text)) for stage, text in texts.items()]
     source = Column("source", _source_lines(origins, linker.of_origin))

@@ -18,13 +18,14 @@ from hardtack.exporter.rewrite.rules import CLEANING, simplify
 
 
 def run_user_passes(graph: Graph, store: ConstantStore, extensions: Extensions) -> tuple[Graph, dict[str, str]]:
-    """The graph after the passes, in their order, and what each left, as text by its name. PluginError for a pass that
+    """The graph after the passes, in their order, and what each left, as text by "pass-" and its name, which no
+    stage has. PluginError for a pass that
     raises, breaks a rule of Graphs, or changes what the entry point takes and gives, or what it was given."""
     texts: dict[str, str] = {}
     for p in extensions.passes:
         graph = simplify(_run(p, graph, store), store, CLEANING)
         extensions.used.update([p.producer])
-        texts[p.name] = to_text_graph(graph) + "\n"
+        texts[f"pass-{p.name}"] = to_text_graph(graph) + "\n"
     return graph, texts
 
 

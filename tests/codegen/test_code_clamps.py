@@ -12,7 +12,7 @@ from torch.export import Dim
 
 from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.ir.group import Decision
-from hardtack.codegen.passes.shared.code_clamps import KIND
+from hardtack.codegen.passes.cpu.code_clamps import KIND
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.exporter import to_graphs
 from tests.codegen.compare import to_numpy

@@ -114,11 +114,11 @@ def test_passes_stand_in_the_dump_and_in_the_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: Any
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "dump"))
-    options = Options(passes=(GraphPass("mine", "2.1", same),), plugins=(PLUGIN,))
-    assert exported(tmp_path / "m.pkg", torch.randn(3, 4), options=options)["pass mine"] == "2.1"
+    options = Options(passes=(GraphPass("graph", "2.1", same),), plugins=(PLUGIN,))
+    assert exported(tmp_path / "m.pkg", torch.randn(3, 4), options=options)["pass graph"] == "2.1"
     folder = tmp_path / "dump" / "forward"
-    assert (folder / "01-mine.txt").read_text() == (folder / "02-graph.txt").read_text()
-    assert "mine" in (folder / "index.html").read_text()
+    assert (folder / "01-pass-graph.txt").read_text() == (folder / "02-graph.txt").read_text()
+    assert "pass-graph" in (folder / "index.html").read_text()
 
 
 def test_two_plugins_for_one_op_are_told(tmp_path: Path, installed: Any) -> None:
@@ -217,6 +217,15 @@ def test_the_command_takes_names_of_plugins(tmp_path: Path, installed: Any) -> N
     good = CliRunner().invoke(main, [*common, "--plugin", "shifts"])
     assert good.exit_code == 0, good.output
     assert producer(Path(out))["plugin shifts"] == "0.3"
+    for given, status, words in (
+        (["--plugin", "shifts"], 0, ""),
+        (["--plugin", "wrong"], 0, ""),  # the bundle is what it was; of the steps nothing is asked
+        (["--plugin", "shifts", "--no-plugins"], 2, "--no-plugins leaves out what --plugin names"),
+        ([], 1, "there are two functions for one op"),
+    ):
+        compared = CliRunner().invoke(main, ["compare", out, f"{spec}:make", *given])
+        assert compared.exit_code == status, compared.output
+        assert words in compared.output
     none = CliRunner().invoke(main, [*common, "--no-plugins"])
     assert none.exit_code == 1
     assert "a custom op: its code is unknown to the compiler" in none.output

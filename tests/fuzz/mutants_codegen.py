@@ -174,7 +174,7 @@ CODEGEN: tuple[Mutant, ...] = (
         "limits that numbers pass",
         "a lower limit in front of codes is left out though numbers lie below it",
         "cpu",
-        "codegen/passes/shared/code_clamps.py",
+        "codegen/passes/cpu/code_clamps.py",
         (("return number <= limits[0] if", "return number <= limits[1] if"),),
         sweep="quantised",
     ),

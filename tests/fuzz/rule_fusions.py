@@ -8,11 +8,11 @@ from hardtack.codegen.backend import Backend
 from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.machine.data import H200, X86_64_V4
+from hardtack.codegen.passes.cpu.code_clamps import CODE_CLAMPS
 from hardtack.codegen.passes.cpu.expand import EXPAND
 from hardtack.codegen.passes.cpu.pooled_codes import POOLED_CODES
 from hardtack.codegen.passes.gpu.split_reductions import SPLIT_REDUCTIONS
 from hardtack.codegen.passes.passes import Passes
-from hardtack.codegen.passes.shared.code_clamps import CODE_CLAMPS
 
 
 @dataclass(frozen=True)

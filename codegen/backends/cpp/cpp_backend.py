@@ -21,10 +21,10 @@ from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.rules import rules_on
 from hardtack.codegen.machine.data import DEFAULT_CPUS, X86_64_V4
 from hardtack.codegen.machine.machine import Cpu, Machine
+from hardtack.codegen.passes.cpu.code_clamps import CODE_CLAMPS
 from hardtack.codegen.passes.cpu.expand import EXPAND
 from hardtack.codegen.passes.cpu.pooled_codes import POOLED_CODES
 from hardtack.codegen.passes.passes import Context, Passes
-from hardtack.codegen.passes.shared.code_clamps import CODE_CLAMPS
 from hardtack.codegen.passes.shared.inline import INLINE
 from hardtack.codegen.passes.shared.integer_products import INTEGER_PRODUCTS
 from hardtack.codegen.plan.accesses import accesses_of
