@@ -217,11 +217,7 @@ def stage_texts(
     """
     chosen = options or Options()
     backend = stage_backend(target, stage, read_tables(chosen.tuning))
-    module = quantise(module, chosen, args, kwargs, dynamic_shapes).model
-    exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes, chosen.strict)
-    exported, _ = narrow_products(exported, chosen.compute, chosen.keep_f32)
-    exported, _ = cache_states(exported, chosen)
-    sources = sources_of(exported, module, args, kwargs)
+    sources = _sources_alone(module, args, kwargs, dynamic_shapes, chosen)
     if stage == "graph":
         return {name: to_text_graph(s.graph) for name, s in sources.items()}
     with generation():
@@ -241,14 +237,21 @@ def tuning_keys(
     once."""
     chosen = options or Options()
     (backend,) = backends_for([target])
-    module = quantise(module, chosen, args, kwargs, dynamic_shapes).model
-    exported, _ = narrow_products(graphs_of(module, chosen, args, kwargs, dynamic_shapes), chosen.compute, ())
     found: dict[str, None] = {}
-    for s in sources_of(exported, module, args, kwargs).values():
+    for s in _sources_alone(module, args, kwargs, dynamic_shapes, chosen).values():
         with generation():
             decisions = compile_entry(s.graph, s.hints, backend).decisions
         found |= dict.fromkeys(d.subject for d in decisions if d.kind == KIND)
     return list(found)
+
+
+def _sources_alone(module: Any, args: Any, kwargs: Any, dynamic_shapes: Any, chosen: Options) -> dict[str, Source]:
+    """What the compiler takes of a model that is exported so, without a report of what the options cost."""
+    model = quantise(module, chosen, args, kwargs, dynamic_shapes).model
+    exported = graphs_of(model, chosen, args, kwargs, dynamic_shapes, chosen.strict)
+    exported, _ = narrow_products(exported, chosen.compute, chosen.keep_f32)
+    exported, _ = cache_states(exported, chosen)
+    return sources_of(exported, model, args, kwargs)
 
 
 def sources_of(exported: Exported, module: Any, args: Any, kwargs: Any) -> dict[str, Source]:

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 class GraphPass:
     """A pass over the Graph, run behind Hardtack's own simplifications, for all targets.
 
-    name: of a dump's file and of `--stop-after`, in small letters. version: stands in the bundle's manifest.
+    name: of a dump's file, in small letters. version: stands in the bundle's manifest.
     apply(graph, store) -> graph: a hardtack.codegen.ir.graph.Graph with the same inputs, outputs, states and guards;
     what it needs of constants' contents is in the store, a hardtack.codegen.ir.constants.ConstantStore. Its result is
     verified; that it computes the same is not, which `hardtack compare` can tell.

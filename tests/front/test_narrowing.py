@@ -164,3 +164,7 @@ def test_a_table_is_made_for_what_products_are_computed_in() -> None:
         keys = tuning_keys(module, args, target="cuda:sm_90", options=hardtack.Options(compute=compute))
         assert keys
         assert all(compute in key for key in keys)
+    kept = hardtack.Options(compute="bf16", keep_f32=("*",))
+    assert tuning_keys(module, args, target="cuda:sm_90", options=kept) == tuning_keys(
+        module, args, target="cuda:sm_90"
+    )
