@@ -16,6 +16,9 @@ from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph import Graph
 from hardtack.exporter.errors import ExportError, InputSpecError, PluginError, SourceLine
 
+TORCH_NAMESPACES = ("aten", "prims", "prim", "quantized_decomposed", "torchvision")
+"""Of torch's own ops, which Hardtack converts or refuses; others are users' and other libraries'."""
+
 Producer = tuple[str, str]
 """What the manifest says of it: a name and a version."""
 

@@ -24,11 +24,12 @@ from hardtack.codegen.targets import backends_for, stage_backend
 from hardtack.codegen.tune.choice import KIND, shapes_in_tables
 from hardtack.codegen.tune.table import read_tables
 from hardtack.exporter import EntryGraph, Exported
+from hardtack.exporter.extensions import Extensions
 from hardtack.extending import extensions_of
 from hardtack.generation import generation
 from hardtack.narrowing import Narrowed, measured, narrow_products, numerics_of
 from hardtack.options import Options
-from hardtack.progress import stages
+from hardtack.progress import Stages, stages
 from hardtack.quantisation import Quantised, graphs_of, quantise, with_accuracy
 from hardtack.trees import flattener
 from hardtack.widened import Widened, widened_weights
@@ -109,41 +110,23 @@ def export(
     hardtack.codegen.backends; LoadError for a tuning table that cannot be read.
     """
     chosen = options or Options()
-    brought = extensions_of(chosen, decompositions)
     out = check_output(path)
+    brought = extensions_of(chosen, decompositions)
     if isinstance(targets, str):
         targets = (targets,)
     backends = backends_for(targets, read_tables(chosen.tuning), chosen.compiler)
     for backend in backends:
         backend.tools()  # what is missing is told before any work is done
     with stages(progress) as stage:
-        if chosen.weights is not None or chosen.embeddings is not None:
-            stage.report("quantise", 0, 0)
-        found = quantise(module, chosen, args, kwargs, dynamic_shapes)
-        stage.report("capture", 0, 0)
-        wide = graphs_of(found.model, chosen, args, kwargs, dynamic_shapes, chosen.strict, brought)
-        exported, report = narrow_products(wide, chosen.compute, chosen.keep_f32)
-        narrowed = None
-        if report is not None:
-            stage.report("measure", 0, 0)
-            narrowed = measured(wide, exported, report, chosen.compute, module, args, kwargs)
-        quantised = None
-        if found.report is not None:
-            stage.report("measure", 0, 0)
-            quantised = with_accuracy(found, exported, module, args, kwargs)
-        wide, cached = exported, None
-        exported, caches = cache_states(wide, chosen)
-        if caches is not None:
-            stage.report("measure", 0, 0)
-            cached = cache_report(wide, exported, caches, found.model, args, kwargs, found.calibration)
+        made = _made(module, args, kwargs, dynamic_shapes, chosen, brought, stage)
         with generation():
-            sources = sources_of(exported, found.model, args, kwargs)
+            sources = sources_of(made.exported, made.model, args, kwargs)
             built = build_content(
                 sources,
-                exported.store,
+                made.exported.store,
                 backends,
                 jobs=chosen.jobs,
-                tensors=exported.tensors,
+                tensors=made.exported.tensors,
                 producer={"hardtack": hardtack.__version__, "torch": torch.__version__, **brought.used},
                 numerics=numerics_of(chosen),
                 progress=stage.report,
@@ -151,25 +134,53 @@ def export(
         stage.report("write", 0, 0)
         content = with_debug(built) if chosen.debug else built.content
         written = write_bundle(out, content, external=chosen.external_weights)
-    return _info(written, exported, backends, built, stage.seconds, narrowed, quantised, cached)
+    return _info(written, made, backends, built, stage.seconds)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A model as it is compiled, and what its options did. model: it as a module, with weights of few bits."""
+
+    exported: Exported
+    model: Any
+    narrowed: Narrowed | None
+    quantised: Quantised | None
+    cached: Cached | None
+
+
+def _made(
+    module: Any, args: Any, kwargs: Any, dynamic_shapes: Any, chosen: Options, brought: Extensions, stage: Stages
+) -> _Made:
+    """The graphs of a model, and reports of what its options cost, for which both are run on examples."""
+    if chosen.weights is not None or chosen.embeddings is not None:
+        stage.report("quantise", 0, 0)
+    found = quantise(module, chosen, args, kwargs, dynamic_shapes)
+    stage.report("capture", 0, 0)
+    wide = graphs_of(found.model, chosen, args, kwargs, dynamic_shapes, chosen.strict, brought)
+    exported, report = narrow_products(wide, chosen.compute, chosen.keep_f32)
+    narrowed = quantised = cached = None
+    if report is not None:
+        stage.report("measure", 0, 0)
+        narrowed = measured(wide, exported, report, chosen.compute, module, args, kwargs)
+    if found.report is not None:
+        stage.report("measure", 0, 0)
+        quantised = with_accuracy(found, exported, module, args, kwargs)
+    coded, caches = cache_states(exported, chosen)
+    if caches is not None:
+        stage.report("measure", 0, 0)
+        cached = cache_report(exported, coded, caches, found.model, args, kwargs, found.calibration)
+    return _Made(coded, found.model, narrowed, quantised, cached)
 
 
 def _info(
-    written: Written,
-    exported: Exported,
-    backends: Sequence[Backend],
-    built: Built,
-    seconds: Mapping[str, float],
-    narrowed: Narrowed | None,
-    quantised: Quantised | None,
-    cached: Cached | None,
+    written: Written, made: _Made, backends: Sequence[Backend], built: Built, seconds: Mapping[str, float]
 ) -> ExportInfo:
     tabled = _tuned_shapes(backends, built)
     fused = [d.accepted for d in built.decisions if d.kind in FUSIONS]
     return ExportInfo(
         path=written.path,
         weights_path=written.weights_path,
-        entries=tuple(exported.entries),
+        entries=tuple(made.exported.entries),
         targets=tuple(t.name for t in built.content.targets),
         nbytes=written.nbytes,
         weights_nbytes=written.weights_nbytes,
@@ -182,10 +193,10 @@ def _info(
         num_shapes=len(tabled),
         num_tuned=sum(tabled.values()),
         seconds=seconds,
-        narrowed=narrowed,
-        quantised=quantised,
-        cached=cached,
-        widened=widened_weights(exported, built),
+        narrowed=made.narrowed,
+        quantised=made.quantised,
+        cached=made.cached,
+        widened=widened_weights(made.exported, built),
     )
 
 

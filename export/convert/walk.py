@@ -22,7 +22,7 @@ from hardtack.exporter.convert.symfloat import bool_scalar, float_scalar
 from hardtack.exporter.convert.table import Number, Value
 from hardtack.exporter.dtypes import from_torch
 from hardtack.exporter.errors import ExportError, PluginError, Refusal, Unsupported, UnsupportedOpError, ValueSize
-from hardtack.exporter.extensions import Extensions, Given
+from hardtack.exporter.extensions import TORCH_NAMESPACES, Extensions, Given
 from hardtack.exporter.origin import origin_of, source_of
 from hardtack.exporter.sizes.shapes import Sizes
 from hardtack.exporter.sizes.strides import row_major
@@ -362,7 +362,7 @@ def _reason(node: Node, name: str) -> str:
     return "Hardtack has no conversion for it"
 
 
-_TORCH_OPS = ("aten.", "prims.", "torchvision.", "quantized_decomposed.")
+_TORCH_OPS = tuple(f"{space}." for space in TORCH_NAMESPACES)
 
 
 def raise_failures(failures: list[Failure]) -> None:

@@ -19,11 +19,8 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statica
 
 from hardtack.exporter.decompose.copies import copied
 from hardtack.exporter.errors import PluginError, SourceLine
-from hardtack.exporter.extensions import Extensions, Given
+from hardtack.exporter.extensions import TORCH_NAMESPACES, Extensions, Given
 from hardtack.exporter.origin import source_of
-
-_TORCHS_OWN = ("aten", "prims", "prim", "quantized_decomposed", "torchvision")
-"""Namespaces whose decompositions are chosen op by op in decompositions.py."""
 
 Table = dict[Any, Callable[..., Any]]
 
@@ -56,7 +53,7 @@ def _registered() -> dict[OpOverload, Given]:
     return {
         op: Given(op, "decomposition", function, by, (f"decomposition {op}", by))
         for op, function in global_decomposition_table["post_autograd"].items()
-        if isinstance(op, OpOverload) and op.namespace not in _TORCHS_OWN
+        if isinstance(op, OpOverload) and op.namespace not in TORCH_NAMESPACES
     }
 
 
