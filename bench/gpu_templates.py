@@ -224,7 +224,7 @@ PAIRS: dict[str, Callable[[], tuple[cases.Case, Callable[..., Run], float]]] = {
     },
     **{
         f"codes {m}x{n}x{k} {kind}": (lambda m=m, n=n, k=k, kind=kind: codes_pair(m, n, k, kind))  # type: ignore[misc]
-        for m in (1, 4, 16, 64, 512)
+        for m in (1, 4, 8, 16, 64, 512)
         for n, k in ((3072, 2048), (16384, 2048), (2048, 8192), (28672, 4096))
         for kind in ("int8", "fp8", "int4")
     },

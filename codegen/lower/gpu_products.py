@@ -8,8 +8,9 @@ from hardtack.codegen.ir.nests import Operand
 from hardtack.codegen.ir.types import BYTES, DType
 from hardtack.codegen.lower.builder import Lowering
 from hardtack.codegen.lower.gpu_code_rows import code_rows
+from hardtack.codegen.lower.gpu_few_rows import lower_codes
 from hardtack.codegen.lower.gpu_matmul import MOST_INT8_TERMS, Gemm, by_columns, emit_gemm
-from hardtack.codegen.lower.gpu_quantized import dequantised_copy, lower_codes
+from hardtack.codegen.lower.gpu_quantized import dequantised_copy
 from hardtack.codegen.lower.operands import copied, is_constant, operand
 from hardtack.codegen.lower.picked_products import picked_as_reduction, picked_matrices
 from hardtack.codegen.lower.rules import lowers

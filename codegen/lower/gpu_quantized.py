@@ -6,23 +6,19 @@ memory that is used again for what comes later.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from hardtack.codegen.ir.expr import ONE, ZERO, const, int_value, product
+from hardtack.codegen.ir.expr import ONE, ZERO, const, int_value
 from hardtack.codegen.ir.graph import Op
-from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Operand, RowOperand, TemplateNest
 from hardtack.codegen.ir.roles import Extent, Role, Sizes, need, only
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import Lowering, NestBuilder
 from hardtack.codegen.lower.code_matrix import CODES, NUMBERS, STEPS, TABLES
 from hardtack.codegen.lower.gpu_code_rows import CodeRows, TableStep, runs_of, store_numbers
-from hardtack.codegen.lower.gpu_matmul import Gemm, as_rows, emit_parts
-from hardtack.codegen.lower.gpu_plans import gpu, hint
-from hardtack.codegen.tune.code_plan import WORD_BITS, RowPlan, plan_code_row, plan_code_tile
-from hardtack.codegen.tune.gemm_plan import GemmPlan
+from hardtack.codegen.lower.gpu_matmul import Gemm
+from hardtack.codegen.tune.code_plan import WORD_BITS, RowPlan
 
 
 @dataclass(frozen=True)
@@ -106,22 +102,6 @@ class CodeTile(CodeGemm):
         need(not uneven, f"blocks of {plan.block_k} cut a run")
         wrong = [str(s.result) for s in self.steps if s.result not in NUMBERS]
         need(not wrong, f"its steps give {', '.join(wrong)}")
-
-
-def lower_codes(low: Lowering, op: Op, out: Buffer, a: Operand, codes: CodeRows, copy_a: Callable[[], Operand]) -> bool:
-    """A product of few rows with codes, by a template that reads them; False where there is none for it."""
-    rows, machine = product(a.shape[:-1]), gpu(low)
-    what: type[CodeRow | CodeTile] = CodeRow if rows is ONE else CodeTile
-    if rows is ONE:
-        plan: GemmPlan | None = plan_code_row(codes.n, codes.k, codes.bits, runs_of(codes.steps), machine)
-    else:
-        plan = plan_code_tile(hint(low, rows), codes.n, codes.k, runs_of(codes.steps), machine)
-    if plan is None:
-        return False
-    low.decide(out.name, f"{what.kind} {plan.block_m}x{plan.block_n}x{plan.block_k}", plan.reason)
-    operands = (as_rows(a, copy_a), codes.packed, *codes.tables, *codes.factors)
-    emit_parts(low, op, what(plan, True, 0, "", codes.steps, codes.bits), out, operands)
-    return True
 
 
 def dequantised_copy(low: Lowering, op: Op, codes: CodeRows, b: Operand) -> Operand:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hardtack.codegen.ir.powers import power_of_two_from
+from hardtack.codegen.ir.types import DType
 from hardtack.codegen.machine.machine import Gpu
 from hardtack.codegen.tune.gemm_plan import MOST_SPLITS, SMALLEST_SPLIT, GemmPlan
 
@@ -30,6 +31,22 @@ MOST_TILE_ROWS = 64
 """That tiles multiply with codes: for more, making a matrix of numbers first takes less time than tiles lose."""
 SHORTEST_BLOCK = 32
 """Of K, for tiles."""
+FRAGMENT_CODES = frozenset({(DType.I8, 4), (DType.U8, 4), (DType.I8, 8)})
+"""Type and bits of codes that bf16 and f16 hold, and that a few instructions make numbers of. Floats of 8 bits take
+more than tiles, whose conversions are instructions: 15.6 us for 4 x 16384 x 2048 on an H200, where tiles took 13.6."""
+FRAGMENT_LANES, FRAGMENT_COLUMNS = 4, 16
+"""Lanes that have a column's codes, and columns of a left fragment, in products of tensor cores (m16n8k16)."""
+FRAGMENT_ROWS = 8
+"""Of a right fragment. Two of them for each left one took longer than tiles do, on an H200."""
+FEWEST_COLUMNS_OF_ONE_ROW = 24576
+"""Of codes of 4 bits, for one row: below, a kernel ends before arithmetic bounds it, and lanes of their own are
+faster."""
+NARROW_PROGRAMS = {4: 8, 8: 4}
+"""By bits, for each multiprocessor, of sixteen columns each. Up to so many a program asks for all of K at once, in
+QUADS_OF_NARROW quads and by up to WARPS_OF_LONG warps; with more in BLOCKS_OF_WIDE blocks of QUADS_OF_WIDE, so that
+more programs have room. On an H200 four rows of int4 took 4.1 us for 3072 x 2048 so, 7.9 with eight warps of two
+quads; 28672 x 4096 took 27.7, 33.8 with four quads."""
+QUADS_OF_NARROW, QUADS_OF_WIDE, BLOCKS_OF_WIDE = 4, 2, 4
 
 
 @dataclass(frozen=True)
@@ -51,6 +68,34 @@ class RowPlan(GemmPlan):
         return self.warps_n * self.columns, self.warps_k * self.quads * self.lanes * QUAD * WORD_BITS // bits
 
 
+@dataclass(frozen=True)
+class FragmentPlan(GemmPlan):
+    """Tiles of block_m rows for tensor cores, whose lanes load what they hold. warps_k: that share columns, parts of K
+    apart. columns: sixteens of a warp. quads: of words of each column that a lane has at once, of `words` words each;
+    four lanes have neighbouring quads of a column."""
+
+    warps_k: int = 1
+    columns: int = 1
+    quads: int = 1
+    words: int = QUAD
+
+    @property
+    def warps_n(self) -> int:
+        return self.warps // self.warps_k
+
+    def lane_codes(self, bits: int) -> int:
+        """Codes of `bits` in a quad of a lane."""
+        return self.words * WORD_BITS // bits
+
+    def quad_codes(self, bits: int) -> int:
+        """Codes of a column in a quad of all its lanes."""
+        return FRAGMENT_LANES * self.lane_codes(bits)
+
+    def blocks(self, bits: int) -> tuple[int, int]:
+        """Columns of a program, and codes of `bits` of each that it has at once."""
+        return self.warps_n * self.columns * FRAGMENT_COLUMNS, self.warps_k * self.quads * self.quad_codes(bits)
+
+
 def plan_code_row(n: int, k: int, bits: int, runs: Sequence[int], machine: Gpu) -> RowPlan | None:
     """The plan for a row of K times N columns of codes of `bits`; None where runs of one number are no whole words."""
     if math.gcd(k, *runs) * bits % WORD_BITS:
@@ -68,6 +113,45 @@ def plan_code_row(n: int, k: int, bits: int, runs: Sequence[int], machine: Gpu) 
     block_n, block_k = plan.blocks(bits)
     splits = _splits(-(-n // block_n), k, block_k, machine)
     return replace(plan, block_n=block_n, block_k=block_k, splits=splits)
+
+
+def plan_code_fragments(
+    m: int, n: int, k: int, codes: tuple[DType, int], runs: Sequence[int], machine: Gpu
+) -> FragmentPlan | None:
+    """The plan for few rows, of 16 bits each number; codes: their type, and bits of one. None for many rows, where
+    tensor cores are of another kind, and where what four lanes load of a column at once would cut runs of one number.
+    """
+    bits = codes[1]
+    if m > FRAGMENT_ROWS or machine.device != "cuda" or codes not in FRAGMENT_CODES:
+        return None
+    if m == 1 and (bits == 8 or n < FEWEST_COLUMNS_OF_ONE_ROW):
+        return None
+    whole = [run for run in runs if run < k]
+    per_word = WORD_BITS // bits
+    fits = (w for w in (4, 2, 1) if k % (w * per_word) == 0)
+    words = next((w for w in fits if all(run % (FRAGMENT_LANES * w * per_word) == 0 for run in whole)), 0)
+    if not words:
+        return None
+    plan = FragmentPlan("tile", FRAGMENT_ROWS, 0, 0, WARPS, 1, 1, "few rows against codes", words=words)
+    plan = _shared_out(plan, n, -(-k // plan.quad_codes(bits)), bits, machine)
+    block_n, block_k = plan.blocks(bits)
+    programs = -(-n // block_n)
+    splits = _splits(programs, k, block_k, machine) if 2 * programs < machine.multiprocessors else 1
+    return replace(plan, block_n=block_n, block_k=block_k, splits=splits)
+
+
+def _shared_out(plan: FragmentPlan, n: int, spans: int, bits: int, machine: Gpu) -> FragmentPlan:
+    """With warps and quads for N columns; spans: what four lanes load at once, of K."""
+    narrow = n <= FRAGMENT_COLUMNS * NARROW_PROGRAMS[bits] * machine.multiprocessors
+    if narrow:
+        quads, fewest, most = QUADS_OF_NARROW, WARPS, WARPS_OF_LONG
+        wanted = -(-spans // quads)
+    else:
+        quads, fewest, most = QUADS_OF_WIDE, 1, WARPS
+        wanted = -(-spans // (quads * BLOCKS_OF_WIDE))
+    warps_k = min(most, max(fewest, power_of_two_from(wanted)), power_of_two_from(spans))
+    quads = min(quads, power_of_two_from(-(-spans // warps_k)))
+    return replace(plan, warps=max(WARPS, warps_k), warps_k=warps_k, quads=quads)
 
 
 def plan_code_tile(m: int, n: int, k: int, runs: Sequence[int], machine: Gpu) -> GemmPlan | None:

@@ -39,6 +39,7 @@ from hardtack.codegen.lower.cpu_rows import Scan, Sort
 from hardtack.codegen.lower.gpu_attention import AttentionCombine, TiledAttention
 from hardtack.codegen.lower.gpu_code_rows import TableStep
 from hardtack.codegen.lower.gpu_conv import TiledConv, TiledDepthwise
+from hardtack.codegen.lower.gpu_fragments import CodeFragments
 from hardtack.codegen.lower.gpu_grouped import Grouped
 from hardtack.codegen.lower.gpu_matmul import Gemm
 from hardtack.codegen.lower.gpu_quantized import CodeRow, CodeTile
@@ -245,7 +246,8 @@ PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "gemm in a batch": (Gemm, Program(GPU, torch.matmul, (half(2, 5, 7), half(2, 7, 3)))),
     "gemm in parts": (Gemm, Program(GPU, torch.matmul, (half(5, 8192), half(8192, 6)))),
     "row of codes": (CodeRow, Program(GPU, Groups(2048, 4).eval().bfloat16(), (half(1, 2048),))),
-    "tiles of codes": (CodeTile, Program(GPU, Groups(96).eval().half(), (half(5, 96).half(),))),
+    "tiles of codes": (CodeTile, Program(GPU, Groups(96).eval().half(), (half(50, 96).half(),))),
+    "fragments of codes": (CodeFragments, Program(GPU, Groups(2048, 8).eval().bfloat16(), (half(5, 2048),))),
     "tiled attention": (TiledAttention, Program(GPU, GQA, _heads(torch.bfloat16, 10, ones(5, 10) > 0))),
     "attention in parts": (TiledAttention, Program(GPU, GQA, _heads(torch.bfloat16, 512))),
     "combine": (AttentionCombine, Program(GPU, GQA, _heads(torch.bfloat16, 512))),

@@ -28,7 +28,7 @@ RECURRENT = ("lstm", "gru", "rnn", "tiled gru", "tiled lstm")
 SORTS = ("sort", "topk", "rows", "runs", "first merge", "last merge", "count")
 STEPS = ("runs", "first merge")
 PLANNED = (*PRODUCTS, *CONVS, "grouped")
-CODE_PLANS = ("row of codes", "tiles of codes")
+CODE_PLANS = ("row of codes", "tiles of codes", "fragments of codes")
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,9 @@ class Legal:
     programs: tuple[str, ...]
 
 
-CODED = ("quantized", "quantized half", "row of codes", "tiles of codes")
-OTHERS = (("bf16", "f16"), ("f32", "f16"), ("f32", "f16"), ("f32", "bf16"))
+CODED = ("quantized", "quantized half", "row of codes", "tiles of codes", "fragments of codes")
+ALL_CODES = CODED[:-1]
+OTHERS = (("bf16", "f16"), ("f32", "f16"), ("f32", "f16"), ("f32", "bf16"), ("f32", "f16"))
 """Types of numbers that CODED do not have."""
 ANY_ORDER = "results are written through strides; the elements of a head stay side by side"
 KEY = "items are keys of 32 bits, whatever they are of"
@@ -58,9 +59,9 @@ LEGAL = (
     Legal("operand 3 of bf16", "a mask that is added", ("tiled attention",)),
     Legal("operand 3 of f32", "a mask that is added, of what scores are summed in", ("tiled attention",)),
     Legal("result of f32", "attention of half types may be left as it is summed", ("tiled attention",)),
-    Legal("operand 1 of u8", "codes are of either", CODED),
-    Legal("operand 1 of f8e4m3fn", "or floats", CODED),
-    Legal("operand 1 of f8e5m2", "or floats", CODED),
+    Legal("operand 1 of u8", "codes are of either", ALL_CODES),
+    Legal("operand 1 of f8e4m3fn", "or floats", ALL_CODES),
+    Legal("operand 1 of f8e5m2", "or floats", ALL_CODES),
     *(Legal(f"operand {k} of {dtype}", "numbers of steps are of any", (program,))
       for k in (2, 3) for program, others in zip(CODED, OTHERS, strict=True)
       for dtype in others),
@@ -73,7 +74,7 @@ LEGAL = (
     Legal("constant turned", "what is known at export, no buffer says", PRODUCTS),
     Legal("result of f32", "a product of half types may be left as it is summed",
           ("gemm in a batch", "grouped", "cpu_grouped")),
-    Legal("result of f32", "and one with codes, too", ("quantized half", "tiles of codes")),
+    Legal("result of f32", "and one with codes, too", ("quantized half", "tiles of codes", "fragments of codes")),
     Legal("operand 0 of f32", "numbers that were rounded to a half type are f32's, too", ("row of codes",)),
     Legal("result of f32", "a convolution of half types may be left as it is summed", PAIRED),
     Legal("result of bf16", "what is summed in f32 may be rounded", ("paired",)),

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from hardtack.codegen.backends.triton.helpers_codes import CODE_HELPERS, FLOAT8_HELPERS
+from hardtack.codegen.backends.triton.helpers_fragments import FRAGMENT_HELPERS, MMA_HELPERS
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.ir.plan import If, Instr, Launch, While
 from tests.codegen.runner import Array, KernelFailed, Runner
@@ -99,8 +100,12 @@ interpreter.ScanOps.generic_scan = _doubling
 
 def _portable(name: str) -> str:
     """A helper as all machines have it, with those that it calls."""
-    called = [n for n in CODE_HELPERS if n != name and re.search(rf"\b{n}\b", CODE_HELPERS[name])]
-    return "".join(CODE_HELPERS[n] for n in (*called, name))
+    known = CODE_HELPERS | FRAGMENT_HELPERS
+    used, todo = [name], known[name]
+    while more := [n for n in known if n not in used and re.search(rf"\b{n}\b", todo)]:
+        used = [*more, *used]  # what a helper calls comes before it
+        todo = "\n".join(known[n] for n in more)
+    return "".join(known[n] for n in used)
 
 
 def load_kernel(kernel: TritonKernel) -> Any:
@@ -111,7 +116,7 @@ def load_kernel(kernel: TritonKernel) -> Any:
     text = re.sub(r'tl\.inline_asm_elementwise\("mov[^)]*\)', "x", text)
     text = re.sub(r'tl\.inline_asm_elementwise\("rcp[^)]*\)', "(1.0 / x)", text)
     text = re.sub(r'tl\.inline_asm_elementwise\(\s*"\{ \.reg \.f32 t; neg[^)]*\)', "tl.fma(0.0 - a, b, x)", text)
-    for name, instructions in FLOAT8_HELPERS.items():
+    for name, instructions in {**FLOAT8_HELPERS, **MMA_HELPERS}.items():
         text = text.replace(instructions, _portable(name))
     for builtin in ("gdc_wait", "gdc_launch_dependents"):
         text = text.replace(f"tl.extra.cuda.{builtin}()", "pass")

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
+from hardtack.codegen.lower import gpu_few_rows
 from hardtack.codegen.machine.data import H200
 from hardtack.codegen.tune import code_plan
 from tests.codegen.compare import Compiled
@@ -40,7 +41,7 @@ class Layer(nn.Module):
         least = -(1 << (bits - 1)) if signed else 0
         codes = torch.randint(least, least + (1 << bits), (n, k))
         codes = codes.to(torch.int8 if signed else torch.uint8) if float8 is None else (codes / 8).to(float8)
-        self.codes = nn.Buffer(codes)
+        self.codes, self.bits = nn.Buffer(codes), bits
         self.group, self.steps, self.columns = group or k, steps.split(), columns
         shape = (n // columns if spread else 1, k // self.group)
         self.sub = nn.Buffer(torch.randint(0, 8, shape).float())
@@ -69,6 +70,11 @@ class Layer(nn.Module):
 def by_codes(compiled: Compiled) -> list[str]:
     """The kernels that read codes in words."""
     return [text for text in compiled.entry.sources.values() if "codes = codes_next" in text]
+
+
+def fragmented(compiled: Compiled) -> bool:
+    """True if a kernel feeds tensor cores with what its lanes load."""
+    return any("= add_products(" in text for text in compiled.entry.sources.values())
 
 
 def tiled(compiled: Compiled) -> bool:
@@ -122,39 +128,67 @@ def test_one_row(made: Callable[[], Layer], dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("made", MADE.values(), ids=MADE)
 @pytest.mark.sweep(over="dtype")
 def test_few_rows(made: Callable[[], Layer], dtype: torch.dtype) -> None:
-    """By tiles, where groups are long enough: as eager rounds weights."""
+    """By fragments, whose codes have 16 bits beside them, or by tiles, where groups are long enough: as eager rounds
+    weights."""
     torch.manual_seed(0)
     module = made().eval().to(dtype)
     x = torch.randn(2, 3, module.codes.shape[1]).to(dtype)
     compiled = on_gpu(module, (x,))
-    assert tiled(compiled) == (module.group % 32 == 0)
+    assert fragmented(compiled) == (dtype is not torch.float32 and in_fragments(module))
+    assert fragmented(compiled) or tiled(compiled) == (module.group % 32 == 0)
     (got,) = compiled(x)
     assert_near(got, module, x)
 
 
-@pytest.mark.parametrize("rows", [1, 6])
-@pytest.mark.parametrize("float8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
-def test_every_float8_stands_for_its_number(float8: torch.dtype, rows: int) -> None:
+def in_fragments(module: Layer) -> bool:
+    """Whether four lanes can have a run of one number's codes, which 16 bits hold."""
+    dtype, k = module.codes.dtype, module.codes.shape[1]
+    if dtype.is_floating_point or (dtype is torch.uint8 and module.bits == 8):
+        return False
+    per_word = 32 // module.bits
+    return k % per_word == 0 and (module.group == k or module.group % (4 * per_word) == 0)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("made", [Layer(512, 40, 4, 128), Layer(2304, 17, 8, 256, "sub mul add")], ids=["4", "8"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_fragments(made: Layer, rows: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some rows, one, columns that end within sixteen, and K in parts."""
+    monkeypatch.setattr(code_plan, "FEWEST_COLUMNS_OF_ONE_ROW", 0)
     torch.manual_seed(0)
-    module = Layer(32, 256, steps="mul", float8=float8).eval()
+    module = made.eval().to(dtype)
+    x = torch.randn(rows, module.codes.shape[1]).to(dtype)
+    compiled = on_gpu(module, (x,))
+    assert fragmented(compiled) == (rows > 1 or made.group == 128)
+    assert_near(compiled(x)[0], module, x)
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("float8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_every_float8_stands_for_its_number(float8: torch.dtype, rows: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    module = Layer(32, 256, steps="mul", float8=float8).eval().to(dtype)
     module.codes[:, 3] = torch.arange(256, dtype=torch.uint8).view(float8)
     module.mul.fill_(1)
-    x = torch.zeros(rows, 32)
+    x = torch.zeros(rows, 32, dtype=dtype)
     x[:, 3] = 1
     module.codes[:, :3], module.codes[:, 4:] = torch.ones(()).to(float8), torch.ones(()).to(float8)
     (got,) = on_gpu(module, (x,))(x)
     torch.testing.assert_close(got, module(x), equal_nan=True)
 
 
+@pytest.mark.parametrize("example", [6, 40])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_a_dynamic_number_of_rows(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
-    """Several tiles of rows, the last one cut."""
+def test_a_dynamic_number_of_rows(monkeypatch: pytest.MonkeyPatch, bits: int, example: int) -> None:
+    """Several tiles of rows, the last one cut: by fragments for a few in the example, else by tiles."""
     monkeypatch.setattr(code_plan, "MOST_TILE_ROWS", 1 << 20)
     monkeypatch.setattr(code_plan, "_splits", lambda programs, k, block_k, machine: 2)
     torch.manual_seed(0)
     module = Layer(320, 72, bits, 64, "sub mul").eval().bfloat16()
+    monkeypatch.setattr(gpu_few_rows, "hint", lambda low, rows: example)
     compiled = on_gpu(module, (torch.randn(2, 3, 320).bfloat16(),), ({1: Dim.AUTO},))
-    assert tiled(compiled)
+    assert (fragmented(compiled), tiled(compiled)) == (example == 6, example != 6)
     for rows in (3, 50):
         x = torch.randn(2, rows, 320).bfloat16()
         (got,) = compiled(x)

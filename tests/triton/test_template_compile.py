@@ -73,6 +73,8 @@ PLAIN: dict[str, Callable[[], cases.Case]] = {
     "attention decode of fp8": lambda: cases.attention(
         (1, 32, 8, 1, 2048, 128, 128), F16, mask="keep", codes=DType.F8E4M3
     ),
+    "codes few rows": lambda: cases.codes(7, 64, 512, BF16, 4, 128),
+    "codes few rows f16": lambda: cases.codes(8, 64, 512, F16, 8, 512),
     "attention of int8": lambda: cases.attention((1, 8, 8, 300, 300, 64, 64), BF16, causal=True, codes=DType.I8),
 }
 
@@ -173,6 +175,29 @@ def test_one_row_by_float8_is_converted_by_instructions(arch: str, dtype: DType,
     codes = compile_kernels([kernel], gpu_of(arch), cache=KernelCache(tmp_path / "cache"), jobs=1)
     found = re.findall(r"\bF2FP\.F16\.E[45]M[32]\.UNPACK_B\b", assembly(codes[kernel.name], tmp_path))
     assert bool(found) == (arch != "sm_80")
+
+
+FRAGMENTS = [
+    pytest.param(lambda: cases.codes(7, 64, 512, BF16, 4, 128), id="int4"),
+    pytest.param(lambda: cases.codes(8, 64, 512, F16, 8, 512), id="int8"),
+]
+
+
+@pytest.mark.sweep(over="arch")
+@pytest.mark.parametrize("arch", CUDA_ARCHITECTURES)
+@pytest.mark.parametrize("make", FRAGMENTS)
+def test_fragments_go_to_tensor_cores_from_where_loads_left_them(
+    arch: str, make: Callable[[], cases.Case], tmp_path: Path
+) -> None:
+    """Between lanes only sums pass: of two columns, at the end."""
+    case = make()
+    every = [k for _, k in kernels(lowered(case.graph, arch, case.sizes), arch, case.sizes)]
+    found = [k for k in every if "= add_products(" in k.text]
+    codes = compile_kernels(found, gpu_of(arch), cache=KernelCache(tmp_path / "cache"), jobs=1)
+    text = assembly(codes[found[0].name], tmp_path)
+    first = re.search(r"\bHMMA\.16816\.F32\S*", text)
+    assert first
+    assert not re.search(r"\b(SHFL|STS|LDS|BAR)\b", text[: first.start()])
 
 
 @pytest.mark.sweep(over="arch")

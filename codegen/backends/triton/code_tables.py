@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hardtack.codegen.backends.triton.sketch import Sketch
@@ -40,3 +41,19 @@ def step_table(gemm: CodeGemm, sketch: Sketch, index: int, columns: str) -> Step
     factor = 2 + len(gemm.steps) + sum(s.scaled for s in gemm.steps[:index])
     number = sketch.operand(factor) if step.scaled else ""
     return StepTable(f"table{index}", step, sketch.operand(2 + index), at, view.dtype, number)
+
+
+def affine(steps: Sequence[tuple[str, str]], of: str = "") -> tuple[list[str], str, str]:
+    """Steps, each its kind and its number's name, as one: lines that make `scale` and `shift`, with `of` behind their
+    names, and these names, empty for 1 and 0."""
+    lines, scale, shift = [], "", ""
+    for kind, number in steps:
+        if kind == "mul":
+            lines += [f"scale{of} = scale{of} * {number}"] if scale else [f"scale{of} = {number}"]
+            lines += [f"shift{of} = shift{of} * {number}"] if shift else []
+            scale = f"scale{of}"
+        else:
+            sign = "-" if kind == "sub" else ""
+            lines.append(f"shift{of} = shift{of} {sign or '+'} {number}" if shift else f"shift{of} = {sign}{number}")
+            shift = f"shift{of}"
+    return lines, scale, shift

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from hardtack.codegen.backends.triton.helpers_codes import CODE_HELPERS, FLOAT8_HELPERS
+from hardtack.codegen.backends.triton.helpers_fragments import FRAGMENT_HELPERS, MMA_HELPERS
 from hardtack.codegen.machine.machine import Gpu
 
 HELPERS: dict[str, str] = {
@@ -313,11 +314,13 @@ def less_product(x, a, b):
 
 def module_head(text: str, machine: Gpu) -> str:
     """Imports and the helpers that a kernel's text calls, as the machine has them."""
-    known = HELPERS | CODE_HELPERS
+    known = HELPERS | CODE_HELPERS | FRAGMENT_HELPERS
     if machine.device == "hip":
         known |= HIP_HELPERS
-    elif machine.tensor_flops.float8:
-        known |= FLOAT8_HELPERS
+    else:
+        known |= MMA_HELPERS
+        if machine.tensor_flops.float8:
+            known |= FLOAT8_HELPERS
     used: list[str] = []
     todo = text
     while more := [n for n in known if n not in used and re.search(rf"\b{n}\b", todo)]:

@@ -68,13 +68,15 @@ def divisor(e: Expr) -> int:
 
 @dataclass
 class Sketch:
-    """See the module's docstring. `ints`: parameter name -> (Expr, type)."""
+    """See the module's docstring. `ints`: parameter name -> (Expr, type). started: accumulators were made, from the
+    addend where there is one."""
 
     kernel: Kernel
     buffers: Mapping[str, Buffer]
     ints: dict[str, tuple[Expr, str]] = field(default_factory=dict)
     checks: bool = False
     maps: list[tuple[str, str, MapSource]] = field(default_factory=list)
+    started: bool = False
 
     def map(self, name: str, k: int, block: tuple[int, int]) -> bool:
         """A descriptor parameter for bulk copies of the anchor's k-th operand, a matrix; True if its columns are dense,
@@ -140,6 +142,7 @@ class Sketch:
         They use `n` and `n_inside` as the epilogue does, which has less to do where a bias is in the accumulators.
         """
         kernel = self.kernel
+        self.started = True
         if kernel.addend is None:
             assert kernel.anchor is not None
             dtype = "tl.int32" if kernel.anchor.operands[0].dtype is DType.I8 else "tl.float32"
@@ -216,6 +219,7 @@ class Sketch:
     ) -> TritonKernel:
         """The kernel of a filled template `body`, in which `PARAMETERS` stands for the parameters."""
         kernel = self.kernel
+        assert self.started or kernel.addend is None, "nothing starts from the addend"
         arguments = [
             Argument(f"b{k}", pointer_type(b.dtype), ("buffer", k), True) for k, b in enumerate(kernel.buffers)
         ]

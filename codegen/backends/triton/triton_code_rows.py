@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hardtack.codegen.backends.triton.code_tables import StepTable, step_table
+from hardtack.codegen.backends.triton.code_tables import StepTable, affine, step_table
 from hardtack.codegen.backends.triton.kernel import TritonKernel, anchored
 from hardtack.codegen.backends.triton.sketch import Sketch, fill, read
 from hardtack.codegen.backends.triton.triton_gemm import ceil_div, scaled, split_range
@@ -211,7 +211,7 @@ class _Sums:
             lines.append(f"part = {self.whole}" if fresh else f"part += {self.whole}")
         if word < QUAD - 1 and self.shared:
             return lines
-        steps, scale, shift = _affine([(t.kind, t.of_word(word)) for t in self.inner])
+        steps, scale, shift = affine([(t.kind, t.of_word(word)) for t in self.inner])
         lines += [*steps, f"acc = tl.fma({self._joined()}, {scale}, acc)" if scale else f"acc += {self._joined()}"]
         return [*lines, f"acc = tl.fma(part, {shift}, acc)"] if shift else lines
 
@@ -246,24 +246,8 @@ class _Sums:
         return found
 
 
-def _affine(steps: Sequence[tuple[str, str]]) -> tuple[list[str], str, str]:
-    """Steps, each its kind and its number's name, as one: lines that make `scale` and `shift`, and these names, empty
-    for 1 and 0."""
-    lines, scale, shift = [], "", ""
-    for kind, number in steps:
-        if kind == "mul":
-            lines += [f"scale = scale * {number}"] if scale else [f"scale = {number}"]
-            lines += [f"shift = shift * {number}"] if shift else []
-            scale = "scale"
-        else:
-            sign = "-" if kind == "sub" else ""
-            lines.append(f"shift = shift {sign or '+'} {number}" if shift else f"shift = {sign}{number}")
-            shift = "shift"
-    return lines, scale, shift
-
-
 def _scaled(tables: Sequence[_Table]) -> list[str]:
     """total = scale * total + shift * the sum of the row, for steps that a whole column has in common."""
-    lines, scale, shift = _affine([(t.kind, t.table.name) for t in tables])
+    lines, scale, shift = affine([(t.kind, t.table.name) for t in tables])
     lines += [f"total = total * {scale}"] if scale else []
     return [*lines, f"total = tl.fma(sum_of_parts(whole), {shift}, total)"] if shift else lines

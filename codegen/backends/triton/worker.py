@@ -69,6 +69,7 @@ def compile_job(job: dict[str, Any], folder: Path, number: int) -> dict[str, Any
     source = ASTSource(function, job["signature"], job["constexprs"], attributes)
     target = GPUTarget(*job["target"])
     compiled = triton.compile(source, target=target, options=job["options"])
+    module_at(Path(__file__).with_name("fragments.py")).count_fragments(compiled.asm["ttgir"])
     assembly, code, begin, end = PARTS[target.backend]
     start = compiled.asm[assembly].index(begin)
     metadata = {name: getattr(compiled.metadata, name, None) for name in METADATA}
