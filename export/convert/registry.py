@@ -17,6 +17,9 @@ from hardtack.exporter.convert import (
     reductions,  # noqa: F401
     rnn,  # noqa: F401
     special,  # noqa: F401
+    special_bessel,  # noqa: F401
+    special_normal,  # noqa: F401
+    special_polynomials,  # noqa: F401
     strided_views,  # noqa: F401
     sums,  # noqa: F401
     views,  # noqa: F401

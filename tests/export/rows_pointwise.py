@@ -95,12 +95,28 @@ BINARY = [
 LATTICE = torch.arange(-300, 300).reshape(60, 10) * 0.0723
 """Whose quotients by 0.0723 are near whole numbers, and on either side of them before they are rounded."""
 
+
+def special_bessel(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    s, size = torch.special, x.abs() + 0.2
+    first = s.bessel_j0(x), s.bessel_j1(x), s.bessel_y0(size), s.bessel_y1(size), s.spherical_bessel_j0(x)
+    return *first, s.i1e(x), s.modified_bessel_k0(size), s.scaled_modified_bessel_k1(size), s.airy_ai(x)
+
+
+def special_others(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    s, size = torch.special, x.abs() + 0.2
+    first = s.erfcx(x), s.log_ndtr(x), s.ndtri(x.sigmoid()), s.zeta(size + 1, size), torch.polygamma(3, size)
+    degrees = (size * 9).floor()
+    return *first, s.shifted_chebyshev_polynomial_w(x, degrees), s.laguerre_polynomial_l(x, 4)
+
+
 ROWS: list[Row] = [
     *((n, getattr(torch, n, None) or getattr(F, n), (X,)) for n in UNARY),
     *((n, getattr(torch, n), (X.abs() + 1.01,)) for n in POSITIVE),
     *((n, getattr(torch, n), (X.tanh().abs() * 0.9 + 0.01,)) for n in UNIT),
     *((n, getattr(F, n), (X * 3,)) for n in ACTIVATIONS),
     *((n, getattr(torch, n), (X * 3, randn(4, 8).abs() + 0.3)) for n in BINARY),
+    ("special_bessel", special_bessel, (X * 3,)),
+    ("special_others", special_others, (X,)),
     ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), (X,)),
     ("gelu_half", F.gelu, (X.bfloat16(),)),
     ("logit_eps", lambda x: torch.logit(x, 0.2), (X.sigmoid(),)),
