@@ -107,7 +107,7 @@ def _zeta(x: Real) -> Real:
 
 
 def _zeta_of(x: float) -> float:
-    return 2 / 3 * x**1.5
+    return 2 / 3 * math.pow(x, 1.5)
 
 
 def _airy(x: Real) -> Real:
