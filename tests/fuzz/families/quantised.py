@@ -156,7 +156,8 @@ def _convolution(g: Drawer) -> Drawn:
     x = f"{_Q}dequantize_per_tensor({_Q}quantize_per_tensor({g.input(sizes, torch.float32)}, {codes}), {codes})"
     weight = g.weight((outputs, per, *kernel), torch.int8, kind="buffer")
     scales = g.weight((outputs,), torch.float32)
-    wide = f"{_Q}dequantize_per_channel({weight}, {scales}.abs(), None, 0, -128, 127, torch.int8)"
+    zeros = r.choice(("None", g.weight((outputs,), torch.int64, "index", (-9, 10), "buffer")))
+    wide = f"{_Q}dequantize_per_channel({weight}, {scales}.abs(), {zeros}, 0, -128, 127, torch.int8)"
     padding = tuple(r.choice((0, k // 2, k - 1)) for k in kernel)
     how = f"stride={r.choice((1, 2, (2, 1)))}, padding={padding}, groups={groups}"
     made = f"F.conv2d({x}, {wide}, {r.choice(('None', scales))}, {how})"
