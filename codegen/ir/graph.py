@@ -250,8 +250,7 @@ class Quantized:
     """How a constant of f32, bf16 or f16 follows from one of few bits, in its own shape: codes as float, then the steps
     in turn, each rounded. Names of the constants are what parts() puts behind the name of theirs. dtype: that of the
     codes, i8, u8 or a float of 8 bits; bits: 4 where all of them are in -8..7 (i8) or 0..15 (u8) or are numbers that
-    float4_e2m1 has (f8e4m3fn), else 8. signed: of u8 of 8 bits, the same as i8, 128 less, which products of integers
-    multiply.
+    float4_e2m1 has (f8e4m3fn), else 8. signed: of u8, the same as i8, 128 less, which products of integers multiply.
     """
 
     codes: Constant

@@ -238,7 +238,7 @@ def quantized(known: Known, store: ConstantStore) -> Quantized | None:
     )
     made = Constant("codes", store_tensor(store, codes.value), codes.tensors, codes.recipe)
     signed: Constant | None = None
-    if codes.value.dtype is torch.uint8 and bits == 8:  # their own recipe is none: it would have to compute
+    if codes.value.dtype is torch.uint8:  # their own recipe is none: it would have to compute
         signed = Constant("signed", store_tensor(store, codes.value.bitwise_xor(128).view(torch.int8)), codes.tensors)
     return Quantized(made, steps, from_torch(codes.value.dtype), bits, signed)
 

@@ -59,6 +59,8 @@ class Spelled(nn.Module):
         self.many = nn.Buffer(codes(40, 10, 3, 2, seed=3))
         self.point = nn.Buffer(codes(8, 20, 1, 1, seed=4))
         self.each = nn.Buffer(codes(20, 1, 3, 3, seed=6))
+        self.small = nn.Buffer(codes(34, 20, 3, 3, seed=15) // 16)
+        self.less = nn.Buffer(codes(34, 20, 3, 3, dtype=U8, seed=16) // 16)
         self.line = nn.Buffer(codes(9, 20, 5, seed=5))
         self.wide = nn.Buffer(torch.rand(34, 1, 1, 1, generator=torch.Generator().manual_seed(2)) + 0.01)
 
@@ -104,6 +106,8 @@ class Spelled(nn.Module):
                 padding=(2, 0),
                 groups=4,
             ),
+            "of 4 bits": F.conv2d(channels, self.small.float() * self.wide, padding=1),
+            "of 4 bits, uint8": F.conv2d(channels, (self.less.float() - 7) * 0.5, self.wide.flatten(), padding=1),
             "with zero points": F.conv2d(
                 channels,
                 (self.grouped.int() - self.places).float() * 0.5,

@@ -122,8 +122,6 @@ def _of_constant(facts: Facts, name: str, views: tuple[Op, ...]) -> AffineCodes 
             raise NotCodes("numbers are added to its weight behind a scale, or twice")
         zeros = _zeros_of(step)
         zero = table
-    if q.bits != 8:
-        raise NotCodes("its weight has codes of 4 bits, which are stored in half a byte")
     codes, less = (q.codes, 0) if q.signed is None else (q.signed, FROM_U8)
     return AffineCodes(Viewed(f"{name}.{codes.name}", t, views), DType.I8, less, zero, zeros, tuple(scales))
 

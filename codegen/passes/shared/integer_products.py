@@ -110,11 +110,20 @@ def _operands(facts: Facts, op: Op) -> _Operands | None:
         for what in (*side.scales, *(() if side.zero is None else (side.zero,))):
             if _varies(facts, x, what, dims):
                 raise NotCodes("a scale or a zero point differs along what is added up")
+    if op.kind != "conv" and any(_in_half_a_byte(facts, x) for x in names):
+        raise NotCodes("its weight has codes of 4 bits, which are stored in half a byte")
     if op.kind == "conv" and _zeros(b) != (0, 0) and is_depthwise(facts.graph, op):
         raise NotCodes("its filters have zero points, one for each channel: sums of windows are as many products")
     if op.kind == "conv" and any(n for pair in op.tuple_attr("padding") for n in pair):
         _check_padding(facts, a)
     return _Operands(a, b, summed, _depth(facts, op, a, b, summed[1]))
+
+
+def _in_half_a_byte(facts: Facts, x: str) -> bool:
+    """Whether an operand of a product is a constant that kernels of float32 read as 4 bits; convolutions have no such
+    kernel."""
+    constant = facts.constants.get(base_of(facts.producers, x))
+    return constant is not None and constant.quantized is not None and constant.quantized.bits == 4
 
 
 def _summed(facts: Facts, op: Op) -> tuple[tuple[int, ...], tuple[int, ...]]:
