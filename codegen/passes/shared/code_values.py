@@ -65,10 +65,38 @@ class Edit:
             if not op.outputs or needed.intersection(op.outputs):
                 kept.append(op)
                 needed.update(uses(op))
-        gone = {out for op in self.ops for out in op.outputs} - {out for op in kept for out in op.outputs}
+        made = (*self.graph.ops, *self.ops)
+        gone = {out for op in made for out in op.outputs} - {out for op in kept for out in op.outputs}
         types = {name: t for name, t in self.types.items() if name not in gone}
         constants = (*self.graph.constants, *self.added.values())
-        return replace(self.graph, ops=tuple(reversed(kept)), types=types, constants=constants)
+        graph = replace(self.graph, ops=tuple(reversed(kept)), types=types, constants=constants)
+        for base, signed in self.shifted.items():
+            graph = _stored_once(graph, base, signed)
+        return graph
+
+
+def _stored_once(graph: Graph, base: str, signed: str) -> Graph:
+    """The graph with all that reads the codes `base` of u8 reading the same as i8, so that these alone are in memory.
+    As it is where nothing but products reads them, and where they are in memory anyway."""
+    producers = {out: op for op in graph.ops for out in op.outputs}
+    if base not in producers or base in {*graph.outputs, *(s.final for s in graph.states)}:
+        return graph
+    chain = [producers[signed]]
+    while chain[0].value(0) != base:
+        chain.insert(0, producers[chain[0].value(0)])
+    if not any(base in op.inputs for op in graph.ops if op not in chain):
+        return graph
+    edit, maker = edit_of(graph), producers[base]
+    again: str | None = None
+    for op in graph.ops:
+        if op is maker:
+            edit.ops += [maker, *chain]
+            less = [x for made in chain[1:] for x in made.inputs if isinstance(x, Lit)]
+            found = edit.emit(maker, "xor", signed, *less) if less else signed
+            again = edit.emit(maker, "bitcast", found, attrs=make_attrs(dtype=DType.U8))
+        elif op not in chain:
+            edit.ops.append(replace(op, inputs=tuple(again if x == base and again else x for x in op.inputs)))
+    return edit.done()
 
 
 def edit_of(graph: Graph) -> Edit:
