@@ -75,16 +75,18 @@ def conv_cost(
     if plain and tuple(kernel) == (3, 3):
         cost = winograd_cost(machine, (n, points[0], points[1]), channels, outputs)
         floats = cost.winograd if cost.pays else direct
-    merged = given.groups == 1 and channels < number("kShortTap") and given.dilation[-1] == 1
+    short = channels < number("kShortTap") or channels % QUAD != 0
+    merged = given.groups == 1 and short and given.dilation[-1] == 1 and kernel[-1] > 1
     rows = math.prod(kernel[:-1]) if merged else math.prod(kernel)
     codes = math.prod(kernel) * channels // rows
     row = _ROW_CYCLES + -(-codes // _STEP) * _STEP_CYCLES + (_REST_CYCLES if codes % _STEP else 0)
-    if seven_bits and machine.seven_bit_rate > machine.int8_rate and codes % QUAD == 0:
+    if seven_bits and machine.seven_bit_rate > machine.int8_rate and (codes % QUAD == 0 or merged):
         row = _PLACE_CYCLES
     rate = machine.seven_bit_rate if seven_bits else machine.int8_rate
+    quads = results * rows * -(-codes // QUAD) * QUAD * vectors / _FMA_RATE
     summed = math.prod(size_hint(e, hints) for e in graph.type_of(op.inputs[0]).shape) / QUAD if sums_windows else 0
     taps = results * math.prod(kernel) if sums_windows else 0
-    return ConvCost(direct / rate + results * rows * row + summed + taps, floats)
+    return ConvCost(quads / rate + results * rows * row + summed + taps, floats)
 
 
 def is_depthwise(graph: Graph, op: Op) -> bool:

@@ -310,8 +310,10 @@ def conv_nbytes(f: Mapping[str, ExprLike], dtype: DType, plan: CutPlan | None = 
 
 
 def conv_input_nbytes(n: ExprLike, height: ExprLike, width: ExprLike, channels: ExprLike, dtype: DType) -> Expr:
-    """The shared workspace for a copy of a convolution's input, channels last."""
-    return const(dtype.nbytes) * n * height * width * channels
+    """The shared workspace for a copy of a convolution's input, channels last. Of int8 four are read at once: there is
+    room for three behind the last one."""
+    room = 3 if dtype is DType.I8 else 0
+    return const(dtype.nbytes) * n * height * width * channels + room
 
 
 def attention_nbytes(tk: ExprLike, d: ExprLike, dv: ExprLike, dtype: DType, codes: bool = False) -> Expr:

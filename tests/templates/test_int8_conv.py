@@ -28,6 +28,8 @@ EVEN = [
     Conv(1, 256, (5, 21), 64, (3, 3), (1, 1), (1, 1), groups=4),
 ]
 """Rows that lie as tiles of int8 read them, but for those at an image's edges."""
+COLOURS = Conv(1, 3, (5, 37), 40, (3, 3), (2, 2), (1, 1))
+"""Pixels of three channels, sixteen at a time, of which a filter row has no whole fours."""
 
 
 KNOWN = [(3, 1), (3, 2), (5, 1), (5, 2)]
@@ -72,7 +74,7 @@ def _random(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.sweep(over="library")
-@pytest.mark.parametrize("s", [*CONVS, *EVEN], ids=str)
+@pytest.mark.parametrize("s", [*CONVS, *EVEN, COLOURS], ids=str)
 @pytest.mark.parametrize("channels_last", [True, False])
 @pytest.mark.parametrize("fill", [0, -128, 5])
 def test_conv(library: Library, s: Conv, channels_last: bool, fill: int) -> None:
@@ -80,7 +82,7 @@ def test_conv(library: Library, s: Conv, channels_last: bool, fill: int) -> None
 
 
 @pytest.mark.sweep(over="library")
-@pytest.mark.parametrize("s", [*CONVS, *EVEN], ids=str)
+@pytest.mark.parametrize("s", [*CONVS, *EVEN, COLOURS], ids=str)
 @pytest.mark.parametrize("channels_last", [True, False])
 @pytest.mark.parametrize("fill", [0, 127])
 def test_conv_of_codes_from_0_to_127(library: Library, s: Conv, channels_last: bool, fill: int) -> None:

@@ -16,6 +16,8 @@
 //   int64_t epilogue_column(int64_t batch) const     what the epilogue is told for this batch, row, and column 0
 //   bool rows_stay() const                       whether all that rows() gave can be read until the k block is done
 //   bool rows_follow() const                     whether the epilogue's rows are next to each other where those of A are
+//   bool has_room() const                        asked where fours of a row are read where they lie (int8.h): whether that of a
+//                                                row's last elements is in memory, whatever stands behind these
 //   RowRun run_from(int64_t m, int count) const  how many rows from m on, up to count, are next to each other there, and where
 //   static constexpr bool kOneInput              whether rows of A are parts of the same lines in every batch: a convolution's.
 //                                                Tiles ask such a source for next_even_rows, window, copy_window and tile_rows,
@@ -53,7 +55,7 @@ HT_INLINE bool share_a_set(const T* const* rows, int count) {
 }
 
 // Rows of A as the microkernel reads them: float as it lies, or copied where rows share a set, each a line further.
-HT_INLINE const float* const* staged_rows(const float** rows, int count, const KBlock& kb, void* staged) {
+HT_INLINE const float* const* staged_rows(const float** rows, int count, const KBlock& kb, void* staged, bool) {
   if (kb.kc < kSpreadK || !share_a_set(rows, count)) return rows;
   const int64_t step = (kb.kc + 15) / 16 * 16 + 16;
   float* to = static_cast<float*>(staged);
@@ -63,11 +65,13 @@ HT_INLINE const float* const* staged_rows(const float** rows, int count, const K
   }
   return rows;
 }
-// The same of shorter numbers: where pairs or fours are multiplied, a row's neighbours are those where they lie.
+// The same of shorter numbers: where pairs or fours are multiplied, a row's neighbours are those where they lie. has_room:
+// whether whole fours can be read, also of rows that end within one.
 template <class T>
-HT_INLINE const Staged<T>* const* staged_rows(const T** rows, int count, const KBlock& kb, void* staged) {
+HT_INLINE const Staged<T>* const* staged_rows(const T** rows, int count, const KBlock& kb, void* staged,
+                                              bool has_room) {
   if constexpr (reads_pairs_in_place<T> || kReadsQuads<T>) {
-    const bool whole = reads_pairs_in_place<T> || kb.kc % PackedOf<T>::ks == 0;
+    const bool whole = reads_pairs_in_place<T> || has_room || kb.kc % PackedOf<T>::ks == 0;
     if (whole && (kb.kc < kSpreadK || !share_a_set(rows, count))) return reinterpret_cast<const Staged<T>* const*>(rows);
   }
   Staged<T>* to = static_cast<Staged<T>*>(staged);
@@ -125,7 +129,9 @@ HT_INLINE void run_tile(const Source& source, typename Source::Cursor& cursor, c
   using T = typename Source::Element;
   const T* rows[kMaxTaps * kMaxRows];
   source.rows(cursor, count, rows);
-  const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, step.kb, staged),
+  bool has_room = false;
+  if constexpr (kReadsQuads<T>) has_room = source.has_room();
+  const TapsOf<Staged<T>> taps = {detail::staged_rows(rows, count, step.kb, staged, has_room),
                                   step.offsets,
                                   step.kb.taps,
                                   detail::ks_of<B>(step.kb.kc),

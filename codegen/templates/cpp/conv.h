@@ -59,6 +59,7 @@ struct ConvSource {
   int64_t panels_per_group, depth, filter_w;   // depth: rows of a panel, of pairs for bf16, of fours for int8
   int64_t oc_per_group;
   bool linear;                                 // row m of the product is x + m * stride_w
+  bool packed;                                 // x is a copy that a kernel has made
   ConvWindow window;                           // where rows are read from one
   int64_t oh, ow, out_y, out_x, out_step_h, out_step_w;  // output pixel of (q_h, q_w); steps of 1 without phases
 
@@ -214,6 +215,7 @@ struct ConvSource {
   }
   HT_MEMBER int64_t epilogue_batch(int64_t) const { return 0; }
   HT_MEMBER bool rows_stay() const { return true; }
+  HT_MEMBER bool has_room() const { return packed; }
   HT_MEMBER bool rows_follow() const { return out_step_h == 1 && out_step_w == 1 && !window.used(); }
   HT_MEMBER RowRun run_from(int64_t m, int count) const {
     if (window.used()) return run_of_window(m, count);
@@ -313,6 +315,7 @@ HT_INLINE ConvSource<T> conv_source(const ConvShape& s, const T* x, const T* pan
 template <class T>
 HT_INLINE void use_packed_input(ConvSource<T>& v, const ConvShape& s, const T* packed) {
   v.x = packed;
+  v.packed = true;
   v.h.size = window_extent(s.oh, s.stride_h, s.kh, s.dilation_h);
   v.w.size = window_extent(s.ow, s.stride_w, s.kw, s.dilation_w);
   v.h.origin = v.w.origin = 0;
@@ -344,7 +347,8 @@ HT_INLINE ConvWindow window_of(const ConvSource<T>& v, int64_t images, int64_t m
 }  // namespace detail
 
 // acc[m, channel] = sum over kh, kw, c of input times weight, to the epilogue.
-// Shared workspace, if conv_packs_input: n * c elements times the window_extent of the height and of the width.
+// Shared workspace, if conv_packs_input: conv_input_nbytes of cpu_workspace.py, for the window_extent of the height and of the
+// width.
 // Workspace of a worker: gemm_nbytes of cpu_workspace.py. As: what is known of x (ReadAs); of padding it holds, too.
 template <class Cut, class As = AsTheyAre, class T, class Epi>
 int32_t conv2d(const HtKernelArgs* args, const ConvShape& s, const T* x, const T* panels, const Epi& epi) {

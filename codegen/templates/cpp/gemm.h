@@ -40,6 +40,7 @@ struct PackedGemm {
   HT_MEMBER int64_t epilogue_column(int64_t) const { return 0; }
   HT_MEMBER bool rows_stay() const { return true; }
   HT_MEMBER bool rows_follow() const { return true; }
+  HT_MEMBER bool has_room() const { return false; }
   HT_MEMBER RowRun run_from(int64_t m, int count) const { return {m, count}; }
 };
 

@@ -14,7 +14,8 @@
 //
 // Where rows are known to be codes from 0 to 127 (code7), CPUs of VPMADDWD read them where they lie, four bytes at a time, by
 // VPMADDUBSW: a pair of products is 2 * 127 * 128 at most, and does not saturate. It takes three operations for 32 products in
-// place of four and a half, and nothing is staged.
+// place of four and a half, and nothing is staged. In a copy that a convolution has made of its image any row is read so, also
+// what follows one that ends within four: its weights are zero there.
 #ifndef HARDTACK_TEMPLATES_INT8_H
 #define HARDTACK_TEMPLATES_INT8_H
 

@@ -40,6 +40,25 @@ inline void interleave_3(float* to, const float* from, int64_t ld_from, int64_t 
     for (int i = 0; i < 3; i++) to[c * 3 + i] = from[i * ld_from + c];
 }
 
+// The same of bytes, sixteen pixels at a time.
+inline void interleave_3(int8_t* to, const int8_t* from, int64_t ld_from, int64_t columns) {
+  using V = VecOf<int8_t, 16>::type;
+  int64_t c = 0;
+  for (; c + 16 <= columns; c += 16) {
+    V r[3];
+    for (int i = 0; i < 3; i++) __builtin_memcpy(&r[i], from + i * ld_from + c, sizeof(V));
+    const V head = __builtin_shufflevector(r[0], r[1], 0, 16, 0, 1, 17, 0, 2, 18, 0, 3, 19, 0, 4, 20, 0, 5);
+    const V middle = __builtin_shufflevector(r[0], r[1], 21, 0, 6, 22, 0, 7, 23, 0, 8, 24, 0, 9, 25, 0, 10, 26);
+    const V tail = __builtin_shufflevector(r[0], r[1], 0, 11, 27, 0, 12, 28, 0, 13, 29, 0, 14, 30, 0, 15, 31, 0);
+    const V p[3] = {__builtin_shufflevector(head, r[2], 0, 1, 16, 3, 4, 17, 6, 7, 18, 9, 10, 19, 12, 13, 20, 15),
+                    __builtin_shufflevector(middle, r[2], 0, 21, 2, 3, 22, 5, 6, 23, 8, 9, 24, 11, 12, 25, 14, 15),
+                    __builtin_shufflevector(tail, r[2], 26, 1, 2, 27, 4, 5, 28, 7, 8, 29, 10, 11, 30, 13, 14, 31)};
+    __builtin_memcpy(to + c * 3, p, sizeof(p));
+  }
+  for (; c < columns; c++)
+    for (int i = 0; i < 3; i++) to[c * 3 + i] = from[i * ld_from + c];
+}
+
 // The same of 16-bit elements, eight pixels at a time.
 template <class T>
 inline void interleave_3(T* to, const T* from, int64_t ld_from, int64_t columns) {
@@ -94,7 +113,7 @@ inline void transpose(float* to, int64_t ld_to, const T* from, int64_t ld_from, 
 // The same without a change of type.
 template <class T>
 inline void transpose(T* to, int64_t ld_to, const T* from, int64_t ld_from, int64_t rows, int64_t columns) {
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 2 || same<T, int8_t>) {
     if (rows == 3 && ld_to == 3) return detail::interleave_3(to, from, ld_from, columns);
   }
   constexpr int64_t height = 32;  // rows whose lines stay in the cache while they are read across
