@@ -13,8 +13,10 @@
 
 namespace ht {
 
-// The most operations for an element (Epi::kOperations) of an epilogue that microkernels end with.
-constexpr int kShortEpilogue = 16;
+// The most operations for an element (Epi::kOperations) of an epilogue that microkernels end with; those of int32 make floats of
+// sums first, and codes of floats.
+template <class S>
+constexpr int kShortEpilogue = same<S, int32_t> ? 24 : 16;
 
 constexpr int64_t kFinishK = 256;  // the longest k whose sums stay in registers
 
@@ -74,13 +76,14 @@ namespace detail {
 // Vectors of the microkernel of the full height.
 constexpr int kTallVectors = micro_vectors(kMaxRows);
 
-// As micro, of all of k; the epilogue gets the sums. NV vectors a row, of which the last has `last` columns.
-template <int NV, class Epi, class A, class B>
+// As micro, of all of k; the epilogue gets the sums, of S. NV vectors a row, of which the last has `last` columns.
+template <int NV, class S, class Epi, class A, class B>
 __attribute__((noinline)) void micro_finish(const Epi& shared_epi, const TileAt& shared_at, int last,
                                             const TapsOf<A>& s, const B* b) {
-  Sums<kMaxRows, NV> sums;
+  Sums<kMaxRows, NV, S> sums;
   sums.clear();
   multiply_taps(sums, s, b);
+  sums.complete();
   const Epi epi = shared_epi;  // as in run_unit
   const TileAt at = shared_at;
   HT_UNROLL_ALL
@@ -100,18 +103,19 @@ __attribute__((noinline)) void micro_finish(const Epi& shared_epi, const TileAt&
 
 }  // namespace detail
 
-// Whether T is multiplied by microkernels in tiles of the full height, from rows where they lie.
+// Whether T is multiplied by microkernels in tiles of the full height, and as what is summed, which 16 bits may not be.
 #if defined(HT_TILES)
 template <class T>
 constexpr bool kTallTiles = same<T, float>;
 #else
 template <class T>
-constexpr bool kTallTiles = same<T, float> || reads_pairs_in_place<T>;
+constexpr bool kTallTiles = same<T, float> || reads_pairs_in_place<T> || same<typename SumOf<T>::type, int32_t>;
 #endif
 
 // Whether microkernels are compiled that end with the epilogue.
 template <class T, class Epi>
-constexpr bool kFinishesSums = kTallTiles<T> && !Epi::kOneRow && Epi::kOperations <= kShortEpilogue;
+constexpr bool kFinishesSums =
+    kTallTiles<T> && !Epi::kOneRow && Epi::kOperations <= kShortEpilogue<typename SumOf<T>::type>;
 
 // Whether microkernels can finish so many columns of a panel: any with AVX-512, whose parts of vectors are masked and take
 // no longer; elsewhere whole vectors, all of a microkernel's or half.
@@ -128,14 +132,15 @@ constexpr bool ends_in_registers(int columns) {
 template <class Source, class Epi, class A, class B>
 HT_INLINE void finish_tile(const Source& source, const Epi& epi, const TileAt& at, int columns, const TapsOf<A>& s,
                            const B* b) {
+  using S = typename SumOf<typename Source::Element>::type;
   constexpr int NV = detail::kTallVectors;
   const int64_t batch = source.epilogue_batch(at.batch), m = source.epilogue_row(at.m);
   const int64_t n = source.epilogue_column(at.batch) + at.n;
   for (int c = 0; c < columns; c += NV * W) {
     const TileAt here = {batch, m, n + c};
     const int left = columns - c, last = (left - 1) % W + 1;
-    if (left > NV / 2 * W) detail::micro_finish<NV>(epi, here, left < NV * W ? last : W, s, b + c);
-    else detail::micro_finish<NV / 2>(epi, here, last, s, b + c);
+    if (left > NV / 2 * W) detail::micro_finish<NV, S>(epi, here, left < NV * W ? last : W, s, b + c);
+    else detail::micro_finish<NV / 2, S>(epi, here, last, s, b + c);
   }
 }
 

@@ -208,12 +208,11 @@ template <int MR, int NV>
 struct Sums<MR, NV, int32_t> : SumsOf<MR, NV, int32_t> {
   vec<int32_t> zero[NV] = {};
 
-  HT_MEMBER void finish(int32_t* tile, int64_t ld) {
+  HT_MEMBER void complete() {
     HT_UNROLL_ALL
     for (int r = 0; r < MR; r++)
       HT_UNROLL_ALL
       for (int v = 0; v < NV; v++) this->acc[r][v] -= zero[v];
-    SumsOf<MR, NV, int32_t>::finish(tile, ld);
   }
 };
 #endif
