@@ -1,4 +1,4 @@
-"""Per-channel scale and shift folded into the convolution or matrix product before them; padding into convolutions.
+"""Per-channel scale and shift folded into the convolution or matrix product before them.
 
 This is how batch norm disappears. The rules emit ops on constants only, which constant folding then computes.
 """
@@ -6,13 +6,12 @@ This is how batch norm disappears. The rules emit ops on constants only, which c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr import Expr, const, int_value
-from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, make_attrs
+from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand
 from hardtack.exporter.constants import load_tensor
 from hardtack.exporter.dtypes import TORCH_DTYPE
 from hardtack.exporter.rewrite.edit import Edit, Facts
@@ -219,29 +218,3 @@ def _shifted(facts: Facts, edit: Edit, op: Op, target: Op, shift: Operand) -> st
     elif edit.types[str(edit.resolve(bias))].shape != (channels,):
         return None
     return edit.emit("conv", target.inputs[0], target.inputs[1], bias, like=target, attrs=target.attrs)
-
-
-def fold_padding(graph: Graph) -> Graph:
-    """Zeros padded around the spatial dims of a convolution's input become its own padding."""
-    facts, ops = Facts(graph), []
-    for op in graph.ops:
-        pad = facts.made_by(op.inputs[0], "pad") if op.kind == "conv" and not op.attr("transposed") else None
-        ops.append(op if pad is None else _with_padding(op, pad))
-    return replace(graph, ops=tuple(ops))
-
-
-def _with_padding(op: Op, pad: Op) -> Op:
-    if pad.attr("mode") != "constant":
-        return op
-    value, lo, hi = pad.inputs[1], pad.attr("lo"), pad.attr("hi")
-    assert isinstance(lo, tuple)
-    assert isinstance(hi, tuple)
-    zero = isinstance(value, Lit) and value.value == 0
-    plain = all(isinstance(w, int) and w >= 0 for w in (*lo, *hi)) and not any((*lo[:2], *hi[:2]))
-    if not (zero and plain):
-        return op
-    own = op.attr("padding")
-    assert isinstance(own, tuple)
-    pairs = [(a + x, b + y) for (a, b), x, y in zip(own, lo[2:], hi[2:], strict=True)]
-    attrs = dict(op.attrs) | {"padding": tuple(pairs)}
-    return replace(op, inputs=(pad.inputs[0], *op.inputs[1:]), attrs=make_attrs(**attrs))

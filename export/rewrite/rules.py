@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.graph_verify import verify_graph
-from hardtack.exporter.rewrite.affine import distribute_scale, fold_padding, fold_scale, fold_shift, merge_shifts
+from hardtack.exporter.rewrite.affine import distribute_scale, fold_scale, fold_shift, merge_shifts
 from hardtack.exporter.rewrite.basic import common_subexpressions, merge_views, permute_as_reshape, remove_dead
 from hardtack.exporter.rewrite.constant_folding import fold
 from hardtack.exporter.rewrite.fused_attention import recognise_attention
+from hardtack.exporter.rewrite.padding import fold_padding
 from hardtack.exporter.rewrite.part_writes import write_parts
 from hardtack.exporter.rewrite.picked_columns import turn_picked_columns
 

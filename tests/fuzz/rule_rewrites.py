@@ -75,10 +75,18 @@ REWRITES: tuple[Rewrite, ...] = (
         x0[1,2,n,6] p0[4,2,3,3] : F.conv2d(F.pad(x0, [1, 1, 2, 2]), p0)
         x0[2,3,8,9] p0[4,3,3,3] : F.conv2d(F.pad(x0, [0, 1, 2, 0]), p0, stride=2)
         x0[1,2,7] p0[4,2,3] : F.conv1d(F.pad(x0, [2, 0]), p0, padding=1)
+        x0[2,3,8,9] p0[4,3,3,3] : F.conv2d(F.pad(x0, [1, 1, 1, 1]).relu() * 3, p0)
+        x0[1,3,n,9] p0[4,3,3,3] : F.conv2d(F.pad(x0, [0, 1, 2, 0]).sin(), p0, stride=2)
+        x0[2,3,8,9] p0[4,3,3,3] : ((F.pad(x0, [1, 1, 1, 1]) * 20).round() + 40).clamp(0, 127).to(torch.uint8); F.conv2d((v0.float() - 40) * 0.05, p0)
+        x0[2,3,8,9] p0[4,3,3,3] : F.conv2d(F.pad(x0, [1, 1, 1, 1], value=-2.0).relu(), p0)
         """,
         """
         x0[2,3,8,9] p0[4,3,3,3] : F.conv2d(F.pad(x0, [1, 1, 1, 1], value=1.0), p0)
         x0[2,3,8,9] p0[4,3,3,3] : F.conv2d(F.pad(x0, [1, 1, 1, 1], mode="reflect"), p0)
+        x0[2,3,8,9] p0[4,3,3,3] : F.conv2d(F.pad(x0, [1, 1, 1, 1]) + 1, p0)
+        x0[2,3,8,9] p0[4,3,3,3] : F.conv2d(F.pad(x0, [1, 1, 1, 1]).exp(), p0)
+        x0[2,3,8,9] p0[4,3,3,3] : F.pad(x0, [1, 1, 1, 1]).relu(); F.conv2d(v0, p0); v0.sum() -> v1, v2
+        x0[2,3,8,9] x1[10,11] p0[4,3,3,3] : F.conv2d(F.pad(x0, [1, 1, 1, 1]) * x1, p0)
         x0[2,3,8,9] p0[4,3,3,3] : F.conv2d(F.pad(x0, [-1, 1, 1, 1]), p0)
         x0[2,2,8,9] p0[4,3,3,3] : F.conv2d(F.pad(x0, [1, 1, 1, 1, 0, 1]), p0)
         x0[2,3,8,9] p0[3,4,3,3] : F.conv_transpose2d(F.pad(x0, [1, 1, 1, 1]), p0)
