@@ -79,7 +79,7 @@ struct Requantised {
   const int32_t* sums;
   const float *scales, *bias;
   int64_t ld;
-  static constexpr int kOperations = 20;
+  static constexpr int kOperations = 15;
   static constexpr bool kOneRow = false;
   struct Row {};
   HT_MEMBER Row row(int64_t, int64_t) const { return {}; }
@@ -88,8 +88,7 @@ struct Requantised {
     const ht::vec<float> x = ht::cast<float>(acc - ht::ld(sums + n, count) * ht::bcast<int32_t>(-3));
     const ht::vec<float> y = x * ht::bcast(0.01f) * ht::ld(scales + n, count) + ht::ld(bias + n, count);
     const ht::vec<float> z = ht::vmin(ht::bcast(6.0f), ht::vmax(ht::bcast(0.0f), y)) * ht::bcast(42.5f);
-    const ht::vec<float> code = ht::vmin(ht::bcast(255.0f), ht::vmax(ht::bcast(0.0f), ht::vround(z)));
-    const auto signless = ht::bitcast<int8_t, uint8_t>(ht::cast<uint8_t>(code));
+    const auto signless = ht::bitcast<int8_t, uint8_t>(ht::vcode<uint8_t>(z, ht::bcast(0.0f), ht::bcast(255.0f)));
     ht::st(out + m * ld + n, signless ^ ht::bcast<int8_t>(-128), count);
   }
   HT_MEMBER void operator()(const Row& r, int64_t m, int64_t n, int count, ht::vec<int32_t> acc) const {

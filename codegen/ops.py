@@ -82,6 +82,15 @@ SCALAR_OPS: dict[str, ScalarOp] = _rows(
     ("ge", 2, "bool", "fib", 1, "e", "a >= b"),
     ("where", 3, "same", "fib8", 1, "es", "a ? b : c; a is bool, b and c have the result's dtype"),
     ("fma", 3, "same", "f", 1, "s", "a * b + c, rounded once or twice"),
+    (
+        "code",
+        3,
+        "attr",
+        "f",
+        3,
+        "",
+        "round(a) + b between 0 and c, 0 for NaN, as attribute `dtype`: see below",
+    ),
     ("neg", 1, "same", "fi", 1, "es", "-a"),
     ("abs", 1, "same", "fi", 1, "e", "|a|"),
     ("sign", 1, "same", "fi", 2, "e", "-1, 0 or 1; 0 for NaN"),
@@ -128,6 +137,9 @@ A cast of a float to an integer truncates. What the type cannot hold gives what 
 all that leaves i32 or i64 the lowest integer; i8, i16, u8 and u16 the low bits of the i32 (u8 of an f64, and u32: of
 the i64). A cast to or from a float of 8 bits goes by way of f32. To f8e4m3fn, which has no infinity, what lies beyond
 its largest number becomes that, by sign; to f8e5m2 it becomes infinite.
+
+A code is made of f32, as u8 or f32. Its zero point b is whole, up to 2^14 from 0, its limit c whole, from 0 to 255.
+CPUs alone have it.
 """
 
 COARSE_OPS: dict[str, ScalarOp] = _rows(

@@ -11,7 +11,7 @@ binds it.
 
 Op kinds (shapes by example; `attrs` in brackets):
 
-  pointwise   any name of ops.SCALAR_OPS; operands broadcast by numpy's rules; [dtype] for cast and bitcast
+  pointwise   any name of ops.SCALAR_OPS; operands broadcast by numpy's rules; [dtype] for cast, bitcast and code
   full        () -> value everywhere; operand 0 is a scalar
   iota        [dim] -> i64, element = its index along dim
   reshape     x -> same elements in row-major order, shape from the output's type

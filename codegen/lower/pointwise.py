@@ -22,7 +22,7 @@ def lower_scalar(low: Lowering, op: Op) -> None:
     """Any row of the scalar op table, operands broadcast."""
     b, out, index = start(low, op)
     args = [b.broadcast(x, index) for x in op.inputs]
-    dtype = out.dtype if op.kind in ("cast", "bitcast") else None
+    dtype = out.dtype if SCALAR_OPS[op.kind].result == "attr" else None
     b.store(out.name, index, b.compute(op.kind, *args, dtype=dtype))
     b.done()
 

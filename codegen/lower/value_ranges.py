@@ -65,6 +65,10 @@ class _Ranges:
             least = max if op.kind == "max" else min
             most_of = min if op.kind == "min" else max
             return least(lo for lo, _ in ranges), most_of(hi for _, hi in ranges)
+        if op.kind == "code" and all(isinstance(y, Lit) for y in op.inputs[1:]):
+            zero, top = (literal_number(y) for y in op.inputs[1:] if isinstance(y, Lit))
+            lo, hi = (round(y) + zero if math.isfinite(y) else y for y in self.of(op.inputs[0], most - 1))
+            return max(0, min(lo, top)), max(0, min(hi, top))
         if op.kind == "cast":
             return _converted(self.of(op.inputs[0], most - 1), dtype, own)
         if op.kind == "bitcast" and dtype.is_int and self.graph.type_of(op.inputs[0]).dtype.is_int:

@@ -55,6 +55,11 @@ def _bitcast(s: Step) -> torch.Tensor:
     return s.args[0].contiguous().view(s.dtype)
 
 
+def _code(s: Step) -> torch.Tensor:
+    a, zero, most = s.args
+    return (a.round() + zero).clamp(torch.zeros_like(most), most).nan_to_num(0).to(s.dtype)
+
+
 def _iota(s: Step) -> torch.Tensor:
     shape, dim = s.shape, s.attr("dim")
     view = [1] * len(shape)
@@ -216,6 +221,7 @@ KERNELS: dict[str, Callable[[Step], Any]] = {
     **dict.fromkeys(SCALAR_OPS, _pointwise),
     "cast": _cast,
     "bitcast": _bitcast,
+    "code": _code,
     "full": lambda s: torch.full(s.shape, s.args[0].item(), dtype=s.dtype),
     "iota": _iota,
     "reshape": lambda s: s.args[0].reshape(s.shape),

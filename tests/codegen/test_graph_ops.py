@@ -54,8 +54,10 @@ OTHERS = {
     "while": ("tests/export/test_capture.py", "while_loop"),
     "grouped_matmul": ("tests/triton/test_grouped.py", "grouped_mm"),
     "fma": ("tests/templates/test_simd.py", "fma"),
+    "code": ("tests/codegen/test_code_conversions.py", "to codes"),
 }
-"""Kind -> the file with its tests, and a word of them. No conversion gives fma: the nests of resizing have it."""
+"""Kind -> the file with its tests, and a word of them. No conversion gives fma, which the nests of resizing
+have, and code, which is made for CPUs."""
 
 
 def test_every_kind_has_a_row() -> None:

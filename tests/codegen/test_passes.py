@@ -79,7 +79,7 @@ def test_the_page_of_a_gpu() -> None:
     )
     assert (
         " ".join(CppBackend().passes().stages)
-        == "graph clamps pools integers lower inline expand fuse tile render plan"
+        == "graph clamps pools integers codes lower inline expand fuse tile render plan"
     )
 
 

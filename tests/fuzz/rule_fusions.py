@@ -9,6 +9,7 @@ from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.machine.data import H200, X86_64_V4
 from hardtack.codegen.passes.cpu.code_clamps import CODE_CLAMPS
+from hardtack.codegen.passes.cpu.code_conversions import CODE_CONVERSIONS
 from hardtack.codegen.passes.cpu.expand import EXPAND
 from hardtack.codegen.passes.cpu.pooled_codes import POOLED_CODES
 from hardtack.codegen.passes.gpu.split_reductions import SPLIT_REDUCTIONS
@@ -72,6 +73,15 @@ class _Clamped(CppBackend):
     def passes(self) -> Passes:
         every = super().passes()
         return replace(every, graph=tuple(p for p in every.graph if p is not CODE_CLAMPS))
+
+
+@dataclass(frozen=True)
+class _Stepwise(CppBackend):
+    """Codes are rounded, moved and held by an op each."""
+
+    def passes(self) -> Passes:
+        every = super().passes()
+        return replace(every, graph=tuple(p for p in every.graph if p is not CODE_CONVERSIONS))
 
 
 CPU = CppBackend()
@@ -140,6 +150,24 @@ FUSIONS: tuple[Fusion, ...] = (
         x0[5,7] : ((x0 * 30).round() + 64).clamp(0, 127).to(torch.uint8)
         x0[5,7] : (x0.clamp(0, 2) * -3 + 9).to(torch.int32)
         x0[5,7] : x0.clamp(0, 2); (v0 * 3).clamp(0, 6)
+        """,
+    ),
+    Fusion(
+        "codes by one op",
+        "lower",
+        CPU,
+        _Stepwise(),
+        """
+        x0[5,7] : ((x0 * 30).round() + 64).clamp(0, 127).to(torch.uint8)
+        x0[n,7] : ((x0 * 50).round() - 3).clamp(0, 255).to(torch.uint8); (v0.float() + 3) * 0.02
+        x0[5,7] : (x0 * 300).round().clamp(-100, 155).add(100).to(torch.uint8); v0.flip(0)
+        x0[5,7] : (x0 / (x0 < 1)).round().clamp(0, 127).to(torch.uint8); v0.float() * 2
+        """,
+        """
+        x0[5,7] : ((x0 * 30).round() + 64).clamp(0, 127).to(torch.int8)
+        x0[5,7] : (x0 * 30 + 64).clamp(0, 127).to(torch.uint8)
+        x0[5,7] : ((x0 * 30).round() + 64).clamp(1, 127).to(torch.uint8)
+        x0[5,7] : (x0 * 30).round(); v0.clamp(0, 127).to(torch.uint8); v0 + 1
         """,
     ),
     Fusion(

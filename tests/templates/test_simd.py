@@ -48,6 +48,8 @@ static void each(const void* x, const void* y, void* out, int64_t numel, F f) {
   store_n(static_cast<int32_t*>(o) + at, expr, n); })
 #define CONVERTED(To) each<T>(b[0], b[1], b[2], i[1], [&](auto x, auto y, void* o, int64_t at, int n) { \\
   store_n(static_cast<To*>(o) + at, cast<reg<To>>(x), n); })
+#define CODED(To) each<T>(b[0], b[1], b[2], i[1], [&](auto x, auto y, void* o, int64_t at, int n) { \\
+  store_n(static_cast<To*>(o) + at, vcode<To>(x, y, bcast(200.0f)), n); })
 """
 VALUES = {
     "copy": "x",
@@ -62,6 +64,8 @@ VALUES = {
 ROUNDING = {name: f"v{name}(x)" for name in ("floor", "ceil", "trunc", "round", "sqrt")}
 TRUTHS = {name: f"{name}(x, y)" for name in ("lt", "le", "gt", "ge", "eq", "ne")} | {"mask_of": "mask_of(x)"}
 CASTS = list(TYPES)
+CODES = ("uint8_t", "float")
+"""What codes of floats are made as."""
 
 # Moves and reductions of one vector: i[0] chooses, i[1] lanes, i[2] a stride.
 _VECTOR = """
@@ -114,7 +118,8 @@ def _name(prefix: str, ctype: str) -> str:
 
 def _operations(ctype: str) -> list[str]:
     """The elementwise operations of a type, in the order of its kernel's switch."""
-    return [*VALUES, *(ROUNDING if ctype in FLOATS else ()), *TRUTHS, *(f"cast {to}" for to in CASTS)]
+    codes = (f"code {to}" for to in CODES if ctype == "float")
+    return [*VALUES, *(ROUNDING if ctype in FLOATS else ()), *TRUTHS, *(f"cast {to}" for to in CASTS), *codes]
 
 
 def _sources() -> dict[str, str]:
@@ -122,8 +127,8 @@ def _sources() -> dict[str, str]:
     for ctype in TYPES:
         cases = []
         for index, op in enumerate(_operations(ctype)):
-            if op.startswith("cast "):
-                call = f"CONVERTED({op[5:]})"
+            if op.startswith(("cast ", "code ")):
+                call = f"{'CONVERTED' if op.startswith('cast ') else 'CODED'}({op[5:]})"
             else:
                 call = f"TRUTHS(({TRUTHS[op]}))" if op in TRUTHS else f"VALUES(({(VALUES | ROUNDING)[op]}))"
             cases.append(f"    case {index}: {call}; break;\n")
@@ -206,6 +211,18 @@ def test_fma_rounds_once(simd: Library, ctype: str) -> None:
     fuses = torch.zeros(1, dtype=torch.int64)
     simd.call("vector_float", [None, None, fuses], [FUSES, 0, 0])
     assert torch.equal(fused, exact if int(fuses) else separate)
+
+
+@pytest.mark.parametrize("to", CODES)
+def test_codes(simd: Library, to: str) -> None:
+    """Of halves and the floats next to them, of what no int32 and no word holds, and of NaN, about zero points."""
+    halves = torch.arange(-600, 600) / 2
+    far = torch.tensor([3e38, 2.0**31, 65535.5, 32768.0, math.inf]).repeat(20)
+    x = torch.cat([halves, halves * (1 + 2**-23), halves * (1 - 2**-23), far, -far, torch.full((20,), math.nan)])
+    zero = torch.randint(-200, 300, x.shape).float()
+    zero[::7], zero[3::7] = 16384, -16384
+    got = apply(simd, "float", f"code {to}", x, zero, TYPES[to])
+    assert_same(got, (x.round() + zero).clamp(0, 200).nan_to_num(0).to(TYPES[to]) + 0)
 
 
 @pytest.mark.parametrize("ctype", FLOATS)

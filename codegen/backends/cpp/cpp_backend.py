@@ -22,6 +22,7 @@ from hardtack.codegen.lower.rules import rules_on
 from hardtack.codegen.machine.data import DEFAULT_CPUS, X86_64_V4
 from hardtack.codegen.machine.machine import Cpu, Machine
 from hardtack.codegen.passes.cpu.code_clamps import CODE_CLAMPS
+from hardtack.codegen.passes.cpu.code_conversions import CODE_CONVERSIONS
 from hardtack.codegen.passes.cpu.expand import EXPAND
 from hardtack.codegen.passes.cpu.pooled_codes import POOLED_CODES
 from hardtack.codegen.passes.passes import Context, Passes
@@ -70,7 +71,7 @@ class CppBackend:
         return rules_on(Cpu)
 
     def passes(self) -> Passes:
-        return Passes(graph=(CODE_CLAMPS, POOLED_CODES, INTEGER_PRODUCTS), nests=(INLINE, EXPAND))
+        return Passes(graph=(CODE_CLAMPS, POOLED_CODES, INTEGER_PRODUCTS, CODE_CONVERSIONS), nests=(INLINE, EXPAND))
 
     def schedule(
         self, group: Group, buffers: Mapping[str, Buffer], kept: frozenset[str], name: str, context: Context

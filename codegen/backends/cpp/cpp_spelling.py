@@ -167,6 +167,8 @@ def compute(op: str, args: tuple[str, ...], types: tuple[DType, ...], dtype: DTy
         return _cast(args[0], types[0], dtype)
     if op == "bitcast":
         return f"ht::bitcast<{STORAGE[dtype]}, {STORAGE[types[0]]}>({args[0]})"
+    if op == "code":
+        return f"ht::vcode<{REGISTER[dtype]}>({', '.join(args)})"
     if op in INT_DIVISIONS:
         return _division(op, args, types[0])
     if op == "pow":

@@ -26,17 +26,15 @@ KIND = "clamps"
 
 def leave_out_clamps(graph: Graph, context: Context) -> tuple[Graph, Decisions]:
     """The graph with conversions to integers of fewer steps."""
-    facts, edit = facts_of(graph), edit_of(graph)
-    readers = Counter((*(x for op in graph.ops for x in uses(op)), *graph.outputs))
-    readers.update(s.final for s in graph.states if s.final is not None)
+    facts, edit, readers = facts_of(graph), edit_of(graph), readers_of(graph)
     decisions: list[Decision] = []
     for op in graph.ops:
-        steps = _steps(facts, readers, op)
+        steps = steps_of(facts, readers, op)
         kept = _needed(facts, steps)
         if len(kept) == len(steps):
             edit.ops.append(op)
             continue
-        found = _value(steps[0])
+        found = value_of(steps[0])
         for step in kept:
             found = edit.emit(step, step.kind, *(x if isinstance(x, Lit) else found for x in step.inputs))
         edit.emit(op, op.kind, found, attrs=op.attrs, name=op.outputs[0])
@@ -45,14 +43,21 @@ def leave_out_clamps(graph: Graph, context: Context) -> tuple[Graph, Decisions]:
     return (edit.done() if decisions else graph), tuple(decisions)
 
 
-def _value(op: Op) -> str:
+def readers_of(graph: Graph) -> Counter[str]:
+    """How many ops, outputs and states are a value."""
+    readers = Counter((*(x for op in graph.ops for x in uses(op)), *graph.outputs))
+    readers.update(s.final for s in graph.states if s.final is not None)
+    return readers
+
+
+def value_of(op: Op) -> str:
     """The operand that is no literal."""
     return next(x for x in op.inputs if isinstance(x, str))
 
 
-def _steps(facts: Facts, readers: Mapping[str, int], op: Op) -> list[Op]:
+def steps_of(facts: Facts, readers: Mapping[str, int], op: Op) -> list[Op]:
     """The steps in front of a conversion of f32 to integers that nothing else reads, the first one first; none for any
-    other op. readers: how many ops and outputs are a value."""
+    other op. readers: readers_of."""
     steps: list[Op] = []
     if op.kind != "cast" or not facts.type_of(op.outputs[0]).dtype.is_int:
         return steps
@@ -61,7 +66,7 @@ def _steps(facts: Facts, readers: Mapping[str, int], op: Op) -> list[Op]:
         if readers[value] > 1 or not _ascends(facts, made):
             break
         steps.insert(0, made)
-        value = _value(made)
+        value = value_of(made)
     return steps
 
 
@@ -83,7 +88,7 @@ def _needed(facts: Facts, steps: Sequence[Op]) -> list[Op]:
     """The steps without those that change no integer."""
     if not steps:
         return []
-    limits = range_of(facts.graph, facts.producers, _value(steps[0]))
+    limits = range_of(facts.graph, facts.producers, value_of(steps[0]))
     kept: list[Op] = []
     for step in steps:
         if not _is_idle(step, limits):

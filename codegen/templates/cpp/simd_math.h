@@ -291,6 +291,35 @@ HT_UNARY(vtrunc, __builtin_elementwise_trunc, __builtin_truncf, __builtin_trunc)
 HT_UNARY(vround, __builtin_elementwise_roundeven, __builtin_roundevenf, __builtin_roundeven)
 #undef HT_UNARY
 
+#if defined(HT_AVX2)
+namespace detail {
+
+// Numbers that are no larger than codes less their zero point, rounded as they are converted. What is no int32, NaN too, becomes
+// the lowest one, and then the lowest word, to which no zero point gives a code above 0.
+HT_INLINE vec<uint8_t> narrow_codes(vec<float> numbers, vec<float> zero) {
+  const __m256i whole = _mm256_cvtps_epi32(bit_copy<__m256>(numbers));
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+  const __m128i moved = _mm_adds_epi16(words, bit_copy<__m128i>(__builtin_convertvector(zero, vec<int16_t>)));
+  const __m128i codes = _mm_packus_epi16(moved, moved);
+  vec<uint8_t> found;
+  __builtin_memcpy(&found, &codes, sizeof(found));
+  return found;
+}
+
+}  // namespace detail
+#endif
+
+// Codes: round(a) + b, at most c and at least 0, and 0 of NaN. b is whole, up to 2^14 from 0, c whole, from 0 to 255. As float
+// they take no conversion, as uint8_t none but that.
+template <class To>
+HT_INLINE vec<To> vcode(vec<float> a, vec<float> b, vec<float> c) {
+#if defined(HT_AVX2)
+  if constexpr (same<To, uint8_t>) return detail::narrow_codes(vmin(c - b, a), b);
+#endif
+  const vec<float> code = vmin(c, vround(a) + b);
+  return cast<To>(code > vec<float>{} ? code : vec<float>{});
+}
+
 // Horizontal reductions: a fixed tree, lane i with lane i + half.
 
 namespace detail {
