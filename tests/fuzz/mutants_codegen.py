@@ -277,6 +277,14 @@ CODEGEN: tuple[Mutant, ...] = (
         (("    if base_of(low.producers, source) in low.overwritten:\n", "    if False:\n"),),
     ),
     Mutant(
+        "limits of codes",
+        "codes that are rounded as they are converted go to 255 whatever the model's limit",
+        "cpu",
+        "codegen/passes/cpu/code_conversions.py",
+        (("min(held.most, _MOST)", "_MOST"),),
+        sweep="quantised",
+    ),
+    Mutant(
         "zero points of filters",
         "zero points of a convolution's weights are left out",
         "cpu",

@@ -51,8 +51,8 @@ EXPORT: tuple[Mutant, ...] = (
         "padding of any value",
         "what is padded with other numbers than zero becomes a convolution's padding",
         "graph",
-        "export/rewrite/affine.py",
-        (("isinstance(value, Lit) and value.value == 0", "isinstance(value, Lit)"),),
+        "export/rewrite/padding.py",
+        (("return bool(number == 0)", "return True"),),
     ),
     Mutant(
         "numbers rounded to half first",
