@@ -10,10 +10,13 @@ from hardtack.codegen.backend import Backend, MachineCode, Rendered
 from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.dump.folder import dump_folder, origins_of, write_dump
 from hardtack.codegen.ir.constants import ConstantData, ConstantStore, ModuleTensor
-from hardtack.codegen.ir.expr import Expr, int_value, product
+from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.group import Decision
+from hardtack.codegen.ir.loops import row_major_strides
 from hardtack.codegen.ir.plan import Plan
+from hardtack.codegen.lower.builder import UnsupportedOp
+from hardtack.codegen.lower.custom import custom_ops, without_kernel
 from hardtack.codegen.package.content import (
     BundleContent,
     EntryContent,
@@ -81,6 +84,7 @@ def build_content(
     Raises UnsupportedOp for an op that a backend has no kernel for, CompilerError, ToolchainError and TritonError where
     a kernel does not compile, or its compiler is missing.
     """
+    _check_kernels(sources, backends)
     tools = _tools(backends)
     report = progress or (lambda what, done, total: None)
     compiled = _generate(sources, backends, dump or dump_folder(), report)
@@ -106,6 +110,14 @@ def build_content(
         kernels={member: code for found in codes.values() for member, code in found.members.items()},
     )
     return Built(content, compiled, tuple(d for e in compiled.values() for d in e.decisions))
+
+
+def _check_kernels(sources: Mapping[str, Source], backends: Sequence[Backend]) -> None:
+    """Raise UnsupportedOp for an op with a user's kernel that some targets cannot take, with all of them."""
+    without = [m.target for b in backends for m in b.machines if m.device != "cpu"]
+    for source in sources.values() if without else ():
+        for op in custom_ops(source.graph):
+            raise UnsupportedOp(op.origin, ", ".join(without), without_kernel(op))
 
 
 Compiled = Mapping[tuple[str, str], CompiledEntry]
@@ -207,11 +219,6 @@ def _entry(name: str, source: Source, plan: Plan) -> EntryContent:
     )
     syms = tuple(s.sym for s in g.syms)
     return EntryContent(name, syms, inputs, outputs, source.in_tree, source.out_tree)
-
-
-def row_major_strides(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Elements from one index to the next, for each dimension of a dense tensor."""
-    return tuple(product(shape[d + 1 :]) for d in range(len(shape)))
 
 
 def _constants(sources: Mapping[str, Source], compiled: Compiled, store: ConstantStore) -> dict[str, ConstantData]:

@@ -1,4 +1,4 @@
-"""What users bring to an export: decompositions and lowerings of ops, and passes over the Graph.
+"""What users bring to an export: decompositions, lowerings and kernels of ops, and passes over the Graph.
 
 An export has one `Extensions`, made for it and gone with it: nothing is registered anywhere.
 """
@@ -14,6 +14,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph import Graph
+from hardtack.codegen.ir.kernel_code import KernelCode
 from hardtack.exporter.errors import ExportError, InputSpecError, PluginError, SourceLine
 
 TORCH_NAMESPACES = ("aten", "prims", "prim", "quantized_decomposed", "torchvision")
@@ -23,13 +24,28 @@ Producer = tuple[str, str]
 """What the manifest says of it: a name and a version."""
 
 
+Nbytes = int | Callable[..., Any]
+"""Of a workspace: a number, or a function of the op's arguments, as lowerings get them, that gives a size."""
+
+
+@dataclass(frozen=True)
+class UserKernel:
+    """A kernel of an op, and what it asks for. strided: names of arguments that may have any strides."""
+
+    code: KernelCode
+    strided: tuple[str, ...]
+    workspace: Nbytes
+    worker_workspace: Nbytes
+
+
 @dataclass(frozen=True)
 class Given:
-    """A user's function for an op. what: "decomposition" or "lowering"; by: who brought it, in words."""
+    """A user's function for an op. what: "decomposition", "lowering", or "kernel", whose function is a UserKernel; by:
+    who brought it, in words."""
 
     op: OpOverload
     what: str
-    function: Callable[..., Any]
+    function: Any
     by: str
     producer: Producer
 
@@ -61,6 +77,7 @@ class Contribution:
     decompositions: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
     lowerings: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
     passes: tuple[UserPass, ...] = ()
+    kernels: Mapping[Any, UserKernel] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,13 +91,13 @@ class Extensions:
     called: set[str] = field(default_factory=set)
 
     def of(self, what: str) -> dict[OpOverload, Given]:
-        """The decompositions, or the lowerings, by op."""
+        """The decompositions, the lowerings, or the kernels, by op."""
         return {g.op: g for g in self.functions.values() if g.what == what}
 
-    def lowering(self, name: str) -> Given | None:
-        """The user's lowering of an op, by its name."""
+    def whole(self, name: str) -> Given | None:
+        """The user's lowering or kernel of an op, by its name."""
         found = self.functions.get(name)
-        return found if found is not None and found.what == "lowering" else None
+        return found if found is not None and found.what != "decomposition" else None
 
     def call(
         self,
@@ -93,9 +110,13 @@ class Extensions:
     ) -> Any:
         """What a user's function gives for the op's arguments, those that were left out with their defaults. first:
         what a lowering gets in front of them. PluginError for what it raises, but for exceptions of `passing`."""
+        self.note(given)
+        return self.tried(given, where, args, kwargs, first, passing)
+
+    def note(self, given: Given) -> None:
+        """It has a part in the export."""
         self.used.update([given.producer])
         self.called.add(str(given.op))
-        return self.tried(given, where, args, kwargs, first, passing)
 
     def tried(
         self,
@@ -107,7 +128,7 @@ class Extensions:
         passing: tuple[type[Exception], ...] = (),
     ) -> Any:
         """The same without a part in the export."""
-        whole, named = _with_defaults(given.op, args, kwargs)
+        whole, named = with_defaults(given.op, args, kwargs)
         try:
             return given.function(*first, *whole, **named)
         except ExportError:
@@ -118,7 +139,7 @@ class Extensions:
             raise PluginError(f"{given} raised {type(error).__name__}: {error}", where) from error
 
 
-def _with_defaults(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def with_defaults(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """All arguments of the op's schema: torch leaves out those that are as the schema has them."""
     whole, named = list(args), dict(kwargs)
     for stated in op._schema.arguments[len(args) :]:
@@ -152,19 +173,13 @@ def extensions(contributions: Iterable[Contribution]) -> Extensions:
     functions: dict[str, Given] = {}
     passes: dict[str, UserPass] = {}
     for c in contributions:
-        for what, given in (("decomposition", c.decompositions), ("lowering", c.lowerings)):
+        for what, given in (("decomposition", c.decompositions), ("lowering", c.lowerings), ("kernel", c.kernels)):
             if not isinstance(given, Mapping):
                 kind = type(given).__name__
                 raise InputSpecError(f"the {what}s of {c.by} are a {kind}", fix="pass a dict of functions by op")
             for key, function in given.items():
                 op = _op_of(key, c.by)
-                if what == "lowering" and op._schema.is_mutable:
-                    raise InputSpecError(
-                        f"{c.by} has a lowering of {op}, which writes to its arguments",
-                        fix="give it a decomposition, which may write in place",
-                    )
-                if not callable(function):
-                    raise InputSpecError(f"the {what} of {op} of {c.by} is a {type(function).__name__}, not a function")
+                _check(op, what, function, c.by)
                 producer = c.producer or (f"{what} {op}", _path_of(function))
                 _add(functions, str(op), Given(op, what, function, c.by, producer))
         for p in c.passes:
@@ -174,7 +189,40 @@ def extensions(contributions: Iterable[Contribution]) -> Extensions:
     return Extensions(functions, tuple(passes.values()))
 
 
-def _path_of(function: Callable[..., Any]) -> str:
+def _check(op: OpOverload, what: str, function: Any, by: str) -> None:
+    """InputSpecError for what cannot stand for the op."""
+    if what == "kernel":
+        _check_kernel(op, function, by)
+    elif what == "lowering" and op._schema.is_mutable:
+        raise InputSpecError(
+            f"{by} has a lowering of {op}, which writes to its arguments",
+            fix="give it a decomposition or a kernel, which may write in place",
+        )
+    elif not callable(function):
+        raise InputSpecError(f"the {what} of {op} of {by} is a {type(function).__name__}, not a function")
+
+
+def _check_kernel(op: OpOverload, kernel: UserKernel, by: str) -> None:
+    returns = op._schema.returns
+    if any(r.alias_info is not None for r in returns):
+        why = "gives an argument, or a view of one"
+    elif any(str(r.type) != "Tensor" for r in returns):
+        why = f"gives {', '.join(str(r.type) for r in returns)}, not tensors"
+    elif not returns and not op._schema.is_mutable:
+        why = "gives nothing, and writes to nothing"
+    else:
+        names = {a.name: a.alias_info is not None for a in op._schema.arguments}
+        for name in kernel.strided:
+            if names.get(name) is not False:
+                what = "writes to" if name in names else "does not have"
+                raise InputSpecError(f"the kernel of {op} of {by} takes any strides of {name}, which the op {what}")
+        return
+    raise InputSpecError(f"{by} has a kernel of {op}, which {why}", fix="give it a decomposition")
+
+
+def _path_of(function: Any) -> str:
+    if isinstance(function, UserKernel):
+        return str(function.code)
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__name__)}"
 
 

@@ -96,7 +96,8 @@ def _convert(
     walk.env.update(face.env)
     walk.run(ep.graph.nodes)
     raise_failures(failures)
-    check_called(captured.source, extensions, "lowering")
+    for what in ("lowering", "kernel"):
+        check_called(captured.source, extensions, what)
     add_made(face, b, store)
     values, out_tree, finals = _outputs(ep, walk, face)
     bindings = tuple(face.syms)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hardtack.codegen.package.errors import LoadError, OutputError, ReplaceError
     from hardtack.errors import HardtackError, InputError, RunError
     from hardtack.exporter.errors import ExportError
+    from hardtack.kernels import CppKernel
     from hardtack.options import Options
     from hardtack.plugins import GraphPass, Plugin
     from hardtack.runtime import Entry, Model, Session, Size, Tensor, load
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "CppKernel",
     "Entry",
     "ExportError",
     "GraphPass",
@@ -54,6 +56,7 @@ _PLACES = {
         "ExportError", "CaptureError", "TrainingModeError", "InputSpecError", "RangeError", "MutationError",
         "PluginError", "UnsupportedOpError",
     ),
+    "hardtack.kernels": ("CppKernel",),
     "hardtack.options": ("Options",),
     "hardtack.plugins": ("GraphPass", "Plugin"),
     "hardtack.runtime": ("Entry", "Model", "Session", "Size", "Tensor", "load"),

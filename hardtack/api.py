@@ -27,6 +27,7 @@ from hardtack.exporter import EntryGraph, Exported
 from hardtack.exporter.extensions import Extensions
 from hardtack.extending import extensions_of
 from hardtack.generation import generation
+from hardtack.kernels import CppKernel
 from hardtack.narrowing import Narrowed, measured, narrow_products, numerics_of
 from hardtack.options import Options
 from hardtack.progress import Stages, stages
@@ -89,6 +90,7 @@ def export(
     dynamic_shapes: Any = None,
     targets: Sequence[str] = ("cpu",),
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    kernels: Mapping[Any, CppKernel] | None = None,
     options: Options | None = None,
     progress: bool | None = None,
 ) -> ExportInfo:
@@ -102,6 +104,7 @@ def export(
     checked but cannot be run yet. Several share one file and its weights.
     decompositions: op -> a function of its arguments that computes it in torch's ops, for custom ops or in place of
     what Hardtack does with an op; an op is torch.ops.mylib.op, what torch.library.custom_op gave, or "mylib::op".
+    kernels: op -> a kernel of it, a hardtack.CppKernel.
     progress: show progress on standard error; None: when that is a terminal.
 
     Raises OutputError before any work when `path` cannot be written; ExportError and its subclasses for a model that
@@ -111,7 +114,7 @@ def export(
     """
     chosen = options or Options()
     out = check_output(path)
-    brought = extensions_of(chosen, decompositions)
+    brought = extensions_of(chosen, decompositions, kernels)
     if isinstance(targets, str):
         targets = (targets,)
     backends = backends_for(targets, read_tables(chosen.tuning), chosen.compiler)

@@ -16,6 +16,7 @@ from hardtack.exporter import EntryGraph, Exported
 from hardtack.exporter.dtypes import from_torch
 from hardtack.exporter.reference import run as run_reference
 from hardtack.extending import extensions_of
+from hardtack.kernels import CppKernel
 from hardtack.narrowing import choice_of, eager_outputs, example, input_tensors, narrow_products
 from hardtack.plugins import GraphPass, Plugin
 from hardtack.quantisation import graphs_of, quantise
@@ -108,6 +109,7 @@ def compare(
     tolerance: float | None = None,
     calibration: Any = None,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    kernels: Mapping[Any, CppKernel] | None = None,
     passes: tuple[GraphPass, ...] = (),
     plugins: tuple[Plugin | str, ...] | None = None,
 ) -> Comparison:
@@ -115,7 +117,7 @@ def compare(
     writes is compared with the graph's value of the same name, in the order of the run; products take as many bits
     there as in the bundle. Outputs are compared with eager as it is; where the bundle has weights of few bits
     (Options.weights), with eager whose weights and activations have been made so; caches keep their type there.
-    calibration, decompositions, passes, plugins: what the bundle was exported with.
+    calibration, decompositions, kernels, passes, plugins: what the bundle was exported with.
 
     Raises InputError where the bundle has another contract than the model, or was made with data and there are none,
     and ExportError as hardtack.export does.
@@ -123,7 +125,7 @@ def compare(
     name = entry or _only(model)
     with open_bundle(model.path) as bundle:
         chosen = choice_of(bundle.manifest.numerics, calibration)
-    brought = extensions_of(replace(chosen, passes=passes, plugins=plugins), decompositions)
+    brought = extensions_of(replace(chosen, passes=passes, plugins=plugins), decompositions, kernels)
     compute, rounded = chosen.compute, [str(x) for x in (chosen.activation_scheme, chosen.cache) if x is not None]
     module = quantise(module, chosen, args, kwargs, dynamic_shapes).model
     exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes, extensions=brought)

@@ -1,4 +1,4 @@
-"""The plug-ins, passes and decompositions of one export, as the exporter takes them."""
+"""The plug-ins, passes, decompositions and kernels of one export, as the exporter takes them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from hardtack.codegen.ir.kernel_code import KernelCode
 from hardtack.exporter.errors import InputSpecError, PluginError
-from hardtack.exporter.extensions import Contribution, Extensions, UserPass, extensions
+from hardtack.exporter.extensions import Contribution, Extensions, UserKernel, UserPass, extensions
+from hardtack.kernels import CppKernel
 from hardtack.options import Options
 from hardtack.plugins import GraphPass, Plugin
 
@@ -15,9 +17,14 @@ GROUP = "hardtack.plugins"
 """The group of entry points by which packages offer plug-ins."""
 
 
-def extensions_of(options: Options, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> Extensions:
-    """What Options.plugins, Options.passes and the argument `decompositions` bring together. Raises InputSpecError for
-    two functions of one op, two passes of one name and unknown names; PluginError for a plug-in that does not load."""
+def extensions_of(
+    options: Options,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    kernels: Mapping[Any, CppKernel] | None = None,
+) -> Extensions:
+    """What Options.plugins, Options.passes and the arguments `decompositions` and `kernels` bring together. Raises
+    InputSpecError for two functions of one op, two passes of one name and unknown names; PluginError for a plug-in that
+    does not load."""
     plugins = load_plugins(options.plugins)
     for name in {p.name for p in plugins}:
         versions = [p.version for p in plugins if p.name == name]
@@ -28,13 +35,31 @@ def extensions_of(options: Options, decompositions: Mapping[Any, Callable[..., A
         found.append(Contribution("Options.passes", passes=_passes(options.passes, "Options.passes", None)))
     if decompositions:
         found.append(Contribution("the argument decompositions", decompositions=decompositions))
+    if kernels:
+        by = "the argument kernels"
+        found.append(Contribution(by, kernels=_kernels(kernels, by)))
     return extensions(found)
 
 
 def _contribution(p: Plugin) -> Contribution:
     by = f"the plug-in {p.name} {p.version}"
     producer = (f"plugin {p.name}", p.version)
-    return Contribution(by, producer, p.decompositions, p.lowerings, _passes(p.passes, by, producer))
+    return Contribution(
+        by, producer, p.decompositions, p.lowerings, _passes(p.passes, by, producer), _kernels(p.kernels, by)
+    )
+
+
+def _kernels(given: Mapping[Any, CppKernel], by: str) -> Mapping[Any, UserKernel]:
+    """InputSpecError for what is no kernel."""
+    if not isinstance(given, Mapping):
+        raise InputSpecError(f"the kernels of {by} are a {type(given).__name__}", fix="pass a dict of kernels by op")
+    for op, kernel in given.items():
+        if not isinstance(kernel, CppKernel):
+            raise InputSpecError(f"the kernel of {op} of {by} is a {type(kernel).__name__}, not a hardtack.CppKernel")
+    return {
+        op: UserKernel(KernelCode(k.function, k.text, k.file), k.strided, k.workspace, k.worker_workspace)
+        for op, k in given.items()
+    }
 
 
 def _passes(given: Iterable[GraphPass], by: str, producer: tuple[str, str] | None) -> tuple[UserPass, ...]:

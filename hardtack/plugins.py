@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hardtack.kernels import CppKernel
+
 API = 1
 """The version of what a plug-in is called with. A plug-in of a later one is refused; older ones that still work are
 listed in docs/extending.md."""
@@ -36,12 +38,12 @@ class GraphPass:
 
 @dataclass(frozen=True)
 class Plugin:
-    """Functions for ops, and passes, under one name.
+    """Functions and kernels for ops, and passes, under one name.
 
     decompositions: op -> a function of the op's arguments, in torch's ops. lowerings: op -> a function of a
     hardtack.exporter.convert.builder.Builder and the op's arguments, tensors as Values, that gives a Value, or a tuple
     of them. An op is torch.ops.mylib.op, one of its overloads, what torch.library.custom_op gave, or "mylib::op".
-    passes: in their order. api: the API that it was written for.
+    passes: in their order. kernels: op -> a CppKernel. api: the API that it was written for.
     """
 
     name: str
@@ -50,10 +52,11 @@ class Plugin:
     lowerings: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
     passes: tuple[GraphPass, ...] = ()
     api: int = API
+    kernels: Mapping[Any, CppKernel] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check("Plugin", self.name, self.version)
-        for what in ("decompositions", "lowerings"):
+        for what in ("decompositions", "lowerings", "kernels"):
             given = getattr(self, what)
             if not isinstance(given, Mapping):
                 raise ValueError(f"Plugin.{what} of {self.name} is a {type(given).__name__}; it must be a dict by op")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hardtack.codegen.ir.expr import Expr, as_expr, const, floordiv, int_value, product
 from hardtack.codegen.ir.graph import Lit, Op, TensorType
+from hardtack.codegen.ir.kernel_code import ARGUMENT_KINDS, KernelCode, tensors_in
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.ops import SCALAR_OPS, result_dtype
 
@@ -252,6 +253,19 @@ def assert_types(c: Case) -> Types:
     need(c.args[0].dtype is DType.BOOL, f"assert on {c.args[0].dtype}, expected bool")
     need(isinstance(c.attr("message"), str), "assert needs a message")
     return ()
+
+
+def custom_types(c: Case) -> Types:
+    """What is stated, and behind it the types of the operands that are written. Each operand is one argument."""
+    code, arguments, written, strided = (c.attr(x) for x in ("code", "arguments", "written", "strided"))
+    need(isinstance(c.attr("op"), str) and isinstance(code, KernelCode), "custom has no op, or no code")
+    assert isinstance(arguments, tuple) and isinstance(written, tuple) and isinstance(strided, tuple)
+    need(all(a and a[0] in ARGUMENT_KINDS for a in arguments), f"custom has an argument of no kind: {arguments}")
+    need(tuple(tensors_in(arguments)) == tuple(range(len(c.args))), "an operand of custom is not one argument")
+    need(tuple(sorted({*written})) == written and {*written} <= {*range(len(c.args))}, f"custom writes {written}")
+    need({*strided} <= {*range(len(c.args))} - {*written}, f"custom has strides of {strided}")
+    need(len(c.stated) >= max(1, len(written)), f"custom gives {len(c.stated)} values, and writes {written}")
+    return (*c.stated[: len(c.stated) - len(written)], *(c.args[k] for k in written))
 
 
 def window_size(size: Expr, kernel: int, stride: int, pad: tuple[Expr | int, Expr | int], dilation: int) -> Expr:

@@ -47,7 +47,8 @@ class View(Enum):
 
 @dataclass(frozen=True)
 class GraphOp:
-    """A row. infer: its type rule. writes_in_place: the result may take the memory of operand 0."""
+    """A row. infer: its type rule. writes_in_place: the result may take the memory of operand 0. opaque: nobody here
+    knows what it computes, so that it is neither computed at export nor merged with one that looks the same."""
 
     kind: str
     infer: Callable[[Case], Types]
@@ -55,6 +56,7 @@ class GraphOp:
     elements: Elements = Elements.COMPUTED
     view: View = View.NONE
     writes_in_place: bool = False
+    opaque: bool = False
 
 
 _ROWS = (
@@ -87,6 +89,7 @@ _ROWS = (
     GraphOp("conv", nn.conv_types, Order.CHANNELS_LAST),
     GraphOp("attention", nn.attention_types, Order.HEADS_INSIDE),
     *(GraphOp(kind, nn.recurrent_types) for kind in nn.GATES),
+    GraphOp("custom", basic.custom_types, opaque=True),
     GraphOp("cond", nn.cond_types),
     GraphOp("while", nn.while_types),
 )
@@ -106,7 +109,7 @@ def _takes_float8(row: GraphOp, op: Op) -> bool:
     """True for what moves elements, and for products; the table of scalar ops says it of those."""
     computes = (op.kind == "put" and op.attr("accumulate")) or (op.kind == "scatter" and op.attr("reduce") != "none")
     moves = row.elements is not Elements.COMPUTED and not computes
-    return moves or op.kind in SCALAR_OPS or op.kind in ("matmul", "attention", "full", "cond", "while")
+    return moves or op.kind in SCALAR_OPS or op.kind in ("matmul", "attention", "full", "custom", "cond", "while")
 
 
 def is_view(op: Op | None) -> bool:

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hardtack.codegen.ir.expr import Expr, Sym, const
+from hardtack.codegen.ir.expr import Expr, Sym, const, product
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.graph import Lit, Origin
 from hardtack.codegen.ir.types import DType
@@ -142,6 +142,11 @@ class Buffer:
         for e in self.shape:
             n = n * e
         return n
+
+
+def row_major_strides(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Elements from one index to the next, for each dimension of a dense tensor."""
+    return tuple(product(shape[d + 1 :]) for d in range(len(shape)))
 
 
 @dataclass(frozen=True)

@@ -148,10 +148,10 @@ class Template:
             raise LoopError(f"it has {len(nest.operands)} operands, expected {', '.join(map(str, roles))}")
         if 1 + len(nest.results) != len(results):
             raise LoopError(f"it has {1 + len(nest.results)} results, expected {', '.join(map(str, results))}")
-        first = nest.operands[0].dtype
+        result = buffers[nest.result]
+        first = nest.operands[0].dtype if nest.operands else result.dtype
         if first not in self.dtypes:
             raise LoopError(f"its first operand is {first}, expected {', '.join(map(str, self.dtypes))}")
-        result = buffers[nest.result]
         if tuple(a.extent for a in nest.axes) != tuple(result.shape[d] for d in result.order):
             raise LoopError(f"its axes are not the dimensions of {result.name} in the order of memory")
         self.verify_order(result.order)

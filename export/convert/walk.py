@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,23 @@ from hardtack.codegen.notes import InternalError
 from hardtack.codegen.ops import UndefinedOp
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.complex import COMPLEX, complex_result, convert_complex, has_complex
+from hardtack.exporter.convert.kernels import convert_kernel
 from hardtack.exporter.convert.numbers import ITEMS, item, number_of, refuse_as_size
 from hardtack.exporter.convert.registry import CONVERTERS, REFUSED
 from hardtack.exporter.convert.symfloat import bool_scalar, float_scalar
 from hardtack.exporter.convert.table import Number, Value
 from hardtack.exporter.dtypes import from_torch
-from hardtack.exporter.errors import ExportError, PluginError, Refusal, Unsupported, UnsupportedOpError, ValueSize
+from hardtack.exporter.errors import (
+    ExportError,
+    PluginError,
+    Refusal,
+    SourceLine,
+    Unsupported,
+    UnsupportedOpError,
+    ValueSize,
+)
 from hardtack.exporter.extensions import TORCH_NAMESPACES, Extensions, Given
+from hardtack.exporter.functional_ops import original
 from hardtack.exporter.origin import origin_of, source_of
 from hardtack.exporter.sizes.shapes import Sizes
 from hardtack.exporter.sizes.strides import row_major
@@ -181,9 +191,9 @@ class Walk:
             return found
         if isinstance(node.meta.get("val"), (bool, int, float)):
             return node.meta["val"]
-        users = self.extensions.lowering(name)
-        if users is not None:
-            return self._lowered(node, name, users)
+        users = self.extensions.whole(name)
+        if users is not None and op_name(node.target) not in _WRAPPERS:
+            return self._users(node, name, users)
         convert = None if op_name(node.target) in _WRAPPERS else CONVERTERS.get(name) or COMPLEX.get(name)
         if convert is None:
             raise Refusal(_reason(node, name))
@@ -211,9 +221,8 @@ class Walk:
         self._otherwise.update({node} if unlike else ())
         return found
 
-    def _lowered(self, node: Node, name: str, users: Given) -> Any:
-        """What a user's lowering makes of an op. PluginError for what it raises, but a Refusal, and for other types
-        than the op's fake kernel states."""
+    def _users(self, node: Node, name: str, users: Given) -> Any:
+        """What a user's lowering or kernel makes of an op. PluginError for what it raises, but a Refusal."""
         where, b, value = source_of(node), self.builder, node.meta.get("val")
         self._begin(node, name)
         b.stated = self._stated(node)
@@ -221,6 +230,17 @@ class Walk:
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
         if has_complex((*args, *kwargs.values())) or any(t.dtype.is_complex for t in _tensors_of(value)):
             raise PluginError(f"{users} cannot be taken for complex numbers", where, "give it a decomposition")
+        if users.what == "kernel":
+            values = convert_kernel(b, self.extensions, users, args, kwargs)
+        else:
+            values = self._lowered(users, where, args, kwargs)
+        return values if isinstance(value, (tuple, list)) else values[0]
+
+    def _lowered(
+        self, users: Given, where: SourceLine | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Any, ...]:
+        """What a user's lowering gives. PluginError for other types than the op's fake kernel states."""
+        b = self.builder
         found = self.extensions.call(users, where, args, kwargs, (b,), (Refusal, UndefinedOp))
         values = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         if len(values) != len(b.stated):
@@ -231,7 +251,7 @@ class Walk:
             if unlike or t is None or not all(map(b.same, v.shape, t.shape)):
                 unlike = unlike or f"a result of {v.type}, and torch states {t}"
                 raise PluginError(f"{users} gives {unlike}", where)
-        return values if isinstance(value, (tuple, list)) else values[0]
+        return values
 
     def _begin(self, node: Node, name: str) -> None:
         """What the builder says of the ops that it makes from now on."""
@@ -340,7 +360,7 @@ _WRAPPERS = {"with_effects": 1, "auto_functionalized": 0, "auto_functionalized_v
 
 def user_op(node: Node) -> str:
     """The name of the op that the user's program calls: of a wrapper, that of the op inside."""
-    name = op_name(node.target)
+    name = op_name(original(node.target))
     at = _WRAPPERS.get(name)
     return name if at is None or at >= len(node.args) else op_name(node.args[at])
 

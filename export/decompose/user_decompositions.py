@@ -4,7 +4,7 @@ libraries have registered with torch for ops of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statica
 from hardtack.exporter.decompose.copies import copied
 from hardtack.exporter.errors import PluginError, SourceLine
 from hardtack.exporter.extensions import TORCH_NAMESPACES, Extensions, Given
+from hardtack.exporter.functional_ops import call_functional, tensors_of
 from hardtack.exporter.origin import source_of
 
 Table = dict[Any, Callable[..., Any]]
@@ -32,8 +33,8 @@ def with_users(table: Table, ep: ExportedProgram, extensions: Extensions) -> Tab
     depend = {n.target for n in _calls(ep.graph_module, given) if _depends_on_values(n)} if given else set()
     made = {op: (_called if op in depend else _checked)(g, extensions) for op, g in given.items()}
     users = {op: made[op] for op in extensions.of("decomposition")}
-    lowered = extensions.of("lowering")
-    return {op: f for op, f in {**made, **table, **users}.items() if op not in lowered}
+    whole = {**extensions.of("lowering"), **extensions.of("kernel")}
+    return {op: f for op, f in {**made, **table, **users}.items() if op not in whole}
 
 
 def _depends_on_values(node: Node) -> bool:
@@ -72,8 +73,10 @@ def _checked(given: Given, extensions: Extensions) -> Callable[..., Any]:
 
 def with_calls(ep: ExportedProgram, extensions: Extensions) -> ExportedProgram:
     """The program, or a copy of it in which ops that torch changes before it looks for decompositions are calls of the
-    users' functions: those that write to their arguments become functional, composite ones are taken apart."""
-    users = {op: g for op, g in extensions.of("decomposition").items() if _is_early(op)}
+    users' functions, or of the twins of ops with kernels: those that write to their arguments become functional,
+    composite ones are taken apart."""
+    given = {**extensions.of("decomposition"), **extensions.of("kernel")}
+    users = {op: g for op, g in given.items() if _is_early(op)}
     if not users or not any(True for _ in _calls(ep.graph_module, users)):
         return ep
     made = ep._update(copied(ep), ep.graph_signature)
@@ -89,6 +92,8 @@ def _is_early(op: OpOverload) -> bool:
 
 def _called(given: Given, extensions: Extensions) -> Callable[..., Any]:
     def decomposition(*args: Any, **kwargs: Any) -> Any:
+        if given.what == "kernel":
+            return call_functional(given.op, *args, **kwargs)
         return extensions.call(given, None, args, kwargs)
 
     return decomposition
@@ -112,7 +117,7 @@ def check_called(ep: ExportedProgram, extensions: Extensions, what: str) -> None
             raise PluginError(
                 f"{missing[node.target]} was not asked: torch takes the op apart before",  # type: ignore[index]
                 source_of(node),
-                "give functions for the ops that it is made of, or a decomposition instead of a lowering",
+                f"give functions for the ops that it is made of, or a decomposition instead of a {what}",
             )
 
 
@@ -130,25 +135,17 @@ def _check(node: Node, given: Given, extensions: Extensions) -> None:
     if mode is None:
         return
     where = source_of(node)
-    kept = [t for t, written in _tensors(given.op, args, kwargs) if not written]
+    kept = [t for t, written in tensors_of(given.op, args, kwargs) if not written]
     versions = [t._version for t in kept]
     with mode, torch.no_grad():
         made = extensions.tried(given, where, args, kwargs)
     _compare(given, stated, made, where)
     if versions != [t._version for t in kept]:
         raise PluginError(f"{given} writes to an argument, and the op does not", where, "work on a clone of it")
-    memories = {t.untyped_storage()._cdata for t, _ in _tensors(given.op, args, kwargs)}
+    memories = {t.untyped_storage()._cdata for t, _ in tensors_of(given.op, args, kwargs)}
     results = [] if stated is None else [t for t in _leaves(made) if isinstance(t, torch.Tensor)]
     if _is_early(given.op) and any(t.untyped_storage()._cdata in memories for t in results):
         raise PluginError(f"{given} gives an argument, or a view of one", where, "return a clone of it")
-
-
-def _tensors(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[torch.Tensor, bool]]:
-    """The tensors among the arguments, and whether the op writes to them."""
-    given = {**dict(zip((a.name for a in op._schema.arguments), args, strict=False)), **kwargs}
-    for stated in op._schema.arguments:
-        written = stated.alias_info is not None and stated.alias_info.is_write
-        yield from ((t, written) for t in _leaves(given.get(stated.name)) if isinstance(t, torch.Tensor))
 
 
 def _compare(given: Given, stated: Any, made: Any, where: SourceLine | None) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-import hardtack.exporter.reference.nn  # noqa: F401  (adds its kinds to KERNELS)
+import hardtack.exporter.reference.custom
+import hardtack.exporter.reference.nn  # noqa: F401  (both add their kinds to KERNELS)
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr_walk import evaluate
 from hardtack.codegen.ir.graph import Graph, Op, Operand, TensorType, uses

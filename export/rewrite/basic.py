@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hardtack.codegen.ir.graph import Graph, Op, make_attrs
 from hardtack.codegen.ir.graph_infer import same_numel
+from hardtack.codegen.ir.graph_ops import facts
 from hardtack.exporter.rewrite.edit import Edit
 
 
@@ -38,7 +39,7 @@ def common_subexpressions(graph: Graph) -> Graph:
             edit.renamed[c.name] = kept
     seen: dict[tuple[object, ...], tuple[str, ...]] = {}
     for op in graph.ops:
-        if op.kind == "assert":
+        if op.kind == "assert" or facts(op).opaque:
             edit.keep(op)
             continue
         inputs = tuple(map(edit.resolve, op.inputs))

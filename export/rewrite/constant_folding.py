@@ -127,7 +127,8 @@ class _Folding:
 
     def _can_compute(self, op: Op) -> bool:
         names = [x for x in op.inputs if isinstance(x, str)]
-        if op.kind in _NEVER or not names or any(isinstance(x, Expr) for x in op.inputs) or _has_symbols(op):
+        never = op.kind in _NEVER or facts(op).opaque or any(isinstance(x, Expr) for x in op.inputs)
+        if never or not names or _has_symbols(op):
             return False
         sized = all(_nbytes(self.graph.types[o]) is not None for o in op.outputs)
         return sized and all(self._is_known(n) or n in self.pending for n in names)

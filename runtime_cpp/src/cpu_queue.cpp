@@ -45,6 +45,8 @@ CpuLaunches::CpuLaunches(const std::vector<HtKernelFn>& kernels, const std::vect
     call.args.ints = site.ints;
     call.args.parallel = parallel;
     call.args.worker_stride = stride;
+    call.args.message = message_;
+    call.args.message_nbytes = sizeof message_;
     call.shared_nbytes = shared;
     calls_.push_back(call);
     // Each term is below 2^48 and there are at most 1024 workers: no overflow.
@@ -63,7 +65,9 @@ void CpuLaunches::set_workspace(void* workspace) {
 
 Status CpuLaunches::run(uint32_t i, int32_t* code) {
   *code = calls_[i].fn(&calls_[i].args);
-  return Status();
+  if (*code != HT_KERNEL_FAILED) return Status();
+  message_[sizeof message_ - 1] = '\0';
+  return error(HT_KERNEL, "%s", message_);
 }
 
 Status CpuQueue::allocate(size_t nbytes, void** memory) { return allocate_cpu(nbytes, memory); }

@@ -25,8 +25,9 @@ class CpuLaunches : public Launches {
     HtKernelArgs args;
     int64_t shared_nbytes;
   };
-  std::vector<Call> calls_;
+  std::vector<Call> calls_;  // they point to message_
   int64_t workspace_nbytes_ = 0;
+  char message_[512] = {};
 };
 
 class CpuQueue : public Queue {

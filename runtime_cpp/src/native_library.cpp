@@ -99,9 +99,9 @@ bool NativeLibrary::holds_text(const char* text) const {
 Status NativeLibrary::check_table(const char* name) const {
   if (!holds(table_, sizeof *table_, false))
     return error(HT_BAD_BUNDLE, "library %s: its %s lies elsewhere", name, kTableSymbol);
-  if (table_->abi_version != HT_KERNEL_ABI_VERSION) {
-    return error(HT_BAD_BUNDLE, "library %s: kernel ABI version %u, this version of Hardtack calls version %u", name,
-                 table_->abi_version, HT_KERNEL_ABI_VERSION);
+  if (table_->abi_version < HT_KERNEL_ABI_FIRST || table_->abi_version > HT_KERNEL_ABI_VERSION) {
+    return error(HT_BAD_BUNDLE, "library %s: kernel ABI version %u, this version of Hardtack calls versions %u to %u",
+                 name, table_->abi_version, HT_KERNEL_ABI_FIRST, HT_KERNEL_ABI_VERSION);
   }
   if (table_->count > 0 && !holds(table_->entries, uint64_t{table_->count} * sizeof(HtKernelEntry), false)) {
     return error(HT_BAD_BUNDLE, "library %s: its table of kernels lies elsewhere", name);

@@ -16,7 +16,9 @@ import hardtack.codegen.lower
 from hardtack.codegen.backend import Backend
 from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.backends.triton.triton_backend import TritonBackend
-from hardtack.codegen.ir.expr import const, sym
+from hardtack.codegen.ir.expr import Expr, const, sym
+from hardtack.codegen.ir.graph import TensorType
+from hardtack.codegen.ir.kernel_code import KernelCode
 from hardtack.codegen.ir.loops import Axis, Buffer
 from hardtack.codegen.ir.nests import Operand, Template, TemplateNest
 from hardtack.codegen.ir.types import DType
@@ -31,6 +33,7 @@ from hardtack.codegen.lower.cpu_conv import (
     TransposedConv,
     Winograd,
 )
+from hardtack.codegen.lower.cpu_custom import Custom
 from hardtack.codegen.lower.cpu_matmul import DynamicGemm, PackedGemm, PairedGemm, QuadGemm, QuantizedGemm
 from hardtack.codegen.lower.cpu_picked import GroupedGemm, PickedGemm
 from hardtack.codegen.lower.cpu_quantized import CodeStep
@@ -50,6 +53,7 @@ from hardtack.codegen.machine.data import H200
 from hardtack.codegen.pipeline import context_of, run_graph_passes
 from hardtack.codegen.tune.cut_plan import CutPlan
 from hardtack.exporter import to_graphs
+from hardtack.exporter.extensions import Contribution, UserKernel, extensions
 
 CPU, GPU = CppBackend(), TritonBackend(H200)
 
@@ -64,10 +68,13 @@ def classes(of: type[Template] = Template) -> Iterator[type[Template]]:
         yield from classes(found)
 
 
-def lowered(function: Any, *args: Any, backend: Backend | None = None, dynamic: Any = None) -> Lowered:
-    """A function's or a module's nests."""
+def lowered(
+    function: Any, *args: Any, backend: Backend | None = None, dynamic: Any = None, kernels: Any = None
+) -> Lowered:
+    """A function's or a module's nests. kernels: of users, by op."""
     backend = backend or CPU
-    (entry,) = to_graphs(function, args, dynamic_shapes=dynamic).entries.values()
+    brought = extensions([Contribution("a test", kernels=kernels or {})])
+    (entry,) = to_graphs(function, args, dynamic_shapes=dynamic, extensions=brought).entries.values()
     graph = entry.graph
     if isinstance(backend, CppBackend):
         graph = run_graph_passes(graph, backend, context_of(backend, {}), [], {})
@@ -202,11 +209,30 @@ class Program:
     module: Any
     args: tuple[torch.Tensor, ...]
     at: int = 0
+    kernels: Any = None
 
     def nest(self, of: type[Template]) -> tuple[TemplateNest, dict[str, Buffer]]:
-        low = lowered(self.module, *self.args, backend=self.backend)
+        low = lowered(self.module, *self.args, backend=self.backend, kernels=self.kernels)
         found = [n for n in low.nests if isinstance(n, TemplateNest) and type(n.template) is of]
         return found[self.at], dict(low.buffers)
+
+
+@torch.library.custom_op("hardtack_nests::mixed", mutates_args={"total"})
+def mixed(total: torch.Tensor, x: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    raise AssertionError("nobody runs it")
+
+
+@mixed.register_fake
+def _(total: torch.Tensor, x: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty(7, 8), torch.empty(4, dtype=torch.int64)
+
+
+def _users(total: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    total = total * 2
+    return (*mixed(total, x.T[1:], 0.5), total)
+
+
+USERS = {mixed: UserKernel(KernelCode("mixed", "int32_t mixed;", "mixed.cpp"), ("x",), 64, 128)}
 
 
 PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
@@ -242,6 +268,7 @@ PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "sort": (Sort, Program(CPU, lambda x: torch.sort(x, 1), (ones(3, 5, 2),))),
     "topk": (Sort, Program(CPU, lambda x: torch.topk(x, 4, 1), (ones(3, 5, 2),))),
     "scan": (Scan, Program(CPU, lambda x: torch.cumsum(x, 1), (ones(3, 5, 2),))),
+    "custom": (Custom, Program(CPU, _users, (ones(3, 2), ones(5, 9, dtype=torch.int32)), kernels=USERS)),
     "gemm": (Gemm, Program(GPU, torch.nn.Linear(7, 40).eval(), (ones(5, 7),))),
     "gemm in a batch": (Gemm, Program(GPU, torch.matmul, (half(2, 5, 7), half(2, 7, 3)))),
     "gemm in parts": (Gemm, Program(GPU, torch.matmul, (half(5, 8192), half(8192, 6)))),
@@ -392,6 +419,8 @@ def _changed(value: Any) -> Any:
         return "nonsense"
     if isinstance(value, DType):
         return DType.I64
+    if isinstance(value, TensorType):
+        return TensorType(DType.F16, value.shape)
     if isinstance(value, (CodeStep, TableStep)):
         return type(value)(*map(_changed, value))
     return tuple(map(_changed, value)) if isinstance(value, tuple) else value + 1
@@ -402,6 +431,8 @@ def _values(value: Any) -> Iterator[tuple[str, Any]]:
         yield "of a tuning table, and not legal", CutPlan(100, "by_size", "")
     elif isinstance(value, bool):
         yield "turned", not value
+    elif isinstance(value, Expr):
+        yield "larger", value + 1
     elif isinstance(value, int):
         yield "larger", value + 1
         yield "far smaller", value - 100

@@ -53,6 +53,7 @@ OTHERS = {
     "cond": ("tests/export/test_capture.py", "torch.cond"),
     "while": ("tests/export/test_capture.py", "while_loop"),
     "grouped_matmul": ("tests/triton/test_grouped.py", "grouped_mm"),
+    "custom": ("tests/front/test_cpp_kernels.py", "custom_op"),
     "fma": ("tests/templates/test_simd.py", "fma"),
     "code": ("tests/codegen/test_code_conversions.py", "to codes"),
 }

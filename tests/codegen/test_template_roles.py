@@ -97,6 +97,11 @@ LEGAL = (
       for d, e in ((0, 1), (0, 2), (1, 2))),
     *(Legal(f"result with dims {d} and {e} exchanged in memory", ANY_ORDER, ("attention in parts",))
       for e in range(4) for d in range(e)),
+    *(Legal(f"{change} misspelt", "another kernel, of a user", ("custom",))
+      for change in ("op", "code.function", "code.source", "code.file")),
+    *(Legal(change, "what a user's op takes besides, and which results it writes over what, no nest says", ("custom",))
+      for change in ("arguments shorter", "written shorter")),
+    *(Legal(f"{change} larger", "a kernel may ask for any memory", ("custom",)) for change in ("shared", "per_worker")),
     *(Legal(f"operand 0 of {dtype}", KEY, STEPS)
       for dtype in ("f16", "bf16", "i8", "i16", "i32", "u8", "u16", "u32", "bool")),
 )  # fmt: skip
@@ -104,7 +109,8 @@ LEGAL = (
 
 def test_only_products_on_tensor_cores_compute_with_codes_of_float8() -> None:
     """They are no numbers: sorted or added up as bytes, they would be wrong in silence."""
-    assert [t.kind for t in classes() if any(d.is_float8 for d in t.dtypes)] == ["gemm"]
+    users = "custom"
+    assert [t.kind for t in classes() if any(d.is_float8 for d in t.dtypes) and t.kind != users] == ["gemm"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -307,7 +307,7 @@ def test_a_lowering_of_an_op_that_writes_is_told() -> None:
         "the argument decompositions has a lowering of hardtack_tests.double_into.default, which writes to its "
         "arguments"
     )
-    assert caught.value.fix == "give it a decomposition, which may write in place"
+    assert caught.value.fix == "give it a decomposition or a kernel, which may write in place"
 
 
 def _spread(x: Tensor) -> Tensor:

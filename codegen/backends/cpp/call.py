@@ -23,11 +23,12 @@ T = TypeVar("T", bound=Template)
 
 @dataclass(frozen=True)
 class Call:
-    """A template's use: headers, statements before the call, the call's expression."""
+    """A template's use: headers, statements before the call, the call's expression; what is declared in front."""
 
     headers: tuple[str, ...]
     setup: tuple[str, ...]
     call: str
+    declarations: tuple[str, ...] = ()
 
 
 Speller = Callable[[TemplateNest, Sequence[str], Parameters], Call]

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hardtack.codegen.backend import NAME, CompileProgress, MachineCode, Rendered, named, visible
 from hardtack.codegen.backends.cpp import cpp_loops as loops
 from hardtack.codegen.backends.cpp import cpp_templates as templates
 from hardtack.codegen.backends.cpp.compiler import Compiler, find_compiler
-from hardtack.codegen.backends.cpp.toolchain import Unit, compile_library
+from hardtack.codegen.backends.cpp.toolchain import ToolchainError, Unit, compile_library
+from hardtack.codegen.backends.cpp.user_code import unit_text
 from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.ir.graph import Op
 from hardtack.codegen.ir.group import Group
+from hardtack.codegen.ir.kernel_code import KernelCode
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.nests import Workspace
 from hardtack.codegen.ir.schedule import Kernel, to_text_kernel
 from hardtack.codegen.ir.schedule_verify import verify_kernel
 from hardtack.codegen.lower.builder import Lowering
+from hardtack.codegen.lower.cpu_custom import Custom
 from hardtack.codegen.lower.rules import rules_on
 from hardtack.codegen.machine.data import DEFAULT_CPUS, X86_64_V4
 from hardtack.codegen.machine.machine import Cpu, Machine
+from hardtack.codegen.package.errors import LoadError
+from hardtack.codegen.package.library import check_library
 from hardtack.codegen.passes.cpu.code_clamps import CODE_CLAMPS
 from hardtack.codegen.passes.cpu.code_conversions import CODE_CONVERSIONS
 from hardtack.codegen.passes.cpu.expand import EXPAND
@@ -95,6 +100,8 @@ class CppBackend:
             source, ints = loops.render(kernel, buffers, NAME), tuple(loops.kernel_syms(kernel))
             workspace = Workspace(per_worker=loops.worker_nbytes(kernel, buffers))
         name, text = named(kernel.name, source)
+        anchor = kernel.anchor.template if kernel.anchor is not None else None
+        code = anchor.code if isinstance(anchor, Custom) else None
         memory = tuple(b.name for b in kernel.buffers)
         accesses = accesses_of(group, buffers, memory)
         launch = KernelLaunch(
@@ -108,7 +115,7 @@ class CppBackend:
             workspace.per_worker,
             kernel.origin,
         )
-        return Rendered(visible(launch, group), text)
+        return Rendered(visible(launch, group), text, code)
 
     def tools(self) -> Mapping[str, str]:
         return {"compiler": self._compiler().version}
@@ -124,8 +131,34 @@ class CppBackend:
     ) -> MachineCode:
         assert isinstance(machine, Cpu)
         units = [Unit(name, kernel.text) for name, kernel in sorted(kernels.items())]
-        library = compile_library(units, machine, self._compiler(), cache=cache, jobs=jobs, progress=progress)
+        users = _user_units(kernels.values())
+        library = compile_library(units + users, machine, self._compiler(), cache=cache, jobs=jobs, progress=progress)
+        if users:
+            _check_form(library, machine, users)
         return MachineCode(machine.features, library)
 
     def _compiler(self) -> Compiler:
         return self.compiler or find_compiler()
+
+
+def _user_units(kernels: Iterable[Rendered]) -> list[Unit]:
+    """A unit for each text of users' kernels: several may have functions in one."""
+    texts: dict[str, set[KernelCode]] = {}
+    for kernel in kernels:
+        if isinstance(kernel.detail, KernelCode):
+            texts.setdefault(kernel.detail.key, set()).add(kernel.detail)
+    return [
+        Unit(f"users/{key}", unit_text(codes), tuple(sorted(codes, key=lambda c: c.function)))
+        for key, codes in sorted(texts.items())
+    ]
+
+
+def _check_form(library: bytes, machine: Cpu, users: Sequence[Unit]) -> None:
+    """ToolchainError where a user's text made of the library what no reader takes."""
+    try:
+        check_library(memoryview(library), "the library", machine.target)
+    except LoadError as error:
+        raise ToolchainError(
+            f"{', '.join(u.what for u in users)}: {error}, for {machine.name}: a library runs nothing when it is "
+            "loaded; leave out thread_local variables, and global objects that are made by code"
+        ) from error

@@ -5,6 +5,7 @@ Files calls_*.py have a function for each: it gives the sizes as parameters, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -36,11 +37,8 @@ def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> Rendered
     ]
     call = spellers()[type(anchor.template)](anchor, pointers, parameters)
     outputs = {"RESULT": anchor.result, **{f"EXTRA{k}": r for k, r in enumerate(anchor.results)}}
-    setup, call_text = list(call.setup), call.call
-    for word, buffer in outputs.items():
-        if buffer in memory:
-            pointer = f"b{memory.index(buffer)}"
-            setup, call_text = [x.replace(word, pointer) for x in setup], call_text.replace(word, pointer)
+    places = {word: f"b{memory.index(buffer)}" for word, buffer in outputs.items() if buffer in memory}
+    setup, call_text = [_placed(x, places) for x in call.setup], _placed(call.call, places)
     lines: list[str] = []
     construction: list[str] = []
     if anchor.template.takes_epilogue:
@@ -58,6 +56,7 @@ def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> Rendered
     source = [
         *(f'#include "{h}"' for h in dict.fromkeys((*call.headers, "loops.h"))),
         "",
+        *call.declarations,
         *lines,
         f'extern "C" int32_t {name}(const HtKernelArgs* args) {{',
         *indent(
@@ -75,3 +74,11 @@ def render(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> Rendered
         "",
     ]
     return Rendered("\n".join(source), tuple(parameters.ints.values()))
+
+
+def _placed(text: str, places: Mapping[str, str]) -> str:
+    """With the pointers of outputs in place of the words for them."""
+    return _OUTPUT.sub(lambda word: places.get(word[0], word[0]), text)
+
+
+_OUTPUT = re.compile(r"\b(?:RESULT|EXTRA\d+)\b")

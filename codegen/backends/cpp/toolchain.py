@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hardtack.codegen.backends.cpp.compiler import Compiler
+from hardtack.codegen.backends.cpp.user_code import FREESTANDING, link_problem
 from hardtack.codegen.cache import KernelCache
+from hardtack.codegen.ir.kernel_code import KernelCode
 from hardtack.codegen.machine.machine import Cpu
 
 _KEY_VERSION = "hardtack-object-2"  # changes when a key would otherwise miss a change in this file
@@ -46,11 +48,21 @@ class ToolchainError(RuntimeError):
 class Unit:
     """One kernel: C++ source that defines ``extern "C" int32_t <name>(const HtKernelArgs*)``.
 
-    ``name`` is the kernel's content name in the plan, a C identifier.
+    ``name`` is the kernel's content name in the plan, a C identifier. ``codes``: of a user's text (user_code.py), the
+    functions of it that kernels call; such a unit is no kernel.
     """
 
     name: str
     source: str
+    codes: tuple[KernelCode, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """In messages."""
+        if not self.codes:
+            return f"kernel {self.name}"
+        names = ", ".join(c.function for c in self.codes)
+        return f"the C++ kernel{'s' if len(self.codes) > 1 else ''} {names} of {self.codes[0].file}"
 
 
 @dataclass(frozen=True)
@@ -91,18 +103,19 @@ def compile_library(
     Raises ToolchainError (the kernel, the compiler's first lines, the path of the source kept for inspection) and
     CacheError (the cache's folder cannot be used).
     """
-    _check_names(units)
+    kernels = [unit.name for unit in units if not unit.codes]
+    _check_names(kernels)
     folders = tuple(includes) if includes is not None else include_dirs()
     headers = _HeaderReader(folders)
     fingerprint = _fingerprint(compiler, target)
 
     def job(unit: Unit) -> _Job:
-        found = headers.of(unit.name, unit.source)
-        read = {*found, *headers.of(unit.name, f'#include "{_PRECOMPILED}"')} if _has_intrinsics(found) else found
+        found = headers.of(unit.what, unit.source)
+        read = {*found, *headers.of(unit.what, f'#include "{_PRECOMPILED}"')} if _has_intrinsics(found) else found
         return _job(unit, fingerprint, [name for name, _ in found], sorted(read))
 
     todo = [job(unit) for unit in sorted(units, key=lambda unit: unit.name)]
-    todo.append(job(Unit(_TABLE, table_source(unit.name for unit in units))))
+    todo.append(job(Unit(_TABLE, table_source(kernels, 2 if len(kernels) < len(units) else 1))))
     todo += [job(unit) for unit in _shared_units(todo, folders)]
     library_key = _digest("library", *compiler.link_flags(target), *(f"{job.unit.name}:{job.key}" for job in todo))
     stored = cache.get(library_key)
@@ -113,14 +126,14 @@ def compile_library(
     with tempfile.TemporaryDirectory(prefix="hardtack-") as scratch:
         build = _Build(Path(scratch), target, compiler, cache, folders)
         objects = build.objects(todo, jobs or os.cpu_count() or 1, progress)
-        library = build.link(objects)
+        library = build.link(objects, [code for unit in units for code in unit.codes])
     cache.put(library_key, library)
     cache.trim_if_due()
     return library
 
 
-def table_source(names: Iterable[str]) -> str:
-    """The unit that defines ``hardtack_kernels`` for the kernels ``names``."""
+def table_source(names: Iterable[str], version: int = 1) -> str:
+    """The unit that defines ``hardtack_kernels`` for the kernels ``names``. version: of the ABI that they need."""
     ordered = sorted(names)
     lines = ["#include <hardtack/kernel_abi.h>", 'extern "C" {']
     lines += [f"int32_t {name}(const HtKernelArgs*);" for name in ordered]
@@ -134,20 +147,20 @@ def table_source(names: Iterable[str]) -> str:
     lines += [
         "}",
         'extern "C" __attribute__((visibility("default"))) const HtKernelTable hardtack_kernels = {',
-        f"  HT_KERNEL_ABI_VERSION, {len(ordered)}u, entries}};",
+        f"  {version}u, {len(ordered)}u, entries}};",
         "",
     ]
     return "\n".join(lines)
 
 
-def _check_names(units: Sequence[Unit]) -> None:
+def _check_names(names: Sequence[str]) -> None:
     seen: set[str] = set()
-    for unit in units:
-        if not _KERNEL_NAME.match(unit.name) or unit.name == _TABLE:
-            raise ToolchainError(f"kernel name {unit.name!r} is not a C identifier that a kernel may have")
-        if unit.name in seen:
-            raise ToolchainError(f"two kernels are named {unit.name!r}")
-        seen.add(unit.name)
+    for name in names:
+        if not _KERNEL_NAME.match(name) or name == _TABLE:
+            raise ToolchainError(f"kernel name {name!r} is not a C identifier that a kernel may have")
+        if name in seen:
+            raise ToolchainError(f"two kernels are named {name!r}")
+        seen.add(name)
 
 
 def _shared_units(todo: Sequence[_Job], folders: Sequence[Path]) -> list[Unit]:
@@ -201,7 +214,7 @@ class _HeaderReader:
             if path.is_file():
                 return path.read_text(encoding="utf-8")
         looked = ", ".join(map(str, self._folders))
-        raise ToolchainError(f"kernel {unit}: header {name!r} is in none of {looked}")
+        raise ToolchainError(f"{unit}: header {name!r} is in none of {looked}")
 
 
 def _digest(*parts: str) -> str:
@@ -308,15 +321,15 @@ class _Build:
 
     def _compile_error(self, unit: Unit, why: str) -> ToolchainError:
         """An error that says ``why``, and where the unit's source is kept."""
+        head = f"{unit.what} does not compile for {self.target.name} with {self.compiler.version}:\n{why}\n"
+        if unit.codes:
+            return ToolchainError(head + FREESTANDING)
         name = unit.name.replace("/", "-")
         kept = self.cache.keep_source(f"{name}.{self.target.name}.cpp", unit.source)
-        return ToolchainError(
-            f"kernel {unit.name} does not compile for {self.target.name} with {self.compiler.version}:\n"
-            f"{why}\nits source is kept in {kept}"
-        )
+        return ToolchainError(f"{head}its source is kept in {kept}")
 
-    def link(self, objects: Sequence[bytes]) -> bytes:
-        """One shared object out of ``objects``."""
+    def link(self, objects: Sequence[bytes], codes: Sequence[KernelCode]) -> bytes:
+        """One shared object out of ``objects``. ``codes``: the users' functions in them."""
         names = [f"{index:05d}.o" for index in range(len(objects))]
         for name, data in zip(names, objects, strict=True):
             (self.scratch / name).write_bytes(data)
@@ -325,6 +338,9 @@ class _Build:
         command = [*self.compiler.link_command, *self.compiler.link_flags(self.target)]
         result = _run([*command, "-o", "library.so", "@objects.rsp"], self.scratch)
         if result.returncode != 0:
+            problem = link_problem(result.stderr, codes) if codes else None
+            if problem is not None:
+                raise ToolchainError(f"the users' kernels do not link for {self.target.name}: {problem}")
             raise ToolchainError(
                 f"the kernels do not link for {self.target.name} with {self.compiler.version}:\n"
                 f"{_first_lines(result.stderr)}"

@@ -1,0 +1,75 @@
+"""Kernels that an export can be given for ops of one's own: `CppKernel` (docs/extending.md)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ABI = 1
+"""The version of hardtack/kernel.h, HT_CALL_ABI_VERSION. A kernel for a later one is refused."""
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+Nbytes = int | Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class CppKernel:
+    """C++ text with a function that computes an op on CPUs, compiled into the bundle for each CPU target.
+
+    function: its name, int32_t function(const ht_kernel_call*) of hardtack/kernel.h. source: the text, or path: the
+    file that has it, read now. strided: names of tensor arguments that it takes with any strides; all others are
+    row-major, copied where they are not. workspace: bytes that it needs besides, and worker_workspace: for each thread;
+    a number, or a function of the op's arguments as lowerings get them that gives one, or a size made of theirs. abi:
+    the version of hardtack/kernel.h that it was written for.
+    """
+
+    function: str
+    source: str | None = None
+    path: str | os.PathLike[str] | None = None
+    strided: tuple[str, ...] = ()
+    workspace: Nbytes = 0
+    worker_workspace: Nbytes = 0
+    abi: int = ABI
+    text: str = field(init=False, repr=False)
+    file: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.function, str) or not _IDENTIFIER.fullmatch(self.function):
+            raise ValueError(f"CppKernel.function is {self.function!r}; it must be the name of a C++ function")
+        if (self.source is None) is (self.path is None):
+            raise ValueError(f"CppKernel of {self.function} has {_both(self.source)}; give one of source and path")
+        check_kernel("CppKernel", self.function, self.strided, self.abi)
+        for what in ("workspace", "worker_workspace"):
+            size = getattr(self, what)
+            if not callable(size) and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+                raise ValueError(f"CppKernel.{what} of {self.function} is {size!r}; it must be bytes, or a function")
+        object.__setattr__(self, "strided", tuple(self.strided))
+        object.__setattr__(self, "text", self._read())
+        object.__setattr__(self, "file", f"{self.function}.cpp" if self.path is None else Path(self.path).name)
+
+    def _read(self) -> str:
+        if self.path is None:
+            return str(self.source)
+        try:
+            return Path(self.path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+            raise ValueError(f"CppKernel.path of {self.function} cannot be read: {self.path}: {why}") from error
+
+
+def _both(source: str | None) -> str:
+    return "neither source nor path" if source is None else "both source and path"
+
+
+def check_kernel(what: str, name: str, strided: Any, abi: Any) -> None:
+    """ValueError for names of arguments that are none, and for a version that this Hardtack does not have."""
+    if not isinstance(strided, (tuple, list)) or not all(isinstance(x, str) for x in strided):
+        raise ValueError(f"{what}.strided of {name} is {strided!r}; it must be a tuple of names of arguments")
+    if not isinstance(abi, int) or not 1 <= abi <= ABI:
+        raise ValueError(
+            f"the kernel {name} is written for version {abi} of hardtack/kernel.h, and this Hardtack has {ABI}: use a "
+            "kernel for it, or a newer Hardtack"
+        )
