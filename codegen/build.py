@@ -13,6 +13,7 @@ from hardtack.codegen.ir.constants import ConstantData, ConstantStore, ModuleTen
 from hardtack.codegen.ir.expr import int_value
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.group import Decision
+from hardtack.codegen.ir.kernel_code import KernelCode
 from hardtack.codegen.ir.loops import row_major_strides
 from hardtack.codegen.ir.plan import Plan
 from hardtack.codegen.lower.builder import UnsupportedOp
@@ -24,6 +25,7 @@ from hardtack.codegen.package.content import (
     TargetContent,
     TensorContent,
     Tree,
+    UserKernelContent,
 )
 from hardtack.codegen.pipeline import CompiledEntry, compile_entry
 from hardtack.codegen.plan.prepack import dtype_made, made, sources_of
@@ -107,6 +109,7 @@ def build_content(
         recipes={name: r for name, r in recipes.items() if name in constants},
         producer={**(producer or {}), **tools, **_tables(backends)},
         numerics={**NUMERICS, **(numerics or {})},
+        user_kernels=_user_kernels(sources),
         kernels={member: code for found in codes.values() for member, code in found.members.items()},
     )
     return Built(content, compiled, tuple(d for e in compiled.values() for d in e.decisions))
@@ -118,6 +121,12 @@ def _check_kernels(sources: Mapping[str, Source], backends: Sequence[Backend]) -
     for source in sources.values() if without else ():
         for op in custom_ops(source.graph):
             raise UnsupportedOp(op.origin, ", ".join(without), without_kernel(op))
+
+
+def _user_kernels(sources: Mapping[str, Source]) -> tuple[UserKernelContent, ...]:
+    """The ops with users' kernels, each once."""
+    found = {op.str_attr("op"): op.attr_of("code", KernelCode) for s in sources.values() for op in custom_ops(s.graph)}
+    return tuple(UserKernelContent(op, code.function, code.host) for op, code in sorted(found.items()))
 
 
 Compiled = Mapping[tuple[str, str], CompiledEntry]

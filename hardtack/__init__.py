@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from hardtack.codegen.package.errors import LoadError, OutputError, ReplaceError
     from hardtack.errors import HardtackError, InputError, RunError
     from hardtack.exporter.errors import ExportError
-    from hardtack.kernels import CppKernel
+    from hardtack.host_ops import register_op
+    from hardtack.kernels import CppKernel, HostKernel
     from hardtack.options import Options
     from hardtack.plugins import GraphPass, Plugin
     from hardtack.runtime import Entry, Model, Session, Size, Tensor, load
@@ -31,6 +32,7 @@ __all__ = [
     "ExportError",
     "GraphPass",
     "HardtackError",
+    "HostKernel",
     "InputError",
     "LoadError",
     "Model",
@@ -45,6 +47,7 @@ __all__ = [
     "__version__",
     "export",
     "load",
+    "register_op",
     "replace_weights",
 ]
 _PLACES = {
@@ -56,7 +59,8 @@ _PLACES = {
         "ExportError", "CaptureError", "TrainingModeError", "InputSpecError", "RangeError", "MutationError",
         "PluginError", "UnsupportedOpError",
     ),
-    "hardtack.kernels": ("CppKernel",),
+    "hardtack.host_ops": ("register_op",),
+    "hardtack.kernels": ("CppKernel", "HostKernel"),
     "hardtack.options": ("Options",),
     "hardtack.plugins": ("GraphPass", "Plugin"),
     "hardtack.runtime": ("Entry", "Model", "Session", "Size", "Tensor", "load"),

@@ -11,6 +11,8 @@ class NativeError(Exception):
 class InputProblem(Exception):
     """args: the index of the input, what is wrong with the object given, whether that is about the dtype and shape."""
 
+def register_op(name: str, abi_version: int, kernel: int, user_data: int) -> None: ...
+
 class Pool:
     def __init__(self, num_threads: int) -> None: ...
 

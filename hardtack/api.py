@@ -27,7 +27,7 @@ from hardtack.exporter import EntryGraph, Exported
 from hardtack.exporter.extensions import Extensions
 from hardtack.extending import extensions_of
 from hardtack.generation import generation
-from hardtack.kernels import CppKernel
+from hardtack.kernels import Kernel
 from hardtack.narrowing import Narrowed, measured, narrow_products, numerics_of
 from hardtack.options import Options
 from hardtack.progress import Stages, stages
@@ -90,7 +90,7 @@ def export(
     dynamic_shapes: Any = None,
     targets: Sequence[str] = ("cpu",),
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
-    kernels: Mapping[Any, CppKernel] | None = None,
+    kernels: Mapping[Any, Kernel] | None = None,
     options: Options | None = None,
     progress: bool | None = None,
 ) -> ExportInfo:
@@ -104,7 +104,7 @@ def export(
     checked but cannot be run yet. Several share one file and its weights.
     decompositions: op -> a function of its arguments that computes it in torch's ops, for custom ops or in place of
     what Hardtack does with an op; an op is torch.ops.mylib.op, what torch.library.custom_op gave, or "mylib::op".
-    kernels: op -> a kernel of it, a hardtack.CppKernel.
+    kernels: op -> a kernel of it, a hardtack.CppKernel or a hardtack.HostKernel.
     progress: show progress on standard error; None: when that is a terminal.
 
     Raises OutputError before any work when `path` cannot be written; ExportError and its subclasses for a model that

@@ -16,7 +16,7 @@ from hardtack.exporter import EntryGraph, Exported
 from hardtack.exporter.dtypes import from_torch
 from hardtack.exporter.reference import run as run_reference
 from hardtack.extending import extensions_of
-from hardtack.kernels import CppKernel
+from hardtack.kernels import Kernel
 from hardtack.narrowing import choice_of, eager_outputs, example, input_tensors, narrow_products
 from hardtack.plugins import GraphPass, Plugin
 from hardtack.quantisation import graphs_of, quantise
@@ -109,7 +109,7 @@ def compare(
     tolerance: float | None = None,
     calibration: Any = None,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
-    kernels: Mapping[Any, CppKernel] | None = None,
+    kernels: Mapping[Any, Kernel] | None = None,
     passes: tuple[GraphPass, ...] = (),
     plugins: tuple[Plugin | str, ...] | None = None,
 ) -> Comparison:

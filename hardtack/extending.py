@@ -9,7 +9,7 @@ from typing import Any
 from hardtack.codegen.ir.kernel_code import KernelCode
 from hardtack.exporter.errors import InputSpecError, PluginError
 from hardtack.exporter.extensions import Contribution, Extensions, UserKernel, UserPass, extensions
-from hardtack.kernels import CppKernel
+from hardtack.kernels import CppKernel, Kernel
 from hardtack.options import Options
 from hardtack.plugins import GraphPass, Plugin
 
@@ -20,7 +20,7 @@ GROUP = "hardtack.plugins"
 def extensions_of(
     options: Options,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
-    kernels: Mapping[Any, CppKernel] | None = None,
+    kernels: Mapping[Any, Kernel] | None = None,
 ) -> Extensions:
     """What Options.plugins, Options.passes and the arguments `decompositions` and `kernels` bring together. Raises
     InputSpecError for two functions of one op, two passes of one name and unknown names; PluginError for a plug-in that
@@ -49,17 +49,21 @@ def _contribution(p: Plugin) -> Contribution:
     )
 
 
-def _kernels(given: Mapping[Any, CppKernel], by: str) -> Mapping[Any, UserKernel]:
+def _kernels(given: Mapping[Any, Kernel], by: str) -> Mapping[Any, UserKernel]:
     """InputSpecError for what is no kernel."""
     if not isinstance(given, Mapping):
         raise InputSpecError(f"the kernels of {by} are a {type(given).__name__}", fix="pass a dict of kernels by op")
     for op, kernel in given.items():
-        if not isinstance(kernel, CppKernel):
-            raise InputSpecError(f"the kernel of {op} of {by} is a {type(kernel).__name__}, not a hardtack.CppKernel")
-    return {
-        op: UserKernel(KernelCode(k.function, k.text, k.file), k.strided, k.workspace, k.worker_workspace)
-        for op, k in given.items()
-    }
+        if not isinstance(kernel, Kernel):
+            kind = type(kernel).__name__
+            raise InputSpecError(f"the kernel of {op} of {by} is a {kind}, not a hardtack.CppKernel or HostKernel")
+    return {op: UserKernel(_code(k), k.strided, k.workspace, k.worker_workspace) for op, k in given.items()}
+
+
+def _code(kernel: Kernel) -> KernelCode:
+    if isinstance(kernel, CppKernel):
+        return KernelCode(kernel.function, kernel.text, kernel.file)
+    return KernelCode(kernel.name)
 
 
 def _passes(given: Iterable[GraphPass], by: str, producer: tuple[str, str] | None) -> tuple[UserPass, ...]:

@@ -1,4 +1,4 @@
-"""Kernels that an export can be given for ops of one's own: `CppKernel` (docs/extending.md)."""
+"""Kernels that an export can be given for ops of one's own: `CppKernel`, `HostKernel` (docs/extending.md)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 ABI = 1
 """The version of hardtack/kernel.h, HT_CALL_ABI_VERSION. A kernel for a later one is refused."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_HOST_NAME = re.compile(r"[A-Za-z0-9._:/-]{1,255}")
 Nbytes = int | Callable[..., Any]
 
 
@@ -41,11 +42,7 @@ class CppKernel:
             raise ValueError(f"CppKernel.function is {self.function!r}; it must be the name of a C++ function")
         if (self.source is None) is (self.path is None):
             raise ValueError(f"CppKernel of {self.function} has {_both(self.source)}; give one of source and path")
-        check_kernel("CppKernel", self.function, self.strided, self.abi)
-        for what in ("workspace", "worker_workspace"):
-            size = getattr(self, what)
-            if not callable(size) and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
-                raise ValueError(f"CppKernel.{what} of {self.function} is {size!r}; it must be bytes, or a function")
+        _check(self, self.function)
         object.__setattr__(self, "strided", tuple(self.strided))
         object.__setattr__(self, "text", self._read())
         object.__setattr__(self, "file", f"{self.function}.cpp" if self.path is None else Path(self.path).name)
@@ -64,8 +61,31 @@ def _both(source: str | None) -> str:
     return "neither source nor path" if source is None else "both source and path"
 
 
-def check_kernel(what: str, name: str, strided: Any, abi: Any) -> None:
-    """ValueError for names of arguments that are none, and for a version that this Hardtack does not have."""
+@dataclass(frozen=True)
+class HostKernel:
+    """A function of the program that loads the bundle computes an op on CPUs: it registers it by this name before
+    (ht_register_op, hardtack.register_op). Fields as of CppKernel."""
+
+    name: str
+    strided: tuple[str, ...] = ()
+    workspace: Nbytes = 0
+    worker_workspace: Nbytes = 0
+    abi: int = ABI
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _HOST_NAME.fullmatch(self.name):
+            raise ValueError(f"HostKernel.name is {self.name!r}; it must be 1 to 255 of A-Z a-z 0-9 . _ : / -")
+        _check(self, self.name)
+        object.__setattr__(self, "strided", tuple(self.strided))
+
+
+Kernel = CppKernel | HostKernel
+
+
+def _check(kernel: Kernel, name: str) -> None:
+    """ValueError for names of arguments that are none, workspaces that are no sizes, and for a version that this
+    Hardtack does not have."""
+    what, strided, abi = type(kernel).__name__, kernel.strided, kernel.abi
     if not isinstance(strided, (tuple, list)) or not all(isinstance(x, str) for x in strided):
         raise ValueError(f"{what}.strided of {name} is {strided!r}; it must be a tuple of names of arguments")
     if not isinstance(abi, int) or not 1 <= abi <= ABI:
@@ -73,3 +93,6 @@ def check_kernel(what: str, name: str, strided: Any, abi: Any) -> None:
             f"the kernel {name} is written for version {abi} of hardtack/kernel.h, and this Hardtack has {ABI}: use a "
             "kernel for it, or a newer Hardtack"
         )
+    for field_, size in (("workspace", kernel.workspace), ("worker_workspace", kernel.worker_workspace)):
+        if not callable(size) and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+            raise ValueError(f"{what}.{field_} of {name} is {size!r}; it must be bytes, or a function")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hardtack.kernels import CppKernel
+from hardtack.kernels import Kernel
 
 API = 1
 """The version of what a plug-in is called with. A plug-in of a later one is refused; older ones that still work are
@@ -43,7 +43,7 @@ class Plugin:
     decompositions: op -> a function of the op's arguments, in torch's ops. lowerings: op -> a function of a
     hardtack.exporter.convert.builder.Builder and the op's arguments, tensors as Values, that gives a Value, or a tuple
     of them. An op is torch.ops.mylib.op, one of its overloads, what torch.library.custom_op gave, or "mylib::op".
-    passes: in their order. kernels: op -> a CppKernel. api: the API that it was written for.
+    passes: in their order. kernels: op -> a CppKernel or a HostKernel. api: the API that it was written for.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Plugin:
     lowerings: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
     passes: tuple[GraphPass, ...] = ()
     api: int = API
-    kernels: Mapping[Any, CppKernel] = field(default_factory=dict)
+    kernels: Mapping[Any, Kernel] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check("Plugin", self.name, self.version)

@@ -20,11 +20,17 @@ ARGUMENT_KINDS = ("none", "tensor", "int", "float", "bool", "text", "dtype", "li
 
 @dataclass(frozen=True)
 class KernelCode:
-    """A user's kernel (hardtack/kernel.h): C++ text with a function in it. file: what messages call the text."""
+    """A user's kernel (hardtack/kernel.h): C++ text with a function in it. file: what messages call the text. Without a
+    text the program that loads the bundle registers the function."""
 
     function: str
-    source: str
-    file: str
+    source: str | None = None
+    file: str = ""
+
+    @property
+    def host(self) -> bool:
+        """Whether the program that loads the bundle has it."""
+        return self.source is None
 
     @property
     def key(self) -> str:
@@ -32,7 +38,7 @@ class KernelCode:
         return hashlib.sha256(f"{self.file}\0{self.source}".encode()).hexdigest()[:12]
 
     def __str__(self) -> str:
-        return f"{self.function} of {self.file} {self.key}"
+        return f"{self.function} of the program" if self.host else f"{self.function} of {self.file} {self.key}"
 
 
 def tensors_in(arguments: tuple[Argument, ...]) -> Iterator[int]:

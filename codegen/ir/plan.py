@@ -121,13 +121,14 @@ class Call:
 @dataclass(frozen=True)
 class KernelRecord:
     """A kernel's calling contract: its buffers in order, then `num_ints` integers, and the calls that it is made for.
-    `gpu` on GPU targets only."""
+    `gpu` on GPU targets only. `host`: the function of the host program that it calls."""
 
     name: str
     buffers: tuple[BufferParam, ...]
     num_ints: int
     gpu: GpuKernel | None = None
     calls: tuple[Call, ...] = ()
+    host: str | None = None
 
 
 @dataclass(frozen=True)
@@ -329,6 +330,8 @@ class _Writer:
         params: list[list[object]] = [["buffer", b.dtype.value, b.access] for b in k.buffers]
         calls = [self.call(c) for c in k.calls]
         out: dict[str, object] = {"name": k.name, "params": params + [["int"]] * k.num_ints, "calls": calls}
+        if k.host is not None:
+            out["host"] = k.host
         return out if k.gpu is None else out | {"gpu": _gpu_document(k.gpu)}
 
 

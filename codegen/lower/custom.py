@@ -8,8 +8,10 @@ from hardtack.codegen.ir.kernel_code import KernelCode
 
 def without_kernel(op: Op) -> str:
     """Why an op with a C++ kernel alone cannot be computed, for UnsupportedOp."""
+    code = op.attr_of("code", KernelCode)
+    what = "a function of the program, for CPUs" if code.host else "C++ for CPUs"
     return (
-        f"its kernel, {op.attr_of('code', KernelCode).function}, is C++ for CPUs; give the op a decomposition or a "
+        f"its kernel, {code.function}, is {what}; give the op a decomposition or a "
         "lowering, which all targets take, or leave these targets out: there is no kernel of it"
     )
 

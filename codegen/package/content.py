@@ -1,7 +1,7 @@
 """BundleContent: everything that a bundle says, before it is bytes.
 
 BundleContent ::= entries, targets, plans {(entry, target): Plan}, constants, states, producer, numerics, kernels,
-                  debug, parameters, recipes
+                  debug, parameters, recipes, user_kernels
 EntryContent  ::= name, syms, inputs, outputs, in_tree, out_tree       the contract, the same for every target
 TargetContent ::= name ("cpu:x86-64-v4"), device, requires (CPU features), library (bytes of the shared object)
                 | name ("cuda:sm_90"), device "cuda", requires ("sm_90",), no library: its plans name members kernels/
@@ -76,11 +76,21 @@ class StateContent:
 
 
 @dataclass(frozen=True)
+class UserKernelContent:
+    """An op with a kernel of a user's. function: of the bundle's own code, or, `host`, of the program that loads it."""
+
+    op: str
+    function: str
+    host: bool
+
+
+@dataclass(frozen=True)
 class BundleContent:
     """See the module's grammar. `targets` best first; `kernels` and `debug` map member names to their bytes; those of
     `kernels` are what `kernel_member` gives.
 
     parameters: the module's tensors that can be replaced, by name. recipes: how constants are made of them.
+    user_kernels: in the order of their ops.
     """
 
     entries: tuple[EntryContent, ...]
@@ -94,6 +104,7 @@ class BundleContent:
     debug: Mapping[str, bytes] = field(default_factory=dict)
     parameters: Mapping[str, ModuleTensor] = field(default_factory=dict)
     recipes: Mapping[str, tuple[Recipe, ...]] = field(default_factory=dict)
+    user_kernels: tuple[UserKernelContent, ...] = ()
 
 
 def plan_member(entry: str, target: str) -> str:

@@ -10,10 +10,19 @@ from hardtack.codegen.ir.constants import Recipe, View
 from hardtack.codegen.ir.expr import Const, Expr, to_text
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package import canonical
-from hardtack.codegen.package.content import BundleContent, EntryContent, TensorContent, Tree, plan_member
+from hardtack.codegen.package.content import (
+    BundleContent,
+    EntryContent,
+    TensorContent,
+    Tree,
+    UserKernelContent,
+    plan_member,
+)
 
-FORMATS = (1, 2)
-"""Those that are read. A bundle has the lowest that holds its element types."""
+FORMATS = (1, 2, 3)
+"""Those that are read. A bundle has the lowest that holds its element types, and users' kernels."""
+USER_KERNELS_SINCE = 3
+"""The first format that has users' kernels."""
 WEIGHTS = "weights.safetensors"
 Dim = int | str
 """A size or stride: a number, or an expression over the entry's symbols as text."""
@@ -150,6 +159,7 @@ class Manifest:
     members: tuple[MemberSpec, ...]
     external: MemberSpec | None = None
     signature: Signature | None = None
+    user_kernels: tuple[UserKernelContent, ...] = ()
 
     @cached_property
     def constants_by_name(self) -> Mapping[str, ConstantSpec]:
@@ -190,13 +200,16 @@ def from_content(
         ),
         members=tuple(members),
         external=external,
+        user_kernels=content.user_kernels,
     )
 
 
 def _format(content: BundleContent) -> int:
     """The lowest format that has every element type of `content`: each that a session meets is that of a plan's value.
-    A tensor of the module that nothing reads any more has its own.
+    A tensor of the module that nothing reads any more has its own. Users' kernels have one, too.
     """
+    if content.user_kernels:
+        return USER_KERNELS_SINCE
     found = {v.dtype for plan in content.plans.values() for v in plan.values}
     found |= {p.dtype for p in content.parameters.values()} | {c.dtype for _, c in content.constants}
     found |= {t.dtype for e in content.entries for t in (*e.inputs, *e.outputs)} | {s.dtype for s in content.states}
@@ -242,7 +255,9 @@ def to_json(manifest: Manifest) -> bytes:
 
 def document(m: Manifest) -> dict[str, object]:
     """The manifest as what `json.dumps` takes."""
+    users = [{"op": k.op, "function": k.function, "host": k.host} for k in m.user_kernels]
     return {
+        **({"user_kernels": users} if m.format >= USER_KERNELS_SINCE else {}),
         "format": m.format,
         "producer": dict(m.producer),
         "numerics": dict(m.numerics),

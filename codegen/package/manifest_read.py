@@ -10,10 +10,11 @@ from typing import NoReturn
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package import canonical
 from hardtack.codegen.package.canonical import INT64_MAX, Fields, check_int, check_text, kind_of
-from hardtack.codegen.package.content import Tree
+from hardtack.codegen.package.content import Tree, UserKernelContent
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.manifest import (
     FORMATS,
+    USER_KERNELS_SINCE,
     ConstantSpec,
     Dim,
     EntrySpec,
@@ -48,7 +49,7 @@ def parse(data: bytes) -> Manifest:
     top = Fields(document, WHERE)
     version = top.integer("format")
     if version not in FORMATS:
-        top.refuse(f"is {version}; this reader knows formats {' and '.join(map(str, FORMATS))}", "format")
+        top.refuse(f"is {version}; this reader knows formats {FORMATS[0]} to {FORMATS[-1]}", "format")
     manifest = Manifest(
         format=version,
         producer=top.text_map("producer"),
@@ -61,11 +62,25 @@ def parse(data: bytes) -> Manifest:
         members=tuple(_member(f) for f in top.each("members")),
         external=_external(top),
         signature=_signature(top),
+        user_kernels=_user_kernels(top, version),
     )
     top.done()
     _check_dtypes(manifest)
     _check_references(manifest)
     return manifest
+
+
+def _user_kernels(top: Fields, version: int) -> tuple[UserKernelContent, ...]:
+    """Of format 3; earlier ones do not know the key."""
+    if version < USER_KERNELS_SINCE:
+        return ()
+    found: list[UserKernelContent] = []
+    for f in top.each("user_kernels"):
+        found.append(UserKernelContent(f.text("op"), f.text("function"), f.boolean("host")))
+        f.done()
+        if len(found) > 1 and found[-2].op >= found[-1].op:
+            _refuse(f"the kernel of op {found[-1].op!r} is out of order")
+    return tuple(found)
 
 
 def _target(f: Fields) -> TargetSpec:

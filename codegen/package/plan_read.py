@@ -92,13 +92,15 @@ class RawGpu:
 
 @dataclass(frozen=True)
 class RawKernel:
-    """`buffers`: (dtype, access) pairs; `gpu`: None on the CPU."""
+    """`buffers`: (dtype, access) pairs; `gpu`: None on the CPU; `host`: the function of the host program that it
+    calls."""
 
     name: str
     buffers: tuple[tuple[DType, str], ...]
     num_ints: int
     gpu: RawGpu | None
     calls: tuple[RawCall, ...]
+    host: str | None
 
 
 @dataclass(frozen=True)
@@ -288,7 +290,10 @@ class _Reader:
             buffers.append((DType(param[1]), param[2]))
         gpu = self._gpu(Fields(f.raw("gpu"), f.where, f"{f.path}.gpu")) if f.has("gpu") else None
         calls = tuple(read_call(c, self._check_expr, len(buffers), num_ints) for c in f.each("calls"))
-        kernel = RawKernel(f.text("name"), tuple(buffers), num_ints, gpu, calls)
+        if gpu is not None and f.has("host"):
+            f.refuse("is of a kernel for a GPU", "host")
+        host = f.text("host") if f.has("host") else None
+        kernel = RawKernel(f.text("name"), tuple(buffers), num_ints, gpu, calls, host)
         f.done()
         return kernel
 

@@ -66,6 +66,7 @@ def verify(plan: RawPlan, manifest: Manifest, entry: EntrySpec, target: str) -> 
     _check_values(proof)
     _check_contract(proof, entry)
     _check_dtypes(proof, manifest)
+    _check_host_kernels(proof, manifest)
     _check_stored(proof, manifest)
     _check_instructions(proof)
     device = {t.name: t.device for t in manifest.targets}[target]
@@ -270,6 +271,14 @@ def _agrees(p: Proof, e: int, dim: Dim) -> bool:
     if node.kind == "sym":
         return p.plan.syms[node.args[0]].name == dim
     return node.kind != "const"
+
+
+def _check_host_kernels(p: Proof, manifest: Manifest) -> None:
+    """A plan calls nothing of the host program that the manifest does not say."""
+    named = {k.function for k in manifest.user_kernels if k.host}
+    for k in p.plan.kernels:
+        if k.host is not None and k.host not in named:
+            raise p.refuse(f"kernel {k.name!r} calls the host's function {k.host!r}, which the manifest does not name")
 
 
 def _check_dtypes(p: Proof, manifest: Manifest) -> None:

@@ -32,7 +32,7 @@ from hardtack.codegen.plan.memory import Item, MemoryPlan, plan_memory, verify_m
 @dataclass(frozen=True)
 class KernelLaunch:
     """One launch of a rendered kernel. `buffers` are in the order of its parameters, `accesses` are what it does to
-    each; `grid` and `maps` as in Launch."""
+    each; `grid` and `maps` as in Launch; `host`: the function of the host program that it calls."""
 
     kernel: str
     buffers: tuple[str, ...]
@@ -45,6 +45,7 @@ class KernelLaunch:
     origin: Origin
     grid: tuple[Expr, Expr, Expr] | None = None
     maps: tuple[MapSource, ...] = ()
+    host: str | None = None
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ def _records(steps: Sequence[Step], buffers: Mapping[str, Buffer]) -> tuple[Kern
     calls: dict[str, dict[Call, Call]] = {}  # by what a launch passes
     for x in launches_of(steps):
         params = tuple(BufferParam(buffers[b].dtype, _access(b, x)) for b in x.buffers)
-        record = KernelRecord(x.kernel, params, len(x.ints))
+        record = KernelRecord(x.kernel, params, len(x.ints), host=x.host)
         assert records.setdefault(x.kernel, record) == record, f"kernel {x.kernel} has two calling conventions"
         passed, known = Call(x.ints, (), x.shared, x.per_worker, x.grid), calls.setdefault(x.kernel, {})
         accesses = tighter(known[passed].accesses, x.accesses) if passed in known else x.accesses

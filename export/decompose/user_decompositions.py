@@ -81,9 +81,40 @@ def with_calls(ep: ExportedProgram, extensions: Extensions) -> ExportedProgram:
         return ep
     made = ep._update(copied(ep), ep.graph_signature)
     for node in _calls(made.graph_module, users):  # behind the verifier, which knows no functions of Python
+        _check_memory(node, users[node.target])  # type: ignore[index]
         node.target = _called(users[node.target], extensions)  # type: ignore[index]
     made.graph_module.recompile()
     return made
+
+
+def _check_memory(node: Node, given: Given) -> None:
+    """PluginError where an op with a kernel writes to memory that another argument has, too: the kernel gets each
+    written argument as memory of its own."""
+    if given.what != "kernel":
+        return
+    args, kwargs = pytree.tree_map_only(Node, lambda n: n.meta["val"], (node.args, node.kwargs))
+    tensors = list(tensors_of(given.op, args, kwargs))
+    for k, (t, written) in enumerate(tensors):
+        for j, (other, _) in enumerate(tensors):
+            if written and j != k and _may_overlap(t, other):
+                raise PluginError(
+                    f"{given.op} writes to argument {k} among its tensors, whose memory argument {j} has, too",
+                    source_of(node),
+                    "pass a clone of one of them",
+                )
+
+
+def _may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+        return False
+    (first, last), (start, end) = _reach(a), _reach(b)
+    return not (statically_known_true(last < start) or statically_known_true(end < first))
+
+
+def _reach(t: torch.Tensor) -> tuple[Any, Any]:
+    """The places in its storage of a tensor's first element and of its last one."""
+    first = t.storage_offset()
+    return first, first + sum((n - 1) * stride for n, stride in zip(t.shape, t.stride(), strict=True))
 
 
 def _is_early(op: OpOverload) -> bool:

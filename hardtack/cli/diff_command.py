@@ -11,6 +11,7 @@ import click
 
 from hardtack.cli.common import BUNDLE, console, json_option, print_json, table
 from hardtack.codegen.package.bundle import Bundle, open_bundle
+from hardtack.codegen.package.content import UserKernelContent
 from hardtack.codegen.package.manifest import document
 
 _PARTS = ("producer", "numerics", "targets", "entries", "states")
@@ -48,6 +49,7 @@ def _changes(a: Bundle, b: Bundle) -> Iterator[tuple[str, str, str, str]]:
     left, right = document(a.manifest), document(b.manifest)
     for part in _PARTS:
         yield from _by_name(part, _named(left[part]), _named(right[part]))
+    yield from _by_name("user's kernel", *({k.op: _kernel(k) for k in x.manifest.user_kernels} for x in (a, b)))
     yield from _by_name("signature", _signature(a), _signature(b))
     yield from _by_name("constant", _constants(a), _constants(b))
     yield from _by_name("kernel", _kernels(a), _kernels(b))
@@ -59,6 +61,10 @@ def _named(part: Any) -> dict[str, str]:
     if isinstance(part, Mapping):
         return {str(k): str(v) for k, v in part.items()}
     return {f"{x['name']}.{k}": _text(v) for x in part for k, v in x.items() if k != "name"}
+
+
+def _kernel(k: UserKernelContent) -> str:
+    return f"{k.function} of the program" if k.host else f"{k.function}, C++ in the bundle"
 
 
 def _text(value: Any) -> str:

@@ -78,6 +78,12 @@ py::dict verify_file(const std::string& path, const std::vector<std::string>& tr
   return out;
 }
 
+// The function at an address, which stays for good; numbers, since what they point to is nothing of Python's.
+void register_op(const std::string& name, uint32_t abi_version, uintptr_t kernel, uintptr_t user_data) {
+  check(ht_register_op(name.c_str(), abi_version, reinterpret_cast<ht_kernel>(kernel),
+                       reinterpret_cast<void*>(user_data)));
+}
+
 class PyPool {
  public:
   explicit PyPool(int32_t num_threads) {
@@ -131,6 +137,7 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("version", &ht_version);
   m.def("cpu_features", &ht_cpu_features);
+  m.def("register_op", &register_op, py::arg("name"), py::arg("abi_version"), py::arg("kernel"), py::arg("user_data"));
   m.def("verify_file", &verify_file, py::arg("path"), py::arg("trusted_keys") = std::vector<std::string>(),
         py::arg("weights") = "", py::arg("trusted_keys_path") = "", py::arg("signed_model") = "");
   py::class_<PyPool>(m, "Pool").def(py::init<int32_t>(), py::arg("num_threads"));

@@ -1,4 +1,5 @@
 #include "c_api.h"
+#include "host_kernels.h"
 #include "trust.h"
 
 using hardtack::rt::error;
@@ -48,6 +49,15 @@ ht_status* ht_check_trusted_keys(const char* path) {
     hardtack::rt::Trust trust;
     if (path == nullptr) return error(HT_INVALID_ARGUMENT, "ht_check_trusted_keys: path is null");
     return hardtack::rt::read_trusted_keys(path, &trust);
+  });
+}
+
+ht_status* ht_register_op(const char* name, uint32_t abi_version, ht_kernel kernel, void* user_data) {
+  return guarded([&]() -> Status {
+    if (name == nullptr || kernel == nullptr) {
+      return error(HT_INVALID_ARGUMENT, "ht_register_op: name or kernel is null");
+    }
+    return hardtack::rt::register_host_kernel(name, abi_version, {kernel, user_data});
   });
 }
 
@@ -110,6 +120,14 @@ const ht_target_info* ht_model_target(const ht_model* model, size_t target) {
 
 const ht_member_info* ht_model_member(const ht_model* model, size_t member) {
   return at(info_of(model).members, member);
+}
+
+const char* ht_model_user_kernel(const ht_model* model, size_t kernel, const char** function, int32_t* host) {
+  const auto* found = at(model->model->manifest().user_kernels, kernel);
+  if (found == nullptr) return nullptr;
+  if (function != nullptr) *function = found->function;
+  if (host != nullptr) *host = found->host ? 1 : 0;
+  return found->op;
 }
 
 const char* ht_model_producer(const ht_model* model, size_t producer, const char** version) {

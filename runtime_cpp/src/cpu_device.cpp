@@ -1,6 +1,7 @@
 #include <cstdlib>
 
 #include "cpu_queue.h"
+#include "host_kernels.h"
 #include "native_library.h"
 
 namespace hardtack::rt {
@@ -20,14 +21,16 @@ class CpuDevice : public Device {
   int64_t memory_alignment() const override { return kCpuAlignment; }
 
   Status add_program(const Program& program) override {
-    std::vector<HtKernelFn> kernels;
+    std::vector<CpuKernel> kernels;
     for (const Kernel& kernel : program.plan.kernels) {
-      const HtKernelFn fn = library_->find(kernel.name);
-      if (fn == nullptr) {
+      CpuKernel found;
+      found.fn = library_->find(kernel.name);
+      if (found.fn == nullptr) {
         return error(HT_BAD_BUNDLE, "plan of \"%s\": the library for %s has no kernel %s", program.plan.entry,
                      program.plan.target, kernel.name);
       }
-      kernels.push_back(fn);
+      if (kernel.host != nullptr) found.host = find_host_kernel(kernel.host);  // Model has seen that it is there
+      kernels.push_back(found);
     }
     kernels_.push_back(std::move(kernels));
     return Status();
@@ -50,7 +53,7 @@ class CpuDevice : public Device {
   std::unique_ptr<NativeLibrary> library_;
   WeightBytes bytes_;
   std::vector<const uint8_t*> constants_;  // into bytes_
-  std::vector<std::vector<HtKernelFn>> kernels_;
+  std::vector<std::vector<CpuKernel>> kernels_;
 };
 
 }  // namespace

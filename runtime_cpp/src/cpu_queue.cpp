@@ -33,14 +33,16 @@ Status allocate_cpu(size_t nbytes, void** memory) {
   return *memory != nullptr ? Status() : error(HT_OUT_OF_MEMORY, "cannot allocate %zu bytes", nbytes);
 }
 
-CpuLaunches::CpuLaunches(const std::vector<HtKernelFn>& kernels, const std::vector<LaunchSite>& sites,
+CpuLaunches::CpuLaunches(const std::vector<CpuKernel>& kernels, const std::vector<LaunchSite>& sites,
                          const HtParallel* parallel) {
   calls_.reserve(sites.size());
   for (const LaunchSite& site : sites) {
     const int64_t shared = round_up(site.shared_nbytes, kCpuAlignment);
     const int64_t stride = round_up(site.per_worker_nbytes, kCpuAlignment);
     Call call = {};
-    call.fn = kernels[site.kernel];
+    const CpuKernel& kernel = kernels[site.kernel];
+    call.fn = kernel.fn;
+    call.args.host = kernel.host.fn == nullptr ? nullptr : &kernel.host;
     call.args.buffers = site.buffers;
     call.args.ints = site.ints;
     call.args.parallel = parallel;

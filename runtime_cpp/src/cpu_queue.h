@@ -11,10 +11,16 @@ constexpr int64_t kCpuAlignment = 64;  // of memory and workspaces
 
 Status allocate_cpu(size_t nbytes, void** memory);
 
+/// A kernel of a plan: the library's function, and the host's function that it calls, if it calls one.
+struct CpuKernel {
+  HtKernelFn fn = nullptr;
+  HtHostKernel host = {};
+};
+
 class CpuLaunches : public Launches {
  public:
-  /// `kernels`: one for each of the plan.
-  CpuLaunches(const std::vector<HtKernelFn>& kernels, const std::vector<LaunchSite>& sites, const HtParallel* parallel);
+  /// `kernels`: one for each of the plan; they outlive it.
+  CpuLaunches(const std::vector<CpuKernel>& kernels, const std::vector<LaunchSite>& sites, const HtParallel* parallel);
   int64_t workspace_nbytes() const override { return workspace_nbytes_; }
   void set_workspace(void* workspace) override;
   Status run(uint32_t i, int32_t* code) override;
@@ -33,7 +39,7 @@ class CpuLaunches : public Launches {
 class CpuQueue : public Queue {
  public:
   /// `kernels`: by program, one for each of its plan; they outlive the queue.
-  CpuQueue(const std::vector<std::vector<HtKernelFn>>& kernels, const HtParallel& parallel)
+  CpuQueue(const std::vector<std::vector<CpuKernel>>& kernels, const HtParallel& parallel)
       : kernels_(kernels), parallel_(parallel) {}
 
   Status allocate(size_t nbytes, void** memory) override;
@@ -54,7 +60,7 @@ class CpuQueue : public Queue {
   Status set_stream(void*) override;
 
  protected:
-  const std::vector<std::vector<HtKernelFn>>& kernels_;
+  const std::vector<std::vector<CpuKernel>>& kernels_;
   const HtParallel parallel_;
 };
 

@@ -11,7 +11,8 @@
 namespace hardtack::rt {
 namespace {
 
-constexpr int64_t kFirstFormat = 1, kLastFormat = 2;
+constexpr int64_t kUserKernelsFormat = 3;
+constexpr int64_t kFirstFormat = 1, kLastFormat = 3;
 constexpr const char* kWhat = "manifest.json";
 constexpr size_t kMaxRank = 64;
 constexpr const char* kTooManyDims = "more than 64 dimensions";
@@ -254,6 +255,19 @@ ManifestMember parse_member(JsonReader* json) {
   return member;
 }
 
+ManifestUserKernel parse_user_kernel(JsonReader* json) {
+  ManifestUserKernel kernel;
+  json->begin_object();
+  json->key("function");
+  kernel.function = json->string();
+  json->key("host");
+  kernel.host = json->boolean();
+  json->key("op");
+  kernel.op = json->string();
+  json->end_object();
+  return kernel;
+}
+
 std::vector<NamedText> parse_texts(JsonReader* json) {
   std::vector<NamedText> texts;
   json->begin_object();
@@ -278,7 +292,7 @@ Status check_format(std::string_view text) {
   }
   HT_RETURN_IF_ERROR(json.finish());
   if (format >= kFirstFormat && format <= kLastFormat) return Status();
-  return error(HT_BAD_BUNDLE, "this bundle has format %lld; this version of Hardtack (%s) reads formats %lld and %lld",
+  return error(HT_BAD_BUNDLE, "this bundle has format %lld; this version of Hardtack (%s) reads formats %lld to %lld",
                static_cast<long long>(format), ht_version(), static_cast<long long>(kFirstFormat),
                static_cast<long long>(kLastFormat));
 }
@@ -314,6 +328,11 @@ void parse_top(JsonReader* json, Manifest* m) {
   json->key("targets");
   json->begin_array();
   while (json->next_item()) m->targets.push_back(parse_target(json));
+  if (m->format >= kUserKernelsFormat) {
+    json->key("user_kernels");
+    json->begin_array();
+    while (json->next_item()) m->user_kernels.push_back(parse_user_kernel(json));
+  }
   json->end_object();
 }
 

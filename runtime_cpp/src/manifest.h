@@ -100,6 +100,13 @@ struct ManifestMember {
   const char* sha256 = "";
 };
 
+/// An op with a kernel of a user's: a function of the bundle's own code, or one that the host program registers.
+struct ManifestUserKernel {
+  const char* op = "";
+  const char* function = "";
+  bool host = false;
+};
+
 struct NamedText {
   const char* name = "";
   const char* text = "";
@@ -131,6 +138,7 @@ struct Manifest {
   ManifestSignature signature;
   std::vector<ManifestArray> states;
   std::vector<ManifestTarget> targets;
+  std::vector<ManifestUserKernel> user_kernels;  // ascending by op; from format 3 on
 
   NameIndex constant_index, state_index, member_index, target_index;
 
@@ -139,6 +147,8 @@ struct Manifest {
   int find_state(std::string_view name) const;
   int find_target(std::string_view name) const;
   const ManifestMember* find_member(std::string_view name) const;
+  /// Whether a plan may name a function of the host program.
+  bool names_host_kernel(std::string_view function) const;
 };
 
 /// Parses and checks everything that the manifest alone can tell.

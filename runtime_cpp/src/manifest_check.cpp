@@ -195,6 +195,15 @@ Status check_dtypes(const Manifest& m) {
   return check_dtypes_of(m, m.parameters);
 }
 
+Status check_user_kernels(const Manifest& m) {
+  for (size_t i = 1; i < m.user_kernels.size(); ++i) {
+    if (std::strcmp(m.user_kernels[i - 1].op, m.user_kernels[i].op) >= 0) {
+      return bad("the kernel of op \"%s\" is out of order%s", m.user_kernels[i].op);
+    }
+  }
+  return Status();
+}
+
 Status check_rows(const Manifest& m) {
   if (m.entries.empty()) return bad("%sno entry%s", "");
   if (m.targets.empty()) return bad("%sno target%s", "");
@@ -211,6 +220,7 @@ Status check_rows(const Manifest& m) {
   }
   for (const ManifestEntry& entry : m.entries) HT_RETURN_IF_ERROR(check_entry(m, entry));
   HT_RETURN_IF_ERROR(check_arrays(m));
+  HT_RETURN_IF_ERROR(check_user_kernels(m));
   return check_parameters(m);
 }
 
@@ -234,6 +244,11 @@ const ManifestPlan* ManifestEntry::find_plan(std::string_view target) const {
 const ManifestMember* Manifest::find_member(std::string_view name) const {
   const int at = find(member_index, name);
   return at < 0 ? nullptr : &members[static_cast<size_t>(at)];
+}
+
+bool Manifest::names_host_kernel(std::string_view function) const {
+  return std::any_of(user_kernels.begin(), user_kernels.end(),
+                     [&](const ManifestUserKernel& k) { return k.host && k.function == function; });
 }
 
 Status check_row_major(const char* output, const KnownDims& shape, const KnownDims& strides) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "elf_check.h"
+#include "host_kernels.h"
 #include "library_check.h"
 #include "plan_verify.h"
 #include "trust.h"
@@ -96,6 +97,7 @@ Status Model::load_programs() {
 }
 
 Status Model::load_device(const DeviceName& name, const ht_load_options& options) {
+  HT_RETURN_IF_ERROR(check_registered(manifest()));
   if (name.kind == "cpu")
     HT_RETURN_IF_ERROR(make_cpu_device(bundle_, target(), bytes_, &device_));
   else

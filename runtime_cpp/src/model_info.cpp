@@ -141,6 +141,7 @@ void build_info(const Bundle& bundle, const ManifestTarget& target, const std::v
   m.num_constants = manifest.constants.size();
   m.num_members = bundle.members().size();
   m.num_producers = manifest.producer.size();
+  m.num_user_kernels = manifest.user_kernels.size();
   m.has_signature = manifest.signature.present ? 1 : 0;
   m.trusted = trusted ? 1 : 0;
   m.signed_model = manifest.signature.model;

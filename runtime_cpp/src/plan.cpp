@@ -290,8 +290,11 @@ class PlanParser {
       k.gpu = next_row(plan_.gpu_kernels);
       plan_.gpu_kernels.push_back(gpu_.parse_kernel());
       json_.key("name");
+    } else if (first != nullptr && std::strcmp(first, "host") == 0) {
+      k.host = json_.string();
+      json_.key("name");
     } else if (first == nullptr || std::strcmp(first, "name") != 0) {
-      return json_.fail("a kernel starts with neither gpu nor name");
+      return json_.fail("a kernel starts with neither gpu, host nor name");
     }
     k.name = json_.string();
     json_.key("params");

@@ -106,7 +106,8 @@ struct Kernel {
   uint32_t first_call = 0, num_calls = 0;     // plan.calls
   uint32_t first_param = 0, num_buffers = 0;  // plan.params[first_param, + num_buffers)
   uint32_t num_ints = 0;
-  uint32_t gpu = kNone;  // in plan.gpu_kernels; kNone on the CPU
+  uint32_t gpu = kNone;        // in plan.gpu_kernels; kNone on the CPU
+  const char* host = nullptr;  // the function of the host program that it calls; null: none
 };
 
 /// What a launch gives a tensor map.

@@ -253,6 +253,17 @@ bool all_constant(const Plan& plan) {
   return true;
 }
 
+// A plan calls nothing of the host program that the manifest does not say.
+Status check_host_kernels(const Plan& plan, const Manifest& manifest) {
+  for (const Kernel& kernel : plan.kernels) {
+    if (kernel.host != nullptr && !manifest.names_host_kernel(kernel.host)) {
+      return error(HT_BAD_BUNDLE, "kernel %s calls the host's function \"%s\", which the manifest does not name",
+                   kernel.name, kernel.host);
+    }
+  }
+  return Status();
+}
+
 Status verify(const Manifest& manifest, const ManifestEntry& entry, const char* target, Plan* plan) {
   if (std::strcmp(plan->entry, entry.name) != 0 || std::strcmp(plan->target, target) != 0) {
     return error(HT_BAD_BUNDLE, "it is for entry \"%s\" and target %s", plan->entry, plan->target);
@@ -270,6 +281,7 @@ Status verify(const Manifest& manifest, const ManifestEntry& entry, const char* 
   HT_RETURN_IF_ERROR(resolve_arrays(manifest, plan));
   const char* device = manifest.targets[static_cast<size_t>(manifest.find_target(target))].device;
   HT_RETURN_IF_ERROR(check_gpu_kernels(*plan, manifest, device));
+  HT_RETURN_IF_ERROR(check_host_kernels(*plan, manifest));
   HT_RETURN_IF_ERROR(check_flow(plan));
   plan->is_static = all_constant(*plan);
   std::vector<int64_t> nbytes;

@@ -56,6 +56,13 @@ void print_text(const Model& model, const Args& args) {
     const char* name = ht_model_producer(model.get(), i, &version);
     about.push_back({i == 0 ? "made by" : "", name, version});
   }
+  for (size_t i = 0; i < info.num_user_kernels; ++i) {
+    const char* function = "";
+    int32_t host = 0;
+    const std::string op = ht_model_user_kernel(model.get(), i, &function, &host);
+    const std::string where = host != 0 ? " of the program that loads it" : ", C++ in the bundle";
+    about.push_back({i == 0 ? "users' kernels" : "", op, function + where});
+  }
   about.push_back({"weights", std::to_string(info.num_constants) + " constants", bytes_text(info.weights_nbytes)});
   if (info.external_weights != nullptr) about.push_back({"", "outside, in " + std::string(info.external_weights), ""});
   const std::string release = info.signed_model == nullptr

@@ -283,6 +283,41 @@ PLAN_EDITS: dict[str, tuple[str, object]] = {
 }
 
 
+USERS = [{"op": "a.b", "function": "f", "host": True}, {"op": "a.c", "function": "g", "host": False}]
+
+
+def with_users(edit: Callable[[list[Document]], Any], calls: str | None = None) -> bytes:
+    """The good bundle in format 3, with users' kernels, edited; its first kernel calls a function of the host."""
+    files = good_files()
+    if calls is not None:
+        plan = json.loads(files[PLAN])
+        plan["kernels"][0]["host"] = calls
+        files[PLAN] = canonical.dumps(plan)
+    document, users = json.loads(files["manifest.json"]), deepcopy(USERS)
+    edit(users)
+    document.update(format=3, user_kernels=users)
+    for m in document["members"]:
+        m.update(nbytes=len(files[m["name"]]), sha256=hashlib.sha256(files[m["name"]]).hexdigest())
+    files["manifest.json"] = canonical.dumps(document)
+    return pack(files)
+
+
+def user_kernel_cases() -> Iterator[tuple[str, bytes]]:
+    """Users' kernels of which the manifest says something wrong, or not what the plans say."""
+    for what, edit in (
+        ("out of order", lambda users: users.reverse()),
+        ("twice", lambda users: users.append(deepcopy(users[-1]))),
+        ("without a function", lambda users: users[0].pop("function")),
+        ("of a number", lambda users: users[0].update(host=1)),
+        ("with an unknown key", lambda users: users[0].update(surprise=1)),
+    ):
+        yield f"manifest: users' kernels {what}", with_users(edit)  # type: ignore[no-untyped-call]
+    yield "plan: a function of the host that the manifest lacks", with_users(lambda users: None, "h")
+    yield "plan: a function of the host that the bundle has", with_users(lambda users: None, "g")
+    yield "plan: a function of the host in format 1", with_plan(setter("kernels/0/host", "f"))
+    yield "plan: a function of the host that is no text", with_plan(setter("kernels/0/host", 1))
+
+
 def plan_cases() -> Iterator[tuple[str, bytes]]:
     """Plans that cannot be proved sound."""
     for what, (path, value) in PLAN_EDITS.items():
@@ -449,7 +484,7 @@ def library_cases() -> Iterator[tuple[str, bytes]]:
 
 def cases() -> dict[str, bytes]:
     """Every bad bundle by name."""
-    parts = (container_cases, member_cases, manifest_cases, plan_cases, weights_cases, library_cases)
+    parts = (container_cases, member_cases, manifest_cases, plan_cases, weights_cases, library_cases, user_kernel_cases)
     out: dict[str, bytes] = {}
     for part in parts:
         for name, data in part():

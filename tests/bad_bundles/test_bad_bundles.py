@@ -37,6 +37,13 @@ def test_the_good_bundle_is_good(tmp_path: Path) -> None:
     assert corpus.runtime_error(path) == ""
 
 
+def test_a_bundle_with_users_kernels_is_good(tmp_path: Path) -> None:
+    path = tmp_path / "users.pkg"
+    path.write_bytes(corpus.with_users(lambda users: None, "f"))
+    assert corpus.python_error(path) == ""
+    assert corpus.runtime_error(path) == ""
+
+
 def test_the_corpus_and_its_table_agree() -> None:
     assert set(CASES) == set(EXPECTED)
 

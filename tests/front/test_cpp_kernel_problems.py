@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import hardtack
 from hardtack import CppKernel, Plugin
 from hardtack.codegen.backends.cpp.toolchain import ToolchainError
 from hardtack.codegen.lower.builder import UnsupportedOp
-from hardtack.exporter import InputSpecError, PluginError, UnsupportedOpError
+from hardtack.exporter import InputSpecError, MutationError, PluginError, UnsupportedOpError
 from hardtack.exporter.extensions import Contribution, UserKernel, extensions
 from tests.front import kernel_ops
-from tests.front.kernel_ops import CLIP, HEAD, KERNEL, ROWS, Clips, clip, count, exported, graph_of, rows, user
+from tests.front.kernel_ops import CLIP, COUNT, HEAD, KERNEL, ROWS, Clips, clip, count, exported, graph_of, rows, user
 
 
 def test_a_failure_names_the_users_line(tmp_path: Path) -> None:
@@ -132,6 +132,36 @@ def test_gpu_targets_are_told_that_they_have_no_kernel(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [(lambda b: b[0], True), (lambda b: b, True), (lambda b: b[:, 0:1], True), (lambda b: b[1], False)],
+)
+def test_memory_that_is_written_and_an_argument_besides_is_told(second: Any, told: bool) -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("b", torch.zeros(2, 3))
+            self.eval()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return count(self.b[0], second(self.b)) + x
+
+    if not told:
+        assert graph_of(Both(), torch.ones(()), count=user("count", COUNT)).ops
+        return
+    with pytest.raises(PluginError) as caught:
+        graph_of(Both(), torch.ones(()), count=user("count", COUNT))
+    assert caught.value.what == (
+        "hardtack_kernels.count.default writes to argument 0 among its tensors, whose memory argument 1 has, too"
+    )
+
+
+def test_a_kernel_that_writes_to_an_input_is_told() -> None:
+    with pytest.raises(MutationError) as caught:
+        graph_of(lambda x, y: count(x, y), torch.ones(3), torch.ones(3), count=user("count", COUNT))
+    assert caught.value.what == "the module writes to its input x"
+
+
 VIEW = "gives an argument, or a view of one"
 
 
@@ -243,5 +273,5 @@ def test_what_the_argument_kernels_has_beside_kernels_is_told(tmp_path: Path) ->
     with pytest.raises(InputSpecError) as caught:
         exported(tmp_path, Clips(), (torch.ones(2),), kernels={"hardtack_kernels::clip": CLIP})
     assert caught.value.what == (
-        "the kernel of hardtack_kernels::clip of the argument kernels is a str, not a hardtack.CppKernel"
+        "the kernel of hardtack_kernels::clip of the argument kernels is a str, not a hardtack.CppKernel or HostKernel"
     )

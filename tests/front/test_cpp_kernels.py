@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 
 import hardtack
 from hardtack import CppKernel, Plugin
+from hardtack.codegen.backends.cpp.toolchain import ToolchainError
+from hardtack.codegen.package.bundle import verify_bundle
 from hardtack.comparison import compare
 from hardtack.options import Options
 from tests.front.kernel_ops import CLIP, COUNT, HEAD, KERNEL, ROWS, Clips, clip, count, exported, graph_of, rows, user
@@ -43,6 +46,33 @@ def test_a_kernel_comes_from_a_file_and_from_a_plugin(tmp_path: Path) -> None:
     assert model.producer["plugin clips"] == "1.2"
     model = exported(tmp_path, Clips(), (x,), kernels={clip: KERNEL})
     assert model.producer["kernel hardtack_kernels.clip.default"].startswith("clip of clip.cpp ")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_a_kernel_is_compiled_by_gcc_too(tmp_path: Path) -> None:
+    x = torch.randn(4, 8)
+    holds(exported(tmp_path, Clips(), (x,), kernels={clip: KERNEL}, options=Options(compiler="g++")), Clips(), x)
+    bad = CppKernel("clip", "int32_t clip(const ht_kernel_call*) { return clap; }\n")
+    with pytest.raises(ToolchainError) as caught:
+        exported(tmp_path, Clips(), (x,), kernels={clip: bad}, options=Options(compiler="g++"))
+    assert "clip.cpp:1:" in str(caught.value)
+    with pytest.raises(ToolchainError) as caught:
+        exported(tmp_path, Clips(), (x,), kernels={clip: CppKernel("clip", "\n")}, options=Options(compiler="g++"))
+    assert "clip.cpp defines no function clip" in str(caught.value)
+
+
+def test_a_kernel_is_compiled_for_each_cpu(tmp_path: Path) -> None:
+    path = tmp_path / "m.pkg"
+    targets = ("cpu", "cpu:aarch64")
+    hardtack.export(Clips(), (torch.randn(4, 8),), path=path, targets=targets, kernels={clip: KERNEL})
+    verify_bundle(path)
+
+
+def test_products_of_16_bits_stand_beside_a_kernel(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), Clips(), nn.Linear(16, 4)).eval()
+    x = torch.randn(5, 8)
+    made = exported(tmp_path, model, (x,), kernels={clip: KERNEL}, options=Options(compute="bf16"))
+    torch.testing.assert_close(torch.as_tensor(made(x)), model(x), rtol=0.05, atol=0.05)
 
 
 def test_layers_of_other_sizes_share_a_kernel(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def exported(path: Path, x: Tensor, **given: Any) -> dict[str, str]:
 def test_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     code = tmp_path / "page.py"
     code.write_text("\n".join(blocks))
     exec(compile(code.read_text(), str(code), "exec"), {"__name__": "page"})

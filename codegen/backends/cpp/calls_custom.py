@@ -48,8 +48,11 @@ def _custom(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Cal
         f"call.arguments = {'arguments' if what.arguments else 'nullptr'};",
         f"call.results = {'made' if made else 'nullptr'};",
     ]
-    name = symbol_of(what.code)
     nbytes = p.add("workspace_nbytes", what.shared)
+    if what.code.host:
+        lines.append("call.user_data = args->host->user_data;")
+        return Call(("custom.h",), tuple(lines), f"ht::custom(args, args->host->fn, call, {nbytes})")
+    name = symbol_of(what.code)
     declared = f'extern "C" int32_t {name}(const ht_kernel_call* call);'
     return Call(("custom.h",), tuple(lines), f"ht::custom(args, {name}, call, {nbytes})", (declared, ""))
 

@@ -99,9 +99,9 @@ class CppBackend:
         else:
             source, ints = loops.render(kernel, buffers, NAME), tuple(loops.kernel_syms(kernel))
             workspace = Workspace(per_worker=loops.worker_nbytes(kernel, buffers))
-        name, text = named(kernel.name, source)
         anchor = kernel.anchor.template if kernel.anchor is not None else None
         code = anchor.code if isinstance(anchor, Custom) else None
+        name, text = named(kernel.name, source, "" if code is None else str(code))
         memory = tuple(b.name for b in kernel.buffers)
         accesses = accesses_of(group, buffers, memory)
         launch = KernelLaunch(
@@ -114,6 +114,7 @@ class CppBackend:
             workspace.shared,
             workspace.per_worker,
             kernel.origin,
+            host=code.function if code is not None and code.host else None,
         )
         return Rendered(visible(launch, group), text, code)
 
@@ -130,7 +131,8 @@ class CppBackend:
         progress: CompileProgress | None = None,
     ) -> MachineCode:
         assert isinstance(machine, Cpu)
-        units = [Unit(name, kernel.text) for name, kernel in sorted(kernels.items())]
+        abi = {name: 2 if isinstance(kernel.detail, KernelCode) else 1 for name, kernel in kernels.items()}
+        units = [Unit(name, kernel.text, abi=abi[name]) for name, kernel in sorted(kernels.items())]
         users = _user_units(kernels.values())
         library = compile_library(units + users, machine, self._compiler(), cache=cache, jobs=jobs, progress=progress)
         if users:
@@ -145,7 +147,7 @@ def _user_units(kernels: Iterable[Rendered]) -> list[Unit]:
     """A unit for each text of users' kernels: several may have functions in one."""
     texts: dict[str, set[KernelCode]] = {}
     for kernel in kernels:
-        if isinstance(kernel.detail, KernelCode):
+        if isinstance(kernel.detail, KernelCode) and not kernel.detail.host:
             texts.setdefault(kernel.detail.key, set()).add(kernel.detail)
     return [
         Unit(f"users/{key}", unit_text(codes), tuple(sorted(codes, key=lambda c: c.function)))

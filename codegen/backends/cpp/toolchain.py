@@ -49,12 +49,13 @@ class Unit:
     """One kernel: C++ source that defines ``extern "C" int32_t <name>(const HtKernelArgs*)``.
 
     ``name`` is the kernel's content name in the plan, a C identifier. ``codes``: of a user's text (user_code.py), the
-    functions of it that kernels call; such a unit is no kernel.
+    functions of it that kernels call; such a unit is no kernel. ``abi``: the version of kernel_abi.h that it needs.
     """
 
     name: str
     source: str
     codes: tuple[KernelCode, ...] = ()
+    abi: int = 1
 
     @property
     def what(self) -> str:
@@ -115,7 +116,7 @@ def compile_library(
         return _job(unit, fingerprint, [name for name, _ in found], sorted(read))
 
     todo = [job(unit) for unit in sorted(units, key=lambda unit: unit.name)]
-    todo.append(job(Unit(_TABLE, table_source(kernels, 2 if len(kernels) < len(units) else 1))))
+    todo.append(job(Unit(_TABLE, table_source(kernels, max((unit.abi for unit in units), default=1)))))
     todo += [job(unit) for unit in _shared_units(todo, folders)]
     library_key = _digest("library", *compiler.link_flags(target), *(f"{job.unit.name}:{job.key}" for job in todo))
     stored = cache.get(library_key)

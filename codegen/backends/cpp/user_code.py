@@ -25,7 +25,7 @@ def unit_text(codes: Iterable[KernelCode]) -> str:
     found = sorted(set(codes), key=lambda c: c.function)
     lines = ["#include <hardtack/kernel.h>", 'extern "C" {']
     lines += [f'int32_t {c.function}(const ht_kernel_call* call) __asm__("{symbol_of(c)}");' for c in found]
-    lines += ["}", f'#line 1 "{_quoted(found[0].file)}"', found[0].source, ""]
+    lines += ["}", f'#line 1 "{_quoted(found[0].file)}"', str(found[0].source), ""]
     return "\n".join(lines)
 
 

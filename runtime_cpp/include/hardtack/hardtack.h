@@ -21,6 +21,7 @@
 #ifndef HARDTACK_HARDTACK_H
 #define HARDTACK_HARDTACK_H
 
+#include <hardtack/kernel.h>
 #include <hardtack/kernel_abi.h>
 #include <hardtack/tensor.h>
 #include <stddef.h>
@@ -56,7 +57,7 @@ typedef enum ht_code {
   HT_INVALID_ARGUMENT = 1, /**< the call is wrong: a null pointer, an unknown entry, state or option */
   HT_CONTRACT = 2,         /**< an input or output breaks the entry's contract; nothing was run */
   HT_BAD_BUNDLE = 3,       /**< the file is not a sound bundle */
-  HT_NO_TARGET = 4,        /**< a sound bundle, but nothing in it runs on this machine */
+  HT_NO_TARGET = 4,        /**< a sound bundle, but nothing in it runs on this machine, or in this program */
   HT_UNTRUSTED = 5,        /**< a trusted signature was asked for and the bundle has none */
   HT_IO = 6,               /**< a file could not be opened, read or mapped, or changed while it was read */
   HT_OUT_OF_MEMORY = 7,    /**< an allocation failed, or would pass the session's max_nbytes */
@@ -85,6 +86,15 @@ HT_API const char* ht_code_name(ht_code code);
 HT_API const char* ht_dtype_name(ht_dtype dtype);
 /** Fills *dtype from such a name. HT_INVALID_ARGUMENT for another one. */
 HT_API ht_status* ht_dtype_from_name(const char* name, ht_dtype* dtype);
+
+/* ---- Ops of the program ---- */
+
+/** The function that computes an op of bundles which were exported with hardtack.HostKernel(name). For the whole process
+ * and for good, before a bundle that needs it is loaded; bundles name what they need. `abi_version` is
+ * HT_CALL_ABI_VERSION of the header that the function was compiled with; `user_data`, which may be NULL, is handed to it in
+ * each call (ht_kernel_call.user_data). It is called by any thread that runs a session, by several at once. The same again
+ * is fine. HT_INVALID_ARGUMENT for a name that another function has, and for a version that this library does not call. */
+HT_API ht_status* ht_register_op(const char* name, uint32_t abi_version, ht_kernel kernel, void* user_data);
 
 /* ---- Model ---- */
 
@@ -163,6 +173,7 @@ typedef struct ht_model_info {
   const char* external_weights; /**< the name of the file that holds the weights; NULL: the bundle holds them */
   const char* signed_model;     /**< the model that the signature names; NULL: it names none, or there is none */
   int64_t signed_version;       /**< the version beside it */
+  size_t num_user_kernels;      /**< ops with kernels of users: code that is trusted */
 } ht_model_info;
 
 /** Never NULL; lives as long as the model. */
@@ -247,6 +258,9 @@ HT_API const ht_member_info* ht_model_member(const ht_model* model, size_t membe
 /** @} */
 /** What made the bundle: name ("torch") and *version, which may be NULL. NULL when the index is out of range. */
 HT_API const char* ht_model_producer(const ht_model* model, size_t producer, const char** version);
+/** An op with a kernel of a user's; *function computes it, *host is 1 where the program registers that (ht_register_op),
+ * 0 where the bundle has it. Both may be NULL. NULL when the index is out of range. */
+HT_API const char* ht_model_user_kernel(const ht_model* model, size_t kernel, const char** function, int32_t* host);
 /** The index of the entry called `name`, or SIZE_MAX; also for NULL. */
 HT_API size_t ht_model_find_entry(const ht_model* model, const char* name);
 

@@ -46,6 +46,11 @@ class [[nodiscard]] Status {
   std::unique_ptr<ht_status, Free> handle_;
 };
 
+/// As ht_register_op, for a function that was compiled with this header.
+inline Status register_op(const char* name, ht_kernel kernel, void* user_data = nullptr) {
+  return Status(ht_register_op(name, HT_CALL_ABI_VERSION, kernel, user_data));
+}
+
 /// A value or the Status that says why there is none. Owns both.
 template <typename T>
 class [[nodiscard]] Result {

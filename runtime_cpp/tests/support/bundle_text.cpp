@@ -91,7 +91,8 @@ std::string BundleText::manifest() const {
   return "{\"constants\":" + join(constant_rows) + ",\"entries\":" + join(entry_rows) + ",\"external\":" + outside +
          ",\"format\":" + std::to_string(format) + ",\"members\":" + join(member_rows) +
          ",\"numerics\":{\"accumulate\":\"f32\"},\"parameters\":" + join(parameters) + ",\"producer\":" + producer +
-         ",\"signature\":" + signature + ",\"states\":" + join(states) + ",\"targets\":" + join(targets) + "}";
+         ",\"signature\":" + signature + ",\"states\":" + join(states) + ",\"targets\":" + join(targets) +
+         (format < 3 ? "" : ",\"user_kernels\":" + join(user_kernels)) + "}";
 }
 
 std::string BundleText::build() const { return build_with(manifest()); }

@@ -44,6 +44,7 @@ class BundleText {
   std::string producer = R"({"hardtack":"0.1.0","torch":"2.13.0"})";
   std::string signature = "null";
   int64_t format = 1;
+  std::vector<std::string> user_kernels;  // JSON; from format 3 on
 
   void plan(PlanText text);
   /// Adds a symbol to the manifest's entry `index` as the plan declares it.

@@ -1,4 +1,5 @@
 /* Kernels for the tests, as the code generator would write them. */
+#include <hardtack/kernel.h>
 #include <hardtack/kernel_abi.h>
 
 /* out[i] = a[i] + b[i]; ints: numel */
@@ -65,9 +66,28 @@ static int32_t gather_f32(const HtKernelArgs* args) {
 /* Returns what ints[0] says. */
 static int32_t give_back(const HtKernelArgs* args) { return (int32_t)args->ints[0]; }
 
+/* Calls the program's function with one argument, ints[0], and one result, out. */
+static int32_t host_f32(const HtKernelArgs* args) {
+  const int64_t one[1] = {1};
+  ht_argument argument = {HT_ARGUMENT_INT, 0, {0}};
+  ht_tensor result = {args->buffers[0], {1, 0}, 1, {2, 32, 1}, (int64_t*)args->ints, (int64_t*)one, 0};
+  ht_kernel_call call = {0};
+  argument.value.integer = args->ints[0];
+  call.abi_version = HT_CALL_ABI_VERSION;
+  call.num_arguments = call.num_results = 1;
+  call.arguments = &argument;
+  call.results = &result;
+  call.parallel = args->parallel;
+  call.user_data = args->host->user_data;
+  call.message = args->message;
+  call.message_nbytes = args->message_nbytes;
+  return args->host->fn(&call) == 0 ? HT_KERNEL_OK : HT_KERNEL_FAILED;
+}
+
 static const HtKernelEntry entries[] = {
-    {"add_f32", add_f32},   {"gather_f32", gather_f32}, {"give_back", give_back},       {"increase_i64", increase_i64},
-    {"less_i64", less_i64}, {"scale_f32", scale_f32},   {"sum_rows_f32", sum_rows_f32},
+    {"add_f32", add_f32},     {"gather_f32", gather_f32},     {"give_back", give_back},
+    {"host_f32", host_f32},   {"increase_i64", increase_i64}, {"less_i64", less_i64},
+    {"scale_f32", scale_f32}, {"sum_rows_f32", sum_rows_f32},
 };
 
 __attribute__((visibility("default")))
