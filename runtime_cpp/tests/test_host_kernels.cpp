@@ -11,22 +11,6 @@ using namespace hardtack::testing;
 
 namespace {
 
-/// out = function(4), f32 [4], by the program's function of a name.
-BundleText host_bundle(const std::string& function) {
-  Sample s;
-  PlanText& p = s.plan;
-  const int four = p.n(4), one = p.n(1);
-  const int out = p.output("out", "f32", {four}, {one});
-  const int kernel = p.kernel("host_f32", {"w:f32", "int"});
-  p.body = {p.launch(kernel, {out}, {four})};
-  p.kernels[0] = replaced(p.kernels[0], "\"name\"", "\"host\":\"" + function + "\",\"name\"");
-  s.entry.outputs = {manifest_tensor("f32", "out", {"4"}, {"1"})};
-  BundleText bundle = bundle_of({s});
-  bundle.format = 3;
-  bundle.user_kernels = {"{\"function\":\"" + function + "\",\"host\":true,\"op\":\"mine.op\"}"};
-  return bundle;
-}
-
 int32_t fill(const ht_kernel_call* call) {
   float* const out = static_cast<float*>(call->results[0].data);
   for (int64_t i = 0; i < ht_numel(&call->results[0]); ++i) out[i] = *static_cast<const float*>(call->user_data);

@@ -65,8 +65,12 @@ std::map<std::string, std::string> seeds() {
       {"add", add_sample()},     {"branch", branch_sample()}, {"columns", columns_sample()},
       {"count", count_sample()}, {"cuda", cuda_add_sample()}, {"gather", gather_sample()},
       {"loop", while_sample()},  {"rows", sum_rows_sample()}};
+  std::vector<std::pair<std::string, BundleText>> bundles;
   for (const auto& [name, sample] : samples) {
-    BundleText bundle = name == "cuda" ? cuda_bundle_of({sample}) : bundle_of({sample});
+    bundles.emplace_back(name, name == "cuda" ? cuda_bundle_of({sample}) : bundle_of({sample}));
+  }
+  bundles.emplace_back("host", host_bundle("mine"));
+  for (auto& [name, bundle] : bundles) {
     if (name != "cuda") bundle.members["lib/test.so"] = "x";  // no target of these looks into it
     files["bundle/" + name] = bundle.build();
     const auto members = members_of(files["bundle/" + name]);

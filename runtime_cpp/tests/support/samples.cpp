@@ -101,6 +101,21 @@ Sample gather_sample() {
   return s;
 }
 
+BundleText host_bundle(const std::string& function) {
+  Sample s;
+  PlanText& p = s.plan;
+  const int four = p.n(4), one = p.n(1);
+  const int out = p.output("out", "f32", {four}, {one});
+  const int kernel = p.kernel("host_f32", {"w:f32", "int"});
+  p.body = {p.launch(kernel, {out}, {four})};
+  p.kernels[0] = replaced(p.kernels[0], "\"name\"", "\"host\":\"" + function + "\",\"name\"");
+  s.entry.outputs = {manifest_tensor("f32", "out", {"4"}, {"1"})};
+  BundleText bundle = bundle_of({s});
+  bundle.format = 3;
+  bundle.user_kernels = {"{\"function\":\"" + function + "\",\"host\":true,\"op\":\"mine.op\"}"};
+  return bundle;
+}
+
 BundleText bundle_of(const std::vector<Sample>& samples) {
   BundleText bundle;
   for (const Sample& sample : samples) {

@@ -28,6 +28,8 @@ Sample sum_rows_sample();
 /// out[i] = table[index[i]] for the constant "table" of 4 f32 and i64 index [s0].
 Sample gather_sample();
 
+/// out = function(4), f32 [4], by the program's function of a name.
+BundleText host_bundle(const std::string& function);
 BundleText bundle_of(const std::vector<Sample>& samples);
 /// The bundle's bytes with everything that the samples need (constants, states).
 std::string add_bundle();
