@@ -45,17 +45,22 @@ class View(Enum):
     INDEXED = "by index arithmetic: strides would be negative"
 
 
+def _none(op: Op) -> tuple[int, ...]:
+    return ()
+
+
 @dataclass(frozen=True)
 class GraphOp:
-    """A row. infer: its type rule. writes_in_place: the result may take the memory of operand 0. opaque: nobody here
-    knows what it computes, so that it is neither computed at export nor merged with one that looks the same."""
+    """A row. infer: its type rule. changes: the operands that the op writes to, whose memory its last results, as many,
+    may take. opaque: nobody here knows what it computes, so that it is neither computed at export nor merged with one
+    that looks the same."""
 
     kind: str
     infer: Callable[[Case], Types]
     order: Order = Order.ROW_MAJOR
     elements: Elements = Elements.COMPUTED
     view: View = View.NONE
-    writes_in_place: bool = False
+    changes: Callable[[Op], tuple[int, ...]] = _none
     opaque: bool = False
 
 
@@ -71,7 +76,7 @@ _ROWS = (
     GraphOp("cat", basic.cat_types, Order.OF_OPERAND, Elements.PICKED),
     GraphOp("pad", basic.pad_types, Order.OF_OPERAND, Elements.PLACED),
     GraphOp("take", nn.take_types, elements=Elements.PICKED),
-    GraphOp("put", nn.put_types, elements=Elements.PLACED, writes_in_place=True),
+    GraphOp("put", nn.put_types, elements=Elements.PLACED, changes=lambda op: (0,)),
     GraphOp("gather", nn.gather_types, elements=Elements.PICKED),
     GraphOp("scatter", nn.scatter_types, elements=Elements.PLACED),
     GraphOp("assert", basic.assert_types),
@@ -89,7 +94,7 @@ _ROWS = (
     GraphOp("conv", nn.conv_types, Order.CHANNELS_LAST),
     GraphOp("attention", nn.attention_types, Order.HEADS_INSIDE),
     *(GraphOp(kind, nn.recurrent_types) for kind in nn.GATES),
-    GraphOp("custom", basic.custom_types, opaque=True),
+    GraphOp("custom", basic.custom_types, changes=lambda op: op.tuple_attr("written"), opaque=True),
     GraphOp("cond", nn.cond_types),
     GraphOp("while", nn.while_types),
 )
@@ -103,6 +108,12 @@ def facts(op: Op) -> GraphOp:
     if row is None:
         raise ValueError(f"unknown op kind {op.kind!r}")
     return row
+
+
+def changed(op: Op | None) -> dict[str, int]:
+    """The results that may take an operand's memory, with its place; none for no op."""
+    places = () if op is None else facts(op).changes(op)
+    return dict(zip(op.outputs[len(op.outputs) - len(places) :], places, strict=True)) if op is not None else {}
 
 
 def _takes_float8(row: GraphOp, op: Op) -> bool:

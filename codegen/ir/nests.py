@@ -112,6 +112,10 @@ class Template:
         """True if its sums may start from a vector that is added to them: a pass of GPUs."""
         return False
 
+    def changed(self, nest: TemplateNest) -> frozenset[str]:
+        """The results that have content before, of which it may leave a part as it is."""
+        return frozenset()
+
     def workspace(self, nest: TemplateNest) -> Workspace:
         """What a C++ kernel needs. A GPU's has its memory in blocks."""
         return Workspace()

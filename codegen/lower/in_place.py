@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hardtack.codegen.ir.graph import Graph, Op, uses
-from hardtack.codegen.ir.graph_ops import facts, is_view
+from hardtack.codegen.ir.graph_ops import changed, is_view
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import Buffer, Load, LoopNest, Store
 from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
@@ -34,31 +34,31 @@ def written_in_place(
     states = {s.name: s for s in graph.states}
     found: dict[str, str] = {}
     decisions: list[Decision] = []
-    for k, op in enumerate(graph.ops):
-        source = op.inputs[0] if facts(op).writes_in_place else None
-        made_by = producers.get(source) if isinstance(source, str) else None
-        if not isinstance(source, str) or not (source in states or (made_by and facts(made_by).writes_in_place)):
+    writes = [(k, op, *change) for k, op in enumerate(graph.ops) for change in changed(op).items()]
+    for k, op, out, place in writes:
+        source = op.inputs[place]
+        if not isinstance(source, str) or not (source in states or source in changed(producers.get(source))):
             continue
-        other = _reads_it_still(op, readers.get(source, ()), k, source, producers)
+        other = _reads_it_still(op, place, readers.get(source, ()), k, source, producers)
         if other is not None:
-            decisions.append(_copied(op, source, f"{other} reads {source} as it was"))
-        elif buffers[source].order != buffers[op.outputs[0]].order:
-            decisions.append(_copied(op, source, "the two lie in memory in another order"))
+            decisions.append(_copied(out, source, f"{other} reads {source} as it was"))
+        elif buffers[source].order != buffers[out].order:
+            decisions.append(_copied(out, source, "the two lie in memory in another order"))
         else:
-            found[op.outputs[0]] = source
+            found[out] = source
     for name, state in states.items():
         end, first = name, None
         while (step := next((v for v, x in found.items() if x == end), None)) is not None:
             end, first = step, first or step
         if first is not None and (end != state.final or end in graph.outputs):
             why = "it is an output, too" if end == state.final else f"the state's next content is not {end}"
-            decisions.append(_copied(producers[first], name, why))
+            decisions.append(_copied(first, name, why))
             del found[first]
     return found, decisions
 
 
-def _copied(op: Op, source: str, why: str) -> Decision:
-    return Decision("in place", op.outputs[0], source, False, f"{source} is copied: {why}")
+def _copied(out: str, source: str, why: str) -> Decision:
+    return Decision("in place", out, source, False, f"{source} is copied: {why}")
 
 
 def _readers(graph: Graph, producers: Mapping[str, Op]) -> dict[str, list[tuple[int, str]]]:
@@ -77,10 +77,12 @@ def _readers(graph: Graph, producers: Mapping[str, Op]) -> dict[str, list[tuple[
 
 
 def _reads_it_still(
-    op: Op, readers: Iterable[tuple[int, str]], place: int, source: str, producers: Mapping[str, Op]
+    op: Op, operand: int, readers: Iterable[tuple[int, str]], place: int, source: str, producers: Mapping[str, Op]
 ) -> str | None:
-    """What reads the value when the op, at a place in the order of the graph, has begun to write; None if nothing."""
-    if any(base_of(producers, x) == source for x in op.inputs[1:] if isinstance(x, str)):
+    """What reads the value when the op, at a place in the order of the graph, has begun to write to its operand; None
+    if nothing."""
+    others = (x for k, x in enumerate(op.inputs) if k != operand and isinstance(x, str))
+    if any(base_of(producers, x) == source for x in others):
         return "the write itself"
     return next((name for k, name in readers if k > place), None)
 

@@ -98,9 +98,10 @@ def _of_nest(nest: Nest, buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, A
     if isinstance(nest, TemplateNest):
         for o in nest.operands:
             yield o.buffer, Access(False, o.offset, o.shape, o.strides)
-        yield nest.result, span(product(a.extent for a in nest.axes), True)
+        changed = nest.template.changed(nest)
+        yield nest.result, span(product(a.extent for a in nest.axes), nest.result not in changed)
         for name in nest.results:  # each template writes its further results as a whole, too
-            yield name, span(buffers[name].numel(), True)
+            yield name, span(buffers[name].numel(), name not in changed)
     elif isinstance(nest, LoopNest):
         for s in nest.body:
             if isinstance(s, Load):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from hardtack.codegen.ir.expr import ONE, ZERO, Expr, Sym, const, int_value, sym
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, TensorType, make_attrs
-from hardtack.codegen.ir.graph_ops import facts, is_view
+from hardtack.codegen.ir.graph_ops import changed, is_view
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.views import INDEX_MAPS, Idx, base_of
 from hardtack.exporter.rewrite.edit import Edit, index_shape
@@ -220,8 +220,7 @@ def _place(begin: Expr) -> Operand:
 
 def _is_written(value: str, makers: Mapping[str, Op], states: set[str]) -> bool:
     """True for a state, and for what is written to where it lies."""
-    made_by = makers.get(value)
-    return value in states or (made_by is not None and facts(made_by).writes_in_place)
+    return value in states or value in changed(makers.get(value))
 
 
 def _plain(edit: Edit, part: _Part, op: Op, makers: Mapping[str, Op], states: set[str]) -> str | None:

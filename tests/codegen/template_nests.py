@@ -232,6 +232,18 @@ def _users(total: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (*mixed(total, x.T[1:], 0.5), total)
 
 
+class _UsersState(torch.nn.Module):
+    """The kernel writes to a state's own memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", ones(3, 2))
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return mixed(self.total, x.T[1:], 0.5)
+
+
 USERS = {mixed: UserKernel(KernelCode("mixed", "int32_t mixed;", "mixed.cpp"), ("x",), 64, 128)}
 
 
@@ -269,6 +281,7 @@ PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "topk": (Sort, Program(CPU, lambda x: torch.topk(x, 4, 1), (ones(3, 5, 2),))),
     "scan": (Scan, Program(CPU, lambda x: torch.cumsum(x, 1), (ones(3, 5, 2),))),
     "custom": (Custom, Program(CPU, _users, (ones(3, 2), ones(5, 9, dtype=torch.int32)), kernels=USERS)),
+    "custom in place": (Custom, Program(CPU, _UsersState(), (ones(5, 9, dtype=torch.int32),), kernels=USERS)),
     "gemm": (Gemm, Program(GPU, torch.nn.Linear(7, 40).eval(), (ones(5, 7),))),
     "gemm in a batch": (Gemm, Program(GPU, torch.matmul, (half(2, 5, 7), half(2, 7, 3)))),
     "gemm in parts": (Gemm, Program(GPU, torch.matmul, (half(5, 8192), half(8192, 6)))),

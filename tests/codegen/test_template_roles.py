@@ -44,6 +44,7 @@ CODED = ("quantized", "quantized half", "row of codes", "tiles of codes", "fragm
 ALL_CODES = CODED[:-1]
 OTHERS = (("bf16", "f16"), ("f32", "f16"), ("f32", "f16"), ("f32", "bf16"), ("f32", "f16"))
 """Types of numbers that CODED do not have."""
+USERS = ("custom", "custom in place")
 ANY_ORDER = "results are written through strides; the elements of a head stay side by side"
 KEY = "items are keys of 32 bits, whatever they are of"
 LEGAL = (
@@ -97,11 +98,12 @@ LEGAL = (
       for d, e in ((0, 1), (0, 2), (1, 2))),
     *(Legal(f"result with dims {d} and {e} exchanged in memory", ANY_ORDER, ("attention in parts",))
       for e in range(4) for d in range(e)),
-    *(Legal(f"{change} misspelt", "another kernel, of a user", ("custom",))
+    Legal("in_place shorter", "there is nothing in place", ("custom",)),
+    *(Legal(f"{change} misspelt", "another kernel, of a user", USERS)
       for change in ("op", "code.function", "code.source", "code.file")),
-    *(Legal(change, "what a user's op takes besides, and which results it writes over what, no nest says", ("custom",))
-      for change in ("arguments shorter", "written shorter")),
-    *(Legal(f"{change} larger", "a kernel may ask for any memory", ("custom",)) for change in ("shared", "per_worker")),
+    Legal("arguments shorter", "what a user's op takes besides, no nest says", USERS),
+    Legal("written shorter", "nor which results have an operand's content", ("custom",)),
+    *(Legal(f"{change} larger", "a kernel may ask for any memory", USERS) for change in ("shared", "per_worker")),
     *(Legal(f"operand 0 of {dtype}", KEY, STEPS)
       for dtype in ("f16", "bf16", "i8", "i16", "i32", "u8", "u16", "u32", "bool")),
 )  # fmt: skip

@@ -17,6 +17,7 @@ from hardtack.codegen.backends.cpp.toolchain import ToolchainError
 from hardtack.codegen.package.bundle import verify_bundle
 from hardtack.comparison import compare
 from hardtack.options import Options
+from tests.codegen.template_nests import lowered
 from tests.front.kernel_ops import CLIP, COUNT, HEAD, KERNEL, ROWS, Clips, clip, count, exported, graph_of, rows, user
 
 
@@ -283,6 +284,76 @@ def test_a_kernel_has_workspaces_and_threads(tmp_path: Path) -> None:
     model = exported(tmp_path, function, (torch.randn(6, 3),), dynamic_shapes=(both,), kernels=of_rows())
     for shape in ((6, 3), (40, 33)):
         holds(model, function, torch.randn(*shape))
+
+
+class OneState(nn.Module):
+    """A state that kernels and others write to and read."""
+
+    def __init__(self, steps: str) -> None:
+        super().__init__()
+        self.steps = steps.split()
+        self.register_buffer("total", torch.arange(6.0).reshape(3, 2))
+        self.eval()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        seen = [x * 2]
+        for step in self.steps:
+            if step == "kernel":
+                seen.append(count(self.total, x))
+            elif step == "unread":
+                count_(self.total, x * 3)
+            elif step == "row":
+                self.total[1] = x[0]
+            elif step == "part":
+                count_(self.total[1:], x[1:])
+            elif step == "read":
+                seen.append(self.total + 1)
+            elif step == "given":
+                seen.append(self.total)
+            elif step == "itself":
+                count_(self.total, self.total * 2)
+        return tuple(seen)
+
+
+@pytest.mark.parametrize(
+    ("steps", "in_place"),
+    [
+        ("kernel", 1),
+        ("unread", 1),
+        ("kernel unread kernel", 3),
+        ("kernel read unread read", 2),
+        ("row kernel row", 3),
+        ("itself kernel", 2),
+        ("kernel unread given", 1),
+        ("part", None),
+        ("read kernel part read row unread itself kernel given read", None),
+    ],
+)
+def test_a_state_is_changed_in_its_own_memory(tmp_path: Path, steps: str, in_place: int | None) -> None:
+    kernels = {count: user("count", COUNT), count_: user("count", COUNT)}
+    if in_place is not None:
+        assert len(lowered(OneState(steps), torch.ones(3, 2), kernels=kernels).in_place) == in_place
+    given = dict.fromkeys((count, count_), CppKernel("count", COUNT))
+    model, module = exported(tmp_path, OneState(steps), (torch.ones(3, 2),), kernels=given), OneState(steps)
+    session = model.session()
+    for _ in range(3):
+        x = torch.randn(3, 2)
+        for want, got in zip(module(x), session(x), strict=True):
+            torch.testing.assert_close(torch.as_tensor(got), want)
+    torch.testing.assert_close(torch.as_tensor(session.read_state("total")), module.total)
+
+
+def test_a_state_that_a_failed_kernel_may_have_written_is_half_written(tmp_path: Path) -> None:
+    broken = COUNT.replace("  return 0;", '  return sums[0] > 5 ? ht_fail(call, "too much") : 0;')
+    kernels = {count: CppKernel("count", broken)}
+    session = exported(tmp_path, OneState("kernel"), (torch.ones(3, 2),), kernels=kernels).session()
+    session(torch.ones(3, 2))
+    with pytest.raises(hardtack.RunError, match="too much"):
+        session(torch.full((3, 2), 9.0))
+    with pytest.raises(hardtack.RunError, match='state "total" is half written'):
+        session(torch.ones(3, 2))
+    session.reset()
+    session(torch.ones(3, 2))
 
 
 @torch.library.custom_op("hardtack_kernels::ramp", mutates_args=())

@@ -28,12 +28,14 @@ def _custom(anchor: TemplateNest, pointers: Sequence[str], p: Parameters) -> Cal
     places = dict(zip(what.written, results[what.fresh :], strict=True))
     lines: list[str] = []
     given: list[str] = []
-    for k, o in enumerate(anchor.operands):
-        if k in places:
-            nbytes = p.add(f"nbytes{k}", product(o.shape) * o.dtype.nbytes)
-            lines.append(f"ht::copy_bytes({places[k]}, {pointers[k]}, {nbytes});")
-        strides = o.strides if k in what.strided else row_major_strides(o.shape)
-        given.append(_tensor(p, lines, f"x{k}", places.get(k, pointers[k]), o.dtype, o.shape, strides))
+    operands = {k: (o, pointer) for k, o, pointer in zip(what.read, anchor.operands, pointers, strict=True)}
+    for k, t in enumerate(what.given):
+        if k in places and k in operands:
+            nbytes = p.add(f"nbytes{k}", product(t.shape) * t.dtype.nbytes)
+            lines.append(f"ht::copy_bytes({places[k]}, {operands[k][1]}, {nbytes});")
+        strides = operands[k][0].strides if k in what.strided else row_major_strides(t.shape)
+        pointer = places[k] if k in places else operands[k][1]
+        given.append(_tensor(p, lines, f"x{k}", pointer, t.dtype, t.shape, strides))
     made = [
         _tensor(p, lines, f"y{k}", results[k], t.dtype, t.shape, row_major_strides(t.shape))
         for k, t in enumerate(what.made[: what.fresh])
