@@ -39,7 +39,7 @@ COMPLEX: dict[str, Callable[..., Any]] = {}
 """op name -> convert function for calls with a complex operand."""
 
 
-def _complex(*names: str, **which: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def converts_complex(*names: str, **which: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """As `converts`, for calls with a complex operand."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,53 +126,53 @@ def _from_parts(b: Builder, re: Value, im: Value) -> ComplexValue:
 
 @converts("aten.polar.default")
 def _polar(b: Builder, size: Value, angle: Value) -> ComplexValue:
-    return _from_polar(b, size, angle)
+    return from_polar(b, size, angle)
 
 
-def _from_polar(b: Builder, size: Value, angle: Value) -> ComplexValue:
+def from_polar(b: Builder, size: Value, angle: Value) -> ComplexValue:
     return ComplexValue(b.pw("mul", size, b.pw("cos", angle)), b.pw("mul", size, b.pw("sin", angle)))
 
 
-@_complex("view_as_real.default", "view_as_real_copy.default")
+@converts_complex("view_as_real.default", "view_as_real_copy.default")
 def _view_as_real(b: Builder, x: ComplexValue) -> Value:
     return b.cat([b.unsqueeze(x.re, -1), b.unsqueeze(x.im, -1)], x.re.rank)
 
 
-@_complex("real.default")
+@converts_complex("real.default")
 def _real(b: Builder, x: ComplexValue) -> Value:
     return x.re
 
 
-@_complex("imag.default")
+@converts_complex("imag.default")
 def _imag(b: Builder, x: ComplexValue) -> Value:
     return x.im
 
 
-@_complex("_conj.default", "_conj_physical.default", "conj.default", "conj_physical.default")
+@converts_complex("_conj.default", "_conj_physical.default", "conj.default", "conj_physical.default")
 def _conjugate(b: Builder, x: ComplexValue) -> ComplexValue:
     return ComplexValue(x.re, b.pw("neg", x.im))
 
 
-@_complex("resolve_conj.default", "resolve_neg.default")
+@converts_complex("resolve_conj.default", "resolve_neg.default")
 def _resolved(b: Builder, x: ComplexValue) -> ComplexValue:
     return x
 
 
-@_complex("abs.default")
-def _abs(b: Builder, x: ComplexValue) -> Value:
+@converts_complex("abs.default")
+def absolute(b: Builder, x: ComplexValue) -> Value:
     found = CONVERTERS["aten.hypot.default"](b, x.re, x.im)
     assert isinstance(found, Value)
     return found
 
 
-@_complex("angle.default")
+@converts_complex("angle.default")
 def _angle(b: Builder, x: ComplexValue) -> Value:
     return b.pw("atan2", *(b.to(part, b.result.dtype) for part in (x.im, x.re)))
 
 
-@_complex("exp.default")
+@converts_complex("exp.default")
 def _exp(b: Builder, x: ComplexValue) -> ComplexValue:
-    return _from_polar(b, b.pw("exp", x.re), x.im)
+    return from_polar(b, b.pw("exp", x.re), x.im)
 
 
 def _parts(x: Any) -> tuple[Any, Any]:
@@ -182,8 +182,8 @@ def _parts(x: Any) -> tuple[Any, Any]:
     return (x.real, x.imag) if isinstance(x, complex) else (x, None)
 
 
-@_complex("add.Tensor", kind="add")
-@_complex("sub.Tensor", kind="sub")
+@converts_complex("add.Tensor", kind="add")
+@converts_complex("sub.Tensor", kind="sub")
 def _add(b: Builder, x: Any, y: Any, alpha: Any = 1, *, kind: str) -> ComplexValue:
     if alpha != 1:
         raise Refusal("a complex sum with alpha")
@@ -201,7 +201,7 @@ def _sum(b: Builder, kind: str, x: Any, y: Any) -> Value:
     return b.pw(kind, x, y, dtype=b.result.dtype)
 
 
-@_complex("mul.Tensor", "mul.Scalar")
+@converts_complex("mul.Tensor", "mul.Scalar")
 def _mul(b: Builder, x: Any, y: Any) -> ComplexValue:
     return times(b, x, y)
 
@@ -218,7 +218,7 @@ def times(b: Builder, x: Any, y: Any) -> ComplexValue:
     return ComplexValue(b.to(re, b.result.dtype), b.to(im, b.result.dtype))
 
 
-@_complex("div.Tensor")
+@converts_complex("div.Tensor")
 def _div(b: Builder, x: Any, y: Any) -> ComplexValue:
     """By a real number part by part; by z as a product with conj(z) / |z|^2, both divided by the larger part of z
     before, whose square may be too large or too small for a number.
@@ -238,13 +238,13 @@ def _div(b: Builder, x: Any, y: Any) -> ComplexValue:
     return ComplexValue(b.pw("div", out.re, square), b.pw("div", out.im, square))
 
 
-@_complex("reciprocal.default")
-def _reciprocal(b: Builder, x: ComplexValue) -> ComplexValue:
+@converts_complex("reciprocal.default")
+def reciprocal(b: Builder, x: ComplexValue) -> ComplexValue:
     found: ComplexValue = _div(b, 1.0, x)
     return found
 
 
-@_complex("mm.default", "bmm.default", "matmul.default")
+@converts_complex("mm.default", "bmm.default", "matmul.default")
 def _matmul(b: Builder, x: Any, y: Any) -> ComplexValue:
     (a, p), (c, q) = _parts(x), _parts(y)
     re, im = product(b, a, c), None
@@ -333,7 +333,7 @@ def _fft_r2c(b: Builder, x: Value, dim: Sequence[int], normalization: int, onesi
     return _fft_c2c(b, out, dim[:-1], normalization, True) if len(dim) > 1 else out
 
 
-@_complex("_fft_c2c.default")
+@converts_complex("_fft_c2c.default")
 def _fft_c2c(b: Builder, x: ComplexValue, dim: Sequence[int], normalization: int, forward: bool) -> ComplexValue:
     for d in dim:
         at = d % x.re.rank
@@ -347,7 +347,7 @@ def _fft_c2c(b: Builder, x: ComplexValue, dim: Sequence[int], normalization: int
     return x
 
 
-@_complex("_fft_c2r.default")
+@converts_complex("_fft_c2r.default")
 def _fft_c2r(b: Builder, x: ComplexValue, dim: Sequence[int], normalization: int, last_dim_size: Size) -> Value:
     """The inverse of a real signal's half spectrum: every frequency but the first, and the middle one, counts twice."""
     if len(dim) > 1:

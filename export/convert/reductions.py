@@ -181,7 +181,11 @@ def _cummax(b: Builder, x: Value, dim: int, *, kind: str) -> Result:
 
 
 @converts("aten.searchsorted.Tensor")
-def _searchsorted(b: Builder, boundaries: Value, x: Value, *rest: Any, **options: Any) -> Value:
+def _searchsorted(
+    b: Builder, boundaries: Value, x: Value, *rest: Any, sorter: Value | None = None, **options: Any
+) -> Value:
+    if sorter is not None:
+        boundaries = b.op("gather", boundaries, sorter, dim=boundaries.rank - 1)
     return _bucketize(b, x, boundaries, *rest, **options)
 
 
@@ -191,8 +195,6 @@ def _bucketize(b: Builder, x: Value, boundaries: Value, *rest: Any, right: bool 
 
     Compared in the dtype that both promote to, as torch does: 2^24 + 1 is at a boundary of 2^24 in float32.
     """
-    if options.get("sorter") is not None or options.get("side") not in (None, "left", "right"):
-        raise Refusal("searchsorted with a sorter: sort the boundaries first")
     right = right or options.get("side") == "right"
     _, dtype = promoted(boundaries, x)
     wide = boundaries if boundaries.rank == 1 else b.unsqueeze(boundaries, -2)

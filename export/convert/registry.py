@@ -6,6 +6,7 @@ from hardtack.exporter.convert import (
     activations,  # noqa: F401
     attention,  # noqa: F401
     complex,  # noqa: F401
+    complex_functions,  # noqa: F401
     control,  # noqa: F401
     creation,  # noqa: F401
     indexing,  # noqa: F401

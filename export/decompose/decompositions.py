@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
 
-from hardtack.exporter.decompose import antialiased_resizes, packed_int4, quantized
+from hardtack.exporter.decompose import antialiased_resizes, packed_int4, quantized, selections
 from hardtack.exporter.decompose.bags import embedding_bag, with_even_bags
 from hardtack.exporter.decompose.dropouts import with_dropouts_as_views
 from hardtack.exporter.decompose.grid_samples import grid_sample
@@ -266,6 +266,12 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten.frac.default": _frac,
     "aten.ldexp.Tensor": _ldexp,
     "aten.masked_scatter.default": _masked_scatter,
+    "aten.index_reduce.default": selections.index_reduce,
+    "aten.frexp.Tensor": selections.frexp,
+    "aten.nanmedian.default": selections.nanmedian,
+    "aten.nanmedian.dim": selections.nanmedian_of_rows,
+    "aten.mode.default": selections.mode,
+    "aten._pdist_forward.default": selections.pdist,
     "aten.nonzero_static.default": _nonzero_static,
     "aten.grid_sampler_2d.default": grid_sample,
     "aten.grid_sampler_3d.default": grid_sample,

@@ -1,0 +1,102 @@
+"""Elementary functions of complex numbers, in words of the real ones of their parts."""
+
+from __future__ import annotations
+
+import math
+
+from hardtack.codegen.ir.types import DType
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.complex import absolute, converts_complex, from_polar, reciprocal, times
+from hardtack.exporter.convert.table import ComplexValue, Value
+
+
+def _polar_parts(b: Builder, x: ComplexValue) -> tuple[Value, Value]:
+    """(|x|, the angle of x)."""
+    return absolute(b, x), b.pw("atan2", x.im, x.re)
+
+
+@converts_complex("log.default", factor=1.0)
+@converts_complex("log2.default", factor=1 / math.log(2))
+@converts_complex("log10.default", factor=1 / math.log(10))
+def _log(b: Builder, x: ComplexValue, *, factor: float) -> ComplexValue:
+    size, angle = _polar_parts(b, x)
+    return ComplexValue(b.pw("mul", b.pw("log", size), factor), b.pw("mul", angle, factor))
+
+
+@converts_complex("sqrt.default")
+def _sqrt(b: Builder, x: ComplexValue) -> ComplexValue:
+    """The root with a real part of at least 0: half of |x| and the real part is a square of what is not lost."""
+    root = b.pw("sqrt", b.pw("mul", b.pw("add", b.pw("abs", x.re), absolute(b, x)), 0.5))
+    other = b.where(b.pw("eq", root, 0.0), x.im, b.pw("div", x.im, b.pw("mul", root, 2.0)), root.dtype)
+    right = b.pw("ge", x.re, 0.0)
+    re = b.where(right, root, b.pw("abs", other), root.dtype)
+    return ComplexValue(re, b.where(right, other, b.pw("copysign", root, x.im), root.dtype))
+
+
+@converts_complex("rsqrt.default")
+def _rsqrt(b: Builder, x: ComplexValue) -> ComplexValue:
+    return reciprocal(b, _sqrt(b, x))
+
+
+@converts_complex("pow.Tensor_Scalar")
+def _pow(b: Builder, x: ComplexValue, exponent: complex) -> ComplexValue:
+    """Small whole powers by products, one half by a root, others by the logarithm; of 0 only positive ones are 0."""
+    if exponent in (0.5, -0.5):
+        return _sqrt(b, x) if exponent == 0.5 else _rsqrt(b, x)
+    if exponent in (1, 2, 3, 4):
+        found = x
+        for _ in range(int(exponent.real) - 1):
+            found = times(b, found, x)
+        return found
+    w = complex(exponent)
+    size, angle = _polar_parts(b, x)
+    log = b.pw("log", size)
+    power = b.pw("exp", b.pw("sub", b.pw("mul", log, w.real), b.pw("mul", angle, w.imag)))
+    turn = b.pw("add", b.pw("mul", log, w.imag), b.pw("mul", angle, w.real))
+    found = from_polar(b, power, turn)
+    if w == 0:
+        return ComplexValue(b.full(x.re.shape, 1.0, x.re.dtype), b.full(x.re.shape, 0.0, x.re.dtype))
+    if w.real <= 0:
+        return found
+    none = b.pw("eq", size, 0.0)
+    return ComplexValue(b.where(none, 0.0, found.re, size.dtype), b.where(none, 0.0, found.im, size.dtype))
+
+
+@converts_complex("sin.default", hyperbolic=False, cosine=False)
+@converts_complex("cos.default", hyperbolic=False, cosine=True)
+@converts_complex("sinh.default", hyperbolic=True, cosine=False)
+@converts_complex("cosh.default", hyperbolic=True, cosine=True)
+def _sines(b: Builder, x: ComplexValue, *, hyperbolic: bool, cosine: bool) -> ComplexValue:
+    """sin(a + bi) = sin a cosh b + cos a sinh b i, and cos, sinh and cosh likewise."""
+    angle, power = (x.im, x.re) if hyperbolic else (x.re, x.im)
+    first, second = ("cos", "sin") if cosine or hyperbolic else ("sin", "cos")
+    grow = ("sinh", "cosh") if hyperbolic and not cosine else ("cosh", "sinh")
+    re = b.pw("mul", b.pw(first, angle), b.pw(grow[0], power))
+    im = b.pw("mul", b.pw(second, angle), b.pw(grow[1], power))
+    return ComplexValue(re, b.pw("neg", im) if cosine and not hyperbolic else im)
+
+
+@converts_complex("tanh.default")
+def _tanh(b: Builder, x: ComplexValue) -> ComplexValue:
+    """(sinh 2a + sin 2b i) / (cosh 2a + cos 2b), of an a beyond which the real part is 1."""
+    most = 10.0 if x.re.dtype is DType.F32 else 20.0
+    twice = b.pw("mul", b.pw("max", b.pw("min", x.re, most), -most), 2.0)
+    angle = b.pw("mul", x.im, 2.0)
+    below = b.pw("add", b.pw("cosh", twice), b.pw("cos", angle))
+    return ComplexValue(b.pw("div", b.pw("sinh", twice), below), b.pw("div", b.pw("sin", angle), below))
+
+
+@converts_complex("tan.default")
+def _tan(b: Builder, x: ComplexValue) -> ComplexValue:
+    """tan z = -i tanh iz."""
+    found: ComplexValue = _tanh(b, ComplexValue(b.pw("neg", x.im), x.re))
+    return ComplexValue(found.im, b.pw("neg", found.re))
+
+
+@converts_complex("sigmoid.default")
+def _sigmoid(b: Builder, x: ComplexValue) -> ComplexValue:
+    """1 / (1 + exp(-x)), of a real part whose exponential a number can hold."""
+    least = -80.0 if x.re.dtype is DType.F32 else -700.0
+    power = from_polar(b, b.pw("exp", b.pw("neg", b.pw("max", x.re, least))), b.pw("neg", x.im))
+    found: ComplexValue = reciprocal(b, ComplexValue(b.pw("add", power.re, 1.0), power.im))
+    return found
