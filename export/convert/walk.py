@@ -194,6 +194,8 @@ class Walk:
         users = self.extensions.whole(name)
         if users is not None and op_name(node.target) not in _WRAPPERS:
             return self._users(node, name, users)
+        if users is not None and op_name(node.target) != "with_effects":
+            raise Refusal("the program was decomposed before: export the module, or what torch.export.export gave")
         convert = None if op_name(node.target) in _WRAPPERS else CONVERTERS.get(name) or COMPLEX.get(name)
         if convert is None:
             raise Refusal(_reason(node, name))

@@ -162,6 +162,25 @@ def test_a_kernel_that_writes_to_an_input_is_told() -> None:
     assert caught.value.what == "the module writes to its input x"
 
 
+def test_a_program_that_was_decomposed_before_is_told() -> None:
+    class Sums(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("b", torch.zeros(3))
+            self.eval()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return count(self.b, x)
+
+    program = torch.export.export(Sums(), (torch.ones(3),))
+    with pytest.raises(UnsupportedOpError) as caught:
+        graph_of(program.run_decompositions(), count=user("count", COUNT))
+    (found,) = caught.value.ops
+    assert found.op == "hardtack_kernels.count.default"
+    assert found.reason == "the program was decomposed before: export the module, or what torch.export.export gave"
+    assert graph_of(program, count=user("count", COUNT)).ops
+
+
 VIEW = "gives an argument, or a view of one"
 
 

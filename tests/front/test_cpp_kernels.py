@@ -388,6 +388,38 @@ def test_an_op_without_tensors_has_a_kernel_inside_of_a_branch(tmp_path: Path) -
         holds(model, function, x)
 
 
+LINEAR = (
+    HEAD
+    + """
+int32_t linear(const ht_kernel_call* call) {
+  const ht_tensor& x = *call->arguments[0].value.tensor;
+  const ht_tensor& w = *call->arguments[1].value.tensor;
+  const bool has_bias = call->arguments[2].kind == HT_ARGUMENT_TENSOR;
+  const float* from = static_cast<const float*>(x.data);
+  const float* by = static_cast<const float*>(w.data);
+  float* to = static_cast<float*>(call->results[0].data);
+  for (int64_t i = 0; i < x.shape[0]; ++i) {
+    for (int64_t j = 0; j < w.shape[0]; ++j) {
+      float sum = has_bias ? static_cast<const float*>(call->arguments[2].value.tensor->data)[j] : 0;
+      for (int64_t k = 0; k < x.shape[1]; ++k) sum += from[i * x.shape[1] + k] * by[j * x.shape[1] + k];
+      to[i * w.shape[0] + j] = sum;
+    }
+  }
+  return 0;
+}
+"""
+)
+
+
+def test_an_op_of_torch_that_it_takes_apart_has_a_kernel(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8, bias=False)).eval()
+    x, kernels = torch.randn(3, 64), {"aten::linear": CppKernel("linear", LINEAR)}
+    model = exported(tmp_path, module, (x,), kernels=kernels)
+    assert sum(k.startswith("linear_") for k in (str(s["kernel"]) for s in steps(model, x))) == 2
+    assert all(d.good for d in compare(model, module, (x,), kernels=kernels, steps=True).steps)
+    assert all(d.good for d in compare(model, module, (x,), kernels=kernels).outputs)
+
+
 TWO = HEAD + (
     "int64_t twice(int64_t x) { return 2 * x; }\n"
     + "".join(
