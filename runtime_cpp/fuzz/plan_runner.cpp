@@ -77,8 +77,8 @@ class Run {
     if (!Binding::create(program_, syms, &binding_).ok()) return;
     HtParallel parallel = {};
     parallel.nworkers = kNumWorkers;
-    const std::vector<std::vector<HtKernelFn>> kernels = {
-        std::vector<HtKernelFn>(plan_.kernels.size(), [](const HtKernelArgs* args) { return current->kernel(*args); })};
+    const CpuKernel kernel = {[](const HtKernelArgs* args) { return current->kernel(*args); }, {}};
+    const std::vector<std::vector<CpuKernel>> kernels = {std::vector<CpuKernel>(plan_.kernels.size(), kernel)};
     NumberedQueue queue(kernels, parallel);
     if (!binding_->prepare(&queue, 0).ok() || !place()) return;
     const std::vector<void*> none;
