@@ -35,14 +35,16 @@ def _sqrt(b: Builder, x: ComplexValue) -> ComplexValue:
 
 @converts_complex("rsqrt.default")
 def _rsqrt(b: Builder, x: ComplexValue) -> ComplexValue:
-    return reciprocal(b, _sqrt(b, x))
+    found: ComplexValue = reciprocal(b, _sqrt(b, x))
+    return found
 
 
 @converts_complex("pow.Tensor_Scalar")
 def _pow(b: Builder, x: ComplexValue, exponent: complex) -> ComplexValue:
     """Small whole powers by products, one half by a root, others by the logarithm; of 0 only positive ones are 0."""
     if exponent in (0.5, -0.5):
-        return _sqrt(b, x) if exponent == 0.5 else _rsqrt(b, x)
+        root: ComplexValue = _sqrt(b, x) if exponent == 0.5 else _rsqrt(b, x)
+        return root
     if exponent in (1, 2, 3, 4):
         found = x
         for _ in range(int(exponent.real) - 1):

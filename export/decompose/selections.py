@@ -83,4 +83,5 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
         return x.new_zeros(0)
     places = torch.cat([torch.arange(i * rows + i + 1, (i + 1) * rows, device=x.device) for i in range(rows - 1)])
     left, right = x.index_select(0, places // rows), x.index_select(0, places % rows)
-    return torch.linalg.vector_norm(left - right, p, dim=1)
+    found: Tensor = torch.linalg.vector_norm(left - right, p, dim=1)
+    return found

@@ -1,0 +1,239 @@
+"""Linear algebra of small matrices, a step for each row: LU with partial pivoting, Cholesky, and solving by triangles.
+
+All matrices of a batch take a step together. Graphs grow with the number of rows, which is limited; larger matrices
+want a library, which a kernel of the user's can call (docs/extending.md).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hardtack.exporter.errors import CaptureError
+
+MOST_ROWS = 16
+
+
+class Factors(NamedTuple):
+    """L and U in one matrix [..., n, n]; rows: of A, in the order of L's [..., n]; pivots: LAPACK's, counted from 1;
+    even: 1 or -1, by how often rows were exchanged; info: the first pivot that is 0, counted from 1, or 0."""
+
+    lu: Tensor
+    rows: Tensor
+    pivots: Tensor
+    even: Tensor
+    info: Tensor
+
+
+def _size(a: Tensor, what: str) -> int:
+    """The rows of square matrices."""
+    n = a.shape[-1]
+    if not isinstance(n, int) or n > MOST_ROWS:
+        raise CaptureError(
+            f"{what} of matrices of {n} rows: up to {MOST_ROWS} are computed, a number that is known at export",
+            fix="give the op a kernel that calls a library: export(kernels={op: hardtack.HostKernel(...)})",
+        )
+    return n
+
+
+def _factors(a: Tensor, what: str) -> Factors:
+    n = _size(a, what)
+    batch, places = a.shape[:-2], torch.arange(n, device=a.device)
+    rows = places.expand(*batch, n)
+    even, info = a.new_ones(batch), torch.zeros(batch, dtype=torch.int64, device=a.device)
+    pivots: list[Tensor] = []
+    lu = a
+    for k in range(n):
+        chosen = lu[..., k:, k].abs().argmax(-1, keepdim=True) + k
+        order = torch.where(places == k, chosen, torch.where(places == chosen, k, places))
+        lu = lu.gather(-2, order.unsqueeze(-1).expand(lu.shape))
+        rows = rows.gather(-1, order)
+        even = torch.where(chosen.squeeze(-1) == k, even, -even)
+        pivots.append(chosen + 1)
+        pivot = lu[..., k, k]
+        info = torch.where((pivot == 0) & (info == 0), k + 1, info)
+        share = lu[..., :, k] / torch.where(pivot == 0, 1, pivot).unsqueeze(-1)
+        share = torch.where(places > k, share, 0)
+        above = torch.where(places > k, lu[..., k, :], 0)
+        lu = lu - share.unsqueeze(-1) * above.unsqueeze(-2)
+        lu = torch.where((places[:, None] > k) & (places[None] == k), share.unsqueeze(-1), lu)
+    made = torch.cat(pivots, -1) if pivots else rows
+    return Factors(lu, rows, made.to(torch.int32), even, info.to(torch.int32))
+
+
+def _by_triangle(a: Tensor, b: Tensor, upper: bool, unit: bool) -> Tensor:
+    """X of A X = B, A of one triangle [..., n, n]: row by row, each taken out of what is left of B."""
+    n = a.shape[-1]
+    places = torch.arange(n, device=a.device)
+    rows: list[Tensor] = []
+    for k in range(n)[:: -1 if upper else 1]:
+        row = b[..., k : k + 1, :]
+        if not unit:
+            row = row / a[..., k : k + 1, k : k + 1]
+        rows.append(row)
+        open_rows = places < k if upper else places > k
+        b = b - torch.where(open_rows, a[..., :, k], 0).unsqueeze(-1) * row
+    return torch.cat(rows[:: -1 if upper else 1], -2) if rows else b.clone()
+
+
+def _solution(f: Factors, b: Tensor) -> Tensor:
+    """X of A X = B."""
+    shape = (*torch.broadcast_shapes(f.lu.shape[:-2], b.shape[:-2]), *b.shape[-2:])
+    b = b.expand(shape)
+    order = f.rows.unsqueeze(-1).expand(*shape[:-2], *f.rows.shape[-1:], shape[-1])
+    lower = _by_triangle(f.lu, b.gather(-2, order), False, True)
+    return _by_triangle(f.lu, lower, True, False)
+
+
+def _diagonal(f: Factors) -> Tensor:
+    return f.lu.diagonal(dim1=-2, dim2=-1)
+
+
+def det(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    f = _factors(a, "det")
+    return f.even * _diagonal(f).prod(-1), f.lu, f.pivots
+
+
+def slogdet(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    f = _factors(a, "slogdet")
+    diagonal = _diagonal(f)
+    return f.even * diagonal.sgn().prod(-1), diagonal.abs().log().sum(-1), f.lu, f.pivots
+
+
+def inv_ex(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+    f = _factors(a, "inv")
+    if check_errors:
+        _check(f.info, "linalg.inv_ex")
+    return _solution(f, torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)), f.info
+
+
+def solve_ex(
+    a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of B as vectors, where it has a dimension less than A."""
+    f = _factors(a if left else a.mT, "solve")
+    if check_errors:
+        _check(f.info, "linalg.solve_ex")
+    vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
+    wide = b.unsqueeze(-1) if vector else b if left else b.mT
+    x = _solution(f, wide)
+    return (x.squeeze(-1) if vector else x if left else x.mT), f.lu, f.pivots, f.info
+
+
+def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    if not pivot or a.shape[-1] != a.shape[-2]:
+        raise CaptureError("lu_factor without pivots, or of matrices that are not square, is not supported")
+    f = _factors(a, "lu_factor")
+    return f.lu, f.pivots, f.info
+
+
+def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
+    """Of factors: the exchanges of rows are done again, in order."""
+    if not left or adjoint:
+        raise CaptureError("lu_solve from the right, or of the adjoint, is not supported")
+    n = _size(lu, "lu_solve")
+    places = torch.arange(n, device=lu.device)
+    rows = places.expand(pivots.shape)
+    for k in range(n):
+        chosen = pivots[..., k : k + 1].long() - 1
+        rows = rows.gather(-1, torch.where(places == k, chosen, torch.where(places == chosen, k, places)))
+    return _solution(Factors(lu, rows, pivots, pivots, pivots), b)
+
+
+def solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+    _size(a, "solve_triangular")
+    if not left:
+        return solve_triangular(a.mT, b.mT, upper=not upper, unitriangular=unitriangular).mT
+    shape = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return _by_triangle(a.expand(*shape, *a.shape[-2:]), b.expand(*shape, *b.shape[-2:]), upper, unitriangular)
+
+
+def triangular_solve(
+    b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Tensor, Tensor]:
+    used = a.mT if transpose else a
+    return solve_triangular(used, b, upper=upper != transpose, unitriangular=unitriangular), a.clone()
+
+
+def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+    """Column by column. info: the first pivot that is not above 0, counted from 1, behind which all is NaN."""
+    n = _size(a, "cholesky")
+    places = torch.arange(n, device=a.device)
+    a = a.mT if upper else a  # of the triangle that LAPACK reads
+    info = torch.zeros(a.shape[:-2], dtype=torch.int64, device=a.device)
+    columns: list[Tensor] = []
+    for k in range(n):
+        pivot = a[..., k, k]
+        info = torch.where(~(pivot > 0) & (info == 0), k + 1, info)
+        column = torch.where(places >= k, a[..., :, k], 0) * pivot.rsqrt().unsqueeze(-1)
+        column = torch.where(places == k, pivot.sqrt().unsqueeze(-1), column)
+        columns.append(column.unsqueeze(-1))
+        a = a - column.unsqueeze(-1) * column.unsqueeze(-2)
+    lower = torch.cat(columns, -1) if columns else a.clone()
+    if check_errors:
+        _check(info, "linalg.cholesky_ex")
+    return (lower.mT if upper else lower), info.to(torch.int32)
+
+
+def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
+    lower = factor.mT if upper else factor
+    first = solve_triangular(lower, b, upper=False)
+    return solve_triangular(lower.mT, first, upper=True)
+
+
+def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
+    return cholesky_solve(torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device), factor, upper)
+
+
+def _check(info: Tensor, api_name: str) -> None:
+    """Says at run time that a matrix has no factors, as eager does."""
+    message = f"{api_name}: a matrix is singular, or not positive definite"
+    torch.ops.aten._assert_async.msg((info == 0).all(), message)
+
+
+def inv(a: Tensor) -> Tensor:
+    found, info = inv_ex(a)
+    _check(info, "linalg.inv")
+    return found
+
+
+def solve(a: Tensor, b: Tensor, *, left: bool = True) -> Tensor:
+    found, _, _, info = solve_ex(a, b, left=left)
+    _check(info, "linalg.solve")
+    return found
+
+
+def cholesky(a: Tensor, *, upper: bool = False) -> Tensor:
+    found, info = cholesky_ex(a, upper=upper)
+    _check(info, "linalg.cholesky")
+    return found
+
+
+def lu_factor(a: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor]:
+    lu, pivots, info = lu_factor_ex(a, pivot=pivot)
+    _check(info, "linalg.lu_factor")
+    return lu, pivots
+
+
+OWN = {
+    "aten.linalg_inv.default": inv,
+    "aten.inverse.default": inv,
+    "aten.linalg_solve.default": solve,
+    "aten.linalg_cholesky.default": cholesky,
+    "aten.cholesky.default": lambda a, upper=False: cholesky(a, upper=upper),
+    "aten.linalg_lu_factor.default": lu_factor,
+    "aten._linalg_det.default": det,
+    "aten._linalg_slogdet.default": slogdet,
+    "aten.linalg_inv_ex.default": inv_ex,
+    "aten._linalg_solve_ex.default": solve_ex,
+    "aten.linalg_lu_factor_ex.default": lu_factor_ex,
+    "aten.linalg_lu_solve.default": lu_solve,
+    "aten.linalg_solve_triangular.default": solve_triangular,
+    "aten.triangular_solve.default": triangular_solve,
+    "aten.linalg_cholesky_ex.default": cholesky_ex,
+    "aten.cholesky_solve.default": cholesky_solve,
+    "aten.cholesky_inverse.default": cholesky_inverse,
+}
+"""Ops of torch -> their functions."""
