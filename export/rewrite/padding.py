@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from hardtack.codegen.ir.graph import Graph, Lit, Op, Operand, TensorType, make_attrs, uses
-from hardtack.codegen.ops import SCALAR_OPS
+from hardtack.codegen.ops import INT_DIVISIONS, SCALAR_OPS
 from hardtack.exporter.dtypes import TORCH_DTYPE
 from hardtack.exporter.reference import run_op
 from hardtack.exporter.rewrite.edit import Edit, Facts
@@ -55,8 +55,9 @@ def _padded(facts: Facts, op: Op) -> tuple[Op | None, list[Op]]:
 
 
 def _is_step(op: Op) -> bool:
-    """Whether an op is done to each element of one value by itself."""
-    return op.kind in SCALAR_OPS and all(isinstance(x, (str, Lit)) for x in op.inputs) and len(list(uses(op))) == 1
+    """Whether an op is done to each element of one value by itself, and fails for none."""
+    plain = op.kind in SCALAR_OPS and op.kind not in INT_DIVISIONS
+    return plain and all(isinstance(x, (str, Lit)) for x in op.inputs) and len(list(uses(op))) == 1
 
 
 def _is_zero(facts: Facts, padded: Operand, steps: Sequence[Op]) -> bool:
