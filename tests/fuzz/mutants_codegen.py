@@ -277,11 +277,11 @@ CODEGEN: tuple[Mutant, ...] = (
         (("    if base_of(low.producers, source) in low.overwritten:\n", "    if False:\n"),),
     ),
     Mutant(
-        "limits of codes",
-        "codes that are rounded as they are converted go to 255 whatever the model's limit",
+        "zero points of converted codes",
+        "codes that are rounded as they are converted have no zero point",
         "cpu",
         "codegen/passes/cpu/code_conversions.py",
-        (("min(held.most, _MOST)", "_MOST"),),
+        (("(held.zero, held.most)", "(0, held.most)"),),
         sweep="quantised",
     ),
     Mutant(
