@@ -6,7 +6,8 @@ want a library, which a kernel of the user's can call (docs/extending.md).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -78,9 +79,15 @@ def _by_triangle(a: Tensor, b: Tensor, upper: bool, unit: bool) -> Tensor:
     return torch.cat(rows[:: -1 if upper else 1], -2) if rows else b.clone()
 
 
+def _common(a: Tensor, b: Tensor) -> torch.Size:
+    """The batch of both."""
+    shape: torch.Size = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
+    return shape
+
+
 def _solution(f: Factors, b: Tensor) -> Tensor:
     """X of A X = B."""
-    shape = (*torch.broadcast_shapes(f.lu.shape[:-2], b.shape[:-2]), *b.shape[-2:])
+    shape = (*_common(f.lu, b), *b.shape[-2:])
     b = b.expand(shape)
     order = f.rows.unsqueeze(-1).expand(*shape[:-2], *f.rows.shape[-1:], shape[-1])
     lower = _by_triangle(f.lu, b.gather(-2, order), False, True)
@@ -146,7 +153,7 @@ def solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, un
     _size(a, "solve_triangular")
     if not left:
         return solve_triangular(a.mT, b.mT, upper=not upper, unitriangular=unitriangular).mT
-    shape = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = _common(a, b)
     return _by_triangle(a.expand(*shape, *a.shape[-2:]), b.expand(*shape, *b.shape[-2:]), upper, unitriangular)
 
 
@@ -217,7 +224,7 @@ def lu_factor(a: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor]:
     return lu, pivots
 
 
-OWN = {
+OWN: dict[str, Callable[..., Any]] = {
     "aten.linalg_inv.default": inv,
     "aten.inverse.default": inv,
     "aten.linalg_solve.default": solve,
