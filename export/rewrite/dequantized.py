@@ -274,8 +274,9 @@ def _bits(codes: Codes) -> int:
 
 def _without_idle_rounding(codes: Codes, bits: int) -> Codes:
     """The same without the rounding of a first step whose results are half numbers as they are: codes less whole zero
-    points. It is looked for over all codes of so many bits, and where the numbers cannot be replaced."""
-    first = codes.steps[0] if codes.steps else None
+    points. It is looked for over all codes of so many bits, and where the numbers cannot be replaced. A step that is
+    the last, too, says what the constant's numbers are."""
+    first = codes.steps[0] if len(codes.steps) > 1 else None
     if first is None or first.result is torch.float32 or first.spread.recipe is not None:
         return codes
     if codes.value.dtype not in _WHOLE_CODES:

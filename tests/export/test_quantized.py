@@ -321,6 +321,10 @@ SPELLINGS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "rounded on the way": (
         lambda x, w, z, s: F.linear(x, (w.half() * s[:, :1].half()).float()), ["mul [32, 1] to f16"]
     ),
+    "exact, and the last": (  # whose result is the constant's: it stays of its type
+        lambda x, w, z, s: F.linear(x.half(), w.half() * ((s[:, :1] > 0.3) * 0.5 + 0.25).half()).float(),
+        ["mul [32, 1] to f16"],
+    ),
     "of unsigned": (lambda x, w, z, s: F.linear(x, (w.view(U8) & 15).float() * s[:, :1]), ["mul [32, 1]"]),
 }  # fmt: skip
 
