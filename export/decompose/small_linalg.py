@@ -29,7 +29,9 @@ class Factors(NamedTuple):
 
 
 def _size(a: Tensor, what: str) -> int:
-    """The rows of square matrices."""
+    """The rows of square matrices of real numbers: of complex ones triangles are conjugates of each other."""
+    if a.is_complex():
+        raise CaptureError(f"{what} of complex matrices is not supported", fix="solve for real and imaginary parts")
     n = a.shape[-1]
     if not isinstance(n, int) or n > MOST_ROWS:
         raise CaptureError(
@@ -85,11 +87,15 @@ def _common(a: Tensor, b: Tensor) -> torch.Size:
     return shape
 
 
-def _solution(f: Factors, b: Tensor) -> Tensor:
-    """X of A X = B."""
+def _solution(f: Factors, b: Tensor, transposed: bool = False) -> Tensor:
+    """X of A X = B, or of A^T X = B: U^T L^T, and rows go back to where they were."""
     shape = (*_common(f.lu, b), *b.shape[-2:])
     b = b.expand(shape)
-    order = f.rows.unsqueeze(-1).expand(*shape[:-2], *f.rows.shape[-1:], shape[-1])
+    rows = f.rows.argsort(-1) if transposed else f.rows
+    order = rows.unsqueeze(-1).expand(*shape[:-2], *rows.shape[-1:], shape[-1])
+    if transposed:
+        lower = _by_triangle(f.lu.mT, b, False, False)
+        return _by_triangle(f.lu.mT, lower, True, True).gather(-2, order)
     lower = _by_triangle(f.lu, b.gather(-2, order), False, True)
     return _by_triangle(f.lu, lower, True, False)
 
@@ -120,12 +126,12 @@ def solve_ex(
     a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of B as vectors, where it has a dimension less than A."""
-    f = _factors(a if left else a.mT, "solve")
+    f = _factors(a, "solve")
     if check_errors:
         _check(f.info, "linalg.solve_ex")
     vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
     wide = b.unsqueeze(-1) if vector else b if left else b.mT
-    x = _solution(f, wide)
+    x = _solution(f, wide, transposed=not left)
     return (x.squeeze(-1) if vector else x if left else x.mT), f.lu, f.pivots, f.info
 
 
@@ -133,20 +139,21 @@ def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -
     if not pivot or a.shape[-1] != a.shape[-2]:
         raise CaptureError("lu_factor without pivots, or of matrices that are not square, is not supported")
     f = _factors(a, "lu_factor")
+    if check_errors:
+        _check(f.info, "linalg.lu_factor_ex")
     return f.lu, f.pivots, f.info
 
 
 def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """Of factors: the exchanges of rows are done again, in order."""
-    if not left or adjoint:
-        raise CaptureError("lu_solve from the right, or of the adjoint, is not supported")
     n = _size(lu, "lu_solve")
     places = torch.arange(n, device=lu.device)
     rows = places.expand(pivots.shape)
     for k in range(n):
         chosen = pivots[..., k : k + 1].long() - 1
         rows = rows.gather(-1, torch.where(places == k, chosen, torch.where(places == chosen, k, places)))
-    return _solution(Factors(lu, rows, pivots, pivots, pivots), b)
+    found = _solution(Factors(lu, rows, pivots, pivots, pivots), b if left else b.mT, transposed=adjoint == left)
+    return found if left else found.mT
 
 
 def solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:

@@ -24,10 +24,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "solve": lambda a, b, s: linalg.solve(a, b),
     "solve of vectors": lambda a, b, s: linalg.solve(a, b[..., 0]),
     "solve from the right": lambda a, b, s: linalg.solve(a, b.mT, left=False),
+    "solve from the right by factors": lambda a, b, s: torch.ops.aten._linalg_solve_ex(a, b.mT, left=False),
     "solve for many": lambda a, b, s: linalg.solve(a[0], b),
     "solve_ex": lambda a, b, s: linalg.solve_ex(a, b),
     "lu_factor": lambda a, b, s: linalg.lu_factor(a),
     "lu_solve": lambda a, b, s: linalg.lu_solve(*linalg.lu_factor(a), b),
+    "lu_solve from the right": lambda a, b, s: linalg.lu_solve(*linalg.lu_factor(a), b.mT, left=False),
+    "lu_solve of the adjoint": lambda a, b, s: linalg.lu_solve(*linalg.lu_factor(a), b, adjoint=True),
+    "lu_solve of both": lambda a, b, s: linalg.lu_solve(*linalg.lu_factor(a), b.mT, left=False, adjoint=True),
     "cholesky": lambda a, b, s: linalg.cholesky(s),
     "upper cholesky": lambda a, b, s: linalg.cholesky(s, upper=True),
     "cholesky_solve": lambda a, b, s: torch.cholesky_solve(b, linalg.cholesky(s)),
@@ -92,6 +96,13 @@ def test_matrices_without_factors_stop_a_run(name: str, says: str) -> None:
         ours(exported, (a, b, s))
     info = ours(to_graphs(lambda a: linalg.inv_ex(a).info, (a,)), (a,))[0]
     assert torch.equal(info, linalg.inv_ex(a).info)
+
+
+def test_complex_matrices_are_refused() -> None:
+    """Their triangles are conjugates: what is right for real numbers would be wrong in silence."""
+    for function in (linalg.inv, linalg.cholesky, lambda z: torch.cholesky_solve(z, z)):
+        with pytest.raises(CaptureError, match="of complex matrices is not supported"):
+            to_graphs(lambda a: function(torch.complex(a, a)).real, (torch.eye(3),))  # noqa: B023
 
 
 def test_large_matrices_are_refused() -> None:
