@@ -70,12 +70,11 @@ class RowPlan(GemmPlan):
 
 @dataclass(frozen=True)
 class FragmentPlan(GemmPlan):
-    """Tiles of block_m rows for tensor cores, whose lanes load what they hold. warps_k: that share columns, parts of K
-    apart. columns: sixteens of a warp. quads: of words of each column that a lane has at once, of `words` words each;
-    four lanes have neighbouring quads of a column."""
+    """Tiles of block_m rows for tensor cores, whose lanes load what they hold; a warp has sixteen columns. warps_k:
+    warps that share columns, parts of K apart. quads: of words of each column that a lane has at once, of `words` words
+    each; four lanes have neighbouring quads of a column."""
 
     warps_k: int = 1
-    columns: int = 1
     quads: int = 1
     words: int = QUAD
 
@@ -93,7 +92,7 @@ class FragmentPlan(GemmPlan):
 
     def blocks(self, bits: int) -> tuple[int, int]:
         """Columns of a program, and codes of `bits` of each that it has at once."""
-        return self.warps_n * self.columns * FRAGMENT_COLUMNS, self.warps_k * self.quads * self.quad_codes(bits)
+        return self.warps_n * FRAGMENT_COLUMNS, self.warps_k * self.quads * self.quad_codes(bits)
 
 
 def plan_code_row(n: int, k: int, bits: int, runs: Sequence[int], machine: Gpu) -> RowPlan | None:

@@ -7,11 +7,14 @@ import pytest
 from hardtack.codegen.backends.triton.fragments import count_fragments
 
 LAYOUTS = """\
-#blocked = #ttg.blocked<{sizePerThread = [1, 1, 1, 4], threadsPerWarp = [32, 1, 1, 1], warpsPerCTA = [1, 4, 1, 1], order = [3, 0, 1, 2]}>
-#turned = #ttg.blocked<{sizePerThread = [1, 1, 1, 4], threadsPerWarp = [16, 2, 1, 1], warpsPerCTA = [2, 2, 1, 1], order = [3, 0, 1, 2]}>
-#linear = #ttg.linear<{register = [[0, 0, 1]], lane = [[1, 0, 0], [2, 0, 0], [4, 0, 0], [8, 0, 0], [16, 0, 0]], warp = [[0, 1, 0], [0, 2, 0]], block = []}>
-#shuffled = #ttg.linear<{register = [[0, 0, 1]], lane = [[2, 0, 0], [1, 0, 0], [4, 0, 0], [8, 0, 0], [16, 0, 0]], warp = [[0, 1, 0], [0, 2, 0]], block = []}>
-"""  # noqa: E501
+#blocked = #ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [32, 1], warpsPerCTA = [4, 1], order = [1, 0]}>
+#plain = #ttg.blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>
+#wide = #ttg.blocked<{sizePerThread = [2], threadsPerWarp = [32], warpsPerCTA = [2], order = [0]}>
+#turned = #ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [16, 2], warpsPerCTA = [4, 1], order = [1, 0]}>
+#shared = #ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [32, 1], warpsPerCTA = [2, 2], order = [1, 0]}>
+#linear = #ttg.linear<{register = [], lane = [[1], [2], [4], [8], [16]], warp = [[32], [64]], block = []}>
+#shuffled = #ttg.linear<{register = [], lane = [[2], [1], [4], [8], [16]], warp = [[32], [64]], block = []}>
+"""
 USE = (
     '    %d:4 = tt.elementwise_inline_asm "mma.sync.aligned {$0}, {$1};" {constraints = "=f,r", packed_element = 1 : '
     "i32, pure = true} %a, %b : LEFT, RIGHT -> LEFT loc(#loc1)\n"
@@ -23,23 +26,27 @@ def text(left: str, right: str) -> str:
     return LAYOUTS + USE.replace("LEFT", left).replace("RIGHT", right)
 
 
-IN_PLACE = "tensor<32x4x2xi32, #linear>"
+IN_PLACE = "tensor<128xi32, #linear>"
 
 
 def test_lanes_in_their_order() -> None:
-    sliced = "tensor<32x4x1xi32, #ttg.slice<{dim = 3, parent = #blocked}>>"
+    sliced = "tensor<128xi32, #ttg.slice<{dim = 1, parent = #blocked}>>"
     assert count_fragments(text(IN_PLACE, sliced)) == 1
+    assert count_fragments(text(IN_PLACE, "tensor<128xi32, #plain>")) == 1
     assert count_fragments(LAYOUTS) == 0
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        "tensor<32x4x1xi32, #ttg.slice<{dim = 3, parent = #turned}>>",
-        "tensor<32x4x1xi32, #ttg.slice<{dim = 0, parent = #blocked}>>",
-        "tensor<32x4x2xi32, #shuffled>",
-        "tensor<16x4x2xi32, #linear>",
-        "tensor<32x4x2xi32, #unknown>",
+        "tensor<128xi32, #ttg.slice<{dim = 1, parent = #turned}>>",
+        "tensor<128xi32, #ttg.slice<{dim = 1, parent = #shared}>>",
+        "tensor<128xi32, #ttg.slice<{dim = 0, parent = #blocked}>>",
+        "tensor<128xi32, #shuffled>",
+        "tensor<128xi32, #wide>",
+        "tensor<16xi32, #linear>",
+        "tensor<128x1xi32, #plain>",
+        "tensor<128xi32, #unknown>",
     ],
 )
 def test_lanes_in_another_order_are_refused(wrong: str) -> None:

@@ -61,6 +61,18 @@ class Function(nn.Module):
         return x[i] * 2
 
 
+class Codes(nn.Module):
+    """A linear layer of int4, with a scale for each 128 of a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.codes = nn.Buffer(torch.randint(-8, 8, (64, 512), dtype=torch.int8))
+        self.scales = nn.Parameter(torch.rand(64, 4).to(HALF), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.codes.to(HALF) * self.scales.repeat_interleave(128, 1))
+
+
 def _ones(*shape: int, dtype: torch.dtype = HALF) -> torch.Tensor:
     return torch.ones(*shape, dtype=dtype)
 
@@ -81,6 +93,7 @@ ENTRIES = {
     "siblings": (lambda: Function("siblings"), (_ones(3000), _ones(10, 2000), torch.tensor([0, 3]))),
     "attention": (lambda: Function("attention"), (_ones(*_HEADS), _ones(*_HEADS), _ones(*_HEADS))),
     "conv": (lambda: Function("conv", 64, 64, 3, 3), (_ones(2, 64, 28, 28),)),
+    "fragments": (Codes, (_ones(5, 512),)),
     "gather": (lambda: Function("pick"), (_ones(10, 16), torch.tensor([0, 3]))),
 }
 """Name -> (module, inputs)."""

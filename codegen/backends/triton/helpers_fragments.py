@@ -3,8 +3,8 @@
 A fragment is what a lane holds of an operand of `mma.m16n8k16` (PTX ISA, "Matrix Fragments for mma.m16n8k16 with
 floating point type"): of the left one rows l/4 and l/4 + 8, of the right one column l/4, of the result rows l/4 and
 l/4 + 8 of columns 2 (l % 4) and the next, for lane l. Which of the 16 terms of a sum a lane holds is free, as long as
-both operands agree. Values have the lanes as their first dimension, 32, so that each lane holds its own; a value of
-two numbers of 16 bits is a u32. HALF: they are f16, else bf16.
+both operands agree. Values are [threads], 32 for each warp, so that each lane holds its own; a value of two numbers of
+16 bits is a u32. HALF: they are f16, else bf16.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ def pairs_of_bytes(words, HALF: tl.constexpr):
     "terms_of_sums": '''
 @triton.jit
 def terms_of_sums(left, right, HALF: tl.constexpr):
-    """The products of two fragments' pairs, added up over a row's lanes: [32, ...] each -> [8 rows, 8 columns, ...]."""
+    """The products of two fragments' pairs, added up over a row's lanes: [threads] -> [warps, 8 rows, 8 columns]."""
     low, high = floats_of_pair(left, HALF)
-    low_right, high_right = floats_of_pair(tl.broadcast_to(right, left.shape), HALF)
-    _, X, Y, Z, W = left.shape
-    products = tl.reshape(low, (8, 1, 4, X, Y, Z, W)) * tl.reshape(low_right, (1, 8, 4, X, Y, Z, W))
-    products += tl.reshape(high, (8, 1, 4, X, Y, Z, W)) * tl.reshape(high_right, (1, 8, 4, X, Y, Z, W))
-    return tl.sum(products, axis=2)
+    low_right, high_right = floats_of_pair(right, HALF)
+    warps: tl.constexpr = left.shape[0] // 32
+    products = tl.reshape(low, (warps, 8, 1, 4)) * tl.reshape(low_right, (warps, 1, 8, 4))
+    products += tl.reshape(high, (warps, 8, 1, 4)) * tl.reshape(high_right, (warps, 1, 8, 4))
+    return tl.sum(products, axis=3)
 ''',
     "of_lanes": '''
 @triton.jit
 def of_lanes(sums):
-    """[8 rows, 8 columns, ...] -> two fragments' numbers [32, ...]: of even and of odd columns."""
-    _, _, X, Y, Z, W = sums.shape
-    even, odd = tl.split(tl.permute(tl.reshape(sums, (8, 4, 2, X, Y, Z, W)), (0, 1, 3, 4, 5, 6, 2)))
-    return tl.reshape(even, (32, X, Y, Z, W)), tl.reshape(odd, (32, X, Y, Z, W))
+    """[warps, 8 rows, 8 columns] -> two fragments' numbers [threads]: of even and of odd columns."""
+    warps: tl.constexpr = sums.shape[0]
+    even, odd = tl.split(tl.reshape(sums, (warps, 8, 4, 2)))
+    return tl.reshape(even, (32 * warps,)), tl.reshape(odd, (32 * warps,))
 ''',
     "add_products": '''
 @triton.jit
@@ -83,12 +83,11 @@ def add_products(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1, HALF: tl.constexpr):
 ''',
     "tile_of_fragments": '''
 @triton.jit
-def tile_of_fragments(d0, d1, d2, d3):
-    """Results [32, warps along K, warps along N, C, quads] -> [8 rows, columns], quads and warps along K added up."""
-    parts = tl.join(tl.join(d0, d2), tl.join(d1, d3))
-    total = tl.sum(tl.sum(parts, axis=4), axis=1)
-    by_place = tl.permute(tl.reshape(total, (8, 4, total.shape[1], total.shape[2], 2, 2)), (1, 5, 2, 3, 4, 0))
-    return tl.reshape(by_place, (8, 16 * total.shape[1] * total.shape[2]))
+def tile_of_fragments(d0, d1, d2, d3, WARPS_K: tl.constexpr, WARPS_N: tl.constexpr):
+    """Results [threads] -> [8 rows, columns], warps along K added up."""
+    parts = tl.reshape(tl.join(tl.join(d0, d2), tl.join(d1, d3)), (WARPS_N, WARPS_K, 8, 4, 2, 2))
+    by_place = tl.permute(tl.sum(parts, axis=1), (2, 4, 0, 3, 1))
+    return tl.reshape(by_place, (8, 16 * WARPS_N))
 ''',
 }
 """name -> definition, which says what the one below computes, and which Triton's interpreter runs."""

@@ -1,7 +1,8 @@
 """Products of few rows with codes on tensor cores: the template gemm_code_fragments.triton with its holes filled.
 
-Values have the template's dimensions: [32, WARPS_K, WARPS_N, COLUMNS, QUADS], the lanes first; helpers_fragments.py
-says which rows and columns a lane's numbers are of.
+Values have a number for each thread, and quads have values of their own: a layout in which nothing but threads has a
+place is one, whatever order of dimensions a version of Triton prefers. helpers_fragments.py says which rows and columns
+a lane's numbers are of.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.gpu_fragments import CodeFragments
 from hardtack.codegen.tune.code_plan import WORD_BITS
 
-_LAST = "[:, :, :, :, :, None]"
+_LAST = "[:, None]"
 _COLUMNS = {"low": "own", "high": "(own + 8)"}
 """The columns of the codes that a lane has in the upper and in the lower half of a left fragment."""
 
@@ -36,11 +37,12 @@ def render_code_fragments(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Trit
     (batch, _, n), a = (x.extent for x in kernel.outer), anchor.operands[0]
     (m, k), per_word = a.shape, WORD_BITS // gemm.bits
     depth = int_value(k) or 0
-    inside = _Inside(per_word, int_value(n % plan.block_n) == 0)
+    inside = _Inside(per_word, 4 * plan.words, int_value(n % plan.block_n) == 0)
     inner, outer = _by_place(gemm, sketch, depth, per_word)
     whole_k = plan.splits == 1 and depth % plan.block_k == 0
     rows = _Rows(sketch, a, plan.words, per_word, int_value(m % plan.block_m) == 0, whole_k)
-    sums = _Sums(gemm, anchor.operands[1].dtype, a.dtype, inner, any(t.step.kind != "mul" for t in outer))
+    shifts = any(t.step.kind != "mul" for t in outer)
+    sums = _Sums(gemm, anchor.operands[1].dtype, a.dtype, plan.quads, inner, shifts)
     holes: dict[str, str | list[str]] = {
         "rows": sketch.i32("rows", m),
         "columns": sketch.i32("columns", n),
@@ -48,20 +50,29 @@ def render_code_fragments(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Trit
         "codes": sketch.operand(1),
         "row_words": str(depth // per_word),
         "per_word": str(per_word),
+        "quads": str(plan.quads),
         "at_once": str(rows.at_once),
-        "next": [*inside.codes(depth // per_word), *(line for t in inner for line in t.load_next(inside))],
+        "next": [
+            line
+            for q in range(plan.quads)
+            for line in (*inside.codes(depth // per_word, q), *(x for t in inner for x in t.load_next(inside, q)))
+        ],
         "wait": [WAIT_HERE],
         "row": rows.start(),
         "start": sums.start(),
-        "taken": [*_words(plan.words), *(line for t in inner for line in t.taken())],
-        "sums": [*_products(sums, rows), *sums.steps(), *rows.onwards()],
-        "total": f"tile_of_fragments({_four('acc' if inner else 'd')})",
+        "taken": [
+            line
+            for q in range(plan.quads)
+            for line in (*_words(plan.words, q), *(x for t in inner for x in t.taken(q)))
+        ],
+        "sums": [*_products(sums, rows), *rows.onwards()],
+        "total": sums.total(),
         "scaled": [*sums.whole(), *_scaled(outer, inside)],
         "wide": sketch.wide(),
         "epilogue": sketch.epilogue(),
     }
     sizes = {"BLOCK_M": plan.block_m, "BLOCK_N": plan.block_n, "BLOCK_K": plan.block_k, "WORDS": plan.words}
-    sizes |= {"WARPS_K": plan.warps_k, "WARPS_N": plan.warps_n, "COLUMNS": plan.columns, "QUADS": plan.quads}
+    sizes |= {"WARPS_K": plan.warps_k, "WARPS_N": plan.warps_n}
     programs = ceil_div(m, plan.block_m) * ceil_div(n, plan.block_n) * batch
     return sketch.finish(fill(read("gemm_code_fragments"), holes), sizes, programs, plan.warps, plan.stages)
 
@@ -72,37 +83,48 @@ def _four(name: str) -> str:
 
 
 def _products(sums: _Sums, rows: _Rows) -> list[str]:
-    """The lines of a block's products."""
-    lines = sums.fresh()
-    for word in range(rows.words):
-        lines += [*sums.codes_of(word), *rows.of_word(word), *sums.products()]
+    """The lines of a block's products, and of their steps."""
+    lines: list[str] = []
+    for quad in range(sums.quads):
+        lines += sums.fresh(quad)
+        for word in range(rows.words):
+            lines += [*sums.codes_of(quad, word), *rows.of_word(quad, word), *sums.products(quad)]
+        lines += sums.steps(quad)
     return lines
 
 
 @dataclass(frozen=True)
 class _Inside:
-    """What loads of codes and tables must not read. even: there is a column for each."""
+    """What loads of codes and tables must not read. step: words from a quad to the next; even: there is a column for
+    each."""
 
     per_word: int
+    step: int
     even: bool
 
-    def mask(self, half: str) -> str:
-        found = f"(word < end // {self.per_word})"
+    def word(self, quad: int) -> str:
+        return f"(word + {quad * self.step})" if quad else "word"
+
+    def mask(self, half: str, quad: int) -> str:
+        found = f"({self.word(quad)} < end // {self.per_word})"
         return found if self.even else f"{found} & ({_COLUMNS[half]} < N)"
 
-    def codes(self, row_words: int) -> list[str]:
+    def codes(self, row_words: int, quad: int) -> list[str]:
         at = {"low": "words", "high": f"words + {8 * row_words}"}
         return [
-            f"{half}_next = tl.load({at[half]} + word{_LAST}, mask=({self.mask(half)}){_LAST}, other=0, "
-            'eviction_policy="evict_first")'
+            f"{half}{quad}_next = tl.load({at[half]} + {self.word(quad)}{_LAST}, "
+            f'mask=({self.mask(half, quad)}){_LAST}, other=0, eviction_policy="evict_first")'
             for half in _COLUMNS
         ]
 
 
-def _words(count: int) -> list[str]:
+def _words(count: int, quad: int) -> list[str]:
     """The words of a quad, by name."""
     split = {4: "quarters({0})", 2: "tl.split({0})", 1: "tl.reshape({0}, {0}.shape[:-1])"}[count]
-    return [f"{', '.join(f'{half}{i}' for i in range(count))} = {split.format(f'{half}_next')}" for half in _COLUMNS]
+    return [
+        f"{', '.join(f'{half}{quad}_{i}' for i in range(count))} = {split.format(f'{half}{quad}_next')}"
+        for half in _COLUMNS
+    ]
 
 
 @dataclass(frozen=True)
@@ -120,15 +142,17 @@ class _Table:
     def name(self) -> str:
         return self.halves["low"].name
 
-    def load_next(self, inside: _Inside) -> list[str]:
+    def load_next(self, inside: _Inside, quad: int) -> list[str]:
         return [
-            f"{self.name}_{half}_next = tl.load({t.start} + {t.at} + word // {self.words}, "
-            f"mask={inside.mask(half)}, other=0)"
+            f"{self.name}_{half}{quad}_next = tl.load({t.start} + {t.at} + {inside.word(quad)} // {self.words}, "
+            f"mask={inside.mask(half, quad)}, other=0)"
             for half, t in self.halves.items()
         ]
 
-    def taken(self) -> list[str]:
-        return [f"{self.name}_{half} = {t.wide(f'{self.name}_{half}_next')}" for half, t in self.halves.items()]
+    def taken(self, quad: int) -> list[str]:
+        return [
+            f"{self.name}_{half}{quad} = {t.wide(f'{self.name}_{half}{quad}_next')}" for half, t in self.halves.items()
+        ]
 
 
 def _by_place(gemm: CodeFragments, sketch: Sketch, k: int, per_word: int) -> tuple[list[_Table], list[StepTable]]:
@@ -163,16 +187,16 @@ class _Rows:
         depth = scaled("k", self.a.strides[-1], self.sketch, "a_step")
         return [f"a = {self.sketch.operand(0)} + ({row}){_LAST} + {depth}"]
 
-    def of_word(self, word: int) -> list[str]:
+    def of_word(self, quad: int, word: int) -> list[str]:
         """The numbers that a word's codes are multiplied with, in pairs right0, right1, ..., as the codes are."""
-        first = word * self.per_word
-        at = first % self.at_once
+        first = (quad * 4 * self.words + word) * self.per_word
+        at = word * self.per_word % self.at_once
         pairs = [(at, at + 1), (at + 2, at + 3)] if self.per_word == 4 else [(i, i + 4) for i in range(4)]
         lines = [f"right{i} = pair_of(left{x}, left{y})" for i, (x, y) in enumerate(pairs)]
         return lines if at else [self._load(first), *lines]
 
     def _load(self, first: int) -> str:
-        inside = ([] if self.even else [f"(row < M){_LAST}"]) + ([] if self.whole_k else ["(k < end)"])
+        inside = ([] if self.even else [f"(row < M){_LAST}"]) + ([] if self.whole_k else [f"(k + {first} < end)"])
         mask = f", mask={' & '.join(inside)}, other=0.0" if inside else ""
         at = f"a + {first} * {self.sketch.i64('a_step', self.a.strides[-1])}" if first else "a"
         names = ", ".join(f"left{i}" for i in range(self.at_once))
@@ -192,6 +216,7 @@ class _Sums:
     gemm: CodeFragments
     codes: DType
     rows: DType
+    quads: int
     inner: Sequence[_Table]
     shifts: bool
 
@@ -212,51 +237,59 @@ class _Sums:
     def start(self) -> list[str]:
         ones = "0x3C003C00" if self.rows is DType.F16 else "0x3F803F80"
         lines = [f"ones = tl.zeros(zero.shape, dtype=tl.uint32) + {ones}"] if self.shifted else []
-        lines.append(f"{_four('acc' if self.inner else 'd')} = zero, zero, zero, zero")
+        held = ["acc"] if self.inner else [f"d{quad}_" for quad in range(self.quads)]
+        lines += [f"{_four(name)} = zero, zero, zero, zero" for name in held]
         return [*lines, "whole0, whole1 = zero, zero"] if self.shifts else lines
 
-    def fresh(self) -> list[str]:
+    def fresh(self, quad: int) -> list[str]:
         """What begins anew with each block."""
-        names = (["d"] if self.inner else []) + (["part"] if self.shifted else [])
+        names = ([f"d{quad}_"] if self.inner else []) + (["part"] if self.shifted else [])
         return [f"{_four(name)} = zero, zero, zero, zero" for name in names]
 
-    def codes_of(self, word: int) -> list[str]:
+    def codes_of(self, quad: int, word: int) -> list[str]:
         """A word's codes in pairs, low_pair0, ..., high_pair0, ..."""
-        made = "pairs_of_bytes({0}{1}, {2})"
+        made = "pairs_of_bytes({0}{1}_{2}, {3})"
         if self.gemm.bits == 4:
-            made = f"pairs_of_halves({{0}}{{1}}, {8 if self.codes is DType.I8 else 0}, {{2}})"
+            made = f"pairs_of_halves({{0}}{{1}}_{{2}}, {8 if self.codes is DType.I8 else 0}, {{3}})"
         return [
-            f"{', '.join(f'{half}_pair{i}' for i in range(self._pairs))} = {made.format(half, word, self._half)}"
+            f"{', '.join(f'{half}_pair{i}' for i in range(self._pairs))} = {made.format(half, quad, word, self._half)}"
             for half in _COLUMNS
         ]
 
-    def products(self) -> list[str]:
+    def products(self, quad: int) -> list[str]:
         """A word's products with the rows in right0, right1, ..."""
-        lines = []
+        lines, d = [], _four(f"d{quad}_")
         for i in range(0, self._pairs, 2):
             right = f"right{i}, right{i + 1}, {self._half}"
             left = f"low_pair{i}, high_pair{i}, low_pair{i + 1}, high_pair{i + 1}"
-            lines.append(f"{_four('d')} = add_products({_four('d')}, {left}, {right})")
+            lines.append(f"{d} = add_products({d}, {left}, {right})")
             if self.shifted:
                 lines.append(f"{_four('part')} = add_products({_four('part')}, ones, ones, ones, ones, {right})")
         return lines
 
-    def steps(self) -> list[str]:
-        """The steps of a block, and the rows' sums."""
+    def steps(self, quad: int) -> list[str]:
+        """The steps of a quad, and the rows' sums."""
         lines = ["whole0 += part0", "whole1 += part1"] if self.shifts else []
         if not self.inner:
             return lines
         for half, places in zip(_COLUMNS, ((0, 1), (2, 3)), strict=True):
-            made, scale, shift = affine([(t.kind, f"{t.name}_{half}") for t in self.inner], f"_{half}")
+            made, scale, shift = affine([(t.kind, f"{t.name}_{half}{quad}") for t in self.inner], f"_{half}")
             lines += made
             for i in places:
-                lines.append(f"acc{i} = tl.fma(d{i}, {scale}, acc{i})" if scale else f"acc{i} += d{i}")
+                d = f"d{quad}_{i}"
+                lines.append(f"acc{i} = tl.fma({d}, {scale}, acc{i})" if scale else f"acc{i} += {d}")
                 lines += [f"acc{i} = tl.fma(part{i}, {shift}, acc{i})"] if shift else []
         return lines
 
+    def total(self) -> list[str]:
+        quads = range(self.quads)
+        lines = [] if self.inner else [f"acc{i} = {' + '.join(f'd{q}_{i}' for q in quads)}" for i in range(4)]
+        return [*lines, f"total = tile_of_fragments({_four('acc')}, WARPS_K, WARPS_N)"]
+
     def whole(self) -> list[str]:
         """The rows' sums, for each column."""
-        return ["whole = tile_of_fragments(whole0, whole1, whole0, whole1)"] if self.shifts else []
+        found = "whole = tile_of_fragments(whole0, whole1, whole0, whole1, WARPS_K, WARPS_N)"
+        return [found] if self.shifts else []
 
 
 def _scaled(tables: Sequence[StepTable], inside: _Inside) -> list[str]:
